@@ -1,0 +1,41 @@
+#pragma once
+
+#include <boost/system/result.hpp>
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace acc {
+
+enum class Errc {
+  bad_usage,       ///< the command line can't be understood
+  bad_config,      ///< a value, key or combination is wrong
+  not_found,       ///< a file, program or device isn't there
+  not_permitted,   ///< the system refused
+  exhausted,       ///< descriptors, processes or memory ran out
+  timed_out,       ///< a named wait reached its deadline
+  unavailable,     ///< not on this machine or not in this build
+  system,          ///< any other failed system call
+};
+
+/// `what` says what was attempted, on whom, and what was found, so that it can be shown to a user as it is.
+struct Error {
+  Errc code{Errc::system};
+  std::string what;
+  friend bool operator==(const Error&, const Error&) = default;
+};
+
+template <class T>
+using Result = boost::system::result<T, Error>;
+
+/// Several complaints at once: a user fixes five typos in one go.
+using Complaints = std::vector<Error>;
+
+std::ostream& operator<<(std::ostream&, const Error&);
+[[noreturn]] void throw_exception_from_error(const Error&, const boost::source_location&);
+
+/// "open '/x': No such file or directory", classified by errno.
+Error system_error(int errnum, std::string attempted);
+
+}  // namespace acc

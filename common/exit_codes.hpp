@@ -1,0 +1,62 @@
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace acc {
+
+/// Exit codes of our own failures. A worker's own code is passed on unchanged, a signal as 128 + its number.
+/// The table in docs/exit-codes.md is made from kExitCodes.
+enum class ExitCode : int {
+  success = 0,
+  failure = 1,
+  usage = 2,
+  agent_lost = 70,
+  resources = 71,
+  unkillable = 72,
+  output = 73,
+  requeue = 75,
+  hopeless = 93,
+  cannot_execute = 126,
+  command_not_found = 127,
+};
+
+struct ExitCodeRow {
+  ExitCode code;
+  std::string_view name;
+  std::string_view meaning;
+  std::string_view what_to_do;
+};
+
+inline constexpr std::array kExitCodes{
+    ExitCodeRow{ExitCode::success, "success", "every worker ended with 0", ""},
+    ExitCodeRow{ExitCode::failure, "failure",
+                "refused before a worker was started: the machine or the job doesn't allow it",
+                "read the message: it names the cause"},
+    ExitCodeRow{ExitCode::usage, "usage", "the command line or the config file is wrong",
+                "read the complaints: each names the flag or the key, its value and where it stands"},
+    ExitCodeRow{ExitCode::agent_lost, "agent_lost",
+                "the agent process died (a signal named in the message); its workers were ended",
+                "requeue; if nobody killed it, report a bug with the message"},
+    ExitCodeRow{ExitCode::resources, "resources",
+                "workers could not be started: processes, descriptors or memory ran out",
+                "raise the limit that the message names"},
+    ExitCodeRow{ExitCode::unkillable, "unkillable",
+                "a process survived SIGKILL (state D: a driver or a file system hangs)",
+                "drain the node; a reboot is usually needed"},
+    ExitCodeRow{ExitCode::output, "output", "a file asked for (--report) could not be written",
+                "check the path and the space on its disk"},
+    ExitCodeRow{ExitCode::requeue, "requeue", "pre-empted: a signal of --preempt_signals ended the job",
+                "requeue the job"},
+    ExitCodeRow{ExitCode::hopeless, "hopeless",
+                "--max_no_progress rounds in a row failed without progress: a restart doesn't help",
+                "don't requeue; look at the first failure"},
+    ExitCodeRow{ExitCode::cannot_execute, "cannot_execute", "the script or program may not be executed",
+                "check its mode and its interpreter line"},
+    ExitCodeRow{ExitCode::command_not_found, "command_not_found", "the script or program doesn't exist",
+                "check the path and PATH"},
+};
+
+[[nodiscard]] constexpr int to_int(ExitCode code) noexcept { return static_cast<int>(code); }
+
+}  // namespace acc

@@ -1,0 +1,75 @@
+#include "common/log.hpp"
+
+#include "common/text.hpp"
+
+#include <spdlog/details/null_mutex.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <unistd.h>
+
+#include <memory>
+
+namespace acc::log {
+
+namespace {
+
+class WriterSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ public:
+  std::function<void(std::string_view)> writer = [](std::string_view line) {
+    // A lost log line can't be told anywhere else.
+    [[maybe_unused]] const auto n = ::write(STDERR_FILENO, line.data(), line.size());
+  };
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& msg) override {
+    spdlog::memory_buf_t text;
+    formatter_->format(msg, text);
+    writer({text.data(), text.size()});
+  }
+  void flush_() override {}
+};
+
+struct Logger {
+  std::shared_ptr<WriterSink> sink = std::make_shared<WriterSink>();
+  spdlog::logger logger{"acc", sink};
+  Logger() {
+    sink->set_formatter(std::make_unique<spdlog::pattern_formatter>("%Y-%m-%dT%H:%M:%S.%eZ %l %v",
+                                                                    spdlog::pattern_time_type::utc));
+    logger.set_level(spdlog::level::warn);
+  }
+};
+
+// Built at the first use: a run that logs nothing pays nothing.
+Logger& instance() {
+  static Logger* const kLogger = new Logger;  // never destroyed: exit paths may still log
+  return *kLogger;
+}
+
+Level threshold = Level::warn;
+
+spdlog::level::level_enum to_spdlog(Level level) { return static_cast<spdlog::level::level_enum>(level); }
+
+}  // namespace
+
+void set_level(Level level) { threshold = level; }
+bool enabled(Level level) { return level >= threshold; }
+void set_writer(std::function<void(std::string_view)> writer) { instance().sink->writer = std::move(writer); }
+
+void write(Level level, std::string_view event, Fields fields) {
+  if (!enabled(level)) return;
+  std::string line{event};
+  for (const auto& field : fields) {
+    line += ' ';
+    line += field.key;
+    line += '=';
+    const bool plain = field.value.find_first_of(" \"=") == std::string::npos && !field.value.empty();
+    line += plain ? printable(field.value, 2000) : '"' + printable(field.value, 2000) + '"';
+  }
+  auto& logger = instance().logger;
+  logger.set_level(to_spdlog(threshold));
+  logger.log(to_spdlog(level), line);
+}
+
+}  // namespace acc::log

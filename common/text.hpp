@@ -1,0 +1,31 @@
+#pragma once
+
+#include <charconv>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace acc {
+
+/// The whole of `text` as a number of type T; nothing for empty text, spaces, signs out of place or overflow.
+template <class T>
+[[nodiscard]] std::optional<T> parse_number(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+[[nodiscard]] std::vector<std::string> split(std::string_view text, char separator);
+[[nodiscard]] std::string join(std::span<const std::string> parts, std::string_view separator);
+[[nodiscard]] std::string to_lower(std::string_view text);
+[[nodiscard]] std::string to_upper(std::string_view text);
+[[nodiscard]] std::string_view trim(std::string_view text);
+/// `text` with control and non-ASCII bytes escaped, at most `limit` bytes: safe to print, whoever wrote it.
+[[nodiscard]] std::string printable(std::string_view text, std::size_t limit = 200);
+/// The candidate nearest to `word` by edit distance; empty when none is near enough to be meant.
+[[nodiscard]] std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
+
+}  // namespace acc

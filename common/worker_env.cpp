@@ -1,0 +1,34 @@
+#include "common/worker_env.hpp"
+
+#include <array>
+
+namespace acc::worker_env {
+
+static constexpr std::array kRows{
+    Row{kRank, "number of this worker in the whole job, from 0", true},
+    Row{kLocalRank, "number of this worker on its node, from 0", true},
+    Row{kWorldSize, "workers in the whole job", true},
+    Row{kLocalWorldSize, "workers on this node", true},
+    Row{kGroupRank, "number of this node in the job, from 0", true},
+    Row{kGroupWorldSize, "nodes in the job", true},
+    Row{kRoleName, "the text of --role", true},
+    Row{kRoleRank, "number of this worker among those of its role", true},
+    Row{kRoleWorldSize, "workers of this role", true},
+    Row{kMasterAddr, "where the worker of rank 0 serves the framework's store", true},
+    Row{kMasterPort, "the port there; another one in each round unless it was given", true},
+    Row{kRestartCount, "restarts so far", true},
+    Row{kMaxRestarts, "the value of --max_restarts", true},
+    Row{kRunId, "the value of --rdzv_id", true},
+    Row{kUseAgentStore, "always False: the worker of rank 0 serves the store", true},
+    Row{kErrorFile, "where torch's @record writes a Python exception for our report", true},
+    Row{kNcclAsync, "1 unless set by the caller (PyTorch before 2.2)", true},
+    Row{kTorchNcclAsync, "1 unless set by the caller (PyTorch 2.2 and later)", true},
+    Row{kAccJobId, "unique name of this job", false},
+    Row{kAccRound, "number of the attempt, from 0", false},
+    Row{kAccRestartCount, "restarts so far", false},
+    Row{kAccRestartReason, "why this round began: empty in the first, else the failure in words", false},
+};
+
+std::span<const Row> rows() { return kRows; }
+
+}  // namespace acc::worker_env

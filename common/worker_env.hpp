@@ -1,0 +1,42 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+/// The contract between launcher and worker: names of variables, as torchrun's and Accelerate's, and ours (ACC_*).
+namespace acc::worker_env {
+
+inline constexpr std::string_view kRank = "RANK";
+inline constexpr std::string_view kLocalRank = "LOCAL_RANK";
+inline constexpr std::string_view kWorldSize = "WORLD_SIZE";
+inline constexpr std::string_view kLocalWorldSize = "LOCAL_WORLD_SIZE";
+inline constexpr std::string_view kGroupRank = "GROUP_RANK";
+inline constexpr std::string_view kGroupWorldSize = "GROUP_WORLD_SIZE";
+inline constexpr std::string_view kRoleName = "ROLE_NAME";
+inline constexpr std::string_view kRoleRank = "ROLE_RANK";
+inline constexpr std::string_view kRoleWorldSize = "ROLE_WORLD_SIZE";
+inline constexpr std::string_view kMasterAddr = "MASTER_ADDR";
+inline constexpr std::string_view kMasterPort = "MASTER_PORT";
+inline constexpr std::string_view kRestartCount = "TORCHELASTIC_RESTART_COUNT";
+inline constexpr std::string_view kMaxRestarts = "TORCHELASTIC_MAX_RESTARTS";
+inline constexpr std::string_view kRunId = "TORCHELASTIC_RUN_ID";
+inline constexpr std::string_view kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
+inline constexpr std::string_view kErrorFile = "TORCHELASTIC_ERROR_FILE";
+inline constexpr std::string_view kNcclAsync = "NCCL_ASYNC_ERROR_HANDLING";
+inline constexpr std::string_view kTorchNcclAsync = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+
+inline constexpr std::string_view kAccJobId = "ACC_JOB_ID";
+inline constexpr std::string_view kAccRound = "ACC_ROUND";
+inline constexpr std::string_view kAccRestartCount = "ACC_RESTART_COUNT";
+inline constexpr std::string_view kAccRestartReason = "ACC_RESTART_REASON";
+
+struct Row {
+  std::string_view name;
+  std::string_view meaning;
+  bool elastic_only;  ///< a job of one plain process doesn't get it
+};
+
+/// Every variable that the agent sets by itself, in the order of docs/environment.md.
+[[nodiscard]] std::span<const Row> rows();
+
+}  // namespace acc::worker_env
