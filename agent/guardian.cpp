@@ -1,5 +1,164 @@
 #include "agent/guardian.hpp"
 
+#include "agent/containment.hpp"
+#include "common/exit_codes.hpp"
+#include "common/exit_status.hpp"
+#include "common/unique_fd.hpp"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+
+// Raw system calls and no Asio: this process must stay small and must be hard to kill by a bug.
 namespace acc::agent {
-int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) { return agent_main({}); }
+
+namespace {
+
+constexpr int kForwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
+constexpr int kSweepMillis = 5'000;        // after that a left-over counts as unkillable
+constexpr int kDeafAgentMillis = 2'000;    // an agent that doesn't end so long after the third Ctrl-C is killed
+constexpr unsigned kPatience = 3;
+
+bool is_ignored(int signo) {
+  struct sigaction action {};
+  return ::sigaction(signo, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+sigset_t guarded_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGCHLD);
+  ::sigaddset(&set, SIGTTOU);  // blocked: a background process may then take the terminal back
+  for (const int signo : kForwarded) {
+    if (signo != SIGHUP || !is_ignored(SIGHUP)) ::sigaddset(&set, signo);  // nohup stays nohup
+  }
+  return set;
+}
+
+void become_agent(pid_t guardian) {
+  ::setpgid(0, 0);  // Ctrl-C goes to the guardian alone, so it counts once
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != guardian) ::_exit(to_int(ExitCode::agent_lost));
+}
+
+class Guardian {
+ public:
+  Guardian(pid_t agent, const sigset_t& signals)
+      : agent_{agent},
+        agent_fd_{static_cast<int>(::syscall(SYS_pidfd_open, agent, 0U))},
+        signal_fd_{::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)} {}
+
+  int run() {
+    const int status = wait_for_agent();
+    const int killed = sweep();
+    take_terminal_back();
+    if (WIFEXITED(status)) return WEXITSTATUS(status);
+    std::fprintf(stderr, "acc-launch: the agent (pid %d) was %s; %d left-over process%s killed\n", agent_,
+                 describe(exit_status_from_wait(status)).c_str(), killed, killed == 1 ? "" : "es");
+    sweep_dead_cgroups();
+    return to_int(ExitCode::agent_lost);
+  }
+
+ private:
+  // Until the agent ends. Signals are passed on; the third Ctrl-C starts a clock.
+  int wait_for_agent() {
+    int timeout = -1;
+    for (;;) {
+      pollfd fds[] = {{signal_fd_.get(), POLLIN, 0}, {agent_fd_.get(), POLLIN, 0}};
+      const int ready = ::poll(fds, agent_fd_ ? 2 : 1, timeout);
+      if (ready == 0) ::kill(agent_, SIGKILL);
+      forward_signals();
+      if (const auto status = reap()) return *status;
+      if (interrupts_ >= kPatience) timeout = kDeafAgentMillis;
+    }
+  }
+
+  void forward_signals() {
+    signalfd_siginfo info{};
+    while (::read(signal_fd_.get(), &info, sizeof info) == sizeof info) {
+      const int signo = static_cast<int>(info.ssi_signo);
+      if (signo == SIGCHLD || signo == SIGTTOU) continue;
+      if (signo == SIGINT) ++interrupts_;
+      ::kill(agent_, signo);
+      // The shell waits for us, not for the workers: when they are suspended, so are we.
+      if (signo == SIGTSTP) ::raise(SIGSTOP);
+    }
+  }
+
+  // Reaps whatever is dead; the agent's status if it was among them.
+  std::optional<int> reap() {
+    std::optional<int> agent_status;
+    int status = 0;
+    for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+      if (pid == agent_) agent_status = status;
+    }
+    return agent_status;
+  }
+
+  // What a dead agent left comes up to us, one generation at a time.
+  int sweep() {
+    int killed = 0;
+    for (int waited = 0; waited < kSweepMillis;) {
+      reap();
+      const auto children = children_of_this_process();
+      if (children.empty()) return killed;
+      for (const pid_t child : children) {
+        if (look_up(child).state != 'Z' && ::kill(child, SIGKILL) == 0) ++killed;
+      }
+      pollfd signal{signal_fd_.get(), POLLIN, 0};
+      constexpr int kStep = 100;
+      if (::poll(&signal, 1, kStep) == 0) waited += kStep;
+      drain_signals();
+    }
+    return killed;
+  }
+
+  void drain_signals() {
+    signalfd_siginfo info{};
+    while (::read(signal_fd_.get(), &info, sizeof info) == sizeof info) {
+    }
+  }
+
+  // A worker may have had the terminal; without it the shell's user would type into nothing.
+  static void take_terminal_back() {
+    const pid_t front = ::tcgetpgrp(STDIN_FILENO);
+    // Only from a group that is gone: another job of the shell may have it by right.
+    if (front > 0 && front != ::getpgrp() && ::kill(-front, 0) != 0) ::tcsetpgrp(STDIN_FILENO, ::getpgrp());
+  }
+
+  pid_t agent_;
+  UniqueFd agent_fd_;
+  UniqueFd signal_fd_;
+  unsigned interrupts_ = 0;
+};
+
+}  // namespace
+
+int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const sigset_t signals = guarded_signals();
+  ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+  const pid_t guardian = ::getpid();
+  const pid_t agent = ::fork();
+  if (agent < 0) {
+    std::perror("acc-launch: cannot start the agent process: fork");
+    return to_int(ExitCode::resources);
+  }
+  if (agent == 0) {
+    become_agent(guardian);
+    std::exit(agent_main({guardian}));
+  }
+  return Guardian{agent, signals}.run();
+}
+
 }  // namespace acc::agent

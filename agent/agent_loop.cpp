@@ -1,0 +1,322 @@
+#include "agent/agent_loop.hpp"
+
+#include "common/exit_codes.hpp"
+#include "common/log.hpp"
+#include "common/random.hpp"
+
+#include <boost/asio/post.hpp>
+
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+// Events in, actions out. How a round is started and reported stands in agent_round.cpp and agent_report.cpp.
+namespace acc::agent {
+
+namespace {
+
+constexpr Millis kFlushDeadline{2'000};  // a stuck terminal holds the exit no longer
+
+bool wants_color(const OutputPlan& output, const ConsoleFacts& console) {
+  if (output.color != Choice::automatic) return output.color == Choice::yes;
+  return console.err_is_tty && !console.no_color;
+}
+
+// One worker with a terminal as stdin gets it whole, if our user has it now.
+bool hands_terminal_over(const JobPlan& plan, const GuardianLink& guardian) {
+  const bool one_reader = plan.local_world_size == 1 || plan.stdin_rank.has_value();
+  return one_reader && guardian.pid != 0 && ::isatty(STDIN_FILENO) == 1 &&
+         ::tcgetpgrp(STDIN_FILENO) == ::getpgid(guardian.pid);
+}
+
+int open_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int signo : {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT}) ::sigaddset(&set, signo);
+  struct sigaction hang_up {};
+  ::sigaction(SIGHUP, nullptr, &hang_up);
+  if (hang_up.sa_handler != SIG_IGN) ::sigaddset(&set, SIGHUP);  // under nohup it stays ignored
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+}  // namespace
+
+AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian)
+    : plan_{plan},
+      guardian_{guardian},
+      console_{detect_console()},
+      owns_terminal_{hands_terminal_over(plan, guardian)},
+      color_{wants_color(plan.output, console_)},
+      random_{random_name()},
+      job_id_{plan.rendezvous.id + '-' + random_},
+      began_{std::chrono::steady_clock::now()},
+      service_{guardian.pid},
+      output_{io_, plan_.output, plan_.local_world_size, console_},
+      narrator_{[this](std::string_view line) { output_.say(line); }, plan_.output.quiet, color_},
+      run_folder_{plan_.output, plan_.rendezvous.id, random_},
+      workers_{io_, containment_, output_, [this](const WorkerRecord& record) { on_exit(record); }},
+      signals_{io_, open_signals()},
+      guardian_fd_{io_},
+      timers_{boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_}},
+      watchdog_{io_} {
+  group_.size = plan_.local_world_size;
+  group_.restart = plan_.restart;
+  group_.stop = plan_.stop;
+  group_.worker_owns_terminal = owns_terminal_ && plan_.local_world_size == 1;
+  output_.set_job(job_id_, plan_.role);
+  output_.on_degraded([this](const Losses& losses) {
+    narrator_.degraded(losses);
+    tell_service("degraded: " + losses.where + ": " + losses.why, false);
+  });
+  log::set_writer([this](std::string_view line) { output_.say(line); });
+  raise_descriptor_limit();
+}
+
+int AgentLoop::run() {
+  watch_signals();
+  watch_guardian();
+  feed_watchdog();
+  boost::asio::post(io_, [this] { handle(Began{std::chrono::steady_clock::now()}); });
+  io_.run();
+  // The supervisor always ends with Finish; without it the loop had nothing left to wait for, which is a bug.
+  const Finish finish = finish_.value_or(Finish{Verdict::failed, 1});
+  tell_service("STOPPING", false);
+  auto report = make_report(finish);
+  const std::string block = to_text(report, color_);
+  if (!block.empty()) output_.say(block);
+  const bool written = write_report(report);
+  output_.finish(kFlushDeadline);
+  log::set_writer([](std::string_view) {});
+  return written || finish.exit_code != 0 ? finish.exit_code : to_int(ExitCode::output);
+}
+
+// ---- events in ----
+
+void AgentLoop::handle(const Event& event) {
+  const Phase before = group_.phase;
+  const auto actions = step(group_, event);
+  if (log::enabled(log::Level::debug) && before != group_.phase) {
+    log::debug("phase", {{"job", job_id_}, {"round", group_.round.value()}, {"from", to_string(before)}, {"to", to_string(group_.phase)}});
+  }
+  for (const auto& action : actions) carry_out(action);
+}
+
+void AgentLoop::watch_signals() {
+  signals_.async_wait(Descriptor::wait_read, [this](boost::system::error_code error) {
+    if (error) return;
+    signalfd_siginfo info{};
+    while (!finish_ && ::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
+      on_signal(static_cast<int>(info.ssi_signo));
+    }
+    if (!finish_) watch_signals();
+  });
+}
+
+void AgentLoop::on_signal(int signo) {
+  switch (signo) {
+    case SIGCHLD:
+      on_child_changed();
+      return;
+    case SIGTSTP:
+      workers_.signal(SIGTSTP);
+      return;
+    case SIGCONT:
+      continue_workers();
+      return;
+    default:
+      handle(SignalArrived{signo, std::chrono::steady_clock::now()});
+      check_emptied();
+  }
+}
+
+// A child of ours ended or stopped: a worker (whose own watch tells more), or an orphan that came up to us.
+void AgentLoop::on_child_changed() {
+  workers_.reap_orphans();
+  if (owns_terminal_) suspend_with_worker();
+  if (group_.phase == Phase::killing) {
+    containment_.kill_all();  // new orphans may have come up from those just killed
+  } else if (group_.phase == Phase::stopping && group_.alive == 0) {
+    act(TermStrays{});
+  }
+  check_emptied();
+}
+
+void AgentLoop::on_exit(const WorkerRecord& record) {
+  log::info("worker_exited", {{"job", job_id_},
+                              {"round", group_.round.value()},
+                              {"rank", record.rank.value()},
+                              {"local_rank", record.local_rank.value()},
+                              {"pid", record.pid},
+                              {"status", describe(*record.status)}});
+  if (owns_terminal_) give_terminal_to(::getpgid(guardian_.pid));
+  handle(WorkerExited{record.local_rank, *record.status, record.ended});
+  if (group_.phase == Phase::running) tell_service(std::to_string(group_.alive) + " workers running", false);
+  check_emptied();
+}
+
+// The round is over when no process of it is left, also none that went its own way.
+void AgentLoop::check_emptied() {
+  if (finish_ || (group_.phase != Phase::stopping && group_.phase != Phase::killing)) return;
+  if (!containment_.is_empty()) return;
+  output_.end_round();
+  strays_asked_.clear();
+  handle(Emptied{std::chrono::steady_clock::now(), progress_changed(), random_fraction()});
+  check_emptied();  // the next round may have failed to start at once
+}
+
+void AgentLoop::watch_guardian() {
+  if (guardian_.pid == 0) return;
+  const int fd = static_cast<int>(::syscall(SYS_pidfd_open, guardian_.pid, 0U));
+  if (fd < 0) return;  // PDEATHSIG still sends SIGTERM
+  guardian_fd_.assign(fd);
+  guardian_fd_.async_wait(Descriptor::wait_read, [this](boost::system::error_code error) {
+    if (error) return;
+    handle(GuardianLost{std::chrono::steady_clock::now()});
+    check_emptied();
+  });
+}
+
+void AgentLoop::feed_watchdog() {
+  const auto period = service_.watchdog_period();
+  if (!period) return;
+  service_.send("WATCHDOG=1");
+  watchdog_.expires_after(*period);
+  watchdog_.async_wait([this](boost::system::error_code error) {
+    if (!error) feed_watchdog();
+  });
+}
+
+// ---- actions out ----
+
+void AgentLoop::carry_out(const Action& action) {
+  std::visit([this](const auto& a) { act(a); }, action);
+}
+
+void AgentLoop::act(const StartRound&) {
+  auto failure = start_workers();
+  const auto now = std::chrono::steady_clock::now();
+  if (failure) {
+    handle(StartFailed{*failure, now});
+    check_emptied();
+    return;
+  }
+  log::info("round_started", {{"job", job_id_}, {"round", group_.round.value()}, {"workers", group_.size}});
+  handle(RoundStarted{now});
+  tell_service(std::to_string(group_.size) + " workers running, attempt " + std::to_string(group_.round.value()), true);
+}
+
+void AgentLoop::act(const SignalWorkers& a) { workers_.signal(a.signo); }
+
+void AgentLoop::act(const TermStrays&) {
+  if (containment_.is_empty()) return;
+  std::vector<std::string> names;
+  for (const auto& process : containment_.left_over()) {
+    if (workers_.is_living_worker(process.pid) || !strays_asked_.insert(process.pid).second) continue;
+    // Members of a living worker's group have got their signal with the group.
+    if (workers_.is_living_worker(::getpgid(process.pid))) continue;
+    ::kill(process.pid, SIGTERM);
+    ::kill(process.pid, SIGCONT);
+    names.push_back(process.name + " (pid " + std::to_string(process.pid) + ")");
+  }
+  if (names.empty() || group_.alive > 0) return;
+  narrator_.left_over(names);
+  left_over_.insert(left_over_.end(), names.begin(), names.end());
+}
+
+void AgentLoop::act(const KillAll&) { containment_.kill_all(); }
+
+void AgentLoop::act(const ArmTimer& a) {
+  auto& timer = timers_.at(static_cast<std::size_t>(a.timer));
+  timer.expires_after(a.after);
+  timer.async_wait([this, which = a.timer](boost::system::error_code error) {
+    if (error || finish_) return;
+    handle(TimerFired{which, std::chrono::steady_clock::now()});
+    check_emptied();
+  });
+}
+
+void AgentLoop::act(const DisarmTimer& a) { timers_.at(static_cast<std::size_t>(a.timer)).cancel(); }
+
+void AgentLoop::act(const Finish& a) {
+  finish_ = a;
+  io_.stop();
+}
+
+void AgentLoop::act(const TellFailure& a) {
+  failures_.push_back(describe_failure(a.failure));
+  restart_reason_ = "rank " + std::to_string(failures_.back().worker.rank.value()) + " " + failures_.back().cause;
+  const bool nobody_waits = group_.size == 1 && group_.budget_used >= group_.restart.max_restarts;
+  if (!nobody_waits) narrator_.failure(failures_.back());
+  // Memory stays bounded over any number of restarts: the first and the latest are kept, only those with their output.
+  constexpr std::size_t kKept = 32;
+  if (failures_.size() > 2) failures_[failures_.size() - 2].tail.clear();
+  if (failures_.size() > kKept) failures_.erase(failures_.begin() + 1);
+}
+
+void AgentLoop::act(const TellRestart& a) {
+  narrator_.restart(a);
+  tell_service("restart " + std::to_string(a.restart) + " of " + std::to_string(a.of) + " after: " + restart_reason_, false);
+}
+
+void AgentLoop::act(const TellStartRetry& a) {
+  narrator_.start_retry(a, describe_start_failure(a.failure, plan_.command.front(), program_path_));
+}
+
+void AgentLoop::act(const TellStopping& a) {
+  narrator_.stopping(a);
+  tell_service("STOPPING by " + signal_name(a.signo), false);
+}
+
+void AgentLoop::act(const TellHurry& a) { narrator_.hurry(a); }
+
+void AgentLoop::act(const TellKilling& a) {
+  const auto alive = containment_.left_over();
+  narrator_.killing(a, alive);
+  if (group_.alive > 0) return;
+  for (const auto& process : alive) left_over_.push_back(process.name + " (pid " + std::to_string(process.pid) + ")");
+}
+
+// ---- terminal and job control ----
+
+void AgentLoop::give_terminal_to(pid_t group) const {
+  if (group > 0) ::tcsetpgrp(STDIN_FILENO, group);  // SIGTTOU is blocked since the guardian's start
+}
+
+// Ctrl-Z stopped the worker that has the terminal: the shell must get it back, and it watches the guardian.
+void AgentLoop::suspend_with_worker() {
+  for (const auto& record : workers_.records()) {
+    siginfo_t info{};
+    if (!workers_.is_living_worker(record.pid)) continue;
+    if (::waitid(P_PID, static_cast<id_t>(record.pid), &info, WSTOPPED | WNOHANG) != 0 || info.si_pid == 0) continue;
+    if (group_.phase != Phase::running || ::tcgetpgrp(STDIN_FILENO) != record.pid) continue;
+    give_terminal_to(::getpgid(guardian_.pid));
+    ::kill(guardian_.pid, SIGTSTP);
+  }
+}
+
+void AgentLoop::continue_workers() {
+  if (owns_terminal_ && ::tcgetpgrp(STDIN_FILENO) == ::getpgid(guardian_.pid)) {
+    for (const auto& record : workers_.records()) {
+      const bool reads = group_.size == 1 || plan_.stdin_rank == record.local_rank;
+      if (reads && workers_.is_living_worker(record.pid)) give_terminal_to(record.pid);
+    }
+  }
+  workers_.signal(SIGCONT);
+}
+
+void AgentLoop::tell_service(const std::string& status, bool ready) {
+  if (!service_.is_service()) return;
+  std::string state;
+  if (status.starts_with("STOPPING")) state = "STOPPING=1\n";
+  if (ready && !ready_told_) {
+    state += "READY=1\n";
+    ready_told_ = true;
+  }
+  service_.send(state + "STATUS=" + status);
+}
+
+}  // namespace acc::agent

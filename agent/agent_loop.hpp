@@ -1,0 +1,113 @@
+#pragma once
+
+#include "agent/containment.hpp"
+#include "agent/guardian.hpp"
+#include "agent/job_plan.hpp"
+#include "agent/memory_limit.hpp"
+#include "agent/narrator.hpp"
+#include "agent/output_hub.hpp"
+#include "agent/report.hpp"
+#include "agent/run_folder.hpp"
+#include "agent/service_notify.hpp"
+#include "agent/supervisor.hpp"
+#include "agent/worker_group.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <array>
+#include <optional>
+#include <set>
+#include <string>
+
+namespace acc::agent {
+
+/// Carries out what the supervisor decides and tells it what happens: signals, exits, timers, the guardian's end.
+/// One thread, one loop.
+class AgentLoop {
+ public:
+  AgentLoop(const JobPlan& plan, const GuardianLink& guardian);
+  AgentLoop(const AgentLoop&) = delete;
+  AgentLoop& operator=(const AgentLoop&) = delete;
+
+  /// Blocks until the job is over. @return its exit code.
+  int run();
+
+ private:
+  using Descriptor = boost::asio::posix::stream_descriptor;
+
+  // events in
+  void handle(const Event& event);
+  void watch_signals();
+  void on_signal(int signo);
+  void on_child_changed();
+  void watch_guardian();
+  void on_exit(const WorkerRecord& record);
+  void feed_watchdog();
+  void check_emptied();
+
+  // actions out
+  void carry_out(const Action& action);
+  void act(const StartRound& a);
+  void act(const SignalWorkers& a);
+  void act(const TermStrays& a);
+  void act(const KillAll& a);
+  void act(const ArmTimer& a);
+  void act(const DisarmTimer& a);
+  void act(const Finish& a);
+  void act(const TellFailure& a);
+  void act(const TellRestart& a);
+  void act(const TellStartRetry& a);
+  void act(const TellStopping& a);
+  void act(const TellHurry& a);
+  void act(const TellKilling& a);
+
+  // helpers
+  std::optional<StartFailure> start_workers();
+  Master choose_master();
+  void raise_descriptor_limit();
+  FailureReport describe_failure(const WorkerFailure& failure);
+  JobReport make_report(const Finish& finish) const;
+  bool write_report(const JobReport& report);
+  bool progress_changed();
+  void tell_service(const std::string& status, bool ready);
+  void suspend_with_worker();
+  void continue_workers();
+  void give_terminal_to(pid_t group) const;
+
+  JobPlan plan_;
+  GuardianLink guardian_;
+  ConsoleFacts console_;
+  bool owns_terminal_;  ///< the one worker gets the terminal
+  bool color_;
+  std::string random_;
+  std::string job_id_;
+  Instant began_;
+
+  boost::asio::io_context io_{1};
+  ServiceNotifier service_;
+  MemoryWatch memory_;
+  Containment containment_;
+  OutputHub output_;
+  Narrator narrator_;
+  RunFolder run_folder_;
+  WorkerGroup workers_;
+  GroupState group_;
+
+  Descriptor signals_;
+  Descriptor guardian_fd_;
+  std::array<boost::asio::steady_timer, 3> timers_;
+  boost::asio::steady_timer watchdog_;
+  bool ready_told_ = false;
+
+  std::string restart_reason_;
+  std::string progress_seen_;
+  std::string program_path_;
+  std::vector<FailureReport> failures_;
+  std::vector<std::string> left_over_;
+  std::set<pid_t> strays_asked_;
+  std::optional<Finish> finish_;
+};
+
+}  // namespace acc::agent

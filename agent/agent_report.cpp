@@ -1,0 +1,89 @@
+#include "agent/agent_loop.hpp"
+#include "agent/environment.hpp"
+#include "common/exit_codes.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+// What is known of a failure and of the job, gathered for the report.
+namespace acc::agent {
+
+static std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+}
+
+FailureReport AgentLoop::describe_failure(const WorkerFailure& failure) {
+  FailureReport report;
+  report.worker = workers_.records().at(failure.local_rank.value());
+  OomFacts oom;
+  const auto* killed = std::get_if<Signaled>(&failure.status);
+  if (killed != nullptr && killed->signo == SIGKILL) {
+    const auto facts = memory_.now();
+    oom = {facts.oom_kills.has_value(), memory_.kills_since_mark(), facts.limit_bytes, facts.peak_bytes};
+  }
+  report.cause = describe_cause(failure.status, oom);
+  report.round = group_.round.value();
+  report.into_round = std::chrono::duration_cast<Millis>(failure.when - group_.round_started);
+  const auto ago = std::chrono::steady_clock::now() - failure.when;
+  report.when = std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::system_clock::duration>(ago);
+  if (plan_.kind == JobKind::elastic) {
+    const std::string attempt = run_folder_.path() + "/attempt_" + std::to_string(group_.round.value());
+    if (auto error = read_error_file(error_file_path(attempt, failure.local_rank))) report.error = std::move(*error);
+  }
+  report.tail = output_.tail(failure.local_rank);
+  report.log_path = output_.log_path(failure.local_rank, Streams::both);
+  return report;
+}
+
+JobReport AgentLoop::make_report(const Finish& finish) const {
+  JobReport report;
+  report.job_id = job_id_;
+  report.host = host_name();
+  report.command = plan_.command;
+  report.world_size = plan_.world_size.value();
+  report.verdict = finish.verdict;
+  report.exit_code = finish.exit_code;
+  report.stop_signal = group_.stop_signal;
+  report.restarts = group_.restarts;
+  report.max_restarts = plan_.restart.max_restarts;
+  report.duration = std::chrono::duration_cast<Millis>(std::chrono::steady_clock::now() - began_);
+  report.failures = failures_;
+  report.workers = workers_.records();
+  report.start_failure = group_.start_failure;
+  if (group_.start_failure) {
+    report.start_failure_words = describe_start_failure(*group_.start_failure, plan_.command.front(), program_path_);
+  }
+  report.left_over = left_over_;
+  if (finish.verdict == Verdict::unkillable) {
+    for (const auto& process : containment_.left_over()) {
+      report.unkillable.push_back("pid " + std::to_string(process.pid) + " (" + process.name + ") unkillable, state " +
+                                  process.state);
+    }
+  }
+  report.losses = output_.losses();
+  if (run_folder_.holds_logs()) report.log_folder = run_folder_.path();
+  return report;
+}
+
+// Written beside its place and renamed, so that a reader never sees half of it.
+bool AgentLoop::write_report(const JobReport& report) {
+  const auto& path = plan_.report_file;
+  if (path.empty()) return true;
+  const std::string text = to_json(report);
+  const std::string beside = path + ".tmp-" + random_;
+  const UniqueFd fd{::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
+  const bool written = fd && ::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+                       ::rename(beside.c_str(), path.c_str()) == 0;
+  if (written) return true;
+  narrator_.warning("cannot write the report to '" + path + "': " + std::strerror(errno));
+  ::unlink(beside.c_str());
+  return false;
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,170 @@
+#include "agent/containment.hpp"
+
+#include "agent/small_file.hpp"
+#include "common/text.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <optional>
+
+namespace acc::agent {
+
+namespace {
+
+constexpr std::string_view kPrefix = "acc-";
+
+bool is_cgroup2(const char* folder) {
+  struct statfs info {};
+  return ::statfs(folder, &info) == 0 && info.f_type == CGROUP2_SUPER_MAGIC;
+}
+
+// Our own cgroup v2 as a folder: the unified mount, or the one beside v1 on hybrid hosts. Empty if there is none.
+std::string own_cgroup() {
+  const char* root = is_cgroup2("/sys/fs/cgroup") ? "/sys/fs/cgroup" : "/sys/fs/cgroup/unified";
+  if (!is_cgroup2(root)) return {};
+  const std::string text = read_small_file("/proc/self/cgroup");
+  const auto begin = text.rfind("0::");
+  if (begin == std::string::npos || (begin != 0 && text[begin - 1] != '\n')) return {};
+  const auto end = text.find('\n', begin);
+  return root + text.substr(begin + 3, end - begin - 3);
+}
+
+// Field 22 of /proc/PID/stat, which tells two processes of the same number apart; empty if there is no such process.
+std::string start_time(pid_t pid) {
+  const std::string stat = read_small_file("/proc/" + std::to_string(pid) + "/stat");
+  const auto name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return {};
+  const auto fields = split(std::string_view{stat}.substr(name_end + 2), ' ');
+  constexpr std::size_t kStartTime = 22 - 3;
+  if (fields.size() <= kStartTime || fields[0] == "Z" || fields[0] == "X") return {};
+  return fields[kStartTime];
+}
+
+std::string cgroup_name(pid_t agent) {
+  return std::string{kPrefix} + std::to_string(agent) + '-' + start_time(agent);
+}
+
+bool owner_is_alive(std::string_view name) {
+  const auto parts = split(name.substr(kPrefix.size()), '-');
+  const auto pid = parts.size() == 2 ? parse_number<pid_t>(parts[0]) : std::nullopt;
+  return !pid || start_time(*pid) == parts[1];
+}
+
+std::vector<std::string> stale_cgroups(const std::string& base) {
+  std::vector<std::string> stale;
+  DIR* const folder = ::opendir(base.c_str());
+  if (folder == nullptr) return stale;
+  while (const dirent* entry = ::readdir(folder)) {
+    const std::string_view name = entry->d_name;
+    if (name.starts_with(kPrefix) && entry->d_type == DT_DIR && !owner_is_alive(name)) {
+      stale.push_back(base + '/' + entry->d_name);
+    }
+  }
+  ::closedir(folder);
+  return stale;
+}
+
+}  // namespace
+
+void sweep_dead_cgroups() {
+  const std::string base = own_cgroup();
+  if (base.empty()) return;
+  for (const auto& path : stale_cgroups(base)) {
+    write_small_file(path + "/cgroup.kill", "1");
+    ::rmdir(path.c_str());  // fails while its members are dying: the next one to come by removes it
+  }
+}
+
+Containment::Containment() {
+  const std::string base = own_cgroup();
+  if (base.empty() || ::access(base.c_str(), W_OK) != 0) return;
+  sweep_dead_cgroups();
+  path_ = base + '/' + cgroup_name(::getpid());
+  if (::mkdir(path_.c_str(), 0755) != 0) {
+    path_.clear();
+    return;
+  }
+  cgroup_ = UniqueFd{::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+}
+
+Containment::~Containment() { give_up_cgroup(); }
+
+void Containment::give_up_cgroup() {
+  cgroup_.reset();
+  if (!path_.empty()) ::rmdir(path_.c_str());
+  path_.clear();
+}
+
+std::vector<pid_t> children_of_this_process() {
+  std::vector<pid_t> children;
+  // Children belong to the thread that made them; orphans are given to some thread of the sub-reaper.
+  DIR* const threads = ::opendir("/proc/self/task");
+  if (threads == nullptr) return children;
+  while (const dirent* entry = ::readdir(threads)) {
+    if (entry->d_name[0] == '.') continue;
+    const std::string text = read_small_file(std::string{"/proc/self/task/"} + entry->d_name + "/children");
+    for (const auto& word : split(text, ' ')) {
+      if (const auto pid = parse_number<pid_t>(word); pid && *pid > 1) children.push_back(*pid);
+    }
+  }
+  ::closedir(threads);
+  return children;
+}
+
+LeftOver look_up(pid_t pid) {
+  const std::string stat = read_small_file("/proc/" + std::to_string(pid) + "/stat");
+  const auto open = stat.find('(');
+  const auto close = stat.rfind(')');
+  if (open == std::string::npos || close == std::string::npos || close + 2 >= stat.size()) return {pid, "", 'X'};
+  return {pid, stat.substr(open + 1, close - open - 1), stat[close + 2]};
+}
+
+static std::vector<pid_t> cgroup_members(const std::string& path) {
+  std::vector<pid_t> members;
+  if (path.empty()) return members;
+  for (const auto& line : split(read_small_file(path + "/cgroup.procs"), '\n')) {
+    if (const auto pid = parse_number<pid_t>(line); pid && *pid > 1) members.push_back(*pid);
+  }
+  return members;
+}
+
+void Containment::kill_all() const {
+  if (!path_.empty() && !write_small_file(path_ + "/cgroup.kill", "1")) {
+    for (const pid_t pid : cgroup_members(path_)) ::kill(pid, SIGKILL);  // before Linux 5.14
+  }
+  // A child can't change its number before we reap it, so this hits nobody else.
+  for (const pid_t pid : children_of_this_process()) ::kill(pid, SIGKILL);
+}
+
+bool Containment::is_empty() const {
+  // Every process of a round descends from us, whatever its group, session or cgroup, and an orphan becomes our child:
+  // without children there are no descendants.
+  siginfo_t info{};
+  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
+}
+
+std::vector<LeftOver> Containment::left_over() const {
+  std::vector<pid_t> pids = children_of_this_process();
+  for (const pid_t member : cgroup_members(path_)) {
+    bool known = false;
+    for (const pid_t pid : pids) known = known || pid == member;
+    if (!known) pids.push_back(member);
+  }
+  std::vector<LeftOver> alive;
+  for (const pid_t pid : pids) {
+    auto process = look_up(pid);
+    if (process.state != 'Z' && process.state != 'X') alive.push_back(std::move(process));
+  }
+  return alive;
+}
+
+}  // namespace acc::agent

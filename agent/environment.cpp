@@ -1,0 +1,98 @@
+#include "agent/environment.hpp"
+
+#include "common/worker_env.hpp"
+
+#include <array>
+
+namespace acc::agent {
+
+namespace env = worker_env;
+
+namespace {
+
+// What a service manager said to us is not meant for the workers: one that answered would speak in our name.
+constexpr std::array<std::string_view, 6> kNotForWorkers{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID",
+                                                         "LISTEN_FDS",    "LISTEN_PID",    "LISTEN_FDNAMES"};
+
+bool is_for_workers(std::string_view name) {
+  for (const auto hidden : kNotForWorkers) {
+    if (name == hidden) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string error_file_path(const std::string& error_folder, LocalRank local) {
+  return error_folder + '/' + std::to_string(local.value()) + "/error.json";
+}
+
+void RoundEnvironment::add_shared(std::string_view name, std::string value) {
+  shared_.insert_or_assign(std::string{name}, std::move(value));
+}
+
+RoundEnvironment::RoundEnvironment(const JobPlan& plan, std::span<const char* const> caller, const RoundFacts& facts)
+    : elastic_{plan.kind == JobKind::elastic},
+      first_rank_{facts.assignment.first_rank.value()},
+      error_folder_{facts.error_folder} {
+  for (const std::string_view entry : caller) {
+    const auto equals = entry.find('=');
+    if (equals == std::string_view::npos || !is_for_workers(entry.substr(0, equals))) continue;
+    shared_.emplace(entry.substr(0, equals), entry.substr(equals + 1));  // the first of two counts, as for getenv
+  }
+  for (const auto& [name, value] : plan.env) add_shared(name, value);
+  const auto& place = facts.assignment;
+  if (elastic_) {
+    const std::string world = std::to_string(place.world_size.value());
+    add_shared(env::kWorldSize, world);
+    add_shared(env::kRoleWorldSize, world);
+    add_shared(env::kLocalWorldSize, std::to_string(plan.local_world_size));
+    add_shared(env::kGroupRank, std::to_string(place.node_rank.value()));
+    add_shared(env::kGroupWorldSize, std::to_string(place.nodes));
+    add_shared(env::kRoleName, plan.role);
+    add_shared(env::kMasterAddr, place.master.addr);
+    add_shared(env::kMasterPort, std::to_string(place.master.port));
+    add_shared(env::kRestartCount, std::to_string(facts.restarts));
+    add_shared(env::kMaxRestarts, std::to_string(plan.restart.max_restarts));
+    add_shared(env::kRunId, plan.rendezvous.id);
+    add_shared(env::kUseAgentStore, "False");
+    shared_.try_emplace(std::string{env::kNcclAsync}, "1");
+    shared_.try_emplace(std::string{env::kTorchNcclAsync}, "1");
+  }
+  add_shared(env::kAccJobId, facts.job_id);
+  add_shared(env::kAccRound, std::to_string(place.round.value()));
+  add_shared(env::kAccRestartCount, std::to_string(facts.restarts));
+  add_shared(env::kAccRestartReason, facts.restart_reason);
+  if (elastic_) {
+    for (const auto name : {env::kRank, env::kLocalRank, env::kRoleRank}) shared_.erase(std::string{name});
+    if (!error_folder_.empty()) shared_.erase(std::string{env::kErrorFile});
+  }
+  shared_text_.reserve(shared_.size());
+  for (const auto& [name, value] : shared_) shared_text_.push_back(name + '=' + value);
+}
+
+char* const* RoundEnvironment::for_worker(LocalRank local) {
+  own_text_.clear();
+  if (elastic_) {
+    const std::string rank = std::to_string(first_rank_ + local.value());
+    const auto own = [&](std::string_view name, const std::string& value) {
+      own_text_.push_back(std::string{name} + '=' + value);
+    };
+    own(env::kRank, rank);
+    own(env::kRoleRank, rank);
+    own(env::kLocalRank, std::to_string(local.value()));
+    if (!error_folder_.empty()) own(env::kErrorFile, error_file_path(error_folder_, local));
+  }
+  pointers_.clear();
+  for (auto& text : own_text_) pointers_.push_back(text.data());
+  for (auto& text : shared_text_) pointers_.push_back(text.data());
+  pointers_.push_back(nullptr);
+  return pointers_.data();
+}
+
+const char* RoundEnvironment::find(std::string_view name) const {
+  const auto found = shared_.find(name);
+  return found != shared_.end() ? found->second.c_str() : nullptr;
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,57 @@
+#pragma once
+
+#include "agent/job_plan.hpp"
+#include "agent/spawn.hpp"
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// What a worker finds in its environment: the caller's variables, the plan's, and the place of the worker (pure).
+namespace acc::agent {
+
+/// This node's share of a round, as the rendezvous gave it (static: by arithmetic).
+struct Assignment {
+  Round round{0};
+  NodeRank node_rank{0};
+  std::uint32_t nodes = 1;
+  Rank first_rank{0};
+  WorldSize world_size{1};
+  Master master;
+};
+
+struct RoundFacts {
+  Assignment assignment;
+  std::string job_id;
+  std::uint32_t restarts = 0;
+  std::string restart_reason;
+  std::string error_folder;  ///< <run folder>/attempt_<K>; empty: no error files
+};
+
+/// Builds the environments of one round: what all workers share is laid out once, so that 256 workers stay cheap.
+class RoundEnvironment {
+ public:
+  RoundEnvironment(const JobPlan& plan, std::span<const char* const> caller, const RoundFacts& facts);
+
+  /// envp for one worker; valid until the next call.
+  [[nodiscard]] char* const* for_worker(LocalRank local);
+  /// Value of a shared variable ("PATH"), or nullptr.
+  [[nodiscard]] const char* find(std::string_view name) const;
+
+ private:
+  void add_shared(std::string_view name, std::string value);
+
+  bool elastic_;
+  std::uint32_t first_rank_;
+  std::string error_folder_;
+  std::map<std::string, std::string, std::less<>> shared_;
+  std::vector<std::string> shared_text_;
+  std::vector<std::string> own_text_;
+  std::vector<char*> pointers_;
+};
+
+[[nodiscard]] std::string error_file_path(const std::string& error_folder, LocalRank local);
+
+}  // namespace acc::agent

@@ -1,0 +1,68 @@
+#include "agent/error_file.hpp"
+
+#include "common/unique_fd.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <fcntl.h>
+
+#include <cerrno>
+
+namespace acc::agent {
+
+namespace {
+
+using Json = nlohmann::json;
+
+std::string text_of(const Json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string{};
+}
+
+// Nesting is counted before parsing: the parser itself recurses and would overrun the stack.
+bool is_too_deep(std::string_view text) {
+  constexpr int kDeepest = 64;
+  int depth = 0;
+  for (const char c : text) {
+    if (c == '{' || c == '[') ++depth;
+    if (c == '}' || c == ']') --depth;
+    if (depth > kDeepest) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<WorkerError> parse_error_file(std::string_view text) {
+  if (text.size() > kMaxErrorFile) return Error{Errc::bad_config, "error file: larger than 1 MiB"};
+  if (is_too_deep(text)) return Error{Errc::bad_config, "error file: nested too deeply"};
+  const Json root = Json::parse(text, nullptr, false);
+  if (!root.is_object()) return Error{Errc::bad_config, "error file: not a JSON object"};
+  const auto message = root.find("message");
+  if (message == root.end()) return Error{Errc::bad_config, "error file: no key 'message'"};
+  if (message->is_string()) return WorkerError{message->get<std::string>(), {}};
+  WorkerError error{text_of(*message, "message"), {}};
+  const auto extra = message->is_object() ? message->find("extraInfo") : message->end();
+  if (extra != message->end()) error.traceback = text_of(*extra, "py_callstack");
+  if (error.message.empty() && error.traceback.empty()) {
+    return Error{Errc::bad_config, "error file: neither a message nor a traceback"};
+  }
+  return error;
+}
+
+Result<WorkerError> read_error_file(const std::string& path) {
+  const UniqueFd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a FIFO there must not stop us
+  if (!fd) return system_error(errno, "open '" + path + "'");
+  std::string text;
+  char chunk[16 * 1024];
+  for (;;) {
+    const ssize_t n = ::read(fd.get(), chunk, sizeof chunk);
+    if (n < 0) return system_error(errno, "read '" + path + "'");
+    if (n == 0) break;
+    text.append(chunk, static_cast<std::size_t>(n));
+    if (text.size() > kMaxErrorFile) break;
+  }
+  return parse_error_file(text);
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "common/error.hpp"
+
+#include <string>
+#include <string_view>
+
+/// Reads what torch's @record decorator leaves in TORCHELASTIC_ERROR_FILE (torch 1.13 to 2.x).
+namespace acc::agent {
+
+struct WorkerError {
+  std::string message;    ///< "<Type>: <text>", one or more lines
+  std::string traceback;  ///< may be empty
+};
+
+inline constexpr std::size_t kMaxErrorFile = 1024 * 1024;  // bytes; a larger file is refused
+
+/// Total: any bytes give an error record or an Error, never an exception.
+Result<WorkerError> parse_error_file(std::string_view text);
+
+/// not_found when the worker wrote none.
+Result<WorkerError> read_error_file(const std::string& path);
+
+}  // namespace acc::agent

@@ -1,0 +1,77 @@
+#include "agent/memory_limit.hpp"
+
+#include "agent/small_file.hpp"
+#include "common/text.hpp"
+
+#include <unistd.h>
+
+namespace acc::agent {
+
+namespace {
+
+struct Place {
+  std::string folder;
+  bool is_v2 = false;
+};
+
+// /proc/self/cgroup: "4:memory:/path" (v1) and "0::/path" (v2). A folder counts when its file of kills is there.
+Place find_memory_cgroup() {
+  for (const auto& line : split(read_small_file("/proc/self/cgroup"), '\n')) {
+    const auto fields = split(line, ':');
+    if (fields.size() < 3) continue;
+    const std::string path = line.substr(fields[0].size() + fields[1].size() + 2);
+    if (fields[1].empty()) {
+      const std::string folder = "/sys/fs/cgroup" + path;
+      if (::access((folder + "/memory.events").c_str(), R_OK) == 0) return {folder, true};
+      continue;
+    }
+    bool is_memory = false;
+    for (const auto& controller : split(fields[1], ',')) is_memory = is_memory || controller == "memory";
+    const std::string folder = "/sys/fs/cgroup/memory" + path;
+    if (is_memory && ::access((folder + "/memory.oom_control").c_str(), R_OK) == 0) return {folder, false};
+  }
+  return {};
+}
+
+std::optional<std::uint64_t> number_in(const std::string& path) {
+  return parse_number<std::uint64_t>(trim(read_small_file(path)));
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> MemoryWatch::kills() const {
+  if (folder_.empty()) return std::nullopt;
+  for (const auto& line : split(read_small_file(folder_ + (is_v2_ ? "/memory.events" : "/memory.oom_control")), '\n')) {
+    const std::string_view key = "oom_kill ";
+    if (line.starts_with(key)) return parse_number<std::uint64_t>(std::string_view{line}.substr(key.size()));
+  }
+  return std::nullopt;
+}
+
+MemoryFacts MemoryWatch::now() const {
+  MemoryFacts facts;
+  if (folder_.empty()) return facts;
+  facts.oom_kills = kills();
+  facts.limit_bytes = number_in(folder_ + (is_v2_ ? "/memory.max" : "/memory.limit_in_bytes"));
+  facts.peak_bytes = number_in(folder_ + (is_v2_ ? "/memory.peak" : "/memory.max_usage_in_bytes"));
+  constexpr std::uint64_t kUnlimited = 1ULL << 60U;  // v1 says "none" by a very large number
+  if (facts.limit_bytes && *facts.limit_bytes >= kUnlimited) facts.limit_bytes.reset();
+  return facts;
+}
+
+void MemoryWatch::mark() {
+  if (!looked_) {
+    auto place = find_memory_cgroup();
+    folder_ = std::move(place.folder);
+    is_v2_ = place.is_v2;
+    looked_ = true;
+  }
+  marked_ = kills().value_or(0);
+}
+
+std::uint64_t MemoryWatch::kills_since_mark() const {
+  const auto now = kills().value_or(0);
+  return now > marked_ ? now - marked_ : 0;
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+/// Tells an out-of-memory kill from another SIGKILL: counts the kills of the memory cgroup that the workers were born in.
+namespace acc::agent {
+
+struct MemoryFacts {
+  std::optional<std::uint64_t> oom_kills;    ///< so far in this cgroup
+  std::optional<std::uint64_t> limit_bytes;  ///< none: unlimited or unknown
+  std::optional<std::uint64_t> peak_bytes;
+};
+
+class MemoryWatch {
+ public:
+  /// Called when a round has started; the first time it finds the cgroup (v2's memory.events or v1's
+  /// memory.oom_control). Without one everything stays empty.
+  void mark();
+  /// Out-of-memory kills since mark().
+  [[nodiscard]] std::uint64_t kills_since_mark() const;
+  [[nodiscard]] MemoryFacts now() const;
+
+ private:
+  [[nodiscard]] std::optional<std::uint64_t> kills() const;
+
+  bool looked_ = false;
+  std::string folder_;
+  bool is_v2_ = false;
+  std::uint64_t marked_ = 0;
+};
+
+}  // namespace acc::agent

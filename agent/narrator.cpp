@@ -1,0 +1,71 @@
+#include "agent/narrator.hpp"
+
+#include "common/text.hpp"
+
+namespace acc::agent {
+
+Narrator::Narrator(std::function<void(std::string_view)> say, bool quiet, bool color)
+    : say_{std::move(say)}, quiet_{quiet}, color_{color} {}
+
+void Narrator::line(const std::string& text, bool matters) const {
+  if (quiet_ && !matters) return;
+  say_(color_ ? "\033[1;33macc-launch:\033[0m " + text + '\n' : "acc-launch: " + text + '\n');
+}
+
+void Narrator::warning(const std::string& text) const { line("warning: " + text, true); }
+
+void Narrator::failure(const FailureReport& f) const {
+  line("rank " + std::to_string(f.worker.rank.value()) + " (pid " + std::to_string(f.worker.pid) + ") " + f.cause + ", " +
+           describe(f.into_round) + " into attempt " + std::to_string(f.round),
+       true);
+}
+
+void Narrator::restart(const TellRestart& told) const {
+  const std::string when = told.delay == Millis{0} ? "now" : "in " + describe(told.delay);
+  line("restarting all workers " + when + " (restart " + std::to_string(told.restart) + " of " +
+           std::to_string(told.of) + ")",
+       true);
+}
+
+void Narrator::start_retry(const TellStartRetry& told, const std::string& words) const {
+  line(words + "; trying again in " + describe(told.delay), true);
+}
+
+void Narrator::stopping(const TellStopping& told) const {
+  const std::string name = signal_name(told.signo);
+  if (told.preempted) {
+    line("pre-empted by " + name + ": workers have " + describe(told.grace) + " for a checkpoint", true);
+  } else {
+    line("got " + name + ": stopping; workers have " + describe(told.grace) + " to end" +
+             (told.signo == 2 ? " (Ctrl-C again to hurry)" : ""),
+         false);
+  }
+}
+
+void Narrator::hurry(const TellHurry& told) const {
+  line("hurrying: SIGTERM sent, " + describe(told.grace) + " left (Ctrl-C again to kill)", false);
+}
+
+void Narrator::killing(const TellKilling& told, const std::vector<LeftOver>& alive) const {
+  if (alive.empty()) return;
+  std::vector<std::string> names;
+  for (const auto& process : alive) names.push_back(process.name + " (pid " + std::to_string(process.pid) + ")");
+  if (names.size() > 8) {
+    names.resize(8);
+    names.emplace_back("…");
+  }
+  const std::string why = told.after == Millis{0} ? "killing at once: " : "did not end within " + describe(told.after) + ", killing: ";
+  line(why + join(names, ", "), true);
+}
+
+void Narrator::left_over(const std::vector<std::string>& names) const {
+  line("ending " + std::to_string(names.size()) + " left-over process" + (names.size() == 1 ? ": " : "es: ") +
+           join(names, ", "),
+       false);
+}
+
+void Narrator::degraded(const Losses& losses) const {
+  line("warning: " + losses.where + ": " + losses.why + "; output is being dropped, the workers go on", true);
+}
+
+}  // namespace acc::agent

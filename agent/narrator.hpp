@@ -1,0 +1,35 @@
+#pragma once
+
+#include "agent/containment.hpp"
+#include "agent/report.hpp"
+#include "agent/supervisor.hpp"
+
+#include <functional>
+#include <string>
+
+namespace acc::agent {
+
+/// Says in one line each what happens to the job, on stderr. `--quiet` keeps only what needs attention.
+class Narrator {
+ public:
+  Narrator(std::function<void(std::string_view)> say, bool quiet, bool color);
+
+  void warning(const std::string& text) const;
+  void failure(const FailureReport& failure) const;
+  void restart(const TellRestart& told) const;
+  void start_retry(const TellStartRetry& told, const std::string& words) const;
+  void stopping(const TellStopping& told) const;
+  void hurry(const TellHurry& told) const;
+  void killing(const TellKilling& told, const std::vector<LeftOver>& alive) const;
+  void left_over(const std::vector<std::string>& names) const;
+  void degraded(const Losses& losses) const;
+
+ private:
+  void line(const std::string& text, bool matters) const;
+
+  std::function<void(std::string_view)> say_;
+  bool quiet_;
+  bool color_;
+};
+
+}  // namespace acc::agent

@@ -1,0 +1,263 @@
+#include "agent/report.hpp"
+
+#include "common/text.hpp"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+
+namespace acc::agent {
+
+namespace {
+
+constexpr std::size_t kTailLines = 20;
+constexpr std::size_t kTracebackLines = 40;
+constexpr std::size_t kOthersShown = 8;
+
+std::string mebibytes(std::uint64_t bytes) { return std::to_string(bytes >> 20U) + " MiB"; }
+
+std::string utc(std::chrono::system_clock::time_point when) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(when);
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  char text[40];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts);
+  return text;
+}
+
+std::string rank_words(const WorkerRecord& w) {
+  return "rank " + std::to_string(w.rank.value()) + " (local rank " + std::to_string(w.local_rank.value()) + ")";
+}
+
+std::string plural(std::size_t n, const std::string& one) {
+  return std::to_string(n) + " " + one + (n == 1 ? "" : "s");
+}
+
+std::string headline(const JobReport& r) {
+  switch (r.verdict) {
+    case Verdict::succeeded:
+      return "job succeeded";
+    case Verdict::failed:
+    case Verdict::never_retry:
+    case Verdict::no_progress: {
+      const auto& f = r.failures.back();
+      return "job failed: rank " + std::to_string(f.worker.rank.value()) + " " + f.cause;
+    }
+    case Verdict::cannot_start:
+      return r.start_failure_words;
+    case Verdict::stopped:
+      return "job stopped by " + signal_name(r.stop_signal);
+    case Verdict::preempted:
+      return "job pre-empted by " + signal_name(r.stop_signal) + ": requeue it";
+    case Verdict::unkillable:
+      return "gave up: processes survived SIGKILL; this node needs attention";
+    case Verdict::guardian_lost:
+      return "job ended: the process that started it is gone";
+  }
+  return {};
+}
+
+std::string what_was_done(const JobReport& r) {
+  std::string text = r.max_restarts == 0 ? "not restarted (--max_restarts is 0)"
+                                         : "restarted " + std::to_string(r.restarts) + " of " +
+                                               plural(r.max_restarts, "time");
+  if (r.verdict == Verdict::never_retry) text += "; its code is in --no_restart_codes";
+  if (r.verdict == Verdict::no_progress) text += "; gave up: no progress (--max_no_progress), a requeue won't help";
+  return text;
+}
+
+// How the others ended: those that failed by themselves first, as they may know more than the first.
+std::vector<std::string> others(const JobReport& r, const FailureReport& first) {
+  std::vector<std::string> lines;
+  std::vector<std::string> stopped;
+  std::vector<std::string> finished;
+  std::size_t failed = 0;
+  for (const auto& w : r.workers) {
+    if (w.local_rank == first.worker.local_rank || !w.status) continue;
+    const std::string rank = std::to_string(w.rank.value());
+    if (is_success(*w.status)) {
+      finished.push_back(rank);
+    } else if (w.asked_to_end) {
+      stopped.push_back(rank);
+    } else if (++failed <= kOthersShown) {
+      const auto later = std::chrono::duration_cast<Millis>(w.ended - first.worker.ended);
+      lines.push_back("rank " + rank + " " + describe(*w.status) + " " + describe(later) + " later");
+    }
+    if (w.was_stopped) lines.push_back("rank " + rank + " was stopped (state T); it was continued to end it");
+  }
+  const auto list = [](const std::vector<std::string>& ranks) {
+    const std::size_t shown = std::min<std::size_t>(ranks.size(), 16);
+    return join(std::span{ranks}.first(shown), ", ") + (shown < ranks.size() ? " …" : "");
+  };
+  if (failed > kOthersShown) lines.push_back("… and " + std::to_string(failed - kOthersShown) + " more");
+  if (!stopped.empty()) lines.push_back("we stopped rank " + list(stopped));
+  if (!finished.empty()) lines.push_back("had finished: rank " + list(finished));
+  return lines;
+}
+
+class Block {
+ public:
+  explicit Block(bool color) : color_{color} {}
+
+  void rule() { text_ += std::string(72, '=') + '\n'; }
+  void title(const std::string& line) {
+    text_ += color_ ? "\033[1;31macc-launch: " + line + "\033[0m\n" : "acc-launch: " + line + '\n';
+  }
+  void row(std::string_view name, const std::string& value) {
+    char label[16];
+    std::snprintf(label, sizeof label, "  %-9s ", std::string{name}.c_str());
+    text_ += label + value + '\n';
+  }
+  void quote(const std::vector<std::string>& lines) {
+    for (const auto& line : lines) text_ += "    | " + line + '\n';
+  }
+  [[nodiscard]] std::string take() { return std::move(text_); }
+
+ private:
+  bool color_;
+  std::string text_;
+};
+
+void add_evidence(Block& block, const FailureReport& f) {
+  if (f.error) {
+    if (!f.error->traceback.empty()) {
+      block.row("error", "as the worker wrote it:");
+      block.quote(last_lines(f.error->traceback, kTracebackLines));
+    } else {
+      block.row("error", last_lines(f.error->message, 1).empty() ? "" : last_lines(f.error->message, 1).back());
+    }
+    return;
+  }
+  const auto lines = last_lines(f.tail, kTailLines);
+  if (lines.empty()) {
+    block.row("output", "none was kept");
+    return;
+  }
+  block.row("output", lines.size() == 1 ? "its last line:" : "its last " + plural(lines.size(), "line") + ":");
+  block.quote(lines);
+}
+
+void add_failure(Block& block, const JobReport& r, const FailureReport& f) {
+  block.row("who", rank_words(f.worker) + " on " + r.host + ", pid " + std::to_string(f.worker.pid));
+  block.row("when", utc(f.when) + ", " + describe(f.into_round) + " into attempt " + std::to_string(f.round));
+  add_evidence(block, f);
+  block.row("done", what_was_done(r));
+  for (const auto& line : others(r, f)) block.row("others", line);
+  if (r.failures.size() > 1) {
+    const auto& first = r.failures.front();
+    block.row("before", plural(r.failures.size() - 1, "earlier failure") + "; the first: rank " +
+                            std::to_string(first.worker.rank.value()) + " " + first.cause);
+  }
+}
+
+void add_common(Block& block, const JobReport& r) {
+  const std::string log = r.failures.empty() || r.failures.back().log_path.empty() ? r.log_folder
+                                                                                   : r.failures.back().log_path;
+  if (!log.empty()) block.row("logs", log);
+  for (const auto& text : r.unkillable) block.row("alive", text);
+  if (!r.left_over.empty()) {
+    block.row("ended", plural(r.left_over.size(), "left-over process") + (r.left_over.size() == 1 ? ": " : "es: ") +
+                           join(r.left_over, ", "));
+  }
+  for (const auto& loss : r.losses) {
+    block.row("lost", std::to_string(loss.lines) + " lines (" + std::to_string(loss.bytes) + " bytes) for " + loss.where +
+                          ": " + loss.why);
+  }
+  block.row("exit code", std::to_string(r.exit_code));
+}
+
+}  // namespace
+
+std::vector<std::string> last_lines(std::string_view tail, std::size_t count, std::size_t width) {
+  while (!tail.empty() && (tail.back() == '\n' || tail.back() == '\r')) tail.remove_suffix(1);
+  std::vector<std::string> lines;
+  while (!tail.empty() && lines.size() < count) {
+    const auto newline = tail.rfind('\n');
+    std::string_view line = newline == std::string_view::npos ? tail : tail.substr(newline + 1);
+    tail = newline == std::string_view::npos ? std::string_view{} : tail.substr(0, newline);
+    while (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    if (const auto bar = line.rfind('\r'); bar != std::string_view::npos) line = line.substr(bar + 1);
+    std::string clean;
+    for (const char c : line) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (clean.size() >= width) {
+        clean += "…";
+        break;
+      }
+      if (c == '\t' || (byte >= 0x20 && byte != 0x7f)) clean += c;
+    }
+    lines.insert(lines.begin(), std::move(clean));
+  }
+  return lines;
+}
+
+std::string describe_cause(const ExitStatus& status, const OomFacts& oom) {
+  const auto* killed = std::get_if<Signaled>(&status);
+  if (killed == nullptr) return describe(status);
+  std::string text = "was " + describe(status);
+  if (killed->signo == SIGKILL && oom.known) {
+    if (oom.kills == 0) return text + ", not by OOM";
+    text += ": out of memory";
+    if (oom.limit_bytes) text += " (limit " + mebibytes(*oom.limit_bytes);
+    if (oom.limit_bytes && oom.peak_bytes) text += ", peak " + mebibytes(*oom.peak_bytes);
+    if (oom.limit_bytes) text += ")";
+  }
+  return text;
+}
+
+static std::string interpreter_of(const std::string& path) {
+  std::ifstream file{path};
+  std::string line;
+  if (!std::getline(file, line) || !line.starts_with("#!")) return {};
+  const auto words = split(trim(std::string_view{line}.substr(2, 256)), ' ');
+  return words.empty() ? std::string{} : words.front();
+}
+
+std::string describe_start_failure(const StartFailure& failure, const std::string& program, const std::string& path) {
+  if (failure.step != "exec") {
+    std::string text = "cannot start worker " + std::to_string(failure.local_rank.value()) + ": " + failure.step + ": " +
+                       std::strerror(failure.errnum);
+    if (failure.errnum == EAGAIN) text += "; raise the limit of processes (ulimit -u, pids.max, TasksMax=)";
+    if (failure.errnum == EMFILE) text += "; raise the limit of descriptors (ulimit -n, LimitNOFILE=)";
+    if (failure.errnum == ENOMEM) text += "; the node has no memory left";
+    return text;
+  }
+  std::string text = "cannot start '" + program + "': " + std::strerror(failure.errnum);
+  const std::string interpreter = path.empty() ? std::string{} : interpreter_of(path);
+  if (failure.errnum == ENOENT && !interpreter.empty()) {
+    text += ": its first line names the interpreter '" + interpreter + "', which isn't there";
+  } else if (failure.errnum == ENOENT && program.find('/') == std::string::npos) {
+    text += " on PATH";
+  } else if (failure.errnum == EACCES) {
+    text += "; is it a file with the execute bit (chmod +x)?";
+  } else if (failure.errnum == ENOEXEC) {
+    text += "; is it a program of this machine's kind, or a script without a '#!' line?";
+  }
+  return text;
+}
+
+std::string to_text(const JobReport& r, bool color) {
+  const bool worth_it = r.verdict != Verdict::succeeded || !r.losses.empty();
+  if (!worth_it) return {};
+  Block block{color};
+  block.rule();
+  block.title(headline(r));
+  const bool by_failure =
+      r.verdict == Verdict::failed || r.verdict == Verdict::never_retry || r.verdict == Verdict::no_progress;
+  if (by_failure && !r.failures.empty()) {
+    add_failure(block, r, r.failures.back());
+  } else if (!r.failures.empty()) {
+    block.row("before", plural(r.failures.size(), "failure") + "; the last: rank " +
+                            std::to_string(r.failures.back().worker.rank.value()) + " " + r.failures.back().cause);
+  }
+  add_common(block, r);
+  block.rule();
+  return block.take();
+}
+
+}  // namespace acc::agent

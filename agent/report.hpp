@@ -1,0 +1,71 @@
+#pragma once
+
+#include "agent/error_file.hpp"
+#include "agent/output_hub.hpp"
+#include "agent/supervisor.hpp"
+#include "agent/worker_group.hpp"
+#include "common/duration.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// What is told at the end of a job: one block for people, JSON for programs (pure; files are written by the agent).
+namespace acc::agent {
+
+/// One failed worker, with everything that helps to understand it.
+struct FailureReport {
+  WorkerRecord worker;
+  std::string cause;  ///< "killed by SIGKILL (9), not by OOM"
+  std::uint64_t round = 0;
+  Millis into_round{0};
+  std::chrono::system_clock::time_point when;  ///< for printing only
+  std::optional<WorkerError> error;  ///< from its error file
+  std::string tail;                  ///< its last output
+  std::string log_path;              ///< empty: no log file
+};
+
+struct JobReport {
+  std::string job_id;
+  std::string host;
+  std::vector<std::string> command;
+  std::uint32_t world_size = 1;
+  Verdict verdict = Verdict::succeeded;
+  int exit_code = 0;
+  int stop_signal = 0;
+  std::uint32_t restarts = 0;
+  std::uint32_t max_restarts = 0;
+  Millis duration{0};
+  std::vector<FailureReport> failures;  ///< the first failure of each failed round, the oldest first
+  std::vector<WorkerRecord> workers;    ///< of the last round
+  std::optional<StartFailure> start_failure;
+  std::string start_failure_words;
+  std::vector<std::string> left_over;  ///< "sleep (pid 71)": ended by us after the workers
+  std::vector<std::string> unkillable;
+  std::vector<Losses> losses;
+  std::string log_folder;
+};
+
+struct OomFacts {
+  bool known = false;  ///< a counter of out-of-memory kills could be read
+  std::uint64_t kills = 0;
+  std::optional<std::uint64_t> limit_bytes;
+  std::optional<std::uint64_t> peak_bytes;
+};
+
+/// A worker's end in words: "killed by SIGKILL (9): out of memory (limit 64 MiB)", "exited with code 7".
+[[nodiscard]] std::string describe_cause(const ExitStatus& status, const OomFacts& oom);
+/// "cannot start './x': Permission denied", with advice where there is one.
+[[nodiscard]] std::string describe_start_failure(const StartFailure& failure, const std::string& program,
+                                                 const std::string& path);
+
+/// The block for the terminal; empty if there is nothing to tell (success without losses).
+[[nodiscard]] std::string to_text(const JobReport& report, bool color);
+[[nodiscard]] std::string to_json(const JobReport& report);
+
+/// The last `count` lines of a tail, cut to `width` bytes, without control characters (a progress bar's last state).
+[[nodiscard]] std::vector<std::string> last_lines(std::string_view tail, std::size_t count, std::size_t width = 400);
+
+}  // namespace acc::agent

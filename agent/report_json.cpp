@@ -1,0 +1,89 @@
+#include "agent/report.hpp"
+#include "common/text.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <ctime>
+
+namespace acc::agent {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string iso_utc(std::chrono::system_clock::time_point when) {
+  const auto millis = std::chrono::duration_cast<Millis>(when.time_since_epoch()).count();
+  const std::time_t seconds = static_cast<std::time_t>(millis / 1000);
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  char text[40];
+  const auto n = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+  std::snprintf(text + n, sizeof text - n, ".%03dZ", static_cast<int>(millis % 1000));
+  return text;
+}
+
+Json text_or_null(const std::string& text) {
+  if (text.empty()) return nullptr;
+  return text;
+}
+
+Json status_json(const ExitStatus& status) {
+  if (const auto* exited = std::get_if<Exited>(&status)) return {{"code", exited->code}};
+  const auto& killed = std::get<Signaled>(status);
+  return {{"signal", signal_name(killed.signo)}, {"signo", killed.signo}, {"core_dumped", killed.core_dumped}};
+}
+
+Json worker_json(const WorkerRecord& w) {
+  Json json{{"rank", w.rank.value()}, {"local_rank", w.local_rank.value()}, {"pid", w.pid}};
+  json["exit"] = w.status ? status_json(*w.status) : Json{};
+  json["stopped_by_us"] = w.asked_to_end;
+  json["peak_rss_bytes"] = w.peak_rss_bytes;
+  return json;
+}
+
+Json failure_json(const FailureReport& f, const std::string& host) {
+  Json json = worker_json(f.worker);
+  json["host"] = host;
+  json["cause"] = f.cause;
+  json["attempt"] = f.round;
+  json["seconds_into_attempt"] = static_cast<double>(f.into_round.count()) / 1000;
+  json["time"] = iso_utc(f.when);
+  json["error"] = f.error ? Json{{"message", f.error->message}, {"traceback", f.error->traceback}} : Json{};
+  json["last_lines"] = last_lines(f.tail, 100);
+  json["log"] = text_or_null(f.log_path);
+  return json;
+}
+
+}  // namespace
+
+std::string to_json(const JobReport& r) {
+  Json json{{"job", r.job_id},
+            {"host", r.host},
+            {"command", r.command},
+            {"world_size", r.world_size},
+            {"verdict", to_string(r.verdict)},
+            {"exit_code", r.exit_code},
+            {"restarts", r.restarts},
+            {"max_restarts", r.max_restarts},
+            {"seconds", static_cast<double>(r.duration.count()) / 1000}};
+  json["stop_signal"] = text_or_null(r.stop_signal != 0 ? signal_name(r.stop_signal) : "");
+  const bool by_failure =
+      r.verdict == Verdict::failed || r.verdict == Verdict::never_retry || r.verdict == Verdict::no_progress;
+  json["first_failure"] = by_failure && !r.failures.empty() ? failure_json(r.failures.back(), r.host) : Json{};
+  json["failures"] = Json::array();
+  for (const auto& f : r.failures) json["failures"].push_back(failure_json(f, r.host));
+  json["start_failure"] = text_or_null(r.start_failure_words);
+  json["workers"] = Json::array();
+  for (const auto& w : r.workers) json["workers"].push_back(worker_json(w));
+  json["left_over"] = r.left_over;
+  json["unkillable"] = r.unkillable;
+  json["losses"] = Json::array();
+  for (const auto& loss : r.losses) {
+    json["losses"].push_back({{"where", loss.where}, {"why", loss.why}, {"bytes", loss.bytes}, {"lines", loss.lines}});
+  }
+  json["log_folder"] = text_or_null(r.log_folder);
+  // Worker output may be no UTF-8; a report must never fail on it.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,64 @@
+#include "agent/run_folder.hpp"
+
+#include "common/log.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+namespace acc::agent {
+
+// Logs go where there is room. Mere error files go to memory if they may: a folder per worker costs 30 us on a disk,
+// which 256 workers would notice.
+static std::string base_folder(const OutputPlan& output, bool holds_logs) {
+  if (!output.log_dir.empty()) return output.log_dir;
+  const char* temporary = std::getenv("TMPDIR");
+  if (temporary != nullptr && *temporary != '\0') return temporary;
+  if (!holds_logs && ::access("/dev/shm", W_OK) == 0) return "/dev/shm";
+  return "/tmp";
+}
+
+// The run id is the user's text; in a name it must not climb out of the folder.
+static std::string as_name(const std::string& run_id) {
+  std::string name = run_id.substr(0, 64);
+  for (char& c : name) {
+    if (c == '/' || static_cast<unsigned char>(c) < 0x20) c = '_';
+  }
+  return name;
+}
+
+RunFolder::RunFolder(const OutputPlan& output, const std::string& run_id, const std::string& random)
+    : holds_logs_{!output.log_dir.empty() || output.tee.any() || output.redirects.any()},
+      path_{base_folder(output, holds_logs_) + '/' + (output.log_dir.empty() ? "acc_" : "") + as_name(run_id) + '_' +
+            random} {}
+
+RunFolder::~RunFolder() {
+  if (!made_ || holds_logs_) return;
+  std::error_code ignored;  // a folder that can't be removed harms nobody
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string RunFolder::make_attempt(Round round, std::uint32_t workers) {
+  if (!made_) {
+    std::error_code error;
+    std::filesystem::create_directories(std::filesystem::path{path_}.parent_path(), error);
+    // 0700: an error file may show what others must not see.
+    if (::mkdir(path_.c_str(), holds_logs_ ? 0755 : 0700) != 0 && errno != EEXIST) {
+      log::warn("no_error_files", {{"folder", path_}, {"errno", errno}});
+      return {};
+    }
+    made_ = true;
+  }
+  std::string attempt = path_ + "/attempt_" + std::to_string(round.value());
+  if (::mkdir(attempt.c_str(), 0755) != 0 && errno != EEXIST) return {};
+  const std::string stem = attempt + '/';
+  for (std::uint32_t i = 0; i < workers; ++i) {
+    if (::mkdir((stem + std::to_string(i)).c_str(), 0755) != 0 && errno != EEXIST) return {};
+  }
+  return attempt;
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,40 @@
+#include "agent/service_notify.hpp"
+
+#include "common/text.hpp"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+namespace acc::agent {
+
+static std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+ServiceNotifier::ServiceNotifier(pid_t main_pid) : address_{variable("NOTIFY_SOCKET")} {
+  sockaddr_un limits{};
+  if (address_.empty() || address_.size() >= sizeof limits.sun_path || (address_[0] != '/' && address_[0] != '@')) return;
+  socket_ = UniqueFd{::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  const auto micros = parse_number<std::uint64_t>(variable("WATCHDOG_USEC"));
+  const auto pid = parse_number<pid_t>(variable("WATCHDOG_PID"));
+  if (micros && *micros > 0 && (!pid || *pid == main_pid)) watchdog_period_ = Millis{*micros / 2000};
+}
+
+void ServiceNotifier::send(std::string_view state) const {
+  if (!socket_) return;
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  std::memcpy(to.sun_path, address_.data(), address_.size());
+  if (to.sun_path[0] == '@') to.sun_path[0] = '\0';  // the abstract name space
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address_.size());
+  // A lost status line harms nobody, and a lost WATCHDOG=1 is followed by the next.
+  ::sendto(socket_.get(), state.data(), state.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&to), length);
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "common/duration.hpp"
+#include "common/unique_fd.hpp"
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace acc::agent {
+
+/// systemd's notify protocol: one datagram per message to $NOTIFY_SOCKET. Without it, does nothing.
+class ServiceNotifier {
+ public:
+  /// Reads NOTIFY_SOCKET and WATCHDOG_USEC; `main_pid`: WATCHDOG_PID must name it (the guardian is the main process).
+  explicit ServiceNotifier(pid_t main_pid);
+  [[nodiscard]] bool is_service() const { return static_cast<bool>(socket_); }
+  /// "READY=1", "STATUS=…", "STOPPING=1", "WATCHDOG=1"; lines may be joined with '\n'.
+  void send(std::string_view state) const;
+  /// How often WATCHDOG=1 is due: half of what systemd waits.
+  [[nodiscard]] std::optional<Millis> watchdog_period() const { return watchdog_period_; }
+
+ private:
+  UniqueFd socket_;
+  std::string address_;
+  std::optional<Millis> watchdog_period_;
+};
+
+}  // namespace acc::agent

@@ -1,0 +1,114 @@
+#include "agent/sink_console.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+namespace acc::agent {
+
+namespace {
+
+constexpr std::size_t kSpare = std::size_t{512} << 10U;  // a larger buffer is given back after use
+constexpr Millis kRetry{1000};
+
+// A terminal or pipe that is opened anew has flags of its own, so our writes can be interrupted without O_NONBLOCK on
+// what we share with the shell and the workers.
+int reopen(int fd) {
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  return ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
+}  // namespace
+
+BatchSink::BatchSink(std::function<void()> wake)
+    : Sink{std::move(wake)}, interrupt_{::eventfd(0, EFD_CLOEXEC)} {}
+
+void BatchSink::push(std::string& batch) {
+  if (batch.empty()) return;
+  Lock lock{mutex_};
+  const std::size_t bytes = batch.size();
+  if (next_.empty())
+    next_.swap(batch);
+  else
+    next_.append(batch);
+  batch.clear();
+  added(lock, bytes);
+}
+
+void BatchSink::write_some(Lock& lock) {
+  writing_.swap(next_);
+  lock.unlock();
+  std::string_view rest = writing_;
+  while (!rest.empty() && !is_stopping()) rest.remove_prefix(write_once(rest));
+  writing_.clear();
+  if (writing_.capacity() > kSpare) std::string{}.swap(writing_);
+  lock.lock();
+}
+
+std::size_t BatchSink::refuse(std::string_view bytes, int error) {
+  refused_at_ = std::chrono::steady_clock::now();
+  set_refused(error);
+  lose(bytes, error);
+  return bytes.size();
+}
+
+bool BatchSink::waits_for_retry() const {
+  return refused() != 0 && std::chrono::steady_clock::now() < refused_at_ + kRetry;
+}
+
+void BatchSink::wait_writable(int fd) const {
+  pollfd fds[] = {{fd, POLLOUT, 0}, {interrupt_.get(), POLLIN, 0}};
+  ::poll(fds, 2, -1);
+}
+
+void BatchSink::interrupt() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto n = ::write(interrupt_.get(), &one, sizeof one);
+}
+
+ConsoleSink::ConsoleSink(int fd, std::function<void()> wake)
+    : BatchSink{std::move(wake)}, fd_{fd}, piece_{std::size_t{256} << 10U} {
+  struct stat target {};
+  if (::fstat(fd, &target) != 0 || S_ISREG(target.st_mode)) return;
+  regular_ = false;
+  own_.reset(S_ISCHR(target.st_mode) || S_ISFIFO(target.st_mode) ? reopen(fd) : -1);
+  if (own_)
+    fd_ = own_.get();
+  else
+    piece_ = 4096;  // a blocking write shows no progress before it has put all of it
+}
+
+std::size_t ConsoleSink::write_once(std::string_view bytes) {
+  if (gone_) {
+    discarded(bytes.size());
+    return bytes.size();
+  }
+  if (waits_for_retry()) {
+    lose(bytes, refused());
+    return bytes.size();
+  }
+  const ssize_t n = ::write(fd_, bytes.data(), std::min(bytes.size(), piece_));
+  if (n >= 0) {
+    set_refused(0);
+    progressed(static_cast<std::size_t>(n));
+    return static_cast<std::size_t>(n);
+  }
+  const int why = errno;
+  if (why == EAGAIN) wait_writable(fd_);
+  if (why == EAGAIN || why == EINTR) return 0;
+  if (!is_gone(why)) return refuse(bytes, why);
+  gone_ = true;
+  return 0;
+}
+
+bool ConsoleSink::is_gone(int error) const {
+  return error == EPIPE || error == EBADF || error == ECONNRESET || (error == EIO && !regular_);
+}
+
+}  // namespace acc::agent

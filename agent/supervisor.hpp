@@ -1,0 +1,122 @@
+#pragma once
+
+#include "agent/job_plan.hpp"
+#include "common/duration.hpp"
+#include "common/exit_status.hpp"
+#include "common/ids.hpp"
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+/// The life of one node's workers as a pure function of state and event: no clock, process or socket. The agent feeds
+/// events in and carries actions out; the time comes with the event.
+///
+///   idle → running → stopping → killing → finished
+///              ↑          └────────┴→ backing_off ┐
+///              └──────────────────────────────────┘
+namespace acc::agent {
+
+enum class Phase {
+  idle,         ///< nothing started yet, or between two rounds with no wait
+  running,      ///< workers live
+  stopping,     ///< asked to end (SIGTERM), or all ended and their left-overs were asked
+  killing,      ///< SIGKILL sent
+  backing_off,  ///< waits before the next round
+  finished,
+};
+
+enum class Timer { grace, give_up, backoff };
+
+/// Why the job is over.
+enum class Verdict {
+  succeeded,
+  failed,         ///< a worker failed and no restart was left
+  never_retry,    ///< a worker's code is in --no_restart_codes
+  no_progress,    ///< --max_no_progress
+  cannot_start,   ///< a program can't be executed, or resources ran out
+  stopped,        ///< by a signal
+  preempted,      ///< by a signal of --preempt_signals
+  unkillable,     ///< a process survived SIGKILL
+  guardian_lost,  ///< the process that the user started is gone
+};
+
+struct WorkerFailure {
+  LocalRank local_rank;
+  ExitStatus status;
+  Instant when;
+};
+
+/// A worker that could not be started at all.
+struct StartFailure {
+  LocalRank local_rank;
+  int errnum = 0;
+  std::string step;  ///< as SpawnFailure::step, or "pipe" …
+};
+
+// ---- events ----
+struct Began { Instant now; };
+struct RoundStarted { Instant now; };
+struct StartFailed { StartFailure failure; Instant now; };
+struct WorkerExited { LocalRank local_rank; ExitStatus status; Instant now; };
+/// No process of the round is left. `progress` tells whether --progress_file changed; `roll` is uniform in [0, 1).
+struct Emptied { Instant now; bool progress = false; double roll = 0.5; };
+struct TimerFired { Timer timer; Instant now; };
+struct SignalArrived { int signo; Instant now; };
+struct GuardianLost { Instant now; };
+using Event = std::variant<Began, RoundStarted, StartFailed, WorkerExited, Emptied, TimerFired, SignalArrived, GuardianLost>;
+
+// ---- actions ----
+struct StartRound { Round round; };
+struct SignalWorkers { int signo; };  ///< to each living worker's group; SIGTERM is followed by SIGCONT
+struct TermStrays {};                 ///< SIGTERM to processes that left their group
+struct KillAll {};
+struct ArmTimer { Timer timer; Millis after; };
+struct DisarmTimer { Timer timer; };
+struct Finish { Verdict verdict; int exit_code; };
+// What the user is told; the agent finds the words.
+struct TellFailure { WorkerFailure failure; };
+struct TellRestart { std::uint32_t restart; std::uint32_t of; Millis delay; };
+struct TellStartRetry { StartFailure failure; Millis delay; };
+struct TellStopping { int signo; Millis grace; bool preempted; };
+struct TellHurry { int signo; Millis grace; };
+struct TellKilling { Millis after; };
+using Action = std::variant<StartRound, SignalWorkers, TermStrays, KillAll, ArmTimer, DisarmTimer, Finish, TellFailure,
+                            TellRestart, TellStartRetry, TellStopping, TellHurry, TellKilling>;
+using Actions = std::vector<Action>;
+
+struct GroupState {
+  // ---- fixed for the job ----
+  std::uint32_t size = 1;  ///< workers on this node
+  RestartPolicy restart;
+  StopPolicy stop;
+  bool worker_owns_terminal = false;  ///< Ctrl-C reaches the one worker and not us
+
+  // ---- changes ----
+  Phase phase = Phase::idle;
+  Round round{0};
+  std::uint32_t alive = 0;
+  Instant round_started{};
+  std::optional<WorkerFailure> first_failure;  ///< of this round: the root cause, later deaths are our doing
+  std::optional<StartFailure> start_failure;   ///< of this round
+  std::optional<Instant> start_retry_until;
+  int stop_signal = 0;  ///< the first one that asked for an end
+  std::uint32_t interrupts = 0;  ///< Ctrl-C so far
+  bool guardian_lost = false;
+  std::uint32_t restarts = 0;       ///< done so far, for the count that workers see; never goes down
+  std::uint32_t budget_used = 0;    ///< goes down again by refill_after
+  std::uint32_t quick_failures = 0;  ///< in a row, without a healthy round between: makes the delay grow
+  std::uint32_t without_progress = 0;
+};
+
+Actions step(GroupState& group, const Event& event);
+
+[[nodiscard]] bool in_classes(const std::vector<CodeRange>& classes, const ExitStatus& status);
+/// 0 for the first quick failure, then base, 2 × base … up to the maximum, ± jitter by `roll` in [0, 1).
+[[nodiscard]] Millis restart_delay(const RestartPolicy& policy, std::uint32_t quick_failures, double roll);
+[[nodiscard]] bool is_transient(int errnum);  ///< may a start that failed so work a moment later?
+[[nodiscard]] std::string_view to_string(Phase phase);
+[[nodiscard]] std::string_view to_string(Verdict verdict);
+
+}  // namespace acc::agent

@@ -1,0 +1,82 @@
+# Sourced by examples/quickstart.sh, tests/run.sh and the other scripts: installs what is missing (Debian's apt-get and
+# nothing else), configures, builds, finds a Python with torch. ACC_NO_SETUP=1 leaves the machine's packages alone.
+
+acc_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+acc_bin=$acc_root/build/release/bin
+
+acc_build_packages="build-essential cmake ninja-build pkg-config git ca-certificates file python3 ccache
+  libboost1.81-dev libyaml-cpp-dev libspdlog-dev nlohmann-json3-dev catch2 zlib1g-dev"
+# What tests play faults with; a test that lacks its tool skips and says so.
+acc_test_packages="iproute2 procps psmisc util-linux strace systemd"
+
+acc_say() { printf '\033[1m== %s\033[0m\n' "$*"; }
+acc_die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
+
+# acc_install PACKAGE…: those of them that are not installed.
+acc_install() {
+  [ "${ACC_NO_SETUP:-}" != 1 ] || return 0
+  command -v apt-get >/dev/null && command -v dpkg-query >/dev/null ||
+    acc_die "this is not a Debian: install the equivalents of [$*] and run again with ACC_NO_SETUP=1"
+  local name missing=()
+  for name in "$@"; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || missing+=("$name")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+
+  local root=(env)
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null ||
+      acc_die "packages are missing and neither root nor sudo is at hand; as root: apt-get install ${missing[*]}"
+    root=(sudo)
+  fi
+  acc_say "installing: ${missing[*]}"
+  # Waits for a package manager that already runs. An old package list is tried only if a new one can't be had.
+  "${root[@]}" apt-get -o DPkg::Lock::Timeout=300 update -q ||
+    echo "apt-get update failed; going on with the package lists at hand" >&2
+  "${root[@]}" DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 \
+    install -y -q --no-install-recommends "${missing[@]}" </dev/null ||
+    acc_die "apt-get could not install: ${missing[*]}"
+}
+
+# acc_build [TARGET…]: preset release; the programs are then in $acc_bin.
+acc_build() {
+  local targets=()
+  [ $# -eq 0 ] || targets=(--target "$@")
+  acc_say "building (preset release, programs in build/release/bin)"
+  mkdir -p "$acc_root/build"
+  (cd "$acc_root" && cmake --preset release >build/configure.log 2>&1) || {
+    cat "$acc_root/build/configure.log" >&2
+    acc_die "cmake could not configure the build"
+  }
+  (cd "$acc_root" && cmake --build --preset release --parallel "$(nproc)" "${targets[@]}") ||
+    acc_die "the build failed"
+}
+
+acc_has_torch() {
+  command -v "$1" >/dev/null 2>&1 &&
+    "$1" -c 'import numpy, torch.distributed as d, sys; sys.exit(not d.is_gloo_available())' >/dev/null 2>&1
+}
+
+# acc_find_torch: several Pythons may be on a machine and only one of them may have torch. Sets and exports PYTHON_EXEC,
+# which acc-launch obeys; fails if there is none.
+acc_find_torch() {
+  local candidate
+  for candidate in "${PYTHON_EXEC:-}" "${VIRTUAL_ENV:+$VIRTUAL_ENV/bin/python3}" "${CONDA_PREFIX:+$CONDA_PREFIX/bin/python3}" \
+      python3 /usr/bin/python3; do
+    [ -n "$candidate" ] && acc_has_torch "$candidate" || continue
+    PYTHON_EXEC=$(command -v "$candidate")
+    export PYTHON_EXEC
+    return 0
+  done
+  return 1
+}
+
+# acc_need_torch: as acc_find_torch, but installs Debian's torch and the data set where they are missing.
+acc_need_torch() {
+  if ! acc_find_torch; then
+    acc_say "no Python with torch here: installing Debian's python3-torch (about 1 GB with what it needs)"
+    acc_install python3-torch python3-numpy
+    acc_find_torch || return 1
+  fi
+  [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] || acc_install dataset-fashion-mnist
+}

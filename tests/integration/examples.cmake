@@ -1,0 +1,10 @@
+# Each section of examples/README.md, run as it stands there.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+foreach(example 01_hello_ranks 02_fashion_mnist 03_survive_a_crash 04_torchrun_line 05_cpp_worker)
+  set(name "example: ${example}")
+  add_test(NAME ${name}
+    COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/examples_test.py $<TARGET_FILE:acc-launch> ${example})
+  set_tests_properties(${name} PROPERTIES LABELS "integration;examples" TIMEOUT 120 SKIP_RETURN_CODE 77)
+endforeach()
+# Trains with a worker per core; beside other tests it would only measure their load.
+set_tests_properties("example: 02_fashion_mnist" PROPERTIES TIMEOUT 300 RUN_SERIAL ON LABELS "integration;examples;torch")

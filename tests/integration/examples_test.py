@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""examples_test.py ACC_LAUNCH EXAMPLE: runs the ```sh blocks of one section of examples/README.md and compares.
+
+The blocks run one after the other in one scratch folder in which examples/ is at hand. Each line of the ```text block that
+follows must appear among the lines they print (stdout and stderr), where … stands for anything. Exit code 77: skipped.
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIMIT_S = 150
+
+
+def blocks_of(example):
+    """[(shell commands, expected lines)] of the section."""
+    readme = (ROOT / "examples" / "README.md").read_text()
+    section = re.search(rf"^## {re.escape(example)}$(.*?)(?=^## |\Z)", readme, re.M | re.S)
+    if not section:
+        sys.exit(f"examples/README.md has no section {example}")
+    found = re.findall(r"^```sh\n(.*?)^```\n^```text\n(.*?)^```$", section[1], re.M | re.S)
+    if not found:
+        sys.exit(f"section {example} of examples/README.md has no commands with expected output")
+    return [(commands, expected.splitlines()) for commands, expected in found]
+
+
+def python_with_torch():
+    """As acc_find_torch of cmake/setup.sh: the first interpreter that has torch with gloo; None if there is none."""
+    places = [os.environ.get("PYTHON_EXEC")]
+    places += [f"{os.environ[name]}/bin/python3" for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if name in os.environ]
+    for python in filter(None, places + ["python3", "/usr/bin/python3"]):
+        probe = "import numpy, sys, torch.distributed as d; print(sys.executable); sys.exit(not d.is_gloo_available())"
+        try:
+            done = subprocess.run([python, "-c", probe], capture_output=True, text=True)
+        except OSError:
+            continue
+        if done.returncode == 0:
+            return done.stdout.strip()
+    return None
+
+
+def missing(expected, printed):
+    def seen(line):
+        rule = re.compile(".*".join(map(re.escape, line.split("…"))))
+        return any(rule.fullmatch(one) for one in printed)
+    return [line for line in expected if not seen(line)]
+
+
+def main():
+    program, example = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    if example == "02_fashion_mnist":
+        python = python_with_torch()
+        if python is None or not pathlib.Path("/usr/share/datasets/fashion-mnist").is_dir():
+            print("SKIP: needs a Python with torch and gloo, and the package dataset-fashion-mnist")
+            return 77
+        print(f"Python with torch: {python}")
+        environment["PYTHON_EXEC"] = python
+
+    failed = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        os.symlink(ROOT / "examples", f"{scratch}/examples")
+        for commands, expected in blocks_of(example):
+            done = subprocess.run(["bash", "-uc", commands], cwd=scratch, env=environment, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S)
+            printed = done.stdout.decode(errors="replace")
+            print(commands, printed, sep="\n", end="\n\n")
+            for line in missing(expected, printed.splitlines()):
+                print(f"FAIL: not printed: {line}")
+                failed += 1
+            if done.returncode != 0:
+                print(f"FAIL: exit code {done.returncode}")
+                failed += 1
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

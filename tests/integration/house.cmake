@@ -1,0 +1,4 @@
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+add_test(NAME "house: a room includes only what it may know"
+  COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/house_test.py ${PROJECT_SOURCE_DIR})
+set_tests_properties("house: a room includes only what it may know" PROPERTIES LABELS "unit;house" TIMEOUT 30)

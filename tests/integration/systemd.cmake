@@ -1,0 +1,5 @@
+# The unit of configs/systemd under a real systemd, booted in namespaces; skips aloud without root or cgroup v2.
+add_test(NAME "service: acc-launch@.service under a real systemd"
+  COMMAND ${CMAKE_CURRENT_LIST_DIR}/systemd/service_test.sh $<TARGET_FILE:acc-launch>)
+set_tests_properties("service: acc-launch@.service under a real systemd" PROPERTIES
+  LABELS "integration;systemd" TIMEOUT 180 SKIP_RETURN_CODE 77)

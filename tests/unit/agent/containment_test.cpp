@@ -1,0 +1,107 @@
+#include "agent/containment.hpp"
+
+#include "agent/spawn.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+using namespace acc;
+using namespace acc::agent;
+
+namespace {
+
+// Starts a shell whose grandchild leaves group and session, and waits until that one is up.
+pid_t start_escapee(Spawner& spawner, int cgroup_fd) {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const CStringArray argv{{"sh", "-c", "setsid sh -c 'trap \"\" TERM; echo up; sleep 1000' & exit 0"}};
+  SpawnRequest request;
+  request.path = "/bin/sh";
+  request.argv = argv.get();
+  request.envp = environ;
+  request.stdout_fd = ends[1];
+  request.cgroup_fd = cgroup_fd;
+  auto result = spawner(request);
+  REQUIRE(std::holds_alternative<Spawned>(result));
+  ::close(ends[1]);
+  pollfd wait{ends[0], POLLIN, 0};
+  REQUIRE(::poll(&wait, 1, 10'000) == 1);
+  ::close(ends[0]);
+  return std::get<Spawned>(result).pid;
+}
+
+void kill_until_empty(const Containment& containment) {
+  for (int i = 0; i < 1000 && !containment.is_empty(); ++i) {
+    containment.kill_all();
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    ::poll(nullptr, 0, 5);
+  }
+}
+
+void check_escapee_is_found_and_ended(bool with_cgroup) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  Containment containment;
+  if (!with_cgroup) containment.give_up_cgroup();
+  if (with_cgroup && containment.cgroup_fd() < 0) {
+    WARN("SKIPPED: no writable cgroup v2 here");
+    return;
+  }
+  Spawner spawner;
+  const pid_t leader = start_escapee(spawner, containment.cgroup_fd());
+  REQUIRE(::waitpid(leader, nullptr, 0) == leader);
+  CHECK_FALSE(containment.is_empty());
+  const auto left = containment.left_over();
+  REQUIRE_FALSE(left.empty());
+  CHECK(left.front().pid != leader);
+  kill_until_empty(containment);
+  CHECK(containment.is_empty());
+  CHECK(containment.left_over().empty());
+}
+
+}  // namespace
+
+TEST_CASE("a process that left its group and session is found and ended through the sub-reaper", "[agent][containment]") {
+  check_escapee_is_found_and_ended(false);
+}
+
+TEST_CASE("and through the cgroup, which is removed afterwards", "[agent][containment]") {
+  check_escapee_is_found_and_ended(true);
+  std::string path;
+  {
+    const Containment containment;
+    path = containment.cgroup_path();
+  }
+  if (!path.empty()) CHECK_FALSE(std::filesystem::exists(path));
+}
+
+TEST_CASE("the cgroup of an agent that died is swept by the next one", "[agent][containment]") {
+  std::string base;
+  {
+    const Containment containment;
+    if (containment.cgroup_path().empty()) {
+      WARN("SKIPPED: no writable cgroup v2 here");
+      return;
+    }
+    base = std::filesystem::path{containment.cgroup_path()}.parent_path();
+  }
+  const std::string stale = base + "/acc-999999999-1";
+  std::filesystem::create_directory(stale);
+  sweep_dead_cgroups();
+  CHECK_FALSE(std::filesystem::exists(stale));
+}
+
+TEST_CASE("a process is looked up by name and state, whatever its name", "[agent][containment]") {
+  CHECK(look_up(::getpid()).state == 'R');
+  CHECK(look_up(::getpid()).name == "test-agent");
+  CHECK(look_up(999'999'999).state == 'X');
+}

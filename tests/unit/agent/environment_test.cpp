@@ -1,0 +1,103 @@
+#include "agent/environment.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <map>
+#include <vector>
+
+using namespace acc;
+using namespace acc::agent;
+
+namespace {
+
+std::map<std::string, std::string> as_map(char* const* envp) {
+  std::map<std::string, std::string> map;
+  for (; *envp != nullptr; ++envp) {
+    const std::string entry{*envp};
+    const auto equals = entry.find('=');
+    CHECK(map.emplace(entry.substr(0, equals), entry.substr(equals + 1)).second);  // no name twice
+  }
+  return map;
+}
+
+JobPlan plan_of(JobKind kind) {
+  JobPlan plan;
+  plan.kind = kind;
+  plan.local_world_size = 4;
+  plan.env = {{"ACCELERATE_MIXED_PRECISION", "bf16"}, {"PATH", "/plan/bin"}};
+  plan.restart.max_restarts = 3;
+  return plan;
+}
+
+RoundFacts facts_of() {
+  RoundFacts facts;
+  facts.assignment = {Round{2}, NodeRank{1}, 2, Rank{4}, WorldSize{8}, {"node0", 29501, false}};
+  facts.job_id = "none-abcdefgh";
+  facts.restarts = 1;
+  facts.restart_reason = "rank 3 exited with code 7";
+  facts.error_folder = "/run/x/attempt_2";
+  return facts;
+}
+
+}  // namespace
+
+TEST_CASE("a worker of an elastic job finds torchrun's variables", "[agent][environment]") {
+  const std::vector<const char*> caller{"HOME=/root", "PATH=/bin", "RANK=77", "TORCHELASTIC_ERROR_FILE=/outer"};
+  RoundEnvironment environment{plan_of(JobKind::elastic), caller, facts_of()};
+  const auto map = as_map(environment.for_worker(LocalRank{2}));
+  const std::map<std::string, std::string> expected{{"RANK", "6"},
+                                                    {"LOCAL_RANK", "2"},
+                                                    {"WORLD_SIZE", "8"},
+                                                    {"LOCAL_WORLD_SIZE", "4"},
+                                                    {"GROUP_RANK", "1"},
+                                                    {"GROUP_WORLD_SIZE", "2"},
+                                                    {"ROLE_NAME", "default"},
+                                                    {"ROLE_RANK", "6"},
+                                                    {"ROLE_WORLD_SIZE", "8"},
+                                                    {"MASTER_ADDR", "node0"},
+                                                    {"MASTER_PORT", "29501"},
+                                                    {"TORCHELASTIC_RESTART_COUNT", "1"},
+                                                    {"TORCHELASTIC_MAX_RESTARTS", "3"},
+                                                    {"TORCHELASTIC_RUN_ID", "none"},
+                                                    {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                                                    {"TORCHELASTIC_ERROR_FILE", "/run/x/attempt_2/2/error.json"},
+                                                    {"NCCL_ASYNC_ERROR_HANDLING", "1"},
+                                                    {"ACC_ROUND", "2"},
+                                                    {"ACC_RESTART_REASON", "rank 3 exited with code 7"},
+                                                    {"HOME", "/root"},
+                                                    {"PATH", "/plan/bin"},
+                                                    {"ACCELERATE_MIXED_PRECISION", "bf16"}};
+  for (const auto& [name, value] : expected) {
+    INFO(name);
+    CHECK(map.at(name) == value);
+  }
+}
+
+TEST_CASE("a plain process gets no rank variables and keeps the caller's", "[agent][environment]") {
+  const std::vector<const char*> caller{"RANK=77", "MASTER_PORT=1"};
+  RoundEnvironment environment{plan_of(JobKind::process), caller, facts_of()};
+  const auto map = as_map(environment.for_worker(LocalRank{0}));
+  CHECK(map.at("RANK") == "77");
+  CHECK(map.at("MASTER_PORT") == "1");
+  CHECK_FALSE(map.contains("WORLD_SIZE"));
+  CHECK(map.at("ACC_JOB_ID") == "none-abcdefgh");
+}
+
+TEST_CASE("what the caller set for NCCL stays", "[agent][environment]") {
+  const std::vector<const char*> caller{"NCCL_ASYNC_ERROR_HANDLING=0"};
+  RoundEnvironment environment{plan_of(JobKind::elastic), caller, facts_of()};
+  const auto map = as_map(environment.for_worker(LocalRank{0}));
+  CHECK(map.at("NCCL_ASYNC_ERROR_HANDLING") == "0");
+  CHECK(map.at("TORCH_NCCL_ASYNC_ERROR_HANDLING") == "1");
+}
+
+TEST_CASE("the service manager's variables don't reach a worker, which would answer in our name", "[agent][environment]") {
+  const std::vector<const char*> caller{"NOTIFY_SOCKET=/run/n", "WATCHDOG_USEC=1", "LISTEN_FDS=1", "JOURNAL_STREAM=1:2",
+                                        "no equals sign"};
+  RoundEnvironment environment{plan_of(JobKind::process), caller, facts_of()};
+  const auto map = as_map(environment.for_worker(LocalRank{0}));
+  CHECK_FALSE(map.contains("NOTIFY_SOCKET"));
+  CHECK_FALSE(map.contains("WATCHDOG_USEC"));
+  CHECK_FALSE(map.contains("LISTEN_FDS"));
+  CHECK(map.at("JOURNAL_STREAM") == "1:2");
+}

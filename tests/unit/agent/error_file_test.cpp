@@ -1,0 +1,36 @@
+#include "agent/error_file.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace acc;
+using namespace acc::agent;
+
+TEST_CASE("what torch 1.13's @record writes is read", "[agent]") {
+  const auto error = parse_error_file(
+      R"({"message": {"message": "RuntimeError: boom", "extraInfo": {"py_callstack": "Traceback\n  x\n", "timestamp": "1"}}})");
+  REQUIRE(error.has_value());
+  CHECK(error->message == "RuntimeError: boom");
+  CHECK(error->traceback == "Traceback\n  x\n");
+}
+
+TEST_CASE("a plain message is read too", "[agent]") {
+  const auto error = parse_error_file(R"({"message": "boom", "timestamp": 1})");
+  REQUIRE(error.has_value());
+  CHECK(error->message == "boom");
+}
+
+TEST_CASE("any other bytes are an error, never an exception", "[agent]") {
+  for (const std::string& text :
+       {std::string{}, std::string{"{"}, std::string{"null"}, std::string{"[]"}, std::string{"{}"},
+        std::string{R"({"message": 3})"}, std::string{R"({"message": {}})"},
+        std::string{R"({"message": {"message": 1, "extraInfo": []}})"}, std::string{"\xff\xfe\0", 3},
+        std::string(100'000, '['), std::string(kMaxErrorFile + 1, ' ')}) {
+    CHECK(parse_error_file(text).has_error());
+  }
+}
+
+TEST_CASE("a worker that wrote no error file is not an accident", "[agent]") {
+  const auto error = read_error_file("/nonexistent/error.json");
+  REQUIRE(error.has_error());
+  CHECK(error.error().code == Errc::not_found);
+}

@@ -1,0 +1,31 @@
+#include "agent/ports.hpp"
+
+#include "common/unique_fd.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+using namespace acc;
+using namespace acc::agent;
+
+TEST_CASE("a port that somebody listens on is not free, wherever he listens", "[agent]") {
+  const UniqueFd listener{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  REQUIRE(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
+  REQUIRE(::listen(listener.get(), 1) == 0);
+  REQUIRE(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
+  CHECK_FALSE(port_is_free(ntohs(address.sin_port)));
+}
+
+TEST_CASE("a picked port can be bound", "[agent]") {
+  const auto port = pick_free_port();
+  REQUIRE(port != 0);
+  CHECK(port_is_free(port));
+  CHECK_FALSE(port_is_free(0));
+}

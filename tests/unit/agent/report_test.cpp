@@ -1,0 +1,116 @@
+#include "agent/report.hpp"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include <cerrno>
+#include <csignal>
+
+using namespace acc;
+using namespace acc::agent;
+using Catch::Contains;
+
+namespace {
+
+WorkerRecord worker(std::uint32_t rank, ExitStatus status, Millis ended, bool by_us = false) {
+  WorkerRecord record;
+  record.local_rank = LocalRank{rank};
+  record.rank = Rank{rank};
+  record.pid = static_cast<pid_t>(1000 + rank);
+  record.status = status;
+  record.ended = Instant{} + ended;
+  record.asked_to_end = by_us;
+  return record;
+}
+
+JobReport failed_job() {
+  JobReport report;
+  report.job_id = "none-abcdefgh";
+  report.host = "node-a";
+  report.command = {"python3", "-u", "train.py"};
+  report.world_size = 3;
+  report.verdict = Verdict::failed;
+  report.exit_code = 137;
+  report.restarts = 2;
+  report.max_restarts = 2;
+  report.workers = {worker(0, Exited{1}, Millis{12'100}), worker(1, Signaled{SIGKILL}, Millis{12'000}),
+                    worker(2, Signaled{SIGTERM}, Millis{12'300}, true)};
+  FailureReport failure;
+  failure.worker = report.workers[1];
+  failure.cause = "was killed by SIGKILL (9), not by OOM";
+  failure.round = 2;
+  failure.into_round = Millis{12'000};
+  failure.tail = "first\nstep 41\nstep 42\n";
+  failure.log_path = "/logs/run/attempt_2/1";
+  report.failures = {failure};
+  return report;
+}
+
+}  // namespace
+
+TEST_CASE("the block names the first failing rank, where, why, its last lines, what was done and the logs", "[agent][report]") {
+  const std::string text = to_text(failed_job(), false);
+  CHECK_THAT(text, Contains("job failed: rank 1 was killed by SIGKILL (9), not by OOM"));
+  CHECK_THAT(text, Contains("rank 1 (local rank 1) on node-a, pid 1001"));
+  CHECK_THAT(text, Contains("12 s into attempt 2"));
+  CHECK_THAT(text, Contains("    | step 42\n"));
+  CHECK_THAT(text, Contains("restarted 2 of 2 times"));
+  CHECK_THAT(text, Contains("rank 0 exited with code 1 100 ms later"));
+  CHECK_THAT(text, Contains("we stopped rank 2"));  // not blamed: we ended it
+  CHECK_THAT(text, Contains("/logs/run/attempt_2/1"));
+  CHECK_THAT(text, Contains("exit code 137"));
+}
+
+TEST_CASE("the worker's own traceback is shown instead of its output", "[agent][report]") {
+  auto report = failed_job();
+  report.failures[0].error = WorkerError{"ValueError: bad", "Traceback (most recent call last):\n  File\nValueError: bad\n"};
+  const std::string text = to_text(report, false);
+  CHECK_THAT(text, Contains("    | ValueError: bad\n"));
+  CHECK_THAT(text, !Contains("step 42"));
+}
+
+TEST_CASE("a job that succeeded and lost nothing says nothing", "[agent][report]") {
+  JobReport report;
+  CHECK(to_text(report, true).empty());
+  report.losses = {{"log files", "No space left on device", 100, 3, {}}};
+  CHECK_THAT(to_text(report, false), Contains("3 lines (100 bytes) for log files: No space left on device"));
+}
+
+TEST_CASE("SIGKILL is told apart from running out of memory", "[agent][report]") {
+  const ExitStatus killed = Signaled{SIGKILL};
+  CHECK(describe_cause(killed, {}) == "was killed by SIGKILL (9)");
+  CHECK(describe_cause(killed, {true, 0, {}, {}}) == "was killed by SIGKILL (9), not by OOM");
+  CHECK(describe_cause(killed, {true, 1, 64U << 20U, 64U << 20U}) ==
+        "was killed by SIGKILL (9): out of memory (limit 64 MiB, peak 64 MiB)");
+  CHECK(describe_cause(Exited{7}, {}) == "exited with code 7");
+}
+
+TEST_CASE("a start failure says what to do", "[agent][report]") {
+  CHECK_THAT(describe_start_failure({LocalRank{0}, ENOENT, "exec"}, "nope", ""),
+             Contains("cannot start 'nope': No such file or directory on PATH"));
+  CHECK_THAT(describe_start_failure({LocalRank{0}, EACCES, "exec"}, "./x", ""), Contains("chmod +x"));
+  CHECK_THAT(describe_start_failure({LocalRank{3}, EAGAIN, "clone"}, "./x", ""), Contains("ulimit -u"));
+}
+
+TEST_CASE("last lines show a progress bar's last state and no control characters", "[agent][report]") {
+  CHECK(last_lines("a\nb\nc\n", 2) == std::vector<std::string>{"b", "c"});
+  CHECK(last_lines("10%\r20%\r30%", 5) == std::vector<std::string>{"30%"});
+  CHECK(last_lines("\x1b[31mred\x1b[0m\n", 5) == std::vector<std::string>{"[31mred[0m"});
+  CHECK(last_lines("no newline", 5) == std::vector<std::string>{"no newline"});
+  CHECK(last_lines("dos\r\nline\r\n", 5) == std::vector<std::string>{"dos", "line"});
+  CHECK(last_lines("", 5).empty());
+  CHECK(last_lines("\n\n\n", 5).empty());
+  CHECK(last_lines(std::string(1000, 'x'), 1, 10).front() == "xxxxxxxxxx…");
+}
+
+TEST_CASE("the JSON report is whole and valid for any bytes", "[agent][report]") {
+  auto report = failed_job();
+  report.failures[0].tail = "\xff\xfe bad utf-8\n";
+  const auto json = nlohmann::json::parse(to_json(report));
+  CHECK(json["first_failure"]["rank"] == 1);
+  CHECK(json["first_failure"]["exit"]["signal"] == "SIGKILL");
+  CHECK(json["first_failure"]["host"] == "node-a");
+  CHECK(json["exit_code"] == 137);
+  CHECK(json["workers"][2]["stopped_by_us"] == true);
+  CHECK(json["stop_signal"].is_null());
+}

@@ -1,0 +1,385 @@
+#include "agent/supervisor.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+using namespace acc;
+using namespace acc::agent;
+using std::chrono::seconds;
+
+namespace {
+
+template <class A>
+const A* find(const Actions& actions) {
+  for (const auto& action : actions) {
+    if (const auto* found = std::get_if<A>(&action)) return found;
+  }
+  return nullptr;
+}
+
+/// A group of `size` workers that run since second 0.
+struct Story {
+  GroupState group;
+  Instant now{};
+
+  explicit Story(std::uint32_t size, std::uint32_t max_restarts = 0) {
+    group.size = size;
+    group.restart.max_restarts = max_restarts;
+  }
+  Story& running() {
+    step(group, Began{now});
+    step(group, RoundStarted{now});
+    return *this;
+  }
+  Actions after(seconds s, const Event& event) {
+    now += s;
+    return step(group, event);
+  }
+  Actions exits(std::uint32_t rank, ExitStatus status) {
+    return step(group, WorkerExited{LocalRank{rank}, status, now});
+  }
+  Actions emptied(bool progress = false, double roll = 0.5) { return step(group, Emptied{now, progress, roll}); }
+  Actions signal(int signo) { return step(group, SignalArrived{signo, now}); }
+
+  /// Worker 0 fails, the others follow our SIGTERM.
+  Actions fails_whole_round(ExitStatus status = Exited{7}, bool progress = false) {
+    exits(0, status);
+    for (std::uint32_t i = 1; i < group.size; ++i) exits(i, Signaled{SIGTERM});
+    return emptied(progress);
+  }
+  /// The next round is up, at once or after its delay.
+  void next_round(const Actions& actions) {
+    if (find<ArmTimer>(actions) != nullptr) step(group, TimerFired{Timer::backoff, now});
+    step(group, RoundStarted{now});
+  }
+};
+
+int finished_with(const Actions& actions) {
+  const auto* finish = find<Finish>(actions);
+  return finish != nullptr ? finish->exit_code : -1;
+}
+
+}  // namespace
+
+SCENARIO("one worker dies while its peers still run", "[agent][supervisor]") {
+  GIVEN("a group of 4 with one restart left") {
+    Story story{4, 1};
+    story.running();
+    WHEN("local rank 2 is killed by SIGSEGV") {
+      auto actions = story.exits(2, Signaled{SIGSEGV});
+      THEN("the peers get SIGTERM before anything else, then a deadline") {
+        CHECK(std::get<SignalWorkers>(actions.at(0)).signo == SIGTERM);
+        REQUIRE(find<ArmTimer>(actions) != nullptr);
+        CHECK(find<ArmTimer>(actions)->timer == Timer::grace);
+        CHECK(story.group.phase == Phase::stopping);
+      }
+      AND_WHEN("the others end by our SIGTERM") {
+        for (const std::uint32_t rank : {0U, 1U, 3U}) story.exits(rank, Signaled{SIGTERM});
+        THEN("rank 2 stays on record as the root cause") {
+          CHECK(story.group.first_failure->local_rank == LocalRank{2});
+        }
+        THEN("nothing is started before the round is known to be empty (P1)") {
+          CHECK(story.group.phase == Phase::stopping);
+          actions = story.emptied();
+          REQUIRE(find<StartRound>(actions) != nullptr);
+          CHECK(find<StartRound>(actions)->round == Round{1});
+          CHECK(find<TellRestart>(actions)->restart == 1);
+        }
+      }
+      AND_WHEN("they ignore it until the grace is over") {
+        actions = story.after(seconds{15}, TimerFired{Timer::grace, {}});
+        THEN("everything is killed, and a bound on that is set") {
+          CHECK(find<KillAll>(actions) != nullptr);
+          CHECK(find<ArmTimer>(actions)->timer == Timer::give_up);
+        }
+        AND_WHEN("even that doesn't end them") {
+          actions = story.after(seconds{10}, TimerFired{Timer::give_up, {}});
+          THEN("the job ends with the code for unkillable processes") { CHECK(finished_with(actions) == 72); }
+        }
+      }
+    }
+  }
+}
+
+SCENARIO("exactly max_restarts restarts are made", "[agent][supervisor]") {
+  for (const std::uint32_t budget : {0U, 1U, 3U}) {
+    Story story{2, budget};
+    story.running();
+    for (std::uint32_t i = 0; i < budget; ++i) {
+      const auto actions = story.fails_whole_round();
+      CHECK(find<Finish>(actions) == nullptr);
+      story.next_round(actions);
+      CHECK(story.group.restarts == i + 1);
+    }
+    const auto last = story.fails_whole_round();
+    CHECK(finished_with(last) == 7);
+    CHECK(find<Finish>(last)->verdict == Verdict::failed);
+  }
+}
+
+TEST_CASE("the job's code is the first failed worker's, a signal is 128 + its number", "[agent][supervisor]") {
+  Story story{2};
+  story.running();
+  story.exits(1, Signaled{SIGKILL});
+  story.exits(0, Exited{1});
+  CHECK(finished_with(story.emptied()) == 137);
+}
+
+TEST_CASE("a rank that finishes while others go on changes nothing", "[agent][supervisor]") {
+  Story story{3};
+  story.running();
+  CHECK(story.exits(1, Exited{0}).empty());
+  CHECK(story.group.phase == Phase::running);
+  CHECK(story.exits(0, Exited{0}).empty());
+  story.exits(2, Exited{0});
+  CHECK(finished_with(story.emptied()) == 0);
+}
+
+TEST_CASE("delays are 0, 1, 2, 4 … s with jitter up to the maximum", "[agent][supervisor]") {
+  RestartPolicy policy;
+  policy.jitter = 0.1;
+  const std::int64_t expected[] = {0, 1000, 2000, 4000, 8000, 16'000, 32'000, 60'000, 60'000};
+  for (std::uint32_t i = 0; i < std::size(expected); ++i) {
+    CHECK(restart_delay(policy, i, 0.5) == Millis{expected[i]});
+    CHECK(restart_delay(policy, i, 0.0) == Millis{expected[i] * 9 / 10});
+    CHECK(restart_delay(policy, i, 1.0) == Millis{expected[i] * 11 / 10});
+  }
+  CHECK(restart_delay(policy, 4'000'000'000U, 0.5) == policy.delay_max);
+  policy.delay_base = Millis{0};
+  CHECK(restart_delay(policy, 5, 0.7) == Millis{0});
+}
+
+SCENARIO("the delay grows while rounds fail quickly and starts again after a healthy one", "[agent][supervisor]") {
+  Story story{1, 10};
+  story.running();
+  const auto delay_of = [](const Actions& actions) { return find<TellRestart>(actions)->delay; };
+  std::int64_t expected[] = {0, 1000, 2000};
+  for (const auto ms : expected) {
+    const auto actions = story.fails_whole_round();
+    CHECK(delay_of(actions) == Millis{ms});
+    story.next_round(actions);
+  }
+  story.now += seconds{61};  // lived longer than healthy_after
+  CHECK(delay_of(story.fails_whole_round()) == Millis{0});
+}
+
+TEST_CASE("a healthy time gives restarts back when asked to", "[agent][supervisor]") {
+  Story story{1, 1};
+  story.group.restart.refill_after = std::chrono::minutes{10};
+  story.running();
+  story.next_round(story.fails_whole_round());
+  story.now += std::chrono::minutes{25};
+  const auto actions = story.fails_whole_round();
+  CHECK(find<StartRound>(actions) != nullptr);
+  CHECK(find<TellRestart>(actions)->restart == 1);
+  story.next_round(actions);
+  CHECK(story.group.restarts == 2);  // what workers see only ever counts up
+  CHECK(finished_with(story.fails_whole_round()) == 7);
+}
+
+TEST_CASE("rounds without progress end the job as hopeless", "[agent][supervisor]") {
+  Story story{1, 100};
+  story.group.restart.max_no_progress = 3;
+  story.group.restart.progress_file = "checkpoint";
+  story.running();
+  story.next_round(story.fails_whole_round(Exited{1}, false));
+  story.next_round(story.fails_whole_round(Exited{1}, true));
+  story.next_round(story.fails_whole_round(Exited{1}, false));
+  story.next_round(story.fails_whole_round(Exited{1}, false));
+  CHECK(finished_with(story.fails_whole_round(Exited{1}, false)) == 93);
+}
+
+TEST_CASE("a code of the class never is not retried", "[agent][supervisor]") {
+  Story story{2, 5};
+  story.group.restart.never_retry = {{2, 2}, {64, 78}, {139, 139}};
+  story.running();
+  CHECK(finished_with(story.fails_whole_round(Exited{65})) == 65);
+  Story segv{2, 5};
+  segv.group.restart.never_retry = {{139, 139}};
+  segv.running();
+  CHECK(finished_with(segv.fails_whole_round(Signaled{SIGSEGV})) == 139);
+}
+
+SCENARIO("the user asks the job to end", "[agent][supervisor]") {
+  GIVEN("two running workers") {
+    Story story{2, 5};
+    story.running();
+    WHEN("SIGTERM arrives") {
+      auto actions = story.signal(SIGTERM);
+      THEN("it is forwarded and a grace begins") {
+        CHECK(find<SignalWorkers>(actions)->signo == SIGTERM);
+        CHECK(find<ArmTimer>(actions)->after == seconds{15});
+      }
+      AND_WHEN("the workers end, each in its own way") {
+        story.exits(0, Exited{0});
+        story.exits(1, Exited{3});
+        THEN("the code is 143, nothing is restarted") { CHECK(finished_with(story.emptied()) == 143); }
+      }
+      AND_WHEN("the scheduler repeats it") {
+        THEN("nothing is hurried") { CHECK(story.signal(SIGTERM).empty()); }
+      }
+    }
+    WHEN("Ctrl-C is pressed three times") {
+      CHECK(find<SignalWorkers>(story.signal(SIGINT))->signo == SIGINT);
+      const auto second = story.signal(SIGINT);
+      const auto third = story.signal(SIGINT);
+      THEN("the second hurries, the third kills") {
+        CHECK(find<SignalWorkers>(second)->signo == SIGTERM);
+        CHECK(find<ArmTimer>(second)->after == seconds{2});
+        CHECK(find<KillAll>(third) != nullptr);
+      }
+      THEN("the code is 130") {
+        story.exits(0, Signaled{SIGKILL});
+        story.exits(1, Signaled{SIGKILL});
+        CHECK(finished_with(story.emptied()) == 130);
+      }
+    }
+    WHEN("SIGUSR1 arrives") {
+      const auto actions = story.signal(SIGUSR1);
+      THEN("it is forwarded and nothing ends") {
+        CHECK(find<SignalWorkers>(actions)->signo == SIGUSR1);
+        CHECK(story.group.phase == Phase::running);
+      }
+    }
+    WHEN("it comes while a failed round is on its way down") {
+      story.exits(0, Exited{1});
+      story.signal(SIGTERM);
+      story.exits(1, Signaled{SIGTERM});
+      THEN("there is no restart") { CHECK(finished_with(story.emptied()) == 143); }
+    }
+  }
+  GIVEN("a job that waits before its next restart") {
+    Story story{1, 5};
+    story.running();
+    story.next_round(story.fails_whole_round());
+    story.fails_whole_round();
+    REQUIRE(story.group.phase == Phase::backing_off);
+    WHEN("SIGINT arrives") {
+      THEN("it ends at once") { CHECK(finished_with(story.signal(SIGINT)) == 130); }
+    }
+  }
+}
+
+TEST_CASE("pre-emption gives a window of its own and the code to requeue", "[agent][supervisor]") {
+  Story story{2, 5};
+  story.group.stop.preempt_signals = {SIGTERM, SIGUSR1};
+  story.group.stop.preempt_grace = seconds{60};
+  story.running();
+  const auto actions = story.signal(SIGUSR1);
+  CHECK(find<SignalWorkers>(actions)->signo == SIGUSR1);
+  CHECK(find<ArmTimer>(actions)->after == seconds{60});
+  CHECK(find<TellStopping>(actions)->preempted);
+  story.exits(0, Exited{0});
+  story.exits(1, Exited{0});
+  CHECK(finished_with(story.emptied()) == 75);
+}
+
+TEST_CASE("Ctrl-C in the terminal that the one worker has is the user's wish, not a failure", "[agent][supervisor]") {
+  Story story{1, 5};
+  story.group.worker_owns_terminal = true;
+  story.running();
+  story.exits(0, Signaled{SIGINT});
+  CHECK(finished_with(story.emptied()) == 130);
+}
+
+SCENARIO("a worker can't be started", "[agent][supervisor]") {
+  Story story{2, 5};
+  step(story.group, Began{story.now});
+  WHEN("the program doesn't exist") {
+    const auto actions = step(story.group, StartFailed{{LocalRank{0}, ENOENT, "exec"}, story.now});
+    CHECK(find<KillAll>(actions) != nullptr);
+    THEN("there is no restart, and the code is the shell's") { CHECK(finished_with(story.emptied()) == 127); }
+  }
+  WHEN("it may not be executed") {
+    step(story.group, StartFailed{{LocalRank{0}, EACCES, "exec"}, story.now});
+    CHECK(finished_with(story.emptied()) == 126);
+  }
+  WHEN("the system is short of processes") {
+    int tries = 0;
+    for (;; ++tries) {
+      step(story.group, StartFailed{{LocalRank{1}, EAGAIN, "clone"}, story.now});
+      const auto actions = story.emptied();
+      if (find<Finish>(actions) != nullptr) {
+        CHECK(finished_with(actions) == 71);
+        break;
+      }
+      REQUIRE(find<TellStartRetry>(actions) != nullptr);
+      story.now += find<ArmTimer>(actions)->after;
+      CHECK(find<StartRound>(step(story.group, TimerFired{Timer::backoff, story.now}))->round == Round{0});
+    }
+    THEN("it is tried again for 5 s, which costs no restart") {
+      CHECK(tries == 20);
+      CHECK(story.group.restarts == 0);
+    }
+  }
+}
+
+TEST_CASE("without its guardian the agent kills at once", "[agent][supervisor]") {
+  Story story{2, 5};
+  story.running();
+  const auto actions = step(story.group, GuardianLost{story.now});
+  CHECK(find<KillAll>(actions) != nullptr);
+  story.exits(0, Signaled{SIGKILL});
+  story.exits(1, Signaled{SIGKILL});
+  CHECK(finished_with(story.emptied()) == 70);
+}
+
+TEST_CASE("no sequence of events starts a round before the last one is empty (P1)", "[agent][supervisor]") {
+  // Every event in every phase, in an order drawn from a seed; the model below counts what may live.
+  for (std::uint32_t seed = 1; seed <= 2000; ++seed) {
+    std::uint32_t dice = seed * 2654435761U + 1;
+    const auto roll = [&](std::uint32_t n) {
+      dice = dice * 1664525U + 1013904223U;
+      return (dice >> 8U) % n;
+    };
+    Story story{1 + roll(4), roll(4)};
+    std::vector<bool> lives(story.group.size, false);
+    std::size_t finishes = 0;
+    std::uint64_t last_round = 0;
+    const auto feed = [&](const Event& event, const auto& self) -> void {
+      for (const auto& action : step(story.group, event)) {
+        if (const auto* start = std::get_if<StartRound>(&action)) {
+          REQUIRE(std::ranges::count(lives, true) == 0);
+          REQUIRE(start->round.value() >= last_round);
+          last_round = start->round.value();
+          if (roll(8) == 0) {
+            self(StartFailed{{LocalRank{0}, roll(2) == 0 ? EAGAIN : ENOENT, "clone"}, story.now}, self);
+          } else {
+            lives.assign(lives.size(), true);
+            self(RoundStarted{story.now}, self);
+          }
+        }
+        if (std::holds_alternative<Finish>(action)) {
+          ++finishes;
+          if (std::get<Finish>(action).verdict != Verdict::unkillable) REQUIRE(std::ranges::count(lives, true) == 0);
+        }
+      }
+    };
+    feed(Began{story.now}, feed);
+    for (int i = 0; i < 200 && finishes == 0; ++i) {
+      story.now += Millis{roll(3000)};
+      switch (roll(5)) {
+        case 0:
+        case 1: {
+          const auto who = roll(story.group.size);
+          if (!lives[who]) break;
+          lives[who] = false;
+          feed(WorkerExited{LocalRank{who}, roll(2) == 0 ? ExitStatus{Exited{0}} : ExitStatus{Signaled{9}}, story.now}, feed);
+          break;
+        }
+        case 2:
+          if (std::ranges::count(lives, true) == 0) feed(Emptied{story.now, roll(2) == 0, 0.5}, feed);
+          break;
+        case 3:
+          feed(TimerFired{static_cast<Timer>(roll(3)), story.now}, feed);
+          break;
+        default:
+          if (roll(10) == 0) feed(SignalArrived{roll(2) == 0 ? SIGTERM : SIGUSR1, story.now}, feed);
+      }
+    }
+    REQUIRE(finishes <= 1);
+  }
+}
