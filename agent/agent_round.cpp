@@ -47,6 +47,7 @@ Master AgentLoop::choose_master() {
 
 std::optional<StartFailure> AgentLoop::start_workers() {
   const Round round = group_.round;
+  containment_.prepare_round();
   std::string error_folder;
   if (plan_.kind == JobKind::elastic) error_folder = run_folder_.make_attempt(round, plan_.local_world_size);
   output_.begin_round(round, run_folder_.path());

@@ -55,7 +55,7 @@ std::string cgroup_name(pid_t agent) {
 
 bool owner_is_alive(std::string_view name) {
   const auto parts = split(name.substr(kPrefix.size()), '-');
-  const auto pid = parts.size() == 2 ? parse_number<pid_t>(parts[0]) : std::nullopt;
+  const auto pid = parts.size() == 2 || parts.size() == 3 ? parse_number<pid_t>(parts[0]) : std::nullopt;
   return !pid || start_time(*pid) == parts[1];
 }
 
@@ -88,12 +88,21 @@ Containment::Containment() {
   const std::string base = own_cgroup();
   if (base.empty() || ::access(base.c_str(), W_OK) != 0) return;
   sweep_dead_cgroups();
-  path_ = base + '/' + cgroup_name(::getpid());
-  if (::mkdir(path_.c_str(), 0755) != 0) {
-    path_.clear();
-    return;
-  }
+  make_cgroup(base + '/' + cgroup_name(::getpid()));
+}
+
+void Containment::make_cgroup(std::string path) {
+  if (::mkdir(path.c_str(), 0755) != 0) return;
+  path_ = std::move(path);
   cgroup_ = UniqueFd{::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+}
+
+void Containment::prepare_round() {
+  if (!was_killed_) return;
+  was_killed_ = false;
+  const std::string stem = path_.substr(0, path_.rfind('/') + 1) + cgroup_name(::getpid());
+  give_up_cgroup();
+  make_cgroup(stem + '-' + std::to_string(++generation_));
 }
 
 Containment::~Containment() { give_up_cgroup(); }
@@ -137,9 +146,12 @@ static std::vector<pid_t> cgroup_members(const std::string& path) {
   return members;
 }
 
-void Containment::kill_all() const {
-  if (!path_.empty() && !write_small_file(path_ + "/cgroup.kill", "1")) {
-    for (const pid_t pid : cgroup_members(path_)) ::kill(pid, SIGKILL);  // before Linux 5.14
+void Containment::kill_all() {
+  if (!path_.empty()) {
+    was_killed_ = write_small_file(path_ + "/cgroup.kill", "1") || was_killed_;
+    if (!was_killed_) {  // before Linux 5.14
+      for (const pid_t pid : cgroup_members(path_)) ::kill(pid, SIGKILL);
+    }
   }
   // A child can't change its number before we reap it, so this hits nobody else.
   for (const pid_t pid : children_of_this_process()) ::kill(pid, SIGKILL);

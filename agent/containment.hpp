@@ -30,17 +30,24 @@ class Containment {
   [[nodiscard]] const std::string& cgroup_path() const { return path_; }
   /// The kernel refused to start a process inside the cgroup: go on without it.
   void give_up_cgroup();
+  /// Before a round: a fresh cgroup if kill_all() was used on this one. Linux 6.13 to at least 6.18 otherwise kills
+  /// whatever CLONE_INTO_CGROUP starts in it afterwards.
+  void prepare_round();
 
   /// SIGKILL to all that is left: the cgroup at once, then our children. To be called again for each new orphan.
-  void kill_all() const;
+  void kill_all();
   /// True when no descendant of ours is left. Zombies that nobody has reaped count as left.
   [[nodiscard]] bool is_empty() const;
   /// What is still there, zombies left out.
   [[nodiscard]] std::vector<LeftOver> left_over() const;
 
  private:
+  void make_cgroup(std::string path);
+
   std::string path_;
   UniqueFd cgroup_;
+  unsigned generation_ = 0;  ///< cgroups used up by kill_all()
+  bool was_killed_ = false;
 };
 
 /// Direct children of this process (any thread), zombies included.

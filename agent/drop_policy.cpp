@@ -5,7 +5,8 @@
 namespace acc::agent {
 
 DropPolicy::Verdict DropPolicy::ask(Instant now, std::size_t queued, Instant last_progress) {
-  // Half empty, not just below the limit: else single lines would come through between the dropped ones.
+  // Half empty, not just below the limit: else single lines would come through between the dropped
+  // ones.
   if (dropping_ && queued <= limits_.queue_bytes / 2) dropping_ = false;
   if (dropping_) {
     last_drop_ = now;

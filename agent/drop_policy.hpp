@@ -7,9 +7,9 @@
 
 namespace acc::agent {
 
-/// Decides for one bounded queue whether more may come in. A sink that keeps moving may push back on the workers; one
-/// that stands still costs them `patience` once, and is not given that right again until `distrust` has passed.
-/// Pure: the time is passed in.
+/// Decides for one bounded queue whether more may come in. A sink that keeps moving may push back
+/// on the workers; one that stands still costs them `patience` once, and is not given that right
+/// again until `distrust` has passed. Pure: the time is passed in.
 class DropPolicy {
  public:
   struct Limits {

@@ -32,7 +32,8 @@ UniqueFd open_socket(const std::string& path) {
   if (path.size() >= sizeof address.sun_path) return {};
   path.copy(address.sun_path, path.size());
   UniqueFd fd{::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-  if (fd && ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) fd.reset();
+  if (fd && ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    fd.reset();
   return fd;
 }
 
@@ -43,16 +44,20 @@ std::string journal_fields(std::string_view job_id) {
          field("ACC_JOB_ID", printable(job_id));
 }
 
-std::string journal_fields(std::string_view job_id, Round round, Rank rank, LocalRank local, std::string_view stream) {
-  // stderr is where Python's logging, warnings and progress bars go: worth telling apart, not an alarm.
-  return field("PRIORITY", stream == "stderr" ? "5" : "6") + field("SYSLOG_IDENTIFIER", "acc-launch") +
-         field("ACC_JOB_ID", printable(job_id)) + field("ACC_ROUND", std::to_string(round.value())) +
+std::string journal_fields(std::string_view job_id, Round round, Rank rank, LocalRank local,
+                           std::string_view stream) {
+  // stderr is where Python's logging, warnings and progress bars go: worth telling apart, not an
+  // alarm.
+  return field("PRIORITY", stream == "stderr" ? "5" : "6") +
+         field("SYSLOG_IDENTIFIER", "acc-launch") + field("ACC_JOB_ID", printable(job_id)) +
+         field("ACC_ROUND", std::to_string(round.value())) +
          field("ACC_RANK", std::to_string(rank.value())) +
          field("ACC_LOCAL_RANK", std::to_string(local.value())) + field("ACC_STREAM", stream);
 }
 
 void append_record(std::string& batch, std::string_view message, std::string_view fields) {
-  static constexpr std::string_view kName = "MESSAGE\n";  // the form with a length: right for any bytes
+  static constexpr std::string_view kName =
+      "MESSAGE\n";  // the form with a length: right for any bytes
   const std::uint64_t size = message.size();
   char little_endian[8];
   for (unsigned i = 0; i < 8; ++i) little_endian[i] = static_cast<char>(size >> (8 * i) & 0xffU);
@@ -63,7 +68,8 @@ void append_record(std::string& batch, std::string_view message, std::string_vie
   batch.append(message).append("\n").append(fields);
 }
 
-std::shared_ptr<JournalSink> JournalSink::connect(const std::string& path, std::function<void()> wake) {
+std::shared_ptr<JournalSink> JournalSink::connect(const std::string& path,
+                                                  std::function<void()> wake) {
   UniqueFd socket = open_socket(path);
   if (!socket) return nullptr;
   return std::shared_ptr<JournalSink>{new JournalSink{path, std::move(socket), std::move(wake)}};

@@ -7,12 +7,14 @@
 #include <string>
 #include <string_view>
 
-/// systemd's journal, in its native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL): one datagram a line, with fields.
+/// systemd's journal, in its native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL): one datagram a
+/// line, with fields.
 namespace acc::agent {
 
 /// The fields behind MESSAGE, as they go over the socket.
 /// @param stream  "stdout", "stderr", or "" for a line of ours, which has no rank
-std::string journal_fields(std::string_view job_id, Round round, Rank rank, LocalRank local, std::string_view stream);
+std::string journal_fields(std::string_view job_id, Round round, Rank rank, LocalRank local,
+                           std::string_view stream);
 std::string journal_fields(std::string_view job_id);
 
 /// Appends one record to a batch for JournalSink; `message` is any bytes.

@@ -14,11 +14,12 @@ inline constexpr std::size_t kMaxLine = std::size_t{64} << 10U;
 /// Cuts a stream into lines. What comes out depends on the bytes only, not on how they arrived.
 class LineSplitter {
  public:
-  /// @param carriage_ends  '\r' ends a piece too (and stays in it), so that progress bars move on a terminal
+  /// @param carriage_ends  '\r' ends a piece too (and stays in it), so that progress bars move on a
+  /// terminal
   explicit LineSplitter(bool carriage_ends = false) : carriage_ends_{carriage_ends} {}
 
-  /// Calls emit(text, newline) for each finished piece; text is without its '\n'. newline: the piece ends its line on
-  /// the console; false only for a piece that ends in '\r'.
+  /// Calls emit(text, newline) for each finished piece; text is without its '\n'. newline: the
+  /// piece ends its line on the console; false only for a piece that ends in '\r'.
   template <class Emit>
   void feed(std::string_view bytes, Emit&& emit) {
     if (carriage_ends_ && (ends_in_carriage() || bytes.find('\r') != std::string_view::npos))
@@ -83,10 +84,12 @@ class LineSplitter {
   std::string held_;
 };
 
-/// Passes a stream on as it is, but in whole lines, so that streams that share a console don't tear each other.
+/// Passes a stream on as it is, but in whole lines, so that streams that share a console don't tear
+/// each other.
 class PassThrough {
  public:
-  /// Appends to `to` all that ends in '\n' or '\r' (progress bars), or is longer than a line may be.
+  /// Appends to `to` all that ends in '\n' or '\r' (progress bars), or is longer than a line may
+  /// be.
   void feed(std::string_view bytes, std::string& to) {
     const std::size_t end = last_end(bytes);
     if (end != 0) {

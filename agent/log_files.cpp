@@ -29,7 +29,8 @@ Result<void> LogFile::open() {
 }
 
 int LogFile::try_open() {
-  const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | O_NOCTTY | (was_open_ ? 0 : O_TRUNC);
+  const int flags =
+      O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | O_NOCTTY | (was_open_ ? 0 : O_TRUNC);
   fd_.reset(::open(path_.c_str(), flags, 0644));
   if (!fd_ && errno == ENOENT) {
     std::error_code failed;
@@ -94,9 +95,11 @@ LogFile::Written LogFile::write_all(std::string_view bytes) {
 }
 
 void LogFile::rotate() {
-  size_ = 0;  // also when the renaming fails: then it goes on in the same file and tries again at the next limit
+  size_ = 0;  // also when the renaming fails: then it goes on in the same file and tries again at
+              // the next limit
   if (rotation_.keep == 0) {
-    if (::ftruncate(fd_.get(), 0) != 0) at_line_start_ = true;  // it grows on: better than losing lines
+    if (::ftruncate(fd_.get(), 0) != 0)
+      at_line_start_ = true;  // it grows on: better than losing lines
     return;
   }
   for (std::uint32_t n = rotation_.keep; n > 0; --n)

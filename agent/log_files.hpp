@@ -20,7 +20,8 @@ class LogFile {
  public:
   LogFile(std::string path, Rotation rotation) : path_{std::move(path)}, rotation_{rotation} {}
 
-  /// Creates it, empty, and its folder where that is missing. append() does it too, when this failed or was not called.
+  /// Creates it, empty, and its folder where that is missing. append() does it too, when this
+  /// failed or was not called.
   Result<void> open();
 
   struct Written {

@@ -16,8 +16,9 @@ namespace boost::asio {
 class io_context;
 }
 
-/// Everything that workers write: from their pipes to the console, to log files and into memory for the report.
-/// Nothing here blocks the loop or, for longer than a moment, a worker (P4): the loop only reads pipes, threads write.
+/// Everything that workers write: from their pipes to the console, to log files and into memory for
+/// the report. Nothing here blocks the loop or, for longer than a moment, a worker (P4): the loop
+/// only reads pipes, threads write.
 namespace acc::agent {
 
 /// What our own stdout and stderr are.
@@ -31,7 +32,8 @@ struct ConsoleFacts {
 /// Of descriptors 1 and 2 and of the environment of this process.
 ConsoleFacts detect_console();
 
-/// Descriptors for the child's fd 1 and 2; -1: it inherits ours. The hub's until close_child_ends().
+/// Descriptors for the child's fd 1 and 2; -1: it inherits ours. The hub's until
+/// close_child_ends().
 struct ChildStreams {
   int out = -1;
   int err = -1;
@@ -39,11 +41,11 @@ struct ChildStreams {
 
 /// What one sink did not take.
 struct Losses {
-  std::string where;        ///< "stdout", "stderr", "log files in DIR"
-  std::string why;          ///< "No space left on device", "nobody reads it"
+  std::string where;  ///< "stdout", "stderr", "log files in DIR"
+  std::string why;    ///< "No space left on device", "nobody reads it"
   std::uint64_t bytes = 0;
   std::uint64_t lines = 0;
-  Instant since{};          ///< of the first loss
+  Instant since{};  ///< of the first loss
 };
 
 /// Where the console is; tests put pipes and pseudo-terminals here.
@@ -51,8 +53,9 @@ struct OutputOptions {
   int out = 1;
   int err = 2;
   std::string journal_socket = "/run/systemd/journal/socket";
-  std::size_t console_queue_bytes = std::size_t{4} << 20U;  ///< held for a console that is slower than the workers
-  std::size_t files_queue_bytes = std::size_t{8} << 20U;    ///< held for all log files together
+  std::size_t console_queue_bytes = std::size_t{4}
+                                    << 20U;  ///< held for a console that is slower than the workers
+  std::size_t files_queue_bytes = std::size_t{8} << 20U;  ///< held for all log files together
 };
 
 /// Used on the loop's thread only. The io_context outlives it.
@@ -68,33 +71,39 @@ class OutputHub {
   /// For prefixes (${role_name}) and journal fields. Before begin_round.
   void set_job(std::string job_id, std::string role = "default");
 
-  /// Makes <run_folder>/attempt_<round>/<local rank>/ for all ranks when files are wanted, and, with a log_dir, the
-  /// link <log_dir>/latest. A read-only or full disk is not fatal: it counts as a loss and is told once.
+  /// Makes <run_folder>/attempt_<round>/<local rank>/ for all ranks when files are wanted, and,
+  /// with a log_dir, the link <log_dir>/latest. A read-only or full disk is not fatal: it counts as
+  /// a loss and is told once.
   void begin_round(Round round, const std::string& run_folder);
   /// Just before the spawn of that worker.
   Result<ChildStreams> open(LocalRank local, Rank rank);
   /// After the spawn or its failure.
   void close_child_ends(LocalRank local);
-  /// The worker was reaped: takes in what is already in its pipes, without waiting for those who still hold them.
+  /// The worker was reaped: takes in what is already in its pipes, without waiting for those who
+  /// still hold them.
   void drain(LocalRank local);
-  /// All writers are dead or given up: takes in what is there, shows unfinished last lines, closes pipes and files.
+  /// All writers are dead or given up: takes in what is there, shows unfinished last lines, closes
+  /// pipes and files.
   void end_round();
 
-  /// The last 64 KiB at most of what the worker wrote to stderr, or to stdout if there was nothing on stderr; of both,
-  /// in order, when they share a pipe. Kept until the next begin_round. Empty for an inherited stream.
+  /// The last 64 KiB at most of what the worker wrote to stderr, or to stdout if there was nothing
+  /// on stderr; of both, in order, when they share a pipe. Kept until the next begin_round. Empty
+  /// for an inherited stream.
   [[nodiscard]] std::string tail(LocalRank local) const;
   /// Empty if there is no file. Streams::both: the folder that holds the files.
   [[nodiscard]] std::string log_path(LocalRank local, Streams which) const;
 
-  /// Lines of ours to stderr, whole and in order with the workers'; a last newline is added where it lacks. Never
-  /// blocks before finish(); afterwards it writes directly.
+  /// Lines of ours to stderr, whole and in order with the workers'; a last newline is added where
+  /// it lacks. Never blocks before finish(); afterwards it writes directly.
   void say(std::string_view line);
 
   [[nodiscard]] std::vector<Losses> losses() const;
-  /// Called on the loop, once per sink, when it begins to lose data. (Its recovery is said on stderr by the hub.)
+  /// Called on the loop, once per sink, when it begins to lose data. (Its recovery is said on
+  /// stderr by the hub.)
   void on_degraded(std::function<void(const Losses&)> told);
 
-  /// Brings out everything that is queued; blocks for `deadline` at most, as a stuck terminal must not hold the exit.
+  /// Brings out everything that is queued; blocks for `deadline` at most, as a stuck terminal must
+  /// not hold the exit.
   void finish(Millis deadline);
 
  private:

@@ -14,7 +14,8 @@ struct Asked {
 };
 
 bool is_shown(const OutputPlan& plan, LocalRank local) {
-  return plan.console.empty() || std::find(plan.console.begin(), plan.console.end(), local) != plan.console.end();
+  return plan.console.empty() ||
+         std::find(plan.console.begin(), plan.console.end(), local) != plan.console.end();
 }
 
 Route route_of(const OutputPlan& plan, Asked asked, bool shown, bool captured) {
@@ -44,12 +45,13 @@ WorkerRoutes routes_of(const OutputPlan& plan, LocalRank local, std::uint32_t lo
   WorkerRoutes routes;
   routes.out = route_of(plan, {has_out(tee), has_out(redirects)}, shown, captured);
   routes.err = route_of(plan, {has_err(tee), has_err(redirects)}, shown, captured);
-  routes.one_pipe = facts.same_target && !facts.journal && routes.out == routes.err && !routes.out.file &&
-                    !routes.out.inherit && routes.out.show == Show::as_is;
+  routes.one_pipe = facts.same_target && !facts.journal && routes.out == routes.err &&
+                    !routes.out.file && !routes.out.inherit && routes.out.show == Show::as_is;
   return routes;
 }
 
-bool wants_files(const OutputPlan& plan, std::uint32_t local_world_size, const ConsoleFacts& facts) {
+bool wants_files(const OutputPlan& plan, std::uint32_t local_world_size,
+                 const ConsoleFacts& facts) {
   for (std::uint32_t i = 0; i < local_world_size; ++i) {
     const WorkerRoutes routes = routes_of(plan, LocalRank{i}, local_world_size, facts);
     if (routes.out.file || routes.err.file) return true;
@@ -66,7 +68,8 @@ std::string render_prefix(std::string_view text, const PrefixFacts& facts) {
   std::string result;
   while (!text.empty()) {
     const auto found = std::find_if(names.begin(), names.end(), [&](const auto& name) {
-      return text.starts_with("${" + std::string{name.first} + "}") || text.starts_with("$" + std::string{name.first});
+      return text.starts_with("${" + std::string{name.first} + "}") ||
+             text.starts_with("$" + std::string{name.first});
     });
     if (text.front() != '$' || found == names.end()) {
       result += text.front();
@@ -79,7 +82,8 @@ std::string render_prefix(std::string_view text, const PrefixFacts& facts) {
   if (!facts.color || result.empty()) return result;
   // Not red: that is for failures.
   static constexpr std::array<std::string_view, 6> kColors{"36", "33", "32", "35", "34", "96"};
-  return "\x1b[" + std::string{kColors[facts.rank.value() % kColors.size()]} + "m" + result + "\x1b[0m";
+  return "\x1b[" + std::string{kColors[facts.rank.value() % kColors.size()]} + "m" + result +
+         "\x1b[0m";
 }
 
 }  // namespace acc::agent

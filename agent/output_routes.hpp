@@ -25,7 +25,8 @@ struct Route {
 struct WorkerRoutes {
   Route out;
   Route err;
-  bool one_pipe = false;  ///< both streams share a pipe, which keeps their order; `out` holds for it
+  bool one_pipe =
+      false;  ///< both streams share a pipe, which keeps their order; `out` holds for it
   friend bool operator==(const WorkerRoutes&, const WorkerRoutes&) = default;
 };
 

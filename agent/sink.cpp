@@ -9,8 +9,8 @@
 namespace acc::agent {
 
 namespace {
-// A sink that takes less than this within the policy's patience (100 ms) does not count as moving: it would hold the
-// workers to 40 KB/s or less.
+// A sink that takes less than this within the policy's patience (100 ms) does not count as moving:
+// it would hold the workers to 40 KB/s or less.
 constexpr std::size_t kStep = 4096;
 }  // namespace
 
@@ -105,12 +105,14 @@ void Sink::call_wake() {
 
 void Sink::wake_when_below(std::size_t bytes) {
   wake_below_.store(bytes + 1);
-  if (queued_.load() <= bytes && wake_below_.exchange(0) != 0) call_wake();  // it got there just before
+  if (queued_.load() <= bytes && wake_below_.exchange(0) != 0)
+    call_wake();  // it got there just before
 }
 
 bool Sink::wait_written(Instant deadline) {
   Lock lock{mutex_};
-  return quiet_.wait_until(lock, deadline, [this] { return queued() == 0 || ended_; }) && queued() == 0;
+  return quiet_.wait_until(lock, deadline, [this] { return queued() == 0 || ended_; }) &&
+         queued() == 0;
 }
 
 void Sink::stop(Millis bound) {

@@ -20,8 +20,9 @@ struct LossCount {
   int error = 0;  ///< errno of the last refused write; 0: the sink was too slow
 };
 
-/// A queue and the thread that writes it out, where blocking is fine. The thread starts with the first data. It shares
-/// ownership of the object, so that one that is stuck in a write can be left behind at the end of the process.
+/// A queue and the thread that writes it out, where blocking is fine. The thread starts with the
+/// first data. It shares ownership of the object, so that one that is stuck in a write can be left
+/// behind at the end of the process.
 class Sink : public std::enable_shared_from_this<Sink> {
  public:
   virtual ~Sink() = default;
@@ -41,7 +42,8 @@ class Sink : public std::enable_shared_from_this<Sink> {
   [[nodiscard]] int refused() const { return refused_.load(std::memory_order_acquire); }
   /// True when all that was queued has been written or given up before `deadline`.
   bool wait_written(Instant deadline);
-  /// Ends the thread; leaves it behind if it doesn't end within `bound`. `wake` isn't called any more.
+  /// Ends the thread; leaves it behind if it doesn't end within `bound`. `wake` isn't called any
+  /// more.
   void stop(Millis bound);
 
  protected:
@@ -51,7 +53,8 @@ class Sink : public std::enable_shared_from_this<Sink> {
   using Lock = std::unique_lock<std::mutex>;
   /// After queueing, with the lock held.
   void added(Lock& lock, std::size_t bytes);
-  /// Thread: writes what is queued, without the lock while it writes. Called with the lock held and something queued.
+  /// Thread: writes what is queued, without the lock while it writes. Called with the lock held and
+  /// something queued.
   virtual void write_some(Lock& lock) = 0;
   /// Thread: `bytes` have left the queue into the target.
   void progressed(std::size_t bytes);

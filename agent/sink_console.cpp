@@ -17,8 +17,8 @@ namespace {
 constexpr std::size_t kSpare = std::size_t{512} << 10U;  // a larger buffer is given back after use
 constexpr Millis kRetry{1000};
 
-// A terminal or pipe that is opened anew has flags of its own, so our writes can be interrupted without O_NONBLOCK on
-// what we share with the shell and the workers.
+// A terminal or pipe that is opened anew has flags of its own, so our writes can be interrupted
+// without O_NONBLOCK on what we share with the shell and the workers.
 int reopen(int fd) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   return ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);

@@ -15,7 +15,8 @@ class BatchSink : public Sink {
 
  protected:
   explicit BatchSink(std::function<void()> wake);
-  /// Thread: writes some of `bytes`. Returns how many need no more care, as they are written or lost; 0: try again.
+  /// Thread: writes some of `bytes`. Returns how many need no more care, as they are written or
+  /// lost; 0: try again.
   virtual std::size_t write_once(std::string_view bytes) = 0;
   /// Thread: until `fd` is writable or stop() is called.
   void wait_writable(int fd) const;
@@ -33,7 +34,8 @@ class BatchSink : public Sink {
   Instant refused_at_{};  // thread
 };
 
-/// Writes to a descriptor that we share with others, stdout or stderr: its flags are left alone, whatever it is.
+/// Writes to a descriptor that we share with others, stdout or stderr: its flags are left alone,
+/// whatever it is.
 class ConsoleSink final : public BatchSink {
  public:
   /// @param fd  stays the caller's and open

@@ -32,7 +32,8 @@ void FileSink::append(const std::shared_ptr<Slot>& slot, std::string_view bytes)
     const std::size_t skipped = rest_of_line(bytes);
     drop(*slot, bytes.substr(0, skipped));
     bytes.remove_prefix(skipped);
-    if (!bytes.empty()) note = gap_line(std::exchange(slot->dropped_, 0), 0, slot->queued_line_end_);
+    if (!bytes.empty())
+      note = gap_line(std::exchange(slot->dropped_, 0), 0, slot->queued_line_end_);
   }
   if (bytes.empty()) return;
   slot->queued_line_end_ = bytes.back() == '\n';
@@ -69,7 +70,8 @@ void FileSink::write_out(Slot& slot, std::string_view bytes) {
   if (std::exchange(slot.refused_, 0) != 0 && --refusing_ == 0) set_refused(0);
 }
 
-// After a gap the file goes on with a whole line, and says what is missing. False: it still takes nothing.
+// After a gap the file goes on with a whole line, and says what is missing. False: it still takes
+// nothing.
 bool FileSink::mark_gap(Slot& slot, std::string_view& bytes) {
   const std::size_t skipped = rest_of_line(bytes);
   slot.missing_bytes_ += skipped;

@@ -21,11 +21,11 @@ class FileSink final : public Sink {
 
    private:
     friend class FileSink;
-    LogFile file_;        // thread, once something was appended
-    std::string next_;    // filled by the loop, guarded by the sink's mutex
+    LogFile file_;         // thread, once something was appended
+    std::string next_;     // filled by the loop, guarded by the sink's mutex
     bool listed_ = false;  // in ready_; guarded by the mutex
     // Of the loop:
-    std::uint64_t dropped_ = 0;      // bytes that were not queued, since the last that was
+    std::uint64_t dropped_ = 0;    // bytes that were not queued, since the last that was
     bool queued_line_end_ = true;  // the last queued byte ended a line
     // Of the thread:
     Instant refused_at_{};

@@ -10,7 +10,8 @@ void TailBuffer::grow(std::size_t needed) {
   while (wanted < needed && wanted < kSize) wanted *= 2;
   if (wanted == capacity_) return;
   std::unique_ptr<char[]> larger{new char[wanted]};  // not make_unique: it would touch every page
-  if (size_ != 0) std::memcpy(larger.get(), bytes_.get(), size_);  // not yet a ring: that needs kSize bytes
+  if (size_ != 0)
+    std::memcpy(larger.get(), bytes_.get(), size_);  // not yet a ring: that needs kSize bytes
   bytes_ = std::move(larger);
   capacity_ = wanted;
   next_ = size_;

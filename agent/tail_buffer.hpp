@@ -7,7 +7,8 @@
 
 namespace acc::agent {
 
-/// The last bytes of a stream. Takes no memory before the first byte, and little for a worker that writes little.
+/// The last bytes of a stream. Takes no memory before the first byte, and little for a worker that
+/// writes little.
 class TailBuffer {
  public:
   static constexpr std::size_t kSize = std::size_t{64} << 10U;

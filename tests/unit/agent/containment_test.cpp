@@ -39,7 +39,7 @@ pid_t start_escapee(Spawner& spawner, int cgroup_fd) {
   return std::get<Spawned>(result).pid;
 }
 
-void kill_until_empty(const Containment& containment) {
+void kill_until_empty(Containment& containment) {
   for (int i = 0; i < 1000 && !containment.is_empty(); ++i) {
     containment.kill_all();
     while (::waitpid(-1, nullptr, WNOHANG) > 0) {
@@ -82,6 +82,30 @@ TEST_CASE("and through the cgroup, which is removed afterwards", "[agent][contai
     path = containment.cgroup_path();
   }
   if (!path.empty()) CHECK_FALSE(std::filesystem::exists(path));
+}
+
+TEST_CASE("a round after a kill is not killed at its start by the kernel", "[agent][containment]") {
+  Containment containment;
+  if (containment.cgroup_fd() < 0) {
+    WARN("SKIPPED: no writable cgroup v2 here");
+    return;
+  }
+  Spawner spawner;
+  const CStringArray argv{{"sh", "-c", "exit 7"}};
+  for (int round = 0; round < 3; ++round) {
+    containment.prepare_round();
+    SpawnRequest request;
+    request.path = "/bin/sh";
+    request.argv = argv.get();
+    request.envp = environ;
+    request.cgroup_fd = containment.cgroup_fd();
+    auto result = spawner(request);
+    REQUIRE(std::holds_alternative<Spawned>(result));
+    int status = 0;
+    REQUIRE(::waitpid(std::get<Spawned>(result).pid, &status, 0) > 0);
+    CHECK(WIFEXITED(status));
+    containment.kill_all();
+  }
 }
 
 TEST_CASE("the cgroup of an agent that died is swept by the next one", "[agent][containment]") {

@@ -1,0 +1,274 @@
+#include "agent/output_hub_impl.hpp"
+
+#include "agent/journal.hpp"
+#include "common/log.hpp"
+
+#include <boost/asio/post.hpp>
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+namespace acc::agent {
+
+namespace {
+
+// Room for what a worker writes while we are busy elsewhere. Not for many workers: an ordinary user
+// may have 64 MiB of pipes in all (pipe-user-pages-soft) and gets tiny ones beyond.
+constexpr int kPipeBytes = 1 << 18;
+constexpr std::uint32_t kManyWorkers = 32;
+
+constexpr Millis kPatience{100};
+// A disk may stand still for longer and be well: the kernel holds a writer for up to 200 ms while
+// it writes back.
+constexpr Millis kDiskPatience{500};
+constexpr Millis kDistrust{10'000};
+constexpr Millis kStopBound{200};
+constexpr Millis kLateWords{200};  // after finish()
+
+}  // namespace
+
+OutputHub::Impl::Impl(boost::asio::io_context& io, const OutputPlan& plan,
+                      std::uint32_t local_world_size, const ConsoleFacts& facts,
+                      OutputOptions options)
+    : io_{io},
+      plan_{plan},
+      local_world_size_{local_world_size},
+      facts_{facts},
+      options_{std::move(options)},
+      wants_files_{wants_files(plan, local_world_size, facts)} {}
+
+void OutputHub::Impl::set_up() {
+  pump_ = std::make_shared<Pump>(io_, [this] { flush(); });
+  workers_.resize(local_world_size_);
+  set_up_consoles();
+}
+
+void OutputHub::Impl::set_up_consoles() {
+  const DropPolicy::Limits limits{options_.console_queue_bytes, kPatience, kDistrust};
+  if (facts_.journal) {
+    if (std::shared_ptr<BatchSink> journal =
+            JournalSink::connect(options_.journal_socket, waker())) {
+      out_ = std::make_unique<ConsoleOutlet>("journal", limits, [journal] { return journal; });
+      return;
+    }
+    facts_.journal = false;
+  }
+  const auto sink_to = [wake = waker()](int fd) {
+    return [fd, wake] { return std::make_shared<ConsoleSink>(fd, wake); };
+  };
+  out_ = std::make_unique<ConsoleOutlet>(facts_.same_target ? "console" : "stdout", limits,
+                                         sink_to(options_.out));
+  if (!facts_.same_target)
+    err_ = std::make_unique<ConsoleOutlet>("stderr", limits, sink_to(options_.err));
+}
+
+// For the writer threads: on_wake() on the loop.
+std::function<void()> OutputHub::Impl::waker() {
+  return [&io = io_, weak = weak_from_this()] {
+    boost::asio::post(io, [weak] {
+      if (const auto self = weak.lock()) self->on_wake();
+    });
+  };
+}
+
+void OutputHub::Impl::on_wake() {
+  pump_->resume();
+  for (Outlet* outlet : outlets()) tell(*outlet);
+}
+
+std::vector<Outlet*> OutputHub::Impl::outlets() const {
+  std::vector<Outlet*> all;
+  for (Outlet* outlet : std::initializer_list<Outlet*>{out_.get(), err_.get(), files_.get()})
+    if (outlet != nullptr) all.push_back(outlet);
+  return all;
+}
+
+void OutputHub::Impl::flush() {
+  out_->flush();
+  if (err_) err_->flush();
+  tell(*out_);
+  if (err_) tell(*err_);
+  if (files_) tell(*files_);
+}
+
+void OutputHub::Impl::tell(Outlet& outlet) {
+  const Outlet::News news = outlet.news(std::chrono::steady_clock::now());
+  if (news == Outlet::News::none) return;
+  if (news == Outlet::News::recovered) return say("acc-launch: " + outlet.describe_recovery());
+  const auto losses = outlet.losses();
+  if (losses && on_degraded) on_degraded(*losses);
+}
+
+void OutputHub::Impl::begin_round(Round round, const std::string& run_folder) {
+  end_round();
+  round_ = round;
+  workers_.clear();
+  workers_.resize(local_world_size_);
+  round_folder_.clear();
+  if (!wants_files_ || run_folder.empty()) return;
+  round_folder_ = run_folder + "/attempt_" + std::to_string(round.value());
+  if (!files_)
+    files_ = std::make_unique<FilesOutlet>(
+        "log files in " + run_folder,
+        DropPolicy::Limits{options_.files_queue_bytes, kDiskPatience, kDistrust}, waker());
+  for (std::uint32_t i = 0; i < local_world_size_; ++i) {
+    const auto made = make_folder(folder_of(LocalRank{i}));
+    if (made) continue;
+    // Not the end: each file tries again when there is something to write.
+    log::warn("log_folder_failed", {{"why", made.error().what}});
+    return;
+  }
+  if (plan_.log_dir.empty()) return;
+  if (const auto linked = link_latest(plan_.log_dir, run_folder); !linked)
+    log::warn("log_link_failed", {{"why", linked.error().what}});
+}
+
+std::string OutputHub::Impl::folder_of(LocalRank local) const {
+  return round_folder_ + "/" + std::to_string(local.value());
+}
+
+bool OutputHub::Impl::wants_color(bool is_err) const {
+  if (plan_.color != Choice::automatic) return plan_.color == Choice::yes;
+  return (is_err ? facts_.err_is_tty : facts_.out_is_tty) && !facts_.no_color;
+}
+
+WorkerStream::Targets OutputHub::Impl::targets_of(LocalRank local, Rank rank, const Route& route,
+                                                  bool is_err) {
+  WorkerStream::Targets to;
+  to.show = route.show;
+  if (route.show != Show::nothing) to.console = &console(is_err);
+  to.is_terminal = is_err ? facts_.err_is_tty : facts_.out_is_tty;
+  to.is_journal = facts_.journal;
+  if (route.show == Show::prefixed)
+    to.prefix =
+        render_prefix(plan_.prefix, {role, rank, local, !facts_.journal && wants_color(is_err)});
+  if (facts_.journal)
+    to.journal_fields = journal_fields(job_id, round_, rank, local, is_err ? "stderr" : "stdout");
+  return to;
+}
+
+Result<void> OutputHub::Impl::open_channel(Channel& channel, LocalRank local, Rank rank,
+                                           const Route& route, bool is_err) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    return system_error(errno, "make a pipe for a worker's output");
+  UniqueFd read_end{ends[0]};
+  channel.child_end.reset(ends[1]);
+  ::fcntl(read_end.get(), F_SETFL, O_NONBLOCK);
+  // stderr is seldom busy, and the size costs time in the kernel.
+  if (!is_err && local_world_size_ <= kManyWorkers)
+    ::fcntl(read_end.get(), F_SETPIPE_SZ, kPipeBytes);
+  WorkerStream::Targets to = targets_of(local, rank, route, is_err);
+  if (route.file && files_) {
+    channel.path = folder_of(local) + (is_err ? "/stderr.log" : "/stdout.log");
+    LogFile file{channel.path, {plan_.rotate_bytes, plan_.rotate_keep}};
+    // A failure is told when there is something to lose.
+    (void)file.open();
+    to.files = files_.get();
+    to.slot = std::make_shared<FileSink::Slot>(std::move(file));
+  }
+  channel.stream = std::make_unique<WorkerStream>(std::move(to), channel.tail);
+  channel.reader = pump_->add(std::move(read_end), *channel.stream);
+  return {};
+}
+
+Result<ChildStreams> OutputHub::Impl::open(LocalRank local, Rank rank) {
+  const WorkerRoutes routes = routes_of(plan_, local, local_world_size_, facts_);
+  Worker& worker = workers_.at(local.value());
+  ChildStreams child;
+  if (!routes.out.inherit) {
+    if (auto opened = open_channel(worker.out, local, rank, routes.out, false); !opened)
+      return opened.error();
+    child.out = worker.out.child_end.get();
+  }
+  if (routes.one_pipe) {
+    child.err = child.out;
+  } else if (!routes.err.inherit) {
+    if (auto opened = open_channel(worker.err, local, rank, routes.err, true); !opened) {
+      close_channel(worker.out);
+      return opened.error();
+    }
+    child.err = worker.err.child_end.get();
+  }
+  return child;
+}
+
+void OutputHub::Impl::close_child_ends(LocalRank local) {
+  Worker& worker = workers_.at(local.value());
+  worker.out.child_end.reset();
+  worker.err.child_end.reset();
+}
+
+void OutputHub::Impl::drain(LocalRank local) {
+  Worker& worker = workers_.at(local.value());
+  for (Channel* channel : {&worker.out, &worker.err})
+    if (channel->reader) pump_->drain(*channel->reader);
+}
+
+void OutputHub::Impl::close_channel(Channel& channel) {
+  channel.child_end.reset();
+  if (channel.reader) {
+    pump_->drain(*channel.reader);
+    pump_->close(*channel.reader);
+  }
+  channel.reader.reset();
+  channel.stream.reset();  // lets go of the file, which is closed when it is written
+}
+
+void OutputHub::Impl::end_round() {
+  for (Worker& worker : workers_)
+    for (Channel* channel : {&worker.out, &worker.err}) close_channel(*channel);
+  flush();
+}
+
+std::string OutputHub::Impl::tail(LocalRank local) const {
+  if (local.value() >= workers_.size()) return {};
+  const Worker& worker = workers_[local.value()];
+  return worker.err.tail.blank() ? worker.out.tail.text() : worker.err.tail.text();
+}
+
+std::string OutputHub::Impl::log_path(LocalRank local, Streams which) const {
+  if (local.value() >= workers_.size()) return {};
+  const Worker& worker = workers_[local.value()];
+  if (which == Streams::out) return worker.out.path;
+  if (which == Streams::err) return worker.err.path;
+  return worker.out.path.empty() && worker.err.path.empty() ? std::string{} : folder_of(local);
+}
+
+void OutputHub::Impl::say(std::string_view text) {
+  ConsoleOutlet& to = console(true);
+  std::string& batch = to.batch();
+  const std::size_t mark = batch.size();
+  if (facts_.journal) {
+    append_record(batch, text.substr(0, text.find_last_not_of('\n') + 1), journal_fields(job_id));
+  } else {
+    batch.append(text);
+    if (!text.ends_with('\n')) batch.push_back('\n');
+  }
+  to.commit(mark, {this, true, facts_.journal}, false);
+  to.flush();
+  if (is_finished_) to.wait_written(std::chrono::steady_clock::now() + kLateWords);
+}
+
+std::vector<Losses> OutputHub::Impl::losses() const {
+  std::vector<Losses> all;
+  for (const Outlet* outlet : outlets())
+    if (auto lost = outlet->losses()) all.push_back(std::move(*lost));
+  return all;
+}
+
+void OutputHub::Impl::finish(Millis deadline) {
+  flush();
+  is_finished_ = true;
+  const Instant until = std::chrono::steady_clock::now() + deadline;
+  for (Outlet* outlet : outlets()) outlet->wait_written(until);
+}
+
+void OutputHub::Impl::stop() {
+  for (Outlet* outlet : outlets()) outlet->stop(kStopBound);
+}
+
+}  // namespace acc::agent

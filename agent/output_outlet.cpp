@@ -1,0 +1,113 @@
+#include "agent/output_outlet.hpp"
+
+#include <chrono>
+#include <cstring>
+
+namespace acc::agent {
+
+namespace {
+
+constexpr std::size_t kBatch = std::size_t{128} << 10U;  // handed over before the end of the turn
+constexpr std::chrono::seconds kQuiet{5};  // between two words about recoveries of one sink
+
+std::string reason(int error) {
+  return error != 0 ? std::strerror(error) : "it takes output too slowly";
+}
+
+}  // namespace
+
+DropPolicy::Verdict Outlet::ask(Instant now) {
+  if (!sink_) return DropPolicy::Verdict::accept;
+  const auto verdict = policy_.ask(now, sink_->queued(), sink_->last_progress());
+  if (verdict != DropPolicy::Verdict::accept) sink_->wake_when_below(limits_.queue_bytes / 2);
+  return verdict;
+}
+
+Outlet::News Outlet::news(Instant now) {
+  if (!sink_) return News::none;
+  if (policy_.is_dropping()) ask(now);  // it may have drained
+  const bool is_losing = policy_.is_dropping() || sink_->refused() != 0;
+  if (is_losing) {
+    was_losing_ = true;
+    if (std::exchange(is_told_, true)) return News::none;
+    return News::degraded;
+  }
+  if (!was_losing_ || now < last_recovery_ + kQuiet) return News::none;
+  was_losing_ = false;
+  last_recovery_ = now;
+  return News::recovered;
+}
+
+std::optional<Losses> Outlet::losses() const {
+  if (!sink_) return std::nullopt;
+  const LossCount lost = sink_->lost();
+  if (lost.bytes == 0 && abandoned_bytes_ == 0 && !policy_.is_dropping()) return std::nullopt;
+  return Losses{where_, reason(lost.error), lost.bytes + abandoned_bytes_, lost.lines, lost.since};
+}
+
+std::string Outlet::describe_recovery() {
+  const LossCount lost = sink_->lost();
+  const LossCount before = std::exchange(lost_before_, lost);
+  return where_ + " works again; lost meanwhile: " + std::to_string(lost.lines - before.lines) +
+         " lines, " + std::to_string(lost.bytes - before.bytes) + " bytes (" + reason(lost.error) +
+         ")";
+}
+
+bool Outlet::wait_written(Instant deadline) {
+  if (!sink_) return true;
+  const bool written = sink_->wait_written(deadline);
+  abandoned_bytes_ = written ? 0 : sink_->queued();
+  return written;
+}
+
+void Outlet::stop(Millis bound) {
+  if (sink_) sink_->stop(bound);
+}
+
+void ConsoleOutlet::commit(std::size_t mark, Writer writer, bool drop) {
+  if (batch_.size() == mark) return;
+  if (drop || is_overfull()) {
+    ensure_sink();
+    batch_sink_->count_dropped(std::string_view{batch_}.substr(mark));
+    batch_.resize(mark);
+    line_owner_ = nullptr;
+    return;
+  }
+  if (writer.is_record) return;
+  if (is_mid_line_ && line_owner_ != writer.who &&
+      (writer.needs_fresh_line || line_owner_ == nullptr))
+    batch_.insert(mark, 1, '\n');
+  is_mid_line_ = batch_.back() != '\n' && batch_.back() != '\r';
+  line_owner_ = writer.who;
+  if (batch_.size() >= kBatch) flush();
+}
+
+void ConsoleOutlet::ended(const void* who) {
+  if (line_owner_ == who) line_owner_ = nullptr;
+}
+
+void ConsoleOutlet::flush() {
+  if (batch_.empty()) return;
+  ensure_sink();
+  batch_sink_->push(batch_);
+}
+
+void ConsoleOutlet::ensure_sink() {
+  if (batch_sink_) return;
+  batch_sink_ = make_();
+  set_sink(batch_sink_);
+}
+
+void FilesOutlet::put(const std::shared_ptr<FileSink::Slot>& slot, std::string_view bytes,
+                      bool drop) {
+  if (!files_) {
+    files_ = std::make_shared<FileSink>(wake_);
+    set_sink(files_);
+  }
+  if (drop || is_overfull())
+    files_->drop(*slot, bytes);
+  else
+    files_->append(slot, bytes);
+}
+
+}  // namespace acc::agent

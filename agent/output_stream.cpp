@@ -1,0 +1,77 @@
+#include "agent/output_stream.hpp"
+
+#include "agent/journal.hpp"
+
+#include <utility>
+
+namespace acc::agent {
+
+WorkerStream::WorkerStream(Targets targets, TailBuffer& tail)
+    : targets_{std::move(targets)},
+      tail_{tail},
+      // Only on a terminal: elsewhere each step of a progress bar would become a line of its own.
+      lines_{targets_.is_terminal && targets_.show == Show::prefixed} {}
+
+DropPolicy::Verdict WorkerStream::ask(Instant now) {
+  using Verdict = DropPolicy::Verdict;
+  const bool is_shown = targets_.show != Show::nothing;
+  const Verdict console = is_shown ? targets_.console->ask(now) : Verdict::accept;
+  const Verdict file = targets_.slot ? targets_.files->ask(now) : Verdict::accept;
+  drop_console_ = console == Verdict::drop;
+  drop_file_ = file == Verdict::drop;
+  if (console != Verdict::hold && file != Verdict::hold) return Verdict::accept;
+  hold_until_ = console != Verdict::hold ? targets_.files->hold_until()
+                : file != Verdict::hold
+                    ? targets_.console->hold_until()
+                    : std::min(targets_.console->hold_until(), targets_.files->hold_until());
+  return Verdict::hold;
+}
+
+void WorkerStream::take(std::string_view bytes) {
+  tail_.append(bytes);
+  if (targets_.slot) targets_.files->put(targets_.slot, bytes, drop_file_);
+  if (targets_.show == Show::nothing) return;
+  std::string& batch = targets_.console->batch();
+  const std::size_t mark = batch.size();
+  show(bytes, batch);
+  commit(mark);
+}
+
+void WorkerStream::show(std::string_view bytes, std::string& batch) {
+  if (targets_.show == Show::as_is && !targets_.is_journal) return whole_.feed(bytes, batch);
+  lines_.feed(bytes, [&](std::string_view text, bool newline) { put_line(text, newline, batch); });
+}
+
+void WorkerStream::put_line(std::string_view text, bool newline, std::string& batch) const {
+  if (targets_.is_journal) {
+    if (targets_.prefix.empty()) return append_record(batch, text, targets_.journal_fields);
+    return append_record(batch, targets_.prefix + std::string{text}, targets_.journal_fields);
+  }
+  batch.append(targets_.prefix).append(text);
+  if (newline) batch.push_back('\n');
+}
+
+void WorkerStream::commit(std::size_t mark) {
+  targets_.console->commit(mark, {this, targets_.show == Show::prefixed, targets_.is_journal},
+                           drop_console_);
+}
+
+void WorkerStream::release() {
+  if (!holds()) return;
+  std::string& batch = targets_.console->batch();
+  const std::size_t mark = batch.size();
+  whole_.release(batch);
+  commit(mark);
+}
+
+void WorkerStream::finish() {
+  if (std::exchange(is_finished_, true) || targets_.show == Show::nothing) return;
+  release();
+  std::string& batch = targets_.console->batch();
+  const std::size_t mark = batch.size();
+  lines_.finish([&](std::string_view text, bool newline) { put_line(text, newline, batch); });
+  commit(mark);
+  targets_.console->ended(this);
+}
+
+}  // namespace acc::agent

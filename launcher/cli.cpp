@@ -1,0 +1,209 @@
+#include "launcher/cli.hpp"
+
+#include "common/text.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <unordered_map>
+
+namespace acc::launcher {
+
+namespace {
+
+std::string hyphenated(std::string_view name) {
+  std::string out{name};
+  std::replace(out.begin(), out.end(), '_', '-');
+  return out;
+}
+
+/// All spellings of all flags. A word with both _ and - (--num_pro-cesses) is in neither form, so it is unknown.
+class Spellings {
+ public:
+  Spellings() {
+    names_.reserve(512);
+    for (const auto& row : key_rows()) {
+      if (!row.is_flag) continue;
+      add(row, row.name);
+      if (!row.aliases.empty()) {
+        for (const auto& alias : split(row.aliases, ' ')) add(row, alias);
+      }
+      if (row.letter != 0) names_.emplace(std::string{'-', row.letter}, &row);
+    }
+  }
+  [[nodiscard]] const KeyRow* find(std::string_view spelled) const {
+    const auto found = names_.find(std::string{spelled});
+    return found == names_.end() ? nullptr : found->second;
+  }
+  [[nodiscard]] std::vector<std::string_view> all() const {
+    std::vector<std::string_view> names;
+    for (const auto& [name, row] : names_) {
+      if (name.starts_with("--")) names.push_back(name);
+    }
+    std::ranges::sort(names);
+    return names;
+  }
+
+ private:
+  void add(const KeyRow& row, std::string_view name) {
+    names_.emplace("--" + std::string{name}, &row);
+    names_.emplace("--" + hyphenated(name), &row);
+  }
+  std::unordered_map<std::string, const KeyRow*> names_;
+};
+
+/// argparse takes these for values even though they begin with a dash.
+bool looks_like_value(std::string_view word) {
+  if (word.size() < 2 || word[0] != '-') return true;
+  if (word.find(' ') != std::string_view::npos) return true;
+  const auto digits = word.substr(1);  // a negative number: -5, -.5, -1.5
+  const auto point = digits.find('.');
+  const auto whole = digits.substr(0, point);
+  const auto fraction = point == std::string_view::npos ? std::string_view{} : digits.substr(point + 1);
+  const auto all_digits = [](std::string_view text) {
+    return std::ranges::all_of(text, [](unsigned char c) { return std::isdigit(c) != 0; });
+  };
+  if (!all_digits(whole) || !all_digits(fraction)) return false;
+  return point == std::string_view::npos ? !whole.empty() : !fraction.empty();
+}
+
+class Reader {
+ public:
+  explicit Reader(std::span<const std::string> words) : words_{words} {}
+
+  CommandLine read() {
+    while (next_ < words_.size() && !line_.script) {
+      const std::string& word = words_[next_];
+      if (word == "--") {
+        read_script_after_dashes();
+      } else if (word.size() > 1 && word[0] == '-') {
+        read_option(word);
+      } else {
+        read_script();
+      }
+    }
+    return std::move(line_);
+  }
+
+ private:
+  void complain(std::string what) { line_.complaints.push_back({Errc::bad_usage, std::move(what)}); }
+
+  void read_script_after_dashes() {
+    ++next_;
+    if (next_ >= words_.size()) return;
+    line_.script = words_[next_++];
+    line_.script_args.assign(words_.begin() + static_cast<std::ptrdiff_t>(next_), words_.end());
+  }
+
+  void read_script() {
+    line_.script = words_[next_++];
+    if (next_ < words_.size() && words_[next_] == "--") ++next_;
+    line_.script_args.assign(words_.begin() + static_cast<std::ptrdiff_t>(next_), words_.end());
+  }
+
+  void read_option(const std::string& word) {
+    if (const auto* row = spellings_.find(word)) {
+      ++next_;
+      return take(*row, word, std::nullopt);
+    }
+    const auto equals = word.find('=');
+    if (equals != std::string::npos) {
+      const auto name = word.substr(0, equals);
+      if (const auto* row = spellings_.find(name)) {
+        ++next_;
+        return take(*row, name, word.substr(equals + 1));
+      }
+    }
+    if (word[1] != '-' && spellings_.find(std::string_view{word}.substr(0, 2)) != nullptr) {
+      ++next_;
+      return take_letters(word);
+    }
+    if (looks_like_value(word)) return read_script();  // -5 or "-a b": argparse sees a positional word
+    ++next_;
+    complain_unknown(word);
+  }
+
+  /// -t3 is -t 3, and -qm is -q -m.
+  void take_letters(const std::string& word) {
+    std::string rest = word.substr(1);
+    while (!rest.empty()) {
+      const std::string letter = "-" + rest.substr(0, 1);
+      const auto* row = spellings_.find(letter);
+      rest.erase(0, 1);
+      if (row == nullptr) return complain("argument " + word + ": ignored explicit argument '" + printable(letter.substr(1) + rest) + "'");
+      if (row->type != Type::flag) {
+        if (rest.empty()) return take(*row, letter, std::nullopt);
+        if (rest[0] == '=') rest.erase(0, 1);
+        return take(*row, letter, rest);
+      }
+      take(*row, letter, std::nullopt);
+    }
+  }
+
+  void complain_unknown(const std::string& word) {
+    const auto name = word.substr(0, word.find('='));
+    const auto names = spellings_.all();
+    std::string what = "unrecognized arguments: " + printable(word);
+    const auto known = nearest(name, names);
+    if (!known.empty()) what += " (did you mean " + std::string{known} + "?)";
+    complain(std::move(what));
+    // Its value, if it had one, would be taken for the script and hide what is wrong: argparse does the same.
+  }
+
+  void take(const KeyRow& row, const std::string& spelled, std::optional<std::string> value) {
+    if (row.type == Type::flag) {
+      if (value) {
+        return complain("argument " + spelled + ": ignored explicit argument '" + printable(*value) +
+                        "': a switch takes no value, leave it out to turn it off");
+      }
+      if (row.name == "help") read_help_topic();
+      return remember(row, spelled, Value{true});
+    }
+    if (!value) {
+      const bool available = next_ < words_.size() && words_[next_] != "--" && is_value(words_[next_]);
+      if (!available) return complain("argument " + spelled + ": expected one argument, " + metavar(row) + " (" + std::string{row.help} + ")");
+      value = words_[next_++];
+    }
+    auto parsed = parse_value(row, *value);
+    if (!parsed) return complain("argument " + spelled + ": " + parsed.error().what);
+    remember(row, spelled, std::move(*parsed));
+  }
+
+  [[nodiscard]] bool is_value(const std::string& word) const {
+    if (word.empty() || word[0] != '-' || word.size() == 1) return true;
+    if (spellings_.find(word) != nullptr || spellings_.find(word.substr(0, word.find('='))) != nullptr) return false;
+    return looks_like_value(word);
+  }
+
+  void read_help_topic() {
+    line_.help_topic = "";
+    if (next_ >= words_.size()) return;
+    const auto& topic = words_[next_];
+    if (topic == "all" || std::ranges::find(group_rows(), topic, &GroupRow::name) != group_rows().end()) {
+      line_.help_topic = topic;
+      ++next_;
+    }
+  }
+
+  void remember(const KeyRow& row, const std::string& spelled, Value value) {
+    const auto key = key_of(row);
+    const auto known = std::ranges::find(line_.options, key, &GivenOption::key);
+    if (known != line_.options.end()) line_.options.erase(known);
+    line_.options.push_back({key, std::move(value), spelled});
+  }
+
+  std::span<const std::string> words_;
+  std::size_t next_ = 0;
+  Spellings spellings_;
+  CommandLine line_;
+};
+
+}  // namespace
+
+const GivenOption* CommandLine::given(Key key) const {
+  const auto found = std::ranges::find(options, key, &GivenOption::key);
+  return found == options.end() ? nullptr : &*found;
+}
+
+CommandLine parse_command_line(std::span<const std::string> words) { return Reader{words}.read(); }
+
+}  // namespace acc::launcher

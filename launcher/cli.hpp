@@ -1,0 +1,34 @@
+#pragma once
+
+#include "common/error.hpp"
+#include "launcher/config_keys.hpp"
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace acc::launcher {
+
+struct GivenOption {
+  Key key;
+  Value value;
+  std::string spelled;  ///< as on the command line: "--num-processes"
+};
+
+/// What the words of a command line say, nothing added.
+struct CommandLine {
+  std::vector<GivenOption> options;     ///< one a key: the last one given
+  std::optional<std::string> script;
+  std::vector<std::string> script_args;
+  std::optional<std::string> help_topic;  ///< --help: "", a group's name or "all"
+  Complaints complaints;                  ///< of usage
+
+  [[nodiscard]] const GivenOption* given(Key key) const;
+};
+
+/// Reads the words after the program's name, as Python 3.11's argparse does for the original
+/// (docs/compatibility.md). Total: any words give an answer.
+CommandLine parse_command_line(std::span<const std::string> words);
+
+}  // namespace acc::launcher

@@ -1,0 +1,158 @@
+#include "launcher/config.hpp"
+
+#include "common/text.hpp"
+#include "common/unique_fd.hpp"
+#include "launcher/config_keys.hpp"
+#include "launcher/document.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+namespace acc::launcher {
+
+std::string_view variable(const Environment& environment, std::string_view name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? std::string_view{} : found->second;
+}
+
+const Value* Config::find(std::string_view key) const {
+  const auto found = std::ranges::find(keys, key, &Entry::key);
+  return found == keys.end() ? nullptr : &found->value;
+}
+
+std::string Config::where(const Value& value) const {
+  return value.line == 0 ? path : path + ":" + std::to_string(value.line);
+}
+
+static std::string expand_home(std::string path, const Environment& environment) {
+  if (path == "~" || path.starts_with("~/")) path.replace(0, 1, variable(environment, "HOME"));
+  return path;
+}
+
+std::string default_config_path(const Environment& environment) {
+  std::string base{variable(environment, "HF_HOME")};
+  if (base.empty()) {
+    base = variable(environment, "XDG_CACHE_HOME");
+    base = (base.empty() ? "~/.cache" : base) + "/huggingface";
+  }
+  return expand_home(base, environment) + "/accelerate/default_config.yaml";
+}
+
+static Result<std::string> read_bounded(const std::string& path) {
+  // O_NONBLOCK: a named pipe must not make us wait for ever.
+  const UniqueFd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  struct stat info {};
+  if (!file || ::fstat(file.get(), &info) != 0) return system_error(errno, "config file '" + path + "'");
+  if (!S_ISREG(info.st_mode)) return Error{Errc::bad_config, "config file '" + path + "' is not a regular file"};
+  std::string text;
+  char buffer[16384];
+  for (ssize_t got = 0; (got = ::read(file.get(), buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(got));
+    if (text.size() > kMaxConfigBytes) break;  // read_yaml says why
+  }
+  return text;
+}
+
+Result<Config> load_config(const std::string& path) {
+  const auto text = read_bounded(path);
+  if (!text) return Error{Errc::bad_config, text.error().what};
+  return parse_config(*text, path);
+}
+
+/// `fp16: true` and a top-level `dynamo_backend:` stem from old versions of the original.
+static void translate_old_keys(Map& keys) {
+  const auto fp16 = std::ranges::find(keys, "fp16", &Entry::key);
+  if (fp16 != keys.end()) {
+    const bool has_precision = std::ranges::find(keys, "mixed_precision", &Entry::key) != keys.end();
+    if (has_precision || !truthy(fp16->value)) {
+      keys.erase(fp16);
+    } else {
+      fp16->key = "mixed_precision";
+      fp16->value.data = std::string{"fp16"};
+    }
+  }
+  const auto backend = std::ranges::find(keys, "dynamo_backend", &Entry::key);
+  if (backend == keys.end()) return;
+  auto value = backend->value;
+  keys.erase(backend);
+  Map section;
+  const auto line = value.line;
+  if (python_text(value) != "NO") section.push_back({"dynamo_backend", std::move(value)});
+  std::erase_if(keys, [](const Entry& entry) { return entry.key == "dynamo_config"; });
+  keys.push_back({"dynamo_config", Value{std::move(section)}});
+  keys.back().value.line = line;
+}
+
+Result<Config> parse_config(std::string_view text, const std::string& path) {
+  auto document = path.ends_with(".json") ? read_json(text, path) : read_yaml(text, path);
+  if (!document) return document.error();
+  if (document->is_none()) return Error{Errc::bad_config, path + ": the file is empty; it needs at least distributed_type"};
+  auto* map = std::get_if<Map>(&document->data);
+  if (map == nullptr) {
+    return Error{Errc::bad_config, path + ": holds " + std::string{kind_name(*document)} + ", not keys with values (key: value)"};
+  }
+  Config config{path, std::move(*map)};
+  translate_old_keys(config.keys);
+  return config;
+}
+
+namespace {
+
+bool is_config_key(std::string_view name) {
+  if (section_of(name) != Place::nowhere) return true;
+  const auto* row = find_key(name);
+  return row != nullptr && row->place == Place::top;
+}
+
+std::vector<std::string_view> config_key_names() {
+  std::vector<std::string_view> names;
+  for (const auto& row : key_rows()) {
+    if (row.place == Place::top) names.push_back(row.name);
+    const auto section = section_name(row.place);
+    if (!section.empty() && std::ranges::find(names, section) == names.end()) names.push_back(section);
+  }
+  return names;
+}
+
+std::string advice_for(std::string_view key) {
+  if (key == "cpu") return " (did you mean use_cpu?)";
+  const auto* row = find_key(key);
+  if (row != nullptr && !section_name(row->place).empty()) {
+    return " (it belongs into the section " + std::string{section_name(row->place)} + ")";
+  }
+  if (row != nullptr) return " (a flag only: distributed_type chooses the mode)";
+  const auto names = config_key_names();
+  const auto known = nearest(key, names);
+  return known.empty() ? "" : " (did you mean " + std::string{known} + "?)";
+}
+
+}  // namespace
+
+Complaints check_config_keys(const Config& config) {
+  Complaints complaints;
+  std::vector<const Entry*> unknown;
+  for (const auto& entry : config.keys) {
+    if (!is_config_key(entry.key)) unknown.push_back(&entry);
+  }
+  std::ranges::sort(unknown, {}, [](const Entry* entry) { return std::string_view{entry->key}; });
+  for (const auto* entry : unknown) {
+    complaints.push_back({Errc::bad_config, config.where(entry->value) + ": unknown key '" + printable(entry->key) + "'" + advice_for(entry->key)});
+  }
+  for (const auto& entry : config.keys) {
+    const bool is_section = section_of(entry.key) != Place::nowhere;
+    if (is_section && entry.value.map() == nullptr && !entry.value.is_none()) {
+      complaints.push_back({Errc::bad_config, config.where(entry.value) + ": " + entry.key + " must be a mapping (indented `key: value` lines), not " + std::string{kind_name(entry.value)}});
+    }
+  }
+  if (config.find("distributed_type") == nullptr) {
+    complaints.push_back({Errc::bad_config, config.path + ": distributed_type is missing: write distributed_type: 'NO' for one plain process, MULTI_GPU, MULTI_CPU, FSDP, DEEPSPEED or MEGATRON_LM"});
+  }
+  return complaints;
+}
+
+}  // namespace acc::launcher

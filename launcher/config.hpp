@@ -1,0 +1,39 @@
+#pragma once
+
+#include "common/error.hpp"
+#include "launcher/value.hpp"
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace acc::launcher {
+
+using Environment = std::map<std::string, std::string, std::less<>>;
+/// Empty text for a variable that is not set.
+[[nodiscard]] std::string_view variable(const Environment& environment, std::string_view name);
+
+/// A config file as it was written, with the old spellings of the original translated.
+struct Config {
+  std::string path;
+  Map keys;
+
+  [[nodiscard]] const Value* find(std::string_view key) const;
+  /// "cfg.yaml:3"
+  [[nodiscard]] std::string where(const Value& value) const;
+};
+
+/// Where the original looks when --config_file is not given; the file may not exist.
+[[nodiscard]] std::string default_config_path(const Environment& environment);
+
+/// Reads a file. The complaint names the file.
+Result<Config> load_config(const std::string& path);
+/// `path` is for messages, and tells JSON (".json") from YAML.
+Result<Config> parse_config(std::string_view text, const std::string& path);
+
+/// Unknown keys and missing ones, with the nearest valid name.
+Complaints check_config_keys(const Config& config);
+
+}  // namespace acc::launcher

@@ -1,0 +1,68 @@
+#include "launcher/document_builder.hpp"
+
+#include <algorithm>
+
+namespace acc::launcher {
+
+void DocumentBuilder::refuse(std::uint32_t line, std::string what) {
+  if (!refusal_) refusal_ = (line > 0 ? std::to_string(line) + ": " : " ") + std::move(what);
+}
+
+static std::size_t size_of(const Value& value) {
+  std::size_t size = 1;
+  if (value.list() != nullptr) {
+    for (const auto& item : *value.list()) size += size_of(item);
+  }
+  if (value.map() != nullptr) {
+    for (const auto& entry : *value.map()) size += size_of(entry.value);
+  }
+  return size;
+}
+
+bool DocumentBuilder::count(const Value& value) {
+  values_ += size_of(value);
+  if (values_ > kMaxConfigValues) refuse(value.line, "more than " + std::to_string(kMaxConfigValues) + " values: not a config file");
+  return !refused();
+}
+
+void DocumentBuilder::add(Value value) {
+  if (refused() || !count(value)) return;
+  if (open_.empty()) {
+    root_ = std::move(value);
+    return;
+  }
+  auto& parent = open_.back();
+  if (!parent.is_map) {
+    parent.list.push_back(std::move(value));
+    return;
+  }
+  if (parent.map.size() > 2000) return refuse(value.line, "more than 2000 keys in one mapping: not a config file");
+  const auto known = std::ranges::find(parent.map, *parent.key, &Entry::key);
+  if (*parent.key == "<<" && value.map() != nullptr) {  // YAML's merge key: own keys win
+    for (const auto& entry : *value.map()) {
+      if (std::ranges::find(parent.map, entry.key, &Entry::key) == parent.map.end()) parent.map.push_back(entry);
+    }
+  } else if (known != parent.map.end()) {
+    known->value = std::move(value);  // as Python: the place of the first, the value of the last
+  } else {
+    parent.map.push_back({std::move(*parent.key), std::move(value)});
+  }
+  parent.key.reset();
+}
+
+void DocumentBuilder::begin(bool is_map, std::uint32_t line) {
+  if (open_.size() >= kMaxConfigDepth) refuse(line, "nested deeper than " + std::to_string(kMaxConfigDepth) + " levels: not a config file");
+  if (refused()) return;
+  open_.push_back({is_map, line, {}, {}, {}});
+}
+
+Value DocumentBuilder::end() {
+  auto done = std::move(open_.back());
+  open_.pop_back();
+  Value value = done.is_map ? Value{std::move(done.map)} : Value{std::move(done.list)};
+  value.line = done.line;
+  add(value);
+  return value;
+}
+
+}  // namespace acc::launcher

@@ -1,0 +1,132 @@
+#include "common/text.hpp"
+#include "launcher/document_builder.hpp"
+#include "launcher/yaml_scalar.hpp"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <map>
+#include <sstream>
+
+namespace acc::launcher {
+
+namespace {
+
+constexpr std::string_view kTagPrefix = "tag:yaml.org,2002:";
+
+/// Takes the parser's events instead of its node tree: lines and tags are all there, and limits apply while reading.
+class YamlReader : public YAML::EventHandler {
+ public:
+  DocumentBuilder builder;
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++documents_ > 1) builder.refuse(line(mark), "a second document ('---') begins: a config file is one document");
+  }
+  void OnDocumentEnd() override {}
+  void OnAnchor(const YAML::Mark&, const std::string&) override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { scalar(mark, Value{}, "", anchor); }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& text) override {
+    scalar(mark, tagged(mark, tag, text), text, anchor);
+  }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    if (builder.refused()) return;
+    const auto found = anchors_.find(anchor);
+    if (found == anchors_.end()) return builder.refuse(line(mark), "an alias refers to a value that contains it");
+    if (builder.awaits_key()) return take_key(mark, found->second);
+    builder.add(found->second);
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+    open(mark, false, anchor);
+  }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+    open(mark, true, anchor);
+  }
+  void OnSequenceEnd() override { close(); }
+  void OnMapEnd() override { close(); }
+
+ private:
+  static std::uint32_t line(const YAML::Mark& mark) { return static_cast<std::uint32_t>(mark.line + 1); }
+
+  Value tagged(const YAML::Mark& mark, const std::string& tag, const std::string& text) {
+    if (tag == "?" || tag.empty()) return resolve_yaml_scalar(text);
+    if (tag == "!" || tag == std::string{kTagPrefix} + "str") return Value{text};  // quoted, or said to be text
+    for (const std::string_view known : {"bool", "int", "float", "null"}) {
+      if (tag == std::string{kTagPrefix} + std::string{known}) return resolve_yaml_scalar(text);
+    }
+    builder.refuse(line(mark), "unknown tag '" + printable(tag) + "': plain values need none");
+    return {};
+  }
+
+  void scalar(const YAML::Mark& mark, Value value, const std::string& text, YAML::anchor_t anchor) {
+    if (builder.refused()) return;
+    value.line = line(mark);
+    value.spelled = text;
+    if (anchor != 0) anchors_[anchor] = value;
+    if (builder.awaits_key()) return take_key(mark, value);
+    builder.add(std::move(value));
+  }
+
+  void take_key(const YAML::Mark& mark, const Value& value) {
+    if (value.list() != nullptr || value.map() != nullptr) return builder.refuse(line(mark), "a key must be a word");
+    // Python would keep True for an unquoted `on:`; the spelling is what the user has to look for.
+    builder.key(value.spelled.empty() ? python_text(value) : value.spelled);
+  }
+
+  void open(const YAML::Mark& mark, bool is_map, YAML::anchor_t anchor) {
+    if (builder.refused()) return;
+    if (builder.awaits_key()) return builder.refuse(line(mark), "a key must be a word");
+    builder.begin(is_map, line(mark));
+    if (!builder.refused()) open_anchors_.push_back(anchor);
+  }
+
+  void close() {
+    if (builder.refused()) return;
+    auto value = builder.end();
+    if (open_anchors_.back() != 0) anchors_[open_anchors_.back()] = std::move(value);
+    open_anchors_.pop_back();
+  }
+
+  int documents_ = 0;
+  std::map<YAML::anchor_t, Value> anchors_;
+  std::vector<YAML::anchor_t> open_anchors_;
+};
+
+/// yaml-cpp recurses once or more for each bracket, so brackets are counted before it sees them. Those in quotes and
+/// comments count too: no config comes near the limit.
+bool too_many_brackets(std::string_view text) {
+  std::size_t depth = 0;
+  for (const char c : text) {
+    if (c == '[' || c == '{') ++depth;
+    if ((c == ']' || c == '}') && depth > 0) --depth;
+    if (depth > 200) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<Value> read_yaml(std::string_view text, const std::string& name) {
+  const auto refuse = [&](const std::string& what) { return Error{Errc::bad_config, name + ":" + what}; };
+  if (text.size() > kMaxConfigBytes) return refuse(" larger than 1 MiB: not a config file");
+  if (too_many_brackets(text)) return refuse(" brackets are nested too deep: not a config file");
+  std::istringstream stream{std::string{text}};
+  YamlReader reader;
+  try {
+    YAML::Parser parser{stream};
+    while (!reader.builder.refused() && parser.HandleNextDocument(reader)) {
+    }
+  } catch (const YAML::Exception& e) {
+    return refuse(std::to_string(e.mark.line + 1) + ": not valid YAML: " + printable(e.msg));
+  } catch (const std::exception& e) {  // yaml-cpp's own limits
+    return refuse(std::string{" not valid YAML: "} + printable(e.what()));
+  }
+  if (reader.builder.refused()) return refuse(reader.builder.refusal());
+  return reader.builder.take();
+}
+
+}  // namespace acc::launcher

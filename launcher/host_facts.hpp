@@ -1,0 +1,47 @@
+#pragma once
+
+#include "common/error.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace acc::launcher {
+
+/// What a plan may ask about the machine. Nothing is looked up before it is asked for.
+class HostFacts {
+ public:
+  HostFacts() = default;
+  HostFacts(const HostFacts&) = delete;
+  HostFacts& operator=(const HostFacts&) = delete;
+  virtual ~HostFacts() = default;
+
+  /// cuda, xpu, npu, mlu, musa, sdaa, hpu or neuron.
+  virtual std::string accelerator() = 0;
+  virtual std::uint32_t gpus() = 0;  ///< devices of that kind that a worker would see
+  virtual std::vector<std::string> gpu_names() = 0;
+  virtual std::string driver() = 0;  ///< "550.54.15"; empty: as old as can be
+  virtual bool bf16() = 0;           ///< the device computes in bfloat16
+  virtual std::uint32_t physical_cores() = 0;
+  virtual std::uint32_t logical_cores() = 0;
+  /// Somebody listens there, on this machine.
+  virtual bool port_in_use(std::uint16_t port) = 0;
+  /// openmpi, intel (or another) or empty: no mpirun.
+  virtual std::string mpi() = 0;
+  /// Whether a backend for 8-bit floats is installed for this interpreter.
+  virtual bool fp8(const std::string& interpreter) = 0;
+  /// Version of DeepSpeed installed for this interpreter; empty: none.
+  virtual std::string deepspeed(const std::string& interpreter) = 0;
+};
+
+/// Looks at this machine.
+std::unique_ptr<HostFacts> detected_facts();
+/// The facts in this JSON file and nothing else; missing ones are 16 cores, no GPU, bf16, nothing installed, no port taken.
+Result<std::unique_ptr<HostFacts>> facts_from_file(const std::string& path);
+
+/// A TCP port that was free a moment ago; nothing if none can be had.
+std::optional<std::uint16_t> free_port();
+
+}  // namespace acc::launcher

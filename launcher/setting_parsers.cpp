@@ -1,0 +1,120 @@
+#include "launcher/setting_parsers.hpp"
+
+#include "common/exit_status.hpp"
+#include "common/text.hpp"
+
+namespace acc::launcher {
+
+namespace {
+
+Error bad(std::string what) { return {Errc::bad_config, std::move(what)}; }
+
+std::string in_quotes(std::string_view text) { return "'" + printable(text) + "'"; }
+
+Result<agent::Streams> parse_stream(std::string_view text) {
+  if (text.size() == 1 && text[0] >= '0' && text[0] <= '3') return static_cast<agent::Streams>(text[0] - '0');
+  return bad(in_quotes(text) + " names no streams: 0 is none, 1 stdout, 2 stderr, 3 both; or RANK:N,RANK:N");
+}
+
+}  // namespace
+
+Result<agent::StreamsPerRank> parse_streams(std::string_view text) {
+  agent::StreamsPerRank streams;
+  if (text.find(':') == std::string_view::npos) {
+    const auto all = parse_stream(text);
+    if (!all) return all.error();
+    streams.all = *all;
+    return streams;
+  }
+  for (const auto& part : split(text, ',')) {
+    const auto colon = part.find(':');
+    const auto rank = parse_number<std::uint32_t>(std::string_view{part}.substr(0, colon));
+    if (colon == std::string::npos || !rank) return bad(in_quotes(part) + " is not RANK:N, as in 0:1,1:3");
+    const auto one = parse_stream(std::string_view{part}.substr(colon + 1));
+    if (!one) return one.error();
+    streams.some[LocalRank{*rank}] = *one;
+  }
+  return streams;
+}
+
+Result<std::vector<LocalRank>> parse_ranks(std::string_view text) {
+  std::vector<LocalRank> ranks;
+  if (text.empty()) return ranks;
+  for (const auto& part : split(text, ',')) {
+    const auto rank = parse_number<std::uint32_t>(trim(part));
+    if (!rank) return bad(in_quotes(part) + " is not a local rank: write numbers from 0, as 0,2");
+    ranks.emplace_back(*rank);
+  }
+  return ranks;
+}
+
+Result<std::vector<agent::CodeRange>> parse_codes(std::string_view text) {
+  std::vector<agent::CodeRange> codes;
+  if (text.empty()) return codes;
+  for (const auto& part : split(text, ',')) {
+    const auto item = trim(part);
+    const auto dash = item.find('-');
+    const auto first = parse_number<int>(item.substr(0, dash));
+    const auto last = dash == std::string_view::npos ? first : parse_number<int>(item.substr(dash + 1));
+    if (!first || !last || *first < 0 || *last > 255 || *first > *last) {
+      return bad(in_quotes(part) + " is not an exit code or a range of them: write 0 to 255, as 2,64-78");
+    }
+    codes.push_back({*first, *last});
+  }
+  return codes;
+}
+
+Result<std::vector<int>> parse_signals(std::string_view text) {
+  std::vector<int> signals;
+  if (text.empty()) return signals;
+  for (const auto& part : split(text, ',')) {
+    const int signo = signal_number(trim(part));
+    if (signo == 0) return bad(in_quotes(part) + " is not a signal: write names, as TERM,USR1");
+    signals.push_back(signo);
+  }
+  return signals;
+}
+
+Result<std::uint64_t> parse_bytes(std::string_view text) {
+  constexpr std::string_view kUnits = "KMG";
+  std::uint64_t factor = 1;
+  auto digits = text;
+  if (!digits.empty()) {
+    const auto unit = kUnits.find(to_upper(digits.substr(digits.size() - 1)));
+    if (unit != std::string_view::npos) {
+      factor = std::uint64_t{1} << (10 * (unit + 1));
+      digits.remove_suffix(1);
+    }
+  }
+  const auto number = parse_number<std::uint64_t>(digits);
+  if (!number || *number > UINT64_MAX / factor) {
+    return bad(in_quotes(text) + " is not a size: write bytes, or a number with K, M or G, as 64M");
+  }
+  return *number * factor;
+}
+
+Result<std::map<std::string, std::string>> parse_rendezvous_conf(std::string_view text) {
+  std::map<std::string, std::string> conf;
+  if (trim(text).empty()) return conf;
+  for (const auto& part : split(text, ',')) {
+    const auto equals = part.find('=');
+    const std::string key{trim(std::string_view{part}.substr(0, equals))};
+    if (equals == std::string::npos || key.empty()) {
+      return bad("entry " + in_quotes(part) + " is not KEY=VALUE, as in timeout=60,is_host=1");
+    }
+    conf[key] = std::string{trim(std::string_view{part}.substr(equals + 1))};
+  }
+  return conf;
+}
+
+Result<NodeRange> parse_nodes(std::string_view text) {
+  const auto colon = text.find(':');
+  const auto min = parse_number<std::uint32_t>(text.substr(0, colon));
+  const auto max = colon == std::string_view::npos ? min : parse_number<std::uint32_t>(text.substr(colon + 1));
+  if (!min || !max || *min == 0 || *min > *max) {
+    return bad(in_quotes(text) + " is not a number of machines: write N or MIN:MAX, as 2 or 2:4");
+  }
+  return NodeRange{*min, *max};
+}
+
+}  // namespace acc::launcher

@@ -1,0 +1,194 @@
+"""Runs acc-launch with fake workers and watches what it leaves behind. Standard library only.
+
+Every wait has a deadline; nothing sleeps and hopes. A test that can't run here skips and says why.
+"""
+import contextlib, json, os, re, shutil, signal, subprocess, sys, tempfile, time, unittest
+
+BIN = os.environ.get("ACC_BIN", os.path.join(os.path.dirname(__file__), "../../build/release/bin"))
+ACC = os.path.join(os.path.abspath(BIN), "acc-launch")
+FAKE = os.path.join(os.path.abspath(BIN), "fake_worker")
+# Sanitizers and slow machines stretch time; bounds that a user was promised are multiplied by this.
+SLACK = float(os.environ.get("ACC_TEST_SLACK", "1"))
+NOBODY = 65534
+
+
+def is_root():
+    return os.geteuid() == 0
+
+
+def until(condition, what, deadline=10.0):
+    end = time.monotonic() + deadline * SLACK
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {deadline * SLACK:g} s for {what}")
+        time.sleep(0.002)
+
+
+def read(path):
+    with open(path, errors="replace") as f:
+        return f.read()
+
+
+def write(path, text, mode=0o644):
+    with open(path, "w") as f:
+        f.write(text)
+    os.chmod(path, mode)
+
+
+def state_of(pid):
+    """As in /proc/PID/stat: R, S, D, T, Z …; None if there is no such process."""
+    try:
+        return read(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return None
+
+
+def processes_with(token):
+    """Living processes that have `token` in their command line: workers and what they forked."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                command = f.read()
+        except OSError:
+            continue
+        if token.encode() in command and state_of(pid) not in (None, "Z", "X"):
+            found[int(pid)] = command.replace(b"\0", b" ").decode(errors="replace")
+    return found
+
+
+def children_of(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as f:
+            return [int(word) for word in f.read().split()]
+    except OSError:
+        return []
+
+
+class Job:
+    """One acc-launch with fake workers: Job("--num_processes 2", "mark=up hold")."""
+    counter = 0
+
+    def __init__(self, flags, words, *, env=None, wrap=(), user=None, program=None, folder=None, stdin=subprocess.DEVNULL, stdout=None,
+                 stderr=None, preexec=None):
+        Job.counter += 1
+        self.token = f"any=job{os.getpid()}x{Job.counter}x"
+        self.folder = folder or tempfile.mkdtemp(prefix="acc-test-")
+        os.chmod(self.folder, 0o777)
+        self.events_file = os.path.join(self.folder, "events")
+        words = words.split() if isinstance(words, str) else list(words)
+        flags = flags.split() if isinstance(flags, str) else list(flags)
+        command = [*wrap, ACC, *flags, *(program or ["--no_python", FAKE]), self.token, *words]
+        environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")}
+        environment.update(FAKE_EVENTS=self.events_file, HOME=self.folder, **(env or {}))
+        self.out_path, self.err_path = os.path.join(self.folder, "stdout"), os.path.join(self.folder, "stderr")
+        self.started = time.monotonic()
+        with contextlib.ExitStack() as files:
+            out = stdout if stdout is not None else files.enter_context(open(self.out_path, "wb"))
+            err = stderr if stderr is not None else files.enter_context(open(self.err_path, "wb"))
+            self.process = subprocess.Popen(command, env=environment, cwd=self.folder, stdin=stdin, stdout=out, stderr=err,
+                                            start_new_session=True, user=user, group=user, extra_groups=[] if user else None,
+                                            preexec_fn=preexec)
+        self.pid = self.process.pid
+
+    # ---- what happened ----
+    def events(self, word=None):
+        """[(word, rank, attempt, pid)] as the workers marked them."""
+        try:
+            with open(self.events_file) as f:
+                rows = [line.split() for line in f if line.endswith("\n")]
+        except OSError:
+            return []
+        return [(w, r, a, int(p)) for w, r, a, p in rows if word in (None, w)]
+
+    def wait_events(self, word, count, deadline=10.0):
+        def enough():
+            if self.process.poll() is not None and len(self.events(word)) < count:
+                raise AssertionError(f"acc-launch ended with {self.process.returncode} before {count} x '{word}':\n{self.stderr}")
+            return len(self.events(word)) >= count
+        until(enough, f"{count} x '{word}' (have {self.events()})", deadline)
+        return self.events(word)
+
+    def wait(self, deadline=20.0):
+        try:
+            self.process.wait(deadline * SLACK)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"acc-launch still runs after {deadline * SLACK:g} s; stderr:\n{self.stderr}") from None
+        self.seconds = time.monotonic() - self.started
+        return self.process.returncode
+
+    @property
+    def stderr(self):
+        return read(self.err_path) if os.path.exists(self.err_path) else ""
+
+    @property
+    def stdout(self):
+        return read(self.out_path) if os.path.exists(self.out_path) else ""
+
+    @property
+    def agent(self):
+        """The agent's pid: the guardian's child that is acc-launch itself. Works through wrappers that exec."""
+        kids = children_of(self.pid)
+        return kids[0] if kids else None
+
+    # ---- what is left ----
+    def alive(self):
+        """Workers and their descendants (the launcher has the token in its command line, too)."""
+        return {p: c for p, c in processes_with(self.token).items() if "acc-launch" not in c.split()[0] and "acc-launch" not in c.split(self.token)[0].split(FAKE)[0]}
+
+    def all_alive(self):
+        return processes_with(self.token)
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+        for pid in self.all_alive():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class JobTest(unittest.TestCase):
+    """Gives tests `self.job(...)`, and checks after each that no process is left."""
+
+    def job(self, flags, words, **options):
+        job = Job(flags, words, **options)
+        self.addCleanup(job.close)
+        return job
+
+    def finished(self, flags, words, code=0, deadline=20.0, **options):
+        """Runs a job to its end, checks its exit code and that nothing is left."""
+        job = self.job(flags, words, **options)
+        self.assertEqual(job.wait(deadline), code, job.stderr)
+        self.assert_nothing_left(job)
+        return job
+
+    def assert_nothing_left(self, job, within=1.0):
+        until(lambda: not job.alive(), f"the end of {job.alive()}", within)
+
+    def report(self, job, name="report.json"):
+        with open(os.path.join(job.folder, name)) as f:
+            return json.load(f)
+
+
+def cgroup2_root():
+    for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
+        if os.path.exists(root + "/cgroup.procs") and os.path.exists(root + "/cgroup.controllers"):
+            return root
+    return None
+
+
+def without_cgroup():
+    """A command prefix under which no cgroup is writable (root only)."""
+    root = cgroup2_root()
+    if not root:
+        return []
+    return ["unshare", "-m", "sh", "-c", f'mount -o remount,bind,ro {root} && exec "$@"', "sh"]
+
+
+def main():
+    unittest.main(verbosity=2)

@@ -1,0 +1,167 @@
+"""Signals, Ctrl-C, the terminal, and the stop of a job."""
+import os, pty, select, signal, sys, time, unittest
+
+from harness import ACC, SLACK, JobTest, main, state_of, until
+
+
+class Signals(JobTest):
+    def test_sigterm_reaches_every_rank_and_gives_143(self):
+        job = self.job("--num_processes 3", "on=TERM:0 mark=up hold")
+        job.wait_events("up", 3)
+        job.process.terminate()
+        self.assertEqual(job.wait(5), 143)
+        self.assert_nothing_left(job)
+
+    def test_30_preemption_forwards_waits_and_asks_for_a_requeue(self):
+        job = self.job("--num_processes 2 --preempt_signals USR1,TERM --preempt_grace 20s", "on=USR1:0 mark=up hold")
+        job.wait_events("up", 2)
+        t = time.monotonic()
+        job.process.send_signal(signal.SIGUSR1)
+        self.assertEqual(job.wait(5), 75)
+        self.assertLess(time.monotonic() - t, 1 * SLACK)
+        self.assertIn("pre-empted by SIGUSR1", job.stderr)
+
+    def test_usr1_usr2_and_hup_go_to_the_workers(self):
+        job = self.job("--num_processes 2", "note=USR1 note=USR2 on=HUP:0 mark=up after=0 hold")
+        job.wait_events("up", 2)
+        for name in ("USR1", "USR2"):
+            job.process.send_signal(getattr(signal, "SIG" + name))
+            job.wait_events("got_SIG" + name, 2)
+        job.process.send_signal(signal.SIGHUP)
+        self.assertEqual(job.wait(5), 129)
+
+    def test_a_second_sigterm_changes_nothing_a_second_and_third_ctrl_c_do(self):
+        job = self.job("--num_processes 2 --grace 30s", "note=INT note=TERM mark=up hold hold hold hold hold")
+        job.wait_events("up", 2)
+        job.process.send_signal(signal.SIGINT)
+        job.wait_events("got_SIGINT", 2)
+        job.process.send_signal(signal.SIGINT)
+        job.wait_events("got_SIGTERM", 2)
+        t = time.monotonic()
+        job.process.send_signal(signal.SIGINT)
+        self.assertEqual(job.wait(5), 130)
+        self.assertLess(time.monotonic() - t, 1.5 * SLACK)
+        self.assert_nothing_left(job)
+
+    def test_stop_while_waiting_for_a_restart_is_immediate(self):
+        job = self.job("--num_processes 1 --max_restarts 5 --restart_delay 30s", "mark=up exit=1")
+        job.wait_events("up", 2)
+        until(lambda: "restart 2 of 5" in job.stderr, "the wait before the second restart")
+        job.process.terminate()
+        self.assertEqual(job.wait(2), 143)
+
+    def test_under_nohup_a_hang_up_is_ignored(self):
+        job = self.job("--num_processes 1", "mark=up after=500ms exit=0", wrap=["nohup"])
+        job.wait_events("up", 1)
+        os.kill(job.pid, signal.SIGHUP)
+        self.assertEqual(job.wait(5), 0)
+
+    def test_the_whole_job_is_suspended_and_continued(self):
+        job = self.job("--num_processes 2", "mark=up hold")
+        pids = [e[3] for e in job.wait_events("up", 2)]
+        job.process.send_signal(signal.SIGTSTP)
+        until(lambda: all(state_of(p) == "T" for p in [*pids, job.pid]), "workers and launcher to stop")
+        job.process.send_signal(signal.SIGCONT)
+        until(lambda: all(state_of(p) == "S" for p in pids), "workers to go on")
+        job.process.terminate()
+        self.assertEqual(job.wait(5), 143)
+
+
+class Terminal(unittest.TestCase):
+    """A real pseudo-terminal with a session, as a shell would give."""
+
+    def start(self, flags, words, folder="/tmp"):
+        pid, master = pty.fork()
+        if pid == 0:
+            os.execv(ACC, [ACC, *flags.split(), "--no_python", *words])
+        self.addCleanup(os.close, master)
+        self.text = b""
+        return pid, master
+
+    def read_until(self, master, word, deadline=10):
+        end = time.monotonic() + deadline * SLACK
+        while word not in self.text:
+            ready, _, _ = select.select([master], [], [], max(0, end - time.monotonic()))
+            self.assertTrue(ready, f"no {word!r} in {self.text!r}")
+            try:
+                self.text += os.read(master, 4096)
+            except OSError:
+                break
+        self.assertIn(word, self.text)
+
+    def exit_code(self, pid, deadline=10):
+        result = []
+        def ended():
+            got, status = os.waitpid(pid, os.WNOHANG)
+            if got:
+                result.append(os.waitstatus_to_exitcode(status))
+            return got
+        until(ended, "acc-launch to end", deadline)
+        return result[0]
+
+    def test_one_worker_reads_the_terminal_and_is_a_terminal_user(self):
+        pid, master = self.start("--num_processes 1", ["sh", "-c", 'test -t 0 && test -t 1 && echo is-a-tty; read x; echo got:$x'])
+        self.read_until(master, b"is-a-tty")
+        os.write(master, b"hello\n")
+        self.read_until(master, b"got:hello")
+        self.assertEqual(self.exit_code(pid), 0)
+
+    def test_ctrl_c_in_one_workers_terminal_ends_the_job_with_130(self):
+        pid, master = self.start("--num_processes 1 --max_restarts 3", ["sh", "-c", "echo up; sleep 100"])
+        self.read_until(master, b"up")
+        os.write(master, b"\x03")
+        self.assertEqual(self.exit_code(pid), 130)
+
+    def test_ctrl_c_counts_once_with_several_workers(self):
+        pid, master = self.start("--num_processes 2", ["sh", "-c", "trap 'echo int-$RANK; exit 0' INT; echo up-$RANK; sleep 100 & wait"])
+        self.read_until(master, b"up-0")
+        self.read_until(master, b"up-1")
+        os.write(master, b"\x03")
+        self.read_until(master, b"int-0")
+        self.read_until(master, b"int-1")
+        self.assertEqual(self.exit_code(pid), 130)
+        self.assertEqual(self.text.count(b"int-0"), 1)
+
+    def test_ctrl_z_gives_the_terminal_back(self):
+        # A small shell of our own: starts acc-launch in a group of its own, waits for it to stop, continues it.
+        shell = r'''
+import os, signal, sys
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+pid = os.fork()
+if pid == 0:
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    os.execv(sys.argv[1], sys.argv[1:])
+try:
+    os.setpgid(pid, pid)
+except OSError:
+    pass
+os.tcsetpgrp(0, pid)
+_, status = os.waitpid(pid, os.WUNTRACED)
+print("stopped" if os.WIFSTOPPED(status) else "ended", flush=True)
+os.tcsetpgrp(0, os.getpgrp())
+print("shell has it", os.tcgetpgrp(0) == os.getpgrp(), flush=True)
+os.tcsetpgrp(0, pid)
+os.killpg(pid, signal.SIGCONT)
+_, status = os.waitpid(pid, os.WUNTRACED)
+print("code", os.waitstatus_to_exitcode(status), flush=True)
+'''
+        pid, master = pty.fork()
+        if pid == 0:
+            os.execv(sys.executable, [sys.executable, "-c", shell, ACC, "--num_processes", "1", "--no_python", "sh", "-c",
+                                      "echo up; read x; echo got:$x"])
+        self.addCleanup(os.close, master)
+        self.text = b""
+        self.read_until(master, b"up\r\n")
+        time.sleep(0.1)  # the shell above must have handed the terminal over before the key is pressed
+        os.write(master, b"\x1a")
+        self.read_until(master, b"stopped")
+        self.read_until(master, b"shell has it True")
+        os.write(master, b"again\n")
+        self.read_until(master, b"got:again")
+        self.read_until(master, b"code 0")
+        self.exit_code(pid)
+
+
+if __name__ == "__main__":
+    main()
