@@ -10,7 +10,8 @@
 namespace acc::agent {
 
 int run(const JobPlan& plan, const GuardianLink& guardian) {
-  if (guardian.pid != 0 && ::getppid() != guardian.pid) return 1;  // it died while we read the command line
+  if (guardian.pid != 0 && ::getppid() != guardian.pid)
+    return 1;                  // it died while we read the command line
   ::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is an error code of write, not our end
   AgentLoop loop{plan, guardian};
   return loop.run();

@@ -13,7 +13,8 @@
 
 #include <csignal>
 
-// Events in, actions out. How a round is started and reported stands in agent_round.cpp and agent_report.cpp.
+// Events in, actions out. How a round is started and reported stands in agent_round.cpp and
+// agent_report.cpp.
 namespace acc::agent {
 
 namespace {
@@ -35,7 +36,8 @@ bool hands_terminal_over(const JobPlan& plan, const GuardianLink& guardian) {
 int open_signals() {
   sigset_t set;
   ::sigemptyset(&set);
-  for (const int signo : {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT}) ::sigaddset(&set, signo);
+  for (const int signo : {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})
+    ::sigaddset(&set, signo);
   struct sigaction hang_up {};
   ::sigaction(SIGHUP, nullptr, &hang_up);
   if (hang_up.sa_handler != SIG_IGN) ::sigaddset(&set, SIGHUP);  // under nohup it stays ignored
@@ -61,7 +63,8 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian)
       workers_{io_, containment_, output_, [this](const WorkerRecord& record) { on_exit(record); }},
       signals_{io_, open_signals()},
       guardian_fd_{io_},
-      timers_{boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_}},
+      timers_{boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_},
+              boost::asio::steady_timer{io_}},
       watchdog_{io_} {
   group_.size = plan_.local_world_size;
   group_.restart = plan_.restart;
@@ -82,7 +85,8 @@ int AgentLoop::run() {
   feed_watchdog();
   boost::asio::post(io_, [this] { handle(Began{std::chrono::steady_clock::now()}); });
   io_.run();
-  // The supervisor always ends with Finish; without it the loop had nothing left to wait for, which is a bug.
+  // The supervisor always ends with Finish; without it the loop had nothing left to wait for, which
+  // is a bug.
   const Finish finish = finish_.value_or(Finish{Verdict::failed, 1});
   tell_service("STOPPING", false);
   auto report = make_report(finish);
@@ -100,7 +104,10 @@ void AgentLoop::handle(const Event& event) {
   const Phase before = group_.phase;
   const auto actions = step(group_, event);
   if (log::enabled(log::Level::debug) && before != group_.phase) {
-    log::debug("phase", {{"job", job_id_}, {"round", group_.round.value()}, {"from", to_string(before)}, {"to", to_string(group_.phase)}});
+    log::debug("phase", {{"job", job_id_},
+                         {"round", group_.round.value()},
+                         {"from", to_string(before)},
+                         {"to", to_string(group_.phase)}});
   }
   for (const auto& action : actions) carry_out(action);
 }
@@ -133,7 +140,8 @@ void AgentLoop::on_signal(int signo) {
   }
 }
 
-// A child of ours ended or stopped: a worker (whose own watch tells more), or an orphan that came up to us.
+// A child of ours ended or stopped: a worker (whose own watch tells more), or an orphan that came
+// up to us.
 void AgentLoop::on_child_changed() {
   workers_.reap_orphans();
   if (owns_terminal_) suspend_with_worker();
@@ -152,9 +160,11 @@ void AgentLoop::on_exit(const WorkerRecord& record) {
                               {"local_rank", record.local_rank.value()},
                               {"pid", record.pid},
                               {"status", describe(*record.status)}});
-  if (owns_terminal_) give_terminal_to(::getpgid(guardian_.pid));
+  if (owns_terminal_ && ::tcgetpgrp(STDIN_FILENO) == record.pid)
+    give_terminal_to(::getpgid(guardian_.pid));
   handle(WorkerExited{record.local_rank, *record.status, record.ended});
-  if (group_.phase == Phase::running) tell_service(std::to_string(group_.alive) + " workers running", false);
+  if (group_.phase == Phase::running)
+    tell_service(std::to_string(group_.alive) + " workers running", false);
   check_emptied();
 }
 
@@ -204,9 +214,12 @@ void AgentLoop::act(const StartRound&) {
     check_emptied();
     return;
   }
-  log::info("round_started", {{"job", job_id_}, {"round", group_.round.value()}, {"workers", group_.size}});
+  log::info("round_started",
+            {{"job", job_id_}, {"round", group_.round.value()}, {"workers", group_.size}});
   handle(RoundStarted{now});
-  tell_service(std::to_string(group_.size) + " workers running, attempt " + std::to_string(group_.round.value()), true);
+  tell_service(std::to_string(group_.size) + " workers running, attempt " +
+                   std::to_string(group_.round.value()),
+               true);
 }
 
 void AgentLoop::act(const SignalWorkers& a) { workers_.signal(a.signo); }
@@ -215,7 +228,8 @@ void AgentLoop::act(const TermStrays&) {
   if (containment_.is_empty()) return;
   std::vector<std::string> names;
   for (const auto& process : containment_.left_over()) {
-    if (workers_.is_living_worker(process.pid) || !strays_asked_.insert(process.pid).second) continue;
+    if (workers_.is_living_worker(process.pid) || !strays_asked_.insert(process.pid).second)
+      continue;
     // Members of a living worker's group have got their signal with the group.
     if (workers_.is_living_worker(::getpgid(process.pid))) continue;
     ::kill(process.pid, SIGTERM);
@@ -239,7 +253,9 @@ void AgentLoop::act(const ArmTimer& a) {
   });
 }
 
-void AgentLoop::act(const DisarmTimer& a) { timers_.at(static_cast<std::size_t>(a.timer)).cancel(); }
+void AgentLoop::act(const DisarmTimer& a) {
+  timers_.at(static_cast<std::size_t>(a.timer)).cancel();
+}
 
 void AgentLoop::act(const Finish& a) {
   finish_ = a;
@@ -248,10 +264,12 @@ void AgentLoop::act(const Finish& a) {
 
 void AgentLoop::act(const TellFailure& a) {
   failures_.push_back(describe_failure(a.failure));
-  restart_reason_ = "rank " + std::to_string(failures_.back().worker.rank.value()) + " " + failures_.back().cause;
+  restart_reason_ =
+      "rank " + std::to_string(failures_.back().worker.rank.value()) + " " + failures_.back().cause;
   const bool nobody_waits = group_.size == 1 && group_.budget_used >= group_.restart.max_restarts;
   if (!nobody_waits) narrator_.failure(failures_.back());
-  // Memory stays bounded over any number of restarts: the first and the latest are kept, only those with their output.
+  // Memory stays bounded over any number of restarts: the first and the latest are kept, only those
+  // with their output.
   constexpr std::size_t kKept = 32;
   if (failures_.size() > 2) failures_[failures_.size() - 2].tail.clear();
   if (failures_.size() > kKept) failures_.erase(failures_.begin() + 1);
@@ -259,7 +277,9 @@ void AgentLoop::act(const TellFailure& a) {
 
 void AgentLoop::act(const TellRestart& a) {
   narrator_.restart(a);
-  tell_service("restart " + std::to_string(a.restart) + " of " + std::to_string(a.of) + " after: " + restart_reason_, false);
+  tell_service("restart " + std::to_string(a.restart) + " of " + std::to_string(a.of) +
+                   " after: " + restart_reason_,
+               false);
 }
 
 void AgentLoop::act(const TellStartRetry& a) {
@@ -277,7 +297,8 @@ void AgentLoop::act(const TellKilling& a) {
   const auto alive = containment_.left_over();
   narrator_.killing(a, alive);
   if (group_.alive > 0) return;
-  for (const auto& process : alive) left_over_.push_back(process.name + " (pid " + std::to_string(process.pid) + ")");
+  for (const auto& process : alive)
+    left_over_.push_back(process.name + " (pid " + std::to_string(process.pid) + ")");
 }
 
 // ---- terminal and job control ----
@@ -286,12 +307,15 @@ void AgentLoop::give_terminal_to(pid_t group) const {
   if (group > 0) ::tcsetpgrp(STDIN_FILENO, group);  // SIGTTOU is blocked since the guardian's start
 }
 
-// Ctrl-Z stopped the worker that has the terminal: the shell must get it back, and it watches the guardian.
+// Ctrl-Z stopped the worker that has the terminal: the shell must get it back, and it watches the
+// guardian.
 void AgentLoop::suspend_with_worker() {
   for (const auto& record : workers_.records()) {
     siginfo_t info{};
     if (!workers_.is_living_worker(record.pid)) continue;
-    if (::waitid(P_PID, static_cast<id_t>(record.pid), &info, WSTOPPED | WNOHANG) != 0 || info.si_pid == 0) continue;
+    if (::waitid(P_PID, static_cast<id_t>(record.pid), &info, WSTOPPED | WNOHANG) != 0 ||
+        info.si_pid == 0)
+      continue;
     if (group_.phase != Phase::running || ::tcgetpgrp(STDIN_FILENO) != record.pid) continue;
     give_terminal_to(::getpgid(guardian_.pid));
     ::kill(guardian_.pid, SIGTSTP);

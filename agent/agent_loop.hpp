@@ -23,8 +23,8 @@
 
 namespace acc::agent {
 
-/// Carries out what the supervisor decides and tells it what happens: signals, exits, timers, the guardian's end.
-/// One thread, one loop.
+/// Carries out what the supervisor decides and tells it what happens: signals, exits, timers, the
+/// guardian's end. One thread, one loop.
 class AgentLoop {
  public:
   AgentLoop(const JobPlan& plan, const GuardianLink& guardian);

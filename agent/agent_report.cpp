@@ -25,16 +25,20 @@ FailureReport AgentLoop::describe_failure(const WorkerFailure& failure) {
   const auto* killed = std::get_if<Signaled>(&failure.status);
   if (killed != nullptr && killed->signo == SIGKILL) {
     const auto facts = memory_.now();
-    oom = {facts.oom_kills.has_value(), memory_.kills_since_mark(), facts.limit_bytes, facts.peak_bytes};
+    oom = {facts.oom_kills.has_value(), memory_.kills_since_mark(), facts.limit_bytes,
+           facts.peak_bytes};
   }
   report.cause = describe_cause(failure.status, oom);
   report.round = group_.round.value();
   report.into_round = std::chrono::duration_cast<Millis>(failure.when - group_.round_started);
   const auto ago = std::chrono::steady_clock::now() - failure.when;
-  report.when = std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::system_clock::duration>(ago);
+  report.when = std::chrono::system_clock::now() -
+                std::chrono::duration_cast<std::chrono::system_clock::duration>(ago);
   if (plan_.kind == JobKind::elastic) {
-    const std::string attempt = run_folder_.path() + "/attempt_" + std::to_string(group_.round.value());
-    if (auto error = read_error_file(error_file_path(attempt, failure.local_rank))) report.error = std::move(*error);
+    const std::string attempt =
+        run_folder_.path() + "/attempt_" + std::to_string(group_.round.value());
+    if (auto error = read_error_file(error_file_path(attempt, failure.local_rank)))
+      report.error = std::move(*error);
   }
   report.tail = output_.tail(failure.local_rank);
   report.log_path = output_.log_path(failure.local_rank, Streams::both);
@@ -57,13 +61,14 @@ JobReport AgentLoop::make_report(const Finish& finish) const {
   report.workers = workers_.records();
   report.start_failure = group_.start_failure;
   if (group_.start_failure) {
-    report.start_failure_words = describe_start_failure(*group_.start_failure, plan_.command.front(), program_path_);
+    report.start_failure_words =
+        describe_start_failure(*group_.start_failure, plan_.command.front(), program_path_);
   }
   report.left_over = left_over_;
   if (finish.verdict == Verdict::unkillable) {
     for (const auto& process : containment_.left_over()) {
-      report.unkillable.push_back("pid " + std::to_string(process.pid) + " (" + process.name + ") unkillable, state " +
-                                  process.state);
+      report.unkillable.push_back("pid " + std::to_string(process.pid) + " (" + process.name +
+                                  ") unkillable, state " + process.state);
     }
   }
   report.losses = output_.losses();
@@ -78,8 +83,9 @@ bool AgentLoop::write_report(const JobReport& report) {
   const std::string text = to_json(report);
   const std::string beside = path + ".tmp-" + random_;
   const UniqueFd fd{::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
-  const bool written = fd && ::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-                       ::rename(beside.c_str(), path.c_str()) == 0;
+  const bool written =
+      fd && ::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+      ::rename(beside.c_str(), path.c_str()) == 0;
   if (written) return true;
   narrator_.warning("cannot write the report to '" + path + "': " + std::strerror(errno));
   ::unlink(beside.c_str());

@@ -35,8 +35,8 @@ void AgentLoop::raise_descriptor_limit() {
   if (::setrlimit(RLIMIT_NOFILE, &limit) == 0) workers_.spawner().set_child_nofile(before);
 }
 
-// The store's address in this round. A port that the user named is kept; else a later round takes a fresh one, so that
-// nothing of the last round can be met there (DESIGN §6).
+// The store's address in this round. A port that the user named is kept; else a later round takes a
+// fresh one, so that nothing of the last round can be met there (DESIGN §6).
 Master AgentLoop::choose_master() {
   Master master = plan_.master;
   const bool keep = master.port_is_given || group_.restarts == 0 || plan_.rendezvous.nnodes_max > 1;
@@ -49,12 +49,17 @@ std::optional<StartFailure> AgentLoop::start_workers() {
   const Round round = group_.round;
   containment_.prepare_round();
   std::string error_folder;
-  if (plan_.kind == JobKind::elastic) error_folder = run_folder_.make_attempt(round, plan_.local_world_size);
+  if (plan_.kind == JobKind::elastic)
+    error_folder = run_folder_.make_attempt(round, plan_.local_world_size);
   output_.begin_round(round, run_folder_.path());
 
   RoundFacts facts;
-  facts.assignment = {round,           plan_.rendezvous.node_rank, plan_.rendezvous.nnodes_max,
-                      plan_.first_rank, plan_.world_size,           choose_master()};
+  facts.assignment = {round,
+                      plan_.rendezvous.node_rank,
+                      plan_.rendezvous.nnodes_max,
+                      plan_.first_rank,
+                      plan_.world_size,
+                      choose_master()};
   facts.job_id = job_id_;
   facts.restarts = group_.restarts;
   facts.restart_reason = restart_reason_;
@@ -62,10 +67,12 @@ std::optional<StartFailure> AgentLoop::start_workers() {
   RoundEnvironment environment{plan_, caller_environment(), facts};
 
   const char* path = environment.find("PATH");
-  program_path_ = find_program(plan_.command.front(), path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
+  program_path_ =
+      find_program(plan_.command.front(), path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
   if (program_path_.empty()) return StartFailure{LocalRank{0}, ENOENT, "exec"};
 
-  if (!plan_.restart.progress_file.empty()) progress_seen_ = read_small_file(plan_.restart.progress_file);
+  if (!plan_.restart.progress_file.empty())
+    progress_seen_ = read_small_file(plan_.restart.progress_file);
   const CStringArray argv{plan_.command};
   WorkerGroup::Launch launch;
   launch.path = program_path_;
@@ -75,7 +82,8 @@ std::optional<StartFailure> AgentLoop::start_workers() {
   launch.stdin_rank = plan_.local_world_size == 1 ? std::optional{LocalRank{0}} : plan_.stdin_rank;
   launch.stdin_terminal = owns_terminal_ && ::tcgetpgrp(STDIN_FILENO) == ::getpgid(guardian_.pid);
   auto failure = workers_.start(launch, environment);
-  memory_.mark();  // after the start, which it would only delay: a worker can't fill the memory so fast
+  memory_.mark();  // after the start, which it would only delay: a worker can't fill the memory so
+                   // fast
   return failure;
 }
 

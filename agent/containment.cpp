@@ -27,7 +27,8 @@ bool is_cgroup2(const char* folder) {
   return ::statfs(folder, &info) == 0 && info.f_type == CGROUP2_SUPER_MAGIC;
 }
 
-// Our own cgroup v2 as a folder: the unified mount, or the one beside v1 on hybrid hosts. Empty if there is none.
+// Our own cgroup v2 as a folder: the unified mount, or the one beside v1 on hybrid hosts. Empty if
+// there is none.
 std::string own_cgroup() {
   const char* root = is_cgroup2("/sys/fs/cgroup") ? "/sys/fs/cgroup" : "/sys/fs/cgroup/unified";
   if (!is_cgroup2(root)) return {};
@@ -38,7 +39,8 @@ std::string own_cgroup() {
   return root + text.substr(begin + 3, end - begin - 3);
 }
 
-// Field 22 of /proc/PID/stat, which tells two processes of the same number apart; empty if there is no such process.
+// Field 22 of /proc/PID/stat, which tells two processes of the same number apart; empty if there is
+// no such process.
 std::string start_time(pid_t pid) {
   const std::string stat = read_small_file("/proc/" + std::to_string(pid) + "/stat");
   const auto name_end = stat.rfind(')');
@@ -55,7 +57,8 @@ std::string cgroup_name(pid_t agent) {
 
 bool owner_is_alive(std::string_view name) {
   const auto parts = split(name.substr(kPrefix.size()), '-');
-  const auto pid = parts.size() == 2 || parts.size() == 3 ? parse_number<pid_t>(parts[0]) : std::nullopt;
+  const auto pid =
+      parts.size() == 2 || parts.size() == 3 ? parse_number<pid_t>(parts[0]) : std::nullopt;
   return !pid || start_time(*pid) == parts[1];
 }
 
@@ -115,12 +118,14 @@ void Containment::give_up_cgroup() {
 
 std::vector<pid_t> children_of_this_process() {
   std::vector<pid_t> children;
-  // Children belong to the thread that made them; orphans are given to some thread of the sub-reaper.
+  // Children belong to the thread that made them; orphans are given to some thread of the
+  // sub-reaper.
   DIR* const threads = ::opendir("/proc/self/task");
   if (threads == nullptr) return children;
   while (const dirent* entry = ::readdir(threads)) {
     if (entry->d_name[0] == '.') continue;
-    const std::string text = read_small_file(std::string{"/proc/self/task/"} + entry->d_name + "/children");
+    const std::string text =
+        read_small_file(std::string{"/proc/self/task/"} + entry->d_name + "/children");
     for (const auto& word : split(text, ' ')) {
       if (const auto pid = parse_number<pid_t>(word); pid && *pid > 1) children.push_back(*pid);
     }
@@ -133,7 +138,8 @@ LeftOver look_up(pid_t pid) {
   const std::string stat = read_small_file("/proc/" + std::to_string(pid) + "/stat");
   const auto open = stat.find('(');
   const auto close = stat.rfind(')');
-  if (open == std::string::npos || close == std::string::npos || close + 2 >= stat.size()) return {pid, "", 'X'};
+  if (open == std::string::npos || close == std::string::npos || close + 2 >= stat.size())
+    return {pid, "", 'X'};
   return {pid, stat.substr(open + 1, close - open - 1), stat[close + 2]};
 }
 
@@ -158,8 +164,8 @@ void Containment::kill_all() {
 }
 
 bool Containment::is_empty() const {
-  // Every process of a round descends from us, whatever its group, session or cgroup, and an orphan becomes our child:
-  // without children there are no descendants.
+  // Every process of a round descends from us, whatever its group, session or cgroup, and an orphan
+  // becomes our child: without children there are no descendants.
   siginfo_t info{};
   return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
 }

@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-/// Finds and ends every process of a round, also those that left their group and session. Two nets: a cgroup v2 where
-/// one may be made, and the sub-reaper relation: whatever loses its parent becomes a child of the agent.
+/// Finds and ends every process of a round, also those that left their group and session. Two nets:
+/// a cgroup v2 where one may be made, and the sub-reaper relation: whatever loses its parent
+/// becomes a child of the agent.
 namespace acc::agent {
 
 struct LeftOver {
@@ -19,7 +20,8 @@ struct LeftOver {
 
 class Containment {
  public:
-  /// Tries to make the job's cgroup below our own. Without the right to do so, or without cgroup v2, goes on without.
+  /// Tries to make the job's cgroup below our own. Without the right to do so, or without cgroup
+  /// v2, goes on without.
   Containment();
   ~Containment();
   Containment(const Containment&) = delete;
@@ -30,11 +32,12 @@ class Containment {
   [[nodiscard]] const std::string& cgroup_path() const { return path_; }
   /// The kernel refused to start a process inside the cgroup: go on without it.
   void give_up_cgroup();
-  /// Before a round: a fresh cgroup if kill_all() was used on this one. Linux 6.13 to at least 6.18 otherwise kills
-  /// whatever CLONE_INTO_CGROUP starts in it afterwards.
+  /// Before a round: a fresh cgroup if kill_all() was used on this one. Linux 6.13 to at least 6.18
+  /// otherwise kills whatever CLONE_INTO_CGROUP starts in it afterwards.
   void prepare_round();
 
-  /// SIGKILL to all that is left: the cgroup at once, then our children. To be called again for each new orphan.
+  /// SIGKILL to all that is left: the cgroup at once, then our children. To be called again for
+  /// each new orphan.
   void kill_all();
   /// True when no descendant of ours is left. Zombies that nobody has reaped count as left.
   [[nodiscard]] bool is_empty() const;
@@ -55,7 +58,8 @@ std::vector<pid_t> children_of_this_process();
 /// Name and state from /proc; state 'X' if it is gone.
 LeftOver look_up(pid_t pid);
 
-/// Ends and removes the cgroups of agents that are dead. For the guardian after the loss of its agent, and at a start.
+/// Ends and removes the cgroups of agents that are dead. For the guardian after the loss of its
+/// agent, and at a start.
 void sweep_dead_cgroups();
 
 }  // namespace acc::agent

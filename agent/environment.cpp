@@ -10,9 +10,10 @@ namespace env = worker_env;
 
 namespace {
 
-// What a service manager said to us is not meant for the workers: one that answered would speak in our name.
-constexpr std::array<std::string_view, 6> kNotForWorkers{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID",
-                                                         "LISTEN_FDS",    "LISTEN_PID",    "LISTEN_FDNAMES"};
+// What a service manager said to us is not meant for the workers: one that answered would speak in
+// our name.
+constexpr std::array<std::string_view, 6> kNotForWorkers{
+    "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"};
 
 bool is_for_workers(std::string_view name) {
   for (const auto hidden : kNotForWorkers) {
@@ -31,14 +32,16 @@ void RoundEnvironment::add_shared(std::string_view name, std::string value) {
   shared_.insert_or_assign(std::string{name}, std::move(value));
 }
 
-RoundEnvironment::RoundEnvironment(const JobPlan& plan, std::span<const char* const> caller, const RoundFacts& facts)
+RoundEnvironment::RoundEnvironment(const JobPlan& plan, std::span<const char* const> caller,
+                                   const RoundFacts& facts)
     : elastic_{plan.kind == JobKind::elastic},
       first_rank_{facts.assignment.first_rank.value()},
       error_folder_{facts.error_folder} {
   for (const std::string_view entry : caller) {
     const auto equals = entry.find('=');
     if (equals == std::string_view::npos || !is_for_workers(entry.substr(0, equals))) continue;
-    shared_.emplace(entry.substr(0, equals), entry.substr(equals + 1));  // the first of two counts, as for getenv
+    shared_.emplace(entry.substr(0, equals),
+                    entry.substr(equals + 1));  // the first of two counts, as for getenv
   }
   for (const auto& [name, value] : plan.env) add_shared(name, value);
   const auto& place = facts.assignment;
@@ -64,7 +67,8 @@ RoundEnvironment::RoundEnvironment(const JobPlan& plan, std::span<const char* co
   add_shared(env::kAccRestartCount, std::to_string(facts.restarts));
   add_shared(env::kAccRestartReason, facts.restart_reason);
   if (elastic_) {
-    for (const auto name : {env::kRank, env::kLocalRank, env::kRoleRank}) shared_.erase(std::string{name});
+    for (const auto name : {env::kRank, env::kLocalRank, env::kRoleRank})
+      shared_.erase(std::string{name});
     if (!error_folder_.empty()) shared_.erase(std::string{env::kErrorFile});
   }
   shared_text_.reserve(shared_.size());

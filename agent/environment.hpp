@@ -9,7 +9,8 @@
 #include <string_view>
 #include <vector>
 
-/// What a worker finds in its environment: the caller's variables, the plan's, and the place of the worker (pure).
+/// What a worker finds in its environment: the caller's variables, the plan's, and the place of the
+/// worker (pure).
 namespace acc::agent {
 
 /// This node's share of a round, as the rendezvous gave it (static: by arithmetic).
@@ -30,10 +31,12 @@ struct RoundFacts {
   std::string error_folder;  ///< <run folder>/attempt_<K>; empty: no error files
 };
 
-/// Builds the environments of one round: what all workers share is laid out once, so that 256 workers stay cheap.
+/// Builds the environments of one round: what all workers share is laid out once, so that 256
+/// workers stay cheap.
 class RoundEnvironment {
  public:
-  RoundEnvironment(const JobPlan& plan, std::span<const char* const> caller, const RoundFacts& facts);
+  RoundEnvironment(const JobPlan& plan, std::span<const char* const> caller,
+                   const RoundFacts& facts);
 
   /// envp for one worker; valid until the next call.
   [[nodiscard]] char* const* for_worker(LocalRank local);

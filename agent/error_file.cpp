@@ -51,7 +51,8 @@ Result<WorkerError> parse_error_file(std::string_view text) {
 }
 
 Result<WorkerError> read_error_file(const std::string& path) {
-  const UniqueFd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a FIFO there must not stop us
+  const UniqueFd fd{
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a FIFO there must not stop us
   if (!fd) return system_error(errno, "open '" + path + "'");
   std::string text;
   char chunk[16 * 1024];

@@ -5,6 +5,7 @@
 #include "common/exit_status.hpp"
 #include "common/unique_fd.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -24,8 +25,9 @@ namespace acc::agent {
 namespace {
 
 constexpr int kForwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
-constexpr int kSweepMillis = 5'000;        // after that a left-over counts as unkillable
-constexpr int kDeafAgentMillis = 2'000;    // an agent that doesn't end so long after the third Ctrl-C is killed
+constexpr int kSweepMillis = 5'000;  // after that a left-over counts as unkillable
+constexpr int kDeafAgentMillis =
+    2'000;  // an agent that doesn't end so long after the third Ctrl-C is killed
 constexpr unsigned kPatience = 3;
 
 bool is_ignored(int signo) {
@@ -44,8 +46,18 @@ sigset_t guarded_signals() {
   return set;
 }
 
+// Whoever starts us with a standard descriptor closed would find a pipe of ours in its place.
+void fill_standard_descriptors() {
+  for (int fd = ::open("/dev/null", O_RDWR); fd >= 0; fd = ::open("/dev/null", O_RDWR)) {
+    if (fd <= STDERR_FILENO) continue;
+    ::close(fd);
+    return;
+  }
+}
+
 void become_agent(pid_t guardian) {
-  ::setpgid(0, 0);  // Ctrl-C goes to the guardian alone, so it counts once
+  ::prctl(PR_SET_NAME, "acc:agent");  // so that ps tells it from the guardian
+  ::setpgid(0, 0);                    // Ctrl-C goes to the guardian alone, so it counts once
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != guardian) ::_exit(to_int(ExitCode::agent_lost));
@@ -63,8 +75,9 @@ class Guardian {
     const int killed = sweep();
     take_terminal_back();
     if (WIFEXITED(status)) return WEXITSTATUS(status);
-    std::fprintf(stderr, "acc-launch: the agent (pid %d) was %s; %d left-over process%s killed\n", agent_,
-                 describe(exit_status_from_wait(status)).c_str(), killed, killed == 1 ? "" : "es");
+    std::fprintf(stderr, "acc-launch: the agent (pid %d) was %s; %d left-over process%s killed\n",
+                 agent_, describe(exit_status_from_wait(status)).c_str(), killed,
+                 killed == 1 ? "" : "es");
     sweep_dead_cgroups();
     return to_int(ExitCode::agent_lost);
   }
@@ -133,7 +146,8 @@ class Guardian {
   static void take_terminal_back() {
     const pid_t front = ::tcgetpgrp(STDIN_FILENO);
     // Only from a group that is gone: another job of the shell may have it by right.
-    if (front > 0 && front != ::getpgrp() && ::kill(-front, 0) != 0) ::tcsetpgrp(STDIN_FILENO, ::getpgrp());
+    if (front > 0 && front != ::getpgrp() && ::kill(-front, 0) != 0)
+      ::tcsetpgrp(STDIN_FILENO, ::getpgrp());
   }
 
   pid_t agent_;
@@ -145,6 +159,7 @@ class Guardian {
 }  // namespace
 
 int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
+  fill_standard_descriptors();
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const sigset_t signals = guarded_signals();
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);

@@ -14,7 +14,8 @@ struct Place {
   bool is_v2 = false;
 };
 
-// /proc/self/cgroup: "4:memory:/path" (v1) and "0::/path" (v2). A folder counts when its file of kills is there.
+// /proc/self/cgroup: "4:memory:/path" (v1) and "0::/path" (v2). A folder counts when its file of
+// kills is there.
 Place find_memory_cgroup() {
   for (const auto& line : split(read_small_file("/proc/self/cgroup"), '\n')) {
     const auto fields = split(line, ':');
@@ -26,9 +27,11 @@ Place find_memory_cgroup() {
       continue;
     }
     bool is_memory = false;
-    for (const auto& controller : split(fields[1], ',')) is_memory = is_memory || controller == "memory";
+    for (const auto& controller : split(fields[1], ','))
+      is_memory = is_memory || controller == "memory";
     const std::string folder = "/sys/fs/cgroup/memory" + path;
-    if (is_memory && ::access((folder + "/memory.oom_control").c_str(), R_OK) == 0) return {folder, false};
+    if (is_memory && ::access((folder + "/memory.oom_control").c_str(), R_OK) == 0)
+      return {folder, false};
   }
   return {};
 }
@@ -41,9 +44,11 @@ std::optional<std::uint64_t> number_in(const std::string& path) {
 
 std::optional<std::uint64_t> MemoryWatch::kills() const {
   if (folder_.empty()) return std::nullopt;
-  for (const auto& line : split(read_small_file(folder_ + (is_v2_ ? "/memory.events" : "/memory.oom_control")), '\n')) {
+  for (const auto& line : split(
+           read_small_file(folder_ + (is_v2_ ? "/memory.events" : "/memory.oom_control")), '\n')) {
     const std::string_view key = "oom_kill ";
-    if (line.starts_with(key)) return parse_number<std::uint64_t>(std::string_view{line}.substr(key.size()));
+    if (line.starts_with(key))
+      return parse_number<std::uint64_t>(std::string_view{line}.substr(key.size()));
   }
   return std::nullopt;
 }

@@ -4,7 +4,8 @@
 #include <optional>
 #include <string>
 
-/// Tells an out-of-memory kill from another SIGKILL: counts the kills of the memory cgroup that the workers were born in.
+/// Tells an out-of-memory kill from another SIGKILL: counts the kills of the memory cgroup that the
+/// workers were born in.
 namespace acc::agent {
 
 struct MemoryFacts {
@@ -15,8 +16,8 @@ struct MemoryFacts {
 
 class MemoryWatch {
  public:
-  /// Called when a round has started; the first time it finds the cgroup (v2's memory.events or v1's
-  /// memory.oom_control). Without one everything stays empty.
+  /// Called when a round has started; the first time it finds the cgroup (v2's memory.events or
+  /// v1's memory.oom_control). Without one everything stays empty.
   void mark();
   /// Out-of-memory kills since mark().
   [[nodiscard]] std::uint64_t kills_since_mark() const;

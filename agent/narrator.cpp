@@ -15,8 +15,9 @@ void Narrator::line(const std::string& text, bool matters) const {
 void Narrator::warning(const std::string& text) const { line("warning: " + text, true); }
 
 void Narrator::failure(const FailureReport& f) const {
-  line("rank " + std::to_string(f.worker.rank.value()) + " (pid " + std::to_string(f.worker.pid) + ") " + f.cause + ", " +
-           describe(f.into_round) + " into attempt " + std::to_string(f.round),
+  line("rank " + std::to_string(f.worker.rank.value()) + " (pid " + std::to_string(f.worker.pid) +
+           ") " + f.cause + ", " + describe(f.into_round) + " into attempt " +
+           std::to_string(f.round),
        true);
 }
 
@@ -34,7 +35,8 @@ void Narrator::start_retry(const TellStartRetry& told, const std::string& words)
 void Narrator::stopping(const TellStopping& told) const {
   const std::string name = signal_name(told.signo);
   if (told.preempted) {
-    line("pre-empted by " + name + ": workers have " + describe(told.grace) + " for a checkpoint", true);
+    line("pre-empted by " + name + ": workers have " + describe(told.grace) + " for a checkpoint",
+         true);
   } else {
     line("got " + name + ": stopping; workers have " + describe(told.grace) + " to end" +
              (told.signo == 2 ? " (Ctrl-C again to hurry)" : ""),
@@ -49,23 +51,28 @@ void Narrator::hurry(const TellHurry& told) const {
 void Narrator::killing(const TellKilling& told, const std::vector<LeftOver>& alive) const {
   if (alive.empty()) return;
   std::vector<std::string> names;
-  for (const auto& process : alive) names.push_back(process.name + " (pid " + std::to_string(process.pid) + ")");
+  for (const auto& process : alive)
+    names.push_back(process.name + " (pid " + std::to_string(process.pid) + ")");
   if (names.size() > 8) {
     names.resize(8);
     names.emplace_back("…");
   }
-  const std::string why = told.after == Millis{0} ? "killing at once: " : "did not end within " + describe(told.after) + ", killing: ";
+  const std::string why = told.after == Millis{0}
+                              ? "killing at once: "
+                              : "did not end within " + describe(told.after) + ", killing: ";
   line(why + join(names, ", "), true);
 }
 
 void Narrator::left_over(const std::vector<std::string>& names) const {
-  line("ending " + std::to_string(names.size()) + " left-over process" + (names.size() == 1 ? ": " : "es: ") +
-           join(names, ", "),
+  line("ending " + std::to_string(names.size()) + " left-over process" +
+           (names.size() == 1 ? ": " : "es: ") + join(names, ", "),
        false);
 }
 
 void Narrator::degraded(const Losses& losses) const {
-  line("warning: " + losses.where + ": " + losses.why + "; output is being dropped, the workers go on", true);
+  line("warning: " + losses.where + ": " + losses.why +
+           "; output is being dropped, the workers go on",
+       true);
 }
 
 }  // namespace acc::agent

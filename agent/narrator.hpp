@@ -9,7 +9,8 @@
 
 namespace acc::agent {
 
-/// Says in one line each what happens to the job, on stderr. `--quiet` keeps only what needs attention.
+/// Says in one line each what happens to the job, on stderr. `--quiet` keeps only what needs
+/// attention.
 class Narrator {
  public:
   Narrator(std::function<void(std::string_view)> say, bool quiet, bool color);

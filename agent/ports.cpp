@@ -12,7 +12,8 @@ namespace acc::agent {
 
 namespace {
 
-// Rank 0's store listens on [::] where IPv6 exists, else on 0.0.0.0: a bind there meets every listener.
+// Rank 0's store listens on [::] where IPv6 exists, else on 0.0.0.0: a bind there meets every
+// listener.
 std::uint16_t bind_any(std::uint16_t port) {
   for (const int family : {AF_INET6, AF_INET}) {
     const UniqueFd fd{::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)};
@@ -30,7 +31,8 @@ std::uint16_t bind_any(std::uint16_t port) {
     socklen_t length = family == AF_INET6 ? sizeof six : sizeof four;
     if (::bind(fd.get(), address, length) != 0 || ::listen(fd.get(), 1) != 0) {
       if (family == AF_INET6 && port == 0) continue;
-      if (family == AF_INET6 && errno == EADDRNOTAVAIL) continue;  // IPv6 is built in but switched off
+      if (family == AF_INET6 && errno == EADDRNOTAVAIL)
+        continue;  // IPv6 is built in but switched off
       return 0;
     }
     ::getsockname(fd.get(), address, &length);

@@ -31,7 +31,8 @@ std::string utc(std::chrono::system_clock::time_point when) {
 }
 
 std::string rank_words(const WorkerRecord& w) {
-  return "rank " + std::to_string(w.rank.value()) + " (local rank " + std::to_string(w.local_rank.value()) + ")";
+  return "rank " + std::to_string(w.rank.value()) + " (local rank " +
+         std::to_string(w.local_rank.value()) + ")";
 }
 
 std::string plural(std::size_t n, const std::string& one) {
@@ -67,11 +68,13 @@ std::string what_was_done(const JobReport& r) {
                                          : "restarted " + std::to_string(r.restarts) + " of " +
                                                plural(r.max_restarts, "time");
   if (r.verdict == Verdict::never_retry) text += "; its code is in --no_restart_codes";
-  if (r.verdict == Verdict::no_progress) text += "; gave up: no progress (--max_no_progress), a requeue won't help";
+  if (r.verdict == Verdict::no_progress)
+    text += "; gave up: no progress (--max_no_progress), a requeue won't help";
   return text;
 }
 
-// How the others ended: those that failed by themselves first, as they may know more than the first.
+// How the others ended: those that failed by themselves first, as they may know more than the
+// first.
 std::vector<std::string> others(const JobReport& r, const FailureReport& first) {
   std::vector<std::string> lines;
   std::vector<std::string> stopped;
@@ -86,15 +89,18 @@ std::vector<std::string> others(const JobReport& r, const FailureReport& first) 
       stopped.push_back(rank);
     } else if (++failed <= kOthersShown) {
       const auto later = std::chrono::duration_cast<Millis>(w.ended - first.worker.ended);
-      lines.push_back("rank " + rank + " " + describe(*w.status) + " " + describe(later) + " later");
+      lines.push_back("rank " + rank + " " + describe(*w.status) + " " + describe(later) +
+                      " later");
     }
-    if (w.was_stopped) lines.push_back("rank " + rank + " was stopped (state T); it was continued to end it");
+    if (w.was_stopped)
+      lines.push_back("rank " + rank + " was stopped (state T); it was continued to end it");
   }
   const auto list = [](const std::vector<std::string>& ranks) {
     const std::size_t shown = std::min<std::size_t>(ranks.size(), 16);
     return join(std::span{ranks}.first(shown), ", ") + (shown < ranks.size() ? " …" : "");
   };
-  if (failed > kOthersShown) lines.push_back("… and " + std::to_string(failed - kOthersShown) + " more");
+  if (failed > kOthersShown)
+    lines.push_back("… and " + std::to_string(failed - kOthersShown) + " more");
   if (!stopped.empty()) lines.push_back("we stopped rank " + list(stopped));
   if (!finished.empty()) lines.push_back("had finished: rank " + list(finished));
   return lines;
@@ -129,7 +135,9 @@ void add_evidence(Block& block, const FailureReport& f) {
       block.row("error", "as the worker wrote it:");
       block.quote(last_lines(f.error->traceback, kTracebackLines));
     } else {
-      block.row("error", last_lines(f.error->message, 1).empty() ? "" : last_lines(f.error->message, 1).back());
+      block.row("error", last_lines(f.error->message, 1).empty()
+                             ? ""
+                             : last_lines(f.error->message, 1).back());
     }
     return;
   }
@@ -138,13 +146,16 @@ void add_evidence(Block& block, const FailureReport& f) {
     block.row("output", "none was kept");
     return;
   }
-  block.row("output", lines.size() == 1 ? "its last line:" : "its last " + plural(lines.size(), "line") + ":");
+  block.row("output", lines.size() == 1 ? "its last line:"
+                                        : "its last " + plural(lines.size(), "line") + ":");
   block.quote(lines);
 }
 
 void add_failure(Block& block, const JobReport& r, const FailureReport& f) {
-  block.row("who", rank_words(f.worker) + " on " + r.host + ", pid " + std::to_string(f.worker.pid));
-  block.row("when", utc(f.when) + ", " + describe(f.into_round) + " into attempt " + std::to_string(f.round));
+  block.row("who",
+            rank_words(f.worker) + " on " + r.host + ", pid " + std::to_string(f.worker.pid));
+  block.row("when", utc(f.when) + ", " + describe(f.into_round) + " into attempt " +
+                        std::to_string(f.round));
   add_evidence(block, f);
   block.row("done", what_was_done(r));
   for (const auto& line : others(r, f)) block.row("others", line);
@@ -156,17 +167,18 @@ void add_failure(Block& block, const JobReport& r, const FailureReport& f) {
 }
 
 void add_common(Block& block, const JobReport& r) {
-  const std::string log = r.failures.empty() || r.failures.back().log_path.empty() ? r.log_folder
-                                                                                   : r.failures.back().log_path;
+  const std::string log = r.failures.empty() || r.failures.back().log_path.empty()
+                              ? r.log_folder
+                              : r.failures.back().log_path;
   if (!log.empty()) block.row("logs", log);
   for (const auto& text : r.unkillable) block.row("alive", text);
   if (!r.left_over.empty()) {
-    block.row("ended", plural(r.left_over.size(), "left-over process") + (r.left_over.size() == 1 ? ": " : "es: ") +
-                           join(r.left_over, ", "));
+    block.row("ended", plural(r.left_over.size(), "left-over process") +
+                           (r.left_over.size() == 1 ? ": " : "es: ") + join(r.left_over, ", "));
   }
   for (const auto& loss : r.losses) {
-    block.row("lost", std::to_string(loss.lines) + " lines (" + std::to_string(loss.bytes) + " bytes) for " + loss.where +
-                          ": " + loss.why);
+    block.row("lost", std::to_string(loss.lines) + " lines (" + std::to_string(loss.bytes) +
+                          " bytes) for " + loss.where + ": " + loss.why);
   }
   block.row("exit code", std::to_string(r.exit_code));
 }
@@ -181,7 +193,8 @@ std::vector<std::string> last_lines(std::string_view tail, std::size_t count, st
     std::string_view line = newline == std::string_view::npos ? tail : tail.substr(newline + 1);
     tail = newline == std::string_view::npos ? std::string_view{} : tail.substr(0, newline);
     while (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-    if (const auto bar = line.rfind('\r'); bar != std::string_view::npos) line = line.substr(bar + 1);
+    if (const auto bar = line.rfind('\r'); bar != std::string_view::npos)
+      line = line.substr(bar + 1);
     std::string clean;
     for (const char c : line) {
       const auto byte = static_cast<unsigned char>(c);
@@ -218,12 +231,15 @@ static std::string interpreter_of(const std::string& path) {
   return words.empty() ? std::string{} : words.front();
 }
 
-std::string describe_start_failure(const StartFailure& failure, const std::string& program, const std::string& path) {
+std::string describe_start_failure(const StartFailure& failure, const std::string& program,
+                                   const std::string& path) {
   if (failure.step != "exec") {
-    std::string text = "cannot start worker " + std::to_string(failure.local_rank.value()) + ": " + failure.step + ": " +
-                       std::strerror(failure.errnum);
-    if (failure.errnum == EAGAIN) text += "; raise the limit of processes (ulimit -u, pids.max, TasksMax=)";
-    if (failure.errnum == EMFILE) text += "; raise the limit of descriptors (ulimit -n, LimitNOFILE=)";
+    std::string text = "cannot start worker " + std::to_string(failure.local_rank.value()) + ": " +
+                       failure.step + ": " + std::strerror(failure.errnum);
+    if (failure.errnum == EAGAIN)
+      text += "; raise the limit of processes (ulimit -u, pids.max, TasksMax=)";
+    if (failure.errnum == EMFILE)
+      text += "; raise the limit of descriptors (ulimit -n, LimitNOFILE=)";
     if (failure.errnum == ENOMEM) text += "; the node has no memory left";
     return text;
   }
@@ -245,15 +261,22 @@ std::string to_text(const JobReport& r, bool color) {
   const bool worth_it = r.verdict != Verdict::succeeded || !r.losses.empty();
   if (!worth_it) return {};
   Block block{color};
+  const bool one_line = r.failures.empty() && r.losses.empty() && r.unkillable.empty() &&
+                        r.verdict != Verdict::failed;
+  if (one_line) {
+    block.title(headline(r) + " (exit code " + std::to_string(r.exit_code) + ")");
+    return block.take();
+  }
   block.rule();
   block.title(headline(r));
-  const bool by_failure =
-      r.verdict == Verdict::failed || r.verdict == Verdict::never_retry || r.verdict == Verdict::no_progress;
+  const bool by_failure = r.verdict == Verdict::failed || r.verdict == Verdict::never_retry ||
+                          r.verdict == Verdict::no_progress;
   if (by_failure && !r.failures.empty()) {
     add_failure(block, r, r.failures.back());
   } else if (!r.failures.empty()) {
     block.row("before", plural(r.failures.size(), "failure") + "; the last: rank " +
-                            std::to_string(r.failures.back().worker.rank.value()) + " " + r.failures.back().cause);
+                            std::to_string(r.failures.back().worker.rank.value()) + " " +
+                            r.failures.back().cause);
   }
   add_common(block, r);
   block.rule();

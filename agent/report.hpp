@@ -12,7 +12,8 @@
 #include <string>
 #include <vector>
 
-/// What is told at the end of a job: one block for people, JSON for programs (pure; files are written by the agent).
+/// What is told at the end of a job: one block for people, JSON for programs (pure; files are
+/// written by the agent).
 namespace acc::agent {
 
 /// One failed worker, with everything that helps to understand it.
@@ -22,9 +23,9 @@ struct FailureReport {
   std::uint64_t round = 0;
   Millis into_round{0};
   std::chrono::system_clock::time_point when;  ///< for printing only
-  std::optional<WorkerError> error;  ///< from its error file
-  std::string tail;                  ///< its last output
-  std::string log_path;              ///< empty: no log file
+  std::optional<WorkerError> error;            ///< from its error file
+  std::string tail;                            ///< its last output
+  std::string log_path;                        ///< empty: no log file
 };
 
 struct JobReport {
@@ -38,8 +39,9 @@ struct JobReport {
   std::uint32_t restarts = 0;
   std::uint32_t max_restarts = 0;
   Millis duration{0};
-  std::vector<FailureReport> failures;  ///< the first failure of each failed round, the oldest first
-  std::vector<WorkerRecord> workers;    ///< of the last round
+  std::vector<FailureReport>
+      failures;                       ///< the first failure of each failed round, the oldest first
+  std::vector<WorkerRecord> workers;  ///< of the last round
   std::optional<StartFailure> start_failure;
   std::string start_failure_words;
   std::vector<std::string> left_over;  ///< "sleep (pid 71)": ended by us after the workers
@@ -55,17 +57,21 @@ struct OomFacts {
   std::optional<std::uint64_t> peak_bytes;
 };
 
-/// A worker's end in words: "killed by SIGKILL (9): out of memory (limit 64 MiB)", "exited with code 7".
+/// A worker's end in words: "killed by SIGKILL (9): out of memory (limit 64 MiB)", "exited with
+/// code 7".
 [[nodiscard]] std::string describe_cause(const ExitStatus& status, const OomFacts& oom);
 /// "cannot start './x': Permission denied", with advice where there is one.
-[[nodiscard]] std::string describe_start_failure(const StartFailure& failure, const std::string& program,
+[[nodiscard]] std::string describe_start_failure(const StartFailure& failure,
+                                                 const std::string& program,
                                                  const std::string& path);
 
 /// The block for the terminal; empty if there is nothing to tell (success without losses).
 [[nodiscard]] std::string to_text(const JobReport& report, bool color);
 [[nodiscard]] std::string to_json(const JobReport& report);
 
-/// The last `count` lines of a tail, cut to `width` bytes, without control characters (a progress bar's last state).
-[[nodiscard]] std::vector<std::string> last_lines(std::string_view tail, std::size_t count, std::size_t width = 400);
+/// The last `count` lines of a tail, cut to `width` bytes, without control characters (a progress
+/// bar's last state).
+[[nodiscard]] std::vector<std::string> last_lines(std::string_view tail, std::size_t count,
+                                                  std::size_t width = 400);
 
 }  // namespace acc::agent

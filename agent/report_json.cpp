@@ -30,7 +30,9 @@ Json text_or_null(const std::string& text) {
 Json status_json(const ExitStatus& status) {
   if (const auto* exited = std::get_if<Exited>(&status)) return {{"code", exited->code}};
   const auto& killed = std::get<Signaled>(status);
-  return {{"signal", signal_name(killed.signo)}, {"signo", killed.signo}, {"core_dumped", killed.core_dumped}};
+  return {{"signal", signal_name(killed.signo)},
+          {"signo", killed.signo},
+          {"core_dumped", killed.core_dumped}};
 }
 
 Json worker_json(const WorkerRecord& w) {
@@ -48,7 +50,8 @@ Json failure_json(const FailureReport& f, const std::string& host) {
   json["attempt"] = f.round;
   json["seconds_into_attempt"] = static_cast<double>(f.into_round.count()) / 1000;
   json["time"] = iso_utc(f.when);
-  json["error"] = f.error ? Json{{"message", f.error->message}, {"traceback", f.error->traceback}} : Json{};
+  json["error"] =
+      f.error ? Json{{"message", f.error->message}, {"traceback", f.error->traceback}} : Json{};
   json["last_lines"] = last_lines(f.tail, 100);
   json["log"] = text_or_null(f.log_path);
   return json;
@@ -67,9 +70,10 @@ std::string to_json(const JobReport& r) {
             {"max_restarts", r.max_restarts},
             {"seconds", static_cast<double>(r.duration.count()) / 1000}};
   json["stop_signal"] = text_or_null(r.stop_signal != 0 ? signal_name(r.stop_signal) : "");
-  const bool by_failure =
-      r.verdict == Verdict::failed || r.verdict == Verdict::never_retry || r.verdict == Verdict::no_progress;
-  json["first_failure"] = by_failure && !r.failures.empty() ? failure_json(r.failures.back(), r.host) : Json{};
+  const bool by_failure = r.verdict == Verdict::failed || r.verdict == Verdict::never_retry ||
+                          r.verdict == Verdict::no_progress;
+  json["first_failure"] =
+      by_failure && !r.failures.empty() ? failure_json(r.failures.back(), r.host) : Json{};
   json["failures"] = Json::array();
   for (const auto& f : r.failures) json["failures"].push_back(failure_json(f, r.host));
   json["start_failure"] = text_or_null(r.start_failure_words);
@@ -79,7 +83,8 @@ std::string to_json(const JobReport& r) {
   json["unkillable"] = r.unkillable;
   json["losses"] = Json::array();
   for (const auto& loss : r.losses) {
-    json["losses"].push_back({{"where", loss.where}, {"why", loss.why}, {"bytes", loss.bytes}, {"lines", loss.lines}});
+    json["losses"].push_back(
+        {{"where", loss.where}, {"why", loss.why}, {"bytes", loss.bytes}, {"lines", loss.lines}});
   }
   json["log_folder"] = text_or_null(r.log_folder);
   // Worker output may be no UTF-8; a report must never fail on it.

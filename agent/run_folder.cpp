@@ -11,8 +11,8 @@
 
 namespace acc::agent {
 
-// Logs go where there is room. Mere error files go to memory if they may: a folder per worker costs 30 us on a disk,
-// which 256 workers would notice.
+// Logs go where there is room. Mere error files go to memory if they may: a folder per worker costs
+// 30 us on a disk, which 256 workers would notice.
 static std::string base_folder(const OutputPlan& output, bool holds_logs) {
   if (!output.log_dir.empty()) return output.log_dir;
   const char* temporary = std::getenv("TMPDIR");
@@ -32,8 +32,8 @@ static std::string as_name(const std::string& run_id) {
 
 RunFolder::RunFolder(const OutputPlan& output, const std::string& run_id, const std::string& random)
     : holds_logs_{!output.log_dir.empty() || output.tee.any() || output.redirects.any()},
-      path_{base_folder(output, holds_logs_) + '/' + (output.log_dir.empty() ? "acc_" : "") + as_name(run_id) + '_' +
-            random} {}
+      path_{base_folder(output, holds_logs_) + '/' + (output.log_dir.empty() ? "acc_" : "") +
+            as_name(run_id) + '_' + random} {}
 
 RunFolder::~RunFolder() {
   if (!made_ || holds_logs_) return;

@@ -6,8 +6,10 @@
 
 namespace acc::agent {
 
-/// The folder of one run, as torchrun lays it out: <base>/<run id>_<random>/attempt_<K>/<local rank>/. The base is
-/// --log_dir, else the folder for temporary files; a temporary one without logs in it is removed at the end.
+/// The folder of one run, as torchrun lays it out: <base>/<run id>_<random>/attempt_<K>/<local
+/// rank>/. The base is
+/// --log_dir, else the folder for temporary files; a temporary one without logs in it is removed at
+/// the end.
 class RunFolder {
  public:
   RunFolder(const OutputPlan& output, const std::string& run_id, const std::string& random);
@@ -16,7 +18,8 @@ class RunFolder {
   RunFolder& operator=(const RunFolder&) = delete;
 
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// Makes attempt_<round>/<0 … workers-1> for error files; where it lies, or empty if the disk refuses.
+  /// Makes attempt_<round>/<0 … workers-1> for error files; where it lies, or empty if the disk
+  /// refuses.
   [[nodiscard]] std::string make_attempt(Round round, std::uint32_t workers);
   [[nodiscard]] bool holds_logs() const { return holds_logs_; }
 

@@ -19,11 +19,14 @@ static std::string variable(const char* name) {
 
 ServiceNotifier::ServiceNotifier(pid_t main_pid) : address_{variable("NOTIFY_SOCKET")} {
   sockaddr_un limits{};
-  if (address_.empty() || address_.size() >= sizeof limits.sun_path || (address_[0] != '/' && address_[0] != '@')) return;
+  if (address_.empty() || address_.size() >= sizeof limits.sun_path ||
+      (address_[0] != '/' && address_[0] != '@'))
+    return;
   socket_ = UniqueFd{::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   const auto micros = parse_number<std::uint64_t>(variable("WATCHDOG_USEC"));
   const auto pid = parse_number<pid_t>(variable("WATCHDOG_PID"));
-  if (micros && *micros > 0 && (!pid || *pid == main_pid)) watchdog_period_ = Millis{*micros / 2000};
+  if (micros && *micros > 0 && (!pid || *pid == main_pid))
+    watchdog_period_ = Millis{*micros / 2000};
 }
 
 void ServiceNotifier::send(std::string_view state) const {
@@ -34,7 +37,8 @@ void ServiceNotifier::send(std::string_view state) const {
   if (to.sun_path[0] == '@') to.sun_path[0] = '\0';  // the abstract name space
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address_.size());
   // A lost status line harms nobody, and a lost WATCHDOG=1 is followed by the next.
-  ::sendto(socket_.get(), state.data(), state.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&to), length);
+  ::sendto(socket_.get(), state.data(), state.size(), MSG_NOSIGNAL,
+           reinterpret_cast<const sockaddr*>(&to), length);
 }
 
 }  // namespace acc::agent

@@ -14,7 +14,8 @@ namespace acc::agent {
 /// systemd's notify protocol: one datagram per message to $NOTIFY_SOCKET. Without it, does nothing.
 class ServiceNotifier {
  public:
-  /// Reads NOTIFY_SOCKET and WATCHDOG_USEC; `main_pid`: WATCHDOG_PID must name it (the guardian is the main process).
+  /// Reads NOTIFY_SOCKET and WATCHDOG_USEC; `main_pid`: WATCHDOG_PID must name it (the guardian is
+  /// the main process).
   explicit ServiceNotifier(pid_t main_pid);
   [[nodiscard]] bool is_service() const { return static_cast<bool>(socket_); }
   /// "READY=1", "STATUS=…", "STOPPING=1", "WATCHDOG=1"; lines may be joined with '\n'.

@@ -28,9 +28,11 @@ CStringArray::CStringArray(std::vector<std::string> strings) : strings_{std::mov
 
 namespace {
 
-constexpr std::size_t kStackSize = 64 * 1024;  // bytes; the child's part needs less than 1 KiB of it
+constexpr std::size_t kStackSize =
+    64 * 1024;  // bytes; the child's part needs less than 1 KiB of it
 
-// Shared by parent and child (CLONE_VM); the parent sleeps until the child has called exec or _exit.
+// Shared by parent and child (CLONE_VM); the parent sleeps until the child has called exec or
+// _exit.
 struct Handoff {
   const SpawnRequest* request;
   const std::vector<int>* ignored_signals;
@@ -39,14 +41,16 @@ struct Handoff {
   SpawnFailure failure;
 };
 
-// dup2 leaves FD_CLOEXEC off on the copy, but does nothing when both are the same: then it must be cleared.
+// dup2 leaves FD_CLOEXEC off on the copy, but does nothing when both are the same: then it must be
+// cleared.
 bool place(int from, int to) {
   if (from < 0) return true;
   if (from == to) return ::fcntl(to, F_SETFD, 0) == 0;
   return ::dup2(from, to) == to;
 }
 
-// Runs in the child, on its own stack but in the parent's memory: async-signal-safe calls only, nothing allocated.
+// Runs in the child, on its own stack but in the parent's memory: async-signal-safe calls only,
+// nothing allocated.
 int child_main(void* argument) {
   auto& handoff = *static_cast<Handoff*>(argument);
   const auto& request = *handoff.request;
@@ -63,7 +67,8 @@ int child_main(void* argument) {
   if (::getppid() != handoff.agent) ::_exit(127);  // the agent died before prctl took effect
   // SIGTTOU is blocked here, so a background process may hand the terminal over.
   if (request.terminal_fd >= 0) ::tcsetpgrp(request.terminal_fd, ::getpid());
-  if (!place(request.stdin_fd, 0) || !place(request.stdout_fd, 1) || !place(request.stderr_fd, 2)) fail("dup2");
+  if (!place(request.stdin_fd, 0) || !place(request.stdout_fd, 1) || !place(request.stderr_fd, 2))
+    fail("dup2");
   if (handoff.nofile != nullptr) ::setrlimit(RLIMIT_NOFILE, handoff.nofile);
   if (::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) != 0) fail("close_range");
   sigset_t none;
@@ -74,8 +79,9 @@ int child_main(void* argument) {
   return 127;
 }
 
-// clone3 has no wrapper in glibc, and a child that shares our memory needs a stack of its own from its first
-// instruction on: so the call, the test and the jump to `entry` stand in one piece of assembly.
+// clone3 has no wrapper in glibc, and a child that shares our memory needs a stack of its own from
+// its first instruction on: so the call, the test and the jump to `entry` stand in one piece of
+// assembly.
 long clone3_onto_stack(clone_args* arguments, int (*entry)(void*), void* argument) {
 #if defined(__x86_64__)
   long result = SYS_clone3;
@@ -117,7 +123,8 @@ long clone3_onto_stack(clone_args* arguments, int (*entry)(void*), void* argumen
 #endif
 }
 
-// What a child must put back to the default. Handlers go away by exec; SIGHUP stays ignored under nohup.
+// What a child must put back to the default. Handlers go away by exec; SIGHUP stays ignored under
+// nohup.
 std::vector<int> ignored_signals() {
   std::vector<int> ignored;
   for (int signo = 1; signo < NSIG; ++signo) {
@@ -131,14 +138,16 @@ std::vector<int> ignored_signals() {
 }  // namespace
 
 Spawner::Spawner() : ignored_signals_{ignored_signals()} {
-  stack_ = ::mmap(nullptr, kStackSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+  stack_ = ::mmap(nullptr, kStackSize, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   if (stack_ == MAP_FAILED) throw std::bad_alloc{};
 }
 
 Spawner::~Spawner() { ::munmap(stack_, kStackSize); }
 
 std::variant<Spawned, SpawnFailure> Spawner::operator()(const SpawnRequest& request) {
-  Handoff handoff{&request, &ignored_signals_, child_nofile_ ? &*child_nofile_ : nullptr, ::getpid(), {}};
+  Handoff handoff{
+      &request, &ignored_signals_, child_nofile_ ? &*child_nofile_ : nullptr, ::getpid(), {}};
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
@@ -151,7 +160,8 @@ std::variant<Spawned, SpawnFailure> Spawner::operator()(const SpawnRequest& requ
   arguments.stack = reinterpret_cast<std::uintptr_t>(stack_);
   arguments.stack_size = kStackSize;
   if (request.cgroup_fd >= 0) {
-    // Not a write to cgroup.procs: that waits for an RCU grace period (16 ms measured for the first one).
+    // Not a write to cgroup.procs: that waits for an RCU grace period (16 ms measured for the first
+    // one).
     arguments.flags |= CLONE_INTO_CGROUP;
     arguments.cgroup = static_cast<std::uint64_t>(request.cgroup_fd);
   }
@@ -159,7 +169,8 @@ std::variant<Spawned, SpawnFailure> Spawner::operator()(const SpawnRequest& requ
   if (pid == -ENOSYS || (pid == -EPERM && request.cgroup_fd < 0)) {
     // Containers with an older seccomp profile refuse clone3 in order to get the older call.
     auto* const top = static_cast<char*>(stack_) + kStackSize;
-    pid = ::clone(&child_main, top, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &handoff, &pidfd);
+    pid =
+        ::clone(&child_main, top, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &handoff, &pidfd);
     if (pid < 0) pid = -errno;
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -175,7 +186,8 @@ std::string find_program(const std::string& program, const std::string& path_var
   for (const auto& folder : split(path_variable, ':')) {
     std::string candidate = (folder.empty() ? std::string{"."} : folder) + '/' + program;
     struct stat info {};
-    if (::access(candidate.c_str(), X_OK) == 0 && ::stat(candidate.c_str(), &info) == 0 && S_ISREG(info.st_mode)) {
+    if (::access(candidate.c_str(), X_OK) == 0 && ::stat(candidate.c_str(), &info) == 0 &&
+        S_ISREG(info.st_mode)) {
       return candidate;
     }
   }

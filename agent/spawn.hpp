@@ -11,8 +11,9 @@
 #include <variant>
 #include <vector>
 
-/// Starts one process: clone3(CLONE_VM | CLONE_VFORK | CLONE_PIDFD) and our own set-up between clone and exec.
-/// Boost.Process v2 of 1.81 leaks descriptors and costs ten times as much (docs/decisions/0004-spawn.md).
+/// Starts one process: clone3(CLONE_VM | CLONE_VFORK | CLONE_PIDFD) and our own set-up between
+/// clone and exec. Boost.Process v2 of 1.81 leaks descriptors and costs ten times as much
+/// (docs/decisions/0004-spawn.md).
 namespace acc::agent {
 
 /// argv or envp as execve wants it. Owns the text.
@@ -29,7 +30,8 @@ class CStringArray {
 };
 
 struct SpawnRequest {
-  const char* path = nullptr;  ///< absolute or relative to the working directory: PATH was searched before
+  const char* path =
+      nullptr;  ///< absolute or relative to the working directory: PATH was searched before
   char* const* argv = nullptr;
   char* const* envp = nullptr;
   int stdin_fd = -1;  ///< -1: inherit ours
@@ -49,7 +51,8 @@ struct SpawnFailure {
   const char* step = "";  ///< "clone", "exec", "setpgid" …
 };
 
-/// Must live on the thread that lives as long as the agent: PR_SET_PDEATHSIG follows the thread that cloned.
+/// Must live on the thread that lives as long as the agent: PR_SET_PDEATHSIG follows the thread
+/// that cloned.
 class Spawner {
  public:
   Spawner();
@@ -57,8 +60,9 @@ class Spawner {
   Spawner(const Spawner&) = delete;
   Spawner& operator=(const Spawner&) = delete;
 
-  /// The child: own process group, SIGKILL when this thread ends, no blocked and no ignored signals (but SIGHUP under
-  /// nohup), no descriptor above 2, the caller's RLIMIT_NOFILE. Returns after exec succeeded or failed.
+  /// The child: own process group, SIGKILL when this thread ends, no blocked and no ignored signals
+  /// (but SIGHUP under nohup), no descriptor above 2, the caller's RLIMIT_NOFILE. Returns after
+  /// exec succeeded or failed.
   std::variant<Spawned, SpawnFailure> operator()(const SpawnRequest& request);
 
   /// Soft limit of descriptors that children get back after we raised ours.
@@ -70,8 +74,8 @@ class Spawner {
   void* stack_ = nullptr;
 };
 
-/// As execvp: `program` itself if it has a slash, else the first executable of that name on `path_variable`.
-/// Empty if there is none.
+/// As execvp: `program` itself if it has a slash, else the first executable of that name on
+/// `path_variable`. Empty if there is none.
 std::string find_program(const std::string& program, const std::string& path_variable);
 
 }  // namespace acc::agent

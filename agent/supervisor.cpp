@@ -30,7 +30,9 @@ Actions finish(GroupState& group, Verdict verdict, int exit_code) {
           Finish{verdict, exit_code}};
 }
 
-Actions finish(GroupState& group, Verdict verdict, ExitCode code) { return finish(group, verdict, to_int(code)); }
+Actions finish(GroupState& group, Verdict verdict, ExitCode code) {
+  return finish(group, verdict, to_int(code));
+}
 
 Actions start(GroupState& group) {
   group.phase = Phase::idle;
@@ -41,7 +43,8 @@ Actions start(GroupState& group) {
 
 Actions kill(GroupState& group, Millis after) {
   group.phase = Phase::killing;
-  return {DisarmTimer{Timer::grace}, TellKilling{after}, KillAll{}, ArmTimer{Timer::give_up, group.stop.give_up}};
+  return {DisarmTimer{Timer::grace}, TellKilling{after}, KillAll{},
+          ArmTimer{Timer::give_up, group.stop.give_up}};
 }
 
 // The workers were asked to end; whoever doesn't within the grace is killed.
@@ -77,12 +80,14 @@ Actions after_start_failure(GroupState& group, Instant now) {
     if (!group.start_retry_until) group.start_retry_until = now + kStartRetryWindow;
     if (now < *group.start_retry_until) {
       group.phase = Phase::backing_off;
-      return {TellStartRetry{failure, kStartRetryDelay}, ArmTimer{Timer::backoff, kStartRetryDelay}};
+      return {TellStartRetry{failure, kStartRetryDelay},
+              ArmTimer{Timer::backoff, kStartRetryDelay}};
     }
     return finish(group, Verdict::cannot_start, ExitCode::resources);
   }
   const bool missing = failure.errnum == ENOENT || failure.errnum == ENOTDIR;
-  return finish(group, Verdict::cannot_start, missing ? ExitCode::command_not_found : ExitCode::cannot_execute);
+  return finish(group, Verdict::cannot_start,
+                missing ? ExitCode::command_not_found : ExitCode::cannot_execute);
 }
 
 Actions after_failure(GroupState& group, const Emptied& e) {
@@ -101,7 +106,8 @@ Actions after_failure(GroupState& group, const Emptied& e) {
   }
   if (policy.refill_after > Millis{0}) {
     const auto refilled = static_cast<std::uint64_t>(lived / policy.refill_after);
-    group.budget_used -= static_cast<std::uint32_t>(std::min<std::uint64_t>(refilled, group.budget_used));
+    group.budget_used -=
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(refilled, group.budget_used));
   }
   if (group.budget_used >= policy.max_restarts) {
     return finish(group, Verdict::failed, shell_code(failure.status));
@@ -139,10 +145,12 @@ Actions on_all_succeeded(GroupState& group) {
   return actions;
 }
 
-// Ctrl-C went to the one worker that has the terminal: its end by that signal is the user's wish, not a failure.
+// Ctrl-C went to the one worker that has the terminal: its end by that signal is the user's wish,
+// not a failure.
 bool was_interrupted_by_user(const GroupState& group, const ExitStatus& status) {
   const auto* killed = std::get_if<Signaled>(&status);
-  return group.worker_owns_terminal && killed != nullptr && (killed->signo == SIGINT || killed->signo == SIGQUIT);
+  return group.worker_owns_terminal && killed != nullptr &&
+         (killed->signo == SIGINT || killed->signo == SIGQUIT);
 }
 
 Actions on(GroupState& group, const WorkerExited& e) {
@@ -183,7 +191,9 @@ Actions on(GroupState& group, const TimerFired& e) {
     case Timer::grace:
       return group.phase == Phase::stopping ? kill(group, group.stop.grace) : Actions{};
     case Timer::give_up:
-      return group.phase == Phase::killing ? finish(group, Verdict::unkillable, ExitCode::unkillable) : Actions{};
+      return group.phase == Phase::killing
+                 ? finish(group, Verdict::unkillable, ExitCode::unkillable)
+                 : Actions{};
     case Timer::backoff:
       return group.phase == Phase::backing_off ? start(group) : Actions{};
   }
@@ -193,10 +203,12 @@ Actions on(GroupState& group, const TimerFired& e) {
 Actions on_repeated_stop(GroupState& group, int signo) {
   // Schedulers repeat SIGTERM; only a person at the terminal means "faster" by asking again.
   if (signo != SIGINT || group.interrupts < 2) return {};
-  if (group.interrupts > 2) return group.phase == Phase::stopping ? kill(group, Millis{0}) : Actions{};
+  if (group.interrupts > 2)
+    return group.phase == Phase::stopping ? kill(group, Millis{0}) : Actions{};
   if (group.phase != Phase::stopping) return {};
   const Millis grace = std::min(group.stop.grace, kHurriedGrace);
-  return {TellHurry{SIGTERM, grace}, SignalWorkers{SIGTERM}, TermStrays{}, ArmTimer{Timer::grace, grace}};
+  return {TellHurry{SIGTERM, grace}, SignalWorkers{SIGTERM}, TermStrays{},
+          ArmTimer{Timer::grace, grace}};
 }
 
 Actions on(GroupState& group, const SignalArrived& e) {
@@ -211,7 +223,8 @@ Actions on(GroupState& group, const SignalArrived& e) {
   const bool preempted = is_preemption(group);
   const Millis grace = preempted ? group.stop.preempt_grace : group.stop.grace;
   Actions actions{TellStopping{e.signo, grace, preempted}};
-  if (group.phase != Phase::running) return actions;  // on the way down already: what differs is what follows
+  if (group.phase != Phase::running)
+    return actions;  // on the way down already: what differs is what follows
   actions.emplace_back(SignalWorkers{e.signo});
   group.phase = Phase::stopping;
   actions.emplace_back(ArmTimer{Timer::grace, grace});
@@ -234,7 +247,8 @@ Actions step(GroupState& group, const Event& event) {
 
 bool in_classes(const std::vector<CodeRange>& classes, const ExitStatus& status) {
   const int code = shell_code(status);
-  return std::ranges::any_of(classes, [&](const CodeRange& r) { return r.first <= code && code <= r.last; });
+  return std::ranges::any_of(classes,
+                             [&](const CodeRange& r) { return r.first <= code && code <= r.last; });
 }
 
 Millis restart_delay(const RestartPolicy& policy, std::uint32_t quick_failures, double roll) {
@@ -246,17 +260,20 @@ Millis restart_delay(const RestartPolicy& policy, std::uint32_t quick_failures, 
 }
 
 bool is_transient(int errnum) {
-  return errnum == EAGAIN || errnum == ENOMEM || errnum == EMFILE || errnum == ENFILE || errnum == ETXTBSY;
+  return errnum == EAGAIN || errnum == ENOMEM || errnum == EMFILE || errnum == ENFILE ||
+         errnum == ETXTBSY;
 }
 
 std::string_view to_string(Phase phase) {
-  constexpr std::string_view kNames[] = {"idle", "running", "stopping", "killing", "backing_off", "finished"};
+  constexpr std::string_view kNames[] = {"idle",    "running",     "stopping",
+                                         "killing", "backing_off", "finished"};
   return kNames[static_cast<std::size_t>(phase)];
 }
 
 std::string_view to_string(Verdict verdict) {
-  constexpr std::string_view kNames[] = {"succeeded",  "failed",  "never_retry", "no_progress", "cannot_start",
-                                         "stopped",    "preempted", "unkillable",  "guardian_lost"};
+  constexpr std::string_view kNames[] = {"succeeded",   "failed",       "never_retry",
+                                         "no_progress", "cannot_start", "stopped",
+                                         "preempted",   "unkillable",   "guardian_lost"};
   return kNames[static_cast<std::size_t>(verdict)];
 }
 

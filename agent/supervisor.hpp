@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
-/// The life of one node's workers as a pure function of state and event: no clock, process or socket. The agent feeds
-/// events in and carries actions out; the time comes with the event.
+/// The life of one node's workers as a pure function of state and event: no clock, process or
+/// socket. The agent feeds events in and carries actions out; the time comes with the event.
 ///
 ///   idle → running → stopping → killing → finished
 ///              ↑          └────────┴→ backing_off ┐
@@ -56,34 +56,90 @@ struct StartFailure {
 };
 
 // ---- events ----
-struct Began { Instant now; };
-struct RoundStarted { Instant now; };
-struct StartFailed { StartFailure failure; Instant now; };
-struct WorkerExited { LocalRank local_rank; ExitStatus status; Instant now; };
-/// No process of the round is left. `progress` tells whether --progress_file changed; `roll` is uniform in [0, 1).
-struct Emptied { Instant now; bool progress = false; double roll = 0.5; };
-struct TimerFired { Timer timer; Instant now; };
-struct SignalArrived { int signo; Instant now; };
-struct GuardianLost { Instant now; };
-using Event = std::variant<Began, RoundStarted, StartFailed, WorkerExited, Emptied, TimerFired, SignalArrived, GuardianLost>;
+struct Began {
+  Instant now;
+};
+struct RoundStarted {
+  Instant now;
+};
+struct StartFailed {
+  StartFailure failure;
+  Instant now;
+};
+struct WorkerExited {
+  LocalRank local_rank;
+  ExitStatus status;
+  Instant now;
+};
+/// No process of the round is left. `progress` tells whether --progress_file changed; `roll` is
+/// uniform in [0, 1).
+struct Emptied {
+  Instant now;
+  bool progress = false;
+  double roll = 0.5;
+};
+struct TimerFired {
+  Timer timer;
+  Instant now;
+};
+struct SignalArrived {
+  int signo;
+  Instant now;
+};
+struct GuardianLost {
+  Instant now;
+};
+using Event = std::variant<Began, RoundStarted, StartFailed, WorkerExited, Emptied, TimerFired,
+                           SignalArrived, GuardianLost>;
 
 // ---- actions ----
-struct StartRound { Round round; };
-struct SignalWorkers { int signo; };  ///< to each living worker's group; SIGTERM is followed by SIGCONT
-struct TermStrays {};                 ///< SIGTERM to processes that left their group
+struct StartRound {
+  Round round;
+};
+struct SignalWorkers {
+  int signo;
+};                     ///< to each living worker's group; SIGTERM is followed by SIGCONT
+struct TermStrays {};  ///< SIGTERM to processes that left their group
 struct KillAll {};
-struct ArmTimer { Timer timer; Millis after; };
-struct DisarmTimer { Timer timer; };
-struct Finish { Verdict verdict; int exit_code; };
+struct ArmTimer {
+  Timer timer;
+  Millis after;
+};
+struct DisarmTimer {
+  Timer timer;
+};
+struct Finish {
+  Verdict verdict;
+  int exit_code;
+};
 // What the user is told; the agent finds the words.
-struct TellFailure { WorkerFailure failure; };
-struct TellRestart { std::uint32_t restart; std::uint32_t of; Millis delay; };
-struct TellStartRetry { StartFailure failure; Millis delay; };
-struct TellStopping { int signo; Millis grace; bool preempted; };
-struct TellHurry { int signo; Millis grace; };
-struct TellKilling { Millis after; };
-using Action = std::variant<StartRound, SignalWorkers, TermStrays, KillAll, ArmTimer, DisarmTimer, Finish, TellFailure,
-                            TellRestart, TellStartRetry, TellStopping, TellHurry, TellKilling>;
+struct TellFailure {
+  WorkerFailure failure;
+};
+struct TellRestart {
+  std::uint32_t restart;
+  std::uint32_t of;
+  Millis delay;
+};
+struct TellStartRetry {
+  StartFailure failure;
+  Millis delay;
+};
+struct TellStopping {
+  int signo;
+  Millis grace;
+  bool preempted;
+};
+struct TellHurry {
+  int signo;
+  Millis grace;
+};
+struct TellKilling {
+  Millis after;
+};
+using Action =
+    std::variant<StartRound, SignalWorkers, TermStrays, KillAll, ArmTimer, DisarmTimer, Finish,
+                 TellFailure, TellRestart, TellStartRetry, TellStopping, TellHurry, TellKilling>;
 using Actions = std::vector<Action>;
 
 struct GroupState {
@@ -98,23 +154,27 @@ struct GroupState {
   Round round{0};
   std::uint32_t alive = 0;
   Instant round_started{};
-  std::optional<WorkerFailure> first_failure;  ///< of this round: the root cause, later deaths are our doing
-  std::optional<StartFailure> start_failure;   ///< of this round
+  std::optional<WorkerFailure>
+      first_failure;  ///< of this round: the root cause, later deaths are our doing
+  std::optional<StartFailure> start_failure;  ///< of this round
   std::optional<Instant> start_retry_until;
-  int stop_signal = 0;  ///< the first one that asked for an end
+  int stop_signal = 0;           ///< the first one that asked for an end
   std::uint32_t interrupts = 0;  ///< Ctrl-C so far
   bool guardian_lost = false;
-  std::uint32_t restarts = 0;       ///< done so far, for the count that workers see; never goes down
-  std::uint32_t budget_used = 0;    ///< goes down again by refill_after
-  std::uint32_t quick_failures = 0;  ///< in a row, without a healthy round between: makes the delay grow
+  std::uint32_t restarts = 0;     ///< done so far, for the count that workers see; never goes down
+  std::uint32_t budget_used = 0;  ///< goes down again by refill_after
+  std::uint32_t quick_failures =
+      0;  ///< in a row, without a healthy round between: makes the delay grow
   std::uint32_t without_progress = 0;
 };
 
 Actions step(GroupState& group, const Event& event);
 
 [[nodiscard]] bool in_classes(const std::vector<CodeRange>& classes, const ExitStatus& status);
-/// 0 for the first quick failure, then base, 2 × base … up to the maximum, ± jitter by `roll` in [0, 1).
-[[nodiscard]] Millis restart_delay(const RestartPolicy& policy, std::uint32_t quick_failures, double roll);
+/// 0 for the first quick failure, then base, 2 × base … up to the maximum, ± jitter by `roll` in
+/// [0, 1).
+[[nodiscard]] Millis restart_delay(const RestartPolicy& policy, std::uint32_t quick_failures,
+                                   double roll);
 [[nodiscard]] bool is_transient(int errnum);  ///< may a start that failed so work a moment later?
 [[nodiscard]] std::string_view to_string(Phase phase);
 [[nodiscard]] std::string_view to_string(Verdict verdict);

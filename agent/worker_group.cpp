@@ -15,7 +15,8 @@ namespace acc::agent {
 
 namespace asio = boost::asio;
 
-WorkerGroup::WorkerGroup(asio::io_context& io, Containment& containment, OutputHub& output, OnExit on_exit)
+WorkerGroup::WorkerGroup(asio::io_context& io, Containment& containment, OutputHub& output,
+                         OnExit on_exit)
     : io_{io}, containment_{containment}, output_{output}, on_exit_{std::move(on_exit)} {}
 
 namespace {
@@ -28,7 +29,8 @@ bool is_cgroup_refusal(const SpawnFailure& failure, int cgroup_fd) {
 
 }  // namespace
 
-std::optional<StartFailure> WorkerGroup::start(const Launch& launch, RoundEnvironment& environment) {
+std::optional<StartFailure> WorkerGroup::start(const Launch& launch,
+                                               RoundEnvironment& environment) {
   records_.assign(launch.count, {});
   pidfds_.clear();
   living_.clear();
@@ -57,7 +59,8 @@ std::optional<StartFailure> WorkerGroup::start(const Launch& launch, RoundEnviro
     request.terminal_fd = owns_stdin && launch.stdin_terminal ? STDIN_FILENO : -1;
     request.cgroup_fd = containment_.cgroup_fd();
     auto result = spawner_(request);
-    if (auto* refused = std::get_if<SpawnFailure>(&result); refused && is_cgroup_refusal(*refused, request.cgroup_fd)) {
+    if (auto* refused = std::get_if<SpawnFailure>(&result);
+        refused && is_cgroup_refusal(*refused, request.cgroup_fd)) {
       log::info("cgroup_refused", {{"errno", refused->errnum}});
       containment_.give_up_cgroup();
       request.cgroup_fd = -1;
@@ -73,7 +76,8 @@ std::optional<StartFailure> WorkerGroup::start(const Launch& launch, RoundEnviro
     living_.emplace(spawned.pid, i);
     pidfds.push_back(std::move(spawned.pidfd));
   }
-  // Registered after the last start: what can wait is not between the user and the first instruction.
+  // Registered after the last start: what can wait is not between the user and the first
+  // instruction.
   for (auto& pidfd : pidfds) {
     pidfds_.push_back(std::make_unique<asio::posix::stream_descriptor>(io_, pidfd.release()));
     watch(pidfds_.size() - 1);
@@ -82,10 +86,12 @@ std::optional<StartFailure> WorkerGroup::start(const Launch& launch, RoundEnviro
 }
 
 void WorkerGroup::watch(std::size_t index) {
-  // epoll reports in the order in which the workers died: the first one told is the first that failed.
-  pidfds_[index]->async_wait(asio::posix::stream_descriptor::wait_read, [this, index](boost::system::error_code error) {
-    if (!error) take_exit(index);
-  });
+  // epoll reports in the order in which the workers died: the first one told is the first that
+  // failed.
+  pidfds_[index]->async_wait(asio::posix::stream_descriptor::wait_read,
+                             [this, index](boost::system::error_code error) {
+                               if (!error) take_exit(index);
+                             });
 }
 
 void WorkerGroup::take_exit(std::size_t index) {
@@ -108,13 +114,15 @@ void WorkerGroup::take_exit(std::size_t index) {
 
 static bool is_stopped(pid_t pid) {
   siginfo_t info{};
-  return ::waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+  return ::waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == pid;
 }
 
 void WorkerGroup::signal(int signo) {
   for (const auto& [pid, index] : living_) {
     auto& record = records_[index];
-    const bool ends = signo == SIGTERM || signo == SIGINT || signo == SIGQUIT || signo == SIGHUP || signo == SIGKILL;
+    const bool ends = signo == SIGTERM || signo == SIGINT || signo == SIGQUIT || signo == SIGHUP ||
+                      signo == SIGKILL;
     if (ends && !record.asked_to_end) record.was_stopped = is_stopped(pid);
     record.asked_to_end = record.asked_to_end || ends;
     // The leader is not reaped yet, so the number of its group can't have been given to others.

@@ -31,12 +31,14 @@ struct WorkerRecord {
   bool was_stopped = false;   ///< found in state T when it was asked to end
 };
 
-/// The worker processes of the current round. Each exit is told once, in the order in which the workers died.
+/// The worker processes of the current round. Each exit is told once, in the order in which the
+/// workers died.
 class WorkerGroup {
  public:
   using OnExit = std::function<void(const WorkerRecord&)>;
 
-  WorkerGroup(boost::asio::io_context& io, Containment& containment, OutputHub& output, OnExit on_exit);
+  WorkerGroup(boost::asio::io_context& io, Containment& containment, OutputHub& output,
+              OnExit on_exit);
 
   struct Launch {
     std::string path;  ///< of the program, PATH already searched
@@ -44,12 +46,13 @@ class WorkerGroup {
     std::uint32_t count = 1;
     Rank first_rank{0};
     std::optional<LocalRank> stdin_rank;  ///< gets our stdin; the others get /dev/null
-    bool stdin_terminal = false;          ///< that worker's group becomes the terminal's foreground group
+    bool stdin_terminal = false;  ///< that worker's group becomes the terminal's foreground group
   };
   /// Starts all workers; on the first failure returns it, those already started keep running.
   std::optional<StartFailure> start(const Launch& launch, RoundEnvironment& environment);
 
-  /// To each living worker's process group. SIGTERM is followed by SIGCONT, so that a stopped worker can heed it.
+  /// To each living worker's process group. SIGTERM is followed by SIGCONT, so that a stopped
+  /// worker can heed it.
   void signal(int signo);
   /// Takes the exit status of orphans that came up to us.
   void reap_orphans();

@@ -20,10 +20,12 @@ constexpr double kLongest = 1e13;  // milliseconds: about 300 years, far from ov
 Result<Millis> parse_duration(std::string_view text) {
   const std::string copy{text};
   const auto bad = [&] {
-    return Error{Errc::bad_config, "'" + copy + "' is not a duration: write 15, 0.5s, 250ms, 2m or 1h"};
+    return Error{Errc::bad_config,
+                 "'" + copy + "' is not a duration: write 15, 0.5s, 250ms, 2m or 1h"};
   };
   if (copy.empty() || !(copy[0] == '.' || (copy[0] >= '0' && copy[0] <= '9'))) return bad();
-  if (copy.size() > 1 && (copy[1] == 'x' || copy[1] == 'X')) return bad();  // strtod would read 0x10
+  if (copy.size() > 1 && (copy[1] == 'x' || copy[1] == 'X'))
+    return bad();  // strtod would read 0x10
   char* end = nullptr;
   const double number = std::strtod(copy.c_str(), &end);
   for (const auto& unit : kUnits) {

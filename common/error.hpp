@@ -9,17 +9,18 @@
 namespace acc {
 
 enum class Errc {
-  bad_usage,       ///< the command line can't be understood
-  bad_config,      ///< a value, key or combination is wrong
-  not_found,       ///< a file, program or device isn't there
-  not_permitted,   ///< the system refused
-  exhausted,       ///< descriptors, processes or memory ran out
-  timed_out,       ///< a named wait reached its deadline
-  unavailable,     ///< not on this machine or not in this build
-  system,          ///< any other failed system call
+  bad_usage,      ///< the command line can't be understood
+  bad_config,     ///< a value, key or combination is wrong
+  not_found,      ///< a file, program or device isn't there
+  not_permitted,  ///< the system refused
+  exhausted,      ///< descriptors, processes or memory ran out
+  timed_out,      ///< a named wait reached its deadline
+  unavailable,    ///< not on this machine or not in this build
+  system,         ///< any other failed system call
 };
 
-/// `what` says what was attempted, on whom, and what was found, so that it can be shown to a user as it is.
+/// `what` says what was attempted, on whom, and what was found, so that it can be shown to a user
+/// as it is.
 struct Error {
   Errc code{Errc::system};
   std::string what;

@@ -5,8 +5,8 @@
 
 namespace acc {
 
-/// Exit codes of our own failures. A worker's own code is passed on unchanged, a signal as 128 + its number.
-/// The table in docs/exit-codes.md is made from kExitCodes.
+/// Exit codes of our own failures. A worker's own code is passed on unchanged, a signal as 128 +
+/// its number. The table in docs/exit-codes.md is made from kExitCodes.
 enum class ExitCode : int {
   success = 0,
   failure = 1,
@@ -33,8 +33,9 @@ inline constexpr std::array kExitCodes{
     ExitCodeRow{ExitCode::failure, "failure",
                 "refused before a worker was started: the machine or the job doesn't allow it",
                 "read the message: it names the cause"},
-    ExitCodeRow{ExitCode::usage, "usage", "the command line or the config file is wrong",
-                "read the complaints: each names the flag or the key, its value and where it stands"},
+    ExitCodeRow{
+        ExitCode::usage, "usage", "the command line or the config file is wrong",
+        "read the complaints: each names the flag or the key, its value and where it stands"},
     ExitCodeRow{ExitCode::agent_lost, "agent_lost",
                 "the agent process died (a signal named in the message); its workers were ended",
                 "requeue; if nobody killed it, report a bug with the message"},
@@ -46,15 +47,16 @@ inline constexpr std::array kExitCodes{
                 "drain the node; a reboot is usually needed"},
     ExitCodeRow{ExitCode::output, "output", "a file asked for (--report) could not be written",
                 "check the path and the space on its disk"},
-    ExitCodeRow{ExitCode::requeue, "requeue", "pre-empted: a signal of --preempt_signals ended the job",
-                "requeue the job"},
+    ExitCodeRow{ExitCode::requeue, "requeue",
+                "pre-empted: a signal of --preempt_signals ended the job", "requeue the job"},
     ExitCodeRow{ExitCode::hopeless, "hopeless",
                 "--max_no_progress rounds in a row failed without progress: a restart doesn't help",
                 "don't requeue; look at the first failure"},
-    ExitCodeRow{ExitCode::cannot_execute, "cannot_execute", "the script or program may not be executed",
+    ExitCodeRow{ExitCode::cannot_execute, "cannot_execute",
+                "the script or program may not be executed",
                 "check its mode and its interpreter line"},
-    ExitCodeRow{ExitCode::command_not_found, "command_not_found", "the script or program doesn't exist",
-                "check the path and PATH"},
+    ExitCodeRow{ExitCode::command_not_found, "command_not_found",
+                "the script or program doesn't exist", "check the path and PATH"},
 };
 
 [[nodiscard]] constexpr int to_int(ExitCode code) noexcept { return static_cast<int>(code); }

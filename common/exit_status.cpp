@@ -24,7 +24,8 @@ std::string describe(const ExitStatus& status) {
     return "exited with code " + std::to_string(exited->code);
   }
   const auto& killed = std::get<Signaled>(status);
-  std::string text = "killed by " + signal_name(killed.signo) + " (" + std::to_string(killed.signo) + ")";
+  std::string text =
+      "killed by " + signal_name(killed.signo) + " (" + std::to_string(killed.signo) + ")";
   if (killed.core_dumped) text += ", core dumped";
   return text;
 }
@@ -38,7 +39,8 @@ ExitStatus exit_status_from_wait(int wait_status) {
 
 std::string signal_name(int signo) {
   const char* abbreviation = ::sigabbrev_np(signo);
-  return abbreviation != nullptr ? std::string{"SIG"} + abbreviation : "signal " + std::to_string(signo);
+  return abbreviation != nullptr ? std::string{"SIG"} + abbreviation
+                                 : "signal " + std::to_string(signo);
 }
 
 int signal_number(std::string_view text) {

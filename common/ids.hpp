@@ -5,7 +5,8 @@
 
 namespace acc {
 
-/// A number that can't be swapped for another kind of number by accident: no arithmetic, no implicit way back.
+/// A number that can't be swapped for another kind of number by accident: no arithmetic, no
+/// implicit way back.
 template <class Tag, class Rep = std::uint32_t>
 class Strong {
  public:
@@ -19,11 +20,12 @@ class Strong {
   Rep v_{};
 };
 
-using Rank = Strong<struct RankTag>;            ///< 0-based in the whole job; may change every round
+using Rank = Strong<struct RankTag>;  ///< 0-based in the whole job; may change every round
 using LocalRank = Strong<struct LocalRankTag>;  ///< 0-based on this node
 using NodeRank = Strong<struct NodeRankTag>;    ///< 0-based number of the node in the job
 using WorldSize = Strong<struct WorldSizeTag>;  ///< workers in the whole job, at least 1
-/// One attempt with a fixed set of nodes and ranks, numbered upwards for ever within a job; the first is 0.
+/// One attempt with a fixed set of nodes and ranks, numbered upwards for ever within a job; the
+/// first is 0.
 using Round = Strong<struct RoundTag, std::uint64_t>;
 
 }  // namespace acc

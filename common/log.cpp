@@ -35,8 +35,8 @@ struct Logger {
   std::shared_ptr<WriterSink> sink = std::make_shared<WriterSink>();
   spdlog::logger logger{"acc", sink};
   Logger() {
-    sink->set_formatter(std::make_unique<spdlog::pattern_formatter>("%Y-%m-%dT%H:%M:%S.%eZ %l %v",
-                                                                    spdlog::pattern_time_type::utc));
+    sink->set_formatter(std::make_unique<spdlog::pattern_formatter>(
+        "%Y-%m-%dT%H:%M:%S.%eZ %l %v", spdlog::pattern_time_type::utc));
     logger.set_level(spdlog::level::warn);
   }
 };
@@ -49,13 +49,17 @@ Logger& instance() {
 
 Level threshold = Level::warn;
 
-spdlog::level::level_enum to_spdlog(Level level) { return static_cast<spdlog::level::level_enum>(level); }
+spdlog::level::level_enum to_spdlog(Level level) {
+  return static_cast<spdlog::level::level_enum>(level);
+}
 
 }  // namespace
 
 void set_level(Level level) { threshold = level; }
 bool enabled(Level level) { return level >= threshold; }
-void set_writer(std::function<void(std::string_view)> writer) { instance().sink->writer = std::move(writer); }
+void set_writer(std::function<void(std::string_view)> writer) {
+  instance().sink->writer = std::move(writer);
+}
 
 void write(Level level, std::string_view event, Fields fields) {
   if (!enabled(level)) return;
@@ -64,7 +68,8 @@ void write(Level level, std::string_view event, Fields fields) {
     line += ' ';
     line += field.key;
     line += '=';
-    const bool plain = field.value.find_first_of(" \"=") == std::string::npos && !field.value.empty();
+    const bool plain =
+        field.value.find_first_of(" \"=") == std::string::npos && !field.value.empty();
     line += plain ? printable(field.value, 2000) : '"' + printable(field.value, 2000) + '"';
   }
   auto& logger = instance().logger;

@@ -7,7 +7,8 @@
 #include <string_view>
 
 /// The only door to spdlog. One line an event: its name, then key=value in a fixed order, UTC.
-///   log::warn("worker_exited", {{"job", job}, {"round", round}, {"rank", rank}, {"signal", "SIGSEGV"}});
+///   log::warn("worker_exited", {{"job", job}, {"round", round}, {"rank", rank}, {"signal",
+///   "SIGSEGV"}});
 namespace acc::log {
 
 enum class Level { trace, debug, info, warn, error, off };
@@ -23,13 +24,18 @@ using Fields = std::initializer_list<Field>;
 
 void set_level(Level level);
 [[nodiscard]] bool enabled(Level level);
-/// Where finished lines go (with their newline); stderr until this is called. Called on the logging thread.
+/// Where finished lines go (with their newline); stderr until this is called. Called on the logging
+/// thread.
 void set_writer(std::function<void(std::string_view line)> writer);
 
 void write(Level level, std::string_view event, Fields fields);
-inline void debug(std::string_view event, Fields fields = {}) { write(Level::debug, event, fields); }
+inline void debug(std::string_view event, Fields fields = {}) {
+  write(Level::debug, event, fields);
+}
 inline void info(std::string_view event, Fields fields = {}) { write(Level::info, event, fields); }
 inline void warn(std::string_view event, Fields fields = {}) { write(Level::warn, event, fields); }
-inline void error(std::string_view event, Fields fields = {}) { write(Level::error, event, fields); }
+inline void error(std::string_view event, Fields fields = {}) {
+  write(Level::error, event, fields);
+}
 
 }  // namespace acc::log

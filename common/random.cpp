@@ -19,14 +19,14 @@ static std::uint64_t random_bits() {
 }
 
 std::string random_name() {
-  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz234567";  // 32: five bits choose evenly
+  constexpr std::string_view kLetters =
+      "abcdefghijklmnopqrstuvwxyz234567";  // 32: five bits choose evenly
   std::string name;
-  for (auto bits = random_bits(); name.size() < 8; bits >>= 8U) name += kLetters[(bits >> 3U) & 31U];
+  for (auto bits = random_bits(); name.size() < 8; bits >>= 8U)
+    name += kLetters[(bits >> 3U) & 31U];
   return name;
 }
 
-double random_fraction() {
-  return static_cast<double>(random_bits() >> 11U) * 0x1p-53;
-}
+double random_fraction() { return static_cast<double>(random_bits() >> 11U) * 0x1p-53; }
 
 }  // namespace acc

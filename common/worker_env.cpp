@@ -26,7 +26,8 @@ static constexpr std::array kRows{
     Row{kAccJobId, "unique name of this job", false},
     Row{kAccRound, "number of the attempt, from 0", false},
     Row{kAccRestartCount, "restarts so far", false},
-    Row{kAccRestartReason, "why this round began: empty in the first, else the failure in words", false},
+    Row{kAccRestartReason, "why this round began: empty in the first, else the failure in words",
+        false},
 };
 
 std::span<const Row> rows() { return kRows; }

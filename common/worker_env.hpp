@@ -3,7 +3,8 @@
 #include <span>
 #include <string_view>
 
-/// The contract between launcher and worker: names of variables, as torchrun's and Accelerate's, and ours (ACC_*).
+/// The contract between launcher and worker: names of variables, as torchrun's and Accelerate's,
+/// and ours (ACC_*).
 namespace acc::worker_env {
 
 inline constexpr std::string_view kRank = "RANK";

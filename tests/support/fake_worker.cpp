@@ -1,18 +1,18 @@
-// Plays a worker in tests. Its words are carried out in order; `rank=N` and `attempt=N` make the words up to the next
-// `any` hold for that rank or attempt only:
+// Plays a worker in tests. Its words are carried out in order; `rank=N` and `attempt=N` make the
+// words up to the next `any` hold for that rank or attempt only:
 //
 //   fake_worker mark=up rank=1 attempt=0 after=50ms signal=KILL any hold
 //
 //   out=TEXT err=TEXT    a line to stdout or stderr          exit=N        ends with that code
 //   raw=TEXT             to stdout without a newline         signal=NAME   sends itself that signal
 //   lines=N              N numbered lines to stdout          ignore=NAME   ignores that signal
-//   after=DURATION       waits                               on=NAME:N     exits with N at that signal
-//   note=NAME            appends NAME to $FAKE_EVENTS at that signal, and goes on
-//   mark=WORD            appends "WORD rank attempt pid" to $FAKE_EVENTS
-//   child                a child in our group that sleeps for ever
-//   escape               a double-forked one in its own session; escape_stubborn: which also ignores SIGTERM
-//   hold_pipe=DURATION   a child in its own session that keeps our stdout that long
-//   memory=MIB           touches that much memory            hold          sleeps for ever
+//   after=DURATION       waits                               on=NAME:N     exits with N at that
+//   signal note=NAME            appends NAME to $FAKE_EVENTS at that signal, and goes on mark=WORD
+//   appends "WORD rank attempt pid" to $FAKE_EVENTS child                a child in our group that
+//   sleeps for ever escape               a double-forked one in its own session; escape_stubborn:
+//   which also ignores SIGTERM hold_pipe=DURATION   a child in its own session that keeps our
+//   stdout that long memory=MIB           touches that much memory            hold          sleeps
+//   for ever
 #include "common/duration.hpp"
 #include "common/exit_status.hpp"
 #include "common/text.hpp"
@@ -40,8 +40,8 @@ std::string variable(const char* name) {
 void mark(std::string_view word) {
   const char* path = std::getenv("FAKE_EVENTS");
   if (path == nullptr) return;
-  const std::string line = std::string{word} + ' ' + variable("RANK") + ' ' + variable("ACC_ROUND") + ' ' +
-                           std::to_string(::getpid()) + '\n';
+  const std::string line = std::string{word} + ' ' + variable("RANK") + ' ' +
+                           variable("ACC_ROUND") + ' ' + std::to_string(::getpid()) + '\n';
   const int fd = ::open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (::write(fd, line.data(), line.size()) < 0) std::abort();
   ::close(fd);
@@ -75,7 +75,8 @@ void hold_pipe(acc::Millis time) {
 
 void fill_memory(std::size_t mebibytes) {
   const std::size_t size = mebibytes << 20U;
-  void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const memory =
+      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) ::_exit(12);
   std::memset(memory, 1, size);
 }
@@ -89,34 +90,52 @@ void write_all(int fd, std::string_view text) {
 }
 
 void numbered_lines(long count) {
-  for (long i = 0; i < count; ++i) write_all(1, "line " + variable("RANK") + ' ' + std::to_string(i) + '\n');
+  for (long i = 0; i < count; ++i)
+    write_all(1, "line " + variable("RANK") + ' ' + std::to_string(i) + '\n');
 }
 
 void carry_out(std::string_view key, const std::string& value) {
   const int number = acc::parse_number<int>(value).value_or(0);
-  if (key == "out") write_all(1, value + '\n');
-  else if (key == "err") write_all(2, value + '\n');
-  else if (key == "raw") write_all(1, value);
-  else if (key == "lines") numbered_lines(number);
-  else if (key == "after") std::this_thread::sleep_for(acc::parse_duration(value).value());
-  else if (key == "exit") std::exit(number);
-  else if (key == "signal") ::kill(::getpid(), acc::signal_number(value));
-  else if (key == "ignore") ::signal(acc::signal_number(value), SIG_IGN);
-  else if (key == "note") ::signal(acc::signal_number(value), note_signal);
+  if (key == "out")
+    write_all(1, value + '\n');
+  else if (key == "err")
+    write_all(2, value + '\n');
+  else if (key == "raw")
+    write_all(1, value);
+  else if (key == "lines")
+    numbered_lines(number);
+  else if (key == "after")
+    std::this_thread::sleep_for(acc::parse_duration(value).value());
+  else if (key == "exit")
+    std::exit(number);
+  else if (key == "signal")
+    ::kill(::getpid(), acc::signal_number(value));
+  else if (key == "ignore")
+    ::signal(acc::signal_number(value), SIG_IGN);
+  else if (key == "note")
+    ::signal(acc::signal_number(value), note_signal);
   else if (key == "on") {
     const auto parts = acc::split(value, ':');
     const int signo = acc::signal_number(parts.at(0));
     exit_at[signo] = acc::parse_number<int>(parts.at(1)).value();
     ::signal(signo, exit_on_signal);
-  } else if (key == "mark") mark(value);
-  else if (key == "child") { if (::fork() == 0) hold(); }
-  else if (key == "escape") escape(false);
-  else if (key == "escape_stubborn") escape(true);
-  else if (key == "hold_pipe") hold_pipe(acc::parse_duration(value).value());
-  else if (key == "memory") fill_memory(static_cast<std::size_t>(number));
-  else if (key == "hold") hold();
+  } else if (key == "mark")
+    mark(value);
+  else if (key == "child") {
+    if (::fork() == 0) hold();
+  } else if (key == "escape")
+    escape(false);
+  else if (key == "escape_stubborn")
+    escape(true);
+  else if (key == "hold_pipe")
+    hold_pipe(acc::parse_duration(value).value());
+  else if (key == "memory")
+    fill_memory(static_cast<std::size_t>(number));
+  else if (key == "hold")
+    hold();
   else {
-    std::fprintf(stderr, "fake_worker: unknown word '%.*s'\n", static_cast<int>(key.size()), key.data());
+    std::fprintf(stderr, "fake_worker: unknown word '%.*s'\n", static_cast<int>(key.size()),
+                 key.data());
     std::exit(64);
   }
 }
@@ -129,11 +148,16 @@ int main(int argc, char** argv) {
     const std::string_view word = argv[i];
     const auto equals = word.find('=');
     const auto key = word.substr(0, equals);
-    const std::string value{equals == std::string_view::npos ? std::string_view{} : word.substr(equals + 1)};
-    if (key == "any") applies = true;
-    else if (key == "rank") applies = applies && variable("RANK") == value;
-    else if (key == "attempt") applies = applies && variable("ACC_ROUND") == value;
-    else if (applies) carry_out(key, value);
+    const std::string value{equals == std::string_view::npos ? std::string_view{}
+                                                             : word.substr(equals + 1)};
+    if (key == "any")
+      applies = true;
+    else if (key == "rank")
+      applies = applies && variable("RANK") == value;
+    else if (key == "attempt")
+      applies = applies && variable("ACC_ROUND") == value;
+    else if (applies)
+      carry_out(key, value);
   }
   return 0;
 }

@@ -23,7 +23,8 @@ namespace {
 pid_t start_escapee(Spawner& spawner, int cgroup_fd) {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
-  const CStringArray argv{{"sh", "-c", "setsid sh -c 'trap \"\" TERM; echo up; sleep 1000' & exit 0"}};
+  const CStringArray argv{
+      {"sh", "-c", "setsid sh -c 'trap \"\" TERM; echo up; sleep 1000' & exit 0"}};
   SpawnRequest request;
   request.path = "/bin/sh";
   request.argv = argv.get();
@@ -70,7 +71,8 @@ void check_escapee_is_found_and_ended(bool with_cgroup) {
 
 }  // namespace
 
-TEST_CASE("a process that left its group and session is found and ended through the sub-reaper", "[agent][containment]") {
+TEST_CASE("a process that left its group and session is found and ended through the sub-reaper",
+          "[agent][containment]") {
   check_escapee_is_found_and_ended(false);
 }
 

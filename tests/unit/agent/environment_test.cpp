@@ -42,31 +42,33 @@ RoundFacts facts_of() {
 }  // namespace
 
 TEST_CASE("a worker of an elastic job finds torchrun's variables", "[agent][environment]") {
-  const std::vector<const char*> caller{"HOME=/root", "PATH=/bin", "RANK=77", "TORCHELASTIC_ERROR_FILE=/outer"};
+  const std::vector<const char*> caller{"HOME=/root", "PATH=/bin", "RANK=77",
+                                        "TORCHELASTIC_ERROR_FILE=/outer"};
   RoundEnvironment environment{plan_of(JobKind::elastic), caller, facts_of()};
   const auto map = as_map(environment.for_worker(LocalRank{2}));
-  const std::map<std::string, std::string> expected{{"RANK", "6"},
-                                                    {"LOCAL_RANK", "2"},
-                                                    {"WORLD_SIZE", "8"},
-                                                    {"LOCAL_WORLD_SIZE", "4"},
-                                                    {"GROUP_RANK", "1"},
-                                                    {"GROUP_WORLD_SIZE", "2"},
-                                                    {"ROLE_NAME", "default"},
-                                                    {"ROLE_RANK", "6"},
-                                                    {"ROLE_WORLD_SIZE", "8"},
-                                                    {"MASTER_ADDR", "node0"},
-                                                    {"MASTER_PORT", "29501"},
-                                                    {"TORCHELASTIC_RESTART_COUNT", "1"},
-                                                    {"TORCHELASTIC_MAX_RESTARTS", "3"},
-                                                    {"TORCHELASTIC_RUN_ID", "none"},
-                                                    {"TORCHELASTIC_USE_AGENT_STORE", "False"},
-                                                    {"TORCHELASTIC_ERROR_FILE", "/run/x/attempt_2/2/error.json"},
-                                                    {"NCCL_ASYNC_ERROR_HANDLING", "1"},
-                                                    {"ACC_ROUND", "2"},
-                                                    {"ACC_RESTART_REASON", "rank 3 exited with code 7"},
-                                                    {"HOME", "/root"},
-                                                    {"PATH", "/plan/bin"},
-                                                    {"ACCELERATE_MIXED_PRECISION", "bf16"}};
+  const std::map<std::string, std::string> expected{
+      {"RANK", "6"},
+      {"LOCAL_RANK", "2"},
+      {"WORLD_SIZE", "8"},
+      {"LOCAL_WORLD_SIZE", "4"},
+      {"GROUP_RANK", "1"},
+      {"GROUP_WORLD_SIZE", "2"},
+      {"ROLE_NAME", "default"},
+      {"ROLE_RANK", "6"},
+      {"ROLE_WORLD_SIZE", "8"},
+      {"MASTER_ADDR", "node0"},
+      {"MASTER_PORT", "29501"},
+      {"TORCHELASTIC_RESTART_COUNT", "1"},
+      {"TORCHELASTIC_MAX_RESTARTS", "3"},
+      {"TORCHELASTIC_RUN_ID", "none"},
+      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+      {"TORCHELASTIC_ERROR_FILE", "/run/x/attempt_2/2/error.json"},
+      {"NCCL_ASYNC_ERROR_HANDLING", "1"},
+      {"ACC_ROUND", "2"},
+      {"ACC_RESTART_REASON", "rank 3 exited with code 7"},
+      {"HOME", "/root"},
+      {"PATH", "/plan/bin"},
+      {"ACCELERATE_MIXED_PRECISION", "bf16"}};
   for (const auto& [name, value] : expected) {
     INFO(name);
     CHECK(map.at(name) == value);
@@ -91,9 +93,10 @@ TEST_CASE("what the caller set for NCCL stays", "[agent][environment]") {
   CHECK(map.at("TORCH_NCCL_ASYNC_ERROR_HANDLING") == "1");
 }
 
-TEST_CASE("the service manager's variables don't reach a worker, which would answer in our name", "[agent][environment]") {
-  const std::vector<const char*> caller{"NOTIFY_SOCKET=/run/n", "WATCHDOG_USEC=1", "LISTEN_FDS=1", "JOURNAL_STREAM=1:2",
-                                        "no equals sign"};
+TEST_CASE("the service manager's variables don't reach a worker, which would answer in our name",
+          "[agent][environment]") {
+  const std::vector<const char*> caller{"NOTIFY_SOCKET=/run/n", "WATCHDOG_USEC=1", "LISTEN_FDS=1",
+                                        "JOURNAL_STREAM=1:2", "no equals sign"};
   RoundEnvironment environment{plan_of(JobKind::process), caller, facts_of()};
   const auto map = as_map(environment.for_worker(LocalRank{0}));
   CHECK_FALSE(map.contains("NOTIFY_SOCKET"));

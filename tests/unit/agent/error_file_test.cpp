@@ -23,8 +23,9 @@ TEST_CASE("any other bytes are an error, never an exception", "[agent]") {
   for (const std::string& text :
        {std::string{}, std::string{"{"}, std::string{"null"}, std::string{"[]"}, std::string{"{}"},
         std::string{R"({"message": 3})"}, std::string{R"({"message": {}})"},
-        std::string{R"({"message": {"message": 1, "extraInfo": []}})"}, std::string{"\xff\xfe\0", 3},
-        std::string(100'000, '['), std::string(kMaxErrorFile + 1, ' ')}) {
+        std::string{R"({"message": {"message": 1, "extraInfo": []}})"},
+        std::string{"\xff\xfe\0", 3}, std::string(100'000, '['),
+        std::string(kMaxErrorFile + 1, ' ')}) {
     CHECK(parse_error_file(text).has_error());
   }
 }

@@ -33,7 +33,8 @@ JobReport failed_job() {
   report.exit_code = 137;
   report.restarts = 2;
   report.max_restarts = 2;
-  report.workers = {worker(0, Exited{1}, Millis{12'100}), worker(1, Signaled{SIGKILL}, Millis{12'000}),
+  report.workers = {worker(0, Exited{1}, Millis{12'100}),
+                    worker(1, Signaled{SIGKILL}, Millis{12'000}),
                     worker(2, Signaled{SIGTERM}, Millis{12'300}, true)};
   FailureReport failure;
   failure.worker = report.workers[1];
@@ -48,7 +49,10 @@ JobReport failed_job() {
 
 }  // namespace
 
-TEST_CASE("the block names the first failing rank, where, why, its last lines, what was done and the logs", "[agent][report]") {
+TEST_CASE(
+    "the block names the first failing rank, where, why, its last lines, what was done and the "
+    "logs",
+    "[agent][report]") {
   const std::string text = to_text(failed_job(), false);
   CHECK_THAT(text, Contains("job failed: rank 1 was killed by SIGKILL (9), not by OOM"));
   CHECK_THAT(text, Contains("rank 1 (local rank 1) on node-a, pid 1001"));
@@ -63,7 +67,8 @@ TEST_CASE("the block names the first failing rank, where, why, its last lines, w
 
 TEST_CASE("the worker's own traceback is shown instead of its output", "[agent][report]") {
   auto report = failed_job();
-  report.failures[0].error = WorkerError{"ValueError: bad", "Traceback (most recent call last):\n  File\nValueError: bad\n"};
+  report.failures[0].error = WorkerError{
+      "ValueError: bad", "Traceback (most recent call last):\n  File\nValueError: bad\n"};
   const std::string text = to_text(report, false);
   CHECK_THAT(text, Contains("    | ValueError: bad\n"));
   CHECK_THAT(text, !Contains("step 42"));
@@ -73,7 +78,16 @@ TEST_CASE("a job that succeeded and lost nothing says nothing", "[agent][report]
   JobReport report;
   CHECK(to_text(report, true).empty());
   report.losses = {{"log files", "No space left on device", 100, 3, {}}};
-  CHECK_THAT(to_text(report, false), Contains("3 lines (100 bytes) for log files: No space left on device"));
+  CHECK_THAT(to_text(report, false),
+             Contains("3 lines (100 bytes) for log files: No space left on device"));
+}
+
+TEST_CASE("what needs no explanation is one line", "[agent][report]") {
+  JobReport report;
+  report.verdict = Verdict::stopped;
+  report.stop_signal = SIGTERM;
+  report.exit_code = 143;
+  CHECK(to_text(report, false) == "acc-launch: job stopped by SIGTERM (exit code 143)\n");
 }
 
 TEST_CASE("SIGKILL is told apart from running out of memory", "[agent][report]") {
@@ -88,11 +102,14 @@ TEST_CASE("SIGKILL is told apart from running out of memory", "[agent][report]")
 TEST_CASE("a start failure says what to do", "[agent][report]") {
   CHECK_THAT(describe_start_failure({LocalRank{0}, ENOENT, "exec"}, "nope", ""),
              Contains("cannot start 'nope': No such file or directory on PATH"));
-  CHECK_THAT(describe_start_failure({LocalRank{0}, EACCES, "exec"}, "./x", ""), Contains("chmod +x"));
-  CHECK_THAT(describe_start_failure({LocalRank{3}, EAGAIN, "clone"}, "./x", ""), Contains("ulimit -u"));
+  CHECK_THAT(describe_start_failure({LocalRank{0}, EACCES, "exec"}, "./x", ""),
+             Contains("chmod +x"));
+  CHECK_THAT(describe_start_failure({LocalRank{3}, EAGAIN, "clone"}, "./x", ""),
+             Contains("ulimit -u"));
 }
 
-TEST_CASE("last lines show a progress bar's last state and no control characters", "[agent][report]") {
+TEST_CASE("last lines show a progress bar's last state and no control characters",
+          "[agent][report]") {
   CHECK(last_lines("a\nb\nc\n", 2) == std::vector<std::string>{"b", "c"});
   CHECK(last_lines("10%\r20%\r30%", 5) == std::vector<std::string>{"30%"});
   CHECK(last_lines("\x1b[31mred\x1b[0m\n", 5) == std::vector<std::string>{"[31mred[0m"});

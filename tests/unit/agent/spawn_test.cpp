@@ -37,7 +37,8 @@ Ran run(Spawner& spawner, const std::string& script) {
   write_end.reset();
   Ran ran;
   char chunk[4096];
-  for (ssize_t n; (n = ::read(read_end.get(), chunk, sizeof chunk)) > 0;) ran.out.append(chunk, static_cast<std::size_t>(n));
+  for (ssize_t n; (n = ::read(read_end.get(), chunk, sizeof chunk)) > 0;)
+    ran.out.append(chunk, static_cast<std::size_t>(n));
   REQUIRE(::waitpid(std::get<Spawned>(result).pid, &ran.status, 0) > 0);
   return ran;
 }
@@ -81,7 +82,8 @@ TEST_CASE("SIGHUP stays ignored under nohup", "[agent][spawn]") {
 TEST_CASE("a start that fails says which step and why, and leaves no zombie", "[agent][spawn]") {
   Spawner spawner;
   const CStringArray argv{{"x"}};
-  for (const auto& [path, errnum] : {std::pair{"/nonexistent/x", ENOENT}, std::pair{"/etc/passwd", EACCES}}) {
+  for (const auto& [path, errnum] :
+       {std::pair{"/nonexistent/x", ENOENT}, std::pair{"/etc/passwd", EACCES}}) {
     SpawnRequest request;
     request.path = path;
     request.argv = argv.get();

@@ -41,7 +41,9 @@ struct Story {
   Actions exits(std::uint32_t rank, ExitStatus status) {
     return step(group, WorkerExited{LocalRank{rank}, status, now});
   }
-  Actions emptied(bool progress = false, double roll = 0.5) { return step(group, Emptied{now, progress, roll}); }
+  Actions emptied(bool progress = false, double roll = 0.5) {
+    return step(group, Emptied{now, progress, roll});
+  }
   Actions signal(int signo) { return step(group, SignalArrived{signo, now}); }
 
   /// Worker 0 fails, the others follow our SIGTERM.
@@ -97,7 +99,9 @@ SCENARIO("one worker dies while its peers still run", "[agent][supervisor]") {
         }
         AND_WHEN("even that doesn't end them") {
           actions = story.after(seconds{10}, TimerFired{Timer::give_up, {}});
-          THEN("the job ends with the code for unkillable processes") { CHECK(finished_with(actions) == 72); }
+          THEN("the job ends with the code for unkillable processes") {
+            CHECK(finished_with(actions) == 72);
+          }
         }
       }
     }
@@ -120,7 +124,8 @@ SCENARIO("exactly max_restarts restarts are made", "[agent][supervisor]") {
   }
 }
 
-TEST_CASE("the job's code is the first failed worker's, a signal is 128 + its number", "[agent][supervisor]") {
+TEST_CASE("the job's code is the first failed worker's, a signal is 128 + its number",
+          "[agent][supervisor]") {
   Story story{2};
   story.running();
   story.exits(1, Signaled{SIGKILL});
@@ -152,7 +157,8 @@ TEST_CASE("delays are 0, 1, 2, 4 … s with jitter up to the maximum", "[agent][
   CHECK(restart_delay(policy, 5, 0.7) == Millis{0});
 }
 
-SCENARIO("the delay grows while rounds fail quickly and starts again after a healthy one", "[agent][supervisor]") {
+SCENARIO("the delay grows while rounds fail quickly and starts again after a healthy one",
+         "[agent][supervisor]") {
   Story story{1, 10};
   story.running();
   const auto delay_of = [](const Actions& actions) { return find<TellRestart>(actions)->delay; };
@@ -216,7 +222,9 @@ SCENARIO("the user asks the job to end", "[agent][supervisor]") {
       AND_WHEN("the workers end, each in its own way") {
         story.exits(0, Exited{0});
         story.exits(1, Exited{3});
-        THEN("the code is 143, nothing is restarted") { CHECK(finished_with(story.emptied()) == 143); }
+        THEN("the code is 143, nothing is restarted") {
+          CHECK(finished_with(story.emptied()) == 143);
+        }
       }
       AND_WHEN("the scheduler repeats it") {
         THEN("nothing is hurried") { CHECK(story.signal(SIGTERM).empty()); }
@@ -277,7 +285,8 @@ TEST_CASE("pre-emption gives a window of its own and the code to requeue", "[age
   CHECK(finished_with(story.emptied()) == 75);
 }
 
-TEST_CASE("Ctrl-C in the terminal that the one worker has is the user's wish, not a failure", "[agent][supervisor]") {
+TEST_CASE("Ctrl-C in the terminal that the one worker has is the user's wish, not a failure",
+          "[agent][supervisor]") {
   Story story{1, 5};
   story.group.worker_owns_terminal = true;
   story.running();
@@ -291,7 +300,9 @@ SCENARIO("a worker can't be started", "[agent][supervisor]") {
   WHEN("the program doesn't exist") {
     const auto actions = step(story.group, StartFailed{{LocalRank{0}, ENOENT, "exec"}, story.now});
     CHECK(find<KillAll>(actions) != nullptr);
-    THEN("there is no restart, and the code is the shell's") { CHECK(finished_with(story.emptied()) == 127); }
+    THEN("there is no restart, and the code is the shell's") {
+      CHECK(finished_with(story.emptied()) == 127);
+    }
   }
   WHEN("it may not be executed") {
     step(story.group, StartFailed{{LocalRank{0}, EACCES, "exec"}, story.now});
@@ -308,7 +319,8 @@ SCENARIO("a worker can't be started", "[agent][supervisor]") {
       }
       REQUIRE(find<TellStartRetry>(actions) != nullptr);
       story.now += find<ArmTimer>(actions)->after;
-      CHECK(find<StartRound>(step(story.group, TimerFired{Timer::backoff, story.now}))->round == Round{0});
+      CHECK(find<StartRound>(step(story.group, TimerFired{Timer::backoff, story.now}))->round ==
+            Round{0});
     }
     THEN("it is tried again for 5 s, which costs no restart") {
       CHECK(tries == 20);
@@ -327,8 +339,10 @@ TEST_CASE("without its guardian the agent kills at once", "[agent][supervisor]")
   CHECK(finished_with(story.emptied()) == 70);
 }
 
-TEST_CASE("no sequence of events starts a round before the last one is empty (P1)", "[agent][supervisor]") {
-  // Every event in every phase, in an order drawn from a seed; the model below counts what may live.
+TEST_CASE("no sequence of events starts a round before the last one is empty (P1)",
+          "[agent][supervisor]") {
+  // Every event in every phase, in an order drawn from a seed; the model below counts what may
+  // live.
   for (std::uint32_t seed = 1; seed <= 2000; ++seed) {
     std::uint32_t dice = seed * 2654435761U + 1;
     const auto roll = [&](std::uint32_t n) {
@@ -346,7 +360,8 @@ TEST_CASE("no sequence of events starts a round before the last one is empty (P1
           REQUIRE(start->round.value() >= last_round);
           last_round = start->round.value();
           if (roll(8) == 0) {
-            self(StartFailed{{LocalRank{0}, roll(2) == 0 ? EAGAIN : ENOENT, "clone"}, story.now}, self);
+            self(StartFailed{{LocalRank{0}, roll(2) == 0 ? EAGAIN : ENOENT, "clone"}, story.now},
+                 self);
           } else {
             lives.assign(lives.size(), true);
             self(RoundStarted{story.now}, self);
@@ -354,7 +369,8 @@ TEST_CASE("no sequence of events starts a round before the last one is empty (P1
         }
         if (std::holds_alternative<Finish>(action)) {
           ++finishes;
-          if (std::get<Finish>(action).verdict != Verdict::unkillable) REQUIRE(std::ranges::count(lives, true) == 0);
+          if (std::get<Finish>(action).verdict != Verdict::unkillable)
+            REQUIRE(std::ranges::count(lives, true) == 0);
         }
       }
     };
@@ -367,11 +383,15 @@ TEST_CASE("no sequence of events starts a round before the last one is empty (P1
           const auto who = roll(story.group.size);
           if (!lives[who]) break;
           lives[who] = false;
-          feed(WorkerExited{LocalRank{who}, roll(2) == 0 ? ExitStatus{Exited{0}} : ExitStatus{Signaled{9}}, story.now}, feed);
+          feed(WorkerExited{LocalRank{who},
+                            roll(2) == 0 ? ExitStatus{Exited{0}} : ExitStatus{Signaled{9}},
+                            story.now},
+               feed);
           break;
         }
         case 2:
-          if (std::ranges::count(lives, true) == 0) feed(Emptied{story.now, roll(2) == 0, 0.5}, feed);
+          if (std::ranges::count(lives, true) == 0)
+            feed(Emptied{story.now, roll(2) == 0, 0.5}, feed);
           break;
         case 3:
           feed(TimerFired{static_cast<Timer>(roll(3)), story.now}, feed);

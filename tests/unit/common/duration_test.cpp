@@ -17,7 +17,8 @@ TEST_CASE("a duration is seconds unless it names its unit", "[common]") {
 }
 
 TEST_CASE("what is no duration is refused with the text and the forms that work", "[common]") {
-  for (const char* text : {"", "-1", "+1", " 5", "5 ", "5 s", "five", "0x10", "nan", "inf", "1e300h", "1d", "s"}) {
+  for (const char* text :
+       {"", "-1", "+1", " 5", "5 ", "5 s", "five", "0x10", "nan", "inf", "1e300h", "1d", "s"}) {
     INFO(text);
     const auto result = parse_duration(text);
     REQUIRE(result.has_error());

@@ -23,7 +23,8 @@ TEST_CASE("split keeps empty parts, join puts them back", "[common]") {
 }
 
 TEST_CASE("the nearest name is offered only when it may be meant", "[common]") {
-  constexpr std::array<std::string_view, 3> kNames{"num_processes", "num_machines", "mixed_precision"};
+  constexpr std::array<std::string_view, 3> kNames{"num_processes", "num_machines",
+                                                   "mixed_precision"};
   CHECK(nearest("num_proceses", kNames) == "num_processes");
   CHECK(nearest("mixed_precison", kNames) == "mixed_precision");
   CHECK(nearest("zzz", kNames).empty());

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Single questions to this machine. Best effort: what can't be found out is absent, never an error.
+namespace acc::launcher {
+
+struct Devices {
+  std::string kind = "cuda";
+  std::uint32_t count = 0;  ///< as torch.cuda.device_count(): CUDA_VISIBLE_DEVICES is heeded
+};
+Devices count_devices();
+
+std::vector<std::string> nvidia_names();
+/// "550.54.15"; empty without a driver.
+std::string nvidia_driver();
+/// Compute capability 8.0 or more: asked of NVML where it can be loaded, else judged by the names.
+bool nvidia_computes_bf16();
+
+/// Cores, not hardware threads; at least 1.
+std::uint32_t count_physical_cores();
+
+/// Runs `mpirun --version` for at most two seconds: openmpi, intel (any other), or empty.
+std::string mpirun_kind();
+
+/// Looks into the site-packages that belong to this interpreter. Never runs Python.
+bool has_module(const std::string& interpreter, std::string_view module);
+/// From the package's dist-info; "0" if it is there without one; empty if it isn't there.
+std::string installed_version(const std::string& interpreter, std::string_view package);
+
+}  // namespace acc::launcher
