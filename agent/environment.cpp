@@ -15,6 +15,13 @@ namespace {
 constexpr std::array<std::string_view, 6> kNotForWorkers{
     "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"};
 
+std::string assignment(std::string_view name, std::string_view value) {
+  std::string text;
+  text.reserve(name.size() + value.size() + 1);
+  text.append(name).append(1, '=').append(value);
+  return text;
+}
+
 bool is_for_workers(std::string_view name) {
   for (const auto hidden : kNotForWorkers) {
     if (name == hidden) return false;
@@ -72,7 +79,7 @@ RoundEnvironment::RoundEnvironment(const JobPlan& plan, std::span<const char* co
     if (!error_folder_.empty()) shared_.erase(std::string{env::kErrorFile});
   }
   shared_text_.reserve(shared_.size());
-  for (const auto& [name, value] : shared_) shared_text_.push_back(name + '=' + value);
+  for (const auto& [name, value] : shared_) shared_text_.push_back(assignment(name, value));
 }
 
 char* const* RoundEnvironment::for_worker(LocalRank local) {
@@ -80,7 +87,7 @@ char* const* RoundEnvironment::for_worker(LocalRank local) {
   if (elastic_) {
     const std::string rank = std::to_string(first_rank_ + local.value());
     const auto own = [&](std::string_view name, const std::string& value) {
-      own_text_.push_back(std::string{name} + '=' + value);
+      own_text_.push_back(assignment(name, value));
     };
     own(env::kRank, rank);
     own(env::kRoleRank, rank);

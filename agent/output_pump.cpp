@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kRead = std::size_t{64}
                               << 10U;  // stays in the processor's cache until it is copied on
 constexpr std::size_t kTurn = std::size_t{256} << 10U;  // then the others get their turn
-constexpr Millis kBatchDelay{2};
+constexpr Millis kBatchDelay{1};
 constexpr Millis kBusy{4};      // who wrote again so soon after the last turn is read in batches
 constexpr Millis kSilence{50};  // then an unfinished line is shown as it is
 

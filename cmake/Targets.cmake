@@ -4,6 +4,10 @@
 add_library(acc_options INTERFACE)
 target_compile_options(acc_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -fno-pie)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE MATCHES "Rel")
+  # False alarms of GCC 12's optimizer in <string> and <variant> (GCC bugs 105651, 105562).
+  target_compile_options(acc_options INTERFACE -Wno-restrict -Wno-stringop-overflow)
+endif()
 set(CMAKE_POSITION_INDEPENDENT_CODE OFF)
 if(ACC_WERROR)
   target_compile_options(acc_options INTERFACE -Werror)

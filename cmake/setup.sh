@@ -9,7 +9,7 @@ acc_build_packages="build-essential cmake ninja-build pkg-config git ca-certific
 # What tests play faults with; a test that lacks its tool skips and says so.
 acc_test_packages="iproute2 procps psmisc util-linux strace systemd"
 
-acc_say() { printf '\033[1m== %s\033[0m\n' "$*"; }
+acc_say() { if [ -t 1 ]; then printf '\033[1m== %s\033[0m\n' "$*"; else printf '== %s\n' "$*"; fi; }
 acc_die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
 # acc_install PACKAGE…: those of them that are not installed.

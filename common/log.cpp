@@ -43,8 +43,8 @@ struct Logger {
 
 // Built at the first use: a run that logs nothing pays nothing.
 Logger& instance() {
-  static Logger* const kLogger = new Logger;  // never destroyed: exit paths may still log
-  return *kLogger;
+  static Logger* const logger = new Logger;  // never destroyed: exit paths may still log
+  return *logger;
 }
 
 Level threshold = Level::warn;

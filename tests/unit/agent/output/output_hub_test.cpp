@@ -1,0 +1,289 @@
+#include "tests/unit/agent/output/support.hpp"
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+using namespace acc;
+using namespace acc::agent;
+using namespace acc::agent::testing;
+
+namespace {
+
+constexpr Streams kBoth = Streams::both;
+
+struct Hub : Bench {
+  Console out;
+  Console err;
+  void start(const OutputPlan& plan, std::uint32_t workers, ConsoleFacts facts = {}) {
+    Bench::start(plan, workers, facts, {.out = out.fd(), .err = err.fd()});
+  }
+  void end() {
+    hub->end_round();
+    hub->finish(Millis{10'000});
+  }
+  [[nodiscard]] std::string log(std::uint32_t local, const char* name) const {
+    return content(fs::path{run_folder()} / "attempt_0" / std::to_string(local) / name);
+  }
+  /// Whether all of it arrives on that console, and nothing else.
+  bool shows(Console& console, const std::string& text) {
+    return run_until([&] { return console.text() == text; });
+  }
+};
+
+OutputPlan tee(const Hub& hub) {
+  OutputPlan plan;
+  plan.tee.all = kBoth;
+  plan.log_dir = hub.folder.path.string();
+  return plan;
+}
+
+}  // namespace
+
+SCENARIO("four workers write as fast as they can through the tee", "[agent][output]") {
+  Hub hub;
+  hub.start(tee(hub), 4);
+  std::vector<Bench::Worker> workers;
+  for (std::uint32_t i = 0; i < 4; ++i) workers.push_back(hub.open(i));
+  std::vector<std::string> wrote(4);
+  std::vector<std::thread> writers;
+  for (std::uint32_t i = 0; i < 4; ++i)
+    writers.emplace_back([&, i] {
+      for (int n = 0; n < 20'000; ++n) {
+        const std::string line =
+            "w" + std::to_string(i) + " " + std::to_string(n) + " step loss=0.1 <\n";
+        wrote[i] += line;
+        write_all(workers[i].out.get(), line);
+      }
+      workers[i] = {};
+    });
+  CHECK(hub.run_until([&] {
+    return std::count_if(workers.begin(), workers.end(),
+                         [](auto& w) { return w.out.get() >= 0; }) == 0;
+  }));
+  for (auto& writer : writers) writer.join();
+  for (std::uint32_t i = 0; i < 4; ++i) hub.hub->drain(LocalRank{i});
+  hub.end();
+  THEN("each file has exactly its worker's bytes") {
+    for (std::uint32_t i = 0; i < 4; ++i) CHECK((hub.log(i, "stdout.log") == wrote[i]));
+  }
+  THEN("the console has every line whole, in each worker's order, behind its prefix") {
+    CHECK(hub.run_until([&] { return lines_of(hub.out.text()).size() == 80'000; }));
+    std::map<std::string, std::string> shown;
+    for (const auto& line : lines_of(hub.out.text()))
+      shown[line.substr(0, 11)] += line.substr(11) + "\n";
+    CHECK(shown.size() == 4);
+    for (std::uint32_t i = 0; i < 4; ++i)
+      CHECK((shown["[default" + std::to_string(i) + "]:"] == wrote[i]));
+    CHECK(hub.hub->losses().empty());
+  }
+}
+
+SCENARIO("binary bytes, long lines and a missing last newline", "[agent][output]") {
+  Hub hub;
+  hub.start(tee(hub), 1);
+  auto worker = hub.open(0);
+  const std::string bytes = std::string("a\0b\xff\n", 5) + std::string(70'000, 'L') + "\nlast";
+  std::thread writer{[&] {
+    write_all(worker.out.get(), bytes);
+    worker = {};
+  }};
+  THEN("the file has the exact bytes, the console whole lines of at most 64 KiB") {
+    CHECK(hub.shows(hub.out, std::string("[default0]:a\0b\xff\n", 16) +
+                                 "[default0]:" + std::string(65'536, 'L') + "\n[default0]:" +
+                                 std::string(70'000 - 65'536, 'L') + "\n[default0]:last\n"));
+    writer.join();
+    hub.end();
+    CHECK((hub.log(0, "stdout.log") == bytes));
+    CHECK(hub.log(0, "stderr.log").empty());
+    CHECK(fs::exists(hub.folder.path / "latest" / "attempt_0" / "0" / "stderr.log"));
+  }
+}
+
+SCENARIO("output that nobody asked to tee", "[agent][output]") {
+  Hub hub;
+  GIVEN("two workers that write to stdout and stderr") {
+    hub.start({}, 2);
+    auto first = hub.open(0);
+    auto second = hub.open(1);
+    WHEN("one stops in the middle of a line while the other goes on") {
+      write_all(first.out.get(), "one ");
+      write_all(second.out.get(), "other\n");
+      write_all(first.out.get(), "line\n");
+      THEN("their lines don't tear each other") {
+        CHECK(hub.run_until([&] { return hub.out.text().size() == 15; }));
+        auto lines = lines_of(hub.out.text());
+        std::sort(lines.begin(), lines.end());
+        CHECK(lines == std::vector<std::string>{"one line", "other"});
+      }
+    }
+    WHEN("one asks something without a newline") {
+      write_all(first.out.get(), "Continue? ");
+      THEN("it is shown after a short silence, as it is") {
+        CHECK(hub.shows(hub.out, "Continue? "));
+      }
+    }
+    WHEN("one draws a progress bar") {
+      write_all(first.err.get(), "10%\r");
+      THEN("it moves at once") { CHECK(hub.shows(hub.err, "10%\r")); }
+    }
+    WHEN("one ends without a newline") {
+      write_all(first.out.get(), "no newline");
+      first = {};
+      CHECK(hub.shows(hub.out, "no newline"));
+      THEN("nothing is added, but the next line begins on its own") {
+        write_all(second.out.get(), "next\n");
+        CHECK(hub.shows(hub.out, "no newline\nnext\n"));
+      }
+    }
+  }
+}
+
+SCENARIO("stdout and stderr lead to the same terminal or file", "[agent][output]") {
+  Hub hub;
+  hub.start({}, 1, {.same_target = true});
+  auto worker = hub.open(0);
+  std::string expected;
+  for (int i = 0; i < 50; ++i) {
+    write_all(i % 2 == 0 ? worker.out.get() : worker.err.get(), std::to_string(i) + "\n");
+    expected += std::to_string(i) + "\n";
+  }
+  THEN("their order is kept, and ours with it") {
+    CHECK(hub.shows(hub.out, expected));
+    hub.hub->say("from the agent");
+    CHECK(hub.shows(hub.out, expected + "from the agent\n"));
+    CHECK(hub.hub->tail(LocalRank{0}) == expected);
+  }
+}
+
+SCENARIO("a line of ours while a worker's line is unfinished", "[agent][output]") {
+  Hub hub;
+  hub.start({}, 1, {.same_target = true});
+  auto worker = hub.open(0);
+  write_all(worker.out.get(), "Loading...");
+  CHECK(hub.shows(hub.out, "Loading..."));
+  hub.hub->say("restarting\n");
+  CHECK(hub.shows(hub.out, "Loading...\nrestarting\n"));
+}
+
+SCENARIO("ranks that are filtered out", "[agent][output]") {
+  Hub hub;
+  OutputPlan plan = tee(hub);
+  plan.console = {LocalRank{1}};
+  hub.start(plan, 2);
+  auto first = hub.open(0);
+  auto second = hub.open(1, 7);
+  write_all(first.out.get(), "unseen\n");
+  write_all(first.err.get(), "Traceback\n");
+  write_all(second.out.get(), "seen\n");
+  CHECK(hub.run_until(
+      [&] { return hub.hub->tail(LocalRank{0}) == "Traceback\n" && !hub.out.text().empty(); }));
+  hub.end();
+  CHECK(hub.log(0, "stdout.log") == "unseen\n");
+  CHECK(hub.log(0, "stderr.log") == "Traceback\n");
+  CHECK(hub.log(1, "stdout.log") == "seen\n");
+  CHECK(hub.out.text() == "[default1]:seen\n");
+  CHECK(hub.err.text().empty());
+}
+
+SCENARIO("redirects go to the file alone, and its path is known", "[agent][output]") {
+  Hub hub;
+  OutputPlan plan;
+  plan.redirects.some = {{LocalRank{0}, Streams::err}};
+  hub.start(plan, 2);
+  auto first = hub.open(0);
+  auto second = hub.open(1);
+  write_all(first.err.get(), "to the file");
+  write_all(second.err.get(), "to the console\n");
+  CHECK(hub.shows(hub.err, "to the console\n"));
+  hub.hub->drain(LocalRank{0});
+  hub.end();
+  CHECK(hub.log(0, "stderr.log") == "to the file");
+  CHECK(hub.hub->log_path(LocalRank{0}, Streams::err) ==
+        hub.run_folder() + "/attempt_0/0/stderr.log");
+  CHECK(hub.hub->log_path(LocalRank{0}, Streams::out).empty());
+  CHECK(hub.hub->log_path(LocalRank{0}, kBoth) == hub.run_folder() + "/attempt_0/0");
+  CHECK(hub.hub->log_path(LocalRank{1}, kBoth).empty());
+}
+
+SCENARIO("the worker has exited but a child of it holds the pipe", "[agent][output]") {
+  Hub hub;
+  hub.start(tee(hub), 1);
+  auto held = hub.open(0);
+  write_all(held.out.get(), "last words");
+  WHEN("it is drained without another turn of the loop") {
+    const auto before = std::chrono::steady_clock::now();
+    hub.hub->drain(LocalRank{0});
+    THEN("what is there is there at once") {
+      CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds{1});
+      CHECK(hub.hub->tail(LocalRank{0}) == "last words");
+      hub.end();
+      CHECK(hub.log(0, "stdout.log") == "last words");
+      CHECK(hub.shows(hub.out, "[default0]:last words\n"));
+    }
+  }
+}
+
+SCENARIO("a worker that still writes when the round ends", "[agent][output]") {
+  Hub hub;
+  hub.start({}, 1);
+  auto worker = hub.open(0);
+  ::signal(SIGPIPE, SIG_IGN);
+  std::thread writer{
+      [&] { write_all(worker.out.get(), std::string(std::size_t{64} << 20U, 'x')); }};
+  CHECK(hub.run_until([&] { return !hub.hub->tail(LocalRank{0}).empty(); }));
+  hub.end();
+  writer.join();  // its pipe is closed
+  CHECK(hub.hub->tail(LocalRank{0}).size() == 65'536);
+}
+
+SCENARIO("the tail for the report", "[agent][output]") {
+  Hub hub;
+  hub.start({}, 1);
+  auto worker = hub.open(0);
+  write_all(worker.out.get(), "progress\n");
+  hub.hub->drain(LocalRank{0});
+  CHECK(hub.hub->tail(LocalRank{0}) == "progress\n");
+  write_all(worker.err.get(), "\n");
+  hub.hub->drain(LocalRank{0});
+  CHECK(hub.hub->tail(LocalRank{0}) == "progress\n");
+  write_all(worker.err.get(), "Traceback");
+  hub.hub->drain(LocalRank{0});
+  CHECK(hub.hub->tail(LocalRank{0}) == "\nTraceback");
+  hub.hub->end_round();
+  CHECK(hub.hub->tail(LocalRank{0}) == "\nTraceback");
+  hub.hub->begin_round(Round{1}, hub.run_folder());
+  CHECK(hub.hub->tail(LocalRank{0}).empty());
+}
+
+SCENARIO("rounds leave no descriptors behind", "[agent][output]") {
+  Hub hub;
+  hub.start(tee(hub), 3);
+  const auto open_files = [] {
+    return std::distance(fs::directory_iterator{"/proc/self/fd"}, fs::directory_iterator{});
+  };
+  std::ptrdiff_t before = 0;
+  for (std::uint64_t round = 0; round < 30; ++round) {
+    hub.hub->begin_round(Round{round}, hub.run_folder());
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      auto worker = hub.open(i);
+      write_all(worker.out.get(), "round\n");
+    }
+    hub.hub->end_round();
+    hub.hub->finish(Millis{5000});
+    if (round == 2) before = open_files();
+  }
+  CHECK(hub.run_until([&] { return open_files() == before; }));  // files are closed by their thread
+  CHECK(content(fs::path{hub.run_folder()} / "attempt_29" / "2" / "stdout.log") == "round\n");
+}
+
+SCENARIO("an idle hub sleeps", "[agent][output]") {
+  Hub hub;
+  hub.start({}, 2);
+  auto worker = hub.open(0);
+  write_all(worker.out.get(), "one line\n");
+  CHECK(hub.shows(hub.out, "one line\n"));
+  while (hub.io.run_one_for(Millis{200}) != 0) {
+  }
+  CHECK(hub.io.run_for(Millis{300}) == 0);
+}
