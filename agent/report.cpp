@@ -83,10 +83,10 @@ std::vector<std::string> others(const JobReport& r, const FailureReport& first) 
   for (const auto& w : r.workers) {
     if (w.local_rank == first.worker.local_rank || !w.status) continue;
     const std::string rank = std::to_string(w.rank.value());
-    if (is_success(*w.status)) {
-      finished.push_back(rank);
-    } else if (w.asked_to_end) {
+    if (w.asked_to_end) {
       stopped.push_back(rank);
+    } else if (is_success(*w.status)) {
+      finished.push_back(rank);
     } else if (++failed <= kOthersShown) {
       const auto later = std::chrono::duration_cast<Millis>(w.ended - first.worker.ended);
       lines.push_back("rank " + rank + " " + describe(*w.status) + " " + describe(later) +
@@ -173,7 +173,7 @@ void add_common(Block& block, const JobReport& r) {
   if (!log.empty()) block.row("logs", log);
   for (const auto& text : r.unkillable) block.row("alive", text);
   if (!r.left_over.empty()) {
-    block.row("ended", plural(r.left_over.size(), "left-over process") +
+    block.row("ended", std::to_string(r.left_over.size()) + " left-over process" +
                            (r.left_over.size() == 1 ? ": " : "es: ") + join(r.left_over, ", "));
   }
   for (const auto& loss : r.losses) {

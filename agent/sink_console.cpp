@@ -53,8 +53,8 @@ void BatchSink::write_some(Lock& lock) {
 
 std::size_t BatchSink::refuse(std::string_view bytes, int error) {
   refused_at_ = std::chrono::steady_clock::now();
-  set_refused(error);
   lose(bytes, error);
+  set_refused(error);  // after the counting: this makes the loop look at the counts
   return bytes.size();
 }
 

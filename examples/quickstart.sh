@@ -10,7 +10,7 @@ acc_need_torch || acc_die "no Python with torch, and none could be installed"
 acc_say "Python with torch: $PYTHON_EXEC"
 acc_build acc-launch
 
-work=$(mktemp -d)
+work=$(mktemp -d "${TMPDIR:-/tmp}/quickstart.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 cd "$acc_root"
 example=examples/02_fashion_mnist
@@ -19,7 +19,7 @@ command=("$acc_bin/acc-launch" --config_file $example/cfg.yaml --log_dir "$work/
 acc_say "acc-launch ${command[*]:1}"
 started=$SECONDS
 status=0
-"${command[@]}" 2>&1 | tee "$work/output" || status=$?
+timeout --foreground 300 "${command[@]}" 2>&1 | tee "$work/output" || status=$?
 
 score=$(sed -n 's/.*done: test accuracy \([0-9.]*\).*/\1/p' "$work/output" | tail -1)
 resumed=$(sed -n 's/.*attempt \([1-9][0-9]*\): .*resuming after epoch \([0-9]*\).*/restart \1 went on after epoch \2/p' \

@@ -18,6 +18,16 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+# What the ranks add up lives as long as the process. PyTorch 1.13 may hang at exit if gloo's thread is the last to hold a
+# tensor that Python made: it then waits for the interpreter, which waits for that thread.
+SUMS = {"loss": torch.zeros(1), "right": torch.zeros(1, dtype=torch.long)}
+
+
+def sum_over_ranks(name, value):
+    SUMS[name].copy_(value)
+    dist.all_reduce(SUMS[name])
+    return SUMS[name].item()
+
 
 def read_idx(path):
     """A gzip'ed IDX file of bytes as a tensor: big-endian header (magic, one length per dimension), then the values."""
@@ -58,7 +68,7 @@ def train_epoch(args, model, optimizer, images, labels, epoch, rank, world):
     """One pass over this rank's share of a shuffle that all ranks draw alike. Returns the mean loss over all ranks."""
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(1000 + epoch))
     steps = len(images) // args.batch_size
-    total = torch.zeros(1)
+    total = 0.0
     for step in range(steps):
         crash_here(args, epoch, step, steps, rank)
         batch = order[step * args.batch_size:(step + 1) * args.batch_size][rank::world]
@@ -67,16 +77,14 @@ def train_epoch(args, model, optimizer, images, labels, epoch, rank, world):
         loss.backward()  # DDP averages the gradients over the ranks in here
         optimizer.step()
         total += loss.detach()
-    dist.all_reduce(total)
-    return total.item() / steps / world
+    return sum_over_ranks("loss", total) / steps / world
 
 
 @torch.no_grad()
 def accuracy(model, images, labels, rank, world):
     """Each rank tests its share; the sums meet in one all_reduce."""
     right = (model(images[rank::world]).argmax(1) == labels[rank::world]).sum()
-    dist.all_reduce(right)
-    return right.item() / len(images)
+    return sum_over_ranks("right", right) / len(images)
 
 
 def main():

@@ -1,5 +1,5 @@
-// The output path alone, as a launcher that does nothing else, to hold against the floor of launch_bench:
-// The command is in its README line:  output-bench N LOG_DIR COMMAND…
+// The output path alone, as a launcher that does nothing else, to hold against the floor of
+// launch_bench: The command is in its README line:  output-bench N LOG_DIR COMMAND…
 #include "agent/output_hub.hpp"
 
 #include <boost/asio/io_context.hpp>

@@ -90,6 +90,22 @@ TEST_CASE("what needs no explanation is one line", "[agent][report]") {
   CHECK(to_text(report, false) == "acc-launch: job stopped by SIGTERM (exit code 143)\n");
 }
 
+TEST_CASE("left-over processes are counted in English", "[agent][report]") {
+  auto report = failed_job();
+  report.left_over = {"sleep (pid 7)"};
+  CHECK_THAT(to_text(report, false), Contains("1 left-over process: sleep (pid 7)"));
+  report.left_over.emplace_back("sh (pid 8)");
+  CHECK_THAT(to_text(report, false), Contains("2 left-over processes: sleep (pid 7), sh (pid 8)"));
+}
+
+TEST_CASE("a rank that answered our SIGTERM with 0 was stopped by us, it had not finished",
+          "[agent][report]") {
+  auto report = failed_job();
+  report.workers[2].status = Exited{0};
+  CHECK_THAT(to_text(report, false), Contains("we stopped rank 2"));
+  CHECK_THAT(to_text(report, false), !Contains("had finished"));
+}
+
 TEST_CASE("SIGKILL is told apart from running out of memory", "[agent][report]") {
   const ExitStatus killed = Signaled{SIGKILL};
   CHECK(describe_cause(killed, {}) == "was killed by SIGKILL (9)");

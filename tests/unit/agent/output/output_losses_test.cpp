@@ -196,7 +196,7 @@ SCENARIO("the log folder can't be written", "[agent][output]") {
   REQUIRE(bench.hub->losses().size() == 1);
   CHECK(bench.hub->losses()[0].where == "log files in /proc/acc-no-such-folder/run_1");
   CHECK(bench.hub->losses()[0].lines == 1000);
-  CHECK(lines_of(out.text()).size() == 1000);  // the console has them all
+  CHECK(bench.run_until([&] { return lines_of(out.text()).size() == 1000; }));  // the console has them all
 }
 
 SCENARIO("the disk of the logs is full", "[agent][output][root]") {
