@@ -217,6 +217,7 @@ void AgentLoop::act(const StartRound&) {
   log::info("round_started",
             {{"job", job_id_}, {"round", group_.round.value()}, {"workers", group_.size}});
   handle(RoundStarted{now});
+  if (!ready_told_) boost::asio::post(io_, sweep_dead_cgroups);  // of others before us: not in the way of a start
   tell_service(std::to_string(group_.size) + " workers running, attempt " +
                    std::to_string(group_.round.value()),
                true);
@@ -333,13 +334,12 @@ void AgentLoop::continue_workers() {
 }
 
 void AgentLoop::tell_service(const std::string& status, bool ready) {
+  const bool becomes_ready = ready && !ready_told_;
+  ready_told_ = ready_told_ || ready;
   if (!service_.is_service()) return;
   std::string state;
   if (status.starts_with("STOPPING")) state = "STOPPING=1\n";
-  if (ready && !ready_told_) {
-    state += "READY=1\n";
-    ready_told_ = true;
-  }
+  if (becomes_ready) state += "READY=1\n";
   service_.send(state + "STATUS=" + status);
 }
 

@@ -36,7 +36,8 @@ std::string own_cgroup() {
   const auto begin = text.rfind("0::");
   if (begin == std::string::npos || (begin != 0 && text[begin - 1] != '\n')) return {};
   const auto end = text.find('\n', begin);
-  return root + text.substr(begin + 3, end - begin - 3);
+  const std::string path = text.substr(begin + 3, end - begin - 3);
+  return path == "/" ? root : root + path;
 }
 
 // Field 22 of /proc/PID/stat, which tells two processes of the same number apart; empty if there is
@@ -90,7 +91,6 @@ void sweep_dead_cgroups() {
 Containment::Containment() {
   const std::string base = own_cgroup();
   if (base.empty() || ::access(base.c_str(), W_OK) != 0) return;
-  sweep_dead_cgroups();
   make_cgroup(base + '/' + cgroup_name(::getpid()));
 }
 

@@ -123,8 +123,8 @@ class Guardian {
     int killed = 0;
     for (int waited = 0; waited < kSweepMillis;) {
       reap();
+      if (::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD) return killed;
       const auto children = children_of_this_process();
-      if (children.empty()) return killed;
       for (const pid_t child : children) {
         if (look_up(child).state != 'Z' && ::kill(child, SIGKILL) == 0) ++killed;
       }

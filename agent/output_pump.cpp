@@ -143,11 +143,15 @@ void Pump::resume() {
   flush_();
 }
 
+std::size_t Pump::bytes_in(Reader& reader) {
+  int there = 0;
+  return ::ioctl(reader.fd.native_handle(), FIONREAD, &there) == 0 ? static_cast<std::size_t>(there)
+                                                                   : 0;
+}
+
 void Pump::drain(Reader& reader) {
   if (reader.state == State::closed) return;
-  int there = 0;
-  if (::ioctl(reader.fd.native_handle(), FIONREAD, &there) != 0) return;
-  for (auto left = static_cast<std::size_t>(there); left > 0;) {
+  for (std::size_t left = bytes_in(reader); left > 0;) {
     reader.stream->ask(
         clock_now());  // hold or not: what is in the pipe is little, and the last of this worker
     const std::size_t got = read_some(reader, left);
@@ -190,8 +194,12 @@ void Pump::on_silence() {
   const Instant now = clock_now();
   Instant due = Instant::max();
   for (const auto& reader : readers_) {
-    if (now - reader->last_turn >= kSilence) reader->stream->release();
-    if (reader->stream->holds()) due = std::min(due, reader->last_turn + kSilence);
+    if (!reader->stream->holds() || reader->state == State::held)
+      continue;  // resume() arms it again
+    if (now - reader->last_turn >= kSilence && bytes_in(*reader) == 0)
+      reader->stream->release();
+    else
+      due = std::min(due, std::max(reader->last_turn + kSilence, now + kSilence / 10));
   }
   flush_();
   if (due != Instant::max()) arm_silence(due);

@@ -21,12 +21,10 @@ bool is_shown(const OutputPlan& plan, LocalRank local) {
 Route route_of(const OutputPlan& plan, Asked asked, bool shown, bool captured) {
   Route route;
   route.file = asked.tee || asked.redirect || !plan.log_dir.empty();
-  if (!shown)
+  if (!shown || (asked.redirect && !asked.tee))
     route.show = Show::nothing;
   else if (asked.tee)
     route.show = Show::prefixed;
-  else if (asked.redirect)
-    route.show = Show::nothing;
   route.inherit = !captured && !route.file && route.show == Show::as_is;
   return route;
 }

@@ -2,6 +2,7 @@
 #include "launcher/launcher.hpp"
 
 int main(int argc, char** argv) {
-  return acc::agent::run_guarded(
-      [&](const acc::agent::GuardianLink& guardian) { return acc::launcher::launch(argc, argv, guardian); });
+  return acc::agent::run_guarded([&](const acc::agent::GuardianLink& guardian) {
+    return acc::launcher::launch(argc, argv, guardian);
+  });
 }

@@ -16,7 +16,8 @@ std::string hyphenated(std::string_view name) {
   return out;
 }
 
-/// All spellings of all flags. A word with both _ and - (--num_pro-cesses) is in neither form, so it is unknown.
+/// All spellings of all flags. A word with both _ and - (--num_pro-cesses) is in neither form, so
+/// it is unknown.
 class Spellings {
  public:
   Spellings() {
@@ -58,7 +59,8 @@ bool looks_like_value(std::string_view word) {
   const auto digits = word.substr(1);  // a negative number: -5, -.5, -1.5
   const auto point = digits.find('.');
   const auto whole = digits.substr(0, point);
-  const auto fraction = point == std::string_view::npos ? std::string_view{} : digits.substr(point + 1);
+  const auto fraction =
+      point == std::string_view::npos ? std::string_view{} : digits.substr(point + 1);
   const auto all_digits = [](std::string_view text) {
     return std::ranges::all_of(text, [](unsigned char c) { return std::isdigit(c) != 0; });
   };
@@ -85,7 +87,9 @@ class Reader {
   }
 
  private:
-  void complain(std::string what) { line_.complaints.push_back({Errc::bad_usage, std::move(what)}); }
+  void complain(std::string what) {
+    line_.complaints.push_back({Errc::bad_usage, std::move(what)});
+  }
 
   void read_script_after_dashes() {
     ++next_;
@@ -117,7 +121,8 @@ class Reader {
       ++next_;
       return take_letters(word);
     }
-    if (looks_like_value(word)) return read_script();  // -5 or "-a b": argparse sees a positional word
+    if (looks_like_value(word))
+      return read_script();  // -5 or "-a b": argparse sees a positional word
     ++next_;
     complain_unknown(word);
   }
@@ -129,7 +134,9 @@ class Reader {
       const std::string letter = "-" + rest.substr(0, 1);
       const auto* row = spellings_.find(letter);
       rest.erase(0, 1);
-      if (row == nullptr) return complain("argument " + word + ": ignored explicit argument '" + printable(letter.substr(1) + rest) + "'");
+      if (row == nullptr)
+        return complain("argument " + word + ": ignored explicit argument '" +
+                        printable(letter.substr(1) + rest) + "'");
       if (row->type != Type::flag) {
         if (rest.empty()) return take(*row, letter, std::nullopt);
         if (rest[0] == '=') rest.erase(0, 1);
@@ -146,21 +153,26 @@ class Reader {
     const auto known = nearest(name, names);
     if (!known.empty()) what += " (did you mean " + std::string{known} + "?)";
     complain(std::move(what));
-    // Its value, if it had one, would be taken for the script and hide what is wrong: argparse does the same.
+    // Its value, if it had one, would be taken for the script and hide what is wrong: argparse does
+    // the same.
   }
 
   void take(const KeyRow& row, const std::string& spelled, std::optional<std::string> value) {
     if (row.type == Type::flag) {
       if (value) {
-        return complain("argument " + spelled + ": ignored explicit argument '" + printable(*value) +
+        return complain("argument " + spelled + ": ignored explicit argument '" +
+                        printable(*value) +
                         "': a switch takes no value, leave it out to turn it off");
       }
       if (row.name == "help") read_help_topic();
       return remember(row, spelled, Value{true});
     }
     if (!value) {
-      const bool available = next_ < words_.size() && words_[next_] != "--" && is_value(words_[next_]);
-      if (!available) return complain("argument " + spelled + ": expected one argument, " + metavar(row) + " (" + std::string{row.help} + ")");
+      const bool available =
+          next_ < words_.size() && words_[next_] != "--" && is_value(words_[next_]);
+      if (!available)
+        return complain("argument " + spelled + ": expected one argument, " + metavar(row) + " (" +
+                        std::string{row.help} + ")");
       value = words_[next_++];
     }
     auto parsed = parse_value(row, *value);
@@ -170,7 +182,9 @@ class Reader {
 
   [[nodiscard]] bool is_value(const std::string& word) const {
     if (word.empty() || word[0] != '-' || word.size() == 1) return true;
-    if (spellings_.find(word) != nullptr || spellings_.find(word.substr(0, word.find('='))) != nullptr) return false;
+    if (spellings_.find(word) != nullptr ||
+        spellings_.find(word.substr(0, word.find('='))) != nullptr)
+      return false;
     return looks_like_value(word);
   }
 
@@ -178,7 +192,8 @@ class Reader {
     line_.help_topic = "";
     if (next_ >= words_.size()) return;
     const auto& topic = words_[next_];
-    if (topic == "all" || std::ranges::find(group_rows(), topic, &GroupRow::name) != group_rows().end()) {
+    if (topic == "all" ||
+        std::ranges::find(group_rows(), topic, &GroupRow::name) != group_rows().end()) {
       line_.help_topic = topic;
       ++next_;
     }

@@ -18,7 +18,7 @@ struct GivenOption {
 
 /// What the words of a command line say, nothing added.
 struct CommandLine {
-  std::vector<GivenOption> options;     ///< one a key: the last one given
+  std::vector<GivenOption> options;  ///< one a key: the last one given
   std::optional<std::string> script;
   std::vector<std::string> script_args;
   std::optional<std::string> help_topic;  ///< --help: "", a group's name or "all"

@@ -47,8 +47,10 @@ static Result<std::string> read_bounded(const std::string& path) {
   // O_NONBLOCK: a named pipe must not make us wait for ever.
   const UniqueFd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   struct stat info {};
-  if (!file || ::fstat(file.get(), &info) != 0) return system_error(errno, "config file '" + path + "'");
-  if (!S_ISREG(info.st_mode)) return Error{Errc::bad_config, "config file '" + path + "' is not a regular file"};
+  if (!file || ::fstat(file.get(), &info) != 0)
+    return system_error(errno, "config file '" + path + "'");
+  if (!S_ISREG(info.st_mode))
+    return Error{Errc::bad_config, "config file '" + path + "' is not a regular file"};
   std::string text;
   char buffer[16384];
   for (ssize_t got = 0; (got = ::read(file.get(), buffer, sizeof buffer)) > 0;) {
@@ -68,7 +70,8 @@ Result<Config> load_config(const std::string& path) {
 static void translate_old_keys(Map& keys) {
   const auto fp16 = std::ranges::find(keys, "fp16", &Entry::key);
   if (fp16 != keys.end()) {
-    const bool has_precision = std::ranges::find(keys, "mixed_precision", &Entry::key) != keys.end();
+    const bool has_precision =
+        std::ranges::find(keys, "mixed_precision", &Entry::key) != keys.end();
     if (has_precision || !truthy(fp16->value)) {
       keys.erase(fp16);
     } else {
@@ -91,10 +94,13 @@ static void translate_old_keys(Map& keys) {
 Result<Config> parse_config(std::string_view text, const std::string& path) {
   auto document = path.ends_with(".json") ? read_json(text, path) : read_yaml(text, path);
   if (!document) return document.error();
-  if (document->is_none()) return Error{Errc::bad_config, path + ": the file is empty; it needs at least distributed_type"};
+  if (document->is_none())
+    return Error{Errc::bad_config,
+                 path + ": the file is empty; it needs at least distributed_type"};
   auto* map = std::get_if<Map>(&document->data);
   if (map == nullptr) {
-    return Error{Errc::bad_config, path + ": holds " + std::string{kind_name(*document)} + ", not keys with values (key: value)"};
+    return Error{Errc::bad_config, path + ": holds " + std::string{kind_name(*document)} +
+                                       ", not keys with values (key: value)"};
   }
   Config config{path, std::move(*map)};
   translate_old_keys(config.keys);
@@ -114,7 +120,8 @@ std::vector<std::string_view> config_key_names() {
   for (const auto& row : key_rows()) {
     if (row.place == Place::top) names.push_back(row.name);
     const auto section = section_name(row.place);
-    if (!section.empty() && std::ranges::find(names, section) == names.end()) names.push_back(section);
+    if (!section.empty() && std::ranges::find(names, section) == names.end())
+      names.push_back(section);
   }
   return names;
 }
@@ -141,16 +148,24 @@ Complaints check_config_keys(const Config& config) {
   }
   std::ranges::sort(unknown, {}, [](const Entry* entry) { return std::string_view{entry->key}; });
   for (const auto* entry : unknown) {
-    complaints.push_back({Errc::bad_config, config.where(entry->value) + ": unknown key '" + printable(entry->key) + "'" + advice_for(entry->key)});
+    complaints.push_back({Errc::bad_config, config.where(entry->value) + ": unknown key '" +
+                                                printable(entry->key) + "'" +
+                                                advice_for(entry->key)});
   }
   for (const auto& entry : config.keys) {
     const bool is_section = section_of(entry.key) != Place::nowhere;
     if (is_section && entry.value.map() == nullptr && !entry.value.is_none()) {
-      complaints.push_back({Errc::bad_config, config.where(entry.value) + ": " + entry.key + " must be a mapping (indented `key: value` lines), not " + std::string{kind_name(entry.value)}});
+      complaints.push_back(
+          {Errc::bad_config, config.where(entry.value) + ": " + entry.key +
+                                 " must be a mapping (indented `key: value` lines), not " +
+                                 std::string{kind_name(entry.value)}});
     }
   }
   if (config.find("distributed_type") == nullptr) {
-    complaints.push_back({Errc::bad_config, config.path + ": distributed_type is missing: write distributed_type: 'NO' for one plain process, MULTI_GPU, MULTI_CPU, FSDP, DEEPSPEED or MEGATRON_LM"});
+    complaints.push_back(
+        {Errc::bad_config,
+         config.path + ": distributed_type is missing: write distributed_type: 'NO' for one plain "
+                       "process, MULTI_GPU, MULTI_CPU, FSDP, DEEPSPEED or MEGATRON_LM"});
   }
   return complaints;
 }

@@ -37,9 +37,12 @@ struct Section {
   std::string_view name, prefix;
 };
 constexpr Section kSections[] = {
-    {Place::deepspeed_config, "deepspeed_config", ""},     {Place::fsdp_config, "fsdp_config", "fsdp"},
-    {Place::parallelism_config, "parallelism_config", ""}, {Place::megatron_lm_config, "megatron_lm_config", ""},
-    {Place::mpirun_config, "mpirun_config", ""},           {Place::fp8_config, "fp8_config", "fp8"},
+    {Place::deepspeed_config, "deepspeed_config", ""},
+    {Place::fsdp_config, "fsdp_config", "fsdp"},
+    {Place::parallelism_config, "parallelism_config", ""},
+    {Place::megatron_lm_config, "megatron_lm_config", ""},
+    {Place::mpirun_config, "mpirun_config", ""},
+    {Place::fp8_config, "fp8_config", "fp8"},
     {Place::dynamo_config, "dynamo_config", "dynamo_"},
 };
 
@@ -57,7 +60,8 @@ std::string python_digits(std::string_view word) {
     if (!text.empty() && (text[0] == '+' || text[0] == '-')) return {};
   }
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '_' && i > 0 && i + 1 < text.size() && text[i - 1] != '_' && text[i + 1] != '_') continue;
+    if (text[i] == '_' && i > 0 && i + 1 < text.size() && text[i - 1] != '_' && text[i + 1] != '_')
+      continue;
     out += text[i];
   }
   return out;
@@ -89,7 +93,9 @@ Result<Value> parse_truth(std::string_view word) {
 
 Result<Value> parse_truths(std::string_view word) {
   List list;
-  if (word.empty()) return Value{List{Value{false}, Value{false}, Value{false}}};  // the original's default: booleans
+  if (word.empty())
+    return Value{
+        List{Value{false}, Value{false}, Value{false}}};  // the original's default: booleans
   for (const auto& part : split(word, ',')) {
     auto one = parse_truth(part);
     if (!one) return one.error();
@@ -176,7 +182,8 @@ Result<Value> check_value(const KeyRow& row, const Value& value) {
   const auto shown = value.spelled.empty() ? python_text(value) : value.spelled;
   if (row.type == Type::flag) {
     if (value.is_bool()) return value;
-    const auto truth = parse_truth(python_text(value));  // downcast_bf16: 'no' is what `accelerate config` writes
+    const auto truth =
+        parse_truth(python_text(value));  // downcast_bf16: 'no' is what `accelerate config` writes
     if (!truth) return truth.error();
     return Value{truthy(*truth)};
   }
@@ -192,8 +199,9 @@ Result<Value> check_value(const KeyRow& row, const Value& value) {
     return parse_value(row, joined);
   }
   if (value.is_bool()) {
-    return Error{Errc::bad_config, "unquoted " + shown + " is a boolean in YAML, not " + metavar(row) +
-                                       ": write '" + shown + "' in quotes if the word is meant"};
+    return Error{Errc::bad_config, "unquoted " + shown + " is a boolean in YAML, not " +
+                                       metavar(row) + ": write '" + shown +
+                                       "' in quotes if the word is meant"};
   }
   auto checked = parse_value(row, python_text(value));
   if (checked && row.type == Type::text) return Value{python_text(value)};
@@ -224,13 +232,13 @@ std::string metavar(const KeyRow& row) {
     case Type::bytes:
       return "SIZE";
     case Type::signals:
-      return "SIGNAL,…";
+      return "SIGNAL,...";
     case Type::codes:
-      return "CODE,FROM-TO,…";
+      return "CODE,FROM-TO,...";
     case Type::streams:
-      return "N|RANK:N,…";
+      return "N|RANK:N,...";
     case Type::ranks:
-      return "RANK,…";
+      return "RANK,...";
     case Type::list:
       return "LIST";
     case Type::any_text_is_true:

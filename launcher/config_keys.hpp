@@ -8,27 +8,27 @@
 #include <string>
 #include <string_view>
 
-/// The one table of settings: command line, config file, --help, --print_config, worker variables and the tables in docs/
-/// all come from it. A new flag is one line in key_table.hpp and one test.
+/// The one table of settings: command line, config file, --help, --print_config, worker variables
+/// and the tables in docs/ all come from it. A new flag is one line in key_table.hpp and one test.
 namespace acc::launcher {
 
 enum class Group {
-  job,          ///< what to run
-  processes,    ///< how many workers, on what
-  machines,     ///< several machines
-  precision,    ///< mixed precision, dynamo
+  job,        ///< what to run
+  processes,  ///< how many workers, on what
+  machines,   ///< several machines
+  precision,  ///< mixed precision, dynamo
   restart,
   stop,
   output,
-  inspect,      ///< look instead of run
-  torchrun,     ///< torchrun's spellings
+  inspect,   ///< look instead of run
+  torchrun,  ///< torchrun's spellings
   deepspeed,
   fsdp,
   megatron,
   fp8,
   parallelism,
   mpi,
-  cloud,        ///< TPU and SageMaker: understood, refused
+  cloud,  ///< TPU and SageMaker: understood, refused
 };
 
 /// Where a key stands in the config file.
@@ -44,22 +44,23 @@ enum class Place {
   dynamo_config,
 };
 
-/// How text becomes a value. Config values of the original's sections are not checked against it: the original doesn't.
+/// How text becomes a value. Config values of the original's sections are not checked against it:
+/// the original doesn't.
 enum class Type {
-  flag,      ///< takes no value on the command line
+  flag,  ///< takes no value on the command line
   integer,
   number,
   text,
   any_text_is_true,  ///< Python's type=bool: empty text is False, anything else True (also "false")
-  truth,     ///< y, yes, t, true, on, 1 or their opposites; the worker sees 1 or 0
-  truths,    ///< three of them, separated by commas
+  truth,             ///< y, yes, t, true, on, 1 or their opposites; the worker sees 1 or 0
+  truths,            ///< three of them, separated by commas
   duration,
-  bytes,     ///< with K, M or G
-  signals,   ///< TERM,USR1
-  codes,     ///< 2,64-78
-  streams,   ///< 0..3, or RANK:N,RANK:N
-  ranks,     ///< 0,2
-  list,      ///< config only: a list of words
+  bytes,    ///< with K, M or G
+  signals,  ///< TERM,USR1
+  codes,    ///< 2,64-78
+  streams,  ///< 0..3, or RANK:N,RANK:N
+  ranks,    ///< 0,2
+  list,     ///< config only: a list of words
 };
 
 enum class Case { kept, lower };
@@ -70,13 +71,13 @@ struct KeyRow {
   Place place{};
   Type type{};
   const char* initial = nullptr;  ///< default as text; nullptr: not set
-  std::string_view choices;       ///< separated by spaces; empty: anything of the type
-  std::string_view variable;      ///< what the worker sees; empty: nothing of its own
-  std::string_view help;
-  std::string_view aliases;       ///< further long spellings, separated by spaces
-  char letter = 0;                ///< short option
-  Case shown = Case::kept;        ///< how the value reaches the variable
-  bool is_flag = true;            ///< false: only a config key
+  std::string_view choices{};     ///< separated by spaces; empty: anything of the type
+  std::string_view variable{};    ///< what the worker sees; empty: nothing of its own
+  std::string_view help{};
+  std::string_view aliases{};  ///< further long spellings, separated by spaces
+  char letter = 0;             ///< short option
+  Case shown = Case::kept;     ///< how the value reaches the variable
+  bool is_flag = true;         ///< false: only a config key
 };
 
 /// Number of a row. Made from a name at compile time, so that a misspelt name does not compile.
@@ -94,7 +95,7 @@ struct Key {
 
 struct GroupRow {
   Group group;
-  std::string_view name;   ///< for --help NAME
+  std::string_view name;  ///< for --help NAME
   std::string_view title;
 };
 [[nodiscard]] std::span<const GroupRow> group_rows();
@@ -108,7 +109,8 @@ struct GroupRow {
 
 /// Reads a command line word. The error says what is wrong with the word, not where it stood.
 Result<Value> parse_value(const KeyRow& row, std::string_view word);
-/// Checks a value from the top level of a config file and gives it the row's type; text that reads as a number is one.
+/// Checks a value from the top level of a config file and gives it the row's type; text that reads
+/// as a number is one.
 Result<Value> check_value(const KeyRow& row, const Value& value);
 [[nodiscard]] Value default_value(const KeyRow& row);
 /// "whole number", "fp16|bf16", for --help.

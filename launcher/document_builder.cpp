@@ -21,7 +21,9 @@ static std::size_t size_of(const Value& value) {
 
 bool DocumentBuilder::count(const Value& value) {
   values_ += size_of(value);
-  if (values_ > kMaxConfigValues) refuse(value.line, "more than " + std::to_string(kMaxConfigValues) + " values: not a config file");
+  if (values_ > kMaxConfigValues)
+    refuse(value.line,
+           "more than " + std::to_string(kMaxConfigValues) + " values: not a config file");
   return !refused();
 }
 
@@ -36,11 +38,13 @@ void DocumentBuilder::add(Value value) {
     parent.list.push_back(std::move(value));
     return;
   }
-  if (parent.map.size() > 2000) return refuse(value.line, "more than 2000 keys in one mapping: not a config file");
+  if (parent.map.size() > 2000)
+    return refuse(value.line, "more than 2000 keys in one mapping: not a config file");
   const auto known = std::ranges::find(parent.map, *parent.key, &Entry::key);
   if (*parent.key == "<<" && value.map() != nullptr) {  // YAML's merge key: own keys win
     for (const auto& entry : *value.map()) {
-      if (std::ranges::find(parent.map, entry.key, &Entry::key) == parent.map.end()) parent.map.push_back(entry);
+      if (std::ranges::find(parent.map, entry.key, &Entry::key) == parent.map.end())
+        parent.map.push_back(entry);
     }
   } else if (known != parent.map.end()) {
     known->value = std::move(value);  // as Python: the place of the first, the value of the last
@@ -51,7 +55,9 @@ void DocumentBuilder::add(Value value) {
 }
 
 void DocumentBuilder::begin(bool is_map, std::uint32_t line) {
-  if (open_.size() >= kMaxConfigDepth) refuse(line, "nested deeper than " + std::to_string(kMaxConfigDepth) + " levels: not a config file");
+  if (open_.size() >= kMaxConfigDepth)
+    refuse(line,
+           "nested deeper than " + std::to_string(kMaxConfigDepth) + " levels: not a config file");
   if (refused()) return;
   open_.push_back({is_map, line, {}, {}, {}});
 }

@@ -11,7 +11,8 @@ namespace acc::launcher {
 /// Collects the events of a parser into one value, within the limits of document.hpp.
 class DocumentBuilder {
  public:
-  /// What would break a limit or can't be a config; the first one is kept and everything later is ignored.
+  /// What would break a limit or can't be a config; the first one is kept and everything later is
+  /// ignored.
   void refuse(std::uint32_t line, std::string what);
   [[nodiscard]] bool refused() const { return refusal_.has_value(); }
   [[nodiscard]] const std::string& refusal() const { return *refusal_; }

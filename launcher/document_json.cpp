@@ -60,7 +60,8 @@ class JsonReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool end_object() override { return end(); }
   bool end_array() override { return end(); }
-  bool parse_error(std::size_t, const std::string& token, const nlohmann::detail::exception&) override {
+  bool parse_error(std::size_t, const std::string& token,
+                   const nlohmann::detail::exception&) override {
     syntax_error = "not valid JSON near '" + printable(token, 40) + "'";
     return false;
   }
@@ -86,11 +87,14 @@ class JsonReader : public nlohmann::json_sax<nlohmann::json> {
 }  // namespace
 
 Result<Value> read_json(std::string_view text, const std::string& name) {
-  const auto refuse = [&](const std::string& what) { return Error{Errc::bad_config, name + ":" + what}; };
+  const auto refuse = [&](const std::string& what) {
+    return Error{Errc::bad_config, name + ":" + what};
+  };
   if (text.size() > kMaxConfigBytes) return refuse(" larger than 1 MiB: not a config file");
   std::uint32_t line = 1;
   JsonReader reader{line};
-  const bool read = nlohmann::json::sax_parse(LineCounter{text.data(), &line}, LineCounter{text.data() + text.size(), nullptr}, &reader);
+  const bool read = nlohmann::json::sax_parse(
+      LineCounter{text.data(), &line}, LineCounter{text.data() + text.size(), nullptr}, &reader);
   if (reader.builder.refused()) return refuse(reader.builder.refusal());
   if (!read) return refuse(std::to_string(line) + ": " + reader.syntax_error);
   return reader.builder.take();

@@ -15,46 +15,57 @@ namespace {
 
 constexpr std::string_view kTagPrefix = "tag:yaml.org,2002:";
 
-/// Takes the parser's events instead of its node tree: lines and tags are all there, and limits apply while reading.
+/// Takes the parser's events instead of its node tree: lines and tags are all there, and limits
+/// apply while reading.
 class YamlReader : public YAML::EventHandler {
  public:
   DocumentBuilder builder;
 
   void OnDocumentStart(const YAML::Mark& mark) override {
-    if (++documents_ > 1) builder.refuse(line(mark), "a second document ('---') begins: a config file is one document");
+    if (++documents_ > 1)
+      builder.refuse(line(mark), "a second document ('---') begins: a config file is one document");
   }
   void OnDocumentEnd() override {}
   void OnAnchor(const YAML::Mark&, const std::string&) override {}
 
-  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { scalar(mark, Value{}, "", anchor); }
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    scalar(mark, Value{}, "", anchor);
+  }
 
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& text) override {
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& text) override {
     scalar(mark, tagged(mark, tag, text), text, anchor);
   }
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     if (builder.refused()) return;
     const auto found = anchors_.find(anchor);
-    if (found == anchors_.end()) return builder.refuse(line(mark), "an alias refers to a value that contains it");
+    if (found == anchors_.end())
+      return builder.refuse(line(mark), "an alias refers to a value that contains it");
     if (builder.awaits_key()) return take_key(mark, found->second);
     builder.add(found->second);
   }
 
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
     open(mark, false, anchor);
   }
-  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
     open(mark, true, anchor);
   }
   void OnSequenceEnd() override { close(); }
   void OnMapEnd() override { close(); }
 
  private:
-  static std::uint32_t line(const YAML::Mark& mark) { return static_cast<std::uint32_t>(mark.line + 1); }
+  static std::uint32_t line(const YAML::Mark& mark) {
+    return static_cast<std::uint32_t>(mark.line + 1);
+  }
 
   Value tagged(const YAML::Mark& mark, const std::string& tag, const std::string& text) {
     if (tag == "?" || tag.empty()) return resolve_yaml_scalar(text);
-    if (tag == "!" || tag == std::string{kTagPrefix} + "str") return Value{text};  // quoted, or said to be text
+    if (tag == "!" || tag == std::string{kTagPrefix} + "str")
+      return Value{text};  // quoted, or said to be text
     for (const std::string_view known : {"bool", "int", "float", "null"}) {
       if (tag == std::string{kTagPrefix} + std::string{known}) return resolve_yaml_scalar(text);
     }
@@ -72,7 +83,8 @@ class YamlReader : public YAML::EventHandler {
   }
 
   void take_key(const YAML::Mark& mark, const Value& value) {
-    if (value.list() != nullptr || value.map() != nullptr) return builder.refuse(line(mark), "a key must be a word");
+    if (value.list() != nullptr || value.map() != nullptr)
+      return builder.refuse(line(mark), "a key must be a word");
     // Python would keep True for an unquoted `on:`; the spelling is what the user has to look for.
     builder.key(value.spelled.empty() ? python_text(value) : value.spelled);
   }
@@ -96,8 +108,8 @@ class YamlReader : public YAML::EventHandler {
   std::vector<YAML::anchor_t> open_anchors_;
 };
 
-/// yaml-cpp recurses once or more for each bracket, so brackets are counted before it sees them. Those in quotes and
-/// comments count too: no config comes near the limit.
+/// yaml-cpp recurses once or more for each bracket, so brackets are counted before it sees them.
+/// Those in quotes and comments count too: no config comes near the limit.
 bool too_many_brackets(std::string_view text) {
   std::size_t depth = 0;
   for (const char c : text) {
@@ -111,7 +123,9 @@ bool too_many_brackets(std::string_view text) {
 }  // namespace
 
 Result<Value> read_yaml(std::string_view text, const std::string& name) {
-  const auto refuse = [&](const std::string& what) { return Error{Errc::bad_config, name + ":" + what}; };
+  const auto refuse = [&](const std::string& what) {
+    return Error{Errc::bad_config, name + ":" + what};
+  };
   if (text.size() > kMaxConfigBytes) return refuse(" larger than 1 MiB: not a config file");
   if (too_many_brackets(text)) return refuse(" brackets are nested too deep: not a config file");
   std::istringstream stream{std::string{text}};

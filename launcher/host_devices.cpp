@@ -28,13 +28,15 @@ std::vector<std::string> entries_of(const std::string& folder) {
 }
 
 bool is_number(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](unsigned char c) { return std::isdigit(c) != 0; });
+  return !text.empty() &&
+         std::ranges::all_of(text, [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
 std::uint32_t count_nodes(const std::string& folder, std::string_view prefix) {
   std::uint32_t count = 0;
   for (const auto& name : entries_of(folder)) {
-    if (name.starts_with(prefix) && is_number(std::string_view{name}.substr(prefix.size()))) ++count;
+    if (name.starts_with(prefix) && is_number(std::string_view{name}.substr(prefix.size())))
+      ++count;
   }
   return count;
 }
@@ -42,7 +44,8 @@ std::uint32_t count_nodes(const std::string& folder, std::string_view prefix) {
 std::string first_value(const std::string& path, std::string_view label) {
   std::ifstream file{path};
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(label)) return std::string{trim(std::string_view{line}.substr(label.size()))};
+    if (line.starts_with(label))
+      return std::string{trim(std::string_view{line}.substr(label.size()))};
   }
   return {};
 }
@@ -78,8 +81,11 @@ Devices count_devices() {
   struct Node {
     std::string_view kind, folder, prefix;
   };
-  constexpr Node kNodes[] = {{"npu", "/dev", "davinci"}, {"mlu", "/dev", "cambricon_dev"}, {"musa", "/dev", "mtgpu."},
-                             {"hpu", "/dev/accel", "accel"}, {"neuron", "/dev", "neuron"}};
+  constexpr Node kNodes[] = {{"npu", "/dev", "davinci"},
+                             {"mlu", "/dev", "cambricon_dev"},
+                             {"musa", "/dev", "mtgpu."},
+                             {"hpu", "/dev/accel", "accel"},
+                             {"neuron", "/dev", "neuron"}};
   for (const auto& node : kNodes) {
     const auto count = count_nodes(std::string{node.folder}, node.prefix);
     if (count > 0) return {std::string{node.kind}, count};
@@ -100,7 +106,9 @@ std::vector<std::string> nvidia_names() {
 std::string nvidia_driver() {
   const auto line = first_value("/proc/driver/nvidia/version", "NVRM version:");
   for (const auto& word : split(line, ' ')) {
-    if (!word.empty() && std::isdigit(static_cast<unsigned char>(word[0])) != 0 && word.find('.') != std::string::npos) return word;
+    if (!word.empty() && std::isdigit(static_cast<unsigned char>(word[0])) != 0 &&
+        word.find('.') != std::string::npos)
+      return word;
   }
   return {};
 }
@@ -115,8 +123,10 @@ int compute_capability() {
   using GetDevice = int (*)(unsigned, void**);
   using GetCapability = int (*)(void*, int*, int*);
   const auto init = reinterpret_cast<Init>(::dlsym(library, "nvmlInit_v2"));
-  const auto get_device = reinterpret_cast<GetDevice>(::dlsym(library, "nvmlDeviceGetHandleByIndex_v2"));
-  const auto get_capability = reinterpret_cast<GetCapability>(::dlsym(library, "nvmlDeviceGetCudaComputeCapability"));
+  const auto get_device =
+      reinterpret_cast<GetDevice>(::dlsym(library, "nvmlDeviceGetHandleByIndex_v2"));
+  const auto get_capability =
+      reinterpret_cast<GetCapability>(::dlsym(library, "nvmlDeviceGetCudaComputeCapability"));
   const auto shutdown = reinterpret_cast<Init>(::dlsym(library, "nvmlShutdown"));
   int major = 0;
   int minor = 0;
@@ -133,10 +143,12 @@ int compute_capability() {
 
 bool nvidia_computes_bf16() {
   if (const int major = compute_capability(); major > 0) return major >= 8;
-  constexpr std::string_view kOlder[] = {"V100", "P100", "P40", "P4", "T4", "K80", "GTX", "RTX 20", "TITAN", "Quadro RTX", "M40", "M60"};
+  constexpr std::string_view kOlder[] = {"V100", "P100",   "P40",   "P4",         "T4",  "K80",
+                                         "GTX",  "RTX 20", "TITAN", "Quadro RTX", "M40", "M60"};
   const auto names = nvidia_names();
   return std::ranges::none_of(names, [&](const std::string& name) {
-    return std::ranges::any_of(kOlder, [&](std::string_view old) { return name.find(old) != std::string::npos; });
+    return std::ranges::any_of(
+        kOlder, [&](std::string_view old) { return name.find(old) != std::string::npos; });
   });
 }
 

@@ -15,7 +15,8 @@ namespace acc::launcher {
 
 namespace {
 
-/// Bound like a worker's store would be: on all interfaces, with SO_REUSEADDR, which TIME_WAIT does not hinder.
+/// Bound like a worker's store would be: on all interfaces, with SO_REUSEADDR, which TIME_WAIT does
+/// not hinder.
 UniqueFd bound_socket(std::uint16_t port) {
   UniqueFd fd{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   if (!fd) return fd;
@@ -25,7 +26,8 @@ UniqueFd bound_socket(std::uint16_t port) {
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_ANY);
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return UniqueFd{};
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return UniqueFd{};
   return fd;
 }
 
@@ -36,11 +38,17 @@ class DetectedFacts : public HostFacts {
   std::vector<std::string> gpu_names() override { return nvidia_names(); }
   std::string driver() override {
     auto version = nvidia_driver();
-    return version.empty() ? "999" : version;  // no NVIDIA driver: no NVIDIA card to have the old driver's fault
+    return version.empty()
+               ? "999"
+               : version;  // no NVIDIA driver: no NVIDIA card to have the old driver's fault
   }
-  bool bf16() override { return devices().kind != "cuda" || devices().count == 0 || nvidia_computes_bf16(); }
+  bool bf16() override {
+    return devices().kind != "cuda" || devices().count == 0 || nvidia_computes_bf16();
+  }
   std::uint32_t physical_cores() override { return count_physical_cores(); }
-  std::uint32_t logical_cores() override { return static_cast<std::uint32_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN))); }
+  std::uint32_t logical_cores() override {
+    return static_cast<std::uint32_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+  }
   bool port_in_use(std::uint16_t port) override { return !bound_socket(port); }
   std::string mpi() override { return mpirun_kind(); }
   bool fp8(const std::string& interpreter) override {
@@ -49,7 +57,9 @@ class DetectedFacts : public HostFacts {
     }
     return false;
   }
-  std::string deepspeed(const std::string& interpreter) override { return installed_version(interpreter, "deepspeed"); }
+  std::string deepspeed(const std::string& interpreter) override {
+    return installed_version(interpreter, "deepspeed");
+  }
 
  private:
   const Devices& devices() {
@@ -67,7 +77,8 @@ std::optional<std::uint16_t> free_port() {
   const auto fd = bound_socket(0);
   sockaddr_in address{};
   socklen_t size = sizeof address;
-  if (!fd || ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return std::nullopt;
+  if (!fd || ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    return std::nullopt;
   return ntohs(address.sin_port);
 }
 

@@ -38,7 +38,8 @@ class HostFacts {
 
 /// Looks at this machine.
 std::unique_ptr<HostFacts> detected_facts();
-/// The facts in this JSON file and nothing else; missing ones are 16 cores, no GPU, bf16, nothing installed, no port taken.
+/// The facts in this JSON file and nothing else; missing ones are 16 cores, no GPU, bf16, nothing
+/// installed, no port taken.
 Result<std::unique_ptr<HostFacts>> facts_from_file(const std::string& path);
 
 /// A TCP port that was free a moment ago; nothing if none can be had.

@@ -43,11 +43,15 @@ class FixedFacts : public HostFacts {
   Facts facts_;
 };
 
-std::string text_of(const Value& value) { return truthy(value) ? python_text(value) : std::string{}; }
+std::string text_of(const Value& value) {
+  return truthy(value) ? python_text(value) : std::string{};
+}
 
 std::uint32_t count_of(const Value& value) {
   const auto* number = value.integer();
-  return number == nullptr ? 0U : static_cast<std::uint32_t>(std::clamp<std::int64_t>(*number, 0, 1'000'000));
+  return number == nullptr
+             ? 0U
+             : static_cast<std::uint32_t>(std::clamp<std::int64_t>(*number, 0, 1'000'000));
 }
 
 bool take(Facts& facts, const std::string& key, const Value& value) {
@@ -66,7 +70,8 @@ bool take(Facts& facts, const std::string& key, const Value& value) {
   } else if (key == "physical_cores") {
     facts.physical_cores = count_of(value);
   } else if (key == "ports_in_use") {
-    for (const auto& port : list) facts.ports_in_use.insert(static_cast<std::uint16_t>(count_of(port)));
+    for (const auto& port : list)
+      facts.ports_in_use.insert(static_cast<std::uint16_t>(count_of(port)));
   } else if (key == "mpi") {
     facts.mpi = text_of(value);
   } else if (key == "fp8") {
@@ -87,12 +92,15 @@ Result<std::unique_ptr<HostFacts>> facts_from_file(const std::string& path) {
   const std::string text{std::istreambuf_iterator<char>{file}, {}};
   const auto document = read_json(text, path);
   if (!document) return document.error();
-  if (document->map() == nullptr) return Error{Errc::bad_config, path + ": host facts must be a JSON object"};
+  if (document->map() == nullptr)
+    return Error{Errc::bad_config, path + ": host facts must be a JSON object"};
   Facts facts;
   for (const auto& [key, value] : *document->map()) {
     if (!take(facts, key, value)) {
-      return Error{Errc::bad_config, path + ":" + std::to_string(value.line) + ": unknown host fact '" + printable(key) +
-                                         "': known are gpus, accelerator, gpu_names, driver, bf16, physical_cores, ports_in_use, mpi, fp8, deepspeed"};
+      return Error{Errc::bad_config, path + ":" + std::to_string(value.line) +
+                                         ": unknown host fact '" + printable(key) +
+                                         "': known are gpus, accelerator, gpu_names, driver, bf16, "
+                                         "physical_cores, ports_in_use, mpi, fp8, deepspeed"};
     }
   }
   return std::unique_ptr<HostFacts>{std::make_unique<FixedFacts>(std::move(facts))};

@@ -5,7 +5,8 @@
 #include <string_view>
 #include <vector>
 
-/// Single questions to this machine. Best effort: what can't be found out is absent, never an error.
+/// Single questions to this machine. Best effort: what can't be found out is absent, never an
+/// error.
 namespace acc::launcher {
 
 struct Devices {

@@ -49,7 +49,8 @@ std::string version_of(const std::string& program, std::chrono::milliseconds lim
   const auto end = std::chrono::steady_clock::now() + limit;
   char buffer[4096];
   while (text.size() < 65536) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
     pollfd waiting{reading.get(), POLLIN, 0};
     if (left.count() <= 0 || ::poll(&waiting, 1, static_cast<int>(left.count())) <= 0) break;
     const auto got = ::read(reading.get(), buffer, sizeof buffer);
@@ -61,7 +62,8 @@ std::string version_of(const std::string& program, std::chrono::milliseconds lim
   return text;
 }
 
-/// PREFIX/lib/pythonX.Y/{site,dist}-packages of the interpreter, Debian's /usr/lib/python3/dist-packages, PYTHONPATH.
+/// PREFIX/lib/pythonX.Y/{site,dist}-packages of the interpreter, Debian's
+/// /usr/lib/python3/dist-packages, PYTHONPATH.
 std::vector<fs::path> package_folders(const std::string& interpreter) {
   std::vector<fs::path> folders;
   if (const char* path = std::getenv("PYTHONPATH")) {
@@ -71,7 +73,8 @@ std::vector<fs::path> package_folders(const std::string& interpreter) {
   }
   const auto found = find_program(interpreter, path_only());
   std::error_code ignored;
-  // A virtual environment's python is a link to the system's: its own prefix counts first, then where it leads.
+  // A virtual environment's python is a link to the system's: its own prefix counts first, then
+  // where it leads.
   for (const auto& program : {fs::path{found}, fs::canonical(found, ignored)}) {
     const auto prefix = program.parent_path().parent_path();
     for (const auto& lib : {prefix / "lib", prefix / "local" / "lib", prefix / "lib64"}) {
@@ -91,7 +94,9 @@ std::string mpirun_kind() {
   for (const std::string_view name : {"mpirun", "mpiexec"}) {
     const auto program = find_program(name, path_only());
     if (program.empty()) continue;
-    return version_of(program, std::chrono::seconds{2}).find("Open MPI") != std::string::npos ? "openmpi" : "intel";
+    return version_of(program, std::chrono::seconds{2}).find("Open MPI") != std::string::npos
+               ? "openmpi"
+               : "intel";
   }
   return {};
 }
@@ -112,7 +117,8 @@ std::string installed_version(const std::string& interpreter, std::string_view p
     for (const auto& entry : fs::directory_iterator{folder, ignored}) {
       const auto name = entry.path().filename().string();
       const auto end = name.find(".dist-info");
-      if (name.starts_with(start) && end != std::string::npos) return name.substr(start.size(), end - start.size());
+      if (name.starts_with(start) && end != std::string::npos)
+        return name.substr(start.size(), end - start.size());
     }
     return "0";
   }

@@ -15,10 +15,12 @@ enum class Source { by_default, config, flag, environment, guessed };
 struct Setting {
   Value value;
   Source source = Source::by_default;
-  std::string origin;  ///< "cfg.yaml:3", "--num_processes", "OMP_NUM_THREADS", "2 devices found"; empty for a default
+  std::string origin;  ///< "cfg.yaml:3", "--num_processes", "OMP_NUM_THREADS", "2 devices found";
+                       ///< empty for a default
 };
 
-/// What the user wants, merged from defaults, config file, flags and environment. Each value remembers who set it.
+/// What the user wants, merged from defaults, config file, flags and environment. Each value
+/// remembers who set it.
 class JobSpec {
  public:
   JobSpec();
@@ -31,7 +33,9 @@ class JobSpec {
   /// Set by a flag or the config file, not by default or a guess.
   [[nodiscard]] bool is_given(Key key) const;
   [[nodiscard]] bool flag(Key key) const { return truthy(value(key)); }
-  [[nodiscard]] std::string text(Key key) const { return is_set(key) ? python_text(value(key)) : std::string{}; }
+  [[nodiscard]] std::string text(Key key) const {
+    return is_set(key) ? python_text(value(key)) : std::string{};
+  }
   [[nodiscard]] std::optional<std::int64_t> integer(Key key) const;
   /// "--tee" or "cfg.yaml:3: tee", to begin a complaint with.
   [[nodiscard]] std::string name_for_complaint(Key key) const;
@@ -43,7 +47,8 @@ class JobSpec {
   std::vector<std::string> deepspeed_fields;
   /// fp8_* keys that are no option: each becomes a variable, as in the original.
   std::vector<std::pair<std::string, Value>> further_fp8;
-  std::vector<std::pair<std::string, std::string>> defaulted;  ///< name and value of what had to be guessed
+  std::vector<std::pair<std::string, std::string>>
+      defaulted;  ///< name and value of what had to be guessed
   bool multi_gpu_was_guessed = false;
   std::vector<std::string> notes;  ///< one line each, for stderr
 

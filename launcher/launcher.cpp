@@ -1,9 +1,235 @@
 #include "launcher/launcher.hpp"
 
 #include "agent/agent.hpp"
+#include "common/exit_codes.hpp"
+#include "common/log.hpp"
+#include "common/text.hpp"
+#include "common/unique_fd.hpp"
+#include "launcher/cli.hpp"
+#include "launcher/help.hpp"
+#include "launcher/key_table.hpp"
+#include "launcher/merge.hpp"
+#include "launcher/mode.hpp"
+#include "launcher/plan.hpp"
+#include "launcher/plan_json.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace acc::launcher {
 
-int launch(int, char**, const agent::GuardianLink& guardian) { return agent::run({}, guardian); }
+using namespace literals;
+
+namespace {
+
+#ifndef ACC_VERSION
+#define ACC_VERSION "0.1.0"
+#endif
+
+/// All of it, also through a slow pipe. A terminal that went away is no reason to fail.
+void write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const auto written = ::write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void tell(const std::string& line) { write_all(STDERR_FILENO, "acc-launch: " + line + "\n"); }
+
+/// 2 for what the user wrote, 1 for what this machine lacks. The code of the first complaint of the
+/// former kind wins.
+int report(const Complaints& complaints) {
+  std::string text;
+  bool usage = false;
+  bool written = false;
+  for (const auto& complaint : complaints) {
+    text += "acc-launch: " + complaint.what + "\n";
+    usage = usage || complaint.code == Errc::bad_usage;
+    written = written || complaint.code == Errc::bad_config;
+  }
+  if (usage) text += "acc-launch: try --help\n";
+  write_all(STDERR_FILENO, text);
+  return to_int(usage || written ? ExitCode::usage : ExitCode::failure);
+}
+
+Environment read_environment() {
+  Environment environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text{*entry};
+    const auto equals = text.find('=');
+    if (equals != std::string_view::npos)
+      environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
+std::string working_directory() {
+  char buffer[4096];
+  return ::getcwd(buffer, sizeof buffer) != nullptr ? buffer : ".";
+}
+
+void set_log_level(const JobSpec& spec) {
+  constexpr std::string_view kNames[] = {"trace", "debug", "info", "warn", "error", "off"};
+  const auto found = std::ranges::find(kNames, spec.text("log_level"_key));
+  if (found != std::end(kNames))
+    log::set_level(static_cast<log::Level>(found - std::begin(kNames)));
+}
+
+/// The words that the original says; scripts look for them.
+std::string defaults_warning(const JobSpec& spec) {
+  if (spec.defaulted.empty() && !spec.multi_gpu_was_guessed) return {};
+  std::string text = "The following values were not given and had defaults used instead:\n";
+  for (const auto& [name, value] : spec.defaulted) {
+    text += "\t`--" + name + "` was set to a value of `" + value + "`\n";
+    if (name == "num_cpu_threads_per_process") text += "\t\tto use all cores of this machine\n";
+  }
+  if (spec.multi_gpu_was_guessed) {
+    text +=
+        "\t\tMore than one GPU was found, enabling multi-GPU training.\n"
+        "\t\tIf this was unintended please pass in `--num_processes=1`.\n";
+  }
+  return text + "To avoid this warning give these values, or write a config file.\n";
+}
+
+void tell_about_ignored(const CommandLine& line) {
+  constexpr Key kIgnored[] = {"run_path"_key,     "local_addr"_key,        "event_log_handler"_key,
+                              "numa_binding"_key, "signals_to_handle"_key, "start_method"_key};
+  for (const Key key : kIgnored) {
+    const auto* option = line.given(key);
+    if (option != nullptr)
+      tell("note: " + option->spelled + " has no effect here (" + std::string{row_of(key).help} +
+           ")");
+  }
+}
+
+/// What exec would say, before anything is started.
+int check_script_file(const JobSpec& spec, ScriptKind kind, const Environment& environment) {
+  if (spec.flag("module"_key)) return 0;
+  const bool on_path = spec.flag("no_python"_key) && spec.script.find('/') == std::string::npos;
+  if (on_path && !find_program(spec.script, environment).empty()) return 0;
+  if (on_path || kind == ScriptKind::missing) {
+    tell("cannot start '" + printable(spec.script) + "': No such file or directory");
+    return to_int(ExitCode::command_not_found);
+  }
+  const bool direct = spec.flag("no_python"_key) || kind == ScriptKind::not_executable;
+  if (direct && ::access(spec.script.c_str(), X_OK) != 0) {
+    tell("cannot start '" + printable(spec.script) + "': Permission denied (chmod +x it?)");
+    return to_int(ExitCode::cannot_execute);
+  }
+  return 0;
+}
+
+/// The deepspeed program reads it and passes the variables on to other machines. It may hold
+/// secrets of the environment.
+int write_deepspeed_env(const agent::JobPlan& plan, Environment environment) {
+  for (const auto& [name, value] : plan.env) environment[name] = value;
+  std::vector<std::string> warnings;
+  const auto lines = deepspeed_env_lines(environment, warnings);
+  for (const auto& warning : warnings) tell("warning: " + warning);
+  const UniqueFd file{::open(".deepspeed_env", O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600)};
+  if (!file) {
+    tell(system_error(errno, "write '.deepspeed_env'").what);
+    return to_int(ExitCode::output);
+  }
+  write_all(file.get(), join(lines, "\n") + "\n");
+  return 0;
+}
+
+/// One command line's way from its words to the agent.
+class Launch {
+ public:
+  explicit Launch(const std::vector<std::string>& words)
+      : line_{parse_command_line(words)}, environment_{read_environment()} {}
+
+  int run(const agent::GuardianLink& guardian) {
+    if (line_.help_topic) return print(help_text(*line_.help_topic));
+    if (line_.given("version"_key) != nullptr) return print("acc-launch " ACC_VERSION "\n");
+    auto complaints = line_.complaints;
+    read_facts(complaints);
+    read_config(complaints);
+    auto merged = merge(line_, config_, *facts_, environment_);
+    complaints.insert(complaints.end(), merged.complaints.begin(), merged.complaints.end());
+    auto& spec = merged.spec;
+    const bool looks_only = line_.given("print_config"_key) != nullptr;
+    if (spec.script.empty() && !looks_only && complaints.empty()) {
+      complaints.push_back({Errc::bad_usage,
+                            "the following arguments are required: SCRIPT, the program to run (or "
+                            "`script:` in the config file)"});
+    }
+    if (!complaints.empty()) return report(complaints);
+    if (looks_only) return print(config_text(spec));
+    set_log_level(spec);
+    return start(spec, guardian);
+  }
+
+ private:
+  static int print(const std::string& text) {
+    write_all(STDOUT_FILENO, text);
+    return 0;
+  }
+
+  void read_facts(Complaints& complaints) {
+    facts_ = detected_facts();
+    const auto* file = line_.given("host_facts"_key);
+    if (file == nullptr) return;
+    auto facts = facts_from_file(python_text(file->value));
+    if (!facts) return complaints.push_back(facts.error());
+    facts_ = std::move(*facts);
+  }
+
+  void read_config(Complaints& complaints) {
+    const auto* given = line_.given("config_file"_key);
+    std::string path = given != nullptr ? python_text(given->value) : std::string{};
+    if (given == nullptr) {
+      if (!wants_default_config(line_)) return;
+      path = default_config_path(environment_);
+      if (::access(path.c_str(), F_OK) != 0) return;
+    }
+    auto config = load_config(path);
+    if (!config) return complaints.push_back(config.error());
+    config_ = std::move(*config);
+  }
+
+  int start(const JobSpec& spec, const agent::GuardianLink& guardian) {
+    const auto kind = spec.flag("module"_key) ? ScriptKind::python : script_kind(spec.script);
+    auto planned = make_plan(
+        spec, *facts_, {environment_, working_directory(), find_interpreter(environment_), kind});
+    auto& plan = planned.plan;
+    const bool prints = line_.given("print_plan"_key) != nullptr;
+    if (planned.complaints.empty() && !prints) planned.complaints = check_runnable(spec, plan);
+    for (const auto& note : spec.notes) tell("note: " + note);
+    write_all(STDERR_FILENO, defaults_warning(spec));
+    tell_about_ignored(line_);
+    if (!planned.complaints.empty()) return report(planned.complaints);
+    for (const auto& warning : plan.warnings) tell("warning: " + warning);
+    if (prints) return print(plan_to_json(plan));
+    plan.warnings.clear();  // told
+    if (const int code = check_script_file(spec, kind, environment_); code != 0) return code;
+    if (plan.kind == agent::JobKind::deepspeed) {
+      if (const int code = write_deepspeed_env(plan, environment_); code != 0) return code;
+    }
+    return agent::run(plan, guardian);
+  }
+
+  CommandLine line_;
+  Environment environment_;
+  std::unique_ptr<HostFacts> facts_;
+  std::optional<Config> config_;
+};
+
+}  // namespace
+
+int launch(int argc, char** argv, const agent::GuardianLink& guardian) {
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  return Launch{words}.run(guardian);
+}
 
 }  // namespace acc::launcher

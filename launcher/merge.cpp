@@ -12,7 +12,8 @@ using namespace literals;
 
 namespace {
 
-constexpr Key kModeFlags[] = {"multi_gpu"_key, "tpu"_key, "tpu_use_cluster"_key, "use_deepspeed"_key, "use_fsdp"_key, "use_megatron_lm"_key};
+constexpr Key kModeFlags[] = {"multi_gpu"_key,     "tpu"_key,      "tpu_use_cluster"_key,
+                              "use_deepspeed"_key, "use_fsdp"_key, "use_megatron_lm"_key};
 
 bool any_given(const CommandLine& line, std::span<const Key> keys) {
   return std::ranges::any_of(keys, [&](Key key) { return line.given(key) != nullptr; });
@@ -20,17 +21,22 @@ bool any_given(const CommandLine& line, std::span<const Key> keys) {
 
 /// Keys with a rule of their own.
 bool is_special(const KeyRow& row) {
-  constexpr std::string_view kSpecial[] = {"mixed_precision", "distributed_type", "compute_environment", "script_args"};
+  constexpr std::string_view kSpecial[] = {"mixed_precision", "distributed_type",
+                                           "compute_environment", "script_args"};
   return std::ranges::find(kSpecial, row.name) != std::end(kSpecial);
 }
 
 class Merger {
  public:
-  Merger(const CommandLine& line, const std::optional<Config>& config, HostFacts& facts, const Environment& environment)
-      : line_{line}, config_{config}, rules_{merged_.spec, merged_.complaints, facts, environment} {}
+  Merger(const CommandLine& line, const std::optional<Config>& config, HostFacts& facts,
+         const Environment& environment)
+      : line_{line},
+        config_{config},
+        rules_{merged_.spec, merged_.complaints, facts, environment} {}
 
   Merged run() {
-    for (const auto& option : line_.options) spec().set(option.key, option.value, Source::flag, option.spelled);
+    for (const auto& option : line_.options)
+      spec().set(option.key, option.value, Source::flag, option.spelled);
     take_environment();
     check_flags();
     if (config_) {
@@ -46,12 +52,16 @@ class Merger {
 
  private:
   JobSpec& spec() { return merged_.spec; }
-  void complain(std::string what, Errc code = Errc::bad_config) { merged_.complaints.push_back({code, std::move(what)}); }
+  void complain(std::string what, Errc code = Errc::bad_config) {
+    merged_.complaints.push_back({code, std::move(what)});
+  }
 
   /// PET_* reach what the original has no option for.
   void take_environment() {
     constexpr std::pair<std::string_view, Key> kFromEnvironment[] = {
-        {"PET_RDZV_ID", "rdzv_id"_key}, {"PET_START_METHOD", "start_method"_key}, {"PET_REDIRECTS", "redirects"_key}};
+        {"PET_RDZV_ID", "rdzv_id"_key},
+        {"PET_START_METHOD", "start_method"_key},
+        {"PET_REDIRECTS", "redirects"_key}};
     for (const auto& [name, key] : kFromEnvironment) {
       const auto value = rules_.environment(name);
       if (value.empty() || line_.given(key) != nullptr) continue;
@@ -61,13 +71,19 @@ class Merger {
 
   void check_flags() {
     int modes = 0;
-    for (const Key key : {"cpu"_key, "multi_gpu"_key, "tpu"_key, "use_deepspeed"_key, "use_fsdp"_key}) modes += spec().flag(key) ? 1 : 0;
+    for (const Key key :
+         {"cpu"_key, "multi_gpu"_key, "tpu"_key, "use_deepspeed"_key, "use_fsdp"_key})
+      modes += spec().flag(key) ? 1 : 0;
     if (modes > 1) {
-      complain("You can only use one of `--cpu`, `--multi_gpu`, `--tpu`, `--use_deepspeed`, `--use_fsdp` at a time", Errc::bad_config);
+      complain(
+          "You can only use one of `--cpu`, `--multi_gpu`, `--tpu`, `--use_deepspeed`, "
+          "`--use_fsdp` at a time",
+          Errc::bad_config);
     }
     const auto processes = spec().integer("num_processes"_key);
     if (spec().flag("multi_gpu"_key) && processes && *processes < 2) {
-      complain("--multi_gpu needs --num_processes of at least 2, not " + std::to_string(*processes) + ": leave --multi_gpu out for one process");
+      complain("--multi_gpu needs --num_processes of at least 2, not " +
+               std::to_string(*processes) + ": leave --multi_gpu out for one process");
     }
     if (spec().flag("use_parallelism_config"_key) && !spec().flag("use_fsdp"_key)) {
       complain("--use_parallelism_config needs --use_fsdp and --fsdp_version=2");
@@ -90,17 +106,20 @@ class Merger {
   void take_environment_kind() {
     const auto* kind = config_->find("compute_environment");
     if (kind == nullptr || kind->is_none() || python_text(*kind) == "LOCAL_MACHINE") return;
-    complain(config_->where(*kind) + ": compute_environment '" + printable(python_text(*kind)) +
-             "' is not supported: only LOCAL_MACHINE is; start SageMaker jobs with `accelerate launch`");
+    complain(
+        config_->where(*kind) + ": compute_environment '" + printable(python_text(*kind)) +
+        "' is not supported: only LOCAL_MACHINE is; start SageMaker jobs with `accelerate launch`");
   }
 
   void take_top_level() {
     for (const auto& entry : config_->keys) {
       const auto* row = find_key(entry.key);
-      if (row == nullptr || row->place != Place::top || is_special(*row) || entry.value.is_none()) continue;
+      if (row == nullptr || row->place != Place::top || is_special(*row) || entry.value.is_none())
+        continue;
       if (line_.given(key_of(*row)) != nullptr) continue;
       if (row->group == Group::cloud) {  // not used, so not judged
-        spec().set(key_of(*row), Value{python_text(entry.value)}, Source::config, config_->where(entry.value));
+        spec().set(key_of(*row), Value{python_text(entry.value)}, Source::config,
+                   config_->where(entry.value));
         continue;
       }
       auto checked = check_value(*row, entry.value);
@@ -118,14 +137,17 @@ class Merger {
     rules_.distributed_type(*type, config_->where(*type));
     if (any_given(line_, kModeFlags)) return;
     const auto name = spec().text("distributed_type"_key);
-    const auto turn_on = [&](Key key) { spec().set(key, Value{true}, Source::config, config_->where(*type)); };
+    const auto turn_on = [&](Key key) {
+      spec().set(key, Value{true}, Source::config, config_->where(*type));
+    };
     if (name == "DEEPSPEED") turn_on("use_deepspeed"_key);
     if (name == "FSDP") turn_on("use_fsdp"_key);
     if (name == "MEGATRON_LM") turn_on("use_megatron_lm"_key);
     if (name == "XLA") turn_on("tpu"_key);
     if (name.starts_with("MULTI_") && name != "MULTI_CPU") turn_on("multi_gpu"_key);
     const auto* parallelism = config_->find("parallelism_config");
-    if (parallelism != nullptr && parallelism->map() != nullptr && !parallelism->map()->empty()) turn_on("use_parallelism_config"_key);
+    if (parallelism != nullptr && parallelism->map() != nullptr && !parallelism->map()->empty())
+      turn_on("use_parallelism_config"_key);
   }
 
   void take_sections() {
@@ -139,11 +161,13 @@ class Merger {
     }
   }
 
-  /// An unknown key inside a section is no error: it sets the option of that name, if there is one (as the original).
+  /// An unknown key inside a section is no error: it sets the option of that name, if there is one
+  /// (as the original).
   void take_section_key(Place place, const Entry& entry) {
     std::string name = entry.key;
     const auto prefix = section_prefix(place);
-    if (!prefix.empty() && !name.starts_with(prefix)) name = std::string{prefix} + (prefix.ends_with('_') ? "" : "_") + name;
+    if (!prefix.empty() && !name.starts_with(prefix))
+      name = std::string{prefix} + (prefix.ends_with('_') ? "" : "_") + name;
     const auto* row = find_key(name);
     if (row == nullptr) {
       if (name.starts_with("fp8_")) spec().further_fp8.emplace_back(name, entry.value);
@@ -155,7 +179,8 @@ class Merger {
       return;
     }
     const auto checked = check_value(*row, entry.value);
-    if (!checked) return complain(config_->where(entry.value) + ": " + entry.key + ": " + checked.error().what);
+    if (!checked)
+      return complain(config_->where(entry.value) + ": " + entry.key + ": " + checked.error().what);
     spec().set(key_of(*row), *checked, Source::config, config_->where(entry.value));
   }
 
@@ -165,8 +190,10 @@ class Merger {
     if (line_.given(key) != nullptr) return rules_.check_bf16_option();
     if (value == nullptr || value->is_none()) return;
     if (value->text() == nullptr) {
-      complain(config_->where(*value) + ": mixed_precision: unquoted " + printable(value->spelled) + " is " + std::string{kind_name(*value)} +
-               " in YAML, not a precision: write mixed_precision: 'no' in quotes, or fp16, bf16, fp8");
+      complain(
+          config_->where(*value) + ": mixed_precision: unquoted " + printable(value->spelled) +
+          " is " + std::string{kind_name(*value)} +
+          " in YAML, not a precision: write mixed_precision: 'no' in quotes, or fp16, bf16, fp8");
       return;
     }
     spec().set(key, *value, Source::config, config_->where(*value));
@@ -200,10 +227,12 @@ class Merger {
 }  // namespace
 
 bool wants_default_config(const CommandLine& line) {
-  return line.given("cpu"_key) == nullptr && line.given("nproc_per_node"_key) == nullptr && line.given("nnodes"_key) == nullptr;
+  return line.given("cpu"_key) == nullptr && line.given("nproc_per_node"_key) == nullptr &&
+         line.given("nnodes"_key) == nullptr;
 }
 
-Merged merge(const CommandLine& line, const std::optional<Config>& config, HostFacts& facts, const Environment& environment) {
+Merged merge(const CommandLine& line, const std::optional<Config>& config, HostFacts& facts,
+             const Environment& environment) {
   return Merger{line, config, facts, environment}.run();
 }
 

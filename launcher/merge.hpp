@@ -14,8 +14,10 @@ struct Merged {
   Complaints complaints;
 };
 
-/// Default < config file < flag, with the original's special rules (mode, precision, threads, what is guessed).
-Merged merge(const CommandLine& line, const std::optional<Config>& config, HostFacts& facts, const Environment& environment);
+/// Default < config file < flag, with the original's special rules (mode, precision, threads, what
+/// is guessed).
+Merged merge(const CommandLine& line, const std::optional<Config>& config, HostFacts& facts,
+             const Environment& environment);
 
 /// Whether the default config file counts: not with --cpu, and not for a torchrun line.
 [[nodiscard]] bool wants_default_config(const CommandLine& line);

@@ -13,13 +13,16 @@ using namespace literals;
 void MergeRules::distributed_type(const Value& value, const std::string& where) {
   const auto& row = row_of("distributed_type"_key);
   if (value.is_bool() && !truthy(value)) {
-    // The original goes on with False: one plain process, but without NO's default of num_processes.
+    // The original goes on with False: one plain process, but without NO's default of
+    // num_processes.
     if (!spec_.is_given("num_processes"_key)) {
       complain(where + ": distributed_type: unquoted " + printable(value.spelled) +
-               " is a boolean in YAML, so num_processes has no default here: write distributed_type: 'NO' in quotes, or give --num_processes");
+               " is a boolean in YAML, so num_processes has no default here: write "
+               "distributed_type: 'NO' in quotes, or give --num_processes");
       spec_.set("num_processes"_key, Value{std::int64_t{1}}, Source::by_default, "");
     } else {
-      spec_.notes.push_back(where + ": distributed_type: unquoted " + printable(value.spelled) + " is a boolean in YAML; taken as 'NO'. Quote it.");
+      spec_.notes.push_back(where + ": distributed_type: unquoted " + printable(value.spelled) +
+                            " is a boolean in YAML; taken as 'NO'. Quote it.");
     }
     spec_.set("distributed_type"_key, Value{"NO"}, Source::config, where);
     return;
@@ -30,7 +33,8 @@ void MergeRules::distributed_type(const Value& value, const std::string& where) 
     const std::vector<std::string_view> names{choices.begin(), choices.end()};
     const auto spelled = value.spelled.empty() ? python_text(value) : value.spelled;
     const auto known = nearest(to_upper(spelled), names);
-    complain(where + ": distributed_type '" + printable(spelled) + "' is not one of " + join(choices, ", ") +
+    complain(where + ": distributed_type '" + printable(spelled) + "' is not one of " +
+             join(choices, ", ") +
              (known.empty() ? "" : " (did you mean " + std::string{known} + "?)"));
     spec_.set("distributed_type"_key, Value{}, Source::config, where);
     return;
@@ -44,9 +48,11 @@ void MergeRules::guess(Key key, Value value) {
 }
 
 void MergeRules::guess_without_config() {
-  if (!spec_.is_set("num_processes"_key)) guess("num_processes"_key, Value{std::int64_t{facts_.gpus()}});
+  if (!spec_.is_set("num_processes"_key))
+    guess("num_processes"_key, Value{std::int64_t{facts_.gpus()}});
   const bool torchrun = spec_.is_given("nproc_per_node"_key) || spec_.is_given("nnodes"_key);
-  if (!torchrun && !spec_.flag("multi_gpu"_key) && spec_.integer("num_processes"_key).value_or(0) > 1 && facts_.gpus() > 1) {
+  if (!torchrun && !spec_.flag("multi_gpu"_key) &&
+      spec_.integer("num_processes"_key).value_or(0) > 1 && facts_.gpus() > 1) {
     spec_.multi_gpu_was_guessed = true;
     spec_.set("multi_gpu"_key, Value{true}, Source::guessed, "more than one GPU found");
   }
@@ -69,12 +75,15 @@ void MergeRules::defaults_with_config() {
   fill("mixed_precision"_key, Value{"no"});
   fill("dynamo_backend"_key, Value{"no"});
   if (spec_.integer("num_processes"_key) == -1) {
-    complain(spec_.config_path + ": num_processes is not set: write it there or give --num_processes");
+    complain(spec_.config_path +
+             ": num_processes is not set: write it there or give --num_processes");
   }
   const auto ids = spec_.text("gpu_ids"_key);
-  if (spec_.flag("multi_gpu"_key) && ids != "all" && ids.find(',') == std::string::npos && spec_.integer("num_machines"_key).value_or(1) <= 1) {
+  if (spec_.flag("multi_gpu"_key) && ids != "all" && ids.find(',') == std::string::npos &&
+      spec_.integer("num_machines"_key).value_or(1) <= 1) {
     complain(spec_.name_for_complaint("gpu_ids"_key) + ": gpu_ids '" + printable(ids) +
-             "' names fewer than two devices for multi-GPU training: name at least two, or write gpu_ids: all");
+             "' names fewer than two devices for multi-GPU training: name at least two, or write "
+             "gpu_ids: all");
   }
 }
 
@@ -88,7 +97,8 @@ std::optional<std::int64_t> MergeRules::workers_per_node(const std::string& word
   }
   const auto number = parse_number<std::int64_t>(word);
   if (number && *number > 0) return number;
-  complain(spec_.name_for_complaint("nproc_per_node"_key) + ": '" + printable(word) + "' is not a number of workers: write a number from 1, cpu, gpu or auto");
+  complain(spec_.name_for_complaint("nproc_per_node"_key) + ": '" + printable(word) +
+           "' is not a number of workers: write a number from 1, cpu, gpu or auto");
   return std::nullopt;
 }
 
@@ -98,20 +108,27 @@ void MergeRules::torchrun_counts() {
   if (!per_node && !nodes_given) return;
   // A flag beats the file's way of counting; two ways in one place contradict each other.
   const auto clashes = [&](Key ours, Key theirs) {
-    return spec_.is_given(ours) && spec_.is_given(theirs) && spec_[ours].source == spec_[theirs].source;
+    return spec_.is_given(ours) && spec_.is_given(theirs) &&
+           spec_[ours].source == spec_[theirs].source;
   };
-  if (clashes("num_processes"_key, "nproc_per_node"_key) || clashes("num_processes"_key, "nnodes"_key)) {
-    complain("--num_processes counts workers over all machines, --nproc_per_node and --nnodes count per machine as torchrun does: use one of the two ways");
+  if (clashes("num_processes"_key, "nproc_per_node"_key) ||
+      clashes("num_processes"_key, "nnodes"_key)) {
+    complain(
+        "--num_processes counts workers over all machines, --nproc_per_node and --nnodes count per "
+        "machine as torchrun does: use one of the two ways");
     return;
   }
   if (clashes("num_machines"_key, "nnodes"_key)) {
     complain("--num_machines and --nnodes say the same thing: give one of them");
     return;
   }
-  NodeRange nodes{static_cast<std::uint32_t>(std::max<std::int64_t>(1, spec_.integer("num_machines"_key).value_or(1))), 1};
+  NodeRange nodes{static_cast<std::uint32_t>(
+                      std::max<std::int64_t>(1, spec_.integer("num_machines"_key).value_or(1))),
+                  1};
   if (nodes_given) {
     const auto parsed = parse_nodes(spec_.text("nnodes"_key));
-    if (!parsed) return complain(spec_.name_for_complaint("nnodes"_key) + ": " + parsed.error().what);
+    if (!parsed)
+      return complain(spec_.name_for_complaint("nnodes"_key) + ": " + parsed.error().what);
     nodes = *parsed;
   } else {
     nodes.max = nodes.min;
@@ -119,24 +136,30 @@ void MergeRules::torchrun_counts() {
   const auto workers = workers_per_node(per_node ? spec_.text("nproc_per_node"_key) : "1");
   if (!workers) return;
   const Key who = per_node ? "nproc_per_node"_key : "nnodes"_key;
-  spec_.set("num_machines"_key, Value{std::int64_t{nodes.max}}, spec_[who].source, spec_[who].origin);
+  spec_.set("num_machines"_key, Value{std::int64_t{nodes.max}}, spec_[who].source,
+            spec_[who].origin);
   spec_.set("num_processes"_key, Value{*workers * nodes.max}, spec_[who].source, spec_[who].origin);
-  if (!spec_.is_set("machine_rank"_key)) spec_.set("machine_rank"_key, Value{std::int64_t{0}}, Source::by_default, "");
+  if (!spec_.is_set("machine_rank"_key))
+    spec_.set("machine_rank"_key, Value{std::int64_t{0}}, Source::by_default, "");
 }
 
 void MergeRules::check_bf16_option() {
   if (spec_.text("mixed_precision"_key) == "bf16" && !facts_.bf16() && !spec_.flag("tpu"_key)) {
-    complain("--mixed_precision: bf16 mixed precision requires a supported device, and the device here computes no bf16: use fp16 or no");
+    complain(
+        "--mixed_precision: bf16 mixed precision requires a supported device, and the device here "
+        "computes no bf16: use fp16 or no");
   }
 }
 
-std::int64_t MergeRules::number_from(std::initializer_list<std::string_view> names, std::int64_t otherwise) {
+std::int64_t MergeRules::number_from(std::initializer_list<std::string_view> names,
+                                     std::int64_t otherwise) {
   for (const auto name : names) {
     const auto found = environment_.find(name);
     if (found == environment_.end()) continue;
     const auto number = parse_value(row_of("num_processes"_key), found->second);
     if (!number) {
-      complain("environment variable " + std::string{name} + ": '" + printable(found->second) + "' is not a whole number");
+      complain("environment variable " + std::string{name} + ": '" + printable(found->second) +
+               "' is not a whole number");
       return otherwise;
     }
     if (*number->integer() >= 0) return *number->integer();
@@ -150,12 +173,16 @@ void MergeRules::threads() {
   const auto complaints_before = complaints_.size();
   const auto from_caller = number_from({"OMP_NUM_THREADS"}, 1);
   const bool inherited = environment_.contains("OMP_NUM_THREADS");
-  spec_.set(key, Value{from_caller}, inherited ? Source::environment : Source::by_default, inherited ? "OMP_NUM_THREADS" : "");
+  spec_.set(key, Value{from_caller}, inherited ? Source::environment : Source::by_default,
+            inherited ? "OMP_NUM_THREADS" : "");
   if (complaints_.size() != complaints_before) return;
   const auto processes = spec_.integer("num_processes"_key).value_or(0);
-  if (!spec_.flag("use_cpu"_key) || processes < 1 || number_from({"OMP_NUM_THREADS"}, 0) != 0) return;
+  if (!spec_.flag("use_cpu"_key) || processes < 1 || number_from({"OMP_NUM_THREADS"}, 0) != 0)
+    return;
   const auto machines = std::max<std::int64_t>(1, spec_.integer("num_machines"_key).value_or(1));
-  const auto local = number_from({"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"}, std::max<std::int64_t>(processes / machines, 1));
+  const auto local =
+      number_from({"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"},
+                  std::max<std::int64_t>(processes / machines, 1));
   const auto each = facts_.physical_cores() / std::max<std::int64_t>(local, 1);
   if (each > 1) guess(key, Value{static_cast<std::int64_t>(each)});
 }

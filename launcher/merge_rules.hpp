@@ -13,7 +13,8 @@ namespace acc::launcher {
 class MergeRules {
  public:
   /// All four outlive this object.
-  MergeRules(JobSpec& spec, Complaints& complaints, HostFacts& facts, const Environment& environment)
+  MergeRules(JobSpec& spec, Complaints& complaints, HostFacts& facts,
+             const Environment& environment)
       : spec_{spec}, complaints_{complaints}, facts_{facts}, environment_{environment} {}
 
   void distributed_type(const Value& value, const std::string& where);
@@ -26,7 +27,9 @@ class MergeRules {
   void check_bf16_option();
   void threads();
 
-  [[nodiscard]] std::string_view environment(std::string_view name) const { return variable(environment_, name); }
+  [[nodiscard]] std::string_view environment(std::string_view name) const {
+    return variable(environment_, name);
+  }
 
  private:
   void complain(std::string what) { complaints_.push_back({Errc::bad_config, std::move(what)}); }

@@ -23,18 +23,20 @@ namespace {
 
 std::string visible_devices_variable(std::string_view accelerator) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {
-      {"xpu", "ZE_AFFINITY_MASK"},         {"mlu", "MLU_VISIBLE_DEVICES"},
-      {"sdaa", "SDAA_VISIBLE_DEVICES"},    {"musa", "MUSA_VISIBLE_DEVICES"},
+      {"xpu", "ZE_AFFINITY_MASK"},          {"mlu", "MLU_VISIBLE_DEVICES"},
+      {"sdaa", "SDAA_VISIBLE_DEVICES"},     {"musa", "MUSA_VISIBLE_DEVICES"},
       {"npu", "ASCEND_RT_VISIBLE_DEVICES"}, {"hpu", "HABANA_VISIBLE_MODULES"},
       {"neuron", "NEURON_RT_VISIBLE_CORES"}};
-  const auto found = std::ranges::find(kNames, accelerator, &std::pair<std::string_view, std::string_view>::first);
+  const auto found =
+      std::ranges::find(kNames, accelerator, &std::pair<std::string_view, std::string_view>::first);
   return std::string{found == std::end(kNames) ? "CUDA_VISIBLE_DEVICES" : found->second};
 }
 
 /// "550.40.07" as numbers, to be compared part by part.
 std::vector<long> version_parts(std::string_view version) {
   std::vector<long> parts;
-  for (const auto& part : split(version, '.')) parts.push_back(std::strtol(part.c_str(), nullptr, 10));
+  for (const auto& part : split(version, '.'))
+    parts.push_back(std::strtol(part.c_str(), nullptr, 10));
   return parts;
 }
 
@@ -68,8 +70,12 @@ class Builder {
   }
 
  private:
-  void variable(std::string_view name, std::string value) { out_.variables[std::string{name}] = std::move(value); }
-  void complain(std::string what, Errc code = Errc::bad_config) { out_.complaints.push_back({code, std::move(what)}); }
+  void variable(std::string_view name, std::string value) {
+    out_.variables[std::string{name}] = std::move(value);
+  }
+  void complain(std::string what, Errc code = Errc::bad_config) {
+    out_.complaints.push_back({code, std::move(what)});
+  }
 
   void key(const KeyRow& row) {
     auto text = python_text(spec_.value(key_of(row)));
@@ -89,7 +95,8 @@ class Builder {
     if (spec_.flag("debug"_key)) variable("ACCELERATE_DEBUG_MODE", "true");
     if (spec_.flag("enable_cpu_affinity"_key)) variable("ACCELERATE_CPU_AFFINITY", "1");
     const auto ids = spec_.text("gpu_ids"_key);
-    if (spec_.is_set("gpu_ids"_key) && ids != "all") variable(visible_devices_variable(facts_.accelerator()), ids);
+    if (spec_.is_set("gpu_ids"_key) && ids != "all")
+      variable(visible_devices_variable(facts_.accelerator()), ids);
   }
 
   void precision(const std::string& interpreter) {
@@ -97,13 +104,18 @@ class Builder {
     const auto word = to_lower(spec_.text(key));
     const auto choices = split(row_of(key).choices, ' ');
     if (std::ranges::find(choices, word) == choices.end()) {
-      complain(spec_.name_for_complaint(key) + ": '" + printable(spec_.text(key)) + "' is not one of no, fp16, bf16, fp8");
+      complain(spec_.name_for_complaint(key) + ": '" + printable(spec_.text(key)) +
+               "' is not one of no, fp16, bf16, fp8");
       return;
     }
     variable("ACCELERATE_MIXED_PRECISION", word);
     if (word != "fp8") return;
     if (!facts_.fp8(interpreter)) {
-      complain("FP8 is not available on this machine: mixed_precision fp8 needs Transformer Engine, MS-AMP or torchao in the Python that runs the script (" + interpreter + ")", Errc::unavailable);
+      complain(
+          "FP8 is not available on this machine: mixed_precision fp8 needs Transformer Engine, "
+          "MS-AMP or torchao in the Python that runs the script (" +
+              interpreter + ")",
+          Errc::unavailable);
       return;
     }
     fp8();
@@ -126,7 +138,9 @@ class Builder {
 
   /// The original takes elements 0 to 2 of whatever it finds: characters of a text, too.
   void fp8_overrides(const Value& value) {
-    constexpr std::string_view kNames[] = {"ACCELERATE_FP8_OVERRIDE_FPROP", "ACCELERATE_FP8_OVERRIDE_DGRAD", "ACCELERATE_FP8_OVERRIDE_WGRAD"};
+    constexpr std::string_view kNames[] = {"ACCELERATE_FP8_OVERRIDE_FPROP",
+                                           "ACCELERATE_FP8_OVERRIDE_DGRAD",
+                                           "ACCELERATE_FP8_OVERRIDE_WGRAD"};
     std::vector<std::string> items;
     if (value.list() != nullptr) {
       for (const auto& item : *value.list()) items.push_back(python_text(item));
@@ -134,7 +148,9 @@ class Builder {
       for (const char c : *value.text()) items.emplace_back(1, c);
     }
     if (items.size() < 3) {
-      return complain(spec_.name_for_complaint("fp8_override_linear_precision"_key) + ": '" + printable(python_text(value)) + "' must be a list of three booleans, as [false, true, false]");
+      return complain(spec_.name_for_complaint("fp8_override_linear_precision"_key) + ": '" +
+                      printable(python_text(value)) +
+                      "' must be a list of three booleans, as [false, true, false]");
     }
     for (std::size_t i = 0; i < 3; ++i) variable(kNames[i], items[i]);
   }
@@ -145,8 +161,11 @@ class Builder {
     const auto choices = split(row_of(key).choices, ' ');
     if (std::ranges::find(choices, word) == choices.end() || spec_.value(key).is_bool()) {
       const bool unquoted = spec_.value(key).is_bool();
-      complain(spec_.name_for_complaint(key) + ": '" + printable(unquoted ? spec_.value(key).spelled : spec_.text(key)) +
-               "' is not a dynamo backend" + (unquoted ? ": unquoted, YAML reads it as a boolean; write 'no' in quotes" : ": choose one of " + join(choices, ", ")));
+      complain(spec_.name_for_complaint(key) + ": '" +
+               printable(unquoted ? spec_.value(key).spelled : spec_.text(key)) +
+               "' is not a dynamo backend" +
+               (unquoted ? ": unquoted, YAML reads it as a boolean; write 'no' in quotes"
+                         : ": choose one of " + join(choices, ", ")));
     }
     for (const auto& row : key_rows()) {
       if (row.place == Place::dynamo_config) this->key(row);
@@ -160,9 +179,11 @@ class Builder {
   }
 
   void fsdp() {
-    if (spec_.flag("fsdp_cpu_ram_efficient_loading"_key) && !spec_.flag("fsdp_sync_module_states"_key)) {
+    if (spec_.flag("fsdp_cpu_ram_efficient_loading"_key) &&
+        !spec_.flag("fsdp_sync_module_states"_key)) {
       complain(spec_.name_for_complaint("fsdp_sync_module_states"_key) +
-               ": `--fsdp_cpu_ram_efficient_loading` needs `--fsdp_sync_module_states` to be true: only rank 0 would have the weights");
+               ": `--fsdp_cpu_ram_efficient_loading` needs `--fsdp_sync_module_states` to be true: "
+               "only rank 0 would have the weights");
     }
     variable("ACCELERATE_USE_FSDP", "true");
     group(Group::fsdp);
@@ -171,11 +192,16 @@ class Builder {
   void deepspeed(const std::string& interpreter, const std::string& cwd) {
     const auto version = facts_.deepspeed(interpreter);
     if (version.empty()) {
-      return complain("DeepSpeed is not installed for the Python that runs the script (" + interpreter + "): run `pip install deepspeed`", Errc::unavailable);
+      return complain("DeepSpeed is not installed for the Python that runs the script (" +
+                          interpreter + "): run `pip install deepspeed`",
+                      Errc::unavailable);
     }
-    if (spec_.text("deepspeed_multinode_launcher"_key) == "nossh" && spec_.integer("num_machines"_key).value_or(1) > 1 &&
+    if (spec_.text("deepspeed_multinode_launcher"_key) == "nossh" &&
+        spec_.integer("num_machines"_key).value_or(1) > 1 &&
         version_parts(version) < version_parts("0.14.5")) {
-      complain("deepspeed_multinode_launcher nossh needs DeepSpeed 0.14.5 or later, and " + version + " is installed", Errc::unavailable);
+      complain("deepspeed_multinode_launcher nossh needs DeepSpeed 0.14.5 or later, and " +
+                   version + " is installed",
+               Errc::unavailable);
     }
     variable("ACCELERATE_USE_DEEPSPEED", "true");
     variable("ACCELERATE_CONFIG_DS_FIELDS", to_lower(join(spec_.deepspeed_fields, ",")));
@@ -194,7 +220,9 @@ class Builder {
     for (const auto& row : key_rows()) {
       if (row.group != Group::parallelism) continue;
       if (row.name == "parallelism_config_cp_comm_strategy" && !context) continue;
-      if (row.name.starts_with("parallelism_config_sp_") && !row.name.ends_with("_size") && !row.name.ends_with("_backend") && !sequence) continue;
+      if (row.name.starts_with("parallelism_config_sp_") && !row.name.ends_with("_size") &&
+          !row.name.ends_with("_backend") && !sequence)
+        continue;
       key(row);
     }
   }
@@ -204,7 +232,8 @@ class Builder {
     if (value.is_bool()) return false;
     if (const auto* number = std::get_if<double>(&value.data)) return *number > 1;
     if (value.integer() == nullptr) {
-      complain(spec_.name_for_complaint(size) + ": '" + printable(python_text(value)) + "' is not a whole number");
+      complain(spec_.name_for_complaint(size) + ": '" + printable(python_text(value)) +
+               "' is not a whole number");
       return false;
     }
     return *value.integer() > 1;
@@ -214,7 +243,8 @@ class Builder {
   void old_gpus_without_p2p() {
     if (facts_.gpus() < 2 || facts_.accelerator() != "cuda") return;
     const auto names = facts_.gpu_names();
-    const bool affected = std::ranges::any_of(names, [](const std::string& name) { return name.find("RTX 40") != std::string::npos; });
+    const bool affected = std::ranges::any_of(
+        names, [](const std::string& name) { return name.find("RTX 40") != std::string::npos; });
     if (!affected || version_parts(facts_.driver()) >= version_parts("550.40.07")) return;
     bool changed = false;
     for (const std::string_view name : {"NCCL_P2P_DISABLE", "NCCL_IB_DISABLE"}) {
@@ -222,7 +252,10 @@ class Builder {
       variable(name, "1");
       changed = true;
     }
-    if (changed) out_.warnings.push_back("RTX 40 GPUs with this driver don't support fast communication: P2P and IB are disabled (NCCL_P2P_DISABLE, NCCL_IB_DISABLE). Driver 550.40.07 or later mends it.");
+    if (changed)
+      out_.warnings.push_back(
+          "RTX 40 GPUs with this driver don't support fast communication: P2P and IB are disabled "
+          "(NCCL_P2P_DISABLE, NCCL_IB_DISABLE). Driver 550.40.07 or later mends it.");
   }
 
   const JobSpec& spec_;
@@ -238,16 +271,20 @@ ModeEnv mode_environment(const JobSpec& spec, HostFacts& facts, const Environmen
   return Builder{spec, facts, environment}.build(interpreter, cwd);
 }
 
-std::vector<std::string> deepspeed_env_lines(const Environment& variables, std::vector<std::string>& warnings) {
+std::vector<std::string> deepspeed_env_lines(const Environment& variables,
+                                             std::vector<std::string>& warnings) {
   std::vector<std::string> lines;
   for (const auto& [name, value] : variables) {
     constexpr std::string_view kForbidden = ";\n<> ";
-    const bool readable = !name.empty() && !value.empty() && name.find_first_of(kForbidden) == std::string::npos &&
+    const bool readable = !name.empty() && !value.empty() &&
+                          name.find_first_of(kForbidden) == std::string::npos &&
                           value.find_first_of(kForbidden) == std::string::npos;
     if (readable) {
       lines.push_back(name + "=" + value);
     } else {
-      warnings.push_back("the variable " + printable(name) + " is left out of .deepspeed_env: it is empty or holds ; < > a space or a new line");
+      warnings.push_back(
+          "the variable " + printable(name) +
+          " is left out of .deepspeed_env: it is empty or holds ; < > a space or a new line");
     }
   }
   return lines;

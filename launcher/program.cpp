@@ -11,7 +11,8 @@ namespace acc::launcher {
 
 static bool may_run(const std::string& path) {
   struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && ::access(path.c_str(), X_OK) == 0;
+  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+         ::access(path.c_str(), X_OK) == 0;
 }
 
 static std::string first_line(const std::string& path) {
@@ -26,10 +27,12 @@ static std::string first_line(const std::string& path) {
 ScriptKind script_kind(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return ScriptKind::missing;
-  if (path.ends_with(".py") || !S_ISREG(info.st_mode)) return ScriptKind::python;  // a folder with __main__.py is Python's
+  if (path.ends_with(".py") || !S_ISREG(info.st_mode))
+    return ScriptKind::python;  // a folder with __main__.py is Python's
   const auto line = first_line(path);
-  const bool elf = line.starts_with("\x7f"
-                                    "ELF");
+  const bool elf = line.starts_with(
+      "\x7f"
+      "ELF");
   const bool other_interpreter = line.starts_with("#!") && line.find("python") == std::string::npos;
   if (!elf && !other_interpreter) return ScriptKind::python;
   if (may_run(path)) return ScriptKind::executable;
@@ -37,7 +40,8 @@ ScriptKind script_kind(const std::string& path) {
 }
 
 std::string find_program(std::string_view name, const Environment& environment) {
-  if (name.find('/') != std::string_view::npos) return may_run(std::string{name}) ? std::string{name} : std::string{};
+  if (name.find('/') != std::string_view::npos)
+    return may_run(std::string{name}) ? std::string{name} : std::string{};
   for (const auto& folder : split(variable(environment, "PATH"), ':')) {
     auto path = (folder.empty() ? "." : folder) + "/" + std::string{name};
     if (may_run(path)) return path;

@@ -10,18 +10,21 @@ namespace acc::launcher {
 
 enum class ScriptKind {
   missing,
-  python,         ///< for the interpreter: *.py, or anything not below
-  executable,     ///< an ELF file, or an executable with an interpreter line other than Python's: runs by itself
-  not_executable, ///< exists, but may not be run
+  python,      ///< for the interpreter: *.py, or anything not below
+  executable,  ///< an ELF file, or an executable with an interpreter line other than Python's: runs
+               ///< by itself
+  not_executable,  ///< exists, but may not be run
 };
 
 /// `path` as given, relative to the working directory.
 [[nodiscard]] ScriptKind script_kind(const std::string& path);
 
-/// Full path of a program on PATH, or `name` itself if it holds a slash and may be run; empty if there is none.
+/// Full path of a program on PATH, or `name` itself if it holds a slash and may be run; empty if
+/// there is none.
 [[nodiscard]] std::string find_program(std::string_view name, const Environment& environment);
 
-/// $PYTHON_EXEC, else the python of $VIRTUAL_ENV or $CONDA_PREFIX, else python3 or python on PATH, else "python3".
+/// $PYTHON_EXEC, else the python of $VIRTUAL_ENV or $CONDA_PREFIX, else python3 or python on PATH,
+/// else "python3".
 [[nodiscard]] std::string find_interpreter(const Environment& environment);
 
 }  // namespace acc::launcher

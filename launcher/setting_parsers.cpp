@@ -12,8 +12,10 @@ Error bad(std::string what) { return {Errc::bad_config, std::move(what)}; }
 std::string in_quotes(std::string_view text) { return "'" + printable(text) + "'"; }
 
 Result<agent::Streams> parse_stream(std::string_view text) {
-  if (text.size() == 1 && text[0] >= '0' && text[0] <= '3') return static_cast<agent::Streams>(text[0] - '0');
-  return bad(in_quotes(text) + " names no streams: 0 is none, 1 stdout, 2 stderr, 3 both; or RANK:N,RANK:N");
+  if (text.size() == 1 && text[0] >= '0' && text[0] <= '3')
+    return static_cast<agent::Streams>(text[0] - '0');
+  return bad(in_quotes(text) +
+             " names no streams: 0 is none, 1 stdout, 2 stderr, 3 both; or RANK:N,RANK:N");
 }
 
 }  // namespace
@@ -29,7 +31,8 @@ Result<agent::StreamsPerRank> parse_streams(std::string_view text) {
   for (const auto& part : split(text, ',')) {
     const auto colon = part.find(':');
     const auto rank = parse_number<std::uint32_t>(std::string_view{part}.substr(0, colon));
-    if (colon == std::string::npos || !rank) return bad(in_quotes(part) + " is not RANK:N, as in 0:1,1:3");
+    if (colon == std::string::npos || !rank)
+      return bad(in_quotes(part) + " is not RANK:N, as in 0:1,1:3");
     const auto one = parse_stream(std::string_view{part}.substr(colon + 1));
     if (!one) return one.error();
     streams.some[LocalRank{*rank}] = *one;
@@ -55,9 +58,11 @@ Result<std::vector<agent::CodeRange>> parse_codes(std::string_view text) {
     const auto item = trim(part);
     const auto dash = item.find('-');
     const auto first = parse_number<int>(item.substr(0, dash));
-    const auto last = dash == std::string_view::npos ? first : parse_number<int>(item.substr(dash + 1));
+    const auto last =
+        dash == std::string_view::npos ? first : parse_number<int>(item.substr(dash + 1));
     if (!first || !last || *first < 0 || *last > 255 || *first > *last) {
-      return bad(in_quotes(part) + " is not an exit code or a range of them: write 0 to 255, as 2,64-78");
+      return bad(in_quotes(part) +
+                 " is not an exit code or a range of them: write 0 to 255, as 2,64-78");
     }
     codes.push_back({*first, *last});
   }
@@ -110,7 +115,8 @@ Result<std::map<std::string, std::string>> parse_rendezvous_conf(std::string_vie
 Result<NodeRange> parse_nodes(std::string_view text) {
   const auto colon = text.find(':');
   const auto min = parse_number<std::uint32_t>(text.substr(0, colon));
-  const auto max = colon == std::string_view::npos ? min : parse_number<std::uint32_t>(text.substr(colon + 1));
+  const auto max =
+      colon == std::string_view::npos ? min : parse_number<std::uint32_t>(text.substr(colon + 1));
   if (!min || !max || *min == 0 || *min > *max) {
     return bad(in_quotes(text) + " is not a number of machines: write N or MIN:MAX, as 2 or 2:4");
   }

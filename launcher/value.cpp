@@ -9,8 +9,9 @@ namespace acc::launcher {
 std::string python_float(double number) {
   if (std::isnan(number)) return "nan";
   if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
-  char buffer[64];
-  const auto written = std::to_chars(buffer, buffer + sizeof buffer, number, std::chars_format::scientific);
+  char buffer[64] = {};  // its zeros end the exponent
+  const auto written =
+      std::to_chars(buffer, buffer + sizeof buffer, number, std::chars_format::scientific);
   const std::string_view text{buffer, static_cast<std::size_t>(written.ptr - buffer)};
   const auto mark = text.find('e');
   const bool negative = text.front() == '-';
@@ -27,7 +28,8 @@ std::string python_float(double number) {
     std::snprintf(tail, sizeof tail, "e%c%02d", exponent < 0 ? '-' : '+', std::abs(exponent));
     return out + tail;
   }
-  if (exponent < 0) return out + "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') + digits;
+  if (exponent < 0)
+    return out + "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') + digits;
   const auto whole = static_cast<std::size_t>(exponent) + 1;
   if (digits.size() <= whole) return out + digits + std::string(whole - digits.size(), '0') + ".0";
   return out + digits.substr(0, whole) + "." + digits.substr(whole);
@@ -38,7 +40,8 @@ namespace {
 std::string python_repr(const Value& value);
 
 std::string quoted(const std::string& text) {
-  const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
+  const char quote =
+      text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
   std::string out(1, quote);
   for (const char c : text) {
     if (c == quote || c == '\\') out += '\\';
@@ -89,7 +92,8 @@ std::string python_text(const Value& value) { return std::visit(ToText{}, value.
 bool truthy(const Value& value) { return std::visit(IsTrue{}, value.data); }
 
 std::string_view kind_name(const Value& value) {
-  constexpr std::string_view kNames[] = {"null", "true or false", "a whole number", "a number", "text", "a list", "a mapping"};
+  constexpr std::string_view kNames[] = {"null", "a boolean", "a whole number", "a number",
+                                         "text", "a list",    "a mapping"};
   return kNames[value.data.index()];
 }
 

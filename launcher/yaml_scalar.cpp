@@ -17,8 +17,10 @@ bool one_of(std::string_view text, const std::string_view (&words)[N]) {
   return std::ranges::find(words, text) != std::end(words);
 }
 
-constexpr std::string_view kTrue[] = {"yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"};
-constexpr std::string_view kFalse[] = {"no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"};
+constexpr std::string_view kTrue[] = {"yes",  "Yes", "YES", "true", "True",
+                                      "TRUE", "on",  "On",  "ON"};
+constexpr std::string_view kFalse[] = {"no",    "No",  "NO",  "false", "False",
+                                       "FALSE", "off", "Off", "OFF"};
 constexpr std::string_view kNull[] = {"", "~", "null", "Null", "NULL"};
 constexpr std::string_view kInfinite[] = {".inf", ".Inf", ".INF"};
 constexpr std::string_view kNan[] = {".nan", ".NaN", ".NAN"};
@@ -44,19 +46,24 @@ Signed split_sign(std::string_view text) {
   return {text[0] == '-', text.substr(1)};
 }
 
-/// Too big for us (Python's integers have no bound): nothing, so the scalar stays text and prints the same.
+/// Too big for us (Python's integers have no bound): nothing, so the scalar stays text and prints
+/// the same.
 std::optional<std::int64_t> to_integer(std::string_view digits, int base) {
   const auto plain = without_underscores(digits);
   std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(plain.data(), plain.data() + plain.size(), number, base);
-  if (plain.empty() || error != std::errc{} || end != plain.data() + plain.size()) return std::nullopt;
+  const auto [end, error] =
+      std::from_chars(plain.data(), plain.data() + plain.size(), number, base);
+  if (plain.empty() || error != std::errc{} || end != plain.data() + plain.size())
+    return std::nullopt;
   return number;
 }
 
-/// 190:20:30 counts in sixties. Each part after the first is below 60; `fraction` may end the last one.
+/// 190:20:30 counts in sixties. Each part after the first is below 60; `fraction` may end the last
+/// one.
 std::optional<double> sexagesimal(std::string_view digits, bool fraction) {
   const auto parts = split(digits, ':');
-  if (parts.size() < 2 || !all(parts[0], "0123456789_") || !is_digit(parts[0][0])) return std::nullopt;
+  if (parts.size() < 2 || !all(parts[0], "0123456789_") || !is_digit(parts[0][0]))
+    return std::nullopt;
   double number = std::strtod(without_underscores(parts[0]).c_str(), nullptr);
   for (std::size_t i = 1; i < parts.size(); ++i) {
     std::string_view part = parts[i];
@@ -65,8 +72,12 @@ std::optional<double> sexagesimal(std::string_view digits, bool fraction) {
     if (last != (fraction && last) && point != std::string_view::npos) return std::nullopt;
     if (last && fraction && point == std::string_view::npos) return std::nullopt;
     const auto whole = part.substr(0, point);
-    if (whole.empty() || whole.size() > 2 || !all(whole, "0123456789") || (whole.size() == 2 && whole[0] > '5')) return std::nullopt;
-    if (point != std::string_view::npos && point + 1 < part.size() && !all(part.substr(point + 1), "0123456789_")) return std::nullopt;
+    if (whole.empty() || whole.size() > 2 || !all(whole, "0123456789") ||
+        (whole.size() == 2 && whole[0] > '5'))
+      return std::nullopt;
+    if (point != std::string_view::npos && point + 1 < part.size() &&
+        !all(part.substr(point + 1), "0123456789_"))
+      return std::nullopt;
     number = number * 60 + std::strtod(without_underscores(part).c_str(), nullptr);
   }
   return number;
@@ -104,7 +115,9 @@ bool is_float(std::string_view digits) {
   const auto mark = rest.find_first_of("eE");
   if (mark != std::string_view::npos) {
     const auto exponent = rest.substr(mark + 1);
-    if (exponent.size() < 2 || (exponent[0] != '-' && exponent[0] != '+') || !all(exponent.substr(1), "0123456789")) return false;
+    if (exponent.size() < 2 || (exponent[0] != '-' && exponent[0] != '+') ||
+        !all(exponent.substr(1), "0123456789"))
+      return false;
     rest = rest.substr(0, mark);
   }
   if (!rest.empty() && !all(rest, "0123456789_")) return false;
@@ -117,7 +130,8 @@ std::optional<double> resolve_float(std::string_view text) {
   const double sign = negative ? -1 : 1;
   if (one_of(digits, kInfinite)) return sign * std::numeric_limits<double>::infinity();
   if (is_float(digits)) {
-    if (digits[0] == '.' && digits.size() != text.size()) return std::nullopt;  // PyYAML knows no sign before a bare dot
+    if (digits[0] == '.' && digits.size() != text.size())
+      return std::nullopt;  // PyYAML knows no sign before a bare dot
     return sign * std::strtod(without_underscores(digits).c_str(), nullptr);
   }
   if (digits.find(':') == std::string_view::npos) return std::nullopt;

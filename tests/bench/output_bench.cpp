@@ -1,5 +1,9 @@
-// The output path alone, as a launcher that does nothing else, to hold against the floor of
-// launch_bench: The command is in its README line:  output-bench N LOG_DIR COMMAND…
+// The output path alone, in a launcher that does nothing else, to hold against launch_bench's floor
+// in the same run:
+//   launch_bench.py --parts log --peers acc,cfloor --base cfloor
+// with ACC_LAUNCH=<this program> ACC_TEMPLATE='{acc} {n} - {worker}' ACC_TEMPLATE_LOG='{acc} {n}
+// {logdir} {worker}'. Usage: output-bench N LOG_DIR COMMAND…   (LOG_DIR "-": no files and no
+// prefix)
 #include "agent/output_hub.hpp"
 
 #include <boost/asio/io_context.hpp>

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "launcher/job_spec.hpp"
+#include "launcher/program.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+/// argv of the workers, and of the outer programs mpirun and deepspeed.
+namespace acc::launcher {
+
+/// `PYTHON [-u] [-m] script args`, or `script args` where the script runs by itself.
+std::vector<std::string> worker_command(const JobSpec& spec, const std::string& interpreter,
+                                        ScriptKind script, bool unbuffered);
+/// In front of the worker's command. `kind` as HostFacts::mpi.
+std::vector<std::string> mpirun_prefix(const JobSpec& spec, const std::string& kind);
+std::vector<std::string> deepspeed_command(const JobSpec& spec, std::uint16_t port);
+
+}  // namespace acc::launcher

@@ -1,0 +1,60 @@
+#include "launcher/deviations.hpp"
+
+namespace acc::launcher {
+
+static constexpr Deviation kDeviations[] = {
+    {"num_processes above 1 on the CPU starts one process; more need mpirun",
+     "N processes asked for are N workers with ranks (not with distributed_type NO, nor where the "
+     "number was only inferred from the devices)",
+     "that is what was asked for; with mpirun_hostfile mpirun is still used"},
+    {"TORCHELASTIC_USE_AGENT_STORE is True: torchrun serves the store",
+     "False: the worker of rank 0 serves the store on MASTER_ADDR:MASTER_PORT",
+     "the store's protocol changes between PyTorch versions; no worker waits for a server that "
+     "speaks another one"},
+    {"every variable of the caller is exported once more in upper case",
+     "variables are passed on as they are", "http_proxy and HTTP_PROXY may differ on purpose"},
+    {"rdzv_backend, same_network and enable_cpu_affinity in a config file have no effect",
+     "they take effect",
+     "`accelerate config` asks for them; unlike the original, the answer counts"},
+    {"any failure of a worker ends the launcher with 1",
+     "the exit code of the first failed worker, 128 + N for a signal",
+     "schedulers and scripts decide by it"},
+    {"several machines: no address gives None:29500, fewer processes than machines 0 workers, an "
+     "uneven count loses the rest",
+     "the first two are refused with a message; of an uneven count the first machines take one "
+     "more each",
+     "a job that can't start should say so, and one that can should have the size asked for"},
+    {"--redirects, --standalone, --nproc-per-node, --rdzv-id … are unknown to accelerate",
+     "torchrun's flags are accepted", "a torchrun line works with only the program's name changed"},
+    {"SageMaker and TPU jobs are started", "refused with a message",
+     "they need Python libraries of their clouds"},
+    {"with --rdzv_backend=c10d and --same_network the machines look for each other on localhost",
+     "they meet at main_process_ip:main_process_port", "a defect of the original"},
+    {"an empty first script argument crashes in the modes with ranks", "it is passed on",
+     "a defect of the original"},
+    {"gpu_ids: 1 and gpu_ids: [0, 1] crash", "they mean what they say", "the meaning is plain"},
+    {"an unquoted NO as distributed_type is silently a plain process where num_processes is given",
+     "the same, and a line says that it should be quoted",
+     "the next edit of the file would surprise"},
+    {"torchrun passes each script argument through string.Template: ${local_rank} is replaced, $$ "
+     "becomes $",
+     "script arguments are passed on byte for byte",
+     "shell fragments survive; LOCAL_RANK is in the environment"},
+    {"torchrun reads many PET_ variables",
+     "PET_RDZV_ID, PET_START_METHOD and PET_REDIRECTS only, as accelerate",
+     "a flag that one can see is safer"},
+    {"the default config file counts for every command line",
+     "not for one that counts workers as torchrun does (--nproc_per_node, --nnodes)",
+     "torchrun knows no such file, so its lines mean the same here as there"},
+    {"several machines on one number of restarts: each node counts its own",
+     "the restart count is the job's", "all workers see the same TORCHELASTIC_RESTART_COUNT"},
+    {"config errors appear one at a time, as a Python exception, with exit code 1",
+     "all at once, each with file and line, with exit code 2", "five typos are mended in one go"},
+    {"flags like max_restarts, tee or log_dir are no config keys",
+     "every flag but the mode switches is; so are script and script_args",
+     "a config file can be a whole job, for instance a service"},
+};
+
+std::span<const Deviation> deviations() { return kDeviations; }
+
+}  // namespace acc::launcher

@@ -1,0 +1,214 @@
+#include "launcher/plan.hpp"
+
+#include "common/text.hpp"
+#include "launcher/commands.hpp"
+#include "launcher/key_table.hpp"
+#include "launcher/mode.hpp"
+#include "launcher/policies.hpp"
+#include "launcher/rendezvous_plan.hpp"
+
+#include <algorithm>
+
+namespace acc::launcher {
+
+using namespace literals;
+
+namespace {
+
+/// Fewer than this: one plain process, as in the original.
+constexpr std::int64_t kSeveral = 2;
+
+bool is_torchrun_line(const JobSpec& spec) {
+  return spec.is_given("nproc_per_node"_key) || spec.is_given("nnodes"_key);
+}
+
+/// N processes asked for are N workers, also on the CPU, where the original starts one and leaves
+/// the rest to mpirun. Only a number that somebody gave counts, and not with distributed_type NO.
+bool asks_for_workers(const JobSpec& spec) {
+  if (is_torchrun_line(spec)) return true;
+  const auto key = "num_processes"_key;
+  const bool plain = spec.text("distributed_type"_key) == "NO" && !spec.config_path.empty();
+  return !plain && spec.is_given(key) && spec.integer(key).value_or(0) >= kSeveral;
+}
+
+class Planner {
+ public:
+  Planner(const JobSpec& spec, HostFacts& facts, const PlanInputs& inputs)
+      : spec_{spec}, facts_{facts}, inputs_{inputs} {}
+
+  Planned plan() {
+    refuse_unsupported();
+    check_script();
+    auto env =
+        mode_environment(spec_, facts_, inputs_.environment, inputs_.interpreter, inputs_.cwd);
+    append(env.complaints);
+    auto& plan = planned_.plan;
+    plan.env = std::move(env.variables);
+    plan.warnings = std::move(env.warnings);
+    plan.defaulted.insert(spec_.defaulted.begin(), spec_.defaulted.end());
+    plan_policies(spec_, inputs_.environment, plan, planned_.complaints);
+    choose_kind();
+    drop_unchanged();
+    return std::move(planned_);
+  }
+
+ private:
+  void complain(std::string what, Errc code = Errc::bad_config) {
+    planned_.complaints.push_back({code, std::move(what)});
+  }
+  void append(const Complaints& more) {
+    planned_.complaints.insert(planned_.complaints.end(), more.begin(), more.end());
+  }
+
+  void refuse_unsupported() {
+    if (mode_of(spec_) == Mode::tpu)
+      complain("TPUs are not supported: start TPU jobs with `accelerate launch`",
+               Errc::unavailable);
+    if (spec_.flag("virtual_local_rank"_key))
+      complain(
+          "--virtual_local_rank is not supported: LOCAL_RANK always numbers the workers of a node",
+          Errc::unavailable);
+    if (spec_.is_set("logs_specs"_key))
+      complain(
+          "--logs_specs names a Python plug-in of torchrun, which this launcher can't load: use "
+          "--log_dir, --tee and --redirects",
+          Errc::unavailable);
+  }
+
+  void check_script() {
+    if (spec_.flag("module"_key) && spec_.flag("no_python"_key))
+      complain("--module and --no_python cannot be used together");
+  }
+
+  void choose_kind() {
+    const auto mode = mode_of(spec_);
+    if (mode == Mode::single) {
+      if (spec_.is_set("mpirun_hostfile"_key)) return plan_mpirun();
+      if (!asks_for_workers(spec_)) return plan_process();
+    }
+    const auto launcher = spec_.text("deepspeed_multinode_launcher"_key);
+    if (mode == Mode::deepspeed && spec_.integer("num_machines"_key).value_or(1) > 1 &&
+        launcher != "standard")
+      return plan_deepspeed();
+    plan_elastic(mode);
+  }
+
+  /// On the CPU the original wants both, while the GPU modes have a default port.
+  void check_main_process() {
+    if (spec_.integer("num_machines"_key).value_or(1) <= 1) return;
+    if (!spec_.is_set("main_process_ip"_key))
+      complain(
+          "several machines need the main process IP, the address of machine 0: give "
+          "--main_process_ip");
+    if (!spec_.is_set("main_process_port"_key))
+      complain(
+          "several machines need the main process port, a free one on machine 0: give "
+          "--main_process_port");
+  }
+
+  /// Where the workers' store will be, in the modes in which nobody but the script uses it.
+  void plan_master() {
+    const auto machines = spec_.integer("num_machines"_key).value_or(1);
+    check_main_process();
+    if (machines <= 1 && spec_.integer("num_processes"_key).value_or(0) < kSeveral) return;
+    auto& env = planned_.plan.env;
+    env["MASTER_ADDR"] =
+        spec_.is_set("main_process_ip"_key) ? spec_.text("main_process_ip"_key) : "127.0.0.1";
+    env["MASTER_PORT"] =
+        spec_.is_set("main_process_port"_key) ? spec_.text("main_process_port"_key) : "29500";
+  }
+
+  void plan_process() {
+    plan_master();
+    planned_.plan.kind = agent::JobKind::process;
+    planned_.plan.command = worker_command(spec_, inputs_.interpreter, inputs_.script, false);
+  }
+
+  void plan_mpirun() {
+    plan_master();
+    const auto kind = facts_.mpi();
+    if (kind.empty())
+      return complain(
+          "mpirun_hostfile is set, but neither mpirun nor mpiexec is on PATH: install Open MPI or "
+          "MPICH, or leave the host file out to start the workers natively",
+          Errc::unavailable);
+    planned_.plan.kind = agent::JobKind::mpirun;
+    planned_.plan.command = mpirun_prefix(spec_, kind);
+    const auto worker = worker_command(spec_, inputs_.interpreter, inputs_.script, false);
+    planned_.plan.command.insert(planned_.plan.command.end(), worker.begin(), worker.end());
+  }
+
+  void plan_deepspeed() {
+    append(plan_outer_port(spec_, facts_, planned_.plan));
+    planned_.plan.kind = agent::JobKind::deepspeed;
+    planned_.plan.command = deepspeed_command(spec_, planned_.plan.master.port);
+    planned_.plan.rendezvous = {};
+  }
+
+  void plan_elastic(Mode mode) {
+    auto& plan = planned_.plan;
+    plan.kind = agent::JobKind::elastic;
+    if (mode == Mode::single && !is_torchrun_line(spec_)) check_main_process();
+    append(plan_rendezvous(spec_, facts_, plan));
+    plan.command = worker_command(spec_, inputs_.interpreter, inputs_.script, true);
+    if (mode != Mode::deepspeed || plan.local_world_size < 2 ||
+        inputs_.environment.contains("OMP_NUM_THREADS"))
+      return;
+    plan.env["OMP_NUM_THREADS"] = "1";  // torch.distributed.run does so in the original
+    plan.warnings.emplace_back(
+        "OMP_NUM_THREADS is set to 1 for each worker, so that they don't fight for cores: set it "
+        "in the environment to tune");
+  }
+
+  /// `env` holds only what is added or changed.
+  void drop_unchanged() {
+    std::erase_if(planned_.plan.env, [&](const auto& entry) {
+      const auto found = inputs_.environment.find(entry.first);
+      return found != inputs_.environment.end() && found->second == entry.second;
+    });
+  }
+
+  const JobSpec& spec_;
+  HostFacts& facts_;
+  const PlanInputs& inputs_;
+  Planned planned_;
+};
+
+}  // namespace
+
+Planned make_plan(const JobSpec& spec, HostFacts& facts, const PlanInputs& inputs) {
+  return Planner{spec, facts, inputs}.plan();
+}
+
+Complaints check_runnable(const JobSpec& spec, const agent::JobPlan& plan) {
+  Complaints complaints;
+  const auto refuse = [&](std::string what) {
+    complaints.push_back({Errc::unavailable, std::move(what)});
+  };
+  if (plan.kind != agent::JobKind::elastic) return complaints;
+  const auto& meeting = plan.rendezvous;
+  if (plan.local_world_size == 0) {
+    refuse(
+        "no worker to start: no GPU was found and --num_processes is not given. Give "
+        "--num_processes, or --cpu for one process on the CPU");
+  }
+  if (meeting.nnodes_min != meeting.nnodes_max)
+    refuse("--nnodes MIN:MAX needs the rendezvous of a later version: give one number");
+  constexpr std::string_view kKnown[] = {"static", "c10d", "tcp", "etcd", "etcd-v2", "etcd-v3"};
+  if (std::ranges::find(kKnown, meeting.backend) == std::end(kKnown)) {
+    refuse(spec.name_for_complaint("rdzv_backend"_key) + ": there is no rendezvous backend '" +
+           printable(meeting.backend) + "': static, c10d, tcp or etcd");
+  } else if (meeting.nnodes_max > 1 && meeting.backend != "static") {
+    refuse("several machines with rdzv_backend " + meeting.backend +
+           " need the rendezvous of a later version: use static (--rdzv_backend=static, with "
+           "--machine_rank on each machine)");
+  }
+  if (plan.stdin_rank && plan.stdin_rank->value() >= std::max(1U, plan.local_world_size)) {
+    refuse("--stdin " + std::to_string(plan.stdin_rank->value()) +
+           ": there is no such local rank, this machine has " +
+           std::to_string(plan.local_world_size) + " workers");
+  }
+  return complaints;
+}
+
+}  // namespace acc::launcher

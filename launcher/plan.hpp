@@ -1,0 +1,33 @@
+#pragma once
+
+#include "agent/job_plan.hpp"
+#include "launcher/config.hpp"
+#include "launcher/host_facts.hpp"
+#include "launcher/job_spec.hpp"
+#include "launcher/program.hpp"
+
+#include <string>
+
+namespace acc::launcher {
+
+/// What a plan is made from, apart from the machine's facts.
+struct PlanInputs {
+  const Environment& environment;  ///< the caller's
+  std::string cwd;
+  std::string interpreter;  ///< find_interpreter
+  ScriptKind script = ScriptKind::python;
+};
+
+struct Planned {
+  agent::JobPlan plan;
+  Complaints complaints;  ///< when not empty, the plan must not be used
+};
+
+/// JobSpec + facts → what the agent carries out. Reads nothing but its arguments (a free port is
+/// asked of the system where the user wants one).
+Planned make_plan(const JobSpec& spec, HostFacts& facts, const PlanInputs& inputs);
+
+/// Why this version can't run a plan that it can show; empty if it can.
+Complaints check_runnable(const JobSpec& spec, const agent::JobPlan& plan);
+
+}  // namespace acc::launcher

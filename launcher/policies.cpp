@@ -1,0 +1,120 @@
+#include "launcher/policies.hpp"
+
+#include "common/text.hpp"
+#include "launcher/key_table.hpp"
+#include "launcher/setting_parsers.hpp"
+
+#include <limits>
+
+namespace acc::launcher {
+
+using namespace literals;
+
+namespace {
+
+class Policies {
+ public:
+  Policies(const JobSpec& spec, agent::JobPlan& plan, Complaints& complaints)
+      : spec_{spec}, plan_{plan}, complaints_{complaints} {}
+
+  void restart() {
+    auto& policy = plan_.restart;
+    policy.max_restarts = count("max_restarts"_key);
+    policy.delay_base = time("restart_delay"_key);
+    policy.delay_max = time("restart_delay_max"_key);
+    policy.healthy_after = time("healthy_time"_key);
+    policy.refill_after = time("restart_refill"_key);
+    policy.max_no_progress = count("max_no_progress"_key);
+    policy.progress_file = spec_.text("progress_file"_key);
+    take("no_restart_codes"_key, parse_codes(spec_.text("no_restart_codes"_key)),
+         policy.never_retry);
+    if (const auto* interval = std::get_if<double>(&spec_.value("monitor_interval"_key).data))
+      plan_.monitor_interval = *interval;
+  }
+
+  void stop() {
+    auto& policy = plan_.stop;
+    policy.grace = time("grace"_key);
+    policy.preempt_grace = time("preempt_grace"_key);
+    policy.give_up = time("give_up"_key);
+    take("preempt_signals"_key, parse_signals(spec_.text("preempt_signals"_key)),
+         policy.preempt_signals);
+  }
+
+  void output(const Environment& environment) {
+    auto& output = plan_.output;
+    take("tee"_key, parse_streams(spec_.text("tee"_key)), output.tee);
+    take("redirects"_key, parse_streams(spec_.text("redirects"_key)), output.redirects);
+    take("local_ranks_filter"_key, parse_ranks(spec_.text("local_ranks_filter"_key)),
+         output.console);
+    take("log_rotate_size"_key, parse_bytes(spec_.text("log_rotate_size"_key)),
+         output.rotate_bytes);
+    output.rotate_keep = count("log_rotate_keep"_key);
+    output.log_dir = spec_.text("log_dir"_key);
+    output.quiet = spec_.flag("quiet"_key);
+    output.capture = choice("capture"_key, "yes", "no");
+    output.color = choice("color"_key, "always", "never");
+    const auto prefix = variable(environment, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+    if (!prefix.empty()) output.prefix = prefix;
+  }
+
+  void rest() {
+    plan_.report_file = spec_.text("report"_key);
+    plan_.role = spec_.text("role"_key);
+    plan_.start_method = spec_.text("start_method"_key);
+    if (!spec_.is_set("stdin"_key)) return;
+    const auto rank = count("stdin"_key);
+    plan_.stdin_rank = LocalRank{rank};
+  }
+
+ private:
+  void complain(Key key, const std::string& what) {
+    complaints_.push_back({Errc::bad_config, spec_.name_for_complaint(key) + ": " + what});
+  }
+
+  template <class T>
+  void take(Key key, Result<T> parsed, T& into) {
+    if (parsed) {
+      into = std::move(*parsed);
+    } else {
+      complain(key, parsed.error().what);
+    }
+  }
+
+  Millis time(Key key) {
+    Millis millis{0};
+    take(key, parse_duration(spec_.text(key)), millis);
+    return millis;
+  }
+
+  std::uint32_t count(Key key) {
+    const auto number = spec_.integer(key).value_or(0);
+    if (number >= 0 && number <= std::numeric_limits<std::int32_t>::max())
+      return static_cast<std::uint32_t>(number);
+    complain(key, std::to_string(number) + " is out of range: 0 or more");
+    return 0;
+  }
+
+  agent::Choice choice(Key key, std::string_view yes, std::string_view no) {
+    const auto word = spec_.text(key);
+    if (word == yes) return agent::Choice::yes;
+    return word == no ? agent::Choice::no : agent::Choice::automatic;
+  }
+
+  const JobSpec& spec_;
+  agent::JobPlan& plan_;
+  Complaints& complaints_;
+};
+
+}  // namespace
+
+void plan_policies(const JobSpec& spec, const Environment& environment, agent::JobPlan& plan,
+                   Complaints& complaints) {
+  Policies policies{spec, plan, complaints};
+  policies.restart();
+  policies.stop();
+  policies.output(environment);
+  policies.rest();
+}
+
+}  // namespace acc::launcher

@@ -1,0 +1,114 @@
+#include "launcher/config.hpp"
+
+#include "launcher/document.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace acc;
+using namespace acc::launcher;
+
+namespace {
+
+std::string complaints_of(const std::string& yaml) {
+  const auto config = parse_config(yaml, "cfg.yaml");
+  if (!config) return config.error().what;
+  std::string text;
+  for (const auto& complaint : check_config_keys(*config)) text += complaint.what + "\n";
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("values keep their line, their spelling and their quotes", "[launcher][config]") {
+  const auto config = parse_config("a: 1\n\nb: 'no'\nc: no\nd: {e: [1, x]}\n", "cfg.yaml");
+  REQUIRE(config.has_value());
+  CHECK(config->find("a")->line == 1);
+  CHECK(config->where(*config->find("b")) == "cfg.yaml:3");
+  CHECK(*config->find("b")->text() == "no");
+  CHECK(config->find("c")->is_bool());
+  CHECK(config->find("c")->spelled == "no");
+  CHECK(python_text(*config->find("d")) == "{'e': [1, 'x']}");
+}
+
+TEST_CASE("explicit tags, anchors and merge keys work as in PyYAML", "[launcher][config]") {
+  const auto config =
+      parse_config("a: &x {p: 1, q: 2}\nb: *x\nc: {<<: *x, q: 3}\nd: !!str 5\n", "cfg.yaml");
+  REQUIRE(config.has_value());
+  CHECK(python_text(*config->find("b")) == "{'p': 1, 'q': 2}");
+  CHECK(python_text(*config->find("c")).find("'q': 3") != std::string::npos);
+  CHECK(config->find("d")->text() != nullptr);
+}
+
+TEST_CASE("a file ending in .json is JSON, with lines", "[launcher][config]") {
+  const auto config = parse_config("{\n \"a\": 1e8,\n \"b\": {\"c\": true}\n}", "cfg.json");
+  REQUIRE(config.has_value());
+  CHECK(config->find("a")->line == 2);
+  CHECK(python_text(*config->find("a")) == "100000000.0");
+  CHECK(parse_config("{\n\"a\": nope}", "cfg.json").error().what.find("cfg.json:2") == 0);
+}
+
+TEST_CASE("unknown keys are listed sorted, each with the nearest known one", "[launcher][config]") {
+  const auto text = complaints_of("distributed_type: 'NO'\nzeta: 1\nnum_proceses: 2\n");
+  CHECK(text.find("cfg.yaml:3: unknown key 'num_proceses' (did you mean num_processes?)") !=
+        std::string::npos);
+  CHECK(text.find("num_proceses") < text.find("zeta"));
+}
+
+TEST_CASE("a key of a section at the top level is told where it belongs", "[launcher][config]") {
+  CHECK(complaints_of("distributed_type: FSDP\nfsdp_version: 2\n").find("section fsdp_config") !=
+        std::string::npos);
+  CHECK(complaints_of("distributed_type: 'NO'\ncpu: true\n").find("use_cpu") != std::string::npos);
+  CHECK(complaints_of("distributed_type: FSDP\nfsdp_config: 3\n").find("must be a mapping") !=
+        std::string::npos);
+}
+
+TEST_CASE("distributed_type is required", "[launcher][config]") {
+  CHECK(complaints_of("num_processes: 2\n").find("distributed_type is missing") !=
+        std::string::npos);
+}
+
+TEST_CASE("keys of old versions are translated", "[launcher][config]") {
+  CHECK(*parse_config("fp16: true\n", "c")->find("mixed_precision")->text() == "fp16");
+  CHECK(
+      *parse_config("fp16: true\nmixed_precision: bf16\n", "c")->find("mixed_precision")->text() ==
+      "bf16");
+  CHECK(parse_config("fp16: false\n", "c")->keys.empty());
+  CHECK(python_text(*parse_config("dynamo_backend: INDUCTOR\n", "c")->find("dynamo_config")) ==
+        "{'dynamo_backend': 'INDUCTOR'}");
+  CHECK(parse_config("dynamo_backend: 'NO'\n", "c")->find("dynamo_config")->map()->empty());
+}
+
+TEST_CASE("broken files are refused with a line", "[launcher][config]") {
+  CHECK(complaints_of("a: 1\nb: [x\n").find("cfg.yaml:") == 0);
+  CHECK(complaints_of("").find("empty") != std::string::npos);
+  CHECK(complaints_of("- a\n- b\n").find("a list") != std::string::npos);
+  CHECK(complaints_of("a: 1\n---\nb: 2\n").find("second document") != std::string::npos);
+  CHECK(complaints_of("a: !python/object:os.system x\n").find("unknown tag") != std::string::npos);
+  CHECK(complaints_of("a: &x [*x]\n").find("cfg.yaml:1") == 0);
+}
+
+TEST_CASE("bombs are refused, in bounded memory", "[launcher][config]") {
+  std::string aliases = "a: &a [x,x,x,x,x,x,x,x,x]\n";
+  for (char c = 'b'; c < 'z'; ++c) {
+    const std::string before(1, static_cast<char>(c - 1));
+    aliases += std::string(1, c) + ": &" + c + " [*" + before + ",*" + before + ",*" + before +
+               ",*" + before + ",*" + before + "]\n";
+  }
+  CHECK(complaints_of(aliases).find("values: not a config file") != std::string::npos);
+  CHECK(complaints_of("a: " + std::string(100'000, '[')).find("too deep") != std::string::npos);
+  std::string nested;
+  for (int i = 0; i < 300; ++i) nested += std::string(static_cast<std::size_t>(i), ' ') + "k:\n";
+  CHECK(complaints_of(nested).find("cfg.yaml") == 0);
+  CHECK(complaints_of(std::string(kMaxConfigBytes + 1, ' ')).find("1 MiB") != std::string::npos);
+  CHECK(parse_config(std::string(100'000, '['), "c.json").error().what.find("nested deeper") !=
+        std::string::npos);
+}
+
+TEST_CASE("the default file is looked for where the original looks", "[launcher][config]") {
+  CHECK(default_config_path({{"HOME", "/h"}}) ==
+        "/h/.cache/huggingface/accelerate/default_config.yaml");
+  CHECK(default_config_path({{"HOME", "/h"}, {"XDG_CACHE_HOME", "/x"}}) ==
+        "/x/huggingface/accelerate/default_config.yaml");
+  CHECK(default_config_path({{"HOME", "/h"}, {"HF_HOME", "~/hf"}, {"XDG_CACHE_HOME", "/x"}}) ==
+        "/h/hf/accelerate/default_config.yaml");
+}

@@ -1,0 +1,133 @@
+#include "launcher/merge.hpp"
+
+#include "launcher/key_table.hpp"
+#include "tests/unit/launcher/trial.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace acc;
+using namespace acc::launcher;
+using namespace acc::launcher::literals;
+
+TEST_CASE("a flag beats the file, the file beats the default, and each value knows who set it",
+          "[launcher][merge]") {
+  Trial c{{"--main_process_port=1", "s.py"},
+          "distributed_type: MULTI_GPU\nnum_processes: 4\nmain_process_port: 2\n"};
+  const auto spec = c.merged().spec;
+  CHECK(spec.text("main_process_port"_key) == "1");
+  CHECK(spec["main_process_port"_key].origin == "--main_process_port");
+  CHECK(spec.text("num_processes"_key) == "4");
+  CHECK(spec["num_processes"_key].origin == "cfg.yaml:2");
+  CHECK(spec["grace"_key].source == Source::by_default);
+}
+
+TEST_CASE("an option equal to its default still beats a section", "[launcher][merge]") {
+  Trial c{{"--fsdp_sharding_strategy", "FULL_SHARD", "s.py"},
+          "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  sharding_strategy: 1\n"};
+  CHECK(c.merged().spec.text("fsdp_sharding_strategy"_key) == "FULL_SHARD");
+}
+
+TEST_CASE("without a file what is missing is guessed and told", "[launcher][merge]") {
+  Trial c{{"s.py"}};
+  c.facts.devices = 2;
+  const auto spec = c.merged().spec;
+  CHECK(spec.defaulted.size() == 4);
+  CHECK(spec.multi_gpu_was_guessed);
+  CHECK(spec["num_processes"_key].source == Source::guessed);
+}
+
+TEST_CASE("complaints of flags and file come together, each with its place", "[launcher][merge]") {
+  Trial c{{"--num_processes=x", "s.py"},
+          "distributed_type: MULTI_FPGA\nmax_restarts: many\nwat: 1\nmixed_precision: no\n"};
+  const auto text = c.complaints();
+  CHECK(text.find("'x' is not a whole number") != std::string::npos);
+  CHECK(text.find("cfg.yaml:1: distributed_type 'MULTI_FPGA'") != std::string::npos);
+  CHECK(text.find("cfg.yaml:2: max_restarts: 'many'") != std::string::npos);
+  CHECK(text.find("cfg.yaml:3: unknown key 'wat'") != std::string::npos);
+  CHECK(text.find("cfg.yaml:4: mixed_precision: unquoted no") != std::string::npos);
+}
+
+TEST_CASE("an unquoted NO is taken as NO only where num_processes is given", "[launcher][merge]") {
+  Trial bare{{"s.py"}, "distributed_type: NO\nuse_cpu: true\n"};
+  CHECK(bare.complaints().find("'NO' in quotes, or give --num_processes") != std::string::npos);
+  Trial given{{"s.py"}, "distributed_type: NO\nnum_processes: 1\n"};
+  CHECK(given.complaints().empty());
+  CHECK(given.merged().spec.notes.size() == 1);
+}
+
+TEST_CASE("a mode flag switches off what the file says of the mode", "[launcher][merge]") {
+  Trial c{{"--multi_gpu", "s.py"},
+          "distributed_type: FSDP\nnum_processes: 2\nparallelism_config:\n  x: 1\n"};
+  const auto spec = c.merged().spec;
+  CHECK(!spec.flag("use_fsdp"_key));
+  CHECK(!spec.flag("use_parallelism_config"_key));
+}
+
+TEST_CASE("bf16 is checked as an option, not from the file", "[launcher][merge]") {
+  Trial option{{"--mixed_precision=bf16", "s.py"}, "distributed_type: 'NO'\n"};
+  option.facts.computes_bf16 = false;
+  CHECK(option.complaints().find("bf16") != std::string::npos);
+  Trial file{{"s.py"}, "distributed_type: 'NO'\nmixed_precision: bf16\n"};
+  file.facts.computes_bf16 = false;
+  CHECK(file.complaints().empty());
+}
+
+TEST_CASE("torchrun counts workers per machine", "[launcher][merge]") {
+  Trial c{{"--nproc-per-node=2", "--nnodes=3", "s.py"}};
+  const auto spec = c.merged().spec;
+  CHECK(spec.text("num_processes"_key) == "6");
+  CHECK(spec.text("num_machines"_key) == "3");
+  CHECK(spec.defaulted.empty());
+  Trial mixed{{"--nproc-per-node=2", "--num_processes=4", "s.py"}};
+  CHECK(mixed.complaints().find("use one of the two ways") != std::string::npos);
+  Trial gpu{{"--nproc-per-node=gpu", "s.py"}};
+  CHECK(gpu.complaints().find("no GPU") != std::string::npos);
+  Trial automatic{{"--nproc-per-node=auto", "s.py"}};
+  CHECK(automatic.merged().spec.text("num_processes"_key) == "32");
+}
+
+TEST_CASE("a torchrun line does not read the default config file", "[launcher][merge]") {
+  const std::vector<std::string> torchrun{"--nproc-per-node=2", "s.py"};
+  const std::vector<std::string> plain{"s.py"};
+  CHECK(!wants_default_config(parse_command_line(torchrun)));
+  CHECK(wants_default_config(parse_command_line(plain)));
+}
+
+TEST_CASE("a file can be a whole job", "[launcher][merge]") {
+  Trial c{{},
+          "distributed_type: MULTI_CPU\nnum_processes: 2\nscript: train.py\nscript_args: [--lr, "
+          "3e-4, --flag, no]\nmax_restarts: 3\n"};
+  const auto spec = c.merged().spec;
+  CHECK(spec.script == "train.py");
+  CHECK(spec.script_args == std::vector<std::string>{"--lr", "3e-4", "--flag", "no"});
+  CHECK(spec.text("max_restarts"_key) == "3");
+  Trial bad{{}, "distributed_type: 'NO'\nscript: a.py\nscript_args: --lr 1\n"};
+  CHECK(bad.complaints().find("script_args: '--lr 1' is not a list of words") != std::string::npos);
+}
+
+TEST_CASE("threads come from the caller, or from the cores on the CPU", "[launcher][merge]") {
+  Trial cores{{"--cpu", "--num_processes=4", "s.py"}};
+  CHECK(cores.merged().spec.text("num_cpu_threads_per_process"_key) == "4");
+  Trial caller{{"--cpu", "--num_processes=4", "s.py"}, "", {{"OMP_NUM_THREADS", "3"}}};
+  CHECK(caller.merged().spec.text("num_cpu_threads_per_process"_key) == "3");
+  Trial broken{{"--num_processes=1", "s.py"}, "", {{"OMP_NUM_THREADS", "4,2"}}};
+  CHECK(broken.complaints().find("OMP_NUM_THREADS: '4,2'") != std::string::npos);
+}
+
+TEST_CASE("PET_ variables reach what has no option in the original", "[launcher][merge]") {
+  Trial c{{"--multi_gpu", "--num_processes=2", "s.py"},
+          "",
+          {{"PET_RDZV_ID", "job7"}, {"PET_MAX_RESTARTS", "4"}}};
+  const auto spec = c.merged().spec;
+  CHECK(spec.text("rdzv_id"_key) == "job7");
+  CHECK(spec.text("max_restarts"_key) == "0");
+}
+
+TEST_CASE("settings that the original's file ignores take effect", "[launcher][merge]") {
+  Trial c{{"s.py"},
+          "distributed_type: MULTI_GPU\nnum_processes: 2\nrdzv_backend: c10d\nenable_cpu_affinity: "
+          "true\n"};
+  const auto spec = c.merged().spec;
+  CHECK(spec.text("rdzv_backend"_key) == "c10d");
+  CHECK(spec.flag("enable_cpu_affinity"_key));
+}

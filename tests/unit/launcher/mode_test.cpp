@@ -1,0 +1,71 @@
+#include "launcher/mode.hpp"
+
+#include "tests/unit/launcher/trial.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace acc;
+using namespace acc::launcher;
+
+TEST_CASE("fp8 passes unknown keys of its section on, as the original", "[launcher][mode]") {
+  Trial c{{"s.py"},
+          "distributed_type: MULTI_GPU\nnum_processes: 2\nmixed_precision: FP8\nfp8_config:\n  "
+          "backend: TE\n  amax_history_length: 512\n  override_linear_precision: [false, true, "
+          "false]\n"};
+  c.facts.has_fp8 = true;
+  const auto env = c.planned().plan.env;
+  CHECK(env.at("ACCELERATE_FP8_AMAX_HISTORY_LENGTH") == "512");
+  CHECK(env.at("ACCELERATE_FP8_OVERRIDE_DGRAD") == "True");
+  CHECK(env.at("ACCELERATE_FP8_PAD_INNER_DIM") == "1");
+}
+
+TEST_CASE("fp8 without a backend is refused", "[launcher][mode]") {
+  Trial c{{"--mixed_precision=fp8", "--num_processes=1", "s.py"}};
+  CHECK(c.complaints().find("FP8 is not available") != std::string::npos);
+}
+
+TEST_CASE("Megatron's switches are true for any text, also for 'false'", "[launcher][mode]") {
+  Trial c{{"--use_megatron_lm", "--num_processes=2", "--megatron_lm_no_load_optim=false",
+           "--megatron_lm_eod_mask_loss=", "s.py"}};
+  const auto env = c.planned().plan.env;
+  CHECK(env.at("MEGATRON_LM_NO_LOAD_OPTIM") == "True");
+  CHECK(env.at("MEGATRON_LM_EOD_MASK_LOSS") == "False");
+}
+
+TEST_CASE("FSDP's efficient loading needs synchronised states", "[launcher][mode]") {
+  Trial c{{"s.py"},
+          "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  sync_module_states: false\n"};
+  CHECK(c.complaints().find("fsdp_sync_module_states") != std::string::npos);
+  Trial flag{{"--use_fsdp", "--num_processes=2", "--fsdp_sync_module_states=false", "s.py"}};
+  CHECK(flag.complaints().empty());
+}
+
+TEST_CASE("DeepSpeed appends the working directory to PYTHONPATH", "[launcher][mode]") {
+  Trial c{{"--use_deepspeed", "--num_processes=2", "s.py"}, "", {{"PYTHONPATH", "/a::/b"}}};
+  c.facts.deepspeed_version = "0.15.0";
+  const auto plan = c.planned().plan;
+  CHECK(plan.env.at("PYTHONPATH") == "/a:/b:/job");
+  CHECK(plan.env.at("OMP_NUM_THREADS") == "1");
+  CHECK(plan.env.count("ACCELERATE_DYNAMO_BACKEND") == 0);
+}
+
+TEST_CASE("the deepspeed program is told variables it can read back", "[launcher][mode]") {
+  std::vector<std::string> warnings;
+  const auto lines = deepspeed_env_lines({{"A", "1"}, {"B", "x y"}, {"C", ""}}, warnings);
+  CHECK(lines == std::vector<std::string>{"A=1"});
+  CHECK(warnings.size() == 2);
+}
+
+TEST_CASE("an unquoted no as dynamo backend is explained", "[launcher][mode]") {
+  Trial c{{"s.py"}, "distributed_type: 'NO'\ndynamo_config:\n  backend: no\n"};
+  CHECK(c.complaints().find("in quotes") != std::string::npos);
+}
+
+TEST_CASE("sizes of parallelism decide what is passed on", "[launcher][mode]") {
+  Trial c{{"--use_fsdp", "--use_parallelism_config", "--num_processes=4",
+           "--parallelism_config_sp_size=2", "s.py"}};
+  const auto env = c.planned().plan.env;
+  CHECK(env.at("PARALLELISM_CONFIG_SP_SEQ_LENGTH") == "None");
+  CHECK(env.count("PARALLELISM_CONFIG_CP_COMM_STRATEGY") == 0);
+  CHECK(env.at("PARALLELISM_CONFIG_CP_BACKEND") == "torch");
+}

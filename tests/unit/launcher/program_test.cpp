@@ -1,0 +1,56 @@
+#include "launcher/program.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+using namespace acc::launcher;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A folder of its own, gone at the end.
+struct Folder {
+  fs::path path;
+  Folder() {
+    char name[] = "/tmp/program-test-XXXXXX";
+    path = ::mkdtemp(name);
+  }
+  ~Folder() { fs::remove_all(path); }
+  std::string file(const std::string& name, const std::string& text, mode_t mode) const {
+    const auto full = path / name;
+    fs::create_directories(full.parent_path());
+    std::ofstream{full} << text;
+    ::chmod(full.c_str(), mode);
+    return full;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a script's kind is told by its name, its first bytes and its mode",
+          "[launcher][program]") {
+  const Folder folder;
+  CHECK(script_kind(folder.file("a.py", "#!/bin/sh\n", 0755)) == ScriptKind::python);
+  CHECK(script_kind(folder.file("run.sh", "#!/bin/sh\n", 0755)) == ScriptKind::executable);
+  CHECK(script_kind(folder.file("run", "#!/usr/bin/env python3\n", 0755)) == ScriptKind::python);
+  CHECK(script_kind(folder.file("text", "print(1)\n", 0755)) == ScriptKind::python);
+  CHECK(script_kind(folder.path / "nothing") == ScriptKind::missing);
+  CHECK(script_kind("/proc/self/exe") == ScriptKind::executable);
+}
+
+TEST_CASE("the interpreter is the active environment's", "[launcher][program]") {
+  const Folder folder;
+  const auto in_venv = folder.file("venv/bin/python", "", 0755);
+  const auto on_path = folder.file("bin/python3", "", 0755);
+  const std::string path = folder.path / "bin";
+  CHECK(find_interpreter({{"PATH", path}}) == on_path);
+  CHECK(find_interpreter({{"PATH", path}, {"VIRTUAL_ENV", folder.path / "venv"}}) == in_venv);
+  CHECK(find_interpreter({{"PATH", path}, {"CONDA_PREFIX", folder.path / "venv"}}) == in_venv);
+  CHECK(find_interpreter({{"PATH", path}, {"VIRTUAL_ENV", folder.path / "gone"}}) == on_path);
+  CHECK(find_interpreter({{"PATH", path}, {"PYTHON_EXEC", "mypy"}}) == "mypy");
+}
