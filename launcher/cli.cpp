@@ -148,8 +148,11 @@ class Reader {
 
   void complain_unknown(const std::string& word) {
     const auto name = word.substr(0, word.find('='));
-    const auto names = spellings_.all();
     std::string what = "unrecognized arguments: " + printable(word);
+    constexpr std::size_t kEnoughAdvice =
+        8;  // a look at every spelling; a thousand wrong words need no more of it
+    if (line_.complaints.size() >= kEnoughAdvice) return complain(std::move(what));
+    const auto names = spellings_.all();
     const auto known = nearest(name, names);
     if (!known.empty()) what += " (did you mean " + std::string{known} + "?)";
     complain(std::move(what));

@@ -43,11 +43,12 @@ std::vector<std::string> worker_command(const JobSpec& spec, const std::string& 
   return words;
 }
 
-std::vector<std::string> mpirun_prefix(const JobSpec& spec, const std::string& kind) {
+std::vector<std::string> mpirun_prefix(const JobSpec& spec, const std::string& program,
+                                       const std::string& kind) {
   const bool open_mpi = kind == "openmpi";
   const auto processes = spec.integer("num_processes"_key).value_or(0);
   std::vector<std::string> words{
-      "mpirun", open_mpi ? "--hostfile" : "-f", spec.text("mpirun_hostfile"_key),
+      program, open_mpi ? "--hostfile" : "-f", spec.text("mpirun_hostfile"_key),
       open_mpi ? "--npernode" : "-ppn",
       processes != 0 ? std::to_string(processes_per_machine(spec)) : "1"};
   if (processes != 0) append(words, {"-n", std::to_string(processes)});

@@ -12,7 +12,7 @@
 /// and the tables in docs/ all come from it. A new flag is one line in key_table.hpp and one test.
 namespace acc::launcher {
 
-enum class Group {
+enum class Group : unsigned char {
   job,        ///< what to run
   processes,  ///< how many workers, on what
   machines,   ///< several machines
@@ -32,7 +32,7 @@ enum class Group {
 };
 
 /// Where a key stands in the config file.
-enum class Place {
+enum class Place : unsigned char {
   nowhere,  ///< only a flag
   top,
   deepspeed_config,
@@ -46,7 +46,7 @@ enum class Place {
 
 /// How text becomes a value. Config values of the original's sections are not checked against it:
 /// the original doesn't.
-enum class Type {
+enum class Type : unsigned char {
   flag,  ///< takes no value on the command line
   integer,
   number,
@@ -63,21 +63,21 @@ enum class Type {
   list,     ///< config only: a list of words
 };
 
-enum class Case { kept, lower };
+enum class Case : unsigned char { kept, lower };
 
 struct KeyRow {
   std::string_view name;  ///< yaml key; the flag is "--" + name, with _ or - throughout
   Group group{};
   Place place{};
   Type type{};
+  char letter = 0;                ///< short option
+  Case shown = Case::kept;        ///< how the value reaches the variable
+  bool is_flag = true;            ///< false: only a config key
   const char* initial = nullptr;  ///< default as text; nullptr: not set
   std::string_view choices{};     ///< separated by spaces; empty: anything of the type
   std::string_view variable{};    ///< what the worker sees; empty: nothing of its own
   std::string_view help{};
   std::string_view aliases{};  ///< further long spellings, separated by spaces
-  char letter = 0;             ///< short option
-  Case shown = Case::kept;     ///< how the value reaches the variable
-  bool is_flag = true;         ///< false: only a config key
 };
 
 /// Number of a row. Made from a name at compile time, so that a misspelt name does not compile.

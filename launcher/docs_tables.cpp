@@ -26,6 +26,7 @@ std::string table(std::vector<std::string> heads,
   out += "\n";
   for (const auto& row : rows) {
     std::vector<std::string> cells;
+    cells.reserve(row.size());
     for (const auto& text : row) cells.push_back(cell(text));
     out += "| " + join(cells, " | ") + " |\n";
   }
@@ -74,6 +75,7 @@ std::string configuration() {
 
 std::string worker_variables() {
   std::vector<std::vector<std::string>> rows;
+  rows.reserve(worker_env::rows().size());
   for (const auto& row : worker_env::rows()) {
     rows.push_back({std::string{row.name}, std::string{row.meaning},
                     row.elastic_only ? "jobs with ranks" : "every job"});
@@ -95,6 +97,7 @@ std::string mode_variables() {
 
 std::string exit_codes() {
   std::vector<std::vector<std::string>> rows;
+  rows.reserve(kExitCodes.size());
   for (const auto& row : kExitCodes) {
     rows.push_back({std::to_string(to_int(row.code)), std::string{row.name},
                     std::string{row.meaning}, std::string{row.what_to_do}});
@@ -104,6 +107,7 @@ std::string exit_codes() {
 
 std::string deviation_table() {
   std::vector<std::vector<std::string>> rows;
+  rows.reserve(deviations().size());
   for (const auto& row : deviations())
     rows.push_back({std::string{row.original}, std::string{row.ours}, std::string{row.reason}});
   return table({"the original", "here", "why"}, rows);

@@ -10,7 +10,7 @@
 /// bounded memory.
 namespace acc::launcher {
 
-inline constexpr std::size_t kMaxConfigBytes = 1024 * 1024;
+inline constexpr std::size_t kMaxConfigBytes = 1024UL * 1024;
 inline constexpr std::size_t kMaxConfigDepth = 32;  ///< lists and mappings inside each other
 inline constexpr std::size_t kMaxConfigValues =
     20'000;  ///< after aliases are written out, so that they can't multiply

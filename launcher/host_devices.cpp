@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <set>
@@ -95,9 +96,9 @@ Devices count_devices() {
 
 std::vector<std::string> nvidia_names() {
   std::vector<std::string> names;
-  const std::string folder = "/proc/driver/nvidia/gpus";
+  const std::filesystem::path folder = "/proc/driver/nvidia/gpus";
   for (const auto& card : entries_of(folder)) {
-    auto name = first_value(folder + "/" + card + "/information", "Model:");
+    auto name = first_value(folder / card / "information", "Model:");
     if (!name.empty()) names.push_back(std::move(name));
   }
   return names;
@@ -154,11 +155,11 @@ bool nvidia_computes_bf16() {
 
 std::uint32_t count_physical_cores() {
   std::set<std::string> cores;
-  const std::string folder = "/sys/devices/system/cpu";
+  const std::filesystem::path folder = "/sys/devices/system/cpu";
   for (const auto& name : entries_of(folder)) {
     if (!name.starts_with("cpu") || !is_number(std::string_view{name}.substr(3))) continue;
     std::string siblings;
-    std::ifstream file{folder + "/" + name + "/topology/thread_siblings_list"};
+    std::ifstream file{folder / name / "topology/thread_siblings_list"};
     if (std::getline(file, siblings)) cores.insert(siblings);
   }
   return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(cores.size()));

@@ -55,8 +55,8 @@ std::uint32_t count_of(const Value& value) {
 }
 
 bool take(Facts& facts, const std::string& key, const Value& value) {
-  static const List kEmpty;
-  const List& list = value.list() == nullptr ? kEmpty : *value.list();
+  static const List empty;
+  const List& list = value.list() == nullptr ? empty : *value.list();
   if (key == "accelerator") {
     facts.accelerator = python_text(value);
   } else if (key == "gpus") {

@@ -88,7 +88,7 @@ std::string defaults_warning(const JobSpec& spec) {
   if (spec.defaulted.empty() && !spec.multi_gpu_was_guessed) return {};
   std::string text = "The following values were not given and had defaults used instead:\n";
   for (const auto& [name, value] : spec.defaulted) {
-    text += "\t`--" + name + "` was set to a value of `" + value + "`\n";
+    text.append("\t`--").append(name).append("` was set to a value of `").append(value) += "`\n";
     if (name == "num_cpu_threads_per_process") text += "\t\tto use all cores of this machine\n";
   }
   if (spec.multi_gpu_was_guessed) {
@@ -200,8 +200,12 @@ class Launch {
 
   int start(const JobSpec& spec, const agent::GuardianLink& guardian) {
     const auto kind = spec.flag("module"_key) ? ScriptKind::python : script_kind(spec.script);
-    auto planned = make_plan(
-        spec, *facts_, {environment_, working_directory(), find_interpreter(environment_), kind});
+    PlanInputs inputs{environment_, working_directory(), find_interpreter(environment_), kind};
+    const bool only_mpiexec = spec.is_set("mpirun_hostfile"_key) &&
+                              find_program("mpirun", environment_).empty() &&
+                              !find_program("mpiexec", environment_).empty();
+    if (only_mpiexec) inputs.mpi_program = "mpiexec";
+    auto planned = make_plan(spec, *facts_, inputs);
     auto& plan = planned.plan;
     const bool prints = line_.given("print_plan"_key) != nullptr;
     if (planned.complaints.empty() && !prints) planned.complaints = check_runnable(spec, plan);

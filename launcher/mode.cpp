@@ -280,7 +280,8 @@ std::vector<std::string> deepspeed_env_lines(const Environment& variables,
                           name.find_first_of(kForbidden) == std::string::npos &&
                           value.find_first_of(kForbidden) == std::string::npos;
     if (readable) {
-      lines.push_back(name + "=" + value);
+      lines.push_back(name);
+      lines.back().append("=").append(value);
     } else {
       warnings.push_back(
           "the variable " + printable(name) +

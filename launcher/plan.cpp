@@ -133,7 +133,7 @@ class Planner {
           "MPICH, or leave the host file out to start the workers natively",
           Errc::unavailable);
     planned_.plan.kind = agent::JobKind::mpirun;
-    planned_.plan.command = mpirun_prefix(spec_, kind);
+    planned_.plan.command = mpirun_prefix(spec_, inputs_.mpi_program, kind);
     const auto worker = worker_command(spec_, inputs_.interpreter, inputs_.script, false);
     planned_.plan.command.insert(planned_.plan.command.end(), worker.begin(), worker.end());
   }

@@ -16,6 +16,7 @@ struct PlanInputs {
   std::string cwd;
   std::string interpreter;  ///< find_interpreter
   ScriptKind script = ScriptKind::python;
+  std::string mpi_program = "mpirun";  ///< mpiexec where only that is installed
 };
 
 struct Planned {

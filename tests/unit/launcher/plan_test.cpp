@@ -145,8 +145,8 @@ TEST_CASE("what this version can't run is planned, but not started", "[launcher]
   const auto refusal = [](Words words) {
     Trial c{std::move(words)};
     auto merged = c.merged();
-    const auto planned =
-        make_plan(merged.spec, c.facts, {c.environment, "/job", "python3", ScriptKind::python});
+    const auto planned = make_plan(
+        merged.spec, c.facts, {c.environment, "/job", "python3", ScriptKind::python, "mpirun"});
     std::string text;
     for (const auto& complaint : check_runnable(merged.spec, planned.plan)) text += complaint.what;
     return text;

@@ -72,7 +72,8 @@ struct Trial {
 
   Planned planned() {
     auto spec = merged();
-    auto out = make_plan(spec.spec, facts, {environment, "/job", "/usr/bin/python3", script});
+    auto out =
+        make_plan(spec.spec, facts, {environment, "/job", "/usr/bin/python3", script, "mpirun"});
     out.complaints.insert(out.complaints.begin(), spec.complaints.begin(), spec.complaints.end());
     return out;
   }
