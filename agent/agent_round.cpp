@@ -1,8 +1,9 @@
 #include "agent/agent_loop.hpp"
 #include "agent/environment.hpp"
-#include "agent/ports.hpp"
 #include "agent/small_file.hpp"
 #include "common/log.hpp"
+#include "common/ports.hpp"
+#include "common/program_path.hpp"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -68,7 +69,7 @@ std::optional<StartFailure> AgentLoop::start_workers() {
 
   const char* path = environment.find("PATH");
   program_path_ =
-      find_program(plan_.command.front(), path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
+      find_on_path(plan_.command.front(), path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
   if (program_path_.empty()) return StartFailure{LocalRank{0}, ENOENT, "exec"};
 
   if (!plan_.restart.progress_file.empty())

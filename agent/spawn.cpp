@@ -1,14 +1,11 @@
 #include "agent/spawn.hpp"
 
-#include "common/text.hpp"
-
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/sched.h>  // clone_args, CLONE_INTO_CGROUP
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,7 +25,8 @@ CStringArray::CStringArray(std::vector<std::string> strings) : strings_{std::mov
 
 namespace {
 
-constexpr std::size_t kStackSize = std::size_t{64} << 10U;  // bytes; the child's part needs less than 1 KiB of it
+constexpr std::size_t kStackSize = std::size_t{64}
+                                   << 10U;  // bytes; the child's part needs less than 1 KiB of it
 
 // Shared by parent and child (CLONE_VM); the parent sleeps until the child has called exec or
 // _exit.
@@ -178,19 +176,6 @@ std::variant<Spawned, SpawnFailure> Spawner::operator()(const SpawnRequest& requ
   if (handoff.failure.errnum == 0) return spawned;
   ::waitpid(spawned.pid, nullptr, 0);  // it has called _exit: no wait in fact
   return handoff.failure;
-}
-
-std::string find_program(const std::string& program, const std::string& path_variable) {
-  if (program.find('/') != std::string::npos) return program;
-  for (const auto& folder : split(path_variable, ':')) {
-    std::string candidate = (folder.empty() ? std::string{"."} : folder) + '/' + program;
-    struct stat info {};
-    if (::access(candidate.c_str(), X_OK) == 0 && ::stat(candidate.c_str(), &info) == 0 &&
-        S_ISREG(info.st_mode)) {
-      return candidate;
-    }
-  }
-  return {};
 }
 
 }  // namespace acc::agent

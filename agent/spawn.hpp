@@ -74,8 +74,4 @@ class Spawner {
   void* stack_ = nullptr;
 };
 
-/// As execvp: `program` itself if it has a slash, else the first executable of that name on
-/// `path_variable`. Empty if there is none.
-std::string find_program(const std::string& program, const std::string& path_variable);
-
 }  // namespace acc::agent

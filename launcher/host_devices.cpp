@@ -33,13 +33,10 @@ bool is_number(std::string_view text) {
          std::ranges::all_of(text, [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-std::uint32_t count_nodes(const std::string& folder, std::string_view prefix) {
-  std::uint32_t count = 0;
-  for (const auto& name : entries_of(folder)) {
-    if (name.starts_with(prefix) && is_number(std::string_view{name}.substr(prefix.size())))
-      ++count;
-  }
-  return count;
+std::uint32_t count_nodes(const std::vector<std::string>& names, std::string_view prefix) {
+  return static_cast<std::uint32_t>(std::ranges::count_if(names, [&](const std::string& name) {
+    return name.starts_with(prefix) && is_number(std::string_view{name}.substr(prefix.size()));
+  }));
 }
 
 std::string first_value(const std::string& path, std::string_view label) {
@@ -52,10 +49,9 @@ std::string first_value(const std::string& path, std::string_view label) {
 }
 
 /// A container may see all cards in /proc but only some nodes in /dev.
-std::uint32_t nvidia_cards() {
+std::uint32_t nvidia_cards(const std::vector<std::string>& dev) {
   struct stat info {};
-  if (::stat("/proc/driver/nvidia/version", &info) != 0) return 0;
-  return count_nodes("/dev", "nvidia");
+  return ::stat("/proc/driver/nvidia/version", &info) == 0 ? count_nodes(dev, "nvidia") : 0;
 }
 
 /// The CUDA runtime stops at the first entry that names no device.
@@ -78,19 +74,21 @@ std::uint32_t visible_of(std::uint32_t cards) {
 }  // namespace
 
 Devices count_devices() {
-  if (const auto cards = nvidia_cards(); cards > 0) return {"cuda", visible_of(cards)};
+  const auto dev = entries_of("/dev");
+  if (const auto cards = nvidia_cards(dev); cards > 0) return {"cuda", visible_of(cards)};
   struct Node {
-    std::string_view kind, folder, prefix;
+    std::string_view kind, prefix;
   };
-  constexpr Node kNodes[] = {{"npu", "/dev", "davinci"},
-                             {"mlu", "/dev", "cambricon_dev"},
-                             {"musa", "/dev", "mtgpu."},
-                             {"hpu", "/dev/accel", "accel"},
-                             {"neuron", "/dev", "neuron"}};
+  constexpr Node kNodes[] = {
+      {"npu", "davinci"}, {"mlu", "cambricon_dev"}, {"musa", "mtgpu."}, {"neuron", "neuron"}};
   for (const auto& node : kNodes) {
-    const auto count = count_nodes(std::string{node.folder}, node.prefix);
-    if (count > 0) return {std::string{node.kind}, count};
+    if (const auto count = count_nodes(dev, node.prefix); count > 0)
+      return {std::string{node.kind}, count};
   }
+  const bool has_accel =
+      std::ranges::binary_search(dev, "accel");  // Gaudi's nodes have a folder of their own
+  if (const auto count = has_accel ? count_nodes(entries_of("/dev/accel"), "accel") : 0; count > 0)
+    return {"hpu", count};
   return {};
 }
 

@@ -1,11 +1,8 @@
 #include "launcher/host_facts.hpp"
 
-#include "common/text.hpp"
-#include "common/unique_fd.hpp"
+#include "common/ports.hpp"
 #include "launcher/host_probes.hpp"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,22 +11,6 @@
 namespace acc::launcher {
 
 namespace {
-
-/// Bound like a worker's store would be: on all interfaces, with SO_REUSEADDR, which TIME_WAIT does
-/// not hinder.
-UniqueFd bound_socket(std::uint16_t port) {
-  UniqueFd fd{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  if (!fd) return fd;
-  const int on = 1;
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    return UniqueFd{};
-  return fd;
-}
 
 class DetectedFacts : public HostFacts {
  public:
@@ -49,7 +30,7 @@ class DetectedFacts : public HostFacts {
   std::uint32_t logical_cores() override {
     return static_cast<std::uint32_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
   }
-  bool port_in_use(std::uint16_t port) override { return !bound_socket(port); }
+  bool port_in_use(std::uint16_t port) override { return !port_is_free(port); }
   std::string mpi() override { return mpirun_kind(); }
   bool fp8(const std::string& interpreter) override {
     for (const std::string_view module : {"transformer_engine", "msamp", "torchao"}) {
@@ -74,12 +55,8 @@ class DetectedFacts : public HostFacts {
 std::unique_ptr<HostFacts> detected_facts() { return std::make_unique<DetectedFacts>(); }
 
 std::optional<std::uint16_t> free_port() {
-  const auto fd = bound_socket(0);
-  sockaddr_in address{};
-  socklen_t size = sizeof address;
-  if (!fd || ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    return std::nullopt;
-  return ntohs(address.sin_port);
+  const auto port = pick_free_port();
+  return port != 0 ? std::optional{port} : std::nullopt;
 }
 
 }  // namespace acc::launcher

@@ -1,6 +1,6 @@
 #include "launcher/program.hpp"
 
-#include "common/text.hpp"
+#include "common/program_path.hpp"
 #include "common/unique_fd.hpp"
 
 #include <fcntl.h>
@@ -8,12 +8,6 @@
 #include <unistd.h>
 
 namespace acc::launcher {
-
-static bool may_run(const std::string& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
-         ::access(path.c_str(), X_OK) == 0;
-}
 
 static std::string first_line(const std::string& path) {
   const UniqueFd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
@@ -35,18 +29,13 @@ ScriptKind script_kind(const std::string& path) {
       "ELF");
   const bool other_interpreter = line.starts_with("#!") && line.find("python") == std::string::npos;
   if (!elf && !other_interpreter) return ScriptKind::python;
-  if (may_run(path)) return ScriptKind::executable;
+  if (is_executable_file(path)) return ScriptKind::executable;
   return elf ? ScriptKind::not_executable : ScriptKind::python;
 }
 
 std::string find_program(std::string_view name, const Environment& environment) {
-  if (name.find('/') != std::string_view::npos)
-    return may_run(std::string{name}) ? std::string{name} : std::string{};
-  for (const auto& folder : split(variable(environment, "PATH"), ':')) {
-    auto path = (folder.empty() ? "." : folder) + "/" + std::string{name};
-    if (may_run(path)) return path;
-  }
-  return {};
+  auto path = find_on_path(name, variable(environment, "PATH"));
+  return is_executable_file(path) ? path : std::string{};
 }
 
 std::string find_interpreter(const Environment& environment) {
@@ -56,7 +45,7 @@ std::string find_interpreter(const Environment& environment) {
     const auto folder = variable(environment, home);
     if (folder.empty()) continue;
     auto path = std::string{folder} + "/bin/python";
-    if (may_run(path)) return path;
+    if (is_executable_file(path)) return path;
   }
   for (const std::string_view name : {"python3", "python"}) {
     auto path = find_program(name, environment);

@@ -105,10 +105,3 @@ TEST_CASE("our raised limit of descriptors is not the children's", "[agent][spaw
   spawner.set_child_nofile(limit);
   CHECK(run(spawner, "ulimit -Sn").out == "123\n");
 }
-
-TEST_CASE("a program is looked up on PATH as execvp does", "[agent][spawn]") {
-  CHECK(find_program("sh", "/nonexistent:/bin") == "/bin/sh");
-  CHECK(find_program("./sh", "/bin") == "./sh");
-  CHECK(find_program("no-such-program", "/bin:/usr/bin").empty());
-  CHECK(find_program("passwd", "/etc").empty());  // there, but not executable
-}

@@ -1,4 +1,4 @@
-#include "agent/ports.hpp"
+#include "common/ports.hpp"
 
 #include "common/unique_fd.hpp"
 
@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-namespace acc::agent {
+namespace acc {
 
 namespace {
 
@@ -46,4 +46,4 @@ std::uint16_t bind_any(std::uint16_t port) {
 bool port_is_free(std::uint16_t port) { return port != 0 && bind_any(port) == port; }
 std::uint16_t pick_free_port() { return bind_any(0); }
 
-}  // namespace acc::agent
+}  // namespace acc

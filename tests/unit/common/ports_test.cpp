@@ -1,4 +1,4 @@
-#include "agent/ports.hpp"
+#include "common/ports.hpp"
 
 #include "common/unique_fd.hpp"
 
@@ -9,9 +9,8 @@
 #include <sys/socket.h>
 
 using namespace acc;
-using namespace acc::agent;
 
-TEST_CASE("a port that somebody listens on is not free, wherever he listens", "[agent]") {
+TEST_CASE("a port that somebody listens on is not free, wherever he listens", "[common]") {
   const UniqueFd listener{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -23,7 +22,7 @@ TEST_CASE("a port that somebody listens on is not free, wherever he listens", "[
   CHECK_FALSE(port_is_free(ntohs(address.sin_port)));
 }
 
-TEST_CASE("a picked port can be bound", "[agent]") {
+TEST_CASE("a picked port can be bound", "[common]") {
   const auto port = pick_free_port();
   REQUIRE(port != 0);
   CHECK(port_is_free(port));
