@@ -194,12 +194,7 @@ class Reader {
   void read_help_topic() {
     line_.help_topic = "";
     if (next_ >= words_.size()) return;
-    const auto& topic = words_[next_];
-    if (topic == "all" ||
-        std::ranges::find(group_rows(), topic, &GroupRow::name) != group_rows().end()) {
-      line_.help_topic = topic;
-      ++next_;
-    }
+    line_.help_topic = words_[next_++];
   }
 
   void remember(const KeyRow& row, const std::string& spelled, Value value) {

@@ -21,7 +21,7 @@ struct CommandLine {
   std::vector<GivenOption> options;  ///< one a key: the last one given
   std::optional<std::string> script;
   std::vector<std::string> script_args;
-  std::optional<std::string> help_topic;  ///< --help: "", a group's name or "all"
+  std::optional<std::string> help_topic;  ///< --help: "", or the next word: a group, a flag, "all"
   Complaints complaints;                  ///< of usage
 
   [[nodiscard]] const GivenOption* given(Key key) const;

@@ -111,13 +111,37 @@ std::string source_text(const Setting& setting) {
 
 }  // namespace
 
+// "max_restarts", "--max-restarts" or a second spelling of it.
+static const KeyRow* row_by_flag(std::string_view topic) {
+  std::string name{topic.substr(std::min(topic.find_first_not_of('-'), topic.size()))};
+  std::ranges::replace(name, '-', '_');
+  if (const auto* row = find_key(name)) return row;
+  for (const auto& row : key_rows()) {
+    for (const auto& alias : split(row.aliases, ' ')) {
+      if (!alias.empty() && alias == name) return &row;
+    }
+  }
+  return nullptr;
+}
+
+static std::string unknown_topic(std::string_view topic) {
+  std::vector<std::string_view> names;
+  for (const auto& group : group_rows()) names.push_back(group.name);
+  const auto meant = nearest(topic, names);
+  return "\nThere is no group and no flag '" + printable(topic) + "'" +
+         (meant.empty() ? "" : " (did you mean " + std::string{meant} + "?)") +
+         ": the groups are listed above.\n";
+}
+
 std::string help_text(std::string_view topic) {
   if (topic.empty()) return overview();
   std::string out;
   for (const auto& group : group_rows()) {
     if (topic == "all" || topic == group.name) out += (out.empty() ? "" : "\n") + group_text(group);
   }
-  return out;
+  if (!out.empty()) return out;
+  if (const auto* row = row_by_flag(topic)) return row_text(*row);
+  return overview() + unknown_topic(topic);
 }
 
 std::string config_text(const JobSpec& spec) {

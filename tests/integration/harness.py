@@ -9,6 +9,7 @@ ACC = os.path.join(os.path.abspath(BIN), "acc-launch")
 FAKE = os.path.join(os.path.abspath(BIN), "fake_worker")
 # Sanitizers and slow machines stretch time; bounds that a user was promised are multiplied by this.
 SLACK = float(os.environ.get("ACC_TEST_SLACK", "1"))
+SANITIZED = os.environ.get("ACC_TEST_SANITIZED", "") == "1"
 NOBODY = 65534
 
 

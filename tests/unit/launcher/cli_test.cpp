@@ -109,9 +109,9 @@ TEST_CASE("torchrun's spellings are the same settings", "[launcher][cli]") {
   CHECK(value({"--shutdown-timeout=5", "s.py"}, "grace"_key) == "5");
 }
 
-TEST_CASE("--help takes the name of a group, but no script", "[launcher][cli]") {
+TEST_CASE("--help takes the next word as its topic", "[launcher][cli]") {
   CHECK(parse_command_line(Words{"--help", "fsdp"}).help_topic == "fsdp");
   CHECK(parse_command_line(Words{"-h"}).help_topic == "");
-  CHECK(parse_command_line(Words{"--help", "s.py"}).help_topic == "");
+  CHECK(parse_command_line(Words{"--help", "max_restarts"}).help_topic == "max_restarts");
   CHECK(!parse_command_line(Words{"s.py", "--help"}).help_topic);
 }

@@ -114,3 +114,11 @@ TEST_CASE("the overview shows the groups and the most used flags", "[launcher][h
   CHECK(text.find("--num_processes") != std::string::npos);
   CHECK(text.find("--megatron_lm_tp_degree") == std::string::npos);
 }
+
+TEST_CASE("--help explains one flag, and says so when there is no such topic", "[launcher]") {
+  CHECK(help_text("max_restarts").find("--max_restarts") != std::string::npos);
+  CHECK(help_text("--max-restarts") == help_text("max_restarts"));
+  CHECK(help_text("node_rank") == help_text("machine_rank"));
+  CHECK(help_text("restrat").find("no flag 'restrat' (did you mean restart?)") !=
+        std::string::npos);
+}
