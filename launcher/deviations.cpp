@@ -46,8 +46,10 @@ static constexpr Deviation kDeviations[] = {
     {"the default config file counts for every command line",
      "not for one that counts workers as torchrun does (--nproc_per_node, --nnodes)",
      "torchrun knows no such file, so its lines mean the same here as there"},
-    {"several machines on one number of restarts: each node counts its own",
-     "the restart count is the job's", "all workers see the same TORCHELASTIC_RESTART_COUNT"},
+    {"several machines, static: a node restarts its own workers and never tells the others",
+     "a failure ends that machine's workers, without a restart, and a warning says so",
+     "half a job on a new attempt would wait for ever; restarts over machines come with the "
+     "rendezvous"},
     {"config errors appear one at a time, as a Python exception, with exit code 1",
      "all at once, each with file and line, with exit code 2", "five typos are mended in one go"},
     {"flags like max_restarts, tee or log_dir are no config keys",

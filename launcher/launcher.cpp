@@ -143,6 +143,15 @@ int write_deepspeed_env(const agent::JobPlan& plan, Environment environment) {
   return 0;
 }
 
+/// Several machines: ranks by arithmetic work, but nobody tells the others of a failure yet.
+void limit_to_one_machine(agent::JobPlan& plan) {
+  if (plan.kind != agent::JobKind::elastic || plan.rendezvous.nnodes_max < 2) return;
+  std::string text = "warning: several machines: a failure here ends only this machine's workers";
+  if (plan.restart.max_restarts > 0) text += ", and --max_restarts is ignored";
+  tell(text + " (their agents can't talk to each other yet)");
+  plan.restart.max_restarts = 0;
+}
+
 /// One command line's way from its words to the agent.
 class Launch {
  public:
@@ -214,6 +223,7 @@ class Launch {
     tell_about_ignored(line_);
     if (!planned.complaints.empty()) return report(planned.complaints);
     for (const auto& warning : plan.warnings) tell("warning: " + warning);
+    if (!prints) limit_to_one_machine(plan);
     if (prints) return print(plan_to_json(plan));
     plan.warnings.clear();  // told
     if (const int code = check_script_file(spec, kind, environment_); code != 0) return code;
