@@ -1,14 +1,8 @@
 #include "agent/agent_loop.hpp"
 #include "agent/environment.hpp"
-#include "common/exit_codes.hpp"
+#include "agent/small_file.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 
 // What is known of a failure and of the job, gathered for the report.
 namespace acc::agent {
@@ -76,20 +70,11 @@ JobReport AgentLoop::make_report(const Finish& finish) const {
   return report;
 }
 
-// Written beside its place and renamed, so that a reader never sees half of it.
 bool AgentLoop::write_report(const JobReport& report) {
-  const auto& path = plan_.report_file;
-  if (path.empty()) return true;
-  const std::string text = to_json(report);
-  const std::string beside = path + ".tmp-" + random_;
-  const UniqueFd fd{::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
-  const bool written =
-      fd && ::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-      ::rename(beside.c_str(), path.c_str()) == 0;
-  if (written) return true;
-  narrator_.warning("cannot write the report to '" + path + "': " + std::strerror(errno));
-  ::unlink(beside.c_str());
-  return false;
+  if (plan_.report_file.empty()) return true;
+  const auto written = write_whole_file(plan_.report_file, to_json(report));
+  if (written.has_error()) narrator_.warning(written.error().what);
+  return written.has_value();
 }
 
 }  // namespace acc::agent

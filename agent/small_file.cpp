@@ -1,9 +1,16 @@
 #include "agent/small_file.hpp"
 
+#include "common/random.hpp"
 #include "common/unique_fd.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
 
 namespace acc::agent {
 
@@ -18,6 +25,40 @@ std::string read_small_file(const std::string& path) {
     text.append(chunk, static_cast<std::size_t>(n));
   }
   return text;
+}
+
+static Result<void> write_all(int fd, std::string_view text, const std::string& path) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return system_error(errno, "write '" + path + "'");
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return {};
+}
+
+static Result<void> write_in_place(const std::string& path, std::string_view text) {
+  const UniqueFd fd{::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)};
+  if (!fd) return system_error(errno, "write '" + path + "'");
+  return write_all(fd.get(), text, path);
+}
+
+Result<void> write_whole_file(const std::string& path, std::string_view text) {
+  struct stat info {};
+  const bool exists = ::stat(path.c_str(), &info) == 0;
+  if (exists && !S_ISREG(info.st_mode)) return write_in_place(path, text);
+  char resolved[PATH_MAX];
+  const std::string target =
+      exists && ::realpath(path.c_str(), resolved) != nullptr ? resolved : path;
+  const std::string beside = target + ".tmp-" + random_name();
+  const UniqueFd fd{::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)};
+  if (!fd) return system_error(errno, "write '" + path + "'");
+  auto written = write_all(fd.get(), text, path);
+  if (written.has_value() && ::rename(beside.c_str(), target.c_str()) != 0) {
+    written = system_error(errno, "write '" + path + "'");
+  }
+  if (written.has_error()) ::unlink(beside.c_str());
+  return written;
 }
 
 bool write_small_file(const std::string& path, std::string_view text) {

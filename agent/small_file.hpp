@@ -1,5 +1,7 @@
 #pragma once
 
+#include "common/error.hpp"
+
 #include <string>
 #include <string_view>
 
@@ -8,6 +10,11 @@ namespace acc::agent {
 /// The text of a file in /proc or /sys (they have no size); empty if it can't be read. At most 1
 /// MiB.
 [[nodiscard]] std::string read_small_file(const std::string& path);
+/// All of `text` or an error, and never half a file for a reader: a regular file is written beside
+/// its place and renamed, through symbolic links; a device, a pipe or /dev/stdout is written to as
+/// it is.
+Result<void> write_whole_file(const std::string& path, std::string_view text);
+
 /// One write; false if the kernel didn't take all of it.
 bool write_small_file(const std::string& path, std::string_view text);
 
