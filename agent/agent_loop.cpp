@@ -19,18 +19,20 @@ namespace acc::agent {
 
 namespace {
 
-constexpr Millis kFlushDeadline{2'000};  // a stuck terminal holds the exit no longer
+// A terminal that takes nothing for so long holds the exit no longer …
+constexpr Millis kFlushPatience{2'000};
+// … and one that is merely slow not for ever.
+constexpr Millis kFlushLimit{30'000};
+constexpr Millis kHurriedFlush{300};
+constexpr std::size_t kNamedLeftOvers = 32;
 
 bool wants_color(const OutputPlan& output, const ConsoleFacts& console) {
   if (output.color != Choice::automatic) return output.color == Choice::yes;
   return console.err_is_tty && !console.no_color;
 }
 
-// One worker with a terminal as stdin gets it whole, if our user has it now.
-bool hands_terminal_over(const JobPlan& plan, const GuardianLink& guardian) {
-  const bool one_reader = plan.local_world_size == 1 || plan.stdin_rank.has_value();
-  return one_reader && guardian.pid != 0 && ::isatty(STDIN_FILENO) == 1 &&
-         ::tcgetpgrp(STDIN_FILENO) == ::getpgid(guardian.pid);
+std::optional<LocalRank> reader_of(const JobPlan& plan) {
+  return plan.local_world_size == 1 ? std::optional{LocalRank{0}} : plan.stdin_rank;
 }
 
 int open_signals() {
@@ -51,7 +53,8 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian)
     : plan_{plan},
       guardian_{guardian},
       console_{detect_console()},
-      owns_terminal_{hands_terminal_over(plan, guardian)},
+      reader_{reader_of(plan)},
+      terminal_{guardian.pid},
       color_{wants_color(plan.output, console_)},
       random_{random_name()},
       job_id_{plan.rendezvous.id + '-' + random_},
@@ -69,7 +72,6 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian)
   group_.size = plan_.local_world_size;
   group_.restart = plan_.restart;
   group_.stop = plan_.stop;
-  group_.worker_owns_terminal = owns_terminal_ && plan_.local_world_size == 1;
   output_.set_job(job_id_, plan_.role);
   output_.on_degraded([this](const Losses& losses) {
     narrator_.degraded(losses);
@@ -89,11 +91,15 @@ int AgentLoop::run() {
   // is a bug.
   const Finish finish = finish_.value_or(Finish{Verdict::failed, 1});
   tell_service("STOPPING", false);
-  auto report = make_report(finish);
+  if (guardian_.board != nullptr) guardian_.board->finishing = true;
+  const bool hurried = group_.interrupts >= 2;
+  output_.finish(hurried ? kHurriedFlush : kFlushPatience, hurried ? kHurriedFlush : kFlushLimit);
+  const auto report =
+      make_report(finish);  // after the flush: it tells what was lost, also at the very end
+  const bool written = write_report(report);
   const std::string block = to_text(report, color_);
   if (!block.empty()) output_.say(block);
-  const bool written = write_report(report);
-  output_.finish(kFlushDeadline);
+  output_.finish(kFlushPatience, kFlushPatience);
   log::set_writer([](std::string_view) {});
   return written || finish.exit_code != 0 ? finish.exit_code : to_int(ExitCode::output);
 }
@@ -134,6 +140,15 @@ void AgentLoop::on_signal(int signo) {
     case SIGCONT:
       continue_workers();
       return;
+    case SIGTERM:
+      // Our parent-death signal looks like anybody's SIGTERM; where pidfd_open is refused it is all
+      // we get.
+      if (guardian_.pid != 0 && ::getppid() != guardian_.pid) {
+        handle(GuardianLost{std::chrono::steady_clock::now()});
+        check_emptied();
+        return;
+      }
+      [[fallthrough]];
     default:
       handle(SignalArrived{signo, std::chrono::steady_clock::now()});
       check_emptied();
@@ -144,7 +159,7 @@ void AgentLoop::on_signal(int signo) {
 // up to us.
 void AgentLoop::on_child_changed() {
   workers_.reap_orphans();
-  if (owns_terminal_) suspend_with_worker();
+  suspend_with_worker();
   if (group_.phase == Phase::killing) {
     containment_.kill_all();  // new orphans may have come up from those just killed
   } else if (group_.phase == Phase::stopping && group_.alive == 0) {
@@ -160,8 +175,7 @@ void AgentLoop::on_exit(const WorkerRecord& record) {
                               {"local_rank", record.local_rank.value()},
                               {"pid", record.pid},
                               {"status", describe(*record.status)}});
-  if (owns_terminal_ && ::tcgetpgrp(STDIN_FILENO) == record.pid)
-    give_terminal_to(::getpgid(guardian_.pid));
+  if (record.local_rank == reader_) terminal_.take_back_from(record.pid);
   handle(WorkerExited{record.local_rank, *record.status, record.ended});
   if (group_.phase == Phase::running)
     tell_service(std::to_string(group_.alive) + " workers running", false);
@@ -217,7 +231,8 @@ void AgentLoop::act(const StartRound&) {
   log::info("round_started",
             {{"job", job_id_}, {"round", group_.round.value()}, {"workers", group_.size}});
   handle(RoundStarted{now});
-  if (!ready_told_) boost::asio::post(io_, sweep_dead_cgroups);  // of others before us: not in the way of a start
+  if (!ready_told_)
+    boost::asio::post(io_, sweep_dead_cgroups);  // of others before us: not in the way of a start
   tell_service(std::to_string(group_.size) + " workers running, attempt " +
                    std::to_string(group_.round.value()),
                true);
@@ -227,22 +242,28 @@ void AgentLoop::act(const SignalWorkers& a) { workers_.signal(a.signo); }
 
 void AgentLoop::act(const TermStrays&) {
   if (containment_.is_empty()) return;
-  std::vector<std::string> names;
-  for (const auto& process : containment_.left_over()) {
+  std::vector<LeftOver> asked;
+  for (auto& process : containment_.left_over()) {
     if (workers_.is_living_worker(process.pid) || !strays_asked_.insert(process.pid).second)
       continue;
     // Members of a living worker's group have got their signal with the group.
     if (workers_.is_living_worker(::getpgid(process.pid))) continue;
-    ::kill(process.pid, SIGTERM);
-    ::kill(process.pid, SIGCONT);
-    names.push_back(process.name + " (pid " + std::to_string(process.pid) + ")");
+    containment_.terminate(process.pid);
+    asked.push_back(std::move(process));
   }
-  if (names.empty() || group_.alive > 0) return;
-  narrator_.left_over(names);
-  left_over_.insert(left_over_.end(), names.begin(), names.end());
+  if (asked.empty() || group_.alive > 0) return;
+  narrator_.left_over(asked);
+  for (const auto& process : asked) add_left_over(process);
 }
 
-void AgentLoop::act(const KillAll&) { containment_.kill_all(); }
+void AgentLoop::add_left_over(const LeftOver& process) {
+  if (++left_over_count_ <= kNamedLeftOvers) left_over_.push_back(name_and_pid(process));
+}
+
+void AgentLoop::act(const KillAll&) {
+  workers_.signal(SIGKILL);  // needs neither /proc nor a cgroup
+  containment_.kill_all();
+}
 
 void AgentLoop::act(const ArmTimer& a) {
   auto& timer = timers_.at(static_cast<std::size_t>(a.timer));
@@ -272,7 +293,12 @@ void AgentLoop::act(const TellFailure& a) {
   // Memory stays bounded over any number of restarts: the first and the latest are kept, only those
   // with their output.
   constexpr std::size_t kKept = 32;
-  if (failures_.size() > 2) failures_[failures_.size() - 2].tail.clear();
+  ++failed_rounds_;
+  if (failures_.size() > 2) {
+    auto& older = failures_[failures_.size() - 2];
+    older.tail.clear();
+    older.error.reset();
+  }
   if (failures_.size() > kKept) failures_.erase(failures_.begin() + 1);
 }
 
@@ -292,43 +318,46 @@ void AgentLoop::act(const TellStopping& a) {
   tell_service("STOPPING by " + signal_name(a.signo), false);
 }
 
+void AgentLoop::act(const TellNoRestart& a) { narrator_.no_restart(a); }
 void AgentLoop::act(const TellHurry& a) { narrator_.hurry(a); }
 
 void AgentLoop::act(const TellKilling& a) {
   const auto alive = containment_.left_over();
   narrator_.killing(a, alive);
   if (group_.alive > 0) return;
-  for (const auto& process : alive)
-    left_over_.push_back(process.name + " (pid " + std::to_string(process.pid) + ")");
+  for (const auto& process : alive) {
+    if (!strays_asked_.contains(process.pid)) add_left_over(process);  // else it is named already
+  }
 }
 
 // ---- terminal and job control ----
 
-void AgentLoop::give_terminal_to(pid_t group) const {
-  if (group > 0) ::tcsetpgrp(STDIN_FILENO, group);  // SIGTTOU is blocked since the guardian's start
+pid_t AgentLoop::reader_pid() const {
+  for (const auto& record : workers_.records()) {
+    if (record.local_rank == reader_ && workers_.is_living_worker(record.pid)) return record.pid;
+  }
+  return 0;
 }
 
-// Ctrl-Z stopped the worker that has the terminal: the shell must get it back, and it watches the
-// guardian.
+// Ctrl-Z stopped the worker that has the terminal, or one in the background wanted to read it: the
+// shell must know, and it watches the guardian only.
 void AgentLoop::suspend_with_worker() {
-  for (const auto& record : workers_.records()) {
-    siginfo_t info{};
-    if (!workers_.is_living_worker(record.pid)) continue;
-    if (::waitid(P_PID, static_cast<id_t>(record.pid), &info, WSTOPPED | WNOHANG) != 0 ||
-        info.si_pid == 0)
-      continue;
-    if (group_.phase != Phase::running || ::tcgetpgrp(STDIN_FILENO) != record.pid) continue;
-    give_terminal_to(::getpgid(guardian_.pid));
-    ::kill(guardian_.pid, SIGTSTP);
-  }
+  const pid_t pid = reader_pid();
+  siginfo_t info{};
+  if (pid == 0 || group_.phase != Phase::running) return;
+  if (::waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED | WNOHANG) != 0 || info.si_pid == 0)
+    return;
+  const bool by_terminal =
+      info.si_status == SIGTSTP || info.si_status == SIGTTIN || info.si_status == SIGTTOU;
+  if (!by_terminal) return;
+  terminal_.take_back_from(pid);
+  terminal_.suspend_job();
 }
 
 void AgentLoop::continue_workers() {
-  if (owns_terminal_ && ::tcgetpgrp(STDIN_FILENO) == ::getpgid(guardian_.pid)) {
-    for (const auto& record : workers_.records()) {
-      const bool reads = group_.size == 1 || plan_.stdin_rank == record.local_rank;
-      if (reads && workers_.is_living_worker(record.pid)) give_terminal_to(record.pid);
-    }
+  if (const pid_t pid = reader_pid(); pid != 0 && terminal_.can_lend()) {
+    terminal_.lend_to(pid);
+    group_.terminal_rank = reader_;
   }
   workers_.signal(SIGCONT);
 }

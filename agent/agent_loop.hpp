@@ -10,6 +10,7 @@
 #include "agent/run_folder.hpp"
 #include "agent/service_notify.hpp"
 #include "agent/supervisor.hpp"
+#include "agent/terminal.hpp"
 #include "agent/worker_group.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -60,6 +61,7 @@ class AgentLoop {
   void act(const TellRestart& a);
   void act(const TellStartRetry& a);
   void act(const TellStopping& a);
+  void act(const TellNoRestart& a);
   void act(const TellHurry& a);
   void act(const TellKilling& a);
 
@@ -74,12 +76,14 @@ class AgentLoop {
   void tell_service(const std::string& status, bool ready);
   void suspend_with_worker();
   void continue_workers();
-  void give_terminal_to(pid_t group) const;
+  [[nodiscard]] pid_t reader_pid() const;
+  void add_left_over(const LeftOver& process);
 
   JobPlan plan_;
   GuardianLink guardian_;
   ConsoleFacts console_;
-  bool owns_terminal_;  ///< the one worker gets the terminal
+  std::optional<LocalRank> reader_;  ///< the worker that gets our stdin
+  Terminal terminal_;
   bool color_;
   std::string random_;
   std::string job_id_;
@@ -100,12 +104,15 @@ class AgentLoop {
   std::array<boost::asio::steady_timer, 3> timers_;
   boost::asio::steady_timer watchdog_;
   bool ready_told_ = false;
+  UniqueFd port_reservation_;  ///< of the store's port in this round
 
   std::string restart_reason_;
   std::string progress_seen_;
   std::string program_path_;
-  std::vector<FailureReport> failures_;
-  std::vector<std::string> left_over_;
+  std::vector<FailureReport> failures_;  ///< the first and the latest
+  std::uint32_t failed_rounds_ = 0;
+  std::vector<std::string> left_over_;  ///< at most kNamed of them
+  std::size_t left_over_count_ = 0;
   std::set<pid_t> strays_asked_;
   std::optional<Finish> finish_;
 };

@@ -52,6 +52,7 @@ JobReport AgentLoop::make_report(const Finish& finish) const {
   report.max_restarts = plan_.restart.max_restarts;
   report.duration = std::chrono::duration_cast<Millis>(std::chrono::steady_clock::now() - began_);
   report.failures = failures_;
+  report.failed_rounds = failed_rounds_;
   report.workers = workers_.records();
   report.start_failure = group_.start_failure;
   if (group_.start_failure) {
@@ -59,6 +60,7 @@ JobReport AgentLoop::make_report(const Finish& finish) const {
         describe_start_failure(*group_.start_failure, plan_.command.front(), program_path_);
   }
   report.left_over = left_over_;
+  report.left_over_count = left_over_count_;
   if (finish.verdict == Verdict::unkillable) {
     for (const auto& process : containment_.left_over()) {
       report.unkillable.push_back("pid " + std::to_string(process.pid) + " (" + process.name +

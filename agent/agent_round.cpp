@@ -23,6 +23,11 @@ std::span<const char* const> caller_environment() {
   return {environ, count};
 }
 
+std::uint16_t fresh_port(std::uint16_t otherwise) {
+  const auto port = pick_free_port();
+  return port != 0 ? port : otherwise;
+}
+
 }  // namespace
 
 void AgentLoop::raise_descriptor_limit() {
@@ -40,9 +45,18 @@ void AgentLoop::raise_descriptor_limit() {
 // fresh one, so that nothing of the last round can be met there (DESIGN §6).
 Master AgentLoop::choose_master() {
   Master master = plan_.master;
-  const bool keep = master.port_is_given || group_.restarts == 0 || plan_.rendezvous.nnodes_max > 1;
-  if (keep) return master;
-  if (const auto port = pick_free_port(); port != 0) master.port = port;
+  const bool fresh =
+      !master.port_is_given && group_.restarts > 0 && plan_.rendezvous.nnodes_max == 1;
+  if (fresh) port_reservation_.reset();
+  if (fresh) master.port = fresh_port(master.port);
+  const bool serves = plan_.kind == JobKind::elastic && plan_.first_rank == Rank{0};
+  if (!serves || port_reservation_) return master;
+  port_reservation_ = reserve_port(master.port);
+  if (port_reservation_ || master.port_is_given) return master;
+  // Another job took it after the launcher had looked.
+  master.port = fresh_port(master.port);
+  port_reservation_ = reserve_port(master.port);
+  plan_.master.port = master.port;
   return master;
 }
 
@@ -52,6 +66,14 @@ std::optional<StartFailure> AgentLoop::start_workers() {
   std::string error_folder;
   if (plan_.kind == JobKind::elastic)
     error_folder = run_folder_.make_attempt(round, plan_.local_world_size);
+  if (plan_.kind == JobKind::elastic && error_folder.empty() && round == Round{0}) {
+    narrator_.warning("cannot make a folder for error files in '" + run_folder_.path() +
+                      "': exceptions that @record notes won't be in the report");
+  }
+  if (guardian_.board != nullptr && !run_folder_.holds_logs() && !error_folder.empty()) {
+    auto& note = guardian_.board->temporary_folder;
+    run_folder_.path().copy(note, sizeof note - 1);  // zeroed memory: the end is marked
+  }
   output_.begin_round(round, run_folder_.path());
 
   RoundFacts facts;
@@ -80,9 +102,11 @@ std::optional<StartFailure> AgentLoop::start_workers() {
   launch.argv = argv.get();
   launch.count = plan_.local_world_size;
   launch.first_rank = plan_.first_rank;
-  launch.stdin_rank = plan_.local_world_size == 1 ? std::optional{LocalRank{0}} : plan_.stdin_rank;
-  launch.stdin_terminal = owns_terminal_ && ::tcgetpgrp(STDIN_FILENO) == ::getpgid(guardian_.pid);
+  launch.stdin_rank = reader_;
+  launch.stdin_terminal = reader_.has_value() && terminal_.can_lend();
+  group_.terminal_rank = launch.stdin_terminal ? reader_ : std::nullopt;
   auto failure = workers_.start(launch, environment);
+  run_folder_.forget_before(round);
   memory_.mark();  // after the start, which it would only delay: a worker can't fill the memory so
                    // fast
   return failure;

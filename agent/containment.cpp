@@ -1,20 +1,22 @@
 #include "agent/containment.hpp"
 
 #include "agent/small_file.hpp"
+#include "common/random.hpp"
 #include "common/text.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <optional>
 
 namespace acc::agent {
 
@@ -40,41 +42,31 @@ std::string own_cgroup() {
   return path == "/" ? root : root + path;
 }
 
-// Field 22 of /proc/PID/stat, which tells two processes of the same number apart; empty if there is
-// no such process.
-std::string start_time(pid_t pid) {
-  const std::string stat = read_small_file("/proc/" + std::to_string(pid) + "/stat");
-  const auto name_end = stat.rfind(')');
-  if (name_end == std::string::npos) return {};
-  const auto fields = split(std::string_view{stat}.substr(name_end + 2), ' ');
-  constexpr std::size_t kStartTime = 22 - 3;
-  if (fields.size() <= kStartTime || fields[0] == "Z" || fields[0] == "X") return {};
-  return fields[kStartTime];
+std::string cgroup_name() {
+  return std::string{kPrefix} + std::to_string(::getpid()) + '-' + random_name();
 }
 
-std::string cgroup_name(pid_t agent) {
-  return std::string{kPrefix} + std::to_string(agent) + '-' + start_time(agent);
+// An agent holds a lock on the folder of its cgroup as long as it lives, which needs no look at a
+// pid: that may be unreadable (hidepid), or mean somebody else (another pid namespace).
+bool lock_folder(int fd) { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; }
+
+bool owner_is_dead(const std::string& path) {
+  const UniqueFd fd{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  return fd && lock_folder(fd.get());
 }
 
-bool owner_is_alive(std::string_view name) {
-  const auto parts = split(name.substr(kPrefix.size()), '-');
-  const auto pid =
-      parts.size() == 2 || parts.size() == 3 ? parse_number<pid_t>(parts[0]) : std::nullopt;
-  return !pid || start_time(*pid) == parts[1];
-}
-
-std::vector<std::string> stale_cgroups(const std::string& base) {
-  std::vector<std::string> stale;
+std::vector<std::string> job_cgroups(const std::string& base) {
+  std::vector<std::string> paths;
   DIR* const folder = ::opendir(base.c_str());
-  if (folder == nullptr) return stale;
+  if (folder == nullptr) return paths;
   while (const dirent* entry = ::readdir(folder)) {
     const std::string_view name = entry->d_name;
-    if (name.starts_with(kPrefix) && entry->d_type == DT_DIR && !owner_is_alive(name)) {
-      stale.push_back(base + '/' + entry->d_name);
+    if (name.starts_with(kPrefix) && entry->d_type == DT_DIR) {
+      paths.push_back(base + '/' + entry->d_name);
     }
   }
   ::closedir(folder);
-  return stale;
+  return paths;
 }
 
 }  // namespace
@@ -82,7 +74,8 @@ std::vector<std::string> stale_cgroups(const std::string& base) {
 void sweep_dead_cgroups() {
   const std::string base = own_cgroup();
   if (base.empty()) return;
-  for (const auto& path : stale_cgroups(base)) {
+  for (const auto& path : job_cgroups(base)) {
+    if (!owner_is_dead(path)) continue;
     write_small_file(path + "/cgroup.kill", "1");
     ::rmdir(path.c_str());  // fails while its members are dying: the next one to come by removes it
   }
@@ -91,21 +84,23 @@ void sweep_dead_cgroups() {
 Containment::Containment() {
   const std::string base = own_cgroup();
   if (base.empty() || ::access(base.c_str(), W_OK) != 0) return;
-  make_cgroup(base + '/' + cgroup_name(::getpid()));
+  make_cgroup(base + '/' + cgroup_name());
 }
 
 void Containment::make_cgroup(std::string path) {
   if (::mkdir(path.c_str(), 0755) != 0) return;
   path_ = std::move(path);
   cgroup_ = UniqueFd{::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (!cgroup_ || !lock_folder(cgroup_.get()))
+    give_up_cgroup();  // without the lock others would think us dead
 }
 
 void Containment::prepare_round() {
   if (!was_killed_) return;
   was_killed_ = false;
-  const std::string stem = path_.substr(0, path_.rfind('/') + 1) + cgroup_name(::getpid());
+  const std::string base = path_.substr(0, path_.rfind('/') + 1);
   give_up_cgroup();
-  make_cgroup(stem + '-' + std::to_string(++generation_));
+  if (!base.empty()) make_cgroup(base + cgroup_name());
 }
 
 Containment::~Containment() { give_up_cgroup(); }
@@ -161,6 +156,19 @@ void Containment::kill_all() {
   }
   // A child can't change its number before we reap it, so this hits nobody else.
   for (const pid_t pid : children_of_this_process()) ::kill(pid, SIGKILL);
+}
+
+void Containment::terminate(pid_t pid) const {
+  const UniqueFd pidfd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U))};
+  bool is_ours = false;
+  for (const auto& process : left_over()) is_ours = is_ours || process.pid == pid;
+  if (!pidfd || !is_ours) return;
+  for (const int signo : {SIGTERM, SIGCONT})
+    ::syscall(SYS_pidfd_send_signal, pidfd.get(), signo, nullptr, 0U);
+}
+
+std::string name_and_pid(const LeftOver& process) {
+  return printable(process.name, 32) + " (pid " + std::to_string(process.pid) + ")";
 }
 
 bool Containment::is_empty() const {

@@ -39,6 +39,9 @@ class Containment {
   /// SIGKILL to all that is left: the cgroup at once, then our children. To be called again for
   /// each new orphan.
   void kill_all();
+  /// SIGTERM, then SIGCONT, to one of left_over(): sent through a pidfd after a second look, so
+  /// that it can't hit a process that got the number meanwhile.
+  void terminate(pid_t pid) const;
   /// True when no descendant of ours is left. Zombies that nobody has reaped count as left.
   [[nodiscard]] bool is_empty() const;
   /// What is still there, zombies left out.
@@ -49,9 +52,11 @@ class Containment {
 
   std::string path_;
   UniqueFd cgroup_;
-  unsigned generation_ = 0;  ///< cgroups used up by kill_all()
   bool was_killed_ = false;
 };
+
+/// "sleep (pid 71)"; the name is the process's own text and is made printable.
+[[nodiscard]] std::string name_and_pid(const LeftOver& process);
 
 /// Direct children of this process (any thread), zombies included.
 std::vector<pid_t> children_of_this_process();

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
@@ -17,7 +18,12 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <new>
 #include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 // Raw system calls and no Asio: this process must stay small and must be hard to kill by a bug.
 namespace acc::agent {
@@ -26,9 +32,10 @@ namespace {
 
 constexpr int kForwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 constexpr int kSweepMillis = 5'000;  // after that a left-over counts as unkillable
-constexpr int kDeafAgentMillis =
-    2'000;  // an agent that doesn't end so long after the third Ctrl-C is killed
-constexpr unsigned kPatience = 3;
+// An agent that is still there so long after the third Ctrl-C is killed; a fourth one kills at
+// once.
+constexpr int kDeafAgentMillis = 20'000;
+constexpr unsigned kImpatient = 3;
 
 bool is_ignored(int signo) {
   struct sigaction action {};
@@ -63,10 +70,29 @@ void become_agent(pid_t guardian) {
   if (::getppid() != guardian) ::_exit(to_int(ExitCode::agent_lost));
 }
 
+// Whoever runs `helper & exec acc-launch …` or `exec > >(tee log)` leaves us children that are none
+// of ours to end.
+std::set<pid_t> children_from_before() {
+  siginfo_t info{};
+  if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+    return {};  // the usual case: none
+  const auto children = children_of_this_process();
+  return {children.begin(), children.end()};
+}
+
+GuardianBoard* make_board() {
+  void* const page = ::mmap(nullptr, sizeof(GuardianBoard), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return page == MAP_FAILED ? nullptr : new (page) GuardianBoard{};
+}
+
 class Guardian {
  public:
-  Guardian(pid_t agent, const sigset_t& signals)
+  Guardian(pid_t agent, const sigset_t& signals, std::set<pid_t> not_ours,
+           const GuardianBoard* board)
       : agent_{agent},
+        not_ours_{std::move(not_ours)},
+        board_{board},
         agent_fd_{static_cast<int>(::syscall(SYS_pidfd_open, agent, 0U))},
         signal_fd_{::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)} {}
 
@@ -75,25 +101,36 @@ class Guardian {
     const int killed = sweep();
     take_terminal_back();
     if (WIFEXITED(status)) return WEXITSTATUS(status);
-    std::fprintf(stderr, "acc-launch: the agent (pid %d) was %s; %d left-over process%s killed\n",
-                 agent_, describe(exit_status_from_wait(status)).c_str(), killed,
-                 killed == 1 ? "" : "es");
+    tell_agents_death(status, killed);
     sweep_dead_cgroups();
+    if (board_ != nullptr && board_->temporary_folder[0] != '\0') {
+      std::error_code ignored;
+      std::filesystem::remove_all(board_->temporary_folder, ignored);
+    }
     return to_int(ExitCode::agent_lost);
   }
 
  private:
   // Until the agent ends. Signals are passed on; the third Ctrl-C starts a clock.
   int wait_for_agent() {
-    int timeout = -1;
     for (;;) {
       pollfd fds[] = {{signal_fd_.get(), POLLIN, 0}, {agent_fd_.get(), POLLIN, 0}};
+      const bool finishing = board_ != nullptr && board_->finishing;
+      const int timeout = interrupts_ >= kImpatient && !finishing ? kDeafAgentMillis : -1;
       const int ready = ::poll(fds, agent_fd_ ? 2 : 1, timeout);
-      if (ready == 0) ::kill(agent_, SIGKILL);
       forward_signals();
       if (const auto status = reap()) return *status;
-      if (interrupts_ >= kPatience) timeout = kDeafAgentMillis;
+      if (ready == 0 || interrupts_ > kImpatient) ::kill(agent_, SIGKILL);
     }
+  }
+
+  void tell_agents_death(int status, int killed) const {
+    const std::string text = "acc-launch: the agent (pid " + std::to_string(agent_) + ") was " +
+                             describe(exit_status_from_wait(status)) + "; " +
+                             std::to_string(killed) + " left-over process" +
+                             (killed == 1 ? "" : "es") + " killed\n";
+    ::signal(SIGPIPE, SIG_IGN);
+    [[maybe_unused]] const auto n = ::write(STDERR_FILENO, text.data(), text.size());
   }
 
   void forward_signals() {
@@ -124,7 +161,8 @@ class Guardian {
     for (int waited = 0; waited < kSweepMillis;) {
       reap();
       if (::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD) return killed;
-      const auto children = children_of_this_process();
+      const auto children = our_children();
+      if (children.empty()) return killed;
       for (const pid_t child : children) {
         if (look_up(child).state != 'Z' && ::kill(child, SIGKILL) == 0) ++killed;
       }
@@ -134,6 +172,12 @@ class Guardian {
       drain_signals();
     }
     return killed;
+  }
+
+  [[nodiscard]] std::vector<pid_t> our_children() const {
+    auto children = children_of_this_process();
+    std::erase_if(children, [&](pid_t pid) { return not_ours_.contains(pid); });
+    return children;
   }
 
   void drain_signals() {
@@ -151,6 +195,8 @@ class Guardian {
   }
 
   pid_t agent_;
+  std::set<pid_t> not_ours_;
+  const GuardianBoard* board_;
   UniqueFd agent_fd_;
   UniqueFd signal_fd_;
   unsigned interrupts_ = 0;
@@ -160,6 +206,11 @@ class Guardian {
 
 int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
   fill_standard_descriptors();
+  ::signal(
+      SIGCHLD,
+      SIG_DFL);  // inherited as ignored, the kernel would reap our children and we wait for ever
+  const auto not_ours = children_from_before();
+  GuardianBoard* const board = make_board();
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const sigset_t signals = guarded_signals();
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);
@@ -171,9 +222,9 @@ int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
   }
   if (agent == 0) {
     become_agent(guardian);
-    std::exit(agent_main({guardian}));
+    std::exit(agent_main({guardian, board}));
   }
-  return Guardian{agent, signals}.run();
+  return Guardian{agent, signals, not_ours, board}.run();
 }
 
 }  // namespace acc::agent

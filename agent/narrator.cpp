@@ -29,7 +29,7 @@ void Narrator::restart(const TellRestart& told) const {
 }
 
 void Narrator::start_retry(const TellStartRetry& told, const std::string& words) const {
-  line(words + "; trying again in " + describe(told.delay), true);
+  line(words + "; trying again for " + describe(told.window), true);
 }
 
 void Narrator::stopping(const TellStopping& told) const {
@@ -44,28 +44,35 @@ void Narrator::stopping(const TellStopping& told) const {
   }
 }
 
+void Narrator::no_restart(const TellNoRestart& told) const {
+  line("got " + signal_name(told.signo) + ": no restart will follow", true);
+}
+
 void Narrator::hurry(const TellHurry& told) const {
   line("hurrying: SIGTERM sent, " + describe(told.grace) + " left (Ctrl-C again to kill)", false);
 }
 
+static std::string list(const std::vector<LeftOver>& processes) {
+  constexpr std::size_t kShown = 8;
+  std::vector<std::string> names;
+  for (const auto& process : processes) {
+    if (names.size() < kShown) names.push_back(name_and_pid(process));
+  }
+  if (processes.size() > kShown) names.emplace_back("…");
+  return join(names, ", ");
+}
+
 void Narrator::killing(const TellKilling& told, const std::vector<LeftOver>& alive) const {
   if (alive.empty()) return;
-  std::vector<std::string> names;
-  for (const auto& process : alive)
-    names.push_back(process.name + " (pid " + std::to_string(process.pid) + ")");
-  if (names.size() > 8) {
-    names.resize(8);
-    names.emplace_back("…");
-  }
   const std::string why = told.after == Millis{0}
                               ? "killing at once: "
                               : "did not end within " + describe(told.after) + ", killing: ";
-  line(why + join(names, ", "), true);
+  line(why + list(alive), true);
 }
 
-void Narrator::left_over(const std::vector<std::string>& names) const {
-  line("ending " + std::to_string(names.size()) + " left-over process" +
-           (names.size() == 1 ? ": " : "es: ") + join(names, ", "),
+void Narrator::left_over(const std::vector<LeftOver>& processes) const {
+  line("ending " + std::to_string(processes.size()) + " left-over process" +
+           (processes.size() == 1 ? ": " : "es: ") + list(processes),
        false);
 }
 

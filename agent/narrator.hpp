@@ -20,9 +20,10 @@ class Narrator {
   void restart(const TellRestart& told) const;
   void start_retry(const TellStartRetry& told, const std::string& words) const;
   void stopping(const TellStopping& told) const;
+  void no_restart(const TellNoRestart& told) const;
   void hurry(const TellHurry& told) const;
   void killing(const TellKilling& told, const std::vector<LeftOver>& alive) const;
-  void left_over(const std::vector<std::string>& names) const;
+  void left_over(const std::vector<LeftOver>& processes) const;
   void degraded(const Losses& losses) const;
 
  private:

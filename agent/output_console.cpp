@@ -43,8 +43,10 @@ ConsoleFacts detect_console() {
   facts.out_is_tty = ::isatty(STDOUT_FILENO) == 1;
   facts.err_is_tty = ::isatty(STDERR_FILENO) == 1;
   facts.same_target = same(out, err);
-  if (const char* named = std::getenv("JOURNAL_STREAM"))
-    facts.journal = is_journal(named, out) || is_journal(named, err);
+  if (const char* named = std::getenv("JOURNAL_STREAM")) {
+    facts.journal_out = is_journal(named, out);
+    facts.journal_err = is_journal(named, err);
+  }
   const char* no_color = std::getenv("NO_COLOR");
   facts.no_color = no_color != nullptr && *no_color != '\0';
   return facts;

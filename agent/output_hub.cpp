@@ -41,6 +41,6 @@ std::vector<Losses> OutputHub::losses() const { return impl_->losses(); }
 void OutputHub::on_degraded(std::function<void(const Losses&)> told) {
   impl_->on_degraded = std::move(told);
 }
-void OutputHub::finish(Millis deadline) { impl_->finish(deadline); }
+void OutputHub::finish(Millis patience, Millis cap) { impl_->finish(patience, cap); }
 
 }  // namespace acc::agent

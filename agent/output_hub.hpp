@@ -26,7 +26,8 @@ struct ConsoleFacts {
   bool out_is_tty = false;
   bool err_is_tty = false;
   bool same_target = false;  ///< fd 1 and fd 2 lead to the same file, pipe or terminal
-  bool journal = false;      ///< JOURNAL_STREAM names our stdout or stderr: systemd reads them
+  bool journal_out = false;  ///< JOURNAL_STREAM names our stdout: systemd reads it
+  bool journal_err = false;  ///< the same for stderr; often this one only: `acc-launch … > out.log`
   bool no_color = false;     ///< NO_COLOR is set
 };
 /// Of descriptors 1 and 2 and of the environment of this process.
@@ -63,7 +64,8 @@ class OutputHub {
  public:
   OutputHub(boost::asio::io_context& io, const OutputPlan& plan, std::uint32_t local_world_size,
             const ConsoleFacts& facts, OutputOptions options = {});
-  /// Stops the writer threads, within a moment: what finish() did not bring out is abandoned.
+  /// Stops the writer threads, within a moment: what finish() did not bring out is abandoned (but
+  /// words of ours after it get 200 ms).
   ~OutputHub();
   OutputHub(const OutputHub&) = delete;
   OutputHub& operator=(const OutputHub&) = delete;
@@ -94,7 +96,7 @@ class OutputHub {
   [[nodiscard]] std::string log_path(LocalRank local, Streams which) const;
 
   /// Lines of ours to stderr, whole and in order with the workers'; a last newline is added where
-  /// it lacks. Never blocks before finish(); afterwards it writes directly.
+  /// it lacks. Never blocks; after finish() it waits for the next one.
   void say(std::string_view line);
 
   [[nodiscard]] std::vector<Losses> losses() const;
@@ -102,9 +104,12 @@ class OutputHub {
   /// stderr by the hub.)
   void on_degraded(std::function<void(const Losses&)> told);
 
-  /// Brings out everything that is queued; blocks for `deadline` at most, as a stuck terminal must
-  /// not hold the exit.
-  void finish(Millis deadline);
+  /// Ends the round, where that was not done, and brings out everything that is queued. Blocks as
+  /// long as the sinks move, but not beyond `cap`; one that stands still for `patience` is given
+  /// up, as a stuck terminal must not hold the exit. Log files come first. What is given up is
+  /// gone, and counted in losses(). May be called again, for what was said in between.
+  void finish(Millis patience, Millis cap);
+  void finish(Millis deadline) { finish(deadline, deadline); }
 
  private:
   class Impl;

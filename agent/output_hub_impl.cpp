@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <utility>
@@ -20,13 +21,17 @@ namespace {
 constexpr int kPipeBytes = 1 << 18;
 constexpr std::uint32_t kManyWorkers = 32;
 
-constexpr Millis kPatience{100};
 // A disk may stand still for longer and be well: the kernel holds a writer for up to 200 ms while
 // it writes back.
 constexpr Millis kDiskPatience{500};
-constexpr Millis kDistrust{10'000};
 constexpr Millis kStopBound{200};
-constexpr Millis kLateWords{200};  // after finish()
+constexpr Millis kLateWords{200};  // after the last finish()
+constexpr Millis kLetGo{100};      // for a thread that is told to give up what it writes
+
+std::size_t pipe_bytes(int fd) {
+  const int bytes = ::fcntl(fd, F_GETPIPE_SZ);
+  return bytes > 0 ? static_cast<std::size_t>(bytes) : 0;
+}
 
 }  // namespace
 
@@ -47,22 +52,27 @@ void OutputHub::Impl::set_up() {
 }
 
 void OutputHub::Impl::set_up_consoles() {
-  const DropPolicy::Limits limits{options_.console_queue_bytes, kPatience, kDistrust};
-  if (facts_.journal) {
-    if (std::shared_ptr<BatchSink> journal =
-            JournalSink::connect(options_.journal_socket, waker())) {
-      out_ = std::make_unique<ConsoleOutlet>("journal", limits, [journal] { return journal; });
-      return;
-    }
-    facts_.journal = false;
-  }
-  const auto sink_to = [wake = waker()](int fd) {
-    return [fd, wake] { return std::make_shared<ConsoleSink>(fd, wake); };
+  const auto limits_of = [this](int fd) {
+    DropPolicy::Limits limits;
+    limits.queue_bytes = options_.console_queue_bytes;
+    limits.proof_bytes = std::max(limits.proof_bytes, pipe_bytes(fd));
+    return limits;
   };
-  out_ = std::make_unique<ConsoleOutlet>(facts_.same_target ? "console" : "stdout", limits,
-                                         sink_to(options_.out));
-  if (!facts_.same_target)
-    err_ = std::make_unique<ConsoleOutlet>("stderr", limits, sink_to(options_.err));
+  const bool wants_journal = facts_.journal_out || facts_.journal_err;
+  const std::shared_ptr<BatchSink> journal =
+      wants_journal ? JournalSink::connect(options_.journal_socket, waker()) : nullptr;
+  if (!journal) facts_.journal_out = facts_.journal_err = false;
+  const auto outlet = [&](std::string where, int fd, bool to_journal) {
+    if (to_journal)
+      return std::make_unique<ConsoleOutlet>("journal", limits_of(-1),
+                                             [journal] { return journal; });
+    return std::make_unique<ConsoleOutlet>(std::move(where), limits_of(fd), [fd, wake = waker()] {
+      return std::make_shared<ConsoleSink>(fd, wake);
+    });
+  };
+  const bool is_one = facts_.same_target || (facts_.journal_out && facts_.journal_err);
+  out_ = outlet(is_one ? "console" : "stdout", options_.out, facts_.journal_out);
+  if (!is_one) err_ = outlet("stderr", options_.err, facts_.journal_err);
 }
 
 // For the writer threads: on_wake() on the loop.
@@ -95,6 +105,7 @@ void OutputHub::Impl::flush() {
 }
 
 void OutputHub::Impl::tell(Outlet& outlet) {
+  if (is_finished_) return;  // the queue of a sink that was given up is empty, but not recovered
   const Outlet::News news = outlet.news(std::chrono::steady_clock::now());
   if (news == Outlet::News::none) return;
   if (news == Outlet::News::recovered) return say("acc-launch: " + outlet.describe_recovery());
@@ -104,16 +115,20 @@ void OutputHub::Impl::tell(Outlet& outlet) {
 
 void OutputHub::Impl::begin_round(Round round, const std::string& run_folder) {
   end_round();
+  is_finished_ = false;
+  for (Outlet* outlet : outlets()) outlet->begin_round();
   round_ = round;
   workers_.clear();
   workers_.resize(local_world_size_);
   round_folder_.clear();
   if (!wants_files_ || run_folder.empty()) return;
   round_folder_ = run_folder + "/attempt_" + std::to_string(round.value());
-  if (!files_)
-    files_ = std::make_unique<FilesOutlet>(
-        "log files in " + run_folder,
-        DropPolicy::Limits{options_.files_queue_bytes, kDiskPatience, kDistrust}, waker());
+  if (!files_) {
+    DropPolicy::Limits limits;
+    limits.queue_bytes = options_.files_queue_bytes;
+    limits.patience = kDiskPatience;
+    files_ = std::make_unique<FilesOutlet>("log files in " + run_folder, limits, waker());
+  }
   for (std::uint32_t i = 0; i < local_world_size_; ++i) {
     const auto made = make_folder(folder_of(LocalRank{i}));
     if (made) continue;
@@ -141,11 +156,11 @@ WorkerStream::Targets OutputHub::Impl::targets_of(LocalRank local, Rank rank, co
   to.show = route.show;
   if (route.show != Show::nothing) to.console = &console(is_err);
   to.is_terminal = is_err ? facts_.err_is_tty : facts_.out_is_tty;
-  to.is_journal = facts_.journal;
+  to.is_journal = is_journal(is_err);
   if (route.show == Show::prefixed)
     to.prefix =
-        render_prefix(plan_.prefix, {role, rank, local, !facts_.journal && wants_color(is_err)});
-  if (facts_.journal)
+        render_prefix(plan_.prefix, {role, rank, local, !to.is_journal && wants_color(is_err)});
+  if (to.is_journal)
     to.journal_fields = journal_fields(job_id, round_, rank, local, is_err ? "stderr" : "stdout");
   return to;
 }
@@ -162,12 +177,15 @@ Result<void> OutputHub::Impl::open_channel(Channel& channel, LocalRank local, Ra
   if (!is_err && local_world_size_ <= kManyWorkers)
     ::fcntl(read_end.get(), F_SETPIPE_SZ, kPipeBytes);
   WorkerStream::Targets to = targets_of(local, rank, route, is_err);
+  const std::size_t capacity = pipe_bytes(read_end.get());
+  if (to.console != nullptr) to.console->reserve(capacity);
   if (route.file && files_) {
     channel.path = folder_of(local) + (is_err ? "/stderr.log" : "/stdout.log");
     LogFile file{channel.path, {plan_.rotate_bytes, plan_.rotate_keep}};
     // A failure is told when there is something to lose.
     (void)file.open();
     to.files = files_.get();
+    to.files->reserve(capacity);
     to.slot = std::make_shared<FileSink::Slot>(std::move(file));
   }
   channel.stream = std::make_unique<WorkerStream>(std::move(to), channel.tail);
@@ -215,7 +233,7 @@ void OutputHub::Impl::close_channel(Channel& channel) {
     pump_->close(*channel.reader);
   }
   channel.reader.reset();
-  channel.stream.reset();  // lets go of the file, which is closed when it is written
+  channel.stream.reset();
 }
 
 void OutputHub::Impl::end_round() {
@@ -242,15 +260,14 @@ void OutputHub::Impl::say(std::string_view text) {
   ConsoleOutlet& to = console(true);
   std::string& batch = to.batch();
   const std::size_t mark = batch.size();
-  if (facts_.journal) {
+  if (is_journal(true)) {
     append_record(batch, text.substr(0, text.find_last_not_of('\n') + 1), journal_fields(job_id));
   } else {
     batch.append(text);
     if (!text.ends_with('\n')) batch.push_back('\n');
   }
-  to.commit(mark, {this, true, facts_.journal}, false);
+  to.commit(mark, {this, true, is_journal(true)}, Fate::queue);
   to.flush();
-  if (is_finished_) to.wait_written(std::chrono::steady_clock::now() + kLateWords);
 }
 
 std::vector<Losses> OutputHub::Impl::losses() const {
@@ -260,14 +277,21 @@ std::vector<Losses> OutputHub::Impl::losses() const {
   return all;
 }
 
-void OutputHub::Impl::finish(Millis deadline) {
-  flush();
+void OutputHub::Impl::finish(Millis patience, Millis cap) {
+  end_round();
   is_finished_ = true;
-  const Instant until = std::chrono::steady_clock::now() + deadline;
-  for (Outlet* outlet : outlets()) outlet->wait_written(until);
+  const Instant from = std::chrono::steady_clock::now();
+  // Files first, then stderr, where our own words are. All move at the same time, so the second
+  // has not lost what the first one took.
+  std::vector<Outlet*> all = outlets();
+  std::reverse(all.begin(), all.end());
+  for (Outlet* outlet : all)
+    if (!outlet->wait_written(from, patience, from + cap)) outlet->abandon(kLetGo);
 }
 
 void OutputHub::Impl::stop() {
+  const Instant now = std::chrono::steady_clock::now();
+  if (is_finished_) console(true).wait_written(now, kLateWords, now + kLateWords);
   for (Outlet* outlet : outlets()) outlet->stop(kStopBound);
 }
 

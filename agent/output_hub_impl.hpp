@@ -25,7 +25,7 @@ class OutputHub::Impl : public std::enable_shared_from_this<OutputHub::Impl> {
   [[nodiscard]] std::string log_path(LocalRank local, Streams which) const;
   void say(std::string_view text);
   [[nodiscard]] std::vector<Losses> losses() const;
-  void finish(Millis deadline);
+  void finish(Millis patience, Millis cap);
   void stop();
 
   std::string job_id;
@@ -52,6 +52,9 @@ class OutputHub::Impl : public std::enable_shared_from_this<OutputHub::Impl> {
   void flush();
   void tell(Outlet& outlet);
   std::vector<Outlet*> outlets() const;
+  [[nodiscard]] bool is_journal(bool is_err) const {
+    return is_err ? facts_.journal_err : facts_.journal_out;
+  }
   ConsoleOutlet& console(bool is_err) { return is_err && err_ ? *err_ : *out_; }
   [[nodiscard]] std::string folder_of(LocalRank local) const;
   [[nodiscard]] bool wants_color(bool is_err) const;
@@ -73,7 +76,7 @@ class OutputHub::Impl : public std::enable_shared_from_this<OutputHub::Impl> {
   std::vector<Worker> workers_;
   Round round_{};
   std::string round_folder_;  // <run folder>/attempt_<round>, or empty
-  bool is_finished_ = false;
+  bool is_finished_ = false;  // nothing is told any more
 };
 
 }  // namespace acc::agent

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 namespace acc::agent {
 
@@ -18,7 +19,7 @@ std::string reason(int error) {
 
 DropPolicy::Verdict Outlet::ask(Instant now) {
   if (!sink_) return DropPolicy::Verdict::accept;
-  const auto verdict = policy_.ask(now, sink_->queued(), sink_->last_progress());
+  const auto verdict = policy_.ask(now, {sink_->queued(), sink_->last_progress(), sink_->taken()});
   if (verdict != DropPolicy::Verdict::accept) sink_->wake_when_below(limits_.queue_bytes / 2);
   return verdict;
 }
@@ -41,8 +42,8 @@ Outlet::News Outlet::news(Instant now) {
 std::optional<Losses> Outlet::losses() const {
   if (!sink_) return std::nullopt;
   const LossCount lost = sink_->lost();
-  if (lost.bytes == 0 && abandoned_bytes_ == 0 && !policy_.is_dropping()) return std::nullopt;
-  return Losses{where_, reason(lost.error), lost.bytes + abandoned_bytes_, lost.lines, lost.since};
+  if (lost.bytes == 0 && !policy_.is_dropping()) return std::nullopt;
+  return Losses{where_, reason(lost.error), lost.bytes, lost.lines, lost.since};
 }
 
 std::string Outlet::describe_recovery() {
@@ -53,20 +54,22 @@ std::string Outlet::describe_recovery() {
          ")";
 }
 
-bool Outlet::wait_written(Instant deadline) {
-  if (!sink_) return true;
-  const bool written = sink_->wait_written(deadline);
-  abandoned_bytes_ = written ? 0 : sink_->queued();
-  return written;
+bool Outlet::wait_written(Instant from, Millis patience, Instant until) {
+  return !sink_ || sink_->wait_written(from, patience, until);
+}
+
+void Outlet::abandon(Millis bound) {
+  if (sink_) sink_->abandon(bound);
 }
 
 void Outlet::stop(Millis bound) {
   if (sink_) sink_->stop(bound);
 }
 
-void ConsoleOutlet::commit(std::size_t mark, Writer writer, bool drop) {
+void ConsoleOutlet::commit(std::size_t mark, Writer writer, Fate fate) {
   if (batch_.size() == mark) return;
-  if (drop || is_overfull()) {
+  if (fate == Fate::queue_last) admitted_last(batch_.size() - mark);
+  if (fate == Fate::drop || (fate == Fate::queue && is_overfull())) {
     ensure_sink();
     batch_sink_->count_dropped(std::string_view{batch_}.substr(mark));
     batch_.resize(mark);
@@ -99,15 +102,20 @@ void ConsoleOutlet::ensure_sink() {
 }
 
 void FilesOutlet::put(const std::shared_ptr<FileSink::Slot>& slot, std::string_view bytes,
-                      bool drop) {
+                      Fate fate) {
   if (!files_) {
     files_ = std::make_shared<FileSink>(wake_);
     set_sink(files_);
   }
-  if (drop || is_overfull())
+  if (fate == Fate::queue_last) admitted_last(bytes.size());
+  if (fate == Fate::drop || (fate == Fate::queue && is_overfull()))
     files_->drop(*slot, bytes);
   else
     files_->append(slot, bytes);
+}
+
+void FilesOutlet::end(std::shared_ptr<FileSink::Slot> slot) {
+  if (files_) files_->end(std::move(slot));
 }
 
 }  // namespace acc::agent

@@ -5,6 +5,7 @@
 #include "agent/sink_console.hpp"
 #include "agent/sink_files.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,6 +13,13 @@
 #include <string_view>
 
 namespace acc::agent {
+
+/// What becomes of a piece of output.
+enum class Fate {
+  queue,       ///< it goes to the sink, unless that is overfull
+  queue_last,  ///< it goes to the sink: the last bytes of a worker, not more than its pipe holds
+  drop,        ///< it is counted as lost
+};
 
 /// The loop's side of a sink: whether more may go in, and what there is to tell about it.
 class Outlet {
@@ -30,17 +38,28 @@ class Outlet {
   /// For people, after News::recovered: what was lost since the last such words.
   std::string describe_recovery();
 
-  /// What is queued when the deadline has passed counts as lost.
-  bool wait_written(Instant deadline);
+  /// The pipes of this round that lead here, until the next round begins: what is in them when
+  /// their workers die fits on top of the limit.
+  void reserve(std::size_t pipe_bytes) { reserved_ += pipe_bytes; }
+  void begin_round() { reserved_ = 0; }
+
+  /// See Sink::wait_written.
+  bool wait_written(Instant from, Millis patience, Instant until);
+  /// What is still queued then counts as lost.
+  void abandon(Millis bound);
   void stop(Millis bound);
 
  protected:
   void set_sink(std::shared_ptr<Sink> sink) { sink_ = std::move(sink); }
   [[nodiscard]] const std::shared_ptr<Sink>& sink() const { return sink_; }
-  /// So much more than the limit that not even what ends a round may still come in.
+  /// So much more than the limit that not even unfinished lines and words of ours may still come
+  /// in.
   [[nodiscard]] bool is_overfull() const {
-    return sink_ && sink_->queued() > 2 * limits_.queue_bytes;
+    return sink_ &&
+           sink_->queued() > limits_.queue_bytes + std::max(limits_.queue_bytes, reserved_);
   }
+  /// Last bytes of a pipe came in, `bytes` with prefixes and fields: they take no room from others.
+  void admitted_last(std::size_t bytes) { reserved_ += bytes; }
 
  private:
   std::string where_;
@@ -51,7 +70,7 @@ class Outlet {
   bool was_losing_ = false;
   Instant last_recovery_{};
   LossCount lost_before_;
-  std::uint64_t abandoned_bytes_ = 0;
+  std::size_t reserved_ = 0;
 };
 
 /// stdout, stderr, both in one, or the journal.
@@ -69,7 +88,7 @@ class ConsoleOutlet final : public Outlet {
     bool is_record = false;         ///< datagrams for the journal: lines mean nothing
   };
   /// @param mark  size of the batch before the writer appended to it
-  void commit(std::size_t mark, Writer writer, bool drop);
+  void commit(std::size_t mark, Writer writer, Fate fate);
   /// The writer is gone: whoever comes next begins a new line.
   void ended(const void* who);
   /// Hands the batch to the writer thread.
@@ -89,7 +108,9 @@ class FilesOutlet final : public Outlet {
  public:
   FilesOutlet(std::string where, DropPolicy::Limits limits, std::function<void()> wake)
       : Outlet{std::move(where), limits}, wake_{std::move(wake)} {}
-  void put(const std::shared_ptr<FileSink::Slot>& slot, std::string_view bytes, bool drop);
+  void put(const std::shared_ptr<FileSink::Slot>& slot, std::string_view bytes, Fate fate);
+  /// See FileSink::end.
+  void end(std::shared_ptr<FileSink::Slot> slot);
 
  private:
   std::function<void()> wake_;

@@ -73,7 +73,7 @@ void Pump::turn(const std::shared_ptr<Reader>& reader, Instant now) {
   bool is_empty = false;
   while (total < kTurn && !is_empty && !reader->is_at_end) {
     if (reader->stream->ask(now) == DropPolicy::Verdict::hold) return hold(reader);
-    const std::size_t got = read_some(*reader, kRead);
+    const std::size_t got = read_some(*reader, kRead, false);
     total += got;
     is_empty = got < kRead;
   }
@@ -86,14 +86,15 @@ void Pump::turn(const std::shared_ptr<Reader>& reader, Instant now) {
   wait_readable(reader);
 }
 
-std::size_t Pump::read_some(Reader& reader, std::size_t most) {
+std::size_t Pump::read_some(Reader& reader, std::size_t most, bool is_last) {
   if (!scratch_) scratch_.reset(new char[kRead]);  // not make_unique: it would touch every page
   ssize_t n = 0;
   do n = ::read(reader.fd.native_handle(), scratch_.get(), std::min(most, kRead));
   while (n < 0 && errno == EINTR);
   reader.is_at_end = n == 0 || (n < 0 && errno != EAGAIN);
   if (n <= 0) return 0;
-  reader.stream->take({scratch_.get(), static_cast<std::size_t>(n)});
+  const std::string_view bytes{scratch_.get(), static_cast<std::size_t>(n)};
+  is_last ? reader.stream->take_last(bytes) : reader.stream->take(bytes);
   return static_cast<std::size_t>(n);
 }
 
@@ -154,7 +155,7 @@ void Pump::drain(Reader& reader) {
   for (std::size_t left = bytes_in(reader); left > 0;) {
     reader.stream->ask(
         clock_now());  // hold or not: what is in the pipe is little, and the last of this worker
-    const std::size_t got = read_some(reader, left);
+    const std::size_t got = read_some(reader, left, true);
     if (got == 0) break;
     left -= std::min(left, got);
   }

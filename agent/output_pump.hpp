@@ -42,7 +42,7 @@ class Pump : public std::enable_shared_from_this<Pump> {
   void wait_readable(const std::shared_ptr<Reader>& reader);
   void turn(const std::shared_ptr<Reader>& reader, Instant now);
   static std::size_t bytes_in(Reader& reader);
-  std::size_t read_some(Reader& reader, std::size_t most);
+  std::size_t read_some(Reader& reader, std::size_t most, bool is_last);
   void batch(const std::shared_ptr<Reader>& reader, Millis delay);
   void hold(const std::shared_ptr<Reader>& reader);
   void turn_batched();

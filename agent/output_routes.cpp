@@ -43,7 +43,7 @@ WorkerRoutes routes_of(const OutputPlan& plan, LocalRank local, std::uint32_t lo
   WorkerRoutes routes;
   routes.out = route_of(plan, {has_out(tee), has_out(redirects)}, shown, captured);
   routes.err = route_of(plan, {has_err(tee), has_err(redirects)}, shown, captured);
-  routes.one_pipe = facts.same_target && !facts.journal && routes.out == routes.err &&
+  routes.one_pipe = facts.same_target && !facts.journal_out && routes.out == routes.err &&
                     !routes.out.file && !routes.out.inherit && routes.out.show == Show::as_is;
   return routes;
 }

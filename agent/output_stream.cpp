@@ -17,8 +17,8 @@ DropPolicy::Verdict WorkerStream::ask(Instant now) {
   const bool is_shown = targets_.show != Show::nothing;
   const Verdict console = is_shown ? targets_.console->ask(now) : Verdict::accept;
   const Verdict file = targets_.slot ? targets_.files->ask(now) : Verdict::accept;
-  drop_console_ = console == Verdict::drop;
-  drop_file_ = file == Verdict::drop;
+  console_fate_ = console == Verdict::drop ? Fate::drop : Fate::queue;
+  file_fate_ = file == Verdict::drop ? Fate::drop : Fate::queue;
   if (console != Verdict::hold && file != Verdict::hold) return Verdict::accept;
   hold_until_ = console != Verdict::hold ? targets_.files->hold_until()
                 : file != Verdict::hold
@@ -29,12 +29,20 @@ DropPolicy::Verdict WorkerStream::ask(Instant now) {
 
 void WorkerStream::take(std::string_view bytes) {
   tail_.append(bytes);
-  if (targets_.slot) targets_.files->put(targets_.slot, bytes, drop_file_);
+  if (targets_.slot) targets_.files->put(targets_.slot, bytes, file_fate_);
   if (targets_.show == Show::nothing) return;
   std::string& batch = targets_.console->batch();
   const std::size_t mark = batch.size();
   show(bytes, batch);
   commit(mark);
+}
+
+void WorkerStream::take_last(std::string_view bytes) {
+  for (Fate* fate : {&console_fate_, &file_fate_})
+    if (*fate == Fate::queue) *fate = Fate::queue_last;
+  take(bytes);
+  for (Fate* fate : {&console_fate_, &file_fate_})
+    if (*fate == Fate::queue_last) *fate = Fate::queue;
 }
 
 void WorkerStream::show(std::string_view bytes, std::string& batch) {
@@ -53,7 +61,7 @@ void WorkerStream::put_line(std::string_view text, bool newline, std::string& ba
 
 void WorkerStream::commit(std::size_t mark) {
   targets_.console->commit(mark, {this, targets_.show == Show::prefixed, targets_.is_journal},
-                           drop_console_);
+                           console_fate_);
 }
 
 void WorkerStream::release() {
@@ -65,7 +73,9 @@ void WorkerStream::release() {
 }
 
 void WorkerStream::finish() {
-  if (std::exchange(is_finished_, true) || targets_.show == Show::nothing) return;
+  if (std::exchange(is_finished_, true)) return;
+  if (targets_.slot) targets_.files->end(std::move(targets_.slot));
+  if (targets_.show == Show::nothing) return;
   release();
   std::string& batch = targets_.console->batch();
   const std::size_t mark = batch.size();

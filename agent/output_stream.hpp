@@ -33,6 +33,8 @@ class WorkerStream {
   [[nodiscard]] Instant hold_until() const { return hold_until_; }
   /// What must not be kept, by the last ask(), is dropped and counted.
   void take(std::string_view bytes);
+  /// After ask(): these are the last bytes of a pipe, which are taken in although ask() said hold.
+  void take_last(std::string_view bytes);
 
   /// An unfinished line waits for its end, and should not wait long.
   [[nodiscard]] bool holds() const {
@@ -52,8 +54,8 @@ class WorkerStream {
   PassThrough whole_;
   LineSplitter lines_;
   Instant hold_until_{};
-  bool drop_console_ = false;
-  bool drop_file_ = false;
+  Fate console_fate_ = Fate::queue;
+  Fate file_fate_ = Fate::queue;
   bool is_finished_ = false;
 };
 

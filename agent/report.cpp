@@ -64,9 +64,13 @@ std::string headline(const JobReport& r) {
 }
 
 std::string what_was_done(const JobReport& r) {
-  std::string text = r.max_restarts == 0 ? "not restarted (--max_restarts is 0)"
-                                         : "restarted " + std::to_string(r.restarts) + " of " +
-                                               plural(r.max_restarts, "time");
+  std::string text = "not restarted (--max_restarts is 0)";
+  if (r.restarts > r.max_restarts) {
+    text = "restarted " + plural(r.restarts, "time") + ", a budget of " +
+           std::to_string(r.max_restarts) + " that healthy times refilled";
+  } else if (r.max_restarts > 0) {
+    text = "restarted " + std::to_string(r.restarts) + " of " + plural(r.max_restarts, "time");
+  }
   if (r.verdict == Verdict::never_retry) text += "; its code is in --no_restart_codes";
   if (r.verdict == Verdict::no_progress)
     text += "; gave up: no progress (--max_no_progress), a requeue won't help";
@@ -159,9 +163,9 @@ void add_failure(Block& block, const JobReport& r, const FailureReport& f) {
   add_evidence(block, f);
   block.row("done", what_was_done(r));
   for (const auto& line : others(r, f)) block.row("others", line);
-  if (r.failures.size() > 1) {
+  if (r.failed_rounds > 1) {
     const auto& first = r.failures.front();
-    block.row("before", plural(r.failures.size() - 1, "earlier failure") + "; the first: rank " +
+    block.row("before", plural(r.failed_rounds - 1, "earlier failure") + "; the first: rank " +
                             std::to_string(first.worker.rank.value()) + " " + first.cause);
   }
 }
@@ -173,8 +177,9 @@ void add_common(Block& block, const JobReport& r) {
   if (!log.empty()) block.row("logs", log);
   for (const auto& text : r.unkillable) block.row("alive", text);
   if (!r.left_over.empty()) {
-    block.row("ended", std::to_string(r.left_over.size()) + " left-over process" +
-                           (r.left_over.size() == 1 ? ": " : "es: ") + join(r.left_over, ", "));
+    block.row("ended", std::to_string(r.left_over_count) + " left-over process" +
+                           (r.left_over_count == 1 ? ": " : "es: ") + join(r.left_over, ", ") +
+                           (r.left_over_count > r.left_over.size() ? " …" : ""));
   }
   for (const auto& loss : r.losses) {
     block.row("lost", std::to_string(loss.lines) + " lines (" + std::to_string(loss.bytes) +
@@ -274,7 +279,7 @@ std::string to_text(const JobReport& r, bool color) {
   if (by_failure && !r.failures.empty()) {
     add_failure(block, r, r.failures.back());
   } else if (!r.failures.empty()) {
-    block.row("before", plural(r.failures.size(), "failure") + "; the last: rank " +
+    block.row("before", plural(r.failed_rounds, "failure") + "; the last: rank " +
                             std::to_string(r.failures.back().worker.rank.value()) + " " +
                             r.failures.back().cause);
   }

@@ -44,6 +44,8 @@ struct JobReport {
   std::vector<WorkerRecord> workers;  ///< of the last round
   std::optional<StartFailure> start_failure;
   std::string start_failure_words;
+  std::uint32_t failed_rounds = 0;  ///< all of them, also those not listed
+  std::size_t left_over_count = 0;
   std::vector<std::string> left_over;  ///< "sleep (pid 71)": ended by us after the workers
   std::vector<std::string> unkillable;
   std::vector<Losses> losses;

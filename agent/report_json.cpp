@@ -68,6 +68,7 @@ std::string to_json(const JobReport& r) {
             {"exit_code", r.exit_code},
             {"restarts", r.restarts},
             {"max_restarts", r.max_restarts},
+            {"failed_attempts", r.failed_rounds},
             {"seconds", static_cast<double>(r.duration.count()) / 1000}};
   json["stop_signal"] = text_or_null(r.stop_signal != 0 ? signal_name(r.stop_signal) : "");
   const bool by_failure = r.verdict == Verdict::failed || r.verdict == Verdict::never_retry ||
@@ -80,6 +81,7 @@ std::string to_json(const JobReport& r) {
   json["workers"] = Json::array();
   for (const auto& w : r.workers) json["workers"].push_back(worker_json(w));
   json["left_over"] = r.left_over;
+  json["left_over_count"] = r.left_over_count;
   json["unkillable"] = r.unkillable;
   json["losses"] = Json::array();
   for (const auto& loss : r.losses) {

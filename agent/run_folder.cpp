@@ -41,13 +41,19 @@ RunFolder::~RunFolder() {
   std::filesystem::remove_all(path_, ignored);
 }
 
+void RunFolder::forget_before(Round round) {
+  if (!made_ || holds_logs_ || round == Round{0}) return;
+  std::error_code ignored;
+  std::filesystem::remove_all(path_ + "/attempt_" + std::to_string(round.value() - 1), ignored);
+}
+
 std::string RunFolder::make_attempt(Round round, std::uint32_t workers) {
   if (!made_) {
     std::error_code error;
     std::filesystem::create_directories(std::filesystem::path{path_}.parent_path(), error);
     // 0700: an error file may show what others must not see.
     if (::mkdir(path_.c_str(), holds_logs_ ? 0755 : 0700) != 0 && errno != EEXIST) {
-      log::warn("no_error_files", {{"folder", path_}, {"errno", errno}});
+      log::info("no_error_files", {{"folder", path_}, {"errno", errno}});
       return {};
     }
     made_ = true;

@@ -21,6 +21,8 @@ class RunFolder {
   /// Makes attempt_<round>/<0 … workers-1> for error files; where it lies, or empty if the disk
   /// refuses.
   [[nodiscard]] std::string make_attempt(Round round, std::uint32_t workers);
+  /// Removes the attempts before this one, unless they hold logs.
+  void forget_before(Round round);
   [[nodiscard]] bool holds_logs() const { return holds_logs_; }
 
  private:

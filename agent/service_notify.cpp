@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -26,7 +27,7 @@ ServiceNotifier::ServiceNotifier(pid_t main_pid) : address_{variable("NOTIFY_SOC
   const auto micros = parse_number<std::uint64_t>(variable("WATCHDOG_USEC"));
   const auto pid = parse_number<pid_t>(variable("WATCHDOG_PID"));
   if (micros && *micros > 0 && (!pid || *pid == main_pid))
-    watchdog_period_ = Millis{*micros / 2000};
+    watchdog_period_ = Millis{std::max<std::uint64_t>(*micros / 2000, 1)};
 }
 
 void ServiceNotifier::send(std::string_view state) const {

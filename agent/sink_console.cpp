@@ -14,7 +14,6 @@ namespace acc::agent {
 
 namespace {
 
-constexpr std::size_t kSpare = std::size_t{512} << 10U;  // a larger buffer is given back after use
 constexpr Millis kRetry{1000};
 
 // A terminal or pipe that is opened anew has flags of its own, so our writes can be interrupted
@@ -27,7 +26,7 @@ int reopen(int fd) {
 }  // namespace
 
 BatchSink::BatchSink(std::function<void()> wake)
-    : Sink{std::move(wake)}, interrupt_{::eventfd(0, EFD_CLOEXEC)} {}
+    : Sink{std::move(wake)}, interrupt_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {}
 
 void BatchSink::push(std::string& batch) {
   if (batch.empty()) return;
@@ -45,10 +44,20 @@ void BatchSink::write_some(Lock& lock) {
   writing_.swap(next_);
   lock.unlock();
   std::string_view rest = writing_;
-  while (!rest.empty() && !is_stopping()) rest.remove_prefix(write_once(rest));
-  writing_.clear();
-  if (writing_.capacity() > kSpare) std::string{}.swap(writing_);
+  while (!rest.empty() && !is_cut_short()) {
+    rest.remove_prefix(write_once(rest));
+    written_.store(writing_.size() - rest.size());
+  }
   lock.lock();
+  if (!end_batch(lock, rest)) return;
+  std::uint64_t count = 0;  // else no wait would last any more
+  [[maybe_unused]] const auto n = ::read(interrupt_.get(), &count, sizeof count);
+}
+
+void BatchSink::discard_queue() {
+  count_dropped(next_);
+  forget(next_.size());
+  std::string{}.swap(next_);
 }
 
 std::size_t BatchSink::refuse(std::string_view bytes, int error) {

@@ -26,11 +26,11 @@ class BatchSink : public Sink {
 
  private:
   void write_some(Lock& lock) final;
+  void discard_queue() final;
   void interrupt() override;
 
   UniqueFd interrupt_;
   std::string next_;      // filled by the loop, guarded by mutex_
-  std::string writing_;   // thread
   Instant refused_at_{};  // thread
 };
 

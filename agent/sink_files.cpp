@@ -9,7 +9,8 @@ namespace acc::agent {
 
 namespace {
 
-constexpr std::size_t kSpare = std::size_t{512} << 10U;  // a larger buffer is given back after use
+// So much in one write: a slow disk shows that it moves.
+constexpr std::size_t kPiece = std::size_t{256} << 10U;
 constexpr Millis kRetry{1000};
 
 std::string gap_line(std::uint64_t bytes, int error, bool at_line_start) {
@@ -46,16 +47,53 @@ void FileSink::append(const std::shared_ptr<Slot>& slot, std::string_view bytes)
   added(lock, note.size() + bytes.size());
 }
 
+void FileSink::end(std::shared_ptr<Slot> slot) {
+  Lock lock{mutex_};
+  slot->ended_ = true;
+  slot->end_mark_ = 1;
+  slot->dropped_at_end_ += std::exchange(slot->dropped_, 0);
+  // Either way the thread is the last owner: a slow close() is not for the loop.
+  if (slot->listed_) {
+    slot.reset();
+  } else {
+    slot->listed_ = true;
+    ready_.push_back(std::move(slot));
+  }
+  added(lock, 1);
+}
+
+// The slots stay listed: the thread closes those that have ended, should it come to it.
+void FileSink::discard_queue() {
+  for (const auto& slot : ready_) {
+    const std::size_t bytes = slot->next_.size();
+    count_dropped(slot->next_);
+    forget(bytes + std::exchange(slot->end_mark_, 0));
+    (slot->ended_ ? slot->dropped_at_end_ : slot->dropped_) += bytes;
+    std::string{}.swap(slot->next_);
+  }
+}
+
 void FileSink::write_some(Lock& lock) {
-  const std::shared_ptr<Slot> slot = std::move(ready_.front());
+  std::shared_ptr<Slot> slot = std::move(ready_.front());
   ready_.pop_front();
   slot->listed_ = false;
   writing_.swap(slot->next_);
+  const bool is_end = slot->ended_;
+  const std::size_t end_mark = std::exchange(slot->end_mark_, 0);
   lock.unlock();
-  write_out(*slot, writing_);
-  writing_.clear();
-  if (writing_.capacity() > kSpare) std::string{}.swap(writing_);
+  std::string_view rest = writing_;
+  while (!rest.empty() && !is_cut_short()) {
+    const std::string_view piece = rest.substr(0, kPiece);
+    write_out(*slot, piece);
+    rest.remove_prefix(piece.size());
+    written_.store(writing_.size() - rest.size());
+  }
+  slot->missing_bytes_ += rest.size();
+  if (is_end) write_end(*slot);
+  slot.reset();  // not with the lock held: it may be the last owner, and close() may take its time
+  if (end_mark != 0) progressed(end_mark);
   lock.lock();
+  end_batch(lock, rest);
 }
 
 void FileSink::write_out(Slot& slot, std::string_view bytes) {
@@ -67,7 +105,17 @@ void FileSink::write_out(Slot& slot, std::string_view bytes) {
   const LogFile::Written written = slot.file_.append(bytes);
   if (written.bytes != 0) progressed(written.bytes);
   if (written.error != 0) return refuse(slot, bytes.substr(written.bytes), written.error);
-  if (std::exchange(slot.refused_, 0) != 0 && --refusing_ == 0) set_refused(0);
+  if (std::exchange(slot.refused_, 0) != 0) --refusing_;
+  if (refusing_ == 0) set_refused(0);
+}
+
+// Tries at once, whenever the last refusal was: there is no later.
+void FileSink::write_end(Slot& slot) {
+  slot.missing_bytes_ += slot.dropped_at_end_;
+  if (slot.missing_bytes_ != 0)
+    slot.file_.append(gap_line(slot.missing_bytes_, slot.refused_, slot.file_.at_line_start()));
+  // Others tell whether the disk takes anything again.
+  if (slot.refused_ != 0) --refusing_;
 }
 
 // After a gap the file goes on with a whole line, and says what is missing. False: it still takes

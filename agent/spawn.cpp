@@ -46,6 +46,16 @@ bool place(int from, int to) {
   return ::dup2(from, to) == to;
 }
 
+// Everything above 2 closes at exec. Containers with an older seccomp profile, and kernels
+// before 5.11, refuse close_range.
+void close_others() {
+  if (::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const int end = static_cast<int>(limit.rlim_cur < 65536 ? limit.rlim_cur : 65536);
+  for (int fd = 3; fd < end; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
 // Runs in the child, on its own stack but in the parent's memory: async-signal-safe calls only,
 // nothing allocated.
 int child_main(void* argument) {
@@ -66,8 +76,8 @@ int child_main(void* argument) {
   if (request.terminal_fd >= 0) ::tcsetpgrp(request.terminal_fd, ::getpid());
   if (!place(request.stdin_fd, 0) || !place(request.stdout_fd, 1) || !place(request.stderr_fd, 2))
     fail("dup2");
+  close_others();
   if (handoff.nofile != nullptr) ::setrlimit(RLIMIT_NOFILE, handoff.nofile);
-  if (::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) != 0) fail("close_range");
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -38,6 +38,9 @@ Actions start(GroupState& group) {
   group.phase = Phase::idle;
   group.first_failure.reset();
   group.start_failure.reset();
+  group.term_sent = false;
+  if (group.restart_is_due) ++group.restarts;
+  group.restart_is_due = false;
   return {StartRound{group.round}};
 }
 
@@ -50,8 +53,16 @@ Actions kill(GroupState& group, Millis after) {
 // The workers were asked to end; whoever doesn't within the grace is killed.
 void await_end(GroupState& group, Actions& actions, Millis grace) {
   group.phase = Phase::stopping;
-  actions.emplace_back(TermStrays{});
+  group.armed_grace = grace;
   actions.emplace_back(ArmTimer{Timer::grace, grace});
+}
+
+// SIGTERM to the workers' groups and to those who left them.
+void ask_to_end(GroupState& group, Actions& actions, Millis grace) {
+  group.term_sent = true;
+  actions.emplace_back(SignalWorkers{SIGTERM});
+  actions.emplace_back(TermStrays{});
+  await_end(group, actions, grace);
 }
 
 Actions back_off(GroupState& group, Millis delay, Actions actions) {
@@ -77,11 +88,16 @@ Actions after_stop(GroupState& group) {
 Actions after_start_failure(GroupState& group, Instant now) {
   const auto failure = *group.start_failure;
   if (is_transient(failure.errnum)) {
-    if (!group.start_retry_until) group.start_retry_until = now + kStartRetryWindow;
+    if (group.stop_signal != 0) return after_stop(group);
+    Actions actions;
+    if (!group.start_retry_until) {
+      group.start_retry_until = now + kStartRetryWindow;
+      actions.emplace_back(TellStartRetry{failure, kStartRetryWindow});
+    }
     if (now < *group.start_retry_until) {
       group.phase = Phase::backing_off;
-      return {TellStartRetry{failure, kStartRetryDelay},
-              ArmTimer{Timer::backoff, kStartRetryDelay}};
+      actions.emplace_back(ArmTimer{Timer::backoff, kStartRetryDelay});
+      return actions;
     }
     return finish(group, Verdict::cannot_start, ExitCode::resources);
   }
@@ -112,11 +128,12 @@ Actions after_failure(GroupState& group, const Emptied& e) {
   if (group.budget_used >= policy.max_restarts) {
     return finish(group, Verdict::failed, shell_code(failure.status));
   }
+  if (group.stop_signal != 0) return after_stop(group);  // instead of the restart
   if (healthy || progress) group.quick_failures = 0;
   const Millis delay = restart_delay(policy, group.quick_failures, e.roll);
   ++group.quick_failures;
   ++group.budget_used;
-  ++group.restarts;
+  group.restart_is_due = true;
   return back_off(group, delay, {TellRestart{group.budget_used, policy.max_restarts, delay}});
 }
 
@@ -139,32 +156,37 @@ Actions on(GroupState& group, const StartFailed& e) {
   return {KillAll{}, ArmTimer{Timer::grace, group.stop.give_up}};
 }
 
-Actions on_all_succeeded(GroupState& group) {
-  Actions actions;
+// The workers are gone by themselves; what they left behind is asked to follow.
+Actions end_leftovers(GroupState& group) {
+  Actions actions{TermStrays{}};
   await_end(group, actions, group.stop.grace);
   return actions;
 }
 
-// Ctrl-C went to the one worker that has the terminal: its end by that signal is the user's wish,
-// not a failure.
-bool was_interrupted_by_user(const GroupState& group, const ExitStatus& status) {
-  const auto* killed = std::get_if<Signaled>(&status);
-  return group.worker_owns_terminal && killed != nullptr &&
-         (killed->signo == SIGINT || killed->signo == SIGQUIT);
+// Ctrl-C in a terminal that we handed over goes to that worker alone: its end by it, or with the
+// shell's code for it, is the user's wish and not a failure. 0: it was not that.
+int interrupted_by(const GroupState& group, const WorkerExited& e) {
+  if (group.terminal_rank != e.local_rank) return 0;
+  const int signo = shell_code(e.status) - 128;
+  return signo == SIGINT || signo == SIGQUIT || signo == SIGHUP ? signo : 0;
 }
 
 Actions on(GroupState& group, const WorkerExited& e) {
   if (group.alive > 0) --group.alive;
   if (group.phase == Phase::stopping && group.alive == 0) return {TermStrays{}};
   if (group.phase != Phase::running) return {};
-  if (was_interrupted_by_user(group, e.status)) {
-    group.stop_signal = std::get<Signaled>(e.status).signo;
-    return on_all_succeeded(group);
+  if (const int signo = interrupted_by(group, e); signo != 0) {
+    group.stop_signal = signo;
+    group.stopped_by_signal = true;
+    Actions actions;
+    ask_to_end(group, actions, group.stop.grace);
+    return actions;
   }
-  if (is_success(e.status)) return group.alive == 0 ? on_all_succeeded(group) : Actions{};
+  if (is_success(e.status)) return group.alive == 0 ? end_leftovers(group) : Actions{};
   group.first_failure = WorkerFailure{e.local_rank, e.status, e.now};
-  Actions actions{SignalWorkers{SIGTERM}};  // first: while the others end there is time for words
-  await_end(group, actions, group.stop.grace);
+  Actions actions;
+  ask_to_end(group, actions,
+             group.stop.grace);  // first: while the others end there is time for words
   actions.emplace_back(TellFailure{*group.first_failure});
   return actions;
 }
@@ -173,7 +195,7 @@ Actions on(GroupState& group, const Emptied& e) {
   if (group.phase != Phase::stopping && group.phase != Phase::killing) return {};
   const Actions quiet{DisarmTimer{Timer::grace}, DisarmTimer{Timer::give_up}};
   Actions next;
-  if (group.guardian_lost || group.stop_signal != 0) {
+  if (group.guardian_lost || group.stopped_by_signal) {
     next = after_stop(group);
   } else if (group.start_failure) {
     next = after_start_failure(group, e.now);
@@ -186,10 +208,19 @@ Actions on(GroupState& group, const Emptied& e) {
   return next;
 }
 
+Actions on_grace_over(GroupState& group) {
+  if (group.phase != Phase::stopping) return {};
+  if (group.term_sent || group.alive == 0) return kill(group, group.armed_grace);
+  // The window after SIGUSR1 or SIGINT is over; nobody is killed who was never asked by SIGTERM.
+  Actions actions;
+  ask_to_end(group, actions, group.stop.grace);
+  return actions;
+}
+
 Actions on(GroupState& group, const TimerFired& e) {
   switch (e.timer) {
     case Timer::grace:
-      return group.phase == Phase::stopping ? kill(group, group.stop.grace) : Actions{};
+      return on_grace_over(group);
     case Timer::give_up:
       return group.phase == Phase::killing
                  ? finish(group, Verdict::unkillable, ExitCode::unkillable)
@@ -201,14 +232,19 @@ Actions on(GroupState& group, const TimerFired& e) {
 }
 
 Actions on_repeated_stop(GroupState& group, int signo) {
+  if (group.phase != Phase::stopping) return {};
+  Actions actions;
+  if (signo == SIGTERM && !group.term_sent) {  // the scheduler means it now
+    ask_to_end(group, actions, group.stop.grace);
+    return actions;
+  }
   // Schedulers repeat SIGTERM; only a person at the terminal means "faster" by asking again.
   if (signo != SIGINT || group.interrupts < 2) return {};
-  if (group.interrupts > 2)
-    return group.phase == Phase::stopping ? kill(group, Millis{0}) : Actions{};
-  if (group.phase != Phase::stopping) return {};
+  if (group.interrupts > 2) return kill(group, Millis{0});
   const Millis grace = std::min(group.stop.grace, kHurriedGrace);
-  return {TellHurry{SIGTERM, grace}, SignalWorkers{SIGTERM}, TermStrays{},
-          ArmTimer{Timer::grace, grace}};
+  actions.emplace_back(TellHurry{SIGTERM, grace});
+  ask_to_end(group, actions, grace);
+  return actions;
 }
 
 Actions on(GroupState& group, const SignalArrived& e) {
@@ -220,14 +256,13 @@ Actions on(GroupState& group, const SignalArrived& e) {
   if (group.stop_signal != 0) return on_repeated_stop(group, e.signo);
   group.stop_signal = e.signo;
   if (group.phase == Phase::idle || group.phase == Phase::backing_off) return after_stop(group);
+  if (group.phase != Phase::running) return {TellNoRestart{e.signo}};
+  group.stopped_by_signal = true;
+  group.term_sent = e.signo == SIGTERM;
   const bool preempted = is_preemption(group);
   const Millis grace = preempted ? group.stop.preempt_grace : group.stop.grace;
-  Actions actions{TellStopping{e.signo, grace, preempted}};
-  if (group.phase != Phase::running)
-    return actions;  // on the way down already: what differs is what follows
-  actions.emplace_back(SignalWorkers{e.signo});
-  group.phase = Phase::stopping;
-  actions.emplace_back(ArmTimer{Timer::grace, grace});
+  Actions actions{SignalWorkers{e.signo}, TellStopping{e.signo, grace, preempted}};
+  await_end(group, actions, grace);
   return actions;
 }
 

@@ -19,7 +19,7 @@
 namespace acc::agent {
 
 enum class Phase {
-  idle,         ///< nothing started yet, or between two rounds with no wait
+  idle,         ///< nothing started yet, or about to start the next round
   running,      ///< workers live
   stopping,     ///< asked to end (SIGTERM), or all ended and their left-overs were asked
   killing,      ///< SIGKILL sent
@@ -123,12 +123,16 @@ struct TellRestart {
 };
 struct TellStartRetry {
   StartFailure failure;
-  Millis delay;
+  Millis window;  ///< so long it is tried again
 };
 struct TellStopping {
   int signo;
   Millis grace;
   bool preempted;
+};
+/// A signal came while the round was ending anyway: no restart will follow.
+struct TellNoRestart {
+  int signo;
 };
 struct TellHurry {
   int signo;
@@ -137,9 +141,9 @@ struct TellHurry {
 struct TellKilling {
   Millis after;
 };
-using Action =
-    std::variant<StartRound, SignalWorkers, TermStrays, KillAll, ArmTimer, DisarmTimer, Finish,
-                 TellFailure, TellRestart, TellStartRetry, TellStopping, TellHurry, TellKilling>;
+using Action = std::variant<StartRound, SignalWorkers, TermStrays, KillAll, ArmTimer, DisarmTimer,
+                            Finish, TellFailure, TellRestart, TellStartRetry, TellStopping,
+                            TellNoRestart, TellHurry, TellKilling>;
 using Actions = std::vector<Action>;
 
 struct GroupState {
@@ -147,7 +151,8 @@ struct GroupState {
   std::uint32_t size = 1;  ///< workers on this node
   RestartPolicy restart;
   StopPolicy stop;
-  bool worker_owns_terminal = false;  ///< Ctrl-C reaches the one worker and not us
+  /// Ctrl-C reaches this worker and not us: it has the terminal.
+  std::optional<LocalRank> terminal_rank;
 
   // ---- changes ----
   Phase phase = Phase::idle;
@@ -158,9 +163,14 @@ struct GroupState {
       first_failure;  ///< of this round: the root cause, later deaths are our doing
   std::optional<StartFailure> start_failure;  ///< of this round
   std::optional<Instant> start_retry_until;
-  int stop_signal = 0;           ///< the first one that asked for an end
+  int stop_signal = 0;  ///< the first one that asked for an end
+  bool stopped_by_signal =
+      false;                     ///< it came while all was well: the end of this round is its doing
+  bool term_sent = false;        ///< in this round
+  Millis armed_grace{0};         ///< of the running grace timer, for words
   std::uint32_t interrupts = 0;  ///< Ctrl-C so far
   bool guardian_lost = false;
+  bool restart_is_due = false;    ///< decided, but not started yet
   std::uint32_t restarts = 0;     ///< done so far, for the count that workers see; never goes down
   std::uint32_t budget_used = 0;  ///< goes down again by refill_after
   std::uint32_t quick_failures =

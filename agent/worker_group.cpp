@@ -23,8 +23,8 @@ namespace {
 
 // A kernel or a container may refuse CLONE_INTO_CGROUP although the folder could be made.
 bool is_cgroup_refusal(const SpawnFailure& failure, int cgroup_fd) {
-  return cgroup_fd >= 0 && std::string_view{failure.step} == "clone" && failure.errnum != EAGAIN &&
-         failure.errnum != ENOMEM;
+  return cgroup_fd >= 0 && std::string_view{failure.step} == "clone" &&
+         !is_transient(failure.errnum);
 }
 
 }  // namespace
@@ -35,8 +35,7 @@ std::optional<StartFailure> WorkerGroup::start(const Launch& launch,
   pidfds_.clear();
   living_.clear();
   if (!dev_null_) dev_null_ = UniqueFd{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
-  std::vector<UniqueFd> pidfds;
-  pidfds.reserve(launch.count);
+  pidfds_.reserve(launch.count);
   std::optional<StartFailure> failure;
   for (std::uint32_t i = 0; i < launch.count && !failure; ++i) {
     const LocalRank local{i};
@@ -45,7 +44,7 @@ std::optional<StartFailure> WorkerGroup::start(const Launch& launch,
     record.rank = Rank{launch.first_rank.value() + i};
     const auto streams = output_.open(local, record.rank);
     if (!streams) {
-      failure = StartFailure{local, errno != 0 ? errno : EMFILE, streams.error().what};
+      failure = StartFailure{local, errno != 0 ? errno : EMFILE, "pipe"};
       break;
     }
     const bool owns_stdin = launch.stdin_rank == local;
@@ -74,13 +73,19 @@ std::optional<StartFailure> WorkerGroup::start(const Launch& launch,
     auto& spawned = std::get<Spawned>(result);
     record.pid = spawned.pid;
     living_.emplace(spawned.pid, i);
-    pidfds.push_back(std::move(spawned.pidfd));
+    // In epoll from its first moment: deaths during the start are told in their order, too.
+    auto& pidfd = pidfds_.emplace_back(std::make_unique<asio::posix::stream_descriptor>(io_));
+    boost::system::error_code refused;
+    pidfd->assign(spawned.pidfd.get(), refused);
+    if (refused) {
+      living_.erase(spawned.pid);  // unwatched, it is reaped as an orphan
+      failure = StartFailure{local, refused.value(), "epoll"};
+      break;
+    }
+    static_cast<void>(spawned.pidfd.release());
   }
-  // Registered after the last start: what can wait is not between the user and the first
-  // instruction.
-  for (auto& pidfd : pidfds) {
-    pidfds_.push_back(std::make_unique<asio::posix::stream_descriptor>(io_, pidfd.release()));
-    watch(pidfds_.size() - 1);
+  for (std::size_t i = 0; i < pidfds_.size(); ++i) {
+    if (pidfds_[i]->is_open()) watch(i);
   }
   return failure;
 }
@@ -98,10 +103,9 @@ void WorkerGroup::take_exit(std::size_t index) {
   auto& record = records_[index];
   int status = 0;
   rusage usage{};
-  if (::wait4(record.pid, &status, WNOHANG, &usage) != record.pid) {
-    watch(index);
-    return;
-  }
+  const pid_t reaped = ::wait4(record.pid, &status, WNOHANG, &usage);
+  if (reaped == 0) return watch(index);
+  if (reaped < 0) status = 255 << 8;  // somebody else has taken it: all we know is that it is gone
   living_.erase(record.pid);
   pidfds_[index].reset();
   record.status = exit_status_from_wait(status);
@@ -118,13 +122,19 @@ static bool is_stopped(pid_t pid) {
          info.si_pid == pid;
 }
 
+static bool is_dead(pid_t pid) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == pid;
+}
+
 void WorkerGroup::signal(int signo) {
   for (const auto& [pid, index] : living_) {
     auto& record = records_[index];
     const bool ends = signo == SIGTERM || signo == SIGINT || signo == SIGQUIT || signo == SIGHUP ||
                       signo == SIGKILL;
     if (ends && !record.asked_to_end) record.was_stopped = is_stopped(pid);
-    record.asked_to_end = record.asked_to_end || ends;
+    record.asked_to_end = record.asked_to_end || (ends && !is_dead(pid));  // else it died by itself
     // The leader is not reaped yet, so the number of its group can't have been given to others.
     ::killpg(pid, signo);
     if (ends) ::killpg(pid, SIGCONT);  // a stopped process heeds nothing but SIGKILL

@@ -5,8 +5,11 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <cerrno>
+#include <cstddef>
+#include <cstdio>
 
 namespace acc {
 
@@ -43,7 +46,24 @@ std::uint16_t bind_any(std::uint16_t port) {
 
 }  // namespace
 
-bool port_is_free(std::uint16_t port) { return port != 0 && bind_any(port) == port; }
+UniqueFd reserve_port(std::uint16_t port) {
+  UniqueFd fd{::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+  // An abstract name: it belongs to the network namespace, as the port does, and ends with its
+  // owner.
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const int length = std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1,
+                                   "acc-launch/port/%u", static_cast<unsigned>(port));
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                           static_cast<std::size_t>(length));
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) fd.reset();
+  return fd;
+}
+
+bool port_is_free(std::uint16_t port) {
+  return port != 0 && bind_any(port) == port && static_cast<bool>(reserve_port(port));
+}
+
 std::uint16_t pick_free_port() { return bind_any(0); }
 
 }  // namespace acc

@@ -1,8 +1,13 @@
 #include "agent/guardian.hpp"
 #include "launcher/launcher.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 int main(int argc, char** argv) {
+  // Before the guardian puts /dev/null in the place of what was closed.
+  const bool has_output = ::fcntl(STDOUT_FILENO, F_GETFD) >= 0;
   return acc::agent::run_guarded([&](const acc::agent::GuardianLink& guardian) {
-    return acc::launcher::launch(argc, argv, guardian);
+    return acc::launcher::launch(argc, argv, guardian, has_output);
   });
 }

@@ -162,12 +162,17 @@ class Reader {
 
   void take(const KeyRow& row, const std::string& spelled, std::optional<std::string> value) {
     if (row.type == Type::flag) {
-      if (value) {
+      const bool has_topic = row.name == "help" && value;
+      if (value && !has_topic) {
         return complain("argument " + spelled + ": ignored explicit argument '" +
                         printable(*value) +
                         "': a switch takes no value, leave it out to turn it off");
       }
-      if (row.name == "help") read_help_topic();
+      if (has_topic) {
+        line_.help_topic = *value;
+      } else if (row.name == "help") {
+        read_help_topic();
+      }
       return remember(row, spelled, Value{true});
     }
     if (!value) {
@@ -179,7 +184,10 @@ class Reader {
       value = words_[next_++];
     }
     auto parsed = parse_value(row, *value);
-    if (!parsed) return complain("argument " + spelled + ": " + parsed.error().what);
+    if (!parsed) {
+      line_.rejected.push_back(key_of(row));
+      return complain("argument " + spelled + ": " + parsed.error().what);
+    }
     remember(row, spelled, std::move(*parsed));
   }
 

@@ -23,6 +23,7 @@ struct CommandLine {
   std::vector<std::string> script_args;
   std::optional<std::string> help_topic;  ///< --help: "", or the next word: a group, a flag, "all"
   Complaints complaints;                  ///< of usage
+  std::vector<Key> rejected;              ///< given, but with a value that is none
 
   [[nodiscard]] const GivenOption* given(Key key) const;
 };

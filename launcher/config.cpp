@@ -29,7 +29,7 @@ std::string Config::where(const Value& value) const {
   return value.line == 0 ? path : path + ":" + std::to_string(value.line);
 }
 
-static std::string expand_home(std::string path, const Environment& environment) {
+std::string expand_home(std::string path, const Environment& environment) {
   if (path == "~" || path.starts_with("~/")) path.replace(0, 1, variable(environment, "HOME"));
   return path;
 }
@@ -94,15 +94,16 @@ static void translate_old_keys(Map& keys) {
 Result<Config> parse_config(std::string_view text, const std::string& path) {
   auto document = path.ends_with(".json") ? read_json(text, path) : read_yaml(text, path);
   if (!document) return document.error();
-  if (document->is_none())
+  auto& root = document->root;
+  if (root.is_none())
     return Error{Errc::bad_config,
                  path + ": the file is empty; it needs at least distributed_type"};
-  auto* map = std::get_if<Map>(&document->data);
+  auto* map = std::get_if<Map>(&root.data);
   if (map == nullptr) {
-    return Error{Errc::bad_config, path + ": holds " + std::string{kind_name(*document)} +
+    return Error{Errc::bad_config, path + ": holds " + std::string{kind_name(root)} +
                                        ", not keys with values (key: value)"};
   }
-  Config config{path, std::move(*map)};
+  Config config{path, std::move(*map), std::move(document->notes)};
   translate_old_keys(config.keys);
   return config;
 }
@@ -128,11 +129,14 @@ std::vector<std::string_view> config_key_names() {
 
 std::string advice_for(std::string_view key) {
   if (key == "cpu") return " (did you mean use_cpu?)";
+  if (key == "ipex_config") return ": it was removed from Accelerate, delete it";
   const auto* row = find_key(key);
   if (row != nullptr && !section_name(row->place).empty()) {
     return " (it belongs into the section " + std::string{section_name(row->place)} + ")";
   }
-  if (row != nullptr) return " (a flag only: distributed_type chooses the mode)";
+  if (row != nullptr && row->group == Group::processes)
+    return " (a flag only: distributed_type chooses the mode)";
+  if (row != nullptr) return " (a flag only, not a key of the file: --" + std::string{key} + ")";
   const auto names = config_key_names();
   const auto known = nearest(key, names);
   return known.empty() ? "" : " (did you mean " + std::string{known} + "?)";

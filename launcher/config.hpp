@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace acc::launcher {
 
@@ -19,11 +20,15 @@ using Environment = std::map<std::string, std::string, std::less<>>;
 struct Config {
   std::string path;
   Map keys;
+  std::vector<std::string> notes;  ///< a key that stands there twice
 
   [[nodiscard]] const Value* find(std::string_view key) const;
   /// "cfg.yaml:3"
   [[nodiscard]] std::string where(const Value& value) const;
 };
+
+/// "~" and "~/…" with $HOME in place of the tilde.
+[[nodiscard]] std::string expand_home(std::string path, const Environment& environment);
 
 /// Where the original looks when --config_file is not given; the file may not exist.
 [[nodiscard]] std::string default_config_path(const Environment& environment);

@@ -15,8 +15,13 @@ inline constexpr std::size_t kMaxConfigDepth = 32;  ///< lists and mappings insi
 inline constexpr std::size_t kMaxConfigValues =
     20'000;  ///< after aliases are written out, so that they can't multiply
 
+struct Document {
+  Value root;
+  std::vector<std::string> notes;  ///< what the user should know: a key that stands there twice
+};
+
 /// `name` stands in front of each message: "cfg.yaml:3: …".
-Result<Value> read_yaml(std::string_view text, const std::string& name);
-Result<Value> read_json(std::string_view text, const std::string& name);
+Result<Document> read_yaml(std::string_view text, const std::string& name);
+Result<Document> read_json(std::string_view text, const std::string& name);
 
 }  // namespace acc::launcher

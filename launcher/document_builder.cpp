@@ -1,5 +1,7 @@
 #include "launcher/document_builder.hpp"
 
+#include "common/text.hpp"
+
 #include <algorithm>
 
 namespace acc::launcher {
@@ -47,6 +49,7 @@ void DocumentBuilder::add(Value value) {
         parent.map.push_back(entry);
     }
   } else if (known != parent.map.end()) {
+    duplicates_.push_back({known->key, known->value.line, value.line});
     known->value = std::move(value);  // as Python: the place of the first, the value of the last
   } else {
     parent.map.push_back({std::move(*parent.key), std::move(value)});
@@ -69,6 +72,16 @@ Value DocumentBuilder::end() {
   value.line = done.line;
   add(value);
   return value;
+}
+
+Document DocumentBuilder::take(const std::string& name) {
+  Document document{std::move(root_), {}};
+  for (const auto& [key, first, last] : duplicates_) {
+    std::string note = name + ":" + std::to_string(last) + ": '" + printable(key);
+    note += "' stands in line " + std::to_string(first) + " already: the last one counts";
+    document.notes.push_back(std::move(note));
+  }
+  return document;
 }
 
 }  // namespace acc::launcher

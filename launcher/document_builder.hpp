@@ -26,7 +26,8 @@ class DocumentBuilder {
   [[nodiscard]] bool awaits_key() const { return in_map() && !open_.back().key; }
   [[nodiscard]] std::size_t depth() const { return open_.size(); }
 
-  [[nodiscard]] Value take() { return std::move(root_); }
+  /// The whole document; `name` is the file's.
+  [[nodiscard]] Document take(const std::string& name);
 
  private:
   struct Open {
@@ -36,10 +37,16 @@ class DocumentBuilder {
     Map map;
     std::optional<std::string> key;
   };
+  struct Duplicate {
+    std::string key;
+    std::uint32_t first = 0;
+    std::uint32_t last = 0;
+  };
   bool count(const Value& value);
 
   std::vector<Open> open_;
   Value root_;
+  std::vector<Duplicate> duplicates_;
   std::size_t values_ = 0;
   std::optional<std::string> refusal_;
 };

@@ -86,7 +86,7 @@ class JsonReader : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
-Result<Value> read_json(std::string_view text, const std::string& name) {
+Result<Document> read_json(std::string_view text, const std::string& name) {
   const auto refuse = [&](const std::string& what) {
     return Error{Errc::bad_config, name + ":" + what};
   };
@@ -97,7 +97,7 @@ Result<Value> read_json(std::string_view text, const std::string& name) {
       LineCounter{text.data(), &line}, LineCounter{text.data() + text.size(), nullptr}, &reader);
   if (reader.builder.refused()) return refuse(reader.builder.refusal());
   if (!read) return refuse(std::to_string(line) + ": " + reader.syntax_error);
-  return reader.builder.take();
+  return reader.builder.take(name);
 }
 
 }  // namespace acc::launcher

@@ -122,7 +122,7 @@ bool too_many_brackets(std::string_view text) {
 
 }  // namespace
 
-Result<Value> read_yaml(std::string_view text, const std::string& name) {
+Result<Document> read_yaml(std::string_view text, const std::string& name) {
   const auto refuse = [&](const std::string& what) {
     return Error{Errc::bad_config, name + ":" + what};
   };
@@ -140,7 +140,7 @@ Result<Value> read_yaml(std::string_view text, const std::string& name) {
     return refuse(std::string{" not valid YAML: "} + printable(e.what()));
   }
   if (reader.builder.refused()) return refuse(reader.builder.refusal());
-  return reader.builder.take();
+  return reader.builder.take(name);
 }
 
 }  // namespace acc::launcher

@@ -100,7 +100,7 @@ std::string source_text(const Setting& setting) {
     case Source::guessed:
       return "guessed";
     case Source::flag:
-      return "flag " + setting.origin;
+      return setting.origin.empty() ? "command line" : "flag " + setting.origin;
     case Source::environment:
       return "environment " + setting.origin;
     case Source::config:
@@ -149,9 +149,10 @@ std::string config_text(const JobSpec& spec) {
       "# config file: " + (spec.config_path.empty() ? std::string{"none"} : spec.config_path) +
       "\n";
   for (const auto& group : group_rows()) {
+    if (group.group == Group::inspect) continue;
     out += "\n# " + std::string{group.title} + "\n";
     for (const auto& row : key_rows()) {
-      if (row.group != group.group || row.group == Group::inspect) continue;
+      if (row.group != group.group) continue;
       const auto& setting = spec[key_of(row)];
       std::string line =
           std::string{row.name} + " = " + printable(python_text(setting.value), 1000);

@@ -92,10 +92,10 @@ Result<std::unique_ptr<HostFacts>> facts_from_file(const std::string& path) {
   const std::string text{std::istreambuf_iterator<char>{file}, {}};
   const auto document = read_json(text, path);
   if (!document) return document.error();
-  if (document->map() == nullptr)
+  if (document->root.map() == nullptr)
     return Error{Errc::bad_config, path + ": host facts must be a JSON object"};
   Facts facts;
-  for (const auto& [key, value] : *document->map()) {
+  for (const auto& [key, value] : *document->root.map()) {
     if (!take(facts, key, value)) {
       return Error{Errc::bad_config, path + ":" + std::to_string(value.line) +
                                          ": unknown host fact '" + printable(key) +

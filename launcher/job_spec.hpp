@@ -48,7 +48,8 @@ class JobSpec {
   /// fp8_* keys that are no option: each becomes a variable, as in the original.
   std::vector<std::pair<std::string, Value>> further_fp8;
   std::vector<std::pair<std::string, std::string>>
-      defaulted;  ///< name and value of what had to be guessed
+      defaulted;              ///< name and value of what had to be guessed
+  std::vector<Key> rejected;  ///< given with a bad value, complained about: not missing
   bool multi_gpu_was_guessed = false;
   std::vector<std::string> notes;  ///< one line each, for stderr
 

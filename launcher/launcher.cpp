@@ -10,6 +10,7 @@
 #include "launcher/key_table.hpp"
 #include "launcher/merge.hpp"
 #include "launcher/mode.hpp"
+#include "launcher/output_paths.hpp"
 #include "launcher/plan.hpp"
 #include "launcher/plan_json.hpp"
 
@@ -32,21 +33,31 @@ namespace {
 #define ACC_VERSION "0.1.0"
 #endif
 
-/// All of it, also through a slow pipe. A terminal that went away is no reason to fail.
-void write_all(int fd, std::string_view text) {
+/// All of it, also through a slow pipe; 0, or why not.
+int write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const auto written = ::write(fd, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
+    if (written <= 0) return written < 0 ? errno : EIO;
     text.remove_prefix(static_cast<std::size_t>(written));
   }
+  return 0;
 }
 
 void tell(const std::string& line) { write_all(STDERR_FILENO, "acc-launch: " + line + "\n"); }
 
+/// N of "FILE:N: …"; 0 for what stands in no line, so that it comes first.
+std::uint32_t line_in(const std::string& what, const std::string& file) {
+  if (file.empty() || !what.starts_with(file + ":")) return 0;
+  const auto rest = std::string_view{what}.substr(file.size() + 1);
+  return parse_number<std::uint32_t>(rest.substr(0, rest.find(':'))).value_or(0);
+}
+
 /// 2 for what the user wrote, 1 for what this machine lacks. The code of the first complaint of the
 /// former kind wins.
-int report(const Complaints& complaints) {
+int report(Complaints complaints, const std::string& file) {
+  std::ranges::stable_sort(complaints, {},
+                           [&](const Error& one) { return line_in(one.what, file); });
   std::string text;
   bool usage = false;
   bool written = false;
@@ -116,8 +127,13 @@ int check_script_file(const JobSpec& spec, ScriptKind kind, const Environment& e
   const bool on_path = spec.flag("no_python"_key) && spec.script.find('/') == std::string::npos;
   if (on_path && !find_program(spec.script, environment).empty()) return 0;
   if (on_path || kind == ScriptKind::missing) {
-    tell("cannot start '" + printable(spec.script) + "': No such file or directory");
-    return to_int(ExitCode::command_not_found);
+    const bool found = ::access(spec.script.c_str(), F_OK) == 0;
+    const int reason = on_path || found ? ENOENT : errno;  // EACCES: a folder on the way is closed
+    const bool word = !on_path && !found && spec.script.find('/') == std::string::npos;
+    const bool is_program = word && !find_program(spec.script, environment).empty();
+    tell(system_error(reason, "cannot start '" + printable(spec.script) + "'").what +
+         (is_program ? " (a program on PATH? add --no_python)" : ""));
+    return to_int(reason == EACCES ? ExitCode::cannot_execute : ExitCode::command_not_found);
   }
   const bool direct = spec.flag("no_python"_key) || kind == ScriptKind::not_executable;
   if (direct && ::access(spec.script.c_str(), X_OK) != 0) {
@@ -125,6 +141,14 @@ int check_script_file(const JobSpec& spec, ScriptKind kind, const Environment& e
     return to_int(ExitCode::cannot_execute);
   }
   return 0;
+}
+
+int check_paths(const agent::JobPlan& plan) {
+  std::vector<std::string> warnings;
+  const auto complaints = check_output_paths(plan, warnings);
+  for (const auto& warning : warnings) tell("warning: " + warning);
+  for (const auto& complaint : complaints) tell(complaint.what);
+  return complaints.empty() ? 0 : to_int(ExitCode::output);
 }
 
 /// The deepspeed program reads it and passes the variables on to other machines. It may hold
@@ -155,8 +179,10 @@ void limit_to_one_machine(agent::JobPlan& plan) {
 /// One command line's way from its words to the agent.
 class Launch {
  public:
-  explicit Launch(const std::vector<std::string>& words)
-      : line_{parse_command_line(words)}, environment_{read_environment()} {}
+  Launch(const std::vector<std::string>& words, bool has_output)
+      : has_output_{has_output},
+        line_{parse_command_line(words)},
+        environment_{read_environment()} {}
 
   int run(const agent::GuardianLink& guardian) {
     if (line_.help_topic) return print(help_text(*line_.help_topic));
@@ -173,16 +199,23 @@ class Launch {
                             "the following arguments are required: SCRIPT, the program to run (or "
                             "`script:` in the config file)"});
     }
-    if (!complaints.empty()) return report(complaints);
+    if (!complaints.empty()) {
+      const auto more = check_values(spec, environment_);
+      complaints.insert(complaints.end(), more.begin(), more.end());
+      return report(std::move(complaints), spec.config_path);
+    }
     if (looks_only) return print(config_text(spec));
     set_log_level(spec);
     return start(spec, guardian);
   }
 
  private:
-  static int print(const std::string& text) {
-    write_all(STDOUT_FILENO, text);
-    return 0;
+  /// A reader that has seen enough (`| head`) is no failure.
+  [[nodiscard]] int print(const std::string& text) const {
+    const int failed = has_output_ ? write_all(STDOUT_FILENO, text) : EBADF;
+    if (failed == 0 || failed == EPIPE) return 0;
+    tell(system_error(failed, "can't write to the standard output").what);
+    return to_int(ExitCode::output);
   }
 
   void read_facts(Complaints& complaints) {
@@ -221,18 +254,20 @@ class Launch {
     for (const auto& note : spec.notes) tell("note: " + note);
     write_all(STDERR_FILENO, defaults_warning(spec));
     tell_about_ignored(line_);
-    if (!planned.complaints.empty()) return report(planned.complaints);
+    if (!planned.complaints.empty()) return report(std::move(planned.complaints), spec.config_path);
     for (const auto& warning : plan.warnings) tell("warning: " + warning);
     if (!prints) limit_to_one_machine(plan);
     if (prints) return print(plan_to_json(plan));
     plan.warnings.clear();  // told
     if (const int code = check_script_file(spec, kind, environment_); code != 0) return code;
+    if (const int code = check_paths(plan); code != 0) return code;
     if (plan.kind == agent::JobKind::deepspeed) {
       if (const int code = write_deepspeed_env(plan, environment_); code != 0) return code;
     }
     return agent::run(plan, guardian);
   }
 
+  bool has_output_;
   CommandLine line_;
   Environment environment_;
   std::unique_ptr<HostFacts> facts_;
@@ -241,9 +276,9 @@ class Launch {
 
 }  // namespace
 
-int launch(int argc, char** argv, const agent::GuardianLink& guardian) {
+int launch(int argc, char** argv, const agent::GuardianLink& guardian, bool has_output) {
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  return Launch{words}.run(guardian);
+  return Launch{words, has_output}.run(guardian);
 }
 
 }  // namespace acc::launcher

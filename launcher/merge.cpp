@@ -5,6 +5,7 @@
 #include "launcher/merge_rules.hpp"
 
 #include <algorithm>
+#include <vector>
 
 namespace acc::launcher {
 
@@ -26,6 +27,30 @@ bool is_special(const KeyRow& row) {
   return std::ranges::find(kSpecial, row.name) != std::end(kSpecial);
 }
 
+/// Paths of ours, in which no shell has replaced a `~` of the config file.
+bool is_path(const KeyRow& row) {
+  constexpr Key kPaths[] = {"log_dir"_key, "report"_key, "progress_file"_key};
+  return std::ranges::find(kPaths, key_of(row)) != std::end(kPaths);
+}
+
+/// 1:3 without quotes is a number in YAML 1.1, namely 63.
+bool is_base_60(const KeyRow& row, const Value& value) {
+  const bool may_hold_colons = row.type == Type::streams || key_of(row) == "nnodes"_key;
+  return may_hold_colons && value.integer() != nullptr &&
+         value.spelled.find(':') != std::string::npos;
+}
+
+/// The key of this section that was meant; empty if none is near.
+std::string_view nearest_in_section(Place place, std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const auto& row : key_rows()) {
+    if (row.place != place) continue;
+    if (row.name.ends_with("_" + std::string{name})) return row.name;  // without its prefix
+    names.push_back(row.name);
+  }
+  return nearest(name, names);
+}
+
 class Merger {
  public:
   Merger(const CommandLine& line, const std::optional<Config>& config, HostFacts& facts,
@@ -37,6 +62,7 @@ class Merger {
   Merged run() {
     for (const auto& option : line_.options)
       spec().set(option.key, option.value, Source::flag, option.spelled);
+    spec().rejected = line_.rejected;
     take_environment();
     check_flags();
     if (config_) {
@@ -92,6 +118,7 @@ class Merger {
 
   void take_config() {
     spec().config_path = config_->path;
+    spec().notes = config_->notes;
     auto unknown = check_config_keys(*config_);
     merged_.complaints.insert(merged_.complaints.end(), unknown.begin(), unknown.end());
     take_environment_kind();
@@ -122,13 +149,28 @@ class Merger {
                    config_->where(entry.value));
         continue;
       }
-      auto checked = check_value(*row, entry.value);
-      if (!checked) {
-        complain(config_->where(entry.value) + ": " + entry.key + ": " + checked.error().what);
-        continue;
-      }
-      spec().set(key_of(*row), std::move(*checked), Source::config, config_->where(entry.value));
+      take_top_level_key(*row, entry);
     }
+  }
+
+  void take_top_level_key(const KeyRow& row, const Entry& entry) {
+    const auto where = config_->where(entry.value);
+    const auto reject = [&](const std::string& what) {
+      spec().rejected.push_back(key_of(row));
+      complain(where + ": " + entry.key + ": " + what);
+    };
+    if (is_base_60(row, entry.value)) {
+      const auto& spelled = entry.value.spelled;
+      return reject("'" + python_text(entry.value) + "' names no " +
+                    (row.type == Type::streams ? "streams" : "machines") + ": quote it in YAML: '" +
+                    printable(spelled) + "'");
+    }
+    auto checked = check_value(row, entry.value);
+    if (!checked) return reject(checked.error().what);
+    const auto* text = checked->text();
+    if (is_path(row) && text != nullptr && !rules_.environment("HOME").empty())
+      checked->data = expand_home(*text, rules_.all_environment());
+    spec().set(key_of(row), std::move(*checked), Source::config, where);
   }
 
   void take_mode() {
@@ -170,7 +212,8 @@ class Merger {
       name = std::string{prefix} + (prefix.ends_with('_') ? "" : "_") + name;
     const auto* row = find_key(name);
     if (row == nullptr) {
-      if (name.starts_with("fp8_")) spec().further_fp8.emplace_back(name, entry.value);
+      if (!name.starts_with("fp8_")) return tell_unknown(place, entry, name);
+      spec().further_fp8.emplace_back(name, entry.value);
       return;
     }
     if (line_.given(key_of(*row)) != nullptr) return;
@@ -182,6 +225,15 @@ class Merger {
     if (!checked)
       return complain(config_->where(entry.value) + ": " + entry.key + ": " + checked.error().what);
     spec().set(key_of(*row), *checked, Source::config, config_->where(entry.value));
+  }
+
+  void tell_unknown(Place place, const Entry& entry, const std::string& name) {
+    const auto meant = nearest_in_section(place, name);
+    std::string note = config_->where(entry.value) + ": ";
+    note.append(section_name(place)).append(": '").append(printable(entry.key));
+    note += "' is no known key and has no effect";
+    if (!meant.empty()) note.append(" (did you mean ").append(meant).append("?)");
+    spec().notes.push_back(std::move(note));
   }
 
   void take_precision() {
@@ -204,6 +256,10 @@ class Merger {
     if (line_.script) {
       spec().script = *line_.script;
       spec().script_args = line_.script_args;
+      spec().set("script"_key, Value{*line_.script}, Source::flag, "");
+      List words;
+      for (const auto& word : line_.script_args) words.emplace_back(word);
+      if (!words.empty()) spec().set("script_args"_key, Value{std::move(words)}, Source::flag, "");
       return;
     }
     spec().script = spec().text("script"_key);

@@ -74,7 +74,9 @@ void MergeRules::defaults_with_config() {
   fill("gpu_ids"_key, Value{"all"});
   fill("mixed_precision"_key, Value{"no"});
   fill("dynamo_backend"_key, Value{"no"});
-  if (spec_.integer("num_processes"_key) == -1) {
+  const auto& rejected = spec_.rejected;
+  const bool was_rejected = std::ranges::find(rejected, "num_processes"_key) != rejected.end();
+  if (spec_.integer("num_processes"_key) == -1 && !was_rejected) {
     complain(spec_.config_path +
              ": num_processes is not set: write it there or give --num_processes");
   }

@@ -31,6 +31,8 @@ class MergeRules {
     return variable(environment_, name);
   }
 
+  [[nodiscard]] const Environment& all_environment() const { return environment_; }
+
  private:
   void complain(std::string what) { complaints_.push_back({Errc::bad_config, std::move(what)}); }
   void guess(Key key, Value value);

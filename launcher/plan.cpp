@@ -99,11 +99,11 @@ class Planner {
     if (!spec_.is_set("main_process_ip"_key))
       complain(
           "several machines need the main process IP, the address of machine 0: give "
-          "--main_process_ip");
+          "--main_process_ip (or --master_addr)");
     if (!spec_.is_set("main_process_port"_key))
       complain(
           "several machines need the main process port, a free one on machine 0: give "
-          "--main_process_port");
+          "--main_process_port (or --master_port)");
   }
 
   /// Where the workers' store will be, in the modes in which nobody but the script uses it.
@@ -121,6 +121,7 @@ class Planner {
   void plan_process() {
     plan_master();
     planned_.plan.kind = agent::JobKind::process;
+    append(check_local_ranks(spec_, planned_.plan));
     planned_.plan.command = worker_command(spec_, inputs_.interpreter, inputs_.script, false);
   }
 
@@ -150,6 +151,7 @@ class Planner {
     plan.kind = agent::JobKind::elastic;
     if (mode == Mode::single && !is_torchrun_line(spec_)) check_main_process();
     append(plan_rendezvous(spec_, facts_, plan));
+    append(check_local_ranks(spec_, plan));
     plan.command = worker_command(spec_, inputs_.interpreter, inputs_.script, true);
     if (mode != Mode::deepspeed || plan.local_world_size < 2 ||
         inputs_.environment.contains("OMP_NUM_THREADS"))
@@ -180,6 +182,14 @@ Planned make_plan(const JobSpec& spec, HostFacts& facts, const PlanInputs& input
   return Planner{spec, facts, inputs}.plan();
 }
 
+Complaints check_values(const JobSpec& spec, const Environment& environment) {
+  Complaints complaints;
+  agent::JobPlan unused;
+  plan_policies(spec, environment, unused, complaints);
+  if (auto bad = bad_main_port(spec)) complaints.push_back(std::move(*bad));
+  return complaints;
+}
+
 Complaints check_runnable(const JobSpec& spec, const agent::JobPlan& plan) {
   Complaints complaints;
   const auto refuse = [&](std::string what) {
@@ -202,11 +212,6 @@ Complaints check_runnable(const JobSpec& spec, const agent::JobPlan& plan) {
     refuse("several machines with rdzv_backend " + meeting.backend +
            " need the rendezvous of a later version: use static (--rdzv_backend=static, with "
            "--machine_rank on each machine)");
-  }
-  if (plan.stdin_rank && plan.stdin_rank->value() >= std::max(1U, plan.local_world_size)) {
-    refuse("--stdin " + std::to_string(plan.stdin_rank->value()) +
-           ": there is no such local rank, this machine has " +
-           std::to_string(plan.local_world_size) + " workers");
   }
   return complaints;
 }

@@ -28,6 +28,10 @@ struct Planned {
 /// asked of the system where the user wants one).
 Planned make_plan(const JobSpec& spec, HostFacts& facts, const PlanInputs& inputs);
 
+/// The complaints of make_plan that concern one value each. For a spec that can't become a plan, so
+/// that the user reads everything at once.
+Complaints check_values(const JobSpec& spec, const Environment& environment);
+
 /// Why this version can't run a plan that it can show; empty if it can.
 Complaints check_runnable(const JobSpec& spec, const agent::JobPlan& plan);
 

@@ -117,4 +117,32 @@ void plan_policies(const JobSpec& spec, const Environment& environment, agent::J
   policies.rest();
 }
 
+Complaints check_local_ranks(const JobSpec& spec, const agent::JobPlan& plan) {
+  Complaints complaints;
+  const auto workers = plan.local_world_size;
+  if (workers == 0) return complaints;  // told elsewhere
+  const auto check = [&](Key key, LocalRank rank) {
+    if (rank.value() < workers) return true;
+    complaints.push_back(
+        {Errc::bad_config, spec.name_for_complaint(key) + ": '" + printable(spec.text(key)) +
+                               "' names local rank " + std::to_string(rank.value()) +
+                               ", but this machine has " +
+                               (workers == 1 ? "only local rank 0"
+                                             : "local ranks 0.." + std::to_string(workers - 1))});
+    return false;
+  };
+  const auto check_streams = [&](Key key, const agent::StreamsPerRank& streams) {
+    for (const auto& [rank, which] : streams.some) {
+      if (!check(key, rank)) return;
+    }
+  };
+  check_streams("tee"_key, plan.output.tee);
+  check_streams("redirects"_key, plan.output.redirects);
+  for (const auto rank : plan.output.console) {
+    if (!check("local_ranks_filter"_key, rank)) break;
+  }
+  if (plan.stdin_rank) check("stdin"_key, *plan.stdin_rank);
+  return complaints;
+}
+
 }  // namespace acc::launcher

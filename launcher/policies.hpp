@@ -10,4 +10,7 @@ namespace acc::launcher {
 void plan_policies(const JobSpec& spec, const Environment& environment, agent::JobPlan& plan,
                    Complaints& complaints);
 
+/// --tee, --redirects, --local_ranks_filter and --stdin must name ranks of this machine.
+Complaints check_local_ranks(const JobSpec& spec, const agent::JobPlan& plan);
+
 }  // namespace acc::launcher

@@ -30,7 +30,7 @@ ScriptKind script_kind(const std::string& path) {
   const bool other_interpreter = line.starts_with("#!") && line.find("python") == std::string::npos;
   if (!elf && !other_interpreter) return ScriptKind::python;
   if (is_executable_file(path)) return ScriptKind::executable;
-  return elf ? ScriptKind::not_executable : ScriptKind::python;
+  return ScriptKind::not_executable;
 }
 
 std::string find_program(std::string_view name, const Environment& environment) {

@@ -13,7 +13,7 @@ enum class ScriptKind {
   python,      ///< for the interpreter: *.py, or anything not below
   executable,  ///< an ELF file, or an executable with an interpreter line other than Python's: runs
                ///< by itself
-  not_executable,  ///< exists, but may not be run
+  not_executable,  ///< would be one, but may not be run
 };
 
 /// `path` as given, relative to the working directory.

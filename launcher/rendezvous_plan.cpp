@@ -30,6 +30,21 @@ std::string random_uuid() {
   return text;
 }
 
+/// Only a static rendezvous has the workers' store at its endpoint; any other is the coordinator's.
+std::optional<std::int64_t> port_of_endpoint(const JobSpec& spec) {
+  const auto endpoint = spec.text("rdzv_endpoint"_key);
+  const auto colon = endpoint.rfind(':');
+  if (spec.text("rdzv_backend"_key) != "static" || colon == std::string::npos ||
+      endpoint.ends_with(']'))
+    return std::nullopt;
+  return parse_number<std::int64_t>(std::string_view{endpoint}.substr(colon + 1));
+}
+
+std::optional<std::int64_t> wanted_port(const JobSpec& spec) {
+  const auto given = spec.integer("main_process_port"_key);
+  return given ? given : port_of_endpoint(spec);
+}
+
 class Meeting {
  public:
   Meeting(const JobSpec& spec, HostFacts& facts, agent::JobPlan& plan)
@@ -78,7 +93,8 @@ class Meeting {
   void check_rank() {
     if (!spec_.is_set("machine_rank"_key)) {
       complain(
-          "several machines need --machine_rank: 0 on the first machine, 1 on the next, and so on");
+          "several machines need --machine_rank (or --node_rank): 0 on the first machine, 1 on the "
+          "next, and so on");
     } else if (rank_ < 0 || rank_ >= machines_) {
       complain(spec_.name_for_complaint("machine_rank"_key) + ": " + std::to_string(rank_) +
                " is out of range: 0 to " + std::to_string(machines_ - 1) + " for " +
@@ -95,7 +111,7 @@ class Meeting {
         spec_.text("rdzv_endpoint"_key).empty()) {
       complain(
           "several machines need the main process IP, the address of machine 0: give "
-          "--main_process_ip");
+          "--main_process_ip (as torchrun: --master_addr or --rdzv_endpoint)");
     }
     const auto processes = spec_.integer("num_processes"_key).value_or(0);
     if (processes < machines_) {
@@ -132,11 +148,9 @@ class Meeting {
   void choose_port() {
     auto& master = plan_.master;
     if (spec_.flag("standalone"_key) && machines_ == 1) return stand_alone(any_free_port());
-    auto wanted = spec_.integer("main_process_port"_key);
-    if (!wanted) wanted = port_of_endpoint();
-    if (wanted && (*wanted < 0 || *wanted > 65535)) {
-      complain(spec_.name_for_complaint("main_process_port"_key) + ": " + std::to_string(*wanted) +
-               " is not a port: 0 to 65535");
+    auto wanted = wanted_port(spec_);
+    if (auto bad = bad_main_port(spec_)) {
+      complaints_.push_back(std::move(*bad));
       wanted.reset();
     }
     master.port_is_given = wanted.has_value() && *wanted != 0;
@@ -158,17 +172,6 @@ class Meeting {
                              std::to_string(master.port) +
                              " is used instead, for this job alone. Choose one with "
                              "--main_process_port, or 0 for any free one.");
-  }
-
-  /// Only a static rendezvous has the workers' store at its endpoint; any other is the
-  /// coordinator's.
-  std::optional<std::int64_t> port_of_endpoint() {
-    const auto endpoint = spec_.text("rdzv_endpoint"_key);
-    const auto colon = endpoint.rfind(':');
-    if (plan_.rendezvous.backend != "static" || colon == std::string::npos ||
-        endpoint.ends_with(']'))
-      return std::nullopt;
-    return parse_number<std::int64_t>(std::string_view{endpoint}.substr(colon + 1));
   }
 
   void stand_alone(std::uint16_t port) {
@@ -208,6 +211,15 @@ class Meeting {
 };
 
 }  // namespace
+
+std::optional<Error> bad_main_port(const JobSpec& spec) {
+  const auto wanted = wanted_port(spec);
+  if (!wanted || (*wanted >= 0 && *wanted <= 65535)) return std::nullopt;
+  const bool by_endpoint = !spec.is_set("main_process_port"_key);
+  return Error{Errc::bad_config, spec.name_for_complaint(by_endpoint ? "rdzv_endpoint"_key
+                                                                     : "main_process_port"_key) +
+                                     ": " + std::to_string(*wanted) + " is not a port: 0 to 65535"};
+}
 
 Complaints plan_rendezvous(const JobSpec& spec, HostFacts& facts, agent::JobPlan& plan) {
   return Meeting{spec, facts, plan}.plan();

@@ -3,6 +3,8 @@
 #include "common/exit_status.hpp"
 #include "common/text.hpp"
 
+#include <csignal>
+
 namespace acc::launcher {
 
 namespace {
@@ -75,6 +77,8 @@ Result<std::vector<int>> parse_signals(std::string_view text) {
   for (const auto& part : split(text, ',')) {
     const int signo = signal_number(trim(part));
     if (signo == 0) return bad(in_quotes(part) + " is not a signal: write names, as TERM,USR1");
+    if (signo == SIGKILL || signo == SIGSTOP)
+      return bad(in_quotes(part) + " can't be caught by any process: name another, as TERM,USR1");
     signals.push_back(signo);
   }
   return signals;

@@ -18,7 +18,7 @@ CASES = [
     (["--no_python", "./plain"], None, 126, ["cannot start './plain': Permission denied"]),
     (["-m", "--no_python", "x"], None, 2, ["--module and --no_python"]),
     (["--nproc-per-node=2", "--num_processes=2", "plain"], None, 2, ["use one of the two ways"]),
-    (["--nproc-per-node=1", "--nnodes=1:2", "--master-addr=h", "plain"], None, 1, ["later version"]),
+    (["--nproc-per-node=1", "--nnodes=1:2", "--master-addr=h", "--master-port=28651", "plain"], None, 1, ["later version"]),
     (["--tpu", "plain"], None, 1, ["TPUs are not supported"]),
     (["--config_file", "nope.yaml", "plain"], None, 2, ["nope.yaml"]),
     (["--config_file", ".", "plain"], None, 2, ["not a regular file"]),

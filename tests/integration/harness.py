@@ -5,8 +5,10 @@ Every wait has a deadline; nothing sleeps and hopes. A test that can't run here 
 import contextlib, json, os, re, shutil, signal, subprocess, sys, tempfile, time, unittest
 
 BIN = os.environ.get("ACC_BIN", os.path.join(os.path.dirname(__file__), "../../build/release/bin"))
-ACC = os.path.join(os.path.abspath(BIN), "acc-launch")
-FAKE = os.path.join(os.path.abspath(BIN), "fake_worker")
+# Copied to where another user may run them, too: a checkout in somebody's home is closed to others.
+PROGRAMS = tempfile.TemporaryDirectory(prefix="acc-programs-")
+os.chmod(PROGRAMS.name, 0o755)
+ACC, FAKE = (shutil.copy(os.path.join(BIN, name), PROGRAMS.name) for name in ("acc-launch", "fake_worker"))
 # Sanitizers and slow machines stretch time; bounds that a user was promised are multiplied by this.
 SLACK = float(os.environ.get("ACC_TEST_SLACK", "1"))
 SANITIZED = os.environ.get("ACC_TEST_SANITIZED", "") == "1"

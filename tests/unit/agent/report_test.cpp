@@ -44,6 +44,7 @@ JobReport failed_job() {
   failure.tail = "first\nstep 41\nstep 42\n";
   failure.log_path = "/logs/run/attempt_2/1";
   report.failures = {failure};
+  report.failed_rounds = 1;
   return report;
 }
 
@@ -93,8 +94,10 @@ TEST_CASE("what needs no explanation is one line", "[agent][report]") {
 TEST_CASE("left-over processes are counted in English", "[agent][report]") {
   auto report = failed_job();
   report.left_over = {"sleep (pid 7)"};
+  report.left_over_count = 1;
   CHECK_THAT(to_text(report, false), Contains("1 left-over process: sleep (pid 7)"));
   report.left_over.emplace_back("sh (pid 8)");
+  report.left_over_count = 2;
   CHECK_THAT(to_text(report, false), Contains("2 left-over processes: sleep (pid 7), sh (pid 8)"));
 }
 

@@ -254,7 +254,7 @@ SCENARIO("the user asks the job to end", "[agent][supervisor]") {
     }
     WHEN("it comes while a failed round is on its way down") {
       story.exits(0, Exited{1});
-      story.signal(SIGTERM);
+      CHECK(find<TellNoRestart>(story.signal(SIGTERM)) != nullptr);
       story.exits(1, Signaled{SIGTERM});
       THEN("there is no restart") { CHECK(finished_with(story.emptied()) == 143); }
     }
@@ -288,7 +288,7 @@ TEST_CASE("pre-emption gives a window of its own and the code to requeue", "[age
 TEST_CASE("Ctrl-C in the terminal that the one worker has is the user's wish, not a failure",
           "[agent][supervisor]") {
   Story story{1, 5};
-  story.group.worker_owns_terminal = true;
+  story.group.terminal_rank = LocalRank{0};
   story.running();
   story.exits(0, Signaled{SIGINT});
   CHECK(finished_with(story.emptied()) == 130);
@@ -317,7 +317,7 @@ SCENARIO("a worker can't be started", "[agent][supervisor]") {
         CHECK(finished_with(actions) == 71);
         break;
       }
-      REQUIRE(find<TellStartRetry>(actions) != nullptr);
+      CHECK((find<TellStartRetry>(actions) != nullptr) == (tries == 0));  // said once, not twenty times
       story.now += find<ArmTimer>(actions)->after;
       CHECK(find<StartRound>(step(story.group, TimerFired{Timer::backoff, story.now}))->round ==
             Round{0});
@@ -402,4 +402,71 @@ TEST_CASE("no sequence of events starts a round before the last one is empty (P1
     }
     REQUIRE(finishes <= 1);
   }
+}
+
+TEST_CASE("a signal after the decisive failure doesn't hide the failure", "[agent][supervisor]") {
+  Story story{2, 0};
+  story.group.stop.preempt_signals = {SIGTERM};
+  story.running();
+  story.exits(0, Exited{7});
+  story.signal(SIGTERM);
+  story.exits(1, Signaled{SIGTERM});
+  CHECK(finished_with(story.emptied()) == 7);  // 75 would have the job requeued for ever
+}
+
+TEST_CASE("a signal while only left-overs are ended doesn't hide the success",
+          "[agent][supervisor]") {
+  Story story{1};
+  story.running();
+  story.exits(0, Exited{0});
+  story.signal(SIGTERM);
+  CHECK(finished_with(story.emptied()) == 0);
+}
+
+SCENARIO("the window after a pre-emption signal ends", "[agent][supervisor]") {
+  GIVEN("a worker that noted SIGUSR1 and goes on") {
+    Story story{1};
+    story.group.stop.preempt_signals = {SIGUSR1};
+    story.group.stop.preempt_grace = seconds{60};
+    story.running();
+    story.signal(SIGUSR1);
+    WHEN("the scheduler sends SIGTERM") {
+      const auto actions = story.signal(SIGTERM);
+      THEN("it is passed on, with the usual grace") {
+        CHECK(find<SignalWorkers>(actions)->signo == SIGTERM);
+        CHECK(find<ArmTimer>(actions)->after == seconds{15});
+      }
+    }
+    WHEN("the window is over") {
+      const auto actions = story.after(seconds{60}, TimerFired{Timer::grace, {}});
+      THEN("SIGTERM comes before SIGKILL") {
+        CHECK(find<SignalWorkers>(actions)->signo == SIGTERM);
+        CHECK(find<KillAll>(actions) == nullptr);
+      }
+      AND_WHEN("the grace is over, too") {
+        const auto killing = story.after(seconds{15}, TimerFired{Timer::grace, {}});
+        THEN("it is killed") { CHECK(find<KillAll>(killing) != nullptr); }
+      }
+    }
+  }
+}
+
+TEST_CASE("what is told about a kill is the grace that was given", "[agent][supervisor]") {
+  Story story{1};
+  story.running();
+  story.signal(SIGINT);
+  story.signal(SIGINT);
+  const auto actions = story.after(seconds{2}, TimerFired{Timer::grace, {}});
+  CHECK(find<TellKilling>(actions)->after == seconds{2});
+}
+
+TEST_CASE("a worker that has the terminal may answer Ctrl-C with the shell's code",
+          "[agent][supervisor]") {
+  Story story{2, 5};
+  story.group.terminal_rank = LocalRank{0};
+  story.running();
+  const auto actions = story.exits(0, Exited{130});
+  CHECK(find<SignalWorkers>(actions)->signo == SIGTERM);  // the other one doesn't know yet
+  story.exits(1, Signaled{SIGTERM});
+  CHECK(finished_with(story.emptied()) == 130);
 }

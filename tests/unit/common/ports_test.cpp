@@ -28,3 +28,13 @@ TEST_CASE("a picked port can be bound", "[common]") {
   CHECK(port_is_free(port));
   CHECK_FALSE(port_is_free(0));
 }
+
+TEST_CASE("two jobs that start at once don't choose the same port", "[common]") {
+  const auto port = pick_free_port();
+  auto mine = reserve_port(port);
+  REQUIRE(mine);
+  CHECK_FALSE(reserve_port(port));
+  CHECK_FALSE(port_is_free(port));
+  mine.reset();
+  CHECK(port_is_free(port));
+}

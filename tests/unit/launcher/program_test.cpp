@@ -39,6 +39,8 @@ TEST_CASE("a script's kind is told by its name, its first bytes and its mode",
   CHECK(script_kind(folder.file("run.sh", "#!/bin/sh\n", 0755)) == ScriptKind::executable);
   CHECK(script_kind(folder.file("run", "#!/usr/bin/env python3\n", 0755)) == ScriptKind::python);
   CHECK(script_kind(folder.file("text", "print(1)\n", 0755)) == ScriptKind::python);
+  CHECK(script_kind(folder.file("train.sh", "#!/bin/sh\n", 0644)) == ScriptKind::not_executable);
+  CHECK(script_kind(folder.file("plain", "#!/usr/bin/env python3\n", 0644)) == ScriptKind::python);
   CHECK(script_kind(folder.path / "nothing") == ScriptKind::missing);
   CHECK(script_kind("/proc/self/exe") == ScriptKind::executable);
 }

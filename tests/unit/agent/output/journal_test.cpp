@@ -42,7 +42,7 @@ SCENARIO("systemd reads our output", "[agent][output]") {
   FakeJournal journal;
   Bench bench;
   Console console;
-  bench.start({}, 2, {.same_target = true, .journal = true},
+  bench.start({}, 2, {.same_target = true, .journal_out = true, .journal_err = true},
               {.out = console.fd(), .err = console.fd(), .journal_socket = journal.path});
   WHEN("a worker and we ourselves write") {
     auto worker = bench.open(1, 5);
@@ -85,11 +85,33 @@ SCENARIO("systemd reads our output", "[agent][output]") {
   }
 }
 
+SCENARIO("only stderr leads to the journal: acc-launch > out.log in a unit", "[agent][output]") {
+  FakeJournal journal;
+  Bench bench;
+  Console out;
+  Console err;
+  bench.start({}, 1, {.journal_err = true},
+              {.out = out.fd(), .err = err.fd(), .journal_socket = journal.path});
+  auto worker = bench.open(0);
+  write_all(worker.out.get(), "a result\n");
+  write_all(worker.err.get(), "a warning\n");
+  worker = {};
+  bench.hub->drain(LocalRank{0});
+  bench.hub->end_round();
+  bench.hub->say("ours");
+  bench.hub->finish(Millis{5000});
+  CHECK(bench.run_until([&] { return out.text() == "a result\n"; }));
+  CHECK(err.text().empty());
+  CHECK(journal.receive().starts_with(message("a warning") + "PRIORITY=5\n"));
+  CHECK(journal.receive().starts_with(message("ours")));
+  CHECK(journal.receive().empty());
+}
+
 SCENARIO("more lines than the journal's socket holds", "[agent][output]") {
   FakeJournal journal;
   Bench bench;
   Console console;
-  bench.start({}, 1, {.same_target = true, .journal = true},
+  bench.start({}, 1, {.same_target = true, .journal_out = true, .journal_err = true},
               {.out = console.fd(), .err = console.fd(), .journal_socket = journal.path});
   auto worker = bench.open(0);
   std::thread writer{[&] {
@@ -108,7 +130,7 @@ SCENARIO("more lines than the journal's socket holds", "[agent][output]") {
 SCENARIO("JOURNAL_STREAM is set but no journal listens", "[agent][output]") {
   Bench bench;
   Console console;
-  bench.start({}, 1, {.same_target = true, .journal = true},
+  bench.start({}, 1, {.same_target = true, .journal_out = true, .journal_err = true},
               {.out = console.fd(), .err = console.fd(), .journal_socket = "/nonexistent/socket"});
   auto worker = bench.open(0);
   write_all(worker.out.get(), "plain\n");

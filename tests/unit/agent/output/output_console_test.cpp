@@ -18,7 +18,7 @@ int facts_with(int out, int err, const std::string& journal_stream) {
     ::setenv("JOURNAL_STREAM", journal_stream.c_str(), 1);
     const ConsoleFacts facts = detect_console();
     ::_exit((facts.out_is_tty ? 1 : 0) | (facts.err_is_tty ? 2 : 0) | (facts.same_target ? 4 : 0) |
-            (facts.journal ? 8 : 0));
+            (facts.journal_out ? 8 : 0) | (facts.journal_err ? 16 : 0));
   }
   int status = 0;
   ::waitpid(pid, &status, 0);
@@ -43,7 +43,9 @@ SCENARIO("what our console is", "[agent][output]") {
   CHECK(facts_with(a[1], a[1], "") == 4);
   CHECK(facts_with(tty.get(), tty.get(), "") == 7);
   CHECK(facts_with(tty.get(), b[1], "") == 1);
-  CHECK(facts_with(b[1], a[1], named) == 8);
+  CHECK(facts_with(b[1], a[1], named) == 16);
+  CHECK(facts_with(a[1], b[1], named) == 8);
+  CHECK(facts_with(a[1], a[1], named) == 28);
   CHECK(facts_with(b[1], b[1], named) == 4);
   CHECK(facts_with(b[1], b[1], "nonsense") == 4);
   for (const int fd : {a[0], a[1], b[0], b[1]}) ::close(fd);

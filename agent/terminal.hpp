@@ -1,0 +1,29 @@
+#pragma once
+
+#include <sys/types.h>
+
+namespace acc::agent {
+
+/// The terminal on stdin. The shell gave it to the guardian's process group; one worker may get it
+/// from us, and must give it back when it ends or is suspended, as the shell only watches the
+/// guardian.
+class Terminal {
+ public:
+  explicit Terminal(pid_t guardian);
+
+  /// stdin is a terminal whose foreground group is the guardian's: ours to lend.
+  [[nodiscard]] bool can_lend() const;
+  [[nodiscard]] bool is_held_by(pid_t group) const;
+  void lend_to(pid_t group) const;
+  /// Does nothing unless that group holds it.
+  void take_back_from(pid_t group) const;
+  /// Suspends the guardian's whole job, as Ctrl-Z does to a job that has no other groups.
+  void suspend_job() const;
+
+ private:
+  [[nodiscard]] pid_t guardian_group() const;
+
+  pid_t guardian_;
+};
+
+}  // namespace acc::agent

@@ -1,0 +1,66 @@
+#include "launcher/output_paths.hpp"
+
+#include "common/text.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+namespace acc::launcher {
+
+namespace {
+
+bool may_pass(int reason) { return reason == EROFS || reason == ENOSPC || reason == EDQUOT; }
+
+/// 0, or why nothing can be made in there.
+int why_closed(const std::string& folder) {
+  struct stat info {};
+  if (::stat(folder.c_str(), &info) != 0) return errno;
+  if (!S_ISDIR(info.st_mode)) return ENOTDIR;
+  return ::access(folder.c_str(), W_OK | X_OK) == 0 ? 0 : errno;
+}
+
+std::string folder_of(const std::string& path) {
+  const auto folder = std::filesystem::path{path}.parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+int why_no_logs(const std::string& folder) {
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  return failed ? failed.value() : why_closed(folder);
+}
+
+int why_no_file(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return why_closed(folder_of(path));
+  if (S_ISDIR(info.st_mode)) return EISDIR;
+  return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;  // a device or a pipe
+}
+
+}  // namespace
+
+Complaints check_output_paths(const agent::JobPlan& plan, std::vector<std::string>& warnings) {
+  Complaints complaints;
+  const auto judge = [&](const char* flag, const std::string& path, int reason) {
+    if (reason == 0) return;
+    auto error =
+        system_error(reason, std::string{flag} + ": can't write to '" + printable(path) + "'");
+    if (may_pass(reason)) return warnings.push_back(error.what + " (the job starts all the same)");
+    complaints.push_back(std::move(error));
+  };
+  const auto& logs = plan.output.log_dir;
+  if (!logs.empty()) judge("--log_dir", logs, why_no_logs(logs));
+  if (!plan.report_file.empty()) judge("--report", plan.report_file, why_no_file(plan.report_file));
+  const auto& progress = plan.restart.progress_file;
+  if (!progress.empty() && ::access(folder_of(progress).c_str(), F_OK) != 0) {
+    warnings.push_back("--progress_file: there is no folder '" + printable(folder_of(progress)) +
+                       "' yet: as long as '" + printable(progress) +
+                       "' doesn't change, no attempt counts as progress");
+  }
+  return complaints;
+}
+
+}  // namespace acc::launcher

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "agent/job_plan.hpp"
+#include "common/error.hpp"
+
+#include <string>
+#include <vector>
+
+namespace acc::launcher {
+
+/// Where --log_dir and --report can't be written: told before the start, not after days. A disk
+/// that is full or read-only is no complaint: it may be so only for now, and workers go on without
+/// logs. Makes the folder of the logs.
+Complaints check_output_paths(const agent::JobPlan& plan, std::vector<std::string>& warnings);
+
+}  // namespace acc::launcher

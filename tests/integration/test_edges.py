@@ -1,0 +1,143 @@
+"""Surroundings that once made acc-launch do the wrong thing; each test is named for what the user saw."""
+import os, pty, select, signal, subprocess, time
+
+from harness import ACC, FAKE, SLACK, Job, JobTest, is_root, main, read, until, write
+
+
+class Surroundings(JobTest):
+    def test_a_parent_that_ignores_sigchld_made_the_job_hang_for_ever(self):
+        self.finished("--num_processes 2", "exit=3", 3, preexec=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+
+    def test_the_report_was_lost_because_tee_was_killed(self):
+        folder = self.job("--num_processes 1", "exit=0").folder
+        log = os.path.join(folder, "log")
+        script = f'exec > >(cat > {log}; echo end >> {log}) 2>&1; exec {ACC} --num_processes 2 --no_python {FAKE} out=hello exit=4'
+        self.assertEqual(subprocess.run(["bash", "-c", script], timeout=20, check=False).returncode, 4)
+        until(lambda: os.path.exists(log) and "end\n" in read(log), "the reader's own end")
+        self.assertIn("hello", read(log))
+        self.assertIn("job failed", read(log))
+
+    def test_a_helper_started_before_exec_was_killed(self):
+        script = f'sleep 1000 & echo $! > pid; exec {ACC} --num_processes 1 --no_python {FAKE} exit=0'
+        folder = self.job("--num_processes 1", "exit=0").folder
+        self.assertEqual(subprocess.run(["bash", "-c", script], cwd=folder, timeout=20, check=False,
+                                        stderr=subprocess.DEVNULL).returncode, 0)
+        helper = int(read(os.path.join(folder, "pid")))
+        os.kill(helper, signal.SIGKILL)  # fails if it is gone
+
+    def test_a_job_in_another_pid_namespace_killed_ours(self):
+        if not is_root():
+            self.skipTest("needs root")
+        job = self.job("--num_processes 1", "mark=up hold")
+        job.wait_events("up", 1)
+        self.finished("--num_processes 1", "exit=0", wrap=["unshare", "-pf", "--mount-proc", "--kill-child"])
+        self.assertIsNone(job.process.poll(), job.stderr)
+
+    def test_the_report_replaced_dev_null_by_a_file(self):
+        folder = self.job("--num_processes 1", "exit=0").folder
+        fifo = os.path.join(folder, "fifo")
+        os.mkfifo(fifo)
+        reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        self.finished(f"--num_processes 1 --report {fifo}", "exit=0")
+        self.assertIn(b'"verdict": "succeeded"', os.read(reader, 1 << 16))
+
+    def test_two_jobs_at_once_took_the_same_port(self):
+        jobs = [self.job("--num_processes 2", "", program=["--no_python", "sh", "-c", "echo port $MASTER_PORT; sleep 0.5"]) for _ in range(4)]
+        for job in jobs:
+            self.assertEqual(job.wait(), 0, job.stderr)
+        ports = [set(job.stdout.split("\n")) - {""} for job in jobs]
+        self.assertTrue(all(len(p) == 1 for p in ports))
+        self.assertEqual(len(set.union(*ports)), 4)
+
+    def test_the_first_failure_during_the_start_was_blamed_on_rank_0(self):
+        job = self.job("--num_processes 48 --report report.json",
+                       "rank=3 exit=5 any rank=0 after=5ms exit=9 any hold")
+        self.assertEqual(job.wait(), 5, job.stderr)
+        self.assertEqual(self.report(job)["first_failure"]["rank"], 3)
+
+    def test_usr1_then_sigterm_never_reached_the_workers(self):
+        job = self.job("--num_processes 2 --preempt_signals USR1 --preempt_grace 60s --grace 60s", "note=USR1 on=TERM:0 mark=up hold hold")
+        job.wait_events("up", 2)
+        job.process.send_signal(signal.SIGUSR1)
+        job.wait_events("got_SIGUSR1", 2)
+        job.process.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(5), 75, job.stderr)
+
+    def test_a_failure_was_hidden_by_the_signal_that_came_after_it(self):
+        job = self.job("--num_processes 2 --preempt_signals TERM --grace 1s", "rank=0 mark=fails exit=7 any ignore=TERM hold")
+        job.wait_events("fails", 1)
+        until(lambda: "rank 0" in job.stderr, "the failure to be told")
+        job.process.terminate()
+        self.assertEqual(job.wait(8), 7, job.stderr)
+
+    def test_without_proc_and_cgroup_a_stubborn_worker_is_still_killed(self):
+        if not is_root():
+            self.skipTest("needs root")
+        # /proc is what tells us of orphans; the worker itself must not need it.
+        hide = ["unshare", "-m", "sh", "-c", 'umount -l /sys/fs/cgroup 2>/dev/null; mount -t tmpfs tmpfs /proc && exec "$@"', "sh"]
+        job = self.job("--num_processes 1 --grace 200ms", "ignore=TERM mark=up hold", wrap=hide)
+        job.wait_events("up", 1)
+        job.process.terminate()
+        self.assertEqual(job.wait(10), 143, job.stderr)
+
+    def test_old_attempts_filled_the_memory_disk(self):
+        job = self.job("--num_processes 2 --max_restarts 20 --restart_delay 0", "attempt=20 mark=last hold any exit=1",
+                       env={"TMPDIR": ""})
+        job.wait_events("last", 2)
+        folder = next(f"/dev/shm/{d}" for d in os.listdir("/dev/shm") if d.startswith("acc_") and
+                      os.path.isdir(f"/dev/shm/{d}/attempt_20"))
+        self.assertEqual(os.listdir(folder), ["attempt_20"])
+        os.kill(job.agent, signal.SIGKILL)
+        job.wait(5)
+        until(lambda: not os.path.exists(folder), "the guardian to remove the folder")
+
+    def test_three_hundred_left_overs_made_one_endless_line(self):
+        job = self.job("--num_processes 1 --max_restarts 60 --restart_delay 0", "escape after=2ms exit=1")
+        self.assertEqual(job.wait(30), 1)
+        block = job.stderr.split("job failed")[1]
+        self.assertLess(max(map(len, block.splitlines())), 2000)
+        self.assertIn("60 earlier failures", block)
+
+    def test_a_background_job_hung_after_fg(self):
+        shell = r'''
+import os, signal, sys
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+pid = os.fork()
+if pid == 0:
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    os.execv(sys.argv[1], sys.argv[1:])
+try: os.setpgid(pid, pid)
+except OSError: pass
+_, status = os.waitpid(pid, os.WUNTRACED)
+print("stopped" if os.WIFSTOPPED(status) else "ended", flush=True)
+os.tcsetpgrp(0, pid)
+os.killpg(pid, signal.SIGCONT)
+_, status = os.waitpid(pid, os.WUNTRACED)
+print("code", os.waitstatus_to_exitcode(status), flush=True)
+'''
+        import sys
+        pid, master = pty.fork()
+        if pid == 0:
+            os.execv(sys.executable, [sys.executable, "-c", shell, ACC, "--num_processes", "1", "--no_python", "sh", "-c", "read x; echo got:$x"])
+        self.addCleanup(os.close, master)
+        text = b""
+        end = time.monotonic() + 10 * SLACK
+        sent = False
+        while b"code 0" not in text and time.monotonic() < end:
+            if select.select([master], [], [], 0.2)[0]:
+                try:
+                    text += os.read(master, 4096)
+                except OSError:
+                    break
+            if b"stopped" in text and not sent:
+                os.write(master, b"bob\n")
+                sent = True
+        self.assertIn(b"got:bob", text)
+        self.assertIn(b"code 0", text)
+        os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    main()
