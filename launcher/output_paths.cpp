@@ -35,7 +35,12 @@ int why_no_logs(const std::string& folder) {
 
 int why_no_file(const std::string& path) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return why_closed(folder_of(path));
+  const bool exists = ::stat(path.c_str(), &info) == 0;
+  if (!exists || S_ISREG(info.st_mode)) {  // written beside it and renamed
+    std::error_code unresolved;
+    const auto target = std::filesystem::canonical(path, unresolved).string();
+    return why_closed(folder_of(unresolved ? path : target));
+  }
   if (S_ISDIR(info.st_mode)) return EISDIR;
   return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;  // a device or a pipe
 }
