@@ -54,7 +54,7 @@ struct OutputPlan {
   /// keeps the terminal.
   Choice capture = Choice::automatic;
   Choice color = Choice::automatic;  ///< automatic: on a terminal, unless NO_COLOR is set
-  bool quiet = false;                ///< no lines of our own but errors and the report
+  bool quiet = false;                ///< of our own lines only errors, restarts and the report
 };
 
 /// Inclusive range of exit codes; a signal counts as 128 + its number.

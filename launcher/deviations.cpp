@@ -52,6 +52,17 @@ static constexpr Deviation kDeviations[] = {
      "rendezvous"},
     {"config errors appear one at a time, as a Python exception, with exit code 1",
      "all at once, each with file and line, with exit code 2", "five typos are mended in one go"},
+    {"any script is given to Python unless --no_python says otherwise",
+     "a program, or a script whose #! line names another interpreter, is run by itself; without "
+     "its "
+     "execute bit it is refused",
+     "Python could only report a syntax error"},
+    {"--tee, --redirects and --local_ranks_filter ignore local ranks that don't exist",
+     "refused, with the ranks that there are", "the output that was meant would be missing"},
+    {"a log folder that can't be made ends in a Python exception",
+     "refused before the start; on a file system that is full or read-only the job starts with a "
+     "warning",
+     "a typo shows at once, and no disk stops a worker"},
     {"flags like max_restarts, tee or log_dir are no config keys",
      "every flag but the mode switches is; so are script and script_args",
      "a config file can be a whole job, for instance a service"},

@@ -251,9 +251,12 @@ class Launch {
     auto& plan = planned.plan;
     const bool prints = line_.given("print_plan"_key) != nullptr;
     if (planned.complaints.empty() && !prints) planned.complaints = check_runnable(spec, plan);
-    for (const auto& note : spec.notes) tell("note: " + note);
+    const bool quiet = spec.flag("quiet"_key);
+    for (const auto& note : spec.notes) {
+      if (!quiet) tell("note: " + note);
+    }
     write_all(STDERR_FILENO, defaults_warning(spec));
-    tell_about_ignored(line_);
+    if (!quiet) tell_about_ignored(line_);
     if (!planned.complaints.empty()) return report(std::move(planned.complaints), spec.config_path);
     for (const auto& warning : plan.warnings) tell("warning: " + warning);
     if (!prints) limit_to_one_machine(plan);

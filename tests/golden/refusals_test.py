@@ -27,9 +27,35 @@ CASES = [
      ["'two' is not a whole number", "cfg.yaml:1: distributed_type 'MULTI_GPUS'", "did you mean MULTI_GPU?",
       "cfg.yaml:2: max_restarts: 'many'", "cfg.yaml:3: mixed_precision: unquoted no", "cfg.yaml:4: unknown key 'zeta'",
       "cfg.yaml:5: grace: 'fast' is not a duration"]),
+    (["--config_file", "cfg.yaml", "--tee=9", "plain"],
+     "num_processes: 2.0\nmax_restarts: -1\npreempt_signals: KILL\ndistributed_type: MULTI_CPU\nmain_process_port: 70000\nzeta: 1\n", 2,
+     ["--tee: '9' names no streams", "cfg.yaml:1: num_processes: '2.0' is not a whole number\nacc-launch: cfg.yaml:2: max_restarts: -1 is out of range: "
+      "0 or more\nacc-launch: cfg.yaml:3: preempt_signals: 'KILL' can't be caught", "cfg.yaml:5: main_process_port: 70000 is not a port: 0 to 65535\n"
+      "acc-launch: cfg.yaml:6: unknown key 'zeta'"]),
+    (["--cpu", "--num_processes=2", "--local_ranks_filter=0,5", "plain"], None, 2, ["--local_ranks_filter: '0,5'", "local ranks 0..1"]),
+    (["--cpu", "shell.sh"], None, 126, ["cannot start 'shell.sh': Permission denied (chmod +x it?)"]),
+    (["--cpu", "true", "plain"], None, 127, ["a program on PATH? add --no_python"]),
+    (["--nnodes=2", "plain"], None, 2, ["--main_process_ip", "--master_addr or --rdzv_endpoint"]),
+    (["--cpu", "--log_dir=plain/logs", "plain"], None, 73, ["--log_dir: can't write to 'plain/logs': Not a directory"]),
+    (["--cpu", "--log_dir=/proc/none/logs", "plain"], None, 73, ["--log_dir: can't write to '/proc/none/logs': No such file or directory"]),
+    (["--cpu", "--report=none/r.json", "plain"], None, 73, ["--report: can't write to 'none/r.json': No such file or directory"]),
+    (["--cpu", "--report=.", "plain"], None, 73, ["--report: can't write to '.': Is a directory"]),
+    (["--cpu", "--progress_file=none/p", "--no_python", "true"], None, 0, ["--progress_file: there is no folder 'none' yet"]),
     (["--config_file", "cfg.yaml", "plain"], "compute_environment: AMAZON_SAGEMAKER\ndistributed_type: 'NO'\n", 2,
      ["only LOCAL_MACHINE"]),
 ]
+
+
+def output_gone(acc_launch):
+    """What was asked for can't be shown: a disk that is full, a descriptor that is closed."""
+    bad = []
+    for words in ("--help", "--version", "--print_config", "--print_plan --cpu x"):
+        for where in (">/dev/full", ">&-"):
+            line = f"{acc_launch} {words} {where}"
+            done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=20, check=False)
+            if done.returncode != 73 or "can't write to the standard output" not in done.stderr:
+                bad.append(f"{line}: exit code {done.returncode}, not 73: {done.stderr.strip()[-200:]}")
+    return bad
 
 
 def main():
@@ -40,6 +66,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "plain"), "w", encoding="utf-8") as file:
             file.write("pass\n")
+        with open(os.path.join(folder, "shell.sh"), "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n")
         env = {"PATH": os.environ["PATH"], "HOME": folder}
         for words, yaml, code, said in CASES:
             with open(os.path.join(folder, "cfg.yaml"), "w", encoding="utf-8") as file:
@@ -48,6 +76,7 @@ def main():
             if done.returncode != code:
                 bad.append(f"{words}: exit code {done.returncode}, not {code}: {done.stderr.strip()[-200:]}")
             bad += [f"{words}: stderr lacks {word!r}" for word in said if word not in done.stderr]
+    bad += output_gone(acc_launch)
     print("\n".join(bad) or f"{len(CASES)} refusals as expected")
     return 1 if bad else 0
 

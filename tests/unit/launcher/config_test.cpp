@@ -62,6 +62,17 @@ TEST_CASE("a key of a section at the top level is told where it belongs", "[laun
         std::string::npos);
 }
 
+TEST_CASE("a flag that is no key, and a key that is gone, say so", "[launcher][config]") {
+  CHECK(
+      complaints_of("distributed_type: 'NO'\nprint_plan: true\n").find("a flag only, not a key") !=
+      std::string::npos);
+  CHECK(complaints_of("distributed_type: 'NO'\nmulti_gpu: true\n").find("chooses the mode") !=
+        std::string::npos);
+  CHECK(
+      complaints_of("distributed_type: 'NO'\nipex_config: {}\n").find("removed from Accelerate") !=
+      std::string::npos);
+}
+
 TEST_CASE("distributed_type is required", "[launcher][config]") {
   CHECK(complaints_of("num_processes: 2\n").find("distributed_type is missing") !=
         std::string::npos);

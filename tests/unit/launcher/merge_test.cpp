@@ -131,3 +131,45 @@ TEST_CASE("settings that the original's file ignores take effect", "[launcher][m
   CHECK(spec.text("rdzv_backend"_key) == "c10d");
   CHECK(spec.flag("enable_cpu_affinity"_key));
 }
+
+TEST_CASE("a typo in a section and a key given twice are noted, not refused", "[launcher][merge]") {
+  Trial c{{"s.py"},
+          "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_versoin: 2\nfp8_config:\n"
+          "  fp8_new: 1\ngrace: 5\ngrace: 6\n"};
+  const auto merged = c.merged();
+  CHECK(merged.complaints.empty());
+  CHECK(merged.spec.notes ==
+        std::vector<std::string>{
+            "cfg.yaml:8: 'grace' stands in line 7 already: the last one counts",
+            "cfg.yaml:4: fsdp_config: 'fsdp_versoin' is no known key and has no effect (did you "
+            "mean fsdp_version?)"});
+  CHECK(merged.spec.text("grace"_key) == "6");
+}
+
+TEST_CASE("a bad value is one complaint, not also a missing one", "[launcher][merge]") {
+  Trial file{{"s.py"}, "distributed_type: MULTI_GPU\nnum_processes: 2.0\n"};
+  CHECK(file.merged().complaints.size() == 1);
+  Trial flag{{"--num_processes=two", "s.py"}, "distributed_type: MULTI_GPU\n"};
+  CHECK(flag.merged().complaints.size() == 1);
+}
+
+TEST_CASE("an unquoted 1:3 is a number in YAML and told so", "[launcher][merge]") {
+  Trial c{{"s.py"}, "distributed_type: 'NO'\ntee: 1:3\nnnodes: 1:2\n"};
+  const auto text = c.complaints();
+  CHECK(text.find("cfg.yaml:2: tee: '63' names no streams: quote it in YAML: '1:3'") !=
+        std::string::npos);
+  CHECK(text.find("cfg.yaml:3: nnodes: '62' names no machines: quote it in YAML: '1:2'") !=
+        std::string::npos);
+}
+
+TEST_CASE("a tilde in the file is the home folder, the script shows where it is from",
+          "[launcher][merge]") {
+  Trial c{{"s.py", "--lr", "1"},
+          "distributed_type: 'NO'\nlog_dir: ~/logs\nreport: ~x\n",
+          {{"HOME", "/home/me"}}};
+  const auto spec = c.merged().spec;
+  CHECK(spec.text("log_dir"_key) == "/home/me/logs");
+  CHECK(spec.text("report"_key) == "~x");
+  CHECK(spec.text("script"_key) == "s.py");
+  CHECK(spec.text("script_args"_key) == "['--lr', '1']");
+}

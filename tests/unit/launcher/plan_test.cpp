@@ -160,6 +160,31 @@ TEST_CASE("what this version can't run is planned, but not started", "[launcher]
   CHECK(refusal({"--multi_gpu", "s.py"}).find("no worker to start") != std::string::npos);
 }
 
+TEST_CASE("local ranks that this machine doesn't have are named", "[launcher][plan]") {
+  Trial many{{"--num_processes=2", "--tee=1:3,5:3", "--redirects=2:1", "--local_ranks_filter=0,7",
+              "--stdin=2", "s.py"}};
+  const auto text = many.complaints();
+  CHECK(text.find("--tee: '1:3,5:3' names local rank 5, but this machine has local ranks 0..1") !=
+        std::string::npos);
+  CHECK(text.find("--redirects: '2:1' names local rank 2") != std::string::npos);
+  CHECK(text.find("--local_ranks_filter: '0,7' names local rank 7") != std::string::npos);
+  CHECK(text.find("--stdin: '2' names local rank 2") != std::string::npos);
+  Trial one{{"--cpu", "--num_processes=1", "--tee=1:3", "s.py"}};
+  CHECK(one.complaints().find("only local rank 0") != std::string::npos);
+  Trial fine{{"--num_processes=2", "--tee=1:3", "--local_ranks_filter=1", "--stdin=1", "s.py"}};
+  CHECK(fine.complaints().empty());
+}
+
+TEST_CASE("values out of range are found in a job that can't be planned", "[launcher][plan]") {
+  Trial c{{"--num_processes=two", "--main_process_port=70000", "--tee=9", "s.py"},
+          "distributed_type: MULTI_GPU\nmax_restarts: -1\n"};
+  std::string text;
+  for (const auto& complaint : check_values(c.merged().spec, {})) text += complaint.what + "\n";
+  CHECK(text.find("cfg.yaml:2: max_restarts: -1 is out of range") != std::string::npos);
+  CHECK(text.find("--tee: '9' names no streams") != std::string::npos);
+  CHECK(text.find("--main_process_port: 70000 is not a port") != std::string::npos);
+}
+
 TEST_CASE("TPUs and plug-ins are refused", "[launcher][plan]") {
   Trial tpu{{"--tpu", "--num_processes=8", "s.py"}};
   CHECK(tpu.complaints().find("TPU") != std::string::npos);
