@@ -22,7 +22,8 @@ namespace acc::agent {
 
 namespace {
 
-constexpr std::string_view kPrefix = "acc-";
+constexpr std::string_view kPrefix =
+    "acc-launch-job-";  // nobody else's name: what can be locked under it is ended
 
 bool is_cgroup2(const char* folder) {
   struct statfs info {};

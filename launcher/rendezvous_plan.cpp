@@ -154,7 +154,7 @@ class Meeting {
       wanted.reset();
     }
     master.port_is_given = wanted.has_value() && *wanted != 0;
-    if (wanted == 0) {
+    if (wanted.has_value() && *wanted == 0) {
       master.port = any_free_port();
       return;
     }

@@ -10,6 +10,7 @@ import os
 import pathlib
 import signal
 import struct
+import sys
 import time
 
 import numpy as np
@@ -135,6 +136,9 @@ def main():
     score = accuracy(model, test_images, test_labels, rank, world)
     say(f"done: test accuracy {score:.4f} with {world} workers in attempt {attempt}")
     dist.destroy_process_group()
+    # PyTorch 1.13's gloo threads may abort or hang the interpreter while it shuts down; the training is over.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

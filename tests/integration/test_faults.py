@@ -199,7 +199,7 @@ class Soak(JobTest):
         self.assert_nothing_left(job)
         root = cgroup2_root()
         if root and is_root():
-            self.assertEqual([d for d in os.listdir(root) if d.startswith(f"acc-{agent}-")], [])
+            self.assertEqual([d for d in os.listdir(root) if d.startswith(f"acc-launch-job-{agent}-")], [])
 
 
 if __name__ == "__main__":

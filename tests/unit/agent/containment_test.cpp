@@ -120,10 +120,16 @@ TEST_CASE("the cgroup of an agent that died is swept by the next one", "[agent][
     }
     base = std::filesystem::path{containment.cgroup_path()}.parent_path();
   }
-  const std::string stale = base + "/acc-999999999-1";
+  const std::string stale = base + "/acc-launch-job-999999999-stale";
+  const std::string foreign = base + "/acc-somebody-else";
   std::filesystem::create_directory(stale);
+  std::filesystem::create_directory(foreign);
+  const Containment living;
   sweep_dead_cgroups();
   CHECK_FALSE(std::filesystem::exists(stale));
+  CHECK(std::filesystem::exists(foreign));
+  CHECK(std::filesystem::exists(living.cgroup_path()));
+  std::filesystem::remove(foreign);
 }
 
 TEST_CASE("a process is looked up by name and state, whatever its name", "[agent][containment]") {
