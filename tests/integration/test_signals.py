@@ -1,7 +1,7 @@
 """Signals, Ctrl-C, the terminal, and the stop of a job."""
 import os, pty, select, signal, sys, time, unittest
 
-from harness import ACC, SLACK, JobTest, main, state_of, until
+from harness import ACC, FAKE, SLACK, JobTest, main, state_of, until
 
 
 class Signals(JobTest):
@@ -107,7 +107,7 @@ class Terminal(unittest.TestCase):
         self.assertEqual(self.exit_code(pid), 0)
 
     def test_ctrl_c_in_one_workers_terminal_ends_the_job_with_130(self):
-        pid, master = self.start("--num_processes 1 --max_restarts 3", ["sh", "-c", "echo up; sleep 100"])
+        pid, master = self.start("--num_processes 1 --max_restarts 3", [FAKE, "out=up", "hold"])  # dash would race with the key
         self.read_until(master, b"up")
         os.write(master, b"\x03")
         self.assertEqual(self.exit_code(pid), 130)
