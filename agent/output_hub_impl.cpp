@@ -59,7 +59,7 @@ void OutputHub::Impl::set_up_consoles() {
     return limits;
   };
   const bool wants_journal = facts_.journal_out || facts_.journal_err;
-  const std::shared_ptr<BatchSink> journal =
+  std::shared_ptr<BatchSink> journal =
       wants_journal ? JournalSink::connect(options_.journal_socket, waker()) : nullptr;
   if (!journal) facts_.journal_out = facts_.journal_err = false;
   const auto outlet = [&](std::string where, int fd, bool to_journal) {

@@ -15,7 +15,7 @@
 namespace acc::agent {
 
 std::string read_small_file(const std::string& path) {
-  constexpr std::size_t kLongest = 1024 * 1024;
+  constexpr std::size_t kLongest = std::size_t{1} << 20U;
   const UniqueFd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   std::string text;
   char chunk[4096];
