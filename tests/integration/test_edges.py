@@ -82,11 +82,11 @@ class Surroundings(JobTest):
         self.assertEqual(job.wait(10), 143, job.stderr)
 
     def test_old_attempts_filled_the_memory_disk(self):
-        job = self.job("--num_processes 2 --max_restarts 20 --restart_delay 0", "attempt=20 mark=last hold any exit=1",
+        name = f"attempts{os.getpid()}"
+        job = self.job(f"--num_processes 2 --max_restarts 20 --restart_delay 0 --rdzv_id {name}", "attempt=20 mark=last hold any exit=1",
                        env={"TMPDIR": ""})
         job.wait_events("last", 2)
-        folder = next(f"/dev/shm/{d}" for d in os.listdir("/dev/shm") if d.startswith("acc_") and
-                      os.path.isdir(f"/dev/shm/{d}/attempt_20"))
+        folder = next(f"/dev/shm/{d}" for d in os.listdir("/dev/shm") if name in d)
         self.assertEqual(os.listdir(folder), ["attempt_20"])
         os.kill(job.agent, signal.SIGKILL)
         job.wait(5)
