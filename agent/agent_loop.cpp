@@ -75,7 +75,7 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian)
   output_.set_job(job_id_, plan_.role);
   output_.on_degraded([this](const Losses& losses) {
     narrator_.degraded(losses);
-    tell_service("degraded: " + losses.where + ": " + losses.why, false);
+    service_.status("degraded: " + losses.where + ": " + losses.why);
   });
   log::set_writer([this](std::string_view line) { output_.say(line); });
   raise_descriptor_limit();
@@ -90,12 +90,12 @@ int AgentLoop::run() {
   // The supervisor always ends with Finish; without it the loop had nothing left to wait for, which
   // is a bug.
   const Finish finish = finish_.value_or(Finish{Verdict::failed, 1});
-  tell_service("STOPPING", false);
+  service_.stopping("job over: " + std::string{to_string(finish.verdict)});
   if (guardian_.board != nullptr) guardian_.board->finishing = true;
   const bool hurried = group_.interrupts >= 2;
   output_.finish(hurried ? kHurriedFlush : kFlushPatience, hurried ? kHurriedFlush : kFlushLimit);
-  const auto report =
-      make_report(finish);  // after the flush: it tells what was lost, also at the very end
+  // After the flush: the report tells what was lost, also at the very end.
+  const auto report = make_report(finish);
   const bool written = write_report(report);
   const std::string block = to_text(report, color_);
   if (!block.empty()) output_.say(block);
@@ -178,7 +178,7 @@ void AgentLoop::on_exit(const WorkerRecord& record) {
   if (record.local_rank == reader_) terminal_.take_back_from(record.pid);
   handle(WorkerExited{record.local_rank, *record.status, record.ended});
   if (group_.phase == Phase::running)
-    tell_service(std::to_string(group_.alive) + " workers running", false);
+    service_.status(std::to_string(group_.alive) + " workers running");
   check_emptied();
 }
 
@@ -207,7 +207,7 @@ void AgentLoop::watch_guardian() {
 void AgentLoop::feed_watchdog() {
   const auto period = service_.watchdog_period();
   if (!period) return;
-  service_.send("WATCHDOG=1");
+  service_.feed_watchdog();
   watchdog_.expires_after(*period);
   watchdog_.async_wait([this](boost::system::error_code error) {
     if (!error) feed_watchdog();
@@ -231,11 +231,11 @@ void AgentLoop::act(const StartRound&) {
   log::info("round_started",
             {{"job", job_id_}, {"round", group_.round.value()}, {"workers", group_.size}});
   handle(RoundStarted{now});
-  if (!ready_told_)
-    boost::asio::post(io_, sweep_dead_cgroups);  // of others before us: not in the way of a start
-  tell_service(std::to_string(group_.size) + " workers running, attempt " +
-                   std::to_string(group_.round.value()),
-               true);
+  const std::string status = std::to_string(group_.size) + " workers running, attempt " +
+                             std::to_string(group_.round.value());
+  if (group_.round > Round{0}) return service_.status(status);
+  service_.ready(status);
+  boost::asio::post(io_, sweep_dead_cgroups);  // of others before us: not in the way of the start
 }
 
 void AgentLoop::act(const SignalWorkers& a) { workers_.signal(a.signo); }
@@ -304,9 +304,8 @@ void AgentLoop::act(const TellFailure& a) {
 
 void AgentLoop::act(const TellRestart& a) {
   narrator_.restart(a);
-  tell_service("restart " + std::to_string(a.restart) + " of " + std::to_string(a.of) +
-                   " after: " + restart_reason_,
-               false);
+  service_.status("restart " + std::to_string(a.restart) + " of " + std::to_string(a.of) +
+                  " after: " + restart_reason_);
 }
 
 void AgentLoop::act(const TellStartRetry& a) {
@@ -315,7 +314,7 @@ void AgentLoop::act(const TellStartRetry& a) {
 
 void AgentLoop::act(const TellStopping& a) {
   narrator_.stopping(a);
-  tell_service("STOPPING by " + signal_name(a.signo), false);
+  service_.stopping("stopping, asked by " + signal_name(a.signo));
 }
 
 void AgentLoop::act(const TellNoRestart& a) { narrator_.no_restart(a); }
@@ -360,16 +359,6 @@ void AgentLoop::continue_workers() {
     group_.terminal_rank = reader_;
   }
   workers_.signal(SIGCONT);
-}
-
-void AgentLoop::tell_service(const std::string& status, bool ready) {
-  const bool becomes_ready = ready && !ready_told_;
-  ready_told_ = ready_told_ || ready;
-  if (!service_.is_service()) return;
-  std::string state;
-  if (status.starts_with("STOPPING")) state = "STOPPING=1\n";
-  if (becomes_ready) state += "READY=1\n";
-  service_.send(state + "STATUS=" + status);
 }
 
 }  // namespace acc::agent

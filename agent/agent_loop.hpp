@@ -73,7 +73,6 @@ class AgentLoop {
   JobReport make_report(const Finish& finish) const;
   bool write_report(const JobReport& report);
   bool progress_changed();
-  void tell_service(const std::string& status, bool ready);
   void suspend_with_worker();
   void continue_workers();
   [[nodiscard]] pid_t reader_pid() const;
@@ -103,7 +102,6 @@ class AgentLoop {
   Descriptor guardian_fd_;
   std::array<boost::asio::steady_timer, 3> timers_;
   boost::asio::steady_timer watchdog_;
-  bool ready_told_ = false;
   UniqueFd port_reservation_;  ///< of the store's port in this round
 
   std::string restart_reason_;
@@ -111,7 +109,7 @@ class AgentLoop {
   std::string program_path_;
   std::vector<FailureReport> failures_;  ///< the first and the latest
   std::uint32_t failed_rounds_ = 0;
-  std::vector<std::string> left_over_;  ///< at most kNamed of them
+  std::vector<std::string> left_over_;  ///< names; at most kNamedLeftOvers
   std::size_t left_over_count_ = 0;
   std::set<pid_t> strays_asked_;
   std::optional<Finish> finish_;

@@ -29,8 +29,7 @@ FailureReport AgentLoop::describe_failure(const WorkerFailure& failure) {
   report.when = std::chrono::system_clock::now() -
                 std::chrono::duration_cast<std::chrono::system_clock::duration>(ago);
   if (plan_.kind == JobKind::elastic) {
-    const std::string attempt =
-        run_folder_.path() + "/attempt_" + std::to_string(group_.round.value());
+    const auto attempt = attempt_folder(run_folder_.path(), group_.round);
     if (auto error = read_error_file(error_file_path(attempt, failure.local_rank)))
       report.error = std::move(*error);
   }
@@ -63,8 +62,7 @@ JobReport AgentLoop::make_report(const Finish& finish) const {
   report.left_over_count = left_over_count_;
   if (finish.verdict == Verdict::unkillable) {
     for (const auto& process : containment_.left_over()) {
-      report.unkillable.push_back("pid " + std::to_string(process.pid) + " (" + process.name +
-                                  ") unkillable, state " + process.state);
+      report.unkillable.push_back(name_and_pid(process) + " unkillable, state " + process.state);
     }
   }
   report.losses = output_.losses();
@@ -75,7 +73,7 @@ JobReport AgentLoop::make_report(const Finish& finish) const {
 bool AgentLoop::write_report(const JobReport& report) {
   if (plan_.report_file.empty()) return true;
   const auto written = write_whole_file(plan_.report_file, to_json(report));
-  if (written.has_error()) narrator_.warning(written.error().what);
+  if (written.has_error()) narrator_.error("the report is lost: " + written.error().what);
   return written.has_value();
 }
 

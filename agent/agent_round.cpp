@@ -47,8 +47,10 @@ Master AgentLoop::choose_master() {
   Master master = plan_.master;
   const bool fresh =
       !master.port_is_given && group_.restarts > 0 && plan_.rendezvous.nnodes_max == 1;
-  if (fresh) port_reservation_.reset();
-  if (fresh) master.port = fresh_port(master.port);
+  if (fresh) {
+    port_reservation_.reset();
+    master.port = fresh_port(master.port);
+  }
   const bool serves = plan_.kind == JobKind::elastic && plan_.first_rank == Rank{0};
   if (!serves || port_reservation_) return master;
   port_reservation_ = reserve_port(master.port);
@@ -105,10 +107,10 @@ std::optional<StartFailure> AgentLoop::start_workers() {
   launch.stdin_rank = reader_;
   launch.stdin_terminal = reader_.has_value() && terminal_.can_lend();
   group_.terminal_rank = launch.stdin_terminal ? reader_ : std::nullopt;
+  memory_
+      .mark();  // before the start, or the first of many workers might be out of memory uncounted
   auto failure = workers_.start(launch, environment);
   run_folder_.forget_before(round);
-  memory_.mark();  // after the start, which it would only delay: a worker can't fill the memory so
-                   // fast
   return failure;
 }
 

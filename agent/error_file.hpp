@@ -13,7 +13,8 @@ struct WorkerError {
   std::string traceback;  ///< may be empty
 };
 
-inline constexpr std::size_t kMaxErrorFile = std::size_t{1} << 20U;  // bytes; a larger file is refused
+inline constexpr std::size_t kMaxErrorFile = std::size_t{1}
+                                             << 20U;  // bytes; a larger file is refused
 
 /// Total: any bytes give an error record or an Error, never an exception.
 Result<WorkerError> parse_error_file(std::string_view text);

@@ -128,7 +128,8 @@ class Guardian {
     const std::string text = "acc-launch: the agent (pid " + std::to_string(agent_) + ") was " +
                              describe(exit_status_from_wait(status)) + "; " +
                              std::to_string(killed) + " left-over process" +
-                             (killed == 1 ? "" : "es") + " killed\n";
+                             (killed == 1 ? "" : "es") + " killed (exit code " +
+                             std::to_string(to_int(ExitCode::agent_lost)) + ")\n";
     ::signal(SIGPIPE, SIG_IGN);
     [[maybe_unused]] const auto n = ::write(STDERR_FILENO, text.data(), text.size());
   }
@@ -156,22 +157,24 @@ class Guardian {
   }
 
   // What a dead agent left comes up to us, one generation at a time.
+  // How many had to be killed.
   int sweep() {
-    int killed = 0;
+    std::set<pid_t> killed;
     for (int waited = 0; waited < kSweepMillis;) {
       reap();
-      if (::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD) return killed;
+      if (::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD)
+        return static_cast<int>(killed.size());
       const auto children = our_children();
-      if (children.empty()) return killed;
+      if (children.empty()) return static_cast<int>(killed.size());
       for (const pid_t child : children) {
-        if (look_up(child).state != 'Z' && ::kill(child, SIGKILL) == 0) ++killed;
+        if (look_up(child).state != 'Z' && ::kill(child, SIGKILL) == 0) killed.insert(child);
       }
       pollfd signal{signal_fd_.get(), POLLIN, 0};
       constexpr int kStep = 100;
       if (::poll(&signal, 1, kStep) == 0) waited += kStep;
       drain_signals();
     }
-    return killed;
+    return static_cast<int>(killed.size());
   }
 
   [[nodiscard]] std::vector<pid_t> our_children() const {
@@ -206,9 +209,8 @@ class Guardian {
 
 int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
   fill_standard_descriptors();
-  ::signal(
-      SIGCHLD,
-      SIG_DFL);  // inherited as ignored, the kernel would reap our children and we wait for ever
+  // Inherited as ignored, the kernel would reap our children and we would wait for ever.
+  ::signal(SIGCHLD, SIG_DFL);
   const auto not_ours = children_from_before();
   GuardianBoard* const board = make_board();
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);

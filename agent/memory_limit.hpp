@@ -16,7 +16,7 @@ struct MemoryFacts {
 
 class MemoryWatch {
  public:
-  /// Called when a round has started; the first time it finds the cgroup (v2's memory.events or
+  /// Called before a round; the first time it finds the cgroup (v2's memory.events or
   /// v1's memory.oom_control). Without one everything stays empty.
   void mark();
   /// Out-of-memory kills since mark().

@@ -12,6 +12,8 @@ void Narrator::line(const std::string& text, bool matters) const {
   say_(color_ ? "\033[1;33macc-launch:\033[0m " + text + '\n' : "acc-launch: " + text + '\n');
 }
 
+void Narrator::error(const std::string& text) const { line(text, true); }
+
 void Narrator::warning(const std::string& text) const { line("warning: " + text, true); }
 
 void Narrator::failure(const FailureReport& f) const {

@@ -15,6 +15,7 @@ class Narrator {
  public:
   Narrator(std::function<void(std::string_view)> say, bool quiet, bool color);
 
+  void error(const std::string& text) const;
   void warning(const std::string& text) const;
   void failure(const FailureReport& failure) const;
   void restart(const TellRestart& told) const;

@@ -2,7 +2,7 @@
 acc_library(agent_output
   SOURCES output_hub.cpp output_hub_impl.cpp output_console.cpp output_outlet.cpp output_pump.cpp
     output_routes.cpp output_stream.cpp drop_policy.cpp tail_buffer.cpp log_files.cpp
-    sink.cpp sink_console.cpp sink_files.cpp journal.cpp
+    run_folder.cpp sink.cpp sink_console.cpp sink_files.cpp journal.cpp
   PUBLIC acc::common
   PRIVATE acc::log acc_asio)
 if(ACC_SANITIZE MATCHES "thread")

@@ -1,6 +1,7 @@
 #include "agent/output_hub_impl.hpp"
 
 #include "agent/journal.hpp"
+#include "agent/run_folder.hpp"
 #include "common/log.hpp"
 
 #include <boost/asio/post.hpp>
@@ -122,7 +123,7 @@ void OutputHub::Impl::begin_round(Round round, const std::string& run_folder) {
   workers_.resize(local_world_size_);
   round_folder_.clear();
   if (!wants_files_ || run_folder.empty()) return;
-  round_folder_ = run_folder + "/attempt_" + std::to_string(round.value());
+  round_folder_ = attempt_folder(run_folder, round);
   if (!files_) {
     DropPolicy::Limits limits;
     limits.queue_bytes = options_.files_queue_bytes;

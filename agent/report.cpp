@@ -46,8 +46,9 @@ std::string headline(const JobReport& r) {
     case Verdict::failed:
     case Verdict::never_retry:
     case Verdict::no_progress: {
-      const auto& f = r.failures.back();
-      return "job failed: rank " + std::to_string(f.worker.rank.value()) + " " + f.cause;
+      const auto* f = decisive_failure(r);
+      if (f == nullptr) return "job failed";
+      return "job failed: rank " + std::to_string(f->worker.rank.value()) + " " + f->cause;
     }
     case Verdict::cannot_start:
       return r.start_failure_words;
@@ -262,6 +263,12 @@ std::string describe_start_failure(const StartFailure& failure, const std::strin
   return text;
 }
 
+const FailureReport* decisive_failure(const JobReport& r) {
+  const bool by_failure = r.verdict == Verdict::failed || r.verdict == Verdict::never_retry ||
+                          r.verdict == Verdict::no_progress;
+  return by_failure && !r.failures.empty() ? &r.failures.back() : nullptr;
+}
+
 std::string to_text(const JobReport& r, bool color) {
   const bool worth_it = r.verdict != Verdict::succeeded || !r.losses.empty();
   if (!worth_it) return {};
@@ -274,10 +281,8 @@ std::string to_text(const JobReport& r, bool color) {
   }
   block.rule();
   block.title(headline(r));
-  const bool by_failure = r.verdict == Verdict::failed || r.verdict == Verdict::never_retry ||
-                          r.verdict == Verdict::no_progress;
-  if (by_failure && !r.failures.empty()) {
-    add_failure(block, r, r.failures.back());
+  if (const auto* failure = decisive_failure(r)) {
+    add_failure(block, r, *failure);
   } else if (!r.failures.empty()) {
     block.row("before", plural(r.failed_rounds, "failure") + "; the last: rank " +
                             std::to_string(r.failures.back().worker.rank.value()) + " " +

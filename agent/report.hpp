@@ -67,6 +67,9 @@ struct OomFacts {
                                                  const std::string& program,
                                                  const std::string& path);
 
+/// The failure that ended the job; nullptr if it ended for another reason.
+[[nodiscard]] const FailureReport* decisive_failure(const JobReport& report);
+
 /// The block for the terminal; empty if there is nothing to tell (success without losses).
 [[nodiscard]] std::string to_text(const JobReport& report, bool color);
 [[nodiscard]] std::string to_json(const JobReport& report);

@@ -71,10 +71,8 @@ std::string to_json(const JobReport& r) {
             {"failed_attempts", r.failed_rounds},
             {"seconds", static_cast<double>(r.duration.count()) / 1000}};
   json["stop_signal"] = text_or_null(r.stop_signal != 0 ? signal_name(r.stop_signal) : "");
-  const bool by_failure = r.verdict == Verdict::failed || r.verdict == Verdict::never_retry ||
-                          r.verdict == Verdict::no_progress;
-  json["first_failure"] =
-      by_failure && !r.failures.empty() ? failure_json(r.failures.back(), r.host) : Json{};
+  const auto* decisive = decisive_failure(r);
+  json["first_failure"] = decisive != nullptr ? failure_json(*decisive, r.host) : Json{};
   json["failures"] = Json::array();
   for (const auto& f : r.failures) json["failures"].push_back(failure_json(f, r.host));
   json["start_failure"] = text_or_null(r.start_failure_words);

@@ -41,10 +41,14 @@ RunFolder::~RunFolder() {
   std::filesystem::remove_all(path_, ignored);
 }
 
+std::string attempt_folder(const std::string& run_folder, Round round) {
+  return run_folder + "/attempt_" + std::to_string(round.value());
+}
+
 void RunFolder::forget_before(Round round) {
   if (!made_ || holds_logs_ || round == Round{0}) return;
   std::error_code ignored;
-  std::filesystem::remove_all(path_ + "/attempt_" + std::to_string(round.value() - 1), ignored);
+  std::filesystem::remove_all(attempt_folder(path_, Round{round.value() - 1}), ignored);
 }
 
 std::string RunFolder::make_attempt(Round round, std::uint32_t workers) {
@@ -58,7 +62,7 @@ std::string RunFolder::make_attempt(Round round, std::uint32_t workers) {
     }
     made_ = true;
   }
-  std::string attempt = path_ + "/attempt_" + std::to_string(round.value());
+  std::string attempt = attempt_folder(path_, round);
   if (::mkdir(attempt.c_str(), 0755) != 0 && errno != EEXIST) return {};
   const std::string stem = attempt + '/';
   for (std::uint32_t i = 0; i < workers; ++i) {

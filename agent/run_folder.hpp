@@ -6,6 +6,9 @@
 
 namespace acc::agent {
 
+/// <run folder>/attempt_<round>: below it lies a folder for each local rank.
+[[nodiscard]] std::string attempt_folder(const std::string& run_folder, Round round);
+
 /// The folder of one run, as torchrun lays it out: <base>/<run id>_<random>/attempt_<K>/<local
 /// rank>/. The base is
 /// --log_dir, else the folder for temporary files; a temporary one without logs in it is removed at

@@ -18,12 +18,17 @@ class ServiceNotifier {
   /// the main process).
   explicit ServiceNotifier(pid_t main_pid);
   [[nodiscard]] bool is_service() const { return static_cast<bool>(socket_); }
-  /// "READY=1", "STATUS=…", "STOPPING=1", "WATCHDOG=1"; lines may be joined with '\n'.
-  void send(std::string_view state) const;
+  /// One line for `systemctl status`.
+  void status(const std::string& text) const { send("STATUS=" + text); }
+  void ready(const std::string& text) const { send("READY=1\nSTATUS=" + text); }
+  void stopping(const std::string& text) const { send("STOPPING=1\nSTATUS=" + text); }
+  void feed_watchdog() const { send("WATCHDOG=1"); }
   /// How often WATCHDOG=1 is due: half of what systemd waits.
   [[nodiscard]] std::optional<Millis> watchdog_period() const { return watchdog_period_; }
 
  private:
+  void send(std::string_view state) const;
+
   UniqueFd socket_;
   std::string address_;
   std::optional<Millis> watchdog_period_;

@@ -25,8 +25,7 @@ CStringArray::CStringArray(std::vector<std::string> strings) : strings_{std::mov
 
 namespace {
 
-constexpr std::size_t kStackSize = std::size_t{64}
-                                   << 10U;  // bytes; the child's part needs less than 1 KiB of it
+constexpr std::size_t kStackSize = std::size_t{64} << 10U;  // the child needs less than 1 KiB of it
 
 // Shared by parent and child (CLONE_VM); the parent sleeps until the child has called exec or
 // _exit.

@@ -30,8 +30,8 @@ class CStringArray {
 };
 
 struct SpawnRequest {
-  const char* path =
-      nullptr;  ///< absolute or relative to the working directory: PATH was searched before
+  /// Absolute or relative to the working directory: PATH was searched before.
+  const char* path = nullptr;
   char* const* argv = nullptr;
   char* const* envp = nullptr;
   int stdin_fd = -1;  ///< -1: inherit ours

@@ -151,9 +151,10 @@ Actions on(GroupState& group, const RoundStarted& e) {
 
 Actions on(GroupState& group, const StartFailed& e) {
   group.start_failure = e.failure;
-  group.phase = Phase::stopping;
   // Those that did start know nothing yet and have nothing to save.
-  return {KillAll{}, ArmTimer{Timer::grace, group.stop.give_up}};
+  Actions actions{KillAll{}};
+  await_end(group, actions, group.stop.give_up);
+  return actions;
 }
 
 // The workers are gone by themselves; what they left behind is asked to follow.
@@ -185,8 +186,8 @@ Actions on(GroupState& group, const WorkerExited& e) {
   if (is_success(e.status)) return group.alive == 0 ? end_leftovers(group) : Actions{};
   group.first_failure = WorkerFailure{e.local_rank, e.status, e.now};
   Actions actions;
-  ask_to_end(group, actions,
-             group.stop.grace);  // first: while the others end there is time for words
+  // Before the words: while the others end there is time for them.
+  ask_to_end(group, actions, group.stop.grace);
   actions.emplace_back(TellFailure{*group.first_failure});
   return actions;
 }

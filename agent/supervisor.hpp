@@ -96,10 +96,12 @@ using Event = std::variant<Began, RoundStarted, StartFailed, WorkerExited, Empti
 struct StartRound {
   Round round;
 };
+/// To each living worker's group; what asks for an end is followed by SIGCONT.
 struct SignalWorkers {
   int signo;
-};                     ///< to each living worker's group; SIGTERM is followed by SIGCONT
-struct TermStrays {};  ///< SIGTERM to processes that left their group
+};
+/// SIGTERM to processes that left their worker's group.
+struct TermStrays {};
 struct KillAll {};
 struct ArmTimer {
   Timer timer;
@@ -151,33 +153,38 @@ struct GroupState {
   std::uint32_t size = 1;  ///< workers on this node
   RestartPolicy restart;
   StopPolicy stop;
-  /// Ctrl-C reaches this worker and not us: it has the terminal.
-  std::optional<LocalRank> terminal_rank;
 
-  // ---- changes ----
+  // ---- this round ----
   Phase phase = Phase::idle;
   Round round{0};
   std::uint32_t alive = 0;
   Instant round_started{};
-  std::optional<WorkerFailure>
-      first_failure;  ///< of this round: the root cause, later deaths are our doing
-  std::optional<StartFailure> start_failure;  ///< of this round
-  std::optional<Instant> start_retry_until;
-  int stop_signal = 0;  ///< the first one that asked for an end
-  bool stopped_by_signal =
-      false;                     ///< it came while all was well: the end of this round is its doing
-  bool term_sent = false;        ///< in this round
-  Millis armed_grace{0};         ///< of the running grace timer, for words
+  /// Ctrl-C reaches this worker and not us: it has the terminal.
+  std::optional<LocalRank> terminal_rank;
+  /// The root cause: later deaths are our doing.
+  std::optional<WorkerFailure> first_failure;
+  std::optional<StartFailure> start_failure;
+  bool term_sent = false;
+  Millis armed_grace{0};  ///< of the running grace timer, for words
+
+  // ---- the end ----
+  int stop_signal = 0;  ///< the first one that asked for it
+  /// It came while all was well: the end of the round is its doing.
+  bool stopped_by_signal = false;
   std::uint32_t interrupts = 0;  ///< Ctrl-C so far
   bool guardian_lost = false;
+
+  // ---- restarts ----
+  std::optional<Instant> start_retry_until;
   bool restart_is_due = false;    ///< decided, but not started yet
-  std::uint32_t restarts = 0;     ///< done so far, for the count that workers see; never goes down
+  std::uint32_t restarts = 0;     ///< done so far, as workers see it; never goes down
   std::uint32_t budget_used = 0;  ///< goes down again by refill_after
-  std::uint32_t quick_failures =
-      0;  ///< in a row, without a healthy round between: makes the delay grow
+  /// In a row, without a healthy round between: makes the delay grow.
+  std::uint32_t quick_failures = 0;
   std::uint32_t without_progress = 0;
 };
 
+/// Takes the event in and says what is to be done, in this order. Never fails.
 Actions step(GroupState& group, const Event& event);
 
 [[nodiscard]] bool in_classes(const std::vector<CodeRange>& classes, const ExitStatus& status);

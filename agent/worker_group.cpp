@@ -8,7 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
 
 namespace acc::agent {
@@ -44,7 +43,7 @@ std::optional<StartFailure> WorkerGroup::start(const Launch& launch,
     record.rank = Rank{launch.first_rank.value() + i};
     const auto streams = output_.open(local, record.rank);
     if (!streams) {
-      failure = StartFailure{local, errno != 0 ? errno : EMFILE, "pipe"};
+      failure = StartFailure{local, streams.error().errnum, "pipe"};
       break;
     }
     const bool owns_stdin = launch.stdin_rank == local;

@@ -36,7 +36,7 @@ static Errc classify(int errnum) {
 }
 
 Error system_error(int errnum, std::string attempted) {
-  return {classify(errnum), std::move(attempted) + ": " + std::strerror(errnum)};
+  return {classify(errnum), std::move(attempted) + ": " + std::strerror(errnum), errnum};
 }
 
 }  // namespace acc

@@ -24,6 +24,7 @@ enum class Errc {
 struct Error {
   Errc code{Errc::system};
   std::string what;
+  int errnum = 0;  ///< of the failed system call; 0: there was none
   friend bool operator==(const Error&, const Error&) = default;
 };
 

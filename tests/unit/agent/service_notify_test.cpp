@@ -33,15 +33,24 @@ TEST_CASE("states reach the service manager's socket, also an abstract one", "[a
   CHECK(notifier.is_service());
   CHECK(notifier.watchdog_period() == Millis{1500});
   CHECK_FALSE(not_ours.watchdog_period().has_value());
-  notifier.send("READY=1");
-  char text[64] = {};
-  CHECK(::recv(manager.get(), text, sizeof text, MSG_DONTWAIT) == 7);
-  CHECK(std::string{text} == "READY=1");
+  const auto received = [&] {
+    char text[64] = {};
+    const auto n = ::recv(manager.get(), text, sizeof text, MSG_DONTWAIT);
+    return std::string{text, n > 0 ? static_cast<std::size_t>(n) : 0};
+  };
+  notifier.ready("2 workers running");
+  CHECK(received() == "READY=1\nSTATUS=2 workers running");
+  notifier.status("1 worker running");
+  CHECK(received() == "STATUS=1 worker running");
+  notifier.feed_watchdog();
+  CHECK(received() == "WATCHDOG=1");
+  notifier.stopping("by SIGTERM");
+  CHECK(received() == "STOPPING=1\nSTATUS=by SIGTERM");
 }
 
 TEST_CASE("without a service manager nothing is sent and nothing fails", "[agent]") {
   ::unsetenv("NOTIFY_SOCKET");
   const ServiceNotifier notifier{1};
   CHECK_FALSE(notifier.is_service());
-  notifier.send("READY=1");
+  notifier.ready("");
 }

@@ -317,7 +317,8 @@ SCENARIO("a worker can't be started", "[agent][supervisor]") {
         CHECK(finished_with(actions) == 71);
         break;
       }
-      CHECK((find<TellStartRetry>(actions) != nullptr) == (tries == 0));  // said once, not twenty times
+      CHECK((find<TellStartRetry>(actions) != nullptr) ==
+            (tries == 0));  // said once, not twenty times
       story.now += find<ArmTimer>(actions)->after;
       CHECK(find<StartRound>(step(story.group, TimerFired{Timer::backoff, story.now}))->round ==
             Round{0});
