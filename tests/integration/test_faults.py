@@ -101,7 +101,7 @@ class WorkerFaults(JobTest):
             job.process.terminate()
             # The guardian tries for 5 s more before it leaves.
             self.assertEqual(job.wait(), 72, job.stderr)
-            self.assertRegex(job.stderr, rf"pid {pid} \(fake_worker\) unkillable, state D")
+            self.assertRegex(job.stderr, rf"fake_worker \(pid {pid}\) unkillable, state D")
         finally:
             write(group + "/freezer.state", "THAWED")
             until(lambda: not read(group + "/cgroup.procs"), "an empty cgroup")
