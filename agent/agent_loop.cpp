@@ -1,5 +1,8 @@
 #include "agent/agent_loop.hpp"
 
+#include "agent/local_store.hpp"
+#include "agent/seat.hpp"
+#include "agent/worker_server.hpp"
 #include "common/exit_codes.hpp"
 #include "common/log.hpp"
 #include "common/random.hpp"
@@ -67,7 +70,7 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian)
       signals_{io_, open_signals()},
       guardian_fd_{io_},
       timers_{boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_},
-              boost::asio::steady_timer{io_}},
+              boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_}},
       watchdog_{io_} {
   group_.size = plan_.local_world_size;
   group_.restart = plan_.restart;
@@ -79,13 +82,16 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian)
   });
   log::set_writer([this](std::string_view line) { output_.say(line); });
   raise_descriptor_limit();
+  if (guardian_.board != nullptr) workers_.spawner().heed_lease(&guardian_.board->lease_ends_ns);
 }
+
+AgentLoop::~AgentLoop() = default;
 
 int AgentLoop::run() {
   watch_signals();
   watch_guardian();
   feed_watchdog();
-  boost::asio::post(io_, [this] { handle(Began{std::chrono::steady_clock::now()}); });
+  boost::asio::post(io_, [this] { begin_job(); });
   io_.run();
   // The supervisor always ends with Finish; without it the loop had nothing left to wait for, which
   // is a bug.
@@ -158,6 +164,7 @@ void AgentLoop::on_signal(int signo) {
 // A child of ours ended or stopped: a worker (whose own watch tells more), or an orphan that came
 // up to us.
 void AgentLoop::on_child_changed() {
+  heed_lease();
   workers_.reap_orphans();
   suspend_with_worker();
   if (group_.phase == Phase::killing) {
@@ -176,7 +183,11 @@ void AgentLoop::on_exit(const WorkerRecord& record) {
                               {"pid", record.pid},
                               {"status", describe(*record.status)}});
   if (record.local_rank == reader_) terminal_.take_back_from(record.pid);
-  handle(WorkerExited{record.local_rank, *record.status, record.ended});
+  heed_lease();
+  if (worker_server_) worker_server_->drain();  // its last words
+  handle(WorkerExited{record.local_rank, *record.status, record.ended,
+                      asked_not_to_restart_.contains(record.local_rank)});
+  if (seat_) seat_->set_alive(group_.alive);
   if (group_.phase == Phase::running)
     service_.status(std::to_string(group_.alive) + " workers running");
   check_emptied();
@@ -231,6 +242,7 @@ void AgentLoop::act(const StartRound&) {
   log::info("round_started",
             {{"job", job_id_}, {"round", group_.round.value()}, {"workers", group_.size}});
   handle(RoundStarted{now});
+  if (seat_) seat_->set_alive(group_.alive);
   const std::string status = std::to_string(group_.size) + " workers running, attempt " +
                              std::to_string(group_.round.value());
   if (group_.round > Round{0}) return service_.status(status);
@@ -281,14 +293,15 @@ void AgentLoop::act(const DisarmTimer& a) {
 
 void AgentLoop::act(const Finish& a) {
   finish_ = a;
-  io_.stop();
+  end_loop();
 }
 
 void AgentLoop::act(const TellFailure& a) {
   failures_.push_back(describe_failure(a.failure));
   restart_reason_ =
       "rank " + std::to_string(failures_.back().worker.rank.value()) + " " + failures_.back().cause;
-  const bool nobody_waits = group_.size == 1 && group_.budget_used >= group_.restart.max_restarts;
+  const bool nobody_waits =
+      group_.size == 1 && group_.ledger.budget_used >= group_.restart.max_restarts;
   if (!nobody_waits) narrator_.failure(failures_.back());
   // Memory stays bounded over any number of restarts: the first and the latest are kept, only those
   // with their output.

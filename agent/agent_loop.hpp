@@ -1,6 +1,7 @@
 #pragma once
 
 #include "agent/containment.hpp"
+#include "agent/environment.hpp"
 #include "agent/guardian.hpp"
 #include "agent/job_plan.hpp"
 #include "agent/memory_limit.hpp"
@@ -18,11 +19,20 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 
+namespace acc::rendezvous {
+struct RoundPlace;
+}
+
 namespace acc::agent {
+
+class LocalStore;
+class Seat;
+class WorkerServer;
 
 /// Carries out what the supervisor decides and tells it what happens: signals, exits, timers, the
 /// guardian's end. One thread, one loop.
@@ -31,6 +41,7 @@ class AgentLoop {
   AgentLoop(const JobPlan& plan, const GuardianLink& guardian);
   AgentLoop(const AgentLoop&) = delete;
   AgentLoop& operator=(const AgentLoop&) = delete;
+  ~AgentLoop();
 
   /// Blocks until the job is over. @return its exit code.
   int run();
@@ -64,13 +75,29 @@ class AgentLoop {
   void act(const TellNoRestart& a);
   void act(const TellHurry& a);
   void act(const TellKilling& a);
+  // only of jobs on several nodes: agent_cluster.cpp
+  void act(const ReportFailed& a);
+  void act(const ReportStartFailed& a);
+  void act(const ReportCompleted& a);
+  void act(const ReportStopped& a);
+  void act(const ReportUnkillable& a);
+  void act(const AskJob& a);
 
   // helpers
+  void begin_job();
+  void take_seat();
+  void take_place(const rendezvous::RoundPlace& place);
+  std::uint16_t reserve_store_port(Round round);
+  void heed_lease();
+  void end_loop();
+  void listen_to_workers();
   std::optional<StartFailure> start_workers();
+  Assignment assign_here();
   Master choose_master();
   void raise_descriptor_limit();
   FailureReport describe_failure(const WorkerFailure& failure);
   JobReport make_report(const Finish& finish) const;
+  void add_job_end(JobReport& report) const;
   bool write_report(const JobReport& report);
   bool progress_changed();
   void suspend_with_worker();
@@ -97,10 +124,15 @@ class AgentLoop {
   RunFolder run_folder_;
   WorkerGroup workers_;
   GroupState group_;
+  std::unique_ptr<Seat> seat_;  ///< in a job on several nodes
+  std::optional<Assignment> place_;  ///< there: as the coordinator said
+  std::unique_ptr<WorkerServer> worker_server_;
+  std::set<LocalRank> asked_not_to_restart_;  ///< in this round
+  std::unique_ptr<LocalStore> local_store_;  ///< in a job on one node
 
   Descriptor signals_;
   Descriptor guardian_fd_;
-  std::array<boost::asio::steady_timer, 3> timers_;
+  std::array<boost::asio::steady_timer, kTimers> timers_;
   boost::asio::steady_timer watchdog_;
   UniqueFd port_reservation_;  ///< of the store's port in this round
 

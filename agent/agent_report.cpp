@@ -1,16 +1,11 @@
 #include "agent/agent_loop.hpp"
 #include "agent/environment.hpp"
+#include "agent/seat.hpp"
 #include "agent/small_file.hpp"
-
-#include <unistd.h>
+#include "common/host_name.hpp"
 
 // What is known of a failure and of the job, gathered for the report.
 namespace acc::agent {
-
-static std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
-}
 
 FailureReport AgentLoop::describe_failure(const WorkerFailure& failure) {
   FailureReport report;
@@ -47,7 +42,7 @@ JobReport AgentLoop::make_report(const Finish& finish) const {
   report.verdict = finish.verdict;
   report.exit_code = finish.exit_code;
   report.stop_signal = group_.stop_signal;
-  report.restarts = group_.restarts;
+  report.restarts = group_.ledger.restarts;
   report.max_restarts = plan_.restart.max_restarts;
   report.duration = std::chrono::duration_cast<Millis>(std::chrono::steady_clock::now() - began_);
   report.failures = failures_;
@@ -58,6 +53,7 @@ JobReport AgentLoop::make_report(const Finish& finish) const {
     report.start_failure_words =
         describe_start_failure(*group_.start_failure, plan_.command.front(), program_path_);
   }
+  if (seat_) add_job_end(report);
   report.left_over = left_over_;
   report.left_over_count = left_over_count_;
   if (finish.verdict == Verdict::unkillable) {
@@ -68,6 +64,29 @@ JobReport AgentLoop::make_report(const Finish& finish) const {
   report.losses = output_.losses();
   if (run_folder_.holds_logs()) report.log_folder = run_folder_.path();
   return report;
+}
+
+// What the coordinator, or its absence, says of the end.
+void AgentLoop::add_job_end(JobReport& report) const {
+  if (!seat_->close()) {
+    report.reason = seat_->end_reason();
+    return;
+  }
+  const auto& close = *seat_->close();
+  report.reason = close.reason;
+  report.restarts = close.ledger.restarts;
+  if (!close.first || close.first->node == seat_->node_name()) return;
+  const auto& f = *close.first;
+  FailureElsewhere there{f.node, f.cause, f.error, f.log_path, f.rank.value(), true};
+  if (f.kind != rendezvous::Failure::Kind::node_lost) {
+    there.is_node = false;
+    there.who = "rank " + std::to_string(f.rank.value()) + " (local rank " +
+                std::to_string(f.local_rank.value()) + ") on " + (f.host == host_name() ? f.node : f.host);
+    if (f.pid != 0) there.who += ", pid " + std::to_string(f.pid);
+  } else {
+    there.who = "node " + there.who;
+  }
+  report.elsewhere = std::move(there);
 }
 
 bool AgentLoop::write_report(const JobReport& report) {

@@ -1,6 +1,8 @@
 #include "agent/agent_loop.hpp"
 #include "agent/environment.hpp"
+#include "agent/local_store.hpp"
 #include "agent/small_file.hpp"
+#include "agent/worker_server.hpp"
 #include "common/log.hpp"
 #include "common/ports.hpp"
 #include "common/program_path.hpp"
@@ -45,8 +47,7 @@ void AgentLoop::raise_descriptor_limit() {
 // fresh one, so that nothing of the last round can be met there (DESIGN §6).
 Master AgentLoop::choose_master() {
   Master master = plan_.master;
-  const bool fresh =
-      !master.port_is_given && group_.restarts > 0 && plan_.rendezvous.nnodes_max == 1;
+  const bool fresh = !master.port_is_given && group_.ledger.restarts > 0;
   if (fresh) {
     port_reservation_.reset();
     master.port = fresh_port(master.port);
@@ -62,9 +63,28 @@ Master AgentLoop::choose_master() {
   return master;
 }
 
+// On one machine ranks follow from arithmetic.
+Assignment AgentLoop::assign_here() {
+  return {group_.round,     plan_.rendezvous.node_rank, plan_.rendezvous.nnodes_max,
+          plan_.first_rank, plan_.world_size,           choose_master()};
+}
+
+// On node rank 0 of a job on several nodes: told to all of them. A fixed job's first round has the
+// port that its users expect; it was looked at before the start.
+std::uint16_t AgentLoop::reserve_store_port(Round round) {
+  auto& master = plan_.master;
+  const bool is_expected = master.port_is_given ||
+                           (plan_.cluster.backend == Backend::fixed && round == Round{0});
+  const auto port = is_expected ? master.port : fresh_port(master.port);
+  port_reservation_.reset();
+  port_reservation_ = reserve_port(port);
+  return port;
+}
+
 std::optional<StartFailure> AgentLoop::start_workers() {
   const Round round = group_.round;
   containment_.prepare_round();
+  note_cgroup(guardian_, containment_.cgroup_path());
   std::string error_folder;
   if (plan_.kind == JobKind::elastic)
     error_folder = run_folder_.make_attempt(round, plan_.local_world_size);
@@ -79,14 +99,14 @@ std::optional<StartFailure> AgentLoop::start_workers() {
   output_.begin_round(round, run_folder_.path());
 
   RoundFacts facts;
-  facts.assignment = {round,
-                      plan_.rendezvous.node_rank,
-                      plan_.rendezvous.nnodes_max,
-                      plan_.first_rank,
-                      plan_.world_size,
-                      choose_master()};
+  facts.assignment = place_ ? *place_ : assign_here();
+  listen_to_workers();
+  asked_not_to_restart_.clear();
+  if (local_store_) local_store_->begin_round(round);
+  worker_server_->begin_round(round, facts.assignment.first_rank, plan_.local_world_size);
+  facts.agent_socket = worker_server_->address();
   facts.job_id = job_id_;
-  facts.restarts = group_.restarts;
+  facts.restarts = group_.ledger.restarts;
   facts.restart_reason = restart_reason_;
   facts.error_folder = error_folder;
   RoundEnvironment environment{plan_, caller_environment(), facts};
@@ -103,7 +123,7 @@ std::optional<StartFailure> AgentLoop::start_workers() {
   launch.path = program_path_;
   launch.argv = argv.get();
   launch.count = plan_.local_world_size;
-  launch.first_rank = plan_.first_rank;
+  launch.first_rank = facts.assignment.first_rank;
   launch.stdin_rank = reader_;
   launch.stdin_terminal = reader_.has_value() && terminal_.can_lend();
   group_.terminal_rank = launch.stdin_terminal ? reader_ : std::nullopt;

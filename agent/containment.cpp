@@ -112,22 +112,27 @@ void Containment::give_up_cgroup() {
   path_.clear();
 }
 
-std::vector<pid_t> children_of_this_process() {
+static std::vector<pid_t> children_below(const std::string& tasks) {
   std::vector<pid_t> children;
   // Children belong to the thread that made them; orphans are given to some thread of the
   // sub-reaper.
-  DIR* const threads = ::opendir("/proc/self/task");
+  DIR* const threads = ::opendir(tasks.c_str());
   if (threads == nullptr) return children;
   while (const dirent* entry = ::readdir(threads)) {
     if (entry->d_name[0] == '.') continue;
-    const std::string text =
-        read_small_file(std::string{"/proc/self/task/"} + entry->d_name + "/children");
+    const std::string text = read_small_file(tasks + '/' + entry->d_name + "/children");
     for (const auto& word : split(text, ' ')) {
       if (const auto pid = parse_number<pid_t>(word); pid && *pid > 1) children.push_back(*pid);
     }
   }
   ::closedir(threads);
   return children;
+}
+
+std::vector<pid_t> children_of_this_process() { return children_below("/proc/self/task"); }
+
+std::vector<pid_t> children_of(pid_t pid) {
+  return children_below("/proc/" + std::to_string(pid) + "/task");
 }
 
 LeftOver look_up(pid_t pid) {

@@ -60,6 +60,8 @@ class Containment {
 
 /// Direct children of this process (any thread), zombies included.
 std::vector<pid_t> children_of_this_process();
+/// The same of another one. One that is born or dies meanwhile may be missing.
+std::vector<pid_t> children_of(pid_t pid);
 /// Name and state from /proc; state 'X' if it is gone.
 LeftOver look_up(pid_t pid);
 

@@ -73,6 +73,9 @@ RoundEnvironment::RoundEnvironment(const JobPlan& plan, std::span<const char* co
   add_shared(env::kAccRound, std::to_string(place.round.value()));
   add_shared(env::kAccRestartCount, std::to_string(facts.restarts));
   add_shared(env::kAccRestartReason, facts.restart_reason);
+  // Without one of ours, that of an agent around us must not be taken for it.
+  shared_.erase(std::string{env::kAccAgentSocket});
+  if (!facts.agent_socket.empty()) add_shared(env::kAccAgentSocket, facts.agent_socket);
   if (elastic_) {
     for (const auto name : {env::kRank, env::kLocalRank, env::kRoleRank})
       shared_.erase(std::string{name});

@@ -29,6 +29,7 @@ struct RoundFacts {
   std::uint32_t restarts = 0;
   std::string restart_reason;
   std::string error_folder;  ///< <run folder>/attempt_<K>; empty: no error files
+  std::string agent_socket;  ///< address of the worker server; empty: there is none
 };
 
 /// Builds the environments of one round: what all workers share is laid out once, so that 256

@@ -1,12 +1,14 @@
 #include "agent/guardian.hpp"
 
 #include "agent/containment.hpp"
+#include "agent/lease_watch.hpp"
 #include "common/exit_codes.hpp"
 #include "common/exit_status.hpp"
 #include "common/unique_fd.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -14,7 +16,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -34,7 +38,7 @@ constexpr int kForwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2
 constexpr int kSweepMillis = 5'000;  // after that a left-over counts as unkillable
 // An agent that is still there so long after the third Ctrl-C is killed; a fourth one kills at
 // once.
-constexpr int kDeafAgentMillis = 20'000;
+constexpr std::chrono::seconds kDeafAgent{20};
 constexpr unsigned kImpatient = 3;
 
 bool is_ignored(int signo) {
@@ -88,11 +92,13 @@ GuardianBoard* make_board() {
 
 class Guardian {
  public:
-  Guardian(pid_t agent, const sigset_t& signals, std::set<pid_t> not_ours,
-           const GuardianBoard* board)
+  Guardian(pid_t agent, const sigset_t& signals, std::set<pid_t> not_ours, GuardianBoard* board,
+           int wake_fd)
       : agent_{agent},
         not_ours_{std::move(not_ours)},
         board_{board},
+        lease_{agent, board},
+        wake_fd_{wake_fd},
         agent_fd_{static_cast<int>(::syscall(SYS_pidfd_open, agent, 0U))},
         signal_fd_{::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)} {}
 
@@ -114,14 +120,37 @@ class Guardian {
   // Until the agent ends. Signals are passed on; the third Ctrl-C starts a clock.
   int wait_for_agent() {
     for (;;) {
-      pollfd fds[] = {{signal_fd_.get(), POLLIN, 0}, {agent_fd_.get(), POLLIN, 0}};
-      const bool finishing = board_ != nullptr && board_->finishing;
-      const int timeout = interrupts_ >= kImpatient && !finishing ? kDeafAgentMillis : -1;
-      const int ready = ::poll(fds, agent_fd_ ? 2 : 1, timeout);
+      sleep();
+      lease_.check();  // first: what a signal would continue may have to be dead by now
       forward_signals();
       if (const auto status = reap()) return *status;
-      if (ready == 0 || interrupts_ > kImpatient) ::kill(agent_, SIGKILL);
+      if (is_agent_deaf() || interrupts_ > kImpatient) ::kill(agent_, SIGKILL);
     }
+  }
+
+  void sleep() {
+    pollfd fds[] = {{signal_fd_.get(), POLLIN, 0},
+                    {agent_fd_.get(), POLLIN, 0},  // negative ones are passed over
+                    {wake_fd_.get(), POLLIN, 0}};
+    auto patience = lease_.may_sleep();
+    if (deaf_from_) {
+      const std::chrono::nanoseconds left = *deaf_from_ - std::chrono::steady_clock::now();
+      patience = std::max(std::chrono::nanoseconds{0}, std::min(left, patience.value_or(left)));
+    }
+    constexpr std::int64_t kSecond = 1'000'000'000;
+    timespec timeout{};
+    if (patience) timeout = {patience->count() / kSecond, patience->count() % kSecond};
+    ::ppoll(fds, std::size(fds), patience ? &timeout : nullptr, nullptr);
+    std::uint64_t rings = 0;
+    if (fds[2].revents != 0) {
+      [[maybe_unused]] const auto n = ::read(wake_fd_.get(), &rings, sizeof rings);
+    }
+  }
+
+  bool is_agent_deaf() {
+    if (!deaf_from_ || std::chrono::steady_clock::now() < *deaf_from_) return false;
+    deaf_from_.reset();
+    return board_ == nullptr || !board_->finishing;
   }
 
   void tell_agents_death(int status, int killed) const {
@@ -130,7 +159,10 @@ class Guardian {
                              std::to_string(killed) + " left-over process" +
                              (killed == 1 ? "" : "es") + " killed (exit code " +
                              std::to_string(to_int(ExitCode::agent_lost)) + ")\n";
-    ::signal(SIGPIPE, SIG_IGN);
+    say(text);
+  }
+
+  static void say(std::string_view text) {
     [[maybe_unused]] const auto n = ::write(STDERR_FILENO, text.data(), text.size());
   }
 
@@ -139,7 +171,12 @@ class Guardian {
     while (::read(signal_fd_.get(), &info, sizeof info) == sizeof info) {
       const int signo = static_cast<int>(info.ssi_signo);
       if (signo == SIGCHLD || signo == SIGTTOU) continue;
-      if (signo == SIGINT) ++interrupts_;
+      if (signo == SIGINT && ++interrupts_ == kImpatient)
+        deaf_from_ = std::chrono::steady_clock::now() + kDeafAgent;
+      if (signo == SIGTSTP && lease_.has_lease()) {  // stopped, we could not watch it
+        say("acc-launch: a job on several nodes can't be suspended\n");
+        continue;
+      }
       ::kill(agent_, signo);
       // The shell waits for us, not for the workers: when they are suspended, so are we.
       if (signo == SIGTSTP) ::raise(SIGSTOP);
@@ -199,10 +236,13 @@ class Guardian {
 
   pid_t agent_;
   std::set<pid_t> not_ours_;
-  const GuardianBoard* board_;
+  GuardianBoard* board_;
+  LeaseWatch lease_;
+  UniqueFd wake_fd_;
   UniqueFd agent_fd_;
   UniqueFd signal_fd_;
   unsigned interrupts_ = 0;
+  std::optional<Instant> deaf_from_;  ///< an agent that is still there then hears nothing
 };
 
 }  // namespace
@@ -213,6 +253,7 @@ int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
   ::signal(SIGCHLD, SIG_DFL);
   const auto not_ours = children_from_before();
   GuardianBoard* const board = make_board();
+  const int wake_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const sigset_t signals = guarded_signals();
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);
@@ -224,9 +265,11 @@ int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
   }
   if (agent == 0) {
     become_agent(guardian);
-    std::exit(agent_main({guardian, board}));
+    std::exit(agent_main({guardian, board, wake_fd}));
   }
-  return Guardian{agent, signals, not_ours, board}.run();
+  ::signal(SIGPIPE,
+           SIG_IGN);  // not before the fork: the agent and its children decide for themselves
+  return Guardian{agent, signals, not_ours, board, wake_fd}.run();
 }
 
 }  // namespace acc::agent

@@ -1,12 +1,16 @@
 #pragma once
 
+#include "common/duration.hpp"
+
 #include <sys/types.h>
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
+#include <string>
 
-/// The process that the user started. Small: it forks the agent, forwards signals to it, sweeps up
-/// what a dead agent left behind and passes on the exit code.
+/// The process that the user started. Small: it forks the agent, forwards signals to it, holds the
+/// lease (lease_watch.hpp), sweeps up what a dead agent left behind and passes on the exit code.
 namespace acc::agent {
 
 /// A page that both processes see: what the guardian must know when the agent can't tell it any
@@ -14,12 +18,35 @@ namespace acc::agent {
 struct GuardianBoard {
   char temporary_folder[512];   ///< to be removed if the agent dies before it does; empty: none
   std::atomic<bool> finishing;  ///< the workers are gone, the last output is being written
+
+  // ---- jobs on several nodes ----
+  /// steady_clock in nanoseconds: afterwards no worker of this node may live. 0: no lease yet.
+  std::atomic<std::int64_t> lease_ends_ns;
+  std::atomic<std::int64_t> lease_length_ms;  ///< for words
+  /// It ran out. Set before the first worker is killed, reset by take_lease_end.
+  std::atomic<bool> lease_fired;
+  std::atomic<bool> lease_killing;  ///< the guardian is just looking for processes to kill
+  std::atomic<bool> has_cgroup;     ///< `cgroup` is valid
+  char cgroup[512];                 ///< folder of the job's cgroup
 };
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);  // a lock is no use across processes
 
 struct GuardianLink {
   pid_t pid = 0;  ///< of the guardian; the agent ends its workers when that process is gone
   GuardianBoard* board = nullptr;  ///< shared memory; null in tests without a guardian
+  int wake_fd = -1;                ///< an eventfd that the guardian listens to
 };
+
+/// The agent's side of the lease: this node may have workers until `ends`. To be called with each
+/// renewal, and before workers are started; what is started afterwards is safe from the end of an
+/// older lease. Waits some milliseconds if the guardian is just killing.
+/// @param length  for the user: so long there was no contact when it ends
+void hold_lease(const GuardianLink& guardian, Instant ends, Millis length);
+/// Whether a lease has run out since the last call. To be asked when a worker has ended, before its
+/// end is taken for a failure, and between hold_lease and the start of a round.
+[[nodiscard]] bool take_lease_end(const GuardianLink& guardian);
+/// Where workers are born from now on; empty: nowhere special. Before they are started.
+void note_cgroup(const GuardianLink& guardian, const std::string& folder);
 
 /// Forks. The child becomes the agent process (own group, sub-reaper) and runs `agent_main`; the
 /// calling process guards it and returns its exit code. Call first thing in main, before threads

@@ -2,6 +2,7 @@
 
 #include "common/duration.hpp"
 #include "common/ids.hpp"
+#include "common/restart_policy.hpp"
 
 #include <cstdint>
 #include <map>
@@ -57,27 +58,8 @@ struct OutputPlan {
   bool quiet = false;                ///< of our own lines only errors, restarts and the report
 };
 
-/// Inclusive range of exit codes; a signal counts as 128 + its number.
-struct CodeRange {
-  int first = 0;
-  int last = 0;
-  friend bool operator==(const CodeRange&, const CodeRange&) = default;
-};
-
-struct RestartPolicy {
-  std::uint32_t max_restarts = 0;
-  /// Delays are 0, base, 2 × base, 4 × base … up to max, each ± jitter; a healthy round starts
-  /// again at 0.
-  Millis delay_base{1000};
-  Millis delay_max{60'000};
-  double jitter = 0.1;           ///< fraction of the delay
-  Millis healthy_after{60'000};  ///< a round that lived so long was healthy
-  Millis refill_after{0};  ///< each healthy time of this length gives one restart back; 0: never
-  std::uint32_t max_no_progress =
-      0;  ///< stop after so many failed rounds in a row without progress; 0: off
-  std::string progress_file;  ///< a change of its content is progress; empty: a healthy round is
-  std::vector<CodeRange> never_retry;  ///< --no_restart_codes: end the job at once
-};
+using acc::CodeRange;
+using acc::RestartPolicy;
 
 struct StopPolicy {
   Millis grace{15'000};              ///< from SIGTERM to SIGKILL
@@ -106,6 +88,73 @@ struct Master {
   bool port_is_given = false;
 };
 
+/// Where the machines of a job meet.
+enum class Backend {
+  fixed,  ///< --rdzv_backend static: the user numbers the machines
+  tcp,    ///< also c10d: at the endpoint of a coordinator
+  etcd,   ///< the coordinator is found, and chosen, through etcd v3
+};
+
+/// Whether this node's agent offers itself as the first coordinator.
+enum class Hosting {
+  must,   ///< a taken port is an error
+  may,    ///< if the endpoint's address belongs to this machine and nobody listens there yet
+  never,  ///< it only dials
+};
+
+enum class ScaleUp {
+  next_round,  ///< a node that comes late waits for the next restart
+  now,         ///< it asks for a round, as torchrun does
+};
+
+/// What all nodes must agree on, with its whole value: {"script", "train.py"}.
+struct JobFact {
+  std::string name;
+  std::string value;
+  friend bool operator==(const JobFact&, const JobFact&) = default;
+};
+
+/// A job of several machines: how this node finds the others. Only JobKind::elastic has one.
+/// master.addr counts for nothing then (rank 0's node tells its own with each round); master.port
+/// counts if it is given, and with `fixed` in round 0. world_size is the one of all nodes_max, if
+/// each has as many workers as this one: each round tells its own.
+struct Cluster {
+  std::uint32_t nodes_min = 1;
+  std::uint32_t nodes_max = 1;
+  std::optional<NodeRank> wanted;  ///< the user's or the scheduler's order; `fixed` always has it
+  std::string node_name;           ///< --node_name; empty: the agent makes one up
+  std::string job = "none";        ///< all nodes of a job say the same
+  Backend backend = Backend::fixed;
+  std::string control_host;        ///< of the coordinator, without brackets; empty with etcd
+  std::uint16_t control_port = 0;  ///< of the coordinator; with etcd this node's own, 0: any
+  Hosting hosting = Hosting::never;
+  /// Address of this node's own listener (the coordinator's or a standby's); empty: all
+  /// interfaces. Loopback where the endpoint is.
+  std::string listen;
+  /// --local_addr: how workers and agents of other nodes reach this node; empty: as the socket to
+  /// the coordinator says.
+  std::string address;
+  std::string secret_file;  ///< empty: ACC_SECRET_FILE, else the usual places
+  bool insecure = false;    ///< plain also where more than loopback is involved
+  bool loopback = false;    ///< the endpoint is on loopback: plain, and no secret is needed
+  Millis join_timeout{600'000};
+  std::optional<Millis> last_call;  ///< empty: 30 s while previous members are missing, else 1 s
+  Millis dead_after{5'000};         ///< silence after which a peer counts as lost
+  Millis lease{10'000};             ///< more than dead_after + 2 beats
+  ScaleUp scale_up = ScaleUp::next_round;
+  std::vector<JobFact> facts;
+  std::vector<std::string> etcd_endpoints;  ///< "http://10.0.0.5:2379"
+  std::string etcd_prefix = "/acc";
+  /// A job that can't have a second machine needs no network, whatever its backend.
+  [[nodiscard]] bool several() const { return nodes_max > 1; }
+};
+
+/// Time between two heartbeats of an agent.
+[[nodiscard]] constexpr Millis beat_interval(const Cluster& cluster) {
+  constexpr Millis kLeast{50};
+  return cluster.dead_after / 5 < kLeast ? kLeast : cluster.dead_after / 5;
+}
+
 struct JobPlan {
   JobKind kind = JobKind::process;
   std::vector<std::string>
@@ -119,6 +168,7 @@ struct JobPlan {
       0.1;  ///< accepted for the original's sake: we wait for events and never poll
   std::string start_method = "spawn";
   Rendezvous rendezvous;
+  Cluster cluster;
   Master master;
   RestartPolicy restart;
   StopPolicy stop;

@@ -17,6 +17,7 @@ class Narrator {
 
   void error(const std::string& text) const;
   void warning(const std::string& text) const;
+  void note(const std::string& text) const;
   void failure(const FailureReport& failure) const;
   void restart(const TellRestart& told) const;
   void start_retry(const TellStartRetry& told, const std::string& words) const;

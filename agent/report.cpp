@@ -40,6 +40,11 @@ std::string plural(std::size_t n, const std::string& one) {
 }
 
 std::string headline(const JobReport& r) {
+  if (r.elsewhere) {
+    const auto& f = *r.elsewhere;
+    if (r.verdict == Verdict::cannot_start) return f.who + ": " + f.cause;
+    return "job failed: " + f.who + " " + f.cause;
+  }
   switch (r.verdict) {
     case Verdict::succeeded:
       return "job succeeded";
@@ -53,13 +58,16 @@ std::string headline(const JobReport& r) {
     case Verdict::cannot_start:
       return r.start_failure_words;
     case Verdict::stopped:
-      return "job stopped by " + signal_name(r.stop_signal);
+      return "job stopped by " + (r.reason.empty() ? signal_name(r.stop_signal) : r.reason);
     case Verdict::preempted:
-      return "job pre-empted by " + signal_name(r.stop_signal) + ": requeue it";
+      return "job pre-empted by " + (r.reason.empty() ? signal_name(r.stop_signal) : r.reason) +
+             ": requeue it";
     case Verdict::unkillable:
       return "gave up: processes survived SIGKILL; this node needs attention";
     case Verdict::guardian_lost:
       return "job ended: the process that started it is gone";
+    case Verdict::nodes_missing:
+      return r.reason.empty() ? "job ended: other nodes are missing" : r.reason;
   }
   return {};
 }
@@ -72,7 +80,8 @@ std::string what_was_done(const JobReport& r) {
   } else if (r.max_restarts > 0) {
     text = "restarted " + std::to_string(r.restarts) + " of " + plural(r.max_restarts, "time");
   }
-  if (r.verdict == Verdict::never_retry) text += "; its code is in --no_restart_codes";
+  if (r.verdict == Verdict::never_retry)
+    text += "; its code is in --no_restart_codes, or the worker asked for that";
   if (r.verdict == Verdict::no_progress)
     text += "; gave up: no progress (--max_no_progress), a requeue won't help";
   return text;
@@ -171,6 +180,15 @@ void add_failure(Block& block, const JobReport& r, const FailureReport& f) {
   }
 }
 
+void add_elsewhere(Block& block, const JobReport& r, const FailureElsewhere& f) {
+  if (!f.error.empty()) {
+    block.row("error", "as the worker wrote it:");
+    block.quote(last_lines(f.error, kTracebackLines));
+  }
+  if (!f.log_path.empty()) block.row("its log", f.log_path + " (there)");
+  block.row("done", what_was_done(r));
+}
+
 void add_common(Block& block, const JobReport& r) {
   const std::string log = r.failures.empty() || r.failures.back().log_path.empty()
                               ? r.log_folder
@@ -264,6 +282,7 @@ std::string describe_start_failure(const StartFailure& failure, const std::strin
 }
 
 const FailureReport* decisive_failure(const JobReport& r) {
+  if (r.elsewhere) return nullptr;
   const bool by_failure = r.verdict == Verdict::failed || r.verdict == Verdict::never_retry ||
                           r.verdict == Verdict::no_progress;
   return by_failure && !r.failures.empty() ? &r.failures.back() : nullptr;
@@ -283,6 +302,8 @@ std::string to_text(const JobReport& r, bool color) {
   block.title(headline(r));
   if (const auto* failure = decisive_failure(r)) {
     add_failure(block, r, *failure);
+  } else if (r.elsewhere && r.verdict != Verdict::cannot_start) {
+    add_elsewhere(block, r, *r.elsewhere);
   } else if (!r.failures.empty()) {
     block.row("before", plural(r.failed_rounds, "failure") + "; the last: rank " +
                             std::to_string(r.failures.back().worker.rank.value()) + " " +

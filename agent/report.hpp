@@ -28,6 +28,16 @@ struct FailureReport {
   std::string log_path;                        ///< empty: no log file
 };
 
+/// The failure that decided, on another node, as its agent told it.
+struct FailureElsewhere {
+  std::string who;  ///< "rank 3 (local rank 1) on b, pid 4711"; of a lost node: "node b (node rank 1)"
+  std::string cause;
+  std::string error;  ///< what the worker wrote itself; empty: nothing
+  std::string log_path;
+  std::uint32_t rank = 0;  ///< the first one, of a lost node
+  bool is_node = false;    ///< the node itself was lost
+};
+
 struct JobReport {
   std::string job_id;
   std::string host;
@@ -44,6 +54,8 @@ struct JobReport {
   std::vector<WorkerRecord> workers;  ///< of the last round
   std::optional<StartFailure> start_failure;
   std::string start_failure_words;
+  std::optional<FailureElsewhere> elsewhere;
+  std::string reason;  ///< of the end, where the verdict doesn't say it: who asked, who is missing
   std::uint32_t failed_rounds = 0;  ///< all of them, also those not listed
   std::size_t left_over_count = 0;
   std::vector<std::string> left_over;  ///< "sleep (pid 71)": ended by us after the workers

@@ -73,6 +73,16 @@ std::string to_json(const JobReport& r) {
   json["stop_signal"] = text_or_null(r.stop_signal != 0 ? signal_name(r.stop_signal) : "");
   const auto* decisive = decisive_failure(r);
   json["first_failure"] = decisive != nullptr ? failure_json(*decisive, r.host) : Json{};
+  if (r.elsewhere) {
+    const auto& f = *r.elsewhere;
+    json["first_failure"] = Json{{"who", f.who},
+                                 {"rank", f.rank},
+                                 {"cause", f.cause},
+                                 {"error", f.error.empty() ? Json{} : Json{{"message", f.error}}},
+                                 {"log", text_or_null(f.log_path)},
+                                 {"node_lost", f.is_node}};
+  }
+  json["reason"] = text_or_null(r.reason);
   json["failures"] = Json::array();
   for (const auto& f : r.failures) json["failures"].push_back(failure_json(f, r.host));
   json["start_failure"] = text_or_null(r.start_failure_words);

@@ -12,6 +12,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <ctime>
 #include <new>
 
 namespace acc::agent {
@@ -33,6 +34,7 @@ struct Handoff {
   const SpawnRequest* request;
   const std::vector<int>* ignored_signals;
   const rlimit* nofile;
+  const std::atomic<std::int64_t>* lease_ends_ns;
   pid_t agent;
   SpawnFailure failure;
 };
@@ -53,6 +55,15 @@ void close_others() {
   ::getrlimit(RLIMIT_NOFILE, &limit);
   const int end = static_cast<int>(limit.rlim_cur < 65536 ? limit.rlim_cur : 65536);
   for (int fd = 3; fd < end; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+// clock_gettime and not the steady_clock built on it: the former is on the list of what a child may
+// call.
+bool is_lease_over(const std::atomic<std::int64_t>* ends_ns) {
+  const std::int64_t ends = ends_ns != nullptr ? ends_ns->load() : 0;
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return ends != 0 && now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec >= ends;
 }
 
 // Runs in the child, on its own stack but in the parent's memory: async-signal-safe calls only,
@@ -80,6 +91,10 @@ int child_main(void* argument) {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (is_lease_over(handoff.lease_ends_ns)) {
+    errno = ETIME;
+    fail(kLeaseStep);
+  }
   ::execve(request.path, request.argv, request.envp);
   fail("exec");
   return 127;
@@ -152,8 +167,8 @@ Spawner::Spawner() : ignored_signals_{ignored_signals()} {
 Spawner::~Spawner() { ::munmap(stack_, kStackSize); }
 
 std::variant<Spawned, SpawnFailure> Spawner::operator()(const SpawnRequest& request) {
-  Handoff handoff{
-      &request, &ignored_signals_, child_nofile_ ? &*child_nofile_ : nullptr, ::getpid(), {}};
+  Handoff handoff{&request,       &ignored_signals_, child_nofile_ ? &*child_nofile_ : nullptr,
+                  lease_ends_ns_, ::getpid(),        {}};
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);

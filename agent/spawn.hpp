@@ -5,7 +5,9 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <variant>
@@ -41,6 +43,9 @@ struct SpawnRequest {
   int cgroup_fd = -1;    ///< >= 0: an open folder of a cgroup v2, which the child is born into
 };
 
+/// SpawnFailure::step, with ETIME, when the lease was over before exec: the program never ran.
+inline constexpr char kLeaseStep[] = "lease";
+
 struct Spawned {
   pid_t pid = 0;
   UniqueFd pidfd;
@@ -68,9 +73,15 @@ class Spawner {
   /// Soft limit of descriptors that children get back after we raised ours.
   void set_child_nofile(rlimit limit) { child_nofile_ = limit; }
 
+  /// As the last thing before exec the child looks whether this moment (steady_clock, nanoseconds;
+  /// 0: no lease) has passed, and ends if so: we may have been stopped since we looked ourselves.
+  /// `ends_ns` outlives the spawner; null: no job with leases.
+  void heed_lease(const std::atomic<std::int64_t>* ends_ns) { lease_ends_ns_ = ends_ns; }
+
  private:
   std::vector<int> ignored_signals_;
   std::optional<rlimit> child_nofile_;
+  const std::atomic<std::int64_t>* lease_ends_ns_ = nullptr;
   void* stack_ = nullptr;
 };
 

@@ -4,6 +4,7 @@
 #include "common/duration.hpp"
 #include "common/exit_status.hpp"
 #include "common/ids.hpp"
+#include "common/restart_policy.hpp"
 
 #include <optional>
 #include <string>
@@ -16,6 +17,13 @@
 ///   idle → running → stopping → killing → finished
 ///              ↑          └────────┴→ backing_off ┐
 ///              └──────────────────────────────────┘
+///
+/// A job on several nodes is `coordinated`: what follows a round is then the coordinator's
+/// business, and this node waits for it. Its orders come as events, its news go as actions.
+///
+///   idle → awaiting → running → stopping → killing
+///              ↑ └───→ finished     └─────────┤
+///              └──────────────────────────────┘
 namespace acc::agent {
 
 enum class Phase {
@@ -24,10 +32,17 @@ enum class Phase {
   stopping,     ///< asked to end (SIGTERM), or all ended and their left-overs were asked
   killing,      ///< SIGKILL sent
   backing_off,  ///< waits before the next round
+  awaiting,     ///< coordinated: no worker here, waits for the coordinator's next order
   finished,
 };
 
-enum class Timer { grace, give_up, backoff };
+enum class Timer {
+  grace,
+  give_up,
+  backoff,
+  farewell,  ///< coordinated: asked to end, and the coordinator hasn't closed the job
+};
+inline constexpr std::size_t kTimers = 4;
 
 /// Why the job is over.
 enum class Verdict {
@@ -40,19 +55,21 @@ enum class Verdict {
   preempted,      ///< by a signal of --preempt_signals
   unkillable,     ///< a process survived SIGKILL
   guardian_lost,  ///< the process that the user started is gone
+  nodes_missing,  ///< too few nodes came, or the coordinator is gone
 };
 
 struct WorkerFailure {
   LocalRank local_rank;
   ExitStatus status;
   Instant when;
+  bool is_final = false;  ///< the worker said that a restart won't help
 };
 
 /// A worker that could not be started at all.
 struct StartFailure {
   LocalRank local_rank;
   int errnum = 0;
-  std::string step;  ///< as SpawnFailure::step, or "pipe" …
+  std::string step;  ///< as SpawnFailure::step (also kLeaseStep), or "pipe" …
 };
 
 // ---- events ----
@@ -70,6 +87,7 @@ struct WorkerExited {
   LocalRank local_rank;
   ExitStatus status;
   Instant now;
+  bool is_final = false;  ///< it said that a restart won't help
 };
 /// No process of the round is left. `progress` tells whether --progress_file changed; `roll` is
 /// uniform in [0, 1).
@@ -89,8 +107,37 @@ struct SignalArrived {
 struct GuardianLost {
   Instant now;
 };
-using Event = std::variant<Began, RoundStarted, StartFailed, WorkerExited, Emptied, TimerFired,
-                           SignalArrived, GuardianLost>;
+// ---- events of coordinated jobs; in others they mean nothing ----
+/// The coordinator's Start. An order that is not newer than the last one is ignored, as is one
+/// while this node hasn't reported the end of the last round.
+struct RoundOrdered {
+  Round round;
+  RestartLedger ledger;
+  Instant now;
+};
+struct StopOrdered {
+  int signo = 0;  ///< to send first; 0: SIGTERM; SIGKILL: no grace
+  Millis grace{0};
+  bool for_good = false;  ///< no round will follow
+  Instant now;
+};
+/// A signal that ends nothing, for the workers of all nodes.
+struct SignalOrdered {
+  int signo;
+};
+/// The lease has run out: another node may start the next round from now on, and the guardian
+/// kills. To be fed before the exits of those workers, or they count as failures.
+struct LeaseOver {
+  Instant now;
+};
+struct JobClosed {
+  Verdict verdict;
+  int exit_code;
+  Instant now;
+};
+using Event =
+    std::variant<Began, RoundStarted, StartFailed, WorkerExited, Emptied, TimerFired, SignalArrived,
+                 GuardianLost, RoundOrdered, StopOrdered, SignalOrdered, LeaseOver, JobClosed>;
 
 // ---- actions ----
 struct StartRound {
@@ -143,9 +190,30 @@ struct TellHurry {
 struct TellKilling {
   Millis after;
 };
+// What the coordinator is told, only in coordinated jobs. Each StartRound is answered by one of
+// ReportCompleted and ReportStopped, or by Finish.
+struct ReportFailed {
+  WorkerFailure failure;
+};
+struct ReportStartFailed {
+  StartFailure failure;
+};
+/// All workers ended with 0, and no process of the round is left.
+struct ReportCompleted {};
+/// No process of the round is left; also the answer to an order to stop when none was there.
+struct ReportStopped {
+  bool progress = false;
+};
+struct ReportUnkillable {};
+/// A signal came to this node and is meant for the whole job.
+struct AskJob {
+  int signo;
+  std::uint32_t interrupts;  ///< Ctrl-C so far
+};
 using Action = std::variant<StartRound, SignalWorkers, TermStrays, KillAll, ArmTimer, DisarmTimer,
                             Finish, TellFailure, TellRestart, TellStartRetry, TellStopping,
-                            TellNoRestart, TellHurry, TellKilling>;
+                            TellNoRestart, TellHurry, TellKilling, ReportFailed, ReportStartFailed,
+                            ReportCompleted, ReportStopped, ReportUnkillable, AskJob>;
 using Actions = std::vector<Action>;
 
 struct GroupState {
@@ -153,10 +221,12 @@ struct GroupState {
   std::uint32_t size = 1;  ///< workers on this node
   RestartPolicy restart;
   StopPolicy stop;
+  bool coordinated = false;  ///< on several nodes; `restart` is then the coordinator's business
 
   // ---- this round ----
   Phase phase = Phase::idle;
   Round round{0};
+  bool starting = false;  ///< StartRound was said, and neither RoundStarted nor StartFailed came
   std::uint32_t alive = 0;
   Instant round_started{};
   /// Ctrl-C reaches this worker and not us: it has the terminal.
@@ -166,6 +236,7 @@ struct GroupState {
   std::optional<StartFailure> start_failure;
   bool term_sent = false;
   Millis armed_grace{0};  ///< of the running grace timer, for words
+  Instant grace_ends{};   ///< when that timer fires
 
   // ---- the end ----
   int stop_signal = 0;  ///< the first one that asked for it
@@ -176,22 +247,20 @@ struct GroupState {
 
   // ---- restarts ----
   std::optional<Instant> start_retry_until;
-  bool restart_is_due = false;    ///< decided, but not started yet
-  std::uint32_t restarts = 0;     ///< done so far, as workers see it; never goes down
-  std::uint32_t budget_used = 0;  ///< goes down again by refill_after
-  /// In a row, without a healthy round between: makes the delay grow.
-  std::uint32_t quick_failures = 0;
-  std::uint32_t without_progress = 0;
+  bool restart_is_due = false;  ///< decided, but not started yet
+  RestartLedger ledger;
+
+  // ---- orders (coordinated) ----
+  std::optional<Round> ordered_round;  ///< the newest; a round never comes twice
+  std::optional<StopOrdered> stop_ordered;
+  std::optional<JobClosed> closed;
+  bool lease_over = false;  ///< in this round
+  bool progress = false;    ///< of the last round, for a repeated answer
 };
 
 /// Takes the event in and says what is to be done, in this order. Never fails.
 Actions step(GroupState& group, const Event& event);
 
-[[nodiscard]] bool in_classes(const std::vector<CodeRange>& classes, const ExitStatus& status);
-/// 0 for the first quick failure, then base, 2 × base … up to the maximum, ± jitter by `roll` in
-/// [0, 1).
-[[nodiscard]] Millis restart_delay(const RestartPolicy& policy, std::uint32_t quick_failures,
-                                   double roll);
 [[nodiscard]] bool is_transient(int errnum);  ///< may a start that failed so work a moment later?
 [[nodiscard]] std::string_view to_string(Phase phase);
 [[nodiscard]] std::string_view to_string(Verdict verdict);

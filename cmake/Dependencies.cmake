@@ -17,6 +17,14 @@ add_library(acc_spdlog INTERFACE)
 target_include_directories(acc_spdlog SYSTEM INTERFACE ${SPDLOG_INCLUDE})
 target_compile_definitions(acc_spdlog INTERFACE FMT_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
 
+# OpenSSL's static libraries, for the same reason. Only what links acc::rendezvous_net pays for them.
+find_library(OPENSSL_SSL_STATIC libssl.a REQUIRED)
+find_library(OPENSSL_CRYPTO_STATIC libcrypto.a REQUIRED)
+find_path(OPENSSL_INCLUDE openssl/ssl.h REQUIRED)
+add_library(acc_openssl INTERFACE)
+target_include_directories(acc_openssl SYSTEM INTERFACE ${OPENSSL_INCLUDE})
+target_link_libraries(acc_openssl INTERFACE ${OPENSSL_SSL_STATIC} ${OPENSSL_CRYPTO_STATIC} ${CMAKE_DL_LIBS} Threads::Threads)
+
 # CUDA and NCCL: headers only, the libraries are loaded at run time by the runtime room.
 if(NOT ACC_CUDA STREQUAL "OFF")
   if(ACC_CUDA STREQUAL "ON")

@@ -16,6 +16,7 @@ enum class Errc {
   exhausted,      ///< descriptors, processes or memory ran out
   timed_out,      ///< a named wait reached its deadline
   unavailable,    ///< not on this machine or not in this build
+  malformed,      ///< a peer's bytes that can't be understood
   system,         ///< any other failed system call
 };
 

@@ -7,9 +7,11 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
+#include <string>
 
 namespace acc {
 
@@ -46,19 +48,22 @@ std::uint16_t bind_any(std::uint16_t port) {
 
 }  // namespace
 
-UniqueFd reserve_port(std::uint16_t port) {
+UniqueFd reserve_name(std::string_view name) {
   UniqueFd fd{::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
-  // An abstract name: it belongs to the network namespace, as the port does, and ends with its
-  // owner.
+  // An abstract name: it belongs to the network namespace, as a port does, and ends with its owner.
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  const int length = std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1,
-                                   "acc-launch/port/%u", static_cast<unsigned>(port));
+  constexpr int kMost = 80;
+  const int length =
+      std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "acc-launch/%.*s",
+                    static_cast<int>(std::min<std::size_t>(name.size(), kMost)), name.data());
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
                                            static_cast<std::size_t>(length));
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) fd.reset();
   return fd;
 }
+
+UniqueFd reserve_port(std::uint16_t port) { return reserve_name("port/" + std::to_string(port)); }
 
 bool port_is_free(std::uint16_t port) {
   return port != 0 && bind_any(port) == port && static_cast<bool>(reserve_port(port));

@@ -3,6 +3,7 @@
 #include "common/unique_fd.hpp"
 
 #include <cstdint>
+#include <string_view>
 
 namespace acc {
 
@@ -18,5 +19,8 @@ namespace acc {
 /// which a Python worker listens there are seconds. Held as long as the descriptor; nothing is left
 /// by a crash. Invalid if another job has reserved the port.
 [[nodiscard]] UniqueFd reserve_port(std::uint16_t port);
+
+/// The same for any name in this network namespace, at most 80 bytes of it.
+[[nodiscard]] UniqueFd reserve_name(std::string_view name);
 
 }  // namespace acc

@@ -8,7 +8,7 @@
 
 namespace acc {
 
-static std::uint64_t random_bits() {
+std::uint64_t random_number() {
   std::uint64_t bits = 0;
   // Early in boot the pool may be empty: then the clock's low bits have to do.
   if (::getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) {
@@ -22,11 +22,11 @@ std::string random_name() {
   constexpr std::string_view kLetters =
       "abcdefghijklmnopqrstuvwxyz234567";  // 32: five bits choose evenly
   std::string name;
-  for (auto bits = random_bits(); name.size() < 8; bits >>= 8U)
+  for (auto bits = random_number(); name.size() < 8; bits >>= 8U)
     name += kLetters[(bits >> 3U) & 31U];
   return name;
 }
 
-double random_fraction() { return static_cast<double>(random_bits() >> 11U) * 0x1p-53; }
+double random_fraction() { return static_cast<double>(random_number() >> 11U) * 0x1p-53; }
 
 }  // namespace acc

@@ -30,6 +30,7 @@ inline constexpr std::string_view kAccJobId = "ACC_JOB_ID";
 inline constexpr std::string_view kAccRound = "ACC_ROUND";
 inline constexpr std::string_view kAccRestartCount = "ACC_RESTART_COUNT";
 inline constexpr std::string_view kAccRestartReason = "ACC_RESTART_REASON";
+inline constexpr std::string_view kAccAgentSocket = "ACC_AGENT_SOCKET";
 
 struct Row {
   std::string_view name;

@@ -163,7 +163,7 @@ class Reader {
   void take(const KeyRow& row, const std::string& spelled, std::optional<std::string> value) {
     if (row.type == Type::flag) {
       const bool has_topic = row.name == "help" && value;
-      if (value && !has_topic) {
+      if (value && !has_topic && row.name != "make_secret") {
         return complain("argument " + spelled + ": ignored explicit argument '" +
                         printable(*value) +
                         "': a switch takes no value, leave it out to turn it off");
@@ -172,6 +172,8 @@ class Reader {
         line_.help_topic = *value;
       } else if (row.name == "help") {
         read_help_topic();
+      } else if (row.name == "make_secret") {
+        read_secret_path(std::move(value));
       }
       return remember(row, spelled, Value{true});
     }
@@ -203,6 +205,12 @@ class Reader {
     line_.help_topic = "";
     if (next_ >= words_.size()) return;
     line_.help_topic = words_[next_++];
+  }
+
+  /// As help, an action: the word behind it is its own.
+  void read_secret_path(std::optional<std::string> value) {
+    const bool follows = !value && next_ < words_.size() && is_value(words_[next_]);
+    line_.secret_path = follows ? words_[next_++] : std::move(value).value_or("");
   }
 
   void remember(const KeyRow& row, const std::string& spelled, Value value) {

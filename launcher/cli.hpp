@@ -21,9 +21,10 @@ struct CommandLine {
   std::vector<GivenOption> options;  ///< one a key: the last one given
   std::optional<std::string> script;
   std::vector<std::string> script_args;
-  std::optional<std::string> help_topic;  ///< --help: "", or the next word: a group, a flag, "all"
-  Complaints complaints;                  ///< of usage
-  std::vector<Key> rejected;              ///< given, but with a value that is none
+  std::optional<std::string> help_topic;   ///< --help: "", or the next word: a group, a flag, "all"
+  std::optional<std::string> secret_path;  ///< --make_secret: "", or the file that is named
+  Complaints complaints;                   ///< of usage
+  std::vector<Key> rejected;               ///< given, but with a value that is none
 
   [[nodiscard]] const GivenOption* given(Key key) const;
 };

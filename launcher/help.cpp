@@ -101,6 +101,8 @@ std::string source_text(const Setting& setting) {
       return "guessed";
     case Source::flag:
       return setting.origin.empty() ? "command line" : "flag " + setting.origin;
+    case Source::scheduler:
+      return "scheduler " + setting.origin;
     case Source::environment:
       return "environment " + setting.origin;
     case Source::config:

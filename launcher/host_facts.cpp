@@ -38,6 +38,7 @@ class DetectedFacts : public HostFacts {
     }
     return false;
   }
+  std::string host_name() override { return full_host_name(); }
   std::string deepspeed(const std::string& interpreter) override {
     return installed_version(interpreter, "deepspeed");
   }

@@ -32,6 +32,8 @@ class HostFacts {
   virtual std::string mpi() = 0;
   /// Whether a backend for 8-bit floats is installed for this interpreter.
   virtual bool fp8(const std::string& interpreter) = 0;
+  /// With its domain, if /etc/hosts gives it one.
+  virtual std::string host_name() = 0;
   /// Version of DeepSpeed installed for this interpreter; empty: none.
   virtual std::string deepspeed(const std::string& interpreter) = 0;
 };

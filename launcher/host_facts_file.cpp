@@ -22,6 +22,7 @@ struct Facts {
   std::string mpi;
   bool fp8 = false;
   std::string deepspeed;
+  std::string host_name;
 };
 
 class FixedFacts : public HostFacts {
@@ -37,6 +38,7 @@ class FixedFacts : public HostFacts {
   bool port_in_use(std::uint16_t port) override { return facts_.ports_in_use.contains(port); }
   std::string mpi() override { return facts_.mpi; }
   bool fp8(const std::string&) override { return facts_.fp8; }
+  std::string host_name() override { return facts_.host_name; }
   std::string deepspeed(const std::string&) override { return facts_.deepspeed; }
 
  private:
@@ -78,6 +80,8 @@ bool take(Facts& facts, const std::string& key, const Value& value) {
     facts.fp8 = truthy(value);
   } else if (key == "deepspeed") {
     facts.deepspeed = text_of(value);
+  } else if (key == "host_name") {
+    facts.host_name = text_of(value);
   } else {
     return key == "tpu";  // known, but TPUs are refused anyway
   }
@@ -100,7 +104,8 @@ Result<std::unique_ptr<HostFacts>> facts_from_file(const std::string& path) {
       return Error{Errc::bad_config, path + ":" + std::to_string(value.line) +
                                          ": unknown host fact '" + printable(key) +
                                          "': known are gpus, accelerator, gpu_names, driver, bf16, "
-                                         "physical_cores, ports_in_use, mpi, fp8, deepspeed"};
+                                         "physical_cores, ports_in_use, mpi, fp8, deepspeed, "
+                                         "host_name"};
     }
   }
   return std::unique_ptr<HostFacts>{std::make_unique<FixedFacts>(std::move(facts))};

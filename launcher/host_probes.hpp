@@ -24,6 +24,12 @@ bool nvidia_computes_bf16();
 /// Cores, not hardware threads; at least 1.
 std::uint32_t count_physical_cores();
 
+/// What `hostname -f` finds in /etc/hosts, where Kubernetes writes it; else as the kernel knows it.
+std::string full_host_name();
+/// The longest name with a domain that a line of `hosts` (/etc/hosts) gives to this host; else
+/// `name` itself.
+std::string name_in_hosts(std::string_view hosts, const std::string& name);
+
 /// Runs `mpirun --version` for at most two seconds: openmpi, intel (any other), or empty.
 std::string mpirun_kind();
 

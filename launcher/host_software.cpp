@@ -14,6 +14,9 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 
 namespace acc::launcher {
 
@@ -99,6 +102,30 @@ std::string mpirun_kind() {
                : "intel";
   }
   return {};
+}
+
+std::string name_in_hosts(std::string_view hosts, const std::string& name) {
+  for (const auto& line : split(hosts, '\n')) {
+    std::istringstream words{line.substr(0, line.find('#'))};
+    std::string word;
+    words >> word;  // the address
+    bool ours = false;
+    std::string full;
+    while (words >> word) {
+      ours = ours || word == name || word.starts_with(name + ".");
+      if (word.starts_with(name + ".") && word.size() > full.size()) full = word;
+    }
+    if (ours && !full.empty()) return full;
+  }
+  return name;
+}
+
+std::string full_host_name() {
+  char buffer[256] = {};
+  if (::gethostname(buffer, sizeof buffer - 1) != 0) return {};
+  std::ifstream file{"/etc/hosts"};
+  const std::string hosts{std::istreambuf_iterator<char>{file}, {}};
+  return name_in_hosts(hosts, buffer);
 }
 
 bool has_module(const std::string& interpreter, std::string_view module) {

@@ -14,7 +14,7 @@ void JobSpec::set(Key key, Value value, Source source, std::string origin) {
 
 bool JobSpec::is_given(Key key) const {
   const auto source = settings_[key.row].source;
-  return source == Source::flag || source == Source::config;
+  return source == Source::flag || source == Source::config || source == Source::scheduler;
 }
 
 std::optional<std::int64_t> JobSpec::integer(Key key) const {
@@ -27,6 +27,7 @@ std::string JobSpec::name_for_complaint(Key key) const {
   const std::string name{row_of(key).name};
   if (setting.source == Source::config) return setting.origin + ": " + name;
   if (setting.source == Source::environment) return setting.origin;
+  if (setting.source == Source::scheduler) return setting.origin + ": " + name;
   return setting.source == Source::flag ? setting.origin : "--" + name;
 }
 

@@ -10,13 +10,13 @@
 
 namespace acc::launcher {
 
-enum class Source { by_default, config, flag, environment, guessed };
+enum class Source { by_default, config, flag, environment, scheduler, guessed };
 
 struct Setting {
   Value value;
   Source source = Source::by_default;
-  std::string origin;  ///< "cfg.yaml:3", "--num_processes", "OMP_NUM_THREADS", "2 devices found";
-                       ///< empty for a default
+  std::string origin;  ///< "cfg.yaml:3", "--num_processes", "OMP_NUM_THREADS", "Slurm step 42.0",
+                       ///< "2 devices found"; empty for a default
 };
 
 /// What the user wants, merged from defaults, config file, flags and environment. Each value
@@ -30,7 +30,7 @@ class JobSpec {
 
   [[nodiscard]] const Value& value(Key key) const { return settings_[key.row].value; }
   [[nodiscard]] bool is_set(Key key) const { return !value(key).is_none(); }
-  /// Set by a flag or the config file, not by default or a guess.
+  /// Set by a flag, the config file or a scheduler, not by default or a guess.
   [[nodiscard]] bool is_given(Key key) const;
   [[nodiscard]] bool flag(Key key) const { return truthy(value(key)); }
   [[nodiscard]] std::string text(Key key) const {
@@ -51,6 +51,8 @@ class JobSpec {
       defaulted;              ///< name and value of what had to be guessed
   std::vector<Key> rejected;  ///< given with a bad value, complained about: not missing
   bool multi_gpu_was_guessed = false;
+  std::string scheduler;      ///< "Slurm step 42.0", if it placed us; else empty
+  std::optional<bool> hosts;  ///< the coordinator is to run here; empty: the scheduler can't say
   std::vector<std::string> notes;  ///< one line each, for stderr
 
  private:

@@ -6,6 +6,7 @@
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
 #include "launcher/cli.hpp"
+#include "launcher/cluster_plan.hpp"
 #include "launcher/help.hpp"
 #include "launcher/key_table.hpp"
 #include "launcher/merge.hpp"
@@ -13,6 +14,7 @@
 #include "launcher/output_paths.hpp"
 #include "launcher/plan.hpp"
 #include "launcher/plan_json.hpp"
+#include "rendezvous/secret.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -111,8 +113,8 @@ std::string defaults_warning(const JobSpec& spec) {
 }
 
 void tell_about_ignored(const CommandLine& line) {
-  constexpr Key kIgnored[] = {"run_path"_key,     "local_addr"_key,        "event_log_handler"_key,
-                              "numa_binding"_key, "signals_to_handle"_key, "start_method"_key};
+  constexpr Key kIgnored[] = {"run_path"_key, "event_log_handler"_key, "numa_binding"_key,
+                              "signals_to_handle"_key, "start_method"_key};
   for (const Key key : kIgnored) {
     const auto* option = line.given(key);
     if (option != nullptr)
@@ -167,15 +169,6 @@ int write_deepspeed_env(const agent::JobPlan& plan, Environment environment) {
   return 0;
 }
 
-/// Several machines: ranks by arithmetic work, but nobody tells the others of a failure yet.
-void limit_to_one_machine(agent::JobPlan& plan) {
-  if (plan.kind != agent::JobKind::elastic || plan.rendezvous.nnodes_max < 2) return;
-  std::string text = "warning: several machines: a failure here ends only this machine's workers";
-  if (plan.restart.max_restarts > 0) text += ", and --max_restarts is ignored";
-  tell(text + " (their agents can't talk to each other yet)");
-  plan.restart.max_restarts = 0;
-}
-
 /// One command line's way from its words to the agent.
 class Launch {
  public:
@@ -187,6 +180,7 @@ class Launch {
   int run(const agent::GuardianLink& guardian) {
     if (line_.help_topic) return print(help_text(*line_.help_topic));
     if (line_.given("version"_key) != nullptr) return print("acc-launch " ACC_VERSION "\n");
+    if (line_.secret_path && line_.complaints.empty()) return make_secret(*line_.secret_path);
     auto complaints = line_.complaints;
     read_facts(complaints);
     read_config(complaints);
@@ -216,6 +210,25 @@ class Launch {
     if (failed == 0 || failed == EPIPE) return 0;
     tell(system_error(failed, "can't write to the standard output").what);
     return to_int(ExitCode::output);
+  }
+
+  [[nodiscard]] int make_secret(const std::string& wanted) const {
+    const auto path =
+        wanted.empty() ? rendezvous::default_secret_path(rendezvous::secret_places()) : wanted;
+    if (path.empty()) {
+      tell("--make_secret: there is no home folder to put it in: name a file");
+      return to_int(ExitCode::usage);
+    }
+    const auto key_id = rendezvous::make_secret(path);
+    if (!key_id) {
+      tell("--make_secret: " + key_id.error().what);
+      return to_int(ExitCode::output);
+    }
+    return print("made the secret " + *key_id + " in " + printable(path) +
+                 "\nCopy that file to the other machines, for you alone to read (mode 0600)" +
+                 (wanted.empty() ? ": acc-launch finds it in the same place there.\n"
+                                 : "; name it there and here with --secret_file or "
+                                   "ACC_SECRET_FILE.\n"));
   }
 
   void read_facts(Complaints& complaints) {
@@ -251,6 +264,7 @@ class Launch {
     auto& plan = planned.plan;
     const bool prints = line_.given("print_plan"_key) != nullptr;
     if (planned.complaints.empty() && !prints) planned.complaints = check_runnable(spec, plan);
+    if (planned.complaints.empty() && !prints) planned.complaints = check_cluster(plan);
     const bool quiet = spec.flag("quiet"_key);
     for (const auto& note : spec.notes) {
       if (!quiet) tell("note: " + note);
@@ -259,7 +273,9 @@ class Launch {
     if (!quiet) tell_about_ignored(line_);
     if (!planned.complaints.empty()) return report(std::move(planned.complaints), spec.config_path);
     for (const auto& warning : plan.warnings) tell("warning: " + warning);
-    if (!prints) limit_to_one_machine(plan);
+    if (plan.cluster.several() && plan.cluster.insecure && !plan.cluster.loopback && !prints)
+      tell("warning: --insecure: whoever reaches port " +
+           std::to_string(plan.cluster.control_port) + " can join, read and stop this job");
     if (prints) return print(plan_to_json(plan));
     plan.warnings.clear();  // told
     if (const int code = check_script_file(spec, kind, environment_); code != 0) return code;

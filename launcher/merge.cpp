@@ -68,6 +68,7 @@ class Merger {
     if (config_) {
       take_config();
     } else {
+      rules_.scheduler();
       rules_.torchrun_counts();
       rules_.guess_without_config();
     }
@@ -126,6 +127,7 @@ class Merger {
     take_mode();
     take_sections();
     take_precision();
+    rules_.scheduler();
     rules_.torchrun_counts();
     rules_.defaults_with_config();
   }

@@ -2,6 +2,7 @@
 
 #include "common/text.hpp"
 #include "launcher/key_table.hpp"
+#include "launcher/scheduler_rules.hpp"
 #include "launcher/setting_parsers.hpp"
 
 #include <algorithm>
@@ -88,6 +89,8 @@ void MergeRules::defaults_with_config() {
              "gpu_ids: all");
   }
 }
+
+void MergeRules::scheduler() { apply_scheduler(spec_, complaints_, facts_, environment_); }
 
 std::optional<std::int64_t> MergeRules::workers_per_node(const std::string& word) {
   if (word == "cpu") return facts_.logical_cores();

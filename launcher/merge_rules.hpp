@@ -22,6 +22,8 @@ class MergeRules {
   void guess_without_config();
   /// With one, what is missing has a silent default.
   void defaults_with_config();
+  /// What flags and file leave open and a scheduler says.
+  void scheduler();
   /// --nproc_per_node × --nnodes is num_processes.
   void torchrun_counts();
   void check_bf16_option();

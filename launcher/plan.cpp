@@ -1,6 +1,7 @@
 #include "launcher/plan.hpp"
 
 #include "common/text.hpp"
+#include "launcher/cluster_plan.hpp"
 #include "launcher/commands.hpp"
 #include "launcher/key_table.hpp"
 #include "launcher/mode.hpp"
@@ -151,6 +152,7 @@ class Planner {
     plan.kind = agent::JobKind::elastic;
     if (mode == Mode::single && !is_torchrun_line(spec_)) check_main_process();
     append(plan_rendezvous(spec_, facts_, plan));
+    append(plan_cluster(spec_, plan));
     append(check_local_ranks(spec_, plan));
     plan.command = worker_command(spec_, inputs_.interpreter, inputs_.script, true);
     if (mode != Mode::deepspeed || plan.local_world_size < 2 ||
@@ -202,16 +204,9 @@ Complaints check_runnable(const JobSpec& spec, const agent::JobPlan& plan) {
         "no worker to start: no GPU was found and --num_processes is not given. Give "
         "--num_processes, or --cpu for one process on the CPU");
   }
-  if (meeting.nnodes_min != meeting.nnodes_max)
-    refuse("--nnodes MIN:MAX needs the rendezvous of a later version: give one number");
-  constexpr std::string_view kKnown[] = {"static", "c10d", "tcp", "etcd", "etcd-v2", "etcd-v3"};
-  if (std::ranges::find(kKnown, meeting.backend) == std::end(kKnown)) {
+  if (!backend_of(meeting.backend)) {
     refuse(spec.name_for_complaint("rdzv_backend"_key) + ": there is no rendezvous backend '" +
            printable(meeting.backend) + "': static, c10d, tcp or etcd");
-  } else if (meeting.nnodes_max > 1 && meeting.backend != "static") {
-    refuse("several machines with rdzv_backend " + meeting.backend +
-           " need the rendezvous of a later version: use static (--rdzv_backend=static, with "
-           "--machine_rank on each machine)");
   }
   return complaints;
 }

@@ -102,6 +102,40 @@ Json output(const agent::OutputPlan& plan) {
           {"quiet", plan.quiet}};
 }
 
+const char* name_of(agent::Hosting hosting) {
+  if (hosting == agent::Hosting::must) return "must";
+  return hosting == agent::Hosting::may ? "may" : "never";
+}
+
+const char* name_of(agent::Backend backend) {
+  if (backend == agent::Backend::fixed) return "static";
+  return backend == agent::Backend::tcp ? "tcp" : "etcd";
+}
+
+Json cluster(const agent::Cluster& cluster) {
+  Json facts = Json::object();
+  for (const auto& fact : cluster.facts) facts[fact.name] = fact.value;
+  return {{"backend", name_of(cluster.backend)},
+          {"job", cluster.job},
+          {"wanted_rank", cluster.wanted ? Json(cluster.wanted->value()) : Json{}},
+          {"node_name", text_or_null(cluster.node_name)},
+          {"control_host", text_or_null(cluster.control_host)},
+          {"control_port", cluster.control_port},
+          {"hosting", name_of(cluster.hosting)},
+          {"address", text_or_null(cluster.address)},
+          {"secret_file", text_or_null(cluster.secret_file)},
+          {"insecure", cluster.insecure},
+          {"loopback", cluster.loopback},
+          {"join_timeout_s", seconds(cluster.join_timeout)},
+          {"last_call_s", cluster.last_call ? Json(seconds(*cluster.last_call)) : Json{}},
+          {"dead_after_s", seconds(cluster.dead_after)},
+          {"lease_s", seconds(cluster.lease)},
+          {"scale_up", cluster.scale_up == agent::ScaleUp::now ? "now" : "next_round"},
+          {"facts", facts},
+          {"etcd_endpoints", cluster.etcd_endpoints},
+          {"etcd_prefix", cluster.etcd_prefix}};
+}
+
 }  // namespace
 
 std::string plan_to_json(const agent::JobPlan& plan) {
@@ -119,6 +153,8 @@ std::string plan_to_json(const agent::JobPlan& plan) {
                      {"port", plan.master.port},
                      {"port_is_given", plan.master.port_is_given}};
   }
+  if (plan.kind == agent::JobKind::elastic && plan.cluster.several())
+    out["cluster"] = cluster(plan.cluster);
   if (plan.kind == agent::JobKind::deepspeed) {
     std::vector<std::string> ignored;
     out["deepspeed_env_file"] = deepspeed_env_lines({plan.env.begin(), plan.env.end()}, ignored);

@@ -1,6 +1,7 @@
 #include "launcher/rendezvous_plan.hpp"
 
 #include "common/text.hpp"
+#include "launcher/cluster_plan.hpp"
 #include "launcher/key_table.hpp"
 #include "launcher/mode.hpp"
 #include "launcher/setting_parsers.hpp"
@@ -35,7 +36,7 @@ std::optional<std::int64_t> port_of_endpoint(const JobSpec& spec) {
   const auto endpoint = spec.text("rdzv_endpoint"_key);
   const auto colon = endpoint.rfind(':');
   if (spec.text("rdzv_backend"_key) != "static" || colon == std::string::npos ||
-      endpoint.ends_with(']'))
+      endpoint.ends_with(']') || (endpoint.find(':') != colon && !endpoint.starts_with('[')))
     return std::nullopt;
   return parse_number<std::int64_t>(std::string_view{endpoint}.substr(colon + 1));
 }
@@ -54,8 +55,13 @@ class Meeting {
     count_machines();
     if (machines_ > 1) check_machines();
     share_ranks();
-    choose_port();
+    if (machines_ > 1 && !fixed()) {
+      choose_port_of_rounds();
+    } else {
+      choose_port();
+    }
     place_master();
+    if (machines_ > 1) check_control_port();
     return std::move(complaints_);
   }
 
@@ -103,15 +109,43 @@ class Meeting {
     rank_ = std::clamp<std::int64_t>(rank_, 0, machines_ - 1);
   }
 
+  /// By the coordinator's count of who came; ranks by the user's numbers otherwise.
+  [[nodiscard]] bool fixed() const {
+    return backend_of(plan_.rendezvous.backend).value_or(agent::Backend::fixed) ==
+           agent::Backend::fixed;
+  }
+
+  void check_count() {
+    if (spec_.is_set("machine_rank"_key) && rank_ < 0)
+      complain(spec_.name_for_complaint("machine_rank"_key) + ": " + std::to_string(rank_) +
+               " is out of range: 0 or more");
+    rank_ = std::max<std::int64_t>(rank_, 0);
+    const auto processes = spec_.integer("num_processes"_key).value_or(0);
+    if (!spec_.is_given("machine_rank"_key) && processes % machines_ != 0)
+      complain(std::to_string(processes) + " processes on " + std::to_string(machines_) +
+               " machines: that is an uneven share, so give --machine_rank on each machine, or "
+               "--nproc_per_node");
+  }
+
   void check_machines() {
-    check_rank();
+    if (fixed()) {
+      check_rank();
+      if (plan_.rendezvous.nnodes_min != plan_.rendezvous.nnodes_max)
+        complain(
+            spec_.name_for_complaint("nnodes"_key) + ": '" + printable(spec_.text("nnodes"_key)) +
+            "': a number of machines that may change needs --rdzv_backend=tcp (or c10d, etcd): "
+            "with static each machine's ranks are fixed");
+    } else {
+      check_count();
+    }
     const bool told = mode_of(spec_) == Mode::single && !spec_.is_given("nnodes"_key) &&
                       !spec_.is_given("nproc_per_node"_key);  // with the port, by make_plan
     if (!told && spec_.text("main_process_ip"_key).empty() &&
         spec_.text("rdzv_endpoint"_key).empty()) {
       complain(
           "several machines need the main process IP, the address of machine 0: give "
-          "--main_process_ip (as torchrun: --master_addr or --rdzv_endpoint)");
+          "--main_process_ip (as torchrun: --master_addr or --rdzv_endpoint)" +
+          (spec_.scheduler.empty() ? std::string{} : "; " + spec_.scheduler + " doesn't tell one"));
     }
     const auto processes = spec_.integer("num_processes"_key).value_or(0);
     if (processes < machines_) {
@@ -174,6 +208,33 @@ class Meeting {
                              "--main_process_port, or 0 for any free one.");
   }
 
+  /// The endpoint's port is the coordinator's, and each round's rank 0 finds a free one for its
+  /// store, unless the user names one beside the endpoint.
+  void choose_port_of_rounds() {
+    auto& master = plan_.master;
+    master.port = 0;
+    if (auto bad = bad_main_port(spec_)) return complaints_.push_back(std::move(*bad));
+    const auto named = spec_.integer("main_process_port"_key).value_or(0);
+    master.port_is_given =
+        named != 0 && spec_.is_set("rdzv_endpoint"_key) && spec_.is_given("main_process_port"_key);
+    if (master.port_is_given) master.port = static_cast<std::uint16_t>(named);
+  }
+
+  /// Where this machine is surely the one that listens.
+  void check_control_port() {
+    const auto port = control_port(spec_, plan_);
+    const bool listens = spec_.hosts.value_or(rank_ == 0 && spec_.is_given("machine_rank"_key));
+    if (!port || *port < 1 || *port > 65535 || !listens) return;
+    if (!facts_.port_in_use(static_cast<std::uint16_t>(*port))) return;
+    const bool by_endpoint = !fixed() && !spec_.is_set("control_port"_key);
+    complain("port " + std::to_string(*port) +
+                 " is already in use on this machine, and the machines were to meet there: choose "
+                 "another with " +
+                 (by_endpoint ? "--rdzv_endpoint or --main_process_port" : "--control_port") +
+                 ", the same on all machines",
+             Errc::unavailable);
+  }
+
   void stand_alone(std::uint16_t port) {
     auto& meeting = plan_.rendezvous;
     meeting.standalone = true;
@@ -188,8 +249,14 @@ class Meeting {
     auto& master = plan_.master;
     const auto endpoint = spec_.text("rdzv_endpoint"_key);
     if (machines_ > 1) master.addr = spec_.text("main_process_ip"_key);
-    if (machines_ > 1 && master.addr.empty()) master.addr = endpoint.substr(0, endpoint.rfind(':'));
-    const auto here = master.addr + ":" + std::to_string(master.port);
+    if (machines_ > 1 && master.addr.empty() && !endpoint.empty()) {
+      const auto first = split(endpoint, ',').front();
+      if (const auto parsed = parse_endpoint(first)) master.addr = parsed->host;
+    }
+    const auto port = fixed() || machines_ < 2
+                          ? std::int64_t{master.port}
+                          : control_port(spec_, plan_).value_or(wanted_port(spec_).value_or(2379));
+    const auto here = show_endpoint(master.addr, port);
     if (meeting.standalone) {
       meeting.endpoint = "localhost:" + std::to_string(master.port);
     } else if (meeting.backend == "static") {

@@ -3,6 +3,7 @@
 #include "common/exit_status.hpp"
 #include "common/text.hpp"
 
+#include <algorithm>
 #include <csignal>
 
 namespace acc::launcher {
@@ -125,6 +126,52 @@ Result<NodeRange> parse_nodes(std::string_view text) {
     return bad(in_quotes(text) + " is not a number of machines: write N or MIN:MAX, as 2 or 2:4");
   }
   return NodeRange{*min, *max};
+}
+
+Result<Endpoint> parse_endpoint(std::string_view text) {
+  const auto wrong = [&] {
+    return bad(in_quotes(text) + " is not HOST:PORT, as node1:29400 or [fd00::2]:29400");
+  };
+  Endpoint endpoint;
+  std::string_view port;
+  if (text.starts_with('[')) {
+    const auto close = text.find(']');
+    if (close == std::string_view::npos) return wrong();
+    endpoint.host = text.substr(1, close - 1);
+    port = text.substr(close + 1);
+  } else if (text.find(':') != text.rfind(':')) {
+    endpoint.host = text;  // a bare IPv6 address
+  } else {
+    endpoint.host = text.substr(0, text.find(':'));
+    port = text.substr(endpoint.host.size());
+  }
+  if (endpoint.host.empty() || endpoint.host.find_first_of(" \t/@[]") != std::string::npos)
+    return wrong();
+  if (port.empty()) return endpoint;
+  const auto number = parse_number<std::uint16_t>(port.substr(1));
+  if (port[0] != ':' || !number || *number == 0) return wrong();
+  endpoint.port = number;
+  return endpoint;
+}
+
+std::string show_endpoint(std::string_view host, std::int64_t port) {
+  const bool v6 = host.find(':') != std::string_view::npos;
+  return (v6 ? "[" + std::string{host} + "]" : std::string{host}) + ":" + std::to_string(port);
+}
+
+bool is_loopback(std::string_view host) {
+  const auto dots = std::ranges::count(host, '.');
+  const bool numeric = dots == 3 && host.find_first_not_of("0123456789.") == std::string_view::npos;
+  return host == "localhost" || host == "::1" || (numeric && host.starts_with("127."));
+}
+
+Result<bool> parse_yes_no(std::string_view text) {
+  constexpr std::string_view kYes[] = {"1", "true", "t", "yes", "y"};
+  constexpr std::string_view kNo[] = {"0", "false", "f", "no", "n"};
+  const auto word = to_lower(text);
+  if (std::ranges::find(kYes, word) != std::end(kYes)) return true;
+  if (std::ranges::find(kNo, word) != std::end(kNo)) return false;
+  return bad(in_quotes(text) + " is neither yes nor no: write true or false");
 }
 
 }  // namespace acc::launcher

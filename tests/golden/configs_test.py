@@ -25,6 +25,7 @@ EXPECTED = {
     "parallelism.yaml": ("elastic", {}),
     "mpirun.yaml": ("mpirun", {"gpus": 0, "mpi": "openmpi"}),
     "two_machines.yaml": ("elastic", {}),
+    "elastic.yaml": ("elastic", {}),
     "whole_job.yaml": ("elastic", {"gpus": 0}),
 }
 

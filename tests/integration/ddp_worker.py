@@ -1,5 +1,6 @@
-"""A few steps of real PyTorch DistributedDataParallel on CPU (gloo). DDP_KILL=RANK@ROUND kills that rank half-way."""
-import os, signal, sys
+"""A few steps of real PyTorch DistributedDataParallel on CPU (gloo). DDP_KILL=RANK@ROUND kills that rank half-way.
+DDP_STEPS: how many; DDP_PAUSE: seconds after each, for tests that break something meanwhile."""
+import os, signal, sys, time
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -9,7 +10,7 @@ torch.manual_seed(0)
 model = DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 kill = os.environ.get("DDP_KILL", "")
-for step in range(6):
+for step in range(int(os.environ.get("DDP_STEPS", "6"))):
     if step == 3 and kill in (f"{rank}@{attempt}", f"{rank}@always"):
         print(f"rank {rank} dies at step {step}", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -18,6 +19,9 @@ for step in range(6):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+    if rank == 0 and "DDP_PAUSE" in os.environ:
+        print(f"step {step} world={world} attempt={attempt}", flush=True)
+    time.sleep(float(os.environ.get("DDP_PAUSE", "0")))
 same = [torch.zeros_like(model.module.weight) for _ in range(world)]
 dist.all_gather(same, model.module.weight.data)
 assert all(torch.equal(w, same[0]) for w in same), "ranks disagree"

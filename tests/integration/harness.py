@@ -76,9 +76,9 @@ class Job:
     counter = 0
 
     def __init__(self, flags, words, *, env=None, wrap=(), user=None, program=None, folder=None, stdin=subprocess.DEVNULL, stdout=None,
-                 stderr=None, preexec=None):
+                 stderr=None, preexec=None, token=None):
         Job.counter += 1
-        self.token = f"any=job{os.getpid()}x{Job.counter}x"
+        self.token = token or f"any=job{os.getpid()}x{Job.counter}x"
         self.folder = folder or tempfile.mkdtemp(prefix="acc-test-")
         os.chmod(self.folder, 0o777)
         self.events_file = os.path.join(self.folder, "events")

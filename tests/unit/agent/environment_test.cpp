@@ -36,6 +36,7 @@ RoundFacts facts_of() {
   facts.restarts = 1;
   facts.restart_reason = "rank 3 exited with code 7";
   facts.error_folder = "/run/x/attempt_2";
+  facts.agent_socket = "@acc-launch/worker/1-x";
   return facts;
 }
 
@@ -66,6 +67,7 @@ TEST_CASE("a worker of an elastic job finds torchrun's variables", "[agent][envi
       {"NCCL_ASYNC_ERROR_HANDLING", "1"},
       {"ACC_ROUND", "2"},
       {"ACC_RESTART_REASON", "rank 3 exited with code 7"},
+      {"ACC_AGENT_SOCKET", "@acc-launch/worker/1-x"},
       {"HOME", "/root"},
       {"PATH", "/plan/bin"},
       {"ACCELERATE_MIXED_PRECISION", "bf16"}};
@@ -73,6 +75,17 @@ TEST_CASE("a worker of an elastic job finds torchrun's variables", "[agent][envi
     INFO(name);
     CHECK(map.at(name) == value);
   }
+}
+
+TEST_CASE("a worker never meets the agent of an outer job", "[agent][environment]") {
+  const std::vector<const char*> caller{"ACC_AGENT_SOCKET=@outer"};
+  auto facts = facts_of();
+  const auto kind = GENERATE(JobKind::elastic, JobKind::process);
+  RoundEnvironment with{plan_of(kind), caller, facts};
+  CHECK(as_map(with.for_worker(LocalRank{0})).at("ACC_AGENT_SOCKET") == facts.agent_socket);
+  facts.agent_socket.clear();
+  RoundEnvironment without{plan_of(kind), caller, facts};
+  CHECK_FALSE(as_map(without.for_worker(LocalRank{0})).contains("ACC_AGENT_SOCKET"));
 }
 
 TEST_CASE("a plain process gets no rank variables and keeps the caller's", "[agent][environment]") {

@@ -6,7 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <string>
 
@@ -104,4 +106,29 @@ TEST_CASE("our raised limit of descriptors is not the children's", "[agent][spaw
   limit.rlim_cur = 123;
   spawner.set_child_nofile(limit);
   CHECK(run(spawner, "ulimit -Sn").out == "123\n");
+}
+
+TEST_CASE("a child whose lease is over never runs the program", "[agent][spawn]") {
+  const auto in = [](std::chrono::seconds time) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               (std::chrono::steady_clock::now() + time).time_since_epoch())
+        .count();
+  };
+  std::atomic<std::int64_t> ends{0};
+  Spawner spawner;
+  spawner.heed_lease(&ends);
+  CHECK(run(spawner, "echo ran").out == "ran\n");  // 0: there is none
+  ends = in(std::chrono::seconds{60});
+  CHECK(run(spawner, "echo ran").out == "ran\n");
+  ends = in(std::chrono::seconds{-1});
+  const CStringArray argv{{"true"}};
+  SpawnRequest request;
+  request.path = "/bin/true";
+  request.argv = argv.get();
+  request.envp = environ;
+  const auto result = spawner(request);
+  REQUIRE(std::holds_alternative<SpawnFailure>(result));
+  CHECK(std::get<SpawnFailure>(result).errnum == ETIME);
+  CHECK(std::string{std::get<SpawnFailure>(result).step} == kLeaseStep);
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // nothing is left of it
 }

@@ -116,7 +116,7 @@ SCENARIO("exactly max_restarts restarts are made", "[agent][supervisor]") {
       const auto actions = story.fails_whole_round();
       CHECK(find<Finish>(actions) == nullptr);
       story.next_round(actions);
-      CHECK(story.group.restarts == i + 1);
+      CHECK(story.group.ledger.restarts == i + 1);
     }
     const auto last = story.fails_whole_round();
     CHECK(finished_with(last) == 7);
@@ -141,20 +141,6 @@ TEST_CASE("a rank that finishes while others go on changes nothing", "[agent][su
   CHECK(story.exits(0, Exited{0}).empty());
   story.exits(2, Exited{0});
   CHECK(finished_with(story.emptied()) == 0);
-}
-
-TEST_CASE("delays are 0, 1, 2, 4 … s with jitter up to the maximum", "[agent][supervisor]") {
-  RestartPolicy policy;
-  policy.jitter = 0.1;
-  const std::int64_t expected[] = {0, 1000, 2000, 4000, 8000, 16'000, 32'000, 60'000, 60'000};
-  for (std::uint32_t i = 0; i < std::size(expected); ++i) {
-    CHECK(restart_delay(policy, i, 0.5) == Millis{expected[i]});
-    CHECK(restart_delay(policy, i, 0.0) == Millis{expected[i] * 9 / 10});
-    CHECK(restart_delay(policy, i, 1.0) == Millis{expected[i] * 11 / 10});
-  }
-  CHECK(restart_delay(policy, 4'000'000'000U, 0.5) == policy.delay_max);
-  policy.delay_base = Millis{0};
-  CHECK(restart_delay(policy, 5, 0.7) == Millis{0});
 }
 
 SCENARIO("the delay grows while rounds fail quickly and starts again after a healthy one",
@@ -182,7 +168,7 @@ TEST_CASE("a healthy time gives restarts back when asked to", "[agent][superviso
   CHECK(find<StartRound>(actions) != nullptr);
   CHECK(find<TellRestart>(actions)->restart == 1);
   story.next_round(actions);
-  CHECK(story.group.restarts == 2);  // what workers see only ever counts up
+  CHECK(story.group.ledger.restarts == 2);  // what workers see only ever counts up
   CHECK(finished_with(story.fails_whole_round()) == 7);
 }
 
@@ -325,7 +311,7 @@ SCENARIO("a worker can't be started", "[agent][supervisor]") {
     }
     THEN("it is tried again for 5 s, which costs no restart") {
       CHECK(tries == 20);
-      CHECK(story.group.restarts == 0);
+      CHECK(story.group.ledger.restarts == 0);
     }
   }
 }
@@ -395,7 +381,7 @@ TEST_CASE("no sequence of events starts a round before the last one is empty (P1
             feed(Emptied{story.now, roll(2) == 0, 0.5}, feed);
           break;
         case 3:
-          feed(TimerFired{static_cast<Timer>(roll(3)), story.now}, feed);
+          feed(TimerFired{static_cast<Timer>(roll(kTimers)), story.now}, feed);
           break;
         default:
           if (roll(10) == 0) feed(SignalArrived{roll(2) == 0 ? SIGTERM : SIGUSR1, story.now}, feed);

@@ -25,6 +25,7 @@ struct FakeFacts : HostFacts {
   std::string mpi_kind;
   bool has_fp8 = false;
   std::string deepspeed_version;
+  std::string full_name = "node1";
 
   std::string accelerator() override { return kind; }
   std::uint32_t gpus() override { return devices; }
@@ -36,6 +37,7 @@ struct FakeFacts : HostFacts {
   bool port_in_use(std::uint16_t port) override { return taken.contains(port); }
   std::string mpi() override { return mpi_kind; }
   bool fp8(const std::string&) override { return has_fp8; }
+  std::string host_name() override { return full_name; }
   std::string deepspeed(const std::string&) override { return deepspeed_version; }
 };
 

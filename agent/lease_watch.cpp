@@ -1,0 +1,192 @@
+#include "agent/lease_watch.hpp"
+
+#include "agent/containment.hpp"
+#include "agent/small_file.hpp"
+#include "common/duration.hpp"
+#include "common/text.hpp"
+#include "common/unique_fd.hpp"
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace acc::agent {
+
+namespace {
+
+using std::chrono::nanoseconds;
+
+// While something still lives, its children may come up to the agent at any moment …
+constexpr nanoseconds kNextLook{std::chrono::milliseconds{1}};
+// (but not for ever: it may be beyond SIGKILL's reach)
+constexpr nanoseconds kHunt{std::chrono::seconds{2}};
+// … and when nothing does, the agent may wake up in the middle of a start: the child looks at the
+// lease itself, so this is the second net.
+constexpr nanoseconds kSecondNet{std::chrono::milliseconds{100}};
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Says on the board that processes are being looked for, so that an agent with a new lease waits
+// before it starts new ones: one of the two always sees the other.
+class Look {
+ public:
+  explicit Look(GuardianBoard& board) : board_{board} { board_.lease_killing = true; }
+  ~Look() { board_.lease_killing = false; }
+  Look(const Look&) = delete;
+  Look& operator=(const Look&) = delete;
+
+ private:
+  GuardianBoard& board_;
+};
+
+struct Seen {
+  char state = 'X';
+  pid_t parent = 0;
+};
+
+// "71 (any name) S 70 …"
+Seen look_at(pid_t pid) {
+  const std::string stat = read_small_file("/proc/" + std::to_string(pid) + "/stat");
+  const auto close = stat.rfind(')');
+  if (close == std::string::npos || close + 4 >= stat.size()) return {};
+  const auto end = stat.find(' ', close + 4);
+  const auto parent = parse_number<pid_t>(stat.substr(close + 4, end - close - 4));
+  return {stat[close + 2], parent.value_or(0)};
+}
+
+struct Descendant {
+  pid_t pid;
+  pid_t parent;
+};
+
+// Through a pidfd and after a second look at the parent, so that it can't hit a process that got
+// the number meanwhile. A zombie gets it too: other threads of it may go on.
+// @return whether it lived.
+bool kill_if_same(const Descendant& process, pid_t agent) {
+  const UniqueFd pidfd{static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0U))};
+  const Seen seen = look_at(process.pid);
+  const bool is_same = seen.parent == process.parent || seen.parent == agent;
+  if (is_same && pidfd) ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0U);
+  if (is_same && !pidfd) ::kill(process.pid, SIGKILL);
+  return seen.state != 'Z' && seen.state != 'X';  // one that moved is met again in the next look
+}
+
+}  // namespace
+
+bool LeaseWatch::has_lease() const { return board_ != nullptr && board_->lease_ends_ns != 0; }
+
+std::optional<nanoseconds> LeaseWatch::may_sleep() const {
+  if (!has_lease()) return std::nullopt;
+  const std::int64_t now = now_ns();
+  if (over_ != 0) return found_living_ && now < hunt_until_ ? kNextLook : kSecondNet;
+  const std::int64_t left = board_->lease_ends_ns - now;
+  return nanoseconds{left > 0 ? left : 0};
+}
+
+void LeaseWatch::check() {
+  if (!has_lease()) {
+    over_ = 0;
+    return;
+  }
+  const Look look{*board_};
+  const std::int64_t ends = board_->lease_ends_ns;
+  if (ends == 0 || now_ns() < ends) {
+    over_ = 0;
+    return;
+  }
+  if (over_ != ends) begin_killing(ends);
+  kill_cgroup();
+  found_living_ = kill_descendants();
+  has_killed_ = has_killed_ || found_living_;
+  if (has_killed_ && !has_told_) tell();
+}
+
+void LeaseWatch::begin_killing(std::int64_t ends) {
+  over_ = ends;
+  hunt_until_ = now_ns() + kHunt.count();
+  has_killed_ = false;
+  has_told_ = false;
+  // Before the first death, so that the agent takes it for what it is.
+  board_->lease_fired = true;
+}
+
+// At once and for all, also for those that fork faster than we look. Where it isn't there (before
+// Linux 5.14) the walk has to do.
+void LeaseWatch::kill_cgroup() const {
+  if (!board_->has_cgroup) return;
+  const std::string folder = board_->cgroup;
+  // A kill marks the cgroup (see Containment::prepare_round), so not without need.
+  if (!read_small_file(folder + "/cgroup.procs").empty())
+    write_small_file(folder + "/cgroup.kill", "1");
+}
+
+// Parents first, but each one's children are noted before it dies: afterwards they are the agent's,
+// where the next look finds those that were born meanwhile.
+bool LeaseWatch::kill_descendants() {
+  bool found = false;
+  std::vector<Descendant> found_so_far;
+  const auto note_children = [&](pid_t parent) {
+    for (const pid_t child : children_of(parent)) found_so_far.push_back({child, parent});
+  };
+  note_children(agent_);
+  for (std::size_t i = 0; i < found_so_far.size(); ++i) {
+    const Descendant process = found_so_far[i];  // by value: the list grows
+    note_children(process.pid);
+    found = kill_if_same(process, agent_) || found;
+  }
+  return found;
+}
+
+void LeaseWatch::tell() {
+  // A terminal or a pipe that takes nothing must not hold us: then another look tells it.
+  pollfd console{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&console, 1, 0) == 0) return;
+  has_told_ = true;
+  const std::string text = "acc-launch: lease over: no contact with the job's coordinator for " +
+                           describe(Millis{board_->lease_length_ms.load()}) +
+                           "; the workers of this node were killed\n";
+  [[maybe_unused]] const auto n = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+// ---- the agent's half ----
+
+void hold_lease(const GuardianLink& guardian, Instant ends, Millis length) {
+  if (guardian.board == nullptr) return;
+  auto& board = *guardian.board;
+  board.lease_length_ms = length.count();
+  const std::int64_t ends_ns =
+      std::chrono::duration_cast<nanoseconds>(ends.time_since_epoch()).count();
+  const std::int64_t before = board.lease_ends_ns.exchange(ends_ns);
+  // The guardian sleeps until the moment it has read: only an earlier one needs its attention.
+  const std::uint64_t ring = 1;
+  if ((before == 0 || ends_ns < before) && guardian.wake_fd >= 0) {
+    [[maybe_unused]] const auto n = ::write(guardian.wake_fd, &ring, sizeof ring);
+  }
+  // Whom it finds in a look that began before this lease, it kills. A look takes some milliseconds;
+  // a guardian that is stopped in the middle must not hold us for ever.
+  for (int i = 0; board.lease_killing && i < 1000; ++i) ::poll(nullptr, 0, 1);
+}
+
+bool take_lease_end(const GuardianLink& guardian) {
+  return guardian.board != nullptr && guardian.board->lease_fired.exchange(false);
+}
+
+void note_cgroup(const GuardianLink& guardian, const std::string& folder) {
+  if (guardian.board == nullptr) return;
+  auto& board = *guardian.board;
+  board.has_cgroup = false;
+  if (folder.empty() || folder.size() >= sizeof board.cgroup) return;
+  std::memcpy(board.cgroup, folder.c_str(), folder.size() + 1);
+  board.has_cgroup = true;
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,48 @@
+#include "agent/local_store.hpp"
+
+#include <utility>
+
+namespace acc::agent {
+
+using rendezvous::KvStore;
+using Clock = std::chrono::steady_clock;
+
+LocalStore::LocalStore(boost::asio::io_context& io, std::size_t workers)
+    : store_{rendezvous::kv_limits_for(workers)}, timer_{io} {}
+
+void LocalStore::ask(std::uint64_t connection, rendezvous::KvRequest request,
+                     WorkerCalls::KvAnswer answer) {
+  request.id = next_id_++;
+  questions_.emplace(request.id, Question{connection, std::move(answer)});
+  tell(store_.request(connection, std::move(request), Clock::now()));
+}
+
+// A connection has one question at a time; the rest of ours is looked through.
+void LocalStore::gone(std::uint64_t connection) {
+  store_.peer_gone(connection);
+  std::erase_if(questions_, [&](const auto& one) { return one.second.connection == connection; });
+}
+
+void LocalStore::begin_round(Round round) { tell(store_.reset({{}, round})); }
+
+void LocalStore::tell(KvStore::Answers answers) {
+  arm();
+  for (auto& [connection, reply] : answers) {
+    auto question = questions_.extract(reply.id);
+    if (!question.empty()) question.mapped().answer(std::move(reply));
+  }
+}
+
+void LocalStore::arm() {
+  const auto deadline = store_.next_deadline();
+  if (!deadline) {
+    timer_.cancel();
+    return;
+  }
+  timer_.expires_at(*deadline);
+  timer_.async_wait([this](boost::system::error_code error) {
+    if (!error) tell(store_.tick(Clock::now()));
+  });
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,131 @@
+#include "agent/supervisor_moves.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+namespace acc::agent::moves {
+
+namespace {
+
+constexpr Millis kStartRetryWindow{5'000};
+constexpr Millis kStartRetryDelay{250};
+
+bool is_preemption(const GroupState& group) {
+  return std::ranges::count(group.stop.preempt_signals, group.stop_signal) != 0;
+}
+
+}  // namespace
+
+bool is_stop_signal(const GroupState& group, int signo) {
+  return signo == SIGTERM || signo == SIGINT || signo == SIGHUP || signo == SIGQUIT ||
+         std::ranges::count(group.stop.preempt_signals, signo) != 0;
+}
+
+void append(Actions& actions, const Actions& more) {
+  actions.insert(actions.end(), more.begin(), more.end());
+}
+
+// ---- ends ----
+
+Actions finish(GroupState& group, Verdict verdict, int exit_code) {
+  group.phase = Phase::finished;
+  Actions actions{DisarmTimer{Timer::grace}, DisarmTimer{Timer::give_up},
+                  DisarmTimer{Timer::backoff}};
+  if (group.coordinated) actions.emplace_back(DisarmTimer{Timer::farewell});
+  actions.emplace_back(Finish{verdict, exit_code});
+  return actions;
+}
+
+Actions finish(GroupState& group, Verdict verdict, ExitCode code) {
+  return finish(group, verdict, to_int(code));
+}
+
+Actions finish_stopped(GroupState& group) {
+  if (group.guardian_lost) return finish(group, Verdict::guardian_lost, ExitCode::agent_lost);
+  if (is_preemption(group)) return finish(group, Verdict::preempted, ExitCode::requeue);
+  return finish(group, Verdict::stopped, 128 + group.stop_signal);
+}
+
+Actions finish_unstartable(GroupState& group, const StartFailure& failure) {
+  if (is_transient(failure.errnum))
+    return finish(group, Verdict::cannot_start, ExitCode::resources);
+  const bool missing = failure.errnum == ENOENT || failure.errnum == ENOTDIR;
+  return finish(group, Verdict::cannot_start,
+                missing ? ExitCode::command_not_found : ExitCode::cannot_execute);
+}
+
+// ---- starts ----
+
+Actions start(GroupState& group) {
+  group.phase = Phase::idle;
+  group.starting = true;
+  group.first_failure.reset();
+  group.start_failure.reset();
+  group.term_sent = false;
+  if (group.restart_is_due) ++group.ledger.restarts;
+  group.restart_is_due = false;
+  return {StartRound{group.round}};
+}
+
+std::optional<Actions> retry_start(GroupState& group, Instant now) {
+  Actions actions;
+  if (!group.start_retry_until) {
+    group.start_retry_until = now + kStartRetryWindow;
+    actions.emplace_back(TellStartRetry{*group.start_failure, kStartRetryWindow});
+  }
+  if (now >= *group.start_retry_until) return std::nullopt;
+  group.phase = Phase::backing_off;
+  actions.emplace_back(ArmTimer{Timer::backoff, kStartRetryDelay});
+  return actions;
+}
+
+// ---- from running to an end ----
+
+void await_end(GroupState& group, Actions& actions, Millis grace, Instant now) {
+  group.phase = Phase::stopping;
+  group.armed_grace = grace;
+  group.grace_ends = now + grace;
+  actions.emplace_back(ArmTimer{Timer::grace, grace});
+}
+
+void ask_to_end(GroupState& group, Actions& actions, Millis grace, Instant now) {
+  group.term_sent = true;
+  actions.emplace_back(SignalWorkers{SIGTERM});
+  actions.emplace_back(TermStrays{});
+  await_end(group, actions, grace, now);
+}
+
+Actions stop_by_signal(GroupState& group, int signo, Instant now) {
+  group.stopped_by_signal = true;
+  group.term_sent = signo == SIGTERM;
+  const bool preempted = is_preemption(group);
+  const Millis grace = preempted ? group.stop.preempt_grace : group.stop.grace;
+  Actions actions{SignalWorkers{signo}, TellStopping{signo, grace, preempted}};
+  await_end(group, actions, grace, now);
+  return actions;
+}
+
+Actions hurry_by_signal(GroupState& group, int signo, Instant now) {
+  if (group.phase != Phase::stopping) return {};
+  Actions actions;
+  if (signo == SIGTERM && !group.term_sent) {  // the scheduler means it now
+    ask_to_end(group, actions, group.stop.grace, now);
+    return actions;
+  }
+  // Schedulers repeat SIGTERM; only a person at the terminal means "faster" by asking again.
+  if (signo != SIGINT || group.interrupts < 2) return {};
+  if (group.interrupts > 2) return kill(group, Millis{0});
+  const Millis grace = std::min(group.stop.grace, kHurriedGrace);
+  actions.emplace_back(TellHurry{SIGTERM, grace});
+  ask_to_end(group, actions, grace, now);
+  return actions;
+}
+
+Actions kill(GroupState& group, Millis after) {
+  group.phase = Phase::killing;
+  return {DisarmTimer{Timer::grace}, TellKilling{after}, KillAll{},
+          ArmTimer{Timer::give_up, group.stop.give_up}};
+}
+
+}  // namespace acc::agent::moves

@@ -1,0 +1,264 @@
+#include "agent/worker_connection.hpp"
+
+#include "common/text.hpp"
+
+#include <boost/asio/post.hpp>
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+namespace acc::agent {
+
+using rendezvous::KvReply;
+using rendezvous::KvRequest;
+using worker_socket::Answer;
+using worker_socket::Request;
+using worker_socket::Verb;
+
+namespace {
+
+KvRequest to_kv(Request&& request) {
+  using Op = KvRequest::Op;
+  KvRequest kv;
+  switch (request.verb) {
+    case Verb::set:
+      kv.op = Op::set;
+      break;
+    case Verb::add:
+      kv.op = Op::add;
+      break;
+    case Verb::wait:
+      kv.op = Op::wait;
+      break;
+    case Verb::barrier:
+      kv.op = Op::barrier;
+      break;
+    case Verb::remove:
+      kv.op = Op::remove;
+      break;
+    case Verb::compare_set:
+      kv.op = Op::compare_set;
+      break;
+    default:
+      kv.op = Op::get;
+  }
+  kv.key = std::move(request.key);
+  kv.value = std::move(request.value);
+  kv.expected = std::move(request.expected);
+  kv.delta = request.delta;
+  kv.count = request.count;
+  kv.timeout = request.timeout;
+  return kv;
+}
+
+Answer::Word word_of(Verb verb, KvReply::Status status) {
+  using Word = Answer::Word;
+  switch (status) {
+    case KvReply::Status::ok:
+      if (verb == Verb::get) return Word::value;
+      return verb == Verb::add || verb == Verb::barrier ? Word::number : Word::ok;
+    case KvReply::Status::missing:
+      return Word::missing;
+    case KvReply::Status::timed_out:
+      return Word::timed_out;
+    case KvReply::Status::too_big:
+      return Word::too_big;
+    case KvReply::Status::full:
+      return Word::full;
+    case KvReply::Status::wrong_round:
+      return Word::wrong_round;
+    case KvReply::Status::differs:
+      return Word::differs;
+    case KvReply::Status::bad_request:
+      break;
+  }
+  return Word::bad_request;
+}
+
+std::string table_text(const std::vector<rendezvous::TableRow>& rows) {
+  std::vector<worker_socket::TableRow> table;
+  table.reserve(rows.size());
+  for (const auto& row : rows)
+    table.push_back({row.first_rank, row.slots, row.node, row.host, row.address});
+  return worker_socket::to_text(table);
+}
+
+}  // namespace
+
+WorkerConnection::WorkerConnection(boost::asio::io_context& io, UniqueFd fd, std::uint64_t number,
+                                   const WorkerServerFacts& facts)
+    : descriptor_{io, fd.release()}, number_{number}, facts_{&facts} {}
+
+void WorkerConnection::close() {
+  if (facts_ == nullptr) return;
+  const auto* facts = std::exchange(facts_, nullptr);
+  boost::system::error_code ignored;
+  descriptor_.close(ignored);
+  if (facts->calls.on_gone) facts->calls.on_gone(number_);
+  facts->forget(number_);  // may end our life, unless the caller holds us
+}
+
+// ---- in ----
+
+void WorkerConnection::take_in(std::size_t budget) {
+  if (taking_in_ || facts_ == nullptr) return;
+  const auto self = shared_from_this();
+  taking_in_ = true;
+  while (is_idle()) {
+    auto request = reader_.next();
+    if (!request) {
+      fail(request.error().what);
+    } else if (*request) {
+      carry_out(std::move(**request));
+    } else if (ended_) {
+      close();
+    } else if (budget == 0) {
+      break;
+    } else {
+      const std::size_t taken = read_more();
+      if (taken == 0 && !ended_) break;
+      budget -= std::min(budget, taken);
+    }
+  }
+  taking_in_ = false;
+  wait_for_next();
+}
+
+// 0: nothing there, or the end.
+std::size_t WorkerConnection::read_more() {
+  std::array<char, 16 * 1024> chunk;
+  const auto n = ::recv(descriptor_.native_handle(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+  if (n > 0) {
+    reader_.feed({chunk.data(), static_cast<std::size_t>(n)});
+    return static_cast<std::size_t>(n);
+  }
+  ended_ = n == 0 || (errno != EAGAIN && errno != EINTR);
+  return 0;
+}
+
+void WorkerConnection::carry_out(Request&& request) {
+  const auto& calls = facts_->calls;
+  if (request.verb == Verb::hello) return greet(request);
+  if (!who_) return fail("say 'hello RANK' first");
+  switch (request.verb) {
+    case Verb::beat:
+      if (calls.on_beat) calls.on_beat(*who_, request.step, std::chrono::steady_clock::now());
+      return;
+    case Verb::checkpoint:
+      if (calls.on_checkpoint) calls.on_checkpoint(*who_, request.step);
+      return;
+    case Verb::no_restart:
+      if (calls.on_no_restart)
+        calls.on_no_restart(*who_, printable(request.text, worker_socket::kMaxLine));
+      return;
+    case Verb::table:
+      return ask_table();
+    default:
+      return ask_store(std::move(request));
+  }
+}
+
+void WorkerConnection::greet(const Request& request) {
+  const auto first = facts_->first.value();
+  const auto rank = request.rank.value();
+  if (!facts_->round || (request.round && *request.round != *facts_->round))
+    return fail("round " + (request.round ? std::to_string(request.round->value()) : "?") +
+                " isn't running");
+  if (rank < first || rank - first >= facts_->workers)
+    return fail("rank " + std::to_string(rank) + " isn't on this node, which has " +
+                std::to_string(facts_->workers) + " from " + std::to_string(first));
+  who_ = LocalRank{rank - first};
+}
+
+void WorkerConnection::ask_store(Request&& request) {
+  asked_ = true;
+  const auto verb = request.verb;
+  auto reply = [weak = weak_from_this(), verb, question = ++question_](KvReply kv) {
+    if (const auto self = weak.lock())
+      self->answer(question, {word_of(verb, kv.status), kv.number, std::move(kv.value)});
+  };
+  facts_->calls.on_kv(number_, to_kv(std::move(request)), std::move(reply));
+}
+
+void WorkerConnection::ask_table() {
+  asked_ = true;
+  facts_->calls.on_table([weak = weak_from_this(), question = ++question_](const auto& rows) {
+    if (const auto self = weak.lock())
+      self->answer(question, {Answer::Word::value, 0, table_text(rows)});
+  });
+}
+
+// ---- out ----
+
+void WorkerConnection::answer(std::uint64_t question, const Answer& answer) {
+  if (facts_ == nullptr || !asked_ || question != question_) return;  // closed, or told twice
+  asked_ = false;
+  send(worker_socket::to_text(answer));
+  if (taking_in_ || facts_ == nullptr) return;
+  // Not here: an answer may come out of another connection's question.
+  boost::asio::post(descriptor_.get_executor(), [self = shared_from_this()] { self->take_in(); });
+}
+
+void WorkerConnection::fail(const std::string& why) {
+  if (facts_ == nullptr) return;
+  last_words_ = true;
+  send(worker_socket::to_text({Answer::Word::error, 0, why}));
+}
+
+void WorkerConnection::send(const std::string& text) {
+  output_ += text;
+  flush();
+}
+
+void WorkerConnection::flush() {
+  const auto self = shared_from_this();
+  while (!output_.empty()) {
+    const auto n = ::send(descriptor_.native_handle(), output_.data(), output_.size(),
+                          MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n >= 0) {
+      output_.erase(0, static_cast<std::size_t>(n));
+    } else if (errno == EAGAIN) {
+      break;
+    } else if (errno != EINTR) {
+      return close();  // it is gone, and what it wanted with it
+    }
+  }
+  if (last_words_ && output_.empty()) return close();
+  if (output_.empty() || writing_) return;
+  writing_ = true;
+  descriptor_.async_wait(Descriptor::wait_write, [self](boost::system::error_code error) {
+    self->writing_ = false;
+    if (error || self->facts_ == nullptr) return;
+    self->flush();
+    self->take_in();
+  });
+}
+
+void WorkerConnection::wait_for_next() {
+  if (facts_ == nullptr || !output_.empty()) return;
+  if (asked_) return watch_hang_up();
+  if (reading_) return;
+  reading_ = true;
+  descriptor_.async_wait(Descriptor::wait_read,
+                         [self = shared_from_this()](boost::system::error_code error) {
+                           self->reading_ = false;
+                           if (!error) self->take_in();
+                         });
+}
+
+// While an answer is due nothing is read, so that a worker's death would go unseen. A worker that
+// only ended its writing (nc -N) still waits for its answer; the kernel tells the two apart.
+void WorkerConnection::watch_hang_up() {
+  if (watching_) return;
+  watching_ = true;
+  descriptor_.async_wait(Descriptor::wait_error,
+                         [self = shared_from_this()](boost::system::error_code error) {
+                           self->watching_ = false;
+                           if (!error && self->asked_) self->close();
+                         });
+}
+
+}  // namespace acc::agent

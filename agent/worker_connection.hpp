@@ -1,0 +1,76 @@
+#pragma once
+
+#include "agent/worker_server.hpp"
+#include "common/unique_fd.hpp"
+#include "common/worker_socket.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace acc::agent {
+
+/// What all connections of a server share.
+struct WorkerServerFacts {
+  WorkerCalls calls;
+  std::optional<Round> round;  ///< none: no round has begun
+  Rank first{0};
+  std::uint32_t workers = 0;
+  std::function<void(std::uint64_t connection)> forget;
+};
+
+/// One worker's line. It takes in, carries out and answers one request after the other, and reads
+/// no further while an answer is due: so its memory is bounded and the worker feels the pressure.
+class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
+ public:
+  /// `facts` must stay until close() was called or the connection has ended by itself.
+  WorkerConnection(boost::asio::io_context& io, UniqueFd fd, std::uint64_t number,
+                   const WorkerServerFacts& facts);
+
+  /// Carries out what was written, reading at most `budget` bytes; goes on by itself when more
+  /// comes.
+  void take_in(std::size_t budget = kBytesATurn);
+  /// Says why, hangs up.
+  void fail(const std::string& why);
+  void close();
+
+  static constexpr std::size_t kBytesATurn = 64 * 1024;
+
+ private:
+  using Descriptor = boost::asio::posix::stream_descriptor;
+
+  [[nodiscard]] bool is_idle() const { return facts_ != nullptr && !asked_ && output_.empty(); }
+  std::size_t read_more();
+  void carry_out(worker_socket::Request&& request);
+  void greet(const worker_socket::Request& request);
+  void ask_store(worker_socket::Request&& request);
+  void ask_table();
+  bool is_due(std::uint64_t question) const;
+  void answer(std::uint64_t question, const worker_socket::Answer& answer);
+  void send(const std::string& text);
+  void flush();
+  void wait_for_next();
+  void watch_hang_up();
+
+  Descriptor descriptor_;
+  std::uint64_t number_;
+  const WorkerServerFacts* facts_;  ///< null: closed
+  worker_socket::RequestReader reader_;
+  std::optional<LocalRank> who_;  ///< none: no hello yet
+  std::string output_;            ///< not written yet
+  std::uint64_t question_ = 0;    ///< the latest
+  bool asked_ = false;            ///< its answer is due
+  bool ended_ = false;            ///< the worker writes no more
+  bool last_words_ = false;       ///< hang up when all is written
+  bool taking_in_ = false;
+  bool reading_ = false;   ///< a wait for bytes is under way
+  bool writing_ = false;   ///< … for room
+  bool watching_ = false;  ///< … for the other end's close
+};
+
+}  // namespace acc::agent

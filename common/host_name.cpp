@@ -1,0 +1,12 @@
+#include "common/host_name.hpp"
+
+#include <unistd.h>
+
+namespace acc {
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+}
+
+}  // namespace acc

@@ -1,0 +1,232 @@
+// acc-rendezvous: a coordinator that belongs to no node. It serves any number of jobs; each begins
+// with its first agent, which also says how many nodes it has.
+
+#include "common/duration.hpp"
+#include "common/exit_codes.hpp"
+#include "common/host_name.hpp"
+#include "common/log.hpp"
+#include "common/random.hpp"
+#include "common/text.hpp"
+#include "rendezvous/codec.hpp"
+#include "rendezvous/coordinator.hpp"
+#include "rendezvous/listener.hpp"
+#include "rendezvous/lookup.hpp"
+#include "rendezvous/secret.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace {
+
+using namespace acc;
+using namespace acc::rendezvous;
+
+constexpr std::string_view kHelp =
+    "usage: acc-rendezvous [--listen ADDRESS] [--port PORT] [--secret_file FILE | --insecure]\n"
+    "                      [--dead_after TIME] [--lease TIME]\n"
+    "\n"
+    "The meeting point of jobs on several nodes, where no node shall have that part:\n"
+    "  acc-rendezvous --port 29400\n"
+    "  acc-launch --nnodes 2:4 --nproc_per_node 8 --rdzv_backend tcp --rdzv_endpoint HOST:29400 …\n"
+    "\n"
+    "  --listen ADDRESS    an address or name of this host; default: all of them\n"
+    "  --port PORT         default 29400; 0: any free one, which is told\n"
+    "  --secret_file FILE  the cluster's secret; default as for acc-launch\n"
+    "  --insecure          no secret: whoever reaches the port may join any job\n"
+    "  --dead_after TIME   silence after which a node counts as lost; default 5s\n"
+    "  --lease TIME        how long workers live without this process; default 2 x dead_after\n";
+
+struct Wishes {
+  HostPort at{"", 29400};
+  std::string secret_file;
+  bool is_insecure = false;
+  Timings timings;
+};
+
+void say(const std::string& text) { std::fprintf(stderr, "acc-rendezvous: %s\n", text.c_str()); }
+
+int refuse(const std::string& what) {
+  say(what);
+  say("try --help");
+  return to_int(ExitCode::usage);
+}
+
+/// "" where it is fine.
+std::string take(Wishes& wishes, std::string_view name, const std::string& value, bool& has_lease) {
+  const auto time = [&](Millis& into) -> std::string {
+    const auto parsed = parse_duration(value);
+    if (!parsed) return std::string{name} + ": " + parsed.error().what;
+    into = *parsed;
+    return {};
+  };
+  if (name == "--listen") {
+    wishes.at.host = value;
+  } else if (name == "--port") {
+    const auto port = parse_number<std::uint16_t>(value);
+    if (!port) return "--port: '" + printable(value) + "' is not a port: 0 to 65535";
+    wishes.at.port = *port;
+  } else if (name == "--secret_file") {
+    wishes.secret_file = value;
+  } else if (name == "--dead_after") {
+    return time(wishes.timings.dead);
+  } else if (name == "--lease") {
+    has_lease = true;
+    return time(wishes.timings.lease);
+  } else {
+    return "there is no option " + printable(name);
+  }
+  return {};
+}
+
+class Server {
+ public:
+  Server(boost::asio::io_context& io, const Wishes& wishes) : io_{io}, wishes_{wishes} {}
+
+  /// 0, or the exit code of what can't work.
+  int open(const std::string& address) {
+    ListenOptions listen;
+    listen.at = {address, wishes_.at.port};
+    listen.is_dual_stack = address == "::";
+    listen.is_insecure = wishes_.is_insecure;
+    listen.channel.dead = wishes_.timings.dead;
+    if (!wishes_.is_insecure && address != "127.0.0.1" && address != "::1") {
+      const auto secret = load_secret(secret_places(wishes_.secret_file));
+      if (!secret) {
+        say(secret.error().what);
+        return to_int(ExitCode::refused);
+      }
+      listen.tls = TlsContext::for_listening(*secret);
+      say("secret: " + secret->path + ", key id " + secret->keys.front().id);
+    }
+    auto opened = Listener::open(io_, listen);
+    if (!opened) {
+      say(opened.error().what);
+      return to_int(ExitCode::failure);
+    }
+    listener_ = std::move(*opened);
+    listener_->start([this](std::shared_ptr<Channel> channel,
+                            std::string_view first) { greet(std::move(channel), first); },
+                     [](const TurnedAway& who) {
+                       say("turned away a connection from " + who.source + ": " + who.what);
+                     });
+    say("listening at " + describe(listener_->at()) +
+        (listen.tls ? "" : wishes_.is_insecure ? ", insecure" : ", loopback only"));
+    return 0;
+  }
+
+ private:
+  void greet(std::shared_ptr<Channel> channel, std::string_view first) {
+    const auto frame = decode(first);
+    const auto* join = frame ? std::get_if<Join>(&frame->message) : nullptr;
+    const bool is_proved = join != nullptr && (!channel->is_tls() || channel->proof().job == join->job);
+    if (!is_proved) {
+      say("turned away " + describe(channel->peer()) + ": " +
+          (!frame ? frame.error().what : join == nullptr ? "it doesn't join" : "its key is for another job"));
+      return channel->close();
+    }
+    auto& job = jobs_[join->job];
+    if (!job) job = begin(join->job);
+    job->admit(PeerId{++peers_}, link_over(std::move(channel)), *join);
+  }
+
+  std::unique_ptr<Coordinator> begin(const std::string& name) {
+    RosterOptions options;
+    options.job = name;
+    options.name = "acc-rendezvous@" + host_name();
+    options.where = describe(listener_->at());
+    options.timings = wishes_.timings;
+    options.seed = random_number();
+    const std::string prefix = "job " + printable(name) + ": ";
+    Coordinator::Hooks hooks;
+    hooks.tell = [prefix](const std::string& text, bool) { say(prefix + text); };
+    hooks.stepped_down = [this, name, prefix](const std::string& why) {
+      say(prefix + why);
+      end(name);
+    };
+    hooks.job_over = [this, name, prefix](const Close& close) {
+      say(prefix + "over, exit code " + std::to_string(close.exit_code) +
+          (close.reason.empty() ? "" : ": " + close.reason));
+      constexpr Millis kFarewell{5'000};
+      jobs_[name]->when_all_left(kFarewell, [this, name] { end(name); });
+    };
+    say(prefix + "begins");
+    return std::make_unique<Coordinator>(io_, std::move(options), std::move(hooks));
+  }
+
+  void end(const std::string& name) {
+    std::shared_ptr<Coordinator> ended{std::move(jobs_[name])};  // it is on the stack
+    jobs_.erase(name);
+    boost::asio::post(io_, [ended] {});
+  }
+
+  boost::asio::io_context& io_;
+  Wishes wishes_;
+  std::shared_ptr<Listener> listener_;
+  std::map<std::string, std::unique_ptr<Coordinator>> jobs_;
+  std::uint64_t peers_ = 0;
+};
+
+int serve(const Wishes& wishes) {
+  boost::asio::io_context io{1};
+  Server server{io, wishes};
+  int code = 0;
+  std::shared_ptr<Lookup> lookup;
+  if (wishes.at.host.empty()) {
+    code = server.open("::");
+  } else {
+    lookup = std::make_shared<Lookup>(io);
+    lookup->start(wishes.at, [&](const Lookup::Endpoints& found, const std::string& failed) {
+      if (found.empty()) say("--listen " + wishes.at.host + ": " + failed);
+      code = found.empty() ? to_int(ExitCode::failure) : server.open(host_port(found.front()).host);
+      if (code != 0) io.stop();
+    });
+  }
+  boost::asio::signal_set signals{io, SIGTERM, SIGINT};
+  signals.async_wait([&](boost::system::error_code, int) { io.stop(); });
+  if (code == 0) io.run();
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ::signal(SIGPIPE, SIG_IGN);
+  Wishes wishes;
+  bool has_lease = false;
+  for (int i = 1; i < argc; ++i) {
+    std::string word{argv[i]};
+    if (word == "--help" || word == "-h") {
+      std::fwrite(kHelp.data(), 1, kHelp.size(), stdout);
+      return 0;
+    }
+    if (word == "--insecure") {
+      wishes.is_insecure = true;
+      continue;
+    }
+    std::string value;
+    if (const auto equals = word.find('='); equals != std::string::npos) {
+      value = word.substr(equals + 1);
+      word.resize(equals);
+    } else if (i + 1 < argc) {
+      value = argv[++i];
+    } else {
+      return refuse(printable(word) + " needs a value");
+    }
+    const auto complaint = take(wishes, word, value, has_lease);
+    if (!complaint.empty()) return refuse(complaint);
+  }
+  if (!has_lease) wishes.timings.lease = wishes.timings.dead * 2;
+  if (wishes.timings.lease <= wishes.timings.dead + 2 * wishes.timings.beat())
+    return refuse("--lease must be more than --dead_after and two beats: " +
+                  describe(wishes.timings.dead + 2 * wishes.timings.beat()));
+  return serve(wishes);
+}

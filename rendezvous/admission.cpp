@@ -1,0 +1,110 @@
+#include "rendezvous/admission.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace acc::rendezvous {
+
+Admission::Verdict Admission::knock(KnockId id, const std::string& source, Instant now) {
+  if (sources_.size() >= limits_.sources && sources_.count(source) == 0) forget_old(now);
+  Source& from = sources_[source];
+  if (now < from.blocked_until) return {false, {}};
+
+  Verdict verdict;
+  if (from.knocks.size() >= limits_.half_open_per_source)
+    verdict.instead = *from.knocks.begin();
+  else if (knocks_.size() >= limits_.half_open)
+    verdict.instead = knocks_.begin()->first;
+  from.knocks.insert(id);
+  knocks_.emplace(id, Knock{source, now + limits_.greeting});
+  return verdict;
+}
+
+void Admission::remove(KnockId id) {
+  const auto knock = knocks_.find(id);
+  if (knock == knocks_.end()) return;
+  const auto source = sources_.find(knock->second.source);
+  if (source != sources_.end()) {
+    source->second.knocks.erase(id);
+    // Who never failed needs no memory here.
+    if (source->second.knocks.empty() && source->second.seen == Instant::min())
+      sources_.erase(source);
+  }
+  knocks_.erase(knock);
+}
+
+void Admission::passed(KnockId id) { remove(id); }
+
+std::optional<std::uint64_t> Admission::failed(KnockId id, Instant now) {
+  const auto knock = knocks_.find(id);
+  if (knock == knocks_.end()) return std::nullopt;
+  Source& source = sources_[knock->second.source];
+  const double rate = limits_.failures_per_second;
+  if (source.seen != Instant::min())
+    source.failures -= std::chrono::duration<double>(now - source.seen).count() * rate;
+  source.failures = std::max(0.0, source.failures) + 1;
+  source.seen = now;
+  if (source.failures > rate) source.blocked_until = now + limits_.penalty;
+  ++source.unlogged;
+  remove(id);
+  if (!may_log(source, now)) return std::nullopt;
+  return std::exchange(source.unlogged, 0);
+}
+
+std::optional<std::uint64_t> Admission::no_descriptors(Instant now) {
+  ++nobody_.unlogged;
+  if (!may_log(nobody_, now)) return std::nullopt;
+  return std::exchange(nobody_.unlogged, 0);
+}
+
+bool Admission::may_log(Source& source, Instant now) {
+  if (source.logged != Instant::min() && now - source.logged < limits_.log_every) return false;
+  while (!lines_.empty() && now - lines_.front() >= limits_.log_every) lines_.pop_front();
+  if (lines_.size() >= limits_.log_lines) return false;
+  lines_.push_back(now);
+  source.logged = now;
+  return true;
+}
+
+std::optional<Instant> Admission::next_due() const {
+  if (knocks_.empty()) return std::nullopt;
+  return knocks_.begin()->second.due;
+}
+
+std::optional<KnockId> Admission::overdue(Instant now) const {
+  if (knocks_.empty() || knocks_.begin()->second.due > now) return std::nullopt;
+  return knocks_.begin()->first;
+}
+
+bool Admission::is_forgettable(const Source& source, Instant now) const {
+  return source.knocks.empty() && now >= source.blocked_until &&
+         (source.logged == Instant::min() || now - source.logged >= limits_.log_every);
+}
+
+// Who has nothing on record any more goes; if that frees nothing, the one that failed longest ago.
+void Admission::forget_old(Instant now) {
+  std::erase_if(sources_, [&](const auto& entry) { return is_forgettable(entry.second, now); });
+  if (sources_.size() < limits_.sources) return;
+  auto oldest = sources_.end();
+  for (auto it = sources_.begin(); it != sources_.end(); ++it)
+    if (it->second.knocks.empty() &&
+        (oldest == sources_.end() || it->second.seen < oldest->second.seen))
+      oldest = it;
+  if (oldest != sources_.end()) sources_.erase(oldest);
+}
+
+std::string source_of(const std::string& address) {
+  in6_addr six{};
+  if (::inet_pton(AF_INET6, address.substr(0, address.find('%')).c_str(), &six) != 1)
+    return address;
+  std::memset(six.s6_addr + 8, 0, 8);
+  char text[INET6_ADDRSTRLEN] = {};
+  ::inet_ntop(AF_INET6, &six, text, sizeof text);
+  return std::string{text} + "/64";
+}
+
+}  // namespace acc::rendezvous

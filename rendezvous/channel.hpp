@@ -1,0 +1,172 @@
+#pragma once
+
+#include "common/duration.hpp"
+#include "common/unique_fd.hpp"
+#include "rendezvous/frame_splitter.hpp"
+#include "rendezvous/tls.hpp"
+
+#include <boost/asio/basic_stream_socket.hpp>
+#include <boost/asio/basic_waitable_timer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace acc::rendezvous {
+
+/// A numeric address as the user would write it, IPv4 also where the socket is of both kinds.
+[[nodiscard]] HostPort host_port(const boost::asio::ip::tcp::endpoint& endpoint);
+/// "10.0.0.7:29501", "[fd00::7]:29501"
+[[nodiscard]] std::string describe(const HostPort& at);
+
+struct ChannelLimits {
+  Millis dead{5000};  ///< bytes that the other side doesn't acknowledge for so long: it is lost
+  std::size_t queued = std::size_t{8} << 20U;  ///< bytes to send; beyond: a slow reader
+  Millis slow_reader{5000};                    ///< takes nothing for so long
+  Millis frame{5000};                          ///< a begun frame must end in this time
+  std::uint32_t frames_per_second = 2000;      ///< beyond: reading pauses
+};
+
+/// Why a channel ended, as far as this side knows.
+struct Closed {
+  enum class Cause {
+    ended,           ///< the other side closed
+    reset,           ///< or its system did
+    unreachable,     ///< no acknowledgement for ChannelLimits::dead
+    slow_reader,     ///< it took nothing
+    slow_frame,      ///< it began a frame and didn't end it
+    malformed,       ///< its bytes are no frame
+    not_ours,        ///< it speaks something else: HTTP, another TLS
+    authentication,  ///< the secrets differ
+    needs_secret,    ///< it speaks TLS and we don't
+    has_no_secret,   ///< we speak TLS and it doesn't
+  };
+  Cause cause = Cause::ended;
+  std::string what;  ///< about the other side, without its address: "sent an HTTP request"
+  int errnum = 0;
+};
+
+/// What a channel tells its owner.
+struct ChannelHandlers {
+  /// The handshake is done (without TLS: at once). No frame is read before on_frame is set.
+  std::function<void()> on_open{};
+  /// @param frame  whole, undecoded; good until the handler returns
+  std::function<void(std::string_view frame)> on_frame{};
+  /// Once, from the loop, never from within a call of ours. Not after close().
+  std::function<void(const Closed&)> on_closed{};
+};
+
+/// One ordered stream of frames between two processes, plain or TLS, on one loop. The first frame
+/// of the other side has kMaxFirstFrame bytes at most, later ones kMaxFrame. The owner holds
+/// the only lasting reference: dropping it closes at once and calls nothing any more.
+class Channel : public std::enable_shared_from_this<Channel> {
+ public:
+  using Socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp,
+                                                  boost::asio::io_context::executor_type>;
+
+  using Handlers = ChannelHandlers;
+
+  /// @param socket  connected, non-blocking
+  /// @param tls     null: plain. Its role says who begins.
+  Channel(boost::asio::io_context& io, UniqueFd socket, std::shared_ptr<const TlsContext> tls,
+          const ChannelLimits& limits = {});
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  /// Begins, or goes on with other handlers: also from within a handler.
+  void start(Handlers handlers);
+
+  /// Whole frames. What the kernel doesn't take at once is kept.
+  /// @return false: closed, or it is now, as the queue is full
+  bool send(std::string_view frames);
+
+  /// No handler is called from now on. What is queued is still sent, then the end, then the other
+  /// side's end is awaited (else its system might throw our last bytes away); all of it until
+  /// `limit`. The channel keeps itself alive so long.
+  void close(Millis limit = Millis{2000}, std::function<void()> done = {});
+
+  [[nodiscard]] bool is_open() const noexcept { return phase_ == Phase::open; }
+  [[nodiscard]] std::size_t queued() const noexcept { return out_.size() - out_begin_; }
+  [[nodiscard]] const HostPort& peer() const noexcept { return peer_; }
+  [[nodiscard]] HostPort local() const;
+  [[nodiscard]] bool is_tls() const noexcept { return tls_ != nullptr; }
+  /// TLS: what the other side proved, once open. Its frames must be about this job.
+  [[nodiscard]] Proof proof() const;
+
+ private:
+  enum class Phase { made, shaking, open, closing, closed };
+  using Timer =
+      boost::asio::basic_waitable_timer<std::chrono::steady_clock,
+                                        boost::asio::wait_traits<std::chrono::steady_clock>,
+                                        boost::asio::io_context::executor_type>;
+
+  void set_socket_options();
+  void on_readable();
+  void on_writable();
+  void wait_readable();
+  void wait_writable();
+  void read_soon();
+
+  bool is_other_language();
+  void shake_hands();
+  void opened();
+  void read_turn();
+  bool take(std::string_view bytes);
+  bool check_first_bytes(std::string_view bytes);
+  void count_frames(std::size_t frames);
+  void flush();
+  std::size_t write_now(std::string_view bytes);
+  void after_write(bool has_moved);
+  void end_writing();
+  void discard_input();
+  template <class Handler, class... T>
+  void call(const Handler& handler, const T&... arguments);
+
+  void arm_timer();
+  void on_timer();
+  [[nodiscard]] Instant next_due() const;
+  void finish(Closed closed);
+  void finish_by_fault();
+  void report_closed();
+
+  boost::asio::io_context& io_;
+  Socket socket_;
+  Timer timer_;
+  std::shared_ptr<const TlsContext> tls_;
+  std::optional<Stream> stream_;
+  ChannelLimits limits_;
+  HostPort peer_;
+  Phase phase_ = Phase::made;
+  Handlers handlers_;
+  std::optional<Handlers> next_handlers_;  ///< set while one of the others runs
+  FrameSplitter splitter_;
+  std::string out_;
+  std::size_t out_begin_ = 0;
+  Closed closed_;
+  std::function<void()> close_done_;
+
+  Instant frame_due_ = Instant::max();
+  Instant write_due_ = Instant::max();
+  Instant close_due_ = Instant::max();
+  Instant paused_until_ = Instant::max();
+  Instant timer_due_ = Instant::max();
+  Instant rate_seen_;
+  double rate_left_;
+
+  bool is_waiting_to_read_ = false;
+  bool is_waiting_to_write_ = false;
+  bool is_in_handler_ = false;
+  bool is_corked_ = false;  ///< frames are being handled: the answers go out together
+  bool has_read_ = false;
+  bool has_ended_writing_ = false;
+};
+
+}  // namespace acc::rendezvous

@@ -1,0 +1,198 @@
+#include "rendezvous/coordinator.hpp"
+
+#include "common/log.hpp"
+#include "rendezvous/codec.hpp"
+
+#include <boost/asio/post.hpp>
+
+namespace acc::rendezvous {
+
+namespace {
+
+Instant now() { return std::chrono::steady_clock::now(); }
+
+}  // namespace
+
+Coordinator::Coordinator(boost::asio::io_context& io, RosterOptions options, Hooks hooks)
+    : io_{io},
+      hooks_{std::move(hooks)},
+      roster_{std::move(options), now()},
+      timer_{io},
+      farewell_{io},
+      alive_{std::make_shared<bool>(true)} {
+  arm();
+}
+
+Coordinator::Coordinator(boost::asio::io_context& io, RosterOptions options, const Win& win,
+                         Links voters, Hooks hooks)
+    : io_{io},
+      hooks_{std::move(hooks)},
+      links_{std::move(voters)},
+      roster_{options, now()},
+      timer_{io},
+      farewell_{io},
+      alive_{std::make_shared<bool>(true)} {
+  for (const auto& [peer, link] : links_) listen_to(PeerId{peer});
+  RosterActions actions;
+  roster_ = Roster{std::move(options), win, now(), actions};
+  perform(actions);
+  arm();
+}
+
+Coordinator::~Coordinator() { *alive_ = false; }
+
+void Coordinator::admit(PeerId peer, std::shared_ptr<Link> link, const Join& join) {
+  const std::string address = link->peer_address();
+  links_.emplace(peer.value(), std::move(link));
+  listen_to(peer);
+  perform(roster_.joined(peer, join, address, time_of_event()));
+}
+
+void Coordinator::listen_to(PeerId peer) {
+  Link::Handlers on;
+  on.on_frame = [this, peer, alive = alive_](const Frame& frame) {
+    if (*alive) on_frame(peer, frame);
+  };
+  on.on_lost = [this, peer, alive = alive_](const std::string& why, bool) {
+    if (*alive) on_lost(peer, why);
+  };
+  links_.at(peer.value())->start(std::move(on));
+}
+
+void Coordinator::on_frame(PeerId peer, const Frame& frame) {
+  if (log::enabled(log::Level::trace)) {
+    log::write(log::Level::trace, "coordinator_got",
+               {{"peer", peer.value()}, {"message", name_of(frame.message)}});
+  }
+  const bool is_of_round = roster_.is_member(peer) && frame.epoch.round == roster_.epoch().round;
+  if (const auto* request = std::get_if<KvRequest>(&frame.message)) {
+    if (is_of_round) return answer(store_.request(peer.value(), *request, now()));
+    KvReply reply;
+    reply.id = request->id;
+    reply.status = KvReply::Status::wrong_round;
+    return answer({{peer.value(), reply}});
+  }
+  if (const auto* told = std::get_if<KvRestore>(&frame.message)) {
+    if (is_of_round) answer(store_.restore(*told));
+    return;
+  }
+  perform(roster_.said(peer, frame, time_of_event()));
+}
+
+void Coordinator::on_lost(PeerId peer, const std::string& why) {
+  log::debug("agent_link_lost", {{"peer", peer.value()}, {"why", why}});
+  links_.erase(peer.value());
+  store_.peer_gone(peer.value());
+  perform(roster_.left(peer, why, time_of_event()));
+  check_left();
+}
+
+// Whoever was made coordinator by etcd may not be it any more, by our clock, before we are told.
+Instant Coordinator::time_of_event() {
+  const Instant at = now();
+  if (hooks_.leads_until) roster_.lead_until(hooks_.leads_until());
+  return at;
+}
+
+void Coordinator::inherit(const RoundRecord& last) {
+  perform(roster_.inherit(last, time_of_event()));
+}
+void Coordinator::committed(const Epoch& epoch) {
+  perform(roster_.committed(epoch, time_of_event()));
+}
+void Coordinator::moved(const HostPort& to) { perform(roster_.moved(to, now())); }
+
+void Coordinator::perform(const RosterActions& actions) {
+  // A hook may end this object.
+  const auto alive = alive_;
+  for (const auto& action : actions) {
+    std::visit([this](const auto& a) { act(a); }, action);
+    if (!*alive) return;
+  }
+  arm();
+}
+
+void Coordinator::act(const SendTo& a) {
+  const auto found = links_.find(a.peer.value());
+  if (found != links_.end()) found->second->send(a.frame);
+}
+
+void Coordinator::act(const SendAll& a) {
+  const std::string encoded = encode(a.frame.epoch, a.frame.message);
+  for (const PeerId peer : a.peers) {
+    const auto found = links_.find(peer.value());
+    if (found != links_.end()) found->second->send(a.frame, encoded);
+  }
+}
+
+void Coordinator::act(const ClosePeer& a) {
+  const auto found = links_.find(a.peer.value());
+  if (found == links_.end()) return;
+  const auto link = found->second;
+  links_.erase(found);
+  store_.peer_gone(a.peer.value());
+  link->close();
+  perform(roster_.left(a.peer, "closed by us", now()));
+}
+
+void Coordinator::act(const ResetStore& a) { answer(store_.reset(a.epoch)); }
+void Coordinator::act(const CommitRound& a) {
+  if (hooks_.commit) hooks_.commit(a.record.epoch, to_bytes(a.record));
+}
+void Coordinator::act(const TellHere& a) { hooks_.tell(a.text, a.is_warning); }
+
+void Coordinator::act(const StepDown& a) {
+  for (auto& [peer, link] : links_) link->close();
+  links_.clear();
+  hooks_.stepped_down(a.why);
+}
+
+void Coordinator::act(const JobOver& a) { hooks_.job_over(a.close); }
+
+void Coordinator::answer(const KvStore::Answers& answers) {
+  for (const auto& one : answers) {
+    const auto found = links_.find(one.peer);
+    if (found != links_.end()) found->second->send({roster_.epoch(), one.reply});
+  }
+  arm();
+}
+
+// The timer may fire too early, never too late: so it is set anew only to be earlier.
+void Coordinator::arm() {
+  Instant next = roster_.next_deadline();
+  if (const auto store = store_.next_deadline()) next = std::min(next, *store);
+  if (next >= armed_) return;
+  armed_ = next;
+  timer_.expires_at(next);
+  timer_.async_wait([this, alive = alive_](boost::system::error_code error) {
+    if (!error && *alive) on_timer();
+  });
+}
+
+void Coordinator::on_timer() {
+  armed_ = Instant::max();
+  const auto alive = alive_;
+  answer(store_.tick(now()));
+  perform(roster_.tick(time_of_event()));
+  if (*alive) arm();
+}
+
+void Coordinator::when_all_left(Millis limit, std::function<void()> done) {
+  all_left_ = std::move(done);
+  farewell_.expires_after(limit);
+  farewell_.async_wait([this, alive = alive_](boost::system::error_code error) {
+    if (error || !*alive) return;
+    for (auto& [peer, link] : links_) link->close();
+    links_.clear();
+    check_left();
+  });
+  check_left();
+}
+
+void Coordinator::check_left() {
+  if (!all_left_ || !links_.empty()) return;
+  farewell_.cancel();
+  boost::asio::post(io_, std::exchange(all_left_, {}));
+}
+
+}  // namespace acc::rendezvous

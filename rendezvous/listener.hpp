@@ -1,0 +1,86 @@
+#pragma once
+
+#include "rendezvous/admission.hpp"
+#include "rendezvous/channel.hpp"
+
+#include <boost/asio/basic_socket_acceptor.hpp>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace acc::rendezvous {
+
+struct ListenOptions {
+  HostPort at;                            ///< a numeric address of this host; port 0: any free one
+  bool is_dual_stack = false;             ///< at "::": IPv4 too
+  std::shared_ptr<const TlsContext> tls;  ///< null: plain, which only loopback may be…
+  bool is_insecure = false;               ///< …unless the user said so
+  AdmissionLimits admission;
+  ChannelLimits channel;
+};
+
+/// Somebody who was turned away, for the log: one line a minute and source.
+struct TurnedAway {
+  std::string source;       ///< address, IPv6 as /64
+  std::string what;         ///< of the last one: "authentication failed"
+  std::uint64_t times = 1;  ///< since the last line about this source
+};
+
+/// Takes connections and hands them on once they have proved who they are and sent a whole first
+/// frame (P5: until then they cost little and change nothing).
+class Listener : public std::enable_shared_from_this<Listener> {
+ public:
+  /// @param first_frame  whole, undecoded. `on_peer` start()s the channel before it returns; who
+  ///                     doesn't keep it closes it.
+  using OnPeer = std::function<void(std::shared_ptr<Channel>, std::string_view first_frame)>;
+  using OnTurnedAway = std::function<void(const TurnedAway&)>;
+
+  /// Binds and listens; connections are taken from start() on.
+  static Result<std::shared_ptr<Listener>> open(boost::asio::io_context& io, ListenOptions options);
+  Listener(boost::asio::io_context& io, ListenOptions options, UniqueFd socket, UniqueFd spare);
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  void start(OnPeer on_peer, OnTurnedAway on_turned_away);
+  /// Takes nobody any more and drops who isn't through yet. Handed-on channels stay.
+  void stop();
+
+  [[nodiscard]] HostPort at() const;
+  [[nodiscard]] std::size_t half_open() const noexcept { return admission_.half_open(); }
+
+ private:
+  using Acceptor = boost::asio::basic_socket_acceptor<boost::asio::ip::tcp,
+                                                      boost::asio::io_context::executor_type>;
+  using Timer =
+      boost::asio::basic_waitable_timer<std::chrono::steady_clock,
+                                        boost::asio::wait_traits<std::chrono::steady_clock>,
+                                        boost::asio::io_context::executor_type>;
+
+  void wait();
+  void accept_batch();
+  bool turn_one_away();
+  void take(UniqueFd socket, const std::string& host);
+  void on_first_frame(KnockId id, std::string_view frame);
+  void drop(KnockId id, const std::string& why);
+  void arm_timer();
+  void on_timer();
+
+  boost::asio::io_context& io_;
+  ListenOptions options_;
+  Acceptor acceptor_;
+  UniqueFd spare_;  ///< given up for a moment to take and close a connection when none is left
+  Timer timer_;     ///< of the oldest half-open connection
+  Timer pause_;
+  Instant timer_due_ = Instant::max();
+  Admission admission_;
+  KnockId last_ = 0;
+  std::map<KnockId, std::shared_ptr<Channel>> knocking_;
+  OnPeer on_peer_;
+  OnTurnedAway on_turned_away_;
+};
+
+}  // namespace acc::rendezvous

@@ -1,0 +1,382 @@
+#include "rendezvous/member.hpp"
+
+#include <algorithm>
+
+// Finding a coordinator: the first one by its address, a lost one again, its successor by votes.
+//
+// After a loss, time is cut into slots of 1.5 × dead. In slot i standby i (by ascending rank) offers
+// itself and all others turn to it; a majority of the last round makes it coordinator. Nobody sends
+// election messages: a Join is the vote, and it stands as long as its connection.
+namespace acc::rendezvous {
+
+namespace {
+
+constexpr Millis kFirstBackoff{50};
+constexpr Millis kLongestBackoff{1'000};
+constexpr Millis kDialLimit{3'000};
+constexpr Millis kFirstTell{5'000};
+constexpr Millis kTellEvery{30'000};
+
+std::string at(const HostPort& place) {
+  const bool v6 = place.host.find(':') != std::string::npos;
+  return (v6 ? "[" + place.host + "]" : place.host) + ":" + std::to_string(place.port);
+}
+
+}  // namespace
+
+MemberActions Member::begin(Instant now) {
+  MemberActions out;
+  ticked_ = began_ = lost_at_ = now;
+  next_tell_ = now + kFirstTell;
+  dial_next(now, out);
+  return out;
+}
+
+Join Member::make_join() const {
+  Join join = options_.self;
+  if (join.address.empty()) join.address = address_;
+  join.holding = holding_;
+  join.epoch = epoch_;
+  join.node_rank = place_.node_rank;
+  join.first_rank = place_.first_rank;
+  join.nodes = place_.nodes;
+  join.ledger = place_.ledger;
+  join.vote = term_;
+  return join;
+}
+
+Millis Member::slot_length() const { return timings_.dead * 3 / 2; }
+
+// Which standby's turn it is.
+std::size_t Member::slot(Instant now) const {
+  if (standbys_.empty()) return 0;
+  return static_cast<std::size_t>((now - lost_at_) / slot_length()) % standbys_.size();
+}
+
+Instant Member::slot_end(Instant now) const {
+  return lost_at_ + slot_length() * ((now - lost_at_) / slot_length() + 1);
+}
+
+std::optional<std::size_t> Member::own_standby() const {
+  const auto found = std::ranges::find(standbys_, options_.self.node.name, &Standby::node);
+  if (found == standbys_.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - standbys_.begin());
+}
+
+// Is there a majority of the last round without the coordinator that was lost? Not of two nodes.
+bool Member::can_elect() const {
+  if (options_.has_witness || epoch_.term.number == 0) return false;
+  const bool coordinator_was_member =
+      place_.nodes <= kMaxStandbys && standbys_.size() < place_.nodes;
+  const auto others = place_.nodes - (coordinator_was_member ? 1 : 0);
+  return others >= majority_of(place_.nodes);
+}
+
+bool Member::is_candidate(Instant now) const {
+  const bool seeks = phase_ == LinkPhase::seeking || phase_ == LinkPhase::dialing;
+  return seeks && !coordinator_here_ && can_elect() && own_standby() == slot(now);
+}
+
+std::vector<HostPort> Member::targets(Instant now) const {
+  if (coordinator_here_) return {coordinator_};
+  std::vector<HostPort> list;
+  const auto add = [&](const HostPort& to) {
+    if (to.port != 0 && std::ranges::find(list, to) == list.end()) list.push_back(to);
+  };
+  if (redirect_) add(*redirect_);
+  const auto own = own_standby();
+  if (can_elect() && own != slot(now)) {
+    for (std::size_t i = slot(now) + 1; i-- > 0;) {
+      if (i != own) add(standbys_[i].at);
+    }
+  }
+  const bool is_own_home = options_.hosts && !coordinator_here_;
+  const bool is_own = own && coordinator_ == standbys_[*own].at;
+  if (!is_own && !(is_own_home && coordinator_ == options_.home)) add(coordinator_);
+  if (!is_own_home) add(options_.home);
+  return list;
+}
+
+void Member::dial_next(Instant now, MemberActions& out) {
+  const auto list = targets(now);
+  if (list.empty()) {  // the only candidate left is this node
+    next_dial_ = now + kLongestBackoff;
+    phase_ = LinkPhase::seeking;
+    return;
+  }
+  dialed_ = list[dials_ % list.size()];
+  // The one that was lost gets less: while it is waited for the lease runs, and others may be there.
+  const auto share = list.size() > 1 && dialed_ == coordinator_ ? 5 : 2;
+  const auto limit = epoch_.term.number == 0
+                         ? kDialLimit
+                         : std::clamp<Millis>(timings_.dead / share, Millis{100}, kDialLimit);
+  phase_ = LinkPhase::dialing;
+  redirect_.reset();
+  link_deadline_ = now + limit + Millis{500};  // the dialler keeps its own limit
+  out.emplace_back(DialTo{dialed_, coordinator_here_, limit});
+}
+
+MemberActions Member::link_up(const std::string& local_address, Instant now) {
+  MemberActions out;
+  if (phase_ != LinkPhase::dialing) return out;
+  phase_ = LinkPhase::joining;
+  if (!local_address.empty()) address_ = local_address;
+  // Where it isn't coordinator yet the Join waits as a vote, until the next one's turn.
+  link_deadline_ = can_elect() ? std::max(slot_end(now), now + timings_.dead / 2)
+                               : now + std::max<Millis>(timings_.dead, kDialLimit);
+  joined_with_ = holding_;
+  out.emplace_back(Send{{{term_, epoch_.round}, make_join()}});
+  return out;
+}
+
+MemberActions Member::dial_failed(const DialFailure& failure, Instant now) {
+  MemberActions out;
+  if (phase_ != LinkPhase::dialing) return out;
+  last_failure_ = failure.what;
+  if (failure.not_authentic && epoch_.term.number == 0) {
+    give_up(GiveUp::Why::not_authentic, failure.what, out);
+    return out;
+  }
+  phase_ = LinkPhase::seeking;
+  ++dials_;
+  const auto others = targets(now).size();
+  next_dial_ = others > 1 && dials_ % others != 0 ? now : now + backoff();
+  count_votes(now, out);
+  return out;
+}
+
+// Full jitter: after a loss all agents start at the same moment.
+Millis Member::backoff() {
+  const auto shift = std::min<std::size_t>(dials_, 6);
+  const auto ceiling = std::min<Millis>({kFirstBackoff * (1 << shift), kLongestBackoff,
+                                         std::max<Millis>(timings_.dead / 5, kFirstBackoff)});
+  random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
+  const double fraction = static_cast<double>(random_ >> 11U) * 0x1.0p-53;
+  return ceiling / 2 + Millis{static_cast<Millis::rep>(static_cast<double>(ceiling.count()) * fraction / 2)};
+}
+
+void Member::seek_again(Millis delay, Instant now, MemberActions& out) {
+  out.emplace_back(Hang{});
+  phase_ = LinkPhase::seeking;
+  ++dials_;
+  next_dial_ = now + delay;
+  count_votes(now, out);
+}
+
+MemberActions Member::link_lost(const std::string& why, Instant now, bool not_authentic) {
+  MemberActions out;
+  if (phase_ == LinkPhase::ended || phase_ == LinkPhase::seeking) return out;
+  if (phase_ == LinkPhase::member) {
+    lose_link(why, now, out);
+    return out;
+  }
+  last_failure_ = why;
+  phase_ = LinkPhase::seeking;
+  if (not_authentic && epoch_.term.number == 0) {
+    give_up(GiveUp::Why::not_authentic, at(dialed_) + " " + why, out);
+    return out;
+  }
+  ++dials_;
+  next_dial_ = now + backoff();
+  count_votes(now, out);
+  return out;
+}
+
+void Member::lose_link(const std::string& why, Instant now, MemberActions& out) {
+  phase_ = LinkPhase::seeking;
+  lost_at_ = next_dial_ = now;
+  next_tell_ = now + kFirstTell;
+  dials_ = 0;
+  last_failure_ = why;
+  std::string text = "lost the coordinator at " + at(coordinator_) + ": " + why;
+  if (has_workers() && lease_end_) {
+    const auto left = std::chrono::duration_cast<Millis>(*lease_end_ - now);
+    text += "; the workers here go on for " + describe(std::max(left, Millis{0})) +
+            " unless it or its successor is found";
+  }
+  out.emplace_back(Tell{std::move(text), true});
+  dial_next(now, out);
+  count_votes(now, out);
+}
+
+MemberActions Member::stepped_down(const std::string& why, Instant now) {
+  MemberActions out;
+  if (phase_ == LinkPhase::ended || !coordinator_here_) return out;
+  coordinator_here_ = false;
+  if (options_.has_witness) coordinator_ = {};  // not ourselves, and who else etcd will tell
+  out.emplace_back(Tell{"this node is coordinator no more: " + why, true});
+  if (phase_ != LinkPhase::seeking) out.emplace_back(Hang{});
+  phase_ = LinkPhase::seeking;
+  lost_at_ = next_dial_ = now;
+  next_tell_ = now + kFirstTell;
+  dials_ = 0;
+  dial_next(now, out);
+  return out;
+}
+
+MemberActions Member::coordinator_is_at(const HostPort& to, Instant now) {
+  MemberActions out;
+  if (phase_ == LinkPhase::ended) return out;
+  if (phase_ == LinkPhase::member && coordinator_ == to) return out;
+  coordinator_ = to;
+  const bool tries_another =
+      (phase_ == LinkPhase::dialing || phase_ == LinkPhase::joining) && dialed_ != to;
+  if (options_.has_witness && tries_another) {
+    out.emplace_back(Hang{});
+    phase_ = LinkPhase::seeking;
+    dials_ = 0;
+  }
+  if (phase_ == LinkPhase::seeking) dial_next(now, out);
+  return out;
+}
+
+MemberActions Member::coordinator_is_here(const HostPort& at, Instant now) {
+  MemberActions out;
+  if (phase_ == LinkPhase::ended) return out;
+  if (phase_ != LinkPhase::seeking) out.emplace_back(Hang{});
+  phase_ = LinkPhase::seeking;
+  coordinator_ = at;
+  coordinator_here_ = true;
+  dials_ = 0;
+  dial_next(now, out);
+  return out;
+}
+
+MemberActions Member::job_is_gone(const std::string& why, Instant) {
+  MemberActions out;
+  if (!has_workers()) {
+    give_up(GiveUp::Why::unreachable, why, out);
+    return out;
+  }
+  out.emplace_back(OrderKill{why});
+  give_up_when_empty_ = GiveUp{GiveUp::Why::unreachable, why};
+  return out;
+}
+
+// ---- votes ----
+
+MemberActions Member::vote_came(PeerId peer, const Join& join, const std::string& address,
+                                Instant now) {
+  MemberActions out;
+  const auto refuse = [&](Refused refused) { out.emplace_back(RefuseVote{peer, std::move(refused)}); };
+  if (join.job != options_.self.job) {
+    refuse({Refusal::wrong_job, "this agent belongs to job '" + join.job + "', the one at this address to job '" +
+                                    options_.self.job + "'", {}, true});
+  } else if (phase_ == LinkPhase::ended) {
+    refuse({Refusal::closed, "the job is over on node " + options_.self.node.name, {}, false});
+  } else if (phase_ == LinkPhase::member) {
+    refuse({Refusal::not_coordinator, "the coordinator is at " + at(coordinator_), coordinator_, false});
+  } else if (join.epoch.term.number == 0 || !can_elect()) {
+    refuse({Refusal::not_coordinator, "node " + options_.self.node.name + " seeks the coordinator itself",
+            {}, false});
+  } else {
+    ballot_.add({peer, join, address});
+    count_votes(now, out);
+  }
+  return out;
+}
+
+MemberActions Member::vote_gone(PeerId peer, Instant) {
+  ballot_.remove(peer);
+  return {};
+}
+
+void Member::count_votes(Instant now, MemberActions& out) {
+  if (phase_ == LinkPhase::ended) return;
+  if (!is_candidate(now)) {
+    ballot_.remove(PeerId{0});
+    return;
+  }
+  ballot_.add({PeerId{0}, make_join(), address_});
+  auto win = ballot_.win(place_.node_rank.value() + 1);
+  if (!win) return;
+  ballot_.clear();
+  if (phase_ == LinkPhase::dialing) out.emplace_back(Hang{});
+  coordinator_here_ = true;
+  coordinator_ = standbys_[*own_standby()].at;
+  out.emplace_back(Tell{"this node takes over as coordinator (term " +
+                        std::to_string(win->term.number) + ", round " +
+                        std::to_string(win->last.round.value()) + ") with " +
+                        std::to_string(win->votes.size()) + " of " + std::to_string(win->nodes) +
+                        " nodes"});
+  out.emplace_back(TakeOver{std::move(*win)});
+  phase_ = LinkPhase::seeking;
+  dials_ = 0;
+  dial_next(now, out);
+}
+
+// ---- words, and the end ----
+
+void Member::on(const Frame&, const Refused& refused, Instant now, MemberActions& out) {
+  if (refused.for_ever) {
+    GiveUp end{GiveUp::Why::refused, "refused by the coordinator at " + at(dialed_) + ": " + refused.what};
+    if (!has_workers()) return give_up(end.why, end.text, out);
+    out.emplace_back(OrderKill{end.text});
+    give_up_when_empty_ = std::move(end);
+    return;
+  }
+  last_failure_ = refused.what;
+  // Somebody who hasn't noticed yet that it is lost sends us back to it: that one is tried anyway.
+  const bool known = refused.redirect.port != 0 && refused.redirect != dialed_ &&
+                     (refused.refusal == Refusal::moved || refused.redirect != coordinator_);
+  if (known) redirect_ = refused.redirect;
+  if (refused.refusal == Refusal::moved && known) {
+    coordinator_ = refused.redirect;
+    coordinator_here_ = false;
+  }
+  const bool was_member = phase_ == LinkPhase::member;
+  seek_again(known ? Millis{0} : backoff(), now, out);
+  if (was_member) lost_at_ = now;
+  if (redirect_) dials_ = 0;
+}
+
+void Member::give_up(GiveUp::Why why, std::string text, MemberActions& out) {
+  if (phase_ == LinkPhase::ended) return;
+  if (phase_ != LinkPhase::seeking) out.emplace_back(Hang{});
+  phase_ = LinkPhase::ended;
+  out.emplace_back(GiveUp{why, std::move(text)});
+}
+
+void Member::consider_giving_up(Instant now, MemberActions& out) {
+  if (phase_ == LinkPhase::member || phase_ == LinkPhase::ended || has_workers()) return;
+  const bool had_place = epoch_.term.number != 0;
+  const auto lost_for = std::chrono::duration_cast<Millis>(now - lost_at_);
+  const std::string where = at(coordinator_);
+  if (had_place && !can_elect() && !options_.has_witness && !coordinator_here_ &&
+      lost_for >= timings_.lease) {
+    give_up(GiveUp::Why::no_majority,
+            "the coordinator at " + where + " is lost, and of " + std::to_string(place_.nodes) +
+                " nodes the rest is no majority: this node ended its workers when its lease was over "
+                "(three or more nodes, or etcd, survive this)",
+            out);
+    return;
+  }
+  if (lost_for < options_.join_timeout) return;
+  give_up(GiveUp::Why::unreachable,
+          "no coordinator " + (coordinator_.port != 0 ? "at " + where : "named by etcd") + " within " + describe(options_.join_timeout) + ": " +
+              last_failure_,
+          out);
+}
+
+std::string Member::sought() const {
+  if (coordinator_.port == 0) return "a coordinator that etcd names";
+  return "the coordinator at " + at(coordinator_);
+}
+
+void Member::tell_seeking(Instant now, MemberActions& out) {
+  if (now < next_tell_ || phase_ == LinkPhase::ended) return;
+  next_tell_ = now + kTellEvery;
+  const auto waited = std::chrono::duration_cast<Millis>(now - lost_at_);
+  std::string text = "waiting for " + sought() + " for " +
+                     describe(Millis{waited / Millis{1'000} * 1'000}) + " (up to " +
+                     describe(options_.join_timeout) + ")";
+  if (can_elect()) {
+    const auto [have, needed] = ballot_.count();
+    text += ", or for a successor with a majority of " + std::to_string(place_.nodes) + " nodes";
+    if (have > 0) text += " (" + std::to_string(have) + " of " + std::to_string(needed) + " here)";
+  }
+  if (!last_failure_.empty()) text += ": " + last_failure_;
+  out.emplace_back(Tell{std::move(text), true});
+}
+
+}  // namespace acc::rendezvous

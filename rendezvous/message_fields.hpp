@@ -1,0 +1,241 @@
+#pragma once
+
+#include "rendezvous/messages.hpp"
+#include "rendezvous/wire.hpp"
+
+#include <concepts>
+#include <string_view>
+#include <type_traits>
+
+/// The fields of every message, listed once, in the order in which they stand on the wire. The
+/// structured bindings keep the lists honest: a field that is missing here doesn't compile. A new
+/// minor version adds fields at the end of a message; the parts of messages (Fact, TableRow …) stay
+/// as they are.
+namespace acc::rendezvous {
+
+template <class T, class M>
+concept Is = std::same_as<std::remove_const_t<T>, M>;
+
+inline constexpr std::size_t kMaxCodeRanges = 256;
+inline constexpr std::size_t kMaxPreemptSignals = 64;
+inline constexpr std::size_t kMaxLost = kMaxTableRows;  ///< ranges in one Stop
+
+// ---- parts ----
+
+template <class A>
+void fields(A& a, Is<Term> auto& part) {
+  auto& [number, holder] = part;
+  a(number, holder);
+}
+template <class A>
+void fields(A& a, Is<Epoch> auto& part) {
+  auto& [term, round] = part;
+  a(term, round);
+}
+template <class A>
+void fields(A& a, Is<NodeId> auto& part) {
+  auto& [name, incarnation] = part;
+  a(name, incarnation);
+}
+template <class A>
+void fields(A& a, Is<HostPort> auto& part) {
+  auto& [host, port] = part;
+  a(host, port);
+}
+template <class A>
+void fields(A& a, Is<Fact> auto& part) {
+  auto& [name, value, hash] = part;
+  a(name, value, hash);
+}
+template <class A>
+void fields(A& a, Is<RankRange> auto& part) {
+  auto& [first, count] = part;
+  a(first, count);
+}
+template <class A>
+void fields(A& a, Is<Failure> auto& part) {
+  auto& [kind, code, rank, local_rank, node, host, cause, error, log_path, pid, ago, is_final] = part;
+  a(kind, code, rank, local_rank, node, host, cause, error, log_path, pid, ago, is_final);
+}
+template <class A>
+void fields(A& a, Is<Standby> auto& part) {
+  auto& [node, node_rank, at] = part;
+  a(node, node_rank, at);
+}
+template <class A>
+void fields(A& a, Is<TableRow> auto& part) {
+  auto& [node, host, address, first_rank, slots] = part;
+  a(node, host, address, first_rank, slots);
+}
+template <class A>
+void fields(A& a, Is<RestartLedger> auto& part) {
+  auto& [restarts, budget_used, quick_failures, without_progress] = part;
+  a(restarts, budget_used, quick_failures, without_progress);
+}
+
+template <class A>
+void fields(A& a, Is<CodeRange> auto& part) {
+  auto& [first, last] = part;
+  a(first, last);
+}
+template <class A>
+void fields(A& a, Is<RestartPolicy> auto& part) {
+  auto& [max_restarts, delay_base, delay_max, jitter, healthy_after, refill_after, max_no_progress,
+         progress_file, never_retry] = part;
+  a(max_restarts, delay_base, delay_max, jitter, healthy_after, refill_after, max_no_progress,
+    progress_file, limited(never_retry, kMaxCodeRanges));
+}
+template <class A>
+void fields(A& a, Is<JobPolicy> auto& part) {
+  auto& [restart, grace, preempt_signals, preempt_grace, join_timeout, last_call, scale_up_now,
+         master] = part;
+  a(restart, grace, limited(preempt_signals, kMaxPreemptSignals), preempt_grace, join_timeout,
+    last_call, scale_up_now, master);
+}
+
+// ---- agent → coordinator ----
+
+template <class A>
+void fields(A& a, Is<Join> auto& m) {
+  auto& [version_major, version_minor, job, node, host, address, listens, slots, wanted, nodes_min,
+         nodes_max, facts, wall_clock_ms, holding, epoch, node_rank, first_rank, nodes, ledger,
+         vote, policy] = m;
+  a(version_major, version_minor, job, node, host, address, listens, slots, wanted, nodes_min,
+    nodes_max, limited(facts, kMaxFacts), wall_clock_ms, holding, epoch, node_rank, first_rank,
+    nodes, ledger, vote, policy);
+}
+template <class A>
+void fields(A& a, Is<Ready> auto& m) {
+  auto& [beat, echo, master_port] = m;
+  a(beat, echo, master_port);
+}
+template <class A>
+void fields(A& a, Is<Beat> auto& m) {
+  auto& [beat, echo, holding, alive] = m;
+  a(beat, echo, holding, alive);
+}
+template <class A>
+void fields(A& a, Is<WorkerFailed> auto& m) {
+  auto& [failure] = m;
+  a(failure);
+}
+template <class A>
+void fields(A&, Is<Completed> auto&) {}
+template <class A>
+void fields(A& a, Is<Stopped> auto& m) {
+  auto& [progress] = m;
+  a(progress);
+}
+template <class A>
+void fields(A& a, Is<Wish> auto& m) {
+  auto& [signo, interrupts] = m;
+  a(signo, interrupts);
+}
+template <class A>
+void fields(A& a, Is<Leave> auto& m) {
+  auto& [why] = m;
+  a(why);
+}
+template <class A>
+void fields(A&, Is<TableRequest> auto&) {}
+
+// ---- coordinator → agent ----
+
+template <class A>
+void fields(A& a, Is<Welcome> auto& m) {
+  auto& [coordinator, stamp, beat, dead, lease] = m;
+  a(coordinator, stamp, beat, dead, lease);
+}
+template <class A>
+void fields(A& a, Is<Refused> auto& m) {
+  auto& [refusal, what, redirect, for_ever] = m;
+  a(refusal, what, redirect, for_ever);
+}
+template <class A>
+void fields(A& a, Is<Assigned> auto& m) {
+  auto& [stamp, spare, node_rank, nodes, first_rank, world_size, ledger, reason, standbys] = m;
+  a(stamp, spare, node_rank, nodes, first_rank, world_size, ledger, reason,
+    limited(standbys, kMaxStandbys));
+}
+template <class A>
+void fields(A& a, Is<Start> auto& m) {
+  auto& [master, beat, granted] = m;
+  a(master, beat, granted);
+}
+template <class A>
+void fields(A& a, Is<BeatAck> auto& m) {
+  auto& [beat, stamp, granted, nodes_here, nodes_needed] = m;
+  a(beat, stamp, granted, nodes_here, nodes_needed);
+}
+template <class A>
+void fields(A& a, Is<Stop> auto& m) {
+  auto& [why, signo, grace, by, reason, lost] = m;
+  a(why, signo, grace, by, reason, limited(lost, kMaxLost));
+}
+template <class A>
+void fields(A& a, Is<Signal> auto& m) {
+  auto& [signo, by] = m;
+  a(signo, by);
+}
+template <class A>
+void fields(A& a, Is<Close> auto& m) {
+  auto& [outcome, exit_code, reason, first, ledger] = m;
+  a(outcome, exit_code, reason, first, ledger);
+}
+template <class A>
+void fields(A& a, Is<Notice> auto& m) {
+  auto& [text] = m;
+  a(text);
+}
+template <class A>
+void fields(A& a, Is<Table> auto& m) {
+  auto& [first, nodes, rows] = m;
+  a(first, nodes, limited(rows, kMaxTableRows));
+}
+
+// ---- elected coordinator → the job's first address ----
+
+template <class A>
+void fields(A& a, Is<Moved> auto& m) {
+  auto& [job, to] = m;
+  a(job, to);
+}
+
+// ---- key-value store ----
+
+template <class A>
+void fields(A& a, Is<KvRequest> auto& m) {
+  auto& [id, op, key, value, expected, delta, count, timeout] = m;
+  a(id, op, limited(key, kMaxKey), limited(value, kMaxValue), limited(expected, kMaxValue), delta,
+    count, timeout);
+}
+template <class A>
+void fields(A& a, Is<KvReply> auto& m) {
+  auto& [id, status, value, number] = m;
+  a(id, status, limited(value, kMaxValue), number);
+}
+template <class A>
+void fields(A& a, Is<KvRestore> auto& m) {
+  auto& [key, value, added] = m;
+  a(limited(key, kMaxKey), limited(value, kMaxValue), added);
+}
+
+// ---- the last value of each enumeration: what is above it comes from a later version ----
+
+constexpr Holding last_value(Holding) { return Holding::stopped; }
+constexpr Failure::Kind last_value(Failure::Kind) { return Failure::Kind::unkillable; }
+constexpr Outcome last_value(Outcome) { return Outcome::nodes_missing; }
+constexpr Refusal last_value(Refusal) { return Refusal::moved; }
+constexpr Stop::Why last_value(Stop::Why) { return Stop::Why::membership; }
+constexpr KvRequest::Op last_value(KvRequest::Op) { return KvRequest::Op::compare_set; }
+constexpr KvReply::Status last_value(KvReply::Status) { return KvReply::Status::differs; }
+
+constexpr std::string_view noun_of(Holding) { return "holding"; }
+constexpr std::string_view noun_of(Failure::Kind) { return "kind of failure"; }
+constexpr std::string_view noun_of(Outcome) { return "outcome"; }
+constexpr std::string_view noun_of(Refusal) { return "refusal"; }
+constexpr std::string_view noun_of(Stop::Why) { return "cause of a stop"; }
+constexpr std::string_view noun_of(KvRequest::Op) { return "operation"; }
+constexpr std::string_view noun_of(KvReply::Status) { return "status"; }
+
+}  // namespace acc::rendezvous

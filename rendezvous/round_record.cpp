@@ -1,0 +1,45 @@
+#include "rendezvous/round_record.hpp"
+
+#include "rendezvous/message_fields.hpp"
+#include "rendezvous/wire.hpp"
+
+namespace acc::rendezvous {
+
+namespace {
+
+constexpr std::uint32_t kFormat = 1;
+constexpr std::size_t kMostRows = 100'000;
+
+}  // namespace
+
+template <class A>
+void fields(A& a, Is<RoundRecord::Row> auto& part) {
+  auto& [node, first, slots] = part;
+  a(node, first, slots);
+}
+template <class A>
+void fields(A& a, Is<RoundRecord> auto& part) {
+  auto& [epoch, ledger, rows] = part;
+  a(epoch, ledger, limited(rows, kMostRows));
+}
+
+std::string to_bytes(const RoundRecord& record) {
+  std::string bytes;
+  FieldWriter{bytes}(kFormat, record);
+  return bytes;
+}
+
+Result<RoundRecord> parse_round_record(std::string_view bytes) {
+  FieldReader reader{bytes, 0};
+  std::uint32_t format = 0;
+  RoundRecord record;
+  if (reader(format) && format != kFormat) {
+    return Error{Errc::malformed, "the record of a round has format " + std::to_string(format) +
+                                      ", this acc-launch knows " + std::to_string(kFormat)};
+  }
+  if (!reader(record)) return Error{Errc::malformed, "the record of a round: " + reader.problem()};
+  if (record.rows.empty()) return Error{Errc::malformed, "the record of a round names no node"};
+  return record;
+}
+
+}  // namespace acc::rendezvous

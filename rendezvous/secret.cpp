@@ -1,0 +1,261 @@
+#include "rendezvous/secret.hpp"
+
+#include "common/text.hpp"
+#include "common/unique_fd.hpp"
+
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+namespace acc::rendezvous {
+
+namespace {
+
+constexpr std::size_t kMaxFile = std::size_t{16} << 10U;
+constexpr std::string_view kCredentialName = "acc-secret";
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+std::string to_hex(const unsigned char* bytes, std::size_t size) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (std::size_t i = 0; i < size; ++i) {
+    text += kDigits[bytes[i] >> 4U];
+    text += kDigits[bytes[i] & 15U];
+  }
+  return text;
+}
+
+/// Wiped when it goes out of scope, whatever happens in between.
+struct Buffer {
+  std::array<char, kMaxFile + 1> bytes{};
+  std::size_t size = 0;
+  ~Buffer() { OPENSSL_cleanse(bytes.data(), bytes.size()); }
+};
+
+struct Place {
+  std::string path;
+  bool is_credential = false;
+};
+
+Place choose_place(const SecretPlaces& places) {
+  if (!places.flag.empty()) return {places.flag};
+  if (!places.variable.empty()) return {places.variable};
+  if (!places.credentials_directory.empty()) {
+    std::string path = places.credentials_directory + "/" + std::string{kCredentialName};
+    // A service may have other credentials and no secret of ours.
+    if (::access(path.c_str(), F_OK) == 0) return {std::move(path), true};
+  }
+  return {default_secret_path(places)};
+}
+
+std::string owner_and_mode(const struct stat& found) {
+  char text[64];
+  std::snprintf(text, sizeof text, "mode %04o, owner uid %u", unsigned{found.st_mode & 07777U},
+                unsigned{found.st_uid});
+  return text;
+}
+
+// systemd gives a credential to the service's user by an access list, whose mask shows up as the
+// group's bits; the folder around it is that user's alone.
+Result<void> check_access(const Place& place, const struct stat& found) {
+  const std::string file = "secret file '" + place.path + "'";
+  if (!S_ISREG(found.st_mode)) return Error{Errc::bad_config, file + " is not a regular file"};
+  if (found.st_uid != ::geteuid() && found.st_uid != 0)
+    return Error{Errc::not_permitted, file + " belongs to another user (" + owner_and_mode(found) +
+                                          "); it must be yours or root's: chown it, or make your "
+                                          "own with acc-launch --make_secret FILE"};
+  const unsigned forbidden = place.is_credential ? 0027U : 0077U;
+  if ((found.st_mode & forbidden) != 0)
+    return Error{Errc::not_permitted, file + " is open to others (" + owner_and_mode(found) +
+                                          "), so it is no secret: chmod 600 " + place.path +
+                                          "; if others may have read it, make a new one"};
+  return {};
+}
+
+Result<void> read_file(const Place& place, Buffer& into) {
+  const std::string file = "secret file '" + place.path + "'";
+  // O_NONBLOCK: a pipe in the secret's place must not hang us.
+  const UniqueFd fd{::open(place.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (!fd) return system_error(errno, "open " + file);
+  struct stat found {};
+  if (::fstat(fd.get(), &found) != 0) return system_error(errno, "look at " + file);
+  if (auto access = check_access(place, found); !access) return access.error();
+  while (into.size < into.bytes.size()) {
+    const ssize_t n =
+        ::read(fd.get(), into.bytes.data() + into.size, into.bytes.size() - into.size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return system_error(errno, "read " + file);
+    if (n == 0) return {};
+    into.size += static_cast<std::size_t>(n);
+  }
+  return Error{Errc::bad_config, file + " is larger than 16 KiB: that is not a secret of ours"};
+}
+
+bool is_text(std::string_view line) {
+  return std::all_of(line.begin(), line.end(), [](char c) { return c >= ' ' && c <= '~'; });
+}
+
+std::string key_id_of(std::string_view secret) {
+  const JobKey digest = hkdf_sha256(secret, "", "acc-key-id/1");
+  return to_hex(digest.data(), 4);
+}
+
+Result<std::vector<SecretKey>> parse_keys(const std::string& path, std::string_view text) {
+  std::vector<SecretKey> keys;
+  const std::string cure = "; acc-launch --make_secret FILE makes a good one";
+  std::size_t number = 0;
+  while (!text.empty()) {
+    ++number;
+    const auto end = std::min(text.find('\n'), text.size());
+    const std::string_view line = trim(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.empty() || line.front() == '#') continue;
+    const std::string where = "secret file '" + path + "', line " + std::to_string(number);
+    if (!is_text(line)) return Error{Errc::bad_config, where + " is not plain text" + cure};
+    if (line.size() < kMinSecret)
+      return Error{Errc::bad_config, where + " is too short: " + std::to_string(line.size()) +
+                                         " characters, at least " + std::to_string(kMinSecret) +
+                                         " are needed" + cure};
+    if (keys.size() == kMaxSecretKeys)
+      return Error{Errc::bad_config,
+                   where + ": more than " + std::to_string(kMaxSecretKeys) + " secrets"};
+    keys.push_back({key_id_of(line), SecretBytes{line}});
+  }
+  if (keys.empty()) return Error{Errc::bad_config, "secret file '" + path + "' is empty" + cure};
+  return keys;
+}
+
+Result<void> write_new_file(const std::string& path, std::string_view text) {
+  const std::string file = "secret file '" + path + "'";
+  const UniqueFd fd{
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600)};
+  if (!fd && errno == EEXIST)
+    return Error{Errc::bad_usage,
+                 file +
+                     " exists already and stays as it is; to replace it, see \"Changing the "
+                     "secret\" in SECURITY.md",
+                 EEXIST};
+  if (!fd) return system_error(errno, "make " + file);
+  // The mask of the process must not take our own rights, and can't give any to others.
+  int failed = ::fchmod(fd.get(), 0600) != 0 ? errno : 0;
+  while (failed == 0 && !text.empty()) {
+    const ssize_t n = ::write(fd.get(), text.data(), text.size());
+    if (n < 0 && errno != EINTR) failed = errno;
+    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  if (failed == 0 && ::fsync(fd.get()) != 0 && errno != EINVAL) failed = errno;
+  if (failed == 0) return {};
+  ::unlink(path.c_str());
+  return system_error(failed, "write " + file);
+}
+
+// Only what is missing is made, and closed to others; what is there keeps its mode.
+Result<void> make_folders(const std::filesystem::path& folder) {
+  if (folder.empty() || ::access(folder.c_str(), F_OK) == 0) return {};
+  if (auto parent = make_folders(folder.parent_path()); !parent) return parent;
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    return system_error(errno, "make folder '" + folder.string() + "'");
+  return {};
+}
+
+}  // namespace
+
+SecretBytes::~SecretBytes() { OPENSSL_cleanse(bytes_.data(), bytes_.size()); }
+
+SecretPlaces secret_places(std::string flag) {
+  return {std::move(flag), variable("ACC_SECRET_FILE"), variable("CREDENTIALS_DIRECTORY"),
+          variable("XDG_CONFIG_HOME"), variable("HOME")};
+}
+
+std::string default_secret_path(const SecretPlaces& places) {
+  if (!places.config_home.empty()) return places.config_home + "/acc/secret";
+  if (!places.home.empty()) return places.home + "/.config/acc/secret";
+  return {};
+}
+
+Result<Secret> load_secret(const SecretPlaces& places) {
+  const Place place = choose_place(places);
+  if (place.path.empty())
+    return Error{Errc::not_found,
+                 "there is no cluster secret: give --secret_file FILE or set ACC_SECRET_FILE"};
+  Buffer text;
+  if (auto done = read_file(place, text); !done) {
+    Error error = done.error();
+    if (error.code == Errc::not_found)
+      error.what += "; make one on one node with 'acc-launch --make_secret " + place.path +
+                    "' and copy it to the others";
+    return error;
+  }
+  auto keys = parse_keys(place.path, {text.bytes.data(), text.size});
+  if (!keys) return keys.error();
+  return Secret{place.path, std::move(*keys)};
+}
+
+Result<std::string> make_secret(const std::string& path) {
+  if (path.empty())
+    return Error{Errc::bad_usage, "make a secret: there is no home folder, so name a file"};
+  std::array<unsigned char, 32> random{};
+  // Blocks until the pool is filled, once, early in boot: a guessable secret would be worse.
+  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
+    return system_error(errno, "make a secret");
+  std::string text = to_hex(random.data(), random.size());
+  std::string id = key_id_of(text);
+  text += '\n';
+  auto made = make_folders(std::filesystem::path{path}.parent_path());
+  if (made) made = write_new_file(path, text);
+  OPENSSL_cleanse(random.data(), random.size());
+  OPENSSL_cleanse(text.data(), text.size());
+  if (!made) return made.error();
+  return id;
+}
+
+JobKey hkdf_sha256(std::string_view secret, std::string_view salt, std::string_view info) {
+  const auto bytes = [](std::string_view text) {
+    return reinterpret_cast<const unsigned char*>(text.data());
+  };
+  // An empty salt is, by the RFC, a block of zeros; HMAC pads an empty key to the same.
+  JobKey extracted{};
+  HMAC(EVP_sha256(), salt.empty() ? "" : salt.data(), static_cast<int>(salt.size()), bytes(secret),
+       secret.size(), extracted.data(), nullptr);
+  const std::string block = std::string{info} + '\x01';
+  JobKey key{};
+  HMAC(EVP_sha256(), extracted.data(), static_cast<int>(extracted.size()), bytes(block),
+       block.size(), key.data(), nullptr);
+  OPENSSL_cleanse(extracted.data(), extracted.size());
+  return key;
+}
+
+JobKey job_key(const SecretKey& key, std::string_view job) {
+  return hkdf_sha256(key.bytes.view(), job, "acc-rdzv/1");
+}
+
+std::string psk_identity(std::string_view key_id, std::string_view job) {
+  return "acc1:" + std::string{key_id} + ":" + std::string{job};
+}
+
+PskIdentity parse_psk_identity(std::string_view identity) noexcept {
+  constexpr std::string_view kPrefix = "acc1:";
+  constexpr std::size_t kIdDigits = 8;
+  if (identity.substr(0, kPrefix.size()) != kPrefix) return {};
+  identity.remove_prefix(kPrefix.size());
+  if (identity.size() <= kIdDigits || identity[kIdDigits] != ':') return {};
+  const PskIdentity parsed{identity.substr(0, kIdDigits), identity.substr(kIdDigits + 1)};
+  if (parsed.job.empty() || parsed.job.size() > kMaxJobName) return {};
+  return parsed;
+}
+
+}  // namespace acc::rendezvous

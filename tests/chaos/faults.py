@@ -1,0 +1,236 @@
+"""What can go wrong with one host of the chaos job. The numbers are rows of the fault matrix in the requirements.
+
+Each fault has begin() and end(); whoever kills a launcher says so (`excused`), as it will be started again.
+"""
+import os, signal, subprocess, sys
+
+import harness
+from cluster import PORT
+
+FAKETIME = next((path for path in ("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1")
+                 if os.path.exists(path)), None)
+
+
+class Clocks:
+    """19: wall clocks of some hosts that can be set, where libfaketime is installed."""
+
+    def __init__(self, cluster, hosts):
+        self.files = {host: os.path.join(cluster.folder, f"clock.{host}") for host in hosts if FAKETIME}
+        self.set_all(0)
+
+    def environment(self, host):
+        if host not in self.files:
+            return {}
+        return {"LD_PRELOAD": FAKETIME, "FAKETIME_TIMESTAMP_FILE": self.files[host], "FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+    def set_all(self, seconds):
+        for path in self.files.values():
+            with open(path, "w") as f:
+                f.write(f"{seconds:+d}")
+
+
+class Fault:
+    def __init__(self, chaos, host):
+        self.chaos, self.host = chaos, host
+        self.cluster, self.hosts, self.random = chaos.cluster, chaos.cluster.hosts, chaos.random
+
+    def begin(self):
+        pass
+
+    def end(self):
+        pass
+
+
+class FrozenAgent(Fault):
+    """14, 28: its guardian kills the workers when the lease is over; thawed, it holds a stale round."""
+    name = "agent frozen"
+
+    def begin(self):
+        self.agent = self.cluster.nodes[self.host].agent
+        if self.agent:
+            os.kill(self.agent, signal.SIGSTOP)
+
+    def end(self):
+        if self.agent and harness.state_of(self.agent) == "T":
+            os.kill(self.agent, signal.SIGCONT)
+
+
+class PowerOff(Fault):
+    """15: everything dies at once and no reset goes out."""
+    name = "power off"
+
+    def begin(self):
+        self.chaos.excused.add(self.host)
+        self.hosts.power_off(self.host)
+
+    def end(self):
+        self.hosts.heal(self.host)
+
+
+class Killed(Fault):
+    """15: all processes are killed; the peers get resets."""
+    name = "all processes killed"
+
+    def begin(self):
+        self.chaos.excused.add(self.host)
+        self.hosts.end_processes(self.host)
+
+
+class AgentKilled(Fault):
+    """13: workers die with their agent; the guardian ends."""
+    name = "agent killed"
+
+    def begin(self):
+        self.chaos.excused.add(self.host)
+        agent = self.cluster.nodes[self.host].agent
+        os.kill(agent or self.cluster.nodes[self.host].pid, signal.SIGKILL)
+
+    def end(self):
+        self.cluster.nodes[self.host].process.wait(10)
+
+
+class LinkDown(Fault):
+    """15: the cable."""
+    name = "link down"
+
+    def begin(self):
+        self.hosts.link(self.host, False)
+
+    def end(self):
+        self.hosts.link(self.host, True)
+
+
+class Partition(Fault):
+    """16"""
+    name = "partition"
+
+    def begin(self):
+        self.way = self.random.choice(("both", "in", "out"))
+        self.chaos.note(f"  {self.way}")
+        self.hosts.partition(self.host, self.way)
+
+    def end(self):
+        self.hosts.heal(self.host)
+
+
+class PairCut(Fault):
+    """16: two hosts that don't reach each other while all others do."""
+    name = "cut from one other"
+
+    def begin(self):
+        other = self.random.choice([name for name in self.chaos.members if name != self.host])
+        self.chaos.note(f"  {other}")
+        self.hosts.partition_between(self.host, other)
+
+    def end(self):
+        self.hosts.heal(self.host)
+
+
+class HalfOpen(Fault):
+    """17"""
+    name = "living connections silent"
+
+    def begin(self):
+        self.hosts.drop_established(self.host)
+
+    def end(self):
+        self.hosts.heal(self.host)
+
+
+class Reset(Fault):
+    name = "connections reset"
+
+    def begin(self):
+        self.hosts.reset_connections(self.host)
+
+
+class SlowLine(Fault):
+    """18: a beat is 100 ms here and a lease a second, so the line is fast in proportion."""
+    name = "slow and lossy line"
+
+    def begin(self):
+        self.hosts.slow(self.host, 40, jitter_ms=5, loss=5, mbit=5)
+
+    def end(self):
+        self.hosts.fast(self.host)
+
+
+class ClockJump(Fault):
+    """19"""
+    name = "clocks jump by an hour"
+
+    def begin(self):
+        self.chaos.clocks.set_all(self.random.choice((-3600, 3600)))
+
+
+class WorkerCrash(Fault):
+    name = "worker killed"
+
+    def begin(self):
+        lives = self.cluster.living(self.host)
+        if lives:
+            os.kill(self.random.choice(lives).pid, signal.SIGKILL)
+
+
+class Userdefined(Fault):
+    """30: a signal that ends nothing, for all ranks on all nodes."""
+    name = "SIGUSR2 to the launcher"
+
+    def begin(self):
+        self.cluster.nodes[self.host].process.send_signal(signal.SIGUSR2)
+
+
+class Stranger(Fault):
+    """23, 26, 28: a launcher on host x that must not get in."""
+    name = "a stranger on x, against the coordinator"
+
+    def begin(self):
+        other = os.path.join(self.cluster.folder, "other-secret")
+        if not os.path.exists(other):
+            subprocess.run([harness.ACC, "--make_secret", other], check=True, capture_output=True)
+        more, self.code = self.random.choice(((f"--node_name {self.host}", 77), (f"--secret_file {other}", 77), ("--nnodes 7", 77), ("--rdzv_id stale", 77)))
+        self.chaos.note(f"  {more}")
+        self.stranger = self.cluster.start("x", f"--rdzv_conf is_host=false {more}")
+
+    def end(self):
+        # The coordinator may be in trouble just now; then the stranger waits, as all would.
+        del self.cluster.nodes["x"]
+        try:
+            code = self.stranger.process.wait(3)
+        except subprocess.TimeoutExpired:
+            code = None
+        said = self.stranger.stderr
+        self.stranger.close()
+        workers = [life for life in self.cluster.living() if life.node == "x"]
+        if workers or code not in (None, self.code):
+            from chaos import Violation
+            raise Violation(f"the stranger ended with {code} and has {len(workers)} workers:\n{said}")
+
+
+NOISE = """
+import os, random, socket, sys, time
+end, many = time.monotonic() + 2, []
+while time.monotonic() < end:
+    try:
+        c = socket.create_connection((sys.argv[1], int(sys.argv[2])), 0.5)
+        c.sendall(random.choice([b"GET / HTTP/1.0\\r\\n\\r\\n", os.urandom(500), b"\\x16", b"\\xff" * 9000, b""]))
+        many = (many + [c])[-200:]
+    except OSError: pass
+    time.sleep(0.005)
+"""
+
+
+class Noise(Fault):
+    """24, 25: bytes that mean nothing, and clients that say nothing, at the port of this host."""
+    name = "noise at the control port"
+
+    def begin(self):
+        self.noise = self.hosts.run("x", [sys.executable, "-c", NOISE, self.hosts.address(self.host), str(PORT)], stderr=subprocess.DEVNULL)
+
+    def end(self):
+        self.noise.kill()
+        self.noise.wait()
+
+
+ALL = (FrozenAgent, FrozenAgent, PowerOff, Killed, AgentKilled, LinkDown, Partition, Partition, PairCut, HalfOpen, Reset, SlowLine, ClockJump,
+       WorkerCrash, Userdefined, Stranger, Noise)

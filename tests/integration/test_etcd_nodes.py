@@ -1,0 +1,270 @@
+"""Jobs whose coordinator is found and chosen through a real etcd: on one host over loopback, and on several. Each test's workers prove
+P1 and P3 by their diaries. Skips where Debian's etcd-server and etcd-client aren't installed."""
+import os, shutil, signal, socket, subprocess, tempfile, time, unittest
+
+from cluster import HISTORY, TIMES, ClusterTest
+from harness import SLACK, Job, JobTest, main, until
+from hosts import needs_hosts
+
+import history  # noqa: E402
+
+RESTARTS = "--max_restarts 5"
+needs_etcd = unittest.skipUnless(shutil.which("etcd") and shutil.which("etcdctl"), "not installed: etcd, etcdctl (Debian: etcd-server etcd-client)")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Etcd:
+    """One etcd server; `wrap`: a command prefix that puts it on another host."""
+
+    def __init__(self, address, wrap=()):
+        self.wrap, self.folder = list(wrap), tempfile.mkdtemp(prefix="acc-etcd-")
+        port, peers = free_port(), f"http://{address}:{free_port()}"
+        self.url = f"http://{address}:{port}"
+        with open(os.path.join(self.folder, "log"), "wb") as log:
+            self.process = subprocess.Popen([*self.wrap, "etcd", "--data-dir", os.path.join(self.folder, "data"), "--listen-client-urls", self.url, "--advertise-client-urls",
+                                             self.url, "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}"],
+                                            stdout=log, stderr=log)
+        version = subprocess.run(["etcd", "--version"], capture_output=True, text=True).stdout.splitlines()[0]
+        print(f"\n  {version}, pid {self.process.pid}, {self.url}", flush=True)
+        until(lambda: self.ctl("endpoint", "health").returncode == 0, "etcd to serve", 30)
+
+    def ctl(self, *words):
+        return subprocess.run([*self.wrap, "etcdctl", f"--endpoints={self.url}", "--command-timeout=2s", *words], capture_output=True, text=True, errors="replace",
+                              env={**os.environ, "ETCDCTL_API": "3"})
+
+    def keys(self):
+        return self.ctl("get", "--prefix", "/acc/", "--keys-only").stdout.split()
+
+    def term(self):
+        return int(self.ctl("get", "--print-value-only", "/acc/none/term").stdout or 0)
+
+    def leader(self):
+        return self.ctl("get", "--print-value-only", "/acc/none/leader").stdout
+
+    def freeze(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@needs_etcd
+class OneHost(JobTest):
+    """Several agents on this host, as any user may start them."""
+
+    def setUp(self):
+        super().setUp()
+        self.diaries = tempfile.mkdtemp(prefix="acc-diaries-")
+        self.addCleanup(shutil.rmtree, self.diaries, True)
+        self.jobs = {}
+
+    def start(self, name, endpoint, words, more=""):
+        job = Job(f"--cpu --nnodes 2 --nproc_per_node 2 --rdzv_backend etcd --rdzv_endpoint {endpoint} --node_name {name} {TIMES} {more}", words,
+                  program=["--no_python", HISTORY], token="any=etcd", env={"HISTORY_DIR": self.diaries, "HISTORY_NODE": name})
+        self.addCleanup(job.close)
+        self.jobs[name] = job
+        return job
+
+    def test_two_agents_meet_through_etcd_and_leave_nothing_there(self):
+        etcd = Etcd("127.0.0.1")
+        self.addCleanup(etcd.close)
+        for backend in ("etcd", "etcd-v2", "etcd-v3"):
+            for name in "ab":
+                self.start(name, etcd.url, "run=300ms", f"--rdzv_backend {backend} --rdzv_id {backend}")
+            for name, job in self.jobs.items():
+                self.assertEqual(job.wait(), 0, f"{name}:\n{job.stderr}")
+            lives = history.load(self.diaries)
+            self.assertEqual(sorted(life.rank for life in lives), [0, 1, 2, 3])
+            self.assertEqual(etcd.keys(), [])
+            for life in os.listdir(self.diaries):
+                os.remove(os.path.join(self.diaries, life))
+
+    def test_the_table_is_in_etcd_before_a_worker_runs(self):
+        etcd = Etcd("127.0.0.1")
+        self.addCleanup(etcd.close)
+        for name in "ab":
+            self.start(name, etcd.url, "run=60s")
+        until(lambda: len(history.load(self.diaries)) == 4, "four workers", 10)
+        self.assertEqual(etcd.keys(), ["/acc/none/leader", "/acc/none/table", "/acc/none/term"])
+        self.assertTrue(etcd.ctl("get", "--print-value-only", "/acc/none/table").stdout.startswith("acc-table 1 1 0 0\n"))
+        self.jobs["b"].process.send_signal(signal.SIGTERM)
+        for job in self.jobs.values():
+            self.assertEqual(job.wait(), 143, job.stderr)
+        self.assertEqual(etcd.keys(), [])
+
+    def test_without_etcd_the_endpoint_and_the_cure_are_told_within_10_seconds(self):
+        port = free_port()
+        job = self.start("a", f"http://127.0.0.1:{port}", "run=1s", "--join_timeout 3s")
+        until(lambda: f"127.0.0.1:{port}" in job.stderr and "Start etcd there" in job.stderr, "a word about etcd", 10)
+        self.assertEqual(job.wait(), 69, job.stderr)
+        self.assertIn("no coordinator named by etcd within 3 s", job.stderr)
+
+    def test_an_unknown_name_is_told_too(self):
+        job = self.start("a", "http://no-such-host.invalid:2379", "run=1s", "--join_timeout 3s --insecure")
+        until(lambda: "no-such-host.invalid" in job.stderr and "--rdzv_endpoint" in job.stderr, "a word about etcd", 10)
+        self.assertEqual(job.wait(), 69, job.stderr)
+
+    def test_https_is_refused_in_words(self):
+        job = self.start("a", "https://127.0.0.1:2379", "run=1s")
+        self.assertNotEqual(job.wait(), 0)
+        self.assertIn("TLS to etcd isn't supported", job.stderr)
+
+    def test_an_earlier_run_that_crashed_is_no_part_of_the_next_one(self):
+        etcd = Etcd("127.0.0.1")
+        self.addCleanup(etcd.close)
+        for name in "ab":
+            self.start(name, etcd.url, "run=60s")
+        until(lambda: len(history.load(self.diaries)) == 4, "four workers", 10)
+        for job in self.jobs.values():
+            job.process.kill()  # the guardian: its agent and workers go with it
+        for job in self.jobs.values():
+            job.wait()
+        self.assertIn("/acc/none/table", etcd.keys())
+        for name in "ab":
+            self.start(name, etcd.url, "run=300ms")
+        for job in self.jobs.values():
+            self.assertEqual(job.wait(), 0, job.stderr)
+            self.assertIn("earlier run", job.stderr, f"a:\n{self.jobs['a'].stderr}\nb:\n{self.jobs['b'].stderr}\n{history.story(history.load(self.diaries))}")
+        lives = history.load(self.diaries)
+        self.assertEqual(history.violations(lives), [])
+        self.assertEqual({life.restarts for life in lives}, {0}, "no budget is inherited")
+        self.assertEqual(sorted(life.rank for life in lives if life.round == 1), [0, 1, 2, 3])
+        self.assertEqual(etcd.keys(), [])
+
+
+@needs_hosts
+@needs_etcd
+class SeveralHosts(ClusterTest):
+    """etcd has a host of its own, e."""
+
+    def with_etcd(self, names, **options):
+        options.setdefault("flags", RESTARTS)
+        cluster = self.cluster(f"{names} e", backend="etcd", **options)
+        self.etcd = Etcd(cluster.hosts.address("e"), cluster.hosts.wrap("e"))
+        self.addCleanup(self.etcd.close)
+        cluster.endpoint = self.etcd.url
+        for host in names.split():
+            cluster.start(host)
+        return cluster
+
+    def leading(self, cluster):
+        """The host of the coordinator, as etcd has it."""
+        leader = until(self.etcd.leader, "a leader", 10)
+        return next(host for host in cluster.nodes if f'"node":"{host}"' in leader)
+
+    def assert_untouched(self, cluster, before):
+        self.assertEqual({life.pid for life in cluster.living()}, {life.pid for life in before}, cluster.tell())
+
+    def pass_time(self, seconds):
+        begun = time.monotonic()
+        until(lambda: time.monotonic() - begun > seconds, "time to pass", seconds + 5)
+
+    def test_a_fixed_number_of_hosts(self):
+        cluster = self.with_etcd("a b", slots=2, nnodes="2", words="run=500ms")
+        self.all_end(cluster, 0)
+        lives = cluster.lives()
+        self.assertEqual(sorted((life.node, life.rank) for life in lives), [("a", 0), ("a", 1), ("b", 2), ("b", 3)])
+        self.assertEqual({life.master for life in lives}, {cluster.hosts.address("a")})
+        self.assertEqual(self.etcd.keys(), [])
+
+    def test_a_crash_restarts_all_and_a_late_host_is_taken_in(self):
+        cluster = self.with_etcd("a b", nnodes="2:3")
+        cluster.wait_round(0, 2)
+        cluster.hosts.names  # e has no agent
+        cluster.kill_worker(1)
+        lives = cluster.wait_round(1, 2)
+        self.assertEqual({life.restarts for life in lives}, {1})
+        self.stop(cluster)
+        self.assertEqual(self.etcd.keys(), [])
+
+    def test_of_two_hosts_the_survivor_takes_over_and_goes_on(self):
+        for nnodes in ("1:2", "2"):
+            cluster = self.with_etcd("a b", nnodes=nnodes, flags=f"{RESTARTS}")
+            cluster.wait_round(0, 2)
+            lost = self.leading(cluster)
+            left = "b" if lost == "a" else "a"
+            begun = time.monotonic()
+            cluster.hosts.end_processes(lost)
+            cluster.nodes[left].wait_text("takes over as coordinator", "term 2", deadline=10)
+            print(f"\n  coordinator killed to a new one: {time.monotonic() - begun:.2f} s", flush=True)
+            if nnodes == "2":
+                cluster.start(lost)
+            lives = cluster.wait_after(0, 2 if nnodes == "2" else 1)
+            self.assertEqual({life.node for life in lives}, {"a", "b"} if nnodes == "2" else {left})
+            self.assertGreaterEqual(self.etcd.term(), 2)
+            self.stop(cluster)
+            until(lambda: self.etcd.keys() == [], f"the end of all keys: {self.etcd.keys()}", 5)
+
+    def test_a_coordinator_that_is_cut_off_from_everything_is_replaced_after_its_workers_end(self):
+        cluster = self.with_etcd("a b c", nnodes="2:3")
+        cluster.wait_round(0, 3)
+        lost = self.leading(cluster)
+        cluster.hosts.partition(lost)
+        lives = cluster.wait_after(0, 2, deadline=20)
+        self.assertEqual({life.node for life in lives}, {"a", "b", "c"} - {lost})
+        self.assertLess(max(life.last for life in cluster.lives(0) if life.node == lost), min(life.start for life in lives))
+        cluster.hosts.heal(lost)
+        cluster.nodes[lost].wait_text("next round", deadline=10)
+        cluster.kill_worker(0)
+        self.assertEqual({life.node for life in cluster.wait_after(lives[0].round, 3)}, {"a", "b", "c"})
+        self.stop(cluster)
+
+    def test_a_coordinator_that_only_loses_etcd_hands_over_and_no_worker_notices(self):
+        cluster = self.with_etcd("a b", nnodes="2", times="--dead_after 2s --lease 8s --grace 1s")
+        before = cluster.wait_round(0, 2)
+        lost = self.leading(cluster)
+        left = "b" if lost == "a" else "a"
+        cluster.hosts.partition_between(lost, "e")
+        cluster.nodes[left].wait_text("takes over as coordinator", deadline=10)
+        self.pass_time(9 * SLACK)
+        self.assert_untouched(cluster, before)
+        self.assertEqual(self.leading(cluster), left)
+        cluster.hosts.heal(lost)
+        self.stop(cluster)
+
+    def test_a_short_silence_of_etcd_is_no_matter(self):
+        cluster = self.with_etcd("a b", nnodes="2")
+        before = cluster.wait_round(0, 2)
+        self.etcd.freeze()
+        self.pass_time(0.8)
+        self.etcd.thaw()
+        self.pass_time(3)
+        self.assert_untouched(cluster, before)
+        self.assertEqual(self.etcd.term(), 1)
+        self.stop(cluster)
+
+    def test_a_silence_longer_than_the_leaders_time_and_shorter_than_the_lease_costs_no_worker(self):
+        cluster = self.with_etcd("a b", nnodes="2", times="--dead_after 2s --lease 9s --grace 1s")
+        before = cluster.wait_round(0, 2)
+        leading = self.leading(cluster)
+        self.etcd.freeze()
+        cluster.nodes[leading].wait_text("coordinator no more", deadline=6)
+        self.pass_time(1)
+        self.etcd.thaw()
+        until(lambda: any("takes over as coordinator" in node.stderr for node in cluster.nodes.values()), f"a coordinator\n{cluster.tell()}", 8)
+        self.pass_time(9 * SLACK)
+        self.assert_untouched(cluster, before)
+        self.stop(cluster)
+
+    def test_with_etcd_gone_for_good_the_workers_end_by_their_lease(self):
+        cluster = self.with_etcd("a b", nnodes="2", times=TIMES.replace("--join_timeout 20s", "--join_timeout 4s"))
+        cluster.wait_round(0, 2)
+        self.etcd.process.kill()
+        cluster.wait(lambda: not cluster.living(), "the end of all workers", 6)
+        self.all_end(cluster, 69, 12)
+        for node in cluster.nodes.values():
+            self.assertIn(self.etcd.url, node.stderr)
+
+
+if __name__ == "__main__":
+    main()

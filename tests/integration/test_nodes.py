@@ -1,0 +1,257 @@
+"""One job on several hosts: how it starts, restarts, ends. Hosts are network namespaces; each test's workers prove P1 and P3."""
+import os, re, signal, time, unittest
+
+from cluster import DEAD, PORT, ClusterTest
+from harness import SLACK, main, until, write
+from hosts import needs_hosts
+
+
+@needs_hosts
+class Start(ClusterTest):
+    def assert_ranks(self, lives, blocks):
+        """blocks: {"a": [0, 1], "b": [2]}"""
+        found = {}
+        for life in lives:
+            found.setdefault(life.node, []).append(life.rank)
+        self.assertEqual({node: sorted(ranks) for node, ranks in found.items()}, blocks)
+
+    def test_static_two_nodes_of_two(self):
+        cluster = self.cluster("a b", backend="static", slots=2, words="run=200ms")
+        cluster.start_all()
+        self.all_end(cluster, 0)
+        lives = cluster.lives()
+        self.assert_ranks(lives, {"a": [0, 1], "b": [2, 3]})
+        self.assertEqual({(life.master, life.port) for life in lives}, {(cluster.hosts.address("a"), str(PORT))})
+
+    def test_static_three_nodes_in_any_order_of_start(self):
+        cluster = self.cluster("a b c", backend="static", words="run=200ms")
+        for host in "cba":
+            cluster.start(host)
+        self.all_end(cluster, 0)
+        self.assert_ranks(cluster.lives(), {"a": [0], "b": [1], "c": [2]})
+
+    def test_tcp_and_c10d_need_no_ranks(self):
+        for backend in ("tcp", "c10d"):
+            cluster = self.cluster("a b c", backend=backend, slots=2, words="run=200ms")
+            cluster.start_all()
+            self.all_end(cluster, 0)
+            self.assert_ranks(cluster.lives(), {"a": [0, 1], "b": [2, 3], "c": [4, 5]})
+
+    def test_without_a_secret_if_insecure_is_said(self):
+        cluster = self.cluster("a b", secret=False, words="run=200ms")
+        cluster.start_all()
+        self.all_end(cluster, 0)
+        self.assertIn("insecure", cluster.nodes["a"].stderr)
+
+    def test_an_endpoint_of_ipv6_and_one_by_name(self):
+        cluster = self.cluster("a b", endpoint=f"[fd77::1]:{PORT}", words="run=200ms")
+        cluster.start_all()
+        self.all_end(cluster, 0)
+        self.assertEqual({life.master for life in cluster.lives()}, {"fd77::1"})
+        named = self.cluster("a b", endpoint=f"head:{PORT}", words="run=200ms")
+        for host in named.names:
+            named.hosts.hosts_entry(host, {"head": named.hosts.address("a")})
+        named.start_all()
+        self.all_end(named, 0)
+
+    def test_slots_may_differ(self):
+        cluster = self.cluster("a b c", words="run=200ms")
+        for host, slots in (("a", 1), ("b", 3), ("c", 2)):
+            cluster.start(host, f"--nproc_per_node {slots}")
+        self.all_end(cluster, 0)
+        self.assert_ranks(cluster.lives(), {"a": [0], "b": [1, 2, 3], "c": [4, 5]})
+
+    def test_two_nodes_start_at_once(self):
+        """Elastic of 2 nodes: no polling, no last call when all that may come are there."""
+        cluster = self.cluster("a b", words="run=1s")
+        cluster.start_all()
+        lives = cluster.wait_round(0, 2)
+        begun = max(node.started for node in cluster.nodes.values())
+        self.assertLess(max(life.start for life in lives) / 1e9 - begun, 0.5 * SLACK)
+        self.all_end(cluster, 0)
+
+    def test_a_node_that_waits_says_for_whom_and_where(self):
+        cluster = self.cluster("a b c", times="--join_timeout 60s --dead_after 500ms")
+        cluster.start("a")
+        cluster.start("b")
+        cluster.nodes["a"].wait_text("waiting for other nodes", "2 of 3", deadline=8)
+        cluster.start("c", words="run=100ms")
+        # All give the same arguments, or c is refused: so it ends by a signal.
+        self.assertIn("arguments", cluster.nodes["c"].expect(77).stderr)
+        self.stop(cluster)
+
+    def test_too_few_nodes_end_at_the_deadline(self):
+        cluster = self.cluster("a b c", times="--join_timeout 2s --dead_after 500ms", words="run=100ms")
+        cluster.start("a")
+        cluster.start("b")
+        self.all_end(cluster, 69, deadline=6)
+        cluster.nodes["a"].wait_text("2 of 3 nodes")
+        self.assertEqual(cluster.lives(), [])
+
+    def test_more_than_the_minimum_after_the_last_call_and_a_late_one_at_the_next_round(self):
+        cluster = self.cluster("a b c", nnodes="2:3", flags="--max_restarts 2")
+        cluster.start("a")
+        cluster.start("b")
+        self.assert_ranks(cluster.wait_round(0, 2), {"a": [0], "b": [1]})
+        cluster.start("c")
+        cluster.nodes["c"].wait_text("spare", deadline=5)
+        self.assertEqual(len(cluster.living()), 2)
+        cluster.kill_worker(1)
+        self.assert_ranks(cluster.wait_round(1, 3), {"a": [0], "b": [1], "c": [2]})
+        self.stop(cluster)
+
+    def test_scale_up_now_takes_a_late_node_at_once(self):
+        cluster = self.cluster("a b c", nnodes="2:3", flags="--max_restarts 2 --scale_up now")
+        cluster.start("a")
+        cluster.start("b")
+        cluster.wait_round(0, 2)
+        cluster.start("c")
+        lives = cluster.wait_round(1, 3)
+        self.assertEqual({life.restarts for life in lives}, {0}, "growing costs no restart")
+        self.stop(cluster)
+
+    def test_a_surplus_node_is_a_spare_and_never_ends_the_job(self):
+        cluster = self.cluster("a b c", nnodes="2")
+        cluster.start("a")
+        cluster.start("b")
+        cluster.wait_round(0, 2)
+        spare = cluster.start("c")
+        spare.wait_text("spare")
+        spare.process.send_signal(signal.SIGKILL)
+        spare.wait()
+        # Half a second in which a lost spare would have been noticed, as far as anything is noticed.
+        begun = time.monotonic()
+        until(lambda: time.monotonic() - begun > 3 * DEAD, "the spare's death to be known", 10)
+        self.assertEqual({life.round for life in cluster.living()}, {0})
+        self.stop(cluster)
+
+
+@needs_hosts
+class Restart(ClusterTest):
+    def test_a_crash_on_one_node_restarts_all_with_one_count_and_a_fresh_port(self):
+        for backend in ("tcp", "static"):
+            cluster = self.cluster("a b c", backend=backend, slots=2, flags="--max_restarts 3")
+            cluster.start_all()
+            first = cluster.wait_round(0, 6)
+            for attempt, rank in enumerate((2, 5, 0), 1):
+                cluster.kill_worker(rank)
+                lives = cluster.wait_round(attempt, 6)
+                self.assertEqual({life.restarts for life in lives}, {attempt})
+                self.assertEqual({(life.node, life.rank) for life in lives}, {(life.node, life.rank) for life in first}, "ranks are sticky")
+                if backend == "tcp":
+                    self.assertNotIn(lives[0].port, {life.port for life in cluster.lives() if life.round < attempt})
+            # The budget is the job's, not the node's.
+            cluster.kill_worker(3)
+            self.all_end(cluster, 137)
+            for node in cluster.nodes.values():
+                self.assertIn("rank 3", node.stderr)
+                self.assertIn("SIGKILL", node.stderr)
+
+    def test_the_first_failure_decides_the_code_on_all_nodes_and_is_named_on_all(self):
+        cluster = self.cluster("a b c", slots=2)
+        program = os.path.join(cluster.folder, "fails.sh")
+        write(program, '#!/bin/sh\n[ "$RANK" = 4 ] && exit 23\nexec sleep 1000\n', 0o755)
+        for host in cluster.names:
+            cluster.start(host, program=["--no_python", program])
+        self.all_end(cluster, 23)
+        for node in cluster.nodes.values():
+            self.assertRegex(node.stderr, r"rank 4\b")
+            self.assertIn("23", node.stderr)
+
+    def test_a_program_that_is_missing_on_one_node_ends_all_once(self):
+        cluster = self.cluster("a b c", flags="--max_restarts 3")
+        for host in cluster.names:
+            folder = os.path.join(cluster.folder, host)
+            os.makedirs(os.path.join(folder))
+            if host != "b":
+                write(os.path.join(folder, "tool"), "#!/bin/sh\nexec sleep 1000\n", 0o755)
+        begun = time.monotonic()
+        for host in cluster.names:
+            cluster.start(host, program=["--no_python", "./tool"], folder=os.path.join(cluster.folder, host))
+        self.all_end(cluster, 127)
+        self.assertLess(time.monotonic() - begun, 6 * SLACK)
+        for node in cluster.nodes.values():
+            self.assertIn("No such file", node.stderr)
+            self.assertNotIn("attempt 1", node.stderr)
+
+    def test_a_crash_on_b_is_answered_on_a_in_milliseconds(self):
+        cluster = self.cluster("a b", flags="--max_restarts 20")
+        cluster.start_all()
+        taken = []
+        for attempt in range(10):
+            cluster.wait_round(attempt, 2)
+            begun = time.monotonic()
+            cluster.kill_worker(1)
+            lives = cluster.wait_round(attempt + 1, 2)
+            taken.append(1000 * (next(life.start for life in lives if life.node == "a") / 1e9 - begun))
+        taken.sort()
+        print(f"\n  crash on b to the first instruction on a, authenticated: median {taken[5]:.1f} ms, worst {taken[-1]:.1f} ms", flush=True)
+        self.assertLess(taken[0], 60 * SLACK)  # what was promised, 30 ms, is measured by tests/bench on a quiet machine
+        self.stop(cluster)
+
+
+@needs_hosts
+class Stop(ClusterTest):
+    def stop_one(self, host, signo, code, flags="", words="", deadline=10.0):
+        cluster = self.cluster("a b c", slots=2, flags=flags, words=words)
+        cluster.start_all()
+        cluster.wait_round(0, 6)
+        begun = time.monotonic_ns()
+        cluster.nodes[host].process.send_signal(signo)
+        self.all_end(cluster, code, deadline)
+        lives = cluster.lives()
+        for life in lives:
+            came = [at for at, number in life.signals if number == signo]
+            self.assertTrue(came, f"{life.name()} got {life.signals}")
+            self.assertLess((came[0] - begun) / 1e9, 0.5 * SLACK, life.name())
+        return cluster
+
+    def test_sigterm_to_one_agent_reaches_all_ranks_within_half_a_second(self):
+        for host in "ab":
+            cluster = self.stop_one(host, signal.SIGTERM, 143)
+            for node in cluster.nodes.values():
+                self.assertRegex(node.stderr, rf"SIGTERM.*\b{host}\b|\b{host}\b.*SIGTERM")
+
+    def test_ctrl_c_on_one_node_ends_the_job_on_all(self):
+        cluster = self.stop_one("c", signal.SIGINT, 130)
+        for node in cluster.nodes.values():
+            self.assertRegex(node.stderr, r"SIGINT.*\bc\b|\bc\b.*(SIGINT|Ctrl-C)")
+
+    def test_preemption_reaches_all_and_asks_for_a_requeue(self):
+        cluster = self.stop_one("b", signal.SIGUSR1, 75, flags="--preempt_signals USR1 --preempt_grace 1s", deadline=10)
+        for node in cluster.nodes.values():
+            self.assertRegex(node.stderr, r"SIGUSR1")
+
+    def test_a_signal_that_ends_nothing_reaches_all_ranks(self):
+        cluster = self.cluster("a b c", slots=2)
+        cluster.start_all()
+        cluster.wait_round(0, 6)
+        begun = time.monotonic_ns()
+        cluster.nodes["b"].process.send_signal(signal.SIGUSR2)
+        cluster.wait(lambda: all(signal.SIGUSR2 in [number for _, number in life.signals] for life in cluster.lives()), "SIGUSR2 everywhere", 3)
+        for life in cluster.lives():
+            self.assertLess((life.signals[0][0] - begun) / 1e9, 0.5 * SLACK)
+        self.assertEqual(len(cluster.living()), 6)
+        self.stop(cluster)
+
+    def test_a_signal_while_nodes_are_missing_ends_those_that_wait(self):
+        cluster = self.cluster("a b c")
+        cluster.start("a")
+        cluster.start("b")
+        for host in "ab":
+            cluster.nodes[host].guardian_and_agent()
+        until(lambda: "waiting" in cluster.nodes["a"].stderr, "the first note", 8)
+        cluster.nodes["b"].process.send_signal(signal.SIGTERM)
+        self.assertEqual(cluster.nodes["b"].wait(5), 143, cluster.tell())
+        self.assertEqual(cluster.nodes["a"].wait(5), 143, "a wish of one node is the job's")
+
+    def test_a_worker_that_ignores_sigterm_is_killed_after_the_grace_everywhere(self):
+        cluster = self.cluster("a b", words="linger=60s", times="--grace 500ms --dead_after 500ms")
+        cluster.start_all()
+        cluster.wait_round(0, 2)
+        cluster.nodes["a"].process.send_signal(signal.SIGTERM)
+        self.all_end(cluster, 143, 6)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,306 @@
+"""What a job on several hosts survives: lost nodes, a lost coordinator, partitions, frozen agents, bad lines. Each test's workers
+prove P1 (no two rounds overlap) and P3 (ranks are a bijection) by their diaries."""
+import os, signal, subprocess, time, unittest
+
+from cluster import BIN, DEAD, LEASE, PORT, TIMES, ClusterTest
+from harness import SLACK, main, state_of, until
+from hosts import needs_hosts
+
+RENDEZVOUS = os.path.join(BIN, "acc-rendezvous")
+RESTARTS = "--max_restarts 5"
+# Quick, as the tests wait for it: a missing member is given up after a second.
+QUICK = TIMES.replace("--last_call 1s", "--last_call 500ms")
+
+
+def seconds(nanoseconds, since):
+    return nanoseconds / 1e9 - since
+
+
+class Faults(ClusterTest):
+    def running(self, names, workers, **options):
+        options.setdefault("flags", RESTARTS)
+        options.setdefault("times", QUICK)
+        cluster = self.cluster(names, **options)
+        cluster.start_all()
+        return cluster, cluster.wait_round(0, workers)
+
+    def assert_untouched(self, cluster, before):
+        """The same processes live, in the same round."""
+        self.assertEqual({life.pid for life in cluster.living()}, {life.pid for life in before}, cluster.tell())
+
+
+@needs_hosts
+class LostNode(Faults):
+    def test_a_node_that_dies_is_left_behind_once_its_lease_is_over(self):
+        cluster, _ = self.running("a b c d", 8, slots=2, nnodes="2:4")
+        begun = time.monotonic()
+        cluster.hosts.power_off("c")
+        lives = cluster.wait_round(1, 6)
+        self.assertEqual({life.node for life in lives}, {"a", "b", "d"})
+        self.assertEqual({life.world for life in lives}, {6})
+        # Nobody heard of its end: its workers might have lived until then.
+        self.assertGreater(seconds(min(life.start for life in lives), begun), LEASE * 0.8)
+        cluster.nodes["a"].wait_text(r"node c\b.* lost")
+        self.stop(cluster)
+
+    def test_a_node_whose_processes_are_killed_is_noticed_at_once(self):
+        cluster, _ = self.running("a b c", 3, nnodes="2:3", times=QUICK.replace(f"--dead_after {DEAD * 1000:.0f}ms", "--dead_after 5s").replace(f"--lease {LEASE * 1000:.0f}ms", "--lease 11s"))
+        cluster.hosts.end_processes("b")
+        begun = time.monotonic()
+        cluster.nodes["a"].wait_text(r"node b\b.* lost", deadline=2)
+        self.assertLess(time.monotonic() - begun, 1.0 * SLACK)
+
+    def test_with_a_fixed_number_the_job_waits_for_the_return(self):
+        for backend in ("tcp", "static"):
+            cluster, _ = self.running("a b c", 3, backend=backend)
+            cluster.hosts.power_off("c")
+            cluster.nodes["a"].wait_text(r"node c\b.* lost" if backend == "tcp" else "lost")
+            self.assertEqual(cluster.wait(lambda: not cluster.living() or None, "the end of the round", 5), True)
+            cluster.hosts.heal("c")
+            cluster.start("c")
+            lives = cluster.wait_round(1, 3)
+            self.assertEqual(sorted((life.node, life.rank) for life in lives), [("a", 0), ("b", 1), ("c", 2)])
+            self.stop(cluster)
+
+    def test_a_node_that_does_not_come_back_ends_the_job_at_the_deadline(self):
+        cluster, _ = self.running("a b c", 3, times=QUICK.replace("--join_timeout 20s", "--join_timeout 3s"))
+        cluster.hosts.power_off("b")
+        self.all_end(cluster, 69, 10, hosts="ac")
+        for host in "ac":
+            cluster.nodes[host].wait_text("2 of 3 nodes")
+
+    def test_a_spare_takes_the_place(self):
+        cluster = self.cluster("a b c", nnodes="2", flags=RESTARTS, times=QUICK)
+        cluster.start("a")
+        cluster.start("b")
+        cluster.wait_round(0, 2)
+        cluster.start("c").wait_text("spare")
+        cluster.hosts.power_off("b")
+        lives = cluster.wait_round(1, 2)
+        self.assertEqual({life.node for life in lives}, {"a", "c"})
+        self.stop(cluster)
+
+    def test_an_agent_that_was_started_again_is_taken_in(self):
+        cluster, _ = self.running("a b c", 3)
+        cluster.hosts.end_processes("b")
+        cluster.start("b")
+        lives = cluster.wait_round(1, 3)
+        self.assertEqual({life.node for life in lives}, {"a", "b", "c"})
+        self.stop(cluster)
+
+
+@needs_hosts
+class LostCoordinator(Faults):
+    def test_a_reset_harms_nobody(self):
+        cluster, before = self.running("a b c", 3)
+        for host in "bcb":
+            cluster.hosts.reset_connections(host)
+            until(lambda: cluster.nodes[host].stderr.count("again") or True, "a new connection", 5)
+        begun = time.monotonic()
+        until(lambda: time.monotonic() - begun > 3 * LEASE, "three leases", 10)
+        self.assert_untouched(cluster, before)
+        self.stop(cluster)
+
+    def test_node_0_is_killed_and_the_rest_goes_on_under_another(self):
+        for backend, nodes in (("tcp", "2:3"), ("tcp", "3")):
+            cluster, _ = self.running("a b c", 6, slots=2, nnodes=nodes, backend=backend)
+            begun = time.monotonic()
+            cluster.hosts.power_off("a")
+            until(lambda: any("takes over as coordinator" in cluster.nodes[host].stderr for host in "bc"), "a successor", 10)
+            print(f"\n  coordinator killed to a new one: {time.monotonic() - begun:.2f} s (dead {DEAD:g} s, lease {LEASE:g} s)", flush=True)
+            self.assertLess(time.monotonic() - begun, LEASE + 1.0 * SLACK)
+            if nodes == "3":
+                cluster.hosts.heal("a")
+                cluster.start("a")
+            lives = cluster.wait_round(1, 4 if nodes == "2:3" else 6)
+            self.assertEqual({life.node for life in lives}, {"b", "c"} if nodes == "2:3" else {"a", "b", "c"})
+            self.stop(cluster)
+
+    def test_static_jobs_too(self):
+        cluster, _ = self.running("a b c", 3, backend="static")
+        cluster.hosts.end_processes("a")
+        until(lambda: any("takes over as coordinator" in cluster.nodes[host].stderr for host in "bc"), "a successor", 10)
+        cluster.start("a")
+        cluster.wait_round(1, 3)
+        self.stop(cluster)
+
+    def test_a_coordinator_that_is_cut_off_is_replaced_and_its_workers_end_first(self):
+        cluster, _ = self.running("a b c d e", 5, nnodes="3:5")
+        cluster.hosts.partition("a")
+        lives = cluster.wait_round(1, 4)
+        self.assertEqual({life.node for life in lives}, {"b", "c", "d", "e"})
+        self.assertLess(max(life.last for life in cluster.lives(0) if life.node == "a"), min(life.start for life in lives))
+        cluster.hosts.heal("a")
+        # It learns that it is not coordinator any more, and comes back as a member.
+        cluster.kill_worker(1)
+        cluster.wait_after(1, 5)
+        self.stop(cluster)
+
+    def test_two_losses_one_after_the_other(self):
+        cluster, _ = self.running("a b c d e", 5, nnodes="3:5")
+        cluster.hosts.power_off("a")
+        cluster.wait_round(1, 4)
+        cluster.hosts.power_off("b")
+        lives = cluster.wait_after(1, 3)
+        self.assertEqual({life.node for life in lives}, {"c", "d", "e"})
+        self.stop(cluster)
+
+    @unittest.skipUnless(os.access(RENDEZVOUS, os.X_OK), "no acc-rendezvous in this build")
+    def test_a_coordinator_without_workers_is_lost_and_no_worker_notices(self):
+        cluster = self.cluster("r a b c", nnodes="3", flags=f"{RESTARTS} --rdzv_conf is_host=false", times=QUICK)
+        alone = cluster.hosts.run("r", [RENDEZVOUS, "--listen", cluster.endpoint, "--secret_file", cluster.secret], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(alone.wait)
+        self.addCleanup(alone.kill)
+        for host in "abc":
+            cluster.start(host)
+        before = cluster.wait_round(0, 3)
+        cluster.hosts.power_off("r")
+        until(lambda: any("takes over as coordinator" in cluster.nodes[host].stderr for host in "abc"), "a successor", 10)
+        begun = time.monotonic()
+        until(lambda: time.monotonic() - begun > 3 * LEASE, "three leases", 10)
+        self.assert_untouched(cluster, before)
+        cluster.kill_worker(1)
+        cluster.wait_round(1, 3)
+        self.stop(cluster)
+
+
+@needs_hosts
+class Partition(Faults):
+    def test_the_minority_ends_its_workers_before_the_majority_starts_anew(self):
+        for way in ("both", "in", "out"):
+            cluster, _ = self.running("a b c d", 8, slots=2, nnodes="2:4")
+            begun = time.monotonic()
+            cluster.hosts.partition("d", way)
+            lives = cluster.wait_round(1, 6)
+            self.assertEqual({life.node for life in lives}, {"a", "b", "c"})
+            gone = max(life.last for life in cluster.lives(0) if life.node == "d")
+            self.assertLess(gone, min(life.start for life in lives))
+            self.assertLess(seconds(gone, begun), LEASE + 0.3 * SLACK)
+            cluster.nodes["a"].wait_text(r"node d\b.* lost")
+            cluster.nodes["d"].wait_text("lease")
+            cluster.hosts.heal("d")
+            self.stop_all(cluster)
+
+    def test_a_node_that_comes_back_joins_the_next_round(self):
+        cluster, _ = self.running("a b c d", 4, nnodes="2:4")
+        cluster.hosts.partition("d")
+        cluster.wait_round(1, 3)
+        cluster.hosts.heal("d")
+        cluster.nodes["d"].wait_text("spare", deadline=10)
+        cluster.kill_worker(0)
+        lives = cluster.wait_round(2, 4)
+        self.assertEqual({life.node for life in lives}, {"a", "b", "c", "d"})
+        self.stop_all(cluster)
+
+    def test_a_short_partition_is_no_matter(self):
+        cluster, before = self.running("a b c", 3, times="--dead_after 2s --lease 4s --grace 1s")
+        cluster.hosts.partition("b")
+        begun = time.monotonic()
+        until(lambda: time.monotonic() - begun > 1.0, "a second", 5)
+        cluster.hosts.heal("b")
+        until(lambda: time.monotonic() - begun > 5.0, "more than a lease", 8)
+        self.assert_untouched(cluster, before)
+        self.stop_all(cluster)
+
+    def test_of_two_nodes_the_survivor_ends_by_its_lease_and_says_why(self):
+        for lost, left in (("a", "b"), ("b", "a")):
+            cluster, _ = self.running("a b", 2, nnodes="2", times=QUICK.replace("--join_timeout 20s", "--join_timeout 4s"))
+            begun = time.monotonic()
+            cluster.hosts.power_off(lost)
+            cluster.wait(lambda: not cluster.living(left), f"the end of {left}'s workers", LEASE + 1)
+            self.assertLess(time.monotonic() - begun, LEASE + 0.5 * SLACK)
+            self.assertEqual(cluster.nodes[left].wait(10), 69, cluster.tell())
+            cluster.nodes[left].wait_text("no majority" if left == "b" else "1 of 2 nodes")
+
+    def test_half_open_connections_are_noticed_by_silence(self):
+        cluster, _ = self.running("a b c", 3)
+        self.assertGreaterEqual(cluster.hosts.drop_established("b"), 1)
+        cluster.nodes["b"].wait_text("no traffic", deadline=5)
+        # A new connection works, so b is in again, in this round or, if the coordinator gave it up in the same moment, the next.
+        cluster.nodes["b"].wait_text("again", deadline=5)
+        cluster.wait(lambda: len(lives := cluster.living()) == 3 and len({life.round for life in lives}) == 1 and lives[0].round < 2, "all three workers in one round")
+        self.stop_all(cluster)
+
+    def stop_all(self, cluster):
+        self.stop(cluster)
+
+
+@needs_hosts
+class Frozen(Faults):
+    def freeze(self, cluster, host):
+        _, agent = cluster.nodes[host].guardian_and_agent()
+        os.kill(agent, signal.SIGSTOP)
+        self.addCleanup(lambda: state_of(agent) == "T" and os.kill(agent, signal.SIGCONT))
+        return agent
+
+    def test_a_frozen_agents_workers_are_killed_by_its_guardian_and_it_comes_back(self):
+        cluster, _ = self.running("a b c d", 8, slots=2, nnodes="2:4")
+        begun = time.monotonic()
+        agent = self.freeze(cluster, "c")
+        cluster.wait(lambda: not cluster.living("c"), "the end of c's workers", LEASE + 1)
+        self.assertLess(time.monotonic() - begun, LEASE + 0.3 * SLACK)
+        self.assertEqual(state_of(agent), "T", "the guardian did it, not the agent")
+        cluster.nodes["c"].wait_text("lease over")
+        lives = cluster.wait_round(1, 6)
+        self.assertEqual({life.node for life in lives}, {"a", "b", "d"})
+        os.kill(agent, signal.SIGCONT)
+        cluster.nodes["c"].wait_text("spare", deadline=10)
+        cluster.kill_worker(0)
+        self.assertEqual({life.node for life in cluster.wait_round(2, 8)}, {"a", "b", "c", "d"})
+        self.stop(cluster)
+
+    def test_a_frozen_coordinator_is_replaced_and_is_a_member_when_it_thaws(self):
+        cluster, _ = self.running("a b c", 3, nnodes="2:3")
+        agent = self.freeze(cluster, "a")
+        lives = cluster.wait_round(1, 2)
+        self.assertEqual({life.node for life in lives}, {"b", "c"})
+        os.kill(agent, signal.SIGCONT)
+        cluster.wait(lambda: cluster.nodes["a"].process.poll() is not None or "coordinator no more" in cluster.nodes["a"].stderr, "what a says", 10)
+        cluster.kill_worker(0)
+        self.assertEqual({life.node for life in cluster.wait_after(1, 3)}, {"a", "b", "c"})
+        self.stop(cluster)
+
+    def test_a_short_freeze_is_no_matter(self):
+        cluster, before = self.running("a b c", 3, times="--dead_after 2s --lease 4s --grace 1s")
+        for host in "ab":
+            agent = self.freeze(cluster, host)
+            begun = time.monotonic()
+            until(lambda: time.monotonic() - begun > 1.0, "a second", 5)
+            os.kill(agent, signal.SIGCONT)
+        begun = time.monotonic()
+        until(lambda: time.monotonic() - begun > 4.5, "more than a lease", 8)
+        self.assert_untouched(cluster, before)
+        self.stop(cluster)
+
+
+@needs_hosts
+class BadLine(Faults):
+    def test_a_slow_thin_lossy_line_starts_restarts_and_kills_nobody(self):
+        cluster = self.cluster("a b c", flags=RESTARTS, times="--dead_after 5s --grace 1s --join_timeout 60s")
+        for host in "bc":
+            cluster.hosts.slow(host, 100, jitter_ms=5, loss=10, mbit=1)
+        cluster.start_all()
+        before = cluster.wait_round(0, 3, deadline=40)
+        begun = time.monotonic()
+        until(lambda: time.monotonic() - begun > 8, "more than the time after which a silent node is lost", 15)
+        self.assert_untouched(cluster, before)
+        cluster.kill_worker(1)
+        cluster.wait_round(1, 3, deadline=40)
+        self.stop(cluster)
+
+    def test_a_link_that_flaps_is_no_matter(self):
+        cluster, before = self.running("a b c", 3, times="--dead_after 3s --lease 7s --grace 1s")
+        for _ in range(3):
+            cluster.hosts.link("b", False)
+            begun = time.monotonic()
+            until(lambda: time.monotonic() - begun > 0.4, "the link to be down", 5)
+            cluster.hosts.link("b", True)
+            until(lambda: time.monotonic() - begun > 1.0, "the link to be up", 5)
+        begun = time.monotonic()
+        until(lambda: time.monotonic() - begun > 4, "a lost node's deadline", 8)
+        self.assert_untouched(cluster, before)
+        self.stop(cluster)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""Who is not let in, and is told why; who talks nonsense to the control port of a running job; clocks that are wrong."""
+import os, re, signal, subprocess, sys, time, unittest
+
+import harness
+from cluster import PORT, ClusterTest
+from harness import SLACK, main, until
+from hosts import needs_hosts
+
+FAKETIME = next((path for path in ("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1")
+                 if os.path.exists(path)), None)
+
+
+@needs_hosts
+class Refused(ClusterTest):
+    def running(self, names="a b c", members="ab", **options):
+        """A job of `members`; the other hosts are free for strangers."""
+        options.setdefault("nnodes", str(len(members)))
+        options.setdefault("flags", "--max_restarts 3")
+        cluster = self.cluster(names, **options)
+        for host in members:
+            cluster.start(host)
+        return cluster, cluster.wait_round(0, len(members))
+
+    def unharmed(self, cluster, before):
+        self.assertEqual({life.pid for life in cluster.living()}, {life.pid for life in before}, cluster.tell())
+
+    def refused(self, cluster, before, more="", within=10.0, host="c", code=77, **options):
+        begun = time.monotonic()
+        stranger = cluster.start(host, more, **options).expect(code, within)
+        self.assertLess(time.monotonic() - begun, within * SLACK)
+        self.unharmed(cluster, before)
+        return stranger.stderr
+
+    def test_a_name_that_is_taken(self):
+        cluster, before = self.running(members="abc", names="a b c d", nnodes="3:4")
+        said = self.refused(cluster, before, "--node_name b", host="d")
+        for word in ("'b'", cluster.hosts.address("b"), cluster.hosts.address("d")):
+            self.assertIn(word, said.split("acc-launch: ", 1)[-1])
+        cluster.nodes["a"].wait_text(cluster.hosts.address("d"), "'b'")
+        self.stop(cluster)
+
+    def test_a_rank_that_is_taken(self):
+        cluster = self.cluster("a b c", backend="static")
+        cluster.start("a")
+        cluster.start("b")
+        cluster.nodes["a"].wait_text("waiting for other nodes", deadline=8)
+        stranger = cluster.start("c", "--machine_rank 1").expect(77, 10)
+        self.assertIn("rank 1", stranger.stderr)
+        self.assertIn(cluster.hosts.address("b"), stranger.stderr)
+        cluster.start("c")
+        cluster.wait_round(0, 3)
+        self.stop(cluster)
+
+    def test_other_arguments_script_precision_or_world(self):
+        cluster = self.cluster("a b", nnodes="2")
+        cluster.start("a")
+        for more, options, both in (("", {"words": "run=9s"}, ("arguments", "run=9s")), ("", {"program": ["--no_python", harness.FAKE]}, ("script", "fake_worker", "history_worker")),
+                                    ("--mixed_precision fp16", {}, ("precision", "fp16", "'no'")), ("--nnodes 3", {}, ("3", "2"))):
+            said = cluster.start("b", more, **options).expect(77, 10).stderr
+            for word in both:
+                self.assertIn(word, said)
+            cluster.nodes["a"].wait_text(*both[1:], deadline=2)
+        cluster.start("b")
+        cluster.wait_round(0, 2)
+        self.stop(cluster)
+
+    def test_another_world_size_in_a_static_job(self):
+        cluster = self.cluster("a b", backend="static")
+        cluster.start("a")
+        said = cluster.start("b", "--num_processes 4").expect(77, 10).stderr
+        for word in ("world size", "4", "2"):
+            self.assertIn(word, said)
+        cluster.start("b")
+        cluster.wait_round(0, 2)
+        self.stop(cluster)
+
+    def test_another_secret(self):
+        cluster, before = self.running()
+        other = os.path.join(cluster.folder, "other")
+        subprocess.run([harness.ACC, "--make_secret", other], check=True, capture_output=True)
+        said = self.refused(cluster, before, f"--secret_file {other}")
+        self.assertIn("authentication failed", said)
+        self.assertIn(other, said)
+        cluster.nodes["a"].wait_text("authentication failed", cluster.hosts.address("c"), re.escape(cluster.secret))
+        with open(other) as f:
+            self.assertNotIn(f.read().strip(), said + cluster.nodes["a"].stderr)
+        self.stop(cluster)
+
+    def test_no_secret_at_all(self):
+        cluster, before = self.running()
+        said = self.refused(cluster, before, code=1, env={"ACC_SECRET_FILE": None})
+        self.assertIn("--make_secret", said)
+        self.assertIn("--insecure", said)
+        self.stop(cluster)
+
+    def test_a_secret_that_others_can_read(self):
+        cluster, before = self.running()
+        loose = os.path.join(cluster.folder, "loose")
+        subprocess.run([harness.ACC, "--make_secret", loose], check=True, capture_output=True)
+        os.chmod(loose, 0o644)
+        said = self.refused(cluster, before, f"--secret_file {loose}", code=1)
+        self.assertIn("chmod 600", said)
+        self.stop(cluster)
+
+    def test_insecure_at_a_port_that_has_a_secret_and_the_other_way_round(self):
+        cluster, before = self.running()
+        said = self.refused(cluster, before, "--insecure")
+        self.assertRegex(said, "secret")
+        self.stop(cluster)
+        open_one = self.cluster("a b", secret=False)
+        open_one.start("a")
+        secret = os.path.join(open_one.folder, "secret")
+        subprocess.run([harness.ACC, "--make_secret", secret], check=True, capture_output=True)
+        plain = open_one.flags_for("b").replace("--insecure", f"--secret_file {secret}")
+        open_one.flags_for = lambda host: plain
+        self.assertRegex(open_one.start("b").expect(77, 10).stderr, "secret|insecure")
+
+    def test_another_job_at_the_same_address(self):
+        cluster, before = self.running(flags="--rdzv_id one")
+        said = self.refused(cluster, before, "--rdzv_id two")
+        self.assertRegex(said, "'two'|authentication failed")
+        self.stop(cluster)
+
+    def says_within_ten_seconds(self, cluster, host, *texts):
+        cluster.nodes[host].wait_text(*texts, deadline=10)
+        cluster.nodes[host].process.send_signal(signal.SIGTERM)
+        self.assertEqual(cluster.nodes[host].wait(5), 143)
+
+    def test_a_wrong_address_is_told_within_ten_seconds(self):
+        cluster = self.cluster("a b", flags="--rdzv_conf is_host=false")
+        for endpoint, words in ((f"10.77.0.99:{PORT}", ("10.77.0.99",)), (f"{cluster.hosts.address('a')}:1", ("nobody listens", f"{cluster.hosts.address('a')}:1")),
+                                (f"nowhere.invalid:{PORT}", ("nowhere.invalid",))):
+            cluster.hosts.hosts_entry("b", {})
+            cluster.endpoint = endpoint
+            cluster.start("b")
+            self.says_within_ten_seconds(cluster, "b", *words)
+
+    def test_a_firewall_is_told_within_ten_seconds(self):
+        for way, word in (("silent", "firewall"), ("reset", "nobody listens|refuses"), ("icmp", "")):
+            cluster = self.cluster("a b")
+            cluster.start("a")
+            cluster.nodes["a"].guardian_and_agent()
+            cluster.hosts.reject("a", PORT, way)
+            cluster.start("b")
+            self.says_within_ten_seconds(cluster, "b", cluster.endpoint, word)
+            # Once the wall is gone the node comes in by itself.
+            cluster.start("b")
+            cluster.hosts.heal("a")
+            cluster.wait_round(0, 2)
+            self.stop(cluster)
+
+
+TALK = """
+import os, socket, sys, time
+host, port, what = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+def connect(): return socket.create_connection((host, port), 5)
+def answer(c):
+    c.settimeout(8)
+    try:
+        while c.recv(65536): pass
+        return "closed"
+    except socket.timeout: return "open"
+    except OSError: return "reset"
+if what == "slow":
+    many = []
+    for _ in range(300):
+        try: many.append(connect())
+        except OSError: pass
+    start = time.monotonic()
+    while time.monotonic() - start < 2:
+        for c in many:
+            try: c.send(b"\\x16")
+            except OSError: pass
+        time.sleep(0.3)
+    print(len(many), answer(many[0]), flush=True)
+else:
+    c = connect()
+    data = {"random": os.urandom(4096), "http": b"GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n", "huge": b"\\xff" * 65536, "zero": bytes(4096),
+            "long": (2**31).to_bytes(4, "little") + bytes(64), "tls": bytes.fromhex("16030100050100000100") + bytes(600)}[what]
+    start = time.monotonic()
+    try: c.sendall(data)
+    except OSError: pass
+    print(answer(c), time.monotonic() - start, flush=True)
+"""
+
+
+@needs_hosts
+class Strangers(ClusterTest):
+    def running(self, **options):
+        cluster = self.cluster("a b x", nnodes="2", flags="--max_restarts 3", **options)
+        for host in "ab":
+            cluster.start(host)
+        return cluster, cluster.wait_round(0, 2)
+
+    def talk(self, cluster, what):
+        return cluster.hosts.output("x", sys.executable, "-c", TALK, cluster.hosts.address("a"), str(PORT), what).split()
+
+    def test_nonsense_at_the_control_port_is_dropped_within_a_second_and_harms_nobody(self):
+        for secret in (True, False):
+            cluster, before = self.running(secret=secret)
+            for what in ("random", "http", "huge", "zero", "long", "tls"):
+                end, after = self.talk(cluster, what)
+                self.assertIn(end, ("closed", "reset"), what)
+                self.assertLess(float(after), (1.0 if what in ("random", "http", "huge", "long") else 6.0) * SLACK, f"{what}, secret {secret}")
+            self.assertIn(cluster.hosts.address("x"), cluster.nodes["a"].stderr)
+            self.assertLess(cluster.nodes["a"].stderr.count("\n"), 40, "the log is rate-limited")
+            self.still_works(cluster, before)
+
+    def test_a_slow_loris_is_dropped_and_harms_nobody(self):
+        cluster, before = self.running()
+        many, end = self.talk(cluster, "slow")
+        self.assertIn(end, ("closed", "reset"))
+        self.still_works(cluster, before)
+
+    def test_a_member_gets_through_a_crowd_of_idle_strangers(self):
+        cluster = self.cluster("a b x", nnodes="2")
+        cluster.start("a")
+        cluster.nodes["a"].guardian_and_agent()
+        crowd = cluster.hosts.run("x", [sys.executable, "-c", "import socket, sys, time\nmany = []\n"
+                                        f"while len(many) < 1000:\n try: many.append(socket.create_connection(('{cluster.hosts.address('a')}', {PORT}), 2))\n"
+                                        " except OSError:\n  if many: break\nprint(len(many), flush=True)\ntime.sleep(60)\n"], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(crowd.communicate)
+        self.addCleanup(crowd.kill)
+        crowd.stdout.readline()
+        begun = time.monotonic()
+        cluster.start("b")
+        cluster.wait_round(0, 2, 8)
+        self.assertLess(time.monotonic() - begun, 5.0 * SLACK)
+        self.stop(cluster)
+
+    def still_works(self, cluster, before):
+        self.assertEqual({life.pid for life in cluster.living()}, {life.pid for life in before}, cluster.tell())
+        cluster.kill_worker(1)
+        cluster.wait_round(1, 2)
+        self.stop(cluster)
+
+
+@needs_hosts
+@unittest.skipUnless(FAKETIME, "libfaketime is not installed (Debian: libfaketime)")
+class WallClocks(ClusterTest):
+    def test_clocks_that_are_an_hour_apart_and_jump_change_nothing(self):
+        cluster = self.cluster("a b c", flags="--max_restarts 3")
+        clocks = {}
+        for host, offset in (("a", "+3600"), ("b", "-3600"), ("c", "+0")):
+            clocks[host] = os.path.join(cluster.folder, f"clock.{host}")
+            with open(clocks[host], "w") as f:
+                f.write(offset)
+            cluster.start(host, env={"LD_PRELOAD": FAKETIME, "FAKETIME_TIMESTAMP_FILE": clocks[host], "FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"})
+        before = cluster.wait_round(0, 3)
+        cluster.nodes["a"].wait_text("clock")
+        for offset in ("-3600", "+7200", "+0"):
+            for path in clocks.values():
+                with open(path, "w") as f:
+                    f.write(offset)
+            begun = time.monotonic()
+            until(lambda: time.monotonic() - begun > 1.5, "more than a lease", 5)
+        self.assertEqual({life.pid for life in cluster.living()}, {life.pid for life in before}, cluster.tell())
+        cluster.kill_worker(1)
+        cluster.wait_round(1, 3)
+        self.stop(cluster)
+
+
+if __name__ == "__main__":
+    main()

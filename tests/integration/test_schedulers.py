@@ -1,0 +1,144 @@
+"""acc-launch under a real Slurm and a real Open MPI: the same command line in every task, without an address or a rank."""
+import json, os, shutil, subprocess, tempfile, unittest
+
+import slurm
+from harness import ACC, is_root, read, until, write
+
+PORT = 17300  # slurmctld; the nodes' daemons take the next two
+
+
+def plans_in(folder):
+    """What each task planned, by its number."""
+    found = {}
+    for name in os.listdir(folder):
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            plan = json.load(file)
+        found[plan["cluster"]["wanted_rank"] if "cluster" in plan else None] = plan
+    return found
+
+
+class Planning(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="acc-plans-")
+        os.chmod(self.folder, 0o755)
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        write(self.folder + "/facts.json", '{"gpus": 0}')
+        self.plans = self.folder + "/plans"
+        os.mkdir(self.plans)
+        self.env = {"HOME": self.folder, "PATH": os.environ["PATH"], "CUDA_VISIBLE_DEVICES": ""}
+
+    def line(self, flags=""):
+        """A shell's command that leaves this task's plan behind."""
+        return ["sh", "-c", f"exec {ACC} --print_plan --host_facts {self.folder}/facts.json {flags} train.py >{self.plans}/$$"]
+
+    def check_one_job(self, run):
+        """Rank 1 fails once; the others would hold for ever, so that only agents that know of each other come to the second round."""
+        write(self.folder + "/worker.sh", """#!/bin/sh
+echo "round $TORCHELASTIC_RESTART_COUNT rank $RANK of $WORLD_SIZE node $GROUP_RANK"
+[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] && exit 0
+[ "$RANK" = 1 ] && exit 3
+exec sleep 1000
+""", 0o755)
+        done = run("-n", "3", ACC, "--max_restarts=1", "--grace=2", "--capture=no", "./worker.sh")
+        said = [line for line in done.stdout.splitlines() if line.startswith("round 1")]
+        self.assertEqual(sorted(said), [f"round 1 rank {i} of 3 node {i}" for i in range(3)], done.stderr)
+
+
+class RealSlurm(Planning):
+    @classmethod
+    def setUpClass(cls):
+        why = slurm.missing()
+        if why:
+            raise unittest.SkipTest(why)
+        cls.slurm = slurm.Slurm(PORT)
+        cls.addClassCleanup(cls.slurm.stop)
+        cls.slurm.start()
+        print(cls.slurm.version(), flush=True)
+
+    def srun(self, *words):
+        done = self.slurm.srun(*words, env=self.env, cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def test_one_task_a_node_is_one_machine_a_node(self):
+        done = self.srun("-N", "2", "--ntasks-per-node=1", *self.line())
+        plans = plans_in(self.plans)
+        self.assertEqual(sorted(plans), [0, 1])
+        for rank, plan in plans.items():
+            cluster = plan["cluster"]
+            self.assertEqual((cluster["control_host"], cluster["backend"], cluster["hosting"]), ("acc1", "tcp", "never" if rank else "must"))
+            self.assertEqual(plan["launch"]["nnodes_max"], 2)
+        self.assertEqual(len({plan["cluster"]["control_port"] for plan in plans.values()}), 1)
+        self.assertRegex(done.stderr, r"note: Slurm step \d+\.0: 2 tasks, this is number 1; the machines meet at acc1:2\d{4}")
+
+    def test_tasks_on_one_node_are_machines_on_loopback(self):
+        self.srun("-N", "1", "-n", "4", *self.line())
+        plans = plans_in(self.plans)
+        self.assertEqual(sorted(plans), [0, 1, 2, 3])
+        self.assertEqual({plan["cluster"]["loopback"] for plan in plans.values()}, {True})
+        self.assertEqual({plan["launch"]["nproc_per_node"] for plan in plans.values()}, {1})
+
+    def test_an_uneven_layout_is_understood(self):
+        self.srun("-N", "2", "-n", "3", *self.line("--nproc-per-node=2"))
+        plans = plans_in(self.plans)
+        self.assertEqual(sorted(plans), [0, 1, 2])
+        self.assertEqual({plan["launch"]["nproc_per_node"] for plan in plans.values()}, {2})
+
+    def test_one_task_is_no_cluster(self):
+        self.srun("-N", "1", "-n", "1", *self.line())
+        self.assertEqual(list(plans_in(self.plans)), [None])
+
+    def test_a_batch_script_is_one_of_one(self):
+        script = self.folder + "/batch.sh"
+        write(script, "#!/bin/sh\n" + self.line()[2].replace("exec ", "").replace("$$", "batch.tmp") +
+              f"\nenv >{self.folder}/env\nmv {self.plans}/batch.tmp {self.plans}/batch\n", 0o755)
+        done = subprocess.run(["sbatch", "-N", "2", "-n", "2", "-o", self.folder + "/batch.out", script], env={**self.slurm.env, **self.env},
+                              cwd=self.folder, capture_output=True, text=True, timeout=30, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        until(lambda: os.path.exists(self.plans + "/batch"), "the batch script", 30)
+        self.assertIn("SLURM_NTASKS=2", read(self.folder + "/env"))
+        self.assertEqual(list(plans_in(self.plans)), [None])
+
+    def test_workers_of_all_tasks_are_one_job(self):
+        self.check_one_job(lambda *words: self.srun("-N", "1", *words))
+
+
+class RealOpenMpi(Planning):
+    @classmethod
+    def setUpClass(cls):
+        if not shutil.which("mpirun"):
+            raise unittest.SkipTest("not installed: mpirun")
+        version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True).stdout.split("\n")[0]
+        if "Open MPI" not in version:
+            raise unittest.SkipTest("mpirun is not Open MPI's: " + version)
+        print(version, flush=True)
+
+    def mpirun(self, *words):
+        root = ["--allow-run-as-root"] if is_root() else []
+        done = slurm.run_to_end(["mpirun", *root, "--oversubscribe", *words], self.env, self.folder, 60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def test_tasks_are_machines_that_meet_on_loopback(self):
+        done = self.mpirun("-n", "3", *self.line())
+        plans = plans_in(self.plans)
+        self.assertEqual(sorted(plans), [0, 1, 2])
+        self.assertEqual([plans[i]["cluster"]["hosting"] for i in range(3)], ["must", "never", "never"])
+        self.assertEqual({plan["cluster"]["control_host"] for plan in plans.values()}, {"127.0.0.1"})
+        self.assertEqual(len({plan["cluster"]["control_port"] for plan in plans.values()}), 1)
+        self.assertRegex(done.stderr, r"note: Open MPI job \d+: 3 tasks, this is number 2; the machines meet at 127.0.0.1:2\d{4}")
+
+    def test_one_task_is_no_cluster(self):
+        self.mpirun("-n", "1", *self.line())
+        self.assertEqual(list(plans_in(self.plans)), [None])
+
+    def test_flags_win(self):
+        self.mpirun("-n", "2", *self.line("--rdzv-endpoint=10.0.0.9:4000 --rdzv-backend=c10d"))
+        self.assertEqual({plan["cluster"]["control_host"] for plan in plans_in(self.plans).values()}, {"10.0.0.9"})
+
+    def test_workers_of_all_tasks_are_one_job(self):
+        self.check_one_job(self.mpirun)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,78 @@
+#pragma once
+
+#include "rendezvous/member.hpp"
+#include "tests/simulation/network.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+/// Holds DESIGN's promises against what happens, in true time. Every breach is a Violation.
+namespace acc::simulation {
+
+/// Each Roster object of a seed has its own number.
+using RosterId = std::uint32_t;
+
+class Checker {
+ public:
+  explicit Checker(std::uint32_t max_restarts) : max_restarts_{max_restarts} {}
+
+  // ---- what a coordinator does ----
+  /// A Start of that epoch leaves it.
+  void start_sent(RosterId roster, const rendezvous::Epoch& epoch, bool was_elected);
+  void stop_sent(const rendezvous::Epoch& epoch, rendezvous::Stop::Why why);
+  void closed(RosterId roster, const rendezvous::Close& close);
+
+  // ---- what a node does ----
+  /// All workers of a node come to life.
+  void started(const std::string& node, const rendezvous::RoundPlace& place, std::uint32_t slots);
+  void worker_ended(const rendezvous::Epoch& epoch);
+
+  // ---- for the summary ----
+  [[nodiscard]] std::uint64_t rounds() const { return rounds_; }
+  [[nodiscard]] std::uint64_t closes() const { return outcomes_.size(); }
+  [[nodiscard]] std::size_t living() const { return living_in_all_; }
+  [[nodiscard]] bool any_success() const { return any_success_; }
+
+ private:
+  struct Part {
+    std::string node;
+    NodeRank rank{0};
+    std::uint32_t slots = 0;
+  };
+  /// A round as its workers see it.
+  struct Table {
+    RosterId roster = 0;
+    std::uint32_t nodes = 0;
+    WorldSize world{1};
+    rendezvous::HostPort master;
+    RestartLedger ledger;
+    std::map<std::uint32_t, Part> parts;  ///< by first rank
+    std::set<std::string> names;
+    std::uint32_t living = 0;
+  };
+
+  void check_no_other_lives(const std::string& node, const rendezvous::Epoch& epoch,
+                            const Table& table) const;
+  static void check_table(const Table& table, const rendezvous::RoundPlace& place,
+                          const std::string& node);
+  static void check_ranks(const Table& table, std::uint32_t first, const Part& part);
+  static void check_bijection(const Table& table);
+  void count_round(const rendezvous::Epoch& epoch);
+
+  std::uint32_t max_restarts_;
+  std::map<rendezvous::Epoch, Table> tables_;
+  std::map<RosterId, rendezvous::Close> outcomes_;
+  std::set<RosterId> lives_;    ///< coordinators that began with nothing
+  std::set<Round> counted_;     ///< rounds of this job in which a worker lived
+  std::set<Round> membership_;  ///< rounds that were ended for a newcomer's sake
+  std::size_t living_in_all_ = 0;
+  std::uint64_t rounds_ = 0;
+  bool any_success_ = false;
+};
+
+[[nodiscard]] std::string show(const rendezvous::Epoch& epoch);
+
+}  // namespace acc::simulation

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace acc::simulation {
+
+/// Switches one of rendezvous/planted.hpp's bugs on. False: there is none of that name, or this
+/// program was built without them.
+bool plant(std::string_view name);
+/// Empty in a program without them.
+[[nodiscard]] std::vector<std::string> plants();
+
+}  // namespace acc::simulation

@@ -1,0 +1,218 @@
+#pragma once
+
+#include "agent/supervisor.hpp"
+#include "rendezvous/frame_splitter.hpp"
+#include "rendezvous/member.hpp"
+#include "rendezvous/roster.hpp"
+#include "tests/simulation/checker.hpp"
+#include "tests/simulation/network.hpp"
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace acc::simulation {
+
+class World;
+
+/// What a process is started with.
+struct ProcessSpec {
+  std::string name;                                 ///< of the node
+  std::optional<rendezvous::MemberOptions> member;  ///< none: a coordinator that stands alone
+  rendezvous::RosterOptions roster;
+  bool hosts = false;  ///< has the job's first coordinator
+  agent::StopPolicy stop;
+};
+
+/// One agent with its guardian and its workers, or a coordinator alone: the production machines and
+/// what stands around them in the real program, with simulated sockets, timers and children.
+///
+/// What happens to a process that is stopped (SIGSTOP) or busy waits until it goes on; what its
+/// guardian and its workers do goes on without it.
+class Process final : public SocketOwner {
+ public:
+  Process(World& world, HostId host, ProcessSpec spec);
+
+  void begin();
+  void pause();
+  void resume();
+  /// SIGKILL, or the power is off (then no packet says so). Its workers die with it.
+  void die(bool power_off);
+  void signal(int signo);
+  void lose_guardian();
+  /// One of its workers dies of SIGSEGV.
+  void crash_worker();
+  /// A frame of an older epoch arrives once more.
+  bool replay();
+  /// One of its connections is forgotten by a middlebox.
+  void reset_connection();
+
+  [[nodiscard]] bool is_alive() const { return !ended_; }
+  [[nodiscard]] bool is_paused() const { return paused_; }
+  [[nodiscard]] HostId host() const { return host_; }
+  [[nodiscard]] const std::string& name() const { return spec_.name; }
+  [[nodiscard]] bool has_office() const { return roster_.has_value(); }
+  [[nodiscard]] bool is_agent() const { return member_.has_value(); }
+  [[nodiscard]] std::optional<agent::Finish> finished() const { return finish_; }
+  [[nodiscard]] const agent::GroupState& group() const { return group_; }
+  /// For the history: where it stands.
+  [[nodiscard]] std::string state() const;
+
+  // ---- SocketOwner ----
+  void accepted(End end, HostId from) override;
+  void dialed(End end, const DialOutcome& outcome) override;
+  void arrived(End end, std::string_view bytes) override;
+  void ended(End end, const std::string& why) override;
+
+ private:
+  using Call = std::function<void()>;
+  /// A connection that another agent opened.
+  struct Peer {
+    rendezvous::PeerId id;
+    HostId from = 0;
+    rendezvous::FrameSplitter splitter;
+    enum class Role { fresh, of_roster, voter } role = Role::fresh;
+    std::deque<rendezvous::Frame> recent;  ///< for replay()
+  };
+  struct Worker {
+    LocalRank rank;
+    bool lives = true;
+    bool asked = false;  ///< got SIGTERM
+  };
+  struct Guardian {
+    std::optional<Instant> lease_end;
+    bool is_planned = false;
+    bool alive = true;
+  };
+
+  // life: process.cpp
+  void dispatch(Call call);
+  void settle();
+  void drain();
+  [[nodiscard]] bool is_frozen() const { return paused_ || busy_; }
+  [[nodiscard]] Instant now() const;
+  void note(const std::string& what) const;
+  void note_dial(const std::string& outcome);
+  void plan_wake();
+  void wake();
+  void tick();
+  void exit();
+  void close_all(bool died);
+
+  // sockets: process_links.cpp
+  void on_accepted(End end, HostId from);
+  void on_dialed(End end, const DialOutcome& outcome);
+  void on_arrived(End end, std::string_view bytes);
+  void on_ended(End end, const std::string& why);
+  void on_uplink_bytes(std::string_view bytes);
+  void on_peer_bytes(End end, std::string_view bytes);
+  void on_first_frame(End end, Peer& peer, const rendezvous::Frame& frame);
+  void on_peer_frame(Peer& peer, const rendezvous::Frame& frame);
+  void send(End end, const rendezvous::Frame& frame, const Bytes& bytes);
+  void drop_peer(End end, const std::string& why);
+  void tell_home();
+  std::optional<rendezvous::Frame> read(std::string_view bytes, rendezvous::FrameSplitter& splitter,
+                                        bool& is_first);
+  [[nodiscard]] std::optional<End> end_of(rendezvous::PeerId peer) const;
+
+  // orders: process_orders.cpp
+  void carry_out(const rendezvous::MemberActions& actions);
+  void carry_out(const rendezvous::RosterActions& actions);
+  void act(const rendezvous::DialTo& dial);
+  void act(const rendezvous::Hang& hang);
+  void act(const rendezvous::Send& send);
+  void act(const rendezvous::OrderPort& order);
+  void act(const rendezvous::OrderRound& order);
+  void act(const rendezvous::OrderStop& order);
+  void act(const rendezvous::OrderSignal& order);
+  void act(const rendezvous::OrderClose& order);
+  void act(const rendezvous::SetLease& lease);
+  void act(const rendezvous::ClearLease& lease);
+  void act(const rendezvous::OrderKill& order);
+  void act(const rendezvous::GiveUp& end);
+  void act(const rendezvous::Tell& tell);
+  void act(const rendezvous::RefuseVote& refuse);
+  void act(const rendezvous::TakeOver& take);
+  void act(const rendezvous::SendTo& send);
+  void act(const rendezvous::SendAll& send);
+  void act(const rendezvous::ClosePeer& close);
+  void act(const rendezvous::ResetStore& reset);
+  void act(const rendezvous::CommitRound& commit);
+  void act(const rendezvous::TellHere& tell);
+  void act(const rendezvous::StepDown& down);
+  void act(const rendezvous::JobOver& over);
+  void note_start(const rendezvous::Frame& frame) const;
+
+  // workers: process_workers.cpp
+  void feed(const agent::Event& event);
+  void check_emptied();
+  void act(const agent::StartRound& start);
+  void act(const agent::SignalWorkers& signal);
+  void act(const agent::KillAll& kill);
+  void act(const agent::ArmTimer& arm);
+  void act(const agent::DisarmTimer& disarm);
+  void act(const agent::Finish& finish);
+  void act(const agent::ReportFailed& report);
+  void act(const agent::ReportStartFailed& report);
+  void act(const agent::ReportCompleted& report);
+  void act(const agent::ReportStopped& report);
+  void act(const agent::ReportUnkillable& report);
+  void act(const agent::AskJob& ask);
+  template <class Words>
+  void act(const Words&) {}  // what the user is told
+  void spawn();
+  void plan_death(std::size_t index, Time after, const ExitStatus& status);
+  void worker_dies(std::uint64_t generation, std::size_t index, const ExitStatus& status);
+  void kill_workers(Time within);
+  [[nodiscard]] std::size_t living() const;
+  void watch_lease();
+  void lease_is_over();
+
+  World& world_;
+  HostId host_;
+  ProcessSpec spec_;
+  bool paused_ = false;
+  bool busy_ = false;  ///< in a call that takes its time: starting workers
+  bool ended_ = false;
+  bool rearms_ = false;
+  Time wake_at_ = kNever;
+  std::deque<Call> inbox_;
+
+  std::optional<rendezvous::Member> member_;
+  std::optional<rendezvous::Roster> roster_;
+  RosterId roster_id_ = 0;
+  bool elected_ = false;
+  bool job_over_ = false;
+
+  std::optional<End> uplink_;
+  std::string dialed_;
+  std::string last_dial_;  ///< its outcome, told once
+  rendezvous::FrameSplitter uplink_splitter_;
+  std::deque<rendezvous::Frame> uplink_recent_;
+  std::map<End, Peer> peers_;
+  std::map<rendezvous::PeerId, End> end_of_peer_;
+  std::uint64_t next_peer_ = 1;
+  std::optional<End> home_link_;  ///< an elected coordinator tells the job's first address
+
+  agent::GroupState group_;
+  std::deque<agent::Event> events_;
+  bool feeds_ = false;
+  std::array<std::uint64_t, agent::kTimers> armed_{};
+  std::uint64_t next_arm_ = 0;
+  std::optional<agent::Finish> finish_;
+  rendezvous::RoundPlace place_;
+  bool spawn_waits_ = false;
+  rendezvous::Epoch workers_epoch_;
+  std::uint64_t generation_ = 0;  ///< of workers
+  std::vector<Worker> workers_;
+  std::size_t unreaped_ = 0;
+  bool is_leaving_ = false;  ///< Finish was said
+  Guardian guardian_;
+};
+
+}  // namespace acc::simulation

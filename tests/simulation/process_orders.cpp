@@ -1,0 +1,184 @@
+#include "common/exit_codes.hpp"
+#include "rendezvous/codec.hpp"
+#include "tests/simulation/glue.hpp"
+#include "tests/simulation/process.hpp"
+#include "tests/simulation/world.hpp"
+
+// What the member and the roster want done.
+namespace acc::simulation {
+
+using namespace rendezvous;
+
+namespace {
+
+Bytes bytes_of(const Frame& frame) {
+  return std::make_shared<const std::string>(encode(frame.epoch, frame.message));
+}
+
+}  // namespace
+
+void Process::carry_out(const MemberActions& actions) {
+  if (ended_) return;
+  for (const auto& action : actions) {
+    std::visit([this](const auto& a) { act(a); }, action);
+    member_->set_alive(group_.alive);
+  }
+}
+
+void Process::carry_out(const RosterActions& actions) {
+  if (ended_) return;
+  for (const auto& action : actions) std::visit([this](const auto& a) { act(a); }, action);
+}
+
+// ---- of the member ----
+
+void Process::act(const DialTo& dial) {
+  if (uplink_) world_.network().close(*uplink_);
+  uplink_splitter_ = FrameSplitter{};
+  uplink_recent_.clear();
+  const auto host = dial.here ? std::optional{host_} : world_.host_at(dial.to);
+  dialed_ = dial.to.host + (dial.here ? " (here)" : "");
+  if (!host) {
+    dispatch([this] { carry_out(member_->dial_failed({false, false, "unknown host"}, now())); });
+    return;
+  }
+  uplink_ = world_.network().dial(*this, host_, *host, dial.limit);
+}
+
+void Process::act(const Hang&) {
+  if (uplink_) world_.network().close(*uplink_);
+  uplink_.reset();
+}
+
+void Process::act(const Send& send) {
+  if (uplink_) this->send(*uplink_, send.frame, bytes_of(send.frame));
+}
+
+void Process::act(const OrderPort&) {
+  const auto port = static_cast<std::uint16_t>(world_.random().between(20'000, 60'000));
+  carry_out(member_->port_reserved(port, now()));
+}
+
+void Process::act(const OrderRound& order) {
+  place_ = order.place;
+  feed(agent::RoundOrdered{place_.epoch.round, place_.ledger, now()});
+}
+
+void Process::act(const OrderStop& order) {
+  const bool for_good = order.stop.why == Stop::Why::end;
+  feed(agent::StopOrdered{order.stop.signo, order.stop.grace, for_good, now()});
+}
+
+void Process::act(const OrderSignal& order) { feed(agent::SignalOrdered{order.signal.signo}); }
+
+void Process::act(const OrderClose& order) {
+  if (world_.history().is_on()) note("learns that the job is over: " + order.close.reason);
+  feed(agent::JobClosed{verdict_of(order.close.outcome), order.close.exit_code, now()});
+}
+
+void Process::act(const SetLease& lease) {
+  guardian_.lease_end = lease.end;
+  watch_lease();
+}
+
+void Process::act(const ClearLease&) { guardian_.lease_end.reset(); }
+
+void Process::act(const OrderKill& order) {
+  note("must kill its workers: " + order.why);
+  world_.stats().lease_kills += living() > 0 ? 1 : 0;
+  feed(agent::LeaseOver{now()});
+}
+
+void Process::act(const GiveUp& end) {
+  note("gives up: " + end.text);
+  ++world_.stats().given_up;
+  feed(agent::JobClosed{agent::Verdict::nodes_missing, to_int(ExitCode::nodes_missing), now()});
+}
+
+void Process::act(const Tell& tell) {
+  if (world_.history().is_on()) note("says: " + tell.text);
+}
+
+void Process::act(const RefuseVote& refuse) {
+  const auto end = end_of(refuse.peer);
+  if (!end) return;
+  const Frame frame{{}, refuse.refused};
+  send(*end, frame, bytes_of(frame));
+  act(ClosePeer{refuse.peer});
+}
+
+void Process::act(const TakeOver& take) {
+  elected_ = true;
+  ++world_.stats().elections;
+  roster_id_ = world_.next_roster();
+  RosterActions actions;
+  roster_.emplace(spec_.roster, take.win, now(), actions);
+  for (const auto& vote : take.win.votes) {
+    if (const auto end = end_of(vote.peer)) peers_.at(*end).role = Peer::Role::of_roster;
+  }
+  carry_out(actions);
+  tell_home();
+}
+
+// ---- of the roster ----
+
+void Process::note_start(const Frame& frame) const {
+  auto& checker = world_.checker();
+  if (std::holds_alternative<Start>(frame.message))
+    checker.start_sent(roster_id_, frame.epoch, roster_->was_elected());
+  if (const auto* stop = std::get_if<Stop>(&frame.message))
+    checker.stop_sent(frame.epoch, stop->why);
+}
+
+void Process::act(const SendTo& send) {
+  note_start(send.frame);
+  if (const auto end = end_of(send.peer)) this->send(*end, send.frame, bytes_of(send.frame));
+}
+
+void Process::act(const SendAll& send) {
+  note_start(send.frame);
+  const auto bytes = bytes_of(send.frame);
+  for (const auto peer : send.peers) {
+    if (const auto end = end_of(peer)) this->send(*end, send.frame, bytes);
+  }
+}
+
+void Process::act(const ClosePeer& close) {
+  const auto end = end_of(close.peer);
+  if (!end) return;
+  world_.network().close(*end);
+  peers_.erase(*end);
+  end_of_peer_.erase(close.peer);
+  if (roster_) carry_out(roster_->left(close.peer, "closed by us", now()));
+}
+
+void Process::act(const ResetStore&) {}
+void Process::act(const CommitRound&) {}  // only with etcd as witness
+
+void Process::act(const TellHere& tell) {
+  if (world_.history().is_on()) note("as coordinator says: " + tell.text);
+}
+
+void Process::act(const StepDown& down) {
+  note("steps down: " + down.why);
+  ++world_.stats().step_downs;
+  for (const auto& [end, peer] : peers_) world_.network().close(end);
+  peers_.clear();
+  end_of_peer_.clear();
+  roster_.reset();
+  elected_ = false;
+  const std::string why = down.why;
+  if (member_) carry_out(member_->stepped_down(why, now()));
+  if (!member_) job_over_ = true;
+}
+
+void Process::act(const JobOver& over) {
+  if (world_.history().is_on())
+    note("as coordinator ends the job: outcome " +
+         std::to_string(static_cast<int>(over.close.outcome)) + ", code " +
+         std::to_string(over.close.exit_code) + ", " + over.close.reason);
+  job_over_ = true;
+  world_.checker().closed(roster_id_, over.close);
+}
+
+}  // namespace acc::simulation

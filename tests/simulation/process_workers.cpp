@@ -1,0 +1,224 @@
+#include "agent/spawn.hpp"
+#include "tests/simulation/glue.hpp"
+#include "tests/simulation/process.hpp"
+#include "tests/simulation/violation.hpp"
+#include "tests/simulation/world.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+// What the supervisor wants done, the workers, and the guardian who outlives the agent's sleep.
+namespace acc::simulation {
+
+using namespace rendezvous;
+
+namespace {
+
+constexpr Time kKillTakes{5'000'000};
+constexpr Time kLeaseKillTakes{20'000'000};
+
+bool ends_by_default(int signo) {
+  return signo == SIGTERM || signo == SIGINT || signo == SIGHUP || signo == SIGQUIT;
+}
+
+}  // namespace
+
+// What an event leads to may be the next event: it waits until all of this one is carried out.
+void Process::feed(const agent::Event& event) {
+  events_.push_back(event);
+  if (feeds_) return;
+  feeds_ = true;
+  while (!events_.empty() && !ended_) {
+    const auto next = std::move(events_.front());
+    events_.pop_front();
+    const auto before = group_.phase;
+    for (const auto& action : agent::step(group_, next))
+      std::visit([this](const auto& a) { act(a); }, action);
+    if (member_) member_->set_alive(group_.alive);
+    if (before != group_.phase && world_.history().is_on())
+      note("supervisor: " + std::string{agent::to_string(before)} + " → " +
+           std::string{agent::to_string(group_.phase)});
+  }
+  feeds_ = false;
+}
+
+void Process::check_emptied() {
+  const bool ending =
+      group_.phase == agent::Phase::stopping || group_.phase == agent::Phase::killing;
+  if (!member_ || !ending || unreaped_ > 0) return;
+  feed(agent::Emptied{now(), world_.random().chance(0.5), world_.random().fraction()});
+}
+
+// ---- actions ----
+
+void Process::act(const agent::StartRound&) {
+  busy_ = true;
+  world_.queue().after(world_.draw_spawn_time(), [this] {
+    busy_ = false;
+    if (ended_) return;
+    if (paused_) {
+      spawn_waits_ = true;
+      return;
+    }
+    spawn();
+    settle();
+    drain();
+  });
+}
+
+// The child looks at the lease as the last thing before it becomes a worker.
+void Process::spawn() {
+  const bool is_over = guardian_.lease_end && now() >= *guardian_.lease_end;
+  const int error = is_over ? ETIME : world_.draw_start_error();
+  const std::string step = is_over ? agent::kLeaseStep : "fork";
+  if (error != 0) {
+    note("cannot start its workers: " + step);
+    feed(agent::StartFailed{{LocalRank{0}, error, step}, now()});
+    return;
+  }
+  if (living() > 0)
+    throw Violation{
+        "P1", spec_.name + " starts workers beside its own of " + simulation::show(workers_epoch_)};
+  note("starts ranks from " + std::to_string(place_.first_rank.value()) + " of " +
+       std::to_string(place_.world_size.value()) + " in " + simulation::show(place_.epoch));
+  world_.checker().started(spec_.name, place_, group_.size);
+  workers_epoch_ = place_.epoch;
+  ++generation_;
+  workers_.assign(group_.size, Worker{});
+  unreaped_ = group_.size;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    workers_[i].rank = LocalRank{static_cast<std::uint32_t>(i)};
+    const auto life = world_.draw_life(place_.world_size.value());
+    plan_death(i, life.length, life.status);
+  }
+  feed(agent::RoundStarted{now()});
+}
+
+void Process::act(const agent::SignalWorkers& signal) {
+  if (signal.signo == SIGKILL) return kill_workers(kKillTakes);
+  if (!ends_by_default(signal.signo)) return;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    if (!workers_[i].lives || workers_[i].asked) continue;
+    workers_[i].asked = true;
+    if (const auto after = world_.draw_reaction())
+      plan_death(i, *after, Signaled{signal.signo, false});
+  }
+}
+
+void Process::act(const agent::KillAll&) { kill_workers(kKillTakes); }
+
+void Process::act(const agent::ArmTimer& arm) {
+  const auto stamp = ++next_arm_;
+  armed_.at(static_cast<std::size_t>(arm.timer)) = stamp;
+  world_.queue().after(std::max(arm.after, Millis{0}), [this, timer = arm.timer, stamp] {
+    dispatch([this, timer, stamp] {
+      if (armed_.at(static_cast<std::size_t>(timer)) == stamp)
+        feed(agent::TimerFired{timer, now()});
+    });
+  });
+}
+
+void Process::act(const agent::DisarmTimer& disarm) {
+  armed_.at(static_cast<std::size_t>(disarm.timer)) = 0;
+}
+
+void Process::act(const agent::Finish& finish) {
+  if (finish_) return;
+  finish_ = finish;
+  is_leaving_ = true;
+}
+
+void Process::act(const agent::ReportFailed& report) {
+  carry_out(member_->worker_failed(failure_of(report.failure, place_, spec_.name, now()), now()));
+}
+
+void Process::act(const agent::ReportStartFailed& report) {
+  carry_out(member_->worker_failed(failure_of(report.failure, place_, spec_.name), now()));
+}
+
+void Process::act(const agent::ReportCompleted&) {
+  note("its workers are done");
+  carry_out(member_->workers_completed(now()));
+}
+
+void Process::act(const agent::ReportStopped& report) {
+  carry_out(member_->workers_stopped(report.progress, now()));
+}
+
+void Process::act(const agent::ReportUnkillable&) {
+  carry_out(member_->worker_failed(unkillable_failure(place_, spec_.name), now()));
+}
+
+void Process::act(const agent::AskJob& ask) {
+  carry_out(member_->signal_came(ask.signo, ask.interrupts, now()));
+}
+
+// ---- workers ----
+
+std::size_t Process::living() const {
+  return static_cast<std::size_t>(std::ranges::count(workers_, true, &Worker::lives));
+}
+
+void Process::plan_death(std::size_t index, Time after, const ExitStatus& status) {
+  world_.queue().after(after, [this, generation = generation_, index, status] {
+    worker_dies(generation, index, status);
+  });
+}
+
+void Process::worker_dies(std::uint64_t generation, std::size_t index, const ExitStatus& status) {
+  if (generation != generation_ || !workers_[index].lives) return;
+  workers_[index].lives = false;
+  world_.checker().worker_ended(workers_epoch_);
+  const Instant when = now();
+  dispatch([this, generation, index, status, when] {
+    if (generation != generation_) return;
+    --unreaped_;
+    if (world_.history().is_on())
+      note("local rank " + std::to_string(index) + " " + describe(status));
+    feed(agent::WorkerExited{LocalRank{static_cast<std::uint32_t>(index)}, status, when});
+  });
+}
+
+void Process::kill_workers(Time within) {
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    if (!workers_[i].lives) continue;
+    if (within == Time{0}) {
+      worker_dies(generation_, i, Signaled{SIGKILL, false});
+    } else {
+      plan_death(i, between(world_.random(), Time{0}, within), Signaled{SIGKILL, false});
+    }
+  }
+}
+
+void Process::crash_worker() {
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    if (!workers_[i].lives) continue;
+    note("loses a worker to SIGSEGV");
+    worker_dies(generation_, i, Signaled{SIGSEGV, false});
+    return;
+  }
+}
+
+// ---- the guardian: looks again only when the lease that it knew of would be over ----
+
+void Process::watch_lease() {
+  if (guardian_.is_planned || !guardian_.alive) return;
+  guardian_.is_planned = true;
+  world_.queue().at(world_.clock(host_).when(*guardian_.lease_end), [this] {
+    guardian_.is_planned = false;
+    if (ended_ || !guardian_.alive || !guardian_.lease_end) return;
+    if (now() < *guardian_.lease_end) return watch_lease();
+    lease_is_over();
+  });
+}
+
+void Process::lease_is_over() {
+  note("its guardian kills: the lease is over");
+  ++world_.stats().leases_over;
+  // Before the deaths that it causes.
+  dispatch([this] { feed(agent::LeaseOver{now()}); });
+  kill_workers(kLeaseKillTakes);
+}
+
+}  // namespace acc::simulation

@@ -1,0 +1,78 @@
+#pragma once
+
+#include "common/duration.hpp"
+#include "common/restart_policy.hpp"
+#include "rendezvous/roster.hpp"
+#include "tests/simulation/network.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace acc::simulation {
+
+enum class FaultKind {
+  kill_agent,   ///< and it may come back as a new incarnation
+  power_off,    ///< likewise
+  pause,        ///< SIGSTOP to the agent, SIGCONT later
+  cut_both,     ///< no packet between `hosts` and the others
+  cut_one_way,  ///< none from `hosts` to the others
+  slow,         ///< each packet of `hosts` takes longer
+  reset,        ///< connections are reset
+  signal,       ///< to one agent
+  crash_worker,
+  lose_guardian,
+  duplicate,  ///< another agent with the same node name, elsewhere
+  replay,     ///< a frame of an older epoch once more
+};
+
+struct Fault {
+  Time at{0};
+  FaultKind kind = FaultKind::pause;
+  std::vector<HostId> hosts;
+  Time lasts{0};   ///< pause, cuts, slow; kills: until the node comes back, kNever: never
+  int number = 0;  ///< signal
+};
+
+struct NodePlan {
+  std::uint32_t slots = 1;
+  Time comes{0};
+};
+
+/// All that a seed decides beforehand.
+struct Scenario {
+  std::uint64_t seed = 0;
+  bool quiet = false;  ///< no faults at all
+  std::vector<NodePlan> nodes;
+  std::uint32_t nodes_min = 1;
+  std::uint32_t nodes_max = 1;
+  bool stands_alone = false;  ///< the coordinator has a host of its own
+  bool by_rank = false;       ///< nodes say which rank they want
+  rendezvous::Timings timings;
+  RestartPolicy restart;
+  Millis grace{3'000};
+  Millis join_timeout{60'000};
+  bool scale_up_now = false;
+  NetworkOptions network;
+  Time length{0};      ///< of a worker's work
+  double failing = 0;  ///< chance of a round to be ended by a worker's failure
+  double start_errors = 0;
+  std::int64_t skew_ppm = 0;  ///< clocks run up to so much faster or slower
+  bool replays = false;
+  bool counts_frames = false;
+  std::vector<Fault> faults;
+  Time healed{0};  ///< no fault after it
+  Time limit{0};   ///< all must be over
+};
+
+/// @param nodes  at most so many
+[[nodiscard]] Scenario draw_scenario(std::uint64_t seed, std::uint32_t nodes);
+/// Thousands of nodes: one worker fails, then the coordinator is lost.
+[[nodiscard]] Scenario large_scenario(std::uint64_t seed, std::uint32_t nodes);
+/// No fault; one worker fails in each of `restarts` rounds.
+[[nodiscard]] Scenario quiet_scenario(std::uint32_t nodes, std::uint32_t restarts);
+
+[[nodiscard]] std::string describe(const Scenario& scenario);
+[[nodiscard]] std::string_view name_of(FaultKind kind);
+
+}  // namespace acc::simulation

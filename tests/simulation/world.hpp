@@ -1,0 +1,114 @@
+#pragma once
+
+#include "tests/simulation/checker.hpp"
+#include "tests/simulation/event_queue.hpp"
+#include "tests/simulation/history.hpp"
+#include "tests/simulation/network.hpp"
+#include "tests/simulation/process.hpp"
+#include "tests/simulation/scenario.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace acc::simulation {
+
+/// What happened in one seed, or in many.
+struct Stats {
+  std::uint64_t events = 0;
+  std::uint64_t frames = 0;
+  std::uint64_t rounds = 0;
+  std::uint64_t elections = 0;
+  std::uint64_t step_downs = 0;
+  std::uint64_t leases_over = 0;
+  std::uint64_t lease_kills = 0;  ///< ordered by the agent itself
+  std::uint64_t given_up = 0;     ///< agents without a coordinator
+  std::uint64_t replays = 0;
+  std::uint64_t succeeded = 0;  ///< jobs
+  std::uint64_t closed = 0;     ///< jobs that ended otherwise, and said so
+  void add(const Stats& other);
+};
+
+/// One seed: hosts, network, processes and the faults that come over them.
+class World {
+ public:
+  static constexpr std::uint16_t kPort = 29501;  ///< every agent listens there on its own host
+
+  World(const Scenario& scenario, bool with_history);
+  /// To the end of the job; throws Violation.
+  void run();
+
+  // ---- for the processes ----
+  EventQueue& queue() { return queue_; }
+  Network& network() { return network_; }
+  History& history() { return history_; }
+  Checker& checker() { return checker_; }
+  Random& random() { return random_; }
+  Stats& stats() { return stats_; }
+  [[nodiscard]] const Clock& clock(HostId host) const { return hosts_[host].clock; }
+  [[nodiscard]] std::string address(HostId host) const { return "h" + std::to_string(host); }
+  [[nodiscard]] std::optional<HostId> host_at(const rendezvous::HostPort& where) const;
+  [[nodiscard]] bool keeps_frames() const { return scenario_.replays; }
+  RosterId next_roster() { return ++rosters_; }
+  void count_tick(HostId host);
+  /// Between the agent on that host and the coordinator, in either direction.
+  void count_frame(HostId agent, const rendezvous::Frame& frame);
+  void process_ended(const Process& process);
+  struct Life {
+    Time length;
+    ExitStatus status;
+  };
+  Life draw_life(std::uint32_t world_size);
+  /// From SIGTERM to the worker's end; nothing: it pays no heed.
+  std::optional<Time> draw_reaction();
+  Time draw_spawn_time();
+  int draw_start_error();
+
+  // ---- to look at afterwards ----
+  /// The most frames but beats that one node sent, or was sent, in one round.
+  [[nodiscard]] std::uint32_t most_frames_per_node_and_round() const;
+  [[nodiscard]] std::uint64_t frames_but_beats() const { return frames_but_beats_; }
+
+ private:
+  struct Host {
+    Clock clock;
+    std::string name;  ///< of the node that lives here
+    bool up = true;
+    Process* process = nullptr;  ///< the living one
+    std::uint32_t starts = 0;
+    std::int64_t tick_millisecond = -1;
+    std::uint32_t ticks = 0;
+  };
+
+  void make_hosts();
+  void start_process(HostId host, const std::string& name);
+  ProcessSpec spec_of(HostId host, const std::string& name);
+  rendezvous::JobPolicy policy() const;
+  void apply(const Fault& fault);
+  void apply_to(HostId host, const Fault& fault);
+  void come_back(HostId host);
+  void heal();
+  [[nodiscard]] bool is_over() const;
+  void check_end() const;
+
+  Scenario scenario_;
+  EventQueue queue_;
+  Random random_;
+  Network network_;
+  History history_;
+  Checker checker_;
+  Stats stats_;
+  std::vector<Host> hosts_;
+  std::vector<std::unique_ptr<Process>> processes_;
+  std::size_t living_ = 0;
+  std::size_t to_come_ = 0;  ///< nodes that have still to start
+  RosterId rosters_ = 0;
+  bool is_healed_ = false;
+  std::uint64_t frames_but_beats_ = 0;
+  std::map<std::pair<HostId, std::uint64_t>, std::uint32_t> frames_by_node_and_round_;
+};
+
+}  // namespace acc::simulation

@@ -1,0 +1,342 @@
+#include "agent/containment.hpp"
+#include "agent/guardian.hpp"
+#include "agent/spawn.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace acc;
+using namespace acc::agent;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+namespace {
+
+constexpr seconds kDeadline{20};
+
+struct Pipe {
+  UniqueFd read_end;
+  UniqueFd write_end;
+  Pipe() {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    read_end = UniqueFd{ends[0]};
+    write_end = UniqueFd{ends[1]};
+  }
+  /// One line, without its end; "" after the deadline or at the end of the pipe.
+  [[nodiscard]] std::string line() const {
+    std::string text;
+    const auto until = steady_clock::now() + kDeadline;
+    for (char c = 0; steady_clock::now() < until;) {
+      pollfd readable{read_end.get(), POLLIN, 0};
+      if (::poll(&readable, 1, 1000) == 0) continue;
+      if (::read(read_end.get(), &c, 1) != 1) return {};
+      if (c == '\n') return text;
+      text += c;
+    }
+    return {};
+  }
+  void say(const std::string& text) const {
+    const std::string whole = text + '\n';
+    [[maybe_unused]] const auto n = ::write(write_end.get(), whole.data(), whole.size());
+  }
+};
+
+UniqueFd open_process(pid_t pid) {
+  return UniqueFd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U))};
+}
+
+bool is_dead_within(const UniqueFd& process, Millis patience) {
+  pollfd dead{process.get(), POLLIN, 0};
+  return ::poll(&dead, 1, static_cast<int>(patience.count())) == 1;
+}
+
+/// What the agent of a test can do: it runs in a process of its own, and its news go to the test.
+struct AgentSide {
+  const GuardianLink& link;
+  const Pipe& news;
+  const Pipe& orders;
+  Spawner spawner;
+  Containment containment;
+
+  AgentSide(const GuardianLink& guardian, const Pipe& to_test, const Pipe& from_test)
+      : link{guardian}, news{to_test}, orders{from_test} {
+    spawner.heed_lease(&link.board->lease_ends_ns);
+  }
+  void lease(Millis length) const { hold_lease(link, steady_clock::now() + length, length); }
+  std::variant<Spawned, SpawnFailure> start(const std::string& script) {
+    const CStringArray argv{{"sh", "-c", script}};
+    SpawnRequest request;
+    request.path = "/bin/sh";
+    request.argv = argv.get();
+    request.envp = environ;
+    request.stdout_fd = news.write_end.get();
+    request.cgroup_fd = containment.cgroup_fd();
+    return spawner(request);
+  }
+};
+
+/// A guardian and its agent; whatever is left of them ends with the test.
+class Node {
+ public:
+  explicit Node(const std::function<void(AgentSide&)>& agent) {
+    guardian_ = ::fork();
+    REQUIRE(guardian_ >= 0);
+    if (guardian_ == 0) {
+      ::dup2(console.write_end.get(), STDERR_FILENO);
+      ::_exit(run_guarded([&](const GuardianLink& link) -> int {
+        news.say(std::to_string(::getpid()));
+        {
+          AgentSide side{link, news, orders};
+          agent(side);
+        }
+        ::_exit(0);
+      }));
+    }
+    news.write_end.reset();
+    console.write_end.reset();
+    agent_ = std::stoi("0" + news.line());
+    REQUIRE(agent_ > 0);
+  }
+  ~Node() {
+    for (const pid_t pid : {guardian_, agent_}) {
+      if (pid > 0) ::kill(pid, SIGKILL);
+    }
+    for (const auto& process : processes_)
+      ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0U);
+    if (guardian_ > 0) ::waitpid(guardian_, nullptr, 0);
+  }
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  /// So many processes tell their numbers.
+  void meet(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const pid_t pid = std::stoi("0" + news.line());
+      REQUIRE(pid > 0);
+      processes_.push_back(open_process(pid));
+    }
+  }
+  [[nodiscard]] bool anyone_dead() const {
+    for (const auto& process : processes_) {
+      if (is_dead_within(process, Millis{0})) return true;
+    }
+    return false;
+  }
+  /// When the last of them was dead.
+  [[nodiscard]] Instant all_dead() const {
+    for (const auto& process : processes_) REQUIRE(is_dead_within(process, kDeadline));
+    return steady_clock::now();
+  }
+  void await_state(char state) const {
+    const auto until = steady_clock::now() + kDeadline;
+    while (look_up(agent_).state != state) {
+      REQUIRE(steady_clock::now() < until);
+      std::this_thread::sleep_for(Millis{1});  // nothing wakes us when a grandchild stops
+    }
+  }
+  int exit_code() {
+    int status = 0;
+    REQUIRE(::waitpid(guardian_, &status, 0) == guardian_);
+    guardian_ = 0;
+    agent_ = 0;
+    REQUIRE(WIFEXITED(status));
+    return WEXITSTATUS(status);
+  }
+  [[nodiscard]] pid_t guardian() const { return guardian_; }
+  [[nodiscard]] pid_t agent() const { return agent_; }
+
+  Pipe news;     ///< from the agent and its workers
+  Pipe orders;   ///< to the agent
+  Pipe console;  ///< the guardian's stderr
+
+ private:
+  pid_t guardian_ = 0;
+  pid_t agent_ = 0;
+  std::vector<UniqueFd> processes_;
+};
+
+// A worker and a process that left it, its group and its session; both ignore what can be ignored.
+constexpr const char* kEscapes =
+    "trap '' TERM HUP INT; (setsid sh -c 'echo $$; exec sleep 1000' &) ; echo $$; exec sleep 1000";
+
+Instant instant(const std::string& ns) {
+  return Instant{std::chrono::nanoseconds{std::stoll("0" + ns)}};
+}
+
+// `patience`: within so long after its lease's end the node is empty, on a busy machine.
+void check_frozen_node(std::size_t workers, bool with_cgroup, Millis patience) {
+  if (with_cgroup && Containment{}.cgroup_fd() < 0) {
+    WARN("SKIPPED: no writable cgroup v2 here");
+    return;
+  }
+  Node node{[=](AgentSide& side) {
+    if (!with_cgroup) side.containment.give_up_cgroup();
+    note_cgroup(side.link, side.containment.cgroup_path());
+    side.lease(seconds{600});
+    for (std::size_t i = 0; i < workers; ++i) side.start(kEscapes);
+    static_cast<void>(side.orders.line());
+    side.lease(Millis{300});
+    side.news.say(std::to_string(side.link.board->lease_ends_ns));
+    ::raise(SIGSTOP);
+    side.news.say(take_lease_end(side.link) ? "fired" : "not fired");
+    // It ends itself, or the guardian, which our SIGCONT wakes, is faster.
+    auto late = side.start("echo a late worker ran");
+    const auto* refused = std::get_if<SpawnFailure>(&late);
+    const bool is_refused = refused != nullptr && refused->errnum == ETIME;
+    int status = 0;
+    const bool is_killed = !is_refused && ::waitpid(std::get<Spawned>(late).pid, &status, 0) > 0 &&
+                           WIFSIGNALED(status);
+    side.news.say(is_refused || is_killed ? "no worker" : "a worker");
+  }};
+  node.meet(2 * workers);
+  CHECK_FALSE(node.anyone_dead());
+  node.orders.say("go on");
+  const Instant ends = instant(node.news.line());
+  node.await_state('T');
+  CHECK_FALSE(node.anyone_dead());
+  const auto late = std::chrono::duration_cast<Millis>(node.all_dead() - ends);
+  CHECK(late >= Millis{0});
+  CHECK(late < patience);
+  CHECK(look_up(node.agent()).state == 'T');
+  CHECK(node.console.line() ==
+        "acc-launch: lease over: no contact with the job's coordinator for 300 ms; the workers of "
+        "this node were killed");
+  ::kill(node.agent(), SIGCONT);
+  CHECK(node.news.line() == "fired");
+  CHECK(node.news.line() == "no worker");
+  CHECK(node.exit_code() == 0);
+  CHECK(node.console.line().empty());  // told once
+  CHECK(node.news.line().empty());     // nothing more ran
+}
+
+}  // namespace
+
+TEST_CASE("a frozen agent's workers and what escaped from them die with the lease (P1)",
+          "[agent][guardian]") {
+  check_frozen_node(3, false, Millis{100});
+}
+
+TEST_CASE("and so through the cgroup", "[agent][guardian]") {
+  check_frozen_node(3, true, Millis{100});
+}
+
+TEST_CASE("64 workers with as many escaped children die at the end of the lease",
+          "[agent][guardian]") {
+  check_frozen_node(64, false, Millis{250});
+}
+
+TEST_CASE("a lease that is renewed kills nobody and wakes the guardian once a length",
+          "[agent][guardian]") {
+  const auto wake_ups = [](pid_t pid) {
+    std::ifstream status{"/proc/" + std::to_string(pid) + "/status"};
+    for (std::string word; status >> word;) {
+      if (word == "voluntary_ctxt_switches:" && status >> word) return std::stol(word);
+    }
+    return -1L;
+  };
+  Node node{[](AgentSide& side) {
+    constexpr Millis kLength{1000};
+    side.lease(kLength);
+    side.start("echo $$; exec sleep 1000");
+    for (int i = 0; i < 30; ++i) {
+      ::poll(nullptr, 0, 100);
+      side.lease(kLength);
+    }
+    side.lease(seconds{600});
+    side.news.say(side.link.board->lease_fired ? "fired" : "held");
+    static_cast<void>(side.orders.line());
+  }};
+  node.meet(1);
+  const long before = wake_ups(node.guardian());
+  CHECK(node.news.line() == "held");
+  const long after = wake_ups(node.guardian());
+  CHECK_FALSE(node.anyone_dead());
+  REQUIRE(before >= 0);
+  CHECK(after - before <= 6);  // in three lengths with 30 renewals
+  node.orders.say("end");
+}
+
+TEST_CASE("an agent that starts workers all the time gets none past the end of its lease",
+          "[agent][guardian]") {
+  Node node{[](AgentSide& side) {
+    note_cgroup(side.link, {});
+    side.containment.give_up_cgroup();
+    std::vector<Spawned> started;
+    side.lease(Millis{300});
+    for (;;) {
+      auto result = side.start("exec sleep 1000");
+      if (std::holds_alternative<SpawnFailure>(result)) break;
+      started.push_back(std::move(std::get<Spawned>(result)));
+      ::poll(nullptr, 0, 1);
+    }
+    const Instant refused = steady_clock::now();
+    for (const auto& worker : started) {
+      if (!is_dead_within(worker.pidfd, kDeadline)) return side.news.say("one lives");
+    }
+    const auto took = std::chrono::duration_cast<Millis>(steady_clock::now() - refused);
+    side.news.say(std::to_string(started.size()));
+    side.news.say(std::to_string(took.count()));
+  }};
+  CHECK(std::stoi("0" + node.news.line()) > 10);
+  CHECK(std::stoi(node.news.line() + "0") < 1000);  // tenths of a millisecond: 100 ms
+  CHECK(node.exit_code() == 0);
+}
+
+TEST_CASE("workers of a new lease are not met by the end of the old one", "[agent][guardian]") {
+  Node node{[](AgentSide& side) {
+    side.containment.give_up_cgroup();
+    int wrong = 0;
+    int killed = 0;
+    for (int round = 0; round < 50; ++round) {
+      side.lease(Millis{1});
+      const auto until = steady_clock::now() + kDeadline;
+      while (!side.link.board->lease_fired && steady_clock::now() < until) {
+      }
+      wrong += take_lease_end(side.link) ? 0 : 1;
+      // At another moment of the guardian's look each time.
+      const auto later = steady_clock::now() + std::chrono::microseconds{round * 20};
+      while (steady_clock::now() < later) {
+      }
+      side.lease(seconds{600});
+      auto result = side.start("exec sleep 1000");
+      if (std::holds_alternative<SpawnFailure>(result)) return side.news.say("refused");
+      const auto& worker = std::get<Spawned>(result);
+      wrong += take_lease_end(side.link) ? 1 : 0;  // once for each end
+      killed += is_dead_within(worker.pidfd, Millis{5}) ? 1 : 0;
+      ::kill(worker.pid, SIGKILL);
+      ::waitpid(worker.pid, nullptr, 0);
+    }
+    side.news.say(std::to_string(wrong) + " wrong, " + std::to_string(killed) + " killed");
+  }};
+  CHECK(node.news.line() == "0 wrong, 0 killed");
+  CHECK(node.exit_code() == 0);
+}
+
+TEST_CASE("a guardian that holds a lease is not suspended: stopped, it could not watch",
+          "[agent][guardian]") {
+  Node node{[](AgentSide& side) {
+    side.lease(seconds{600});
+    side.news.say("leased");
+    static_cast<void>(side.orders.line());
+  }};
+  REQUIRE(node.news.line() == "leased");
+  ::kill(node.guardian(), SIGTSTP);
+  CHECK(node.console.line() == "acc-launch: a job on several nodes can't be suspended");
+  CHECK(look_up(node.guardian()).state != 'T');
+  node.orders.say("end");
+  CHECK(node.exit_code() == 0);
+}

@@ -1,0 +1,266 @@
+#include "tests/unit/agent/supervisor_orders.hpp"
+
+#include "agent/spawn.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <cerrno>
+#include <csignal>
+
+using namespace acc;
+using namespace acc::agent;
+using std::chrono::seconds;
+
+SCENARIO("a coordinated job restarts when the coordinator says so", "[agent][supervisor]") {
+  Story story;
+  story.running();
+  GIVEN("a worker of this node failed") {
+    CHECK(story.exits(0, Exited{7}) == "SIGTERM, strays, grace 15 s, report failed, tell failure");
+    WHEN("the others follow, and the order to stop comes back") {
+      CHECK(story.stop(0, seconds{15}).empty());
+      story.exits(1, Signaled{SIGTERM});
+      CHECK(story.emptied() == "report stopped");
+      THEN("the next round comes with the job's ledger") {
+        RestartLedger ledger;
+        ledger.restarts = 3;
+        CHECK(story.feed(RoundOrdered{Round{4}, ledger, story.now}) == "start 4");
+        CHECK(story.group.ledger == ledger);
+        CHECK_FALSE(story.group.first_failure);
+        story.feed(RoundStarted{story.now});
+        AND_THEN("its end is judged by itself") {
+          CHECK(story.all_end(Exited{0}) == "report completed");
+        }
+      }
+      THEN("or the job is closed with the code of the failure") {
+        CHECK(story.closed(Verdict::failed, 7) == "finish failed 7");
+      }
+    }
+  }
+  GIVEN("another node failed") {
+    CHECK(story.stop(0, seconds{15}) == "SIGTERM, strays, grace 15 s");
+    WHEN("the workers end, one of them with an error") {
+      CHECK(story.exits(0, Exited{1}).empty());  // our SIGTERM's doing
+      story.exits(1, Signaled{SIGTERM});
+      THEN("no failure is reported") { CHECK(story.emptied() == "report stopped"); }
+    }
+  }
+}
+
+SCENARIO("all workers of this node are done while other nodes go on", "[agent][supervisor]") {
+  Story story;
+  story.running();
+  CHECK(story.exits(0, Exited{0}).empty());
+  CHECK(story.exits(1, Exited{0}) == "strays, grace 15 s");
+  WHEN("nothing is left") {
+    CHECK(story.emptied(true) == "report completed");
+    THEN("the job succeeds when the coordinator closes it") {
+      CHECK(story.closed(Verdict::succeeded, 0) == "finish succeeded 0");
+    }
+    THEN("another node's failure finds this one stopped already") {
+      CHECK(story.stop(0, seconds{15}) == "report stopped with progress");
+      CHECK(story.ordered(1) == "start 1");
+    }
+  }
+  WHEN("the order to stop comes while a left-over still ends") {
+    story.stop(0, seconds{15});
+    THEN("the round counts as stopped") { CHECK(story.emptied() == "report stopped"); }
+  }
+}
+
+SCENARIO("the lease of a node ends", "[agent][supervisor]") {
+  Story story;
+  story.running();
+  CHECK(story.feed(LeaseOver{story.now}) == "kill, give_up 10 s");
+  WHEN("the workers are dead") {
+    THEN("nobody is blamed, and the node waits for the coordinator") {
+      CHECK(story.all_end(Signaled{SIGKILL}) == "report stopped");
+      CHECK_FALSE(story.group.first_failure);
+      CHECK(story.ordered(1) == "start 1");
+    }
+  }
+  WHEN("one survives SIGKILL") {
+    CHECK(story.fires(Timer::give_up) == "report unkillable, finish unkillable 72");
+  }
+}
+
+SCENARIO("the lease ended between the decision to start and the start", "[agent][supervisor]") {
+  Story story;
+  story.starting();
+  CHECK(story.cannot_start(ETIME, kLeaseStep) == "kill, grace 10 s");
+  THEN("that is no failure of a worker") {
+    CHECK(story.emptied() == "report stopped");
+    CHECK_FALSE(story.group.start_failure);
+    CHECK(story.ordered(1) == "start 1");
+  }
+}
+
+SCENARIO("a worker can't be started on one of several nodes", "[agent][supervisor]") {
+  Story story;
+  story.starting();
+  WHEN("its program doesn't exist") {
+    CHECK(story.cannot_start(ENOENT, "exec") == "kill, grace 10 s, report start failed");
+    THEN("the coordinator decides what that means") {
+      CHECK(story.emptied() == "report stopped");
+      CHECK(story.closed(Verdict::cannot_start, 127) == "finish cannot_start 127");
+    }
+  }
+  WHEN("processes are short") {
+    story.cannot_start(EAGAIN);
+    CHECK(story.emptied() == "tell retry, backoff 250 ms");
+    THEN("it is tried again here, and reported after 5 s") {
+      int tries = 1;
+      for (std::string done; done.find("report") == std::string::npos; ++tries) {
+        REQUIRE(tries < 100);
+        story.now += Millis{250};
+        REQUIRE(story.fires(Timer::backoff) == "start 0");
+        story.cannot_start(EAGAIN);
+        done = story.emptied();
+        if (tries == 20) CHECK(done == "report start failed, report stopped");
+      }
+      CHECK(tries == 21);
+      AND_THEN("a later round has its own 5 s") {
+        story.ordered(1);
+        story.cannot_start(EAGAIN);
+        CHECK(story.emptied() == "tell retry, backoff 250 ms");
+      }
+    }
+    THEN("an order to stop ends the tries") {
+      CHECK(story.stop(0, seconds{15}) == "report stopped");
+      CHECK(story.fires(Timer::backoff).empty());
+    }
+  }
+}
+
+SCENARIO("the user asks one node of a job to end", "[agent][supervisor]") {
+  GIVEN("running workers") {
+    Story story;
+    story.running();
+    WHEN("Ctrl-C is pressed") {
+      CHECK(story.signal(SIGINT) == "ask SIGINT 1, SIGINT, tell stopping, grace 15 s");
+      THEN("the coordinator's order for all changes nothing here") {
+        CHECK(story.stop(SIGINT, seconds{15}, true).empty());
+        CHECK(story.all_end(Signaled{SIGINT}) == "report stopped, farewell 25 s");
+        CHECK(story.closed(Verdict::stopped, 130) == "finish stopped 130");
+      }
+      THEN("without a coordinator's word the node goes by itself") {
+        story.all_end(Signaled{SIGINT});
+        CHECK(story.fires(Timer::farewell) == "finish stopped 130");
+      }
+      THEN("a second one hurries, a third one kills, and each is told to the job") {
+        CHECK(story.signal(SIGINT) == "ask SIGINT 2, tell hurry, SIGTERM, strays, grace 2 s");
+        CHECK(story.signal(SIGINT) == "ask SIGINT 3, tell killing, kill, give_up 10 s");
+      }
+      THEN("a third one doesn't wait for the other nodes either") {
+        story.all_end(Signaled{SIGINT});
+        CHECK(story.signal(SIGINT) == "ask SIGINT 2, farewell 2 s");
+        CHECK(story.signal(SIGINT) == "ask SIGINT 3, finish stopped 130");
+      }
+      THEN("a round that was ordered before the coordinator heard of it is not started") {
+        story.all_end(Signaled{SIGINT});
+        CHECK(story.ordered(1) == "ask SIGINT 1, report stopped");
+      }
+    }
+    WHEN("the scheduler pre-empts it") {
+      CHECK(story.signal(SIGUSR2) == "ask SIGUSR2 0, SIGUSR2, tell stopping, grace 30 s");
+      story.all_end(Exited{0});
+      CHECK(story.fires(Timer::farewell) == "finish preempted 75");
+    }
+  }
+  GIVEN("a job whose nodes aren't all there yet") {
+    Story story;
+    story.awaiting();
+    WHEN("SIGTERM comes") {
+      CHECK(story.signal(SIGTERM) == "ask SIGTERM 0, farewell 2 s");
+      THEN("it ends by the coordinator's word") {
+        CHECK(story.closed(Verdict::stopped, 143) == "finish stopped 143");
+      }
+      THEN("or without it") {
+        CHECK(story.ordered(0) == "ask SIGTERM 0, report stopped");
+        CHECK(story.fires(Timer::farewell) == "finish stopped 143");
+      }
+    }
+  }
+  GIVEN("a worker that has the terminal") {
+    Story story;
+    story.group.terminal_rank = LocalRank{0};
+    story.running();
+    THEN("Ctrl-C in it is the whole job's") {
+      CHECK(story.exits(0, Exited{130}) == "SIGTERM, strays, grace 15 s, ask SIGINT 0");
+      story.exits(1, Signaled{SIGTERM});
+      CHECK(story.emptied() == "report stopped, farewell 25 s");
+    }
+  }
+}
+
+SCENARIO("orders to stop may shorten what is under way", "[agent][supervisor]") {
+  Story story;
+  story.running();
+  GIVEN("workers that were asked by SIGINT to end within 15 s") {
+    story.stop(SIGINT, seconds{15});
+    story.now += seconds{5};
+    THEN("a later end changes nothing") {
+      CHECK(story.stop(SIGINT, seconds{15}).empty());
+      CHECK(story.stop(SIGINT, seconds{10}).empty());
+    }
+    THEN("an earlier one does") { CHECK(story.stop(SIGINT, seconds{9}) == "grace 9 s"); }
+    THEN("SIGTERM comes with a grace of its own") {
+      CHECK(story.stop(0, seconds{15}) == "SIGTERM, strays, grace 15 s");
+    }
+    THEN("who was never asked by SIGTERM is asked before the kill") {
+      CHECK(story.fires(Timer::grace) == "SIGTERM, strays, grace 15 s");
+    }
+  }
+}
+
+SCENARIO("an order overtakes the start of the round", "[agent][supervisor]") {
+  Story story;
+  story.starting();
+  const auto starts = [&] { return story.feed(RoundStarted{story.now}); };
+  WHEN("it is to stop") {
+    story.stop(0, seconds{3});
+    CHECK(starts() == "SIGTERM, strays, grace 3 s");
+  }
+  WHEN("it is the end of the lease") {
+    story.feed(LeaseOver{story.now});
+    CHECK(starts() == "kill, give_up 10 s");
+    CHECK(story.all_end(Signaled{SIGKILL}) == "report stopped");
+  }
+  WHEN("it is the end of the job") {
+    story.closed(Verdict::stopped, 143);
+    CHECK(starts() == "SIGTERM, strays, grace 15 s");
+    CHECK(story.all_end() == "finish stopped 143");
+    CHECK(story.group.stop_signal == SIGTERM);  // for the report, though it came to another node
+  }
+  WHEN("it is a signal") {
+    story.signal(SIGINT);
+    CHECK(starts() == "SIGINT, tell stopping, grace 15 s");
+  }
+  WHEN("it is the guardian's loss") {
+    story.feed(GuardianLost{story.now});
+    CHECK(starts() == "kill, give_up 10 s");
+    CHECK(story.all_end(Signaled{SIGKILL}) == "finish guardian_lost 70");
+  }
+}
+
+SCENARIO("the job was to end for good, and the coordinator never closes it",
+         "[agent][supervisor]") {
+  Story story;
+  story.running();
+  WHEN("this node's worker had failed") {
+    story.exits(0, Exited{7});
+    story.stop(0, seconds{15}, true);
+    story.exits(1, Signaled{SIGTERM});
+    CHECK(story.emptied() == "report stopped, farewell 25 s");
+    CHECK(story.fires(Timer::farewell) == "finish failed 7");
+  }
+  WHEN("a signal came to another node") {
+    story.stop(SIGTERM, seconds{15}, true);
+    story.all_end();
+    CHECK(story.fires(Timer::farewell) == "finish stopped 143");
+  }
+  WHEN("this node doesn't know why") {
+    story.stop(0, seconds{15}, true);
+    story.all_end();
+    CHECK(story.fires(Timer::farewell) == "finish nodes_missing 1");
+  }
+}

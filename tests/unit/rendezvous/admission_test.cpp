@@ -1,0 +1,132 @@
+#include "rendezvous/admission.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace acc;
+using namespace acc::rendezvous;
+using namespace std::chrono_literals;
+
+namespace {
+const Instant kStart = Instant{} + 1h;
+}
+
+SCENARIO("more connections than may be half open", "[rendezvous][admission]") {
+  Admission admission{{.half_open = 3, .half_open_per_source = 2}};
+  GIVEN("two of one source and one of another") {
+    REQUIRE_FALSE(admission.knock(1, "a", kStart).instead);
+    REQUIRE_FALSE(admission.knock(2, "b", kStart).instead);
+    REQUIRE_FALSE(admission.knock(3, "a", kStart).instead);
+    WHEN("the same source comes again") {
+      const auto verdict = admission.knock(4, "a", kStart);
+      THEN("its own oldest goes, nobody else's") {
+        CHECK(verdict.may_try);
+        CHECK(verdict.instead == KnockId{1});
+      }
+    }
+    WHEN("a third source comes") {
+      THEN("the oldest of all goes") {
+        CHECK(admission.knock(4, "c", kStart).instead == KnockId{1});
+      }
+    }
+    WHEN("one of them proves itself") {
+      admission.passed(2);
+      THEN("there is room again") { CHECK_FALSE(admission.knock(4, "c", kStart).instead); }
+    }
+  }
+}
+
+SCENARIO("who is not through in time", "[rendezvous][admission]") {
+  Admission admission{{.greeting = 5s}};
+  CHECK_FALSE(admission.next_due());
+  admission.knock(1, "a", kStart);
+  admission.knock(2, "b", kStart + 1s);
+  CHECK(admission.next_due() == kStart + 5s);
+  CHECK_FALSE(admission.overdue(kStart + 5s - 1ms));
+  CHECK(admission.overdue(kStart + 5s) == KnockId{1});
+  admission.failed(1, kStart + 5s);
+  CHECK_FALSE(admission.overdue(kStart + 5s));
+  CHECK(admission.next_due() == kStart + 6s);
+}
+
+SCENARIO("a source fails over and over", "[rendezvous][admission]") {
+  Admission admission{{.failures_per_second = 20, .penalty = 1s}};
+  KnockId id = 0;
+  const auto fail = [&](const std::string& source, Instant now) {
+    if (!admission.knock(++id, source, now).may_try) return false;
+    admission.failed(id, now);
+    return true;
+  };
+  GIVEN("20 failures at once") {
+    for (int i = 0; i < 20; ++i) REQUIRE(fail("a", kStart));
+    THEN("the 21st makes it wait for a second; others don't") {
+      REQUIRE(fail("a", kStart));
+      CHECK_FALSE(fail("a", kStart));
+      CHECK_FALSE(fail("a", kStart + 999ms));
+      CHECK(fail("b", kStart));
+      CHECK(fail("a", kStart + 1s));
+    }
+    THEN("half a second later ten more are free") {
+      for (int i = 0; i < 11; ++i) CHECK(fail("a", kStart + 500ms));
+      CHECK_FALSE(fail("a", kStart + 500ms));
+    }
+  }
+  GIVEN("a fourth of that rate for an hour") {
+    bool may_try = true;
+    for (int i = 0; i < 3600 * 5; ++i) may_try = may_try && fail("a", kStart + i * 200ms);
+    THEN("it is never made to wait") { CHECK(may_try); }
+  }
+}
+
+SCENARIO("the log is not a weapon", "[rendezvous][admission]") {
+  Admission admission{{.failures_per_second = 1'000'000, .log_every = 1min, .log_lines = 2}};
+  KnockId id = 0;
+  const auto fail = [&](const std::string& source, Instant now) {
+    admission.knock(++id, source, now);
+    return admission.failed(id, now);
+  };
+  THEN("a source has one line a minute, that counts the rest") {
+    CHECK(fail("a", kStart) == 1U);
+    for (int i = 0; i < 99; ++i) CHECK_FALSE(fail("a", kStart + 30s));
+    CHECK(fail("a", kStart + 60s) == 100U);
+  }
+  THEN("many sources share a few lines a minute") {
+    CHECK(fail("a", kStart));
+    CHECK(fail("b", kStart));
+    CHECK_FALSE(fail("c", kStart));
+    CHECK(fail("c", kStart + 1min) == 2U);
+  }
+  THEN("running out of descriptors has its own") {
+    CHECK(admission.no_descriptors(kStart) == 1U);
+    CHECK_FALSE(admission.no_descriptors(kStart + 1s));
+    CHECK(admission.no_descriptors(kStart + 1min) == 2U);
+  }
+}
+
+TEST_CASE("a million sources cost no more than a few thousand", "[rendezvous][admission]") {
+  Admission admission{{.half_open = 8, .sources = 100}};
+  for (KnockId id = 1; id <= 20'000; ++id) {
+    const auto now = kStart + std::chrono::milliseconds{id};
+    const auto verdict = admission.knock(id, "source " + std::to_string(id), now);
+    if (verdict.instead) admission.failed(*verdict.instead, now);
+    REQUIRE(admission.sources() <= 101);
+    REQUIRE(admission.half_open() <= 8);
+  }
+}
+
+TEST_CASE("who proves itself leaves no trace", "[rendezvous][admission]") {
+  Admission admission;
+  for (KnockId id = 1; id <= 1000; ++id) {
+    admission.knock(id, "source " + std::to_string(id), kStart);
+    admission.passed(id);
+  }
+  CHECK(admission.sources() == 0);
+  CHECK(admission.half_open() == 0);
+}
+
+TEST_CASE("a host's IPv6 addresses are one source", "[rendezvous][admission]") {
+  CHECK(source_of("10.0.0.7") == "10.0.0.7");
+  CHECK(source_of("2001:db8:1:2:3:4:5:6") == "2001:db8:1:2::/64");
+  CHECK(source_of("2001:db8:1:2::9") == source_of("2001:db8:1:2:ffff::1"));
+  CHECK(source_of("fe80::1%eth0") == "fe80::/64");
+  CHECK(source_of("::1") == "::/64");
+}

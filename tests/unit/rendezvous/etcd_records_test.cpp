@@ -1,0 +1,76 @@
+#include "rendezvous/etcd_records.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace acc;
+using namespace acc::rendezvous;
+using Catch::Matchers::Contains;
+
+TEST_CASE("the keys of a job stand under its prefix", "[rendezvous][etcd]") {
+  const EtcdKeys keys{"/acc-launch/", "j7"};
+  CHECK(keys.leader == "/acc-launch/j7/leader");
+  CHECK(keys.term == "/acc-launch/j7/term");
+  CHECK(keys.table == "/acc-launch/j7/table");
+}
+
+TEST_CASE("a leader's entry comes back whole", "[rendezvous][etcd]") {
+  const Leader leader{{"node \"2\"", 0xffff'ffff'ffff'ffff}, {"fe80::1%eth0", 29401}, 7};
+  const auto again = parse_leader(to_etcd(leader));
+  REQUIRE(again.has_value());
+  CHECK(*again == leader);
+}
+
+TEST_CASE("what isn't a leader's entry is refused with the cure", "[rendezvous][etcd]") {
+  const std::vector<std::string> wrong{
+      "",
+      "x",
+      "{}",
+      "[]",
+      "7",
+      "\xff",
+      R"({"node":"a","incarnation":"1","host":"h","port":0,"term":1})",
+      R"({"node":"a","incarnation":"1","host":"h","port":65536,"term":1})",
+      R"({"node":"a","incarnation":"1","host":"h","port":-1,"term":1})",
+      R"({"node":"a","incarnation":"1","host":"h","port":1,"term":0})",
+      R"({"node":"a","incarnation":"1","host":"h","port":1,"term":4294967296})",
+      R"({"node":"a","incarnation":"-1","host":"h","port":1,"term":1})",
+      R"({"node":"a","incarnation":1,"host":"h","port":1,"term":1})",
+      R"({"node":"a","incarnation":"1","host":"","port":1,"term":1})",
+      R"({"node":7,"incarnation":"1","host":"h","port":1,"term":1})",
+      R"({"node":"a","incarnation":"1","host":")" + std::string(5000, 'h') +
+          R"(","port":1,"term":1})"};
+  for (const auto& text : wrong) {
+    INFO(text.substr(0, 100));
+    const auto leader = parse_leader(text);
+    REQUIRE(leader.has_error());
+    CHECK_THAT(leader.error().what, Contains("etcdctl del") && Contains("--rdzv_id"));
+  }
+}
+
+TEST_CASE("a committed table keeps its epoch and any bytes", "[rendezvous][etcd]") {
+  for (const auto& bytes :
+       {std::string{}, std::string{"\n\0x\xff", 4}, std::string(kMaxEtcdTable, 'x')}) {
+    const CommittedTable table{{{3, 2}, Round{0xffff'ffff'ffff'ffff}}, bytes};
+    const auto again = parse_committed_table(to_etcd(table));
+    REQUIRE(again.has_value());
+    CHECK((*again == table));
+  }
+}
+
+TEST_CASE("what isn't a table is refused", "[rendezvous][etcd]") {
+  const CommittedTable big{{}, std::string(kMaxEtcdTable + 1, 'x')};
+  for (const auto& text :
+       {std::string{}, std::string{"acc-table 1 1 0 0"}, std::string{"acc-table 2 1 0 0\n"},
+        std::string{"acc-table 1 1 0\n"}, std::string{"acc-table 1 1 0 -1\n"},
+        std::string{"acc-table 1 4294967296 0 1\n"}, std::string{"acc-table 1 1 0 0 \n"},
+        "acc-table 1 1 0 " + std::string(200, '0') + "\n", to_etcd(big)}) {
+    INFO(text.substr(0, 40));
+    CHECK((parse_committed_table(text).has_error()));
+  }
+}
+
+TEST_CASE("a term is a plain number", "[rendezvous][etcd]") {
+  CHECK(*parse_term("4294967295") == 4294967295);
+  for (const char* text : {"", "-1", "4294967296", "1 ", "0x1"})
+    CHECK(parse_term(text).has_error());
+}

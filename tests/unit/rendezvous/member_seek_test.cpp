@@ -1,0 +1,383 @@
+#include "member_tools.hpp"
+
+#include <map>
+
+using namespace acc;
+using namespace acc::rendezvous;
+using Catch::Matchers::Contains;
+
+namespace {
+
+/// The coordinator on node rank 0 is lost at this moment.
+Seat orphan(char name, std::uint32_t nodes = 5) {
+  Seat seat{member_options(std::string(1, name))};
+  seat.runs(static_cast<std::uint32_t>(name - 'a'), nodes);
+  seat.loses_link();
+  return seat;
+}
+
+void gets_votes(Seat& seat, const std::vector<std::uint32_t>& node_ranks, std::uint32_t nodes = 5) {
+  for (const auto rank : node_ranks)
+    seat.take(seat.member.vote_came(PeerId{rank + 1}, vote_of(rank, nodes), "there", seat.now));
+}
+
+}  // namespace
+
+SCENARIO("nobody sits at the coordinator's address yet", "[rendezvous][member]") {
+  auto options = member_options();
+  options.join_timeout = kSecond * 60;
+  Seat seat{options};
+  seat.begins();
+  seat.pass_in_vain(kSecond * 59);
+  THEN("it tries again and again, tells what it waits for, and starts nothing") {
+    CHECK(seat.all<DialTo>().size() > 50);  // a second apart at most
+    CHECK(seat.all<DialTo>().size() < 250);
+    for (const auto& dial : seat.all<DialTo>()) CHECK(dial.to == home());
+    CHECK_THAT(seat.told(), Contains("waiting for the coordinator at a:29501") &&
+                                Contains("up to 1 min") && Contains("connection refused"));
+    CHECK(seat.all<Tell>().size() == 2);  // after 5 s, then every 30 s
+    CHECK(seat.all<GiveUp>().empty());
+  }
+  THEN("it gives up after the join timeout") {
+    seat.pass_in_vain(kSecond * 2);
+    const auto end = seat.only<GiveUp>();
+    CHECK(end.why == GiveUp::Why::unreachable);
+    CHECK_THAT(end.text, Contains("a:29501") && Contains("1 min") && Contains("connection refused"));
+    CHECK(seat.member.phase() == LinkPhase::ended);
+  }
+}
+
+TEST_CASE("another secret is no use to try again", "[rendezvous][member]") {
+  Seat seat;
+  seat.begins();
+  SECTION("found while dialling") {
+    seat.take(seat.member.dial_failed({true, false, "authentication failed"}, seat.now));
+  }
+  SECTION("found after it") {
+    seat.link_up();
+    seat.take(seat.member.link_lost("authentication failed", seat.now, true));
+  }
+  CHECK(seat.only<GiveUp>().why == GiveUp::Why::not_authentic);
+  CHECK_THAT(seat.only<GiveUp>().text, Contains("authentication failed"));
+}
+
+TEST_CASE("in a running job a stranger at an old address doesn't end it", "[rendezvous][member]") {
+  Seat seat = orphan('c');
+  seat.take(seat.member.dial_failed({true, false, "authentication failed"}, seat.now));
+  CHECK(seat.all<GiveUp>().empty());
+  CHECK(seat.member.phase() != LinkPhase::ended);
+}
+
+SCENARIO("the coordinator refuses this agent", "[rendezvous][member]") {
+  Seat seat;
+  seat.begins();
+  seat.link_up();
+  WHEN("it is for ever") {
+    seat.hears(Refused{Refusal::mismatch, "script 'x', here 'y'", {}, true});
+    THEN("the user reads both values") {
+      CHECK(seat.only<GiveUp>().why == GiveUp::Why::refused);
+      CHECK_THAT(seat.only<GiveUp>().text, Contains("a:29501: script 'x', here 'y'"));
+    }
+  }
+  WHEN("it is for now") {
+    seat.forget();
+    seat.hears(Refused{Refusal::not_coordinator, "not yet", {}, false});
+    THEN("it tries again a little later") {
+      CHECK(seat.all<Hang>().size() == 1);
+      CHECK(seat.all<DialTo>().empty());
+      seat.pass(kSecond);
+      CHECK(seat.all<DialTo>().size() == 1);
+    }
+  }
+  WHEN("it knows where the coordinator is") {
+    seat.forget();
+    seat.hears(Refused{Refusal::moved, "moved", {"d", 29'600}, false});
+    seat.pass(Millis{50});
+    THEN("that one is called, and remembered") {
+      CHECK(seat.only<DialTo>().to == HostPort{"d", 29'600});
+      CHECK(seat.member.coordinator() == HostPort{"d", 29'600});
+    }
+  }
+}
+
+SCENARIO("a running member is refused for ever", "[rendezvous][member]") {
+  Seat seat = orphan('c');
+  seat.link_up();
+  seat.forget();
+  seat.hears(Refused{Refusal::mismatch, "another job", {}, true});
+  THEN("its workers go first, then it") {
+    CHECK_THAT(seat.only<OrderKill>().why, Contains("another job"));
+    CHECK(seat.all<GiveUp>().empty());
+    seat.take(seat.member.workers_stopped(false, seat.now));
+    CHECK(seat.only<GiveUp>().why == GiveUp::Why::refused);
+  }
+}
+
+SCENARIO("the coordinator is in this process", "[rendezvous][member]") {
+  auto options = member_options("a");
+  options.hosts = true;
+  Seat seat{options};
+  seat.begins();
+  CHECK(seat.only<DialTo>().here);
+  seat.link_up();
+  seat.welcome();
+  seat.is_assigned(0);
+  seat.starts();
+  REQUIRE(seat.member.holding() == Holding::running);
+  seat.forget();
+  WHEN("it steps down") {
+    seat.take(seat.member.stepped_down("minority", seat.now));
+    THEN("the others are called, never the own address") {
+      CHECK_THAT(seat.told(), Contains("coordinator no more: minority"));
+      seat.pass_in_vain(kSecond * 5);
+      CHECK_FALSE(seat.all<DialTo>().empty());
+      for (const auto& dial : seat.all<DialTo>()) {
+        CHECK_FALSE(dial.here);
+        CHECK(dial.to != home());
+      }
+    }
+  }
+}
+
+SCENARIO("the coordinator of five nodes is lost", "[rendezvous][member]") {
+  // 1.5 × dead: the turn of each standby
+  constexpr Millis kSlot{7'500};
+  GIVEN("the first standby") {
+    Seat seat = orphan('b');
+    THEN("it calls only the old coordinator, until somebody else's turn") {
+      seat.pass_in_vain(kSlot - Millis{100});
+      for (const auto& dial : seat.all<DialTo>()) CHECK(dial.to == home());
+    }
+    WHEN("two others vote for it") {
+      gets_votes(seat, {2});
+      CHECK(seat.all<TakeOver>().empty());
+      gets_votes(seat, {4});
+      THEN("it is coordinator, of a term of its own, by a majority of the round") {
+        const auto win = seat.only<TakeOver>().win;
+        CHECK(win.term == Term{2, 2});
+        CHECK(win.last == Epoch{{1, 0}, Round{0}});
+        CHECK(win.nodes == 5);
+        CHECK(win.votes.size() == 3);
+        CHECK_THAT(seat.told(), Contains("takes over as coordinator (term 2, round 0)") &&
+                                    Contains("3 of 5 nodes"));
+        const auto dials = seat.all<DialTo>();
+        CHECK(dials.back().here);
+        CHECK(dials.back().to == listener_of('b'));
+        CHECK(seat.all<OrderKill>().empty());
+      }
+    }
+    WHEN("a vote is withdrawn") {
+      gets_votes(seat, {2});
+      seat.take(seat.member.vote_gone(PeerId{3}, seat.now));
+      gets_votes(seat, {4});
+      THEN("it counts no more") { CHECK(seat.all<TakeOver>().empty()); }
+    }
+    WHEN("its turn is over") {
+      gets_votes(seat, {2});
+      seat.pass_in_vain(kSlot + Millis{50});
+      gets_votes(seat, {4});
+      THEN("it doesn't take over") { CHECK(seat.all<TakeOver>().empty()); }
+      THEN("it votes for the next one") {
+        seat.forget();
+        seat.pass_in_vain(kSecond);
+        CHECK(seat.all<DialTo>()[0].to == listener_of('c'));
+      }
+    }
+  }
+  GIVEN("the second standby") {
+    Seat seat = orphan('c');
+    THEN("it calls the first one, then the old coordinator, from the moment of the loss") {
+      CHECK(seat.only<DialTo>().to == listener_of('b'));
+      seat.fails();
+      seat.pass(Millis{50});
+      CHECK(seat.all<DialTo>()[1].to == home());
+    }
+    THEN("it takes over only in its own turn") {
+      gets_votes(seat, {3, 4});
+      CHECK(seat.all<TakeOver>().empty());
+      seat.pass_in_vain(kSlot - Millis{50});
+      CHECK(seat.all<TakeOver>().empty());
+      seat.pass_in_vain(Millis{100});
+      REQUIRE(seat.all<TakeOver>().size() == 1);
+      CHECK(seat.all<TakeOver>()[0].win.term == Term{2, 3});
+    }
+    WHEN("its vote waits at the first one") {
+      seat.link_up();
+      CHECK(seat.last_sent<Join>().vote == Term{1, 0});
+      CHECK(seat.last_sent<Join>().holding == Holding::running);
+      seat.forget();
+      THEN("it waits there until its own turn, then hangs up") {
+        seat.pass(kSlot - Millis{50});
+        CHECK(seat.all<Hang>().empty());
+        seat.pass(Millis{50});
+        CHECK(seat.all<Hang>().size() == 1);
+        gets_votes(seat, {3, 4});
+        CHECK(seat.all<TakeOver>().size() == 1);
+      }
+    }
+  }
+  GIVEN("any other node") {
+    std::map<std::string, std::size_t> first_called;
+    Seat seat = orphan('e');
+    for (int slot = 0; slot < 3; ++slot) {
+      seat.forget();
+      seat.pass_in_vain(Millis{50});
+      seat.pass_in_vain(kSlot - Millis{50});
+      for (const auto& dial : seat.all<DialTo>()) ++first_called[dial.to.host];
+      CHECK(first_called[std::string(1, static_cast<char>('b' + slot))] > 0);
+    }
+    CHECK(first_called["a"] > 0);  // it may be back
+  }
+}
+
+SCENARIO("somebody asks this agent for a coordinator", "[rendezvous][member]") {
+  const auto asked = [](Seat& seat, const Join& join) {
+    seat.forget();
+    seat.take(seat.member.vote_came(PeerId{9}, join, "there", seat.now));
+    return seat.only<RefuseVote>().refused;
+  };
+  SECTION("that belongs to another job") {
+    Seat seat = orphan('b');
+    Join join = vote_of(2);
+    join.job = "other";
+    const auto refused = asked(seat, join);
+    CHECK(refused.refusal == Refusal::wrong_job);
+    CHECK(refused.for_ever);
+    CHECK_THAT(refused.what, Contains("'other'") && Contains("'job'"));
+  }
+  SECTION("while it knows one") {
+    Seat seat;
+    seat.runs();
+    const auto refused = asked(seat, vote_of(2));
+    CHECK(refused.refusal == Refusal::not_coordinator);
+    CHECK(refused.redirect == home());
+    CHECK_FALSE(refused.for_ever);
+  }
+  SECTION("that never had a place") {
+    Seat seat = orphan('b');
+    Join join = vote_of(2);
+    join.epoch = {};
+    CHECK(asked(seat, join).refusal == Refusal::not_coordinator);
+  }
+  SECTION("after the end") {
+    Seat seat = orphan('b');
+    seat.take(seat.member.leaves("over", seat.now));
+    CHECK(asked(seat, vote_of(2)).refusal == Refusal::closed);
+  }
+  SECTION("of two nodes: nobody is a majority") {
+    Seat seat = orphan('b', 2);
+    CHECK(asked(seat, vote_of(0, 2)).refusal == Refusal::not_coordinator);
+    CHECK(seat.all<TakeOver>().empty());
+  }
+}
+
+SCENARIO("of two nodes the coordinator's is lost", "[rendezvous][member]") {
+  Seat seat = orphan('b', 2);
+  seat.pass_in_vain(Millis{9'900});
+  CHECK(seat.all<OrderKill>().empty());
+  seat.pass_in_vain(Millis{100});
+  THEN("the survivor ends its workers with its lease") { CHECK(seat.all<OrderKill>().size() == 1); }
+  THEN("then itself, in clear words") {
+    CHECK(seat.all<GiveUp>().empty());
+    seat.take(seat.member.workers_stopped(false, seat.now));
+    CHECK(seat.only<GiveUp>().why == GiveUp::Why::no_majority);
+    CHECK_THAT(seat.only<GiveUp>().text,
+               Contains("a:29501 is lost") && Contains("of 2 nodes") && Contains("no majority"));
+  }
+}
+
+SCENARIO("of two nodes, with etcd as witness", "[rendezvous][member]") {
+  auto options = member_options("b");
+  options.has_witness = true;
+  Seat seat{options};
+  seat.runs(1, 2);
+  seat.loses_link();
+  seat.pass_in_vain(kSecond * 10);
+  CHECK(seat.all<OrderKill>().size() == 1);
+  seat.take(seat.member.workers_stopped(false, seat.now));
+  THEN("the survivor goes on seeking") {
+    CHECK(seat.all<GiveUp>().empty());
+    seat.forget();
+    seat.take(seat.member.coordinator_is_at({"z", 1}, seat.now));
+    seat.pass_in_vain(kSecond);
+    CHECK(seat.all<DialTo>()[0].to == HostPort{"z", 1});
+  }
+}
+
+SCENARIO("a lost coordinator is found again", "[rendezvous][member]") {
+  Seat seat = orphan('c');
+  seat.pass_in_vain(kSecond * 3);
+  seat.forget();
+  seat.pass(kSecond);
+  REQUIRE(seat.member.phase() == LinkPhase::dialing);
+  seat.link_up();
+  seat.forget();
+  WHEN("it is the same one") {
+    seat.welcome();
+    seat.acks(seat.last_sent<Beat>().beat);
+    THEN("the workers go on") {
+      CHECK_THAT(seat.told(), Contains("in contact with the coordinator on a again"));
+      CHECK(*seat.member.lease_end() == seat.now + kSecond * 10);
+      CHECK(seat.all<OrderKill>().empty());
+    }
+  }
+  WHEN("it is its successor") {
+    seat.epoch.term = {2, 2};
+    seat.welcome();
+    seat.acks(seat.last_sent<Beat>().beat);
+    THEN("it is told, and the same workers go on in the same round") {
+      CHECK_THAT(seat.told(), Contains("coordinator is now on a (term 2, round 0)"));
+      CHECK(seat.member.term() == Term{2, 2});
+      CHECK(seat.member.epoch() == Epoch{{1, 0}, Round{0}});
+      CHECK(*seat.member.lease_end() == seat.now + kSecond * 10);
+    }
+    THEN("what the last one still says has no effect") {
+      seat.forget();
+      seat.hears({{1, 0}, Round{0}}, Stop{});
+      seat.hears({{1, 0}, Round{9}}, Assigned{});
+      CHECK(seat.log.empty());
+    }
+    AND_WHEN("the last one welcomes it later") {
+      seat.loses_link();
+      seat.link_up();
+      CHECK(seat.last_sent<Join>().vote == Term{2, 2});
+      seat.forget();
+      seat.hears({{1, 0}, Round{0}}, Welcome{});
+      THEN("it hangs up") {
+        CHECK_FALSE(seat.member.is_connected());
+        CHECK(seat.all<Hang>().size() == 1);
+        CHECK(seat.member.term() == Term{2, 2});
+      }
+    }
+  }
+}
+
+TEST_CASE("a call that nobody answers is given up", "[rendezvous][member]") {
+  Seat seat;
+  seat.begins();
+  seat.link_up();
+  seat.forget();
+  seat.pass(kSecond * 5);
+  CHECK(seat.all<Hang>().size() == 1);
+  seat.pass(kSecond);
+  CHECK(seat.all<DialTo>().size() == 1);
+}
+
+TEST_CASE("agents that lost the same coordinator don't call all at once", "[rendezvous][member]") {
+  std::map<Millis, int> when;
+  for (std::uint64_t seed = 0; seed < 64; ++seed) {
+    auto options = member_options();
+    options.seed = seed;
+    Seat seat{options};
+    const Instant start = seat.now;
+    seat.begins();
+    for (int i = 0; i < 4; ++i) {
+      seat.fails();
+      const Instant next = seat.member.next_deadline();
+      seat.now = next;
+      seat.take(seat.member.tick(seat.now));
+    }
+    ++when[std::chrono::duration_cast<Millis>(seat.now - start)];
+  }
+  CHECK(when.size() > 20);
+}

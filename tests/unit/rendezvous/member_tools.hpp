@@ -1,0 +1,167 @@
+#pragma once
+
+#include "rendezvous/member.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+/// Plays the network, the coordinator and the supervisor around one member, with a clock moved by
+/// hand.
+namespace acc::rendezvous {
+
+inline constexpr Millis kSecond{1'000};
+
+inline HostPort home() { return {"a", 29'501}; }
+inline HostPort listener_of(char node) { return {std::string(1, node), 29'600}; }
+
+inline MemberOptions member_options(const std::string& name = "c") {
+  MemberOptions options;
+  options.self.job = "job";
+  options.self.node = {name, 1};
+  options.self.host = name;
+  options.self.slots = 2;
+  options.self.listens = 29'600;
+  options.home = home();
+  return options;
+}
+
+class Seat {
+ public:
+  explicit Seat(MemberOptions options = member_options()) : member{std::move(options), now} {}
+
+  void take(MemberActions actions) {
+    for (auto& action : actions) log.push_back(std::move(action));
+  }
+  void forget() { log.clear(); }
+  template <class Kind>
+  [[nodiscard]] std::vector<Kind> all() const {
+    std::vector<Kind> found;
+    for (const auto& action : log) {
+      if (const auto* one = std::get_if<Kind>(&action)) found.push_back(*one);
+    }
+    return found;
+  }
+  /// Frames that it sent.
+  template <class Kind>
+  [[nodiscard]] std::vector<Kind> sent() const {
+    std::vector<Kind> found;
+    for (const auto& send : all<Send>()) {
+      if (const auto* one = std::get_if<Kind>(&send.frame.message)) found.push_back(*one);
+    }
+    return found;
+  }
+  template <class Kind>
+  [[nodiscard]] Kind only() const {
+    const auto found = all<Kind>();
+    REQUIRE(found.size() == 1);
+    return found[0];
+  }
+  template <class Kind>
+  [[nodiscard]] Kind last_sent() const {
+    const auto found = sent<Kind>();
+    REQUIRE_FALSE(found.empty());
+    return found.back();
+  }
+  [[nodiscard]] std::string told() const {
+    std::string text;
+    for (const auto& one : all<Tell>()) text += one.text + "\n";
+    return text;
+  }
+
+  // ---- what comes ----
+  void begins() { take(member.begin(now)); }
+  void link_up() { take(member.link_up("here", now)); }
+  void fails(const std::string& what = "connection refused") {
+    take(member.dial_failed({false, true, what}, now));
+  }
+  void hears(Epoch of, Message message) {
+    take(member.received({of, std::move(message)}, now));
+  }
+  void hears(Message message) { hears(epoch, std::move(message)); }
+  void welcome() { hears(Welcome{"a", 77, kSecond, kSecond * 5, kSecond * 10}); }
+  void joins() {
+    begins();
+    link_up();
+    welcome();
+  }
+  /// As node rank 2 of five whose coordinator sits on node rank 0.
+  void is_assigned(std::uint32_t node_rank = 2, std::uint32_t nodes = 5) {
+    Assigned assigned;
+    assigned.stamp = 78;
+    assigned.node_rank = NodeRank{node_rank};
+    assigned.nodes = nodes;
+    assigned.first_rank = Rank{node_rank * 2};
+    assigned.world_size = WorldSize{nodes * 2};
+    for (std::uint32_t i = 1; i < nodes && i <= kMaxStandbys; ++i) {
+      const char name = static_cast<char>('a' + i);
+      assigned.standbys.push_back({std::string(1, name), NodeRank{i}, listener_of(name)});
+    }
+    hears(assigned);
+    if (node_rank == 0) take(member.port_reserved(40'000, now));
+  }
+  void starts(Millis granted = kSecond * 10) {
+    Start start;
+    start.master = {"a", 40'000};
+    start.beat = last_sent<Ready>().beat;
+    start.granted = granted;
+    hears(start);
+  }
+  void runs(std::uint32_t node_rank = 2, std::uint32_t nodes = 5) {
+    joins();
+    is_assigned(node_rank, nodes);
+    starts();
+    REQUIRE(member.holding() == Holding::running);
+    forget();
+  }
+  void loses_link() { take(member.link_lost("connection reset", now)); }
+  /// Answers each beat while the time passes, as a coordinator in office does.
+  void pass(Millis time, bool answered = false) {
+    constexpr Millis kStep{50};
+    for (const Instant end = now + time; now < end;) {
+      now += std::min(kStep, std::chrono::duration_cast<Millis>(end - now));
+      const auto before = sent<Beat>().size();
+      take(member.tick(now));
+      const auto beats = sent<Beat>();
+      if (answered && beats.size() > before) acks(beats.back().beat);
+    }
+  }
+  /// As pass(), and nobody ever takes a call.
+  void pass_in_vain(Millis time) {
+    for (const Instant end = now + time; now < end;) {
+      pass(Millis{50});
+      for (int i = 0; i < 20 && member.phase() == LinkPhase::dialing; ++i) {
+        fails();
+        take(member.tick(now));
+      }
+    }
+  }
+  void acks(std::uint32_t beat, Millis granted = kSecond * 10) {
+    hears(BeatAck{beat, 80 + beat, granted, 0, 0});
+  }
+
+  Instant now{std::chrono::hours{3}};
+  Epoch epoch{{1, 0}, Round{0}};
+  Member member;
+  std::vector<MemberAction> log;
+};
+
+/// An agent of the same round that lost the same coordinator.
+inline Join vote_of(std::uint32_t node_rank, std::uint32_t nodes = 5, std::uint64_t round = 0) {
+  Join join;
+  join.job = "job";
+  join.node = {std::string(1, static_cast<char>('a' + node_rank)), 1};
+  join.epoch = {{1, 0}, Round{round}};
+  join.vote = {1, 0};
+  join.node_rank = NodeRank{node_rank};
+  join.nodes = nodes;
+  join.slots = 2;
+  join.holding = Holding::running;
+  return join;
+}
+
+}  // namespace acc::rendezvous

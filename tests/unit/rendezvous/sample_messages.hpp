@@ -1,0 +1,140 @@
+#pragma once
+
+#include "rendezvous/messages.hpp"
+
+#include <vector>
+
+/// One message of each kind with every field set: what the golden frames hold. Change nothing here
+/// once a version is released; a new field gets its own sample.
+namespace acc::rendezvous {
+
+inline const Epoch kSampleEpoch{.term = {.number = 3, .holder = 2}, .round = Round{7}};
+
+inline RestartLedger sample_ledger() {
+  return {.restarts = 3, .budget_used = 2, .quick_failures = 1, .without_progress = 4};
+}
+
+inline Failure sample_failure() {
+  return {.kind = Failure::Kind::signaled,
+          .code = 11,
+          .rank = Rank{5},
+          .local_rank = LocalRank{1},
+          .node = "b",
+          .host = "b.example",
+          .cause = "killed by SIGSEGV (11)",
+          .error = "ValueError: no data",
+          .log_path = "/logs/attempt_1/1/stderr.log",
+          .pid = 4711,
+          .ago = Millis{1234}};
+}
+
+inline JobPolicy sample_policy() {
+  return {.restart = {.max_restarts = 5,
+                      .delay_base = Millis{500},
+                      .delay_max = Millis{30'000},
+                      .jitter = 0.25,
+                      .healthy_after = Millis{90'000},
+                      .refill_after = Millis{3'600'000},
+                      .max_no_progress = 2,
+                      .progress_file = "step.txt",
+                      .never_retry = {{2, 2}, {64, 78}}},
+          .grace = Millis{10'000},
+          .preempt_signals = {10, 15},
+          .preempt_grace = Millis{25'000},
+          .join_timeout = Millis{300'000},
+          .last_call = Millis{20'000},
+          .scale_up_now = true,
+          .master = HostPort{"10.0.0.1", 29500}};
+}
+
+inline Join sample_join() {
+  return {.job = "night-run",
+          .node = {"b", 0x1122334455667788},
+          .host = "b.example",
+          .address = "10.0.0.2",
+          .listens = 40123,
+          .slots = 8,
+          .wanted = NodeRank{1},
+          .nodes_min = 2,
+          .nodes_max = 4,
+          .facts = {{"script", "train.py", 0xfeedface}, {"precision", "bf16", 0xbeef}},
+          .wall_clock_ms = 1'763'709'104'000,
+          .holding = Holding::running,
+          .epoch = kSampleEpoch,
+          .node_rank = NodeRank{1},
+          .first_rank = Rank{8},
+          .nodes = 3,
+          .ledger = sample_ledger(),
+          .vote = {.number = 4, .holder = 1},
+          .policy = sample_policy()};
+}
+
+inline Assigned sample_assigned() {
+  return {.stamp = 99,
+          .spare = true,
+          .node_rank = NodeRank{1},
+          .nodes = 3,
+          .first_rank = Rank{8},
+          .world_size = WorldSize{24},
+          .ledger = sample_ledger(),
+          .reason = "rank 5 on b killed by SIGSEGV (11)",
+          .standbys = {{"b", NodeRank{1}, {"10.0.0.2", 40123}},
+                       {"c", NodeRank{2}, {"10.0.0.3", 40124}}}};
+}
+
+inline std::vector<Message> sample_messages() {
+  return {
+      sample_join(),
+      Ready{.beat = 1, .echo = 99, .master_port = 29500},
+      Beat{.beat = 17, .echo = 0x0102030405060708, .holding = Holding::running, .alive = 8},
+      WorkerFailed{sample_failure()},
+      Completed{},
+      Stopped{.progress = true},
+      Wish{.signo = 2, .interrupts = 1},
+      Leave{"drained"},
+      TableRequest{},
+      Welcome{.coordinator = "a",
+              .stamp = 98,
+              .beat = Millis{200},
+              .dead = Millis{1000},
+              .lease = Millis{2000}},
+      Refused{.refusal = Refusal::not_coordinator,
+              .what = "a leads this job since 3 s",
+              .redirect = {"10.0.0.1", 29401},
+              .for_ever = false},
+      sample_assigned(),
+      Start{.master = {"10.0.0.1", 29500}, .beat = 1, .granted = Millis{2000}},
+      BeatAck{
+          .beat = 17, .stamp = 100, .granted = Millis{2000}, .nodes_here = 3, .nodes_needed = 2},
+      Stop{.why = Stop::Why::end,
+           .signo = 15,
+           .grace = Millis{10'000},
+           .by = "b",
+           .reason = "Ctrl-C on b",
+           .lost = {{Rank{8}, 8}, {Rank{16}, 4}}},
+      Signal{.signo = 10, .by = "c"},
+      Close{.outcome = Outcome::failed,
+            .exit_code = 139,
+            .reason = "no restart left",
+            .first = sample_failure(),
+            .ledger = sample_ledger()},
+      Notice{"waits for 1 of 3 nodes: rank 2"},
+      Table{.first = 1,
+            .nodes = 3,
+            .rows = {{"b", "b.example", "10.0.0.2", Rank{8}, 8},
+                     {"c", "c.example", "10.0.0.3", Rank{16}, 8}}},
+      Moved{.job = "night-run", .to = {"10.0.0.2", 40123}},
+      KvRequest{.id = 5,
+                .op = KvRequest::Op::compare_set,
+                .key = "nccl/id",
+                .value = "new",
+                .expected = "old",
+                .delta = -2,
+                .count = 24,
+                .timeout = Millis{60'000}},
+      KvReply{.id = 5, .status = KvReply::Status::differs, .value = "other", .number = -7},
+      KvRestore{.key = "steps", .value = "v", .added = 12},
+  };
+}
+
+}  // namespace acc::rendezvous
