@@ -46,7 +46,7 @@ void AgentLoop::take_place(const rendezvous::RoundPlace& place) {
   restart_reason_ = place.reason;
   if (place.ledger.restarts == 0) return;
   narrator_.note("attempt " + std::to_string(place.epoch.round.value()) + ": " +
-                 std::to_string(place.nodes) + " nodes, restart " +
+                 std::to_string(place.nodes) + (place.nodes == 1 ? " node" : " nodes") + ", restart " +
                  std::to_string(place.ledger.restarts) + " of " +
                  std::to_string(plan_.restart.max_restarts) + " after: " + place.reason);
 }
@@ -91,7 +91,7 @@ void AgentLoop::act(const ReportStartFailed& a) {
   failure.local_rank = a.failure.local_rank;
   failure.rank = Rank{(place_ ? place_->first_rank.value() : 0) + a.failure.local_rank.value()};
   failure.host = host_name();
-  failure.cause = describe_start_failure(a.failure, plan_.command.front(), program_path_);
+  failure.cause = words_for(a.failure);
   seat_->report(std::move(failure));
 }
 

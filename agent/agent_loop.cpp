@@ -322,7 +322,7 @@ void AgentLoop::act(const TellRestart& a) {
 }
 
 void AgentLoop::act(const TellStartRetry& a) {
-  narrator_.start_retry(a, describe_start_failure(a.failure, plan_.command.front(), program_path_));
+  narrator_.start_retry(a, words_for(a.failure));
 }
 
 void AgentLoop::act(const TellStopping& a) {

@@ -96,6 +96,7 @@ class AgentLoop {
   Master choose_master();
   void raise_descriptor_limit();
   FailureReport describe_failure(const WorkerFailure& failure);
+  [[nodiscard]] std::string words_for(const StartFailure& failure) const;
   JobReport make_report(const Finish& finish) const;
   void add_job_end(JobReport& report) const;
   bool write_report(const JobReport& report);

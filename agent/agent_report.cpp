@@ -33,6 +33,11 @@ FailureReport AgentLoop::describe_failure(const WorkerFailure& failure) {
   return report;
 }
 
+std::string AgentLoop::words_for(const StartFailure& failure) const {
+  if (plan_.script_problem.errnum != 0) return plan_.script_problem.what;
+  return describe_start_failure(failure, plan_.command.front(), program_path_);
+}
+
 JobReport AgentLoop::make_report(const Finish& finish) const {
   JobReport report;
   report.job_id = job_id_;
@@ -50,8 +55,7 @@ JobReport AgentLoop::make_report(const Finish& finish) const {
   report.workers = workers_.records();
   report.start_failure = group_.start_failure;
   if (group_.start_failure) {
-    report.start_failure_words =
-        describe_start_failure(*group_.start_failure, plan_.command.front(), program_path_);
+    report.start_failure_words = words_for(*group_.start_failure);
   }
   if (seat_) add_job_end(report);
   report.left_over = left_over_;
@@ -83,8 +87,6 @@ void AgentLoop::add_job_end(JobReport& report) const {
     there.who = "rank " + std::to_string(f.rank.value()) + " (local rank " +
                 std::to_string(f.local_rank.value()) + ") on " + (f.host == host_name() ? f.node : f.host);
     if (f.pid != 0) there.who += ", pid " + std::to_string(f.pid);
-  } else {
-    there.who = "node " + there.who;
   }
   report.elsewhere = std::move(there);
 }

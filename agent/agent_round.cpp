@@ -83,6 +83,8 @@ std::uint16_t AgentLoop::reserve_store_port(Round round) {
 
 std::optional<StartFailure> AgentLoop::start_workers() {
   const Round round = group_.round;
+  if (const int reason = plan_.script_problem.errnum; reason != 0)
+    return StartFailure{LocalRank{0}, reason, "exec"};
   containment_.prepare_round();
   note_cgroup(guardian_, containment_.cgroup_path());
   std::string error_folder;

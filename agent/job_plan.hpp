@@ -155,6 +155,12 @@ struct Cluster {
   return cluster.dead_after / 5 < kLeast ? kLeast : cluster.dead_after / 5;
 }
 
+/// The launcher found that the script can't be started on this machine.
+struct ScriptProblem {
+  int errnum = 0;  ///< 0: none
+  std::string what;
+};
+
 struct JobPlan {
   JobKind kind = JobKind::process;
   std::vector<std::string>
@@ -170,6 +176,7 @@ struct JobPlan {
   Rendezvous rendezvous;
   Cluster cluster;
   Master master;
+  ScriptProblem script_problem;  ///< only of a job on several machines: the others must know
   RestartPolicy restart;
   StopPolicy stop;
   OutputPlan output;

@@ -104,9 +104,10 @@ void LeaseWatch::check() {
     return;
   }
   if (over_ != ends) begin_killing(ends);
-  kill_cgroup();
+  // Its dead may be zombies before the walk comes by: they count all the same.
+  const bool had_some = kill_cgroup();
   found_living_ = kill_descendants();
-  has_killed_ = has_killed_ || found_living_;
+  has_killed_ = has_killed_ || had_some || found_living_;
   if (has_killed_ && !has_told_) tell();
 }
 
@@ -121,12 +122,13 @@ void LeaseWatch::begin_killing(std::int64_t ends) {
 
 // At once and for all, also for those that fork faster than we look. Where it isn't there (before
 // Linux 5.14) the walk has to do.
-void LeaseWatch::kill_cgroup() const {
-  if (!board_->has_cgroup) return;
+bool LeaseWatch::kill_cgroup() const {
+  if (!board_->has_cgroup) return false;
   const std::string folder = board_->cgroup;
   // A kill marks the cgroup (see Containment::prepare_round), so not without need.
-  if (!read_small_file(folder + "/cgroup.procs").empty())
-    write_small_file(folder + "/cgroup.kill", "1");
+  if (read_small_file(folder + "/cgroup.procs").empty()) return false;
+  write_small_file(folder + "/cgroup.kill", "1");
+  return true;
 }
 
 // Parents first, but each one's children are noted before it dies: afterwards they are the agent's,

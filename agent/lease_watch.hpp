@@ -25,7 +25,8 @@ class LeaseWatch {
 
  private:
   void begin_killing(std::int64_t ends);
-  void kill_cgroup() const;
+  /// Whether anyone was in it.
+  bool kill_cgroup() const;
   bool kill_descendants();
   void tell();
 

@@ -143,9 +143,6 @@ Result<rendezvous::PartyOptions> Seat::party_options() {
   member.self.nodes_max = cluster.nodes_max;
   for (const auto& fact : cluster.facts)
     member.self.facts.push_back({fact.name, printable(fact.value), hash_of(fact.value)});
-  member.self.wall_clock_ms = std::chrono::duration_cast<Millis>(
-                                  std::chrono::system_clock::now().time_since_epoch())
-                                  .count();
   member.self.policy = policy_of(plan_);
   member.home = {cluster.control_host, cluster.control_port};
   member.hosts = cluster.hosting == Hosting::must;

@@ -9,6 +9,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE MATCHES "Rel")
   target_compile_options(acc_options INTERFACE -Wno-restrict -Wno-stringop-overflow)
 endif()
 set(CMAKE_POSITION_INDEPENDENT_CODE OFF)
+# -O3 buys nothing here and costs a third of the build.
+string(REPLACE "-O3" "-O2" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
 if(ACC_WERROR)
   target_compile_options(acc_options INTERFACE -Werror)
 endif()

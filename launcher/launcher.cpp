@@ -123,26 +123,26 @@ void tell_about_ignored(const CommandLine& line) {
   }
 }
 
-/// What exec would say, before anything is started.
-int check_script_file(const JobSpec& spec, ScriptKind kind, const Environment& environment) {
-  if (spec.flag("module"_key)) return 0;
+/// What exec would say, before anything is started; errnum 0: nothing.
+agent::ScriptProblem check_script_file(const JobSpec& spec, ScriptKind kind,
+                                       const Environment& environment) {
+  if (spec.flag("module"_key)) return {};
   const bool on_path = spec.flag("no_python"_key) && spec.script.find('/') == std::string::npos;
-  if (on_path && !find_program(spec.script, environment).empty()) return 0;
+  if (on_path && !find_program(spec.script, environment).empty()) return {};
   if (on_path || kind == ScriptKind::missing) {
     const bool found = ::access(spec.script.c_str(), F_OK) == 0;
     const int reason = on_path || found ? ENOENT : errno;  // EACCES: a folder on the way is closed
     const bool word = !on_path && !found && spec.script.find('/') == std::string::npos;
     const bool is_program = word && !find_program(spec.script, environment).empty();
-    tell(system_error(reason, "cannot start '" + printable(spec.script) + "'").what +
-         (is_program ? " (a program on PATH? add --no_python)" : ""));
-    return to_int(reason == EACCES ? ExitCode::cannot_execute : ExitCode::command_not_found);
+    return {reason, system_error(reason, "cannot start '" + printable(spec.script) + "'").what +
+                        (is_program ? " (a program on PATH? add --no_python)" : "")};
   }
   const bool direct = spec.flag("no_python"_key) || kind == ScriptKind::not_executable;
   if (direct && ::access(spec.script.c_str(), X_OK) != 0) {
-    tell("cannot start '" + printable(spec.script) + "': Permission denied (chmod +x it?)");
-    return to_int(ExitCode::cannot_execute);
+    return {EACCES,
+            "cannot start '" + printable(spec.script) + "': Permission denied (chmod +x it?)"};
   }
-  return 0;
+  return {};
 }
 
 int check_paths(const agent::JobPlan& plan) {
@@ -278,7 +278,13 @@ class Launch {
            std::to_string(plan.cluster.control_port) + " can join, read and stop this job");
     if (prints) return print(plan_to_json(plan));
     plan.warnings.clear();  // told
-    if (const int code = check_script_file(spec, kind, environment_); code != 0) return code;
+    plan.script_problem = check_script_file(spec, kind, environment_);
+    const int reason = plan.script_problem.errnum;
+    // On several machines the others wait for this one: it joins and lets all of them know.
+    if (reason != 0 && !plan.cluster.several()) {
+      tell(plan.script_problem.what);
+      return to_int(reason == EACCES ? ExitCode::cannot_execute : ExitCode::command_not_found);
+    }
     if (const int code = check_paths(plan); code != 0) return code;
     if (plan.kind == agent::JobKind::deepspeed) {
       if (const int code = write_deepspeed_env(plan, environment_); code != 0) return code;

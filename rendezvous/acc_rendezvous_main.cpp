@@ -11,11 +11,13 @@
 #include "rendezvous/coordinator.hpp"
 #include "rendezvous/listener.hpp"
 #include "rendezvous/lookup.hpp"
+#include "rendezvous/office_note.hpp"
 #include "rendezvous/secret.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <csignal>
 #include <cstdio>
@@ -36,7 +38,7 @@ constexpr std::string_view kHelp =
     "\n"
     "The meeting point of jobs on several nodes, where no node shall have that part:\n"
     "  acc-rendezvous --port 29400\n"
-    "  acc-launch --nnodes 2:4 --nproc_per_node 8 --rdzv_backend tcp --rdzv_endpoint HOST:29400 …\n"
+    "  acc-launch --nnodes 3:4 --nproc_per_node 8 --rdzv_backend tcp --rdzv_endpoint HOST:29400 …\n"
     "\n"
     "  --listen ADDRESS    an address or name of this host; default: all of them\n"
     "  --port PORT         default 29400; 0: any free one, which is told\n"
@@ -89,7 +91,10 @@ std::string take(Wishes& wishes, std::string_view name, const std::string& value
 
 class Server {
  public:
-  Server(boost::asio::io_context& io, const Wishes& wishes) : io_{io}, wishes_{wishes} {}
+  Server(boost::asio::io_context& io, const Wishes& wishes)
+      : io_{io}, wishes_{wishes}, note_timer_{io} {
+    renew_notes();
+  }
 
   /// 0, or the exit code of what can't work.
   int open(const std::string& address) {
@@ -126,6 +131,15 @@ class Server {
  private:
   void greet(std::shared_ptr<Channel> channel, std::string_view first) {
     const auto frame = decode(first);
+    if (const auto* moved = frame ? std::get_if<Moved>(&frame->message) : nullptr) {
+      // We were started again, and the job has elected somebody meanwhile: whoever waits here learns
+      // where.
+      const auto job = jobs_.find(moved->job);
+      const bool is_proved = !channel->is_tls() || channel->proof().job == moved->job;
+      if (is_proved && job != jobs_.end() && job->second.coordinator)
+        job->second.coordinator->moved(moved->to);
+      return channel->close();
+    }
     const auto* join = frame ? std::get_if<Join>(&frame->message) : nullptr;
     const bool is_proved = join != nullptr && (!channel->is_tls() || channel->proof().job == join->job);
     if (!is_proved) {
@@ -134,15 +148,25 @@ class Server {
       return channel->close();
     }
     auto& job = jobs_[join->job];
-    if (!job) job = begin(join->job);
-    job->admit(PeerId{++peers_}, link_over(std::move(channel)), *join);
+    if (!job.coordinator) begin(job, join->job);
+    job.coordinator->admit(PeerId{++peers_}, link_over(std::move(channel)), *join);
   }
 
-  std::unique_ptr<Coordinator> begin(const std::string& name) {
+  struct Job {
+    std::optional<OfficeNote> note;
+    std::unique_ptr<Coordinator> coordinator;
+  };
+
+  void begin(Job& job, const std::string& name) {
+    job.note.emplace(name, listener_->at().port);
+    const auto left_ago = job.note->age();
+    const auto& times = wishes_.timings;
     RosterOptions options;
+    options.is_second = left_ago && *left_ago < (times.lease + times.dead) * 2;
     options.job = name;
     options.name = "acc-rendezvous@" + host_name();
-    options.where = describe(listener_->at());
+    const auto at = listener_->at();
+    options.where = wishes_.at.host.empty() ? host_name() + ":" + std::to_string(at.port) : describe(at);
     options.timings = wishes_.timings;
     options.seed = random_number();
     const std::string prefix = "job " + printable(name) + ": ";
@@ -156,14 +180,27 @@ class Server {
       say(prefix + "over, exit code " + std::to_string(close.exit_code) +
           (close.reason.empty() ? "" : ": " + close.reason));
       constexpr Millis kFarewell{5'000};
-      jobs_[name]->when_all_left(kFarewell, [this, name] { end(name); });
+      jobs_[name].note->remove();
+      jobs_[name].coordinator->when_all_left(kFarewell, [this, name] { end(name); });
     };
     say(prefix + "begins");
-    return std::make_unique<Coordinator>(io_, std::move(options), std::move(hooks));
+    job.coordinator = std::make_unique<Coordinator>(io_, std::move(options), std::move(hooks));
+  }
+
+  void renew_notes() {
+    for (const auto& [name, job] : jobs_) {
+      if (job.coordinator && job.coordinator->roster().has_round() &&
+          job.coordinator->roster().phase() != RosterPhase::closed)
+        job.note->renew();
+    }
+    note_timer_.expires_after(wishes_.timings.dead / 2);
+    note_timer_.async_wait([this](boost::system::error_code error) {
+      if (!error) renew_notes();
+    });
   }
 
   void end(const std::string& name) {
-    std::shared_ptr<Coordinator> ended{std::move(jobs_[name])};  // it is on the stack
+    std::shared_ptr<Coordinator> ended{std::move(jobs_[name].coordinator)};  // it is on the stack
     jobs_.erase(name);
     boost::asio::post(io_, [ended] {});
   }
@@ -171,7 +208,8 @@ class Server {
   boost::asio::io_context& io_;
   Wishes wishes_;
   std::shared_ptr<Listener> listener_;
-  std::map<std::string, std::unique_ptr<Coordinator>> jobs_;
+  std::map<std::string, Job> jobs_;
+  boost::asio::steady_timer note_timer_;
   std::uint64_t peers_ = 0;
 };
 

@@ -43,9 +43,22 @@ Coordinator::~Coordinator() { *alive_ = false; }
 
 void Coordinator::admit(PeerId peer, std::shared_ptr<Link> link, const Join& join) {
   const std::string address = link->peer_address();
+  note_skew(join);
   links_.emplace(peer.value(), std::move(link));
   listen_to(peer);
   perform(roster_.joined(peer, join, address, time_of_event()));
+}
+
+// Nothing here depends on wall clocks; but whoever reads the logs of two nodes side by side does.
+void Coordinator::note_skew(const Join& join) const {
+  constexpr Millis kWorthTelling{5'000};
+  const auto here = std::chrono::system_clock::now().time_since_epoch();
+  const auto skew = std::chrono::duration_cast<Millis>(here) - Millis{join.wall_clock_ms};
+  if (join.wall_clock_ms == 0 || std::chrono::abs(skew) < kWorthTelling) return;
+  hooks_.tell("the clock of node " + join.node.name + " is " + acc::describe(std::chrono::abs(skew)) +
+                  (skew > Millis{0} ? " behind" : " ahead of") +
+                  " the one here: times in its log differ, nothing else does",
+              true);
 }
 
 void Coordinator::listen_to(PeerId peer) {

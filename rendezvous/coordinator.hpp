@@ -53,6 +53,7 @@ class Coordinator {
 
  private:
   Instant time_of_event();
+  void note_skew(const Join& join) const;
   void listen_to(PeerId peer);
   void on_frame(PeerId peer, const Frame& frame);
   void on_lost(PeerId peer, const std::string& why);

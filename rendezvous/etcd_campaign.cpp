@@ -7,11 +7,7 @@ namespace acc::rendezvous {
 
 namespace etcd_detail {
 
-namespace {
-
-constexpr std::uint32_t kLastTerm = std::numeric_limits<std::uint32_t>::max();
-
-/// Frees the campaign for the next, however it ends.
+/// Frees the campaign for the next, however it ends. Part of a coroutine, so not without a name.
 struct Campaigning {
   explicit Campaigning(Self s) : self{std::move(s)} { self->is_campaigning = true; }
   ~Campaigning() { self->is_campaigning = false; }
@@ -19,6 +15,10 @@ struct Campaigning {
   Campaigning& operator=(const Campaigning&) = delete;
   Self self;
 };
+
+namespace {
+
+constexpr std::uint32_t kLastTerm = std::numeric_limits<std::uint32_t>::max();
 
 Error about_key(const std::string& key, const Error& error) {
   return {error.code, "etcd: " + key + ": " + error.what};

@@ -70,7 +70,7 @@ void Member::on(const Frame& frame, const Assigned& assigned, Instant now, Membe
   echo_ = assigned.stamp;
   if (assigned.spare) {
     holding_ = Holding::nothing;
-    out.emplace_back(Tell{"all places are taken: this node waits as a spare"});
+    out.emplace_back(Tell{"the job runs without this node: it waits as a spare"});
     return;
   }
   const bool is_repeated = frame.epoch == epoch_ && port_ != 0;

@@ -176,6 +176,7 @@ class Member {
   [[nodiscard]] bool is_candidate(Instant now) const;
   void give_up(GiveUp::Why why, std::string text, MemberActions& out);
   void consider_giving_up(Instant now, MemberActions& out);
+  void forget_round(Instant now, MemberActions& out);
   void tell_seeking(Instant now, MemberActions& out);
   void seek_again(Millis delay, Instant now, MemberActions& out);
   [[nodiscard]] bool can_elect() const;

@@ -94,6 +94,12 @@ std::vector<HostPort> Member::targets(Instant now) const {
   const bool is_own = own && coordinator_ == standbys_[*own].at;
   if (!is_own && !(is_own_home && coordinator_ == options_.home)) add(coordinator_);
   if (!is_own_home) add(options_.home);
+  // One of them may be coordinator by now, or know him, and etcd be out of our reach.
+  if (options_.has_witness) {
+    for (std::size_t i = 0; i < standbys_.size(); ++i) {
+      if (i != own) add(standbys_[i].at);
+    }
+  }
   return list;
 }
 
@@ -218,13 +224,13 @@ MemberActions Member::coordinator_is_at(const HostPort& to, Instant now) {
   MemberActions out;
   if (phase_ == LinkPhase::ended) return out;
   if (phase_ == LinkPhase::member && coordinator_ == to) return out;
+  if (coordinator_ != to) dials_ = 0;  // it is called first
   coordinator_ = to;
   const bool tries_another =
       (phase_ == LinkPhase::dialing || phase_ == LinkPhase::joining) && dialed_ != to;
   if (options_.has_witness && tries_another) {
     out.emplace_back(Hang{});
     phase_ = LinkPhase::seeking;
-    dials_ = 0;
   }
   if (phase_ == LinkPhase::seeking) dial_next(now, out);
   return out;
@@ -337,6 +343,17 @@ void Member::give_up(GiveUp::Why why, std::string text, MemberActions& out) {
   out.emplace_back(GiveUp{why, std::move(text)});
 }
 
+void Member::forget_round(Instant now, MemberActions& out) {
+  epoch_ = {};
+  place_ = {};
+  standbys_.clear();
+  holding_ = Holding::nothing;
+  lost_at_ = now;
+  out.emplace_back(Tell{"the round of before is given up: this node joins as a new one"});
+  seek_again(Millis{0}, now, out);
+  dials_ = 0;
+}
+
 void Member::consider_giving_up(Instant now, MemberActions& out) {
   if (phase_ == LinkPhase::member || phase_ == LinkPhase::ended || has_workers()) return;
   const bool had_place = epoch_.term.number != 0;
@@ -344,6 +361,9 @@ void Member::consider_giving_up(Instant now, MemberActions& out) {
   const std::string where = at(coordinator_);
   if (had_place && !can_elect() && !options_.has_witness && !coordinator_here_ &&
       lost_for >= timings_.lease) {
+    // Somebody is there and waits for a majority of a round that will never have one: it was started
+    // again, and we come as if we had been, too.
+    if (phase_ == LinkPhase::joining) return forget_round(now, out);
     give_up(GiveUp::Why::no_majority,
             "the coordinator at " + where + " is lost, and of " + std::to_string(place_.nodes) +
                 " nodes the rest is no majority: this node ended its workers when its lease was over "

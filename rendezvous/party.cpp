@@ -115,13 +115,21 @@ void Party::act(const Hang&) {
 }
 
 void Party::act(const Send& a) {
-  const auto* join = std::get_if<Join>(&a.frame.message);
-  if (join == nullptr || !inside_) {
+  const auto* said = std::get_if<Join>(&a.frame.message);
+  if (said == nullptr) {
     if (link_) link_->send(a.frame);
     return;
   }
+  Join join = *said;
+  join.wall_clock_ms = std::chrono::duration_cast<Millis>(
+                           std::chrono::system_clock::now().time_since_epoch())
+                           .count();
+  if (!inside_) {
+    if (link_) link_->send({a.frame.epoch, std::move(join)});
+    return;
+  }
   // Later, as everything that comes over a link.
-  boost::asio::post(io_, [this, alive = alive_, theirs = std::move(inside_), join = *join] {
+  boost::asio::post(io_, [this, alive = alive_, theirs = std::move(inside_), join = std::move(join)] {
     if (*alive && coordinator_) coordinator_->admit(PeerId{++last_peer_}, theirs, join);
   });
 }

@@ -1,6 +1,5 @@
-#include "rendezvous/party.hpp"
-
 #include "common/log.hpp"
+#include "rendezvous/party.hpp"
 
 #include <boost/asio/ip/udp.hpp>
 #include <boost/asio/post.hpp>
@@ -50,23 +49,23 @@ void Party::look_up_etcd(std::size_t index, OnCannot cannot) {
   const auto& all = options_.etcd->endpoints;
   const auto& endpoint = all[index % all.size()];
   lookup_ = std::make_shared<Lookup>(io_);
-  lookup_->start({endpoint.host, endpoint.port}, [this, index, endpoint,
-                                                  cannot = std::move(cannot)](
-                                                     const Lookup::Endpoints& found,
-                                                     const std::string& failed) {
-    for (const auto& one : found) {
-      const auto own = own_address_towards(io_, one);
-      if (!own.empty()) return listen_for_etcd(own, cannot);
-    }
-    const std::string why = failed.empty() ? "there is no route to it" : failed;
-    etcd_trouble("etcd at " + to_string(endpoint) + ": " + why +
-                 ": correct --rdzv_endpoint, or the network of this machine");
-    const bool was_last = (index + 1) % options_.etcd->endpoints.size() == 0;
-    etcd_timer_.expires_after(was_last ? kRetry : Millis{0});
-    etcd_timer_.async_wait([this, alive = alive_, index, cannot](boost::system::error_code error) {
-      if (!error && *alive) look_up_etcd(index + 1, cannot);
-    });
-  });
+  lookup_->start({endpoint.host, endpoint.port},
+                 [this, index, endpoint, cannot = std::move(cannot)](const Lookup::Endpoints& found,
+                                                                     const std::string& failed) {
+                   for (const auto& one : found) {
+                     const auto own = own_address_towards(io_, one);
+                     if (!own.empty()) return listen_for_etcd(own, cannot);
+                   }
+                   const std::string why = failed.empty() ? "there is no route to it" : failed;
+                   etcd_trouble("etcd at " + to_string(endpoint) + ": " + why +
+                                ": correct --rdzv_endpoint, or the network of this machine");
+                   const bool was_last = (index + 1) % options_.etcd->endpoints.size() == 0;
+                   etcd_timer_.expires_after(was_last ? kRetry : Millis{0});
+                   etcd_timer_.async_wait(
+                       [this, alive = alive_, index, cannot](boost::system::error_code error) {
+                         if (!error && *alive) look_up_etcd(index + 1, cannot);
+                       });
+                 });
 }
 
 // Before anybody is told of this node: whoever wins must be there already.
@@ -74,7 +73,8 @@ void Party::listen_for_etcd(const std::string& own_address, const OnCannot& cann
   const std::string at = options_.listen.empty() ? own_address : options_.listen;
   auto opened = open_listener(at, options_.etcd->listen_port);
   // A name for this host from outside (a NAT): then all interfaces have to do.
-  const bool is_elsewhere = !opened && options_.listen.empty() && opened.error().errnum != EADDRINUSE;
+  const bool is_elsewhere =
+      !opened && options_.listen.empty() && opened.error().errnum != EADDRINUSE;
   if (is_elsewhere) opened = open_listener(kAnyAddress, options_.etcd->listen_port);
   if (!opened && opened.error().errnum == EAFNOSUPPORT)
     opened = open_listener("0.0.0.0", options_.etcd->listen_port);
@@ -107,7 +107,8 @@ void Party::seek_in_etcd() {
     if (coordinator_ && !job_is_over_ && !is_ending_) coordinator_->step_down(error.what);
   };
   on.trouble = [this](const Error& error) { etcd_trouble(error.what); };
-  leadership_ = std::make_unique<EtcdLeadership>(io_.get_executor(), std::move(plan), std::move(on));
+  leadership_ =
+      std::make_unique<EtcdLeadership>(io_.get_executor(), std::move(plan), std::move(on));
   leadership_->start();
 }
 
@@ -178,18 +179,22 @@ void Party::lead(const Campaign& won) {
     if (record) {
       last = std::move(*record);
     } else {
-      hooks_.tell(record.error().what + ": what it told is lost, and no round begins before the leases of "
-                                        "that job are over", true);
+      hooks_.tell(record.error().what +
+                      ": what it told is lost, and no round begins before the leases of "
+                      "that job are over",
+                  true);
       roster.is_second = true;
     }
   }
-  log::info("coordinator_elected", {{"job", roster.job},
-                                    {"term", won.leader.term},
-                                    {"round", last ? std::to_string(last->epoch.round.value()) : "none"}});
+  log::info("coordinator_elected",
+            {{"job", roster.job},
+             {"term", won.leader.term},
+             {"round", last ? std::to_string(last->epoch.round.value()) : "none"}});
   if (last || won.leader.term > 1) {
     hooks_.tell("this node takes over as coordinator by etcd (term " +
                     std::to_string(won.leader.term) +
-                    (last ? ", round " + std::to_string(last->epoch.round.value()) : "") + ")", false);
+                    (last ? ", round " + std::to_string(last->epoch.round.value()) : "") + ")",
+                false);
   }
   coordinator_ = std::make_unique<Coordinator>(io_, std::move(roster), coordinator_hooks());
   if (last) coordinator_->inherit(*last);

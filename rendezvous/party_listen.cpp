@@ -133,8 +133,12 @@ void Party::on_peer(std::shared_ptr<Channel> channel, std::string_view first_fra
   };
   if (!frame) return turn_away(frame.error().what);
   if (const auto* moved = std::get_if<Moved>(&frame->message)) {
-    if (coordinator_ && moved->job == options_.roster.job) coordinator_->moved(moved->to);
     channel->close();
+    if (moved->job != options_.roster.job) return;
+    if (coordinator_) return coordinator_->moved(moved->to);
+    // A spare at the job's first address, say, whose coordinator is lost: nobody else tells it.
+    if (frame->epoch.term >= member_.term())
+      perform(member_.coordinator_is_at(moved->to, std::chrono::steady_clock::now()));
     return;
   }
   const auto* join = std::get_if<Join>(&frame->message);

@@ -252,7 +252,7 @@ void Roster::send_all(Message message, RosterActions& out) const {
 std::string Roster::name_of_place(std::size_t place) const {
   const auto& name = places_[place].name;
   const std::string rank = "node rank " + std::to_string(place);
-  return name.empty() ? rank : name + " (" + rank + ")";
+  return name.empty() ? rank : "node " + name + " (" + rank + ")";
 }
 
 // splitmix64: the jitter only has to differ.

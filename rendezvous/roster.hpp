@@ -178,6 +178,7 @@ class Roster {
   void consider_round(Instant now, RosterActions& out);
   [[nodiscard]] std::optional<Instant> last_call_end(std::size_t present) const;
   void begin_gathering(Instant now);
+  [[nodiscard]] bool keeps_quorum(const std::vector<NodeIndex>& order) const;
   std::vector<NodeIndex> choose(std::vector<NodeIndex> present) const;
   void assign(const std::vector<NodeIndex>& order, Instant now, RosterActions& out);
   void send_assignment(std::size_t place, Instant now, RosterActions& out);
@@ -212,6 +213,7 @@ class Roster {
   // etcd
   void commit_round(Instant now, RosterActions& out);
   void start_anew(Instant now, RosterActions& out);
+  void drop_unbegun(Place& place, Instant now, RosterActions& out);
   [[nodiscard]] bool knows_the_job(const Join& join) const;
   [[nodiscard]] std::string doubt() const;
 

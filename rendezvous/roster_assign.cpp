@@ -110,12 +110,25 @@ void Roster::consider_round(Instant now, RosterActions& out) {
   const auto end = last_call_end(present.size());
   const bool may_begin = (full && !members_missing) || (end && now >= *end);
   // Without the majority of the last round somebody else may be forming the next one.
-  if (may_begin && has_authority(now) && !must_hold_off(now)) return assign(choose(std::move(present)), now, out);
+  if (may_begin && has_authority(now) && !must_hold_off(now)) {
+    const auto order = choose(std::move(present));
+    if (keeps_quorum(order)) return assign(order, now, out);
+  }
   if (!is_late) return;
   close(Outcome::nodes_missing, to_int(ExitCode::nodes_missing),
         "only " + std::to_string(assignable().size()) + " of " +
             count_text(options_.nodes_min, "node") + " came within " + describe(limit),
         out);
+}
+
+// So many of the last round go on that the rest of it can't elect somebody who doesn't know of this
+// one: whoever asks a majority of them meets a node of the new round.
+bool Roster::keeps_quorum(const std::vector<NodeIndex>& order) const {
+  if (places_.empty() || options_.has_witness || planted::elect_without_majority) return true;
+  const auto kept = std::ranges::count_if(order, [&](NodeIndex index) {
+    return place_by_name_.contains(nodes_[index]->join.node.name);
+  });
+  return kept >= quorum_of(static_cast<std::uint32_t>(places_.size()));
 }
 
 // The nodes of the round, by node rank.

@@ -83,6 +83,10 @@ RosterActions Roster::joined(PeerId peer, const Join& join, const std::string& a
   is_doubtful_ = is_doubtful_ && !knows_the_job(join);
   // While nobody was here nobody waited.
   if (by_peer_.empty() && phase_ == RosterPhase::gathering) begin_gathering(now);
+  if (const auto known = by_name_.find(join.node.name); known != by_name_.end()) {
+    const auto old_link = nodes_[known->second]->peer;
+    if (old_link) out.emplace_back(ClosePeer{*old_link});
+  }
   const NodeIndex index = enter(peer, join, address, now);
   welcome(index, now, out);
   const bool same_round = has_history && join.epoch.round == epoch_.round;
@@ -147,7 +151,10 @@ std::optional<Refused> Roster::objection(const Join& join) const {
                    "this agent speaks version " + version_text(join.version_major, join.version_minor) +
                        " of the protocol, the coordinator on " + options_.name + " version " +
                        version_text(kVersionMajor, kVersionMinor) +
-                       ": install the same acc-launch on all nodes");
+                       " (it takes " +
+                       version_text(kVersionMajor, kVersionMinor == 0 ? 0 : kVersionMinor - 1) +
+                       " to " + version_text(kVersionMajor, kVersionMinor + 1) +
+                       "): install the same acc-launch on all nodes");
   }
   if (join.job != options_.job) {
     return refused(Refusal::wrong_job, "this agent belongs to job " + quoted(join.job) +
@@ -301,14 +308,12 @@ void Roster::reattach(NodeIndex index, NodeRank rank, Instant now, RosterActions
     return;
   }
   if (options_.has_witness && join.holding == Holding::assigned && join.epoch.term != epoch_.term) {
-    // Its coordinator went before the Start, and with it the address of rank 0.
-    place.holding = Holding::stopped;
-    membership_change_ = true;
-    stop_round(Stop::Why::membership, "the round had not begun everywhere when the coordinator was lost",
-               now, out);
-    after_stop(now, out);
-    return;
+    return drop_unbegun(place, now, out);
   }
+  // Elected while the round was being assigned: who has started, and with which master, is unknown.
+  const bool is_unbegun = join.holding == Holding::assigned && phase_ == RosterPhase::running &&
+                          master_.host.empty();
+  if (is_unbegun) return on(index, Stopped{}, now, out);
   if (join.holding == Holding::assigned) {  // it may have missed Assigned's answer or Start
     send_assignment(rank.value(), now, out);
     return;

@@ -39,7 +39,7 @@ int code_for_start_failure(int errnum) {
 }
 
 std::string on_node(const Failure& failure) {
-  if (failure.kind == Failure::Kind::node_lost) return "node " + failure.node + " " + failure.cause;
+  if (failure.kind == Failure::Kind::node_lost) return failure.node + " " + failure.cause;
   return "rank " + std::to_string(failure.rank.value()) + " on " +
          (failure.host.empty() ? failure.node : failure.host) + " " + failure.cause;
 }
@@ -143,7 +143,7 @@ void Roster::on(NodeIndex index, const Stopped& stopped, Instant now, RosterActi
     failure_ = Failure{};
     failure_->kind = Failure::Kind::node_lost;
     failure_->rank = place.first;
-    failure_->node = place.name;
+    failure_->node = name_of_place(*rank);
     failure_->host = nodes_[index]->join.host;
     failure_->cause = "stopped its workers: it had no contact with the coordinator for a lease";
     failed_at_ = now;
@@ -246,7 +246,7 @@ void Roster::lose(std::size_t rank, std::string why, Instant now, RosterActions&
   place.gone = true;
   place.why_gone = why;
   place.link_lost.reset();
-  const std::string words = "node " + name_of_place(rank) + " lost: " + why;
+  const std::string words = name_of_place(rank) + " lost: " + why;
   if (!is_doubtful_) out.emplace_back(TellHere{words, true});
   if (phase_ == RosterPhase::assigning) return begin_gathering(now);  // no worker runs yet
   if (phase_ == RosterPhase::stopping) return after_stop(now, out);

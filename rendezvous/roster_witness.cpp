@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-// A coordinator that etcd made: what it leaves to its successor, and what it has from the one before.
+// A coordinator that etcd made: what it leaves to its successor, and what it has from the one
+// before.
 namespace acc::rendezvous {
 
 void Roster::commit_round(Instant now, RosterActions& out) {
@@ -68,6 +69,15 @@ std::string Roster::doubt() const {
          "', and none of its nodes has come yet: if it was an earlier run that crashed, this one "
          "starts " +
          describe(options_.timings.lease + lease_slack()) + " after this node took over";
+}
+
+// Its coordinator went before the Start, and with it the address of rank 0. Nobody failed.
+void Roster::drop_unbegun(Place& place, Instant now, RosterActions& out) {
+  place.holding = Holding::stopped;
+  membership_change_ = true;
+  stop_round(Stop::Why::membership,
+             "the round had not begun everywhere when its coordinator was lost", now, out);
+  after_stop(now, out);
 }
 
 void Roster::start_anew(Instant now, RosterActions& out) {

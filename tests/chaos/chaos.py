@@ -40,7 +40,6 @@ class Chaos:
         old = self.cluster.nodes.get(host)
         if old:
             self.archive[f"{host}.{len(self.archive)}"] = old.stderr
-            old.close()
         self.excused.discard(host)
         self.cluster.start(host, f"--nproc_per_node {SLOTS[host]}", env=self.clocks.environment(host))
 

@@ -5,28 +5,23 @@ Each fault has begin() and end(); whoever kills a launcher says so (`excused`), 
 import os, signal, subprocess, sys
 
 import harness
-from cluster import PORT
-
-FAKETIME = next((path for path in ("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1")
-                 if os.path.exists(path)), None)
+from cluster import PORT, WALL_CLOCK
 
 
 class Clocks:
-    """19: wall clocks of some hosts that can be set, where libfaketime is installed."""
+    """19: wall clocks of some hosts that can be set."""
 
     def __init__(self, cluster, hosts):
-        self.files = {host: os.path.join(cluster.folder, f"clock.{host}") for host in hosts if FAKETIME}
+        self.files = {host: os.path.join(cluster.folder, f"clock.{host}") for host in hosts}
         self.set_all(0)
 
     def environment(self, host):
-        if host not in self.files:
-            return {}
-        return {"LD_PRELOAD": FAKETIME, "FAKETIME_TIMESTAMP_FILE": self.files[host], "FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        return {"LD_PRELOAD": WALL_CLOCK, "WALL_CLOCK_FILE": self.files[host]} if host in self.files else {}
 
     def set_all(self, seconds):
         for path in self.files.values():
             with open(path, "w") as f:
-                f.write(f"{seconds:+d}")
+                f.write(str(seconds))
 
 
 class Fault:

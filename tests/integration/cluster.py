@@ -8,7 +8,7 @@
 
 At the end of every test the diaries must prove P1 and P3, and no process may be left on any host.
 """
-import os, re, shutil, signal, subprocess, sys, tempfile, time
+import contextlib, os, re, shutil, signal, subprocess, sys, tempfile, time
 
 import harness
 from harness import BIN, PROGRAMS, SLACK, Job, JobTest, state_of, until
@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import history  # noqa: E402
 
 HISTORY = shutil.copy(os.path.join(BIN, "history_worker"), PROGRAMS.name)
+WALL_CLOCK = shutil.copy(os.path.join(BIN, "wall_clock.so"), PROGRAMS.name)
 PORT = 29400
 # Short, so that a test is: a lost node is noticed after 0.5 s, its lease is over after 1 s.
 DEAD, LEASE = 0.5 * SLACK, 1.0 * SLACK
@@ -34,6 +35,20 @@ class Node(Job):
         options.setdefault("program", ["--no_python", HISTORY])
         options.setdefault("token", cluster.token)  # all nodes of a job must be given the same arguments
         super().__init__(flags, words, env={key: value for key, value in environment.items() if value is not None}, wrap=cluster.hosts.wrap(host), **options)
+
+    def all_alive(self):
+        """The launcher and all that it started, on this host alone: the words of the command line are those of the whole job."""
+        here = set(self.cluster.hosts.processes(self.host))
+        return {pid: command for pid, command in super().all_alive().items() if pid in here}
+
+    @property
+    def agent(self):
+        """Not what the wrapping shell started before it became the guardian."""
+        for pid in harness.children_of(self.pid):
+            with contextlib.suppress(OSError):
+                if harness.read(f"/proc/{pid}/cmdline").startswith(harness.ACC):
+                    return pid
+        return None
 
     def guardian_and_agent(self):
         """The agent appears a moment after its guardian."""
@@ -70,6 +85,7 @@ class Cluster:
             self.secret = os.path.join(self.folder, "secret")
             subprocess.run([harness.ACC, "--make_secret", self.secret], check=True, capture_output=True)
         self.nodes = {}
+        self.replaced = []  # nodes of hosts that were started again
         self.known = {}  # path of a diary: its Life, None once the process is gone
 
     def flags_for(self, host):
@@ -84,6 +100,9 @@ class Cluster:
 
     def start(self, host, more="", words=None, **options):
         """`more`: further flags; a flag that stands twice counts the second time."""
+        if host in self.nodes:
+            self.replaced.append(self.nodes[host])
+            self.nodes[host].process.poll()
         node = Node(self, host, f"{self.flags_for(host)} {more}", self.words if words is None else words, **options)
         self.nodes[host] = node
         return node
@@ -151,7 +170,7 @@ class Cluster:
         return life
 
     def close(self):
-        for node in self.nodes.values():
+        for node in [*self.nodes.values(), *self.replaced]:
             node.close()
         self.hosts.close()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -5,3 +5,8 @@ target_link_options(etcd-leadership-test PRIVATE -no-pie)
 add_test(NAME integration:etcd COMMAND etcd-leadership-test)
 set_tests_properties(integration:etcd PROPERTIES LABELS integration TIMEOUT 180 RESOURCE_LOCK host
   SKIP_RETURN_CODE 77 ENVIRONMENT "ACC_TEST_SLACK=${ACC_TEST_SLACK}")
+
+# Whole jobs that meet through it.
+foreach(case OneHost SeveralHosts)
+  acc_integration_test(etcd_nodes CASES ${case} TIMEOUT 240)
+endforeach()

@@ -3,7 +3,7 @@ P1 and P3 by their diaries. Skips where Debian's etcd-server and etcd-client are
 import os, shutil, signal, socket, subprocess, tempfile, time, unittest
 
 from cluster import HISTORY, TIMES, ClusterTest
-from harness import SLACK, Job, JobTest, main, until
+from harness import SLACK, Job, JobTest, main, state_of, until
 from hosts import needs_hosts
 
 import history  # noqa: E402
@@ -125,8 +125,8 @@ class OneHost(JobTest):
         for name in "ab":
             self.start(name, etcd.url, "run=60s")
         until(lambda: len(history.load(self.diaries)) == 4, "four workers", 10)
-        for job in self.jobs.values():
-            job.process.kill()  # the guardian: its agent and workers go with it
+        for pid in [pid for job in self.jobs.values() for pid in (job.agent, job.pid)]:
+            os.kill(pid, signal.SIGKILL)  # nobody is left to tidy up; the workers go with their agents
         for job in self.jobs.values():
             job.wait()
         self.assertIn("/acc/none/table", etcd.keys())
@@ -147,9 +147,10 @@ class OneHost(JobTest):
 class SeveralHosts(ClusterTest):
     """etcd has a host of its own, e."""
 
-    def with_etcd(self, names, **options):
+    def with_etcd(self, names, more="", **options):
+        """Starts agents on `names`; `more`: hosts without one yet."""
         options.setdefault("flags", RESTARTS)
-        cluster = self.cluster(f"{names} e", backend="etcd", **options)
+        cluster = self.cluster(f"{names} {more} e", backend="etcd", **options)
         self.etcd = Etcd(cluster.hosts.address("e"), cluster.hosts.wrap("e"))
         self.addCleanup(self.etcd.close)
         cluster.endpoint = self.etcd.url
@@ -178,12 +179,13 @@ class SeveralHosts(ClusterTest):
         self.assertEqual(self.etcd.keys(), [])
 
     def test_a_crash_restarts_all_and_a_late_host_is_taken_in(self):
-        cluster = self.with_etcd("a b", nnodes="2:3")
+        cluster = self.with_etcd("a b", nnodes="2:3", more="c")
         cluster.wait_round(0, 2)
-        cluster.hosts.names  # e has no agent
+        cluster.start("c").wait_text("spare")
         cluster.kill_worker(1)
-        lives = cluster.wait_round(1, 2)
+        lives = cluster.wait_round(1, 3)
         self.assertEqual({life.restarts for life in lives}, {1})
+        self.assertEqual([life.node for life in sorted(lives, key=lambda life: life.rank)], ["a", "b", "c"])
         self.stop(cluster)
         self.assertEqual(self.etcd.keys(), [])
 
@@ -214,9 +216,24 @@ class SeveralHosts(ClusterTest):
         self.assertEqual({life.node for life in lives}, {"a", "b", "c"} - {lost})
         self.assertLess(max(life.last for life in cluster.lives(0) if life.node == lost), min(life.start for life in lives))
         cluster.hosts.heal(lost)
-        cluster.nodes[lost].wait_text("next round", deadline=10)
+        cluster.nodes[lost].wait_text("spare", deadline=10)
         cluster.kill_worker(0)
         self.assertEqual({life.node for life in cluster.wait_after(lives[0].round, 3)}, {"a", "b", "c"})
+        self.stop(cluster)
+
+    def test_a_frozen_coordinator_is_replaced_and_is_a_member_when_it_thaws(self):
+        cluster = self.with_etcd("a b", nnodes="1:2")
+        cluster.wait_round(0, 2)
+        lost = self.leading(cluster)
+        _, agent = cluster.nodes[lost].guardian_and_agent()
+        os.kill(agent, signal.SIGSTOP)
+        self.addCleanup(lambda: state_of(agent) == "T" and os.kill(agent, signal.SIGCONT))
+        lives = cluster.wait_after(0, 1, deadline=20)
+        self.assertNotEqual({life.node for life in lives}, {lost})
+        os.kill(agent, signal.SIGCONT)
+        cluster.nodes[lost].wait_text("coordinator no more", "spare", deadline=10)
+        cluster.kill_worker(0)
+        self.assertEqual({life.node for life in cluster.wait_after(lives[0].round, 2)}, {"a", "b"})
         self.stop(cluster)
 
     def test_a_coordinator_that_only_loses_etcd_hands_over_and_no_worker_notices(self):

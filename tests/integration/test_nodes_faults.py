@@ -145,6 +145,18 @@ class LostCoordinator(Faults):
         self.assertEqual({life.node for life in lives}, {"c", "d", "e"})
         self.stop(cluster)
 
+    def test_a_spare_at_the_first_address_learns_of_the_second_successor(self):
+        """Found by chaos, seed 7: it and a node that was started again asked each other for ever."""
+        cluster, _ = self.running("a b c d", 4, nnodes="2:4")
+        cluster.hosts.end_processes("a")
+        cluster.wait_round(1, 3)
+        cluster.start("a").wait_text("spare")
+        cluster.hosts.end_processes("b")
+        cluster.start("b")
+        # c and d are a majority of three; what a and b wait for is a place in the next round.
+        cluster.wait_after(1, 4, 20)
+        self.stop(cluster)
+
     @unittest.skipUnless(os.access(RENDEZVOUS, os.X_OK), "no acc-rendezvous in this build")
     def test_a_coordinator_without_workers_is_lost_and_no_worker_notices(self):
         cluster = self.cluster("r a b c", nnodes="3", flags=f"{RESTARTS} --rdzv_conf is_host=false", times=QUICK)

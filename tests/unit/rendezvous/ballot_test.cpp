@@ -21,7 +21,8 @@ Vote vote(std::uint64_t peer, std::uint32_t node_rank, std::uint64_t round = 4,
 
 }  // namespace
 
-TEST_CASE("a successor and an incumbent never have enough at the same time", "[rendezvous][ballot]") {
+TEST_CASE("a successor and an incumbent never have enough at the same time",
+          "[rendezvous][ballot]") {
   struct Row {
     std::uint32_t nodes, successor, incumbent;
   };

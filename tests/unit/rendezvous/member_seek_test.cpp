@@ -1,6 +1,6 @@
-#include "member_tools.hpp"
-
 #include <map>
+
+#include "member_tools.hpp"
 
 using namespace acc;
 using namespace acc::rendezvous;
@@ -12,6 +12,8 @@ namespace {
 Seat orphan(char name, std::uint32_t nodes = 5) {
   Seat seat{member_options(std::string(1, name))};
   seat.runs(static_cast<std::uint32_t>(name - 'a'), nodes);
+  seat.pass(kSecond, true);
+  seat.forget();
   seat.loses_link();
   return seat;
 }
@@ -42,7 +44,8 @@ SCENARIO("nobody sits at the coordinator's address yet", "[rendezvous][member]")
     seat.pass_in_vain(kSecond * 2);
     const auto end = seat.only<GiveUp>();
     CHECK(end.why == GiveUp::Why::unreachable);
-    CHECK_THAT(end.text, Contains("a:29501") && Contains("1 min") && Contains("connection refused"));
+    CHECK_THAT(end.text,
+               Contains("a:29501") && Contains("1 min") && Contains("connection refused"));
     CHECK(seat.member.phase() == LinkPhase::ended);
   }
 }
@@ -180,7 +183,9 @@ SCENARIO("the coordinator of five nodes is lost", "[rendezvous][member]") {
       THEN("it votes for the next one") {
         seat.forget();
         seat.pass_in_vain(kSecond);
-        CHECK(seat.all<DialTo>()[0].to == listener_of('c'));
+        const auto dials = seat.all<DialTo>();
+        CHECK(std::ranges::count(dials, listener_of('c'), &DialTo::to) > 0);
+        CHECK(std::ranges::count(dials, listener_of('b'), &DialTo::to) == 0);
       }
     }
   }
@@ -227,6 +232,32 @@ SCENARIO("the coordinator of five nodes is lost", "[rendezvous][member]") {
       CHECK(first_called[std::string(1, static_cast<char>('b' + slot))] > 0);
     }
     CHECK(first_called["a"] > 0);  // it may be back
+  }
+}
+
+SCENARIO("a standby knows of a coordinator", "[rendezvous][member]") {
+  Seat seat = orphan('e');
+  REQUIRE(seat.only<DialTo>().to == listener_of('b'));
+  seat.link_up();
+  seat.forget();
+  const auto knows = [&](const HostPort& where) {
+    seat.hears(Refused{Refusal::not_coordinator, "it is there", where, false});
+    seat.pass(Millis{50});
+  };
+  WHEN("it is another one") {
+    knows(listener_of('d'));
+    THEN("that one is called at once") { CHECK(seat.only<DialTo>().to == listener_of('d')); }
+  }
+  WHEN("it is the one that was just lost here") {
+    knows(home());
+    THEN("the standby is asked again soon: it will notice") {
+      seat.pass_in_vain(kSecond);
+      CHECK(std::ranges::count(seat.all<DialTo>(), listener_of('b'), &DialTo::to) > 0);
+    }
+  }
+  THEN("the workers are left alone meanwhile") {
+    CHECK(seat.all<OrderKill>().empty());
+    CHECK(seat.member.may_run(seat.now));
   }
 }
 

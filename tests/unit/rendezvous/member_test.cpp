@@ -1,6 +1,6 @@
-#include "member_tools.hpp"
-
 #include <csignal>
+
+#include "member_tools.hpp"
 
 using namespace acc;
 using namespace acc::rendezvous;
@@ -98,7 +98,6 @@ SCENARIO("the lease runs out", "[rendezvous][member]") {
   seat.runs();
   const Instant started = seat.now;
   seat.pass(kSecond);
-  const auto beat = seat.last_sent<Beat>();
   for (int second = 0; second < 8; ++second) {  // in touch, but nothing is granted
     seat.pass(kSecond);
     seat.hears(Notice{"still here"});
@@ -113,8 +112,9 @@ SCENARIO("the lease runs out", "[rendezvous][member]") {
     CHECK(seat.all<ClearLease>().empty());  // the guardian goes on killing
   }
   THEN("an answer that comes now doesn't bring it back") {
+    const auto newest = seat.last_sent<Beat>();
     seat.forget();
-    seat.acks(seat.last_sent<Beat>().beat);
+    seat.acks(newest.beat);
     CHECK_FALSE(seat.member.may_run(seat.now));
     CHECK(seat.all<SetLease>().empty());
   }
@@ -125,7 +125,6 @@ SCENARIO("the lease runs out", "[rendezvous][member]") {
     CHECK(seat.member.holding() == Holding::stopped);
     CHECK(seat.all<ClearLease>().size() == 1);
   }
-  static_cast<void>(beat);
 }
 
 TEST_CASE("a Start that is older than its lease gives the place back", "[rendezvous][member]") {

@@ -79,9 +79,7 @@ class Seat {
   void fails(const std::string& what = "connection refused") {
     take(member.dial_failed({false, true, what}, now));
   }
-  void hears(Epoch of, Message message) {
-    take(member.received({of, std::move(message)}, now));
-  }
+  void hears(Epoch of, Message message) { take(member.received({of, std::move(message)}, now)); }
   void hears(Message message) { hears(epoch, std::move(message)); }
   void welcome() { hears(Welcome{"a", 77, kSecond, kSecond * 5, kSecond * 10}); }
   void joins() {

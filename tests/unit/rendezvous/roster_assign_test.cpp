@@ -1,6 +1,6 @@
-#include "roster_tools.hpp"
-
 #include <random>
+
+#include "roster_tools.hpp"
 
 using namespace acc;
 using namespace acc::rendezvous;
@@ -10,25 +10,25 @@ TEST_CASE("hosts are sorted as people do", "[rendezvous][roster]") {
   struct Row {
     std::string smaller, larger;
   };
-  for (const auto& [smaller, larger] : std::vector<Row>{{"node2", "node10"},
-                                                        {"node9", "node10"},
-                                                        {"node01", "node1"},
-                                                        {"node01", "node2"},
-                                                        {"node1-a", "node1-b"},
-                                                        {"rack2-node10", "rack10-node2"},
-                                                        {"a", "b"},
-                                                        {"a", "a1"},
-                                                        {"", "a"},
-                                                        {"", "0"},
-                                                        {"0", "00"},
-                                                        {"7", "a"},
-                                                        {"fd00::2", "fd00::10"},
-                                                        {"fd00:9::1", "fd00:10::1"},
-                                                        {"10.0.0.9", "10.0.0.10"},
-                                                        {"10.0.9.1", "10.0.10.1"},
-                                                        {"n18446744073709551615",
-                                                         "n18446744073709551616"},
-                                                        {"node2.a", "node2.b"}}) {
+  for (const auto& [smaller, larger] :
+       std::vector<Row>{{"node2", "node10"},
+                        {"node9", "node10"},
+                        {"node01", "node1"},
+                        {"node01", "node2"},
+                        {"node1-a", "node1-b"},
+                        {"rack2-node10", "rack10-node2"},
+                        {"a", "b"},
+                        {"a", "a1"},
+                        {"", "a"},
+                        {"", "0"},
+                        {"0", "00"},
+                        {"7", "a"},
+                        {"fd00::2", "fd00::10"},
+                        {"fd00:9::1", "fd00:10::1"},
+                        {"10.0.0.9", "10.0.0.10"},
+                        {"10.0.9.1", "10.0.10.1"},
+                        {"n18446744073709551615", "n18446744073709551616"},
+                        {"node2.a", "node2.b"}}) {
     CAPTURE(smaller, larger);
     CHECK(natural_less(smaller, larger));
     CHECK_FALSE(natural_less(larger, smaller));
@@ -137,9 +137,7 @@ SCENARIO("an elastic job waits for more than its minimum", "[rendezvous][roster]
       desk.pass(Millis{950});
       CHECK(desk.phase() == RosterPhase::gathering);
       desk.pass(Millis{50});
-      THEN("it begins after a quiet second") {
-        CHECK(desk.last<Assigned>(a).nodes == 2);
-      }
+      THEN("it begins after a quiet second") { CHECK(desk.last<Assigned>(a).nodes == 2); }
     }
     WHEN("one comes in that second") {
       desk.pass(Millis{700});

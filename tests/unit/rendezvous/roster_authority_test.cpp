@@ -256,7 +256,8 @@ SCENARIO("an election finds the round broken", "[rendezvous][roster]") {
 }
 
 TEST_CASE("an election finds that all had completed", "[rendezvous][roster]") {
-  Desk desk{options_for(2, 2), win_of({voter(1, 2, Holding::completed), voter(0, 2, Holding::completed)})};
+  Desk desk{options_for(2, 2),
+            win_of({voter(1, 2, Holding::completed), voter(0, 2, Holding::completed)})};
   REQUIRE(desk.over);
   CHECK(desk.over->outcome == Outcome::succeeded);
   CHECK(desk.count<Close>(PeerId{1}) == 1);

@@ -1,6 +1,6 @@
-#include "roster_tools.hpp"
-
 #include <functional>
+
+#include "roster_tools.hpp"
 
 using namespace acc;
 using namespace acc::rendezvous;
@@ -21,13 +21,25 @@ TEST_CASE("whoever doesn't fit is refused with both values, and the running job 
       {"nodes", [](Join& j) { j.nodes_max = 5; }, Refusal::mismatch, {"3:5", " for 3"}},
       {"slots", [](Join& j) { j.slots = 0; }, Refusal::mismatch, {"'d'", "no worker"}},
       {"rank", [](Join& j) { j.wanted = NodeRank{3}; }, Refusal::mismatch, {"rank 3", "of 3"}},
-      {"script", [](Join& j) { j.facts[0] = {"script", "eval.py", 8}; }, Refusal::mismatch,
+      {"script",
+       [](Join& j) {
+         j.facts[0] = {"script", "eval.py", 8};
+       },
+       Refusal::mismatch,
        {"'d'", "script 'eval.py'", "'train.py'"}},
-      {"long argument", [](Join& j) { j.facts[1].hash = 9; }, Refusal::mismatch,
+      {"long argument",
+       [](Join& j) { j.facts[1].hash = 9; },
+       Refusal::mismatch,
        {"arguments '--x'", "'--x'"}},
-      {"nothing", [](Join& j) { j.facts.pop_back(); }, Refusal::mismatch,
+      {"nothing",
+       [](Join& j) { j.facts.pop_back(); },
+       Refusal::mismatch,
        {"arguments nothing", "'--x'"}},
-      {"name", [](Join& j) { j.node = {"b", 2}; }, Refusal::duplicate,
+      {"name",
+       [](Join& j) {
+         j.node = {"b", 2};
+       },
+       Refusal::duplicate,
        {"node name 'b'", "socket-of-b", "this agent is on d"}},
   };
   auto options = options_for(3, 3);
@@ -73,7 +85,8 @@ TEST_CASE("the next minor version is let in", "[rendezvous][roster]") {
 
 SCENARIO("two agents want the same rank", "[rendezvous][roster]") {
   Desk desk{options_for(3, 3)};
-  const auto wants = [](const std::string& name, std::uint32_t rank, std::uint64_t incarnation = 1) {
+  const auto wants = [](const std::string& name, std::uint32_t rank,
+                        std::uint64_t incarnation = 1) {
     Join join = join_of(name, 3, 3);
     join.node.incarnation = incarnation;
     join.wanted = NodeRank{rank};
@@ -251,7 +264,8 @@ SCENARIO("a member loses its connection between Assigned and Start", "[rendezvou
   }
 }
 
-SCENARIO("an agent is started again while its last one's workers may live", "[rendezvous][roster]") {
+SCENARIO("an agent is started again while its last one's workers may live",
+         "[rendezvous][roster]") {
   RunningJob job{2};
   job.falls_silent(job.peers[1]);
   job.pass(kSecond * 4);

@@ -1,7 +1,7 @@
-#include "roster_tools.hpp"
-
 #include <cerrno>
 #include <csignal>
+
+#include "roster_tools.hpp"
 
 using namespace acc;
 using namespace acc::rendezvous;
@@ -31,10 +31,9 @@ TEST_CASE("an address or a port that the user gave is kept", "[rendezvous][roste
   struct Row {
     HostPort given, expected;
   };
-  for (const auto& [given, expected] : {Row{{"", 0}, {"address-of-a", 40'000}},
-                                        Row{{"master", 0}, {"master", 40'000}},
-                                        Row{{"", 29'500}, {"address-of-a", 29'500}},
-                                        Row{{"master", 29'500}, {"master", 29'500}}}) {
+  for (const auto& [given, expected] :
+       {Row{{"", 0}, {"address-of-a", 40'000}}, Row{{"master", 0}, {"master", 40'000}},
+        Row{{"", 29'500}, {"address-of-a", 29'500}}, Row{{"master", 29'500}, {"master", 29'500}}}) {
     auto options = options_for(2, 2);
     options.policy->master = given;
     Desk desk{options};
@@ -179,7 +178,8 @@ SCENARIO("workers notice a dead node before the coordinator does", "[rendezvous]
   }
 }
 
-TEST_CASE("a node that is lost after a worker failed is not blamed for it", "[rendezvous][roster]") {
+TEST_CASE("a node that is lost after a worker failed is not blamed for it",
+          "[rendezvous][roster]") {
   RunningJob job{options_for(2, 3), 3};
   job.says(job.peers[0], WorkerFailed{exited(7, 0)});
   job.pass(kSecond * 2);  // node c beats in that time

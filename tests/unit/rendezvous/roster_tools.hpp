@@ -58,7 +58,8 @@ inline Failure exited(std::int32_t code, std::uint32_t rank = 0) {
 class Desk {
  public:
   explicit Desk(RosterOptions options) : options_{std::move(options)}, roster_{options_, now} {}
-  Desk(RosterOptions options, const Win& win) : options_{std::move(options)}, roster_{options_, now} {
+  Desk(RosterOptions options, const Win& win)
+      : options_{std::move(options)}, roster_{options_, now} {
     for (const auto& vote : win.votes) {
       if (vote.peer == PeerId{0}) continue;
       auto& agent = agents_[vote.peer];
@@ -158,6 +159,11 @@ class Desk {
     next_beat_ = now;
     take(roster_.tick(now));
   }
+  // ---- what etcd does, if options.has_witness ----
+  void leads_until(Instant end) { roster_.lead_until(end); }
+  void inherits(const RoundRecord& record) { take(roster_.inherit(record, now)); }
+  void has_written(const Epoch& epoch) { take(roster_.committed(epoch, now)); }
+
   void moves_to(const HostPort& to) { take(roster_.moved(to, now)); }
 
   // ---- what came of it ----
@@ -197,6 +203,7 @@ class Desk {
   std::string stepped_down;  ///< why; empty: it has not
   std::string told;          ///< all lines
   std::size_t stores_reset = 0;
+  std::vector<RoundRecord> commits;
 
  private:
   struct Agent {
@@ -248,6 +255,7 @@ class Desk {
       if (auto* down = std::get_if<StepDown>(&action)) stepped_down = down->why;
       if (auto* line = std::get_if<TellHere>(&action)) told += line->text + "\n";
       if (auto* end = std::get_if<JobOver>(&action)) over = end->close;
+      if (auto* commit = std::get_if<CommitRound>(&action)) commits.push_back(commit->record);
       stores_reset += std::holds_alternative<ResetStore>(action) ? 1 : 0;
     }
   }
@@ -305,8 +313,6 @@ struct RunningJob : Desk {
 };
 
 /// Why the last frame to a stranger was a refusal.
-inline std::string refusal(const Desk& desk, PeerId peer) {
-  return desk.last<Refused>(peer).what;
-}
+inline std::string refusal(const Desk& desk, PeerId peer) { return desk.last<Refused>(peer).what; }
 
 }  // namespace acc::rendezvous
