@@ -40,7 +40,7 @@ constexpr std::string_view kHelp =
     "  acc-rendezvous --port 29400\n"
     "  acc-launch --nnodes 3:4 --nproc_per_node 8 --rdzv_backend tcp --rdzv_endpoint HOST:29400 …\n"
     "\n"
-    "  --listen ADDRESS    an address or name of this host; default: all of them\n"
+    "  --listen ADDRESS    an address or name of this host, also with :PORT; default: all of them\n"
     "  --port PORT         default 29400; 0: any free one, which is told\n"
     "  --secret_file FILE  the cluster's secret; default as for acc-launch\n"
     "  --insecure          no secret: whoever reaches the port may join any job\n"
@@ -71,7 +71,14 @@ std::string take(Wishes& wishes, std::string_view name, const std::string& value
     return {};
   };
   if (name == "--listen") {
-    wishes.at.host = value;
+    // "host:port" and "[::1]:port" too; a bare IPv6 address has more than one colon.
+    const auto colon = value.rfind(':');
+    const bool has_port = colon != std::string::npos &&
+                          (value.find(':') == colon || (colon > 0 && value[colon - 1] == ']'));
+    wishes.at.host = has_port ? value.substr(0, colon) : value;
+    if (wishes.at.host.starts_with('[') && wishes.at.host.ends_with(']'))
+      wishes.at.host = wishes.at.host.substr(1, wishes.at.host.size() - 2);
+    if (has_port) return take(wishes, "--port", value.substr(colon + 1), has_lease);
   } else if (name == "--port") {
     const auto port = parse_number<std::uint16_t>(value);
     if (!port) return "--port: '" + printable(value) + "' is not a port: 0 to 65535";

@@ -323,7 +323,7 @@ TEST_CASE("the plan shows how machines meet only where there are several", "[lau
              .contains("cluster"));
 }
 
-TEST_CASE("--make_secret takes a file if one follows", "[launcher][cli]") {
+TEST_CASE("the flag --make_secret takes a file if one follows", "[launcher][cli]") {
   const auto path = [](const Words& words) { return parse_command_line(words).secret_path; };
   CHECK(path({"--make_secret"}) == "");
   CHECK(path({"--make-secret", "f"}) == "f");
