@@ -40,6 +40,8 @@ std::string plural(std::size_t n, const std::string& one) {
 }
 
 std::string headline(const JobReport& r) {
+  if (r.elsewhere && r.verdict == Verdict::nodes_missing)
+    return r.reason + ", after: " + r.elsewhere->who + " " + r.elsewhere->cause;
   if (r.elsewhere) {
     const auto& f = *r.elsewhere;
     if (r.verdict == Verdict::cannot_start) return f.who + ": " + f.cause;

@@ -70,6 +70,7 @@ void Member::on(const Frame& frame, const Assigned& assigned, Instant now, Membe
   echo_ = assigned.stamp;
   if (assigned.spare) {
     holding_ = Holding::nothing;
+    standbys_ = assigned.standbys;
     out.emplace_back(Tell{"the job runs without this node: it waits as a spare"});
     return;
   }

@@ -94,8 +94,9 @@ std::vector<HostPort> Member::targets(Instant now) const {
   const bool is_own = own && coordinator_ == standbys_[*own].at;
   if (!is_own && !(is_own_home && coordinator_ == options_.home)) add(coordinator_);
   if (!is_own_home) add(options_.home);
-  // One of them may be coordinator by now, or know him, and etcd be out of our reach.
-  if (options_.has_witness) {
+  // One of them may be coordinator by now, or know him, when etcd is out of reach or a spare's
+  // coordinator is gone.
+  if (options_.has_witness || epoch_.term.number == 0) {
     for (std::size_t i = 0; i < standbys_.size(); ++i) {
       if (i != own) add(standbys_[i].at);
     }

@@ -4,11 +4,13 @@
 #include "common/unique_fd.hpp"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <string_view>
 
 namespace acc::rendezvous {
@@ -28,6 +30,20 @@ std::uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
+/// Of the network namespace. Its inode is given to another one as soon as it is free; the cookie,
+/// from Linux 5.14 on, never.
+std::uint64_t network_identity() {
+  std::uint64_t cookie = 0;
+  socklen_t size = sizeof cookie;
+  const UniqueFd any{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+#ifdef SO_NETNS_COOKIE
+  if (any && ::getsockopt(any.get(), SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0) return cookie;
+#endif
+  struct stat net {};
+  ::stat("/proc/self/ns/net", &net);
+  return net.st_ino;
+}
+
 std::string folder() {
   const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
   if (runtime != nullptr && ::access(runtime, W_OK) == 0) return runtime;
@@ -37,15 +53,29 @@ std::string folder() {
   return {};
 }
 
+/// Notes of jobs that were killed and never came back.
+void sweep_old(const std::string& place, const std::string& prefix) {
+  constexpr std::int64_t kOld = 3'600'000;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator at{place, failed}, end; !failed && at != end;
+       at.increment(failed)) {
+    if (!at->path().filename().string().starts_with(prefix)) continue;
+    struct stat facts {};
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    const bool is_ours = ::lstat(at->path().c_str(), &facts) == 0 && facts.st_uid == ::getuid();
+    if (is_ours && (now.tv_sec - facts.st_mtime) * 1000 > kOld) ::unlink(at->path().c_str());
+  }
+}
+
 }  // namespace
 
 OfficeNote::OfficeNote(const std::string& job, std::uint16_t port) {
   const auto place = folder();
   if (place.empty()) return;
-  struct stat net {};
-  ::stat("/proc/self/ns/net", &net);
-  path_ = place + "/acc-launch-coordinator-" + std::to_string(::getuid()) + "-" +
-          std::to_string(net.st_ino) + "-" + std::to_string(port) + "-" +
+  const std::string prefix = "acc-launch-coordinator-" + std::to_string(::getuid()) + "-";
+  sweep_old(place, prefix);
+  path_ = place + "/" + prefix + std::to_string(network_identity()) + "-" + std::to_string(port) + "-" +
           std::to_string(hash_of(job));
 }
 

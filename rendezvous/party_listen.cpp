@@ -52,7 +52,13 @@ Result<void> Party::open_listener(const std::string& address, std::uint16_t port
       },
       [this](const TurnedAway& who) {
         const std::string times = who.times > 1 ? " (" + std::to_string(who.times) + " times)" : "";
-        hooks_.tell("turned away a connection from " + who.source + ": " + who.what + times, true);
+        const bool by_secret = options_.listen_tls && who.what.starts_with("authentication");
+        const Secret secret = options_.listen_tls ? options_.listen_tls->secret() : Secret{};
+        hooks_.tell("turned away a connection from " + who.source + ": " + who.what + times +
+                        (by_secret ? ": this side uses " + secret.path + ", key id " +
+                                         secret.keys.front().id
+                                   : ""),
+                    true);
       });
   return {};
 }

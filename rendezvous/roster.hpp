@@ -158,6 +158,7 @@ class Roster {
   };
 
   // joining
+  [[nodiscard]] std::string stale_words(const Join& join) const;
   std::optional<Refused> objection(const Join& join) const;
   std::optional<Refused> compare_facts(const Join& join) const;
   std::optional<Refused> duplicate(const Join& join, Instant now) const;

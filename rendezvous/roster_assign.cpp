@@ -117,7 +117,8 @@ void Roster::consider_round(Instant now, RosterActions& out) {
   if (!is_late) return;
   close(Outcome::nodes_missing, to_int(ExitCode::nodes_missing),
         "only " + std::to_string(assignable().size()) + " of " +
-            count_text(options_.nodes_min, "node") + " came within " + describe(limit),
+            count_text(options_.nodes_min, "node") +
+            (has_round_ ? " came back within " : " came within ") + describe(limit),
         out);
 }
 
@@ -253,6 +254,7 @@ void Roster::tell_spares(RosterActions& out) {
     node.told_spare = true;
     Assigned assigned;
     assigned.spare = true;
+    assigned.standbys = standbys_;  // whom to ask when the coordinator is gone
     out.emplace_back(SendTo{peer, {epoch_, std::move(assigned)}});
   }
 }
@@ -281,6 +283,10 @@ void Roster::tell_waiting(Instant now, RosterActions& out) {
   if (by_rank && !missing.empty()) {
     if (missing.size() > kNamed) missing.back() = "…";
     text += ", not come: node rank " + join(missing, ", ");
+  }
+  if (must_hold_off(now)) {
+    text += "; the last coordinator of this job ended without a word, and no round begins before the "
+            "leases that it gave are over";
   }
   send_all(Notice{text}, out);
 }

@@ -108,8 +108,7 @@ RosterActions Roster::joined(PeerId peer, const Join& join, const std::string& a
     nodes_[index]->has_workers = true;
     Stop stop;
     stop.grace = options_.policy->grace;
-    stop.reason = "stale round " + std::to_string(join.epoch.round.value()) + ", current " +
-                  std::to_string(epoch_.round.value());
+    stop.reason = stale_words(join);
     send(*nodes_[index], std::move(stop), out);
   }
   if (place != nullptr && !is_same_agent && in_round && !place->gone)
@@ -139,6 +138,12 @@ void Roster::name_place(const Join& join) {
   place.first = join.first_rank;
   place.slots = join.slots;
   place_by_name_[place.name] = rank;
+}
+
+std::string Roster::stale_words(const Join& join) const {
+  const std::string round = std::to_string(join.epoch.round.value());
+  if (join.epoch.round == epoch_.round) return "this node was given up in round " + round;
+  return "stale round " + round + ", current " + std::to_string(epoch_.round.value());
 }
 
 std::optional<Refused> Roster::objection(const Join& join) const {
@@ -357,7 +362,8 @@ void Roster::adopt(const Win& win, Instant now, RosterActions& out) {
   completed_ = 0;
   phase_ = RosterPhase::running;
   phase_since_ = round_started_ = now;
-  recovering_until_ = now + options_.timings.dead;
+  // All noticed the loss by their own silence, a beat apart at most, and then had to find us.
+  recovering_until_ = now + options_.timings.dead * 3 / 2 + options_.timings.beat();
   bool broken = false;
   failed_at_ = now;
   // All places are known before anybody's state can end the round.
@@ -403,8 +409,7 @@ void Roster::adopt(const Win& win, Instant now, RosterActions& out) {
       nodes_[index]->has_workers = true;
       Stop stop;
       stop.grace = options_.policy->grace;
-      stop.reason = "stale round " + std::to_string(vote.join.epoch.round.value()) + ", current " +
-                    std::to_string(epoch_.round.value());
+      stop.reason = stale_words(vote.join);
       send(*nodes_[index], std::move(stop), out);
     }
   }

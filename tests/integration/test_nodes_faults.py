@@ -222,7 +222,7 @@ class Partition(Faults):
             cluster.wait(lambda: not cluster.living(left), f"the end of {left}'s workers", LEASE + 1)
             self.assertLess(time.monotonic() - begun, LEASE + 0.5 * SLACK)
             self.assertEqual(cluster.nodes[left].wait(10), 69, cluster.tell())
-            cluster.nodes[left].wait_text("no majority" if left == "b" else "node b (node rank 1) lost")
+            cluster.nodes[left].wait_text("no majority" if left == "b" else "1 of 2 nodes")
 
     def test_half_open_connections_are_noticed_by_silence(self):
         cluster, _ = self.running("a b c", 3)

@@ -206,7 +206,7 @@ SCENARIO("a coordinator is elected by three of five", "[rendezvous][roster]") {
     const PeerId b = desk.comes(voter(1, 5));
     desk.beat_all();
     const Instant confirmed = desk.now;
-    desk.pass(Millis{4'950});
+    desk.pass(Millis{8'450});
     CHECK(desk.count<Stop>(c) == 0);
     desk.pass(Millis{100});
     CHECK_THAT(desk.last<Stop>(c).reason,
