@@ -89,7 +89,7 @@ std::optional<Millis> OfficeNote::age() const {
   if (::read(file.get(), text, sizeof text - 1) <= 0) return std::nullopt;
   const auto noted = parse_number<std::int64_t>(trim(text));
   const auto now = boot_ms();
-  if (!noted || *noted > now) return std::nullopt;  // of another boot
+  if (!noted || *noted < 0 || *noted > now) return std::nullopt;  // of another boot
   return Millis{now - *noted};
 }
 
