@@ -22,6 +22,16 @@ namespace {
 
 using rendezvous::Outcome;
 
+/// A script that fails right at its start mostly does so on all nodes: so young, an interpreter gets
+/// to the script's first lines, and its own error into the log, before another node's failure ends
+/// it. A program needs no such time.
+constexpr Millis kNewborn{500};
+
+bool is_interpreter(const std::string& program) {
+  const auto name = program.substr(program.rfind('/') + 1);  // npos + 1 is 0
+  return name.starts_with("python") || name.starts_with("pypy");
+}
+
 Verdict verdict_of(Outcome outcome) {
   switch (outcome) {
     case Outcome::succeeded:
@@ -98,7 +108,26 @@ rendezvous::Host host_of(Hosting hosting) {
 
 Seat::Seat(boost::asio::io_context& io, const JobPlan& plan, const GuardianLink& guardian,
            std::string host, Hooks hooks)
-    : io_{io}, plan_{plan}, guardian_{guardian}, host_{std::move(host)}, hooks_{std::move(hooks)} {}
+    : io_{io},
+      plan_{plan},
+      guardian_{guardian},
+      host_{std::move(host)},
+      hooks_{std::move(hooks)},
+      newborn_{io} {}
+
+void Seat::stop_workers(const rendezvous::Stop& stop) {
+  const bool for_good = stop.why == rendezvous::Stop::Why::end;
+  const auto now = std::chrono::steady_clock::now();
+  const auto grown_up = round_began_ + kNewborn;
+  if (for_good || now >= grown_up || !is_interpreter(plan_.command.front())) {
+    newborn_.cancel();
+    return hooks_.handle(StopOrdered{stop.signo, stop.grace, for_good, now});
+  }
+  newborn_.expires_at(grown_up);
+  newborn_.async_wait([this, stop](boost::system::error_code error) {
+    if (!error) stop_workers(stop);
+  });
+}
 
 // The host's name, unless the same job has another agent here.
 void Seat::choose_name() {
@@ -188,15 +217,16 @@ rendezvous::PartyHooks Seat::party_hooks() {
   rendezvous::PartyHooks on;
   on.reserve_port = [this](Round round) { return hooks_.reserve_port(round); };
   on.round = [this, now](const rendezvous::RoundPlace& place) {
+    newborn_.cancel();
+    round_began_ = now();
     heed_guardian();  // of an older lease, which ended while there was nobody to kill
     hooks_.take_place(place);
     hooks_.handle(RoundOrdered{place.epoch.round, place.ledger, now()});
   };
-  on.stop = [this, now](const rendezvous::Stop& stop) {
-    const bool for_good = stop.why == rendezvous::Stop::Why::end;
+  on.stop = [this](const rendezvous::Stop& stop) {
     const bool is_others = stop.by != node_name_;
     if (is_others) hooks_.tell("stopping the workers here: " + stop.reason, false);
-    hooks_.handle(StopOrdered{stop.signo, stop.grace, for_good, now()});
+    stop_workers(stop);
   };
   on.signal = [this](const rendezvous::Signal& signal) { hooks_.handle(SignalOrdered{signal.signo}); };
   on.close = [this, now](const rendezvous::Close& close) {

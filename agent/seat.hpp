@@ -7,6 +7,7 @@
 #include "rendezvous/party.hpp"
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <functional>
 #include <memory>
@@ -66,6 +67,7 @@ class Seat {
   Result<rendezvous::PartyOptions> party_options();
   Result<void> load_keys(rendezvous::PartyOptions& options) const;
   void choose_name();
+  void stop_workers(const rendezvous::Stop& stop);
   void end(Verdict verdict, int exit_code, std::string reason);
 
   boost::asio::io_context& io_;
@@ -75,6 +77,8 @@ class Seat {
   Hooks hooks_;
   std::string node_name_;
   UniqueFd name_reservation_;
+  Instant round_began_{};
+  boost::asio::steady_timer newborn_;  ///< holds back an order to stop
   std::unique_ptr<rendezvous::Party> party_;
   std::optional<rendezvous::Close> close_;
   std::string end_reason_;
