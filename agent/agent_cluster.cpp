@@ -36,18 +36,16 @@ void AgentLoop::take_seat() {
 }
 
 void AgentLoop::take_place(const rendezvous::RoundPlace& place) {
-  place_ = Assignment{place.epoch.round,
-                      place.node_rank,
-                      place.nodes,
-                      place.first_rank,
-                      place.world_size,
-                      {place.master.host, place.master.port, plan_.master.port_is_given}};
+  place_ = Assignment{
+      place.epoch.round, place.node_rank,
+      place.nodes,       place.first_rank,
+      place.world_size,  {place.master.host, place.master.port, plan_.master.port_is_given}};
   plan_.world_size = place.world_size;  // for the report
   restart_reason_ = place.reason;
   if (place.ledger.restarts == 0) return;
   narrator_.note("attempt " + std::to_string(place.epoch.round.value()) + ": " +
-                 std::to_string(place.nodes) + (place.nodes == 1 ? " node" : " nodes") + ", restart " +
-                 std::to_string(place.ledger.restarts) + " of " +
+                 std::to_string(place.nodes) + (place.nodes == 1 ? " node" : " nodes") +
+                 ", restart " + std::to_string(place.ledger.restarts) + " of " +
                  std::to_string(plan_.restart.max_restarts) + " after: " + place.reason);
 }
 
@@ -58,7 +56,9 @@ void AgentLoop::heed_lease() {
 void AgentLoop::end_loop() {
   if (worker_server_) worker_server_->close();
   if (!seat_) return io_.stop();
-  seat_->leave(std::string{to_string(finish_->verdict)}, [this] { io_.stop(); });
+  const bool is_orphan = finish_->verdict == Verdict::guardian_lost;
+  seat_->leave(is_orphan ? "its acc-launch was killed" : std::string{to_string(finish_->verdict)},
+               [this] { io_.stop(); });
 }
 
 // ---- reports ----
@@ -80,7 +80,8 @@ void AgentLoop::act(const ReportFailed& a) {
   failure.log_path = report.log_path;
   failure.pid = report.worker.pid;
   failure.is_final = a.failure.is_final;
-  failure.ago = std::chrono::duration_cast<Millis>(std::chrono::steady_clock::now() - a.failure.when);
+  failure.ago =
+      std::chrono::duration_cast<Millis>(std::chrono::steady_clock::now() - a.failure.when);
   seat_->report(std::move(failure));
 }
 
@@ -115,7 +116,8 @@ void AgentLoop::listen_to_workers() {
   if (worker_server_) return;
   WorkerCalls calls;
   if (seat_) {
-    calls.on_kv = [this](std::uint64_t, rendezvous::KvRequest request, WorkerCalls::KvAnswer answer) {
+    calls.on_kv = [this](std::uint64_t, rendezvous::KvRequest request,
+                         WorkerCalls::KvAnswer answer) {
       seat_->ask(std::move(request), std::move(answer));
     };
     calls.on_table = [this](WorkerCalls::TableAnswer answer) { seat_->table(std::move(answer)); };
@@ -137,7 +139,8 @@ void AgentLoop::listen_to_workers() {
   };
   calls.on_no_restart = [this](LocalRank rank, const std::string& why) {
     asked_not_to_restart_.insert(rank);
-    narrator_.note("local rank " + std::to_string(rank.value()) + " asks not to be restarted: " + why);
+    narrator_.note("local rank " + std::to_string(rank.value()) +
+                   " asks not to be restarted: " + why);
   };
   worker_server_ = std::make_unique<WorkerServer>(io_, std::move(calls));
   const auto listening = worker_server_->listen();

@@ -321,9 +321,7 @@ void AgentLoop::act(const TellRestart& a) {
                   " after: " + restart_reason_);
 }
 
-void AgentLoop::act(const TellStartRetry& a) {
-  narrator_.start_retry(a, words_for(a.failure));
-}
+void AgentLoop::act(const TellStartRetry& a) { narrator_.start_retry(a, words_for(a.failure)); }
 
 void AgentLoop::act(const TellStopping& a) {
   narrator_.stopping(a);

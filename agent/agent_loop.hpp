@@ -125,11 +125,11 @@ class AgentLoop {
   RunFolder run_folder_;
   WorkerGroup workers_;
   GroupState group_;
-  std::unique_ptr<Seat> seat_;  ///< in a job on several nodes
+  std::unique_ptr<Seat> seat_;       ///< in a job on several nodes
   std::optional<Assignment> place_;  ///< there: as the coordinator said
   std::unique_ptr<WorkerServer> worker_server_;
   std::set<LocalRank> asked_not_to_restart_;  ///< in this round
-  std::unique_ptr<LocalStore> local_store_;  ///< in a job on one node
+  std::unique_ptr<LocalStore> local_store_;   ///< in a job on one node
 
   Descriptor signals_;
   Descriptor guardian_fd_;

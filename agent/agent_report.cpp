@@ -85,7 +85,8 @@ void AgentLoop::add_job_end(JobReport& report) const {
   if (f.kind != rendezvous::Failure::Kind::node_lost) {
     there.is_node = false;
     there.who = "rank " + std::to_string(f.rank.value()) + " (local rank " +
-                std::to_string(f.local_rank.value()) + ") on " + (f.host == host_name() ? f.node : f.host);
+                std::to_string(f.local_rank.value()) + ") on " +
+                (f.host == host_name() ? f.node : f.host);
     if (f.pid != 0) there.who += ", pid " + std::to_string(f.pid);
   }
   report.elsewhere = std::move(there);

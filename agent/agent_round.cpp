@@ -73,8 +73,8 @@ Assignment AgentLoop::assign_here() {
 // port that its users expect; it was looked at before the start.
 std::uint16_t AgentLoop::reserve_store_port(Round round) {
   auto& master = plan_.master;
-  const bool is_expected = master.port_is_given ||
-                           (plan_.cluster.backend == Backend::fixed && round == Round{0});
+  const bool is_expected =
+      master.port_is_given || (plan_.cluster.backend == Backend::fixed && round == Round{0});
   const auto port = is_expected ? master.port : fresh_port(master.port);
   port_reservation_.reset();
   port_reservation_ = reserve_port(port);

@@ -30,7 +30,8 @@ struct FailureReport {
 
 /// The failure that decided, on another node, as its agent told it.
 struct FailureElsewhere {
-  std::string who;  ///< "rank 3 (local rank 1) on b, pid 4711"; of a lost node: "node b (node rank 1)"
+  std::string
+      who;  ///< "rank 3 (local rank 1) on b, pid 4711"; of a lost node: "node b (node rank 1)"
   std::string cause;
   std::string error;  ///< what the worker wrote itself; empty: nothing
   std::string log_path;

@@ -22,9 +22,9 @@ namespace {
 
 using rendezvous::Outcome;
 
-/// A script that fails right at its start mostly does so on all nodes: so young, an interpreter gets
-/// to the script's first lines, and its own error into the log, before another node's failure ends
-/// it. A program needs no such time.
+/// A script that fails right at its start mostly does so on all nodes: so young, an interpreter
+/// gets to the script's first lines, and its own error into the log, before another node's failure
+/// ends it. A program needs no such time.
 constexpr Millis kNewborn{500};
 
 bool is_interpreter(const std::string& program) {
@@ -85,9 +85,9 @@ rendezvous::JobPolicy policy_of(const JobPlan& plan) {
   policy.scale_up_now = cluster.scale_up == ScaleUp::now;
   const bool is_fixed = cluster.backend == Backend::fixed;
   if (is_fixed || plan.master.port_is_given) {
-    policy.master = rendezvous::HostPort{is_fixed ? plan.master.addr : std::string{},
-                                         plan.master.port_is_given ? plan.master.port
-                                                                   : std::uint16_t{0}};
+    policy.master =
+        rendezvous::HostPort{is_fixed ? plan.master.addr : std::string{},
+                             plan.master.port_is_given ? plan.master.port : std::uint16_t{0}};
   }
   return policy;
 }
@@ -113,7 +113,36 @@ Seat::Seat(boost::asio::io_context& io, const JobPlan& plan, const GuardianLink&
       guardian_{guardian},
       host_{std::move(host)},
       hooks_{std::move(hooks)},
+      farewell_{io},
       newborn_{io} {}
+
+void Seat::report_completed() {
+  has_workers_ = false;
+  with_party([](auto& p) { p.workers_completed(); });
+  consider_end_alone();
+}
+
+void Seat::report_stopped(bool progress) {
+  has_workers_ = false;
+  with_party([&](auto& p) { p.workers_stopped(progress); });
+  consider_end_alone();
+}
+
+// Asked to end, nothing runs here any more, and the others can't be told: a moment for a connection
+// that is just being made, and then this node goes alone.
+void Seat::consider_end_alone() {
+  if (!unheard_signal_ || has_workers_ || is_over_) return;
+  constexpr Millis kMoment{1'000};
+  farewell_.expires_after(kMoment);
+  farewell_.async_wait([this](boost::system::error_code error) {
+    if (error || has_workers_ || (party_ && party_->is_connected())) return;
+    const int signo = *unheard_signal_;
+    const bool preempts = std::ranges::count(plan_.stop.preempt_signals, signo) != 0;
+    end(preempts ? Verdict::preempted : Verdict::stopped,
+        preempts ? to_int(ExitCode::requeue) : 128 + signo,
+        signal_name(signo) + "; the other nodes could not be told");
+  });
+}
 
 void Seat::stop_workers(const rendezvous::Stop& stop) {
   const bool for_good = stop.why == rendezvous::Stop::Why::end;
@@ -204,8 +233,7 @@ Result<rendezvous::PartyOptions> Seat::party_options() {
 void Seat::begin() {
   choose_name();
   auto options = party_options();
-  if (!options)
-    return end(Verdict::nodes_missing, to_int(ExitCode::refused), options.error().what);
+  if (!options) return end(Verdict::nodes_missing, to_int(ExitCode::refused), options.error().what);
   party_ = std::make_unique<rendezvous::Party>(io_, std::move(*options), party_hooks());
   party_->begin([this](const Error& error) {
     end(Verdict::nodes_missing, to_int(ExitCode::nodes_missing), error.what);
@@ -219,6 +247,7 @@ rendezvous::PartyHooks Seat::party_hooks() {
   on.round = [this, now](const rendezvous::RoundPlace& place) {
     newborn_.cancel();
     round_began_ = now();
+    has_workers_ = true;
     heed_guardian();  // of an older lease, which ended while there was nobody to kill
     hooks_.take_place(place);
     hooks_.handle(RoundOrdered{place.epoch.round, place.ledger, now()});
@@ -228,7 +257,9 @@ rendezvous::PartyHooks Seat::party_hooks() {
     if (is_others) hooks_.tell("stopping the workers here: " + stop.reason, false);
     stop_workers(stop);
   };
-  on.signal = [this](const rendezvous::Signal& signal) { hooks_.handle(SignalOrdered{signal.signo}); };
+  on.signal = [this](const rendezvous::Signal& signal) {
+    hooks_.handle(SignalOrdered{signal.signo});
+  };
   on.close = [this, now](const rendezvous::Close& close) {
     close_ = close;
     is_over_ = true;
@@ -246,6 +277,7 @@ rendezvous::PartyHooks Seat::party_hooks() {
   on.give_up = [this](const rendezvous::GiveUp& give_up) {
     using Why = rendezvous::GiveUp::Why;
     const bool refused = give_up.why == Why::refused || give_up.why == Why::not_authentic;
+    if (unheard_signal_ && !refused) return consider_end_alone();
     end(Verdict::nodes_missing, to_int(refused ? ExitCode::refused : ExitCode::nodes_missing),
         give_up.text);
   };
@@ -270,6 +302,8 @@ void Seat::ask_job(int signo, std::uint32_t interrupts) {
   if (ends_nothing && std::ranges::count(plan_.stop.preempt_signals, signo) == 0)
     return hooks_.handle(SignalOrdered{signo});
   party_->signal_came(signo, interrupts);
+  unheard_signal_ = signo;
+  consider_end_alone();
 }
 
 void Seat::heed_guardian() {

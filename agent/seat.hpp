@@ -38,11 +38,15 @@ class Seat {
   void begin();
 
   // ---- the supervisor's reports ----
-  void report(rendezvous::Failure failure) { with_party([&](auto& p) { p.worker_failed(failure); }); }
-  void report_completed() { with_party([](auto& p) { p.workers_completed(); }); }
-  void report_stopped(bool progress) { with_party([&](auto& p) { p.workers_stopped(progress); }); }
+  void report(rendezvous::Failure failure) {
+    with_party([&](auto& p) { p.worker_failed(failure); });
+  }
+  void report_completed();
+  void report_stopped(bool progress);
   void ask_job(int signo, std::uint32_t interrupts);
-  void set_alive(std::uint32_t workers) { with_party([&](auto& p) { p.set_alive(workers); }); }
+  void set_alive(std::uint32_t workers) {
+    with_party([&](auto& p) { p.set_alive(workers); });
+  }
 
   /// The guardian may have ended the lease before our own clock did: its victims are no failures.
   void heed_guardian();
@@ -68,6 +72,7 @@ class Seat {
   Result<void> load_keys(rendezvous::PartyOptions& options) const;
   void choose_name();
   void stop_workers(const rendezvous::Stop& stop);
+  void consider_end_alone();
   void end(Verdict verdict, int exit_code, std::string reason);
 
   boost::asio::io_context& io_;
@@ -78,6 +83,10 @@ class Seat {
   std::string node_name_;
   UniqueFd name_reservation_;
   Instant round_began_{};
+  bool has_workers_ = false;
+  /// A signal came that ends the job, and there was nobody to tell.
+  std::optional<int> unheard_signal_;
+  boost::asio::steady_timer farewell_;
   boost::asio::steady_timer newborn_;  ///< holds back an order to stop
   std::unique_ptr<rendezvous::Party> party_;
   std::optional<rendezvous::Close> close_;

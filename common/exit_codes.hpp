@@ -50,8 +50,10 @@ inline constexpr std::array kExitCodes{
     ExitCodeRow{ExitCode::unkillable, "unkillable",
                 "a process survived SIGKILL (state D: a driver or a file system hangs)",
                 "drain the node; a reboot is usually needed"},
-    ExitCodeRow{ExitCode::output, "output", "what was asked for can't be written: --report, --log_dir, or --print_plan to a full disk",
-                "check the path and the space on its disk"},
+    ExitCodeRow{
+        ExitCode::output, "output",
+        "what was asked for can't be written: --report, --log_dir, or --print_plan to a full disk",
+        "check the path and the space on its disk"},
     ExitCodeRow{ExitCode::requeue, "requeue",
                 "pre-empted: a signal of --preempt_signals ended the job", "requeue the job"},
     ExitCodeRow{ExitCode::refused, "refused",

@@ -28,8 +28,8 @@ static constexpr std::array kRows{
     Row{kAccRestartCount, "restarts so far", false},
     Row{kAccRestartReason, "why this round began: empty in the first, else the failure in words",
         false},
-    Row{kAccAgentSocket, "the agent's socket for messages and the key-value store: worker-socket.md",
-        false},
+    Row{kAccAgentSocket,
+        "the agent's socket for messages and the key-value store: worker-socket.md", false},
 };
 
 std::span<const Row> rows() { return kRows; }

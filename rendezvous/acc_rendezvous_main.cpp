@@ -131,7 +131,9 @@ class Server {
                        say("turned away a connection from " + who.source + ": " + who.what);
                      });
     say("listening at " + describe(listener_->at()) +
-        (listen.tls ? "" : wishes_.is_insecure ? ", insecure" : ", loopback only"));
+        (listen.tls            ? ""
+         : wishes_.is_insecure ? ", insecure"
+                               : ", loopback only"));
     return 0;
   }
 
@@ -139,8 +141,8 @@ class Server {
   void greet(std::shared_ptr<Channel> channel, std::string_view first) {
     const auto frame = decode(first);
     if (const auto* moved = frame ? std::get_if<Moved>(&frame->message) : nullptr) {
-      // We were started again, and the job has elected somebody meanwhile: whoever waits here learns
-      // where.
+      // We were started again, and the job has elected somebody meanwhile: whoever waits here
+      // learns where.
       const auto job = jobs_.find(moved->job);
       const bool is_proved = !channel->is_tls() || channel->proof().job == moved->job;
       if (is_proved && job != jobs_.end() && job->second.coordinator)
@@ -148,10 +150,13 @@ class Server {
       return channel->close();
     }
     const auto* join = frame ? std::get_if<Join>(&frame->message) : nullptr;
-    const bool is_proved = join != nullptr && (!channel->is_tls() || channel->proof().job == join->job);
+    const bool is_proved =
+        join != nullptr && (!channel->is_tls() || channel->proof().job == join->job);
     if (!is_proved) {
       say("turned away " + describe(channel->peer()) + ": " +
-          (!frame ? frame.error().what : join == nullptr ? "it doesn't join" : "its key is for another job"));
+          (!frame            ? frame.error().what
+           : join == nullptr ? "it doesn't join"
+                             : "its key is for another job"));
       return channel->close();
     }
     auto& job = jobs_[join->job];
@@ -173,7 +178,8 @@ class Server {
     options.job = name;
     options.name = "acc-rendezvous@" + host_name();
     const auto at = listener_->at();
-    options.where = wishes_.at.host.empty() ? host_name() + ":" + std::to_string(at.port) : describe(at);
+    options.where =
+        wishes_.at.host.empty() ? host_name() + ":" + std::to_string(at.port) : describe(at);
     options.timings = wishes_.timings;
     options.seed = random_number();
     const std::string prefix = "job " + printable(name) + ": ";

@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-/// Counts the votes of agents that lost their coordinator (pure). A vote is a Join whose sender knows
-/// the newest round; it counts as long as its connection stands.
+/// Counts the votes of agents that lost their coordinator (pure). A vote is a Join whose sender
+/// knows the newest round; it counts as long as its connection stands.
 namespace acc::rendezvous {
 
 struct Vote {

@@ -55,7 +55,8 @@ void Coordinator::note_skew(const Join& join) const {
   const auto here = std::chrono::system_clock::now().time_since_epoch();
   const auto skew = std::chrono::duration_cast<Millis>(here) - Millis{join.wall_clock_ms};
   if (join.wall_clock_ms == 0 || std::chrono::abs(skew) < kWorthTelling) return;
-  hooks_.tell("the clock of node " + join.node.name + " is " + acc::describe(std::chrono::abs(skew)) +
+  hooks_.tell("the clock of node " + join.node.name + " is " +
+                  acc::describe(std::chrono::abs(skew)) +
                   (skew > Millis{0} ? " behind" : " ahead of") +
                   " the one here: times in its log differ, nothing else does",
               true);

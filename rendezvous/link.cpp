@@ -20,7 +20,8 @@ class ChannelLink : public Link, public std::enable_shared_from_this<ChannelLink
     on.on_frame = [this](std::string_view bytes) { take(bytes); };
     on.on_closed = [this](const Closed& closed) {
       using Cause = Closed::Cause;
-      lost(closed.what, closed.cause == Cause::authentication || closed.cause == Cause::needs_secret ||
+      lost(closed.what, closed.cause == Cause::authentication ||
+                            closed.cause == Cause::needs_secret ||
                             closed.cause == Cause::has_no_secret);
     };
     channel_->start(std::move(on));

@@ -165,8 +165,7 @@ void Listener::take(UniqueFd socket, const std::string& host) {
   if (!verdict.may_try) return;
   if (verdict.instead) drop(*verdict.instead, "too many connections that prove nothing");
   auto channel = std::make_shared<Channel>(io_, std::move(socket), options_.tls, options_.channel);
-  channel->start({
-                  .on_frame =
+  channel->start({.on_frame =
                       [weak = weak_from_this(), id](std::string_view frame) {
                         if (const auto self = weak.lock()) self->on_first_frame(id, frame);
                       },

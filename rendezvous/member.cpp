@@ -79,8 +79,8 @@ void Member::on(const Frame& frame, const Assigned& assigned, Instant now, Membe
   epoch_ = frame.epoch;
   holding_ = Holding::assigned;
   standbys_ = assigned.standbys;
-  place_ = {epoch_,           assigned.node_rank,  assigned.nodes,  assigned.first_rank,
-            assigned.world_size, {}, assigned.ledger, assigned.reason};
+  place_ = {epoch_, assigned.node_rank, assigned.nodes, assigned.first_rank, assigned.world_size,
+            {},     assigned.ledger,    assigned.reason};
   if (assigned.node_rank == NodeRank{0} && !is_repeated) {
     out.emplace_back(OrderPort{});
   } else {
@@ -116,8 +116,8 @@ void Member::on(const Frame& frame, const Start& start, Instant now, MemberActio
   out.emplace_back(OrderRound{place_});
 }
 
-// Counted from the moment at which the beat was sent, by this clock: whatever delays the answer only
-// shortens the lease.
+// Counted from the moment at which the beat was sent, by this clock: whatever delays the answer
+// only shortens the lease.
 void Member::renew_lease(std::uint32_t beat, Millis granted, MemberActions& out) {
   const auto& [number, sent] = beats_sent_[beat % kBeatsKept];
   if (number != beat || granted <= Millis{0}) return;
@@ -247,8 +247,8 @@ MemberActions Member::tick(Instant now) {
 void Member::check_lease(Instant now, MemberActions& out) {
   if (!has_workers() || !lease_end_ || now < *lease_end_) return;
   lease_end_.reset();  // the guardian's copy stays: it goes on killing
-  out.emplace_back(OrderKill{"no contact with the job's coordinator for " + describe(timings_.lease) +
-                             ": the lease is over"});
+  out.emplace_back(OrderKill{"no contact with the job's coordinator for " +
+                             describe(timings_.lease) + ": the lease is over"});
 }
 
 std::uint32_t Member::next_beat(Instant now) {

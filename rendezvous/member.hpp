@@ -22,8 +22,8 @@ namespace acc::rendezvous {
 enum class LinkPhase { seeking, dialing, joining, member, ended };
 
 struct MemberOptions {
-  Join self;       ///< what every Join says; holding, epoch and vote are filled in
-  HostPort home;   ///< where the job's first coordinator is
+  Join self;           ///< what every Join says; holding, epoch and vote are filled in
+  HostPort home;       ///< where the job's first coordinator is
   bool hosts = false;  ///< the coordinator starts in this process
   Timings timings;     ///< until a Welcome tells other ones
   Millis join_timeout{600'000};
@@ -54,7 +54,8 @@ struct Hang {};  ///< end the connection or the dialling; no answer
 struct Send {
   Frame frame;
 };
-struct OrderPort {};  ///< node rank 0: reserve a port for the workers' store, answer with port_reserved
+struct OrderPort {
+};  ///< node rank 0: reserve a port for the workers' store, answer with port_reserved
 struct OrderRound {
   RoundPlace place;
 };
@@ -94,9 +95,9 @@ struct RefuseVote {
 struct TakeOver {
   Win win;
 };
-using MemberAction = std::variant<DialTo, Hang, Send, OrderPort, OrderRound, OrderStop, OrderSignal,
-                                  OrderClose, SetLease, ClearLease, OrderKill, GiveUp, Tell,
-                                  RefuseVote, TakeOver>;
+using MemberAction =
+    std::variant<DialTo, Hang, Send, OrderPort, OrderRound, OrderStop, OrderSignal, OrderClose,
+                 SetLease, ClearLease, OrderKill, GiveUp, Tell, RefuseVote, TakeOver>;
 using MemberActions = std::vector<MemberAction>;
 
 /// Why a dial failed, so that the words can name the cure.
@@ -207,8 +208,8 @@ class Member {
   MemberOptions options_;
   LinkPhase phase_ = LinkPhase::seeking;
   Timings timings_;
-  HostPort coordinator_;       ///< the last one that welcomed us, else home
-  bool coordinator_here_;      ///< it is in this process
+  HostPort coordinator_;   ///< the last one that welcomed us, else home
+  bool coordinator_here_;  ///< it is in this process
   std::string address_;
 
   // what is held

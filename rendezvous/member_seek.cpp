@@ -4,9 +4,9 @@
 
 // Finding a coordinator: the first one by its address, a lost one again, its successor by votes.
 //
-// After a loss, time is cut into slots of 1.5 × dead. In slot i standby i (by ascending rank) offers
-// itself and all others turn to it; a majority of the last round makes it coordinator. Nobody sends
-// election messages: a Join is the vote, and it stands as long as its connection.
+// After a loss, time is cut into slots of 1.5 × dead. In slot i standby i (by ascending rank)
+// offers itself and all others turn to it; a majority of the last round makes it coordinator.
+// Nobody sends election messages: a Join is the vote, and it stands as long as its connection.
 namespace acc::rendezvous {
 
 namespace {
@@ -112,7 +112,8 @@ void Member::dial_next(Instant now, MemberActions& out) {
     return;
   }
   dialed_ = list[dials_ % list.size()];
-  // The one that was lost gets less: while it is waited for the lease runs, and others may be there.
+  // The one that was lost gets less: while it is waited for the lease runs, and others may be
+  // there.
   const auto share = list.size() > 1 && dialed_ == coordinator_ ? 5 : 2;
   const auto limit = epoch_.term.number == 0
                          ? kDialLimit
@@ -159,7 +160,8 @@ Millis Member::backoff() {
                                          std::max<Millis>(timings_.dead / 5, kFirstBackoff)});
   random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
   const double fraction = static_cast<double>(random_ >> 11U) * 0x1.0p-53;
-  return ceiling / 2 + Millis{static_cast<Millis::rep>(static_cast<double>(ceiling.count()) * fraction / 2)};
+  return ceiling / 2 +
+         Millis{static_cast<Millis::rep>(static_cast<double>(ceiling.count()) * fraction / 2)};
 }
 
 void Member::seek_again(Millis delay, Instant now, MemberActions& out) {
@@ -265,17 +267,25 @@ MemberActions Member::job_is_gone(const std::string& why, Instant) {
 MemberActions Member::vote_came(PeerId peer, const Join& join, const std::string& address,
                                 Instant now) {
   MemberActions out;
-  const auto refuse = [&](Refused refused) { out.emplace_back(RefuseVote{peer, std::move(refused)}); };
+  const auto refuse = [&](Refused refused) {
+    out.emplace_back(RefuseVote{peer, std::move(refused)});
+  };
   if (join.job != options_.self.job) {
-    refuse({Refusal::wrong_job, "this agent belongs to job '" + join.job + "', the one at this address to job '" +
-                                    options_.self.job + "'", {}, true});
+    refuse({Refusal::wrong_job,
+            "this agent belongs to job '" + join.job + "', the one at this address to job '" +
+                options_.self.job + "'",
+            {},
+            true});
   } else if (phase_ == LinkPhase::ended) {
     refuse({Refusal::closed, "the job is over on node " + options_.self.node.name, {}, false});
   } else if (phase_ == LinkPhase::member) {
-    refuse({Refusal::not_coordinator, "the coordinator is at " + at(coordinator_), coordinator_, false});
+    refuse({Refusal::not_coordinator, "the coordinator is at " + at(coordinator_), coordinator_,
+            false});
   } else if (join.epoch.term.number == 0 || !can_elect()) {
-    refuse({Refusal::not_coordinator, "node " + options_.self.node.name + " seeks the coordinator itself",
-            {}, false});
+    refuse({Refusal::not_coordinator,
+            "node " + options_.self.node.name + " seeks the coordinator itself",
+            {},
+            false});
   } else {
     ballot_.add({peer, join, address});
     count_votes(now, out);
@@ -301,11 +311,10 @@ void Member::count_votes(Instant now, MemberActions& out) {
   if (phase_ == LinkPhase::dialing) out.emplace_back(Hang{});
   coordinator_here_ = true;
   coordinator_ = standbys_[*own_standby()].at;
-  out.emplace_back(Tell{"this node takes over as coordinator (term " +
-                        std::to_string(win->term.number) + ", round " +
-                        std::to_string(win->last.round.value()) + ") with " +
-                        std::to_string(win->votes.size()) + " of " + std::to_string(win->nodes) +
-                        " nodes"});
+  out.emplace_back(
+      Tell{"this node takes over as coordinator (term " + std::to_string(win->term.number) +
+           ", round " + std::to_string(win->last.round.value()) + ") with " +
+           std::to_string(win->votes.size()) + " of " + std::to_string(win->nodes) + " nodes"});
   out.emplace_back(TakeOver{std::move(*win)});
   phase_ = LinkPhase::seeking;
   dials_ = 0;
@@ -316,7 +325,8 @@ void Member::count_votes(Instant now, MemberActions& out) {
 
 void Member::on(const Frame&, const Refused& refused, Instant now, MemberActions& out) {
   if (refused.for_ever) {
-    GiveUp end{GiveUp::Why::refused, "refused by the coordinator at " + at(dialed_) + ": " + refused.what};
+    GiveUp end{GiveUp::Why::refused,
+               "refused by the coordinator at " + at(dialed_) + ": " + refused.what};
     if (!has_workers()) return give_up(end.why, end.text, out);
     out.emplace_back(OrderKill{end.text});
     give_up_when_empty_ = std::move(end);
@@ -362,20 +372,21 @@ void Member::consider_giving_up(Instant now, MemberActions& out) {
   const std::string where = at(coordinator_);
   if (had_place && !can_elect() && !options_.has_witness && !coordinator_here_ &&
       lost_for >= timings_.lease) {
-    // Somebody is there and waits for a majority of a round that will never have one: it was started
-    // again, and we come as if we had been, too.
+    // Somebody is there and waits for a majority of a round that will never have one: it was
+    // started again, and we come as if we had been, too.
     if (phase_ == LinkPhase::joining) return forget_round(now, out);
-    give_up(GiveUp::Why::no_majority,
-            "the coordinator at " + where + " is lost, and of " + std::to_string(place_.nodes) +
-                " nodes the rest is no majority: this node ended its workers when its lease was over "
-                "(three or more nodes, or etcd, survive this)",
-            out);
+    give_up(
+        GiveUp::Why::no_majority,
+        "the coordinator at " + where + " is lost, and of " + std::to_string(place_.nodes) +
+            " nodes the rest is no majority: this node ended its workers when its lease was over "
+            "(three or more nodes, or etcd, survive this)",
+        out);
     return;
   }
   if (lost_for < options_.join_timeout) return;
   give_up(GiveUp::Why::unreachable,
-          "no coordinator " + (coordinator_.port != 0 ? "at " + where : "named by etcd") + " within " + describe(options_.join_timeout) + ": " +
-              last_failure_,
+          "no coordinator " + (coordinator_.port != 0 ? "at " + where : "named by etcd") +
+              " within " + describe(options_.join_timeout) + ": " + last_failure_,
           out);
 }
 

@@ -54,7 +54,8 @@ void fields(A& a, Is<RankRange> auto& part) {
 }
 template <class A>
 void fields(A& a, Is<Failure> auto& part) {
-  auto& [kind, code, rank, local_rank, node, host, cause, error, log_path, pid, ago, is_final] = part;
+  auto& [kind, code, rank, local_rank, node, host, cause, error, log_path, pid, ago, is_final] =
+      part;
   a(kind, code, rank, local_rank, node, host, cause, error, log_path, pid, ago, is_final);
 }
 template <class A>

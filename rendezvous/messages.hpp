@@ -22,13 +22,15 @@ namespace acc::rendezvous {
 inline constexpr std::uint16_t kVersionMajor = 1;
 inline constexpr std::uint16_t kVersionMinor = 0;
 
-inline constexpr std::size_t kMaxFrame = std::size_t{1024} * 1024;  ///< bytes with the header; longer closes the connection
-inline constexpr std::size_t kMaxFirstFrame = std::size_t{16} * 1024;  ///< until the peer is welcome
-inline constexpr std::size_t kMaxText = 4096;             ///< bytes of any text but a value of the store
+/// Bytes with the header; a longer one closes the connection.
+inline constexpr std::size_t kMaxFrame = std::size_t{1024} * 1024;
+/// Until the peer is welcome.
+inline constexpr std::size_t kMaxFirstFrame = std::size_t{16} * 1024;
+inline constexpr std::size_t kMaxText = 4096;  ///< bytes of any text but a value of the store
 inline constexpr std::size_t kMaxFacts = 16;
 inline constexpr std::size_t kMaxStandbys = 8;
 inline constexpr std::size_t kMaxTableRows = 8192;  ///< in one Table; a longer table comes in parts
-inline constexpr std::size_t kMaxSmallList = 64;  ///< exit code classes, signals, lost ranges
+inline constexpr std::size_t kMaxSmallList = 64;    ///< exit code classes, signals, lost ranges
 inline constexpr std::size_t kMaxKey = 256;         ///< bytes of a key of the store
 inline constexpr std::size_t kMaxValue = std::size_t{256} * 1024;
 
@@ -62,7 +64,7 @@ struct HostPort {
 /// What all nodes of a job must agree on, with a value to show: {"script", "train.py"}.
 struct Fact {
   std::string name;
-  std::string value;  ///< printable, shortened
+  std::string value;       ///< printable, shortened
   std::uint64_t hash = 0;  ///< of the whole value
   friend bool operator==(const Fact&, const Fact&) = default;
 };
@@ -95,7 +97,7 @@ struct Failure {
   std::string error;  ///< what the worker wrote itself, shortened; empty: nothing
   std::string log_path;
   std::int64_t pid = 0;
-  Millis ago{0};  ///< before this message was sent
+  Millis ago{0};          ///< before this message was sent
   bool is_final = false;  ///< the worker itself said that a restart won't help
   friend bool operator==(const Failure&, const Failure&) = default;
 };
@@ -111,11 +113,11 @@ struct Standby {
 /// How a job ended, for every node the same.
 enum class Outcome : std::uint8_t {
   succeeded,
-  failed,         ///< a failure, and no restart was left
+  failed,  ///< a failure, and no restart was left
   never_retry,
   no_progress,
   cannot_start,
-  stopped,        ///< by a signal
+  stopped,  ///< by a signal
   preempted,
   unkillable,
   nodes_missing,  ///< too few nodes came, or came back
@@ -144,8 +146,8 @@ struct Join {
   NodeId node;
   std::string host;     ///< for people and for ordering
   std::string address;  ///< where workers of other nodes reach this node; empty: as the socket says
-  std::uint16_t listens = 0;  ///< port of this agent's own listener, for an election; 0: none
-  std::uint32_t slots = 0;    ///< workers on this node
+  std::uint16_t listens = 0;       ///< port of this agent's own listener, for an election; 0: none
+  std::uint32_t slots = 0;         ///< workers on this node
   std::optional<NodeRank> wanted;  ///< the user's or the scheduler's order
   std::uint32_t nodes_min = 1;
   std::uint32_t nodes_max = 1;
@@ -167,7 +169,7 @@ struct Join {
 /// The place is taken and the lease counts from this moment, if Start comes.
 struct Ready {
   std::uint32_t beat = 0;
-  std::uint64_t echo = 0;  ///< the newest stamp of the coordinator
+  std::uint64_t echo = 0;         ///< the newest stamp of the coordinator
   std::uint16_t master_port = 0;  ///< free on this node, if it has node rank 0; else 0
 };
 
@@ -203,20 +205,20 @@ struct Welcome {
   std::string coordinator;  ///< node name
   std::uint64_t stamp = 0;
   Millis beat{1000};
-  Millis dead{5000};   ///< silence after which a peer counts as lost
+  Millis dead{5000};  ///< silence after which a peer counts as lost
   Millis lease{10'000};
 };
 
 enum class Refusal : std::uint8_t {
   version,
   wrong_job,
-  mismatch,       ///< of facts, slots or node counts
-  duplicate,      ///< that node or rank is in already
-  stale,          ///< an older epoch
+  mismatch,   ///< of facts, slots or node counts
+  duplicate,  ///< that node or rank is in already
+  stale,      ///< an older epoch
   full,
   not_coordinator,  ///< knows a living one; `redirect` says where
   closed,
-  moved,          ///< another coordinator took over; `redirect` says where
+  moved,  ///< another coordinator took over; `redirect` says where
 };
 struct Refused {
   Refusal refusal = Refusal::mismatch;
@@ -259,7 +261,8 @@ struct Stop {
   Millis grace{15'000};
   std::string by;      ///< node that asked; empty: nobody
   std::string reason;  ///< for people: "rank 3 on b killed by SIGSEGV (11)"
-  std::vector<RankRange> lost;  ///< ranks known dead, so that survivors can give up their collectives
+  std::vector<RankRange>
+      lost;  ///< ranks known dead, so that survivors can give up their collectives
 };
 
 /// A signal that ends nothing (SIGUSR1, SIGUSR2, SIGHUP as the policy says), for all workers.
@@ -309,14 +312,23 @@ struct KvRequest {
   std::uint64_t id = 0;  ///< chosen by the asker, comes back with the reply
   Op op = Op::get;
   std::string key;
-  std::string value;     ///< set; compare_set: the new one
-  std::string expected;  ///< compare_set; empty: the key must not be there
-  std::int64_t delta = 0;       ///< add
-  std::uint32_t count = 0;      ///< barrier: so many must come
-  Millis timeout{0};            ///< get, wait, barrier: 0 = answer at once
+  std::string value;        ///< set; compare_set: the new one
+  std::string expected;     ///< compare_set; empty: the key must not be there
+  std::int64_t delta = 0;   ///< add
+  std::uint32_t count = 0;  ///< barrier: so many must come
+  Millis timeout{0};        ///< get, wait, barrier: 0 = answer at once
 };
 struct KvReply {
-  enum class Status : std::uint8_t { ok, missing, timed_out, too_big, full, wrong_round, bad_request, differs };
+  enum class Status : std::uint8_t {
+    ok,
+    missing,
+    timed_out,
+    too_big,
+    full,
+    wrong_round,
+    bad_request,
+    differs
+  };
   std::uint64_t id = 0;
   Status status = Status::ok;
   std::string value;
@@ -330,10 +342,9 @@ struct KvRestore {
   std::int64_t added = 0;  ///< this node's share of a counter; 0: it is a value
 };
 
-using Message =
-    std::variant<Join, Ready, Beat, WorkerFailed, Completed, Stopped, Wish, Leave, TableRequest,
-                 Welcome, Refused, Assigned, Start, BeatAck, Stop, Signal, Close, Notice, Table,
-                 Moved, KvRequest, KvReply, KvRestore>;
+using Message = std::variant<Join, Ready, Beat, WorkerFailed, Completed, Stopped, Wish, Leave,
+                             TableRequest, Welcome, Refused, Assigned, Start, BeatAck, Stop, Signal,
+                             Close, Notice, Table, Moved, KvRequest, KvReply, KvRestore>;
 
 /// What travels: the epoch stands in the header.
 struct Frame {

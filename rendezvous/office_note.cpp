@@ -37,7 +37,8 @@ std::uint64_t network_identity() {
   socklen_t size = sizeof cookie;
   const UniqueFd any{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
 #ifdef SO_NETNS_COOKIE
-  if (any && ::getsockopt(any.get(), SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0) return cookie;
+  if (any && ::getsockopt(any.get(), SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0)
+    return cookie;
 #endif
   struct stat net {};
   ::stat("/proc/self/ns/net", &net);
@@ -75,8 +76,8 @@ OfficeNote::OfficeNote(const std::string& job, std::uint16_t port) {
   if (place.empty()) return;
   const std::string prefix = "acc-launch-coordinator-" + std::to_string(::getuid()) + "-";
   sweep_old(place, prefix);
-  path_ = place + "/" + prefix + std::to_string(network_identity()) + "-" + std::to_string(port) + "-" +
-          std::to_string(hash_of(job));
+  path_ = place + "/" + prefix + std::to_string(network_identity()) + "-" + std::to_string(port) +
+          "-" + std::to_string(hash_of(job));
 }
 
 std::optional<Millis> OfficeNote::age() const {

@@ -32,7 +32,9 @@ Party::~Party() {
   if (listener_) listener_->stop();
 }
 
-void Party::worker_failed(const Failure& failure) { perform(member_.worker_failed(failure, now())); }
+void Party::worker_failed(const Failure& failure) {
+  perform(member_.worker_failed(failure, now()));
+}
 void Party::workers_completed() { perform(member_.workers_completed(now())); }
 void Party::workers_stopped(bool progress) { perform(member_.workers_stopped(progress, now())); }
 void Party::signal_came(int signo, std::uint32_t interrupts) {
@@ -64,7 +66,8 @@ void Party::arm() {
 
 void Party::act(const DialTo& a) {
   if (a.here) {
-    if (!coordinator_) return perform(member_.dial_failed({false, true, "no coordinator here"}, now()));
+    if (!coordinator_)
+      return perform(member_.dial_failed({false, true, "no coordinator here"}, now()));
     auto [ours, theirs] = link_inside(io_);
     inside_ = std::move(theirs);
     take_link(std::move(ours));
@@ -80,9 +83,10 @@ void Party::act(const DialTo& a) {
     if (dialled.has_value()) return take_link(link_over(std::move(*dialled)));
     const auto& error = dialled.error();
     using Kind = DialError::Kind;
-    perform(member_.dial_failed({error.kind == Kind::authentication || error.kind == Kind::has_no_secret,
-                                 error.kind == Kind::refused, error.what},
-                                now()));
+    perform(member_.dial_failed(
+        {error.kind == Kind::authentication || error.kind == Kind::has_no_secret,
+         error.kind == Kind::refused, error.what},
+        now()));
   });
 }
 
@@ -121,17 +125,19 @@ void Party::act(const Send& a) {
     return;
   }
   Join join = *said;
-  join.wall_clock_ms = std::chrono::duration_cast<Millis>(
-                           std::chrono::system_clock::now().time_since_epoch())
-                           .count();
+  join.wall_clock_ms =
+      std::chrono::duration_cast<Millis>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
   if (!inside_) {
     if (link_) link_->send({a.frame.epoch, std::move(join)});
     return;
   }
   // Later, as everything that comes over a link.
-  boost::asio::post(io_, [this, alive = alive_, theirs = std::move(inside_), join = std::move(join)] {
-    if (*alive && coordinator_) coordinator_->admit(PeerId{++last_peer_}, theirs, join);
-  });
+  boost::asio::post(io_,
+                    [this, alive = alive_, theirs = std::move(inside_), join = std::move(join)] {
+                      if (*alive && coordinator_)
+                        coordinator_->admit(PeerId{++last_peer_}, theirs, join);
+                    });
 }
 
 // ---- what the agent is told: from the loop, as it calls us back ----
@@ -205,8 +211,8 @@ void Party::act(const TakeOver& a) {
   auto roster = options_.roster;
   if (listener_) {
     const auto at = listener_->at();
-    roster.where = describe({options_.member.self.address.empty() ? at.host : options_.member.self.address,
-                             at.port});
+    roster.where = describe(
+        {options_.member.self.address.empty() ? at.host : options_.member.self.address, at.port});
   }
   coordinator_ = std::make_unique<Coordinator>(io_, std::move(roster), a.win,
                                                std::exchange(votes_, {}), coordinator_hooks());
@@ -265,14 +271,17 @@ void Party::tell_home() {
 
 void Party::end(std::function<void()> done) {
   note_timer_.cancel();
-  if (note_ && coordinator_) note_->remove();
   if (listener_) listener_->stop();
   is_ending_ = true;
-  if (!coordinator_) {
+  // One that goes in the middle of the job has nothing to say: the others see it gone, and elect.
+  const bool has_news = coordinator_ && coordinator_->roster().phase() == RosterPhase::closed;
+  if (!has_news) {
     leadership_.reset();
-    boost::asio::post(io_, std::move(done));
+    std::shared_ptr<Coordinator> ended{std::move(coordinator_)};  // it may be on the stack
+    boost::asio::post(io_, [ended, done = std::move(done)] { done(); });
     return;
   }
+  if (note_) note_->remove();
   if (options_.etcd) {
     done = [this, after = std::move(done)]() mutable { end_with_etcd(std::move(after)); };
   }

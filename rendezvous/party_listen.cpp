@@ -1,7 +1,6 @@
-#include "rendezvous/party.hpp"
-
 #include "common/log.hpp"
 #include "rendezvous/codec.hpp"
+#include "rendezvous/party.hpp"
 
 #include <cerrno>
 
@@ -21,17 +20,17 @@ void Party::begin(std::function<void(const Error&)> cannot) {
   if (!looks_up) return perform(member_.begin(std::chrono::steady_clock::now()));
   lookup_ = std::make_shared<Lookup>(io_);
   const HostPort own{options_.listen.empty() ? home.host : options_.listen, home.port};
-  lookup_->start(own, [this, cannot = std::move(cannot)](const Lookup::Endpoints& found,
-                                                         const std::string&) {
-    std::vector<std::string> addresses;
-    for (const auto& one : found) addresses.push_back(host_port(one).host);
-    if (options_.host == Host::may) {
-      host_if_home_is_here(addresses);
-    } else if (const auto hosted = host_at_home(addresses); !hosted) {
-      return cannot(hosted.error());
-    }
-    perform(member_.begin(std::chrono::steady_clock::now()));
-  });
+  lookup_->start(
+      own, [this, cannot = std::move(cannot)](const Lookup::Endpoints& found, const std::string&) {
+        std::vector<std::string> addresses;
+        for (const auto& one : found) addresses.push_back(host_port(one).host);
+        if (options_.host == Host::may) {
+          host_if_home_is_here(addresses);
+        } else if (const auto hosted = host_at_home(addresses); !hosted) {
+          return cannot(hosted.error());
+        }
+        perform(member_.begin(std::chrono::steady_clock::now()));
+      });
 }
 
 Result<void> Party::open_listener(const std::string& address, std::uint16_t port) {
@@ -98,9 +97,18 @@ Result<void> Party::host_at_home(const std::vector<std::string>& addresses) {
     opened = open_listener(address, home.port);
     if (opened || opened.error().errnum != EADDRNOTAVAIL) break;
   }
-  const bool is_elsewhere = !opened && (addresses.empty() || opened.error().errnum == EADDRNOTAVAIL);
+  const bool is_elsewhere =
+      !opened && (addresses.empty() || opened.error().errnum == EADDRNOTAVAIL);
   if (is_elsewhere) opened = open_listener(kAnyAddress, home.port);
-  if (!opened && opened.error().errnum == EAFNOSUPPORT) opened = open_listener("0.0.0.0", home.port);
+  if (is_elsewhere && opened) {
+    hooks_.tell(
+        "this node is to be the first, but " + home.host +
+            " is no address of this machine: is its --node_rank right? (The name of a service "
+            "or an address behind a NAT is fine.)",
+        true);
+  }
+  if (!opened && opened.error().errnum == EAFNOSUPPORT)
+    opened = open_listener("0.0.0.0", home.port);
   if (!opened) return opened;
   become_first_coordinator();
   return {};
@@ -121,8 +129,9 @@ void Party::host_if_home_is_here(const std::vector<std::string>& addresses) {
 // port where it is free (a firewall lets it pass already).
 void Party::open_standby(const std::string& own_address) {
   if (listener_) return;
-  const std::string address =
-      !options_.listen.empty() ? options_.listen : own_address.empty() ? kAnyAddress : own_address;
+  const std::string address = !options_.listen.empty() ? options_.listen
+                              : own_address.empty()    ? kAnyAddress
+                                                       : own_address;
   if (open_listener(address, options_.member.home.port)) return;
   const auto opened = open_listener(address, 0);
   if (!opened) {

@@ -14,7 +14,8 @@ namespace {
 constexpr Millis kShortestBeat{50};
 constexpr Millis kFirstNotice{5'000};
 constexpr Millis kLastCallCheck{50};
-constexpr Millis kKillMargin{300};  // from the end of a lease until the guardian's SIGKILL has worked
+constexpr Millis kKillMargin{
+    300};  // from the end of a lease until the guardian's SIGKILL has worked
 constexpr Instant kNever = Instant::max();
 
 }  // namespace
@@ -41,30 +42,34 @@ Roster::Roster(RosterOptions options, const Win& win, Instant now, RosterActions
 RosterActions Roster::said(PeerId peer, const Frame& frame, Instant now) {
   RosterActions out;
   const auto found = by_peer_.find(peer);
-  if (found == by_peer_.end() || phase_ == RosterPhase::closed || phase_ == RosterPhase::stepped_down)
+  if (found == by_peer_.end() || phase_ == RosterPhase::closed ||
+      phase_ == RosterPhase::stepped_down)
     return out;
   if (options_.has_witness && !has_authority(now)) return out;  // another one may act already
   const NodeIndex index = found->second;
   if (frame.epoch.term != epoch_.term && !planted::accept_stale_round) return out;
   nodes_[index]->heard = now;
   if (const auto place = place_of(index)) places_[*place].heard = now;
-  std::visit([&](const auto& message) {
-    using Kind = std::decay_t<decltype(message)>;
-    constexpr bool is_of_a_round =
-        std::is_same_v<Kind, Ready> || std::is_same_v<Kind, WorkerFailed> ||
-        std::is_same_v<Kind, Completed>;
-    if (is_of_a_round && frame.epoch.round != epoch_.round && !planted::accept_stale_round) return;
-    if constexpr (std::is_same_v<Kind, Stopped>) {
-      const bool is_old = frame.epoch.round != epoch_.round && !planted::accept_stale_round;
-      if (is_old || !place_of(index)) {
-        // Workers of a round that this node was not told of in time; now it may have a place.
-        if (!place_of(index)) nodes_[index]->has_workers = false;
-        consider_round(now, out);
-        return;
-      }
-    }
-    on(index, message, now, out);
-  }, frame.message);
+  std::visit(
+      [&](const auto& message) {
+        using Kind = std::decay_t<decltype(message)>;
+        constexpr bool is_of_a_round = std::is_same_v<Kind, Ready> ||
+                                       std::is_same_v<Kind, WorkerFailed> ||
+                                       std::is_same_v<Kind, Completed>;
+        if (is_of_a_round && frame.epoch.round != epoch_.round && !planted::accept_stale_round)
+          return;
+        if constexpr (std::is_same_v<Kind, Stopped>) {
+          const bool is_old = frame.epoch.round != epoch_.round && !planted::accept_stale_round;
+          if (is_old || !place_of(index)) {
+            // Workers of a round that this node was not told of in time; now it may have a place.
+            if (!place_of(index)) nodes_[index]->has_workers = false;
+            consider_round(now, out);
+            return;
+          }
+        }
+        on(index, message, now, out);
+      },
+      frame.message);
   return out;
 }
 
@@ -95,7 +100,8 @@ RosterActions Roster::moved(const HostPort& to, Instant) {
   auto peers = ballot_.peers();
   for (const auto& [peer, index] : by_peer_) peers.push_back(peer);
   for (const PeerId peer : peers) {
-    refuse(peer, {Refusal::moved, "the job goes on elsewhere: its coordinator is at " + where, to, false},
+    refuse(peer,
+           {Refusal::moved, "the job goes on elsewhere: its coordinator is at " + where, to, false},
            out);
   }
   step_down("the job has a coordinator already, at " + where, out);
@@ -206,7 +212,8 @@ Millis Roster::grant(Instant now) {
   if (!has_authority(now)) return Millis{0};
   // It may outlive our time in office by one lease: for so long a successor waits (inherit).
   if (options_.has_witness) return options_.timings.lease;
-  const auto left = std::chrono::duration_cast<Millis>(quorum_contact() + options_.timings.lease - now);
+  const auto left =
+      std::chrono::duration_cast<Millis>(quorum_contact() + options_.timings.lease - now);
   return std::clamp(left, Millis{0}, options_.timings.lease);
 }
 

@@ -20,7 +20,15 @@
 ///       └───────────┘                    └→ closed
 namespace acc::rendezvous {
 
-enum class RosterPhase { gathering, assigning, running, stopping, backing_off, closed, stepped_down };
+enum class RosterPhase {
+  gathering,
+  assigning,
+  running,
+  stopping,
+  backing_off,
+  closed,
+  stepped_down
+};
 
 struct Timings {
   Millis dead{5'000};    ///< silence after which a peer counts as lost
@@ -134,7 +142,7 @@ class Roster {
     Join join;  ///< as it came last
     std::string address;
     std::optional<PeerId> peer;
-    Instant heard{};   ///< its latest frame, by our clock
+    Instant heard{};           ///< its latest frame, by our clock
     bool has_workers = false;  ///< of whatever round; not to be given a place before Stopped
     bool told_spare = false;
     std::uint64_t arrival = 0;
@@ -148,7 +156,7 @@ class Roster {
     std::uint32_t slots = 0;
     Holding holding = Holding::assigned;
     std::uint32_t ready_beat = 0;  ///< of its Ready; 0: none yet
-    bool gone = false;  ///< lost, or left: won't take part in this round any more
+    bool gone = false;             ///< lost, or left: won't take part in this round any more
     std::string why_gone;
     Instant heard{};
     Instant contact{};  ///< our clock, when the newest stamp that it echoed was written

@@ -1,8 +1,7 @@
-#include "rendezvous/roster.hpp"
-
 #include "common/exit_codes.hpp"
 #include "common/text.hpp"
 #include "rendezvous/planted.hpp"
+#include "rendezvous/roster.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -85,7 +84,8 @@ bool Roster::is_missing(const Place& place) const {
 // When a round with fewer than the maximum may begin; empty: there are too few.
 std::optional<Instant> Roster::last_call_end(std::size_t present) const {
   if (options_.nodes_max == 0 || present < options_.nodes_min) return std::nullopt;
-  if (options_.policy && options_.policy->last_call) return phase_since_ + *options_.policy->last_call;
+  if (options_.policy && options_.policy->last_call)
+    return phase_since_ + *options_.policy->last_call;
   std::size_t missing = 0;
   std::size_t lost = 0;
   for (const auto& place : places_) {
@@ -238,7 +238,8 @@ std::vector<Standby> Roster::choose_standbys() const {
     const auto& node = *nodes_[places_[i].node];
     if (node.join.listens == 0) continue;
     const auto& host = node.join.address.empty() ? node.address : node.join.address;
-    list.push_back({places_[i].name, NodeRank{static_cast<std::uint32_t>(i)}, {host, node.join.listens}});
+    list.push_back(
+        {places_[i].name, NodeRank{static_cast<std::uint32_t>(i)}, {host, node.join.listens}});
   }
   return list;
 }
@@ -266,10 +267,14 @@ void Roster::tell_waiting(Instant now, RosterActions& out) {
   const auto waited = std::chrono::duration_cast<Millis>(now - phase_since_);
   const auto limit = options_.policy ? options_.policy->join_timeout : JobPolicy{}.join_timeout;
   const auto present = assignable().size();
-  std::string text = "waiting for other nodes at " + options_.where + " for " +
-                     describe(Millis{waited / Millis{1'000} * 1'000}) + " (up to " + describe(limit) +
-                     "): " + std::to_string(present) + " of " +
-                     count_text(options_.nodes_min, "node") + " here";
+  const bool all_here = present >= options_.nodes_min;
+  std::string text = (all_here ? "waiting at " : "waiting for other nodes at ") + options_.where +
+                     " for " +
+                     describe(Millis{waited / Millis{1'000} * 1'000}) + " (up to " +
+                     describe(limit) + "): " +
+                     (all_here ? count_text(present, "node") + " here, enough for a round"
+                               : std::to_string(present) + " of " +
+                                     count_text(options_.nodes_min, "node") + " here");
   std::vector<std::string> missing;
   constexpr std::uint32_t kNamed = 8;
   for (std::uint32_t rank = 0; rank < options_.nodes_min && missing.size() <= kNamed; ++rank) {
@@ -285,8 +290,9 @@ void Roster::tell_waiting(Instant now, RosterActions& out) {
     text += ", not come: node rank " + join(missing, ", ");
   }
   if (must_hold_off(now)) {
-    text += "; the last coordinator of this job ended without a word, and no round begins before the "
-            "leases that it gave are over";
+    text +=
+        "; the last coordinator of this job ended without a word, and no round begins before the "
+        "leases that it gave are over";
   }
   send_all(Notice{text}, out);
 }

@@ -1,6 +1,5 @@
-#include "rendezvous/roster.hpp"
-
 #include "common/text.hpp"
+#include "rendezvous/roster.hpp"
 
 #include <algorithm>
 
@@ -24,9 +23,7 @@ bool versions_agree(const Join& join) {
   return join.version_major == kVersionMajor && gap >= -1 && gap <= 1;
 }
 
-bool still_has_workers(const Join& join) {
-  return join.holding == Holding::running;
-}
+bool still_has_workers(const Join& join) { return join.holding == Holding::running; }
 
 }  // namespace
 
@@ -44,8 +41,10 @@ RosterActions Roster::joined(PeerId peer, const Join& join, const std::string& a
     return out;
   }
   if (options_.has_witness && !has_authority(now)) {
-    refuse(peer, {Refusal::not_coordinator, "node " + options_.name + " is coordinator no more", {}, false},
-           out);
+    refuse(
+        peer,
+        {Refusal::not_coordinator, "node " + options_.name + " is coordinator no more", {}, false},
+        out);
     return out;
   }
   const bool has_history = join.epoch.term.number > 0;
@@ -59,14 +58,16 @@ RosterActions Roster::joined(PeerId peer, const Join& join, const std::string& a
     return out;
   }
   if (join.vote > epoch_.term) {
-    refuse(peer, {Refusal::stale, "a newer coordinator was elected: term " +
-                                      std::to_string(join.vote.number) + ", here " +
-                                      std::to_string(epoch_.term.number),
-                  {}, false},
+    refuse(peer,
+           {Refusal::stale,
+            "a newer coordinator was elected: term " + std::to_string(join.vote.number) +
+                ", here " + std::to_string(epoch_.term.number),
+            {},
+            false},
            out);
-    step_down("another coordinator was elected meanwhile (term " +
-                  std::to_string(join.vote.number) + ")",
-              out);
+    step_down(
+        "another coordinator was elected meanwhile (term " + std::to_string(join.vote.number) + ")",
+        out);
     return out;
   }
   if (auto objection = duplicate(join, now)) {
@@ -153,10 +154,10 @@ std::optional<Refused> Roster::objection(const Join& join) const {
   };
   if (!versions_agree(join)) {
     return refused(Refusal::version,
-                   "this agent speaks version " + version_text(join.version_major, join.version_minor) +
+                   "this agent speaks version " +
+                       version_text(join.version_major, join.version_minor) +
                        " of the protocol, the coordinator on " + options_.name + " version " +
-                       version_text(kVersionMajor, kVersionMinor) +
-                       " (it takes " +
+                       version_text(kVersionMajor, kVersionMinor) + " (it takes " +
                        version_text(kVersionMajor, kVersionMinor == 0 ? 0 : kVersionMinor - 1) +
                        " to " + version_text(kVersionMajor, kVersionMinor + 1) +
                        "): install the same acc-launch on all nodes");
@@ -206,8 +207,8 @@ std::optional<Refused> Roster::duplicate(const Join& join, Instant now) const {
   const auto refused = [&](const Node& holder, const std::string& what) {
     return Refused{Refusal::duplicate,
                    what + " is taken by node " + quoted(holder.join.node.name) + " on " +
-                       printable(holder.join.host) + " (" + holder.address + "); this agent is on " +
-                       printable(join.host),
+                       printable(holder.join.host) + " (" + holder.address +
+                       "); this agent is on " + printable(join.host),
                    {},
                    true};
   };
@@ -272,7 +273,8 @@ void Roster::forget(NodeIndex index) {
   }
   const auto& join = nodes_[index]->join;
   by_name_.erase(join.node.name);
-  if (join.wanted && by_wanted_[join.wanted->value()] == index) by_wanted_.erase(join.wanted->value());
+  if (join.wanted && by_wanted_[join.wanted->value()] == index)
+    by_wanted_.erase(join.wanted->value());
   if (nodes_[index]->peer) by_peer_.erase(*nodes_[index]->peer);
   nodes_[index].reset();
   free_.push_back(index);
@@ -316,14 +318,15 @@ void Roster::reattach(NodeIndex index, NodeRank rank, Instant now, RosterActions
     return drop_unbegun(place, now, out);
   }
   // Elected while the round was being assigned: who has started, and with which master, is unknown.
-  const bool is_unbegun = join.holding == Holding::assigned && phase_ == RosterPhase::running &&
-                          master_.host.empty();
+  const bool is_unbegun =
+      join.holding == Holding::assigned && phase_ == RosterPhase::running && master_.host.empty();
   if (is_unbegun) return on(index, Stopped{}, now, out);
   if (join.holding == Holding::assigned) {  // it may have missed Assigned's answer or Start
     send_assignment(rank.value(), now, out);
     return;
   }
-  if (phase_ == RosterPhase::running && !still_has_workers(join) && place.holding != Holding::completed) {
+  if (phase_ == RosterPhase::running && !still_has_workers(join) &&
+      place.holding != Holding::completed) {
     on(index, Stopped{}, now, out);
   }
 }
@@ -357,7 +360,7 @@ void Roster::adopt(const Win& win, Instant now, RosterActions& out) {
   place_by_name_.clear();
   for (auto& place : places_) {
     place.holding = Holding::running;  // until we know better
-    place.heard = now;  // lease_end: see confirm()
+    place.heard = now;                 // lease_end: see confirm()
   }
   completed_ = 0;
   phase_ = RosterPhase::running;

@@ -1,8 +1,7 @@
-#include "rendezvous/roster.hpp"
-
 #include "common/exit_codes.hpp"
 #include "common/exit_status.hpp"
 #include "rendezvous/planted.hpp"
+#include "rendezvous/roster.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -34,7 +33,8 @@ std::optional<ExitStatus> status_of(const Failure& failure) {
 
 int code_for_start_failure(int errnum) {
   if (errnum == ENOENT || errnum == ENOTDIR) return to_int(ExitCode::command_not_found);
-  const bool resources = errnum == EAGAIN || errnum == ENOMEM || errnum == EMFILE || errnum == ENFILE;
+  const bool resources =
+      errnum == EAGAIN || errnum == ENOMEM || errnum == EMFILE || errnum == ENFILE;
   return to_int(resources ? ExitCode::resources : ExitCode::cannot_execute);
 }
 
@@ -57,9 +57,9 @@ void Roster::on(NodeIndex index, const Ready& ready, Instant now, RosterActions&
   if (*rank == 0 && ready.master_port != 0 && phase_ == RosterPhase::assigning) {
     const auto& given = options_.policy->master;
     const auto& node = *nodes_[index];
-    master_.host = given && !given->host.empty()  ? given->host
-                   : !node.join.address.empty() ? node.join.address
-                                                : node.address;
+    master_.host = given && !given->host.empty() ? given->host
+                   : !node.join.address.empty()  ? node.join.address
+                                                 : node.address;
     master_.port = given && given->port != 0 ? given->port : ready.master_port;
   }
   if (phase_ == RosterPhase::running) {  // it lost its connection between Ready and Start
@@ -236,7 +236,8 @@ void Roster::stop_round(Stop::Why why, std::string reason, Instant now, RosterAc
   stop.grace = options_.policy->grace;
   stop.reason = std::move(reason);
   for (const auto& place : places_) {
-    if (place.gone && stop.lost.size() < kMaxSmallList) stop.lost.push_back({place.first, place.slots});
+    if (place.gone && stop.lost.size() < kMaxSmallList)
+      stop.lost.push_back({place.first, place.slots});
   }
   send_all(std::move(stop), out);
 }
@@ -277,8 +278,8 @@ void Roster::watch_places(Instant now, RosterActions& out) {
   const auto patience = std::min<Millis>(kReconnectGrace, dead / 2);
   for (std::size_t i = 0; i < places_.size(); ++i) {
     auto& place = places_[i];
-    const bool is_needed = !place.gone && place.holding != Holding::completed &&
-                           place.holding != Holding::stopped;
+    const bool is_needed =
+        !place.gone && place.holding != Holding::completed && place.holding != Holding::stopped;
     if (!is_needed) continue;
     const auto epoch = epoch_;
     if (place.link_lost && now >= *place.link_lost + patience) {
@@ -342,7 +343,13 @@ void Roster::finish_by_signal(RosterActions& out) {
 void Roster::after_stop(Instant now, RosterActions& out) {
   if (phase_ != RosterPhase::stopping) return;
   if (is_doubtful_ && stop_signal_ != 0) return finish_by_signal(out);
-  if (!everyone_is_dead(now)) return;
+  // Before an end nobody waits for leases: no round follows.
+  const bool may_go_on =
+      stop_signal_ != 0
+          ? std::ranges::all_of(
+                places_, [&](const Place& place) { return place.gone || is_dead(place, now); })
+          : everyone_is_dead(now);
+  if (!may_go_on) return;
   recovering_until_.reset();
   if (stop_signal_ != 0) return finish_by_signal(out);
   if (is_doubtful_) return start_anew(now, out);
@@ -354,12 +361,13 @@ void Roster::after_stop(Instant now, RosterActions& out) {
   first_failure_ = blame();
   restart_reason_ = on_node(*first_failure_);
   if (first_failure_->kind == Failure::Kind::cannot_start) {
-    return close(Outcome::cannot_start, code_for_start_failure(first_failure_->code), restart_reason_,
-                 out);
+    return close(Outcome::cannot_start, code_for_start_failure(first_failure_->code),
+                 restart_reason_, out);
   }
   const auto status = status_of(*first_failure_);
   if (first_failure_->is_final)
-    return close(Outcome::never_retry, shell_code(status.value_or(Exited{1})), restart_reason_, out);
+    return close(Outcome::never_retry, shell_code(status.value_or(Exited{1})), restart_reason_,
+                 out);
   const auto lived = std::chrono::duration_cast<Millis>(failed_at_ - round_started_);
   const auto decision = decide_restart(options_.policy->restart, ledger_,
                                        {status, std::max(lived, Millis{0}), progress_, roll()});
@@ -390,7 +398,8 @@ void Roster::close(Outcome outcome, int exit_code, std::string reason, RosterAct
   close.outcome = outcome;
   close.exit_code = exit_code;
   close.reason = std::move(reason);
-  if (outcome != Outcome::succeeded && outcome != Outcome::stopped && outcome != Outcome::preempted) {
+  if (outcome != Outcome::succeeded && outcome != Outcome::stopped &&
+      outcome != Outcome::preempted) {
     close.first = first_failure_ ? first_failure_ : failure_;
   }
   close.ledger = ledger_;

@@ -203,7 +203,8 @@ class Crowd {
       errno = error;
       if (error != 0) die("connect");
       agent.is_connected = true;
-      agent.stream = tls_ ? std::make_unique<Stream>(agent.fd, tls_) : std::make_unique<Stream>(agent.fd);
+      agent.stream =
+          tls_ ? std::make_unique<Stream>(agent.fd, tls_) : std::make_unique<Stream>(agent.fd);
     }
     if (!agent.has_shaken && !shake(agent)) return;
     if (!agent.has_joined) join(agent);
@@ -306,8 +307,8 @@ int main(int argc, char** argv) {
   ::getrlimit(RLIMIT_NOFILE, &files);
   files.rlim_cur = files.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &files);
-  void* const page = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
-                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const page =
+      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto& shared = *new (page) Shared;
   const pid_t server = ::fork();
   if (server == 0) std::_Exit(serve(shared, wishes));
@@ -318,9 +319,10 @@ int main(int argc, char** argv) {
   int status = 0;
   ::waitpid(server, &status, 0);
   if (status != 0) return 3;
-  std::printf("{\"nodes\":%u,\"join_to_all_assigned_ms\":%.2f,\"server_rss_kb\":%ld,"
-              "\"server_cpu_ms\":%.2f,\"tls\":%s,\"table\":%s}\n",
-              wishes.nodes, ms, shared.rss_kb.load(), shared.cpu_ms.load(),
-              wishes.tls ? "true" : "false", wishes.table ? "true" : "false");
+  std::printf(
+      "{\"nodes\":%u,\"join_to_all_assigned_ms\":%.2f,\"server_rss_kb\":%ld,"
+      "\"server_cpu_ms\":%.2f,\"tls\":%s,\"table\":%s}\n",
+      wishes.nodes, ms, shared.rss_kb.load(), shared.cpu_ms.load(), wishes.tls ? "true" : "false",
+      wishes.table ? "true" : "false");
   return 0;
 }

@@ -17,7 +17,8 @@ namespace {
 /// A runtime folder of its own for the time of a test.
 class RuntimeFolder {
  public:
-  RuntimeFolder() : path_{std::filesystem::temp_directory_path() / ("acc-note-" + std::to_string(::getpid()))} {
+  RuntimeFolder()
+      : path_{std::filesystem::temp_directory_path() / ("acc-note-" + std::to_string(::getpid()))} {
     std::filesystem::create_directories(path_);
     ::setenv("XDG_RUNTIME_DIR", path_.c_str(), 1);
   }
@@ -26,11 +27,11 @@ class RuntimeFolder {
     std::filesystem::remove_all(path_);
   }
   [[nodiscard]] std::size_t files() const {
-    return static_cast<std::size_t>(
-        std::distance(std::filesystem::directory_iterator{path_}, std::filesystem::directory_iterator{}));
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator{path_},
+                                                  std::filesystem::directory_iterator{}));
   }
   [[nodiscard]] std::filesystem::path only_file() const {
-    return std::filesystem::directory_iterator{path_}->path();
+    return std::filesystem::directory_iterator { path_ } -> path();
   }
 
  private:
@@ -39,7 +40,8 @@ class RuntimeFolder {
 
 }  // namespace
 
-SCENARIO("a coordinator that is started again knows that one was here", "[rendezvous][office_note]") {
+SCENARIO("a coordinator that is started again knows that one was here",
+         "[rendezvous][office_note]") {
   const RuntimeFolder folder;
   const OfficeNote note{"job 7", 29400};
   CHECK_FALSE(note.age());

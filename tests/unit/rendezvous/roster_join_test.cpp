@@ -222,7 +222,8 @@ SCENARIO("a member's connection breaks while its workers run", "[rendezvous][ros
     join.holding = Holding::stopped;
     job.comes(join);
     THEN("the round is over, and it is to blame") {
-      CHECK_THAT(job.last<Stop>(job.peers[0]).reason, Contains("node b (node rank 1) stopped its workers"));
+      CHECK_THAT(job.last<Stop>(job.peers[0]).reason,
+                 Contains("node b (node rank 1) stopped its workers"));
     }
   }
   WHEN("it doesn't come back") {
