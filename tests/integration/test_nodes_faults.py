@@ -314,5 +314,38 @@ class BadLine(Faults):
         self.stop(cluster)
 
 
+@needs_hosts
+class AskedToEnd(Faults):
+    """Found by a first user: a signal while the others can't be told, or are known to be lost."""
+
+    def test_ctrl_c_on_a_node_that_was_cut_off_took_the_grace_and_ten_seconds(self):
+        for signo, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            cluster, _ = self.running("a b", 2, backend="static")
+            cluster.hosts.partition("b")
+            cluster.nodes["b"].wait_text("lost the coordinator")
+            begun = time.monotonic()
+            cluster.nodes["b"].process.send_signal(signo)
+            self.assertEqual(cluster.nodes["b"].wait(10), code, cluster.tell())
+            self.assertLess(time.monotonic() - begun, 3 * SLACK)
+            cluster.nodes["b"].wait_text("could not be told")
+
+    def test_ctrl_c_while_a_lost_nodes_lease_was_waited_for(self):
+        cluster, _ = self.running("a b", 2, times="--dead_after 4s --lease 9s --grace 1s")
+        cluster.hosts.end_processes("b")
+        cluster.nodes["a"].wait_text(r"node b\b.* lost")
+        begun = time.monotonic()
+        cluster.nodes["a"].process.send_signal(signal.SIGINT)
+        self.assertEqual(cluster.nodes["a"].wait(8), 130, cluster.tell())
+        self.assertLess(time.monotonic() - begun, 3 * SLACK)
+
+    def test_the_port_was_held_for_two_seconds_after_the_coordinators_launcher_was_killed(self):
+        cluster, _ = self.running("a b", 2, backend="static")
+        guardian, agent = cluster.nodes["a"].guardian_and_agent()
+        begun = time.monotonic()
+        os.kill(guardian, signal.SIGKILL)
+        until(lambda: state_of(agent) in (None, "Z", "X"), "the agent's end", 5)
+        self.assertLess(time.monotonic() - begun, 1 * SLACK)
+
+
 if __name__ == "__main__":
     main()
