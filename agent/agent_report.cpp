@@ -81,7 +81,15 @@ void AgentLoop::add_job_end(JobReport& report) const {
   report.restarts = close.ledger.restarts;
   if (!close.first || close.first->node == seat_->node_name()) return;
   const auto& f = *close.first;
-  FailureElsewhere there{f.node, f.cause, f.error, f.log_path, f.rank.value(), true};
+  FailureElsewhere there;
+  there.who = f.node;
+  there.cause = f.cause;
+  there.error = f.error;
+  there.log_path = f.log_path;
+  there.host = f.host;
+  there.pid = f.pid;
+  there.rank = f.rank.value();
+  there.is_node = true;
   if (f.kind != rendezvous::Failure::Kind::node_lost) {
     there.is_node = false;
     there.who = "rank " + std::to_string(f.rank.value()) + " (local rank " +

@@ -35,6 +35,8 @@ struct FailureElsewhere {
   std::string cause;
   std::string error;  ///< what the worker wrote itself; empty: nothing
   std::string log_path;
+  std::string host;
+  std::int64_t pid = 0;    ///< 0: no worker of its own
   std::uint32_t rank = 0;  ///< the first one, of a lost node
   bool is_node = false;    ///< the node itself was lost
 };

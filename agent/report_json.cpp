@@ -77,6 +77,9 @@ std::string to_json(const JobReport& r) {
     const auto& f = *r.elsewhere;
     json["first_failure"] = Json{{"who", f.who},
                                  {"rank", f.rank},
+                                 {"host", text_or_null(f.host)},
+                                 {"pid", f.pid != 0 ? Json(f.pid) : Json{}},
+                                 {"last_lines", Json::array()},
                                  {"cause", f.cause},
                                  {"error", f.error.empty() ? Json{} : Json{{"message", f.error}}},
                                  {"log", text_or_null(f.log_path)},

@@ -161,6 +161,8 @@ class Member {
   [[nodiscard]] bool may_run(Instant now) const { return lease_end_ && now < *lease_end_; }
   [[nodiscard]] HostPort coordinator() const { return coordinator_; }
   [[nodiscard]] const MemberOptions& options() const { return options_; }
+  /// As the last coordinator told them: leases that it gave may last so long.
+  [[nodiscard]] const Timings& timings() const { return timings_; }
 
  private:
   // seeking

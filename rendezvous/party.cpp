@@ -209,6 +209,7 @@ void Party::act(const TakeOver& a) {
                                     {"term", a.win.term.number},
                                     {"round", a.win.last.round.value()}});
   auto roster = options_.roster;
+  roster.timings = member_.timings();
   if (listener_) {
     const auto at = listener_->at();
     roster.where = describe(

@@ -15,7 +15,12 @@ echo $! >>"$notes/pids"
 echo $$ >>"$notes/pids"
 case $mode in
   fail) [ "$RANK" = 1 ] && { echo "rank 1 gives up" >&2; exit 7; } ;;
-  fail_once) [ "$RANK$TORCHELASTIC_RESTART_COUNT" = 10 ] && exit 7 ;;
+  fail_once)
+    if [ "$RANK$TORCHELASTIC_RESTART_COUNT" = 10 ]; then
+      # Not before rank 0 has said that it runs, or it would be ended too soon to say so.
+      for ((i = 0; i < 1000; ++i)); do [ -s "$notes/started" ] && break; sleep 0.01; done
+      exit 7
+    fi ;;
 esac
 echo "$RANK" >>"$notes/started"
 while :; do
