@@ -45,6 +45,7 @@ constexpr const char* kJob = "bench";
 
 struct Shared {
   std::atomic<int> port{0};
+  int is_up_fd = -1;  ///< the server writes a byte when it listens
   std::atomic<double> cpu_ms{0};
   std::atomic<long> rss_kb{0};
 };
@@ -133,6 +134,7 @@ int serve(Shared& shared, const Wishes& wishes) {
     std::_Exit(0);
   });
   shared.port = (*listener)->at().port;
+  if (::write(shared.is_up_fd, "u", 1) != 1) return 1;
   io.run();
   return 0;
 }
@@ -310,9 +312,18 @@ int main(int argc, char** argv) {
   void* const page =
       ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto& shared = *new (page) Shared;
+  int is_up[2];
+  if (::pipe(is_up) != 0) die("pipe");
+  shared.is_up_fd = is_up[1];
   const pid_t server = ::fork();
   if (server == 0) std::_Exit(serve(shared, wishes));
-  while (shared.port == 0) ::usleep(200);
+  // A server that can't listen ends, and with it the pipe: nobody waits for it in vain.
+  ::close(is_up[1]);
+  char ready = 0;
+  if (::read(is_up[0], &ready, 1) != 1) {
+    std::fprintf(stderr, "acc-bench-rendezvous: the server did not come up\n");
+    return 3;
+  }
   auto crowd = std::make_unique<Crowd>(wishes, shared.port);
   const double ms = crowd->run();
   ::kill(server, SIGUSR1);
