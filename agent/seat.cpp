@@ -1,5 +1,6 @@
 #include "agent/seat.hpp"
 
+#include "agent/outcome.hpp"
 #include "common/exit_codes.hpp"
 #include "common/log.hpp"
 #include "common/ports.hpp"
@@ -20,8 +21,6 @@ namespace acc::agent {
 
 namespace {
 
-using rendezvous::Outcome;
-
 /// A script that fails right at its start mostly does so on all nodes: so young, an interpreter
 /// gets to the script's first lines, and its own error into the log, before another node's failure
 /// ends it. A program needs no such time.
@@ -30,30 +29,6 @@ constexpr Millis kNewborn{500};
 bool is_interpreter(const std::string& program) {
   const auto name = program.substr(program.rfind('/') + 1);  // npos + 1 is 0
   return name.starts_with("python") || name.starts_with("pypy");
-}
-
-Verdict verdict_of(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::succeeded:
-      return Verdict::succeeded;
-    case Outcome::failed:
-      return Verdict::failed;
-    case Outcome::never_retry:
-      return Verdict::never_retry;
-    case Outcome::no_progress:
-      return Verdict::no_progress;
-    case Outcome::cannot_start:
-      return Verdict::cannot_start;
-    case Outcome::stopped:
-      return Verdict::stopped;
-    case Outcome::preempted:
-      return Verdict::preempted;
-    case Outcome::unkillable:
-      return Verdict::unkillable;
-    case Outcome::nodes_missing:
-      return Verdict::nodes_missing;
-  }
-  return Verdict::failed;
 }
 
 // FNV-1a: the facts only have to differ by accident, whoever may join is trusted.

@@ -18,32 +18,6 @@ Failure at(const rendezvous::RoundPlace& place, LocalRank local, const std::stri
 
 }  // namespace
 
-agent::Verdict verdict_of(rendezvous::Outcome outcome) {
-  using agent::Verdict;
-  using rendezvous::Outcome;
-  switch (outcome) {
-    case Outcome::succeeded:
-      return Verdict::succeeded;
-    case Outcome::failed:
-      return Verdict::failed;
-    case Outcome::never_retry:
-      return Verdict::never_retry;
-    case Outcome::no_progress:
-      return Verdict::no_progress;
-    case Outcome::cannot_start:
-      return Verdict::cannot_start;
-    case Outcome::stopped:
-      return Verdict::stopped;
-    case Outcome::preempted:
-      return Verdict::preempted;
-    case Outcome::unkillable:
-      return Verdict::unkillable;
-    case Outcome::nodes_missing:
-      return Verdict::nodes_missing;
-  }
-  return Verdict::failed;
-}
-
 Failure failure_of(const agent::WorkerFailure& failure, const rendezvous::RoundPlace& place,
                    const std::string& node, Instant now) {
   auto told = at(place, failure.local_rank, node);

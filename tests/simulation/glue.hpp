@@ -1,5 +1,6 @@
 #pragma once
 
+#include "agent/outcome.hpp"
 #include "agent/supervisor.hpp"
 #include "rendezvous/member.hpp"
 
@@ -7,9 +8,6 @@
 
 /// Between the supervisor's words and the protocol's: pure, and the same in every agent.
 namespace acc::simulation {
-
-/// How this node's agent calls what the coordinator said about the job's end.
-[[nodiscard]] agent::Verdict verdict_of(rendezvous::Outcome outcome);
 
 [[nodiscard]] rendezvous::Failure failure_of(const agent::WorkerFailure& failure,
                                              const rendezvous::RoundPlace& place,

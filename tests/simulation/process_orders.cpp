@@ -73,7 +73,7 @@ void Process::act(const OrderSignal& order) { feed(agent::SignalOrdered{order.si
 
 void Process::act(const OrderClose& order) {
   if (world_.history().is_on()) note("learns that the job is over: " + order.close.reason);
-  feed(agent::JobClosed{verdict_of(order.close.outcome), order.close.exit_code, now()});
+  feed(agent::JobClosed{agent::verdict_of(order.close.outcome), order.close.exit_code, now()});
 }
 
 void Process::act(const SetLease& lease) {
