@@ -355,7 +355,7 @@ void Member::give_up(GiveUp::Why why, std::string text, MemberActions& out) {
 }
 
 void Member::forget_round(Instant now, MemberActions& out) {
-  epoch_ = {};
+  epoch_.term = {};  // the round stays: the next one must be above it, or the supervisor ignores it
   place_ = {};
   standbys_.clear();
   holding_ = Holding::nothing;

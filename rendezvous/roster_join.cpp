@@ -52,7 +52,7 @@ RosterActions Roster::joined(PeerId peer, const Join& join, const std::string& a
   const bool knows_another =
       options_.has_witness ? join.holding > Holding::assigned : join.vote.number > 0;
   heard_of_another_ = heard_of_another_ || (!has_round_ && knows_another);
-  if (has_history) newest_heard_ = std::max(newest_heard_.value_or(Round{0}), join.epoch.round);
+  if (has_history || join.vote.number > 0) newest_heard_ = std::max(newest_heard_.value_or(Round{0}), join.epoch.round);
   if (has_history && !has_round_ && !options_.has_witness) {
     collect_vote(peer, join, address, now, out);
     return out;
