@@ -3,7 +3,8 @@
 
 add_library(acc_options INTERFACE)
 target_compile_options(acc_options INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -fno-pie)
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+  $<$<NOT:$<BOOL:$<TARGET_PROPERTY:POSITION_INDEPENDENT_CODE>>>:-fno-pie>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE MATCHES "Rel")
   # False alarms of GCC 12's optimizer in <string> and <variant> (GCC bugs 105651, 105562).
   target_compile_options(acc_options INTERFACE -Wno-restrict -Wno-stringop-overflow)
@@ -37,4 +38,15 @@ function(acc_program name)
   if(NOT ACC_SANITIZE)
     target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc -Wl,-z,now -Wl,--gc-sections -Wl,-O1)
   endif()
+endfunction()
+
+# acc_runtime_part(name SOURCES…): the objects of one folder of the runtime, position-independent, as they go into both
+# the static and the shared library that users' programs link.
+function(acc_runtime_part name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES" ${ARGN})
+  add_library(acc_runtime_${name} OBJECT ${ARG_SOURCES})
+  set_target_properties(acc_runtime_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(acc_runtime_${name} PUBLIC ${PROJECT_SOURCE_DIR}/runtime/include)
+  target_link_libraries(acc_runtime_${name} PUBLIC acc_options Boost::headers ${ARG_LIBRARIES})
+  set_property(GLOBAL APPEND PROPERTY ACC_RUNTIME_PARTS acc_runtime_${name})
 endfunction()

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <acc/error.hpp>
+#include <acc/process_group.hpp>
+#include <acc/types.hpp>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+/// What a group asks of the thing that moves the bytes. The group (runtime/group) checks arguments,
+/// counts calls, keeps the record and the queue; a backend carries out one call at a time.
+namespace acc::runtime {
+
+using Clock = std::chrono::steady_clock;
+
+enum class Operation : std::uint8_t {
+  none,
+  all_reduce,
+  reduce,
+  broadcast,
+  all_gather,
+  gather,
+  scatter,
+  reduce_scatter,
+  all_to_all,
+  barrier,
+  send,
+  recv,
+  split,
+  allocate,
+};
+[[nodiscard]] std::string_view to_string(Operation operation) noexcept;
+
+/// What is compared between the ranks before data moves: 32 bytes.
+struct Descriptor {
+  std::uint64_t sequence = 0;  ///< of collectives, from 1; send and recv have a count per pair
+  std::uint64_t count = 0;     ///< elements, as the call gives them; of the _v forms: all together
+  std::uint64_t digest = 0;    ///< of the counts of the _v forms; else 0
+  std::int32_t root = -1;
+  Operation operation = Operation::none;
+  DType dtype = DType::u8;
+  ReduceOp reduce = ReduceOp::sum;
+  std::uint8_t unused = 0;
+  friend bool operator==(const Descriptor&, const Descriptor&) = default;
+};
+static_assert(sizeof(Descriptor) == 32);
+/// "all_reduce f32 x1000 sum #17"; what doesn't apply is left out.
+[[nodiscard]] std::string to_string(const Descriptor& what);
+/// "rank 1: all_reduce f32 x900 sum #17, ranks 0,2: x1000": one for each rank, in their order; the
+/// Error's ranks are those unlike the most common one.
+[[nodiscard]] Error mismatch(std::span<const Descriptor> of_ranks, std::string_view group);
+/// "ranks 0-2,5": for messages.
+[[nodiscard]] std::string describe_ranks(std::span<const int> ranks);
+
+struct Call {
+  Descriptor what;
+  const void* send = nullptr;
+  void* recv = nullptr;
+  std::span<const std::size_t> counts;  ///< of the _v forms, by rank; empty: all are what.count
+  int peer = -1;                        ///< send, recv
+  std::optional<Clock::time_point> deadline;
+  std::chrono::milliseconds limit{0};  ///< what the deadline was made of, for messages
+  void* stream = nullptr;
+
+  [[nodiscard]] std::size_t bytes() const { return what.count * size_of(what.dtype); }
+};
+
+/// Where a rank is, for messages that name it.
+struct RankFacts {
+  int rank = 0;
+  std::string host;
+  std::int64_t pid = 0;
+  int local_rank = 0;
+};
+
+/// One thread calls `run` and `allocate`; `abort` and `lost` come from any thread.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  /// Blocks until the call is done (cpu) or enqueued (nccl).
+  /// @throws Error; after it (but invalid_argument) the backend is broken and fails at once.
+  virtual void run(const Call& call) = 0;
+  /// Collective. Memory that the local peers can reach.
+  virtual SharedBuffer allocate(std::size_t bytes, const Call& call) = 0;
+  /// Wakes all local waiters in at most 10 ms and tells the peers. Idempotent.
+  virtual void abort(const Error& cause) noexcept = 0;
+  /// Somebody saw this rank die (the agent, a pidfd): as abort with peer_lost.
+  virtual void lost(int rank, const std::string& how) noexcept = 0;
+  /// Does an asynchronous backend still work on it? cpu: never.
+  [[nodiscard]] virtual bool asynchronous() const noexcept { return false; }
+};
+
+}  // namespace acc::runtime

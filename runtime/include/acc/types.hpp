@@ -1,0 +1,169 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// What is reduced, gathered and sent: element types, reductions, and views of the caller's memory.
+namespace acc::runtime {
+
+/// Numbered as NCCL numbers them.
+enum class DType : std::uint8_t { i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16 };
+inline constexpr std::size_t kDTypes = 10;
+
+/// Numbered as NCCL numbers them. avg: the sum divided by the number of ranks; of integers it
+/// truncates towards zero.
+enum class ReduceOp : std::uint8_t { sum, prod, max, min, avg };
+
+[[nodiscard]] constexpr std::size_t size_of(DType type) noexcept {
+  constexpr std::uint8_t kSizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+  return kSizes[static_cast<std::size_t>(type)];
+}
+[[nodiscard]] std::string_view to_string(DType type) noexcept;   ///< "f32"
+[[nodiscard]] std::string_view to_string(ReduceOp op) noexcept;  ///< "sum"
+
+/// IEEE 754 binary16 and bfloat16 as storage: arithmetic is done in float.
+struct Half {
+  std::uint16_t bits = 0;
+  Half() = default;
+  explicit Half(float value) noexcept;  ///< round to nearest even; too large: infinity
+  explicit operator float() const noexcept;
+  friend bool operator==(Half, Half) = default;  ///< of the bits
+};
+struct BFloat16 {
+  std::uint16_t bits = 0;
+  BFloat16() = default;
+  explicit BFloat16(float value) noexcept;  ///< round to nearest even; NaN stays NaN
+  explicit operator float() const noexcept;
+  friend bool operator==(BFloat16, BFloat16) = default;  ///< of the bits
+};
+
+template <class T>
+struct DTypeOf;
+template <>
+struct DTypeOf<std::int8_t> {
+  static constexpr auto value = DType::i8;
+};
+template <>
+struct DTypeOf<std::uint8_t> {
+  static constexpr auto value = DType::u8;
+};
+template <>
+struct DTypeOf<std::int32_t> {
+  static constexpr auto value = DType::i32;
+};
+template <>
+struct DTypeOf<std::uint32_t> {
+  static constexpr auto value = DType::u32;
+};
+template <>
+struct DTypeOf<std::int64_t> {
+  static constexpr auto value = DType::i64;
+};
+template <>
+struct DTypeOf<std::uint64_t> {
+  static constexpr auto value = DType::u64;
+};
+template <>
+struct DTypeOf<Half> {
+  static constexpr auto value = DType::f16;
+};
+template <>
+struct DTypeOf<float> {
+  static constexpr auto value = DType::f32;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr auto value = DType::f64;
+};
+template <>
+struct DTypeOf<BFloat16> {
+  static constexpr auto value = DType::bf16;
+};
+
+/// A type that collectives can carry.
+template <class T>
+concept Element = requires {
+  DTypeOf<T>::value;
+};
+template <Element T>
+inline constexpr DType dtype_of = DTypeOf<T>::value;
+
+struct Device {
+  enum class Kind : std::uint8_t { cpu, cuda };
+  Kind kind = Kind::cpu;
+  int index = 0;  ///< of the CUDA device as this process sees it
+  friend bool operator==(const Device&, const Device&) = default;
+};
+[[nodiscard]] std::string to_string(const Device& device);  ///< "cpu", "cuda:0"
+
+using Shape = std::vector<std::int64_t>;  ///< outermost first; {} is a scalar
+/// Elements of a tensor of this shape; 1 for {}.
+[[nodiscard]] std::size_t count_of(const Shape& shape) noexcept;
+[[nodiscard]] std::string to_string(const Shape& shape);  ///< "[2, 3]"
+
+/// A tensor of somebody else: contiguous, row-major, at `data`, which outlives the view.
+struct TensorView {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  Shape shape;
+  Device device;
+
+  TensorView() = default;
+  TensorView(void* at, DType type, Shape extents, Device on = {})
+      : data{at}, dtype{type}, shape{std::move(extents)}, device{on} {}
+  /// One dimension.
+  template <Element T>
+  TensorView(std::span<T> values)  // NOLINT(google-explicit-constructor): a span is a tensor
+      : data{values.data()}, dtype{dtype_of<T>}, shape{static_cast<std::int64_t>(values.size())} {}
+  template <Element T>
+  TensorView(std::span<T> values, Shape extents)
+      : data{values.data()}, dtype{dtype_of<T>}, shape{std::move(extents)} {}
+
+  [[nodiscard]] std::size_t count() const noexcept { return count_of(shape); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return count() * size_of(dtype); }
+};
+
+/// A tensor in host memory that owns its bytes: what gather and its kin return. Not a tensor
+/// library: it has a type, a shape and bytes, and no arithmetic.
+class HostTensor {
+ public:
+  HostTensor() = default;
+  HostTensor(DType type, Shape shape)
+      : dtype_{type}, shape_{std::move(shape)}, bytes_(count_of(shape_) * size_of(dtype_)) {}
+  template <Element T>
+  static HostTensor of(std::span<const T> values, Shape shape) {
+    HostTensor made{dtype_of<T>, std::move(shape)};
+    const auto from = std::as_bytes(values);
+    made.bytes_.assign(from.begin(), from.end());
+    return made;
+  }
+
+  [[nodiscard]] DType dtype() const noexcept { return dtype_; }
+  [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
+  [[nodiscard]] std::size_t count() const noexcept { return count_of(shape_); }
+  [[nodiscard]] std::span<std::byte> bytes() noexcept { return bytes_; }
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
+  [[nodiscard]] TensorView view() noexcept { return {bytes_.data(), dtype_, shape_}; }
+  /// T must be the type of the elements.
+  template <Element T>
+  [[nodiscard]] std::span<T> as() noexcept {
+    return {reinterpret_cast<T*>(bytes_.data()), bytes_.size() / sizeof(T)};
+  }
+  template <Element T>
+  [[nodiscard]] std::span<const T> as() const noexcept {
+    return {reinterpret_cast<const T*>(bytes_.data()), bytes_.size() / sizeof(T)};
+  }
+  friend bool operator==(const HostTensor&, const HostTensor&) = default;
+
+ private:
+  DType dtype_ = DType::f32;
+  Shape shape_{0};
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace acc::runtime
