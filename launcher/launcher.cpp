@@ -23,6 +23,7 @@
 #include <cerrno>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace acc::launcher {
@@ -172,8 +173,9 @@ int write_deepspeed_env(const agent::JobPlan& plan, Environment environment) {
 /// One command line's way from its words to the agent.
 class Launch {
  public:
-  Launch(const std::vector<std::string>& words, bool has_output)
+  Launch(const std::vector<std::string>& words, bool has_output, BeforeStart before_start)
       : has_output_{has_output},
+        before_start_{std::move(before_start)},
         line_{parse_command_line(words)},
         environment_{read_environment()} {}
 
@@ -289,10 +291,12 @@ class Launch {
     if (plan.kind == agent::JobKind::deepspeed) {
       if (const int code = write_deepspeed_env(plan, environment_); code != 0) return code;
     }
+    if (const auto code = before_start_ ? before_start_(plan) : std::nullopt) return *code;
     return agent::run(plan, guardian);
   }
 
   bool has_output_;
+  BeforeStart before_start_;
   CommandLine line_;
   Environment environment_;
   std::unique_ptr<HostFacts> facts_;
@@ -303,7 +307,12 @@ class Launch {
 
 int launch(int argc, char** argv, const agent::GuardianLink& guardian, bool has_output) {
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  return Launch{words, has_output}.run(guardian);
+  return launch(words, guardian, has_output);
+}
+
+int launch(const std::vector<std::string>& words, const agent::GuardianLink& guardian,
+           bool has_output, BeforeStart before_start) {
+  return Launch{words, has_output, std::move(before_start)}.run(guardian);
 }
 
 }  // namespace acc::launcher

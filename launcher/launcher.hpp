@@ -1,11 +1,24 @@
 #pragma once
 
 #include "agent/guardian.hpp"
+#include "agent/job_plan.hpp"
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace acc::launcher {
 
 /// acc-launch from its command line to its exit code. `has_output`: whether the caller left us a
 /// standard output, which --help and the like need.
 int launch(int argc, char** argv, const agent::GuardianLink& guardian, bool has_output = true);
+
+/// Asked with the plan before anything is started; an exit code ends it there.
+using BeforeStart = std::function<std::optional<int>(const agent::JobPlan&)>;
+
+/// The same for other programs of ours: `words` as behind acc-launch's name.
+int launch(const std::vector<std::string>& words, const agent::GuardianLink& guardian,
+           bool has_output, BeforeStart before_start = {});
 
 }  // namespace acc::launcher

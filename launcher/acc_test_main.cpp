@@ -1,0 +1,99 @@
+#include "agent/guardian.hpp"
+#include "common/exit_codes.hpp"
+#include "launcher/environment_check.hpp"
+#include "launcher/launcher.hpp"
+#include "launcher/test_command.hpp"
+#include "launcher/test_report.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace acc::launcher {
+namespace {
+
+Environment read_environment() {
+  Environment environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text{*entry};
+    const auto equals = text.find('=');
+    if (equals != std::string_view::npos)
+      environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
+/// The program that every rank runs lies beside this one.
+std::string worker_program() {
+  std::string own(4096, '\0');
+  const auto length = ::readlink("/proc/self/exe", own.data(), own.size());
+  own.resize(length > 0 ? static_cast<std::size_t>(length) : 0);
+  return own.substr(0, own.rfind('/') + 1) + "acc-test-worker";
+}
+
+/// acc-test from its words to its exit code.
+class Test {
+ public:
+  explicit Test(TestCommand command) : command_{std::move(command)} {}
+
+  int run(const agent::GuardianLink& guardian, bool has_output) {
+    report_.quiet = command_.json_file == "-";
+    if (::access(worker_program().c_str(), X_OK) != 0) {
+      std::fprintf(stderr, "acc-test: '%s' is missing: it belongs beside acc-test\n",
+                   worker_program().c_str());
+      return to_int(ExitCode::failure);
+    }
+    auto words = command_.launch;
+    words.emplace_back("--no_python");
+    words.push_back(worker_program());
+    if (!report_.open(command_.json_file)) return to_int(ExitCode::output);
+    if (report_.quiet) words.emplace_back("--silent");
+    words.insert(words.end(), command_.worker.begin(), command_.worker.end());
+    const int code =
+        launch(words, guardian, has_output, [&](const agent::JobPlan& plan) { return look(plan); });
+    if (!looked_) return code;  // the plan was refused, in words
+    if (command_.only_machine) return report_.finish_machine();
+    return report_.finish(code);
+  }
+
+ private:
+  std::optional<int> look(const agent::JobPlan& plan) {
+    looked_ = true;
+    report_.begin(plan);
+    report_.add_machine(judge(look_at_machine(plan, read_environment(), worker_program()), plan));
+    if (command_.only_machine) return 0;
+    if (report_.machine_failed()) return to_int(ExitCode::failure);
+    report_.begin_ranks();
+    return std::nullopt;
+  }
+
+  TestCommand command_;
+  TestReport report_;
+  bool looked_ = false;
+};
+
+int complain(const Complaints& complaints) {
+  for (const auto& one : complaints) std::fprintf(stderr, "acc-test: %s\n", one.what.c_str());
+  std::fprintf(stderr, "acc-test: try --help\n");
+  return to_int(ExitCode::usage);
+}
+
+}  // namespace
+}  // namespace acc::launcher
+
+int main(int argc, char** argv) {
+  using namespace acc::launcher;
+  const bool has_output = ::fcntl(STDOUT_FILENO, F_GETFD) >= 0;
+  return acc::agent::run_guarded([&](const acc::agent::GuardianLink& guardian) {
+    const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+    auto command = parse_test_command(words);
+    if (command.help) return std::fputs(test_help().c_str(), stdout) < 0 ? 73 : 0;
+    if (!command.complaints.empty()) return complain(command.complaints);
+    return Test{std::move(command)}.run(guardian, has_output);
+  });
+}

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "common/error.hpp"
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace acc::launcher {
+
+/// acc-test's words, sorted by who is to read them.
+struct TestCommand {
+  std::vector<std::string> launch;  ///< flags of acc-launch: how many processes, where, by what
+  std::vector<std::string> worker;  ///< options of the program that runs on every rank
+  std::string json_file;            ///< --json FILE; "-": standard output; empty: none
+  bool bandwidth = false;
+  bool help = false;
+  bool only_machine = false;  ///< --local_only: no job is started
+  Complaints complaints;
+};
+
+/// Total. Options of nccl-tests (-b 8 -e 64M …) are the worker's and need --bandwidth; whatever is
+/// not ours is acc-launch's, which knows how to complain about it.
+[[nodiscard]] TestCommand parse_test_command(std::span<const std::string> words);
+
+[[nodiscard]] std::string test_help();
+
+}  // namespace acc::launcher

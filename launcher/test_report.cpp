@@ -1,0 +1,149 @@
+#include "launcher/test_report.hpp"
+
+#include "common/exit_codes.hpp"
+#include "common/text.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+namespace acc::launcher {
+namespace {
+
+using nlohmann::json;
+
+json as_json(const Check& check) {
+  return {{"name", check.name},
+          {"verdict", to_string(check.verdict)},
+          {"found", check.found},
+          {"remedy", check.remedy}};
+}
+
+std::string counted(std::size_t number, const std::string& one, const std::string& many) {
+  return std::to_string(number) + " " + (number == 1 ? one : many);
+}
+
+std::size_t count(const std::vector<Check>& checks, Verdict verdict) {
+  return static_cast<std::size_t>(std::ranges::count(checks, verdict, &Check::verdict));
+}
+
+}  // namespace
+
+TestReport::~TestReport() {
+  if (!results_file_.empty()) ::unlink(results_file_.c_str());
+}
+
+bool TestReport::open(const std::string& json_file) {
+  json_file_ = json_file;
+  const char* folder = std::getenv("TMPDIR");
+  results_file_ =
+      std::string{folder != nullptr && *folder != '\0' ? folder : "/tmp"} + "/acc-test.XXXXXX";
+  const int file = ::mkstemp(results_file_.data());
+  if (file < 0) {
+    std::fprintf(stderr, "acc-test: %s\n",
+                 system_error(errno, "create '" + results_file_ + "'").what.c_str());
+    results_file_.clear();
+    return false;
+  }
+  ::close(file);
+  ::setenv("ACC_TEST_RESULTS", results_file_.c_str(), 1);
+  return true;
+}
+
+void TestReport::say(const std::string& text) const {
+  if (quiet) return;
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+void TestReport::begin(const agent::JobPlan& plan) {
+  workers_ = plan.world_size.value();
+  nodes_ = plan.cluster.several() ? plan.cluster.nodes_max : 1;
+  say("acc-test: this machine\n");
+}
+
+void TestReport::add_machine(std::vector<Check> checks) {
+  for (const auto& check : checks) say(to_text(check));
+  machine_ = std::move(checks);
+}
+
+bool TestReport::machine_failed() const { return count(machine_, Verdict::failed) > 0; }
+
+void TestReport::begin_ranks() {
+  say("acc-test: " + counted(workers_, "rank", "ranks") +
+      (nodes_ > 1 ? " on " + std::to_string(nodes_) + " machines" : "") + "\n");
+}
+
+int TestReport::finish_machine() {
+  const auto failed = count(machine_, Verdict::failed);
+  const auto warned = count(machine_, Verdict::warning);
+  const auto of = counted(machine_.size(), "check", "checks") + " of this machine";
+  if (failed > 0)
+    return conclude(false, "FAILED: " + std::to_string(failed) + " of " + of,
+                    to_int(ExitCode::failure));
+  return conclude(true, "all is well: " + of + ", " + counted(warned, "warning", "warnings"), 0);
+}
+
+int TestReport::finish(int code) {
+  std::ifstream file{results_file_};
+  std::vector<std::string> failed;
+  for (std::string line; std::getline(file, line);) {
+    const auto result = json::parse(line, nullptr, false);
+    if (!result.is_object()) continue;  // its writer was killed in the middle of it
+    results_.push_back(line);
+    if (result.value("verdict", "") == "failed") failed.push_back(result.value("name", "?"));
+  }
+  for (const auto& check : machine_)
+    if (check.verdict == Verdict::failed) failed.push_back(check.name);
+  const auto of = counted(machine_.size(), "check", "checks") + " of this machine, " +
+                  std::to_string(results_.size()) + " of " + counted(workers_, "rank", "ranks");
+  if (!failed.empty())
+    return conclude(false, "FAILED: " + join(failed, ", ") + " (" + of + ")",
+                    code != 0 ? code : to_int(ExitCode::failure));
+  if (code != 0)
+    return conclude(
+        false, "FAILED: the job ended with exit code " + std::to_string(code) + ", after " + of,
+        code);
+  if (results_.empty())
+    return conclude(false, "FAILED: the ranks told nothing", to_int(ExitCode::failure));
+  return conclude(true, "all is well: " + of, 0);
+}
+
+int TestReport::conclude(bool well, const std::string& last_line, int code) {
+  const auto taken = std::chrono::steady_clock::now() - started_;
+  const auto seconds = std::chrono::duration<double>(taken).count();
+  char time[32];
+  std::snprintf(time, sizeof time, ", %.1f s", seconds);
+  if (!json_file_.empty()) {
+    json all{{"ok", well},
+             {"exit_code", code},
+             {"ranks", workers_},
+             {"nodes", nodes_},
+             {"seconds", seconds},
+             {"said", last_line},
+             {"machine", json::array()},
+             {"results", json::array()}};
+    for (const auto& check : machine_) all["machine"].push_back(as_json(check));
+    for (const auto& line : results_) all["results"].push_back(json::parse(line, nullptr, false));
+    const auto text = all.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+    std::ofstream file;
+    if (!quiet) file.open(json_file_);
+    const bool written = quiet ? std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0
+                               : static_cast<bool>(file << text << std::flush);
+    if (!written) {
+      std::fprintf(stderr, "acc-test: %s\n",
+                   system_error(errno, "write '" + printable(json_file_) + "'").what.c_str());
+      return to_int(ExitCode::output);
+    }
+  }
+  std::fprintf(quiet ? stderr : stdout, "acc-test: %s%s\n", last_line.c_str(), time);
+  return code;
+}
+
+}  // namespace acc::launcher

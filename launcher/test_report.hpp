@@ -1,0 +1,52 @@
+#pragma once
+
+#include "agent/job_plan.hpp"
+#include "common/duration.hpp"
+#include "launcher/environment_check.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace acc::launcher {
+
+/// What acc-test tells its user: a line a check as it comes, a last line that says it all, and the
+/// same as JSON. The ranks' results come through a file: one JSON object a line, written by the
+/// program that the ranks run ({"name", "verdict", "found", "remedy", "seconds"}; with --bandwidth
+/// the rows of the table).
+class TestReport {
+ public:
+  bool quiet = false;  ///< JSON goes to standard output: nothing else may
+
+  TestReport() = default;
+  TestReport(const TestReport&) = delete;
+  TestReport& operator=(const TestReport&) = delete;
+  ~TestReport();
+
+  /// Makes the file for the ranks' results and tells its name in ACC_TEST_RESULTS. Complains by
+  /// itself.
+  [[nodiscard]] bool open(const std::string& json_file);
+  void begin(const agent::JobPlan& plan);
+  void add_machine(std::vector<Check> checks);
+  [[nodiscard]] bool machine_failed() const;
+  void begin_ranks();
+
+  /// No job was to be started. @return the exit code.
+  [[nodiscard]] int finish_machine();
+  /// @param code  of the job. @return the exit code of acc-test.
+  [[nodiscard]] int finish(int code);
+
+ private:
+  void say(const std::string& text) const;
+  [[nodiscard]] int conclude(bool well, const std::string& last_line, int code);
+
+  std::string json_file_;
+  std::string results_file_;
+  std::vector<Check> machine_;
+  std::vector<std::string> results_;  ///< of the ranks, a JSON object each
+  Instant started_ = std::chrono::steady_clock::now();
+  std::uint32_t workers_ = 1;
+  std::uint32_t nodes_ = 1;
+};
+
+}  // namespace acc::launcher
