@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -63,8 +64,10 @@ struct Call {
   void* recv = nullptr;
   std::span<const std::size_t> counts;  ///< of the _v forms, by rank; empty: all are what.count
   int peer = -1;                        ///< send, recv
-  std::optional<Clock::time_point> deadline;
-  std::chrono::milliseconds limit{0};  ///< what the deadline was made of, for messages
+  /// How long it may take; 0: for ever. The backend makes the deadline itself, once a call, when it
+  /// first has to wait for real (cpu: after its pauses, when it begins to yield): a call whose peers
+  /// are there reads no clock.
+  std::chrono::milliseconds limit{0};
   void* stream = nullptr;
 
   [[nodiscard]] std::size_t bytes() const { return what.count * size_of(what.dtype); }
@@ -78,7 +81,20 @@ struct RankFacts {
   int local_rank = 0;
 };
 
-/// One thread calls `run` and `allocate`; `abort` and `lost` come from any thread.
+/// A call that an asynchronous backend has enqueued. Any thread may ask.
+class Pending {
+ public:
+  virtual ~Pending() = default;
+  [[nodiscard]] virtual bool done() = 0;  ///< also when it failed
+  /// @throws Error what it failed with, or timed_out after `limit` (it goes on then).
+  virtual void wait(std::optional<Millis> limit) = 0;
+  [[nodiscard]] virtual std::exception_ptr error() = 0;  ///< nullptr: not done yet, or well
+};
+
+/// One thread at a time calls `run`, `begin` and `allocate`, with one exception: a second thread may
+/// be in a `run` of Operation::send, so that two ranks can send each other more than is buffered
+/// (send_async has a thread of its own). `abort`, `lost` and `waits_for` come from any thread.
+/// The Error of a failed call carries its operation's name and sequence number.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -92,8 +108,12 @@ class Backend {
   virtual void abort(const Error& cause) noexcept = 0;
   /// Somebody saw this rank die (the agent, a pidfd): as abort with peer_lost.
   virtual void lost(int rank, const std::string& how) noexcept = 0;
-  /// Does an asynchronous backend still work on it? cpu: never.
+  /// Do calls return when they are enqueued (nccl)? Then `begin` gives the handles, in place of a
+  /// thread of the group.
   [[nodiscard]] virtual bool asynchronous() const noexcept { return false; }
+  [[nodiscard]] virtual std::shared_ptr<Pending> begin(const Call&) { return nullptr; }
+  /// The ranks that the running call waits for; empty: it waits for none, or it isn't known.
+  [[nodiscard]] virtual std::vector<int> waits_for() const { return {}; }
 };
 
 }  // namespace acc::runtime

@@ -2,10 +2,15 @@
 
 #include "runtime/backend.hpp"
 #include "runtime/bootstrap/store.hpp"
+#include "runtime/group/call_queue.hpp"
+#include "runtime/group/flight_recorder.hpp"
 
 #include <acc/process_group.hpp>
-
+#include <atomic>
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +25,92 @@ struct GroupFacts {
   std::string name;              ///< for people
   std::string key;               ///< prefix of its keys in the store, never used twice in a job
   std::vector<RankFacts> ranks;  ///< by rank
+};
+
+/// What a sub-group is to be: the same on all of its members but for `rank`.
+struct SubGroup {
+  int rank = 0;
+  std::vector<int> members;  ///< by their ranks in the parent, in the order of the new ranks
+  std::string name;
+  std::string key;  ///< as GroupFacts::key
+};
+
+/// Makes the group of one member; called at the same time on all members and on nobody else.
+/// @throws Error  the parent stays usable after invalid_argument alone
+using GroupMaker = std::function<std::shared_ptr<class Group>(class Group& parent, SubGroup)>;
+
+/// One rank's side of a group: checks and counts the calls, keeps them in order, remembers them,
+/// and hands them to the backend. Thread rules: as ProcessGroup.
+class Group {
+ public:
+  /// @param store  may be nullptr where the maker needs none
+  /// @param maker  for split and sub_group: who forms a group passes itself
+  Group(GroupFacts facts, std::unique_ptr<Backend> backend, std::shared_ptr<Store> store,
+        GroupOptions options, GroupMaker maker = {});
+  /// Waits for the calls that were begun, each within its limit. While an exception is on its way
+  /// the peers are told instead (`aborted`), so that they don't wait for this rank.
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  [[nodiscard]] const GroupFacts& facts() const noexcept { return facts_; }
+  [[nodiscard]] const GroupOptions& options() const noexcept { return options_; }
+  [[nodiscard]] Backend& backend() noexcept { return *backend_; }
+  [[nodiscard]] const std::shared_ptr<Store>& store() const noexcept { return store_; }
+  [[nodiscard]] bool broken() const noexcept { return broken_.load(std::memory_order_acquire); }
+  [[nodiscard]] const FlightRecorder& record() const noexcept { return record_; }
+
+  /// Carries a call out, in its turn. Its sequence number, limit and stream are set here.
+  void run(Call call, const CallOptions& how) { run(call, how, nullptr); }
+  [[nodiscard]] Work start(Call call, const CallOptions& how);
+  [[nodiscard]] SharedBuffer allocate(std::size_t bytes);
+
+  /// As ProcessGroup's. nullptr: this rank is in none.
+  [[nodiscard]] std::shared_ptr<Group> split(int color, int key, std::string name);
+  [[nodiscard]] std::shared_ptr<Group> sub_group(std::span<const int> ranks, std::string name);
+
+  void abort(std::string_view why) noexcept;
+  /// Somebody saw this rank die; from any thread.
+  void lost(int rank, const std::string& how) noexcept { backend_->lost(rank, how); }
+
+  [[nodiscard]] std::string flight_record() const;
+
+ private:
+  void run(Call call, const CallOptions& how, SharedBuffer* buffer);
+  void hand_over(const Call& call, SharedBuffer* buffer, FlightRecorder::Ticket ticket);
+  [[nodiscard]] Work queue_up(CallQueue& queue, const Call& call, SharedBuffer* buffer);
+  void prepare(Call& call, const CallOptions& how, bool waits);
+  void carry_out(Work::State& work);
+  [[nodiscard]] CallQueue& queue_of(const Call& call) noexcept {
+    return call.what.operation == Operation::send ? sends_ : calls_;
+  }
+  [[noreturn]] void fail(const Call& call, FlightRecorder::Ticket ticket);
+  void break_with(const Error& cause) noexcept;
+  [[noreturn]] void refuse(const Call& call, const char* fault) const;
+  [[noreturn]] void refuse_broken() const;
+  [[nodiscard]] std::shared_ptr<Group> make(std::vector<int> members, std::string name, int color);
+
+  const GroupFacts facts_;
+  const GroupOptions options_;
+  const Millis limit_;
+  const std::unique_ptr<Backend> backend_;
+  const bool asynchronous_;
+  const std::shared_ptr<Store> store_;
+  const GroupMaker maker_;
+  FlightRecorder record_;
+
+  // Of the calling thread.
+  std::uint64_t sequence_ = 0;       // of collectives
+  std::vector<std::uint64_t> sent_;  // messages, by peer
+  std::vector<std::uint64_t> received_;
+  std::uint64_t children_ = 0;  // sub-groups that were asked for
+
+  std::atomic<bool> broken_{false};
+  mutable std::mutex cause_mutex_;
+  std::optional<Error> cause_;  // the first
+
+  CallQueue calls_;
+  CallQueue sends_;
 };
 
 }  // namespace acc::runtime

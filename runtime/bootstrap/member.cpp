@@ -1,0 +1,89 @@
+#include "runtime/bootstrap/member.hpp"
+
+#include "common/text.hpp"
+#include "runtime/bootstrap/fields.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+namespace acc::runtime {
+
+namespace {
+
+/// Of what is written: ranks of other versions of the library don't understand each other.
+const std::string kVersion = "acc-member-1";
+
+std::string inode_of(const char* path) {
+  struct stat found {};
+  return ::stat(path, &found) == 0 ? std::to_string(found.st_ino) : "?";
+}
+
+std::string boot_id() {
+  std::ifstream file{"/proc/sys/kernel/random/boot_id"};
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+}  // namespace
+
+HostFacts host_facts() {
+  char name[256] = {};
+  if (::gethostname(name, sizeof name - 1) != 0) name[0] = '?';
+  return {boot_id() + "/" + std::to_string(::geteuid()) + "/" + inode_of("/proc/self/ns/net") +
+              "/" + inode_of("/proc/self/ns/pid"),
+          printable(name, 64)};
+}
+
+std::string to_text(const Member& member) {
+  return pack({kVersion, std::to_string(member.rank), std::to_string(member.size),
+               std::to_string(member.job_rank), std::to_string(member.pid), member.host.key,
+               member.host.name, member.circle, member.backend});
+}
+
+std::optional<Member> parse_member(std::string_view text) {
+  auto fields = unpack(text);
+  if (!fields || fields->size() != 9 || fields->front() != kVersion) return std::nullopt;
+  const auto rank = parse_number<int>(fields->at(1));
+  const auto size = parse_number<int>(fields->at(2));
+  const auto job_rank = parse_number<int>(fields->at(3));
+  const auto pid = parse_number<std::int64_t>(fields->at(4));
+  if (!rank || !size || !job_rank || !pid) return std::nullopt;
+  return Member{*rank, *size, *job_rank, *pid, {fields->at(5), fields->at(6)},
+                fields->at(7), fields->at(8)};
+}
+
+std::string describe(const Member& member) {
+  return std::to_string(member.rank) + " (host " + member.host.name + ", pid " +
+         std::to_string(member.pid) + ")";
+}
+
+std::string to_text(const Error& error) {
+  std::string ranks;
+  for (const int rank : error.ranks()) ranks += (ranks.empty() ? "" : ",") + std::to_string(rank);
+  return pack({"acc-error", std::to_string(static_cast<int>(error.code())), error.what(), ranks,
+               error.operation(), std::to_string(error.sequence())});
+}
+
+std::optional<Error> parse_error(std::string_view text) {
+  auto fields = unpack(text);
+  if (!fields || fields->size() != 6 || fields->front() != "acc-error") return std::nullopt;
+  const auto code = parse_number<int>(fields->at(1));
+  const auto sequence = parse_number<std::uint64_t>(fields->at(5));
+  if (!code || *code < 0 || *code > static_cast<int>(ErrorCode::nccl) || !sequence)
+    return std::nullopt;
+  std::vector<int> ranks;
+  if (!fields->at(3).empty()) {
+    for (const auto& word : split(fields->at(3), ',')) {
+      const auto rank = parse_number<int>(word);
+      if (!rank) return std::nullopt;
+      ranks.push_back(*rank);
+    }
+  }
+  return Error{static_cast<ErrorCode>(*code), fields->at(2), std::move(ranks), fields->at(4),
+               *sequence};
+}
+
+}  // namespace acc::runtime

@@ -1,0 +1,191 @@
+#include <acc/error.hpp>
+#include <acc/loader.hpp>
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+
+namespace acc::runtime {
+
+namespace {
+
+constexpr std::array<std::string_view, 4> kStateNames{"epoch", "seed", "samples", "finished"};
+
+std::size_t batches(std::size_t samples, std::size_t each, bool drop_last) {
+  return samples / each + (samples % each != 0 && !drop_last ? 1 : 0);
+}
+
+[[noreturn]] void refuse(const LoaderOptions& options, const std::string& why) {
+  throw Error{ErrorCode::invalid_argument, options.name + ": " + why};
+}
+
+}  // namespace
+
+std::string to_string(const LoaderState& state) {
+  return "epoch=" + std::to_string(state.epoch) + " seed=" + std::to_string(state.seed) +
+         " samples=" + std::to_string(state.samples) + " finished=" + (state.finished ? "1" : "0");
+}
+
+LoaderState parse_loader_state(std::string_view text) {
+  const std::string whole{text.substr(0, 200)};
+  std::array<std::uint64_t, kStateNames.size()> values{};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    const auto name = word.substr(0, word.find('='));
+    const auto* const begin = word.data() + std::min(word.size(), name.size() + 1);
+    const auto* const end = word.data() + word.size();
+    const auto read = std::from_chars(begin, end, values[i]);
+    if (name != kStateNames[i] || read.ec != std::errc{} || read.ptr != end ||
+        (i == values.size() - 1 && (!text.empty() || values[i] > 1))) {
+      throw Error{ErrorCode::corrupt, "'" + whole + "' is not the state of a loader: expected '" +
+                                          to_string(LoaderState{}) + "'"};
+    }
+  }
+  return {values[0], values[1], values[2], values[3] == 1};
+}
+
+LoaderBase::LoaderBase(LoaderOptions options, ProcessGroup group,
+                       std::optional<std::size_t> samples, bool stream)
+    : options_{std::move(options)}, group_{std::move(group)}, samples_{samples}, stream_{stream} {
+  if (group_) {
+    rank_ = group_.rank();
+    ranks_ = group_.size();
+  }
+  shape_ = step_shape(options_.rules(), ranks_);
+  if (stream_) {
+    if (options_.shuffle || options_.sampler)
+      refuse(options_, "a stream has its own order: it can't be shuffled or sampled");
+    return;
+  }
+  if (options_.sampler) {
+    if (options_.shuffle) refuse(options_, "a sampler is given, and shuffle: which one?");
+    samples_ = options_.sampler->size();
+    state_.seed = options_.sampler->seed();
+  } else if (options_.shuffle) {
+    options_.sampler = std::make_shared<RandomSampler>(*samples, options_.seed);
+    state_.seed = options_.seed;
+  } else {
+    options_.sampler = std::make_shared<SequentialSampler>(*samples);
+  }
+}
+
+void LoaderBase::require_wire(bool wired) const {
+  if (options_.dispatch_batches && ranks_ > 1 && !wired)
+    refuse(options_, "samples of this type can't be sent to other ranks: specialize Wire for it");
+}
+
+std::optional<std::size_t> LoaderBase::length() const {
+  if (!samples_) return std::nullopt;
+  const auto rules = options_.rules();
+  std::size_t length = 0;
+  if (options_.dispatch_batches) {
+    length = announced_of_dispatch(*samples_, rules, ranks_);
+  } else if (ranks_ == 1) {
+    length = batches(*samples_, rules.batch_size, rules.drop_last);
+  } else if (stream_) {
+    length = batches(announced_of_stream(*samples_, rules, ranks_), shape_.batch, rules.drop_last);
+  } else {
+    length = BatchSamplerShard{IndexOrder::sequential(*samples_), rules, rank_, ranks_}.announced();
+  }
+  if (options_.skip_batches > length) {
+    refuse(options_, "skips " + std::to_string(options_.skip_batches) + " batches and has " +
+                         std::to_string(length));
+  }
+  return length - options_.skip_batches;
+}
+
+std::int64_t LoaderBase::remainder(std::size_t from) const noexcept {
+  if (options_.drop_last || options_.dispatch_batches || !samples_) return -1;
+  // As recorded: a stream that is shared counts as full, so what was filled up stays in metrics.
+  if (stream_ && ranks_ > 1) return 0;
+  return static_cast<std::int64_t>((*samples_ - std::min(from, *samples_)) % shape_.global);
+}
+
+void LoaderBase::set_epoch(std::uint64_t epoch) noexcept {
+  state_ = {epoch, state_.seed, 0, false};
+  resumes_ = false;
+}
+
+void LoaderBase::restore(const LoaderState& state) {
+  if (options_.shuffle) {
+    if (state.seed != state_.seed)
+      options_.sampler = std::make_shared<RandomSampler>(*samples_, state.seed);
+  } else if (state.seed != state_.seed) {
+    refuse(options_, "can't go on from " + to_string(state) + ": the seed here is " +
+                         std::to_string(state_.seed));
+  }
+  state_ = state;
+  resumes_ = true;
+}
+
+std::size_t LoaderBase::enter_epoch() {
+  if (!std::exchange(resumes_, false)) {
+    state_.samples = 0;
+    state_.finished = false;
+  }
+  const std::size_t skipped = options_.skip_batches * shape_.global;
+  const std::size_t from = std::max(static_cast<std::size_t>(state_.samples), skipped);
+  *status_ = {false, remainder(from)};
+  return from;
+}
+
+PrefetchOptions LoaderBase::prefetch_options() const {
+  return {options_.workers, options_.prefetch, options_.timeout, options_.name};
+}
+
+void LoaderBase::handed_out(std::size_t from, std::size_t steps, bool last) noexcept {
+  status_->end_of_dataloader = last;
+  state_.samples = from + steps * shape_.global;
+  state_.finished = last;
+}
+
+void LoaderBase::end_epoch() noexcept { state_ = {state_.epoch + 1, state_.seed, 0, false}; }
+
+std::string DispatchMessage::head() const {
+  std::string head{static_cast<char>(kind)};
+  Wire<std::uint64_t>::write(head, samples);
+  return head;
+}
+
+DispatchMessage DispatchMessage::read(std::string_view message, const std::string& loader) {
+  DispatchMessage read;
+  read.kind = Kind{Wire<std::uint8_t>::read(message)};
+  read.samples = Wire<std::uint64_t>::read(message);
+  read.rest = message;
+  if (read.kind > Kind::failure)
+    throw Error{ErrorCode::mismatch, loader + ": rank 0 sent something else than a batch", {0}};
+  if (read.kind == Kind::failure) {
+    throw Error{
+        ErrorCode::system, loader + ": rank 0 can't read a batch: " + std::string{message}, {0}};
+  }
+  return read;
+}
+
+void Wire<HostTensor>::write(std::string& out, const HostTensor& value) {
+  Wire<DType>::write(out, value.dtype());
+  Wire<Shape>::write(out, value.shape());
+  out.append(reinterpret_cast<const char*>(value.bytes().data()), value.bytes().size());
+}
+
+HostTensor Wire<HostTensor>::read(std::string_view& in) {
+  const auto type = Wire<DType>::read(in);
+  auto shape = Wire<Shape>::read(in);
+  std::uint64_t left = in.size();
+  bool fits = static_cast<std::size_t>(type) < kDTypes;
+  bool empty = false;
+  for (const auto extent : shape) empty = empty || extent == 0;
+  // What doesn't fit is found by dividing, before a product could wrap around.
+  if (fits) left /= size_of(type);
+  for (const auto extent : shape) {
+    fits = fits && extent >= 0;
+    if (fits && !empty) left /= static_cast<std::uint64_t>(extent);
+  }
+  if (!fits || (!empty && left == 0)) (void)take_bytes(in, ~std::uint64_t{0});
+  HostTensor tensor{type, std::move(shape)};
+  const auto bytes = take_bytes(in, tensor.bytes().size());
+  if (!bytes.empty()) std::memcpy(tensor.bytes().data(), bytes.data(), bytes.size());
+  return tensor;
+}
+
+}  // namespace acc::runtime

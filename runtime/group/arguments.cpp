@@ -1,0 +1,189 @@
+#include "runtime/group/arguments.hpp"
+
+#include <cstdint>
+#include <functional>
+
+namespace acc::runtime {
+
+namespace {
+
+struct Range {
+  const std::byte* at = nullptr;
+  std::size_t bytes = 0;
+};
+
+bool overlap(Range a, Range b) noexcept {
+  const std::less<> before;
+  return a.bytes > 0 && b.bytes > 0 && before(a.at, b.at + b.bytes) && before(b.at, a.at + a.bytes);
+}
+
+const std::byte* bytes_at(const void* at) noexcept { return static_cast<const std::byte*>(at); }
+
+constexpr const char* kNullSend = "`send` is a null pointer";
+constexpr const char* kNullRecv = "`recv` is a null pointer";
+constexpr const char* kNullData = "`data` is a null pointer";
+constexpr const char* kRoot = "the root isn't a rank of the group";
+constexpr const char* kPeer = "the peer isn't a rank of the group";
+constexpr const char* kTooLarge = "count x size x ranks is more than memory can hold";
+constexpr const char* kPartly = "`send` and `recv` overlap, and not as an in-place call";
+constexpr const char* kOverlap = "`send` and `recv` overlap, and this call has no in-place form";
+
+// `recv` holds a part of each rank, `send` is one part: in place it is this rank's part of recv.
+const char* parts_in_recv(const Call& call, std::size_t part, std::size_t before,
+                          std::size_t all) noexcept {
+  if (part > 0 && call.send == nullptr) return kNullSend;
+  if (all > 0 && call.recv == nullptr) return kNullRecv;
+  if (part == 0 || call.send == bytes_at(call.recv) + before) return nullptr;
+  return overlap({bytes_at(call.send), part}, {bytes_at(call.recv), all}) ? kPartly : nullptr;
+}
+
+struct Parts {
+  std::size_t mine = 0;
+  std::size_t before = 0;
+  std::size_t all = 0;  // bytes
+};
+
+Parts parts_of(const Call& call, int rank, int size) noexcept {
+  const std::size_t each = size_of(call.what.dtype);
+  if (call.counts.empty()) {
+    const std::size_t bytes = call.what.count * each;
+    return {bytes, bytes * static_cast<std::size_t>(rank), bytes * static_cast<std::size_t>(size)};
+  }
+  Parts parts;
+  for (int r = 0; r < size; ++r) {
+    const std::size_t bytes = call.counts[static_cast<std::size_t>(r)] * each;
+    if (r < rank) parts.before += bytes;
+    if (r == rank) parts.mine = bytes;
+    parts.all += bytes;
+  }
+  return parts;
+}
+
+const char* counts_fault(const Call& call, int size) noexcept {
+  const std::size_t most = (SIZE_MAX >> 1) / size_of(call.what.dtype);
+  if (call.counts.empty())
+    return call.what.count > most / static_cast<std::size_t>(size) ? kTooLarge : nullptr;
+  if (call.counts.size() != static_cast<std::size_t>(size))
+    return "there must be as many counts as ranks";
+  std::size_t all = 0;
+  for (const std::size_t count : call.counts) {
+    if (count > most - all) return kTooLarge;
+    all += count;
+  }
+  return nullptr;
+}
+
+const char* reduction_fault(const Call& call, bool receives) noexcept {
+  const std::size_t bytes = call.bytes();
+  if (bytes == 0) return nullptr;
+  if (call.send == nullptr) return kNullSend;
+  if (!receives) return nullptr;
+  if (call.recv == nullptr) return kNullRecv;
+  if (call.send == call.recv) return nullptr;
+  return overlap({bytes_at(call.send), bytes}, {bytes_at(call.recv), bytes}) ? kPartly : nullptr;
+}
+
+const char* gather_fault(const Call& call, int rank, int size) noexcept {
+  const Parts parts = parts_of(call, rank, size);
+  if (parts.mine > 0 && call.send == nullptr) return kNullSend;
+  if (rank != call.what.root) return nullptr;
+  if (parts.all > 0 && call.recv == nullptr) return kNullRecv;
+  return overlap({bytes_at(call.send), parts.mine}, {bytes_at(call.recv), parts.all}) ? kOverlap
+                                                                                      : nullptr;
+}
+
+const char* scatter_fault(const Call& call, int rank, int size) noexcept {
+  const std::size_t bytes = call.bytes();
+  if (bytes == 0) return nullptr;
+  if (call.recv == nullptr) return kNullRecv;
+  if (rank != call.what.root) return nullptr;
+  if (call.send == nullptr) return kNullSend;
+  const Range all{bytes_at(call.send), bytes * static_cast<std::size_t>(size)};
+  return overlap(all, {bytes_at(call.recv), bytes}) ? kOverlap : nullptr;
+}
+
+const char* reduce_scatter_fault(const Call& call, int rank, int size) noexcept {
+  const std::size_t bytes = call.bytes();
+  if (bytes == 0) return nullptr;
+  if (call.send == nullptr) return kNullSend;
+  if (call.recv == nullptr) return kNullRecv;
+  if (call.recv == bytes_at(call.send) + bytes * static_cast<std::size_t>(rank)) return nullptr;
+  const Range all{bytes_at(call.send), bytes * static_cast<std::size_t>(size)};
+  return overlap(all, {bytes_at(call.recv), bytes}) ? kPartly : nullptr;
+}
+
+const char* all_to_all_fault(const Call& call, int size) noexcept {
+  const std::size_t bytes = call.bytes() * static_cast<std::size_t>(size);
+  if (bytes == 0) return nullptr;
+  if (call.send == nullptr) return kNullSend;
+  if (call.recv == nullptr) return kNullRecv;
+  return overlap({bytes_at(call.send), bytes}, {bytes_at(call.recv), bytes}) ? kOverlap : nullptr;
+}
+
+const char* message_fault(const Call& call, int rank, int size, bool waits) noexcept {
+  if (call.peer < 0 || call.peer >= size) return kPeer;
+  if (waits && call.peer == rank)
+    return "a blocking message to oneself would wait for ever; take the _async form";
+  const void* data = call.what.operation == Operation::send ? call.send : call.recv;
+  return call.what.count > 0 && data == nullptr ? kNullData : nullptr;
+}
+
+const char* kinds_fault(const Descriptor& what) noexcept {
+  if (static_cast<std::size_t>(what.dtype) >= kDTypes) return "no such element type";
+  return what.reduce > ReduceOp::avg ? "no such reduction" : nullptr;
+}
+
+bool has_root(Operation operation) noexcept {
+  return operation == Operation::reduce || operation == Operation::broadcast ||
+         operation == Operation::gather || operation == Operation::scatter;
+}
+
+}  // namespace
+
+const char* fault_of(const Call& call, int rank, int size, bool waits) noexcept {
+  const Descriptor& what = call.what;
+  if (const char* fault = kinds_fault(what)) return fault;
+  if (has_root(what.operation) && (what.root < 0 || what.root >= size)) return kRoot;
+  if (const char* fault = counts_fault(call, size)) return fault;
+  switch (what.operation) {
+    case Operation::all_reduce:
+      return reduction_fault(call, true);
+    case Operation::reduce:
+      return reduction_fault(call, rank == what.root);
+    case Operation::broadcast:
+      return what.count > 0 && call.recv == nullptr ? kNullData : nullptr;
+    case Operation::all_gather: {
+      const Parts parts = parts_of(call, rank, size);
+      return parts_in_recv(call, parts.mine, parts.before, parts.all);
+    }
+    case Operation::gather:
+      return gather_fault(call, rank, size);
+    case Operation::scatter:
+      return scatter_fault(call, rank, size);
+    case Operation::reduce_scatter:
+      return reduce_scatter_fault(call, rank, size);
+    case Operation::all_to_all:
+      return all_to_all_fault(call, size);
+    case Operation::send:
+    case Operation::recv:
+      return message_fault(call, rank, size, waits);
+    case Operation::barrier:
+    case Operation::allocate:
+      return nullptr;
+    case Operation::none:
+    case Operation::split:
+      return "no such operation";
+  }
+  return "no such operation";
+}
+
+std::uint64_t digest_of(std::span<const std::size_t> counts) noexcept {
+  std::uint64_t digest = 0xcbf29ce484222325U;  // FNV-1a, a word at a time
+  for (const std::uint64_t count : counts) {
+    digest = (digest ^ count) * 0x100000001b3U;
+    digest ^= digest >> 29;
+  }
+  return digest | 1U;
+}
+
+}  // namespace acc::runtime

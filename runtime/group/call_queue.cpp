@@ -1,0 +1,109 @@
+#include "runtime/group/call_queue.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <utility>
+
+namespace acc::runtime {
+
+// ---- handles ----
+
+void Work::State::finish(std::exception_ptr failure) {
+  const std::lock_guard lock{mutex};
+  error = std::move(failure);
+  done.store(true, std::memory_order_release);
+  changed.notify_all();
+}
+
+void Work::wait(std::optional<Millis> limit) const {
+  if (!state_) return;
+  if (state_->pending) return state_->pending->wait(limit);
+  if (!state_->done.load(std::memory_order_acquire)) {
+    std::unique_lock lock{state_->mutex};
+    const auto is_done = [this] { return state_->done.load(std::memory_order_relaxed); };
+    if (!limit) {
+      state_->changed.wait(lock, is_done);  // the call itself has a limit
+    } else if (!state_->changed.wait_for(lock, *limit, is_done)) {
+      const auto& what = state_->call.what;
+      throw Error{ErrorCode::timed_out,
+                  to_string(what) + " isn't done after " + std::to_string(limit->count()) +
+                      " ms of waiting; it goes on",
+                  {},
+                  std::string{to_string(what.operation)},
+                  what.sequence};
+    }
+  }
+  if (state_->error) std::rethrow_exception(state_->error);
+}
+
+bool Work::done() const {
+  if (!state_) return true;
+  if (state_->pending) return state_->pending->done();
+  return state_->done.load(std::memory_order_acquire);
+}
+
+std::exception_ptr Work::error() const {
+  if (!state_) return nullptr;
+  if (state_->pending) return state_->pending->error();
+  return state_->done.load(std::memory_order_acquire) ? state_->error : nullptr;
+}
+
+// ---- the queue ----
+
+CallQueue::CallQueue(std::string thread_name, std::function<void(Work::State&)> carry_out)
+    : thread_name_{std::move(thread_name)}, carry_out_{std::move(carry_out)} {}
+
+CallQueue::~CallQueue() {
+  {
+    const std::lock_guard lock{mutex_};
+    closing_ = true;
+    came_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void CallQueue::push(Job job) {
+  const std::lock_guard lock{mutex_};
+  if (!thread_.joinable()) {
+    // Signals are the program's own threads' business.
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      thread_ = std::thread{[this] { work(); }};
+    } catch (const std::system_error& e) {
+      ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      throw Error{ErrorCode::system, std::string{"start a thread for calls: "} + e.what()};
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    ::pthread_setname_np(thread_.native_handle(), thread_name_.substr(0, 15).c_str());
+  }
+  unfinished_.fetch_add(1, std::memory_order_relaxed);
+  jobs_.push_back(std::move(job));
+  came_.notify_one();
+}
+
+void CallQueue::work() {
+  for (;;) {
+    Job job;
+    {
+      std::unique_lock lock{mutex_};
+      came_.wait(lock, [this] { return closing_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    std::exception_ptr failure;
+    try {
+      carry_out_(*job);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    unfinished_.fetch_sub(1, std::memory_order_release);
+    job->finish(std::move(failure));
+  }
+}
+
+}  // namespace acc::runtime

@@ -1,0 +1,61 @@
+#pragma once
+
+#include "runtime/backend.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace acc::runtime {
+
+/// A call that was begun: what its handles share.
+struct Work::State {
+  Call call;
+  SharedBuffer* buffer = nullptr;    // of allocate: the caller waits and takes it
+  std::uint64_t ticket = 0;          // of the flight recorder
+  std::shared_ptr<Pending> pending;  // of an asynchronous backend; then nothing below is used
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::atomic<bool> done{false};  // written under the mutex
+  std::exception_ptr error;       // set before done
+
+  void finish(std::exception_ptr failure);
+};
+
+/// Carries calls out in their order, on a thread that the first one starts.
+class CallQueue {
+ public:
+  using Job = std::shared_ptr<Work::State>;
+  /// @param carry_out  does one call, on the queue's thread; what it throws becomes the work's
+  /// error
+  CallQueue(std::string thread_name, std::function<void(Work::State&)> carry_out);
+  ~CallQueue();  ///< waits for what was begun
+  CallQueue(const CallQueue&) = delete;
+  CallQueue& operator=(const CallQueue&) = delete;
+
+  /// Nothing waits and nothing runs: what the queue's thread did is seen by the caller.
+  [[nodiscard]] bool idle() const noexcept {
+    return unfinished_.load(std::memory_order_acquire) == 0;
+  }
+  void push(Job job);
+
+ private:
+  void work();
+
+  const std::string thread_name_;
+  const std::function<void(Work::State&)> carry_out_;
+  std::atomic<std::size_t> unfinished_{0};
+  std::mutex mutex_;
+  std::condition_variable came_;
+  std::deque<Job> jobs_;
+  bool closing_ = false;
+  std::thread thread_;
+};
+
+}  // namespace acc::runtime

@@ -1,0 +1,198 @@
+#include "runtime/group/group.hpp"
+
+#include "runtime/group/arguments.hpp"
+#include "runtime/group/monitor.hpp"
+
+#include <exception>
+#include <new>
+#include <utility>
+
+namespace acc::runtime {
+
+namespace {
+
+constexpr Millis kLimitCpu = std::chrono::seconds{1800};  // as torch's gloo
+constexpr Millis kLimitGpu = std::chrono::seconds{600};   // as torch's nccl
+
+}  // namespace
+
+Group::Group(GroupFacts facts, std::unique_ptr<Backend> backend, std::shared_ptr<Store> store,
+             GroupOptions options, GroupMaker maker)
+    : facts_{std::move(facts)},
+      options_{std::move(options)},
+      limit_{options_.timeout.value_or(backend->asynchronous() ? kLimitGpu : kLimitCpu)},
+      backend_{std::move(backend)},
+      asynchronous_{backend_->asynchronous()},
+      store_{std::move(store)},
+      maker_{std::move(maker)},
+      sent_(static_cast<std::size_t>(facts_.size)),
+      received_(static_cast<std::size_t>(facts_.size)),
+      calls_{"acc-" + facts_.name, [this](Work::State& work) { carry_out(work); }},
+      sends_{"acc-send", [this](Work::State& work) { carry_out(work); }} {
+  monitor::watch(*this);
+}
+
+Group::~Group() {
+  monitor::forget(*this);
+  const bool begun = !calls_.idle() || !sends_.idle();
+  if (begun && std::uncaught_exceptions() > 0)
+    abort("rank " + std::to_string(facts_.rank) + " left by an exception");
+}
+
+// ---- calls ----
+
+void Group::prepare(Call& call, const CallOptions& how, bool waits) {
+  if (const char* fault = fault_of(call, facts_.rank, facts_.size, waits)) refuse(call, fault);
+  if (broken()) refuse_broken();
+  const auto peer = static_cast<std::size_t>(call.peer);
+  switch (call.what.operation) {
+    case Operation::send:
+      call.what.sequence = ++sent_[peer];
+      break;
+    case Operation::recv:
+      call.what.sequence = ++received_[peer];
+      break;
+    default:
+      call.what.sequence = ++sequence_;
+  }
+  call.limit = how.timeout.value_or(limit_);
+  call.stream = how.stream;
+}
+
+void Group::run(Call call, const CallOptions& how, SharedBuffer* buffer) {
+  prepare(call, how, true);
+  CallQueue& queue = queue_of(call);
+  if (!queue.idle()) return queue_up(queue, call, buffer).wait();  // behind what was begun before
+  const auto ticket = record_.begin(call.what, call.peer, FlightRecorder::State::running);
+  hand_over(call, buffer, ticket);
+}
+
+void Group::hand_over(const Call& call, SharedBuffer* buffer, FlightRecorder::Ticket ticket) {
+  try {
+    if (buffer == nullptr)
+      backend_->run(call);
+    else
+      *buffer = backend_->allocate(call.what.count, call);
+  } catch (...) {
+    fail(call, ticket);
+  }
+  record_.end(ticket,
+              asynchronous_ ? FlightRecorder::State::enqueued : FlightRecorder::State::done);
+}
+
+Work Group::queue_up(CallQueue& queue, const Call& call, SharedBuffer* buffer) {
+  auto state = std::make_shared<Work::State>();
+  state->call = call;
+  state->buffer = buffer;
+  state->ticket = record_.begin(call.what, call.peer, FlightRecorder::State::queued);
+  queue.push(state);
+  return Work{std::move(state)};
+}
+
+Work Group::start(Call call, const CallOptions& how) {
+  prepare(call, how, false);
+  if (!asynchronous_) return queue_up(queue_of(call), call, nullptr);
+  auto state = std::make_shared<Work::State>();
+  state->call = call;
+  state->ticket = record_.begin(call.what, call.peer, FlightRecorder::State::running);
+  try {
+    state->pending = backend_->begin(call);
+  } catch (...) {
+    fail(call, state->ticket);
+  }
+  record_.end(state->ticket, FlightRecorder::State::enqueued);
+  if (!state->pending) state->finish(nullptr);
+  return Work{std::move(state)};
+}
+
+// On a queue's thread.
+void Group::carry_out(Work::State& work) {
+  if (broken()) {
+    record_.end(work.ticket, FlightRecorder::State::failed);
+    refuse_broken();
+  }
+  record_.run(work.ticket);
+  hand_over(work.call, work.buffer, work.ticket);
+}
+
+SharedBuffer Group::allocate(std::size_t bytes) {
+  Call call;
+  call.what.operation = Operation::allocate;
+  call.what.count = bytes;
+  SharedBuffer buffer;
+  run(call, {}, &buffer);
+  return buffer;
+}
+
+// ---- errors ----
+
+void Group::refuse(const Call& call, const char* fault) const {
+  throw Error{ErrorCode::invalid_argument,
+              std::string{to_string(call.what.operation)} + " on group '" + facts_.name +
+                  "', rank " + std::to_string(facts_.rank) + " of " + std::to_string(facts_.size) +
+                  ": " + fault,
+              {},
+              std::string{to_string(call.what.operation)}};
+}
+
+void Group::refuse_broken() const {
+  const std::lock_guard lock{cause_mutex_};
+  throw Error{cause_->code(), "group '" + facts_.name + "' is broken: " + cause_->what(),
+              cause_->ranks(), cause_->operation(), cause_->sequence()};
+}
+
+// Called inside a catch: books the failure and throws it on as an Error.
+void Group::fail(const Call& call, FlightRecorder::Ticket ticket) {
+  record_.end(ticket, FlightRecorder::State::failed);
+  const std::string operation{to_string(call.what.operation)};
+  try {
+    throw;
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::invalid_argument) throw;
+    const Error cause = e.operation().empty()
+                            ? Error{e.code(), e.what(), e.ranks(), operation, call.what.sequence}
+                            : e;
+    break_with(cause);
+    throw cause;
+  } catch (const std::exception& e) {
+    const Error cause{ErrorCode::system,
+                      to_string(call.what) + " on group '" + facts_.name + "': " + e.what(),
+                      {},
+                      operation,
+                      call.what.sequence};
+    backend_->abort(cause);  // it doesn't know yet, nor do the peers
+    break_with(cause);
+    throw cause;
+  }
+}
+
+void Group::break_with(const Error& cause) noexcept {
+  {
+    const std::lock_guard lock{cause_mutex_};
+    if (cause_) return;
+    cause_.emplace(cause);
+    broken_.store(true, std::memory_order_release);
+  }
+  monitor::dump(*this, cause.what());
+}
+
+void Group::abort(std::string_view why) noexcept {
+  try {
+    const Error cause{ErrorCode::aborted, "group '" + facts_.name + "' was aborted by rank " +
+                                              std::to_string(facts_.rank) + ": " +
+                                              std::string{why}};
+    backend_->abort(cause);
+    break_with(cause);
+  } catch (const std::bad_alloc&) {
+    backend_->abort(Error{ErrorCode::aborted, "aborted"});
+  }
+}
+
+std::string Group::flight_record() const {
+  std::string lines;
+  for (const auto& entry : record_.entries())
+    lines += to_json(entry, facts_.name, facts_.rank) + "\n";
+  return lines;
+}
+
+}  // namespace acc::runtime

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string_view>
+
+namespace acc::runtime {
+
+class Group;
+
+/// The one watcher of a process, for those who ask for it by environment:
+///   ACC_FLIGHT_DIR=DIR     each rank's last calls are written to DIR when its group breaks and at
+///                          SIGUSR2 (whose handler is installed only then; an earlier one is called
+///                          too): DIR/flight-GROUP-rankR-PID.jsonl
+///   ACC_WATCHDOG=SECONDS   a call that runs for so long is told on stderr, with the ranks it waits
+///                          for; again after twice the time, and so on
+/// Its thread runs while there are groups and one of the two is asked for.
+namespace monitor {
+
+void watch(Group& group);
+void forget(Group& group) noexcept;
+/// Writes the flight record if that is asked for; a failure is told on stderr.
+void dump(Group& group, std::string_view why) noexcept;
+
+}  // namespace monitor
+}  // namespace acc::runtime

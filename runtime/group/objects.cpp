@@ -1,0 +1,90 @@
+#include <acc/process_group.hpp>
+#include <algorithm>
+#include <numeric>
+
+// Objects go in two steps: their lengths, then their bytes. Any length is legal, and no rank has to
+// guess what the others hold.
+namespace acc::runtime {
+
+namespace {
+
+using Counts = std::vector<std::size_t>;
+static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
+
+Counts lengths_of_all(ProcessGroup& group, std::size_t mine) {
+  Counts lengths(static_cast<std::size_t>(group.size()));
+  group.all_gather(&mine, lengths.data(), 1, DType::u64);
+  return lengths;
+}
+
+std::vector<std::string> cut(const std::string& all, const Counts& lengths) {
+  std::vector<std::string> parts;
+  parts.reserve(lengths.size());
+  std::size_t at = 0;
+  for (const std::size_t length : lengths) {
+    parts.push_back(all.substr(at, length));
+    at += length;
+  }
+  return parts;
+}
+
+std::string room_for(const Counts& lengths) {
+  return std::string(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), '\0');
+}
+
+}  // namespace
+
+std::vector<std::string> ProcessGroup::all_gather_object(std::string_view mine) {
+  const Counts lengths = lengths_of_all(*this, mine.size());
+  std::string all = room_for(lengths);
+  all_gather_v(mine.data(), all.data(), lengths, DType::u8);
+  return cut(all, lengths);
+}
+
+std::vector<std::string> ProcessGroup::gather_object(std::string_view mine, int root) {
+  const Counts lengths = lengths_of_all(*this, mine.size());
+  std::string all = rank() == root ? room_for(lengths) : std::string{};
+  gather_v(mine.data(), all.data(), lengths, DType::u8, root);
+  if (rank() != root) return {};
+  return cut(all, lengths);
+}
+
+std::string ProcessGroup::broadcast_object(std::string_view roots, int root) {
+  std::uint64_t length = roots.size();
+  broadcast(&length, 1, DType::u64, root);
+  std::string object(length, '\0');
+  if (rank() == root) object = roots;
+  broadcast(object.data(), length, DType::u8, root);
+  return object;
+}
+
+std::string ProcessGroup::scatter_object(std::span<const std::string> roots, int root) {
+  // Each rank's length, and the largest: all parts are padded to it.
+  struct Lengths {
+    std::uint64_t mine = 0;
+    std::uint64_t largest = 0;
+  };
+  std::vector<Lengths> lengths;
+  std::string padded;
+  if (rank() == root) {
+    if (roots.size() != static_cast<std::size_t>(size()))
+      throw Error{ErrorCode::invalid_argument,
+                  "scatter_object on group '" + name() + "': " + std::to_string(roots.size()) +
+                      " objects for " + std::to_string(size()) + " ranks"};
+    std::size_t largest = 0;
+    for (const auto& object : roots) largest = std::max(largest, object.size());
+    for (const auto& object : roots) {
+      lengths.push_back({object.size(), largest});
+      padded += object;
+      padded.resize(lengths.size() * largest);
+    }
+  }
+  Lengths mine;
+  scatter(lengths.data(), &mine, 2, DType::u64, root);
+  std::string object(mine.largest, '\0');
+  scatter(padded.data(), object.data(), mine.largest, DType::u8, root);
+  object.resize(mine.mine);
+  return object;
+}
+
+}  // namespace acc::runtime

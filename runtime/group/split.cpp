@@ -1,0 +1,93 @@
+#include "runtime/group/group.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace acc::runtime {
+
+namespace {
+
+struct Wish {
+  std::int64_t color = -1;
+  std::int64_t key = 0;
+};
+
+std::vector<Wish> gather_wishes(Group& group, Wish mine) {
+  std::vector<Wish> wishes(static_cast<std::size_t>(group.facts().size));
+  Call call;
+  call.what.operation = Operation::all_gather;
+  call.what.dtype = DType::i64;
+  call.what.count = 2;
+  call.send = &mine;
+  call.recv = wishes.data();
+  group.run(call, {});
+  return wishes;
+}
+
+}  // namespace
+
+std::shared_ptr<Group> Group::split(int color, int key, std::string name) {
+  const auto wishes = gather_wishes(*this, {color, key});
+  ++children_;
+  if (color < 0) return nullptr;
+  std::vector<int> members;
+  for (int r = 0; r < facts_.size; ++r)
+    if (wishes[static_cast<std::size_t>(r)].color == color) members.push_back(r);
+  std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
+    return wishes[static_cast<std::size_t>(a)].key < wishes[static_cast<std::size_t>(b)].key;
+  });
+  return make(std::move(members), std::move(name), color);
+}
+
+std::shared_ptr<Group> Group::sub_group(std::span<const int> ranks, std::string name) {
+  std::vector<int> members{ranks.begin(), ranks.end()};
+  auto sorted = members;
+  std::sort(sorted.begin(), sorted.end());
+  const bool twice = std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
+  if (twice || (!sorted.empty() && (sorted.front() < 0 || sorted.back() >= facts_.size)))
+    throw Error{ErrorCode::invalid_argument,
+                "sub_group of group '" + facts_.name + "': " + describe_ranks(ranks) +
+                    (twice ? " has one twice" : " aren't all ranks of it"),
+                {},
+                "split"};
+  // Also those outside meet here: the numbers of sub-groups stay the same everywhere, and a rank
+  // with another list is found.
+  const auto mine = std::find(members.begin(), members.end(), facts_.rank);
+  const auto place = mine == members.end() ? -1 : mine - members.begin();
+  const auto wishes = gather_wishes(*this, {place < 0 ? -1 : 0, place});
+  ++children_;
+  for (int r = 0; r < facts_.size; ++r) {
+    const auto& wish = wishes[static_cast<std::size_t>(r)];
+    const auto at = std::find(members.begin(), members.end(), r);
+    const std::int64_t expected = at == members.end() ? -1 : at - members.begin();
+    if (wish.key == expected) continue;
+    const Error cause{ErrorCode::mismatch,
+                      "sub_group of group '" + facts_.name + "': rank " + std::to_string(r) +
+                          " was called with another list than rank " + std::to_string(facts_.rank),
+                      {r},
+                      "split",
+                      sequence_};
+    backend_->abort(cause);
+    break_with(cause);
+    throw cause;
+  }
+  if (place < 0) return nullptr;
+  return make(std::move(members), std::move(name), 0);
+}
+
+std::shared_ptr<Group> Group::make(std::vector<int> members, std::string name, int color) {
+  if (!maker_)
+    throw Error{ErrorCode::invalid_argument, "group '" + facts_.name + "' can't be split"};
+  const auto number = std::to_string(children_);
+  SubGroup plan;
+  plan.rank =
+      static_cast<int>(std::find(members.begin(), members.end(), facts_.rank) - members.begin());
+  plan.members = std::move(members);
+  plan.name =
+      name.empty() ? facts_.name + "/" + number + "." + std::to_string(color) : std::move(name);
+  plan.key = facts_.key + "/" + number + "." + std::to_string(color);
+  return maker_(*this, std::move(plan));
+}
+
+}  // namespace acc::runtime

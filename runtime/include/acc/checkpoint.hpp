@@ -1,0 +1,170 @@
+#pragma once
+
+#include <acc/error.hpp>
+#include <acc/process_group.hpp>
+#include <acc/safetensors.hpp>
+#include <acc/types.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// What a training run needs to go on where it stopped, on disk: whole or not at all.
+namespace acc::runtime {
+
+enum class Placement : std::uint8_t {
+  replicated,  ///< the same on every rank; rank 0 writes it
+  /// Every rank holds a piece: the tensor is the pieces one behind the other in the order of the
+  /// ranks, along the first dimension (a piece may be empty, the other dimensions agree). Leave
+  /// padding out of the view. It is cut anew where another number of ranks loads it.
+  sharded,
+};
+
+struct StateTensor {
+  std::string name;  ///< used once in a part
+  TensorView view;   ///< read by save, filled by load; host or CUDA memory
+  Placement placement = Placement::replicated;
+  /// Names its files, <part>.safetensors: letters, digits, '_' and '-'.
+  std::string part = "model";
+};
+
+/// Name → JSON text.
+using StateTexts = std::map<std::string, std::string>;
+
+struct CheckpointState {
+  std::vector<StateTensor> tensors;
+  StateTexts shared;  ///< the same on every rank, rank 0's is written: position in the data, scaler
+  StateTexts per_rank;  ///< each rank's own: generators of random numbers
+};
+
+/// A tensor of a checkpoint, all its pieces together.
+struct StoredTensor {
+  std::string name;
+  std::string part;
+  DType dtype = DType::f32;
+  Shape shape;
+  Placement placement = Placement::replicated;
+};
+
+/// A complete checkpoint, open for reading.
+/// @throws Error from all: corrupt (says file and place), system, invalid_argument (no such name,
+///   another type or shape).
+class Checkpoint {
+ public:
+  /// Reads the manifest, and looks that all files are there in their size.
+  explicit Checkpoint(const std::filesystem::path& path);
+
+  [[nodiscard]] const std::filesystem::path& path() const noexcept;
+  [[nodiscard]] std::uint64_t number() const noexcept;
+  [[nodiscard]] int ranks() const noexcept;  ///< that wrote it
+  [[nodiscard]] std::span<const StoredTensor> tensors() const noexcept;
+  [[nodiscard]] const StoredTensor* find(std::string_view part,
+                                         std::string_view name) const noexcept;
+  /// Reads every byte and compares the checksums. Of `of` readers this is number `share`: each
+  /// takes its part of the bytes.
+  void verify(int share = 0, int of = 1) const;
+
+  [[nodiscard]] StateTexts shared() const;
+  /// Empty for a rank that wasn't there.
+  [[nodiscard]] StateTexts of_rank(int rank) const;
+
+  [[nodiscard]] HostTensor read(std::string_view part, std::string_view name) const;
+  /// Rows `first_row` … along the first dimension, as many as `into` has.
+  void read(std::string_view part, std::string_view name, std::int64_t first_row,
+            const TensorView& into) const;
+
+  struct Contents;
+
+ private:
+  std::shared_ptr<const Contents> contents_;
+};
+
+/// What load found.
+struct Restored {
+  Checkpoint checkpoint;
+  StateTexts shared;
+  StateTexts per_rank;               ///< this rank's; empty where the checkpoint has fewer ranks
+  std::vector<std::string> unused;   ///< tensors of the checkpoint that weren't asked for
+  std::vector<std::string> skipped;  ///< newer checkpoints that were passed over, and why
+};
+
+struct CheckpointOptions {
+  /// Holds checkpoint_<number> for each. One that all ranks see (the same disk).
+  std::filesystem::path folder = "checkpoints";
+  /// The oldest beyond so many are removed, once the new one is complete. 0: all stay.
+  int keep_last = 0;
+  std::uint64_t max_shard_bytes = 10'000'000'000;  ///< as Accelerate's save_model
+  /// save() copies the state and returns; a thread writes. One at a time: the next save waits.
+  bool async = false;
+  /// Threads of a rank that write and check.
+  int threads = 2;
+  /// For what a user should know: a checkpoint that was passed over, one that can't be removed.
+  /// Called on rank 0, also from the writing thread. Default: a line on stderr.
+  std::function<void(const std::string& what)> tell;
+  /// Called on rank 0 when a checkpoint is complete, also from the writing thread.
+  std::function<void(std::uint64_t number, const std::filesystem::path& path)> saved;
+};
+
+/// Saves and loads the state of a group's ranks. Every call but the destructor is collective, and
+/// so is construction.
+///
+/// A checkpoint is written into a folder beside (`.tmp-checkpoint_…`), checksummed, forced to the
+/// disk and then renamed: whenever a rank, the job or the machine dies, checkpoint_<N> is there
+/// wholly or not at all, and older ones are untouched.
+///
+/// When one rank fails (disk full, say) the call throws on all: system with the path, or
+/// invalid_argument for a state that can't be written. The group and this object stay usable then.
+class Checkpointer {
+ public:
+  explicit Checkpointer(ProcessGroup group, CheckpointOptions options = {});
+  /// Waits for a save in flight; its error, if nobody has seen it, is told.
+  ~Checkpointer();
+  Checkpointer(Checkpointer&&) noexcept;
+  Checkpointer& operator=(Checkpointer&&) noexcept;
+
+  /// Saves as checkpoint_<number>. One that is there under this number is replaced.
+  /// async: throws what the save before failed with, before anything else is done.
+  /// @return its folder; with async it isn't there yet.
+  std::filesystem::path save(std::uint64_t number, const CheckpointState& state);
+  /// Saves under this path, in place of what is there; nothing older is removed.
+  void save_as(const std::filesystem::path& path, const CheckpointState& state);
+  /// Until the save in flight is complete. @throws Error what it failed with, once.
+  void wait();
+
+  /// Fills the tensors of `state` from the newest checkpoint that is whole on every rank; its texts
+  /// come with the result. One that is torn or corrupt is passed over, and told.
+  /// @return nothing: there is no checkpoint.
+  /// @throws Error corrupt: there are some, and none is whole; invalid_argument: a tensor isn't in
+  ///   it, or of another type or shape. `state` is unspecified then.
+  std::optional<Restored> load(const CheckpointState& state);
+  /// Of this number. @throws Error as above; system: it isn't there.
+  Restored load(std::uint64_t number, const CheckpointState& state);
+  Restored load_from(const std::filesystem::path& path, const CheckpointState& state);
+
+  [[nodiscard]] const CheckpointOptions& options() const noexcept;
+
+  class Impl;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// "checkpoint_7", as Accelerate's automatic naming.
+[[nodiscard]] std::string checkpoint_name(std::uint64_t number);
+/// The numbers of the checkpoints in a folder, the newest first, whole or not; none if it isn't
+/// there.
+[[nodiscard]] std::vector<std::uint64_t> list_checkpoints(const std::filesystem::path& folder);
+
+}  // namespace acc::runtime
+
+namespace acc {
+using runtime::Checkpoint;
+using runtime::Checkpointer;
+using runtime::CheckpointOptions;
+using runtime::CheckpointState;
+}  // namespace acc

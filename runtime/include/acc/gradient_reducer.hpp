@@ -1,0 +1,138 @@
+#pragma once
+
+#include <acc/parameter.hpp>
+#include <acc/process_group.hpp>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace acc::runtime {
+
+/// How gradients travel. The cast to 16 bits divides by the number of ranks first, so that sums
+/// can't overflow where the mean doesn't; as torch's compression hooks.
+enum class Compression : std::uint8_t { none, fp16, bf16 };
+
+enum class GradientMode : std::uint8_t {
+  all_reduce,      ///< every rank gets every mean gradient
+  reduce_scatter,  ///< every rank gets its 1/n of the mean gradients: for sharded optimizer state
+};
+
+struct ReducerOptions {
+  std::size_t bucket_bytes = 25 * 1024 * 1024;
+  std::size_t first_bucket_bytes = 1024 * 1024;  ///< small, so that communication starts early
+  GradientMode mode = GradientMode::all_reduce;
+  Compression compression = Compression::none;  ///< of f32 and f64; host memory only
+  /// Parameters that got no gradient in a backward are taken as unused, not as a mistake.
+  bool find_unused_parameters = false;
+  /// The same parameters are used in every backward, in the same order.
+  bool static_graph = false;
+  std::vector<ModelBuffer> buffers;  ///< broadcast from rank 0 at the start, like the parameters
+  CallOptions how;                   ///< of every collective
+};
+
+/// Averages gradients over the ranks while the backward pass is still running: parameters lie in
+/// buckets, and a bucket's reduction starts when its last gradient is ready. As torch's
+/// DistributedDataParallel, for loops without autograd.
+///
+///   GradientReducer reducer{group, parameters};     // collective; rank 0's values go to all
+///   reducer.zero_gradients();
+///   … backward adds to reducer.gradient(i), then calls reducer.ready(i) …
+///   reducer.finish();                               // gradient(i) holds the mean
+///
+/// The mean is the group's `avg`: the sum in the order of the ranks divided by n, f16 and bf16 in
+/// float with one rounding at the end, so that it depends neither on buckets nor on timing, and n
+/// ranks give the bits of one rank that adds up the same n gradients in that order and divides.
+///
+/// Every rank calls the same methods in the same order; `ready` may come in any order, as buckets
+/// are reduced in the order of their index, the same everywhere. One thread at a time.
+class GradientReducer {
+ public:
+  /// Compares names, types and shapes over the ranks, then takes rank 0's values. Parameters
+  /// without memory for a gradient get it from the group: registered memory that is reduced in
+  /// place. Those with memory of their own are copied in and out.
+  /// @throws Error  mismatch naming the parameter and both shapes; invalid_argument.
+  GradientReducer(ProcessGroup group, std::vector<Parameter> parameters,
+                  ReducerOptions options = {});
+  GradientReducer(GradientReducer&&) noexcept;
+  GradientReducer& operator=(GradientReducer&&) noexcept;
+  /// In the middle of a backward it aborts the group: the peers would wait in vain.
+  ~GradientReducer();
+
+  /// Parameters as they are now. The gradients that have their memory from here may move once, in
+  /// the finish() of the first reduced backward, when buckets are laid out anew in the order in
+  /// which gradients became ready on rank 0: don't keep pointers over that.
+  [[nodiscard]] std::span<const Parameter> parameters() const noexcept;
+  [[nodiscard]] const TensorView& gradient(std::size_t index) const;
+  /// What this rank holds the mean of after finish().
+  [[nodiscard]] std::span<const GradientRange> ranges() const noexcept;
+
+  void zero_gradients();
+
+  /// The gradient of this parameter is complete for this backward, and not to be touched until
+  /// finish(). Starts the reductions that can start, and doesn't wait.
+  /// @throws Error  invalid_argument: twice in one backward, or no such parameter.
+  void ready(std::size_t index);
+
+  /// The backward is over: waits for the reductions. A parameter that no rank used since the last
+  /// reduction keeps its gradient; one that others used gets the mean, with zeros from here.
+  /// @throws Error  mismatch: parameters without gradient that aren't known as unused, by name;
+  ///   the group is aborted then, as the peers would wait for them. Else what a reduction failed
+  ///   with.
+  void finish();
+
+  /// While such a thing lives, backwards only add up; the next one after it reduces the sum.
+  class [[nodiscard]] NoSync {
+   public:
+    explicit NoSync(GradientReducer& reducer);
+    NoSync(NoSync&& other) noexcept : reducer_{std::exchange(other.reducer_, nullptr)} {}
+    NoSync& operator=(NoSync&&) = delete;
+    ~NoSync();
+
+   private:
+    GradientReducer* reducer_;
+  };
+  NoSync no_sync() { return NoSync{*this}; }
+  [[nodiscard]] bool syncing() const noexcept;
+
+  /// Rank 0's buffers to all, as torch does before each forward.
+  void broadcast_buffers();
+
+  /// How long the last finish() had to wait for reductions: what overlap didn't hide.
+  [[nodiscard]] std::chrono::nanoseconds exposed() const noexcept;
+
+  struct Bucket {
+    std::vector<std::size_t> parameters;  ///< in their order in memory
+    std::size_t bytes = 0;                ///< as they travel, padding included
+    DType dtype = DType::f32;             ///< as they travel
+  };
+  [[nodiscard]] std::vector<Bucket> buckets() const;
+  [[nodiscard]] std::size_t bucket_count() const noexcept;
+  /// Parameters in the order of the layout; the same on every rank.
+  [[nodiscard]] std::vector<std::size_t> order() const;
+  /// Lays buckets out in this order and keeps it: state that was cut by the layout stays valid.
+  /// Collective.
+  void keep_order(std::span<const std::size_t> order);
+
+  // -- reduce_scatter: the way back. After it the gradients are undefined. --
+  /// Begins to send this rank's values of a bucket to the others. In the order of buckets.
+  void share_values(std::size_t bucket);
+  /// Waits for all that was begun: every rank has every value.
+  void finish_sharing();
+
+  [[nodiscard]] ProcessGroup& group() const noexcept;
+  [[nodiscard]] GradientMode mode() const noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace acc::runtime
+
+namespace acc {
+using runtime::GradientReducer;
+}  // namespace acc

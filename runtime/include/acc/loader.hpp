@@ -1,0 +1,221 @@
+#pragma once
+
+#include <acc/gradient_state.hpp>
+#include <acc/prefetch.hpp>
+#include <acc/process_group.hpp>
+#include <acc/sampler.hpp>
+#include <acc/sharding.hpp>
+#include <acc/wire.hpp>
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace acc::runtime {
+
+/// Samples that can be had in any order.
+template <class Sample>
+struct Dataset {
+  std::size_t size = 0;
+  /// Called by several threads at once if the loader has several workers.
+  std::function<Sample(std::size_t index)> get;
+};
+
+/// Samples that come one after the other. Every rank opens it and must see the same ones in the
+/// same order; with dispatch_batches rank 0 alone does.
+template <class Sample>
+struct StreamDataset {
+  std::function<Stream<Sample>(std::uint64_t epoch)> open;
+  std::optional<std::size_t> size;  ///< if known beforehand
+};
+
+struct LoaderOptions {
+  std::size_t batch_size = 1;  ///< of each rank; with split_batches of all together
+  bool shuffle = false;        ///< by RandomSampler; not for streams
+  std::uint64_t seed = 0;      ///< the same on every rank
+  /// Another order than shuffle's; the same on every rank.
+  std::shared_ptr<const Sampler> sampler{};
+  bool drop_last = false;
+  bool split_batches = false;
+  bool even_batches = true;
+  /// Rank 0 reads for all and sends each rank its part: for data that only it can reach, or that
+  /// is dear to read. Samples must be Wired.
+  bool dispatch_batches = false;
+  std::size_t skip_batches = 0;  ///< of each rank, at the beginning of each epoch
+  unsigned workers = 0;          ///< threads that read ahead; 0: none. Streams use one at most
+  std::size_t prefetch = 2;      ///< batches read ahead, per worker
+  std::chrono::milliseconds timeout{std::chrono::minutes{30}};  ///< of one batch; 0: none
+  std::shared_ptr<GradientState> gradient_state{};  ///< is told which loader is iterated over
+  std::string name = "loader";                    ///< in messages
+
+  [[nodiscard]] BatchRules rules() const {
+    return {batch_size, drop_last, split_batches, even_batches};
+  }
+};
+
+/// Where a loader stands: all it takes to go on with the very next batch. Counted in samples of all
+/// ranks together, so another number of ranks, or another batch size, goes on behind the same ones.
+struct LoaderState {
+  std::uint64_t epoch = 0;
+  std::uint64_t seed = 0;
+  std::uint64_t samples = 0;  ///< of this epoch, handed out over all ranks
+  bool finished = false;      ///< the last batch of this epoch was handed out
+  friend bool operator==(const LoaderState&, const LoaderState&) = default;
+};
+/// "epoch=3 seed=42 samples=512 finished=0"
+[[nodiscard]] std::string to_string(const LoaderState& state);
+/// @throws Error corrupt
+[[nodiscard]] LoaderState parse_loader_state(std::string_view text);
+
+/// What loaders of all kinds of samples have in common.
+class LoaderBase {
+ public:
+  /// Batches of this rank an epoch, as Accelerate's len() says it: for streams it may be wrong, see
+  /// announced_of_stream. Nothing: a stream of unknown length.
+  /// @throws Error invalid_argument  more batches are skipped than there are
+  [[nodiscard]] std::optional<std::size_t> length() const;
+  [[nodiscard]] const LoaderStatus& status() const noexcept { return *status_; }
+  [[nodiscard]] std::uint64_t epoch() const noexcept { return state_.epoch; }
+  /// The next iteration is over this epoch, from its beginning.
+  void set_epoch(std::uint64_t epoch) noexcept;
+  /// In the loop's body: the batch in hand counts as done.
+  [[nodiscard]] const LoaderState& state() const noexcept { return state_; }
+  /// The next iteration goes on from there; if that was the end of an epoch it has no batches. The
+  /// seed of `shuffle` is the state's from now on.
+  /// @throws Error invalid_argument  options().sampler has another seed
+  void restore(const LoaderState& state);
+  [[nodiscard]] const LoaderOptions& options() const noexcept { return options_; }
+  /// How long the loop has waited for data, in all.
+  [[nodiscard]] std::chrono::nanoseconds waited() const noexcept { return waited_; }
+
+ protected:
+  LoaderBase(LoaderOptions options, ProcessGroup group, std::optional<std::size_t> samples,
+             bool stream);
+  /// @throws Error invalid_argument  batches are to be dispatched, and samples can't be sent
+  void require_wire(bool wired) const;
+  /// @return samples of the epoch that are passed over.
+  std::size_t enter_epoch();
+  [[nodiscard]] PrefetchOptions prefetch_options() const;
+  /// So many steps, counted from `from`.
+  void handed_out(std::size_t from, std::size_t steps, bool last) noexcept;
+  void end_epoch() noexcept;
+
+  LoaderOptions options_;
+  ProcessGroup group_;  ///< none: alone
+  int rank_ = 0;
+  int ranks_ = 1;
+  StepShape shape_;
+  std::optional<std::size_t> samples_;
+  bool stream_;
+  std::shared_ptr<LoaderStatus> status_ = std::make_shared<LoaderStatus>();
+  LoaderState state_;
+  std::chrono::nanoseconds waited_{0};
+
+ private:
+  /// LoaderStatus::remainder before the first batch.
+  [[nodiscard]] std::int64_t remainder(std::size_t from) const noexcept;
+  bool resumes_ = false;  ///< state_ is where the next iteration begins
+};
+
+/// What rank 0 sends to each rank in a dispatched step. The first byte of a message: what it is.
+struct DispatchMessage {
+  enum class Kind : std::uint8_t { batch, last, end, failure };
+  Kind kind = Kind::end;
+  std::uint64_t samples = 0;  ///< of all ranks, before filling
+  std::string_view rest;      ///< the rank's samples; of a failure: what happened
+  [[nodiscard]] std::string head() const;
+  /// @throws Error mismatch; the failure of rank 0
+  [[nodiscard]] static DispatchMessage read(std::string_view message, const std::string& loader);
+};
+
+template <class Sample, class Batch>
+class Epoch;
+
+/// Hands out batches: this rank's share, in the sampler's order, read ahead by worker threads.
+///
+///     for (auto& batch : loader) { ... }
+///
+/// is one epoch; the next loop the next one. A loop that is left early, without restore or
+/// set_epoch, begins the same epoch again. One thread; the loader stays where it is meanwhile. What
+/// the dataset throws comes out of the loop when it is that batch's turn.
+template <class Sample, class Batch = std::vector<Sample>>
+class DataLoader : public LoaderBase {
+ public:
+  /// Called by several threads at once if there are several workers.
+  using Collate = std::function<Batch(std::vector<Sample>)>;
+
+  /// @param group  whose ranks share the samples; none: this process alone
+  /// @throws Error invalid_argument  what doesn't go together
+  DataLoader(Dataset<Sample> dataset, Collate collate, LoaderOptions options,
+             ProcessGroup group = {})
+      : LoaderBase{std::move(options), std::move(group), dataset.size, false},
+        get_{std::move(dataset.get)},
+        collate_{std::move(collate)} {
+    require_wire(Wired<Sample>);
+  }
+  DataLoader(StreamDataset<Sample> dataset, Collate collate, LoaderOptions options,
+             ProcessGroup group = {})
+      : LoaderBase{std::move(options), std::move(group), dataset.size, true},
+        open_{std::move(dataset.open)},
+        collate_{std::move(collate)} {
+    require_wire(Wired<Sample>);
+  }
+  /// Batches are vectors of samples.
+  template <class Data>
+  requires std::same_as<Batch, std::vector<Sample>> DataLoader(Data dataset, LoaderOptions options,
+                                                               ProcessGroup group = {})
+      : DataLoader{std::move(dataset), [](std::vector<Sample> samples) { return samples; },
+                   std::move(options), std::move(group)} {}
+
+  class Iterator {
+   public:
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+    explicit Iterator(DataLoader& loader)
+        : epoch_{std::make_unique<Epoch<Sample, Batch>>(loader)}, batch_{epoch_->next()} {}
+    Batch& operator*() { return *batch_; }
+    Batch* operator->() { return &*batch_; }
+    Iterator& operator++() {
+      batch_ = epoch_->next();
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    friend bool operator==(const Iterator& it, std::default_sentinel_t) { return !it.batch_; }
+
+   private:
+    std::unique_ptr<Epoch<Sample, Batch>> epoch_;
+    std::optional<Batch> batch_;
+  };
+  Iterator begin() { return Iterator{*this}; }
+  std::default_sentinel_t end() const noexcept { return {}; }
+
+  /// The same loader, that passes over the first `batches` of each epoch: as skip_first_batches.
+  [[nodiscard]] DataLoader skip_first_batches(std::size_t batches) const {
+    DataLoader skipping = *this;
+    skipping.options_.skip_batches = batches;
+    skipping.status_ = std::make_shared<LoaderStatus>();
+    return skipping;
+  }
+
+ private:
+  friend class Epoch<Sample, Batch>;
+  std::function<Sample(std::size_t)> get_;
+  std::function<Stream<Sample>(std::uint64_t)> open_;
+  Collate collate_;
+};
+
+template <class Sample>
+using SampleLoader = DataLoader<Sample, std::vector<Sample>>;
+
+}  // namespace acc::runtime
+
+#include <acc/detail/epoch.hpp>

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <acc/optimizer.hpp>
+#include <acc/process_group.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace acc::runtime {
+
+struct LossScalerOptions {
+  double initial_scale = 65536;
+  double growth_factor = 2;
+  double backoff_factor = 0.5;
+  std::uint32_t growth_interval = 2000;  ///< good steps in a row before the scale grows
+  bool enabled = true;                   ///< false: scale 1, nothing checked
+};
+
+/// Keeps small f16 gradients from vanishing: the loss is multiplied by a scale, gradients are
+/// divided by it before the step, a step with an infinity or NaN in any gradient is left out on
+/// all ranks and the scale halved, and after many good steps the scale doubled. As
+/// torch.cuda.amp.GradScaler.
+///
+///   backward of scaler.scale(loss) …; scaler.unscale(optimizer); clip …;
+///   if (!scaler.step(optimizer)) … the step was left out …;
+///   scaler.update();
+class LossScaler {
+ public:
+  /// @param group  of an optimizer without a reducer: whose ranks agree; none: this rank alone.
+  explicit LossScaler(LossScalerOptions options = {}, ProcessGroup group = {});
+
+  [[nodiscard]] double scale() const noexcept { return options_.enabled ? scale_ : 1; }
+  [[nodiscard]] double scale(double loss) const noexcept { return loss * scale(); }
+
+  /// Divides the gradients by the scale; needed only to look at them or clip them before step().
+  /// Collective. @return are all of all ranks finite?
+  /// @throws Error invalid_argument: twice since the last update().
+  bool unscale(Optimizer& optimizer);
+  /// Collective. @return false: a gradient was infinite or NaN on some rank, nothing was changed.
+  /// @throws Error invalid_argument: twice since the last update().
+  bool step(Optimizer& optimizer);
+  /// After the steps of all optimizers.
+  void update();
+
+  /// Was the last step() left out?
+  [[nodiscard]] bool step_was_skipped() const noexcept { return skipped_last_; }
+  [[nodiscard]] std::uint64_t skipped_steps() const noexcept { return skipped_; }
+  [[nodiscard]] std::uint32_t growth_tracker() const noexcept { return good_steps_; }
+  /// Called on every rank for each step that is left out, with the scale that was too large.
+  void on_skip(std::function<void(double scale)> told) { told_ = std::move(told); }
+
+  [[nodiscard]] std::string state_text() const;  ///< JSON
+  /// @throws Error corrupt
+  void load_state_text(std::string_view text);
+
+ private:
+  struct Stage {
+    bool unscaled = false;
+    bool finite = true;
+    bool stepped = false;
+  };
+  [[nodiscard]] bool agree(Optimizer& optimizer, bool finite);
+
+  LossScalerOptions options_;
+  ProcessGroup group_;
+  double scale_;
+  std::uint32_t good_steps_ = 0;
+  std::uint64_t skipped_ = 0;
+  bool skipped_last_ = false;
+  std::map<const Optimizer*, Stage> stages_;  ///< since the last update(); addresses alone
+  std::function<void(double)> told_;
+};
+
+}  // namespace acc::runtime
+
+namespace acc {
+using runtime::LossScaler;
+}  // namespace acc

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <acc/process_group.hpp>
+#include <acc/types.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Operations on whole tensors and lists, as Accelerate's `utils.operations`: made of the calls of
+/// a ProcessGroup, so collective, and with its errors. Tensors are in host memory; one on a GPU is
+/// refused with invalid_argument, for all ranks alike: nothing is copied behind the caller's back.
+namespace acc::runtime {
+
+/// As Accelerate's words. `none` sums too: what the original does, and what its users rely on.
+enum class Reduction : std::uint8_t { none, sum, mean };
+/// @throws Error invalid_argument for other words than "none", "sum" and "mean".
+[[nodiscard]] Reduction parse_reduction(std::string_view word);
+
+/// The tensors of all ranks, one behind the other along dim 0; of scalars one dimension of as many
+/// as there are ranks. All ranks have the same shape and type. A group of one: `mine` as it is.
+[[nodiscard]] HostTensor gather(ProcessGroup& group, const TensorView& mine);
+
+/// `mine` made as long along `dim` as the longest of all ranks, with `fill` behind it (before it
+/// with `fill_first`). dim < 0 counts from the last. A tensor without such a dimension comes back
+/// as it is, and doesn't communicate, as in the original: so the ranks' tensors have equally many
+/// dimensions. The other dimensions need not be the same.
+/// @throws Error invalid_argument when the type can't hold `fill`.
+[[nodiscard]] HostTensor pad_across_processes(ProcessGroup& group, const TensorView& mine,
+                                              int dim = 0, double fill = 0,
+                                              bool fill_first = false);
+
+/// Sum or mean over the ranks, in a copy. A group of one: `mine` as it is. The original's `scale`
+/// is left out: it has no effect there but on TPUs.
+/// @throws Error invalid_argument for the mean of whole numbers over several ranks.
+[[nodiscard]] HostTensor reduce(ProcessGroup& group, const TensorView& mine,
+                                Reduction how = Reduction::mean);
+
+/// `from`'s tensor, on every rank. All ranks have the same shape and type.
+[[nodiscard]] HostTensor broadcast(ProcessGroup& group, const TensorView& mine, int from = 0);
+
+/// The lists of all ranks as one, in their order. The elements are any bytes (JSON, say); the lists
+/// may be of different lengths.
+[[nodiscard]] std::vector<std::string> gather_object(ProcessGroup& group,
+                                                     std::span<const std::string> mine);
+
+/// `from`'s list, on every rank.
+[[nodiscard]] std::vector<std::string> broadcast_object_list(ProcessGroup& group,
+                                                             std::span<const std::string> mine,
+                                                             int from = 0);
+
+/// How many of the `gathered` samples of a step count. In the last step some may be there for the
+/// second time, only so that all ranks had the same number: those are behind `remainder`.
+/// @param remainder  LoaderStatus::remainder; -1: not known. 0: the last step was full.
+[[nodiscard]] constexpr std::size_t samples_for_metrics(std::size_t gathered,
+                                                        bool end_of_dataloader,
+                                                        std::int64_t remainder) noexcept {
+  if (!end_of_dataloader || remainder <= 0) return gathered;
+  return gathered < static_cast<std::size_t>(remainder) ? gathered
+                                                        : static_cast<std::size_t>(remainder);
+}
+/// The first `count` along dim 0 (all, if there are fewer, or for a scalar).
+[[nodiscard]] HostTensor first_of(const TensorView& tensor, std::size_t count);
+
+/// A flag that any rank may raise and that all ranks then see at their next check: to stop early,
+/// say. As set_trigger and check_trigger.
+class Trigger {
+ public:
+  void set() noexcept { set_ = true; }
+  /// Collective. True on all ranks if any had set it since the last check that was true; and then
+  /// it is lowered.
+  [[nodiscard]] bool check(ProcessGroup& group);
+
+ private:
+  bool set_ = false;
+};
+
+}  // namespace acc::runtime

@@ -1,0 +1,141 @@
+#pragma once
+
+#include <acc/gradient_reducer.hpp>
+#include <acc/parameter.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace acc::runtime {
+
+/// This rank's part of one tensor of an optimizer's state.
+struct StateTensor {
+  std::string name;        ///< "exp_avg/fc.weight"
+  TensorView piece;        ///< one row of elements; none: no memory
+  std::size_t offset = 0;  ///< of the piece in the whole as one row, elements
+  Shape whole;             ///< the parameter's
+  bool sharded = false;    ///< false: every rank has the whole of it
+};
+
+/// Updates parameters from their gradients, in host memory. With a reducer that scatters gradients
+/// its state is sharded (ZeRO stage 1): each rank keeps the state of 1/n of the elements, updates
+/// those, and gets the others' values. The parameters have the same bits as with the unsharded
+/// one, on any number of ranks that are given the same gradients: an element's update depends on
+/// nothing but itself. f16 and bf16 are updated in float, from a master copy that is kept in the
+/// state.
+class Optimizer {
+ public:
+  virtual ~Optimizer();
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  /// Collective where gradients are scattered, after which they are undefined.
+  void step();
+  void zero_grad();
+
+  [[nodiscard]] double learning_rate() const noexcept { return learning_rate_; }
+  void set_learning_rate(double rate) noexcept { learning_rate_ = rate; }
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+
+  [[nodiscard]] std::span<const Parameter> parameters() const noexcept;
+  [[nodiscard]] GradientReducer* reducer() const noexcept { return reducer_; }
+  [[nodiscard]] bool sharded() const noexcept;
+
+  /// What this rank's state takes: about 1/n of whole_state_bytes() when sharded.
+  [[nodiscard]] std::size_t state_bytes();
+  [[nodiscard]] std::size_t whole_state_bytes() const;
+
+  /// The state, in the same order on every rank: also those that have no piece here. Views of the
+  /// optimizer's memory, to be written to a checkpoint, or filled from one by any number of ranks.
+  [[nodiscard]] std::vector<StateTensor> state();
+  /// What isn't a tensor, as JSON: steps, learning rate, order of the reducer's layout.
+  [[nodiscard]] std::string state_text() const;
+  /// Before the pieces of state() are filled. Collective where gradients are scattered.
+  /// @throws Error corrupt: not such a text, or of another model.
+  void load_state_text(std::string_view text);
+
+ protected:
+  /// @param reducer  outlives this, and isn't moved
+  Optimizer(GradientReducer& reducer, double learning_rate);
+  Optimizer(std::vector<Parameter> parameters, double learning_rate);
+
+  /// A stretch of one parameter. Types are f32 or f64.
+  struct Piece {
+    const Parameter& parameter;
+    void* values;
+    const void* gradient;
+    std::span<void* const> state;  ///< by kind
+    DType type;
+    std::size_t count;
+  };
+  [[nodiscard]] virtual std::vector<std::string_view> kinds() const = 0;
+  virtual void update(const Piece& piece) const = 0;
+
+ private:
+  struct Memory;
+  void make_state();
+  void update(std::size_t range);
+  [[nodiscard]] std::span<const GradientRange> ranges() const;
+
+  GradientReducer* reducer_ = nullptr;
+  std::vector<Parameter> own_;  ///< without a reducer
+  std::vector<GradientRange> own_ranges_;
+  double learning_rate_;
+  std::uint64_t steps_ = 0;
+  std::unique_ptr<Memory> memory_;
+};
+
+struct SgdOptions {
+  double learning_rate = 1e-3;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  bool nesterov = false;
+  std::function<bool(const Parameter&)> decays;  ///< which have weight decay; none: all
+};
+
+/// As torch.optim.SGD.
+class Sgd final : public Optimizer {
+ public:
+  Sgd(GradientReducer& reducer, SgdOptions options);
+  Sgd(std::vector<Parameter> parameters, SgdOptions options);
+
+ private:
+  [[nodiscard]] std::vector<std::string_view> kinds() const override;
+  void update(const Piece& piece) const override;
+  SgdOptions options_;
+};
+
+struct AdamWOptions {
+  double learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 1e-2;
+  std::function<bool(const Parameter&)> decays;  ///< which have weight decay; none: all
+};
+
+/// As torch.optim.AdamW: weight decay apart from the gradient.
+class AdamW final : public Optimizer {
+ public:
+  AdamW(GradientReducer& reducer, AdamWOptions options);
+  AdamW(std::vector<Parameter> parameters, AdamWOptions options);
+
+ private:
+  [[nodiscard]] std::vector<std::string_view> kinds() const override;
+  void update(const Piece& piece) const override;
+  AdamWOptions options_;
+};
+
+}  // namespace acc::runtime
+
+namespace acc {
+using runtime::AdamW;
+using runtime::Optimizer;
+using runtime::Sgd;
+}  // namespace acc

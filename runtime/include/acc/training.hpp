@@ -1,0 +1,9 @@
+#pragma once
+
+/// What a training loop needs besides its model: gradients averaged over the ranks, optimizers
+/// with whole or sharded state, clipping, and a scale for f16.
+#include <acc/clip.hpp>
+#include <acc/gradient_reducer.hpp>
+#include <acc/loss_scaler.hpp>
+#include <acc/optimizer.hpp>
+#include <acc/parameter.hpp>

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+/// The life of one NCCL communicator, as a function: no CUDA, no threads, no clock.
+///
+///   idle ──► initialising ──► ready ──► finalising ──► done
+///                 │             │           │
+///                 └─────────────┴───────────┴──► broken
+namespace acc::runtime::nccl {
+
+enum class Phase : std::uint8_t { idle, initialising, ready, broken, finalising, done };
+inline constexpr std::size_t kPhases = 6;
+
+enum class Happening : std::uint8_t {
+  begin,      ///< the unique id is there
+  succeeded,  ///< NCCL says that what was begun is complete
+  failed,     ///< an error, a deadline, a lost peer, abort()
+  close,      ///< the owner lets go
+};
+inline constexpr std::size_t kHappenings = 4;
+
+/// What is to be done to NCCL's object next, once.
+enum class Deed : std::uint8_t { nothing, init, finalize, destroy, abort };
+
+struct Step {
+  Phase phase;
+  Deed deed;
+  friend bool operator==(const Step&, const Step&) = default;
+};
+
+/// Total: what makes no sense in a phase changes nothing. An object that was initialised is either
+/// destroyed or aborted, exactly once.
+[[nodiscard]] constexpr Step step(Phase phase, Happening what) noexcept {
+  using enum Phase;
+  using enum Deed;
+  constexpr auto same = [](Phase at) { return Step{at, nothing}; };
+  switch (phase) {
+    case idle:
+      if (what == Happening::begin) return {initialising, init};
+      if (what == Happening::failed) return {broken, nothing};  // there is no object yet
+      if (what == Happening::close) return {done, nothing};
+      return same(phase);
+    case initialising:
+      if (what == Happening::succeeded) return {ready, nothing};
+      if (what == Happening::failed || what == Happening::close) return {broken, abort};
+      return same(phase);
+    case ready:
+      if (what == Happening::failed) return {broken, abort};
+      if (what == Happening::close) return {finalising, finalize};
+      return same(phase);
+    case finalising:
+      if (what == Happening::succeeded) return {done, destroy};
+      if (what == Happening::failed) return {broken, abort};
+      return same(phase);
+    case broken:
+    case done:
+      return same(phase);
+  }
+  return same(phase);
+}
+
+[[nodiscard]] constexpr std::string_view to_string(Phase phase) noexcept {
+  constexpr std::string_view kNames[] = {"idle",   "initialising", "ready",
+                                         "broken", "finalising",   "done"};
+  return kNames[static_cast<std::size_t>(phase)];
+}
+
+}  // namespace acc::runtime::nccl

@@ -1,0 +1,286 @@
+#include "runtime/nccl/core.hpp"
+
+#include "common/duration.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+namespace acc::runtime::nccl {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A probe that has not come back for so long is worth a word.
+constexpr auto kSlowProbe = 2s;
+/// The judge waits so long for a probe that began after a deadline before it counts the call as
+/// not done: what is known may be a period old.
+constexpr auto kForProbe = 300ms;
+
+/// Waits of the host for the device: looks without a pause at first, as most calls are short, then
+/// ever more seldom, so that a long one costs no core. At most 1 ms, well under what abort() may
+/// take to wake a waiter.
+class Patience {
+ public:
+  void pause() {
+    if (++looks_ <= 200) {
+      std::this_thread::yield();
+      return;
+    }
+    std::this_thread::sleep_for(next_);
+    next_ = std::min<std::chrono::microseconds>(next_ * 5 / 4, 1ms);
+  }
+
+ private:
+  int looks_ = 0;
+  std::chrono::microseconds next_{20};
+};
+
+void say(const std::string& text) noexcept {
+  const auto line = "acc: " + text + "\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+Communicator::Who who(const GroupFacts& facts, int device, Millis abort_limit) {
+  return {facts.name, facts.rank, facts.size, device, abort_limit};
+}
+
+}  // namespace
+
+Core::Core(const Api& nccl, const cuda::Api& cuda, std::shared_ptr<Store> store, GroupFacts facts,
+           int device, Millis abort_limit)
+    : cuda_{cuda},
+      facts_{std::move(facts)},
+      comm_{nccl, who(facts_, device, abort_limit)},
+      stream_{cuda},
+      ring_{cuda},
+      inquiry_{std::move(store), facts_} {}
+
+void Core::break_with(const Error& cause, Told told) noexcept {
+  {
+    const std::lock_guard lock{breaking_};
+    if (comm_.broken()) return;
+    sound_.store(ring_.last_done(), std::memory_order_release);
+    if (!comm_.fail(cause)) return;
+  }
+  // What the device is still at may never end: nothing of it is destroyed.
+  ring_.leak_events();
+  stream_.leak();
+  comm_.begin_abort();
+  try {
+    if (told == Told::to_peers) {
+      if (cause.code() != ErrorCode::aborted) say(cause.what());
+      const std::lock_guard lock{telling_};
+      to_tell_ = cause;
+    }
+    auto& watchdog = Watchdog::instance();
+    if (cause.code() != ErrorCode::aborted) watchdog.spread(*this, cause);
+    watchdog.wake();
+  } catch (...) {  // no memory for a message; it is broken all the same
+  }
+}
+
+void Core::neighbour_broke(const Error& cause) noexcept {
+  try {
+    break_with(Error{ErrorCode::aborted,
+                     "group '" + facts_.name + "': another group on the same device broke: " +
+                         cause.what(),
+                     cause.ranks()},
+               Told::to_peers);
+  } catch (...) {
+    break_with(cause, Told::to_peers);
+  }
+}
+
+// ---- waiting ----
+
+bool Core::well(std::uint64_t ticket) const noexcept {
+  return ticket <= sound_.load(std::memory_order_acquire);
+}
+
+bool Core::done(std::uint64_t ticket) noexcept {
+  return comm_.broken() || ring_.ask(ticket) != cuda::Status::not_ready;
+}
+
+void Core::wait(std::uint64_t ticket, std::optional<Millis> limit) {
+  const auto deadline = limit ? std::optional{Clock::now() + *limit} : std::nullopt;
+  Patience patience;
+  for (;;) {
+    const auto status = ring_.ask(ticket);
+    // In this order: an abort makes the events of what it ends look well.
+    if (comm_.broken()) {
+      if (well(ticket)) return;
+      comm_.throw_if_broken();
+    }
+    if (status == cuda::Status::success) return;
+    if (status != cuda::Status::not_ready) {
+      break_with(Error{ErrorCode::cuda, "group '" + facts_.name + "', rank " +
+                                            std::to_string(facts_.rank) + ": " +
+                                            cuda::describe(cuda_, "cudaEventQuery", status)},
+                 Told::to_peers);
+      continue;
+    }
+    if (deadline && Clock::now() >= *deadline) {
+      const auto entry = ring_.entry(ticket);
+      throw Error{ErrorCode::timed_out,
+                  "group '" + facts_.name + "', rank " + std::to_string(facts_.rank) + ": " +
+                      (entry ? to_string(entry->what) : "a call") + " was not done after " +
+                      describe(*limit) + " of waiting for it; it goes on",
+                  {},
+                  entry ? std::string{to_string(entry->what.operation)} : std::string{},
+                  entry ? entry->what.sequence : 0};
+    }
+    patience.pause();
+  }
+}
+
+void Core::await_telling(Millis limit) noexcept {
+  std::unique_lock lock{telling_};
+  told_.wait_for(lock, limit, [&] { return !to_tell_; });
+}
+
+// ---- what the watchdog's threads do ----
+
+void Core::probe() noexcept {
+  if (comm_.phase() != Phase::ready) return;
+  const auto began = Clock::now().time_since_epoch().count();
+  probe_began_.store(began, std::memory_order_release);
+  const auto status = ring_.advance();
+  auto found = comm_.async_error();
+  try {
+    if (!found && status != cuda::Status::success) {
+      found = Error{ErrorCode::cuda, "group '" + facts_.name + "', rank " +
+                                         std::to_string(facts_.rank) + ": " +
+                                         cuda::describe(cuda_, "cudaEventQuery", status)};
+    }
+    if (found) {
+      const std::lock_guard lock{found_mutex_};
+      if (!found_) found_ = std::move(found);
+    }
+  } catch (...) {  // the next probe finds it again
+  }
+  probed_.store(began, std::memory_order_release);
+  probe_began_.store(0, std::memory_order_release);
+  if (found) Watchdog::instance().wake();
+}
+
+bool Core::probed_since(Clock::time_point moment) const noexcept {
+  return probed_.load(std::memory_order_acquire) >= moment.time_since_epoch().count();
+}
+
+std::string Core::trouble(Clock::time_point now) const {
+  const auto began = probe_began_.load(std::memory_order_acquire);
+  if (began == 0) return {};
+  const auto since = now.time_since_epoch() - Clock::duration{began};
+  if (since < kSlowProbe) return {};
+  return "the CUDA driver has not answered for " +
+         describe(std::chrono::duration_cast<Millis>(since));
+}
+
+Position Core::position() const {
+  Position here{.rank = facts_.rank};
+  const auto what = [&](std::uint64_t ticket) {
+    const auto entry = ring_.entry(ticket);
+    return entry ? entry->what : Descriptor{};
+  };
+  const auto last = ring_.last();
+  const auto done = ring_.last_done();
+  here.enqueued = what(last);
+  here.started = what(std::max(ring_.last_started(), done));
+  here.completed = what(done);
+  const auto before = std::min<std::uint64_t>(done, kRecent / 2);
+  for (auto ticket = done - before + 1; ticket <= last && here.recent.size() < kRecent; ++ticket) {
+    here.recent.push_back(what(ticket));
+  }
+  here.trouble = trouble(Clock::now());
+  return here;
+}
+
+void Core::talk() noexcept {
+  if (comm_.broken()) return tell_peers();
+  if (comm_.phase() != Phase::ready) return;
+  const auto whereabouts = [this] { return position(); };
+  if (inquiry_.is_open()) {
+    inquiry_.investigate(whereabouts);
+    Watchdog::instance().wake();
+    return;
+  }
+  if (const auto told = inquiry_.hear(whereabouts)) break_with(*told, Told::by_peer);
+}
+
+void Core::tell_peers() noexcept {
+  std::optional<Error> cause;
+  {
+    const std::lock_guard lock{telling_};
+    cause = to_tell_;
+  }
+  if (!cause) return;
+  try {
+    inquiry_.tell(*cause, position());
+  } catch (...) {  // no memory: their own deadlines remain
+  }
+  const std::lock_guard lock{telling_};
+  to_tell_.reset();
+  told_.notify_all();
+}
+
+std::optional<WorkRing::Entry> Core::overdue(Clock::time_point now, Clock::time_point& next) const {
+  // All that are under way, as calls may have limits of their own.
+  for (auto ticket = ring_.last_done() + 1; ticket <= ring_.last(); ++ticket) {
+    auto entry = ring_.entry(ticket);
+    if (!entry || !entry->deadline) continue;
+    if (*entry->deadline <= now) return entry;
+    next = std::min(next, *entry->deadline);
+  }
+  return std::nullopt;
+}
+
+void Core::judge_calls(Clock::time_point now, Clock::time_point& next) {
+  if (!inquiry_.is_open()) {
+    const auto late = overdue(now, next);
+    if (!late) return;
+    if (!probed_since(*late->deadline) && now < *late->deadline + kForProbe) {
+      next = now + 10ms;
+      return;
+    }
+    // The one to blame is the oldest, behind which the late one waits.
+    const auto oldest = ring_.entry(ring_.last_done() + 1).value_or(*late);
+    inquiry_.open({.group = facts_.name,
+                   .what = oldest.what,
+                   .peer = oldest.peer,
+                   .waited = late->limit,
+                   .rank = facts_.rank,
+                   .ranks = facts_.ranks},
+                  now);
+    Watchdog::instance().wake();
+  }
+  if (const auto verdict = inquiry_.answer(now)) break_with(*verdict, Told::to_peers);
+  next = std::min(next, now + 10ms);
+}
+
+Clock::time_point Core::judge() noexcept {
+  const auto now = Clock::now();
+  auto next = now + Watchdog::kPeriod;
+  try {
+    if (comm_.broken()) {
+      comm_.begin_abort();  // if there was no thread for it before
+      return next;
+    }
+    if (comm_.phase() != Phase::ready) return next;
+    std::optional<Error> found;
+    {
+      const std::lock_guard lock{found_mutex_};
+      found = found_;
+    }
+    if (found) {
+      break_with(*found, Told::to_peers);
+    } else {
+      judge_calls(now, next);
+    }
+  } catch (...) {  // no memory; judged again in a moment
+  }
+  return next;
+}
+
+}  // namespace acc::runtime::nccl

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <acc/types.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+/// Test data whose results are known on each rank without asking another: small whole numbers that
+/// depend on the rank, the index and the iteration, so that a swapped slice or stale data shows,
+/// and that are exact in every type and any order of summation.
+namespace acc::selftest {
+
+using runtime::DType;
+using runtime::ReduceOp;
+
+/// Elements of a type that is only known at run time, `misalign` elements behind an aligned
+/// address.
+class Elements {
+ public:
+  Elements(DType type, std::size_t count, std::size_t misalign = 0);
+
+  [[nodiscard]] void* data() { return at(0); }
+  [[nodiscard]] void* at(std::size_t index);
+  [[nodiscard]] std::size_t count() const { return count_; }
+  void set(std::size_t index, double value);
+  [[nodiscard]] double get(std::size_t index) const;
+  /// A pattern that no result has: what isn't written shows.
+  void poison();
+
+ private:
+  DType type_;
+  std::size_t count_;
+  std::size_t first_;  ///< bytes before the first element
+  std::vector<unsigned char> bytes_;
+};
+
+/// What rank `rank` of `size` contributes at `index`.
+[[nodiscard]] double value_of(ReduceOp op, int rank, int size, std::size_t index, int iteration);
+/// What the reduction over all ranks gives there.
+[[nodiscard]] double reduced(ReduceOp op, DType type, int size, std::size_t index, int iteration);
+
+}  // namespace acc::selftest

@@ -1,0 +1,62 @@
+#include "runtime/selftest/results.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+namespace acc::selftest {
+
+std::string quoted(const std::string& text) {
+  std::string made = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      made += '\\';
+      made += c;
+    } else if (byte < 0x20 || byte > 0x7E) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04x", byte);
+      made += escape;
+    } else {
+      made += c;
+    }
+  }
+  return made + '"';
+}
+
+Results::Results(const runtime::ProcessGroup& group, bool silent)
+    : prints_{!silent && group.rank() == 0} {
+  const char* file = std::getenv("ACC_TEST_RESULTS");
+  if (group.local_rank() == 0 && file != nullptr) file_ = file;
+}
+
+void Results::print(const std::string& text) const {
+  if (!prints_) return;
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+void Results::write(const std::string& json) const {
+  if (file_.empty()) return;
+  std::ofstream{file_, std::ios::app} << json + "\n";
+}
+
+void Results::tell(const Result& result) {
+  failed_ += result.ok ? 0 : 1;
+  char line[512];
+  std::snprintf(line, sizeof line, "%-8s %-14s %s (%.2f s)\n", result.ok ? "ok" : "failed",
+                result.name.c_str(), result.found.c_str(), result.seconds);
+  print(line);
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.3f", result.seconds);
+  write("{\"name\":" + quoted(result.name) +
+        ",\"verdict\":" + (result.ok ? "\"ok\"" : "\"failed\"") +
+        ",\"found\":" + quoted(result.found) + ",\"remedy\":\"\",\"seconds\":" + seconds + "}");
+}
+
+void Results::tell_row(const std::string& line, const std::string& json) {
+  print(line);
+  write(json);
+}
+
+}  // namespace acc::selftest

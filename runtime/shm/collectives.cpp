@@ -1,0 +1,95 @@
+#include "runtime/shm/collectives.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace acc::runtime::shm {
+
+void copy(void* to, const void* from, std::size_t bytes) noexcept {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+Collectives::Collectives(Peers& peers, const Regions& regions)
+    : peers_{peers},
+      regions_{regions},
+      segment_{peers.segment()},
+      rank_{peers.rank()},
+      size_{peers.size()},
+      inputs_(static_cast<std::size_t>(size_)) {}
+
+std::size_t Collectives::Work::bytes_of(int rank) const noexcept {
+  const auto counts = turn.call.counts;
+  return counts.empty() ? bytes : counts[static_cast<std::size_t>(rank)] * item;
+}
+
+std::size_t Collectives::Work::offset_of(int rank) const noexcept {
+  const auto counts = turn.call.counts;
+  if (counts.empty()) return static_cast<std::size_t>(rank) * bytes;
+  return std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0}) * item;
+}
+
+void Collectives::run(Turn& turn) {
+  const Call& call = turn.call;
+  const auto* send = static_cast<const std::byte*>(call.send);
+  auto* recv = static_cast<std::byte*>(call.recv);
+  // A broadcast has one buffer; which of the two names it came under doesn't matter.
+  if (call.what.operation == Operation::broadcast && send == nullptr) send = recv;
+  const Work work{turn, call.what, send, recv, size_of(call.what.dtype), call.bytes()};
+  if (size_ == 1) {
+    alone(work);
+  } else if (staged_bytes(work) <= small_limit(work)) {
+    small(work);
+  } else if (const auto at = places(work); at.send != 0 || at.recv != 0) {
+    peers_.arrive(turn, at.send, at.recv);
+    peers_.await_arrivals(turn);
+    if (!direct(work)) staged(work, true);
+  } else {
+    staged(work, false);
+  }
+  peers_.complete();
+}
+
+/// What the rank that has most to lay in lays in.
+std::size_t Collectives::staged_bytes(const Work& work) const noexcept {
+  const auto ranks = static_cast<std::size_t>(size_);
+  switch (work.what.operation) {
+    case Operation::all_gather:
+    case Operation::gather: {
+      const auto counts = work.turn.call.counts;
+      if (counts.empty()) return work.bytes;
+      return *std::max_element(counts.begin(), counts.end()) * work.item;
+    }
+    case Operation::scatter:
+    case Operation::reduce_scatter:
+    case Operation::all_to_all:
+      return work.bytes * ranks;
+    case Operation::all_reduce:
+    case Operation::reduce:
+    case Operation::broadcast:
+      return work.bytes;
+    default:
+      return 0;
+  }
+}
+
+std::size_t Collectives::small_limit(const Work&) const noexcept {
+  return segment_.layout().small;
+}
+
+void Collectives::alone(const Work& work) {
+  peers_.arrive(work.turn);
+  if (work.is(Operation::barrier) || work.is(Operation::split)) return;
+  copy(work.recv, work.send, work.bytes_of(0));
+}
+
+Collectives::Span Collectives::slice(std::size_t count, std::size_t item,
+                                     int rank) const noexcept {
+  const auto ranks = static_cast<std::size_t>(size_);
+  const auto line = kLine / item;
+  const auto each = ((count + ranks - 1) / ranks + line - 1) / line * line;
+  const auto index = static_cast<std::size_t>(rank);
+  return {std::min(count, each * index), std::min(count, each * (index + 1))};
+}
+
+}  // namespace acc::runtime::shm

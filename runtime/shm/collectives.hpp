@@ -1,0 +1,97 @@
+#pragma once
+
+#include "runtime/shm/peers.hpp"
+#include "runtime/shm/regions.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace acc::runtime::shm {
+
+/// The collectives over a segment, in three ways. Small: each rank lays what it has into its slot
+/// and arrives; when all have, each takes what it needs: one synchronisation. Staged: the same in
+/// chunks, the next one laid in while the last is worked on. Direct: the buffers are in memory that
+/// all can reach. Which way depends on what all ranks know alike.
+class Collectives {
+ public:
+  Collectives(Peers& peers, const Regions& regions);
+  void run(Turn& turn);
+
+ private:
+  // What a call means in bytes.
+  struct Work {
+    Turn& turn;
+    const Descriptor& what;
+    const std::byte* send;
+    std::byte* recv;
+    std::size_t item;   ///< bytes of an element
+    std::size_t bytes;  ///< of `count` elements
+    [[nodiscard]] bool is(Operation operation) const noexcept {
+      return what.operation == operation;
+    }
+    /// Of the _v forms each rank's; else all are the same.
+    [[nodiscard]] std::size_t bytes_of(int rank) const noexcept;
+    [[nodiscard]] std::size_t offset_of(int rank) const noexcept;
+  };
+  [[nodiscard]] std::size_t staged_bytes(const Work& work) const noexcept;
+  [[nodiscard]] std::size_t small_limit(const Work& work) const noexcept;
+  void alone(const Work& work);
+  void arrive(const Work& work, std::uint64_t send_at = 0, std::uint64_t recv_at = 0);
+
+  // collectives_small.cpp
+  void small(const Work& work);
+  void lay_in_small(const Work& work, std::byte* slot);
+  void take_small(const Work& work);
+
+  // collectives_staged.cpp
+  void staged(const Work& work, bool has_arrived);
+  template <class In, class Out>
+  void pipeline(const Work& work, std::size_t chunks, bool has_arrived, In in, Out out);
+  [[nodiscard]] std::size_t chunk_bytes(std::size_t whole) const noexcept;
+  void await_free(const Work& work, std::size_t chunk, std::uint32_t number);
+  void all_reduce(const Work& work, bool has_arrived);
+  void reduce(const Work& work, bool has_arrived);
+  void reduce_scatter(const Work& work, bool has_arrived);
+  void all_gather(const Work& work, bool has_arrived);
+  void gather(const Work& work, bool has_arrived);
+  void scatter(const Work& work, bool has_arrived);
+  void all_to_all(const Work& work, bool has_arrived);
+  void broadcast(const Work& work, bool has_arrived);
+
+  // collectives_direct.cpp
+  /// Where this rank's buffers are, if that is worth telling for this call.
+  struct Places {
+    std::uint64_t send = 0;
+    std::uint64_t recv = 0;
+  };
+  [[nodiscard]] Places places(const Work& work) const noexcept;
+  /// Has arrived. @return false: nothing was done, it has to be staged.
+  bool direct(const Work& work);
+  [[nodiscard]] bool all_registered(const Work& work) const noexcept;
+  void registered(const Work& work);
+  [[nodiscard]] bool can_pull(const Work& work) const noexcept;
+  bool pull(const Work& work);
+  void meet(const Work& work);
+
+  struct Span {
+    std::size_t begin, end;
+    [[nodiscard]] std::size_t size() const noexcept { return end - begin; }
+  };
+  /// The part of `count` elements that is rank's to reduce; whole cache lines but for the last.
+  [[nodiscard]] Span slice(std::size_t count, std::size_t item, int rank) const noexcept;
+
+  Peers& peers_;
+  const Regions& regions_;
+  const Segment& segment_;
+  int rank_;
+  int size_;
+  std::uint32_t chunk_number_ = 0;    ///< of the last chunk; the same on all ranks
+  std::uint32_t meeting_number_ = 0;  ///< likewise
+  std::vector<const void*> inputs_;   ///< of a reduction, by rank
+};
+
+/// Nothing at all may be at nullptr, and a buffer may be its own destination.
+void copy(void* to, const void* from, std::size_t bytes) noexcept;
+
+}  // namespace acc::runtime::shm

@@ -1,0 +1,79 @@
+#include "runtime/shm/collectives.hpp"
+#include "runtime/shm/reduce.hpp"
+
+namespace acc::runtime::shm {
+
+// The slot is free: it was last used two calls ago, and who has come to the last call has finished
+// the one before.
+void Collectives::small(const Work& work) {
+  lay_in_small(work, segment_.small(rank_, peers_.number() + 1));
+  peers_.arrive(work.turn);
+  peers_.await_arrivals(work.turn);
+  take_small(work);
+}
+
+void Collectives::lay_in_small(const Work& work, std::byte* slot) {
+  const auto ranks = static_cast<std::size_t>(size_);
+  switch (work.what.operation) {
+    case Operation::all_reduce:
+    case Operation::reduce:
+      return copy(slot, work.send, work.bytes);
+    case Operation::all_gather:
+    case Operation::gather:
+      return copy(slot, work.send, work.bytes_of(rank_));
+    case Operation::reduce_scatter:
+    case Operation::all_to_all:
+      return copy(slot, work.send, work.bytes * ranks);
+    case Operation::broadcast:
+      if (work.what.root == rank_) copy(slot, work.send, work.bytes);
+      return;
+    case Operation::scatter:
+      if (work.what.root == rank_) copy(slot, work.send, work.bytes * ranks);
+      return;
+    default:
+      return;
+  }
+}
+
+void Collectives::take_small(const Work& work) {
+  const auto slot = [&](int rank) { return segment_.small(rank, peers_.number()); };
+  const bool is_root = work.what.root == rank_;
+  const auto reduce_from = [&](std::size_t offset) {
+    for (int r = 0; r < size_; ++r) inputs_[static_cast<std::size_t>(r)] = slot(r) + offset;
+    reduction(work.what.dtype, work.what.reduce)
+        .all(work.recv, nullptr, inputs_.data(), size_, work.what.count, size_);
+  };
+  const auto own = static_cast<std::size_t>(rank_) * work.bytes;
+  switch (work.what.operation) {
+    case Operation::all_reduce:
+      return reduce_from(0);
+    case Operation::reduce:
+      if (is_root) reduce_from(0);
+      return;
+    case Operation::reduce_scatter:
+      return reduce_from(own);
+    case Operation::gather:
+      if (!is_root) return;
+      [[fallthrough]];
+    case Operation::all_gather: {
+      std::size_t offset = 0;
+      for (int r = 0; r < size_; ++r) {
+        copy(work.recv + offset, slot(r), work.bytes_of(r));
+        offset += work.bytes_of(r);
+      }
+      return;
+    }
+    case Operation::all_to_all:
+      for (int r = 0; r < size_; ++r)
+        copy(work.recv + static_cast<std::size_t>(r) * work.bytes, slot(r) + own, work.bytes);
+      return;
+    case Operation::broadcast:
+      return copy(work.recv, is_root ? work.send : slot(work.what.root), work.bytes);
+    case Operation::scatter:
+      return copy(work.recv, slot(work.what.root) + own, work.bytes);
+    default:
+      return;
+  }
+}
+
+}  // namespace acc::runtime::shm

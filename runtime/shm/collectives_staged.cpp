@@ -1,0 +1,309 @@
+#include "runtime/shm/collectives.hpp"
+#include "runtime/shm/reduce.hpp"
+
+#include <algorithm>
+
+namespace acc::runtime::shm {
+namespace {
+
+constexpr std::size_t kLeastChunk = 16 << 10;
+
+std::size_t divide_up(std::size_t whole, std::size_t part) { return (whole + part - 1) / part; }
+/// Of chunk `number` of `whole`.
+std::size_t part_of(std::size_t whole, std::size_t chunk, std::size_t number) {
+  const auto begin = std::min(whole, number * chunk);
+  return std::min(chunk, whole - begin);
+}
+
+}  // namespace
+
+void Collectives::staged(const Work& work, bool has_arrived) {
+  switch (work.what.operation) {
+    case Operation::all_reduce:
+      return all_reduce(work, has_arrived);
+    case Operation::reduce:
+      return reduce(work, has_arrived);
+    case Operation::reduce_scatter:
+      return reduce_scatter(work, has_arrived);
+    case Operation::all_gather:
+      return all_gather(work, has_arrived);
+    case Operation::gather:
+      return gather(work, has_arrived);
+    case Operation::scatter:
+      return scatter(work, has_arrived);
+    case Operation::all_to_all:
+      return all_to_all(work, has_arrived);
+    default:
+      return broadcast(work, has_arrived);
+  }
+}
+
+/// Halves, when there would be less than two chunks: so that one is laid in while the other is
+/// worked on.
+std::size_t Collectives::chunk_bytes(std::size_t whole) const noexcept {
+  const auto chunk = segment_.layout().chunk;
+  if (whole >= 2 * chunk) return chunk;
+  return std::min(chunk, std::max(kLeastChunk, divide_up(whole / 2, kLine) * kLine));
+}
+
+/// Each chunk has a number; a slot serves every second. All ranks say `taken` of every chunk, and of
+/// the last one before they return: so the first two of a call wait for those of the call before.
+void Collectives::await_free(const Work& work, std::size_t chunk, std::uint32_t number) {
+  const bool only_root_reads = work.is(Operation::gather);
+  if (chunk >= 2 && only_root_reads) {
+    if (rank_ != work.what.root)
+      peers_.await(work.turn, work.what.root, Count::taken, number - 2);
+  } else {
+    peers_.await_all(work.turn, Count::taken, number - 2);
+  }
+}
+
+/// @param in   lays chunk `c` into the slots of number `k`; false: this rank has nothing to lay in
+/// @param out  works on it, awaiting what it needs
+template <class In, class Out>
+void Collectives::pipeline(const Work& work, std::size_t chunks, bool has_arrived, In in, Out out) {
+  const auto before = chunk_number_;
+  const auto number = [&](std::size_t chunk) {
+    return before + 1 + static_cast<std::uint32_t>(chunk);
+  };
+  const auto lay_in = [&](std::size_t chunk) {
+    if (in(chunk, number(chunk))) post(peers_.mine().staged, number(chunk) * kStep);
+  };
+  lay_in(0);
+  if (!has_arrived) {
+    peers_.arrive(work.turn);
+    peers_.await_arrivals(work.turn);
+  }
+  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+    if (chunk + 1 < chunks) lay_in(chunk + 1);
+    out(chunk, number(chunk));
+    post(peers_.mine().taken, number(chunk) * kStep);
+  }
+  chunk_number_ = before + static_cast<std::uint32_t>(chunks);
+  // Of who laid nothing in too: a count that stays behind for hours would seem ahead one day.
+  peers_.mine().staged.count.store(chunk_number_ * kStep, std::memory_order_release);
+  peers_.mine().reduced.count.store(chunk_number_ * kStep, std::memory_order_release);
+}
+
+// Every rank lays in what is not its own slice, reduces its slice of all, and takes the slices of
+// the others.
+void Collectives::all_reduce(const Work& work, bool has_arrived) {
+  const auto item = work.item;
+  const auto unit = chunk_bytes(work.bytes) / item;
+  const auto& reduction = runtime::reduction(work.what.dtype, work.what.reduce);
+  const auto in = [&](std::size_t c, std::uint32_t k) {
+    const auto count = part_of(work.what.count, unit, c);
+    const auto own = slice(count, item, rank_);
+    const auto* from = work.send + c * unit * item;
+    await_free(work, c, k);
+    auto* slot = segment_.chunk(rank_, k);
+    copy(slot, from, own.begin * item);
+    copy(slot + own.end * item, from + own.end * item, (count - own.end) * item);
+    return true;
+  };
+  const auto out = [&](std::size_t c, std::uint32_t k) {
+    const auto count = part_of(work.what.count, unit, c);
+    const auto own = slice(count, item, rank_);
+    const auto at = c * unit * item;
+    peers_.await_all(work.turn, Count::staged, k);
+    for (int r = 0; r < size_; ++r)
+      inputs_[static_cast<std::size_t>(r)] =
+          (r == rank_ ? work.send + at : segment_.chunk(r, k)) + own.begin * item;
+    reduction.all(work.recv + at + own.begin * item,
+                  segment_.chunk(rank_, k) + own.begin * item, inputs_.data(), size_, own.size(),
+                  size_);
+    post(peers_.mine().reduced, k * kStep);
+    for (int step = 1; step < size_; ++step) {
+      const int r = peers_.after(step);
+      const auto theirs = slice(count, item, r);
+      peers_.await(work.turn, r, Count::reduced, k);
+      copy(work.recv + at + theirs.begin * item, segment_.chunk(r, k) + theirs.begin * item,
+           theirs.size() * item);
+    }
+  };
+  pipeline(work, divide_up(work.what.count, unit), has_arrived, in, out);
+}
+
+// As all_reduce, but only root takes.
+void Collectives::reduce(const Work& work, bool has_arrived) {
+  const auto item = work.item;
+  const auto unit = chunk_bytes(work.bytes) / item;
+  const bool is_root = work.what.root == rank_;
+  const auto& reduction = runtime::reduction(work.what.dtype, work.what.reduce);
+  const auto in = [&](std::size_t c, std::uint32_t k) {
+    const auto count = part_of(work.what.count, unit, c);
+    const auto own = slice(count, item, rank_);
+    const auto* from = work.send + c * unit * item;
+    await_free(work, c, k);
+    auto* slot = segment_.chunk(rank_, k);
+    copy(slot, from, own.begin * item);
+    copy(slot + own.end * item, from + own.end * item, (count - own.end) * item);
+    return true;
+  };
+  const auto out = [&](std::size_t c, std::uint32_t k) {
+    const auto count = part_of(work.what.count, unit, c);
+    const auto own = slice(count, item, rank_);
+    const auto at = c * unit * item;
+    peers_.await_all(work.turn, Count::staged, k);
+    for (int r = 0; r < size_; ++r)
+      inputs_[static_cast<std::size_t>(r)] =
+          (r == rank_ ? work.send + at : segment_.chunk(r, k)) + own.begin * item;
+    auto* to = is_root ? work.recv + at : segment_.chunk(rank_, k);
+    reduction.all(to + own.begin * item, nullptr, inputs_.data(), size_, own.size(), size_);
+    post(peers_.mine().reduced, k * kStep);
+    for (int step = 1; is_root && step < size_; ++step) {
+      const int r = peers_.after(step);
+      const auto theirs = slice(count, item, r);
+      peers_.await(work.turn, r, Count::reduced, k);
+      copy(work.recv + at + theirs.begin * item, segment_.chunk(r, k) + theirs.begin * item,
+           theirs.size() * item);
+    }
+  };
+  pipeline(work, divide_up(work.what.count, unit), has_arrived, in, out);
+}
+
+// A chunk holds a piece for each rank.
+void Collectives::reduce_scatter(const Work& work, bool has_arrived) {
+  const auto item = work.item;
+  const auto ranks = static_cast<std::size_t>(size_);
+  const auto unit = std::max<std::size_t>(
+      1, chunk_bytes(work.bytes * ranks) / ranks / kLine * kLine / item);
+  const auto stride = unit * item;
+  const auto& reduction = runtime::reduction(work.what.dtype, work.what.reduce);
+  const auto in = [&](std::size_t c, std::uint32_t k) {
+    const auto bytes = part_of(work.what.count, unit, c) * item;
+    await_free(work, c, k);
+    auto* slot = segment_.chunk(rank_, k);
+    for (int step = 1; step < size_; ++step) {
+      const auto to = static_cast<std::size_t>(peers_.after(step));
+      copy(slot + to * stride, work.send + to * work.bytes + c * stride, bytes);
+    }
+    return true;
+  };
+  const auto out = [&](std::size_t c, std::uint32_t k) {
+    const auto own = static_cast<std::size_t>(rank_);
+    peers_.await_all(work.turn, Count::staged, k);
+    for (int r = 0; r < size_; ++r)
+      inputs_[static_cast<std::size_t>(r)] =
+          r == rank_ ? work.send + own * work.bytes + c * stride
+                     : segment_.chunk(r, k) + own * stride;
+    reduction.all(work.recv + c * stride, nullptr, inputs_.data(), size_,
+                  part_of(work.what.count, unit, c), size_);
+  };
+  pipeline(work, divide_up(work.what.count, unit), has_arrived, in, out);
+}
+
+void Collectives::all_gather(const Work& work, bool has_arrived) {
+  const auto most = staged_bytes(work);
+  const auto unit = chunk_bytes(most);
+  const auto in = [&](std::size_t c, std::uint32_t k) {
+    const auto bytes = part_of(work.bytes_of(rank_), unit, c);
+    await_free(work, c, k);
+    copy(segment_.chunk(rank_, k), work.send + c * unit, bytes);
+    copy(work.recv + work.offset_of(rank_) + c * unit, work.send + c * unit, bytes);
+    return true;
+  };
+  const auto out = [&](std::size_t c, std::uint32_t k) {
+    for (int step = 1; step < size_; ++step) {
+      const int r = peers_.after(step);
+      peers_.await(work.turn, r, Count::staged, k);
+      copy(work.recv + work.offset_of(r) + c * unit, segment_.chunk(r, k),
+           part_of(work.bytes_of(r), unit, c));
+    }
+  };
+  pipeline(work, divide_up(most, unit), has_arrived, in, out);
+}
+
+void Collectives::gather(const Work& work, bool has_arrived) {
+  const auto most = staged_bytes(work);
+  const auto unit = chunk_bytes(most);
+  const bool is_root = work.what.root == rank_;
+  const auto in = [&](std::size_t c, std::uint32_t k) {
+    const auto bytes = part_of(work.bytes_of(rank_), unit, c);
+    if (is_root) {
+      copy(work.recv + work.offset_of(rank_) + c * unit, work.send + c * unit, bytes);
+      return false;
+    }
+    await_free(work, c, k);
+    copy(segment_.chunk(rank_, k), work.send + c * unit, bytes);
+    return true;
+  };
+  const auto out = [&](std::size_t c, std::uint32_t k) {
+    for (int step = 1; is_root && step < size_; ++step) {
+      const int r = peers_.after(step);
+      peers_.await(work.turn, r, Count::staged, k);
+      copy(work.recv + work.offset_of(r) + c * unit, segment_.chunk(r, k),
+           part_of(work.bytes_of(r), unit, c));
+    }
+  };
+  pipeline(work, divide_up(most, unit), has_arrived, in, out);
+}
+
+// Root lays each rank's part into that rank's slot, where there is room for a whole chunk.
+void Collectives::scatter(const Work& work, bool has_arrived) {
+  const auto unit = chunk_bytes(work.bytes);
+  const int root = work.what.root;
+  const auto in = [&](std::size_t c, std::uint32_t k) {
+    if (rank_ != root) return false;
+    await_free(work, c, k);
+    const auto bytes = part_of(work.bytes, unit, c);
+    for (int r = 0; r < size_; ++r) {
+      const auto* from = work.send + static_cast<std::size_t>(r) * work.bytes + c * unit;
+      copy(r == root ? work.recv + c * unit : segment_.chunk(r, k), from, bytes);
+    }
+    return true;
+  };
+  const auto out = [&](std::size_t c, std::uint32_t k) {
+    if (rank_ == root) return;
+    peers_.await(work.turn, root, Count::staged, k);
+    copy(work.recv + c * unit, segment_.chunk(rank_, k), part_of(work.bytes, unit, c));
+  };
+  pipeline(work, divide_up(work.bytes, unit), has_arrived, in, out);
+}
+
+void Collectives::all_to_all(const Work& work, bool has_arrived) {
+  const auto ranks = static_cast<std::size_t>(size_);
+  const auto unit = chunk_bytes(work.bytes * ranks) / ranks / kLine * kLine;
+  const auto own = static_cast<std::size_t>(rank_);
+  const auto in = [&](std::size_t c, std::uint32_t k) {
+    const auto bytes = part_of(work.bytes, unit, c);
+    await_free(work, c, k);
+    auto* slot = segment_.chunk(rank_, k);
+    for (int step = 1; step < size_; ++step) {
+      const auto to = static_cast<std::size_t>(peers_.after(step));
+      copy(slot + to * unit, work.send + to * work.bytes + c * unit, bytes);
+    }
+    copy(work.recv + own * work.bytes + c * unit, work.send + own * work.bytes + c * unit, bytes);
+    return true;
+  };
+  const auto out = [&](std::size_t c, std::uint32_t k) {
+    for (int step = 1; step < size_; ++step) {
+      const int r = peers_.after(step);
+      peers_.await(work.turn, r, Count::staged, k);
+      copy(work.recv + static_cast<std::size_t>(r) * work.bytes + c * unit,
+           segment_.chunk(r, k) + own * unit, part_of(work.bytes, unit, c));
+    }
+  };
+  pipeline(work, divide_up(work.bytes, unit), has_arrived, in, out);
+}
+
+void Collectives::broadcast(const Work& work, bool has_arrived) {
+  const auto unit = chunk_bytes(work.bytes);
+  const int root = work.what.root;
+  const auto in = [&](std::size_t c, std::uint32_t k) {
+    if (rank_ != root) return false;
+    await_free(work, c, k);
+    const auto bytes = part_of(work.bytes, unit, c);
+    copy(segment_.chunk(rank_, k), work.send + c * unit, bytes);
+    copy(work.recv + c * unit, work.send + c * unit, bytes);
+    return true;
+  };
+  const auto out = [&](std::size_t c, std::uint32_t k) {
+    if (rank_ == root) return;
+    peers_.await(work.turn, root, Count::staged, k);
+    copy(work.recv + c * unit, segment_.chunk(root, k), part_of(work.bytes, unit, c));
+  };
+  pipeline(work, divide_up(work.bytes, unit), has_arrived, in, out);
+}
+
+}  // namespace acc::runtime::shm

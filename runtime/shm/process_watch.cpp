@@ -1,0 +1,240 @@
+#include "runtime/shm/process_watch.hpp"
+
+#include "common/text.hpp"
+#include "common/unique_fd.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace acc::runtime::shm {
+namespace {
+
+// Without pidfds (a kernel before 5.3, or no descriptor left) it is looked up that often.
+constexpr int kLookEveryMs = 50;
+
+/// The fields of /proc/PID/stat behind the name, which may hold anything.
+std::vector<std::string> stat_fields(pid_t pid) {
+  const auto path = "/proc/" + std::to_string(pid) + "/stat";
+  const UniqueFd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  char text[2048];
+  const auto size = file ? ::read(file.get(), text, sizeof text) : -1;
+  if (size <= 0) return {};
+  const std::string_view all{text, static_cast<std::size_t>(size)};
+  const auto name_end = all.rfind(')');
+  if (name_end == std::string_view::npos) return {};
+  return split(trim(all.substr(name_end + 1)), ' ');
+}
+
+/// As waitpid gives it. A process that its parent hasn't reaped shows it in /proc.
+std::optional<int> status_of_zombie(pid_t pid) {
+  constexpr std::size_t kState = 0;
+  constexpr std::size_t kExitCode = 49;  // field 52 of proc(5), where the state is 3
+  const auto fields = stat_fields(pid);
+  if (fields.size() <= kExitCode || fields[kState] != "Z") return std::nullopt;
+  return parse_number<int>(fields[kExitCode]);
+}
+
+/// Of one that has been reaped: Linux 6.15 remembers it with the pidfd.
+std::optional<int> status_of_reaped(int pidfd) {
+  struct Info {  // struct pidfd_info of linux/pidfd.h, which Debian 12 doesn't have yet
+    std::uint64_t mask, cgroup;
+    std::uint32_t ids[11];
+    std::int32_t exit_code;
+  };
+  static_assert(sizeof(Info) == 64);
+  constexpr std::uint64_t kExit = 1 << 3;
+  Info info{};
+  info.mask = kExit;
+  if (::ioctl(pidfd, _IOWR(0xff, 11, Info), &info) != 0 || (info.mask & kExit) == 0)
+    return std::nullopt;
+  return info.exit_code;
+}
+
+std::string describe(std::optional<int> status) {
+  if (!status) return "ended";
+  if (WIFSIGNALED(*status)) {
+    const int signal = WTERMSIG(*status);
+    const char* name = ::sigabbrev_np(signal);
+    return "was killed by " + (name ? "SIG" + std::string{name} : std::string{"a signal"}) +
+           " (signal " + std::to_string(signal) + ")";
+  }
+  return "exited with status " + std::to_string(WEXITSTATUS(*status));
+}
+
+std::string how_it_ended(pid_t pid, int pidfd) {
+  auto status = status_of_zombie(pid);
+  if (!status && pidfd >= 0) status = status_of_reaped(pidfd);
+  return describe(status);
+}
+
+bool has_ended(pid_t pid) {
+  const char state = process_state(pid);
+  return state == 'Z' || state == 'X' || (state == 0 && ::kill(pid, 0) != 0 && errno == ESRCH);
+}
+
+}  // namespace
+
+char process_state(pid_t pid) noexcept {
+  try {
+    const auto fields = stat_fields(pid);
+    return fields.empty() || fields[0].empty() ? '\0' : fields[0][0];
+  } catch (...) {  // no memory
+    return '\0';
+  }
+}
+
+class ProcessWatch::Loop {
+ public:
+  Loop() : bell_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, thread_{start()} {}
+  ~Loop() {
+    {
+      const std::lock_guard lock{mutex_};
+      stopping_ = true;
+    }
+    ring();
+    thread_.join();
+  }
+
+  std::uint64_t add(pid_t pid, Ended ended) {
+    UniqueFd fd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))};
+    const bool is_gone = !fd && errno == ESRCH;
+    std::uint64_t id = 0;
+    {
+      const std::lock_guard lock{mutex_};
+      id = ++last_id_;
+      watched_.push_back({id, pid, std::move(fd), std::move(ended), is_gone});
+    }
+    ring();
+    return id;
+  }
+
+  void remove(std::uint64_t id) noexcept {
+    std::unique_lock lock{mutex_};
+    idle_.wait(lock, [&] { return running_ != id; });  // a callback doesn't wait for anybody
+    watched_.remove_if([&](const One& one) { return one.id == id; });
+  }
+
+ private:
+  struct One {
+    std::uint64_t id;
+    pid_t pid;
+    UniqueFd fd;
+    Ended ended;
+    bool is_gone;
+  };
+
+  // Signals are for the threads of the program.
+  std::thread start() {
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread made{[this] { run(); }};
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return made;
+  }
+
+  void ring() noexcept {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(bell_.get(), &one, sizeof one);
+  }
+
+  void run() {
+    for (;;) {
+      std::vector<pollfd> fds{{bell_.get(), POLLIN, 0}};
+      std::vector<std::uint64_t> ids{0};
+      bool all_have_fds = true;
+      {
+        const std::lock_guard lock{mutex_};
+        if (stopping_) return;
+        for (const auto& one : watched_) {
+          all_have_fds = all_have_fds && one.fd;
+          if (!one.fd) continue;
+          fds.push_back({one.fd.get(), POLLIN, 0});
+          ids.push_back(one.id);
+        }
+      }
+      // A descriptor that is closed meanwhile wakes nobody wrongly: its entry is gone by then.
+      ::poll(fds.data(), fds.size(), all_have_fds ? -1 : kLookEveryMs);
+      std::uint64_t rings = 0;
+      [[maybe_unused]] const auto read = ::read(bell_.get(), &rings, sizeof rings);
+      for (std::size_t i = 1; i < fds.size(); ++i)
+        if (fds[i].revents != 0) tell(ids[i]);
+      if (!all_have_fds) look();
+    }
+  }
+
+  void look() {
+    std::vector<std::uint64_t> ended;
+    {
+      const std::lock_guard lock{mutex_};
+      for (const auto& one : watched_)
+        if (!one.fd && (one.is_gone || has_ended(one.pid))) ended.push_back(one.id);
+    }
+    for (const auto id : ended) tell(id);
+  }
+
+  void tell(std::uint64_t id) {
+    One one{};
+    {
+      const std::lock_guard lock{mutex_};
+      for (auto it = watched_.begin(); it != watched_.end(); ++it) {
+        if (it->id != id) continue;
+        one = std::move(*it);
+        watched_.erase(it);
+        running_ = id;
+        break;
+      }
+      if (one.id == 0) return;
+    }
+    one.ended(how_it_ended(one.pid, one.fd.get()));
+    const std::lock_guard lock{mutex_};
+    running_ = 0;
+    idle_.notify_all();
+  }
+
+  UniqueFd bell_;
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  std::list<One> watched_;
+  std::uint64_t last_id_ = 0;
+  std::uint64_t running_ = 0;  ///< whose callback is; 0: none
+  bool stopping_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+ProcessWatch::ProcessWatch() : loop_{std::make_unique<Loop>()} {}
+ProcessWatch::~ProcessWatch() = default;
+
+std::shared_ptr<ProcessWatch> ProcessWatch::shared() {
+  // Globals, so that ten groups of a process need one thread, and it ends with the last of them.
+  static std::mutex mutex;
+  static std::weak_ptr<ProcessWatch> current;
+  const std::lock_guard lock{mutex};
+  auto watch = current.lock();
+  if (!watch) current = watch = std::make_shared<ProcessWatch>();
+  return watch;
+}
+
+std::uint64_t ProcessWatch::watch(pid_t pid, Ended ended) {
+  return loop_->add(pid, std::move(ended));
+}
+void ProcessWatch::forget(std::uint64_t id) noexcept { loop_->remove(id); }
+
+}  // namespace acc::runtime::shm

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace acc::runtime::shm {
+
+/// One thread that sees within a millisecond when one of the watched processes ends; shared by all
+/// groups of this process. Shared memory has no end-of-file that would tell.
+class ProcessWatch {
+ public:
+  /// Called once, on the watching thread, with "was killed by SIGKILL (signal 9)", "exited with
+  /// status 3" or, where that can't be known, "ended".
+  using Ended = std::function<void(const std::string& how)>;
+
+  /// The one that others use too, or a new one.
+  static std::shared_ptr<ProcessWatch> shared();
+  ProcessWatch();
+  ~ProcessWatch();
+  ProcessWatch(const ProcessWatch&) = delete;
+  ProcessWatch& operator=(const ProcessWatch&) = delete;
+
+  /// One that has already ended is told at once. @return for `forget`.
+  std::uint64_t watch(pid_t pid, Ended ended);
+  /// When it returns the callback is not running and never will be; not to be called from one.
+  void forget(std::uint64_t id) noexcept;
+
+ private:
+  class Loop;
+  std::unique_ptr<Loop> loop_;
+};
+
+/// The state letter of /proc/PID/stat ('T' is stopped); 0: it can't be known.
+[[nodiscard]] char process_state(pid_t pid) noexcept;
+
+}  // namespace acc::runtime::shm

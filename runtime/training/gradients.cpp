@@ -1,0 +1,53 @@
+#include "runtime/training/gradients.hpp"
+
+#include "runtime/training/bucket_memory.hpp"
+#include "runtime/training/element_kernels.hpp"
+
+#include <acc/error.hpp>
+#include <string>
+
+namespace acc::runtime {
+
+std::vector<GradientRange> whole_ranges(std::span<const Parameter> parameters) {
+  std::vector<GradientRange> ranges;
+  ranges.reserve(parameters.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    ranges.push_back({i, 0, parameters[i].value.count(), 0});
+  return ranges;
+}
+
+namespace training {
+
+TensorView Gradients::piece(const GradientRange& range) const {
+  const TensorView& whole = parameters[range.parameter].gradient;
+  return {static_cast<std::byte*>(whole.data) + range.offset * size_of(whole.dtype),
+          whole.dtype,
+          {static_cast<std::int64_t>(range.count)},
+          whole.device};
+}
+
+void Gradients::require_host(std::string_view what) const {
+  for (const Parameter& parameter : parameters) {
+    const std::string name = "the gradient of '" + parameter.name + "'";
+    training::require_host(parameter.gradient.device, what, name);
+    if (parameter.gradient.data == nullptr && parameter.gradient.count() > 0)
+      throw Error{ErrorCode::invalid_argument, std::string{what} + ": " + name + " has no memory"};
+  }
+}
+
+Gradients gradients_of(GradientReducer& reducer) {
+  const bool parts = reducer.mode() == GradientMode::reduce_scatter && reducer.group().size() > 1;
+  return {reducer.parameters(), reducer.ranges(), parts ? &reducer.group() : nullptr};
+}
+
+bool scale(const Gradients& gradients, double factor) {
+  bool finite = true;
+  for (const GradientRange& range : gradients.ranges) {
+    const TensorView piece = gradients.piece(range);
+    finite &= scale(piece.data, piece.dtype, piece.count(), factor);
+  }
+  return finite;
+}
+
+}  // namespace training
+}  // namespace acc::runtime

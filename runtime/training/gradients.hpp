@@ -1,0 +1,29 @@
+#pragma once
+
+#include <acc/gradient_reducer.hpp>
+#include <acc/parameter.hpp>
+#include <acc/process_group.hpp>
+#include <span>
+#include <string_view>
+
+/// Passes over the gradients that a rank answers for.
+namespace acc::runtime::training {
+
+/// The gradients of one rank and, where they are a part of the whole, of whom the rest is.
+struct Gradients {
+  std::span<const Parameter> parameters;
+  std::span<const GradientRange> ranges;
+  ProcessGroup* parts_of = nullptr;  ///< nullptr: every rank has all of it
+
+  [[nodiscard]] TensorView piece(const GradientRange& range) const;
+  /// @throws Error invalid_argument naming the first that isn't in host memory, or nowhere.
+  void require_host(std::string_view what) const;
+};
+
+/// Of the reducer, which is to outlive them.
+[[nodiscard]] Gradients gradients_of(GradientReducer& reducer);
+
+/// Multiplies all by `factor`. @return were all finite before? Of this rank's alone.
+bool scale(const Gradients& gradients, double factor);
+
+}  // namespace acc::runtime::training

@@ -1,0 +1,122 @@
+#include "runtime/training/gradients.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <acc/error.hpp>
+#include <acc/loss_scaler.hpp>
+#include <cmath>
+#include <span>
+
+namespace acc::runtime {
+namespace {
+
+training::Gradients gradients_of(Optimizer& optimizer, std::span<const GradientRange> whole) {
+  if (optimizer.reducer() != nullptr) return training::gradients_of(*optimizer.reducer());
+  return {optimizer.parameters(), whole};
+}
+
+}  // namespace
+
+LossScaler::LossScaler(LossScalerOptions options, ProcessGroup group)
+    : options_{options}, group_{std::move(group)}, scale_{options.initial_scale} {
+  const auto refuse = [](const char* what) {
+    throw Error{ErrorCode::invalid_argument, std::string{"LossScaler: "} + what};
+  };
+  if (!(options.initial_scale > 0) || !std::isfinite(options.initial_scale))
+    refuse("initial_scale must be above 0");
+  if (!(options.growth_factor > 1)) refuse("growth_factor must be above 1");
+  if (!(options.backoff_factor > 0 && options.backoff_factor < 1))
+    refuse("backoff_factor must lie between 0 and 1");
+  if (options.growth_interval == 0) refuse("growth_interval must be 1 or more");
+}
+
+/// A sum of gradients is not finite where one of them isn't, but scattered gradients are seen by
+/// one rank each, and a rank that steps alone would part from the others for good.
+bool LossScaler::agree(Optimizer& optimizer, bool finite) {
+  ProcessGroup group = optimizer.reducer() != nullptr ? optimizer.reducer()->group() : group_;
+  if (!group || group.size() == 1) return finite;
+  std::int32_t bad = finite ? 0 : 1;
+  group.all_reduce(std::span<std::int32_t>{&bad, 1}, ReduceOp::max);
+  return bad == 0;
+}
+
+bool LossScaler::unscale(Optimizer& optimizer) {
+  if (!options_.enabled) return true;
+  Stage& stage = stages_[&optimizer];
+  if (stage.unscaled || stage.stepped)
+    throw Error{ErrorCode::invalid_argument,
+                "LossScaler: unscale was called on this optimizer since the last update()"};
+  const auto whole = whole_ranges(optimizer.parameters());
+  const training::Gradients gradients = gradients_of(optimizer, whole);
+  gradients.require_host("LossScaler");
+  stage.finite = agree(optimizer, training::scale(gradients, 1 / scale_));
+  stage.unscaled = true;
+  return stage.finite;
+}
+
+bool LossScaler::step(Optimizer& optimizer) {
+  skipped_last_ = false;
+  if (!options_.enabled) {
+    optimizer.step();
+    return true;
+  }
+  Stage& stage = stages_[&optimizer];
+  if (stage.stepped)
+    throw Error{ErrorCode::invalid_argument,
+                "LossScaler: step was called on this optimizer since the last update()"};
+  if (!stage.unscaled) unscale(optimizer);
+  stage.stepped = true;
+  if (stage.finite) {
+    optimizer.step();
+    return true;
+  }
+  ++skipped_;
+  skipped_last_ = true;
+  if (told_) told_(scale_);
+  return false;
+}
+
+void LossScaler::update() {
+  if (!options_.enabled) return;
+  if (stages_.empty())
+    throw Error{ErrorCode::invalid_argument,
+                "LossScaler: update without a step or an unscale since the last one"};
+  bool finite = true;
+  for (const auto& [optimizer, stage] : stages_) finite &= stage.finite;
+  stages_.clear();
+  if (!finite) {
+    scale_ *= options_.backoff_factor;
+    good_steps_ = 0;
+  } else if (++good_steps_ == options_.growth_interval) {
+    const double larger = scale_ * options_.growth_factor;
+    if (std::isfinite(static_cast<float>(larger))) scale_ = larger;
+    good_steps_ = 0;
+  }
+}
+
+std::string LossScaler::state_text() const {
+  return nlohmann::json{
+      {"scale", scale_}, {"growth_tracker", good_steps_}, {"skipped_steps", skipped_}}
+      .dump();
+}
+
+void LossScaler::load_state_text(std::string_view text) {
+  const auto refuse = [] {
+    throw Error{ErrorCode::corrupt, "the state of a loss scaler: not what state_text() wrote"};
+  };
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) refuse();
+  const auto scale = json.find("scale");
+  const auto tracker = json.find("growth_tracker");
+  const auto skipped = json.find("skipped_steps");
+  if (scale == json.end() || !scale->is_number() || tracker == json.end() ||
+      !tracker->is_number_unsigned() || skipped == json.end() || !skipped->is_number_unsigned())
+    refuse();
+  if (!(scale->get<double>() > 0)) refuse();
+  scale_ = scale->get<double>();
+  good_steps_ = tracker->get<std::uint32_t>();
+  skipped_ = skipped->get<std::uint64_t>();
+  stages_.clear();
+}
+
+}  // namespace acc::runtime

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <acc/parameter.hpp>
+#include <acc/process_group.hpp>
+#include <span>
+
+namespace acc::runtime::training {
+
+/// Is each parameter one that can be trained, and its name used once? Without communication.
+/// @throws Error invalid_argument naming it.
+void check_parameters(std::span<const Parameter> parameters);
+
+/// Do all ranks have the same parameters and buffers? Collective: some 20 bytes when they do.
+/// @throws Error mismatch on all ranks, naming the first that differs, with what each side has.
+void check_same_model(std::span<const Parameter> parameters, std::span<const ModelBuffer> buffers,
+                      ProcessGroup& group);
+
+}  // namespace acc::runtime::training

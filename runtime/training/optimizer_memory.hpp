@@ -1,0 +1,38 @@
+#pragma once
+
+#include <acc/optimizer.hpp>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace acc::runtime {
+
+/// The tensors of an optimizer's state, in one piece of memory, zeroed; a master copy of 16-bit
+/// parameters behind the optimizer's own kinds.
+struct Optimizer::Memory {
+ public:
+  static constexpr std::string_view kMaster = "master";
+
+  [[nodiscard]] bool made() const noexcept { return made_; }
+  void make(std::span<const Parameter> parameters, std::span<const GradientRange> ranges,
+            const std::vector<std::string_view>& kinds);
+  /// By kind.
+  [[nodiscard]] const std::vector<void*>& of_range(std::size_t range) const {
+    return pieces_[range];
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+  /// Elements of state: floats, but doubles for doubles.
+  [[nodiscard]] static DType type_of(const Parameter& parameter) noexcept;
+  [[nodiscard]] static bool has_master(const Parameter& parameter) noexcept;
+
+ private:
+  bool made_ = false;
+  std::size_t bytes_ = 0;
+  std::vector<std::byte> arena_;
+  std::vector<std::vector<void*>> pieces_;
+};
+
+}  // namespace acc::runtime

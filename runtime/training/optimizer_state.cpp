@@ -1,0 +1,141 @@
+#include "runtime/training/cast.hpp"
+#include "runtime/training/optimizer_memory.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <acc/error.hpp>
+#include <acc/optimizer.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+
+namespace acc::runtime {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+std::size_t padded(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+std::string name_of(std::string_view kind, std::span<const Parameter> parameters,
+                    std::size_t index) {
+  const std::string& name = parameters[index].name;
+  return std::string{kind} + "/" + (name.empty() ? std::to_string(index) : name);
+}
+
+}  // namespace
+
+DType Optimizer::Memory::type_of(const Parameter& parameter) noexcept {
+  return parameter.value.dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
+bool Optimizer::Memory::has_master(const Parameter& parameter) noexcept {
+  return parameter.value.dtype == DType::f16 || parameter.value.dtype == DType::bf16;
+}
+
+void Optimizer::Memory::make(std::span<const Parameter> parameters,
+                             std::span<const GradientRange> ranges,
+                             const std::vector<std::string_view>& kinds) {
+  const auto kinds_of = [&](const Parameter& parameter) {
+    return kinds.size() + (has_master(parameter) ? 1 : 0);
+  };
+  std::size_t space = kAlignment;
+  for (const GradientRange& range : ranges) {
+    const Parameter& parameter = parameters[range.parameter];
+    const std::size_t piece = range.count * size_of(type_of(parameter));
+    bytes_ += piece * kinds_of(parameter);
+    space += padded(piece) * kinds_of(parameter);
+  }
+  arena_.resize(space);
+  const auto address = reinterpret_cast<std::uintptr_t>(arena_.data());
+  std::byte* at = arena_.data() + (padded(address) - address);
+  for (const GradientRange& range : ranges) {
+    const Parameter& parameter = parameters[range.parameter];
+    std::vector<void*>& pieces = pieces_.emplace_back();
+    for (std::size_t kind = 0; kind < kinds_of(parameter); ++kind) {
+      pieces.push_back(at);
+      at += padded(range.count * size_of(type_of(parameter)));
+    }
+    if (!has_master(parameter)) continue;
+    const auto* values = static_cast<const std::byte*>(parameter.value.data) +
+                         range.offset * size_of(parameter.value.dtype);
+    training::to_floats(values, parameter.value.dtype, static_cast<float*>(pieces.back()),
+                        range.count);
+  }
+  made_ = true;
+}
+
+std::size_t Optimizer::state_bytes() {
+  make_state();
+  return memory_->bytes();
+}
+
+std::size_t Optimizer::whole_state_bytes() const {
+  std::size_t bytes = 0;
+  for (const Parameter& parameter : parameters())
+    bytes += parameter.value.count() * size_of(Memory::type_of(parameter)) *
+             (kinds().size() + (Memory::has_master(parameter) ? 1 : 0));
+  return bytes;
+}
+
+std::vector<StateTensor> Optimizer::state() {
+  make_state();
+  const auto all = ranges();
+  std::vector<std::optional<std::size_t>> range_of(parameters().size());
+  for (std::size_t i = 0; i < all.size(); ++i) range_of[all[i].parameter] = i;
+
+  std::vector<StateTensor> tensors;
+  for (std::size_t index = 0; index < parameters().size(); ++index) {
+    const Parameter& parameter = parameters()[index];
+    std::vector<std::string_view> names = kinds();
+    if (Memory::has_master(parameter)) names.push_back(Memory::kMaster);
+    for (std::size_t kind = 0; kind < names.size(); ++kind) {
+      StateTensor& tensor = tensors.emplace_back();
+      tensor.name = name_of(names[kind], parameters(), index);
+      tensor.whole = parameter.value.shape;
+      tensor.sharded = sharded();
+      tensor.piece = {nullptr, Memory::type_of(parameter), {0}};
+      if (!range_of[index]) continue;
+      const GradientRange& range = all[*range_of[index]];
+      tensor.piece.data = memory_->of_range(*range_of[index])[kind];
+      tensor.piece.shape = {static_cast<std::int64_t>(range.count)};
+      tensor.offset = range.offset;
+    }
+  }
+  return tensors;
+}
+
+std::string Optimizer::state_text() const {
+  nlohmann::json text{{"steps", steps_}, {"learning_rate", learning_rate_}};
+  if (sharded()) text["order"] = reducer_->order();
+  return text.dump();
+}
+
+void Optimizer::load_state_text(std::string_view text) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error{ErrorCode::corrupt, "the state of an optimizer: " + why};
+  };
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) refuse("not a JSON object");
+  const auto steps = json.find("steps");
+  if (steps == json.end() || !steps->is_number_unsigned()) refuse("'steps' is missing");
+  const auto rate = json.find("learning_rate");
+  if (rate == json.end() || !rate->is_number()) refuse("'learning_rate' is missing");
+  // The layout that the state was cut by: not needed, as pieces are found by their offset, but it
+  // saves the run from learning it once more.
+  if (const auto order = json.find("order"); sharded() && order != json.end()) {
+    if (!order->is_array() || order->size() != parameters().size())
+      refuse("'order' isn't one of " + std::to_string(parameters().size()) + " parameters");
+    std::vector<std::size_t> wanted;
+    for (const auto& index : *order) {
+      if (!index.is_number_unsigned()) refuse("'order' holds something else than indices");
+      wanted.push_back(index.get<std::size_t>());
+    }
+    if (!memory_->made()) reducer_->keep_order(wanted);
+  }
+  steps_ = steps->get<std::uint64_t>();
+  learning_rate_ = rate->get<double>();
+  make_state();
+}
+
+}  // namespace acc::runtime

@@ -1,0 +1,160 @@
+#include "runtime/bootstrap/circle.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <future>
+#include <vector>
+
+using namespace acc::runtime;
+using namespace std::chrono_literals;
+
+namespace {
+
+Deadline in(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
+
+struct Doors {
+  std::vector<acc::UniqueFd> doors;
+  std::vector<Member> members;
+};
+
+Doors doors_for(int size) {
+  Doors made;
+  for (int r = 0; r < size; ++r) {
+    made.doors.push_back(Circle::open_door());
+    Member member;
+    member.rank = r * 10;  // of a larger group
+    member.pid = ::getpid();
+    member.host = {"key", "here"};
+    member.circle = Circle::name_of_door(made.doors.back());
+    made.members.push_back(member);
+  }
+  return made;
+}
+
+/// What each rank's thread makes of its circle; an error as its text.
+std::vector<std::string> in_circle(int size, const std::function<std::string(Circle&, int)>& act) {
+  auto doors = doors_for(size);
+  std::vector<std::future<std::string>> ranks;
+  for (int r = 0; r < size; ++r) {
+    ranks.push_back(std::async(std::launch::async, [&, r]() -> std::string {
+      const auto at = static_cast<std::size_t>(r);
+      try {
+        auto circle = Circle::meet(std::move(doors.doors[at]), doors.members, at, "g", in(20s));
+        return act(circle, r);
+      } catch (const Error& error) {
+        return error.what();
+      }
+    }));
+  }
+  std::vector<std::string> said;
+  for (auto& rank : ranks) said.push_back(rank.get());
+  return said;
+}
+
+ino_t inode(int fd) {
+  struct stat found {};
+  REQUIRE(::fstat(fd, &found) == 0);
+  return found.st_ino;
+}
+
+}  // namespace
+
+TEST_CASE("the ranks of a host get the same zeroed memory", "[bootstrap][circle]") {
+  std::vector<ino_t> inodes(5);
+  const auto said = in_circle(5, [&](Circle& circle, int rank) {
+    auto first = circle.share(4096, in(10s));
+    auto second = circle.share(8192, in(10s));
+    inodes[static_cast<std::size_t>(rank)] = inode(second.get());
+    if (inode(first.get()) == inode(second.get())) return std::string{"the same twice"};
+    void* at = ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, second.get(), 0);
+    if (at == MAP_FAILED) return std::string{"no memory"};
+    const bool zero = static_cast<char*>(at)[8191] == 0;
+    ::munmap(at, 8192);
+    if (::ftruncate(second.get(), 0) == 0) return std::string{"a peer could shrink it"};
+    return std::string{zero ? "well" : "dirt"};
+  });
+  CHECK(said == std::vector<std::string>(5, "well"));
+  CHECK(inodes == std::vector<ino_t>(5, inodes[0]));
+}
+
+TEST_CASE("one rank's failure is everybody's", "[bootstrap][circle]") {
+  for (const int bad : {0, 1, 3}) {
+    const auto said = in_circle(4, [&](Circle& circle, int rank) {
+      std::optional<Error> failure;
+      if (rank == bad) failure = Error{ErrorCode::system, "no memory on " + std::to_string(rank)};
+      circle.agree(failure, in(10s));
+      return std::string{"well"};
+    });
+    CHECK(said == std::vector<std::string>(4, "no memory on " + std::to_string(bad)));
+  }
+}
+
+TEST_CASE("the leader asks beyond the host before it says that all is well", "[bootstrap][circle]") {
+  const auto said = in_circle(3, [&](Circle& circle, int) {
+    circle.agree({}, in(10s), [](const std::optional<Error>& ours) {
+      if (!ours) throw Error{ErrorCode::timed_out, "host b is late"};
+    });
+    return std::string{"well"};
+  });
+  CHECK(said == std::vector<std::string>(3, "host b is late"));
+}
+
+TEST_CASE("ranks that ask for different sizes hear it", "[bootstrap][circle]") {
+  const auto said = in_circle(2, [&](Circle& circle, int rank) {
+    (void)circle.share(rank == 0 ? 4096 : 8192, in(10s));
+    return std::string{"well"};
+  });
+  CHECK(said[1] == "shared memory: the ranks of this host ask for 8192 and 4096 bytes");
+}
+
+TEST_CASE("a process that ends before it came is told by the leader at once",
+          "[bootstrap][circle]") {
+  auto doors = doors_for(3);
+  int hold[2];
+  REQUIRE(::pipe(hold) == 0);
+  const auto child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    char none = 0;
+    ::close(hold[1]);
+    [[maybe_unused]] const auto n = ::read(hold[0], &none, 1);
+    ::_exit(0);
+  }
+  ::close(hold[0]);
+  doors.members[2].pid = child;
+  auto leading = std::async(std::launch::async, [&]() -> std::string {
+    try {
+      (void)Circle::meet(std::move(doors.doors[0]), doors.members, 0, "g", in(20s));
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::peer_lost);
+      CHECK(error.ranks() == std::vector{20});
+      return error.what();
+    }
+    return "all came";
+  });
+  ::kill(child, SIGKILL);
+  CHECK(leading.get() ==
+        "rank 20 (host here, pid " + std::to_string(child) + ") is gone: its process ended");
+  ::waitpid(child, nullptr, 0);
+  ::close(hold[1]);
+}
+
+TEST_CASE("a guest of another group is not taken in", "[bootstrap][circle]") {
+  auto doors = doors_for(2);
+  const auto name = doors.members[0].circle;
+  auto leading = std::async(std::launch::async, [&] {
+    return Circle::meet(std::move(doors.doors[0]), doors.members, 0, "g", in(20s)).leads();
+  });
+  {
+    auto wrong = Circle::meet({}, doors.members, 1, "another", in(10s));
+    CHECK_THROWS_AS(wrong.share(4096, in(10s)), Error);
+  }
+  (void)Circle::meet({}, doors.members, 1, "g", in(10s));
+  CHECK(leading.get());
+}

@@ -1,0 +1,176 @@
+#include "runtime/group/monitor.hpp"
+
+#include "tests/unit/runtime/group/scripted_backend.hpp"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+using namespace acc::runtime;
+using acc::testing::Scripted;
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Setting {
+  Setting(const char* name, const std::string& value) : name_{name} {
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~Setting() { ::unsetenv(name_); }
+  const char* name_;
+};
+
+struct Folder {
+  Folder() {
+    std::string pattern = (fs::temp_directory_path() / "acc-monitor-XXXXXX").string();
+    path = ::mkdtemp(pattern.data());
+  }
+  ~Folder() { fs::remove_all(path); }
+  fs::path path;
+};
+
+std::vector<nlohmann::json> lines_of(const fs::path& file) {
+  std::ifstream in{file};
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+template <class F>
+bool within(std::chrono::seconds limit, F f) {
+  const auto end = Clock::now() + limit;
+  while (!f()) {
+    if (Clock::now() > end) return false;
+    std::this_thread::sleep_for(1ms);
+  }
+  return true;
+}
+
+// What goes to stderr while it lives.
+class Stderr {
+ public:
+  Stderr() : file_{std::tmpfile()}, before_{::dup(2)} { ::dup2(::fileno(file_), 2); }
+  ~Stderr() {
+    ::dup2(before_, 2);
+    ::close(before_);
+    std::fclose(file_);
+  }
+  std::string text() const {
+    std::string all(4096, '\0');
+    all.resize(static_cast<std::size_t>(::pread(::fileno(file_), all.data(), all.size(), 0)));
+    return all;
+  }
+
+ private:
+  std::FILE* file_;
+  int before_;
+};
+
+int g_user_signals = 0;
+
+}  // namespace
+
+TEST_CASE("a group that breaks writes its last calls where ACC_FLIGHT_DIR says", "[monitor]") {
+  const Folder folder;
+  const Setting setting{"ACC_FLIGHT_DIR", (folder.path / "made").string()};
+  GroupOptions options;
+  options.name = "data/parallel";
+  Scripted s{1, 2, options};
+  s.group.barrier();
+  s.script->on_call = [](const Call&) {
+    throw Error{ErrorCode::peer_lost, "rank 0 was lost", {0}};
+  };
+  CHECK_THROWS_AS(s.group.barrier(), Error);
+  const auto file = folder.path / "made" /
+                    ("flight-data_parallel-rank1-" + std::to_string(::getpid()) + ".jsonl");
+  const auto lines = lines_of(file);
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0]["group"] == "data/parallel");
+  CHECK(lines[0]["why"] == "rank 0 was lost");
+  CHECK(lines[0]["size"] == 2);
+  CHECK(lines[1]["state"] == "done");
+  CHECK(lines[2]["state"] == "failed");
+}
+
+TEST_CASE("SIGUSR2 writes the last calls of every group, and an earlier handler is called too",
+          "[monitor]") {
+  struct sigaction mine {};
+  mine.sa_handler = [](int) { ++g_user_signals; };
+  struct sigaction before {};
+  ::sigaction(SIGUSR2, &mine, &before);
+  const Folder folder;
+  const Setting setting{"ACC_FLIGHT_DIR", folder.path.string()};
+  {
+    Scripted zero{0, 2};
+    Scripted one{1, 2};
+    one.group.barrier();
+    one.script->hold(true);
+    const auto work = one.group.barrier_async();
+    REQUIRE(one.script->await_calls(2));
+    ::raise(SIGUSR2);
+    const auto pid = std::to_string(::getpid());
+    const auto complete = [&](const char* name, std::size_t lines) {
+      const auto file = folder.path / (std::string{"flight-world-"} + name + "-" + pid + ".jsonl");
+      return within(10s, [&] {
+        try {
+          return lines_of(file).size() == lines;
+        } catch (const nlohmann::json::exception&) {
+          return false;  // half written
+        }
+      });
+    };
+    CHECK(complete("rank0", 1));
+    CHECK(complete("rank1", 3));
+    one.script->hold(false);
+    work.wait();
+  }
+  ::sigaction(SIGUSR2, nullptr, &mine);
+  if (mine.sa_flags & SA_SIGINFO) CHECK(g_user_signals <= 1);  // ours stayed, and called it once
+  ::raise(SIGUSR2);                                            // with no group left it is harmless
+  CHECK(g_user_signals >= 1);
+}
+
+TEST_CASE("ACC_WATCHDOG tells which call runs for how long and for whom it waits", "[monitor]") {
+  const Setting setting{"ACC_WATCHDOG", "40ms"};
+  const Stderr told;
+  {
+    Scripted s{0, 4};
+    s.script->missing = {1, 3};
+    s.script->hold(true);
+    float x = 0;
+    const auto work = s.group.all_reduce_async(&x, &x, 1, DType::f32);
+    REQUIRE(within(10s, [&] {
+      return told.text().find(
+                 "group 'world', rank 0: all_reduce f32 x1 sum #1 has been running for ") !=
+             std::string::npos;
+    }));
+    CHECK_THAT(told.text(), Catch::Contains(", waiting for ranks 1,3\n"));
+    s.script->hold(false);
+    work.wait();
+  }
+}
+
+TEST_CASE("a watchdog's time that can't be read is refused", "[monitor]") {
+  const Setting setting{"ACC_WATCHDOG", "soon"};
+  CHECK_THROWS_WITH((Scripted{}), Catch::StartsWith("ACC_WATCHDOG: "));
+}
+
+TEST_CASE("groups come and go while the monitor looks", "[monitor]") {
+  const Setting setting{"ACC_WATCHDOG", "20ms"};
+  for (int i = 0; i < 200; ++i) {
+    Scripted a;
+    a.group.barrier();
+    Scripted b;
+    b.group.barrier();
+  }
+  SUCCEED("nothing hung");
+}
