@@ -32,27 +32,27 @@ std::string boot_id() {
 HostFacts host_facts() {
   char name[256] = {};
   if (::gethostname(name, sizeof name - 1) != 0) name[0] = '?';
-  return {boot_id() + "/" + std::to_string(::geteuid()) + "/" + inode_of("/proc/self/ns/net") +
-              "/" + inode_of("/proc/self/ns/pid"),
-          printable(name, 64)};
+  const auto network = boot_id() + "/" + inode_of("/proc/self/ns/net");
+  return {network + "/" + std::to_string(::geteuid()) + "/" + inode_of("/proc/self/ns/pid"),
+          printable(name, 64), network};
 }
 
 std::string to_text(const Member& member) {
   return pack({kVersion, std::to_string(member.rank), std::to_string(member.size),
                std::to_string(member.job_rank), std::to_string(member.pid), member.host.key,
-               member.host.name, member.circle, member.backend});
+               member.host.name, member.host.network, member.circle, member.backend});
 }
 
 std::optional<Member> parse_member(std::string_view text) {
   auto fields = unpack(text);
-  if (!fields || fields->size() != 9 || fields->front() != kVersion) return std::nullopt;
+  if (!fields || fields->size() != 10 || fields->front() != kVersion) return std::nullopt;
   const auto rank = parse_number<int>(fields->at(1));
   const auto size = parse_number<int>(fields->at(2));
   const auto job_rank = parse_number<int>(fields->at(3));
   const auto pid = parse_number<std::int64_t>(fields->at(4));
   if (!rank || !size || !job_rank || !pid) return std::nullopt;
-  return Member{*rank, *size, *job_rank, *pid, {fields->at(5), fields->at(6)},
-                fields->at(7), fields->at(8)};
+  return Member{*rank, *size, *job_rank, *pid, {fields->at(5), fields->at(6),
+                fields->at(7)}, fields->at(8), fields->at(9)};
 }
 
 std::string describe(const Member& member) {

@@ -13,6 +13,10 @@ struct HostFacts {
   /// Boot id, user, and the namespaces of network (abstract sockets) and pids.
   std::string key;
   std::string name;  ///< for people
+  /// Boot id and namespace of the network: where this is the same, loopback leads from one to the
+  /// other, also if they can't share memory.
+  std::string network;
+  friend bool operator==(const HostFacts&, const HostFacts&) = default;
 };
 [[nodiscard]] HostFacts host_facts();
 
@@ -28,9 +32,6 @@ struct Member {
 
   friend bool operator==(const Member&, const Member&) = default;
 };
-inline bool operator==(const HostFacts& a, const HostFacts& b) {
-  return a.key == b.key && a.name == b.name;
-}
 
 [[nodiscard]] std::string to_text(const Member& member);
 /// nothing: not written by this version of the library.

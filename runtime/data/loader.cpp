@@ -1,8 +1,9 @@
+#include "common/text.hpp"
+
 #include <acc/error.hpp>
 #include <acc/loader.hpp>
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 
 namespace acc::runtime {
@@ -27,20 +28,20 @@ std::string to_string(const LoaderState& state) {
 }
 
 LoaderState parse_loader_state(std::string_view text) {
-  const std::string whole{text.substr(0, 200)};
   std::array<std::uint64_t, kStateNames.size()> values{};
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto word = text.substr(0, text.find(' '));
-    text.remove_prefix(std::min(text.size(), word.size() + 1));
-    const auto name = word.substr(0, word.find('='));
-    const auto* const begin = word.data() + std::min(word.size(), name.size() + 1);
-    const auto* const end = word.data() + word.size();
-    const auto read = std::from_chars(begin, end, values[i]);
-    if (name != kStateNames[i] || read.ec != std::errc{} || read.ptr != end ||
-        (i == values.size() - 1 && (!text.empty() || values[i] > 1))) {
-      throw Error{ErrorCode::corrupt, "'" + whole + "' is not the state of a loader: expected '" +
-                                          to_string(LoaderState{}) + "'"};
-    }
+  const auto words = split(text, ' ');
+  bool good = words.size() == values.size();
+  for (std::size_t i = 0; good && i < values.size(); ++i) {
+    const auto equals = words[i].find('=');
+    good = equals != std::string::npos && words[i].substr(0, equals) == kStateNames[i];
+    const auto value =
+        good ? parse_number<std::uint64_t>(words[i].substr(equals + 1)) : std::nullopt;
+    good = value.has_value();
+    values[i] = value.value_or(0);
+  }
+  if (!good || values[3] > 1) {
+    throw Error{ErrorCode::corrupt, "'" + printable(text) + "' is not the state of a loader: '" +
+                                        to_string(LoaderState{}) + "' would be one"};
   }
   return {values[0], values[1], values[2], values[3] == 1};
 }

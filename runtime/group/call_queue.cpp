@@ -1,8 +1,8 @@
 #include "runtime/group/call_queue.hpp"
 
-#include <pthread.h>
-#include <signal.h>
+#include "runtime/bootstrap/quiet_thread.hpp"
 
+#include <system_error>
 #include <utility>
 
 namespace acc::runtime {
@@ -66,18 +66,11 @@ CallQueue::~CallQueue() {
 void CallQueue::push(Job job) {
   const std::lock_guard lock{mutex_};
   if (!thread_.joinable()) {
-    // Signals are the program's own threads' business.
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-      thread_ = std::thread{[this] { work(); }};
+      thread_ = quiet_thread([this] { work(); });
     } catch (const std::system_error& e) {
-      ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
       throw Error{ErrorCode::system, std::string{"start a thread for calls: "} + e.what()};
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     ::pthread_setname_np(thread_.native_handle(), thread_name_.substr(0, 15).c_str());
   }
   unfinished_.fetch_add(1, std::memory_order_relaxed);

@@ -2,13 +2,13 @@
 
 #include "common/duration.hpp"
 #include "common/unique_fd.hpp"
+#include "runtime/bootstrap/quiet_thread.hpp"
 #include "runtime/group/group.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
@@ -93,6 +93,19 @@ void write_record(const Group& group, const std::string& folder, std::string_vie
   if (!file || !rest.empty()) tell("write the flight record " + path + ": " + std::strerror(errno));
 }
 
+// For good: nobody expects a signal that did no harm to become deadly again.
+void handle_signal() {
+  struct sigaction current {};
+  ::sigaction(SIGUSR2, nullptr, &current);
+  if ((current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == on_signal) return;
+  g_before = current;
+  struct sigaction ours {};
+  ours.sa_sigaction = on_signal;
+  ours.sa_flags = SA_SIGINFO | SA_RESTART;
+  ::sigemptyset(&ours.sa_mask);
+  ::sigaction(SIGUSR2, &ours, nullptr);
+}
+
 class Monitor {
  public:
   static Monitor& one() {
@@ -140,7 +153,6 @@ class Monitor {
   std::string folder_;
   std::shared_ptr<UniqueFd> wake_;
   std::thread thread_;
-  bool handles_signal_ = false;
   std::uint64_t life_ = 0;  // counts the threads: one that has been told to end sees another number
 };
 
@@ -156,22 +168,9 @@ void Monitor::begin() {
   if (!*wake_)
     throw runtime::Error{ErrorCode::system, "eventfd: " + std::string{std::strerror(errno)}};
   g_wake.store(wake_->get());
-  if (!folder_.empty() && !handles_signal_) {
-    struct sigaction action {};
-    action.sa_sigaction = on_signal;
-    action.sa_flags = SA_SIGINFO | SA_RESTART;
-    ::sigemptyset(&action.sa_mask);
-    ::sigaction(SIGUSR2, nullptr, &g_before);
-    ::sigaction(SIGUSR2, &action, nullptr);
-    handles_signal_ = true;  // for good: nobody expects a signal to become deadly again
-  }
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread{
-      [this, wake = wake_, limit = *patience, life = life_] { work(wake, limit, life); }};
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (!folder_.empty()) handle_signal();
+  thread_ = quiet_thread(
+      [this, wake = wake_, limit = *patience, life = life_] { work(wake, limit, life); });
   ::pthread_setname_np(thread_.native_handle(), "acc-monitor");
 }
 

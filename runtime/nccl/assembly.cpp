@@ -85,7 +85,8 @@ std::optional<Error> hear_all(Store& store, const GroupFacts& facts, const Arriv
                               Clock::time_point deadline, Millis limit) {
   auto mailbox = arrivals_of(store, facts);
   std::vector<Arrival> arrivals{mine};
-  while (arrivals.back().trouble.empty() && arrivals.size() < static_cast<std::size_t>(facts.size)) {
+  while (arrivals.back().trouble.empty() &&
+         arrivals.size() < static_cast<std::size_t>(facts.size)) {
     std::string text;
     try {
       text = mailbox.next(deadline);
@@ -143,8 +144,8 @@ UniqueId join_meeting(Store& store, const GroupFacts& facts, const Arrival& mine
     throw;
   } catch (const std::exception&) {
   }
-  throw Error{ErrorCode::system, "group '" + facts.name +
-                                     "': what rank 0 wrote into the store can't be understood"};
+  throw Error{ErrorCode::system,
+              "group '" + facts.name + "': what rank 0 wrote into the store can't be understood"};
 }
 
 }  // namespace

@@ -19,10 +19,10 @@ namespace acc::runtime::nccl {
 struct Arrival {
   int rank = 0;
   int version = 0;      ///< of NCCL: 22809
-  std::string device;   ///< PCI bus id
-  std::string machine;  ///< what NCCL tells hosts by: NCCL_HOSTID, else the kernel's boot id
-  std::string host;     ///< for people
-  std::string trouble;  ///< why it can't take part; empty: it can
+  std::string device{};   ///< PCI bus id
+  std::string machine{};  ///< what NCCL tells hosts by: NCCL_HOSTID, else the kernel's boot id
+  std::string host{};     ///< for people
+  std::string trouble{};  ///< why it can't take part; empty: it can
   friend bool operator==(const Arrival&, const Arrival&) = default;
 };
 

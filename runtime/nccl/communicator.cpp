@@ -106,7 +106,7 @@ void Communicator::init(const UniqueId& id, std::optional<Clock::time_point> dea
   } else {
     // Whatever NCCL says here, this communicator won't come up.
     fail(Error{ErrorCode::nccl,
-               title() + ": " + describe(api_, "ncclCommInitRankConfig", status, nullptr)});
+               title() + ": " + explain(api_, "ncclCommInitRankConfig", status)});
   }
   begin_abort();
   throw_cause();
@@ -129,7 +129,7 @@ void Communicator::unsettled(const char* name, Status status) {
   }
   throw_if_broken();
   if (status == Status::success) return;
-  throw Error{code_of(status), title() + ": " + describe(api_, name, status, comm_)};
+  throw Error{code_of(status), title() + ": " + explain(api_, name, status)};
 }
 
 std::optional<Error> Communicator::async_error() noexcept {
@@ -141,7 +141,7 @@ std::optional<Error> Communicator::async_error() noexcept {
   if (asked != Status::success) found = asked;
   if (found == Status::success || found == Status::in_progress) return std::nullopt;
   return Error{ErrorCode::nccl,
-               title() + ": " + describe(api_, "asynchronous error of NCCL", found, comm_)};
+               title() + ": " + explain(api_, "asynchronous error of NCCL", found)};
 }
 
 void Communicator::begin_abort() noexcept {
@@ -199,8 +199,8 @@ void Communicator::close(Millis limit) noexcept {
       return;
     }
     try {
-      fail(Error{ErrorCode::aborted, title() + ": the peers did not end their part within " +
-                                         describe(limit)});
+      fail(Error{ErrorCode::aborted,
+                 title() + ": the peers did not end their part within " + describe(limit)});
     } catch (...) {
       happens(Happening::failed);
     }

@@ -5,7 +5,6 @@
 #include "runtime/nccl/library.hpp"
 
 #include <acc/error.hpp>
-
 #include <atomic>
 #include <chrono>
 #include <concepts>
@@ -51,7 +50,7 @@ class Communicator {
   }
 
   /// What NCCL has found out by itself; nothing: it is well, or somebody else is in it just now.
-  [[nodiscard]] std::optional<std::string> async_error() noexcept;
+  [[nodiscard]] std::optional<Error> async_error() noexcept;
 
   /// Breaks it, with this as the cause unless there is one. From any thread; never blocks.
   /// @return was it the first?

@@ -57,6 +57,16 @@ Core::Core(const Api& nccl, const cuda::Api& cuda, std::shared_ptr<Store> store,
       ring_{cuda},
       inquiry_{std::move(store), facts_} {}
 
+Core::~Core() {
+  if (!comm_.broken()) {
+    if (through_ != nullptr) (void)cuda_.event_destroy(through_);
+    return;
+  }
+  // What the device is still at may never end: its events and stream are the driver's.
+  ring_.leak_events();
+  stream_.leak();
+}
+
 void Core::break_with(const Error& cause, Told told) noexcept {
   {
     const std::lock_guard lock{breaking_};
@@ -64,9 +74,6 @@ void Core::break_with(const Error& cause, Told told) noexcept {
     sound_.store(ring_.last_done(), std::memory_order_release);
     if (!comm_.fail(cause)) return;
   }
-  // What the device is still at may never end: nothing of it is destroyed.
-  ring_.leak_events();
-  stream_.leak();
   comm_.begin_abort();
   try {
     if (told == Told::to_peers) {
@@ -84,8 +91,8 @@ void Core::break_with(const Error& cause, Told told) noexcept {
 void Core::neighbour_broke(const Error& cause) noexcept {
   try {
     break_with(Error{ErrorCode::aborted,
-                     "group '" + facts_.name + "': another group on the same device broke: " +
-                         cause.what(),
+                     "group '" + facts_.name +
+                         "': another group on the same device broke: " + cause.what(),
                      cause.ranks()},
                Told::to_peers);
   } catch (...) {
@@ -104,7 +111,7 @@ bool Core::done(std::uint64_t ticket) noexcept {
 }
 
 void Core::wait(std::uint64_t ticket, std::optional<Millis> limit) {
-  const auto deadline = limit ? std::optional{Clock::now() + *limit} : std::nullopt;
+  const auto deadline = limit ? Clock::now() + *limit : Clock::time_point::max();
   Patience patience;
   for (;;) {
     const auto status = ring_.ask(ticket);
@@ -115,13 +122,10 @@ void Core::wait(std::uint64_t ticket, std::optional<Millis> limit) {
     }
     if (status == cuda::Status::success) return;
     if (status != cuda::Status::not_ready) {
-      break_with(Error{ErrorCode::cuda, "group '" + facts_.name + "', rank " +
-                                            std::to_string(facts_.rank) + ": " +
-                                            cuda::describe(cuda_, "cudaEventQuery", status)},
-                 Told::to_peers);
+      break_by("cudaEventQuery", status);
       continue;
     }
-    if (deadline && Clock::now() >= *deadline) {
+    if (limit && Clock::now() >= deadline) {
       const auto entry = ring_.entry(ticket);
       throw Error{ErrorCode::timed_out,
                   "group '" + facts_.name + "', rank " + std::to_string(facts_.rank) + ": " +
@@ -131,6 +135,32 @@ void Core::wait(std::uint64_t ticket, std::optional<Millis> limit) {
                   entry ? std::string{to_string(entry->what.operation)} : std::string{},
                   entry ? entry->what.sequence : 0};
     }
+    patience.pause();
+  }
+}
+
+void Core::break_by(const char* call, cuda::Status status) noexcept {
+  try {
+    break_with(
+        Error{ErrorCode::cuda, "group '" + facts_.name + "', rank " + std::to_string(facts_.rank) +
+                                   ": " + cuda::explain(cuda_, call, status)},
+        Told::to_peers);
+  } catch (...) {  // no memory for the words; who waits asks again
+  }
+}
+
+void Core::wait_for_stream() {
+  if (through_ == nullptr) {
+    cuda::check(cuda_, "cudaEventCreateWithFlags",
+                cuda_.event_create_with_flags(&through_, cuda::kEventDisableTiming));
+  }
+  cuda::check(cuda_, "cudaEventRecord", cuda_.event_record(through_, stream_.get()));
+  Patience patience;
+  for (;;) {
+    const auto status = cuda_.event_query(through_);
+    comm_.throw_if_broken();
+    if (status == cuda::Status::success) return;
+    if (status != cuda::Status::not_ready) break_by("cudaEventQuery", status);
     patience.pause();
   }
 }
@@ -152,17 +182,17 @@ void Core::probe() noexcept {
     if (!found && status != cuda::Status::success) {
       found = Error{ErrorCode::cuda, "group '" + facts_.name + "', rank " +
                                          std::to_string(facts_.rank) + ": " +
-                                         cuda::describe(cuda_, "cudaEventQuery", status)};
+                                         cuda::explain(cuda_, "cudaEventQuery", status)};
     }
     if (found) {
       const std::lock_guard lock{found_mutex_};
-      if (!found_) found_ = std::move(found);
+      if (!found_) found_ = *found;
+      Watchdog::instance().wake();
     }
   } catch (...) {  // the next probe finds it again
   }
   probed_.store(began, std::memory_order_release);
   probe_began_.store(0, std::memory_order_release);
-  if (found) Watchdog::instance().wake();
 }
 
 bool Core::probed_since(Clock::time_point moment) const noexcept {

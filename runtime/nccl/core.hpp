@@ -24,6 +24,9 @@ class Core final : public Watched {
  public:
   Core(const Api& nccl, const cuda::Api& cuda, std::shared_ptr<Store> store, GroupFacts facts,
        int device, Millis abort_limit);
+  ~Core() override;
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
 
   [[nodiscard]] Communicator& comm() noexcept { return comm_; }
   [[nodiscard]] WorkRing& ring() noexcept { return ring_; }
@@ -40,6 +43,9 @@ class Core final : public Watched {
   /// Waits until a call is done. @throws Error the cause of the group's end, or timed_out after
   /// `limit` (the call goes on then)
   void wait(std::uint64_t ticket, std::optional<Millis> limit);
+  /// Waits until the device is through with all that is on the stream now. For the thread that
+  /// enqueues. @throws Error the cause of the group's end
+  void wait_for_stream();
   [[nodiscard]] bool done(std::uint64_t ticket) noexcept;
   /// Was it done before the group broke?
   [[nodiscard]] bool well(std::uint64_t ticket) const noexcept;
@@ -55,6 +61,7 @@ class Core final : public Watched {
 
  private:
   [[nodiscard]] Position position() const;
+  void break_by(const char* call, cuda::Status status) noexcept;
   [[nodiscard]] std::optional<WorkRing::Entry> overdue(Clock::time_point now,
                                                        Clock::time_point& next) const;
   [[nodiscard]] bool probed_since(Clock::time_point moment) const noexcept;
@@ -67,6 +74,7 @@ class Core final : public Watched {
   Communicator comm_;
   cuda::OwnedStream stream_;
   WorkRing ring_;
+  cuda::Event through_ = nullptr;  ///< of wait_for_stream
   Inquiry inquiry_;
 
   /// Calls that were done when it broke: an abort lets the device run through the others, whose
@@ -75,7 +83,7 @@ class Core final : public Watched {
   std::mutex breaking_;
 
   std::mutex found_mutex_;
-  std::optional<Error> found_;  ///< by probe()
+  std::optional<Error> found_;              ///< by probe()
   std::atomic<Clock::rep> probe_began_{0};  ///< 0: none runs
   std::atomic<Clock::rep> probed_{0};       ///< when the last one that ended began
 

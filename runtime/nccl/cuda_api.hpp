@@ -24,7 +24,8 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr int kCopyByAddress = 4;  ///< cudaMemcpyDefault
 inline constexpr int kAttributeMajor = 75;
 inline constexpr int kAttributeMinor = 76;
-inline constexpr int kCaptureRelaxed = 2;  ///< cudaStreamCaptureModeRelaxed
+inline constexpr int kMemoryUnregistered = 0;  ///< cudaMemoryTypeUnregistered
+inline constexpr int kCaptureRelaxed = 2;      ///< cudaStreamCaptureModeRelaxed
 
 struct Api {
   Status (*get_device_count)(int* count);
@@ -57,6 +58,8 @@ struct Api {
   Status (*memcpy)(void* to, const void* from, std::size_t bytes, int kind);
   Status (*memcpy_async)(void* to, const void* from, std::size_t bytes, int kind, Stream stream);
   Status (*memset_async)(void* data, int value, std::size_t bytes, Stream stream);
+  /// cudaPointerAttributes differs between versions; its first member, the type, does not.
+  Status (*pointer_get_attributes)(void* attributes, const void* pointer);
   const char* (*get_error_string)(Status status);
   const char* (*get_error_name)(Status status);
   Status (*get_last_error)();

@@ -12,8 +12,9 @@ LibrarySearch search() {
           .names = {"libcudart.so.13", "libcudart.so.12"},
           .variable = "ACC_CUDART_LIBRARY",
           .wheels = {"nvidia/cu13/lib", "nvidia/cuda_runtime/lib"},
-          .remedy = "install the CUDA runtime (package cuda-cudart), name the file in "
-                    "ACC_CUDART_LIBRARY, or use the cpu backend (ACC_BACKEND=cpu)"};
+          .remedy =
+              "install the CUDA runtime (package cuda-cudart), name the file in "
+              "ACC_CUDART_LIBRARY, or use the cpu backend (ACC_BACKEND=cpu)"};
 }
 
 template <class Function>
@@ -56,6 +57,7 @@ Api read_api(const DynamicLibrary& from) {
   need(from, api.memcpy, "cudaMemcpy");
   need(from, api.memcpy_async, "cudaMemcpyAsync");
   need(from, api.memset_async, "cudaMemsetAsync");
+  need(from, api.pointer_get_attributes, "cudaPointerGetAttributes");
   need(from, api.get_error_string, "cudaGetErrorString");
   need(from, api.get_error_name, "cudaGetErrorName");
   need(from, api.get_last_error, "cudaGetLastError");
@@ -91,14 +93,14 @@ std::string library_path() {
   return kept.path;
 }
 
-std::string describe(const Api& api, const char* call, Status status) {
+std::string explain(const Api& api, const char* call, Status status) {
   return std::string{call} + ": " + api.get_error_string(status) + " (" +
          api.get_error_name(status) + ", " + std::to_string(static_cast<int>(status)) + ")";
 }
 
 void check(const Api& api, const char* call, Status status) {
   if (status == Status::success) return;
-  const auto text = describe(api, call, status);
+  const auto text = explain(api, call, status);
   // An error that isn't sticky is kept by the runtime until somebody asks for it, and would then be
   // blamed on a later call of the user's.
   (void)api.get_last_error();

@@ -3,7 +3,6 @@
 #include "runtime/nccl/cuda_api.hpp"
 
 #include <acc/error.hpp>
-
 #include <string>
 
 /// libcudart, loaded when it is first asked for.
@@ -15,7 +14,7 @@ namespace acc::runtime::cuda {
 [[nodiscard]] std::string library_path();
 
 /// "cudaEventQuery: an illegal memory access was encountered (cudaErrorIllegalAddress, 700)".
-[[nodiscard]] std::string describe(const Api& api, const char* call, Status status);
+[[nodiscard]] std::string explain(const Api& api, const char* call, Status status);
 /// @throws Error cuda unless it went well.
 void check(const Api& api, const char* call, Status status);
 

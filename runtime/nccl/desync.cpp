@@ -189,7 +189,8 @@ Error diagnose(const Stuck& stuck, const std::vector<std::optional<Position>>& p
     text += "; all ranks have called it, so the devices or the network between them hang";
     for (const auto& position : positions) {
       if (position->started.sequence < stuck.what.sequence) {
-        text += "; " + called(stuck, position->rank) + "'s device has not begun it: work before it "
+        text += "; " + called(stuck, position->rank) +
+                "'s device has not begun it: work before it "
                 "on the stream is not done";
         guilty.push_back(position->rank);
       }

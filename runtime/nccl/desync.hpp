@@ -3,7 +3,6 @@
 #include "runtime/backend.hpp"
 
 #include <acc/error.hpp>
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,11 +15,11 @@ namespace acc::runtime::nccl {
 /// How far one rank is.
 struct Position {
   int rank = 0;
-  Descriptor enqueued;            ///< the last call, none: there was none yet
-  Descriptor started;             ///< the last one that the device has begun
-  Descriptor completed;           ///< the last one that the device is through with
-  std::vector<Descriptor> recent;  ///< what is under way, oldest first, and a little before it
-  std::string trouble;            ///< "the CUDA driver has not answered for 12 s"; empty: none
+  Descriptor enqueued{};             ///< the last call, none: there was none yet
+  Descriptor started{};              ///< the last one that the device has begun
+  Descriptor completed{};            ///< the last one that the device is through with
+  std::vector<Descriptor> recent{};  ///< what is under way, oldest first, and a little before it
+  std::string trouble{};             ///< "the CUDA driver has not answered for 12 s"; empty: none
   friend bool operator==(const Position&, const Position&) = default;
 };
 inline constexpr std::size_t kRecent = 16;
@@ -34,7 +33,7 @@ struct Stuck {
   Descriptor what;  ///< what did not end in time
   int peer = -1;    ///< of send and recv
   Millis waited{0};
-  int rank = 0;     ///< who asks
+  int rank = 0;  ///< who asks
   std::vector<RankFacts> ranks;
 };
 

@@ -29,8 +29,8 @@ std::string explain_missing(const Api& api) {
     int runtime = 0;
     (void)api.driver_get_version(&driver);
     (void)api.runtime_get_version(&runtime);
-    const auto code = " (cudaGetDeviceCount: error " + std::to_string(static_cast<int>(status)) +
-                      ")";
+    const auto code =
+        " (cudaGetDeviceCount: error " + std::to_string(static_cast<int>(status)) + ")";
     if (driver == 0) {
       return "CUDA: no driver on this machine" + code +
              ": install the NVIDIA driver, or use the cpu backend (ACC_BACKEND=cpu)";
@@ -40,8 +40,20 @@ std::string explain_missing(const Api& api) {
            std::to_string(runtime / 1000) + "." + std::to_string(runtime % 1000 / 10) + code +
            ": install a newer driver or an older CUDA runtime";
   }
-  return "CUDA: " + describe(api, "cudaGetDeviceCount", status) +
+  return "CUDA: " + explain(api, "cudaGetDeviceCount", status) +
          ": see nvidia-smi and the kernel's log, or use the cpu backend (ACC_BACKEND=cpu)";
+}
+
+bool is_plain_host_memory(const Api& api, const void* pointer) noexcept {
+  struct alignas(16) {  // larger than cudaPointerAttributes of any version
+    int type = 0;
+    std::array<char, 252> rest{};
+  } attributes;
+  if (api.pointer_get_attributes(&attributes, pointer) != Status::success) {
+    (void)api.get_last_error();
+    return true;
+  }
+  return attributes.type == kMemoryUnregistered;
 }
 
 std::string pci_bus_id(const Api& api, int device) {

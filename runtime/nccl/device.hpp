@@ -3,7 +3,6 @@
 #include "runtime/nccl/cuda_library.hpp"
 
 #include <acc/cuda.hpp>
-
 #include <utility>
 
 /// Small owners of CUDA's things, for the backend.
@@ -56,6 +55,8 @@ class OwnedStream {
 
 /// One line that says why there is no device to work with, or nothing.
 [[nodiscard]] std::string explain_missing(const Api& api);
+/// Is it memory that the device can't reach: neither its own, nor managed, nor pinned?
+[[nodiscard]] bool is_plain_host_memory(const Api& api, const void* pointer) noexcept;
 [[nodiscard]] std::string pci_bus_id(const Api& api, int device);
 
 }  // namespace acc::runtime::cuda

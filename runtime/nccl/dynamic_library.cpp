@@ -1,10 +1,9 @@
 #include "runtime/nccl/dynamic_library.hpp"
 
-#include <acc/error.hpp>
-
 #include <dlfcn.h>
 #include <glob.h>
 
+#include <acc/error.hpp>
 #include <cstdlib>
 
 namespace acc::runtime {
@@ -82,9 +81,9 @@ DynamicLibrary DynamicLibrary::open(const LibrarySearch& search) {
     // That a bare name isn't found is usual; a file that is there and can't be loaded is a hint.
     if (path.find('/') != std::string::npos && broken.empty()) broken = complaint;
   }
-  throw Error{ErrorCode::system,
-              search.what + ": " + search.names.front() + " was not found" +
-                  (broken.empty() ? std::string{} : " (" + broken + ")") + ": " + search.remedy};
+  throw Error{ErrorCode::system, search.what + ": " + search.names.front() + " was not found" +
+                                     (broken.empty() ? std::string{} : " (" + broken + ")") + ": " +
+                                     search.remedy};
 }
 
 void* DynamicLibrary::symbol(const char* name) const { return ::dlsym(handle_, name); }

@@ -10,11 +10,11 @@
 namespace acc::runtime {
 
 struct LibrarySearch {
-  std::string what;                  ///< "NCCL": for messages
-  std::vector<std::string> names;    ///< "libnccl.so.2", the best first
-  std::string variable;              ///< names the file; it and no other is taken then
-  std::vector<std::string> wheels;   ///< folders below a Python's site-packages: "nvidia/nccl/lib"
-  std::string remedy;                ///< end of the message when there is none
+  std::string what;                 ///< "NCCL": for messages
+  std::vector<std::string> names;   ///< "libnccl.so.2", the best first
+  std::string variable;             ///< names the file; it and no other is taken then
+  std::vector<std::string> wheels;  ///< folders below a Python's site-packages: "nvidia/nccl/lib"
+  std::string remedy;               ///< end of the message when there is none
 };
 
 /// The paths to try, in order, after the variable and what the process has loaded already: by bare

@@ -12,8 +12,9 @@ LibrarySearch search() {
           .names = {"libnccl.so.2"},
           .variable = "ACC_NCCL_LIBRARY",
           .wheels = {"nvidia/nccl/lib"},
-          .remedy = "install NCCL (Debian and Ubuntu: libnccl2), name the file in ACC_NCCL_LIBRARY, "
-                    "or use the cpu backend (ACC_BACKEND=cpu)"};
+          .remedy =
+              "install NCCL (Debian and Ubuntu: libnccl2), name the file in ACC_NCCL_LIBRARY, "
+              "or use the cpu backend (ACC_BACKEND=cpu)"};
 }
 
 template <class Function>
@@ -25,8 +26,8 @@ template <class Function>
 void need(const DynamicLibrary& from, Function*& into, const char* name) {
   take(from, into, name);
   if (into == nullptr) {
-    throw Error{ErrorCode::nccl, "NCCL: " + from.path() + " has no " + name +
-                                     ": version 2.14 or later is needed"};
+    throw Error{ErrorCode::nccl,
+                "NCCL: " + from.path() + " has no " + name + ": version 2.14 or later is needed"};
   }
 }
 
@@ -93,7 +94,7 @@ int version() {
   int number = 0;
   const auto& api = library();
   if (const auto status = api.get_version(&number); status != Status::success) {
-    throw Error{ErrorCode::nccl, describe(api, "ncclGetVersion", status, nullptr)};
+    throw Error{ErrorCode::nccl, explain(api, "ncclGetVersion", status)};
   }
   return number;
 }
@@ -106,11 +107,11 @@ std::string describe_version(int version) {
          std::to_string(rest % 100);
 }
 
-std::string describe(const Api& api, const char* call, Status status, Comm comm) {
+std::string explain(const Api& api, const char* call, Status status) {
   std::string text = std::string{call} + ": " + api.get_error_string(status) + " (" +
                      std::to_string(static_cast<int>(status)) + ")";
   if (api.get_last_error != nullptr) {
-    const char* more = api.get_last_error(comm);
+    const char* more = api.get_last_error(nullptr);
     if (more != nullptr && *more != '\0') text += std::string{": "} + more;
   }
   while (!text.empty() && text.back() == '\n') text.pop_back();

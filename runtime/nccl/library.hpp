@@ -3,7 +3,6 @@
 #include "runtime/nccl/nccl_api.hpp"
 
 #include <acc/error.hpp>
-
 #include <string>
 
 /// libnccl.so.2, loaded when it is first asked for.
@@ -20,8 +19,8 @@ namespace acc::runtime::nccl {
 [[nodiscard]] std::string describe_version(int version);
 
 /// "ncclAllReduce: unhandled cuda error (1): Cuda failure 'invalid argument'", with the text of
-/// ncclGetLastError where there is one. comm may be nullptr.
-[[nodiscard]] std::string describe(const Api& api, const char* call, Status status, Comm comm);
+/// ncclGetLastError where there is one. (It ignores the communicator it is given, up to 2.28.)
+[[nodiscard]] std::string explain(const Api& api, const char* call, Status status);
 /// invalid_argument where the call had no effect, else nccl.
 [[nodiscard]] ErrorCode code_of(Status status) noexcept;
 

@@ -80,7 +80,8 @@ Status gather(const Lane& lane, const Call& call) {
   } else {
     for (int peer = 0; peer < lane.size; ++peer) {
       if (peer == root) continue;
-      group.add([&] { return recv_from(lane, call, peer, parts.in_recv(peer), parts.count(peer)); });
+      group.add(
+          [&] { return recv_from(lane, call, peer, parts.in_recv(peer), parts.count(peer)); });
     }
   }
   return group.end();

@@ -49,9 +49,9 @@ struct Config {
   int nvlink_centric_sched = kUnset;
 };
 
-inline constexpr int kWindowCollSymmetric = 1;          ///< NCCL_WIN_COLL_SYMMETRIC
-inline constexpr std::size_t kWindowAlignment = 4096;   ///< NCCL_WIN_REQUIRED_ALIGNMENT
-inline constexpr int kOldestVersion = 21400;            ///< the first with ncclConfig_t: 2.14
+inline constexpr int kWindowCollSymmetric = 1;         ///< NCCL_WIN_COLL_SYMMETRIC
+inline constexpr std::size_t kWindowAlignment = 4096;  ///< NCCL_WIN_REQUIRED_ALIGNMENT
+inline constexpr int kOldestVersion = 21400;           ///< the first with ncclConfig_t: 2.14
 
 struct Api {
   Status (*get_version)(int* version);
@@ -77,14 +77,14 @@ struct Api {
   Status (*send)(const void* data, std::size_t count, int type, int peer, Comm comm, Stream stream);
   Status (*recv)(void* data, std::size_t count, int type, int peer, Comm comm, Stream stream);
   // Not in every version; nullptr then.
-  const char* (*get_last_error)(Comm comm);                                             ///< 2.13
-  Status (*mem_alloc)(void** data, std::size_t bytes);                                  ///< 2.19
-  Status (*mem_free)(void* data);                                                       ///< 2.19
-  Status (*comm_register)(Comm comm, void* data, std::size_t bytes, void** handle);     ///< 2.19
-  Status (*comm_deregister)(Comm comm, void* handle);                                   ///< 2.19
+  const char* (*get_last_error)(Comm comm);                                          ///< 2.13
+  Status (*mem_alloc)(void** data, std::size_t bytes);                               ///< 2.19
+  Status (*mem_free)(void* data);                                                    ///< 2.19
+  Status (*comm_register)(Comm comm, void* data, std::size_t bytes, void** handle);  ///< 2.19
+  Status (*comm_deregister)(Comm comm, void* handle);                                ///< 2.19
   Status (*window_register)(Comm comm, void* data, std::size_t bytes, Window* window,
-                            int flags);                                                 ///< 2.27
-  Status (*window_deregister)(Comm comm, Window window);                                ///< 2.27
+                            int flags);                   ///< 2.27
+  Status (*window_deregister)(Comm comm, Window window);  ///< 2.27
 };
 
 }  // namespace acc::runtime::nccl

@@ -64,8 +64,7 @@ std::vector<std::shared_ptr<Watched>> Watchdog::next_round(
     std::chrono::steady_clock::time_point until, std::uint64_t* seen) {
   std::unique_lock lock{mutex_};
   changed_.wait(lock, [&] { return !watched_.empty(); });
-  changed_.wait_until(lock, until,
-                      [&] { return seen != nullptr && wakes_ != *seen; });
+  changed_.wait_until(lock, until, [&] { return seen != nullptr && wakes_ != *seen; });
   if (seen != nullptr) *seen = wakes_;
   return watched_;
 }

@@ -23,9 +23,9 @@ class WorkRing {
 
   struct Entry {
     std::uint64_t ticket = 0;
-    Descriptor what;
+    Descriptor what{};
     int peer = -1;
-    std::optional<Clock::time_point> deadline;
+    std::optional<Clock::time_point> deadline{};
     Millis limit{0};
   };
   struct Events {

@@ -6,7 +6,7 @@
 
 namespace acc::runtime::shm {
 
-void copy(void* to, const void* from, std::size_t bytes) noexcept {
+void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
 
@@ -73,18 +73,15 @@ std::size_t Collectives::staged_bytes(const Work& work) const noexcept {
   }
 }
 
-std::size_t Collectives::small_limit(const Work&) const noexcept {
-  return segment_.layout().small;
-}
+std::size_t Collectives::small_limit(const Work&) const noexcept { return segment_.layout().small; }
 
 void Collectives::alone(const Work& work) {
   peers_.arrive(work.turn);
   if (work.is(Operation::barrier) || work.is(Operation::split)) return;
-  copy(work.recv, work.send, work.bytes_of(0));
+  copy_bytes(work.recv, work.send, work.bytes_of(0));
 }
 
-Collectives::Span Collectives::slice(std::size_t count, std::size_t item,
-                                     int rank) const noexcept {
+Collectives::Span Collectives::slice(std::size_t count, std::size_t item, int rank) const noexcept {
   const auto ranks = static_cast<std::size_t>(size_);
   const auto line = kLine / item;
   const auto each = ((count + ranks - 1) / ranks + line - 1) / line * line;

@@ -37,7 +37,6 @@ class Collectives {
   [[nodiscard]] std::size_t staged_bytes(const Work& work) const noexcept;
   [[nodiscard]] std::size_t small_limit(const Work& work) const noexcept;
   void alone(const Work& work);
-  void arrive(const Work& work, std::uint64_t send_at = 0, std::uint64_t recv_at = 0);
 
   // collectives_small.cpp
   void small(const Work& work);
@@ -49,6 +48,7 @@ class Collectives {
   template <class In, class Out>
   void pipeline(const Work& work, std::size_t chunks, bool has_arrived, In in, Out out);
   [[nodiscard]] std::size_t chunk_bytes(std::size_t whole) const noexcept;
+  [[nodiscard]] std::size_t piece_bytes(std::size_t whole) const noexcept;
   void await_free(const Work& work, std::size_t chunk, std::uint32_t number);
   void all_reduce(const Work& work, bool has_arrived);
   void reduce(const Work& work, bool has_arrived);
@@ -70,6 +70,8 @@ class Collectives {
   bool direct(const Work& work);
   [[nodiscard]] bool all_registered(const Work& work) const noexcept;
   void registered(const Work& work);
+  template <class Source, class Target>
+  void reduce_slice(const Work& work, Source source, Target target);
   [[nodiscard]] bool can_pull(const Work& work) const noexcept;
   bool pull(const Work& work);
   void meet(const Work& work);
@@ -92,6 +94,6 @@ class Collectives {
 };
 
 /// Nothing at all may be at nullptr, and a buffer may be its own destination.
-void copy(void* to, const void* from, std::size_t bytes) noexcept;
+void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept;
 
 }  // namespace acc::runtime::shm

@@ -17,18 +17,18 @@ void Collectives::lay_in_small(const Work& work, std::byte* slot) {
   switch (work.what.operation) {
     case Operation::all_reduce:
     case Operation::reduce:
-      return copy(slot, work.send, work.bytes);
+      return copy_bytes(slot, work.send, work.bytes);
     case Operation::all_gather:
     case Operation::gather:
-      return copy(slot, work.send, work.bytes_of(rank_));
+      return copy_bytes(slot, work.send, work.bytes_of(rank_));
     case Operation::reduce_scatter:
     case Operation::all_to_all:
-      return copy(slot, work.send, work.bytes * ranks);
+      return copy_bytes(slot, work.send, work.bytes * ranks);
     case Operation::broadcast:
-      if (work.what.root == rank_) copy(slot, work.send, work.bytes);
+      if (work.what.root == rank_) copy_bytes(slot, work.send, work.bytes);
       return;
     case Operation::scatter:
-      if (work.what.root == rank_) copy(slot, work.send, work.bytes * ranks);
+      if (work.what.root == rank_) copy_bytes(slot, work.send, work.bytes * ranks);
       return;
     default:
       return;
@@ -58,19 +58,19 @@ void Collectives::take_small(const Work& work) {
     case Operation::all_gather: {
       std::size_t offset = 0;
       for (int r = 0; r < size_; ++r) {
-        copy(work.recv + offset, slot(r), work.bytes_of(r));
+        copy_bytes(work.recv + offset, slot(r), work.bytes_of(r));
         offset += work.bytes_of(r);
       }
       return;
     }
     case Operation::all_to_all:
       for (int r = 0; r < size_; ++r)
-        copy(work.recv + static_cast<std::size_t>(r) * work.bytes, slot(r) + own, work.bytes);
+        copy_bytes(work.recv + static_cast<std::size_t>(r) * work.bytes, slot(r) + own, work.bytes);
       return;
     case Operation::broadcast:
-      return copy(work.recv, is_root ? work.send : slot(work.what.root), work.bytes);
+      return copy_bytes(work.recv, is_root ? work.send : slot(work.what.root), work.bytes);
     case Operation::scatter:
-      return copy(work.recv, slot(work.what.root) + own, work.bytes);
+      return copy_bytes(work.recv, slot(work.what.root) + own, work.bytes);
     default:
       return;
   }

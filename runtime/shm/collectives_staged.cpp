@@ -46,13 +46,19 @@ std::size_t Collectives::chunk_bytes(std::size_t whole) const noexcept {
   return std::min(chunk, std::max(kLeastChunk, divide_up(whole / 2, kLine) * kLine));
 }
 
-/// Each chunk has a number; a slot serves every second. All ranks say `taken` of every chunk, and of
-/// the last one before they return: so the first two of a call wait for those of the call before.
+/// Of a chunk that holds one for each rank. With the most ranks there may be, a line of each is a
+/// chunk.
+std::size_t Collectives::piece_bytes(std::size_t whole) const noexcept {
+  return std::max(kLine, chunk_bytes(whole) / static_cast<std::size_t>(size_) / kLine * kLine);
+}
+
+/// Each chunk has a number; a slot serves every second. All ranks say `taken` of every chunk, and
+/// of the last one before they return: so the first two of a call wait for those of the call
+/// before.
 void Collectives::await_free(const Work& work, std::size_t chunk, std::uint32_t number) {
   const bool only_root_reads = work.is(Operation::gather);
   if (chunk >= 2 && only_root_reads) {
-    if (rank_ != work.what.root)
-      peers_.await(work.turn, work.what.root, Count::taken, number - 2);
+    if (rank_ != work.what.root) peers_.await(work.turn, work.what.root, Count::taken, number - 2);
   } else {
     peers_.await_all(work.turn, Count::taken, number - 2);
   }
@@ -97,8 +103,8 @@ void Collectives::all_reduce(const Work& work, bool has_arrived) {
     const auto* from = work.send + c * unit * item;
     await_free(work, c, k);
     auto* slot = segment_.chunk(rank_, k);
-    copy(slot, from, own.begin * item);
-    copy(slot + own.end * item, from + own.end * item, (count - own.end) * item);
+    copy_bytes(slot, from, own.begin * item);
+    copy_bytes(slot + own.end * item, from + own.end * item, (count - own.end) * item);
     return true;
   };
   const auto out = [&](std::size_t c, std::uint32_t k) {
@@ -109,16 +115,15 @@ void Collectives::all_reduce(const Work& work, bool has_arrived) {
     for (int r = 0; r < size_; ++r)
       inputs_[static_cast<std::size_t>(r)] =
           (r == rank_ ? work.send + at : segment_.chunk(r, k)) + own.begin * item;
-    reduction.all(work.recv + at + own.begin * item,
-                  segment_.chunk(rank_, k) + own.begin * item, inputs_.data(), size_, own.size(),
-                  size_);
+    reduction.all(work.recv + at + own.begin * item, segment_.chunk(rank_, k) + own.begin * item,
+                  inputs_.data(), size_, own.size(), size_);
     post(peers_.mine().reduced, k * kStep);
     for (int step = 1; step < size_; ++step) {
       const int r = peers_.after(step);
       const auto theirs = slice(count, item, r);
       peers_.await(work.turn, r, Count::reduced, k);
-      copy(work.recv + at + theirs.begin * item, segment_.chunk(r, k) + theirs.begin * item,
-           theirs.size() * item);
+      copy_bytes(work.recv + at + theirs.begin * item, segment_.chunk(r, k) + theirs.begin * item,
+                 theirs.size() * item);
     }
   };
   pipeline(work, divide_up(work.what.count, unit), has_arrived, in, out);
@@ -136,8 +141,8 @@ void Collectives::reduce(const Work& work, bool has_arrived) {
     const auto* from = work.send + c * unit * item;
     await_free(work, c, k);
     auto* slot = segment_.chunk(rank_, k);
-    copy(slot, from, own.begin * item);
-    copy(slot + own.end * item, from + own.end * item, (count - own.end) * item);
+    copy_bytes(slot, from, own.begin * item);
+    copy_bytes(slot + own.end * item, from + own.end * item, (count - own.end) * item);
     return true;
   };
   const auto out = [&](std::size_t c, std::uint32_t k) {
@@ -155,8 +160,8 @@ void Collectives::reduce(const Work& work, bool has_arrived) {
       const int r = peers_.after(step);
       const auto theirs = slice(count, item, r);
       peers_.await(work.turn, r, Count::reduced, k);
-      copy(work.recv + at + theirs.begin * item, segment_.chunk(r, k) + theirs.begin * item,
-           theirs.size() * item);
+      copy_bytes(work.recv + at + theirs.begin * item, segment_.chunk(r, k) + theirs.begin * item,
+                 theirs.size() * item);
     }
   };
   pipeline(work, divide_up(work.what.count, unit), has_arrived, in, out);
@@ -166,9 +171,8 @@ void Collectives::reduce(const Work& work, bool has_arrived) {
 void Collectives::reduce_scatter(const Work& work, bool has_arrived) {
   const auto item = work.item;
   const auto ranks = static_cast<std::size_t>(size_);
-  const auto unit = std::max<std::size_t>(
-      1, chunk_bytes(work.bytes * ranks) / ranks / kLine * kLine / item);
-  const auto stride = unit * item;
+  const auto stride = piece_bytes(work.bytes * ranks);
+  const auto unit = stride / item;
   const auto& reduction = runtime::reduction(work.what.dtype, work.what.reduce);
   const auto in = [&](std::size_t c, std::uint32_t k) {
     const auto bytes = part_of(work.what.count, unit, c) * item;
@@ -176,7 +180,7 @@ void Collectives::reduce_scatter(const Work& work, bool has_arrived) {
     auto* slot = segment_.chunk(rank_, k);
     for (int step = 1; step < size_; ++step) {
       const auto to = static_cast<std::size_t>(peers_.after(step));
-      copy(slot + to * stride, work.send + to * work.bytes + c * stride, bytes);
+      copy_bytes(slot + to * stride, work.send + to * work.bytes + c * stride, bytes);
     }
     return true;
   };
@@ -184,9 +188,8 @@ void Collectives::reduce_scatter(const Work& work, bool has_arrived) {
     const auto own = static_cast<std::size_t>(rank_);
     peers_.await_all(work.turn, Count::staged, k);
     for (int r = 0; r < size_; ++r)
-      inputs_[static_cast<std::size_t>(r)] =
-          r == rank_ ? work.send + own * work.bytes + c * stride
-                     : segment_.chunk(r, k) + own * stride;
+      inputs_[static_cast<std::size_t>(r)] = r == rank_ ? work.send + own * work.bytes + c * stride
+                                                        : segment_.chunk(r, k) + own * stride;
     reduction.all(work.recv + c * stride, nullptr, inputs_.data(), size_,
                   part_of(work.what.count, unit, c), size_);
   };
@@ -199,16 +202,16 @@ void Collectives::all_gather(const Work& work, bool has_arrived) {
   const auto in = [&](std::size_t c, std::uint32_t k) {
     const auto bytes = part_of(work.bytes_of(rank_), unit, c);
     await_free(work, c, k);
-    copy(segment_.chunk(rank_, k), work.send + c * unit, bytes);
-    copy(work.recv + work.offset_of(rank_) + c * unit, work.send + c * unit, bytes);
+    copy_bytes(segment_.chunk(rank_, k), work.send + c * unit, bytes);
+    copy_bytes(work.recv + work.offset_of(rank_) + c * unit, work.send + c * unit, bytes);
     return true;
   };
   const auto out = [&](std::size_t c, std::uint32_t k) {
     for (int step = 1; step < size_; ++step) {
       const int r = peers_.after(step);
       peers_.await(work.turn, r, Count::staged, k);
-      copy(work.recv + work.offset_of(r) + c * unit, segment_.chunk(r, k),
-           part_of(work.bytes_of(r), unit, c));
+      copy_bytes(work.recv + work.offset_of(r) + c * unit, segment_.chunk(r, k),
+                 part_of(work.bytes_of(r), unit, c));
     }
   };
   pipeline(work, divide_up(most, unit), has_arrived, in, out);
@@ -221,19 +224,19 @@ void Collectives::gather(const Work& work, bool has_arrived) {
   const auto in = [&](std::size_t c, std::uint32_t k) {
     const auto bytes = part_of(work.bytes_of(rank_), unit, c);
     if (is_root) {
-      copy(work.recv + work.offset_of(rank_) + c * unit, work.send + c * unit, bytes);
+      copy_bytes(work.recv + work.offset_of(rank_) + c * unit, work.send + c * unit, bytes);
       return false;
     }
     await_free(work, c, k);
-    copy(segment_.chunk(rank_, k), work.send + c * unit, bytes);
+    copy_bytes(segment_.chunk(rank_, k), work.send + c * unit, bytes);
     return true;
   };
   const auto out = [&](std::size_t c, std::uint32_t k) {
     for (int step = 1; is_root && step < size_; ++step) {
       const int r = peers_.after(step);
       peers_.await(work.turn, r, Count::staged, k);
-      copy(work.recv + work.offset_of(r) + c * unit, segment_.chunk(r, k),
-           part_of(work.bytes_of(r), unit, c));
+      copy_bytes(work.recv + work.offset_of(r) + c * unit, segment_.chunk(r, k),
+                 part_of(work.bytes_of(r), unit, c));
     }
   };
   pipeline(work, divide_up(most, unit), has_arrived, in, out);
@@ -249,21 +252,21 @@ void Collectives::scatter(const Work& work, bool has_arrived) {
     const auto bytes = part_of(work.bytes, unit, c);
     for (int r = 0; r < size_; ++r) {
       const auto* from = work.send + static_cast<std::size_t>(r) * work.bytes + c * unit;
-      copy(r == root ? work.recv + c * unit : segment_.chunk(r, k), from, bytes);
+      copy_bytes(r == root ? work.recv + c * unit : segment_.chunk(r, k), from, bytes);
     }
     return true;
   };
   const auto out = [&](std::size_t c, std::uint32_t k) {
     if (rank_ == root) return;
     peers_.await(work.turn, root, Count::staged, k);
-    copy(work.recv + c * unit, segment_.chunk(rank_, k), part_of(work.bytes, unit, c));
+    copy_bytes(work.recv + c * unit, segment_.chunk(rank_, k), part_of(work.bytes, unit, c));
   };
   pipeline(work, divide_up(work.bytes, unit), has_arrived, in, out);
 }
 
 void Collectives::all_to_all(const Work& work, bool has_arrived) {
   const auto ranks = static_cast<std::size_t>(size_);
-  const auto unit = chunk_bytes(work.bytes * ranks) / ranks / kLine * kLine;
+  const auto unit = piece_bytes(work.bytes * ranks);
   const auto own = static_cast<std::size_t>(rank_);
   const auto in = [&](std::size_t c, std::uint32_t k) {
     const auto bytes = part_of(work.bytes, unit, c);
@@ -271,17 +274,18 @@ void Collectives::all_to_all(const Work& work, bool has_arrived) {
     auto* slot = segment_.chunk(rank_, k);
     for (int step = 1; step < size_; ++step) {
       const auto to = static_cast<std::size_t>(peers_.after(step));
-      copy(slot + to * unit, work.send + to * work.bytes + c * unit, bytes);
+      copy_bytes(slot + to * unit, work.send + to * work.bytes + c * unit, bytes);
     }
-    copy(work.recv + own * work.bytes + c * unit, work.send + own * work.bytes + c * unit, bytes);
+    copy_bytes(work.recv + own * work.bytes + c * unit, work.send + own * work.bytes + c * unit,
+               bytes);
     return true;
   };
   const auto out = [&](std::size_t c, std::uint32_t k) {
     for (int step = 1; step < size_; ++step) {
       const int r = peers_.after(step);
       peers_.await(work.turn, r, Count::staged, k);
-      copy(work.recv + static_cast<std::size_t>(r) * work.bytes + c * unit,
-           segment_.chunk(r, k) + own * unit, part_of(work.bytes, unit, c));
+      copy_bytes(work.recv + static_cast<std::size_t>(r) * work.bytes + c * unit,
+                 segment_.chunk(r, k) + own * unit, part_of(work.bytes, unit, c));
     }
   };
   pipeline(work, divide_up(work.bytes, unit), has_arrived, in, out);
@@ -294,14 +298,14 @@ void Collectives::broadcast(const Work& work, bool has_arrived) {
     if (rank_ != root) return false;
     await_free(work, c, k);
     const auto bytes = part_of(work.bytes, unit, c);
-    copy(segment_.chunk(rank_, k), work.send + c * unit, bytes);
-    copy(work.recv + c * unit, work.send + c * unit, bytes);
+    copy_bytes(segment_.chunk(rank_, k), work.send + c * unit, bytes);
+    copy_bytes(work.recv + c * unit, work.send + c * unit, bytes);
     return true;
   };
   const auto out = [&](std::size_t c, std::uint32_t k) {
     if (rank_ == root) return;
     peers_.await(work.turn, root, Count::staged, k);
-    copy(work.recv + c * unit, segment_.chunk(root, k), part_of(work.bytes, unit, c));
+    copy_bytes(work.recv + c * unit, segment_.chunk(root, k), part_of(work.bytes, unit, c));
   };
   pipeline(work, divide_up(work.bytes, unit), has_arrived, in, out);
 }

@@ -66,8 +66,8 @@ void Messages::check(const Turn& turn, const Descriptor& sent) const {
   if (sent.count == wanted.count && sent.dtype == wanted.dtype) return;
   const auto& facts = peers_.options().ranks.at(static_cast<std::size_t>(turn.call.peer));
   peers_.fail(turn, Error{ErrorCode::mismatch,
-                          peers_.title(turn) + ": " + peers_.describe(turn.call.peer) +
-                              " called " + to_string(sent),
+                          peers_.title(turn) + ": " + peers_.describe(turn.call.peer) + " called " +
+                              to_string(sent),
                           {facts.rank}});
 }
 

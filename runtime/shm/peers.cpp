@@ -15,8 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A sleeper is woken by what it waits for, and by a break; that it also looks round by itself is for
-// a peer that was killed in the middle of waking others.
+// A sleeper is woken by what it waits for, and by a break; that it also looks round by itself is
+// for a peer that was killed in the middle of waking others.
 constexpr std::chrono::nanoseconds kLookRound = 100ms;
 // Ranks that call different things are told at once, but those who haven't come yet get this long,
 // so that the message can name all.
@@ -130,13 +130,14 @@ void Peers::wait(Turn& turn, int rank, Word& word, Count which, std::uint32_t ta
     pause();
     if (reached(word, target)) return;
   }
-  if (!turn.is_waiting) {
-    turn.is_waiting = true;
-    if (turn.call.limit.count() > 0) turn.deadline = Clock::now() + turn.call.limit;
-  }
   for (int i = 0; i < patience_.yields; ++i) {
     ::sched_yield();
     if (reached(word, target)) return;
+  }
+  // Only now: reading the clock costs as much as a small call.
+  if (!turn.is_waiting) {
+    turn.is_waiting = true;
+    if (turn.call.limit.count() > 0) turn.deadline = Clock::now() + turn.call.limit;
   }
   if (turn.lane() == 0) waiting_.store(packed(rank, which, target), std::memory_order_relaxed);
   sleep(turn, rank, word, which, target);
@@ -147,7 +148,8 @@ void Peers::sleep(Turn& turn, int rank, Word& word, Count which, std::uint32_t t
   struct Asleep {
     Word& word;
     std::atomic<std::uint64_t>& at;
-    Asleep(Word& on, std::atomic<std::uint64_t>& where, std::uint64_t offset) : word{on}, at{where} {
+    Asleep(Word& on, std::atomic<std::uint64_t>& where, std::uint64_t offset)
+        : word{on}, at{where} {
       word.sleepers.fetch_add(1);
       at.store(offset);
     }
@@ -196,8 +198,8 @@ bool Peers::some_differ(std::uint32_t target) const noexcept {
 }
 
 // A rank that ended after it had completed this very call owes us nothing in it: programs that end
-// right after the last collective are many. Those who still owe are alive, or are themselves seen to
-// be gone.
+// right after the last collective are many. Those who still owe are alive, or are themselves seen
+// to be gone.
 bool Peers::can_go_on(int rank) const noexcept {
   const Header& header = segment_.header();
   if (header.health.load(std::memory_order_acquire) != Health::broken) return false;

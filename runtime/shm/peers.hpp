@@ -134,7 +134,7 @@ class Peers {
   int cores_ = 1;
   std::uint32_t number_ = 0;
   bool can_pull_ = false;
-  std::uint64_t probe_ = 0;  ///< what others read to see whether they can
+  std::uint64_t probe_ = 0;                ///< what others read to see whether they can
   std::atomic<std::uint64_t> waiting_{0};  ///< rank, count and target of the wait of lane 0
   std::shared_ptr<ProcessWatch> watch_;
   std::vector<std::uint64_t> watched_;

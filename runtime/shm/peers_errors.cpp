@@ -143,9 +143,8 @@ std::vector<int> Peers::waits_for() const {
   const int rank = static_cast<int>(waiting >> 40) - 1;
   const auto which = static_cast<Count>(waiting >> 32 & 0xff);
   std::vector<int> found;
-  for (const int index : is_arrival(which)
-                             ? late(rank, which, static_cast<std::uint32_t>(waiting))
-                             : std::vector<int>{rank})
+  for (const int index : is_arrival(which) ? late(rank, which, static_cast<std::uint32_t>(waiting))
+                                           : std::vector<int>{rank})
     found.push_back(options_.ranks.at(static_cast<std::size_t>(index)).rank);
   return found;
 }

@@ -1,14 +1,12 @@
 // Included by one source file for each instruction set, with ACC_REDUCE_ISA as the name of its
-// namespace and the compiler's switches set for that file. Everything here must be of that namespace
-// and nothing may be taken from <algorithm> and its like: the linker would be free to pick the copy of
-// an inline function that was compiled for a better processor than the one at hand.
+// namespace and the compiler's switches set for that file. Everything here must be of that
+// namespace and nothing may be taken from <algorithm> and its like: the linker would be free to
+// pick the copy of an inline function that was compiled for a better processor than the one at
+// hand.
 #include "runtime/shm/reduce.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
 
 namespace acc::runtime::ACC_REDUCE_ISA {
 namespace {
@@ -56,7 +54,7 @@ struct F16 {
     const Bits exponent = half & 0x7c00u;
     const Bits shifted = Bits{half & 0x7fffu} << 13;
     const Bits normal = shifted + kRebias;
-    const Bits special = normal + kRebias;                           // infinity and NaN
+    const Bits special = normal + kRebias;  // infinity and NaN
     const float small = as_float(normal + (Bits{1} << 23)) - as_float(Bits{113} << 23);
     Bits bits = exponent == 0x7c00u ? special : normal;
     bits = exponent == 0 ? as_bits(small) : bits;
@@ -128,10 +126,28 @@ struct Min {
 
 // ---- loops; ivdep: an output is an input or doesn't touch it ----
 
+// The end of a sum.
+template <class Type>
+struct AsIs {
+  using Partial = typename Type::Partial;
+  static Partial of(Partial sum, int) { return sum; }
+};
+template <class Type>
+struct Mean {
+  using Partial = typename Type::Partial;
+  static Partial of(Partial sum, int ranks) {
+    if constexpr (sizeof(Partial) == 1)
+      return static_cast<Partial>(sum / ranks);  // 200: no int8
+    else
+      return static_cast<Partial>(sum / static_cast<Partial>(ranks));
+  }
+};
+
 template <class Type, class Op>
 struct Loops {
   using Stored = At<typename Type::Stored>;
   using Partial = At<typename Type::Partial>;
+  using Value = typename Type::Partial;
 
   static void begin(void* partial, const void* input, std::size_t count) {
     auto* p = static_cast<Partial*>(partial);
@@ -139,110 +155,118 @@ struct Loops {
 #pragma GCC ivdep
     for (std::size_t i = 0; i < count; ++i) p[i] = Type::read(a[i]);
   }
-  static void add(void* partial, const void* input, std::size_t count) {
-    auto* p = static_cast<Partial*>(partial);
-    const auto* a = static_cast<const Stored*>(input);
-#pragma GCC ivdep
-    for (std::size_t i = 0; i < count; ++i)
-      p[i] = Op::template of<typename Type::Partial>(p[i], Type::read(a[i]));
-  }
   static void add_partial(void* partial, const void* other, std::size_t count) {
     auto* p = static_cast<Partial*>(partial);
     const auto* a = static_cast<const Partial*>(other);
 #pragma GCC ivdep
-    for (std::size_t i = 0; i < count; ++i)
-      p[i] = Op::template of<typename Type::Partial>(p[i], a[i]);
+    for (std::size_t i = 0; i < count; ++i) p[i] = Op::template of<Value>(p[i], a[i]);
   }
-  static void begin_two(void* partial, const void* first, const void* second, std::size_t count) {
-    auto* p = static_cast<Partial*>(partial);
-    const auto* a = static_cast<const Stored*>(first);
-    const auto* b = static_cast<const Stored*>(second);
-#pragma GCC ivdep
-    for (std::size_t i = 0; i < count; ++i)
-      p[i] = Op::template of<typename Type::Partial>(Type::read(a[i]), Type::read(b[i]));
+
+  // Of up to four inputs, in their order. One input at a time, with the sums so far in a block of
+  // memory, takes four times as long (measured, with 8 inputs): the sums must stay in registers.
+  template <int kInputs>
+  static Value sum(const Stored* a, const Stored* b, const Stored* c, const Stored* d,
+                   std::size_t i) {
+    Value value = Type::read(a[i]);
+    if constexpr (kInputs > 1) value = Op::template of<Value>(value, Type::read(b[i]));
+    if constexpr (kInputs > 2) value = Op::template of<Value>(value, Type::read(c[i]));
+    if constexpr (kInputs > 3) value = Op::template of<Value>(value, Type::read(d[i]));
+    return value;
   }
-  static void finish(void* out, const void* partial, std::size_t count, int) {
-    auto* o = static_cast<Stored*>(out);
-    const auto* p = static_cast<const Partial*>(partial);
-#pragma GCC ivdep
-    for (std::size_t i = 0; i < count; ++i) o[i] = Type::write(p[i]);
+  template <int kInputs>
+  static Value sum(Value value, const Stored* a, const Stored* b, const Stored* c, const Stored* d,
+                   std::size_t i) {
+    value = Op::template of<Value>(value, Type::read(a[i]));
+    if constexpr (kInputs > 1) value = Op::template of<Value>(value, Type::read(b[i]));
+    if constexpr (kInputs > 2) value = Op::template of<Value>(value, Type::read(c[i]));
+    if constexpr (kInputs > 3) value = Op::template of<Value>(value, Type::read(d[i]));
+    return value;
   }
-  // The last input (`b`) and the end in one: what was summed up leaves the registers only once.
-  static void last(void* out, const void* partial, const void* input, std::size_t count) {
-    auto* o = static_cast<Stored*>(out);
-    const auto* p = static_cast<const Partial*>(partial);
-    const auto* b = static_cast<const Stored*>(input);
-#pragma GCC ivdep
-    for (std::size_t i = 0; i < count; ++i)
-      o[i] = Type::write(Op::template of<typename Type::Partial>(p[i], Type::read(b[i])));
-  }
-  static void last(void* out, void* also, const void* partial, const void* input,
-                   std::size_t count) {
-    auto* o = static_cast<Stored*>(out);
-    auto* o2 = static_cast<Stored*>(also);
-    const auto* p = static_cast<const Partial*>(partial);
-    const auto* b = static_cast<const Stored*>(input);
-#pragma GCC ivdep
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto sum = Type::write(Op::template of<typename Type::Partial>(p[i], Type::read(b[i])));
-      o[i] = sum;
-      o2[i] = sum;
+  struct Four {
+    const Stored *a, *b, *c, *d;
+    Four(const void* const* inputs, std::size_t at, int number)
+        : a{one(inputs, at, 0)},
+          b{number > 1 ? one(inputs, at, 1) : nullptr},
+          c{number > 2 ? one(inputs, at, 2) : nullptr},
+          d{number > 3 ? one(inputs, at, 3) : nullptr} {}
+    static const Stored* one(const void* const* inputs, std::size_t at, int k) {
+      return reinterpret_cast<const Stored*>(static_cast<const char*>(inputs[k]) + at);
     }
+  };
+  template <int kInputs>
+  static void first(void* partial, const Four& in, std::size_t count) {
+    auto* p = static_cast<Partial*>(partial);
+    const auto [a, b, c, d] = in;
+#pragma GCC ivdep
+    for (std::size_t i = 0; i < count; ++i) p[i] = sum<kInputs>(a, b, c, d, i);
+  }
+  template <int kInputs>
+  static void next(void* partial, const Four& in, std::size_t count) {
+    auto* p = static_cast<Partial*>(partial);
+    const auto [a, b, c, d] = in;
+#pragma GCC ivdep
+    for (std::size_t i = 0; i < count; ++i) p[i] = sum<kInputs>(Value{p[i]}, a, b, c, d, i);
+  }
+  template <int kInputs, class End>
+  static void only(void* out, const Four& in, std::size_t count, int ranks) {
+    auto* o = static_cast<Stored*>(out);
+    const auto [a, b, c, d] = in;
+#pragma GCC ivdep
+    for (std::size_t i = 0; i < count; ++i)
+      o[i] = Type::write(End::of(sum<kInputs>(a, b, c, d, i), ranks));
+  }
+  template <int kInputs, class End>
+  static void last(void* out, const void* partial, const Four& in, std::size_t count, int ranks) {
+    auto* o = static_cast<Stored*>(out);
+    const auto* p = static_cast<const Partial*>(partial);
+    const auto [a, b, c, d] = in;
+#pragma GCC ivdep
+    for (std::size_t i = 0; i < count; ++i)
+      o[i] = Type::write(End::of(sum<kInputs>(Value{p[i]}, a, b, c, d, i), ranks));
+  }
+  static void add(void* partial, const void* input, std::size_t count) {
+    next<1>(partial, Four{&input, 0, 1}, count);
+  }
+  template <class End>
+  static void finish(void* out, const void* partial, std::size_t count, int ranks) {
+    auto* o = static_cast<Stored*>(out);
+    const auto* p = static_cast<const Partial*>(partial);
+#pragma GCC ivdep
+    for (std::size_t i = 0; i < count; ++i) o[i] = Type::write(End::of(p[i], ranks));
   }
 };
 
-template <class Type>
-void divide(void* partial, std::size_t count, int ranks) {
-  auto* p = static_cast<At<typename Type::Partial>*>(partial);
-  const auto by = static_cast<typename Type::Partial>(ranks);
-  for (std::size_t i = 0; i < count; ++i) p[i] = static_cast<typename Type::Partial>(p[i] / by);
-}
-// 200 ranks are no int8.
-template <class T>
-void divide_bytes(void* partial, std::size_t count, int ranks) {
-  auto* p = static_cast<At<T>*>(partial);
-  for (std::size_t i = 0; i < count; ++i) p[i] = static_cast<T>(p[i] / ranks);
-}
-template <>
-[[maybe_unused]] void divide<Plain<std::int8_t>>(void* partial, std::size_t count, int ranks) {
-  divide_bytes<std::int8_t>(partial, count, ranks);
-}
-template <>
-[[maybe_unused]] void divide<Plain<std::uint8_t>>(void* partial, std::size_t count, int ranks) {
-  divide_bytes<std::uint8_t>(partial, count, ranks);
-}
-
 constexpr std::size_t kBlock = 4096;  ///< bytes of sums so far: they stay in the first cache
 
-template <class Type, class Op, bool kMean>
+template <class Type, class Op, class End>
 struct Whole {
   using L = Loops<Type, Op>;
+  using Four = typename L::Four;
   using Stored = typename Type::Stored;
   using Partial = typename Type::Partial;
-  static constexpr bool kSame = sizeof(Stored) == sizeof(Partial);  // nothing is widened
 
-  static void block(char* out, char* also, const void* const* inputs, std::size_t at, int number,
+  static void only(void* out, const Four& in, int number, std::size_t count, int ranks) {
+    if (number == 1) return L::template only<1, End>(out, in, count, ranks);
+    if (number == 2) return L::template only<2, End>(out, in, count, ranks);
+    if (number == 3) return L::template only<3, End>(out, in, count, ranks);
+    L::template only<4, End>(out, in, count, ranks);
+  }
+  static void last(void* out, const void* sums, const Four& in, int number, std::size_t count,
+                   int ranks) {
+    if (number == 1) return L::template last<1, End>(out, sums, in, count, ranks);
+    if (number == 2) return L::template last<2, End>(out, sums, in, count, ranks);
+    if (number == 3) return L::template last<3, End>(out, sums, in, count, ranks);
+    L::template last<4, End>(out, sums, in, count, ranks);
+  }
+  static void block(char* out, const void* const* inputs, std::size_t at, int number,
                     std::size_t count, int ranks) {
-    const auto input = [&](int k) { return static_cast<const char*>(inputs[k]) + at; };
+    if (number <= 4) return only(out, Four{inputs, at, number}, number, count, ranks);
     alignas(64) Partial sums[kBlock / sizeof(Partial)];
-    if (kSame && !kMean && number == 2) {
-      if (also == nullptr) return L::last(out, input(0), input(1), count);
-      return L::last(out, also, input(0), input(1), count);
-    }
-    if (number == 1) {
-      L::begin(sums, input(0), count);
-    } else {
-      L::begin_two(sums, input(0), input(1), count);
-    }
-    const int fused = kMean ? number : number - 1;
-    for (int k = 2; k < fused; ++k) L::add(sums, input(k), count);
-    if (!kMean && number > 2) {
-      if (also == nullptr) return L::last(out, sums, input(number - 1), count);
-      return L::last(out, also, sums, input(number - 1), count);
-    }
-    if (kMean) divide<Type>(sums, count, ranks);
-    L::finish(out, sums, count, ranks);
-    if (also != nullptr) L::finish(also, sums, count, ranks);
+    L::template first<4>(sums, Four{inputs, at, 4}, count);
+    int done = 4;
+    for (; number - done > 4; done += 4)
+      L::template next<4>(sums, Four{inputs + done, at, 4}, count);
+    last(out, sums, Four{inputs + done, at, number - done}, number - done, count, ranks);
   }
   static void all(void* out, void* also, const void* const* inputs, int number, std::size_t count,
                   int ranks) {
@@ -250,42 +274,39 @@ struct Whole {
     for (std::size_t done = 0; done < count; done += kStep) {
       const std::size_t part = count - done < kStep ? count - done : kStep;
       const std::size_t at = done * sizeof(Stored);
-      block(static_cast<char*>(out) + at, also == nullptr ? nullptr : static_cast<char*>(also) + at,
-            inputs, at, number, part, ranks);
+      block(static_cast<char*>(out) + at, inputs, at, number, part, ranks);
+      if (also != nullptr)
+        __builtin_memcpy(static_cast<char*>(also) + at, static_cast<char*>(out) + at,
+                         part * sizeof(Stored));
     }
   }
-  static void finish(void* out, const void* partial, std::size_t count, int ranks) {
-    if (!kMean) return L::finish(out, partial, count, ranks);
-    constexpr std::size_t kStep = kBlock / sizeof(Partial);
-    alignas(64) Partial sums[kStep];
-    for (std::size_t done = 0; done < count; done += kStep) {
-      const std::size_t part = count - done < kStep ? count - done : kStep;
-      const char* from = static_cast<const char*>(partial) + done * sizeof(Partial);
-      __builtin_memcpy(sums, from, part * sizeof(Partial));
-      divide<Type>(sums, part, ranks);
-      L::finish(static_cast<char*>(out) + done * sizeof(Stored), sums, part, ranks);
-    }
-  }
-  static constexpr Reduction kTable{&all, &L::begin, &L::add, &L::add_partial, &finish};
+  static constexpr Reduction kTable{&all, &L::begin, &L::add, &L::add_partial,
+                                    &L::template finish<End>};
 };
 
 template <class Type>
 struct OfType {
-  static constexpr Reduction kOps[] = {
-      Whole<Type, Sum, false>::kTable, Whole<Type, Product, false>::kTable,
-      Whole<Type, Max, false>::kTable, Whole<Type, Min, false>::kTable,
-      Whole<Type, Sum, true>::kTable};
+  using End = AsIs<Type>;
+  static constexpr Reduction kOps[] = {Whole<Type, Sum, End>::kTable,
+                                       Whole<Type, Product, End>::kTable,
+                                       Whole<Type, Max, End>::kTable, Whole<Type, Min, End>::kTable,
+                                       Whole<Type, Sum, Mean<Type>>::kTable};
 };
 
 }  // namespace
 
 const Reduction& reduction(DType type, ReduceOp op) noexcept {
   static constexpr const Reduction* kTypes[] = {
-      OfType<Plain<std::int8_t>>::kOps,   OfType<Plain<std::uint8_t>>::kOps,
-      OfType<Plain<std::int32_t>>::kOps,  OfType<Plain<std::uint32_t>>::kOps,
-      OfType<Plain<std::int64_t>>::kOps,  OfType<Plain<std::uint64_t>>::kOps,
-      OfType<F16>::kOps,                  OfType<Plain<float>>::kOps,
-      OfType<Plain<double>>::kOps,        OfType<Bf16>::kOps,
+      OfType<Plain<std::int8_t>>::kOps,
+      OfType<Plain<std::uint8_t>>::kOps,
+      OfType<Plain<std::int32_t>>::kOps,
+      OfType<Plain<std::uint32_t>>::kOps,
+      OfType<Plain<std::int64_t>>::kOps,
+      OfType<Plain<std::uint64_t>>::kOps,
+      OfType<F16>::kOps,
+      OfType<Plain<float>>::kOps,
+      OfType<Plain<double>>::kOps,
+      OfType<Bf16>::kOps,
   };
   return kTypes[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)];
 }

@@ -14,7 +14,7 @@
 /// "nobody has come yet", so no rank has to go first.
 namespace acc::runtime::shm {
 
-inline constexpr int kMaxRanks = 1024;
+inline constexpr int kMaxRanks = 512;
 inline constexpr std::size_t kLine = 64;
 inline constexpr std::size_t kTwoLines = 128;  ///< the processor fetches them in pairs
 
@@ -47,7 +47,7 @@ struct alignas(kTwoLines) Place {
   alignas(kTwoLines) std::atomic<std::uint32_t> completed;  ///< collectives, by number
   std::atomic<std::uint32_t> pull_failed;  ///< the last collective in which it could not read
   std::atomic<Presence> presence;
-  std::atomic<std::uint64_t> probe;   ///< where its process has kProbeValue
+  std::atomic<std::uint64_t> probe;  ///< where its process has kProbeValue
   /// Where its threads sleep, as the offset of the word; 0: they don't. A rank may be in a send and
   /// in something else at once.
   std::array<std::atomic<std::uint64_t>, 2> sleeps_at;
@@ -56,14 +56,14 @@ struct alignas(kTwoLines) Place {
 
 /// Bytes on their way from one rank to another: a ring of cells.
 struct alignas(kTwoLines) Pair {
-  Word written;                        ///< cells, by the sender
-  alignas(kTwoLines) Word read;        ///< cells, by the receiver
+  Word written;                  ///< cells, by the sender
+  alignas(kTwoLines) Word read;  ///< cells, by the receiver
 };
 
 /// Why the group is broken. Written once, by the first to find out.
 struct Cause {
   ErrorCode code;
-  Descriptor what;  ///< the call in which it was found; Operation::none: outside of any
+  Descriptor what;       ///< the call in which it was found; Operation::none: outside of any
   std::int32_t culprit;  ///< whose process ended, as an index; -1: none
   std::array<std::uint64_t, kMaxRanks / 64> ranks;  ///< to blame, as bits
   std::array<char, 2048> text;

@@ -104,8 +104,8 @@ void sleep_on(Word& word, std::uint32_t seen, std::chrono::nanoseconds limit) no
 }
 
 Patience patience(int ranks, int cores) noexcept {
-  // A spin that is shorter than a wake-up (20 µs) followed by sleep would get stuck in a state where
-  // everybody always sleeps: the yields are what lasts that long.
+  // A spin that is shorter than a wake-up (20 µs) followed by sleep would get stuck in a state
+  // where everybody always sleeps: the yields are what lasts that long.
   if (ranks > cores) return {.pauses = 0, .yields = 50};
   return {.pauses = 100, .yields = 300};
 }

@@ -96,6 +96,10 @@ ClippedNorm clip_grad_norm(GradientReducer& reducer, double max_norm, Norm norm)
   return clip(training::gradients_of(reducer), max_norm, norm);
 }
 
+ClippedNorm clip_grad_norm(Optimizer& optimizer, double max_norm, Norm norm) {
+  return clip(training::GradientsOf{optimizer}.get(), max_norm, norm);
+}
+
 void clip_grad_value(std::span<const Parameter> parameters, double limit) {
   const auto ranges = whole_ranges(parameters);
   clip_each({parameters, ranges}, limit);
@@ -103,6 +107,10 @@ void clip_grad_value(std::span<const Parameter> parameters, double limit) {
 
 void clip_grad_value(GradientReducer& reducer, double limit) {
   clip_each(training::gradients_of(reducer), limit);
+}
+
+void clip_grad_value(Optimizer& optimizer, double limit) {
+  clip_each(training::GradientsOf{optimizer}.get(), limit);
 }
 
 }  // namespace acc::runtime

@@ -31,13 +31,6 @@ std::string named(std::span<const Parameter> parameters, std::span<const std::si
   return text;
 }
 
-bool is_permutation_of_all(std::span<const std::size_t> order, std::size_t size) {
-  std::vector<char> seen(size, 0);
-  for (const std::size_t index : order)
-    if (index >= size || std::exchange(seen[index], 1) != 0) return false;
-  return order.size() == size;
-}
-
 std::string to_bytes(std::span<const std::size_t> order) {
   std::string text;
   for (const std::size_t index : order) text += std::to_string(index) + ' ';
@@ -93,6 +86,13 @@ struct GradientReducer::State {
     return ours[index] != 0 && !buckets[bucket_of[index]].compressed();
   }
   [[nodiscard]] bool scatters() const { return options.mode == GradientMode::reduce_scatter; }
+  /// Is the order of this backward the one to lay buckets out in? Where it may change from one
+  /// backward to the next there is nothing to be learned.
+  [[nodiscard]] bool learns_order() const {
+    return !settled && (!options.find_unused_parameters || options.static_graph);
+  }
+  /// Not while parts may still be cut anew: then every rank gets all, once.
+  [[nodiscard]] bool scatters_now() const { return scatters() && !learns_order(); }
   [[nodiscard]] bool on_host() const {
     return std::ranges::all_of(
         buckets, [](const BucketMemory& b) { return b.device.kind == Device::Kind::cpu; });
@@ -258,8 +258,9 @@ void GradientReducer::State::zero_on_wire(std::size_t index) {
 }
 
 void GradientReducer::State::from_wire(const BucketMemory& bucket) {
-  const std::size_t begin = scatters() ? static_cast<std::size_t>(group.rank()) * part(bucket) : 0;
-  const std::size_t end = scatters() ? begin + part(bucket) : bucket.count;
+  const std::size_t begin =
+      scatters_now() ? static_cast<std::size_t>(group.rank()) * part(bucket) : 0;
+  const std::size_t end = scatters_now() ? begin + part(bucket) : bucket.count;
   for (const Slot& place : bucket.slots) {
     const bool keeps = !used_anywhere.empty() && used_anywhere[place.parameter] == 0;
     if (keeps || in_place(place.parameter)) continue;
@@ -297,7 +298,7 @@ void GradientReducer::State::start_complete_buckets() {
 void GradientReducer::State::reduce(std::size_t index) {
   const BucketMemory& bucket = buckets[index];
   const ReduceOp op = bucket.compressed() ? ReduceOp::sum : ReduceOp::avg;
-  if (scatters()) {
+  if (scatters_now()) {
     const std::size_t count = part(bucket);
     std::byte* mine = bucket.at(static_cast<std::size_t>(group.rank()) * count);
     works[index] =
@@ -378,10 +379,11 @@ void GradientReducer::State::wait_for_all(bool asks) {
 }
 
 /// Once, after the first reduced backward: buckets in the order in which gradients became ready on
-/// rank 0. Where it changes from backward to backward there is nothing to be learned.
+/// rank 0.
 void GradientReducer::State::settle_layout() {
-  if (std::exchange(settled, true)) return;
-  if (options.find_unused_parameters && !options.static_graph) return;
+  const bool learns = learns_order();
+  settled = true;
+  if (!learns) return;
   std::vector<std::size_t> best = ready_order;
   for (const std::size_t index : order)
     if (std::ranges::find(best, index) == best.end()) best.push_back(index);
@@ -492,7 +494,7 @@ void GradientReducer::ready(std::size_t index) {
   s.used[index] = 1;
   if (!std::exchange(s.begun, true)) s.reduces = s.syncing;
   if (!s.reduces) return;
-  if (!s.settled) s.ready_order.push_back(index);
+  if (s.learns_order()) s.ready_order.push_back(index);
   s.to_wire(index);
   s.gone(index);
   s.start_complete_buckets();
@@ -537,15 +539,7 @@ void GradientReducer::broadcast_buffers() {
   for (const ModelBuffer& buffer : state_->options.buffers) state_->broadcast(buffer.value);
 }
 
-void GradientReducer::keep_order(std::span<const std::size_t> order) {
-  State& s = *state_;
-  if (!is_permutation_of_all(order, s.parameters.size()))
-    throw Error{
-        ErrorCode::invalid_argument,
-        "keep_order: not each of the " + std::to_string(s.parameters.size()) + " parameters once"};
-  s.settled = true;
-  if (!std::ranges::equal(order, s.order)) s.adopt_layout({order.begin(), order.end()});
-}
+void GradientReducer::keep_layout() noexcept { state_->settled = true; }
 
 void GradientReducer::share_values(std::size_t index) {
   State& s = *state_;

@@ -40,6 +40,15 @@ Gradients gradients_of(GradientReducer& reducer) {
   return {reducer.parameters(), reducer.ranges(), parts ? &reducer.group() : nullptr};
 }
 
+GradientsOf::GradientsOf(const Optimizer& optimizer) {
+  if (optimizer.reducer() != nullptr) {
+    gradients_ = gradients_of(*optimizer.reducer());
+  } else {
+    whole_ = whole_ranges(optimizer.parameters());
+    gradients_ = {optimizer.parameters(), whole_};
+  }
+}
+
 bool scale(const Gradients& gradients, double factor) {
   bool finite = true;
   for (const GradientRange& range : gradients.ranges) {

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <acc/gradient_reducer.hpp>
+#include <acc/optimizer.hpp>
 #include <acc/parameter.hpp>
 #include <acc/process_group.hpp>
 #include <span>
 #include <string_view>
+#include <vector>
 
 /// Passes over the gradients that a rank answers for.
 namespace acc::runtime::training {
@@ -22,6 +24,17 @@ struct Gradients {
 
 /// Of the reducer, which is to outlive them.
 [[nodiscard]] Gradients gradients_of(GradientReducer& reducer);
+
+/// Of an optimizer, with a reducer or without. It stays where it is while this lives.
+class GradientsOf {
+ public:
+  explicit GradientsOf(const Optimizer& optimizer);
+  [[nodiscard]] const Gradients& get() const noexcept { return gradients_; }
+
+ private:
+  std::vector<GradientRange> whole_;
+  Gradients gradients_;
+};
 
 /// Multiplies all by `factor`. @return were all finite before? Of this rank's alone.
 bool scale(const Gradients& gradients, double factor);

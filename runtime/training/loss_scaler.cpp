@@ -8,15 +8,6 @@
 #include <span>
 
 namespace acc::runtime {
-namespace {
-
-training::Gradients gradients_of(Optimizer& optimizer, std::span<const GradientRange> whole) {
-  if (optimizer.reducer() != nullptr) return training::gradients_of(*optimizer.reducer());
-  return {optimizer.parameters(), whole};
-}
-
-}  // namespace
-
 LossScaler::LossScaler(LossScalerOptions options, ProcessGroup group)
     : options_{options}, group_{std::move(group)}, scale_{options.initial_scale} {
   const auto refuse = [](const char* what) {
@@ -46,8 +37,8 @@ bool LossScaler::unscale(Optimizer& optimizer) {
   if (stage.unscaled || stage.stepped)
     throw Error{ErrorCode::invalid_argument,
                 "LossScaler: unscale was called on this optimizer since the last update()"};
-  const auto whole = whole_ranges(optimizer.parameters());
-  const training::Gradients gradients = gradients_of(optimizer, whole);
+  const training::GradientsOf of{optimizer};
+  const training::Gradients& gradients = of.get();
   gradients.require_host("LossScaler");
   stage.finite = agree(optimizer, training::scale(gradients, 1 / scale_));
   stage.unscaled = true;

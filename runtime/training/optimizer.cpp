@@ -49,7 +49,7 @@ bool Optimizer::sharded() const noexcept {
 /// At the first step, as the layout may change in the first backward, and has to stay from now on.
 void Optimizer::make_state() {
   if (memory_->made()) return;
-  if (sharded()) reducer_->keep_order(reducer_->order());
+  if (sharded()) reducer_->keep_layout();
   memory_->make(parameters(), ranges(), kinds());
 }
 

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <acc/checkpoint.hpp>
 #include <acc/error.hpp>
 #include <acc/optimizer.hpp>
 #include <algorithm>
@@ -78,7 +79,7 @@ std::size_t Optimizer::whole_state_bytes() const {
   return bytes;
 }
 
-std::vector<StateTensor> Optimizer::state() {
+std::vector<StateTensor> Optimizer::state(std::string_view part) {
   make_state();
   const auto all = ranges();
   std::vector<std::optional<std::size_t>> range_of(parameters().size());
@@ -92,23 +93,19 @@ std::vector<StateTensor> Optimizer::state() {
     for (std::size_t kind = 0; kind < names.size(); ++kind) {
       StateTensor& tensor = tensors.emplace_back();
       tensor.name = name_of(names[kind], parameters(), index);
-      tensor.whole = parameter.value.shape;
-      tensor.sharded = sharded();
-      tensor.piece = {nullptr, Memory::type_of(parameter), {0}};
+      tensor.view = {nullptr, Memory::type_of(parameter), {0}};
+      tensor.placement = sharded() ? Placement::sharded : Placement::replicated;
+      tensor.part = part;
       if (!range_of[index]) continue;
-      const GradientRange& range = all[*range_of[index]];
-      tensor.piece.data = memory_->of_range(*range_of[index])[kind];
-      tensor.piece.shape = {static_cast<std::int64_t>(range.count)};
-      tensor.offset = range.offset;
+      tensor.view.data = memory_->of_range(*range_of[index])[kind];
+      tensor.view.shape = {static_cast<std::int64_t>(all[*range_of[index]].count)};
     }
   }
   return tensors;
 }
 
 std::string Optimizer::state_text() const {
-  nlohmann::json text{{"steps", steps_}, {"learning_rate", learning_rate_}};
-  if (sharded()) text["order"] = reducer_->order();
-  return text.dump();
+  return nlohmann::json{{"steps", steps_}, {"learning_rate", learning_rate_}}.dump();
 }
 
 void Optimizer::load_state_text(std::string_view text) {
@@ -121,21 +118,8 @@ void Optimizer::load_state_text(std::string_view text) {
   if (steps == json.end() || !steps->is_number_unsigned()) refuse("'steps' is missing");
   const auto rate = json.find("learning_rate");
   if (rate == json.end() || !rate->is_number()) refuse("'learning_rate' is missing");
-  // The layout that the state was cut by: not needed, as pieces are found by their offset, but it
-  // saves the run from learning it once more.
-  if (const auto order = json.find("order"); sharded() && order != json.end()) {
-    if (!order->is_array() || order->size() != parameters().size())
-      refuse("'order' isn't one of " + std::to_string(parameters().size()) + " parameters");
-    std::vector<std::size_t> wanted;
-    for (const auto& index : *order) {
-      if (!index.is_number_unsigned()) refuse("'order' holds something else than indices");
-      wanted.push_back(index.get<std::size_t>());
-    }
-    if (!memory_->made()) reducer_->keep_order(wanted);
-  }
   steps_ = steps->get<std::uint64_t>();
   learning_rate_ = rate->get<double>();
-  make_state();
 }
 
 }  // namespace acc::runtime

@@ -13,6 +13,8 @@
 //   which also ignores SIGTERM hold_pipe=DURATION   a child in its own session that keeps our
 //   stdout that long memory=MIB           touches that much memory            hold          sleeps
 //   for ever
+//   lost=DURATION        asks the agent who was lost: a line "lost RANK PID HOW" for each
+#include "common/agent_client.hpp"
 #include "common/duration.hpp"
 #include "common/exit_status.hpp"
 #include "common/text.hpp"
@@ -94,6 +96,16 @@ void numbered_lines(long count) {
     write_all(1, "line " + variable("RANK") + ' ' + std::to_string(i) + '\n');
 }
 
+void ask_who_is_lost(acc::Millis patience) {
+  auto agent = acc::AgentClient::from_environment();
+  const auto lost = agent ? agent->lost(patience) : agent.error();
+  if (!lost) return write_all(1, "lost: " + lost.error().what + '\n');
+  for (const auto& one : *lost)
+    write_all(1, "lost " + std::to_string(one.rank.value()) + ' ' + std::to_string(one.pid) + ' ' +
+                     one.how + '\n');
+  mark("told");
+}
+
 void carry_out(std::string_view key, const std::string& value) {
   const int number = acc::parse_number<int>(value).value_or(0);
   if (key == "out")
@@ -131,6 +143,8 @@ void carry_out(std::string_view key, const std::string& value) {
     hold_pipe(acc::parse_duration(value).value());
   else if (key == "memory")
     fill_memory(static_cast<std::size_t>(number));
+  else if (key == "lost")
+    ask_who_is_lost(acc::parse_duration(value).value());
   else if (key == "hold")
     hold();
   else {

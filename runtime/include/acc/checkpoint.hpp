@@ -67,7 +67,7 @@ class Checkpoint {
                                          std::string_view name) const noexcept;
   /// Reads every byte and compares the checksums. Of `of` readers this is number `share`: each
   /// takes its part of the bytes.
-  void verify(int share = 0, int of = 1) const;
+  void verify(int share = 0, int of = 1, int threads = 2) const;
 
   [[nodiscard]] StateTexts shared() const;
   /// Empty for a rank that wasn't there.
@@ -148,7 +148,8 @@ class Checkpointer {
 
   [[nodiscard]] const CheckpointOptions& options() const noexcept;
 
-  class Impl;
+  class Impl;  // runtime/checkpoint/checkpointer.hpp
+  explicit Checkpointer(std::unique_ptr<Impl> impl) noexcept;
 
  private:
   std::unique_ptr<Impl> impl_;

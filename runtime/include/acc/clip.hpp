@@ -1,6 +1,7 @@
 #pragma once
 
 #include <acc/gradient_reducer.hpp>
+#include <acc/optimizer.hpp>
 #include <acc/parameter.hpp>
 #include <cmath>
 #include <cstdint>
@@ -28,10 +29,13 @@ ClippedNorm clip_grad_norm(std::span<const Parameter> parameters, double max_nor
                            Norm norm = Norm::l2);
 /// Of the mean gradients, after finish(). Where they are scattered, the ranks add up: collective.
 ClippedNorm clip_grad_norm(GradientReducer& reducer, double max_norm, Norm norm = Norm::l2);
+/// Of all its parameters.
+ClippedNorm clip_grad_norm(Optimizer& optimizer, double max_norm, Norm norm = Norm::l2);
 
 /// Limits each element to [-limit, limit]; NaN stays.
 void clip_grad_value(std::span<const Parameter> parameters, double limit);
 void clip_grad_value(GradientReducer& reducer, double limit);
+void clip_grad_value(Optimizer& optimizer, double limit);
 
 }  // namespace acc::runtime
 

@@ -16,8 +16,8 @@ namespace acc::cuda {
 
 struct DeviceFacts {
   int index = 0;  ///< as this process sees it
-  std::string name;
-  std::string pci_bus_id;    ///< "0000:1b:00.0"
+  std::string name{};
+  std::string pci_bus_id{};    ///< "0000:1b:00.0"
   int major = 0, minor = 0;  ///< compute capability
   std::size_t total_bytes = 0, free_bytes = 0;
 };

@@ -30,8 +30,9 @@ struct ReducerOptions {
   bool find_unused_parameters = false;
   /// The same parameters are used in every backward, in the same order.
   bool static_graph = false;
-  std::vector<ModelBuffer> buffers;  ///< broadcast from rank 0 at the start, like the parameters
-  CallOptions how;                   ///< of every collective
+  std::vector<ModelBuffer> buffers =
+      {};                ///< broadcast from rank 0 at the start, like the parameters
+  CallOptions how = {};  ///< of every collective
 };
 
 /// Averages gradients over the ranks while the backward pass is still running: parameters lie in
@@ -113,9 +114,9 @@ class GradientReducer {
   [[nodiscard]] std::size_t bucket_count() const noexcept;
   /// Parameters in the order of the layout; the same on every rank.
   [[nodiscard]] std::vector<std::size_t> order() const;
-  /// Lays buckets out in this order and keeps it: state that was cut by the layout stays valid.
-  /// Collective.
-  void keep_order(std::span<const std::size_t> order);
+  /// From now on the layout stays as it is: ranges() too, by which state may be cut. On all ranks
+  /// at the same time, between two backwards.
+  void keep_layout() noexcept;
 
   // -- reduce_scatter: the way back. After it the gradients are undefined. --
   /// Begins to send this rank's values of a bucket to the others. In the order of buckets.

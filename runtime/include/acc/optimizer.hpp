@@ -13,14 +13,7 @@
 
 namespace acc::runtime {
 
-/// This rank's part of one tensor of an optimizer's state.
-struct StateTensor {
-  std::string name;        ///< "exp_avg/fc.weight"
-  TensorView piece;        ///< one row of elements; none: no memory
-  std::size_t offset = 0;  ///< of the piece in the whole as one row, elements
-  Shape whole;             ///< the parameter's
-  bool sharded = false;    ///< false: every rank has the whole of it
-};
+struct StateTensor;  // acc/checkpoint.hpp
 
 /// Updates parameters from their gradients, in host memory. With a reducer that scatters gradients
 /// its state is sharded (ZeRO stage 1): each rank keeps the state of 1/n of the elements, updates
@@ -50,13 +43,12 @@ class Optimizer {
   [[nodiscard]] std::size_t state_bytes();
   [[nodiscard]] std::size_t whole_state_bytes() const;
 
-  /// The state, in the same order on every rank: also those that have no piece here. Views of the
-  /// optimizer's memory, to be written to a checkpoint, or filled from one by any number of ranks.
-  [[nodiscard]] std::vector<StateTensor> state();
-  /// What isn't a tensor, as JSON: steps, learning rate, order of the reducer's layout.
-  [[nodiscard]] std::string state_text() const;
-  /// Before the pieces of state() are filled. Collective where gradients are scattered.
-  /// @throws Error corrupt: not such a text, or of another model.
+  /// The state for a checkpoint, as rows of elements by the name "exp_avg/fc.weight": the same
+  /// names on every rank, of some maybe no element. Views of the optimizer's memory, to be written,
+  /// or to be filled on any number of ranks, sharded or not.
+  [[nodiscard]] std::vector<StateTensor> state(std::string_view part = "optimizer");
+  [[nodiscard]] std::string state_text() const;  ///< the rest, as JSON
+  /// @throws Error corrupt
   void load_state_text(std::string_view text);
 
  protected:
@@ -96,7 +88,7 @@ struct SgdOptions {
   double dampening = 0;
   double weight_decay = 0;
   bool nesterov = false;
-  std::function<bool(const Parameter&)> decays;  ///< which have weight decay; none: all
+  std::function<bool(const Parameter&)> decays = {};  ///< which have weight decay; none: all
 };
 
 /// As torch.optim.SGD.
@@ -117,7 +109,7 @@ struct AdamWOptions {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 1e-2;
-  std::function<bool(const Parameter&)> decays;  ///< which have weight decay; none: all
+  std::function<bool(const Parameter&)> decays = {};  ///< which have weight decay; none: all
 };
 
 /// As torch.optim.AdamW: weight decay apart from the gradient.

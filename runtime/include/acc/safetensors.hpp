@@ -92,8 +92,8 @@ void save_safetensors(const std::filesystem::path& path, std::span<const NamedTe
 
 /// Writes model.safetensors or, where that would hold more than `max_shard_bytes` of tensors,
 /// model-00001-of-00003.safetensors … and model.safetensors.index.json. A tensor that is larger
-/// has a file for itself. Grouped in the given order, as huggingface_hub does. An older index or
-/// files of the same stem are not removed.
+/// has a file for itself. Grouped in the given order, as huggingface_hub does. An older
+/// index, or an older single file, is removed; older numbered files are not.
 /// @return the names of the files, the index last.
 std::vector<std::string> save_safetensors_model(const std::filesystem::path& folder,
                                                 std::span<const NamedTensor> tensors,

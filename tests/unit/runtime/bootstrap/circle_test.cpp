@@ -30,7 +30,7 @@ Doors doors_for(int size) {
     Member member;
     member.rank = r * 10;  // of a larger group
     member.pid = ::getpid();
-    member.host = {"key", "here"};
+    member.host = {"key", "here", "net"};
     member.circle = Circle::name_of_door(made.doors.back());
     made.members.push_back(member);
   }

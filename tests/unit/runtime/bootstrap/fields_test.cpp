@@ -18,7 +18,7 @@ TEST_CASE("what isn't fields is refused", "[bootstrap]") {
 }
 
 TEST_CASE("members and errors travel as text", "[bootstrap]") {
-  const Member member{3, 8, 11, 4711, {"host key", "node b"}, "name", "cpu"};
+  const Member member{3, 8, 11, 4711, {"host key", "node b", "network"}, "name", "cpu"};
   CHECK(parse_member(to_text(member)) == member);
   CHECK(describe(member) == "3 (host node b, pid 4711)");
   CHECK_FALSE(parse_member(pack({"acc-member-0"})));

@@ -82,14 +82,13 @@ TEST_CASE("a reader beside the writer sees whole calls only", "[flight]") {
   }};
   std::size_t seen = 0;
   std::size_t torn = 0;
-  for (int i = 0; i < 200; ++i)
+  while (seen < 200'000)
     for (const auto& entry : record.entries()) {
       ++seen;
       torn += entry.what.count != entry.what.sequence * 10 || entry.ticket != entry.what.sequence;
     }
   stop = true;
   writer.join();
-  CHECK(seen > 0);
   CHECK(torn == 0);
 }
 

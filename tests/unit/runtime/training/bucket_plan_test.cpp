@@ -32,7 +32,8 @@ TEST_CASE("the last parameters come first, and the first bucket is small", "[run
         Plan{{5, 4}, {3, 2, 1}, {0}});
 }
 
-TEST_CASE("no bucket is larger than its limit but for one parameter that is", "[runtime][training]") {
+TEST_CASE("no bucket is larger than its limit but for one parameter that is",
+          "[runtime][training]") {
   const auto parameters = of_bytes({40, 400, 40, 100});
   CHECK(plan_buckets(parameters, reversed_order(4), {.first = 80, .others = 120}) ==
         Plan{{3}, {2}, {1}, {0}});

@@ -15,7 +15,8 @@ TEST_CASE("every float of a wide sample is rounded to 16 bits as Half and BFloat
           "[runtime][training]") {
   std::mt19937 engine{3};
   std::vector<float> values;
-  for (int i = 0; i < 200'003; ++i) values.push_back(std::bit_cast<float>(engine()));
+  for (int i = 0; i < 200'003; ++i)
+    values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(engine())));
   for (const float special : {0.0F, -0.0F, 65504.0F, 65520.0F, 6e-8F, 2.9e-8F, INFINITY, -INFINITY})
     values.push_back(special);
   for (const DType type : {DType::f16, DType::bf16}) {
@@ -37,10 +38,10 @@ TEST_CASE("every float of a wide sample is rounded to 16 bits as Half and BFloat
 }
 
 TEST_CASE("the factor is applied before 16 bits are too few", "[runtime][training]") {
-  const std::vector<double> values{200'000, 1e300, -3};
+  const std::vector<double> values{192'000, 1e300, -3};
   std::vector<Half> halves(values.size());
   narrow(values.data(), DType::f64, halves.data(), DType::f16, values.size(), 0.25);
-  CHECK(static_cast<float>(halves[0]) == 50'000.0F);
+  CHECK(static_cast<float>(halves[0]) == 48'000.0F);
   CHECK(static_cast<float>(halves[1]) == INFINITY);
   std::vector<double> back(values.size());
   widen(halves.data(), DType::f16, back.data(), DType::f64, values.size());

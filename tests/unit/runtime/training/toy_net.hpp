@@ -1,11 +1,12 @@
 #pragma once
 
 #include <acc/parameter.hpp>
-
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <random>
+#include <span>
 #include <vector>
 
 /// A net of two layers with tanh and squared error, differentiated by hand: small enough that a
@@ -22,8 +23,7 @@ struct Samples {
 inline std::vector<float> random_floats(std::size_t count, std::uint32_t seed, float size = 1) {
   std::mt19937 engine{seed};
   std::vector<float> values(count);
-  for (float& value : values)
-    value = size * (static_cast<float>(engine()) / 2147483648.0F - 1.0F);
+  for (float& value : values) value = size * (static_cast<float>(engine()) / 2147483648.0F - 1.0F);
   return values;
 }
 
@@ -95,16 +95,23 @@ class ToyNet {
         sum += 0.5F * (a - y[o]) * (a - y[o]);
       }
     }
-    float* g = gradient(b2);
+    // A parameter's gradient is computed by itself and then added, as an autograd does it.
+    std::vector<float> g;
+    const auto add = [&](Index at) {
+      float* sum = gradient(at);
+      for (std::size_t i = 0; i < g.size(); ++i) sum[i] += g[i];
+      ready(at);
+    };
+    g.assign(kOutputs, 0);
     for (std::size_t s = 0; s < count; ++s)
       for (std::size_t o = 0; o < kOutputs; ++o) g[o] += weight * error[s * kOutputs + o];
-    ready(b2);
-    g = gradient(w2);
+    add(b2);
+    g.assign(kOutputs * kHidden, 0);
     for (std::size_t s = 0; s < count; ++s)
       for (std::size_t o = 0; o < kOutputs; ++o)
         for (std::size_t h = 0; h < kHidden; ++h)
           g[o * kHidden + h] += weight * error[s * kOutputs + o] * hidden[s * kHidden + h];
-    ready(w2);
+    add(w2);
     std::vector<float> back(count * kHidden);
     for (std::size_t s = 0; s < count; ++s) {
       for (std::size_t h = 0; h < kHidden; ++h) {
@@ -115,16 +122,16 @@ class ToyNet {
         back[s * kHidden + h] = a * (1 - t * t);
       }
     }
-    g = gradient(b1);
+    g.assign(kHidden, 0);
     for (std::size_t s = 0; s < count; ++s)
       for (std::size_t h = 0; h < kHidden; ++h) g[h] += weight * back[s * kHidden + h];
-    ready(b1);
-    g = gradient(w1);
+    add(b1);
+    g.assign(kHidden * kInputs, 0);
     for (std::size_t s = 0; s < count; ++s)
       for (std::size_t h = 0; h < kHidden; ++h)
         for (std::size_t i = 0; i < kInputs; ++i)
           g[h * kInputs + i] += weight * back[s * kHidden + h] * samples.inputs[begin + s][i];
-    ready(w1);
+    add(w1);
     return sum * weight;
   }
 

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "runtime/checkpoint/file_ops.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Files written and read with a checksum for each MiB.
+namespace acc::runtime::checkpoint {
+
+inline constexpr std::size_t kBlock = std::size_t{1} << 20;
+
+using Bytes = std::span<const std::byte>;
+
+struct FileRecord {
+  std::string name;  ///< in its folder
+  std::uint64_t bytes = 0;
+  std::vector<std::uint32_t> crc32;  ///< of each block, the last one may be shorter
+};
+
+/// Writes a new file of these pieces, one behind the other, and syncs it.
+/// @throws Error system; a part of the file may be there then.
+[[nodiscard]] FileRecord write_file(FileOps& files, const fs::path& path,
+                                    std::span<const Bytes> pieces, int threads);
+[[nodiscard]] FileRecord write_file(FileOps& files, const fs::path& path, std::string_view text);
+
+[[nodiscard]] std::size_t blocks_of(const FileRecord& file) noexcept;
+
+/// Reads `count` blocks from block `first` on, and compares.
+/// @throws Error corrupt: what differs, in which file, at which byte; system.
+void check_blocks(const fs::path& folder, const FileRecord& file, std::size_t first,
+                  std::size_t count, int threads);
+/// A whole small file, compared.
+[[nodiscard]] std::string read_checked(const fs::path& folder, const FileRecord& file);
+
+}  // namespace acc::runtime::checkpoint

@@ -1,0 +1,147 @@
+#include "runtime/checkpoint/checkpointer.hpp"
+
+#include "common/text.hpp"
+#include "runtime/bootstrap/quiet_thread.hpp"
+#include "runtime/checkpoint/restore.hpp"
+
+#include <acc/error.hpp>
+#include <cstdio>
+#include <utility>
+
+namespace acc::runtime {
+
+namespace fs = std::filesystem;
+
+Checkpointer::Impl::Impl(ProcessGroup group, CheckpointOptions options, checkpoint::FileOps& files)
+    : group_{std::move(group)}, options_{std::move(options)}, files_{files}, writers_{group_} {
+  // Not to be another folder once the program has changed its own.
+  options_.folder = fs::absolute(options_.folder).lexically_normal();
+  if (options_.max_shard_bytes == 0) {
+    throw Error{ErrorCode::invalid_argument, "max_shard_bytes is 0"};
+  }
+  if (options_.async && group_.size() > 1) {
+    writers_ = group_.split(0, group_.rank(), group_.name() + " checkpoint");
+  }
+}
+
+Checkpointer::Impl::~Impl() {
+  try {
+    wait();
+  } catch (const std::exception& error) {
+    tell(std::string{"the last save failed: "} + error.what());
+  } catch (...) {
+    tell("the last save failed");
+  }
+}
+
+void Checkpointer::Impl::tell(const std::string& what) const noexcept {
+  try {
+    if (options_.tell) {
+      options_.tell(what);
+    } else {
+      std::fprintf(stderr, "acc: checkpoint: %s\n", what.c_str());
+    }
+  } catch (...) {
+    // Whoever listens failed: there is nobody left to tell.
+  }
+}
+
+checkpoint::SavePlan Checkpointer::Impl::plan_for(fs::path target) const {
+  checkpoint::SavePlan plan;
+  plan.target = fs::absolute(target).lexically_normal();
+  if (!plan.target.has_filename()) plan.target = plan.target.parent_path();  // "here/"
+  plan.max_shard_bytes = options_.max_shard_bytes;
+  plan.threads = options_.threads;
+  return plan;
+}
+
+void Checkpointer::Impl::save(checkpoint::SavePlan plan, const CheckpointState& state) {
+  wait();
+  plan.known_bad = known_bad_;
+  checkpoint::HostState host;
+  std::optional<Error> failure;
+  try {
+    host = snapshot_.take(state, group_.rank(), options_.async);
+  } catch (...) {
+    failure = checkpoint::as_error(std::current_exception());
+  }
+  known_bad_.erase(plan.number);
+  if (!options_.async) return write(plan, host, failure);
+  writing_ = quiet_thread([this, plan = std::move(plan), host = std::move(host),
+                           failure = std::move(failure)]() noexcept {
+    try {
+      write(plan, host, failure);
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  });
+}
+
+void Checkpointer::Impl::write(const checkpoint::SavePlan& plan, const checkpoint::HostState& state,
+                               const std::optional<Error>& failure) {
+  checkpoint::save(writers_, files_, plan, state, failure,
+                   [this](const std::string& what) { tell(what); });
+  if (!options_.saved || writers_.rank() != 0) return;
+  try {
+    options_.saved(plan.number, plan.target);
+  } catch (const std::exception& error) {
+    // It would end rank 0 alone, and the others would wait for it.
+    tell(std::string{"the program's word for a saved checkpoint failed: "} + error.what());
+  }
+}
+
+void Checkpointer::Impl::wait() {
+  if (writing_.joinable()) writing_.join();
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+std::optional<Restored> Checkpointer::Impl::load(const CheckpointState& state) {
+  wait();
+  auto restored = checkpoint::open_newest(group_, options_.folder, options_.threads, known_bad_,
+                                          [this](const std::string& what) { tell(what); });
+  if (restored) checkpoint::fill(group_, state, *restored);
+  return restored;
+}
+
+Restored Checkpointer::Impl::load_from(const fs::path& path, const CheckpointState& state) {
+  wait();
+  auto restored = checkpoint::open_this(group_, plan_for(path).target, options_.threads);
+  checkpoint::fill(group_, state, restored);
+  return restored;
+}
+
+Checkpointer::Checkpointer(ProcessGroup group, CheckpointOptions options)
+    : impl_{std::make_unique<Impl>(std::move(group), std::move(options))} {}
+Checkpointer::Checkpointer(std::unique_ptr<Impl> impl) noexcept : impl_{std::move(impl)} {}
+Checkpointer::~Checkpointer() = default;
+Checkpointer::Checkpointer(Checkpointer&&) noexcept = default;
+Checkpointer& Checkpointer::operator=(Checkpointer&&) noexcept = default;
+
+fs::path Checkpointer::save(std::uint64_t number, const CheckpointState& state) {
+  auto plan = impl_->plan_for(impl_->options().folder / checkpoint_name(number));
+  plan.number = number;
+  plan.keep = impl_->options().keep_last;
+  auto target = plan.target;
+  impl_->save(std::move(plan), state);
+  return target;
+}
+
+void Checkpointer::save_as(const fs::path& path, const CheckpointState& state) {
+  impl_->save(impl_->plan_for(path), state);
+}
+
+void Checkpointer::wait() { impl_->wait(); }
+
+std::optional<Restored> Checkpointer::load(const CheckpointState& state) {
+  return impl_->load(state);
+}
+Restored Checkpointer::load(std::uint64_t number, const CheckpointState& state) {
+  return impl_->load_from(impl_->options().folder / checkpoint_name(number), state);
+}
+Restored Checkpointer::load_from(const fs::path& path, const CheckpointState& state) {
+  return impl_->load_from(path, state);
+}
+
+const CheckpointOptions& Checkpointer::options() const noexcept { return impl_->options(); }
+
+}  // namespace acc::runtime

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "runtime/checkpoint/folder.hpp"
+#include "runtime/checkpoint/host_state.hpp"
+#include "runtime/checkpoint/save.hpp"
+
+#include <acc/checkpoint.hpp>
+#include <acc/process_group.hpp>
+#include <exception>
+#include <optional>
+#include <set>
+#include <thread>
+
+namespace acc::runtime {
+
+class Checkpointer::Impl {
+ public:
+  /// @param files  outlive this.
+  Impl(ProcessGroup group, CheckpointOptions options,
+       checkpoint::FileOps& files = checkpoint::FileOps::real());
+  ~Impl();
+
+  void save(checkpoint::SavePlan plan, const CheckpointState& state);
+  void wait();
+  std::optional<Restored> load(const CheckpointState& state);
+  Restored load_from(const std::filesystem::path& path, const CheckpointState& state);
+
+  [[nodiscard]] checkpoint::SavePlan plan_for(std::filesystem::path target) const;
+  [[nodiscard]] const CheckpointOptions& options() const noexcept { return options_; }
+
+ private:
+  void write(const checkpoint::SavePlan& plan, const checkpoint::HostState& state,
+             const std::optional<Error>& failure);
+  void tell(const std::string& what) const noexcept;
+
+  ProcessGroup group_;  ///< the caller's
+  CheckpointOptions options_;
+  checkpoint::FileOps& files_;
+  ProcessGroup writers_;  ///< of the writing thread: of its own, as it calls beside the caller
+  checkpoint::Snapshot snapshot_;
+  std::set<std::uint64_t> known_bad_;
+  std::thread writing_;
+  std::exception_ptr failure_;  ///< of writing_, read after it is joined
+};
+
+}  // namespace acc::runtime

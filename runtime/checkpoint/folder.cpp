@@ -1,0 +1,250 @@
+#include "runtime/checkpoint/folder.hpp"
+
+#include "common/text.hpp"
+#include "common/worker_env.hpp"
+
+#include <unistd.h>
+#include <zlib.h>
+
+#include <acc/checkpoint.hpp>
+#include <acc/error.hpp>
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+namespace acc::runtime {
+namespace {
+
+constexpr std::string_view kName = "checkpoint_";
+constexpr std::string_view kAside = ".replaced-";
+
+/// nothing: not the name of a checkpoint as we give it, "checkpoint_07" for one.
+std::optional<std::uint64_t> number_of(std::string_view name) {
+  if (!name.starts_with(kName)) return std::nullopt;
+  const auto number = parse_number<std::uint64_t>(name.substr(kName.size()));
+  return number && checkpoint_name(*number) == name ? number : std::nullopt;
+}
+
+}  // namespace
+
+std::string checkpoint_name(std::uint64_t number) {
+  return std::string{kName} + std::to_string(number);
+}
+
+std::vector<std::uint64_t> list_checkpoints(const std::filesystem::path& folder) {
+  std::vector<std::uint64_t> numbers;
+  std::error_code failed;
+  std::filesystem::directory_iterator entry{folder, failed};
+  if (failed == std::errc::no_such_file_or_directory) return numbers;
+  for (const std::filesystem::directory_iterator end; !failed && entry != end;
+       entry.increment(failed)) {
+    const auto name = entry->path().filename().native();
+    const auto at = std::string_view{name}.starts_with(kAside) ? kAside.size() : 0;
+    if (const auto number = number_of(std::string_view{name}.substr(at))) {
+      numbers.push_back(*number);
+    }
+  }
+  if (failed) checkpoint::fail("read folder", folder, failed.value());
+  std::ranges::sort(numbers, std::ranges::greater{});
+  const auto twice = std::ranges::unique(numbers);
+  numbers.erase(twice.begin(), twice.end());
+  return numbers;
+}
+
+}  // namespace acc::runtime
+
+namespace acc::runtime::checkpoint {
+namespace {
+
+constexpr std::string_view kTemporary = ".tmp-acc.";
+
+std::string first_line(const char* path) {
+  std::ifstream file{path};
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::uint32_t digest(std::string_view text) {
+  return static_cast<std::uint32_t>(
+      ::crc32_z(0, reinterpret_cast<const unsigned char*>(text.data()), text.size()));
+}
+
+/// When the process began; nothing: there is none.
+std::optional<std::uint64_t> start_of(std::int64_t pid) {
+  const auto line = first_line(("/proc/" + std::to_string(pid) + "/stat").c_str());
+  const auto name_end = line.rfind(')');  // the name may hold spaces and brackets
+  if (name_end == std::string::npos) return std::nullopt;
+  const auto fields = split(std::string_view{line}.substr(name_end + 1), ' ');
+  constexpr std::size_t kStart = 20;  // the 22nd field of all; the first of these is the empty one
+  if (fields.size() <= kStart) return std::nullopt;
+  return parse_number<std::uint64_t>(fields[kStart]);
+}
+
+std::uint32_t this_place() {
+  std::array<char, 64> space{};
+  const auto length = ::readlink("/proc/self/ns/pid", space.data(), space.size());
+  return digest(first_line("/proc/sys/kernel/random/boot_id") +
+                std::string(space.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0))));
+}
+
+std::string environment(std::string_view name) {
+  const auto* value = std::getenv(std::string{name}.c_str());
+  return value != nullptr ? value : "";
+}
+
+/// Calls `work`; what fails is told and no more.
+void attempt(const Tell& tell, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    tell(std::string{error.what()} + "; going on");
+  }
+}
+
+/// Under another name first: half of a checkpoint never stands under its own.
+void remove_whole(FileOps& files, const fs::path& target) {
+  auto doomed = target.parent_path() / temporary_name(this_writer(), target.filename().native());
+  files.rename(target, doomed);
+  remove_tree(files, doomed);
+}
+
+bool is_sound(const fs::path& path) {
+  try {
+    [[maybe_unused]] const Checkpoint opened{path};
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+Writer this_writer() {
+  static std::atomic<std::uint64_t> count{0};
+  Writer writer;
+  writer.place = this_place();
+  writer.pid = ::getpid();
+  writer.start = start_of(writer.pid).value_or(0);
+  const auto job = environment(worker_env::kAccJobId);
+  writer.job = job.empty() ? 0 : digest(job);
+  writer.round = parse_number<std::uint64_t>(environment(worker_env::kAccRound)).value_or(0);
+  writer.count = ++count;
+  return writer;
+}
+
+std::string temporary_name(const Writer& writer, std::string_view target) {
+  std::string name{kTemporary};
+  for (const auto number : {std::uint64_t{writer.place}, static_cast<std::uint64_t>(writer.pid),
+                            writer.start, std::uint64_t{writer.job}, writer.round, writer.count}) {
+    name += std::to_string(number) + ".";
+  }
+  return name.append(target);
+}
+
+std::optional<Writer> writer_of(std::string_view temporary_name) {
+  if (!temporary_name.starts_with(kTemporary)) return std::nullopt;
+  const auto fields = split(temporary_name.substr(kTemporary.size()), '.');
+  if (fields.size() < 7) return std::nullopt;
+  const auto place = parse_number<std::uint32_t>(fields[0]);
+  const auto pid = parse_number<std::int64_t>(fields[1]);
+  const auto start = parse_number<std::uint64_t>(fields[2]);
+  const auto job = parse_number<std::uint32_t>(fields[3]);
+  const auto round = parse_number<std::uint64_t>(fields[4]);
+  const auto count = parse_number<std::uint64_t>(fields[5]);
+  if (!place || !pid || !start || !job || !round || !count || *pid <= 0) return std::nullopt;
+  return Writer{*place, *pid, *start, *job, *round, *count};
+}
+
+bool is_gone(const Writer& writer, const Writer& self) {
+  if (writer.job != 0 && writer.job == self.job && writer.round < self.round) return true;
+  return writer.place == self.place && start_of(writer.pid) != writer.start;
+}
+
+void make_folders(FileOps& files, const fs::path& path) {
+  std::error_code none;
+  if (path.empty() || fs::is_directory(path, none)) return;
+  const auto parent = path.parent_path();
+  if (parent != path) make_folders(files, parent);
+  if (fs::is_directory(path, none)) return;  // "a/b/" has the parent "a/b"
+  files.make_folder(path);
+  files.sync_folder(parent.empty() ? "." : parent);
+}
+
+void remove_leftovers(FileOps& files, const fs::path& folder, const Tell& tell) {
+  const auto self = this_writer();
+  std::vector<fs::path> left;
+  std::error_code failed;
+  fs::directory_iterator entry{folder, failed};
+  for (const fs::directory_iterator end; !failed && entry != end; entry.increment(failed)) {
+    const auto name = entry->path().filename().native();
+    const auto writer = writer_of(name);
+    if (writer && is_gone(*writer, self)) left.push_back(entry->path());
+    // What was replaced, by a writer that ended before it could remove it.
+    if (name.starts_with(kAside) && fs::exists(folder / name.substr(kAside.size()))) {
+      left.push_back(entry->path());
+    }
+  }
+  for (const auto& path : left) {
+    attempt(tell, [&] { remove_tree(files, path); });
+  }
+}
+
+fs::path aside_of(const fs::path& target) {
+  return target.parent_path() / (std::string{kAside} + target.filename().native());
+}
+
+fs::path present(const fs::path& target) {
+  std::error_code none;
+  if (!fs::exists(target, none) && fs::exists(aside_of(target), none)) return aside_of(target);
+  return target;
+}
+
+void put_in_place(FileOps& files, const fs::path& whole, const fs::path& target, const Tell& tell) {
+  const auto folder = target.parent_path();
+  const auto aside = aside_of(target);
+  std::error_code none;
+  if (!fs::exists(fs::symlink_status(target, none))) {
+    files.rename(whole, target);
+    files.sync_folder(folder);
+  } else if (files.exchange(whole, target)) {
+    files.sync_folder(folder);
+    attempt(tell, [&] { remove_tree(files, whole); });
+  } else {
+    if (fs::exists(aside, none)) remove_tree(files, aside);
+    files.rename(target, aside);
+    files.sync_folder(folder);
+    files.rename(whole, target);
+    files.sync_folder(folder);
+  }
+  if (fs::exists(aside, none)) attempt(tell, [&] { remove_whole(files, aside); });
+}
+
+void keep_last(FileOps& files, const fs::path& folder, int keep, std::uint64_t newest,
+               const std::set<std::uint64_t>& known_bad, const Tell& tell) {
+  if (keep <= 0) return;
+  auto numbers = list_checkpoints(folder);
+  std::erase(numbers, newest);
+  if (numbers.size() < static_cast<std::size_t>(keep)) return;
+  const auto goes_first = [&](std::uint64_t number) {
+    return known_bad.contains(number) || !is_sound(present(folder / checkpoint_name(number)));
+  };
+  // Newest first now; the bad ones to the end, from where they are taken.
+  std::ranges::stable_partition(numbers, std::not_fn(goes_first));
+  for (auto i = static_cast<std::size_t>(keep - 1); i < numbers.size(); ++i) {
+    const auto path = folder / checkpoint_name(numbers[i]);
+    std::error_code none;
+    if (fs::exists(path, none)) attempt(tell, [&] { remove_whole(files, path); });
+    if (fs::exists(aside_of(path), none)) {
+      attempt(tell, [&] { remove_whole(files, aside_of(path)); });
+    }
+  }
+}
+
+}  // namespace acc::runtime::checkpoint

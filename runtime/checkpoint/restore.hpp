@@ -1,0 +1,30 @@
+#pragma once
+
+#include "runtime/checkpoint/folder.hpp"
+
+#include <acc/checkpoint.hpp>
+#include <acc/process_group.hpp>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace acc::runtime::checkpoint {
+
+/// Collective. Opens the newest checkpoint that every rank finds whole; of what must be read to
+/// know that each rank reads its share.
+/// @param bad  numbers that were passed over are added.
+/// @return nothing: no rank sees any.
+/// @throws Error corrupt: there are some, and none is whole.
+[[nodiscard]] std::optional<Restored> open_newest(ProcessGroup& group, const fs::path& folder,
+                                                  int threads, std::set<std::uint64_t>& bad,
+                                                  const Tell& tell);
+/// Collective. This one or none. @throws Error corrupt; system: it isn't there.
+[[nodiscard]] Restored open_this(ProcessGroup& group, const fs::path& path, int threads);
+
+/// Collective. Fills the tensors of `state` and the texts of `restored`.
+/// @throws Error on all ranks alike.
+void fill(ProcessGroup& group, const CheckpointState& state, Restored& restored);
+
+}  // namespace acc::runtime::checkpoint

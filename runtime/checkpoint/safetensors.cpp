@@ -1,0 +1,238 @@
+#include "common/text.hpp"
+#include "common/unique_fd.hpp"
+#include "runtime/checkpoint/blocks.hpp"
+#include "runtime/checkpoint/file_ops.hpp"
+#include "runtime/checkpoint/safetensors_format.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <unistd.h>
+
+#include <acc/safetensors.hpp>
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <unordered_map>
+
+namespace acc::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::Bytes;
+using checkpoint::FileOps;
+using nlohmann::json;
+
+std::string in_quotes(std::string_view text) { return "'" + printable(text, 500) + "'"; }
+
+[[noreturn]] void refuse(const std::string& file, std::string_view tensor,
+                         const std::string& what) {
+  throw Error{ErrorCode::invalid_argument,
+              in_quotes(file) + ": tensor " + in_quotes(tensor) + " " + what};
+}
+
+std::vector<Bytes> pieces_of(const safetensors::Layout& layout) {
+  std::vector<Bytes> pieces{std::as_bytes(std::span{layout.head})};
+  for (const auto* tensor : layout.order) {
+    pieces.emplace_back(static_cast<const std::byte*>(tensor->view.data), tensor->view.bytes());
+  }
+  return pieces;
+}
+
+/// Writes beside, then renames: at no time is half a file under its name.
+void write_whole(const fs::path& path, std::span<const Bytes> pieces) {
+  static std::atomic<unsigned> count{0};
+  auto& files = FileOps::real();
+  const auto folder = path.has_parent_path() ? path.parent_path() : fs::path{"."};
+  const auto beside = folder / (".tmp-" + path.filename().native() + "-" +
+                                std::to_string(::getpid()) + "-" + std::to_string(++count));
+  try {
+    [[maybe_unused]] const auto record = checkpoint::write_file(files, beside, pieces, 2);
+    files.rename(beside, path);
+  } catch (...) {
+    ::unlink(beside.c_str());
+    throw;
+  }
+  files.sync_folder(folder);
+}
+
+/// Is it the name of a file in the same folder? An index comes from anywhere.
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view{"/\0", 2}) == std::string_view::npos;
+}
+
+std::map<std::string, std::string> read_index(const fs::path& path) {
+  const auto fail = [&](const std::string& what) {
+    throw Error{ErrorCode::corrupt, in_quotes(path.native()) + ": " + what};
+  };
+  const auto text = checkpoint::read_small(path, safetensors::kMaxHeader);
+  const auto index = json::parse(text, nullptr, false);
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+    fail("isn't JSON with a weight_map");
+  }
+  std::map<std::string, std::string> where;
+  for (const auto& [tensor, file] : index["weight_map"].items()) {
+    if (!file.is_string() || !is_plain_name(file.get_ref<const std::string&>())) {
+      fail("the file of tensor " + in_quotes(tensor) + " is no name of a file beside it");
+    }
+    where.emplace(tensor, file.get<std::string>());
+  }
+  return where;
+}
+
+/// The file or index that stands for a model.
+fs::path entrance(const fs::path& path) {
+  std::error_code none;
+  if (!fs::is_directory(path, none)) return path;
+  for (const auto* name : {"model.safetensors", "model.safetensors.index.json"}) {
+    if (fs::exists(path / name, none)) return path / name;
+  }
+  throw Error{ErrorCode::system, in_quotes(path.native()) +
+                                     " holds no model.safetensors and no "
+                                     "model.safetensors.index.json"};
+}
+
+}  // namespace
+
+struct SafetensorsFile::Contents {
+  fs::path path;
+  UniqueFd fd;
+  safetensors::Header header;
+  std::unordered_map<std::string_view, const SafetensorsEntry*> by_name;
+};
+
+SafetensorsFile::SafetensorsFile(const fs::path& path) {
+  auto contents = std::make_shared<Contents>();
+  contents->path = path;
+  std::uint64_t size = 0;
+  contents->fd = checkpoint::open_for_reading(path, size);
+  if (size < safetensors::kLengthBytes) {
+    throw Error{ErrorCode::corrupt, in_quotes(path.native()) + " has " + std::to_string(size) +
+                                        " bytes: no safetensors file"};
+  }
+  std::array<std::byte, safetensors::kLengthBytes> first{};
+  checkpoint::read_at(contents->fd.get(), first, 0, path);
+  std::string text(safetensors::header_length(first, size, path.native()), '\0');
+  checkpoint::read_at(contents->fd.get(), std::as_writable_bytes(std::span{text}), first.size(),
+                      path);
+  contents->header = safetensors::parse_header(text, size, path.native());
+  for (const auto& entry : contents->header.entries) contents->by_name.emplace(entry.name, &entry);
+  contents_ = std::move(contents);
+}
+
+const fs::path& SafetensorsFile::path() const noexcept { return contents_->path; }
+const TensorMetadata& SafetensorsFile::metadata() const noexcept {
+  return contents_->header.metadata;
+}
+std::span<const SafetensorsEntry> SafetensorsFile::entries() const noexcept {
+  return contents_->header.entries;
+}
+
+const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const noexcept {
+  const auto at = contents_->by_name.find(name);
+  return at == contents_->by_name.end() ? nullptr : at->second;
+}
+
+HostTensor SafetensorsFile::read(std::string_view name) const {
+  const auto* entry = find(name);
+  if (entry == nullptr) refuse(contents_->path.native(), name, "isn't in it");
+  if (!entry->dtype) refuse(contents_->path.native(), name, "is of the type " + entry->type);
+  HostTensor tensor{*entry->dtype, entry->shape};
+  read_bytes(*entry, 0, tensor.bytes());
+  return tensor;
+}
+
+void SafetensorsFile::read(std::string_view name, const TensorView& into) const {
+  const auto* entry = find(name);
+  const auto& file = contents_->path.native();
+  if (entry == nullptr) refuse(file, name, "isn't in it");
+  if (entry->dtype != into.dtype || entry->shape != into.shape) {
+    refuse(file, name,
+           "is " + entry->type + " " + to_string(entry->shape) + ", not " +
+               std::string{safetensors::type_of(into.dtype)} + " " + to_string(into.shape));
+  }
+  if (into.device.kind != Device::Kind::cpu) refuse(file, name, "can only be read to the host");
+  read_bytes(*entry, 0, {static_cast<std::byte*>(into.data), into.bytes()});
+}
+
+void SafetensorsFile::read_bytes(const SafetensorsEntry& entry, std::uint64_t from,
+                                 std::span<std::byte> into) const {
+  if (from > entry.bytes || into.size() > entry.bytes - from) {
+    refuse(contents_->path.native(), entry.name,
+           "has " + std::to_string(entry.bytes) + " bytes, " + std::to_string(into.size()) +
+               " from byte " + std::to_string(from) + " were asked for");
+  }
+  checkpoint::read_at(contents_->fd.get(), into, entry.begin + from, contents_->path);
+}
+
+SafetensorsModel::SafetensorsModel(const fs::path& path) {
+  const auto file = entrance(path);
+  name_ = file.native();
+  if (file.extension() != ".json") {
+    files_.emplace_back(file);
+    for (const auto& entry : files_.front().entries()) where_.emplace(entry.name, 0);
+    return;
+  }
+  std::map<std::string, std::size_t> opened;
+  for (auto& [tensor, name] : read_index(file)) {
+    const auto [at, is_new] = opened.try_emplace(name, files_.size());
+    if (is_new) files_.emplace_back(file.parent_path() / name);
+    if (files_[at->second].find(tensor) == nullptr) {
+      throw Error{ErrorCode::corrupt, in_quotes(name_) + ": tensor " + in_quotes(tensor) +
+                                          " isn't in " + in_quotes(name)};
+    }
+    where_.emplace(tensor, at->second);
+  }
+}
+
+std::vector<std::string> SafetensorsModel::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, file] : where_) names.push_back(name);
+  return names;
+}
+bool SafetensorsModel::contains(std::string_view name) const noexcept {
+  return where_.contains(name);
+}
+HostTensor SafetensorsModel::read(std::string_view name) const { return file_of(name).read(name); }
+void SafetensorsModel::read(std::string_view name, const TensorView& into) const {
+  file_of(name).read(name, into);
+}
+const SafetensorsFile& SafetensorsModel::file_of(std::string_view name) const {
+  const auto at = where_.find(name);
+  if (at == where_.end()) refuse(name_, name, "isn't in it");
+  return files_[at->second];
+}
+
+void save_safetensors(const fs::path& path, std::span<const NamedTensor> tensors,
+                      const TensorMetadata& metadata) {
+  const auto layout = safetensors::lay_out(tensors, metadata);
+  write_whole(path, pieces_of(layout));
+}
+
+std::vector<std::string> save_safetensors_model(const fs::path& folder,
+                                                std::span<const NamedTensor> tensors,
+                                                std::uint64_t max_shard_bytes,
+                                                const TensorMetadata& metadata,
+                                                std::string_view stem) {
+  // All names together first: two files can't tell each other of a name that is in both.
+  [[maybe_unused]] const auto checked = safetensors::lay_out(tensors, metadata);
+  const auto groups = safetensors::split_by_size(tensors, max_shard_bytes);
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    names.push_back(safetensors::file_name(stem, i, groups.size()));
+    save_safetensors(folder / names.back(), groups[i], metadata);
+  }
+  const auto index = std::string{stem} + ".safetensors.index.json";
+  // What an earlier, smaller or larger model left would be taken for this one.
+  const auto outdated = folder / (groups.size() > 1 ? safetensors::file_name(stem, 0, 1) : index);
+  if (groups.size() > 1) {
+    names.push_back(index);
+    const auto text = safetensors::index_text(groups, stem);
+    const Bytes piece = std::as_bytes(std::span{text});
+    write_whole(folder / names.back(), {&piece, 1});
+  }
+  FileOps::real().remove(outdated);
+  return names;
+}
+
+}  // namespace acc::runtime

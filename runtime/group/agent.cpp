@@ -1,0 +1,98 @@
+#include "common/agent_client.hpp"
+#include "runtime/bootstrap/quiet_thread.hpp"
+
+#include <acc/agent.hpp>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+namespace acc::agent {
+
+namespace {
+
+// A telling returns at once; this is for an agent whose socket is full or that is stopped.
+constexpr Millis kPatience{2'000};
+
+// The process' one line for tellings. A line that failed stays closed: the agent is gone, and what
+// it would have done for us (SIGTERM, SIGKILL) comes anyway.
+class Line {
+ public:
+  static Line& one() {
+    static auto* const line = new Line;  // never destroyed: threads may tell until the very end
+    return *line;
+  }
+  template <class Tell>
+  bool tell(Tell what) {
+    const std::lock_guard lock{mutex_};
+    if (!tried_) {
+      tried_ = true;
+      if (auto made = AgentClient::from_environment(kPatience)) client_.emplace(std::move(*made));
+    }
+    if (client_ && !what(*client_)) client_.reset();
+    return client_.has_value();
+  }
+
+ private:
+  std::mutex mutex_;
+  bool tried_ = false;
+  std::optional<AgentClient> client_;
+};
+
+}  // namespace
+
+bool present() {
+  return Line::one().tell([](AgentClient&) { return true; });
+}
+void heartbeat(std::uint64_t step) {
+  Line::one().tell([&](AgentClient& agent) { return agent.beat(step).has_value(); });
+}
+void checkpoint(std::uint64_t step) {
+  Line::one().tell([&](AgentClient& agent) { return agent.checkpoint(step).has_value(); });
+}
+void no_restart(std::string_view why) {
+  Line::one().tell(
+      [&](AgentClient& agent) { return agent.no_restart(std::string{why}).has_value(); });
+}
+
+// ---- beats by a thread ----
+
+struct Heartbeat::Thread {
+  std::atomic<std::uint64_t> step{0};
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool ended = false;
+  std::thread thread;
+
+  void work(Millis every) {
+    std::unique_lock lock{mutex};
+    while (!ended) {
+      lock.unlock();
+      heartbeat(step.load(std::memory_order_relaxed));
+      lock.lock();
+      changed.wait_for(lock, every, [this] { return ended; });
+    }
+  }
+};
+
+Heartbeat::Heartbeat(std::chrono::milliseconds every) : thread_{std::make_unique<Thread>()} {
+  if (!present()) return;
+  thread_->thread = runtime::quiet_thread([t = thread_.get(), every] { t->work(every); });
+}
+
+Heartbeat::~Heartbeat() {
+  {
+    const std::lock_guard lock{thread_->mutex};
+    thread_->ended = true;
+    thread_->changed.notify_all();
+  }
+  if (thread_->thread.joinable()) thread_->thread.join();
+}
+
+void Heartbeat::at(std::uint64_t step) noexcept {
+  thread_->step.store(step, std::memory_order_relaxed);
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,127 @@
+#include "runtime/nccl/nccl_backend.hpp"
+
+#include "common/text.hpp"
+#include "runtime/nccl/assembly.hpp"
+#include "runtime/nccl/nccl_backend_impl.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+
+namespace acc::runtime {
+namespace nccl {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kInitTimeout = Millis{300s};  // as containers of one job may start minutes apart
+
+/// Which device is this rank's? @throws Error cuda: there is none of that number
+int choose_device(const cuda::Api& api, const GroupFacts& facts, const NcclOptions& options) {
+  int count = 0;
+  cuda::check(api, "cudaGetDeviceCount", api.get_device_count(&count));
+  int wanted = facts.rank < static_cast<int>(facts.ranks.size())
+                   ? facts.ranks[static_cast<std::size_t>(facts.rank)].local_rank
+                   : facts.local_rank;
+  if (const char* local = std::getenv("LOCAL_RANK")) {
+    wanted = parse_number<int>(local).value_or(wanted);
+  }
+  if (options.device) {
+    wanted = *options.device;
+  } else if (count == 1) {
+    wanted = 0;  // as where a scheduler shows each task the one that is its own
+  }
+  if (wanted >= 0 && wanted < count) return wanted;
+  throw Error{ErrorCode::cuda, "CUDA: local rank " + std::to_string(wanted) +
+                                   " has no device: " + std::to_string(count) +
+                                   " are visible here; start fewer workers on this node"};
+}
+
+int checked_version() {
+  const int found = version();
+  if (found >= kOldestVersion) return found;
+  throw Error{ErrorCode::nccl, "NCCL: " + library_path() + " is version " +
+                                   describe_version(found) + ", 2.14 or later is needed"};
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  (void)::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+/// What this rank brings, and on what device. Its own trouble goes to all ranks, so it is no
+/// exception yet.
+std::pair<Arrival, int> arrive(const GroupFacts& facts, const NcclOptions& options) {
+  Arrival mine{.rank = facts.rank, .machine = machine_id(), .host = host_name()};
+  int device = 0;
+  try {
+    const auto& api = cuda::library();
+    if (const auto missing = cuda::explain_missing(api); !missing.empty()) {
+      throw Error{ErrorCode::cuda, missing};
+    }
+    device = choose_device(api, facts, options);
+    mine.device = cuda::pci_bus_id(api, device);
+    mine.version = checked_version();
+  } catch (const Error& error) {
+    mine.trouble = error.what();
+  }
+  return {mine, device};
+}
+
+UniqueId make_id() {
+  UniqueId id{};
+  const auto& api = library();
+  if (const auto status = api.get_unique_id(&id); status != Status::success) {
+    throw Error{ErrorCode::nccl, explain(api, "ncclGetUniqueId", status)};
+  }
+  return id;
+}
+
+}  // namespace
+}  // namespace nccl
+
+std::unique_ptr<Backend> make_nccl_backend(std::shared_ptr<Store> store, GroupFacts facts,
+                                           NcclOptions options) {
+  using namespace nccl;
+  const auto limit = options.init_timeout.value_or(kInitTimeout);
+  std::optional<Clock::time_point> deadline;
+  if (limit.count() > 0) deadline = Clock::now() + limit;
+  const auto [mine, device] = arrive(facts, options);
+  const auto id = assemble(*store, facts, mine, deadline, limit, make_id);
+
+  const auto& cuda = cuda::library();
+  const cuda::DeviceScope here{cuda, device};
+  auto core = std::make_shared<Core>(library(), cuda, std::move(store), std::move(facts), device,
+                                     options.abort_limit);
+  try {
+    core->comm().init(id, deadline, limit, [&] { return core->inquiry().verdict(); });
+    return std::make_unique<NcclBackend>(core, options.check, options.close_limit);
+  } catch (const Error& error) {
+    core->inquiry().tell(error, Position{.rank = core->facts().rank});
+    core->comm().fail(error);
+    core->comm().close(options.close_limit);
+    throw;
+  }
+}
+
+void run_as_one(Backend& backend, std::span<const Call> calls) {
+  auto* const ours = dynamic_cast<nccl::NcclBackend*>(&backend);
+  if (ours == nullptr) {
+    throw Error{ErrorCode::invalid_argument, "run_as_one: the group isn't one over NCCL"};
+  }
+  ours->run_as_one(calls);
+}
+
+std::string why_no_nccl() {
+  try {
+    if (auto missing = cuda::explain_missing(cuda::library()); !missing.empty()) return missing;
+    (void)nccl::checked_version();
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace acc::runtime

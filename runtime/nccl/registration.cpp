@@ -1,0 +1,82 @@
+#include "runtime/nccl/registration.hpp"
+
+namespace acc::runtime::nccl {
+namespace {
+
+/// NCCL wants windows in whole pages, and so gets them.
+std::size_t whole_pages(std::size_t bytes) {
+  const auto pages = (bytes + kWindowAlignment - 1) / kWindowAlignment;
+  return (pages == 0 ? 1 : pages) * kWindowAlignment;
+}
+
+}  // namespace
+
+Registration::Registration(std::shared_ptr<Core> core, std::size_t bytes) : core_{std::move(core)} {
+  const auto& api = core_->comm().api();
+  const auto size = whole_pages(bytes);
+  if (api.mem_alloc == nullptr) {  // before 2.19: ordinary memory, and nothing to register
+    cuda::check(core_->cuda(), "cudaMalloc", core_->cuda().malloc(&data_, size));
+    return;
+  }
+  if (const auto status = api.mem_alloc(&data_, size); status != Status::success) {
+    throw Error{ErrorCode::nccl, explain(api, "ncclMemAlloc", status)};
+  }
+  try {
+    enroll(size);
+  } catch (...) {
+    (void)api.mem_free(data_);
+    throw;
+  }
+}
+
+void Registration::enroll(std::size_t bytes) {
+  const auto& api = core_->comm().api();
+  if (api.window_register != nullptr) {
+    try {
+      core_->comm().call("ncclCommWindowRegister", [&](Comm comm) {
+        return api.window_register(comm, data_, bytes, &window_, kWindowCollSymmetric);
+      });
+      // Without direct access between the devices NCCL says success and gives no window.
+      if (window_ != nullptr) return;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::invalid_argument) throw;  // else: not on this machine
+    }
+  }
+  if (api.comm_register == nullptr) return;
+  core_->comm().call("ncclCommRegister",
+                     [&](Comm comm) { return api.comm_register(comm, data_, bytes, &handle_); });
+}
+
+void Registration::deregister() noexcept {
+  const std::lock_guard lock{mutex_};
+  const auto& api = core_->comm().api();
+  try {
+    if (window_ != nullptr && core_->comm().phase() == Phase::ready) {
+      core_->comm().call("ncclCommWindowDeregister",
+                         [&](Comm comm) { return api.window_deregister(comm, window_); });
+    }
+    if (handle_ != nullptr && core_->comm().phase() == Phase::ready) {
+      core_->comm().call("ncclCommDeregister",
+                         [&](Comm comm) { return api.comm_deregister(comm, handle_); });
+    }
+  } catch (const std::exception&) {  // the communicator is broken and takes its registrations along
+  }
+  window_ = nullptr;
+  handle_ = nullptr;
+}
+
+Registration::~Registration() {
+  deregister();
+  try {
+    const cuda::DeviceScope here{core_->cuda(), core_->device()};
+    const auto& api = core_->comm().api();
+    if (api.mem_free != nullptr) {
+      (void)api.mem_free(data_);
+    } else {
+      (void)core_->cuda().free(data_);
+    }
+  } catch (const std::exception&) {  // the device is gone
+  }
+}
+
+}  // namespace acc::runtime::nccl

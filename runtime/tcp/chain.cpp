@@ -1,0 +1,181 @@
+#include "runtime/tcp/chain.hpp"
+
+#include <algorithm>
+
+namespace acc::runtime::hosts {
+
+namespace {
+
+/// What is summed up at a time, if there is as much: it stays in the processor's cache.
+constexpr std::size_t kPiece = 128 * 1024;
+/// Sums so far that are held while the next host is busy.
+constexpr std::size_t kRing = 4 * kPiece;
+
+/// One run of a chain. Positions count bytes of sums (out and in the ring) or of results; they only
+/// go up.
+class Run {
+ public:
+  Run(const Chain::Work& work, const Placement& placement, Courier& courier, Lifeline& lifeline,
+      Turn& turn, std::vector<std::byte>& ring)
+      : work_{work},
+        courier_{courier},
+        lifeline_{lifeline},
+        turn_{turn},
+        reduction_{reduction(work.type, work.op)},
+        plain_{partial_type(work.type) == work.type},
+        size_{size_of(work.type)},
+        partial_{size_of(partial_type(work.type))},
+        first_{placement.host == 0},
+        last_{placement.host + 1 == placement.hosts.size()},
+        prev_{placement.host - 1},
+        next_{placement.host + 1},
+        ring_{ring} {
+    if (ring_.empty()) ring_.resize(kRing);
+  }
+
+  void run() {
+    std::vector<pollfd> waits;
+    while (!done()) {
+      bool moved = false;
+      if (!first_) moved = receive_sums() || moved;
+      moved = reduce() || moved;
+      if (!last_) {
+        moved = send_sums() || moved;
+        moved = receive_results() || moved;
+      }
+      if (!first_) moved = send_results() || moved;
+      if (moved) continue;
+      collect_waits(waits);
+      lifeline_.wait(turn_, waits);
+    }
+  }
+
+ private:
+  [[nodiscard]] std::size_t sums() const { return work_.count * partial_; }
+  [[nodiscard]] std::size_t results() const { return work_.count * size_; }
+  [[nodiscard]] bool done() const {
+    return results_there() == results() && (first_ || returned_ == results());
+  }
+  /// Bytes of the result that this host has.
+  [[nodiscard]] std::size_t results_there() const {
+    return last_ ? reduced_ / partial_ * size_ : results_in_;
+  }
+  /// The oldest byte of sums that is still needed in the ring.
+  [[nodiscard]] std::size_t kept() const { return last_ ? reduced_ : sent_; }
+  /// Of the ring from a position on, without going round.
+  static std::size_t straight(std::size_t position, std::size_t bytes) {
+    return std::min(bytes, kRing - position % kRing);
+  }
+  [[nodiscard]] std::byte* ring(std::size_t position) { return ring_.data() + position % kRing; }
+
+  [[nodiscard]] std::size_t room_for_sums() const {
+    return std::min(sums() - received_, kRing - (received_ - kept()));
+  }
+
+  bool receive_sums() {
+    const auto room = straight(received_, room_for_sums());
+    if (room == 0) return false;
+    const auto n = receive_some(courier_.socket(prev_), ring(received_), room, turn_, lifeline_,
+                                courier_.rank_at(prev_));
+    received_ += n;
+    return n > 0;
+  }
+
+  // Whole elements of what has come; the first host begins with its own.
+  bool reduce() {
+    auto there = first_ ? std::min(sums() - reduced_, kRing - (reduced_ - sent_))
+                        : received_ - reduced_;
+    there = std::min(straight(reduced_, there), kPiece) / partial_ * partial_;
+    // Small pieces cost more in calls than they win by being early.
+    const bool more_comes = (first_ ? reduced_ + there : received_) < sums();
+    if (there == 0 || (more_comes && there < kPiece / 4 && !at_edge(there))) return false;
+    const auto count = there / partial_;
+    const auto offset = reduced_ / partial_ * size_;
+    last_ ? finish(ring(reduced_), offset, count) : add(ring(reduced_), offset, count);
+    reduced_ += there;
+    return true;
+  }
+  /// The ring's end, or its being full: nothing larger can come.
+  [[nodiscard]] bool at_edge(std::size_t there) const {
+    return (reduced_ + there) % kRing == 0 || received_ - kept() == kRing ||
+           (first_ && reduced_ + there - sent_ == kRing);
+  }
+
+  void add(std::byte* sum, std::size_t offset, std::size_t count) const {
+    std::size_t from = 0;
+    if (first_) reduction_.begin(sum, work_.inputs[from++] + offset, count);
+    for (; from < work_.inputs.size(); ++from)
+      reduction_.add(sum, work_.inputs[from] + offset, count);
+  }
+
+  void finish(std::byte* sum, std::size_t offset, std::size_t count) const {
+    auto* out = work_.result + offset;
+    if (plain_ && work_.inputs.size() == 1) {  // in one pass
+      const void* const both[] = {sum, work_.inputs[0] + offset};
+      return reduction_.all(out, nullptr, both, 2, count, work_.ranks);
+    }
+    add(sum, offset, count);
+    reduction_.finish(out, sum, count, work_.ranks);
+  }
+
+  bool send_sums() {
+    const auto bytes = straight(sent_, reduced_ - sent_);
+    if (bytes == 0) return false;
+    const auto n = send_some(courier_.socket(next_), ring(sent_), bytes, turn_, lifeline_,
+                             courier_.rank_at(next_));
+    sent_ += n;
+    return n > 0;
+  }
+
+  bool receive_results() {
+    const auto bytes = results() - results_in_;
+    if (bytes == 0) return false;
+    const auto n = receive_some(courier_.socket(next_), work_.result + results_in_, bytes, turn_,
+                                lifeline_, courier_.rank_at(next_));
+    results_in_ += n;
+    return n > 0;
+  }
+
+  bool send_results() {
+    const auto bytes = results_there() - returned_;
+    if (bytes == 0) return false;
+    const auto n = send_some(courier_.socket(prev_), work_.result + returned_, bytes, turn_,
+                             lifeline_, courier_.rank_at(prev_));
+    returned_ += n;
+    return n > 0;
+  }
+
+  void collect_waits(std::vector<pollfd>& waits) const {
+    waits.clear();
+    const auto add_wait = [&](std::size_t host, bool in, bool out) {
+      const int events = (in ? POLLIN : 0) | (out ? POLLOUT : 0);
+      if (events != 0) waits.push_back({courier_.socket(host), static_cast<short>(events), 0});
+    };
+    if (!first_) add_wait(prev_, room_for_sums() > 0, results_there() > returned_);
+    if (!last_) add_wait(next_, results_in_ < results(), reduced_ > sent_);
+  }
+
+  const Chain::Work& work_;
+  Courier& courier_;
+  Lifeline& lifeline_;
+  Turn& turn_;
+  const Reduction& reduction_;
+  bool plain_;
+  std::size_t size_, partial_;
+  bool first_, last_;
+  std::size_t prev_, next_;
+  std::vector<std::byte>& ring_;
+  std::size_t received_ = 0;    ///< of sums, from the host before
+  std::size_t reduced_ = 0;     ///< of sums: with this host's values in
+  std::size_t sent_ = 0;        ///< of sums, to the next host
+  std::size_t results_in_ = 0;  ///< of results, from the next host
+  std::size_t returned_ = 0;    ///< of results, to the host before
+};
+
+}  // namespace
+
+void Chain::run(Turn& turn, const Work& work) {
+  Run{work, placement_, courier_, lifeline_, turn, ring_}.run();
+}
+
+}  // namespace acc::runtime::hosts

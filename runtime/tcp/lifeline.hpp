@@ -1,0 +1,43 @@
+#pragma once
+
+#include "runtime/tcp/control.hpp"
+#include "runtime/tcp/room.hpp"
+
+#include <poll.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace acc::runtime::hosts {
+
+/// How a rank waits at sockets without missing that its group broke, and how it tells its leader.
+class Lifeline {
+ public:
+  /// @param control  a leader's; else nullptr. @param line  to the leader; a leader's is empty.
+  Lifeline(Room& room, const Placement& placement, std::unique_ptr<Control> control, UniqueFd line);
+
+  /// Until one of `waits` is ready.
+  /// @throws Error the cause, when the room breaks; timed_out
+  void wait(Turn& turn, std::vector<pollfd>& waits);
+  /// A connection to `rank` ended in the middle: the group breaks, by the cause if one is on its way.
+  [[noreturn]] void lose(Turn& turn, int rank, const std::string& how);
+
+  /// The room broke in this process.
+  void broke() noexcept;
+  /// A turn's time is up. Returns when the room is broken, or nobody answered.
+  void find_late(Turn& turn);
+
+ private:
+  void tell(const Note& note) noexcept;
+  [[nodiscard]] int broken_fd() const;
+  /// @return is the room broken, after at most `limit`?
+  bool await_break(std::chrono::milliseconds limit);
+
+  Room& room_;
+  const Placement& placement_;
+  UniqueFd line_;
+  std::unique_ptr<Control> control_;
+};
+
+}  // namespace acc::runtime::hosts

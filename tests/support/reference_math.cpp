@@ -1,0 +1,95 @@
+#include "tests/support/reference_math.hpp"
+
+#include <cstring>
+#include <type_traits>
+
+namespace acc::testing {
+
+using runtime::BFloat16;
+using runtime::DType;
+using runtime::Half;
+using runtime::ReduceOp;
+
+namespace {
+
+// What T is added up in, and how an overflow of integers becomes a wrap.
+template <class T>
+struct Sum {
+  using type = T;
+};
+template <>
+struct Sum<Half> {
+  using type = float;
+};
+template <>
+struct Sum<BFloat16> {
+  using type = float;
+};
+
+template <class S>
+S combine(S a, S b, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::max:
+      return a < b ? b : a;
+    case ReduceOp::min:
+      return b < a ? b : a;
+    case ReduceOp::prod:
+      if constexpr (std::is_integral_v<S>)
+        return static_cast<S>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+      else
+        return a * b;
+    case ReduceOp::sum:
+    case ReduceOp::avg:
+      break;
+  }
+  if constexpr (std::is_integral_v<S>)
+    return static_cast<S>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+  else
+    return a + b;
+}
+
+template <class T>
+void reduce_as(std::span<const void* const> from, void* to, std::size_t count, ReduceOp op) {
+  using S = typename Sum<T>::type;
+  for (std::size_t i = 0; i < count; ++i) {
+    S made{};
+    for (std::size_t r = 0; r < from.size(); ++r) {
+      T value;  // the buffers may be misaligned
+      std::memcpy(&value, static_cast<const char*>(from[r]) + i * sizeof(T), sizeof(T));
+      made = r == 0 ? static_cast<S>(value) : combine(made, static_cast<S>(value), op);
+    }
+    if (op == ReduceOp::avg) made = static_cast<S>(made / static_cast<S>(from.size()));
+    const T rounded{static_cast<T>(made)};
+    std::memcpy(static_cast<char*>(to) + i * sizeof(T), &rounded, sizeof(T));
+  }
+}
+
+}  // namespace
+
+void reference_reduce(std::span<const void* const> from, void* to, std::size_t count, DType type,
+                      ReduceOp op) {
+  switch (type) {
+    case DType::i8:
+      return reduce_as<std::int8_t>(from, to, count, op);
+    case DType::u8:
+      return reduce_as<std::uint8_t>(from, to, count, op);
+    case DType::i32:
+      return reduce_as<std::int32_t>(from, to, count, op);
+    case DType::u32:
+      return reduce_as<std::uint32_t>(from, to, count, op);
+    case DType::i64:
+      return reduce_as<std::int64_t>(from, to, count, op);
+    case DType::u64:
+      return reduce_as<std::uint64_t>(from, to, count, op);
+    case DType::f16:
+      return reduce_as<Half>(from, to, count, op);
+    case DType::f32:
+      return reduce_as<float>(from, to, count, op);
+    case DType::f64:
+      return reduce_as<double>(from, to, count, op);
+    case DType::bf16:
+      return reduce_as<BFloat16>(from, to, count, op);
+  }
+}
+
+}  // namespace acc::testing

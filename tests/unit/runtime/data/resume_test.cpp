@@ -1,0 +1,188 @@
+#include <acc/error.hpp>
+#include <acc/loader.hpp>
+#include <catch2/catch.hpp>
+
+#include "tests/support/thread_groups.hpp"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <numeric>
+
+using namespace acc::runtime;
+using acc::testing::on_ranks;
+
+namespace {
+
+using Index = std::int64_t;
+using Batches = std::vector<std::vector<Index>>;
+using Loader = SampleLoader<Index>;
+
+enum class Kind { indexed, stream, dispatched, dispatched_stream };
+
+Loader loader_of(Kind kind, std::size_t size, LoaderOptions options, const ProcessGroup& group) {
+  options.dispatch_batches = kind == Kind::dispatched || kind == Kind::dispatched_stream;
+  if (kind == Kind::indexed || kind == Kind::dispatched) {
+    options.shuffle = true;
+    return Loader{Dataset<Index>{size, [](std::size_t i) { return static_cast<Index>(i); }},
+                  options, group};
+  }
+  return Loader{StreamDataset<Index>{[size](std::uint64_t epoch) -> Stream<Index> {
+                                       return [order = IndexOrder::shuffled(size, 1, epoch),
+                                               at = std::size_t{0}]() mutable -> std::optional<Index> {
+                                         if (at == order.size()) return std::nullopt;
+                                         return static_cast<Index>(order[at++]);
+                                       };
+                                     },
+                                     size},
+                options, group};
+}
+
+LoaderOptions with(std::size_t batch_size, bool drop_last = false) {
+  LoaderOptions options;
+  options.batch_size = batch_size;
+  options.drop_last = drop_last;
+  options.workers = 1;
+  options.seed = 77;
+  return options;
+}
+
+/// From where it stands to the end of epoch 2.
+Batches rest_of(Loader& loader) {
+  Batches batches;
+  while (loader.epoch() < 3) {
+    for (auto& batch : loader) batches.push_back(batch);
+  }
+  return batches;
+}
+
+}  // namespace
+
+TEST_CASE("a run that goes on from a state sees the very next batch, and all behind it",
+          "[runtime][data]") {
+  std::mutex mutex;
+  for (const auto kind :
+       {Kind::indexed, Kind::stream, Kind::dispatched, Kind::dispatched_stream}) {
+    for (const bool drop_last : {false, true}) {
+      on_ranks(3, [&](ProcessGroup& group) {
+        auto undisturbed = loader_of(kind, 25, with(2, drop_last), group);
+        Batches batches;
+        std::vector<std::string> states{to_string(undisturbed.state())};
+        while (undisturbed.epoch() < 3) {
+          for (auto& batch : undisturbed) {
+            batches.push_back(batch);
+            states.push_back(to_string(undisturbed.state()));
+          }
+        }
+        for (std::size_t i = 0; i < states.size(); ++i) {
+          auto resumed = loader_of(kind, 25, with(2, drop_last), group);
+          resumed.restore(parse_loader_state(states[i]));
+          const auto rest = rest_of(resumed);
+          const Batches expected{batches.begin() + static_cast<std::ptrdiff_t>(i), batches.end()};
+          const std::scoped_lock lock{mutex};
+          CAPTURE(static_cast<int>(kind), i, states[i]);
+          CHECK(rest == expected);
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("with another number of ranks the epoch goes on behind the same samples",
+          "[runtime][data]") {
+  std::mutex mutex;
+  constexpr std::size_t kSamples = 47;
+  for (const auto kind :
+       {Kind::indexed, Kind::stream, Kind::dispatched, Kind::dispatched_stream}) {
+    for (const int before : {1, 2, 4}) {
+      for (const int after : {1, 3, 5}) {
+        CAPTURE(static_cast<int>(kind), before, after);
+        std::map<Index, int> times;
+        LoaderState state;
+        on_ranks(before, [&](ProcessGroup& group) {
+          auto loader = loader_of(kind, kSamples, with(3), group);
+          std::size_t steps = 0;
+          for (auto& batch : loader) {
+            const std::scoped_lock lock{mutex};
+            for (const auto sample : batch) ++times[sample];
+            state = loader.state();
+            if (++steps == 3) break;
+          }
+        });
+        REQUIRE(times.size() == static_cast<std::size_t>(before) * 9);
+        on_ranks(after, [&](ProcessGroup& group) {
+          auto options = with(2);
+          options.even_batches = false;
+          auto loader = loader_of(kind, kSamples, options, group);
+          loader.restore(state);
+          for (auto& batch : loader) {
+            const std::scoped_lock lock{mutex};
+            for (const auto sample : batch) ++times[sample];
+          }
+        });
+        CHECK(times.size() == kSamples);  // each sample came ...
+        const auto twice = std::count_if(times.begin(), times.end(),
+                                         [](const auto& one) { return one.second > 1; });
+        // ... and none again, but for what fills up the last step where steps are always even.
+        CHECK(twice < (kind == Kind::indexed ? 1 : after * 2));
+      }
+    }
+  }
+}
+
+TEST_CASE("a state at the end of an epoch goes on with the next", "[runtime][data]") {
+  Loader loader = loader_of(Kind::indexed, 6, with(2), {});
+  LoaderState at_end;
+  for ([[maybe_unused]] auto& batch : loader) at_end = loader.state();
+  CHECK(at_end.finished);
+  Loader resumed = loader_of(Kind::indexed, 6, with(2), {});
+  resumed.restore(at_end);
+  std::size_t batches = 0;
+  for ([[maybe_unused]] auto& batch : resumed) ++batches;
+  CHECK(batches == 0);
+  CHECK(resumed.epoch() == 1);
+  for ([[maybe_unused]] auto& batch : resumed) ++batches;
+  CHECK(batches == 3);
+}
+
+TEST_CASE("a restored shuffle keeps the seed it had", "[runtime][data]") {
+  Loader loader = loader_of(Kind::indexed, 20, with(4), {});
+  const auto expected = rest_of(loader);
+  auto options = with(4);
+  options.seed = 5;
+  Loader other = loader_of(Kind::indexed, 20, options, {});
+  other.restore({0, 77, 0, false});
+  CHECK(rest_of(other) == expected);
+
+  options.shuffle = false;
+  options.sampler = std::make_shared<RandomSampler>(20, 5);
+  Loader own{Dataset<Index>{20, [](std::size_t i) { return static_cast<Index>(i); }}, options};
+  CHECK_THROWS_WITH(own.restore({0, 77, 0, false}),
+                    "loader: can't go on from epoch=0 seed=77 samples=0 finished=0: the seed here "
+                    "is 5");
+}
+
+TEST_CASE("set_epoch begins that epoch", "[runtime][data]") {
+  Loader loader = loader_of(Kind::indexed, 20, with(20), {});
+  auto epoch_1 = [&] {
+    loader.set_epoch(1);
+    return *loader.begin();
+  };
+  const auto first = epoch_1();
+  CHECK(first == epoch_1());
+  CHECK(loader.epoch() == 1);
+}
+
+TEST_CASE("a state as text is read back, and nothing else is", "[runtime][data]") {
+  const LoaderState state{3, 18446744073709551615U, 512, true};
+  CHECK(to_string(state) == "epoch=3 seed=18446744073709551615 samples=512 finished=1");
+  CHECK(parse_loader_state(to_string(state)) == state);
+  for (const char* text :
+       {"", "epoch=3", "epoch=3 seed=1 samples=5 finished=2", "epoch=3 seed=1 samples=5 finished=0 ",
+        "epoch=-1 seed=1 samples=5 finished=0", "seed=1 epoch=3 samples=5 finished=0",
+        "epoch=3 seed=1 samples=99999999999999999999 finished=0",
+        "epoch=3 seed=1 samples=5 finished=0 x=1"}) {
+    INFO(text);
+    CHECK_THROWS_AS(parse_loader_state(text), Error);
+  }
+}

@@ -1,0 +1,122 @@
+#include "common/unique_fd.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <acc/agent.hpp>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+// What a worker says is read by a socket of ours in the agent's place. The line belongs to the
+// process, so each case is played by a child.
+
+using namespace std::chrono_literals;
+
+namespace {
+
+class FakeAgent {
+ public:
+  FakeAgent()
+      : name_{"@acc-agent-test-" + std::to_string(::getpid()) + "-" + std::to_string(++count)} {
+    listening_ = acc::UniqueFd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    sockaddr_un at{};
+    at.sun_family = AF_UNIX;
+    std::memcpy(at.sun_path + 1, name_.data() + 1, name_.size() - 1);
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name_.size());
+    REQUIRE(::bind(listening_.get(), reinterpret_cast<sockaddr*>(&at), length) == 0);
+    REQUIRE(::listen(listening_.get(), 4) == 0);
+  }
+  const std::string& name() const { return name_; }
+
+  // All that the one client says until it hangs up, or until `enough` is in it.
+  std::string hear(const std::string& enough = {}) {
+    if (!ready(listening_.get())) return "nobody came";
+    const acc::UniqueFd line{::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+    std::string all;
+    while (ready(line.get())) {
+      char chunk[4096];
+      const auto n = ::read(line.get(), chunk, sizeof chunk);
+      if (n <= 0) return all;
+      all.append(chunk, static_cast<std::size_t>(n));
+      if (!enough.empty() && all.find(enough) != std::string::npos) return all;
+    }
+    return all + "(nothing more for 10 s)";
+  }
+
+ private:
+  static bool ready(int fd) {
+    pollfd wait{fd, POLLIN, 0};
+    return ::poll(&wait, 1, 10'000) == 1;
+  }
+  static inline int count = 0;
+  std::string name_;
+  acc::UniqueFd listening_;
+};
+
+template <class Body>
+pid_t in_child(const std::string& socket, Body body) {
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  if (socket.empty())
+    ::unsetenv("ACC_AGENT_SOCKET");
+  else
+    ::setenv("ACC_AGENT_SOCKET", socket.c_str(), 1);
+  ::setenv("RANK", "3", 1);
+  ::setenv("ACC_ROUND", "2", 1);
+  ::_exit(body() ? 0 : 1);
+}
+
+bool went_well(pid_t pid) {
+  int status = -1;
+  ::waitpid(pid, &status, 0);
+  return status == 0;
+}
+
+}  // namespace
+
+TEST_CASE("a worker tells its agent how far it is", "[agent]") {
+  FakeAgent agent;
+  const auto pid = in_child(agent.name(), [] {
+    if (!acc::agent::present()) return false;
+    acc::agent::heartbeat(7);
+    acc::agent::checkpoint(7);
+    acc::agent::no_restart("the loss is NaN");
+    return true;
+  });
+  CHECK(agent.hear() == "hello 3 2\nbeat 7\ncheckpoint 7\nno_restart the loss is NaN\n");
+  CHECK(went_well(pid));
+}
+
+TEST_CASE("a thread of heartbeats repeats the step", "[agent]") {
+  FakeAgent agent;
+  const auto pid = in_child(agent.name(), [] {
+    acc::agent::Heartbeat beats{5ms};
+    beats.at(41);
+    ::pause();  // until the test has heard enough
+    return true;
+  });
+  CHECK_THAT(agent.hear("beat 41\nbeat 41\nbeat 41\n"), Catch::StartsWith("hello 3 2\nbeat "));
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+}
+
+TEST_CASE("without an agent, or with one that is gone, telling does nothing", "[agent]") {
+  const auto tell_all = [] {
+    acc::agent::heartbeat(1);
+    acc::agent::checkpoint(1);
+    acc::agent::no_restart("why");
+    const acc::agent::Heartbeat beats;
+    return !acc::agent::present();
+  };
+  CHECK(went_well(in_child("", tell_all)));
+  std::string gone;
+  gone = FakeAgent{}.name();
+  CHECK(went_well(in_child(gone, tell_all)));
+}
