@@ -129,6 +129,30 @@ UniqueFd Circle::share(std::size_t bytes, Deadline deadline) {
   }
 }
 
+std::vector<UniqueFd> Circle::open_lines(Deadline deadline) {
+  std::vector<UniqueFd> lines(leads() ? lines_.size() : 1);
+  if (!leads()) {
+    const auto note = read_note(0, &lines[0], deadline);
+    if (auto error = parse_error(note)) throw *std::move(error);
+    if (!lines[0]) throw Error{ErrorCode::system, "the leader of this host handed out no line"};
+    return lines;
+  }
+  try {
+    for (std::size_t i = 1; i < lines_.size(); ++i) {
+      int pair[2];
+      if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        throw Error{ErrorCode::system, system_error(errno, "make a pair of sockets").what};
+      lines[i].reset(pair[0]);
+      const UniqueFd theirs{pair[1]};
+      write_note(i, "line", theirs.get(), deadline);
+    }
+    return lines;
+  } catch (const Error& error) {
+    pass_on(to_text(error));
+    throw;
+  }
+}
+
 void Circle::agree(const std::optional<Error>& failure, Deadline deadline, const Beyond& beyond) {
   const std::string well = "well";
   if (!leads()) {

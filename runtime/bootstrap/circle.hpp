@@ -39,6 +39,10 @@ class Circle {
   /// @throws Error  the same code on every rank
   [[nodiscard]] UniqueFd share(std::size_t bytes, Deadline deadline);
 
+  /// Collective: a socket between the leader and each other rank, for them to keep.
+  /// @return leader: by index, its own empty; else: the one to the leader, alone.
+  [[nodiscard]] std::vector<UniqueFd> open_lines(Deadline deadline);
+
   /// Collective. The leader asks `beyond` (other hosts, say) when all here are well, or tells it
   /// what is wrong here.
   /// @throws Error the first failure of any rank, on all of them.

@@ -4,7 +4,9 @@
 #include "runtime/bootstrap/circle.hpp"
 #include "runtime/bootstrap/lost_watch.hpp"
 #include "runtime/bootstrap/roll.hpp"
+#include "runtime/nccl/nccl_backend.hpp"
 #include "runtime/shm/shm_backend.hpp"
+#include "runtime/tcp/hosts_backend.hpp"
 
 #include <acc/cuda.hpp>
 
@@ -181,11 +183,23 @@ class Forming {
 };
 
 std::unique_ptr<Backend> Forming::make_nccl() {
-  throw Error{ErrorCode::nccl, "no nccl yet"};
+  NcclOptions options;
+  options.init_timeout = formation_.options.init_timeout;
+  options.check = roll_.check;
+  return make_nccl_backend(formation_.store ? formation_.store : make_memory_store(), facts_,
+                           options);
 }
 
 std::unique_ptr<Backend> Forming::make_hosts() {
-  throw Error{ErrorCode::system, "no hosts yet"};
+  HostsOptions options;
+  options.rank = formation_.rank;
+  options.group = facts_.name;
+  options.key = formation_.key;
+  options.roll = roll_;
+  options.ranks = facts_.ranks;
+  options.lookup = environment();
+  options.master_address = formation_.master_address;
+  return make_hosts_backend(*formation_.store, meet_circle(), std::move(options), deadline_);
 }
 
 void check_formation(const Formation& formation) {

@@ -366,6 +366,10 @@ std::uint64_t header_length(std::span<const std::byte, kLengthBytes> first,
 Header parse_header(std::string_view text, std::uint64_t file_bytes, std::string_view file) {
   if (text.empty() || text.front() != '{')
     refuse(file, "its header doesn't begin with '{' (byte 8)");
+  // To the JSON parser it is the end of the text.
+  if (const auto nul = text.find('\0'); nul != std::string_view::npos) {
+    refuse(file, "is no JSON: a zero at byte " + std::to_string(kLengthBytes + nul));
+  }
   Header header;
   Reader reader{header};
   const char* seen = text.data();

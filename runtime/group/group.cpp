@@ -1,6 +1,7 @@
 #include "runtime/group/group.hpp"
 
 #include "runtime/group/arguments.hpp"
+#include "runtime/group/fork.hpp"
 #include "runtime/group/monitor.hpp"
 
 #include <exception>
@@ -27,14 +28,23 @@ Group::Group(GroupFacts facts, std::unique_ptr<Backend> backend, std::shared_ptr
       maker_{std::move(maker)},
       sent_(static_cast<std::size_t>(facts_.size)),
       received_(static_cast<std::size_t>(facts_.size)),
-      calls_{"acc-" + facts_.name, [this](Work::State& work) { carry_out(work); }},
-      sends_{"acc-send", [this](Work::State& work) { carry_out(work); }} {
+      made_in_{fork_generation()},
+      calls_{std::make_unique<CallQueue>("acc-" + facts_.name,
+                                         [this](Work::State& work) { carry_out(work); })},
+      sends_{
+          std::make_unique<CallQueue>("acc-send", [this](Work::State& work) { carry_out(work); })} {
   monitor::watch(*this);
 }
 
 Group::~Group() {
+  if (made_in_ != fork_generation()) {
+    (void)backend_.release();  // its end would tell the peers that this rank left
+    (void)calls_.release();    // their threads aren't here, their locks may be held for ever
+    (void)sends_.release();
+    return;
+  }
   monitor::forget(*this);
-  const bool begun = !calls_.idle() || !sends_.idle();
+  const bool begun = !calls_->idle() || !sends_->idle();
   if (begun && std::uncaught_exceptions() > 0)
     abort("rank " + std::to_string(facts_.rank) + " left by an exception");
 }
@@ -43,6 +53,8 @@ Group::~Group() {
 
 void Group::prepare(Call& call, const CallOptions& how, bool waits) {
   if (const char* fault = fault_of(call, facts_.rank, facts_.size, waits)) refuse(call, fault);
+  if (made_in_ != fork_generation())
+    refuse(call, "this process was forked after the group was made, which belongs to its parent");
   if (broken()) refuse_broken();
   const auto peer = static_cast<std::size_t>(call.peer);
   switch (call.what.operation) {

@@ -48,7 +48,8 @@ class Group {
   Group(GroupFacts facts, std::unique_ptr<Backend> backend, std::shared_ptr<Store> store,
         GroupOptions options, GroupMaker maker = {});
   /// Waits for the calls that were begun, each within its limit. While an exception is on its way
-  /// the peers are told instead (`aborted`), so that they don't wait for this rank.
+  /// the peers are told instead (`aborted`), so that they don't wait for this rank. In a process
+  /// that was forked from the one that made the group nothing happens: the group isn't its own.
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -70,8 +71,6 @@ class Group {
   [[nodiscard]] std::shared_ptr<Group> sub_group(std::span<const int> ranks, std::string name);
 
   void abort(std::string_view why) noexcept;
-  /// Somebody saw this rank die; from any thread.
-  void lost(int rank, const std::string& how) noexcept { backend_->lost(rank, how); }
 
   [[nodiscard]] std::string flight_record() const;
 
@@ -82,7 +81,7 @@ class Group {
   void prepare(Call& call, const CallOptions& how, bool waits);
   void carry_out(Work::State& work);
   [[nodiscard]] CallQueue& queue_of(const Call& call) noexcept {
-    return call.what.operation == Operation::send ? sends_ : calls_;
+    return call.what.operation == Operation::send ? *sends_ : *calls_;
   }
   [[noreturn]] void fail(const Call& call, FlightRecorder::Ticket ticket);
   void break_with(const Error& cause) noexcept;
@@ -93,7 +92,7 @@ class Group {
   const GroupFacts facts_;
   const GroupOptions options_;
   const Millis limit_;
-  const std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Backend> backend_;  // empty in the destructor of a forked process alone
   const bool asynchronous_;
   const std::shared_ptr<Store> store_;
   const GroupMaker maker_;
@@ -105,12 +104,13 @@ class Group {
   std::vector<std::uint64_t> received_;
   std::uint64_t children_ = 0;  // sub-groups that were asked for
 
+  const std::uint64_t made_in_;  // fork_generation()
   std::atomic<bool> broken_{false};
   mutable std::mutex cause_mutex_;
   std::optional<Error> cause_;  // the first
 
-  CallQueue calls_;
-  CallQueue sends_;
+  std::unique_ptr<CallQueue> calls_;
+  std::unique_ptr<CallQueue> sends_;
 };
 
 }  // namespace acc::runtime

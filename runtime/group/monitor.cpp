@@ -3,6 +3,7 @@
 #include "common/duration.hpp"
 #include "common/unique_fd.hpp"
 #include "runtime/bootstrap/quiet_thread.hpp"
+#include "runtime/group/fork.hpp"
 #include "runtime/group/group.hpp"
 
 #include <nlohmann/json.hpp>
@@ -108,10 +109,7 @@ void handle_signal() {
 
 class Monitor {
  public:
-  static Monitor& one() {
-    static auto* const monitor = new Monitor;  // never destroyed: groups may outlive statics
-    return *monitor;
-  }
+  static Monitor& one();
 
   void watch(Group& group) {
     const std::lock_guard lock{mutex_};
@@ -148,6 +146,7 @@ class Monitor {
   void work(std::shared_ptr<UniqueFd> wake, Millis patience, std::uint64_t life);
   void look(Group& group, Told& told, Millis patience);
 
+  const std::uint64_t made_in_ = fork_generation();
   std::mutex mutex_;
   std::map<Group*, Told> groups_;
   std::string folder_;
@@ -155,6 +154,19 @@ class Monitor {
   std::thread thread_;
   std::uint64_t life_ = 0;  // counts the threads: one that has been told to end sees another number
 };
+
+// Never destroyed: groups may outlive statics. A forked process takes a new one, as the thread of
+// the old one isn't there and its lock may be held for ever.
+Monitor& Monitor::one() {
+  static std::atomic<Monitor*> newest{nullptr};
+  Monitor* current = newest.load(std::memory_order_acquire);
+  while (current == nullptr || current->made_in_ != fork_generation()) {
+    auto fresh = std::make_unique<Monitor>();
+    if (newest.compare_exchange_strong(current, fresh.get(), std::memory_order_acq_rel))
+      return *fresh.release();
+  }
+  return *current;
+}
 
 void Monitor::begin() {
   folder_ = variable("ACC_FLIGHT_DIR");

@@ -18,7 +18,7 @@ namespace acc::runtime::nccl {
 /// What a rank brings.
 struct Arrival {
   int rank = 0;
-  int version = 0;      ///< of NCCL: 22809
+  int version = 0;        ///< of NCCL: 22809
   std::string device{};   ///< PCI bus id
   std::string machine{};  ///< what NCCL tells hosts by: NCCL_HOSTID, else the kernel's boot id
   std::string host{};     ///< for people

@@ -227,16 +227,18 @@ Position Core::position() const {
   return here;
 }
 
-void Core::talk() noexcept {
-  if (comm_.broken()) return tell_peers();
-  if (comm_.phase() != Phase::ready) return;
-  const auto whereabouts = [this] { return position(); };
-  if (inquiry_.is_open()) {
-    inquiry_.investigate(whereabouts);
-    Watchdog::instance().wake();
-    return;
+Clock::time_point Core::talk() noexcept {
+  const auto later = Clock::now() + Watchdog::kPeriod;
+  if (comm_.broken()) {
+    tell_peers();
+    return later;
   }
-  if (const auto told = inquiry_.hear(whereabouts)) break_with(*told, Told::by_peer);
+  if (comm_.phase() != Phase::ready) return later;
+  if (const auto told = inquiry_.turn([this] { return position(); })) {
+    // Of the peers: whoever found it has told it.
+    break_with(*told, Told::by_peer);
+  }
+  return std::min(later, inquiry_.next_turn());
 }
 
 void Core::tell_peers() noexcept {

@@ -54,7 +54,7 @@ class Core final : public Watched {
   void await_telling(Millis limit) noexcept;
 
   void probe() noexcept override;
-  void talk() noexcept override;
+  Clock::time_point talk() noexcept override;
   Clock::time_point judge() noexcept override;
   [[nodiscard]] int device() const noexcept override { return comm_.who().device; }
   void neighbour_broke(const Error& cause) noexcept override;

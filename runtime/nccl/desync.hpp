@@ -29,12 +29,12 @@ inline constexpr std::size_t kRecent = 16;
 [[nodiscard]] std::optional<Position> parse_position(std::string_view text);
 
 struct Stuck {
-  std::string group;
-  Descriptor what;  ///< what did not end in time
-  int peer = -1;    ///< of send and recv
+  std::string group{};
+  Descriptor what{};  ///< what did not end in time
+  int peer = -1;      ///< of send and recv
   Millis waited{0};
   int rank = 0;  ///< who asks
-  std::vector<RankFacts> ranks;
+  std::vector<RankFacts> ranks{};
 };
 
 /// timed_out, or mismatch where the ranks called different things. `positions`: by rank; nothing:

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace acc::runtime::nccl {
 
@@ -17,8 +18,6 @@ namespace acc::runtime::nccl {
 /// the first one whose call is overdue raises the alarm; every rank that hears it says how far it
 /// is; the first one makes the verdict of what they said; all end with the verdict. Each rank
 /// looks for an alarm a few times a second, seldom enough that a store carries a thousand of them.
-///
-/// `hear`, `investigate` and `tell` are for the one thread that may wait for the store.
 class Inquiry {
  public:
   using Whereabouts = std::function<Position()>;
@@ -32,23 +31,29 @@ class Inquiry {
   /// The verdict; or, when the time for it is over, what this rank knows by itself; else nothing.
   [[nodiscard]] std::optional<Error> answer(Clock::time_point now) const;
 
-  // -- for the talker --
-  /// Does what is to be done after `open`; takes up to `window`.
-  void investigate(const Whereabouts& whereabouts) noexcept;
-  /// Looks for an alarm when it is time to. @return what the others have found
-  [[nodiscard]] std::optional<Error> hear(const Whereabouts& whereabouts) noexcept;
+  // -- for the talker: one thread that may wait for the store, but not for the other ranks, as it
+  // speaks for other groups as well --
+  /// The next thing that is to be said or asked now. @return why the group is to end
+  [[nodiscard]] std::optional<Error> turn(const Whereabouts& whereabouts) noexcept;
+  /// When it wants its next turn.
+  [[nodiscard]] Clock::time_point next_turn() const noexcept { return next_turn_; }
   /// Tells the others why this rank's group has ended.
   void tell(const Error& cause, const Position& position) noexcept;
   /// For a rank in its initialisation: has another one failed?
   [[nodiscard]] std::optional<Error> verdict();
 
  private:
+  enum class Part : std::uint8_t {
+    bystander,  ///< no alarm so far
+    witness,    ///< has said where it is and waits for the verdict
+    collector,  ///< the first to raise the alarm: asks all the others
+  };
   [[nodiscard]] std::string key(const char* name) const;
   [[nodiscard]] std::string position_key(int rank) const;
-  [[nodiscard]] std::vector<std::optional<Position>> collect(const Position& own,
-                                                             Clock::time_point deadline);
-  [[nodiscard]] std::optional<Error> await_verdict(Clock::time_point deadline);
-  void deliver(Error error);
+  void raise_alarm(const Stuck& stuck, const Position& own);
+  void look_for_alarm(const Whereabouts& whereabouts);
+  [[nodiscard]] std::optional<Error> collect();
+  [[nodiscard]] std::optional<Stuck> stuck() const;
 
   const std::shared_ptr<Store> store_;
   const int rank_;
@@ -58,14 +63,14 @@ class Inquiry {
   const Millis window_;  ///< for the others to say where they are
 
   // of the talker
-  Clock::time_point next_look_{};
-  bool heard_ = false;
+  Part part_ = Part::bystander;
+  Clock::time_point next_turn_{};
+  Clock::time_point collect_until_{};
+  std::vector<std::optional<Position>> positions_;
 
   mutable std::mutex mutex_;  ///< of what follows
   std::optional<Stuck> stuck_;
-  bool taken_up_ = false;
   Clock::time_point give_up_{};
-  std::optional<Error> answer_;
 };
 
 }  // namespace acc::runtime::nccl

@@ -85,6 +85,7 @@ UniqueId make_id() {
 std::unique_ptr<Backend> make_nccl_backend(std::shared_ptr<Store> store, GroupFacts facts,
                                            NcclOptions options) {
   using namespace nccl;
+  if (!store) store = make_memory_store();  // a group of one
   const auto limit = options.init_timeout.value_or(kInitTimeout);
   std::optional<Clock::time_point> deadline;
   if (limit.count() > 0) deadline = Clock::now() + limit;

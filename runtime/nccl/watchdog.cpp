@@ -89,9 +89,11 @@ void Watchdog::probing() {
 
 void Watchdog::talking() {
   std::uint64_t seen = 0;
+  auto next = std::chrono::steady_clock::now() + kPeriod;
   for (;;) {
-    const auto round = next_round(std::chrono::steady_clock::now() + kPeriod, &seen);
-    for (const auto& watched : round) watched->talk();
+    const auto round = next_round(next, &seen);
+    next = std::chrono::steady_clock::now() + kPeriod;
+    for (const auto& watched : round) next = std::min(next, watched->talk());
   }
 }
 

@@ -18,7 +18,8 @@ class Watched {
   /// Asks CUDA and NCCL how far they are, and keeps the answers. It may hang, as CUDA may.
   virtual void probe() noexcept = 0;
   /// Speaks with the other ranks through the store. It may take a while, as a network may.
-  virtual void talk() noexcept = 0;
+  /// @return when it wants to speak again at the latest
+  virtual std::chrono::steady_clock::time_point talk() noexcept = 0;
   /// Judges by the clock and by what the other two have found; never waits for anything.
   /// @return when it wants to be asked again at the latest
   virtual std::chrono::steady_clock::time_point judge() noexcept = 0;

@@ -27,10 +27,12 @@ class Run {
         partial_{size_of(partial_type(work.type))},
         first_{placement.host == 0},
         last_{placement.host + 1 == placement.hosts.size()},
+        direct_{first_ && plain_ && work.inputs.size() == 1},
         prev_{placement.host - 1},
         next_{placement.host + 1},
         ring_{ring} {
     if (ring_.empty()) ring_.resize(kRing);
+    if (direct_) reduced_ = sums();
   }
 
   void run() {
@@ -83,6 +85,7 @@ class Run {
 
   // Whole elements of what has come; the first host begins with its own.
   bool reduce() {
+    if (direct_) return false;
     auto there = first_ ? std::min(sums() - reduced_, kRing - (reduced_ - sent_))
                         : received_ - reduced_;
     there = std::min(straight(reduced_, there), kPiece) / partial_ * partial_;
@@ -119,10 +122,11 @@ class Run {
   }
 
   bool send_sums() {
-    const auto bytes = straight(sent_, reduced_ - sent_);
+    const auto bytes = direct_ ? sums() - sent_ : straight(sent_, reduced_ - sent_);
     if (bytes == 0) return false;
-    const auto n = send_some(courier_.socket(next_), ring(sent_), bytes, turn_, lifeline_,
-                             courier_.rank_at(next_));
+    const auto* from = direct_ ? work_.inputs[0] + sent_ : ring(sent_);
+    const auto n =
+        send_some(courier_.socket(next_), from, bytes, turn_, lifeline_, courier_.rank_at(next_));
     sent_ += n;
     return n > 0;
   }
@@ -163,6 +167,7 @@ class Run {
   bool plain_;
   std::size_t size_, partial_;
   bool first_, last_;
+  bool direct_;  ///< the one input is the sum so far: it goes out from where it is
   std::size_t prev_, next_;
   std::vector<std::byte>& ring_;
   std::size_t received_ = 0;    ///< of sums, from the host before

@@ -42,7 +42,6 @@ struct alignas(kTwoLines) Place {
   alignas(kTwoLines) Word carried;  ///< the last round whose bytes it has moved between the hosts
   alignas(kTwoLines) Word taken;    ///< the last round whose bytes it needs no more
   alignas(kTwoLines) std::array<Descriptor, 2> what;  ///< of the last collectives, by turns
-  Descriptor message;                                 ///< the last one sent or received in full
   std::atomic<std::uint32_t> completed;               ///< the last collective that it is through
   std::atomic<std::uint32_t> waits;  ///< asleep or in poll: whoever else is late, it isn't
   std::atomic<Presence> presence;

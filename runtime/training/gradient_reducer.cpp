@@ -457,6 +457,7 @@ const TensorView& GradientReducer::gradient(std::size_t index) const {
 }
 std::span<const GradientRange> GradientReducer::ranges() const noexcept { return state_->ranges; }
 bool GradientReducer::syncing() const noexcept { return state_->syncing; }
+bool GradientReducer::in_backward() const noexcept { return state_->begun; }
 std::chrono::nanoseconds GradientReducer::exposed() const noexcept { return state_->exposed; }
 std::vector<std::size_t> GradientReducer::order() const { return state_->order; }
 ProcessGroup& GradientReducer::group() const noexcept { return state_->group; }

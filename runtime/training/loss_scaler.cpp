@@ -85,6 +85,11 @@ void LossScaler::update() {
   }
 }
 
+bool LossScaler::unscaled(const Optimizer& optimizer) const {
+  const auto stage = stages_.find(&optimizer);
+  return stage != stages_.end() && stage->second.unscaled;
+}
+
 std::string LossScaler::state_text() const {
   return nlohmann::json{
       {"scale", scale_}, {"growth_tracker", good_steps_}, {"skipped_steps", skipped_}}

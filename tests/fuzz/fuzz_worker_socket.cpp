@@ -58,5 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check<AnswerReader, Answer>(bytes);
   if (const auto table = parse_table(bytes); table && parse_table(to_text(*table)).has_error())
     std::abort();
+  if (const auto lost = parse_lost(bytes); lost && parse_lost(to_text(*lost)).has_error())
+    std::abort();
   return 0;
 }

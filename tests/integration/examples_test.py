@@ -51,7 +51,8 @@ def missing(expected, printed):
 
 def main():
     program, example = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
-    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
+                   "LD_LIBRARY_PATH": f"{program.parent.parent}/lib:{os.environ.get('LD_LIBRARY_PATH', '')}"}
     if example == "02_fashion_mnist":
         python = python_with_torch()
         if python is None or not pathlib.Path("/usr/share/datasets/fashion-mnist").is_dir():

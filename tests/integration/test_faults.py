@@ -1,7 +1,26 @@
 """What a user sees when a worker goes wrong: the fault matrix on one node."""
-import os, re, signal, socket, subprocess, tempfile, time
+import os, re, signal, socket, subprocess, sys, tempfile, time
 
 from harness import SANITIZED, SLACK, JobTest, cgroup2_root, is_root, main, read, state_of, until, write
+
+
+ASKS = """import os, signal, socket
+def line():
+    agent = socket.socket(socket.AF_UNIX)
+    agent.connect(os.environ["ACC_AGENT_SOCKET"].replace("@", "\\0", 1))
+    agent.sendall(b"hello %s\\n" % os.environ["RANK"].encode())
+    return agent
+asking, other = line(), line()
+def at_the_end(*_):
+    print(asking.recv(4096, socket.MSG_DONTWAIT).decode().replace("\\n", "\\\\n"), flush=True)
+    os._exit(0)
+signal.signal(signal.SIGTERM, at_the_end)
+asking.sendall(b"lost 60000\\n")
+other.sendall(b"barrier all_ask 4 10000\\n")
+assert other.recv(4096).startswith(b"number ")
+if os.environ["RANK"] == "1": os.kill(os.getpid(), signal.SIGKILL)
+while True: signal.pause()
+"""
 
 
 class WorkerFaults(JobTest):
@@ -21,6 +40,26 @@ class WorkerFaults(JobTest):
         self.assertEqual(report["first_failure"]["rank"], 1)
         self.assertEqual(report["first_failure"]["exit"]["signal"], "SIGKILL")
         self.assertEqual(report["exit_code"], 137)
+
+    def test_1_the_others_are_told_who_was_lost_before_they_are_asked_to_end(self):
+        job = self.finished("--num_processes 3 --grace 20s", "note=TERM mark=up rank=1 after=300ms signal=KILL any lost=20s lost=0 exit=0", 137)
+        pid = next(pid for _, rank, _, pid in job.events("up") if rank == "1")
+        self.assertEqual(job.stdout.splitlines().count(f"lost 1 {pid} killed by SIGKILL"), 4, job.stdout)
+        self.assertEqual(len(job.events("told")), 4)
+        coded = self.finished("--num_processes 2 --grace 20s", "note=TERM rank=1 after=300ms exit=3 any lost=20s exit=0", 3)
+        self.assertRegex(coded.stdout, r"(?m)^lost 1 \d+ exit code 3$")
+        program = os.path.join(coded.folder, "asks.py")
+        write(program, ASKS)
+        # At the very moment of SIGTERM the answer is there.
+        early = self.finished("--num_processes 4", "", 137, program=["--no_python", sys.executable, program])
+        self.assertEqual(len(re.findall(r"(?m)^value \d+\\n1 \d+ killed by SIGKILL\\n\\n$", early.stdout)), 3, early.stdout)
+
+    def test_1_a_worker_that_ends_well_or_a_stop_is_no_loss(self):
+        job = self.job("--num_processes 2 --grace 20s", "rank=1 exit=0 any on=TERM:0 mark=up lost=1s mark=asked hold")
+        job.wait_events("asked", 1)
+        self.assertIn("lost: no rank was lost within 1 s", job.stdout)
+        job.process.terminate()
+        self.assertEqual(job.wait(5), 143)
 
     def test_2_segv_and_abrt_by_name(self):
         for name, code in (("SEGV", 139), ("ABRT", 134)):

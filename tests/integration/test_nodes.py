@@ -1,8 +1,8 @@
 """One job on several hosts: how it starts, restarts, ends. Hosts are network namespaces; each test's workers prove P1 and P3."""
-import os, re, signal, time, unittest
+import datetime, os, re, signal, time, unittest
 
 from cluster import DEAD, PORT, ClusterTest
-from harness import SLACK, main, until, write
+from harness import FAKE, SLACK, main, until, write
 from hosts import needs_hosts
 
 
@@ -108,6 +108,8 @@ class Start(ClusterTest):
         cluster.start("c")
         lives = cluster.wait_round(1, 3)
         self.assertEqual({life.restarts for life in lives}, {0}, "growing costs no restart")
+        self.assertIn("to start again with this node's", cluster.nodes["c"].stderr)
+        self.assertNotIn("waits as a spare", cluster.nodes["c"].stderr)
         self.stop(cluster)
 
     def test_a_surplus_node_is_a_spare_and_never_ends_the_job(self):
@@ -150,13 +152,59 @@ class Restart(ClusterTest):
     def test_the_first_failure_decides_the_code_on_all_nodes_and_is_named_on_all(self):
         cluster = self.cluster("a b c", slots=2)
         program = os.path.join(cluster.folder, "fails.sh")
-        write(program, '#!/bin/sh\n[ "$RANK" = 4 ] && exit 23\nexec sleep 1000\n', 0o755)
+        write(program, '#!/bin/sh\n[ "$RANK" = 4 ] && { echo my last words; exit 23; }\nexec sleep 1000\n', 0o755)
         for host in cluster.names:
-            cluster.start(host, program=["--no_python", program])
+            cluster.start(host, "--report report.json", program=["--no_python", program])
         self.all_end(cluster, 23)
+        found = {}
+        for host, node in cluster.nodes.items():
+            block = node.stderr.split("job failed: ")[1]
+            self.assertRegex(block, r"^rank 4\b")
+            for row in ("exited with code 23", r"who +rank 4 \(local rank 0\) on \S+, pid \d+", r"when +\d{4}-.* UTC, .* into attempt 0", r"\| my last words"):
+                self.assertRegex(block, row)
+            found[host] = self.report(node)["first_failure"]
+            self.assertEqual(found[host]["last_lines"], ["my last words"])
+            self.assertLess(abs(datetime.datetime.fromisoformat(found[host]["time"]).timestamp() - time.time()), 20 * SLACK)
+        for host in "ab":
+            self.assertEqual(found[host].keys(), found["c"].keys())
+            self.assertEqual({**found[host], "time": 0, "peak_rss_bytes": 0}, {**found["c"], "time": 0, "peak_rss_bytes": 0})
+
+    def test_a_pause_before_a_restart_is_told_on_all_nodes(self):
+        cluster = self.cluster("a b", flags="--max_restarts 3 --restart_delay 1s")
+        cluster.start_all()
+        for attempt in range(2):
+            cluster.wait_round(attempt, 2)
+            cluster.kill_worker(1)
         for node in cluster.nodes.values():
-            self.assertRegex(node.stderr, r"rank 4\b")
-            self.assertIn("23", node.stderr)
+            node.wait_text(r"restarting all workers in [\d.]+ m?s \(restart 2 of 3\) after: rank 1 on \S+ was killed by SIGKILL")
+        cluster.wait_round(2, 2)
+        self.stop(cluster)
+
+    def test_nodes_that_share_the_log_folder_have_folders_of_their_own(self):
+        cluster = self.cluster("a b", words="run=100ms")
+        logs = os.path.join(cluster.folder, "logs")
+        for host in cluster.names:
+            cluster.start(host, f"--log_dir {logs} --tee 3 --rdzv_id night")
+        self.all_end(cluster, 0)
+        self.assertEqual(sorted(name.rsplit("_", 1)[0] for name in os.listdir(logs) if name != "latest"), ["night_a", "night_b"])
+
+    def test_workers_elsewhere_are_told_who_was_lost_before_they_are_asked_to_end(self):
+        cluster = self.cluster("a b", flags="--grace 20s")
+        for host in cluster.names:
+            cluster.start(host, program=["--no_python", FAKE], words="note=TERM rank=1 after=500ms signal=KILL any lost=20s exit=0")
+        self.all_end(cluster, 137)
+        self.assertRegex(cluster.nodes["a"].stdout, r"(?m)^lost 1 \d+ killed by SIGKILL on b$")
+
+    def test_workers_elsewhere_are_told_which_node_was_lost(self):
+        cluster = self.cluster("a b c", flags="--grace 20s")
+        for host in cluster.names:
+            cluster.start(host, program=["--no_python", FAKE], words="rank=2 hold any note=TERM mark=up lost=20s exit=0")
+        cluster.nodes["a"].wait_events("up", 1)
+        cluster.nodes["b"].wait_events("up", 1)
+        cluster.hosts.power_off("c")
+        for host in "ab":
+            cluster.nodes[host].wait(20)
+            self.assertIn("lost 2 0 its node c was lost", cluster.nodes[host].stdout)
 
     def test_a_program_that_is_missing_on_one_node_ends_all_once(self):
         cluster = self.cluster("a b c", flags="--max_restarts 3")

@@ -98,6 +98,7 @@ class GradientReducer {
   };
   NoSync no_sync() { return NoSync{*this}; }
   [[nodiscard]] bool syncing() const noexcept;
+  [[nodiscard]] bool in_backward() const noexcept;  ///< was ready() called since the last finish()?
 
   /// Rank 0's buffers to all, as torch does before each forward.
   void broadcast_buffers();

@@ -44,6 +44,9 @@ class LossScaler {
   /// After the steps of all optimizers.
   void update();
 
+  /// Were this one's gradients divided since the last update()?
+  [[nodiscard]] bool unscaled(const Optimizer& optimizer) const;
+
   /// Was the last step() left out?
   [[nodiscard]] bool step_was_skipped() const noexcept { return skipped_last_; }
   [[nodiscard]] std::uint64_t skipped_steps() const noexcept { return skipped_; }

@@ -32,7 +32,7 @@ constexpr int kDevice = 2;
 
 class StreamThread {
  public:
-  StreamThread() {
+  explicit StreamThread(int device) : device_{device} {
     std::thread{[this] { work(); }}.detach();
   }
   void push(std::function<void()> job) {
@@ -44,12 +44,14 @@ class StreamThread {
     std::unique_lock lock{mutex_};
     changed_.wait(lock, [&] { return jobs_.empty(); });
   }
+  [[nodiscard]] int device() const { return device_; }
   bool idle() {
     const std::lock_guard lock{mutex_};
     return jobs_.empty();
   }
 
  private:
+  const int device_;
   void work() {
     std::unique_lock lock{mutex_};
     for (;;) {
@@ -78,11 +80,16 @@ struct EventHandle {
   std::shared_ptr<EventState> state = std::make_shared<EventState>();
 };
 
+struct Block {
+  std::size_t bytes = 0;
+  int kind = kDevice;
+  int device = 0;
+};
 struct World {
   std::mutex mutex;
   std::map<int, StreamThread*> legacy;  // of each device
   std::vector<StreamThread*> streams;   // of all, for cudaDeviceSynchronize and cudaFree
-  std::map<const char*, std::pair<std::size_t, int>> memory;
+  std::map<const char*, Block> memory;
 };
 // Never destroyed: streams may be at work when the process ends.
 World& world() {
@@ -109,19 +116,21 @@ StreamThread& stream_of(void* stream) {
   const std::lock_guard lock{all.mutex};
   auto& own = all.legacy[current_device];
   if (own == nullptr) {
-    own = new StreamThread;
+    own = new StreamThread{current_device};
     all.streams.push_back(own);
   }
   return *own;
 }
 
-void drain_all() {
+void drain_device(int device) {
   std::vector<StreamThread*> all;
   {
     const std::lock_guard lock{world().mutex};
     all = world().streams;
   }
-  for (auto* stream : all) stream->drain();
+  for (auto* stream : all) {
+    if (stream->device() == device) stream->drain();
+  }
 }
 
 Status allocate(void** data, std::size_t bytes, int kind) {
@@ -130,17 +139,21 @@ Status allocate(void** data, std::size_t bytes, int kind) {
   // Not zeroed, as on a device; and never by chance what a test expects.
   std::memset(*data, 0xA5, bytes);
   const std::lock_guard lock{world().mutex};
-  world().memory[static_cast<const char*>(*data)] = {bytes, kind};
+  world().memory[static_cast<const char*>(*data)] = {bytes, kind, current_device};
   return Status::success;
 }
 
 Status release(void* data) {
   if (data == nullptr) return Status::success;
-  drain_all();  // as cudaFree does
+  int device = 0;
   {
     const std::lock_guard lock{world().mutex};
-    if (world().memory.erase(static_cast<const char*>(data)) == 0) return fail(Status{1});
+    const auto found = world().memory.find(static_cast<const char*>(data));
+    if (found == world().memory.end()) return fail(Status{1});
+    device = found->second.device;
+    world().memory.erase(found);
   }
+  drain_device(device);  // as cudaFree does
   std::free(data);
   return Status::success;
 }
@@ -191,7 +204,7 @@ Status cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   return Status::success;
 }
 Status cudaDeviceSynchronize() {
-  drain_all();
+  drain_device(current_device);
   return Status::success;
 }
 Status cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
@@ -200,7 +213,7 @@ Status cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return Status::success;
 }
 Status cudaStreamCreateWithPriority(void** stream, unsigned, int) {
-  auto* const made = new StreamThread;
+  auto* const made = new StreamThread{current_device};
   const std::lock_guard lock{world().mutex};
   world().streams.push_back(made);
   *stream = made;
@@ -307,7 +320,7 @@ Status cudaPointerGetAttributes(void* attributes, const void* pointer) {
   if (found != world().memory.begin()) {
     --found;
     // The end counts as in: an empty buffer may lie there.
-    if (at <= found->first + found->second.first) type = found->second.second;
+    if (at <= found->first + found->second.bytes) type = found->second.kind;
   }
   std::memcpy(attributes, &type, sizeof type);
   return Status::success;

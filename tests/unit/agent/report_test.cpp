@@ -150,3 +150,110 @@ TEST_CASE("the JSON report is whole and valid for any bytes", "[agent][report]")
   CHECK(json["workers"][2]["stopped_by_us"] == true);
   CHECK(json["stop_signal"].is_null());
 }
+
+namespace {
+
+/// Rank 5 failed on another host.
+JobReport failed_elsewhere() {
+  JobReport report = failed_job();
+  report.failures.clear();
+  report.failed_rounds = 0;
+  report.workers = {worker(0, Signaled{SIGTERM}, Millis{12'300}, true),
+                    worker(1, Signaled{SIGTERM}, Millis{12'300}, true)};
+  FailureElsewhere there;
+  there.node = "b";
+  there.host = "node-b";
+  auto& failure = there.failure;
+  failure.worker.rank = Rank{5};
+  failure.worker.local_rank = LocalRank{1};  // as one of ours
+  failure.worker.pid = 4711;
+  failure.worker.status = Signaled{SIGSEGV};
+  failure.worker.ended = Instant{} + Millis{12'000};
+  failure.cause = "was killed by SIGSEGV (11)";
+  failure.round = 2;
+  failure.into_round = Millis{12'000};
+  failure.when = std::chrono::system_clock::time_point{std::chrono::hours{24}};
+  failure.tail = "step 41\nstep 42";
+  failure.log_path = "/logs/run/attempt_2/1";
+  report.elsewhere = there;
+  return report;
+}
+
+}  // namespace
+
+TEST_CASE("a failure on another node is told as one here", "[agent][report]") {
+  auto report = failed_elsewhere();
+  const std::string text = to_text(report, false);
+  CHECK_THAT(text, Contains("job failed: rank 5 on node-b was killed by SIGSEGV (11)\n"));
+  CHECK_THAT(text, Contains("who       rank 5 (local rank 1) on node-b, pid 4711\n"));
+  CHECK_THAT(text, Contains("when      1970-01-02 00:00:00 UTC, 12 s into attempt 2\n"));
+  CHECK_THAT(text, Contains("output    its last 2 lines:\n    | step 41\n    | step 42\n"));
+  CHECK_THAT(text, Contains("its log   /logs/run/attempt_2/1 (there)\n"));
+  CHECK_THAT(text, Contains("others    we stopped rank 0, 1 (here)\n"));
+  report.elsewhere->failure.error = WorkerError{"ValueError: x", "Traceback:\n  line 7"};
+  CHECK_THAT(to_text(report, false), Contains("error     as the worker wrote it:\n    | Trace"));
+  report.elsewhere->host = "node-a";  // two nodes on one host
+  CHECK_THAT(to_text(report, false), Contains("rank 5 on b was killed"));
+}
+
+TEST_CASE("the JSON of a failure has the same keys wherever it was", "[agent][report]") {
+  using nlohmann::json;
+  const auto keys = [](const json& object) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : object.items()) names.push_back(name);
+    return names;
+  };
+  const auto here = json::parse(to_json(failed_job()))["first_failure"];
+  auto report = failed_elsewhere();
+  const auto there = json::parse(to_json(report))["first_failure"];
+  CHECK(keys(here) == keys(there));
+  CHECK(there["last_lines"] == json{"step 41", "step 42"});
+  CHECK(there["exit"]["signal"] == "SIGSEGV");
+  CHECK(there["pid"] == 4711);
+  CHECK(there["host"] == "node-b");
+  CHECK(there["node_lost"] == false);
+  CHECK(there["time"] == "1970-01-02T00:00:00.000Z");
+  report.elsewhere->is_node = true;
+  report.elsewhere->failure.worker.pid = 0;
+  report.elsewhere->failure.worker.status.reset();
+  const auto lost = json::parse(to_json(report))["first_failure"];
+  CHECK(keys(here) == keys(lost));
+  CHECK(lost["node_lost"] == true);
+  CHECK(lost["pid"].is_null());
+  CHECK(lost["exit"].is_null());
+}
+
+TEST_CASE("a lost node's block has no worker in it", "[agent][report]") {
+  auto report = failed_elsewhere();
+  report.elsewhere->is_node = true;
+  report.elsewhere->node = "node b (node rank 1)";
+  auto& failure = report.elsewhere->failure;
+  failure.worker.status.reset();
+  failure.worker.pid = 0;
+  failure.cause = "lost: no traffic for 5 s";
+  failure.tail.clear();
+  failure.log_path.clear();
+  const std::string text = to_text(report, false);
+  CHECK_THAT(text, Contains("job failed: node b (node rank 1) lost: no traffic for 5 s\n"));
+  CHECK_THAT(text, Contains("12 s into attempt 2"));
+  CHECK_THAT(text, !Contains("who ") && !Contains("pid") && !Contains("output"));
+}
+
+TEST_CASE("a success whose report could not be written isn't called one", "[agent][report]") {
+  JobReport report;
+  report.host = "node-a";
+  report.is_unwritten = true;
+  report.exit_code = 73;
+  CHECK_THAT(to_text(report, false), Contains("all workers succeeded, but the report could not be "
+                                              "written (exit code 73)"));
+  Losses loss;
+  loss.where = "the console";
+  loss.why = "it takes output too slowly";
+  loss.lines = 1;
+  loss.bytes = 7;
+  report.losses = {loss};
+  const std::string text = to_text(report, false);
+  CHECK_THAT(text, Contains("but the report could not be written"));
+  CHECK_THAT(text, Contains("lost      1 line (7 bytes) for the console"));
+  CHECK_THAT(text, Contains("exit code 73"));
+}

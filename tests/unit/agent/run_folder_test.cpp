@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 TEST_CASE("a run without logs leaves no folder behind", "[agent]") {
   std::string path;
   {
-    RunFolder folder{{}, "none", "abcdefgh"};
+    RunFolder folder{{}, "none", "", "abcdefgh"};
     const auto attempt = folder.make_attempt(Round{0}, 3);
     path = folder.path();
     CHECK(fs::is_directory(attempt + "/2"));
@@ -28,7 +28,7 @@ TEST_CASE("logs stay, and a run id can't climb out of the log folder", "[agent]"
   OutputPlan output;
   output.log_dir = std::string{base} + "/logs";
   {
-    RunFolder folder{output, "../../evil", "abcdefgh"};
+    RunFolder folder{output, "../../evil", "", "abcdefgh"};
     REQUIRE_FALSE(folder.make_attempt(Round{1}, 1).empty());
     CHECK(folder.path() == output.log_dir + "/.._.._evil_abcdefgh");
   }
@@ -36,9 +36,15 @@ TEST_CASE("logs stay, and a run id can't climb out of the log folder", "[agent]"
   fs::remove_all(base);
 }
 
+TEST_CASE("machines that share the log folder are told apart", "[agent]") {
+  OutputPlan output;
+  output.log_dir = "/logs";
+  CHECK(RunFolder{output, "night", "node/7", "abcdefgh"}.path() == "/logs/night_node_7_abcdefgh");
+}
+
 TEST_CASE("a disk that refuses costs the error files, not the job", "[agent]") {
   OutputPlan output;
   output.log_dir = "/proc/nowhere";
-  RunFolder folder{output, "none", "abcdefgh"};
+  RunFolder folder{output, "none", "", "abcdefgh"};
   CHECK(folder.make_attempt(Round{0}, 1).empty());
 }

@@ -63,6 +63,9 @@ class Agent {
       store_.begin_round(Round{round_});
     });
   }
+  void lose(const std::vector<worker_socket::LostRank>& lost) {
+    on_loop([&] { server_.tell_lost(lost); });
+  }
   void drain() {
     on_loop([this] { server_.drain(); });
   }
@@ -406,6 +409,77 @@ TEST_CASE("what a worker said before it ended is heard before its end is judged"
   }
   server.drain();
   CHECK(heard == std::vector<std::string>{"out of disk"});
+}
+SCENARIO("workers ask who was lost", "[agent][worker_server]") {
+  Agent agent;
+  auto line = agent.client();
+  const worker_socket::LostRank first{Rank{3}, 4711, "killed by SIGKILL"};
+  const worker_socket::LostRank second{Rank{9}, 0, "its node b was lost"};
+  GIVEN("all live") {
+    THEN("a question ends with its time, and the line stays open") {
+      CHECK(line.lost(0ms).error().code == Errc::timed_out);
+      CHECK(line.lost(5ms).error().what == "no rank was lost within 5 ms");
+      CHECK(line.set("k", "v").has_value());
+    }
+  }
+  GIVEN("two that wait") {
+    const auto wait = [&](std::uint32_t rank) {
+      return std::async(std::launch::async, [&agent, rank] {
+        auto own = agent.client(rank);
+        own.beat(rank);
+        return own.lost(30s);
+      });
+    };
+    auto one = wait(1);
+    auto other = wait(2);
+    REQUIRE(agent.hears("1 beat 1"));
+    REQUIRE(agent.hears("2 beat 2"));
+    WHEN("a rank is lost") {
+      agent.lose({first});
+      THEN("both hear it") {
+        CHECK((one.get().value() == std::vector{first}));
+        CHECK((other.get().value() == std::vector{first}));
+      }
+    }
+    WHEN("the round ends") {
+      agent.next_round();
+      THEN("both lines do") {
+        CHECK(one.get().has_error());
+        CHECK(other.get().has_error());
+      }
+    }
+  }
+  GIVEN("ranks that were lost one after the other") {
+    agent.lose({first});
+    agent.lose({{Rank{3}, 0, "the same from elsewhere"}, second});
+    THEN("who asks later hears of all at once, of each once") {
+      CHECK((line.lost(30s).value() == std::vector{first, second}));
+      CHECK((line.lost(0ms).value() == std::vector{first, second}));
+    }
+    THEN("the next round knows nothing of them") {
+      agent.next_round();
+      CHECK(agent.client().lost(0ms).error().code == Errc::timed_out);
+    }
+  }
+  GIVEN("a question that was written ahead of others") {
+    RawLine raw{agent.address};
+    raw.say("hello 0\nbeat 1\nlost 60000\nadd n 1\nlost 0\n");
+    raw.end();
+    REQUIRE(agent.hears("0 beat 1"));
+    agent.lose({first});
+    THEN("the answers come in the order of asking") {
+      CHECK(raw.rest() ==
+            "value 25\n3 4711 killed by SIGKILL\n\nnumber 1\n"
+            "value 25\n3 4711 killed by SIGKILL\n\n");
+    }
+  }
+  GIVEN("one that hangs up while it waits") {
+    RawLine raw{agent.address};
+    raw.say("hello 0\nbeat 1\nlost 60000\n");
+    REQUIRE(agent.hears("0 beat 1"));
+    raw.hang_up();
+    THEN("it is forgotten") { CHECK(agent.hears("0 gone 1")); }
+  }
 }
 
 // ---- bad company ----

@@ -73,6 +73,8 @@ std::vector<Request> one_of_each() {
   all.back().expected = "old\n";
   all.back().value = std::string(kMaxValue, 'x');
   all.push_back(make(Verb::table));
+  all.push_back(make(Verb::lost));
+  all.back().timeout = 30s;
   return all;
 }
 
@@ -113,6 +115,8 @@ TEST_CASE("what can't be understood is said in words", "[common][socket]") {
   CHECK(complaint_about("set k 2\nabc\n") == "after a value of 2 bytes there must be a newline");
   CHECK(complaint_about("wait k\n").find("wait: timeout in milliseconds ''") == 0);
   CHECK(complaint_about("get k 604800001\n").find("get: timeout") == 0);
+  CHECK(complaint_about("lost\n").find("lost: timeout in milliseconds ''") == 0);
+  CHECK(complaint_about("lost 5 b\n") == "lost: 'b' is too much");
   CHECK(complaint_about("barrier b 0 5\n").find("barrier: count '0'") == 0);
   CHECK(complaint_about("add k 9223372036854775808\n").find("add: number to add") == 0);
   CHECK(complaint_about("remove " + std::string(257, 'k') + "\n").find("remove: key 'kkk") == 0);
@@ -187,5 +191,24 @@ TEST_CASE("the table survives odd names", "[common][socket]") {
   for (const char* wrong : {"0 4 a b c", "0 4 a b\n", "0 4 a b c d\n", "x 4 a b c\n"}) {
     INFO(wrong);
     CHECK(parse_table(wrong).has_error());
+  }
+}
+
+TEST_CASE("the lost ranks survive odd words", "[common][socket]") {
+  const std::vector<LostRank> lost{{Rank{3}, 4711, "killed by SIGKILL (out of memory)"},
+                                   {Rank{4}, 0, "its node b\nwas lost"},
+                                   {Rank{5}, 1, ""}};
+  const auto text = to_text(lost);
+  CHECK(text == "3 4711 killed by SIGKILL (out of memory)\n4 0 its node b was lost\n5 1 \n");
+  const auto read = parse_lost(text);
+  REQUIRE(read.has_value());
+  REQUIRE(read->size() == 3);
+  CHECK((read->at(0) == lost[0]));
+  CHECK(read->at(1).how == "its node b was lost");
+  CHECK(read->at(2).how.empty());
+  CHECK(parse_lost("")->empty());
+  for (const auto* nonsense : {"3 4711 x", "x 1 y\n", "3\n", "3 x\n", "\n"}) {
+    INFO(nonsense);
+    CHECK(parse_lost(nonsense).has_error());
   }
 }

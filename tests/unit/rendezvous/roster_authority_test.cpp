@@ -255,6 +255,25 @@ SCENARIO("an election finds the round broken", "[rendezvous][roster]") {
   }
 }
 
+// Simulation, seed 45553: of two nodes one was elected over and over again, and no round began.
+TEST_CASE("a member that comes back between two rounds counts as heard", "[rendezvous][roster]") {
+  Desk desk{options_for(2, 2),
+            win_of({voter(1, 2, Holding::completed), voter(0, 2, Holding::stopped)})};
+  desk.pass(Millis{50});
+  REQUIRE(desk.phase() == RosterPhase::gathering);
+  const PeerId b = desk.comes(voter(1, 2, Holding::completed));
+  SECTION("a round of all begins at once") {
+    desk.pass(kSecond * 2);
+    CHECK(desk.phase() == RosterPhase::assigning);
+  }
+  SECTION("also after one more loss of its connection") {
+    desk.breaks(b);
+    desk.comes(voter(1, 2, Holding::completed));
+    desk.pass(kSecond * 2);
+    CHECK(desk.phase() == RosterPhase::assigning);
+  }
+}
+
 TEST_CASE("an election finds that all had completed", "[rendezvous][roster]") {
   Desk desk{options_for(2, 2),
             win_of({voter(1, 2, Holding::completed), voter(0, 2, Holding::completed)})};

@@ -50,6 +50,9 @@ SCENARIO("a worker fails on one node", "[rendezvous][roster]") {
   failure.kind = Failure::Kind::signaled;
   failure.code = SIGSEGV;
   failure.cause = "killed by SIGSEGV (11)";
+  failure.pid = 4711;
+  failure.error = "its traceback";
+  failure.last_lines = "its last words";
   job.says(job.peers[1], WorkerFailed{failure});
   THEN("all nodes are told to stop, and why") {
     for (const PeerId peer : job.peers) {
@@ -59,6 +62,15 @@ SCENARIO("a worker fails on one node", "[rendezvous][roster]") {
       CHECK(stop.grace == kSecond * 15);
       CHECK(stop.lost.empty());
     }
+  }
+  THEN("the survivors can name the rank that was lost, without its output") {
+    const auto stop = job.last<Stop>(job.peers[0]);
+    REQUIRE(stop.failure);
+    CHECK(stop.failure->rank == Rank{2});
+    CHECK(stop.failure->pid == 4711);
+    CHECK(stop.failure->node == "b");
+    CHECK(stop.failure->error.empty());
+    CHECK(stop.failure->last_lines.empty());
   }
   THEN("the next round waits for each of them") {
     for (const PeerId peer : job.peers) {
@@ -280,8 +292,13 @@ SCENARIO("restarts are booked for the whole job", "[rendezvous][roster]") {
     RunningJob job{2, 0};
     auto failure = exited(SIGKILL);
     failure.kind = Failure::Kind::signaled;
+    failure.last_lines = "its last words";
+    failure.ago = Millis{200};
     fails(job, failure);
     CHECK(job.over->exit_code == 137);
+    CHECK(job.over->first->last_lines == "its last words");  // all nodes show what its own knows
+    CHECK(job.over->first->ago >= Millis{200});
+    CHECK(job.over->first->round == Round{0});
   }
   SECTION("a lost node, and no restart left") {
     RunningJob job{2, 0};
@@ -293,6 +310,7 @@ SCENARIO("restarts are booked for the whole job", "[rendezvous][roster]") {
     CHECK(job.over->outcome == Outcome::failed);
     CHECK(job.over->exit_code == 69);
     CHECK(job.over->first->kind == Failure::Kind::node_lost);
+    CHECK(job.over->first->ago >= kSecond * 5);  // since it was lost, not since the lease was over
     CHECK_THAT(job.over->reason, Contains("node b"));
   }
   SECTION("rounds without progress, whichever node it was on") {

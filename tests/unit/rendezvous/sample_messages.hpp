@@ -23,9 +23,15 @@ inline Failure sample_failure() {
           .host = "b.example",
           .cause = "killed by SIGSEGV (11)",
           .error = "ValueError: no data",
+          .traceback = "Traceback (most recent call last):\n  File \"train.py\", line 7\n",
+          .last_lines = "step 12\nstep 13\n",
           .log_path = "/logs/attempt_1/1/stderr.log",
           .pid = 4711,
-          .ago = Millis{1234}};
+          .ago = Millis{1234},
+          .round = Round{7},
+          .into_round = Millis{61'000},
+          .is_final = true,
+          .out_of_memory = true};
 }
 
 inline JobPolicy sample_policy() {
@@ -111,7 +117,8 @@ inline std::vector<Message> sample_messages() {
            .grace = Millis{10'000},
            .by = "b",
            .reason = "Ctrl-C on b",
-           .lost = {{Rank{8}, 8}, {Rank{16}, 4}}},
+           .failure = sample_failure(),
+           .lost = {{"b", Rank{8}, 8}, {"c", Rank{16}, 4}}},
       Signal{.signo = 10, .by = "c"},
       Close{.outcome = Outcome::failed,
             .exit_code = 139,

@@ -1,9 +1,9 @@
-#include <acc/error.hpp>
-#include <acc/loader.hpp>
-#include <catch2/catch.hpp>
-
 #include "tests/support/thread_groups.hpp"
 
+#include <catch2/catch.hpp>
+
+#include <acc/error.hpp>
+#include <acc/loader.hpp>
 #include <atomic>
 #include <mutex>
 
@@ -74,14 +74,14 @@ TEST_CASE("a dispatched stream is shared as a dispatched dataset", "[runtime][da
       on_ranks(4, [&](ProcessGroup& group) {
         auto options = with(2, 1);
         options.drop_last = drop_last;
-        StreamDataset<Sample> data{
-            [&](std::uint64_t) -> Stream<Sample> {
-              return [next = std::size_t{0}, size]() mutable -> std::optional<Sample> {
-                if (next == size) return std::nullopt;
-                return sample_of(next++);
-              };
-            },
-            size};
+        StreamDataset<Sample> data{[&](std::uint64_t) -> Stream<Sample> {
+                                     return [next = std::size_t{0},
+                                             size]() mutable -> std::optional<Sample> {
+                                       if (next == size) return std::nullopt;
+                                       return sample_of(next++);
+                                     };
+                                   },
+                                   size};
         Loader stream{data, options, group};
         Loader indexed{Dataset<Sample>{size, sample_of}, options, group};
         const auto of_stream = labels_of(stream);

@@ -1,5 +1,6 @@
-#include <acc/gradient_state.hpp>
 #include <catch2/catch.hpp>
+
+#include <acc/gradient_state.hpp>
 
 using namespace acc::runtime;
 

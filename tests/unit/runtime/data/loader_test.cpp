@@ -1,9 +1,9 @@
-#include <acc/error.hpp>
-#include <acc/loader.hpp>
-#include <catch2/catch.hpp>
-
 #include "tests/support/thread_groups.hpp"
 
+#include <catch2/catch.hpp>
+
+#include <acc/error.hpp>
+#include <acc/loader.hpp>
 #include <algorithm>
 #include <mutex>
 #include <set>
@@ -162,9 +162,11 @@ TEST_CASE("what the dataset throws comes out of the loop at its batch", "[runtim
                           }};
     Loader loader{broken, with(2, workers)};
     Batches before;
-    CHECK_THROWS_WITH([&] {
-      for (auto& batch : loader) before.push_back(batch);
-    }(), "sample 5 is bad");
+    CHECK_THROWS_WITH(
+        [&] {
+          for (auto& batch : loader) before.push_back(batch);
+        }(),
+        "sample 5 is bad");
     CHECK(before == Batches{{0, 1}, {2, 3}});
   }
 }

@@ -1,9 +1,9 @@
-#include <acc/error.hpp>
-#include <acc/operations.hpp>
-#include <catch2/catch.hpp>
-
 #include "tests/support/thread_groups.hpp"
 
+#include <catch2/catch.hpp>
+
+#include <acc/error.hpp>
+#include <acc/operations.hpp>
 #include <mutex>
 #include <numeric>
 

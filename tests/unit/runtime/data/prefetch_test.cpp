@@ -1,7 +1,7 @@
-#include <acc/error.hpp>
-#include <acc/prefetch.hpp>
 #include <catch2/catch.hpp>
 
+#include <acc/error.hpp>
+#include <acc/prefetch.hpp>
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>

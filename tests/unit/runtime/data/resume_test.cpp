@@ -1,9 +1,9 @@
-#include <acc/error.hpp>
-#include <acc/loader.hpp>
-#include <catch2/catch.hpp>
-
 #include "tests/support/thread_groups.hpp"
 
+#include <catch2/catch.hpp>
+
+#include <acc/error.hpp>
+#include <acc/loader.hpp>
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -28,11 +28,12 @@ Loader loader_of(Kind kind, std::size_t size, LoaderOptions options, const Proce
                   options, group};
   }
   return Loader{StreamDataset<Index>{[size](std::uint64_t epoch) -> Stream<Index> {
-                                       return [order = IndexOrder::shuffled(size, 1, epoch),
-                                               at = std::size_t{0}]() mutable -> std::optional<Index> {
-                                         if (at == order.size()) return std::nullopt;
-                                         return static_cast<Index>(order[at++]);
-                                       };
+                                       return
+                                           [order = IndexOrder::shuffled(size, 1, epoch),
+                                            at = std::size_t{0}]() mutable -> std::optional<Index> {
+                                             if (at == order.size()) return std::nullopt;
+                                             return static_cast<Index>(order[at++]);
+                                           };
                                      },
                                      size},
                 options, group};
@@ -61,8 +62,7 @@ Batches rest_of(Loader& loader) {
 TEST_CASE("a run that goes on from a state sees the very next batch, and all behind it",
           "[runtime][data]") {
   std::mutex mutex;
-  for (const auto kind :
-       {Kind::indexed, Kind::stream, Kind::dispatched, Kind::dispatched_stream}) {
+  for (const auto kind : {Kind::indexed, Kind::stream, Kind::dispatched, Kind::dispatched_stream}) {
     for (const bool drop_last : {false, true}) {
       on_ranks(3, [&](ProcessGroup& group) {
         auto undisturbed = loader_of(kind, 25, with(2, drop_last), group);
@@ -92,8 +92,7 @@ TEST_CASE("with another number of ranks the epoch goes on behind the same sample
           "[runtime][data]") {
   std::mutex mutex;
   constexpr std::size_t kSamples = 47;
-  for (const auto kind :
-       {Kind::indexed, Kind::stream, Kind::dispatched, Kind::dispatched_stream}) {
+  for (const auto kind : {Kind::indexed, Kind::stream, Kind::dispatched, Kind::dispatched_stream}) {
     for (const int before : {1, 2, 4}) {
       for (const int after : {1, 3, 5}) {
         CAPTURE(static_cast<int>(kind), before, after);
@@ -178,8 +177,9 @@ TEST_CASE("a state as text is read back, and nothing else is", "[runtime][data]"
   CHECK(to_string(state) == "epoch=3 seed=18446744073709551615 samples=512 finished=1");
   CHECK(parse_loader_state(to_string(state)) == state);
   for (const char* text :
-       {"", "epoch=3", "epoch=3 seed=1 samples=5 finished=2", "epoch=3 seed=1 samples=5 finished=0 ",
-        "epoch=-1 seed=1 samples=5 finished=0", "seed=1 epoch=3 samples=5 finished=0",
+       {"", "epoch=3", "epoch=3 seed=1 samples=5 finished=2",
+        "epoch=3 seed=1 samples=5 finished=0 ", "epoch=-1 seed=1 samples=5 finished=0",
+        "seed=1 epoch=3 samples=5 finished=0",
         "epoch=3 seed=1 samples=99999999999999999999 finished=0",
         "epoch=3 seed=1 samples=5 finished=0 x=1"}) {
     INFO(text);

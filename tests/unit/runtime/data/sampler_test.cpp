@@ -1,6 +1,6 @@
-#include <acc/sampler.hpp>
 #include <catch2/catch.hpp>
 
+#include <acc/sampler.hpp>
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -21,8 +21,8 @@ std::vector<std::size_t> all(const IndexOrder& order) {
 // never change: a checkpoint keeps seed and epoch and relies on the rest.
 TEST_CASE("the generator gives the numbers that its description gives", "[runtime][data]") {
   Random random{42};
-  for (const auto expected : {0x7d995d697d371fb1U, 0x4189f270c2379689U, 0xe7477dbb99ca99d6U,
-                              0xd0eba476fcc26910U})
+  for (const auto expected :
+       {0x7d995d697d371fb1U, 0x4189f270c2379689U, 0xe7477dbb99ca99d6U, 0xd0eba476fcc26910U})
     CHECK(random.next() == expected);
   Random other_stream{0, 7};
   CHECK(other_stream.next() == 0x19cd99e6943b14adU);

@@ -1,7 +1,7 @@
-#include <acc/error.hpp>
-#include <acc/sharding.hpp>
 #include <catch2/catch.hpp>
 
+#include <acc/error.hpp>
+#include <acc/sharding.hpp>
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -132,8 +132,8 @@ TEST_CASE("an epoch that is entered at a step is the rest of the epoch", "[runti
       const auto rest = all_ranks(setting);
       for (std::size_t rank = 0; rank < rest.size(); ++rank) {
         const auto passed = std::min(step, whole[rank].size());
-        CHECK(rest[rank] ==
-              Batches{whole[rank].begin() + static_cast<std::ptrdiff_t>(passed), whole[rank].end()});
+        CHECK(rest[rank] == Batches{whole[rank].begin() + static_cast<std::ptrdiff_t>(passed),
+                                    whole[rank].end()});
       }
     }
   });

@@ -1,7 +1,7 @@
-#include <acc/sampler.hpp>
-#include <acc/split.hpp>
 #include <catch2/catch.hpp>
 
+#include <acc/sampler.hpp>
+#include <acc/split.hpp>
 #include <numeric>
 
 using namespace acc::runtime;
@@ -62,10 +62,9 @@ TEST_CASE("a tensor is split by rows", "[runtime][data]") {
 
 TEST_CASE("a table is split column by column", "[runtime][data]") {
   using Column = std::variant<List, std::vector<std::string>, HostTensor>;
-  std::map<std::string, Column> table{
-      {"a", count_to(3)},
-      {"b", std::vector<std::string>{"x", "y", "z"}},
-      {"c", HostTensor::of<int>(count_to(3), {3})}};
+  std::map<std::string, Column> table{{"a", count_to(3)},
+                                      {"b", std::vector<std::string>{"x", "y", "z"}},
+                                      {"c", HostTensor::of<int>(count_to(3), {3})}};
   const auto mine = split_between_processes(table, 1, 2, true);
   CHECK(std::get<List>(mine.at("a")) == List{2, 2});
   CHECK(std::get<std::vector<std::string>>(mine.at("b")) == std::vector<std::string>{"z", "z"});

@@ -1,6 +1,6 @@
-#include <acc/wire.hpp>
 #include <catch2/catch.hpp>
 
+#include <acc/wire.hpp>
 #include <limits>
 
 using namespace acc::runtime;

@@ -4,6 +4,9 @@
 
 #include <catch2/catch.hpp>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <array>
 #include <new>
 
@@ -154,4 +157,27 @@ TEST_CASE("the flight record tells what is done, failed and running", "[group]")
   CHECK_THAT(lines, Catch::Contains("\"reduce\":\"max\"") &&
                         Catch::Contains("\"state\":\"done\"") &&
                         Catch::Contains("\"state\":\"failed\""));
+}
+
+TEST_CASE("a forked process can neither use nor harm the group of its parent", "[group]") {
+  Scripted s;
+  s.group.barrier_async().wait();  // there is a thread that the child won't have
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(10);  // a child that hangs ends
+    bool refused = false;
+    try {
+      s.group.barrier();
+    } catch (const Error& e) {
+      refused = e.code() == ErrorCode::invalid_argument &&
+                std::string{e.what()}.find("was forked") != std::string::npos;
+    }
+    s.group = ProcessGroup{};  // destroyed
+    ::_exit(refused && s.script->aborts.empty() ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+  s.group.barrier();
+  CHECK(s.script->calls.size() == 2);
 }

@@ -5,6 +5,7 @@
 
 #include <acc/clip.hpp>
 #include <acc/error.hpp>
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cmath>
@@ -87,17 +88,18 @@ TEST_CASE("the norm has the same bits on any number of ranks, sharded or not",
             group, net.parameters, {.bucket_bytes = 2048, .first_bucket_bytes = 64, .mode = mode}};
         for (int round = 0; round < 2; ++round) {
           for (std::size_t i = 0; i < 3; ++i) {
-            net.gradients[i] = random_floats(net.values[i].size(), static_cast<std::uint32_t>(i));
-            for (float& g : net.gradients[i]) g *= std::exp(20 * g);
-            reducer.ready(i);  // the same on every rank, so the mean of powers of two is exact
+            std::ranges::copy(random_floats(net.values[i].size(), static_cast<std::uint32_t>(i)),
+                              net.gradients[i].begin());
+            for (float& g : net.gradients[i])
+              g = static_cast<float>(BFloat16{g * std::exp(20 * g)});
+            reducer.ready(i);  // of few bits, and the same on every rank: so is the mean
           }
           reducer.finish();
           const auto found = clip_grad_norm(reducer, 0.5);
           const std::scoped_lock lock{mutex};
           CHECK(found.clipped);
-          if (ranks != 3 && ranks != 5) norms.insert(found.norm);
-          if (mode == GradientMode::all_reduce && ranks != 3 && ranks != 5)
-            clipped.insert(net.gradients[0]);
+          norms.insert(found.norm);
+          if (mode == GradientMode::all_reduce) clipped.insert(net.gradients[0]);
         }
       });
     }

@@ -98,8 +98,8 @@ class ToyNet {
     // A parameter's gradient is computed by itself and then added, as an autograd does it.
     std::vector<float> g;
     const auto add = [&](Index at) {
-      float* sum = gradient(at);
-      for (std::size_t i = 0; i < g.size(); ++i) sum[i] += g[i];
+      float* into = gradient(at);
+      for (std::size_t i = 0; i < g.size(); ++i) into[i] += g[i];
       ready(at);
     };
     g.assign(kOutputs, 0);

@@ -1,0 +1,299 @@
+#pragma once
+
+#include <acc/checkpoint.hpp>
+#include <acc/gradient_state.hpp>
+#include <acc/loader.hpp>
+#include <acc/operations.hpp>
+#include <acc/process_group.hpp>
+#include <acc/random.hpp>
+#include <acc/split.hpp>
+#include <acc/training.hpp>
+#include <acc/types.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace acc::runtime {
+
+enum class MixedPrecision : std::uint8_t { no, fp16, bf16, fp8 };
+
+/// Where a project keeps its files. As Accelerate's ProjectConfiguration.
+struct ProjectConfiguration {
+  std::filesystem::path project_dir = {};  ///< empty: none
+  std::filesystem::path logging_dir = {};  ///< empty: project_dir
+  /// save_state() writes project_dir/checkpoints/checkpoint_<iteration>, counting up.
+  bool automatic_checkpoint_naming = false;
+  int total_limit = 0;          ///< checkpoints that are kept; 0: all
+  std::uint64_t iteration = 0;  ///< of the next save_state()
+};
+
+struct AcceleratorOptions {
+  GroupOptions group = {};
+  /// Default: ACCELERATE_MIXED_PRECISION, as acc-launch sets it, else no. fp16 switches the loss
+  /// scaler on; what the loop computes in is its own affair.
+  std::optional<MixedPrecision> mixed_precision = {};
+  /// Default: ACCELERATE_GRADIENT_ACCUMULATION_STEPS, else 1.
+  std::optional<std::uint64_t> gradient_accumulation_steps = {};
+  bool sync_with_dataloader = true;  ///< the last batch of an epoch ends a step
+  bool sync_each_batch = false;
+  LossScalerOptions scaler = {};
+  ProjectConfiguration project = {};
+  bool async_checkpoints = false;  ///< save_state() copies and returns; a thread writes
+};
+
+/// What makes a training loop for one process one for many: who am I, wait for each other, gather,
+/// accumulate, save. As Hugging Face's Accelerator, for loops in C++.
+///
+///   acc::Accelerator accelerator;
+///   auto& reducer = accelerator.prepare_model(model.parameters());
+///   acc::AdamW optimizer{reducer, {.learning_rate = 1e-3}};
+///   accelerator.prepare(optimizer);
+///   auto loader = accelerator.data_loader(dataset, {.batch_size = 32, .shuffle = true});
+///   for (auto& batch : loader) {
+///     auto accumulating = accelerator.accumulate();
+///     accelerator.backward([&](double factor) { model.backward(batch, reducer, factor); });
+///     if (accelerator.sync_gradients()) accelerator.clip_grad_norm(optimizer, 1.0);
+///     accelerator.step(optimizer);
+///     accelerator.zero_grad(optimizer);
+///   }
+///
+/// Everything that moves data or waits is collective: every rank calls it, in the same order.
+/// One thread at a time. @throws Error from all of it, as the group's operations do.
+class Accelerator {
+ public:
+  /// Forms the group of the job from the environment.
+  explicit Accelerator(AcceleratorOptions options = {});
+  /// Of a group that is there already; options.group isn't read.
+  explicit Accelerator(ProcessGroup group, AcceleratorOptions options = {});
+  Accelerator(Accelerator&&) noexcept;
+  Accelerator& operator=(Accelerator&&) noexcept;
+  ~Accelerator();
+
+  // ---- who am I ----
+  [[nodiscard]] int process_index() const;
+  [[nodiscard]] int local_process_index() const;  ///< on this node
+  [[nodiscard]] int num_processes() const;
+  [[nodiscard]] bool is_main_process() const { return process_index() == 0; }
+  [[nodiscard]] bool is_local_main_process() const { return local_process_index() == 0; }
+  [[nodiscard]] bool is_last_process() const { return process_index() == num_processes() - 1; }
+  [[nodiscard]] bool use_distributed() const { return num_processes() > 1; }
+  /// This process's: a CUDA device where the group's backend is nccl.
+  [[nodiscard]] Device device() const;
+  [[nodiscard]] MixedPrecision mixed_precision() const noexcept;
+  [[nodiscard]] ProcessGroup& group() const noexcept;
+
+  // ---- in turn, and only some ----
+  void wait_for_everyone();
+
+  /// Of a rank that goes first: the others wait until it ends. It ends with an exception too.
+  class [[nodiscard]] Turn {
+   public:
+    Turn(Turn&& other) noexcept : group_{std::exchange(other.group_, nullptr)} {}
+    Turn& operator=(Turn&&) = delete;
+    ~Turn();
+
+   private:
+    friend class Accelerator;
+    Turn(ProcessGroup& group, bool goes_first);
+    ProcessGroup* group_;  ///< of the accelerator, which outlives this; nullptr: it didn't go first
+  };
+  /// What follows is done by the main process, then by the others:
+  /// { auto turn = accelerator.main_process_first(); load_or_download(); }
+  Turn main_process_first();
+  Turn local_main_process_first();  ///< by the main process of each node, then by the others
+  template <class F>
+  decltype(auto) main_process_first(F&& work) {
+    const Turn turn = main_process_first();
+    return std::forward<F>(work)();
+  }
+  template <class F>
+  decltype(auto) local_main_process_first(F&& work) {
+    const Turn turn = local_main_process_first();
+    return std::forward<F>(work)();
+  }
+
+  /// Nobody waits in these. @return was it done here?
+  template <class F>
+  bool on_main_process(F&& work) {
+    return only_if(is_main_process(), std::forward<F>(work));
+  }
+  template <class F>
+  bool on_local_main_process(F&& work) {
+    return only_if(is_local_main_process(), std::forward<F>(work));
+  }
+  template <class F>
+  bool on_last_process(F&& work) {
+    return only_if(is_last_process(), std::forward<F>(work));
+  }
+  template <class F>
+  bool on_process(int index, F&& work) {
+    return only_if(process_index() == index, std::forward<F>(work));
+  }
+  template <class F>
+  bool on_local_process(int index, F&& work) {
+    return only_if(local_process_index() == index, std::forward<F>(work));
+  }
+
+  /// One line on stdout, by the main process of each node: print("loss ", loss).
+  template <class... Parts>
+  void print(const Parts&... parts) const {
+    if (!is_local_main_process()) return;
+    std::ostringstream line;
+    (line << ... << parts) << '\n';
+    print_line(line.str());
+  }
+
+  // ---- tensors and lists ----
+  /// This rank's part of something that all have: a vector, a tensor, or a map of them.
+  template <class T>
+  [[nodiscard]] auto split_between_processes(const T& whole, bool apply_padding = false) const {
+    return runtime::split_between_processes(group(), whole, apply_padding);
+  }
+  /// The tensors of all ranks, one behind the other along the first dimension.
+  [[nodiscard]] HostTensor gather(const TensorView& mine);
+  [[nodiscard]] std::vector<HostTensor> gather(std::span<const TensorView> mine);
+  [[nodiscard]] std::vector<std::string> gather_object(std::span<const std::string> mine);
+  /// As gather, without what the last batch of a loader holds twice so that all ranks have equally
+  /// many samples. Of data_loader() below, or any whose options have our gradient_state().
+  [[nodiscard]] HostTensor gather_for_metrics(const TensorView& mine);
+  [[nodiscard]] std::vector<HostTensor> gather_for_metrics(std::span<const TensorView> mine);
+  [[nodiscard]] std::vector<std::string> gather_for_metrics(std::span<const std::string> mine);
+  [[nodiscard]] HostTensor pad_across_processes(const TensorView& mine, int dim = 0,
+                                                double pad_index = 0, bool pad_first = false);
+  [[nodiscard]] HostTensor reduce(const TensorView& mine, Reduction how = Reduction::sum);
+
+  /// A flag that any rank may raise and all then see at their next check, which lowers it.
+  void set_trigger() noexcept;
+  [[nodiscard]] bool check_trigger();
+
+  // ---- the loop ----
+  /// Gradients are averaged over the ranks. The reducer is the accelerator's and stays where it is;
+  /// its parameters and buffers are a part of save_state().
+  GradientReducer& prepare_model(std::vector<Parameter> parameters, ReducerOptions options = {});
+  /// Its state is a part of save_state(). It outlives the accelerator's last use, and isn't moved.
+  void prepare(Optimizer& optimizer);
+  /// Its position is a part of save_state(). Likewise.
+  void prepare(LoaderBase& loader);
+  /// Shards the samples over the ranks, and tells accumulate() and gather_for_metrics() where it
+  /// is. To save its position, prepare() it.
+  template <class Sample>
+  [[nodiscard]] DataLoader<Sample> data_loader(Dataset<Sample> dataset, LoaderOptions options) {
+    options.gradient_state = gradient_state();
+    return DataLoader<Sample>{std::move(dataset), std::move(options), group()};
+  }
+  template <class Sample>
+  [[nodiscard]] DataLoader<Sample> data_loader(StreamDataset<Sample> dataset,
+                                               LoaderOptions options) {
+    options.gradient_state = gradient_state();
+    return DataLoader<Sample>{std::move(dataset), std::move(options), group()};
+  }
+  [[nodiscard]] std::shared_ptr<GradientState> gradient_state() const noexcept;
+
+  /// For each batch: while it lives, gradients are averaged only if this batch ends a step. Of
+  /// these reducers, or of all that were prepared.
+  class [[nodiscard]] Accumulation {
+   public:
+    Accumulation(Accumulation&&) noexcept = default;
+
+   private:
+    friend class Accelerator;
+    Accumulation() = default;
+    std::vector<GradientReducer::NoSync> quiet_;
+  };
+  Accumulation accumulate();
+  Accumulation accumulate(std::span<GradientReducer* const> reducers);
+  /// Gradients only add up while it lives.
+  GradientReducer::NoSync no_sync(GradientReducer& reducer);
+  /// Does this batch end a step? So does the optimizer step, and are gradients complete.
+  [[nodiscard]] bool sync_gradients() const noexcept;
+  [[nodiscard]] std::uint64_t gradient_accumulation_steps() const noexcept;
+
+  /// What the gradient of the loss is to be multiplied by: the loss scale over the number of
+  /// batches that make one step.
+  [[nodiscard]] double backward_factor() const noexcept;
+  /// Runs `pass(factor)`, which adds to the gradients and calls ready() of the reducers, and then
+  /// end_backward().
+  template <class F>
+  void backward(F&& pass) {
+    std::forward<F>(pass)(backward_factor());
+    end_backward();
+  }
+  /// Waits until all prepared reducers are done, then calls what on_backward_end() was given.
+  void end_backward();
+  void on_backward_end(std::function<void()> hook);
+
+  /// With a loss scale, gradients are divided by it first. Of a batch that ends a step.
+  ClippedNorm clip_grad_norm(Optimizer& optimizer, double max_norm, Norm norm = Norm::l2);
+  void clip_grad_value(Optimizer& optimizer, double limit);
+  /// Does nothing the second time before a step, or without a loss scale.
+  void unscale_gradients(Optimizer& optimizer);
+  /// Steps if this batch ends a step and the gradients are finite, and moves the loss scale on.
+  /// With several optimizers and a loss scale, use scaler() by hand. @return did it step?
+  bool step(Optimizer& optimizer);
+  /// If this batch ended a step.
+  void zero_grad(Optimizer& optimizer);
+  /// Was the last step() left out because of an infinite or NaN gradient?
+  [[nodiscard]] bool optimizer_step_was_skipped() const noexcept;
+  [[nodiscard]] LossScaler& scaler() noexcept;
+
+  // ---- random numbers ----
+  /// Seeds generator(): Generator{seed, 0} on every rank; with `device_specific` Generator{seed,
+  /// rank + 1}, so that each rank draws numbers of its own.
+  void set_seed(std::uint64_t seed, bool device_specific = false);
+  /// A part of save_state(), for each rank.
+  [[nodiscard]] Generator& generator() noexcept;
+
+  // ---- checkpoints ----
+  /// A tensor that all ranks hold the same of, or of which each holds a piece.
+  void register_for_checkpointing(std::string name, const TensorView& tensor,
+                                  Placement placement = Placement::replicated);
+  enum class Owner : std::uint8_t { shared, each_rank };
+  /// Anything else, as text (JSON, say). `load` gets what `save` gave: shared: on rank 0;
+  /// each_rank: on this rank, and isn't called where the checkpoint has none for it.
+  void register_for_checkpointing(std::string name, std::function<std::string()> save,
+                                  std::function<void(std::string_view text)> load,
+                                  Owner owner = Owner::shared);
+  /// Writes all that was prepared and registered: to `path`, or with automatic naming to
+  /// project_dir/checkpoints/checkpoint_<iteration>, and the oldest beyond total_limit go.
+  /// @return the folder; with async_checkpoints it is complete after wait_for_checkpoint().
+  std::filesystem::path save_state(const std::filesystem::path& path = {});
+  /// From `path`, or with automatic naming the newest that is whole. Before the first batch.
+  /// @return its folder; empty: with automatic naming there is none yet.
+  std::filesystem::path load_state(const std::filesystem::path& path = {});
+  void wait_for_checkpoint();
+
+  // ---- project ----
+  [[nodiscard]] const std::filesystem::path& project_dir() const noexcept;
+  [[nodiscard]] const std::filesystem::path& logging_dir() const noexcept;
+  [[nodiscard]] std::uint64_t save_iteration() const noexcept;
+
+ private:
+  struct State;
+  template <class F>
+  static bool only_if(bool mine, F&& work) {
+    if (mine) std::forward<F>(work)();
+    return mine;
+  }
+  void print_line(const std::string& line) const;
+  [[nodiscard]] std::vector<StateTensor> all_tensors();
+  void give_texts(CheckpointState& state);
+  void take_texts(const StateTexts& shared, const StateTexts& per_rank);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace acc::runtime
+
+namespace acc {
+using runtime::Accelerator;
+using runtime::AcceleratorOptions;
+using runtime::MixedPrecision;
+using runtime::ProjectConfiguration;
+}  // namespace acc

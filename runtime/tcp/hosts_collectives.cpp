@@ -1,0 +1,211 @@
+#include "runtime/tcp/hosts_collectives.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace acc::runtime::hosts {
+
+namespace {
+
+/// Below this a reduction sends all inputs everywhere: one way instead of there and back, but n
+/// times the bytes.
+constexpr std::size_t kAlong = 64 * 1024;
+
+const std::byte* input(const Call& call) { return static_cast<const std::byte*>(call.send); }
+std::byte* output(const Call& call) { return static_cast<std::byte*>(call.recv); }
+
+/// Where each rank's part of a gathered whole lies.
+struct Parts {
+  std::vector<std::size_t> at, bytes;
+};
+Parts parts_of(const Call& call, int ranks) {
+  Parts parts;
+  std::size_t at = 0;
+  for (int r = 0; r < ranks; ++r) {
+    const auto count = call.counts.empty() ? call.what.count : call.counts[static_cast<std::size_t>(r)];
+    parts.at.push_back(at);
+    parts.bytes.push_back(count * size_of(call.what.dtype));
+    at += parts.bytes.back();
+  }
+  return parts;
+}
+
+}  // namespace
+
+void Collectives::run(Turn& turn) {
+  rounds_.begin(turn);
+  dispatch(turn);
+  rounds_.end(turn);
+}
+
+void Collectives::meet(Turn& turn) {
+  rounds_.begin(turn);
+  rounds_.run(turn, {});
+  rounds_.end(turn);
+}
+
+void Collectives::dispatch(Turn& turn) {
+  const auto& call = turn.call;
+  const auto n = static_cast<std::size_t>(placement_.size());
+  const auto count = call.what.count;
+  switch (call.what.operation) {
+    case Operation::all_reduce:
+      return reduce(turn, {count, 0, count});
+    case Operation::reduce:
+      return reduce(turn, {count, 0, call.what.root == placement_.rank ? count : 0});
+    case Operation::reduce_scatter: {
+      const auto mine = static_cast<std::size_t>(placement_.rank) * count;
+      return reduce(turn, {n * count, mine, mine + count});
+    }
+    case Operation::broadcast:
+      return broadcast(turn);
+    case Operation::all_gather:
+      return gather_parts(turn, -1);
+    case Operation::gather:
+      return gather_parts(turn, call.what.root);
+    case Operation::scatter:
+      return scatter(turn);
+    case Operation::all_to_all:
+      return all_to_all(turn);
+    default:
+      return rounds_.run(turn, {});
+  }
+}
+
+// ---- moving ----
+
+void Collectives::gather_parts(Turn& turn, int reader) {
+  const auto& call = turn.call;
+  const auto parts = parts_of(call, placement_.size());
+  std::vector<Rounds::Piece> pieces;
+  for (int r = 0; r < placement_.size(); ++r)
+    pieces.push_back({r, parts.bytes[static_cast<std::size_t>(r)], reader});
+  rounds_.spread(
+      turn, pieces, [&](std::size_t) { return input(call); },
+      [&](std::size_t p) { return output(call) + parts.at[p]; });
+}
+
+void Collectives::broadcast(Turn& turn) {
+  const auto& call = turn.call;
+  auto* data = output(call);
+  rounds_.spread(
+      turn, {{call.what.root, call.bytes(), -1}}, [&](std::size_t) { return data; },
+      [&](std::size_t) { return data; });
+}
+
+void Collectives::scatter(Turn& turn) {
+  const auto& call = turn.call;
+  std::vector<Rounds::Piece> pieces;
+  for (int r = 0; r < placement_.size(); ++r) pieces.push_back({call.what.root, call.bytes(), r});
+  rounds_.spread(
+      turn, pieces, [&](std::size_t p) { return input(call) + p * call.bytes(); },
+      [&](std::size_t) { return output(call); });
+}
+
+// In each step every rank sends to the one so far behind it.
+void Collectives::all_to_all(Turn& turn) {
+  const auto& call = turn.call;
+  const int n = placement_.size(), me = placement_.rank;
+  const auto bytes = call.bytes();
+  for (int shift = 1; shift < n; ++shift) {
+    std::vector<Rounds::Piece> pieces;
+    for (int r = 0; r < n; ++r) pieces.push_back({r, bytes, (r + shift) % n});
+    const auto target = static_cast<std::size_t>((me + shift) % n);
+    rounds_.spread(
+        turn, pieces, [&](std::size_t) { return input(call) + target * bytes; },
+        [&](std::size_t p) { return output(call) + p * bytes; });
+  }
+  const auto own = static_cast<std::size_t>(me) * bytes;
+  if (bytes > 0) std::memcpy(output(call) + own, input(call) + own, bytes);
+}
+
+// ---- reducing ----
+
+void Collectives::reduce(Turn& turn, const Wanted& wanted) {
+  const auto bytes = wanted.count * size_of(turn.call.what.dtype);
+  if (bytes < kAlong || !placement_.in_order) return reduce_everywhere(turn, wanted);
+  if (placement_.alone() && turn.call.what.operation == Operation::all_reduce)
+    return reduce_directly(turn);
+  reduce_along(turn, wanted);
+}
+
+// All get all inputs, and sum up what they want.
+void Collectives::reduce_everywhere(Turn& turn, const Wanted& wanted) {
+  const auto& call = turn.call;
+  const auto each = size_of(call.what.dtype);
+  const auto n = placement_.size();
+  const auto& kernels = reduction(call.what.dtype, call.what.reduce);
+  std::vector<Rounds::Piece> pieces;
+  for (int r = 0; r < n; ++r) pieces.push_back({r, wanted.count * each, -1});
+  rounds_.gather(
+      turn, pieces, [&](std::size_t) { return input(call); },
+      [&](std::size_t offset, std::size_t bytes, const void* const* at) {
+        const auto first = std::max(wanted.begin, offset / each);
+        const auto last = std::min(wanted.end, (offset + bytes) / each);
+        if (first >= last) return;
+        std::vector<const void*> inputs;
+        for (int r = 0; r < n; ++r)
+          inputs.push_back(static_cast<const std::byte*>(at[r]) + first * each - offset);
+        kernels.all(output(call) + (first - wanted.begin) * each, nullptr, inputs.data(), n,
+                    last - first, n);
+      });
+}
+
+void Collectives::reduce_directly(Turn& turn) {
+  const auto& call = turn.call;
+  Rounds::Step step;
+  step.carry = [&](Courier&, std::byte*) {
+    chain_.run(turn, {{input(call)},
+                      output(call),
+                      call.what.count,
+                      call.what.dtype,
+                      call.what.reduce,
+                      placement_.size()});
+  };
+  rounds_.run(turn, step);
+}
+
+// Block by block over the boards: each carrier takes a slice of the block along the hosts, and
+// leaves the result where the first rank's input was.
+void Collectives::reduce_along(Turn& turn, const Wanted& wanted) {
+  const auto& call = turn.call;
+  const auto each = size_of(call.what.dtype);
+  const auto all = wanted.count * each;
+  const auto begin = wanted.begin * each, end = wanted.end * each;
+  const auto block = Room::kBoard / placement_.most / 4096 * 4096;
+  for (std::size_t offset = 0; offset < all; offset += block) {
+    const auto bytes = std::min(block, all - offset);
+    Rounds::Step step;
+    step.stage = [&](std::byte* board) {
+      std::memcpy(board + placement_.index * block, input(call) + offset, bytes);
+    };
+    step.carry = [&](Courier&, std::byte* board) {
+      chain_.run(turn, slice_of_block(call, board, block, bytes));
+    };
+    step.take = [&](const std::byte* board) {
+      const auto from = std::max(begin, offset), to = std::min(end, offset + bytes);
+      if (from < to) std::memcpy(output(call) + from - begin, board + from - offset, to - from);
+    };
+    rounds_.run(turn, step);
+  }
+}
+
+Chain::Work Collectives::slice_of_block(const Call& call, std::byte* board, std::size_t block,
+                                        std::size_t bytes) const {
+  const auto each = size_of(call.what.dtype);
+  const auto columns = static_cast<std::size_t>(placement_.columns);
+  const auto slice = (bytes / columns + 63) / 64 * 64;
+  const auto from = std::min(bytes, slice * placement_.index);
+  const auto to = placement_.index + 1 == columns ? bytes : std::min(bytes, from + slice);
+  Chain::Work work;
+  for (std::size_t i = 0; i < placement_.near().size(); ++i)
+    work.inputs.push_back(board + i * block + from);
+  work.result = board + from;
+  work.count = (to - from) / each;
+  work.type = call.what.dtype;
+  work.op = call.what.reduce;
+  work.ranks = placement_.size();
+  return work;
+}
+
+}  // namespace acc::runtime::hosts

@@ -1,0 +1,312 @@
+// acc-bench-collectives --ranks N [--budget-ms B] [--points op[:bytes],…] [--registered] [--peer NAME]
+//
+// The program behind ACC_BENCH of the collectives yardstick: starts N ranks as processes, verifies
+// and then times each point, and prints a JSON line for each; bytes and latencies as nccl-tests counts
+// them. What is timed is the public ProcessGroup with all its checks on.
+#include "tests/bench/collectives/ranks.hpp"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+using acc::bench::Rank;
+
+constexpr int kMostRanks = 256;
+constexpr int kMostBatches = 200;
+constexpr std::size_t kLarge = 1 << 20;  ///< bytes from which a batch is one call
+
+struct Point {
+  std::string op;
+  std::size_t bytes = 0;
+};
+
+struct Options {
+  int ranks = 2;
+  double budget_ms = 60;
+  bool registered = false;
+  std::string peer = "ours";
+  std::vector<Point> points;
+};
+
+/// What the ranks tell each other outside of what is measured.
+struct Board {
+  struct PerRank {
+    std::uint64_t start[kMostBatches];  ///< ns, CLOCK_MONOTONIC
+    std::uint64_t end[kMostBatches];
+    std::uint64_t wrong;
+    long grown_kb;  ///< of VmHWM since the buffers were touched
+  };
+  PerRank of[kMostRanks];
+};
+
+std::uint64_t now_ns() {
+  timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+long peak_kb() {
+  std::ifstream status{"/proc/self/status"};
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::strtol(line.c_str() + 6, nullptr, 10);
+  return 0;
+}
+
+double bus_factor(const std::string& op, int ranks) {
+  const double n = ranks;
+  if (op == "allreduce") return 2 * (n - 1) / n;
+  return op == "allgather" || op == "gather" ? (n - 1) / n : 1;
+}
+
+/// Small whole numbers: their sum is exact in any order; another for each rank, index and round.
+float value(std::size_t index, int rank, std::size_t round) {
+  return static_cast<float>((index * 7 + static_cast<std::size_t>(rank) * 13 + round * 5) % 31);
+}
+
+class Bench {
+ public:
+  Bench(Rank& rank, Board& board, const Options& options)
+      : rank_{rank}, board_{board}, mine_{board.of[rank.rank()]}, options_{options} {
+    std::size_t most = 4096;
+    for (const auto& point : options.points) most = std::max(most, point.bytes);
+    x_ = options.registered ? rank.shared(most) : private_memory(most);
+    y_ = private_memory(most);
+    std::memset(x_, 0, most);
+    std::memset(y_, 0, most);
+    peak_before_kb_ = peak_kb();
+  }
+
+  void run() {
+    std::size_t round = 0;
+    for (const auto& point : options_.points) {
+      verify(point, ++round);
+      time(point);
+    }
+    mine_.grown_kb = peak_kb() - peak_before_kb_;
+    rank_.barrier();
+    if (rank_.rank() == 0) print_memory();
+  }
+
+ private:
+  static float* private_memory(std::size_t bytes) {
+    void* memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    if (memory == nullptr) throw std::bad_alloc{};
+    return static_cast<float*>(memory);
+  }
+
+  void call(const Point& point) {
+    const auto count = point.bytes / sizeof(float);
+    const auto share = count / static_cast<std::size_t>(rank_.size());
+    if (point.op == "allreduce") return rank_.all_reduce(x_, count);
+    if (point.op == "broadcast") return rank_.broadcast(x_, count);
+    if (point.op == "allgather") return rank_.all_gather(x_, y_, share);
+    if (point.op == "gather") return rank_.gather(x_, y_, share);
+    rank_.barrier();
+  }
+
+  void verify(const Point& point, std::size_t round) {
+    const auto count = point.bytes / sizeof(float);
+    const auto share = count / static_cast<std::size_t>(rank_.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      x_[i] = value(i, rank_.rank(), round);
+      y_[i] = -1;
+    }
+    call(point);
+    std::uint64_t wrong = 0;
+    const auto expect = [&](float got, float wanted) { wrong += got != wanted ? 1 : 0; };
+    if (point.op == "allreduce") {
+      for (std::size_t i = 0; i < count; ++i) {
+        float sum = 0;
+        for (int r = 0; r < rank_.size(); ++r) sum += value(i, r, round);
+        expect(x_[i], sum);
+      }
+    } else if (point.op == "broadcast") {
+      for (std::size_t i = 0; i < count; ++i) expect(x_[i], value(i, 0, round));
+    } else if (point.op == "allgather" || (point.op == "gather" && rank_.rank() == 0)) {
+      for (std::size_t i = 0; i < share * static_cast<std::size_t>(rank_.size()); ++i)
+        expect(y_[i], value(i % share, static_cast<int>(i / share), round));
+    }
+    mine_.wrong = wrong;
+    std::memset(x_, 0, point.bytes);
+  }
+
+  void batch(int number, int calls, const Point& point) {
+    rank_.barrier();
+    mine_.start[number] = now_ns();
+    for (int i = 0; i < calls; ++i) call(point);
+    mine_.end[number] = now_ns();
+  }
+  /// µs of one call: from the first rank's start to the last one's end.
+  [[nodiscard]] double latency(int number, int calls) const {
+    auto start = board_.of[0].start[number];
+    auto end = board_.of[0].end[number];
+    for (int r = 1; r < rank_.size(); ++r) {
+      start = std::min(start, board_.of[r].start[number]);
+      end = std::max(end, board_.of[r].end[number]);
+    }
+    return static_cast<double>(end - start) / calls / 1000;
+  }
+
+  void time(const Point& point) {
+    const bool large = point.bytes >= kLarge;
+    const int trial = large ? 1 : 5;
+    batch(0, 1, point);
+    batch(1, trial, point);
+    rank_.barrier();
+    const double estimate = std::max(0.2, latency(1, trial));
+    rank_.barrier();  // nobody overwrites what others still read
+    const int calls = large ? 1 : static_cast<int>(std::clamp(4000 / estimate, 1.0, 2000.0));
+    const int batches = static_cast<int>(
+        std::clamp(options_.budget_ms * 1000 / (estimate * calls), 3.0, double{kMostBatches}));
+    for (int i = 0; i < batches; ++i) batch(i, calls, point);
+    rank_.barrier();
+    if (rank_.rank() == 0) print(point, calls, batches);
+    rank_.barrier();
+  }
+
+  void print(const Point& point, int calls, int batches) {
+    std::vector<double> all;
+    for (int i = 0; i < batches; ++i) all.push_back(latency(i, calls));
+    std::sort(all.begin(), all.end());
+    const double median = all[all.size() / 2];
+    const double algbw = static_cast<double>(point.bytes) / median / 1000;
+    std::uint64_t wrong = 0;
+    for (int r = 0; r < rank_.size(); ++r) wrong += board_.of[r].wrong;
+    std::printf(
+        "{\"peer\":\"%s\",\"op\":\"%s\",\"bytes\":%zu,\"ranks\":%d,\"dtype\":\"float32\","
+        "\"lat_us_median\":%.3f,\"lat_us_min\":%.3f,\"algbw_GBps\":%.4f,\"busbw_GBps\":%.4f,"
+        "\"batches\":%d,\"per_batch\":%d,\"wrong\":%llu}\n",
+        options_.peer.c_str(), point.op.c_str(), point.bytes, rank_.size(), median, all.front(),
+        algbw, algbw * bus_factor(point.op, rank_.size()), batches, calls,
+        static_cast<unsigned long long>(wrong));
+    std::fflush(stdout);
+  }
+
+  void print_memory() const {
+    long most = 0;
+    for (int r = 0; r < rank_.size(); ++r) most = std::max(most, board_.of[r].grown_kb);
+    std::printf(
+        "{\"peer\":\"%s\",\"op\":\"rss\",\"bytes\":0,\"ranks\":%d,\"rss_over_buffers_kb_max\":%ld}\n",
+        options_.peer.c_str(), rank_.size(), most);
+    std::fflush(stdout);
+  }
+
+  Rank& rank_;
+  Board& board_;
+  Board::PerRank& mine_;
+  const Options& options_;
+  float* x_;
+  float* y_;
+  long peak_before_kb_;
+};
+
+template <class T>
+std::optional<T> number(std::string_view text) {
+  T found{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), found);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return found;
+}
+
+std::optional<std::vector<Point>> points(std::string_view text) {
+  std::vector<Point> all;
+  while (!text.empty()) {
+    const auto one = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), one.size() + 1));
+    const auto colon = one.find(':');
+    Point point{std::string{one.substr(0, colon)}, 0};
+    constexpr std::string_view kOps[] = {"barrier", "allreduce", "broadcast", "allgather",
+                                         "gather"};
+    if (std::find(std::begin(kOps), std::end(kOps), point.op) == std::end(kOps)) return {};
+    if (colon != std::string_view::npos) {
+      const auto bytes = number<std::size_t>(one.substr(colon + 1));
+      if (!bytes) return {};
+      point.bytes = *bytes;
+    }
+    all.push_back(std::move(point));
+  }
+  return all;
+}
+
+std::optional<Options> parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view key = argv[i];
+    if (key == "--registered") {
+      options.registered = true;
+      continue;
+    }
+    if (++i == argc) return std::nullopt;
+    const std::string_view text = argv[i];
+    if (key == "--ranks") {
+      const auto ranks = number<int>(text);
+      if (!ranks || *ranks < 1 || *ranks > kMostRanks) return std::nullopt;
+      options.ranks = *ranks;
+    } else if (key == "--budget-ms") {
+      const auto budget = number<double>(text);
+      if (!budget) return std::nullopt;
+      options.budget_ms = *budget;
+    } else if (key == "--peer") {
+      options.peer = text;
+    } else if (key == "--points") {
+      auto all = points(text);
+      if (!all) return std::nullopt;
+      options.points = std::move(*all);
+    } else if (key != "--side") {  // a file for peers that need one
+      return std::nullopt;
+    }
+  }
+  return options;
+}
+
+int run_rank(const acc::bench::Job& job, int number, Board& board, const Options& options) {
+  try {
+    const auto rank = job.join(number);
+    Bench{*rank, board, options}.run();
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "acc-bench-collectives: rank %d: %s\n", number, error.what());
+    return 1;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto options = parse(argc, argv);
+  if (!options) {
+    std::fprintf(stderr,
+                 "usage: acc-bench-collectives [--ranks N] [--budget-ms B] [--registered] "
+                 "[--peer NAME] --points op[:bytes],…  (op: barrier allreduce broadcast allgather "
+                 "gather)\n");
+    return 2;
+  }
+  void* shared = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                        -1, 0);
+  if (shared == MAP_FAILED) {
+    std::perror("acc-bench-collectives: memory");
+    return 1;
+  }
+  auto& board = *static_cast<Board*>(shared);
+  const acc::bench::Job job{options->ranks};
+  for (int rank = 0; rank < options->ranks; ++rank)
+    if (::fork() == 0) ::_exit(run_rank(job, rank, board, *options));
+  int failed = 0;
+  for (int status = 0; ::wait(&status) > 0;) failed |= status;
+  return failed == 0 ? 0 : 1;
+}

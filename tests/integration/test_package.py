@@ -1,0 +1,109 @@
+"""The packages libacc and libacc-dev as a user gets them: installed into an empty prefix, used from there alone."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+BIN = pathlib.Path(os.environ.get("ACC_BIN", ROOT / "build/release/bin")).resolve()
+BUILD = BIN.parent
+LIMIT_S = 120
+
+
+def run(*command, **how):
+    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=LIMIT_S, **how)
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+@unittest.skipIf(os.environ.get("ACC_TEST_SANITIZED") == "1", "sanitized libraries ask for sanitized consumers")
+class Package(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="acc-package-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        cls.prefix = cls.folder / "usr"
+        for component in ("libacc", "libacc-dev"):
+            run("cmake", "--install", BUILD, "--prefix", cls.prefix, "--component", component)
+        cls.lib = next(cls.prefix.rglob("libacc.so")).parent
+        cls.environment = {**os.environ, "LD_LIBRARY_PATH": str(cls.lib), "PKG_CONFIG_PATH": str(cls.lib / "pkgconfig"),
+                           "PKG_CONFIG_ALLOW_SYSTEM_CFLAGS": "1"}
+
+    def launch(self, ranks, *program):
+        return run(BIN / "acc-launch", "--num_processes", ranks, *program, env=self.environment)
+
+    def check_means(self, word, program):
+        printed = self.launch(3, program)
+        for rank in range(3):
+            self.assertIn(f"{word}: rank {rank} of 3: mean 1.0\n", printed)
+
+    def flags(self, *words):
+        return run("pkg-config", *words, env=self.environment).split()
+
+    def test_a_project_finds_both_libraries_by_cmake(self):
+        build = self.folder / "cmake"
+        run("cmake", "-S", HERE / "package", "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}", "-DCMAKE_BUILD_TYPE=Release")
+        run("cmake", "--build", build)
+        self.check_means("C++", build / "mean_cpp")
+        self.check_means("C", build / "mean_c")
+
+    def test_a_newer_version_than_this_is_not_found(self):
+        project = self.folder / "newer"
+        project.mkdir()
+        (project / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.25)\nproject(newer CXX)\nfind_package(acc 99 REQUIRED)\n")
+        with self.assertRaisesRegex(AssertionError, "not\ncompatible|compatible|version"):
+            run("cmake", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={self.prefix}")
+
+    def test_compilers_find_both_libraries_by_pkg_config(self):
+        cpp, c = self.folder / "by_pc_cpp", self.folder / "by_pc_c"
+        run("g++", "-std=c++20", HERE / "package/mean.cpp", "-o", cpp, *self.flags("--cflags", "--libs", "acc-runtime"))
+        run("gcc", HERE / "package/mean.c", "-o", c, *self.flags("--cflags", "--libs", "acc"))
+        self.check_means("C++", cpp)
+        self.check_means("C", c)
+
+    def test_python_loads_the_library_by_ctypes(self):
+        printed = self.launch(4, ROOT / "examples/07_c_api_python/fit.py")
+        self.assertIn("y = 3.00 x -2.00 from 1000 points on 4 ranks\nthe same bits on every rank\n", printed)
+
+    def test_each_header_compiles_by_itself_from_the_prefix(self):
+        headers = sorted((self.prefix / "include/acc").rglob("*.h*"))
+        self.assertGreater(len(headers), 5)
+        include = f"-I{self.prefix}/include"
+        for header in headers:
+            with self.subTest(header=header.name):
+                run("g++", "-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", include, "-x", "c++",
+                    header, "-Wno-pragma-once-outside-header")
+        run("gcc", "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", include, "-x", "c",
+            self.prefix / "include/acc/acc.h")
+
+    def test_headers_ask_for_the_standard_library_and_each_other_only(self):
+        guests = {"json.hpp": r"nlohmann/", "torch.hpp": r"torch/|ATen/|c10/"}  # adapters, for users who have these
+        for header in sorted((self.prefix / "include/acc").rglob("*.h*")):
+            for name in re.findall(r'^#include\s+[<"]([^>"]+)', header.read_text(), re.M):
+                allowed = re.match(r"acc/", name) or "/" not in name and not name.endswith(".hpp")
+                guest = header.name in guests and re.match(guests[header.name], name)
+                self.assertTrue(allowed or guest, f"{header.name} includes {name}")
+
+    def test_what_is_installed_names_no_folder_of_the_build(self):
+        for file in [*self.lib.glob("cmake/acc/*"), *self.lib.glob("pkgconfig/*.pc")]:
+            text = file.read_text()
+            for place in (ROOT, BUILD):
+                self.assertNotIn(str(place), text, file.name)
+
+    def test_the_shared_library_has_a_version_and_needs_libc_alone(self):
+        library = (self.lib / "libacc.so").resolve()
+        self.assertRegex(library.name, r"^libacc\.so\.\d+\.\d+\.\d+$")
+        facts = run("readelf", "-d", library)
+        self.assertRegex(facts, r"SONAME.*\[libacc\.so\.\d+\]")
+        for needed in re.findall(r"NEEDED.*\[(.*)\]", facts):
+            self.assertRegex(needed, r"^(libc|libm|ld-linux.*)\.so")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

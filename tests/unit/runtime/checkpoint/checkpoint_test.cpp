@@ -1,0 +1,187 @@
+#include "tests/support/thread_groups.hpp"
+#include "tests/unit/runtime/checkpoint/tools.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <acc/checkpoint.hpp>
+#include <atomic>
+
+using namespace acc::testing;
+
+TEST_CASE("what N ranks save they load again", "[runtime][checkpoint]") {
+  const auto ranks = GENERATE(1, 2, 3, 4, 8);
+  const TemporaryFolder folder;
+  save_seed(folder.path(), ranks, 7, 42);
+  CHECK(names_in(folder.path()) == std::vector<std::string>{"checkpoint_7"});
+  CHECK(loaded_seed(folder.path(), ranks) == 42);
+}
+
+TEST_CASE("no checkpoint is nothing, not an error", "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  CHECK(loaded_seed(folder.path(), 2) == std::nullopt);
+  CHECK(loaded_seed(folder / "never" / "made", 2) == std::nullopt);
+}
+
+TEST_CASE("the newest is that of the highest number", "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  for (const int number : {9, 10, 2}) {
+    save_seed(folder.path(), 2, static_cast<std::uint64_t>(number), number);
+  }
+  CHECK(loaded_seed(folder.path(), 2) == 10);
+  CHECK(list_checkpoints(folder.path()) == std::vector<std::uint64_t>{10, 9, 2});
+}
+
+TEST_CASE("foreign names in the folder are no checkpoints", "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  for (const auto* name : {"checkpoint_", "checkpoint_07", "checkpoint_-1", "checkpoint_7x",
+                           "checkpoint_1e3", "x", "checkpoint_99999999999999999999"}) {
+    fs::create_directory(folder / name);
+  }
+  CHECK(list_checkpoints(folder.path()).empty());
+  save_seed(folder.path(), 1, 7, 7, 1);
+  CHECK(names_in(folder.path()).size() == 8);
+  CHECK(loaded_seed(folder.path(), 1) == 7);
+}
+
+SCENARIO("old checkpoints go once a new one is complete", "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  GIVEN("a limit of two") {
+    for (int number = 0; number < 5; ++number) {
+      save_seed(folder.path(), 2, static_cast<std::uint64_t>(number), number, 2);
+    }
+    THEN("the two newest are left") {
+      CHECK(names_in(folder.path()) == std::vector<std::string>{"checkpoint_3", "checkpoint_4"});
+    }
+    WHEN("an older number is saved") {
+      save_seed(folder.path(), 2, 1, 100, 2);
+      THEN("it stays: it's what was just written") {
+        CHECK(names_in(folder.path()) == std::vector<std::string>{"checkpoint_1", "checkpoint_4"});
+      }
+    }
+    WHEN("the newer of them is torn") {
+      fs::remove(folder / "checkpoint_4" / "manifest.json");
+      save_seed(folder.path(), 2, 5, 5, 2);
+      THEN("it goes before the good one") {
+        CHECK(names_in(folder.path()) == std::vector<std::string>{"checkpoint_3", "checkpoint_5"});
+      }
+    }
+    WHEN("the newer of them was found corrupt by load") {
+      auto bytes = contents_of(folder / "checkpoint_4" / "model.safetensors");
+      bytes.back() = static_cast<char>(bytes.back() ^ 1);
+      put_contents(folder / "checkpoint_4" / "model.safetensors", bytes);
+      on_ranks(2, [&](ProcessGroup& group) {
+        auto options = quiet_options(folder.path());
+        options.keep_last = 2;
+        Checkpointer checkpoints{group, options};
+        SmallRun run{group.rank(), 2};
+        const auto restored = checkpoints.load(run.state());
+        if (!restored || restored->checkpoint.number() != 3) throw std::runtime_error{"not 3"};
+        checkpoints.save(5, run.state());
+      });
+      THEN("it goes before the good one") {
+        CHECK(names_in(folder.path()) == std::vector<std::string>{"checkpoint_3", "checkpoint_5"});
+      }
+    }
+  }
+  GIVEN("no limit") {
+    for (int number = 0; number < 5; ++number) {
+      save_seed(folder.path(), 1, static_cast<std::uint64_t>(number), number);
+    }
+    THEN("all stay") { CHECK(names_in(folder.path()).size() == 5); }
+  }
+}
+
+TEST_CASE("a number that is saved again is replaced", "[runtime][checkpoint]") {
+  const auto can_exchange = GENERATE(true, false);
+  const TemporaryFolder folder;
+  save_seed(folder.path(), 2, 3, 1);
+  WatchedFileOps files{[](const FileEvent&) {}};
+  files.can_exchange = can_exchange;
+  on_ranks(2, [&](ProcessGroup& group) {
+    auto checkpoints = checkpointer_with(group, quiet_options(folder.path()), files);
+    SmallRun run{group.rank(), 2, 2};
+    checkpoints.save(3, run.state());
+  });
+  CHECK(names_in(folder.path()) == std::vector<std::string>{"checkpoint_3"});
+  CHECK(loaded_seed(folder.path(), 2) == 2);
+}
+
+TEST_CASE("a checkpoint under a path of one's own", "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "runs" / "best" / "";
+  on_ranks(2, [&](ProcessGroup& group) {
+    Checkpointer checkpoints{group, quiet_options(folder / "checkpoints")};
+    SmallRun run{group.rank(), 2, 5};
+    checkpoints.save_as(path, run.state());
+    SmallRun again{group.rank(), 2};
+    const auto restored = checkpoints.load_from(path, again.state());
+    again.shared = restored.shared;
+    again.per_rank = restored.per_rank;
+    if (again != run) throw std::runtime_error{"it isn't what was saved"};
+  });
+  CHECK(names_in(folder / "runs") == std::vector<std::string>{"best"});
+  CHECK_FALSE(fs::exists(folder / "checkpoints"));
+}
+
+TEST_CASE("the files of a checkpoint, as the documentation tells", "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  save_seed(folder.path(), 2, 7, 42);
+  CHECK(names_in(folder / "checkpoint_7") ==
+        std::vector<std::string>{
+            "manifest.json", "model.safetensors", "optimizer-rank-00000-of-00002.safetensors",
+            "optimizer-rank-00001-of-00002.safetensors", "optimizer.safetensors", "rank_0.json",
+            "rank_1.json", "state.json"});
+  CHECK(contents_of(folder / "checkpoint_7" / "state.json") ==
+        "{\"sampler\":{\"epoch\":42,\"seen\":640}}\n");
+}
+
+TEST_CASE("a part above the limit is split, with an index", "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  std::vector<float> a(100, 1.0F), b(100, 2.0F), c(100, 3.0F);
+  on_ranks(2, [&](ProcessGroup& group) {
+    auto options = quiet_options(folder.path());
+    options.max_shard_bytes = 800;
+    Checkpointer checkpoints{group, options};
+    CheckpointState state;
+    state.tensors = {{"a", std::span{a}},
+                     {"b", std::span{b}},
+                     {"c", std::span{c}, Placement::replicated},
+                     {"d", std::span{c}, Placement::sharded},
+                     {"e", std::span{b}, Placement::sharded},
+                     {"f", std::span{a}, Placement::sharded}};
+    checkpoints.save(0, state);
+  });
+  const auto names = names_in(folder / "checkpoint_0");
+  CHECK(names == std::vector<std::string>{"manifest.json", "model-00001-of-00002.safetensors",
+                                          "model-00002-of-00002.safetensors",
+                                          "model-rank-00000-of-00002-00001-of-00002.safetensors",
+                                          "model-rank-00000-of-00002-00002-of-00002.safetensors",
+                                          "model-rank-00001-of-00002-00001-of-00002.safetensors",
+                                          "model-rank-00001-of-00002-00002-of-00002.safetensors",
+                                          "model.safetensors.index.json"});
+  const Checkpoint checkpoint{folder / "checkpoint_0"};
+  checkpoint.verify();
+  auto c_again = checkpoint.read("model", "c");
+  CHECK(c_again == HostTensor::of(std::span<const float>{c}, {100}));
+  const auto d = checkpoint.read("model", "d");
+  CHECK(d.shape() == Shape{200});
+  const SafetensorsModel model{folder / "checkpoint_0"};
+  CHECK(model.names() == std::vector<std::string>{"a", "b", "c"});
+  CHECK(model.read("c") == c_again);
+}
+
+TEST_CASE("everybody hears when a checkpoint is complete", "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  std::atomic<int> heard{0};
+  on_ranks(3, [&](ProcessGroup& group) {
+    auto options = quiet_options(folder.path());
+    options.saved = [&](std::uint64_t number, const fs::path& path) {
+      if (number == 11 && fs::exists(path / "manifest.json")) ++heard;
+    };
+    Checkpointer checkpoints{group, options};
+    SmallRun run{group.rank(), 3, 1};
+    const auto path = checkpoints.save(11, run.state());
+    if (path != folder / "checkpoint_11") throw std::runtime_error{"another path"};
+  });
+  CHECK(heard == 1);
+}

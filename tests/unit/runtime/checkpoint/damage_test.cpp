@@ -1,0 +1,209 @@
+#include "tests/support/thread_groups.hpp"
+#include "tests/unit/runtime/checkpoint/tools.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <acc/checkpoint.hpp>
+#include <random>
+
+using namespace acc::testing;
+using acc::runtime::Error;
+
+namespace {
+
+/// Two checkpoints of two ranks, 1 (seed 1) and 2 (seed 2).
+struct Two {
+  TemporaryFolder folder;
+  Two() {
+    save_seed(folder.path(), 2, 1, 1);
+    save_seed(folder.path(), 2, 2, 2);
+  }
+  [[nodiscard]] fs::path newest() const { return folder / "checkpoint_2"; }
+};
+
+}  // namespace
+
+TEST_CASE("a flipped bit anywhere in the newest checkpoint: the one before is used, and told",
+          "[runtime][checkpoint]") {
+  const Two two;
+  std::mt19937 random{9};
+  for (const auto& name : names_in(two.newest())) {
+    const auto good = contents_of(two.newest() / name);
+    for (int round = 0; round < 12; ++round) {
+      auto bad = good;
+      const auto at = round == 0 ? 0 : round == 1 ? bad.size() - 1 : random() % bad.size();
+      // What follows the manifest's last bracket doesn't matter, nor how its lines are broken.
+      if (name == "manifest.json" && std::isspace(static_cast<unsigned char>(bad[at])) != 0)
+        continue;
+      bad[at] = static_cast<char>(bad[at] ^ (1 << (random() % 8)));
+      put_contents(two.newest() / name, bad);
+      INFO(name << " at " << at);
+      std::vector<std::string> told;
+      CHECK(loaded_seed(two.folder.path(), 2, &told) == 1);
+      REQUIRE(told.size() == 1);
+      CHECK_THAT(told.front(), Catch::Contains("checkpoint_2 is passed over") &&
+                                   Catch::Contains((two.newest() / name).native()));
+    }
+    put_contents(two.newest() / name, good);
+    CHECK(loaded_seed(two.folder.path(), 2) == 2);
+  }
+}
+
+TEST_CASE("each file cut short, grown, emptied or gone is seen", "[runtime][checkpoint]") {
+  const Two two;
+  for (const auto& name : names_in(two.newest())) {
+    INFO(name);
+    const auto path = two.newest() / name;
+    const auto good = contents_of(path);
+    put_contents(path, std::string_view{good}.substr(0, good.size() / 2));
+    CHECK(loaded_seed(two.folder.path(), 2) == 1);
+    put_contents(path, good + "x");
+    CHECK(loaded_seed(two.folder.path(), 2) == 1);
+    put_contents(path, "");
+    CHECK(loaded_seed(two.folder.path(), 2) == 1);
+    fs::remove(path);
+    CHECK(loaded_seed(two.folder.path(), 2) == 1);
+    fs::create_directory(path);
+    CHECK(loaded_seed(two.folder.path(), 2) == 1);
+    fs::remove(path);
+    put_contents(path, good);
+    CHECK(loaded_seed(two.folder.path(), 2) == 2);
+  }
+}
+
+TEST_CASE("files of two checkpoints mixed are seen", "[runtime][checkpoint]") {
+  const Two two;
+  for (const auto& name : names_in(two.newest())) {
+    INFO(name);
+    const auto good = contents_of(two.newest() / name);
+    put_contents(two.newest() / name, contents_of(two.folder / "checkpoint_1" / name));
+    CHECK(loaded_seed(two.folder.path(), 2) == 1);
+    put_contents(two.newest() / name, good);
+  }
+}
+
+TEST_CASE("where none is whole it is an error, not a fresh start", "[runtime][checkpoint]") {
+  const Two two;
+  fs::remove(two.newest() / "manifest.json");
+  put_contents(two.folder / "checkpoint_1" / "state.json", "{}");
+  try {
+    [[maybe_unused]] const auto seed = loaded_seed(two.folder.path(), 2);
+    FAIL("it was loaded");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::corrupt);
+    CHECK_THAT(error.what(),
+               Catch::Contains("checkpoint_2: ") && Catch::Contains("has no manifest") &&
+                   Catch::Contains("checkpoint_1: ") && Catch::Contains("state.json"));
+  }
+}
+
+TEST_CASE("a damaged checkpoint that is asked for by its number is an error",
+          "[runtime][checkpoint]") {
+  const Two two;
+  fs::resize_file(two.newest() / "model.safetensors", 10);
+  on_ranks(2, [&](ProcessGroup& group) {
+    Checkpointer checkpoints{group, quiet_options(two.folder.path())};
+    SmallRun run{group.rank(), 2};
+    try {
+      checkpoints.load(2, run.state());
+      throw std::runtime_error{"it was loaded"};
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::corrupt) throw;
+    }
+    try {
+      checkpoints.load(5, run.state());
+      throw std::runtime_error{"it was loaded"};
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::system) throw;
+    }
+    checkpoints.load(1, run.state());
+    if (run.steps.front() != 1) throw std::runtime_error{"not the one asked for"};
+  });
+}
+
+TEST_CASE("a checkpoint that one rank can't see is no common one", "[runtime][checkpoint]") {
+  // Two folders that should be one: rank 1 lacks the newest.
+  const Two two;
+  const TemporaryFolder other;
+  fs::copy(two.folder / "checkpoint_1", other / "checkpoint_1", fs::copy_options::recursive);
+  on_ranks(2, [&](ProcessGroup& group) {
+    Checkpointer checkpoints{group,
+                             quiet_options(group.rank() == 0 ? two.folder.path() : other.path())};
+    SmallRun run{group.rank(), 2};
+    const auto restored = checkpoints.load(run.state());
+    if (run.steps.front() != 1 || restored.value().skipped.size() != 1 ||
+        restored->skipped.front().find("rank 1") == std::string::npos) {
+      throw std::runtime_error{"not the lowest common one"};
+    }
+  });
+}
+
+TEST_CASE("a rank that sees none, where others see some, is no fresh start",
+          "[runtime][checkpoint]") {
+  const Two two;
+  const TemporaryFolder other;
+  const auto blind = GENERATE(0, 1);
+  on_ranks(2, [&](ProcessGroup& group) {
+    Checkpointer checkpoints{
+        group, quiet_options(group.rank() == blind ? other.path() : two.folder.path())};
+    SmallRun run{group.rank(), 2};
+    try {
+      checkpoints.load(run.state());
+      throw std::runtime_error{"it was loaded"};
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::corrupt) throw;
+    }
+  });
+}
+
+TEST_CASE("other checkpoints under the same name on another rank are seen",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder one, other;
+  save_seed(one.path(), 2, 1, 1);
+  save_seed(other.path(), 2, 1, 2);
+  on_ranks(2, [&](ProcessGroup& group) {
+    Checkpointer checkpoints{group, quiet_options(group.rank() == 0 ? one.path() : other.path())};
+    SmallRun run{group.rank(), 2};
+    try {
+      checkpoints.load(run.state());
+      throw std::runtime_error{"it was loaded"};
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::corrupt) throw;
+    }
+  });
+}
+
+TEST_CASE("every block of a large file is looked at, whoever looks", "[runtime][checkpoint]") {
+  const auto readers = GENERATE(1, 2, 5);
+  const TemporaryFolder folder;
+  std::vector<std::uint8_t> large(5'300'000);
+  std::mt19937 random{5};
+  for (auto& one : large) one = static_cast<std::uint8_t>(random());
+  on_ranks(1, [&](ProcessGroup& group) {
+    Checkpointer checkpoints{group, quiet_options(folder.path())};
+    CheckpointState state;
+    state.tensors = {{"large", std::span{large}}};
+    checkpoints.save(0, state);
+  });
+  const auto path = folder / "checkpoint_0" / "model.safetensors";
+  const Checkpoint checkpoint{folder / "checkpoint_0"};
+  const auto complaints = [&] {
+    int count = 0;
+    for (int reader = 0; reader < readers; ++reader) {
+      try {
+        checkpoint.verify(reader, readers);
+      } catch (const Error&) {
+        ++count;
+      }
+    }
+    return count;
+  };
+  CHECK(complaints() == 0);
+  const auto good = contents_of(path);
+  for (std::size_t at = 0; at < good.size(); at += 500'000) {
+    auto bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 1);
+    put_contents(path, bad);
+    CHECK(complaints() == 1);
+  }
+}
