@@ -214,7 +214,16 @@ void check_formation(const Formation& formation) {
 
 std::shared_ptr<Group> form_group(Formation formation) {
   check_formation(formation);
-  return Forming{std::move(formation)}.run();
+  const auto store = formation.store;
+  const auto key = formation.key;
+  const int rank = formation.rank;
+  try {
+    return Forming{std::move(formation)}.run();
+  } catch (const Error&) {
+    // Rank 0 may serve the store: when it ends the others must have read what went wrong.
+    if (store && store->kind() == "tcp") take_leave(*store, key, rank);
+    throw;
+  }
 }
 
 }  // namespace acc::runtime

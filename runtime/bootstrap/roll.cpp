@@ -18,6 +18,8 @@ namespace {
 
 /// Names of ranks in one message, at most.
 constexpr std::size_t kNamed = 16;
+/// For the others to read why the group doesn't come to be.
+constexpr auto kLeaveTime = std::chrono::milliseconds{800};
 
 std::string roll_key(const std::string& key) { return key + "/roll"; }
 Mailbox letters(Store& store, const std::string& key) { return {store, key + "/join"}; }
@@ -192,6 +194,18 @@ void excuse(Store& store, const std::string& key, const Member& me, const Error&
         to_text(Error{why.code(), "rank " + describe(me) + ": " + why.what(), why.ranks()}));
   } catch (const std::exception&) {
     return;  // the store is gone: the others see that by themselves
+  }
+}
+
+void take_leave(Store& store, const std::string& key, int rank) noexcept {
+  try {
+    Mailbox leaves{store, key + "/leave"};
+    if (rank != 0) return leaves.put("rank " + std::to_string(rank));
+    const auto until = Clock::now() + kLeaveTime;
+    for (auto others = letters(store, key).look().size(); others > 1; --others)
+      (void)leaves.next(until);
+  } catch (const std::exception&) {
+    return;  // somebody doesn't, or the store is gone
   }
 }
 

@@ -35,4 +35,7 @@ inline constexpr const char* kCannotNccl = "automatic, without a device";
 /// Tells rank 0, and so all others, that this rank can't take part.
 void excuse(Store& store, const std::string& key, const Member& me, const Error& why) noexcept;
 
+/// After a failure: each rank says that it knows. Rank 0 waits, not long, until all that joined did.
+void take_leave(Store& store, const std::string& key, int rank) noexcept;
+
 }  // namespace acc::runtime

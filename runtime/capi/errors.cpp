@@ -76,6 +76,10 @@ acc_status keep(acc_status status, std::string_view what) noexcept {
 
 using acc::capi::last;
 
+#ifdef ACC_PROJECT_VERSION
+static_assert(ACC_VERSION == ACC_PROJECT_VERSION, "acc.h and CMakeLists.txt say other versions");
+#endif
+
 extern "C" {
 
 int32_t acc_version(void) { return ACC_VERSION; }

@@ -173,7 +173,12 @@ void make_folders(FileOps& files, const fs::path& path) {
   const auto parent = path.parent_path();
   if (parent != path) make_folders(files, parent);
   if (fs::is_directory(path, none)) return;  // "a/b/" has the parent "a/b"
-  files.make_folder(path);
+  if (fs::exists(path, none)) fail("use as folder", path, ENOTDIR);
+  try {
+    files.make_folder(path);
+  } catch (const Error&) {
+    if (!fs::is_directory(path, none)) throw;  // somebody else may have been faster
+  }
   files.sync_folder(parent.empty() ? "." : parent);
 }
 

@@ -105,8 +105,7 @@ void Communicator::init(const UniqueId& id, std::optional<Clock::time_point> dea
                    "and the network between the nodes"});
   } else {
     // Whatever NCCL says here, this communicator won't come up.
-    fail(Error{ErrorCode::nccl,
-               title() + ": " + explain(api_, "ncclCommInitRankConfig", status)});
+    fail(Error{ErrorCode::nccl, title() + ": " + explain(api_, "ncclCommInitRankConfig", status)});
   }
   begin_abort();
   throw_cause();

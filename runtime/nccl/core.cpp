@@ -1,6 +1,7 @@
 #include "runtime/nccl/core.hpp"
 
 #include "common/duration.hpp"
+#include "runtime/nccl/limited_call.hpp"
 
 #include <unistd.h>
 
@@ -203,7 +204,7 @@ std::string Core::trouble(Clock::time_point now) const {
   const auto began = probe_began_.load(std::memory_order_acquire);
   if (began == 0) return {};
   const auto since = now.time_since_epoch() - Clock::duration{began};
-  if (since < kSlowProbe) return {};
+  if (since < std::min<Clock::duration>(kSlowProbe, comm_.who().abort_limit)) return {};
   return "the CUDA driver has not answered for " +
          describe(std::chrono::duration_cast<Millis>(since));
 }
@@ -291,12 +292,24 @@ void Core::judge_calls(Clock::time_point now, Clock::time_point& next) {
   next = std::min(next, now + 10ms);
 }
 
+void Core::judge_driver(Clock::time_point now) const {
+  const auto began = probe_began_.load(std::memory_order_acquire);
+  if (began == 0) return;
+  const auto since = now.time_since_epoch() - Clock::duration{began};
+  if (since < comm_.who().abort_limit) return;
+  // Broken, aborted, and still no word: the threads that wait for the device hang in the driver as
+  // well, and nobody would ever be told.
+  exit_stuck("group '" + facts_.name + "', rank " + std::to_string(facts_.rank) + ": " +
+             trouble(now));
+}
+
 Clock::time_point Core::judge() noexcept {
   const auto now = Clock::now();
   auto next = now + Watchdog::kPeriod;
   try {
     if (comm_.broken()) {
       comm_.begin_abort();  // if there was no thread for it before
+      judge_driver(now);
       return next;
     }
     if (comm_.phase() != Phase::ready) return next;

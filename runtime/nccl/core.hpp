@@ -67,6 +67,7 @@ class Core final : public Watched {
   [[nodiscard]] bool probed_since(Clock::time_point moment) const noexcept;
   [[nodiscard]] std::string trouble(Clock::time_point now) const;
   void judge_calls(Clock::time_point now, Clock::time_point& next);
+  void judge_driver(Clock::time_point now) const;
   void tell_peers() noexcept;
 
   const cuda::Api& cuda_;

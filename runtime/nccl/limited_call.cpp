@@ -10,6 +10,17 @@
 
 namespace acc::runtime::nccl {
 
+void exit_stuck(const std::string& why) noexcept {
+  try {
+    const auto line =
+        "acc: " + why + ": the process ends with status " + std::to_string(kStuckStatus) + "\n";
+    // write and not stdio: another thread may hold stderr's lock and be stuck with it.
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+  } catch (...) {  // no memory for the words
+  }
+  ::_exit(kStuckStatus);
+}
+
 std::shared_future<void> run_or_exit(std::string what, std::chrono::milliseconds limit,
                                      std::function<void()> call) {
   auto promise = std::make_shared<std::promise<void>>();
@@ -17,11 +28,7 @@ std::shared_future<void> run_or_exit(std::string what, std::chrono::milliseconds
   // Both threads are detached: a hung one can't be joined, and they hold what they use.
   std::thread{[back, what = std::move(what), limit] {
     if (back.wait_for(limit) == std::future_status::ready) return;
-    const auto line = "acc: " + what + " did not return within " + describe(limit) +
-                      ": the process ends with status " + std::to_string(kStuckStatus) + "\n";
-    // write and not stdio: another thread may hold stderr's lock and be stuck with it.
-    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
-    ::_exit(kStuckStatus);
+    exit_stuck(what + " did not return within " + describe(limit));
   }}.detach();
   std::thread{[promise, call = std::move(call)] {
     call();

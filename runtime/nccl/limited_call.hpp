@@ -13,8 +13,10 @@ namespace acc::runtime::nccl {
 /// helps, and the agent starts one. EX_IOERR, as it is a device that doesn't answer.
 inline constexpr int kStuckStatus = 74;
 
-/// Runs `call` in a thread of its own. When it isn't back after `limit`, `what` is said on stderr
-/// and the process ends with kStuckStatus, without destructors: those would hang as well.
+/// Says why on stderr and ends the process, without destructors: those would hang as well.
+[[noreturn]] void exit_stuck(const std::string& why) noexcept;
+
+/// Runs `call` in a thread of its own. When it isn't back after `limit`: exit_stuck.
 /// @return ready when the call is back. It doesn't wait when it is destroyed.
 [[nodiscard]] std::shared_future<void> run_or_exit(std::string what,
                                                    std::chrono::milliseconds limit,

@@ -40,10 +40,10 @@ void Collectives::run(Turn& turn) {
     alone(work);
   } else if (staged_bytes(work) <= small_limit(work)) {
     small(work);
-  } else if (const auto at = places(work); at.send != 0 || at.recv != 0) {
+  } else if (const auto at = places(work); at.send != 0 || at.recv != 0 || arrives_first(work)) {
     peers_.arrive(turn, at.send, at.recv);
     peers_.await_arrivals(turn);
-    if (!direct(work)) staged(work, true);
+    agreed(work);
   } else {
     staged(work, false);
   }
@@ -74,6 +74,14 @@ std::size_t Collectives::staged_bytes(const Work& work) const noexcept {
 }
 
 std::size_t Collectives::small_limit(const Work&) const noexcept { return segment_.layout().small; }
+
+/// Most lay in their first chunk before they arrive. Not who writes into the slots of others: they
+/// may be in another call, and then nothing must happen but that all are told.
+bool Collectives::arrives_first(const Work& work) noexcept {
+  if (work.is(Operation::scatter)) return true;
+  const PullTrial* const pulls = trial(work);
+  return pulls != nullptr && !pulls->is_over();  // both ways begin alike, so that they compare
+}
 
 void Collectives::alone(const Work& work) {
   peers_.arrive(work.turn);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/shm/peers.hpp"
+#include "runtime/shm/pull.hpp"
 #include "runtime/shm/regions.hpp"
 
 #include <cstddef>
@@ -36,6 +37,7 @@ class Collectives {
   };
   [[nodiscard]] std::size_t staged_bytes(const Work& work) const noexcept;
   [[nodiscard]] std::size_t small_limit(const Work& work) const noexcept;
+  [[nodiscard]] bool arrives_first(const Work& work) noexcept;
   void alone(const Work& work);
 
   // collectives_small.cpp
@@ -65,14 +67,16 @@ class Collectives {
     std::uint64_t send = 0;
     std::uint64_t recv = 0;
   };
-  [[nodiscard]] Places places(const Work& work) const noexcept;
-  /// Has arrived. @return false: nothing was done, it has to be staged.
-  bool direct(const Work& work);
+  [[nodiscard]] Places places(const Work& work) noexcept;
+  /// All have arrived, and it isn't known yet where their buffers are.
+  void agreed(const Work& work);
   [[nodiscard]] bool all_registered(const Work& work) const noexcept;
   void registered(const Work& work);
   template <class Source, class Target>
   void reduce_slice(const Work& work, Source source, Target target);
-  [[nodiscard]] bool can_pull(const Work& work) const noexcept;
+  /// Of calls that might be pulled; nullptr: this one may not.
+  [[nodiscard]] PullTrial* trial(const Work& work) noexcept;
+  [[nodiscard]] bool all_want_to_pull(const Work& work) const noexcept;
   bool pull(const Work& work);
   void meet(const Work& work);
 
@@ -91,6 +95,8 @@ class Collectives {
   std::uint32_t chunk_number_ = 0;    ///< of the last chunk; the same on all ranks
   std::uint32_t meeting_number_ = 0;  ///< likewise
   std::vector<const void*> inputs_;   ///< of a reduction, by rank
+  PullTrial broadcast_trial_;
+  PullTrial all_gather_trial_;
 };
 
 /// Nothing at all may be at nullptr, and a buffer may be its own destination.

@@ -63,7 +63,6 @@ class Peers {
     arrival.what = turn.call.what;
     arrival.send_at = send_at;
     arrival.recv_at = recv_at;
-    arrival.can_pull = can_pull_ ? 1 : 0;
     post(arrival.word, number_ * kStep);
   }
   /// Waits for all, and compares what they call. @throws Error mismatch, timed_out, peer_lost.

@@ -26,7 +26,7 @@ struct alignas(kLine) Arrival {
   std::uint64_t send_at;  ///< registered buffers: region and offset; pulling: an address; else 0
   std::uint64_t recv_at;
   Descriptor what;
-  std::uint64_t can_pull;  ///< it can read the memory of the other processes
+  std::uint64_t unused;
 };
 static_assert(sizeof(Arrival) == kLine);
 

@@ -4,6 +4,7 @@
 #include "common/text.hpp"
 #include "runtime/bootstrap/sockets.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -17,6 +18,8 @@ namespace {
 constexpr auto kCauseTime = 200ms;
 /// For the leader's findings, which wait for the other hosts' answers.
 constexpr auto kFindingsTime = 700ms;
+/// Without a leader nobody wakes us.
+constexpr auto kLookRound = 20ms;
 
 }  // namespace
 
@@ -24,39 +27,54 @@ Lifeline::Lifeline(Room& room, const Placement& placement, std::unique_ptr<Contr
                    UniqueFd line)
     : room_{room}, placement_{placement}, line_{std::move(line)}, control_{std::move(control)} {}
 
-int Lifeline::broken_fd() const { return control_ ? control_->broken_fd() : line_.get(); }
+int Lifeline::broken_fd() const {
+  if (alone_) return -1;
+  return control_ ? control_->broken_fd() : line_.get();
+}
 
 void Lifeline::wait(Turn& turn, std::vector<pollfd>& waits) {
-  waits.push_back({broken_fd(), POLLIN, 0});
   struct Waiting {
     std::atomic<std::uint32_t>& count;
     explicit Waiting(std::atomic<std::uint32_t>& at) : count{at} { count.fetch_add(1); }
     ~Waiting() { count.fetch_sub(1); }
   };
-  for (;;) {
-    int ready = 0;
+  waits.push_back({});
+  for (bool ready = false; !ready;) {
+    waits.back() = {broken_fd(), POLLIN, 0};
     {
       const Waiting waiting{room_.mine().waits};
-      ready = ::poll(waits.data(), waits.size(), poll_time(turn.deadline()));
+      const int found = ::poll(waits.data(), waits.size(), poll_time(look_at(turn)));
+      if (found < 0 && errno != EINTR)
+        room_.fail(turn, {ErrorCode::system, system_error(errno, "poll").what});
+      ready = found > (waits.back().revents != 0 ? 1 : 0);
     }
-    if (ready < 0 && errno != EINTR)
-      room_.fail(turn, {ErrorCode::system, system_error(errno, "poll").what});
-    if (ready == 0) room_.give_up(turn);
-    if (ready > 0) break;
+    look(turn, waits.back().revents);
   }
-  const bool broken = waits.back().revents != 0;
   waits.pop_back();
-  if (!broken) return;
+}
+
+Clock::time_point Lifeline::look_at(Turn& turn) const {
+  return alone_ ? std::min(turn.deadline(), Clock::now() + kLookRound) : turn.deadline();
+}
+
+// A leader that left its group ends the line, and so does one that died. Messages of others go on
+// without it; who waits in a collective waits for it too.
+void Lifeline::look(Turn& turn, short line_events) {
   room_.check_well(turn);
+  if ((line_events & POLLHUP) != 0) alone_ = true;
   const int leader = placement_.near().front();
-  room_.fail(turn, {ErrorCode::peer_lost, room_.describe(leader) + " has left the group", {leader}});
+  if (alone_ && turn.number != 0 && room_.place(0).presence.load() == Presence::left)
+    room_.fail(turn,
+               {ErrorCode::peer_lost, room_.describe(leader) + " has left the group", {leader}});
+  if (Clock::now() >= turn.deadline()) room_.give_up(turn);
 }
 
 bool Lifeline::await_break(std::chrono::milliseconds limit) {
   const auto until = Clock::now() + limit;
   while (room_.is_well() && Clock::now() < until) {
     pollfd wait{broken_fd(), POLLIN, 0};
-    if (::poll(&wait, 1, poll_time(until)) > 0) break;  // or the leader is gone
+    const auto look = alone_ ? std::min(until, Clock::now() + kLookRound) : until;
+    if (::poll(&wait, 1, poll_time(look)) > 0 && (wait.revents & POLLHUP) != 0) alone_ = true;
   }
   return !room_.is_well();
 }

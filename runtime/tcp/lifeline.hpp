@@ -5,6 +5,7 @@
 
 #include <poll.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,8 +35,12 @@ class Lifeline {
   /// @return is the room broken, after at most `limit`?
   bool await_break(std::chrono::milliseconds limit);
 
+  [[nodiscard]] Clock::time_point look_at(Turn& turn) const;
+  void look(Turn& turn, short line_events);
+
   Room& room_;
   const Placement& placement_;
+  std::atomic<bool> alone_{false};  ///< the leader's end of the line is closed
   UniqueFd line_;
   std::unique_ptr<Control> control_;
 };

@@ -23,6 +23,8 @@ constexpr std::uint32_t kMagic = 0xacc57c01;
 /// A guest says who it is at once.
 constexpr auto kHelloTime = 2s;
 constexpr auto kWarnTime = 300ms;
+/// All doors are open before anybody knows of them.
+constexpr Clock::duration kConnectTime = 30s;
 /// Nothing acknowledged for so long: the peer's host is gone. Shorter than the store's and agent's
 /// patience; a process that is only stopped acknowledges.
 constexpr int kSilenceSeconds = 20;
@@ -168,9 +170,9 @@ class Connecting {
 
   bool receive() {
     if (const auto ready = await(mesh_.door.get(), POLLIN, deadline_); !ready)
-      throw Error{ErrorCode::timed_out,
-                  "rank " + describe(me()) + " waits for connections of other hosts: " +
-                      ready.error().what + "; the addresses: " + table(roll_, addresses_)};
+      throw Error{ErrorCode::timed_out, "rank " + describe(me()) + " isn't connected to by " +
+                                            missing() + ": " + ready.error().what +
+                                            "; the addresses: " + table(roll_, addresses_)};
     auto guest = receive_guest(mesh_, placement_.size());
     if (guest && guest->purpose == Purpose::failure) throw read_failure(*guest);
     if (!guest || guest->purpose == Purpose::message) return false;
@@ -179,6 +181,17 @@ class Connecting {
     if (line || host >= placement_.host) return false;
     line = std::move(guest->fd);
     return true;
+  }
+
+  [[nodiscard]] std::string missing() const {
+    std::string text;
+    for (std::size_t h = 0; h < placement_.host; ++h) {
+      if (mesh_.column[h]) continue;
+      const auto rank = placement_.hosts[h].ranks[placement_.index];
+      text += (text.empty() ? "rank " : ", rank ") +
+              describe(roll_.members[static_cast<std::size_t>(rank)]);
+    }
+    return text.empty() ? "another leader" : text;
   }
 
   [[nodiscard]] const Member& me() const {
@@ -214,8 +227,11 @@ Mesh connect_mesh(Store& store, const std::string& key, const Roll& roll,
     addresses.push_back(parse_address(text));
     mesh.addresses.push_back(addresses.back().at);
   }
+  // Sooner than all else: there must be time to tell the others why.
+  const auto half = deadline == Deadline::max() ? kConnectTime : (deadline - Clock::now()) / 2;
+  const auto soon = Clock::now() + std::min<Clock::duration>(half, kConnectTime);
   try {
-    Connecting{mesh, roll, placement, addresses, deadline}.run();
+    Connecting{mesh, roll, placement, addresses, soon}.run();
   } catch (const Error& error) {
     if (!error.operation().empty()) throw;  // it was another's
     warn_all(mesh, placement, error);

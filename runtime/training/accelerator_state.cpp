@@ -56,6 +56,19 @@ Checkpointer& Accelerator::State::checkpoints() {
   return checkpointer.emplace(group, std::move(how));
 }
 
+/// A run that begins anew where another one left its checkpoints would replace them one by one. One
+/// that has loaded goes on behind what it loaded, and newer ones are torn or given up.
+void Accelerator::State::refuse_overwriting() {
+  const auto path =
+      options.project.project_dir / "checkpoints" / checkpoint_name(options.project.iteration);
+  std::error_code unreadable;  // then writing will say so
+  const bool there = group.rank() == 0 && std::filesystem::exists(path, unreadable);
+  if (group.broadcast_object(there ? "there" : "", 0).empty()) return;
+  throw Error{ErrorCode::invalid_argument, "save_state: " + path.string() +
+                                               " is there already; call load_state() first, or set "
+                                               "ProjectConfiguration::iteration"};
+}
+
 std::vector<StateTensor> Accelerator::all_tensors() {
   std::vector<StateTensor> all;
   std::size_t index = 0;
@@ -150,6 +163,7 @@ std::filesystem::path Accelerator::save_state(const std::filesystem::path& path)
   if (!project.automatic_checkpoint_naming && path.empty())
     throw Error{ErrorCode::invalid_argument,
                 "save_state: a path, or automatic_checkpoint_naming, is needed"};
+  if (project.automatic_checkpoint_naming && !state_->goes_on) state_->refuse_overwriting();
   CheckpointState state;
   state.tensors = all_tensors();
   give_texts(state);
@@ -173,11 +187,13 @@ std::filesystem::path Accelerator::load_state(const std::filesystem::path& path)
   std::optional<Restored> found;
   if (newest) {
     found = state_->checkpoints().load(state);
+    state_->goes_on = true;
     if (!found) return {};
   } else {
     found = state_->checkpoints().load_from(path, state);
   }
   take_texts(found->shared, found->per_rank);
+  state_->goes_on = true;
   return found->checkpoint.path();
 }
 

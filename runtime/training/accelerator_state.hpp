@@ -37,7 +37,10 @@ struct Accelerator::State {
   std::vector<Text> texts;                        ///< registered
   std::optional<Checkpointer> checkpointer;       ///< made when first used, as that is collective
 
+  bool goes_on = false;  ///< load_state() was called
+
   Checkpointer& checkpoints();
+  void refuse_overwriting();
 };
 
 }  // namespace acc::runtime

@@ -86,7 +86,8 @@ class WorkerFaults(JobTest):
 
     def test_4_exit_code_is_passed_on_and_a_never_class_is_not_retried(self):
         job = self.finished("--num_processes 2 --max_restarts 5 --no_restart_codes 2,64-78", "mark=up rank=1 exit=65 any hold", 65)
-        self.assertEqual(len(job.events("up")), 2)
+        # Rank 0 may be asked to end before its first word.
+        self.assertEqual({attempt for _, _, attempt, _ in job.events("up")}, {"0"})
         self.assertIn("--no_restart_codes", job.stderr)
 
     def test_5_a_rank_that_finishes_early_changes_nothing(self):

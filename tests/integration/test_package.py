@@ -12,6 +12,7 @@ ROOT = HERE.parents[1]
 BIN = pathlib.Path(os.environ.get("ACC_BIN", ROOT / "build/release/bin")).resolve()
 BUILD = BIN.parent
 LIMIT_S = 120
+WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror", "-fsyntax-only")
 
 
 def run(*command, **how):
@@ -77,10 +78,8 @@ class Package(unittest.TestCase):
         include = f"-I{self.prefix}/include"
         for header in headers:
             with self.subTest(header=header.name):
-                run("g++", "-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", include, "-x", "c++",
-                    header, "-Wno-pragma-once-outside-header")
-        run("gcc", "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", include, "-x", "c",
-            self.prefix / "include/acc/acc.h")
+                run("g++", "-std=c++20", *WARNINGS, include, "-include", header, "-x", "c++", "/dev/null")
+        run("gcc", "-std=c99", *WARNINGS, include, "-include", self.prefix / "include/acc/acc.h", "-x", "c", "/dev/null")
 
     def test_headers_ask_for_the_standard_library_and_each_other_only(self):
         guests = {"json.hpp": r"nlohmann/", "torch.hpp": r"torch/|ATen/|c10/"}  # adapters, for users who have these

@@ -1,30 +1,29 @@
-#ifndef ACC_ACC_H
-#define ACC_ACC_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 /*
  * The C interface of the runtime library (libacc.so): process groups of a distributed program, for
- * C and for languages that call C. The C++ one is acc/process_group.hpp; what the operations mean is
- * the same.
+ * C and for languages that call C. The C++ one is acc/process_group.hpp; what the operations mean
+ * is the same.
  *
  * Every function that can fail returns an acc_status; acc_last_error() then says in words what
- * happened. After any status but ACC_INVALID_ARGUMENT and ACC_CORRUPT the communicator is broken for
- * good: each later call fails at once with the first cause.
+ * happened. After any status but ACC_INVALID_ARGUMENT and ACC_CORRUPT the communicator is broken
+ * for good: each later call fails at once with the first cause.
  *
  * Counts are elements, a count of 0 is legal. Pointers are host memory on the backend "cpu" and
  * device memory on "nccl". On "cpu" a call blocks until it is done; on "nccl" it is enqueued on
- * acc_call.stream and returns at once. One thread at a time calls with a communicator; acc_abort may
- * come from any thread at any time. All ranks call the same operations in the same order with the
- * same count, type, reduction and root.
+ * acc_call.stream and returns at once. One thread at a time calls with a communicator; acc_abort
+ * may come from any thread at any time. All ranks call the same operations in the same order with
+ * the same count, type, reduction and root.
  *
  * Handles (acc_comm, acc_work, acc_buffer, acc_objects) belong to the caller, who gives them back
  * with the function that ends in _free, or acc_finalize; NULL is legal there. What a handle shows
  * (pointers, texts) lives as long as the handle.
  *
- * A struct that the caller fills begins with its size: an older program goes on to work with a newer
- * library.
+ * A struct that the caller fills begins with its size: an older program goes on to work with a
+ * newer library.
  */
 
 #ifdef __cplusplus
@@ -82,7 +81,8 @@ enum { ACC_SUM = 0, ACC_PROD = 1, ACC_MAX = 2, ACC_MIN = 3, ACC_AVG = 4 };
 typedef int32_t acc_backend_kind;
 enum { ACC_BACKEND_AUTOMATIC = 0, ACC_BACKEND_CPU = 1, ACC_BACKEND_NCCL = 2 };
 
-#define ACC_DEFAULT (-1) /* of times and switches: as the environment says, else the built-in one */
+#define ACC_DEFAULT (-1) /* of times and switches: as the environment says, else the built-in one \
+                          */
 
 /* How a communicator is made. Fill it by ACC_CONFIG_INIT or acc_config_init, then change fields. */
 typedef struct acc_config {
@@ -122,8 +122,8 @@ ACC_API const char* acc_last_error(void);
 /* The operation of that call ("all_reduce"; "" if none) and its sequence number (0 if none). */
 ACC_API const char* acc_last_error_operation(void);
 ACC_API uint64_t acc_last_error_sequence(void);
-/* The ranks to blame. Writes at most `capacity` of them and returns how many there are; 0: not known,
- * or nobody's fault. `ranks` may be NULL with capacity 0. */
+/* The ranks to blame. Writes at most `capacity` of them and returns how many there are; 0: not
+ * known, or nobody's fault. `ranks` may be NULL with capacity 0. */
 ACC_API size_t acc_last_error_ranks(int32_t* ranks, size_t capacity);
 
 /* ---- communicators ---- */
@@ -157,15 +157,16 @@ ACC_API acc_status acc_split(acc_comm* comm, int32_t color, int32_t key, const c
 ACC_API acc_status acc_sub_group(acc_comm* comm, const int32_t* ranks, size_t count,
                                  const char* name, acc_comm** part);
 
-/* Breaks the communicator here and tells the peers: every waiter wakes within 10 ms with ACC_ABORTED.
- * From any thread; more than once is as once. `why`: NULL or a word for the message. */
+/* Breaks the communicator here and tells the peers: every waiter wakes within 10 ms with
+ * ACC_ABORTED. From any thread; more than once is as once. `why`: NULL or a word for the message.
+ */
 ACC_API void acc_abort(acc_comm* comm, const char* why);
 
 /* ---- operations ----
- * ACC_TIMED_OUT, ACC_PEER_LOST, ACC_MISMATCH, ACC_ABORTED, ACC_INVALID_ARGUMENT, ACC_SYSTEM, on nccl
- * also ACC_CUDA and ACC_NCCL. In place: all_reduce, reduce with send == recv; all_gather with
- * send == recv + rank * count; reduce_scatter with recv == send + rank * count; any other overlap is
- * ACC_INVALID_ARGUMENT. On cpu every rank gets the same bits. `how`: NULL for the defaults. */
+ * ACC_TIMED_OUT, ACC_PEER_LOST, ACC_MISMATCH, ACC_ABORTED, ACC_INVALID_ARGUMENT, ACC_SYSTEM, on
+ * nccl also ACC_CUDA and ACC_NCCL. In place: all_reduce, reduce with send == recv; all_gather with
+ * send == recv + rank * count; reduce_scatter with recv == send + rank * count; any other overlap
+ * is ACC_INVALID_ARGUMENT. On cpu every rank gets the same bits. `how`: NULL for the defaults. */
 
 /* send, recv: count elements each. */
 ACC_API acc_status acc_all_reduce(acc_comm* comm, const void* send, void* recv, size_t count,
@@ -179,7 +180,8 @@ ACC_API acc_status acc_broadcast(acc_comm* comm, void* data, size_t count, acc_d
 /* send: count elements; recv: size * count, by rank. */
 ACC_API acc_status acc_all_gather(acc_comm* comm, const void* send, void* recv, size_t count,
                                   acc_dtype dtype, const acc_call* how);
-/* counts: one for each rank, the same on all; send: counts[rank]; recv: all, one behind the other. */
+/* counts: one for each rank, the same on all; send: counts[rank]; recv: all, one behind the other.
+ */
 ACC_API acc_status acc_all_gather_v(acc_comm* comm, const void* send, void* recv,
                                     const size_t* counts, acc_dtype dtype, const acc_call* how);
 /* As all_gather, with recv touched on root alone (else it may be NULL). */
@@ -257,7 +259,8 @@ ACC_API acc_status acc_broadcast_object(acc_comm* comm, const void* roots, size_
 ACC_API acc_status acc_scatter_object(acc_comm* comm, const void* const* roots, const size_t* bytes,
                                       int32_t root, acc_objects** objects);
 ACC_API size_t acc_objects_count(const acc_objects* objects);
-/* NULL and 0 where there is no such index. A zero byte, which isn't counted, follows each object. */
+/* NULL and 0 where there is no such index. A zero byte, which isn't counted, follows each object.
+ */
 ACC_API const void* acc_objects_data(const acc_objects* objects, size_t index);
 ACC_API size_t acc_objects_size(const acc_objects* objects, size_t index);
 ACC_API void acc_objects_free(acc_objects* objects);
@@ -281,12 +284,10 @@ ACC_API acc_status acc_flight_record(const acc_comm* comm, acc_objects** lines);
 
 /* 1: our agent started this process and can be told something. */
 ACC_API int32_t acc_agent_present(void);
-ACC_API void acc_agent_heartbeat(uint64_t step);   /* alive, at this step */
-ACC_API void acc_agent_checkpoint(uint64_t step);  /* a checkpoint of this step is complete */
+ACC_API void acc_agent_heartbeat(uint64_t step);    /* alive, at this step */
+ACC_API void acc_agent_checkpoint(uint64_t step);   /* a checkpoint of this step is complete */
 ACC_API void acc_agent_no_restart(const char* why); /* starting again would not help */
 
 #ifdef __cplusplus
 }
 #endif
-
-#endif /* ACC_ACC_H */

@@ -264,6 +264,7 @@ class Accelerator {
   /// Writes all that was prepared and registered: to `path`, or with automatic naming to
   /// project_dir/checkpoints/checkpoint_<iteration>, and the oldest beyond total_limit go.
   /// @return the folder; with async_checkpoints it is complete after wait_for_checkpoint().
+  /// @throws Error  invalid_argument: checkpoint_<iteration> is another run's; load_state() first
   std::filesystem::path save_state(const std::filesystem::path& path = {});
   /// From `path`, or with automatic naming the newest that is whole. Before the first batch.
   /// @return its folder; empty: with automatic naming there is none yet.

@@ -75,3 +75,7 @@ class GradientState {
 };
 
 }  // namespace acc::runtime
+
+namespace acc {
+using runtime::GradientState;
+}  // namespace acc

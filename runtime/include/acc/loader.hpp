@@ -55,7 +55,7 @@ struct LoaderOptions {
   std::size_t prefetch = 2;      ///< batches read ahead, per worker
   std::chrono::milliseconds timeout{std::chrono::minutes{30}};  ///< of one batch; 0: none
   std::shared_ptr<GradientState> gradient_state{};  ///< is told which loader is iterated over
-  std::string name = "loader";                    ///< in messages
+  std::string name = "loader";                      ///< in messages
 
   [[nodiscard]] BatchRules rules() const {
     return {batch_size, drop_last, split_batches, even_batches};
@@ -94,6 +94,10 @@ class LoaderBase {
   /// @throws Error invalid_argument  options().sampler has another seed
   void restore(const LoaderState& state);
   [[nodiscard]] const LoaderOptions& options() const noexcept { return options_; }
+  /// As LoaderOptions::gradient_state; not while it is iterated over.
+  void set_gradient_state(std::shared_ptr<GradientState> state) noexcept {
+    options_.gradient_state = std::move(state);
+  }
   /// How long the loop has waited for data, in all.
   [[nodiscard]] std::chrono::nanoseconds waited() const noexcept { return waited_; }
 
@@ -217,5 +221,14 @@ template <class Sample>
 using SampleLoader = DataLoader<Sample, std::vector<Sample>>;
 
 }  // namespace acc::runtime
+
+namespace acc {
+using runtime::DataLoader;
+using runtime::Dataset;
+using runtime::LoaderOptions;
+using runtime::LoaderState;
+using runtime::SampleLoader;
+using runtime::StreamDataset;
+}  // namespace acc
 
 #include <acc/detail/epoch.hpp>

@@ -65,3 +65,11 @@ extern template HostTensor read_csv_numbers<double>(const std::string&, CsvOptio
 extern template HostTensor read_csv_numbers<std::int64_t>(const std::string&, CsvOptions);
 
 }  // namespace acc::runtime
+
+namespace acc {
+using runtime::CsvOptions;
+using runtime::CsvReader;
+using runtime::read_csv_numbers;
+using runtime::read_idx;
+using runtime::read_npy;
+}  // namespace acc

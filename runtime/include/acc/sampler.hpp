@@ -92,3 +92,10 @@ class RandomSampler : public Sampler {
 };
 
 }  // namespace acc::runtime
+
+namespace acc {
+using runtime::IndexOrder;
+using runtime::RandomSampler;
+using runtime::Sampler;
+using runtime::SequentialSampler;
+}  // namespace acc

@@ -153,3 +153,11 @@ class IterableDatasetShard {
                                                 int ranks);
 
 }  // namespace acc::runtime
+
+namespace acc {
+using runtime::BatchRules;
+using runtime::BatchSampler;
+using runtime::BatchSamplerShard;
+using runtime::IterableDatasetShard;
+using runtime::Stream;
+}  // namespace acc

@@ -2,6 +2,9 @@
 #include "tests/golden/sharding/vocabulary.hpp"
 
 #include <acc/operations.hpp>
+#include <algorithm>
+#include <array>
+#include <string_view>
 
 /// The rows of collectives.json.
 namespace acc::golden {
@@ -96,6 +99,10 @@ OnRank work_of(const std::string& op, const Arguments& args, int world) {
       return parse_all(broadcast_object_list(group, args.objects(group.rank()), from));
     };
   }
+  constexpr std::array<std::string_view, 4> kOfTensors{"gather", "broadcast", "reduce",
+                                                       "pad_across_processes"};
+  if (std::find(kOfTensors.begin(), kOfTensors.end(), op) == kOfTensors.end())
+    throw Malformed{"an operation that is not known: '" + op + "'"};
   for (int rank = 0; rank < world; ++rank) (void)args.tensor(rank);
   if (op == "gather") {
     return [=](ProcessGroup& group) {
@@ -116,14 +123,11 @@ OnRank work_of(const std::string& op, const Arguments& args, int world) {
       return describe(reduce(group, mine.view(), how));
     };
   }
-  if (op == "pad_across_processes") {
-    return [=, dim = args.number("dim"), fill = args.real("pad_index"),
-            first = args.flag("pad_first")](ProcessGroup& group) {
-      auto mine = args.tensor(group.rank());
-      return describe(pad_across_processes(group, mine.view(), dim, fill, first));
-    };
-  }
-  throw Malformed{"an operation that is not known: '" + op + "'"};
+  return [=, dim = args.number("dim"), fill = args.real("pad_index"),
+          first = args.flag("pad_first")](ProcessGroup& group) {
+    auto mine = args.tensor(group.rank());
+    return describe(pad_across_processes(group, mine.view(), dim, fill, first));
+  };
 }
 
 }  // namespace

@@ -212,6 +212,7 @@ class Network {
       for (const auto& wish : rank->request->wishes) {
         (void)write_all(rank->fd, wish.answer.data(), wish.answer.size());
       }
+      (void)write_all(rank->fd, "!", 1);
       rank->request.reset();
     }
   }

@@ -25,7 +25,7 @@ struct Hello {
   std::int32_t size = 0;
 };
 /// A request is a count of these, each followed by `bytes` of payload; the answer is the payloads
-/// that the rank receives, in the same order.
+/// that the rank receives, in the same order, and a byte when all is done.
 struct Item {
   Kind kind = Kind::all_reduce;
   std::int32_t type = 0;

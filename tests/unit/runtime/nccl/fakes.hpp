@@ -91,7 +91,7 @@ inline std::vector<Outcome> on_ranks(int size, const NcclOptions& options, const
       };
       std::unique_ptr<Backend> backend;
       try {
-        acc::cuda::set_device(rank);
+        if (rank < acc::cuda::device_count()) acc::cuda::set_device(rank);
         backend = make_nccl_backend(store, facts_of(rank, size, "job"), options);
         body(rank, *backend);
         stop();

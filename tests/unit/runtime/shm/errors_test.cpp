@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <numeric>
+#include <array>
 #include <thread>
 
 using namespace acc::runtime;
@@ -206,15 +206,17 @@ TEST_CASE("after an error each later call fails at once with the first cause", "
 
 TEST_CASE("abort wakes all ranks, whatever they wait in, and says why", "[runtime][shm]") {
   const auto operation = GENERATE(Operation::barrier, Operation::all_reduce, Operation::recv);
+  std::array<std::atomic<Backend*>, 3> backends{};
   const auto outcomes = as_threads(3, [&](LocalRank& rank) {
+    backends[static_cast<std::size_t>(rank.rank())] = &rank.backend();
     if (rank.rank() != 0) {
       std::vector<float> data(100'000);
       if (operation == Operation::recv) return rank.recv(data.data(), 5, DType::f32, 0);
       return call(rank, operation, 1000);
     }
-    while (rank.backend().waits_for().empty() && rank.backend().name() != "cpu") {
-    }
-    std::this_thread::sleep_for(50ms);  // so that they sleep; were they late, they would throw too
+    for (const std::size_t r : {1u, 2u})
+      while (backends[r] == nullptr || backends[r].load()->waits_for().empty())
+        std::this_thread::yield();
     const Error cause{ErrorCode::aborted, "the loss is no number"};
     rank.backend().abort(cause);
     rank.backend().abort(Error{ErrorCode::aborted, "a second time"});

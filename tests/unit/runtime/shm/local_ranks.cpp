@@ -60,7 +60,8 @@ Outcome run_body(LocalRank& rank, const Body& body) {
     outcome.code = ErrorCode::corrupt;  // not one of a backend: the test's own
     outcome.what = error.what();
   }
-  outcome.seconds = std::chrono::duration<double>(Clock::now() - began).count();
+  outcome.ended = Clock::now();
+  outcome.seconds = std::chrono::duration<double>(outcome.ended - began).count();
   return outcome;
 }
 
@@ -164,6 +165,7 @@ struct Slot {  // an Outcome that can lie in shared memory
   std::array<char, 32> operation;
   std::uint64_t sequence;
   double seconds;
+  Clock::time_point ended;
 };
 
 struct Board {
@@ -190,6 +192,7 @@ void put(Slot& slot, const Outcome& outcome) {
   put(slot.operation, outcome.operation);
   slot.sequence = outcome.sequence;
   slot.seconds = outcome.seconds;
+  slot.ended = outcome.ended;
   slot.done = 1;
 }
 
@@ -290,6 +293,7 @@ std::optional<Outcome> Processes::wait(int rank) {
   outcome.operation = slot.operation.data();
   outcome.sequence = slot.sequence;
   outcome.seconds = slot.seconds;
+  outcome.ended = slot.ended;
   return outcome;
 }
 

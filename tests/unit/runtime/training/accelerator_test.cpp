@@ -490,6 +490,24 @@ TEST_CASE("checkpoints are numbered, and the oldest go", "[runtime][training]") 
   CHECK(list_checkpoints(folder.path() / "checkpoints") == std::vector<std::uint64_t>{4, 3});
 }
 
+TEST_CASE("a run that begins anew doesn't replace another one's checkpoints",
+          "[runtime][training]") {
+  Folder folder;
+  std::atomic<int> refused = 0, gone_on = 0;
+  for (const bool loads : {false, false, true}) {
+    on_ranks(2, [&](ProcessGroup& group) {
+      Loop loop{group, folder.path(), GradientMode::all_reduce};
+      if (loads) loop.accelerator.load_state();
+      const std::string why = refusal([&] { loop.run(loop.batches + 2, {1, 2, 3}); });
+      refused += why.find("checkpoint_0 is there already") != std::string::npos ? 1 : 0;
+      gone_on += loads && why.empty() ? 1 : 0;
+    });
+  }
+  CHECK(refused == 2);
+  CHECK(gone_on == 2);
+  CHECK(list_checkpoints(folder.path() / "checkpoints") == std::vector<std::uint64_t>{2, 1, 0});
+}
+
 TEST_CASE("without automatic naming a path is needed, and taken", "[runtime][training]") {
   Folder folder;
   std::atomic<int> right = 0;

@@ -1,0 +1,163 @@
+"""Ranks of the runtime on several hosts: collectives are right, and what goes wrong is told on every host in time."""
+import os, re, shutil, signal, subprocess, time, unittest
+
+from cluster import ClusterTest
+from harness import BIN, PROGRAMS, SLACK, main, until
+from hosts import Hosts, needs_hosts
+
+WORKER = shutil.copy(os.path.join(BIN, "collectives_worker"), PROGRAMS.name)
+
+
+class Ranks:
+    """One process for each letter of `layout`, on the host of that name; started by hand as torchrun would."""
+    port = 29700
+
+    def __init__(self, hosts, layout, mode, **variables):
+        Ranks.port += 20
+        self.layout, self.processes = layout, []
+        for rank, host in enumerate(layout):
+            env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(len(layout)), "MASTER_ADDR": hosts.address(layout[0]), "MASTER_PORT": str(Ranks.port),
+                   "ACC_INIT_TIMEOUT": f"{20 * SLACK}", **variables}
+            self.processes.append(hosts.run(host, [WORKER, mode], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        self.first = {}
+
+    def first_lines(self):
+        """Until all are in their loop; rank: pid."""
+        for rank, process in enumerate(self.processes):
+            line = process.stdout.readline()
+            found = re.search(r"loops, pid (\d+)", line)
+            assert found, f"rank {rank}: {line}{process.stdout.read()}"
+            self.first[rank] = int(found[1])
+        return self.first
+
+    def rest(self, rank, deadline=20):
+        return self.processes[rank].communicate(timeout=deadline * SLACK)[0]
+
+    def close(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+class HostsTest(unittest.TestCase):
+    def setUp(self):
+        self.hosts = None
+
+    def on(self, names):
+        self.hosts = Hosts(names)
+        self.addCleanup(self.hosts.close)
+
+    def ranks(self, layout, mode, **variables):
+        if self.hosts is None:
+            self.on(sorted(set(layout)))
+        ranks = Ranks(self.hosts, layout, mode, **variables)
+        self.addCleanup(ranks.close)
+        return ranks
+
+    def all_checked(self, ranks):
+        for rank in range(len(ranks.layout)):
+            self.assertRegex(ranks.rest(rank, 60), rf"rank {rank}/{len(ranks.layout)} local \d/\d checked")
+
+
+@needs_hosts
+class Launched(ClusterTest):
+    def checked(self, names, **options):
+        cluster = self.cluster(names, **options)
+        for host in cluster.names:
+            cluster.start(host, program=["--no_python", WORKER], words="check")
+        self.all_end(cluster, 0, 60)
+        lines = [line for node in cluster.nodes.values() for line in node.stdout.splitlines() if line.endswith("checked")]
+        self.assertEqual(len(lines), len(cluster.names) * cluster.slots, cluster.tell())
+
+    def test_two_hosts_through_the_agents_store(self):
+        self.checked("a b", slots=2)
+
+    def test_three_hosts(self):
+        self.checked("a b c", slots=1)
+
+
+@needs_hosts
+class Plain(HostsTest):
+    def test_two_hosts_with_two_ranks_each(self):
+        self.all_checked(self.ranks("aabb", "check"))
+
+    def test_three_hosts_one_of_them_larger(self):
+        self.all_checked(self.ranks("abbc", "check"))
+
+    def test_ranks_that_go_round_the_hosts(self):
+        self.all_checked(self.ranks("abab", "check"))
+
+    def test_a_named_interface(self):
+        self.all_checked(self.ranks("ab", "check", ACC_SOCKET_IFNAME="=eth0"))
+
+    def test_loopback_is_not_told_to_other_hosts(self):
+        ranks = self.ranks("ab", "check", ACC_SOCKET_IFNAME="lo")
+        for rank in (0, 1):
+            self.assertRegex(ranks.rest(rank), r"failed .*: system: .*rank \d \(host [ab], pid \d+\) would tell the other hosts its loopback address")
+
+    def test_an_interface_that_is_not_there(self):
+        ranks = self.ranks("ab", "check", NCCL_SOCKET_IFNAME="nosuch")
+        for rank in (0, 1):
+            self.assertRegex(ranks.rest(rank), r"NCCL_SOCKET_IFNAME=nosuch lets no interface of this host; there are: lo 127.0.0.1, eth0 10.77.0.\d")
+
+    def test_hosts_that_do_not_reach_each_other(self):
+        self.on("a b c")
+        self.hosts.partition_between("b", "c")
+        ranks = self.ranks("abc", "check", ACC_INIT_TIMEOUT="3")
+        for rank in range(3):
+            self.assertRegex(ranks.rest(rank), r"rank (1 \(host b, .* can't connect to rank 2 \(host c|2 \(host c, .* isn't connected to by rank 1 \(host b), .*; the addresses: rank 0 host a eth0 10.77.0.1:\d+, rank 1 host b ")
+
+    def test_a_rank_that_does_not_come(self):
+        self.on("a b")
+        ranks = self.ranks("ab", "check", WORLD_SIZE="3", ACC_INIT_TIMEOUT="1")
+        for rank in (0, 1):
+            self.assertRegex(ranks.rest(rank), r"timed_out: rank 2 of 3 has not joined after 1 s; joined: 0 \(host a, pid \d+\), 1 \(host b, pid \d+\)")
+
+
+@needs_hosts
+class Faults(HostsTest):
+    def fails(self, ranks, victims, *patterns, deadline=20):
+        """All but the victims say this; returns the slowest one's seconds."""
+        began = time.monotonic()
+        for rank in range(len(ranks.layout)):
+            if rank in victims:
+                continue
+            text = ranks.rest(rank, deadline)
+            for pattern in patterns:
+                self.assertRegex(text, pattern)
+        return time.monotonic() - began
+
+    def test_killed(self):
+        self.on("a b c")
+        for layout in ("ab", "aabb", "abc"):
+            for victim in (0, len(layout) - 1):
+                with self.subTest(layout=layout, victim=victim):
+                    ranks = self.ranks(layout, "loop")
+                    pid = ranks.first_lines()[victim]
+                    os.kill(pid, signal.SIGKILL)
+                    took = self.fails(ranks, [victim], rf"peer_lost: all_reduce f32 x50000 sum #\d+.*rank {victim} \(host {layout[victim]}, pid {pid}\)")
+                    self.assertLess(took, 2 * SLACK)
+                    ranks.close()
+
+    def test_stopped(self):
+        ranks = self.ranks("aab", "loop", ACC_COLLECTIVE_TIMEOUT="1")
+        pid = ranks.first_lines()[1]
+        os.kill(pid, signal.SIGSTOP)
+        self.fails(ranks, [1], rf"timed_out: all_reduce f32 x50000 sum #\d+.*: timed out after 1 s: rank 1 \(host a, pid {pid}\) .*it (last completed|has completed nothing).*stopped \(process state T\)")
+
+    def test_cut_off(self):
+        ranks = self.ranks("ab", "loop", ACC_COLLECTIVE_TIMEOUT="2")
+        ranks.first_lines()
+        self.hosts.partition("b")
+        self.fails(ranks, [], r"timed_out: all_reduce .*timed out after 2 s: rank [01] \(host [ab], pid \d+\) doesn't answer: it is stopped, or its host is cut off", deadline=10)
+
+    def test_connections_are_reset(self):
+        ranks = self.ranks("ab", "loop")
+        ranks.first_lines()
+        self.hosts.reset_connections("b")
+        self.fails(ranks, [], r"peer_lost: all_reduce .*rank [01] \(host [ab]", deadline=10)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+#include "tests/unit/runtime/shm/verification.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <ctime>
+#include <thread>
+
+using namespace acc::runtime;
+using namespace acc::runtime::testing;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+
+namespace {
+
+/// What processes of a test count together.
+class Shared {
+ public:
+  Shared()
+      : count_{static_cast<std::atomic<int>*>(
+            ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))} {}
+  ~Shared() { ::munmap(count_, 4096); }
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+  [[nodiscard]] std::atomic<int>& count() const { return *count_; }
+  void await(int least) const {
+    while (count() < least) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<int>* count_;
+};
+
+using Verify = void (*)(LocalRank&, const Case&);
+struct Named {
+  const char* name;
+  Verify verify;
+};
+constexpr Named kCollectives[] = {{"all_reduce", verify_all_reduce},
+                                  {"reduce", verify_reduce},
+                                  {"broadcast", verify_broadcast},
+                                  {"all_gather", verify_all_gather},
+                                  {"gather", verify_gather},
+                                  {"scatter", verify_scatter},
+                                  {"reduce_scatter", verify_reduce_scatter},
+                                  {"all_to_all", verify_all_to_all},
+                                  {"barrier", [](LocalRank& rank, const Case&) { rank.barrier(); }},
+                                  {"send", verify_send_recv}};
+
+/// Calls it over and over, for ever; counts in `rounds` once it is in full swing.
+Body endlessly(const Named& collective, std::size_t count, const Shared& rounds,
+               std::chrono::milliseconds limit) {
+  return [=, &rounds](LocalRank& rank) {
+    rank.limit = limit;
+    for (std::uint64_t round = 0;; ++round) {
+      collective.verify(rank, {.count = count, .round = round});
+      if (round == 20) ++rounds.count();
+    }
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a rank that is killed in the middle of a collective is named on all others at once",
+          "[runtime][shm]") {
+  const auto collective = GENERATE(from_range(std::begin(kCollectives), std::end(kCollectives)));
+  for (const std::size_t count : {10u, 100'000u}) {
+    CAPTURE(collective.name, count);
+    const Shared rounds;
+    Processes ranks{3, endlessly(collective, count, rounds, 20s)};
+    rounds.await(3);
+    const auto killed = Clock::now();
+    ::kill(ranks.pid(1), SIGKILL);
+    for (const int r : {0, 2}) {
+      const auto outcome = ranks.wait(r);
+      REQUIRE(outcome);
+      INFO(outcome->what);
+      CHECK(outcome->code == ErrorCode::peer_lost);
+      CHECK(outcome->ranks == std::vector<int>{1});
+      CHECK_THAT(outcome->what,
+                 Contains("rank 1 (host here, pid " + std::to_string(ranks.pid(1))) &&
+                     Contains("was killed by SIGKILL (signal 9)"));
+      if (collective.verify != verify_send_recv)
+        CHECK_THAT(outcome->what, Contains(collective.name));
+      CHECK(outcome->ended - killed < 1s);  // of which a tenth is ours, and the rest the machine's
+    }
+    CHECK_FALSE(ranks.wait(1));
+  }
+}
+
+TEST_CASE("a rank that is stopped in the middle of a collective is named, and that it is stopped",
+          "[runtime][shm]") {
+  const auto collective = GENERATE(from_range(std::begin(kCollectives), std::end(kCollectives)));
+  const std::size_t count = 100'000;
+  CAPTURE(collective.name);
+  const Shared rounds;
+  Processes ranks{3, endlessly(collective, count, rounds, 700ms)};
+  rounds.await(3);
+  ::kill(ranks.pid(2), SIGSTOP);
+  for (const int r : {0, 1}) {
+    const auto outcome = ranks.wait(r);
+    REQUIRE(outcome);
+    INFO(outcome->what);
+    CHECK(outcome->code == ErrorCode::timed_out);
+    CHECK_THAT(outcome->what, Contains("timed out after 700 ms"));
+    if (collective.verify == verify_send_recv) continue;  // it waits for its neighbour
+    CHECK(outcome->ranks == std::vector<int>{2});
+    CHECK_THAT(outcome->what, Contains("it is stopped (process state T)"));
+  }
+}
+
+TEST_CASE("a rank that comes too late learns why the others have gone", "[runtime][shm]") {
+  const Shared failed;
+  const auto outcomes = as_processes(3, [&](LocalRank& rank) {
+    rank.limit = 300ms;
+    if (rank.rank() == 0) failed.await(2);
+    try {
+      verify_all_reduce(rank, {.count = 10});
+    } catch (...) {
+      ++failed.count();
+      throw;
+    }
+  });
+  for (const auto& outcome : outcomes) {
+    INFO(outcome.what);
+    CHECK(outcome.code == ErrorCode::timed_out);
+    CHECK(outcome.ranks == std::vector<int>{0});
+    CHECK_THAT(outcome.what, Contains("rank 0 (host here") && Contains("has not come"));
+  }
+  CHECK(outcomes[1].seconds < 2);
+}
+
+TEST_CASE("a rank that ends in good order, but without leaving, is lost", "[runtime][shm]") {
+  const auto outcomes = as_processes(2, [](LocalRank& rank) {
+    rank.barrier();
+    if (rank.rank() == 1) ::_exit(3);
+    rank.barrier();
+  });
+  INFO(outcomes[0].what);
+  CHECK(outcomes[0].code == ErrorCode::peer_lost);
+  CHECK_THAT(outcomes[0].what,
+             Contains("exited with status 3") && Contains("last completed barrier"));
+}
+
+TEST_CASE("ranks that end right after their last collective spoil it for nobody",
+          "[runtime][shm]") {
+  for (int round = 0; round < 20; ++round) {
+    const Shared through;
+    Processes ranks{4, [&](LocalRank& rank) {
+                      verify_all_reduce(rank, {.count = 200'000});
+                      verify_all_gather(rank, {.count = 100'000});
+                      ++through.count();
+                      ::_exit(0);
+                    }};
+    for (int r = 0; r < 4; ++r) {
+      const auto outcome = ranks.wait(r);
+      if (outcome) FAIL_CHECK(outcome->what);
+    }
+    CHECK(through.count() == 4);
+  }
+}
+
+TEST_CASE("waiting for a late peer takes no processor time to speak of", "[runtime][shm]") {
+  const auto outcomes = as_processes(2, [](LocalRank& rank) {
+    rank.barrier();
+    if (rank.rank() == 1) std::this_thread::sleep_for(1s);  // this is the lateness
+    rank.barrier();
+    timespec used{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    timespec before = used;
+    if (rank.rank() == 1) std::this_thread::sleep_for(1s);
+    rank.barrier();
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    const auto ns = (used.tv_sec - before.tv_sec) * 1'000'000'000 + used.tv_nsec - before.tv_nsec;
+    if (ns > 10'000'000) throw std::runtime_error{std::to_string(ns) + " ns of processor time"};
+  });
+  for (const auto& outcome : outcomes) {
+    INFO(outcome.what);
+    CHECK_FALSE(outcome.threw);
+  }
+}

@@ -1,0 +1,98 @@
+#include "runtime/shm/waiting.hpp"
+
+#include "runtime/shm/process_watch.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <future>
+#include <thread>
+
+using namespace acc::runtime::shm;
+using namespace std::chrono_literals;
+
+TEST_CASE("counts go round", "[runtime][shm]") {
+  CHECK(reached(16, 16));
+  CHECK(reached(32, 16));
+  CHECK_FALSE(reached(16, 32));
+  CHECK(reached(16, 0xfffffff0));  // behind the turn
+  CHECK_FALSE(reached(0xfffffff0, 16));
+  CHECK_FALSE(reached(31, 32));  // pokes don't count
+}
+
+TEST_CASE("a poke wakes a sleeper without raising the count", "[runtime][shm]") {
+  Word word{};
+  word.count = 3 * kStep;
+  std::atomic<bool> woke{false};
+  std::thread sleeper{[&] {
+    sleep_on(word, 3 * kStep, 60s);
+    woke = true;
+  }};
+  // Whether it sleeps already or is about to: the number it would sleep on is another now.
+  poke(word);
+  sleeper.join();
+  CHECK(woke);
+  CHECK(word.count / kStep == 3);
+  for (int i = 0; i < 40; ++i) poke(word);
+  CHECK(word.count / kStep == 3);
+}
+
+TEST_CASE("with more ranks than cores nobody spins", "[runtime][shm]") {
+  CHECK(patience(2, 2).pauses > 0);
+  CHECK(patience(3, 2).pauses == 0);
+  CHECK(patience(3, 2).yields < patience(2, 2).yields);
+  CHECK(quota_cores() >= 1);
+}
+
+TEST_CASE("the end of a process is seen, and how it ended", "[runtime][shm]") {
+  const auto watch = ProcessWatch::shared();
+  CHECK(ProcessWatch::shared() == watch);
+  const auto end_of = [&](auto end) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      end();
+      ::_exit(7);
+    }
+    std::promise<std::string> how;
+    const auto id = watch->watch(pid, [&](const std::string& text) { how.set_value(text); });
+    auto told = how.get_future();
+    const bool in_time = told.wait_for(10s) == std::future_status::ready;
+    ::waitpid(pid, nullptr, 0);
+    watch->forget(id);
+    return in_time ? told.get() : "nothing was told";
+  };
+  CHECK(end_of([] {}) == "exited with status 7");
+  CHECK(end_of([] { ::raise(SIGKILL); }) == "was killed by SIGKILL (signal 9)");
+  const auto by_default = [] {
+    ::signal(SIGTERM, SIG_DFL);  // not as Catch has it
+    ::raise(SIGTERM);
+  };
+  CHECK(end_of(by_default) == "was killed by SIGTERM (signal 15)");
+}
+
+TEST_CASE("a process that is gone already is told, one that is forgotten isn't", "[runtime][shm]") {
+  ProcessWatch watch;
+  const pid_t gone = ::fork();
+  if (gone == 0) ::_exit(0);
+  ::waitpid(gone, nullptr, 0);
+  std::promise<void> told;
+  const auto id = watch.watch(gone, [&](const std::string&) { told.set_value(); });
+  CHECK(told.get_future().wait_for(10s) == std::future_status::ready);
+  watch.forget(id);
+
+  const pid_t lives = ::fork();
+  if (lives == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  CHECK(process_state(lives) != 0);
+  bool called = false;
+  watch.forget(watch.watch(lives, [&](const std::string&) { called = true; }));
+  ::kill(lives, SIGKILL);
+  ::waitpid(lives, nullptr, 0);
+  CHECK_FALSE(called);
+  CHECK(process_state(lives) == 0);
+}
