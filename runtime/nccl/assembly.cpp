@@ -12,6 +12,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <thread>
 
 namespace acc::runtime::nccl {
 namespace {
@@ -47,6 +48,7 @@ UniqueId unhex(const std::string& text) {
 }
 
 std::string start_key(const GroupFacts& facts) { return facts.key + "/nccl/start"; }
+std::string heard_key(const GroupFacts& facts) { return facts.key + "/nccl/start/heard"; }
 
 std::string who(const GroupFacts& facts, int rank) {
   const auto at = static_cast<std::size_t>(rank);
@@ -107,6 +109,15 @@ std::optional<Error> hear_all(Store& store, const GroupFacts& facts, const Arriv
   return objection(facts.name, arrivals);
 }
 
+/// The store may live in this process and go with it: those who have come are to hear the error.
+void await_readers(Store& store, const GroupFacts& facts) {
+  const auto came = static_cast<std::int64_t>(arrivals_of(store, facts).look().size());
+  const auto deadline = Clock::now() + kGrace;
+  while (store.add(heard_key(facts), 0) < came && Clock::now() < deadline) {
+    std::this_thread::sleep_for(5ms);
+  }
+}
+
 UniqueId open_meeting(Store& store, const GroupFacts& facts, const Arrival& mine,
                       Clock::time_point deadline, Millis limit,
                       const std::function<UniqueId()>& make_id) {
@@ -118,6 +129,7 @@ UniqueId open_meeting(Store& store, const GroupFacts& facts, const Arrival& mine
     return id;
   } catch (const Error& error) {
     store.set(start_key(facts), dump({{"error", to_text(error)}}));
+    await_readers(store, facts);
     throw;
   }
 }
@@ -139,7 +151,10 @@ UniqueId join_meeting(Store& store, const GroupFacts& facts, const Arrival& mine
   try {
     const auto start = json::parse(text);
     if (start.contains("id")) return unhex(start.at("id").get<std::string>());
-    if (auto told = parse_error(start.at("error").get<std::string>())) throw Error{*told};
+    if (auto told = parse_error(start.at("error").get<std::string>())) {
+      (void)store.add(heard_key(facts), 1);
+      throw Error{*told};
+    }
   } catch (const Error&) {
     throw;
   } catch (const std::exception&) {

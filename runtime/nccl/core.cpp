@@ -73,18 +73,23 @@ void Core::break_with(const Error& cause, Told told) noexcept {
     const std::lock_guard lock{breaking_};
     if (comm_.broken()) return;
     sound_.store(ring_.last_done(), std::memory_order_release);
+    if (told == Told::to_peers) keep_to_tell(cause);
     if (!comm_.fail(cause)) return;
   }
   comm_.begin_abort();
   try {
-    if (told == Told::to_peers) {
-      if (cause.code() != ErrorCode::aborted) say(cause.what());
-      const std::lock_guard lock{telling_};
-      to_tell_ = cause;
-    }
+    if (told == Told::to_peers && cause.code() != ErrorCode::aborted) say(cause.what());
     auto& watchdog = Watchdog::instance();
     if (cause.code() != ErrorCode::aborted) watchdog.spread(*this, cause);
     watchdog.wake();
+  } catch (...) {  // no memory for a message; it is broken all the same
+  }
+}
+
+void Core::keep_to_tell(const Error& cause) noexcept {
+  try {
+    const std::lock_guard lock{telling_};
+    to_tell_ = cause;
   } catch (...) {  // no memory for a message; it is broken all the same
   }
 }
@@ -167,8 +172,11 @@ void Core::wait_for_stream() {
 }
 
 void Core::await_telling(Millis limit) noexcept {
-  std::unique_lock lock{telling_};
-  told_.wait_for(lock, limit, [&] { return !to_tell_; });
+  {
+    std::unique_lock lock{telling_};
+    if (!told_.wait_for(lock, limit, [&] { return acknowledged_; })) return;
+  }
+  inquiry_.linger();
 }
 
 // ---- what the watchdog's threads do ----
@@ -246,15 +254,16 @@ void Core::tell_peers() noexcept {
   std::optional<Error> cause;
   {
     const std::lock_guard lock{telling_};
+    if (acknowledged_) return;
     cause = to_tell_;
   }
-  if (!cause) return;
   try {
-    inquiry_.tell(*cause, position());
+    if (cause) inquiry_.tell(*cause, position());
   } catch (...) {  // no memory: their own deadlines remain
   }
+  inquiry_.acknowledge();
   const std::lock_guard lock{telling_};
-  to_tell_.reset();
+  acknowledged_ = true;
   told_.notify_all();
 }
 

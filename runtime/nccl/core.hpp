@@ -50,7 +50,7 @@ class Core final : public Watched {
   /// Was it done before the group broke?
   [[nodiscard]] bool well(std::uint64_t ticket) const noexcept;
 
-  /// The peers know why it ended, or it didn't take `limit` to find that they can't be told.
+  /// Of a broken group: waits until the peers know why, as the store may end with this process.
   void await_telling(Millis limit) noexcept;
 
   void probe() noexcept override;
@@ -69,6 +69,7 @@ class Core final : public Watched {
   void judge_calls(Clock::time_point now, Clock::time_point& next);
   void judge_driver(Clock::time_point now) const;
   void tell_peers() noexcept;
+  void keep_to_tell(const Error& cause) noexcept;
 
   const cuda::Api& cuda_;
   const GroupFacts facts_;
@@ -91,6 +92,7 @@ class Core final : public Watched {
   std::mutex telling_;
   std::condition_variable told_;
   std::optional<Error> to_tell_;
+  bool acknowledged_ = false;
 };
 
 }  // namespace acc::runtime::nccl

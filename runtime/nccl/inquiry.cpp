@@ -3,6 +3,7 @@
 #include "runtime/nccl/assembly.hpp"
 
 #include <algorithm>
+#include <thread>
 
 namespace acc::runtime::nccl {
 namespace {
@@ -123,6 +124,23 @@ void Inquiry::tell(const Error& cause, const Position& position) noexcept {
     store_->set(key("alarm"), std::to_string(rank_));
   } catch (const std::exception&) {
     // The store is gone, and with it the way to the others; their own deadlines remain.
+  }
+}
+
+void Inquiry::acknowledge() noexcept {
+  try {
+    (void)store_->add(key("heard"), 1);
+  } catch (const std::exception&) {  // the store is gone
+  }
+}
+
+void Inquiry::linger() const noexcept {
+  const auto deadline = Clock::now() + 2 * period_ + kForVerdict;
+  try {
+    while (store_->add(key("heard"), 0) < size_ && Clock::now() < deadline) {
+      std::this_thread::sleep_for(kStep);
+    }
+  } catch (const std::exception&) {  // the store is gone
   }
 }
 

@@ -42,6 +42,12 @@ class Inquiry {
   /// For a rank in its initialisation: has another one failed?
   [[nodiscard]] std::optional<Error> verdict();
 
+  // -- the end: the store may live in a process of the group, and go with it --
+  /// This rank knows that the group has ended. Once.
+  void acknowledge() noexcept;
+  /// Waits until all know, but not for long: some may be dead.
+  void linger() const noexcept;
+
  private:
   enum class Part : std::uint8_t {
     bystander,  ///< no alarm so far

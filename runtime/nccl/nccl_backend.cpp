@@ -100,9 +100,11 @@ std::unique_ptr<Backend> make_nccl_backend(std::shared_ptr<Store> store, GroupFa
     core->comm().init(id, deadline, limit, [&] { return core->inquiry().verdict(); });
     return std::make_unique<NcclBackend>(core, options.check, options.close_limit);
   } catch (const Error& error) {
-    core->inquiry().tell(error, Position{.rank = core->facts().rank});
     core->comm().fail(error);
+    core->inquiry().tell(error, Position{.rank = core->facts().rank});
+    core->inquiry().acknowledge();
     core->comm().close(options.close_limit);
+    core->inquiry().linger();
     throw;
   }
 }
