@@ -78,5 +78,9 @@ acc_need_torch() {
     acc_install python3-torch python3-numpy
     acc_find_torch || return 1
   fi
+  acc_need_images
+}
+
+acc_need_images() {
   [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] || acc_install dataset-fashion-mnist
 }

@@ -33,14 +33,16 @@ struct Settings {
   std::size_t images = 60000;
   double learning_rate = 0.05;
   std::uint64_t save_every = 200;     // steps
-  std::uint64_t crash_at_step = 0;    // 0: never; counted from 1
+  std::uint64_t crash_at_step = 0;    // in the first attempt; 0: never; counted from 1
+  std::uint64_t crash_every = 0;      // attempt k crashes after step (k + 1) times this
   int crash_rank = 1;
 };
 
 [[noreturn]] void usage(const std::string& what) {
   std::fprintf(stderr,
                "%s\nusage: fashion_mnist [--data DIR] [--project DIR] [--epochs N] [--batch-size N] [--images N]\n"
-               "  [--lr X] [--save-every STEPS] [--crash-at-step N] [--crash-rank R] [--losses FILE]\n",
+               "  [--lr X] [--save-every STEPS] [--crash-at-step N | --crash-every N] [--crash-rank R]\n"
+               "  [--losses FILE]\n",
                what.c_str());
   std::exit(2);
 }
@@ -61,6 +63,7 @@ Settings read_settings(int argc, char** argv) {
       else if (name == "--lr") s.learning_rate = std::stod(value);
       else if (name == "--save-every") s.save_every = std::stoul(value);
       else if (name == "--crash-at-step") s.crash_at_step = std::stoul(value);
+      else if (name == "--crash-every") s.crash_every = std::stoul(value);
       else if (name == "--crash-rank") s.crash_rank = std::stoi(value);
       else usage("unknown option " + name);
     } catch (const std::logic_error&) {
@@ -202,9 +205,11 @@ class Training {
     });
   }
 
-  /// Plays the out-of-memory killer, in the first attempt only.
+  /// Plays the out-of-memory killer.
   void crash_on_purpose() {
-    if (step_ != settings_.crash_at_step || attempt() != "0") return;
+    const bool first = step_ == settings_.crash_at_step && attempt() == "0";
+    const bool again = settings_.crash_every > 0 && step_ == settings_.crash_every * (std::stoull(attempt()) + 1);
+    if (!first && !again) return;
     accelerator_.on_process(settings_.crash_rank, [&] {
       std::printf("rank %d: crashing on purpose after step %llu\n", settings_.crash_rank,
                   static_cast<unsigned long long>(step_));

@@ -14,6 +14,9 @@ using namespace std::chrono_literals;
 constexpr auto kStep = 25ms;
 /// What the ranks wait longer for the verdict than the collector does for their positions.
 constexpr auto kForVerdict = 250ms;
+/// And the end of a broken group for those who have yet to read why, beyond the time after which
+/// they look.
+constexpr auto kForReaders = 100ms;
 
 }  // namespace
 
@@ -135,7 +138,7 @@ void Inquiry::acknowledge() noexcept {
 }
 
 void Inquiry::linger() const noexcept {
-  const auto deadline = Clock::now() + 2 * period_ + kForVerdict;
+  const auto deadline = Clock::now() + period_ + kForReaders;
   try {
     while (store_->add(key("heard"), 0) < size_ && Clock::now() < deadline) {
       std::this_thread::sleep_for(kStep);

@@ -49,6 +49,7 @@ Batches expected(const Case& one, int rank, int ranks) {
   const auto n = one.samples;
   const auto all = static_cast<std::size_t>(ranks);
   const auto batch = one.options.batch_size / (one.options.split_batches ? all : 1);
+  const bool fills = one.options.even_batches && ranks > 1;  // one rank has nobody to be even with
   Batches batches;
   for (std::size_t step = 0; step * batch * all < n; ++step) {
     const bool full = (step + 1) * batch * all <= n;
@@ -56,7 +57,7 @@ Batches expected(const Case& one, int rank, int ranks) {
     std::vector<std::int64_t> mine;
     for (std::size_t k = 0; k < batch; ++k) {
       const auto at = step * batch * all + static_cast<std::size_t>(rank) * batch + k;
-      if (at < n || one.options.even_batches) mine.push_back(static_cast<std::int64_t>(at % n));
+      if (at < n || fills) mine.push_back(static_cast<std::int64_t>(at % n));
     }
     if (!mine.empty()) batches.push_back(std::move(mine));
   }
