@@ -1,3 +1,5 @@
+#pragma once
+
 // Included by one source file for each instruction set, with ACC_REDUCE_ISA as the name of its
 // namespace and the compiler's switches set for that file. Everything here must be of that
 // namespace and nothing may be taken from <algorithm> and its like: the linker would be free to

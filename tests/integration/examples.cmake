@@ -1,6 +1,7 @@
 # Each section of examples/README.md, run as it stands there.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
-set(examples 01_hello_ranks 02_fashion_mnist 03_survive_a_crash 04_torchrun_line 05_cpp_worker)
+set(examples 01_hello_ranks 02_fashion_mnist 03_survive_a_crash 04_torchrun_line 05_cpp_worker
+  08_fashion_mnist_cpp)
 if(TARGET acc_shared)
   list(APPEND examples 07_c_api_python)
 endif()
@@ -11,4 +12,5 @@ foreach(example ${examples})
   set_tests_properties(${name} PROPERTIES LABELS "integration;examples" TIMEOUT 120 SKIP_RETURN_CODE 77)
 endforeach()
 # Trains with a worker per core; beside other tests it would only measure their load.
+set_tests_properties("example: 08_fashion_mnist_cpp" PROPERTIES TIMEOUT 300 RUN_SERIAL ON)
 set_tests_properties("example: 02_fashion_mnist" PROPERTIES TIMEOUT 300 RUN_SERIAL ON LABELS "integration;examples;torch")

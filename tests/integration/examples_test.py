@@ -53,9 +53,13 @@ def main():
     program, example = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
     environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
                    "LD_LIBRARY_PATH": f"{program.parent.parent}/lib:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+    images = pathlib.Path("/usr/share/datasets/fashion-mnist").is_dir()
+    if example == "08_fashion_mnist_cpp" and not images:
+        print("SKIP: needs the package dataset-fashion-mnist")
+        return 77
     if example == "02_fashion_mnist":
         python = python_with_torch()
-        if python is None or not pathlib.Path("/usr/share/datasets/fashion-mnist").is_dir():
+        if python is None or not images:
             print("SKIP: needs a Python with torch and gloo, and the package dataset-fashion-mnist")
             return 77
         print(f"Python with torch: {python}")

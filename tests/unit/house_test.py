@@ -28,6 +28,8 @@ ONLY_IN = {
     "nccl.h": lambda path: path.endswith(".cpp"),
     "cuda": lambda path: path.endswith(".cpp"),
 }
+# An example is a program of its own, as a user would write it.
+EXAMPLE_HEADERS = {("examples/08_fashion_mnist_cpp", "net.hpp")}
 SYSTEM = re.compile(r"(sys|linux|net|netinet|arpa|asm|bits)/[\w/.-]+|[\w-]+(\.h)?")
 LIBRARIES = ["boost/[a-z_]+", "nlohmann", "yaml-cpp", "spdlog", "fmt", "openssl", "zlib.h", "nccl.h", "cuda", "catch2"]
 LIBRARY = re.compile(rf"({'|'.join(LIBRARIES)})\b")
@@ -42,6 +44,8 @@ def complaint(path, room, quote, header):
                 return f"the launcher may include {', '.join(sorted(AGENT_PUBLIC))} of the agent, nothing else"
             if room == "launcher" and other == "rendezvous" and header not in RENDEZVOUS_FOR_LAUNCHER:
                 return f"the launcher may include {', '.join(sorted(RENDEZVOUS_FOR_LAUNCHER))} of the rendezvous, nothing else"
+            return None
+        if room == "examples" and (path.rpartition("/")[0], header) in EXAMPLE_HEADERS:
             return None
         if "/" not in header:
             return "includes start at the root: \"room/file.hpp\""
