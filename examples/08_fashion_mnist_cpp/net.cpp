@@ -171,16 +171,14 @@ Net::Net() : memory_(2) {
 
 void Net::initialise(std::uint64_t seed) {
   std::mt19937_64 random{seed};
+  std::size_t inputs = 1;  // of one output; a layer's bias follows its weights
   for (const auto& part : parts()) {
-    const bool bias = part.shape.size() == 1;
-    const auto inputs = part.count / static_cast<std::size_t>(part.shape[0]);
-    const double deviation = bias ? 0 : std::sqrt(2.0 / static_cast<double>(inputs));
+    if (part.shape.size() > 1) inputs = part.count / static_cast<std::size_t>(part.shape[0]);
+    const double limit = 1 / std::sqrt(static_cast<double>(inputs));
     for (std::size_t i = 0; i < part.count; ++i) {
-      // Box and Muller's, as std::normal_distribution differs between libraries.
-      const double u = (static_cast<double>(random() >> 11) + 0.5) / 9007199254740992.0;
-      const double v = static_cast<double>(random() >> 11) / 9007199254740992.0;
-      parameters_[part.first + i] =
-          static_cast<float>(deviation * std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v));
+      // By hand, as std::uniform_real_distribution differs between libraries.
+      const double uniform = static_cast<double>(random() >> 11) / 9007199254740992.0;
+      parameters_[part.first + i] = static_cast<float>(limit * (2 * uniform - 1));
     }
   }
 }

@@ -35,7 +35,7 @@ struct Part {
 class Net {
  public:
   Net();
-  /// He's initialisation; the same seed gives the same network on every rank.
+  /// As PyTorch initialises such layers; the same seed gives the same network on every rank.
   void initialise(std::uint64_t seed);
 
   /// Adds the gradient of the summed loss of these images to gradient(). @return that loss.
