@@ -1,9 +1,11 @@
 #include "agent/agent_loop.hpp"
 #include "agent/local_store.hpp"
+#include "agent/lost_ranks.hpp"
 #include "agent/seat.hpp"
 #include "agent/worker_server.hpp"
 #include "common/host_name.hpp"
 #include "common/log.hpp"
+#include "common/text.hpp"
 
 #include <unistd.h>
 
@@ -11,6 +13,15 @@
 namespace acc::agent {
 
 using rendezvous::Failure;
+
+// As much as a message takes.
+static std::string end_of(const std::string& text) {
+  constexpr std::size_t kLines = 40;
+  std::string end = join(last_lines(text, kLines), "\n");
+  if (end.size() <= rendezvous::kMaxText) return end;
+  end.erase(0, end.size() - rendezvous::kMaxText);
+  return end.substr(end.find('\n') + 1);
+}
 
 void AgentLoop::begin_job() {
   if (plan_.kind == JobKind::elastic && plan_.cluster.several()) return take_seat();
@@ -30,6 +41,9 @@ void AgentLoop::take_seat() {
   };
   hooks.reserve_port = [this](Round round) { return reserve_store_port(round); };
   hooks.take_place = [this](const rendezvous::RoundPlace& place) { take_place(place); };
+  hooks.tell_workers = [this](const rendezvous::Stop& stop) {
+    if (worker_server_) worker_server_->tell_lost(lost_by(stop));
+  };
   if (guardian_.board != nullptr) workers_.spawner().heed_lease(&guardian_.board->lease_ends_ns);
   seat_ = std::make_unique<Seat>(io_, plan_, guardian_, host_name(), std::move(hooks));
   seat_->begin();
@@ -43,10 +57,10 @@ void AgentLoop::take_place(const rendezvous::RoundPlace& place) {
   plan_.world_size = place.world_size;  // for the report
   restart_reason_ = place.reason;
   if (place.ledger.restarts == 0) return;
-  narrator_.note("attempt " + std::to_string(place.epoch.round.value()) + ": " +
-                 std::to_string(place.nodes) + (place.nodes == 1 ? " node" : " nodes") +
-                 ", restart " + std::to_string(place.ledger.restarts) + " of " +
-                 std::to_string(plan_.restart.max_restarts) + " after: " + place.reason);
+  narrator_.announce("attempt " + std::to_string(place.epoch.round.value()) + ": " +
+                     std::to_string(place.nodes) + (place.nodes == 1 ? " node" : " nodes") +
+                     ", restart " + std::to_string(place.ledger.restarts) + " of " +
+                     std::to_string(plan_.restart.max_restarts) + " after: " + place.reason);
 }
 
 void AgentLoop::heed_lease() {
@@ -76,9 +90,15 @@ void AgentLoop::act(const ReportFailed& a) {
   failure.local_rank = a.failure.local_rank;
   failure.host = host_name();
   failure.cause = report.cause;
-  if (report.error) failure.error = report.error->message;
+  if (report.error) {
+    failure.error = report.error->message;
+    failure.traceback = end_of(report.error->traceback);
+  }
+  failure.last_lines = end_of(report.tail);
+  failure.into_round = report.into_round;
   failure.log_path = report.log_path;
   failure.pid = report.worker.pid;
+  failure.out_of_memory = report.out_of_memory;
   failure.is_final = a.failure.is_final;
   failure.ago =
       std::chrono::duration_cast<Millis>(std::chrono::steady_clock::now() - a.failure.when);
@@ -110,7 +130,13 @@ void AgentLoop::act(const ReportUnkillable&) {
 
 void AgentLoop::act(const AskJob& a) { seat_->ask_job(a.signo, a.interrupts); }
 
-// ---- what workers ask ----
+// ---- what workers are told, and ask ----
+
+// Before the supervisor hears of it: the others know why they are asked to end.
+void AgentLoop::tell_workers_of(const WorkerRecord& record) {
+  if (!worker_server_ || is_success(*record.status) || record.asked_to_end) return;
+  worker_server_->tell_lost({lost_here(record, oom_facts(*record.status))});
+}
 
 void AgentLoop::listen_to_workers() {
   if (worker_server_) return;

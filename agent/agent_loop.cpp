@@ -4,6 +4,7 @@
 #include "agent/seat.hpp"
 #include "agent/worker_server.hpp"
 #include "common/exit_codes.hpp"
+#include "common/host_name.hpp"
 #include "common/log.hpp"
 #include "common/random.hpp"
 
@@ -38,6 +39,12 @@ std::optional<LocalRank> reader_of(const JobPlan& plan) {
   return plan.local_world_size == 1 ? std::optional{LocalRank{0}} : plan.stdin_rank;
 }
 
+// Machines may share the folder for logs.
+std::string node_of(const JobPlan& plan) {
+  if (plan.kind != JobKind::elastic || !plan.cluster.several()) return {};
+  return plan.cluster.node_name.empty() ? host_name() : plan.cluster.node_name;
+}
+
 int open_signals() {
   sigset_t set;
   ::sigemptyset(&set);
@@ -65,7 +72,7 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian)
       service_{guardian.pid},
       output_{io_, plan_.output, plan_.local_world_size, console_},
       narrator_{[this](std::string_view line) { output_.say(line); }, plan_.output.quiet, color_},
-      run_folder_{plan_.output, plan_.rendezvous.id, random_},
+      run_folder_{plan_.output, plan_.rendezvous.id, node_of(plan_), random_},
       workers_{io_, containment_, output_, [this](const WorkerRecord& record) { on_exit(record); }},
       signals_{io_, open_signals()},
       guardian_fd_{io_},
@@ -101,13 +108,14 @@ int AgentLoop::run() {
   const bool hurried = group_.interrupts >= 2;
   output_.finish(hurried ? kHurriedFlush : kFlushPatience, hurried ? kHurriedFlush : kFlushLimit);
   // After the flush: the report tells what was lost, also at the very end.
-  const auto report = make_report(finish);
-  const bool written = write_report(report);
+  auto report = make_report(finish);
+  report.is_unwritten = !write_report(report);
+  if (report.is_unwritten && report.exit_code == 0) report.exit_code = to_int(ExitCode::output);
   const std::string block = to_text(report, color_);
   if (!block.empty()) output_.say(block);
   output_.finish(kFlushPatience, kFlushPatience);
   log::set_writer([](std::string_view) {});
-  return written || finish.exit_code != 0 ? finish.exit_code : to_int(ExitCode::output);
+  return report.exit_code;
 }
 
 // ---- events in ----
@@ -185,6 +193,7 @@ void AgentLoop::on_exit(const WorkerRecord& record) {
   if (record.local_rank == reader_) terminal_.take_back_from(record.pid);
   heed_lease();
   if (worker_server_) worker_server_->drain();  // its last words
+  tell_workers_of(record);
   handle(WorkerExited{record.local_rank, *record.status, record.ended,
                       asked_not_to_restart_.contains(record.local_rank)});
   if (seat_) seat_->set_alive(group_.alive);

@@ -95,6 +95,8 @@ class AgentLoop {
   Assignment assign_here();
   Master choose_master();
   void raise_descriptor_limit();
+  void tell_workers_of(const WorkerRecord& record);
+  [[nodiscard]] OomFacts oom_facts(const ExitStatus& status) const;
   FailureReport describe_failure(const WorkerFailure& failure);
   [[nodiscard]] std::string words_for(const StartFailure& failure) const;
   JobReport make_report(const Finish& finish) const;

@@ -4,19 +4,57 @@
 #include "agent/small_file.hpp"
 #include "common/host_name.hpp"
 
+#include <csignal>
+
 // What is known of a failure and of the job, gathered for the report.
 namespace acc::agent {
+
+static std::optional<ExitStatus> status_of(const rendezvous::Failure& failure) {
+  using Kind = rendezvous::Failure::Kind;
+  if (failure.kind == Kind::exited) return Exited{failure.code};
+  if (failure.kind == Kind::signaled) return Signaled{failure.code, false};
+  return std::nullopt;
+}
+
+// What another agent told, which told the coordinator, which told us at the moment `told`.
+static FailureElsewhere describe_elsewhere(const rendezvous::Failure& failure, Instant told) {
+  using std::chrono::duration_cast;
+  using std::chrono::system_clock;
+  FailureElsewhere there;
+  there.node = failure.node;
+  there.host = failure.host;
+  there.is_node = failure.kind == rendezvous::Failure::Kind::node_lost;
+  auto& report = there.failure;
+  report.worker.rank = failure.rank;
+  report.worker.local_rank = failure.local_rank;
+  report.worker.pid = static_cast<pid_t>(failure.pid);
+  report.worker.status = status_of(failure);
+  report.worker.ended = told - failure.ago;
+  report.cause = failure.cause;
+  report.round = failure.round.value();
+  report.into_round = failure.into_round;
+  const auto ago = std::chrono::steady_clock::now() - report.worker.ended;
+  report.when = system_clock::now() - duration_cast<system_clock::duration>(ago);
+  if (!failure.error.empty() || !failure.traceback.empty())
+    report.error = WorkerError{failure.error, failure.traceback};
+  report.tail = failure.last_lines;
+  report.log_path = failure.log_path;
+  return there;
+}
+
+OomFacts AgentLoop::oom_facts(const ExitStatus& status) const {
+  const auto* killed = std::get_if<Signaled>(&status);
+  if (killed == nullptr || killed->signo != SIGKILL) return {};
+  const auto facts = memory_.now();
+  return {facts.oom_kills.has_value(), memory_.kills_since_mark(), facts.limit_bytes,
+          facts.peak_bytes};
+}
 
 FailureReport AgentLoop::describe_failure(const WorkerFailure& failure) {
   FailureReport report;
   report.worker = workers_.records().at(failure.local_rank.value());
-  OomFacts oom;
-  const auto* killed = std::get_if<Signaled>(&failure.status);
-  if (killed != nullptr && killed->signo == SIGKILL) {
-    const auto facts = memory_.now();
-    oom = {facts.oom_kills.has_value(), memory_.kills_since_mark(), facts.limit_bytes,
-           facts.peak_bytes};
-  }
+  const auto oom = oom_facts(failure.status);
+  report.out_of_memory = oom.known && oom.kills > 0;
   report.cause = describe_cause(failure.status, oom);
   report.round = group_.round.value();
   report.into_round = std::chrono::duration_cast<Millis>(failure.when - group_.round_started);
@@ -79,25 +117,8 @@ void AgentLoop::add_job_end(JobReport& report) const {
   const auto& close = *seat_->close();
   report.reason = close.reason;
   report.restarts = close.ledger.restarts;
-  if (!close.first || close.first->node == seat_->node_name()) return;
-  const auto& f = *close.first;
-  FailureElsewhere there;
-  there.who = f.node;
-  there.cause = f.cause;
-  there.error = f.error;
-  there.log_path = f.log_path;
-  there.host = f.host;
-  there.pid = f.pid;
-  there.rank = f.rank.value();
-  there.is_node = true;
-  if (f.kind != rendezvous::Failure::Kind::node_lost) {
-    there.is_node = false;
-    there.who = "rank " + std::to_string(f.rank.value()) + " (local rank " +
-                std::to_string(f.local_rank.value()) + ") on " +
-                (f.host == host_name() ? f.node : f.host);
-    if (f.pid != 0) there.who += ", pid " + std::to_string(f.pid);
-  }
-  report.elsewhere = std::move(there);
+  if (close.first && close.first->node != seat_->node_name())
+    report.elsewhere = describe_elsewhere(*close.first, seat_->closed_at());
 }
 
 bool AgentLoop::write_report(const JobReport& report) {

@@ -18,6 +18,8 @@ void Narrator::warning(const std::string& text) const { line("warning: " + text,
 
 void Narrator::note(const std::string& text) const { line(text, false); }
 
+void Narrator::announce(const std::string& text) const { line(text, true); }
+
 void Narrator::failure(const FailureReport& f) const {
   line("rank " + std::to_string(f.worker.rank.value()) + " (pid " + std::to_string(f.worker.pid) +
            ") " + f.cause + ", " + describe(f.into_round) + " into attempt " +

@@ -18,6 +18,8 @@ class Narrator {
   void error(const std::string& text) const;
   void warning(const std::string& text) const;
   void note(const std::string& text) const;
+  /// A note that --quiet leaves.
+  void announce(const std::string& text) const;
   void failure(const FailureReport& failure) const;
   void restart(const TellRestart& told) const;
   void start_retry(const TellStartRetry& told, const std::string& words) const;

@@ -1,5 +1,7 @@
 #include "agent/output_outlet.hpp"
 
+#include "common/text.hpp"
+
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -49,9 +51,8 @@ std::optional<Losses> Outlet::losses() const {
 std::string Outlet::describe_recovery() {
   const LossCount lost = sink_->lost();
   const LossCount before = std::exchange(lost_before_, lost);
-  return where_ + " works again; lost meanwhile: " + std::to_string(lost.lines - before.lines) +
-         " lines, " + std::to_string(lost.bytes - before.bytes) + " bytes (" + reason(lost.error) +
-         ")";
+  return where_ + " works again; lost meanwhile: " + plural(lost.lines - before.lines, "line") +
+         ", " + plural(lost.bytes - before.bytes, "byte") + " (" + reason(lost.error) + ")";
 }
 
 bool Outlet::wait_written(Instant from, Millis patience, Instant until) {

@@ -35,21 +35,28 @@ std::string rank_words(const WorkerRecord& w) {
          std::to_string(w.local_rank.value()) + ")";
 }
 
-std::string plural(std::size_t n, const std::string& one) {
-  return std::to_string(n) + " " + one + (n == 1 ? "" : "s");
+// Two nodes of a test may be one host.
+const std::string& place_of(const JobReport& r, const FailureElsewhere& f) {
+  return f.host.empty() || f.host == r.host ? f.node : f.host;
+}
+
+std::string short_name(const JobReport& r, const FailureElsewhere& f) {
+  if (f.is_node) return f.node;
+  return "rank " + std::to_string(f.failure.worker.rank.value()) + " on " + place_of(r, f);
 }
 
 std::string headline(const JobReport& r) {
-  if (r.elsewhere && r.verdict == Verdict::nodes_missing)
-    return r.reason + ", after: " + r.elsewhere->who + " " + r.elsewhere->cause;
   if (r.elsewhere) {
-    const auto& f = *r.elsewhere;
-    if (r.verdict == Verdict::cannot_start) return f.who + ": " + f.cause;
-    return "job failed: " + f.who + " " + f.cause;
+    const std::string& cause = r.elsewhere->failure.cause;
+    const std::string who = short_name(r, *r.elsewhere);
+    if (r.verdict == Verdict::nodes_missing) return r.reason + ", after: " + who + " " + cause;
+    if (r.verdict == Verdict::cannot_start) return who + ": " + cause;
+    return "job failed: " + who + " " + cause;
   }
   switch (r.verdict) {
     case Verdict::succeeded:
-      return "job succeeded";
+      return r.is_unwritten ? "all workers succeeded, but the report could not be written"
+                            : "job succeeded";
     case Verdict::failed:
     case Verdict::never_retry:
     case Verdict::no_progress: {
@@ -97,7 +104,7 @@ std::vector<std::string> others(const JobReport& r, const FailureReport& first) 
   std::vector<std::string> finished;
   std::size_t failed = 0;
   for (const auto& w : r.workers) {
-    if (w.local_rank == first.worker.local_rank || !w.status) continue;
+    if (w.rank == first.worker.rank || !w.status) continue;
     const std::string rank = std::to_string(w.rank.value());
     if (w.asked_to_end) {
       stopped.push_back(rank);
@@ -167,11 +174,14 @@ void add_evidence(Block& block, const FailureReport& f) {
   block.quote(lines);
 }
 
+std::string when_words(const FailureReport& f) {
+  return utc(f.when) + ", " + describe(f.into_round) + " into attempt " + std::to_string(f.round);
+}
+
 void add_failure(Block& block, const JobReport& r, const FailureReport& f) {
   block.row("who",
             rank_words(f.worker) + " on " + r.host + ", pid " + std::to_string(f.worker.pid));
-  block.row("when", utc(f.when) + ", " + describe(f.into_round) + " into attempt " +
-                        std::to_string(f.round));
+  block.row("when", when_words(f));
   add_evidence(block, f);
   block.row("done", what_was_done(r));
   for (const auto& line : others(r, f)) block.row("others", line);
@@ -182,13 +192,18 @@ void add_failure(Block& block, const JobReport& r, const FailureReport& f) {
   }
 }
 
-void add_elsewhere(Block& block, const JobReport& r, const FailureElsewhere& f) {
-  if (!f.error.empty()) {
-    block.row("error", "as the worker wrote it:");
-    block.quote(last_lines(f.error, kTracebackLines));
+void add_elsewhere(Block& block, const JobReport& r, const FailureElsewhere& there) {
+  const auto& f = there.failure;
+  if (!there.is_node) {
+    block.row("who", rank_words(f.worker) + " on " + place_of(r, there) +
+                         (f.worker.pid != 0 ? ", pid " + std::to_string(f.worker.pid) : ""));
   }
+  block.row("when", when_words(f));
+  if (f.worker.status) add_evidence(block, f);
   if (!f.log_path.empty()) block.row("its log", f.log_path + " (there)");
   block.row("done", what_was_done(r));
+  if (there.is_node) return;
+  for (const auto& line : others(r, f)) block.row("others", line + " (here)");
 }
 
 void add_common(Block& block, const JobReport& r) {
@@ -203,8 +218,8 @@ void add_common(Block& block, const JobReport& r) {
                            (r.left_over_count > r.left_over.size() ? " …" : ""));
   }
   for (const auto& loss : r.losses) {
-    block.row("lost", std::to_string(loss.lines) + " lines (" + std::to_string(loss.bytes) +
-                          " bytes) for " + loss.where + ": " + loss.why);
+    block.row("lost", plural(loss.lines, "line") + " (" + plural(loss.bytes, "byte") + ") for " +
+                          loss.where + ": " + loss.why);
   }
   block.row("exit code", std::to_string(r.exit_code));
 }
@@ -291,7 +306,7 @@ const FailureReport* decisive_failure(const JobReport& r) {
 }
 
 std::string to_text(const JobReport& r, bool color) {
-  const bool worth_it = r.verdict != Verdict::succeeded || !r.losses.empty();
+  const bool worth_it = r.verdict != Verdict::succeeded || !r.losses.empty() || r.is_unwritten;
   if (!worth_it) return {};
   Block block{color};
   const bool one_line = r.failures.empty() && r.losses.empty() && r.unkillable.empty() &&

@@ -21,6 +21,7 @@ struct FailureReport {
   WorkerRecord worker;
   std::string cause;  ///< "killed by SIGKILL (9), not by OOM"
   std::uint64_t round = 0;
+  bool out_of_memory = false;
   Millis into_round{0};
   std::chrono::system_clock::time_point when;  ///< for printing only
   std::optional<WorkerError> error;            ///< from its error file
@@ -30,15 +31,10 @@ struct FailureReport {
 
 /// The failure that decided, on another node, as its agent told it.
 struct FailureElsewhere {
-  std::string
-      who;  ///< "rank 3 (local rank 1) on b, pid 4711"; of a lost node: "node b (node rank 1)"
-  std::string cause;
-  std::string error;  ///< what the worker wrote itself; empty: nothing
-  std::string log_path;
+  FailureReport failure;  ///< no memory figure; pid 0, no exit status: not of a worker
+  std::string node;       ///< "b"; of a lost one "node b (node rank 1)"
   std::string host;
-  std::int64_t pid = 0;    ///< 0: no worker of its own
-  std::uint32_t rank = 0;  ///< the first one, of a lost node
-  bool is_node = false;    ///< the node itself was lost
+  bool is_node = false;  ///< the node itself was lost; the rank is its first one
 };
 
 struct JobReport {
@@ -65,6 +61,7 @@ struct JobReport {
   std::vector<std::string> unkillable;
   std::vector<Losses> losses;
   std::string log_folder;
+  bool is_unwritten = false;  ///< to --report
 };
 
 struct OomFacts {

@@ -54,6 +54,16 @@ Json failure_json(const FailureReport& f, const std::string& host) {
       f.error ? Json{{"message", f.error->message}, {"traceback", f.error->traceback}} : Json{};
   json["last_lines"] = last_lines(f.tail, 100);
   json["log"] = text_or_null(f.log_path);
+  json["node_lost"] = false;
+  return json;
+}
+
+Json elsewhere_json(const FailureElsewhere& there) {
+  Json json = failure_json(there.failure, there.host);
+  json["peak_rss_bytes"] = nullptr;
+  json["node_lost"] = there.is_node;
+  if (there.failure.worker.pid == 0) json["pid"] = nullptr;
+  if (there.is_node) json["local_rank"] = nullptr;
   return json;
 }
 
@@ -73,18 +83,7 @@ std::string to_json(const JobReport& r) {
   json["stop_signal"] = text_or_null(r.stop_signal != 0 ? signal_name(r.stop_signal) : "");
   const auto* decisive = decisive_failure(r);
   json["first_failure"] = decisive != nullptr ? failure_json(*decisive, r.host) : Json{};
-  if (r.elsewhere) {
-    const auto& f = *r.elsewhere;
-    json["first_failure"] = Json{{"who", f.who},
-                                 {"rank", f.rank},
-                                 {"host", text_or_null(f.host)},
-                                 {"pid", f.pid != 0 ? Json(f.pid) : Json{}},
-                                 {"last_lines", Json::array()},
-                                 {"cause", f.cause},
-                                 {"error", f.error.empty() ? Json{} : Json{{"message", f.error}}},
-                                 {"log", text_or_null(f.log_path)},
-                                 {"node_lost", f.is_node}};
-  }
+  if (r.elsewhere) json["first_failure"] = elsewhere_json(*r.elsewhere);
   json["reason"] = text_or_null(r.reason);
   json["failures"] = Json::array();
   for (const auto& f : r.failures) json["failures"].push_back(failure_json(f, r.host));

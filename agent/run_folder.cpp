@@ -21,19 +21,20 @@ static std::string base_folder(const OutputPlan& output, bool holds_logs) {
   return "/tmp";
 }
 
-// The run id is the user's text; in a name it must not climb out of the folder.
-static std::string as_name(const std::string& run_id) {
-  std::string name = run_id.substr(0, 64);
+// The user's text; in a name it must not climb out of the folder.
+static std::string as_name(const std::string& text) {
+  std::string name = text.substr(0, 64);
   for (char& c : name) {
     if (c == '/' || static_cast<unsigned char>(c) < 0x20) c = '_';
   }
   return name;
 }
 
-RunFolder::RunFolder(const OutputPlan& output, const std::string& run_id, const std::string& random)
+RunFolder::RunFolder(const OutputPlan& output, const std::string& run_id, const std::string& node,
+                     const std::string& random)
     : holds_logs_{!output.log_dir.empty() || output.tee.any() || output.redirects.any()},
       path_{base_folder(output, holds_logs_) + '/' + (output.log_dir.empty() ? "acc_" : "") +
-            as_name(run_id) + '_' + random} {}
+            as_name(run_id) + '_' + (node.empty() ? "" : as_name(node) + '_') + random} {}
 
 RunFolder::~RunFolder() {
   if (!made_ || holds_logs_) return;

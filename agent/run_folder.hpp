@@ -10,12 +10,13 @@ namespace acc::agent {
 [[nodiscard]] std::string attempt_folder(const std::string& run_folder, Round round);
 
 /// The folder of one run, as torchrun lays it out: <base>/<run id>_<random>/attempt_<K>/<local
-/// rank>/. The base is
-/// --log_dir, else the folder for temporary files; a temporary one without logs in it is removed at
-/// the end.
+/// rank>/; on several machines <run id>_<node>_<random>. The base is --log_dir, else the folder for
+/// temporary files; a temporary one without logs in it is removed at the end.
 class RunFolder {
  public:
-  RunFolder(const OutputPlan& output, const std::string& run_id, const std::string& random);
+  /// @param node  empty in a job on one machine
+  RunFolder(const OutputPlan& output, const std::string& run_id, const std::string& node,
+            const std::string& random);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;

@@ -208,7 +208,7 @@ Result<rendezvous::PartyOptions> Seat::party_options() {
 void Seat::begin() {
   choose_name();
   auto options = party_options();
-  if (!options) return end(Verdict::nodes_missing, to_int(ExitCode::refused), options.error().what);
+  if (!options) return end(Verdict::nodes_missing, to_int(ExitCode::failure), options.error().what);
   party_ = std::make_unique<rendezvous::Party>(io_, std::move(*options), party_hooks());
   party_->begin([this](const Error& error) {
     end(Verdict::nodes_missing, to_int(ExitCode::nodes_missing), error.what);
@@ -228,6 +228,7 @@ rendezvous::PartyHooks Seat::party_hooks() {
     hooks_.handle(RoundOrdered{place.epoch.round, place.ledger, now()});
   };
   on.stop = [this](const rendezvous::Stop& stop) {
+    hooks_.tell_workers(stop);
     const bool is_others = stop.by != node_name_;
     if (is_others) hooks_.tell("stopping the workers here: " + stop.reason, false);
     stop_workers(stop);
@@ -237,6 +238,7 @@ rendezvous::PartyHooks Seat::party_hooks() {
   };
   on.close = [this, now](const rendezvous::Close& close) {
     close_ = close;
+    closed_at_ = now();
     is_over_ = true;
     hooks_.handle(JobClosed{verdict_of(close.outcome), close.exit_code, now()});
   };

@@ -27,6 +27,8 @@ class Seat {
     std::function<std::uint16_t(Round)> reserve_port;
     /// Before RoundOrdered.
     std::function<void(const rendezvous::RoundPlace&)> take_place;
+    /// Before StopOrdered: what the workers are to know.
+    std::function<void(const rendezvous::Stop&)> tell_workers;
   };
 
   Seat(boost::asio::io_context& io, const JobPlan& plan, const GuardianLink& guardian,
@@ -58,6 +60,7 @@ class Seat {
   void leave(const std::string& why, std::function<void()> done);
 
   [[nodiscard]] const std::optional<rendezvous::Close>& close() const { return close_; }
+  [[nodiscard]] Instant closed_at() const { return closed_at_; }
   /// Why this node ended without the others; empty: it didn't.
   [[nodiscard]] const std::string& end_reason() const { return end_reason_; }
   [[nodiscard]] const std::string& node_name() const { return node_name_; }
@@ -90,6 +93,7 @@ class Seat {
   boost::asio::steady_timer newborn_;  ///< holds back an order to stop
   std::unique_ptr<rendezvous::Party> party_;
   std::optional<rendezvous::Close> close_;
+  Instant closed_at_{};
   std::string end_reason_;
   bool is_over_ = false;
 };

@@ -90,13 +90,14 @@ std::string table_text(const std::vector<rendezvous::TableRow>& rows) {
 
 WorkerConnection::WorkerConnection(boost::asio::io_context& io, UniqueFd fd, std::uint64_t number,
                                    const WorkerServerFacts& facts)
-    : descriptor_{io, fd.release()}, number_{number}, facts_{&facts} {}
+    : descriptor_{io, fd.release()}, patience_{io}, number_{number}, facts_{&facts} {}
 
 void WorkerConnection::close() {
   if (facts_ == nullptr) return;
   const auto* facts = std::exchange(facts_, nullptr);
   boost::system::error_code ignored;
   descriptor_.close(ignored);
+  patience_.cancel();
   if (facts->calls.on_gone) facts->calls.on_gone(number_);
   facts->forget(number_);  // may end our life, unless the caller holds us
 }
@@ -156,6 +157,8 @@ void WorkerConnection::carry_out(Request&& request) {
       return;
     case Verb::table:
       return ask_table();
+    case Verb::lost:
+      return ask_lost(request.timeout);
     default:
       return ask_store(std::move(request));
   }
@@ -191,10 +194,34 @@ void WorkerConnection::ask_table() {
   });
 }
 
+void WorkerConnection::ask_lost(Millis timeout) {
+  asked_ = true;
+  awaits_loss_ = true;
+  const auto question = ++question_;
+  if (!facts_->lost.empty()) return tell_lost();
+  patience_.expires_after(timeout);
+  patience_.async_wait([weak = weak_from_this(), question](boost::system::error_code cancelled) {
+    const auto self = weak.lock();
+    if (cancelled || !self || !self->awaits_loss_ || !self->is_due(question)) return;
+    self->awaits_loss_ = false;
+    self->answer(question, {Answer::Word::timed_out, 0, {}});
+  });
+}
+
+void WorkerConnection::tell_lost() {
+  if (facts_ == nullptr || !std::exchange(awaits_loss_, false)) return;
+  patience_.cancel();
+  answer(question_, {Answer::Word::value, 0, worker_socket::to_text(facts_->lost)});
+}
+
 // ---- out ----
 
+bool WorkerConnection::is_due(std::uint64_t question) const {
+  return facts_ != nullptr && asked_ && question == question_;
+}
+
 void WorkerConnection::answer(std::uint64_t question, const Answer& answer) {
-  if (facts_ == nullptr || !asked_ || question != question_) return;  // closed, or told twice
+  if (!is_due(question)) return;  // closed, or told twice
   asked_ = false;
   send(worker_socket::to_text(answer));
   if (taking_in_ || facts_ == nullptr) return;

@@ -6,12 +6,14 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace acc::agent {
 
@@ -21,6 +23,7 @@ struct WorkerServerFacts {
   std::optional<Round> round;  ///< none: no round has begun
   Rank first{0};
   std::uint32_t workers = 0;
+  std::vector<worker_socket::LostRank> lost;  ///< of this round
   std::function<void(std::uint64_t connection)> forget;
 };
 
@@ -35,6 +38,8 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
   /// Carries out what was written, reading at most `budget` bytes; goes on by itself when more
   /// comes.
   void take_in(std::size_t budget = kBytesATurn);
+  /// Answers a `lost` that waits.
+  void tell_lost();
   /// Says why, hangs up.
   void fail(const std::string& why);
   void close();
@@ -50,6 +55,7 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
   void greet(const worker_socket::Request& request);
   void ask_store(worker_socket::Request&& request);
   void ask_table();
+  void ask_lost(Millis timeout);
   bool is_due(std::uint64_t question) const;
   void answer(std::uint64_t question, const worker_socket::Answer& answer);
   void send(const std::string& text);
@@ -58,6 +64,7 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
   void watch_hang_up();
 
   Descriptor descriptor_;
+  boost::asio::steady_timer patience_;  ///< of a `lost` that waits
   std::uint64_t number_;
   const WorkerServerFacts* facts_;  ///< null: closed
   worker_socket::RequestReader reader_;
@@ -65,6 +72,7 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
   std::string output_;            ///< not written yet
   std::uint64_t question_ = 0;    ///< the latest
   bool asked_ = false;            ///< its answer is due
+  bool awaits_loss_ = false;      ///< … by tell_lost or by the timer
   bool ended_ = false;            ///< the worker writes no more
   bool last_words_ = false;       ///< hang up when all is written
   bool taking_in_ = false;

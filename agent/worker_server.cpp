@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -26,6 +27,7 @@ namespace {
 
 constexpr int kAcceptsATurn = 64;
 constexpr Millis kAcceptPause{100};
+constexpr std::size_t kMostLost = 4096;                 // ranks, so that the answer stays small
 constexpr std::size_t kBytesOfLastWords = 1024 * 1024;  // more than a socket's buffer holds
 
 // Threads of a worker may have lines of their own, helpers like nc come and go.
@@ -53,6 +55,8 @@ struct WorkerServer::Impl : std::enable_shared_from_this<Impl> {
   void accept_waiting();
   void take(UniqueFd fd);
   void hang_up();
+  /// By value: some may end meanwhile.
+  [[nodiscard]] std::vector<std::shared_ptr<WorkerConnection>> all() const;
 
   boost::asio::io_context& io;
   Descriptor listener;
@@ -93,15 +97,25 @@ void WorkerServer::begin_round(Round round, Rank first, std::uint32_t workers) {
   impl_->facts.round = round;
   impl_->facts.first = first;
   impl_->facts.workers = workers;
+  impl_->facts.lost.clear();
+}
+
+void WorkerServer::tell_lost(const std::vector<worker_socket::LostRank>& lost) {
+  auto& known = impl_->facts.lost;
+  const auto before = known.size();
+  for (const auto& one : lost) {
+    const bool is_told =
+        std::ranges::any_of(known, [&](const auto& other) { return other.rank == one.rank; });
+    if (!is_told && known.size() < kMostLost) known.push_back(one);
+  }
+  if (known.size() == before) return;
+  for (const auto& connection : impl_->all()) connection->tell_lost();
 }
 
 void WorkerServer::drain() {
   if (!impl_->listener.is_open()) return;
   impl_->accept_waiting();
-  std::vector<std::shared_ptr<WorkerConnection>> all;  // some may end meanwhile
-  all.reserve(impl_->connections.size());
-  for (const auto& [number, connection] : impl_->connections) all.push_back(connection);
-  for (const auto& connection : all) connection->take_in(kBytesOfLastWords);
+  for (const auto& connection : impl_->all()) connection->take_in(kBytesOfLastWords);
 }
 
 void WorkerServer::close() {
@@ -115,6 +129,13 @@ void WorkerServer::close() {
 void WorkerServer::Impl::hang_up() {
   const auto all = std::exchange(connections, {});
   for (const auto& [number, connection] : all) connection->close();
+}
+
+std::vector<std::shared_ptr<WorkerConnection>> WorkerServer::Impl::all() const {
+  std::vector<std::shared_ptr<WorkerConnection>> found;
+  found.reserve(connections.size());
+  for (const auto& [number, connection] : connections) found.push_back(connection);
+  return found;
 }
 
 void WorkerServer::Impl::accept_later() {

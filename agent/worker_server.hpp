@@ -3,6 +3,7 @@
 #include "common/duration.hpp"
 #include "common/error.hpp"
 #include "common/ids.hpp"
+#include "common/worker_socket.hpp"
 #include "rendezvous/messages.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -47,6 +48,9 @@ class WorkerServer {
   [[nodiscard]] const std::string& address() const;
   /// Ends all connections of the round before. The ranks of this node are `workers` from `first`.
   void begin_round(Round round, Rank first, std::uint32_t workers);
+  /// To all who ask `lost`, now and later in this round; a rank that was told before isn't told
+  /// anew. What is written to the workers is in their sockets when this returns.
+  void tell_lost(const std::vector<worker_socket::LostRank>& lost);
   /// Takes in what workers have written up to now. Before a worker's exit is judged: its last words
   /// may be that a restart would not help.
   void drain();

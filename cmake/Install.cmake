@@ -1,9 +1,56 @@
+# What is installed, in three packages: acc (the programs), libacc (the shared library of the C interface) and libacc-dev
+# (headers, the static C++ library, and what CMake and pkg-config need to find both).
 include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+foreach(program acc-launch acc-rendezvous acc-test acc-test-worker)
+  if(TARGET ${program})
+    install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT acc)
+  endif()
+endforeach()
+install(FILES configs/systemd/acc-launch@.service DESTINATION lib/systemd/system COMPONENT acc OPTIONAL)
+install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT acc)
+
+if(TARGET acc_shared)
+  set(acc_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/acc)
+  install(TARGETS acc_shared EXPORT accTargets
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libacc NAMELINK_COMPONENT libacc-dev)
+  install(TARGETS acc_runtime EXPORT accTargets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libacc-dev)
+  install(DIRECTORY runtime/include/acc DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT libacc-dev
+    FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
+  install(EXPORT accTargets NAMESPACE acc:: DESTINATION ${acc_package_folder} COMPONENT libacc-dev)
+  configure_package_config_file(cmake/accConfig.cmake.in ${CMAKE_BINARY_DIR}/package/accConfig.cmake
+    INSTALL_DESTINATION ${acc_package_folder})
+  write_basic_package_version_file(${CMAKE_BINARY_DIR}/package/accConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  install(FILES ${CMAKE_BINARY_DIR}/package/accConfig.cmake ${CMAKE_BINARY_DIR}/package/accConfigVersion.cmake
+    DESTINATION ${acc_package_folder} COMPONENT libacc-dev)
+  # pkg-config's files find the prefix from where they lie: `cmake --install --prefix` may choose another one.
+  file(RELATIVE_PATH ACC_PREFIX_FROM_PC /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+  string(REGEX REPLACE "/$" "" ACC_PREFIX_FROM_PC "${ACC_PREFIX_FROM_PC}")
+  foreach(name acc acc-runtime)
+    configure_file(cmake/${name}.pc.in ${CMAKE_BINARY_DIR}/package/${name}.pc @ONLY)
+    install(FILES ${CMAKE_BINARY_DIR}/package/${name}.pc
+      DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT libacc-dev)
+  endforeach()
+endif()
+
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT "acc maintainers <maintainers@localhost>")
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-install(TARGETS acc-launch acc-rendezvous RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(FILES configs/systemd/acc-launch@.service DESTINATION lib/systemd/system OPTIONAL)
-install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_COMPONENTS_ALL acc libacc libacc-dev)
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")  # else it goes before each package's own
+set(CPACK_DEBIAN_ACC_DESCRIPTION "Distributed launcher and process supervisor\n Starts, supervises and restarts the workers of a training job on one or many nodes.")
+set(CPACK_DEBIAN_LIBACC_DESCRIPTION "Process groups for distributed programs: C library\n Collectives over shared memory, TCP and NCCL, for C and languages that call C.")
+set(CPACK_DEBIAN_LIBACC-DEV_DESCRIPTION "Process groups and training loops: headers and the C++ library\n Headers, static library, and the CMake and pkg-config files of both libraries.")
+set(CPACK_DEBIAN_ACC_PACKAGE_NAME acc)
+set(CPACK_DEBIAN_ACC_PACKAGE_SECTION utils)
+set(CPACK_DEBIAN_LIBACC_PACKAGE_NAME libacc)
+set(CPACK_DEBIAN_LIBACC_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_LIBACC-DEV_PACKAGE_NAME libacc-dev)
+set(CPACK_DEBIAN_LIBACC-DEV_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_LIBACC-DEV_PACKAGE_DEPENDS "libacc (= ${PROJECT_VERSION}), zlib1g-dev")
 include(CPack)

@@ -57,6 +57,8 @@ Error refused(const Request& request, const Answer& answer) {
         return {Errc::timed_out, "barrier " + about + ": " + std::to_string(answer.number) +
                                      " of " + std::to_string(request.count) + " came within " +
                                      describe(request.timeout)};
+      if (request.verb == Verb::lost)
+        return {Errc::timed_out, "no rank was lost within " + describe(request.timeout)};
       return {Errc::timed_out, "key " + about + " didn't come within " + describe(request.timeout)};
     case Answer::Word::too_big:
       return {Errc::exhausted, "key or value too big for the agent's store: " + about};
@@ -130,7 +132,7 @@ Result<AgentClient> AgentClient::from_environment(Millis patience) {
 
 // ---- talking ----
 
-Error AgentClient::lost(Error error) {
+Error AgentClient::hang_up(Error error) {
   fd_.reset();
   return error;
 }
@@ -143,8 +145,9 @@ Result<void> AgentClient::await(short events, Instant deadline) {
     const int ready = ::poll(&wait, 1, static_cast<int>(limit));
     if (ready > 0) return {};
     if (ready == 0)
-      return lost({Errc::timed_out, "no answer from the agent; it may be stopped or overloaded"});
-    if (errno != EINTR) return lost(system_error(errno, "wait for the agent"));
+      return hang_up(
+          {Errc::timed_out, "no answer from the agent; it may be stopped or overloaded"});
+    if (errno != EINTR) return hang_up(system_error(errno, "wait for the agent"));
   }
 }
 
@@ -164,8 +167,8 @@ Result<void> AgentClient::say(const Request& request, WhenFull when_full) {
       // The agent hung up; it may have said why before.
       const int errnum = errno;
       if (auto last = read_answer(deadline); last && last->word == Answer::Word::error)
-        return lost(refused(request, *last));
-      return lost(system_error(errnum, "speak to the agent"));
+        return hang_up(refused(request, *last));
+      return hang_up(system_error(errnum, "speak to the agent"));
     }
   }
   return {};
@@ -175,24 +178,25 @@ Result<Answer> AgentClient::read_answer(Instant deadline) {
   std::array<char, 16384> chunk;
   while (fd_) {
     auto answer = reader_.next();
-    if (!answer) return lost(answer.error());
+    if (!answer) return hang_up(answer.error());
     if (*answer) return std::move(**answer);
     const auto n = ::recv(fd_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (n > 0) {
       reader_.feed({chunk.data(), static_cast<std::size_t>(n)});
     } else if (n == 0) {
-      return lost({Errc::system, "the agent hung up"});
+      return hang_up({Errc::system, "the agent hung up"});
     } else if (errno == EAGAIN) {
       if (auto ready = await(POLLIN, deadline); !ready) return ready.error();
     } else if (errno != EINTR) {
-      return lost(system_error(errno, "listen to the agent"));
+      return hang_up(system_error(errno, "listen to the agent"));
     }
   }
   return Error{Errc::unavailable, "the line to the agent is closed"};
 }
 
 Result<Answer> AgentClient::ask(const Request& request) {
-  if (request.verb != Verb::table && !worker_socket::is_key(request.key))
+  const bool has_key = request.verb != Verb::table && request.verb != Verb::lost;
+  if (has_key && !worker_socket::is_key(request.key))
     return Error{Errc::bad_usage, "key '" + printable(request.key, 80) +
                                       "' isn't 1 to 256 printable bytes without a space"};
   if (std::max(request.value.size(), request.expected.size()) > worker_socket::kMaxValue)
@@ -201,7 +205,7 @@ Result<Answer> AgentClient::ask(const Request& request) {
                                       std::to_string(worker_socket::kMaxValue) + " are allowed"};
   if (auto said = say(request); !said) return said.error();
   auto answer = read_answer(Clock::now() + request.timeout + patience_);
-  if (answer && answer->word == Answer::Word::error) return lost(refused(request, *answer));
+  if (answer && answer->word == Answer::Word::error) return hang_up(refused(request, *answer));
   return answer;
 }
 
@@ -293,6 +297,14 @@ Result<std::vector<worker_socket::TableRow>> AgentClient::table() {
   if (!answer) return answer.error();
   if (answer->word != Answer::Word::value) return refused(request, *answer);
   return worker_socket::parse_table(answer->value);
+}
+
+Result<std::vector<worker_socket::LostRank>> AgentClient::lost(Millis timeout) {
+  const auto request = about(Verb::lost, {}, timeout);
+  const auto answer = ask(request);
+  if (!answer) return answer.error();
+  if (answer->word != Answer::Word::value) return refused(request, *answer);
+  return worker_socket::parse_lost(answer->value);
 }
 
 }  // namespace acc

@@ -42,6 +42,10 @@ class AgentClient {
   /// Sets `key` to `value` if it holds `expected` (empty: if it isn't there). @return was it set?
   Result<bool> compare_set(const std::string& key, std::string expected, std::string value);
   Result<std::vector<worker_socket::TableRow>> table();
+  /// Waits until a worker of this round failed, or a node was lost: at least one rank; timed_out:
+  /// none was. The agent tells it before it asks the others to end, so for a thread of its own that
+  /// is the word on why a peer is silent.
+  Result<std::vector<worker_socket::LostRank>> lost(Millis timeout);
 
  private:
   AgentClient(UniqueFd fd, Millis patience) : fd_{std::move(fd)}, patience_{patience} {}
@@ -51,7 +55,7 @@ class AgentClient {
   Result<worker_socket::Answer> ask(const worker_socket::Request& request);
   Result<worker_socket::Answer> read_answer(Instant deadline);
   Result<void> await(short events, Instant deadline);
-  Error lost(Error error);
+  Error hang_up(Error error);
 
   UniqueFd fd_;
   Millis patience_;

@@ -17,6 +17,10 @@ std::vector<std::string> split(std::string_view text, char separator) {
   }
 }
 
+std::string plural(std::uint64_t n, std::string_view one) {
+  return std::to_string(n) + ' ' + std::string{one} + (n == 1 ? "" : "s");
+}
+
 std::string join(std::span<const std::string> parts, std::string_view separator) {
   std::string text;
   for (const auto& part : parts) {

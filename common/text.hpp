@@ -1,6 +1,7 @@
 #pragma once
 
 #include <charconv>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +21,8 @@ template <class T>
 }
 
 [[nodiscard]] std::vector<std::string> split(std::string_view text, char separator);
+/// "1 line", "2 lines"
+[[nodiscard]] std::string plural(std::uint64_t n, std::string_view one);
 [[nodiscard]] std::string join(std::span<const std::string> parts, std::string_view separator);
 [[nodiscard]] std::string to_lower(std::string_view text);
 [[nodiscard]] std::string to_upper(std::string_view text);

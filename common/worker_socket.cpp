@@ -11,9 +11,9 @@ namespace acc::worker_socket {
 
 namespace {
 
-constexpr std::array<std::string_view, 12> kVerbs{"hello",   "beat",   "checkpoint",  "no_restart",
-                                                  "set",     "get",    "add",         "wait",
-                                                  "barrier", "remove", "compare_set", "table"};
+constexpr std::array<std::string_view, 13> kVerbs{
+    "hello", "beat",    "checkpoint", "no_restart",  "set",   "get", "add",
+    "wait",  "barrier", "remove",     "compare_set", "table", "lost"};
 constexpr std::array<std::string_view, 11> kWords{
     "ok",      "number", "value",       "differs",     "missing", "timed_out",
     "too_big", "full",   "wrong_round", "bad_request", "error"};
@@ -131,6 +131,9 @@ Result<Request> parse_request(std::string_view line, Values& values) {
       break;
     case Verb::table:
       break;
+    case Verb::lost:
+      request.timeout = words.timeout();
+      break;
     default:
       parse_key_value(request, words, values);
   }
@@ -195,13 +198,15 @@ std::string to_text(const Request& request) {
       word(one_line(request.text));
       break;
     case Verb::table:
+    case Verb::lost:
       break;
     default:
       word(request.key);
   }
   if (request.verb == Verb::add) word(request.delta);
   if (request.verb == Verb::barrier) word(request.count);
-  if (request.verb == Verb::get || request.verb == Verb::wait || request.verb == Verb::barrier)
+  if (request.verb == Verb::get || request.verb == Verb::wait || request.verb == Verb::barrier ||
+      request.verb == Verb::lost)
     word(request.timeout.count());
   if (request.verb == Verb::compare_set) word(request.expected.size());
   const bool has_value = request.verb == Verb::set || request.verb == Verb::compare_set;
@@ -255,6 +260,32 @@ Result<std::vector<TableRow>> parse_table(std::string_view text) {
     table.push_back(std::move(row));
   }
   return table;
+}
+
+std::string to_text(const std::vector<LostRank>& lost) {
+  std::string text;
+  for (const auto& one : lost) {
+    text += std::to_string(one.rank.value()) + ' ' + std::to_string(one.pid) + ' ' +
+            one_line(one.how) + '\n';
+  }
+  return text;
+}
+
+Result<std::vector<LostRank>> parse_lost(std::string_view text) {
+  std::vector<LostRank> lost;
+  while (!text.empty()) {
+    const auto end = text.find('\n');
+    if (end == std::string_view::npos) return misunderstood("lost: the last line has no end");
+    Words words{text.substr(0, end)};
+    text.remove_prefix(end + 1);
+    LostRank one;
+    one.rank = Rank{words.number<std::uint32_t>("rank")};
+    one.pid = words.number<std::int64_t>("pid");
+    one.how = words.rest();
+    if (!words.complaint().empty()) return misunderstood("lost: " + words.complaint());
+    lost.push_back(std::move(one));
+  }
+  return lost;
 }
 
 // ---- reading ----

@@ -36,6 +36,7 @@ enum class Verb : std::uint8_t {
   remove,
   compare_set,
   table,  ///< which ranks are on which node
+  lost,   ///< which ranks failed, or were lost with their node; waits for the first
 };
 
 struct Request {
@@ -49,7 +50,7 @@ struct Request {
   std::string expected;        ///< compare_set; empty: the key must not be there
   std::int64_t delta = 0;      ///< add
   std::uint32_t count = 0;     ///< barrier: so many come
-  Millis timeout{0};           ///< get, wait, barrier; 0: answer at once
+  Millis timeout{0};           ///< get, wait, barrier, lost; 0: answer at once
   friend bool operator==(const Request&, const Request&) = default;
 };
 
@@ -57,7 +58,7 @@ struct Answer {
   enum class Word : std::uint8_t {
     ok,
     number,   ///< add: the sum; barrier: order of arrival from 0
-    value,    ///< get, table
+    value,    ///< get, table, lost
     differs,  ///< compare_set: with the value that is there
     missing,
     timed_out,  ///< with a number: barrier: so many had come
@@ -83,11 +84,22 @@ struct TableRow {
   friend bool operator==(const TableRow&, const TableRow&) = default;
 };
 
+/// A worker of this round that failed, or whose node did.
+struct LostRank {
+  Rank rank{0};
+  std::int64_t pid = 0;  ///< on its own node; 0: not known
+  std::string how;       ///< "killed by SIGKILL", "exit code 3", "its node b was lost"
+  friend bool operator==(const LostRank&, const LostRank&) = default;
+};
+
 [[nodiscard]] std::string to_text(const Request& request);
 [[nodiscard]] std::string to_text(const Answer& answer);
 /// One row a line: "FIRST_RANK SLOTS NODE HOST ADDRESS". What could break a line is written as '_'.
 [[nodiscard]] std::string to_text(const std::vector<TableRow>& table);
 [[nodiscard]] Result<std::vector<TableRow>> parse_table(std::string_view text);
+/// One rank a line: "RANK PID HOW".
+[[nodiscard]] std::string to_text(const std::vector<LostRank>& lost);
+[[nodiscard]] Result<std::vector<LostRank>> parse_lost(std::string_view text);
 [[nodiscard]] std::string_view to_string(Answer::Word word);
 /// May this be the name of a key or barrier?
 [[nodiscard]] bool is_key(std::string_view text);

@@ -114,7 +114,7 @@ class Server {
       const auto secret = load_secret(secret_places(wishes_.secret_file));
       if (!secret) {
         say(secret.error().what);
-        return to_int(ExitCode::refused);
+        return to_int(ExitCode::failure);  // as acc-launch
       }
       listen.tls = TlsContext::for_listening(*secret);
       say("secret: " + secret->path + ", key id " + secret->keys.front().id);

@@ -71,7 +71,9 @@ void Member::on(const Frame& frame, const Assigned& assigned, Instant now, Membe
   if (assigned.spare) {
     holding_ = Holding::nothing;
     standbys_ = assigned.standbys;
-    out.emplace_back(Tell{"the job runs without this node: it waits as a spare"});
+    out.emplace_back(Tell{assigned.reason.empty()
+                              ? "the job runs without this node: it waits as a spare"
+                              : assigned.reason});
     return;
   }
   const bool is_repeated = frame.epoch == epoch_ && port_ != 0;

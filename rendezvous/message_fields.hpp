@@ -18,7 +18,6 @@ concept Is = std::same_as<std::remove_const_t<T>, M>;
 
 inline constexpr std::size_t kMaxCodeRanges = 256;
 inline constexpr std::size_t kMaxPreemptSignals = 64;
-inline constexpr std::size_t kMaxLost = kMaxTableRows;  ///< ranges in one Stop
 
 // ---- parts ----
 
@@ -48,15 +47,16 @@ void fields(A& a, Is<Fact> auto& part) {
   a(name, value, hash);
 }
 template <class A>
-void fields(A& a, Is<RankRange> auto& part) {
-  auto& [first, count] = part;
-  a(first, count);
+void fields(A& a, Is<LostNode> auto& part) {
+  auto& [node, first_rank, slots] = part;
+  a(node, first_rank, slots);
 }
 template <class A>
 void fields(A& a, Is<Failure> auto& part) {
-  auto& [kind, code, rank, local_rank, node, host, cause, error, log_path, pid, ago, is_final] =
-      part;
-  a(kind, code, rank, local_rank, node, host, cause, error, log_path, pid, ago, is_final);
+  auto& [kind, code, rank, local_rank, node, host, cause, error, traceback, last_lines, log_path,
+         pid, ago, round, into_round, is_final, out_of_memory] = part;
+  a(kind, code, rank, local_rank, node, host, cause, error, traceback, last_lines, log_path, pid,
+    ago, round, into_round, is_final, out_of_memory);
 }
 template <class A>
 void fields(A& a, Is<Standby> auto& part) {
@@ -170,8 +170,8 @@ void fields(A& a, Is<BeatAck> auto& m) {
 }
 template <class A>
 void fields(A& a, Is<Stop> auto& m) {
-  auto& [why, signo, grace, by, reason, lost] = m;
-  a(why, signo, grace, by, reason, limited(lost, kMaxLost));
+  auto& [why, signo, grace, by, reason, failure, lost] = m;
+  a(why, signo, grace, by, reason, failure, limited(lost, kMaxSmallList));
 }
 template <class A>
 void fields(A& a, Is<Signal> auto& m) {

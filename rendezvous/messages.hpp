@@ -30,7 +30,7 @@ inline constexpr std::size_t kMaxText = 4096;  ///< bytes of any text but a valu
 inline constexpr std::size_t kMaxFacts = 16;
 inline constexpr std::size_t kMaxStandbys = 8;
 inline constexpr std::size_t kMaxTableRows = 8192;  ///< in one Table; a longer table comes in parts
-inline constexpr std::size_t kMaxSmallList = 64;    ///< exit code classes, signals, lost ranges
+inline constexpr std::size_t kMaxSmallList = 64;    ///< exit code classes, signals, lost nodes
 inline constexpr std::size_t kMaxKey = 256;         ///< bytes of a key of the store
 inline constexpr std::size_t kMaxValue = std::size_t{256} * 1024;
 
@@ -69,10 +69,12 @@ struct Fact {
   friend bool operator==(const Fact&, const Fact&) = default;
 };
 
-struct RankRange {
-  Rank first{0};
-  std::uint32_t count = 0;
-  friend bool operator==(const RankRange&, const RankRange&) = default;
+/// A node that is no more, and its ranks.
+struct LostNode {
+  std::string node;
+  Rank first_rank{0};
+  std::uint32_t slots = 0;
+  friend bool operator==(const LostNode&, const LostNode&) = default;
 };
 
 /// How far a node is with the round that it knows of.
@@ -94,11 +96,17 @@ struct Failure {
   std::string node;
   std::string host;
   std::string cause;  ///< in words: "killed by SIGSEGV (11)", "lost: no traffic for 5 s"
-  std::string error;  ///< what the worker wrote itself, shortened; empty: nothing
+  // What the worker wrote, shortened to its end; empty: nothing.
+  std::string error;       ///< the message in its error file
+  std::string traceback;   ///< … and how it came to it
+  std::string last_lines;  ///< of its output
   std::string log_path;
   std::int64_t pid = 0;
-  Millis ago{0};          ///< before this message was sent
-  bool is_final = false;  ///< the worker itself said that a restart won't help
+  Millis ago{0};               ///< before this message was sent
+  Round round{0};              ///< in which it happened; the coordinator sets it
+  Millis into_round{0};        ///< after the round's start on that node
+  bool is_final = false;       ///< the worker itself said that a restart won't help
+  bool out_of_memory = false;  ///< the kernel killed it for that
   friend bool operator==(const Failure&, const Failure&) = default;
 };
 
@@ -235,7 +243,7 @@ struct Assigned {
   Rank first_rank{0};
   WorldSize world_size{1};
   RestartLedger ledger;
-  std::string reason;  ///< of the restart; empty in the first round
+  std::string reason;  ///< of the restart; empty in the first round; to a spare: how it stands
   std::vector<Standby> standbys;
 };
 
@@ -261,8 +269,9 @@ struct Stop {
   Millis grace{15'000};
   std::string by;      ///< node that asked; empty: nobody
   std::string reason;  ///< for people: "rank 3 on b killed by SIGSEGV (11)"
-  std::vector<RankRange>
-      lost;  ///< ranks known dead, so that survivors can give up their collectives
+  // What is known dead, so that survivors can give up their collectives and say why.
+  std::optional<Failure> failure;  ///< the first worker that failed, without its output
+  std::vector<LostNode> lost;
 };
 
 /// A signal that ends nothing (SIGUSR1, SIGUSR2, SIGHUP as the policy says), for all workers.

@@ -175,6 +175,7 @@ class Roster {
   void forget(NodeIndex index);
   void welcome(NodeIndex index, Instant now, RosterActions& out);
   void name_place(const Join& join);
+  void take_place(NodeIndex index, std::size_t rank, Instant now);
   void reattach(NodeIndex index, NodeRank rank, Instant now, RosterActions& out);
   void adopt(const Win& win, Instant now, RosterActions& out);
   bool collect_vote(PeerId peer, const Join& join, const std::string& address, Instant now,
@@ -191,7 +192,7 @@ class Roster {
   std::vector<NodeIndex> choose(std::vector<NodeIndex> present) const;
   void assign(const std::vector<NodeIndex>& order, Instant now, RosterActions& out);
   void send_assignment(std::size_t place, Instant now, RosterActions& out);
-  void tell_spares(RosterActions& out);
+  void tell_spares(RosterActions& out, const std::string& words = {});
   [[nodiscard]] std::vector<Standby> choose_standbys() const;
   void tell_waiting(Instant now, RosterActions& out);
 
@@ -209,15 +210,17 @@ class Roster {
 
   void start_round(Instant now, RosterActions& out);
   void send_start(std::size_t place, Instant now, RosterActions& out);
-  void finish_by_signal(RosterActions& out);
+  void finish_by_signal(Instant now, RosterActions& out);
   void stop_round(Stop::Why why, std::string reason, Instant now, RosterActions& out);
+  void add_losses(Stop& stop) const;
   void lose(std::size_t place, std::string why, Instant now, RosterActions& out);
   void watch_places(Instant now, RosterActions& out);
   [[nodiscard]] bool everyone_is_dead(Instant now) const;
   [[nodiscard]] bool is_dead(const Place& place, Instant now) const;
   void after_stop(Instant now, RosterActions& out);
   [[nodiscard]] Failure blame() const;
-  void close(Outcome outcome, int exit_code, std::string reason, RosterActions& out);
+  void note_first(Failure failure);
+  void close(Outcome outcome, int exit_code, std::string reason, Instant now, RosterActions& out);
 
   // etcd
   void commit_round(Instant now, RosterActions& out);
@@ -297,6 +300,7 @@ class Roster {
   std::optional<Failure> failure_;  ///< of this round
   Instant failed_at_{};
   std::optional<Failure> first_failure_;  ///< of the job's latest failed round, for Close
+  Instant first_failed_at_{};
   bool progress_ = false;
   bool membership_change_ = false;
   std::int32_t stop_signal_ = 0;

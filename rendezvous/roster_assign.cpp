@@ -119,7 +119,7 @@ void Roster::consider_round(Instant now, RosterActions& out) {
         "only " + std::to_string(assignable().size()) + " of " +
             count_text(options_.nodes_min, "node") +
             (has_round_ ? " came back within " : " came within ") + describe(limit),
-        out);
+        now, out);
 }
 
 // So many of the last round go on that the rest of it can't elect somebody who doesn't know of this
@@ -244,7 +244,7 @@ std::vector<Standby> Roster::choose_standbys() const {
   return list;
 }
 
-void Roster::tell_spares(RosterActions& out) {
+void Roster::tell_spares(RosterActions& out, const std::string& words) {
   for (const auto& [peer, index] : by_peer_) {
     auto& node = *nodes_[index];
     if (place_of(index) || node.has_workers) {
@@ -255,6 +255,7 @@ void Roster::tell_spares(RosterActions& out) {
     node.told_spare = true;
     Assigned assigned;
     assigned.spare = true;
+    assigned.reason = words;
     assigned.standbys = standbys_;  // whom to ask when the coordinator is gone
     out.emplace_back(SendTo{peer, {epoch_, std::move(assigned)}});
   }

@@ -52,7 +52,8 @@ RosterActions Roster::joined(PeerId peer, const Join& join, const std::string& a
   const bool knows_another =
       options_.has_witness ? join.holding > Holding::assigned : join.vote.number > 0;
   heard_of_another_ = heard_of_another_ || (!has_round_ && knows_another);
-  if (has_history || join.vote.number > 0) newest_heard_ = std::max(newest_heard_.value_or(Round{0}), join.epoch.round);
+  if (has_history || join.vote.number > 0)
+    newest_heard_ = std::max(newest_heard_.value_or(Round{0}), join.epoch.round);
   if (has_history && !has_round_ && !options_.has_witness) {
     collect_vote(peer, join, address, now, out);
     return out;
@@ -103,6 +104,10 @@ RosterActions Roster::joined(PeerId peer, const Join& join, const std::string& a
     reattach(index, NodeRank{static_cast<std::uint32_t>(rank->second)}, now, out);
     return out;
   }
+  // Between two rounds: as long as it isn't in its place, it counts neither as back nor as a
+  // witness of our being in office.
+  if (is_same_agent && same_round && !in_round && !place->gone)
+    take_place(index, rank->second, now);
   const bool is_back_without = is_same_agent && same_round && !still_has_workers(join);
   if (is_back_without && phase_ == RosterPhase::stopping) place->holding = Holding::stopped;
   if (still_has_workers(join)) {
@@ -117,9 +122,12 @@ RosterActions Roster::joined(PeerId peer, const Join& join, const std::string& a
   if (is_doubtful_) {
     send(*nodes_[index], Notice{doubt()}, out);
   } else if (phase_ == RosterPhase::running) {
-    tell_spares(out);
     const bool room = places_.size() < options_.nodes_max;
-    if (room && options_.policy->scale_up_now && !recovering_until_) {
+    const bool grows = room && options_.policy->scale_up_now && !recovering_until_;
+    tell_spares(out, grows ? "the job runs already: its workers stop now, to start again with this "
+                             "node's"
+                           : "");
+    if (grows) {
       membership_change_ = true;
       stop_round(Stop::Why::membership, "node " + join.node.name + " joined", now, out);
     }
@@ -287,15 +295,20 @@ void Roster::welcome(NodeIndex index, Instant now, RosterActions& out) {
        out);
 }
 
+void Roster::take_place(NodeIndex index, std::size_t rank, Instant now) {
+  auto& place = places_[rank];
+  place.node = index;
+  place_by_node_[index] = rank;
+  place.link_lost.reset();
+  place.why_gone.clear();
+  place.heard = now;
+}
+
 // A member of this round whose connection broke, or that an elected coordinator waited for.
 void Roster::reattach(NodeIndex index, NodeRank rank, Instant now, RosterActions& out) {
   auto& place = places_[rank.value()];
   const auto& join = nodes_[index]->join;
-  place.node = index;
-  place_by_node_[index] = rank.value();
-  place.link_lost.reset();
-  place.why_gone.clear();
-  place.heard = now;
+  take_place(index, rank.value(), now);
   if (join.holding == Holding::completed && place.holding != Holding::completed) {
     on(index, Completed{}, now, out);
     return;
@@ -309,6 +322,7 @@ void Roster::reattach(NodeIndex index, NodeRank rank, Instant now, RosterActions
       stop.grace = options_.policy->grace;
       stop.reason = restart_reason_;
       stop.by = stopped_by_;
+      add_losses(stop);
       send(*nodes_[index], std::move(stop), out);
     }
     after_stop(now, out);
@@ -419,7 +433,7 @@ void Roster::adopt(const Win& win, Instant now, RosterActions& out) {
   if (broken) {
     stop_round(Stop::Why::restart, "the round was broken when the coordinator was lost", now, out);
   } else if (completed_ == places_.size()) {
-    close(Outcome::succeeded, 0, "", out);
+    close(Outcome::succeeded, 0, "", now, out);
   }
 }
 

@@ -111,8 +111,10 @@ void Roster::on(NodeIndex index, const WorkerFailed& failed, Instant now, Roster
     failed_at_ = now - failed.failure.ago;
   }
   if (failed.failure.kind == Failure::Kind::unkillable) {
-    failure_ = failed.failure;
-    close(Outcome::unkillable, to_int(ExitCode::unkillable), on_node(*failure_), out);
+    failed_at_ = now - failed.failure.ago;
+    note_first(failed.failure);
+    first_failure_->node = nodes_[index]->join.node.name;
+    close(Outcome::unkillable, to_int(ExitCode::unkillable), on_node(*first_failure_), now, out);
     return;
   }
   if (phase_ == RosterPhase::running) stop_round(Stop::Why::restart, on_node(*failure_), now, out);
@@ -125,7 +127,7 @@ void Roster::on(NodeIndex index, const Completed&, Instant now, RosterActions& o
   ++completed_;
   if (phase_ == RosterPhase::stopping) return after_stop(now, out);
   if (phase_ == RosterPhase::running && completed_ == places_.size())
-    close(Outcome::succeeded, 0, "", out);
+    close(Outcome::succeeded, 0, "", now, out);
 }
 
 void Roster::on(NodeIndex index, const Stopped& stopped, Instant now, RosterActions& out) {
@@ -182,7 +184,7 @@ void Roster::on(NodeIndex index, const Wish& wish, Instant now, RosterActions& o
     after_stop(now, out);
     return;
   }
-  finish_by_signal(out);
+  finish_by_signal(now, out);
 }
 
 void Roster::on(NodeIndex index, const Leave& leave, Instant now, RosterActions& out) {
@@ -235,11 +237,23 @@ void Roster::stop_round(Stop::Why why, std::string reason, Instant now, RosterAc
   stop.why = why;
   stop.grace = options_.policy->grace;
   stop.reason = std::move(reason);
-  for (const auto& place : places_) {
-    if (place.gone && stop.lost.size() < kMaxSmallList)
-      stop.lost.push_back({place.first, place.slots});
-  }
+  add_losses(stop);
   send_all(std::move(stop), out);
+}
+
+// Not the failed worker's output: the message goes to all nodes, and the end of the job brings it.
+void Roster::add_losses(Stop& stop) const {
+  const bool is_node = failure_ && failure_->kind == Failure::Kind::node_lost;
+  if (failure_ && !is_node) {
+    stop.failure = failure_;
+    for (auto* text : {&stop.failure->error, &stop.failure->traceback, &stop.failure->last_lines})
+      text->clear();
+  }
+  for (const auto& place : places_) {
+    if (!place.gone && !(is_node && place.first == failure_->rank)) continue;
+    if (stop.lost.size() < kMaxSmallList)
+      stop.lost.push_back({place.name, place.first, place.slots});
+  }
 }
 
 void Roster::lose(std::size_t rank, std::string why, Instant now, RosterActions& out) {
@@ -330,19 +344,20 @@ Failure Roster::blame() const {
   failure.rank = first->first;
   failure.node = failure.host = name_of_place(static_cast<std::size_t>(first - places_.data()));
   failure.cause = "lost: " + first->why_gone;
+  failure.into_round = std::chrono::duration_cast<Millis>(failed_at_ - round_started_);
   return failure;
 }
 
-void Roster::finish_by_signal(RosterActions& out) {
+void Roster::finish_by_signal(Instant now, RosterActions& out) {
   const bool preempts = std::ranges::count(options_.policy->preempt_signals, stop_signal_) != 0;
   const std::string reason = signal_name(stop_signal_) + " to the agent on " + stopped_by_;
-  if (preempts) return close(Outcome::preempted, to_int(ExitCode::requeue), reason, out);
-  close(Outcome::stopped, 128 + stop_signal_, reason, out);
+  if (preempts) return close(Outcome::preempted, to_int(ExitCode::requeue), reason, now, out);
+  close(Outcome::stopped, 128 + stop_signal_, reason, now, out);
 }
 
 void Roster::after_stop(Instant now, RosterActions& out) {
   if (phase_ != RosterPhase::stopping) return;
-  if (is_doubtful_ && stop_signal_ != 0) return finish_by_signal(out);
+  if (is_doubtful_ && stop_signal_ != 0) return finish_by_signal(now, out);
   // Before an end nobody waits for leases: no round follows.
   const bool may_go_on =
       stop_signal_ != 0
@@ -351,22 +366,22 @@ void Roster::after_stop(Instant now, RosterActions& out) {
           : everyone_is_dead(now);
   if (!may_go_on) return;
   recovering_until_.reset();
-  if (stop_signal_ != 0) return finish_by_signal(out);
+  if (stop_signal_ != 0) return finish_by_signal(now, out);
   if (is_doubtful_) return start_anew(now, out);
   if (membership_change_ && !failure_ &&
       std::ranges::none_of(places_, [](const Place& place) { return place.gone; })) {
     begin_gathering(now);
     return consider_round(now, out);
   }
-  first_failure_ = blame();
+  note_first(blame());
   restart_reason_ = on_node(*first_failure_);
   if (first_failure_->kind == Failure::Kind::cannot_start) {
     return close(Outcome::cannot_start, code_for_start_failure(first_failure_->code),
-                 restart_reason_, out);
+                 restart_reason_, now, out);
   }
   const auto status = status_of(*first_failure_);
   if (first_failure_->is_final)
-    return close(Outcome::never_retry, shell_code(status.value_or(Exited{1})), restart_reason_,
+    return close(Outcome::never_retry, shell_code(status.value_or(Exited{1})), restart_reason_, now,
                  out);
   const auto lived = std::chrono::duration_cast<Millis>(failed_at_ - round_started_);
   const auto decision = decide_restart(options_.policy->restart, ledger_,
@@ -374,11 +389,11 @@ void Roster::after_stop(Instant now, RosterActions& out) {
   const int code = status ? shell_code(*status) : to_int(ExitCode::nodes_missing);
   switch (decision.verdict) {
     case RestartVerdict::spent:
-      return close(Outcome::failed, code, restart_reason_, out);
+      return close(Outcome::failed, code, restart_reason_, now, out);
     case RestartVerdict::never_retry:
-      return close(Outcome::never_retry, code, restart_reason_, out);
+      return close(Outcome::never_retry, code, restart_reason_, now, out);
     case RestartVerdict::no_progress:
-      return close(Outcome::no_progress, to_int(ExitCode::hopeless), restart_reason_, out);
+      return close(Outcome::no_progress, to_int(ExitCode::hopeless), restart_reason_, now, out);
     case RestartVerdict::restart:
       break;
   }
@@ -387,20 +402,34 @@ void Roster::after_stop(Instant now, RosterActions& out) {
     phase_ = RosterPhase::backing_off;
     phase_since_ = now;
     backoff_end_ = now + decision.delay;
+    send_all(Notice{"restarting all workers in " + describe(decision.delay) + " (restart " +
+                    std::to_string(ledger_.budget_used) + " of " +
+                    std::to_string(options_.policy->restart.max_restarts) +
+                    ") after: " + restart_reason_},
+             out);
     return;
   }
   begin_gathering(now);
   consider_round(now, out);
 }
 
-void Roster::close(Outcome outcome, int exit_code, std::string reason, RosterActions& out) {
+void Roster::note_first(Failure failure) {
+  first_failure_ = std::move(failure);
+  first_failure_->round = epoch_.round;
+  first_failed_at_ = failed_at_;
+}
+
+void Roster::close(Outcome outcome, int exit_code, std::string reason, Instant now,
+                   RosterActions& out) {
   Close close;
   close.outcome = outcome;
   close.exit_code = exit_code;
   close.reason = std::move(reason);
   if (outcome != Outcome::succeeded && outcome != Outcome::stopped &&
       outcome != Outcome::preempted) {
-    close.first = first_failure_ ? first_failure_ : failure_;
+    if (!first_failure_ && failure_) note_first(*failure_);
+    close.first = first_failure_;
+    if (close.first) close.first->ago = std::chrono::duration_cast<Millis>(now - first_failed_at_);
   }
   close.ledger = ledger_;
   over_ = close;

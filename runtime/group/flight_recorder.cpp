@@ -84,8 +84,11 @@ std::string to_json(const FlightRecorder::Entry& entry, std::string_view group, 
                               {"sequence", entry.what.sequence},
                               {"operation", to_string(entry.what.operation)},
                               {"dtype", to_string(entry.what.dtype)},
-                              {"count", entry.what.count},
-                              {"reduce", to_string(entry.what.reduce)}};
+                              {"count", entry.what.count}};
+  const auto operation = entry.what.operation;
+  if (operation == Operation::all_reduce || operation == Operation::reduce ||
+      operation == Operation::reduce_scatter)
+    line["reduce"] = to_string(entry.what.reduce);
   if (entry.what.root >= 0) line["root"] = entry.what.root;
   if (entry.peer >= 0) line["peer"] = entry.peer;
   line["state"] = to_string(entry.state);

@@ -165,9 +165,12 @@ void Peers::sleep(Turn& turn, int rank, Word& word, Count which, std::uint32_t t
   for (;;) {
     const auto seen = word.count.load();
     if (reached(seen, target)) return;
-    if (segment_.header().health.load() != Health::well && !can_go_on(rank)) {
+    if (segment_.header().health.load() != Health::well) {
+      const bool excused = culprit_is_through(which);
+      const auto presence = segment_.place(rank).presence.load();
       if (reached(word, target)) return;
-      throw_cause(turn);
+      if (!excused) throw_cause(turn);
+      if (presence == Presence::gone) throw_gone(turn, rank);
     }
     if (segment_.place(rank).presence.load() == Presence::left) {
       if (reached(word, target)) return;  // it did so before it left
@@ -200,14 +203,13 @@ bool Peers::some_differ(std::uint32_t target) const noexcept {
 // A rank that ended after it had completed this very call owes us nothing in it: programs that end
 // right after the last collective are many. Those who still owe are alive, or are themselves seen
 // to be gone.
-bool Peers::can_go_on(int rank) const noexcept {
-  const Header& header = segment_.header();
-  if (header.health.load(std::memory_order_acquire) != Health::broken) return false;
-  const int culprit = header.cause.culprit;
-  if (header.cause.code != ErrorCode::peer_lost || culprit < 0) return false;
-  const Place& place = segment_.place(culprit);
-  return static_cast<std::int32_t>(place.completed.load() - number_) >= 0 &&
-         segment_.place(rank).presence.load() == Presence::here;
+bool Peers::culprit_is_through(Count which) const noexcept {
+  if (which == Count::message || which == Count::room) return false;
+  if (!cause_is_written()) return false;
+  const Cause& cause = segment_.header().cause;
+  const int culprit = cause.culprit;
+  return cause.code == ErrorCode::peer_lost && culprit >= 0 &&
+         static_cast<std::int32_t>(segment_.place(culprit).completed.load() - number_) >= 0;
 }
 
 void Peers::lost(int index, const std::string& how) noexcept {

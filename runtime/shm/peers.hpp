@@ -114,10 +114,12 @@ class Peers {
   [[nodiscard]] Word& word_of(int rank, Count which) const noexcept;
   void wait(Turn& turn, int rank, Word& word, Count which, std::uint32_t target);
   void sleep(Turn& turn, int rank, Word& word, Count which, std::uint32_t target);
-  [[nodiscard]] bool can_go_on(int rank) const noexcept;
+  [[nodiscard]] bool culprit_is_through(Count which) const noexcept;
   [[noreturn]] void give_up(const Turn& turn, int rank, Count which, std::uint32_t target);
+  [[nodiscard]] bool cause_is_written() const noexcept;
   [[noreturn]] void throw_cause(const Turn& turn);
   [[noreturn]] void throw_left(const Turn& turn, int rank);
+  [[noreturn]] void throw_gone(const Turn& turn, int rank) const;
   [[noreturn]] void throw_mismatch(const Turn& turn);
   [[nodiscard]] bool some_differ(std::uint32_t target) const noexcept;
   [[nodiscard]] std::vector<int> late(int rank, Count which, std::uint32_t target) const;

@@ -103,6 +103,13 @@ void Peers::throw_left(const Turn& turn, int rank) {
                    turn.call));
 }
 
+/// Another one was lost before, but was through with this call: it isn't to blame for it.
+void Peers::throw_gone(const Turn& turn, int rank) const {
+  throw named(ErrorCode::peer_lost,
+              title(turn) + ": " + describe(rank) + " has ended; it " + last_completed(rank),
+              {options_.ranks.at(static_cast<std::size_t>(rank)).rank}, turn.call);
+}
+
 void Peers::throw_mismatch(const Turn& turn) {
   std::vector<Descriptor> all;
   for (int r = 0; r < size(); ++r) {
@@ -114,17 +121,23 @@ void Peers::throw_mismatch(const Turn& turn) {
   throw named(error.code(), error.what(), error.ranks(), turn.call);
 }
 
-void Peers::throw_cause(const Turn& turn) {
-  const Header& header = segment_.header();
+/// Of a group that is broken or just being broken: who does it may be killed meanwhile.
+bool Peers::cause_is_written() const noexcept {
+  const auto& health = segment_.header().health;
   const auto patience = Clock::now() + 50ms;
-  while (header.health.load(std::memory_order_acquire) != Health::broken) {
-    if (Clock::now() > patience)
-      throw named(ErrorCode::peer_lost,
-                  title(turn) + ": the rank that broke the group ended before it could say why", {},
-                  turn.call);
+  while (health.load(std::memory_order_acquire) != Health::broken) {
+    if (Clock::now() > patience) return false;
     ::sched_yield();
   }
-  const Cause& cause = header.cause;
+  return true;
+}
+
+void Peers::throw_cause(const Turn& turn) {
+  if (!cause_is_written())
+    throw named(ErrorCode::peer_lost,
+                title(turn) + ": the rank that broke the group ended before it could say why", {},
+                turn.call);
+  const Cause& cause = segment_.header().cause;
   std::vector<int> ranks;
   for (int r = 0; r < size(); ++r)
     if ((cause.ranks[static_cast<std::size_t>(r) / 64] >> (r % 64) & 1) != 0)

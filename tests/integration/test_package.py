@@ -103,6 +103,31 @@ class Package(unittest.TestCase):
         for needed in re.findall(r"NEEDED.*\[(.*)\]", facts):
             self.assertRegex(needed, r"^(libc|libm|ld-linux.*)\.so")
 
+    @unittest.skipUnless(shutil.which("dpkg-deb") and shutil.which("dpkg-shlibdeps"), "not a Debian with dpkg-dev")
+    def test_three_debian_packages_hold_what_their_users_need(self):
+        made, root = self.folder / "debs", self.folder / "root"
+        run("cpack", "--config", BUILD / "CPackConfig.cmake", "-G", "DEB", "-B", made, cwd=self.folder)
+        packages = {file.name.split("_")[0]: file for file in made.glob("*.deb")}
+        self.assertEqual(set(packages), {"acc", "libacc", "libacc-dev"})
+
+        def fact(package, field):
+            return run("dpkg-deb", "-f", packages[package], field)
+
+        self.assertRegex(fact("libacc", "Depends"), r"^libc6 \(>= [\d.]+\)\n$")
+        self.assertRegex(fact("libacc-dev", "Depends"), r"^libacc \(= [\d.]+\), zlib1g-dev\n$")
+        for file in packages.values():
+            run("dpkg-deb", "-x", file, root)
+        files = {str(file.relative_to(root)) for file in root.rglob("*")}
+        for wanted in ("usr/bin/acc-launch", "usr/include/acc/acc.h", "usr/lib/libacc_runtime.a", "usr/lib/libacc.so"):
+            self.assertIn(wanted, files)
+        # Without libacc-dev there is still what programs load.
+        alone = self.folder / "alone"
+        for package in ("acc", "libacc"):
+            run("dpkg-deb", "-x", packages[package], alone)
+        printed = run(alone / "usr/bin/acc-launch", "--num_processes", 2, ROOT / "examples/07_c_api_python/fit.py",
+                      env={**os.environ, "LD_LIBRARY_PATH": str(alone / "usr/lib")})
+        self.assertIn("on 2 ranks\nthe same bits on every rank\n", printed)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

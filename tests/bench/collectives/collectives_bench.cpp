@@ -1,14 +1,17 @@
-// acc-bench-collectives --ranks N [--budget-ms B] [--points op[:bytes],…] [--registered] [--peer NAME]
+// acc-bench-collectives --ranks N [--budget-ms B] [--points op[:bytes],…] [--registered] [--peer
+// NAME]
 //
 // The program behind ACC_BENCH of the collectives yardstick: starts N ranks as processes, verifies
-// and then times each point, and prints a JSON line for each; bytes and latencies as nccl-tests counts
-// them. What is timed is the public ProcessGroup with all its checks on.
-#include "tests/bench/collectives/ranks.hpp"
-
+// and then times each point, and prints a JSON line for each; bytes and latencies as nccl-tests
+// counts them. What is timed is the public ProcessGroup with all its checks on.
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <acc/process_group.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -23,7 +26,10 @@
 
 namespace {
 
-using acc::bench::Rank;
+using acc::runtime::DType;
+using acc::runtime::ProcessGroup;
+using acc::runtime::ReduceOp;
+using acc::runtime::SharedBuffer;
 
 constexpr int kMostRanks = 256;
 constexpr int kMostBatches = 200;
@@ -80,11 +86,17 @@ float value(std::size_t index, int rank, std::size_t round) {
 
 class Bench {
  public:
-  Bench(Rank& rank, Board& board, const Options& options)
-      : rank_{rank}, board_{board}, mine_{board.of[rank.rank()]}, options_{options} {
+  Bench(ProcessGroup group, Board& board, const Options& options)
+      : group_{std::move(group)},
+        rank_{group_.rank()},
+        size_{group_.size()},
+        board_{board},
+        mine_{board.of[rank_]},
+        options_{options} {
     std::size_t most = 4096;
     for (const auto& point : options.points) most = std::max(most, point.bytes);
-    x_ = options.registered ? rank.shared(most) : private_memory(most);
+    if (options.registered) shared_ = group_.allocate_shared(most);
+    x_ = options.registered ? shared_.as<float>().data() : private_memory(most);
     y_ = private_memory(most);
     std::memset(x_, 0, most);
     std::memset(y_, 0, most);
@@ -98,8 +110,8 @@ class Bench {
       time(point);
     }
     mine_.grown_kb = peak_kb() - peak_before_kb_;
-    rank_.barrier();
-    if (rank_.rank() == 0) print_memory();
+    group_.barrier();
+    if (rank_ == 0) print_memory();
   }
 
  private:
@@ -111,19 +123,20 @@ class Bench {
 
   void call(const Point& point) {
     const auto count = point.bytes / sizeof(float);
-    const auto share = count / static_cast<std::size_t>(rank_.size());
-    if (point.op == "allreduce") return rank_.all_reduce(x_, count);
-    if (point.op == "broadcast") return rank_.broadcast(x_, count);
-    if (point.op == "allgather") return rank_.all_gather(x_, y_, share);
-    if (point.op == "gather") return rank_.gather(x_, y_, share);
-    rank_.barrier();
+    const auto share = count / static_cast<std::size_t>(size_);
+    if (point.op == "allreduce") return group_.all_reduce(x_, x_, count, DType::f32);
+    if (point.op == "broadcast") return group_.broadcast(x_, count, DType::f32, 0);
+    if (point.op == "allgather") return group_.all_gather(x_, y_, share, DType::f32);
+    if (point.op == "gather")
+      return group_.gather(x_, rank_ == 0 ? y_ : nullptr, share, DType::f32, 0);
+    group_.barrier();
   }
 
   void verify(const Point& point, std::size_t round) {
     const auto count = point.bytes / sizeof(float);
-    const auto share = count / static_cast<std::size_t>(rank_.size());
+    const auto share = count / static_cast<std::size_t>(size_);
     for (std::size_t i = 0; i < count; ++i) {
-      x_[i] = value(i, rank_.rank(), round);
+      x_[i] = value(i, rank_, round);
       y_[i] = -1;
     }
     call(point);
@@ -132,13 +145,13 @@ class Bench {
     if (point.op == "allreduce") {
       for (std::size_t i = 0; i < count; ++i) {
         float sum = 0;
-        for (int r = 0; r < rank_.size(); ++r) sum += value(i, r, round);
+        for (int r = 0; r < size_; ++r) sum += value(i, r, round);
         expect(x_[i], sum);
       }
     } else if (point.op == "broadcast") {
       for (std::size_t i = 0; i < count; ++i) expect(x_[i], value(i, 0, round));
-    } else if (point.op == "allgather" || (point.op == "gather" && rank_.rank() == 0)) {
-      for (std::size_t i = 0; i < share * static_cast<std::size_t>(rank_.size()); ++i)
+    } else if (point.op == "allgather" || (point.op == "gather" && rank_ == 0)) {
+      for (std::size_t i = 0; i < share * static_cast<std::size_t>(size_); ++i)
         expect(y_[i], value(i % share, static_cast<int>(i / share), round));
     }
     mine_.wrong = wrong;
@@ -146,7 +159,7 @@ class Bench {
   }
 
   void batch(int number, int calls, const Point& point) {
-    rank_.barrier();
+    group_.barrier();
     mine_.start[number] = now_ns();
     for (int i = 0; i < calls; ++i) call(point);
     mine_.end[number] = now_ns();
@@ -155,7 +168,7 @@ class Bench {
   [[nodiscard]] double latency(int number, int calls) const {
     auto start = board_.of[0].start[number];
     auto end = board_.of[0].end[number];
-    for (int r = 1; r < rank_.size(); ++r) {
+    for (int r = 1; r < size_; ++r) {
       start = std::min(start, board_.of[r].start[number]);
       end = std::max(end, board_.of[r].end[number]);
     }
@@ -167,16 +180,16 @@ class Bench {
     const int trial = large ? 1 : 5;
     batch(0, 1, point);
     batch(1, trial, point);
-    rank_.barrier();
+    group_.barrier();
     const double estimate = std::max(0.2, latency(1, trial));
-    rank_.barrier();  // nobody overwrites what others still read
+    group_.barrier();  // nobody overwrites what others still read
     const int calls = large ? 1 : static_cast<int>(std::clamp(4000 / estimate, 1.0, 2000.0));
     const int batches = static_cast<int>(
         std::clamp(options_.budget_ms * 1000 / (estimate * calls), 3.0, double{kMostBatches}));
     for (int i = 0; i < batches; ++i) batch(i, calls, point);
-    rank_.barrier();
-    if (rank_.rank() == 0) print(point, calls, batches);
-    rank_.barrier();
+    group_.barrier();
+    if (rank_ == 0) print(point, calls, batches);
+    group_.barrier();
   }
 
   void print(const Point& point, int calls, int batches) {
@@ -186,30 +199,34 @@ class Bench {
     const double median = all[all.size() / 2];
     const double algbw = static_cast<double>(point.bytes) / median / 1000;
     std::uint64_t wrong = 0;
-    for (int r = 0; r < rank_.size(); ++r) wrong += board_.of[r].wrong;
+    for (int r = 0; r < size_; ++r) wrong += board_.of[r].wrong;
     std::printf(
         "{\"peer\":\"%s\",\"op\":\"%s\",\"bytes\":%zu,\"ranks\":%d,\"dtype\":\"float32\","
         "\"lat_us_median\":%.3f,\"lat_us_min\":%.3f,\"algbw_GBps\":%.4f,\"busbw_GBps\":%.4f,"
         "\"batches\":%d,\"per_batch\":%d,\"wrong\":%llu}\n",
-        options_.peer.c_str(), point.op.c_str(), point.bytes, rank_.size(), median, all.front(),
-        algbw, algbw * bus_factor(point.op, rank_.size()), batches, calls,
+        options_.peer.c_str(), point.op.c_str(), point.bytes, size_, median, all.front(), algbw,
+        algbw * bus_factor(point.op, size_), batches, calls,
         static_cast<unsigned long long>(wrong));
     std::fflush(stdout);
   }
 
   void print_memory() const {
     long most = 0;
-    for (int r = 0; r < rank_.size(); ++r) most = std::max(most, board_.of[r].grown_kb);
+    for (int r = 0; r < size_; ++r) most = std::max(most, board_.of[r].grown_kb);
     std::printf(
-        "{\"peer\":\"%s\",\"op\":\"rss\",\"bytes\":0,\"ranks\":%d,\"rss_over_buffers_kb_max\":%ld}\n",
-        options_.peer.c_str(), rank_.size(), most);
+        "{\"peer\":\"%s\",\"op\":\"rss\",\"bytes\":0,\"ranks\":%d,\"rss_over_buffers_kb_max\":%ld}"
+        "\n",
+        options_.peer.c_str(), size_, most);
     std::fflush(stdout);
   }
 
-  Rank& rank_;
+  ProcessGroup group_;
+  int rank_;
+  int size_;
   Board& board_;
   Board::PerRank& mine_;
   const Options& options_;
+  SharedBuffer shared_;
   float* x_;
   float* y_;
   long peak_before_kb_;
@@ -274,13 +291,42 @@ std::optional<Options> parse(int argc, char** argv) {
   return options;
 }
 
-int run_rank(const acc::bench::Job& job, int number, Board& board, const Options& options) {
+/// One that nobody uses at the moment.
+std::uint16_t free_port() {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  const bool bound = ::bind(listener, any, size) == 0 && ::getsockname(listener, any, &size) == 0;
+  ::close(listener);
+  return bound ? ntohs(address.sin_port) : std::uint16_t{29500};
+}
+
+/// By the worker contract, as any launcher would set it.
+void set_contract(int rank, const Options& options, std::uint16_t port) {
+  const auto set = [](const char* name, const std::string& value) {
+    ::setenv(name, value.c_str(), 1);
+  };
+  set("RANK", std::to_string(rank));
+  set("LOCAL_RANK", std::to_string(rank));
+  set("WORLD_SIZE", std::to_string(options.ranks));
+  set("LOCAL_WORLD_SIZE", std::to_string(options.ranks));
+  set("MASTER_ADDR", "127.0.0.1");
+  set("MASTER_PORT", std::to_string(port));
+  ::unsetenv("ACC_AGENT_SOCKET");  // should a job of ours run the benchmark
+}
+
+int run_rank(int rank, Board& board, const Options& options, std::uint16_t port) {
   try {
-    const auto rank = job.join(number);
-    Bench{*rank, board, options}.run();
+    set_contract(rank, options, port);
+    ProcessGroup::Options limits;
+    limits.timeout = std::chrono::seconds{30};
+    Bench{ProcessGroup::from_environment(limits), board, options}.run();
     return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "acc-bench-collectives: rank %d: %s\n", number, error.what());
+    std::fprintf(stderr, "acc-bench-collectives: rank %d: %s\n", rank, error.what());
     return 1;
   }
 }
@@ -296,16 +342,16 @@ int main(int argc, char** argv) {
                  "gather)\n");
     return 2;
   }
-  void* shared = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                        -1, 0);
+  void* shared =
+      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) {
     std::perror("acc-bench-collectives: memory");
     return 1;
   }
   auto& board = *static_cast<Board*>(shared);
-  const acc::bench::Job job{options->ranks};
+  const auto port = free_port();
   for (int rank = 0; rank < options->ranks; ++rank)
-    if (::fork() == 0) ::_exit(run_rank(job, rank, board, *options));
+    if (::fork() == 0) ::_exit(run_rank(rank, board, *options, port));
   int failed = 0;
   for (int status = 0; ::wait(&status) > 0;) failed |= status;
   return failed == 0 ? 0 : 1;

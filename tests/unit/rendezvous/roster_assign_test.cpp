@@ -323,6 +323,7 @@ SCENARIO("a node joins an elastic job that could be larger", "[rendezvous][roste
     options.policy->scale_up_now = true;
     RunningJob job{options, 2};
     const PeerId c = job.comes("c");
+    CHECK_THAT(job.last<Assigned>(c).reason, Contains("its workers stop now"));
     CHECK(job.last<Stop>(job.peers[0]).why == Stop::Why::membership);
     job.all_stopped();
     REQUIRE(job.phase() == RosterPhase::assigning);

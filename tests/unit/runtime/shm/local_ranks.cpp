@@ -241,7 +241,7 @@ Processes::Processes(int size, const Body& body, Settings settings)
     const pid_t pid = ::fork();
     if (pid < 0) throw std::runtime_error{"fork failed"};
     if (pid == 0) {
-      ::alarm(60);
+      ::alarm(settings.alarm_s);
       await(board.may_begin, 1);
       const std::vector<pid_t> pids(board.pids.begin(), board.pids.begin() + size);
       int round = 0;

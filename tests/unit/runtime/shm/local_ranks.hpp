@@ -61,6 +61,7 @@ struct Outcome {
 
 struct Settings {
   bool check = true;
+  unsigned alarm_s = 60;  ///< processes end after it, if by nothing else
 };
 
 /// Runs `body` as `size` ranks, one thread each. What they threw, by rank.
@@ -68,7 +69,7 @@ std::vector<Outcome> as_threads(int size, const Body& body, Settings settings = 
 /// The same; throws what the first rank that failed threw.
 void on_threads(int size, const Body& body, Settings settings = {});
 
-/// `size` processes. They begin when all have joined. Ended, if by nothing else, after 60 s.
+/// `size` processes. They begin when all have joined.
 class Processes {
  public:
   Processes(int size, const Body& body, Settings settings = {});

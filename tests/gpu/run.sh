@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# run.sh [FOLDER]: the whole GPU suite and the bandwidth table, in under 8 minutes, on a machine with one GPU or more.
+# FOLDER holds acc-launch, acc-gpu-check and acc-bench-nccl (default: build/release/bin); they are linked statically but for
+# libc, so the folder can be carried to a machine where nothing is installed but the driver, the CUDA runtime and NCCL
+# (found in the usual places, or named by ACC_CUDART_LIBRARY and ACC_NCCL_LIBRARY). With one GPU several ranks share it, each
+# a host of its own to NCCL. OUT=FOLDER keeps the table as JSON lines there;
+# ACC_GPU_BUDGET (60) is the seconds of a table, ACC_GPU_STEPS (together alone table) what is run. Without a GPU: says so and ends with 77.
+# The last line is "N passed, N failed"; the exit code is 0 only if none failed.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+bin=$(cd "${1:-$here/../../build/release/bin}" && pwd) || exit 2
+for program in acc-launch acc-gpu-check acc-bench-nccl; do
+  [ -x "$bin/$program" ] || { echo "run.sh: $bin/$program is not there: build it first" >&2; exit 2; }
+done
+
+facts=$("$bin/acc-gpu-check" probe) || {
+  status=$?
+  echo "$facts"
+  [ $status -eq 77 ] && echo "SKIPPED: no GPU to test with"
+  exit $status
+}
+echo "$facts"
+devices=$(grep -c '^device ' <<<"$facts")
+work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+began=$SECONDS
+passed=0 failed=0
+
+# Ranks of one machine, but hosts of their own to NCCL, find each other over the loopback device.
+[ "$devices" -gt 1 ] || export NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME:-lo}"
+
+# step LIMIT RANKS STATUS COUNT PROGRAM ARGUMENT…: runs it on that many ranks within LIMIT seconds; passed are the lines "ok …",
+# failed the lines "not ok …", each of the COUNT that is missing, and another exit status than STATUS.
+step() {
+  local limit=$1 ranks=$2 expected=$3 count=$4; shift 4
+  local program=$1; shift
+  echo "== $program $* ($ranks ranks)"
+  # The launcher tells its defaults on stderr, which is shown only when something is wrong.
+  timeout -k 5 "$limit" "$bin/acc-launch" --num_processes "$ranks" --no_python --quiet --grace 10 --main_process_port 0 \
+    "$bin/$program" "$@" >"$work/out" 2>"$work/err" </dev/null
+  local status=$?
+  cat "$work/out"
+  local ok bad
+  ok=$(grep -c '^\(\[[^]]*\]:\? *\)\?ok ' "$work/out")
+  bad=$(grep -c '^\(\[[^]]*\]:\? *\)\?not ok ' "$work/out")
+  passed=$((passed + ok)) failed=$((failed + bad))
+  if [ $((ok + bad)) -lt "$count" ]; then failed=$((failed + count - ok - bad)); echo "not ok: $count verdicts were to come"; fi
+  if [ $status -ne "$expected" ] && [ "$bad" -eq 0 ]; then
+    failed=$((failed + 1)); echo "not ok: status $status, not $expected"
+  fi
+  if [ "$bad" -gt 0 ] || [ $status -ne "$expected" ] || [ $((ok + bad)) -lt "$count" ]; then tail -n 40 "$work/err"; fi
+}
+
+json=()
+if [ -n "${OUT:-}" ]; then mkdir -p "$OUT"; json=(--json "$OUT/nccl.jsonl"); fi
+budget=${ACC_GPU_BUDGET:-60}  # seconds of each table
+together="exact objects shared split streams handles"
+
+goals=2  # verdicts of a table; none where the figures mean nothing
+if [ "${ACC_GPU_GOALS:-on}" = off ]; then goals=0; json+=(--goals off); fi
+steps=${ACC_GPU_STEPS:-together alone table}
+
+if [[ $steps == *together* ]]; then
+  step 60 1 0 6 acc-gpu-check $together
+  step 90 2 0 6 acc-gpu-check $together
+  step 90 3 0 6 acc-gpu-check $together
+fi
+if [[ $steps == *alone* ]]; then
+  step 40 2 0 1 acc-gpu-check mismatch
+  step 40 3 0 1 acc-gpu-check late
+  step 40 3 0 1 acc-gpu-check abort
+  step 40 3 137 1 acc-gpu-check kill
+fi
+if [[ $steps == *table* ]]; then
+  step $((budget + 60)) 1 0 $goals acc-bench-nccl --budget $((budget / 3 + 1)) "${json[@]}"
+  step $((budget + 60)) 2 0 $goals acc-bench-nccl --budget "$budget" "${json[@]}"
+fi
+
+echo "$((SECONDS - began)) s"
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

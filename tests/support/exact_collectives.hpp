@@ -1,0 +1,81 @@
+#pragma once
+
+#include "runtime/backend.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+/// Holds collectives over device memory against exact results, as nccl-tests does: inputs are small
+/// whole numbers that depend on rank, place and turn, so every type holds every result exactly in
+/// any order of summation; outputs are poisoned before, and what lies around them is looked at
+/// after; the expected values are computed by each rank without communicating.
+namespace acc::testing {
+
+/// The complaints of several threads: a test framework's own checks are often for one thread.
+class Verdicts {
+ public:
+  void expect(bool right, const std::string& what);
+  [[nodiscard]] int checks() const { return checks_; }
+  [[nodiscard]] std::vector<std::string> wrong() const;
+
+ private:
+  std::atomic<int> checks_{0};
+  mutable std::mutex mutex_;
+  std::vector<std::string> wrong_;
+};
+
+class ExactCollectives {
+ public:
+  /// Carries a call out; it numbers it if the caller of run doesn't.
+  using Run = std::function<void(const runtime::Call&)>;
+  /// Several calls as one launch.
+  using RunAsOne = std::function<void(const std::vector<runtime::Call>&)>;
+
+  /// @param shift  elements by which buffers are misaligned
+  ExactCollectives(int rank, int size, Run run, RunAsOne run_as_one, Verdicts& verdicts,
+                   std::size_t shift = 0);
+
+  /// Every operation with every reduction and, up to 3 ranks, every root.
+  void all(runtime::DType type, std::size_t count);
+
+ private:
+  class Array;
+  runtime::Call call(runtime::Operation operation, const void* send, void* recv, std::size_t count,
+                     runtime::DType type);
+  void run_and_expect(const runtime::Call& made, const Array& buffer,
+                      const std::vector<std::byte>& expected);
+  void expect(const Array& buffer, const std::vector<std::byte>& expected,
+              const runtime::Call& made);
+  [[nodiscard]] Array own(runtime::DType type, std::size_t count) const;
+  [[nodiscard]] Array empty(runtime::DType type, std::size_t count) const;
+  [[nodiscard]] std::vector<std::byte> inputs_of_all(runtime::DType type, std::size_t count) const;
+  [[nodiscard]] std::vector<int> roots() const;
+  [[nodiscard]] int turn() const { return static_cast<int>(sequence_ % 5); }
+
+  void all_reduce(runtime::DType type, std::size_t count, runtime::ReduceOp op, bool in_place);
+  void reduce(runtime::DType type, std::size_t count, runtime::ReduceOp op, int root);
+  void reduce_scatter(runtime::DType type, std::size_t count, runtime::ReduceOp op, bool in_place);
+  void broadcast(runtime::DType type, std::size_t count, int root);
+  void all_gather(runtime::DType type, std::size_t count, bool in_place);
+  void all_gather_v(runtime::DType type, std::size_t count);
+  void gather(runtime::DType type, std::size_t count, int root);
+  void gather_v(runtime::DType type, std::size_t count, int root);
+  void scatter(runtime::DType type, std::size_t count, int root);
+  void all_to_all(runtime::DType type, std::size_t count);
+  void ring(runtime::DType type, std::size_t count);
+  void in_pairs(runtime::DType type, std::size_t count);
+
+  int rank_;
+  int size_;
+  Run run_;
+  RunAsOne run_as_one_;
+  Verdicts& verdicts_;
+  std::size_t shift_;
+  std::uint64_t sequence_ = 0;
+};
+
+}  // namespace acc::testing
