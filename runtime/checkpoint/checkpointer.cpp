@@ -19,8 +19,13 @@ Checkpointer::Impl::Impl(ProcessGroup group, CheckpointOptions options, checkpoi
   if (options_.max_shard_bytes == 0) {
     throw Error{ErrorCode::invalid_argument, "max_shard_bytes is 0"};
   }
-  if (options_.async && group_.size() > 1) {
+  if (!options_.async) return;
+  if (group_.size() > 1) {
     writers_ = group_.split(0, group_.rank(), group_.name() + " checkpoint");
+  } else {
+    GroupOptions alone;
+    alone.backend = BackendKind::cpu;
+    writers_ = ProcessGroup::single(alone);
   }
 }
 

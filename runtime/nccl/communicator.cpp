@@ -119,10 +119,13 @@ Status Communicator::poll() noexcept {
   return asked == Status::success ? found : asked;
 }
 
-void Communicator::unsettled(const char* name, Status status) {
+void Communicator::settle(const char* name, Status status, Clock::time_point deadline) {
   Backoff backoff{20us};
   while (status == Status::in_progress) {
     throw_if_broken();
+    if (Clock::now() >= deadline) {
+      throw Error{ErrorCode::timed_out, title() + ": " + name + " did not end in time"};
+    }
     backoff.sleep();
     status = poll();
   }

@@ -38,15 +38,20 @@ class Communicator {
             const std::function<std::optional<Error>()>& news);
 
   /// Calls NCCL with the communicator and, while it answers "in progress", waits until it is
-  /// through. Deadlines are the watchdog's business: here, breaking ends the wait.
-  /// @throws Error invalid_argument (no effect), nccl (the caller is to break it), the first cause
+  /// through. Calls that are in the ring have the watchdog for their deadline, and breaking ends
+  /// the wait; others pass one.
+  /// @throws Error invalid_argument (no effect), nccl or timed_out (the caller is to break it), the
+  ///   first cause
   template <std::invocable<Comm> Function>
-  void call(const char* name, Function&& function) {
-    settle(name, [&]() -> Status {
+  void call(const char* name, Function&& function,
+            Clock::time_point deadline = Clock::time_point::max()) {
+    const Status status = [&] {
       const std::lock_guard lock{in_use_};
       throw_if_broken();
       return function(comm_);
-    });
+    }();
+    if (status != Status::success) [[unlikely]]
+      settle(name, status, deadline);
   }
 
   /// What NCCL has found out by itself; nothing: it is well, or somebody else is in it just now.
@@ -76,14 +81,7 @@ class Communicator {
   [[nodiscard]] const Api& api() const noexcept { return api_; }
 
  private:
-  template <class Function>
-  void settle(const char* name, Function&& function) {
-    const Status status = function();
-    if (status == Status::success) [[likely]]
-      return;
-    unsettled(name, status);
-  }
-  void unsettled(const char* name, Status status);
+  void settle(const char* name, Status status, Clock::time_point deadline);
   Status poll() noexcept;
   Deed happens(Happening what) noexcept;
   [[noreturn]] void throw_cause() const;

@@ -118,6 +118,7 @@ bool Core::done(std::uint64_t ticket) noexcept {
 
 void Core::wait(std::uint64_t ticket, std::optional<Millis> limit) {
   const auto deadline = limit ? Clock::now() + *limit : Clock::time_point::max();
+  const cuda::DeviceScope here{cuda_, device()};
   Patience patience;
   for (;;) {
     const auto status = ring_.ask(ticket);
@@ -183,6 +184,9 @@ void Core::await_telling(Millis limit) noexcept {
 
 void Core::probe() noexcept {
   if (comm_.phase() != Phase::ready) return;
+  // A thread that asks about an event while its current device is the first one makes CUDA set that
+  // device up for this process, too: hundreds of MiB on somebody else's GPU.
+  (void)cuda_.set_device(device());
   const auto began = Clock::now().time_since_epoch().count();
   probe_began_.store(began, std::memory_order_release);
   const auto status = ring_.advance();

@@ -256,7 +256,9 @@ SharedBuffer NcclBackend::allocate(std::size_t bytes, const Call& call) {
   try {
     core_->comm().throw_if_broken();
     const cuda::DeviceScope here{core_->cuda(), core_->device()};
-    auto registration = std::make_shared<Registration>(core_, bytes);
+    const auto deadline =
+        call.limit.count() > 0 ? Clock::now() + call.limit : Clock::time_point::max();
+    auto registration = std::make_shared<Registration>(core_, bytes, deadline);
     std::erase_if(registrations_, [](const auto& kept) { return kept.expired(); });
     registrations_.push_back(registration);
     return SharedBuffer{registration->data(), bytes, registration};

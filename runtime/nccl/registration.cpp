@@ -3,6 +3,9 @@
 namespace acc::runtime::nccl {
 namespace {
 
+/// NCCL may want all ranks for it, and a destructor doesn't wait for ever.
+constexpr auto kToDeregister = std::chrono::seconds{5};
+
 /// NCCL wants windows in whole pages, and so gets them.
 std::size_t whole_pages(std::size_t bytes) {
   const auto pages = (bytes + kWindowAlignment - 1) / kWindowAlignment;
@@ -11,7 +14,9 @@ std::size_t whole_pages(std::size_t bytes) {
 
 }  // namespace
 
-Registration::Registration(std::shared_ptr<Core> core, std::size_t bytes) : core_{std::move(core)} {
+Registration::Registration(std::shared_ptr<Core> core, std::size_t bytes,
+                           Clock::time_point deadline)
+    : core_{std::move(core)} {
   const auto& api = core_->comm().api();
   const auto size = whole_pages(bytes);
   if (api.mem_alloc == nullptr) {  // before 2.19: ordinary memory, and nothing to register
@@ -22,20 +27,23 @@ Registration::Registration(std::shared_ptr<Core> core, std::size_t bytes) : core
     throw Error{ErrorCode::nccl, explain(api, "ncclMemAlloc", status)};
   }
   try {
-    enroll(size);
+    enroll(size, deadline);
   } catch (...) {
     (void)api.mem_free(data_);
     throw;
   }
 }
 
-void Registration::enroll(std::size_t bytes) {
+void Registration::enroll(std::size_t bytes, Clock::time_point deadline) {
   const auto& api = core_->comm().api();
   if (api.window_register != nullptr) {
     try {
-      core_->comm().call("ncclCommWindowRegister", [&](Comm comm) {
-        return api.window_register(comm, data_, bytes, &window_, kWindowCollSymmetric);
-      });
+      core_->comm().call(
+          "ncclCommWindowRegister",
+          [&](Comm comm) {
+            return api.window_register(comm, data_, bytes, &window_, kWindowCollSymmetric);
+          },
+          deadline);
       // Without direct access between the devices NCCL says success and gives no window.
       if (window_ != nullptr) return;
     } catch (const Error& error) {
@@ -50,16 +58,22 @@ void Registration::enroll(std::size_t bytes) {
 void Registration::deregister() noexcept {
   const std::lock_guard lock{mutex_};
   const auto& api = core_->comm().api();
+  auto& comm = core_->comm();
+  const auto deadline = Clock::now() + kToDeregister;
   try {
-    if (window_ != nullptr && core_->comm().phase() == Phase::ready) {
-      core_->comm().call("ncclCommWindowDeregister",
-                         [&](Comm comm) { return api.window_deregister(comm, window_); });
+    if (window_ != nullptr && comm.phase() == Phase::ready) {
+      comm.call(
+          "ncclCommWindowDeregister",
+          [&](Comm handle) { return api.window_deregister(handle, window_); }, deadline);
     }
-    if (handle_ != nullptr && core_->comm().phase() == Phase::ready) {
-      core_->comm().call("ncclCommDeregister",
-                         [&](Comm comm) { return api.comm_deregister(comm, handle_); });
+    if (handle_ != nullptr && comm.phase() == Phase::ready) {
+      comm.call(
+          "ncclCommDeregister", [&](Comm handle) { return api.comm_deregister(handle, handle_); },
+          deadline);
     }
-  } catch (const std::exception&) {  // the communicator is broken and takes its registrations along
+  } catch (const Error& error) {
+    // It is broken by now, or should be: NCCL is in the middle of something that doesn't end.
+    core_->break_with(error, Core::Told::to_peers);
   }
   window_ = nullptr;
   handle_ = nullptr;

@@ -12,8 +12,8 @@ namespace acc::runtime::nccl {
 /// machine have it, else as a registered buffer. All ranks make and free theirs in the same order.
 class Registration {
  public:
-  /// Collective. @throws Error nccl
-  Registration(std::shared_ptr<Core> core, std::size_t bytes);
+  /// Collective. @throws Error nccl, timed_out
+  Registration(std::shared_ptr<Core> core, std::size_t bytes, Clock::time_point deadline);
   /// The calls that use it are done by then.
   ~Registration();
   Registration(const Registration&) = delete;
@@ -24,7 +24,7 @@ class Registration {
   [[nodiscard]] void* data() const noexcept { return data_; }
 
  private:
-  void enroll(std::size_t bytes);
+  void enroll(std::size_t bytes, Clock::time_point deadline);
 
   const std::shared_ptr<Core> core_;
   void* data_ = nullptr;

@@ -110,7 +110,10 @@ void Lifeline::find_late(Turn& turn) {
     parts.push_back(text);
     ranks.push_back(rank);
   }
-  if (parts.empty()) parts.emplace_back("nobody says who is late");
+  if (parts.empty()) {
+    ranks.push_back(placement_.near().front());
+    parts.push_back(room_.describe(ranks.back()) + " doesn't answer");
+  }
   room_.break_with({ErrorCode::timed_out,
                     "timed out after " + acc::describe(turn.call.limit) + ": " + join(parts, ", "),
                     std::move(ranks)});

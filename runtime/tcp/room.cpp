@@ -199,10 +199,14 @@ std::string Room::describe_state(std::size_t index) const {
   const auto completed = there.completed.load();
   std::string text = "it has completed nothing yet";
   if (completed != 0) text = "it last completed " + to_string(there.what[completed % 2]);
+  return text + (is_stopped(index) ? "; it is stopped (process state T)" : "");
+}
+
+bool Room::is_stopped(std::size_t index) const {
   const auto pid = ranks_[static_cast<std::size_t>(placement_.near()[index])].pid;
-  if (pid == ::getpid()) return text;
+  if (pid == ::getpid()) return false;
   const char state = shm::process_state(static_cast<pid_t>(pid));
-  return text + (state == 'T' || state == 't' ? "; it is stopped (process state T)" : "");
+  return state == 'T' || state == 't';
 }
 
 std::vector<Room::Late> Room::late(std::uint32_t number) const {
@@ -211,7 +215,7 @@ std::vector<Room::Late> Room::late(std::uint32_t number) const {
     const int rank = placement_.near()[i];
     if (!reached(place(i).arrived, number * kStep))
       absent.push_back({rank, describe(rank) + " has not come; " + describe_state(i)});
-    else if (place(i).completed.load() != number && place(i).waits.load() == 0)
+    else if (place(i).completed.load() != number && (place(i).waits.load() == 0 || is_stopped(i)))
       stuck.push_back({rank, describe(rank) + " came, but does not get on; " + describe_state(i)});
   }
   return absent.empty() ? stuck : absent;

@@ -108,6 +108,7 @@ class Room {
 
  private:
   struct Header;
+  [[nodiscard]] bool is_stopped(std::size_t index) const;
   void watch_processes();
   void wake_all() noexcept;
   void wait(Turn& turn, Word& word, std::size_t of, std::uint32_t target);

@@ -33,10 +33,13 @@ void on_elements(void* values, DType type, std::size_t count, const Work& work) 
   }
 }
 
+template <class T>
+using BitsOf = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+
 /// Without a branch, so that the loop is vectorized.
 template <class T>
 auto is_bad(T value) {
-  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  using Bits = BitsOf<T>;
   constexpr Bits kExponent = std::bit_cast<Bits>(std::numeric_limits<T>::infinity());
   return static_cast<Bits>((std::bit_cast<Bits>(value) & kExponent) == kExponent ? 1 : 0);
 }
@@ -69,13 +72,16 @@ void clamp(void* values, DType type, std::size_t count, double limit) {
 
 double largest(const void* values, DType type, std::size_t count) {
   double most = 0;
-  on_elements<Back::no>(const_cast<void*>(values), type, count,
-                        [&]<class T>(const T* at, std::size_t some) {
-                          for (std::size_t i = 0; i < some; ++i) {
-                            const double size = std::abs(static_cast<double>(at[i]));
-                            most = size > most || std::isnan(size) ? size : most;
-                          }
-                        });
+  on_elements<Back::no>(
+      const_cast<void*>(values), type, count, [&]<class T>(const T* at, std::size_t some) {
+        // Without the sign, floats are ordered as their bits are, and NaN stands above infinity.
+        using Bits = BitsOf<T>;
+        Bits top = 0;
+        for (std::size_t i = 0; i < some; ++i)
+          top = std::max(top, static_cast<Bits>(std::bit_cast<Bits>(at[i]) << 1));
+        const auto found = static_cast<double>(std::bit_cast<T>(static_cast<Bits>(top >> 1)));
+        if (!(found <= most)) most = std::isnan(most) ? most : found;
+      });
   return most;
 }
 

@@ -3,8 +3,8 @@
 #include "runtime/training/cast.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 namespace acc::runtime::training {
@@ -12,11 +12,21 @@ namespace {
 
 constexpr std::size_t kBlock = 1024;
 constexpr std::size_t kTables = 4;  ///< neighbours of one size don't wait for each other's addition
-/// Squares of 24 bits that fit into 64: 2^16.
-constexpr std::size_t kBeforeOverflow = kTables << 16;
+/// 2^16 squares of 24 bits fit into 64.
+constexpr std::size_t kBeforeOverflow = kTables * 65535;
 
 constexpr int kFloatBias = 127 + 23;  ///< a float is mantissa * 2^(exponent - this)
 constexpr int kDoubleBias = 1023 + 52;
+
+using Table = std::array<std::uint64_t, 256>;  ///< by exponent; the last one: not finite
+
+inline void square_into(Table& table, float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t exponent = (bits >> 23) & 0xffU;
+  const std::uint64_t hidden = exponent != 0 ? 0x800000U : 0U;
+  const std::uint64_t mantissa = (bits & 0x7fffffU) | hidden;
+  table[exponent] += mantissa * mantissa;
+}
 
 }  // namespace
 
@@ -46,27 +56,27 @@ void ExactSquares::add(const void* values, DType type, std::size_t count) {
 }
 
 void ExactSquares::add_floats(const float* values, std::size_t count) {
-  using Table = std::array<std::uint64_t, 256>;
   std::array<Table, kTables> tables;
   while (count > 0) {
     const std::size_t some = std::min(count, kBeforeOverflow);
     for (Table& table : tables) table.fill(0);
-    for (std::size_t i = 0; i < some; ++i) {
-      std::uint32_t bits;
-      std::memcpy(&bits, values + i, sizeof bits);
-      const std::uint32_t exponent = (bits >> 23) & 0xffU;
-      const std::uint64_t mantissa = (bits & 0x7fffffU) | (exponent != 0 ? 0x800000U : 0U);
-      tables[i % kTables][exponent] += mantissa * mantissa;
+    std::size_t i = 0;
+    for (; i + kTables <= some; i += kTables) {
+      square_into(tables[0], values[i]);
+      square_into(tables[1], values[i + 1]);
+      square_into(tables[2], values[i + 2]);
+      square_into(tables[3], values[i + 3]);
     }
+    for (; i < some; ++i) square_into(tables[0], values[i]);
+    bool finite = true;
     for (const Table& table : tables) {
       for (std::size_t e = 0; e < kFloatBins; ++e)
         if (table[e] != 0) floats_[e].add(table[e], 0);
-      if (table[255] == 0) continue;
-      for (std::size_t i = 0; i < some; ++i) {  // rare, so it may take a second look
-        nans_ += std::isnan(values[i]) ? 1 : 0;
-        infinities_ += std::isinf(values[i]) ? 1 : 0;
-      }
-      break;
+      finite &= table[kFloatBins] == 0;
+    }
+    for (i = 0; !finite && i < some; ++i) {  // rare, so it may take a second look
+      nans_ += std::isnan(values[i]) ? 1 : 0;
+      infinities_ += std::isinf(values[i]) ? 1 : 0;
     }
     values += some;
     count -= some;
@@ -75,8 +85,7 @@ void ExactSquares::add_floats(const float* values, std::size_t count) {
 
 void ExactSquares::add_doubles(const double* values, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
-    std::uint64_t bits;
-    std::memcpy(&bits, values + i, sizeof bits);
+    const auto bits = std::bit_cast<std::uint64_t>(values[i]);
     const std::uint64_t exponent = (bits >> 52) & 0x7ffU;
     if (exponent == 0x7ffU) {
       ++(std::isnan(values[i]) ? nans_ : infinities_);

@@ -168,7 +168,8 @@ Row measure(ProcessGroup& group, const Direct& direct, cuda::Stream stream, cons
   const auto first = batch(group, stream, 1, ours);
   (void)batch(group, stream, 1, theirs);
   const int calls = std::clamp(static_cast<int>(20'000 / std::max(1.0, first.total_us)), 1, 100);
-  const double turn_us = 2 * calls * first.total_us + 1000;
+  // Each batch has a barrier before and a reduction of the times behind it.
+  const double turn_us = 2 * (calls + 3) * first.total_us + 1000;
   const int turns = std::clamp(static_cast<int>(seconds * 1e6 / turn_us), 3, 40);
   for (int turn = 0; turn < turns; ++turn) {
     const auto least = [](Cost& kept, const Cost& now) {

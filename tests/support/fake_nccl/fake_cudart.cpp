@@ -90,6 +90,7 @@ struct World {
   std::map<int, StreamThread*> legacy;  // of each device
   std::vector<StreamThread*> streams;   // of all, for cudaDeviceSynchronize and cudaFree
   std::map<const char*, Block> memory;
+  std::map<EventHandle*, std::unique_ptr<EventHandle>> events;
 };
 // Never destroyed: streams may be at work when the process ends.
 World& world() {
@@ -242,11 +243,15 @@ Status cudaLaunchHostFunc(void* stream, void (*function)(void*), void* data) {
 }
 
 Status cudaEventCreateWithFlags(void** event, unsigned) {
-  *event = new EventHandle;
+  auto made = std::make_unique<EventHandle>();
+  *event = made.get();
+  const std::lock_guard lock{world().mutex};
+  world().events.emplace(made.get(), std::move(made));
   return Status::success;
 }
 Status cudaEventDestroy(void* event) {
-  delete static_cast<EventHandle*>(event);
+  const std::lock_guard lock{world().mutex};
+  world().events.erase(static_cast<EventHandle*>(event));
   return Status::success;
 }
 Status cudaEventRecord(void* event, void* stream) {

@@ -36,6 +36,16 @@ void put_contents(const fs::path& path, std::string_view text) {
   REQUIRE(file.good());
 }
 
+void flip(const fs::path& path, std::uint64_t at, unsigned bits) {
+  std::fstream file{path, std::ios::binary | std::ios::in | std::ios::out};
+  file.seekg(static_cast<std::streamoff>(at));
+  const auto changed = static_cast<char>(static_cast<unsigned>(file.get()) ^ bits);
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put(changed);
+  file.flush();
+  REQUIRE(file.good());
+}
+
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator{folder}) {

@@ -36,6 +36,8 @@ class TemporaryFolder {
 
 [[nodiscard]] std::string contents_of(const fs::path& path);
 void put_contents(const fs::path& path, std::string_view text);
+/// Changes these bits of a byte, and nothing else.
+void flip(const fs::path& path, std::uint64_t at, unsigned bits);
 /// Names in a folder, sorted.
 [[nodiscard]] std::vector<std::string> names_in(const fs::path& folder);
 /// Those of temporary folders.

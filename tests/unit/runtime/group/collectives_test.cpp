@@ -159,16 +159,24 @@ void check_messages(ProcessGroup& group) {
 }  // namespace
 
 TEST_CASE("every operation gives what it should on 1 to 8 ranks", "[collectives]") {
-  for (int n = 1; n <= 8; ++n)
-    CHECK_NOTHROW(on_ranks(n, [](ProcessGroup& group) {
-      check_sums(group);
-      check_moves(group);
-      check_uneven(group);
-      check_in_place(group);
-      check_objects(group);
-      check_messages(group);
-      group.barrier();
-    }));
+  const auto check = [](ProcessGroup& group) {
+    check_sums(group);
+    check_moves(group);
+    check_uneven(group);
+    check_in_place(group);
+    check_objects(group);
+    check_messages(group);
+    group.barrier();
+  };
+  for (int n = 1; n <= 8; ++n) {
+    INFO(n << " ranks");
+    CHECK_NOTHROW(on_ranks(n, check));  // the reference
+    GroupOptions options;
+    options.backend = BackendKind::cpu;
+    options.timeout = std::chrono::seconds{20};
+    auto groups = ProcessGroup::threads(n, options);
+    CHECK_NOTHROW(acc::testing::on_all(groups, check));
+  }
 }
 
 TEST_CASE("the typed forms", "[collectives]") {

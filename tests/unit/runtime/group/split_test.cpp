@@ -23,14 +23,19 @@ int sum_of_ranks(ProcessGroup& group, int mine) {
 }  // namespace
 
 TEST_CASE("split: the same color is a group, in the order of key and rank", "[split]") {
-  on_ranks(5, [](ProcessGroup& group) {
+  const auto check = [](ProcessGroup& group) {
     auto part = group.split(group.rank() % 2, -group.rank());
     expect(part.size() == (group.rank() % 2 == 0 ? 3 : 2), "size");
     expect(part.rank() == (part.size() - 1) - group.rank() / 2, "the order is turned round");
     expect(sum_of_ranks(part, group.rank()) == (group.rank() % 2 == 0 ? 6 : 4), "sum");
     expect(part.name() == "world/1." + std::to_string(group.rank() % 2), "name");
     group.barrier();
-  });
+  };
+  on_ranks(5, check);
+  GroupOptions options;
+  options.backend = BackendKind::cpu;
+  auto groups = ProcessGroup::threads(5, options);  // the library's own
+  acc::testing::on_all(groups, check);
 }
 
 TEST_CASE("split: equal keys keep the order, a negative color has no group", "[split]") {

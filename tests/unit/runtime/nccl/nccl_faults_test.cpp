@@ -398,11 +398,13 @@ SCENARIO("peers that don't end their part: the end of a group has a limit", "[ru
 SCENARIO("a group that is destroyed waits for the calls that were begun", "[runtime][nccl]") {
   const Fakes fakes;
   std::vector<std::int32_t> results(2);
+  // They outlive the backends, which the harness destroys after the body.
+  std::vector<std::unique_ptr<OnDevice>> buffers(2);
   const auto outcomes = on_ranks(2, {}, [&](int rank, Backend& backend) {
     if (rank == 1) std::this_thread::sleep_for(100ms);
-    static const std::int32_t one_value = 1;
-    // The buffer outlives the backend here: the harness destroys that after the body.
-    auto* const data = new OnDevice{&one_value, 4};
+    const std::int32_t one_value = 1;
+    auto& data = buffers[static_cast<std::size_t>(rank)];
+    data = std::make_unique<OnDevice>(&one_value, sizeof one_value);
     backend.run(call_of(Operation::all_reduce, data->data(), data->data(), 1, DType::i32));
     acc::cuda::copy_async(&results[static_cast<std::size_t>(rank)], data->data(), 4, nullptr);
   });

@@ -79,12 +79,11 @@ ACC_SAME(ours::Api, window_register, ncclCommWindowRegister);
 ACC_SAME(ours::Api, window_deregister, ncclCommWindowDeregister);
 
 // These two have templates of the same name beside them.
-constexpr cudaError_t (*kMalloc)(void**, std::size_t) = &cudaMalloc;
-constexpr cudaError_t (*kHostAlloc)(void**, std::size_t, unsigned) = &cudaHostAlloc;
-static_assert(
-    SameShape<decltype(cuda::Api::malloc), std::remove_const_t<decltype(kMalloc)>>::value);
-static_assert(
-    SameShape<decltype(cuda::Api::host_alloc), std::remove_const_t<decltype(kHostAlloc)>>::value);
+using Malloc = decltype(static_cast<cudaError_t (*)(void**, std::size_t)>(&cudaMalloc));
+using HostAlloc =
+    decltype(static_cast<cudaError_t (*)(void**, std::size_t, unsigned)>(&cudaHostAlloc));
+static_assert(SameShape<decltype(cuda::Api::malloc), Malloc>::value);
+static_assert(SameShape<decltype(cuda::Api::host_alloc), HostAlloc>::value);
 
 ACC_SAME(cuda::Api, get_device_count, cudaGetDeviceCount);
 ACC_SAME(cuda::Api, set_device, cudaSetDevice);
