@@ -172,7 +172,10 @@ GradientReducer& Accelerator::prepare_model(std::vector<Parameter> parameters,
 }
 
 void Accelerator::prepare(Optimizer& optimizer) { state_->optimizers.push_back(&optimizer); }
-void Accelerator::prepare(LoaderBase& loader) { state_->loaders.push_back(&loader); }
+void Accelerator::prepare(LoaderBase& loader) {
+  loader.set_gradient_state(state_->gradient_state);
+  state_->loaders.push_back(&loader);
+}
 
 std::shared_ptr<GradientState> Accelerator::gradient_state() const noexcept {
   return state_->gradient_state;

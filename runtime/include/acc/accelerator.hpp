@@ -180,7 +180,8 @@ class Accelerator {
   GradientReducer& prepare_model(std::vector<Parameter> parameters, ReducerOptions options = {});
   /// Its state is a part of save_state(). It outlives the accelerator's last use, and isn't moved.
   void prepare(Optimizer& optimizer);
-  /// Its position is a part of save_state(). Likewise.
+  /// Its position is a part of save_state(); likewise. accumulate() and gather_for_metrics() follow
+  /// it from now on.
   void prepare(LoaderBase& loader);
   /// Shards the samples over the ranks, and tells accumulate() and gather_for_metrics() where it
   /// is. To save its position, prepare() it.

@@ -552,3 +552,19 @@ TEST_CASE("project folders", "[runtime][training]") {
   CHECK(accelerator.logging_dir() == "/logs");
   CHECK(accelerator.project_dir() == "/p");
 }
+
+TEST_CASE("a loader of the user's own ends a step with its last batch once it is prepared",
+          "[runtime][training]") {
+  AcceleratorOptions options;
+  options.gradient_accumulation_steps = 2;
+  Accelerator accelerator{ProcessGroup::single(), options};
+  Dataset<int> dataset{3, [](std::size_t index) { return static_cast<int>(index); }};
+  SampleLoader<int> loader{dataset, LoaderOptions{}};
+  accelerator.prepare(loader);
+  std::vector<bool> steps;
+  for ([[maybe_unused]] auto& batch : loader) {
+    const auto accumulating = accelerator.accumulate();
+    steps.push_back(accelerator.sync_gradients());
+  }
+  CHECK(steps == std::vector<bool>{false, true, true});
+}
