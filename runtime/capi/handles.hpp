@@ -65,8 +65,10 @@ T& given(T* pointer, const char* name) {
 /// As guarded; `*out` is what `body` returns, nullptr when it fails.
 template <class Handle, class Body>
 acc_status made(Handle** out, Body&& body) noexcept {
-  if (out != nullptr) *out = nullptr;
-  return guarded([&] { given(out, "the place for the handle") = body(); });
+  return guarded([&] {
+    given(out, "the place for the handle") = nullptr;  // before anything is begun
+    *out = body();
+  });
 }
 
 /// nullptr for no group.

@@ -30,6 +30,14 @@ class Backoff {
   std::chrono::microseconds next_;
 };
 
+std::unique_lock<std::mutex> lock_if_possible(std::mutex& mutex) {
+  std::unique_lock lock{mutex, std::defer_lock};
+  const auto deadline = Clock::now() + kCourtesy;
+  // Not a timed mutex: ThreadSanitizer doesn't know its calls in this compiler.
+  while (!lock.try_lock() && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
+  return lock;
+}
+
 }  // namespace
 
 std::string Communicator::title() const {
@@ -152,7 +160,7 @@ void Communicator::begin_abort() noexcept {
   due_ = Deed::nothing;
   try {
     abort_ = run_or_exit(title() + ": ncclCommAbort", who_.abort_limit, [this] {
-      const std::unique_lock in_use{in_use_, kCourtesy};
+      const auto in_use = lock_if_possible(in_use_);
       if (comm_ != nullptr) (void)api_.comm_abort(comm_);
       comm_ = nullptr;
     });

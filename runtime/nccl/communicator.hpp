@@ -89,9 +89,8 @@ class Communicator {
 
   const Api& api_;
   const Who who_;
-  /// Held while a call of NCCL runs with the communicator: an abort frees it. Timed, as the one
-  /// that holds it may be what the abort has to free.
-  std::timed_mutex in_use_;
+  /// Held while a call of NCCL runs with the communicator: an abort frees it.
+  std::mutex in_use_;
   Comm comm_ = nullptr;
 
   mutable std::mutex state_;  ///< of what follows

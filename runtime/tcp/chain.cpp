@@ -7,9 +7,9 @@ namespace acc::runtime::hosts {
 namespace {
 
 /// What is summed up at a time, if there is as much: it stays in the processor's cache.
-constexpr std::size_t kPiece = 128 * 1024;
+constexpr std::size_t kPiece = 64 * 1024;
 /// Sums so far that are held while the next host is busy.
-constexpr std::size_t kRing = 4 * kPiece;
+constexpr std::size_t kRing = 16 * kPiece;
 
 /// One run of a chain. Positions count bytes of sums (out and in the ring) or of results; they only
 /// go up.

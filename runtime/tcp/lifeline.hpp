@@ -35,6 +35,7 @@ class Lifeline {
   /// @return is the room broken, after at most `limit`?
   bool await_break(std::chrono::milliseconds limit);
 
+  [[nodiscard]] static int poll_awake(std::vector<pollfd>& waits);
   [[nodiscard]] Clock::time_point look_at(Turn& turn) const;
   void look(Turn& turn, short line_events);
 

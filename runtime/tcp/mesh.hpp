@@ -27,6 +27,7 @@ struct Mesh {
   UniqueFd door;                          ///< listens; messages come here
   std::vector<SocketAddress> addresses;   ///< of the doors, by rank
   std::string token;                      ///< strangers don't know it
+  std::string congestion;                 ///< ACC_TCP_CONGESTION; empty: we choose
   std::vector<UniqueFd> column;           ///< by host; a carrier's to those of its column
   std::vector<UniqueFd> control;          ///< by host; a leader's to the other leaders
 };

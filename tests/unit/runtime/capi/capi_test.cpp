@@ -230,6 +230,12 @@ TEST_CASE("wrong arguments are refused in words", "[capi]") {
   CHECK(acc_barrier(alone.comm, nullptr) == ACC_OK);
 }
 
+TEST_CASE("without a place for its handle nothing is begun", "[capi]") {
+  Alone alone;
+  CHECK(acc_barrier_async(alone.comm, nullptr, nullptr) == ACC_INVALID_ARGUMENT);
+  CHECK(alone.comm->group.flight_record() == "");
+}
+
 TEST_CASE("null handles are legal where a handle is given back or asked for facts", "[capi]") {
   acc_finalize(nullptr);
   acc_work_free(nullptr);

@@ -55,6 +55,12 @@ inline GroupFacts facts_of(int rank, int size, const std::string& key) {
   return facts;
 }
 
+#ifndef ACC_TEST_SLACK
+#define ACC_TEST_SLACK 1
+#endif
+/// What may pass beyond a limit; longer under sanitizers.
+inline constexpr Millis kSecond{1000 * ACC_TEST_SLACK};
+
 struct Outcome {
   std::exception_ptr error;
   std::chrono::milliseconds took{0};

@@ -48,7 +48,7 @@ SCENARIO("a rank that never comes: initialisation ends in time and names it", "[
     CHECK_THAT(error.what(), Contains("rank 1 of 3 has not joined NCCL after 500 ms; joined: 0 "
                                       "(host here), 2 (host here)"));
     CHECK(outcomes[rank].took >= 500ms);
-    CHECK(outcomes[rank].took < 1500ms);
+    CHECK(outcomes[rank].took < 500ms + kSecond);
   }
 }
 
@@ -60,7 +60,7 @@ SCENARIO("NCCL's own initialisation never ends: an error in time, and the abort"
     const auto error = outcome.failure();
     CHECK(error.code() == ErrorCode::timed_out);
     CHECK_THAT(error.what(), Contains("NCCL has not connected all ranks within 500 ms"));
-    CHECK(outcome.took < 1500ms);
+    CHECK(outcome.took < 500ms + kSecond);
   }
 }
 
@@ -72,7 +72,7 @@ SCENARIO("NCCL's initialisation fails on one rank: the others don't wait for the
     const auto error = outcome.failure();
     CHECK(error.code() == ErrorCode::nccl);
     CHECK_THAT(error.what(), Contains("rank 2 of 3: ncclCommInitRankConfig: internal error (3)"));
-    CHECK(outcome.took < 2s);
+    CHECK(outcome.took < 1s + kSecond);
   }
 }
 
@@ -84,7 +84,7 @@ SCENARIO("rank 0 can't make an id: all are told why", "[runtime][nccl]") {
     CHECK(error.code() == ErrorCode::nccl);
     CHECK_THAT(error.what(),
                Contains("ncclGetUniqueId: unhandled system error (2): fake: no id today"));
-    CHECK(outcome.took < 1s);
+    CHECK(outcome.took < kSecond);
   }
 }
 
@@ -95,7 +95,7 @@ SCENARIO("two ranks on one device: refused at once, both named", "[runtime][nccl
     const auto error = outcome.failure();
     CHECK(error.ranks() == std::vector<int>{0, 1});
     CHECK_THAT(error.what(), Contains("ranks 0 and 1 use the same device 0000:01:00.0"));
-    CHECK(outcome.took < 1s);
+    CHECK(outcome.took < kSecond);
   }
 }
 
@@ -145,7 +145,7 @@ SCENARIO("a rank that never calls: all are told who and where, in time", "[runti
     try {
       reduce_for_ever(backend, data, 500ms, 5);
     } catch (const Error&) {
-      if (Clock::now() - began > 1500ms) failed = 100;
+      if (Clock::now() - began > 500ms + kSecond) failed = 100;
       if (++failed >= 2) over = true;
       throw;
     }
@@ -184,7 +184,7 @@ SCENARIO("the ranks call different things: the timeout says which", "[runtime][n
     CHECK(error.code() == ErrorCode::mismatch);
     CHECK(error.ranks() == std::vector<int>{2});
     CHECK_THAT(error.what(), Contains("rank 2: all_reduce f32 x900 sum #2, ranks 0,1: x1000"));
-    CHECK(outcome.took < 2s);
+    CHECK(outcome.took < 1s + kSecond);
   }
 }
 
@@ -199,7 +199,7 @@ SCENARIO("an operation that never completes though all have called it", "[runtim
     CHECK(error.code() == ErrorCode::timed_out);
     CHECK(error.sequence() == 3);
     CHECK_THAT(error.what(), Contains("all ranks have called it, so the devices or the network"));
-    CHECK(outcome.took < 2s);
+    CHECK(outcome.took < 1s + kSecond);
   }
 }
 
@@ -226,7 +226,7 @@ SCENARIO("an error that NCCL finds by itself breaks the group on every rank", "[
     CHECK_THAT(error.what(),
                Contains("rank 1 of 3") &&
                    Contains("remote process exited or there was a network error (6)"));
-    CHECK(outcome.took < 1500ms);
+    CHECK(outcome.took < 500ms + kSecond);
   }
 }
 
@@ -262,7 +262,7 @@ SCENARIO("abort() wakes the local waiter at once and the others within a second"
     const auto error = outcomes[rank].failure();
     CHECK(error.code() == ErrorCode::aborted);
     CHECK_THAT(error.what(), Contains("asked to end"));
-    CHECK(outcomes[rank].took < 1500ms);
+    CHECK(outcomes[rank].took < 500ms + kSecond);
   }
 }
 
@@ -296,7 +296,7 @@ SCENARIO("the waiter that is aborted wakes within 10 ms", "[runtime][nccl]") {
   });
   CHECK(outcomes[0].well());
   REQUIRE(wakes.size() == 1);
-  CHECK(wakes.front() < 10.0);
+  CHECK(wakes.front() < 10.0 * ACC_TEST_SLACK);
 }
 
 SCENARIO("a lost rank is told with its name, its pid and the call", "[runtime][nccl]") {
@@ -311,7 +311,7 @@ SCENARIO("a lost rank is told with its name, its pid and the call", "[runtime][n
     try {
       handle->wait(std::nullopt);
     } catch (const Error&) {
-      if (Clock::now() - began > 100ms) throw Error{ErrorCode::system, "too late"};
+      if (Clock::now() - began > 100ms * ACC_TEST_SLACK) throw Error{ErrorCode::system, "too late"};
       throw;
     }
   });
@@ -392,7 +392,7 @@ SCENARIO("peers that don't end their part: the end of a group has a limit", "[ru
   const auto took = Clock::now() - began;
   other.join();
   CHECK(took >= 300ms);
-  CHECK(took < 1300ms);
+  CHECK(took < 300ms + kSecond);
 }
 
 SCENARIO("a group that is destroyed waits for the calls that were begun", "[runtime][nccl]") {

@@ -138,7 +138,7 @@ SCENARIO("a rank is killed: the others name it, at the limit and not much later"
     CHECK(status == 3);
     CHECK_THAT(text, Contains("error timed_out [rank 1]") && Contains("rank 1 does not answer"));
     CHECK(milliseconds_of(text) >= 450);
-    CHECK(milliseconds_of(text) < 1500);
+    CHECK(milliseconds_of(text) < setting.limit_ms + kSecond.count());
   }
 }
 
@@ -156,7 +156,7 @@ SCENARIO("an abort that hangs: the process ends with a status of its own", "[run
   CHECK(status == 74);
   CHECK_THAT(text, Contains("acc: group 'world', rank 0 of 2: ncclCommAbort did not return within "
                             "600 ms: the process ends with status 74"));
-  CHECK(took < 400ms + 600ms + 1000ms);
+  CHECK(took < 400ms + 600ms + kSecond);
 }
 
 SCENARIO("a driver that hangs: the watchdog doesn't hang with it", "[runtime][nccl]") {
@@ -168,7 +168,7 @@ SCENARIO("a driver that hangs: the watchdog doesn't hang with it", "[runtime][nc
   const auto [status, text] = one.await_end();
   CHECK(status == 74);
   CHECK_THAT(text, Contains("the CUDA driver has not answered for"));
-  CHECK(Clock::now() - began < 3s);
+  CHECK(Clock::now() - began < 2s + kSecond);
   const auto [peers_status, peers_text] = zero.await_end();
   CHECK(peers_status == 3);
   CHECK_THAT(peers_text, Contains("error timed_out"));
