@@ -122,6 +122,9 @@ class Peers {
   [[noreturn]] void throw_gone(const Turn& turn, int rank) const;
   [[noreturn]] void throw_mismatch(const Turn& turn);
   [[nodiscard]] bool some_differ(std::uint32_t target) const noexcept;
+  [[nodiscard]] bool is_stopped(int index) const;
+  /// Who was stopped in the call that this rank is in.
+  [[nodiscard]] std::vector<int> stopped_in_call() const;
   [[nodiscard]] std::vector<int> late(int rank, Count which, std::uint32_t target) const;
   [[nodiscard]] std::string describe_late(int index, Count which) const;
   [[nodiscard]] std::string last_completed(int index) const;

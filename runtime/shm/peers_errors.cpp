@@ -43,7 +43,6 @@ std::string Peers::last_completed(int index) const {
 
 std::string Peers::describe_late(int index, Count which) const {
   const Place& place = segment_.place(index);
-  const auto pid = options_.ranks.at(static_cast<std::size_t>(index)).pid;
   std::string text = describe(index);
   if (which == Count::message) {
     text += " has not sent";
@@ -55,10 +54,7 @@ std::string Peers::describe_late(int index, Count which) const {
     text += place.presence.load() == Presence::absent ? " has not joined" : " has not come";
   }
   text += "; it " + last_completed(index);
-  if (pid != ::getpid()) {
-    const char state = process_state(static_cast<pid_t>(pid));
-    if (state == 'T' || state == 't') text += "; it is stopped (process state T)";
-  }
+  if (is_stopped(index)) text += "; it is stopped (process state T)";
   return text;
 }
 
@@ -75,7 +71,28 @@ std::vector<int> Peers::late(int rank, Count which, std::uint32_t target) const 
                              : place.sleeps_at[0].load() == 0 && place.completed.load() != number_;
     if (is_late) found.push_back(r);
   }
+  // One that was stopped in its sleep seems to wait for somebody, and those who wait for it may be
+  // just awake.
+  if (!is_arrival(which)) {
+    const auto stopped = stopped_in_call();
+    if (!stopped.empty()) return stopped;
+  }
   return found.empty() ? std::vector<int>{rank} : found;
+}
+
+bool Peers::is_stopped(int index) const {
+  const auto pid = options_.ranks.at(static_cast<std::size_t>(index)).pid;
+  if (pid == ::getpid()) return false;
+  const char state = process_state(static_cast<pid_t>(pid));
+  return state == 'T' || state == 't';
+}
+
+std::vector<int> Peers::stopped_in_call() const {
+  std::vector<int> found;
+  for (int r = 0; r < size(); ++r)
+    if (r != options_.rank && segment_.place(r).completed.load() != number_ && is_stopped(r))
+      found.push_back(r);
+  return found;
 }
 
 void Peers::give_up(const Turn& turn, int rank, Count which, std::uint32_t target) {

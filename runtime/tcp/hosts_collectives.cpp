@@ -152,16 +152,8 @@ void Collectives::reduce_everywhere(Turn& turn, const Wanted& wanted) {
 }
 
 void Collectives::reduce_directly(Turn& turn) {
-  const auto& call = turn.call;
   Rounds::Step step;
-  step.carry = [&](Courier&, std::byte*) {
-    chain_.run(turn, {{input(call)},
-                      output(call),
-                      call.what.count,
-                      call.what.dtype,
-                      call.what.reduce,
-                      placement_.size()});
-  };
+  step.carry = [&](Courier&, std::byte*) { trade_.run(turn); };
   rounds_.run(turn, step);
 }
 

@@ -2,6 +2,7 @@
 
 #include "runtime/tcp/chain.hpp"
 #include "runtime/tcp/rounds.hpp"
+#include "runtime/tcp/trade.hpp"
 
 #include <string>
 
@@ -14,7 +15,8 @@ class Collectives {
               const std::string& group, bool check)
       : placement_{placement},
         rounds_{room, placement, placement.carries() ? &courier : nullptr, group, check},
-        chain_{courier, lifeline, placement} {}
+        chain_{courier, lifeline, placement},
+        trade_{courier, lifeline, placement} {}
 
   void run(Turn& turn);
   /// Nothing but that all come and call the same.
@@ -40,6 +42,7 @@ class Collectives {
   const Placement& placement_;
   Rounds rounds_;
   Chain chain_;
+  Trade trade_;
 };
 
 }  // namespace acc::runtime::hosts

@@ -54,7 +54,9 @@ void Rounds::run(Turn& turn, const Step& step) {
   // The turn of the board before the last is free when nobody reads it any more.
   if (round > 2) room_.await_all(turn, &Place::taken, round - 2);
   auto* board = room_.board(round);
-  if (step.stage) step.stage(board);
+  // Other calls have other places on the board: nothing is laid there before all call the same.
+  const bool agreed = !first || calls_agree_here(turn);
+  if (step.stage && agreed) step.stage(board);
   post(room_.mine().staged, round * shm::kStep);
   if (courier_ != nullptr) {
     if (first) exchange_calls(turn);
@@ -77,8 +79,14 @@ void Rounds::run(Turn& turn, const Step& step) {
 
 // ---- what is called ----
 
-void Rounds::exchange_calls(Turn& turn) {
+bool Rounds::calls_agree_here(Turn& turn) {
   room_.await_arrivals(turn);
+  for (std::size_t i = 0; i < room_.size(); ++i)
+    if (check_ && !(room_.place(i).what[turn.number % 2] == turn.call.what)) return false;
+  return true;
+}
+
+void Rounds::exchange_calls(Turn& turn) {
   calls_.resize(placement_.hosts.size());
   auto& ours = calls_[placement_.host];
   ours.clear();

@@ -55,6 +55,7 @@ class Rounds {
               const Reduce& reduce);
 
  private:
+  [[nodiscard]] bool calls_agree_here(Turn& turn);
   void exchange_calls(Turn& turn);
   void compare(Turn& turn);
   void spread_directly(Turn& turn, const std::vector<Piece>& pieces, const From& from,
