@@ -42,8 +42,9 @@ UniqueFd make_memory(std::size_t bytes) {
   UniqueFd memory{::memfd_create("acc", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
   if (!memory || ::ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0 ||
       ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
-    throw Error{ErrorCode::system,
-                system_error(errno, "make shared memory of " + std::to_string(bytes) + " bytes").what};
+    throw Error{
+        ErrorCode::system,
+        system_error(errno, "make shared memory of " + std::to_string(bytes) + " bytes").what};
   return memory;
 }
 
@@ -69,8 +70,8 @@ void Circle::connect_to_leader(const std::string& group, Deadline deadline) {
   auto line = connect_to(SocketAddress::abstract(ranks_[0].circle), deadline);
   if (!line) lost(0, line.error());
   if (!is_same_user(line->get()))
-    throw Error{ErrorCode::system, "the socket of rank " + describe(ranks_[0]) +
-                                       " belongs to another user"};
+    throw Error{ErrorCode::system,
+                "the socket of rank " + describe(ranks_[0]) + " belongs to another user"};
   lines_.push_back(*std::move(line));
   write_note(0, pack({group, std::to_string(mine_)}), -1, deadline);
 }
@@ -114,8 +115,8 @@ UniqueFd Circle::share(std::size_t bytes, Deadline deadline) {
     if (auto error = parse_error(note)) throw *std::move(error);
     if (!memory || note != std::to_string(bytes))
       throw Error{ErrorCode::mismatch, "shared memory: the ranks of this host ask for " +
-                                           std::to_string(bytes) + " and " +
-                                           printable(note, 40) + " bytes"};
+                                           std::to_string(bytes) + " and " + printable(note, 40) +
+                                           " bytes"};
     return memory;
   }
   try {
@@ -182,11 +183,14 @@ void Circle::agree(const std::optional<Error>& failure, Deadline deadline, const
 
 std::string Circle::read_note(std::size_t from, UniqueFd* descriptor, Deadline deadline) {
   std::uint32_t size = 0;
-  auto got = receive_with(lines_[from].get(), std::as_writable_bytes(std::span{&size, 1}), deadline);
-  if (!got || size > kMaxNote) lost(from, got ? acc::Error{Errc::malformed, "a broken note"} : got.error());
+  auto got =
+      receive_with(lines_[from].get(), std::as_writable_bytes(std::span{&size, 1}), deadline);
+  if (!got || size > kMaxNote)
+    lost(from, got ? acc::Error{Errc::malformed, "a broken note"} : got.error());
   if (descriptor != nullptr) *descriptor = *std::move(got);
   std::string note(size, '\0');
-  if (auto rest = receive_all(lines_[from].get(), std::as_writable_bytes(std::span{note}), deadline);
+  if (auto rest =
+          receive_all(lines_[from].get(), std::as_writable_bytes(std::span{note}), deadline);
       !rest)
     lost(from, rest.error());
   return note;

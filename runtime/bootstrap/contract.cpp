@@ -65,8 +65,7 @@ void check_order(const Variables& variables, const Names& names, const Contract&
     return shown(one, variables.text(one)) + " with " + shown(other, variables.text(other));
   };
   if (found.rank >= found.size)
-    refuse(both(names.rank, names.size) + ": ranks go from 0 to " +
-           std::to_string(found.size - 1));
+    refuse(both(names.rank, names.size) + ": ranks go from 0 to " + std::to_string(found.size - 1));
   if (found.local_size && *found.local_size > found.size)
     refuse(both(names.local_size, names.size) + ": a node can't have more than all ranks");
   if (found.local_rank && found.local_size && *found.local_rank >= *found.local_size)
@@ -110,7 +109,8 @@ void check_against(const Variables& variables, const Contract& ours) {
       const auto other = variables.number(name, 0);
       if (other && *other != our_value)
         refuse(shown(our_name, variables.text(our_name)) + " contradicts " +
-               shown(name, variables.text(name)) + ": unset those of the launcher that didn't "
+               shown(name, variables.text(name)) +
+               ": unset those of the launcher that didn't "
                "start this process");
     }
   }
@@ -167,7 +167,8 @@ std::optional<Contract> read_scheduler(const Variables& variables) {
   for (const auto& names : kSchedulers) {
     auto found = read_ranks(variables, names);
     if (!found) continue;
-    for (const auto name : {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"})
+    for (const auto name :
+         {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"})
       if (found->job.empty()) found->job = variables.text(name);
     // Local ranks are children of one mpirun or proxy where it doesn't say what it calls the job.
     if (found->job.empty() && found->all_local()) found->job = "ppid" + std::to_string(::getppid());
@@ -182,8 +183,8 @@ void read_master(const Variables& variables, Contract& found) {
     found.master_port = kDefaultPort;
   }
   if (const auto port = variables.number(env::kMasterPort, 1)) {
-    if (*port > 65535) refuse(shown(env::kMasterPort, variables.text(env::kMasterPort)) +
-                              " isn't a port");
+    if (*port > 65535)
+      refuse(shown(env::kMasterPort, variables.text(env::kMasterPort)) + " isn't a port");
     found.master_port = static_cast<std::uint16_t>(*port);
   }
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <acc/process_group.hpp>
-
 #include <cstdint>
 #include <functional>
 #include <optional>

@@ -8,10 +8,9 @@
 #include "runtime/shm/shm_backend.hpp"
 #include "runtime/tcp/hosts_backend.hpp"
 
-#include <acc/cuda.hpp>
-
 #include <unistd.h>
 
+#include <acc/cuda.hpp>
 #include <algorithm>
 #include <utility>
 
@@ -88,8 +87,7 @@ class Forming {
     for (const auto& member : roll_.members) {
       const auto near = roll_.local_ranks(member.rank);
       const auto at = std::find(near.begin(), near.end(), member.rank) - near.begin();
-      facts_.ranks.push_back(
-          {member.rank, member.host.name, member.pid, static_cast<int>(at)});
+      facts_.ranks.push_back({member.rank, member.host.name, member.pid, static_cast<int>(at)});
     }
     facts_.local_rank = facts_.ranks[static_cast<std::size_t>(formation_.rank)].local_rank;
   }

@@ -17,12 +17,12 @@ namespace acc::runtime {
 struct Formation {
   int rank = 0;
   int size = 1;
-  std::string key;  ///< prefix of all keys of this group; never used twice in a store
+  std::string key;               ///< prefix of all keys of this group; never used twice in a store
   std::shared_ptr<Store> store;  ///< nullptr: only for size 1
-  GroupOptions options;          ///< as with_environment() completes them; their name is the group's
-  int job_rank = -1;             ///< as our agent counts; -1: no agent of ours
-  std::string agent_socket;      ///< tells of lost ranks; empty: none
-  std::string master_address;    ///< other hosts are reached on the way to it; empty: not known
+  GroupOptions options;        ///< as with_environment() completes them; their name is the group's
+  int job_rank = -1;           ///< as our agent counts; -1: no agent of ours
+  std::string agent_socket;    ///< tells of lost ranks; empty: none
+  std::string master_address;  ///< other hosts are reached on the way to it; empty: not known
   /// Where this rank is; tests say it to play several hosts on one.
   std::optional<HostFacts> host;
 };

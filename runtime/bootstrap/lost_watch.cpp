@@ -79,8 +79,7 @@ struct LostWatch::Watched {
 };
 
 std::shared_ptr<LostWatch::Watched> LostWatch::watch(const std::string& agent_socket, int job_rank,
-                                                     Backend& backend,
-                                                     std::vector<int> job_ranks) {
+                                                     Backend& backend, std::vector<int> job_ranks) {
   auto watched = std::make_shared<Watched>(backend, std::move(job_ranks));
   auto& all = registry();
   const std::lock_guard lock{all.mutex};

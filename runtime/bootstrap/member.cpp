@@ -51,8 +51,9 @@ std::optional<Member> parse_member(std::string_view text) {
   const auto job_rank = parse_number<int>(fields->at(3));
   const auto pid = parse_number<std::int64_t>(fields->at(4));
   if (!rank || !size || !job_rank || !pid) return std::nullopt;
-  return Member{*rank, *size, *job_rank, *pid, {fields->at(5), fields->at(6),
-                fields->at(7)}, fields->at(8), fields->at(9)};
+  return Member{
+      *rank,         *size,        *job_rank, *pid, {fields->at(5), fields->at(6), fields->at(7)},
+      fields->at(8), fields->at(9)};
 }
 
 std::string describe(const Member& member) {

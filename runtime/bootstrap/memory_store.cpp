@@ -45,8 +45,7 @@ class MemoryStore final : public Store {
       const std::lock_guard lock{mutex_};
       auto& value = values_[key];
       const auto before = value.empty() ? 0 : parse_number<std::int64_t>(value);
-      if (!before)
-        throw Error{ErrorCode::invalid_argument, "key '" + key + "' holds no number"};
+      if (!before) throw Error{ErrorCode::invalid_argument, "key '" + key + "' holds no number"};
       sum = *before + delta;
       value = std::to_string(sum);
     }

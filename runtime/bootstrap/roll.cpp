@@ -88,13 +88,13 @@ void check_member(const Member& member, const Member& me, const Joined& joined) 
                                                  std::to_string(member.size) + ", rank " +
                                                  describe(me) + " of " + std::to_string(me.size)};
   if (member.rank < 0 || member.rank >= me.size)
-    throw Error{ErrorCode::invalid_argument, "there is no rank " + describe(member) + " of " +
-                                                 std::to_string(me.size)};
+    throw Error{ErrorCode::invalid_argument,
+                "there is no rank " + describe(member) + " of " + std::to_string(me.size)};
   const auto same = joined.find(member.rank);
   if (same != joined.end())
-    throw Error{ErrorCode::invalid_argument,
-                "two processes are one rank: " + describe(same->second) + " and " +
-                    describe(member)};
+    throw Error{
+        ErrorCode::invalid_argument,
+        "two processes are one rank: " + describe(same->second) + " and " + describe(member)};
 }
 
 std::string choose_backend(const Joined& joined) {
@@ -104,9 +104,9 @@ std::string choose_backend(const Joined& joined) {
   };
   const auto cpu = wants(kWantsCpu), nccl = wants(kWantsNccl);
   if (cpu != joined.end() && nccl != joined.end())
-    throw Error{ErrorCode::invalid_argument,
-                "the ranks ask for different backends: cpu rank " + describe(cpu->second) +
-                    ", nccl rank " + describe(nccl->second)};
+    throw Error{ErrorCode::invalid_argument, "the ranks ask for different backends: cpu rank " +
+                                                 describe(cpu->second) + ", nccl rank " +
+                                                 describe(nccl->second)};
   if (nccl != joined.end()) return "nccl";
   const bool all_can = wants(kCannotNccl) == joined.end() && cpu == joined.end();
   return all_can ? "nccl" : "cpu";
@@ -190,8 +190,8 @@ Roll call_the_roll(Store& store, const std::string& key, const Member& me,
 void excuse(Store& store, const std::string& key, const Member& me, const Error& why) noexcept {
   try {
     if (me.rank == 0) return store.set(roll_key(key), to_text(why));
-    letters(store, key).put(
-        to_text(Error{why.code(), "rank " + describe(me) + ": " + why.what(), why.ranks()}));
+    letters(store, key)
+        .put(to_text(Error{why.code(), "rank " + describe(me) + ": " + why.what(), why.ranks()}));
   } catch (const std::exception&) {
     return;  // the store is gone: the others see that by themselves
   }

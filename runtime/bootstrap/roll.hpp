@@ -11,9 +11,9 @@ namespace acc::runtime {
 
 /// Who is in a group and what was decided for all of them: rank 0's, the same on every rank.
 struct Roll {
-  std::string backend;  ///< "cpu", "nccl"
-  bool check = true;    ///< compare the calls of the ranks?
-  std::string token;    ///< random: connections of this group's ranks name it
+  std::string backend;          ///< "cpu", "nccl"
+  bool check = true;            ///< compare the calls of the ranks?
+  std::string token;            ///< random: connections of this group's ranks name it
   std::vector<Member> members;  ///< by rank
 
   /// Ranks with this rank's host, itself included, in their order.
@@ -35,7 +35,8 @@ inline constexpr const char* kCannotNccl = "automatic, without a device";
 /// Tells rank 0, and so all others, that this rank can't take part.
 void excuse(Store& store, const std::string& key, const Member& me, const Error& why) noexcept;
 
-/// After a failure: each rank says that it knows. Rank 0 waits, not long, until all that joined did.
+/// After a failure: each rank says that it knows. Rank 0 waits, not long, until all that joined
+/// did.
 void take_leave(Store& store, const std::string& key, int rank) noexcept;
 
 }  // namespace acc::runtime

@@ -48,8 +48,9 @@ Result<UniqueFd> greet(const SocketAddress& address, const TcpStorePlace& place,
   if (!fd) return fd;
   if (address.is_abstract() && !is_same_user(fd->get()))
     return acc::Error{Errc::not_permitted, address.text() + " belongs to another user"};
-  const auto hello = magic() + framed(pack({"hello", place.job, std::to_string(place.size),
-                                            std::to_string(place.rank)}));
+  const auto hello =
+      magic() +
+      framed(pack({"hello", place.job, std::to_string(place.size), std::to_string(place.rank)}));
   if (auto sent = send_all(fd->get(), bytes_of(hello), deadline); !sent) return sent.error();
   std::string theirs(sizeof kMagic, '\0');
   const auto stranger = [&](const std::string& how) {
@@ -105,8 +106,7 @@ class TcpStore final : public Store {
   static constexpr auto kPatience = 30s;  ///< for what is answered at once
 
   [[nodiscard]] Error gone(const acc::Error& how) const {
-    return {ErrorCode::system,
-            where() + " is gone (rank 0 ended, or left its group): " + how.what};
+    return {ErrorCode::system, where() + " is gone (rank 0 ended, or left its group): " + how.what};
   }
 
   [[nodiscard]] std::string where() const { return "the store of rank 0 at " + address_.text(); }
@@ -114,15 +114,14 @@ class TcpStore final : public Store {
   std::vector<std::string> ask(std::initializer_list<std::string> question, Deadline deadline) {
     auto line = take(deadline);
     auto sent = send_all(line.get(), bytes_of(framed(pack(question))), deadline);
-    auto answer = sent ? read_frame(line.get(), deadline)
-                       : Result<std::vector<std::string>>{sent.error()};
+    auto answer =
+        sent ? read_frame(line.get(), deadline) : Result<std::vector<std::string>>{sent.error()};
     const auto& verb = *question.begin();
     if (!answer && answer.error().code == Errc::timed_out)
-      throw Error{ErrorCode::timed_out,
-                  verb == "get" ? "key '" + *(question.begin() + 1) + "' didn't come into " + where()
-                                : where() + " doesn't answer"};
-    if (!answer)
-      throw gone(answer.error());
+      throw Error{ErrorCode::timed_out, verb == "get" ? "key '" + *(question.begin() + 1) +
+                                                            "' didn't come into " + where()
+                                                      : where() + " doesn't answer"};
+    if (!answer) throw gone(answer.error());
     if (answer->front() == "error")
       throw Error{ErrorCode::invalid_argument,
                   where() + " refused: " + (answer->size() > 1 ? answer->at(1) : "")};
@@ -143,8 +142,7 @@ class TcpStore final : public Store {
       }
     }
     auto line = greet(address_, place_, std::min(deadline, Clock::now() + kPatience));
-    if (!line)
-      throw gone(line.error());
+    if (!line) throw gone(line.error());
     return *std::move(line);
   }
 
@@ -194,11 +192,11 @@ std::shared_ptr<Store> serve(const TcpStorePlace& place, Deadline deadline) {
       return std::make_shared<TcpStore>(place, own, *std::move(first), std::move(server));
     }
   }
-  throw Error{ErrorCode::system,
-              "rank 0 can't serve the store that the ranks meet at: " + found +
-                  (place.ports > 1 ? " (and the " + std::to_string(place.ports - 1) +
-                                         " ports next to it)"
-                                   : "")};
+  throw Error{
+      ErrorCode::system,
+      "rank 0 can't serve the store that the ranks meet at: " + found +
+          (place.ports > 1 ? " (and the " + std::to_string(place.ports - 1) + " ports next to it)"
+                           : "")};
 }
 
 // ---- the others ----
@@ -264,8 +262,8 @@ TcpStorePlace place_of(const Contract& contract) {
   if (!contract.master_address.empty()) {
     place.host = contract.master_address;
     // torchrun's own store may have the port: the first free one of those after it is ours then.
-    place.port = static_cast<std::uint16_t>(contract.master_port +
-                                            (contract.master_port_is_taken ? 1 : 0));
+    place.port =
+        static_cast<std::uint16_t>(contract.master_port + (contract.master_port_is_taken ? 1 : 0));
     place.ports = std::min(contract.master_port_is_taken ? 16 : 17, 65536 - place.port);
     place.local = contract.all_local();
     return place;
@@ -276,8 +274,8 @@ TcpStorePlace place_of(const Contract& contract) {
                     " (by " + contract.launcher +
                     ") doesn't know where to meet the others: set MASTER_ADDR to rank 0's host and "
                     "MASTER_PORT to a free port there, or start with acc-launch"};
-  place.name = "acc-store/" + std::to_string(::geteuid()) + "/" + contract.launcher + "/" +
-               contract.job;
+  place.name =
+      "acc-store/" + std::to_string(::geteuid()) + "/" + contract.launcher + "/" + contract.job;
   return place;
 }
 

@@ -19,7 +19,7 @@ struct TcpStorePlace {
   int ports = 1;
   std::string name;
   bool local = false;  ///< all ranks are on this machine
-  std::string job;  ///< a server of another job or attempt is no server of ours
+  std::string job;     ///< a server of another job or attempt is no server of ours
   int rank = 0;
   int size = 1;
 };

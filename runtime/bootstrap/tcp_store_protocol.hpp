@@ -12,10 +12,10 @@
 /// bytes: a job's hosts are of one kind, the greeting's magic tells if not) and packed fields.
 namespace acc::runtime::tcp_store {
 
-inline constexpr std::uint32_t kMagic = 0xacc57031;       ///< version 1
-inline constexpr std::size_t kMaxGreeting = 4 * 1024;     ///< bytes of a frame from a stranger
-inline constexpr std::size_t kMaxFrame = 64 << 20;        ///< bytes
-inline constexpr std::size_t kMaxStored = 256 << 20;      ///< bytes of keys and values together
+inline constexpr std::uint32_t kMagic = 0xacc57031;    ///< version 1
+inline constexpr std::size_t kMaxGreeting = 4 * 1024;  ///< bytes of a frame from a stranger
+inline constexpr std::size_t kMaxFrame = 64 << 20;     ///< bytes
+inline constexpr std::size_t kMaxStored = 256 << 20;   ///< bytes of keys and values together
 inline constexpr auto kGreetingTime = std::chrono::seconds{10};
 
 // Greeting: magic (u32), then a frame {"hello", job, size, rank}; answer: magic and {"welcome"} or

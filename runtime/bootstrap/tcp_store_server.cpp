@@ -28,7 +28,7 @@ struct Client {
   std::string in, out;
   std::size_t sent = 0;  ///< of `out`
   bool welcome = false;
-  bool closing = false;  ///< once `out` is sent
+  bool closing = false;   ///< once `out` is sent
   std::string waits_for;  ///< a key; empty: nothing
   Clock::time_point must_greet_by = Clock::now() + kGreetingTime;
 
@@ -45,7 +45,8 @@ class TcpStoreServer::Loop {
         job_{std::move(job)},
         size_{size},
         most_clients_{static_cast<std::size_t>(size) * 16 + 64} {
-    if (!stop_) throw Error{ErrorCode::system, "store server: " + system_error(errno, "eventfd").what};
+    if (!stop_)
+      throw Error{ErrorCode::system, "store server: " + system_error(errno, "eventfd").what};
     thread_ = quiet_thread([this] { run(); });
   }
 
@@ -171,8 +172,8 @@ class TcpStoreServer::Loop {
 
   void set(Client& client, const std::string& key, const std::string& value) {
     if (!store(key, value))
-      return client.say(pack({"error", "the store is full: at most " +
-                                           std::to_string(kMaxStored >> 20) + " MiB"}));
+      return client.say(pack(
+          {"error", "the store is full: at most " + std::to_string(kMaxStored >> 20) + " MiB"}));
     client.say(pack({"ok"}));
   }
 

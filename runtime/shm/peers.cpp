@@ -22,6 +22,10 @@ constexpr std::chrono::nanoseconds kLookRound = 100ms;
 // so that the message can name all.
 constexpr std::chrono::nanoseconds kMismatchGrace = 500ms;
 
+constexpr std::chrono::nanoseconds kForeignSlice = 500us;
+// Waits that go without yields. One slice lost in so many is below a hundredth of them.
+constexpr int kMostHaste = 1 << 12;
+
 void pause() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -126,15 +130,12 @@ void Peers::await_arrivals(Turn& turn) {
 }
 
 void Peers::wait(Turn& turn, int rank, Word& word, Count which, std::uint32_t target) {
-  for (int i = 0; i < patience_.pauses; ++i) {
-    pause();
-    if (reached(word, target)) return;
+  if (pause_until(word, target)) return;
+  if (haste_.load(std::memory_order_relaxed) > 0) {
+    haste_.fetch_sub(1, std::memory_order_relaxed);
+  } else if (yield_until(word, target)) {
+    return;
   }
-  for (int i = 0; i < patience_.yields; ++i) {
-    ::sched_yield();
-    if (reached(word, target)) return;
-  }
-  // Only now: reading the clock costs as much as a small call.
   if (!turn.is_waiting) {
     turn.is_waiting = true;
     if (turn.call.limit.count() > 0) turn.deadline = Clock::now() + turn.call.limit;
@@ -142,6 +143,47 @@ void Peers::wait(Turn& turn, int rank, Word& word, Count which, std::uint32_t ta
   if (turn.lane() == 0) waiting_.store(packed(rank, which, target), std::memory_order_relaxed);
   sleep(turn, rank, word, which, target);
   if (turn.lane() == 0) waiting_.store(0, std::memory_order_relaxed);
+}
+
+/// Pauses are of no use while both ranks are on the same core, where the scheduler may leave them
+/// for long: after some that were in vain only one wait in many tries them.
+bool Peers::pause_until(const Word& word, std::uint32_t target) noexcept {
+  constexpr unsigned kInVain = 8;
+  constexpr unsigned kTryAgain = 32;
+  if (patience_.pauses == 0) return false;
+  const auto in_vain = pauses_in_vain_.load(std::memory_order_relaxed);
+  if (in_vain < kInVain || in_vain % kTryAgain == 0) {
+    for (int i = 0; i < patience_.pauses; ++i) {
+      pause();
+      if (!reached(word, target)) continue;
+      pauses_in_vain_.store(0, std::memory_order_relaxed);
+      return true;
+    }
+  }
+  pauses_in_vain_.store(in_vain + 1, std::memory_order_relaxed);
+  return false;
+}
+
+/// A yield to a rank is short. One to a program that computes costs its whole slice, milliseconds,
+/// where a sleeper that is woken is let in before it: then sleeping is better for a while, and a
+/// longer one each time that this is found again.
+bool Peers::yield_until(const Word& word, std::uint32_t target) noexcept {
+  auto before = Clock::now();
+  for (int i = 0; i < patience_.yields; ++i) {
+    ::sched_yield();
+    const bool has_come = reached(word, target);
+    const auto now = Clock::now();
+    if (now - before > kForeignSlice) {
+      const int haste = next_haste_.load(std::memory_order_relaxed);
+      haste_.store(haste, std::memory_order_relaxed);
+      next_haste_.store(std::min(haste * 2, kMostHaste), std::memory_order_relaxed);
+      return has_come;
+    }
+    if (has_come) break;
+    before = now;
+  }
+  next_haste_.store(kLeastHaste, std::memory_order_relaxed);
+  return reached(word, target);
 }
 
 void Peers::sleep(Turn& turn, int rank, Word& word, Count which, std::uint32_t target) {

@@ -113,6 +113,8 @@ class Peers {
  private:
   [[nodiscard]] Word& word_of(int rank, Count which) const noexcept;
   void wait(Turn& turn, int rank, Word& word, Count which, std::uint32_t target);
+  bool pause_until(const Word& word, std::uint32_t target) noexcept;
+  bool yield_until(const Word& word, std::uint32_t target) noexcept;
   void sleep(Turn& turn, int rank, Word& word, Count which, std::uint32_t target);
   [[nodiscard]] bool culprit_is_through(Count which) const noexcept;
   [[noreturn]] void give_up(const Turn& turn, int rank, Count which, std::uint32_t target);
@@ -138,6 +140,10 @@ class Peers {
   int cores_ = 1;
   std::uint32_t number_ = 0;
   bool can_pull_ = false;
+  std::atomic<unsigned> pauses_in_vain_{0};
+  static constexpr int kLeastHaste = 128;
+  std::atomic<int> haste_{0};  ///< waits that go to sleep without yielding
+  std::atomic<int> next_haste_{kLeastHaste};
   std::uint64_t probe_ = 0;                ///< what others read to see whether they can
   std::atomic<std::uint64_t> waiting_{0};  ///< rank, count and target of the wait of lane 0
   std::shared_ptr<ProcessWatch> watch_;

@@ -86,8 +86,8 @@ class Run {
   // Whole elements of what has come; the first host begins with its own.
   bool reduce() {
     if (direct_) return false;
-    auto there = first_ ? std::min(sums() - reduced_, kRing - (reduced_ - sent_))
-                        : received_ - reduced_;
+    auto there =
+        first_ ? std::min(sums() - reduced_, kRing - (reduced_ - sent_)) : received_ - reduced_;
     there = std::min(straight(reduced_, there), kPiece) / partial_ * partial_;
     // Small pieces cost more in calls than they win by being early.
     const bool more_comes = (first_ ? reduced_ + there : received_) < sums();
@@ -156,7 +156,7 @@ class Run {
       if (events != 0) waits.push_back({courier_.socket(host), static_cast<short>(events), 0});
     };
     if (!first_) add_wait(prev_, room_for_sums() > 0, results_there() > returned_);
-    if (!last_) add_wait(next_, results_in_ < results(), reduced_ > sent_);
+    if (!last_) add_wait(next_, results_in_<results(), reduced_> sent_);
   }
 
   const Chain::Work& work_;

@@ -12,8 +12,8 @@ namespace acc::runtime::hosts {
 /// to the sum so far and passes that on; the last one's is the result, which comes back the same
 /// way. All of it overlaps, in pieces as they come.
 ///
-/// So every element is summed up from rank 0 to the last, one by one, whatever its place: the result
-/// has the same bits for any size, and each host sends and receives the message once in each
+/// So every element is summed up from rank 0 to the last, one by one, whatever its place: the
+/// result has the same bits for any size, and each host sends and receives the message once in each
 /// direction, as in a ring of many.
 class Chain {
  public:

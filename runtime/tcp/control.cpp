@@ -225,8 +225,7 @@ class Control::Loop {
       question_->answered.assign(leaders_.size(), true);
       question_->answered[host] = false;
     }
-    const auto frame =
-        pack({"late?", std::to_string(note.number), std::to_string(note.peer)});
+    const auto frame = pack({"late?", std::to_string(note.number), std::to_string(note.peer)});
     for (std::size_t h = 0; h < leaders_.size(); ++h) {
       if (h == placement_.host || question_->answered[h]) continue;
       send(leaders_[h], frame);
@@ -277,10 +276,10 @@ class Control::Loop {
                       " doesn't answer: it is stopped, or its host is cut off");
     }
     if (parts.empty()) parts.emplace_back("all ranks came, but their bytes don't");
-    room_.break_with({ErrorCode::timed_out,
-                      "timed out after " + acc::describe(Millis{note.limit_ms}) + ": " +
-                          join(parts, ", "),
-                      std::move(ranks)});
+    room_.break_with(
+        {ErrorCode::timed_out,
+         "timed out after " + acc::describe(Millis{note.limit_ms}) + ": " + join(parts, ", "),
+         std::move(ranks)});
   }
 
   [[nodiscard]] std::string describe_message(const Note& note, const std::string& state) const {

@@ -86,8 +86,7 @@ class HostsBackend final : public Backend {
 
   void lost(int rank, const std::string& how) noexcept override {
     try {
-      room_.break_with(
-          {ErrorCode::peer_lost, room_.describe(rank) + " was lost: " + how, {rank}});
+      room_.break_with({ErrorCode::peer_lost, room_.describe(rank) + " was lost: " + how, {rank}});
     } catch (const std::exception&) {  // no memory for the words
       room_.break_with({ErrorCode::peer_lost, "a rank was lost"});
     }

@@ -22,7 +22,8 @@ Parts parts_of(const Call& call, int ranks) {
   Parts parts;
   std::size_t at = 0;
   for (int r = 0; r < ranks; ++r) {
-    const auto count = call.counts.empty() ? call.what.count : call.counts[static_cast<std::size_t>(r)];
+    const auto count =
+        call.counts.empty() ? call.what.count : call.counts[static_cast<std::size_t>(r)];
     parts.at.push_back(at);
     parts.bytes.push_back(count * size_of(call.what.dtype));
     at += parts.bytes.back();

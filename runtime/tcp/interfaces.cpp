@@ -97,7 +97,8 @@ Interface choose_interface(const Lookup& lookup, const std::string& master_addre
       return named_by(InterfaceFilter{value}, std::string{name} + "=" + printable(value, 80));
   }
   // Nobody said where the master is: any interface that isn't loopback or a container's bridge.
-  if (master_address.empty()) return named_by(InterfaceFilter{"^lo,docker"}, "the default (^lo,docker)");
+  if (master_address.empty())
+    return named_by(InterfaceFilter{"^lo,docker"}, "the default (^lo,docker)");
   const auto master = resolve(master_address, 9, deadline);
   if (!master || master->empty())
     throw Error{ErrorCode::system, master ? "MASTER_ADDR has no address" : master.error().what};

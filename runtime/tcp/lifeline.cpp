@@ -20,8 +20,8 @@ namespace {
 constexpr auto kCauseTime = 200ms;
 /// For the leader's findings, which wait for the other hosts' answers.
 constexpr auto kFindingsTime = 700ms;
-/// Before sleeping.
-constexpr auto kAwake = 100us;
+/// Before sleeping. Longer is better with a core for each rank, worse without.
+constexpr auto kAwake = 30us;
 /// Without a leader nobody wakes us.
 constexpr auto kLookRound = 20ms;
 

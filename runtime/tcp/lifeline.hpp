@@ -21,7 +21,8 @@ class Lifeline {
   /// Until one of `waits` is ready.
   /// @throws Error the cause, when the room breaks; timed_out
   void wait(Turn& turn, std::vector<pollfd>& waits);
-  /// A connection to `rank` ended in the middle: the group breaks, by the cause if one is on its way.
+  /// A connection to `rank` ended in the middle: the group breaks, by the cause if one is on its
+  /// way.
   [[noreturn]] void lose(Turn& turn, int rank, const std::string& how);
 
   /// The room broke in this process.

@@ -79,8 +79,8 @@ std::string to_text(const Address& address) {
 
 Address parse_address(const std::string& text) {
   const auto fields = unpack(text);
-  const auto port = fields && fields->size() == 3 ? parse_number<std::uint16_t>(fields->at(2))
-                                                  : std::nullopt;
+  const auto port =
+      fields && fields->size() == 3 ? parse_number<std::uint16_t>(fields->at(2)) : std::nullopt;
   const auto at = port ? SocketAddress::numeric(fields->at(1), *port) : std::nullopt;
   if (!at) throw Error{ErrorCode::system, "a rank's address that can't be read"};
   return {fields->front(), *at};
@@ -92,8 +92,7 @@ std::string table(const Roll& roll, const std::vector<Address>& addresses) {
   for (std::size_t r = 0; r < addresses.size(); ++r) {
     if (r == 32) return text + " …";
     text += (r == 0 ? "" : ", ") + ("rank " + std::to_string(r)) + " host " +
-            roll.members[r].host.name + " " + addresses[r].interface + " " +
-            addresses[r].at.text();
+            roll.members[r].host.name + " " + addresses[r].interface + " " + addresses[r].at.text();
   }
   return text;
 }

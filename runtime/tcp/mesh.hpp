@@ -24,12 +24,12 @@ struct Guest {
 
 /// The connections of a rank to ranks of other hosts.
 struct Mesh {
-  UniqueFd door;                          ///< listens; messages come here
-  std::vector<SocketAddress> addresses;   ///< of the doors, by rank
-  std::string token;                      ///< strangers don't know it
-  std::string congestion;                 ///< ACC_TCP_CONGESTION; empty: we choose
-  std::vector<UniqueFd> column;           ///< by host; a carrier's to those of its column
-  std::vector<UniqueFd> control;          ///< by host; a leader's to the other leaders
+  UniqueFd door;                         ///< listens; messages come here
+  std::vector<SocketAddress> addresses;  ///< of the doors, by rank
+  std::string token;                     ///< strangers don't know it
+  std::string congestion;                ///< ACC_TCP_CONGESTION; empty: we choose
+  std::vector<UniqueFd> column;          ///< by host; a carrier's to those of its column
+  std::vector<UniqueFd> control;         ///< by host; a leader's to the other leaders
 };
 
 /// Tells the addresses around and connects. Collective over all ranks of the group.

@@ -23,8 +23,8 @@ Placement::Placement(const Roll& roll, int mine)
   for (const auto& one : hosts) {
     least = std::min(least, one.ranks.size());
     most = std::max(most, one.ranks.size());
-    in_order = in_order && one.ranks.back() - one.ranks.front() + 1 ==
-                               static_cast<int>(one.ranks.size());
+    in_order =
+        in_order && one.ranks.back() - one.ranks.front() + 1 == static_cast<int>(one.ranks.size());
   }
   columns = static_cast<int>(least);
   host = host_of(mine);

@@ -69,10 +69,12 @@ void Room::watch_processes() {
     const auto pid = ranks_[static_cast<std::size_t>(rank)].pid;
     if (pid == ::getpid()) continue;  // a thread of ours ends with us
     if (!watch_) watch_ = shm::ProcessWatch::shared();
-    watched_.push_back(watch_->watch(static_cast<pid_t>(pid), [this, i, rank](const std::string& how) {
+    watched_.push_back(watch_->watch(static_cast<pid_t>(pid), [this, i,
+                                                               rank](const std::string& how) {
       if (place(i).presence.load() == Presence::left) return;
       place(i).presence.store(Presence::gone);
-      break_with({ErrorCode::peer_lost, describe(rank) + " " + how + "; " + describe_state(i), {rank}});
+      break_with(
+          {ErrorCode::peer_lost, describe(rank) + " " + how + "; " + describe_state(i), {rank}});
     }));
   }
 }
@@ -127,7 +129,8 @@ void Room::wait(Turn& turn, Word& word, std::size_t of, std::uint32_t target) {
                   {placement_.near()[of]}});
     const auto now = Clock::now();
     if (now >= turn.deadline()) give_up(turn);
-    shm::sleep_on(word, seen, std::min<std::chrono::nanoseconds>(kLookRound, turn.deadline() - now));
+    shm::sleep_on(word, seen,
+                  std::min<std::chrono::nanoseconds>(kLookRound, turn.deadline() - now));
   }
 }
 
@@ -175,8 +178,8 @@ void Room::throw_cause(const Turn& turn) const {
   // A mismatch says itself what was called.
   std::string text = first.what();
   if (first.code() != ErrorCode::mismatch) text = to_string(turn.call.what) + ": " + text;
-  throw Error{first.code(), text, first.ranks(),
-              std::string{to_string(turn.call.what.operation)}, turn.call.what.sequence};
+  throw Error{first.code(), text, first.ranks(), std::string{to_string(turn.call.what.operation)},
+              turn.call.what.sequence};
 }
 
 void Room::give_up(Turn& turn) {

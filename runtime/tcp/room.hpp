@@ -37,7 +37,7 @@ struct Turn {
 
 /// What a rank says to those of its host; only itself writes it.
 struct alignas(kTwoLines) Place {
-  Word arrived;  ///< the last collective that it came to
+  Word arrived;                     ///< the last collective that it came to
   alignas(kTwoLines) Word staged;   ///< the last round for which its bytes lie on the board
   alignas(kTwoLines) Word carried;  ///< the last round whose bytes it has moved between the hosts
   alignas(kTwoLines) Word taken;    ///< the last round whose bytes it needs no more

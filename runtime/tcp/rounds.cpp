@@ -20,9 +20,8 @@ Part part_of(const Placement& placement, int owner, std::size_t bytes) {
   if (bytes <= kUndivided) return placement.carries(owner) ? Part{0, bytes} : Part{};
   const auto columns = static_cast<std::size_t>(placement.columns);
   const auto each = (bytes / columns + kAlign - 1) / kAlign * kAlign;
-  return {std::min(bytes, each * placement.index), placement.index + 1 == columns
-                                                       ? bytes
-                                                       : std::min(bytes, each * (placement.index + 1))};
+  return {std::min(bytes, each * placement.index),
+          placement.index + 1 == columns ? bytes : std::min(bytes, each * (placement.index + 1))};
 }
 
 std::size_t length_at(const Rounds::Piece& piece, std::size_t offset, std::size_t slot) {
@@ -147,8 +146,7 @@ void Rounds::stage_pieces(const std::vector<Piece>& pieces, std::size_t slot, st
   }
 }
 
-void Rounds::spread(Turn& turn, const std::vector<Piece>& pieces, const From& from,
-                    const To& to) {
+void Rounds::spread(Turn& turn, const std::vector<Piece>& pieces, const From& from, const To& to) {
   if (placement_.alone()) return spread_directly(turn, pieces, from, to);
   const auto slot = slot_for(pieces);
   const auto most = longest(pieces);

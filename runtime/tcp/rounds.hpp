@@ -49,10 +49,8 @@ class Rounds {
   using To = std::function<std::byte*(std::size_t piece)>;
   void spread(Turn& turn, const std::vector<Piece>& pieces, const From& from, const To& to);
   /// All pieces are for all ranks. @param reduce  once a round, with all pieces' bytes of it
-  using Reduce =
-      std::function<void(std::size_t offset, std::size_t bytes, const void* const* at)>;
-  void gather(Turn& turn, const std::vector<Piece>& pieces, const From& from,
-              const Reduce& reduce);
+  using Reduce = std::function<void(std::size_t offset, std::size_t bytes, const void* const* at)>;
+  void gather(Turn& turn, const std::vector<Piece>& pieces, const From& from, const Reduce& reduce);
 
  private:
   [[nodiscard]] bool calls_agree_here(Turn& turn);
@@ -72,7 +70,7 @@ class Rounds {
   bool check_;
   std::uint32_t number_ = 0;  ///< of collectives
   std::uint32_t round_ = 0;
-  bool is_first_ = true;  ///< round of this collective
+  bool is_first_ = true;                        ///< round of this collective
   std::vector<std::vector<Descriptor>> calls_;  ///< by host, of its ranks
 };
 

@@ -153,8 +153,8 @@ class Run {
     bool moved = false;
     while (may_receive(host)) {
       const auto [at, bytes] = incoming(host);
-      auto* to = (is_values(cursor.item) ? held(host, chunk_of(cursor.item)) : recv() + at) +
-                 cursor.moved;
+      auto* to =
+          (is_values(cursor.item) ? held(host, chunk_of(cursor.item)) : recv() + at) + cursor.moved;
       const auto n = bytes == cursor.moved
                          ? 0
                          : receive_some(courier_.socket(host), to, bytes - cursor.moved, turn_,

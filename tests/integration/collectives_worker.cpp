@@ -48,7 +48,8 @@ void check(ProcessGroup& group) {
       require(all[i] == static_cast<std::int64_t>(i / count), "all_gather");
     group.barrier();
   }
-  const int to = (group.rank() + 1) % group.size(), from = (group.rank() + group.size() - 1) % group.size();
+  const int to = (group.rank() + 1) % group.size(),
+            from = (group.rank() + group.size() - 1) % group.size();
   std::vector<float> out(200'000, static_cast<float>(group.rank())), in(out.size());
   const auto sending = group.send_async(out.data(), out.size(), DType::f32, to);
   group.recv_async(in.data(), in.size(), DType::f32, from).wait();
@@ -76,8 +77,8 @@ int main(int count, char** words) {
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
         std::chrono::steady_clock::now() - began);
     const auto who = group ? name(group) : std::string{"nobody"};
-    say(who + " failed after " + std::to_string(took.count()) + " ms: " +
-        std::string{to_string(error.code())} + ": " + error.what());
+    say(who + " failed after " + std::to_string(took.count()) +
+        " ms: " + std::string{to_string(error.code())} + ": " + error.what());
     return 3;
   } catch (const std::exception& error) {
     say("failed: " + std::string{error.what()});

@@ -216,8 +216,15 @@ class ErrorFiles(JobTest):
 
 class Soak(JobTest):
     def facts(self, job):
-        """Descriptors, resident KiB and children of the agent, while it only waits."""
+        """Descriptors, resident KiB and children of the agent, while it only waits: the worker's first word may come before the agent
+        has closed the last pipe of the start."""
         agent = job.agent
+        counts = []
+
+        def is_still():
+            counts.append(os.listdir(f"/proc/{agent}/fd"))
+            return len(counts) > 10 and all(count == counts[-1] for count in counts[-10:])
+        until(is_still, "an agent that only waits", 10)
         status = read(f"/proc/{agent}/status")
         return len(os.listdir(f"/proc/{agent}/fd")), int(re.search(r"VmRSS:\s+(\d+)", status)[1]), len(read(f"/proc/{agent}/task/{agent}/children").split())
 

@@ -95,7 +95,8 @@ TEST_CASE("one rank's failure is everybody's", "[bootstrap][circle]") {
   }
 }
 
-TEST_CASE("the leader asks beyond the host before it says that all is well", "[bootstrap][circle]") {
+TEST_CASE("the leader asks beyond the host before it says that all is well",
+          "[bootstrap][circle]") {
   const auto said = in_circle(3, [&](Circle& circle, int) {
     circle.agree({}, in(10s), [](const std::optional<Error>& ours) {
       if (!ours) throw Error{ErrorCode::timed_out, "host b is late"};

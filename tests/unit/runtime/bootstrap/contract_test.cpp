@@ -92,7 +92,10 @@ TEST_CASE("each launcher's variables are understood", "[bootstrap]") {
        1,
        2},
       {"Slurm",
-       {{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "1"}, {"SLURM_NNODES", "2"}},
+       {{"SLURM_PROCID", "3"},
+        {"SLURM_NTASKS", "4"},
+        {"SLURM_LOCALID", "1"},
+        {"SLURM_NNODES", "2"}},
        3,
        4,
        1,
@@ -142,14 +145,10 @@ TEST_CASE("half a contract and contradictions name variables and values", "[boot
   CHECK(complaint({{"WORLD_SIZE", "4"}}).find("WORLD_SIZE=4 is set, but RANK isn't") == 0);
   CHECK(complaint({{"RANK", "4"}, {"WORLD_SIZE", "4"}}) ==
         "RANK=4 with WORLD_SIZE=4: ranks go from 0 to 3");
-  CHECK(complaint({{"RANK", "one"}, {"WORLD_SIZE", "4"}}) ==
-        "RANK=one isn't a number from 0 on");
-  CHECK(complaint({{"RANK", "0"}, {"WORLD_SIZE", "0"}}) ==
-        "WORLD_SIZE=0 isn't a number from 1 on");
-  CHECK(complaint({{"RANK", "0"},
-                   {"WORLD_SIZE", "2"},
-                   {"LOCAL_RANK", "2"},
-                   {"LOCAL_WORLD_SIZE", "2"}}) ==
+  CHECK(complaint({{"RANK", "one"}, {"WORLD_SIZE", "4"}}) == "RANK=one isn't a number from 0 on");
+  CHECK(complaint({{"RANK", "0"}, {"WORLD_SIZE", "0"}}) == "WORLD_SIZE=0 isn't a number from 1 on");
+  CHECK(complaint(
+            {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "2"}, {"LOCAL_WORLD_SIZE", "2"}}) ==
         "LOCAL_RANK=2 with LOCAL_WORLD_SIZE=2: local ranks go from 0 to 1");
   CHECK(complaint({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "3"}})
             .find("LOCAL_WORLD_SIZE=3 with WORLD_SIZE=2") == 0);
@@ -220,13 +219,14 @@ TEST_CASE("options: the program's word, then the environment's, then the default
   own.init_timeout = 1s;
   own.check = true;
   own.backend = BackendKind::nccl;
-  const auto kept = complete(
-      {{"ACC_INIT_TIMEOUT", "9"}, {"ACC_CHECK", "0"}, {"ACC_BACKEND", "cpu"}}, own);
+  const auto kept =
+      complete({{"ACC_INIT_TIMEOUT", "9"}, {"ACC_CHECK", "0"}, {"ACC_BACKEND", "cpu"}}, own);
   CHECK(kept.init_timeout == 1s);
   CHECK(kept.check == true);
   CHECK(kept.backend == BackendKind::nccl);
   CHECK_THROWS_WITH(complete({{"ACC_CHECK", "maybe"}}), "ACC_CHECK=maybe isn't 0 or 1");
   CHECK_THROWS_WITH(complete({{"ACC_BACKEND", "gloo"}}),
                     "ACC_BACKEND=gloo isn't cpu, nccl or automatic");
-  CHECK_THROWS_WITH(complete({{"ACC_INIT_TIMEOUT", "-3"}}), Catch::StartsWith("ACC_INIT_TIMEOUT=-3"));
+  CHECK_THROWS_WITH(complete({{"ACC_INIT_TIMEOUT", "-3"}}),
+                    Catch::StartsWith("ACC_INIT_TIMEOUT=-3"));
 }

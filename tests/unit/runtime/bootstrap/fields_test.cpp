@@ -7,13 +7,15 @@
 using namespace acc::runtime;
 
 TEST_CASE("fields of any bytes come back as they were", "[bootstrap]") {
-  const std::vector<std::string> fields{"", "a", "1:2", std::string("\0\n", 2), std::string(300, 'x')};
+  const std::vector<std::string> fields{"", "a", "1:2", std::string("\0\n", 2),
+                                        std::string(300, 'x')};
   CHECK(unpack(pack(fields)) == fields);
   CHECK(unpack("") == std::vector<std::string>{});
 }
 
 TEST_CASE("what isn't fields is refused", "[bootstrap]") {
-  for (const auto* text : {"x", "3", "3:ab", ":ab", "-1:a", "99999999999999999999:a", "1:ab", "1 :a"})
+  for (const auto* text :
+       {"x", "3", "3:ab", ":ab", "-1:a", "99999999999999999999:a", "1:ab", "1 :a"})
     CHECK_FALSE(unpack(text));
 }
 

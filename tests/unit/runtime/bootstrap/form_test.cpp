@@ -78,8 +78,8 @@ TEST_CASE("a rank that doesn't come is named, and who did, on every rank", "[boo
     auto zero = formation(0, 3, store), two = formation(2, 3, store);
     zero.options.init_timeout = two.options.init_timeout = 80ms;
     const auto said = form({zero, two});
-    const auto expected = "timed_out: rank 1 of 3 has not joined after 80 ms; joined: " + here(0) +
-                          ", " + here(2);
+    const auto expected =
+        "timed_out: rank 1 of 3 has not joined after 80 ms; joined: " + here(0) + ", " + here(2);
     CHECK(said[0] == expected);
     CHECK(said[1] == expected);
   }
@@ -87,15 +87,15 @@ TEST_CASE("a rank that doesn't come is named, and who did, on every rank", "[boo
     auto one = formation(1, 3, store), two = formation(2, 3, store);
     one.options.init_timeout = two.options.init_timeout = 80ms;
     const auto said = form({one, two});
-    CHECK(said[0] == "timed_out: rank 0 of 3 has not joined after 80 ms; joined: " + here(1) +
-                         ", " + here(2));
+    CHECK(said[0] ==
+          "timed_out: rank 0 of 3 has not joined after 80 ms; joined: " + here(1) + ", " + here(2));
   }
   SECTION("several") {
     auto one = formation(1, 8, store);
     one.options.init_timeout = 60ms;
-    CHECK(form({one}) == std::vector<std::string>{
-                             "timed_out: ranks 0,2-7 of 8 have not joined after 60 ms; joined: " +
-                             here(1)});
+    CHECK(form({one}) ==
+          std::vector<std::string>{
+              "timed_out: ranks 0,2-7 of 8 have not joined after 60 ms; joined: " + here(1)});
   }
 }
 
@@ -105,8 +105,8 @@ TEST_CASE("what fails on one rank fails all at once, long before the timeout",
   const auto began = Clock::now();
   SECTION("ranks of another world") {
     const auto said = form({formation(0, 2, store), formation(1, 3, store)});
-    const auto expected = "invalid_argument: rank " + here(1) + " has a world size of 3, rank " +
-                          here(0) + " of 2";
+    const auto expected =
+        "invalid_argument: rank " + here(1) + " has a world size of 3, rank " + here(0) + " of 2";
     CHECK(said == std::vector<std::string>(2, expected));
   }
   SECTION("two processes of one rank") {
@@ -159,7 +159,8 @@ TEST_CASE("groups split into groups", "[bootstrap][form]") {
       return std::vector{odd.rank(), odd.size(), odd.local_size()};
     }));
   }
-  const std::vector<std::vector<int>> expected{{2, 3, 3}, {1, 2, 2}, {1, 3, 3}, {0, 2, 2}, {0, 3, 3}};
+  const std::vector<std::vector<int>> expected{
+      {2, 3, 3}, {1, 2, 2}, {1, 3, 3}, {0, 2, 2}, {0, 3, 3}};
   for (std::size_t r = 0; r < ranks.size(); ++r) CHECK(ranks[r].get() == expected[r]);
 }
 

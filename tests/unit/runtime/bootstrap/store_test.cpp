@@ -95,8 +95,8 @@ TEST_CASE("a store gives back what another rank put there", "[bootstrap][store]"
 TEST_CASE("a get waits for its key, while others ask on", "[bootstrap][store]") {
   for (auto& [kind, one, other] : every_kind()) {
     CAPTURE(kind);
-    auto waiting = std::async(std::launch::async,
-                              [store = other] { return store->get("later", in(20s)); });
+    auto waiting =
+        std::async(std::launch::async, [store = other] { return store->get("later", in(20s)); });
     other->set("meanwhile", "1");  // the same client isn't blocked by its own question
     CHECK(other->get("meanwhile", in(10s)) == "1");
     one->set("later", "now");
@@ -170,9 +170,7 @@ TEST_CASE("the store of another job is no store of ours", "[bootstrap][store]") 
 
 TEST_CASE("without rank 0 the others say where they looked", "[bootstrap][store]") {
   std::uint16_t port = 0;
-  {
-    const auto held = occupied_port(port);
-  }
+  { const auto held = occupied_port(port); }
   auto place = abstract_place(1, 3);
   place.host = "127.0.0.1";
   place.port = port;

@@ -1,9 +1,7 @@
 // What goes wrong on one host is the same error on all, in time.
-#include "hosted_groups.hpp"
+#include "runtime/bootstrap/tcp_store.hpp"
 
 #include <catch2/catch.hpp>
-
-#include "runtime/bootstrap/tcp_store.hpp"
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -14,6 +12,8 @@
 #include <csignal>
 #include <thread>
 #include <vector>
+
+#include "hosted_groups.hpp"
 
 using namespace acc::runtime;
 using namespace acc::testing;
@@ -42,10 +42,12 @@ TEST_CASE("different calls on different hosts are the same mismatch everywhere",
       {"large count", [](ProcessGroup& g) { sum(g, 900'000); }, "x900000"},
       {"reduction", [](ProcessGroup& g) { sum(g, 1000, ReduceOp::max); }, "max"},
       {"operation", [](ProcessGroup& g) { g.barrier(); }, "barrier"},
-      {"root", [](ProcessGroup& g) {
+      {"root",
+       [](ProcessGroup& g) {
          auto data = some(1000);
          g.broadcast(std::span{data}, 2);
-       }, "broadcast"}};
+       },
+       "broadcast"}};
   for (const std::string layout : {"abb", "aab", "abc"}) {
     for (const auto& row : rows) {
       for (const int odd : {0, 1, 2}) {
@@ -192,8 +194,8 @@ class Processes {
  public:
   Processes(const std::string& layout, std::chrono::milliseconds timeout,
             const std::function<void(ProcessGroup&)>& body) {
-    void* at = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                      -1, 0);
+    void* at =
+        ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(at != MAP_FAILED);
     shared_ = new (at) Shared;
     TcpStorePlace place;
@@ -291,9 +293,9 @@ TEST_CASE("a killed process is named on all hosts at once", "[tcp][hosts]") {
         if (r == victim) continue;
         const auto text = ranks.said(r, 5s);
         CHECK_THAT(text, Catch::StartsWith("peer_lost: all_reduce f32 x50000 sum #"));
-        CHECK_THAT(text, Catch::Contains("rank " + std::to_string(victim) + " (host " +
-                                         layout[victim] + ", pid " +
-                                         std::to_string(ranks.pid(victim))));
+        CHECK_THAT(text,
+                   Catch::Contains("rank " + std::to_string(victim) + " (host " + layout[victim] +
+                                   ", pid " + std::to_string(ranks.pid(victim))));
       }
       CHECK(SteadyClock::now() - killed < 1s);
     }

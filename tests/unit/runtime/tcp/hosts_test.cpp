@@ -1,7 +1,5 @@
 // Every operation over several hosts, with exact values: they depend on rank, index and operation,
 // outputs are poisoned, sizes don't divide by anything.
-#include "hosted_groups.hpp"
-
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -11,12 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "hosted_groups.hpp"
+
 using namespace acc::runtime;
 using namespace acc::testing;
 
 namespace {
 
-const std::vector<std::string> kLayouts{"ab", "abc", "aab", "abb", "aabb", "aabbbc", "abab", "abca"};
+const std::vector<std::string> kLayouts{"ab",   "abc",    "aab",  "abb",
+                                        "aabb", "aabbbc", "abab", "abca"};
 const std::vector<std::size_t> kCounts{0, 1, 13, 4'099, 70'003};
 
 void expect(bool is_so, const std::string& what) {
@@ -92,9 +93,9 @@ void check_reductions(ProcessGroup& group, ReduceOp op, std::size_t count) {
   const int root = n - 1;
   std::vector<T> at_root(count, T(77));
   group.reduce(mine.data(), at_root.data(), count, dtype_of<T>, op, root);
-  expect(group.rank() != root ? same(at_root, std::vector<T>(count, T(77)))
-                              : same(at_root, expected),
-         "reduce " + what);
+  expect(
+      group.rank() != root ? same(at_root, std::vector<T>(count, T(77))) : same(at_root, expected),
+      "reduce " + what);
 
   const auto whole = values<T>(group.rank(), count * static_cast<std::size_t>(n));
   const auto all = reduced<T>(op, n, whole.size());
@@ -134,7 +135,8 @@ void check_moves(ProcessGroup& group, std::size_t count) {
   expect(same(all, everybodys), "all_gather" + what);
   std::fill(all.begin(), all.end(), -1);
   std::copy(mine.begin(), mine.end(), all.begin() + static_cast<std::ptrdiff_t>(count) * me);
-  group.all_gather(all.data() + count * static_cast<std::size_t>(me), all.data(), count, DType::i32);
+  group.all_gather(all.data() + count * static_cast<std::size_t>(me), all.data(), count,
+                   DType::i32);
   expect(same(all, everybodys), "all_gather in place" + what);
 
   const auto outgoing = values<T>(me, count * size);
@@ -193,7 +195,8 @@ TEST_CASE("half floats are summed up in float over all hosts and rounded once", 
         const auto make = [&](int rank) {
           std::vector<BFloat16> made(count);
           for (std::size_t i = 0; i < count; ++i)
-            made[i] = BFloat16{1.0F / static_cast<float>(i % 97 + 1 + static_cast<std::size_t>(rank))};
+            made[i] =
+                BFloat16{1.0F / static_cast<float>(i % 97 + 1 + static_cast<std::size_t>(rank))};
           return made;
         };
         auto data = make(group.rank());
@@ -270,7 +273,8 @@ TEST_CASE("registered memory, objects and sub-groups work over hosts", "[tcp][ho
     expect(same(std::vector<float>(data.begin(), data.end()),
                 reduced<float>(ReduceOp::sum, 4, data.size())),
            "registered");
-    const auto objects = group.all_gather_object(std::string(static_cast<std::size_t>(group.rank()), 'x'));
+    const auto objects =
+        group.all_gather_object(std::string(static_cast<std::size_t>(group.rank()), 'x'));
     expect(objects == std::vector<std::string>{"", "x", "xx", "xxx"}, "objects");
     auto across = group.split(group.rank() % 2, 0, "across");  // a and b each
     expect(across.size() == 2 && across.local_size() == 1, "across");

@@ -56,7 +56,8 @@ TEST_CASE("the address is the one from which the master is spoken to", "[tcp]") 
   CHECK(choose_interface(with({{"NCCL_SOCKET_IFNAME", "=lo"}}), "", soon()).name == "lo");
   CHECK_THROWS_WITH(
       choose_interface(with({{"GLOO_SOCKET_IFNAME", "nosuch9"}}), "127.0.0.1", soon()),
-      Catch::StartsWith("GLOO_SOCKET_IFNAME=nosuch9 lets no interface of this host; there are: lo"));
+      Catch::StartsWith(
+          "GLOO_SOCKET_IFNAME=nosuch9 lets no interface of this host; there are: lo"));
 }
 
 TEST_CASE("every host has as many carriers as the smallest has ranks", "[tcp]") {
