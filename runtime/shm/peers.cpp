@@ -166,12 +166,16 @@ bool Peers::pause_until(const Word& word, std::uint32_t target) noexcept {
 
 /// A yield to a rank is short. One to a program that computes costs its whole slice, milliseconds,
 /// where a sleeper that is woken is let in before it: then sleeping is better for a while, and a
-/// longer one each time that this is found again.
+/// longer one each time that this is found again. With more ranks than cores the slice may be that
+/// of another rank at its work, and isn't timed.
 bool Peers::yield_until(const Word& word, std::uint32_t target) noexcept {
-  auto before = Clock::now();
+  const bool is_timed = patience_.pauses > 0;
+  auto before = is_timed ? Clock::now() : Clock::time_point{};
   for (int i = 0; i < patience_.yields; ++i) {
     ::sched_yield();
     const bool has_come = reached(word, target);
+    if (has_come && !is_timed) return true;
+    if (!is_timed) continue;
     const auto now = Clock::now();
     if (now - before > kForeignSlice) {
       const int haste = next_haste_.load(std::memory_order_relaxed);
@@ -182,7 +186,7 @@ bool Peers::yield_until(const Word& word, std::uint32_t target) noexcept {
     if (has_come) break;
     before = now;
   }
-  next_haste_.store(kLeastHaste, std::memory_order_relaxed);
+  if (is_timed) next_haste_.store(kLeastHaste, std::memory_order_relaxed);
   return reached(word, target);
 }
 

@@ -13,8 +13,12 @@ namespace acc::runtime::testing {
 
 using Bytes = std::vector<std::byte>;
 
+#if defined(__SANITIZE_THREAD__)  // what threads do to each other doesn't depend on the type
+inline constexpr DType kAllTypes[] = {DType::f32};
+#else
 inline constexpr DType kAllTypes[] = {DType::i8,  DType::u8,  DType::i32, DType::u32, DType::i64,
                                       DType::u64, DType::f16, DType::f32, DType::f64, DType::bf16};
+#endif
 inline constexpr ReduceOp kAllOps[] = {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min,
                                        ReduceOp::avg};
 
