@@ -22,8 +22,9 @@ constexpr std::chrono::nanoseconds kLookRound = 100ms;
 // so that the message can name all.
 constexpr std::chrono::nanoseconds kMismatchGrace = 500ms;
 
-constexpr std::chrono::nanoseconds kForeignSlice = 500us;
-// Waits that go without yields. One slice lost in so many is below a hundredth of them.
+constexpr std::chrono::nanoseconds kForeignSlice = 1ms;
+constexpr unsigned kTimeEvery = 8;
+// Waits that go without yields.
 constexpr int kMostHaste = 1 << 12;
 
 void pause() noexcept {
@@ -166,25 +167,25 @@ bool Peers::pause_until(const Word& word, std::uint32_t target) noexcept {
 
 /// A yield to a rank is short. One to a program that computes costs its whole slice, milliseconds,
 /// where a sleeper that is woken is let in before it: then sleeping is better for a while, and a
-/// longer one each time that this is found again. With more ranks than cores the slice may be that
-/// of another rank at its work, and isn't timed.
+/// longer one each time that this is found again. A sample is timed: a look at the clock costs
+/// about as much as a yield.
 bool Peers::yield_until(const Word& word, std::uint32_t target) noexcept {
-  const bool is_timed = patience_.pauses > 0;
+  const bool is_timed = waits_.fetch_add(1, std::memory_order_relaxed) % kTimeEvery == 0;
   auto before = is_timed ? Clock::now() : Clock::time_point{};
   for (int i = 0; i < patience_.yields; ++i) {
     ::sched_yield();
     const bool has_come = reached(word, target);
-    if (has_come && !is_timed) return true;
-    if (!is_timed) continue;
-    const auto now = Clock::now();
-    if (now - before > kForeignSlice) {
-      const int haste = next_haste_.load(std::memory_order_relaxed);
-      haste_.store(haste, std::memory_order_relaxed);
-      next_haste_.store(std::min(haste * 2, kMostHaste), std::memory_order_relaxed);
-      return has_come;
+    if (is_timed) {
+      const auto now = Clock::now();
+      if (now - before > kForeignSlice) {
+        const int haste = next_haste_.load(std::memory_order_relaxed);
+        haste_.store(haste, std::memory_order_relaxed);
+        next_haste_.store(std::min(haste * 2, kMostHaste), std::memory_order_relaxed);
+        return has_come;
+      }
+      before = now;
     }
     if (has_come) break;
-    before = now;
   }
   if (is_timed) next_haste_.store(kLeastHaste, std::memory_order_relaxed);
   return reached(word, target);

@@ -141,6 +141,7 @@ class Peers {
   std::uint32_t number_ = 0;
   bool can_pull_ = false;
   std::atomic<unsigned> pauses_in_vain_{0};
+  std::atomic<unsigned> waits_{0};  ///< that yielded
   static constexpr int kLeastHaste = 128;
   std::atomic<int> haste_{0};  ///< waits that go to sleep without yielding
   std::atomic<int> next_haste_{kLeastHaste};

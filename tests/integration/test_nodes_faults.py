@@ -180,7 +180,8 @@ class LostCoordinator(Faults):
 class Partition(Faults):
     def test_the_minority_ends_its_workers_before_the_majority_starts_anew(self):
         for way in ("both", "in", "out"):
-            cluster, _ = self.running("a b c d", 8, slots=2, nnodes="2:4")
+            # Enough for the last of the four to be started on a busy machine.
+            cluster, _ = self.running("a b c d", 8, slots=2, nnodes="2:4", times=TIMES.replace("--last_call 1s", "--last_call 3s"))
             begun = time.monotonic()
             cluster.hosts.partition("d", way)
             lives = cluster.wait_round(1, 6)

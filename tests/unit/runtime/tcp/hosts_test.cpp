@@ -4,9 +4,12 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "hosted_groups.hpp"
@@ -56,13 +59,18 @@ T combine(ReduceOp op, T a, T b) {
   }
 }
 
-/// In the order of the ranks.
+/// In the order of the ranks. Kept: every rank asks for it.
 template <class T>
-std::vector<T> reduced(ReduceOp op, int ranks, std::size_t count) {
-  auto sum = values<T>(0, count);
+const std::vector<T>& reduced(ReduceOp op, int ranks, std::size_t count) {
+  static std::mutex mutex;
+  static std::map<std::tuple<ReduceOp, int, std::size_t>, std::vector<T>> known;
+  const std::lock_guard lock{mutex};
+  auto [at, is_new] = known.try_emplace({op, ranks, count});
+  auto& sum = at->second;
+  if (!is_new) return sum;
+  sum = values<T>(0, count);
   for (int r = 1; r < ranks; ++r) {
-    const auto next = values<T>(r, count);
-    for (std::size_t i = 0; i < count; ++i) sum[i] = combine(op, sum[i], next[i]);
+    for (std::size_t i = 0; i < count; ++i) sum[i] = combine(op, sum[i], value<T>(r, i));
   }
   if (op == ReduceOp::avg)
     for (auto& one : sum) one = static_cast<T>(one / static_cast<T>(ranks));
@@ -81,7 +89,7 @@ void check_reductions(ProcessGroup& group, ReduceOp op, std::size_t count) {
   const auto what = std::string{to_string(dtype_of<T>)} + " " + std::string{to_string(op)} + " x" +
                     std::to_string(count);
   const auto mine = values<T>(group.rank(), count);
-  const auto expected = reduced<T>(op, n, count);
+  const auto& expected = reduced<T>(op, n, count);
 
   std::vector<T> out(count, T(77));
   group.all_reduce(mine.data(), out.data(), count, dtype_of<T>, op);
@@ -98,7 +106,7 @@ void check_reductions(ProcessGroup& group, ReduceOp op, std::size_t count) {
       "reduce " + what);
 
   const auto whole = values<T>(group.rank(), count * static_cast<std::size_t>(n));
-  const auto all = reduced<T>(op, n, whole.size());
+  const auto& all = reduced<T>(op, n, whole.size());
   std::vector<T> part(count, T(77));
   group.reduce_scatter(whole.data(), part.data(), count, dtype_of<T>, op);
   const auto begin = all.begin() + static_cast<std::ptrdiff_t>(count) * group.rank();
@@ -174,13 +182,26 @@ TEST_CASE("sums over hosts are taken in the order of the ranks, bit by bit", "[t
     const auto said = on_ranks(groups, [](ProcessGroup& group) {
       for (const auto count : kCounts) {
         check_reductions<float>(group, ReduceOp::sum, count);
-        check_reductions<double>(group, ReduceOp::avg, count);
         check_reductions<std::int32_t>(group, ReduceOp::avg, count);
+        if (count == kCounts.back()) continue;
+        check_reductions<double>(group, ReduceOp::avg, count);
         check_reductions<std::int64_t>(group, ReduceOp::prod, count);
         check_reductions<std::uint8_t>(group, ReduceOp::max, count);
         check_reductions<float>(group, ReduceOp::min, count);
-        if (count == kCounts.back()) check_reductions<float>(group, ReduceOp::sum, 5 * count);
       }
+    });
+    CHECK(said == std::vector<std::string>(layout.size(), "well"));
+  }
+}
+
+TEST_CASE("large sums, in pieces of every kind, come out as small ones do", "[tcp][hosts]") {
+  for (const std::string layout : {"ab", "abc", "aabb", "abb"}) {
+    CAPTURE(layout);
+    auto groups = hosted_groups(layout);
+    const auto said = on_ranks(groups, [](ProcessGroup& group) {
+      auto data = values<float>(group.rank(), 1'300'003);
+      group.all_reduce(std::span{data});
+      expect(same(data, reduced<float>(ReduceOp::sum, group.size(), data.size())), "large");
     });
     CHECK(said == std::vector<std::string>(layout.size(), "well"));
   }
