@@ -2,6 +2,7 @@
 find_package(Threads REQUIRED)
 find_package(Boost 1.81 CONFIG REQUIRED)
 find_package(nlohmann_json 3.11 CONFIG REQUIRED)
+set(ZLIB_USE_STATIC_LIBS ON)  # as all of our libraries
 find_package(ZLIB REQUIRED)
 
 # A node needs nothing but our binary, so the static yaml-cpp is linked. 0.7's package only offers the shared target.
