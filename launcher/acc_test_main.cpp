@@ -17,17 +17,6 @@
 namespace acc::launcher {
 namespace {
 
-Environment read_environment() {
-  Environment environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text{*entry};
-    const auto equals = text.find('=');
-    if (equals != std::string_view::npos)
-      environment.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
-  return environment;
-}
-
 /// The program that every rank runs lies beside this one.
 std::string worker_program() {
   std::string own(4096, '\0');

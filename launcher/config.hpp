@@ -13,6 +13,8 @@
 namespace acc::launcher {
 
 using Environment = std::map<std::string, std::string, std::less<>>;
+/// The variables of this process.
+[[nodiscard]] Environment read_environment();
 /// Empty text for a variable that is not set.
 [[nodiscard]] std::string_view variable(const Environment& environment, std::string_view name);
 

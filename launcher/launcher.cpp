@@ -74,17 +74,6 @@ int report(Complaints complaints, const std::string& file) {
   return to_int(usage || written ? ExitCode::usage : ExitCode::failure);
 }
 
-Environment read_environment() {
-  Environment environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text{*entry};
-    const auto equals = text.find('=');
-    if (equals != std::string_view::npos)
-      environment.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
-  return environment;
-}
-
 std::string working_directory() {
   char buffer[4096];
   return ::getcwd(buffer, sizeof buffer) != nullptr ? buffer : ".";
