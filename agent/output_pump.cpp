@@ -23,8 +23,6 @@ constexpr Millis kBatchDelay{1};
 constexpr Millis kBusy{4};      // who wrote again so soon after the last turn is read in batches
 constexpr Millis kSilence{50};  // then an unfinished line is shown as it is
 
-Instant clock_now() { return std::chrono::steady_clock::now(); }
-
 }  // namespace
 
 class Pump::Reader {

@@ -17,7 +17,6 @@ constexpr std::size_t kStep = 4096;
 constexpr std::size_t kSpare = std::size_t{512} << 10U;  // a larger buffer is given back after use
 constexpr Millis kStartAgain{1000};
 
-Instant clock_now() { return std::chrono::steady_clock::now(); }
 Instant instant_of(const std::atomic<Instant::rep>& ticks) {
   return Instant{Instant::duration{ticks.load(std::memory_order_acquire)}};
 }

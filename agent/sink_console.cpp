@@ -14,7 +14,7 @@ namespace acc::agent {
 
 namespace {
 
-constexpr Millis kRetry{1000};
+constexpr Millis kTerminalRetry{1000};
 
 // A terminal or pipe that is opened anew has flags of its own, so our writes can be interrupted
 // without O_NONBLOCK on what we share with the shell and the workers.
@@ -68,7 +68,7 @@ std::size_t BatchSink::refuse(std::string_view bytes, int error) {
 }
 
 bool BatchSink::waits_for_retry() const {
-  return refused() != 0 && std::chrono::steady_clock::now() < refused_at_ + kRetry;
+  return refused() != 0 && std::chrono::steady_clock::now() < refused_at_ + kTerminalRetry;
 }
 
 void BatchSink::wait_writable(int fd) const {

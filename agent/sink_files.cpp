@@ -11,7 +11,7 @@ namespace {
 
 // So much in one write: a slow disk shows that it moves.
 constexpr std::size_t kPiece = std::size_t{256} << 10U;
-constexpr Millis kRetry{1000};
+constexpr Millis kFileRetry{1000};
 
 std::string gap_line(std::uint64_t bytes, int error, bool at_line_start) {
   const std::string why = error != 0 ? std::strerror(error) : "the disk was too slow";
@@ -97,7 +97,7 @@ void FileSink::write_some(Lock& lock) {
 }
 
 void FileSink::write_out(Slot& slot, std::string_view bytes) {
-  if (slot.refused_ != 0 && std::chrono::steady_clock::now() < slot.refused_at_ + kRetry) {
+  if (slot.refused_ != 0 && std::chrono::steady_clock::now() < slot.refused_at_ + kFileRetry) {
     slot.missing_bytes_ += bytes.size();
     return lose(bytes, slot.refused_);
   }

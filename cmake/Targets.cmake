@@ -6,8 +6,13 @@ target_compile_options(acc_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
   $<$<NOT:$<BOOL:$<TARGET_PROPERTY:POSITION_INDEPENDENT_CODE>>>:-fno-pie>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE MATCHES "Rel")
-  # False alarms of GCC 12's optimizer in <string> and <variant> (GCC bugs 105651, 105562).
-  target_compile_options(acc_options INTERFACE -Wno-restrict -Wno-stringop-overflow)
+  # False alarms of GCC 12's optimizer in <string>, <variant>, <optional> and coroutines (GCC bugs 105651, 105562, 80635).
+  target_compile_options(acc_options INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-maybe-uninitialized
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-mismatched-new-delete>)
+endif()
+if(ACC_UNITY)
+  # Where a source is included, its unnamed namespaces look to GCC as if they stood in a header.
+  target_compile_options(acc_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
 endif()
 set(CMAKE_POSITION_INDEPENDENT_CODE OFF)
 # -O3 buys nothing here and costs a third of the build.

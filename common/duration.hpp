@@ -11,6 +11,9 @@ namespace acc {
 using Millis = std::chrono::milliseconds;
 using Instant = std::chrono::steady_clock::time_point;  ///< only monotonic time decides (P8)
 
+/// For those who talk to the system; whoever decides gets the time passed in.
+[[nodiscard]] inline Instant clock_now() { return std::chrono::steady_clock::now(); }
+
 /// "15" and "15s" are seconds; also "0.5", "250ms", "2m", "1h". Negative, empty and non-finite
 /// values are refused.
 Result<Millis> parse_duration(std::string_view text);

@@ -78,6 +78,10 @@ static std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+std::string in_quotes(std::string_view text, std::size_t limit) {
+  return "'" + printable(text, limit) + "'";
+}
+
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates) {
   std::string_view best;
   std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;

@@ -1,5 +1,6 @@
 #include "agent/guardian.hpp"
 #include "common/exit_codes.hpp"
+#include "common/text.hpp"
 #include "launcher/environment_check.hpp"
 #include "launcher/launcher.hpp"
 #include "launcher/test_command.hpp"
@@ -9,6 +10,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -25,6 +28,12 @@ std::string worker_program() {
   return own.substr(0, own.rfind('/') + 1) + "acc-test-worker";
 }
 
+int complain(const Complaints& complaints) {
+  for (const auto& one : complaints) std::fprintf(stderr, "acc-test: %s\n", one.what.c_str());
+  std::fprintf(stderr, "acc-test: try --help\n");
+  return to_int(ExitCode::usage);
+}
+
 /// acc-test from its words to its exit code.
 class Test {
  public:
@@ -37,10 +46,12 @@ class Test {
                    worker_program().c_str());
       return to_int(ExitCode::failure);
     }
+    if (const auto wrong = wrong_options(worker_program(), command_.worker); !wrong.empty())
+      return complain({{Errc::bad_usage, wrong}});
+    if (!report_.open(command_.json_file, has_output)) return to_int(ExitCode::output);
     auto words = command_.launch;
     words.emplace_back("--no_python");
     words.push_back(worker_program());
-    if (!report_.open(command_.json_file)) return to_int(ExitCode::output);
     if (report_.quiet) words.emplace_back("--silent");
     words.insert(words.end(), command_.worker.begin(), command_.worker.end());
     const int code =
@@ -66,10 +77,15 @@ class Test {
   bool looked_ = false;
 };
 
-int complain(const Complaints& complaints) {
-  for (const auto& one : complaints) std::fprintf(stderr, "acc-test: %s\n", one.what.c_str());
-  std::fprintf(stderr, "acc-test: try --help\n");
-  return to_int(ExitCode::usage);
+/// As acc-launch's: a reader that has seen enough (`| head`) is no failure.
+int print_help(bool has_output) {
+  const bool written =
+      has_output && std::fputs(test_help().c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  if (written || (has_output && errno == EPIPE)) return 0;
+  std::fprintf(
+      stderr, "acc-test: %s\n",
+      system_error(has_output ? errno : EBADF, "write to the standard output").what.c_str());
+  return to_int(ExitCode::output);
 }
 
 }  // namespace
@@ -79,9 +95,11 @@ int main(int argc, char** argv) {
   using namespace acc::launcher;
   const bool has_output = ::fcntl(STDOUT_FILENO, F_GETFD) >= 0;
   return acc::agent::run_guarded([&](const acc::agent::GuardianLink& guardian) {
+    std::signal(SIGPIPE,
+                SIG_IGN);  // `| head`: what isn't read any more is dropped, the test goes on
     const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
     auto command = parse_test_command(words);
-    if (command.help) return std::fputs(test_help().c_str(), stdout) < 0 ? 73 : 0;
+    if (command.help) return print_help(has_output);
     if (!command.complaints.empty()) return complain(command.complaints);
     return Test{std::move(command)}.run(guardian, has_output);
   });

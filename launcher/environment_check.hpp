@@ -57,6 +57,11 @@ struct MachineView {
                                           const Environment& environment,
                                           const std::string& worker_program);
 
+/// What the program that every rank runs finds wrong with its options; empty: nothing. Asked before
+/// a job is started, which would fail with them on every rank.
+[[nodiscard]] std::string wrong_options(const std::string& worker_program,
+                                        const std::vector<std::string>& options);
+
 /// The checks for this job on such a machine, in the order in which they are told.
 [[nodiscard]] std::vector<Check> judge(const MachineView& machine, const agent::JobPlan& plan);
 

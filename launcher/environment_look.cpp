@@ -179,6 +179,15 @@ void look_at_limits(MachineView& view) {
 
 }  // namespace
 
+std::string wrong_options(const std::string& worker_program,
+                          const std::vector<std::string>& options) {
+  std::vector<std::string> words{worker_program, "--only_options"};
+  words.insert(words.end(), options.begin(), options.end());
+  const auto answer = ask_program(words, milliseconds{10'000});
+  if (answer.empty()) return "'" + worker_program + "' gave no answer: is it of this version?";
+  return answer == "good" ? "" : answer;
+}
+
 MachineView look_at_machine(const agent::JobPlan& plan, const Environment& environment,
                             const std::string& worker_program) {
   MachineView view;

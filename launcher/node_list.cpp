@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kMostNames = 100'000;
 using Names = std::vector<std::string>;
 
-Error bad(std::string_view text, std::string_view why) {
+Error no_list(std::string_view text, std::string_view why) {
   return {Errc::bad_config,
           "'" + printable(text) + "' is no list of host names: " + std::string{why}};
 }
@@ -78,7 +78,7 @@ bool expand_entry(std::string_view entry, Names& into) {
 }
 
 /// At the commas outside of brackets.
-std::vector<std::string_view> entries_of(std::string_view text) {
+std::vector<std::string_view> list_entries(std::string_view text) {
   std::vector<std::string_view> entries;
   bool inside = false;
   std::size_t begin = 0;
@@ -104,11 +104,12 @@ bool is_entry(std::string_view entry) {
 
 Result<std::vector<std::string>> expand_node_list(std::string_view text) {
   Names names;
-  for (const auto entry : entries_of(text)) {
-    if (!is_entry(entry)) return bad(text, "a name is missing, or has characters of no host name");
+  for (const auto entry : list_entries(text)) {
+    if (!is_entry(entry))
+      return no_list(text, "a name is missing, or has characters of no host name");
     if (!expand_entry(entry, names))
-      return bad(text,
-                 "brackets hold numbers and ranges, as [1-3,07-09], of 100,000 names at most");
+      return no_list(text,
+                     "brackets hold numbers and ranges, as [1-3,07-09], of 100,000 names at most");
   }
   return names;
 }
@@ -126,7 +127,7 @@ Result<std::vector<std::uint32_t>> expand_counts(std::string_view text) {
     }
     const auto count = parse_number<std::uint32_t>(rest);
     if (!count || times == 0 || times > kMostNames - counts.size())
-      return bad(text, "counts are written as 2(x3),1");
+      return no_list(text, "counts are written as 2(x3),1");
     counts.insert(counts.end(), times, *count);
   }
   return counts;

@@ -12,8 +12,6 @@ namespace {
 
 Error bad(std::string what) { return {Errc::bad_config, std::move(what)}; }
 
-std::string in_quotes(std::string_view text) { return "'" + printable(text) + "'"; }
-
 Result<agent::Streams> parse_stream(std::string_view text) {
   if (text.size() == 1 && text[0] >= '0' && text[0] <= '3')
     return static_cast<agent::Streams>(text[0] - '0');

@@ -1,6 +1,7 @@
 #include "launcher/test_command.hpp"
 
 #include "common/text.hpp"
+#include "launcher/cli.hpp"
 
 #include <algorithm>
 #include <array>
@@ -29,13 +30,35 @@ constexpr std::array kLetters{
     Letter{"-c", "--check", "iterations that are checked (default 1; 0: none)"},
     Letter{"-a", "--average",
            "times of 0: rank 0, 1: mean, 2: min, 3: max of the ranks (default 1)"},
-    Letter{"-T", "--timeout", "seconds that a test may take (default 30)"},
+    Letter{"-T", "--timeout",
+           "seconds that a call may take (default 30); without --bandwidth, too"},
     Letter{"-R", "--local_register", "1, 2: buffers that need no copy (default 0)"},
     Letter{"-u", "--misalign", "elements by which buffers are misaligned (default 0)"},
 };
 constexpr std::array kLongOnly{
     Letter{"--only", "", "operations, comma-separated: all_reduce, all_gather, broadcast …"},
 };
+
+/// Options of nccl-tests that people type by habit and that have one meaning here: `only` changes
+/// nothing, everything else is refused. Read with --bandwidth alone: -t is --tee else.
+struct Habit {
+  std::string_view name, longer, only, instead;
+};
+constexpr std::array kHabits{
+    Habit{"-g", "--ngpus", "1", "every rank has one device: give --num_processes"},
+    Habit{"-t", "--nthreads", "1", "every rank has one thread: give --num_processes"},
+    Habit{"-z", "--blocking", "0", "not offered here"},
+    Habit{"-G", "--cudagraph", "0", "not offered here"},
+    Habit{"-C", "--report_cputime", "0", "not offered here"},
+    Habit{"-p", "--parallel_init", "0", "not offered here"},
+    Habit{"-N", "--run_cycles", "1", "not offered here"},
+};
+
+const Habit* habit_of(std::string_view word) {
+  for (const auto& habit : kHabits)
+    if (word == habit.name || word == habit.longer) return &habit;
+  return nullptr;
+}
 
 const Letter* letter_of(std::string_view word) {
   for (const auto& letter : kLetters)
@@ -45,13 +68,42 @@ const Letter* letter_of(std::string_view word) {
   return nullptr;
 }
 
+std::vector<std::string_view> own_names() {
+  std::vector<std::string_view> names{"--bandwidth", "--local_only", "--json", "--help"};
+  for (const auto& letter : kLetters) names.push_back(letter.longer);
+  for (const auto& letter : kLongOnly) names.push_back(letter.name);
+  return names;
+}
+
+/// What acc-launch would say of its part, with our own options among those that may be meant.
+void check_launch_words(TestCommand& command) {
+  const auto line = parse_command_line(command.launch);
+  const auto names = own_names();
+  for (auto complaint : line.complaints) {
+    for (const std::string_view word : command.launch) {
+      const auto unknown = "unrecognized arguments: " + printable(word);
+      const auto meant = nearest(word.substr(0, word.find('=')), names);
+      if (!meant.empty() && complaint.what.starts_with(unknown))
+        complaint.what = unknown + " (did you mean " + std::string{meant} + "?)";
+    }
+    command.complaints.push_back(std::move(complaint));
+  }
+  // Behind a wrong flag what looks like a script may be its value.
+  if (line.script && line.complaints.empty())
+    command.complaints.push_back(
+        {Errc::bad_usage, "'" + printable(*line.script) +
+                              "': acc-test starts a program of its own; a script is not for it"});
+}
+
 }  // namespace
 
 TestCommand parse_test_command(std::span<const std::string> words) {
   TestCommand command;
+  command.bandwidth = std::ranges::find(words, "--bandwidth") != words.end();
   bool letters = false;
   for (std::size_t at = 0; at < words.size(); ++at) {
     const std::string_view word = words[at];
+    if (word == "--bandwidth") continue;  // seen
     const auto equals = word.starts_with("--") ? word.find('=') : std::string_view::npos;
     const auto name = word.substr(0, equals);
     std::optional<std::string> value;
@@ -64,27 +116,24 @@ TestCommand parse_test_command(std::span<const std::string> words) {
     };
     if (name == "-h" || name == "--help") {
       command.help = true;
-    } else if (name == "--bandwidth") {
-      command.bandwidth = true;
     } else if (name == "--local_only") {
       command.only_machine = true;
     } else if (name == "--json") {
       command.json_file = take_value();
     } else if (const auto* letter = letter_of(name)) {
-      letters = letters || letter->name != "--only";
+      letters = letters || (letter->name != "--only" && letter->name != "-T");
       command.worker.emplace_back(letter->name);
       command.worker.push_back(take_value());
-    } else if (!word.starts_with("-") &&
-               (command.launch.empty() || !command.launch.back().starts_with("--") ||
-                command.launch.back().find('=') != std::string::npos)) {
-      command.complaints.push_back(
-          {Errc::bad_usage, "'" + printable(word) +
-                                "': acc-test starts a program of its own; a "
-                                "script is not for it"});
+    } else if (const auto* habit = command.bandwidth ? habit_of(name) : nullptr) {
+      const auto given = take_value();
+      if (!given.empty() && given != habit->only)
+        command.complaints.push_back({Errc::bad_usage, std::string{name} + " " + printable(given) +
+                                                           ": " + std::string{habit->instead}});
     } else {
       command.launch.emplace_back(word);
     }
   }
+  check_launch_words(command);
   if (letters && !command.bandwidth)
     command.complaints.push_back({Errc::bad_usage, "-b, -e and their like need --bandwidth"});
   if (command.bandwidth) command.worker.emplace_back("--bandwidth");

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,30 +31,31 @@ std::string counted(std::size_t number, const std::string& one, const std::strin
   return std::to_string(number) + " " + (number == 1 ? one : many);
 }
 
+/// For our workers: they run as we do, and we live as long as they.
+std::string path_of(const UniqueFd& file) {
+  return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file.get());
+}
+
 std::size_t count(const std::vector<Check>& checks, Verdict verdict) {
   return static_cast<std::size_t>(std::ranges::count(checks, verdict, &Check::verdict));
 }
 
 }  // namespace
 
-TestReport::~TestReport() {
-  if (!results_file_.empty()) ::unlink(results_file_.c_str());
-}
-
-bool TestReport::open(const std::string& json_file) {
-  json_file_ = json_file;
-  const char* folder = std::getenv("TMPDIR");
-  results_file_ =
-      std::string{folder != nullptr && *folder != '\0' ? folder : "/tmp"} + "/acc-test.XXXXXX";
-  const int file = ::mkstemp(results_file_.data());
-  if (file < 0) {
-    std::fprintf(stderr, "acc-test: %s\n",
-                 system_error(errno, "create '" + results_file_ + "'").what.c_str());
-    results_file_.clear();
+bool TestReport::open(const std::string& json_file, bool has_output) {
+  const auto refuse = [](int error, const std::string& what) {
+    std::fprintf(stderr, "acc-test: %s\n", system_error(error, what).what.c_str());
     return false;
+  };
+  json_file_ = json_file;
+  if (quiet && !has_output) return refuse(EBADF, "write to the standard output");
+  if (!quiet && !json_file.empty()) {
+    const UniqueFd file{::open(json_file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)};
+    if (!file) return refuse(errno, "write '" + printable(json_file) + "'");
   }
-  ::close(file);
-  ::setenv("ACC_TEST_RESULTS", results_file_.c_str(), 1);
+  results_file_.reset(::memfd_create("acc-test-results", MFD_CLOEXEC));
+  if (!results_file_) return refuse(errno, "make a file in memory for the results");
+  ::setenv("ACC_TEST_RESULTS", path_of(results_file_).c_str(), 1);
   return true;
 }
 
@@ -91,7 +94,7 @@ int TestReport::finish_machine() {
 }
 
 int TestReport::finish(int code) {
-  std::ifstream file{results_file_};
+  std::ifstream file{path_of(results_file_)};
   std::vector<std::string> failed;
   for (std::string line; std::getline(file, line);) {
     const auto result = json::parse(line, nullptr, false);
@@ -115,35 +118,37 @@ int TestReport::finish(int code) {
   return conclude(true, "all is well: " + of, 0);
 }
 
+double TestReport::seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+}
+
+bool TestReport::write_json(bool well, const std::string& last_line, int code) const {
+  json all{{"ok", well},
+           {"exit_code", code},
+           {"ranks", workers_},
+           {"nodes", nodes_},
+           {"seconds", seconds()},
+           {"said", last_line},
+           {"machine", json::array()},
+           {"results", json::array()}};
+  for (const auto& check : machine_) all["machine"].push_back(as_json(check));
+  for (const auto& line : results_) all["results"].push_back(json::parse(line, nullptr, false));
+  const auto text = all.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+  if (quiet) return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  std::ofstream file{json_file_};
+  return static_cast<bool>(file << text << std::flush);
+}
+
 int TestReport::conclude(bool well, const std::string& last_line, int code) {
-  const auto taken = std::chrono::steady_clock::now() - started_;
-  const auto seconds = std::chrono::duration<double>(taken).count();
   char time[32];
-  std::snprintf(time, sizeof time, ", %.1f s", seconds);
-  if (!json_file_.empty()) {
-    json all{{"ok", well},
-             {"exit_code", code},
-             {"ranks", workers_},
-             {"nodes", nodes_},
-             {"seconds", seconds},
-             {"said", last_line},
-             {"machine", json::array()},
-             {"results", json::array()}};
-    for (const auto& check : machine_) all["machine"].push_back(as_json(check));
-    for (const auto& line : results_) all["results"].push_back(json::parse(line, nullptr, false));
-    const auto text = all.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
-    std::ofstream file;
-    if (!quiet) file.open(json_file_);
-    const bool written = quiet ? std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0
-                               : static_cast<bool>(file << text << std::flush);
-    if (!written) {
-      std::fprintf(stderr, "acc-test: %s\n",
-                   system_error(errno, "write '" + printable(json_file_) + "'").what.c_str());
-      return to_int(ExitCode::output);
-    }
-  }
-  std::fprintf(quiet ? stderr : stdout, "acc-test: %s%s\n", last_line.c_str(), time);
-  return code;
+  std::snprintf(time, sizeof time, ", %.1f s", seconds());
+  const auto line = "acc-test: " + last_line + time + "\n";
+  const bool told = !quiet && std::fputs(line.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  if (!told) std::fputs(line.c_str(), stderr);
+  if (json_file_.empty() || write_json(well, last_line, code)) return code;
+  std::fprintf(stderr, "acc-test: %s\n",
+               system_error(errno, "write '" + printable(json_file_) + "'").what.c_str());
+  return to_int(ExitCode::output);
 }
 
 }  // namespace acc::launcher

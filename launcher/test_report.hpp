@@ -2,6 +2,7 @@
 
 #include "agent/job_plan.hpp"
 #include "common/duration.hpp"
+#include "common/unique_fd.hpp"
 #include "launcher/environment_check.hpp"
 
 #include <cstdint>
@@ -18,14 +19,9 @@ class TestReport {
  public:
   bool quiet = false;  ///< JSON goes to standard output: nothing else may
 
-  TestReport() = default;
-  TestReport(const TestReport&) = delete;
-  TestReport& operator=(const TestReport&) = delete;
-  ~TestReport();
-
-  /// Makes the file for the ranks' results and tells its name in ACC_TEST_RESULTS. Complains by
-  /// itself.
-  [[nodiscard]] bool open(const std::string& json_file);
+  /// Makes the file for the ranks' results and tells its name in ACC_TEST_RESULTS; looks whether
+  /// `json_file` can be written, so that no test runs for nothing. Complains by itself.
+  [[nodiscard]] bool open(const std::string& json_file, bool has_output);
   void begin(const agent::JobPlan& plan);
   void add_machine(std::vector<Check> checks);
   [[nodiscard]] bool machine_failed() const;
@@ -39,9 +35,11 @@ class TestReport {
  private:
   void say(const std::string& text) const;
   [[nodiscard]] int conclude(bool well, const std::string& last_line, int code);
+  [[nodiscard]] bool write_json(bool well, const std::string& last_line, int code) const;
+  [[nodiscard]] double seconds() const;
 
   std::string json_file_;
-  std::string results_file_;
+  UniqueFd results_file_;  ///< in memory: nothing stays behind, whatever becomes of us
   std::vector<Check> machine_;
   std::vector<std::string> results_;  ///< of the ranks, a JSON object each
   Instant started_ = std::chrono::steady_clock::now();

@@ -16,9 +16,6 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr std::size_t kCorked = std::size_t{64} << 10U;
-constexpr auto kNever = Instant::max();
-
-Instant clock_now() { return std::chrono::steady_clock::now(); }
 
 asio::ip::tcp::endpoint peer_of(int fd) {
   asio::ip::tcp::endpoint endpoint;

@@ -102,6 +102,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   [[nodiscard]] Proof proof() const;
 
  private:
+  static constexpr Instant kNever = Instant::max();
   enum class Phase { made, shaking, open, closing, closed };
   using Timer =
       boost::asio::basic_waitable_timer<std::chrono::steady_clock,

@@ -18,9 +18,6 @@ namespace {
 
 constexpr std::size_t kRead = std::size_t{64} << 10U;   // one read
 constexpr std::size_t kTurn = std::size_t{256} << 10U;  // then the others get their turn
-constexpr auto kNever = Instant::max();
-
-Instant clock_now() { return std::chrono::steady_clock::now(); }
 
 /// One buffer for all channels of a loop: an idle one needs none.
 class ReadBuffer : public asio::execution_context::service {

@@ -7,16 +7,10 @@
 
 namespace acc::rendezvous {
 
-namespace {
-
-Instant now() { return std::chrono::steady_clock::now(); }
-
-}  // namespace
-
 Coordinator::Coordinator(boost::asio::io_context& io, RosterOptions options, Hooks hooks)
     : io_{io},
       hooks_{std::move(hooks)},
-      roster_{std::move(options), now()},
+      roster_{std::move(options), clock_now()},
       timer_{io},
       farewell_{io},
       alive_{std::make_shared<bool>(true)} {
@@ -28,13 +22,13 @@ Coordinator::Coordinator(boost::asio::io_context& io, RosterOptions options, con
     : io_{io},
       hooks_{std::move(hooks)},
       links_{std::move(voters)},
-      roster_{options, now()},
+      roster_{options, clock_now()},
       timer_{io},
       farewell_{io},
       alive_{std::make_shared<bool>(true)} {
   for (const auto& [peer, link] : links_) listen_to(PeerId{peer});
   RosterActions actions;
-  roster_ = Roster{std::move(options), win, now(), actions};
+  roster_ = Roster{std::move(options), win, clock_now(), actions};
   perform(actions);
   arm();
 }
@@ -80,7 +74,7 @@ void Coordinator::on_frame(PeerId peer, const Frame& frame) {
   }
   const bool is_of_round = roster_.is_member(peer) && frame.epoch.round == roster_.epoch().round;
   if (const auto* request = std::get_if<KvRequest>(&frame.message)) {
-    if (is_of_round) return answer(store_.request(peer.value(), *request, now()));
+    if (is_of_round) return answer(store_.request(peer.value(), *request, clock_now()));
     KvReply reply;
     reply.id = request->id;
     reply.status = KvReply::Status::wrong_round;
@@ -103,7 +97,7 @@ void Coordinator::on_lost(PeerId peer, const std::string& why) {
 
 // Whoever was made coordinator by etcd may not be it any more, by our clock, before we are told.
 Instant Coordinator::time_of_event() {
-  const Instant at = now();
+  const Instant at = clock_now();
   if (hooks_.leads_until) roster_.lead_until(hooks_.leads_until());
   return at;
 }
@@ -114,7 +108,7 @@ void Coordinator::inherit(const RoundRecord& last) {
 void Coordinator::committed(const Epoch& epoch) {
   perform(roster_.committed(epoch, time_of_event()));
 }
-void Coordinator::moved(const HostPort& to) { perform(roster_.moved(to, now())); }
+void Coordinator::moved(const HostPort& to) { perform(roster_.moved(to, clock_now())); }
 
 void Coordinator::perform(const RosterActions& actions) {
   // A hook may end this object.
@@ -146,7 +140,7 @@ void Coordinator::act(const ClosePeer& a) {
   links_.erase(found);
   store_.peer_gone(a.peer.value());
   link->close();
-  perform(roster_.left(a.peer, "closed by us", now()));
+  perform(roster_.left(a.peer, "closed by us", clock_now()));
 }
 
 void Coordinator::act(const ResetStore& a) { answer(store_.reset(a.epoch)); }
@@ -186,7 +180,7 @@ void Coordinator::arm() {
 void Coordinator::on_timer() {
   armed_ = Instant::max();
   const auto alive = alive_;
-  answer(store_.tick(now()));
+  answer(store_.tick(clock_now()));
   perform(roster_.tick(time_of_event()));
   if (*alive) arm();
 }

@@ -13,8 +13,6 @@ using Kind = DialError::Kind;
 
 namespace {
 
-Instant clock_now() { return std::chrono::steady_clock::now(); }
-
 Kind kind_of(int errnum) {
   switch (errnum) {
     case ECONNREFUSED:

@@ -53,7 +53,7 @@ Claim outcome_of(EtcdTransactionReply reply, const std::string& value, std::int6
 asio::awaitable<Result<std::optional<Campaign>>> claim(Self self, std::uint32_t term,
                                                        std::int64_t term_modified,
                                                        Instant deadline) {
-  const Instant asked = now();
+  const Instant asked = clock_now();
   EtcdCall granting = self->call("get a lease for the leader", deadline);
   const auto ttl_s = std::chrono::ceil<std::chrono::seconds>(self->plan.ttl).count();
   const auto lease = co_await self->client.grant(ttl_s, std::move(granting));
@@ -92,7 +92,7 @@ asio::awaitable<Result<std::optional<Campaign>>> claim(Self self, std::uint32_t 
   tenure->table_modified = claimed.table ? claimed.table->modified : 0;
   tenure->until = asked + self->validity(lease->ttl_s);
   tenure->renew_at = asked + self->plan.ttl / 3;
-  if (now() >= tenure->until) {
+  if (clock_now() >= tenure->until) {
     self->revoke_later(lease->id);
     co_return Error{Errc::timed_out, "etcd: become the leader of job '" + self->plan.job +
                                          "': the answers took longer than the lease of " +
@@ -120,7 +120,7 @@ asio::awaitable<Result<Campaign>> campaign(Self self, std::uint32_t lowest_term,
   if (self->is_campaigning)
     co_return Error{Errc::bad_usage, "etcd: a campaign of this node is under way already"};
   const Campaigning campaigning{self};
-  while (now() < deadline) {
+  while (clock_now() < deadline) {
     EtcdTransaction look;
     look.then = {get(self->keys.leader), get(self->keys.term)};
     EtcdCall looking = self->call("look for the leader", deadline);

@@ -20,8 +20,6 @@ constexpr std::string_view kCure =
     "Start etcd there, correct --rdzv_endpoint, or open that port in the firewall; 'etcdctl "
     "--endpoints=ADDRESS endpoint health' tells the same";
 
-Instant now() { return std::chrono::steady_clock::now(); }
-
 Error bad_endpoint(std::string_view text, std::string_view why) {
   return {Errc::bad_config, "etcd endpoint \"" + printable(text) + "\": " + std::string{why}};
 }
@@ -135,7 +133,7 @@ Error about(const EtcdCall& call, const EtcdEndpoint& at, std::string_view what,
 /// The body of the first answer that is one.
 asio::awaitable<Result<std::string>> ask(StatePtr state, std::string path, std::string body,
                                          EtcdCall call) {
-  const Instant deadline = now() + call.limit;
+  const Instant deadline = clock_now() + call.limit;
   const std::size_t count = state->endpoints.size();
   const std::size_t first = state->current;
   Attempts attempts{call.name};
@@ -143,7 +141,8 @@ asio::awaitable<Result<std::string>> ask(StatePtr state, std::string path, std::
     if (state->is_stopped) co_return stopped(call);
     const std::size_t index = (first + i) % count;
     const auto& endpoint = state->endpoints[index];
-    const Instant until = now() + (deadline - now()) / static_cast<std::int64_t>(count - i);
+    const Instant until =
+        clock_now() + (deadline - clock_now()) / static_cast<std::int64_t>(count - i);
     EtcdHttp::Request request{endpoint, path, body, until};
     auto reply = co_await state->http.post(std::move(request), kLongestAnswer);
     if (state->is_stopped) co_return stopped(call);
@@ -197,7 +196,7 @@ asio::awaitable<Error> watch_key(StatePtr state, std::string body, EtcdClient::O
     }
     return broken.what.empty() && !state->is_stopped;
   };
-  EtcdHttp::Request request{endpoint, "/v3/watch", std::move(body), now() + opening.limit};
+  EtcdHttp::Request request{endpoint, "/v3/watch", std::move(body), clock_now() + opening.limit};
   const auto end = co_await state->http.stream(std::move(request), on_piece);
   state->watches = false;
   if (state->is_stopped) co_return stopped(opening);

@@ -25,8 +25,6 @@ using boost::system::error_code;
 constexpr auto kResult = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t kLongestRefusal = 64 * 1024;
 
-Instant now() { return std::chrono::steady_clock::now(); }
-
 /// One connection, with the one timer that ends whatever it waits for.
 struct Call : std::enable_shared_from_this<Call> {
   Call(const asio::any_io_executor& executor, bool is_stream)
@@ -39,7 +37,7 @@ struct Call : std::enable_shared_from_this<Call> {
     timer.async_wait([weak = weak_from_this()](error_code error) {
       const auto call = weak.lock();
       // The timer may have been set anew after this was on its way.
-      if (error || !call || call->timer.expiry() > now()) return;
+      if (error || !call || call->timer.expiry() > clock_now()) return;
       call->late = true;
       call->close();
     });
@@ -71,7 +69,7 @@ using CallPtr = std::shared_ptr<Call>;
 Error failure(const Call& call, const Instant began, std::string_view attempt, error_code error) {
   if (call.ended) return {Errc::unavailable, "given up"};
   if (call.late) {
-    const auto took = std::chrono::duration_cast<Millis>(now() - began);
+    const auto took = std::chrono::duration_cast<Millis>(clock_now() - began);
     return {Errc::timed_out, std::string{attempt} + ": no answer within " + describe(took)};
   }
   return {Errc::unavailable, std::string{attempt} + ": " + error.message()};
@@ -91,7 +89,7 @@ asio::awaitable<Result<Addresses>> resolve(CallPtr call, EtcdEndpoint at) {
     Addresses addresses;
   };
   const auto answer = std::make_shared<Answer>();
-  const Instant began = now();
+  const Instant began = clock_now();
   asio::steady_timer waits{call->socket.get_executor(), Instant::max()};
   call->resolving = &waits;
   call->resolver.async_resolve(
@@ -119,7 +117,7 @@ asio::awaitable<Result<void>> connect(CallPtr call, EtcdEndpoint at, Instant dea
   if (!addresses) co_return addresses.error();
   Error last{Errc::unavailable, "connect: the name has no address"};
   for (std::size_t i = 0; i < addresses->size() && !call->ended; ++i) {
-    const Instant began = now();
+    const Instant began = clock_now();
     const auto left = static_cast<std::int64_t>(addresses->size() - i);
     call->limit(began + (deadline - began) / left);
     const auto [error] = co_await call->socket.async_connect((*addresses)[i], kResult);
@@ -148,7 +146,7 @@ asio::awaitable<Result<void>> send(CallPtr call, EtcdHttp::Request request) {
   message.set(http::field::connection, "close");
   message.body() = std::move(request.body);
   message.prepare_payload();
-  const Instant began = now();
+  const Instant began = clock_now();
   const auto [error, bytes] = co_await http::async_write(call->socket, message, kResult);
   if (error) co_return failure(*call, began, "send", error);
   co_return Result<void>{};
@@ -156,7 +154,7 @@ asio::awaitable<Result<void>> send(CallPtr call, EtcdHttp::Request request) {
 
 asio::awaitable<Result<HttpReply>> do_post(CallPtr call, EtcdHttp::Request request,
                                            std::size_t longest) {
-  const Instant began = now();
+  const Instant began = clock_now();
   const auto sent = co_await send(call, std::move(request));
   if (!sent) co_return sent.error();
   boost::beast::flat_buffer buffer;
@@ -170,7 +168,7 @@ asio::awaitable<Result<HttpReply>> do_post(CallPtr call, EtcdHttp::Request reque
 
 asio::awaitable<Result<HttpReply>> do_stream(CallPtr call, EtcdHttp::Request request,
                                              EtcdHttp::Piece piece) {
-  const Instant began = now();
+  const Instant began = clock_now();
   const auto sent = co_await send(call, std::move(request));
   if (!sent) co_return sent.error();
   boost::beast::flat_buffer buffer;

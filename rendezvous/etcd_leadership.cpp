@@ -12,7 +12,6 @@ namespace {
 
 using etcd_detail::kRequestLimit;
 using etcd_detail::kResult;
-using etcd_detail::now;
 using etcd_detail::Self;
 namespace asio = boost::asio;
 
@@ -27,14 +26,14 @@ asio::awaitable<void> watch_leader(Self self) {
   Millis pause = kFirstPause;
   while (!self->is_stopped) {
     const std::int64_t seen = self->seen;
-    EtcdCall reading = self->call("read the leader", now() + kRequestLimit);
+    EtcdCall reading = self->call("read the leader", clock_now() + kRequestLimit);
     const auto read = co_await self->client.range(self->keys.leader, std::move(reading));
     if (self->is_stopped) co_return;
     if (read) {
       pause = kFirstPause;
       self->note_answer();
       self->settle_read(seen, *read);
-      EtcdCall watching = self->call("watch the leader", now() + kRequestLimit);
+      EtcdCall watching = self->call("watch the leader", clock_now() + kRequestLimit);
       // Weak: the stream may be the last thing that holds us.
       EtcdClient::OnEvent on_event = [weak = std::weak_ptr{self}](const EtcdEvent& event) {
         const auto impl = weak.lock();
@@ -63,7 +62,7 @@ asio::awaitable<void> check_leader(Self self) {
     co_await self->check_pause.async_wait(kResult);
     if (self->is_stopped) co_return;
     const std::int64_t seen = self->seen;
-    EtcdCall reading = self->call("read the leader", now() + kRequestLimit);
+    EtcdCall reading = self->call("read the leader", clock_now() + kRequestLimit);
     const auto read = co_await self->client.range(self->keys.leader, std::move(reading));
     if (self->is_stopped) co_return;
     if (!read) {
@@ -78,7 +77,7 @@ asio::awaitable<void> check_leader(Self self) {
 }
 
 asio::awaitable<Result<std::optional<CommittedTable>>> read_table_of(Self self) {
-  EtcdCall reading = self->call("read the table", now() + kRequestLimit);
+  EtcdCall reading = self->call("read the table", clock_now() + kRequestLimit);
   const auto read = co_await self->client.range(self->keys.table, std::move(reading));
   if (!read) co_return read.error();
   if (!read->entry) co_return std::optional<CommittedTable>{};
@@ -105,7 +104,7 @@ EtcdLeadership::Impl::Impl(asio::any_io_executor e, LeadershipPlan p, Leadership
       check_pause{executor} {}
 
 EtcdCall EtcdLeadership::Impl::call(std::string_view what, Instant deadline) const {
-  const auto left = std::chrono::ceil<Millis>(deadline - now());
+  const auto left = std::chrono::ceil<Millis>(deadline - clock_now());
   return {std::string{what} + " of job '" + plan.job + '\'', std::max(left, Millis{1})};
 }
 
@@ -170,7 +169,7 @@ EtcdLeadership::~EtcdLeadership() { stop(); }
 void EtcdLeadership::start() { impl_->start(); }
 
 void EtcdLeadership::campaign(std::uint32_t lowest_term, Millis limit, Done<Campaign> done) {
-  impl_->deliver(etcd_detail::campaign(impl_, lowest_term, now() + limit), std::move(done));
+  impl_->deliver(etcd_detail::campaign(impl_, lowest_term, clock_now() + limit), std::move(done));
 }
 
 bool EtcdLeadership::leads(Instant at) const { return impl_->tenure && at < impl_->tenure->until; }

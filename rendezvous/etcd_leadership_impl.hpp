@@ -25,8 +25,6 @@ inline constexpr auto kResult = asio::as_tuple(asio::use_awaitable);
 /// Of a request that nothing else limits.
 inline constexpr Millis kRequestLimit{5'000};
 
-inline Instant now() { return std::chrono::steady_clock::now(); }
-
 /// The time as leader that one campaign won.
 struct Tenure {
   explicit Tenure(const asio::any_io_executor& executor) : renewal{executor}, end{executor} {}

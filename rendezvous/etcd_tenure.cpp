@@ -25,7 +25,7 @@ asio::awaitable<void> renew(Self self, TenurePtr t) {
     t->renewal.expires_at(t->renew_at);
     co_await t->renewal.async_wait(kResult);
     if (t->is_over) co_return;
-    const Instant sent = now();
+    const Instant sent = clock_now();
     EtcdCall renewing = self->call("renew the lease", std::min(sent + third, t->until));
     const auto lease = co_await self->client.keep_alive(t->lease, std::move(renewing));
     if (t->is_over) co_return;
@@ -52,14 +52,15 @@ asio::awaitable<Result<void>> write_table(Self self, TenurePtr t, CommittedTable
                                          " bytes are more than " + std::to_string(kMaxEtcdTable)};
   const std::string value = to_etcd(table);
   for (int i = 0; i < kMostWriteTries; ++i) {
-    if (!t || t->is_over || now() >= t->until) co_return not_leader(self->plan.job);
+    if (!t || t->is_over || clock_now() >= t->until) co_return not_leader(self->plan.job);
     EtcdTransaction write;
     write.when = self->still_leads(*t);
     // Also against a write of our own that was given up for lost and comes late.
     write.when.push_back({self->keys.table, EtcdCompare::Of::modified, t->table_modified, {}});
     write.then = {put(self->keys.table, value)};
     write.otherwise = {get(self->keys.leader), get(self->keys.table)};
-    EtcdCall writing = self->call("write the table", std::min(now() + kRequestLimit, t->until));
+    EtcdCall writing =
+        self->call("write the table", std::min(clock_now() + kRequestLimit, t->until));
     const auto reply = co_await self->client.transact(std::move(write), std::move(writing));
     if (!reply) co_return reply.error();
     if (reply->succeeded) {
@@ -81,7 +82,7 @@ asio::awaitable<Result<void>> write_table(Self self, TenurePtr t, CommittedTable
 
 asio::awaitable<Result<void>> resign(Self self, TenurePtr t) {
   if (!t) co_return Result<void>{};
-  EtcdCall revoking = self->call("give up the lease of the leader", now() + kRequestLimit);
+  EtcdCall revoking = self->call("give up the lease of the leader", clock_now() + kRequestLimit);
   const auto revoked = co_await self->client.revoke(t->lease, std::move(revoking));
   if (!revoked) co_return revoked.error();
   co_return Result<void>{};
@@ -92,7 +93,7 @@ asio::awaitable<Result<void>> end_job(Self self, TenurePtr t) {
   EtcdTransaction removal;
   removal.when = self->still_leads(*t);
   removal.then = {remove(self->keys.leader), remove(self->keys.term), remove(self->keys.table)};
-  EtcdCall removing = self->call("remove the keys", now() + kRequestLimit);
+  EtcdCall removing = self->call("remove the keys", clock_now() + kRequestLimit);
   const auto removed = co_await self->client.transact(std::move(removal), std::move(removing));
   if (!removed) co_return removed.error();
   self->revoke_later(t->lease);
@@ -129,7 +130,7 @@ void EtcdLeadership::Impl::arm_end(const TenurePtr& t) {
   t->end.expires_at(t->until);
   t->end.async_wait([weak = weak_from_this(), t](boost::system::error_code error) {
     const auto self = weak.lock();
-    if (error || !self || t->is_over || now() < t->until) return;
+    if (error || !self || t->is_over || clock_now() < t->until) return;
     std::string why = "it couldn't be renewed within " + describe(self->plan.ttl);
     if (self->is_troubled) why += " (" + self->last_trouble + ')';
     self->lose(t, std::move(why));
@@ -154,7 +155,7 @@ void EtcdLeadership::Impl::lose(const TenurePtr& t, std::string why) {
 
 void EtcdLeadership::Impl::revoke_later(std::int64_t lease) {
   const auto revoke = [](Self self, std::int64_t id) -> asio::awaitable<void> {
-    EtcdCall revoking = self->call("give up a lease", now() + kRequestLimit);
+    EtcdCall revoking = self->call("give up a lease", clock_now() + kRequestLimit);
     // If that fails, the lease runs out by itself.
     co_await self->client.revoke(id, std::move(revoking));
   };

@@ -17,8 +17,6 @@ namespace {
 constexpr int kBatch = 64;            // accepted in one turn, so that beats go on meanwhile
 constexpr Millis kNoDescriptors{50};  // before accepting is tried again
 
-Instant clock_now() { return std::chrono::steady_clock::now(); }
-
 Error bind_error(int errnum, const HostPort& at) {
   const std::string where = "listen at " + describe(at);
   if (errnum == EADDRINUSE) {

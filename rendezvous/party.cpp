@@ -9,17 +9,11 @@
 // workers ask in party_store.cpp.
 namespace acc::rendezvous {
 
-namespace {
-
-Instant now() { return std::chrono::steady_clock::now(); }
-
-}  // namespace
-
 Party::Party(boost::asio::io_context& io, PartyOptions options, PartyHooks hooks)
     : io_{io},
       options_{std::move(options)},
       hooks_{std::move(hooks)},
-      member_{options_.member, now()},
+      member_{options_.member, clock_now()},
       timer_{io},
       note_timer_{io},
       home_timer_{io},
@@ -33,15 +27,17 @@ Party::~Party() {
 }
 
 void Party::worker_failed(const Failure& failure) {
-  perform(member_.worker_failed(failure, now()));
+  perform(member_.worker_failed(failure, clock_now()));
 }
-void Party::workers_completed() { perform(member_.workers_completed(now())); }
-void Party::workers_stopped(bool progress) { perform(member_.workers_stopped(progress, now())); }
+void Party::workers_completed() { perform(member_.workers_completed(clock_now())); }
+void Party::workers_stopped(bool progress) {
+  perform(member_.workers_stopped(progress, clock_now()));
+}
 void Party::signal_came(int signo, std::uint32_t interrupts) {
-  perform(member_.signal_came(signo, interrupts, now()));
+  perform(member_.signal_came(signo, interrupts, clock_now()));
 }
-void Party::leave(const std::string& why) { perform(member_.leaves(why, now())); }
-bool Party::may_run() const { return member_.may_run(now()); }
+void Party::leave(const std::string& why) { perform(member_.leaves(why, clock_now())); }
+bool Party::may_run() const { return member_.may_run(clock_now()); }
 
 void Party::perform(const MemberActions& actions) {
   for (const auto& action : actions) std::visit([this](const auto& a) { act(a); }, action);
@@ -58,7 +54,7 @@ void Party::arm() {
   timer_.async_wait([this, alive = alive_](boost::system::error_code error) {
     if (error || !*alive) return;
     armed_ = Instant::max();
-    perform(member_.tick(now()));
+    perform(member_.tick(clock_now()));
   });
 }
 
@@ -67,7 +63,7 @@ void Party::arm() {
 void Party::act(const DialTo& a) {
   if (a.here) {
     if (!coordinator_)
-      return perform(member_.dial_failed({false, true, "no coordinator here"}, now()));
+      return perform(member_.dial_failed({false, true, "no coordinator here"}, clock_now()));
     auto [ours, theirs] = link_inside(io_);
     inside_ = std::move(theirs);
     take_link(std::move(ours));
@@ -86,7 +82,7 @@ void Party::act(const DialTo& a) {
     perform(member_.dial_failed(
         {error.kind == Kind::authentication || error.kind == Kind::has_no_secret,
          error.kind == Kind::refused, error.what},
-        now()));
+        clock_now()));
   });
 }
 
@@ -96,19 +92,19 @@ void Party::take_link(std::shared_ptr<Link> link) {
   on.on_frame = [this](const Frame& frame) { on_link_frame(frame); };
   on.on_lost = [this](const std::string& why, bool not_authentic) {
     link_.reset();
-    perform(member_.link_lost(why, now(), not_authentic));
+    perform(member_.link_lost(why, clock_now(), not_authentic));
   };
   link_->start(std::move(on));
   const std::string address = link_->own_address();
   open_standby(address);
-  perform(member_.link_up(address, now()));
+  perform(member_.link_up(address, clock_now()));
 }
 
 void Party::on_link_frame(const Frame& frame) {
   if (const auto* reply = std::get_if<KvReply>(&frame.message)) return answered(*reply);
   if (const auto* part = std::get_if<Table>(&frame.message)) return add_rows(*part);
   const bool was_connected = member_.is_connected();
-  perform(member_.received(frame, now()));
+  perform(member_.received(frame, clock_now()));
   if (!was_connected && member_.is_connected()) ask_again();
 }
 
@@ -146,7 +142,7 @@ void Party::act(const OrderPort&) {
   boost::asio::post(io_, [this, alive = alive_] {
     if (!*alive) return;
     const auto port = hooks_.reserve_port(member_.epoch().round);
-    perform(member_.port_reserved(port, now()));
+    perform(member_.port_reserved(port, clock_now()));
   });
 }
 
@@ -240,7 +236,7 @@ void Party::retire(const std::string& why) {
   // It is still on the stack.
   std::shared_ptr<Coordinator> retired{std::move(coordinator_)};
   boost::asio::post(io_, [this, alive = alive_, retired, why] {
-    if (*alive) perform(member_.stepped_down(why, now()));
+    if (*alive) perform(member_.stepped_down(why, clock_now()));
   });
 }
 

@@ -90,6 +90,7 @@ class Party {
   void end(std::function<void()> done);
 
  private:
+  static constexpr const char* kAnyAddress = "::";
   struct Question {
     KvRequest request;
     KvAnswer answer;

@@ -12,7 +12,6 @@ namespace acc::rendezvous {
 
 namespace {
 
-constexpr const char* kAnyAddress = "::";
 constexpr Millis kRetry{500};
 constexpr Millis kCampaignLimit{5'000};
 constexpr Millis kLongestSpread{1'000};
@@ -20,8 +19,6 @@ constexpr Millis kFarewell{2'000};
 /// etcd grants no less: a shorter time would make a leader step down earlier, not its successor
 /// begin earlier.
 constexpr Millis kShortestTtl{2'000};
-
-Instant now() { return std::chrono::steady_clock::now(); }
 
 /// From where this host would speak to that one; nothing is sent.
 std::string own_address_towards(boost::asio::io_context& io,
@@ -37,7 +34,7 @@ std::string own_address_towards(boost::asio::io_context& io,
 }  // namespace
 
 void Party::begin_with_etcd(OnCannot cannot) {
-  perform(member_.begin(now()));
+  perform(member_.begin(clock_now()));
   const auto& said = options_.member.self.address;
   if (!said.empty() || !options_.listen.empty())
     return listen_for_etcd(said.empty() ? options_.listen : said, cannot);
@@ -132,7 +129,7 @@ void Party::leader_changed(const std::optional<Leader>& leader) {
 void Party::follow(const Leader& leader) {
   const bool is_me = leader.node == options_.member.self.node;
   if (is_me || coordinator_ || leader.term < member_.term().number) return;
-  perform(member_.coordinator_is_at(leader.at, now()));
+  perform(member_.coordinator_is_at(leader.at, clock_now()));
 }
 
 void Party::campaign_after(Millis pause) {
@@ -166,7 +163,7 @@ void Party::lead(const Campaign& won) {
       perform(member_.job_is_gone("etcd knows nothing of job '" + options_.roster.job +
                                       "' any more: it ended while this node was out of reach, or "
                                       "etcd lost its data",
-                                  now()));
+                                  clock_now()));
     });
   }
   auto roster = options_.roster;
@@ -198,7 +195,7 @@ void Party::lead(const Campaign& won) {
   }
   coordinator_ = std::make_unique<Coordinator>(io_, std::move(roster), coordinator_hooks());
   if (last) coordinator_->inherit(*last);
-  perform(member_.coordinator_is_here(here_, now()));
+  perform(member_.coordinator_is_here(here_, clock_now()));
 }
 
 void Party::add_etcd_hooks(Coordinator::Hooks& hooks) {

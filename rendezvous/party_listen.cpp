@@ -7,12 +7,6 @@
 // Where this node takes connections, and from whom.
 namespace acc::rendezvous {
 
-namespace {
-
-constexpr const char* kAnyAddress = "::";
-
-}  // namespace
-
 void Party::begin(std::function<void(const Error&)> cannot) {
   if (options_.etcd) return begin_with_etcd(std::move(cannot));
   const auto& home = options_.member.home;

@@ -269,13 +269,12 @@ void Roster::tell_waiting(Instant now, RosterActions& out) {
   const auto limit = options_.policy ? options_.policy->join_timeout : JobPolicy{}.join_timeout;
   const auto present = assignable().size();
   const bool all_here = present >= options_.nodes_min;
-  std::string text = (all_here ? "waiting at " : "waiting for other nodes at ") + options_.where +
-                     " for " +
-                     describe(Millis{waited / Millis{1'000} * 1'000}) + " (up to " +
-                     describe(limit) + "): " +
-                     (all_here ? count_text(present, "node") + " here, enough for a round"
-                               : std::to_string(present) + " of " +
-                                     count_text(options_.nodes_min, "node") + " here");
+  std::string text =
+      (all_here ? "waiting at " : "waiting for other nodes at ") + options_.where + " for " +
+      describe(Millis{waited / Millis{1'000} * 1'000}) + " (up to " + describe(limit) + "): " +
+      (all_here
+           ? count_text(present, "node") + " here, enough for a round"
+           : std::to_string(present) + " of " + count_text(options_.nodes_min, "node") + " here");
   std::vector<std::string> missing;
   constexpr std::uint32_t kNamed = 8;
   for (std::uint32_t rank = 0; rank < options_.nodes_min && missing.size() <= kNamed; ++rank) {

@@ -8,8 +8,6 @@ namespace acc::rendezvous {
 
 namespace {
 
-std::string quoted(const std::string& text) { return "'" + printable(text) + "'"; }
-
 std::string version_text(unsigned major, unsigned minor) {
   return std::to_string(major) + "." + std::to_string(minor);
 }
@@ -156,7 +154,7 @@ std::string Roster::stale_words(const Join& join) const {
 }
 
 std::optional<Refused> Roster::objection(const Join& join) const {
-  const std::string who = "node " + quoted(join.node.name);
+  const std::string who = "node " + in_quotes(join.node.name);
   const auto refused = [](Refusal code, std::string what) {
     return Refused{code, std::move(what), {}, true};
   };
@@ -171,9 +169,9 @@ std::optional<Refused> Roster::objection(const Join& join) const {
                        "): install the same acc-launch on all nodes");
   }
   if (join.job != options_.job) {
-    return refused(Refusal::wrong_job, "this agent belongs to job " + quoted(join.job) +
+    return refused(Refusal::wrong_job, "this agent belongs to job " + in_quotes(join.job) +
                                            ", the coordinator on " + options_.name + " to job " +
-                                           quoted(options_.job) +
+                                           in_quotes(options_.job) +
                                            ": give the same --rdzv_id, or another port");
   }
   const bool counts_differ = options_.nodes_max != 0 && (join.nodes_min != options_.nodes_min ||
@@ -196,11 +194,11 @@ std::optional<Refused> Roster::compare_facts(const Join& join) const {
   for (const auto& ours : options_.facts) {
     const auto theirs = std::ranges::find(join.facts, ours.name, &Fact::name);
     if (theirs != join.facts.end() && theirs->hash == ours.hash) continue;
-    const std::string value = theirs != join.facts.end() ? quoted(theirs->value) : "nothing";
+    const std::string value = theirs != join.facts.end() ? in_quotes(theirs->value) : "nothing";
     return Refused{Refusal::mismatch,
-                   "node " + quoted(join.node.name) + " was started with " + ours.name + " " +
+                   "node " + in_quotes(join.node.name) + " was started with " + ours.name + " " +
                        value + ", the coordinator on " + options_.name + " with " +
-                       quoted(ours.value) + ": all nodes of a job need the same",
+                       in_quotes(ours.value) + ": all nodes of a job need the same",
                    {},
                    true};
   }
@@ -214,7 +212,7 @@ std::optional<Refused> Roster::duplicate(const Join& join, Instant now) const {
   };
   const auto refused = [&](const Node& holder, const std::string& what) {
     return Refused{Refusal::duplicate,
-                   what + " is taken by node " + quoted(holder.join.node.name) + " on " +
+                   what + " is taken by node " + in_quotes(holder.join.node.name) + " on " +
                        printable(holder.join.host) + " (" + holder.address +
                        "); this agent is on " + printable(join.host),
                    {},
@@ -226,7 +224,7 @@ std::optional<Refused> Roster::duplicate(const Join& join, Instant now) const {
     if (node.join.node.incarnation != join.node.incarnation && speaks(node)) {
       const bool by_rank = join.wanted && node.join.wanted == join.wanted;
       return refused(node, by_rank ? "node rank " + std::to_string(join.wanted->value())
-                                   : "the node name " + quoted(join.node.name));
+                                   : "the node name " + in_quotes(join.node.name));
     }
   }
   if (!join.wanted) return std::nullopt;
@@ -380,7 +378,8 @@ void Roster::adopt(const Win& win, Instant now, RosterActions& out) {
   phase_ = RosterPhase::running;
   phase_since_ = round_started_ = now;
   // All noticed the loss by their own silence, a beat apart at most, and then had to find us.
-  recovering_until_ = now + options_.timings.dead * 3 / 2 + options_.timings.beat();
+  recovering_until_ =
+      now + std::max(options_.timings.dead * 3 / 2, win.slot) + options_.timings.beat();
   bool broken = false;
   failed_at_ = now;
   // All places are known before anybody's state can end the round.

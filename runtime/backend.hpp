@@ -65,8 +65,8 @@ struct Call {
   std::span<const std::size_t> counts;  ///< of the _v forms, by rank; empty: all are what.count
   int peer = -1;                        ///< send, recv
   /// How long it may take; 0: for ever. The backend makes the deadline itself, once a call, when it
-  /// first has to wait for real (cpu: after its pauses, when it begins to yield): a call whose peers
-  /// are there reads no clock.
+  /// first has to wait for real (cpu: after its pauses, when it begins to yield): a call whose
+  /// peers are there reads no clock.
   std::chrono::milliseconds limit{0};
   void* stream = nullptr;
 
@@ -91,10 +91,10 @@ class Pending {
   [[nodiscard]] virtual std::exception_ptr error() = 0;  ///< nullptr: not done yet, or well
 };
 
-/// One thread at a time calls `run`, `begin` and `allocate`, with one exception: a second thread may
-/// be in a `run` of Operation::send, so that two ranks can send each other more than is buffered
-/// (send_async has a thread of its own). `abort`, `lost` and `waits_for` come from any thread.
-/// The Error of a failed call carries its operation's name and sequence number.
+/// One thread at a time calls `run`, `begin` and `allocate`, with one exception: a second thread
+/// may be in a `run` of Operation::send, so that two ranks can send each other more than is
+/// buffered (send_async has a thread of its own). `abort`, `lost` and `waits_for` come from any
+/// thread. The Error of a failed call carries its operation's name and sequence number.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -114,6 +114,8 @@ class Backend {
   [[nodiscard]] virtual std::shared_ptr<Pending> begin(const Call&) { return nullptr; }
   /// The ranks that the running call waits for; empty: it waits for none, or it isn't known.
   [[nodiscard]] virtual std::vector<int> waits_for() const { return {}; }
+  /// Whose memory its calls take.
+  [[nodiscard]] virtual Device device() const noexcept { return {}; }
 };
 
 }  // namespace acc::runtime

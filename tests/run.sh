@@ -7,7 +7,7 @@ set -euo pipefail
 acc_install $acc_build_packages $acc_test_packages
 acc_need_torch || echo "no Python with torch: the tests that train with PyTorch will be skipped" >&2
 [ -z "${PYTHON_EXEC:-}" ] || acc_say "Python with torch: $PYTHON_EXEC"
-acc_build
+acc_build all tests/all
 
 acc_say "testing"
 cd "$acc_root/build/release"

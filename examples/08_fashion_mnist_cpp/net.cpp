@@ -16,11 +16,6 @@ namespace {
 
 using Lane = std::array<float, kLanes>;
 
-constexpr std::size_t kHalf = kSide / 2, kQuarter = kSide / 4;
-constexpr std::size_t kTaps = 9;  // of a 3 x 3 window
-
-enum : std::size_t { kConv1W, kConv1B, kConv2W, kConv2B, kFullW, kFullB };
-
 std::size_t at(std::size_t part) { return Net::parts()[part].first; }
 
 /// out[channel][y][x] = bias + sum of 3 x 3 windows over `in`, whose planes are framed by zeros.
@@ -44,14 +39,16 @@ FAST void convolve(const Lane* in, const float* weights, const float* bias, Lane
             }
           }
         for (std::size_t t = 0; t < kTogether; ++t)
-          for (std::size_t l = 0; l < kLanes; ++l) out[((o + t) * kEdge + y) * kEdge + x][l] = sum[t][l];
+          for (std::size_t l = 0; l < kLanes; ++l)
+            out[((o + t) * kEdge + y) * kEdge + x][l] = sum[t][l];
       }
 }
 
-/// The gradients of convolve: of its weights and biases (added), and of its input if `in_back` is given (added).
+/// The gradients of convolve: of its weights and biases (added), and of its input if `in_back` is
+/// given (added).
 template <std::size_t kIn, std::size_t kOut, std::size_t kEdge>
-FAST void convolve_back(const Lane* in, const float* weights, const Lane* out_back, float* weights_back, float* bias_back,
-                        Lane* in_back) {
+FAST void convolve_back(const Lane* in, const float* weights, const Lane* out_back,
+                        float* weights_back, float* bias_back, Lane* in_back) {
   constexpr std::size_t kFramed = kEdge + 2;
   for (std::size_t o = 0; o < kOut; ++o) {
     float bias_sum[kLanes] = {};
@@ -81,7 +78,8 @@ FAST void convolve_back(const Lane* in, const float* weights, const Lane* out_ba
   }
 }
 
-/// ReLU and 2 x 2 max-pooling in one: the greatest of four and of 0. `kFrame`: zeros around each plane of `out`.
+/// ReLU and 2 x 2 max-pooling in one: the greatest of four and of 0. `kFrame`: zeros around each
+/// plane of `out`.
 template <std::size_t kChannels, std::size_t kEdge, std::size_t kFrame>
 FAST void pool(const Lane* in, Lane* out) {
   constexpr std::size_t kOutEdge = kEdge / 2, kPitch = kOutEdge + 2 * kFrame;
@@ -95,7 +93,8 @@ FAST void pool(const Lane* in, Lane* out) {
       }
 }
 
-/// The gradient goes to the value that was the greatest, if it was above 0. Of equal ones the first gets it.
+/// The gradient goes to the value that was the greatest, if it was above 0. Of equal ones the first
+/// gets it.
 template <std::size_t kChannels, std::size_t kEdge, std::size_t kFrame>
 FAST void pool_back(const Lane* in, const Lane* out, const Lane* out_back, Lane* in_back) {
   constexpr std::size_t kOutEdge = kEdge / 2, kPitch = kOutEdge + 2 * kFrame;
@@ -105,7 +104,8 @@ FAST void pool_back(const Lane* in, const Lane* out, const Lane* out_back, Lane*
         const std::size_t from = (c * kEdge + 2 * y) * kEdge + 2 * x;
         const std::size_t place = (c * kPitch + y + kFrame) * kPitch + x + kFrame;
         float left[kLanes];
-        for (std::size_t l = 0; l < kLanes; ++l) left[l] = out[place][l] > 0 ? out_back[place][l] : 0;
+        for (std::size_t l = 0; l < kLanes; ++l)
+          left[l] = out[place][l] > 0 ? out_back[place][l] : 0;
         for (const std::size_t step : {std::size_t{0}, std::size_t{1}, kEdge, kEdge + 1})
           for (std::size_t l = 0; l < kLanes; ++l) {
             const float mine = in[from + step][l] == out[place][l] ? left[l] : 0;
@@ -125,8 +125,8 @@ FAST void connect(const Lane* in, const float* weights, const float* bias, Lane*
   }
 }
 
-FAST void connect_back(const Lane* in, const float* weights, const Lane* out_back, float* weights_back, float* bias_back,
-                       Lane* in_back) {
+FAST void connect_back(const Lane* in, const float* weights, const Lane* out_back,
+                       float* weights_back, float* bias_back, Lane* in_back) {
   for (std::size_t o = 0; o < kClasses; ++o)
     for (float value : out_back[o]) bias_back[o] += value;
   for (std::size_t i = 0; i < kFeatures; ++i) {
@@ -147,9 +147,10 @@ FAST void connect_back(const Lane* in, const float* weights, const Lane* out_bac
 
 const std::vector<Part>& Net::parts() {
   static const std::vector<Part> kParts = [] {
-    std::vector<Part> parts{{"conv1.weight", 0, 0, {kFirst, 1, 3, 3}},       {"conv1.bias", 0, 0, {kFirst}},
-                            {"conv2.weight", 0, 0, {kSecond, kFirst, 3, 3}}, {"conv2.bias", 0, 0, {kSecond}},
-                            {"full.weight", 0, 0, {kClasses, kFeatures}},    {"full.bias", 0, 0, {kClasses}}};
+    std::vector<Part> parts{
+        {"conv1.weight", 0, 0, {kFirst, 1, 3, 3}},       {"conv1.bias", 0, 0, {kFirst}},
+        {"conv2.weight", 0, 0, {kSecond, kFirst, 3, 3}}, {"conv2.bias", 0, 0, {kSecond}},
+        {"full.weight", 0, 0, {kClasses, kFeatures}},    {"full.bias", 0, 0, {kClasses}}};
     std::size_t first = 0;
     for (auto& part : parts) {
       part.first = first;
@@ -188,9 +189,9 @@ void Net::load(std::span<const Image> images) {
   for (std::size_t y = 0; y < kSide; ++y)
     for (std::size_t x = 0; x < kSide; ++x)
       for (std::size_t l = 0; l < kLanes; ++l) {
-        // Mean and deviation of the training images. An unused lane is an empty image and gets no gradient.
-        const int pixel = l < images.size() ? images[l].pixels[y * kSide + x] : 0;
-        memory_[0].input[(y + 1) * kFramed + x + 1][l] = (static_cast<float>(pixel) / 255 - 0.286F) / 0.353F;
+        // An unused lane is an empty image and gets no gradient.
+        const std::uint8_t pixel = l < images.size() ? images[l].pixels[y * kSide + x] : 0;
+        memory_[0].input[(y + 1) * kFramed + x + 1][l] = normalised(pixel);
       }
 }
 
@@ -199,12 +200,13 @@ void Net::forward() {
   const float* p = parameters_.data();
   convolve<1, kFirst, kSide>(v.input.data(), p + at(kConv1W), p + at(kConv1B), v.first.data());
   pool<kFirst, kSide, 1>(v.first.data(), v.first_pooled.data());
-  convolve<kFirst, kSecond, kHalf>(v.first_pooled.data(), p + at(kConv2W), p + at(kConv2B), v.second.data());
+  convolve<kFirst, kSecond, kHalf>(v.first_pooled.data(), p + at(kConv2W), p + at(kConv2B),
+                                   v.second.data());
   pool<kSecond, kHalf, 0>(v.second.data(), v.features.data());
   connect(v.features.data(), p + at(kFullW), p + at(kFullB), v.scores.data());
 }
 
-double Net::loss(std::span<const Image> images) {
+double Net::loss(std::span<const Image> images, float weight) {
   auto& scores = memory_[0].scores;
   auto& back = memory_[1].scores;
   double total = 0;
@@ -214,7 +216,7 @@ double Net::loss(std::span<const Image> images) {
     for (std::size_t c = 0; c < kClasses; ++c) sum += std::exp(scores[c][l] - greatest);
     for (std::size_t c = 0; c < kClasses; ++c) {
       const float share = std::exp(scores[c][l] - greatest) / sum;
-      back[c][l] = l >= images.size() ? 0 : share - (images[l].label == c ? 1.0F : 0.0F);
+      back[c][l] = l >= images.size() ? 0 : weight * (share - (images[l].label == c ? 1.0F : 0.0F));
     }
     if (l < images.size()) total += std::log(sum) - (scores[images[l].label][l] - greatest);
   }
@@ -226,23 +228,26 @@ void Net::backward() {
   auto& b = memory_[1];
   const float* p = parameters_.data();
   float* g = gradient_.data();
-  connect_back(v.features.data(), p + at(kFullW), b.scores.data(), g + at(kFullW), g + at(kFullB), b.features.data());
-  pool_back<kSecond, kHalf, 0>(v.second.data(), v.features.data(), b.features.data(), b.second.data());
+  connect_back(v.features.data(), p + at(kFullW), b.scores.data(), g + at(kFullW), g + at(kFullB),
+               b.features.data());
+  pool_back<kSecond, kHalf, 0>(v.second.data(), v.features.data(), b.features.data(),
+                               b.second.data());
   b.first_pooled = {};
-  convolve_back<kFirst, kSecond, kHalf>(v.first_pooled.data(), p + at(kConv2W), b.second.data(), g + at(kConv2W),
-                                        g + at(kConv2B), b.first_pooled.data());
-  pool_back<kFirst, kSide, 1>(v.first.data(), v.first_pooled.data(), b.first_pooled.data(), b.first.data());
-  convolve_back<1, kFirst, kSide>(v.input.data(), p + at(kConv1W), b.first.data(), g + at(kConv1W), g + at(kConv1B),
-                                  nullptr);
+  convolve_back<kFirst, kSecond, kHalf>(v.first_pooled.data(), p + at(kConv2W), b.second.data(),
+                                        g + at(kConv2W), g + at(kConv2B), b.first_pooled.data());
+  pool_back<kFirst, kSide, 1>(v.first.data(), v.first_pooled.data(), b.first_pooled.data(),
+                              b.first.data());
+  convolve_back<1, kFirst, kSide>(v.input.data(), p + at(kConv1W), b.first.data(), g + at(kConv1W),
+                                  g + at(kConv1B), nullptr);
 }
 
-double Net::learn(std::span<const Image> images) {
+double Net::learn(std::span<const Image> images, double weight) {
   double total = 0;
   for (std::size_t first = 0; first < images.size(); first += kLanes) {
     const auto some = images.subspan(first, std::min(kLanes, images.size() - first));
     load(some);
     forward();
-    total += loss(some);
+    total += loss(some, static_cast<float>(weight));
     backward();
   }
   return total;

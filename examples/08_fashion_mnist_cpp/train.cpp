@@ -1,15 +1,15 @@
-// Trains the convolutional net of net.hpp on Fashion-MNIST with any number of CPU ranks:
+// Trains the convolutional net of net.hpp on Fashion-MNIST with any number of ranks, on the CPU or
+// each on its GPU:
 //
 //   acc-launch --num_processes 2 --max_restarts 3 ./fashion_mnist --project DIR
 //
-// What makes it distributed is marked (1) to (6); the rest is the loop one would write for a single process. Started
-// without a launcher it is one.
-#include "net.hpp"
-
+// What makes it distributed is marked (1) to (6); the rest is the loop one would write for a single
+// process. Started without a launcher it is one. Where the model computes is its own affair
+// (model.hpp): the loop is the same.
 #include <acc/accelerator.hpp>
 #include <acc/agent.hpp>
+#include <acc/cuda.hpp>
 #include <acc/readers.hpp>
-
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -17,8 +17,11 @@
 #include <cstdlib>
 #include <exception>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "model.hpp"
 
 namespace {
 
@@ -27,23 +30,26 @@ using namespace acc::runtime;
 struct Settings {
   std::string data = "/usr/share/datasets/fashion-mnist";
   std::string project = "fashion_mnist";  // checkpoints go to its folder of that name
+  std::string device = "auto";            // cuda where every rank has a GPU, else cpu
   std::string losses;  // the loss of every step goes to this file; empty: nowhere
   unsigned epochs = 3;
   std::size_t batch_size = 64;  // of all ranks together
   std::size_t images = 60000;
   double learning_rate = 0.05;
-  std::uint64_t save_every = 200;     // steps
-  std::uint64_t crash_at_step = 0;    // in the first attempt; 0: never; counted from 1
-  std::uint64_t crash_every = 0;      // attempt k crashes after step (k + 1) times this
+  std::uint64_t save_every = 200;   // steps
+  std::uint64_t crash_at_step = 0;  // in the first attempt; 0: never; counted from 1
+  std::uint64_t crash_every = 0;    // attempt k crashes after step (k + 1) times this
   int crash_rank = 1;
 };
 
 [[noreturn]] void usage(const std::string& what) {
-  std::fprintf(stderr,
-               "%s\nusage: fashion_mnist [--data DIR] [--project DIR] [--epochs N] [--batch-size N] [--images N]\n"
-               "  [--lr X] [--save-every STEPS] [--crash-at-step N | --crash-every N] [--crash-rank R]\n"
-               "  [--losses FILE]\n",
-               what.c_str());
+  std::fprintf(
+      stderr,
+      "%s\nusage: fashion_mnist [--data DIR] [--project DIR] [--epochs N] [--batch-size N] "
+      "[--images N]\n"
+      "  [--lr X] [--save-every STEPS] [--crash-at-step N | --crash-every N] [--crash-rank R]\n"
+      "  [--device auto|cpu|cuda] [--losses FILE]\n",
+      what.c_str());
   std::exit(2);
 }
 
@@ -54,31 +60,49 @@ Settings read_settings(int argc, char** argv) {
     if (i + 1 == argc) usage(name + " needs a value");
     const std::string value = argv[i + 1];
     try {
-      if (name == "--data") s.data = value;
-      else if (name == "--project") s.project = value;
-      else if (name == "--losses") s.losses = value;
-      else if (name == "--epochs") s.epochs = static_cast<unsigned>(std::stoul(value));
-      else if (name == "--batch-size") s.batch_size = std::stoul(value);
-      else if (name == "--images") s.images = std::stoul(value);
-      else if (name == "--lr") s.learning_rate = std::stod(value);
-      else if (name == "--save-every") s.save_every = std::stoul(value);
-      else if (name == "--crash-at-step") s.crash_at_step = std::stoul(value);
-      else if (name == "--crash-every") s.crash_every = std::stoul(value);
-      else if (name == "--crash-rank") s.crash_rank = std::stoi(value);
-      else usage("unknown option " + name);
+      if (name == "--data")
+        s.data = value;
+      else if (name == "--project")
+        s.project = value;
+      else if (name == "--device")
+        s.device = value;
+      else if (name == "--losses")
+        s.losses = value;
+      else if (name == "--epochs")
+        s.epochs = static_cast<unsigned>(std::stoul(value));
+      else if (name == "--batch-size")
+        s.batch_size = std::stoul(value);
+      else if (name == "--images")
+        s.images = std::stoul(value);
+      else if (name == "--lr")
+        s.learning_rate = std::stod(value);
+      else if (name == "--save-every")
+        s.save_every = std::stoul(value);
+      else if (name == "--crash-at-step")
+        s.crash_at_step = std::stoul(value);
+      else if (name == "--crash-every")
+        s.crash_every = std::stoul(value);
+      else if (name == "--crash-rank")
+        s.crash_rank = std::stoi(value);
+      else
+        usage("unknown option " + name);
     } catch (const std::logic_error&) {
       usage(name + " '" + value + "' is not a number");
     }
   }
+  if (s.device != "auto" && s.device != "cpu" && s.device != "cuda")
+    usage("--device is auto, cpu or cuda");
   return s;
 }
 
-std::vector<example::Image> read_images(const std::string& folder, const std::string& part, std::size_t limit) {
+std::vector<example::Image> read_images(const std::string& folder, const std::string& part,
+                                        std::size_t limit) {
   const auto pixels = read_idx(folder + "/" + part + "-images-idx3-ubyte.gz");
   const auto labels = read_idx(folder + "/" + part + "-labels-idx1-ubyte.gz");
   std::vector<example::Image> images(std::min(limit, labels.count()));
   for (std::size_t i = 0; i < images.size(); ++i) {
-    std::copy_n(pixels.as<std::uint8_t>().data() + i * example::kPixels, example::kPixels, images[i].pixels.data());
+    std::copy_n(pixels.as<std::uint8_t>().data() + i * example::kPixels, example::kPixels,
+                images[i].pixels.data());
     images[i].label = labels.as<std::uint8_t>()[i];
   }
   return images;
@@ -91,10 +115,14 @@ class Training {
         accelerator_{accelerator},
         images_{read_images(settings.data, "train", settings.images)},
         test_{read_images(settings.data, "t10k", 10000)},
-        reducer_{accelerator.prepare_model(parameters())},     // (2) gradients are averaged over the ranks
-        optimizer_{reducer_, {.learning_rate = settings.learning_rate, .momentum = 0.9}},
-        loader_{accelerator.data_loader(dataset(), loader_options())} {  // (3) each rank gets its share of a batch
-    accelerator.prepare(optimizer_);  // (4) saved and loaded by all ranks together, with the place in the data
+        model_{example::make_model(accelerator.device(), 7)},
+        reducer_{accelerator.prepare_model(
+            model_->parameters())},  // (2) gradients are averaged over the ranks
+        optimizer_{model_->make_sgd(reducer_, settings.learning_rate, 0.9)},
+        loader_{accelerator.data_loader(
+            dataset(), loader_options())} {  // (3) each rank gets its share of a batch
+    accelerator.prepare(
+        *optimizer_);  // (4) saved and loaded by all ranks together, with the place in the data
     accelerator.prepare(loader_);
     accelerator.register_for_checkpointing(
         "step", [this] { return std::to_string(step_); },
@@ -102,10 +130,12 @@ class Training {
   }
 
   void run() {
+    if (const auto device = accelerator_.device(); device.kind == Device::Kind::cuda)
+      accelerator_.print("computing on ", acc::cuda::device_facts(device.index).name);
     resume();
     while (loader_.epoch() < settings_.epochs) train_epoch();
-    accelerator_.print("done: test accuracy ", accuracy(), " with ", accelerator_.num_processes(), " ranks in attempt ",
-                       attempt());
+    accelerator_.print("done: test accuracy ", accuracy(), " with ", accelerator_.num_processes(),
+                       " ranks in attempt ", attempt());
   }
 
  private:
@@ -118,29 +148,23 @@ class Training {
   LoaderOptions loader_options() const {
     LoaderOptions options;
     options.batch_size = settings_.batch_size;
-    options.split_batches = true;  // the batch size is that of all ranks together, however many they are
+    options.split_batches =
+        true;  // the batch size is that of all ranks together, however many they are
     options.shuffle = true;
     options.seed = 42;
     options.drop_last = true;
     return options;
   }
 
-  std::vector<Parameter> parameters() {
-    net_.initialise(7);
-    std::vector<Parameter> made;
-    for (const auto& part : example::Net::parts())
-      made.push_back({part.name, TensorView{net_.parameters().subspan(part.first, part.count), part.shape},
-                      TensorView{net_.gradient().subspan(part.first, part.count), part.shape}});
-    return made;
-  }
-
   void resume() {
     const auto folder = accelerator_.load_state();
     if (folder.empty())
-      accelerator_.print("attempt ", attempt(), ": ", accelerator_.num_processes(), " ranks, starting from scratch");
+      accelerator_.print("attempt ", attempt(), ": ", accelerator_.num_processes(),
+                         " ranks, starting from scratch");
     else
-      accelerator_.print("attempt ", attempt(), ": ", accelerator_.num_processes(), " ranks, going on after step ", step_,
-                         " from ", folder.filename().string());
+      accelerator_.print("attempt ", attempt(), ": ", accelerator_.num_processes(),
+                         " ranks, going on after step ", step_, " from ",
+                         folder.filename().string());
   }
 
   void train_epoch() {
@@ -154,8 +178,9 @@ class Training {
     }
     if (steps == 0) return;  // the checkpoint was that of an epoch's last batch
     save();
-    accelerator_.print("epoch ", number, "/", settings_.epochs, "  loss ", loss / static_cast<double>(steps),
-                       "  test accuracy ", accuracy(), "  ", seconds(), " s");
+    accelerator_.print("epoch ", number, "/", settings_.epochs, "  loss ",
+                       loss / static_cast<double>(steps), "  test accuracy ", accuracy(), "  ",
+                       seconds(), " s");
   }
 
   double train_step(const std::vector<Pointer>& batch) {
@@ -163,13 +188,13 @@ class Training {
     for (const auto* image : batch) images.push_back(*image);
     double loss = 0;
     reducer_.zero_gradients();
-    accelerator_.backward([&](double factor) {  // (5) returns when every gradient is the mean over all ranks
-      loss = net_.learn(images) / static_cast<double>(images.size());
-      for (float& value : net_.gradient()) value *= static_cast<float>(factor / static_cast<double>(images.size()));
-      for (std::size_t i = reducer_.parameters().size(); i-- > 0;) reducer_.ready(i);
-    });
-    optimizer_.set_learning_rate(settings_.learning_rate * (1 - progress()));
-    accelerator_.step(optimizer_);
+    accelerator_.backward(
+        [&](double factor) {  // (5) returns when every gradient is the mean over all ranks
+          loss = model_->learn(images, factor);
+          for (std::size_t i = reducer_.parameters().size(); i-- > 0;) reducer_.ready(i);
+        });
+    optimizer_->set_learning_rate(settings_.learning_rate * (1 - progress()));
+    accelerator_.step(*optimizer_);
     ++step_;
     accelerator_.group().all_reduce(&loss, &loss, 1, DType::f64, ReduceOp::avg);
     note(loss);
@@ -190,8 +215,10 @@ class Training {
 
   /// Each rank tests its share; the counts meet in one sum (6).
   double accuracy() {
-    const auto share = split_between(test_.size(), accelerator_.process_index(), accelerator_.num_processes());
-    std::uint64_t right = net_.recognised(std::span{test_}.subspan(share.first, share.last - share.first));
+    const auto share =
+        split_between(test_.size(), accelerator_.process_index(), accelerator_.num_processes());
+    std::uint64_t right =
+        model_->recognised(std::span{test_}.subspan(share.first, share.last - share.first));
     accelerator_.group().all_reduce(std::span{&right, 1});
     return static_cast<double>(right) / static_cast<double>(test_.size());
   }
@@ -200,7 +227,8 @@ class Training {
     if (settings_.losses.empty()) return;
     accelerator_.on_main_process([&] {
       char line[64];
-      std::snprintf(line, sizeof line, "%llu %.17g\n", static_cast<unsigned long long>(step_), loss);
+      std::snprintf(line, sizeof line, "%llu %.17g\n", static_cast<unsigned long long>(step_),
+                    loss);
       std::ofstream{settings_.losses, std::ios::app} << line;
     });
   }
@@ -208,7 +236,8 @@ class Training {
   /// Plays the out-of-memory killer.
   void crash_on_purpose() {
     const bool first = step_ == settings_.crash_at_step && attempt() == "0";
-    const bool again = settings_.crash_every > 0 && step_ == settings_.crash_every * (std::stoull(attempt()) + 1);
+    const bool again =
+        settings_.crash_every > 0 && step_ == settings_.crash_every * (std::stoull(attempt()) + 1);
     if (!first && !again) return;
     accelerator_.on_process(settings_.crash_rank, [&] {
       std::printf("rank %d: crashing on purpose after step %llu\n", settings_.crash_rank,
@@ -225,15 +254,17 @@ class Training {
 
   [[nodiscard]] double seconds() const {
     const auto taken = std::chrono::steady_clock::now() - started_;
-    return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(taken).count() / 100) / 10;
+    return static_cast<double>(
+               std::chrono::duration_cast<std::chrono::milliseconds>(taken).count() / 100) /
+           10;
   }
 
   Settings settings_;
   acc::Accelerator& accelerator_;
   std::vector<example::Image> images_, test_;
-  example::Net net_;
+  std::unique_ptr<example::Model> model_;
   GradientReducer& reducer_;
-  Sgd optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   DataLoader<Pointer> loader_;
   std::uint64_t step_ = 0;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
@@ -244,6 +275,7 @@ acc::AcceleratorOptions accelerator_options(const Settings& settings) {
   options.project.project_dir = settings.project;
   options.project.automatic_checkpoint_naming = true;
   options.project.total_limit = 2;
+  options.group.backend = example::backend_for(settings.device);
   return options;
 }
 

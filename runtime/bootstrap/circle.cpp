@@ -23,10 +23,6 @@ constexpr std::size_t kMaxNote = 64 * 1024;  ///< bytes
 /// For what a peer that is there sends at once.
 constexpr auto kNoteTime = 10s;
 
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span{text.data(), text.size()});
-}
-
 [[noreturn]] void fail(const acc::Error& error) {
   throw Error{error.code == Errc::timed_out ? ErrorCode::timed_out : ErrorCode::system, error.what};
 }

@@ -22,7 +22,7 @@ constexpr std::size_t kNamed = 16;
 constexpr auto kLeaveTime = std::chrono::milliseconds{800};
 
 std::string roll_key(const std::string& key) { return key + "/roll"; }
-Mailbox letters(Store& store, const std::string& key) { return {store, key + "/join"}; }
+Mailbox joiners(Store& store, const std::string& key) { return {store, key + "/join"}; }
 
 std::string random_token() {
   unsigned char bytes[16] = {};
@@ -115,7 +115,7 @@ std::string choose_backend(const Joined& joined) {
 Roll collect(Store& store, const std::string& key, const Member& me, const GroupOptions& options,
              Store::Deadline deadline) {
   Joined joined{{me.rank, me}};
-  auto mail = letters(store, key);
+  auto mail = joiners(store, key);
   while (joined.size() < static_cast<std::size_t>(me.size)) {
     std::string letter;
     try {
@@ -145,7 +145,7 @@ Roll collect(Store& store, const std::string& key, const Member& me, const Group
 Error look_who_joined(Store& store, const std::string& key, const Member& me,
                       const GroupOptions& options) {
   Joined joined{{me.rank, me}};
-  for (const auto& letter : letters(store, key).look()) {
+  for (const auto& letter : joiners(store, key).look()) {
     if (auto member = parse_member(letter)) joined.emplace(member->rank, *std::move(member));
   }
   return not_joined(joined, me, options);
@@ -166,7 +166,7 @@ bool Roll::one_host() const { return local_ranks(0).size() == members.size(); }
 
 Roll call_the_roll(Store& store, const std::string& key, const Member& me,
                    const GroupOptions& options, Store::Deadline deadline) {
-  letters(store, key).put(to_text(me));  // rank 0's too: the others see that it has come
+  joiners(store, key).put(to_text(me));  // rank 0's too: the others see that it has come
   if (me.rank == 0) {
     try {
       auto roll = collect(store, key, me, options, deadline);
@@ -190,7 +190,7 @@ Roll call_the_roll(Store& store, const std::string& key, const Member& me,
 void excuse(Store& store, const std::string& key, const Member& me, const Error& why) noexcept {
   try {
     if (me.rank == 0) return store.set(roll_key(key), to_text(why));
-    letters(store, key)
+    joiners(store, key)
         .put(to_text(Error{why.code(), "rank " + describe(me) + ": " + why.what(), why.ranks()}));
   } catch (const std::exception&) {
     return;  // the store is gone: the others see that by themselves
@@ -202,7 +202,7 @@ void take_leave(Store& store, const std::string& key, int rank) noexcept {
     Mailbox leaves{store, key + "/leave"};
     if (rank != 0) return leaves.put("rank " + std::to_string(rank));
     const auto until = Clock::now() + kLeaveTime;
-    for (auto others = letters(store, key).look().size(); others > 1; --others)
+    for (auto others = joiners(store, key).look().size(); others > 1; --others)
       (void)leaves.next(until);
   } catch (const std::exception&) {
     return;  // somebody doesn't, or the store is gone

@@ -24,6 +24,10 @@ using Deadline = std::chrono::steady_clock::time_point;  ///< max(): for ever
 /// Milliseconds for poll: rounded up, at least 0; -1 for ever.
 [[nodiscard]] int poll_time(Deadline deadline) noexcept;
 
+[[nodiscard]] inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span{text.data(), text.size()});
+}
+
 /// Of the network, or of this machine ("@name", which leaves nothing on a disk).
 class SocketAddress {
  public:

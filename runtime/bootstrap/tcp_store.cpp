@@ -23,10 +23,6 @@ namespace {
 /// How long a server may take to say who it is: one of another protocol may never answer.
 constexpr auto kWelcomeTime = 2s;
 
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span{text.data(), text.size()});
-}
-
 Result<std::vector<std::string>> read_frame(int fd, Deadline deadline) {
   std::uint32_t size = 0;
   if (auto got = receive_all(fd, std::as_writable_bytes(std::span{&size, 1}), deadline); !got)

@@ -99,12 +99,6 @@ void checksum_blocks(Bytes bytes, std::uint64_t at, std::vector<std::uint32_t>& 
   }
 }
 
-std::string hex(std::uint32_t value) {
-  std::array<char, 9> text{};
-  std::snprintf(text.data(), text.size(), "%08x", value);
-  return text.data();
-}
-
 void compare(const fs::path& path, const FileRecord& file, std::size_t block, Bytes bytes) {
   const auto found = checksum(bytes);
   if (found == file.crc32[block]) return;
@@ -127,6 +121,12 @@ UniqueFd open_in_size(const fs::path& path, const FileRecord& file) {
 }
 
 }  // namespace
+
+std::string hex(std::uint32_t value) {
+  std::array<char, 9> text{};
+  std::snprintf(text.data(), text.size(), "%08x", value);
+  return text.data();
+}
 
 FileRecord write_file(FileOps& files, const fs::path& path, std::span<const Bytes> pieces,
                       int threads) {

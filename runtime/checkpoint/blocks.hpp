@@ -28,6 +28,8 @@ struct FileRecord {
                                     std::span<const Bytes> pieces, int threads);
 [[nodiscard]] FileRecord write_file(FileOps& files, const fs::path& path, std::string_view text);
 
+/// A checksum as it stands in files and messages: 8 digits.
+[[nodiscard]] std::string hex(std::uint32_t checksum);
 [[nodiscard]] std::size_t blocks_of(const FileRecord& file) noexcept;
 
 /// Reads `count` blocks from block `first` on, and compares.

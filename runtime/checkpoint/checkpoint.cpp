@@ -27,8 +27,6 @@ constexpr std::uint64_t kMaxManifest = std::uint64_t{1} << 30;
 /// Of what goes to a device by way of the host.
 constexpr std::size_t kStage = std::size_t{64} << 20;
 
-std::string in_quotes(std::string_view text) { return "'" + printable(text, 500) + "'"; }
-
 [[noreturn]] void corrupt(const fs::path& path, const std::string& what) {
   throw Error{ErrorCode::corrupt, in_quotes(path.native()) + ": " + what};
 }

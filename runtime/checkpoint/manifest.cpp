@@ -32,11 +32,6 @@ void require(bool holds, const std::string& what) {
   if (!holds) throw Broken{what};
 }
 
-std::string hex(std::uint32_t value) {
-  std::array<char, kHexDigits + 1> text{};
-  std::snprintf(text.data(), text.size(), "%08x", value);
-  return text.data();
-}
 std::uint32_t unhex(std::string_view text) {
   std::uint32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);

@@ -21,8 +21,6 @@ namespace {
 
 using nlohmann::json;
 
-std::string in_quotes(std::string_view text) { return "'" + printable(text, 500) + "'"; }
-
 /// The text of every rank, or the first failure of one on all.
 std::vector<std::string> agree(ProcessGroup& group, const std::function<std::string()>& mine) {
   std::string text;

@@ -22,8 +22,6 @@ using checkpoint::Bytes;
 using checkpoint::FileOps;
 using nlohmann::json;
 
-std::string in_quotes(std::string_view text) { return "'" + printable(text, 500) + "'"; }
-
 [[noreturn]] void refuse(const std::string& file, std::string_view tensor,
                          const std::string& what) {
   throw Error{ErrorCode::invalid_argument,

@@ -37,8 +37,6 @@ const Type* find_type(std::string_view name) noexcept {
   return at == kTypes.end() ? nullptr : &*at;
 }
 
-std::string in_quotes(std::string_view text) { return "'" + printable(text) + "'"; }
-
 /// Reads on behalf of the JSON parser and shows how far it has come.
 class Cursor {
  public:

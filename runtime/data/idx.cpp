@@ -12,7 +12,7 @@ struct IdxType {
   std::size_t bytes;
   DType type;
 };
-constexpr std::array<IdxType, 6> kTypes{{
+constexpr std::array<IdxType, 6> kIdxTypes{{
     {0x08, 1, DType::u8},
     {0x09, 1, DType::i8},
     {0x0B, 2, DType::i32},  // i16, widened
@@ -23,11 +23,11 @@ constexpr std::array<IdxType, 6> kTypes{{
 
 /// Two zeros, the type, the number of dimensions, each extent as a big-endian 32-bit number, the
 /// elements, big-endian.
-HostTensor read(ByteReader& reader) {
+HostTensor read_idx(ByteReader& reader) {
   const auto magic = reader.integer<std::uint32_t>(std::endian::big, "the magic number");
   if (magic >> 16 != 0) reader.corrupt(0, "not an IDX file: it begins with other bytes than two 0");
   const IdxType* type = nullptr;
-  for (const auto& one : kTypes) {
+  for (const auto& one : kIdxTypes) {
     if (one.code == ((magic >> 8) & 0xff)) type = &one;
   }
   if (type == nullptr)
@@ -45,12 +45,12 @@ HostTensor read(ByteReader& reader) {
 
 HostTensor read_idx(const std::string& path) {
   ByteReader reader{path};
-  return read(reader);
+  return read_idx(reader);
 }
 
 HostTensor parse_idx(std::span<const std::byte> bytes, const std::string& name) {
   ByteReader reader{bytes, name};
-  return read(reader);
+  return read_idx(reader);
 }
 
 }  // namespace acc::runtime

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kStateNames{"epoch", "seed", "samples", "finished"};
 
-std::size_t batches(std::size_t samples, std::size_t each, bool drop_last) {
+std::size_t batches_of(std::size_t samples, std::size_t each, bool drop_last) {
   return samples / each + (samples % each != 0 && !drop_last ? 1 : 0);
 }
 
@@ -83,9 +83,10 @@ std::optional<std::size_t> LoaderBase::length() const {
   if (options_.dispatch_batches) {
     length = announced_of_dispatch(*samples_, rules, ranks_);
   } else if (ranks_ == 1) {
-    length = batches(*samples_, rules.batch_size, rules.drop_last);
+    length = batches_of(*samples_, rules.batch_size, rules.drop_last);
   } else if (stream_) {
-    length = batches(announced_of_stream(*samples_, rules, ranks_), shape_.batch, rules.drop_last);
+    length =
+        batches_of(announced_of_stream(*samples_, rules, ranks_), shape_.batch, rules.drop_last);
   } else {
     length = BatchSamplerShard{IndexOrder::sequential(*samples_), rules, rank_, ranks_}.announced();
   }

@@ -17,7 +17,7 @@ struct NpyType {
   std::size_t bytes;
   DType type;
 };
-constexpr std::array<NpyType, 12> kTypes{{
+constexpr std::array<NpyType, 12> kNpyTypes{{
     {"b1", 1, DType::u8},
     {"i1", 1, DType::i8},
     {"u1", 1, DType::u8},
@@ -141,10 +141,10 @@ class HeaderParser {
     if (at_ < text_.size() && text_[at_] == '[') fail("records are not numbers");
     const auto descr = quoted();
     const char order = descr.empty() ? ' ' : descr.front();
-    const auto* const type = std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& one) {
+    const auto* const type = std::find_if(kNpyTypes.begin(), kNpyTypes.end(), [&](const auto& one) {
       return !descr.empty() && one.code == descr.substr(1);
     });
-    if (descr.empty() || type == kTypes.end() ||
+    if (descr.empty() || type == kNpyTypes.end() ||
         std::string_view{"<>|="}.find(order) == std::string_view::npos ||
         (order == '|' && type->bytes != 1))
       fail("elements of type '" + printable(descr) + "' are not read: only plain numbers are");
@@ -206,7 +206,7 @@ HostTensor to_c_order(const HostTensor& from) {
   return to;
 }
 
-HostTensor read(ByteReader& reader) {
+HostTensor read_npy(ByteReader& reader) {
   const auto header = read_header(reader);
   const auto& type = header.type;
   auto tensor = read_elements(
@@ -218,12 +218,12 @@ HostTensor read(ByteReader& reader) {
 
 HostTensor read_npy(const std::string& path) {
   ByteReader reader{path};
-  return read(reader);
+  return read_npy(reader);
 }
 
 HostTensor parse_npy(std::span<const std::byte> bytes, const std::string& name) {
   ByteReader reader{bytes, name};
-  return read(reader);
+  return read_npy(reader);
 }
 
 }  // namespace acc::runtime

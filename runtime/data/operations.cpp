@@ -1,3 +1,5 @@
+#include "runtime/with_type.hpp"
+
 #include <acc/error.hpp>
 #include <acc/operations.hpp>
 #include <algorithm>
@@ -48,38 +50,13 @@ void put_integer(std::span<std::byte> element, double value) {
 /// The bytes of one element.
 std::vector<std::byte> element_of(DType type, double value) {
   std::vector<std::byte> bytes(size_of(type));
-  switch (type) {
-    case DType::i8:
-      put_integer<std::int8_t>(bytes, value);
-      break;
-    case DType::u8:
-      put_integer<std::uint8_t>(bytes, value);
-      break;
-    case DType::i32:
-      put_integer<std::int32_t>(bytes, value);
-      break;
-    case DType::u32:
-      put_integer<std::uint32_t>(bytes, value);
-      break;
-    case DType::i64:
-      put_integer<std::int64_t>(bytes, value);
-      break;
-    case DType::u64:
-      put_integer<std::uint64_t>(bytes, value);
-      break;
-    case DType::f16:
-      put(std::span{bytes}, Half{static_cast<float>(value)});
-      break;
-    case DType::bf16:
-      put(std::span{bytes}, BFloat16{static_cast<float>(value)});
-      break;
-    case DType::f32:
-      put(std::span{bytes}, static_cast<float>(value));
-      break;
-    case DType::f64:
-      put(std::span{bytes}, value);
-      break;
-  }
+  with_type(type, [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (std::is_integral_v<T>)
+      put_integer<T>(bytes, value);
+    else
+      put(std::span{bytes}, element_from<T>(value));
+  });
   return bytes;
 }
 

@@ -55,6 +55,7 @@ int ProcessGroup::local_rank() const { return impl().facts().local_rank; }
 int ProcessGroup::local_size() const { return impl().facts().local_size; }
 const std::string& ProcessGroup::name() const { return impl().facts().name; }
 std::string_view ProcessGroup::backend() const { return impl().backend().name(); }
+Device ProcessGroup::device() const { return impl().backend().device(); }
 bool ProcessGroup::broken() const { return impl().broken(); }
 
 // ---- blocking forms ----

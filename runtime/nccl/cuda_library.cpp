@@ -2,8 +2,6 @@
 
 #include "runtime/nccl/dynamic_library.hpp"
 
-#include <mutex>
-
 namespace acc::runtime::cuda {
 namespace {
 
@@ -19,7 +17,7 @@ LibrarySearch search() {
 
 template <class Function>
 void need(const DynamicLibrary& from, Function*& into, const char* name) {
-  into = reinterpret_cast<Function*>(from.symbol(name));
+  from.take(into, name);
   if (into == nullptr) {
     throw Error{ErrorCode::cuda, "CUDA runtime: " + from.path() + " has no " + name +
                                      ": version 12 or later is needed"};
@@ -64,34 +62,15 @@ Api read_api(const DynamicLibrary& from) {
   return api;
 }
 
-struct Loaded {
-  std::mutex mutex;
-  Api api{};
-  std::string path;
-};
-Loaded& loaded() {
-  static auto* const kept = new Loaded;  // never destroyed, as its namesake of NCCL
+LazyLibrary<Api>& loaded() {
+  static auto* const kept = new LazyLibrary<Api>{search, read_api};
   return *kept;
 }
 
 }  // namespace
 
-const Api& library() {
-  auto& kept = loaded();
-  const std::lock_guard lock{kept.mutex};
-  if (kept.path.empty()) {
-    const auto found = DynamicLibrary::open(search());
-    kept.api = read_api(found);
-    kept.path = found.path();
-  }
-  return kept.api;
-}
-
-std::string library_path() {
-  auto& kept = loaded();
-  const std::lock_guard lock{kept.mutex};
-  return kept.path;
-}
+const Api& library() { return loaded().api(); }
+std::string library_path() { return loaded().path(); }
 
 std::string explain(const Api& api, const char* call, Status status) {
   return std::string{call} + ": " + api.get_error_string(status) + " (" +

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,11 +35,47 @@ class DynamicLibrary {
 
   /// nullptr: it has no such symbol.
   [[nodiscard]] void* symbol(const char* name) const;
+  template <class Function>
+  void take(Function*& into, const char* name) const {
+    into = reinterpret_cast<Function*>(symbol(name));
+  }
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
   DynamicLibrary(void* handle, std::string path) : handle_{handle}, path_{std::move(path)} {}
   void* handle_;
+  std::string path_;
+};
+
+/// The functions of such a library as one struct, read when they are first wanted. Its objects are
+/// never destroyed: threads of a hung abort may still be in the library when the process ends.
+template <class Api>
+class LazyLibrary {
+ public:
+  LazyLibrary(LibrarySearch (*search)(), Api (*read)(const DynamicLibrary&))
+      : search_{search}, read_{read} {}
+
+  /// @throws Error as DynamicLibrary::open and `read` do, at each call until it is found
+  const Api& api() {
+    const std::lock_guard lock{mutex_};
+    if (path_.empty()) {
+      const auto found = DynamicLibrary::open(search_());
+      api_ = read_(found);
+      path_ = found.path();
+    }
+    return api_;
+  }
+  /// Empty: not loaded yet.
+  std::string path() {
+    const std::lock_guard lock{mutex_};
+    return path_;
+  }
+
+ private:
+  LibrarySearch (*search_)();
+  Api (*read_)(const DynamicLibrary&);
+  std::mutex mutex_;
+  Api api_{};
   std::string path_;
 };
 

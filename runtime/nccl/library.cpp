@@ -2,8 +2,6 @@
 
 #include "runtime/nccl/dynamic_library.hpp"
 
-#include <mutex>
-
 namespace acc::runtime::nccl {
 namespace {
 
@@ -18,13 +16,8 @@ LibrarySearch search() {
 }
 
 template <class Function>
-void take(const DynamicLibrary& from, Function*& into, const char* name) {
-  into = reinterpret_cast<Function*>(from.symbol(name));
-}
-
-template <class Function>
 void need(const DynamicLibrary& from, Function*& into, const char* name) {
-  take(from, into, name);
+  from.take(into, name);
   if (into == nullptr) {
     throw Error{ErrorCode::nccl,
                 "NCCL: " + from.path() + " has no " + name + ": version 2.14 or later is needed"};
@@ -50,45 +43,25 @@ Api read_api(const DynamicLibrary& from) {
   need(from, api.all_gather, "ncclAllGather");
   need(from, api.send, "ncclSend");
   need(from, api.recv, "ncclRecv");
-  take(from, api.get_last_error, "ncclGetLastError");
-  take(from, api.mem_alloc, "ncclMemAlloc");
-  take(from, api.mem_free, "ncclMemFree");
-  take(from, api.comm_register, "ncclCommRegister");
-  take(from, api.comm_deregister, "ncclCommDeregister");
-  take(from, api.window_register, "ncclCommWindowRegister");
-  take(from, api.window_deregister, "ncclCommWindowDeregister");
+  from.take(api.get_last_error, "ncclGetLastError");
+  from.take(api.mem_alloc, "ncclMemAlloc");
+  from.take(api.mem_free, "ncclMemFree");
+  from.take(api.comm_register, "ncclCommRegister");
+  from.take(api.comm_deregister, "ncclCommDeregister");
+  from.take(api.window_register, "ncclCommWindowRegister");
+  from.take(api.window_deregister, "ncclCommWindowDeregister");
   return api;
 }
 
-struct Loaded {
-  std::mutex mutex;
-  Api api{};
-  std::string path;
-};
-/// Never destroyed: threads of a hung abort may still be in it when the process ends.
-Loaded& loaded() {
-  static auto* const kept = new Loaded;
+LazyLibrary<Api>& loaded() {
+  static auto* const kept = new LazyLibrary<Api>{search, read_api};
   return *kept;
 }
 
 }  // namespace
 
-const Api& library() {
-  auto& kept = loaded();
-  const std::lock_guard lock{kept.mutex};
-  if (kept.path.empty()) {
-    const auto found = DynamicLibrary::open(search());
-    kept.api = read_api(found);
-    kept.path = found.path();
-  }
-  return kept.api;
-}
-
-std::string library_path() {
-  auto& kept = loaded();
-  const std::lock_guard lock{kept.mutex};
-  return kept.path;
-}
+const Api& library() { return loaded().api(); }
+std::string library_path() { return loaded().path(); }
 
 int version() {
   int number = 0;

@@ -21,6 +21,9 @@ class NcclBackend final : public Backend {
   ~NcclBackend() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
+  [[nodiscard]] Device device() const noexcept override {
+    return {Device::Kind::cuda, core_->device()};
+  }
   void run(const Call& call) override;
   [[nodiscard]] std::shared_ptr<Pending> begin(const Call& call) override;
   SharedBuffer allocate(std::size_t bytes, const Call& call) override;

@@ -19,6 +19,7 @@ struct BandwidthOptions {
   std::vector<runtime::DType> types{runtime::DType::f32};
   int root = 0;  ///< -1: all
   int average = 1;
+  /// Of a call, also of the checks: a stuck one is to be told within a coffee's time.
   runtime::Millis timeout{30'000};
   bool registered = false;
   std::size_t misalign = 0;
@@ -29,9 +30,9 @@ struct BandwidthOptions {
 [[nodiscard]] std::string read_bandwidth_options(const std::vector<std::string>& words,
                                                  BandwidthOptions& options);
 
-/// nccl-tests' table for each operation. @return 0, or 1 if an element was wrong or the average is
-/// below 90 % of NCCL_TESTS_MIN_BW.
-int measure_bandwidth(runtime::ProcessGroup& group, const BandwidthOptions& options,
-                      Results& results);
+/// nccl-tests' table for each operation. The verdict: was an element wrong, or is the average below
+/// 90 % of NCCL_TESTS_MIN_BW?
+void measure_bandwidth(runtime::ProcessGroup& group, const BandwidthOptions& options,
+                       Results& results);
 
 }  // namespace acc::selftest

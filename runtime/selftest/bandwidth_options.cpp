@@ -48,14 +48,14 @@ bool read_named(const std::string& text, const std::array<std::pair<std::string_
   return !into.empty();
 }
 
-constexpr std::array<std::pair<std::string_view, ReduceOp>, 5> kReductions{
+constexpr std::array<std::pair<std::string_view, ReduceOp>, 5> kReductionNames{
     {{"sum", ReduceOp::sum},
      {"prod", ReduceOp::prod},
      {"min", ReduceOp::min},
      {"max", ReduceOp::max},
      {"avg", ReduceOp::avg}}};
 // nccl-tests' names and ours.
-constexpr std::array<std::pair<std::string_view, DType>, 20> kTypes{
+constexpr std::array<std::pair<std::string_view, DType>, 20> kTypeNames{
     {{"int8", DType::i8},       {"uint8", DType::u8},  {"int32", DType::i32},
      {"uint32", DType::u32},    {"int64", DType::i64}, {"uint64", DType::u64},
      {"half", DType::f16},      {"float", DType::f32}, {"double", DType::f64},
@@ -108,9 +108,9 @@ bool read_one(char letter, const std::string& value, BandwidthOptions& o) {
     case 'R':
       return put(number(value), o.registered);
     case 'o':
-      return read_named(value, kReductions, o.reductions);
+      return read_named(value, kReductionNames, o.reductions);
     case 'd':
-      return read_named(value, kTypes, o.types);
+      return read_named(value, kTypeNames, o.types);
     case 'r':
       return value == "all" ? (o.root = -1, true) : put(number(value), o.root);
     case 'T': {
@@ -124,13 +124,47 @@ bool read_one(char letter, const std::string& value, BandwidthOptions& o) {
   }
 }
 
+/// What a value of this option may be, in words.
+std::string expected(const std::string& option) {
+  const auto list = [](const auto& names, const auto& name_of) {
+    std::string text;
+    for (const auto& one : names) text += (text.empty() ? "" : ", ") + std::string{name_of(one)};
+    return text;
+  };
+  const auto first = [](const auto& pair) { return pair.first; };
+  if (option == "--only")
+    return "one or more of " + list(kOperations, [](std::string_view name) { return name; }) +
+           ", comma-separated";
+  switch (option.size() == 2 ? option[1] : ' ') {
+    case 'b':
+    case 'e':
+    case 'i':
+      return "a size from 1 byte on: 8, 64K, 1M or 2G";
+    case 'f':
+      return "a whole number from 2 on";
+    case 'n':
+    case 'm':
+      return "a whole number from 1 on";
+    case 'a':
+      return "0, 1, 2 or 3";
+    case 'o':
+      return "one of " + list(kReductionNames, first) + ", all";
+    case 'd':
+      return "one of " + list(kTypeNames, first) + ", all";
+    case 'r':
+      return "a rank or all";
+    default:
+      return "a whole number from 0 on";
+  }
+}
+
 }  // namespace
 
 std::string read_bandwidth_options(const std::vector<std::string>& words,
                                    BandwidthOptions& options) {
   for (std::size_t at = 0; at < words.size(); ++at) {
     const auto& word = words[at];
-    if (word == "--silent") continue;
+    if (word == "--silent" || word == "--only_options") continue;
     if (word == "--bandwidth") {
       options.wanted = true;
       continue;
@@ -140,12 +174,13 @@ std::string read_bandwidth_options(const std::vector<std::string>& words,
     const bool good = word == "--only"   ? read_operations(value, options.operations)
                       : word.size() == 2 ? read_one(word[1], value, options)
                                          : false;
-    if (!good) return word + " '" + value + "': not understood (acc-test --help)";
+    if (!good) return word + " '" + value + "' is not " + expected(word);
   }
   if (options.operations.empty())
     options.operations = {"all_reduce", "all_gather", "reduce_scatter", "broadcast"};
   if (options.max_bytes < options.min_bytes)
-    return "-e is smaller than -b: " + std::to_string(options.max_bytes) + " bytes";
+    return "-e is smaller than -b: " + std::to_string(options.max_bytes) + " bytes against " +
+           std::to_string(options.min_bytes);
   return {};
 }
 

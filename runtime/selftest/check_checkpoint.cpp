@@ -27,11 +27,13 @@ class Folder {
       const char* parent = std::getenv("TMPDIR");
       name = std::string{parent != nullptr && *parent != '\0' ? parent : "/tmp"} +
              "/acc-test-checkpoint.XXXXXX";
-      if (::mkdtemp(name.data()) == nullptr) name = std::string{"!"} + std::strerror(errno);
+      if (::mkdtemp(name.data()) == nullptr)
+        name = "!'" + name + "': " + std::string{std::strerror(errno)};
     }
     path_ = node.broadcast_object(name, 0);
     if (path_.starts_with("!"))
-      throw Failed{"can't make a folder for checkpoints: " + path_.substr(1)};
+      throw Failed{"can't make a folder for checkpoints, " + path_.substr(1) +
+                   ": name another place by TMPDIR"};
   }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;

@@ -1,5 +1,8 @@
 #include "runtime/selftest/elements.hpp"
 
+#include "runtime/with_type.hpp"
+
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -9,51 +12,18 @@ using namespace runtime;
 
 namespace {
 
-template <class F>
-auto with_type(DType type, F&& use) {
-  switch (type) {
-    case DType::i8:
-      return use(std::int8_t{});
-    case DType::u8:
-      return use(std::uint8_t{});
-    case DType::i32:
-      return use(std::int32_t{});
-    case DType::u32:
-      return use(std::uint32_t{});
-    case DType::i64:
-      return use(std::int64_t{});
-    case DType::u64:
-      return use(std::uint64_t{});
-    case DType::f16:
-      return use(Half{});
-    case DType::f32:
-      return use(float{});
-    case DType::f64:
-      return use(double{});
-    case DType::bf16:
-      return use(BFloat16{});
-  }
-  return use(std::uint8_t{});
-}
+/// What the terms of a sum may add up to: a signed byte holds it, and so does bfloat16's mantissa.
+constexpr std::size_t kGreatestSum = 120;
+/// Of which no more ranks than these have one that isn't 0, so that terms still tell ranks apart.
+constexpr std::size_t kTerms = 30;
+constexpr std::size_t kGreatestValue = 100;
 
-template <class T>
-T from_double(double value) {
-  if constexpr (std::is_arithmetic_v<T>)
-    return static_cast<T>(value);
-  else
-    return T{static_cast<float>(value)};
+/// Of many ranks only some have a term at an index, others at the next.
+std::size_t term_of(std::size_t rank, std::size_t ranks, std::size_t index, std::size_t mixed) {
+  const auto turns = (ranks + kTerms - 1) / kTerms;
+  if (turns > 1 && (rank + index) % turns != 0) return 0;
+  return mixed % (kGreatestSum / std::min(ranks, kTerms)) + 1;
 }
-
-template <class T>
-double to_double(T value) {
-  if constexpr (std::is_arithmetic_v<T>)
-    return static_cast<double>(value);
-  else
-    return static_cast<double>(static_cast<float>(value));
-}
-
-/// Sums stay within the 8 bits of bfloat16's mantissa and of the bytes, for up to 64 ranks.
-double greatest_term(int size) { return size <= 1 ? 100 : std::max(1.0, std::floor(120.0 / size)); }
 
 }  // namespace
 
@@ -67,7 +37,7 @@ void* Elements::at(std::size_t index) { return bytes_.data() + first_ + index * 
 
 void Elements::set(std::size_t index, double value) {
   with_type(type_, [&](auto zero) {
-    const auto element = from_double<decltype(zero)>(value);
+    const auto element = element_from<decltype(zero)>(value);
     std::memcpy(at(index), &element, sizeof element);
   });
 }
@@ -75,7 +45,7 @@ void Elements::set(std::size_t index, double value) {
 double Elements::get(std::size_t index) const {
   return with_type(type_, [&](auto zero) {
     std::memcpy(&zero, bytes_.data() + first_ + index * sizeof zero, sizeof zero);
-    return to_double(zero);
+    return element_to_double(zero);
   });
 }
 
@@ -87,7 +57,11 @@ double value_of(ReduceOp op, int rank, int size, std::size_t index, int iteratio
   if (op == ReduceOp::prod) return rank == turn ? 2 : rank == (turn + 1) % size ? 3 : 1;
   const auto mixed =
       index * 7 + static_cast<std::size_t>(rank) * 13 + static_cast<std::size_t>(iteration) * 5;
-  return static_cast<double>(mixed % static_cast<std::size_t>(greatest_term(size))) + 1;
+  const bool adds_up = op == ReduceOp::sum || op == ReduceOp::avg;
+  return static_cast<double>(
+      adds_up && size > 1
+          ? term_of(static_cast<std::size_t>(rank), static_cast<std::size_t>(size), index, mixed)
+          : mixed % kGreatestValue + 1);
 }
 
 double reduced(ReduceOp op, DType type, int size, std::size_t index, int iteration) {
@@ -116,7 +90,8 @@ double reduced(ReduceOp op, DType type, int size, std::size_t index, int iterati
     using T = decltype(zero);
     if constexpr (std::is_integral_v<T>) return std::trunc(result / size);
     if constexpr (std::is_same_v<T, double>) return result / size;
-    return to_double(from_double<T>(static_cast<float>(result) / static_cast<float>(size)));
+    return element_to_double(
+        element_from<T>(static_cast<float>(result) / static_cast<float>(size)));
   });
 }
 

@@ -34,6 +34,9 @@ class Elements {
   std::vector<unsigned char> bytes_;
 };
 
+/// For data that is only moved: to a sum many ranks can contribute but little, to this a hundred
+/// values.
+inline constexpr ReduceOp kMoved = ReduceOp::max;
 /// What rank `rank` of `size` contributes at `index`.
 [[nodiscard]] double value_of(ReduceOp op, int rank, int size, std::size_t index, int iteration);
 /// What the reduction over all ranks gives there.

@@ -24,6 +24,10 @@ std::string quoted(const std::string& text) {
   return made + '"';
 }
 
+std::string ranks_text(const runtime::ProcessGroup& group) {
+  return std::to_string(group.size()) + (group.size() == 1 ? " rank" : " ranks");
+}
+
 Results::Results(const runtime::ProcessGroup& group, bool silent)
     : prints_{!silent && group.rank() == 0} {
   const char* file = std::getenv("ACC_TEST_RESULTS");
@@ -42,11 +46,11 @@ void Results::write(const std::string& json) const {
 }
 
 void Results::tell(const Result& result) {
-  failed_ += result.ok ? 0 : 1;
-  char line[512];
-  std::snprintf(line, sizeof line, "%-8s %-14s %s (%.2f s)\n", result.ok ? "ok" : "failed",
-                result.name.c_str(), result.found.c_str(), result.seconds);
-  print(line);
+  char head[64];
+  std::snprintf(head, sizeof head, "%-8s %-14s ", result.ok ? "ok" : "failed", result.name.c_str());
+  char tail[32];
+  std::snprintf(tail, sizeof tail, " (%.2f s)\n", result.seconds);
+  print(head + result.found + tail);
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.3f", result.seconds);
   write("{\"name\":" + quoted(result.name) +

@@ -21,16 +21,15 @@ class Results {
   /// A row of the bandwidth table: a line of text, and a JSON object.
   void tell_row(const std::string& line, const std::string& json);
   void print(const std::string& text) const;
-  [[nodiscard]] int failed() const { return failed_; }
 
  private:
   void write(const std::string& json) const;
 
   bool prints_ = false;
   std::string file_;  ///< empty: this rank writes none
-  int failed_ = 0;
 };
 
+[[nodiscard]] std::string ranks_text(const runtime::ProcessGroup& group);  ///< "3 ranks"
 /// "text" as a JSON string.
 [[nodiscard]] std::string quoted(const std::string& text);
 

@@ -54,6 +54,7 @@ class Collectives {
   void await_free(const Work& work, std::size_t chunk, std::uint32_t number);
   void all_reduce(const Work& work, bool has_arrived);
   void reduce(const Work& work, bool has_arrived);
+  void reduce_slices(const Work& work, bool has_arrived, bool takes);
   void reduce_scatter(const Work& work, bool has_arrived);
   void all_gather(const Work& work, bool has_arrived);
   void gather(const Work& work, bool has_arrived);

@@ -92,48 +92,19 @@ void Collectives::pipeline(const Work& work, std::size_t chunks, bool has_arrive
 }
 
 // Every rank lays in what is not its own slice, reduces its slice of all, and takes the slices of
-// the others.
+// the others; in a reduce only root takes.
 void Collectives::all_reduce(const Work& work, bool has_arrived) {
-  const auto item = work.item;
-  const auto unit = chunk_bytes(work.bytes) / item;
-  const auto& reduction = runtime::reduction(work.what.dtype, work.what.reduce);
-  const auto in = [&](std::size_t c, std::uint32_t k) {
-    const auto count = part_of(work.what.count, unit, c);
-    const auto own = slice(count, item, rank_);
-    const auto* from = work.send + c * unit * item;
-    await_free(work, c, k);
-    auto* slot = segment_.chunk(rank_, k);
-    copy_bytes(slot, from, own.begin * item);
-    copy_bytes(slot + own.end * item, from + own.end * item, (count - own.end) * item);
-    return true;
-  };
-  const auto out = [&](std::size_t c, std::uint32_t k) {
-    const auto count = part_of(work.what.count, unit, c);
-    const auto own = slice(count, item, rank_);
-    const auto at = c * unit * item;
-    peers_.await_all(work.turn, Count::staged, k);
-    for (int r = 0; r < size_; ++r)
-      inputs_[static_cast<std::size_t>(r)] =
-          (r == rank_ ? work.send + at : segment_.chunk(r, k)) + own.begin * item;
-    reduction.all(work.recv + at + own.begin * item, segment_.chunk(rank_, k) + own.begin * item,
-                  inputs_.data(), size_, own.size(), size_);
-    post(peers_.mine().reduced, k * kStep);
-    for (int step = 1; step < size_; ++step) {
-      const int r = peers_.after(step);
-      const auto theirs = slice(count, item, r);
-      peers_.await(work.turn, r, Count::reduced, k);
-      copy_bytes(work.recv + at + theirs.begin * item, segment_.chunk(r, k) + theirs.begin * item,
-                 theirs.size() * item);
-    }
-  };
-  pipeline(work, divide_up(work.what.count, unit), has_arrived, in, out);
+  reduce_slices(work, has_arrived, true);
 }
 
-// As all_reduce, but only root takes.
 void Collectives::reduce(const Work& work, bool has_arrived) {
+  reduce_slices(work, has_arrived, work.what.root == rank_);
+}
+
+void Collectives::reduce_slices(const Work& work, bool has_arrived, bool takes) {
   const auto item = work.item;
   const auto unit = chunk_bytes(work.bytes) / item;
-  const bool is_root = work.what.root == rank_;
+  const bool all_take = work.what.operation == Operation::all_reduce;
   const auto& reduction = runtime::reduction(work.what.dtype, work.what.reduce);
   const auto in = [&](std::size_t c, std::uint32_t k) {
     const auto count = part_of(work.what.count, unit, c);
@@ -153,10 +124,13 @@ void Collectives::reduce(const Work& work, bool has_arrived) {
     for (int r = 0; r < size_; ++r)
       inputs_[static_cast<std::size_t>(r)] =
           (r == rank_ ? work.send + at : segment_.chunk(r, k)) + own.begin * item;
-    auto* to = is_root ? work.recv + at : segment_.chunk(rank_, k);
-    reduction.all(to + own.begin * item, nullptr, inputs_.data(), size_, own.size(), size_);
+    // The slot serves the other ranks, recv this one; root's alone needs no slot.
+    auto* const slot = segment_.chunk(rank_, k) + own.begin * item;
+    auto* const result = takes ? work.recv + at + own.begin * item : slot;
+    reduction.all(result, takes && all_take ? slot : nullptr, inputs_.data(), size_, own.size(),
+                  size_);
     post(peers_.mine().reduced, k * kStep);
-    for (int step = 1; is_root && step < size_; ++step) {
+    for (int step = 1; takes && step < size_; ++step) {
       const int r = peers_.after(step);
       const auto theirs = slice(count, item, r);
       peers_.await(work.turn, r, Count::reduced, k);

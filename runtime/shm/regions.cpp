@@ -3,10 +3,6 @@
 #include <utility>
 
 namespace acc::runtime::shm {
-namespace {
-constexpr std::size_t kPage = 4096;
-std::size_t page_up(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
-}  // namespace
 
 std::size_t Regions::bytes_for(std::size_t part) const noexcept {
   return page_up(part) * static_cast<std::size_t>(size_);

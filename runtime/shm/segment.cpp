@@ -18,9 +18,6 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 // The memory of a new segment is not constructed by anybody: its zeroes are the objects.
 static_assert(std::is_trivially_destructible_v<Place> && std::is_trivially_destructible_v<Header>);
 
-constexpr std::size_t kPage = 4096;
-constexpr std::size_t page_up(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
-
 constexpr std::size_t chunk_of(int ranks) {
   if (ranks <= 8) return 128 << 10;  // what all ranks stage must fit into the second-level caches
   return ranks <= 32 ? 64 << 10 : 32 << 10;

@@ -18,6 +18,11 @@ inline constexpr int kMaxRanks = 512;
 inline constexpr std::size_t kLine = 64;
 inline constexpr std::size_t kTwoLines = 128;  ///< the processor fetches them in pairs
 
+inline constexpr std::size_t kPage = 4096;
+[[nodiscard]] constexpr std::size_t page_up(std::size_t bytes) {
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
 /// What a rank says when it comes to a call: one cache line, so that the one fetch that brings the
 /// flag brings all. There are two of them by turns: who has come to call k has finished with k - 1,
 /// so nobody still reads what was said at k - 2.

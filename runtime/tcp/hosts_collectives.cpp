@@ -15,11 +15,11 @@ const std::byte* input(const Call& call) { return static_cast<const std::byte*>(
 std::byte* output(const Call& call) { return static_cast<std::byte*>(call.recv); }
 
 /// Where each rank's part of a gathered whole lies.
-struct Parts {
+struct Layout {
   std::vector<std::size_t> at, bytes;
 };
-Parts parts_of(const Call& call, int ranks) {
-  Parts parts;
+Layout parts_of(const Call& call, int ranks) {
+  Layout parts;
   std::size_t at = 0;
   for (int r = 0; r < ranks; ++r) {
     const auto count =

@@ -23,7 +23,7 @@ constexpr auto kFindingsTime = 700ms;
 /// Before sleeping. Longer is better with a core for each rank, worse without.
 constexpr auto kAwake = 30us;
 /// Without a leader nobody wakes us.
-constexpr auto kLookRound = 20ms;
+constexpr auto kLookAlone = 20ms;
 
 }  // namespace
 
@@ -71,7 +71,7 @@ int Lifeline::poll_awake(std::vector<pollfd>& waits) {
 }
 
 Clock::time_point Lifeline::look_at(Turn& turn) const {
-  return alone_ ? std::min(turn.deadline(), Clock::now() + kLookRound) : turn.deadline();
+  return alone_ ? std::min(turn.deadline(), Clock::now() + kLookAlone) : turn.deadline();
 }
 
 // A leader that left its group ends the line, and so does one that died. Messages of others go on
@@ -90,7 +90,7 @@ bool Lifeline::await_break(std::chrono::milliseconds limit) {
   const auto until = Clock::now() + limit;
   while (room_.is_well() && Clock::now() < until) {
     pollfd wait{broken_fd(), POLLIN, 0};
-    const auto look = alone_ ? std::min(until, Clock::now() + kLookRound) : until;
+    const auto look = alone_ ? std::min(until, Clock::now() + kLookAlone) : until;
     if (::poll(&wait, 1, poll_time(look)) > 0 && (wait.revents & POLLHUP) != 0) alone_ = true;
   }
   return !room_.is_well();

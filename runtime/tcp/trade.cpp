@@ -21,10 +21,10 @@ struct Span {
 
 /// One run. In each direction the k-th pair on a socket is chunk k of the receiver's slice, in
 /// values, and chunk k - kLag of the sender's slice, in results.
-class Run {
+class Barter {
  public:
-  Run(Turn& turn, const Placement& placement, Courier& courier, Lifeline& lifeline,
-      std::vector<std::byte>& scratch)
+  Barter(Turn& turn, const Placement& placement, Courier& courier, Lifeline& lifeline,
+         std::vector<std::byte>& scratch)
       : turn_{turn},
         placement_{placement},
         courier_{courier},
@@ -198,6 +198,6 @@ class Run {
 
 }  // namespace
 
-void Trade::run(Turn& turn) { Run{turn, placement_, courier_, lifeline_, scratch_}.run(); }
+void Trade::run(Turn& turn) { Barter{turn, placement_, courier_, lifeline_, scratch_}.run(); }
 
 }  // namespace acc::runtime::hosts

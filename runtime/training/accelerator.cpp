@@ -17,25 +17,25 @@ std::string_view variable(const char* name) {
 }
 
 MixedPrecision precision_from_environment() {
-  constexpr const char* kName = "ACCELERATE_MIXED_PRECISION";
-  const std::string_view word = variable(kName);
+  constexpr const char* kVariable = "ACCELERATE_MIXED_PRECISION";
+  const std::string_view word = variable(kVariable);
   if (word.empty() || word == "no") return MixedPrecision::no;
   if (word == "fp16") return MixedPrecision::fp16;
   if (word == "bf16") return MixedPrecision::bf16;
   if (word == "fp8") return MixedPrecision::fp8;
-  throw Error{ErrorCode::invalid_argument, std::string{kName} + " is '" + std::string{word} +
+  throw Error{ErrorCode::invalid_argument, std::string{kVariable} + " is '" + std::string{word} +
                                                "'; it can be no, fp16, bf16 or fp8"};
 }
 
 std::uint64_t accumulation_from_environment() {
-  constexpr const char* kName = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS";
-  const std::string_view word = variable(kName);
+  constexpr const char* kVariable = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS";
+  const std::string_view word = variable(kVariable);
   if (word.empty()) return 1;
   std::uint64_t steps = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), steps);
   if (error != std::errc{} || end != word.data() + word.size() || steps == 0)
     throw Error{ErrorCode::invalid_argument,
-                std::string{kName} + " is '" + std::string{word} + "', not a number above 0"};
+                std::string{kVariable} + " is '" + std::string{word} + "', not a number above 0"};
   return steps;
 }
 
@@ -62,7 +62,9 @@ Accelerator::State::State(ProcessGroup its_group, AcceleratorOptions its_options
 Accelerator::Accelerator(AcceleratorOptions options)
     : Accelerator{ProcessGroup::from_environment(options.group), options} {}
 Accelerator::Accelerator(ProcessGroup group, AcceleratorOptions options)
-    : state_{std::make_unique<State>(std::move(group), std::move(options))} {}
+    : state_{std::make_unique<State>(std::move(group), std::move(options))} {
+  if (device().kind == Device::Kind::cuda) cuda::set_device(device().index);
+}
 Accelerator::Accelerator(Accelerator&&) noexcept = default;
 Accelerator& Accelerator::operator=(Accelerator&&) noexcept = default;
 Accelerator::~Accelerator() = default;
@@ -75,10 +77,7 @@ int Accelerator::num_processes() const { return state_->group.size(); }
 MixedPrecision Accelerator::mixed_precision() const noexcept { return state_->precision; }
 ProcessGroup& Accelerator::group() const noexcept { return state_->group; }
 
-Device Accelerator::device() const {
-  if (state_->group.backend() != "nccl") return {};
-  return {Device::Kind::cuda, cuda::current_device()};
-}
+Device Accelerator::device() const { return state_->group.device(); }
 
 // ---- in turn ----
 

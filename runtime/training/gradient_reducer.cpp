@@ -107,7 +107,7 @@ namespace {
 /// What can be refused without asking the other ranks, and then what can't.
 std::vector<Parameter> checked(std::vector<Parameter> parameters, const ReducerOptions& options,
                                ProcessGroup& group) {
-  training::check_parameters(parameters);
+  training::check_parameters(parameters, group.device());
   if (options.compression != Compression::none) {
     if (options.mode == GradientMode::reduce_scatter)
       throw Error{ErrorCode::invalid_argument,

@@ -17,6 +17,13 @@ std::vector<GradientRange> whole_ranges(std::span<const Parameter> parameters) {
 }
 
 namespace training {
+namespace {
+
+std::string gradient_of(const Parameter& parameter) {
+  return "the gradient of '" + parameter.name + "'";
+}
+
+}  // namespace
 
 TensorView Gradients::piece(const GradientRange& range) const {
   const TensorView& whole = parameters[range.parameter].gradient;
@@ -27,12 +34,16 @@ TensorView Gradients::piece(const GradientRange& range) const {
 }
 
 void Gradients::require_host(std::string_view what) const {
-  for (const Parameter& parameter : parameters) {
-    const std::string name = "the gradient of '" + parameter.name + "'";
-    training::require_host(parameter.gradient.device, what, name);
+  for (const Parameter& parameter : parameters)
+    training::require_host(parameter.gradient.device, what, gradient_of(parameter));
+  require_memory(what);
+}
+
+void Gradients::require_memory(std::string_view what) const {
+  for (const Parameter& parameter : parameters)
     if (parameter.gradient.data == nullptr && parameter.gradient.count() > 0)
-      throw Error{ErrorCode::invalid_argument, std::string{what} + ": " + name + " has no memory"};
-  }
+      throw Error{ErrorCode::invalid_argument,
+                  std::string{what} + ": " + gradient_of(parameter) + " has no memory"};
 }
 
 Gradients gradients_of(GradientReducer& reducer) {

@@ -20,6 +20,8 @@ struct Gradients {
   [[nodiscard]] TensorView piece(const GradientRange& range) const;
   /// @throws Error invalid_argument naming the first that isn't in host memory, or nowhere.
   void require_host(std::string_view what) const;
+  /// @throws Error invalid_argument naming the first that is nowhere.
+  void require_memory(std::string_view what) const;
 };
 
 /// Of the reducer, which is to outlive them.

@@ -94,7 +94,7 @@ Error difference(const std::vector<std::string>& texts) {
 
 }  // namespace
 
-void check_parameters(std::span<const Parameter> parameters) {
+void check_parameters(std::span<const Parameter> parameters, const Device& device) {
   std::unordered_set<std::string_view> names;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& parameter = parameters[i];
@@ -109,6 +109,13 @@ void check_parameters(std::span<const Parameter> parameters) {
       refuse("is " + std::string{to_string(value.dtype)} +
              "; f16, bf16, f32 and f64 can be trained");
     if (value.data == nullptr && value.count() > 0) refuse("has no memory");
+    // Buckets lie in memory of the group; a copy between the two that isn't meant ends the process.
+    if (value.device != device)
+      refuse("is on " + to_string(value.device) + ", but the group reduces on " +
+             to_string(device) + ": " +
+             (value.device.kind == device.kind    ? "use Accelerator::device()"
+              : device.kind == Device::Kind::cuda ? "move the model there, or use the cpu backend"
+                                                  : "use the nccl backend"));
     if (gradient.data != nullptr &&
         (gradient.dtype != value.dtype || gradient.count() != value.count() ||
          gradient.device != value.device))

@@ -6,9 +6,10 @@
 
 namespace acc::runtime::training {
 
-/// Is each parameter one that can be trained, and its name used once? Without communication.
+/// Is each parameter one that can be trained, on the group's device, and its name used once?
+/// Without communication.
 /// @throws Error invalid_argument naming it.
-void check_parameters(std::span<const Parameter> parameters);
+void check_parameters(std::span<const Parameter> parameters, const Device& device);
 
 /// Do all ranks have the same parameters and buffers? Collective: some 20 bytes when they do.
 /// @throws Error mismatch on all ranks, naming the first that differs, with what each side has.

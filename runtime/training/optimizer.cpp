@@ -19,19 +19,30 @@ constexpr std::size_t kBlock = 1024;  ///< gradients of 16 bits that are floats 
 
 void* moved_on(void* at, std::size_t bytes) { return static_cast<std::byte*>(at) + bytes; }
 
-}  // namespace
-
-Optimizer::Optimizer(GradientReducer& reducer, double learning_rate)
-    : reducer_{&reducer}, learning_rate_{learning_rate}, memory_{std::make_unique<Memory>()} {
-  training::gradients_of(reducer).require_host("an optimizer");
+void require_reachable(const training::Gradients& gradients, bool on_device_too) {
+  constexpr const char* kWho = "an optimizer";
+  gradients.require_memory(kWho);
+  for (const Parameter& parameter : gradients.parameters) {
+    const DType type = parameter.value.dtype;
+    if (on_device_too && (type == DType::f32 || type == DType::f64)) continue;
+    training::require_host(parameter.gradient.device, kWho,
+                           "'" + parameter.name + "' (" + std::string{to_string(type)} + ")");
+  }
 }
 
-Optimizer::Optimizer(std::vector<Parameter> parameters, double learning_rate)
+}  // namespace
+
+Optimizer::Optimizer(GradientReducer& reducer, double learning_rate, Reach reach)
+    : reducer_{&reducer}, learning_rate_{learning_rate}, memory_{std::make_unique<Memory>()} {
+  require_reachable(training::gradients_of(reducer), reach == Reach::device);
+}
+
+Optimizer::Optimizer(std::vector<Parameter> parameters, double learning_rate, Reach reach)
     : own_{std::move(parameters)},
       own_ranges_{whole_ranges(own_)},
       learning_rate_{learning_rate},
       memory_{std::make_unique<Memory>()} {
-  training::Gradients{own_, own_ranges_}.require_host("an optimizer");
+  require_reachable({own_, own_ranges_}, reach == Reach::device);
 }
 
 Optimizer::~Optimizer() = default;

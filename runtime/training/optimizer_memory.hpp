@@ -1,5 +1,6 @@
 #pragma once
 
+#include <acc/cuda.hpp>
 #include <acc/optimizer.hpp>
 #include <cstddef>
 #include <span>
@@ -9,8 +10,8 @@
 
 namespace acc::runtime {
 
-/// The tensors of an optimizer's state, in one piece of memory, zeroed; a master copy of 16-bit
-/// parameters behind the optimizer's own kinds.
+/// The tensors of an optimizer's state, each where its parameter is, zeroed, in one piece of
+/// memory; a master copy of 16-bit parameters behind the optimizer's own kinds.
 struct Optimizer::Memory {
  public:
   static constexpr std::string_view kMaster = "master";
@@ -29,9 +30,12 @@ struct Optimizer::Memory {
   [[nodiscard]] static bool has_master(const Parameter& parameter) noexcept;
 
  private:
+  std::byte* make_device_arena(std::size_t bytes);
+
   bool made_ = false;
   std::size_t bytes_ = 0;
   std::vector<std::byte> arena_;
+  cuda::DeviceBuffer device_arena_;
   std::vector<std::vector<void*>> pieces_;
 };
 

@@ -24,6 +24,10 @@ std::string name_of(std::string_view kind, std::span<const Parameter> parameters
   return std::string{kind} + "/" + (name.empty() ? std::to_string(index) : name);
 }
 
+bool is_on_device(const Parameter& parameter) {
+  return parameter.value.device.kind == Device::Kind::cuda;
+}
+
 }  // namespace
 
 DType Optimizer::Memory::type_of(const Parameter& parameter) noexcept {
@@ -40,19 +44,21 @@ void Optimizer::Memory::make(std::span<const Parameter> parameters,
   const auto kinds_of = [&](const Parameter& parameter) {
     return kinds.size() + (has_master(parameter) ? 1 : 0);
   };
-  std::size_t space = kAlignment;
+  std::size_t space = kAlignment, device_space = 0;
   for (const GradientRange& range : ranges) {
     const Parameter& parameter = parameters[range.parameter];
     const std::size_t piece = range.count * size_of(type_of(parameter));
     bytes_ += piece * kinds_of(parameter);
-    space += padded(piece) * kinds_of(parameter);
+    (is_on_device(parameter) ? device_space : space) += padded(piece) * kinds_of(parameter);
   }
   arena_.resize(space);
   const auto address = reinterpret_cast<std::uintptr_t>(arena_.data());
-  std::byte* at = arena_.data() + (padded(address) - address);
+  std::byte* on_host = arena_.data() + (padded(address) - address);
+  std::byte* on_device = make_device_arena(device_space);
   for (const GradientRange& range : ranges) {
     const Parameter& parameter = parameters[range.parameter];
     std::vector<void*>& pieces = pieces_.emplace_back();
+    std::byte*& at = is_on_device(parameter) ? on_device : on_host;
     for (std::size_t kind = 0; kind < kinds_of(parameter); ++kind) {
       pieces.push_back(at);
       at += padded(range.count * size_of(type_of(parameter)));
@@ -64,6 +70,14 @@ void Optimizer::Memory::make(std::span<const Parameter> parameters,
                         range.count);
   }
   made_ = true;
+}
+
+std::byte* Optimizer::Memory::make_device_arena(std::size_t bytes) {
+  if (bytes == 0) return nullptr;  // CUDA isn't touched where nothing is on a device
+  device_arena_ = cuda::DeviceBuffer{bytes};
+  cuda::fill_async(device_arena_.data(), 0, bytes, nullptr);
+  cuda::synchronize(nullptr);  // updates may come on any stream
+  return static_cast<std::byte*>(device_arena_.data());
 }
 
 std::size_t Optimizer::state_bytes() {
@@ -93,7 +107,7 @@ std::vector<StateTensor> Optimizer::state(std::string_view part) {
     for (std::size_t kind = 0; kind < names.size(); ++kind) {
       StateTensor& tensor = tensors.emplace_back();
       tensor.name = name_of(names[kind], parameters(), index);
-      tensor.view = {nullptr, Memory::type_of(parameter), {0}};
+      tensor.view = {nullptr, Memory::type_of(parameter), {0}, parameter.value.device};
       tensor.placement = sharded() ? Placement::sharded : Placement::replicated;
       tensor.part = part;
       if (!range_of[index]) continue;

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# run.sh [FOLDER]: the whole GPU suite and the bandwidth table, in under 8 minutes, on a machine with one GPU or more.
+# run.sh [FOLDER]: the whole GPU suite, a training and the bandwidth table, in under 8 minutes, on a machine with one GPU or more.
 # FOLDER holds acc-launch, acc-gpu-check and acc-bench-nccl (default: build/release/bin); they are linked statically but for
 # libc, so the folder can be carried to a machine where nothing is installed but the driver, the CUDA runtime and NCCL
 # (found in the usual places, or named by ACC_CUDART_LIBRARY and ACC_NCCL_LIBRARY). With one GPU several ranks share it, each
 # a host of its own to NCCL. OUT=FOLDER keeps the table as JSON lines there;
-# ACC_GPU_BUDGET (60) is the seconds of a table, ACC_GPU_STEPS (together alone table) what is run. Without a GPU: says so and ends with 77.
+# ACC_GPU_BUDGET (60) is the seconds of a table, ACC_GPU_STEPS (together alone train table) what is run. Without a GPU: says so and
+# ends with 77. The training is left out, and says so, unless FOLDER holds fashion_mnist, and FOLDER/fashion-mnist the images (or
+# Debian's dataset-fashion-mnist is installed); it needs cuBLAS (ACC_CUBLAS_LIBRARY).
 # The last line is "N passed, N failed"; the exit code is 0 only if none failed.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -50,6 +52,26 @@ step() {
   if [ "$bad" -gt 0 ] || [ $status -ne "$expected" ] || [ $((ok + bad)) -lt "$count" ]; then tail -n 40 "$work/err"; fi
 }
 
+# train LEAST RANKS WORDS ARGUMENT…: fashion_mnist on that many ranks says these words and ends with that test accuracy. One verdict.
+train() {
+  local least=$1 ranks=$2 words=$3 status score; shift 3
+  echo "== fashion_mnist $* ($ranks ranks)"
+  # Several ranks on one device are several hosts to NCCL.
+  timeout -k 5 90 "$bin/acc-launch" --num_processes "$ranks" --no_python --quiet --grace 10 --main_process_port 0 \
+    bash -c '[ "$0" -gt 1 ] || export NCCL_HOSTID=$RANK; exec "$@"' "$devices" \
+    "$trainer" --data "$images" --project "$work/fashion_mnist" "${train_words[@]}" "$@" >"$work/out" 2>"$work/err" </dev/null
+  status=$?
+  cat "$work/out"
+  score=$(sed -n 's/.*done: test accuracy \([0-9.]*\) with.*/\1/p' "$work/out")
+  if [ $status -eq 0 ] && grep -q "$words" "$work/out" &&
+    awk -v score="${score:-0}" -v least="$least" 'BEGIN { exit !(score >= least) }'; then
+    passed=$((passed + 1)); echo "ok train: $score"
+  else
+    failed=$((failed + 1)); echo "not ok train: status $status, accuracy ${score:-none}, expected '$words' and $least"
+    tail -n 40 "$work/err"
+  fi
+}
+
 json=()
 if [ -n "${OUT:-}" ]; then mkdir -p "$OUT"; json=(--json "$OUT/nccl.jsonl"); fi
 budget=${ACC_GPU_BUDGET:-60}  # seconds of each table
@@ -57,7 +79,7 @@ together="exact objects shared split streams handles"
 
 goals=2  # verdicts of a table; none where the figures mean nothing
 if [ "${ACC_GPU_GOALS:-on}" = off ]; then goals=0; json+=(--goals off); fi
-steps=${ACC_GPU_STEPS:-together alone table}
+steps=${ACC_GPU_STEPS:-together alone train table}
 
 if [[ $steps == *together* ]]; then
   step 60 1 0 6 acc-gpu-check $together
@@ -69,6 +91,22 @@ if [[ $steps == *alone* ]]; then
   step 40 3 0 1 acc-gpu-check late
   step 40 3 0 1 acc-gpu-check abort
   step 40 3 137 1 acc-gpu-check kill
+fi
+if [[ $steps == *train* ]]; then
+  trainer=${ACC_GPU_TRAINER:-$bin/fashion_mnist}
+  images=/usr/share/datasets/fashion-mnist
+  [ ! -d "$bin/fashion-mnist" ] || images=$bin/fashion-mnist
+  least=0.87 epochs=3 train_words=()
+  if [ "${ACC_GPU_GOALS:-on}" = off ]; then least=0.5 epochs=1 train_words=(--images 1600); fi
+  if [ ! -x "$trainer" ] || [ ! -d "$images" ]; then
+    echo "== no training: $trainer and the folder $images are needed"
+  else
+    train "$least" 2 "^computing on " --device cuda --epochs $epochs
+    train "$least" 2 "ranks, going on after step " --device cpu --epochs $((epochs + 1))  # a checkpoint of devices is one of the CPU's
+    chosen="^computing on "  # the other way round, and by itself where there is a driver, which fakes have not
+    [ -e /dev/nvidiactl ] || chosen="ranks, going on after step "
+    train "$least" 1 "$chosen" --epochs $((epochs + 2))
+  fi
 fi
 if [[ $steps == *table* ]]; then
   step $((budget + 60)) 1 0 $goals acc-bench-nccl --budget $((budget / 3 + 1)) "${json[@]}"

@@ -24,8 +24,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-Instant now() { return std::chrono::steady_clock::now(); }
-Millis since(Instant t) { return std::chrono::duration_cast<Millis>(now() - t); }
+Millis since(Instant t) { return std::chrono::duration_cast<Millis>(clock_now() - t); }
 
 /// Sanitizers and slow machines stretch time.
 Millis slack(Millis limit) {
@@ -36,9 +35,9 @@ Millis slack(Millis limit) {
 /// Runs the loop until something holds; fails after the limit.
 void until(asio::io_context& io, const std::string& what, const std::function<bool()>& holds,
            Millis limit = Millis{10'000}) {
-  const Instant deadline = now() + slack(limit);
+  const Instant deadline = clock_now() + slack(limit);
   while (!holds()) {
-    if (now() >= deadline) FAIL("waited " << describe(slack(limit)) << " for " << what);
+    if (clock_now() >= deadline) FAIL("waited " << describe(slack(limit)) << " for " << what);
     io.restart();
     io.run_one_for(Millis{20});
   }
@@ -63,11 +62,11 @@ struct Node {
     LeadershipEvents events;
     events.leader_changed = [this](const std::optional<Leader>& leader) {
       leaders.push_back(leader);
-      changed_at = now();
+      changed_at = clock_now();
     };
     events.lost = [this](const Error& error) {
       lost.push_back(error.what);
-      lost_at = now();
+      lost_at = clock_now();
     };
     events.trouble = [this](const Error& error) { troubles.push_back(error.what); };
     it.emplace(io.get_executor(), std::move(plan), std::move(events));
@@ -109,7 +108,7 @@ struct Node {
   Result<void> resign() {
     return finish([&](auto done) { it->resign(done); });
   }
-  [[nodiscard]] bool leads() const { return it->leads(now()); }
+  [[nodiscard]] bool leads() const { return it->leads(clock_now()); }
   [[nodiscard]] std::string knows() const {
     if (leaders.empty()) return "?";
     return leaders.back() ? leaders.back()->node.name : "nobody";
@@ -211,7 +210,7 @@ TEST_CASE("a dead leader's key ends with its lease, then another wins with a hig
   REQUIRE(a.put(3, "ranks of round 3").has_value());
   until(io, "b to know a", [&] { return b.knows() == "a"; });
   // Renewals keep it longer than one lease.
-  const Instant began = now();
+  const Instant began = clock_now();
   until(io, "two leases to pass", [&] { return since(began) > Millis{4'500}; });
   REQUIRE(a.leads());
   CHECK(b.knows() == "a");
@@ -219,7 +218,7 @@ TEST_CASE("a dead leader's key ends with its lease, then another wins with a hig
   REQUIRE((lost_to && !lost_to->won));
   CHECK(lost_to->leader.node.name == "a");
 
-  const Instant died = now();
+  const Instant died = clock_now();
   a.it->stop();
   CHECK_FALSE(a.leads());
   until(io, "b to see the key go", [&] { return b.knows() == "nobody"; });
@@ -296,7 +295,7 @@ TEST_CASE("a leader notices within its time that etcd is frozen", "[etcd]") {
   const auto job = new_job();
   Node a{io, {own.endpoint()}, job, "a", Millis{2'000}};
   a.win();
-  const Instant froze = now();
+  const Instant froze = clock_now();
   own.freeze();
   until(io, "the end of a's time", [&] { return a.lost.size() == 1; });
   const auto took = std::chrono::duration_cast<Millis>(a.lost_at - froze);
@@ -363,11 +362,11 @@ TEST_CASE("members that are dead or silent are passed over for one that serves",
   const auto dead = GENERATE(true, false);
   const EtcdEndpoint first = dead ? EtcdEndpoint{"127.0.0.1", free_port()} : silent.endpoint();
   Node a{io, {first, server().endpoint()}, new_job(), "a"};
-  const Instant began = now();
+  const Instant began = clock_now();
   a.win();
   CHECK(since(began) < slack(Millis{dead ? 500 : 3'500}));
   // From then on the one that serves is asked first.
-  const Instant again = now();
+  const Instant again = clock_now();
   REQUIRE(a.put(1, "table").has_value());
   CHECK(since(again) < slack(Millis{500}));
   until(io, "more than a lease", [&] { return since(began) > Millis{4'000}; });
@@ -386,7 +385,7 @@ TEST_CASE("without any etcd the error comes in time and names the cure", "[etcd]
   const EtcdEndpoint refusing{"127.0.0.1", free_port()};
   GIVEN("two that refuse") {
     Node a{io, {refusing, {"::1", free_port()}}, "j7", "a"};
-    const Instant began = now();
+    const Instant began = clock_now();
     const auto failed = a.campaign();
     CHECK(since(began) < slack(Millis{500}));
     REQUIRE(failed.has_error());
@@ -400,7 +399,7 @@ TEST_CASE("without any etcd the error comes in time and names the cure", "[etcd]
   }
   GIVEN("one that is silent") {
     Node a{io, {silent.endpoint()}, "j7", "a"};
-    const Instant began = now();
+    const Instant began = clock_now();
     const auto failed = a.campaign(0, Millis{600});
     CHECK(since(began) >= Millis{590});
     CHECK(since(began) < slack(Millis{800}));
@@ -430,11 +429,11 @@ TEST_CASE("followers hear of a new leader within 100 ms", "[etcd]") {
                        std::chrono::duration_cast<std::chrono::microseconds>(b.changed_at - began));
   };
   for (int turn = 0; turn < 10; ++turn) {
-    const Instant campaigned = now();
+    const Instant campaigned = clock_now();
     a.win();
     until(io, "news of the leader", [&] { return b.knows() == "a"; });
     measure(campaigned);
-    const Instant resigned = now();
+    const Instant resigned = clock_now();
     REQUIRE(a.resign().has_value());
     until(io, "news of its end", [&] { return b.knows() == "nobody"; });
     measure(resigned);
@@ -530,7 +529,7 @@ TEST_CASE("stopped in the middle of anything it ends at once and says nothing", 
       for (int i = 0; i < steps; ++i) io.run_one_for(Millis{5});
       told = 0;
     }
-    const Instant stopped = now();
+    const Instant stopped = clock_now();
     io.restart();
     io.run_for(slack(Millis{2'000}));
     CHECK(io.stopped());  // nothing is left to wait for

@@ -1,7 +1,7 @@
 """acc-test as a user types it: all is well, something is wrong, and what it says then."""
-import json, os, re, subprocess, tempfile, unittest
+import json, os, re, signal, subprocess, tempfile, unittest
 
-from harness import BIN, SLACK, main
+from harness import BIN, SLACK, children_of, main, read, state_of
 
 PLAIN = ["--cpu", "--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no"]
 
@@ -58,6 +58,19 @@ class Bandwidth(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr)
         self.assertIn("# Out of bounds values : 0 OK", done.stdout)
 
+    def test_a_byte_that_can_t_hold_the_number_of_ranks_is_no_failure(self):
+        # 130 ones were summed in a signed byte, and -126 was called wrong.
+        done = acc_test("--bandwidth", "-b", "1K", "-e", "1K", "-n", "1", "-w", "0", "-d", "int8", "--only", "all_reduce", "-T", "60", ranks=130)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("# Out of bounds values : 0 OK", done.stdout)
+
+    def test_the_usual_line_of_nccl_tests_works(self):
+        done = acc_test("--bandwidth", "-b", "8", "-e", "64", "-f", "2", "-g", "1", "-t", "1", "-n", "2", "--only", "all_reduce")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        done = acc_test("--bandwidth", "-b", "8", "-e", "64", "-g", "8")
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("-g 8: every rank has one device: give --num_processes", done.stderr)
+
     def test_too_slow_for_what_was_asked_is_a_failure(self):
         done = acc_test("--bandwidth", "-b", "1K", "-e", "1K", "-n", "2", "--only", "all_reduce", env={"NCCL_TESTS_MIN_BW": "1e6"})
         self.assertEqual(done.returncode, 1, done.stdout)
@@ -67,10 +80,13 @@ class Bandwidth(unittest.TestCase):
 class Wrong(unittest.TestCase):
     def test_words_that_it_can_t_use(self):
         for words, said in ((["x.py"], "'x.py'"), (["-b", "8"], "--bandwidth"), (["--bandwidth", "-b", "much"], "-b 'much'"),
-                            (["--bandwidth", "-b", "2M", "-e", "1M"], "-e is smaller"), (["--nprc=3"], "--nprc")):
+                            (["--bandwidth", "-b", "2M", "-e", "1M"], "-e is smaller"), (["--nprc=3"], "--nprc"),
+                            (["--bandwith"], "did you mean --bandwidth?"), (["--bandwidth", "--only", "sum"], "one or more of all_reduce,")):
             done = acc_test(*words)
             self.assertEqual(done.returncode, 2, (words, done.stdout, done.stderr))
             self.assertIn(said, done.stderr)
+            self.assertNotIn("job failed", done.stderr)  # nothing was started with them
+            self.assertEqual(done.stdout, "", words)
 
     def test_a_port_that_is_taken_is_told(self):
         import socket
@@ -81,6 +97,67 @@ class Wrong(unittest.TestCase):
             done = acc_test(f"--main_process_port={port}")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn(f"port {port} is already in use", done.stderr)
+
+
+class Left(unittest.TestCase):
+    """Whatever happens to it, acc-test ends, with a code that says how, and leaves nothing."""
+
+    def test_a_reader_that_has_seen_enough_is_no_failure(self):
+        with tempfile.TemporaryDirectory() as folder:
+            line = f"{BIN}/acc-test {' '.join(PLAIN)} --num_processes=2 | head -1; exit ${{PIPESTATUS[0]}}"
+            done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60 * SLACK, check=False,
+                                  env={**os.environ, "TMPDIR": folder})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stdout, "acc-test: this machine\n")
+            self.assertIn("acc-test: all is well", done.stderr)  # to where somebody still reads
+            self.assertEqual(os.listdir(folder), [])
+
+    def test_where_no_file_can_be_made_the_check_that_needs_one_fails_alone(self):
+        done = acc_test(env={"TMPDIR": "/dev/null/x"})
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("'/dev/null/x/acc-test-checkpoint.", done.stdout)
+        self.assertIn("acc-test: FAILED: checkpoint (13 checks of this machine, 11 of 2 ranks)", done.stdout)
+
+    def test_json_that_can_t_be_written_is_told_before_anything_runs(self):
+        done = acc_test("--json", "/dev/null/out.json")
+        self.assertEqual((done.returncode, done.stdout), (73, ""))
+        self.assertIn("'/dev/null/out.json'", done.stderr)
+        with open("/dev/full", "w") as full:
+            for words in (["--help"], ["--json", "-"]):
+                done = subprocess.run([os.path.join(BIN, "acc-test"), *PLAIN, *words], stdout=full, stderr=subprocess.PIPE, text=True,
+                                      timeout=60 * SLACK, check=False)
+                self.assertEqual(done.returncode, 73, done.stderr)
+        done = acc_test("--json", "/dev/full")
+        self.assertEqual(done.returncode, 73)
+        self.assertIn("acc-test: all is well", done.stdout)  # the verdict isn't lost with the file
+
+    def test_a_rank_that_stands_still_doesn_t_hold_it_up_for_ever(self):
+        for rank in (0, 2):  # rank 0 is the one that tells how the checks went
+            with self.subTest(rank=rank):
+                out, err, code, pid = self.with_stopped_rank(rank)
+                self.assertEqual(code, 1, out + err)
+                self.assertIn(f"timed out after 2 s: rank {rank} ", out + err)
+                self.assertIn("acc-test: FAILED", out)
+                self.assertIsNone(state_of(pid), "the rank that was stopped is still there")
+
+    @staticmethod
+    def with_stopped_rank(rank):
+        """acc-test on four ranks, one of which gets SIGSTOP when the first check is done."""
+        job = subprocess.Popen([os.path.join(BIN, "acc-test"), *PLAIN, "--num_processes=4", "-T", "2"], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+        try:
+            said = []
+            while not said or not said[-1].startswith("ok       ranks"):
+                said.append(job.stdout.readline())
+                assert said[-1], said
+            agent = children_of(job.pid)[0]
+            pid = next(pid for pid in children_of(agent) if f"\0RANK={rank}\0" in "\0" + read(f"/proc/{pid}/environ"))
+            os.kill(pid, signal.SIGSTOP)
+            out, err = job.communicate(timeout=30 * SLACK)
+            return "".join(said) + out, err, job.returncode, pid
+        finally:
+            job.kill()
+            job.wait()
 
 
 if __name__ == "__main__":

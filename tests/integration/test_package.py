@@ -11,13 +11,14 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BIN = pathlib.Path(os.environ.get("ACC_BIN", ROOT / "build/release/bin")).resolve()
 BUILD = BIN.parent
+IMAGES = "/usr/share/datasets/fashion-mnist"
 LIMIT_S = 120
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror", "-fsyntax-only")
 
 
-def run(*command, **how):
+def run(*command, limit_s=LIMIT_S, **how):
     done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          timeout=LIMIT_S, **how)
+                          timeout=limit_s, **how)
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout}")
     return done.stdout
@@ -53,6 +54,34 @@ class Package(unittest.TestCase):
         run("cmake", "--build", build)
         self.check_means("C++", build / "mean_cpp")
         self.check_means("C", build / "mean_c")
+
+    def fashion_mnist(self, folder, *options):
+        """The C++ training, built by its own CMakeLists.txt against the package."""
+        build = self.folder / folder
+        run("cmake", "-S", ROOT / "examples/08_fashion_mnist_cpp", "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}",
+            "-DCMAKE_BUILD_TYPE=Debug", *options)
+        run("cmake", "--build", build, limit_s=300)
+        return build / "fashion_mnist"
+
+    def refused_cuda(self, program):
+        done = subprocess.run([program, "--device", "cuda"], capture_output=True, text=True, timeout=LIMIT_S,
+                              env={**self.environment, "CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (1, "", 1), done.stderr)
+        return done.stderr
+
+    def test_the_training_builds_without_the_cuda_toolkit_and_says_so_when_asked_for_a_gpu(self):
+        program = self.fashion_mnist("training", "-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON")
+        self.assertIn("built without CUDA: install the CUDA toolkit", self.refused_cuda(program))
+        if pathlib.Path(IMAGES).is_dir():
+            done = self.launch(2, program, "--images", 640, "--epochs", 1, "--project", self.folder / "trained")
+            self.assertIn("done: test accuracy 0.", done)
+
+    @unittest.skipUnless(shutil.which("nvcc") or pathlib.Path("/usr/local/cuda/bin/nvcc").exists(), "no CUDA toolkit here")
+    def test_the_training_builds_for_gpus_and_says_what_is_missing_where_there_is_none(self):
+        program = self.fashion_mnist("training_cuda")
+        self.assertRegex(self.refused_cuda(program), r"--device cuda: CUDA: .*(no driver|no device|not found).*--device cpu\n")
+        needed = re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "-d", program))
+        self.assertFalse([name for name in needed if re.match("libcu|libnccl", name)], "loaded when they are needed")
 
     def test_a_newer_version_than_this_is_not_found(self):
         project = self.folder / "newer"

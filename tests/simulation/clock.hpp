@@ -9,6 +9,7 @@ namespace acc::simulation {
 
 /// True time since the world began; nobody in it can read it.
 using Time = std::chrono::nanoseconds;
+inline constexpr Time kSecond{1'000'000'000};
 inline constexpr Time kNever = Time::max();
 
 /// Uniform in [from, to).

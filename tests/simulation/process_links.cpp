@@ -14,10 +14,6 @@ namespace {
 
 constexpr std::size_t kKept = 12;  // frames for replay()
 
-bool is_beat(const Message& message) {
-  return std::holds_alternative<Beat>(message) || std::holds_alternative<BeatAck>(message);
-}
-
 // What an old epoch must make harmless. The others speak for a connection or for the whole job.
 bool is_of_a_round(const Message& message) {
   return std::visit(

@@ -11,8 +11,6 @@ namespace {
 
 using rendezvous::Timings;
 
-constexpr Time kSecond{1'000'000'000};
-
 Time scaled(Millis unit, double times) {
   return Time{static_cast<std::int64_t>(static_cast<double>(Time{unit}.count()) * times)};
 }

@@ -13,15 +13,14 @@ using namespace rendezvous;
 
 namespace {
 
-constexpr Time kSecond{1'000'000'000};
 /// A process that is woken more often within a millisecond turns in a circle.
 constexpr std::uint32_t kMostTicks = 100;
+
+}  // namespace
 
 bool is_beat(const Message& message) {
   return std::holds_alternative<Beat>(message) || std::holds_alternative<BeatAck>(message);
 }
-
-}  // namespace
 
 void Stats::add(const Stats& o) {
   events += o.events;

@@ -16,6 +16,9 @@
 
 namespace acc::simulation {
 
+/// Frames that go on for ever and tell of nothing new.
+[[nodiscard]] bool is_beat(const rendezvous::Message& message);
+
 /// What happened in one seed, or in many.
 struct Stats {
   std::uint64_t events = 0;

@@ -1,5 +1,7 @@
 #include "tests/support/exact_collectives.hpp"
 
+#include "runtime/with_type.hpp"
+
 #include <acc/cuda.hpp>
 #include <algorithm>
 #include <cmath>
@@ -21,29 +23,10 @@ int value_at(int rank, std::size_t place, int turn) {
 }
 
 void store(std::byte* at, DType type, double value) {
-  const auto put = [&](auto stored) { std::memcpy(at, &stored, sizeof stored); };
-  switch (type) {
-    case DType::i8:
-      return put(static_cast<std::int8_t>(value));
-    case DType::u8:
-      return put(static_cast<std::uint8_t>(value));
-    case DType::i32:
-      return put(static_cast<std::int32_t>(value));
-    case DType::u32:
-      return put(static_cast<std::uint32_t>(value));
-    case DType::i64:
-      return put(static_cast<std::int64_t>(value));
-    case DType::u64:
-      return put(static_cast<std::uint64_t>(value));
-    case DType::f16:
-      return put(Half{static_cast<float>(value)});
-    case DType::f32:
-      return put(static_cast<float>(value));
-    case DType::f64:
-      return put(value);
-    case DType::bf16:
-      return put(BFloat16{static_cast<float>(value)});
-  }
+  with_type(type, [&](auto zero) {
+    const auto stored = element_from<decltype(zero)>(value);
+    std::memcpy(at, &stored, sizeof stored);
+  });
 }
 
 bool is_whole(DType type) {

@@ -1,5 +1,7 @@
 #include "tests/support/reference_math.hpp"
 
+#include "runtime/with_type.hpp"
+
 #include <cstring>
 #include <type_traits>
 
@@ -68,28 +70,7 @@ void reduce_as(std::span<const void* const> from, void* to, std::size_t count, R
 
 void reference_reduce(std::span<const void* const> from, void* to, std::size_t count, DType type,
                       ReduceOp op) {
-  switch (type) {
-    case DType::i8:
-      return reduce_as<std::int8_t>(from, to, count, op);
-    case DType::u8:
-      return reduce_as<std::uint8_t>(from, to, count, op);
-    case DType::i32:
-      return reduce_as<std::int32_t>(from, to, count, op);
-    case DType::u32:
-      return reduce_as<std::uint32_t>(from, to, count, op);
-    case DType::i64:
-      return reduce_as<std::int64_t>(from, to, count, op);
-    case DType::u64:
-      return reduce_as<std::uint64_t>(from, to, count, op);
-    case DType::f16:
-      return reduce_as<Half>(from, to, count, op);
-    case DType::f32:
-      return reduce_as<float>(from, to, count, op);
-    case DType::f64:
-      return reduce_as<double>(from, to, count, op);
-    case DType::bf16:
-      return reduce_as<BFloat16>(from, to, count, op);
-  }
+  with_type(type, [&](auto zero) { reduce_as<decltype(zero)>(from, to, count, op); });
 }
 
 }  // namespace acc::testing

@@ -85,7 +85,8 @@ class Accelerator {
   [[nodiscard]] bool is_local_main_process() const { return local_process_index() == 0; }
   [[nodiscard]] bool is_last_process() const { return process_index() == num_processes() - 1; }
   [[nodiscard]] bool use_distributed() const { return num_processes() > 1; }
-  /// This process's: a CUDA device where the group's backend is nccl.
+  /// This process's: a CUDA device where the group's backend is nccl. The thread that made the
+  /// accelerator has it as its current one.
   [[nodiscard]] Device device() const;
   [[nodiscard]] MixedPrecision mixed_precision() const noexcept;
   [[nodiscard]] ProcessGroup& group() const noexcept;

@@ -15,7 +15,8 @@ namespace acc::runtime {
 
 struct StateTensor;  // acc/checkpoint.hpp
 
-/// Updates parameters from their gradients, in host memory. With a reducer that scatters gradients
+/// Updates parameters from their gradients: Sgd and AdamW in host memory, an optimizer of yours
+/// (kinds() and update() below) also on a CUDA device. With a reducer that scatters gradients
 /// its state is sharded (ZeRO stage 1): each rank keeps the state of 1/n of the elements, updates
 /// those, and gets the others' values. The parameters have the same bits as with the unsharded
 /// one, on any number of ranks that are given the same gradients: an element's update depends on
@@ -52,19 +53,27 @@ class Optimizer {
   void load_state_text(std::string_view text);
 
  protected:
+  enum class Reach : std::uint8_t {
+    host,  ///< parameters on a device are refused
+    /// update() also takes pieces on the current CUDA device, and enqueues its work on the stream
+    /// of the reducer (ReducerOptions::how), else the legacy one. f32 and f64 alone: a master copy
+    /// of 16-bit parameters is kept in host memory only.
+    device,
+  };
   /// @param reducer  outlives this, and isn't moved
-  Optimizer(GradientReducer& reducer, double learning_rate);
-  Optimizer(std::vector<Parameter> parameters, double learning_rate);
+  Optimizer(GradientReducer& reducer, double learning_rate, Reach reach = Reach::host);
+  Optimizer(std::vector<Parameter> parameters, double learning_rate, Reach reach = Reach::host);
 
-  /// A stretch of one parameter. Types are f32 or f64.
+  /// A stretch of one parameter. Types are f32 or f64; all memory is where the parameter is.
   struct Piece {
     const Parameter& parameter;
     void* values;
     const void* gradient;
-    std::span<void* const> state;  ///< by kind
+    std::span<void* const> state;  ///< by kind; zeros at first
     DType type;
     std::size_t count;
   };
+  /// What is kept for each element, by the names it has in a checkpoint: {"momentum_buffer"}.
   [[nodiscard]] virtual std::vector<std::string_view> kinds() const = 0;
   virtual void update(const Piece& piece) const = 0;
 

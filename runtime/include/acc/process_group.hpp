@@ -120,6 +120,7 @@ class ProcessGroup {
   [[nodiscard]] int local_size() const;
   [[nodiscard]] const std::string& name() const;
   [[nodiscard]] std::string_view backend() const;  ///< "cpu", "nccl"
+  [[nodiscard]] Device device() const;  ///< whose memory is reduced: host, or this rank's
   [[nodiscard]] bool broken() const;
   explicit operator bool() const noexcept { return group_ != nullptr; }
 

@@ -1,5 +1,6 @@
 #include "tests/golden/sharding/vocabulary.hpp"
 
+#include "runtime/with_type.hpp"
 #include "tests/golden/sharding/row.hpp"
 
 #include <algorithm>
@@ -28,33 +29,6 @@ constexpr std::array<std::pair<std::string_view, DType>, kDTypes> kTypes{{
     {"float64", DType::f64},
     {"bfloat16", DType::bf16},
 }};
-
-template <class Use>
-auto with_type(DType type, Use use) {
-  switch (type) {
-    case DType::i8:
-      return use(std::int8_t{});
-    case DType::u8:
-      return use(std::uint8_t{});
-    case DType::i32:
-      return use(std::int32_t{});
-    case DType::u32:
-      return use(std::uint32_t{});
-    case DType::i64:
-      return use(std::int64_t{});
-    case DType::u64:
-      return use(std::uint64_t{});
-    case DType::f16:
-      return use(Half{});
-    case DType::bf16:
-      return use(BFloat16{});
-    case DType::f32:
-      return use(float{});
-    case DType::f64:
-      break;
-  }
-  return use(double{});
-}
 
 HostTensor tensor_of(DType type, Shape shape, const std::vector<std::int64_t>& values) {
   return with_type(type, [&](auto zero) {

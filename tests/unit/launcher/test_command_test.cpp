@@ -27,6 +27,33 @@ TEST_CASE("acc-test says what it can't use", "[launcher][acc-test]") {
   CHECK(parse({"-b", "8"}).complaints.at(0).what.find("--bandwidth") != std::string::npos);
   CHECK(parse({"--json"}).complaints.at(0).what == "--json needs a value");
   CHECK(parse({"--bandwidth", "-e"}).complaints.at(0).what == "-e needs a value");
+  CHECK(parse({"--cpu", "train.py"}).complaints.at(0).what.find("'train.py'") == 0);
+  CHECK(parse({"--num_processes", "x"}).complaints.size() == 1);
+}
+
+TEST_CASE("a mistyped option of acc-test is told with the one that was meant",
+          "[launcher][acc-test]") {
+  const auto said = [](const Words& words) { return parse(words).complaints.at(0).what; };
+  CHECK(said({"--bandwith"}) == "unrecognized arguments: --bandwith (did you mean --bandwidth?)");
+  CHECK(said({"--num_proceses=2"}).find("did you mean --num_processes?") != std::string::npos);
+  CHECK(parse({"--bandwith", "3"}).complaints.size() == 1);  // 3 is no script
+}
+
+TEST_CASE("what people type for nccl-tests by habit is taken or refused by name",
+          "[launcher][acc-test]") {
+  const auto command = parse({"-b", "8", "-g", "1", "--bandwidth", "--nthreads=1", "-z", "0"});
+  CHECK(command.complaints.empty());
+  CHECK(command.launch.empty());
+  CHECK(command.worker == Words{"-b", "8", "--bandwidth"});
+  CHECK(parse({"--bandwidth", "-g", "8"}).complaints.at(0).what ==
+        "-g 8: every rank has one device: give --num_processes");
+  CHECK(parse({"-t", "3"}).launch == Words{"-t", "3"});  // --tee, without --bandwidth
+}
+
+TEST_CASE("-T is for the checks, too", "[launcher][acc-test]") {
+  const auto command = parse({"-T", "5"});
+  CHECK(command.complaints.empty());
+  CHECK(command.worker == Words{"-T", "5"});
 }
 
 TEST_CASE("acc-test's help names every option that it reads", "[launcher][acc-test]") {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "runtime/with_type.hpp"
+
 #include <acc/types.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -29,30 +31,15 @@ inline std::int64_t input(ReduceOp op, std::size_t index, int rank, std::uint64_
 }
 
 inline void put(std::byte* at, DType type, double value) {
-  const auto write = [&](auto typed) { std::memcpy(at, &typed, sizeof typed); };
-  const auto whole = static_cast<std::int64_t>(value);
-  switch (type) {
-    case DType::i8:
-      return write(static_cast<std::int8_t>(whole));
-    case DType::u8:
-      return write(static_cast<std::uint8_t>(whole));
-    case DType::i32:
-      return write(static_cast<std::int32_t>(whole));
-    case DType::u32:
-      return write(static_cast<std::uint32_t>(whole));
-    case DType::i64:
-      return write(whole);
-    case DType::u64:
-      return write(static_cast<std::uint64_t>(whole));
-    case DType::f16:
-      return write(Half{static_cast<float>(value)});
-    case DType::f32:
-      return write(static_cast<float>(value));
-    case DType::f64:
-      return write(value);
-    case DType::bf16:
-      return write(BFloat16{static_cast<float>(value)});
-  }
+  with_type(type, [&](auto zero) {
+    using T = decltype(zero);
+    T element{};
+    if constexpr (std::is_integral_v<T>)
+      element = static_cast<T>(static_cast<std::int64_t>(value));  // a negative one wraps around
+    else
+      element = element_from<T>(value);
+    std::memcpy(at, &element, sizeof element);
+  });
 }
 
 inline double reduced(ReduceOp op, DType type, std::size_t index, int ranks, std::uint64_t round) {
