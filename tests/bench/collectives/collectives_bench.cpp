@@ -1,10 +1,14 @@
 // acc-bench-collectives --ranks N [--budget-ms B] [--points op[:bytes],…] [--registered] [--peer
-// NAME]
+// NAME] [--board FILE]
+//
+// --board: be one rank of a job that a launcher started; FILE, which all ranks can map, takes their
+// times. So the ranks may sit in several network namespaces of one machine (hosts_bench.py).
 //
 // The program behind ACC_BENCH of the collectives yardstick: starts N ranks as processes, verifies
 // and then times each point, and prints a JSON line for each; bytes and latencies as nccl-tests
 // counts them. What is timed is the public ProcessGroup with all its checks on.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -45,6 +49,7 @@ struct Options {
   double budget_ms = 60;
   bool registered = false;
   std::string peer = "ours";
+  std::string board;
   std::vector<Point> points;
 };
 
@@ -280,6 +285,8 @@ std::optional<Options> parse(int argc, char** argv) {
       options.budget_ms = *budget;
     } else if (key == "--peer") {
       options.peer = text;
+    } else if (key == "--board") {
+      options.board = text;
     } else if (key == "--points") {
       auto all = points(text);
       if (!all) return std::nullopt;
@@ -318,17 +325,29 @@ void set_contract(int rank, const Options& options, std::uint16_t port) {
   ::unsetenv("ACC_AGENT_SOCKET");  // should a job of ours run the benchmark
 }
 
-int run_rank(int rank, Board& board, const Options& options, std::uint16_t port) {
+int run_rank(Board& board, const Options& options) {
   try {
-    set_contract(rank, options, port);
     ProcessGroup::Options limits;
     limits.timeout = std::chrono::seconds{30};
     Bench{ProcessGroup::from_environment(limits), board, options}.run();
     return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "acc-bench-collectives: rank %d: %s\n", rank, error.what());
+    std::fprintf(stderr, "acc-bench-collectives: %s\n", error.what());
     return 1;
   }
+}
+
+/// Its zeroes are the objects; nullptr: errno says why not.
+Board* map_board(const std::string& file) {
+  const int flags = file.empty() ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
+  int fd = -1;
+  if (!file.empty()) {
+    fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || ::ftruncate(fd, sizeof(Board)) != 0) return nullptr;
+  }
+  void* const memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, flags, fd, 0);
+  if (fd >= 0) ::close(fd);
+  return memory == MAP_FAILED ? nullptr : static_cast<Board*>(memory);
 }
 
 }  // namespace
@@ -336,22 +355,25 @@ int run_rank(int rank, Board& board, const Options& options, std::uint16_t port)
 int main(int argc, char** argv) {
   const auto options = parse(argc, argv);
   if (!options) {
-    std::fprintf(stderr,
-                 "usage: acc-bench-collectives [--ranks N] [--budget-ms B] [--registered] "
-                 "[--peer NAME] --points op[:bytes],…  (op: barrier allreduce broadcast allgather "
-                 "gather)\n");
+    std::fprintf(
+        stderr,
+        "usage: acc-bench-collectives [--ranks N] [--budget-ms B] [--registered] "
+        "[--peer NAME] [--board FILE] --points op[:bytes],…\n(op: barrier allreduce "
+        "broadcast allgather gather; --board: one rank of a job, RANK and so on are set)\n");
     return 2;
   }
-  void* shared =
-      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (shared == MAP_FAILED) {
-    std::perror("acc-bench-collectives: memory");
+  Board* const board = map_board(options->board);
+  if (board == nullptr) {
+    std::perror("acc-bench-collectives: memory for the ranks' times");
     return 1;
   }
-  auto& board = *static_cast<Board*>(shared);
+  if (!options->board.empty()) return run_rank(*board, *options);
   const auto port = free_port();
-  for (int rank = 0; rank < options->ranks; ++rank)
-    if (::fork() == 0) ::_exit(run_rank(rank, board, *options, port));
+  for (int rank = 0; rank < options->ranks; ++rank) {
+    if (::fork() != 0) continue;
+    set_contract(rank, *options, port);
+    ::_exit(run_rank(*board, *options));
+  }
   int failed = 0;
   for (int status = 0; ::wait(&status) > 0;) failed |= status;
   return failed == 0 ? 0 : 1;
