@@ -75,25 +75,24 @@ std::string describe(const HostPort& at) {
 }
 
 Channel::Channel(asio::io_context& io, UniqueFd socket, std::shared_ptr<const TlsContext> tls,
-                 const ChannelLimits& limits)
+                 const ChannelLimits& limits, std::optional<HostPort> accepted)
     : io_{io},
       socket_{io},
       timer_{io},
       tls_{std::move(tls)},
       limits_{limits},
-      peer_{host_port(peer_of(socket.get()))},
+      peer_{accepted ? std::move(*accepted) : host_port(peer_of(socket.get()))},
       rate_seen_{clock_now()},
       rate_left_{static_cast<double>(limits.frames_per_second)} {
+  if (!accepted) set_options(socket.get(), limits);
   socket_.assign(family_of(peer_), socket.release());
-  set_socket_options();
 }
 
 Channel::~Channel() = default;
 
-void Channel::set_socket_options() {
-  const int fd = socket_.native_handle();
+void Channel::set_options(int fd, const ChannelLimits& limits) {
   const int on = 1;
-  const auto dead = static_cast<unsigned>(std::max<Millis::rep>(1, limits_.dead.count()));
+  const auto dead = static_cast<unsigned>(std::max<Millis::rep>(1, limits.dead.count()));
   // Where they are not to be had (a socketpair), all else works as well.
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &dead, sizeof dead);

@@ -75,8 +75,12 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
   /// @param socket  connected, non-blocking
   /// @param tls     null: plain. Its role says who begins.
+  /// @param accepted  from whom, by a listening socket that has set_options(): what it accepts
+  ///                  inherits them
   Channel(boost::asio::io_context& io, UniqueFd socket, std::shared_ptr<const TlsContext> tls,
-          const ChannelLimits& limits = {});
+          const ChannelLimits& limits = {}, std::optional<HostPort> accepted = {});
+  /// No delay of small frames, and an end to unacknowledged ones.
+  static void set_options(int fd, const ChannelLimits& limits);
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -109,7 +113,6 @@ class Channel : public std::enable_shared_from_this<Channel> {
                                         boost::asio::wait_traits<std::chrono::steady_clock>,
                                         boost::asio::io_context::executor_type>;
 
-  void set_socket_options();
   void on_readable();
   void on_writable();
   void wait_readable();

@@ -83,8 +83,10 @@ void Channel::shake_hands() {
 void Channel::opened() {
   phase_ = Phase::open;
   if (handlers_.on_open) call(handlers_.on_open);
-  // TLS may have read more than the handshake: no socket will tell of that.
-  if (phase_ == Phase::open) read_turn();
+  if (phase_ != Phase::open) return;
+  // TLS may have read more than the handshake: no socket will tell of that. Without it nothing is
+  // there yet as a rule.
+  tls_ ? read_turn() : wait_readable();
 }
 
 // ---- reading

@@ -79,6 +79,7 @@ Listener::Listener(asio::io_context& io, ListenOptions options, UniqueFd socket,
       pause_{io},
       admission_{options_.admission} {
   const bool is_v6 = options_.at.host.find(':') != std::string::npos;
+  Channel::set_options(socket.get(), options_.channel);
   acceptor_.assign(is_v6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), socket.release());
 }
 
@@ -120,7 +121,7 @@ void Listener::accept_batch() {
         ::accept4(acceptor_.native_handle(), from.data(), &length, SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (socket) {
       from.resize(length);
-      take(std::move(socket), host_port(from).host);
+      take(std::move(socket), host_port(from));
       if (!acceptor_.is_open()) return;  // whoever was told of a newcomer has stopped us
       continue;
     }
@@ -157,12 +158,13 @@ bool Listener::turn_one_away() {
   return is_taken;
 }
 
-void Listener::take(UniqueFd socket, const std::string& host) {
+void Listener::take(UniqueFd socket, HostPort from) {
   const KnockId id = ++last_;
-  const auto verdict = admission_.knock(id, source_of(host), clock_now());
+  const auto verdict = admission_.knock(id, source_of(from.host), clock_now());
   if (!verdict.may_try) return;
   if (verdict.instead) drop(*verdict.instead, "too many connections that prove nothing");
-  auto channel = std::make_shared<Channel>(io_, std::move(socket), options_.tls, options_.channel);
+  auto channel = std::make_shared<Channel>(io_, std::move(socket), options_.tls, options_.channel,
+                                           std::move(from));
   channel->start({.on_frame =
                       [weak = weak_from_this(), id](std::string_view frame) {
                         if (const auto self = weak.lock()) self->on_first_frame(id, frame);

@@ -63,7 +63,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
   void wait();
   void accept_batch();
   bool turn_one_away();
-  void take(UniqueFd socket, const std::string& host);
+  void take(UniqueFd socket, HostPort from);
   void on_first_frame(KnockId id, std::string_view frame);
   void drop(KnockId id, const std::string& why);
   void arm_timer();

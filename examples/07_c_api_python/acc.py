@@ -5,7 +5,10 @@ import os
 F64, SUM, AVG, DEFAULT = 8, 0, 4, -1
 STATUS_OK = 0
 
-_lib = ctypes.CDLL(os.environ.get("ACC_LIBRARY", "libacc.so.0"))
+try:
+    _lib = ctypes.CDLL(os.environ.get("ACC_LIBRARY", "libacc.so.0"))
+except OSError as error:
+    raise SystemExit(f"{error}\nname its folder by LD_LIBRARY_PATH, or the file itself by ACC_LIBRARY") from None
 
 
 class _Config(ctypes.Structure):
@@ -72,6 +75,8 @@ class Comm:
 
     def all_reduce(self, values, op=SUM):
         """`values`: an array.array("d"), in place. ctypes lets go of the interpreter's lock while it waits."""
+        if values.typecode != "d":
+            raise TypeError(f"an array of '{values.typecode}': this example reduces 'd' (double) alone")
         address, count = values.buffer_info()
         _check(_lib.acc_all_reduce(self._comm, address, address, count, F64, op, None))
 

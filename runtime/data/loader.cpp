@@ -71,6 +71,22 @@ LoaderBase::LoaderBase(LoaderOptions options, ProcessGroup group,
   }
 }
 
+std::string LoaderBase::description() const {
+  std::string text;
+  if (!options_.dispatch_batches)
+    text = (samples_ ? std::to_string(*samples_) : "unknown many") + " samples ";
+  text += "in batches of " + std::to_string(options_.batch_size);
+  if (options_.split_batches) text += " (split)";
+  if (options_.drop_last) text += ", last dropped";
+  if (!options_.even_batches) text += ", not evened";
+  if (options_.skip_batches > 0) text += ", " + std::to_string(options_.skip_batches) + " skipped";
+  if (stream_) text += ", a stream";
+  if (options_.dispatch_batches) text += ", dispatched";
+  if (options_.shuffle) return text + ", shuffled by seed " + std::to_string(state_.seed);
+  if (state_.seed != 0) text += ", ordered by seed " + std::to_string(state_.seed);
+  return text;
+}
+
 void LoaderBase::require_wire(bool wired) const {
   if (options_.dispatch_batches && ranks_ > 1 && !wired)
     refuse(options_, "samples of this type can't be sent to other ranks: specialize Wire for it");

@@ -1,5 +1,7 @@
 #include "common/duration.hpp"
 
+#include <unistd.h>
+
 #include <acc/error.hpp>
 #include <acc/prefetch.hpp>
 #include <algorithm>
@@ -7,6 +9,7 @@
 #include <csignal>
 #include <exception>
 #include <mutex>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -15,6 +18,9 @@
 namespace acc::runtime {
 
 namespace {
+
+/// As where NCCL hangs (docs/exit-codes.md).
+constexpr int kStuckStatus = 74;
 
 /// A thread with all signals blocked: they are the program's, whose handlers don't expect us.
 std::thread start_quietly(auto&& body) {
@@ -52,9 +58,18 @@ struct PrefetchQueue::Shared {
   std::size_t taken = 0;
   bool ended = false;
   bool stopping = false;
+  std::size_t at_work = 0;  ///< threads that haven't ended
+  std::string hangs;        ///< what was thrown when a thing didn't come in time
   std::chrono::nanoseconds waited{0};
 
   void work() {
+    make_all();
+    const std::scoped_lock lock{mutex};
+    --at_work;
+    made_one.notify_one();
+  }
+
+  void make_all() {
     std::unique_lock lock{mutex};
     for (;;) {
       took_one.wait(lock, [&] { return stopping || ended || begun < taken + slots.size(); });
@@ -70,6 +85,12 @@ struct PrefetchQueue::Shared {
       slots[number % slots.size()] = std::move(result);
       made_one.notify_one();
     }
+  }
+
+  void start() {
+    const std::scoped_lock lock{mutex};
+    workers.push_back(start_quietly([this] { work(); }));
+    ++at_work;
   }
 
   Slot make_one(std::size_t number) const {
@@ -92,9 +113,9 @@ struct PrefetchQueue::Shared {
       if (options.timeout.count() == 0) {
         made_one.wait(lock, is_there);
       } else if (!made_one.wait_for(lock, options.timeout, is_there)) {
-        throw Error{ErrorCode::timed_out, options.name + ": batch " + std::to_string(taken) +
-                                              " is not there after " + describe(options.timeout) +
-                                              ": reading its samples hangs or is too slow"};
+        hangs = options.name + ": batch " + std::to_string(taken) + " is not there after " +
+                describe(options.timeout) + ": reading its samples hangs or is too slow";
+        throw Error{ErrorCode::timed_out, hangs};
       }
       waited += std::chrono::steady_clock::now() - since;
     }
@@ -107,11 +128,23 @@ struct PrefetchQueue::Shared {
 
   void stop() {
     {
-      const std::scoped_lock lock{mutex};
+      std::unique_lock lock{mutex};
       stopping = true;
+      took_one.notify_all();
+      const auto all_ended = [&] { return at_work == 0; };
+      if (!hangs.empty() && !made_one.wait_for(lock, options.patience, all_ended)) end_process();
     }
-    took_one.notify_all();
     for (auto& worker : workers) worker.join();
+  }
+
+  // The Error is on its way up and would never arrive: its way leads through this destructor, and
+  // the thread that hangs uses what stands above. A launcher can start the process again.
+  [[noreturn]] void end_process() const {
+    const auto line = "acc: " + hangs + ", and still does " + describe(options.patience) +
+                      " later: the process ends with status " + std::to_string(kStuckStatus) + "\n";
+    // write and not stdio: the thread that hangs may hold stderr's lock.
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+    ::_exit(kStuckStatus);
   }
 };
 
@@ -123,8 +156,7 @@ PrefetchQueue::PrefetchQueue(Make make, PrefetchOptions options)
   const std::size_t workers = shared.options.workers;
   shared.slots.resize(workers * std::max<std::size_t>(shared.options.ahead, 1));
   try {
-    for (std::size_t i = 0; i < workers; ++i)
-      shared.workers.push_back(start_quietly([&shared] { shared.work(); }));
+    for (std::size_t i = 0; i < workers; ++i) shared.start();
   } catch (const std::system_error& failure) {
     shared.stop();
     throw Error{ErrorCode::system, shared.options.name + ": start " + std::to_string(workers) +

@@ -139,10 +139,13 @@ SharedBuffer Group::allocate(std::size_t bytes) {
 // ---- errors ----
 
 void Group::refuse(const Call& call, const char* fault) const {
+  std::string said{to_string(call.what.operation)};
+  if (call.what.root >= 0) said += " root " + std::to_string(call.what.root);
+  if (call.what.operation == Operation::send) said += " to " + std::to_string(call.peer);
+  if (call.what.operation == Operation::recv) said += " from " + std::to_string(call.peer);
   throw Error{ErrorCode::invalid_argument,
-              std::string{to_string(call.what.operation)} + " on group '" + facts_.name +
-                  "', rank " + std::to_string(facts_.rank) + " of " + std::to_string(facts_.size) +
-                  ": " + fault,
+              said + " on group '" + facts_.name + "', rank " + std::to_string(facts_.rank) +
+                  " of " + std::to_string(facts_.size) + ": " + fault,
               {},
               std::string{to_string(call.what.operation)}};
 }

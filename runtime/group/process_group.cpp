@@ -58,6 +58,16 @@ std::string_view ProcessGroup::backend() const { return impl().backend().name();
 Device ProcessGroup::device() const { return impl().backend().device(); }
 bool ProcessGroup::broken() const { return impl().broken(); }
 
+void ProcessGroup::require_parts(std::string_view whole_name, std::size_t whole,
+                                 std::string_view part_name, std::size_t part) const {
+  const auto ranks = static_cast<std::size_t>(size());
+  if (whole % ranks == 0 && whole / ranks == part) return;  // part * ranks might overflow
+  throw Error{ErrorCode::invalid_argument,
+              std::string{whole_name} + " has " + std::to_string(whole) + " elements, where " +
+                  std::string{part_name} + "'s " + std::to_string(part) + " from each of " +
+                  std::to_string(ranks) + " ranks are needed (group '" + name() + "')"};
+}
+
 // ---- blocking forms ----
 
 void ProcessGroup::all_reduce(const void* send, void* recv, std::size_t count, DType type,

@@ -108,6 +108,17 @@ std::size_t count_of(const Shape& shape) noexcept {
   return count;
 }
 
+void detail::refuse_type(DType held, DType asked) {
+  throw Error{ErrorCode::invalid_argument, "a tensor of " + std::string{to_string(held)} +
+                                               " was asked for elements of " +
+                                               std::string{to_string(asked)}};
+}
+
+void detail::refuse_shape(const Shape& shape, std::size_t elements) {
+  throw Error{ErrorCode::invalid_argument, "a tensor of shape " + to_string(shape) + " from " +
+                                               std::to_string(elements) + " elements"};
+}
+
 std::string to_string(const Shape& shape) {
   std::string text = "[";
   for (const auto extent : shape) {

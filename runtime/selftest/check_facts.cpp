@@ -18,13 +18,22 @@ void same(const char* variable, int ours) {
                  std::to_string(ours)};
 }
 
+/// Several machines of a job may be on one host, where all their ranks are neighbours.
+void same_locally(const ProcessGroup& group) {
+  const char* size = std::getenv("LOCAL_WORLD_SIZE");
+  const char* rank = std::getenv("LOCAL_RANK");
+  const bool shares_host = size != nullptr && std::atoi(size) < group.local_size();
+  if (shares_host && rank != nullptr && std::atoi(rank) <= group.local_rank()) return;
+  same("LOCAL_RANK", group.local_rank());
+  same("LOCAL_WORLD_SIZE", group.local_size());
+}
+
 }  // namespace
 
 std::string check_rank_facts(ProcessGroup& group) {
   same("RANK", group.rank());
   same("WORLD_SIZE", group.size());
-  same("LOCAL_RANK", group.local_rank());
-  same("LOCAL_WORLD_SIZE", group.local_size());
+  same_locally(group);
   const auto all = group.all_gather_object(std::to_string(group.rank()) + " " +
                                            std::to_string(group.local_rank()) + " " +
                                            std::to_string(group.local_size()));

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <string_view>
 
 namespace acc::selftest {
 
@@ -31,7 +32,11 @@ std::string ranks_text(const runtime::ProcessGroup& group) {
 Results::Results(const runtime::ProcessGroup& group, bool silent)
     : prints_{!silent && group.rank() == 0} {
   const char* file = std::getenv("ACC_TEST_RESULTS");
-  if (group.local_rank() == 0 && file != nullptr) file_ = file;
+  // As the launcher counts: of two machines of a job on one host each has an acc-test that reads.
+  const char* local_rank = std::getenv("LOCAL_RANK");
+  const bool writes =
+      local_rank != nullptr ? std::string_view{local_rank} == "0" : group.local_rank() == 0;
+  if (writes && file != nullptr) file_ = file;
 }
 
 void Results::print(const std::string& text) const {

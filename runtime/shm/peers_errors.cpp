@@ -114,7 +114,9 @@ void Peers::fail(const Turn& turn, const Error& error) {
 }
 
 void Peers::throw_left(const Turn& turn, int rank) {
-  const auto number = options_.ranks.at(static_cast<std::size_t>(rank)).rank;
+  const auto& leaver = options_.ranks.at(static_cast<std::size_t>(rank));
+  await_end_of_leaver(static_cast<pid_t>(leaver.pid));
+  const auto number = leaver.rank;
   fail(turn, named(ErrorCode::peer_lost,
                    describe(rank) + " has left the group; it " + last_completed(rank), {number},
                    turn.call));

@@ -99,6 +99,14 @@ char process_state(pid_t pid) noexcept {
   }
 }
 
+void await_end_of_leaver(pid_t pid) noexcept {
+  constexpr int kPatienceMs = 500;  // it may have output to write and threads to join
+  if (pid == ::getpid()) return;    // a thread of ours
+  const UniqueFd process{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))};
+  pollfd ended{process.get(), POLLIN, 0};
+  if (process) ::poll(&ended, 1, kPatienceMs);
+}
+
 class ProcessWatch::Loop {
  public:
   Loop() : bell_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, thread_{start()} {}

@@ -37,4 +37,9 @@ class ProcessWatch {
 /// The state letter of /proc/PID/stat ('T' is stopped); 0: it can't be known.
 [[nodiscard]] char process_state(pid_t pid) noexcept;
 
+/// Waits until a rank that left its group has ended, too, for half a second at most. Who leaves
+/// while it is still called for is mostly on its way out by an exception of its own. Its exit is
+/// the cause, and is to come before ours, which a launcher would take for it.
+void await_end_of_leaver(pid_t pid) noexcept;
+
 }  // namespace acc::runtime::shm

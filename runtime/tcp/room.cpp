@@ -123,10 +123,13 @@ void Room::wait(Turn& turn, Word& word, std::size_t of, std::uint32_t target) {
     const auto seen = word.count.load();
     if (reached(seen, target)) return;
     check_well(turn);
-    if (place(of).presence.load() == Presence::left && !reached(word, target))
+    if (place(of).presence.load() == Presence::left && !reached(word, target)) {
+      const int leaver = placement_.near()[of];
+      shm::await_end_of_leaver(static_cast<pid_t>(ranks_[static_cast<std::size_t>(leaver)].pid));
       fail(turn, {ErrorCode::peer_lost,
-                  describe(placement_.near()[of]) + " has left the group; " + describe_state(of),
-                  {placement_.near()[of]}});
+                  describe(leaver) + " has left the group; " + describe_state(of),
+                  {leaver}});
+    }
     const auto now = Clock::now();
     if (now >= turn.deadline()) give_up(turn);
     shm::sleep_on(word, seen,

@@ -1,4 +1,5 @@
 #include "runtime/training/accelerator_state.hpp"
+#include "runtime/training/model_agreement.hpp"
 
 #include <acc/accelerator.hpp>
 #include <acc/cuda.hpp>
@@ -172,6 +173,7 @@ GradientReducer& Accelerator::prepare_model(std::vector<Parameter> parameters,
 
 void Accelerator::prepare(Optimizer& optimizer) { state_->optimizers.push_back(&optimizer); }
 void Accelerator::prepare(LoaderBase& loader) {
+  training::check_same_loader(loader, state_->group);
   loader.set_gradient_state(state_->gradient_state);
   state_->loaders.push_back(&loader);
 }

@@ -137,4 +137,18 @@ void check_same_model(std::span<const Parameter> parameters, std::span<const Mod
   throw difference(group.all_gather_object(mine));
 }
 
+void check_same_loader(const LoaderBase& loader, ProcessGroup& group) {
+  if (group.size() == 1) return;
+  const auto all = group.all_gather_object(loader.description());
+  const auto other = std::ranges::find_if(all, [&](const auto& one) { return one != all[0]; });
+  if (other == all.end()) return;
+  std::vector<int> others;
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] == *other) others.push_back(static_cast<int>(rank));
+  throw Error{ErrorCode::mismatch,
+              loader.options().name + ": the ranks have different loaders: rank 0 has " + all[0] +
+                  ", " + describe_ranks(others) + " has " + *other,
+              others, "prepare"};
+}
+
 }  // namespace acc::runtime::training

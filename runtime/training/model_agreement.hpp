@@ -1,5 +1,6 @@
 #pragma once
 
+#include <acc/loader.hpp>
 #include <acc/parameter.hpp>
 #include <acc/process_group.hpp>
 #include <span>
@@ -15,5 +16,9 @@ void check_parameters(std::span<const Parameter> parameters, const Device& devic
 /// @throws Error mismatch on all ranks, naming the first that differs, with what each side has.
 void check_same_model(std::span<const Parameter> parameters, std::span<const ModelBuffer> buffers,
                       ProcessGroup& group);
+
+/// Would the ranks share the same samples? Collective.
+/// @throws Error mismatch on all ranks.
+void check_same_loader(const LoaderBase& loader, ProcessGroup& group);
 
 }  // namespace acc::runtime::training

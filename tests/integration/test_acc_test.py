@@ -1,5 +1,5 @@
 """acc-test as a user types it: all is well, something is wrong, and what it says then."""
-import json, os, re, signal, subprocess, tempfile, unittest
+import json, os, re, signal, socket, subprocess, tempfile, unittest
 
 from harness import BIN, SLACK, children_of, main, read, state_of
 
@@ -34,6 +34,23 @@ class Whole(unittest.TestCase):
         self.assertEqual({one["verdict"] for one in told["results"]}, {"ok"})
         alone = acc_test("--json", "-")
         self.assertEqual(json.loads(alone.stdout)["ranks"], 2)
+
+    def test_two_machines_of_a_job_may_be_on_one_host(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        words = [os.path.join(BIN, "acc-test"), *PLAIN[:1], *PLAIN[2:], "--nnodes=2", "--nproc-per-node=2", "--master-addr=127.0.0.1",
+                 f"--master-port={port}", "--join_timeout=30"]
+        second = subprocess.Popen([*words, "--node-rank=1"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            first = subprocess.run([*words, "--node-rank=0"], capture_output=True, text=True, timeout=60 * SLACK, check=False)
+            said = second.communicate(timeout=30 * SLACK)[0]
+        finally:
+            second.kill()
+            second.wait()
+        self.assertEqual((first.returncode, second.returncode), (0, 0), first.stdout + first.stderr + said)
+        for text in (first.stdout, said):
+            self.assertIn("acc-test: all is well: 13 checks of this machine, 11 of 4 ranks", text)
 
     def test_the_machine_alone(self):
         done = acc_test("--local_only")
@@ -89,7 +106,6 @@ class Wrong(unittest.TestCase):
             self.assertEqual(done.stdout, "", words)
 
     def test_a_port_that_is_taken_is_told(self):
-        import socket
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             taken.listen()

@@ -55,6 +55,19 @@ class Package(unittest.TestCase):
         self.check_means("C++", build / "mean_cpp")
         self.check_means("C", build / "mean_c")
 
+    def test_the_first_program_of_the_documents_builds_and_goes_on_where_it_was(self):
+        text = (ROOT / "docs/runtime.md").read_text()
+        project = self.folder / "first"
+        project.mkdir()
+        for language, name in (("cmake", "CMakeLists.txt"), ("cpp", "first.cpp")):
+            (project / name).write_text(re.search(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)[1])
+        expected = re.search(r"^```text\n(y = .*?)^```$", text, re.M | re.S)[1]
+        run("cmake", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={self.prefix}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
+        run("cmake", "--build", project / "build")
+        launched = (BIN / "acc-launch", "--num_processes", 2, project / "build/first")
+        self.assertIn(expected, run(*launched, cwd=project, env=self.environment))
+        self.assertIn("going on in epoch 10\n" + expected, run(*launched, cwd=project, env=self.environment))
+
     def fashion_mnist(self, folder, *options):
         """The C++ training, built by its own CMakeLists.txt against the package."""
         build = self.folder / folder

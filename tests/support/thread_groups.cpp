@@ -172,6 +172,7 @@ class ThreadBackend final : public Backend {
   void meet(const Call& call, Lock& lock, Clock::time_point deadline) {
     room_->calls[index(rank_)] = &call;
     barrier(call, lock, deadline);
+    room_->check();  // after a mismatch the calls of those who have thrown are gone
     std::vector<Descriptor> of_ranks;
     for (const Call* c : room_->calls) of_ranks.push_back(c->what);
     for (const auto& what : of_ranks)

@@ -182,7 +182,8 @@ class Accelerator {
   /// Its state is a part of save_state(). It outlives the accelerator's last use, and isn't moved.
   void prepare(Optimizer& optimizer);
   /// Its position is a part of save_state(); likewise. accumulate() and gather_for_metrics() follow
-  /// it from now on.
+  /// it from now on. Collective. @throws Error  mismatch: the ranks have different loaders, so that
+  /// samples would be missing or come twice
   void prepare(LoaderBase& loader);
   /// Shards the samples over the ranks, and tells accumulate() and gather_for_metrics() where it
   /// is. To save its position, prepare() it.

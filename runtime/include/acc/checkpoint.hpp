@@ -168,4 +168,5 @@ using runtime::Checkpoint;
 using runtime::Checkpointer;
 using runtime::CheckpointOptions;
 using runtime::CheckpointState;
+using runtime::Placement;
 }  // namespace acc

@@ -137,4 +137,5 @@ class GradientReducer {
 
 namespace acc {
 using runtime::GradientReducer;
+using runtime::ReducerOptions;
 }  // namespace acc

@@ -98,6 +98,9 @@ class LoaderBase {
   void set_gradient_state(std::shared_ptr<GradientState> state) noexcept {
     options_.gradient_state = std::move(state);
   }
+  /// What must be the same on every rank, in words: "1000 samples in batches of 32, shuffled by
+  /// seed 7". Where rank 0 reads for all, the others needn't have the samples.
+  [[nodiscard]] std::string description() const;
   /// How long the loop has waited for data, in all.
   [[nodiscard]] std::chrono::nanoseconds waited() const noexcept { return waited_; }
 

@@ -78,3 +78,7 @@ class Trigger {
 };
 
 }  // namespace acc::runtime
+
+namespace acc {
+using runtime::Reduction;
+}  // namespace acc

@@ -137,6 +137,8 @@ class AdamW final : public Optimizer {
 
 namespace acc {
 using runtime::AdamW;
+using runtime::AdamWOptions;
 using runtime::Optimizer;
 using runtime::Sgd;
+using runtime::SgdOptions;
 }  // namespace acc

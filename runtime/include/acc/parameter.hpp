@@ -36,5 +36,6 @@ struct GradientRange {
 }  // namespace acc::runtime
 
 namespace acc {
+using runtime::ModelBuffer;
 using runtime::Parameter;
 }  // namespace acc

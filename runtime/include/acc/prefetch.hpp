@@ -14,6 +14,9 @@ struct PrefetchOptions {
   std::size_t ahead = 2;  ///< things made before they are asked for, per worker
   std::chrono::milliseconds timeout{std::chrono::minutes{30}};  ///< of one wait; 0: none
   std::string name = "loader";                                  ///< in messages
+  /// How much longer than `timeout` a call may take. It can't be interrupted, and nobody could get
+  /// past it: the process ends then, with status 74.
+  std::chrono::milliseconds patience{std::chrono::seconds{10}};
 };
 
 /// Makes thing 0, 1, 2, ... by several threads and hands them out in this order. Memory is bounded:
@@ -24,7 +27,7 @@ class PrefetchQueue {
   using Make = std::function<std::shared_ptr<void>(std::size_t)>;
   /// @throws Error system  threads can't be started
   PrefetchQueue(Make make, PrefetchOptions options);
-  /// Waits for the calls of `make` that are under way.
+  /// Waits for the calls of `make` that are under way; after a timeout, for `patience`.
   ~PrefetchQueue();
   PrefetchQueue(const PrefetchQueue&) = delete;
   PrefetchQueue& operator=(const PrefetchQueue&) = delete;

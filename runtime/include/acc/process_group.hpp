@@ -133,13 +133,17 @@ class ProcessGroup {
   void broadcast(std::span<T> data, int root, CallOptions how = {}) {
     broadcast(data.data(), data.size(), dtype_of<T>, root, how);
   }
+  /// recv: as many elements as send for each rank; else invalid_argument.
   template <Element T>
   void all_gather(std::span<const T> send, std::span<T> recv, CallOptions how = {}) {
+    require_parts("all_gather: recv", recv.size(), "send", send.size());
     all_gather(send.data(), recv.data(), send.size(), dtype_of<T>, how);
   }
+  /// send: as many elements as recv for each rank; else invalid_argument.
   template <Element T>
   void reduce_scatter(std::span<const T> send, std::span<T> recv, ReduceOp op = ReduceOp::sum,
                       CallOptions how = {}) {
+    require_parts("reduce_scatter: send", send.size(), "recv", recv.size());
     reduce_scatter(send.data(), recv.data(), recv.size(), dtype_of<T>, op, how);
   }
 
@@ -218,12 +222,18 @@ class ProcessGroup {
   [[nodiscard]] Group& impl() const;  ///< for the other parts of the runtime
 
  private:
+  void require_parts(std::string_view whole_name, std::size_t whole, std::string_view part_name,
+                     std::size_t part) const;
   std::shared_ptr<Group> group_;
 };
 
 }  // namespace acc::runtime
 
 namespace acc {
+using runtime::CallOptions;
+using runtime::GroupOptions;
 using runtime::ProcessGroup;
 using runtime::ReduceOp;
+using runtime::SharedBuffer;
+using runtime::Work;
 }  // namespace acc

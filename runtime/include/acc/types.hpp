@@ -106,6 +106,12 @@ using Shape = std::vector<std::int64_t>;  ///< outermost first; {} is a scalar
 [[nodiscard]] std::size_t count_of(const Shape& shape) noexcept;
 [[nodiscard]] std::string to_string(const Shape& shape);  ///< "[2, 3]"
 
+namespace detail {
+/// @throws Error invalid_argument
+[[noreturn]] void refuse_type(DType held, DType asked);
+[[noreturn]] void refuse_shape(const Shape& shape, std::size_t elements);
+}  // namespace detail
+
 /// A tensor of somebody else: contiguous, row-major, at `data`, which outlives the view.
 struct TensorView {
   void* data = nullptr;
@@ -120,9 +126,12 @@ struct TensorView {
   template <Element T>
   TensorView(std::span<T> values)  // NOLINT(google-explicit-constructor): a span is a tensor
       : data{values.data()}, dtype{dtype_of<T>}, shape{static_cast<std::int64_t>(values.size())} {}
+  /// @throws Error invalid_argument  a shape of more or fewer elements
   template <Element T>
   TensorView(std::span<T> values, Shape extents)
-      : data{values.data()}, dtype{dtype_of<T>}, shape{std::move(extents)} {}
+      : data{values.data()}, dtype{dtype_of<T>}, shape{std::move(extents)} {
+    if (count_of(shape) != values.size()) detail::refuse_shape(shape, values.size());
+  }
 
   [[nodiscard]] std::size_t count() const noexcept { return count_of(shape); }
   [[nodiscard]] std::size_t bytes() const noexcept { return count() * size_of(dtype); }
@@ -135,8 +144,10 @@ class HostTensor {
   HostTensor() = default;
   HostTensor(DType type, Shape shape)
       : dtype_{type}, shape_{std::move(shape)}, bytes_(count_of(shape_) * size_of(dtype_)) {}
+  /// @throws Error invalid_argument  a shape of more or fewer elements
   template <Element T>
   static HostTensor of(std::span<const T> values, Shape shape) {
+    if (count_of(shape) != values.size()) detail::refuse_shape(shape, values.size());
     HostTensor made{dtype_of<T>, std::move(shape)};
     const auto from = std::as_bytes(values);
     made.bytes_.assign(from.begin(), from.end());
@@ -149,21 +160,35 @@ class HostTensor {
   [[nodiscard]] std::span<std::byte> bytes() noexcept { return bytes_; }
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
   [[nodiscard]] TensorView view() noexcept { return {bytes_.data(), dtype_, shape_}; }
-  /// T must be the type of the elements.
+  /// The elements. @throws Error invalid_argument  they are of another type than T
   template <Element T>
-  [[nodiscard]] std::span<T> as() noexcept {
+  [[nodiscard]] std::span<T> as() {
+    require_type(dtype_of<T>);
     return {reinterpret_cast<T*>(bytes_.data()), bytes_.size() / sizeof(T)};
   }
   template <Element T>
-  [[nodiscard]] std::span<const T> as() const noexcept {
+  [[nodiscard]] std::span<const T> as() const {
+    require_type(dtype_of<T>);
     return {reinterpret_cast<const T*>(bytes_.data()), bytes_.size() / sizeof(T)};
   }
   friend bool operator==(const HostTensor&, const HostTensor&) = default;
 
  private:
+  void require_type(DType asked) const {
+    if (asked != dtype_ && !bytes_.empty()) detail::refuse_type(dtype_, asked);
+  }
+
   DType dtype_ = DType::f32;
   Shape shape_{0};
   std::vector<std::byte> bytes_;
 };
 
 }  // namespace acc::runtime
+
+namespace acc {
+using runtime::Device;
+using runtime::DType;
+using runtime::HostTensor;
+using runtime::Shape;
+using runtime::TensorView;
+}  // namespace acc

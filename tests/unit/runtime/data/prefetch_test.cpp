@@ -1,8 +1,12 @@
 #include <catch2/catch.hpp>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <acc/error.hpp>
 #include <acc/prefetch.hpp>
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -150,6 +154,37 @@ TEST_CASE("a thing that never comes is an error that names it", "[runtime][data]
   }
   gate.open();
   CHECK(prefetcher.waited() >= 0ns);
+}
+
+TEST_CASE("a read that never returns ends the process, which would hang without a word",
+          "[runtime][data]") {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe(ends.data()) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], STDERR_FILENO);
+    try {
+      Prefetcher<int> prefetcher{[](std::size_t) -> std::optional<int> {
+                                   for (;;) ::pause();
+                                 },
+                                 {1, 2, 20ms, "training data", 30ms}};
+      (void)prefetcher.next();
+    } catch (const Error&) {  // it can't come as far as this
+    }
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  std::string said(1000, '\0');
+  const auto length = ::read(ends[0], said.data(), said.size());
+  ::close(ends[0]);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 74);
+  said.resize(length > 0 ? static_cast<std::size_t>(length) : 0);
+  CHECK(said ==
+        "acc: training data: batch 0 is not there after 20 ms: reading its samples hangs or is too "
+        "slow, and still does 30 ms later: the process ends with status 74\n");
 }
 
 TEST_CASE("time spent in waiting is told", "[runtime][data]") {

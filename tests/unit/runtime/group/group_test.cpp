@@ -37,11 +37,28 @@ TEST_CASE("a wrong call is refused before any communication, and the group stays
   CHECK(e.code() == ErrorCode::invalid_argument);
   CHECK(e.operation() == "broadcast");
   CHECK(std::string{e.what()} ==
-        "broadcast on group 'world', rank 0 of 2: the root isn't a rank of the group");
+        "broadcast root 2 on group 'world', rank 0 of 2: the root isn't a rank of the group");
   CHECK(s.script->calls.empty());
   CHECK_FALSE(s.group.broken());
   s.group.broadcast(&x, 1, DType::f32, 1);
   CHECK(s.script->calls.at(0).what.sequence == 1);  // the refused one doesn't count
+}
+
+TEST_CASE("a span that is too short for what all ranks send is refused, not written behind",
+          "[group]") {
+  auto group = ProcessGroup::single();
+  std::array<float, 4> send{};
+  std::array<float, 8> recv{};
+  const auto gathered =
+      error_of([&] { group.all_gather(std::span<const float>{send}, std::span<float>{recv}); });
+  CHECK(gathered.code() == ErrorCode::invalid_argument);
+  CHECK(std::string{gathered.what()} ==
+        "all_gather: recv has 8 elements, where send's 4 from each of 1 ranks are needed "
+        "(group 'world')");
+  const auto scattered =
+      error_of([&] { group.reduce_scatter(std::span<const float>{send}, std::span<float>{recv}); });
+  CHECK(std::string{scattered.what()}.starts_with("reduce_scatter: send has 4 elements"));
+  CHECK_FALSE(group.broken());
 }
 
 TEST_CASE("calls are numbered: collectives together, messages by peer", "[group]") {

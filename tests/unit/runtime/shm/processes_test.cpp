@@ -145,6 +145,45 @@ TEST_CASE("a rank that ends in good order, but without leaving, is lost", "[runt
              Contains("exited with status 3") && Contains("last completed barrier"));
 }
 
+TEST_CASE("a rank that leaves by an exception ends before those who waited for it: it is the cause",
+          "[runtime][shm]") {
+  const auto outcomes = as_processes(3, [](LocalRank& rank) {
+    rank.barrier();
+    if (rank.rank() == 1) {
+      rank.leave();                        // as the stack is unwound …
+      std::this_thread::sleep_for(100ms);  // … and what comes before the process's end
+      return;
+    }
+    rank.barrier();
+  });
+  for (const int r : {0, 2}) {
+    const auto& outcome = outcomes[static_cast<std::size_t>(r)];
+    INFO(outcome.what);
+    CHECK(outcome.code == ErrorCode::peer_lost);
+    CHECK_THAT(outcome.what, Contains("rank 1") && Contains("has left the group"));
+    CHECK(outcome.ended > outcomes[1].ended);
+  }
+}
+
+TEST_CASE("a rank that leaves and lives on is told all the same, soon", "[runtime][shm]") {
+  const Shared told;
+  const auto outcomes = as_processes(2, [&](LocalRank& rank) {
+    rank.barrier();
+    if (rank.rank() == 1) {
+      rank.leave();
+      return told.await(1);
+    }
+    try {
+      rank.barrier();
+    } catch (const Error&) {
+      ++told.count();
+      throw;
+    }
+  });
+  CHECK(outcomes[0].code == ErrorCode::peer_lost);
+  CHECK(outcomes[0].seconds < 5);
+}
+
 TEST_CASE("ranks that end right after their last collective spoil it for nobody",
           "[runtime][shm]") {
   for (int round = 0; round < 20; ++round) {

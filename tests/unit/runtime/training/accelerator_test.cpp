@@ -553,6 +553,38 @@ TEST_CASE("project folders", "[runtime][training]") {
   CHECK(accelerator.project_dir() == "/p");
 }
 
+TEST_CASE("ranks that would take samples twice or not at all are told when the loader is prepared",
+          "[runtime][training]") {
+  const auto told = [](auto options_of, std::size_t size_on_1) {
+    std::vector<std::string> what(3);
+    on_ranks(3, [&](ProcessGroup& group) {
+      Accelerator accelerator{group};
+      const bool odd = group.rank() == 1;
+      auto loader = accelerator.data_loader(numbers(odd ? size_on_1 : 60), options_of(odd));
+      what[static_cast<std::size_t>(group.rank())] = refusal([&] { accelerator.prepare(loader); });
+      group.barrier();  // nothing is broken
+    });
+    CHECK(what[0] == what[1]);
+    CHECK(what[0] == what[2]);
+    return what[0];
+  };
+  const auto same = [](bool) { return LoaderOptions{.batch_size = 4, .shuffle = true, .seed = 7}; };
+  CHECK(told(same, 60).empty());
+  CHECK(told(same, 50) ==
+        "loader: the ranks have different loaders: rank 0 has 60 samples in batches of 4, shuffled "
+        "by seed 7, rank 1 has 50 samples in batches of 4, shuffled by seed 7");
+  const auto seeds = [](bool odd) {
+    return LoaderOptions{.batch_size = 4, .shuffle = true, .seed = odd ? 8U : 7U};
+  };
+  CHECK(told(seeds, 60).find("seed 8") != std::string::npos);
+  const auto sizes = [](bool odd) { return LoaderOptions{.batch_size = odd ? 5U : 4U}; };
+  CHECK(told(sizes, 60).find("batches of 5") != std::string::npos);
+  const auto dispatched = [](bool) {
+    return LoaderOptions{.batch_size = 4, .dispatch_batches = true};
+  };
+  CHECK(told(dispatched, 0).empty());  // rank 0 has them
+}
+
 TEST_CASE("a loader of the user's own ends a step with its last batch once it is prepared",
           "[runtime][training]") {
   AcceleratorOptions options;
