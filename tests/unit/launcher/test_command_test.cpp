@@ -50,7 +50,7 @@ TEST_CASE("what people type for nccl-tests by habit is taken or refused by name"
   CHECK(parse({"-t", "3"}).launch == Words{"-t", "3"});  // --tee, without --bandwidth
 }
 
-TEST_CASE("-T is for the checks, too", "[launcher][acc-test]") {
+TEST_CASE("the checks heed -T, too", "[launcher][acc-test]") {
   const auto command = parse({"-T", "5"});
   CHECK(command.complaints.empty());
   CHECK(command.worker == Words{"-T", "5"});
