@@ -104,12 +104,19 @@ Check check_shm(const MachineView& m) {
                 : ""};
 }
 
+/// runtime/shm/segment.hpp: kMaxRanks. More would each be started, to be told so.
+constexpr std::uint32_t kMostRanksOfANode = 512;
+
 Check check_cores(const MachineView& m, std::uint32_t workers) {
   const double cores = m.cpu_quota ? std::min<double>(*m.cpu_quota, m.cores) : m.cores;
   auto found = cores_text(cores) + " for " + std::to_string(workers) +
                (workers == 1 ? " worker" : " workers");
   if (m.cpu_quota && *m.cpu_quota < m.cores)
     found += " (quota of the control group; the machine shows " + std::to_string(m.cores) + ")";
+  if (workers > kMostRanksOfANode)
+    return {"cores", Verdict::failed, found,
+            "our collectives, which acc-test runs, take up to " +
+                std::to_string(kMostRanksOfANode) + " ranks on a node"};
   const bool short_of = m.gpus == 0 && cores < workers;
   return {"cores", short_of ? Verdict::note : Verdict::ok, found,
           short_of ? "more workers than cores: correct, but slower than it could be" : ""};

@@ -24,7 +24,6 @@ struct Win {
   std::uint32_t nodes = 0;  ///< in that round
   RestartLedger ledger;
   std::vector<Vote> votes;  ///< also of those who know only an older round
-  Millis slot{};            ///< how long the others may still turn to another candidate
 };
 
 class Ballot {

@@ -168,16 +168,10 @@ class Member {
   // seeking
   void seek(Instant now, MemberActions& out);
   void lose_link(const std::string& why, Instant now, MemberActions& out);
-  /// A standby's turn.
-  struct Slot {
-    std::size_t standby = 0;
-    Millis length{};
-    Instant end;
-  };
-  [[nodiscard]] Millis first_slot_length() const { return timings_.dead * 3 / 2; }
-  [[nodiscard]] Slot slot(Instant now) const;
-  [[nodiscard]] Millis dial_limit(Instant now, bool has_others) const;
+  [[nodiscard]] std::size_t slot(Instant now) const;
   [[nodiscard]] std::vector<HostPort> targets(Instant now) const;
+  [[nodiscard]] Millis slot_length() const;
+  [[nodiscard]] Instant slot_end(Instant now) const;
   [[nodiscard]] Millis backoff();
   void dial_next(Instant now, MemberActions& out);
   [[nodiscard]] std::optional<std::size_t> own_standby() const;

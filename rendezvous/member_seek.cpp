@@ -6,8 +6,6 @@
 //
 // After a loss, time is cut into slots of 1.5 × dead. In slot i standby i (by ascending rank)
 // offers itself and all others turn to it; a majority of the last round makes it coordinator.
-// The agents' slots begin when each noticed the loss, and where dead is short a busy machine needs
-// all of a slot to dial: so slots and dials get longer with each turn that elected nobody.
 // Nobody sends election messages: a Join is the vote, and it stands as long as its connection.
 namespace acc::rendezvous {
 
@@ -16,7 +14,6 @@ namespace {
 constexpr Millis kFirstBackoff{50};
 constexpr Millis kLongestBackoff{1'000};
 constexpr Millis kDialLimit{3'000};
-constexpr Millis kLongestSlot{3'000};  ///< unless 1.5 × dead is longer
 constexpr Millis kFirstTell{5'000};
 constexpr Millis kTellEvery{30'000};
 
@@ -48,18 +45,16 @@ Join Member::make_join() const {
   return join;
 }
 
-// Whose turn it is: first_slot_length() for each standby, then twice as long for each, and so on.
-Member::Slot Member::slot(Instant now) const {
-  const auto standbys = static_cast<Millis::rep>(std::max<std::size_t>(standbys_.size(), 1));
-  const Millis longest = std::max(first_slot_length(), kLongestSlot);
-  Millis length = first_slot_length();
-  Instant begin = lost_at_;
-  while (length < longest && now >= begin + length * standbys) {
-    begin += length * standbys;
-    length = std::min(length * 2, longest);
-  }
-  const auto passed = (now - begin) / length;
-  return {static_cast<std::size_t>(passed % standbys), length, begin + length * (passed + 1)};
+Millis Member::slot_length() const { return timings_.dead * 3 / 2; }
+
+// Which standby's turn it is.
+std::size_t Member::slot(Instant now) const {
+  if (standbys_.empty()) return 0;
+  return static_cast<std::size_t>((now - lost_at_) / slot_length()) % standbys_.size();
+}
+
+Instant Member::slot_end(Instant now) const {
+  return lost_at_ + slot_length() * ((now - lost_at_) / slot_length() + 1);
 }
 
 std::optional<std::size_t> Member::own_standby() const {
@@ -79,7 +74,7 @@ bool Member::can_elect() const {
 
 bool Member::is_candidate(Instant now) const {
   const bool seeks = phase_ == LinkPhase::seeking || phase_ == LinkPhase::dialing;
-  return seeks && !coordinator_here_ && can_elect() && own_standby() == slot(now).standby;
+  return seeks && !coordinator_here_ && can_elect() && own_standby() == slot(now);
 }
 
 std::vector<HostPort> Member::targets(Instant now) const {
@@ -90,9 +85,8 @@ std::vector<HostPort> Member::targets(Instant now) const {
   };
   if (redirect_) add(*redirect_);
   const auto own = own_standby();
-  const auto candidate = slot(now).standby;
-  if (can_elect() && own != candidate) {
-    for (std::size_t i = candidate + 1; i-- > 0;) {
+  if (can_elect() && own != slot(now)) {
+    for (std::size_t i = slot(now) + 1; i-- > 0;) {
       if (i != own) add(standbys_[i].at);
     }
   }
@@ -118,20 +112,16 @@ void Member::dial_next(Instant now, MemberActions& out) {
     return;
   }
   dialed_ = list[dials_ % list.size()];
-  const Millis limit = dial_limit(now, list.size() > 1);
+  // The one that was lost gets less: while it is waited for the lease runs, and others may be
+  // there.
+  const auto share = list.size() > 1 && dialed_ == coordinator_ ? 5 : 2;
+  const auto limit = epoch_.term.number == 0
+                         ? kDialLimit
+                         : std::clamp<Millis>(timings_.dead / share, Millis{100}, kDialLimit);
   phase_ = LinkPhase::dialing;
   redirect_.reset();
   link_deadline_ = now + limit + Millis{500};  // the dialler keeps its own limit
   out.emplace_back(DialTo{dialed_, coordinator_here_, limit});
-}
-
-Millis Member::dial_limit(Instant now, bool has_others) const {
-  if (epoch_.term.number == 0) return kDialLimit;
-  // The one that was lost gets less: while it is waited for the lease runs, and others may be
-  // there.
-  const auto share = has_others && dialed_ == coordinator_ ? 5 : 2;
-  const auto first = std::clamp<Millis>(timings_.dead / share, Millis{100}, kDialLimit);
-  return std::min(first * (slot(now).length / first_slot_length()), kDialLimit);
 }
 
 MemberActions Member::link_up(const std::string& local_address, Instant now) {
@@ -140,7 +130,7 @@ MemberActions Member::link_up(const std::string& local_address, Instant now) {
   phase_ = LinkPhase::joining;
   if (!local_address.empty()) address_ = local_address;
   // Where it isn't coordinator yet the Join waits as a vote, until the next one's turn.
-  link_deadline_ = can_elect() ? std::max(slot(now).end, now + timings_.dead / 2)
+  link_deadline_ = can_elect() ? std::max(slot_end(now), now + timings_.dead / 2)
                                : now + std::max<Millis>(timings_.dead, kDialLimit);
   joined_with_ = holding_;
   out.emplace_back(Send{{{term_, epoch_.round}, make_join()}});
@@ -318,7 +308,6 @@ void Member::count_votes(Instant now, MemberActions& out) {
   auto win = ballot_.win(place_.node_rank.value() + 1);
   if (!win) return;
   ballot_.clear();
-  win->slot = slot(now).length;
   if (phase_ == LinkPhase::dialing) out.emplace_back(Hang{});
   coordinator_here_ = true;
   coordinator_ = standbys_[*own_standby()].at;

@@ -378,8 +378,7 @@ void Roster::adopt(const Win& win, Instant now, RosterActions& out) {
   phase_ = RosterPhase::running;
   phase_since_ = round_started_ = now;
   // All noticed the loss by their own silence, a beat apart at most, and then had to find us.
-  recovering_until_ =
-      now + std::max(options_.timings.dead * 3 / 2, win.slot) + options_.timings.beat();
+  recovering_until_ = now + options_.timings.dead * 3 / 2 + options_.timings.beat();
   bool broken = false;
   failed_at_ = now;
   // All places are known before anybody's state can end the round.

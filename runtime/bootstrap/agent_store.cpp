@@ -19,7 +19,8 @@ constexpr char kInParts = '+';
 
 class AgentStore final : public Store {
  public:
-  AgentStore(Contract contract, AgentClient first) : contract_{std::move(contract)} {
+  AgentStore(Contract contract, Millis patience, AgentClient first)
+      : contract_{std::move(contract)}, patience_{patience} {
     idle_.push_back(std::move(first));
   }
 
@@ -110,7 +111,7 @@ class AgentStore final : public Store {
         return line;
       }
     }
-    return check(connect(contract_));
+    return check(connect(contract_, patience_));
   }
 
   void give_back(AgentClient line) {
@@ -119,25 +120,27 @@ class AgentStore final : public Store {
   }
 
  public:
-  static Result<AgentClient> connect(const Contract& contract) {
+  static Result<AgentClient> connect(const Contract& contract, Millis patience) {
     std::optional<Round> round;
     if (contract.round) round = Round{*contract.round};
     return AgentClient::connect(contract.agent_socket,
-                                acc::Rank{static_cast<std::uint32_t>(contract.rank)}, round);
+                                acc::Rank{static_cast<std::uint32_t>(contract.rank)}, round,
+                                patience);
   }
 
  private:
   Contract contract_;
+  Millis patience_;
   std::mutex mutex_;
   std::vector<AgentClient> idle_;
 };
 
 }  // namespace
 
-Result<std::shared_ptr<Store>> connect_agent_store(const Contract& contract) {
-  auto line = AgentStore::connect(contract);
+Result<std::shared_ptr<Store>> connect_agent_store(const Contract& contract, Millis patience) {
+  auto line = AgentStore::connect(contract, patience);
   if (!line) return line.error();
-  return std::shared_ptr<Store>{std::make_shared<AgentStore>(contract, *std::move(line))};
+  return std::shared_ptr<Store>{std::make_shared<AgentStore>(contract, patience, *std::move(line))};
 }
 
 }  // namespace acc::runtime

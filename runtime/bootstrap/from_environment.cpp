@@ -16,16 +16,22 @@ namespace {
 /// Groups of this process by from_environment: the same number on every rank, as all ranks call.
 std::atomic<std::uint64_t> worlds{0};
 
+/// An agent that is just starting thousands of workers answers late; one that ended closes the
+/// line.
+constexpr Millis kPatienceWithAgent{60'000};
+
 std::shared_ptr<Store> open_store(const Contract& contract, const GroupOptions& options) {
+  const auto limit = options.init_timeout.value_or(Millis{0});
   std::string why;
   if (!contract.agent_socket.empty()) {
-    auto store = connect_agent_store(contract);
+    const auto patience =
+        limit == Millis{0} ? kPatienceWithAgent : std::min(limit, kPatienceWithAgent);
+    auto store = connect_agent_store(contract, patience);
     if (store) return *std::move(store);
     why = store.error().what;
     // A container with a network of its own doesn't reach the agent, and none of its ranks does.
     if (contract.master_address.empty()) throw Error{ErrorCode::system, why};
   }
-  const auto limit = options.init_timeout.value_or(Millis{0});
   const auto deadline = limit == Millis{0} ? Deadline::max() : Clock::now() + limit;
   try {
     return open_tcp_store(place_of(contract), deadline);

@@ -105,6 +105,12 @@ class Wrong(unittest.TestCase):
             self.assertNotIn("job failed", done.stderr)  # nothing was started with them
             self.assertEqual(done.stdout, "", words)
 
+    def test_ten_thousand_ranks_are_refused_before_they_are_started(self):
+        done = acc_test(ranks=10_000)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"failed   cores .*\n +-> .* up to 512 ranks on a node\n")
+        self.assertNotIn("acc-test: 10000 ranks\n", done.stdout)
+
     def test_a_port_that_is_taken_is_told(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))

@@ -48,6 +48,14 @@ TEST_CASE("a machine that has everything passes every check", "[launcher][acc-te
   }
 }
 
+TEST_CASE("more ranks than a group can have on a node are refused before they are started",
+          "[launcher][acc-test]") {
+  CHECK(find(judge(good_machine(), plan_of(512)), "cores").verdict != Verdict::failed);
+  const auto check = find(judge(good_machine(), plan_of(10'000)), "cores");
+  CHECK(check.verdict == Verdict::failed);
+  CHECK(check.remedy.find("up to 512 ranks on a node") != std::string::npos);
+}
+
 TEST_CASE("whatever isn't well comes with a remedy", "[launcher][acc-test]") {
   auto m = good_machine();
   m.interpreter_runs = false;

@@ -9,9 +9,8 @@ using Catch::Matchers::Contains;
 namespace {
 
 /// The coordinator on node rank 0 is lost at this moment.
-Seat orphan(char name, std::uint32_t nodes = 5, Millis dead = kSecond * 5) {
+Seat orphan(char name, std::uint32_t nodes = 5) {
   Seat seat{member_options(std::string(1, name))};
-  seat.dead = dead;
   seat.runs(static_cast<std::uint32_t>(name - 'a'), nodes);
   seat.pass(kSecond, true);
   seat.forget();
@@ -233,33 +232,6 @@ SCENARIO("the coordinator of five nodes is lost", "[rendezvous][member]") {
       CHECK(first_called[std::string(1, static_cast<char>('b' + slot))] > 0);
     }
     CHECK(first_called["a"] > 0);  // it may be back
-  }
-}
-
-SCENARIO("three of four nodes on a busy machine elected nobody for ever", "[rendezvous][member]") {
-  constexpr Millis kDead{500};
-  Seat seat = orphan('b', 5, kDead);
-  REQUIRE(seat.only<DialTo>().limit == kDead / 2);
-  // Its turns: 0 to 0.75 s, 3 to 4.5 s, 9 to 12 s, and every 12 s from then on.
-  const auto votes_after = [&](Millis loss) {
-    seat.pass_in_vain(loss);
-    seat.forget();
-    gets_votes(seat, {2, 4});
-    return seat.all<TakeOver>().size();
-  };
-  SECTION("the first turn is as short as the loss is noticed") {
-    CHECK(votes_after(Millis{700}) == 1);
-  }
-  SECTION("between two turns others are called") { CHECK(votes_after(Millis{800}) == 0); }
-  SECTION("the second one is longer") { CHECK(votes_after(Millis{4'400}) == 1); }
-  SECTION("the third one is long enough for agents that noticed the loss a second apart") {
-    CHECK(votes_after(Millis{11'900}) == 1);
-    CHECK(seat.only<TakeOver>().win.slot == Millis{3'000});
-  }
-  SECTION("and no longer") { CHECK(votes_after(Millis{12'100}) == 0); }
-  SECTION("and a call may take longer") {
-    seat.pass_in_vain(Millis{12'100});
-    CHECK(std::ranges::count(seat.all<DialTo>(), kDead / 2 * 4, &DialTo::limit) > 0);
   }
 }
 

@@ -81,7 +81,7 @@ class Seat {
   }
   void hears(Epoch of, Message message) { take(member.received({of, std::move(message)}, now)); }
   void hears(Message message) { hears(epoch, std::move(message)); }
-  void welcome() { hears(Welcome{"a", 77, dead / 5, dead, dead * 2}); }
+  void welcome() { hears(Welcome{"a", 77, kSecond, kSecond * 5, kSecond * 10}); }
   void joins() {
     begins();
     link_up();
@@ -142,7 +142,6 @@ class Seat {
     hears(BeatAck{beat, 80 + beat, granted, 0, 0});
   }
 
-  Millis dead = kSecond * 5;
   Instant now{std::chrono::hours{3}};
   Epoch epoch{{1, 0}, Round{0}};
   Member member;
