@@ -248,9 +248,12 @@ int abort_mode(ProcessGroup& group) {
 int kill_mode(ProcessGroup& group) {
   ::signal(SIGTERM, SIG_IGN);  // the launcher ends the job; the survivors want to be heard first
   const int last = group.size() - 1;
-  for (int i = 0; i < 10; ++i) reduce(group, 1000, Millis{30'000});
-  if (group.rank() == last) ::kill(::getpid(), SIGKILL);
-  const auto failure = failure_of([&] { reduce(group, 1000, kLate); });
+  // Who is quick dies while others still wait for the end of a call that it has done.
+  const auto failure = failure_of([&] {
+    for (int i = 0; i < 10; ++i) reduce(group, 1000, kLate);
+    if (group.rank() == last) ::kill(::getpid(), SIGKILL);
+    reduce(group, 1000, kLate);
+  });
   return judge(group, "kill", failure,
                {ErrorCode::peer_lost, ErrorCode::timed_out, ErrorCode::nccl}, {last},
                kLate + 1000ms);
