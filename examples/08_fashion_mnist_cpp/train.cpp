@@ -18,6 +18,7 @@
 #include <exception>
 #include <fstream>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,7 @@ struct Settings {
   std::size_t batch_size = 64;  // of all ranks together
   std::size_t images = 60000;
   double learning_rate = 0.05;
-  std::uint64_t save_every = 200;   // steps
+  std::uint64_t save_every = 200;   // steps; 0: only after each epoch
   std::uint64_t crash_at_step = 0;  // in the first attempt; 0: never; counted from 1
   std::uint64_t crash_every = 0;    // attempt k crashes after step (k + 1) times this
   int crash_rank = 1;
@@ -44,19 +45,27 @@ struct Settings {
 
 [[noreturn]] void usage(const std::string& what) {
   std::fprintf(
-      stderr,
+      what.empty() ? stdout : stderr,
       "%s\nusage: fashion_mnist [--data DIR] [--project DIR] [--epochs N] [--batch-size N] "
       "[--images N]\n"
       "  [--lr X] [--save-every STEPS] [--crash-at-step N | --crash-every N] [--crash-rank R]\n"
       "  [--device auto|cpu|cuda] [--losses FILE]\n",
       what.c_str());
-  std::exit(2);
+  std::exit(what.empty() ? 0 : 2);
+}
+
+/// @throws std::invalid_argument, std::out_of_range
+std::uint64_t whole_number(const std::string& text) {
+  if (text.find_first_not_of("0123456789") != std::string::npos)
+    throw std::invalid_argument{text};  // stoull would take "-1" and "7 days"
+  return std::stoull(text);
 }
 
 Settings read_settings(int argc, char** argv) {
   Settings s;
   for (int i = 1; i < argc; i += 2) {
     const std::string name = argv[i];
+    if (name == "--help") usage("");
     if (i + 1 == argc) usage(name + " needs a value");
     const std::string value = argv[i + 1];
     try {
@@ -69,25 +78,25 @@ Settings read_settings(int argc, char** argv) {
       else if (name == "--losses")
         s.losses = value;
       else if (name == "--epochs")
-        s.epochs = static_cast<unsigned>(std::stoul(value));
+        s.epochs = static_cast<unsigned>(whole_number(value));
       else if (name == "--batch-size")
-        s.batch_size = std::stoul(value);
+        s.batch_size = whole_number(value);
       else if (name == "--images")
-        s.images = std::stoul(value);
+        s.images = whole_number(value);
       else if (name == "--lr")
         s.learning_rate = std::stod(value);
       else if (name == "--save-every")
-        s.save_every = std::stoul(value);
+        s.save_every = whole_number(value);
       else if (name == "--crash-at-step")
-        s.crash_at_step = std::stoul(value);
+        s.crash_at_step = whole_number(value);
       else if (name == "--crash-every")
-        s.crash_every = std::stoul(value);
+        s.crash_every = whole_number(value);
       else if (name == "--crash-rank")
         s.crash_rank = std::stoi(value);
       else
         usage("unknown option " + name);
     } catch (const std::logic_error&) {
-      usage(name + " '" + value + "' is not a number");
+      usage(name + " '" + value + "' is not a number that it can have");
     }
   }
   if (s.device != "auto" && s.device != "cpu" && s.device != "cuda")
@@ -99,6 +108,8 @@ std::vector<example::Image> read_images(const std::string& folder, const std::st
                                         std::size_t limit) {
   const auto pixels = read_idx(folder + "/" + part + "-images-idx3-ubyte.gz");
   const auto labels = read_idx(folder + "/" + part + "-labels-idx1-ubyte.gz");
+  if (pixels.count() != labels.count() * example::kPixels)
+    throw std::runtime_error{folder + ": the images and labels of '" + part + "' don't match"};
   std::vector<example::Image> images(std::min(limit, labels.count()));
   for (std::size_t i = 0; i < images.size(); ++i) {
     std::copy_n(pixels.as<std::uint8_t>().data() + i * example::kPixels, example::kPixels,
@@ -174,7 +185,7 @@ class Training {
     for (auto& batch : loader_) {
       loss += train_step(batch);
       ++steps;
-      if (step_ % settings_.save_every == 0) save();
+      if (settings_.save_every > 0 && step_ % settings_.save_every == 0) save();
     }
     if (steps == 0) return;  // the checkpoint was that of an epoch's last batch
     save();
@@ -229,7 +240,8 @@ class Training {
       char line[64];
       std::snprintf(line, sizeof line, "%llu %.17g\n", static_cast<unsigned long long>(step_),
                     loss);
-      std::ofstream{settings_.losses, std::ios::app} << line;
+      if (!(std::ofstream{settings_.losses, std::ios::app} << line << std::flush))
+        throw std::runtime_error{settings_.losses + ": the losses can't be written there"};
     });
   }
 
