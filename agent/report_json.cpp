@@ -9,7 +9,7 @@ namespace acc::agent {
 
 namespace {
 
-using Ordered = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string iso_utc(std::chrono::system_clock::time_point when) {
   const auto millis = std::chrono::duration_cast<Millis>(when.time_since_epoch()).count();
@@ -22,12 +22,12 @@ std::string iso_utc(std::chrono::system_clock::time_point when) {
   return text;
 }
 
-Ordered text_or_null(const std::string& text) {
+OrderedJson text_or_null(const std::string& text) {
   if (text.empty()) return nullptr;
   return text;
 }
 
-Ordered status_json(const ExitStatus& status) {
+OrderedJson status_json(const ExitStatus& status) {
   if (const auto* exited = std::get_if<Exited>(&status)) return {{"code", exited->code}};
   const auto& killed = std::get<Signaled>(status);
   return {{"signal", signal_name(killed.signo)},
@@ -35,32 +35,32 @@ Ordered status_json(const ExitStatus& status) {
           {"core_dumped", killed.core_dumped}};
 }
 
-Ordered worker_json(const WorkerRecord& w) {
-  Ordered json{{"rank", w.rank.value()}, {"local_rank", w.local_rank.value()}, {"pid", w.pid}};
-  json["exit"] = w.status ? status_json(*w.status) : Ordered{};
+OrderedJson worker_json(const WorkerRecord& w) {
+  OrderedJson json{{"rank", w.rank.value()}, {"local_rank", w.local_rank.value()}, {"pid", w.pid}};
+  json["exit"] = w.status ? status_json(*w.status) : OrderedJson{};
   json["stopped_by_us"] = w.asked_to_end;
   json["peak_rss_bytes"] = w.peak_rss_bytes;
   return json;
 }
 
-Ordered failure_json(const FailureReport& f, const std::string& host) {
-  Ordered json = worker_json(f.worker);
+OrderedJson failure_json(const FailureReport& f, const std::string& host) {
+  OrderedJson json = worker_json(f.worker);
   json["host"] = host;
   json["cause"] = f.cause;
   json["attempt"] = f.round;
   json["seconds_into_attempt"] = static_cast<double>(f.into_round.count()) / 1000;
   json["time"] = iso_utc(f.when);
-  json["error"] = f.error
-                      ? Ordered{{"message", f.error->message}, {"traceback", f.error->traceback}}
-                      : Ordered{};
+  json["error"] =
+      f.error ? OrderedJson{{"message", f.error->message}, {"traceback", f.error->traceback}}
+              : OrderedJson{};
   json["last_lines"] = last_lines(f.tail, 100);
   json["log"] = text_or_null(f.log_path);
   json["node_lost"] = false;
   return json;
 }
 
-Ordered elsewhere_json(const FailureElsewhere& there) {
-  Ordered json = failure_json(there.failure, there.host);
+OrderedJson elsewhere_json(const FailureElsewhere& there) {
+  OrderedJson json = failure_json(there.failure, there.host);
   json["peak_rss_bytes"] = nullptr;
   json["node_lost"] = there.is_node;
   if (there.failure.worker.pid == 0) json["pid"] = nullptr;
@@ -71,37 +71,37 @@ Ordered elsewhere_json(const FailureElsewhere& there) {
 }  // namespace
 
 std::string to_json(const JobReport& r) {
-  Ordered json{{"job", r.job_id},
-               {"host", r.host},
-               {"command", r.command},
-               {"world_size", r.world_size},
-               {"verdict", to_string(r.verdict)},
-               {"exit_code", r.exit_code},
-               {"restarts", r.restarts},
-               {"max_restarts", r.max_restarts},
-               {"failed_attempts", r.failed_rounds},
-               {"seconds", static_cast<double>(r.duration.count()) / 1000}};
+  OrderedJson json{{"job", r.job_id},
+                   {"host", r.host},
+                   {"command", r.command},
+                   {"world_size", r.world_size},
+                   {"verdict", to_string(r.verdict)},
+                   {"exit_code", r.exit_code},
+                   {"restarts", r.restarts},
+                   {"max_restarts", r.max_restarts},
+                   {"failed_attempts", r.failed_rounds},
+                   {"seconds", static_cast<double>(r.duration.count()) / 1000}};
   json["stop_signal"] = text_or_null(r.stop_signal != 0 ? signal_name(r.stop_signal) : "");
   const auto* decisive = decisive_failure(r);
-  json["first_failure"] = decisive != nullptr ? failure_json(*decisive, r.host) : Ordered{};
+  json["first_failure"] = decisive != nullptr ? failure_json(*decisive, r.host) : OrderedJson{};
   if (r.elsewhere) json["first_failure"] = elsewhere_json(*r.elsewhere);
   json["reason"] = text_or_null(r.reason);
-  json["failures"] = Ordered::array();
+  json["failures"] = OrderedJson::array();
   for (const auto& f : r.failures) json["failures"].push_back(failure_json(f, r.host));
   json["start_failure"] = text_or_null(r.start_failure_words);
-  json["workers"] = Ordered::array();
+  json["workers"] = OrderedJson::array();
   for (const auto& w : r.workers) json["workers"].push_back(worker_json(w));
   json["left_over"] = r.left_over;
   json["left_over_count"] = r.left_over_count;
   json["unkillable"] = r.unkillable;
-  json["losses"] = Ordered::array();
+  json["losses"] = OrderedJson::array();
   for (const auto& loss : r.losses) {
     json["losses"].push_back(
         {{"where", loss.where}, {"why", loss.why}, {"bytes", loss.bytes}, {"lines", loss.lines}});
   }
   json["log_folder"] = text_or_null(r.log_folder);
   // Worker output may be no UTF-8; a report must never fail on it.
-  return json.dump(2, ' ', false, Ordered::error_handler_t::replace) + '\n';
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + '\n';
 }
 
 }  // namespace acc::agent

@@ -30,7 +30,7 @@ template <class T>
 /// `text` with control and non-ASCII bytes escaped, at most `limit` bytes: safe to print, whoever
 /// wrote it.
 [[nodiscard]] std::string printable(std::string_view text, std::size_t limit = 200);
-/// 'text', printable
+/// 'text', as printable() shows it.
 [[nodiscard]] std::string in_quotes(std::string_view text, std::size_t limit = 500);
 /// The candidate nearest to `word` by edit distance; empty when none is near enough to be meant.
 [[nodiscard]] std::string_view nearest(std::string_view word,

@@ -1,4 +1,5 @@
 #include "common/text.hpp"
+#include "runtime/data/batches.hpp"
 
 #include <acc/error.hpp>
 #include <acc/loader.hpp>
@@ -11,10 +12,6 @@ namespace acc::runtime {
 namespace {
 
 constexpr std::array<std::string_view, 4> kStateNames{"epoch", "seed", "samples", "finished"};
-
-std::size_t batches_of(std::size_t samples, std::size_t each, bool drop_last) {
-  return samples / each + (samples % each != 0 && !drop_last ? 1 : 0);
-}
 
 [[noreturn]] void refuse(const LoaderOptions& options, const std::string& why) {
   throw Error{ErrorCode::invalid_argument, options.name + ": " + why};

@@ -1,3 +1,5 @@
+#include "runtime/data/batches.hpp"
+
 #include <acc/error.hpp>
 #include <acc/sharding.hpp>
 #include <algorithm>
@@ -6,13 +8,6 @@
 namespace acc::runtime {
 
 namespace {
-
-std::size_t divide_up(std::size_t a, std::size_t b) { return a / b + (a % b != 0 ? 1 : 0); }
-
-/// Batches of `each` among `samples`.
-std::size_t batches(std::size_t samples, std::size_t each, bool drop_last) {
-  return drop_last ? samples / each : divide_up(samples, each);
-}
 
 void require_batch_size(std::size_t batch_size) {
   if (batch_size == 0) throw Error{ErrorCode::invalid_argument, "a batch size of 0"};
@@ -41,7 +36,7 @@ BatchSampler::BatchSampler(IndexOrder order, std::size_t batch_size, bool drop_l
 }
 
 std::size_t BatchSampler::size() const noexcept {
-  return batches(order_.size(), batch_size_, drop_last_);
+  return batches_of(order_.size(), batch_size_, drop_last_);
 }
 
 std::vector<std::size_t> BatchSampler::operator[](std::size_t batch) const {
@@ -72,7 +67,7 @@ std::size_t BatchSamplerShard::size() const noexcept {
 }
 
 std::size_t BatchSamplerShard::announced() const noexcept {
-  const std::size_t whole = batches(order_.size() - from_, rules_.batch_size, rules_.drop_last);
+  const std::size_t whole = batches_of(order_.size() - from_, rules_.batch_size, rules_.drop_last);
   if (rules_.split_batches) return whole;
   const std::size_t left = whole % ranks_;
   if (left == 0 || rules_.drop_last) return whole / ranks_;
@@ -97,15 +92,15 @@ std::vector<std::size_t> BatchSamplerShard::operator[](std::size_t batch) const 
 
 std::size_t announced_of_stream(std::size_t samples, const BatchRules& rules, int ranks) {
   require_batch_size(rules.batch_size);
-  return batches(samples, rules.batch_size * static_cast<std::size_t>(ranks), rules.drop_last) *
+  return batches_of(samples, rules.batch_size * static_cast<std::size_t>(ranks), rules.drop_last) *
          rules.batch_size;
 }
 
 std::size_t announced_of_dispatch(std::size_t samples, const BatchRules& rules, int ranks) {
   require_batch_size(rules.batch_size);
-  const std::size_t whole = batches(samples, rules.batch_size, rules.drop_last);
+  const std::size_t whole = batches_of(samples, rules.batch_size, rules.drop_last);
   return rules.split_batches ? whole
-                             : batches(whole, static_cast<std::size_t>(ranks), rules.drop_last);
+                             : batches_of(whole, static_cast<std::size_t>(ranks), rules.drop_last);
 }
 
 }  // namespace acc::runtime

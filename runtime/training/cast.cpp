@@ -12,7 +12,7 @@
 namespace acc::runtime::training {
 namespace {
 
-constexpr std::size_t kCast = 1024;  ///< elements that go through the stack at a time
+constexpr std::size_t kCastBlock = 1024;  ///< elements that go through the stack at a time
 
 std::uint16_t to_bf16(float value) {
   std::uint32_t bits;
@@ -100,9 +100,9 @@ std::byte* at(void* base, DType type, std::size_t index) {
 void narrow(const void* from, DType from_type, void* to, DType to_type, std::size_t count,
             double scale) {
   const auto factor = static_cast<float>(scale);
-  std::array<float, kCast> block;
-  for (std::size_t done = 0; done < count; done += kCast) {
-    const std::size_t some = std::min(kCast, count - done);
+  std::array<float, kCastBlock> block;
+  for (std::size_t done = 0; done < count; done += kCastBlock) {
+    const std::size_t some = std::min(kCastBlock, count - done);
     if (from_type == DType::f64) {
       const auto* source = static_cast<const double*>(from) + done;
       for (std::size_t i = 0; i < some; ++i) block[i] = static_cast<float>(source[i] * scale);
@@ -116,10 +116,10 @@ void narrow(const void* from, DType from_type, void* to, DType to_type, std::siz
 
 void widen(const void* from, DType from_type, void* to, DType to_type, std::size_t count) {
   if (to_type == DType::f32) return floats_from_16(from, from_type, static_cast<float*>(to), count);
-  std::array<float, kCast> block;
+  std::array<float, kCastBlock> block;
   auto* target = static_cast<double*>(to);
-  for (std::size_t done = 0; done < count; done += kCast) {
-    const std::size_t some = std::min(kCast, count - done);
+  for (std::size_t done = 0; done < count; done += kCastBlock) {
+    const std::size_t some = std::min(kCastBlock, count - done);
     floats_from_16(at(from, from_type, done), from_type, block.data(), some);
     std::copy_n(block.data(), some, target + done);
   }

@@ -13,7 +13,7 @@
 namespace acc::runtime::training {
 namespace {
 
-constexpr std::size_t kConverted = 1024;  ///< elements of 16 bits that are floats at a time
+constexpr std::size_t kConvertBlock = 1024;  ///< elements of 16 bits that are floats at a time
 
 enum class Back : bool { no, yes };
 
@@ -22,10 +22,10 @@ template <Back kBack, class Work>
 void on_elements(void* values, DType type, std::size_t count, const Work& work) {
   if (type == DType::f32) return work(static_cast<float*>(values), count);
   if (type == DType::f64) return work(static_cast<double*>(values), count);
-  std::array<float, kConverted> block;
+  std::array<float, kConvertBlock> block;
   auto* at = static_cast<std::byte*>(values);
-  for (std::size_t done = 0; done < count; done += kConverted) {
-    const std::size_t some = std::min(kConverted, count - done);
+  for (std::size_t done = 0; done < count; done += kConvertBlock) {
+    const std::size_t some = std::min(kConvertBlock, count - done);
     to_floats(at + done * size_of(type), type, block.data(), some);
     work(block.data(), some);
     if constexpr (kBack == Back::yes)

@@ -10,7 +10,7 @@
 namespace acc::runtime::training {
 namespace {
 
-constexpr std::size_t kSquares = 1024;
+constexpr std::size_t kSquaresBlock = 1024;
 constexpr std::size_t kTables = 4;  ///< neighbours of one size don't wait for each other's addition
 /// 2^16 squares of 24 bits fit into 64.
 constexpr std::size_t kBeforeOverflow = kTables * 65535;
@@ -46,10 +46,10 @@ void ExactSquares::Bin::add(std::uint64_t low, std::uint64_t high) noexcept {
 void ExactSquares::add(const void* values, DType type, std::size_t count) {
   if (type == DType::f32) return add_floats(static_cast<const float*>(values), count);
   if (type == DType::f64) return add_doubles(static_cast<const double*>(values), count);
-  std::array<float, kSquares> block;
+  std::array<float, kSquaresBlock> block;
   const auto* at = static_cast<const std::byte*>(values);
-  for (std::size_t done = 0; done < count; done += kSquares) {
-    const std::size_t some = std::min(kSquares, count - done);
+  for (std::size_t done = 0; done < count; done += kSquaresBlock) {
+    const std::size_t some = std::min(kSquaresBlock, count - done);
     to_floats(at + done * size_of(type), type, block.data(), some);
     add_floats(block.data(), some);
   }

@@ -1,5 +1,6 @@
 #include "examples/08_fashion_mnist_cpp/device_model.hpp"
 
+#include "tests/support/thread_groups.hpp"
 #include "tests/unit/runtime/nccl/fakes.hpp"
 
 #include <catch2/catch.hpp>
@@ -72,11 +73,9 @@ Left train(int ranks, BackendKind backend, std::size_t steps, const std::string&
   options.backend = backend;
   options.timeout = Millis{20'000};
   auto groups = ProcessGroup::threads(ranks, options);
-  std::vector<std::exception_ptr> failures(groups.size());
-  std::vector<std::thread> threads;
   Left left;
-  const auto run = [&](ProcessGroup group) {
-    acc::Accelerator accelerator{std::move(group)};
+  const auto run = [&](const ProcessGroup& group) {
+    acc::Accelerator accelerator{group};
     const auto model = example::make_model(accelerator.device(), kSeed);
     auto& reducer = accelerator.prepare_model(model->parameters());
     const auto optimizer = model->make_sgd(reducer, 0.05, 0.9);
@@ -102,17 +101,10 @@ Left train(int ranks, BackendKind backend, std::size_t steps, const std::string&
     for (const auto& tensor : optimizer->state()) left[tensor.name] = read(tensor.view);
     left["steps"] = {static_cast<float>(optimizer->steps())};
   };
-  for (std::size_t rank = 0; rank < groups.size(); ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        run(std::exchange(groups[rank], {}));
-      } catch (...) {
-        failures[rank] = std::current_exception();
-      }
-    });
-  for (auto& thread : threads) thread.join();
-  for (const auto& failure : failures)
-    if (failure) std::rethrow_exception(failure);
+  acc::testing::on_all(groups, [&](ProcessGroup& group) {
+    run(group);
+    group = {};  // NCCL is left by each rank's own thread
+  });
   return left;
 }
 

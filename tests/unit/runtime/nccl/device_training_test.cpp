@@ -1,4 +1,6 @@
 // Training in the memory of devices, over the fakes.
+#include "tests/support/thread_groups.hpp"
+
 #include <catch2/catch.hpp>
 
 #include <acc/accelerator.hpp>
@@ -93,10 +95,8 @@ Left train(int ranks, BackendKind backend, GradientMode mode) {
   options.timeout = Millis{20'000};
   auto groups = ProcessGroup::threads(ranks, options);
   Left left(groups.size());
-  std::vector<std::exception_ptr> failures(groups.size());
-  std::vector<std::thread> threads;
-  const auto run = [&](ProcessGroup group) {
-    acc::Accelerator accelerator{std::move(group)};
+  const auto run = [&](const ProcessGroup& group) {
+    acc::Accelerator accelerator{group};
     Values values{accelerator.device()};
     ReducerOptions how;
     how.mode = mode;
@@ -120,17 +120,10 @@ Left train(int ranks, BackendKind backend, GradientMode mode) {
       mine.push_back(read(tensor.view));
     }
   };
-  for (std::size_t rank = 0; rank < groups.size(); ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        run(std::exchange(groups[rank], {}));
-      } catch (...) {
-        failures[rank] = std::current_exception();
-      }
-    });
-  for (auto& thread : threads) thread.join();
-  for (const auto& failure : failures)
-    if (failure) std::rethrow_exception(failure);
+  acc::testing::on_all(groups, [&](ProcessGroup& group) {
+    run(group);
+    group = {};  // NCCL is left by each rank's own thread
+  });
   return left;
 }
 
