@@ -85,7 +85,7 @@ std::vector<HostPort> Member::targets(Instant now) const {
   };
   if (redirect_) add(*redirect_);
   const auto own = own_standby();
-  if (can_elect() && own != slot(now)) {
+  if (can_elect() && !standbys_.empty() && own != slot(now)) {
     for (std::size_t i = slot(now) + 1; i-- > 0;) {
       if (i != own) add(standbys_[i].at);
     }
@@ -402,7 +402,9 @@ void Member::tell_seeking(Instant now, MemberActions& out) {
   std::string text = "waiting for " + sought() + " for " +
                      describe(Millis{waited / Millis{1'000} * 1'000}) + " (up to " +
                      describe(options_.join_timeout) + ")";
-  if (can_elect()) {
+  if (can_elect() && standbys_.empty()) {
+    text += ", as no other node can take over";
+  } else if (can_elect()) {
     const auto [have, needed] = ballot_.count();
     text += ", or for a successor with a majority of " + std::to_string(place_.nodes) + " nodes";
     if (have > 0) text += " (" + std::to_string(have) + " of " + std::to_string(needed) + " here)";

@@ -1,4 +1,3 @@
-#include "common/log.hpp"
 #include "rendezvous/codec.hpp"
 #include "rendezvous/party.hpp"
 
@@ -6,6 +5,16 @@
 
 // Where this node takes connections, and from whom.
 namespace acc::rendezvous {
+
+namespace {
+
+bool is_numeric(const std::string& host) {
+  boost::system::error_code failed;
+  boost::asio::ip::make_address(host, failed);
+  return !failed;
+}
+
+}  // namespace
 
 void Party::begin(std::function<void(const Error&)> cannot) {
   if (options_.etcd) return begin_with_etcd(std::move(cannot));
@@ -123,15 +132,15 @@ void Party::host_if_home_is_here(const std::vector<std::string>& addresses) {
 // port where it is free (a firewall lets it pass already).
 void Party::open_standby(const std::string& own_address) {
   if (listener_) return;
-  const std::string address = !options_.listen.empty() ? options_.listen
-                              : own_address.empty()    ? kAnyAddress
-                                                       : own_address;
+  const bool says_where = is_numeric(options_.listen);  // of a name, the link knows the address
+  const std::string address = says_where            ? options_.listen
+                              : own_address.empty() ? kAnyAddress
+                                                    : own_address;
   if (open_listener(address, options_.member.home.port)) return;
   const auto opened = open_listener(address, 0);
-  if (!opened) {
-    log::warn("no_standby_listener",
-              {{"why", opened.error().what}, {"effect", "this node can't become coordinator"}});
-  }
+  if (!opened)
+    hooks_.tell("this node can't take over if the coordinator is lost: " + opened.error().what,
+                true);
 }
 
 void Party::on_peer(std::shared_ptr<Channel> channel, std::string_view first_frame) {

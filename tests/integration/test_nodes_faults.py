@@ -1,15 +1,27 @@
 """What a job on several hosts survives: lost nodes, a lost coordinator, partitions, frozen agents, bad lines. Each test's workers
 prove P1 (no two rounds overlap) and P3 (ranks are a bijection) by their diaries."""
-import os, signal, subprocess, time, unittest
+import os, signal, socket, subprocess, time, unittest
 
 from cluster import BIN, DEAD, LEASE, PORT, TIMES, ClusterTest
-from harness import SLACK, main, state_of, until
+from harness import SLACK, JobTest, main, read, state_of, until
 from hosts import needs_hosts
 
 RENDEZVOUS = os.path.join(BIN, "acc-rendezvous")
 RESTARTS = "--max_restarts 5"
 # Quick, as the tests wait for it: a missing member is given up after a second.
 QUICK = TIMES.replace("--last_call 1s", "--last_call 500ms")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def listens(port):
+    """Is somebody at localhost:port? A connection would be a stranger's."""
+    rows = [line.split() for name in ("tcp", "tcp6") for line in read(f"/proc/net/{name}").splitlines()]
+    return any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
 
 
 def seconds(nanoseconds, since):
@@ -174,6 +186,31 @@ class LostCoordinator(Faults):
         cluster.kill_worker(1)
         cluster.wait_round(1, 3)
         self.stop(cluster)
+
+
+class OneMachine(JobTest):
+    """Three agents that meet at `localhost`, as in torchrun's manual: a name, where standbys listen at an address."""
+
+    def start(self, endpoint, token, more=""):
+        return self.job(f"--cpu --num_cpu_threads_per_process 1 --nnodes 2:3 --nproc_per_node 1 --rdzv_backend c10d --rdzv_endpoint {endpoint} --rdzv_id one --max_restarts 3 {TIMES} {more}",
+                        "mark=up hold", token=token)
+
+    def test_the_survivors_crashed_when_the_coordinator_at_localhost_was_killed(self):
+        port, token = free_port(), f"any=localhost{os.getpid()}x"
+        first = self.start(f"localhost:{port}", token, "--rdzv_conf is_host=true")
+        until(lambda: listens(port), "the first coordinator", 10)
+        others = [self.start(f"localhost:{port}", token, "--rdzv_conf is_host=false") for _ in range(2)]
+        for job in (first, *others):
+            job.wait_events("up", 1)
+            self.assertNotIn("warning", job.stderr, "each can take over")
+        os.kill(first.agent, signal.SIGKILL)
+        until(lambda: any("takes over as coordinator" in job.stderr for job in others), "a successor", 10)
+        for job in others:
+            job.wait_events("up", 2, 15)
+        others[0].process.send_signal(signal.SIGTERM)
+        for job in others:
+            self.assertEqual(job.wait(), 143, job.stderr)
+            self.assert_nothing_left(job)
 
 
 @needs_hosts

@@ -40,7 +40,7 @@ void Process::note_dial(const std::string& outcome) {
 }
 
 void Process::begin() {
-  world_.network().listen(host_, this);
+  if (spec_.listens) world_.network().listen(host_, this);
   if (spec_.hosts) {
     roster_.emplace(spec_.roster, now());
     roster_id_ = world_.next_roster();

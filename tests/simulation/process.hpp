@@ -25,7 +25,8 @@ struct ProcessSpec {
   std::string name;                                 ///< of the node
   std::optional<rendezvous::MemberOptions> member;  ///< none: a coordinator that stands alone
   rendezvous::RosterOptions roster;
-  bool hosts = false;  ///< has the job's first coordinator
+  bool hosts = false;    ///< has the job's first coordinator
+  bool listens = true;   ///< others can connect to it
   agent::StopPolicy stop;
 };
 

@@ -131,6 +131,13 @@ void draw_faults(Random& random, Scenario& s) {
   s.healed = span + scaled(s.timings.dead, 10);
 }
 
+// A firewall, or an address that can't be listened at: some nodes, or all, can't take over.
+void draw_listeners(Random& random, Scenario& s) {
+  if (!random.chance(0.15)) return;
+  const double share = random.chance(0.4) ? 0 : random.fraction();
+  for (auto& node : s.nodes) node.listens = random.chance(share);
+}
+
 Time long_enough(const Scenario& s) {
   return s.healed + 6 * Time{s.join_timeout} + 40 * s.length + 300 * kSecond;
 }
@@ -150,6 +157,7 @@ Scenario draw_scenario(std::uint64_t seed, std::uint32_t nodes) {
   s.failing = random.chance(0.5) ? 0.5 * random.fraction() : 0;
   s.start_errors = random.chance(0.1) ? 0.02 : 0;
   draw_faults(random, s);
+  draw_listeners(random, s);
   s.limit = long_enough(s);
   return s;
 }
@@ -210,6 +218,9 @@ std::string describe(const Scenario& s) {
                      std::to_string(s.restart.max_restarts) + " restarts, work of " +
                      std::to_string(in_millis(s.length).count()) + " ms, join timeout " +
                      std::to_string(s.join_timeout.count()) + " ms";
+  const auto listening = std::ranges::count(s.nodes, true, &NodePlan::listens);
+  if (listening != std::ssize(s.nodes))
+    text += ", " + std::to_string(listening) + " nodes can be called";
   for (const auto& fault : s.faults) {
     if (fault.kind == FaultKind::replay) continue;
     text += "\n  " + std::to_string(in_millis(fault.at).count()) +

@@ -37,6 +37,7 @@ struct Fault {
 struct NodePlan {
   std::uint32_t slots = 1;
   Time comes{0};
+  bool listens = true;  ///< may be called for votes
 };
 
 /// All that a seed decides beforehand.

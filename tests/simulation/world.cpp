@@ -102,8 +102,9 @@ ProcessSpec World::spec_of(HostId host, const std::string& name) {
   member.self.job = "job";
   member.self.node = {name, random_.next()};
   member.self.host = name;
-  member.self.listens = kPort;
   const auto number = static_cast<std::uint32_t>(std::stoul(name.substr(4)));
+  spec.listens = spec.hosts || scenario_.nodes[number].listens;
+  member.self.listens = spec.listens ? kPort : std::uint16_t{0};
   member.self.slots = scenario_.nodes[number].slots;
   if (scenario_.by_rank) member.self.wanted = NodeRank{number};
   member.self.nodes_min = scenario_.nodes_min;

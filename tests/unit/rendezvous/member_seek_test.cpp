@@ -235,6 +235,33 @@ SCENARIO("the coordinator of five nodes is lost", "[rendezvous][member]") {
   }
 }
 
+SCENARIO("the coordinator of three nodes is lost and none of them can take over",
+         "[rendezvous][member]") {
+  Seat seat{member_options("c")};
+  seat.joins();
+  seat.is_assigned(2, 3, false);
+  seat.starts();
+  seat.forget();
+  seat.loses_link();
+  seat.pass_in_vain(kSecond * 9);
+  THEN("the agent lives on and calls the coordinator's address, which is all it knows") {
+    CHECK(seat.all<DialTo>().size() > 5);
+    for (const auto& dial : seat.all<DialTo>()) CHECK(dial.to == home());
+    CHECK(seat.all<GiveUp>().empty());
+    CHECK_THAT(seat.told(), Contains("no other node can take over"));
+  }
+  THEN("its workers live as long as their lease") {
+    CHECK(seat.all<OrderKill>().empty());
+    seat.pass_in_vain(kSecond + Millis{50});
+    CHECK(seat.all<OrderKill>().size() == 1);
+  }
+  THEN("votes change nothing: nobody elects a node that others can't reach") {
+    gets_votes(seat, {0, 1}, 3);
+    seat.pass_in_vain(kSecond);
+    CHECK(seat.all<TakeOver>().empty());
+  }
+}
+
 SCENARIO("a standby knows of a coordinator", "[rendezvous][member]") {
   Seat seat = orphan('e');
   REQUIRE(seat.only<DialTo>().to == listener_of('b'));

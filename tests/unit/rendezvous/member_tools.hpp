@@ -88,14 +88,14 @@ class Seat {
     welcome();
   }
   /// As node rank 2 of five whose coordinator sits on node rank 0.
-  void is_assigned(std::uint32_t node_rank = 2, std::uint32_t nodes = 5) {
+  void is_assigned(std::uint32_t node_rank = 2, std::uint32_t nodes = 5, bool standbys = true) {
     Assigned assigned;
     assigned.stamp = 78;
     assigned.node_rank = NodeRank{node_rank};
     assigned.nodes = nodes;
     assigned.first_rank = Rank{node_rank * 2};
     assigned.world_size = WorldSize{nodes * 2};
-    for (std::uint32_t i = 1; i < nodes && i <= kMaxStandbys; ++i) {
+    for (std::uint32_t i = 1; standbys && i < nodes && i <= kMaxStandbys; ++i) {
       const char name = static_cast<char>('a' + i);
       assigned.standbys.push_back({std::string(1, name), NodeRank{i}, listener_of(name)});
     }
