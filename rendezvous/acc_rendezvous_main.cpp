@@ -7,6 +7,7 @@
 #include "common/log.hpp"
 #include "common/random.hpp"
 #include "common/text.hpp"
+#include "common/version.hpp"
 #include "rendezvous/codec.hpp"
 #include "rendezvous/coordinator.hpp"
 #include "rendezvous/listener.hpp"
@@ -19,6 +20,8 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <map>
@@ -34,7 +37,7 @@ using namespace acc::rendezvous;
 
 constexpr std::string_view kHelp =
     "usage: acc-rendezvous [--listen ADDRESS] [--port PORT] [--secret_file FILE | --insecure]\n"
-    "                      [--dead_after TIME] [--lease TIME]\n"
+    "                      [--dead_after TIME] [--lease TIME] [--version]\n"
     "\n"
     "The meeting point of jobs on several nodes, where no node shall have that part:\n"
     "  acc-rendezvous --port 29400\n"
@@ -62,6 +65,30 @@ int refuse(const std::string& what) {
   return to_int(ExitCode::usage);
 }
 
+int print(std::string_view text) {
+  const bool is_written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (is_written || errno == EPIPE) return 0;
+  say(system_error(errno, "write to the standard output").what);
+  return to_int(ExitCode::output);
+}
+
+/// Those with a value.
+constexpr std::string_view kOptions[] = {"--listen", "--port", "--secret_file", "--dead_after",
+                                         "--lease"};
+
+bool is_option(std::string_view name) {
+  return std::ranges::find(kOptions, name) != std::end(kOptions);
+}
+
+std::string unknown(const std::string& word) {
+  if (!word.starts_with('-'))
+    return "'" + printable(word) + "': no further word is needed: jobs begin with their agents";
+  const auto meant = nearest(word, kOptions);
+  return "there is no option " + printable(word) +
+         (meant.empty() ? "" : " (did you mean " + std::string{meant} + "?)");
+}
+
 /// "" where it is fine.
 std::string take(Wishes& wishes, std::string_view name, const std::string& value, bool& has_lease) {
   const auto time = [&](Millis& into) -> std::string {
@@ -87,11 +114,9 @@ std::string take(Wishes& wishes, std::string_view name, const std::string& value
     wishes.secret_file = value;
   } else if (name == "--dead_after") {
     return time(wishes.timings.dead);
-  } else if (name == "--lease") {
+  } else {  // --lease
     has_lease = true;
     return time(wishes.timings.lease);
-  } else {
-    return "there is no option " + printable(name);
   }
   return {};
 }
@@ -255,24 +280,24 @@ int main(int argc, char** argv) {
   bool has_lease = false;
   for (int i = 1; i < argc; ++i) {
     std::string word{argv[i]};
-    if (word == "--help" || word == "-h") {
-      std::fwrite(kHelp.data(), 1, kHelp.size(), stdout);
-      return 0;
-    }
+    if (word == "--help" || word == "-h") return print(kHelp);
+    if (word == "--version") return print(std::string{"acc-rendezvous "} + version() + "\n");
     if (word == "--insecure") {
       wishes.is_insecure = true;
       continue;
     }
     std::string value;
-    if (const auto equals = word.find('='); equals != std::string::npos) {
+    const auto equals = word.find('=');
+    const auto name = word.substr(0, equals);
+    if (!is_option(name)) return refuse(unknown(name));
+    if (equals != std::string::npos) {
       value = word.substr(equals + 1);
-      word.resize(equals);
     } else if (i + 1 < argc) {
       value = argv[++i];
     } else {
-      return refuse(printable(word) + " needs a value");
+      return refuse(name + " needs a value");
     }
-    const auto complaint = take(wishes, word, value, has_lease);
+    const auto complaint = take(wishes, name, value, has_lease);
     if (!complaint.empty()) return refuse(complaint);
   }
   if (!has_lease) wishes.timings.lease = wishes.timings.dead * 2;

@@ -1,5 +1,7 @@
 #include "rendezvous/channel.hpp"
 
+#include "common/endpoint.hpp"
+
 #include <boost/asio/post.hpp>
 
 #include <netinet/tcp.h>
@@ -70,8 +72,7 @@ HostPort host_port(const asio::ip::tcp::endpoint& endpoint) {
 }
 
 std::string describe(const HostPort& at) {
-  const bool is_v6 = at.host.find(':') != std::string::npos;
-  return (is_v6 ? "[" + at.host + "]" : at.host) + ":" + std::to_string(at.port);
+  return join_host_port(at.host, at.port);
 }
 
 Channel::Channel(asio::io_context& io, UniqueFd socket, std::shared_ptr<const TlsContext> tls,

@@ -1,5 +1,7 @@
 #include "rendezvous/member.hpp"
 
+#include "common/endpoint.hpp"
+
 #include <algorithm>
 
 // Finding a coordinator: the first one by its address, a lost one again, its successor by votes.
@@ -17,10 +19,7 @@ constexpr Millis kDialLimit{3'000};
 constexpr Millis kFirstTell{5'000};
 constexpr Millis kTellEvery{30'000};
 
-std::string at(const HostPort& place) {
-  const bool v6 = place.host.find(':') != std::string::npos;
-  return (v6 ? "[" + place.host + "]" : place.host) + ":" + std::to_string(place.port);
-}
+std::string at(const HostPort& place) { return join_host_port(place.host, place.port); }
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 #include "rendezvous/roster.hpp"
 
+#include "common/endpoint.hpp"
 #include "common/exit_codes.hpp"
 #include "rendezvous/planted.hpp"
 
@@ -96,7 +97,7 @@ RosterActions Roster::left(PeerId peer, const std::string& why, Instant now) {
 RosterActions Roster::moved(const HostPort& to, Instant) {
   RosterActions out;
   if (has_round_ || phase_ == RosterPhase::closed) return out;
-  const std::string where = to.host + ":" + std::to_string(to.port);
+  const std::string where = join_host_port(to.host, to.port);
   auto peers = ballot_.peers();
   for (const auto& [peer, index] : by_peer_) peers.push_back(peer);
   for (const PeerId peer : peers) {
