@@ -167,8 +167,8 @@ void WorkerServer::Impl::accept_waiting() {
     const bool shortage = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
     if (!shortage) return;
     if (!std::exchange(told_shortage, true))
-      log::warn("workers_wait_for_the_agent",
-                {{"errno", errno}, {"again_ms", kAcceptPause.count()}});
+      log::warn("workers wait to be connected to the agent, which has no descriptor or memory left",
+                {{"why", std::strerror(errno)}});
     pause.expires_after(kAcceptPause);  // or the loop would spin on what it can't take
     return;
   }

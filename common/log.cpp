@@ -9,6 +9,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <memory>
 
 namespace acc::log {
@@ -61,8 +63,25 @@ void set_writer(std::function<void(std::string_view)> writer) {
   instance().sink->writer = std::move(writer);
 }
 
+// As messages are, for those who asked for no log: "acc-launch: warning: log folder failed (why: …)"
+static std::string in_words(Level level, std::string_view event, Fields fields) {
+  std::string line{program_invocation_short_name};
+  line += level == Level::warn ? ": warning: " : ": ";
+  std::string name{event};
+  std::ranges::replace(name, '_', ' ');
+  line += name;
+  const char* before = " (";
+  for (const auto& field : fields) {
+    line.append(before).append(field.key).append(": ").append(printable(field.value, 2000));
+    before = ", ";
+  }
+  return line + (fields.size() > 0 ? ")\n" : "\n");
+}
+
 void write(Level level, std::string_view event, Fields fields) {
   if (!enabled(level)) return;
+  // The default level and above: warnings and errors stand among messages.
+  if (threshold >= Level::warn) return instance().sink->writer(in_words(level, event, fields));
   std::string line{event};
   for (const auto& field : fields) {
     line += ' ';

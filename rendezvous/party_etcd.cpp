@@ -245,7 +245,8 @@ void Party::end_with_etcd(std::function<void()> done) {
     if (!error) finish();
   });
   const auto told = [finish](const Result<void>& freed) {
-    if (!freed) log::warn("etcd_not_cleaned", {{"why", freed.error().what}});
+    if (!freed)
+      log::warn("this job's keys stay in etcd until their lease ends", {{"why", freed.error().what}});
     finish();
   };
   job_is_over_ ? leadership_->end_job(told) : leadership_->resign(told);
