@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -268,8 +269,10 @@ static std::string interpreter_of(const std::string& path) {
   std::ifstream file{path};
   std::string line;
   if (!std::getline(file, line) || !line.starts_with("#!")) return {};
-  const auto words = split(trim(std::string_view{line}.substr(2, 256)), ' ');
-  return words.empty() ? std::string{} : words.front();
+  // As the kernel reads it: up to a blank, and a carriage return belongs to the name.
+  const auto begin = line.find_first_not_of(" \t", 2);
+  if (begin == std::string::npos) return {};
+  return line.substr(begin, std::min(line.find_first_of(" \t", begin) - begin, std::size_t{256}));
 }
 
 std::string describe_start_failure(const StartFailure& failure, const std::string& program,
@@ -286,7 +289,12 @@ std::string describe_start_failure(const StartFailure& failure, const std::strin
   }
   std::string text = "cannot start '" + program + "': " + std::strerror(failure.errnum);
   const std::string interpreter = path.empty() ? std::string{} : interpreter_of(path);
-  if (failure.errnum == ENOENT && !interpreter.empty()) {
+  if (failure.errnum == ENOENT && interpreter.ends_with('\r')) {
+    text +=
+        ": its lines end as on Windows (CR LF), so that its first line names an interpreter "
+        "that isn't there: sed -i 's/\\r$//' " +
+        path;
+  } else if (failure.errnum == ENOENT && !interpreter.empty()) {
     text += ": its first line names the interpreter '" + interpreter + "', which isn't there";
   } else if (failure.errnum == ENOENT && program.find('/') == std::string::npos) {
     text += " on PATH";

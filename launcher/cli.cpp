@@ -1,56 +1,15 @@
 #include "launcher/cli.hpp"
 
 #include "common/text.hpp"
+#include "launcher/habits.hpp"
+#include "launcher/spellings.hpp"
 
 #include <algorithm>
 #include <cctype>
-#include <unordered_map>
 
 namespace acc::launcher {
 
 namespace {
-
-std::string hyphenated(std::string_view name) {
-  std::string out{name};
-  std::replace(out.begin(), out.end(), '_', '-');
-  return out;
-}
-
-/// All spellings of all flags. A word with both _ and - (--num_pro-cesses) is in neither form, so
-/// it is unknown.
-class Spellings {
- public:
-  Spellings() {
-    names_.reserve(512);
-    for (const auto& row : key_rows()) {
-      if (!row.is_flag) continue;
-      add(row, row.name);
-      if (!row.aliases.empty()) {
-        for (const auto& alias : split(row.aliases, ' ')) add(row, alias);
-      }
-      if (row.letter != 0) names_.emplace(std::string{'-', row.letter}, &row);
-    }
-  }
-  [[nodiscard]] const KeyRow* find(std::string_view spelled) const {
-    const auto found = names_.find(std::string{spelled});
-    return found == names_.end() ? nullptr : found->second;
-  }
-  [[nodiscard]] std::vector<std::string_view> all() const {
-    std::vector<std::string_view> names;
-    for (const auto& [name, row] : names_) {
-      if (name.starts_with("--")) names.push_back(name);
-    }
-    std::ranges::sort(names);
-    return names;
-  }
-
- private:
-  void add(const KeyRow& row, std::string_view name) {
-    names_.emplace("--" + std::string{name}, &row);
-    names_.emplace("--" + hyphenated(name), &row);
-  }
-  std::unordered_map<std::string, const KeyRow*> names_;
-};
 
 /// argparse takes these for values even though they begin with a dash.
 bool looks_like_value(std::string_view word) {
@@ -66,6 +25,10 @@ bool looks_like_value(std::string_view word) {
   };
   if (!all_digits(whole) || !all_digits(fraction)) return false;
   return point == std::string_view::npos ? !whole.empty() : !fraction.empty();
+}
+
+bool looks_like_script(std::string_view word) {
+  return word.ends_with(".py") || word.ends_with(".sh") || word.starts_with("./");
 }
 
 class Reader {
@@ -117,6 +80,12 @@ class Reader {
         return take(*row, name, word.substr(equals + 1));
       }
     }
+    const auto name = word.substr(0, equals);
+    if (const auto* row = spellings_.find_abbreviated(name)) {
+      ++next_;
+      const bool has_value = equals != std::string::npos;
+      return take(*row, name, has_value ? std::optional{word.substr(equals + 1)} : std::nullopt);
+    }
     if (word[1] != '-' && spellings_.find(std::string_view{word}.substr(0, 2)) != nullptr) {
       ++next_;
       return take_letters(word);
@@ -152,12 +121,36 @@ class Reader {
     constexpr std::size_t kEnoughAdvice =
         8;  // a look at every spelling; a thousand wrong words need no more of it
     if (line_.complaints.size() >= kEnoughAdvice) return complain(std::move(what));
-    const auto names = spellings_.all();
-    const auto known = nearest(name, names);
-    if (!known.empty()) what += " (did you mean " + std::string{known} + "?)";
+    const auto* habit = habit_of(name);
+    const auto meant =
+        habit != nullptr ? Spellings::Meant{find_key(habit->key), {}} : spellings_.meant_by(name);
+    const auto advice = habit != nullptr ? std::string{habit->hint} : meant.advice;
+    if (!advice.empty()) what += " (" + advice + ")";
     complain(std::move(what));
-    // Its value, if it had one, would be taken for the script and hide what is wrong: argparse does
-    // the same.
+    if (meant.row != nullptr) line_.rejected.push_back(key_of(*meant.row));
+    if (word.size() > name.size()) return;
+    if (habit != nullptr) return skip_value(habit->takes_value);
+    if (meant.row != nullptr) return skip_value(meant.row->type != Type::flag);
+    skip_what_may_be_a_value();
+  }
+
+  void skip_value(bool is_taken) {
+    if (is_taken && next_ < words_.size() && !words_[next_].starts_with('-')) ++next_;
+  }
+
+  /// The word behind a flag that nobody knows is its value or the script. argparse takes it for the
+  /// script, which hides all that is wrong further right. It is a value if flags of ours follow and
+  /// it doesn't look like a script; else the script isn't known.
+  void skip_what_may_be_a_value() {
+    if (next_ >= words_.size() || words_[next_].starts_with('-')) return;
+    line_.script_is_certain = false;
+    if (looks_like_script(words_[next_])) return;
+    const auto flags_follow =
+        std::any_of(words_.begin() + static_cast<std::ptrdiff_t>(next_) + 1, words_.end(),
+                    [&](const std::string& word) {
+                      return spellings_.find(word.substr(0, word.find('='))) != nullptr;
+                    });
+    if (flags_follow) ++next_;
   }
 
   void take(const KeyRow& row, const std::string& spelled, std::optional<std::string> value) {
@@ -180,9 +173,11 @@ class Reader {
     if (!value) {
       const bool available =
           next_ < words_.size() && words_[next_] != "--" && is_value(words_[next_]);
-      if (!available)
+      if (!available) {
+        line_.rejected.push_back(key_of(row));
         return complain("argument " + spelled + ": expected one argument, " + metavar(row) + " (" +
                         std::string{row.help} + ")");
+      }
       value = words_[next_++];
     }
     auto parsed = parse_value(row, *value);

@@ -24,7 +24,9 @@ struct CommandLine {
   std::optional<std::string> help_topic;   ///< --help: "", or the next word: a group, a flag, "all"
   std::optional<std::string> secret_path;  ///< --make_secret: "", or the file that is named
   Complaints complaints;                   ///< of usage
-  std::vector<Key> rejected;               ///< given, but with a value that is none
+  std::vector<Key> rejected;  ///< given, but with a bad value or misspelled
+  /// false: behind a flag that nobody knows, `script` may be that flag's value.
+  bool script_is_certain = true;
 
   [[nodiscard]] const GivenOption* given(Key key) const;
 };

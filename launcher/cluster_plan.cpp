@@ -1,5 +1,6 @@
 #include "launcher/cluster_plan.hpp"
 
+#include "common/endpoint.hpp"
 #include "common/text.hpp"
 #include "launcher/key_table.hpp"
 #include "launcher/setting_parsers.hpp"
@@ -120,7 +121,7 @@ class ClusterPlanner {
       if (!parsed) return complain("rdzv_endpoint"_key, parsed.error().what);
       all_loopback = all_loopback && is_loopback(parsed->host);
       cluster_.etcd_endpoints.push_back(
-          scheme + "://" + show_endpoint(parsed->host, parsed->port.value_or(kEtcdPort)));
+          scheme + "://" + join_host_port(parsed->host, parsed->port.value_or(kEtcdPort)));
     }
     cluster_.etcd_prefix = spec_.text("etcd_prefix"_key);
     cluster_.hosting = agent::Hosting::may;
@@ -156,7 +157,8 @@ class ClusterPlanner {
     cluster_.lease = 2 * cluster_.dead_after;
     if (const auto time = time_of("lease"_key, {})) cluster_.lease = *time;
     const auto least = cluster_.dead_after + 2 * agent::beat_interval(cluster_);
-    if (cluster_.lease <= least)
+    if (cluster_.lease <= least &&
+        spec_.can_judge({"lease"_key, "dead_after"_key, "rdzv_conf"_key}))
       complain("lease"_key, describe(cluster_.lease) + " is too short: with --dead_after " +
                                 describe(cluster_.dead_after) + " it must be more than " +
                                 describe(least));
@@ -248,9 +250,15 @@ Complaints plan_cluster(const JobSpec& spec, agent::JobPlan& plan) {
   return ClusterPlanner{spec, plan}.run();
 }
 
-Complaints check_cluster(const agent::JobPlan& plan) {
+Complaints check_cluster(const JobSpec& spec, const agent::JobPlan& plan) {
   const auto& cluster = plan.cluster;
   if (plan.kind != agent::JobKind::elastic || !cluster.several()) return {};
+  // Without an address it isn't known whether they meet on loopback.
+  const bool has_address = cluster.backend == agent::Backend::etcd || !cluster.control_host.empty();
+  if (!has_address || !spec.can_judge({"rdzv_backend"_key, "rdzv_endpoint"_key, "control_port"_key,
+                                       "main_process_ip"_key, "main_process_port"_key,
+                                       "num_machines"_key, "secret_file"_key, "insecure"_key}))
+    return {};
   if (cluster.backend != agent::Backend::etcd && cluster.control_port == 0)
     return {{Errc::bad_config,
              "the machines need a fixed port to meet, the same on all: give --control_port, or a "

@@ -10,7 +10,7 @@ namespace acc::launcher {
 Complaints plan_cluster(const JobSpec& spec, agent::JobPlan& plan);
 
 /// Whether this machine may take part now: a secret where one is needed. Reads the secret's file.
-Complaints check_cluster(const agent::JobPlan& plan);
+Complaints check_cluster(const JobSpec& spec, const agent::JobPlan& plan);
 
 /// The port of the coordinator that this machine hosts or dials; with `static` the one beside
 /// main_process_port. Nothing with etcd.

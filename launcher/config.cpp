@@ -6,6 +6,7 @@
 #include "launcher/document.hpp"
 
 #include <fcntl.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,8 +41,17 @@ std::string Config::where(const Value& value) const {
   return value.line == 0 ? path : path + ":" + std::to_string(value.line);
 }
 
+static std::string home_folder(const Environment& environment) {
+  const auto home = variable(environment, "HOME");
+  if (!home.empty()) return std::string{home};
+  const auto* user = ::getpwuid(::getuid());
+  return user != nullptr && user->pw_dir != nullptr ? user->pw_dir : "";
+}
+
 std::string expand_home(std::string path, const Environment& environment) {
-  if (path == "~" || path.starts_with("~/")) path.replace(0, 1, variable(environment, "HOME"));
+  if (path != "~" && !path.starts_with("~/")) return path;
+  const auto home = home_folder(environment);
+  if (!home.empty()) path.replace(0, 1, home);
   return path;
 }
 
@@ -138,51 +148,75 @@ std::vector<std::string_view> config_key_names() {
   return names;
 }
 
-std::string advice_for(std::string_view key) {
-  if (key == "cpu") return " (did you mean use_cpu?)";
-  if (key == "ipex_config") return ": it was removed from Accelerate, delete it";
+/// Keys that `accelerate config` wrote in earlier versions. They had no effect on the launch.
+bool was_removed(std::string_view key) {
+  constexpr std::string_view kRemoved[] = {"ipex_config"};
+  return std::ranges::find(kRemoved, key) != std::end(kRemoved);
+}
+
+struct Advice {
+  std::string text;
+  std::string meant;  ///< a key of the file; empty if none is near
+};
+
+Advice advice_for(std::string_view key) {
+  if (key == "cpu") return {" (did you mean use_cpu?)", "use_cpu"};
   const auto* row = find_key(key);
-  if (row != nullptr && !section_name(row->place).empty()) {
-    return " (it belongs into the section " + std::string{section_name(row->place)} + ")";
-  }
+  if (row != nullptr && !section_name(row->place).empty())
+    return {" (it belongs into the section " + std::string{section_name(row->place)} + ")", {}};
   if (row != nullptr && row->group == Group::processes)
-    return " (a flag only: distributed_type chooses the mode)";
-  if (row != nullptr) return " (a flag only, not a key of the file: --" + std::string{key} + ")";
+    return {" (a flag only: distributed_type chooses the mode)", "distributed_type"};
+  if (row != nullptr)
+    return {" (a flag only, not a key of the file: --" + std::string{key} + ")", {}};
   const auto names = config_key_names();
-  const auto known = nearest(key, names);
-  return known.empty() ? "" : " (did you mean " + std::string{known} + "?)";
+  const std::string known{nearest(key, names)};
+  if (known.empty()) return {};
+  return {" (did you mean " + known + "?)", known};
+}
+
+void check_names(const Config& config, KeyCheck& check) {
+  std::vector<const Entry*> unknown;
+  for (const auto& entry : config.keys) {
+    if (was_removed(entry.key)) {
+      check.notes.push_back(config.where(entry.value) + ": '" + entry.key +
+                            "' has no effect: it was removed from Accelerate, delete it");
+    } else if (!is_config_key(entry.key)) {
+      unknown.push_back(&entry);
+    }
+  }
+  std::ranges::sort(unknown, {}, [](const Entry* entry) { return std::string_view{entry->key}; });
+  for (const auto* entry : unknown) {
+    auto advice = advice_for(entry->key);
+    check.complaints.push_back({Errc::bad_config, config.where(entry->value) + ": unknown key '" +
+                                                      printable(entry->key) + "'" + advice.text});
+    if (!advice.meant.empty()) check.meant.push_back(std::move(advice.meant));
+  }
 }
 
 }  // namespace
 
-Complaints check_config_keys(const Config& config) {
-  Complaints complaints;
-  std::vector<const Entry*> unknown;
-  for (const auto& entry : config.keys) {
-    if (!is_config_key(entry.key)) unknown.push_back(&entry);
-  }
-  std::ranges::sort(unknown, {}, [](const Entry* entry) { return std::string_view{entry->key}; });
-  for (const auto* entry : unknown) {
-    complaints.push_back({Errc::bad_config, config.where(entry->value) + ": unknown key '" +
-                                                printable(entry->key) + "'" +
-                                                advice_for(entry->key)});
-  }
+KeyCheck check_config_keys(const Config& config) {
+  KeyCheck check;
+  check_names(config, check);
   for (const auto& entry : config.keys) {
     const bool is_section = section_of(entry.key) != Place::nowhere;
     if (is_section && entry.value.map() == nullptr && !entry.value.is_none()) {
-      complaints.push_back(
+      check.complaints.push_back(
           {Errc::bad_config, config.where(entry.value) + ": " + entry.key +
                                  " must be a mapping (indented `key: value` lines), not " +
                                  std::string{kind_name(entry.value)}});
     }
   }
-  if (config.find("distributed_type") == nullptr) {
-    complaints.push_back(
+  const bool is_misspelled =
+      std::ranges::find(check.meant, "distributed_type") != check.meant.end();
+  if (config.find("distributed_type") == nullptr && !is_misspelled) {
+    check.complaints.push_back(
         {Errc::bad_config,
          config.path + ": distributed_type is missing: write distributed_type: 'NO' for one plain "
                        "process, MULTI_GPU, MULTI_CPU, FSDP, DEEPSPEED or MEGATRON_LM"});
+    check.meant.emplace_back("distributed_type");
   }
-  return complaints;
+  return check;
 }
 
 }  // namespace acc::launcher

@@ -29,7 +29,8 @@ struct Config {
   [[nodiscard]] std::string where(const Value& value) const;
 };
 
-/// "~" and "~/…" with $HOME in place of the tilde.
+/// "~" and "~/…" with the user's home folder in place of the tilde: $HOME, else as the system's
+/// list of users says. Where there is none the tilde stays.
 [[nodiscard]] std::string expand_home(std::string path, const Environment& environment);
 
 /// Where the original looks when --config_file is not given; the file may not exist.
@@ -40,7 +41,11 @@ Result<Config> load_config(const std::string& path);
 /// `path` is for messages, and tells JSON (".json") from YAML.
 Result<Config> parse_config(std::string_view text, const std::string& path);
 
-/// Unknown keys and missing ones, with the nearest valid name.
-Complaints check_config_keys(const Config& config);
+struct KeyCheck {
+  Complaints complaints;           ///< unknown keys and missing ones, with the nearest valid name
+  std::vector<std::string> meant;  ///< the keys that were probably meant
+  std::vector<std::string> notes;  ///< keys without effect
+};
+KeyCheck check_config_keys(const Config& config);
 
 }  // namespace acc::launcher

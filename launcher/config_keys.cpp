@@ -169,6 +169,11 @@ Result<Value> parse_value(const KeyRow& row, std::string_view word) {
       return kept_if(parse_codes(word), word);
     case Type::ranks:
       return kept_if(parse_ranks(word), word);
+    case Type::address: {
+      auto address = parse_address(word);
+      if (!address) return address.error();
+      return Value{std::move(*address)};
+    }
     case Type::streams:  // checked when a plan is made: the original ignores it where no agent runs
     case Type::list:
     case Type::text:
@@ -199,6 +204,9 @@ Result<Value> check_value(const KeyRow& row, const Value& value) {
     return parse_value(row, joined);
   }
   if (value.is_bool()) {
+    const auto quoted =
+        row.type == Type::streams ? kept_if(parse_streams(shown), shown) : parse_value(row, shown);
+    if (!quoted) return quoted.error();  // in quotes it would be no better
     return Error{Errc::bad_config, "unquoted " + shown + " is a boolean in YAML, not " +
                                        metavar(row) + ": write '" + shown +
                                        "' in quotes if the word is meant"};
@@ -208,9 +216,30 @@ Result<Value> check_value(const KeyRow& row, const Value& value) {
   return checked;
 }
 
+Result<void> check_passed_on(const KeyRow& row, const Value& value) {
+  if (row.valid.empty() || value.is_none()) return {};
+  const auto word = to_upper(python_text(value));
+  std::vector<std::string> names;
+  for (auto& one : split(row.valid, ' ')) {
+    const bool is_kind = one == "BOOL" || one == "NUMBER";
+    if (one == "BOOL" && parse_truth(word)) return {};
+    if (one == "NUMBER" && parse_number<std::uint32_t>(word)) return {};
+    if (!is_kind && to_upper(one) == word) return {};
+    names.push_back(one == "BOOL" ? "true" : one == "NUMBER" ? "a number" : std::move(one));
+    if (names.back() == "true") names.emplace_back("false");
+  }
+  const auto shown = value.spelled.empty() ? python_text(value) : value.spelled;
+  const std::vector<std::string_view> known{names.begin(), names.end()};
+  const auto meant = nearest(word, known);
+  return Error{Errc::bad_config,
+               "'" + printable(shown) + "' is not one of " + join(names, ", ") +
+                   (meant.empty() ? "" : " (did you mean " + std::string{meant} + "?)")};
+}
+
 Value default_value(const KeyRow& row) {
   if (row.initial == nullptr) return {};
-  if (row.type == Type::text || row.type == Type::streams) return Value{std::string{row.initial}};
+  if (row.type == Type::text || row.type == Type::streams || row.type == Type::address)
+    return Value{std::string{row.initial}};
   return parse_value(row, row.initial).value();
 }
 
@@ -241,6 +270,8 @@ std::string metavar(const KeyRow& row) {
       return "RANK,...";
     case Type::list:
       return "LIST";
+    case Type::address:
+      return "ADDRESS";
     case Type::any_text_is_true:
     case Type::text:
       break;

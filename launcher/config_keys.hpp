@@ -51,6 +51,7 @@ enum class Type : unsigned char {
   integer,
   number,
   text,
+  address,           ///< a host's name or number, without a port; [fd00::1] loses its brackets
   any_text_is_true,  ///< Python's type=bool: empty text is False, anything else True (also "false")
   truth,             ///< y, yes, t, true, on, 1 or their opposites; the worker sees 1 or 0
   truths,            ///< three of them, separated by commas
@@ -75,7 +76,11 @@ struct KeyRow {
   bool is_flag = true;            ///< false: only a config key
   const char* initial = nullptr;  ///< default as text; nullptr: not set
   std::string_view choices{};     ///< separated by spaces; empty: anything of the type
-  std::string_view variable{};    ///< what the worker sees; empty: nothing of its own
+  /// What the worker understands, in any case, for a value that only passes through; BOOL and
+  /// NUMBER stand for all words of that kind. Judged only in the mode that uses it. Empty:
+  /// anything.
+  std::string_view valid{};
+  std::string_view variable{};  ///< what the worker sees; empty: nothing of its own
   std::string_view help{};
   std::string_view aliases{};  ///< further long spellings, separated by spaces
 };
@@ -112,6 +117,8 @@ Result<Value> parse_value(const KeyRow& row, std::string_view word);
 /// Checks a value from the top level of a config file and gives it the row's type; text that reads
 /// as a number is one.
 Result<Value> check_value(const KeyRow& row, const Value& value);
+/// Whether the worker will understand it, see KeyRow::valid.
+Result<void> check_passed_on(const KeyRow& row, const Value& value);
 [[nodiscard]] Value default_value(const KeyRow& row);
 /// "whole number", "fp16|bf16", for --help.
 [[nodiscard]] std::string metavar(const KeyRow& row);

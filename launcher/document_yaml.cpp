@@ -6,8 +6,10 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <map>
 #include <sstream>
+#include <vector>
 
 namespace acc::launcher {
 
@@ -120,6 +122,50 @@ bool too_many_brackets(std::string_view text) {
   return false;
 }
 
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const auto end = text.find('\n');
+    lines.push_back(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return lines;
+}
+
+std::string_view content_of(std::string_view line) {
+  const auto begin = line.find_first_not_of(" \t\r");
+  return begin == std::string_view::npos || line[begin] == '#' ? std::string_view{}
+                                                               : line.substr(begin);
+}
+
+/// "4: column 1: …". The parser names the place where it could not go on; what has to be mended is
+/// often the line before.
+std::string describe(const YAML::Exception& error, std::string_view text) {
+  const auto lines = lines_of(text);
+  const auto at = static_cast<std::size_t>(std::max(error.mark.line, 0));
+  for (std::size_t i = 0; i < lines.size() && i <= at; ++i) {
+    const auto indent = lines[i].substr(0, lines[i].find_first_not_of(" \t"));
+    const auto tab = indent.find('\t');
+    if (tab != std::string_view::npos && !content_of(lines[i]).empty())
+      return std::to_string(i + 1) + ": a tab in column " + std::to_string(tab + 1) +
+             ": YAML is indented by blanks";
+  }
+  std::string what = std::to_string(at + 1) + ": not valid YAML in column " +
+                     std::to_string(error.mark.column + 1) + ": " + printable(error.msg);
+  const auto line = at < lines.size() ? lines[at] : std::string_view{};
+  if (line.find('[') != std::string_view::npos && line.find("]:") != std::string_view::npos)
+    return what + " (an address with brackets needs quotes: '[::1]:29400')";
+  for (std::size_t i = std::min(at, lines.size()); i-- > 0;) {
+    const auto content = content_of(lines[i]);
+    if (content.empty()) continue;
+    const bool has_colon = content.find(": ") != std::string_view::npos ||
+                           trim(content).ends_with(':') || content.starts_with('-');
+    if (!has_colon) what += " (is the colon missing in line " + std::to_string(i + 1) + "?)";
+    break;
+  }
+  return what;
+}
+
 }  // namespace
 
 Result<Document> read_yaml(std::string_view text, const std::string& name) {
@@ -135,7 +181,7 @@ Result<Document> read_yaml(std::string_view text, const std::string& name) {
     while (!reader.builder.refused() && parser.HandleNextDocument(reader)) {
     }
   } catch (const YAML::Exception& e) {
-    return refuse(std::to_string(e.mark.line + 1) + ": not valid YAML: " + printable(e.msg));
+    return refuse(describe(e, text));
   } catch (const std::exception& e) {  // yaml-cpp's own limits
     return refuse(std::string{" not valid YAML: "} + printable(e.what()));
   }

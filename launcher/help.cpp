@@ -126,16 +126,18 @@ static const KeyRow* row_by_flag(std::string_view topic) {
   return nullptr;
 }
 
-static std::string unknown_topic(std::string_view topic) {
+static Error unknown_topic(std::string_view topic) {
   std::vector<std::string_view> names;
   for (const auto& group : group_rows()) names.push_back(group.name);
+  const std::vector<std::string> all{names.begin(), names.end()};
   const auto meant = nearest(topic, names);
-  return "\nThere is no group and no flag '" + printable(topic) + "'" +
-         (meant.empty() ? "" : " (did you mean " + std::string{meant} + "?)") +
-         ": the groups are listed above.\n";
+  return {Errc::bad_usage,
+          "--help: there is no group and no flag '" + printable(topic) + "'" +
+              (meant.empty() ? "" : " (did you mean " + std::string{meant} + "?)") +
+              ": the groups are " + join(all, ", ") + "; or all"};
 }
 
-std::string help_text(std::string_view topic) {
+Result<std::string> help_text(std::string_view topic) {
   if (topic.empty()) return overview();
   std::string out;
   for (const auto& group : group_rows()) {
@@ -143,7 +145,19 @@ std::string help_text(std::string_view topic) {
   }
   if (!out.empty()) return out;
   if (const auto* row = row_by_flag(topic)) return row_text(*row);
-  return overview() + unknown_topic(topic);
+  return unknown_topic(topic);
+}
+
+Result<std::string> help_for(std::span<const Group> platforms) {
+  if (platforms.empty()) return overview();
+  constexpr Group kAlways[] = {Group::job, Group::processes, Group::precision};
+  std::string out{kOverview.substr(0, kOverview.find('\n') + 1)};
+  for (const auto& group : group_rows()) {
+    const bool is_wanted = std::ranges::find(kAlways, group.group) != std::end(kAlways) ||
+                           std::ranges::find(platforms, group.group) != platforms.end();
+    if (is_wanted) out += "\n" + group_text(group);
+  }
+  return out + "\nThe other groups: acc-launch --help; all flags: acc-launch --help all\n";
 }
 
 std::string config_text(const JobSpec& spec) {

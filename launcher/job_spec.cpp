@@ -2,6 +2,8 @@
 
 #include "launcher/key_table.hpp"
 
+#include <algorithm>
+
 namespace acc::launcher {
 
 JobSpec::JobSpec() : settings_(kKeyCount) {
@@ -15,6 +17,13 @@ void JobSpec::set(Key key, Value value, Source source, std::string origin) {
 bool JobSpec::is_given(Key key) const {
   const auto source = settings_[key.row].source;
   return source == Source::flag || source == Source::config || source == Source::scheduler;
+}
+
+void JobSpec::reject(Key key) { rejected_.push_back(key); }
+
+bool JobSpec::can_judge(std::initializer_list<Key> keys) const {
+  return std::ranges::none_of(
+      keys, [&](Key key) { return std::ranges::find(rejected_, key) != rejected_.end(); });
 }
 
 std::optional<std::int64_t> JobSpec::integer(Key key) const {

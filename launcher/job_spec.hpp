@@ -3,6 +3,7 @@
 #include "launcher/config_keys.hpp"
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
@@ -40,6 +41,11 @@ class JobSpec {
   /// "--tee" or "cfg.yaml:3: tee", to begin a complaint with.
   [[nodiscard]] std::string name_for_complaint(Key key) const;
 
+  /// Given, but with a bad value or misspelled, and complained about.
+  void reject(Key key);
+  /// None of these was rejected. What follows from one that was is not judged: it would be a guess.
+  [[nodiscard]] bool can_judge(std::initializer_list<Key> keys) const;
+
   std::string config_path;  ///< empty: no config file
   std::string script;
   std::vector<std::string> script_args;
@@ -48,8 +54,7 @@ class JobSpec {
   /// fp8_* keys that are no option: each becomes a variable, as in the original.
   std::vector<std::pair<std::string, Value>> further_fp8;
   std::vector<std::pair<std::string, std::string>>
-      defaulted;              ///< name and value of what had to be guessed
-  std::vector<Key> rejected;  ///< given with a bad value, complained about: not missing
+      defaulted;  ///< name and value of what had to be guessed
   bool multi_gpu_was_guessed = false;
   std::string scheduler;      ///< "Slurm step 42.0", if it placed us; else empty
   std::optional<bool> hosts;  ///< the coordinator is to run here; empty: the scheduler can't say
@@ -57,6 +62,7 @@ class JobSpec {
 
  private:
   std::vector<Setting> settings_;
+  std::vector<Key> rejected_;
 };
 
 }  // namespace acc::launcher

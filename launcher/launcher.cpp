@@ -5,8 +5,10 @@
 #include "common/log.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
+#include "common/version.hpp"
 #include "launcher/cli.hpp"
 #include "launcher/cluster_plan.hpp"
+#include "launcher/habits.hpp"
 #include "launcher/help.hpp"
 #include "launcher/key_table.hpp"
 #include "launcher/merge.hpp"
@@ -21,6 +23,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,10 +34,6 @@ namespace acc::launcher {
 using namespace literals;
 
 namespace {
-
-#ifndef ACC_VERSION
-#define ACC_VERSION "0.1.0"
-#endif
 
 /// All of it, also through a slow pipe; 0, or why not.
 int write_all(int fd, std::string_view text) {
@@ -72,6 +71,11 @@ int report(Complaints complaints, const std::string& file) {
   if (usage) text += "acc-launch: try --help\n";
   write_all(STDERR_FILENO, text);
   return to_int(usage || written ? ExitCode::usage : ExitCode::failure);
+}
+
+void append(Complaints& complaints, Complaints more) {
+  complaints.insert(complaints.end(), std::make_move_iterator(more.begin()),
+                    std::make_move_iterator(more.end()));
 }
 
 std::string working_directory() {
@@ -135,6 +139,21 @@ agent::ScriptProblem check_script_file(const JobSpec& spec, ScriptKind kind,
   return {};
 }
 
+/// The groups of flags that go with the mode flags on this line.
+std::vector<Group> platforms(const CommandLine& line) {
+  constexpr std::pair<Key, Group> kPlatforms[] = {{"multi_gpu"_key, Group::machines},
+                                                  {"cpu"_key, Group::mpi},
+                                                  {"use_fsdp"_key, Group::fsdp},
+                                                  {"use_deepspeed"_key, Group::deepspeed},
+                                                  {"use_megatron_lm"_key, Group::megatron},
+                                                  {"tpu"_key, Group::cloud}};
+  std::vector<Group> groups;
+  for (const auto& [flag, group] : kPlatforms) {
+    if (line.given(flag) != nullptr) groups.push_back(group);
+  }
+  return groups;
+}
+
 int check_paths(const agent::JobPlan& plan) {
   std::vector<std::string> warnings;
   const auto complaints = check_output_paths(plan, warnings);
@@ -147,9 +166,7 @@ int check_paths(const agent::JobPlan& plan) {
 /// secrets of the environment.
 int write_deepspeed_env(const agent::JobPlan& plan, Environment environment) {
   for (const auto& [name, value] : plan.env) environment[name] = value;
-  std::vector<std::string> warnings;
-  const auto lines = deepspeed_env_lines(environment, warnings);
-  for (const auto& warning : warnings) tell("warning: " + warning);
+  const auto lines = deepspeed_env(environment).lines;  // what is skipped is told by the plan
   const UniqueFd file{::open(".deepspeed_env", O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600)};
   if (!file) {
     tell(system_error(errno, "write '.deepspeed_env'").what);
@@ -169,32 +186,37 @@ class Launch {
         environment_{read_environment()} {}
 
   int run(const agent::GuardianLink& guardian) {
-    if (line_.help_topic) return print(help_text(*line_.help_topic));
-    if (line_.given("version"_key) != nullptr) return print("acc-launch " ACC_VERSION "\n");
+    if (line_.help_topic) return help();
+    if (line_.given("version"_key) != nullptr)
+      return print(std::string{"acc-launch "} + version() + "\n");
     if (line_.secret_path && line_.complaints.empty()) return make_secret(*line_.secret_path);
     auto complaints = line_.complaints;
-    read_facts(complaints);
-    read_config(complaints);
+    const bool knows_machine = read_facts(complaints);
+    const bool knows_file = read_config(complaints);
     auto merged = merge(line_, config_, *facts_, environment_);
-    complaints.insert(complaints.end(), merged.complaints.begin(), merged.complaints.end());
+    append(complaints, std::move(merged.complaints));
     auto& spec = merged.spec;
     const bool looks_only = line_.given("print_config"_key) != nullptr;
-    if (spec.script.empty() && !looks_only && complaints.empty()) {
-      complaints.push_back({Errc::bad_usage,
-                            "the following arguments are required: SCRIPT, the program to run (or "
-                            "`script:` in the config file)"});
-    }
-    if (!complaints.empty()) {
-      const auto more = check_values(spec, environment_);
-      complaints.insert(complaints.end(), more.begin(), more.end());
-      return report(std::move(complaints), spec.config_path);
-    }
-    if (looks_only) return print(config_text(spec));
+    if (!looks_only && knows_file) check_script_word(spec, complaints);
+    if (looks_only && complaints.empty()) return print(config_text(spec));
+    agent::JobPlan plan;
+    append(complaints, knows_machine && knows_file && !looks_only
+                           ? make_plan_of(spec, complaints.empty(), plan)
+                           : check_values(spec, environment_));
+    if (!complaints.empty()) return refuse(spec, std::move(complaints));
     set_log_level(spec);
-    return start(spec, guardian);
+    return start(spec, plan, guardian);
   }
 
  private:
+  [[nodiscard]] int help() const {
+    const auto text =
+        line_.help_topic->empty() ? help_for(platforms(line_)) : help_text(*line_.help_topic);
+    if (text) return print(*text);
+    tell(text.error().what);
+    return to_int(ExitCode::usage);
+  }
+
   /// A reader that has seen enough (`| head`) is no failure.
   [[nodiscard]] int print(const std::string& text) const {
     const int failed = has_output_ ? write_all(STDOUT_FILENO, text) : EBADF;
@@ -222,54 +244,105 @@ class Launch {
                                    "ACC_SECRET_FILE.\n"));
   }
 
-  void read_facts(Complaints& complaints) {
+  /// False: the file with the facts can't be read, so that what the machine has isn't known.
+  bool read_facts(Complaints& complaints) {
     facts_ = detected_facts();
     const auto* file = line_.given("host_facts"_key);
-    if (file == nullptr) return;
+    if (file == nullptr) return true;
     auto facts = facts_from_file(python_text(file->value));
-    if (!facts) return complaints.push_back(facts.error());
-    facts_ = std::move(*facts);
+    if (facts) {
+      facts_ = std::move(*facts);
+    } else {
+      complaints.push_back(facts.error());
+    }
+    return facts.has_value();
   }
 
-  void read_config(Complaints& complaints) {
+  /// False: there is a config file and it can't be read, so that its settings aren't known.
+  bool read_config(Complaints& complaints) {
     const auto* given = line_.given("config_file"_key);
-    std::string path = given != nullptr ? python_text(given->value) : std::string{};
+    std::string path =
+        given != nullptr ? expand_home(python_text(given->value), environment_) : std::string{};
     if (given == nullptr) {
-      if (!wants_default_config(line_)) return;
+      if (!wants_default_config(line_)) return true;
       path = default_config_path(environment_);
-      if (::access(path.c_str(), F_OK) != 0) return;
+      if (::access(path.c_str(), F_OK) != 0) return true;
     }
     auto config = load_config(path);
-    if (!config) return complaints.push_back(config.error());
-    config_ = std::move(*config);
+    if (config) {
+      config_ = std::move(*config);
+    } else {
+      complaints.push_back(config.error());
+    }
+    return config.has_value();
   }
 
-  int start(const JobSpec& spec, const agent::GuardianLink& guardian) {
-    const auto kind = spec.flag("module"_key) ? ScriptKind::python : script_kind(spec.script);
+  void check_script_word(const JobSpec& spec, Complaints& complaints) const {
+    if (!line_.script_is_certain) return;
+    if (spec.script.empty()) {
+      // Behind a flag with a bad value it may have been taken for the value.
+      if (line_.complaints.empty() && spec.can_judge({"script"_key}))
+        complaints.push_back({Errc::bad_usage,
+                              "the following arguments are required: SCRIPT, the program to run "
+                              "(or `script:` in the config file)"});
+      return;
+    }
+    const auto hint = command_hint(spec.script);
+    const bool is_file = ::access(spec.script.c_str(), F_OK) == 0;
+    if (hint.empty() || is_file || spec.flag("module"_key) || spec.flag("no_python"_key)) return;
+    complaints.push_back({Errc::bad_usage, "there is no script '" + printable(spec.script) +
+                                               "': " + std::string{hint}});
+  }
+
+  [[nodiscard]] ScriptKind kind_of(const JobSpec& spec) const {
+    return spec.flag("module"_key) ? ScriptKind::python : script_kind(spec.script);
+  }
+
+  /// `is_good_so_far`: there is no complaint yet. With one, what could go wrong only later is
+  /// looked at now, so that the user reads everything at once.
+  Complaints make_plan_of(const JobSpec& spec, bool is_good_so_far, agent::JobPlan& plan) {
+    const auto kind = kind_of(spec);
     PlanInputs inputs{environment_, working_directory(), find_interpreter(environment_), kind};
     const bool only_mpiexec = spec.is_set("mpirun_hostfile"_key) &&
                               find_program("mpirun", environment_).empty() &&
                               !find_program("mpiexec", environment_).empty();
     if (only_mpiexec) inputs.mpi_program = "mpiexec";
     auto planned = make_plan(spec, *facts_, inputs);
-    auto& plan = planned.plan;
+    plan = std::move(planned.plan);
+    auto& complaints = planned.complaints;
+    if (line_.given("print_plan"_key) != nullptr) return std::move(complaints);
+    append(complaints, check_runnable(spec, plan));
+    append(complaints, check_cluster(spec, plan));
+    const bool knows_script = line_.script_is_certain && !spec.script.empty();
+    if ((is_good_so_far && complaints.empty()) || !knows_script) return std::move(complaints);
+    const auto problem = check_script_file(spec, kind, environment_);
+    if (problem.errnum != 0 && command_hint(spec.script).empty())
+      complaints.push_back({Errc::not_found, problem.what});
+    return std::move(complaints);
+  }
+
+  [[nodiscard]] int refuse(const JobSpec& spec, Complaints complaints) const {
+    if (!spec.flag("quiet"_key)) {
+      for (const auto& note : spec.notes) tell("note: " + note);
+    }
+    return report(std::move(complaints), spec.config_path);
+  }
+
+  int start(const JobSpec& spec, agent::JobPlan& plan, const agent::GuardianLink& guardian) {
     const bool prints = line_.given("print_plan"_key) != nullptr;
-    if (planned.complaints.empty() && !prints) planned.complaints = check_runnable(spec, plan);
-    if (planned.complaints.empty() && !prints) planned.complaints = check_cluster(plan);
     const bool quiet = spec.flag("quiet"_key);
     for (const auto& note : spec.notes) {
       if (!quiet) tell("note: " + note);
     }
     write_all(STDERR_FILENO, defaults_warning(spec));
     if (!quiet) tell_about_ignored(line_);
-    if (!planned.complaints.empty()) return report(std::move(planned.complaints), spec.config_path);
     for (const auto& warning : plan.warnings) tell("warning: " + warning);
     if (plan.cluster.several() && plan.cluster.insecure && !plan.cluster.loopback && !prints)
       tell("warning: --insecure: whoever reaches port " +
            std::to_string(plan.cluster.control_port) + " can join, read and stop this job");
     if (prints) return print(plan_to_json(plan));
     plan.warnings.clear();  // told
-    plan.script_problem = check_script_file(spec, kind, environment_);
+    plan.script_problem = check_script_file(spec, kind_of(spec), environment_);
     const int reason = plan.script_problem.errnum;
     // On several machines the others wait for this one: it joins and lets all of them know.
     if (reason != 0 && !plan.cluster.several()) {

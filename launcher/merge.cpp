@@ -27,9 +27,9 @@ bool is_special(const KeyRow& row) {
   return std::ranges::find(kSpecial, row.name) != std::end(kSpecial);
 }
 
-/// Paths of ours, in which no shell has replaced a `~` of the config file.
+/// Paths of ours, in which no shell has replaced a `~`: not in the config file, nor in --flag=~/x.
 bool is_path(const KeyRow& row) {
-  constexpr Key kPaths[] = {"log_dir"_key, "report"_key, "progress_file"_key};
+  constexpr Key kPaths[] = {"log_dir"_key, "report"_key, "progress_file"_key, "secret_file"_key};
   return std::ranges::find(kPaths, key_of(row)) != std::end(kPaths);
 }
 
@@ -61,8 +61,9 @@ class Merger {
 
   Merged run() {
     for (const auto& option : line_.options)
-      spec().set(option.key, option.value, Source::flag, option.spelled);
-    spec().rejected = line_.rejected;
+      spec().set(option.key, with_home(option.key, option.value, option.spelled), Source::flag,
+                 option.spelled);
+    for (const Key key : line_.rejected) spec().reject(key);
     take_environment();
     check_flags();
     if (config_) {
@@ -72,6 +73,7 @@ class Merger {
       rules_.torchrun_counts();
       rules_.guess_without_config();
     }
+    rules_.counts();
     take_script();
     rules_.threads();
     return std::move(merged_);
@@ -111,8 +113,10 @@ class Merger {
     if (spec().flag("multi_gpu"_key) && processes && *processes < 2) {
       complain("--multi_gpu needs --num_processes of at least 2, not " +
                std::to_string(*processes) + ": leave --multi_gpu out for one process");
+      spec().reject("num_processes"_key);
     }
-    if (spec().flag("use_parallelism_config"_key) && !spec().flag("use_fsdp"_key)) {
+    if (spec().flag("use_parallelism_config"_key) && !spec().flag("use_fsdp"_key) &&
+        spec().can_judge({"use_fsdp"_key})) {
       complain("--use_parallelism_config needs --use_fsdp and --fsdp_version=2");
     }
   }
@@ -120,8 +124,7 @@ class Merger {
   void take_config() {
     spec().config_path = config_->path;
     spec().notes = config_->notes;
-    auto unknown = check_config_keys(*config_);
-    merged_.complaints.insert(merged_.complaints.end(), unknown.begin(), unknown.end());
+    check_keys();
     take_environment_kind();
     take_top_level();
     take_mode();
@@ -130,6 +133,16 @@ class Merger {
     rules_.scheduler();
     rules_.torchrun_counts();
     rules_.defaults_with_config();
+  }
+
+  void check_keys() {
+    auto check = check_config_keys(*config_);
+    merged_.complaints.insert(merged_.complaints.end(), check.complaints.begin(),
+                              check.complaints.end());
+    spec().notes.insert(spec().notes.end(), check.notes.begin(), check.notes.end());
+    for (const auto& name : check.meant) {
+      if (const auto* row = find_key(name)) spec().reject(key_of(*row));
+    }
   }
 
   void take_environment_kind() {
@@ -158,7 +171,7 @@ class Merger {
   void take_top_level_key(const KeyRow& row, const Entry& entry) {
     const auto where = config_->where(entry.value);
     const auto reject = [&](const std::string& what) {
-      spec().rejected.push_back(key_of(row));
+      spec().reject(key_of(row));
       complain(where + ": " + entry.key + ": " + what);
     };
     if (is_base_60(row, entry.value)) {
@@ -169,10 +182,18 @@ class Merger {
     }
     auto checked = check_value(row, entry.value);
     if (!checked) return reject(checked.error().what);
-    const auto* text = checked->text();
-    if (is_path(row) && text != nullptr && !rules_.environment("HOME").empty())
-      checked->data = expand_home(*text, rules_.all_environment());
-    spec().set(key_of(row), std::move(*checked), Source::config, where);
+    spec().set(key_of(row), with_home(key_of(row), *checked, where + ": " + entry.key),
+               Source::config, where);
+  }
+
+  Value with_home(Key key, Value value, const std::string& whose) {
+    if (!is_path(row_of(key)) || value.text() == nullptr) return value;
+    auto path = expand_home(*value.text(), rules_.all_environment());
+    if (path == "~" || path.starts_with("~/"))
+      complain(whose + ": '" + printable(path) +
+               "': HOME isn't set and this user has no home folder: write the whole path");
+    value.data = std::move(path);
+    return value;
   }
 
   void take_mode() {
@@ -224,8 +245,10 @@ class Merger {
       return;
     }
     const auto checked = check_value(*row, entry.value);
-    if (!checked)
+    if (!checked) {
+      spec().reject(key_of(*row));
       return complain(config_->where(entry.value) + ": " + entry.key + ": " + checked.error().what);
+    }
     spec().set(key_of(*row), *checked, Source::config, config_->where(entry.value));
   }
 
@@ -270,10 +293,24 @@ class Merger {
     auto checked = check_value(row_of("script_args"_key), *args);
     if (!checked) return complain(config_->where(*args) + ": script_args: " + checked.error().what);
     for (const auto& word : *checked->list()) {
+      if (word.is_none() || word.list() != nullptr || word.map() != nullptr) {
+        complain_argument(word);
+        continue;
+      }
       // 0.1 and yes are meant as written here, not as YAML reads them
       spec().script_args.push_back(word.spelled.empty() ? python_text(word) : word.spelled);
     }
     spec().set("script_args"_key, *checked, Source::config, config_->where(*args));
+  }
+
+  void complain_argument(const Value& word) {
+    const auto where = config_->where(word) + ": script_args: ";
+    if (word.is_none())
+      return complain(where +
+                      "null is no word: write 'null' in quotes if it is meant, or '' for an empty "
+                      "argument");
+    complain(where + std::string{kind_name(word)} +
+             " is no word: write each argument for itself, as [--lr, '0.1'], or in quotes");
   }
 
   const CommandLine& line_;

@@ -2,6 +2,7 @@
 
 #include "common/text.hpp"
 #include "launcher/key_table.hpp"
+#include "launcher/mode.hpp"
 #include "launcher/scheduler_rules.hpp"
 #include "launcher/setting_parsers.hpp"
 
@@ -29,6 +30,11 @@ void MergeRules::distributed_type(const Value& value, const std::string& where) 
     return;
   }
   const auto* text = value.text();
+  if (text != nullptr && *text == "TPU") {  // XLA's name in earlier versions
+    spec_.reject("distributed_type"_key);
+    complaints_.push_back({Errc::unavailable, where + ": distributed_type 'TPU': " + kNoTpu});
+    return;
+  }
   const auto choices = split(row.choices, ' ');
   if (text == nullptr || std::ranges::find(choices, *text) == choices.end()) {
     const std::vector<std::string_view> names{choices.begin(), choices.end()};
@@ -38,6 +44,7 @@ void MergeRules::distributed_type(const Value& value, const std::string& where) 
              join(choices, ", ") +
              (known.empty() ? "" : " (did you mean " + std::string{known} + "?)"));
     spec_.set("distributed_type"_key, Value{}, Source::config, where);
+    spec_.reject("distributed_type"_key);
     return;
   }
   spec_.set("distributed_type"_key, value, Source::config, where);
@@ -75,14 +82,15 @@ void MergeRules::defaults_with_config() {
   fill("gpu_ids"_key, Value{"all"});
   fill("mixed_precision"_key, Value{"no"});
   fill("dynamo_backend"_key, Value{"no"});
-  const auto& rejected = spec_.rejected;
-  const bool was_rejected = std::ranges::find(rejected, "num_processes"_key) != rejected.end();
-  if (spec_.integer("num_processes"_key) == -1 && !was_rejected) {
+  if (spec_.integer("num_processes"_key) == -1 &&
+      spec_.can_judge({"num_processes"_key, "distributed_type"_key})) {
     complain(spec_.config_path +
              ": num_processes is not set: write it there or give --num_processes");
+    spec_.reject("num_processes"_key);
   }
   const auto ids = spec_.text("gpu_ids"_key);
-  if (spec_.flag("multi_gpu"_key) && ids != "all" && ids.find(',') == std::string::npos &&
+  if (spec_.flag("multi_gpu"_key) && spec_.can_judge({"gpu_ids"_key, "num_machines"_key}) &&
+      ids != "all" && ids.find(',') == std::string::npos &&
       spec_.integer("num_machines"_key).value_or(1) <= 1) {
     complain(spec_.name_for_complaint("gpu_ids"_key) + ": gpu_ids '" + printable(ids) +
              "' names fewer than two devices for multi-GPU training: name at least two, or write "
@@ -97,7 +105,8 @@ std::optional<std::int64_t> MergeRules::workers_per_node(const std::string& word
   if (word == "auto") return facts_.gpus() > 0 ? facts_.gpus() : facts_.logical_cores();
   if (word == "gpu") {
     if (facts_.gpus() > 0) return facts_.gpus();
-    complain("--nproc_per_node=gpu: no GPU was found on this machine");
+    complain(spec_.name_for_complaint("nproc_per_node"_key) +
+             ": 'gpu': no GPU was found on this machine");
     return std::nullopt;
   }
   const auto number = parse_number<std::int64_t>(word);
@@ -107,9 +116,16 @@ std::optional<std::int64_t> MergeRules::workers_per_node(const std::string& word
   return std::nullopt;
 }
 
+void MergeRules::reject_counts(bool machines_too) {
+  spec_.reject("num_processes"_key);
+  if (machines_too) spec_.reject("num_machines"_key);
+}
+
 void MergeRules::torchrun_counts() {
   const bool per_node = spec_.is_given("nproc_per_node"_key);
   const bool nodes_given = spec_.is_given("nnodes"_key);
+  if (!spec_.can_judge({"nnodes"_key})) reject_counts(true);
+  if (!spec_.can_judge({"nproc_per_node"_key})) reject_counts(false);
   if (!per_node && !nodes_given) return;
   // A flag beats the file's way of counting; two ways in one place contradict each other.
   const auto clashes = [&](Key ours, Key theirs) {
@@ -121,31 +137,52 @@ void MergeRules::torchrun_counts() {
     complain(
         "--num_processes counts workers over all machines, --nproc_per_node and --nnodes count per "
         "machine as torchrun does: use one of the two ways");
-    return;
+    return reject_counts(nodes_given);
   }
   if (clashes("num_machines"_key, "nnodes"_key)) {
     complain("--num_machines and --nnodes say the same thing: give one of them");
-    return;
+    return reject_counts(true);
   }
   NodeRange nodes{static_cast<std::uint32_t>(
                       std::max<std::int64_t>(1, spec_.integer("num_machines"_key).value_or(1))),
                   1};
   if (nodes_given) {
     const auto parsed = parse_nodes(spec_.text("nnodes"_key));
-    if (!parsed)
-      return complain(spec_.name_for_complaint("nnodes"_key) + ": " + parsed.error().what);
+    if (!parsed) {
+      complain(spec_.name_for_complaint("nnodes"_key) + ": " + parsed.error().what);
+      return reject_counts(true);
+    }
     nodes = *parsed;
   } else {
     nodes.max = nodes.min;
   }
   const auto workers = workers_per_node(per_node ? spec_.text("nproc_per_node"_key) : "1");
-  if (!workers) return;
+  if (!workers) return reject_counts(false);
   const Key who = per_node ? "nproc_per_node"_key : "nnodes"_key;
   spec_.set("num_machines"_key, Value{std::int64_t{nodes.max}}, spec_[who].source,
             spec_[who].origin);
   spec_.set("num_processes"_key, Value{*workers * nodes.max}, spec_[who].source, spec_[who].origin);
   if (!spec_.is_set("machine_rank"_key))
     spec_.set("machine_rank"_key, Value{std::int64_t{0}}, Source::by_default, "");
+}
+
+void MergeRules::counts() {
+  for (const Key key : {"num_processes"_key, "num_machines"_key}) {
+    const auto number = spec_.integer(key).value_or(0);
+    if (number >= 0 || !spec_.is_given(key) || !spec_.can_judge({key})) continue;
+    complain(spec_.name_for_complaint(key) + ": " + std::to_string(number) +
+             " is no count: write a number from 1");
+    spec_.reject(key);
+  }
+  const auto machines = spec_.integer("num_machines"_key).value_or(1);
+  if (!spec_.flag("standalone"_key) || machines < 2 || !spec_.can_judge({"num_machines"_key}))
+    return;
+  const Key who = spec_.is_given("nnodes"_key) ? "nnodes"_key : "num_machines"_key;
+  complain(spec_.name_for_complaint("standalone"_key) + " is a job on this machine alone, but " +
+           spec_.name_for_complaint(who) + " says " + printable(spec_.text(who)) +
+           " machines: leave one of them out");
+  spec_.reject("standalone"_key);
+  reject_counts(true);
 }
 
 void MergeRules::check_bf16_option() {

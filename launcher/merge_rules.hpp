@@ -26,6 +26,8 @@ class MergeRules {
   void scheduler();
   /// --nproc_per_node × --nnodes is num_processes.
   void torchrun_counts();
+  /// What counts can't be, and what contradicts --standalone.
+  void counts();
   void check_bf16_option();
   void threads();
 
@@ -41,6 +43,8 @@ class MergeRules {
   /// As the original's get_int_from_env: the first of these that is set to 0 or more.
   std::int64_t number_from(std::initializer_list<std::string_view> names, std::int64_t otherwise);
   std::optional<std::int64_t> workers_per_node(const std::string& word);
+  /// torchrun's counts can't be read, so how many workers there are isn't known.
+  void reject_counts(bool machines_too);
 
   JobSpec& spec_;
   Complaints& complaints_;

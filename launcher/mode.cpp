@@ -19,6 +19,15 @@ Mode mode_of(const JobSpec& spec) {
   return Mode::single;
 }
 
+bool mode_is_known(const JobSpec& spec) {
+  constexpr Key kFlags[] = {"cpu"_key,       "use_deepspeed"_key,   "use_fsdp"_key,
+                            "multi_gpu"_key, "use_megatron_lm"_key, "tpu"_key};
+  const auto is_rejected = [&](Key key) { return !spec.can_judge({key}); };
+  if (std::ranges::any_of(kFlags, is_rejected)) return false;
+  const auto is_flag = [&](Key key) { return spec[key].source == Source::flag; };
+  return !is_rejected("distributed_type"_key) || std::ranges::any_of(kFlags, is_flag);
+}
+
 namespace {
 
 std::string visible_devices_variable(std::string_view accelerator) {
@@ -49,6 +58,7 @@ class Builder {
     const auto mode = mode_of(spec_);
     common();
     precision(interpreter);
+    if (!mode_is_known(spec_)) return std::move(out_);
     if (mode == Mode::deepspeed) {
       deepspeed(interpreter, cwd);
     } else {
@@ -87,6 +97,8 @@ class Builder {
     for (const auto& row : key_rows()) {
       if (row.group != wanted || row.variable.empty()) continue;
       if (row.initial == nullptr && !spec_.is_set(key_of(row))) continue;
+      const auto checked = check_passed_on(row, spec_.value(key_of(row)));
+      if (!checked) complain(spec_.name_for_complaint(key_of(row)) + ": " + checked.error().what);
       key(row);
     }
   }
@@ -180,7 +192,8 @@ class Builder {
 
   void fsdp() {
     if (spec_.flag("fsdp_cpu_ram_efficient_loading"_key) &&
-        !spec_.flag("fsdp_sync_module_states"_key)) {
+        !spec_.flag("fsdp_sync_module_states"_key) &&
+        spec_.can_judge({"fsdp_cpu_ram_efficient_loading"_key, "fsdp_sync_module_states"_key})) {
       complain(spec_.name_for_complaint("fsdp_sync_module_states"_key) +
                ": `--fsdp_cpu_ram_efficient_loading` needs `--fsdp_sync_module_states` to be true: "
                "only rank 0 would have the weights");
@@ -271,24 +284,21 @@ ModeEnv mode_environment(const JobSpec& spec, HostFacts& facts, const Environmen
   return Builder{spec, facts, environment}.build(interpreter, cwd);
 }
 
-std::vector<std::string> deepspeed_env_lines(const Environment& variables,
-                                             std::vector<std::string>& warnings) {
-  std::vector<std::string> lines;
+DeepspeedEnv deepspeed_env(const Environment& variables) {
+  DeepspeedEnv out;
   for (const auto& [name, value] : variables) {
     constexpr std::string_view kForbidden = ";\n<> ";
-    const bool readable = !name.empty() && !value.empty() &&
-                          name.find_first_of(kForbidden) == std::string::npos &&
-                          value.find_first_of(kForbidden) == std::string::npos;
-    if (readable) {
-      lines.push_back(name);
-      lines.back().append("=").append(value);
-    } else {
-      warnings.push_back(
-          "the variable " + printable(name) +
-          " is left out of .deepspeed_env: it is empty or holds ; < > a space or a new line");
+    const bool is_readable = !name.empty() && !value.empty() &&
+                             name.find_first_of(kForbidden) == std::string::npos &&
+                             value.find_first_of(kForbidden) == std::string::npos;
+    if (!is_readable) {
+      out.skipped.push_back(printable(name));
+      continue;
     }
+    out.lines.push_back(name);
+    out.lines.back().append("=").append(value);
   }
-  return lines;
+  return out;
 }
 
 }  // namespace acc::launcher

@@ -11,8 +11,14 @@ namespace acc::launcher {
 
 enum class Mode { single, deepspeed, fsdp, megatron, multi_gpu, tpu };
 
+inline constexpr const char* kNoTpu =
+    "TPUs are not supported: start TPU jobs with `accelerate launch`";
+
 /// In the original's order: --cpu beats all others, DeepSpeed beats FSDP, and so on.
 [[nodiscard]] Mode mode_of(const JobSpec& spec);
+
+/// False where the flag or key that chooses the mode has a bad value or is misspelled.
+[[nodiscard]] bool mode_is_known(const JobSpec& spec);
 
 struct ModeEnv {
   std::map<std::string, std::string> variables;
@@ -26,10 +32,11 @@ struct ModeEnv {
 ModeEnv mode_environment(const JobSpec& spec, HostFacts& facts, const Environment& environment,
                          const std::string& interpreter, const std::string& cwd);
 
-/// Lines for .deepspeed_env, by which the deepspeed program hands variables to other machines.
-/// Entries that it could not read back are left out and named in `warnings`.
-std::vector<std::string> deepspeed_env_lines(
-    const std::map<std::string, std::string, std::less<>>& variables,
-    std::vector<std::string>& warnings);
+/// .deepspeed_env, by which the deepspeed program hands variables to other machines.
+struct DeepspeedEnv {
+  std::vector<std::string> lines;    ///< "NAME=VALUE"
+  std::vector<std::string> skipped;  ///< names of those that it could not read back
+};
+DeepspeedEnv deepspeed_env(const Environment& variables);
 
 }  // namespace acc::launcher

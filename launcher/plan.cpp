@@ -48,7 +48,8 @@ class Planner {
     plan.warnings = std::move(env.warnings);
     plan.defaulted.insert(spec_.defaulted.begin(), spec_.defaulted.end());
     plan_policies(spec_, inputs_.environment, plan, planned_.complaints);
-    choose_kind();
+    if (auto bad = bad_main_port(spec_)) append({std::move(*bad)});
+    if (mode_is_known(spec_)) choose_kind();
     drop_unchanged();
     return std::move(planned_);
   }
@@ -62,9 +63,7 @@ class Planner {
   }
 
   void refuse_unsupported() {
-    if (mode_of(spec_) == Mode::tpu)
-      complain("TPUs are not supported: start TPU jobs with `accelerate launch`",
-               Errc::unavailable);
+    if (mode_of(spec_) == Mode::tpu && mode_is_known(spec_)) complain(kNoTpu, Errc::unavailable);
     if (spec_.flag("virtual_local_rank"_key))
       complain(
           "--virtual_local_rank is not supported: LOCAL_RANK always numbers the workers of a node",
@@ -97,11 +96,13 @@ class Planner {
   /// On the CPU the original wants both, while the GPU modes have a default port.
   void check_main_process() {
     if (spec_.integer("num_machines"_key).value_or(1) <= 1) return;
-    if (!spec_.is_set("main_process_ip"_key))
+    if (!spec_.is_set("main_process_ip"_key) &&
+        spec_.can_judge({"main_process_ip"_key, "num_machines"_key}))
       complain(
           "several machines need the main process IP, the address of machine 0: give "
           "--main_process_ip (or --master_addr)");
-    if (!spec_.is_set("main_process_port"_key))
+    if (!spec_.is_set("main_process_port"_key) &&
+        spec_.can_judge({"main_process_port"_key, "num_machines"_key}))
       complain(
           "several machines need the main process port, a free one on machine 0: give "
           "--main_process_port (or --master_port)");
@@ -145,6 +146,13 @@ class Planner {
     planned_.plan.kind = agent::JobKind::deepspeed;
     planned_.plan.command = deepspeed_command(spec_, planned_.plan.master.port);
     planned_.plan.rendezvous = {};
+    auto variables = inputs_.environment;
+    for (const auto& [name, value] : planned_.plan.env) variables[name] = value;
+    const auto skipped = deepspeed_env(variables).skipped;
+    if (skipped.empty()) return;
+    planned_.plan.warnings.push_back(
+        "Skipping in .deepspeed_env, so that other machines don't get them: " +
+        join(skipped, ", ") + " (no value, or one with a blank, a new line, ;, < or >)");
   }
 
   void plan_elastic(Mode mode) {
@@ -199,7 +207,7 @@ Complaints check_runnable(const JobSpec& spec, const agent::JobPlan& plan) {
   };
   if (plan.kind != agent::JobKind::elastic) return complaints;
   const auto& meeting = plan.rendezvous;
-  if (plan.local_world_size == 0) {
+  if (plan.local_world_size == 0 && spec.can_judge({"num_processes"_key, "num_machines"_key})) {
     refuse(
         "no worker to start: no GPU was found and --num_processes is not given. Give "
         "--num_processes, or --cpu for one process on the CPU");

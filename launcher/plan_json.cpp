@@ -155,10 +155,8 @@ std::string plan_to_json(const agent::JobPlan& plan) {
   }
   if (plan.kind == agent::JobKind::elastic && plan.cluster.several())
     out["cluster"] = cluster(plan.cluster);
-  if (plan.kind == agent::JobKind::deepspeed) {
-    std::vector<std::string> ignored;
-    out["deepspeed_env_file"] = deepspeed_env_lines({plan.env.begin(), plan.env.end()}, ignored);
-  }
+  if (plan.kind == agent::JobKind::deepspeed)
+    out["deepspeed_env_file"] = deepspeed_env({plan.env.begin(), plan.env.end()}).lines;
   out["restart"] = restart(plan.restart);
   out["stop"] = stop(plan.stop);
   out["output"] = output(plan.output);

@@ -1,5 +1,6 @@
 #include "launcher/rendezvous_plan.hpp"
 
+#include "common/endpoint.hpp"
 #include "common/text.hpp"
 #include "launcher/cluster_plan.hpp"
 #include "launcher/key_table.hpp"
@@ -97,11 +98,12 @@ class Meeting {
   }
 
   void check_rank() {
-    if (!spec_.is_set("machine_rank"_key)) {
+    const bool is_judged = spec_.can_judge({"machine_rank"_key, "num_machines"_key});
+    if (is_judged && !spec_.is_set("machine_rank"_key)) {
       complain(
           "several machines need --machine_rank (or --node_rank): 0 on the first machine, 1 on the "
           "next, and so on");
-    } else if (rank_ < 0 || rank_ >= machines_) {
+    } else if (is_judged && (rank_ < 0 || rank_ >= machines_)) {
       complain(spec_.name_for_complaint("machine_rank"_key) + ": " + std::to_string(rank_) +
                " is out of range: 0 to " + std::to_string(machines_ - 1) + " for " +
                std::to_string(machines_) + " machines");
@@ -121,7 +123,8 @@ class Meeting {
                " is out of range: 0 or more");
     rank_ = std::max<std::int64_t>(rank_, 0);
     const auto processes = spec_.integer("num_processes"_key).value_or(0);
-    if (!spec_.is_given("machine_rank"_key) && processes % machines_ != 0)
+    if (!spec_.is_given("machine_rank"_key) && processes % machines_ != 0 &&
+        spec_.can_judge({"machine_rank"_key, "num_processes"_key, "num_machines"_key}))
       complain(std::to_string(processes) + " processes on " + std::to_string(machines_) +
                " machines: that is an uneven share, so give --machine_rank on each machine, or "
                "--nproc_per_node");
@@ -130,7 +133,8 @@ class Meeting {
   void check_machines() {
     if (fixed()) {
       check_rank();
-      if (plan_.rendezvous.nnodes_min != plan_.rendezvous.nnodes_max)
+      if (plan_.rendezvous.nnodes_min != plan_.rendezvous.nnodes_max &&
+          spec_.can_judge({"rdzv_backend"_key}))
         complain(
             spec_.name_for_complaint("nnodes"_key) + ": '" + printable(spec_.text("nnodes"_key)) +
             "': a number of machines that may change needs --rdzv_backend=tcp (or c10d, etcd): "
@@ -141,14 +145,15 @@ class Meeting {
     const bool told = mode_of(spec_) == Mode::single && !spec_.is_given("nnodes"_key) &&
                       !spec_.is_given("nproc_per_node"_key);  // with the port, by make_plan
     if (!told && spec_.text("main_process_ip"_key).empty() &&
-        spec_.text("rdzv_endpoint"_key).empty()) {
+        spec_.text("rdzv_endpoint"_key).empty() &&
+        spec_.can_judge({"main_process_ip"_key, "rdzv_endpoint"_key, "standalone"_key})) {
       complain(
           "several machines need the main process IP, the address of machine 0: give "
           "--main_process_ip (as torchrun: --master_addr or --rdzv_endpoint)" +
           (spec_.scheduler.empty() ? std::string{} : "; " + spec_.scheduler + " doesn't tell one"));
     }
     const auto processes = spec_.integer("num_processes"_key).value_or(0);
-    if (processes < machines_) {
+    if (processes < machines_ && spec_.can_judge({"num_processes"_key, "num_machines"_key})) {
       complain(
           std::to_string(processes) + " processes on " + std::to_string(machines_) +
           " machines: --num_processes counts the whole job, so give at least one for each machine");
@@ -158,7 +163,7 @@ class Meeting {
   /// Where the count doesn't divide evenly, the first machines take one more.
   void share_ranks() {
     const auto processes = spec_.integer("num_processes"_key).value_or(0);
-    if (processes < 0)
+    if (processes < 0 && spec_.can_judge({"num_processes"_key}))
       complain(spec_.name_for_complaint("num_processes"_key) + ": " + std::to_string(processes) +
                " is not a number of processes");
     if (processes > 1'000'000)
@@ -183,16 +188,14 @@ class Meeting {
     auto& master = plan_.master;
     if (spec_.flag("standalone"_key) && machines_ == 1) return stand_alone(any_free_port());
     auto wanted = wanted_port(spec_);
-    if (auto bad = bad_main_port(spec_)) {
-      complaints_.push_back(std::move(*bad));
-      wanted.reset();
-    }
+    if (bad_main_port(spec_)) wanted.reset();  // told by make_plan
     master.port_is_given = wanted.has_value() && *wanted != 0;
     if (wanted.has_value() && *wanted == 0) {
       master.port = any_free_port();
       return;
     }
     master.port = wanted ? static_cast<std::uint16_t>(*wanted) : kDefaultPort;
+    if (!spec_.can_judge({"main_process_port"_key, "machine_rank"_key, "num_machines"_key})) return;
     if (rank_ != 0 || !facts_.port_in_use(master.port)) return;
     if (machines_ > 1) {
       return complain("port " + std::to_string(master.port) +
@@ -213,7 +216,7 @@ class Meeting {
   void choose_port_of_rounds() {
     auto& master = plan_.master;
     master.port = 0;
-    if (auto bad = bad_main_port(spec_)) return complaints_.push_back(std::move(*bad));
+    if (bad_main_port(spec_)) return;
     const auto named = spec_.integer("main_process_port"_key).value_or(0);
     master.port_is_given =
         named != 0 && spec_.is_set("rdzv_endpoint"_key) && spec_.is_given("main_process_port"_key);
@@ -225,6 +228,8 @@ class Meeting {
     const auto port = control_port(spec_, plan_);
     const bool listens = spec_.hosts.value_or(rank_ == 0 && spec_.is_given("machine_rank"_key));
     if (!port || *port < 1 || *port > 65535 || !listens) return;
+    if (!spec_.can_judge({"control_port"_key, "main_process_port"_key, "rdzv_endpoint"_key}))
+      return;
     if (!facts_.port_in_use(static_cast<std::uint16_t>(*port))) return;
     const bool by_endpoint = !fixed() && !spec_.is_set("control_port"_key);
     complain("port " + std::to_string(*port) +
@@ -256,7 +261,7 @@ class Meeting {
     const auto port = fixed() || machines_ < 2
                           ? std::int64_t{master.port}
                           : control_port(spec_, plan_).value_or(wanted_port(spec_).value_or(2379));
-    const auto here = show_endpoint(master.addr, port);
+    const auto here = join_host_port(master.addr, port);
     if (meeting.standalone) {
       meeting.endpoint = "localhost:" + std::to_string(master.port);
     } else if (meeting.backend == "static") {

@@ -1,5 +1,6 @@
 #include "launcher/scheduler_rules.hpp"
 
+#include "common/endpoint.hpp"
 #include "common/text.hpp"
 #include "launcher/key_table.hpp"
 #include "launcher/scheduler.hpp"
@@ -46,14 +47,19 @@ class Rules {
       const auto nodes = parse_nodes(spec_.text("nnodes"_key));
       return nodes ? nodes->max : 2;  // complained about elsewhere
     }
-    if (!spec_.is_given("num_machines"_key)) return std::nullopt;
+    if (!spec_.is_given("num_machines"_key)) {
+      if (spec_.flag("standalone"_key)) return 1;
+      return std::nullopt;
+    }
     return static_cast<std::uint32_t>(
         std::clamp<std::int64_t>(spec_.integer("num_machines"_key).value_or(1), 1, 1'000'000));
   }
 
   void stay_alone() {
     if (place_.machines < 2) return;
-    const Key key = spec_.is_given("nnodes"_key) ? "nnodes"_key : "num_machines"_key;
+    const Key key = spec_.is_given("nnodes"_key)         ? "nnodes"_key
+                    : spec_.is_given("num_machines"_key) ? "num_machines"_key
+                                                         : "standalone"_key;
     spec_.notes.push_back(place_.who + " has " + std::to_string(place_.machines) + " tasks, but " +
                           spec_.name_for_complaint(key) +
                           " says one machine: each task is a job of its own");
@@ -121,7 +127,7 @@ class Rules {
       return;
     }
     const auto port = spec_.integer("main_process_port"_key).value_or(place_.port);
-    fill("rdzv_endpoint"_key, show_endpoint(place_.host, port));
+    fill("rdzv_endpoint"_key, join_host_port(place_.host, port));
     spec_.hosts = place_.is_host;
   }
 

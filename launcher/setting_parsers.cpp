@@ -126,6 +126,25 @@ Result<NodeRange> parse_nodes(std::string_view text) {
   return NodeRange{*min, *max};
 }
 
+Result<std::string> parse_address(std::string_view text) {
+  auto host = trim(text);
+  const auto no_address = [&] {
+    return bad(in_quotes(text) + " is no address: write a host name, 10.0.0.1 or fd00::1");
+  };
+  if (host.find_first_of(" \t/@,") != std::string_view::npos) return no_address();
+  const bool has_brackets = host.starts_with('[') && host.ends_with(']');
+  if (has_brackets) host = host.substr(1, host.size() - 2);
+  const auto colons = std::ranges::count(host, ':');
+  const auto port_at = host.rfind(':');
+  const bool has_port = port_at != std::string_view::npos && !has_brackets &&
+                        (colons == 1 || host.substr(0, port_at).ends_with(']'));
+  if (has_port)
+    return bad(in_quotes(text) + " holds a port: write the address alone, a port has its own flag");
+  const bool is_bracketed_name = has_brackets && colons < 2;
+  if (is_bracketed_name || host.find_first_of("[]") != std::string_view::npos) return no_address();
+  return std::string{host};
+}
+
 Result<Endpoint> parse_endpoint(std::string_view text) {
   const auto wrong = [&] {
     return bad(in_quotes(text) + " is not HOST:PORT, as node1:29400 or [fd00::2]:29400");
@@ -150,11 +169,6 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
   if (port[0] != ':' || !number || *number == 0) return wrong();
   endpoint.port = number;
   return endpoint;
-}
-
-std::string show_endpoint(std::string_view host, std::int64_t port) {
-  const bool v6 = host.find(':') != std::string_view::npos;
-  return (v6 ? "[" + std::string{host} + "]" : std::string{host}) + ":" + std::to_string(port);
 }
 
 bool is_loopback(std::string_view host) {

@@ -33,14 +33,16 @@ struct NodeRange {
 /// "2" or "2:4"
 Result<NodeRange> parse_nodes(std::string_view text);
 
+/// A host's name or number, an IPv6 one with or without brackets: "node1", "10.0.0.1", "fd00::2".
+/// The result has no brackets.
+Result<std::string> parse_address(std::string_view text);
+
 struct Endpoint {
   std::string host;  ///< without brackets
   std::optional<std::uint16_t> port;
 };
 /// "host", "host:29400", "[fd00::2]:29400" or a bare "fd00::2"
 Result<Endpoint> parse_endpoint(std::string_view text);
-/// The other way round, an IPv6 address in brackets.
-[[nodiscard]] std::string show_endpoint(std::string_view host, std::int64_t port);
 /// By its looks: localhost, 127.x.y.z or ::1. A name that leads there is not known to be one.
 [[nodiscard]] bool is_loopback(std::string_view host);
 

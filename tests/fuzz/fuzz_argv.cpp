@@ -22,7 +22,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (complaint.what.empty()) std::abort();
   }
   if (line.script_args.size() > words.size()) std::abort();
-  if (line.help_topic && help_text(*line.help_topic).empty()) std::abort();
+  if (line.help_topic) {
+    const auto help = help_text(*line.help_topic);
+    if (help ? help->empty() : help.error().what.empty()) std::abort();
+  }
   FakeFacts facts;
   facts.devices = 2;
   const auto merged = merge(line, std::nullopt, facts, {});

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-# Words, config file or None, exit code, what stderr must hold.
+# Words, config file or None, exit code, what stderr must hold, and what it must not.
 CASES = [
     ([], None, 2, ["required: SCRIPT"]),
     (["--num_proceses=2", "x.py"], None, 2, ["--num_proceses", "did you mean --num_processes?"]),
@@ -53,9 +53,39 @@ CASES = [
     (["--cpu", "--report=none/r.json", "plain"], None, 73, ["--report: can't write to 'none/r.json': No such file or directory"]),
     (["--cpu", "--report=.", "plain"], None, 73, ["--report: can't write to '.': Is a directory"]),
     (["--cpu", "--progress_file=none/p", "--no_python", "true"], None, 0, ["--progress_file: there is no folder 'none' yet"]),
+    (["--num_machine", "2", "--grace=fast", "--config_file", "cfg.yaml", "nope.py"],
+     "distributed_type: MULTI_GPU\nnum_processes: two\nmixed_precision: fp64\nzeta: 1\ndynamo_config:\n  backend: fast\ntee: 0:1,7:1\n", 2,
+     ["--num_machine (did you mean --num_machines?)", "--grace: 'fast'", "cannot start 'nope.py'", "cfg.yaml:2: num_processes: 'two'",
+      "cfg.yaml:3: mixed_precision: 'fp64' is not one of", "cfg.yaml:4: unknown key 'zeta'", "cfg.yaml:6: dynamo_backend: 'fast'"],
+     ["required", "local rank 7", "main process"]),
+    (["--wat", "3", "--num_processes=two", "--config_file=cfg.yaml", "plain"], "distributed_type: MULTI_GPUS\nnum_machines: 2\n", 2,
+     ["--wat", "'two'", "cfg.yaml:1: distributed_type 'MULTI_GPUS'"], ["cannot start", "main process", "num_processes is not set"]),
+    (["--config_file", "cfg.yaml", "plain"], "fsdp_config:\n\tfsdp_version: 2\n", 2, ["cfg.yaml:2: a tab in column 1: YAML is indented by blanks"]),
+    (["--config_file", "cfg.yaml", "plain"], "num_processes 4\ndistributed_type: 'NO'\n", 2,
+     ["cfg.yaml:2: not valid YAML in column", "(is the colon missing in line 1?)"]),
+    (["--config_file", "cfg.yaml", "nope.py"], "a: [\n", 2, ["cfg.yaml:"], ["distributed_type is missing"]),
+    (["launch", "--multi_gpu", "x.py"], None, 2, ["there is no script 'launch'", "leave the word out"], ["defaults used instead"]),
+    (["config"], None, 2, ["--print_config"]),
+    (["env"], None, 2, ["acc-test --local_only"]),
+    (["test"], None, 2, ["the program for it is acc-test"]),
+    (["--help", "foo"], None, 2, ["there is no group and no flag 'foo'", "the groups are job, processes"], ["Most used"]),
+    (["--num_processes", "2", "./crlf.sh"], None, 127, ["its lines end as on Windows (CR LF)", "sed -i 's/\\r$//' ./crlf.sh"]),
+    (["--standalone", "--nnodes=2", "plain"], None, 2, ["--standalone is a job on this machine alone, but --nnodes says 2 machines"], ["main process"]),
+    (["--num_processes", "-2", "plain"], None, 2, ["--num_processes: -2 is no count"]),
+    (["--use_env", "--nproc_per", "2", "nope.py"], None, 2, ["torch.distributed.launch's flag", "cannot start 'nope.py'"], ["--nproc_per"]),
+    (["--main_process_ip=[::1]:29600", "plain"], None, 2, ["'[::1]:29600' holds a port"]),
     (["--config_file", "cfg.yaml", "plain"], "compute_environment: AMAZON_SAGEMAKER\ndistributed_type: 'NO'\n", 2,
      ["only LOCAL_MACHINE"]),
 ]
+
+
+def no_gpu_for_the_example(acc_launch):
+    """The example of an elastic job on a machine without a GPU: that is said, and nothing that follows from it."""
+    example = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../configs/elastic.yaml")
+    line = [acc_launch, "--config_file", example, __file__]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=20, check=False, env={"PATH": "", "CUDA_VISIBLE_DEVICES": ""})
+    good = done.returncode == 2 and "no GPU was found" in done.stderr and "num_processes" not in done.stderr
+    return [] if good else [f"{line}: {done.returncode} {done.stderr}"]
 
 
 def output_gone(acc_launch):
@@ -80,15 +110,19 @@ def main():
             file.write("pass\n")
         with open(os.path.join(folder, "shell.sh"), "w", encoding="utf-8") as file:
             file.write("#!/bin/sh\n")
+        with open(os.path.join(folder, "crlf.sh"), "w", encoding="utf-8", newline="") as file:
+            file.write("#!/bin/sh\r\ntrue\r\n")
+        os.chmod(file.name, 0o755)
         env = {"PATH": os.environ["PATH"], "HOME": folder}
-        for words, yaml, code, said in CASES:
+        for words, yaml, code, said, *unsaid in CASES:
             with open(os.path.join(folder, "cfg.yaml"), "w", encoding="utf-8") as file:
                 file.write(yaml or "")
             done = subprocess.run([acc_launch, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=20, check=False)
             if done.returncode != code:
                 bad.append(f"{words}: exit code {done.returncode}, not {code}: {done.stderr.strip()[-200:]}")
             bad += [f"{words}: stderr lacks {word!r}" for word in said if word not in done.stderr]
-    bad += output_gone(acc_launch)
+            bad += [f"{words}: stderr holds {word!r}" for word in sum(unsaid, []) if word in done.stderr]
+    bad += output_gone(acc_launch) + no_gpu_for_the_example(acc_launch)
     print("\n".join(bad) or f"{len(CASES)} refusals as expected")
     return 1 if bad else 0
 

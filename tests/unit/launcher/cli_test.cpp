@@ -43,6 +43,63 @@ TEST_CASE("an option is not abbreviated", "[launcher][cli]") {
         std::string::npos);
 }
 
+TEST_CASE("torchrun's own flags may be abbreviated as for torchrun", "[launcher][cli]") {
+  CHECK(value({"--nproc_per", "2", "s.py"}, "nproc_per_node"_key) == "2");
+  CHECK(value({"--nproc-per-no=2", "s.py"}, "nproc_per_node"_key) == "2");
+  CHECK(value({"--master_a=h", "s.py"}, "main_process_ip"_key) == "h");
+  CHECK(complaint({"--max_rest=3", "s.py"}) ==
+        "unrecognized arguments: --max_rest=3 (did you mean --max_restarts?)");
+  CHECK(complaint({"--rdzv", "s.py"}).find("(it could be --rdzv_backend, --rdzv_conf, ") !=
+        std::string::npos);
+  CHECK(complaint({"--nproc_per"}).find("--nproc_per: expected one argument") != std::string::npos);
+}
+
+TEST_CASE("habits from other launchers are answered with the word to use here", "[launcher][cli]") {
+  CHECK(complaint({"--use_env", "s.py"}).find("LOCAL_RANK is always in the environment") !=
+        std::string::npos);
+  CHECK(complaint({"--use-cpu", "s.py"}).find("the flag is --cpu") != std::string::npos);
+  CHECK(complaint({"--fp16", "s.py"}).find("--mixed_precision fp16") != std::string::npos);
+  CHECK(complaint({"--num_gpus=4", "s.py"}).find("--num_processes N") != std::string::npos);
+  CHECK(complaint({"-v", "s.py"}).find("--version") != std::string::npos);
+}
+
+TEST_CASE("a short unknown flag isn't taken for another one", "[launcher][cli]") {
+  CHECK(complaint({"--np", "4", "s.py"}).find("--cpu") == std::string::npos);
+  CHECK(complaint({"--tea=3", "s.py"}).find("did you mean --tee?") != std::string::npos);
+}
+
+TEST_CASE("an unknown flag with a value hides nothing that stands behind it", "[launcher][cli]") {
+  const auto near = parse_command_line(
+      Words{"--num_proces", "2", "--config_file", "c.yaml", "--tee_", "s.py", "--cpu"});
+  CHECK(near.complaints.size() == 2);
+  CHECK(near.given("config_file"_key) != nullptr);
+  CHECK(near.rejected == std::vector<Key>{"num_processes"_key, "tee"_key});
+  const auto strange =
+      parse_command_line(Words{"--wat", "2", "--num_processes", "two", "s.py", "--cpu"});
+  CHECK(strange.complaints.size() == 2);
+  CHECK(strange.given("cpu"_key) == nullptr);
+}
+
+TEST_CASE("what may be the script's own flag isn't judged", "[launcher][cli]") {
+  for (const auto* script : {"train.py", "./train"}) {
+    const auto line = parse_command_line(Words{"--wat", script, "--num_processes", "two"});
+    CHECK(line.complaints.size() == 1);
+    CHECK(!line.script_is_certain);
+  }
+}
+
+TEST_CASE("an address loses its brackets, and holds no port", "[launcher][cli]") {
+  CHECK(value({"--main_process_ip=[::1]", "s.py"}, "main_process_ip"_key) == "::1");
+  CHECK(value({"--master_addr=fd00::2", "s.py"}, "main_process_ip"_key) == "fd00::2");
+  CHECK(value({"--local_addr=[fe80::1%eth0]", "s.py"}, "local_addr"_key) == "fe80::1%eth0");
+  for (const auto* with_port : {"[::1]:29600", "10.0.0.1:29600", "node1:29600"})
+    CHECK(complaint({std::string{"--main_process_ip="} + with_port, "s.py"})
+              .find("holds a port: write the address alone") != std::string::npos);
+  for (const auto* wrong : {"[node1]", "tcp://node1", "node1,node2", "[::1"})
+    CHECK(complaint({std::string{"--main_process_ip="} + wrong, "s.py"}).find("is no address") !=
+          std::string::npos);
+}
+
 TEST_CASE("the last of several wins", "[launcher][cli]") {
   CHECK(value({"--num_processes=2", "--num-processes", "5", "s.py"}, "num_processes"_key) == "5");
 }
@@ -77,7 +134,7 @@ TEST_CASE("a value that looks like an option is none", "[launcher][cli]") {
   CHECK(complaint({"--num_processes", "--", "s.py"}).find("expected one argument") !=
         std::string::npos);
   CHECK(value({"--num_processes", "-3", "s.py"}, "num_processes"_key) == "-3");
-  CHECK(value({"--main_process_ip", "-a b", "s.py"}, "main_process_ip"_key) == "-a b");
+  CHECK(value({"--role", "-a b", "s.py"}, "role"_key) == "-a b");
 }
 
 TEST_CASE("short options may carry their value or stand together", "[launcher][cli]") {

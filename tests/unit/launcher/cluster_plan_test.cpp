@@ -45,7 +45,7 @@ bool holds(const std::string& text, std::string_view part) {
 
 std::string check_text(const agent::JobPlan& plan) {
   std::string text;
-  for (const auto& complaint : check_cluster(plan)) text += complaint.what + "\n";
+  for (const auto& complaint : check_cluster(JobSpec{}, plan)) text += complaint.what + "\n";
   return text;
 }
 

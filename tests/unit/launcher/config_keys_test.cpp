@@ -101,24 +101,35 @@ TEST_CASE("every top-level key takes from a file what its flag takes", "[launche
 TEST_CASE("every group has a heading and every section a name", "[launcher][keys]") {
   for (const auto& row : key_rows()) {
     INFO(row.name);
-    CHECK(!help_text("all").empty());
+    CHECK(!help_text("all").value().empty());
     const auto section = section_name(row.place);
     if (!section.empty()) CHECK(section_of(section) == row.place);
   }
-  for (const auto& group : group_rows()) CHECK(help_text(group.name).find(group.title) == 0);
+  for (const auto& group : group_rows())
+    CHECK(help_text(group.name).value().find(group.title) == 0);
 }
 
 TEST_CASE("the overview shows the groups and the most used flags", "[launcher][help]") {
-  const auto text = help_text("");
+  const auto text = help_text("").value();
   for (const auto& group : group_rows()) CHECK(text.find(group.name) != std::string::npos);
   CHECK(text.find("--num_processes") != std::string::npos);
   CHECK(text.find("--megatron_lm_tp_degree") == std::string::npos);
 }
 
 TEST_CASE("--help explains one flag, and says so when there is no such topic", "[launcher]") {
-  CHECK(help_text("max_restarts").find("--max_restarts") != std::string::npos);
+  CHECK(help_text("max_restarts").value().find("--max_restarts") != std::string::npos);
   CHECK(help_text("--max-restarts") == help_text("max_restarts"));
   CHECK(help_text("node_rank") == help_text("machine_rank"));
-  CHECK(help_text("restrat").find("no flag 'restrat' (did you mean restart?)") !=
+  CHECK(help_text("restrat").error().what.find("no flag 'restrat' (did you mean restart?)") !=
         std::string::npos);
+  CHECK(help_text("foo").error().what.find("the groups are job, processes") != std::string::npos);
+}
+
+TEST_CASE("--help behind a mode flag shows that mode's flags", "[launcher][help]") {
+  constexpr Group kFsdp[] = {Group::fsdp};
+  const auto text = help_for(kFsdp).value();
+  CHECK(text.find("--fsdp_sharding_strategy") != std::string::npos);
+  CHECK(text.find("--num_processes") != std::string::npos);
+  CHECK(text.find("--zero_stage") == std::string::npos);
+  CHECK(help_for({}) == help_text(""));
 }

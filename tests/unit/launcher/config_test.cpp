@@ -13,7 +13,7 @@ std::string complaints_of(const std::string& yaml) {
   const auto config = parse_config(yaml, "cfg.yaml");
   if (!config) return config.error().what;
   std::string text;
-  for (const auto& complaint : check_config_keys(*config)) text += complaint.what + "\n";
+  for (const auto& complaint : check_config_keys(*config).complaints) text += complaint.what + "\n";
   return text;
 }
 
@@ -68,9 +68,14 @@ TEST_CASE("a flag that is no key, and a key that is gone, say so", "[launcher][c
       std::string::npos);
   CHECK(complaints_of("distributed_type: 'NO'\nmulti_gpu: true\n").find("chooses the mode") !=
         std::string::npos);
-  CHECK(
-      complaints_of("distributed_type: 'NO'\nipex_config: {}\n").find("removed from Accelerate") !=
-      std::string::npos);
+}
+
+TEST_CASE("a key of an older Accelerate gets a note, not a refusal", "[launcher][config]") {
+  const auto config = parse_config("distributed_type: 'NO'\nipex_config: {}\n", "cfg.yaml");
+  const auto check = check_config_keys(config.value());
+  CHECK(check.complaints.empty());
+  CHECK(check.notes == std::vector<std::string>{"cfg.yaml:2: 'ipex_config' has no effect: it was "
+                                                "removed from Accelerate, delete it"});
 }
 
 TEST_CASE("distributed_type is required", "[launcher][config]") {

@@ -47,6 +47,105 @@ TEST_CASE("complaints of flags and file come together, each with its place", "[l
   CHECK(text.find("cfg.yaml:4: mixed_precision: unquoted no") != std::string::npos);
 }
 
+TEST_CASE("an unknown key, a bad choice, a bad number and a bad flag hide none of each other",
+          "[launcher][merge]") {
+  Trial c{{"--num_machine", "2", "--grace=fast", "s.py"},
+          "distributed_type: MULTI_GPU\nnum_processes: two\nmixed_precision: fp64\nwat: 1\n"
+          "dynamo_config:\n  backend: fast\ngpu_ids: '1'\nrdzv_conf: x\n"};
+  const auto text = c.complaints();
+  for (const auto* part :
+       {"unrecognized arguments: --num_machine (did you mean --num_machines?)",
+        "--grace: 'fast' is not a duration", "cfg.yaml:2: num_processes: 'two'",
+        "cfg.yaml:3: mixed_precision: 'fp64' is not one of", "cfg.yaml:4: unknown key 'wat'",
+        "cfg.yaml:6: dynamo_backend: 'fast' is not a dynamo backend",
+        "cfg.yaml:8: rdzv_conf: entry 'x' is not KEY=VALUE"}) {
+    INFO(text);
+    CHECK(text.find(part) != std::string::npos);
+  }
+  INFO(text);
+  CHECK(text.find("gpu_ids") == std::string::npos);  // of one machine, which may be wrong
+}
+
+TEST_CASE("what follows from a value that was refused isn't guessed", "[launcher][merge]") {
+  const auto count = [](std::vector<std::string> words, std::string yaml = {}) {
+    Trial c{std::move(words), std::move(yaml)};
+    const auto text = c.complaints();
+    UNSCOPED_INFO(text);
+    return std::ranges::count(text, '\n');
+  };
+  // The mode isn't known, and so neither is whether an address is needed.
+  CHECK(count({"s.py"}, "distributed_type: MULTI_GPUS\nnum_machines: 2\n") == 1);
+  CHECK(count({"s.py"}, "distributed_typ: MULTI_GPU\nnum_machines: 2\n") == 1);
+  CHECK(count({"s.py"}, "distributed_type: MULTI_GPU\nnum_proceses: 4\n") == 1);
+  CHECK(count({"--nnodes=two", "--nproc-per-node=2", "s.py"}) == 1);
+  CHECK(count({"--nproc-per-node=many", "s.py"}, "distributed_type: MULTI_GPU\n") == 1);
+  CHECK(count({"--nnodes=2", "--master_adr=h", "s.py"}) == 1);
+  CHECK(count({"--nnodes=1:2", "--rdzv_backend", "--rdzv_endpoint=h:1", "s.py"}) == 1);
+  CHECK(count({"--multi_gpu", "--num_processes=-3", "s.py"}) == 1);
+}
+
+TEST_CASE("a negative count is refused in every mode", "[launcher][merge]") {
+  Trial flag{{"--num_processes", "-2", "s.py"}};
+  CHECK(flag.complaints() == "--num_processes: -2 is no count: write a number from 1\n");
+  Trial file{{"s.py"}, "distributed_type: 'NO'\nnum_machines: -1\n"};
+  CHECK(file.complaints() == "cfg.yaml:2: num_machines: -1 is no count: write a number from 1\n");
+  Trial none{{"--num_processes=0", "s.py"}};  // one plain process, as the original
+  CHECK(none.complaints().empty());
+}
+
+TEST_CASE("--standalone and several machines contradict each other", "[launcher][merge]") {
+  Trial c{{"--standalone", "--nnodes=2", "--nproc-per-node=1", "s.py"}};
+  CHECK(c.complaints() ==
+        "--standalone is a job on this machine alone, but --nnodes says 2 machines: leave one of "
+        "them out\n");
+}
+
+TEST_CASE("TPU is answered as XLA is", "[launcher][merge]") {
+  Trial c{{"s.py"}, "distributed_type: TPU\nnum_processes: 8\n"};
+  CHECK(c.complaints() ==
+        "cfg.yaml:1: distributed_type 'TPU': TPUs are not supported: start TPU jobs with "
+        "`accelerate launch`\n");
+}
+
+TEST_CASE("a key that was removed from Accelerate gets a note", "[launcher][merge]") {
+  Trial c{{"s.py"}, "distributed_type: 'NO'\nipex_config:\n  ipex: true\n"};
+  CHECK(c.complaints().empty());
+  CHECK(c.merged().spec.notes.at(0).find("'ipex_config' has no effect: it was removed") !=
+        std::string::npos);
+}
+
+TEST_CASE("an argument that YAML reads as nothing or as a mapping is no word",
+          "[launcher][merge]") {
+  Trial c{{}, "distributed_type: 'NO'\nscript: a.py\nscript_args:\n- null\n- --lr: 0.1\n- x\n"};
+  const auto text = c.complaints();
+  CHECK(text.find("cfg.yaml:4: script_args: null is no word") != std::string::npos);
+  CHECK(text.find("cfg.yaml:5: script_args: a mapping is no word") != std::string::npos);
+}
+
+TEST_CASE("quotes are advised only where they help", "[launcher][merge]") {
+  Trial c{{"s.py"}, "distributed_type: 'NO'\ntee: yes\nmain_process_ip: no\ngrace: off\n"};
+  const auto text = c.complaints();
+  CHECK(text.find("cfg.yaml:2: tee: 'yes' names no streams") != std::string::npos);
+  CHECK(text.find("cfg.yaml:3: main_process_ip: unquoted no is a boolean in YAML, not ADDRESS: "
+                  "write 'no' in quotes") != std::string::npos);
+  CHECK(text.find("cfg.yaml:4: grace: 'off' is not a duration") != std::string::npos);
+}
+
+TEST_CASE("an address in a file loses its brackets", "[launcher][merge]") {
+  for (const auto* address : {"'[::1]'", "[::1]", "::1"}) {
+    Trial c{{"s.py"},
+            std::string{"distributed_type: MULTI_GPU\nnum_processes: 2\nnum_machines: 2\n"
+                        "main_process_port: 29600\nmain_process_ip: "} +
+                address + "\n"};
+    INFO(address);
+    const auto planned = c.planned();
+    CHECK(planned.complaints.empty());
+    CHECK(planned.plan.rendezvous.endpoint == "[::1]:29600");
+    CHECK(planned.plan.master.addr == "::1");
+    CHECK(planned.plan.cluster.control_host == "::1");
+  }
+}
+
 TEST_CASE("an unquoted NO is taken as NO only where num_processes is given", "[launcher][merge]") {
   Trial bare{{"s.py"}, "distributed_type: NO\nuse_cpu: true\n"};
   CHECK(bare.complaints().find("'NO' in quotes, or give --num_processes") != std::string::npos);
@@ -169,6 +268,10 @@ TEST_CASE("a tilde in the file is the home folder, the script shows where it is 
           {{"HOME", "/home/me"}}};
   const auto spec = c.merged().spec;
   CHECK(spec.text("log_dir"_key) == "/home/me/logs");
+  Trial flag{{"--log_dir=~/logs", "s.py"}, "", {{"HOME", "/home/me"}}};
+  CHECK(flag.merged().spec.text("log_dir"_key) == "/home/me/logs");
+  Trial homeless{{"--log_dir=~/logs", "s.py"}};  // whose home the list of users knows
+  CHECK(homeless.merged().spec.text("log_dir"_key).starts_with("/"));
   CHECK(spec.text("report"_key) == "~x");
   CHECK(spec.text("script"_key) == "s.py");
   CHECK(spec.text("script_args"_key) == "['--lr', '1']");

@@ -50,10 +50,51 @@ TEST_CASE("DeepSpeed appends the working directory to PYTHONPATH", "[launcher][m
 }
 
 TEST_CASE("the deepspeed program is told variables it can read back", "[launcher][mode]") {
-  std::vector<std::string> warnings;
-  const auto lines = deepspeed_env_lines({{"A", "1"}, {"B", "x y"}, {"C", ""}}, warnings);
-  CHECK(lines == std::vector<std::string>{"A=1"});
-  CHECK(warnings.size() == 2);
+  const auto env = deepspeed_env({{"A", "1"}, {"B", "x y"}, {"C", ""}});
+  CHECK(env.lines == std::vector<std::string>{"A=1"});
+  CHECK(env.skipped == std::vector<std::string>{"B", "C"});
+}
+
+TEST_CASE("variables that the deepspeed program can't be told are named in one warning",
+          "[launcher][mode]") {
+  Trial c{{"--use_deepspeed", "--num_processes=4", "--num_machines=2", "--machine_rank=0",
+           "--main_process_ip=h", "s.py"},
+          "",
+          {{"PS1", "a b"}, {"EMPTY", ""}, {"FINE", "1"}}};
+  c.facts.deepspeed_version = "0.15.0";
+  const auto warnings = c.planned().plan.warnings;
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings[0].find("Skipping in .deepspeed_env") == 0);
+  CHECK(warnings[0].find("EMPTY, PS1 (") != std::string::npos);
+}
+
+TEST_CASE("a value that FSDP won't understand is refused at once", "[launcher][mode]") {
+  Trial c{{"s.py"},
+          "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_version: 3\n  "
+          "sharding_strategy: FULLSHARD\n  fsdp_offload_params: maybe\n  state_dict_type: null\n  "
+          "auto_wrap_policy: no_wrap\n  forward_prefetch: yes\n"};
+  const auto text = c.complaints();
+  CHECK(text.find("cfg.yaml:4: fsdp_version: '3' is not one of 1, 2\n") != std::string::npos);
+  CHECK(text.find("cfg.yaml:5: fsdp_sharding_strategy: 'FULLSHARD' is not one of FULL_SHARD, ") !=
+        std::string::npos);
+  CHECK(text.find("(did you mean FULL_SHARD?)\n") != std::string::npos);
+  CHECK(text.find("cfg.yaml:6: fsdp_offload_params: 'maybe' is not one of true, false\n") !=
+        std::string::npos);
+  CHECK(text.find("cfg.yaml:7") == std::string::npos);
+  CHECK(text.find("cfg.yaml:8") == std::string::npos);
+  CHECK(text.find("cfg.yaml:9") == std::string::npos);
+  Trial unused{{"--multi_gpu", "s.py"}, c.yaml};
+  CHECK(unused.complaints().empty());
+}
+
+TEST_CASE("values of DeepSpeed's section are judged with DeepSpeed", "[launcher][mode]") {
+  Trial c{{"--use_deepspeed", "--num_processes=2", "--zero_stage=7", "--offload_param_device=gpu",
+           "s.py"}};
+  c.facts.deepspeed_version = "0.15.0";
+  const auto text = c.complaints();
+  CHECK(text.find("--zero_stage: '7' is not one of 0, 1, 2, 3") != std::string::npos);
+  CHECK(text.find("--offload_param_device: 'gpu' is not one of none, cpu, nvme") !=
+        std::string::npos);
 }
 
 TEST_CASE("an unquoted no as dynamo backend is explained", "[launcher][mode]") {

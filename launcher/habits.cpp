@@ -1,0 +1,69 @@
+#include "launcher/habits.hpp"
+
+#include "common/text.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace acc::launcher {
+
+namespace {
+
+constexpr Habit kHabits[] = {
+    // ---- torch.distributed.launch, scripts that were started by hand
+    {"use_env use-env",
+     "torch.distributed.launch's flag; here LOCAL_RANK is always in the environment: leave it out"},
+    {"local_rank local-rank", "each worker finds its own in LOCAL_RANK: leave it out", true},
+    {"world_size world-size ntasks", "here --num_processes N", true, "num_processes"},
+    {"rank", "here --machine_rank N; workers find their own number in RANK", true, "machine_rank"},
+    {"dist_url dist-url init_method init-method",
+     "here --main_process_ip ADDRESS and --main_process_port PORT", true, "main_process_ip"},
+    // ---- earlier versions of accelerate, keys that have another name as a flag
+    {"use_cpu use-cpu", "the flag is --cpu; use_cpu is its key in the config file", false, "cpu"},
+    {"fp16", "here --mixed_precision fp16", false, "mixed_precision"},
+    {"bf16", "here --mixed_precision bf16", false, "mixed_precision"},
+    {"ipex use_xpu use-xpu use_mps_device use-mps-device mps",
+     "it was removed from Accelerate: leave it out"},
+    {"config", "here --config_file FILE", true, "config_file"},
+    {"fsdp", "here --use_fsdp", false, "use_fsdp"},
+    {"deepspeed", "here --use_deepspeed", false, "use_deepspeed"},
+    {"distributed_type distributed-type",
+     "a key of the config file only; the flags are --cpu, --multi_gpu, --use_fsdp, "
+     "--use_deepspeed and --use_megatron_lm",
+     true, "distributed_type"},
+    // ---- the deepspeed program, others
+    {"gpus gpu num_gpus num-gpus ngpus n_gpus devices",
+     "here --num_processes N for how many, --gpu_ids 0,1 for which", true, "num_processes"},
+    {"num_nodes num-nodes nodes", "here --num_machines N", true, "num_machines"},
+    {"dry_run dry-run", "here --print_plan"},
+    {"v verbose V", "--version prints the version; --log_level info or debug tells more"},
+};
+
+constexpr std::pair<std::string_view, std::string_view> kCommands[] = {
+    {"launch", "acc-launch is `accelerate launch` already: leave the word out"},
+    {"config",
+     "config files are plain text (examples: configs/), and those of `accelerate config` work as "
+     "they are; acc-launch --print_config shows what counts"},
+    {"env", "acc-test --local_only looks at this machine"},
+    {"test", "the program for it is acc-test"},
+};
+
+}  // namespace
+
+const Habit* habit_of(std::string_view word) {
+  const auto name = word.substr(std::min(word.find_first_not_of('-'), word.size()));
+  if (name.empty()) return nullptr;
+  for (const auto& habit : kHabits) {
+    const auto words = split(habit.words, ' ');
+    if (std::ranges::find(words, name) != words.end()) return &habit;
+  }
+  return nullptr;
+}
+
+std::string_view command_hint(std::string_view word) {
+  const auto found =
+      std::ranges::find(kCommands, word, &std::pair<std::string_view, std::string_view>::first);
+  return found == std::end(kCommands) ? std::string_view{} : found->second;
+}
+
+}  // namespace acc::launcher
