@@ -1,6 +1,7 @@
 #include "agent/guardian.hpp"
 #include "common/exit_codes.hpp"
 #include "common/text.hpp"
+#include "common/version.hpp"
 #include "launcher/environment_check.hpp"
 #include "launcher/launcher.hpp"
 #include "launcher/test_command.hpp"
@@ -20,12 +21,15 @@
 namespace acc::launcher {
 namespace {
 
-/// The program that every rank runs lies beside this one.
+/// The program that every rank runs: beside this one where both were built, else in the folder for
+/// programs that nobody types.
 std::string worker_program() {
   std::string own(4096, '\0');
   const auto length = ::readlink("/proc/self/exe", own.data(), own.size());
   own.resize(length > 0 ? static_cast<std::size_t>(length) : 0);
-  return own.substr(0, own.rfind('/') + 1) + "acc-test-worker";
+  const auto folder = own.substr(0, own.rfind('/') + 1);
+  auto beside = folder + "acc-test-worker";
+  return ::access(beside.c_str(), X_OK) == 0 ? beside : folder + "../libexec/acc/acc-test-worker";
 }
 
 int complain(const Complaints& complaints) {
@@ -42,7 +46,7 @@ class Test {
   int run(const agent::GuardianLink& guardian, bool has_output) {
     report_.quiet = command_.json_file == "-";
     if (::access(worker_program().c_str(), X_OK) != 0) {
-      std::fprintf(stderr, "acc-test: '%s' is missing: it belongs beside acc-test\n",
+      std::fprintf(stderr, "acc-test: '%s' is missing: it belongs there or beside acc-test\n",
                    worker_program().c_str());
       return to_int(ExitCode::failure);
     }
@@ -78,9 +82,9 @@ class Test {
 };
 
 /// As acc-launch's: a reader that has seen enough (`| head`) is no failure.
-int print_help(bool has_output) {
+int print(const std::string& text, bool has_output) {
   const bool written =
-      has_output && std::fputs(test_help().c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+      has_output && std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
   if (written || (has_output && errno == EPIPE)) return 0;
   std::fprintf(
       stderr, "acc-test: %s\n",
@@ -99,7 +103,8 @@ int main(int argc, char** argv) {
                 SIG_IGN);  // `| head`: what isn't read any more is dropped, the test goes on
     const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
     auto command = parse_test_command(words);
-    if (command.help) return print_help(has_output);
+    if (command.help) return print(test_help(), has_output);
+    if (command.version) return print(std::string{"acc-test "} + acc::version() + "\n", has_output);
     if (!command.complaints.empty()) return complain(command.complaints);
     return Test{std::move(command)}.run(guardian, has_output);
   });

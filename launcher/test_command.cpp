@@ -116,6 +116,8 @@ TestCommand parse_test_command(std::span<const std::string> words) {
     };
     if (name == "-h" || name == "--help") {
       command.help = true;
+    } else if (name == "--version") {
+      command.version = true;
     } else if (name == "--local_only") {
       command.only_machine = true;
     } else if (name == "--json") {
@@ -161,7 +163,7 @@ std::string test_help() {
         "  " + std::string{letter.name} + std::string(16, ' ') + std::string{letter.help} + "\n";
   return text +
          "\nexit code: 0: all is well; 1: a check failed; else as acc-launch's "
-         "(docs/exit-codes.md)\n";
+         "(docs/exit-codes.md, man acc-launch)\n";
 }
 
 }  // namespace acc::launcher

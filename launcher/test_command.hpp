@@ -15,6 +15,7 @@ struct TestCommand {
   std::string json_file;            ///< --json FILE; "-": standard output; empty: none
   bool bandwidth = false;
   bool help = false;
+  bool version = false;
   bool only_machine = false;  ///< --local_only: no job is started
   Complaints complaints;
 };

@@ -147,7 +147,7 @@ Result<void> write_new_file(const std::string& path, std::string_view text) {
     return Error{Errc::bad_usage,
                  file +
                      " exists already and stays as it is; to replace it, see \"Changing the "
-                     "secret\" in SECURITY.md",
+                     "secret\" in SECURITY.md (installed in /usr/share/doc/acc)",
                  EEXIST};
   if (!fd) return system_error(errno, "make " + file);
   // The mask of the process must not take our own rights, and can't give any to others.

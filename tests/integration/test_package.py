@@ -162,6 +162,9 @@ class Package(unittest.TestCase):
         files = {str(file.relative_to(root)) for file in root.rglob("*")}
         for wanted in ("usr/bin/acc-launch", "usr/include/acc/acc.h", "usr/lib/libacc_runtime.a", "usr/lib/libacc.so"):
             self.assertIn(wanted, files)
+        for package in packages:
+            for wanted in ("copyright", "changelog.gz"):
+                self.assertIn(f"usr/share/doc/{package}/{wanted}", files)
         # Without libacc-dev there is still what programs load.
         alone = self.folder / "alone"
         for package in ("acc", "libacc"):
@@ -169,6 +172,64 @@ class Package(unittest.TestCase):
         printed = run(alone / "usr/bin/acc-launch", "--num_processes", 2, ROOT / "examples/07_c_api_python/fit.py",
                       env={**os.environ, "LD_LIBRARY_PATH": str(alone / "usr/lib")})
         self.assertIn("on 2 ranks\nthe same bits on every rank\n", printed)
+
+
+class Programs(unittest.TestCase):
+    """The package acc, likewise."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="acc-programs-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        cls.prefix = cls.folder / "usr"
+        run("cmake", "--install", BUILD, "--prefix", cls.prefix, "--component", "acc")
+
+    def completed(self, *words):
+        """What bash offers for the last word; `--flag=` comes as two words, as from readline."""
+        script = """source "$1"; shift; compopt() { :; }
+                    COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _acc_launch; printf '%s\\n' "${COMPREPLY[@]}" """
+        completion = self.prefix / "share/bash-completion/completions/acc-launch"
+        return set(run("bash", "-c", script, "bash", completion, "acc-launch", *words, cwd=self.folder).split())
+
+    def test_every_link_in_the_documents_leads_to_a_file(self):
+        pages = sorted((self.prefix / "share/doc/acc").rglob("*.md"))
+        self.assertGreater(len(pages), 20)
+        for page in pages:
+            text = re.sub(r"^```.*?^```|`[^`]*`", "", page.read_text(), flags=re.M | re.S)
+            for link in re.findall(r"\]\(([^)#\s]+)", text):
+                if "://" not in link:
+                    self.assertTrue((page.parent / link).exists(), f"{page.name}: {link}")
+
+    @unittest.skipUnless(shutil.which("man"), "no man here")
+    def test_manual_pages_are_shown_without_a_warning(self):
+        wanted = {"acc-launch": "--num_processes N", "acc-test": "--bandwidth", "acc-rendezvous": "--listen ADDRESS"}
+        for program, word in wanted.items():
+            page = self.prefix / f"share/man/man1/{program}.1"
+            shown = run("man", "--warnings", "--local-file", page, env={**os.environ, "MANWIDTH": "100", "LC_ALL": "C.UTF-8"})
+            self.assertIn(word, re.sub(r".\x08", "", shown))
+            self.assertNotIn("warning", shown)
+
+    def test_bash_completes_flags_values_and_leaves_the_script_its_own(self):
+        self.assertEqual(self.completed("--num_p"), {"--num_processes"})
+        self.assertEqual(self.completed("--num-p"), {"--num-processes"})
+        self.assertEqual(self.completed("--mixed_precision", "f"), {"fp16", "fp8"})
+        self.assertEqual(self.completed("--mixed-precision", "=", "b"), {"bf16"})
+        self.assertEqual(self.completed("--num_processes", "2", "--cp"), {"--cpu"})
+        self.assertEqual(self.completed("train.py", "--num_p"), set())
+        (self.folder / "cfg.yaml").touch()
+        self.assertEqual(self.completed("--config_file", "cf"), {"cfg.yaml"})
+
+    def test_other_shells_read_their_completions(self):
+        for shell, file in (("zsh", "zsh/vendor-completions/_acc-launch"), ("fish", "fish/vendor_completions.d/acc-launch.fish")):
+            with self.subTest(shell=shell):
+                if not shutil.which(shell):
+                    self.skipTest(f"no {shell} here")
+                run(shell, "-n", self.prefix / "share" / file)
+
+    def test_what_only_acc_test_starts_is_no_command_and_is_found(self):
+        commands = {file.name for file in (self.prefix / "bin").iterdir()}
+        self.assertEqual(commands, {"acc-launch", "acc-test", "acc-rendezvous"})
+        self.assertIn("all is well", run(self.prefix / "bin/acc-test", "--local_only"))
 
 
 if __name__ == "__main__":
