@@ -29,7 +29,8 @@ constexpr std::string_view kMostUsed[] = {"config_file",  "num_processes",   "cp
                                           "multi_gpu",    "mixed_precision", "num_machines",
                                           "machine_rank", "main_process_ip", "main_process_port",
                                           "max_restarts", "grace",           "log_dir",
-                                          "tee",          "report",          "module",
+                                          "tee",          "stdin",           "report",
+                                          "module",
                                           "no_python",    "quiet",           "print_plan",
                                           "print_config", "version"};
 

@@ -88,6 +88,27 @@ def no_gpu_for_the_example(acc_launch):
     return [] if good else [f"{line}: {done.returncode} {done.stderr}"]
 
 
+# Program, words, exit code, what it must print.
+OTHERS = [
+    ("acc-rendezvous", ["--version"], 0, "acc-rendezvous 0."),
+    ("acc-rendezvous", ["foo"], 2, "'foo': no further word is needed"),
+    ("acc-rendezvous", ["--prot", "1"], 2, "there is no option --prot (did you mean --port?)"),
+    ("acc-rendezvous", ["--port"], 2, "--port needs a value"),
+    ("acc-test", ["--version"], 0, "acc-test 0."),
+    ("acc-launch", ["--version"], 0, "acc-launch 0."),
+]
+
+
+def other_programs(acc_launch):
+    bad = []
+    for program, words, code, said in OTHERS:
+        path = os.path.join(os.path.dirname(acc_launch), program)
+        done = subprocess.run([path, *words], capture_output=True, text=True, timeout=20, check=False)
+        if done.returncode != code or said not in done.stdout + done.stderr:
+            bad.append(f"{program} {words}: {done.returncode} {done.stdout}{done.stderr}")
+    return bad
+
+
 def output_gone(acc_launch):
     """What was asked for can't be shown: a disk that is full, a descriptor that is closed."""
     bad = []
@@ -122,7 +143,7 @@ def main():
                 bad.append(f"{words}: exit code {done.returncode}, not {code}: {done.stderr.strip()[-200:]}")
             bad += [f"{words}: stderr lacks {word!r}" for word in said if word not in done.stderr]
             bad += [f"{words}: stderr holds {word!r}" for word in sum(unsaid, []) if word in done.stderr]
-    bad += output_gone(acc_launch) + no_gpu_for_the_example(acc_launch)
+    bad += output_gone(acc_launch) + no_gpu_for_the_example(acc_launch) + other_programs(acc_launch)
     print("\n".join(bad) or f"{len(CASES)} refusals as expected")
     return 1 if bad else 0
 
