@@ -264,6 +264,8 @@ class Launch {
     std::string path =
         given != nullptr ? expand_home(python_text(given->value), environment_) : std::string{};
     if (given == nullptr) {
+      if (std::ranges::find(line_.rejected, "config_file"_key) != line_.rejected.end())
+        return false;
       if (!wants_default_config(line_)) return true;
       path = default_config_path(environment_);
       if (::access(path.c_str(), F_OK) != 0) return true;

@@ -64,6 +64,8 @@ CASES = [
     (["--config_file", "cfg.yaml", "plain"], "num_processes 4\ndistributed_type: 'NO'\n", 2,
      ["cfg.yaml:2: not valid YAML in column", "(is the colon missing in line 1?)"]),
     (["--config_file", "cfg.yaml", "nope.py"], "a: [\n", 2, ["cfg.yaml:"], ["distributed_type is missing"]),
+    (["--confg_file", "cfg.yaml", "--nnodes=2", "--grace=fast", "nope.py"], "", 2,
+     ["did you mean --config_file?", "--grace: 'fast'"], ["main process", "cannot start"]),
     (["launch", "--multi_gpu", "x.py"], None, 2, ["there is no script 'launch'", "leave the word out"], ["defaults used instead"]),
     (["config"], None, 2, ["--print_config"]),
     (["env"], None, 2, ["acc-test --local_only"]),
