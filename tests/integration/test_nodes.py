@@ -54,6 +54,14 @@ class Start(ClusterTest):
         named.start_all()
         self.all_end(named, 0)
 
+    def test_a_static_job_at_an_ipv6_address_with_or_without_brackets(self):
+        for address in ("[fd77::1]", "fd77::1"):
+            with self.subTest(address=address):
+                cluster = self.cluster("a b", backend="static", words="run=200ms", flags=f"--main_process_ip {address}")
+                cluster.start_all()
+                self.all_end(cluster, 0)
+                self.assertEqual({life.master for life in cluster.lives()}, {"fd77::1"})
+
     def test_slots_may_differ(self):
         cluster = self.cluster("a b c", words="run=200ms")
         for host, slots in (("a", 1), ("b", 3), ("c", 2)):
