@@ -4,7 +4,8 @@
 set -euo pipefail
 . "$(dirname "$0")/../cmake/setup.sh"
 
-acc_install $acc_build_packages $acc_test_packages
+acc_install $acc_build_packages
+acc_install_optional $acc_test_packages
 acc_need_torch || echo "no Python with torch: the tests that train with PyTorch will be skipped" >&2
 [ -z "${PYTHON_EXEC:-}" ] || acc_say "Python with torch: $PYTHON_EXEC"
 acc_build all tests/all
