@@ -1,6 +1,7 @@
 #include "agent/agent_loop.hpp"
 #include "agent/local_store.hpp"
 #include "agent/lost_ranks.hpp"
+#include "agent/pmi_server.hpp"
 #include "agent/seat.hpp"
 #include "agent/worker_server.hpp"
 #include "common/host_name.hpp"
@@ -69,6 +70,7 @@ void AgentLoop::heed_lease() {
 
 void AgentLoop::end_loop() {
   if (worker_server_) worker_server_->close();
+  if (pmi_server_) pmi_server_->close();
   if (!seat_) return io_.stop();
   const bool is_orphan = finish_->verdict == Verdict::guardian_lost;
   seat_->leave(is_orphan ? "its acc-launch was killed" : std::string{to_string(finish_->verdict)},
@@ -138,8 +140,7 @@ void AgentLoop::tell_workers_of(const WorkerRecord& record) {
   worker_server_->tell_lost({lost_here(record, oom_facts(*record.status))});
 }
 
-void AgentLoop::listen_to_workers() {
-  if (worker_server_) return;
+WorkerCalls AgentLoop::worker_calls() {
   WorkerCalls calls;
   if (seat_) {
     calls.on_kv = [this](std::uint64_t, rendezvous::KvRequest request,
@@ -149,7 +150,6 @@ void AgentLoop::listen_to_workers() {
     calls.on_table = [this](WorkerCalls::TableAnswer answer) { seat_->table(std::move(answer)); };
     calls.on_gone = [](std::uint64_t) {};
   } else {
-    local_store_ = std::make_unique<LocalStore>(io_, plan_.local_world_size);
     calls.on_kv = [this](std::uint64_t connection, rendezvous::KvRequest request,
                          WorkerCalls::KvAnswer answer) {
       local_store_->ask(connection, std::move(request), std::move(answer));
@@ -168,7 +168,17 @@ void AgentLoop::listen_to_workers() {
     narrator_.note("local rank " + std::to_string(rank.value()) +
                    " asks not to be restarted: " + why);
   };
-  worker_server_ = std::make_unique<WorkerServer>(io_, std::move(calls));
+  return calls;
+}
+
+void AgentLoop::listen_to_workers() {
+  if (worker_server_) return;
+  if (!seat_) local_store_ = std::make_unique<LocalStore>(io_, plan_.local_world_size);
+  if (plan_.pmi) {
+    pmi_server_ = std::make_unique<PmiServer>(
+        io_, worker_calls(), [this](Rank rank, int code) { workers_.abort(rank, code); });
+  }
+  worker_server_ = std::make_unique<WorkerServer>(io_, worker_calls());
   const auto listening = worker_server_->listen();
   if (listening.has_error()) narrator_.warning(listening.error().what);
 }

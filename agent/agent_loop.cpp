@@ -1,6 +1,7 @@
 #include "agent/agent_loop.hpp"
 
 #include "agent/local_store.hpp"
+#include "agent/pmi_server.hpp"
 #include "agent/seat.hpp"
 #include "agent/worker_server.hpp"
 #include "common/exit_codes.hpp"

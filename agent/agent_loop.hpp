@@ -31,8 +31,10 @@ struct RoundPlace;
 namespace acc::agent {
 
 class LocalStore;
+class PmiServer;
 class Seat;
 class WorkerServer;
+struct WorkerCalls;
 
 /// Carries out what the supervisor decides and tells it what happens: signals, exits, timers, the
 /// guardian's end. One thread, one loop.
@@ -91,6 +93,7 @@ class AgentLoop {
   void heed_lease();
   void end_loop();
   void listen_to_workers();
+  [[nodiscard]] WorkerCalls worker_calls();
   std::optional<StartFailure> start_workers();
   Assignment assign_here();
   Master choose_master();
@@ -130,6 +133,7 @@ class AgentLoop {
   std::unique_ptr<Seat> seat_;       ///< in a job on several nodes
   std::optional<Assignment> place_;  ///< there: as the coordinator said
   std::unique_ptr<WorkerServer> worker_server_;
+  std::unique_ptr<PmiServer> pmi_server_;  ///< only for programs of MPICH's kind
   std::set<LocalRank> asked_not_to_restart_;  ///< in this round
   std::unique_ptr<LocalStore> local_store_;   ///< in a job on one node
 

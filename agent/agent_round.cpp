@@ -1,6 +1,7 @@
 #include "agent/agent_loop.hpp"
 #include "agent/environment.hpp"
 #include "agent/local_store.hpp"
+#include "agent/pmi_server.hpp"
 #include "agent/small_file.hpp"
 #include "agent/worker_server.hpp"
 #include "common/log.hpp"
@@ -35,7 +36,7 @@ std::uint16_t fresh_port(std::uint16_t otherwise) {
 void AgentLoop::raise_descriptor_limit() {
   constexpr rlim_t kOwn = 64;
   constexpr rlim_t kPerWorker = 6;  // pidfd, two pipes with both ends for a moment, two files
-  const rlim_t needed = kOwn + kPerWorker * plan_.local_world_size;
+  const rlim_t needed = kOwn + (kPerWorker + (plan_.pmi ? 1 : 0)) * plan_.local_world_size;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
   const rlimit before = limit;
@@ -106,6 +107,9 @@ std::optional<StartFailure> AgentLoop::start_workers() {
   asked_not_to_restart_.clear();
   if (local_store_) local_store_->begin_round(round);
   worker_server_->begin_round(round, facts.assignment.first_rank, plan_.local_world_size);
+  if (pmi_server_)
+    pmi_server_->begin_round("acc_" + job_id_ + "_" + std::to_string(round.value()),
+                             facts.assignment.first_rank, facts.assignment.world_size);
   facts.agent_socket = worker_server_->address();
   facts.job_id = job_id_;
   facts.restarts = group_.ledger.restarts;
@@ -126,6 +130,7 @@ std::optional<StartFailure> AgentLoop::start_workers() {
   launch.argv = argv.get();
   launch.count = plan_.local_world_size;
   launch.first_rank = facts.assignment.first_rank;
+  launch.pmi = pmi_server_.get();
   launch.stdin_rank = reader_;
   launch.stdin_terminal = reader_.has_value() && terminal_.can_lend();
   group_.terminal_rank = launch.stdin_terminal ? reader_ : std::nullopt;

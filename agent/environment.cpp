@@ -1,5 +1,6 @@
 #include "agent/environment.hpp"
 
+#include "agent/pmi_server.hpp"
 #include "common/worker_env.hpp"
 
 #include <array>
@@ -42,6 +43,7 @@ void RoundEnvironment::add_shared(std::string_view name, std::string value) {
 RoundEnvironment::RoundEnvironment(const JobPlan& plan, std::span<const char* const> caller,
                                    const RoundFacts& facts)
     : elastic_{plan.kind == JobKind::elastic},
+      pmi_{elastic_ && plan.pmi},
       first_rank_{facts.assignment.first_rank.value()},
       error_folder_{facts.error_folder} {
   for (const std::string_view entry : caller) {
@@ -69,6 +71,11 @@ RoundEnvironment::RoundEnvironment(const JobPlan& plan, std::span<const char* co
     shared_.try_emplace(std::string{env::kNcclAsync}, "1");
     shared_.try_emplace(std::string{env::kTorchNcclAsync}, "1");
   }
+  if (pmi_) {
+    add_shared(env::kPmiSize, std::to_string(place.world_size.value()));
+    add_shared(env::kPmiFd, std::to_string(kPmiFd));
+    add_shared(env::kMpiLocalSize, std::to_string(plan.local_world_size));
+  }
   add_shared(env::kAccJobId, facts.job_id);
   add_shared(env::kAccRound, std::to_string(place.round.value()));
   add_shared(env::kAccRestartCount, std::to_string(facts.restarts));
@@ -77,7 +84,8 @@ RoundEnvironment::RoundEnvironment(const JobPlan& plan, std::span<const char* co
   shared_.erase(std::string{env::kAccAgentSocket});
   if (!facts.agent_socket.empty()) add_shared(env::kAccAgentSocket, facts.agent_socket);
   if (elastic_) {
-    for (const auto name : {env::kRank, env::kLocalRank, env::kRoleRank})
+    for (const auto name :
+         {env::kRank, env::kLocalRank, env::kRoleRank, env::kPmiRank, env::kMpiLocalRank})
       shared_.erase(std::string{name});
     if (!error_folder_.empty()) shared_.erase(std::string{env::kErrorFile});
   }
@@ -95,6 +103,10 @@ char* const* RoundEnvironment::for_worker(LocalRank local) {
     own(env::kRank, rank);
     own(env::kRoleRank, rank);
     own(env::kLocalRank, std::to_string(local.value()));
+    if (pmi_) {
+      own(env::kPmiRank, rank);
+      own(env::kMpiLocalRank, std::to_string(local.value()));
+    }
     if (!error_folder_.empty()) own(env::kErrorFile, error_file_path(error_folder_, local));
   }
   pointers_.clear();

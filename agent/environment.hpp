@@ -48,6 +48,7 @@ class RoundEnvironment {
   void add_shared(std::string_view name, std::string value);
 
   bool elastic_;
+  bool pmi_;
   std::uint32_t first_rank_;
   std::string error_folder_;
   std::map<std::string, std::string, std::less<>> shared_;

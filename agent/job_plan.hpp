@@ -173,6 +173,7 @@ struct JobPlan {
   double monitor_interval =
       0.1;  ///< accepted for the original's sake: we wait for events and never poll
   std::string start_method = "spawn";
+  bool pmi = false;  ///< workers of MPICH's kind: they find each other through us, by PMI-1
   Rendezvous rendezvous;
   Cluster cluster;
   Master master;

@@ -1,5 +1,7 @@
 #include "agent/spawn.hpp"
 
+#include "agent/pmi_server.hpp"
+
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/sched.h>  // clone_args, CLONE_INTO_CGROUP
@@ -47,14 +49,15 @@ bool place(int from, int to) {
   return ::dup2(from, to) == to;
 }
 
-// Everything above 2 closes at exec. Containers with an older seccomp profile, and kernels
+// Everything from `first` on closes at exec. Containers with an older seccomp profile, and kernels
 // before 5.11, refuse close_range.
-void close_others() {
-  if (::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
+void close_from(int first) {
+  if (::syscall(SYS_close_range, static_cast<unsigned>(first), ~0U, CLOSE_RANGE_CLOEXEC) == 0)
+    return;
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   const int end = static_cast<int>(limit.rlim_cur < 65536 ? limit.rlim_cur : 65536);
-  for (int fd = 3; fd < end; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  for (int fd = first; fd < end; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
 // clock_gettime and not the steady_clock built on it: the former is on the list of what a child may
@@ -86,7 +89,8 @@ int child_main(void* argument) {
   if (request.terminal_fd >= 0) ::tcsetpgrp(request.terminal_fd, ::getpid());
   if (!place(request.stdin_fd, 0) || !place(request.stdout_fd, 1) || !place(request.stderr_fd, 2))
     fail("dup2");
-  close_others();
+  if (!place(request.pmi_fd, kPmiFd)) fail("dup2");
+  close_from(request.pmi_fd >= 0 ? kPmiFd + 1 : STDERR_FILENO + 1);
   if (handoff.nofile != nullptr) ::setrlimit(RLIMIT_NOFILE, handoff.nofile);
   sigset_t none;
   ::sigemptyset(&none);

@@ -39,6 +39,7 @@ struct SpawnRequest {
   int stdin_fd = -1;  ///< -1: inherit ours
   int stdout_fd = -1;
   int stderr_fd = -1;
+  int pmi_fd = -1;       ///< >= 0: the child's descriptor 3, its connection for PMI
   int terminal_fd = -1;  ///< >= 0: make the child's group the foreground group of this terminal
   int cgroup_fd = -1;    ///< >= 0: an open folder of a cgroup v2, which the child is born into
 };
@@ -66,7 +67,8 @@ class Spawner {
   Spawner& operator=(const Spawner&) = delete;
 
   /// The child: own process group, SIGKILL when this thread ends, no blocked and no ignored signals
-  /// (but SIGHUP under nohup), no descriptor above 2, the caller's RLIMIT_NOFILE. Returns after
+  /// (but SIGHUP under nohup), no descriptor above 2 (but pmi_fd),
+  /// the caller's RLIMIT_NOFILE. Returns after
   /// exec succeeded or failed.
   std::variant<Spawned, SpawnFailure> operator()(const SpawnRequest& request);
 

@@ -1,6 +1,7 @@
 #include "agent/worker_group.hpp"
 
 #include "agent/containment.hpp"
+#include "agent/pmi_server.hpp"
 #include "common/log.hpp"
 
 #include <fcntl.h>
@@ -8,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 
 namespace acc::agent {
@@ -46,6 +48,15 @@ std::optional<StartFailure> WorkerGroup::start(const Launch& launch,
       failure = StartFailure{local, streams.error().errnum, "pipe"};
       break;
     }
+    UniqueFd pmi;
+    if (launch.pmi != nullptr) {
+      auto connected = launch.pmi->connect(local);
+      if (!connected) {
+        failure = StartFailure{local, EMFILE, "socketpair"};
+        break;
+      }
+      pmi = std::move(*connected);
+    }
     const bool owns_stdin = launch.stdin_rank == local;
     SpawnRequest request;
     request.path = launch.path.c_str();
@@ -54,6 +65,7 @@ std::optional<StartFailure> WorkerGroup::start(const Launch& launch,
     request.stdin_fd = owns_stdin ? -1 : dev_null_.get();
     request.stdout_fd = streams->out;
     request.stderr_fd = streams->err;
+    request.pmi_fd = pmi.get();
     request.terminal_fd = owns_stdin && launch.stdin_terminal ? STDIN_FILENO : -1;
     request.cgroup_fd = containment_.cgroup_fd();
     auto result = spawner_(request);
@@ -108,6 +120,7 @@ void WorkerGroup::take_exit(std::size_t index) {
   living_.erase(record.pid);
   pidfds_[index].reset();
   record.status = exit_status_from_wait(status);
+  if (record.abort_code && !is_success(*record.status)) record.status = Exited{*record.abort_code};
   record.ended = std::chrono::steady_clock::now();
   record.peak_rss_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
   output_.drain(record.local_rank);
@@ -137,6 +150,15 @@ void WorkerGroup::signal(int signo) {
     // The leader is not reaped yet, so the number of its group can't have been given to others.
     ::killpg(pid, signo);
     if (ends) ::killpg(pid, SIGCONT);  // a stopped process heeds nothing but SIGKILL
+  }
+}
+
+void WorkerGroup::abort(Rank rank, int code) {
+  for (const auto& [pid, index] : living_) {
+    auto& record = records_[index];
+    if (record.rank != rank || record.asked_to_end) continue;
+    record.abort_code = code;
+    ::killpg(pid, SIGKILL);
   }
 }
 

@@ -18,6 +18,7 @@
 namespace acc::agent {
 
 class Containment;
+class PmiServer;
 
 /// What is known of one worker of a round; kept for the report.
 struct WorkerRecord {
@@ -29,6 +30,7 @@ struct WorkerRecord {
   std::uint64_t peak_rss_bytes = 0;
   bool asked_to_end = false;  ///< we had signalled it before it ended: not to blame
   bool was_stopped = false;   ///< found in state T when it was asked to end
+  std::optional<int> abort_code{};  ///< of MPI_Abort
 };
 
 /// The worker processes of the current round. Each exit is told once, in the order in which the
@@ -46,6 +48,7 @@ class WorkerGroup {
     std::uint32_t count = 1;
     Rank first_rank{0};
     std::optional<LocalRank> stdin_rank;  ///< gets our stdin; the others get /dev/null
+    PmiServer* pmi = nullptr;     ///< null: no connection for PMI
     bool stdin_terminal = false;  ///< that worker's group becomes the terminal's foreground group
   };
   /// Starts all workers; on the first failure returns it, those already started keep running.
@@ -54,6 +57,8 @@ class WorkerGroup {
   /// To each living worker's process group. SIGTERM is followed by SIGCONT, so that a stopped
   /// worker can heed it.
   void signal(int signo);
+  /// Kills a worker that asked for it (MPI_Abort); it counts as exited with `code`.
+  void abort(Rank rank, int code);
   /// Takes the exit status of orphans that came up to us.
   void reap_orphans();
   /// True for the leader of a living worker.

@@ -1,6 +1,6 @@
 # What workers say to their agent: the unix socket, and the key-value store of a job on one node.
 acc_library(agent_workers
-  SOURCES worker_server.cpp worker_connection.cpp local_store.cpp
+  SOURCES worker_server.cpp worker_connection.cpp local_store.cpp pmi_session.cpp pmi_server.cpp
   PUBLIC acc::common acc::rendezvous
   PRIVATE acc::log acc_asio)
 if(ACC_SANITIZE MATCHES "thread")

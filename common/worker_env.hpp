@@ -26,6 +26,12 @@ inline constexpr std::string_view kErrorFile = "TORCHELASTIC_ERROR_FILE";
 inline constexpr std::string_view kNcclAsync = "NCCL_ASYNC_ERROR_HANDLING";
 inline constexpr std::string_view kTorchNcclAsync = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 
+inline constexpr std::string_view kPmiRank = "PMI_RANK";
+inline constexpr std::string_view kPmiSize = "PMI_SIZE";
+inline constexpr std::string_view kPmiFd = "PMI_FD";
+inline constexpr std::string_view kMpiLocalRank = "MPI_LOCALRANKID";
+inline constexpr std::string_view kMpiLocalSize = "MPI_LOCALNRANKS";
+
 inline constexpr std::string_view kAccJobId = "ACC_JOB_ID";
 inline constexpr std::string_view kAccRound = "ACC_ROUND";
 inline constexpr std::string_view kAccRestartCount = "ACC_RESTART_COUNT";

@@ -86,7 +86,11 @@ class Reader {
       const bool has_value = equals != std::string::npos;
       return take(*row, name, has_value ? std::optional{word.substr(equals + 1)} : std::nullopt);
     }
-    if (word[1] != '-' && spellings_.find(std::string_view{word}.substr(0, 2)) != nullptr) {
+    // -machinefile would read as -m with the module "achinefile".
+    const bool is_habit = word.size() > 2 && habit_of(name) != nullptr;
+    const bool begins_with_letter =
+        word[1] != '-' && spellings_.find(std::string_view{word}.substr(0, 2)) != nullptr;
+    if (begins_with_letter && !is_habit) {
       ++next_;
       return take_letters(word);
     }

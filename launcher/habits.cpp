@@ -36,6 +36,28 @@ constexpr Habit kHabits[] = {
      "here --num_processes N for how many, --gpu_ids 0,1 for which", true, "num_processes"},
     {"num_nodes num-nodes nodes", "here --num_machines N", true, "num_machines"},
     {"dry_run dry-run", "here --print_plan"},
+    // ---- mpirun and mpiexec of Open MPI, MPICH and Intel MPI
+    {"np n", "mpirun's flag; here --num_processes N", true, "num_processes"},
+    {"N npernode ppn perhost", "mpirun's flag; here --nproc_per_node N", true, "nproc_per_node"},
+    {"hostfile machinefile host H hosts f",
+     "mpirun's flag; acc-launch doesn't log in to other machines: run it on each of them with "
+     "--num_machines, --machine_rank and --main_process_ip, or let srun or mpirun start it once a "
+     "machine",
+     true},
+    {"x env genv genvlist export",
+     "mpirun's flag; workers inherit all variables: VAR=value acc-launch …", true},
+    {"tag-output timestamp-output prepend-rank l",
+     "mpirun's flag; here --tee 3 (each line with its rank, and a file per rank)", false, "tee"},
+    {"output-filename outfile-pattern errfile-pattern",
+     "mpirun's flag; here --redirects 3 --log_dir FOLDER", true, "log_dir"},
+    {"bind-to map-by rank-by cpu-set binding",
+     "mpirun's flag; here --numa_binding, or enable_cpu_affinity in the config file", true,
+     "numa_binding"},
+    {"oversubscribe use-hwthread-cpus allow-run-as-root",
+     "mpirun's flag; not needed here: leave it out"},
+    {"wdir wd", "mpirun's flag; workers start in the current folder: cd there first", true},
+    {"display-map display-allocation report-bindings", "mpirun's flag; here --print_plan"},
+    {"mca", "Open MPI's flag; its parameters can be set as variables: OMPI_MCA_name=value", true},
     {"v verbose V", "--version prints the version; --log_level info or debug tells more"},
 };
 

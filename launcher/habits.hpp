@@ -12,7 +12,7 @@ struct Habit {
   std::string_view key{};  ///< the setting that was meant, where it is one
 };
 
-/// By the word as typed, without a value: "--use_env", "-v". nullptr: nobody's habit that we know.
+/// By the word as typed, without a value: "--use_env", "-np". nullptr: nobody's habit that we know.
 [[nodiscard]] const Habit* habit_of(std::string_view word);
 
 /// For a "script" that is a command of `accelerate`: "launch", "config" … Empty for other words.

@@ -66,6 +66,9 @@ struct KeyTable {
     {.name = "enable_cpu_affinity", .group = processes, .place = top, .type = flag, .initial = "false",
      .variable = "ACCELERATE_CPU_AFFINITY",
      .help = "Accelerate binds each worker to the cores near its GPU"},
+    {.name = "mpi", .group = processes, .place = top, .type = text, .initial = "auto",
+     .choices = "auto pmi none",
+     .help = "wire up MPI programs: pmi serves those built with MPICH or its relatives; auto: if the program is linked with it"},
     // ---- machines
     {.name = "num_machines", .group = machines, .place = top, .type = integer,
      .help = "machines in the job"},

@@ -90,11 +90,18 @@ void set_log_level(const JobSpec& spec) {
     log::set_level(static_cast<log::Level>(found - std::begin(kNames)));
 }
 
-/// The words that the original says; scripts look for them.
-std::string defaults_warning(const JobSpec& spec) {
-  if (spec.defaulted.empty() && !spec.multi_gpu_was_guessed) return {};
+/// The words that the original says; scripts look for them. What only Python scripts heed is not
+/// worth a line to other programs.
+std::string defaults_warning(const JobSpec& spec, bool is_python) {
+  auto defaulted = spec.defaulted;
+  if (!is_python) {
+    std::erase_if(defaulted, [](const auto& entry) {
+      return entry.first == "mixed_precision" || entry.first == "dynamo_backend";
+    });
+  }
+  if (defaulted.empty() && !spec.multi_gpu_was_guessed) return {};
   std::string text = "The following values were not given and had defaults used instead:\n";
-  for (const auto& [name, value] : spec.defaulted) {
+  for (const auto& [name, value] : defaulted) {
     text.append("\t`--").append(name).append("` was set to a value of `").append(value) += "`\n";
     if (name == "num_cpu_threads_per_process") text += "\t\tto use all cores of this machine\n";
   }
@@ -305,6 +312,9 @@ class Launch {
   Complaints make_plan_of(const JobSpec& spec, bool is_good_so_far, agent::JobPlan& plan) {
     const auto kind = kind_of(spec);
     PlanInputs inputs{environment_, working_directory(), find_interpreter(environment_), kind};
+    if (kind == ScriptKind::executable || spec.flag("no_python"_key))
+      inputs.mpi = mpi_library(linked_libraries(
+          spec.flag("no_python"_key) ? find_program(spec.script, environment_) : spec.script));
     const bool only_mpiexec = spec.is_set("mpirun_hostfile"_key) &&
                               find_program("mpirun", environment_).empty() &&
                               !find_program("mpiexec", environment_).empty();
@@ -336,7 +346,9 @@ class Launch {
     for (const auto& note : spec.notes) {
       if (!quiet) tell("note: " + note);
     }
-    write_all(STDERR_FILENO, defaults_warning(spec));
+    const bool is_python = 
+        !spec.flag("no_python"_key) && kind_of(spec) != ScriptKind::executable;
+    if (!quiet) write_all(STDERR_FILENO, defaults_warning(spec, is_python));
     if (!quiet) tell_about_ignored(line_);
     for (const auto& warning : plan.warnings) tell("warning: " + warning);
     if (plan.cluster.several() && plan.cluster.insecure && !plan.cluster.loopback && !prints)

@@ -163,6 +163,7 @@ class Planner {
     append(plan_cluster(spec_, plan));
     append(check_local_ranks(spec_, plan));
     plan.command = worker_command(spec_, inputs_.interpreter, inputs_.script, true);
+    plan_mpi();
     if (mode != Mode::deepspeed || plan.local_world_size < 2 ||
         inputs_.environment.contains("OMP_NUM_THREADS"))
       return;
@@ -170,6 +171,19 @@ class Planner {
     plan.warnings.emplace_back(
         "OMP_NUM_THREADS is set to 1 for each worker, so that they don't fight for cores: set it "
         "in the environment to tune");
+  }
+
+  void plan_mpi() {
+    auto& plan = planned_.plan;
+    const auto chosen = spec_.text("mpi"_key);
+    const bool is_auto = chosen == "auto";
+    plan.pmi = chosen == "pmi" || (is_auto && inputs_.mpi == MpiLibrary::mpich);
+    if (is_auto && inputs_.mpi == MpiLibrary::open_mpi)
+      plan.warnings.push_back(
+          in_quotes(spec_.script) +
+          " is linked with Open MPI, which needs PMIx to find the other workers, and acc-launch "
+          "doesn't speak it: each worker will be MPI rank 0 of 1. Start it with mpirun, or build "
+          "it with MPICH (--mpi none: it doesn't use MPI here)");
   }
 
   /// `env` holds only what is added or changed.

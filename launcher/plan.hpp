@@ -2,6 +2,7 @@
 
 #include "agent/job_plan.hpp"
 #include "launcher/config.hpp"
+#include "launcher/elf_libraries.hpp"
 #include "launcher/host_facts.hpp"
 #include "launcher/job_spec.hpp"
 #include "launcher/program.hpp"
@@ -16,6 +17,7 @@ struct PlanInputs {
   std::string cwd;
   std::string interpreter;  ///< find_interpreter
   ScriptKind script = ScriptKind::python;
+  MpiLibrary mpi = MpiLibrary::none;   ///< that the program was linked with
   std::string mpi_program = "mpirun";  ///< mpiexec where only that is installed
 };
 

@@ -62,7 +62,8 @@ Json launch(const agent::JobPlan& plan) {
           {"log_dir", text_or_null(plan.output.log_dir)},
           {"redirects", streams(plan.output.redirects)},
           {"tee", streams(plan.output.tee)},
-          {"start_method", plan.start_method}};
+          {"start_method", plan.start_method},
+          {"pmi", plan.pmi}};
 }
 
 Json restart(const agent::RestartPolicy& policy) {

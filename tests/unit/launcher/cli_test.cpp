@@ -63,6 +63,25 @@ TEST_CASE("habits from other launchers are answered with the word to use here", 
   CHECK(complaint({"-v", "s.py"}).find("--version") != std::string::npos);
 }
 
+TEST_CASE("mpirun's flags are answered with the flag to use here", "[launcher][cli]") {
+  const auto hint = [](const std::string& flag) { return complaint({flag, "4", "./a.out"}); };
+  for (const auto* flag : {"-np", "-n"})
+    CHECK(hint(flag) == std::string{"unrecognized arguments: "} + flag +
+                            " (mpirun's flag; here --num_processes N)");
+  for (const auto* flag : {"-machinefile", "-hostfile", "--hostfile", "-H", "--host", "-f"})
+    CHECK(hint(flag).find("doesn't log in to other machines") != std::string::npos);
+  CHECK(hint("--tag-output").find("--tee 3") != std::string::npos);
+  CHECK(hint("--bind-to").find("--numa_binding") != std::string::npos);
+  CHECK(hint("-x").find("workers inherit all variables") != std::string::npos);
+  CHECK(hint("-N").find("--nproc_per_node N") != std::string::npos);
+  CHECK(hint("-mca").find("OMPI_MCA_") != std::string::npos);
+}
+
+TEST_CASE("a letter of ours with its value is no flag of mpirun", "[launcher][cli]") {
+  CHECK(value({"-t3", "s.py"}, "tee"_key) == value({"--tee=3", "s.py"}, "tee"_key));
+  CHECK(complaint({"-t", "3", "s.py"}).empty());
+}
+
 TEST_CASE("a short unknown flag isn't taken for another one", "[launcher][cli]") {
   CHECK(complaint({"--np", "4", "s.py"}).find("--cpu") == std::string::npos);
   CHECK(complaint({"--tea=3", "s.py"}).find("did you mean --tee?") != std::string::npos);

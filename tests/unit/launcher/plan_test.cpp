@@ -51,6 +51,26 @@ TEST_CASE("a program runs by itself", "[launcher][plan]") {
   CHECK(c.planned().plan.command == Words{"./prog", "x"});
 }
 
+TEST_CASE("a program that is linked with MPICH is wired up, one with Open MPI is warned about",
+          "[launcher][plan]") {
+  const auto planned = [](std::vector<std::string> flags, MpiLibrary linked) {
+    flags.insert(flags.end(), {"--num_processes=2", "./a.out"});
+    Trial c{std::move(flags)};
+    c.script = ScriptKind::executable;
+    c.mpi = linked;
+    return c.planned().plan;
+  };
+  CHECK(planned({}, MpiLibrary::mpich).pmi);
+  CHECK_FALSE(planned({"--mpi=none"}, MpiLibrary::mpich).pmi);
+  CHECK_FALSE(planned({}, MpiLibrary::none).pmi);
+  CHECK(planned({"--mpi=pmi"}, MpiLibrary::none).pmi);
+  const auto open = planned({}, MpiLibrary::open_mpi);
+  CHECK_FALSE(open.pmi);
+  REQUIRE(open.warnings.size() == 1);
+  CHECK(open.warnings.front().find("is linked with Open MPI") != std::string::npos);
+  CHECK(planned({"--mpi=none"}, MpiLibrary::open_mpi).warnings.empty());
+}
+
 TEST_CASE("an uneven count gives the first machines one more", "[launcher][plan]") {
   const auto share = [](const std::string& rank) {
     Trial c{{"--multi_gpu", "--num_processes=5", "--num_machines=2", "--machine_rank=" + rank,
@@ -146,7 +166,8 @@ TEST_CASE("what this version can't run is planned, but not started", "[launcher]
     Trial c{std::move(words)};
     auto merged = c.merged();
     const auto planned = make_plan(
-        merged.spec, c.facts, {c.environment, "/job", "python3", ScriptKind::python, "mpirun"});
+        merged.spec, c.facts, {c.environment, "/job", "python3", ScriptKind::python,
+         MpiLibrary::none, "mpirun"});
     std::string text;
     for (const auto& complaint : check_runnable(merged.spec, planned.plan)) text += complaint.what;
     return text;

@@ -1,10 +1,13 @@
 #include "launcher/program.hpp"
 
+#include "launcher/elf_libraries.hpp"
+
 #include <catch2/catch.hpp>
 
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -55,4 +58,29 @@ TEST_CASE("the interpreter is the active environment's", "[launcher][program]") 
   CHECK(find_interpreter({{"PATH", path}, {"CONDA_PREFIX", folder.path / "venv"}}) == in_venv);
   CHECK(find_interpreter({{"PATH", path}, {"VIRTUAL_ENV", folder.path / "gone"}}) == on_path);
   CHECK(find_interpreter({{"PATH", path}, {"PYTHON_EXEC", "mypy"}}) == "mypy");
+}
+
+TEST_CASE("the libraries that a program is linked with are read from its file", "[launcher][program]") {
+  const auto libraries = linked_libraries("/proc/self/exe");
+  CHECK(std::find(libraries.begin(), libraries.end(), "libc.so.6") != libraries.end());
+}
+
+TEST_CASE("what is no ELF file, or a broken one, is linked with nothing", "[launcher][program]") {
+  const Folder folder;
+  CHECK(linked_libraries("/nonexistent").empty());
+  CHECK(linked_libraries(folder.file("script", "#!/bin/sh\n", 0755)).empty());
+  std::ifstream self{"/proc/self/exe", std::ios::binary};
+  std::string bytes(4096, '\0');
+  self.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  CHECK(linked_libraries(folder.file("cut", bytes, 0755)).empty());
+  std::string wild = bytes;
+  for (std::size_t i = 64; i < wild.size(); ++i) wild[i] = static_cast<char>(i * 37);
+  CHECK(linked_libraries(folder.file("wild", wild, 0755)).size() < 100);
+}
+
+TEST_CASE("an MPI library is known by the version in its name", "[launcher][program]") {
+  CHECK(mpi_library({"libm.so.6", "libmpich.so.12", "libc.so.6"}) == MpiLibrary::mpich);
+  CHECK(mpi_library({"libmpi.so.12"}) == MpiLibrary::mpich);
+  CHECK(mpi_library({"libmpi.so.40"}) == MpiLibrary::open_mpi);
+  CHECK(mpi_library({"libmpiP.so", "libc.so.6"}) == MpiLibrary::none);
 }

@@ -54,6 +54,7 @@ struct Trial {
   Environment environment;
   FakeFacts facts;
   ScriptKind script = ScriptKind::python;
+  MpiLibrary mpi = MpiLibrary::none;
 
   Merged merged() {
     line_ = parse_command_line(words);
@@ -75,7 +76,7 @@ struct Trial {
   Planned planned() {
     auto spec = merged();
     auto out =
-        make_plan(spec.spec, facts, {environment, "/job", "/usr/bin/python3", script, "mpirun"});
+        make_plan(spec.spec, facts, {environment, "/job", "/usr/bin/python3", script, mpi, "mpirun"});
     out.complaints.insert(out.complaints.begin(), spec.complaints.begin(), spec.complaints.end());
     return out;
   }
