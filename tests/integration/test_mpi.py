@@ -29,7 +29,8 @@ class Mpich(JobTest):
 
     def test_a_rank_that_fails_restarts_all_and_they_find_each_other_again(self):
         job = self.finished("--num_processes 3 --max_restarts 1", "", program=[built(MPICH, "hello")], env={"HELLO_EXIT": "7"}, deadline=60)
-        self.assertEqual(len(re.findall(r"^rank \d of 3, \d of 3 here, sum 3", job.stdout, re.M)), 3, job.stdout)
+        ranks = re.findall(r"^rank (\d) of 3, \d of 3 here, sum 3", job.stdout, re.M)  # some wrote in the first attempt, too
+        self.assertEqual((set(ranks), ranks.count("1")), ({"0", "1", "2"}, 1), job.stdout)
         self.assertIn("rank 1", job.stderr)
         self.assertIn("exited with code 7", job.stderr)
 
