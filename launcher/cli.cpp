@@ -27,6 +27,11 @@ bool looks_like_value(std::string_view word) {
   return point == std::string_view::npos ? !whole.empty() : !fraction.empty();
 }
 
+/// With --help, before or behind it, these ask for the flags of their mode, as in the original.
+bool is_mode(const KeyRow& row) {
+  return row.group == Group::processes && row.place == Place::nowhere;
+}
+
 bool looks_like_script(std::string_view word) {
   return word.ends_with(".py") || word.ends_with(".sh") || word.starts_with("./");
 }
@@ -68,20 +73,11 @@ class Reader {
   }
 
   void read_option(const std::string& word) {
-    if (const auto* row = spellings_.find(word)) {
-      ++next_;
-      return take(*row, word, std::nullopt);
-    }
     const auto equals = word.find('=');
-    if (equals != std::string::npos) {
-      const auto name = word.substr(0, equals);
-      if (const auto* row = spellings_.find(name)) {
-        ++next_;
-        return take(*row, name, word.substr(equals + 1));
-      }
-    }
     const auto name = word.substr(0, equals);
-    if (const auto* row = spellings_.find_abbreviated(name)) {
+    const auto* row = spellings_.find(name);
+    if (row == nullptr) row = spellings_.find_abbreviated(name);
+    if (row != nullptr) {
       ++next_;
       const bool has_value = equals != std::string::npos;
       return take(*row, name, has_value ? std::optional{word.substr(equals + 1)} : std::nullopt);
@@ -202,7 +198,8 @@ class Reader {
 
   void read_help_topic() {
     line_.help_topic = "";
-    if (next_ >= words_.size()) return;
+    if (next_ >= words_.size() || looks_like_script(words_[next_])) return;
+    if (const auto* row = spellings_.find(words_[next_]); row != nullptr && is_mode(*row)) return;
     line_.help_topic = words_[next_++];
   }
 

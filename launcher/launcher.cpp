@@ -148,12 +148,14 @@ agent::ScriptProblem check_script_file(const JobSpec& spec, ScriptKind kind,
 
 /// The groups of flags that go with the mode flags on this line.
 std::vector<Group> platforms(const CommandLine& line) {
-  constexpr std::pair<Key, Group> kPlatforms[] = {{"multi_gpu"_key, Group::machines},
-                                                  {"cpu"_key, Group::mpi},
-                                                  {"use_fsdp"_key, Group::fsdp},
-                                                  {"use_deepspeed"_key, Group::deepspeed},
-                                                  {"use_megatron_lm"_key, Group::megatron},
-                                                  {"tpu"_key, Group::cloud}};
+  constexpr std::pair<Key, Group> kPlatforms[] = {
+      {"multi_gpu"_key, Group::machines},
+      {"cpu"_key, Group::mpi},
+      {"use_fsdp"_key, Group::fsdp},
+      {"use_deepspeed"_key, Group::deepspeed},
+      {"use_megatron_lm"_key, Group::megatron},
+      {"tpu"_key, Group::cloud},
+      {"use_parallelism_config"_key, Group::parallelism}};
   std::vector<Group> groups;
   for (const auto& [flag, group] : kPlatforms) {
     if (line.given(flag) != nullptr) groups.push_back(group);

@@ -190,4 +190,8 @@ TEST_CASE("--help takes the next word as its topic", "[launcher][cli]") {
   CHECK(parse_command_line(Words{"-h"}).help_topic == "");
   CHECK(parse_command_line(Words{"--help", "max_restarts"}).help_topic == "max_restarts");
   CHECK(!parse_command_line(Words{"s.py", "--help"}).help_topic);
+  CHECK(parse_command_line(Words{"-h", "s.py"}).help_topic == "");
+  const auto mode = parse_command_line(Words{"-h", "--multi_gpu"});
+  CHECK(mode.help_topic == "");
+  CHECK(mode.given("multi_gpu"_key) != nullptr);
 }
