@@ -90,11 +90,11 @@ void set_log_level(const JobSpec& spec) {
     log::set_level(static_cast<log::Level>(found - std::begin(kNames)));
 }
 
-/// The words that the original says; scripts look for them. What only Python scripts heed is not
-/// worth a line to other programs.
-std::string defaults_warning(const JobSpec& spec, bool is_python) {
+/// The words that the original says, with --quiet too; scripts look for them. What only Python
+/// heeds is not worth a line to a binary; a shell script may have Python behind it.
+std::string defaults_warning(const JobSpec& spec, bool without_python) {
   auto defaulted = spec.defaulted;
-  if (!is_python) {
+  if (without_python) {
     std::erase_if(defaulted, [](const auto& entry) {
       return entry.first == "mixed_precision" || entry.first == "dynamo_backend";
     });
@@ -348,9 +348,10 @@ class Launch {
     for (const auto& note : spec.notes) {
       if (!quiet) tell("note: " + note);
     }
-    const bool is_python = 
-        !spec.flag("no_python"_key) && kind_of(spec) != ScriptKind::executable;
-    if (!quiet) write_all(STDERR_FILENO, defaults_warning(spec, is_python));
+    const auto program =
+        spec.flag("no_python"_key) ? find_program(spec.script, environment_) : spec.script;
+    write_all(STDERR_FILENO,
+              defaults_warning(spec, !spec.flag("module"_key) && is_binary(program)));
     if (!quiet) tell_about_ignored(line_);
     for (const auto& warning : plan.warnings) tell("warning: " + warning);
     if (plan.cluster.several() && plan.cluster.insecure && !plan.cluster.loopback && !prints)

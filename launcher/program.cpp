@@ -18,17 +18,22 @@ static std::string first_line(const std::string& path) {
   return std::string{text.substr(0, text.find('\n'))};
 }
 
+static bool is_elf(std::string_view beginning) {
+  return beginning.starts_with(
+      "\x7f"
+      "ELF");
+}
+
+bool is_binary(const std::string& path) { return is_elf(first_line(path)); }
+
 ScriptKind script_kind(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return ScriptKind::missing;
   if (path.ends_with(".py") || !S_ISREG(info.st_mode))
     return ScriptKind::python;  // a folder with __main__.py is Python's
   const auto line = first_line(path);
-  const bool elf = line.starts_with(
-      "\x7f"
-      "ELF");
   const bool other_interpreter = line.starts_with("#!") && line.find("python") == std::string::npos;
-  if (!elf && !other_interpreter) return ScriptKind::python;
+  if (!is_elf(line) && !other_interpreter) return ScriptKind::python;
   if (is_executable_file(path)) return ScriptKind::executable;
   return ScriptKind::not_executable;
 }

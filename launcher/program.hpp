@@ -19,6 +19,9 @@ enum class ScriptKind {
 /// `path` as given, relative to the working directory.
 [[nodiscard]] ScriptKind script_kind(const std::string& path);
 
+/// An ELF file, not a script: no Python runs behind it.
+[[nodiscard]] bool is_binary(const std::string& path);
+
 /// Full path of a program on PATH, or `name` itself if it holds a slash and may be run; empty if
 /// there is none.
 [[nodiscard]] std::string find_program(std::string_view name, const Environment& environment);

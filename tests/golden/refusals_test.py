@@ -53,6 +53,8 @@ CASES = [
     (["--cpu", "--report=none/r.json", "plain"], None, 73, ["--report: can't write to 'none/r.json': No such file or directory"]),
     (["--cpu", "--report=.", "plain"], None, 73, ["--report: can't write to '.': Is a directory"]),
     (["--cpu", "--progress_file=none/p", "--no_python", "true"], None, 0, ["--progress_file: there is no folder 'none' yet"]),
+    (["--num_processes=2", "--no_python", "true"], None, 0, ["--num_machines"], ["mixed_precision", "dynamo_backend"]),
+    (["-q", "--num_processes=2", "plain"], None, 0, ["--num_machines", "--mixed_precision", "--dynamo_backend"]),
     (["--num_machine", "2", "--grace=fast", "--config_file", "cfg.yaml", "nope.py"],
      "distributed_type: MULTI_GPU\nnum_processes: two\nmixed_precision: fp64\nzeta: 1\ndynamo_config:\n  backend: fast\ntee: 0:1,7:1\n", 2,
      ["--num_machine (did you mean --num_machines?)", "--grace: 'fast'", "cannot start 'nope.py'", "cfg.yaml:2: num_processes: 'two'",
