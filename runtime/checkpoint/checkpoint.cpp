@@ -10,6 +10,7 @@
 #include <acc/error.hpp>
 #include <acc/safetensors.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -36,6 +37,7 @@ void check_sizes(const fs::path& folder, const Manifest& manifest) {
     const auto path = folder / file.name;
     struct stat facts {};
     if (::stat(path.c_str(), &facts) != 0) {
+      if (errno != ENOENT && errno != ENOTDIR) checkpoint::fail("stat", path, errno);
       corrupt(folder, "the file " + in_quotes(file.name) + " of its manifest isn't there");
     }
     if (!S_ISREG(facts.st_mode) || static_cast<std::uint64_t>(facts.st_size) != file.bytes) {
@@ -117,10 +119,15 @@ Checkpoint::Checkpoint(const fs::path& path) {
   auto contents = std::make_shared<Contents>();
   contents->path = checkpoint::present(path);
   const auto file = contents->path / checkpoint::kManifest;
-  std::error_code none;
-  if (fs::is_directory(contents->path, none) && !fs::exists(file, none)) {
+  // What can't be looked at, as the permission is missing or the disk is away, is no evidence.
+  std::error_code none, unknown;
+  const auto there = fs::status(file, unknown);
+  if (fs::is_directory(contents->path, none) && there.type() == fs::file_type::not_found) {
     corrupt(contents->path, "has no " + std::string{checkpoint::kManifest} +
                                 ": it was never complete, or is no checkpoint of ours");
+  }
+  if (fs::exists(there) && there.type() != fs::file_type::unknown && !fs::is_regular_file(there)) {
+    corrupt(file, "isn't a file");
   }
   contents->manifest =
       checkpoint::parse_manifest(checkpoint::read_small(file, kMaxManifest), file.native());

@@ -2,6 +2,7 @@
 
 #include "common/text.hpp"
 #include "runtime/bootstrap/quiet_thread.hpp"
+#include "runtime/checkpoint/agreement.hpp"
 #include "runtime/checkpoint/restore.hpp"
 
 #include <acc/error.hpp>
@@ -62,7 +63,11 @@ checkpoint::SavePlan Checkpointer::Impl::plan_for(fs::path target) const {
 
 void Checkpointer::Impl::save(checkpoint::SavePlan plan, const CheckpointState& state) {
   wait();
-  plan.known_bad = known_bad_;
+  if (plan.lock != nullptr) {
+    plan.removal.known_bad = known_bad_;
+    plan.removal.own = own_;
+    if (own_) own_->insert(plan.number);
+  }
   checkpoint::HostState host;
   std::optional<Error> failure;
   try {
@@ -70,7 +75,7 @@ void Checkpointer::Impl::save(checkpoint::SavePlan plan, const CheckpointState& 
   } catch (...) {
     failure = checkpoint::as_error(std::current_exception());
   }
-  known_bad_.erase(plan.number);
+  if (plan.lock != nullptr) known_bad_.erase(plan.number);
   if (!options_.async) return write(plan, host, failure);
   writing_ = quiet_thread([this, plan = std::move(plan), host = std::move(host),
                            failure = std::move(failure)]() noexcept {
@@ -100,19 +105,31 @@ void Checkpointer::Impl::wait() {
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
-std::optional<Restored> Checkpointer::Impl::load(const CheckpointState& state) {
+std::optional<Restored> Checkpointer::Impl::open() {
   wait();
   auto restored = checkpoint::open_newest(group_, options_.folder, options_.threads, known_bad_,
                                           [this](const std::string& what) { tell(what); });
-  if (restored) checkpoint::fill(group_, state, *restored);
+  own_.reset();
   return restored;
 }
 
-Restored Checkpointer::Impl::load_from(const fs::path& path, const CheckpointState& state) {
+Restored Checkpointer::Impl::open_from(const fs::path& path) {
   wait();
-  auto restored = checkpoint::open_this(group_, plan_for(path).target, options_.threads);
-  checkpoint::fill(group_, state, restored);
+  const auto target = plan_for(path).target;
+  auto restored = checkpoint::open_this(group_, target, options_.threads);
+  if (target.parent_path() == options_.folder) own_.reset();
   return restored;
+}
+
+void Checkpointer::Impl::fill(const CheckpointState& state, Restored& restored) {
+  checkpoint::fill(group_, state, restored);
+}
+
+std::optional<std::uint64_t> Checkpointer::Impl::newest_number() {
+  wait();
+  const auto numbers = checkpoint::candidates(group_, options_.folder);
+  if (numbers.empty()) return std::nullopt;
+  return numbers.front();
 }
 
 Checkpointer::Checkpointer(ProcessGroup group, CheckpointOptions options)
@@ -125,7 +142,8 @@ Checkpointer& Checkpointer::operator=(Checkpointer&&) noexcept = default;
 fs::path Checkpointer::save(std::uint64_t number, const CheckpointState& state) {
   auto plan = impl_->plan_for(impl_->options().folder / checkpoint_name(number));
   plan.number = number;
-  plan.keep = impl_->options().keep_last;
+  plan.removal.keep = impl_->options().keep_last;
+  plan.lock = impl_->lock();
   auto target = plan.target;
   impl_->save(std::move(plan), state);
   return target;
@@ -138,14 +156,25 @@ void Checkpointer::save_as(const fs::path& path, const CheckpointState& state) {
 void Checkpointer::wait() { impl_->wait(); }
 
 std::optional<Restored> Checkpointer::load(const CheckpointState& state) {
-  return impl_->load(state);
+  auto restored = impl_->open();
+  if (restored) impl_->fill(state, *restored);
+  return restored;
 }
 Restored Checkpointer::load(std::uint64_t number, const CheckpointState& state) {
-  return impl_->load_from(impl_->options().folder / checkpoint_name(number), state);
+  return load_from(impl_->options().folder / checkpoint_name(number), state);
 }
 Restored Checkpointer::load_from(const fs::path& path, const CheckpointState& state) {
-  return impl_->load_from(path, state);
+  auto restored = impl_->open_from(path);
+  impl_->fill(state, restored);
+  return restored;
 }
+
+std::optional<Restored> Checkpointer::open() { return impl_->open(); }
+Restored Checkpointer::open_from(const fs::path& path) { return impl_->open_from(path); }
+void Checkpointer::fill(const CheckpointState& state, Restored& restored) {
+  impl_->fill(state, restored);
+}
+std::optional<std::uint64_t> Checkpointer::newest_number() { return impl_->newest_number(); }
 
 const CheckpointOptions& Checkpointer::options() const noexcept { return impl_->options(); }
 

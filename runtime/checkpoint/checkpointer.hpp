@@ -22,11 +22,14 @@ class Checkpointer::Impl {
 
   void save(checkpoint::SavePlan plan, const CheckpointState& state);
   void wait();
-  std::optional<Restored> load(const CheckpointState& state);
-  Restored load_from(const std::filesystem::path& path, const CheckpointState& state);
+  std::optional<Restored> open();
+  Restored open_from(const std::filesystem::path& path);
+  void fill(const CheckpointState& state, Restored& restored);
+  [[nodiscard]] std::optional<std::uint64_t> newest_number();
 
   [[nodiscard]] checkpoint::SavePlan plan_for(std::filesystem::path target) const;
   [[nodiscard]] const CheckpointOptions& options() const noexcept { return options_; }
+  [[nodiscard]] checkpoint::FolderLock* lock() noexcept { return &lock_; }
 
  private:
   void write(const checkpoint::SavePlan& plan, const checkpoint::HostState& state,
@@ -39,6 +42,9 @@ class Checkpointer::Impl {
   ProcessGroup writers_;  ///< of the writing thread: of its own, as it calls beside the caller
   checkpoint::Snapshot snapshot_;
   std::set<std::uint64_t> known_bad_;
+  /// What was saved here. Nothing: all of the folder is this run's, as it has loaded.
+  std::optional<std::set<std::uint64_t>> own_ = std::set<std::uint64_t>{};
+  checkpoint::FolderLock lock_;
   std::thread writing_;
   std::exception_ptr failure_;  ///< of writing_, read after it is joined
 };

@@ -115,12 +115,12 @@ void remove_whole(FileOps& files, const fs::path& target) {
   remove_tree(files, doomed);
 }
 
-bool is_sound(const fs::path& path) {
+bool is_damaged(const fs::path& path) {
   try {
     [[maybe_unused]] const Checkpoint opened{path};
-    return true;
-  } catch (const Error&) {
     return false;
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::corrupt;
   }
 }
 
@@ -192,7 +192,8 @@ void remove_leftovers(FileOps& files, const fs::path& folder, const Tell& tell) 
     const auto writer = writer_of(name);
     if (writer && is_gone(*writer, self)) left.push_back(entry->path());
     // What was replaced, by a writer that ended before it could remove it.
-    if (name.starts_with(kAside) && fs::exists(folder / name.substr(kAside.size()))) {
+    std::error_code none;
+    if (name.starts_with(kAside) && fs::exists(folder / name.substr(kAside.size()), none)) {
       left.push_back(entry->path());
     }
   }
@@ -231,18 +232,21 @@ void put_in_place(FileOps& files, const fs::path& whole, const fs::path& target,
   if (fs::exists(aside, none)) attempt(tell, [&] { remove_whole(files, aside); });
 }
 
-void keep_last(FileOps& files, const fs::path& folder, int keep, std::uint64_t newest,
-               const std::set<std::uint64_t>& known_bad, const Tell& tell) {
-  if (keep <= 0) return;
+void keep_last(FileOps& files, const fs::path& folder, std::uint64_t newest, const Removal& removal,
+               const Tell& tell) {
+  if (removal.keep <= 0) return;
   auto numbers = list_checkpoints(folder);
-  std::erase(numbers, newest);
-  if (numbers.size() < static_cast<std::size_t>(keep)) return;
+  std::erase_if(numbers, [&](std::uint64_t number) {
+    return number >= newest || (removal.own && !removal.own->contains(number));
+  });
+  if (numbers.size() < static_cast<std::size_t>(removal.keep)) return;
   const auto goes_first = [&](std::uint64_t number) {
-    return known_bad.contains(number) || !is_sound(present(folder / checkpoint_name(number)));
+    return removal.known_bad.contains(number) ||
+           is_damaged(present(folder / checkpoint_name(number)));
   };
   // Newest first now; the bad ones to the end, from where they are taken.
   std::ranges::stable_partition(numbers, std::not_fn(goes_first));
-  for (auto i = static_cast<std::size_t>(keep - 1); i < numbers.size(); ++i) {
+  for (auto i = static_cast<std::size_t>(removal.keep - 1); i < numbers.size(); ++i) {
     const auto path = folder / checkpoint_name(numbers[i]);
     std::error_code none;
     if (fs::exists(path, none)) attempt(tell, [&] { remove_whole(files, path); });

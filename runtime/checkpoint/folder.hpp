@@ -48,9 +48,18 @@ void put_in_place(FileOps& files, const fs::path& whole, const fs::path& target,
 /// `target`, or where that isn't there what stands aside.
 [[nodiscard]] fs::path present(const fs::path& target);
 
-/// Removes the oldest until `keep` are left, `newest` one of them. Those that are known as bad, or
-/// have no sound manifest, go first. What can't be removed is told.
-void keep_last(FileOps& files, const fs::path& folder, int keep, std::uint64_t newest,
-               const std::set<std::uint64_t>& known_bad, const Tell& tell);
+/// Which checkpoints a save may remove.
+struct Removal {
+  int keep = 0;  ///< so many stay, with the one just saved; 0: all
+  /// Found corrupt by load(): they go first, as do those without a sound manifest. One that can't
+  /// be read just now is no bad one.
+  std::set<std::uint64_t> known_bad;
+  /// What this run saved; nothing: it has loaded, so all of them are its own.
+  std::optional<std::set<std::uint64_t>> own;
+};
+/// Removes the oldest of those below `newest` until as many are left as are to stay. What can't be
+/// removed is told.
+void keep_last(FileOps& files, const fs::path& folder, std::uint64_t newest, const Removal& removal,
+               const Tell& tell);
 
 }  // namespace acc::runtime::checkpoint

@@ -2,6 +2,7 @@
 
 #include "common/text.hpp"
 #include "runtime/checkpoint/manifest.hpp"
+#include "runtime/checkpoint/safetensors_format.hpp"
 
 #include <acc/cuda.hpp>
 #include <acc/error.hpp>
@@ -30,6 +31,7 @@ void check(const StateTensor& tensor) {
   if (std::ranges::any_of(shape, [](auto extent) { return extent < 0; })) {
     refuse(" has the shape " + to_string(shape));
   }
+  if (const auto problem = safetensors::overflow(tensor.view)) refuse(*problem);
   if (tensor.placement == Placement::sharded && shape.empty()) {
     refuse(" is a scalar: it can't be in pieces");
   }

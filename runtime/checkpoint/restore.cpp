@@ -1,8 +1,8 @@
 #include "runtime/checkpoint/restore.hpp"
 
 #include "common/text.hpp"
+#include "runtime/checkpoint/agreement.hpp"
 #include "runtime/checkpoint/manifest.hpp"
-#include "runtime/checkpoint/save.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -20,29 +20,6 @@ namespace acc::runtime::checkpoint {
 namespace {
 
 using nlohmann::json;
-
-/// The text of every rank, or the first failure of one on all.
-std::vector<std::string> agree(ProcessGroup& group, const std::function<std::string()>& mine) {
-  std::string text;
-  try {
-    text = "+" + mine();
-  } catch (...) {
-    text = "-" + to_text(std::optional{as_error(std::current_exception())});
-  }
-  auto texts = group.all_gather_object(text);
-  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    if (texts[rank].starts_with('+')) {
-      texts[rank].erase(0, 1);
-      continue;
-    }
-    const auto failure = parse_failure(std::string_view{texts[rank]}.substr(1));
-    throw Error{failure->code(),
-                "rank " + std::to_string(rank) + ": " + failure->what(),
-                {static_cast<int>(rank)},
-                "checkpoint"};
-  }
-  return texts;
-}
 
 /// What a rank makes of a checkpoint: a digest of its manifest, or a complaint.
 struct Verdict {
@@ -66,36 +43,26 @@ Verdict examine(const fs::path& path, int rank, int ranks, int threads) {
   return verdict;
 }
 
-/// Is it whole on every rank, and the same? @return why not; nothing: it is.
+/// Is it whole on every rank, and the same? @return why not, damage before what just can't be read;
+/// nothing: it is.
 std::optional<Error> disagreement(ProcessGroup& group, const Verdict& mine) {
   const auto texts =
       group.all_gather_object(mine.complaint ? "-" + to_text(mine.complaint) : "+" + mine.digest);
+  std::optional<Error> found;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     const auto who = texts.size() > 1 ? "rank " + std::to_string(rank) + ": " : "";
+    std::optional<Error> complaint;
     if (texts[rank].starts_with('-')) {
-      const auto complaint = parse_failure(std::string_view{texts[rank]}.substr(1));
-      return Error{
-          complaint->code(), who + complaint->what(), {static_cast<int>(rank)}, "checkpoint"};
+      complaint = parse_failure(std::string_view{texts[rank]}.substr(1));
+    } else if (texts.front().starts_with('+') && texts[rank] != texts.front()) {
+      complaint = Error{ErrorCode::corrupt, "another checkpoint is there than on rank 0"};
     }
-    if (texts[rank] != texts.front()) {
-      return Error{ErrorCode::corrupt,
-                   who + "another checkpoint is there than on rank 0",
-                   {static_cast<int>(rank)},
-                   "checkpoint"};
-    }
+    if (!complaint || (found && complaint->code() != ErrorCode::corrupt)) continue;
+    found =
+        Error{complaint->code(), who + complaint->what(), {static_cast<int>(rank)}, "checkpoint"};
+    if (found->code() == ErrorCode::corrupt) break;
   }
-  return std::nullopt;
-}
-
-/// What any rank sees, the newest first.
-std::vector<std::uint64_t> candidates(ProcessGroup& group, const fs::path& folder) {
-  const auto texts = agree(group, [&] { return json(list_checkpoints(folder)).dump(); });
-  std::set<std::uint64_t, std::greater<>> all;
-  for (const auto& text : texts) {
-    const auto numbers = json::parse(text).get<std::vector<std::uint64_t>>();
-    all.insert(numbers.begin(), numbers.end());
-  }
-  return {all.begin(), all.end()};
+  return found;
 }
 
 /// Where this rank's rows of each sharded tensor begin.
@@ -173,13 +140,32 @@ std::vector<std::string> unused(const CheckpointState& state, const Checkpoint& 
 
 }  // namespace
 
+std::vector<std::uint64_t> candidates(ProcessGroup& group, const fs::path& folder) {
+  const auto texts = agree(group, [&] { return json(list_checkpoints(folder)).dump(); });
+  std::set<std::uint64_t, std::greater<>> all;
+  for (const auto& text : texts) {
+    const auto numbers = json::parse(text).get<std::vector<std::uint64_t>>();
+    all.insert(numbers.begin(), numbers.end());
+  }
+  return {all.begin(), all.end()};
+}
+
 std::optional<Restored> open_newest(ProcessGroup& group, const fs::path& folder, int threads,
                                     std::set<std::uint64_t>& bad, const Tell& tell) {
   std::vector<std::string> skipped;
   for (const auto number : candidates(group, folder)) {
     const auto path = folder / checkpoint_name(number);
     auto verdict = examine(path, group.rank(), group.size(), threads);
+    std::error_code unknown;
+    if (verdict.complaint && !fs::exists(present(path), unknown) && !unknown)
+      verdict.complaint = Error{ErrorCode::corrupt, in_quotes(path.native()) + " isn't there"};
     const auto problem = disagreement(group, verdict);
+    if (problem && problem->code() != ErrorCode::corrupt) {
+      throw Error{problem->code(),
+                  checkpoint_name(number) + " can't be read, which doesn't make it a bad one: " +
+                      problem->what() + ". Try again; if it is lost, remove it",
+                  problem->ranks(), "checkpoint"};
+    }
     if (!problem) return Restored{*std::move(verdict.opened), {}, {}, {}, std::move(skipped)};
     bad.insert(number);
     skipped.push_back(checkpoint_name(number) + ": " + problem->what());

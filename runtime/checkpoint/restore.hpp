@@ -12,11 +12,16 @@
 
 namespace acc::runtime::checkpoint {
 
+/// Collective. The numbers that any rank sees in the folder, the newest first.
+/// @throws Error system: a rank can't read the folder.
+[[nodiscard]] std::vector<std::uint64_t> candidates(ProcessGroup& group, const fs::path& folder);
+
 /// Collective. Opens the newest checkpoint that every rank finds whole; of what must be read to
 /// know that each rank reads its share.
 /// @param bad  numbers that were passed over are added.
 /// @return nothing: no rank sees any.
-/// @throws Error corrupt: there are some, and none is whole.
+/// @throws Error corrupt: there are some, and none is whole; system: one can't be read, which is no
+///   evidence of damage: it may be read again in a minute.
 [[nodiscard]] std::optional<Restored> open_newest(ProcessGroup& group, const fs::path& folder,
                                                   int threads, std::set<std::uint64_t>& bad,
                                                   const Tell& tell);

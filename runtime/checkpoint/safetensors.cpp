@@ -2,16 +2,15 @@
 #include "common/unique_fd.hpp"
 #include "runtime/checkpoint/blocks.hpp"
 #include "runtime/checkpoint/file_ops.hpp"
+#include "runtime/checkpoint/folder.hpp"
+#include "runtime/checkpoint/model_files.hpp"
 #include "runtime/checkpoint/safetensors_format.hpp"
 
 #include <nlohmann/json.hpp>
 
-#include <unistd.h>
-
 #include <acc/safetensors.hpp>
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <unordered_map>
 
 namespace acc::runtime {
@@ -20,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using checkpoint::Bytes;
 using checkpoint::FileOps;
+using checkpoint::StagedFiles;
 using nlohmann::json;
 
 [[noreturn]] void refuse(const std::string& file, std::string_view tensor,
@@ -36,21 +36,18 @@ std::vector<Bytes> pieces_of(const safetensors::Layout& layout) {
   return pieces;
 }
 
-/// Writes beside, then renames: at no time is half a file under its name.
-void write_whole(const fs::path& path, std::span<const Bytes> pieces) {
-  static std::atomic<unsigned> count{0};
-  auto& files = FileOps::real();
-  const auto folder = path.has_parent_path() ? path.parent_path() : fs::path{"."};
-  const auto beside = folder / (".tmp-" + path.filename().native() + "-" +
-                                std::to_string(::getpid()) + "-" + std::to_string(++count));
-  try {
-    [[maybe_unused]] const auto record = checkpoint::write_file(files, beside, pieces, 2);
-    files.rename(beside, path);
-  } catch (...) {
-    ::unlink(beside.c_str());
-    throw;
+/// Numbered files of this model that aren't among `names`: "model-00001-of-00003.safetensors".
+std::vector<std::string> other_shards(const fs::path& folder, std::string_view stem,
+                                      const std::vector<std::string>& names) {
+  std::vector<std::string> others;
+  std::error_code failed;
+  fs::directory_iterator entry{folder, failed};
+  for (const fs::directory_iterator end; !failed && entry != end; entry.increment(failed)) {
+    const auto name = entry->path().filename().native();
+    if (safetensors::is_shard_of(name, stem) && std::ranges::find(names, name) == names.end())
+      others.push_back(name);
   }
-  files.sync_folder(folder);
+  return others;
 }
 
 /// Is it the name of a file in the same folder? An index comes from anywhere.
@@ -81,7 +78,13 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
 /// The file or index that stands for a model.
 fs::path entrance(const fs::path& path) {
   std::error_code none;
-  if (!fs::is_directory(path, none)) return path;
+  auto& files = FileOps::real();
+  if (!fs::is_directory(path, none)) {
+    if (path.extension() == ".json")
+      checkpoint::finish_renames(files, path.parent_path(), path.filename().native());
+    return path;
+  }
+  checkpoint::finish_renames(files, path, "model.safetensors.index.json");
   for (const auto* name : {"model.safetensors", "model.safetensors.index.json"}) {
     if (fs::exists(path / name, none)) return path / name;
   }
@@ -204,7 +207,9 @@ const SafetensorsFile& SafetensorsModel::file_of(std::string_view name) const {
 void save_safetensors(const fs::path& path, std::span<const NamedTensor> tensors,
                       const TensorMetadata& metadata) {
   const auto layout = safetensors::lay_out(tensors, metadata);
-  write_whole(path, pieces_of(layout));
+  StagedFiles files{path.parent_path()};
+  files.add(path.filename().native(), pieces_of(layout));
+  files.make_valid({});
 }
 
 std::vector<std::string> save_safetensors_model(const fs::path& folder,
@@ -212,24 +217,39 @@ std::vector<std::string> save_safetensors_model(const fs::path& folder,
                                                 std::uint64_t max_shard_bytes,
                                                 const TensorMetadata& metadata,
                                                 std::string_view stem) {
+  return checkpoint::save_model_files(FileOps::real(), folder, tensors, max_shard_bytes, metadata,
+                                      stem);
+}
+
+std::vector<std::string> checkpoint::save_model_files(FileOps& ops, const fs::path& folder,
+                                                      std::span<const NamedTensor> tensors,
+                                                      std::uint64_t max_shard_bytes,
+                                                      const TensorMetadata& metadata,
+                                                      std::string_view stem) {
   // All names together first: two files can't tell each other of a name that is in both.
   [[maybe_unused]] const auto checked = safetensors::lay_out(tensors, metadata);
   const auto groups = safetensors::split_by_size(tensors, max_shard_bytes);
+  const auto index = std::string{stem} + ".safetensors.index.json";
+  finish_renames(ops, folder, index);
+  remove_leftovers(ops, folder, [](const std::string&) {});
+  StagedFiles files{folder, ops};
   std::vector<std::string> names;
   for (std::size_t i = 0; i < groups.size(); ++i) {
     names.push_back(safetensors::file_name(stem, i, groups.size()));
-    save_safetensors(folder / names.back(), groups[i], metadata);
+    files.add(names.back(), pieces_of(safetensors::lay_out(groups[i], metadata)));
   }
-  const auto index = std::string{stem} + ".safetensors.index.json";
-  // What an earlier, smaller or larger model left would be taken for this one.
-  const auto outdated = folder / (groups.size() > 1 ? safetensors::file_name(stem, 0, 1) : index);
   if (groups.size() > 1) {
     names.push_back(index);
     const auto text = safetensors::index_text(groups, stem);
     const Bytes piece = std::as_bytes(std::span{text});
-    write_whole(folder / names.back(), {&piece, 1});
+    files.add(index, {&piece, 1});
   }
-  FileOps::real().remove(outdated);
+  // What an earlier, smaller or larger model left would be taken for this one.
+  auto outdated = other_shards(folder, stem, names);
+  const auto other = groups.size() > 1 ? safetensors::file_name(stem, 0, 1) : index;
+  std::error_code none;
+  if (fs::exists(folder / other, none)) outdated.insert(outdated.begin(), other);
+  files.make_valid(outdated);
   return names;
 }
 

@@ -54,6 +54,10 @@ struct Layout {
     std::span<const NamedTensor> tensors, std::uint64_t most);
 /// "model.safetensors", "model-00002-of-00003.safetensors"; number from 0.
 [[nodiscard]] std::string file_name(std::string_view stem, std::size_t number, std::size_t of);
+/// Is it a numbered file as file_name() names them, of any number?
+[[nodiscard]] bool is_shard_of(std::string_view name, std::string_view stem);
+/// " has the shape …", where its bytes can't be counted; no dimension is below 0.
+[[nodiscard]] std::optional<std::string> overflow(const TensorView& view);
 /// The index of several files, as huggingface_hub writes it.
 [[nodiscard]] std::string index_text(std::span<const std::vector<NamedTensor>> groups,
                                      std::string_view stem);

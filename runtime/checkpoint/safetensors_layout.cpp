@@ -18,12 +18,37 @@ using nlohmann::json;
   throw Error{ErrorCode::invalid_argument, "safetensors: " + what};
 }
 
+}  // namespace
+
+std::optional<std::string> overflow(const TensorView& view) {
+  std::uint64_t bytes = size_of(view.dtype);
+  for (const auto extent : view.shape) {
+    if (extent == 0) return std::nullopt;
+    if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes))
+      return " has the shape " + to_string(view.shape) + ": more bytes than can be counted";
+  }
+  return std::nullopt;
+}
+
+bool is_shard_of(std::string_view name, std::string_view stem) {
+  constexpr std::string_view kPattern = "-00000-of-00000.safetensors";  // 0: any digit
+  if (!name.starts_with(stem)) return false;
+  name.remove_prefix(stem.size());
+  return name.size() == kPattern.size() &&
+         std::ranges::equal(name, kPattern, [](char c, char pattern) {
+           return pattern == '0' ? c >= '0' && c <= '9' : c == pattern;
+         });
+}
+
+namespace {
+
 void check(const NamedTensor& tensor) {
   const auto who = "tensor '" + printable(tensor.name) + "'";
   if (tensor.name == "__metadata__") refuse(who + " has the name that the format keeps for itself");
   if (std::ranges::any_of(tensor.view.shape, [](auto extent) { return extent < 0; })) {
     refuse(who + " has the shape " + to_string(tensor.view.shape));
   }
+  if (const auto problem = overflow(tensor.view)) refuse(who + *problem);
   if (tensor.view.device.kind != Device::Kind::cpu) {
     refuse(who + " is on " + to_string(tensor.view.device) + ", not in host memory");
   }

@@ -1,6 +1,7 @@
 #include "runtime/checkpoint/save.hpp"
 
 #include "common/text.hpp"
+#include "runtime/checkpoint/agreement.hpp"
 #include "runtime/checkpoint/blocks.hpp"
 #include "runtime/checkpoint/manifest.hpp"
 #include "runtime/checkpoint/safetensors_format.hpp"
@@ -11,7 +12,6 @@
 #include <cstdio>
 #include <functional>
 #include <map>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -170,6 +170,12 @@ std::optional<Error> first_failure(const fs::path& target, const std::vector<Rep
   return std::nullopt;
 }
 
+/// The one place where a checkpoint, all of whose bytes are on the disk, becomes one: before it
+/// nobody takes the folder for a checkpoint, after it everybody does.
+void make_valid(FileOps& files, const fs::path& folder, const fs::path& target, const Tell& tell) {
+  put_in_place(files, folder, target, tell);
+}
+
 /// Rank 0: with all reports there, makes the folder a checkpoint.
 void finish(FileOps& files, const SavePlan& plan, const fs::path& folder,
             const std::vector<std::string>& texts, const Tell& tell) {
@@ -183,26 +189,44 @@ void finish(FileOps& files, const SavePlan& plan, const fs::path& folder,
   [[maybe_unused]] const auto record =
       write_file(files, folder / kManifest, to_text(assembly.manifest()));
   files.sync_folder(folder);
-  put_in_place(files, folder, plan.target, tell);
-  keep_last(files, plan.target.parent_path(), plan.keep, plan.number, plan.known_bad, tell);
+  make_valid(files, folder, plan.target, tell);
+  keep_last(files, plan.target.parent_path(), plan.number, plan.removal, tell);
 }
 
+/// Ranks may see the folder under paths of their own, but not another name in it.
+void require_same_target(const fs::path& target, const fs::path& of_rank_0, int rank) {
+  if (target.filename() == of_rank_0.filename()) return;
+  throw Error{ErrorCode::invalid_argument,
+              "the ranks save to different paths: rank 0 to " + in_quotes(of_rank_0.native()) +
+                  ", rank " + std::to_string(rank) + " to " + in_quotes(target.native()),
+              {rank},
+              "checkpoint"};
+}
+
+/// Where rank 0 writes.
+struct Begun {
+  fs::path folder;     ///< temporary
+  fs::path of_rank_0;  ///< its target
+};
+
 /// Rank 0 makes the temporary folder. @return it, or why there is none, on every rank.
-fs::path begin(ProcessGroup& group, FileOps& files, const SavePlan& plan, const Tell& tell) {
+Begun begin(ProcessGroup& group, FileOps& files, const SavePlan& plan, const Tell& tell) {
   std::string answer;
   if (group.rank() == 0) {
     const auto parent = plan.target.parent_path();
     const auto name = temporary_name(this_writer(), plan.target.filename().native());
     const auto failure = caught([&] {
       make_folders(files, parent);
+      if (plan.lock != nullptr) plan.lock->take(parent);
       remove_leftovers(files, parent, tell);
       files.make_folder(parent / name);
     });
-    answer = failure ? "-" + to_text(failure) : "+" + name;
+    answer = failure ? "-" + to_text(failure) : "+" + name + '\0' + plan.target.native();
   }
   answer = group.broadcast_object(answer, 0);
   if (answer.empty() || answer.front() != '+') throw *parse_failure(answer.substr(1));
-  return plan.target.parent_path() / answer.substr(1);
+  const auto end = std::min(answer.find('\0'), answer.size() - 1);
+  return {plan.target.parent_path() / answer.substr(1, end - 1), answer.substr(end + 1)};
 }
 
 void require_visible(const fs::path& folder, int rank) {
@@ -218,28 +242,16 @@ void require_visible(const fs::path& folder, int rank) {
 
 }  // namespace
 
-Error as_error(const std::exception_ptr& thrown) {
-  try {
-    std::rethrow_exception(thrown);
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return {ErrorCode::system, "out of memory"};
-  } catch (const std::exception& error) {
-    return {ErrorCode::system, error.what()};
-  } catch (...) {
-    return {ErrorCode::system, "an exception of an unknown type"};
-  }
-}
-
 void save(ProcessGroup& group, FileOps& files, const SavePlan& plan, const HostState& state,
           const std::optional<Error>& failure, const Tell& tell) {
-  const auto folder = begin(group, files, plan, tell);
+  const Begun begun = begin(group, files, plan, tell);
+  const auto& folder = begun.folder;
   const auto rank = group.rank();
   Report report;
   report.failure = failure;
   if (!failure) {
     report.failure = caught([&] {
+      require_same_target(plan.target, begun.of_rank_0, rank);
       require_visible(folder, rank);
       report = PartWriter{files, plan, folder, rank, group.size()}.write(state);
     });

@@ -2,14 +2,13 @@
 
 #include "runtime/checkpoint/file_ops.hpp"
 #include "runtime/checkpoint/folder.hpp"
+#include "runtime/checkpoint/folder_lock.hpp"
 #include "runtime/checkpoint/host_state.hpp"
 
 #include <acc/error.hpp>
 #include <acc/process_group.hpp>
 #include <cstdint>
-#include <exception>
 #include <optional>
-#include <set>
 
 namespace acc::runtime::checkpoint {
 
@@ -18,8 +17,8 @@ struct SavePlan {
   std::uint64_t number = 0;
   std::uint64_t max_shard_bytes = 0;
   int threads = 1;
-  int keep = 0;  ///< 0: nothing older is removed
-  std::set<std::uint64_t> known_bad;
+  Removal removal;
+  FolderLock* lock = nullptr;  ///< of the folder; nullptr: a checkpoint that stands by itself
 };
 
 /// Collective. Every rank writes its part into a temporary folder, rank 0 the manifest, and puts
@@ -28,8 +27,5 @@ struct SavePlan {
 /// @throws Error  on all ranks alike what the first failing rank met; or what the group met.
 void save(ProcessGroup& group, FileOps& files, const SavePlan& plan, const HostState& state,
           const std::optional<Error>& failure, const Tell& tell);
-
-/// Whatever was thrown, as an Error for the other ranks.
-[[nodiscard]] Error as_error(const std::exception_ptr& thrown);
 
 }  // namespace acc::runtime::checkpoint

@@ -96,7 +96,8 @@ struct Restored {
 struct CheckpointOptions {
   /// Holds checkpoint_<number> for each. One that all ranks see (the same disk).
   std::filesystem::path folder = "checkpoints";
-  /// The oldest beyond so many are removed, once the new one is complete. 0: all stay.
+  /// The oldest beyond so many are removed, once the new one is complete; never one of a higher
+  /// number, nor, before this object has loaded, one that it didn't save. 0: all stay.
   int keep_last = 0;
   std::uint64_t max_shard_bytes = 10'000'000'000;  ///< as Accelerate's save_model
   /// save() copies the state and returns; a thread writes. One at a time: the next save waits.
@@ -116,6 +117,9 @@ struct CheckpointOptions {
 /// A checkpoint is written into a folder beside (`.tmp-checkpoint_…`), checksummed, forced to the
 /// disk and then renamed: whenever a rank, the job or the machine dies, checkpoint_<N> is there
 /// wholly or not at all, and older ones are untouched.
+///
+/// While it saves numbered checkpoints it holds a lock of their folder (`.lock` in it), so that two
+/// jobs don't replace and remove each other's: the second one's save() is refused.
 ///
 /// When one rank fails (disk full, say) the call throws on all: system with the path, or
 /// invalid_argument for a state that can't be written. The group and this object stay usable then.
@@ -139,12 +143,23 @@ class Checkpointer {
   /// Fills the tensors of `state` from the newest checkpoint that is whole on every rank; its texts
   /// come with the result. One that is torn or corrupt is passed over, and told.
   /// @return nothing: there is no checkpoint.
-  /// @throws Error corrupt: there are some, and none is whole; invalid_argument: a tensor isn't in
-  ///   it, or of another type or shape. `state` is unspecified then.
+  /// @throws Error corrupt: there are some, and none is whole; system: one can't be read, which
+  /// isn't
+  ///   evidence of damage; invalid_argument: a tensor isn't in it, or of another type or shape.
+  ///   `state` is unspecified then.
   std::optional<Restored> load(const CheckpointState& state);
   /// Of this number. @throws Error as above; system: it isn't there.
   Restored load(std::uint64_t number, const CheckpointState& state);
   Restored load_from(const std::filesystem::path& path, const CheckpointState& state);
+
+  /// The two halves of load: what is there can be looked at before it is taken. After open()
+  /// `shared`, `per_rank` and `unused` are empty.
+  std::optional<Restored> open();
+  Restored open_from(const std::filesystem::path& path);
+  void fill(const CheckpointState& state, Restored& restored);
+
+  /// The highest number in the folder that any rank sees, whole or not.
+  [[nodiscard]] std::optional<std::uint64_t> newest_number();
 
   [[nodiscard]] const CheckpointOptions& options() const noexcept;
 

@@ -83,17 +83,21 @@ class SafetensorsModel {
   std::map<std::string, std::size_t, std::less<>> where_;  ///< name → files_
 };
 
-/// Writes one file, by way of a temporary one: under `path` is the old file or the whole new one.
+/// Writes one file, by way of a temporary one: under `path` is the old file or the whole new one. A
+/// symbolic link stays, and the file that it leads to is replaced.
 /// The tensors stand in it by falling size of their elements, then by name, so that each is
 /// aligned.
-/// @throws Error invalid_argument (a name twice, not UTF-8, no host memory), system.
+/// @throws Error invalid_argument (a name twice, not UTF-8, no host memory; a shape of more bytes
+/// than
+///   can be counted; under `path` is a device, a pipe, a folder), system.
 void save_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
                       const TensorMetadata& metadata = {});
 
 /// Writes model.safetensors or, where that would hold more than `max_shard_bytes` of tensors,
 /// model-00001-of-00003.safetensors … and model.safetensors.index.json. A tensor that is larger
-/// has a file for itself. Grouped in the given order, as huggingface_hub does. An older
-/// index, or an older single file, is removed; older numbered files are not.
+/// has a file for itself. Grouped in the given order, as huggingface_hub does. All files are
+/// written before the first is put in its place; an older index, single file or numbered files of
+/// the same stem go then.
 /// @return the names of the files, the index last.
 std::vector<std::string> save_safetensors_model(const std::filesystem::path& folder,
                                                 std::span<const NamedTensor> tensors,

@@ -54,8 +54,9 @@ SCENARIO("old checkpoints go once a new one is complete", "[runtime][checkpoint]
     }
     WHEN("an older number is saved") {
       save_seed(folder.path(), 2, 1, 100, 2);
-      THEN("it stays: it's what was just written") {
-        CHECK(names_in(folder.path()) == std::vector<std::string>{"checkpoint_1", "checkpoint_4"});
+      THEN("it stays, and nothing of a higher number goes: that isn't older") {
+        CHECK(names_in(folder.path()) ==
+              std::vector<std::string>{"checkpoint_1", "checkpoint_3", "checkpoint_4"});
       }
     }
     WHEN("the newer of them is torn") {
@@ -80,6 +81,23 @@ SCENARIO("old checkpoints go once a new one is complete", "[runtime][checkpoint]
       });
       THEN("it goes before the good one") {
         CHECK(names_in(folder.path()) == std::vector<std::string>{"checkpoint_3", "checkpoint_5"});
+      }
+    }
+  }
+  GIVEN("checkpoints of another run") {
+    for (int number = 0; number < 3; ++number) {
+      save_seed(folder.path(), 1, static_cast<std::uint64_t>(number), number);
+    }
+    WHEN("a run that hasn't loaded saves with a limit of one") {
+      on_ranks(1, [&](ProcessGroup& group) {
+        auto options = quiet_options(folder.path());
+        options.keep_last = 1;
+        Checkpointer checkpoints{group, options};
+        SmallRun run{0, 1, 7};
+        for (const std::uint64_t number : {10, 11, 12}) checkpoints.save(number, run.state());
+      });
+      THEN("it removes its own alone") {
+        CHECK(list_checkpoints(folder.path()) == std::vector<std::uint64_t>{12, 2, 1, 0});
       }
     }
   }

@@ -3,7 +3,11 @@
 
 #include <catch2/catch.hpp>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <acc/checkpoint.hpp>
+#include <array>
 #include <cctype>
 #include <random>
 
@@ -206,4 +210,66 @@ TEST_CASE("every block of a large file is looked at, whoever looks", "[runtime][
     flip(path, at, 1);
   }
   CHECK(complaints() == 0);
+}
+
+namespace {
+
+/// Loads as nobody: root reads everything. @return code and words; empty: it was loaded.
+std::string loaded_without_rights(const fs::path& folder) {
+  std::array<int, 2> pipe{};
+  REQUIRE(::pipe(pipe.data()) == 0);
+  const auto child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    std::string words;
+    if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(2);
+    try {
+      Checkpointer checkpoints{ProcessGroup::single(), quiet_options(folder)};
+      SmallRun run{0, 1};
+      checkpoints.load(run.state());
+    } catch (const Error& error) {
+      words = std::string{to_string(error.code())} + ": " + error.what();
+    } catch (...) {
+      ::_exit(3);
+    }
+    [[maybe_unused]] const auto said = ::write(pipe[1], words.data(), words.size());
+    ::_exit(0);
+  }
+  ::close(pipe[1]);
+  std::string words(4096, '\0');
+  std::size_t length = 0;
+  for (ssize_t n = 1; n > 0; length += static_cast<std::size_t>(n))
+    n = ::read(pipe[0], words.data() + length, words.size() - length);
+  ::close(pipe[0]);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  words.resize(length);
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("what can't be read just now is an error and no damaged checkpoint",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  save_seed(folder.path(), 1, 1, 1);
+  save_seed(folder.path(), 1, 2, 2);
+  fs::permissions(folder.path(), fs::perms::all);
+  REQUIRE(loaded_without_rights(folder.path()).empty());
+  const auto newest = folder / "checkpoint_2";
+  for (const auto& name : {"manifest.json", "model.safetensors", "state.json", ""}) {
+    INFO(name);
+    const auto path = *name == '\0' ? newest : newest / name;
+    const auto before = fs::status(path).permissions();
+    fs::permissions(path, fs::perms::none);
+    CHECK_THAT(loaded_without_rights(folder.path()),
+               Catch::StartsWith("system: checkpoint_2 can't be read") &&
+                   Catch::Contains("Permission denied"));
+    fs::permissions(path, before);
+  }
+  fs::permissions(folder.path(), fs::perms::none);
+  CHECK_THAT(loaded_without_rights(folder.path()),
+             Catch::StartsWith("system: ") && Catch::Contains("Permission denied"));
+  fs::permissions(folder.path(), fs::perms::all);
 }

@@ -34,6 +34,7 @@ End save_and_die(const fs::path& folder, int ranks, std::uint64_t number, bool c
         options.keep_last = 1;
         options.async = async;
         auto checkpoints = checkpointer_with(group, options, files);
+        go_on(checkpoints, group);
         SmallRun run{group.rank(), ranks, 2};
         checkpoints.save(number, run.state());
         checkpoints.wait();

@@ -1,10 +1,16 @@
+#include "runtime/checkpoint/model_files.hpp"
 #include "runtime/checkpoint/safetensors_format.hpp"
 #include "tests/unit/runtime/checkpoint/tools.hpp"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <acc/safetensors.hpp>
+#include <set>
 
 using namespace acc::testing;
 using acc::runtime::Error;
@@ -126,4 +132,76 @@ TEST_CASE("a folder without a model, and what isn't a file, are told", "[runtime
   CHECK_THROWS_WITH(SafetensorsModel{folder.path()}, Catch::Contains("no model.safetensors"));
   CHECK_THROWS_WITH(SafetensorsModel{folder / "x"}, Catch::Contains("No such file"));
   CHECK_THROWS_WITH(SafetensorsFile{folder.path()}, Catch::Contains("Is a directory"));
+}
+
+namespace {
+
+/// Saves a model of this value, in a process that dies right before its k-th file operation.
+/// @return was it killed?
+bool save_and_die(const fs::path& folder, float value, std::uint64_t most, std::size_t k) {
+  const auto child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    WatchedFileOps files{[k](const FileEvent& event) {
+      if (event.number == k) ::kill(::getpid(), SIGKILL);
+    }};
+    Model model;
+    for (auto* one : {&model.a, &model.b, &model.c, &model.d}) one->assign(one->size(), value);
+    acc::runtime::checkpoint::save_model_files(files, folder, model.tensors(), most, {}, "model");
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return WIFSIGNALED(status);
+}
+
+/// The value that all tensors have.
+float value_in(const fs::path& folder) {
+  const SafetensorsModel model{folder};
+  std::set<float> values;
+  for (const auto& name : model.names()) values.insert(model.read(name).as<float>()[0]);
+  REQUIRE(values.size() == 1);
+  return *values.begin();
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a model that is saved over another: killed at any moment it is the old one or the new one",
+    "[runtime][safetensors][kill]") {
+  struct Sizes {
+    std::uint64_t before, after;
+  };
+  const auto [before, after] = GENERATE(Sizes{120, 120}, Sizes{120, 1000}, Sizes{1000, 120},
+                                        Sizes{1000, 1000}, Sizes{120, 150}, Sizes{150, 120});
+  int olds = 0, news = 0;
+  bool was_killed = true;
+  for (std::size_t k = 1; was_killed; ++k) {
+    INFO(before << " " << after << " operation " << k);
+    REQUIRE(k < 200);
+    const TemporaryFolder folder;
+    save_and_die(folder.path(), 1, before, 1000);
+    was_killed = save_and_die(folder.path(), 2, after, k);
+    const float found = value_in(folder.path());
+    REQUIRE((found == 1 || found == 2));
+    (found == 1 ? olds : news) += 1;
+    // Nothing of what the dead one left stays.
+    save_and_die(folder.path(), 3, 1000, 1000);
+    CHECK(names_in(folder.path()) == std::vector<std::string>{"model.safetensors"});
+    CHECK(value_in(folder.path()) == 3);
+  }
+  CHECK(olds > 3);
+  CHECK(news > 1);
+}
+
+TEST_CASE("a list of renames names files of its own folder only", "[runtime][safetensors]") {
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "in");
+  put_contents(folder / "victim", "x");
+  put_contents(folder / "in" / ".renames-model.safetensors.index.json",
+               R"([["../victim", "../gone"]])");
+  CHECK_THROWS_WITH(SafetensorsModel{folder / "in"}, Catch::Contains("holds no model"));
+  CHECK(names_in(folder.path()) == std::vector<std::string>{"in", "victim"});
+  put_contents(folder / "in" / ".renames-model.safetensors.index.json", "[1]");
+  CHECK_THROWS_WITH(SafetensorsModel{folder / "in"}, Catch::Contains("isn't a list of renames"));
 }

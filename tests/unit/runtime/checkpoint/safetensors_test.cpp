@@ -4,6 +4,9 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include <sys/stat.h>
+
+#include <acc/checkpoint.hpp>
 #include <acc/safetensors.hpp>
 #include <algorithm>
 #include <limits>
@@ -359,4 +362,64 @@ TEST_CASE("any damage to a header is an error or another header, never a crash",
     }
   }
   CHECK(refused > 10'000);
+}
+
+TEST_CASE("tensors aren't written in the place of a device, a pipe or a folder",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  std::vector<float> x{1, 2};
+  const std::vector<NamedTensor> tensors{{"x", std::span{x}}};
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0666) == 0);
+  fs::create_directory(folder / "folder");
+  fs::create_symlink("/dev/null", folder / "null");
+  fs::create_symlink("loop", folder / "loop");
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"pipe", "a pipe"}, {"folder", "a folder"}, {"null", "a device"}, {"loop", "Too many"}};
+  for (const auto& [name, words] : cases) {
+    INFO(name);
+    CHECK_THROWS_WITH(save_safetensors(folder / name, tensors), Catch::Contains(words));
+  }
+  CHECK(fs::is_fifo(folder / "pipe"));
+  CHECK(fs::is_character_file("/dev/null"));
+  CHECK(names_in(folder.path()) == std::vector<std::string>{"folder", "loop", "null", "pipe"});
+}
+
+TEST_CASE("a symbolic link stays, and the file that it leads to is replaced",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  std::vector<float> x{1, 2};
+  const std::vector<NamedTensor> tensors{{"x", std::span{x}}};
+  fs::create_directory(folder / "disk");
+  put_contents(folder / "disk" / "big", "old");
+  fs::create_symlink("disk/big", folder / "second");
+  fs::create_symlink("second", folder / "model.safetensors");
+  fs::create_symlink("disk/later", folder / "dangling");
+  save_safetensors(folder / "model.safetensors", tensors);
+  save_safetensors(folder / "dangling", tensors);
+  CHECK(fs::is_symlink(folder / "model.safetensors"));
+  CHECK(fs::is_symlink(folder / "dangling"));
+  for (const auto* name : {"big", "later"})
+    CHECK(SafetensorsFile{folder / "disk" / name}.read("x").as<float>()[1] == 2);
+  CHECK(names_in(folder / "disk") == std::vector<std::string>{"big", "later"});
+}
+
+TEST_CASE("a shape of more bytes than can be counted is refused, and not written as none",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  float x = 1;
+  const auto edge = std::int64_t{1} << 32;
+  const std::vector<Shape> shapes{{edge, edge}, {edge, edge, 1}, {std::int64_t{1} << 62, 2}};
+  for (const Shape& shape : shapes) {
+    const std::vector<NamedTensor> tensors{{"x", TensorView{&x, DType::f32, shape}}};
+    CHECK_THROWS_WITH(save_safetensors(folder / "x", tensors),
+                      Catch::Contains("'x'") && Catch::Contains("more bytes than can be counted"));
+    CheckpointState state;
+    state.tensors = {{"x", TensorView{&x, DType::f32, shape}}};
+    Checkpointer checkpoints{ProcessGroup::single(), quiet_options(folder / "c")};
+    CHECK_THROWS_WITH(checkpoints.save(1, state),
+                      Catch::Contains("more bytes than can be counted"));
+  }
+  const std::vector<NamedTensor> none{{"x", TensorView{nullptr, DType::f32, {edge, edge, 0}}}};
+  save_safetensors(folder / "x", none);
+  CHECK(SafetensorsFile{folder / "x"}.find("x")->bytes == 0);
 }

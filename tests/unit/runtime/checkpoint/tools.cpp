@@ -200,12 +200,18 @@ std::optional<int> loaded_seed(const fs::path& folder, int ranks, std::vector<st
   return seeds.front();
 }
 
+void go_on(Checkpointer& checkpoints, ProcessGroup& group) {
+  SmallRun before{group.rank(), group.size()};
+  checkpoints.load(before.state());
+}
+
 void save_seed(const fs::path& folder, int ranks, std::uint64_t number, int seed, int keep_last) {
   on_ranks(ranks, [&](ProcessGroup& group) {
     auto options = quiet_options(folder);
     options.keep_last = keep_last;
     Checkpointer checkpoints{group, options};
     SmallRun run{group.rank(), ranks, seed};
+    if (keep_last > 0) go_on(checkpoints, group);
     checkpoints.save(number, run.state());
   });
 }

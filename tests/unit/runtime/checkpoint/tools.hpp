@@ -106,7 +106,10 @@ struct SmallRun {
 /// whole; nothing: no checkpoint.
 [[nodiscard]] std::optional<int> loaded_seed(const fs::path& folder, int ranks,
                                              std::vector<std::string>* told = nullptr);
-/// Saves SmallRun{seed} under this number with `ranks` threads.
+/// Loads, so that what is there is this run's to remove.
+void go_on(Checkpointer& checkpoints, ProcessGroup& group);
+/// Saves SmallRun{seed} under this number with `ranks` threads; with a limit it goes on from what
+/// is there.
 void save_seed(const fs::path& folder, int ranks, std::uint64_t number, int seed,
                int keep_last = 0);
 

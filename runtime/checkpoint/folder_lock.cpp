@@ -1,0 +1,202 @@
+#include "runtime/checkpoint/folder_lock.hpp"
+
+#include "common/text.hpp"
+#include "common/worker_env.hpp"
+#include "runtime/checkpoint/folder.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <acc/error.hpp>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace acc::runtime::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kLock = ".lock";
+constexpr std::size_t kMostWords = 4096;
+constexpr int kTries = 1000;  ///< others may take and remove the file at the same time
+
+/// Which file it is, whatever its name.
+using Identity = std::pair<dev_t, ino_t>;
+
+std::optional<Identity> identity(const fs::path& path) {
+  struct stat facts {};
+  if (::stat(path.c_str(), &facts) != 0) return std::nullopt;
+  return Identity{facts.st_dev, facts.st_ino};
+}
+std::optional<Identity> identity(int fd) {
+  struct stat facts {};
+  if (::fstat(fd, &facts) != 0) return std::nullopt;
+  return Identity{facts.st_dev, facts.st_ino};
+}
+
+/// Who holds a lock, as its file says.
+struct Holder {
+  Writer writer;
+  std::string host;
+  std::string job;
+};
+
+Holder this_holder() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const char* job = std::getenv(std::string{worker_env::kAccJobId}.c_str());
+  return {this_writer(), host.data(), job != nullptr ? job : ""};
+}
+
+std::string text_of(const Holder& holder) {
+  const json words{{"host", holder.host},
+                   {"pid", holder.writer.pid},
+                   {"job", holder.job},
+                   {"round", holder.writer.round},
+                   {"place", holder.writer.place},
+                   {"start", holder.writer.start},
+                   {"job_digest", holder.writer.job}};
+  return words.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+std::optional<Holder> read_holder(int fd) {
+  std::string text(kMostWords, '\0');
+  const auto length = ::pread(fd, text.data(), text.size(), 0);
+  if (length <= 0) return std::nullopt;
+  const auto words = json::parse(text.substr(0, static_cast<std::size_t>(length)), nullptr, false);
+  try {
+    Holder holder;
+    holder.host = words.at("host").get<std::string>();
+    holder.job = words.at("job").get<std::string>();
+    holder.writer.pid = words.at("pid").get<std::int64_t>();
+    holder.writer.round = words.at("round").get<std::uint64_t>();
+    holder.writer.place = words.at("place").get<std::uint32_t>();
+    holder.writer.start = words.at("start").get<std::uint64_t>();
+    holder.writer.job = words.at("job_digest").get<std::uint32_t>();
+    return holder;
+  } catch (const json::exception&) {
+    return std::nullopt;
+  }
+}
+
+[[noreturn]] void refuse(const fs::path& folder, const std::optional<Holder>& holder) {
+  std::string who = "another job";
+  if (holder) {
+    who += holder->job.empty() ? "" : " (" + in_quotes(holder->job) + ")";
+    who +=
+        ", process " + std::to_string(holder->writer.pid) + " on " + in_quotes(holder->host) + ",";
+  }
+  throw Error{
+      ErrorCode::invalid_argument,
+      who + " writes checkpoints to " + in_quotes(folder.native()) +
+          ": give this one a folder of its own, or end that one. If it is gone for certain, "
+          "remove " +
+          in_quotes((folder / kLock).native())};
+}
+
+bool is_same_process(const Writer& one, const Writer& other) {
+  return one.place == other.place && one.pid == other.pid && one.start == other.start;
+}
+
+enum class Try { held, busy, unsupported };
+
+Try lock(int fd) {
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    return errno == EWOULDBLOCK ? Try::busy : Try::unsupported;
+  }
+  return Try::held;
+}
+
+std::mutex registry_guard;
+/// Of this process, by the identity of the folder. Guarded.
+std::map<Identity, std::weak_ptr<FolderLock::Held>>& registry() {
+  static std::map<Identity, std::weak_ptr<FolderLock::Held>> held;
+  return held;
+}
+
+}  // namespace
+
+struct FolderLock::Held {
+  fs::path file;
+  UniqueFd fd;
+
+  Held(fs::path its_file, UniqueFd its_fd) : file{std::move(its_file)}, fd{std::move(its_fd)} {}
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held() {
+    // While it is locked: another one's file of this name isn't removed.
+    if (is_current()) ::unlink(file.c_str());
+  }
+  [[nodiscard]] bool is_current() const { return identity(file) == identity(fd.get()); }
+  void sign() const {
+    const std::string words = text_of(this_holder());
+    // What can't be written (a full disk) is missing in another one's message, no more.
+    if (::ftruncate(fd.get(), 0) == 0) [[maybe_unused]]
+      const auto done = ::pwrite(fd.get(), words.data(), words.size(), 0);
+  }
+};
+
+namespace {
+
+/// @return nothing: the file can't be made, which the save itself will tell better.
+std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder) {
+  const auto file = folder / kLock;
+  const auto self = this_writer();
+  for (int i = 0; i < kTries; ++i) {
+    UniqueFd fd{::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666)};
+    if (!fd) return nullptr;
+    const auto outcome = lock(fd.get());
+    if (outcome != Try::held) {
+      const auto holder = read_holder(fd.get());
+      // Rounds of a job never overlap; and a process that is gone may have left the lock to a
+      // child.
+      const bool gone = holder && is_gone(holder->writer, self);
+      if (outcome == Try::busy && holder && is_same_process(holder->writer, self)) {
+        std::this_thread::yield();  // another thread is about to let go of it
+        continue;
+      }
+      const bool alive = holder && !gone && holder->writer.place == self.place;
+      if (outcome == Try::busy && !gone) refuse(folder, holder);
+      if (outcome == Try::unsupported && alive && holder->writer.pid != self.pid)
+        refuse(folder, holder);
+      if (outcome == Try::busy) {
+        ::unlink(file.c_str());
+        continue;
+      }
+    }
+    auto held = std::make_shared<FolderLock::Held>(file, std::move(fd));
+    if (!held->is_current()) continue;  // its holder removed it after we had opened it
+    held->sign();
+    return held;
+  }
+  refuse(folder, std::nullopt);
+}
+
+}  // namespace
+
+void FolderLock::take(const fs::path& folder) {
+  const std::lock_guard guard{registry_guard};
+  if (held_ && held_->is_current() && held_->file.parent_path() == folder) return;
+  held_.reset();
+  const auto which = identity(folder);
+  if (!which) return;
+  auto& known = registry()[*which];
+  held_ = known.lock();
+  if (held_ && held_->is_current()) return;
+  held_ = acquire(folder);
+  known = held_;
+}
+
+}  // namespace acc::runtime::checkpoint

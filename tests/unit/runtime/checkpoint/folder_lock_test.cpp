@@ -1,0 +1,151 @@
+#include "runtime/checkpoint/folder_lock.hpp"
+
+#include "runtime/checkpoint/folder.hpp"
+#include "tests/support/thread_groups.hpp"
+#include "tests/unit/runtime/checkpoint/tools.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <acc/checkpoint.hpp>
+#include <acc/error.hpp>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+
+using namespace acc::testing;
+using namespace acc::runtime::checkpoint;
+using acc::runtime::Error;
+
+namespace {
+
+/// Another process that has the lock of a folder until it is told to end.
+class Neighbour {
+ public:
+  Neighbour(const fs::path& folder, const char* job, const char* round,
+            bool leaves_a_child = false) {
+    REQUIRE(::pipe(ready_.data()) == 0);
+    REQUIRE(::pipe(end_.data()) == 0);
+    pid_ = ::fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ != 0) {
+      ::close(ready_[1]);
+      char one = 0;
+      REQUIRE(::read(ready_[0], &one, 1) == 1);
+      return;
+    }
+    ::close(end_[1]);
+    ::setenv("ACC_JOB_ID", job, 1);
+    ::setenv("ACC_ROUND", round, 1);
+    char one = 0;
+    try {
+      FolderLock lock;
+      lock.take(folder);
+      if (leaves_a_child && ::fork() != 0) ::_exit(0);
+      [[maybe_unused]] const auto said = ::write(ready_[1], "x", 1);
+      [[maybe_unused]] const auto told = ::read(end_[0], &one, 1);
+    } catch (...) {
+      ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  ~Neighbour() {
+    ::close(end_[1]);
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+  }
+  Neighbour(const Neighbour&) = delete;
+  Neighbour& operator=(const Neighbour&) = delete;
+  [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+
+ private:
+  std::array<int, 2> ready_{}, end_{};
+  pid_t pid_ = -1;
+};
+
+std::string refusal(const fs::path& folder) {
+  try {
+    FolderLock lock;
+    lock.take(folder);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("two jobs don't write checkpoints into one folder", "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  {
+    const Neighbour other{folder.path(), "nightly", "0"};
+    CHECK_THAT(refusal(folder.path()),
+               Catch::Contains("'nightly'") && Catch::Contains(std::to_string(other.pid())) &&
+                   Catch::Contains(folder.path().native()) && Catch::Contains("remove"));
+    // A whole save says the same, on all ranks, and leaves nothing.
+    std::atomic<int> refused{0};
+    on_ranks(2, [&](ProcessGroup& group) {
+      Checkpointer checkpoints{group, quiet_options(folder.path())};
+      SmallRun run{group.rank(), 2, 1};
+      try {
+        checkpoints.save(1, run.state());
+      } catch (const Error& error) {
+        refused += error.code() == ErrorCode::invalid_argument ? 1 : 0;
+      }
+      checkpoints.save_as(folder / "best", run.state());  // which stands by itself
+    });
+    CHECK(refused == 2);
+    CHECK(list_checkpoints(folder.path()).empty());
+  }
+  CHECK(refusal(folder.path()).empty());  // it is gone
+}
+
+TEST_CASE("the lock of a process that was killed, or of an earlier round, is no obstacle",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  {
+    const Neighbour dead{folder.path(), "nightly", "0"};
+    ::kill(dead.pid(), SIGKILL);
+    siginfo_t info{};
+    REQUIRE(::waitid(P_PID, static_cast<id_t>(dead.pid()), &info, WEXITED) == 0);
+    CHECK(fs::exists(folder / ".lock"));
+    CHECK(refusal(folder.path()).empty());
+  }
+  {
+    const Neighbour left{folder.path(), "nightly", "0", true};  // a child of it has the file open
+    CHECK(refusal(folder.path()).empty());
+  }
+  const Neighbour earlier{folder.path(), "nightly", "1"};
+  ::setenv("ACC_JOB_ID", "nightly", 1);
+  ::setenv("ACC_ROUND", "2", 1);
+  CHECK(refusal(folder.path()).empty());
+  ::setenv("ACC_ROUND", "1", 1);
+  CHECK(refusal(folder.path()).empty());  // that lock was taken over
+  ::unsetenv("ACC_JOB_ID");
+  ::unsetenv("ACC_ROUND");
+}
+
+TEST_CASE("those of one process share a folder, and its lock goes with the last of them",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  {
+    FolderLock one;
+    one.take(folder.path());
+    {
+      FolderLock other;
+      other.take(folder.path());
+      other.take(folder.path());
+    }
+    CHECK(names_in(folder.path()) == std::vector<std::string>{".lock"});
+    fs::remove(folder / ".lock");
+    one.take(folder.path());
+    CHECK(names_in(folder.path()) == std::vector<std::string>{".lock"});
+  }
+  CHECK(names_in(folder.path()).empty());
+  FolderLock lock;
+  lock.take(folder / "never made");  // the save itself will tell
+}
