@@ -84,6 +84,11 @@ std::string LoaderBase::description() const {
   return text;
 }
 
+void LoaderBase::require_source(bool given) const {
+  if (given || (options_.dispatch_batches && rank_ > 0)) return;
+  refuse(options_, stream_ ? "StreamDataset::open isn't given" : "Dataset::get isn't given");
+}
+
 void LoaderBase::require_wire(bool wired) const {
   if (options_.dispatch_batches && ranks_ > 1 && !wired)
     refuse(options_, "samples of this type can't be sent to other ranks: specialize Wire for it");

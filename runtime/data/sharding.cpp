@@ -9,8 +9,12 @@ namespace acc::runtime {
 
 namespace {
 
+/// Beyond it, it is an overflow or a sign that was lost, and memory would end first.
+constexpr std::size_t kMostSamples = std::size_t{1} << 40;
+
 void require_batch_size(std::size_t batch_size) {
-  if (batch_size == 0) throw Error{ErrorCode::invalid_argument, "a batch size of 0"};
+  if (batch_size == 0 || batch_size > kMostSamples)
+    throw Error{ErrorCode::invalid_argument, "a batch size of " + std::to_string(batch_size)};
 }
 
 }  // namespace

@@ -109,6 +109,8 @@ class LoaderBase {
              bool stream);
   /// @throws Error invalid_argument  batches are to be dispatched, and samples can't be sent
   void require_wire(bool wired) const;
+  /// @throws Error invalid_argument  there is nothing to read samples with, where they are read
+  void require_source(bool given) const;
   /// @return samples of the epoch that are passed over.
   std::size_t enter_epoch();
   [[nodiscard]] PrefetchOptions prefetch_options() const;
@@ -167,6 +169,7 @@ class DataLoader : public LoaderBase {
       : LoaderBase{std::move(options), std::move(group), dataset.size, false},
         get_{std::move(dataset.get)},
         collate_{std::move(collate)} {
+    require_source(get_ != nullptr);
     require_wire(Wired<Sample>);
   }
   DataLoader(StreamDataset<Sample> dataset, Collate collate, LoaderOptions options,
@@ -174,6 +177,7 @@ class DataLoader : public LoaderBase {
       : LoaderBase{std::move(options), std::move(group), dataset.size, true},
         open_{std::move(dataset.open)},
         collate_{std::move(collate)} {
+    require_source(open_ != nullptr);
     require_wire(Wired<Sample>);
   }
   /// Batches are vectors of samples.

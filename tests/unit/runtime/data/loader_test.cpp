@@ -255,3 +255,14 @@ TEST_CASE("a sampler decides which samples come, and how often", "[runtime][data
   CHECK(epoch_of(loader) == Batches{{1, 1}, {1}});
   CHECK(epoch_of(loader) == Batches{{3, 1}, {1}});
 }
+
+TEST_CASE("a loader without a way to its samples, or of absurd batches, is refused by name",
+          "[runtime][data]") {
+  CHECK_THROWS_WITH((SampleLoader<int>{Dataset<int>{3, {}}, {.name = "train"}}),
+                    Catch::Contains("train: Dataset::get isn't given"));
+  CHECK_THROWS_WITH((SampleLoader<int>{StreamDataset<int>{}, {.name = "train"}}),
+                    Catch::Contains("train: StreamDataset::open isn't given"));
+  Dataset<int> dataset{3, [](std::size_t index) { return static_cast<int>(index); }};
+  CHECK_THROWS_WITH((SampleLoader<int>{dataset, {.batch_size = static_cast<std::size_t>(-1)}}),
+                    Catch::Contains("a batch size of 18446744073709551615"));
+}
