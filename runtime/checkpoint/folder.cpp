@@ -76,14 +76,14 @@ std::uint32_t digest(std::string_view text) {
       ::crc32_z(0, reinterpret_cast<const unsigned char*>(text.data()), text.size()));
 }
 
-/// When the process began; nothing: there is none.
+/// When the process began; nothing: there is none, or only its exit status is left.
 std::optional<std::uint64_t> start_of(std::int64_t pid) {
   const auto line = first_line(("/proc/" + std::to_string(pid) + "/stat").c_str());
   const auto name_end = line.rfind(')');  // the name may hold spaces and brackets
   if (name_end == std::string::npos) return std::nullopt;
   const auto fields = split(std::string_view{line}.substr(name_end + 1), ' ');
   constexpr std::size_t kStart = 20;  // the 22nd field of all; the first of these is the empty one
-  if (fields.size() <= kStart) return std::nullopt;
+  if (fields.size() <= kStart || fields[1] == "Z" || fields[1] == "X") return std::nullopt;
   return parse_number<std::uint64_t>(fields[kStart]);
 }
 

@@ -21,9 +21,9 @@ using nlohmann::json;
 }  // namespace
 
 std::optional<std::string> overflow(const TensorView& view) {
+  if (std::ranges::find(view.shape, 0) != view.shape.end()) return std::nullopt;
   std::uint64_t bytes = size_of(view.dtype);
   for (const auto extent : view.shape) {
-    if (extent == 0) return std::nullopt;
     if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes))
       return " has the shape " + to_string(view.shape) + ": more bytes than can be counted";
   }

@@ -66,23 +66,28 @@ Accelerator::Accelerator(ProcessGroup group, AcceleratorOptions options)
     : state_{std::make_unique<State>(std::move(group), std::move(options))} {
   if (device().kind == Device::Kind::cuda) cuda::set_device(device().index);
 }
+Accelerator::State& Accelerator::state() const {
+  if (state_) return *state_;
+  throw Error{ErrorCode::invalid_argument,
+              "this Accelerator was moved from: use the one it went to"};
+}
 Accelerator::Accelerator(Accelerator&&) noexcept = default;
 Accelerator& Accelerator::operator=(Accelerator&&) noexcept = default;
 Accelerator::~Accelerator() = default;
 
 // ---- who am I ----
 
-int Accelerator::process_index() const { return state_->group.rank(); }
-int Accelerator::local_process_index() const { return state_->group.local_rank(); }
-int Accelerator::num_processes() const { return state_->group.size(); }
-MixedPrecision Accelerator::mixed_precision() const noexcept { return state_->precision; }
-ProcessGroup& Accelerator::group() const noexcept { return state_->group; }
+int Accelerator::process_index() const { return state().group.rank(); }
+int Accelerator::local_process_index() const { return state().group.local_rank(); }
+int Accelerator::num_processes() const { return state().group.size(); }
+MixedPrecision Accelerator::mixed_precision() const { return state().precision; }
+ProcessGroup& Accelerator::group() const { return state().group; }
 
-Device Accelerator::device() const { return state_->group.device(); }
+Device Accelerator::device() const { return state().group.device(); }
 
 // ---- in turn ----
 
-void Accelerator::wait_for_everyone() { state_->group.barrier(); }
+void Accelerator::wait_for_everyone() { state().group.barrier(); }
 
 Accelerator::Turn::Turn(ProcessGroup& group, bool goes_first)
     : group_{goes_first ? &group : nullptr} {
@@ -98,10 +103,10 @@ Accelerator::Turn::~Turn() {
 }
 
 Accelerator::Turn Accelerator::main_process_first() {
-  return Turn{state_->group, is_main_process()};
+  return Turn{state().group, is_main_process()};
 }
 Accelerator::Turn Accelerator::local_main_process_first() {
-  return Turn{state_->group, is_local_main_process()};
+  return Turn{state().group, is_local_main_process()};
 }
 
 void Accelerator::print_line(const std::string& line) const {
@@ -112,7 +117,7 @@ void Accelerator::print_line(const std::string& line) const {
 // ---- tensors and lists ----
 
 HostTensor Accelerator::gather(const TensorView& mine) {
-  return runtime::gather(state_->group, mine);
+  return runtime::gather(state().group, mine);
 }
 
 std::vector<HostTensor> Accelerator::gather(std::span<const TensorView> mine) {
@@ -122,14 +127,14 @@ std::vector<HostTensor> Accelerator::gather(std::span<const TensorView> mine) {
 }
 
 std::vector<std::string> Accelerator::gather_object(std::span<const std::string> mine) {
-  return runtime::gather_object(state_->group, mine);
+  return runtime::gather_object(state().group, mine);
 }
 
 HostTensor Accelerator::gather_for_metrics(const TensorView& mine) {
   HostTensor all = gather(mine);
   if (mine.shape.empty()) return all;  // one value of each rank: none is there twice
   const auto there = static_cast<std::size_t>(all.shape().front());
-  const GradientState& loader = *state_->gradient_state;
+  const GradientState& loader = *state().gradient_state;
   const std::size_t count =
       samples_for_metrics(there, loader.end_of_dataloader(), loader.remainder());
   return count == there ? all : first_of(all.view(), count);
@@ -143,86 +148,121 @@ std::vector<HostTensor> Accelerator::gather_for_metrics(std::span<const TensorVi
 
 std::vector<std::string> Accelerator::gather_for_metrics(std::span<const std::string> mine) {
   std::vector<std::string> all = gather_object(mine);
-  const GradientState& loader = *state_->gradient_state;
+  const GradientState& loader = *state().gradient_state;
   all.resize(samples_for_metrics(all.size(), loader.end_of_dataloader(), loader.remainder()));
   return all;
 }
 
 HostTensor Accelerator::pad_across_processes(const TensorView& mine, int dim, double pad_index,
                                              bool pad_first) {
-  return runtime::pad_across_processes(state_->group, mine, dim, pad_index, pad_first);
+  return runtime::pad_across_processes(state().group, mine, dim, pad_index, pad_first);
 }
 
 HostTensor Accelerator::reduce(const TensorView& mine, Reduction how) {
-  return runtime::reduce(state_->group, mine, how);
+  return runtime::reduce(state().group, mine, how);
 }
 
-void Accelerator::set_trigger() noexcept { state_->trigger.set(); }
-bool Accelerator::check_trigger() { return state_->trigger.check(state_->group); }
+void Accelerator::set_trigger() { state().trigger.set(); }
+bool Accelerator::check_trigger() { return state().trigger.check(state().group); }
 
 // ---- the loop ----
 
 GradientReducer& Accelerator::prepare_model(std::vector<Parameter> parameters,
                                             ReducerOptions options) {
+  state().refuse_shared_memory(parameters);
   std::vector<ModelBuffer> buffers = options.buffers;
   GradientReducer& made =
-      state_->reducers.emplace_back(state_->group, std::move(parameters), std::move(options));
-  state_->buffers.push_back(std::move(buffers));
+      state().reducers.emplace_back(state().group, std::move(parameters), std::move(options));
+  state().buffers.push_back(std::move(buffers));
   return made;
 }
 
-void Accelerator::prepare(Optimizer& optimizer) { state_->optimizers.push_back(&optimizer); }
-void Accelerator::prepare(LoaderBase& loader) {
-  training::check_same_loader(loader, state_->group);
-  loader.set_gradient_state(state_->gradient_state);
-  state_->loaders.push_back(&loader);
+void Accelerator::prepare(Optimizer& optimizer) {
+  if (std::ranges::find(state().optimizers, &optimizer) != state().optimizers.end())
+    throw Error{ErrorCode::invalid_argument, "prepare: this optimizer is prepared already"};
+  training::check_same("prepare: the ranks have different optimizers", optimizer.description(),
+                       state().group);
+  state().optimizers.push_back(&optimizer);
 }
 
-std::shared_ptr<GradientState> Accelerator::gradient_state() const noexcept {
-  return state_->gradient_state;
+void Accelerator::prepare(Scheduler& scheduler, SchedulerOptions options) {
+  if (state().find(scheduler) != nullptr)
+    throw Error{ErrorCode::invalid_argument, "prepare: this scheduler is prepared already"};
+  training::check_same("prepare: the ranks have different schedulers", scheduler.description(),
+                       state().group);
+  state().schedulers.push_back({&scheduler, options});
+}
+
+void Accelerator::prepare(LoaderBase& loader) {
+  training::check_same(loader.options().name + ": the ranks have different loaders",
+                       loader.description(), state().group);
+  loader.set_gradient_state(state().gradient_state);
+  state().loaders.push_back(&loader);
+}
+
+void Accelerator::clear() {
+  State& s = state();
+  for (const GradientReducer& reducer : s.reducers) reducer.require_between_backwards("clear");
+  s.optimizers.clear();
+  s.schedulers.clear();
+  s.loaders.clear();
+  s.tensors.clear();
+  s.texts.clear();
+  s.hooks.clear();
+  s.buffers.clear();
+  s.reducers.clear();
+}
+
+std::shared_ptr<GradientState> Accelerator::gradient_state() const {
+  return state().gradient_state;
 }
 
 Accelerator::Accumulation Accelerator::accumulate() {
   std::vector<GradientReducer*> all;
-  for (GradientReducer& reducer : state_->reducers) all.push_back(&reducer);
+  for (GradientReducer& reducer : state().reducers) all.push_back(&reducer);
   return accumulate(all);
 }
 
 Accelerator::Accumulation Accelerator::accumulate(std::span<GradientReducer* const> reducers) {
-  state_->gradient_state->next_batch();
+  for (const GradientReducer* reducer : reducers) reducer->require_between_backwards("accumulate");
+  state().gradient_state->next_batch();
   Accumulation batch;
-  if (state_->gradient_state->exchange()) return batch;
+  // Means that the next batch adds to are needed whole on every rank.
+  for (GradientReducer* reducer : reducers) reducer->reduce_whole(!sync_gradients());
+  if (state().gradient_state->exchange()) return batch;
   for (GradientReducer* reducer : reducers) batch.quiet_.push_back(reducer->no_sync());
   return batch;
 }
 
 GradientReducer::NoSync Accelerator::no_sync(GradientReducer& reducer) { return reducer.no_sync(); }
-bool Accelerator::sync_gradients() const noexcept {
-  return state_->gradient_state->sync_gradients();
-}
-std::uint64_t Accelerator::gradient_accumulation_steps() const noexcept {
-  return state_->gradient_state->steps();
+bool Accelerator::sync_gradients() const { return state().gradient_state->sync_gradients(); }
+std::uint64_t Accelerator::gradient_accumulation_steps() const {
+  return state().gradient_state->steps();
 }
 
-double Accelerator::backward_factor() const noexcept {
-  return state_->scaler.scale() / static_cast<double>(gradient_accumulation_steps());
+double Accelerator::backward_factor() const {
+  return state().scaler.scale() / static_cast<double>(gradient_accumulation_steps());
 }
 
 void Accelerator::end_backward() {
   // A loop with several models runs backward through some of them. When none has begun, no
   // gradient came at all: that is for the reducers to say, by name.
-  const bool any = std::ranges::any_of(state_->reducers, &GradientReducer::in_backward);
-  for (GradientReducer& reducer : state_->reducers)
+  const bool any = std::ranges::any_of(state().reducers, &GradientReducer::in_backward);
+  for (GradientReducer& reducer : state().reducers)
     if (!any || reducer.in_backward()) reducer.finish();
-  for (const auto& hook : state_->hooks) hook();
+  for (const auto& hook : state().hooks) hook();
+}
+
+void Accelerator::cancel_backward() {
+  for (GradientReducer& reducer : state().reducers) reducer.cancel();
 }
 
 void Accelerator::on_backward_end(std::function<void()> hook) {
-  state_->hooks.push_back(std::move(hook));
+  state().hooks.push_back(std::move(hook));
 }
 
 void Accelerator::unscale_gradients(Optimizer& optimizer) {
-  if (!state_->scaler.unscaled(optimizer)) state_->scaler.unscale(optimizer);
+  if (!state().scaler.unscaled(optimizer)) state().scaler.unscale(optimizer);
 }
 
 ClippedNorm Accelerator::clip_grad_norm(Optimizer& optimizer, double max_norm, Norm norm) {
@@ -237,39 +277,48 @@ void Accelerator::clip_grad_value(Optimizer& optimizer, double limit) {
 
 bool Accelerator::step(Optimizer& optimizer) {
   if (!sync_gradients()) return false;
-  const bool stepped = state_->scaler.step(optimizer);
-  state_->scaler.update();
+  const bool stepped = state().scaler.step(optimizer);
+  state().scaler.update();
   return stepped;
+}
+
+void Accelerator::step(Scheduler& scheduler) {
+  const State::PreparedScheduler* prepared = state().find(scheduler);
+  if (prepared == nullptr)
+    throw Error{ErrorCode::invalid_argument, "step: this scheduler isn't prepared"};
+  if (!prepared->options.step_with_optimizer) return scheduler.step();
+  if (!sync_gradients()) return scheduler.count_accumulated_batch();
+  if (state().scaler.step_was_skipped(scheduler.optimizer())) return;
+  if (state().splits_batches(prepared->options)) return scheduler.step();
+  // Each batch of the loop counts as many of one process. As Accelerate's, also at the end.
+  for (int i = 0; i < num_processes(); ++i)
+    if (!scheduler.total_steps() || scheduler.count() <= *scheduler.total_steps()) scheduler.step();
 }
 
 void Accelerator::zero_grad(Optimizer& optimizer) {
   if (sync_gradients()) optimizer.zero_grad();
 }
 
-bool Accelerator::optimizer_step_was_skipped() const noexcept {
-  return state_->scaler.step_was_skipped();
-}
-LossScaler& Accelerator::scaler() noexcept { return state_->scaler; }
+bool Accelerator::optimizer_step_was_skipped() const { return state().scaler.step_was_skipped(); }
+LossScaler& Accelerator::scaler() { return state().scaler; }
 
 // ---- random numbers ----
 
 void Accelerator::set_seed(std::uint64_t seed, bool device_specific) {
   const auto stream = device_specific ? static_cast<std::uint64_t>(process_index()) + 1 : 0;
-  state_->generator = Generator{seed, stream};
+  state().generator = Generator{seed, stream};
 }
 
-Generator& Accelerator::generator() noexcept { return state_->generator; }
+Generator& Accelerator::generator() { return state().generator; }
 
 // ---- project ----
 
-const std::filesystem::path& Accelerator::project_dir() const noexcept {
-  return state_->options.project.project_dir;
+const std::filesystem::path& Accelerator::project_dir() const {
+  return state().options.project.project_dir;
 }
-const std::filesystem::path& Accelerator::logging_dir() const noexcept {
-  return state_->options.project.logging_dir;
+const std::filesystem::path& Accelerator::logging_dir() const {
+  return state().options.project.logging_dir;
 }
-std::uint64_t Accelerator::save_iteration() const noexcept {
-  return state_->options.project.iteration;
-}
+std::uint64_t Accelerator::save_iteration() const { return state().options.project.iteration; }
 
 }  // namespace acc::runtime

@@ -1,13 +1,21 @@
 #include "runtime/training/accelerator_state.hpp"
 
+#include "common/text.hpp"
+#include "runtime/checkpoint/agreement.hpp"
+#include "runtime/training/accumulated_gradients.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <acc/agent.hpp>
 #include <acc/error.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <set>
 #include <string>
 #include <utility>
 
-/// save_state and load_state: what goes into a checkpoint, and where it lies.
+/// What goes into a checkpoint, and what is taken out of it.
 namespace acc::runtime {
 namespace {
 
@@ -42,9 +50,89 @@ const std::string& text_of(const StateTexts& texts, const std::string& name) {
 constexpr const char* kOwn = "accelerator";
 constexpr const char* kScaler = "scaler";
 constexpr const char* kGenerator = "random_state";
+constexpr const char* kGradients = "gradients";
 std::string registered(const std::string& name) { return "registered/" + name; }
 
 }  // namespace
+
+// ---- what is prepared ----
+
+const Accelerator::State::PreparedScheduler* Accelerator::State::find(
+    const Scheduler& scheduler) const {
+  const auto found = std::ranges::find(schedulers, &scheduler, &PreparedScheduler::scheduler);
+  return found == schedulers.end() ? nullptr : &*found;
+}
+
+bool Accelerator::State::splits_batches(const SchedulerOptions& how) const {
+  if (how.split_batches) return *how.split_batches;
+  const auto splits = [](const LoaderBase* loader) { return loader->options().split_batches; };
+  const bool any = std::ranges::any_of(loaders, splits);
+  if (any && !std::ranges::all_of(loaders, splits))
+    throw Error{ErrorCode::invalid_argument,
+                "step: some prepared loaders split their batches and some don't: say which counts "
+                "for the scheduler, in SchedulerOptions::split_batches"};
+  return any;
+}
+
+void Accelerator::State::refuse_shared_memory(const std::vector<Parameter>& parameters) const {
+  for (const GradientReducer& reducer : reducers)
+    for (const Parameter& there : reducer.parameters())
+      for (const Parameter& parameter : parameters)
+        if (parameter.value.data == there.value.data && there.value.count() > 0)
+          throw Error{ErrorCode::invalid_argument,
+                      "prepare_model: '" + parameter.name + "' lies where '" + there.name +
+                          "' of a prepared model does; before a model is built anew, clear() "
+                          "forgets the old one"};
+}
+
+const std::vector<ModelBuffer>& Accelerator::State::buffers_of(const GradientReducer& model) const {
+  for (std::size_t i = 0; i < reducers.size(); ++i)
+    if (&reducers[i] == &model) return buffers[i];
+  throw Error{ErrorCode::invalid_argument, "this model isn't a prepared one of this Accelerator"};
+}
+
+void Accelerator::State::require_new_name(const std::string& name) const {
+  const auto is_it = [&](const auto& one) { return one.name == name; };
+  if (std::ranges::any_of(tensors, is_it) || std::ranges::any_of(texts, is_it))
+    throw Error{ErrorCode::invalid_argument,
+                "register_for_checkpointing: '" + name + "' is registered already"};
+}
+
+GradientReducer& Accelerator::State::only_model(const char* what) {
+  if (reducers.size() == 1) return reducers.front();
+  throw Error{ErrorCode::invalid_argument,
+              std::string{what} + ": " + std::to_string(reducers.size()) +
+                  " models are prepared; " +
+                  (reducers.empty() ? "prepare_model() first" : "say which")};
+}
+
+// ---- together ----
+
+void Accelerator::State::together(const char* operation, const std::function<void()>& work) {
+  std::exception_ptr mine;
+  const auto say = [&](const char* words) {
+    mine = std::current_exception();
+    return Error{ErrorCode::invalid_argument, std::string{operation} + ": " + words};
+  };
+  try {
+    checkpoint::agree(group, [&]() -> std::string {
+      try {
+        work();
+      } catch (const Error&) {
+        mine = std::current_exception();
+        throw;
+      } catch (const std::exception& error) {
+        throw say(error.what());
+      } catch (...) {
+        throw say("an exception of an unknown type");
+      }
+      return {};
+    });
+  } catch (const Error&) {
+    if (mine) std::rethrow_exception(mine);
+    throw;
+  }
+}
 
 Checkpointer& Accelerator::State::checkpoints() {
   if (checkpointer) return *checkpointer;
@@ -56,149 +144,182 @@ Checkpointer& Accelerator::State::checkpoints() {
   return checkpointer.emplace(group, std::move(how));
 }
 
-/// A run that begins anew where another one left its checkpoints would replace them one by one. One
-/// that has loaded goes on behind what it loaded, and newer ones are torn or given up.
+/// A run that begins anew where another one left its checkpoints would mix both, and remove them
+/// one by one.
 void Accelerator::State::refuse_overwriting() {
-  const auto path =
-      options.project.project_dir / "checkpoints" / checkpoint_name(options.project.iteration);
-  std::error_code unreadable;  // then writing will say so
-  const bool there = group.rank() == 0 && std::filesystem::exists(path, unreadable);
-  if (group.broadcast_object(there ? "there" : "", 0).empty()) return;
-  throw Error{ErrorCode::invalid_argument, "save_state: " + path.string() +
-                                               " is there already; call load_state() first, or set "
-                                               "ProjectConfiguration::iteration"};
+  const auto newest = checkpoints().newest_number();
+  if (!newest) return;
+  throw Error{ErrorCode::invalid_argument,
+              "save_state: " + in_quotes(checkpoints().options().folder.native()) +
+                  " holds checkpoints of another run, up to " + checkpoint_name(*newest) +
+                  ": call load_state() first to go on with it, or take another project_dir"};
 }
 
-std::vector<StateTensor> Accelerator::all_tensors() {
-  std::vector<StateTensor> all;
+// ---- what goes in ----
+
+void Accelerator::State::add_tensors(CheckpointState& state) {
   std::size_t index = 0;
-  for (GradientReducer& reducer : state_->reducers) {
+  for (GradientReducer& reducer : reducers) {
     const auto parameters = reducer.parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i)
-      all.push_back({name_or_index(parameters[i].name, i), parameters[i].value,
-                     Placement::replicated, numbered("model", index)});
-    const auto& buffers = state_->buffers[index];
-    for (std::size_t i = 0; i < buffers.size(); ++i)
-      all.push_back({name_or_index(buffers[i].name, i), buffers[i].value, Placement::replicated,
-                     numbered("buffers", index)});
+      state.tensors.push_back({name_or_index(parameters[i].name, i), parameters[i].value,
+                               Placement::replicated, numbered("model", index)});
+    for (std::size_t i = 0; i < buffers[index].size(); ++i)
+      state.tensors.push_back({name_or_index(buffers[index][i].name, i), buffers[index][i].value,
+                               Placement::replicated, numbered("buffers", index)});
     ++index;
   }
   index = 0;
-  for (Optimizer* optimizer : state_->optimizers)
+  for (Optimizer* optimizer : optimizers)
     for (StateTensor& tensor : optimizer->state(numbered("optimizer", index++)))
-      all.push_back(std::move(tensor));
-  all.insert(all.end(), state_->tensors.begin(), state_->tensors.end());
-  return all;
+      state.tensors.push_back(std::move(tensor));
+  state.tensors.insert(state.tensors.end(), tensors.begin(), tensors.end());
 }
 
-void Accelerator::give_texts(CheckpointState& state) {
+/// In the middle of an accumulated step each rank's own sums.
+void Accelerator::State::add_gradients(CheckpointState& state) {
+  const bool between_steps =
+      gradient_state->sync_gradients() &&
+      std::ranges::none_of(reducers, [](const auto& reducer) { return reducer.accumulating(); });
+  if (between_steps) return;
+  auto facts = nlohmann::json::array();
   std::size_t index = 0;
-  for (const Optimizer* optimizer : state_->optimizers)
+  for (const GradientReducer& reducer : reducers) {
+    facts.push_back({{"used", reducer.used()}, {"accumulating", reducer.accumulating()}});
+    const std::string part = numbered(kGradients, index++);
+    const auto parameters = reducer.parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      state.tensors.push_back({name_or_index(parameters[i].name, i),
+                               training::as_row(parameters[i].gradient), Placement::sharded, part});
+  }
+  state.per_rank[kGradients] = facts.dump();
+}
+
+void Accelerator::State::add_texts(CheckpointState& state) {
+  std::size_t index = 0;
+  for (const Optimizer* optimizer : optimizers)
     state.shared[numbered("optimizer", index++)] = optimizer->state_text();
   index = 0;
-  for (const LoaderBase* loader : state_->loaders)
+  for (const PreparedScheduler& prepared : schedulers)
+    state.shared[numbered("scheduler", index++)] = prepared.scheduler->state_text();
+  index = 0;
+  for (const LoaderBase* loader : loaders)
     state.shared[numbered("loader", index++)] = wrapped(to_string(loader->state()));
-  state.shared[kScaler] = state_->scaler.state_text();
-  state.shared[kOwn] = nlohmann::json{{"batches", state_->gradient_state->batches()},
-                                      {"iteration", state_->options.project.iteration}}
+  state.shared[kScaler] = scaler.state_text();
+  state.shared[kOwn] = nlohmann::json{{"batches", gradient_state->batches()},
+                                      {"accumulation_steps", gradient_state->steps()},
+                                      {"iteration", options.project.iteration}}
                            .dump();
-  state.per_rank[kGenerator] = wrapped(state_->generator.state());
-  for (const State::Text& text : state_->texts) {
+  state.per_rank[kGenerator] = wrapped(generator.state());
+}
+
+CheckpointState Accelerator::State::what_to_save() {
+  for (const GradientReducer& reducer : reducers) reducer.require_between_backwards("save_state");
+  CheckpointState state;
+  add_tensors(state);
+  add_gradients(state);
+  add_texts(state);
+  for (const Text& text : texts) {
     if (text.owner == Owner::each_rank) {
       state.per_rank[registered(text.name)] = wrapped(text.save());
     } else {  // the others' would not be kept
-      state.shared[registered(text.name)] = is_main_process() ? wrapped(text.save()) : "null";
+      state.shared[registered(text.name)] = group.rank() == 0 ? wrapped(text.save()) : "null";
     }
   }
+  return state;
 }
 
-void Accelerator::take_texts(const StateTexts& shared, const StateTexts& per_rank) {
+// ---- what comes out ----
+
+CheckpointState Accelerator::State::what_to_load() {
+  for (const GradientReducer& reducer : reducers) reducer.require_between_backwards("load_state");
+  CheckpointState state;
+  add_tensors(state);
+  add_texts(state);  // for their names
+  for (const Text& text : texts)
+    (text.owner == Owner::each_rank ? state.per_rank : state.shared)[registered(text.name)] = {};
+  return state;
+}
+
+std::vector<std::string> Accelerator::State::not_taken(const Checkpoint& checkpoint,
+                                                       const CheckpointState& wanted) const {
+  std::set<std::pair<std::string_view, std::string_view>> asked;
+  for (const StateTensor& tensor : wanted.tensors) asked.emplace(tensor.part, tensor.name);
+  std::set<std::string> left;
+  for (const StoredTensor& tensor : checkpoint.tensors())
+    if (!asked.contains({tensor.part, tensor.name}) && !tensor.part.starts_with(kGradients))
+      left.insert(tensor.part + " (" + tensor.name + ")");
+  for (const auto& [name, text] : checkpoint.shared())
+    if (!wanted.shared.contains(name)) left.insert(name);
+  for (const auto& [name, text] : checkpoint.of_rank(group.rank()))
+    if (!wanted.per_rank.contains(name) && name != kGradients) left.insert(name);
+  return {left.begin(), left.end()};
+}
+
+void Accelerator::State::take(const Restored& found) {
+  take_texts(found);
+  const auto own = nlohmann::json::parse(text_of(found.shared, kOwn), nullptr, false);
+  const auto number = [&](const char* key, std::optional<std::uint64_t> missing) {
+    if (missing && own.is_object() && !own.contains(key)) return *missing;
+    if (!own.is_object() || !own.contains(key) || !own[key].is_number_unsigned())
+      throw Error{ErrorCode::corrupt, "load_state: 'accelerator' isn't what save_state wrote"};
+    return own[key].get<std::uint64_t>();
+  };
+  gradient_state->restore(number("batches", {}));
+  options.project.iteration = number("iteration", {}) + 1;
+  take_gradients(found, number("accumulation_steps", gradient_state->steps()));
+}
+
+void Accelerator::State::take_texts(const Restored& found) {
   std::size_t index = 0;
-  for (Optimizer* optimizer : state_->optimizers)
-    optimizer->load_state_text(text_of(shared, numbered("optimizer", index++)));
+  for (Optimizer* optimizer : optimizers)
+    optimizer->load_state_text(text_of(found.shared, numbered("optimizer", index++)));
   index = 0;
-  for (LoaderBase* loader : state_->loaders) {
+  for (const PreparedScheduler& prepared : schedulers)
+    prepared.scheduler->load_state_text(text_of(found.shared, numbered("scheduler", index++)));
+  index = 0;
+  for (LoaderBase* loader : loaders) {
     const std::string name = numbered("loader", index++);
-    loader->restore(parse_loader_state(unwrapped(name, text_of(shared, name))));
+    loader->restore(parse_loader_state(unwrapped(name, text_of(found.shared, name))));
   }
-  state_->scaler.load_state_text(text_of(shared, kScaler));
-
-  const auto own = nlohmann::json::parse(text_of(shared, kOwn), nullptr, false);
-  if (!own.is_object() || !own.contains("batches") || !own["batches"].is_number_unsigned() ||
-      !own.contains("iteration") || !own["iteration"].is_number_unsigned())
-    throw Error{ErrorCode::corrupt, "load_state: 'accelerator' isn't what save_state wrote"};
-  state_->gradient_state->restore(own["batches"].get<std::uint64_t>());
-  state_->options.project.iteration = own["iteration"].get<std::uint64_t>() + 1;
-
+  scaler.load_state_text(text_of(found.shared, kScaler));
   // A rank that wasn't there when it was saved keeps the generator that it was seeded with.
-  if (const auto text = per_rank.find(kGenerator); text != per_rank.end())
-    state_->generator.restore(unwrapped(kGenerator, text->second));
-  for (const State::Text& text : state_->texts) {
+  if (const auto text = found.per_rank.find(kGenerator); text != found.per_rank.end())
+    generator.restore(unwrapped(kGenerator, text->second));
+  for (const Text& text : texts) {
     const std::string name = registered(text.name);
     if (text.owner == Owner::shared) {
-      text.load(unwrapped(name, text_of(shared, name)));
-    } else if (const auto found = per_rank.find(name); found != per_rank.end()) {
-      text.load(unwrapped(name, found->second));
+      text.load(unwrapped(name, text_of(found.shared, name)));
+    } else if (const auto mine = found.per_rank.find(name); mine != found.per_rank.end()) {
+      text.load(unwrapped(name, mine->second));
     }
   }
 }
 
-void Accelerator::register_for_checkpointing(std::string name, const TensorView& tensor,
-                                             Placement placement) {
-  state_->tensors.push_back({std::move(name), tensor, placement, "registered"});
-}
-
-void Accelerator::register_for_checkpointing(std::string name, std::function<std::string()> save,
-                                             std::function<void(std::string_view)> load,
-                                             Owner owner) {
-  for (const State::Text& text : state_->texts)
-    if (text.name == name)
-      throw Error{ErrorCode::invalid_argument,
-                  "register_for_checkpointing: '" + name + "' is registered already"};
-  state_->texts.push_back({std::move(name), std::move(save), std::move(load), owner});
-}
-
-std::filesystem::path Accelerator::save_state(const std::filesystem::path& path) {
-  ProjectConfiguration& project = state_->options.project;
-  if (!project.automatic_checkpoint_naming && path.empty())
-    throw Error{ErrorCode::invalid_argument,
-                "save_state: a path, or automatic_checkpoint_naming, is needed"};
-  if (project.automatic_checkpoint_naming && !state_->goes_on) state_->refuse_overwriting();
-  CheckpointState state;
-  state.tensors = all_tensors();
-  give_texts(state);
-  if (!project.automatic_checkpoint_naming) {
-    state_->checkpoints().save_as(path, state);
-    ++project.iteration;
-    return path;
+void Accelerator::State::take_gradients(const Restored& found, std::uint64_t accumulation_steps) {
+  const bool in_a_step = found.checkpoint.of_rank(0).contains(kGradients);
+  const bool fits = accumulation_steps == gradient_state->steps();
+  if (in_a_step && !fits) {
+    gradient_state->restore(0);
+    if (group.rank() == 0)
+      std::fprintf(stderr,
+                   "acc: load_state: %s was saved in the middle of a step of %llu batches, and a "
+                   "step has %llu here: the gradients of its first batches are left out\n",
+                   found.checkpoint.path().filename().c_str(),
+                   static_cast<unsigned long long>(accumulation_steps),
+                   static_cast<unsigned long long>(gradient_state->steps()));
   }
-  auto folder = state_->checkpoints().save(project.iteration, state);
-  ++project.iteration;
-  return folder;
-}
-
-std::filesystem::path Accelerator::load_state(const std::filesystem::path& path) {
-  const bool newest = path.empty() && state_->options.project.automatic_checkpoint_naming;
-  if (path.empty() && !newest)
-    throw Error{ErrorCode::invalid_argument,
-                "load_state: a path, or automatic_checkpoint_naming, is needed"};
-  CheckpointState state;
-  state.tensors = all_tensors();
-  std::optional<Restored> found;
-  if (newest) {
-    found = state_->checkpoints().load(state);
-    state_->goes_on = true;
-    if (!found) return {};
-  } else {
-    found = state_->checkpoints().load_from(path, state);
+  std::size_t index = 0;
+  for (GradientReducer& reducer : reducers) {
+    const std::size_t at = index++;
+    if (!in_a_step || !fits) {
+      reducer.restore_gradients({}, {}, false);
+      continue;
+    }
+    auto sums = training::read_gradients(found.checkpoint, numbered(kGradients, at), at,
+                                         reducer.parameters(), group.rank(), group.size());
+    reducer.restore_gradients(std::move(sums.gradients), sums.used, sums.accumulating);
   }
-  take_texts(found->shared, found->per_rank);
-  state_->goes_on = true;
-  return found->checkpoint.path();
-}
-
-void Accelerator::wait_for_checkpoint() {
-  if (state_->checkpointer) state_->checkpointer->wait();
 }
 
 }  // namespace acc::runtime

@@ -19,6 +19,11 @@ struct Accelerator::State {
     Owner owner;
   };
 
+  struct PreparedScheduler {
+    Scheduler* scheduler;  ///< the loop's; outlives the accelerator's use
+    SchedulerOptions options;
+  };
+
   State(ProcessGroup its_group, AcceleratorOptions its_options);
 
   ProcessGroup group;
@@ -31,16 +36,45 @@ struct Accelerator::State {
   std::deque<GradientReducer> reducers;           ///< a deque: their addresses stay
   std::vector<std::vector<ModelBuffer>> buffers;  ///< of the reducers
   std::vector<Optimizer*> optimizers;             ///< the loop's; outlive the accelerator's use
-  std::vector<LoaderBase*> loaders;               ///< likewise
-  std::vector<std::function<void()>> hooks;       ///< at the end of backward
-  std::vector<StateTensor> tensors;               ///< registered
-  std::vector<Text> texts;                        ///< registered
-  std::optional<Checkpointer> checkpointer;       ///< made when first used, as that is collective
+  std::vector<PreparedScheduler> schedulers;
+  std::vector<LoaderBase*> loaders;          ///< the loop's, likewise
+  std::vector<std::function<void()>> hooks;  ///< at the end of backward
+  std::vector<StateTensor> tensors;          ///< registered
+  std::vector<Text> texts;                   ///< registered
+  std::optional<Checkpointer> checkpointer;  ///< made when first used, as that is collective
 
   bool goes_on = false;  ///< load_state() was called
 
+  // ---- what is prepared ----
+  [[nodiscard]] const PreparedScheduler* find(const Scheduler& scheduler) const;
+  [[nodiscard]] bool splits_batches(const SchedulerOptions& options) const;
+  void refuse_shared_memory(const std::vector<Parameter>& parameters) const;
+  /// @throws Error invalid_argument: not a prepared one
+  [[nodiscard]] const std::vector<ModelBuffer>& buffers_of(const GradientReducer& model) const;
+  /// @throws Error invalid_argument: something is registered under it
+  void require_new_name(const std::string& name) const;
+  /// The only one. @throws Error invalid_argument: none, or several
+  [[nodiscard]] GradientReducer& only_model(const char* what);
+
+  // ---- checkpoints: what goes into them ----
   Checkpointer& checkpoints();
   void refuse_overwriting();
+  [[nodiscard]] CheckpointState what_to_save();
+  /// Of load_state: what is asked for, and then what came with it.
+  [[nodiscard]] CheckpointState what_to_load();
+  void take(const Restored& found);
+  [[nodiscard]] std::vector<std::string> not_taken(const Checkpoint& checkpoint,
+                                                   const CheckpointState& wanted) const;
+  /// Calls `work` on all ranks; what it throws on one is thrown on all: there as it is, elsewhere
+  /// as an Error with its words. Collective.
+  void together(const char* operation, const std::function<void()>& work);
+
+ private:
+  void add_tensors(CheckpointState& state);
+  void add_gradients(CheckpointState& state);
+  void add_texts(CheckpointState& state);
+  void take_texts(const Restored& found);
+  void take_gradients(const Restored& found, std::uint64_t accumulation_steps);
 };
 
 }  // namespace acc::runtime

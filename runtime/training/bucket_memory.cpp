@@ -76,10 +76,14 @@ Overlap overlap(const Slot& slot, std::size_t begin, std::size_t end) noexcept {
   return {from - slot.offset, from, to - from};
 }
 
-void fill_zero(void* at, std::size_t bytes, const Device& device, void* stream) {
+void fill(void* at, int byte, std::size_t bytes, const Device& device, void* stream) {
   if (bytes == 0) return;
-  if (device.kind == Device::Kind::cuda) return cuda::fill_async(at, 0, bytes, stream);
-  std::memset(at, 0, bytes);
+  if (device.kind == Device::Kind::cuda) return cuda::fill_async(at, byte, bytes, stream);
+  std::memset(at, byte, bytes);
+}
+
+void fill_zero(void* at, std::size_t bytes, const Device& device, void* stream) {
+  fill(at, 0, bytes, device, stream);
 }
 
 void copy(void* to, const void* from, std::size_t bytes, const Device& device, void* stream) {

@@ -50,6 +50,7 @@ struct Overlap {
 [[nodiscard]] Overlap overlap(const Slot& slot, std::size_t begin, std::size_t end) noexcept;
 
 // Host memory, or CUDA memory in the order of a stream (a copy to host memory is done on return).
+void fill(void* at, int byte, std::size_t bytes, const Device& device, void* stream);
 void fill_zero(void* at, std::size_t bytes, const Device& device, void* stream);
 void copy(void* to, const void* from, std::size_t bytes, const Device& device, void* stream);
 /// @throws Error invalid_argument "clip_grad_norm: 'fc.weight' is on cuda:0, not in host memory"

@@ -93,10 +93,12 @@ ClippedNorm clip_grad_norm(std::span<const Parameter> parameters, double max_nor
 }
 
 ClippedNorm clip_grad_norm(GradientReducer& reducer, double max_norm, Norm norm) {
+  reducer.require_between_backwards("clip_grad_norm");
   return clip(training::gradients_of(reducer), max_norm, norm);
 }
 
 ClippedNorm clip_grad_norm(Optimizer& optimizer, double max_norm, Norm norm) {
+  training::require_between_backwards(optimizer, "clip_grad_norm");
   return clip(training::GradientsOf{optimizer}.get(), max_norm, norm);
 }
 
@@ -106,10 +108,12 @@ void clip_grad_value(std::span<const Parameter> parameters, double limit) {
 }
 
 void clip_grad_value(GradientReducer& reducer, double limit) {
+  reducer.require_between_backwards("clip_grad_value");
   clip_each(training::gradients_of(reducer), limit);
 }
 
 void clip_grad_value(Optimizer& optimizer, double limit) {
+  training::require_between_backwards(optimizer, "clip_grad_value");
   clip_each(training::GradientsOf{optimizer}.get(), limit);
 }
 

@@ -4,6 +4,7 @@
 #include "runtime/training/element_kernels.hpp"
 
 #include <acc/error.hpp>
+#include <cmath>
 #include <string>
 
 namespace acc::runtime {
@@ -58,6 +59,19 @@ GradientsOf::GradientsOf(const Optimizer& optimizer) {
     whole_ = whole_ranges(optimizer.parameters());
     gradients_ = {optimizer.parameters(), whole_};
   }
+}
+
+void require_between_backwards(const Optimizer& optimizer, std::string_view what) {
+  if (optimizer.reducer() != nullptr) optimizer.reducer()->require_between_backwards(what);
+}
+
+std::string first_not_finite(const Gradients& gradients) {
+  for (const GradientRange& range : gradients.ranges) {
+    const TensorView piece = gradients.piece(range);
+    if (!std::isfinite(largest(piece.data, piece.dtype, piece.count())))
+      return gradients.parameters[range.parameter].name;
+  }
+  return {};
 }
 
 bool scale(const Gradients& gradients, double factor) {

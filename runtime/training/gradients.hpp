@@ -5,6 +5,7 @@
 #include <acc/parameter.hpp>
 #include <acc/process_group.hpp>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -37,6 +38,13 @@ class GradientsOf {
   std::vector<GradientRange> whole_;
   Gradients gradients_;
 };
+
+/// @throws Error invalid_argument: its gradients are under way. Without a reducer there is nothing
+/// to know it by.
+void require_between_backwards(const Optimizer& optimizer, std::string_view what);
+
+/// The first parameter whose gradient, as far as it is this rank's, isn't finite; empty: none.
+[[nodiscard]] std::string first_not_finite(const Gradients& gradients);
 
 /// Multiplies all by `factor`. @return were all finite before? Of this rank's alone.
 bool scale(const Gradients& gradients, double factor);

@@ -1,9 +1,11 @@
 #include "runtime/training/gradients.hpp"
+#include "runtime/training/settings_text.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <acc/error.hpp>
 #include <acc/loss_scaler.hpp>
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -18,13 +20,19 @@ LossScaler::LossScaler(LossScalerOptions options, ProcessGroup group)
   if (!(options.growth_factor > 1)) refuse("growth_factor must be above 1");
   if (!(options.backoff_factor > 0 && options.backoff_factor < 1))
     refuse("backoff_factor must lie between 0 and 1");
+  if (!(options.min_scale > 0 && options.min_scale <= options.initial_scale))
+    refuse("min_scale must lie between 0 and initial_scale");
   if (options.growth_interval == 0) refuse("growth_interval must be 1 or more");
+}
+
+ProcessGroup LossScaler::group_of(const Optimizer& optimizer) const {
+  return optimizer.reducer() != nullptr ? optimizer.reducer()->group() : group_;
 }
 
 /// A sum of gradients is not finite where one of them isn't, but scattered gradients are seen by
 /// one rank each, and a rank that steps alone would part from the others for good.
 bool LossScaler::agree(Optimizer& optimizer, bool finite) {
-  ProcessGroup group = optimizer.reducer() != nullptr ? optimizer.reducer()->group() : group_;
+  ProcessGroup group = group_of(optimizer);
   if (!group || group.size() == 1) return finite;
   std::int32_t bad = finite ? 0 : 1;
   group.all_reduce(std::span<std::int32_t>{&bad, 1}, ReduceOp::max);
@@ -37,20 +45,28 @@ bool LossScaler::unscale(Optimizer& optimizer) {
   if (stage.unscaled || stage.stepped)
     throw Error{ErrorCode::invalid_argument,
                 "LossScaler: unscale was called on this optimizer since the last update()"};
+  training::require_between_backwards(optimizer, "LossScaler::unscale");
   const training::GradientsOf of{optimizer};
   const training::Gradients& gradients = of.get();
   gradients.require_host("LossScaler");
-  stage.finite = agree(optimizer, training::scale(gradients, 1 / scale_));
+  const bool finite = training::scale(gradients, 1 / scale_);
+  stage.finite = agree(optimizer, finite);
   stage.unscaled = true;
+  if (!stage.finite) {
+    bad_ = finite ? std::string{} : training::first_not_finite(gradients);
+    bad_group_ = group_of(optimizer);
+  }
   return stage.finite;
 }
 
 bool LossScaler::step(Optimizer& optimizer) {
   skipped_last_ = false;
+  skipped_now_.erase(&optimizer);
   if (!options_.enabled) {
     optimizer.step();
     return true;
   }
+  training::require_between_backwards(optimizer, "LossScaler::step");
   Stage& stage = stages_[&optimizer];
   if (stage.stepped)
     throw Error{ErrorCode::invalid_argument,
@@ -63,6 +79,7 @@ bool LossScaler::step(Optimizer& optimizer) {
   }
   ++skipped_;
   skipped_last_ = true;
+  skipped_now_.insert(&optimizer);
   if (told_) told_(scale_);
   return false;
 }
@@ -76,13 +93,35 @@ void LossScaler::update() {
   for (const auto& [optimizer, stage] : stages_) finite &= stage.finite;
   stages_.clear();
   if (!finite) {
-    scale_ *= options_.backoff_factor;
     good_steps_ = 0;
+    if (scale_ * options_.backoff_factor < options_.min_scale) give_up();
+    scale_ *= options_.backoff_factor;
   } else if (++good_steps_ == options_.growth_interval) {
     const double larger = scale_ * options_.growth_factor;
     if (std::isfinite(static_cast<float>(larger))) scale_ = larger;
     good_steps_ = 0;
   }
+}
+
+/// On all ranks, as all know that the gradients aren't finite.
+void LossScaler::give_up() {
+  std::string name = bad_;
+  std::vector<int> ranks;
+  if (bad_group_ && bad_group_.size() > 1) {
+    const auto names = bad_group_.all_gather_object(bad_);
+    const auto first = std::ranges::find_if(names, [](const auto& one) { return !one.empty(); });
+    if (first != names.end()) {
+      name = *first;
+      ranks.push_back(static_cast<int>(first - names.begin()));
+    }
+  }
+  throw Error{ErrorCode::invalid_argument,
+              "LossScaler: gradients are infinite or NaN at a loss scale of " +
+                  training::shortest(scale_) + ", and it doesn't fall below min_scale, " +
+                  training::shortest(options_.min_scale) + "; the first is that of '" + name + "'" +
+                  (ranks.empty() ? "" : " on rank " + std::to_string(ranks.front())) +
+                  ". It is the loss or the model that isn't finite",
+              ranks, "loss_scaler"};
 }
 
 bool LossScaler::unscaled(const Optimizer& optimizer) const {

@@ -1,6 +1,7 @@
 #include "runtime/training/model_agreement.hpp"
 
 #include "runtime/backend.hpp"
+#include "runtime/checkpoint/safetensors_format.hpp"
 
 #include <acc/error.hpp>
 #include <algorithm>
@@ -108,6 +109,7 @@ void check_parameters(std::span<const Parameter> parameters, const Device& devic
         value.dtype != DType::bf16)
       refuse("is " + std::string{to_string(value.dtype)} +
              "; f16, bf16, f32 and f64 can be trained");
+    if (const auto problem = safetensors::overflow(value)) refuse(problem->substr(1));
     if (value.data == nullptr && value.count() > 0) refuse("has no memory");
     // Buckets lie in memory of the group; a copy between the two that isn't meant ends the process.
     if (value.device != device)
@@ -137,17 +139,16 @@ void check_same_model(std::span<const Parameter> parameters, std::span<const Mod
   throw difference(group.all_gather_object(mine));
 }
 
-void check_same_loader(const LoaderBase& loader, ProcessGroup& group) {
+void check_same(const std::string& problem, const std::string& mine, ProcessGroup& group) {
   if (group.size() == 1) return;
-  const auto all = group.all_gather_object(loader.description());
+  const auto all = group.all_gather_object(mine);
   const auto other = std::ranges::find_if(all, [&](const auto& one) { return one != all[0]; });
   if (other == all.end()) return;
   std::vector<int> others;
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] == *other) others.push_back(static_cast<int>(rank));
   throw Error{ErrorCode::mismatch,
-              loader.options().name + ": the ranks have different loaders: rank 0 has " + all[0] +
-                  ", " + describe_ranks(others) + " has " + *other,
+              problem + ": rank 0 has " + all[0] + ", " + describe_ranks(others) + " has " + *other,
               others, "prepare"};
 }
 

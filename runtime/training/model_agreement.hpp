@@ -1,9 +1,9 @@
 #pragma once
 
-#include <acc/loader.hpp>
 #include <acc/parameter.hpp>
 #include <acc/process_group.hpp>
 #include <span>
+#include <string>
 
 namespace acc::runtime::training {
 
@@ -17,8 +17,9 @@ void check_parameters(std::span<const Parameter> parameters, const Device& devic
 void check_same_model(std::span<const Parameter> parameters, std::span<const ModelBuffer> buffers,
                       ProcessGroup& group);
 
-/// Would the ranks share the same samples? Collective.
-/// @throws Error mismatch on all ranks.
-void check_same_loader(const LoaderBase& loader, ProcessGroup& group);
+/// Have all ranks the same, as these words describe it? Collective.
+/// @param problem  "prepare: the ranks have different optimizers"
+/// @throws Error mismatch on all ranks, with what each side has.
+void check_same(const std::string& problem, const std::string& mine, ProcessGroup& group);
 
 }  // namespace acc::runtime::training

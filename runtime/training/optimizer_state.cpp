@@ -63,13 +63,21 @@ void Optimizer::Memory::make(std::span<const Parameter> parameters,
       pieces.push_back(at);
       at += padded(range.count * size_of(type_of(parameter)));
     }
-    if (!has_master(parameter)) continue;
-    const auto* values = static_cast<const std::byte*>(parameter.value.data) +
-                         range.offset * size_of(parameter.value.dtype);
-    training::to_floats(values, parameter.value.dtype, static_cast<float*>(pieces.back()),
-                        range.count);
   }
   made_ = true;
+  take_masters(parameters, ranges);
+}
+
+void Optimizer::Memory::take_masters(std::span<const Parameter> parameters,
+                                     std::span<const GradientRange> ranges) {
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const Parameter& parameter = parameters[ranges[i].parameter];
+    if (!has_master(parameter)) continue;
+    const auto* values = static_cast<const std::byte*>(parameter.value.data) +
+                         ranges[i].offset * size_of(parameter.value.dtype);
+    training::to_floats(values, parameter.value.dtype, static_cast<float*>(pieces_[i].back()),
+                        ranges[i].count);
+  }
 }
 
 std::byte* Optimizer::Memory::make_device_arena(std::size_t bytes) {
@@ -78,6 +86,10 @@ std::byte* Optimizer::Memory::make_device_arena(std::size_t bytes) {
   cuda::fill_async(device_arena_.data(), 0, bytes, nullptr);
   cuda::synchronize(nullptr);  // updates may come on any stream
   return static_cast<std::byte*>(device_arena_.data());
+}
+
+void Optimizer::values_changed() {
+  if (memory_->made()) memory_->take_masters(parameters(), ranges());
 }
 
 std::size_t Optimizer::state_bytes() {
@@ -119,21 +131,48 @@ std::vector<StateTensor> Optimizer::state(std::string_view part) {
 }
 
 std::string Optimizer::state_text() const {
-  return nlohmann::json{{"steps", steps_}, {"learning_rate", learning_rate_}}.dump();
+  auto groups = nlohmann::json::array();
+  for (const GroupSettings& group : groups_)
+    groups.push_back({{"name", group.name},
+                      {"learning_rate", group.learning_rate},
+                      {"momentum", group.momentum}});
+  return nlohmann::json{
+      {"steps", steps_}, {"learning_rate", learning_rate()}, {"groups", std::move(groups)}}
+      .dump();
 }
 
+/// Rates and momentum of the groups; of a checkpoint of version 0.1 the one rate of all.
 void Optimizer::load_state_text(std::string_view text) {
   const auto refuse = [&](const std::string& why) {
     throw Error{ErrorCode::corrupt, "the state of an optimizer: " + why};
   };
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object()) refuse("not a JSON object");
+  const auto number = [&](const nlohmann::json& in, const char* key) {
+    const auto found = in.is_object() ? in.find(key) : in.end();
+    if (!in.is_object() || found == in.end() || !found->is_number())
+      refuse("'" + std::string{key} + "' is missing");
+    return found->get<double>();
+  };
   const auto steps = json.find("steps");
   if (steps == json.end() || !steps->is_number_unsigned()) refuse("'steps' is missing");
-  const auto rate = json.find("learning_rate");
-  if (rate == json.end() || !rate->is_number()) refuse("'learning_rate' is missing");
+  std::vector<GroupSettings> groups = groups_;
+  const auto stored = json.find("groups");
+  if (stored == json.end()) {
+    for (GroupSettings& group : groups) group.learning_rate = number(json, "learning_rate");
+  } else if (!stored->is_array() || stored->size() != groups.size()) {
+    throw Error{ErrorCode::invalid_argument,
+                "the state of an optimizer: it has " + std::to_string(stored->size()) +
+                    " groups of parameters, here are " + std::to_string(groups.size())};
+  } else {
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      groups[i].learning_rate = number((*stored)[i], "learning_rate");
+      const double momentum = number((*stored)[i], "momentum");
+      if (groups[i].momentum != 0) groups[i].momentum = momentum;  // else there is no place for it
+    }
+  }
   steps_ = steps->get<std::uint64_t>();
-  learning_rate_ = rate->get<double>();
+  groups_ = std::move(groups);
 }
 
 }  // namespace acc::runtime

@@ -49,6 +49,12 @@ struct AcceleratorOptions {
   bool async_checkpoints = false;  ///< save_state() copies and returns; a thread writes
 };
 
+struct LoadStateOptions {
+  /// Takes a checkpoint that also holds state which nothing here takes: of an optimizer that isn't
+  /// prepared, say. Else that is an error, and nothing was changed.
+  bool allow_unused = false;
+};
+
 /// What makes a training loop for one process one for many: who am I, wait for each other, gather,
 /// accumulate, save. As Hugging Face's Accelerator, for loops in C++.
 ///
@@ -62,11 +68,13 @@ struct AcceleratorOptions {
 ///     accelerator.backward([&](double factor) { model.backward(batch, reducer, factor); });
 ///     if (accelerator.sync_gradients()) accelerator.clip_grad_norm(optimizer, 1.0);
 ///     accelerator.step(optimizer);
+///     accelerator.step(scheduler);  // if there is one
 ///     accelerator.zero_grad(optimizer);
 ///   }
 ///
 /// Everything that moves data or waits is collective: every rank calls it, in the same order.
-/// One thread at a time. @throws Error from all of it, as the group's operations do.
+/// One thread at a time. @throws Error from all of it, as the group's operations do;
+/// invalid_argument of one that was moved from.
 class Accelerator {
  public:
   /// Forms the group of the job from the environment.
@@ -88,8 +96,8 @@ class Accelerator {
   /// This process's: a CUDA device where the group's backend is nccl. The thread that made the
   /// accelerator has it as its current one.
   [[nodiscard]] Device device() const;
-  [[nodiscard]] MixedPrecision mixed_precision() const noexcept;
-  [[nodiscard]] ProcessGroup& group() const noexcept;
+  [[nodiscard]] MixedPrecision mixed_precision() const;
+  [[nodiscard]] ProcessGroup& group() const;
 
   // ---- in turn, and only some ----
   void wait_for_everyone();
@@ -172,7 +180,7 @@ class Accelerator {
   [[nodiscard]] HostTensor reduce(const TensorView& mine, Reduction how = Reduction::sum);
 
   /// A flag that any rank may raise and all then see at their next check, which lowers it.
-  void set_trigger() noexcept;
+  void set_trigger();
   [[nodiscard]] bool check_trigger();
 
   // ---- the loop ----
@@ -180,7 +188,10 @@ class Accelerator {
   /// its parameters and buffers are a part of save_state().
   GradientReducer& prepare_model(std::vector<Parameter> parameters, ReducerOptions options = {});
   /// Its state is a part of save_state(). It outlives the accelerator's last use, and isn't moved.
+  /// Collective. @throws Error  mismatch: the ranks have other settings; invalid_argument: twice
   void prepare(Optimizer& optimizer);
+  /// Likewise, with how step(scheduler) steps it.
+  void prepare(Scheduler& scheduler, SchedulerOptions options = {});
   /// Its position is a part of save_state(); likewise. accumulate() and gather_for_metrics() follow
   /// it from now on. Collective. @throws Error  mismatch: the ranks have different loaders, so that
   /// samples would be missing or come twice
@@ -198,7 +209,10 @@ class Accelerator {
     options.gradient_state = gradient_state();
     return DataLoader<Sample>{std::move(dataset), std::move(options), group()};
   }
-  [[nodiscard]] std::shared_ptr<GradientState> gradient_state() const noexcept;
+  [[nodiscard]] std::shared_ptr<GradientState> gradient_state() const;
+  /// Forgets all that was prepared and registered: for a loop that builds its model anew.
+  /// References to reducers are invalid then.
+  void clear();
 
   /// For each batch: while it lives, gradients are averaged only if this batch ends a step. Of
   /// these reducers, or of all that were prepared.
@@ -216,12 +230,12 @@ class Accelerator {
   /// Gradients only add up while it lives.
   GradientReducer::NoSync no_sync(GradientReducer& reducer);
   /// Does this batch end a step? So does the optimizer step, and are gradients complete.
-  [[nodiscard]] bool sync_gradients() const noexcept;
-  [[nodiscard]] std::uint64_t gradient_accumulation_steps() const noexcept;
+  [[nodiscard]] bool sync_gradients() const;
+  [[nodiscard]] std::uint64_t gradient_accumulation_steps() const;
 
   /// What the gradient of the loss is to be multiplied by: the loss scale over the number of
   /// batches that make one step.
-  [[nodiscard]] double backward_factor() const noexcept;
+  [[nodiscard]] double backward_factor() const;
   /// Runs `pass(factor)`, which adds to the gradients and calls ready() of the reducers, and then
   /// end_backward().
   template <class F>
@@ -232,6 +246,9 @@ class Accelerator {
   /// Waits until all prepared reducers are done, then calls what on_backward_end() was given.
   void end_backward();
   void on_backward_end(std::function<void()> hook);
+  /// After a pass that all ranks gave up: takes it back in all prepared reducers. Gradients are
+  /// zero then, also those added up before in this step: go on with the next batch. Collective.
+  void cancel_backward();
 
   /// With a loss scale, gradients are divided by it first. Of a batch that ends a step.
   ClippedNorm clip_grad_norm(Optimizer& optimizer, double max_norm, Norm norm = Norm::l2);
@@ -241,21 +258,25 @@ class Accelerator {
   /// Steps if this batch ends a step and the gradients are finite, and moves the loss scale on.
   /// With several optimizers and a loss scale, use scaler() by hand. @return did it step?
   bool step(Optimizer& optimizer);
+  /// After the optimizer's step: sets the rates of the next one. As Accelerate's: not while
+  /// gradients are accumulated, nor after a step that was skipped; as many steps at once as there
+  /// are ranks, unless batches are split (SchedulerOptions).
+  void step(Scheduler& scheduler);
   /// If this batch ended a step.
   void zero_grad(Optimizer& optimizer);
   /// Was the last step() left out because of an infinite or NaN gradient?
-  [[nodiscard]] bool optimizer_step_was_skipped() const noexcept;
-  [[nodiscard]] LossScaler& scaler() noexcept;
+  [[nodiscard]] bool optimizer_step_was_skipped() const;
+  [[nodiscard]] LossScaler& scaler();
 
   // ---- random numbers ----
   /// Seeds generator(): Generator{seed, 0} on every rank; with `device_specific` Generator{seed,
   /// rank + 1}, so that each rank draws numbers of its own.
   void set_seed(std::uint64_t seed, bool device_specific = false);
   /// A part of save_state(), for each rank.
-  [[nodiscard]] Generator& generator() noexcept;
+  [[nodiscard]] Generator& generator();
 
   // ---- checkpoints ----
-  /// A tensor that all ranks hold the same of, or of which each holds a piece.
+  /// A tensor that all ranks hold the same of, or of which each holds a piece. A name is used once.
   void register_for_checkpointing(std::string name, const TensorView& tensor,
                                   Placement placement = Placement::replicated);
   enum class Owner : std::uint8_t { shared, each_rank };
@@ -265,19 +286,48 @@ class Accelerator {
                                   std::function<void(std::string_view text)> load,
                                   Owner owner = Owner::shared);
   /// Writes all that was prepared and registered: to `path`, or with automatic naming to
-  /// project_dir/checkpoints/checkpoint_<iteration>, and the oldest beyond total_limit go.
+  /// project_dir/checkpoints/checkpoint_<iteration>, and the oldest beyond total_limit go. In the
+  /// middle of an accumulated step each rank's sums of gradients are a part of it.
   /// @return the folder; with async_checkpoints it is complete after wait_for_checkpoint().
-  /// @throws Error  invalid_argument: checkpoint_<iteration> is another run's; load_state() first
+  /// @throws Error  on all ranks, also what a registered function threw on one; invalid_argument:
+  /// in
+  ///   the middle of a backward; the folder holds another run's checkpoints (load_state() first),
+  ///   or another job writes there
   std::filesystem::path save_state(const std::filesystem::path& path = {});
-  /// From `path`, or with automatic naming the newest that is whole. Before the first batch.
+  /// From `path`, or with automatic naming the newest that is whole. After all was prepared and
+  /// before the first batch; a zero_grad() between them leaves the gradients of an accumulated
+  /// step. Learning rates are those of the checkpoint, as in torch. The number of the next
+  /// save_state() is above all that are there.
   /// @return its folder; empty: with automatic naming there is none yet.
-  std::filesystem::path load_state(const std::filesystem::path& path = {});
+  /// @throws Error  on all ranks; invalid_argument: a part is missing, or there is one that nothing
+  ///   here takes; system: a file can't be read; corrupt: there are some, and none is whole
+  std::filesystem::path load_state(const std::filesystem::path& path = {},
+                                   LoadStateOptions options = {});
   void wait_for_checkpoint();
 
+  // ---- models ----
+  /// Writes the parameters and buffers of the prepared model as Hugging Face's models are stored:
+  /// model.safetensors or, above `max_shard_size` ("10GB", "500MiB", or a number of bytes),
+  /// model-00001-of-00002.safetensors … and model.safetensors.index.json. By the main process;
+  /// collective. What a crash leaves is the old model or the new one, never a mixture.
+  /// @return the names of the files, the index last.
+  std::vector<std::string> save_model(const std::filesystem::path& folder,
+                                      std::string_view max_shard_size = "10GB");
+  std::vector<std::string> save_model(const GradientReducer& model,
+                                      const std::filesystem::path& folder,
+                                      std::string_view max_shard_size = "10GB");
+  /// Fills the prepared model from such a folder or file, which the main process reads and gives to
+  /// all; master copies of prepared optimizers follow. Collective.
+  /// @throws Error  on all ranks; invalid_argument: a tensor is missing, of another type or shape,
+  /// or
+  ///   there is one that isn't the model's
+  void load_model(const std::filesystem::path& path);
+  void load_model(const GradientReducer& model, const std::filesystem::path& path);
+
   // ---- project ----
-  [[nodiscard]] const std::filesystem::path& project_dir() const noexcept;
-  [[nodiscard]] const std::filesystem::path& logging_dir() const noexcept;
-  [[nodiscard]] std::uint64_t save_iteration() const noexcept;
+  [[nodiscard]] const std::filesystem::path& project_dir() const;
+  [[nodiscard]] const std::filesystem::path& logging_dir() const;
+  [[nodiscard]] std::uint64_t save_iteration() const;
 
  private:
   struct State;
@@ -287,10 +337,8 @@ class Accelerator {
     return mine;
   }
   void print_line(const std::string& line) const;
-  [[nodiscard]] std::vector<StateTensor> all_tensors();
-  void give_texts(CheckpointState& state);
-  void take_texts(const StateTexts& shared, const StateTexts& per_rank);
-  std::unique_ptr<State> state_;
+  [[nodiscard]] State& state() const;
+  std::unique_ptr<State> state_;  ///< nullptr: moved from
 };
 
 }  // namespace acc::runtime
@@ -298,6 +346,7 @@ class Accelerator {
 namespace acc {
 using runtime::Accelerator;
 using runtime::AcceleratorOptions;
+using runtime::LoadStateOptions;
 using runtime::MixedPrecision;
 using runtime::ProjectConfiguration;
 }  // namespace acc

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -71,6 +73,8 @@ class GradientReducer {
   /// What this rank holds the mean of after finish().
   [[nodiscard]] std::span<const GradientRange> ranges() const noexcept;
 
+  /// After restore_gradients(), until the next backward, it puts those back: a loop that begins
+  /// with zeros doesn't lose them. @throws Error  invalid_argument: in the middle of a backward
   void zero_gradients();
 
   /// The gradient of this parameter is complete for this backward, and not to be touched until
@@ -84,6 +88,11 @@ class GradientReducer {
   ///   the group is aborted then, as the peers would wait for them. Else what a reduction failed
   ///   with.
   void finish();
+
+  /// Takes back a backward that all ranks gave up: a batch that can't be read, memory that isn't
+  /// there. All gradients are zero afterwards, also what was added up before in this step.
+  /// Collective; a rank that calls finish() instead meets a mismatch with its next call.
+  void cancel();
 
   /// While such a thing lives, backwards only add up; the next one after it reduces the sum.
   class [[nodiscard]] NoSync {
@@ -99,6 +108,25 @@ class GradientReducer {
   NoSync no_sync() { return NoSync{*this}; }
   [[nodiscard]] bool syncing() const noexcept;
   [[nodiscard]] bool in_backward() const noexcept;  ///< was ready() called since the last finish()?
+
+  /// @throws Error  invalid_argument "step in the middle of a backward: …"
+  void require_between_backwards(std::string_view what) const;
+
+  // -- In the middle of an accumulated step each rank holds a sum of its own: a part of what a
+  // checkpoint has to hold. Accelerator::save_state() does all of this. --
+  /// Was there a backward since the last reduction that wasn't reduced?
+  [[nodiscard]] bool accumulating() const noexcept;
+  /// Which parameters got a gradient since the last reduction: '0' or '1' for each.
+  [[nodiscard]] std::string used() const;
+  /// Goes on with these sums, one for each parameter; with none: all are zero. Before the next
+  /// backward.
+  /// @throws Error  invalid_argument: those of another model; in the middle of a backward
+  void restore_gradients(std::vector<HostTensor> gradients, std::string_view used,
+                         bool accumulating = true);
+
+  /// Where gradients are scattered: whether the next backwards give every rank the whole means all the
+  /// same. For means that the next batch adds to: parts of them can't be averaged again.
+  void reduce_whole(bool whole);
 
   /// Rank 0's buffers to all, as torch does before each forward.
   void broadcast_buffers();

@@ -50,7 +50,10 @@ class GradientState {
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
   [[nodiscard]] std::uint64_t batches() const noexcept { return batches_; }
   /// To go on after a restart: what batches() was.
-  void restore(std::uint64_t batches) noexcept { batches_ = batches; }
+  void restore(std::uint64_t batches) noexcept {
+    batches_ = batches;
+    sync_ = batches_ % steps_ == 0;
+  }
 
   // -- the loader that is being iterated over: the innermost, as one loop may stand in another --
   void enter(std::shared_ptr<const LoaderStatus> loader) { loaders_.push_back(std::move(loader)); }

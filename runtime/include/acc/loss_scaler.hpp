@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -15,7 +16,10 @@ struct LossScalerOptions {
   double growth_factor = 2;
   double backoff_factor = 0.5;
   std::uint32_t growth_interval = 2000;  ///< good steps in a row before the scale grows
-  bool enabled = true;                   ///< false: scale 1, nothing checked
+  /// The scale doesn't fall below it: update() throws instead, as the loss is most likely lost. As
+  /// fairseq's min_loss_scale.
+  double min_scale = 1e-4;
+  bool enabled = true;  ///< false: scale 1, nothing checked
 };
 
 /// Keeps small f16 gradients from vanishing: the loss is multiplied by a scale, gradients are
@@ -42,6 +46,8 @@ class LossScaler {
   /// @throws Error invalid_argument: twice since the last update().
   bool step(Optimizer& optimizer);
   /// After the steps of all optimizers.
+  /// @throws Error invalid_argument, on all ranks: gradients are infinite or NaN at min_scale too;
+  /// it names the first such parameter. The scale stays, nothing was stepped.
   void update();
 
   /// Were this one's gradients divided since the last update()?
@@ -49,6 +55,13 @@ class LossScaler {
 
   /// Was the last step() left out?
   [[nodiscard]] bool step_was_skipped() const noexcept { return skipped_last_; }
+  /// Was the last step() of this one?
+  [[nodiscard]] bool step_was_skipped(const Optimizer& optimizer) const {
+    return skipped_now_.contains(&optimizer);
+  }
+  /// Of the last step that was left out: the first parameter with an infinite or NaN gradient, as
+  /// far as this rank has it; empty: only others have.
+  [[nodiscard]] const std::string& bad_parameter() const noexcept { return bad_; }
   [[nodiscard]] std::uint64_t skipped_steps() const noexcept { return skipped_; }
   [[nodiscard]] std::uint32_t growth_tracker() const noexcept { return good_steps_; }
   /// Called on every rank for each step that is left out, with the scale that was too large.
@@ -64,7 +77,9 @@ class LossScaler {
     bool finite = true;
     bool stepped = false;
   };
+  [[nodiscard]] ProcessGroup group_of(const Optimizer& optimizer) const;
   [[nodiscard]] bool agree(Optimizer& optimizer, bool finite);
+  [[noreturn]] void give_up();
 
   LossScalerOptions options_;
   ProcessGroup group_;
@@ -73,6 +88,9 @@ class LossScaler {
   std::uint64_t skipped_ = 0;
   bool skipped_last_ = false;
   std::map<const Optimizer*, Stage> stages_;  ///< since the last update(); addresses alone
+  std::set<const Optimizer*> skipped_now_;    ///< whose last step was left out; likewise
+  std::string bad_;
+  ProcessGroup bad_group_;  ///< of bad_
   std::function<void(double)> told_;
 };
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,25 @@
 namespace acc::runtime {
 
 struct StateTensor;  // acc/checkpoint.hpp
+
+/// Parameters with settings of their own, as torch's param_groups. What isn't given is as the
+/// optimizer's options say.
+struct ParameterGroup {
+  std::string name;  ///< for messages and checkpoints
+  /// A parameter belongs to the first group that contains it; if none does, to group 0.
+  std::function<bool(const Parameter&)> contains = {};
+  std::optional<double> learning_rate = {};
+  std::optional<double> momentum = {};  ///< Sgd's momentum, AdamW's beta1
+  std::optional<double> weight_decay = {};
+};
+
+/// What the parameters of a group are updated with. A scheduler changes it from step to step.
+struct GroupSettings {
+  std::string name = {};
+  double learning_rate = 0;
+  double momentum = 0;  ///< Sgd's momentum, AdamW's beta1
+  double weight_decay = 0;
+};
 
 /// Updates parameters from their gradients: Sgd and AdamW in host memory, an optimizer of yours
 /// (kinds() and update() below) also on a CUDA device. With a reducer that scatters gradients
@@ -32,9 +52,27 @@ class Optimizer {
   void step();
   void zero_grad();
 
-  [[nodiscard]] double learning_rate() const noexcept { return learning_rate_; }
-  void set_learning_rate(double rate) noexcept { learning_rate_ = rate; }
+  /// Of group 0; load_state_text() brings that of the checkpoint, as in torch.
+  [[nodiscard]] double learning_rate() const noexcept { return groups_.front().learning_rate; }
+  /// Of all groups. @throws Error invalid_argument: not a finite number
+  void set_learning_rate(double rate);
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+
+  /// Group 0 has what no other contains, with the settings of the options; then those of the
+  /// options, in their order.
+  [[nodiscard]] std::span<const GroupSettings> groups() const noexcept { return groups_; }
+  [[nodiscard]] std::size_t group_of(std::size_t parameter) const {
+    return group_of_.at(parameter);
+  }
+  /// @throws Error invalid_argument: no such group; not a finite number
+  void set_learning_rate(std::size_t group, double rate);
+  void set_momentum(std::size_t group, double momentum);
+
+  /// What must be the same on every rank, in words: "Sgd of 2 parameters: rate 0.1, …".
+  [[nodiscard]] std::string description() const;
+  /// The parameters' values were set from outside: master copies of 16-bit ones are made of them
+  /// anew. Accelerator::load_model() calls it.
+  void values_changed();
 
   [[nodiscard]] std::span<const Parameter> parameters() const noexcept;
   [[nodiscard]] GradientReducer* reducer() const noexcept { return reducer_; }
@@ -63,6 +101,11 @@ class Optimizer {
   /// @param reducer  outlives this, and isn't moved
   Optimizer(GradientReducer& reducer, double learning_rate, Reach reach = Reach::host);
   Optimizer(std::vector<Parameter> parameters, double learning_rate, Reach reach = Reach::host);
+  /// @param settings  of group 0, and of the others where they say nothing else
+  Optimizer(GradientReducer& reducer, GroupSettings settings,
+            const std::vector<ParameterGroup>& groups, Reach reach = Reach::host);
+  Optimizer(std::vector<Parameter> parameters, GroupSettings settings,
+            const std::vector<ParameterGroup>& groups, Reach reach = Reach::host);
 
   /// A stretch of one parameter. Types are f32 or f64; all memory is where the parameter is.
   struct Piece {
@@ -72,13 +115,17 @@ class Optimizer {
     std::span<void* const> state;  ///< by kind; zeros at first
     DType type;
     std::size_t count;
+    const GroupSettings& settings;  ///< of the parameter's group
   };
   /// What is kept for each element, by the names it has in a checkpoint: {"momentum_buffer"}.
   [[nodiscard]] virtual std::vector<std::string_view> kinds() const = 0;
   virtual void update(const Piece& piece) const = 0;
+  /// Its name and the settings beside GroupSettings, for description().
+  [[nodiscard]] virtual std::string settings_text() const { return "an optimizer"; }
 
  private:
   struct Memory;
+  void make_groups(GroupSettings settings, const std::vector<ParameterGroup>& groups);
   void make_state();
   void update(std::size_t range);
   [[nodiscard]] std::span<const GradientRange> ranges() const;
@@ -86,7 +133,8 @@ class Optimizer {
   GradientReducer* reducer_ = nullptr;
   std::vector<Parameter> own_;  ///< without a reducer
   std::vector<GradientRange> own_ranges_;
-  double learning_rate_;
+  std::vector<GroupSettings> groups_;
+  std::vector<std::size_t> group_of_;  ///< by parameter
   std::uint64_t steps_ = 0;
   std::unique_ptr<Memory> memory_;
 };
@@ -98,6 +146,7 @@ struct SgdOptions {
   double weight_decay = 0;
   bool nesterov = false;
   std::function<bool(const Parameter&)> decays = {};  ///< which have weight decay; none: all
+  std::vector<ParameterGroup> groups = {};            ///< with settings of their own
 };
 
 /// As torch.optim.SGD.
@@ -109,7 +158,9 @@ class Sgd final : public Optimizer {
  private:
   [[nodiscard]] std::vector<std::string_view> kinds() const override;
   void update(const Piece& piece) const override;
+  [[nodiscard]] std::string settings_text() const override;
   SgdOptions options_;
+  bool has_momentum_;  ///< in any group, when it was made
 };
 
 struct AdamWOptions {
@@ -119,6 +170,7 @@ struct AdamWOptions {
   double epsilon = 1e-8;
   double weight_decay = 1e-2;
   std::function<bool(const Parameter&)> decays = {};  ///< which have weight decay; none: all
+  std::vector<ParameterGroup> groups = {};            ///< with settings of their own
 };
 
 /// As torch.optim.AdamW: weight decay apart from the gradient.
@@ -130,6 +182,7 @@ class AdamW final : public Optimizer {
  private:
   [[nodiscard]] std::vector<std::string_view> kinds() const override;
   void update(const Piece& piece) const override;
+  [[nodiscard]] std::string settings_text() const override;
   AdamWOptions options_;
 };
 
@@ -139,6 +192,7 @@ namespace acc {
 using runtime::AdamW;
 using runtime::AdamWOptions;
 using runtime::Optimizer;
+using runtime::ParameterGroup;
 using runtime::Sgd;
 using runtime::SgdOptions;
 }  // namespace acc

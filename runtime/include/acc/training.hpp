@@ -7,3 +7,4 @@
 #include <acc/loss_scaler.hpp>
 #include <acc/optimizer.hpp>
 #include <acc/parameter.hpp>
+#include <acc/scheduler.hpp>

@@ -191,7 +191,7 @@ TEST_CASE(
     CHECK(value_in(folder.path()) == 3);
   }
   CHECK(olds > 3);
-  CHECK(news > 1);
+  CHECK(news >= 1);
 }
 
 TEST_CASE("a list of renames names files of its own folder only", "[runtime][safetensors]") {

@@ -190,3 +190,52 @@ TEST_CASE("factors that make no sense are refused", "[runtime][training]") {
   CHECK_THROWS_AS(LossScaler({.initial_scale = 0}), Error);
   CHECK_THROWS_AS(LossScaler({.growth_interval = 0}), Error);
 }
+
+TEST_CASE("the scale has a floor, where the run ends and the first bad parameter is named",
+          "[runtime][training]") {
+  std::vector<std::string> told(3);
+  std::atomic<int> right = 0;
+  on_ranks(3, [&](ProcessGroup& group) {
+    std::vector<float> good(4, 1), bad(4, 1);
+    GradientReducer reducer{
+        group,
+        {{"good", std::span<float>{good}, {}}, {"bad", std::span<float>{bad}, {}}},
+        {.mode = GradientMode::reduce_scatter}};
+    Sgd sgd{reducer, {.learning_rate = 1}};
+    LossScaler scaler{{.initial_scale = 4, .min_scale = 1}, group};
+    const auto step = [&](float value) {
+      reducer.zero_gradients();
+      for (std::size_t i = 0; i < 2; ++i) {
+        static_cast<float*>(reducer.gradient(i).data)[3] =
+            i == 1 ? value : 1.0F;  // the last element: of the last rank
+        reducer.ready(i);
+      }
+      reducer.finish();
+      return scaler.step(sgd);
+    };
+    const float infinite = std::numeric_limits<float>::infinity();
+    bool all = true;
+    for (const double scale : {4.0, 2.0}) {
+      all &= scaler.scale() == scale && !step(infinite) && scaler.step_was_skipped(sgd);
+      scaler.update();
+    }
+    all &= scaler.scale() == 1 && !step(infinite);
+    try {
+      scaler.update();
+    } catch (const Error& error) {
+      told[static_cast<std::size_t>(group.rank())] = error.what();
+    }
+    all &= scaler.scale() == 1;
+    // A program that goes on all the same does so with weights that are numbers.
+    all &= step(1.0F) && !scaler.step_was_skipped(sgd);
+    scaler.update();
+    all &= std::isfinite(bad[3]) && bad[0] == 1;
+    right += all ? 1 : 0;
+  });
+  CHECK(right == 3);
+  CHECK_THAT(told[0],
+             Catch::Contains("'bad'") && Catch::Contains("min_scale") && Catch::Contains("rank "));
+  CHECK(told[1] == told[0]);
+  CHECK(told[2] == told[0]);
+  CHECK_THROWS_AS(LossScaler({.min_scale = 0}), Error);
+}

@@ -1,0 +1,193 @@
+#include "common/text.hpp"
+#include "runtime/checkpoint/model_files.hpp"
+#include "runtime/training/accelerator_state.hpp"
+
+#include <acc/accelerator.hpp>
+#include <acc/cuda.hpp>
+#include <acc/error.hpp>
+#include <acc/safetensors.hpp>
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+/// save_state and load_state, save_model and load_model.
+namespace acc::runtime {
+namespace {
+
+/// The values of a model by their names.
+std::vector<NamedTensor> tensors_of(std::span<const Parameter> parameters,
+                                    std::span<const ModelBuffer> buffers) {
+  std::vector<NamedTensor> tensors;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    tensors.push_back(
+        {parameters[i].name.empty() ? std::to_string(i) : parameters[i].name, parameters[i].value});
+  for (const ModelBuffer& buffer : buffers) tensors.push_back({buffer.name, buffer.value});
+  return tensors;
+}
+
+/// In host memory: copies of what is on a device, which live as long as `copies`.
+std::vector<NamedTensor> on_host(std::vector<NamedTensor> tensors,
+                                 std::vector<HostTensor>& copies) {
+  copies.reserve(tensors.size());
+  for (NamedTensor& tensor : tensors) {
+    if (tensor.view.device.kind == Device::Kind::cpu) continue;
+    HostTensor& copy = copies.emplace_back(tensor.view.dtype, tensor.view.shape);
+    cuda::copy(copy.bytes().data(), tensor.view.data, copy.bytes().size());
+    tensor.view = copy.view();
+  }
+  return tensors;
+}
+
+/// What the files have for these tensors.
+/// @throws Error invalid_argument: not the same tensors
+std::vector<HostTensor> read_all(const std::filesystem::path& path,
+                                 std::span<const NamedTensor> tensors) {
+  const SafetensorsModel model{path};
+  std::vector<std::string> unknown = model.names();
+  std::vector<HostTensor> values;
+  for (const NamedTensor& tensor : tensors) {
+    std::erase(unknown, tensor.name);
+    HostTensor& value = values.emplace_back(tensor.view.dtype, tensor.view.shape);
+    model.read(tensor.name, value.view());
+  }
+  if (!unknown.empty())
+    throw Error{ErrorCode::invalid_argument, in_quotes(path.native()) + " also holds " +
+                                                 join(unknown, ", ") + ", which the model hasn't"};
+  return values;
+}
+
+void put(const HostTensor& from, const TensorView& to) {
+  if (to.device.kind == Device::Kind::cuda) {
+    cuda::copy(to.data, from.bytes().data(), to.bytes());
+  } else {
+    std::ranges::copy(from.bytes(), static_cast<std::byte*>(to.data));
+  }
+}
+
+bool updates_one_of(const Optimizer& optimizer, std::span<const NamedTensor> tensors) {
+  return std::ranges::any_of(optimizer.parameters(), [&](const Parameter& parameter) {
+    return std::ranges::any_of(
+        tensors, [&](const auto& tensor) { return tensor.view.data == parameter.value.data; });
+  });
+}
+
+}  // namespace
+
+void Accelerator::register_for_checkpointing(std::string name, const TensorView& tensor,
+                                             Placement placement) {
+  state().require_new_name(name);
+  state().tensors.push_back({std::move(name), tensor, placement, "registered"});
+}
+
+void Accelerator::register_for_checkpointing(std::string name, std::function<std::string()> save,
+                                             std::function<void(std::string_view)> load,
+                                             Owner owner) {
+  state().require_new_name(name);
+  state().texts.push_back({std::move(name), std::move(save), std::move(load), owner});
+}
+
+std::filesystem::path Accelerator::save_state(const std::filesystem::path& path) {
+  State& s = state();
+  ProjectConfiguration& project = s.options.project;
+  if (!project.automatic_checkpoint_naming && path.empty())
+    throw Error{ErrorCode::invalid_argument,
+                "save_state: a path, or automatic_checkpoint_naming, is needed"};
+  CheckpointState what;
+  s.together("save_state", [&] { what = s.what_to_save(); });
+  if (!project.automatic_checkpoint_naming) {
+    s.checkpoints().save_as(path, what);
+    ++project.iteration;
+    return path;
+  }
+  if (!s.goes_on) s.refuse_overwriting();
+  s.goes_on = true;
+  auto folder = s.checkpoints().save(project.iteration, what);
+  ++project.iteration;
+  return folder;
+}
+
+std::filesystem::path Accelerator::load_state(const std::filesystem::path& path,
+                                              LoadStateOptions options) {
+  State& s = state();
+  const bool numbered = s.options.project.automatic_checkpoint_naming;
+  if (path.empty() && !numbered)
+    throw Error{ErrorCode::invalid_argument,
+                "load_state: a path, or automatic_checkpoint_naming, is needed"};
+  CheckpointState wanted;
+  s.together("load_state", [&] { wanted = s.what_to_load(); });
+  std::optional<Restored> found;
+  if (path.empty()) {
+    found = s.checkpoints().open();
+    s.goes_on = true;
+    if (!found) return {};
+  } else {
+    found = s.checkpoints().open_from(path);
+  }
+  const std::string name = in_quotes(found->checkpoint.path().native());
+  s.together("load_state", [&] {
+    const auto left = s.not_taken(found->checkpoint, wanted);
+    if (left.empty() || options.allow_unused) return;
+    throw Error{ErrorCode::invalid_argument,
+                "load_state: " + name + " holds what nothing here takes: " + join(left, ", ") +
+                    ". prepare() or register it before load_state(), or say that it is meant: "
+                    "LoadStateOptions::allow_unused"};
+  });
+  s.checkpoints().fill(wanted, *found);
+  s.together("load_state", [&] { s.take(*found); });
+  // A number that is there is never used again: what it stands for may be good, if not to this run.
+  const auto newest = numbered ? s.checkpoints().newest_number() : std::nullopt;
+  if (newest && *newest >= s.options.project.iteration) s.options.project.iteration = *newest + 1;
+  s.goes_on = true;
+  return found->checkpoint.path();
+}
+
+void Accelerator::wait_for_checkpoint() {
+  if (state().checkpointer) state().checkpointer->wait();
+}
+
+// ---- models ----
+
+std::vector<std::string> Accelerator::save_model(const std::filesystem::path& folder,
+                                                 std::string_view max_shard_size) {
+  return save_model(state().only_model("save_model"), folder, max_shard_size);
+}
+
+std::vector<std::string> Accelerator::save_model(const GradientReducer& model,
+                                                 const std::filesystem::path& folder,
+                                                 std::string_view max_shard_size) {
+  State& s = state();
+  std::string names;
+  s.together("save_model", [&] {
+    const std::uint64_t most = checkpoint::parse_size(max_shard_size);
+    const auto& buffers = s.buffers_of(model);
+    if (!is_main_process()) return;
+    std::vector<HostTensor> copies;
+    const auto tensors = on_host(tensors_of(model.parameters(), buffers), copies);
+    std::filesystem::create_directories(folder);
+    names = join(save_safetensors_model(folder, tensors, most, {{"format", "pt"}}), "\n");
+  });
+  return split(s.group.broadcast_object(names, 0), '\n');
+}
+
+void Accelerator::load_model(const std::filesystem::path& path) {
+  load_model(state().only_model("load_model"), path);
+}
+
+void Accelerator::load_model(const GradientReducer& model, const std::filesystem::path& path) {
+  State& s = state();
+  std::vector<NamedTensor> tensors;
+  s.together("load_model", [&] {
+    model.require_between_backwards("load_model");
+    tensors = tensors_of(model.parameters(), s.buffers_of(model));
+    if (!is_main_process()) return;
+    const auto values = read_all(path, tensors);  // all of them, before the first is changed
+    for (std::size_t i = 0; i < tensors.size(); ++i) put(values[i], tensors[i].view);
+  });
+  for (const NamedTensor& tensor : tensors)
+    s.group.broadcast(tensor.view.data, tensor.view.count(), tensor.view.dtype, 0);
+  for (Optimizer* optimizer : s.optimizers)
+    if (updates_one_of(*optimizer, tensors)) optimizer->values_changed();
+}
+
+}  // namespace acc::runtime

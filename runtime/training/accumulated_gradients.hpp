@@ -1,0 +1,34 @@
+#pragma once
+
+#include <acc/checkpoint.hpp>
+#include <acc/parameter.hpp>
+#include <acc/types.hpp>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+/// The sums of gradients in a checkpoint that was saved in the middle of an accumulated step: of
+/// each parameter a tensor with a row for each rank, and as text of each rank what its reducer
+/// knows.
+namespace acc::runtime::training {
+
+/// All of its elements as the row of this rank.
+[[nodiscard]] TensorView as_row(const TensorView& gradient);
+
+struct AccumulatedGradients {
+  std::vector<HostTensor> gradients;  ///< by parameter
+  std::string used;                   ///< as GradientReducer::used()
+  bool accumulating = false;
+};
+
+/// For as many ranks as saved them the row of `rank`; else, for each, the mean of all rows: the
+/// mean over the ranks, which is what a step is made of, is the same then but for rounding.
+/// @param model  its number among the models
+/// @throws Error corrupt; invalid_argument: another model
+[[nodiscard]] AccumulatedGradients read_gradients(const Checkpoint& checkpoint,
+                                                  const std::string& part, std::size_t model,
+                                                  std::span<const Parameter> parameters, int rank,
+                                                  int ranks);
+
+}  // namespace acc::runtime::training

@@ -1,0 +1,92 @@
+#pragma once
+
+#include "runtime/training/gradient_layout.hpp"
+
+#include <acc/gradient_reducer.hpp>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace acc::runtime {
+
+namespace training {
+
+/// "'fc.weight', 'fc.bias' and 3 more"
+[[nodiscard]] std::string named(std::span<const Parameter> parameters,
+                                std::span<const std::size_t> indices);
+
+}  // namespace training
+
+/// One backward after the other: what is ready, what travels, what was added up.
+struct GradientReducer::State {
+  State(ProcessGroup its_group, std::vector<Parameter> parameters, ReducerOptions its_options);
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State();
+
+  ProcessGroup group;
+  ReducerOptions options;
+  training::GradientLayout layout;
+  bool settled = false;  ///< is the layout final?
+
+  // This backward, and since the last reduction.
+  bool syncing = true;
+  bool whole = false;                          ///< don't scatter
+  bool begun = false;                          ///< a ready() of this backward has come
+  bool reduces = true;                         ///< was syncing when it came
+  std::vector<char> is_ready;                  ///< by parameter, in this backward
+  std::vector<char> used;                      ///< by parameter, since the last reduction
+  bool added_up = false;                       ///< was a backward since then not reduced?
+  std::vector<std::size_t> missing_in_bucket;  ///< by bucket: how many aren't ready
+  std::size_t next_bucket = 0;                 ///< the first that wasn't started
+  std::vector<Work> works;                     ///< by bucket
+  std::vector<std::size_t> ready_order;        ///< of the first reduced backward
+  std::vector<std::pair<std::size_t, std::vector<std::byte>>> kept;  ///< gradients of unused ones
+  /// Of a static graph: the parameters that have no gradient here, once that is known.
+  std::optional<std::vector<std::size_t>> static_missing;
+  std::vector<std::int32_t> used_anywhere;  ///< the map; filled by the reduction
+  Work used_work;
+  std::vector<std::pair<std::size_t, Work>> sharing;  ///< buckets whose values travel
+  std::chrono::nanoseconds exposed{0};
+  std::vector<HostTensor> restored;  ///< gradients of a checkpoint, until the next backward
+
+  [[nodiscard]] std::span<const Parameter> parameters() const { return layout.parameters(); }
+  [[nodiscard]] const std::vector<training::BucketMemory>& buckets() const {
+    return layout.buckets();
+  }
+  [[nodiscard]] bool scatters() const { return options.mode == GradientMode::reduce_scatter; }
+  /// Is the order of this backward the one to lay buckets out in? Where it may change from one
+  /// backward to the next there is nothing to be learned.
+  [[nodiscard]] bool learns_order() const {
+    return !settled && (!options.find_unused_parameters || options.static_graph);
+  }
+  /// Not while parts may still be cut anew: then every rank gets all, once.
+  [[nodiscard]] bool scatters_now() const { return scatters() && !learns_order() && !whole; }
+
+  void begin_backward();
+  [[nodiscard]] bool is_reduced() const { return begun ? reduces : syncing; }
+  void zero_gradients();
+  void put_restored();
+  void ready(std::size_t index);
+  void start_complete_buckets();
+  void reduce(std::size_t bucket);
+  void take_means(const training::BucketMemory& bucket);
+  [[nodiscard]] std::vector<std::size_t> missing() const;
+  void take_missing(const std::vector<std::size_t>& absent);
+  void finish(const std::vector<std::size_t>& absent, bool asks);
+  void cancel();
+  [[noreturn]] void refuse_missing(const std::vector<std::size_t>& absent);
+  void start_map();
+  void finish_map();
+  void restore_kept();
+  void wait_for_all(bool asks);
+  void settle_layout();
+  void drain() noexcept;
+  void broadcast(const TensorView& value);
+};
+
+}  // namespace acc::runtime

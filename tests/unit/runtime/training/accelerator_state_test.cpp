@@ -1,0 +1,425 @@
+#include "tests/support/temporary_folder.hpp"
+#include "tests/support/thread_groups.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <acc/accelerator.hpp>
+#include <acc/error.hpp>
+#include <atomic>
+#include <filesystem>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+/// What a checkpoint of an Accelerator means: to the run that goes on from it, and to others.
+using namespace acc::runtime;
+using acc::testing::on_ranks;
+using acc::testing::TestFolder;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+template <class Work>
+std::string refusal(const Work& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return std::string{to_string(error.code())} + ": " + error.what();
+  }
+  return {};
+}
+
+AcceleratorOptions in_folder(const fs::path& folder, int limit = 0) {
+  AcceleratorOptions options;
+  options.project = {
+      .project_dir = folder, .automatic_checkpoint_naming = true, .total_limit = limit};
+  return options;
+}
+
+/// A line through points, whose gradients no order of sums gives twice the same bits.
+struct AccumulatingLoop {
+  Accelerator accelerator;
+  std::vector<float> line{0.3F, -0.7F}, spare{1};
+  GradientReducer& reducer;
+  Sgd optimizer;
+  DataLoader<int> loader;
+  int batches = 0;
+
+  static AcceleratorOptions options(const fs::path& folder, std::uint64_t accumulation, bool each) {
+    AcceleratorOptions made = in_folder(folder);
+    made.gradient_accumulation_steps = accumulation;
+    made.sync_each_batch = each;
+    return made;
+  }
+  AccumulatingLoop(ProcessGroup& group, const fs::path& folder, std::uint64_t accumulation,
+                   GradientMode mode, bool each)
+      : accelerator{group, options(folder, accumulation, each)},
+        reducer{accelerator.prepare_model(
+            {{"line", std::span<float>{line}, {}}, {"spare", std::span<float>{spare}, {}}},
+            {.mode = mode, .find_unused_parameters = true})},
+        optimizer{reducer, {.learning_rate = 0.05, .momentum = 0.9}},
+        loader{accelerator.data_loader(
+            Dataset<int>{48, [](std::size_t index) { return static_cast<int>(index); }},
+            {.batch_size = 12 / static_cast<std::size_t>(group.size()), .shuffle = true})} {
+    accelerator.prepare(optimizer);
+    accelerator.prepare(loader);
+  }
+
+  /// Until so many batches are done in all; saves after `save_after`.
+  void run(int until, int save_after = -1) {
+    while (batches < until) {
+      for (const auto& batch : loader) {
+        const auto accumulating = accelerator.accumulate();
+        accelerator.backward([&](double factor) {
+          auto* gradient = static_cast<float*>(reducer.gradient(0).data);
+          const float scale = static_cast<float>(factor) / static_cast<float>(batch.size());
+          for (const int i : batch) {
+            const float x = 0.1F * static_cast<float>(i % 7) - 0.3F;
+            const float error = line[0] * x + line[1] - (3 * x - 2 + 0.01F * static_cast<float>(i));
+            gradient[0] += scale * error * x;
+            gradient[1] += scale * error;
+          }
+          // Used in the first batches of a step only: that it was is a part of the state, too.
+          if (!accelerator.sync_gradients()) {
+            static_cast<float*>(reducer.gradient(1).data)[0] += static_cast<float>(factor) * 0.3F;
+            reducer.ready(1);
+          }
+          reducer.ready(0);
+        });
+        accelerator.step(optimizer);
+        accelerator.zero_grad(optimizer);
+        ++batches;
+        if (batches == save_after) accelerator.save_state();
+        if (batches == until) return;
+      }
+    }
+  }
+  [[nodiscard]] std::vector<float> values() const { return {line[0], line[1], spare[0]}; }
+};
+
+}  // namespace
+
+SCENARIO("a run that was saved in the middle of an accumulated step goes on with the same bits",
+         "[runtime][training]") {
+  const auto mode = GENERATE(GradientMode::all_reduce, GradientMode::reduce_scatter);
+  const auto saved_after = GENERATE(1, 4, 5, 6, 8);  // a step is three batches, an epoch four
+  const auto zeros_first = GENERATE(false, true);
+  const TestFolder folder;
+  std::vector<float> undisturbed, resumed(3);
+  on_ranks(2, [&](ProcessGroup& group) {
+    AccumulatingLoop loop{group, folder.path(), 3, mode, false};
+    loop.run(14, saved_after);
+    if (group.rank() == 0) undisturbed = loop.values();
+  });
+  on_ranks(2, [&](ProcessGroup& group) {
+    AccumulatingLoop loop{group, folder.path(), 3, mode, false};
+    loop.accelerator.load_state();
+    if (zeros_first) loop.optimizer.zero_grad();  // as many programs begin
+    loop.batches = saved_after;
+    loop.run(14);
+    if (group.rank() == 0) resumed = loop.values();
+  });
+  CHECK(resumed == undisturbed);
+}
+
+TEST_CASE("another number of ranks goes on with the mean of what was accumulated",
+          "[runtime][training]") {
+  const TestFolder folder;
+  std::vector<float> undisturbed;
+  on_ranks(4, [&](ProcessGroup& group) {
+    AccumulatingLoop loop{group, folder.path(), 3, GradientMode::all_reduce, false};
+    loop.run(14, 5);
+    if (group.rank() == 0) undisturbed = loop.values();
+  });
+  for (const int ranks : {1, 2, 6}) {
+    on_ranks(ranks, [&](ProcessGroup& group) {
+      AccumulatingLoop loop{group, folder.path(), 3, GradientMode::all_reduce, false};
+      loop.accelerator.load_state();
+      loop.batches = 5;
+      loop.run(14);
+      for (std::size_t i = 0; i < 3; ++i)
+        if (std::abs(loop.values()[i] - undisturbed[i]) > 1e-5F)
+          throw std::runtime_error{"other weights"};
+    });
+  }
+}
+
+TEST_CASE("where gradients are exchanged in each batch the sum of means is the same",
+          "[runtime][training]") {
+  const auto mode = GENERATE(GradientMode::all_reduce, GradientMode::reduce_scatter);
+  const auto saved_after = GENERATE(4, 5);
+  std::vector<float> kept, each, resumed;
+  const TestFolder folder;
+  on_ranks(2, [&](ProcessGroup& group) {
+    AccumulatingLoop loop{group, folder / "a", 3, mode, false};
+    loop.run(14);
+    AccumulatingLoop other{group, folder / "b", 3, mode, true};
+    other.run(14, saved_after);
+    if (group.rank() == 0) kept = loop.values();
+    if (group.rank() == 0) each = other.values();
+  });
+  on_ranks(2, [&](ProcessGroup& group) {
+    AccumulatingLoop loop{group, folder / "b", 3, mode, true};
+    loop.accelerator.load_state();
+    loop.batches = saved_after;
+    loop.run(14);
+    if (group.rank() == 0) resumed = loop.values();
+  });
+  for (std::size_t i = 0; i < 3; ++i) CHECK(each[i] == Approx(kept[i]).epsilon(1e-4));
+  CHECK(resumed == each);
+}
+
+TEST_CASE("gradients of a step of another length are left out, and the step begins anew",
+          "[runtime][training]") {
+  const TestFolder folder;
+  on_ranks(2, [&](ProcessGroup& group) {
+    AccumulatingLoop loop{group, folder.path(), 3, GradientMode::all_reduce, false};
+    loop.run(2, 2);
+  });
+  on_ranks(2, [&](ProcessGroup& group) {
+    AccumulatingLoop loop{group, folder.path(), 2, GradientMode::all_reduce, false};
+    loop.accelerator.load_state();
+    if (static_cast<float*>(loop.reducer.gradient(0).data)[0] != 0)
+      throw std::runtime_error{"a gradient of the old step"};
+    loop.batches = 2;
+    loop.run(3);
+    if (loop.accelerator.sync_gradients()) throw std::runtime_error{"half a step"};
+  });
+}
+
+TEST_CASE("going back to an older state in the middle of a step takes its gradients away",
+          "[runtime][training]") {
+  const TestFolder folder;
+  auto group = ProcessGroup::single();
+  AccumulatingLoop loop{group, folder.path(), 3, GradientMode::all_reduce, false};
+  loop.run(3, 3);
+  loop.run(4);
+  REQUIRE(static_cast<float*>(loop.reducer.gradient(0).data)[0] != 0);
+  loop.accelerator.load_state();
+  CHECK(static_cast<float*>(loop.reducer.gradient(0).data)[0] == 0);
+  CHECK_FALSE(loop.reducer.accumulating());
+}
+
+namespace {
+
+/// A model with an optimizer that has a state.
+struct Small {
+  Accelerator accelerator;
+  std::vector<float> w{1, 2};
+  GradientReducer& reducer;
+  AdamW optimizer;
+  explicit Small(ProcessGroup group, AcceleratorOptions options = {})
+      : accelerator{std::move(group), std::move(options)},
+        reducer{accelerator.prepare_model({{"w", std::span<float>{w}, {}}})},
+        optimizer{reducer, {.learning_rate = 0.1}} {}
+};
+
+}  // namespace
+
+TEST_CASE("state in a checkpoint that nothing takes is an error, unless it is meant",
+          "[runtime][training]") {
+  const TestFolder folder;
+  const auto path = folder / "one";
+  {
+    Small run{ProcessGroup::single()};
+    auto loader = run.accelerator.data_loader(
+        Dataset<int>{4, [](std::size_t index) { return static_cast<int>(index); }}, {});
+    run.accelerator.prepare(run.optimizer);
+    run.accelerator.prepare(loader);
+    LambdaScheduler scheduler{run.optimizer, linear_with_warmup(1, 10)};
+    run.accelerator.prepare(scheduler);
+    run.accelerator.register_for_checkpointing(
+        "best", [] { return std::string{"1"}; }, [](std::string_view) {});
+    run.w = {5, 6};
+    run.accelerator.save_state(path);
+  }
+  Small late{ProcessGroup::single()};  // load_state() before prepare()
+  const std::string why = refusal([&] { late.accelerator.load_state(path); });
+  CHECK_THAT(why, Catch::Contains("invalid_argument") && Catch::Contains("optimizer (exp_avg/w)") &&
+                      Catch::Contains("loader") && Catch::Contains("scheduler") &&
+                      Catch::Contains("registered/best") && Catch::Contains("allow_unused"));
+  CHECK(late.w == std::vector<float>{1, 2});  // nothing was changed
+  late.accelerator.load_state(path, {.allow_unused = true});
+  CHECK(late.w == std::vector<float>{5, 6});
+
+  Accelerator nothing{ProcessGroup::single()};
+  CHECK_THAT(refusal([&] { nothing.load_state(path); }), Catch::Contains("model (w)"));
+}
+
+TEST_CASE("what a registered function throws on one rank is thrown on all, and the next save works",
+          "[runtime][training]") {
+  const TestFolder folder;
+  std::vector<std::string> saved(3), loaded(3);
+  on_ranks(3, [&](ProcessGroup& group) {
+    Small run{group};
+    const auto rank = static_cast<std::size_t>(group.rank());
+    bool fails = true;
+    const auto fail = [&] {
+      if (fails && group.rank() == 1) throw std::runtime_error{"no best loss yet"};
+    };
+    run.accelerator.register_for_checkpointing(
+        "best",
+        [&] {
+          fail();
+          return std::string{"x"};
+        },
+        [&](std::string_view) { fail(); }, Accelerator::Owner::each_rank);
+    const auto words = [&](const auto& work) -> std::string {
+      try {
+        work();
+      } catch (const Error& error) {
+        return error.what();
+      } catch (const std::runtime_error& error) {
+        return std::string{"its own: "} + error.what();
+      }
+      return {};
+    };
+    saved[rank] = words([&] { run.accelerator.save_state(folder / "one"); });
+    group.barrier();
+    fails = false;
+    run.accelerator.save_state(folder / "one");
+    fails = true;
+    loaded[rank] = words([&] { run.accelerator.load_state(folder / "one"); });
+    group.barrier();
+  });
+  for (const auto& told : {saved, loaded}) {
+    CHECK(told[1] == "its own: no best loss yet");
+    CHECK_THAT(told[0], Catch::Contains("rank 1: ") && Catch::Contains("no best loss yet"));
+    CHECK(told[2] == told[0]);
+  }
+}
+
+TEST_CASE("a name is registered once, as a tensor or as text", "[runtime][training]") {
+  Accelerator accelerator{ProcessGroup::single()};
+  std::vector<float> x(2);
+  const auto text = [&] {
+    accelerator.register_for_checkpointing(
+        "x", [] { return std::string{}; }, [](std::string_view) {});
+  };
+  const auto tensor = [&] {
+    accelerator.register_for_checkpointing("x", TensorView{std::span{x}});
+  };
+  tensor();
+  CHECK_THAT(refusal(tensor), Catch::Contains("'x' is registered already"));
+  CHECK_THAT(refusal(text), Catch::Contains("'x' is registered already"));
+}
+
+TEST_CASE("a run that didn't load is refused at its first save in another run's folder",
+          "[runtime][training]") {
+  const TestFolder folder;
+  const auto names = [&] { return list_checkpoints(folder / "checkpoints"); };
+  {
+    Small run{ProcessGroup::single(), in_folder(folder.path(), 2)};
+    for (int i = 0; i < 3; ++i) run.accelerator.save_state();
+  }
+  REQUIRE(names() == std::vector<std::uint64_t>{2, 1});
+  {
+    Small other{ProcessGroup::single(), in_folder(folder.path(), 2)};
+    for (int i = 0; i < 2; ++i)
+      CHECK_THAT(refusal([&] { other.accelerator.save_state(); }),
+                 Catch::Contains("another run, up to checkpoint_2") &&
+                     Catch::Contains("load_state() first"));
+    CHECK(names() == std::vector<std::uint64_t>{2, 1});
+    other.accelerator.load_state();
+    CHECK(other.accelerator.save_state().filename() == "checkpoint_3");
+    CHECK(names() == std::vector<std::uint64_t>{3, 2});
+  }
+  Small elsewhere{ProcessGroup::single(), in_folder(folder.path(), 1)};
+  fs::copy(folder / "checkpoints" / "checkpoint_2", folder / "kept", fs::copy_options::recursive);
+  elsewhere.accelerator.load_state(folder / "kept");  // of a folder that isn't the run's
+  CHECK(elsewhere.accelerator.save_state().filename() == "checkpoint_4");
+  CHECK(names() == std::vector<std::uint64_t>{4, 3, 2});
+}
+
+TEST_CASE("the number of a checkpoint that was passed over is never used again",
+          "[runtime][training]") {
+  const TestFolder folder;
+  const auto checkpoints = folder / "checkpoints";
+  {
+    Small run{ProcessGroup::single(), in_folder(folder.path())};
+    for (int i = 0; i < 3; ++i) run.accelerator.save_state();
+  }
+  fs::remove(checkpoints / "checkpoint_2" / "model.safetensors");
+  {
+    Small run{ProcessGroup::single(), in_folder(folder.path())};
+    CHECK(run.accelerator.load_state().filename() == "checkpoint_1");
+    CHECK(run.accelerator.save_iteration() == 3);
+    CHECK(run.accelerator.save_state().filename() == "checkpoint_3");
+  }
+  CHECK(fs::exists(checkpoints / "checkpoint_2" / "manifest.json"));
+  Small back{ProcessGroup::single(), in_folder(folder.path())};
+  back.accelerator.load_state(checkpoints / "checkpoint_0");  // what came after is another story
+  CHECK(back.accelerator.save_state().filename() == "checkpoint_4");
+}
+
+TEST_CASE("ranks that save to different paths are told so", "[runtime][training]") {
+  const TestFolder folder;
+  std::vector<std::string> told(2);
+  on_ranks(2, [&](ProcessGroup& group) {
+    Small run{group};
+    const auto rank = static_cast<std::size_t>(group.rank());
+    told[rank] =
+        refusal([&] { run.accelerator.save_state(folder / ("y" + std::to_string(rank))); });
+  });
+  CHECK_THAT(told[1],
+             Catch::Contains("different paths") && Catch::Contains("y0") && Catch::Contains("y1"));
+  CHECK(told[0] == told[1]);
+  CHECK(fs::is_empty(folder.path()));
+}
+
+TEST_CASE("a model that is built anew in a loop isn't saved through views of the old one",
+          "[runtime][training]") {
+  Accelerator accelerator{ProcessGroup::single()};
+  std::vector<float> w(3);
+  GradientReducer& reducer = accelerator.prepare_model({{"w", std::span<float>{w}, {}}});
+  Sgd optimizer{reducer, {}};
+  accelerator.prepare(optimizer);
+  CHECK_THAT(refusal([&] { accelerator.prepare(optimizer); }), Catch::Contains("prepared already"));
+  CHECK_THAT(refusal([&] {
+               accelerator.prepare_model({{"v", std::span<float>{w}, {}}});
+             }),
+             Catch::Contains("'v' lies where 'w'") && Catch::Contains("clear()"));
+  accelerator.clear();
+  GradientReducer& again = accelerator.prepare_model({{"v", std::span<float>{w}, {}}});
+  Sgd other{again, {}};
+  accelerator.prepare(other);
+  const TestFolder folder;
+  accelerator.save_state(folder / "one");
+  CHECK(Checkpoint{folder / "one"}.find("model", "v") != nullptr);
+  CHECK(Checkpoint{folder / "one"}.find("model", "w") == nullptr);
+}
+
+TEST_CASE("a scheduler's state is a part of save_state", "[runtime][training]") {
+  const TestFolder folder;
+  std::vector<double> rates;
+  {
+    Small run{ProcessGroup::single(), in_folder(folder.path())};
+    run.accelerator.prepare(run.optimizer);
+    OneCycleScheduler scheduler{run.optimizer, {.max_rate = 0.1, .total_steps = 10}};
+    run.accelerator.prepare(scheduler);
+    for (int i = 0; i < 9; ++i) {
+      run.accelerator.backward([&](double) { run.reducer.ready(0); });
+      run.accelerator.step(run.optimizer);
+      run.accelerator.step(scheduler);
+      if (i == 3) run.accelerator.save_state();
+      if (i >= 3) rates.push_back(run.optimizer.learning_rate());
+      if (i >= 3) rates.push_back(run.optimizer.groups()[0].momentum);
+    }
+  }
+  Small run{ProcessGroup::single(), in_folder(folder.path())};
+  run.accelerator.prepare(run.optimizer);
+  OneCycleScheduler scheduler{run.optimizer, {.max_rate = 0.1, .total_steps = 10}};
+  run.accelerator.prepare(scheduler);
+  run.accelerator.load_state();
+  std::vector<double> again{run.optimizer.learning_rate(), run.optimizer.groups()[0].momentum};
+  for (int i = 4; i < 9; ++i) {
+    run.accelerator.backward([&](double) { run.reducer.ready(0); });
+    run.accelerator.step(run.optimizer);
+    run.accelerator.step(scheduler);
+    again.push_back(run.optimizer.learning_rate());
+    again.push_back(run.optimizer.groups()[0].momentum);
+  }
+  CHECK(again == rates);
+}
