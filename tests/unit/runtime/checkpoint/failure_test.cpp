@@ -29,12 +29,13 @@ Outcome failing_save(const fs::path& folder, int ranks, checkpoint::FileOps& fil
                      bool async = false) {
   std::mutex guard;
   Outcome outcome;
+  const bool goes_on = fs::is_directory(folder);
   on_ranks(ranks, [&](ProcessGroup& group) {
     auto options = quiet_options(folder);
     options.async = async;
     options.keep_last = 1;
     auto checkpoints = checkpointer_with(group, options, files);
-    if (fs::is_directory(folder)) go_on(checkpoints, group);
+    if (goes_on) go_on(checkpoints, group);
     SmallRun run{group.rank(), ranks, 2};
     auto state = run.state();
     if (change) change(state, group.rank());

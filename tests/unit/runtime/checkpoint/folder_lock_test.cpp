@@ -36,6 +36,9 @@ class Neighbour {
       ::close(ready_[1]);
       char one = 0;
       REQUIRE(::read(ready_[0], &one, 1) == 1);
+      siginfo_t ended{};
+      if (leaves_a_child)
+        REQUIRE(::waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOWAIT) == 0);
       return;
     }
     ::close(end_[1]);

@@ -408,7 +408,8 @@ TEST_CASE("a shape of more bytes than can be counted is refused, and not written
   const TemporaryFolder folder;
   float x = 1;
   const auto edge = std::int64_t{1} << 32;
-  const std::vector<Shape> shapes{{edge, edge}, {edge, edge, 1}, {std::int64_t{1} << 62, 2}};
+  const std::vector<Shape> shapes{
+      {edge, edge}, {edge, edge, 1}, {std::int64_t{1} << 62, 2}, {edge, edge, 0}};
   for (const Shape& shape : shapes) {
     const std::vector<NamedTensor> tensors{{"x", TensorView{&x, DType::f32, shape}}};
     CHECK_THROWS_WITH(save_safetensors(folder / "x", tensors),
@@ -419,7 +420,7 @@ TEST_CASE("a shape of more bytes than can be counted is refused, and not written
     CHECK_THROWS_WITH(checkpoints.save(1, state),
                       Catch::Contains("more bytes than can be counted"));
   }
-  const std::vector<NamedTensor> none{{"x", TensorView{nullptr, DType::f32, {edge, edge, 0}}}};
+  const std::vector<NamedTensor> none{{"x", TensorView{nullptr, DType::f32, {0, edge, edge}}}};
   save_safetensors(folder / "x", none);
   CHECK(SafetensorsFile{folder / "x"}.find("x")->bytes == 0);
 }
