@@ -12,7 +12,7 @@ endif()
 install(FILES configs/systemd/acc-launch@.service DESTINATION lib/systemd/system COMPONENT acc OPTIONAL)
 
 # Documents, laid out as in the repository, so that their links lead somewhere.
-install(FILES README.md SECURITY.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT acc)
+install(FILES README.md CHANGELOG.md SECURITY.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT acc)
 install(DIRECTORY docs configs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT acc
   PATTERN "__pycache__" EXCLUDE PATTERN "quickstart.sh" EXCLUDE REGEX "/examples/CMakeLists.txt$" EXCLUDE)
 foreach(room agent common launcher rendezvous runtime)
@@ -22,32 +22,36 @@ endforeach()
 # Manual pages and completions come from the programs' own tables and help texts.
 set(acc_pages ${CMAKE_BINARY_DIR}/package)
 file(MAKE_DIRECTORY ${acc_pages})
-add_custom_command(OUTPUT ${acc_pages}/acc-launch.1 ${acc_pages}/bash ${acc_pages}/zsh ${acc_pages}/fish
-  COMMAND acc-docs --print man > ${acc_pages}/acc-launch.1
-  COMMAND acc-docs --print bash > ${acc_pages}/bash
-  COMMAND acc-docs --print zsh > ${acc_pages}/zsh
-  COMMAND acc-docs --print fish > ${acc_pages}/fish
-  DEPENDS acc-docs)
-set(acc_summary_of_acc-test "check a machine, and all ranks of a job together")
-set(acc_summary_of_acc-rendezvous "a meeting point for jobs on several machines")
-foreach(program acc-test acc-rendezvous)
-  add_custom_command(OUTPUT ${acc_pages}/${program}.1
-    COMMAND ${program} --help > ${acc_pages}/${program}.help
-    COMMAND acc-docs --print man ${program} ${acc_summary_of_${program}} < ${acc_pages}/${program}.help > ${acc_pages}/${program}.1
-    DEPENDS acc-docs ${program} VERBATIM)
-endforeach()
-add_custom_target(acc-pages ALL
-  DEPENDS ${acc_pages}/acc-launch.1 ${acc_pages}/acc-test.1 ${acc_pages}/acc-rendezvous.1)
-install(FILES ${acc_pages}/acc-launch.1 ${acc_pages}/acc-test.1 ${acc_pages}/acc-rendezvous.1
-  DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT acc)
-# The folders are Debian's.
-install(FILES ${acc_pages}/bash DESTINATION share/bash-completion/completions RENAME acc-launch COMPONENT acc)
-install(FILES ${acc_pages}/zsh DESTINATION share/zsh/vendor-completions RENAME _acc-launch COMPONENT acc)
-install(FILES ${acc_pages}/fish DESTINATION share/fish/vendor_completions.d RENAME acc-launch.fish COMPONENT acc)
-
 find_program(GZIP gzip REQUIRED)
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS CHANGELOG.md)
-execute_process(COMMAND ${GZIP} -9nc ${CMAKE_SOURCE_DIR}/CHANGELOG.md OUTPUT_FILE ${acc_pages}/changelog.gz)
+if(NOT ACC_SANITIZE)  # they come from running the programs
+  add_custom_command(OUTPUT ${acc_pages}/acc-launch.1.gz ${acc_pages}/bash ${acc_pages}/zsh ${acc_pages}/fish
+    COMMAND acc-docs --print man > ${acc_pages}/acc-launch.1
+    COMMAND ${GZIP} -9nf ${acc_pages}/acc-launch.1
+    COMMAND acc-docs --print bash > ${acc_pages}/bash
+    COMMAND acc-docs --print zsh > ${acc_pages}/zsh
+    COMMAND acc-docs --print fish > ${acc_pages}/fish
+    DEPENDS acc-docs)
+  set(acc_summary_of_acc-test "check a machine, and all ranks of a job together")
+  set(acc_summary_of_acc-rendezvous "a meeting point for jobs on several machines")
+  foreach(program acc-test acc-rendezvous)
+    add_custom_command(OUTPUT ${acc_pages}/${program}.1.gz
+      COMMAND ${program} --help > ${acc_pages}/${program}.help
+      COMMAND acc-docs --print man ${program} ${acc_summary_of_${program}} < ${acc_pages}/${program}.help > ${acc_pages}/${program}.1
+      COMMAND ${GZIP} -9nf ${acc_pages}/${program}.1
+      DEPENDS acc-docs ${program} VERBATIM)
+  endforeach()
+  add_custom_target(acc-pages ALL
+    DEPENDS ${acc_pages}/acc-launch.1.gz ${acc_pages}/acc-test.1.gz ${acc_pages}/acc-rendezvous.1.gz)
+  install(FILES ${acc_pages}/acc-launch.1.gz ${acc_pages}/acc-test.1.gz ${acc_pages}/acc-rendezvous.1.gz
+    DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT acc)
+  # The folders are Debian's.
+  install(FILES ${acc_pages}/bash DESTINATION share/bash-completion/completions RENAME acc-launch COMPONENT acc)
+  install(FILES ${acc_pages}/zsh DESTINATION share/zsh/vendor-completions RENAME _acc-launch COMPONENT acc)
+  install(FILES ${acc_pages}/fish DESTINATION share/fish/vendor_completions.d RENAME acc-launch.fish COMPONENT acc)
+endif()
+
+configure_file(cmake/changelog.in ${acc_pages}/changelog @ONLY)
+execute_process(COMMAND ${GZIP} -9nc ${acc_pages}/changelog OUTPUT_FILE ${acc_pages}/changelog.gz)
 foreach(package acc libacc libacc-dev)
   install(FILES cmake/copyright ${acc_pages}/changelog.gz DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${package}
     COMPONENT ${package})
