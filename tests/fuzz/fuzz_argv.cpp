@@ -30,8 +30,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   facts.devices = 2;
   const auto merged = merge(line, std::nullopt, facts, {});
   if (config_text(merged.spec).empty()) std::abort();
-  const auto planned =
-      make_plan(merged.spec, facts, {{}, "/job", "python3", ScriptKind::python, "mpirun"});
+  const auto planned = make_plan(
+      merged.spec, facts, {{}, "/job", "python3", ScriptKind::python, MpiLibrary::none, "mpirun"});
   if (plan_to_json(planned.plan).empty()) std::abort();
   return 0;
 }

@@ -28,8 +28,8 @@ static void use(std::string_view text, const std::string& name) {
   const std::optional<Config> config{*parsed};
   const auto merged = merge(CommandLine{}, config, facts, {});
   if (config_text(merged.spec).empty()) std::abort();
-  const auto planned =
-      make_plan(merged.spec, facts, {{}, "/job", "python3", ScriptKind::python, "mpirun"});
+  const auto planned = make_plan(
+      merged.spec, facts, {{}, "/job", "python3", ScriptKind::python, MpiLibrary::none, "mpirun"});
   if (plan_to_json(planned.plan).empty()) std::abort();
 }
 
