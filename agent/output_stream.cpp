@@ -6,11 +6,15 @@
 
 namespace acc::agent {
 
+// A datagram must fit into the socket's buffer.
+constexpr std::size_t kMaxRecord = std::size_t{64} << 10U;
+
 WorkerStream::WorkerStream(Targets targets, TailBuffer& tail)
     : targets_{std::move(targets)},
       tail_{tail},
       // Only on a terminal: elsewhere each step of a progress bar would become a line of its own.
-      lines_{targets_.is_terminal && targets_.show == Show::prefixed} {}
+      lines_{targets_.is_terminal && targets_.show == Show::prefixed,
+             targets_.is_journal ? kMaxRecord : kMaxLine} {}
 
 DropPolicy::Verdict WorkerStream::ask(Instant now) {
   using Verdict = DropPolicy::Verdict;
@@ -76,9 +80,9 @@ void WorkerStream::finish() {
   if (std::exchange(is_finished_, true)) return;
   if (targets_.slot) targets_.files->end(std::move(targets_.slot));
   if (targets_.show == Show::nothing) return;
-  release();
   std::string& batch = targets_.console->batch();
   const std::size_t mark = batch.size();
+  whole_.finish(batch);
   lines_.finish([&](std::string_view text, bool newline) { put_line(text, newline, batch); });
   commit(mark);
   targets_.console->ended(this);

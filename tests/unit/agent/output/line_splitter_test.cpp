@@ -104,8 +104,8 @@ TEST_CASE("whatever the bytes and however they arrive, the splitter agrees with 
   for (int round = 0; round < 200; ++round) {
     std::string bytes = random_bytes(random, random() % 300);
     if (round % 10 == 0)
-      bytes += std::string(random() % (3 * kMaxLine), 'l') + random_bytes(random, 9);
-    const auto chunks = cut(random, bytes, round % 10 == 0 ? 90'000 : 20);
+      bytes += std::string(random() % (2 * kMaxLine), 'l') + random_bytes(random, 9);
+    const auto chunks = cut(random, bytes, round % 10 == 0 ? 900'000 : 20);
     const bool carriage_ends = round % 2 == 0;
     CAPTURE(round);
     CHECK(split(chunks, carriage_ends) == model(bytes, carriage_ends));
@@ -121,9 +121,11 @@ TEST_CASE("a stream that is passed through keeps every byte and hands on whole l
     std::string all;
     for (const auto& chunk : cut(random, bytes, 30)) {
       whole.feed(chunk, all);
-      CHECK((all.empty() || all.back() == '\n' || all.back() == '\r'));
+      // Whole lines, or a bar before the '\r' of the next one.
+      CHECK(bytes.starts_with(all));
+      CHECK((all.empty() || all.back() == '\n' || all.back() == '\r' || bytes[all.size()] == '\r'));
     }
-    whole.release(all);
+    whole.finish(all);
     CHECK(all == bytes);
     CHECK_FALSE(whole.holds());
   }
@@ -138,4 +140,46 @@ TEST_CASE("an unfinished line is held only up to the greatest length", "[agent][
   whole.feed("x", all);
   CHECK(all.size() == kMaxLine);
   CHECK_FALSE(whole.holds());
+}
+
+TEST_CASE("no character is torn where a line is too long", "[agent][output]") {
+  const std::string most(kMaxLine - 1, 'x');
+  CHECK(split({most + "\u00e9y"}) == Pieces{{most, true}, {"\u00e9y", true}});
+  CHECK(split({most, "\xc3", "\xa9", "y"}) == Pieces{{most, true}, {"\u00e9y", true}});
+  CHECK(split({most + "\u00e9y"}, true) == Pieces{{most, true}, {"\u00e9y", true}});
+  PassThrough whole;
+  std::string all;
+  whole.feed(most + "\u00e9", all);
+  CHECK((all == most));
+  CHECK(whole.holds());
+}
+
+TEST_CASE(
+    "a bar that begins with a carriage return goes out with its text, one that ends with it "
+    "at once",
+    "[agent][output]") {
+  PassThrough bar;
+  std::string out;
+  bar.feed("\r10%", out);
+  CHECK(out.empty());
+  CHECK(bar.holds());
+  bar.feed("\r20%", out);
+  CHECK(out == "\r10%");
+  bar.release(out);
+  CHECK(out == "\r10%\r20%");
+  bar.feed("\r", out);
+  CHECK_FALSE(bar.holds());  // not to be shown before its text
+  bar.release(out);
+  CHECK(out == "\r10%\r20%");
+  bar.feed("30%\r40%\r", out);
+  CHECK(out == "\r10%\r20%\r30%\r40%");
+  bar.feed("\n", out);
+  CHECK(out == "\r10%\r20%\r30%\r40%\r\n");
+  bar.feed("50%\r60", out);
+  CHECK(out.ends_with("\n50%\r"));
+  bar.feed("%\r", out);
+  CHECK(out.ends_with("\r60%\r"));
+  bar.feed("\r", out);
+  bar.finish(out);
+  CHECK(out.ends_with("60%\r\r"));
 }
