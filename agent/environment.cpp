@@ -3,6 +3,7 @@
 #include "agent/pmi_server.hpp"
 #include "common/worker_env.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace acc::agent {
@@ -45,7 +46,8 @@ RoundEnvironment::RoundEnvironment(const JobPlan& plan, std::span<const char* co
     : elastic_{plan.kind == JobKind::elastic},
       pmi_{elastic_ && plan.pmi},
       first_rank_{facts.assignment.first_rank.value()},
-      error_folder_{facts.error_folder} {
+      error_folder_{facts.error_folder},
+      console_{facts.console} {
   for (const std::string_view entry : caller) {
     const auto equals = entry.find('=');
     if (equals == std::string_view::npos || !is_for_workers(entry.substr(0, equals))) continue;
@@ -93,8 +95,26 @@ RoundEnvironment::RoundEnvironment(const JobPlan& plan, std::span<const char* co
   for (const auto& [name, value] : shared_) shared_text_.push_back(assignment(name, value));
 }
 
+bool RoundEnvironment::is_set_by_caller(std::string_view name) const {
+  const auto is_set = [&](std::string_view other) { return shared_.contains(other); };
+  if (is_set(name)) return true;
+  return name == env::kNoColor && (is_set("FORCE_COLOR") || is_set("CLICOLOR_FORCE"));
+}
+
+void RoundEnvironment::add_console(LocalRank local) {
+  if (!console_) return;
+  for (const auto& variable : console_(local)) {
+    const bool is_set = is_set_by_caller(variable.name);
+    if (is_set && !variable.overrides) continue;
+    own_text_.push_back(assignment(variable.name, variable.value));
+    if (is_set) overridden_.push_back(assignment(variable.name, ""));
+  }
+}
+
 char* const* RoundEnvironment::for_worker(LocalRank local) {
   own_text_.clear();
+  overridden_.clear();
+  add_console(local);
   if (elastic_) {
     const std::string rank = std::to_string(first_rank_ + local.value());
     const auto own = [&](std::string_view name, const std::string& value) {
@@ -111,7 +131,12 @@ char* const* RoundEnvironment::for_worker(LocalRank local) {
   }
   pointers_.clear();
   for (auto& text : own_text_) pointers_.push_back(text.data());
-  for (auto& text : shared_text_) pointers_.push_back(text.data());
+  const auto is_overridden = [&](const std::string& text) {
+    return std::ranges::any_of(overridden_,
+                               [&](const auto& name) { return text.starts_with(name); });
+  };
+  for (auto& text : shared_text_)
+    if (!is_overridden(text)) pointers_.push_back(text.data());
   pointers_.push_back(nullptr);
   return pointers_.data();
 }

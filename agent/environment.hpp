@@ -3,6 +3,7 @@
 #include "agent/job_plan.hpp"
 #include "agent/spawn.hpp"
 
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -30,6 +31,8 @@ struct RoundFacts {
   std::string restart_reason;
   std::string error_folder;  ///< <run folder>/attempt_<K>; empty: no error files
   std::string agent_socket;  ///< address of the worker server; empty: there is none
+  /// Of one worker: how it sees where its output goes. May be empty.
+  std::function<std::vector<Variable>(LocalRank)> console;
 };
 
 /// Builds the environments of one round: what all workers share is laid out once, so that 256
@@ -46,14 +49,18 @@ class RoundEnvironment {
 
  private:
   void add_shared(std::string_view name, std::string value);
+  void add_console(LocalRank local);
+  [[nodiscard]] bool is_set_by_caller(std::string_view name) const;
 
   bool elastic_;
   bool pmi_;
   std::uint32_t first_rank_;
   std::string error_folder_;
+  std::function<std::vector<Variable>(LocalRank)> console_;
   std::map<std::string, std::string, std::less<>> shared_;
   std::vector<std::string> shared_text_;
   std::vector<std::string> own_text_;
+  std::vector<std::string> overridden_;  // "NAME=" of shared ones that this worker has otherwise
   std::vector<char*> pointers_;
 };
 

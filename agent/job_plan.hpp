@@ -54,6 +54,10 @@ struct OutputPlan {
   /// Whether worker output comes through us. automatic: yes, but a single worker on a terminal
   /// keeps the terminal.
   Choice capture = Choice::automatic;
+  /// Workers' stdout is a pseudo-terminal, not a pipe, so that C programs write each line at once.
+  bool pty = false;
+  /// A reader or disk that takes nothing for so long no longer holds up workers (P4).
+  Millis patience{60'000};
   Choice color = Choice::automatic;  ///< automatic: on a terminal, unless NO_COLOR is set
   bool quiet = false;                ///< of our own lines only errors, restarts and the report
 };
@@ -159,6 +163,13 @@ struct Cluster {
 struct ScriptProblem {
   int errnum = 0;  ///< 0: none
   std::string what;
+};
+
+/// What a worker finds in its environment.
+struct Variable {
+  std::string name;
+  std::string value;
+  bool overrides = false;  ///< also what the caller has set
 };
 
 struct JobPlan {

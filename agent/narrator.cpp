@@ -58,6 +58,11 @@ void Narrator::hurry(const TellHurry& told) const {
   line("hurrying: SIGTERM sent, " + describe(told.grace) + " left (Ctrl-C again to kill)", false);
 }
 
+void Narrator::kept_interrupt() const {
+  line("Ctrl-C went to the worker, which has the terminal and goes on: Ctrl-C again stops the job",
+       true);
+}
+
 static std::string list(const std::vector<LeftOver>& processes) {
   constexpr std::size_t kShown = 8;
   std::vector<std::string> names;
@@ -84,7 +89,8 @@ void Narrator::left_over(const std::vector<LeftOver>& processes) const {
 
 void Narrator::degraded(const Losses& losses) const {
   line("warning: " + losses.where + ": " + losses.why +
-           "; output is being dropped, the workers go on",
+           "; output is being dropped, the workers go on" +
+           (losses.cure.empty() ? "" : " (" + losses.cure + ")"),
        true);
 }
 

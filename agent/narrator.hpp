@@ -26,6 +26,7 @@ class Narrator {
   void stopping(const TellStopping& told) const;
   void no_restart(const TellNoRestart& told) const;
   void hurry(const TellHurry& told) const;
+  void kept_interrupt() const;
   void killing(const TellKilling& told, const std::vector<LeftOver>& alive) const;
   void left_over(const std::vector<LeftOver>& processes) const;
   void degraded(const Losses& losses) const;

@@ -1,6 +1,7 @@
 #include "agent/output_hub.hpp"
 #include "common/text.hpp"
 
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -48,8 +49,17 @@ ConsoleFacts detect_console() {
     facts.journal_err = is_journal(named, err);
   }
   const char* no_color = std::getenv("NO_COLOR");
-  facts.no_color = no_color != nullptr && *no_color != '\0';
+  const char* term = std::getenv("TERM");
+  const bool is_dumb = term != nullptr && std::string_view{term} == "dumb";
+  facts.no_color = (no_color != nullptr && *no_color != '\0') || is_dumb;
+  facts.window = window_size(STDOUT_FILENO, STDERR_FILENO);
   return facts;
+}
+
+WindowSize window_size(int out, int err) {
+  winsize size{};
+  if (::ioctl(out, TIOCGWINSZ, &size) != 0 && ::ioctl(err, TIOCGWINSZ, &size) != 0) return {};
+  return {size.ws_col, size.ws_row};
 }
 
 }  // namespace acc::agent

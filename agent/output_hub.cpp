@@ -41,6 +41,11 @@ std::vector<Losses> OutputHub::losses() const { return impl_->losses(); }
 void OutputHub::on_degraded(std::function<void(const Losses&)> told) {
   impl_->on_degraded = std::move(told);
 }
-void OutputHub::finish(Millis patience, Millis cap) { impl_->finish(patience, cap); }
+void OutputHub::shorten_patience(Millis patience) { impl_->shorten_patience(patience); }
+std::vector<Variable> OutputHub::environment(LocalRank local, Rank rank) const {
+  return impl_->environment(local, rank);
+}
+void OutputHub::window_changed() { impl_->window_changed(); }
+void OutputHub::finish(const std::function<FlushLimits()>& limits) { impl_->finish(limits); }
 
 }  // namespace acc::agent

@@ -17,9 +17,16 @@ class io_context;
 }
 
 /// Everything that workers write: from their pipes to the console, to log files and into memory for
-/// the report. Nothing here blocks the loop or, for longer than a moment, a worker (P4): the loop
-/// only reads pipes, threads write.
+/// the report. The loop only reads pipes and never blocks; threads write. A reader, terminal or
+/// disk that is slower than the workers slows them down, as a pipe does; one that takes nothing for
+/// OutputPlan::patience doesn't any more, and output is dropped (P4).
 namespace acc::agent {
+
+/// 0: unknown.
+struct WindowSize {
+  std::uint16_t columns = 0;
+  std::uint16_t lines = 0;
+};
 
 /// What our own stdout and stderr are.
 struct ConsoleFacts {
@@ -28,10 +35,13 @@ struct ConsoleFacts {
   bool same_target = false;  ///< fd 1 and fd 2 lead to the same file, pipe or terminal
   bool journal_out = false;  ///< JOURNAL_STREAM names our stdout: systemd reads it
   bool journal_err = false;  ///< the same for stderr; often this one only: `acc-launch … > out.log`
-  bool no_color = false;     ///< NO_COLOR is set
+  bool no_color = false;     ///< NO_COLOR is set, or TERM is dumb
+  WindowSize window{};       ///< of the terminal, if one of them is one
 };
 /// Of descriptors 1 and 2 and of the environment of this process.
 ConsoleFacts detect_console();
+/// Of the first of the two that is a terminal.
+WindowSize window_size(int out, int err);
 
 /// Descriptors for the child's fd 1 and 2; -1: it inherits ours. The hub's until
 /// close_child_ends().
@@ -43,10 +53,12 @@ struct ChildStreams {
 /// What one sink did not take.
 struct Losses {
   std::string where;  ///< "stdout", "stderr", "log files in DIR"
-  std::string why;    ///< "No space left on device", "nobody reads it"
+  std::string why;    ///< "No space left on device", "its reader went away"
   std::uint64_t bytes = 0;
   std::uint64_t lines = 0;
-  Instant since{};  ///< of the first loss
+  Instant since{};           ///< of the first loss
+  std::string cure{};        ///< what to do about it; may be empty
+  bool reader_left = false;  ///< nothing reads it any more: `| head`
 };
 
 /// Where the console is; tests put pipes and pseudo-terminals here.
@@ -99,16 +111,33 @@ class OutputHub {
   /// it lacks. Never blocks; after finish() it waits for the next one.
   void say(std::string_view line);
 
+  /// The job is being stopped: until the next round no sink holds up workers for longer, as they
+  /// need their time for a checkpoint.
+  void shorten_patience(Millis patience);
+
+  /// Variables by which a worker of this round sees where its output goes: COLUMNS, LINES, and
+  /// those that keep programs on a pseudo-terminal from colours in files and from pagers.
+  [[nodiscard]] std::vector<Variable> environment(LocalRank local, Rank rank) const;
+  /// The terminal has another size (SIGWINCH).
+  void window_changed();
+
   [[nodiscard]] std::vector<Losses> losses() const;
   /// Called on the loop, once per sink, when it begins to lose data. (Its recovery is said on
   /// stderr by the hub.)
   void on_degraded(std::function<void(const Losses&)> told);
 
+  struct FlushLimits {
+    Millis patience;  ///< a sink that stands still for so long is given up
+    Millis cap;       ///< and all are after so long, also those that move
+  };
   /// Ends the round, where that was not done, and brings out everything that is queued. Blocks as
-  /// long as the sinks move, but not beyond `cap`; one that stands still for `patience` is given
-  /// up, as a stuck terminal must not hold the exit. Log files come first. What is given up is
-  /// gone, and counted in losses(). May be called again, for what was said in between.
-  void finish(Millis patience, Millis cap);
+  /// long as the sinks move, within the limits, which are asked for again every 100 ms: a Ctrl-C
+  /// may shorten them. Log files come first. What is given up is gone, and counted in losses(). May
+  /// be called again, for what was said in between.
+  void finish(const std::function<FlushLimits()>& limits);
+  void finish(Millis patience, Millis cap) {
+    finish([=] { return FlushLimits{patience, cap}; });
+  }
   void finish(Millis deadline) { finish(deadline, deadline); }
 
  private:

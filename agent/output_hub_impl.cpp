@@ -22,12 +22,14 @@ namespace {
 constexpr int kPipeBytes = 1 << 18;
 constexpr std::uint32_t kManyWorkers = 32;
 
-// A disk may stand still for longer and be well: the kernel holds a writer for up to 200 ms while
-// it writes back.
-constexpr Millis kDiskPatience{500};
 constexpr Millis kStopBound{200};
 constexpr Millis kLateWords{200};  // after the last finish()
 constexpr Millis kLetGo{100};      // for a thread that is told to give up what it writes
+constexpr Millis kLook{100};       // at the limits of finish()
+constexpr Millis kWaitIsTold{5'000};
+
+// Of a pseudo-terminal, which doesn't tell.
+constexpr std::size_t kLeastCapacity = std::size_t{16} << 10U;
 
 std::size_t pipe_bytes(int fd) {
   const int bytes = ::fcntl(fd, F_GETPIPE_SZ);
@@ -53,21 +55,15 @@ void OutputHub::Impl::set_up() {
 }
 
 void OutputHub::Impl::set_up_consoles() {
-  const auto limits_of = [this](int fd) {
-    DropPolicy::Limits limits;
-    limits.queue_bytes = options_.console_queue_bytes;
-    limits.proof_bytes = std::max(limits.proof_bytes, pipe_bytes(fd));
-    return limits;
-  };
+  const DropPolicy::Limits limits{options_.console_queue_bytes, plan_.patience};
   const bool wants_journal = facts_.journal_out || facts_.journal_err;
   std::shared_ptr<BatchSink> journal =
       wants_journal ? JournalSink::connect(options_.journal_socket, waker()) : nullptr;
   if (!journal) facts_.journal_out = facts_.journal_err = false;
   const auto outlet = [&](std::string where, int fd, bool to_journal) {
     if (to_journal)
-      return std::make_unique<ConsoleOutlet>("journal", limits_of(-1),
-                                             [journal] { return journal; });
-    return std::make_unique<ConsoleOutlet>(std::move(where), limits_of(fd), [fd, wake = waker()] {
+      return std::make_unique<ConsoleOutlet>("journal", limits, [journal] { return journal; });
+    return std::make_unique<ConsoleOutlet>(std::move(where), limits, [fd, wake = waker()] {
       return std::make_shared<ConsoleSink>(fd, wake);
     });
   };
@@ -125,9 +121,7 @@ void OutputHub::Impl::begin_round(Round round, const std::string& run_folder) {
   if (!wants_files_ || run_folder.empty()) return;
   round_folder_ = attempt_folder(run_folder, round);
   if (!files_) {
-    DropPolicy::Limits limits;
-    limits.queue_bytes = options_.files_queue_bytes;
-    limits.patience = kDiskPatience;
+    const DropPolicy::Limits limits{options_.files_queue_bytes, plan_.patience};
     files_ = std::make_unique<FilesOutlet>("log files in " + run_folder, limits, waker());
   }
   for (std::uint32_t i = 0; i < local_world_size_; ++i) {
@@ -168,17 +162,18 @@ WorkerStream::Targets OutputHub::Impl::targets_of(LocalRank local, Rank rank, co
 
 Result<void> OutputHub::Impl::open_channel(Channel& channel, LocalRank local, Rank rank,
                                            const Route& route, bool is_err) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0)
-    return system_error(errno, "make a pipe for a worker's output");
-  UniqueFd read_end{ends[0]};
-  channel.child_end.reset(ends[1]);
-  ::fcntl(read_end.get(), F_SETFL, O_NONBLOCK);
-  // stderr is seldom busy, and the size costs time in the kernel.
-  if (!is_err && local_world_size_ <= kManyWorkers)
-    ::fcntl(read_end.get(), F_SETPIPE_SZ, kPipeBytes);
   WorkerStream::Targets to = targets_of(local, rank, route, is_err);
-  const std::size_t capacity = pipe_bytes(read_end.get());
+  channel.prefix_columns = 0;
+  if (route.show == Show::prefixed)
+    channel.prefix_columns = prefix_width(plan_.prefix, {role, rank, local});
+  UniqueFd read_end;
+  if (route.pty) read_end = open_terminal(channel);
+  if (!read_end) {
+    auto opened = open_pipe(channel, is_err);
+    if (!opened) return opened.error();
+    read_end = std::move(*opened);
+  }
+  const std::size_t capacity = std::max(pipe_bytes(read_end.get()), kLeastCapacity);
   if (to.console != nullptr) to.console->reserve(capacity);
   if (route.file && files_) {
     channel.path = folder_of(local) + (is_err ? "/stderr.log" : "/stdout.log");
@@ -192,6 +187,19 @@ Result<void> OutputHub::Impl::open_channel(Channel& channel, LocalRank local, Ra
   channel.stream = std::make_unique<WorkerStream>(std::move(to), channel.tail);
   channel.reader = pump_->add(std::move(read_end), *channel.stream);
   return {};
+}
+
+Result<UniqueFd> OutputHub::Impl::open_pipe(Channel& channel, bool is_err) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    return system_error(errno, "make a pipe for a worker's output");
+  UniqueFd read_end{ends[0]};
+  channel.child_end.reset(ends[1]);
+  ::fcntl(read_end.get(), F_SETFL, O_NONBLOCK);
+  // stderr is seldom busy, and the size costs time in the kernel.
+  if (!is_err && local_world_size_ <= kManyWorkers)
+    ::fcntl(read_end.get(), F_SETPIPE_SZ, kPipeBytes);
+  return read_end;
 }
 
 Result<ChildStreams> OutputHub::Impl::open(LocalRank local, Rank rank) {
@@ -278,16 +286,46 @@ std::vector<Losses> OutputHub::Impl::losses() const {
   return all;
 }
 
-void OutputHub::Impl::finish(Millis patience, Millis cap) {
+void OutputHub::Impl::finish(const std::function<FlushLimits()>& limits) {
   end_round();
   is_finished_ = true;
-  const Instant from = std::chrono::steady_clock::now();
+  is_wait_told_ = false;
+  const Instant from = clock_now();
   // Files first, then stderr, where our own words are. All move at the same time, so the second
   // has not lost what the first one took.
   std::vector<Outlet*> all = outlets();
   std::reverse(all.begin(), all.end());
   for (Outlet* outlet : all)
-    if (!outlet->wait_written(from, patience, from + cap)) outlet->abandon(kLetGo);
+    if (!write_out(*outlet, from, limits)) outlet->abandon(kLetGo, was_cut_off(*outlet, from));
+}
+
+// It had not had the whole patience.
+bool OutputHub::Impl::was_cut_off(const Outlet& outlet, Instant from) const {
+  return clock_now() < std::max(from, outlet.last_progress()) + plan_.patience;
+}
+
+// False: it must be given up.
+bool OutputHub::Impl::write_out(Outlet& outlet, Instant from,
+                                const std::function<FlushLimits()>& limits) {
+  for (;;) {
+    const auto [patience, cap] = limits();
+    const Instant now = clock_now();
+    if (outlet.wait_written(from, patience,
+                            from + std::min<Instant::duration>(cap, now - from + kLook)))
+      return true;
+    const Instant later = clock_now();
+    if (later - from >= cap || later - std::max(from, outlet.last_progress()) >= patience)
+      return false;
+    if (later - from < kWaitIsTold || std::exchange(is_wait_told_, true)) continue;
+    say("acc-launch: the workers are gone; waiting for " + outlet.where() + " to take the last " +
+        std::to_string(outlet.queued() >> 10U) + " KiB (as long as it takes some within " +
+        describe(patience) + "; Ctrl-C gives them up)");
+  }
+}
+
+void OutputHub::Impl::shorten_patience(Millis patience) {
+  for (Outlet* outlet : outlets()) outlet->shorten_patience(patience);
+  pump_->resume();
 }
 
 void OutputHub::Impl::stop() {

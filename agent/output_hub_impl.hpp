@@ -25,7 +25,10 @@ class OutputHub::Impl : public std::enable_shared_from_this<OutputHub::Impl> {
   [[nodiscard]] std::string log_path(LocalRank local, Streams which) const;
   void say(std::string_view text);
   [[nodiscard]] std::vector<Losses> losses() const;
-  void finish(Millis patience, Millis cap);
+  void finish(const std::function<FlushLimits()>& limits);
+  void shorten_patience(Millis patience);
+  [[nodiscard]] std::vector<Variable> environment(LocalRank local, Rank rank) const;
+  void window_changed();
   void stop();
 
   std::string job_id;
@@ -39,7 +42,8 @@ class OutputHub::Impl : public std::enable_shared_from_this<OutputHub::Impl> {
     std::unique_ptr<WorkerStream> stream;
     std::shared_ptr<Pump::Reader> reader;
     UniqueFd child_end;
-    std::string path;  // of its log file, or empty
+    std::string path;                // of its log file, or empty
+    std::size_t prefix_columns = 0;  // in front of its lines
   };
   struct Worker {
     Channel out;  // of both streams when they share a pipe
@@ -62,6 +66,11 @@ class OutputHub::Impl : public std::enable_shared_from_this<OutputHub::Impl> {
   Result<void> open_channel(Channel& channel, LocalRank local, Rank rank, const Route& route,
                             bool is_err);
   void close_channel(Channel& channel);
+  Result<UniqueFd> open_pipe(Channel& channel, bool is_err);
+  UniqueFd open_terminal(Channel& channel);
+  [[nodiscard]] WindowSize window_of(std::size_t prefix_columns) const;
+  [[nodiscard]] bool was_cut_off(const Outlet& outlet, Instant from) const;
+  bool write_out(Outlet& outlet, Instant from, const std::function<FlushLimits()>& limits);
 
   boost::asio::io_context& io_;
   const OutputPlan plan_;
@@ -75,8 +84,10 @@ class OutputHub::Impl : public std::enable_shared_from_this<OutputHub::Impl> {
   std::shared_ptr<Pump> pump_;
   std::vector<Worker> workers_;
   Round round_{};
-  std::string round_folder_;  // <run folder>/attempt_<round>, or empty
-  bool is_finished_ = false;  // nothing is told any more
+  std::string round_folder_;      // <run folder>/attempt_<round>, or empty
+  bool is_finished_ = false;      // nothing is told any more
+  bool lacks_terminals_ = false;  // told
+  bool is_wait_told_ = false;     // of the last finish()
 };
 
 }  // namespace acc::agent

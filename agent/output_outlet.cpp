@@ -2,6 +2,7 @@
 
 #include "common/text.hpp"
 
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -13,15 +14,22 @@ namespace {
 constexpr std::size_t kBatch = std::size_t{128} << 10U;  // handed over before the end of the turn
 constexpr std::chrono::seconds kQuiet{5};  // between two words about recoveries of one sink
 
-std::string reason(int error) {
-  return error != 0 ? std::strerror(error) : "it takes output too slowly";
+// Of what earlier rounds left in the queue so much may be added to the limit: a job that restarts
+// while its reader pauses loses nothing, and memory stays bounded.
+constexpr std::size_t kCarried = std::size_t{12} << 20U;
+
+std::string reason(int error, Millis patience, bool was_cut_off) {
+  if (error == EPIPE) return "its reader went away";
+  if (error != 0) return std::strerror(error);
+  return was_cut_off ? "it was still taking the output when the job ended"
+                     : "it took nothing for " + describe(patience);
 }
 
 }  // namespace
 
 DropPolicy::Verdict Outlet::ask(Instant now) {
   if (!sink_) return DropPolicy::Verdict::accept;
-  const auto verdict = policy_.ask(now, {sink_->queued(), sink_->last_progress(), sink_->taken()});
+  const auto verdict = policy_.ask(now, {sink_->queued(), sink_->last_progress()});
   if (verdict != DropPolicy::Verdict::accept) sink_->wake_when_below(limits_.queue_bytes / 2);
   return verdict;
 }
@@ -45,21 +53,37 @@ std::optional<Losses> Outlet::losses() const {
   if (!sink_) return std::nullopt;
   const LossCount lost = sink_->lost();
   if (lost.bytes == 0 && !policy_.is_dropping()) return std::nullopt;
-  return Losses{where_, reason(lost.error), lost.bytes, lost.lines, lost.since};
+  Losses losses;
+  losses.where = where_;
+  losses.why = reason(lost.error, limits_.patience, was_cut_off_);
+  losses.reader_left = lost.error == EPIPE;
+  if (lost.error == 0 && !was_cut_off_) losses.cure = "a longer --output_patience waits for it";
+  losses.bytes = lost.bytes;
+  losses.lines = lost.lines;
+  losses.since = lost.since;
+  return losses;
+}
+
+void Outlet::begin_round() {
+  reserved_ = 0;
+  carried_ = std::min(queued(), kCarried);
+  policy_.restore();
 }
 
 std::string Outlet::describe_recovery() {
   const LossCount lost = sink_->lost();
   const LossCount before = std::exchange(lost_before_, lost);
   return where_ + " works again; lost meanwhile: " + plural(lost.lines - before.lines, "line") +
-         ", " + plural(lost.bytes - before.bytes, "byte") + " (" + reason(lost.error) + ")";
+         ", " + plural(lost.bytes - before.bytes, "byte") + " (" +
+         reason(lost.error, limits_.patience, was_cut_off_) + ")";
 }
 
 bool Outlet::wait_written(Instant from, Millis patience, Instant until) {
   return !sink_ || sink_->wait_written(from, patience, until);
 }
 
-void Outlet::abandon(Millis bound) {
+void Outlet::abandon(Millis bound, bool at_the_end) {
+  was_cut_off_ = was_cut_off_ || at_the_end;
   if (sink_) sink_->abandon(bound);
 }
 

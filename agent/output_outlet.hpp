@@ -41,12 +41,19 @@ class Outlet {
   /// The pipes of this round that lead here, until the next round begins: what is in them when
   /// their workers die fits on top of the limit.
   void reserve(std::size_t pipe_bytes) { reserved_ += pipe_bytes; }
-  void begin_round() { reserved_ = 0; }
+  void begin_round();
+  /// No worker of this round is held up for longer.
+  void shorten_patience(Millis patience) { policy_.shorten(patience); }
 
   /// See Sink::wait_written.
   bool wait_written(Instant from, Millis patience, Instant until);
+  /// So much waits to be written.
+  [[nodiscard]] std::size_t queued() const { return sink_ ? sink_->queued() : 0; }
+  [[nodiscard]] Instant last_progress() const { return sink_ ? sink_->last_progress() : Instant{}; }
+  [[nodiscard]] const std::string& where() const { return where_; }
   /// What is still queued then counts as lost.
-  void abandon(Millis bound);
+  /// @param at_the_end  for words: it moved, or had not had its whole patience
+  void abandon(Millis bound, bool at_the_end);
   void stop(Millis bound);
 
  protected:
@@ -55,8 +62,8 @@ class Outlet {
   /// So much more than the limit that not even unfinished lines and words of ours may still come
   /// in.
   [[nodiscard]] bool is_overfull() const {
-    return sink_ &&
-           sink_->queued() > limits_.queue_bytes + std::max(limits_.queue_bytes, reserved_);
+    return sink_ && sink_->queued() >
+                        limits_.queue_bytes + std::max(limits_.queue_bytes, reserved_) + carried_;
   }
   /// Last bytes of a pipe came in, `bytes` with prefixes and fields: they take no room from others.
   void admitted_last(std::size_t bytes) { reserved_ += bytes; }
@@ -68,9 +75,11 @@ class Outlet {
   std::shared_ptr<Sink> sink_;  // none before the first data
   bool is_told_ = false;
   bool was_losing_ = false;
+  bool was_cut_off_ = false;  // by the end of the job, before the patience was over
   Instant last_recovery_{};
   LossCount lost_before_;
   std::size_t reserved_ = 0;
+  std::size_t carried_ = 0;  // queued already when the round began
 };
 
 /// stdout, stderr, both in one, or the journal.

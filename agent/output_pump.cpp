@@ -22,6 +22,8 @@ constexpr std::size_t kTurn = std::size_t{256} << 10U;  // then the others get t
 constexpr Millis kBatchDelay{1};
 constexpr Millis kBusy{4};      // who wrote again so soon after the last turn is read in batches
 constexpr Millis kSilence{50};  // then an unfinished line is shown as it is
+// What the kernel holds of a pseudo-terminal's output, at most.
+constexpr std::size_t kTerminalBytes = std::size_t{16} << 10U;
 
 }  // namespace
 
@@ -29,15 +31,17 @@ class Pump::Reader {
  public:
   Reader(asio::io_context& io, UniqueFd pipe, WorkerStream& to)
       : fd{io, pipe.release()}, stream{&to} {
-    if (const int size = ::fcntl(fd.native_handle(), F_GETPIPE_SZ); size > 0)
-      half_full = static_cast<std::size_t>(size) / 2;
+    const int size = ::fcntl(fd.native_handle(), F_GETPIPE_SZ);
+    is_pipe = size > 0;
+    half_full = is_pipe ? static_cast<std::size_t>(size) / 2 : kTerminalBytes / 4;
   }
   Descriptor fd;
   WorkerStream* stream;
   State state = State::waiting;
   bool is_at_end = false;
   Instant last_turn{};
-  std::size_t half_full = kRead / 2;  // of the pipe's size
+  bool is_pipe = true;        // else a pseudo-terminal, which gives 4 KiB at a time
+  std::size_t half_full = 0;  // of the pipe's size
 };
 
 Pump::Pump(asio::io_context& io, std::function<void()> flush)
@@ -73,7 +77,7 @@ void Pump::turn(const std::shared_ptr<Reader>& reader, Instant now) {
     if (reader->stream->ask(now) == DropPolicy::Verdict::hold) return hold(reader);
     const std::size_t got = read_some(*reader, kRead, false);
     total += got;
-    is_empty = got < kRead;
+    is_empty = reader->is_pipe ? got < kRead : got == 0;
   }
   const bool is_busy = total != 0 && now - reader->last_turn < kBusy;
   if (total != 0) reader->last_turn = now;
@@ -84,6 +88,7 @@ void Pump::turn(const std::shared_ptr<Reader>& reader, Instant now) {
   wait_readable(reader);
 }
 
+// The end of a pseudo-terminal is EIO, after all bytes.
 std::size_t Pump::read_some(Reader& reader, std::size_t most, bool is_last) {
   if (!scratch_) scratch_.reset(new char[kRead]);  // not make_unique: it would touch every page
   ssize_t n = 0;
@@ -150,7 +155,8 @@ std::size_t Pump::bytes_in(Reader& reader) {
 
 void Pump::drain(Reader& reader) {
   if (reader.state == State::closed) return;
-  for (std::size_t left = bytes_in(reader); left > 0;) {
+  // Of a pseudo-terminal FIONREAD doesn't count what the kernel has not yet passed on; read() does.
+  for (std::size_t left = reader.is_pipe ? bytes_in(reader) : kTerminalBytes; left > 0;) {
     reader.stream->ask(
         clock_now());  // hold or not: what is in the pipe is little, and the last of this worker
     const std::size_t got = read_some(reader, left, true);
@@ -160,6 +166,12 @@ void Pump::drain(Reader& reader) {
   reader.last_turn = clock_now();
   if (reader.stream->holds()) arm_silence(reader.last_turn + kSilence);
   flush_();
+}
+
+void Pump::set_window(Reader& reader, WindowSize size) {
+  const winsize window{size.lines, size.columns, 0, 0};
+  if (!reader.is_pipe && reader.state != State::closed)
+    ::ioctl(reader.fd.native_handle(), TIOCSWINSZ, &window);
 }
 
 void Pump::close(Reader& reader) {

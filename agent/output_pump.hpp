@@ -14,9 +14,9 @@
 
 namespace acc::agent {
 
-/// Reads the workers' pipes on the loop. A stream that just begins is read at once; one that keeps
-/// writing is read a thousand times a second, together with the others, as each wake-up costs more
-/// than the reading.
+/// Reads the workers' pipes, and our ends of their pseudo-terminals, on the loop. A stream that
+/// just begins is read at once; one that keeps writing is read a thousand times a second, together
+/// with the others, as each wake-up costs more than the reading.
 class Pump : public std::enable_shared_from_this<Pump> {
  public:
   /// @param flush  called at the end of a turn in which something was read
@@ -24,15 +24,17 @@ class Pump : public std::enable_shared_from_this<Pump> {
   ~Pump();
 
   class Reader;
-  /// @param pipe    the read end, O_NONBLOCK
+  /// @param pipe    the read end, or the master of a pseudo-terminal; O_NONBLOCK
   /// @param stream  outlives the reader's close()
   std::shared_ptr<Reader> add(UniqueFd pipe, WorkerStream& stream);
   /// Reads what is in the pipe now, without waiting, whoever else still writes.
   void drain(Reader& reader);
   /// The end of the stream, whoever still holds the other end.
   void close(Reader& reader);
-  /// A sink has room again.
+  /// A sink has room again, or its patience is another.
   void resume();
+  /// Of a reader of a pseudo-terminal.
+  static void set_window(Reader& reader, WindowSize size);
 
  private:
   enum class State { waiting, batched, held, closed };

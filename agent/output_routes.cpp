@@ -43,8 +43,12 @@ WorkerRoutes routes_of(const OutputPlan& plan, LocalRank local, std::uint32_t lo
   WorkerRoutes routes;
   routes.out = route_of(plan, {has_out(tee), has_out(redirects)}, shown, captured);
   routes.err = route_of(plan, {has_err(tee), has_err(redirects)}, shown, captured);
+  const bool pty = plan.pty && !routes.out.inherit;
   routes.one_pipe = facts.same_target && !facts.journal_out && routes.out == routes.err &&
                     !routes.out.file && !routes.out.inherit && routes.out.show == Show::as_is;
+  // stderr is never buffered: it stays a pipe, unless the two share one.
+  routes.out.pty = pty;
+  routes.err.pty = pty && routes.one_pipe;
   return routes;
 }
 
@@ -55,6 +59,14 @@ bool wants_files(const OutputPlan& plan, std::uint32_t local_world_size,
     if (routes.out.file || routes.err.file) return true;
   }
   return false;
+}
+
+std::size_t prefix_width(std::string_view text, const PrefixFacts& facts) {
+  const std::string prefix = render_prefix(text, {facts.role, facts.rank, facts.local, false});
+  const auto starts_character = [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+  };
+  return static_cast<std::size_t>(std::count_if(prefix.begin(), prefix.end(), starts_character));
 }
 
 std::string render_prefix(std::string_view text, const PrefixFacts& facts) {

@@ -19,6 +19,7 @@ struct Route {
   bool inherit = false;  ///< the worker gets our descriptor, we see nothing
   bool file = false;
   Show show = Show::as_is;
+  bool pty = false;  ///< the worker gets a pseudo-terminal instead of a pipe
   friend bool operator==(const Route&, const Route&) = default;
 };
 
@@ -41,6 +42,8 @@ struct PrefixFacts {
   LocalRank local;
   bool color = false;
 };
+/// How many columns the prefix takes on a terminal.
+std::size_t prefix_width(std::string_view text, const PrefixFacts& facts);
 /// torchrun's template: ${role_name}, ${rank}, ${local_rank}, also without braces. Another $ stays.
 std::string render_prefix(std::string_view text, const PrefixFacts& facts);
 

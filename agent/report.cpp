@@ -313,11 +313,16 @@ const FailureReport* decisive_failure(const JobReport& r) {
   return by_failure && !r.failures.empty() ? &r.failures.back() : nullptr;
 }
 
+// A reader that went away didn't want the rest; a line said so.
+static bool lost_something(const JobReport& r) {
+  return std::ranges::any_of(r.losses, [](const Losses& losses) { return !losses.reader_left; });
+}
+
 std::string to_text(const JobReport& r, bool color) {
-  const bool worth_it = r.verdict != Verdict::succeeded || !r.losses.empty() || r.is_unwritten;
+  const bool worth_it = r.verdict != Verdict::succeeded || lost_something(r) || r.is_unwritten;
   if (!worth_it) return {};
   Block block{color};
-  const bool one_line = r.failures.empty() && r.losses.empty() && r.unkillable.empty() &&
+  const bool one_line = r.failures.empty() && !lost_something(r) && r.unkillable.empty() &&
                         r.verdict != Verdict::failed;
   if (one_line) {
     block.title(headline(r) + " (exit code " + std::to_string(r.exit_code) + ")");

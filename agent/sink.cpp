@@ -11,9 +11,6 @@
 namespace acc::agent {
 
 namespace {
-// A sink that takes less than this within the policy's patience (100 ms) does not count as moving:
-// it would hold the workers to 40 KB/s or less.
-constexpr std::size_t kStep = 4096;
 constexpr std::size_t kSpare = std::size_t{512} << 10U;  // a larger buffer is given back after use
 constexpr Millis kStartAgain{1000};
 
@@ -79,23 +76,16 @@ void Sink::added(Lock& lock, std::size_t bytes) {
   if (wake) work_.notify_one();
 }
 
-void Sink::progressed(std::size_t bytes) {
-  taken_.fetch_add(bytes, std::memory_order_acq_rel);
-  left_queue(bytes);
-}
-
 void Sink::left_queue(std::size_t bytes) {
-  since_progress_ += bytes;
   const std::size_t left = queued_.fetch_sub(bytes) - bytes;
-  const Instant::rep now = clock_now().time_since_epoch().count();
-  last_step_.store(now, std::memory_order_release);
-  if (since_progress_ >= kStep || left == 0) {
-    since_progress_ = 0;
-    last_progress_.store(now, std::memory_order_release);
-  }
+  saw_reader();
   // Sequentially consistent with wake_when_below: one of the two sides sees the other's change.
   const std::size_t below = wake_below_.load();
   if (below != 0 && left < below && wake_below_.exchange(0) != 0) call_wake();
+}
+
+void Sink::saw_reader() {
+  last_progress_.store(clock_now().time_since_epoch().count(), std::memory_order_release);
 }
 
 void Sink::lose(std::string_view bytes, int error) {
@@ -146,7 +136,7 @@ bool Sink::wait_written(Instant from, Millis patience, Instant until) {
   Lock lock{mutex_};
   while (queued() != 0 && !ended_) {
     ensure_thread();
-    const Instant give_up = std::min(until, std::max(from, instant_of(last_step_)) + patience);
+    const Instant give_up = std::min(until, std::max(from, instant_of(last_progress_)) + patience);
     if (clock_now() >= give_up) break;
     quiet_.wait_until(lock, started_ ? give_up : std::min(give_up, start_again_));
   }

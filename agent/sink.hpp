@@ -34,9 +34,8 @@ class Sink : public std::enable_shared_from_this<Sink> {
   // --- for the loop
   /// Bytes handed in and neither written nor given up yet.
   [[nodiscard]] std::size_t queued() const { return queued_.load(std::memory_order_acquire); }
+  /// When anything last left the queue.
   [[nodiscard]] Instant last_progress() const;
-  /// Bytes that the target has taken in all.
-  [[nodiscard]] std::uint64_t taken() const { return taken_.load(std::memory_order_acquire); }
   /// Calls `wake` (on the writer thread) once, as soon as no more than `bytes` are queued.
   void wake_when_below(std::size_t bytes);
   /// `bytes` were not even queued, as the sink is too slow.
@@ -75,11 +74,11 @@ class Sink : public std::enable_shared_from_this<Sink> {
   /// `bytes` are no longer in the queue, without having gone through the thread.
   void forget(std::size_t bytes) { queued_.fetch_sub(bytes); }
   /// Thread: `bytes` have left the queue into the target.
-  void progressed(std::size_t bytes);
+  void progressed(std::size_t bytes) { left_queue(bytes); }
+  /// Thread: nothing has left the queue, but the reader was seen to read.
+  void saw_reader();
   /// Thread: `bytes` have left the queue and are lost.
   void lose(std::string_view bytes, int error);
-  /// Thread: `bytes` have left the queue and nobody wants them.
-  void discarded(std::size_t bytes) { progressed(bytes); }
   void set_refused(int error);
   /// How many lines `bytes` of the queue are, for the counts of losses.
   [[nodiscard]] virtual std::uint64_t lines_in(std::string_view bytes) const;
@@ -106,11 +105,8 @@ class Sink : public std::enable_shared_from_this<Sink> {
   mutable std::mutex loss_mutex_;
   LossCount lost_;
   std::atomic<std::size_t> queued_{0};
-  std::atomic<std::uint64_t> taken_{0};
   std::atomic<Instant::rep> last_progress_{0};
-  std::atomic<Instant::rep> last_step_{0};  // also a small one
   std::atomic<std::size_t> wake_below_{0};  // 0: nobody waits; else the limit plus 1
-  std::size_t since_progress_ = 0;          // thread only
   std::atomic<int> refused_{0};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> abandoning_{false};  // writing_ is given up; set and reset with mutex_ held

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,12 +16,19 @@ namespace acc::agent {
 namespace {
 
 constexpr Millis kTerminalRetry{1000};
+constexpr int kLookMillis = 1000;  // at a reader that leaves no room
 
 // A terminal or pipe that is opened anew has flags of its own, so our writes can be interrupted
 // without O_NONBLOCK on what we share with the shell and the workers.
 int reopen(int fd) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   return ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
+// Bytes that the reader of a pipe has not read yet; -1 where that can't be asked.
+int bytes_unread(int fd) {
+  int bytes = 0;
+  return ::ioctl(fd, FIONREAD, &bytes) == 0 ? bytes : -1;
 }
 
 }  // namespace
@@ -71,9 +79,15 @@ bool BatchSink::waits_for_retry() const {
   return refused() != 0 && std::chrono::steady_clock::now() < refused_at_ + kTerminalRetry;
 }
 
-void BatchSink::wait_writable(int fd) const {
+// A pipe becomes writable when a page of it is free. Whoever reads it line by line may need minutes
+// for that (`| while read line`), and is no stuck reader.
+void BatchSink::wait_writable(int fd) {
   pollfd fds[] = {{fd, POLLOUT, 0}, {interrupt_.get(), POLLIN, 0}};
-  ::poll(fds, 2, -1);
+  for (int before = bytes_unread(fd); ::poll(fds, 2, kLookMillis) == 0;) {
+    const int now = bytes_unread(fd);
+    if (now < before) saw_reader();
+    before = now;
+  }
 }
 
 void BatchSink::interrupt() {
@@ -94,11 +108,7 @@ ConsoleSink::ConsoleSink(int fd, std::function<void()> wake)
 }
 
 std::size_t ConsoleSink::write_once(std::string_view bytes) {
-  if (gone_) {
-    discarded(bytes.size());
-    return bytes.size();
-  }
-  if (waits_for_retry()) {
+  if (gone_ || waits_for_retry()) {
     lose(bytes, refused());
     return bytes.size();
   }
@@ -111,9 +121,12 @@ std::size_t ConsoleSink::write_once(std::string_view bytes) {
   const int why = errno;
   if (why == EAGAIN) wait_writable(fd_);
   if (why == EAGAIN || why == EINTR) return 0;
-  if (!is_gone(why)) return refuse(bytes, why);
-  gone_ = true;
-  return 0;
+  gone_ = is_gone(why);
+  if (gone_ && is_cut_short()) {  // given up, and counted, before the reader went away
+    set_refused(EPIPE);
+    return 0;
+  }
+  return refuse(bytes, gone_ ? EPIPE : why);
 }
 
 bool ConsoleSink::is_gone(int error) const {

@@ -19,7 +19,7 @@ class BatchSink : public Sink {
   /// lost; 0: try again.
   virtual std::size_t write_once(std::string_view bytes) = 0;
   /// Thread: until `fd` is writable or stop() is called.
-  void wait_writable(int fd) const;
+  void wait_writable(int fd);
   /// Thread: a write failed for a reason that may go away; the next try is due a second later.
   std::size_t refuse(std::string_view bytes, int error);
   [[nodiscard]] bool waits_for_retry() const;
@@ -49,7 +49,7 @@ class ConsoleSink final : public BatchSink {
   UniqueFd own_;       // the same terminal or pipe, opened anew, so that O_NONBLOCK is ours alone
   std::size_t piece_;  // at most so much in one write
   bool regular_ = true;
-  bool gone_ = false;  // thread; nobody will ever read it (EPIPE): the rest is discarded
+  bool gone_ = false;  // thread; its reader went away: it is never tried again
 };
 
 }  // namespace acc::agent

@@ -14,7 +14,8 @@ constexpr std::size_t kPiece = std::size_t{256} << 10U;
 constexpr Millis kFileRetry{1000};
 
 std::string gap_line(std::uint64_t bytes, int error, bool at_line_start) {
-  const std::string why = error != 0 ? std::strerror(error) : "the disk was too slow";
+  const std::string why =
+      error != 0 ? std::strerror(error) : "the disk took nothing for longer than --output_patience";
   return std::string{at_line_start ? "" : "\n"} + "[acc-launch: " + std::to_string(bytes) +
          " bytes are missing here: " + why + "]\n";
 }

@@ -35,6 +35,17 @@ static constexpr std::array kRows{
         false},
     Row{kAccAgentSocket,
         "the agent's socket for messages and the key-value store: worker-socket.md", false},
+    Row{kColumns,
+        "width of the terminal that shows the output, less the prefix; unless set by the caller, "
+        "and not where a worker has the terminal itself",
+        false},
+    Row{kLines, "height of that terminal, likewise", false},
+    Row{kNoColor,
+        "1 with --pty where the output goes to no terminal; unless the caller set it, FORCE_COLOR "
+        "or CLICOLOR_FORCE",
+        false},
+    Row{kPager, "cat, with --pty: a pager would wait for keys", false},
+    Row{kGitPager, "likewise", false},
 };
 
 std::span<const Row> rows() { return kRows; }

@@ -38,6 +38,12 @@ inline constexpr std::string_view kAccRestartCount = "ACC_RESTART_COUNT";
 inline constexpr std::string_view kAccRestartReason = "ACC_RESTART_REASON";
 inline constexpr std::string_view kAccAgentSocket = "ACC_AGENT_SOCKET";
 
+inline constexpr std::string_view kColumns = "COLUMNS";
+inline constexpr std::string_view kLines = "LINES";
+inline constexpr std::string_view kNoColor = "NO_COLOR";
+inline constexpr std::string_view kPager = "PAGER";
+inline constexpr std::string_view kGitPager = "GIT_PAGER";
+
 struct Row {
   std::string_view name;
   std::string_view meaning;

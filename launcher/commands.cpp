@@ -26,15 +26,19 @@ void append_script(std::vector<std::string>& words, const JobSpec& spec) {
 
 }  // namespace
 
+bool runs_directly(const JobSpec& spec, ScriptKind script) {
+  return spec.flag("no_python"_key) ||
+         (!spec.flag("module"_key) && script == ScriptKind::executable);
+}
+
 std::vector<std::string> worker_command(const JobSpec& spec, const std::string& interpreter,
                                         ScriptKind script, bool unbuffered) {
   std::vector<std::string> words;
-  const bool module = spec.flag("module"_key);
-  const bool direct = spec.flag("no_python"_key) || (!module && script == ScriptKind::executable);
+  const bool direct = runs_directly(spec, script);
   if (!direct) {
     words.push_back(interpreter);
     if (unbuffered) words.emplace_back("-u");
-    if (module) words.emplace_back("-m");
+    if (spec.flag("module"_key)) words.emplace_back("-m");
   }
   append_script(words, spec);
   // exec would look a bare name up on PATH, where another program may have it.

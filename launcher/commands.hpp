@@ -10,6 +10,8 @@
 /// argv of the workers, and of the outer programs mpirun and deepspeed.
 namespace acc::launcher {
 
+/// The script is run by itself, without Python.
+[[nodiscard]] bool runs_directly(const JobSpec& spec, ScriptKind script);
 /// `PYTHON [-u] [-m] script args`, or `script args` where the script runs by itself.
 std::vector<std::string> worker_command(const JobSpec& spec, const std::string& interpreter,
                                         ScriptKind script, bool unbuffered);

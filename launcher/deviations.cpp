@@ -91,6 +91,12 @@ static constexpr Deviation kDeviations[] = {
      "its "
      "execute bit it is refused",
      "Python could only report a syntax error"},
+    {"workers inherit the launcher's stdin, stdout and stderr",
+     "one worker on a terminal does; of several each has /dev/null as stdin (--stdin RANK gives "
+     "one "
+     "of them ours, for pdb or input()), and what they write comes through us (--capture no leaves "
+     "them our stdout and stderr)",
+     "lines don't tear each other, and the report has the last ones; keys have one reader"},
     {"--tee, --redirects and --local_ranks_filter ignore local ranks that don't exist",
      "refused, with the ranks that there are", "the output that was meant would be missing"},
     {"a log folder that can't be made ends in a Python exception",

@@ -120,11 +120,18 @@ class Planner {
         spec_.is_set("main_process_port"_key) ? spec_.text("main_process_port"_key) : "29500";
   }
 
+  /// A program buffers what it writes into a pipe, and loses that when it crashes; Python has -u.
+  void plan_pty() {
+    const bool automatic = spec_.text("pty"_key) == "auto";
+    if (automatic) planned_.plan.output.pty = runs_directly(spec_, inputs_.script);
+  }
+
   void plan_process() {
     plan_master();
     planned_.plan.kind = agent::JobKind::process;
     append(check_local_ranks(spec_, planned_.plan));
     planned_.plan.command = worker_command(spec_, inputs_.interpreter, inputs_.script, false);
+    plan_pty();
   }
 
   void plan_mpirun() {
@@ -164,6 +171,7 @@ class Planner {
     append(check_local_ranks(spec_, plan));
     plan.command = worker_command(spec_, inputs_.interpreter, inputs_.script, true);
     plan_mpi();
+    plan_pty();
     if (mode != Mode::deepspeed || plan.local_world_size < 2 ||
         inputs_.environment.contains("OMP_NUM_THREADS"))
       return;

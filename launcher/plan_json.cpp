@@ -99,6 +99,8 @@ Json output(const agent::OutputPlan& plan) {
           {"rotate_bytes", plan.rotate_bytes},
           {"rotate_keep", plan.rotate_keep},
           {"capture", name_of(plan.capture)},
+          {"pty", plan.pty},
+          {"output_patience_s", seconds(plan.patience)},
           {"color", name_of(plan.color)},
           {"quiet", plan.quiet}};
 }

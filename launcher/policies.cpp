@@ -4,6 +4,7 @@
 #include "launcher/key_table.hpp"
 #include "launcher/setting_parsers.hpp"
 
+#include <algorithm>
 #include <limits>
 
 namespace acc::launcher {
@@ -53,6 +54,9 @@ class Policies {
     output.log_dir = spec_.text("log_dir"_key);
     output.quiet = spec_.flag("quiet"_key);
     output.capture = choice("capture"_key, "yes", "no");
+    output.pty = spec_.text("pty"_key) == "on";                // auto: make_plan knows the program
+    constexpr Millis kLongest{std::chrono::hours{24 * 3650}};  // no clock overflows
+    output.patience = std::min(time("output_patience"_key), kLongest);
     output.color = choice("color"_key, "always", "never");
     const auto prefix = variable(environment, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
     if (!prefix.empty()) output.prefix = prefix;

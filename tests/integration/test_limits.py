@@ -59,18 +59,18 @@ class Disks(JobTest):
 class Readers(JobTest):
     LINES = 200_000
 
-    def test_a_terminal_that_nobody_reads_blocks_no_worker(self):
+    def test_a_terminal_that_nobody_reads_holds_no_worker_beyond_the_patience(self):
         master, slave = pty.openpty()
         self.addCleanup(os.close, master)
-        job = self.job("--num_processes 2 --tee 3", f"lines={self.LINES} mark=wrote exit=0", stdout=slave, stderr=slave)
+        job = self.job("--num_processes 2 --tee 3 --output_patience 1s", f"lines={self.LINES} mark=wrote exit=0", stdout=slave, stderr=slave)
         os.close(slave)
         job.wait_events("wrote", 2, 20)
         self.assertEqual(job.wait(10), 0)
 
-    def test_a_pipe_that_nobody_reads_blocks_no_worker(self):
+    def test_a_pipe_that_nobody_reads_holds_no_worker_beyond_the_patience(self):
         read_end, write_end = os.pipe()
         self.addCleanup(os.close, read_end)
-        job = self.job("--num_processes 2", f"lines={self.LINES} mark=wrote exit=0", stdout=write_end)
+        job = self.job("--num_processes 2 --output_patience 1s", f"lines={self.LINES} mark=wrote exit=0", stdout=write_end)
         os.close(write_end)
         job.wait_events("wrote", 2, 20)
         self.assertEqual(job.wait(10), 0)

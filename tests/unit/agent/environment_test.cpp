@@ -42,6 +42,29 @@ RoundFacts facts_of() {
 
 }  // namespace
 
+TEST_CASE("what a worker learns of the console doesn't replace what the caller has set, but pagers",
+          "[agent][environment]") {
+  auto facts = facts_of();
+  facts.console = [](LocalRank local) {
+    return std::vector<Variable>{{"COLUMNS", std::to_string(100 + local.value())},
+                                 {"LINES", "30"},
+                                 {"NO_COLOR", "1"},
+                                 {"PAGER", "cat", true}};
+  };
+  const std::vector<const char*> caller{"COLUMNS=66", "PAGER=less", "CLICOLOR_FORCE=1"};
+  RoundEnvironment environment{plan_of(JobKind::elastic), caller, facts};
+  for (const std::uint32_t i : {0U, 1U}) {
+    const auto map = as_map(environment.for_worker(LocalRank{i}));
+    CHECK(map.at("COLUMNS") == "66");
+    CHECK(map.at("LINES") == "30");
+    CHECK(map.at("PAGER") == "cat");
+    CHECK_FALSE(map.contains("NO_COLOR"));
+  }
+  RoundEnvironment bare{plan_of(JobKind::process), {}, facts};
+  CHECK(as_map(bare.for_worker(LocalRank{1})).at("COLUMNS") == "101");
+  CHECK(as_map(bare.for_worker(LocalRank{1})).at("NO_COLOR") == "1");
+}
+
 TEST_CASE("a worker of an elastic job finds torchrun's variables", "[agent][environment]") {
   const std::vector<const char*> caller{"HOME=/root", "PATH=/bin", "RANK=77",
                                         "TORCHELASTIC_ERROR_FILE=/outer"};

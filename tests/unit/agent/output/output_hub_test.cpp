@@ -1,4 +1,7 @@
+#include "agent/line_splitter.hpp"
 #include "tests/unit/agent/output/support.hpp"
+
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <map>
@@ -82,15 +85,16 @@ SCENARIO("binary bytes, long lines and a missing last newline", "[agent][output]
   Hub hub;
   hub.start(tee(hub), 1);
   auto worker = hub.open(0);
-  const std::string bytes = std::string("a\0b\xff\n", 5) + std::string(70'000, 'L') + "\nlast";
+  const std::string bytes =
+      std::string("a\0b\xff\n", 5) + std::string(kMaxLine + 4464, 'L') + "\nlast";
   std::thread writer{[&] {
     write_all(worker.out.get(), bytes);
     worker = {};
   }};
-  THEN("the file has the exact bytes, the console whole lines of at most 64 KiB") {
+  THEN("the file has the exact bytes, the console whole lines of at most 1 MiB") {
     CHECK(hub.shows(hub.out, std::string("[default0]:a\0b\xff\n", 16) +
-                                 "[default0]:" + std::string(65'536, 'L') + "\n[default0]:" +
-                                 std::string(70'000 - 65'536, 'L') + "\n[default0]:last\n"));
+                                 "[default0]:" + std::string(kMaxLine, 'L') +
+                                 "\n[default0]:" + std::string(4464, 'L') + "\n[default0]:last\n"));
     writer.join();
     hub.end();
     CHECK((hub.log(0, "stdout.log") == bytes));
@@ -274,6 +278,112 @@ SCENARIO("rounds leave no descriptors behind", "[agent][output]") {
   }
   CHECK(hub.run_until([&] { return open_files() == before; }));  // files are closed by their thread
   CHECK(content(fs::path{hub.run_folder()} / "attempt_29" / "2" / "stdout.log") == "round\n");
+}
+
+SCENARIO("two progress bars that begin with a carriage return", "[agent][output]") {
+  Hub hub;
+  hub.start({}, 2);
+  auto first = hub.open(0);
+  auto second = hub.open(1);
+  std::string expected;
+  for (int i = 0; i < 3; ++i) {
+    for (auto* worker : {&first, &second}) {
+      const std::string bar = "\r" + std::string(worker == &first ? "first " : "second ") +
+                              std::to_string(i) + std::string(50, '#');
+      write_all(worker->err.get(), bar);
+      expected += bar;
+      CHECK(hub.shows(hub.err, expected));
+    }
+  }
+  THEN("no text of one stands behind the other's") {
+    CHECK(hub.err.text().find("##s") == std::string::npos);
+  }
+}
+
+SCENARIO("a program on a pseudo-terminal", "[agent][output]") {
+  Hub hub;
+  OutputPlan plan = tee(hub);
+  plan.pty = true;
+  hub.start(plan, 1, {.window = {120, 40}});
+  auto worker = hub.open(0);
+  THEN("it sees a terminal as wide as ours is behind the prefix") {
+    CHECK(::isatty(worker.out.get()) == 1);
+    CHECK(::isatty(worker.err.get()) == 0);
+    winsize size{};
+    REQUIRE(::ioctl(worker.out.get(), TIOCGWINSZ, &size) == 0);
+    CHECK(size.ws_col == 120 - 11);
+    CHECK(size.ws_row == 40);
+  }
+  THEN("the bytes arrive as they were written, nothing is echoed, and EIO is the end") {
+    std::string bytes = "line\n\ttab\x04\x03\x1a\x7f\r\n";
+    for (int i = 0; i < 256; ++i) bytes += static_cast<char>(i);
+    for (int i = 0; i < 20'000; ++i) bytes += "step " + std::to_string(i) + "\n";
+    std::thread writer{[&] {
+      write_all(worker.out.get(), bytes);
+      worker = {};
+    }};
+    CHECK(hub.run_until([&] { return hub.log(0, "stdout.log").size() >= bytes.size(); }));
+    writer.join();
+    hub.end();
+    CHECK((hub.log(0, "stdout.log") == bytes));
+    CHECK(hub.hub->losses().empty());
+  }
+  THEN("the last words of a worker are drained, whoever else holds the terminal") {
+    std::string words(8'000, 'w');
+    write_all(worker.out.get(), words);
+    hub.hub->drain(LocalRank{0});
+    CHECK((hub.hub->tail(LocalRank{0}) == words));
+    hub.end();
+    CHECK((hub.log(0, "stdout.log") == words));
+  }
+  THEN("it blocks while its output isn't taken, as with a pipe") {
+    REQUIRE(::fcntl(worker.out.get(), F_SETFL, O_NONBLOCK) == 0);
+    std::size_t taken = 0;
+    for (ssize_t n = 0; (n = ::write(worker.out.get(), "0123456789\n", 11)) > 0;)
+      taken += static_cast<std::size_t>(n);
+    CHECK(taken < 100'000);
+    CHECK(hub.run_until([&] { return hub.log(0, "stdout.log").size() == taken; }));
+  }
+}
+
+SCENARIO("what a worker's environment says of its output", "[agent][output]") {
+  const auto names = [](const std::vector<Variable>& variables) {
+    std::string all;
+    for (const auto& variable : variables) all += variable.name + "=" + variable.value + " ";
+    return all;
+  };
+  Hub hub;
+  OutputPlan plan;
+  const ConsoleFacts terminal{.out_is_tty = true, .err_is_tty = true, .window = {100, 30}};
+  WHEN("it is shown on a terminal") {
+    hub.start(plan, 2, terminal);
+    CHECK(names(hub.hub->environment(LocalRank{0}, Rank{0})) == "COLUMNS=100 LINES=30 ");
+  }
+  WHEN("it has the terminal itself") {
+    hub.start(plan, 1, terminal);
+    CHECK(hub.hub->environment(LocalRank{0}, Rank{0}).empty());
+  }
+  WHEN("it is shown behind a prefix") {
+    plan.tee.all = kBoth;
+    hub.start(plan, 2, terminal);
+    CHECK(names(hub.hub->environment(LocalRank{1}, Rank{1})) == "COLUMNS=89 LINES=30 ");
+  }
+  WHEN("it goes through a pseudo-terminal to a terminal") {
+    plan.pty = true;
+    hub.start(plan, 2, terminal);
+    CHECK(names(hub.hub->environment(LocalRank{0}, Rank{0})) ==
+          "COLUMNS=100 LINES=30 PAGER=cat GIT_PAGER=cat ");
+  }
+  WHEN("it goes through one to a file") {
+    plan.pty = true;
+    hub.start(plan, 2);
+    CHECK(names(hub.hub->environment(LocalRank{0}, Rank{0})) ==
+          "NO_COLOR=1 PAGER=cat GIT_PAGER=cat ");
+  }
+  WHEN("there is no terminal at all") {
+    hub.start(plan, 2);
+    CHECK(hub.hub->environment(LocalRank{0}, Rank{0}).empty());
+  }
 }
 
 SCENARIO("an idle hub sleeps", "[agent][output]") {

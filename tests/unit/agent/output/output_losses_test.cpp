@@ -153,7 +153,7 @@ SCENARIO("a console that takes longer than the cap loses the rest, counted, not 
   CHECK(std::chrono::steady_clock::now() - before < Millis{4000});
   const auto losses = bench.hub->losses();
   REQUIRE(losses.size() == 1);
-  CHECK(losses[0].why == "it takes output too slowly");
+  CHECK(losses[0].why == "it was still taking the output when the job ended");
   bench.hub->say("the report");
   bench.hub->finish(Millis{500}, Millis{10'000});
   CHECK(bench.hub->losses()[0].bytes == losses[0].bytes);
@@ -231,6 +231,98 @@ SCENARIO("a reader that begins late gets everything", "[agent][output]") {
   CHECK(bench.hub->losses().empty());
 }
 
+SCENARIO("a reader that pauses for longer than a second loses nothing", "[agent][output]") {
+  Bench bench;
+  SlowConsole console;
+  OutputPlan plan;
+  plan.log_dir = bench.folder.path.string();
+  bench.start(plan, 1, {.same_target = true},
+              {.out = console.out.get(), .err = console.out.get(), .console_queue_bytes = kMiB});
+  constexpr int kLines = 60'000;
+  Writer writer{bench.open(0), kLines};
+  std::atomic<bool> is_stopping{false};
+  std::atomic<std::size_t> lines{0};
+  std::thread reader{[&] {
+    for (int pause = 0; pause < 2; ++pause) {
+      std::this_thread::sleep_for(Millis{1300});
+      for (std::size_t bytes = 0; bytes < 2 * kMiB && !is_stopping;) {
+        const std::string some = console.read_some(64 * 1024);
+        bytes += some.size();
+        lines += lines_in(some);
+      }
+    }
+    while (!is_stopping) lines += lines_in(console.read_some(64 * 1024));
+  }};
+  CHECK(bench.run_until([&] { return lines == kLines; }));
+  is_stopping = true;
+  reader.join();
+  CHECK(writer.longest > Millis{900});  // it was pushed back, as by a pipe
+  bench.hub->finish(Millis{5000});
+  CHECK(bench.hub->losses().empty());
+  CHECK(lines_of(content(bench.run_folder() + "/attempt_0/0/stdout.log")).size() == kLines);
+}
+
+SCENARIO("a reader that takes a line now and then frees no page of its pipe for long",
+         "[agent][output]") {
+  Bench bench;
+  SlowConsole console;
+  OutputPlan plan;
+  plan.patience = Millis{2500};
+  bench.start(plan, 1, {.same_target = true},
+              {.out = console.out.get(), .err = console.out.get(), .console_queue_bytes = kMiB});
+  int told = 0;
+  bench.hub->on_degraded([&](const Losses&) { ++told; });
+  Writer writer{bench.open(0), 20'000};
+  const auto end = std::chrono::steady_clock::now() + Millis{6000};
+  CHECK(bench.run_until([&] {
+    static auto next = std::chrono::steady_clock::now();
+    if (std::chrono::steady_clock::now() >= next) {
+      console.read_some(100);
+      next += Millis{500};
+    }
+    return std::chrono::steady_clock::now() > end;
+  }));
+  CHECK(told == 0);
+  CHECK_FALSE(writer.is_done.load());
+  SlowReader reader{console, 64 * 1024, Millis{1}};
+  CHECK(bench.run_until([&] { return writer.is_done.load(); }));
+  bench.hub->finish(Millis{5000});
+  CHECK(bench.hub->losses().empty());
+}
+
+SCENARIO("the job is stopped while a reader is stuck", "[agent][output]") {
+  Bench bench;
+  SlowConsole console;
+  bench.start({}, 1, {.same_target = true},
+              {.out = console.out.get(), .err = console.out.get(), .console_queue_bytes = kMiB});
+  Writer writer{bench.open(0), 20'000};
+  bench.io.run_for(Millis{300});
+  CHECK_FALSE(writer.is_done.load());
+  bench.hub->shorten_patience(Millis{200});
+  THEN("the workers get on") {
+    CHECK(bench.run_until([&] { return writer.is_done.load(); }));
+  }
+}
+
+SCENARIO("the end of the output is waited for until a Ctrl-C", "[agent][output]") {
+  Bench bench;
+  SlowConsole console;
+  bench.start({}, 1, {.same_target = true}, {.out = console.out.get(), .err = console.out.get()});
+  write_lines(bench, 2'000'000);
+  int asked = 0;
+  const auto before = std::chrono::steady_clock::now();
+  bench.hub->finish([&] {
+    ++asked;
+    const bool is_hurried = std::chrono::steady_clock::now() - before > Millis{700};
+    return is_hurried ? OutputHub::FlushLimits{Millis{100}, Millis{100}}
+                      : OutputHub::FlushLimits{Millis{60'000}, Millis{600'000}};
+  });
+  CHECK(std::chrono::steady_clock::now() - before < Millis{3000});
+  CHECK(asked > 3);
+  REQUIRE(bench.hub->losses().size() == 1);
+  CHECK(bench.hub->losses()[0].why == "it was still taking the output when the job ended");
+}
+
 SCENARIO("all workers die with full pipes while the console is a moment behind",
          "[agent][output]") {
   Bench bench;
@@ -277,6 +369,7 @@ SCENARIO("no thread can be started", "[agent][output]") {
   REQUIRE(::pthread_attr_setstacksize(&huge, std::size_t{1} << 47U) == 0);
   OutputPlan plan;
   plan.log_dir = bench.folder.path.string();
+  plan.patience = Millis{1000};
   bench.start(plan, 1, {.same_target = true},
               {.out = out.fd(), .err = out.fd(), .console_queue_bytes = 64 * 1024});
   Writer writer{bench.open(0), 5000};
@@ -354,6 +447,7 @@ SCENARIO("a terminal that nobody reads", "[agent][output]") {
   OutputPlan plan;
   plan.log_dir = bench.folder.path.string();
   plan.capture = Choice::yes;
+  plan.patience = Millis{1000};
   bench.start(plan, 1, {.out_is_tty = true, .err_is_tty = true, .same_target = true},
               {.out = terminal.program.get(),
                .err = terminal.program.get(),
@@ -362,6 +456,8 @@ SCENARIO("a terminal that nobody reads", "[agent][output]") {
   bench.hub->on_degraded([&](const Losses& losses) {
     ++told;
     CHECK(losses.where == "console");
+    CHECK(losses.why == "it took nothing for 1 s");
+    CHECK(losses.cure == "a longer --output_patience waits for it");
   });
   constexpr int kLines = 30'000;
   Writer writer{bench.open(0), kLines};
@@ -434,14 +530,21 @@ SCENARIO("stdout was closed by its reader", "[agent][output]") {
   plan.log_dir = bench.folder.path.string();
   Console err;
   bench.start(plan, 1, {}, {.out = out.get(), .err = err.fd()});
+  int told = 0;
+  bench.hub->on_degraded([&](const Losses&) { ++told; });
   Writer writer{bench.open(0), 50'000};
-  CHECK(bench.run_until([&] { return writer.is_done.load(); }));
+  CHECK(bench.run_until([&] { return writer.is_done.load() && told == 1; }));
   bench.hub->end_round();
   bench.hub->finish(Millis{10'000});
-  THEN("the worker goes on, quietly, and its file is whole") {
+  THEN("the worker goes on, its file is whole, the loss is told once and counted") {
     CHECK(lines_of(content(bench.run_folder() + "/attempt_0/0/stdout.log")).size() == 50'000);
-    CHECK(bench.hub->losses().empty());
-    CHECK(err.text().empty());
+    REQUIRE(bench.hub->losses().size() == 1);
+    const auto losses = bench.hub->losses()[0];
+    CHECK(losses.where == "stdout");
+    CHECK(losses.why == "its reader went away");
+    CHECK(losses.reader_left);
+    CHECK(losses.lines == 50'000);
+    CHECK(told == 1);
   }
 }
 

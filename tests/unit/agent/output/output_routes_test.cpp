@@ -67,6 +67,26 @@ SCENARIO("tee, redirects and log_dir", "[agent][output]") {
   expect(routes_of(folder, kZero, 1, kTerminal), kPassAndFile, kPassAndFile, false);
 }
 
+SCENARIO("programs get a pseudo-terminal as stdout", "[agent][output]") {
+  OutputPlan plan;
+  plan.pty = true;
+  Route terminal = kPass;
+  terminal.pty = true;
+  expect(routes_of(plan, kZero, 2, kPipes), terminal, kPass, false);
+  THEN("stderr shares it where the two share a target, which keeps their order") {
+    expect(routes_of(plan, kZero, 2, kTerminal), terminal, terminal, true);
+  }
+  THEN("who has a terminal needs none") {
+    expect(routes_of(plan, kZero, 1, kTerminal), kInherit, kInherit, false);
+  }
+  THEN("files are written through one, too") {
+    plan.tee.all = Streams::both;
+    Route tee = kTee;
+    tee.pty = true;
+    expect(routes_of(plan, kZero, 2, kTerminal), tee, kTee, false);
+  }
+}
+
 SCENARIO("a stream that is teed and redirected is teed, as with torchrun", "[agent][output]") {
   OutputPlan plan;
   plan.tee.all = Streams::both;
@@ -91,6 +111,13 @@ TEST_CASE("the prefix is a template", "[agent][output]") {
   CHECK(render_prefix("$local_rank", facts) == "5");
   CHECK(render_prefix("${nothing} $ $$ ${rank", facts) == "${nothing} $ $$ ${rank");
   CHECK(render_prefix("", facts).empty());
+}
+
+TEST_CASE("the width of a prefix is what it takes on a terminal", "[agent][output]") {
+  const PrefixFacts facts{
+      .role = "\u00e9t\u00e9", .rank = Rank{13}, .local = LocalRank{5}, .color = true};
+  CHECK(prefix_width("[${role_name}${rank}]:", facts) == 8);
+  CHECK(prefix_width("", facts) == 0);
 }
 
 TEST_CASE("a coloured prefix resets at its end", "[agent][output]") {
