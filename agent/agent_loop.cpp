@@ -1,5 +1,6 @@
 #include "agent/agent_loop.hpp"
 
+#include "agent/interrupt_watch.hpp"
 #include "agent/local_store.hpp"
 #include "agent/pmi_server.hpp"
 #include "agent/seat.hpp"
@@ -24,11 +25,7 @@ namespace acc::agent {
 
 namespace {
 
-// A terminal that takes nothing for so long holds the exit no longer …
-constexpr Millis kFlushPatience{2'000};
-// … and one that is merely slow not for ever.
-constexpr Millis kFlushLimit{30'000};
-constexpr Millis kHurriedFlush{300};
+constexpr Millis kReportPatience{2'000};
 constexpr std::size_t kNamedLeftOvers = 32;
 
 bool wants_color(const OutputPlan& output, const ConsoleFacts& console) {
@@ -49,7 +46,8 @@ std::string node_of(const JobPlan& plan) {
 int open_signals() {
   sigset_t set;
   ::sigemptyset(&set);
-  for (const int signo : {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})
+  for (const int signo :
+       {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH})
     ::sigaddset(&set, signo);
   struct sigaction hang_up {};
   ::sigaction(SIGHUP, nullptr, &hang_up);
@@ -79,7 +77,8 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian)
       guardian_fd_{io_},
       timers_{boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_},
               boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_}},
-      watchdog_{io_} {
+      watchdog_{io_},
+      interrupt_timer_{io_} {
   group_.size = plan_.local_world_size;
   group_.restart = plan_.restart;
   group_.stop = plan_.stop;
@@ -106,15 +105,14 @@ int AgentLoop::run() {
   const Finish finish = finish_.value_or(Finish{Verdict::failed, 1});
   service_.stopping("job over: " + std::string{to_string(finish.verdict)});
   if (guardian_.board != nullptr) guardian_.board->finishing = true;
-  const bool hurried = group_.interrupts >= 2;
-  output_.finish(hurried ? kHurriedFlush : kFlushPatience, hurried ? kHurriedFlush : kFlushLimit);
+  output_.finish([this] { return flush_limits(); });
   // After the flush: the report tells what was lost, also at the very end.
   auto report = make_report(finish);
   report.is_unwritten = !write_report(report);
   if (report.is_unwritten && report.exit_code == 0) report.exit_code = to_int(ExitCode::output);
   const std::string block = to_text(report, color_);
   if (!block.empty()) output_.say(block);
-  output_.finish(kFlushPatience, kFlushPatience);
+  output_.finish(kReportPatience, kReportPatience);
   log::set_writer([](std::string_view) {});
   return report.exit_code;
 }
@@ -131,6 +129,7 @@ void AgentLoop::handle(const Event& event) {
                          {"to", to_string(group_.phase)}});
   }
   for (const auto& action : actions) carry_out(action);
+  spare_stopping_workers();
 }
 
 void AgentLoop::watch_signals() {
@@ -138,7 +137,10 @@ void AgentLoop::watch_signals() {
     if (error) return;
     signalfd_siginfo info{};
     while (!finish_ && ::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
-      on_signal(static_cast<int>(info.ssi_signo));
+      if (info.ssi_code == SI_QUEUE && info.ssi_int == kTerminalInterrupt)
+        on_terminal_interrupt();
+      else
+        on_signal(static_cast<int>(info.ssi_signo));
     }
     if (!finish_) watch_signals();
   });
@@ -154,6 +156,10 @@ void AgentLoop::on_signal(int signo) {
       return;
     case SIGCONT:
       continue_workers();
+      return;
+    case SIGWINCH:
+      output_.window_changed();
+      workers_.signal(SIGWINCH);
       return;
     case SIGTERM:
       // Our parent-death signal looks like anybody's SIGTERM; where pidfd_open is refused it is all
@@ -191,7 +197,7 @@ void AgentLoop::on_exit(const WorkerRecord& record) {
                               {"local_rank", record.local_rank.value()},
                               {"pid", record.pid},
                               {"status", describe(*record.status)}});
-  if (record.local_rank == reader_) terminal_.take_back_from(record.pid);
+  if (record.local_rank == reader_) take_terminal_from(record);
   heed_lease();
   if (worker_server_) worker_server_->drain();  // its last words
   tell_workers_of(record);
@@ -313,6 +319,7 @@ void AgentLoop::act(const TellFailure& a) {
   const bool nobody_waits =
       group_.size == 1 && group_.ledger.budget_used >= group_.restart.max_restarts;
   if (!nobody_waits) narrator_.failure(failures_.back());
+  hint_at_stdin(failures_.back());
   // Memory stays bounded over any number of restarts: the first and the latest are kept, only those
   // with their output.
   constexpr std::size_t kKept = 32;
@@ -348,38 +355,6 @@ void AgentLoop::act(const TellKilling& a) {
   for (const auto& process : alive) {
     if (!strays_asked_.contains(process.pid)) add_left_over(process);  // else it is named already
   }
-}
-
-// ---- terminal and job control ----
-
-pid_t AgentLoop::reader_pid() const {
-  for (const auto& record : workers_.records()) {
-    if (record.local_rank == reader_ && workers_.is_living_worker(record.pid)) return record.pid;
-  }
-  return 0;
-}
-
-// Ctrl-Z stopped the worker that has the terminal, or one in the background wanted to read it: the
-// shell must know, and it watches the guardian only.
-void AgentLoop::suspend_with_worker() {
-  const pid_t pid = reader_pid();
-  siginfo_t info{};
-  if (pid == 0 || group_.phase != Phase::running) return;
-  if (::waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED | WNOHANG) != 0 || info.si_pid == 0)
-    return;
-  const bool by_terminal =
-      info.si_status == SIGTSTP || info.si_status == SIGTTIN || info.si_status == SIGTTOU;
-  if (!by_terminal) return;
-  terminal_.take_back_from(pid);
-  terminal_.suspend_job();
-}
-
-void AgentLoop::continue_workers() {
-  if (const pid_t pid = reader_pid(); pid != 0 && terminal_.can_lend()) {
-    terminal_.lend_to(pid);
-    group_.terminal_rank = reader_;
-  }
-  workers_.signal(SIGCONT);
 }
 
 }  // namespace acc::agent

@@ -12,6 +12,7 @@
 #include "agent/service_notify.hpp"
 #include "agent/supervisor.hpp"
 #include "agent/terminal.hpp"
+#include "agent/terminal_interrupts.hpp"
 #include "agent/worker_group.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -106,8 +107,18 @@ class AgentLoop {
   void add_job_end(JobReport& report) const;
   bool write_report(const JobReport& report);
   bool progress_changed();
+  // the terminal: agent_terminal.cpp
   void suspend_with_worker();
   void continue_workers();
+  void lend_terminal();
+  void take_terminal_from(const WorkerRecord& record);
+  void on_terminal_interrupt();
+  void look_at_interrupts();
+  void obey(TerminalInterrupts::Answer answer);
+  void hint_at_stdin(const FailureReport& failure) const;
+  // the end of the output
+  void spare_stopping_workers();
+  [[nodiscard]] OutputHub::FlushLimits flush_limits();
   [[nodiscard]] pid_t reader_pid() const;
   void add_left_over(const LeftOver& process);
 
@@ -141,6 +152,8 @@ class AgentLoop {
   Descriptor guardian_fd_;
   std::array<boost::asio::steady_timer, kTimers> timers_;
   boost::asio::steady_timer watchdog_;
+  boost::asio::steady_timer interrupt_timer_;
+  TerminalInterrupts interrupts_;
   UniqueFd port_reservation_;  ///< of the store's port in this round
 
   std::string restart_reason_;
@@ -152,6 +165,7 @@ class AgentLoop {
   std::size_t left_over_count_ = 0;
   std::set<pid_t> strays_asked_;
   std::optional<Finish> finish_;
+  bool is_flush_hurried_ = false;  ///< a signal came after the workers' end
 };
 
 }  // namespace acc::agent

@@ -100,6 +100,8 @@ std::optional<StartFailure> AgentLoop::start_workers() {
     run_folder_.path().copy(note, sizeof note - 1);  // zeroed memory: the end is marked
   }
   output_.begin_round(round, run_folder_.path());
+  if (round == Round{0} && plan_.output.log_dir.empty() && run_folder_.holds_logs())
+    narrator_.note("log files are in " + run_folder_.path() + " (--log_dir names another place)");
 
   RoundFacts facts;
   facts.assignment = place_ ? *place_ : assign_here();
@@ -115,6 +117,10 @@ std::optional<StartFailure> AgentLoop::start_workers() {
   facts.restarts = group_.ledger.restarts;
   facts.restart_reason = restart_reason_;
   facts.error_folder = error_folder;
+  const Rank first_rank = facts.assignment.first_rank;
+  facts.console = [this, first_rank](LocalRank local) {
+    return output_.environment(local, Rank{first_rank.value() + local.value()});
+  };
   RoundEnvironment environment{plan_, caller_environment(), facts};
 
   const char* path = environment.find("PATH");
@@ -137,6 +143,7 @@ std::optional<StartFailure> AgentLoop::start_workers() {
   memory_
       .mark();  // before the start, or the first of many workers might be out of memory uncounted
   auto failure = workers_.start(launch, environment);
+  if (launch.stdin_terminal && !failure) lend_terminal();
   run_folder_.forget_before(round);
   return failure;
 }

@@ -1,7 +1,9 @@
 #include "agent/guardian.hpp"
 
 #include "agent/containment.hpp"
+#include "agent/interrupt_watch.hpp"
 #include "agent/lease_watch.hpp"
+#include "agent/terminal.hpp"
 #include "common/exit_codes.hpp"
 #include "common/exit_status.hpp"
 #include "common/unique_fd.hpp"
@@ -34,7 +36,8 @@ namespace acc::agent {
 
 namespace {
 
-constexpr int kForwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
+constexpr int kForwarded[] = {SIGTERM, SIGINT,  SIGHUP,  SIGQUIT, SIGUSR1,
+                              SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH};
 constexpr int kSweepMillis = 5'000;  // after that a left-over counts as unkillable
 // An agent that is still there so long after the third Ctrl-C is killed; a fourth one kills at
 // once.
@@ -90,6 +93,21 @@ GuardianBoard* make_board() {
   return page == MAP_FAILED ? nullptr : new (page) GuardianBoard{};
 }
 
+// As SIGTSTP does it, so that a shell shows 148. A group without a shell that could continue it
+// (orphaned) isn't stopped by SIGTSTP: by SIGSTOP then. Whether we were stopped is told by the
+// SIGCONT after it, which is blocked and stays pending.
+void stop_this_process() {
+  sigset_t tstp;
+  ::sigemptyset(&tstp);
+  ::sigaddset(&tstp, SIGTSTP);
+  ::raise(SIGTSTP);
+  ::sigprocmask(SIG_UNBLOCK, &tstp, nullptr);
+  ::sigprocmask(SIG_BLOCK, &tstp, nullptr);
+  sigset_t pending;
+  ::sigpending(&pending);
+  if (::sigismember(&pending, SIGCONT) == 0) ::raise(SIGSTOP);
+}
+
 class Guardian {
  public:
   Guardian(pid_t agent, const sigset_t& signals, std::set<pid_t> not_ours, GuardianBoard* board,
@@ -104,9 +122,11 @@ class Guardian {
 
   int run() {
     const int status = wait_for_agent();
+    end_interrupt_watch();
     const int killed = sweep();
     take_terminal_back();
     if (WIFEXITED(status)) return WEXITSTATUS(status);
+    restore_terminal_modes(modes_);
     tell_agents_death(status, killed);
     sweep_dead_cgroups();
     if (board_ != nullptr && board_->temporary_folder[0] != '\0') {
@@ -122,6 +142,7 @@ class Guardian {
     for (;;) {
       sleep();
       lease_.check();  // first: what a signal would continue may have to be dead by now
+      follow_terminal();
       forward_signals();
       if (const auto status = reap()) return *status;
       if (is_agent_deaf() || interrupts_ > kImpatient) ::kill(agent_, SIGKILL);
@@ -179,7 +200,7 @@ class Guardian {
       }
       ::kill(agent_, signo);
       // The shell waits for us, not for the workers: when they are suspended, so are we.
-      if (signo == SIGTSTP) ::raise(SIGSTOP);
+      if (signo == SIGTSTP) stop_this_process();
     }
   }
 
@@ -189,8 +210,26 @@ class Guardian {
     int status = 0;
     for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
       if (pid == agent_) agent_status = status;
+      if (pid == interrupt_watch_) interrupt_watch_ = -1;
     }
     return agent_status;
+  }
+
+  // Ctrl-C goes to the group that has the terminal: where that is a worker's, a process of ours in
+  // it tells the agent.
+  void follow_terminal() {
+    const pid_t group = board_ != nullptr ? board_->terminal_group.load() : 0;
+    if (group == terminal_group_) return;
+    end_interrupt_watch();
+    terminal_group_ = group;
+    if (group > 0) interrupt_watch_ = start_interrupt_watch(group, agent_);
+  }
+
+  void end_interrupt_watch() {
+    if (interrupt_watch_ <= 0) return;
+    ::kill(interrupt_watch_, SIGKILL);
+    ::waitpid(interrupt_watch_, nullptr, 0);
+    interrupt_watch_ = -1;
   }
 
   // What a dead agent left comes up to us, one generation at a time.
@@ -241,11 +280,20 @@ class Guardian {
   UniqueFd wake_fd_;
   UniqueFd agent_fd_;
   UniqueFd signal_fd_;
+  std::optional<termios> modes_ = terminal_modes();
+  pid_t terminal_group_ = 0;
+  pid_t interrupt_watch_ = -1;
   unsigned interrupts_ = 0;
   std::optional<Instant> deaf_from_;  ///< an agent that is still there then hears nothing
 };
 
 }  // namespace
+
+void note_terminal(const GuardianLink& guardian, pid_t group) {
+  if (guardian.board == nullptr || guardian.board->terminal_group.exchange(group) == group) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto n = ::write(guardian.wake_fd, &one, sizeof one);
+}
 
 int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
   fill_standard_descriptors();

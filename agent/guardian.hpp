@@ -18,6 +18,8 @@ namespace acc::agent {
 struct GuardianBoard {
   char temporary_folder[512];   ///< to be removed if the agent dies before it does; empty: none
   std::atomic<bool> finishing;  ///< the workers are gone, the last output is being written
+  /// Process group of the worker that has the terminal, whose Ctrl-C we would not see; 0: none.
+  std::atomic<pid_t> terminal_group;
 
   // ---- jobs on several nodes ----
   /// steady_clock in nanoseconds: afterwards no worker of this node may live. 0: no lease yet.
@@ -45,6 +47,8 @@ void hold_lease(const GuardianLink& guardian, Instant ends, Millis length);
 /// Whether a lease has run out since the last call. To be asked when a worker has ended, before its
 /// end is taken for a failure, and between hold_lease and the start of a round.
 [[nodiscard]] bool take_lease_end(const GuardianLink& guardian);
+/// Which process group has the terminal from now on; 0: the guardian's again.
+void note_terminal(const GuardianLink& guardian, pid_t group);
 /// Where workers are born from now on; empty: nowhere special. Before they are started.
 void note_cgroup(const GuardianLink& guardian, const std::string& folder);
 

@@ -10,6 +10,10 @@ namespace {
 
 constexpr Millis kStartRetryWindow{5'000};
 constexpr Millis kStartRetryDelay{250};
+// Python may swallow a Ctrl-C while it starts. What lived for so short a time has nothing to save:
+// it gets SIGTERM soon.
+constexpr Millis kYoung{5'000};
+constexpr Millis kSwallowed{3'000};
 
 bool is_preemption(const GroupState& group) {
   return std::ranges::count(group.stop.preempt_signals, group.stop_signal) != 0;
@@ -96,13 +100,18 @@ void ask_to_end(GroupState& group, Actions& actions, Millis grace, Instant now) 
   await_end(group, actions, grace, now);
 }
 
+Millis time_for_signal(const GroupState& group, int signo, Millis grace, Instant now) {
+  const bool may_be_swallowed = signo == SIGINT && now - group.round_started < kYoung;
+  return may_be_swallowed ? std::min(grace, kSwallowed) : grace;
+}
+
 Actions stop_by_signal(GroupState& group, int signo, Instant now) {
   group.stopped_by_signal = true;
   group.term_sent = signo == SIGTERM;
   const bool preempted = is_preemption(group);
   const Millis grace = preempted ? group.stop.preempt_grace : group.stop.grace;
   Actions actions{SignalWorkers{signo}, TellStopping{signo, grace, preempted}};
-  await_end(group, actions, grace, now);
+  await_end(group, actions, time_for_signal(group, signo, grace, now), now);
   return actions;
 }
 

@@ -31,6 +31,8 @@ std::optional<Actions> retry_start(GroupState& group, Instant now);
 void ask_to_end(GroupState& group, Actions& actions, Millis grace, Instant now);
 /// The workers were asked to end; whoever doesn't within the grace is killed.
 void await_end(GroupState& group, Actions& actions, Millis grace, Instant now);
+/// After this time SIGTERM follows `signo`.
+Millis time_for_signal(const GroupState& group, int signo, Millis grace, Instant now);
 Actions stop_by_signal(GroupState& group, int signo, Instant now);
 Actions hurry_by_signal(GroupState& group, int signo, Instant now);
 Actions kill(GroupState& group, Millis after);

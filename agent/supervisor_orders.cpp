@@ -70,7 +70,7 @@ Actions obey_stop(GroupState& group, const StopOrdered& order, Instant now) {
     ask_to_end(group, actions, order.grace, now);
   } else {
     actions.emplace_back(SignalWorkers{signo_of(order)});
-    await_end(group, actions, order.grace, now);
+    await_end(group, actions, time_for_signal(group, order.signo, order.grace, now), now);
   }
   return actions;
 }

@@ -136,7 +136,7 @@ SCENARIO("the user asks one node of a job to end", "[agent][supervisor]") {
     Story story;
     story.running();
     WHEN("Ctrl-C is pressed") {
-      CHECK(story.signal(SIGINT) == "ask SIGINT 1, SIGINT, tell stopping, grace 15 s");
+      CHECK(story.signal(SIGINT) == "ask SIGINT 1, SIGINT, tell stopping, grace 3 s");
       THEN("the coordinator's order for all changes nothing here") {
         CHECK(story.stop(SIGINT, seconds{15}, true).empty());
         CHECK(story.all_end(Signaled{SIGINT}) == "report stopped, farewell 25 s");
@@ -196,6 +196,7 @@ SCENARIO("orders to stop may shorten what is under way", "[agent][supervisor]") 
   Story story;
   story.running();
   GIVEN("workers that were asked by SIGINT to end within 15 s") {
+    story.now += seconds{60};  // they are past their start
     story.stop(SIGINT, seconds{15});
     story.now += seconds{5};
     THEN("a later end changes nothing") {
@@ -233,7 +234,7 @@ SCENARIO("an order overtakes the start of the round", "[agent][supervisor]") {
   }
   WHEN("it is a signal") {
     story.signal(SIGINT);
-    CHECK(starts() == "SIGINT, tell stopping, grace 15 s");
+    CHECK(starts() == "SIGINT, tell stopping, grace 3 s");
   }
   WHEN("it is the guardian's loss") {
     story.feed(GuardianLost{story.now});

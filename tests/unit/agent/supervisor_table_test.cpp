@@ -57,7 +57,7 @@ const std::vector<Row> kTable{
       "report stopped → awaiting", " → finished"}},
     {"the order to end for good by SIGINT",
      [](Story& s) { return s.stop(SIGINT, seconds{15}, true); },
-     {"report stopped, farewell 2 s → awaiting", " → idle", "SIGINT, grace 15 s → stopping",
+     {"report stopped, farewell 2 s → awaiting", " → idle", "SIGINT, grace 3 s → stopping",
       " → stopping", " → killing", "report stopped, farewell 25 s → awaiting",
       "report stopped, farewell 25 s → awaiting", " → finished"}},
     {"the order to pass on SIGUSR1",

@@ -231,6 +231,24 @@ SCENARIO("the user asks the job to end", "[agent][supervisor]") {
         CHECK(finished_with(story.emptied()) == 130);
       }
     }
+    WHEN("Ctrl-C comes while Python starts, and is swallowed") {
+      const auto first = story.signal(SIGINT);
+      CHECK(find<SignalWorkers>(first)->signo == SIGINT);
+      CHECK(find<ArmTimer>(first)->after == seconds{3});
+      const auto later = story.after(seconds{3}, TimerFired{Timer::grace, story.now + seconds{3}});
+      THEN("SIGTERM follows soon, with the whole grace") {
+        CHECK(find<SignalWorkers>(later)->signo == SIGTERM);
+        CHECK(find<ArmTimer>(later)->after == seconds{15});
+        CHECK(find<KillAll>(later) == nullptr);
+      }
+    }
+    WHEN("Ctrl-C comes later") {
+      story.now += seconds{5};
+      const auto first = story.signal(SIGINT);
+      THEN("the workers have their grace for a checkpoint before SIGTERM") {
+        CHECK(find<ArmTimer>(first)->after == seconds{15});
+      }
+    }
     WHEN("SIGUSR1 arrives") {
       const auto actions = story.signal(SIGUSR1);
       THEN("it is forwarded and nothing ends") {

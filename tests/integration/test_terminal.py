@@ -1,0 +1,223 @@
+"""What users see and type in a terminal; each test is named for what they saw."""
+import contextlib, fcntl, os, pty, select, shutil, signal, struct, sys, tempfile, termios, time, unittest
+
+from harness import ACC, FAKE, SLACK, children_of, main, read, until
+
+BAR = r'''import os, sys, time
+for i in range(20):
+    sys.stderr.write("\rrank %s %3d%%|%s|" % (os.environ["RANK"], i * 5, ("#" * i).ljust(20)))
+    sys.stderr.flush()
+    time.sleep(0.1)
+'''
+
+
+class Terminal(unittest.TestCase):
+    """A real pseudo-terminal with a session, as a shell would give."""
+
+    def start(self, flags, words=(), script=None, env=None, size=(30, 100)):
+        folder = tempfile.mkdtemp(prefix="acc-terminal-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        if script is not None:
+            with open(folder + "/script.py", "w") as f:
+                f.write(script)
+            words = [folder + "/script.py"]
+        else:
+            words = ["--no_python", *words]
+        self.pid, self.master = pty.fork()
+        if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+            drop = ("COLUMNS", "LINES", "NO_COLOR")
+            environment = {k: v for k, v in os.environ.items() if k not in drop}
+            os.execve(ACC, [ACC, *flags.split(), *words], {"HOME": folder, **environment, "TERM": "xterm", **(env or {})})
+        self.addCleanup(self.end, self.pid, self.master)
+        self.text = b""
+
+    @staticmethod
+    def end(pid, master):
+        with contextlib.suppress(OSError):  # mostly it has ended and was waited for
+            if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+        os.close(master)
+
+    def read_until(self, word, deadline=15, count=1):
+        end = time.monotonic() + deadline * SLACK
+        while self.text.count(word) < count:
+            ready, _, _ = select.select([self.master], [], [], max(0, end - time.monotonic()))
+            self.assertTrue(ready, f"no {count} x {word!r} in {self.text!r}")
+            try:
+                self.text += os.read(self.master, 4096)
+            except OSError:
+                break
+        self.assertGreaterEqual(self.text.count(word), count, self.text)
+
+    def type(self, keys):
+        os.write(self.master, keys)
+
+    def exit_code(self, deadline=15):
+        """Reads on meanwhile, or a full terminal would hold the end."""
+        end = time.monotonic() + deadline * SLACK
+        while True:
+            if select.select([self.master], [], [], 0.01)[0]:
+                with contextlib.suppress(OSError):
+                    self.text += os.read(self.master, 65536)
+            got, status = os.waitpid(self.pid, os.WNOHANG)
+            if got:
+                return os.waitstatus_to_exitcode(status)
+            self.assertLess(time.monotonic(), end, f"acc-launch to end; {self.text!r}")
+
+    # ---- bars, width, colours ----
+
+    def test_bars_of_two_ranks_stood_side_by_side_and_flooded_the_terminal(self):
+        self.start("--num_processes 2", script=BAR)
+        self.assertEqual(self.exit_code(), 0)
+        self.assertIn(b"\rrank 0", self.text)
+        self.assertIn(b"\rrank 1", self.text)
+        self.assertNotIn(b"|rank", self.text)
+        self.assertNotIn(b"\r\rrank", self.text)
+
+    def test_workers_learn_how_wide_the_terminal_is(self):
+        script = "import os, shutil; print('width', *shutil.get_terminal_size(), flush=True)"
+        self.start("--num_processes 2", script=script)
+        self.read_until(b"width 100 30", count=2)
+        self.assertEqual(self.exit_code(), 0)
+        self.start("--num_processes 2 --tee 3", script=script)
+        self.read_until(b"width 89 30", count=2)
+        self.assertEqual(self.exit_code(), 0)
+        self.start("--num_processes 2", script=script, env={"COLUMNS": "66"})
+        self.read_until(b"width 66 30", count=2)
+        self.assertEqual(self.exit_code(), 0)
+
+    def test_a_program_learns_of_another_size(self):
+        script = ("import os, signal, time\n"
+                  "signal.signal(signal.SIGWINCH, lambda *_: print('now', *os.get_terminal_size(1)))\n"
+                  "print('first', *os.get_terminal_size(1))\n"
+                  "while True: time.sleep(1)\n")
+        self.start("--num_processes 2", ["python3", "-c", script])
+        self.read_until(b"first 100 30", count=2)
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 72, 0, 0))
+        self.read_until(b"now 72 40", count=2)
+        self.type(b"\x03")
+        self.assertEqual(self.exit_code(), 130)
+
+    def test_a_dumb_terminal_got_colours(self):
+        self.start("--num_processes 2 --tee 3", ["sh", "-c", "echo here; exit 3"], env={"TERM": "dumb"})
+        self.assertEqual(self.exit_code(), 3)
+        self.assertNotIn(b"\x1b", self.text)
+        self.start("--num_processes 2 --tee 3", ["sh", "-c", "echo here; exit 3"])
+        self.assertEqual(self.exit_code(), 3)
+        self.assertIn(b"\x1b[", self.text)
+
+    # ---- Ctrl-C ----
+
+    def test_one_worker_that_does_not_heed_ctrl_c_could_not_be_stopped(self):
+        self.start("--num_processes 1", [FAKE, "ignore=INT", "ignore=TERM", "out=up", "hold"])
+        self.read_until(b"up")
+        self.type(b"\x03")
+        self.read_until(b"Ctrl-C went to the worker")
+        started = time.monotonic()
+        self.type(b"\x03")
+        self.read_until(b"SIGTERM sent, 2 s left (Ctrl-C again to kill)")
+        self.type(b"\x03")
+        self.assertEqual(self.exit_code(), 130)
+        self.assertIn(b"killing at once", self.text)
+        self.assertLess(time.monotonic() - started, 2 * SLACK)
+
+    def test_a_second_ctrl_c_within_seconds_ends_a_worker_that_is_busy(self):
+        self.start("--num_processes 1", [FAKE, "ignore=INT", "out=up", "hold"])
+        self.read_until(b"up")
+        self.type(b"\x03")
+        time.sleep(0.5)  # a person's second press
+        self.type(b"\x03")
+        self.assertEqual(self.exit_code(), 130)
+        self.assertIn(b"SIGTERM sent", self.text)
+
+    def test_the_debugger_keeps_ctrl_c_as_often_as_it_is_pressed(self):
+        self.start("--num_processes 1", script="import pdb\nx = 7\npdb.set_trace()\nprint('after', x, flush=True)\n")
+        self.read_until(b"(Pdb)")
+        for i in range(5):
+            self.type(b"\x03")
+            self.read_until(b"(Pdb)", count=2 + i)
+        self.type(b"p x * 6\n")
+        self.read_until(b"42")
+        self.type(b"c\n")
+        self.read_until(b"after 7")
+        self.assertEqual(self.exit_code(), 0)
+        self.assertNotIn(b"acc-launch: got", self.text)
+
+    def test_a_script_that_uses_ctrl_c_now_and_then_goes_on(self):
+        self.start("--num_processes 1", script="import time\nfor i in range(2):\n  try:\n    print('up', flush=True)\n    time.sleep(100)\n"
+                   "  except KeyboardInterrupt: print('skip', i, flush=True)\nprint('done', flush=True)\n")
+        self.read_until(b"up")
+        self.type(b"\x03")
+        self.read_until(b"skip 0")
+        self.read_until(b"Ctrl-C went to the worker")
+        time.sleep(10.5)  # so long apart they are no second press
+        self.type(b"\x03")
+        self.read_until(b"done")
+        self.assertEqual(self.exit_code(), 0)
+
+    def test_nothing_is_left_of_the_watch_for_ctrl_c(self):
+        self.start("--num_processes 1 --max_restarts 2 --restart_delay 0", [FAKE, "out=up", "attempt=2", "hold", "any", "exit=1"])
+        self.read_until(b"up", count=3)
+        watches = lambda: [p for p in children_of(self.pid) if read(f"/proc/{p}/comm") == "acc:ctrl-c\n"]
+        until(lambda: len(watches()) == 1, "one watch")
+        watch = watches()[0]
+        self.type(b"\x03")
+        self.assertEqual(self.exit_code(), 130)
+        until(lambda: not os.path.exists(f"/proc/{watch}"), "its end")
+
+    # ---- the terminal afterwards ----
+
+    def test_a_worker_that_died_in_raw_mode_left_the_terminal_raw(self):
+        before = None
+        self.start("--num_processes 1", script="import os, signal, sys, tty\nprint('before', flush=True)\nsys.stdin.readline()\n"
+                   "tty.setraw(0)\nprint('raw', flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n")
+        self.read_until(b"before")
+        before = termios.tcgetattr(self.master)
+        self.type(b"\n")
+        self.read_until(b"raw")
+        self.assertEqual(self.exit_code(), 137)
+        self.assertEqual(termios.tcgetattr(self.master)[:4], before[:4])
+
+    def test_ctrl_z_shows_148_as_any_program(self):
+        shell = r"""
+import os, signal, sys
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+pid = os.fork()
+if pid == 0:
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    os.execv(sys.argv[1], sys.argv[1:])
+try: os.setpgid(pid, pid)
+except OSError: pass
+os.tcsetpgrp(0, pid)
+print("handed over", flush=True)
+_, status = os.waitpid(pid, os.WUNTRACED)
+print("stopped by", os.WSTOPSIG(status), flush=True)
+os.killpg(pid, signal.SIGCONT)
+os.killpg(pid, signal.SIGTERM)
+_, status = os.waitpid(pid, os.WUNTRACED)
+print("code", os.waitstatus_to_exitcode(status), flush=True)
+"""
+        for workers in "12":
+            self.pid, self.master = pty.fork()
+            if self.pid == 0:
+                os.execv(sys.executable, [sys.executable, "-c", shell, ACC, "--num_processes", workers, "--no_python", FAKE, "out=up", "hold"])
+            self.addCleanup(self.end, self.pid, self.master)
+            self.text = b""
+            self.read_until(b"handed over")
+            self.read_until(b"up", count=int(workers))
+            self.type(b"\x1a")
+            self.read_until(b"stopped by %d" % signal.SIGTSTP)
+            self.read_until(b"code 143")
+            self.exit_code()
+
+    def test_pdb_in_one_rank_of_two_ends_with_a_hint_at_stdin(self):
+        self.start("--num_processes 2", script="import os\nif os.environ['RANK'] == '0': breakpoint()\nelse:\n  import time; time.sleep(100)\n")
+        self.assertEqual(self.exit_code(), 1)
+        self.assertIn(b"--stdin 0 gives it ours", self.text)
+
+
+if __name__ == "__main__":
+    main()
