@@ -40,8 +40,10 @@ enum class Operation : std::uint8_t {
 /// What is compared between the ranks before data moves: 32 bytes.
 struct Descriptor {
   std::uint64_t sequence = 0;  ///< of collectives, from 1; send and recv have a count per pair
-  std::uint64_t count = 0;     ///< elements, as the call gives them; of the _v forms: all together
-  std::uint64_t digest = 0;    ///< of the counts of the _v forms; else 0
+  /// Elements, as the call gives them; of the _v forms: all together, of all_to_all_v, where each
+  /// rank has counts of its own: 0.
+  std::uint64_t count = 0;
+  std::uint64_t digest = 0;  ///< of the counts of the _v forms; of all_to_all_v: 1; else 0
   std::int32_t root = -1;
   Operation operation = Operation::none;
   DType dtype = DType::u8;
@@ -55,6 +57,9 @@ static_assert(sizeof(Descriptor) == 32);
 /// "rank 1: all_reduce f32 x900 sum #17, ranks 0,2: x1000": one for each rank, in their order; the
 /// Error's ranks are those unlike the most common one.
 [[nodiscard]] Error mismatch(std::span<const Descriptor> of_ranks, std::string_view group);
+/// Of all_to_all_v: what `from` sends isn't what `to` expects of it. Elements.
+[[nodiscard]] Error pair_mismatch(std::string_view title, int from, std::size_t sent, int to,
+                                  std::size_t expected);
 /// "ranks 0-2,5": for messages.
 [[nodiscard]] std::string describe_ranks(std::span<const int> ranks);
 
@@ -62,8 +67,10 @@ struct Call {
   Descriptor what;
   const void* send = nullptr;
   void* recv = nullptr;
-  std::span<const std::size_t> counts;  ///< of the _v forms, by rank; empty: all are what.count
-  int peer = -1;                        ///< send, recv
+  /// Of the _v forms, by rank; empty: all are what.count. Of all_to_all_v: of what this rank sends.
+  std::span<const std::size_t> counts;
+  std::span<const std::size_t> recv_counts;  ///< of all_to_all_v alone: of what it receives
+  int peer = -1;                             ///< send, recv
   /// How long it may take; 0: for ever. The backend makes the deadline itself, once a call, when it
   /// first has to wait for real (cpu: after its pauses, when it begins to yield): a call whose
   /// peers are there reads no clock.
@@ -71,6 +78,8 @@ struct Call {
   void* stream = nullptr;
 
   [[nodiscard]] std::size_t bytes() const { return what.count * size_of(what.dtype); }
+  /// all_to_all_v: each pair of ranks has a count that nobody else knows.
+  [[nodiscard]] bool by_pairs() const { return !recv_counts.empty(); }
 };
 
 /// Where a rank is, for messages that name it.
@@ -112,6 +121,11 @@ class Backend {
   /// thread of the group.
   [[nodiscard]] virtual bool asynchronous() const noexcept { return false; }
   [[nodiscard]] virtual std::shared_ptr<Pending> begin(const Call&) { return nullptr; }
+  /// All of them as one launch, ordered with the stream of the first. Asynchronous backends only.
+  /// @throws Error also invalid_argument: a call that can't be a part of it
+  [[nodiscard]] virtual std::shared_ptr<Pending> begin_as_one(std::span<const Call>) {
+    return nullptr;
+  }
   /// The ranks that the running call waits for; empty: it waits for none, or it isn't known.
   [[nodiscard]] virtual std::vector<int> waits_for() const { return {}; }
   /// Whose memory its calls take.

@@ -156,6 +156,7 @@ class Forming {
       child.key = std::move(wanted.key);
       child.store = parent.store();
       child.options.name = std::move(wanted.name);
+      if (wanted.limit) child.options.init_timeout = wanted.limit;
       return form_group(std::move(child));
     };
   }

@@ -1,5 +1,8 @@
+#include "runtime/backend.hpp"
+#include "runtime/group/group.hpp"
 #include "runtime/with_type.hpp"
 
+#include <acc/cuda.hpp>
 #include <acc/error.hpp>
 #include <acc/operations.hpp>
 #include <algorithm>
@@ -8,22 +11,50 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 namespace acc::runtime {
 
 namespace {
 
-void require_host(const TensorView& tensor, std::string_view operation) {
-  if (tensor.device.kind == Device::Kind::cpu) return;
-  throw Error{ErrorCode::invalid_argument, std::string{operation} + ": the tensor is on " +
-                                               to_string(tensor.device) +
-                                               ", copy it to host memory first"};
+bool on_device(const ConstTensorView& tensor) { return tensor.device.kind == Device::Kind::cuda; }
+
+/// In host memory. Of a tensor in device memory: what is there once the legacy stream is through.
+HostTensor copy_of(const ConstTensorView& tensor) {
+  HostTensor copy{tensor.dtype, tensor.shape};
+  if (tensor.bytes() == 0) return copy;
+  if (on_device(tensor))
+    acc::cuda::copy(copy.bytes().data(), tensor.data, tensor.bytes());
+  else
+    std::memcpy(copy.bytes().data(), tensor.data, tensor.bytes());
+  return copy;
 }
 
-HostTensor copy_of(const TensorView& tensor) {
-  HostTensor copy{tensor.dtype, tensor.shape};
-  if (tensor.bytes() != 0) std::memcpy(copy.bytes().data(), tensor.data, tensor.bytes());
-  return copy;
+/// Is there memory of devices in this call, and a group that takes it? Then nothing goes by way of
+/// the host but the result.
+bool stays_on_device(const ProcessGroup& group, const ConstTensorView& tensor) {
+  return on_device(tensor) && group.device() == tensor.device && tensor.count() > 0;
+}
+
+/// call(buffer) fills device memory of the bytes of `result`, in the order of the legacy stream.
+template <class Call>
+void by_device_memory(HostTensor& result, const Call& call) {
+  const acc::cuda::DeviceBuffer buffer{result.bytes().size()};
+  call(buffer.data());
+  acc::cuda::copy(result.bytes().data(), buffer.data(), result.bytes().size());
+}
+
+ReduceOp op_of(Reduction how) noexcept {
+  switch (how) {
+    case Reduction::mean:
+      return ReduceOp::avg;
+    case Reduction::max:
+      return ReduceOp::max;
+    case Reduction::min:
+      return ReduceOp::min;
+    default:
+      return ReduceOp::sum;
+  }
 }
 
 bool is_floating(DType type) noexcept {
@@ -87,6 +118,43 @@ void unpack(std::string_view packed, int rank, std::vector<std::string>& list) {
   }
 }
 
+/// A shape as ranks compare it: its first dimensions, and how many more there are.
+struct Extents {
+  static constexpr std::size_t kCompared = 7;
+  std::int64_t dimensions = 0;
+  std::array<std::int64_t, kCompared> extents{};
+
+  explicit Extents(const Shape& shape = {}) : dimensions{static_cast<std::int64_t>(shape.size())} {
+    std::copy_n(shape.begin(), std::min(shape.size(), kCompared), extents.begin());
+  }
+  friend bool operator==(const Extents&, const Extents&) = default;
+  [[nodiscard]] std::string words() const {
+    const auto all = static_cast<std::size_t>(dimensions);
+    const auto text = to_string(Shape{extents.begin(), extents.begin() + std::min(all, kCompared)});
+    return all <= kCompared ? text : text + " of " + std::to_string(all) + " dimensions";
+  }
+};
+
+/// Of calls whose result has a shape that follows from this rank's: [2, 3] and [3, 2] are as many
+/// elements, and each rank would read them in its own way.
+void require_same_shape(ProcessGroup& group, const Shape& mine, const char* operation) {
+  if (!group.impl().options().check.value_or(false)) return;
+  constexpr std::size_t kWords = sizeof(Extents) / sizeof(std::int64_t);
+  const Extents own{mine};
+  std::vector<Extents> all(static_cast<std::size_t>(group.size()));
+  group.all_gather(&own, all.data(), kWords, DType::i64);
+  const auto other = std::ranges::find_if(all, [&](const Extents& e) { return e != all[0]; });
+  if (other == all.end()) return;
+  std::vector<int> others;
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] == *other) others.push_back(static_cast<int>(rank));
+  throw Error{ErrorCode::mismatch,
+              std::string{operation} + ": the ranks have tensors of different shapes: rank 0 has " +
+                  all[0].words() + ", " + describe_ranks(others) + " has " + other->words() +
+                  "; pad_across_processes makes them alike",
+              others, operation};
+}
+
 }  // namespace
 
 Reduction parse_reduction(std::string_view word) {
@@ -97,9 +165,9 @@ Reduction parse_reduction(std::string_view word) {
               "'" + std::string{word} + "' is not a reduction: it is none, sum or mean"};
 }
 
-HostTensor gather(ProcessGroup& group, const TensorView& mine) {
-  require_host(mine, "gather");
+HostTensor gather(ProcessGroup& group, const ConstTensorView& mine) {
   if (group.size() == 1) return copy_of(mine);
+  require_same_shape(group, mine.shape, "gather");
   Shape shape = mine.shape;
   if (shape.empty()) {
     shape = {group.size()};
@@ -107,13 +175,25 @@ HostTensor gather(ProcessGroup& group, const TensorView& mine) {
     shape[0] *= group.size();
   }
   HostTensor all{mine.dtype, std::move(shape)};
-  group.all_gather(mine.data, all.bytes().data(), mine.count(), mine.dtype);
+  std::optional<HostTensor> copy;
+  const auto gather_to = [&](const void* from, void* to) {
+    group.all_gather(from, to, mine.count(), mine.dtype);
+  };
+  if (stays_on_device(group, mine))
+    by_device_memory(all, [&](void* to) { gather_to(mine.data, to); });
+  else
+    gather_to(on_device(mine) ? copy.emplace(copy_of(mine)).bytes().data() : mine.data,
+              all.bytes().data());
   return all;
 }
 
-HostTensor pad_across_processes(ProcessGroup& group, const TensorView& mine, int dim, double fill,
-                                bool fill_first) {
-  require_host(mine, "pad_across_processes");
+HostTensor pad_across_processes(ProcessGroup& group, const ConstTensorView& given, int dim,
+                                double fill, bool fill_first) {
+  if (on_device(given)) {
+    const HostTensor copy = copy_of(given);
+    return pad_across_processes(group, copy.view(), dim, fill, fill_first);
+  }
+  const ConstTensorView& mine = given;
   const int dims = static_cast<int>(mine.shape.size());
   if (dim >= dims || dim < -dims) return copy_of(mine);
   const auto axis = static_cast<std::size_t>(dim < 0 ? dim + dims : dim);
@@ -149,22 +229,27 @@ HostTensor pad_across_processes(ProcessGroup& group, const TensorView& mine, int
   return padded;
 }
 
-HostTensor reduce(ProcessGroup& group, const TensorView& mine, Reduction how) {
-  require_host(mine, "reduce");
-  HostTensor result = copy_of(mine);
-  if (group.size() == 1) return result;
+HostTensor reduce(ProcessGroup& group, const ConstTensorView& mine, Reduction how) {
+  if (group.size() == 1) return copy_of(mine);
   if (how == Reduction::mean && !is_floating(mine.dtype)) {
     throw Error{ErrorCode::invalid_argument,
                 "reduce: the mean of " + std::string{to_string(mine.dtype)} +
                     " tensors is not a whole number: sum them, or use a floating type"};
   }
+  if (stays_on_device(group, mine)) {
+    HostTensor result{mine.dtype, mine.shape};
+    by_device_memory(result, [&](void* to) {
+      group.all_reduce(mine.data, to, mine.count(), mine.dtype, op_of(how));
+    });
+    return result;
+  }
+  HostTensor result = copy_of(mine);
   group.all_reduce(result.bytes().data(), result.bytes().data(), result.count(), result.dtype(),
-                   how == Reduction::mean ? ReduceOp::avg : ReduceOp::sum);
+                   op_of(how));
   return result;
 }
 
-HostTensor broadcast(ProcessGroup& group, const TensorView& mine, int from) {
-  require_host(mine, "broadcast");
+HostTensor broadcast(ProcessGroup& group, const ConstTensorView& mine, int from) {
   HostTensor result = copy_of(mine);
   group.broadcast(result.bytes().data(), result.count(), result.dtype(), from);
   return result;
@@ -186,8 +271,8 @@ std::vector<std::string> broadcast_object_list(ProcessGroup& group,
   return list;
 }
 
-HostTensor first_of(const TensorView& tensor, std::size_t count) {
-  TensorView part = tensor;
+HostTensor first_of(const ConstTensorView& tensor, std::size_t count) {
+  ConstTensorView part = tensor;
   if (!part.shape.empty() && static_cast<std::size_t>(part.shape[0]) > count)
     part.shape[0] = static_cast<std::int64_t>(count);
   return copy_of(part);

@@ -26,6 +26,9 @@ constexpr const char* kRoot = "the root isn't a rank of the group";
 constexpr const char* kPeer = "the peer isn't a rank of the group";
 constexpr const char* kTooLarge = "count x size x ranks is more than memory can hold";
 constexpr const char* kPartly = "`send` and `recv` overlap, and not as an in-place call";
+constexpr const char* kCounts = "there must be as many counts as ranks";
+constexpr const char* kOwnPart =
+    "what this rank sends to itself isn't what it receives from itself";
 constexpr const char* kOverlap = "`send` and `recv` overlap, and this call has no in-place form";
 
 // `recv` holds a part of each rank, `send` is one part: in place it is this rank's part of recv.
@@ -59,18 +62,23 @@ Parts parts_of(const Call& call, int rank, int size) noexcept {
   return parts;
 }
 
-const char* counts_fault(const Call& call, int size) noexcept {
-  const std::size_t most = (SIZE_MAX >> 1) / size_of(call.what.dtype);
-  if (call.counts.empty())
-    return call.what.count > most / static_cast<std::size_t>(size) ? kTooLarge : nullptr;
-  if (call.counts.size() != static_cast<std::size_t>(size))
-    return "there must be as many counts as ranks";
+const char* counts_fault(std::span<const std::size_t> counts, int size, std::size_t most) noexcept {
+  if (counts.size() != static_cast<std::size_t>(size)) return kCounts;
   std::size_t all = 0;
-  for (const std::size_t count : call.counts) {
+  for (const std::size_t count : counts) {
     if (count > most - all) return kTooLarge;
     all += count;
   }
   return nullptr;
+}
+
+const char* counts_fault(const Call& call, int size) noexcept {
+  const std::size_t most = (SIZE_MAX >> 1) / size_of(call.what.dtype);
+  if (call.counts.empty() && call.what.digest == 0)
+    return call.what.count > most / static_cast<std::size_t>(size) ? kTooLarge : nullptr;
+  if (const char* fault = counts_fault(call.counts, size, most)) return fault;
+  if (call.what.operation != Operation::all_to_all) return nullptr;
+  return counts_fault(call.recv_counts, size, most);
 }
 
 const char* reduction_fault(const Call& call, bool receives) noexcept {
@@ -93,31 +101,39 @@ const char* gather_fault(const Call& call, int rank, int size) noexcept {
 }
 
 const char* scatter_fault(const Call& call, int rank, int size) noexcept {
-  const std::size_t bytes = call.bytes();
-  if (bytes == 0) return nullptr;
-  if (call.recv == nullptr) return kNullRecv;
+  const Parts parts = parts_of(call, rank, size);
+  if (parts.mine > 0 && call.recv == nullptr) return kNullRecv;
   if (rank != call.what.root) return nullptr;
-  if (call.send == nullptr) return kNullSend;
-  const Range all{bytes_at(call.send), bytes * static_cast<std::size_t>(size)};
-  return overlap(all, {bytes_at(call.recv), bytes}) ? kOverlap : nullptr;
+  if (parts.all > 0 && call.send == nullptr) return kNullSend;
+  return overlap({bytes_at(call.send), parts.all}, {bytes_at(call.recv), parts.mine}) ? kOverlap
+                                                                                      : nullptr;
 }
 
 const char* reduce_scatter_fault(const Call& call, int rank, int size) noexcept {
-  const std::size_t bytes = call.bytes();
-  if (bytes == 0) return nullptr;
-  if (call.send == nullptr) return kNullSend;
-  if (call.recv == nullptr) return kNullRecv;
-  if (call.recv == bytes_at(call.send) + bytes * static_cast<std::size_t>(rank)) return nullptr;
-  const Range all{bytes_at(call.send), bytes * static_cast<std::size_t>(size)};
-  return overlap(all, {bytes_at(call.recv), bytes}) ? kPartly : nullptr;
+  const Parts parts = parts_of(call, rank, size);
+  if (parts.all > 0 && call.send == nullptr) return kNullSend;
+  if (parts.mine > 0 && call.recv == nullptr) return kNullRecv;
+  if (parts.mine == 0 || call.recv == bytes_at(call.send) + parts.before) return nullptr;
+  return overlap({bytes_at(call.send), parts.all}, {bytes_at(call.recv), parts.mine}) ? kPartly
+                                                                                      : nullptr;
 }
 
-const char* all_to_all_fault(const Call& call, int size) noexcept {
-  const std::size_t bytes = call.bytes() * static_cast<std::size_t>(size);
-  if (bytes == 0) return nullptr;
-  if (call.send == nullptr) return kNullSend;
-  if (call.recv == nullptr) return kNullRecv;
-  return overlap({bytes_at(call.send), bytes}, {bytes_at(call.recv), bytes}) ? kOverlap : nullptr;
+std::size_t sum_of(std::span<const std::size_t> counts) noexcept {
+  std::size_t sum = 0;
+  for (const std::size_t count : counts) sum += count;
+  return sum;
+}
+
+const char* all_to_all_fault(const Call& call, int rank, int size) noexcept {
+  const std::size_t each = size_of(call.what.dtype);
+  const auto own = static_cast<std::size_t>(rank);
+  if (call.by_pairs() && call.counts[own] != call.recv_counts[own]) return kOwnPart;
+  const std::size_t all = call.bytes() * static_cast<std::size_t>(size);
+  const std::size_t sent = call.by_pairs() ? sum_of(call.counts) * each : all;
+  const std::size_t received = call.by_pairs() ? sum_of(call.recv_counts) * each : all;
+  if (sent > 0 && call.send == nullptr) return kNullSend;
+  if (received > 0 && call.recv == nullptr) return kNullRecv;
+  return overlap({bytes_at(call.send), sent}, {bytes_at(call.recv), received}) ? kOverlap : nullptr;
 }
 
 const char* message_fault(const Call& call, int rank, int size, bool waits) noexcept {
@@ -163,7 +179,7 @@ const char* fault_of(const Call& call, int rank, int size, bool waits) noexcept 
     case Operation::reduce_scatter:
       return reduce_scatter_fault(call, rank, size);
     case Operation::all_to_all:
-      return all_to_all_fault(call, size);
+      return all_to_all_fault(call, rank, size);
     case Operation::send:
     case Operation::recv:
       return message_fault(call, rank, size, waits);
@@ -175,6 +191,16 @@ const char* fault_of(const Call& call, int rank, int size, bool waits) noexcept 
       return "no such operation";
   }
   return "no such operation";
+}
+
+const char* fault_in_launch(const Call& call) noexcept {
+  switch (call.what.operation) {
+    case Operation::barrier:
+    case Operation::allocate:
+      return "it waits for the device, which a call within coalesce can't";
+    default:
+      return nullptr;
+  }
 }
 
 std::uint64_t digest_of(std::span<const std::size_t> counts) noexcept {

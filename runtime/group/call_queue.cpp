@@ -9,6 +9,15 @@ namespace acc::runtime {
 
 // ---- handles ----
 
+void Work::State::take(const Call& from) {
+  call = from;
+  if (from.counts.empty()) return;
+  counts.assign(from.counts.begin(), from.counts.end());
+  counts.insert(counts.end(), from.recv_counts.begin(), from.recv_counts.end());
+  call.counts = std::span{counts}.first(from.counts.size());
+  call.recv_counts = std::span{counts}.subspan(from.counts.size());
+}
+
 void Work::State::finish(std::exception_ptr failure) {
   const std::lock_guard lock{mutex};
   error = std::move(failure);
@@ -18,6 +27,10 @@ void Work::State::finish(std::exception_ptr failure) {
 
 void Work::wait(std::optional<Millis> limit) const {
   if (!state_) return;
+  if (state_->collected)
+    throw Error{ErrorCode::invalid_argument,
+                to_string(state_->call.what) +
+                    " is waited for within coalesce, which launches it at its end"};
   if (state_->pending) return state_->pending->wait(limit);
   if (!state_->done.load(std::memory_order_acquire)) {
     std::unique_lock lock{state_->mutex};
@@ -47,6 +60,18 @@ std::exception_ptr Work::error() const {
   if (!state_) return nullptr;
   if (state_->pending) return state_->pending->error();
   return state_->done.load(std::memory_order_acquire) ? state_->error : nullptr;
+}
+
+void wait_all(std::span<const Work> works) {
+  std::exception_ptr first;
+  for (const Work& work : works) {
+    try {
+      work.wait();
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
 }
 
 // ---- the queue ----

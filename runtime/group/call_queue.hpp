@@ -10,12 +10,15 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace acc::runtime {
 
 /// A call that was begun: what its handles share.
 struct Work::State {
   Call call;
+  std::vector<std::size_t> counts;   // of a _v form, those of both sides: the call points here
+  bool collected = false;            // by coalesce, and not launched yet
   SharedBuffer* buffer = nullptr;    // of allocate: the caller waits and takes it
   std::uint64_t ticket = 0;          // of the flight recorder
   std::shared_ptr<Pending> pending;  // of an asynchronous backend; then nothing below is used
@@ -25,6 +28,8 @@ struct Work::State {
   std::atomic<bool> done{false};  // written under the mutex
   std::exception_ptr error;       // set before done
 
+  /// Of a call that outlives the caller's counts.
+  void take(const Call& from);
   void finish(std::exception_ptr failure);
 };
 

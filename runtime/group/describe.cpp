@@ -33,9 +33,11 @@ std::string words(const Descriptor& what, const Descriptor* unlike) {
   if (what.operation == Operation::allocate) {
     add(unlike != nullptr && what.count != unlike->count, std::to_string(what.count) + " bytes");
   } else if (has_data(what.operation)) {
+    const bool by_pairs = what.operation == Operation::all_to_all && what.digest != 0;
     add(unlike != nullptr && what.dtype != unlike->dtype, std::string{to_string(what.dtype)});
-    add(unlike != nullptr && what.count != unlike->count, "x" + std::to_string(what.count));
-    if (unlike != nullptr && what.count == unlike->count)
+    add(unlike != nullptr && (what.count != unlike->count || by_pairs),
+        by_pairs ? "with counts" : "x" + std::to_string(what.count));
+    if (unlike != nullptr && what.count == unlike->count && !by_pairs)
       add(what.digest != unlike->digest, "other counts");
   }
   if (reduces(what.operation))
@@ -106,6 +108,15 @@ Error mismatch(std::span<const Descriptor> of_ranks, std::string_view group) {
   return Error{ErrorCode::mismatch,
                "the ranks of group '" + std::string{group} + "' called different things: " + text,
                std::move(unlike), std::string{to_string(common.operation)}, common.sequence};
+}
+
+Error pair_mismatch(std::string_view title, int from, std::size_t sent, int to,
+                    std::size_t expected) {
+  return Error{ErrorCode::mismatch,
+               std::string{title} + ": rank " + std::to_string(from) + " sends " +
+                   std::to_string(sent) + " elements to rank " + std::to_string(to) +
+                   ", which expects " + std::to_string(expected) + " of it",
+               {from, to}};
 }
 
 }  // namespace acc::runtime

@@ -4,8 +4,10 @@
 #include "runtime/group/fork.hpp"
 #include "runtime/group/monitor.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <new>
+#include <numeric>
 #include <utility>
 
 namespace acc::runtime {
@@ -26,8 +28,8 @@ Group::Group(GroupFacts facts, std::unique_ptr<Backend> backend, std::shared_ptr
       asynchronous_{backend_->asynchronous()},
       store_{std::move(store)},
       maker_{std::move(maker)},
-      sent_(static_cast<std::size_t>(facts_.size)),
-      received_(static_cast<std::size_t>(facts_.size)),
+      numbers_{0, std::vector<std::uint64_t>(static_cast<std::size_t>(facts_.size)),
+               std::vector<std::uint64_t>(static_cast<std::size_t>(facts_.size))},
       made_in_{fork_generation()},
       calls_{std::make_unique<CallQueue>("acc-" + facts_.name,
                                          [this](Work::State& work) { carry_out(work); })},
@@ -51,27 +53,33 @@ Group::~Group() {
 
 // ---- calls ----
 
-void Group::prepare(Call& call, const CallOptions& how, bool waits) {
+void Group::check(const Call& call, bool waits) const {
   if (const char* fault = fault_of(call, facts_.rank, facts_.size, waits)) refuse(call, fault);
   if (made_in_ != fork_generation())
     refuse(call, "this process was forked after the group was made, which belongs to its parent");
   if (broken()) refuse_broken();
+}
+
+void Group::prepare(Call& call, const CallOptions& how, bool waits) {
+  check(call, waits);
   const auto peer = static_cast<std::size_t>(call.peer);
   switch (call.what.operation) {
     case Operation::send:
-      call.what.sequence = ++sent_[peer];
+      call.what.sequence = ++numbers_.sent[peer];
       break;
     case Operation::recv:
-      call.what.sequence = ++received_[peer];
+      call.what.sequence = ++numbers_.received[peer];
       break;
     default:
-      call.what.sequence = ++sequence_;
+      call.what.sequence = ++numbers_.sequence;
   }
   call.limit = how.timeout.value_or(limit_);
   call.stream = how.stream;
 }
 
 void Group::run(Call call, const CallOptions& how, SharedBuffer* buffer) {
+  if (collected_ != nullptr) [[unlikely]]
+    return (void)collect(call, how);
   prepare(call, how, true);
   CallQueue& queue = queue_of(call);
   if (!queue.idle()) return queue_up(queue, call, buffer).wait();  // behind what was begun before
@@ -94,7 +102,7 @@ void Group::hand_over(const Call& call, SharedBuffer* buffer, FlightRecorder::Ti
 
 Work Group::queue_up(CallQueue& queue, const Call& call, SharedBuffer* buffer) {
   auto state = std::make_shared<Work::State>();
-  state->call = call;
+  state->take(call);
   state->buffer = buffer;
   state->ticket = record_.begin(call.what, call.peer, FlightRecorder::State::queued);
   queue.push(state);
@@ -102,13 +110,14 @@ Work Group::queue_up(CallQueue& queue, const Call& call, SharedBuffer* buffer) {
 }
 
 Work Group::start(Call call, const CallOptions& how) {
+  if (collected_ != nullptr) return collect(call, how);
   prepare(call, how, false);
   if (!asynchronous_) return queue_up(queue_of(call), call, nullptr);
   auto state = std::make_shared<Work::State>();
-  state->call = call;
+  state->take(call);
   state->ticket = record_.begin(call.what, call.peer, FlightRecorder::State::running);
   try {
-    state->pending = backend_->begin(call);
+    state->pending = backend_->begin(state->call);
   } catch (...) {
     fail(call, state->ticket);
   }
@@ -127,13 +136,113 @@ void Group::carry_out(Work::State& work) {
   hand_over(work.call, work.buffer, work.ticket);
 }
 
-SharedBuffer Group::allocate(std::size_t bytes) {
+SharedBuffer Group::allocate(std::size_t bytes, const CallOptions& how) {
   Call call;
   call.what.operation = Operation::allocate;
   call.what.count = bytes;
   SharedBuffer buffer;
-  run(call, {}, &buffer);
+  run(call, how, &buffer);
   return buffer;
+}
+
+// ---- several at once ----
+
+std::vector<Work> Group::start_messages(std::vector<Call> calls, const CallOptions& how) {
+  if (collected_ != nullptr) {
+    std::vector<Work> works;
+    for (Call& call : calls) works.push_back(collect(call, how));
+    return works;
+  }
+  for (const Call& call : calls) check(call, false);
+  if (asynchronous_) {
+    std::vector<std::shared_ptr<Work::State>> states;
+    for (Call& call : calls) {
+      prepare(call, how, false);
+      states.push_back(std::make_shared<Work::State>());
+      states.back()->take(call);
+    }
+    launch(states);
+    return {states.begin(), states.end()};
+  }
+  // Two queues carry them out, the sends and the others, each in its order. If all ranks begin with
+  // the peers that are the fewest ranks away (behind them for sends, before them for receives), the
+  // messages of the least distance that is left stand first in both queues of their two ranks.
+  std::vector<std::size_t> order(calls.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto distance = [&](std::size_t i) {
+    const int ahead = calls[i].what.operation == Operation::send ? calls[i].peer - facts_.rank
+                                                                 : facts_.rank - calls[i].peer;
+    return (ahead + facts_.size) % facts_.size;
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return distance(a) < distance(b); });
+  std::vector<Work> works(calls.size());
+  for (const std::size_t i : order) works[i] = start(calls[i], how);
+  return works;
+}
+
+Work Group::collect(Call call, const CallOptions& how) {
+  if (const char* fault = fault_in_launch(call)) refuse(call, fault);
+  prepare(call, how, false);
+  auto state = std::make_shared<Work::State>();
+  state->take(call);
+  state->collected = true;
+  collected_->push_back(state);
+  return Work{std::move(state)};
+}
+
+void Group::require_no_coalesce(std::string_view what) const {
+  if (collected_ != nullptr)
+    throw Error{ErrorCode::invalid_argument,
+                std::string{what} + " within coalesce, on group '" + facts_.name + "'"};
+}
+
+void Group::coalesce(const std::function<void()>& body) {
+  require_no_coalesce("coalesce");
+  if (!asynchronous_) return body();
+  const Numbers before = numbers_;
+  std::vector<std::shared_ptr<Work::State>> states;
+  collected_ = &states;
+  try {
+    body();
+  } catch (...) {
+    // Nothing of it was launched: the calls take no numbers, and their handles say so.
+    collected_ = nullptr;
+    numbers_ = before;
+    for (const auto& state : states) {
+      state->collected = false;
+      state->finish(std::current_exception());
+    }
+    throw;
+  }
+  collected_ = nullptr;
+  for (const auto& state : states) state->collected = false;
+  launch(states);
+}
+
+void Group::launch(std::span<const std::shared_ptr<Work::State>> states) {
+  if (states.empty()) return;
+  std::vector<Call> calls;
+  for (const auto& state : states) {
+    calls.push_back(state->call);
+    state->ticket =
+        record_.begin(state->call.what, state->call.peer, FlightRecorder::State::running);
+  }
+  std::shared_ptr<Pending> pending;
+  try {
+    pending = backend_->begin_as_one(calls);
+  } catch (...) {
+    for (const auto& state : states) {
+      record_.end(state->ticket, FlightRecorder::State::failed);
+      state->finish(std::current_exception());
+    }
+    fail(calls.front(), states.front()->ticket);
+  }
+  for (const auto& state : states) {
+    record_.end(state->ticket, FlightRecorder::State::enqueued);
+    state->pending = pending;
+    if (!pending) state->finish(nullptr);
+  }
 }
 
 // ---- errors ----

@@ -32,7 +32,8 @@ struct SubGroup {
   int rank = 0;
   std::vector<int> members;  ///< by their ranks in the parent, in the order of the new ranks
   std::string name;
-  std::string key;  ///< as GroupFacts::key
+  std::string key;              ///< as GroupFacts::key
+  std::optional<Millis> limit;  ///< for all to join; none: as the parent's
 };
 
 /// Makes the group of one member; called at the same time on all members and on nobody else.
@@ -64,11 +65,22 @@ class Group {
   /// Carries a call out, in its turn. Its sequence number, limit and stream are set here.
   void run(Call call, const CallOptions& how) { run(call, how, nullptr); }
   [[nodiscard]] Work start(Call call, const CallOptions& how);
-  [[nodiscard]] SharedBuffer allocate(std::size_t bytes);
+  [[nodiscard]] SharedBuffer allocate(std::size_t bytes, const CallOptions& how);
+  /// Calls between two ranks that are under way at the same time. None is begun where one of them
+  /// is refused.
+  [[nodiscard]] std::vector<Work> start_messages(std::vector<Call> calls, const CallOptions& how);
+  /// As ProcessGroup's.
+  void coalesce(const std::function<void()>& body);
+  /// Refuses what reads its result at once, where calls are only collected.
+  void require_no_coalesce(std::string_view what) const;
+  /// Does a call return when it is enqueued?
+  [[nodiscard]] bool asynchronous() const noexcept { return asynchronous_; }
 
   /// As ProcessGroup's. nullptr: this rank is in none.
-  [[nodiscard]] std::shared_ptr<Group> split(int color, int key, std::string name);
-  [[nodiscard]] std::shared_ptr<Group> sub_group(std::span<const int> ranks, std::string name);
+  [[nodiscard]] std::shared_ptr<Group> split(int color, int key, std::string name,
+                                             const CallOptions& how);
+  [[nodiscard]] std::shared_ptr<Group> sub_group(std::span<const int> ranks, std::string name,
+                                                 const CallOptions& how);
 
   void abort(std::string_view why) noexcept;
 
@@ -78,7 +90,10 @@ class Group {
   void run(Call call, const CallOptions& how, SharedBuffer* buffer);
   void hand_over(const Call& call, SharedBuffer* buffer, FlightRecorder::Ticket ticket);
   [[nodiscard]] Work queue_up(CallQueue& queue, const Call& call, SharedBuffer* buffer);
+  void check(const Call& call, bool waits) const;
   void prepare(Call& call, const CallOptions& how, bool waits);
+  [[nodiscard]] Work collect(Call call, const CallOptions& how);
+  void launch(std::span<const std::shared_ptr<Work::State>> states);
   void carry_out(Work::State& work);
   [[nodiscard]] CallQueue& queue_of(const Call& call) noexcept {
     return call.what.operation == Operation::send ? *sends_ : *calls_;
@@ -87,7 +102,8 @@ class Group {
   void break_with(const Error& cause) noexcept;
   [[noreturn]] void refuse(const Call& call, const char* fault) const;
   [[noreturn]] void refuse_broken() const;
-  [[nodiscard]] std::shared_ptr<Group> make(std::vector<int> members, std::string name, int color);
+  [[nodiscard]] std::shared_ptr<Group> make(std::vector<int> members, std::string name, int color,
+                                            const CallOptions& how);
 
   const GroupFacts facts_;
   const GroupOptions options_;
@@ -99,9 +115,13 @@ class Group {
   FlightRecorder record_;
 
   // Of the calling thread.
-  std::uint64_t sequence_ = 0;       // of collectives
-  std::vector<std::uint64_t> sent_;  // messages, by peer
-  std::vector<std::uint64_t> received_;
+  struct Numbers {
+    std::uint64_t sequence = 0;       // of collectives
+    std::vector<std::uint64_t> sent;  // messages, by peer
+    std::vector<std::uint64_t> received;
+  };
+  Numbers numbers_;
+  std::vector<std::shared_ptr<Work::State>>* collected_ = nullptr;  // within coalesce
   std::uint64_t children_ = 0;  // sub-groups that were asked for
 
   const std::uint64_t made_in_;  // fork_generation()

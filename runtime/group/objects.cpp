@@ -1,3 +1,5 @@
+#include "runtime/group/group.hpp"
+
 #include <acc/process_group.hpp>
 #include <algorithm>
 #include <numeric>
@@ -11,9 +13,9 @@ namespace {
 using Counts = std::vector<std::size_t>;
 static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
 
-Counts lengths_of_all(ProcessGroup& group, std::size_t mine) {
+Counts lengths_of_all(ProcessGroup& group, std::size_t mine, const CallOptions& how) {
   Counts lengths(static_cast<std::size_t>(group.size()));
-  group.all_gather(&mine, lengths.data(), 1, DType::u64);
+  group.all_gather(&mine, lengths.data(), 1, DType::u64, how);
   return lengths;
 }
 
@@ -34,31 +36,37 @@ std::string room_for(const Counts& lengths) {
 
 }  // namespace
 
-std::vector<std::string> ProcessGroup::all_gather_object(std::string_view mine) {
-  const Counts lengths = lengths_of_all(*this, mine.size());
+std::vector<std::string> ProcessGroup::all_gather_object(std::string_view mine, CallOptions how) {
+  impl().require_no_coalesce("all_gather_object");
+  const Counts lengths = lengths_of_all(*this, mine.size(), how);
   std::string all = room_for(lengths);
-  all_gather_v(mine.data(), all.data(), lengths, DType::u8);
+  all_gather_v(mine.data(), all.data(), lengths, DType::u8, how);
   return cut(all, lengths);
 }
 
-std::vector<std::string> ProcessGroup::gather_object(std::string_view mine, int root) {
-  const Counts lengths = lengths_of_all(*this, mine.size());
+std::vector<std::string> ProcessGroup::gather_object(std::string_view mine, int root,
+                                                     CallOptions how) {
+  impl().require_no_coalesce("gather_object");
+  const Counts lengths = lengths_of_all(*this, mine.size(), how);
   std::string all = rank() == root ? room_for(lengths) : std::string{};
-  gather_v(mine.data(), all.data(), lengths, DType::u8, root);
+  gather_v(mine.data(), all.data(), lengths, DType::u8, root, how);
   if (rank() != root) return {};
   return cut(all, lengths);
 }
 
-std::string ProcessGroup::broadcast_object(std::string_view roots, int root) {
+std::string ProcessGroup::broadcast_object(std::string_view roots, int root, CallOptions how) {
+  impl().require_no_coalesce("broadcast_object");
   std::uint64_t length = roots.size();
-  broadcast(&length, 1, DType::u64, root);
+  broadcast(&length, 1, DType::u64, root, how);
   std::string object(length, '\0');
   if (rank() == root) object = roots;
-  broadcast(object.data(), length, DType::u8, root);
+  broadcast(object.data(), length, DType::u8, root, how);
   return object;
 }
 
-std::string ProcessGroup::scatter_object(std::span<const std::string> roots, int root) {
+std::string ProcessGroup::scatter_object(std::span<const std::string> roots, int root,
+                                         CallOptions how) {
+  impl().require_no_coalesce("scatter_object");
   // Each rank's length, and the largest: all parts are padded to it.
   struct Lengths {
     std::uint64_t mine = 0;
@@ -80,9 +88,9 @@ std::string ProcessGroup::scatter_object(std::span<const std::string> roots, int
     }
   }
   Lengths mine;
-  scatter(lengths.data(), &mine, 2, DType::u64, root);
+  scatter(lengths.data(), &mine, 2, DType::u64, root, how);
   std::string object(mine.largest, '\0');
-  scatter(padded.data(), object.data(), mine.largest, DType::u8, root);
+  scatter(padded.data(), object.data(), mine.largest, DType::u8, root, how);
   object.resize(mine.mine);
   return object;
 }

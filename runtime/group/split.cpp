@@ -13,7 +13,8 @@ struct Wish {
   std::int64_t key = 0;
 };
 
-std::vector<Wish> gather_wishes(Group& group, Wish mine) {
+std::vector<Wish> gather_wishes(Group& group, Wish mine, const CallOptions& how) {
+  group.require_no_coalesce("split");
   std::vector<Wish> wishes(static_cast<std::size_t>(group.facts().size));
   Call call;
   call.what.operation = Operation::all_gather;
@@ -21,14 +22,14 @@ std::vector<Wish> gather_wishes(Group& group, Wish mine) {
   call.what.count = 2;
   call.send = &mine;
   call.recv = wishes.data();
-  group.run(call, {});
+  group.run(call, how);
   return wishes;
 }
 
 }  // namespace
 
-std::shared_ptr<Group> Group::split(int color, int key, std::string name) {
-  const auto wishes = gather_wishes(*this, {color, key});
+std::shared_ptr<Group> Group::split(int color, int key, std::string name, const CallOptions& how) {
+  const auto wishes = gather_wishes(*this, {color, key}, how);
   ++children_;
   if (color < 0) return nullptr;
   std::vector<int> members;
@@ -37,10 +38,11 @@ std::shared_ptr<Group> Group::split(int color, int key, std::string name) {
   std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
     return wishes[static_cast<std::size_t>(a)].key < wishes[static_cast<std::size_t>(b)].key;
   });
-  return make(std::move(members), std::move(name), color);
+  return make(std::move(members), std::move(name), color, how);
 }
 
-std::shared_ptr<Group> Group::sub_group(std::span<const int> ranks, std::string name) {
+std::shared_ptr<Group> Group::sub_group(std::span<const int> ranks, std::string name,
+                                        const CallOptions& how) {
   std::vector<int> members{ranks.begin(), ranks.end()};
   auto sorted = members;
   std::sort(sorted.begin(), sorted.end());
@@ -55,7 +57,7 @@ std::shared_ptr<Group> Group::sub_group(std::span<const int> ranks, std::string 
   // with another list is found.
   const auto mine = std::find(members.begin(), members.end(), facts_.rank);
   const auto place = mine == members.end() ? -1 : mine - members.begin();
-  const auto wishes = gather_wishes(*this, {place < 0 ? -1 : 0, place});
+  const auto wishes = gather_wishes(*this, {place < 0 ? -1 : 0, place}, how);
   ++children_;
   for (int r = 0; r < facts_.size; ++r) {
     const auto& wish = wishes[static_cast<std::size_t>(r)];
@@ -67,16 +69,17 @@ std::shared_ptr<Group> Group::sub_group(std::span<const int> ranks, std::string 
                           " was called with another list than rank " + std::to_string(facts_.rank),
                       {r},
                       "split",
-                      sequence_};
+                      numbers_.sequence};
     backend_->abort(cause);
     break_with(cause);
     throw cause;
   }
   if (place < 0) return nullptr;
-  return make(std::move(members), std::move(name), 0);
+  return make(std::move(members), std::move(name), 0, how);
 }
 
-std::shared_ptr<Group> Group::make(std::vector<int> members, std::string name, int color) {
+std::shared_ptr<Group> Group::make(std::vector<int> members, std::string name, int color,
+                                   const CallOptions& how) {
   if (!maker_)
     throw Error{ErrorCode::invalid_argument, "group '" + facts_.name + "' can't be split"};
   const auto number = std::to_string(children_);
@@ -86,6 +89,7 @@ std::shared_ptr<Group> Group::make(std::vector<int> members, std::string name, i
   plan.members = std::move(members);
   plan.name =
       name.empty() ? facts_.name + "/" + number + "." + std::to_string(color) : std::move(name);
+  plan.limit = how.timeout;
   plan.key = facts_.key + "/" + number + "." + std::to_string(color);
   return maker_(*this, std::move(plan));
 }

@@ -10,18 +10,21 @@ namespace {
 /// Where each rank's part lies in a buffer of all, in elements.
 class Parts {
  public:
-  Parts(const Call& call, int size) : call_{call}, width_{size_of(call.what.dtype)} {
-    if (call.counts.empty()) return;
+  Parts(const Call& call, int size) : Parts{call, call.counts, size} {}
+  /// @param counts  of the side that is asked about
+  Parts(const Call& call, std::span<const std::size_t> counts, int size)
+      : call_{call}, counts_{counts}, width_{size_of(call.what.dtype)} {
+    if (counts.empty()) return;
     starts_.resize(static_cast<std::size_t>(size));
-    std::exclusive_scan(call.counts.begin(), call.counts.end(), starts_.begin(), std::size_t{0});
+    std::exclusive_scan(counts.begin(), counts.end(), starts_.begin(), std::size_t{0});
   }
   [[nodiscard]] std::size_t count(int rank) const {
-    return call_.counts.empty() ? call_.what.count : call_.counts[static_cast<std::size_t>(rank)];
+    return counts_.empty() ? call_.what.count : counts_[static_cast<std::size_t>(rank)];
   }
   [[nodiscard]] std::size_t bytes(int rank) const { return count(rank) * width_; }
   [[nodiscard]] std::size_t offset(int rank) const {
     const auto at = static_cast<std::size_t>(rank);
-    return width_ * (call_.counts.empty() ? at * call_.what.count : starts_[at]);
+    return width_ * (counts_.empty() ? at * call_.what.count : starts_[at]);
   }
   [[nodiscard]] const std::byte* in_send(int rank) const {
     return static_cast<const std::byte*>(call_.send) + offset(rank);
@@ -32,6 +35,7 @@ class Parts {
 
  private:
   const Call& call_;
+  std::span<const std::size_t> counts_;
   std::size_t width_;
   std::vector<std::size_t> starts_;
 };
@@ -104,14 +108,33 @@ Status scatter(const Lane& lane, const Call& call) {
 }
 
 Status all_to_all(const Lane& lane, const Call& call) {
-  const Parts parts{call, lane.size};
-  keep(lane, parts.in_recv(lane.rank), parts.in_send(lane.rank), parts.bytes(lane.rank));
+  const Parts sent{call, lane.size};
+  const Parts received{call, call.by_pairs() ? call.recv_counts : call.counts, lane.size};
+  keep(lane, received.in_recv(lane.rank), sent.in_send(lane.rank), sent.bytes(lane.rank));
   GroupScope group{lane.nccl};
   for (int step = 1; step < lane.size; ++step) {
     const int to = (lane.rank + step) % lane.size;
     const int from = (lane.rank + lane.size - step) % lane.size;
-    group.add([&] { return send_to(lane, call, to, parts.in_send(to), parts.count(to)); });
-    group.add([&] { return recv_from(lane, call, from, parts.in_recv(from), parts.count(from)); });
+    group.add([&] { return send_to(lane, call, to, sent.in_send(to), sent.count(to)); });
+    group.add(
+        [&] { return recv_from(lane, call, from, received.in_recv(from), received.count(from)); });
+  }
+  return group.end();
+}
+
+/// Each rank's part reduced to that rank, all of them at the same time.
+Status reduce_scatter_v(const Lane& lane, const Call& call) {
+  const Parts parts{call, lane.size};
+  GroupScope group{lane.nccl};
+  for (int root = 0; root < lane.size; ++root) {
+    const auto* from = parts.in_send(root);
+    // NCCL wants a receive buffer of every rank; it isn't written to but on root.
+    void* to = root == lane.rank ? call.recv : const_cast<std::byte*>(from);
+    if (parts.count(root) == 0) continue;
+    group.add([&] {
+      return lane.nccl.reduce(from, to, parts.count(root), type_of(call), op_of(call), root,
+                              lane.comm, lane.stream);
+    });
   }
   return group.end();
 }
@@ -121,13 +144,18 @@ void* recv_or_send(const Call& call) {
   return call.recv != nullptr ? call.recv : const_cast<void*>(call.send);
 }
 
+std::size_t sum_of(std::span<const std::size_t> counts) noexcept {
+  return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+}
+
 }  // namespace
 
 Status move(const Lane& lane, const Call& call) {
   const auto& [nccl, cuda, comm, stream, rank, size, token] = lane;
   const auto count = call.what.count;
   // No bytes: nothing is launched, on any rank. (A count of 0 is the same on all of them.)
-  if (count == 0 && call.what.operation != Operation::barrier) return Status::success;
+  if (count == 0 && call.what.operation != Operation::barrier && !call.by_pairs())
+    return Status::success;
   switch (call.what.operation) {
     case Operation::all_reduce:
       return nccl.all_reduce(call.send, call.recv, count, type_of(call), op_of(call), comm, stream);
@@ -145,6 +173,7 @@ Status move(const Lane& lane, const Call& call) {
     case Operation::scatter:
       return scatter(lane, call);
     case Operation::reduce_scatter:
+      if (!call.counts.empty()) return reduce_scatter_v(lane, call);
       return nccl.reduce_scatter(call.send, call.recv, count, type_of(call), op_of(call), comm,
                                  stream);
     case Operation::all_to_all:
@@ -207,8 +236,9 @@ Extent extent(const Call& call, int rank, int size) noexcept {
     case Operation::scatter:
       return {root ? whole : 0, own};
     case Operation::reduce_scatter:
-      return {all, one};
+      return {whole, own};
     case Operation::all_to_all:
+      if (call.by_pairs()) return {sum_of(call.counts) * width, sum_of(call.recv_counts) * width};
       return {all, all};
     case Operation::send:
       return {one, 0};

@@ -109,14 +109,6 @@ std::unique_ptr<Backend> make_nccl_backend(std::shared_ptr<Store> store, GroupFa
   }
 }
 
-void run_as_one(Backend& backend, std::span<const Call> calls) {
-  auto* const ours = dynamic_cast<nccl::NcclBackend*>(&backend);
-  if (ours == nullptr) {
-    throw Error{ErrorCode::invalid_argument, "run_as_one: the group isn't one over NCCL"};
-  }
-  ours->run_as_one(calls);
-}
-
 std::string why_no_nccl() {
   try {
     if (auto missing = cuda::explain_missing(cuda::library()); !missing.empty()) return missing;

@@ -38,10 +38,6 @@ struct NcclOptions {
                                                          GroupFacts facts,
                                                          NcclOptions options = {});
 
-/// Several calls of point-to-point or small collectives as one launch. `backend` is one of
-/// make_nccl_backend's. All in device memory, all on the first call's stream.
-void run_as_one(Backend& backend, std::span<const Call> calls);
-
 /// Would make_nccl_backend find what it needs on this machine? Empty, or one line with the remedy.
 [[nodiscard]] std::string why_no_nccl();
 

@@ -86,12 +86,25 @@ std::shared_ptr<Pending> NcclBackend::begin(const Call& call) {
   return std::make_shared<Handle>(core_, enqueue(call));
 }
 
-void NcclBackend::run_as_one(std::span<const Call> calls) {
-  if (calls.empty()) return;
+std::shared_ptr<Pending> NcclBackend::begin_as_one(std::span<const Call> calls) {
+  if (calls.empty()) return nullptr;
   const std::lock_guard lock{enqueuing_};
   const auto& first = calls.front();
   try {
-    enqueue(first, [&] {
+    core_->comm().throw_if_broken();
+    const cuda::DeviceScope here{core_->cuda(), core_->device()};
+    for (const auto& call : calls) {
+      if (in_host_memory(call))
+        throw Error{ErrorCode::invalid_argument,
+                    to_string(call.what) + " on group '" + core_->facts().name +
+                        "': calls that are launched together need device memory, this is the "
+                        "host's"};
+    }
+    if (check_) {
+      for (const auto& call : calls)
+        if (is_collective(call.what.operation)) compare(call);
+    }
+    const auto ticket = enqueue(first, [&] {
       core_->comm().call("ncclGroupEnd", [&](Comm comm) {
         const auto where = lane(comm);
         GroupScope group{where.nccl};
@@ -99,6 +112,7 @@ void NcclBackend::run_as_one(std::span<const Call> calls) {
         return group.end();
       });
     });
+    return std::make_shared<Handle>(core_, ticket);
   } catch (const Error& error) {
     rethrow(error, first);
   }
@@ -217,7 +231,7 @@ void NcclBackend::compare(const Call& call) {
 }
 
 bool NcclBackend::in_host_memory(const Call& call) const noexcept {
-  if (call.what.count == 0) return false;
+  if (call.what.count == 0 && !call.by_pairs()) return false;
   // One tells for both; the send buffer is nullptr where only the root's counts, and so on.
   const auto* buffer = call.send != nullptr ? call.send : call.recv;
   return buffer != nullptr && cuda::is_plain_host_memory(core_->cuda(), buffer);

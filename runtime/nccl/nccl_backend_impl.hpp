@@ -26,12 +26,12 @@ class NcclBackend final : public Backend {
   }
   void run(const Call& call) override;
   [[nodiscard]] std::shared_ptr<Pending> begin(const Call& call) override;
+  [[nodiscard]] std::shared_ptr<Pending> begin_as_one(std::span<const Call> calls) override;
   SharedBuffer allocate(std::size_t bytes, const Call& call) override;
   void abort(const Error& cause) noexcept override;
   void lost(int rank, const std::string& how) noexcept override;
   [[nodiscard]] bool asynchronous() const noexcept override { return true; }
 
-  void run_as_one(std::span<const Call> calls);
   [[nodiscard]] const std::shared_ptr<Core>& core() const noexcept { return core_; }
 
  private:

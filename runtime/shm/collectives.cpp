@@ -18,15 +18,24 @@ Collectives::Collectives(Peers& peers, const Regions& regions)
       size_{peers.size()},
       inputs_(static_cast<std::size_t>(size_)) {}
 
-std::size_t Collectives::Work::bytes_of(int rank) const noexcept {
+std::size_t Collectives::Work::count_of(int rank) const noexcept {
   const auto counts = turn.call.counts;
-  return counts.empty() ? bytes : counts[static_cast<std::size_t>(rank)] * item;
+  return counts.empty() ? what.count : counts[static_cast<std::size_t>(rank)];
 }
 
 std::size_t Collectives::Work::offset_of(int rank) const noexcept {
   const auto counts = turn.call.counts;
   if (counts.empty()) return static_cast<std::size_t>(rank) * bytes;
   return std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0}) * item;
+}
+
+std::size_t Collectives::Work::most_bytes() const noexcept {
+  const auto counts = turn.call.counts;
+  return counts.empty() ? bytes : *std::max_element(counts.begin(), counts.end()) * item;
+}
+
+std::size_t Collectives::Work::whole_bytes(int ranks) const noexcept {
+  return turn.call.counts.empty() ? bytes * static_cast<std::size_t>(ranks) : bytes;
 }
 
 void Collectives::run(Turn& turn) {
@@ -38,6 +47,8 @@ void Collectives::run(Turn& turn) {
   const Work work{turn, call.what, send, recv, size_of(call.what.dtype), call.bytes()};
   if (size_ == 1) {
     alone(work);
+  } else if (call.by_pairs()) {
+    all_to_all_v(work);
   } else if (staged_bytes(work) <= small_limit(work)) {
     small(work);
   } else if (const auto at = places(work); at.send != 0 || at.recv != 0 || arrives_first(work)) {
@@ -52,18 +63,14 @@ void Collectives::run(Turn& turn) {
 
 /// What the rank that has most to lay in lays in.
 std::size_t Collectives::staged_bytes(const Work& work) const noexcept {
-  const auto ranks = static_cast<std::size_t>(size_);
   switch (work.what.operation) {
     case Operation::all_gather:
-    case Operation::gather: {
-      const auto counts = work.turn.call.counts;
-      if (counts.empty()) return work.bytes;
-      return *std::max_element(counts.begin(), counts.end()) * work.item;
-    }
+    case Operation::gather:
+      return work.most_bytes();
     case Operation::scatter:
     case Operation::reduce_scatter:
     case Operation::all_to_all:
-      return work.bytes * ranks;
+      return work.whole_bytes(size_);
     case Operation::all_reduce:
     case Operation::reduce:
     case Operation::broadcast:

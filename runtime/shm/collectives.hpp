@@ -32,8 +32,12 @@ class Collectives {
       return what.operation == operation;
     }
     /// Of the _v forms each rank's; else all are the same.
-    [[nodiscard]] std::size_t bytes_of(int rank) const noexcept;
+    [[nodiscard]] std::size_t count_of(int rank) const noexcept;
+    [[nodiscard]] std::size_t bytes_of(int rank) const noexcept { return count_of(rank) * item; }
     [[nodiscard]] std::size_t offset_of(int rank) const noexcept;
+    [[nodiscard]] std::size_t most_bytes() const noexcept;  ///< of any rank
+    /// Of all ranks' parts together.
+    [[nodiscard]] std::size_t whole_bytes(int ranks) const noexcept;
   };
   [[nodiscard]] std::size_t staged_bytes(const Work& work) const noexcept;
   [[nodiscard]] std::size_t small_limit(const Work& work) const noexcept;
@@ -60,6 +64,8 @@ class Collectives {
   void gather(const Work& work, bool has_arrived);
   void scatter(const Work& work, bool has_arrived);
   void all_to_all(const Work& work, bool has_arrived);
+  void all_to_all_v(const Work& work);
+  void compare_lengths(const Work& work, std::uint32_t chunk);
   void broadcast(const Work& work, bool has_arrived);
 
   // collectives_direct.cpp

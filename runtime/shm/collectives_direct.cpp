@@ -22,7 +22,6 @@ PullTrial* Collectives::trial(const Work& work) noexcept {
 }
 
 Collectives::Places Collectives::places(const Work& work) noexcept {
-  const auto ranks = static_cast<std::size_t>(size_);
   const PullTrial* const pulls = trial(work);
   const auto or_address = [&](std::uint64_t where, const void* at) {
     return where == 0 && pulls != nullptr && pulls->wants() ? reinterpret_cast<std::uintptr_t>(at)
@@ -32,7 +31,7 @@ Collectives::Places Collectives::places(const Work& work) noexcept {
     case Operation::all_reduce:
       return {regions_.where(work.send, work.bytes), regions_.where(work.recv, work.bytes)};
     case Operation::reduce_scatter:
-      return {regions_.where(work.send, work.bytes * ranks), 0};
+      return {regions_.where(work.send, work.whole_bytes(size_)), 0};
     case Operation::all_gather:
       return {or_address(regions_.where(work.send, work.bytes_of(rank_)), work.send), 0};
     case Operation::broadcast: {
@@ -69,7 +68,7 @@ bool Collectives::all_registered(const Work& work) const noexcept {
 void Collectives::registered(const Work& work) {
   const auto source = [&](int r) { return regions_.at(peers_.arrival(r).send_at, r); };
   const auto target = [&](int r) { return regions_.at(peers_.arrival(r).recv_at, r); };
-  const auto own = static_cast<std::size_t>(rank_) * work.bytes;
+  const auto own = work.offset_of(rank_);
   switch (work.what.operation) {
     case Operation::all_reduce:
       reduce_slice(work, source, target);
@@ -78,7 +77,7 @@ void Collectives::registered(const Work& work) {
       for (int r = 0; r < size_; ++r)
         inputs_[static_cast<std::size_t>(r)] = (r == rank_ ? work.send : source(r)) + own;
       reduction(work.what.dtype, work.what.reduce)
-          .all(work.recv, nullptr, inputs_.data(), size_, work.what.count, size_);
+          .all(work.recv, nullptr, inputs_.data(), size_, work.count_of(rank_), size_);
       break;
     case Operation::all_gather:
       for (int step = 0; step < size_; ++step) {

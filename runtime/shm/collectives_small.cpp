@@ -13,7 +13,6 @@ void Collectives::small(const Work& work) {
 }
 
 void Collectives::lay_in_small(const Work& work, std::byte* slot) {
-  const auto ranks = static_cast<std::size_t>(size_);
   switch (work.what.operation) {
     case Operation::all_reduce:
     case Operation::reduce:
@@ -23,12 +22,12 @@ void Collectives::lay_in_small(const Work& work, std::byte* slot) {
       return copy_bytes(slot, work.send, work.bytes_of(rank_));
     case Operation::reduce_scatter:
     case Operation::all_to_all:
-      return copy_bytes(slot, work.send, work.bytes * ranks);
+      return copy_bytes(slot, work.send, work.whole_bytes(size_));
     case Operation::broadcast:
       if (work.what.root == rank_) copy_bytes(slot, work.send, work.bytes);
       return;
     case Operation::scatter:
-      if (work.what.root == rank_) copy_bytes(slot, work.send, work.bytes * ranks);
+      if (work.what.root == rank_) copy_bytes(slot, work.send, work.whole_bytes(size_));
       return;
     default:
       return;
@@ -38,20 +37,20 @@ void Collectives::lay_in_small(const Work& work, std::byte* slot) {
 void Collectives::take_small(const Work& work) {
   const auto slot = [&](int rank) { return segment_.small(rank, peers_.number()); };
   const bool is_root = work.what.root == rank_;
-  const auto reduce_from = [&](std::size_t offset) {
+  const auto reduce_from = [&](std::size_t offset, std::size_t count) {
     for (int r = 0; r < size_; ++r) inputs_[static_cast<std::size_t>(r)] = slot(r) + offset;
     reduction(work.what.dtype, work.what.reduce)
-        .all(work.recv, nullptr, inputs_.data(), size_, work.what.count, size_);
+        .all(work.recv, nullptr, inputs_.data(), size_, count, size_);
   };
-  const auto own = static_cast<std::size_t>(rank_) * work.bytes;
+  const auto own = work.offset_of(rank_);
   switch (work.what.operation) {
     case Operation::all_reduce:
-      return reduce_from(0);
+      return reduce_from(0, work.what.count);
     case Operation::reduce:
-      if (is_root) reduce_from(0);
+      if (is_root) reduce_from(0, work.what.count);
       return;
     case Operation::reduce_scatter:
-      return reduce_from(own);
+      return reduce_from(own, work.count_of(rank_));
     case Operation::gather:
       if (!is_root) return;
       [[fallthrough]];
@@ -70,7 +69,7 @@ void Collectives::take_small(const Work& work) {
     case Operation::broadcast:
       return copy_bytes(work.recv, is_root ? work.send : slot(work.what.root), work.bytes);
     case Operation::scatter:
-      return copy_bytes(work.recv, slot(work.what.root) + own, work.bytes);
+      return copy_bytes(work.recv, slot(work.what.root) + own, work.bytes_of(rank_));
     default:
       return;
   }

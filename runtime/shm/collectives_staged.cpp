@@ -2,6 +2,8 @@
 #include "runtime/shm/reduce.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <numeric>
 
 namespace acc::runtime::shm {
 namespace {
@@ -144,17 +146,18 @@ void Collectives::reduce_slices(const Work& work, bool has_arrived, bool takes) 
 // A chunk holds a piece for each rank.
 void Collectives::reduce_scatter(const Work& work, bool has_arrived) {
   const auto item = work.item;
-  const auto ranks = static_cast<std::size_t>(size_);
-  const auto stride = piece_bytes(work.bytes * ranks);
+  const auto most = work.most_bytes();
+  const auto stride = piece_bytes(most * static_cast<std::size_t>(size_));
   const auto unit = stride / item;
   const auto& reduction = runtime::reduction(work.what.dtype, work.what.reduce);
   const auto in = [&](std::size_t c, std::uint32_t k) {
-    const auto bytes = part_of(work.what.count, unit, c) * item;
     await_free(work, c, k);
     auto* slot = segment_.chunk(rank_, k);
     for (int step = 1; step < size_; ++step) {
-      const auto to = static_cast<std::size_t>(peers_.after(step));
-      copy_bytes(slot + to * stride, work.send + to * work.bytes + c * stride, bytes);
+      const int to = peers_.after(step);
+      copy_bytes(slot + static_cast<std::size_t>(to) * stride,
+                 work.send + work.offset_of(to) + c * stride,
+                 part_of(work.count_of(to), unit, c) * item);
     }
     return true;
   };
@@ -162,12 +165,13 @@ void Collectives::reduce_scatter(const Work& work, bool has_arrived) {
     const auto own = static_cast<std::size_t>(rank_);
     peers_.await_all(work.turn, Count::staged, k);
     for (int r = 0; r < size_; ++r)
-      inputs_[static_cast<std::size_t>(r)] = r == rank_ ? work.send + own * work.bytes + c * stride
-                                                        : segment_.chunk(r, k) + own * stride;
+      inputs_[static_cast<std::size_t>(r)] = r == rank_
+                                                 ? work.send + work.offset_of(rank_) + c * stride
+                                                 : segment_.chunk(r, k) + own * stride;
     reduction.all(work.recv + c * stride, nullptr, inputs_.data(), size_,
-                  part_of(work.what.count, unit, c), size_);
+                  part_of(work.count_of(rank_), unit, c), size_);
   };
-  pipeline(work, divide_up(work.what.count, unit), has_arrived, in, out);
+  pipeline(work, divide_up(most, stride), has_arrived, in, out);
 }
 
 void Collectives::all_gather(const Work& work, bool has_arrived) {
@@ -218,24 +222,24 @@ void Collectives::gather(const Work& work, bool has_arrived) {
 
 // Root lays each rank's part into that rank's slot, where there is room for a whole chunk.
 void Collectives::scatter(const Work& work, bool has_arrived) {
-  const auto unit = chunk_bytes(work.bytes);
+  const auto most = work.most_bytes();
+  const auto unit = chunk_bytes(most);
   const int root = work.what.root;
   const auto in = [&](std::size_t c, std::uint32_t k) {
     if (rank_ != root) return false;
     await_free(work, c, k);
-    const auto bytes = part_of(work.bytes, unit, c);
-    for (int r = 0; r < size_; ++r) {
-      const auto* from = work.send + static_cast<std::size_t>(r) * work.bytes + c * unit;
-      copy_bytes(r == root ? work.recv + c * unit : segment_.chunk(r, k), from, bytes);
-    }
+    for (int r = 0; r < size_; ++r)
+      copy_bytes(r == root ? work.recv + c * unit : segment_.chunk(r, k),
+                 work.send + work.offset_of(r) + c * unit, part_of(work.bytes_of(r), unit, c));
     return true;
   };
   const auto out = [&](std::size_t c, std::uint32_t k) {
     if (rank_ == root) return;
     peers_.await(work.turn, root, Count::staged, k);
-    copy_bytes(work.recv + c * unit, segment_.chunk(rank_, k), part_of(work.bytes, unit, c));
+    copy_bytes(work.recv + c * unit, segment_.chunk(rank_, k),
+               part_of(work.bytes_of(rank_), unit, c));
   };
-  pipeline(work, divide_up(work.bytes, unit), has_arrived, in, out);
+  pipeline(work, divide_up(most, unit), has_arrived, in, out);
 }
 
 void Collectives::all_to_all(const Work& work, bool has_arrived) {
@@ -263,6 +267,70 @@ void Collectives::all_to_all(const Work& work, bool has_arrived) {
     }
   };
   pipeline(work, divide_up(work.bytes, unit), has_arrived, in, out);
+}
+
+// Each pair has a length that only its two ranks know. Every rank says its largest part as it
+// arrives, so that all cut the same number of chunks; its first chunk holds the lengths of what it
+// sends, for the receivers to compare with what they expect.
+void Collectives::all_to_all_v(const Work& work) {
+  const auto& call = work.turn.call;
+  peers_.arrive(work.turn, work.most_bytes());
+  peers_.await_arrivals(work.turn);
+  std::size_t most = 0;
+  for (int r = 0; r < size_; ++r) most = std::max<std::size_t>(most, peers_.arrival(r).send_at);
+  const auto unit = piece_bytes(most * static_cast<std::size_t>(size_));
+  std::vector<std::size_t> recv_at(static_cast<std::size_t>(size_));
+  std::exclusive_scan(call.recv_counts.begin(), call.recv_counts.end(), recv_at.begin(),
+                      std::size_t{0});
+  const auto in = [&](std::size_t c, std::uint32_t k) {
+    await_free(work, c, k);
+    auto* slot = segment_.chunk(rank_, k);
+    for (int step = 1; step < size_; ++step) {
+      const int to = peers_.after(step);
+      const auto index = static_cast<std::size_t>(to);
+      const std::uint64_t length = work.bytes_of(to);
+      if (c == 0)
+        std::memcpy(slot + index * sizeof length, &length, sizeof length);
+      else
+        copy_bytes(slot + index * unit, work.send + work.offset_of(to) + (c - 1) * unit,
+                   part_of(length, unit, c - 1));
+    }
+    return true;
+  };
+  const auto out = [&](std::size_t c, std::uint32_t k) {
+    if (c == 0) return compare_lengths(work, k);
+    for (int step = 1; step < size_; ++step) {
+      const auto from = static_cast<std::size_t>(peers_.after(step));
+      peers_.await(work.turn, static_cast<int>(from), Count::staged, k);
+      copy_bytes(work.recv + recv_at[from] * work.item + (c - 1) * unit,
+                 segment_.chunk(static_cast<int>(from), k) + static_cast<std::size_t>(rank_) * unit,
+                 part_of(call.recv_counts[from] * work.item, unit, c - 1));
+    }
+  };
+  const auto first = chunk_number_ + 1;
+  pipeline(work, 1 + divide_up(most, unit), true, in, out);
+  // Who found other lengths than it expects breaks the group: nobody leaves before all have looked.
+  peers_.await_all(work.turn, Count::taken, first);
+  const auto own = static_cast<std::size_t>(rank_);
+  copy_bytes(work.recv + recv_at[own] * work.item, work.send + work.offset_of(rank_),
+             work.bytes_of(rank_));
+}
+
+void Collectives::compare_lengths(const Work& work, std::uint32_t chunk) {
+  for (int step = 1; step < size_; ++step) {
+    const int from = peers_.after(step);
+    peers_.await(work.turn, from, Count::staged, chunk);
+    std::uint64_t sent = 0;
+    std::memcpy(&sent, segment_.chunk(from, chunk) + static_cast<std::size_t>(rank_) * sizeof sent,
+                sizeof sent);
+    const auto expected = work.turn.call.recv_counts[static_cast<std::size_t>(from)];
+    if (sent == expected * work.item) continue;
+    const auto rank_of = [&](int index) {
+      return peers_.options().ranks.at(static_cast<std::size_t>(index)).rank;
+    };
+    peers_.fail(work.turn, pair_mismatch(peers_.title(work.turn), rank_of(from), sent / work.item,
+                                         rank_of(rank_), expected));
+  }
 }
 
 void Collectives::broadcast(const Work& work, bool has_arrived) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 namespace acc::runtime::hosts {
 
@@ -55,8 +56,11 @@ void Collectives::dispatch(Turn& turn) {
     case Operation::reduce:
       return reduce(turn, {count, 0, call.what.root == placement_.rank ? count : 0});
     case Operation::reduce_scatter: {
-      const auto mine = static_cast<std::size_t>(placement_.rank) * count;
-      return reduce(turn, {n * count, mine, mine + count});
+      const auto rank = static_cast<std::size_t>(placement_.rank);
+      if (call.counts.empty()) return reduce(turn, {n * count, rank * count, (rank + 1) * count});
+      const auto mine =
+          std::accumulate(call.counts.begin(), call.counts.begin() + rank, std::size_t{0});
+      return reduce(turn, {count, mine, mine + call.counts[rank]});
     }
     case Operation::broadcast:
       return broadcast(turn);
@@ -67,7 +71,7 @@ void Collectives::dispatch(Turn& turn) {
     case Operation::scatter:
       return scatter(turn);
     case Operation::all_to_all:
-      return all_to_all(turn);
+      return call.by_pairs() ? all_to_all_v(turn) : all_to_all(turn);
     default:
       return rounds_.run(turn, {});
   }
@@ -96,10 +100,12 @@ void Collectives::broadcast(Turn& turn) {
 
 void Collectives::scatter(Turn& turn) {
   const auto& call = turn.call;
+  const auto parts = parts_of(call, placement_.size());
   std::vector<Rounds::Piece> pieces;
-  for (int r = 0; r < placement_.size(); ++r) pieces.push_back({call.what.root, call.bytes(), r});
+  for (int r = 0; r < placement_.size(); ++r)
+    pieces.push_back({call.what.root, parts.bytes[static_cast<std::size_t>(r)], r});
   rounds_.spread(
-      turn, pieces, [&](std::size_t p) { return input(call) + p * call.bytes(); },
+      turn, pieces, [&](std::size_t p) { return input(call) + parts.at[p]; },
       [&](std::size_t) { return output(call); });
 }
 
@@ -118,6 +124,51 @@ void Collectives::all_to_all(Turn& turn) {
   }
   const auto own = static_cast<std::size_t>(me) * bytes;
   if (bytes > 0) std::memcpy(output(call) + own, input(call) + own, bytes);
+}
+
+// By sender, what it sends to each rank, in bytes; what this rank receives is compared with it.
+std::vector<std::uint64_t> Collectives::lengths_of_all(Turn& turn) {
+  const auto& call = turn.call;
+  const auto n = static_cast<std::size_t>(placement_.size());
+  const auto each = size_of(call.what.dtype);
+  std::vector<std::uint64_t> mine, all(n * n);
+  for (const std::size_t count : call.counts) mine.push_back(count * each);
+  std::vector<Rounds::Piece> pieces;
+  for (std::size_t r = 0; r < n; ++r)
+    pieces.push_back({static_cast<int>(r), n * sizeof(std::uint64_t), -1});
+  rounds_.spread(
+      turn, pieces, [&](std::size_t) { return reinterpret_cast<const std::byte*>(mine.data()); },
+      [&](std::size_t p) { return reinterpret_cast<std::byte*>(all.data() + p * n); });
+  const auto me = static_cast<std::size_t>(placement_.rank);
+  for (std::size_t r = 0; r < n; ++r)
+    if (all[r * n + me] != call.recv_counts[r] * each)
+      room_.fail(turn, pair_mismatch(to_string(call.what), static_cast<int>(r),
+                                     all[r * n + me] / each, placement_.rank, call.recv_counts[r]));
+  return all;
+}
+
+void Collectives::all_to_all_v(Turn& turn) {
+  const auto& call = turn.call;
+  const auto n = static_cast<std::size_t>(placement_.size());
+  const auto me = static_cast<std::size_t>(placement_.rank);
+  const auto each = size_of(call.what.dtype);
+  const auto lengths = lengths_of_all(turn);
+  const auto at = [&](std::span<const std::size_t> counts, std::size_t rank) {
+    return std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0}) * each;
+  };
+  for (std::size_t shift = 1; shift < n; ++shift) {
+    std::vector<Rounds::Piece> pieces;
+    for (std::size_t r = 0; r < n; ++r) {
+      const auto reader = (r + shift) % n;
+      pieces.push_back({static_cast<int>(r), lengths[r * n + reader], static_cast<int>(reader)});
+    }
+    rounds_.spread(
+        turn, pieces, [&](std::size_t) { return input(call) + at(call.counts, (me + shift) % n); },
+        [&](std::size_t p) { return output(call) + at(call.recv_counts, p); });
+  }
+  if (call.counts[me] > 0)
+    std::memcpy(output(call) + at(call.recv_counts, me), input(call) + at(call.counts, me),
+                call.counts[me] * each);
 }
 
 // ---- reducing ----

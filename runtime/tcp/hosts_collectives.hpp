@@ -4,7 +4,9 @@
 #include "runtime/tcp/rounds.hpp"
 #include "runtime/tcp/trade.hpp"
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace acc::runtime::hosts {
 
@@ -13,7 +15,8 @@ class Collectives {
  public:
   Collectives(Room& room, const Placement& placement, Courier& courier, Lifeline& lifeline,
               const std::string& group, bool check)
-      : placement_{placement},
+      : room_{room},
+        placement_{placement},
         rounds_{room, placement, placement.carries() ? &courier : nullptr, group, check},
         chain_{courier, lifeline, placement},
         trade_{courier, lifeline, placement} {}
@@ -28,6 +31,8 @@ class Collectives {
   void broadcast(Turn& turn);
   void scatter(Turn& turn);
   void all_to_all(Turn& turn);
+  void all_to_all_v(Turn& turn);
+  [[nodiscard]] std::vector<std::uint64_t> lengths_of_all(Turn& turn);
   /// Of `count` elements, of which this rank wants those from `begin` to `end`.
   struct Wanted {
     std::size_t count = 0, begin = 0, end = 0;  ///< elements
@@ -39,6 +44,7 @@ class Collectives {
   [[nodiscard]] Chain::Work slice_of_block(const Call& call, std::byte* board, std::size_t block,
                                            std::size_t bytes) const;
 
+  Room& room_;
   const Placement& placement_;
   Rounds rounds_;
   Chain chain_;

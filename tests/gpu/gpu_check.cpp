@@ -69,7 +69,9 @@ bool report(ProcessGroup& group, const std::string& mode, const Verdicts& verdic
 void exact(ProcessGroup& group, Verdicts& verdicts) {
   auto& impl = group.impl();
   const auto run = [&](const Call& call) { impl.run(call, {}); };
-  const auto as_one = [&](const std::vector<Call>& calls) { run_as_one(impl.backend(), calls); };
+  const auto as_one = [&](const std::vector<Call>& calls) {
+    (void)impl.backend().begin_as_one(calls);
+  };
   ExactCollectives aligned{group.rank(), group.size(), run, as_one, verdicts};
   ExactCollectives shifted{group.rank(), group.size(), run, as_one, verdicts, 1};
   for (std::size_t type = 0; type < kDTypes; ++type) {

@@ -184,6 +184,11 @@ class ThreadBackend final : public Backend {
     return (call.counts.empty() ? call.what.count : call.counts[index(r)]) *
            size_of(call.what.dtype);
   }
+  [[nodiscard]] std::size_t before(const Call& call, int r) const {
+    std::size_t bytes = 0;
+    for (int i = 0; i < r; ++i) bytes += part(call, i);
+    return bytes;
+  }
   [[nodiscard]] const Call& peer(int r) const { return *room_->calls[index(r)]; }
 
   static void append(std::vector<std::byte>& to, const void* from, std::size_t bytes) {
@@ -191,13 +196,23 @@ class ThreadBackend final : public Backend {
     to.insert(to.end(), at(from, 0), at(from, bytes));
   }
 
-  std::vector<std::byte> reduced(const Call& call, std::size_t offset) {
+  std::vector<std::byte> reduced(const Call& call, std::size_t offset, std::size_t bytes) {
     std::vector<const void*> from;
-    for (int r = 0; r < size_; ++r)
-      from.push_back(call.bytes() == 0 ? nullptr : at(peer(r).send, offset));
-    std::vector<std::byte> made(call.bytes());
-    reference_reduce(from, made.data(), call.what.count, call.what.dtype, call.what.reduce);
+    for (int r = 0; r < size_; ++r) from.push_back(bytes == 0 ? nullptr : at(peer(r).send, offset));
+    std::vector<std::byte> made(bytes);
+    reference_reduce(from, made.data(), bytes / size_of(call.what.dtype), call.what.dtype,
+                     call.what.reduce);
     return made;
+  }
+
+  void check_pairs(const Call& call) {
+    if (!call.by_pairs()) return;
+    const auto each = size_of(call.what.dtype);
+    for (int r = 0; r < size_; ++r)
+      if (part(peer(r), rank_) != call.recv_counts[index(r)] * each)
+        room_->break_with(pair_mismatch(to_string(call.what), r, part(peer(r), rank_) / each, rank_,
+                                        call.recv_counts[index(r)]));
+    room_->check();
   }
 
   std::vector<std::byte> compute(const Call& call) {
@@ -205,11 +220,11 @@ class ThreadBackend final : public Backend {
     const bool is_root = call.what.root == rank_;
     switch (call.what.operation) {
       case Operation::all_reduce:
-        return reduced(call, 0);
+        return reduced(call, 0, call.bytes());
       case Operation::reduce:
-        return is_root ? reduced(call, 0) : made;
+        return is_root ? reduced(call, 0, call.bytes()) : made;
       case Operation::reduce_scatter:
-        return reduced(call, call.bytes() * index(rank_));
+        return reduced(call, before(call, rank_), part(call, rank_));
       case Operation::broadcast:
         append(made, peer(call.what.root).send, call.bytes());
         return made;
@@ -220,13 +235,14 @@ class ThreadBackend final : public Backend {
         for (int r = 0; r < size_; ++r) append(made, peer(r).send, part(call, r));
         return made;
       case Operation::scatter:
-        if (call.bytes() > 0)
-          append(made, at(peer(call.what.root).send, call.bytes() * index(rank_)), call.bytes());
+        if (part(call, rank_) > 0)
+          append(made, at(peer(call.what.root).send, before(call, rank_)), part(call, rank_));
         return made;
       case Operation::all_to_all:
+        check_pairs(call);
         for (int r = 0; r < size_; ++r)
-          if (call.bytes() > 0)
-            append(made, at(peer(r).send, call.bytes() * index(rank_)), call.bytes());
+          if (const auto bytes = part(peer(r), rank_); bytes > 0)
+            append(made, at(peer(r).send, before(peer(r), rank_)), bytes);
         return made;
       default:
         return made;

@@ -1,13 +1,13 @@
 #pragma once
 
+#include <acc/call.hpp>
+#include <acc/detail/typed_call.hpp>
 #include <acc/error.hpp>
 #include <acc/types.hpp>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,66 +19,30 @@ class Group;       // runtime/group/group.hpp
 class Backend;     // runtime/backend.hpp
 class GroupStore;  // runtime/bootstrap
 
-using Millis = std::chrono::milliseconds;
+/// One message of ProcessGroup::batch. Its buffer is the caller's until the batch is done.
+struct Message {
+  bool sends = false;
+  void* data = nullptr;  ///< only read when it sends
+  std::size_t count = 0;
+  DType type = DType::u8;
+  int peer = -1;
 
-enum class BackendKind : std::uint8_t {
-  automatic,  ///< nccl where ACC_BACKEND says so or a CUDA device is this rank's, else cpu
-  cpu,
-  nccl,
-};
-
-struct GroupOptions {
-  BackendKind backend = BackendKind::automatic;
-  /// How long all ranks may take to come. 0: for ever. ACC_INIT_TIMEOUT (seconds, or "250ms").
-  std::optional<Millis> init_timeout;  ///< default 300 s
-  /// How long an operation may take. 0: for ever. ACC_COLLECTIVE_TIMEOUT.
-  std::optional<Millis> timeout;  ///< default 1800 s on cpu, 600 s on nccl, as torch
-  std::string name = "world";     ///< in messages
-  /// Do all ranks call the same thing? By default on cpu, off on nccl. ACC_CHECK=0|1.
-  std::optional<bool> check;
-};
-
-/// Of one call. cuda: the stream (cudaStream_t) it is ordered with; nullptr is the legacy stream.
-struct CallOptions {
-  std::optional<Millis> timeout;
-  void* stream = nullptr;
-};
-
-/// A call that was begun. Its buffers belong to the group until it is done. Destroying an unwaited
-/// Work neither waits nor cancels. Copies are handles of the same call.
-class Work {
- public:
-  Work() = default;
-  /// @throws Error what the call failed with, or timed_out after `limit` (the call goes on).
-  void wait(std::optional<Millis> limit = std::nullopt) const;
-  [[nodiscard]] bool done() const;  ///< also when it failed
-  /// What it failed with; nullptr: not done yet, or well.
-  [[nodiscard]] std::exception_ptr error() const;
-  struct State;
-  explicit Work(std::shared_ptr<State> state) : state_{std::move(state)} {}
-
- private:
-  std::shared_ptr<State> state_;
-};
-
-/// Memory that the other processes of this node can reach: a reduction of it needs no copy. The
-/// same size is to be asked for on every rank (collective). Freed with its last handle.
-class SharedBuffer {
- public:
-  SharedBuffer() = default;
-  SharedBuffer(void* data, std::size_t bytes, std::shared_ptr<void> keep)
-      : data_{data}, bytes_{bytes}, keep_{std::move(keep)} {}
-  [[nodiscard]] void* data() const noexcept { return data_; }
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  template <Element T>
-  [[nodiscard]] std::span<T> as() const noexcept {
-    return {static_cast<T*>(data_), bytes_ / sizeof(T)};
+  static Message send(const void* data, std::size_t count, DType type, int to) {
+    return {true, const_cast<void*>(data), count, type, to};
   }
-
- private:
-  void* data_ = nullptr;
-  std::size_t bytes_ = 0;
-  std::shared_ptr<void> keep_;
+  static Message recv(void* data, std::size_t count, DType type, int from) {
+    return {false, data, count, type, from};
+  }
+  template <class Data>
+  static Message send(Data&& data, int to) {
+    const auto what = detail::elements<detail::Use::read_later, Data>(data);
+    return {true, what.data, what.count, what.type, to};
+  }
+  template <class Data>
+  static Message recv(Data&& data, int from) {
+    const auto what = detail::elements<detail::Use::write_later, Data>(data);
+    return {false, what.data, what.count, what.type, from};
+  }
 };
 
 /// Processes that call the same operations in the same order with the same count, type, reduction
@@ -89,14 +53,23 @@ class SharedBuffer {
 /// CallOptions::stream and returns at once. `count`s are elements; bytes, ranks and counts of 0 are
 /// legal. In place: all_reduce, broadcast, reduce with send == recv; all_gather with
 /// send == recv + rank * count; reduce_scatter with recv == send + rank * count; any other overlap
-/// is invalid_argument. One thread at a time may call (abort: any thread, any time).
+/// is invalid_argument. One thread at a time may call (abort: any thread, any time); what two
+/// threads call at once is another order on every rank, and told as a mismatch at best.
+///
+/// The typed forms take any contiguous range of elements (a vector, an array, a std::span; const
+/// where it is only read) or a TensorView; the raw ones pointers, a count and a DType.
 ///
 /// On cpu: every rank gets the same bits. Sums are taken in the order of the ranks, f16 and bf16 in
 /// float with one rounding at the end, so an element depends on its n inputs alone and never on
-/// the size of the message, on chunks, timing or cores.
+/// the size of the message, on chunks, timing or cores. (But for NaN: a sum or product of several
+/// NaNs is a NaN, the same bits on every rank; whose sign and payload it has may depend on the
+/// length.) max and min are NaN where any input is; of +0 and -0 they are the lowest rank's. Sums
+/// and products of integers wrap around, and avg divides what wrapped: the avg of four i8 of 100 is
+/// -28.
 ///
 /// @throws Error from every operation: timed_out, peer_lost, mismatch, aborted, invalid_argument,
-///   system. See Error for what remains usable.
+///   system. See Error for what remains usable. invalid_argument is about this rank's arguments:
+///   the others, whose were in order, are in the call and wait for this rank to make it as well.
 class ProcessGroup {
  public:
   using Options = GroupOptions;
@@ -124,27 +97,114 @@ class ProcessGroup {
   [[nodiscard]] bool broken() const;
   explicit operator bool() const noexcept { return group_ != nullptr; }
 
-  // -- typed forms --
-  template <Element T>
-  void all_reduce(std::span<T> data, ReduceOp op = ReduceOp::sum, CallOptions how = {}) {
-    all_reduce(data.data(), data.data(), data.size(), dtype_of<T>, op, how);
+  // -- typed forms. Those of vectors check the lengths: invalid_argument --
+  template <class Data>
+  void all_reduce(Data&& data, ReduceOp op = ReduceOp::sum, CallOptions how = {}) {
+    const auto all = written<Data>(data);
+    all_reduce(all.data, all.data, all.count, all.type, op, how);
   }
-  template <Element T>
-  void broadcast(std::span<T> data, int root, CallOptions how = {}) {
-    broadcast(data.data(), data.size(), dtype_of<T>, root, how);
+  template <class Data>
+  void reduce(Data&& data, ReduceOp op, int root, CallOptions how = {}) {  ///< written on root
+    const auto all = written<Data>(data);
+    reduce(all.data, all.data, all.count, all.type, op, root, how);
   }
-  /// recv: as many elements as send for each rank; else invalid_argument.
-  template <Element T>
-  void all_gather(std::span<const T> send, std::span<T> recv, CallOptions how = {}) {
-    require_parts("all_gather: recv", recv.size(), "send", send.size());
-    all_gather(send.data(), recv.data(), send.size(), dtype_of<T>, how);
+  template <class Data>
+  void broadcast(Data&& data, int root, CallOptions how = {}) {
+    const auto all = written<Data>(data);
+    broadcast(all.data, all.count, all.type, root, how);
   }
-  /// send: as many elements as recv for each rank; else invalid_argument.
-  template <Element T>
-  void reduce_scatter(std::span<const T> send, std::span<T> recv, ReduceOp op = ReduceOp::sum,
-                      CallOptions how = {}) {
-    require_parts("reduce_scatter: send", send.size(), "recv", recv.size());
-    reduce_scatter(send.data(), recv.data(), recv.size(), dtype_of<T>, op, how);
+  /// recv: as many elements as send for each rank.
+  template <class Send, class Recv>
+  void all_gather(Send&& send, Recv&& recv, CallOptions how = {}) {
+    const auto both = pair<Send, Recv>(send, recv);
+    require_parts("all_gather: recv", both.to_count, "send", both.from_count);
+    all_gather(both.from, both.to, both.from_count, both.type, how);
+  }
+  /// counts[r]: elements of rank r, the same on every rank; recv: one behind the other.
+  template <class Send, class Recv>
+  void all_gather_v(Send&& send, Recv&& recv, std::span<const std::size_t> counts,
+                    CallOptions how = {}) {
+    const auto both = pair<Send, Recv>(send, recv);
+    require_counts("all_gather_v: recv", both.to_count, "send", both.from_count, counts);
+    all_gather_v(both.from, both.to, counts, both.type, how);
+  }
+  /// recv: on root as many elements as send for each rank; on the others not looked at.
+  template <class Send, class Recv>
+  void gather(Send&& send, Recv&& recv, int root, CallOptions how = {}) {
+    const auto both = pair<Send, Recv>(send, recv);
+    if (rank() == root) require_parts("gather: recv", both.to_count, "send", both.from_count);
+    gather(both.from, both.to, both.from_count, both.type, root, how);
+  }
+  template <class Send, class Recv>
+  void gather_v(Send&& send, Recv&& recv, std::span<const std::size_t> counts, int root,
+                CallOptions how = {}) {
+    const auto both = pair<Send, Recv>(send, recv);
+    require_counts("gather_v: recv", rank() == root ? both.to_count : kNotLookedAt, "send",
+                   both.from_count, counts);
+    gather_v(both.from, both.to, counts, both.type, root, how);
+  }
+  /// send: on root as many elements as recv for each rank; on the others not looked at.
+  template <class Send, class Recv>
+  void scatter(Send&& send, Recv&& recv, int root, CallOptions how = {}) {
+    const auto both = pair<Send, Recv>(send, recv);
+    if (rank() == root) require_parts("scatter: send", both.from_count, "recv", both.to_count);
+    scatter(both.from, both.to, both.to_count, both.type, root, how);
+  }
+  template <class Send, class Recv>
+  void scatter_v(Send&& send, Recv&& recv, std::span<const std::size_t> counts, int root,
+                 CallOptions how = {}) {
+    const auto both = pair<Send, Recv>(send, recv);
+    require_counts("scatter_v: send", rank() == root ? both.from_count : kNotLookedAt, "recv",
+                   both.to_count, counts);
+    scatter_v(both.from, both.to, counts, both.type, root, how);
+  }
+  /// send: as many elements as recv for each rank.
+  template <class Send, class Recv>
+  void reduce_scatter(Send&& send, Recv&& recv, ReduceOp op = ReduceOp::sum, CallOptions how = {}) {
+    const auto both = pair<Send, Recv>(send, recv);
+    require_parts("reduce_scatter: send", both.from_count, "recv", both.to_count);
+    reduce_scatter(both.from, both.to, both.to_count, both.type, op, how);
+  }
+  template <class Send, class Recv>
+  void reduce_scatter_v(Send&& send, Recv&& recv, std::span<const std::size_t> counts,
+                        ReduceOp op = ReduceOp::sum, CallOptions how = {}) {
+    const auto both = pair<Send, Recv>(send, recv);
+    require_counts("reduce_scatter_v: send", both.from_count, "recv", both.to_count, counts);
+    reduce_scatter_v(both.from, both.to, counts, both.type, op, how);
+  }
+  /// Equally many elements, an equal part for each rank.
+  template <class Send, class Recv>
+  void all_to_all(Send&& send, Recv&& recv, CallOptions how = {}) {
+    const auto both = pair<Send, Recv>(send, recv);
+    all_to_all(both.from, both.to, share_of(both.from_count, both.to_count), both.type, how);
+  }
+  /// send_counts[r] elements go to rank r, recv_counts[r] come from it; the parts stand in the
+  /// order of the ranks. What two ranks say of each other is compared on cpu.
+  template <class Send, class Recv>
+  void all_to_all_v(Send&& send, std::span<const std::size_t> send_counts, Recv&& recv,
+                    std::span<const std::size_t> recv_counts, CallOptions how = {}) {
+    const auto both = pair<Send, Recv>(send, recv);
+    require_sum("all_to_all_v: send", both.from_count, send_counts);
+    require_sum("all_to_all_v: recv", both.to_count, recv_counts);
+    all_to_all_v(both.from, send_counts, both.to, recv_counts, both.type, how);
+  }
+  template <class Data>
+  void send(Data&& data, int to, CallOptions how = {}) {
+    const auto all = detail::elements<detail::Use::read, Data>(data);
+    send(all.data, all.count, all.type, to, how);
+  }
+  template <class Data>
+  void recv(Data&& data, int from, CallOptions how = {}) {
+    const auto all = written<Data>(data);
+    recv(all.data, all.count, all.type, from, how);
+  }
+  /// Both at the same time, so that a ring of ranks that all do it can't wait for each other.
+  template <class Send, class Recv>
+  void sendrecv(Send&& send, int to, Recv&& recv, int from, CallOptions how = {}) {
+    const auto data = detail::elements<detail::Use::read, Send>(send);
+    const auto into = written<Recv>(recv);
+    sendrecv(Message::send(data.data, data.count, data.type, to),
+             Message::recv(into.data, into.count, into.type, from), how);
   }
 
   // -- raw forms; counts are per rank for all but all_reduce, reduce and broadcast --
@@ -164,16 +224,132 @@ class ProcessGroup {
                 int root, CallOptions how = {});
   void scatter(const void* send, void* recv, std::size_t count, DType type, int root,
                CallOptions how = {});  ///< send: read on root alone
+  void scatter_v(const void* send, void* recv, std::span<const std::size_t> counts, DType type,
+                 int root, CallOptions how = {});
   void reduce_scatter(const void* send, void* recv, std::size_t count, DType type, ReduceOp op,
                       CallOptions how = {});  ///< count: of what a rank receives
+  void reduce_scatter_v(const void* send, void* recv, std::span<const std::size_t> counts,
+                        DType type, ReduceOp op, CallOptions how = {});
   void all_to_all(const void* send, void* recv, std::size_t count, DType type,
                   CallOptions how = {});  ///< count: for each peer
+  void all_to_all_v(const void* send, std::span<const std::size_t> send_counts, void* recv,
+                    std::span<const std::size_t> recv_counts, DType type, CallOptions how = {});
   void barrier(CallOptions how = {});
-  /// Between two ranks; others don't take part. Messages of a pair keep their order.
+  /// Between two ranks; others don't take part. Messages of a pair keep their order. A blocking
+  /// send of more than 15 KiB may wait until it is received: a ring of ranks that all send before
+  /// they receive works with less (on cpu; 32 bytes a message count too) and times out with more.
+  /// sendrecv, batch and the _async forms have no such limit.
   void send(const void* data, std::size_t count, DType type, int to, CallOptions how = {});
   void recv(void* data, std::size_t count, DType type, int from, CallOptions how = {});
+  void sendrecv(const Message& send, const Message& recv, CallOptions how = {});
+  /// Messages that are all under way at the same time: none waits for another of them, in whatever
+  /// order the ranks name theirs. nccl: one launch (ncclGroupStart … End), of device memory alone.
+  /// As torch.distributed.batch_isend_irecv.
+  void batch(const std::vector<Message>& messages, CallOptions how = {});
+  [[nodiscard]] std::vector<Work> batch_async(const std::vector<Message>& messages,
+                                              CallOptions how = {});
+  /// The calls that `body` makes on this group as one launch, which on nccl saves most of what many
+  /// small ones cost; on cpu they are carried out one by one, as ever. They have device memory and
+  /// the same stream; no barrier, no objects, no split. What an _async form returned in it can be
+  /// waited for afterwards.
+  void coalesce(const std::function<void()>& body);
 
-  // -- forms that return a handle --
+  // -- forms that return a handle; buffers belong to the group until it is done --
+  template <class Data>
+  Work all_reduce_async(Data&& data, ReduceOp op = ReduceOp::sum, CallOptions how = {}) {
+    const auto all = kept<Data>(data);
+    return all_reduce_async(all.data, all.data, all.count, all.type, op, how);
+  }
+  template <class Data>
+  Work reduce_async(Data&& data, ReduceOp op, int root, CallOptions how = {}) {
+    const auto all = kept<Data>(data);
+    return reduce_async(all.data, all.data, all.count, all.type, op, root, how);
+  }
+  template <class Data>
+  Work broadcast_async(Data&& data, int root, CallOptions how = {}) {
+    const auto all = kept<Data>(data);
+    return broadcast_async(all.data, all.count, all.type, root, how);
+  }
+  template <class Send, class Recv>
+  Work all_gather_async(Send&& send, Recv&& recv, CallOptions how = {}) {
+    const auto both = kept<Send, Recv>(send, recv);
+    require_parts("all_gather: recv", both.to_count, "send", both.from_count);
+    return all_gather_async(both.from, both.to, both.from_count, both.type, how);
+  }
+  template <class Send, class Recv>
+  Work all_gather_v_async(Send&& send, Recv&& recv, std::span<const std::size_t> counts,
+                          CallOptions how = {}) {
+    const auto both = kept<Send, Recv>(send, recv);
+    require_counts("all_gather_v: recv", both.to_count, "send", both.from_count, counts);
+    return all_gather_v_async(both.from, both.to, counts, both.type, how);
+  }
+  template <class Send, class Recv>
+  Work gather_async(Send&& send, Recv&& recv, int root, CallOptions how = {}) {
+    const auto both = kept<Send, Recv>(send, recv);
+    if (rank() == root) require_parts("gather: recv", both.to_count, "send", both.from_count);
+    return gather_async(both.from, both.to, both.from_count, both.type, root, how);
+  }
+  template <class Send, class Recv>
+  Work gather_v_async(Send&& send, Recv&& recv, std::span<const std::size_t> counts, int root,
+                      CallOptions how = {}) {
+    const auto both = kept<Send, Recv>(send, recv);
+    require_counts("gather_v: recv", rank() == root ? both.to_count : kNotLookedAt, "send",
+                   both.from_count, counts);
+    return gather_v_async(both.from, both.to, counts, both.type, root, how);
+  }
+  template <class Send, class Recv>
+  Work scatter_async(Send&& send, Recv&& recv, int root, CallOptions how = {}) {
+    const auto both = kept<Send, Recv>(send, recv);
+    if (rank() == root) require_parts("scatter: send", both.from_count, "recv", both.to_count);
+    return scatter_async(both.from, both.to, both.to_count, both.type, root, how);
+  }
+  template <class Send, class Recv>
+  Work scatter_v_async(Send&& send, Recv&& recv, std::span<const std::size_t> counts, int root,
+                       CallOptions how = {}) {
+    const auto both = kept<Send, Recv>(send, recv);
+    require_counts("scatter_v: send", rank() == root ? both.from_count : kNotLookedAt, "recv",
+                   both.to_count, counts);
+    return scatter_v_async(both.from, both.to, counts, both.type, root, how);
+  }
+  template <class Send, class Recv>
+  Work reduce_scatter_async(Send&& send, Recv&& recv, ReduceOp op = ReduceOp::sum,
+                            CallOptions how = {}) {
+    const auto both = kept<Send, Recv>(send, recv);
+    require_parts("reduce_scatter: send", both.from_count, "recv", both.to_count);
+    return reduce_scatter_async(both.from, both.to, both.to_count, both.type, op, how);
+  }
+  template <class Send, class Recv>
+  Work reduce_scatter_v_async(Send&& send, Recv&& recv, std::span<const std::size_t> counts,
+                              ReduceOp op = ReduceOp::sum, CallOptions how = {}) {
+    const auto both = kept<Send, Recv>(send, recv);
+    require_counts("reduce_scatter_v: send", both.from_count, "recv", both.to_count, counts);
+    return reduce_scatter_v_async(both.from, both.to, counts, both.type, op, how);
+  }
+  template <class Send, class Recv>
+  Work all_to_all_async(Send&& send, Recv&& recv, CallOptions how = {}) {
+    const auto both = kept<Send, Recv>(send, recv);
+    return all_to_all_async(both.from, both.to, share_of(both.from_count, both.to_count), both.type,
+                            how);
+  }
+  template <class Send, class Recv>
+  Work all_to_all_v_async(Send&& send, std::span<const std::size_t> send_counts, Recv&& recv,
+                          std::span<const std::size_t> recv_counts, CallOptions how = {}) {
+    const auto both = kept<Send, Recv>(send, recv);
+    require_sum("all_to_all_v: send", both.from_count, send_counts);
+    require_sum("all_to_all_v: recv", both.to_count, recv_counts);
+    return all_to_all_v_async(both.from, send_counts, both.to, recv_counts, both.type, how);
+  }
+  template <class Data>
+  Work send_async(Data&& data, int to, CallOptions how = {}) {
+    const auto all = detail::elements<detail::Use::read_later, Data>(data);
+    return send_async(all.data, all.count, all.type, to, how);
+  }
+  template <class Data>
+  Work recv_async(Data&& data, int from, CallOptions how = {}) {
+    const auto all = kept<Data>(data);
+    return recv_async(all.data, all.count, all.type, from, how);
+  }
+
   Work all_reduce_async(const void* send, void* recv, std::size_t count, DType type,
                         ReduceOp op = ReduceOp::sum, CallOptions how = {});
   Work reduce_async(const void* send, void* recv, std::size_t count, DType type, ReduceOp op,
@@ -181,36 +357,55 @@ class ProcessGroup {
   Work broadcast_async(void* data, std::size_t count, DType type, int root, CallOptions how = {});
   Work all_gather_async(const void* send, void* recv, std::size_t count, DType type,
                         CallOptions how = {});
+  Work all_gather_v_async(const void* send, void* recv, std::span<const std::size_t> counts,
+                          DType type,
+                          CallOptions how = {});  ///< counts are copied, in all of these
   Work gather_async(const void* send, void* recv, std::size_t count, DType type, int root,
                     CallOptions how = {});
+  Work gather_v_async(const void* send, void* recv, std::span<const std::size_t> counts, DType type,
+                      int root, CallOptions how = {});
   Work scatter_async(const void* send, void* recv, std::size_t count, DType type, int root,
                      CallOptions how = {});
+  Work scatter_v_async(const void* send, void* recv, std::span<const std::size_t> counts,
+                       DType type, int root, CallOptions how = {});
   Work reduce_scatter_async(const void* send, void* recv, std::size_t count, DType type,
                             ReduceOp op, CallOptions how = {});
+  Work reduce_scatter_v_async(const void* send, void* recv, std::span<const std::size_t> counts,
+                              DType type, ReduceOp op, CallOptions how = {});
   Work all_to_all_async(const void* send, void* recv, std::size_t count, DType type,
                         CallOptions how = {});
+  Work all_to_all_v_async(const void* send, std::span<const std::size_t> send_counts, void* recv,
+                          std::span<const std::size_t> recv_counts, DType type,
+                          CallOptions how = {});
   Work barrier_async(CallOptions how = {});
   Work send_async(const void* data, std::size_t count, DType type, int to, CallOptions how = {});
   Work recv_async(void* data, std::size_t count, DType type, int from, CallOptions how = {});
 
-  // -- objects: strings of any bytes and any length (JSON: acc/json.hpp) --
-  [[nodiscard]] std::vector<std::string> all_gather_object(std::string_view mine);
+  // -- objects: strings of any bytes and any length (JSON: acc/json.hpp). The time-out is that of
+  // each of the two calls that one takes --
+  [[nodiscard]] std::vector<std::string> all_gather_object(std::string_view mine,
+                                                           CallOptions how = {});
   /// Empty on all ranks but root.
-  [[nodiscard]] std::vector<std::string> gather_object(std::string_view mine, int root);
+  [[nodiscard]] std::vector<std::string> gather_object(std::string_view mine, int root,
+                                                       CallOptions how = {});
   /// @return root's, on every rank.
-  [[nodiscard]] std::string broadcast_object(std::string_view roots, int root);
+  [[nodiscard]] std::string broadcast_object(std::string_view roots, int root,
+                                             CallOptions how = {});
   /// @return the element of `roots` (read on root alone, one a rank) that is this rank's.
-  [[nodiscard]] std::string scatter_object(std::span<const std::string> roots, int root);
+  [[nodiscard]] std::string scatter_object(std::span<const std::string> roots, int root,
+                                           CallOptions how = {});
 
   /// Groups of the ranks with the same `color`, in the order of (key, rank), as MPI_Comm_split.
-  /// Collective. color < 0: no group; what returns is empty then.
-  [[nodiscard]] ProcessGroup split(int color, int key, std::string name = {});
+  /// Collective. color < 0: no group; what returns is empty then. The time-out is that of asking,
+  /// and then of joining the new group (default: GroupOptions::init_timeout).
+  [[nodiscard]] ProcessGroup split(int color, int key, std::string name = {}, CallOptions how = {});
   /// The group of these ranks, in this order; empty on the others. Collective over all.
-  [[nodiscard]] ProcessGroup sub_group(std::span<const int> ranks, std::string name = {});
+  [[nodiscard]] ProcessGroup sub_group(std::span<const int> ranks, std::string name = {},
+                                       CallOptions how = {});
 
   /// Memory that needs no copies (cpu: shared between the node's ranks; nccl: registered).
   /// Collective, same size on every rank.
-  [[nodiscard]] SharedBuffer allocate_shared(std::size_t bytes);
+  [[nodiscard]] SharedBuffer allocate_shared(std::size_t bytes, CallOptions how = {});
 
   /// Breaks the group here and tells the peers: every waiter wakes within 10 ms with `aborted`.
   /// From any thread; more than once is as once.
@@ -222,18 +417,39 @@ class ProcessGroup {
   [[nodiscard]] Group& impl() const;  ///< for the other parts of the runtime
 
  private:
+  static constexpr std::size_t kNotLookedAt = SIZE_MAX;
+  template <class Data>
+  static detail::Elements written(std::remove_reference_t<Data>& data) {
+    return detail::elements<detail::Use::write, Data>(data);
+  }
+  template <class Data>
+  static detail::Elements kept(std::remove_reference_t<Data>& data) {
+    return detail::elements<detail::Use::write_later, Data>(data);
+  }
+  template <class Send, class Recv>
+  static detail::Pair pair(std::remove_reference_t<Send>& send,
+                           std::remove_reference_t<Recv>& recv) {
+    return detail::pair<false, Send, Recv>(send, recv);
+  }
+  template <class Send, class Recv>
+  static detail::Pair kept(std::remove_reference_t<Send>& send,
+                           std::remove_reference_t<Recv>& recv) {
+    return detail::pair<true, Send, Recv>(send, recv);
+  }
   void require_parts(std::string_view whole_name, std::size_t whole, std::string_view part_name,
                      std::size_t part) const;
+  void require_counts(std::string_view whole_name, std::size_t whole, std::string_view part_name,
+                      std::size_t part, std::span<const std::size_t> counts) const;
+  void require_sum(std::string_view name, std::size_t whole,
+                   std::span<const std::size_t> counts) const;
+  [[nodiscard]] std::size_t share_of(std::size_t send, std::size_t recv) const;
   std::shared_ptr<Group> group_;
 };
 
 }  // namespace acc::runtime
 
 namespace acc {
-using runtime::CallOptions;
-using runtime::GroupOptions;
+using runtime::Message;
 using runtime::ProcessGroup;
 using runtime::ReduceOp;
-using runtime::SharedBuffer;
-using runtime::Work;
 }  // namespace acc

@@ -3,9 +3,10 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <span>  // also the concepts of ranges; <ranges> itself takes the compiler 0.1 s
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 /// What is reduced, gathered and sent: element types, reductions, and views of the caller's memory.
@@ -84,6 +85,21 @@ template <>
 struct DTypeOf<BFloat16> {
   static constexpr auto value = DType::bf16;
 };
+template <>
+struct DTypeOf<std::byte> {
+  static constexpr auto value = DType::u8;
+};
+/// `long` and `long long` have the same 64 bits, and only one of them is std::int64_t.
+template <class T>
+requires(std::is_same_v<T, long long> || std::is_same_v<T, long>) &&
+    (sizeof(T) == 8) struct DTypeOf<T> {
+  static constexpr auto value = DType::i64;
+};
+template <class T>
+requires(std::is_same_v<T, unsigned long long> || std::is_same_v<T, unsigned long>) &&
+    (sizeof(T) == 8) struct DTypeOf<T> {
+  static constexpr auto value = DType::u64;
+};
 
 /// A type that collectives can carry.
 template <class T>
@@ -110,9 +126,30 @@ namespace detail {
 /// @throws Error invalid_argument
 [[noreturn]] void refuse_type(DType held, DType asked);
 [[noreturn]] void refuse_shape(const Shape& shape, std::size_t elements);
+
+/// Of a range's element, const where it can't be written.
+template <class R>
+using ElementOf =
+    std::remove_reference_t<std::ranges::range_reference_t<std::remove_reference_t<R>&>>;
+template <class R>
+inline constexpr bool kContiguous = false;
+template <class R>
+requires std::ranges::contiguous_range < std::remove_reference_t<R>
+& > &&std::ranges::sized_range<std::remove_reference_t<R>&> inline constexpr bool kContiguous<R> =
+    true;
+/// Does the memory outlive the expression? Not that of a temporary vector.
+template <class R>
+inline constexpr bool kLasts =
+    std::is_lvalue_reference_v<R> || std::ranges::borrowed_range<std::remove_cvref_t<R>>;
+
+/// A vector, an array, a span: elements one behind the other that are still there afterwards.
+template <class R>
+concept ReadableRange = kContiguous<R> && kLasts<R> && Element<std::remove_cv_t<ElementOf<R>>>;
+template <class R>
+concept WritableRange = ReadableRange<R> && !std::is_const_v<ElementOf<R>>;
 }  // namespace detail
 
-/// A tensor of somebody else: contiguous, row-major, at `data`, which outlives the view.
+/// A tensor in memory of the caller: contiguous, row-major, at `data`, which outlives the view.
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -122,15 +159,51 @@ struct TensorView {
   TensorView() = default;
   TensorView(void* at, DType type, Shape extents, Device on = {})
       : data{at}, dtype{type}, shape{std::move(extents)}, device{on} {}
-  /// One dimension.
-  template <Element T>
-  TensorView(std::span<T> values)  // NOLINT(google-explicit-constructor): a span is a tensor
-      : data{values.data()}, dtype{dtype_of<T>}, shape{static_cast<std::int64_t>(values.size())} {}
+  /// One dimension: of a vector, an array, a span.
+  template <detail::WritableRange R>
+  TensorView(R&& values)  // NOLINT(google-explicit-constructor): such a range is a tensor
+      : data{std::ranges::data(values)},
+        dtype{dtype_of<detail::ElementOf<R>>},
+        shape{static_cast<std::int64_t>(std::ranges::size(values))} {}
   /// @throws Error invalid_argument  a shape of more or fewer elements
-  template <Element T>
-  TensorView(std::span<T> values, Shape extents)
-      : data{values.data()}, dtype{dtype_of<T>}, shape{std::move(extents)} {
-    if (count_of(shape) != values.size()) detail::refuse_shape(shape, values.size());
+  template <detail::WritableRange R>
+  TensorView(R&& values, Shape extents)
+      : data{std::ranges::data(values)},
+        dtype{dtype_of<detail::ElementOf<R>>},
+        shape{std::move(extents)} {
+    if (count_of(shape) != std::ranges::size(values))
+      detail::refuse_shape(shape, std::ranges::size(values));
+  }
+
+  [[nodiscard]] std::size_t count() const noexcept { return count_of(shape); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return count() * size_of(dtype); }
+};
+
+/// The same of a tensor that is only read. What takes one also takes a TensorView.
+struct ConstTensorView {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  Shape shape;
+  Device device;
+
+  ConstTensorView() = default;
+  ConstTensorView(const void* at, DType type, Shape extents, Device on = {})
+      : data{at}, dtype{type}, shape{std::move(extents)}, device{on} {}
+  ConstTensorView(const TensorView& view)  // NOLINT(google-explicit-constructor)
+      : data{view.data}, dtype{view.dtype}, shape{view.shape}, device{view.device} {}
+  template <detail::ReadableRange R>
+  ConstTensorView(R&& values)  // NOLINT(google-explicit-constructor)
+      : data{std::ranges::data(values)},
+        dtype{dtype_of<std::remove_const_t<detail::ElementOf<R>>>},
+        shape{static_cast<std::int64_t>(std::ranges::size(values))} {}
+  /// @throws Error invalid_argument  a shape of more or fewer elements
+  template <detail::ReadableRange R>
+  ConstTensorView(R&& values, Shape extents)
+      : data{std::ranges::data(values)},
+        dtype{dtype_of<std::remove_const_t<detail::ElementOf<R>>>},
+        shape{std::move(extents)} {
+    if (count_of(shape) != std::ranges::size(values))
+      detail::refuse_shape(shape, std::ranges::size(values));
   }
 
   [[nodiscard]] std::size_t count() const noexcept { return count_of(shape); }
@@ -160,6 +233,13 @@ class HostTensor {
   [[nodiscard]] std::span<std::byte> bytes() noexcept { return bytes_; }
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
   [[nodiscard]] TensorView view() noexcept { return {bytes_.data(), dtype_, shape_}; }
+  [[nodiscard]] ConstTensorView view() const noexcept { return {bytes_.data(), dtype_, shape_}; }
+  /// A copy of a vector, an array, a span.
+  template <detail::ReadableRange R>
+  static HostTensor of(R&& values, Shape shape) {
+    using T = const std::remove_const_t<detail::ElementOf<R>>;
+    return of(std::span<T>{std::ranges::data(values), std::ranges::size(values)}, std::move(shape));
+  }
   /// The elements. @throws Error invalid_argument  they are of another type than T
   template <Element T>
   [[nodiscard]] std::span<T> as() {
@@ -186,6 +266,7 @@ class HostTensor {
 }  // namespace acc::runtime
 
 namespace acc {
+using runtime::ConstTensorView;
 using runtime::Device;
 using runtime::DType;
 using runtime::HostTensor;

@@ -223,18 +223,14 @@ TEST_CASE("a trigger that any rank sets is seen by all, once", "[runtime][data]"
   }
 }
 
-TEST_CASE("a tensor on a GPU is refused before anything is sent", "[runtime][data]") {
-  on_ranks(2, [](ProcessGroup& group) {
-    float value = 1;
-    const TensorView there{&value, DType::f32, {1}, Device{Device::Kind::cuda, 1}};
-    std::string words;
-    try {
-      (void)gather(group, there);
-    } catch (const Error& error) {
-      words = error.what();
-    }
-    group.barrier();
+TEST_CASE("the largest and the smallest of all ranks", "[runtime][data]") {
+  on_ranks(3, [](ProcessGroup& group) {
+    const std::vector<float> mine{static_cast<float>(group.rank()), -1};
+    const auto most = reduce(group, mine, Reduction::max);
+    const auto least = reduce(group, mine, Reduction::min);
     const std::scoped_lock lock{checking};
-    CHECK(words == "gather: the tensor is on cuda:1, copy it to host memory first");
+    CHECK(most.as<float>()[0] == 2.0F);
+    CHECK(least.as<float>()[0] == 0.0F);
+    CHECK(least.as<float>()[1] == -1.0F);
   });
 }

@@ -144,6 +144,44 @@ SCENARIO("an optimizer of the user's works in device memory as ours in the host'
     }
 }
 
+TEST_CASE("gather, pad, reduce and broadcast take tensors in device memory",
+          "[runtime][nccl][training]") {
+  const Fakes fakes;
+  const auto backend = GENERATE(BackendKind::nccl, BackendKind::cpu);
+  GroupOptions options;
+  options.backend = backend;
+  options.timeout = Millis{20'000};
+  auto groups = ProcessGroup::threads(3, options);
+  CHECK_NOTHROW(acc::testing::on_all(groups, [&](ProcessGroup& group) {
+    const auto expect = [](bool truth, const char* what) {
+      if (!truth) throw std::runtime_error{what};
+    };
+    const int me = group.rank();
+    const Device device{Device::Kind::cuda, backend == BackendKind::nccl ? me : 0};
+    acc::cuda::set_device(device.index);
+    {
+      const std::vector<float> values{static_cast<float>(me), 10, 20, 30};
+      const OnDevice memory{values.data(), 16};
+      const ConstTensorView mine{memory.data(), DType::f32, {2, 2}, device};
+      const auto all = gather(group, mine);
+      expect(all.shape() == Shape{6, 2} && all.as<float>()[8] == 2.0F, "gather");
+      expect(reduce(group, mine, Reduction::max).as<float>()[0] == 2.0F, "max");
+      expect(reduce(group, mine, Reduction::mean).as<float>()[0] == 1.0F, "mean");
+      expect(reduce(group, mine, Reduction::sum).as<float>()[3] == 90.0F, "sum");
+      expect(broadcast(group, mine, 2).as<float>()[0] == 2.0F, "broadcast");
+      expect(first_of(mine, 1).shape() == Shape{1, 2}, "the first");
+      const ConstTensorView uneven{memory.data(), DType::f32, {me + 1}, device};
+      const auto padded = pad_across_processes(group, uneven, 0, -1);
+      expect(padded.shape() == Shape{3}, "pad");
+      expect(padded.as<float>()[2] == (me == 2 ? 20.0F : -1.0F), "what it is padded with");
+      acc::Accelerator accelerator{group};
+      expect(accelerator.gather(TensorView{memory.data(), DType::f32, {4}, device}).count() == 12,
+             "by the accelerator");
+    }
+    group = {};
+  }));
+}
+
 TEST_CASE("an accelerator's thread works on the device of its rank", "[runtime][nccl][training]") {
   const Fakes fakes;
   GroupOptions options;

@@ -1,6 +1,8 @@
 #include "runtime/nccl/nccl_backend.hpp"
 
 #include "tests/support/exact_collectives.hpp"
+#include "tests/support/thread_groups.hpp"
+#include "tests/support/uneven_calls.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -11,6 +13,9 @@
 using namespace acc::runtime;
 using namespace acc::testing;
 using Catch::Matchers::Contains;
+using uneven::element;
+using uneven::elements;
+using uneven::expect;
 
 namespace {
 
@@ -36,7 +41,7 @@ TEST_CASE("every operation gives exactly what it should, for every type and redu
   Verdicts verdicts;
   const auto outcomes = on_ranks(size, {}, [&](int rank, Backend& backend) {
     const auto run = [&](const Call& call) { backend.run(call); };
-    const auto as_one = [&](const std::vector<Call>& calls) { run_as_one(backend, calls); };
+    const auto as_one = [&](const std::vector<Call>& calls) { (void)backend.begin_as_one(calls); };
     ExactCollectives exact{rank, size, run, as_one, verdicts};
     ExactCollectives shifted{rank, size, run, as_one, verdicts, 1};
     for (std::size_t type = 0; type < kDTypes; ++type) {
@@ -263,4 +268,100 @@ TEST_CASE("a group of one needs no store", "[runtime][nccl]") {
   backend->run(call_of(Operation::all_reduce, data.data(), data.data(), 1, DType::f32));
   backend->run(call_of(Operation::barrier, nullptr, nullptr, 0, DType::u8, 2));
   CHECK(data.read_as<float>() == std::vector<float>{7});
+}
+
+namespace {
+
+GroupOptions over_nccl(std::optional<bool> check = {}) {
+  GroupOptions options;
+  options.backend = BackendKind::nccl;
+  options.timeout = 20 * kSecond;
+  options.check = check;
+  return options;
+}
+
+std::string told_by(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return std::string{to_string(e.code())} + ": " + e.what();
+  }
+  return "nothing was thrown";
+}
+
+}  // namespace
+
+TEST_CASE("calls with counts of each rank's own, over NCCL", "[runtime][nccl]") {
+  const Fakes fakes;
+  const int size = GENERATE(1, 2, 3, 5);
+  const bool check = GENERATE(false, true);
+  auto groups = ProcessGroup::threads(size, over_nccl(check));
+  CHECK_NOTHROW(on_all(groups, [](ProcessGroup& group) { uneven::check_calls(group); }));
+}
+
+TEST_CASE("messages in device memory go at the same time, those of the host are refused",
+          "[runtime][nccl]") {
+  const Fakes fakes;
+  constexpr std::size_t kCount = 100'000;
+  auto groups = ProcessGroup::threads(3, over_nccl());
+  CHECK_NOTHROW(on_all(groups, [](ProcessGroup& group) {
+    const int right = (group.rank() + 1) % 3, left = (group.rank() + 2) % 3;
+    acc::cuda::set_device(group.device().index);
+    const auto mine = elements(group.rank(), right, kCount);
+    const OnDevice out{mine.data(), kCount * 4}, in{mine.data(), kCount * 4};
+    const Device here = group.device();
+    const Shape shape{static_cast<std::int64_t>(kCount)};
+    group.sendrecv(ConstTensorView{out.data(), DType::i32, shape, here}, right,
+                   TensorView{in.data(), DType::i32, shape, here}, left);
+    expect(in.read_as<std::int32_t>() == elements(left, group.rank(), kCount), "a ring");
+    const auto works = group.batch_async({Message::recv(in.data(), 1, DType::i32, right),
+                                          Message::send(out.data(), 1, DType::i32, left)});
+    wait_all(works);
+    // `right` sends the first element of what it has for its own right neighbour.
+    expect(in.read_as<std::int32_t>()[0] == element(right, (right + 1) % 3, 0), "a batch");
+    std::vector<float> host(2);
+    expect(told_by([&] {
+             group.sendrecv(host, right, host, left);
+           }).find("calls that are launched together need device memory") != std::string::npos,
+           "host memory is refused");
+    expect(!group.broken(), "the group is as before");
+    group.barrier();
+  }));
+}
+
+TEST_CASE("coalesced calls are one launch, and take effect as if they came one by one",
+          "[runtime][nccl]") {
+  const Fakes fakes;
+  const bool check = GENERATE(false, true);
+  auto groups = ProcessGroup::threads(2, over_nccl(check));
+  CHECK_NOTHROW(on_all(groups, [](ProcessGroup& group) {
+    acc::cuda::set_device(group.device().index);
+    const std::vector<float> ones(64, static_cast<float>(group.rank() + 1));
+    const OnDevice a{ones.data(), 256}, b{ones.data(), 256};
+    Work work;
+    group.coalesce([&] {
+      group.all_reduce(a.data(), a.data(), 64, DType::f32);
+      work = group.all_reduce_async(b.data(), b.data(), 64, DType::f32, ReduceOp::max);
+      expect(told_by([&] { work.wait(); }).find("within coalesce") != std::string::npos,
+             "it can't be waited for before it is launched");
+      expect(told_by([&] { group.barrier(); }).starts_with("invalid_argument"), "no barrier");
+      expect(told_by([&] { (void)group.all_gather_object("x"); }).starts_with("invalid_argument"),
+             "no objects");
+      expect(told_by([&] { (void)group.split(0, 0); }).starts_with("invalid_argument"), "no split");
+    });
+    work.wait();
+    expect(a.read_as<float>() == std::vector<float>(64, 3.0F), "the sum");
+    expect(b.read_as<float>() == std::vector<float>(64, 2.0F), "the maximum");
+    // What throws launches nothing, and the numbers of the calls are as before.
+    expect(told_by([&] {
+             group.coalesce([&] {
+               group.all_reduce(a.data(), a.data(), 64, DType::f32);
+               throw Error{ErrorCode::system, "of the caller"};
+             });
+           }) == "system: of the caller",
+           "the caller's own exception");
+    group.all_reduce(b.data(), b.data(), 64, DType::f32);
+    acc::cuda::synchronize();
+    expect(a.read_as<float>()[0] == 3.0F && b.read_as<float>()[0] == 4.0F, "only what came after");
+  }));
 }

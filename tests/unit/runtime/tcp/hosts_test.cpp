@@ -1,5 +1,7 @@
 // Every operation over several hosts, with exact values: they depend on rank, index and operation,
 // outputs are poisoned, sizes don't divide by anything.
+#include "tests/support/uneven_calls.hpp"
+
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -244,6 +246,30 @@ TEST_CASE("everything that moves gets where it belongs, over any hosts", "[tcp][
     });
     CHECK(said == std::vector<std::string>(layout.size(), "well"));
   }
+}
+
+TEST_CASE("counts of each rank's own, and messages at once, over any hosts", "[tcp][hosts]") {
+  for (const auto& layout : kLayouts) {
+    CAPTURE(layout);
+    auto groups = hosted_groups(layout);
+    const auto said = on_ranks(groups, [](ProcessGroup& group) {
+      acc::testing::uneven::check_calls(group);
+      acc::testing::uneven::check_messages(group);
+    });
+    CHECK(said == std::vector<std::string>(layout.size(), "well"));
+  }
+}
+
+TEST_CASE("what two ranks of different hosts say of each other is compared", "[tcp][hosts]") {
+  auto groups = hosted_groups("aab");
+  const auto said = on_ranks(groups, [](ProcessGroup& group) {
+    std::vector<float> data(6), into(6);
+    std::vector<std::size_t> send(3, 2), recv(3, 2);
+    if (group.rank() == 2) send = {2, 1, 3}, recv = {2, 2, 3}, into.resize(7);
+    group.all_to_all_v(data, send, into, recv);
+  });
+  for (const auto& text : said)
+    CHECK_THAT(text, Catch::Contains("rank 2 sends 1 elements to rank 1, which expects 2 of it"));
 }
 
 TEST_CASE("nobody leaves a barrier before all have come", "[tcp][hosts]") {
