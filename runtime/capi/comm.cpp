@@ -1,4 +1,4 @@
-#include "runtime/capi/handles.hpp"
+#include "runtime/capi/structs.hpp"
 
 #include <acc/agent.hpp>
 #include <algorithm>
@@ -17,37 +17,14 @@ namespace acc::capi {
 
 namespace {
 
-// The caller's struct may be older (shorter) or newer (longer) than ours: what it has counts, the
-// rest is as by default.
-template <class T>
-T known_part(const T* given, T all) {
-  if (given == nullptr) return all;
-  constexpr std::size_t kImplausible = 4096;
-  if (given->size < sizeof(std::size_t) || given->size > kImplausible)
-    refuse("the struct's `size` is " + std::to_string(given->size) +
-           ": it wasn't initialised (ACC_…_INIT)");
-  std::memcpy(&all, given, std::min(given->size, sizeof(T)));
-  return all;
-}
-
 std::optional<Millis> to_limit(int64_t ms, const char* name) {
   if (ms == ACC_DEFAULT) return std::nullopt;
   if (ms < 0) refuse(std::string{name} + " is negative");
   return Millis{ms};
 }
 
-template <class T>
-void write_defaults(T* to, size_t size, const T& defaults) {
-  if (to == nullptr || size < sizeof(std::size_t)) return;
-  std::memset(to, 0, size);
-  std::memcpy(to, &defaults, std::min(size, sizeof(T)));
-  to->size = size;
-}
-
 constexpr acc_config kConfig = ACC_CONFIG_INIT;
 constexpr acc_call kCall = ACC_CALL_INIT;
-
-std::string text_of(const char* text) { return text != nullptr ? text : ""; }
 
 acc_objects* new_objects(std::vector<std::string> values) {
   return new acc_objects{std::move(values)};

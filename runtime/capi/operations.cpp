@@ -83,6 +83,13 @@ acc_status acc_scatter(acc_comm* comm, const void* send, void* recv, size_t coun
   });
 }
 
+acc_status acc_scatter_v(acc_comm* comm, const void* send, void* recv, const size_t* counts,
+                         acc_dtype dtype, int32_t root, const acc_call* how) {
+  return on(comm, [&](ProcessGroup& group) {
+    group.scatter_v(send, recv, counts_of(group, counts), to_dtype(dtype), root, to_call(how));
+  });
+}
+
 acc_status acc_reduce_scatter(acc_comm* comm, const void* send, void* recv, size_t count,
                               acc_dtype dtype, acc_op op, const acc_call* how) {
   return on(comm, [&](ProcessGroup& group) {
@@ -90,10 +97,26 @@ acc_status acc_reduce_scatter(acc_comm* comm, const void* send, void* recv, size
   });
 }
 
+acc_status acc_reduce_scatter_v(acc_comm* comm, const void* send, void* recv, const size_t* counts,
+                                acc_dtype dtype, acc_op op, const acc_call* how) {
+  return on(comm, [&](ProcessGroup& group) {
+    group.reduce_scatter_v(send, recv, counts_of(group, counts), to_dtype(dtype), to_op(op),
+                           to_call(how));
+  });
+}
+
 acc_status acc_all_to_all(acc_comm* comm, const void* send, void* recv, size_t count,
                           acc_dtype dtype, const acc_call* how) {
   return on(comm, [&](ProcessGroup& group) {
     group.all_to_all(send, recv, count, to_dtype(dtype), to_call(how));
+  });
+}
+
+acc_status acc_all_to_all_v(acc_comm* comm, const void* send, const size_t* send_counts, void* recv,
+                            const size_t* recv_counts, acc_dtype dtype, const acc_call* how) {
+  return on(comm, [&](ProcessGroup& group) {
+    group.all_to_all_v(send, counts_of(group, send_counts), recv, counts_of(group, recv_counts),
+                       to_dtype(dtype), to_call(how));
   });
 }
 
@@ -112,6 +135,15 @@ acc_status acc_recv(acc_comm* comm, void* data, size_t count, acc_dtype dtype, i
                     const acc_call* how) {
   return on(comm, [&](ProcessGroup& group) {
     group.recv(data, count, to_dtype(dtype), from, to_call(how));
+  });
+}
+
+acc_status acc_sendrecv(acc_comm* comm, const void* send, size_t send_count, int32_t to, void* recv,
+                        size_t recv_count, int32_t from, acc_dtype dtype, const acc_call* how) {
+  return on(comm, [&](ProcessGroup& group) {
+    using acc::runtime::Message;
+    group.sendrecv(Message::send(send, send_count, to_dtype(dtype), to),
+                   Message::recv(recv, recv_count, to_dtype(dtype), from), to_call(how));
   });
 }
 

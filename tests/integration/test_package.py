@@ -111,7 +111,7 @@ class Package(unittest.TestCase):
         self.check_means("C", c)
 
     def test_python_loads_the_library_by_ctypes(self):
-        printed = self.launch(4, ROOT / "examples/07_c_api_python/fit.py")
+        printed = self.launch(4, ROOT / "examples/07_c_api_python/fit.py", "--folder", self.folder / "fit")
         self.assertIn("y = 3.00 x -2.00 from 1000 points on 4 ranks\nthe same bits on every rank\n", printed)
 
     def test_each_header_compiles_by_itself_from_the_prefix(self):
@@ -121,7 +121,8 @@ class Package(unittest.TestCase):
         for header in headers:
             with self.subTest(header=header.name):
                 run("g++", "-std=c++20", *WARNINGS, include, "-include", header, "-x", "c++", "/dev/null")
-        run("gcc", "-std=c99", *WARNINGS, include, "-include", self.prefix / "include/acc/acc.h", "-x", "c", "/dev/null")
+        for header in ("acc.h", "acc_training.h"):
+            run("gcc", "-std=c99", *WARNINGS, include, "-include", self.prefix / "include/acc" / header, "-x", "c", "/dev/null")
 
     def test_headers_ask_for_the_standard_library_and_each_other_only(self):
         guests = {"json.hpp": r"nlohmann/", "torch.hpp": r"torch/|ATen/|c10/"}  # adapters, for users who have these
@@ -170,6 +171,7 @@ class Package(unittest.TestCase):
         for package in ("acc", "libacc"):
             run("dpkg-deb", "-x", packages[package], alone)
         printed = run(alone / "usr/bin/acc-launch", "--num_processes", 2, ROOT / "examples/07_c_api_python/fit.py",
+                      "--folder", self.folder / "fit_alone",
                       env={**os.environ, "LD_LIBRARY_PATH": str(alone / "usr/lib")})
         self.assertIn("on 2 ranks\nthe same bits on every rank\n", printed)
 

@@ -8,14 +8,20 @@
  * C and for languages that call C. The C++ one is acc/process_group.hpp; what the operations mean
  * is the same.
  *
+ * Training loops: acc/acc_training.h (sharding, mean gradients, optimizers, checkpoints).
+ *
  * Every function that can fail returns an acc_status; acc_last_error() then says in words what
  * happened. After any status but ACC_INVALID_ARGUMENT and ACC_CORRUPT the communicator is broken
- * for good: each later call fails at once with the first cause.
+ * for good: each later call fails at once with the first cause. (But not after ACC_TIMED_OUT of
+ * acc_work_wait, whose call goes on, nor ACC_SYSTEM of acc_split and acc_sub_group, nor what
+ * acc/acc_training.h says of checkpoints.) ACC_INVALID_ARGUMENT is about this rank alone: the others,
+ * whose arguments were in order, are in the call and wait for this rank to make it as well.
  *
  * Counts are elements, a count of 0 is legal. Pointers are host memory on the backend "cpu" and
  * device memory on "nccl". On "cpu" a call blocks until it is done; on "nccl" it is enqueued on
- * acc_call.stream and returns at once. One thread at a time calls with a communicator; acc_abort
- * may come from any thread at any time. All ranks call the same operations in the same order with
+ * acc_call.stream and returns at once. One thread at a time calls with a communicator (two at once
+ * are told as ACC_MISMATCH at best); acc_abort may come from any thread at any time. A process that
+ * was forked after acc_init can't use its parent's. All ranks call the same operations in the same order with
  * the same count, type, reduction and root.
  *
  * Handles (acc_comm, acc_work, acc_buffer, acc_objects) belong to the caller, who gives them back
@@ -100,7 +106,7 @@ typedef struct acc_config {
 /* Of one call; NULL in its place: all defaults. */
 typedef struct acc_call {
   size_t size;        /* sizeof(acc_call) of the caller */
-  int64_t timeout_ms; /* 0: for ever; ACC_DEFAULT: the communicator's */
+  int64_t timeout_ms; /* 0: for ever; ACC_DEFAULT: the communicator's. (Of acc_work_wait 0 is: ask) */
   void* stream;       /* cuda: the stream the call is ordered with; NULL: the legacy stream */
 } acc_call;
 #define ACC_CALL_INIT \
@@ -166,7 +172,10 @@ ACC_API void acc_abort(acc_comm* comm, const char* why);
  * ACC_TIMED_OUT, ACC_PEER_LOST, ACC_MISMATCH, ACC_ABORTED, ACC_INVALID_ARGUMENT, ACC_SYSTEM, on
  * nccl also ACC_CUDA and ACC_NCCL. In place: all_reduce, reduce with send == recv; all_gather with
  * send == recv + rank * count; reduce_scatter with recv == send + rank * count; any other overlap
- * is ACC_INVALID_ARGUMENT. On cpu every rank gets the same bits. `how`: NULL for the defaults. */
+ * is ACC_INVALID_ARGUMENT. `how`: NULL for the defaults. On cpu every rank gets the same bits, which
+ * don't depend on the length of the message (but for the sign and payload of a NaN that comes of
+ * several). ACC_MAX and ACC_MIN are NaN where any input is; sums and products of integers wrap
+ * around, and ACC_AVG divides what wrapped. */
 
 /* send, recv: count elements each. */
 ACC_API acc_status acc_all_reduce(acc_comm* comm, const void* send, void* recv, size_t count,
@@ -192,19 +201,38 @@ ACC_API acc_status acc_gather_v(acc_comm* comm, const void* send, void* recv, co
 /* send: size * count elements, read on root alone (else it may be NULL); recv: count. */
 ACC_API acc_status acc_scatter(acc_comm* comm, const void* send, void* recv, size_t count,
                                acc_dtype dtype, int32_t root, const acc_call* how);
+/* counts: one for each rank, the same on all; recv: counts[rank]. */
+ACC_API acc_status acc_scatter_v(acc_comm* comm, const void* send, void* recv, const size_t* counts,
+                                 acc_dtype dtype, int32_t root, const acc_call* how);
 /* send: size * count elements; recv: count, this rank's part of the result. */
 ACC_API acc_status acc_reduce_scatter(acc_comm* comm, const void* send, void* recv, size_t count,
                                       acc_dtype dtype, acc_op op, const acc_call* how);
+/* counts: one for each rank, the same on all; send: all of them; recv: counts[rank]. */
+ACC_API acc_status acc_reduce_scatter_v(acc_comm* comm, const void* send, void* recv,
+                                        const size_t* counts, acc_dtype dtype, acc_op op,
+                                        const acc_call* how);
 /* send, recv: size * count elements; part r of send goes to rank r. */
 ACC_API acc_status acc_all_to_all(acc_comm* comm, const void* send, void* recv, size_t count,
                                   acc_dtype dtype, const acc_call* how);
+/* send_counts[r] elements go to rank r, recv_counts[r] come from it; the parts stand in the order of
+ * the ranks. On cpu ACC_MISMATCH where two ranks say different things of each other. */
+ACC_API acc_status acc_all_to_all_v(acc_comm* comm, const void* send, const size_t* send_counts,
+                                    void* recv, const size_t* recv_counts, acc_dtype dtype,
+                                    const acc_call* how);
 /* Returns on no rank before every rank has entered. */
 ACC_API acc_status acc_barrier(acc_comm* comm, const acc_call* how);
-/* Between two ranks; the others don't take part. Messages of a pair keep their order. */
+/* Between two ranks; the others don't take part. Messages of a pair keep their order. A send of more
+ * than 15 KiB may wait until it is received: a ring of ranks that all send before they receive works
+ * with less and times out with more; acc_sendrecv has no such limit. */
 ACC_API acc_status acc_send(acc_comm* comm, const void* data, size_t count, acc_dtype dtype,
                             int32_t to, const acc_call* how);
 ACC_API acc_status acc_recv(acc_comm* comm, void* data, size_t count, acc_dtype dtype, int32_t from,
                             const acc_call* how);
+
+/* Both at the same time. */
+ACC_API acc_status acc_sendrecv(acc_comm* comm, const void* send, size_t send_count, int32_t to,
+                                void* recv, size_t recv_count, int32_t from, acc_dtype dtype,
+                                const acc_call* how);
 
 /* ---- the same, begun: they return at once ----
  * On cpu a thread of the communicator carries them out in their order. The buffers belong to the
@@ -236,8 +264,9 @@ ACC_API acc_status acc_send_async(acc_comm* comm, const void* data, size_t count
 ACC_API acc_status acc_recv_async(acc_comm* comm, void* data, size_t count, acc_dtype dtype,
                                   int32_t from, const acc_call* how, acc_work** work);
 
-/* Waits for the call and returns what came of it; after timeout_ms (ACC_DEFAULT: the call's own
- * limit) ACC_TIMED_OUT, and the call goes on. Any thread. */
+/* Waits for the call and returns what came of it; after timeout_ms (0: at once; ACC_DEFAULT: never,
+ * as the call has a limit of its own) ACC_TIMED_OUT, upon which the call goes on and the communicator
+ * is as before. Any thread. */
 ACC_API acc_status acc_work_wait(acc_work* work, int64_t timeout_ms);
 /* *done: 1 when the call has ended, well or not. */
 ACC_API acc_status acc_work_done(acc_work* work, int32_t* done);

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""symbols_test.py ACC_H LIBACC_SO: the library exports the functions of the header, no more and no fewer, under one version."""
+"""symbols_test.py LIBACC_SO HEADER…: the library exports the functions of the headers, no more and no fewer, under one version."""
 import pathlib
 import re
 import subprocess
 import sys
 
-header, library = map(pathlib.Path, sys.argv[1:])
-text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.S)
+library, *headers = map(pathlib.Path, sys.argv[1:])
+text = re.sub(r"/\*.*?\*/", "", "".join(header.read_text() for header in headers), flags=re.S)
 declared = set(re.findall(r"ACC_API\b[^;(]*?\b(acc_\w+)\(", text))
 listed = subprocess.run(["nm", "-D", "--defined-only", "--with-symbol-versions", library], check=True, capture_output=True,
                         text=True).stdout
