@@ -31,6 +31,7 @@ class Fakes {
     const auto folder = program_folder();
     ::setenv("ACC_NCCL_LIBRARY", (folder / "libfake_nccl.so").c_str(), 1);
     ::setenv("ACC_CUDART_LIBRARY", (folder / "libfake_cudart.so").c_str(), 1);
+    ::setenv("ACC_CUDA_DRIVER_LIBRARY", (folder / "libfake_cudart.so").c_str(), 1);
     ::setenv("ACC_CUBLAS_LIBRARY", (folder / "libfake_cublas.so").c_str(), 1);
     ::setenv("FAKE_NCCL", nccl_faults.c_str(), 1);
     ::setenv("FAKE_CUDA", cuda_faults.c_str(), 1);
