@@ -35,6 +35,8 @@ class DropPolicy {
   /// Until restore(): no longer than this. For the time in which the job is being stopped.
   void shorten(Millis patience) { patience_ = std::min(patience_, patience); }
   void restore() { patience_ = limits_.patience; }
+  [[nodiscard]] Millis patience() const { return patience_; }
+  [[nodiscard]] bool is_shortened() const { return patience_ < limits_.patience; }
 
   /// When the answer turns from hold into drop unless there is progress; meaningful after `hold`.
   [[nodiscard]] Instant hold_until() const { return hold_until_; }

@@ -18,11 +18,12 @@ constexpr std::chrono::seconds kQuiet{5};  // between two words about recoveries
 // while its reader pauses loses nothing, and memory stays bounded.
 constexpr std::size_t kCarried = std::size_t{12} << 20U;
 
-std::string reason(int error, Millis patience, bool was_cut_off) {
+std::string reason(int error, const DropPolicy& policy, bool was_cut_off) {
   if (error == EPIPE) return "its reader went away";
   if (error != 0) return std::strerror(error);
-  return was_cut_off ? "it was still taking the output when the job ended"
-                     : "it took nothing for " + describe(patience);
+  if (was_cut_off) return "it had not taken all when the job ended";
+  return "it took nothing for " + describe(policy.patience()) +
+         (policy.is_shortened() ? " while the job was being stopped" : "");
 }
 
 }  // namespace
@@ -55,9 +56,10 @@ std::optional<Losses> Outlet::losses() const {
   if (lost.bytes == 0 && !policy_.is_dropping()) return std::nullopt;
   Losses losses;
   losses.where = where_;
-  losses.why = reason(lost.error, limits_.patience, was_cut_off_);
+  losses.why = reason(lost.error, policy_, was_cut_off_);
   losses.reader_left = lost.error == EPIPE;
-  if (lost.error == 0 && !was_cut_off_) losses.cure = "a longer --output_patience waits for it";
+  if (lost.error == 0 && !was_cut_off_ && !policy_.is_shortened())
+    losses.cure = "a longer --output_patience waits for it";
   losses.bytes = lost.bytes;
   losses.lines = lost.lines;
   losses.since = lost.since;
@@ -75,7 +77,7 @@ std::string Outlet::describe_recovery() {
   const LossCount before = std::exchange(lost_before_, lost);
   return where_ + " works again; lost meanwhile: " + plural(lost.lines - before.lines, "line") +
          ", " + plural(lost.bytes - before.bytes, "byte") + " (" +
-         reason(lost.error, limits_.patience, was_cut_off_) + ")";
+         reason(lost.error, policy_, was_cut_off_) + ")";
 }
 
 bool Outlet::wait_written(Instant from, Millis patience, Instant until) {

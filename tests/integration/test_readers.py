@@ -103,7 +103,7 @@ class Stuck(JobTest):
         self.assertIsNone(job.process.poll())
         job.process.send_signal(signal.SIGINT)
         self.assertEqual(job.wait(5), 0)
-        self.assertIn("it was still taking the output when the job ended", job.stderr)
+        self.assertIn("it had not taken all when the job ended", job.stderr)
 
     def test_after_the_launcher_was_killed_its_agent_waited_for_a_stuck_reader(self):
         read_end, write_end = os.pipe()

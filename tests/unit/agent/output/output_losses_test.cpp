@@ -153,7 +153,7 @@ SCENARIO("a console that takes longer than the cap loses the rest, counted, not 
   CHECK(std::chrono::steady_clock::now() - before < Millis{4000});
   const auto losses = bench.hub->losses();
   REQUIRE(losses.size() == 1);
-  CHECK(losses[0].why == "it was still taking the output when the job ended");
+  CHECK(losses[0].why == "it had not taken all when the job ended");
   bench.hub->say("the report");
   bench.hub->finish(Millis{500}, Millis{10'000});
   CHECK(bench.hub->losses()[0].bytes == losses[0].bytes);
@@ -320,7 +320,7 @@ SCENARIO("the end of the output is waited for until a Ctrl-C", "[agent][output]"
   CHECK(std::chrono::steady_clock::now() - before < Millis{3000});
   CHECK(asked > 3);
   REQUIRE(bench.hub->losses().size() == 1);
-  CHECK(bench.hub->losses()[0].why == "it was still taking the output when the job ended");
+  CHECK(bench.hub->losses()[0].why == "it had not taken all when the job ended");
 }
 
 SCENARIO("all workers die with full pipes while the console is a moment behind",
