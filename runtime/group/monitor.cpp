@@ -3,6 +3,7 @@
 #include "common/duration.hpp"
 #include "common/unique_fd.hpp"
 #include "runtime/bootstrap/quiet_thread.hpp"
+#include "runtime/group/flight_signals.hpp"
 #include "runtime/group/fork.hpp"
 #include "runtime/group/group.hpp"
 
@@ -12,14 +13,17 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
+#include <system_error>
 #include <thread>
 
 namespace acc::runtime::monitor {
@@ -35,24 +39,6 @@ std::string variable(const char* name) {
 void tell(const std::string& what) noexcept {
   const std::string line = "acc: " + what + "\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
-}
-
-// What the handler may touch.
-std::atomic<int> g_wake{-1};
-struct sigaction g_before;  // written before the handler is there
-
-void on_signal(int signo, siginfo_t* info, void* context) {
-  const int saved = errno;
-  const std::uint64_t one = 1;
-  const int fd = g_wake.load(std::memory_order_relaxed);
-  if (fd >= 0) [[maybe_unused]]
-    const auto written = ::write(fd, &one, sizeof one);
-  if ((g_before.sa_flags & SA_SIGINFO) != 0) {
-    if (g_before.sa_sigaction != nullptr) g_before.sa_sigaction(signo, info, context);
-  } else if (g_before.sa_handler != SIG_DFL && g_before.sa_handler != SIG_IGN) {
-    g_before.sa_handler(signo);
-  }
-  errno = saved;
 }
 
 std::string file_of(const Group& group, const std::string& folder) {
@@ -94,18 +80,19 @@ void write_record(const Group& group, const std::string& folder, std::string_vie
   if (!file || !rest.empty()) tell("write the flight record " + path + ": " + std::strerror(errno));
 }
 
-// For good: nobody expects a signal that did no harm to become deadly again.
-void handle_signal() {
-  struct sigaction current {};
-  ::sigaction(SIGUSR2, nullptr, &current);
-  if ((current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == on_signal) return;
-  g_before = current;
-  struct sigaction ours {};
-  ours.sa_sigaction = on_signal;
-  ours.sa_flags = SA_SIGINFO | SA_RESTART;
-  ::sigemptyset(&ours.sa_mask);
-  ::sigaction(SIGUSR2, &ours, nullptr);
+/// Makes the folder; what is wrong with it is told once, before a record is needed.
+void prepare(const std::string& folder) {
+  static std::atomic<bool> told{false};
+  std::error_code why;
+  std::filesystem::create_directories(folder, why);
+  if (!why && ::access(folder.c_str(), W_OK | X_OK) != 0)
+    why = std::error_code{errno, std::generic_category()};
+  if (!why || told.exchange(true)) return;
+  tell("ACC_FLIGHT_DIR=" + folder + ": " + why.message() + "; no flight records will be written");
 }
+
+/// For records that are being written when SIGTERM comes: a disk may hang.
+constexpr auto kWritingTime = std::chrono::seconds{2};
 
 class Monitor {
  public:
@@ -124,14 +111,29 @@ class Monitor {
       if (groups_.empty()) ended = end();
     }
     if (ended.joinable()) ended.join();
+    // A SIGTERM of just now, when nobody was left to write anything.
+    if (flight_signals::take().to_end) flight_signals::end_as_asked();
   }
   void dump(Group& group, std::string_view why) {
     std::string folder;
     {
       const std::lock_guard lock{mutex_};
       folder = folder_;
+      if (folder.empty()) return;
+      // One that is just being destroyed isn't known any more.
+      if (const auto known = groups_.find(&group); known != groups_.end())
+        known->second.has_cause = true;
+      ++writing_;
     }
-    if (!folder.empty()) write_record(group, folder, why);
+    struct Done {
+      Monitor& monitor;
+      ~Done() {
+        const std::lock_guard lock{monitor.mutex_};
+        --monitor.writing_;
+        monitor.written_.notify_all();
+      }
+    } done{*this};
+    write_record(group, folder, why);
   }
 
  private:
@@ -139,10 +141,12 @@ class Monitor {
   struct Told {
     FlightRecorder::Ticket ticket = 0;
     Millis next{0};
+    bool has_cause = false;  ///< its record says why the group broke: not to be written over
   };
 
   void begin();
   std::thread end() noexcept;
+  void answer(flight_signals::Asked asked, std::unique_lock<std::mutex>& lock);
   void work(std::shared_ptr<UniqueFd> wake, Millis patience, std::uint64_t life);
   void look(Group& group, Told& told, Millis patience);
 
@@ -150,6 +154,8 @@ class Monitor {
   std::mutex mutex_;
   std::map<Group*, Told> groups_;
   std::string folder_;
+  int writing_ = 0;  ///< groups that are just breaking
+  std::condition_variable written_;
   std::shared_ptr<UniqueFd> wake_;
   std::thread thread_;
   std::uint64_t life_ = 0;  // counts the threads: one that has been told to end sees another number
@@ -175,14 +181,19 @@ void Monitor::begin() {
   if (!patience)
     throw runtime::Error{ErrorCode::invalid_argument, "ACC_WATCHDOG: " + patience.error().what};
   if (folder_.empty() && *patience == Millis{0}) return;
-  if (!folder_.empty()) ::mkdir(folder_.c_str(), 0777);  // what is wrong shows when we write
+  if (!folder_.empty()) prepare(folder_);
   wake_ = std::make_shared<UniqueFd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!*wake_)
     throw runtime::Error{ErrorCode::system, "eventfd: " + std::string{std::strerror(errno)}};
-  g_wake.store(wake_->get());
-  if (!folder_.empty()) handle_signal();
-  thread_ = quiet_thread(
-      [this, wake = wake_, limit = *patience, life = life_] { work(wake, limit, life); });
+  if (!folder_.empty()) flight_signals::install(wake_->get());
+  try {
+    thread_ = quiet_thread(
+        [this, wake = wake_, limit = *patience, life = life_] { work(wake, limit, life); });
+  } catch (...) {
+    flight_signals::detach();  // a signal would be heard by nobody
+    wake_.reset();
+    throw;
+  }
   ::pthread_setname_np(thread_.native_handle(), "acc-monitor");
 }
 
@@ -191,7 +202,7 @@ std::thread Monitor::end() noexcept {
   if (wake_) {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = ::write(wake_->get(), &one, sizeof one);
-    g_wake.store(-1);
+    flight_signals::detach();
     wake_.reset();
   }
   return std::move(thread_);
@@ -207,14 +218,25 @@ void Monitor::work(std::shared_ptr<UniqueFd> wake, Millis patience, std::uint64_
     pollfd ready{wake->get(), POLLIN, 0};
     ::poll(&ready, 1, pause);
     std::uint64_t count = 0;
-    const bool asked = ::read(wake->get(), &count, sizeof count) > 0;
+    [[maybe_unused]] const auto n = ::read(wake->get(), &count, sizeof count);
     lock.lock();
     if (life != life_) return;
-    for (auto& [group, told] : groups_) {
-      if (asked) write_record(*group, folder_, "SIGUSR2");
-      if (watches) look(*group, told, patience);
-    }
+    answer(flight_signals::take(), lock);
+    if (!watches) continue;
+    for (auto& [group, told] : groups_) look(*group, told, patience);
   }
+}
+
+// A launcher sends SIGTERM as soon as one rank failed, mostly before the others' calls have: their
+// records are what tells where each of them was.
+void Monitor::answer(flight_signals::Asked asked, std::unique_lock<std::mutex>& lock) {
+  if (asked.signo == 0) return;
+  const bool is_term = asked.signo == SIGTERM || asked.to_end;
+  for (const auto& [group, told] : groups_)
+    if (!told.has_cause) write_record(*group, folder_, is_term ? "SIGTERM" : "SIGUSR2");
+  if (!asked.to_end) return;
+  written_.wait_for(lock, kWritingTime, [this] { return writing_ == 0; });
+  flight_signals::end_as_asked();
 }
 
 void Monitor::look(Group& group, Told& told, Millis patience) {

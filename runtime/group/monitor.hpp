@@ -7,9 +7,10 @@ namespace acc::runtime {
 class Group;
 
 /// The one watcher of a process, for those who ask for it by environment:
-///   ACC_FLIGHT_DIR=DIR     each rank's last calls are written to DIR when its group breaks and at
-///                          SIGUSR2 (whose handler is installed only then; an earlier one is called
-///                          too): DIR/flight-GROUP-rankR-PID.jsonl
+///   ACC_FLIGHT_DIR=DIR     each rank's last calls are written to DIR when its group breaks, at
+///                          SIGUSR2, and at SIGTERM before it ends the process (handlers are
+///                          installed only then; earlier ones are called too):
+///                          DIR/flight-GROUP-rankR-PID.jsonl
 ///   ACC_WATCHDOG=SECONDS   a call that runs for so long is told on stderr, with the ranks it waits
 ///                          for; again after twice the time, and so on
 /// Its thread runs while there are groups and one of the two is asked for.

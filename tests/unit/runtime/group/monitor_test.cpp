@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -77,6 +78,17 @@ class Stderr {
 
 int g_user_signals = 0;
 
+/// SIGTERM as a program has it, without the handler of the test framework.
+struct PlainSigterm {
+  PlainSigterm() {
+    struct sigaction plain {};
+    plain.sa_handler = SIG_DFL;
+    ::sigaction(SIGTERM, &plain, &before);
+  }
+  ~PlainSigterm() { ::sigaction(SIGTERM, &before, nullptr); }
+  struct sigaction before {};
+};
+
 }  // namespace
 
 TEST_CASE("a group that breaks writes its last calls where ACC_FLIGHT_DIR says", "[monitor]") {
@@ -137,6 +149,106 @@ TEST_CASE("SIGUSR2 writes the last calls of every group, and an earlier handler 
   ::raise(SIGUSR2);  // with no group left it is harmless
   CHECK(g_user_signals == 2);
   ::sigaction(SIGUSR2, &before, nullptr);
+}
+
+TEST_CASE("SIGTERM ends a rank only after its last calls are written", "[monitor]") {
+  const PlainSigterm plain;
+  const Folder folder;
+  const Setting setting{"ACC_FLIGHT_DIR", folder.path.string()};
+  const auto child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    Scripted s{1, 2};
+    Scripted broken{1, 2};
+    broken.script->on_call = [](const Call&) {
+      throw Error{ErrorCode::peer_lost, "rank 0 was lost", {0}};
+    };
+    try {
+      broken.group.barrier();
+    } catch (const Error&) {
+      fs::rename(folder.path / ("flight-world-rank1-" + std::to_string(::getpid()) + ".jsonl"),
+                 folder.path / "broken");
+    }
+    s.group.barrier();
+    s.script->hold(true);
+    const auto work = s.group.barrier_async();
+    (void)s.script->await_calls(2);
+    ::kill(::getpid(), SIGTERM);
+    ::pause();
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGTERM);
+  const auto lines =
+      lines_of(folder.path / ("flight-world-rank1-" + std::to_string(child) + ".jsonl"));
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0]["why"] == "SIGTERM");
+  CHECK(lines[2]["state"] == "running");
+  CHECK(lines_of(folder.path / "broken")[0]["why"] == "rank 0 was lost");
+}
+
+TEST_CASE("SIGTERM is as deadly as ever to a forked child and when no group is left", "[monitor]") {
+  const PlainSigterm plain;
+  const Folder folder;
+  const Setting setting{"ACC_FLIGHT_DIR", folder.path.string()};
+  const auto end_of_child = [](const std::function<void()>& before) {
+    const auto child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      before();
+      ::kill(::getpid(), SIGTERM);
+      ::pause();
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return status;
+  };
+  {
+    Scripted s;
+    CHECK(end_of_child([] {}) == SIGTERM);
+  }
+  CHECK(end_of_child([] { Scripted s; }) == SIGTERM);
+}
+
+TEST_CASE("a program's own handler of SIGTERM is called, and decides", "[monitor]") {
+  struct sigaction mine {
+  }, before{};
+  mine.sa_handler = [](int) { ++g_user_signals; };
+  ::sigaction(SIGTERM, &mine, &before);
+  const Folder folder;
+  const Setting setting{"ACC_FLIGHT_DIR", folder.path.string()};
+  const auto child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    g_user_signals = 0;
+    Scripted s{1, 2};
+    ::kill(::getpid(), SIGTERM);
+    const auto file = folder.path / ("flight-world-rank1-" + std::to_string(::getpid()) + ".jsonl");
+    const bool written = within(10s, [&] { return fs::exists(file); });
+    ::_exit(g_user_signals == 1 && written ? 7 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WEXITSTATUS(status) == 7);
+  ::sigaction(SIGTERM, &before, nullptr);
+}
+
+TEST_CASE("a folder for flight records that can't be written is told when the group is made",
+          "[monitor]") {
+  const Setting setting{"ACC_FLIGHT_DIR", "/proc/no/such/folder"};
+  const Stderr told;
+  {
+    Scripted s;
+    Scripted again;
+  }
+  Scripted later;
+  CHECK_THAT(told.text(), Catch::StartsWith("acc: ACC_FLIGHT_DIR=/proc/no/such/folder: ") &&
+                              Catch::EndsWith("no flight records will be written\n"));
+  const auto text = told.text();
+  CHECK(std::count(text.begin(), text.end(), '\n') == 1);
 }
 
 TEST_CASE("ACC_WATCHDOG tells which call runs for how long and for whom it waits", "[monitor]") {
