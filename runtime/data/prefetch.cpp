@@ -9,6 +9,7 @@
 #include <csignal>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -154,7 +155,15 @@ PrefetchQueue::PrefetchQueue(Make make, PrefetchOptions options)
   shared.make = std::move(make);
   shared.options = std::move(options);
   const std::size_t workers = shared.options.workers;
-  shared.slots.resize(workers * std::max<std::size_t>(shared.options.ahead, 1));
+  const auto ahead = std::max<std::size_t>(shared.options.ahead, 1);
+  try {
+    if (workers > 0 && ahead > shared.slots.max_size() / workers) throw std::bad_alloc{};
+    shared.slots.resize(workers * ahead);
+  } catch (const std::bad_alloc&) {
+    throw Error{ErrorCode::invalid_argument,
+                shared.options.name + ": no memory for " + std::to_string(workers) +
+                    " workers that each read " + std::to_string(ahead) + " batches ahead"};
+  }
   try {
     for (std::size_t i = 0; i < workers; ++i) shared.start();
   } catch (const std::system_error& failure) {

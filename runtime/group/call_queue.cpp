@@ -2,7 +2,6 @@
 
 #include "runtime/bootstrap/quiet_thread.hpp"
 
-#include <system_error>
 #include <utility>
 
 namespace acc::runtime {
@@ -27,6 +26,13 @@ void Work::State::finish(std::exception_ptr failure) {
 
 void Work::wait(std::optional<Millis> limit) const {
   if (!state_) return;
+  if (!done() && state_->begun_in != fork_generation())
+    throw Error{ErrorCode::invalid_argument,
+                to_string(state_->call.what) +
+                    ": this process was forked after the call was begun, which is its parent's",
+                {},
+                std::string{to_string(state_->call.what.operation)},
+                state_->call.what.sequence};
   if (state_->collected)
     throw Error{ErrorCode::invalid_argument,
                 to_string(state_->call.what) +
@@ -93,8 +99,8 @@ void CallQueue::push(Job job) {
   if (!thread_.joinable()) {
     try {
       thread_ = quiet_thread([this] { work(); });
-    } catch (const std::system_error& e) {
-      throw Error{ErrorCode::system, std::string{"start a thread for calls: "} + e.what()};
+    } catch (const Error& e) {
+      throw Error{e.code(), std::string{"calls in the background: "} + e.what()};
     }
     ::pthread_setname_np(thread_.native_handle(), thread_name_.substr(0, 15).c_str());
   }

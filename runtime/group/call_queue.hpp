@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/backend.hpp"
+#include "runtime/group/fork.hpp"
 
 #include <atomic>
 #include <condition_variable>
@@ -22,6 +23,7 @@ struct Work::State {
   SharedBuffer* buffer = nullptr;    // of allocate: the caller waits and takes it
   std::uint64_t ticket = 0;          // of the flight recorder
   std::shared_ptr<Pending> pending;  // of an asynchronous backend; then nothing below is used
+  std::uint64_t begun_in = fork_generation();
 
   std::mutex mutex;
   std::condition_variable changed;

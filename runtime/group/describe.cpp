@@ -104,6 +104,8 @@ Error mismatch(std::span<const Descriptor> of_ranks, std::string_view group) {
     unlike.insert(unlike.end(), camps[i].ranks.begin(), camps[i].ranks.end());
   }
   if (!camps.empty()) tell(camps.front());
+  // Where each of many calls something else, none is the common one.
+  if (camps.size() > 2 && camps.size() == of_ranks.size()) unlike.push_back(camps.front().ranks[0]);
   std::sort(unlike.begin(), unlike.end());
   return Error{ErrorCode::mismatch,
                "the ranks of group '" + std::string{group} + "' called different things: " + text,

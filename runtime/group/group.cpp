@@ -302,9 +302,10 @@ void Group::break_with(const Error& cause) noexcept {
 
 void Group::abort(std::string_view why) noexcept {
   try {
-    const Error cause{ErrorCode::aborted, "group '" + facts_.name + "' was aborted by rank " +
-                                              std::to_string(facts_.rank) + ": " +
-                                              std::string{why}};
+    const Error cause{ErrorCode::aborted,
+                      "group '" + facts_.name + "' was aborted by rank " +
+                          std::to_string(facts_.rank) + ": " + std::string{why},
+                      {facts_.rank}};
     backend_->abort(cause);
     break_with(cause);
   } catch (const std::bad_alloc&) {

@@ -50,7 +50,8 @@ std::shared_ptr<Group> Group::sub_group(std::span<const int> ranks, std::string 
   if (twice || (!sorted.empty() && (sorted.front() < 0 || sorted.back() >= facts_.size)))
     throw Error{ErrorCode::invalid_argument,
                 "sub_group of group '" + facts_.name + "': " + describe_ranks(ranks) +
-                    (twice ? " has one twice" : " aren't all ranks of it"),
+                    (twice ? ": one is there twice"
+                           : ": it has ranks 0 to " + std::to_string(facts_.size - 1) + " only"),
                 {},
                 "split"};
   // Also those outside meet here: the numbers of sub-groups stay the same everywhere, and a rank

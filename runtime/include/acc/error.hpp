@@ -12,7 +12,7 @@ enum class ErrorCode : std::uint8_t {
   timed_out,         ///< somebody didn't come in time; ranks(): who
   peer_lost,         ///< a process of the group ended; ranks(): whose
   mismatch,          ///< the ranks called different things; ranks(): those unlike the majority
-  aborted,           ///< abort() was called, here or on another rank
+  aborted,           ///< abort() was called; ranks(): by whom
   invalid_argument,  ///< this call was wrong and had no effect; the group is as before
   system,            ///< memory, files, sockets
   corrupt,           ///< a file isn't what it should be

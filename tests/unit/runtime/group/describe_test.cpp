@@ -70,6 +70,10 @@ TEST_CASE("a mismatch names the ranks unlike the others, and only what differs",
         Catch::EndsWith("rank 2: barrier #17, rank 3: all_reduce f32 x9 sum #17, ranks 0,1: x10"));
     CHECK(e.ranks() == std::vector{2, 3});
   }
+  SECTION("three ranks that all differ: none is the common one") {
+    const auto e = mismatch(std::vector{all_reduce(1), all_reduce(2), all_reduce(3)}, "g");
+    CHECK(e.ranks() == std::vector{0, 1, 2});
+  }
   SECTION("two ranks: the lower one counts as the common one") {
     CHECK(mismatch(std::vector{all_reduce(1), all_reduce(2)}, "g").ranks() == std::vector{1});
   }

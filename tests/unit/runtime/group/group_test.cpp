@@ -179,6 +179,9 @@ TEST_CASE("the flight record tells what is done, failed and running", "[group]")
 TEST_CASE("a forked process can neither use nor harm the group of its parent", "[group]") {
   Scripted s;
   s.group.barrier_async().wait();  // there is a thread that the child won't have
+  s.script->hold(true);
+  const auto begun = s.group.barrier_async();
+  REQUIRE(s.script->await_calls(2));
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(10);  // a child that hangs ends
@@ -189,12 +192,21 @@ TEST_CASE("a forked process can neither use nor harm the group of its parent", "
       refused = e.code() == ErrorCode::invalid_argument &&
                 std::string{e.what()}.find("was forked") != std::string::npos;
     }
+    try {
+      begun.wait();
+      refused = false;
+    } catch (const Error& e) {
+      refused = refused && e.code() == ErrorCode::invalid_argument &&
+                std::string{e.what()}.find("was forked") != std::string::npos;
+    }
     s.group = ProcessGroup{};  // destroyed
     ::_exit(refused && s.script->aborts.empty() ? 0 : 1);
   }
   int status = -1;
   ::waitpid(child, &status, 0);
   CHECK(status == 0);
+  s.script->hold(false);
+  begun.wait();
   s.group.barrier();
-  CHECK(s.script->calls.size() == 2);
+  CHECK(s.script->calls.size() == 3);
 }
