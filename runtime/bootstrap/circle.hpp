@@ -12,6 +12,10 @@
 
 namespace acc::runtime {
 
+/// Error::operation() of a Circle's peer_lost that only tells that a connection ended: another rank
+/// may know why.
+inline constexpr const char* kNoCause = "connection ended";
+
 /// The ranks of a group that are on one host, each with a unix socket to the first of them, the
 /// leader: over it they hand each other memory, and agree whether all of them are well.
 ///
@@ -31,8 +35,9 @@ class Circle {
   /// @param ranks  of this host, in the order of the group; the first leads.
   /// @param mine  index into `ranks`.
   /// @param group  its key: a process can be in many.
+  /// @param door  stays open: those that come late wait at it until its owner has said why.
   /// @throws Error peer_lost: a process ended meanwhile; timed_out; system
-  static Circle meet(UniqueFd door, std::vector<Member> ranks, std::size_t mine,
+  static Circle meet(const UniqueFd& door, std::vector<Member> ranks, std::size_t mine,
                      const std::string& group, Deadline deadline);
 
   /// Collective: zeroed memory of `bytes`, the same on all.
@@ -55,10 +60,13 @@ class Circle {
   Circle(std::vector<Member> ranks, std::size_t mine) : ranks_{std::move(ranks)}, mine_{mine} {}
   void connect_to_leader(const std::string& group, Deadline deadline);
   void gather(const UniqueFd& door, const std::string& group, Deadline deadline);
+  void take_in(const UniqueFd& door, const std::string& group, Deadline deadline);
   [[nodiscard]] std::string read_note(std::size_t from, UniqueFd* descriptor, Deadline deadline);
+  [[nodiscard]] std::optional<Error> last_word_of(std::size_t whom) noexcept;
   void write_note(std::size_t to, std::string_view note, int descriptor, Deadline deadline);
   void pass_on(const std::string& note) noexcept;
   [[noreturn]] void lost(std::size_t whom, const acc::Error& how) const;
+  [[noreturn]] void ended(std::size_t whom) const;
 
   std::vector<Member> ranks_;
   std::size_t mine_;

@@ -8,6 +8,9 @@
 
 #include <array>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <utility>
 
 namespace acc::runtime {
 
@@ -17,6 +20,9 @@ namespace {
 
 /// As torch.distributed: the port of a job whose launcher named an address only.
 constexpr std::uint16_t kDefaultPort = 29500;
+
+/// More is a mistake; what a group holds for each rank stays bounded.
+constexpr int kMostRanks = 1 << 20;
 
 std::string shown(std::string_view name, const std::string& value) {
   return std::string{name} + "=" + printable(value, 60);
@@ -64,6 +70,9 @@ void check_order(const Variables& variables, const Names& names, const Contract&
   const auto both = [&](std::string_view one, std::string_view other) {
     return shown(one, variables.text(one)) + " with " + shown(other, variables.text(other));
   };
+  if (found.size > kMostRanks)
+    refuse(shown(names.size, variables.text(names.size)) + ": a job has at most " +
+           std::to_string(kMostRanks) + " ranks");
   if (found.rank >= found.size)
     refuse(both(names.rank, names.size) + ": ranks go from 0 to " + std::to_string(found.size - 1));
   if (found.local_size && *found.local_size > found.size)
@@ -124,10 +133,39 @@ void read_elastic(const Variables& variables, Contract& found) {
     found.launcher = "torchrun";
     found.job = variables.text(env::kRunId);
     // torchrun's agents count their own restarts: the numbers agree on one node only.
-    if (variables.text(env::kGroupWorldSize) == "1" || found.all_local())
-      found.job += "/" + variables.text(env::kRestartCount);
-    found.master_port_is_taken = variables.text(env::kUseAgentStore) == "True";
+    found.one_node = variables.text(env::kGroupWorldSize) == "1" || found.all_local();
+    if (found.one_node) found.job += "/" + variables.text(env::kRestartCount);
   }
+}
+
+struct Process {
+  std::string name;
+  pid_t parent = 0;
+};
+
+/// Empty: it can't be known.
+Process look_up(pid_t pid) {
+  std::ifstream file{"/proc/" + std::to_string(pid) + "/stat"};
+  const std::string stat{std::istreambuf_iterator<char>{file}, std::istreambuf_iterator<char>{}};
+  const auto begin = stat.find('('), end = stat.rfind(')');
+  if (end == std::string::npos) return {};
+  const auto fields = split(trim(std::string_view{stat}.substr(end + 1)), ' ');
+  return {stat.substr(begin + 1, end - begin - 1),
+          fields.size() > 1 ? parse_number<pid_t>(fields[1]).value_or(0) : 0};
+}
+
+/// MPICH's (or its relatives') process on this node that started the ranks: our parent, or above
+/// it, where a shell script of the user's stands between.
+pid_t mpi_launcher() {
+  constexpr int kMostScripts = 16;
+  pid_t pid = ::getppid();
+  for (int up = 0; up < kMostScripts && pid > 1; ++up) {
+    const auto process = look_up(pid);
+    for (const std::string_view name : {"hydra_pmi_prox", "mpispawn", "mpiexec", "mpirun"})
+      if (process.name.starts_with(name)) return pid;
+    pid = process.parent;
+  }
+  return ::getppid();
 }
 
 /// "node[03-07,9],x" names node03 first.
@@ -153,13 +191,7 @@ std::optional<Contract> read_slurm(const Variables& variables) {
   if (nodes == 1) found->local_size = found->size;
   auto list = variables.text("SLURM_STEP_NODELIST");
   if (list.empty()) list = variables.text("SLURM_JOB_NODELIST");
-  if (nodes.value_or(1) > 1 && !list.empty()) {
-    found->master_address = first_host(list);
-    // Steps that share a node at one time must not meet at one port.
-    const auto job = parse_number<std::uint64_t>(variables.text("SLURM_JOB_ID")).value_or(0);
-    const auto step = parse_number<std::uint64_t>(variables.text("SLURM_STEP_ID")).value_or(0);
-    found->master_port = static_cast<std::uint16_t>(20'000 + (job * 64 + step) % 10'000);
-  }
+  if (nodes.value_or(1) > 1 && !list.empty()) found->master_address = first_host(list);
   return found;
 }
 
@@ -170,8 +202,9 @@ std::optional<Contract> read_scheduler(const Variables& variables) {
     for (const auto name :
          {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"})
       if (found->job.empty()) found->job = variables.text(name);
-    // Local ranks are children of one mpirun or proxy where it doesn't say what it calls the job.
-    if (found->job.empty() && found->all_local()) found->job = "ppid" + std::to_string(::getppid());
+    // Local ranks descend from one mpirun or proxy where it doesn't say what it calls the job.
+    if (found->job.empty() && found->all_local())
+      found->job = "pid" + std::to_string(mpi_launcher());
     return found;
   }
   return read_slurm(variables);
@@ -179,7 +212,10 @@ std::optional<Contract> read_scheduler(const Variables& variables) {
 
 void read_master(const Variables& variables, Contract& found) {
   if (variables.has(env::kMasterAddr)) {
-    found.master_address = variables.text(env::kMasterAddr);
+    auto address = variables.text(env::kMasterAddr);
+    if (address.starts_with('[') && address.ends_with(']'))  // as an IPv6 address stands in a URL
+      address = address.substr(1, address.size() - 2);
+    found.master_address = std::move(address);
     found.master_port = kDefaultPort;
   }
   if (const auto port = variables.number(env::kMasterPort, 1)) {
@@ -189,11 +225,18 @@ void read_master(const Variables& variables, Contract& found) {
   }
 }
 
-bool parse_switch(const std::string& value) {
-  const auto word = to_lower(trim(value));
-  if (word == "1" || word == "true" || word == "on" || word == "yes") return true;
-  if (word == "0" || word == "false" || word == "off" || word == "no") return false;
-  refuse(shown("ACC_CHECK", value) + " isn't 0 or 1");
+bool parse_switch(std::string_view name, const std::string& value) {
+  const auto word = to_lower(trim(value));  // as Accelerate's str_to_bool
+  for (const std::string_view on : {"1", "true", "t", "on", "yes", "y"})
+    if (word == on) return true;
+  for (const std::string_view off : {"0", "false", "f", "off", "no", "n"})
+    if (word == off) return false;
+  refuse(shown(name, value) + " isn't 0 or 1");
+}
+
+/// A switch that a launcher sets: --cpu, --debug.
+bool is_on(const Variables& variables, std::string_view name) {
+  return variables.has(name) && parse_switch(name, variables.text(name));
 }
 
 BackendKind parse_backend(const std::string& value) {
@@ -245,9 +288,12 @@ GroupOptions with_environment(GroupOptions options, const Lookup& lookup) {
         timeout_of(variables, "ACC_INIT_TIMEOUT").value_or(std::chrono::seconds{300});
   if (!options.timeout) options.timeout = timeout_of(variables, "ACC_COLLECTIVE_TIMEOUT");
   if (!options.check && variables.has("ACC_CHECK"))
-    options.check = parse_switch(variables.text("ACC_CHECK"));
+    options.check = parse_switch("ACC_CHECK", variables.text("ACC_CHECK"));
+  if (!options.check && is_on(variables, "ACCELERATE_DEBUG_MODE")) options.check = true;
   if (options.backend == BackendKind::automatic && variables.has("ACC_BACKEND"))
     options.backend = parse_backend(variables.text("ACC_BACKEND"));
+  else if (options.backend == BackendKind::automatic && is_on(variables, "ACCELERATE_USE_CPU"))
+    options.backend = BackendKind::cpu;
   return options;
 }
 

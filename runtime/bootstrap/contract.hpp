@@ -23,12 +23,11 @@ struct Contract {
   std::optional<int> local_size;
   std::string launcher;  ///< "acc-launch", "torchrun", "Open MPI", "MPICH", "Slurm", "RANK and
                          ///< WORLD_SIZE"; empty: none
-  std::string master_address;  ///< where rank 0 can be reached; empty: nobody said
-  std::uint16_t master_port = 0;
-  /// The launcher's own store is at master_port: torchrun with TORCHELASTIC_USE_AGENT_STORE=True.
-  bool master_port_is_taken = false;
-  std::string job;           ///< tells this job, and where possible this attempt, from others
-  std::string agent_socket;  ///< of our agent; empty: none
+  std::string master_address;     ///< where rank 0 can be reached; empty: nobody said
+  std::uint16_t master_port = 0;  ///< 0: nobody said
+  bool one_node = false;          ///< the launcher said that it has one node
+  std::string job;                ///< tells this job, and where possible this attempt, from others
+  std::string agent_socket;       ///< of our agent; empty: none
   std::optional<std::uint64_t> round;  ///< ACC_ROUND
 
   /// All ranks are on this node, as far as the launcher said.
@@ -41,7 +40,8 @@ struct Contract {
 [[nodiscard]] Contract read_contract(const Lookup& lookup);
 
 /// What `options` leaves open, as ACC_INIT_TIMEOUT, ACC_COLLECTIVE_TIMEOUT, ACC_CHECK and
-/// ACC_BACKEND have it, else by default. `timeout` stays open without its variable: the default is
+/// ACC_BACKEND have it, else as acc-launch --debug and --cpu (ACCELERATE_DEBUG_MODE,
+/// ACCELERATE_USE_CPU), else by default. `timeout` stays open without its variable: the default is
 /// the backend's.
 /// @throws Error invalid_argument naming the variable and its value.
 [[nodiscard]] GroupOptions with_environment(GroupOptions options, const Lookup& lookup);

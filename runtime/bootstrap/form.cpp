@@ -24,6 +24,33 @@ Deadline deadline_of(const GroupOptions& options) {
   return Clock::now() + limit;
 }
 
+/// For the word of a rank that failed, when others only see that it is gone.
+constexpr auto kCauseTime = std::chrono::milliseconds{300};
+
+/// Ranks agreed on who they are, and then one failed: the first cause, for all of them. Each that
+/// failed writes what it knows unless another has; that a connection ended is no cause as long as
+/// another may still write why.
+Error first_cause(Store& store, const std::string& key, const Error& error) {
+  const bool knows_why = error.operation() != kNoCause;
+  const Error ours{error.code(), error.what(), error.ranks()};
+  const auto written = [&] {
+    return parse_error(store.get(key + "/failure", Clock::now() + kCauseTime)).value_or(ours);
+  };
+  try {
+    if (!knows_why) {
+      try {
+        return written();
+      } catch (const Error& none) {
+        if (none.code() != ErrorCode::timed_out) return ours;
+      }
+    }
+    if (store.add(key + "/failures", 1) == 1) store.set(key + "/failure", to_text(ours));
+    return ours;
+  } catch (const std::exception&) {
+    return ours;  // the store is gone: rank 0 ended
+  }
+}
+
 std::string wish_of(const GroupOptions& options) {
   if (options.backend == BackendKind::cpu) return kWantsCpu;
   if (options.backend == BackendKind::nccl) return kWantsNccl;
@@ -46,7 +73,7 @@ class Forming {
     facts_.size = formation_.size;
     describe_ranks();
     formation_.options.check = roll_.check;
-    auto backend = make_backend();
+    auto backend = make_backend_or_tell();
     return watched(std::make_unique<Group>(facts_, std::move(backend), formation_.store,
                                            formation_.options, sub_groups()));
   }
@@ -92,6 +119,15 @@ class Forming {
     facts_.local_rank = facts_.ranks[static_cast<std::size_t>(formation_.rank)].local_rank;
   }
 
+  std::unique_ptr<Backend> make_backend_or_tell() {
+    try {
+      return make_backend();
+    } catch (const Error& error) {
+      if (formation_.size == 1) throw;
+      throw first_cause(*formation_.store, formation_.key, error);
+    }
+  }
+
   std::unique_ptr<Backend> make_backend() {
     if (roll_.backend == "nccl") return make_nccl();
     if (formation_.size == 1) {
@@ -123,7 +159,7 @@ class Forming {
     std::vector<Member> near;
     for (const int rank : roll_.local_ranks(formation_.rank))
       near.push_back(roll_.members[static_cast<std::size_t>(rank)]);
-    return std::make_shared<Circle>(Circle::meet(std::move(door_), std::move(near),
+    return std::make_shared<Circle>(Circle::meet(door_, std::move(near),
                                                  static_cast<std::size_t>(facts_.local_rank),
                                                  formation_.key, deadline_));
   }
@@ -216,12 +252,22 @@ std::shared_ptr<Group> form_group(Formation formation) {
   const auto store = formation.store;
   const auto key = formation.key;
   const int rank = formation.rank;
+  // Rank 0 may serve the store: when it ends the others must have read what went wrong.
+  const auto leave = [&] {
+    if (store && store->kind() == "tcp") take_leave(*store, key, rank);
+  };
   try {
     return Forming{std::move(formation)}.run();
   } catch (const Error&) {
-    // Rank 0 may serve the store: when it ends the others must have read what went wrong.
-    if (store && store->kind() == "tcp") take_leave(*store, key, rank);
+    leave();
     throw;
+  } catch (const std::exception& error) {  // no memory, say
+    const Error ours{ErrorCode::system, std::string{"form the group: "} + error.what()};
+    Member me;
+    me.rank = rank;
+    if (store) excuse(*store, key, me, ours);
+    leave();
+    throw ours;
   }
 }
 

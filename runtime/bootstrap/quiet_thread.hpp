@@ -3,12 +3,15 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <acc/error.hpp>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 namespace acc::runtime {
 
 /// A thread that takes no signals: they are for the program's own threads.
+/// @throws Error system: the limit of processes is reached.
 template <class Work>
 [[nodiscard]] std::thread quiet_thread(Work&& work) {
   sigset_t all, before;
@@ -18,7 +21,12 @@ template <class Work>
     const sigset_t& mask;
     ~Restore() { ::pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
   } restore{before};
-  return std::thread{std::forward<Work>(work)};  // inherits the mask
+  try {
+    return std::thread{std::forward<Work>(work)};  // inherits the mask
+  } catch (const std::system_error& error) {
+    throw Error{ErrorCode::system, "start a thread: " + error.code().message() +
+                                       " (ulimit -u, or the container's limit of processes)"};
+  }
 }
 
 }  // namespace acc::runtime

@@ -63,10 +63,20 @@ Roll parse_roll(const std::string& text, const Member& me) {
 
 using Joined = std::map<int, Member>;
 
+// Of those that never wrote the roll: rank 0 is stopped, or waits for something else.
+Error not_answered(const Member& me, const GroupOptions& options) {
+  return {ErrorCode::timed_out,
+          "all " + std::to_string(me.size) +
+              " ranks have joined, but rank 0 didn't say so within " +
+              acc::describe(options.init_timeout.value_or(Millis{0})) + ": is it stopped?",
+          {0}};
+}
+
 Error not_joined(const Joined& joined, const Member& me, const GroupOptions& options) {
   std::vector<int> missing;
   for (int r = 0; r < me.size; ++r)
     if (!joined.contains(r)) missing.push_back(r);
+  if (missing.empty()) return not_answered(me, options);
   std::string who;
   std::size_t named = 0;
   for (const auto& [rank, member] : joined) {

@@ -3,10 +3,12 @@
 #include "runtime/bootstrap/quiet_thread.hpp"
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -167,6 +169,12 @@ SocketAddress peer_address(int fd) {
   return {reinterpret_cast<const sockaddr*>(&at), size};
 }
 
+bool is_own_address(const SocketAddress& address) {
+  const UniqueFd fd{::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+  // Whatever else fails says nothing about the address.
+  return !fd || ::bind(fd.get(), address.get(), address.size()) == 0 || errno != EADDRNOTAVAIL;
+}
+
 bool is_same_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -179,17 +187,27 @@ Result<UniqueFd> listen_at(const SocketAddress& address, int backlog) {
   const auto attempted = [&] { return "listen at " + address.text(); };
   UniqueFd fd{::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (!fd) return system_error(errno, attempted());
-  const int on = 1;
+  const int on = 1, off = 0;
   if (!address.is_abstract()) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  // "::" takes IPv4 as well, whatever net.ipv6.bindv6only says.
+  if (address.family() == AF_INET6)
+    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (::bind(fd.get(), address.get(), address.size()) != 0 || ::listen(fd.get(), backlog) != 0)
     return system_error(errno, attempted());
   return fd;
 }
 
-std::optional<UniqueFd> accept_from(int listener) {
+Result<UniqueFd> accept_from(int listener) {
   UniqueFd fd{::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
-  if (!fd) return std::nullopt;
-  return fd;
+  if (fd) return fd;
+  const int errnum = errno;
+  const bool is_exhausted =
+      errnum == EMFILE || errnum == ENFILE || errnum == ENOBUFS || errnum == ENOMEM;
+  // The kernel looks for a descriptor first, and for a connection then.
+  pollfd waiting{listener, POLLIN, 0};
+  if (is_exhausted && ::poll(&waiting, 1, 0) > 0)
+    return system_error(errnum, "accept a connection");
+  return acc::Error{Errc::not_found, "nobody connects"};
 }
 
 Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline) {
@@ -219,6 +237,41 @@ Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline) {
   if (local_address(fd.get()).text() == address.text())
     return system_error(ECONNREFUSED, attempted());
   return fd;
+}
+
+void keep_alive(int fd) noexcept {
+  const int on = 1, idle = 60, interval = 20, probes = 6;
+  if (::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on) != 0) return;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+namespace {
+
+/// @return is nothing left to wait for?
+bool drain_once(int fd) noexcept {
+  char chunk[16 * 1024];
+  for (;;) {
+    const auto n = ::recv(fd, chunk, sizeof chunk, MSG_DONTWAIT);
+    if (n > 0 || (n < 0 && errno == EINTR)) continue;
+    if (n == 0 || errno != EAGAIN) return true;  // the peer ended, too
+    int unsent = 0;
+    return ::ioctl(fd, SIOCOUTQ, &unsent) != 0 || unsent == 0;
+  }
+}
+
+}  // namespace
+
+void drain(std::span<const int> fds, Deadline deadline) noexcept {
+  constexpr int kLookEveryMs = 2;  // nothing wakes us when a peer's system has acknowledged
+  for (const int fd : fds) ::shutdown(fd, SHUT_WR);
+  for (;;) {
+    bool all = true;
+    for (const int fd : fds) all = (fd < 0 || drain_once(fd)) && all;
+    if (all || Clock::now() >= deadline) return;
+    ::poll(nullptr, 0, kLookEveryMs);
+  }
 }
 
 // ---- bytes ----

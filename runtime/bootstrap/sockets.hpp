@@ -63,14 +63,26 @@ class SocketAddress {
 /// Where a descriptor is bound, and where its peer is.
 [[nodiscard]] SocketAddress local_address(int fd);
 [[nodiscard]] SocketAddress peer_address(int fd);
+/// Is it one of this host's?
+[[nodiscard]] bool is_own_address(const SocketAddress& address);
 /// Is the process at the other end of this unix socket run by our user?
 [[nodiscard]] bool is_same_user(int fd);
 
 [[nodiscard]] Result<UniqueFd> listen_at(const SocketAddress& address, int backlog);
-/// nothing: nobody is there any more; a stranger's hurry is no error of ours.
-[[nodiscard]] std::optional<UniqueFd> accept_from(int listener);
+/// not_found: nobody is there any more, as a stranger's hurry is no error of ours; else this
+/// process can't take connections (no descriptor is left, say), and the listener stays readable.
+[[nodiscard]] Result<UniqueFd> accept_from(int listener);
 /// One attempt.
 [[nodiscard]] Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline);
+
+/// Lets the kernel notice, within minutes, that the peer's host is gone. Nothing for unix sockets.
+void keep_alive(int fd) noexcept;
+
+/// For TCP connections that are about to be closed. A close while unread bytes are there, or come
+/// later, resets the connection, and with it go the bytes that are still on their way to the peer:
+/// the word on why we leave. So: no more is sent, what arrives is discarded, until the peers'
+/// systems have all that was sent, or `deadline`. Descriptors of -1 are left out.
+void drain(std::span<const int> fds, Deadline deadline) noexcept;
 
 /// Waits for `events` (or an end) at one descriptor.
 [[nodiscard]] Result<void> await(int fd, short events, Deadline deadline);

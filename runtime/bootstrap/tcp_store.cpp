@@ -22,6 +22,9 @@ namespace {
 
 /// How long a server may take to say who it is: one of another protocol may never answer.
 constexpr auto kWelcomeTime = 2s;
+/// A rank that is started again, by torchrun or by its pod, may find that the connection of the
+/// process before it has not been seen to end yet.
+constexpr auto kTakenTime = 2s;
 
 Result<std::vector<std::string>> read_frame(int fd, Deadline deadline) {
   std::uint32_t size = 0;
@@ -37,28 +40,48 @@ Result<std::vector<std::string>> read_frame(int fd, Deadline deadline) {
   return *std::move(fields);
 }
 
-/// A new line to the server that is there, if it is ours.
+/// "its store at …: why it didn't take us", with a code that says what to make of it.
+acc::Error refusal(const std::vector<std::string>& answer, const SocketAddress& address,
+                   const TcpStorePlace& place) {
+  const auto kind = answer.size() == 3 ? answer[1] : "";
+  const auto why = answer.size() == 3 ? printable(answer[2]) : "it refused";
+  if (kind == kRankTaken)
+    return {Errc::bad_usage, "two processes are rank " + std::to_string(place.rank) +
+                                 " of this job: this one, " + this_process(place.rank).who +
+                                 ", and " + why + ", which the store at " + address.text() +
+                                 (place.rank == 0 ? " belongs to" : " knows already") +
+                                 ". Either RANK=" + std::to_string(place.rank) +
+                                 " was given twice, or two jobs meet at one place: give each a "
+                                 "MASTER_PORT of its own"};
+  if (kind == kExhausted) return {Errc::exhausted, why};
+  return {Errc::malformed, address.text() + " is no store of ours: " + why};
+}
+
+/// A new connection to the server that is there, if it is ours.
+/// @return bad_usage: our rank is taken; exhausted; else: nothing of ours is there.
 Result<UniqueFd> greet(const SocketAddress& address, const TcpStorePlace& place,
                        Deadline deadline) {
   auto fd = connect_to(address, deadline);
   if (!fd) return fd;
   if (address.is_abstract() && !is_same_user(fd->get()))
     return acc::Error{Errc::not_permitted, address.text() + " belongs to another user"};
+  keep_alive(fd->get());
+  const auto self = this_process(place.rank);
   const auto hello =
       magic() +
-      framed(pack({"hello", place.job, std::to_string(place.size), std::to_string(place.rank)}));
-  if (auto sent = send_all(fd->get(), bytes_of(hello), deadline); !sent) return sent.error();
+      framed(pack({"hello", place.job, std::to_string(place.rank), self.process, self.who}));
+  const auto sent = send_all(fd->get(), bytes_of(hello), deadline);
   std::string theirs(sizeof kMagic, '\0');
   const auto stranger = [&](const std::string& how) {
     return acc::Error{Errc::malformed, address.text() + " is no store of ours: " + how};
   };
+  // Also after a send that failed: a server that closed may have said why before.
   auto got = receive_all(fd->get(), std::as_writable_bytes(std::span{theirs}), deadline);
-  if (!got) return stranger(got.error().what);
+  if (!got) return stranger((sent ? got : sent).error().what);
   if (theirs != magic()) return stranger("it greets with '" + printable(theirs, 20) + "'");
   const auto answer = read_frame(fd->get(), deadline);
   if (!answer) return stranger(answer.error().what);
-  if (answer->front() != "welcome")
-    return stranger(answer->size() > 1 ? printable(answer->at(1)) : "it refused");
+  if (answer->front() != "welcome") return refusal(*answer, address, place);
   return fd;
 }
 
@@ -102,7 +125,7 @@ class TcpStore final : public Store {
   static constexpr auto kPatience = 30s;  ///< for what is answered at once
 
   [[nodiscard]] Error gone(const acc::Error& how) const {
-    return {ErrorCode::system, where() + " is gone (rank 0 ended, or left its group): " + how.what};
+    return {ErrorCode::system, where() + " is gone (rank 0's process ended): " + how.what};
   }
 
   [[nodiscard]] std::string where() const { return "the store of rank 0 at " + address_.text(); }
@@ -110,8 +133,10 @@ class TcpStore final : public Store {
   std::vector<std::string> ask(std::initializer_list<std::string> question, Deadline deadline) {
     auto line = take(deadline);
     auto sent = send_all(line.get(), bytes_of(framed(pack(question))), deadline);
-    auto answer =
-        sent ? read_frame(line.get(), deadline) : Result<std::vector<std::string>>{sent.error()};
+    // A server that closed may have said why before.
+    auto answer = sent || sent.error().code != Errc::timed_out
+                      ? read_frame(line.get(), deadline)
+                      : Result<std::vector<std::string>>{sent.error()};
     const auto& verb = *question.begin();
     if (!answer && answer.error().code == Errc::timed_out)
       throw Error{ErrorCode::timed_out, verb == "get" ? "key '" + *(question.begin() + 1) +
@@ -123,6 +148,8 @@ class TcpStore final : public Store {
                   where() + " refused: " + (answer->size() > 1 ? answer->at(1) : "")};
     const std::lock_guard lock{mutex_};
     idle_.push_back(std::move(line));
+    if (answer->front() == "failed")
+      throw Error{ErrorCode::system, answer->size() > 1 ? answer->at(1) : where() + " failed"};
     return *std::move(answer);
   }
 
@@ -137,9 +164,11 @@ class TcpStore final : public Store {
         return line;
       }
     }
+    if (server_) return server_->connect();
     auto line = greet(address_, place_, std::min(deadline, Clock::now() + kPatience));
-    if (!line) throw gone(line.error());
-    return *std::move(line);
+    if (line) return *std::move(line);
+    if (line.error().code == Errc::exhausted) throw Error{ErrorCode::system, line.error().what};
+    throw gone(line.error());
   }
 
   TcpStorePlace place_;
@@ -149,83 +178,106 @@ class TcpStore final : public Store {
   std::unique_ptr<TcpStoreServer> server_;  ///< rank 0's
 };
 
+std::vector<std::uint16_t> ports_of(const TcpStorePlace& place) {
+  return place.host.empty() ? std::vector<std::uint16_t>{0} : place.ports;
+}
+
+Result<std::vector<SocketAddress>> addresses_of(const TcpStorePlace& place, Deadline deadline) {
+  if (place.host.empty()) return std::vector{SocketAddress::abstract(place.name)};
+  return resolve(place.host, 0, deadline);
+}
+
 // ---- rank 0 ----
 
 /// Loopback where all ranks are said to be here; else all interfaces, as torch: the master's name
 /// may mean another address here than it means elsewhere (127.0.1.1 in Debian's /etc/hosts).
 std::vector<SocketAddress> places_to_bind(const TcpStorePlace& place, Deadline deadline) {
-  if (place.host.empty()) return {SocketAddress::abstract(place.name)};
-  std::vector<SocketAddress> bind;
-  const auto add = [&](const char* host) {
-    bind.push_back(*SocketAddress::numeric(host, place.port));
-  };
-  const auto named = resolve(place.host, place.port, deadline);
+  const auto named = addresses_of(place, deadline);
+  if (place.host.empty()) return *named;
   const bool loopback = named && !named->empty() && named->front().is_loopback();
   if (loopback && place.local) return {named->front()};
-  add("::");
-  add("0.0.0.0");
-  return bind;
+  return {*SocketAddress::numeric("::", 0), *SocketAddress::numeric("0.0.0.0", 0)};
+}
+
+/// Somebody listens where rank 0 wants to. @return the store, where it is this process's own: C++
+/// and C may be two libraries in one program. Nothing: a stranger, who is in `found` then.
+/// @throws Error invalid_argument: it is another rank 0 of this job.
+std::shared_ptr<Store> look_who_listens(const TcpStorePlace& place, std::uint16_t port,
+                                        Deadline deadline, std::string& found) {
+  std::vector<SocketAddress> addresses;
+  if (auto named = addresses_of(place, deadline)) addresses = *std::move(named);
+  if (!place.host.empty()) {
+    addresses.push_back(*SocketAddress::numeric("127.0.0.1", 0));
+    addresses.push_back(*SocketAddress::numeric("::1", 0));
+  }
+  for (auto& address : addresses) {
+    address.set_port(port);
+    auto line = greet(address, place, std::min(deadline, Clock::now() + kWelcomeTime));
+    if (line) return std::make_shared<TcpStore>(place, address, *std::move(line), nullptr);
+    const auto& why = line.error();
+    if (why.code == Errc::bad_usage)
+      throw Error{ErrorCode::invalid_argument, why.what, {place.rank}};
+    if (why.code != Errc::malformed && why.code != Errc::not_permitted) continue;
+    found = "listen at " + address.text() + ": Address already in use (" + why.what + ")";
+    return nullptr;
+  }
+  return nullptr;
 }
 
 std::shared_ptr<Store> serve(const TcpStorePlace& place, Deadline deadline) {
   std::string found;
-  for (int i = 0; i < (place.host.empty() ? 1 : place.ports); ++i) {
+  for (const auto port : ports_of(place)) {
     for (auto address : places_to_bind(place, deadline)) {
-      address.set_port(static_cast<std::uint16_t>(place.port + i));
+      address.set_port(port);
       auto listener = listen_at(address, SOMAXCONN);
-      if (!listener) {
-        found = listener.error().what;
-        if (listener.error().errnum == EADDRINUSE) break;  // the next port
-        continue;                                          // no IPv6, say: the next address
+      if (listener) {
+        const auto own = local_address(listener->get());
+        auto server = std::make_unique<TcpStoreServer>(*std::move(listener), place.job,
+                                                       this_process(place.rank), place.size);
+        auto first = server->connect();
+        return std::make_shared<TcpStore>(place, own, std::move(first), std::move(server));
       }
-      auto own = local_address(listener->get());
-      if (address.host() == "::") own = *SocketAddress::numeric("::1", own.port());
-      if (address.host() == "0.0.0.0") own = *SocketAddress::numeric("127.0.0.1", own.port());
-      auto server = std::make_unique<TcpStoreServer>(*std::move(listener), place.job, place.size);
-      auto first = greet(own, place, std::min(deadline, Clock::now() + 10s));
-      if (!first)
-        throw Error{ErrorCode::system, "rank 0 doesn't reach its own store: " + first.error().what};
-      return std::make_shared<TcpStore>(place, own, *std::move(first), std::move(server));
+      found = listener.error().what;
+      if (listener.error().errnum != EADDRINUSE) continue;  // no IPv6, say: the next address
+      if (auto own = look_who_listens(place, port, deadline, found)) return own;
+      break;
     }
   }
   throw Error{
       ErrorCode::system,
       "rank 0 can't serve the store that the ranks meet at: " + found +
-          (place.ports > 1 ? " (and the " + std::to_string(place.ports - 1) + " ports next to it)"
-                           : "")};
+          (place.ports.size() > 1 ? "; nor at the " + std::to_string(place.ports.size() - 1) +
+                                        " other ports that are tried"
+           : place.host.empty() ? ""
+                                : "; set MASTER_PORT to a port that is free on rank 0's "
+                                  "host, on all ranks")};
 }
 
 // ---- the others ----
 
-std::string describe(const TcpStorePlace& place) {
-  if (place.host.empty()) return "@" + place.name;
-  auto text = place.host + ":" + std::to_string(place.port);
-  if (place.ports > 1) text += "-" + std::to_string(place.port + place.ports - 1);
-  return text;
+bool is_final(const acc::Error& error) {
+  return error.code == Errc::bad_usage || error.code == Errc::exhausted;
 }
 
 /// One look at each address and port. @return what is wrong with the most promising one.
 acc::Error try_all(const TcpStorePlace& place, Deadline deadline, std::shared_ptr<Store>& opened) {
-  std::vector<SocketAddress> addresses{SocketAddress::abstract(place.name)};
-  if (!place.host.empty()) {
-    auto named = resolve(place.host, place.port, deadline);
-    if (!named) return named.error();
-    addresses = *std::move(named);
-  }
+  auto addresses = addresses_of(place, deadline);
+  if (!addresses) return addresses.error();
   std::optional<acc::Error> wrong;
-  for (int i = 0; i < (place.host.empty() ? 1 : place.ports); ++i) {
-    for (auto address : addresses) {
-      address.set_port(static_cast<std::uint16_t>(place.port + i));
+  for (const auto port : ports_of(place)) {
+    for (auto address : *addresses) {
+      address.set_port(port);
       auto line = greet(address, place, std::min(deadline, Clock::now() + kWelcomeTime));
       if (line) {
         opened = std::make_shared<TcpStore>(place, address, *std::move(line), nullptr);
         return {};
       }
+      if (is_final(line.error())) return line.error();
       // A server that refused us says more than a port where nobody is.
       if (!wrong || line.error().code == Errc::malformed) wrong = line.error();
     }
   }
-  return *std::move(wrong);
+  return wrong.value_or(acc::Error{Errc::not_found, "'" + place.host + "' has no address"});
 }
 
 std::shared_ptr<Store> join(const TcpStorePlace& place, Deadline deadline) {
@@ -235,7 +287,11 @@ std::shared_ptr<Store> join(const TcpStorePlace& place, Deadline deadline) {
     std::shared_ptr<Store> opened;
     const auto wrong = try_all(place, deadline, opened);
     if (opened) return opened;
-    if (Clock::now() + pause >= deadline)
+    if (wrong.code == Errc::exhausted) throw Error{ErrorCode::system, wrong.what, {0}};
+    const bool is_late = Clock::now() + pause >= deadline;
+    if (wrong.code == Errc::bad_usage && (is_late || Clock::now() - began >= kTakenTime))
+      throw Error{ErrorCode::invalid_argument, wrong.what, {place.rank}};
+    if (is_late)
       throw Error{ErrorCode::timed_out,
                   "rank 0 of " + std::to_string(place.size) + " has not joined: no store at " +
                       describe(place) + " after " +
@@ -249,31 +305,6 @@ std::shared_ptr<Store> join(const TcpStorePlace& place, Deadline deadline) {
 }
 
 }  // namespace
-
-TcpStorePlace place_of(const Contract& contract) {
-  TcpStorePlace place;
-  place.job = contract.job;
-  place.rank = contract.rank;
-  place.size = contract.size;
-  if (!contract.master_address.empty()) {
-    place.host = contract.master_address;
-    // torchrun's own store may have the port: the first free one of those after it is ours then.
-    place.port =
-        static_cast<std::uint16_t>(contract.master_port + (contract.master_port_is_taken ? 1 : 0));
-    place.ports = std::min(contract.master_port_is_taken ? 16 : 17, 65536 - place.port);
-    place.local = contract.all_local();
-    return place;
-  }
-  if (!contract.all_local() || contract.job.empty())
-    throw Error{ErrorCode::invalid_argument,
-                "rank " + std::to_string(contract.rank) + " of " + std::to_string(contract.size) +
-                    " (by " + contract.launcher +
-                    ") doesn't know where to meet the others: set MASTER_ADDR to rank 0's host and "
-                    "MASTER_PORT to a free port there, or start with acc-launch"};
-  place.name =
-      "acc-store/" + std::to_string(::geteuid()) + "/" + contract.launcher + "/" + contract.job;
-  return place;
-}
 
 std::shared_ptr<Store> open_tcp_store(const TcpStorePlace& place, Deadline deadline) {
   return place.rank == 0 ? serve(place, deadline) : join(place, deadline);

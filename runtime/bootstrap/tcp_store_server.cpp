@@ -1,16 +1,22 @@
 #include "runtime/bootstrap/tcp_store_server.hpp"
 
 #include "common/text.hpp"
+#include "runtime/bootstrap/member.hpp"
 #include "runtime/bootstrap/quiet_thread.hpp"
+#include "runtime/bootstrap/sockets.hpp"
 #include "runtime/bootstrap/tcp_store_protocol.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <acc/error.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <list>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <unordered_map>
@@ -20,64 +26,105 @@ namespace acc::runtime {
 
 using namespace tcp_store;
 using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
 
 namespace {
 
+/// For a client that is refused to read why. Closing at once would reset the connection, and with
+/// it what is still under way.
+constexpr auto kLeaveTime = 1s;
+/// How long connections wait while the last descriptor is used to refuse one.
+constexpr auto kExhaustedPause = 50ms;
+
 struct Client {
+  enum class State : std::uint8_t { greeting, welcome, leaving };
   UniqueFd fd;
+  State state = State::greeting;
+  Clock::time_point until = Clock::now() + kGreetingTime;  ///< of `greeting` and `leaving`
   std::string in, out;
-  std::size_t sent = 0;  ///< of `out`
-  bool welcome = false;
-  bool closing = false;   ///< once `out` is sent
+  std::size_t sent = 0;   ///< of `out`
   std::string waits_for;  ///< a key; empty: nothing
-  Clock::time_point must_greet_by = Clock::now() + kGreetingTime;
+  bool is_own = false;    ///< of the server's process
+  int rank = -1;
 
   void say(std::string_view frame) { out += framed(frame); }
+  void leave() {
+    state = State::leaving;
+    until = Clock::now() + kLeaveTime;
+  }
+  [[nodiscard]] bool has_output() const { return sent < out.size(); }
 };
 
 }  // namespace
 
+StoreClient this_process(int rank) {
+  const auto host = host_facts();
+  const auto pid = std::to_string(::getpid());
+  return {rank, host.key + "/" + pid, "pid " + pid + " on host " + host.name};
+}
+
 class TcpStoreServer::Loop {
  public:
-  Loop(UniqueFd listener, std::string job, int size)
+  Loop(UniqueFd listener, std::string job, StoreClient self, int size)
       : listener_{std::move(listener)},
-        stop_{::eventfd(0, EFD_CLOEXEC)},
+        wake_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)},
         job_{std::move(job)},
-        size_{size},
         most_clients_{static_cast<std::size_t>(size) * 16 + 64} {
-    if (!stop_)
+    if (!wake_)
       throw Error{ErrorCode::system, "store server: " + system_error(errno, "eventfd").what};
+    owners_[self.rank] = {std::move(self), 1};
     thread_ = quiet_thread([this] { run(); });
   }
 
   ~Loop() {
-    const std::uint64_t one = 1;
-    // An eventfd takes 8 bytes as long as it isn't full, and nobody else writes to it.
-    [[maybe_unused]] const auto n = ::write(stop_.get(), &one, sizeof one);
+    {
+      const std::lock_guard lock{mutex_};
+      stopping_ = true;
+    }
+    wake();
     thread_.join();
   }
 
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
+  UniqueFd connect() {
+    int pair[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
+      throw Error{ErrorCode::system, "store server: " + system_error(errno, "socketpair").what};
+    UniqueFd ours{pair[0]}, theirs{pair[1]};
+    {
+      const std::lock_guard lock{mutex_};
+      arrived_.push_back(std::move(ours));
+    }
+    wake();
+    return theirs;
+  }
+
  private:
+  struct Owner {
+    StoreClient client;
+    int connections = 0;
+  };
+
+  // An eventfd takes 8 bytes as long as it isn't full, and full means that the thread is awake.
+  void wake() noexcept {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto n = ::write(wake_.get(), &one, sizeof one);
+  }
+
   void run() {
     std::vector<pollfd> waits;
-    for (;;) {
-      waits.assign({{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}});
-      Clock::time_point wake = Clock::time_point::max();
-      for (auto& client : clients_) {
-        const bool more = client.sent < client.out.size();
-        waits.push_back({client.fd.get(), static_cast<short>(more ? POLLOUT : POLLIN), 0});
-        if (!client.welcome) wake = std::min(wake, client.must_greet_by);
-      }
-      if (::poll(waits.data(), waits.size(), poll_time(wake)) < 0 && errno != EINTR) return;
-      if (waits[0].revents != 0) return;
+    while (take_own()) {
+      const auto due = collect_waits(waits);
+      if (::poll(waits.data(), waits.size(), poll_time(due)) < 0 && errno != EINTR) return;
+      std::uint64_t rings = 0;
+      [[maybe_unused]] const auto n = ::read(wake_.get(), &rings, sizeof rings);
       auto wait = waits.begin() + 2;
       for (auto client = clients_.begin(); client != clients_.end(); ++wait) {
-        const bool late = !client->welcome && Clock::now() >= client->must_greet_by;
+        const bool late = client->state != Client::State::welcome && Clock::now() >= client->until;
         if (late || (wait->revents != 0 && !serve(*client)))
-          client = clients_.erase(client);
+          client = drop(client);
         else
           ++client;
       }
@@ -85,27 +132,89 @@ class TcpStoreServer::Loop {
     }
   }
 
+  /// @return false: the server ends.
+  bool take_own() {
+    const std::lock_guard lock{mutex_};
+    if (stopping_) return false;
+    for (auto& fd : arrived_) {
+      auto& client = clients_.emplace_back();
+      client.fd = std::move(fd);
+      client.is_own = true;
+      client.state = Client::State::welcome;
+    }
+    arrived_.clear();
+    return true;
+  }
+
+  Clock::time_point collect_waits(std::vector<pollfd>& waits) {
+    auto due = Clock::time_point::max();
+    if (!reserve_) reserve_ = UniqueFd{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+    if (!reserve_) due = Clock::now() + kExhaustedPause;
+    waits.assign({{wake_.get(), POLLIN, 0}, {reserve_ ? listener_.get() : -1, POLLIN, 0}});
+    for (auto& client : clients_) {
+      waits.push_back(
+          {client.fd.get(), static_cast<short>(client.has_output() ? POLLOUT : POLLIN), 0});
+      if (client.state != Client::State::welcome) due = std::min(due, client.until);
+    }
+    return due;
+  }
+
+  std::list<Client>::iterator drop(std::list<Client>::iterator client) {
+    const auto owner = owners_.find(client->rank);
+    if (owner != owners_.end() && --owner->second.connections == 0) owners_.erase(owner);
+    return clients_.erase(client);
+  }
+
+  // ---- connections ----
+
   void accept_some() {
-    while (auto fd = accept_from(listener_.get())) {
+    for (;;) {
+      auto fd = accept_from(listener_.get());
+      if (!fd) {
+        if (fd.error().code != Errc::not_found) turn_away(fd.error());
+        return;
+      }
       if (clients_.size() >= most_clients_) continue;  // hangs up
+      keep_alive(fd->get());
       clients_.emplace_back().fd = *std::move(fd);
     }
   }
 
+  // Without a descriptor a rank can't even be told so; the reserve is for that. The job can't come
+  // to be: this process' own waits end.
+  void turn_away(const acc::Error& why) {
+    const auto text = owners_.begin()->second.client.who + " can't take connections: " + why.what;
+    for (auto& client : clients_) {
+      if (!client.is_own || client.waits_for.empty()) continue;
+      client.waits_for.clear();
+      client.say(pack({"failed", "the store of rank 0 can't take connections: " + why.what}));
+    }
+    reserve_.reset();
+    auto fd = accept_from(listener_.get());
+    if (!fd) return;
+    auto& client = clients_.emplace_back();
+    client.fd = *std::move(fd);
+    client.out = magic();
+    client.say(pack({"refused", kExhausted, text}));
+    client.leave();
+  }
+
   /// @return is it still there?
   bool serve(Client& client) {
-    if (client.sent < client.out.size()) return flush(client);
+    if (client.has_output()) return flush(client);
     char chunk[65536];
     const auto n = ::recv(client.fd.get(), chunk, sizeof chunk, MSG_DONTWAIT);
     if (n == 0) return false;
     if (n < 0) return errno == EAGAIN || errno == EINTR;
+    if (client.state == Client::State::leaving) return true;  // it is told already
     client.in.append(chunk, static_cast<std::size_t>(n));
-    return read_frames(client) && flush(client);
+    if (!read_frames(client)) client.leave();
+    return flush(client);
   }
 
   // What comes for others is sent by the next round of poll; here a good part goes at once.
   static bool flush(Client& client) {
-    while (client.sent < client.out.size()) {
+    while (client.has_output()) {
       const auto n = ::send(client.fd.get(), client.out.data() + client.sent,
                             client.out.size() - client.sent, MSG_DONTWAIT | MSG_NOSIGNAL);
       if (n < 0) return errno == EAGAIN || errno == EINTR;
@@ -113,25 +222,28 @@ class TcpStoreServer::Loop {
     }
     client.out.clear();
     client.sent = 0;
-    return !client.closing;
+    if (client.state == Client::State::leaving) ::shutdown(client.fd.get(), SHUT_WR);
+    return true;
   }
 
+  /// @return false: these bytes aren't ours.
   bool read_frames(Client& client) {
     std::string_view rest = client.in;
     std::size_t head = sizeof(std::uint32_t);
-    if (!client.welcome) {
+    const bool is_new = client.state == Client::State::greeting;
+    if (is_new) {
       if (rest.substr(0, head) != std::string_view{magic()}.substr(0, rest.size())) return false;
       head += sizeof kMagic;
     }
     while (rest.size() >= head) {
       std::uint32_t size = 0;
       std::memcpy(&size, rest.data() + head - sizeof size, sizeof size);
-      if (size > (client.welcome ? kMaxFrame : kMaxGreeting)) return false;
+      if (size > (client.state == Client::State::greeting ? kMaxGreeting : kMaxFrame)) return false;
       if (rest.size() < head + size) break;
       const auto fields = unpack(rest.substr(head, size));
       if (!fields || fields->empty()) return false;
-      client.welcome ? answer(client, *fields) : greet(client, *fields);
-      if (client.closing) break;
+      client.state == Client::State::greeting ? greet(client, *fields) : answer(client, *fields);
+      if (client.state == Client::State::leaving) return true;
       rest.remove_prefix(head + size);
       head = sizeof(std::uint32_t);
     }
@@ -141,18 +253,26 @@ class TcpStoreServer::Loop {
 
   void greet(Client& client, const std::vector<std::string>& hello) {
     client.out += magic();
-    std::string why;
-    if (hello.size() != 4 || hello[0] != "hello")
-      why = "no greeting of ours";
-    else if (hello[1] != job_)
-      why = "it serves job '" + job_ + "', not '" + printable(hello[1], 80) + "'";
-    else if (hello[2] != std::to_string(size_))
-      why = "rank 0 has a world size of " + std::to_string(size_) + ", rank " +
-            printable(hello[3], 20) + " of " + printable(hello[2], 20);
-    client.closing = !why.empty();
-    client.welcome = why.empty();
-    client.say(why.empty() ? pack({"welcome"}) : pack({"refused", why}));
+    const auto refuse = [&](const char* kind, const std::string& why) {
+      client.say(pack({"refused", kind, why}));
+      client.leave();
+    };
+    const auto rank = hello.size() == 5 ? parse_number<int>(hello[2]) : std::nullopt;
+    if (hello[0] != "hello" || !rank || *rank < 0) return refuse(kOtherJob, "no greeting of ours");
+    if (hello[1] != job_)
+      return refuse(kOtherJob, "it serves job '" + printable(job_, 80) + "', not '" +
+                                   printable(hello[1], 80) + "'");
+    auto& owner = owners_[*rank];
+    if (owner.connections > 0 && owner.client.process != hello[3])
+      return refuse(kRankTaken, owner.client.who);
+    owner.client = {*rank, hello[3], printable(hello[4], 120)};
+    ++owner.connections;
+    client.rank = *rank;
+    client.state = Client::State::welcome;
+    client.say(pack({"welcome"}));
   }
+
+  // ---- the store ----
 
   void answer(Client& client, const std::vector<std::string>& question) {
     const auto& verb = question[0];
@@ -167,7 +287,7 @@ class TcpStoreServer::Loop {
       return;
     }
     client.say(pack({"error", "can't be understood: '" + printable(verb, 40) + "'"}));
-    client.closing = true;
+    client.leave();
   }
 
   void set(Client& client, const std::string& key, const std::string& value) {
@@ -206,19 +326,24 @@ class TcpStoreServer::Loop {
     return true;
   }
 
-  UniqueFd listener_, stop_;
+  UniqueFd listener_, wake_, reserve_;
   std::string job_;
-  int size_;
   std::size_t most_clients_;
   std::list<Client> clients_;
+  std::map<int, Owner> owners_;  ///< of ranks; the server's own stays
   std::unordered_map<std::string, std::string> values_;
   std::size_t bytes_ = 0;
+  std::mutex mutex_;
+  std::vector<UniqueFd> arrived_;
+  bool stopping_ = false;
   std::thread thread_;
 };
 
-TcpStoreServer::TcpStoreServer(UniqueFd listener, std::string job, int size)
-    : loop_{std::make_unique<Loop>(std::move(listener), std::move(job), size)} {}
+TcpStoreServer::TcpStoreServer(UniqueFd listener, std::string job, StoreClient self, int size)
+    : loop_{std::make_unique<Loop>(std::move(listener), std::move(job), std::move(self), size)} {}
 
 TcpStoreServer::~TcpStoreServer() = default;
+
+UniqueFd TcpStoreServer::connect() { return loop_->connect(); }
 
 }  // namespace acc::runtime

@@ -1,7 +1,9 @@
 #include "runtime/shm/process_watch.hpp"
 
+#include "common/error.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
+#include "runtime/bootstrap/quiet_thread.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -25,8 +27,10 @@
 namespace acc::runtime::shm {
 namespace {
 
-// Without pidfds (a kernel before 5.3, or no descriptor left) it is looked up that often.
+// Without pidfds (a kernel before 5.3, a filter of system calls, no descriptor left) it is looked
+// up that often.
 constexpr int kLookEveryMs = 50;
+constexpr int kShortLookMs = 5;
 
 /// The fields of /proc/PID/stat behind the name, which may hold anything.
 std::vector<std::string> stat_fields(pid_t pid) {
@@ -83,12 +87,19 @@ std::string how_it_ended(pid_t pid, int pidfd) {
   return describe(status);
 }
 
-bool has_ended(pid_t pid) {
-  const char state = process_state(pid);
-  return state == 'Z' || state == 'X' || (state == 0 && ::kill(pid, 0) != 0 && errno == ESRCH);
+UniqueFd make_bell() {
+  UniqueFd bell{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  if (!bell)
+    throw Error{ErrorCode::system, "watch processes: " + system_error(errno, "eventfd").what};
+  return bell;
 }
 
 }  // namespace
+
+bool has_ended(pid_t pid) noexcept {
+  const char state = process_state(pid);
+  return state == 'Z' || state == 'X' || (state == 0 && ::kill(pid, 0) != 0 && errno == ESRCH);
+}
 
 char process_state(pid_t pid) noexcept {
   try {
@@ -104,12 +115,17 @@ void await_end_of_leaver(pid_t pid) noexcept {
   if (pid == ::getpid()) return;    // a thread of ours
   const UniqueFd process{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))};
   pollfd ended{process.get(), POLLIN, 0};
-  if (process) ::poll(&ended, 1, kPatienceMs);
+  if (process || errno == ESRCH) {
+    if (process) ::poll(&ended, 1, kPatienceMs);
+    return;
+  }
+  for (int waited = 0; waited < kPatienceMs && !has_ended(pid); waited += kShortLookMs)
+    ::poll(nullptr, 0, kShortLookMs);
 }
 
 class ProcessWatch::Loop {
  public:
-  Loop() : bell_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, thread_{start()} {}
+  Loop() : bell_{make_bell()}, thread_{quiet_thread([this] { run(); })} {}
   ~Loop() {
     {
       const std::lock_guard lock{mutex_};
@@ -146,17 +162,6 @@ class ProcessWatch::Loop {
     Ended ended;
     bool is_gone;
   };
-
-  // Signals are for the threads of the program.
-  std::thread start() {
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread made{[this] { run(); }};
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return made;
-  }
 
   void ring() noexcept {
     const std::uint64_t one = 1;

@@ -17,7 +17,7 @@ class ProcessWatch {
   /// status 3" or, where that can't be known, "ended".
   using Ended = std::function<void(const std::string& how)>;
 
-  /// The one that others use too, or a new one.
+  /// The one that others use too, or a new one. @throws Error system
   static std::shared_ptr<ProcessWatch> shared();
   ProcessWatch();
   ~ProcessWatch();
@@ -36,6 +36,9 @@ class ProcessWatch {
 
 /// The state letter of /proc/PID/stat ('T' is stopped); 0: it can't be known.
 [[nodiscard]] char process_state(pid_t pid) noexcept;
+
+/// Also of one that its parent hasn't reaped. Needs no descriptor.
+[[nodiscard]] bool has_ended(pid_t pid) noexcept;
 
 /// Waits until a rank that left its group has ended, too, for half a second at most. Who leaves
 /// while it is still called for is mostly on its way out by an exception of its own. Its exit is

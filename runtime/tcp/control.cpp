@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -25,6 +26,10 @@ namespace {
 constexpr std::size_t kMaxFrame = 256 * 1024;
 /// For a leader that takes nothing: its host is cut off, or it is stopped.
 constexpr auto kSendTime = 500ms;
+/// For the cause to be on its way to all other hosts, before an error is thrown here.
+constexpr auto kTellTime = 200ms;
+/// For the last frames to reach the other hosts, when this one leaves.
+constexpr auto kLeaveTime = 200ms;
 /// How long the other hosts may take to say who is late there.
 constexpr auto kAnswerTime = 400ms;
 
@@ -77,7 +82,13 @@ class Control::Loop {
     }
     signal(wake_);
     thread_.join();
-    for (auto& leader : leaders_) send(leader, pack({"left"}));
+    pass_on_cause();  // the thread may have been asked to end in the same moment
+    std::vector<int> fds;
+    for (auto& leader : leaders_) {
+      send(leader, pack({"left"}));
+      if (leader.fd) fds.push_back(leader.fd.get());
+    }
+    drain(fds, Clock::now() + kLeaveTime);
   }
 
   Loop(const Loop&) = delete;
@@ -91,10 +102,22 @@ class Control::Loop {
     signal(wake_);
   }
 
+  void await_told() noexcept {
+    std::unique_lock lock{mutex_};
+    passed_on_.wait_for(lock, kTellTime, [this] { return told_ || ended_; });
+  }
+
   [[nodiscard]] int broken_fd() const noexcept { return broken_.get(); }
 
  private:
   void run() {
+    tell_until_stopped();
+    const std::lock_guard lock{mutex_};
+    ended_ = true;
+    passed_on_.notify_all();
+  }
+
+  void tell_until_stopped() {
     std::vector<pollfd> waits;
     while (!take_own_notes()) {
       pass_on_cause();
@@ -203,8 +226,7 @@ class Control::Loop {
   }
 
   void pass_on_cause() {
-    if (told_ || room_.is_well()) return;
-    told_ = true;
+    if (told_ || room_.is_well()) return;  // only this thread and the destructor write told_
     signal(broken_);
     const Note note;
     for (const auto& line : lines_) {
@@ -212,6 +234,9 @@ class Control::Loop {
     }
     const auto frame = pack({"cause", to_text(*room_.cause())});
     for (auto& leader : leaders_) send(leader, frame);
+    const std::lock_guard lock{mutex_};
+    told_ = true;
+    passed_on_.notify_all();
   }
 
   // ---- who is late? ----
@@ -295,8 +320,10 @@ class Control::Loop {
   UniqueFd wake_, broken_;
   std::vector<Leader> leaders_;
   std::optional<Question> question_;
-  bool told_ = false;
   std::mutex mutex_;
+  std::condition_variable passed_on_;
+  bool told_ = false;  ///< the cause, to all hosts
+  bool ended_ = false;
   bool stop_ = false;
   std::optional<Note> asked_;
   std::thread thread_;
@@ -309,6 +336,8 @@ Control::Control(Room& room, const Placement& placement, std::vector<UniqueFd> l
 Control::~Control() = default;
 
 void Control::tell(const Note& note) noexcept { loop_->tell(note); }
+
+void Control::await_told() noexcept { loop_->await_told(); }
 
 int Control::broken_fd() const noexcept { return loop_->broken_fd(); }
 

@@ -29,13 +29,16 @@ class Control {
   /// @param leaders  by host; the own one is empty. @param lines  by index; the own one is empty.
   Control(Room& room, const Placement& placement, std::vector<UniqueFd> leaders,
           std::vector<UniqueFd> lines);
-  /// Tells the other hosts that this rank has left.
+  /// Tells the other hosts that this rank has left, and before it the cause if there is one.
   ~Control();
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
 
   /// The leader's own notes; any thread.
   void tell(const Note& note) noexcept;
+  /// Returns when the other hosts have the cause of a broken room, at most after a moment: a
+  /// process that ends with its error must not end before they have it.
+  void await_told() noexcept;
   /// Readable from the moment on at which the room is known to be broken.
   [[nodiscard]] int broken_fd() const noexcept;
 

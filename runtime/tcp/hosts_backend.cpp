@@ -62,9 +62,14 @@ class HostsBackend final : public Backend {
 
   void run(const Call& call) override {
     Turn turn{call};
-    if (call.what.operation == Operation::send) return messages_.send(turn);
-    if (call.what.operation == Operation::recv) return messages_.recv(turn);
-    collectives_.run(turn);
+    try {
+      if (call.what.operation == Operation::send) return messages_.send(turn);
+      if (call.what.operation == Operation::recv) return messages_.recv(turn);
+      collectives_.run(turn);
+    } catch (const Error&) {
+      lifeline_.tell_others_first();
+      throw;
+    }
   }
 
   SharedBuffer allocate(std::size_t bytes, const Call& call) override {

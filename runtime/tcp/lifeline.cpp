@@ -111,6 +111,10 @@ void Lifeline::tell(const Note& note) noexcept {
 
 void Lifeline::broke() noexcept { tell({}); }
 
+void Lifeline::tell_others_first() noexcept {
+  if (control_ && !room_.is_well()) control_->await_told();
+}
+
 void Lifeline::find_late(Turn& turn) {
   Note note;
   note.kind = Note::Kind::late;

@@ -27,6 +27,8 @@ class Lifeline {
 
   /// The room broke in this process.
   void broke() noexcept;
+  /// Before an error of a broken room is thrown: the other hosts are told first.
+  void tell_others_first() noexcept;
   /// A turn's time is up. Returns when the room is broken, or nobody answered.
   void find_late(Turn& turn);
 

@@ -192,6 +192,8 @@ class Connecting {
                                             missing() + ": " + ready.error().what +
                                             "; the addresses: " + table(roll_, addresses_)};
     auto guest = receive_guest(mesh_, placement_.size());
+    if (!guest && guest.error().code != Errc::not_found)
+      throw Error{ErrorCode::system, "rank " + describe(me()) + ": " + guest.error().what};
     if (guest && guest->purpose == Purpose::failure) throw read_failure(*guest);
     if (!guest || guest->purpose == Purpose::message) return false;
     const auto host = placement_.host_of(guest->from);
@@ -274,9 +276,9 @@ Result<UniqueFd> connect_to_rank(const Mesh& mesh, int from, int to, Purpose pur
   return fd;
 }
 
-std::optional<Guest> receive_guest(const Mesh& mesh, int size) {
+Result<Guest> receive_guest(const Mesh& mesh, int size) {
   auto fd = accept_from(mesh.door.get());
-  if (!fd) return std::nullopt;
+  if (!fd) return fd.error();
   tune(fd->get(), mesh);
   Hello hello;
   const auto got = receive_all(fd->get(), std::as_writable_bytes(std::span{&hello, 1}),
@@ -285,7 +287,7 @@ std::optional<Guest> receive_guest(const Mesh& mesh, int size) {
   mesh.token.copy(token, sizeof token);
   if (!got || hello.magic != kMagic || std::memcmp(token, hello.token, sizeof token) != 0 ||
       hello.from < 0 || hello.from >= size)
-    return std::nullopt;
+    return acc::Error{Errc::not_found, "a stranger"};
   return Guest{*std::move(fd), hello.from, hello.purpose};
 }
 

@@ -42,7 +42,8 @@ struct Mesh {
 /// One more connection, to another rank's door.
 [[nodiscard]] Result<UniqueFd> connect_to_rank(const Mesh& mesh, int from, int to, Purpose purpose,
                                                Deadline deadline);
-/// A guest at the door who knows the token; nothing: nobody, or a stranger.
-[[nodiscard]] std::optional<Guest> receive_guest(const Mesh& mesh, int size);
+/// A guest at the door who knows the token; not_found: nobody, or a stranger; else this process
+/// can't take connections.
+[[nodiscard]] Result<Guest> receive_guest(const Mesh& mesh, int size);
 
 }  // namespace acc::runtime::hosts

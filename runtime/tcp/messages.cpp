@@ -52,6 +52,8 @@ int Messages::line_from(Turn& turn, int rank) {
     waits.assign(1, {mesh_.door.get(), POLLIN, 0});
     lifeline_.wait(turn, waits);
     auto guest = receive_guest(mesh_, placement_.size());
+    if (!guest && guest.error().code != Errc::not_found)
+      room_.fail(turn, {ErrorCode::system, guest.error().what});
     if (guest && guest->purpose == Purpose::message) in_[guest->from] = std::move(guest->fd);
   }
   return in_[rank].get();

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -45,7 +46,7 @@ std::vector<std::string> in_circle(int size, const std::function<std::string(Cir
     ranks.push_back(std::async(std::launch::async, [&, r]() -> std::string {
       const auto at = static_cast<std::size_t>(r);
       try {
-        auto circle = Circle::meet(std::move(doors.doors[at]), doors.members, at, "g", in(20s));
+        auto circle = Circle::meet(doors.doors[at], doors.members, at, "g", in(20s));
         return act(circle, r);
       } catch (const Error& error) {
         return error.what();
@@ -95,6 +96,77 @@ TEST_CASE("one rank's failure is everybody's", "[bootstrap][circle]") {
   }
 }
 
+TEST_CASE("a rank that says nothing until the leader has failed and left hears the leader's cause",
+          "[bootstrap][circle]") {
+  std::promise<void> left;
+  auto gone = left.get_future().share();
+  const auto said = in_circle(3, [&, gone](Circle& circle, int rank) {
+    if (rank == 0) {
+      Circle leaving = std::move(circle);
+      try {
+        leaving.agree(Error{ErrorCode::system, "no memory on 0"}, in(10s));
+      } catch (const Error&) {
+        Circle{std::move(leaving)};  // closed, as by an exception that goes on
+        left.set_value();
+        throw;
+      }
+    }
+    if (rank == 2) gone.wait();  // slower than the leader is in leaving
+    circle.agree({}, in(10s));
+    return std::string{"well"};
+  });
+  CHECK(said == std::vector<std::string>(3, "no memory on 0"));
+}
+
+TEST_CASE("a rank that knows why it fails says so, also when the leader is gone by then",
+          "[bootstrap][circle]") {
+  std::promise<void> left;
+  auto gone = left.get_future().share();
+  const auto said = in_circle(2, [&, gone](Circle& circle, int rank) {
+    if (rank == 0) {
+      { const Circle leaving = std::move(circle); }
+      left.set_value();
+      return std::string{"left"};
+    }
+    gone.wait();
+    circle.agree(Error{ErrorCode::system, "no memory on 1"}, in(10s));
+    return std::string{"well"};
+  });
+  CHECK(said == std::vector<std::string>{"left", "no memory on 1"});
+}
+
+TEST_CASE("a rank that connects and says nothing of use is not the end of the leader",
+          "[bootstrap][circle]") {
+  auto doors = doors_for(2);
+  const auto name = doors.members[0].circle;
+  auto leading = std::async(std::launch::async, [&] {
+    return Circle::meet(doors.doors[0], doors.members, 0, "g", in(20s)).leads();
+  });
+  for (const std::string& bytes : {std::string{}, std::string(4, '\xff'), std::string(3, 'x')}) {
+    auto rude = connect_to(SocketAddress::abstract(name), in(10s));
+    REQUIRE(rude.has_value());
+    if (!bytes.empty()) REQUIRE(send_all(rude->get(), bytes_of(bytes), in(10s)).has_value());
+  }
+  (void)Circle::meet({}, doors.members, 1, "g", in(10s));
+  CHECK(leading.get());
+}
+
+TEST_CASE("memory beyond the limit of file sizes is an error, not the end of the process",
+          "[bootstrap][circle]") {
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  rlimit low{4096, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &low) == 0);
+  std::string said;
+  try {
+    (void)make_memory(8192);
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  CHECK_THAT(said, Catch::Contains("8192 bytes") && Catch::Contains("ulimit -f"));
+}
+
 TEST_CASE("the leader asks beyond the host before it says that all is well",
           "[bootstrap][circle]") {
   const auto said = in_circle(3, [&](Circle& circle, int) {
@@ -131,7 +203,7 @@ TEST_CASE("a process that ends before it came is told by the leader at once",
   doors.members[2].pid = child;
   auto leading = std::async(std::launch::async, [&]() -> std::string {
     try {
-      (void)Circle::meet(std::move(doors.doors[0]), doors.members, 0, "g", in(20s));
+      (void)Circle::meet(doors.doors[0], doors.members, 0, "g", in(20s));
     } catch (const Error& error) {
       CHECK(error.code() == ErrorCode::peer_lost);
       CHECK(error.ranks() == std::vector{20});
@@ -150,7 +222,7 @@ TEST_CASE("a guest of another group is not taken in", "[bootstrap][circle]") {
   auto doors = doors_for(2);
   const auto name = doors.members[0].circle;
   auto leading = std::async(std::launch::async, [&] {
-    return Circle::meet(std::move(doors.doors[0]), doors.members, 0, "g", in(20s)).leads();
+    return Circle::meet(doors.doors[0], doors.members, 0, "g", in(20s)).leads();
   });
   {
     auto wrong = Circle::meet({}, doors.members, 1, "another", in(10s));

@@ -162,22 +162,23 @@ TEST_CASE("half a contract and contradictions name variables and values", "[boot
 }
 
 TEST_CASE("where the ranks meet", "[bootstrap]") {
-  SECTION("the master's port, or one of those after it if somebody has it") {
+  SECTION("the master's port, and no other one") {
     const auto place = place_of(
         read({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1234"}}));
     CHECK(place.host == "h");
-    CHECK(place.port == 1234);
-    CHECK(place.ports == 17);
+    CHECK(place.ports == std::vector<std::uint16_t>{1234});
   }
-  SECTION("torchrun's own store keeps the master's port") {
-    const auto place = place_of(read({{"RANK", "1"},
-                                      {"WORLD_SIZE", "2"},
-                                      {"MASTER_ADDR", "h"},
-                                      {"MASTER_PORT", "1234"},
-                                      {"TORCHELASTIC_RUN_ID", "r"},
-                                      {"TORCHELASTIC_USE_AGENT_STORE", "True"}}));
-    CHECK(place.port == 1235);
-    CHECK(place.ports == 16);
+  SECTION("torch's port where the launcher named an address only") {
+    const auto place = place_of(read({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}}));
+    CHECK(place.ports == std::vector<std::uint16_t>{29500});
+  }
+  SECTION("an IPv6 address, also in brackets") {
+    for (const char* address : {"fd77::1", "[fd77::1]"}) {
+      const auto place =
+          place_of(read({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", address}}));
+      CHECK(place.host == "fd77::1");
+      CHECK(describe(place) == "[fd77::1]:29500");
+    }
   }
   SECTION("a local mpirun needs no address") {
     const auto place = place_of(read({{"OMPI_COMM_WORLD_RANK", "1"},
@@ -187,20 +188,86 @@ TEST_CASE("where the ranks meet", "[bootstrap]") {
     CHECK(place.host.empty());
     CHECK(place.name.find("/Open MPI/77") != std::string::npos);
   }
-  SECTION("Slurm's first node is rank 0's") {
-    const auto place = place_of(read({{"SLURM_PROCID", "1"},
-                                      {"SLURM_NTASKS", "4"},
-                                      {"SLURM_NNODES", "2"},
-                                      {"SLURM_JOB_ID", "5"},
-                                      {"SLURM_STEP_ID", "2"},
-                                      {"SLURM_STEP_NODELIST", "rack[07-09,11]"}}));
-    CHECK(place.host == "rack07");
-    CHECK(place.port == 20'322);
+  SECTION("Slurm's first node is rank 0's, and steps on one node meet apart") {
+    const auto step = [](const std::string& number) {
+      return place_of(read({{"SLURM_PROCID", "1"},
+                            {"SLURM_NTASKS", "4"},
+                            {"SLURM_NNODES", "2"},
+                            {"SLURM_JOB_ID", "5"},
+                            {"SLURM_STEP_ID", number},
+                            {"SLURM_STEP_NODELIST", "rack[07-09,11]"}}));
+    };
+    CHECK(step("2").host == "rack07");
+    CHECK(step("2").ports.size() == 8);
+    CHECK(step("2").ports == step("2").ports);
+    CHECK(step("2").ports != step("3").ports);
+    CHECK(step("2").job != step("3").job);
   }
   SECTION("nobody said where") {
     REQUIRE_THROWS_WITH(place_of(read({{"RANK", "1"}, {"WORLD_SIZE", "2"}})),
                         Catch::Contains("rank 1 of 2") && Catch::Contains("set MASTER_ADDR"));
   }
+}
+
+TEST_CASE("torchrun's jobs on one host meet apart, whatever their ports", "[bootstrap]") {
+  const auto place = [](const std::string& port, const std::string& nodes,
+                        const std::string& restart = "0") {
+    return place_of(read({{"RANK", "1"},
+                          {"WORLD_SIZE", nodes == "1" ? "2" : "4"},
+                          {"LOCAL_WORLD_SIZE", "2"},
+                          {"GROUP_WORLD_SIZE", nodes},
+                          {"MASTER_ADDR", "127.0.0.1"},
+                          {"MASTER_PORT", port},
+                          {"TORCHELASTIC_RUN_ID", "none"},
+                          {"TORCHELASTIC_RESTART_COUNT", restart},
+                          {"TORCHELASTIC_USE_AGENT_STORE", "True"}}));
+  };
+  SECTION("one node: an abstract name, and no port that another job could want") {
+    CHECK(place("29500", "1").host.empty());
+    CHECK(place("29500", "1").name != place("29501", "1").name);
+    CHECK(place("29500", "1").name != place("29500", "1", "1").name);  // the attempt before
+  }
+  SECTION("several nodes: ports of the job's own, as torch's store has the one that is named") {
+    const auto one = place("29500", "2"), neighbour = place("29501", "2");
+    CHECK(one.host == "127.0.0.1");
+    CHECK(one.job != neighbour.job);
+    CHECK(one.ports != neighbour.ports);
+    for (const auto port : one.ports) CHECK((port >= 20'000 && port < 29'000));
+  }
+}
+
+TEST_CASE("long names of jobs stay apart where abstract names are cut", "[bootstrap]") {
+  const auto name_of = [](const std::string& run) {
+    return place_of(read({{"RANK", "0"},
+                          {"WORLD_SIZE", "2"},
+                          {"GROUP_WORLD_SIZE", "1"},
+                          {"MASTER_ADDR", "127.0.0.1"},
+                          {"TORCHELASTIC_RUN_ID", run}}))
+        .name;
+  };
+  const std::string long_run(200, 'x');
+  CHECK(name_of(long_run + "1") != name_of(long_run + "2"));
+  CHECK(name_of(long_run + "1").size() <= 107);
+}
+
+TEST_CASE("a world size that can't be meant is refused at once", "[bootstrap]") {
+  CHECK(complaint({{"RANK", "0"}, {"WORLD_SIZE", "1000000000"}}) ==
+        "WORLD_SIZE=1000000000: a job has at most 1048576 ranks");
+}
+
+TEST_CASE("--cpu and --debug of the launcher reach the groups", "[bootstrap]") {
+  CHECK(complete({{"ACCELERATE_USE_CPU", "True"}}).backend == BackendKind::cpu);
+  CHECK(complete({{"ACCELERATE_USE_CPU", "False"}}).backend == BackendKind::automatic);
+  CHECK(complete({{"ACCELERATE_USE_CPU", "1"}, {"ACC_BACKEND", "nccl"}}).backend ==
+        BackendKind::nccl);
+  CHECK(complete({{"ACCELERATE_DEBUG_MODE", "true"}}).check == true);
+  CHECK_FALSE(complete({{"ACCELERATE_DEBUG_MODE", "0"}}).check);
+  CHECK(complete({{"ACCELERATE_DEBUG_MODE", "1"}, {"ACC_CHECK", "0"}}).check == false);
+  GroupOptions own;
+  own.backend = BackendKind::nccl;
+  CHECK(complete({{"ACCELERATE_USE_CPU", "True"}}, own).backend == BackendKind::nccl);
+  CHECK_THROWS_WITH(complete({{"ACCELERATE_USE_CPU", "maybe"}}),
+                    "ACCELERATE_USE_CPU=maybe isn't 0 or 1");
 }
 
 TEST_CASE("options: the program's word, then the environment's, then the default", "[bootstrap]") {

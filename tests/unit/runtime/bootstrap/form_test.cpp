@@ -1,9 +1,14 @@
 #include "runtime/bootstrap/form.hpp"
 
+#include "runtime/bootstrap/mailbox.hpp"
 #include "runtime/bootstrap/roll.hpp"
+#include "runtime/bootstrap/tcp_store.hpp"
 
 #include <catch2/catch.hpp>
 
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <functional>
@@ -137,6 +142,89 @@ TEST_CASE("what fails on one rank fails all at once, long before the timeout",
           std::vector<std::string>{"system: rank 2 (host b, pid 7): no descriptors left"});
   }
   CHECK(Clock::now() - began < 10s);
+}
+
+TEST_CASE("when the ranks of a host can't meet, each says the cause, not that another is gone",
+          "[bootstrap][form]") {
+  // Rank 1 joins and ends before it reaches the leader; rank 2 finds the leader gone.
+  const auto store = make_memory_store();
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  const auto child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    char none = 0;
+    ::close(ready[1]);
+    [[maybe_unused]] const auto n = ::read(ready[0], &none, 1);
+    ::_exit(3);
+  }
+  ::close(ready[0]);
+  Member dying;
+  dying.rank = 1;
+  dying.size = 3;
+  dying.pid = child;
+  dying.host = host_facts();
+  dying.circle = "nobody listens here";
+  dying.backend = kWantsCpu;
+  Mailbox{*store, "k/join"}.put(to_text(dying));
+  auto others = std::async(std::launch::async, [&] {
+    return form({formation(0, 3, store), formation(2, 3, store)});
+  });
+  ::kill(child, SIGKILL);
+  const auto said = others.get();
+  const auto cause = "rank 1 (host " + host_facts().name + ", pid " + std::to_string(child) +
+                     ") is gone: its process ended";
+  CHECK(said == std::vector<std::string>(2, "peer_lost: " + cause));
+  ::waitpid(child, nullptr, 0);
+  ::close(ready[1]);
+}
+
+TEST_CASE("ranks of another world are told at once also through rank 0's store",
+          "[bootstrap][form]") {
+  TcpStorePlace place;
+  place.name = "acc-test-form/" + std::to_string(::getpid());
+  place.job = "j";
+  place.size = 2;
+  auto theirs = place;
+  theirs.rank = 1;
+  theirs.size = 3;
+  const auto began = Clock::now();
+  const auto zero = open_tcp_store(place, Clock::now() + 10s);
+  const auto one = open_tcp_store(theirs, Clock::now() + 10s);
+  const auto said = form({formation(0, 2, zero), formation(1, 3, one)});
+  CHECK(said ==
+        std::vector<std::string>(2, "invalid_argument: rank " + here(1) +
+                                        " has a world size of 3, rank " + here(0) + " of 2"));
+  CHECK(Clock::now() - began < 10s);
+}
+
+TEST_CASE("threads that can't be started end the group with an Error", "[bootstrap][form]") {
+  CHECK_THROWS_WITH(ProcessGroup::threads(1'000'000'000), Catch::Contains("1 to 512 ranks"));
+  // The limit counts all processes of a user; root's isn't limited, so nobody's is tried.
+  const auto child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    rlimit none{1, 1};
+    if (::setrlimit(RLIMIT_NPROC, &none) != 0 || ::setuid(65534) != 0) ::_exit(77);
+    try {
+      (void)ProcessGroup::threads(3);
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      ::_exit(error.code() == ErrorCode::system && what.find("start a thread") != std::string::npos
+                  ? 0
+                  : 2);
+    } catch (...) {
+      ::_exit(3);
+    }
+    ::_exit(4);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+    WARN("not tried: this user can't become nobody");
+    return;
+  }
+  CHECK(status == 0);
 }
 
 TEST_CASE("rank 0 decides for all whether calls are compared", "[bootstrap][form]") {

@@ -6,9 +6,14 @@
 
 #include <catch2/catch.hpp>
 
+#include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <future>
 #include <string>
 
@@ -60,8 +65,7 @@ std::vector<Opened> every_kind() {
     const auto held = occupied_port(port);  // free again below, and nobody else's in between
   }
   tcp.host = "127.0.0.1";
-  tcp.port = port;
-  tcp.ports = 17;
+  tcp.ports = {port};
   auto local_server = open_tcp_store(local, in(10s));
   auto tcp_server = open_tcp_store(tcp, in(10s));
   return {{"memory", memory, memory},
@@ -133,25 +137,95 @@ TEST_CASE("when rank 0's store goes, the others hear it at once", "[bootstrap][s
   CHECK_THROWS_WITH(client->set("a", "b"), Catch::Contains("rank 0"));
 }
 
-TEST_CASE("rank 0 takes the next port when somebody has the master's", "[bootstrap][store]") {
+/// A port whose owner accepts, says nothing of ours, and closes: as another program's server might.
+class Stranger {
+ public:
+  Stranger() : listener_{occupied_port(port)} {
+    serving_ = std::async(std::launch::async, [this] {
+      while (!stop_)
+        if (await(listener_.get(), POLLIN, in(20ms))) (void)accept_from(listener_.get());
+    });
+  }
+  ~Stranger() { stop_ = true; }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
   std::uint16_t port = 0;
-  // It accepts, says nothing of ours, and closes: as another program's server might.
-  const auto foreign = occupied_port(port);
-  std::atomic<bool> stop{false};
-  auto rude = std::async(std::launch::async, [&] {
-    while (!stop) {
-      if (!await(foreign.get(), POLLIN, in(20ms))) continue;
-      (void)accept_from(foreign.get());
+
+ private:
+  std::atomic<bool> stop_{false};
+  acc::UniqueFd listener_;
+  std::future<void> serving_;
+};
+
+/// What happens to a rank in a process of its own; "" if it gets in. Told through `out`.
+class OtherProcess {
+ public:
+  explicit OtherProcess(const TcpStorePlace& place) {
+    int pair[2];
+    REQUIRE(::pipe(pair) == 0);
+    pid_ = ::fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      std::string said = "in";
+      std::shared_ptr<Store> store;
+      try {
+        store = open_tcp_store(place, in(5s));
+      } catch (const Error& error) {
+        said = std::string{to_string(error.code())} + ": " + error.what();
+      }
+      [[maybe_unused]] const auto n = ::write(pair[1], said.data(), said.size());
+      ::close(pair[1]);
+      ::pause();
+      ::_exit(0);
     }
-  });
+    ::close(pair[1]);
+    out_.reset(pair[0]);
+  }
+  ~OtherProcess() { end(); }
+  OtherProcess(const OtherProcess&) = delete;
+  OtherProcess& operator=(const OtherProcess&) = delete;
+  void end() {
+    if (pid_ == 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+  std::string said() {
+    std::string all(2048, '\0');
+    all.resize(static_cast<std::size_t>(::read(out_.get(), all.data(), all.size())));
+    return all;
+  }
+  std::string pid() const { return std::to_string(pid_); }
+
+ private:
+  pid_t pid_ = 0;
+  acc::UniqueFd out_;
+};
+
+TEST_CASE("a port that another program has is told at once, and no neighbour's is taken",
+          "[bootstrap][store]") {
+  const Stranger stranger;
   auto place = abstract_place();
   place.host = "127.0.0.1";
-  place.port = port;
-  place.ports = 17;
+  place.ports = {stranger.port};
+  const auto began = SteadyClock::now();
+  CHECK_THROWS_WITH(open_tcp_store(place, in(20s)),
+                    Catch::Contains("127.0.0.1:" + std::to_string(stranger.port)) &&
+                        Catch::Contains("is no store of ours") &&
+                        Catch::Contains("set MASTER_PORT to a port that is free"));
+  CHECK(SteadyClock::now() - began < 5s);
+}
+
+TEST_CASE("of a job's own ports rank 0 takes the first that is free", "[bootstrap][store]") {
+  const Stranger stranger;
+  std::uint16_t port = 0;
+  { const auto held = occupied_port(port); }
+  auto place = abstract_place();
+  place.host = "127.0.0.1";
+  place.ports = {stranger.port, port};
   const auto server = open_tcp_store(place, in(10s));
   server->set("who", "rank 0");
   CHECK(open_tcp_store(as_rank(place, 1), in(10s))->get("who", in(10s)) == "rank 0");
-  stop = true;
 }
 
 TEST_CASE("the store of another job is no store of ours", "[bootstrap][store]") {
@@ -162,10 +236,110 @@ TEST_CASE("the store of another job is no store of ours", "[bootstrap][store]") 
   CHECK_THROWS_WITH(open_tcp_store(stranger, in(80ms)),
                     Catch::Contains("rank 0 of 2 has not joined") &&
                         Catch::Contains("it serves job 'a job', not 'another'"));
-  auto larger = as_rank(place, 1);
-  larger.size = 3;
-  CHECK_THROWS_WITH(open_tcp_store(larger, in(80ms)),
-                    Catch::Contains("world size of 2, rank 1 of 3"));
+}
+
+TEST_CASE("a second rank 0 of a job is refused at once, and the first is named",
+          "[bootstrap][store]") {
+  auto place = abstract_place();
+  SECTION("by an abstract name") {}
+  SECTION("by a port") {
+    place.host = "127.0.0.1";
+    place.ports = {0};
+    { const auto held = occupied_port(place.ports[0]); }
+  }
+  OtherProcess first{place};
+  REQUIRE(first.said() == "in");
+  const auto began = SteadyClock::now();
+  try {
+    (void)open_tcp_store(place, in(20s));
+    FAIL("two of them");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::invalid_argument);
+    CHECK(error.ranks() == std::vector{0});
+    CHECK_THAT(error.what(), Catch::Contains("two processes are rank 0 of this job") &&
+                                 Catch::Contains("pid " + first.pid() + " on host") &&
+                                 Catch::Contains("MASTER_PORT of its own"));
+  }
+  CHECK(SteadyClock::now() - began < 5s);
+  first.end();
+  CHECK_NOTHROW(open_tcp_store(place, in(20s)));  // its place is free with its end
+}
+
+TEST_CASE("a rank that is given twice is refused while the first process lives",
+          "[bootstrap][store]") {
+  const auto place = abstract_place();
+  const auto server = open_tcp_store(place, in(10s));
+  OtherProcess first{as_rank(place, 1)};
+  REQUIRE(first.said() == "in");
+  OtherProcess second{as_rank(place, 1)};
+  const auto said = second.said();
+  CHECK_THAT(said, Catch::StartsWith("invalid_argument: two processes are rank 1 of this job") &&
+                       Catch::Contains("pid " + second.pid()) &&
+                       Catch::Contains("pid " + first.pid()));
+  first.end();
+  OtherProcess restarted{as_rank(place, 1)};
+  CHECK(restarted.said() == "in");
+}
+
+TEST_CASE("a process keeps the store of its job for the groups to come", "[bootstrap][store]") {
+  const auto place = abstract_place();
+  job_store(place, in(10s))->set("first", "1");  // and nobody holds it
+  CHECK(job_store(place, in(10s))->get("first", in(10s)) == "1");
+  CHECK(open_tcp_store(as_rank(place, 1), in(10s))->get("first", in(10s)) == "1");
+  // C++ and C may be two libraries in one process, each with a registry of its own.
+  CHECK(open_tcp_store(place, in(10s))->get("first", in(10s)) == "1");
+}
+
+TEST_CASE("a store whose rank 0 ended isn't kept", "[bootstrap][store]") {
+  const auto place = abstract_place();
+  auto gone = std::make_unique<OtherProcess>(place);
+  REQUIRE(gone->said() == "in");
+  const auto old = job_store(as_rank(place, 1), in(10s));
+  gone->end();
+  OtherProcess next{place};
+  REQUIRE(next.said() == "in");
+  const auto fresh = job_store(as_rank(place, 1), in(10s));
+  fresh->set("a", "b");
+  CHECK(fresh != old);
+}
+
+TEST_CASE("rank 0 without descriptors says so to itself and to who comes", "[bootstrap][store]") {
+  const auto place = abstract_place();
+  const auto server = open_tcp_store(place, in(10s));
+  auto waiting = std::async(std::launch::async, [&]() -> std::string {
+    try {
+      return server->get("never", in(20s));
+    } catch (const Error& error) {
+      return std::string{to_string(error.code())} + ": " + error.what();
+    }
+  });
+  server->set("the get has its connection", "1");
+  // One for the connection of the client, which is the same process here.
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  std::vector<acc::UniqueFd> filling;
+  rlimit low{128, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
+  for (int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC); fd >= 0;
+       fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC))
+    filling.emplace_back(fd);
+  REQUIRE_FALSE(filling.empty());
+  filling.pop_back();
+  const auto began = SteadyClock::now();
+  std::string said = "it got in";
+  try {
+    (void)open_tcp_store(as_rank(place, 1), in(20s));
+  } catch (const Error& error) {
+    said = std::string{to_string(error.code())} + ": " + error.what();
+  }
+  filling.clear();
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  CHECK_THAT(said, Catch::StartsWith("system: pid ") && Catch::Contains("can't take connections") &&
+                       Catch::Contains("Too many open files"));
+  CHECK_THAT(waiting.get(), Catch::StartsWith("system: the store of rank 0 can't take") &&
+                                Catch::Contains("Too many open files"));
+  CHECK(SteadyClock::now() - began < 5s);
+  CHECK_NOTHROW(open_tcp_store(as_rank(place, 1), in(20s)));  // with room it goes on
 }
 
 TEST_CASE("without rank 0 the others say where they looked", "[bootstrap][store]") {
@@ -173,7 +347,7 @@ TEST_CASE("without rank 0 the others say where they looked", "[bootstrap][store]
   { const auto held = occupied_port(port); }
   auto place = abstract_place(1, 3);
   place.host = "127.0.0.1";
-  place.port = port;
+  place.ports = {port};
   try {
     (void)open_tcp_store(place, in(50ms));
     FAIL("somebody is there");
@@ -206,7 +380,8 @@ TEST_CASE("strangers' bytes don't disturb the store", "[bootstrap][store]") {
   CHECK(say(tcp_store::magic() + tcp_store::framed("nonsense")).empty());
   CHECK_THAT(say(tcp_store::magic() + tcp_store::framed(pack({"hello"}))),
              Catch::Contains("refused"));
-  const auto hello = tcp_store::magic() + tcp_store::framed(pack({"hello", "a job", "2", "1"}));
+  const auto hello =
+      tcp_store::magic() + tcp_store::framed(pack({"hello", "a job", "1", "here/1", "pid 1"}));
   CHECK_THAT(say(hello + tcp_store::framed(pack({"dance"}))), Catch::Contains("'dance'"));
   server->set("still", "well");
   CHECK(server->get("still", in(10s)) == "well");

@@ -1,0 +1,99 @@
+#include "runtime/bootstrap/tcp_store.hpp"
+#include "runtime/group/fork.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace acc::runtime {
+
+namespace {
+
+/// Stores by what is told to the server, and where it is.
+class Registry {
+ public:
+  static Registry& one();
+
+  std::shared_ptr<Store> open(const TcpStorePlace& place, Deadline deadline) {
+    const auto key = describe(place) + "\n" + place.job + "\n" + std::to_string(place.rank);
+    std::unique_lock lock{mutex_};
+    Entry& entry = entries_[key];  // never removed: the reference stays good
+    wait_for_opener(lock, entry, place, deadline);
+    if (entry.store) return entry.store;
+    entry.opening = true;
+    lock.unlock();
+    std::shared_ptr<Store> opened;
+    try {
+      opened = open_tcp_store(place, deadline);
+    } catch (...) {
+      settle(entry, nullptr);
+      throw;
+    }
+    settle(entry, opened);
+    return opened;
+  }
+
+  const std::uint64_t made_in = fork_generation();
+
+ private:
+  struct Entry {
+    std::shared_ptr<Store> store;
+    bool opening = false;
+  };
+
+  // Another thread of this process may be on its way to the same store, with another time limit.
+  void wait_for_opener(std::unique_lock<std::mutex>& lock, Entry& entry, const TcpStorePlace& place,
+                       Deadline deadline) {
+    const auto opened = [&] { return !entry.opening; };
+    if (deadline == Deadline::max())
+      changed_.wait(lock, opened);
+    else if (!changed_.wait_until(lock, deadline, opened))
+      throw Error{ErrorCode::timed_out, "another thread of rank " + std::to_string(place.rank) +
+                                            " still looks for the store at " + describe(place)};
+    // A process may outlive its rank 0, and be a rank of a later job at the same place.
+    if (entry.store && !answers(*entry.store)) entry.store.reset();
+  }
+
+  static bool answers(Store& store) {
+    try {
+      (void)store.peek("acc/present");
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
+  void settle(Entry& entry, std::shared_ptr<Store> store) {
+    const std::lock_guard lock{mutex_};
+    entry.store = std::move(store);
+    entry.opening = false;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, Entry> entries_;
+};
+
+// Never destroyed: other ranks may need rank 0's store until its process ends. A forked process
+// takes a new one: the threads of the old aren't there, its lock may be held for ever.
+Registry& Registry::one() {
+  static std::atomic<Registry*> newest{nullptr};
+  Registry* current = newest.load(std::memory_order_acquire);
+  while (current == nullptr || current->made_in != fork_generation()) {
+    auto fresh = std::make_unique<Registry>();
+    if (newest.compare_exchange_strong(current, fresh.get(), std::memory_order_acq_rel))
+      return *fresh.release();
+  }
+  return *current;
+}
+
+}  // namespace
+
+std::shared_ptr<Store> job_store(const TcpStorePlace& place, Deadline deadline) {
+  return Registry::one().open(place, deadline);
+}
+
+}  // namespace acc::runtime

@@ -1,0 +1,188 @@
+"""Groups by the variables of every launcher: further ones beside the first and after it, two jobs on one host, and what is told
+when a host lacks something that the runtime likes to have."""
+import json, os, re, shutil, signal, socket, subprocess, tempfile, time, unittest
+
+from harness import BIN, SLACK, main
+from hosts import needs_hosts
+from test_torch import PYTHON as TORCH
+
+WORKER = os.path.join(BIN, "groups_worker")
+TORCHRUN = [TORCH, os.path.join(os.path.dirname(os.path.abspath(__file__)), "torchrun.py")]
+LIMIT = str(30 * SLACK)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def start(command, **variables):
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("ACC_", "OMPI_", "PMI", "SLURM_")) or name == "ACC_BIN"}
+    env.update(ACC_INIT_TIMEOUT=LIMIT, ACC_COLLECTIVE_TIMEOUT=LIMIT, **{name: str(value) for name, value in variables.items()})
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def by_hand(rank, ranks, port, *command, address="127.0.0.1", **variables):
+    return start(list(command), RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=ranks, LOCAL_WORLD_SIZE=ranks, MASTER_ADDR=address, MASTER_PORT=port, **variables)
+
+
+class GroupsTest(unittest.TestCase):
+    def outputs(self, processes, deadline=60):
+        texts = []
+        try:
+            for process in processes:
+                texts.append(process.communicate(timeout=deadline * SLACK)[0])
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.kill()
+                process.communicate()
+        return texts
+
+    def made(self, text, groups, ranks):
+        self.assertEqual(len(re.findall(rf"made {groups} groups", text)), ranks, text)
+
+
+class Several(GroupsTest):
+    CASES = [(20, "cpp", "overlap"), (20, "c", "sequence"), (20, "both", "overlap"), (60, "both", "sequence")]
+
+    def under(self, launcher, ranks=3):
+        for groups, library, how in self.CASES:
+            with self.subTest(groups=groups, library=library, how=how):
+                job = start([*launcher(), WORKER, str(groups), library, how], JOB="a")
+                text = self.outputs([job])[0]
+                self.made(text, groups, ranks)
+                self.assertEqual(job.returncode, 0, text)
+
+    def test_by_hand(self):
+        for groups, library, how in self.CASES:
+            with self.subTest(groups=groups, library=library, how=how):
+                port = free_port()
+                ranks = [by_hand(r, 3, port, WORKER, str(groups), library, how, JOB="a") for r in range(3)]
+                self.made("".join(self.outputs(ranks)), groups, 3)
+
+    @unittest.skipUnless(TORCH, "no Python here has torch (Debian: python3-torch)")
+    def test_torchrun(self):
+        self.under(lambda: [*TORCHRUN, "--nproc_per_node", "3", "--master_port", str(free_port()), "--no_python"])
+
+    @unittest.skipUnless(TORCH, "no Python here has torch (Debian: python3-torch)")
+    def test_torchrun_on_two_nodes(self):
+        """Both are this host: they use ports all the same, and not the one of torchrun's own store."""
+        for rendezvous in (["--master_addr", "127.0.0.1", "--master_port"], ["--rdzv_backend", "c10d", "--rdzv_id", "q", "--rdzv_endpoint"]):
+            with self.subTest(rendezvous=rendezvous[0]):
+                port = free_port()
+                at = rendezvous + [str(port) if rendezvous[-1] == "--master_port" else f"127.0.0.1:{port}"]
+                nodes = [start([*TORCHRUN, "--nnodes", "2", "--node_rank", str(node), "--nproc_per_node", "2", *at, "--no_python", WORKER, "5", "both", "overlap"], JOB="a") for node in range(2)]
+                self.made("".join(self.outputs(nodes)), 5, 4)
+
+    @unittest.skipUnless(shutil.which("mpirun.openmpi"), "no mpirun.openmpi (Debian: openmpi-bin)")
+    def test_openmpi(self):
+        self.under(lambda: ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", "3"])
+
+    @unittest.skipUnless(shutil.which("mpirun.mpich"), "no mpirun.mpich (Debian: mpich)")
+    def test_mpich(self):
+        self.under(lambda: ["mpirun.mpich", "-n", "3"])
+
+    @unittest.skipUnless(shutil.which("mpirun.mpich"), "no mpirun.mpich (Debian: mpich)")
+    def test_mpich_through_a_script_that_does_not_exec(self):
+        job = start(["mpirun.mpich", "-n", "3", "sh", "-c", '"$@"; exit $?', "sh", WORKER, "3", "both", "overlap"], JOB="a")
+        self.made(self.outputs([job])[0], 3, 3)
+
+    def test_acc_launch(self):
+        self.under(lambda: [os.path.join(BIN, "acc-launch"), "--num_processes", "3", "--no_python"])
+
+
+class TwoJobs(GroupsTest):
+    """Their ranks start in the order that made them one job."""
+
+    def torchruns_variables(self, port, job):
+        return dict(GROUP_RANK=0, GROUP_WORLD_SIZE=1, TORCHELASTIC_RUN_ID="none", TORCHELASTIC_RESTART_COUNT=0, TORCHELASTIC_USE_AGENT_STORE="True", JOB=job)
+
+    def test_of_torchrun_with_neighbouring_ports(self):
+        port = free_port()
+        processes = []
+        for job, rank, offset in (("B", 0, 0), ("A", 0, 1), ("A", 1, 1), ("B", 1, 0)):
+            processes.append(by_hand(rank, 2, port + offset, WORKER, "1", "c", "overlap", **self.torchruns_variables(port + offset, job)))
+            time.sleep(0.1)  # the order of arrival is what is tried
+        self.made("".join(self.outputs(processes)), 1, 4)
+
+    @unittest.skipUnless(TORCH, "no Python here has torch (Debian: python3-torch)")
+    def test_real_torchruns_at_once(self):
+        for _ in range(3):
+            port = free_port()
+            jobs = [start([*TORCHRUN, "--nproc_per_node", "2", "--master_port", str(port + i), "--no_python", WORKER, "2", "both", "overlap"], JOB=f"j{i}")
+                    for i in range(2)]
+            for job, text in zip(jobs, self.outputs(jobs)):
+                self.made(text, 2, 2)
+                self.assertEqual(job.returncode, 0, text)
+
+    def test_by_hand_with_one_port(self):
+        """A's rank 0 is there: B's is refused at once, and names it."""
+        port = free_port()
+        a0 = by_hand(0, 2, port, WORKER, "1", "cpp", "overlap", JOB="A")
+        time.sleep(0.3)
+        began = time.monotonic()
+        b0 = by_hand(0, 2, port, WORKER, "1", "cpp", "overlap", JOB="B")
+        self.assertRegex(self.outputs([b0])[0], rf"two processes are rank 0 of this job: this one, pid {b0.pid} .*, and pid {a0.pid} on host .*MASTER_PORT of its own")
+        self.assertLess(time.monotonic() - began, 5 * SLACK)
+        a1 = by_hand(1, 2, port, WORKER, "1", "cpp", "overlap", JOB="A")
+        self.made("".join(self.outputs([a0, a1])), 1, 2)
+
+    def test_a_world_size_that_differs_is_told_at_once_on_both(self):
+        port = free_port()
+        ranks = [by_hand(0, 2, port, WORKER, "1", "cpp", "overlap"), by_hand(1, 3, port, WORKER, "1", "cpp", "overlap")]
+        began = time.monotonic()
+        for text in self.outputs(ranks):
+            self.assertRegex(text, r"rank 1 \(host .*\) has a world size of 3, rank 0 \(host .*\) of 2")
+        self.assertLess(time.monotonic() - began, 10 * SLACK)
+
+
+class Hosts(GroupsTest):
+    def test_a_master_address_that_is_not_rank_0s_is_named(self):
+        ranks = [by_hand(r, 2, free_port(), WORKER, "1", "cpp", "overlap", address="192.0.2.7", ACC_INIT_TIMEOUT="1") for r in range(1)]
+        self.assertRegex(self.outputs(ranks)[0], r"rank 1 of 2 has not joined.*MASTER_ADDR=192\.0\.2\.7 is no address of .*, the host of rank 0")
+
+    @needs_hosts
+    def test_cpu_flag_of_the_launcher_on_a_machine_with_gpus(self):
+        """With a driver's device and the fake libraries a job goes to nccl, unless --cpu was said."""
+        with tempfile.TemporaryDirectory() as dev:
+            script = (f"mount -t tmpfs dev {dev} && cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/ptmx {dev}/ && ln -s /proc/self/fd {dev}/fd && "
+                      f"mkdir {dev}/shm {dev}/pts && touch {dev}/nvidiactl && mount --bind {dev} /dev && exec \"$@\"")
+            for flags, backend in (([], "nccl"), (["--cpu"], "cpu")):
+                with self.subTest(flags=flags):
+                    job = start(["unshare", "-m", "sh", "-c", script, "sh", os.path.join(BIN, "acc-test"), *flags, "--num_processes", "2"], ACC_NCCL_LIBRARY=os.path.join(BIN, "libfake_nccl.so"),
+                                ACC_CUDART_LIBRARY=os.path.join(BIN, "libfake_cudart.so"), FAKE_CUDA="devices=2")
+                    self.assertIn(f"backend {backend}", self.outputs([job])[0])
+
+    @needs_hosts
+    def test_ipv6_switched_off_by_sysctl(self):
+        script = ("ip link set lo up; ip addr add 10.9.8.7/32 dev lo; sysctl -q net.ipv6.conf.all.disable_ipv6=1; export MASTER_ADDR=10.9.8.7 MASTER_PORT=29760 WORLD_SIZE=2;"
+                  f"RANK=0 {WORKER} 2 both overlap & RANK=1 {WORKER} 2 both overlap; wait")
+        self.made(self.outputs([start(["unshare", "-n", "sh", "-c", script], JOB="a")])[0], 2, 2)
+
+
+class FlightRecords(GroupsTest):
+    def test_all_survivors_of_a_killed_rank_under_acc_launch_write_theirs(self):
+        for run in range(8):
+            with self.subTest(run=run), tempfile.TemporaryDirectory() as folder:
+                records = os.path.join(folder, "flight", "records")
+                job = start([os.path.join(BIN, "acc-launch"), "--num_processes", "4", "--no_python", os.path.join(BIN, "collectives_worker"), "loop"], ACC_FLIGHT_DIR=records)
+                pids = {}
+                while len(pids) < 4:
+                    found = re.search(r"rank (\d)/4 .*loops, pid (\d+)", job.stdout.readline())
+                    self.assertTrue(found)
+                    pids[int(found[1])] = int(found[2])
+                os.kill(pids[2], signal.SIGKILL)
+                text = self.outputs([job])[0]
+                self.assertEqual(job.returncode, 137, text)
+                self.assertEqual(sorted(os.listdir(records)), [f"flight-world-rank{rank}-{pids[rank]}.jsonl" for rank in (0, 1, 3)])
+                for name in os.listdir(records):
+                    with open(os.path.join(records, name)) as file:
+                        why, *calls = map(json.loads, file)
+                    self.assertRegex(why["why"], r"SIGTERM|rank 2 \(host .*\) was killed by SIGKILL")
+                    self.assertIn(calls[-1]["state"], ("running", "failed", "done"))
+
+
+if __name__ == "__main__":
+    main()
