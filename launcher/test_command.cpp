@@ -41,22 +41,22 @@ constexpr std::array kLongOnly{
 
 /// Options of nccl-tests that people type by habit and that have one meaning here: `only` changes
 /// nothing, everything else is refused. Read with --bandwidth alone: -t is --tee else.
-struct Habit {
+struct NcclTestsOption {
   std::string_view name, longer, only, instead;
 };
-constexpr std::array kHabits{
-    Habit{"-g", "--ngpus", "1", "every rank has one device: give --num_processes"},
-    Habit{"-t", "--nthreads", "1", "every rank has one thread: give --num_processes"},
-    Habit{"-z", "--blocking", "0", "not offered here"},
-    Habit{"-G", "--cudagraph", "0", "not offered here"},
-    Habit{"-C", "--report_cputime", "0", "not offered here"},
-    Habit{"-p", "--parallel_init", "0", "not offered here"},
-    Habit{"-N", "--run_cycles", "1", "not offered here"},
+constexpr std::array kNcclTestsOptions{
+    NcclTestsOption{"-g", "--ngpus", "1", "every rank has one device: give --num_processes"},
+    NcclTestsOption{"-t", "--nthreads", "1", "every rank has one thread: give --num_processes"},
+    NcclTestsOption{"-z", "--blocking", "0", "not offered here"},
+    NcclTestsOption{"-G", "--cudagraph", "0", "not offered here"},
+    NcclTestsOption{"-C", "--report_cputime", "0", "not offered here"},
+    NcclTestsOption{"-p", "--parallel_init", "0", "not offered here"},
+    NcclTestsOption{"-N", "--run_cycles", "1", "not offered here"},
 };
 
-const Habit* habit_of(std::string_view word) {
-  for (const auto& habit : kHabits)
-    if (word == habit.name || word == habit.longer) return &habit;
+const NcclTestsOption* nccl_tests_option(std::string_view word) {
+  for (const auto& option : kNcclTestsOptions)
+    if (word == option.name || word == option.longer) return &option;
   return nullptr;
 }
 
@@ -126,11 +126,11 @@ TestCommand parse_test_command(std::span<const std::string> words) {
       letters = letters || (letter->name != "--only" && letter->name != "-T");
       command.worker.emplace_back(letter->name);
       command.worker.push_back(take_value());
-    } else if (const auto* habit = command.bandwidth ? habit_of(name) : nullptr) {
+    } else if (const auto* option = command.bandwidth ? nccl_tests_option(name) : nullptr) {
       const auto given = take_value();
-      if (!given.empty() && given != habit->only)
+      if (!given.empty() && given != option->only)
         command.complaints.push_back({Errc::bad_usage, std::string{name} + " " + printable(given) +
-                                                           ": " + std::string{habit->instead}});
+                                                           ": " + std::string{option->instead}});
     } else {
       command.launch.emplace_back(word);
     }

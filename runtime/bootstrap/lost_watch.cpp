@@ -19,7 +19,7 @@ struct Entry {
   std::vector<int> job_ranks;
 };
 
-struct Registry {
+struct WatchedGroups {
   std::mutex mutex;
   std::list<Entry> entries;
   std::vector<worker_socket::LostRank> lost;  ///< so far
@@ -27,8 +27,8 @@ struct Registry {
 };
 
 // Never destroyed: the thread may still be in its question when the process ends.
-Registry& registry() {
-  static auto* const only = new Registry;
+WatchedGroups& watched_groups() {
+  static auto* const only = new WatchedGroups;
   return *only;
 }
 
@@ -40,7 +40,7 @@ void tell(const Entry& entry, const worker_socket::LostRank& lost) {
 }
 
 void listen(AgentClient line) {
-  auto& all = registry();
+  auto& all = watched_groups();
   for (;;) {
     const auto answer = line.lost(worker_socket::kLongestWait);
     if (!answer) return;  // the round is over, or the agent is gone: it told what it could
@@ -64,13 +64,13 @@ struct LostWatch::Watched {
   std::list<Entry>::iterator at;
 
   Watched(Backend& backend, std::vector<int> job_ranks) {
-    auto& all = registry();
+    auto& all = watched_groups();
     const std::lock_guard lock{all.mutex};
     at = all.entries.insert(all.entries.end(), {&backend, std::move(job_ranks)});
     for (const auto& lost : all.lost) tell(*at, lost);
   }
   ~Watched() {
-    auto& all = registry();
+    auto& all = watched_groups();
     const std::lock_guard lock{all.mutex};
     all.entries.erase(at);
   }
@@ -81,7 +81,7 @@ struct LostWatch::Watched {
 std::shared_ptr<LostWatch::Watched> LostWatch::watch(const std::string& agent_socket, int job_rank,
                                                      Backend& backend, std::vector<int> job_ranks) {
   auto watched = std::make_shared<Watched>(backend, std::move(job_ranks));
-  auto& all = registry();
+  auto& all = watched_groups();
   const std::lock_guard lock{all.mutex};
   if (all.runs) return watched;
   const char* round = std::getenv("ACC_ROUND");

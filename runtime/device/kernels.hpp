@@ -37,7 +37,7 @@ class Findings {
   int device_;
   std::size_t count_;
   void* stream_;
-  cuda::DeviceBuffer memory_;
+  acc::cuda::DeviceBuffer memory_;
 };
 
 /// values *= factor; *bad becomes 1 if one was infinite or NaN before.
