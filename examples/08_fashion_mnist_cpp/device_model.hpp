@@ -81,9 +81,11 @@ class DeviceModel final : public Model {
    public:
     Sgd(const Machine& machine, acc::GradientReducer& reducer, double learning_rate,
         double momentum)
-        : Optimizer{reducer, learning_rate, Reach::device},
-          machine_{machine},
-          momentum_{momentum} {}
+        : Optimizer{reducer,
+                    {.learning_rate = learning_rate, .momentum = momentum},
+                    {},
+                    Reach::device},
+          machine_{machine} {}
 
    private:
     std::vector<std::string_view> kinds() const override { return {"momentum_buffer"}; }
@@ -91,11 +93,10 @@ class DeviceModel final : public Model {
       machine_.each(piece.count, layers::SgdStep{static_cast<float*>(piece.values),
                                                  static_cast<const float*>(piece.gradient),
                                                  static_cast<float*>(piece.state[0]),
-                                                 static_cast<float>(learning_rate()),
-                                                 static_cast<float>(momentum_)});
+                                                 static_cast<float>(piece.settings.learning_rate),
+                                                 static_cast<float>(piece.settings.momentum)});
     }
     Machine machine_;
-    double momentum_;
   };
 
   using Pool1 = layers::Pool<kFirst, kSide, layers::Order::planes>;

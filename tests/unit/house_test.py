@@ -78,9 +78,17 @@ def check_self():
            [f"own check: {one} refused: {complaint(*one)}" for one in right if complaint(*one) is not None]
 
 
+def names_that_are_options(root):
+    """ctest starts a Catch test by its name: one that begins with a dash is read as an option, and nothing runs."""
+    for path in sorted((root / "tests/unit").rglob("*_test.cpp")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if line.startswith('TEST_CASE("-'):
+                yield f"{path.relative_to(root)}:{number}: a test's name can't begin with a dash"
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
-    complaints = check_self()
+    complaints = check_self() + list(names_that_are_options(root))
     files = 0
     for room in ROOMS:
         for path in sorted((root / room).rglob("*")):

@@ -185,7 +185,7 @@ TEST_CASE("torchrun's spellings are the same settings", "[launcher][cli]") {
   CHECK(value({"--shutdown-timeout=5", "s.py"}, "grace"_key) == "5");
 }
 
-TEST_CASE("--help takes the next word as its topic", "[launcher][cli]") {
+TEST_CASE("the flag --help takes the next word as its topic", "[launcher][cli]") {
   CHECK(parse_command_line(Words{"--help", "fsdp"}).help_topic == "fsdp");
   CHECK(parse_command_line(Words{"-h"}).help_topic == "");
   CHECK(parse_command_line(Words{"--help", "max_restarts"}).help_topic == "max_restarts");

@@ -116,7 +116,7 @@ TEST_CASE("the overview shows the groups and the most used flags", "[launcher][h
   CHECK(text.find("--megatron_lm_tp_degree") == std::string::npos);
 }
 
-TEST_CASE("--help explains one flag, and says so when there is no such topic", "[launcher]") {
+TEST_CASE("behind --help one flag is explained, and says so when there is no such topic", "[launcher]") {
   CHECK(help_text("max_restarts").value().find("--max_restarts") != std::string::npos);
   CHECK(help_text("--max-restarts") == help_text("max_restarts"));
   CHECK(help_text("node_rank") == help_text("machine_rank"));
@@ -125,7 +125,7 @@ TEST_CASE("--help explains one flag, and says so when there is no such topic", "
   CHECK(help_text("foo").error().what.find("the groups are job, processes") != std::string::npos);
 }
 
-TEST_CASE("--help behind a mode flag shows that mode's flags", "[launcher][help]") {
+TEST_CASE("behind a mode flag --help shows that mode's flags", "[launcher][help]") {
   constexpr Group kFsdp[] = {Group::fsdp};
   const auto text = help_for(kFsdp).value();
   CHECK(text.find("--fsdp_sharding_strategy") != std::string::npos);

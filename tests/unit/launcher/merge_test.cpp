@@ -93,7 +93,7 @@ TEST_CASE("a negative count is refused in every mode", "[launcher][merge]") {
   CHECK(none.complaints().empty());
 }
 
-TEST_CASE("--standalone and several machines contradict each other", "[launcher][merge]") {
+TEST_CASE("the flag --standalone and several machines contradict each other", "[launcher][merge]") {
   Trial c{{"--standalone", "--nnodes=2", "--nproc-per-node=1", "s.py"}};
   CHECK(c.complaints() ==
         "--standalone is a job on this machine alone, but --nnodes says 2 machines: leave one of "

@@ -255,7 +255,7 @@ TEST_CASE("a world size that can't be meant is refused at once", "[bootstrap]") 
         "WORLD_SIZE=1000000000: a job has at most 1048576 ranks");
 }
 
-TEST_CASE("--cpu and --debug of the launcher reach the groups", "[bootstrap]") {
+TEST_CASE("the launcher's --cpu and --debug reach the groups", "[bootstrap]") {
   CHECK(complete({{"ACCELERATE_USE_CPU", "True"}}).backend == BackendKind::cpu);
   CHECK(complete({{"ACCELERATE_USE_CPU", "False"}}).backend == BackendKind::automatic);
   CHECK(complete({{"ACCELERATE_USE_CPU", "1"}, {"ACC_BACKEND", "nccl"}}).backend ==
