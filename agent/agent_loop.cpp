@@ -26,7 +26,6 @@ namespace acc::agent {
 namespace {
 
 constexpr Millis kReportPatience{2'000};
-constexpr std::size_t kNamedLeftOvers = 32;
 
 bool wants_color(const OutputPlan& output, const ConsoleFacts& console) {
   if (output.color != Choice::automatic) return output.color == Choice::yes;
@@ -58,8 +57,10 @@ int open_signals() {
 
 }  // namespace
 
-AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian)
-    : plan_{plan},
+AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian,
+                     const DescriptorLimit& limit)
+    : descriptors_{limit},
+      plan_{plan},
       guardian_{guardian},
       console_{detect_console()},
       reader_{reader_of(plan)},
@@ -72,11 +73,21 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian)
       output_{io_, plan_.output, plan_.local_world_size, console_},
       narrator_{[this](std::string_view line) { output_.say(line); }, plan_.output.quiet, color_},
       run_folder_{plan_.output, plan_.rendezvous.id, node_of(plan_), random_},
-      workers_{io_, containment_, output_, [this](const WorkerRecord& record) { on_exit(record); }},
+      workers_{io_,
+               containment_,
+               output_,
+               {[this](const auto& record) { on_exit(record); },
+                [this](const auto& failure) { on_started(failure); },
+                [this](const auto& failure) { on_exec_failed(failure); }}},
+      left_overs_{io_,
+                  containment_,
+                  {[this](pid_t pid) { return workers_.is_living_worker(pid); },
+                   [this](const auto& asked) { on_left_overs_asked(asked); }}},
       signals_{io_, open_signals()},
       guardian_fd_{io_},
       timers_{boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_},
-              boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_}},
+              boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_},
+              boost::asio::steady_timer{io_}},
       watchdog_{io_},
       interrupt_timer_{io_} {
   group_.size = plan_.local_world_size;
@@ -88,7 +99,7 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian)
     service_.status("degraded: " + losses.where + ": " + losses.why);
   });
   log::set_writer([this](std::string_view line) { output_.say(line); });
-  raise_descriptor_limit();
+  if (descriptors_.before()) workers_.spawner().set_child_nofile(*descriptors_.before());
   if (guardian_.board != nullptr) workers_.spawner().heed_lease(&guardian_.board->lease_ends_ns);
 }
 
@@ -180,14 +191,24 @@ void AgentLoop::on_signal(int signo) {
 // up to us.
 void AgentLoop::on_child_changed() {
   heed_lease();
-  workers_.reap_orphans();
   suspend_with_worker();
   if (group_.phase == Phase::killing) {
-    containment_.kill_all();  // new orphans may have come up from those just killed
-  } else if (group_.phase == Phase::stopping && group_.alive == 0) {
-    act(TermStrays{});
+    left_overs_.kill();  // new orphans may have come up from those just killed
+  } else if (group_.phase == Phase::stopping && group_.left_overs_due) {
+    left_overs_.terminate();
   }
-  check_emptied();
+  after_exits();
+}
+
+// One look for all exits of a turn of the loop: the kernel walks through all children for it.
+void AgentLoop::after_exits() {
+  if (look_is_due_) return;
+  look_is_due_ = true;
+  boost::asio::post(io_, [this] {
+    look_is_due_ = false;
+    if (!workers_.reap_orphans()) return after_exits();
+    check_emptied();
+  });
 }
 
 void AgentLoop::on_exit(const WorkerRecord& record) {
@@ -206,7 +227,7 @@ void AgentLoop::on_exit(const WorkerRecord& record) {
   if (seat_) seat_->set_alive(group_.alive);
   if (group_.phase == Phase::running)
     service_.status(std::to_string(group_.alive) + " workers running");
-  check_emptied();
+  after_exits();
 }
 
 // The round is over when no process of it is left, also none that went its own way.
@@ -214,7 +235,7 @@ void AgentLoop::check_emptied() {
   if (finish_ || (group_.phase != Phase::stopping && group_.phase != Phase::killing)) return;
   if (!containment_.is_empty()) return;
   output_.end_round();
-  strays_asked_.clear();
+  left_overs_.reset();
   handle(Emptied{std::chrono::steady_clock::now(), progress_changed(), random_fraction()});
   check_emptied();  // the next round may have failed to start at once
 }
@@ -248,49 +269,30 @@ void AgentLoop::carry_out(const Action& action) {
 }
 
 void AgentLoop::act(const StartRound&) {
-  auto failure = start_workers();
-  const auto now = std::chrono::steady_clock::now();
-  if (failure) {
-    handle(StartFailed{*failure, now});
-    check_emptied();
-    return;
-  }
-  log::info("round_started",
-            {{"job", job_id_}, {"round", group_.round.value()}, {"workers", group_.size}});
-  handle(RoundStarted{now});
-  if (seat_) seat_->set_alive(group_.alive);
-  const std::string status = std::to_string(group_.size) + " workers running, attempt " +
-                             std::to_string(group_.round.value());
-  if (group_.round > Round{0}) return service_.status(status);
-  service_.ready(status);
-  boost::asio::post(io_, sweep_dead_cgroups);  // of others before us: not in the way of the start
+  left_overs_.reset();  // nothing of a kill of the last round may reach this one
+  start_workers();
 }
 
 void AgentLoop::act(const SignalWorkers& a) { workers_.signal(a.signo); }
 
 void AgentLoop::act(const TermStrays&) {
-  if (containment_.is_empty()) return;
-  std::vector<LeftOver> asked;
-  for (auto& process : containment_.left_over()) {
-    if (workers_.is_living_worker(process.pid) || !strays_asked_.insert(process.pid).second)
-      continue;
-    // Members of a living worker's group have got their signal with the group.
-    if (workers_.is_living_worker(::getpgid(process.pid))) continue;
-    containment_.terminate(process.pid);
-    asked.push_back(std::move(process));
-  }
-  if (asked.empty() || group_.alive > 0) return;
+  if (!containment_.is_empty()) left_overs_.terminate();
+}
+
+void AgentLoop::on_left_overs_asked(const std::vector<LeftOver>& asked) {
+  if (group_.alive > 0) return;
   narrator_.left_over(asked);
   for (const auto& process : asked) add_left_over(process);
 }
 
 void AgentLoop::add_left_over(const LeftOver& process) {
-  if (++left_over_count_ <= kNamedLeftOvers) left_over_.push_back(name_and_pid(process));
+  if (++left_over_count_ <= LeftOvers::kNamed) left_over_.push_back(name_and_pid(process));
 }
 
 void AgentLoop::act(const KillAll&) {
+  workers_.cancel_start();
   workers_.signal(SIGKILL);  // needs neither /proc nor a cgroup
-  containment_.kill_all();
+  left_overs_.kill();
 }
 
 void AgentLoop::act(const ArmTimer& a) {
@@ -349,11 +351,11 @@ void AgentLoop::act(const TellNoRestart& a) { narrator_.no_restart(a); }
 void AgentLoop::act(const TellHurry& a) { narrator_.hurry(a); }
 
 void AgentLoop::act(const TellKilling& a) {
-  const auto alive = containment_.left_over();
+  const auto alive = containment_.left_over(LeftOvers::kNamed);
   narrator_.killing(a, alive);
   if (group_.alive > 0) return;
   for (const auto& process : alive) {
-    if (!strays_asked_.contains(process.pid)) add_left_over(process);  // else it is named already
+    if (!left_overs_.was_asked(process.pid)) add_left_over(process);  // else it is named already
   }
 }
 

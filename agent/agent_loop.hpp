@@ -1,9 +1,11 @@
 #pragma once
 
 #include "agent/containment.hpp"
+#include "agent/descriptor_limit.hpp"
 #include "agent/environment.hpp"
 #include "agent/guardian.hpp"
 #include "agent/job_plan.hpp"
+#include "agent/left_overs.hpp"
 #include "agent/memory_limit.hpp"
 #include "agent/narrator.hpp"
 #include "agent/output_hub.hpp"
@@ -24,6 +26,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <variant>
+#include <vector>
 
 namespace acc::rendezvous {
 struct RoundPlace;
@@ -41,7 +45,7 @@ struct WorkerCalls;
 /// guardian's end. One thread, one loop.
 class AgentLoop {
  public:
-  AgentLoop(const JobPlan& plan, const GuardianLink& guardian);
+  AgentLoop(const JobPlan& plan, const GuardianLink& guardian, const DescriptorLimit& limit);
   AgentLoop(const AgentLoop&) = delete;
   AgentLoop& operator=(const AgentLoop&) = delete;
   ~AgentLoop();
@@ -60,6 +64,7 @@ class AgentLoop {
   void watch_guardian();
   void on_exit(const WorkerRecord& record);
   void feed_watchdog();
+  void after_exits();
   void check_emptied();
 
   // actions out
@@ -95,10 +100,14 @@ class AgentLoop {
   void end_loop();
   void listen_to_workers();
   [[nodiscard]] WorkerCalls worker_calls();
-  std::optional<StartFailure> start_workers();
+  void start_workers();
+  std::variant<Launch, StartFailure> prepare_round();
+  [[nodiscard]] std::optional<StartFailure> check_descriptors() const;
+  void on_started(const std::optional<StartFailure>& failure);
+  void on_exec_failed(const StartFailure& failure);
+  void forget_last_attempt();
   Assignment assign_here();
   Master choose_master();
-  void raise_descriptor_limit();
   void tell_workers_of(const WorkerRecord& record);
   [[nodiscard]] OomFacts oom_facts(const ExitStatus& status) const;
   FailureReport describe_failure(const WorkerFailure& failure);
@@ -120,8 +129,10 @@ class AgentLoop {
   void spare_stopping_workers();
   [[nodiscard]] OutputHub::FlushLimits flush_limits();
   [[nodiscard]] pid_t reader_pid() const;
+  void on_left_overs_asked(const std::vector<LeftOver>& asked);
   void add_left_over(const LeftOver& process);
 
+  DescriptorLimit descriptors_;
   JobPlan plan_;
   GuardianLink guardian_;
   ConsoleFacts console_;
@@ -140,6 +151,7 @@ class AgentLoop {
   Narrator narrator_;
   RunFolder run_folder_;
   WorkerGroup workers_;
+  LeftOvers left_overs_;
   GroupState group_;
   std::unique_ptr<Seat> seat_;       ///< in a job on several nodes
   std::optional<Assignment> place_;  ///< there: as the coordinator said
@@ -161,9 +173,9 @@ class AgentLoop {
   std::string program_path_;
   std::vector<FailureReport> failures_;  ///< the first and the latest
   std::uint32_t failed_rounds_ = 0;
-  std::vector<std::string> left_over_;  ///< names; at most kNamedLeftOvers
+  bool look_is_due_ = false;            ///< after_exits() is on its way
+  std::vector<std::string> left_over_;  ///< names; at most LeftOvers::kNamed
   std::size_t left_over_count_ = 0;
-  std::set<pid_t> strays_asked_;
   std::optional<Finish> finish_;
   bool is_flush_hurried_ = false;  ///< a signal came after the workers' end
 };

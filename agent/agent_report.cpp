@@ -1,7 +1,7 @@
 #include "agent/agent_loop.hpp"
 #include "agent/environment.hpp"
+#include "agent/report_file.hpp"
 #include "agent/seat.hpp"
-#include "agent/small_file.hpp"
 #include "common/host_name.hpp"
 
 #include <csignal>
@@ -57,7 +57,8 @@ FailureReport AgentLoop::describe_failure(const WorkerFailure& failure) {
   report.out_of_memory = oom.known && oom.kills > 0;
   report.cause = describe_cause(failure.status, oom);
   report.round = group_.round.value();
-  report.into_round = std::chrono::duration_cast<Millis>(failure.when - group_.round_started);
+  // The worker's own time: of many the last one may run long after the first.
+  report.into_round = std::chrono::duration_cast<Millis>(failure.when - report.worker.started);
   const auto ago = std::chrono::steady_clock::now() - failure.when;
   report.when = std::chrono::system_clock::now() -
                 std::chrono::duration_cast<std::chrono::system_clock::duration>(ago);
@@ -73,6 +74,7 @@ FailureReport AgentLoop::describe_failure(const WorkerFailure& failure) {
 
 std::string AgentLoop::words_for(const StartFailure& failure) const {
   if (plan_.script_problem.errnum != 0) return plan_.script_problem.what;
+  if (!failure.refusal.empty()) return failure.refusal;
   return describe_start_failure(failure, plan_.command.front(), program_path_);
 }
 
@@ -80,6 +82,7 @@ JobReport AgentLoop::make_report(const Finish& finish) const {
   JobReport report;
   report.job_id = job_id_;
   report.host = host_name();
+  report.pid = guardian_.pid;
   report.command = plan_.command;
   report.world_size = plan_.world_size.value();
   report.verdict = finish.verdict;
@@ -99,7 +102,7 @@ JobReport AgentLoop::make_report(const Finish& finish) const {
   report.left_over = left_over_;
   report.left_over_count = left_over_count_;
   if (finish.verdict == Verdict::unkillable) {
-    for (const auto& process : containment_.left_over()) {
+    for (const auto& process : containment_.left_over(LeftOvers::kNamed)) {
       report.unkillable.push_back(name_and_pid(process) + " unkillable, state " + process.state);
     }
   }
@@ -123,7 +126,8 @@ void AgentLoop::add_job_end(JobReport& report) const {
 
 bool AgentLoop::write_report(const JobReport& report) {
   if (plan_.report_file.empty()) return true;
-  const auto written = write_whole_file(plan_.report_file, to_json(report));
+  const auto written = write_report_file(plan_.report_file, to_json(report));
+  note_report_written(guardian_);
   if (written.has_error()) narrator_.error("the report is lost: " + written.error().what);
   return written.has_value();
 }

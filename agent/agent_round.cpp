@@ -2,18 +2,21 @@
 #include "agent/environment.hpp"
 #include "agent/local_store.hpp"
 #include "agent/pmi_server.hpp"
+#include "agent/seat.hpp"
 #include "agent/small_file.hpp"
 #include "agent/worker_server.hpp"
 #include "common/log.hpp"
 #include "common/ports.hpp"
 #include "common/program_path.hpp"
 
-#include <sys/resource.h>
+#include <boost/asio/post.hpp>
+
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <span>
+#include <utility>
 
 // How one round is started.
 namespace acc::agent {
@@ -33,15 +36,15 @@ std::uint16_t fresh_port(std::uint16_t otherwise) {
 
 }  // namespace
 
-void AgentLoop::raise_descriptor_limit() {
-  constexpr rlim_t kOwn = 64;
-  constexpr rlim_t kPerWorker = 6;  // pidfd, two pipes with both ends for a moment, two files
-  const rlim_t needed = kOwn + (kPerWorker + (plan_.pmi ? 1 : 0)) * plan_.local_world_size;
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
-  const rlimit before = limit;
-  limit.rlim_cur = std::min(needed, limit.rlim_max);
-  if (::setrlimit(RLIMIT_NOFILE, &limit) == 0) workers_.spawner().set_child_nofile(before);
+// Known before anything is tried: half of the workers started over and over help nobody.
+std::optional<StartFailure> AgentLoop::check_descriptors() const {
+  constexpr std::size_t kForAMoment = 12;  // the child's ends of its pipes, the start itself
+  const auto workers = plan_.local_world_size;
+  const auto needed = count_open_descriptors() + kForAMoment + (plan_.pmi ? workers : 0) +
+                      descriptors_of_workers(plan_.output, workers, console_);
+  auto words = describe_shortage(workers, needed, descriptors_.now());
+  if (words.empty()) return std::nullopt;
+  return StartFailure{LocalRank{0}, EMFILE, "descriptors", std::move(words)};
 }
 
 // The store's address in this round. A port that the user named is kept; else a later round takes a
@@ -82,15 +85,21 @@ std::uint16_t AgentLoop::reserve_store_port(Round round) {
   return port;
 }
 
-std::optional<StartFailure> AgentLoop::start_workers() {
+void AgentLoop::start_workers() {
+  auto prepared = prepare_round();
+  if (const auto* failure = std::get_if<StartFailure>(&prepared)) return on_started(*failure);
+  workers_.start(std::move(std::get<Launch>(prepared)));
+}
+
+std::variant<Launch, StartFailure> AgentLoop::prepare_round() {
   const Round round = group_.round;
   if (const int reason = plan_.script_problem.errnum; reason != 0)
-    return StartFailure{LocalRank{0}, reason, "exec"};
+    return StartFailure{LocalRank{0}, reason, "exec", {}};
+  if (auto shortage = check_descriptors()) return std::move(*shortage);
   containment_.prepare_round();
   note_cgroup(guardian_, containment_.cgroup_path());
   std::string error_folder;
-  if (plan_.kind == JobKind::elastic)
-    error_folder = run_folder_.make_attempt(round, plan_.local_world_size);
+  if (plan_.kind == JobKind::elastic) error_folder = run_folder_.make_attempt(round);
   if (plan_.kind == JobKind::elastic && error_folder.empty() && round == Round{0}) {
     narrator_.warning("cannot make a folder for error files in '" + run_folder_.path() +
                       "': exceptions that @record notes won't be in the report");
@@ -126,26 +135,56 @@ std::optional<StartFailure> AgentLoop::start_workers() {
   const char* path = environment.find("PATH");
   program_path_ =
       find_on_path(plan_.command.front(), path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
-  if (program_path_.empty()) return StartFailure{LocalRank{0}, ENOENT, "exec"};
+  if (program_path_.empty()) return StartFailure{LocalRank{0}, ENOENT, "exec", {}};
 
   if (!plan_.restart.progress_file.empty())
     progress_seen_ = read_small_file(plan_.restart.progress_file);
-  const CStringArray argv{plan_.command};
-  WorkerGroup::Launch launch;
-  launch.path = program_path_;
-  launch.argv = argv.get();
-  launch.count = plan_.local_world_size;
-  launch.first_rank = facts.assignment.first_rank;
-  launch.pmi = pmi_server_.get();
-  launch.stdin_rank = reader_;
-  launch.stdin_terminal = reader_.has_value() && terminal_.can_lend();
-  group_.terminal_rank = launch.stdin_terminal ? reader_ : std::nullopt;
+  const bool lends_terminal = reader_.has_value() && terminal_.can_lend();
+  group_.terminal_rank = lends_terminal ? reader_ : std::nullopt;
   memory_
       .mark();  // before the start, or the first of many workers might be out of memory uncounted
-  auto failure = workers_.start(launch, environment);
-  if (launch.stdin_terminal && !failure) lend_terminal();
-  run_folder_.forget_before(round);
-  return failure;
+  std::function<void(LocalRank)> make_folder;
+  if (!error_folder.empty())
+    make_folder = [this, round](LocalRank local) { run_folder_.make_worker(round, local); };
+  return Launch{program_path_,
+                CStringArray{plan_.command},
+                plan_.local_world_size,
+                facts.assignment.first_rank,
+                reader_,
+                lends_terminal,
+                plan_.cores,
+                std::move(environment),
+                std::move(make_folder),
+                pmi_server_.get()};
+}
+
+void AgentLoop::on_started(const std::optional<StartFailure>& failure) {
+  const auto now = std::chrono::steady_clock::now();
+  if (failure) {
+    handle(StartFailed{*failure, now});
+    check_emptied();
+    return;
+  }
+  log::info("round_started",
+            {{"job", job_id_}, {"round", group_.round.value()}, {"workers", group_.size}});
+  handle(RoundStarted{now});
+  if (seat_) seat_->set_alive(group_.alive);
+  if (group_.terminal_rank) lend_terminal();
+  forget_last_attempt();
+  const std::string status = std::to_string(group_.size) + " workers running, attempt " +
+                             std::to_string(group_.round.value());
+  if (group_.round > Round{0}) return service_.status(status);
+  service_.ready(status);
+  boost::asio::post(io_, sweep_dead_cgroups);  // of others before us: not in the way of the start
+}
+
+void AgentLoop::on_exec_failed(const StartFailure& failure) {
+  handle(StartFailed{failure, std::chrono::steady_clock::now()});
+}
+
+void AgentLoop::forget_last_attempt() {
+  if (run_folder_.forget_some(group_.round)) return;
+  boost::asio::post(io_, [this] { forget_last_attempt(); });
 }
 
 bool AgentLoop::progress_changed() {

@@ -24,10 +24,9 @@ constexpr Millis kForever{std::chrono::hours{24 * 365}};
 }  // namespace
 
 pid_t AgentLoop::reader_pid() const {
-  for (const auto& record : workers_.records()) {
-    if (record.local_rank == reader_ && workers_.is_living_worker(record.pid)) return record.pid;
-  }
-  return 0;
+  if (!reader_ || reader_->value() >= workers_.records().size()) return 0;
+  const pid_t pid = workers_.records()[reader_->value()].pid;
+  return workers_.is_living_worker(pid) ? pid : 0;
 }
 
 // Ctrl-Z stopped the worker that has the terminal, or one in the background wanted to read it: the

@@ -15,8 +15,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
+#include <unordered_set>
 
 namespace acc::agent {
 
@@ -112,6 +114,18 @@ void Containment::give_up_cgroup() {
   path_.clear();
 }
 
+// "12 34 " or a line each. Numbers that mean no single process are left out.
+static void append_pids(std::vector<pid_t>& pids, const std::string& text) {
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (at < end) {
+    pid_t pid = 0;
+    const auto parsed = std::from_chars(at, end, pid);
+    if (parsed.ec == std::errc{} && pid > 1) pids.push_back(pid);
+    at = parsed.ptr + 1;
+  }
+}
+
 static std::vector<pid_t> children_below(const std::string& tasks) {
   std::vector<pid_t> children;
   // Children belong to the thread that made them; orphans are given to some thread of the
@@ -120,10 +134,7 @@ static std::vector<pid_t> children_below(const std::string& tasks) {
   if (threads == nullptr) return children;
   while (const dirent* entry = ::readdir(threads)) {
     if (entry->d_name[0] == '.') continue;
-    const std::string text = read_small_file(tasks + '/' + entry->d_name + "/children");
-    for (const auto& word : split(text, ' ')) {
-      if (const auto pid = parse_number<pid_t>(word); pid && *pid > 1) children.push_back(*pid);
-    }
+    append_pids(children, read_small_file(tasks + '/' + entry->d_name + "/children"));
   }
   ::closedir(threads);
   return children;
@@ -147,30 +158,42 @@ LeftOver look_up(pid_t pid) {
 static std::vector<pid_t> cgroup_members(const std::string& path) {
   std::vector<pid_t> members;
   if (path.empty()) return members;
-  for (const auto& line : split(read_small_file(path + "/cgroup.procs"), '\n')) {
-    if (const auto pid = parse_number<pid_t>(line); pid && *pid > 1) members.push_back(*pid);
+  append_pids(members, read_small_file(path + "/cgroup.procs"));
+  return members;
+}
+
+ChildState look_at_child(pid_t pid) {
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+    return ChildState::none;
+  return info.si_pid == pid ? ChildState::dead : ChildState::alive;
+}
+
+void Containment::kill_cgroup() {
+  if (path_.empty()) return;
+  was_killed_ = write_small_file(path_ + "/cgroup.kill", "1") || was_killed_;
+}
+
+std::vector<Containment::Member> Containment::members() const {
+  std::vector<Member> members;
+  std::unordered_set<pid_t> children;
+  for (const pid_t pid : children_of_this_process()) {
+    if (children.insert(pid).second) members.push_back({pid, true});
+  }
+  for (const pid_t pid : cgroup_members(path_)) {
+    if (!children.contains(pid)) members.push_back({pid, false});
   }
   return members;
 }
 
-void Containment::kill_all() {
-  if (!path_.empty()) {
-    was_killed_ = write_small_file(path_ + "/cgroup.kill", "1") || was_killed_;
-    if (!was_killed_) {  // before Linux 5.14
-      for (const pid_t pid : cgroup_members(path_)) ::kill(pid, SIGKILL);
-    }
-  }
-  // A child can't change its number before we reap it, so this hits nobody else.
-  for (const pid_t pid : children_of_this_process()) ::kill(pid, SIGKILL);
-}
-
-void Containment::terminate(pid_t pid) const {
+bool Containment::signal_member(pid_t pid, std::initializer_list<int> signals) const {
   const UniqueFd pidfd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U))};
-  bool is_ours = false;
-  for (const auto& process : left_over()) is_ours = is_ours || process.pid == pid;
-  if (!pidfd || !is_ours) return;
-  for (const int signo : {SIGTERM, SIGCONT})
-    ::syscall(SYS_pidfd_send_signal, pidfd.get(), signo, nullptr, 0U);
+  if (!pidfd || path_.empty()) return false;
+  const std::string name = path_.substr(path_.rfind('/'));
+  const std::string cgroups = read_small_file("/proc/" + std::to_string(pid) + "/cgroup");
+  if (cgroups.find(name + '\n') == std::string::npos) return false;
+  for (const int signo : signals) ::syscall(SYS_pidfd_send_signal, pidfd.get(), signo, nullptr, 0U);
+  return true;
 }
 
 std::string name_and_pid(const LeftOver& process) {
@@ -184,16 +207,12 @@ bool Containment::is_empty() const {
   return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
 }
 
-std::vector<LeftOver> Containment::left_over() const {
-  std::vector<pid_t> pids = children_of_this_process();
-  for (const pid_t member : cgroup_members(path_)) {
-    bool known = false;
-    for (const pid_t pid : pids) known = known || pid == member;
-    if (!known) pids.push_back(member);
-  }
+std::vector<LeftOver> Containment::left_over(std::size_t named) const {
   std::vector<LeftOver> alive;
-  for (const pid_t pid : pids) {
-    auto process = look_up(pid);
+  for (const auto& member : members()) {
+    // A cgroup doesn't list its zombies.
+    if (member.is_child && look_at_child(member.pid) != ChildState::alive) continue;
+    auto process = alive.size() < named ? look_up(member.pid) : LeftOver{member.pid, "", '?'};
     if (process.state != 'Z' && process.state != 'X') alive.push_back(std::move(process));
   }
   return alive;

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -32,20 +33,27 @@ class Containment {
   [[nodiscard]] const std::string& cgroup_path() const { return path_; }
   /// The kernel refused to start a process inside the cgroup: go on without it.
   void give_up_cgroup();
-  /// Before a round: a fresh cgroup if kill_all() was used on this one. Linux 6.13 to at least 6.18
-  /// otherwise kills whatever CLONE_INTO_CGROUP starts in it afterwards.
+  /// Before a round: a fresh cgroup if kill_cgroup() was used on this one. Linux 6.13 to at
+  /// least 6.18 otherwise kills whatever CLONE_INTO_CGROUP starts in it afterwards.
   void prepare_round();
 
-  /// SIGKILL to all that is left: the cgroup at once, then our children. To be called again for
-  /// each new orphan.
-  void kill_all();
-  /// SIGTERM, then SIGCONT, to one of left_over(): sent through a pidfd after a second look, so
-  /// that it can't hit a process that got the number meanwhile.
-  void terminate(pid_t pid) const;
+  struct Member {
+    pid_t pid = 0;
+    bool is_child = false;  ///< of ours; else known by the cgroup alone
+  };
+  /// Our children, zombies included, then the other processes of the cgroup, each once.
+  [[nodiscard]] std::vector<Member> members() const;
+  /// SIGKILL to all of the cgroup at once, where there is one and the kernel can (Linux 5.14).
+  void kill_cgroup();
+  /// Signals a member that is no child of ours: through a pidfd after a second look at its cgroup,
+  /// so that it can't hit a process that got the number meanwhile.
+  /// @return whether it was still there
+  bool signal_member(pid_t pid, std::initializer_list<int> signals) const;
   /// True when no descendant of ours is left. Zombies that nobody has reaped count as left.
   [[nodiscard]] bool is_empty() const;
-  /// What is still there, zombies left out.
-  [[nodiscard]] std::vector<LeftOver> left_over() const;
+  /// What is still there, zombies left out. Only the first `named` are looked up, the others have
+  /// no name.
+  [[nodiscard]] std::vector<LeftOver> left_over(std::size_t named) const;
 
  private:
   void make_cgroup(std::string path);
@@ -57,6 +65,15 @@ class Containment {
 
 /// "sleep (pid 71)"; the name is the process's own text and is made printable.
 [[nodiscard]] std::string name_and_pid(const LeftOver& process);
+
+enum class ChildState {
+  none,  ///< it is no child of ours, or not any more
+  alive,
+  dead,  ///< a zombie
+};
+/// One system call. Only a reaped child loses its number, so what this says of a child holds until
+/// we reap it.
+[[nodiscard]] ChildState look_at_child(pid_t pid);
 
 /// Direct children of this process (any thread), zombies included.
 std::vector<pid_t> children_of_this_process();

@@ -101,24 +101,25 @@ bool RoundEnvironment::is_set_by_caller(std::string_view name) const {
   return name == env::kNoColor && (is_set("FORCE_COLOR") || is_set("CLICOLOR_FORCE"));
 }
 
-void RoundEnvironment::add_console(LocalRank local) {
+void RoundEnvironment::add_console(LocalRank local, WorkerEnvironment& worker,
+                                   std::vector<std::string>& overridden) const {
   if (!console_) return;
   for (const auto& variable : console_(local)) {
     const bool is_set = is_set_by_caller(variable.name);
     if (is_set && !variable.overrides) continue;
-    own_text_.push_back(assignment(variable.name, variable.value));
-    if (is_set) overridden_.push_back(assignment(variable.name, ""));
+    worker.own.push_back(assignment(variable.name, variable.value));
+    if (is_set) overridden.push_back(assignment(variable.name, ""));
   }
 }
 
-char* const* RoundEnvironment::for_worker(LocalRank local) {
-  own_text_.clear();
-  overridden_.clear();
-  add_console(local);
+WorkerEnvironment RoundEnvironment::for_worker(LocalRank local) {
+  WorkerEnvironment worker;
+  std::vector<std::string> overridden;  // "NAME=" of shared ones that this worker has otherwise
+  add_console(local, worker, overridden);
   if (elastic_) {
     const std::string rank = std::to_string(first_rank_ + local.value());
     const auto own = [&](std::string_view name, const std::string& value) {
-      own_text_.push_back(assignment(name, value));
+      worker.own.push_back(assignment(name, value));
     };
     own(env::kRank, rank);
     own(env::kRoleRank, rank);
@@ -129,16 +130,16 @@ char* const* RoundEnvironment::for_worker(LocalRank local) {
     }
     if (!error_folder_.empty()) own(env::kErrorFile, error_file_path(error_folder_, local));
   }
-  pointers_.clear();
-  for (auto& text : own_text_) pointers_.push_back(text.data());
   const auto is_overridden = [&](const std::string& text) {
-    return std::ranges::any_of(overridden_,
+    return std::ranges::any_of(overridden,
                                [&](const auto& name) { return text.starts_with(name); });
   };
+  worker.pointers.reserve(worker.own.size() + shared_text_.size() + 1);
+  for (auto& text : worker.own) worker.pointers.push_back(text.data());
   for (auto& text : shared_text_)
-    if (!is_overridden(text)) pointers_.push_back(text.data());
-  pointers_.push_back(nullptr);
-  return pointers_.data();
+    if (!is_overridden(text)) worker.pointers.push_back(text.data());
+  worker.pointers.push_back(nullptr);
+  return worker;
 }
 
 const char* RoundEnvironment::find(std::string_view name) const {

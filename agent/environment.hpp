@@ -35,6 +35,12 @@ struct RoundFacts {
   std::function<std::vector<Variable>(LocalRank)> console;
 };
 
+/// envp of one worker. Points into the RoundEnvironment that made it, wherever that is moved.
+struct WorkerEnvironment {
+  std::vector<std::string> own;  ///< what the others don't have, or have otherwise
+  std::vector<char*> pointers;   ///< ends with a null
+};
+
 /// Builds the environments of one round: what all workers share is laid out once, so that 256
 /// workers stay cheap.
 class RoundEnvironment {
@@ -42,14 +48,14 @@ class RoundEnvironment {
   RoundEnvironment(const JobPlan& plan, std::span<const char* const> caller,
                    const RoundFacts& facts);
 
-  /// envp for one worker; valid until the next call.
-  [[nodiscard]] char* const* for_worker(LocalRank local);
+  [[nodiscard]] WorkerEnvironment for_worker(LocalRank local);
   /// Value of a shared variable ("PATH"), or nullptr.
   [[nodiscard]] const char* find(std::string_view name) const;
 
  private:
   void add_shared(std::string_view name, std::string value);
-  void add_console(LocalRank local);
+  void add_console(LocalRank local, WorkerEnvironment& worker,
+                   std::vector<std::string>& overridden) const;
   [[nodiscard]] bool is_set_by_caller(std::string_view name) const;
 
   bool elastic_;
@@ -59,9 +65,6 @@ class RoundEnvironment {
   std::function<std::vector<Variable>(LocalRank)> console_;
   std::map<std::string, std::string, std::less<>> shared_;
   std::vector<std::string> shared_text_;
-  std::vector<std::string> own_text_;
-  std::vector<std::string> overridden_;  // "NAME=" of shared ones that this worker has otherwise
-  std::vector<char*> pointers_;
 };
 
 [[nodiscard]] std::string error_file_path(const std::string& error_folder, LocalRank local);

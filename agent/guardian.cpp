@@ -3,6 +3,9 @@
 #include "agent/containment.hpp"
 #include "agent/interrupt_watch.hpp"
 #include "agent/lease_watch.hpp"
+#include "agent/orphan_sweep.hpp"
+#include "agent/report_file.hpp"
+#include "agent/small_file.hpp"
 #include "agent/terminal.hpp"
 #include "common/exit_codes.hpp"
 #include "common/exit_status.hpp"
@@ -19,7 +22,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -27,9 +29,8 @@
 #include <filesystem>
 #include <new>
 #include <optional>
-#include <set>
 #include <string>
-#include <vector>
+#include <unordered_set>
 
 // Raw system calls and no Asio: this process must stay small and must be hard to kill by a bug.
 namespace acc::agent {
@@ -38,7 +39,6 @@ namespace {
 
 constexpr int kForwarded[] = {SIGTERM, SIGINT,  SIGHUP,  SIGQUIT, SIGUSR1,
                               SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH};
-constexpr int kSweepMillis = 5'000;  // after that a left-over counts as unkillable
 // An agent that is still there so long after the third Ctrl-C is killed; a fourth one kills at
 // once.
 constexpr std::chrono::seconds kDeafAgent{20};
@@ -79,7 +79,7 @@ void become_agent(pid_t guardian) {
 
 // Whoever runs `helper & exec acc-launch …` or `exec > >(tee log)` leaves us children that are none
 // of ours to end.
-std::set<pid_t> children_from_before() {
+std::unordered_set<pid_t> children_from_before() {
   siginfo_t info{};
   if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0)
     return {};  // the usual case: none
@@ -110,8 +110,8 @@ void stop_this_process() {
 
 class Guardian {
  public:
-  Guardian(pid_t agent, const sigset_t& signals, std::set<pid_t> not_ours, GuardianBoard* board,
-           int wake_fd)
+  Guardian(pid_t agent, const sigset_t& signals, std::unordered_set<pid_t> not_ours,
+           GuardianBoard* board, int wake_fd)
       : agent_{agent},
         not_ours_{std::move(not_ours)},
         board_{board},
@@ -125,9 +125,15 @@ class Guardian {
     end_interrupt_watch();
     const int killed = sweep();
     take_terminal_back();
-    if (WIFEXITED(status)) return WEXITSTATUS(status);
+    if (WIFEXITED(status)) {
+      if (board_ != nullptr) write_missing_report(*board_, WEXITSTATUS(status), "");
+      return WEXITSTATUS(status);
+    }
     restore_terminal_modes(modes_);
     tell_agents_death(status, killed);
+    if (board_ != nullptr)
+      write_missing_report(*board_, to_int(ExitCode::agent_lost),
+                           describe(exit_status_from_wait(status)));
     sweep_dead_cgroups();
     if (board_ != nullptr && board_->temporary_folder[0] != '\0') {
       std::error_code ignored;
@@ -232,37 +238,12 @@ class Guardian {
     interrupt_watch_ = -1;
   }
 
-  // What a dead agent left comes up to us, one generation at a time.
-  // How many had to be killed.
+  // What a dead agent left behind: at once and whatever it forks meanwhile where there is a cgroup;
+  // then what became ours. How many had to be killed.
   int sweep() {
-    std::set<pid_t> killed;
-    for (int waited = 0; waited < kSweepMillis;) {
-      reap();
-      if (::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD)
-        return static_cast<int>(killed.size());
-      const auto children = our_children();
-      if (children.empty()) return static_cast<int>(killed.size());
-      for (const pid_t child : children) {
-        if (look_up(child).state != 'Z' && ::kill(child, SIGKILL) == 0) killed.insert(child);
-      }
-      pollfd signal{signal_fd_.get(), POLLIN, 0};
-      constexpr int kStep = 100;
-      if (::poll(&signal, 1, kStep) == 0) waited += kStep;
-      drain_signals();
-    }
-    return static_cast<int>(killed.size());
-  }
-
-  [[nodiscard]] std::vector<pid_t> our_children() const {
-    auto children = children_of_this_process();
-    std::erase_if(children, [&](pid_t pid) { return not_ours_.contains(pid); });
-    return children;
-  }
-
-  void drain_signals() {
-    signalfd_siginfo info{};
-    while (::read(signal_fd_.get(), &info, sizeof info) == sizeof info) {
-    }
+    if (board_ != nullptr && board_->has_cgroup)
+      write_small_file(std::string{board_->cgroup} + "/cgroup.kill", "1");
+    return sweep_orphans(not_ours_, signal_fd_.get());
   }
 
   // A worker may have had the terminal; without it the shell's user would type into nothing.
@@ -274,7 +255,7 @@ class Guardian {
   }
 
   pid_t agent_;
-  std::set<pid_t> not_ours_;
+  std::unordered_set<pid_t> not_ours_;
   GuardianBoard* board_;
   LeaseWatch lease_;
   UniqueFd wake_fd_;

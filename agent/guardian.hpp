@@ -21,6 +21,11 @@ struct GuardianBoard {
   /// Process group of the worker that has the terminal, whose Ctrl-C we would not see; 0: none.
   std::atomic<pid_t> terminal_group;
 
+  // ---- the report (report_file.hpp) ----
+  char report_file[4096];               ///< --report; empty: none is wanted
+  char refusal[512];                    ///< why nothing was started; empty: not known
+  std::atomic<bool> report_is_written;  ///< by the agent, or it could not be
+
   // ---- jobs on several nodes ----
   /// steady_clock in nanoseconds: afterwards no worker of this node may live. 0: no lease yet.
   std::atomic<std::int64_t> lease_ends_ns;
@@ -51,6 +56,12 @@ void hold_lease(const GuardianLink& guardian, Instant ends, Millis length);
 void note_terminal(const GuardianLink& guardian, pid_t group);
 /// Where workers are born from now on; empty: nowhere special. Before they are started.
 void note_cgroup(const GuardianLink& guardian, const std::string& folder);
+
+/// Where the report of this job goes, as soon as that is known; empty: nowhere. If the agent writes
+/// none, the guardian does.
+void note_report(const GuardianLink& guardian, const std::string& path);
+/// For that report: why nothing was started.
+void note_refusal(const GuardianLink& guardian, const std::string& why);
 
 /// Forks. The child becomes the agent process (own group, sub-reaper) and runs `agent_main`; the
 /// calling process guards it and returns its exit code. Call first thing in main, before threads

@@ -194,6 +194,8 @@ struct JobPlan {
   OutputPlan output;
   std::string report_file;              ///< --report: JSON is written there at the end; empty: none
   std::optional<LocalRank> stdin_rank;  ///< --stdin: this worker gets our stdin
+  /// --numa_binding, --enable_cpu_affinity: the cores of each local rank; empty: none is bound.
+  std::vector<std::vector<std::uint32_t>> cores;
   std::map<std::string, std::string> defaulted;  ///< what was guessed and told to the user
   std::vector<std::string> warnings;             ///< told to the user before the start
 };

@@ -40,6 +40,7 @@ struct FailureElsewhere {
 struct JobReport {
   std::string job_id;
   std::string host;
+  pid_t pid = 0;  ///< of the guardian
   std::vector<std::string> command;
   std::uint32_t world_size = 1;
   Verdict verdict = Verdict::succeeded;

@@ -1,4 +1,5 @@
 #include "agent/report.hpp"
+#include "agent/report_keys.hpp"
 #include "common/text.hpp"
 
 #include <nlohmann/json.hpp>
@@ -27,6 +28,10 @@ OrderedJson text_or_null(const std::string& text) {
   return text;
 }
 
+OrderedJson seconds_json(std::chrono::nanoseconds time) {
+  return static_cast<double>(std::chrono::duration_cast<Millis>(time).count()) / 1000;
+}
+
 OrderedJson status_json(const ExitStatus& status) {
   if (const auto* exited = std::get_if<Exited>(&status)) return {{"code", exited->code}};
   const auto& killed = std::get<Signaled>(status);
@@ -38,6 +43,8 @@ OrderedJson status_json(const ExitStatus& status) {
 OrderedJson worker_json(const WorkerRecord& w) {
   OrderedJson json{{"rank", w.rank.value()}, {"local_rank", w.local_rank.value()}, {"pid", w.pid}};
   json["exit"] = w.status ? status_json(*w.status) : OrderedJson{};
+  json["seconds"] = nullptr;
+  if (w.status && w.started != Instant{}) json["seconds"] = seconds_json(w.ended - w.started);
   json["stopped_by_us"] = w.asked_to_end;
   json["peak_rss_bytes"] = w.peak_rss_bytes;
   return json;
@@ -71,8 +78,10 @@ OrderedJson elsewhere_json(const FailureElsewhere& there) {
 }  // namespace
 
 std::string to_json(const JobReport& r) {
-  OrderedJson json{{"job", r.job_id},
+  OrderedJson json{{"format", kReportFormat},
+                   {"job", r.job_id},
                    {"host", r.host},
+                   {"pid", r.pid},
                    {"command", r.command},
                    {"world_size", r.world_size},
                    {"verdict", to_string(r.verdict)},

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 
@@ -46,13 +47,27 @@ std::string attempt_folder(const std::string& run_folder, Round round) {
   return run_folder + "/attempt_" + std::to_string(round.value());
 }
 
-void RunFolder::forget_before(Round round) {
-  if (!made_ || holds_logs_ || round == Round{0}) return;
+bool RunFolder::forget_some(Round before) {
+  if (!made_ || holds_logs_ || before == Round{0}) return true;
+  constexpr Millis kSlice{3};
+  const auto end = std::chrono::steady_clock::now() + kSlice;
+  const std::string attempt = attempt_folder(path_, Round{before.value() - 1});
   std::error_code ignored;
-  std::filesystem::remove_all(attempt_folder(path_, Round{round.value() - 1}), ignored);
+  for (const auto& worker : std::filesystem::directory_iterator{attempt, ignored}) {
+    if (std::chrono::steady_clock::now() >= end) return false;
+    std::filesystem::remove_all(worker.path(), ignored);
+    if (ignored) return true;  // what can't be removed harms nobody
+  }
+  std::filesystem::remove(attempt, ignored);
+  return true;
 }
 
-std::string RunFolder::make_attempt(Round round, std::uint32_t workers) {
+bool RunFolder::make_worker(Round round, LocalRank local) const {
+  const std::string folder = attempt_folder(path_, round) + '/' + std::to_string(local.value());
+  return ::mkdir(folder.c_str(), 0755) == 0 || errno == EEXIST;
+}
+
+std::string RunFolder::make_attempt(Round round) {
   if (!made_) {
     std::error_code error;
     std::filesystem::create_directories(std::filesystem::path{path_}.parent_path(), error);
@@ -65,10 +80,6 @@ std::string RunFolder::make_attempt(Round round, std::uint32_t workers) {
   }
   std::string attempt = attempt_folder(path_, round);
   if (::mkdir(attempt.c_str(), 0755) != 0 && errno != EEXIST) return {};
-  const std::string stem = attempt + '/';
-  for (std::uint32_t i = 0; i < workers; ++i) {
-    if (::mkdir((stem + std::to_string(i)).c_str(), 0755) != 0 && errno != EEXIST) return {};
-  }
   return attempt;
 }
 

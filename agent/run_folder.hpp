@@ -22,11 +22,13 @@ class RunFolder {
   RunFolder& operator=(const RunFolder&) = delete;
 
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// Makes attempt_<round>/<0 … workers-1> for error files; where it lies, or empty if the disk
-  /// refuses.
-  [[nodiscard]] std::string make_attempt(Round round, std::uint32_t workers);
-  /// Removes the attempts before this one, unless they hold logs.
-  void forget_before(Round round);
+  /// Makes attempt_<round> for error files; where it lies, or empty if the disk refuses.
+  [[nodiscard]] std::string make_attempt(Round round);
+  /// The folder of one worker there. @return false if the disk refuses
+  bool make_worker(Round round, LocalRank local) const;
+  /// Removes the attempt before this one, unless it holds logs, for some milliseconds at most.
+  /// @return whether that is done
+  [[nodiscard]] bool forget_some(Round before);
   [[nodiscard]] bool holds_logs() const { return holds_logs_; }
 
  private:

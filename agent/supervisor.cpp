@@ -28,7 +28,7 @@ Actions back_off(GroupState& group, Millis delay, Actions actions) {
 
 Actions after_start_failure(GroupState& group, Instant now) {
   const auto failure = *group.start_failure;
-  if (is_transient(failure.errnum)) {
+  if (is_worth_a_retry(failure)) {
     if (group.stop_signal != 0) return finish_stopped(group);
     if (auto again = retry_start(group, now)) return *again;
   }
@@ -73,15 +73,19 @@ Actions on(GroupState& group, const Began&) {
 }
 
 Actions on(GroupState& group, const RoundStarted& e) {
+  if (!group.starting) return {};
   group.phase = Phase::running;
   group.starting = false;
   group.alive = group.size;
   group.round_started = e.now;
   group.start_retry_until.reset();
-  return group.coordinated ? orders::on_round_started(group, e.now) : Actions{};
+  return {};
 }
 
+// Before any worker ran; or exec failed for one after it had worked for another, the last moment
+// at which it can.
 Actions on(GroupState& group, const StartFailed& e) {
+  if (!group.starting && group.phase != Phase::running) return {};
   group.starting = false;
   // A lease that ended meanwhile is nobody's failure: the job goes on elsewhere, or not at all.
   const bool by_lease = group.coordinated && e.failure.step == kLeaseStep;
@@ -90,14 +94,15 @@ Actions on(GroupState& group, const StartFailed& e) {
   // Those that did start know nothing yet and have nothing to save.
   Actions actions{KillAll{}};
   await_end(group, actions, group.stop.give_up, e.now);
-  if (group.coordinated && !by_lease && !is_transient(e.failure.errnum))
+  if (group.coordinated && !by_lease && !is_worth_a_retry(e.failure))
     actions.emplace_back(ReportStartFailed{e.failure});
   return actions;
 }
 
-// The workers are gone by themselves; what they left behind is asked to follow.
+// The workers have exited by themselves; what they left behind has to follow.
 Actions end_leftovers(GroupState& group, Instant now) {
-  Actions actions{TermStrays{}};
+  Actions actions;
+  await_left_overs(group, actions, group.stop.grace);
   await_end(group, actions, group.stop.grace, now);
   return actions;
 }
@@ -121,7 +126,11 @@ Actions on_interrupted(GroupState& group, int signo, Instant now) {
 
 Actions on(GroupState& group, const WorkerExited& e) {
   if (group.alive > 0) --group.alive;
-  if (group.phase == Phase::stopping && group.alive == 0) return {TermStrays{}};
+  if (group.phase == Phase::stopping && group.alive == 0) {
+    Actions actions;
+    await_left_overs(group, actions, group.armed_grace);
+    return actions;
+  }
   if (group.phase != Phase::running) return {};
   if (const int signo = interrupted_by(group, e); signo != 0)
     return on_interrupted(group, signo, e.now);
@@ -137,7 +146,8 @@ Actions on(GroupState& group, const WorkerExited& e) {
 
 Actions on(GroupState& group, const Emptied& e) {
   if (group.phase != Phase::stopping && group.phase != Phase::killing) return {};
-  Actions actions{DisarmTimer{Timer::grace}, DisarmTimer{Timer::give_up}};
+  Actions actions{DisarmTimer{Timer::grace}, DisarmTimer{Timer::give_up},
+                  DisarmTimer{Timer::left_over}};
   append(actions, after_round(group, e));
   return actions;
 }
@@ -149,6 +159,12 @@ Actions on_grace_over(GroupState& group, Instant now) {
   Actions actions;
   ask_to_end(group, actions, group.stop.grace, now);
   return actions;
+}
+
+Actions on_left_overs(GroupState& group) {
+  if (group.phase != Phase::stopping || group.alive > 0) return {};
+  group.left_overs_due = true;
+  return {TermStrays{}};
 }
 
 Actions on_unkillable(GroupState& group) {
@@ -169,6 +185,8 @@ Actions on(GroupState& group, const TimerFired& e) {
       return group.phase == Phase::backing_off ? start(group) : Actions{};
     case Timer::farewell:
       return group.coordinated ? orders::on_farewell(group) : Actions{};
+    case Timer::left_over:
+      return on_left_overs(group);
   }
   return {};
 }
@@ -182,6 +200,10 @@ Actions on(GroupState& group, const SignalArrived& e) {
   }
   if (group.stop_signal != 0) return hurry_by_signal(group, e.signo, e.now);
   group.stop_signal = e.signo;
+  if (group.starting) {
+    group.stopped_by_signal = true;
+    return abort_start(group);
+  }
   if (group.phase == Phase::idle || group.phase == Phase::backing_off) return finish_stopped(group);
   if (group.phase != Phase::running) return {TellNoRestart{e.signo}};
   return stop_by_signal(group, e.signo, e.now);
@@ -191,6 +213,7 @@ Actions on(GroupState& group, const GuardianLost&) {
   if (group.phase == Phase::finished) return {};
   group.guardian_lost = true;
   if (group.coordinated) return orders::on_guardian_lost(group);
+  if (group.starting) return abort_start(group);
   if (group.phase == Phase::idle || group.phase == Phase::backing_off) return finish_stopped(group);
   group.phase = Phase::killing;
   return {KillAll{}, ArmTimer{Timer::give_up, group.stop.give_up}};
@@ -211,6 +234,10 @@ Actions step(GroupState& group, const Event& event) {
 bool is_transient(int errnum) {
   return errnum == EAGAIN || errnum == ENOMEM || errnum == EMFILE || errnum == ENFILE ||
          errnum == ETXTBSY;
+}
+
+bool is_worth_a_retry(const StartFailure& failure) {
+  return is_transient(failure.errnum) && failure.refusal.empty();
 }
 
 std::string_view to_string(Phase phase) {

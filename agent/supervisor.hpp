@@ -40,9 +40,10 @@ enum class Timer {
   grace,
   give_up,
   backoff,
-  farewell,  ///< coordinated: asked to end, and the coordinator hasn't closed the job
+  farewell,   ///< coordinated: asked to end, and the coordinator hasn't closed the job
+  left_over,  ///< all workers have exited, and what they left behind may still exit by itself
 };
-inline constexpr std::size_t kTimers = 4;
+inline constexpr std::size_t kTimers = 5;
 
 /// Why the job is over.
 enum class Verdict {
@@ -70,6 +71,9 @@ struct StartFailure {
   LocalRank local_rank;
   int errnum = 0;
   std::string step;  ///< as SpawnFailure::step (also kLeaseStep), or "pipe" …
+  /// In place of the usual words, where it was known before anything was tried: then another try
+  /// is no use.
+  std::string refusal{};
 };
 
 // ---- events ----
@@ -147,8 +151,9 @@ struct StartRound {
 struct SignalWorkers {
   int signo;
 };
-/// SIGTERM to processes that left their worker's group.
+/// SIGTERM to processes that left their worker's group, or outlived it.
 struct TermStrays {};
+/// To all processes of the round; a start that is under way is given up.
 struct KillAll {};
 struct ArmTimer {
   Timer timer;
@@ -226,7 +231,9 @@ struct GroupState {
   // ---- this round ----
   Phase phase = Phase::idle;
   Round round{0};
-  bool starting = false;  ///< StartRound was said, and neither RoundStarted nor StartFailed came
+  /// StartRound was said, and neither RoundStarted nor StartFailed came: no worker has run yet. A
+  /// KillAll ends this, then neither of them comes.
+  bool starting = false;
   std::uint32_t alive = 0;
   Instant round_started{};
   /// Ctrl-C reaches this worker and not us: it has the terminal.
@@ -235,6 +242,9 @@ struct GroupState {
   std::optional<WorkerFailure> first_failure;
   std::optional<StartFailure> start_failure;
   bool term_sent = false;
+  /// All workers have exited, and the time for left-overs to exit by themselves is over: they are
+  /// asked to end, also those that show up later.
+  bool left_overs_due = false;
   Millis armed_grace{0};  ///< of the running grace timer, for words
   Instant grace_ends{};   ///< when that timer fires
 
@@ -261,7 +271,9 @@ struct GroupState {
 /// Takes the event in and says what is to be done, in this order. Never fails.
 Actions step(GroupState& group, const Event& event);
 
-[[nodiscard]] bool is_transient(int errnum);  ///< may a start that failed so work a moment later?
+[[nodiscard]] bool is_transient(int errnum);  ///< does something lack that may be there later?
+/// May a start that failed so work a moment later?
+[[nodiscard]] bool is_worth_a_retry(const StartFailure& failure);
 [[nodiscard]] std::string_view to_string(Phase phase);
 [[nodiscard]] std::string_view to_string(Verdict verdict);
 

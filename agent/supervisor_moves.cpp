@@ -14,6 +14,9 @@ constexpr Millis kStartRetryDelay{250};
 // it gets SIGTERM soon.
 constexpr Millis kYoung{5'000};
 constexpr Millis kSwallowed{3'000};
+// Python's resource tracker, a compiler's server: helpers that exit when they see that their worker
+// has exited. They need some milliseconds, more on a busy machine.
+constexpr Millis kLeftOverPatience{150};
 
 bool is_preemption(const GroupState& group) {
   return std::ranges::count(group.stop.preempt_signals, group.stop_signal) != 0;
@@ -35,7 +38,7 @@ void append(Actions& actions, const Actions& more) {
 Actions finish(GroupState& group, Verdict verdict, int exit_code) {
   group.phase = Phase::finished;
   Actions actions{DisarmTimer{Timer::grace}, DisarmTimer{Timer::give_up},
-                  DisarmTimer{Timer::backoff}};
+                  DisarmTimer{Timer::backoff}, DisarmTimer{Timer::left_over}};
   if (group.coordinated) actions.emplace_back(DisarmTimer{Timer::farewell});
   actions.emplace_back(Finish{verdict, exit_code});
   return actions;
@@ -67,9 +70,16 @@ Actions start(GroupState& group) {
   group.first_failure.reset();
   group.start_failure.reset();
   group.term_sent = false;
+  group.left_overs_due = false;
   if (group.restart_is_due) ++group.ledger.restarts;
   group.restart_is_due = false;
   return {StartRound{group.round}};
+}
+
+Actions abort_start(GroupState& group) {
+  group.starting = false;
+  group.phase = Phase::killing;
+  return {KillAll{}, ArmTimer{Timer::give_up, group.stop.give_up}};
 }
 
 std::optional<Actions> retry_start(GroupState& group, Instant now) {
@@ -96,13 +106,25 @@ void await_end(GroupState& group, Actions& actions, Millis grace, Instant now) {
 void ask_to_end(GroupState& group, Actions& actions, Millis grace, Instant now) {
   group.term_sent = true;
   actions.emplace_back(SignalWorkers{SIGTERM});
-  actions.emplace_back(TermStrays{});
+  if (group.alive > 0) {
+    actions.emplace_back(TermStrays{});
+  } else {
+    await_left_overs(group, actions, grace);
+  }
   await_end(group, actions, grace, now);
 }
 
 Millis time_for_signal(const GroupState& group, int signo, Millis grace, Instant now) {
   const bool may_be_swallowed = signo == SIGINT && now - group.round_started < kYoung;
   return may_be_swallowed ? std::min(grace, kSwallowed) : grace;
+}
+
+void await_left_overs(const GroupState& group, Actions& actions, Millis grace) {
+  if (group.left_overs_due) {
+    actions.emplace_back(TermStrays{});
+  } else {  // asked before they are killed, however short the grace
+    actions.emplace_back(ArmTimer{Timer::left_over, std::min(kLeftOverPatience, grace / 2)});
+  }
 }
 
 Actions stop_by_signal(GroupState& group, int signo, Instant now) {

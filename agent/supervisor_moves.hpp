@@ -23,12 +23,16 @@ Actions finish_stopped(GroupState& group);
 Actions finish_unstartable(GroupState& group, const StartFailure& failure);
 
 Actions start(GroupState& group);
+/// Before any worker has run.
+Actions abort_start(GroupState& group);
 /// A round that could not be started for want of something is tried again for a while; nothing
 /// when that time is over.
 std::optional<Actions> retry_start(GroupState& group, Instant now);
 
 /// SIGTERM to the workers' groups and to those who left them; killed after the grace.
 void ask_to_end(GroupState& group, Actions& actions, Millis grace, Instant now);
+/// All workers have exited: left-overs get a moment to exit by themselves, then SIGTERM.
+void await_left_overs(const GroupState& group, Actions& actions, Millis grace);
 /// The workers were asked to end; whoever doesn't within the grace is killed.
 void await_end(GroupState& group, Actions& actions, Millis grace, Instant now);
 /// After this time SIGTERM follows `signo`.
@@ -43,7 +47,6 @@ Actions kill(GroupState& group, Millis after);
 namespace orders {
 
 Actions on_began(GroupState& group);
-Actions on_round_started(GroupState& group, Instant now);
 Actions on_emptied(GroupState& group, const Emptied& e);
 Actions on_farewell(GroupState& group);
 Actions on_signal(GroupState& group, const SignalArrived& e);

@@ -101,7 +101,10 @@ Actions finish_closed(GroupState& group) {
 // coordinator to hear of it.
 Actions on_first_stop(GroupState& group, const SignalArrived& e) {
   group.stop_signal = e.signo;
-  if (group.starting) return {};
+  if (group.starting) {
+    group.stopped_by_signal = true;
+    return abort_start(group);
+  }
   switch (group.phase) {
     case Phase::running:
       return stop_by_signal(group, e.signo, e.now);
@@ -137,23 +140,13 @@ Actions on_began(GroupState& group) {
   return {};
 }
 
-// What came while the workers were being started counts now.
-Actions on_round_started(GroupState& group, Instant now) {
-  if (group.guardian_lost || group.lease_over) return kill_for_lease(group);
-  if (group.stop_ordered) return obey_stop(group, *group.stop_ordered, now);
-  if (group.stop_signal != 0) return stop_by_signal(group, group.stop_signal, now);
-  Actions actions;
-  if (group.closed) ask_to_end(group, actions, group.stop.grace, now);
-  return actions;
-}
-
 Actions on_emptied(GroupState& group, const Emptied& e) {
   group.progress = e.progress;
   if (group.guardian_lost) return finish_stopped(group);
   if (group.closed) return finish_closed(group);
   Actions actions;
   const bool asked_to_end = group.stop_signal != 0 || group.stop_ordered || group.lease_over;
-  if (group.start_failure && is_transient(group.start_failure->errnum) && !asked_to_end) {
+  if (group.start_failure && is_worth_a_retry(*group.start_failure) && !asked_to_end) {
     if (auto again = retry_start(group, e.now)) return *again;
     actions.emplace_back(ReportStartFailed{*group.start_failure});
   }
@@ -188,7 +181,7 @@ Actions on_signal(GroupState& group, const SignalArrived& e) {
 }
 
 Actions on_guardian_lost(GroupState& group) {
-  if (group.starting) return {};
+  if (group.starting) return abort_start(group);
   if (is_resting(group) || group.phase == Phase::backing_off) return finish_stopped(group);
   return kill_for_lease(group);
 }
@@ -213,7 +206,7 @@ Actions on(GroupState& group, const StopOrdered& e) {
   const bool for_good = e.for_good || is_ordered_for_good(group);
   group.stop_ordered = e;
   group.stop_ordered->for_good = for_good;
-  if (group.starting) return {};
+  if (group.starting) return abort_start(group);
   switch (group.phase) {
     case Phase::running:
       return obey_stop(group, e, e.now);
@@ -243,7 +236,7 @@ Actions on(GroupState& group, const LeaseOver&) {
   // is born into it.
   if (is_resting(group)) return {KillAll{}};
   group.lease_over = true;
-  if (group.starting) return {};
+  if (group.starting) return abort_start(group);
   if (group.phase != Phase::backing_off) return kill_for_lease(group);
   Actions actions{KillAll{}};
   append(actions, give_up_start(group));
@@ -253,7 +246,7 @@ Actions on(GroupState& group, const LeaseOver&) {
 Actions on(GroupState& group, const JobClosed& e) {
   if (group.closed) return {};
   group.closed = e;
-  if (group.starting) return {};
+  if (group.starting) return abort_start(group);
   if (is_resting(group) || group.phase == Phase::backing_off) return finish_closed(group);
   Actions actions;
   if (group.phase == Phase::running) ask_to_end(group, actions, group.stop.grace, e.now);

@@ -4,6 +4,8 @@
 #include "agent/pmi_server.hpp"
 #include "common/log.hpp"
 
+#include <boost/asio/post.hpp>
+
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -11,16 +13,20 @@
 
 #include <cerrno>
 #include <csignal>
+#include <utility>
 
 namespace acc::agent {
 
 namespace asio = boost::asio;
 
-WorkerGroup::WorkerGroup(asio::io_context& io, Containment& containment, OutputHub& output,
-                         OnExit on_exit)
-    : io_{io}, containment_{containment}, output_{output}, on_exit_{std::move(on_exit)} {}
-
 namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kSlice{3};
+// So long the loop waits to see whether the program can be executed at all; a slow file system must
+// not hold it.
+constexpr std::chrono::milliseconds kFirstExec{5};
 
 // A kernel or a container may refuse CLONE_INTO_CGROUP although the folder could be made.
 bool is_cgroup_refusal(const SpawnFailure& failure, int cgroup_fd) {
@@ -30,78 +36,152 @@ bool is_cgroup_refusal(const SpawnFailure& failure, int cgroup_fd) {
 
 }  // namespace
 
-std::optional<StartFailure> WorkerGroup::start(const Launch& launch,
-                                               RoundEnvironment& environment) {
+WorkerGroup::WorkerGroup(asio::io_context& io, Containment& containment, OutputHub& output,
+                         Hooks hooks)
+    : io_{io}, containment_{containment}, output_{output}, hooks_{std::move(hooks)}, left_{io} {}
+
+// ---- a start ----
+
+void WorkerGroup::start(Launch launch) {
+  ++epoch_;
+  left_.close();
+  signals_.clear();
+  exited_.clear();
   records_.assign(launch.count, {});
   pidfds_.clear();
   living_.clear();
   if (!dev_null_) dev_null_ = UniqueFd{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
   pidfds_.reserve(launch.count);
-  std::optional<StartFailure> failure;
-  for (std::uint32_t i = 0; i < launch.count && !failure; ++i) {
-    const LocalRank local{i};
-    auto& record = records_[i];
-    record.local_rank = local;
-    record.rank = Rank{launch.first_rank.value() + i};
-    const auto streams = output_.open(local, record.rank);
-    if (!streams) {
-      failure = StartFailure{local, streams.error().errnum, "pipe"};
-      break;
-    }
-    UniqueFd pmi;
-    if (launch.pmi != nullptr) {
-      auto connected = launch.pmi->connect(local);
-      if (!connected) {
-        failure = StartFailure{local, EMFILE, "socketpair"};
-        break;
-      }
-      pmi = std::move(*connected);
-    }
-    const bool owns_stdin = launch.stdin_rank == local;
-    SpawnRequest request;
-    request.path = launch.path.c_str();
-    request.argv = launch.argv;
-    request.envp = environment.for_worker(local);
-    request.stdin_fd = owns_stdin ? -1 : dev_null_.get();
-    request.stdout_fd = streams->out;
-    request.stderr_fd = streams->err;
-    request.pmi_fd = pmi.get();
-    request.terminal_fd = owns_stdin && launch.stdin_terminal ? STDIN_FILENO : -1;
-    request.cgroup_fd = containment_.cgroup_fd();
-    auto result = spawner_(request);
-    if (auto* refused = std::get_if<SpawnFailure>(&result);
-        refused && is_cgroup_refusal(*refused, request.cgroup_fd)) {
-      log::info("cgroup_refused", {{"errno", refused->errnum}});
-      containment_.give_up_cgroup();
-      request.cgroup_fd = -1;
-      result = spawner_(request);
-    }
-    output_.close_child_ends(local);
-    if (const auto* refused = std::get_if<SpawnFailure>(&result)) {
-      failure = StartFailure{local, refused->errnum, refused->step};
-      break;
-    }
-    auto& spawned = std::get<Spawned>(result);
-    record.pid = spawned.pid;
-    living_.emplace(spawned.pid, i);
-    // In epoll from its first moment: deaths during the start are told in their order, too.
-    auto& pidfd = pidfds_.emplace_back(std::make_unique<asio::posix::stream_descriptor>(io_));
-    boost::system::error_code refused;
-    pidfd->assign(spawned.pidfd.get(), refused);
-    if (refused) {
-      living_.erase(spawned.pid);  // unwatched, it is reaped as an orphan
-      failure = StartFailure{local, refused.value(), "epoll"};
-      break;
-    }
-    static_cast<void>(spawned.pidfd.release());
-  }
-  for (std::size_t i = 0; i < pidfds_.size(); ++i) {
-    if (pidfds_[i]->is_open()) watch(i);
-  }
-  return failure;
+  start_.reset();  // before the next one takes as much
+  start_ = std::make_unique<WorkerStart>(spawner_, std::move(launch));
+  is_starting_ = true;
+  make_some();
 }
 
+void WorkerGroup::make_some() {
+  const auto end = steady_clock::now() + kSlice;
+  for (auto& made = start_->made; made < start_->launch.count; ++made) {
+    if (steady_clock::now() >= end) {
+      return asio::post(io_, [this, epoch = epoch_] {
+        if (epoch == epoch_ && is_starting_) make_some();
+      });
+    }
+    if (const auto failure = make_one(made)) return end_start(failure);
+  }
+  let_go();
+}
+
+std::optional<StartFailure> WorkerGroup::make_one(std::uint32_t index) {
+  const Launch& launch = start_->launch;
+  const LocalRank local{index};
+  auto& record = records_[index];
+  record.local_rank = local;
+  record.rank = Rank{launch.first_rank.value() + index};
+  if (launch.before_each) launch.before_each(local);
+  const auto streams = output_.open(local, record.rank);
+  if (!streams) return StartFailure{local, streams.error().errnum, "pipe", {}};
+  UniqueFd pmi;
+  if (launch.pmi != nullptr) {
+    auto connected = launch.pmi->connect(local);
+    if (!connected) return StartFailure{local, EMFILE, "socketpair", {}};
+    pmi = std::move(*connected);
+  }
+  const bool owns_stdin = launch.stdin_rank == local;
+  const auto& environment =
+      start_->environments.emplace_back(start_->launch.environment.for_worker(local));
+  SpawnRequest request;
+  request.path = launch.path.c_str();
+  request.argv = launch.argv.get();
+  request.envp = environment.pointers.data();
+  request.stdin_fd = owns_stdin ? -1 : dev_null_.get();
+  request.stdout_fd = streams->out;
+  request.stderr_fd = streams->err;
+  request.pmi_fd = pmi.get();
+  request.terminal_fd = owns_stdin && launch.stdin_terminal ? STDIN_FILENO : -1;
+  request.cgroup_fd = containment_.cgroup_fd();
+  request.cpus = index < start_->masks.size() ? &start_->masks[index] : nullptr;
+  auto result = start_->held.add(request);
+  if (auto* refused = std::get_if<SpawnFailure>(&result);
+      refused && is_cgroup_refusal(*refused, request.cgroup_fd)) {
+    log::info("cgroup_refused", {{"errno", refused->errnum}});
+    containment_.give_up_cgroup();
+    request.cgroup_fd = -1;
+    result = start_->held.add(request);
+  }
+  output_.close_child_ends(local);
+  if (const auto* refused = std::get_if<SpawnFailure>(&result))
+    return StartFailure{local, refused->errnum, refused->step, {}};
+  auto& spawned = std::get<Spawned>(result);
+  record.pid = spawned.pid;
+  living_.emplace(spawned.pid, index);
+  auto& pidfd = pidfds_.emplace_back(std::make_unique<Descriptor>(io_));
+  boost::system::error_code refused;
+  pidfd->assign(spawned.pidfd.get(), refused);
+  if (refused) {
+    living_.erase(spawned.pid);  // unwatched, it is reaped as an orphan
+    pidfd.reset();
+    return StartFailure{local, refused.value(), "epoll", {}};
+  }
+  static_cast<void>(spawned.pidfd.release());
+  watch(index);
+  return std::nullopt;
+}
+
+// All are there. The first goes ahead, and shows whether the program can be executed.
+void WorkerGroup::let_go() {
+  const auto now = steady_clock::now();
+  for (auto& record : records_) record.started = now;
+  if (const auto failed = start_->held.settle()) {
+    const LocalRank local{static_cast<std::uint32_t>(failed->index)};
+    return end_start(StartFailure{local, failed->failure.errnum, failed->failure.step, {}});
+  }
+  if (const auto failure = start_->held.try_first(kFirstExec))
+    return end_start(StartFailure{LocalRank{0}, failure->errnum, failure->step, {}});
+  release_rest();
+  end_start(std::nullopt);
+}
+
+void WorkerGroup::release_rest() {
+  if (start_->held.release_some()) return watch_left();
+  asio::post(io_, [this, epoch = epoch_] {
+    if (epoch == epoch_ && start_) release_rest();
+  });
+}
+
+// When the last one has called exec, what it read there can go.
+void WorkerGroup::watch_left() {
+  const int fd = ::fcntl(start_->held.left_fd(), F_DUPFD_CLOEXEC, 0);
+  boost::system::error_code refused;
+  if (fd < 0 || left_.assign(fd, refused)) return;  // it stays until the next start
+  left_.async_wait(Descriptor::wait_read, [this, epoch = epoch_](boost::system::error_code error) {
+    if (error || epoch != epoch_) return;
+    left_.close();
+    note_failures();
+    start_.reset();
+  });
+}
+
+void WorkerGroup::note_failures() {
+  for (std::size_t i = 0; start_ && i < records_.size(); ++i) {
+    if (!records_[i].exec_failure) records_[i].exec_failure = start_->held.failure_of(i);
+  }
+}
+
+void WorkerGroup::cancel_start() {
+  if (!is_starting_) return;
+  is_starting_ = false;
+  for (const auto index : std::exchange(exited_, {})) watch(index);
+}
+
+void WorkerGroup::end_start(const std::optional<StartFailure>& failure) {
+  cancel_start();
+  hooks_.on_started(failure);
+}
+
+// ---- afterwards ----
+
 void WorkerGroup::watch(std::size_t index) {
+  if (!pidfds_[index]) return;
   // epoll reports in the order in which the workers died: the first one told is the first that
   // failed.
   pidfds_[index]->async_wait(asio::posix::stream_descriptor::wait_read,
@@ -111,6 +191,7 @@ void WorkerGroup::watch(std::size_t index) {
 }
 
 void WorkerGroup::take_exit(std::size_t index) {
+  if (is_starting_) return exited_.push_back(index);  // somebody else's doing
   auto& record = records_[index];
   int status = 0;
   rusage usage{};
@@ -121,36 +202,65 @@ void WorkerGroup::take_exit(std::size_t index) {
   pidfds_[index].reset();
   record.status = exit_status_from_wait(status);
   if (record.abort_code && !is_success(*record.status)) record.status = Exited{*record.abort_code};
-  record.ended = std::chrono::steady_clock::now();
+  record.ended = steady_clock::now();
   record.peak_rss_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
   output_.drain(record.local_rank);
-  reap_orphans();
-  on_exit_(record);
+  if (start_ && !record.exec_failure) record.exec_failure = start_->held.failure_of(index);
+  if (record.exec_failure) {
+    const auto& why = *record.exec_failure;
+    hooks_.on_exec_failed(StartFailure{record.local_rank, why.errnum, why.step, {}});
+  }
+  hooks_.on_exit(record);
 }
 
-static bool is_stopped(pid_t pid) {
+// As the kernel sees a child of ours.
+static siginfo_t look_at(pid_t pid, int what) {
   siginfo_t info{};
-  return ::waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
-         info.si_pid == pid;
-}
-
-static bool is_dead(pid_t pid) {
-  siginfo_t info{};
-  return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-         info.si_pid == pid;
+  if (::waitid(P_PID, static_cast<id_t>(pid), &info, what | WNOHANG | WNOWAIT) != 0) return {};
+  return info;
 }
 
 void WorkerGroup::signal(int signo) {
-  for (const auto& [pid, index] : living_) {
-    auto& record = records_[index];
-    const bool ends = signo == SIGTERM || signo == SIGINT || signo == SIGQUIT || signo == SIGHUP ||
-                      signo == SIGKILL;
-    if (ends && !record.asked_to_end) record.was_stopped = is_stopped(pid);
-    record.asked_to_end = record.asked_to_end || (ends && !is_dead(pid));  // else it died by itself
-    // The leader is not reaped yet, so the number of its group can't have been given to others.
-    ::killpg(pid, signo);
-    if (ends) ::killpg(pid, SIGCONT);  // a stopped process heeds nothing but SIGKILL
+  PendingSignal pending{signo, {}, 0};
+  pending.pids.reserve(living_.size());
+  for (const auto& [pid, index] : living_) pending.pids.push_back(pid);
+  signals_.push_back(std::move(pending));
+  if (signals_.size() == 1) signal_some();  // else it follows the one before, in order
+}
+
+void WorkerGroup::signal_some() {
+  constexpr std::size_t kLookAtClock = 64;
+  const auto end = steady_clock::now() + kSlice;
+  for (std::size_t i = 1; !signals_.empty(); ++i) {
+    auto& pending = signals_.front();
+    if (pending.next == pending.pids.size()) {
+      signals_.pop_front();
+      continue;
+    }
+    signal_one(pending.pids[pending.next++], pending.signo);
+    if (i % kLookAtClock == 0 && steady_clock::now() >= end) {
+      return asio::post(io_, [this, epoch = epoch_] {
+        if (epoch == epoch_) signal_some();
+      });
+    }
   }
+}
+
+void WorkerGroup::signal_one(pid_t pid, int signo) {
+  const auto living = living_.find(pid);
+  if (living == living_.end()) return;  // since the signal came
+  auto& record = records_[living->second];
+  const bool ends = signo == SIGTERM || signo == SIGINT || signo == SIGQUIT || signo == SIGHUP ||
+                    signo == SIGKILL;
+  if (ends && !record.asked_to_end) {
+    const auto seen = look_at(pid, WEXITED | WSTOPPED);
+    const bool stopped = seen.si_pid == pid && seen.si_code == CLD_STOPPED;
+    record.was_stopped = stopped;
+    record.asked_to_end = seen.si_pid != pid || stopped;  // else it died by itself
+  }
+  // The leader is not reaped yet, so the number of its group can't have been given to others.
+  ::killpg(pid, signo);
+  if (ends) ::killpg(pid, SIGCONT);  // a stopped process heeds nothing but SIGKILL
 }
 
 void WorkerGroup::abort(Rank rank, int code) {
@@ -162,13 +272,17 @@ void WorkerGroup::abort(Rank rank, int code) {
   }
 }
 
-void WorkerGroup::reap_orphans() {
-  for (;;) {
+bool WorkerGroup::reap_orphans() {
+  constexpr std::chrono::milliseconds kSlice{3};
+  const auto end = std::chrono::steady_clock::now() + kSlice;
+  do {
     siginfo_t info{};
-    if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-    if (living_.contains(info.si_pid)) return;  // its own watch takes it, and calls us again
+    if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+      return true;
+    if (living_.contains(info.si_pid)) return true;  // its own watch takes it, then we are called
     ::waitpid(info.si_pid, nullptr, WNOHANG);
-  }
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
 }
 
 }  // namespace acc::agent

@@ -4,11 +4,13 @@
 #include "agent/output_hub.hpp"
 #include "agent/spawn.hpp"
 #include "agent/supervisor.hpp"
+#include "agent/worker_start.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -26,59 +28,86 @@ struct WorkerRecord {
   Rank rank;
   pid_t pid = 0;
   std::optional<ExitStatus> status;  ///< none: alive, or never started
+  Instant started{};                 ///< it was let go to exec
   Instant ended{};
   std::uint64_t peak_rss_bytes = 0;
   bool asked_to_end = false;  ///< we had signalled it before it ended: not to blame
   bool was_stopped = false;   ///< found in state T when it was asked to end
-  std::optional<int> abort_code{};  ///< of MPI_Abort
+  std::optional<SpawnFailure> exec_failure{};  ///< it never ran the program
+  std::optional<int> abort_code{};             ///< of MPI_Abort
 };
 
 /// The worker processes of the current round. Each exit is told once, in the order in which the
 /// workers died.
 class WorkerGroup {
  public:
-  using OnExit = std::function<void(const WorkerRecord&)>;
+  struct Hooks {
+    std::function<void(const WorkerRecord&)> on_exit;
+    /// All are there and run, or one could not be made and none has run.
+    std::function<void(const std::optional<StartFailure>&)> on_started;
+    /// Of a worker whose program could not be executed after others had been: its exit follows.
+    std::function<void(const StartFailure&)> on_exec_failed;
+  };
 
   WorkerGroup(boost::asio::io_context& io, Containment& containment, OutputHub& output,
-              OnExit on_exit);
+              Hooks hooks);
 
-  struct Launch {
-    std::string path;  ///< of the program, PATH already searched
-    char* const* argv = nullptr;
-    std::uint32_t count = 1;
-    Rank first_rank{0};
-    std::optional<LocalRank> stdin_rank;  ///< gets our stdin; the others get /dev/null
-    PmiServer* pmi = nullptr;     ///< null: no connection for PMI
-    bool stdin_terminal = false;  ///< that worker's group becomes the terminal's foreground group
-  };
-  /// Starts all workers; on the first failure returns it, those already started keep running.
-  std::optional<StartFailure> start(const Launch& launch, RoundEnvironment& environment);
+  /// Makes all workers, held just before exec, then lets them go together: no program runs if one
+  /// of them can't be made. In slices: on_started may be called now or later.
+  void start(Launch launch);
+  /// Gives up a start: on_started will not be called, what was made is the caller's to kill.
+  void cancel_start();
 
-  /// To each living worker's process group. SIGTERM is followed by SIGCONT, so that a stopped
-  /// worker can heed it.
+  /// To each living worker's process group, in slices. SIGTERM is followed by SIGCONT, so that a
+  /// stopped worker can heed it.
   void signal(int signo);
   /// Kills a worker that asked for it (MPI_Abort); it counts as exited with `code`.
   void abort(Rank rank, int code);
-  /// Takes the exit status of orphans that came up to us.
-  void reap_orphans();
+  /// Takes the exit status of orphans that came up to us, for some milliseconds at most.
+  /// @return whether none is left
+  bool reap_orphans();
   /// True for the leader of a living worker.
   [[nodiscard]] bool is_living_worker(pid_t pid) const { return living_.contains(pid); }
   [[nodiscard]] const std::vector<WorkerRecord>& records() const { return records_; }
   [[nodiscard]] Spawner& spawner() { return spawner_; }
 
  private:
+  using Descriptor = boost::asio::posix::stream_descriptor;
+  struct PendingSignal {
+    int signo;
+    std::vector<pid_t> pids;
+    std::size_t next = 0;
+  };
+
+  // a start
+  void make_some();
+  std::optional<StartFailure> make_one(std::uint32_t index);
+  void let_go();
+  void release_rest();
+  void watch_left();
+  void note_failures();
+  void end_start(const std::optional<StartFailure>& failure);
+  // afterwards
   void watch(std::size_t index);
   void take_exit(std::size_t index);
+  void signal_some();
+  void signal_one(pid_t pid, int signo);
 
   boost::asio::io_context& io_;  // all three outlive the group: the agent owns them
   Containment& containment_;
   OutputHub& output_;
-  OnExit on_exit_;
+  Hooks hooks_;
   Spawner spawner_;
   UniqueFd dev_null_;
+  std::unique_ptr<WorkerStart> start_;  ///< until its memory is not used any more
+  Descriptor left_;                     ///< HeldChildren::left_fd
+  bool is_starting_ = false;
+  std::uint64_t epoch_ = 0;          ///< of starts: what was posted for an older one is void
+  std::vector<std::size_t> exited_;  ///< in the start: told when it is over
   std::vector<WorkerRecord> records_;
-  std::vector<std::unique_ptr<boost::asio::posix::stream_descriptor>> pidfds_;
+  std::vector<std::unique_ptr<Descriptor>> pidfds_;
   std::unordered_map<pid_t, std::size_t> living_;
+  std::deque<PendingSignal> signals_;
 };
 
 }  // namespace acc::agent

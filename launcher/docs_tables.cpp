@@ -1,5 +1,6 @@
 #include "launcher/docs_tables.hpp"
 
+#include "agent/report_keys.hpp"
 #include "common/exit_codes.hpp"
 #include "common/text.hpp"
 #include "common/worker_env.hpp"
@@ -105,6 +106,16 @@ std::string exit_codes() {
   return table({"code", "name", "meaning", "what to do"}, rows);
 }
 
+std::string report_keys() {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& key : agent::kReportKeys) {
+    rows.push_back({key.place.empty() ? "" : "each " + std::string{key.place},
+                    "`" + std::string{key.name} + "`", std::string{key.type},
+                    std::string{key.meaning}});
+  }
+  return table({"in", "key", "value", "meaning"}, rows);
+}
+
 std::string deviation_table() {
   std::vector<std::vector<std::string>> rows;
   rows.reserve(deviations().size());
@@ -120,6 +131,7 @@ std::string docs_block(std::string_view name) {
   if (name == "worker-variables") return worker_variables();
   if (name == "mode-variables") return mode_variables();
   if (name == "exit-codes") return exit_codes();
+  if (name == "report-keys") return report_keys();
   if (name == "deviations") return deviation_table();
   return {};
 }

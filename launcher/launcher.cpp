@@ -114,7 +114,7 @@ std::string defaults_warning(const JobSpec& spec, bool without_python) {
 }
 
 void tell_about_ignored(const CommandLine& line) {
-  constexpr Key kIgnored[] = {"run_path"_key, "event_log_handler"_key, "numa_binding"_key,
+  constexpr Key kIgnored[] = {"run_path"_key, "event_log_handler"_key,
                               "signals_to_handle"_key, "start_method"_key};
   for (const Key key : kIgnored) {
     const auto* option = line.given(key);
@@ -205,6 +205,9 @@ class Launch {
     auto merged = merge(line_, config_, *facts_, environment_);
     append(complaints, std::move(merged.complaints));
     auto& spec = merged.spec;
+    // Whatever becomes of it: a report of an older job must not be taken for this one's.
+    if (!line_.given("print_config"_key) && !line_.given("print_plan"_key))
+      agent::note_report(guardian, spec.text("report"_key));
     const bool looks_only = line_.given("print_config"_key) != nullptr;
     if (!looks_only && knows_file) check_script_word(spec, complaints);
     if (looks_only && complaints.empty()) return print(config_text(spec));
@@ -212,7 +215,10 @@ class Launch {
     append(complaints, knows_machine && knows_file && !looks_only
                            ? make_plan_of(spec, complaints.empty(), plan)
                            : check_values(spec, environment_));
-    if (!complaints.empty()) return refuse(spec, std::move(complaints));
+    if (!complaints.empty()) {
+      agent::note_refusal(guardian, complaints.front().what);
+      return refuse(spec, std::move(complaints));
+    }
     set_log_level(spec);
     return start(spec, plan, guardian);
   }
@@ -364,6 +370,7 @@ class Launch {
     // On several machines the others wait for this one: it joins and lets all of them know.
     if (reason != 0 && !plan.cluster.several()) {
       tell(plan.script_problem.what);
+      agent::note_refusal(guardian, plan.script_problem.what);
       return to_int(reason == EACCES ? ExitCode::cannot_execute : ExitCode::command_not_found);
     }
     if (const int code = check_paths(plan); code != 0) return code;

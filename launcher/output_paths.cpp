@@ -58,7 +58,8 @@ Complaints check_output_paths(const agent::JobPlan& plan, std::vector<std::strin
   };
   const auto& logs = plan.output.log_dir;
   if (!logs.empty()) judge("--log_dir", logs, why_no_logs(logs));
-  if (!plan.report_file.empty()) judge("--report", plan.report_file, why_no_file(plan.report_file));
+  if (!plan.report_file.empty() && plan.report_file != "-")
+    judge("--report", plan.report_file, why_no_file(plan.report_file));
   const auto& progress = plan.restart.progress_file;
   if (!progress.empty() && ::access(folder_of(progress).c_str(), F_OK) != 0) {
     warnings.push_back("--progress_file: there is no folder '" + printable(folder_of(progress)) +

@@ -52,7 +52,7 @@ class Surroundings(JobTest):
 
     def test_the_first_failure_during_the_start_was_blamed_on_rank_0(self):
         job = self.job("--num_processes 48 --report report.json",
-                       "rank=3 exit=5 any rank=0 after=30ms exit=9 any hold")
+                       "rank=3 exit=5 any rank=0 after=2s exit=9 any hold")
         self.assertEqual(job.wait(), 5, job.stderr)
         self.assertEqual(self.report(job)["first_failure"]["rank"], 3)
 

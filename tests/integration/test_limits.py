@@ -8,9 +8,20 @@ class Limits(JobTest):
     def test_21_too_few_descriptors_is_said_in_words(self):
         job = self.job("--num_processes 64", "exit=0", preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)))
         self.assertEqual(job.wait(15), 71, job.stderr)
-        self.assertRegex(job.stderr, r"Too many open files.*ulimit -n")
-        self.assertLess(job.seconds, 8 * SLACK)
+        self.assertRegex(job.stderr, r"cannot start 64 workers: that takes \d+ descriptors, and the limit is 40: raise it \(ulimit -n")
+        self.assertLess(job.seconds, 1 * SLACK)
         self.assert_nothing_left(job)
+
+    def test_far_too_few_descriptors_are_said_in_words_too(self):
+        for limit in (8, 16):
+            job = self.job("--num_processes 1", "exit=0", preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
+            self.assertEqual(job.wait(5), 71, job.stderr)
+            self.assertRegex(job.stderr, rf"cannot start 1 worker: that takes \d+ descriptors, and the limit is {limit}: raise it \(ulimit -n")
+
+    def test_a_count_that_fits_is_not_refused(self):
+        # 8 + 3 * 20 descriptors and what the agent has for itself.
+        job = self.finished("--num_processes 20", "exit=0", preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (110, 110)))
+        self.assertEqual(job.stderr.count("cannot start"), 0)
 
     def test_a_low_soft_limit_is_raised_for_us_and_kept_for_the_workers(self):
         job = self.job("--num_processes 32", "", program=["--no_python", "sh", "-c", "ulimit -Sn"],
@@ -26,6 +37,7 @@ class Limits(JobTest):
         self.assertEqual(job.wait(15), 71, job.stderr)
         self.assertIn("Resource temporarily unavailable", job.stderr)
         self.assertIn("ulimit -u", job.stderr)
+        self.assertEqual(job.events("up"), [], "a program ran although not all could be made")
         self.assertLess(job.seconds, 8 * SLACK)
         self.assert_nothing_left(job)
 

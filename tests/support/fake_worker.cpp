@@ -13,7 +13,8 @@
 //   which also ignores SIGTERM hold_pipe=DURATION   a child in its own session that keeps our
 //   stdout that long memory=MIB           touches that much memory            hold          sleeps
 //   for ever
-//   lost=DURATION        asks the agent who was lost: a line "lost RANK PID HOW" for each
+//   leave=N              N children in our group that sleep for ever; leave_stubborn: and ignore
+//   SIGTERM lost=DURATION        asks the agent who was lost: a line "lost RANK PID HOW" for each
 #include "common/agent_client.hpp"
 #include "common/duration.hpp"
 #include "common/exit_status.hpp"
@@ -135,6 +136,11 @@ void carry_out(std::string_view key, const std::string& value) {
     mark(value);
   else if (key == "child") {
     if (::fork() == 0) hold();
+  } else if (key == "leave" || key == "leave_stubborn") {
+    if (key == "leave_stubborn") ::signal(SIGTERM, SIG_IGN);
+    for (int i = 0; i < number; ++i) {
+      if (::fork() == 0) hold();
+    }
   } else if (key == "escape")
     escape(false);
   else if (key == "escape_stubborn")

@@ -18,7 +18,7 @@ ROOMS = {
     "examples": ({"acc"}, set()),
 }
 # The launcher hands a plan over; what the agent is made of is not its business.
-AGENT_PUBLIC = {"agent/agent.hpp", "agent/guardian.hpp", "agent/job_plan.hpp"}
+AGENT_PUBLIC = {"agent/agent.hpp", "agent/guardian.hpp", "agent/job_plan.hpp", "agent/report_keys.hpp"}
 # Of the rendezvous it only makes the secret, and looks whether there is one.
 RENDEZVOUS_FOR_LAUNCHER = {"rendezvous/secret.hpp"}
 # Some things are known to one file, or to one kind of file, only.

@@ -42,7 +42,10 @@ pid_t start_escapee(Spawner& spawner, int cgroup_fd) {
 
 void kill_until_empty(Containment& containment) {
   for (int i = 0; i < 1000 && !containment.is_empty(); ++i) {
-    containment.kill_all();
+    containment.kill_cgroup();
+    for (const auto& member : containment.members()) {
+      if (member.is_child) ::kill(member.pid, SIGKILL);
+    }
     while (::waitpid(-1, nullptr, WNOHANG) > 0) {
     }
     ::poll(nullptr, 0, 5);
@@ -61,12 +64,12 @@ void check_escapee_is_found_and_ended(bool with_cgroup) {
   const pid_t leader = start_escapee(spawner, containment.cgroup_fd());
   REQUIRE(::waitpid(leader, nullptr, 0) == leader);
   CHECK_FALSE(containment.is_empty());
-  const auto left = containment.left_over();
+  const auto left = containment.left_over(32);
   REQUIRE_FALSE(left.empty());
   CHECK(left.front().pid != leader);
   kill_until_empty(containment);
   CHECK(containment.is_empty());
-  CHECK(containment.left_over().empty());
+  CHECK(containment.left_over(32).empty());
 }
 
 }  // namespace
@@ -106,7 +109,7 @@ TEST_CASE("a round after a kill is not killed at its start by the kernel", "[age
     int status = 0;
     REQUIRE(::waitpid(std::get<Spawned>(result).pid, &status, 0) > 0);
     CHECK(WIFEXITED(status));
-    containment.kill_all();
+    containment.kill_cgroup();
   }
 }
 
@@ -136,4 +139,19 @@ TEST_CASE("a process is looked up by name and state, whatever its name", "[agent
   CHECK(look_up(::getpid()).state == 'R');
   CHECK(look_up(::getpid()).name == "test-agent");
   CHECK(look_up(999'999'999).state == 'X');
+}
+
+TEST_CASE("a child is alive, then dead, then nobody's", "[agent][containment]") {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (;;) ::pause();
+  }
+  CHECK(look_at_child(child) == ChildState::alive);
+  ::kill(child, SIGKILL);
+  siginfo_t info{};
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
+  CHECK(look_at_child(child) == ChildState::dead);
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  CHECK(look_at_child(child) == ChildState::none);
+  CHECK(look_at_child(::getppid()) == ChildState::none);
 }

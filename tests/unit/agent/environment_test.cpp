@@ -10,9 +10,9 @@ using namespace acc::agent;
 
 namespace {
 
-std::map<std::string, std::string> as_map(char* const* envp) {
+std::map<std::string, std::string> as_map(const WorkerEnvironment& worker) {
   std::map<std::string, std::string> map;
-  for (; *envp != nullptr; ++envp) {
+  for (char* const* envp = worker.pointers.data(); *envp != nullptr; ++envp) {
     const std::string entry{*envp};
     const auto equals = entry.find('=');
     CHECK(map.emplace(entry.substr(0, equals), entry.substr(equals + 1)).second);  // no name twice

@@ -1,10 +1,15 @@
 #include "agent/report.hpp"
 
+#include "agent/report_file.hpp"
+#include "agent/report_keys.hpp"
+
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
 #include <cerrno>
 #include <csignal>
+#include <set>
+#include <string>
 
 using namespace acc;
 using namespace acc::agent;
@@ -256,4 +261,64 @@ TEST_CASE("a success whose report could not be written isn't called one", "[agen
   CHECK_THAT(text, Contains("but the report could not be written"));
   CHECK_THAT(text, Contains("lost      1 line (7 bytes) for the console"));
   CHECK_THAT(text, Contains("exit code 73"));
+}
+
+namespace {
+
+using Keys = std::set<std::string>;
+
+Keys documented(std::initializer_list<std::string_view> places) {
+  Keys keys;
+  for (const auto& key : kReportKeys) {
+    for (const auto place : places) {
+      if (key.place == place) keys.emplace(key.name);
+    }
+  }
+  return keys;
+}
+
+Keys keys_of(const nlohmann::json& object) {
+  Keys keys;
+  for (const auto& [key, value] : object.items()) keys.insert(key);
+  return keys;
+}
+
+}  // namespace
+
+TEST_CASE("the report's JSON has the keys that are documented, and no others", "[agent][report]") {
+  auto report = failed_job();
+  report.failures.front().error = WorkerError{"message", "traceback"};
+  report.losses.push_back({"stdout", "nobody reads it", 10, 1, {}});
+  const auto json = nlohmann::json::parse(to_json(report));
+  CHECK(keys_of(json) == documented({""}));
+  CHECK(json["format"] == kReportFormat);
+  CHECK(keys_of(json["workers"][0]) == documented({"worker"}));
+  CHECK(keys_of(json["first_failure"]) == documented({"worker", "failure"}));
+  CHECK(keys_of(json["failures"][0]) == documented({"worker", "failure"}));
+  CHECK(keys_of(json["failures"][0]["error"]) == documented({"error"}));
+  CHECK(keys_of(json["losses"][0]) == documented({"loss"}));
+  auto exit = keys_of(json["workers"][0]["exit"]);
+  exit.merge(keys_of(json["workers"][1]["exit"]));
+  CHECK(exit == documented({"exit"}));
+}
+
+TEST_CASE("a short report is JSON with keys of the long one, whatever its words",
+          "[agent][report]") {
+  const auto json =
+      nlohmann::json::parse(to_json({"not_started", 2, "bad \"flag\"\n\x01\xff", 71}));
+  CHECK(json["format"] == kReportFormat);
+  CHECK(json["verdict"] == "not_started");
+  CHECK(json["exit_code"] == 2);
+  CHECK(json["pid"] == 71);
+  const auto all = documented({""});
+  for (const auto& key : keys_of(json)) CHECK(all.contains(key));
+  CHECK(nlohmann::json::parse(to_json({"running", 0, "", 71}))["exit_code"].is_null());
+}
+
+TEST_CASE("a worker's time counts from its own start", "[agent][report]") {
+  auto report = failed_job();
+  report.workers[0].started = Instant{} + Millis{12'000};
+  const auto json = nlohmann::json::parse(to_json(report));
+  CHECK(json["workers"][0]["seconds"] == 0.1);
+  CHECK(json["workers"][1]["seconds"].is_null());  // started on another machine, or not at all
 }

@@ -14,7 +14,8 @@ TEST_CASE("a run without logs leaves no folder behind", "[agent]") {
   std::string path;
   {
     RunFolder folder{{}, "none", "", "abcdefgh"};
-    const auto attempt = folder.make_attempt(Round{0}, 3);
+    const auto attempt = folder.make_attempt(Round{0});
+    CHECK(folder.make_worker(Round{0}, LocalRank{2}));
     path = folder.path();
     CHECK(fs::is_directory(attempt + "/2"));
     CHECK((fs::status(path).permissions() & fs::perms::others_all) == fs::perms::none);
@@ -29,10 +30,10 @@ TEST_CASE("logs stay, and a run id can't climb out of the log folder", "[agent]"
   output.log_dir = std::string{base} + "/logs";
   {
     RunFolder folder{output, "../../evil", "", "abcdefgh"};
-    REQUIRE_FALSE(folder.make_attempt(Round{1}, 1).empty());
+    REQUIRE_FALSE(folder.make_attempt(Round{1}).empty());
     CHECK(folder.path() == output.log_dir + "/.._.._evil_abcdefgh");
   }
-  CHECK(fs::is_directory(output.log_dir + "/.._.._evil_abcdefgh/attempt_1/0"));
+  CHECK(fs::is_directory(output.log_dir + "/.._.._evil_abcdefgh/attempt_1"));
   fs::remove_all(base);
 }
 
@@ -46,5 +47,5 @@ TEST_CASE("a disk that refuses costs the error files, not the job", "[agent]") {
   OutputPlan output;
   output.log_dir = "/proc/nowhere";
   RunFolder folder{output, "none", "", "abcdefgh"};
-  CHECK(folder.make_attempt(Round{0}, 1).empty());
+  CHECK(folder.make_attempt(Round{0}).empty());
 }

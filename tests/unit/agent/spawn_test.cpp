@@ -1,8 +1,12 @@
 #include "agent/spawn.hpp"
 
+#include "agent/worker_start.hpp"
+
 #include <catch2/catch.hpp>
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +15,7 @@
 #include <chrono>
 #include <csignal>
 #include <string>
+#include <vector>
 
 using namespace acc;
 using namespace acc::agent;
@@ -131,4 +136,119 @@ TEST_CASE("a child whose lease is over never runs the program", "[agent][spawn]"
   CHECK(std::get<SpawnFailure>(result).errnum == ETIME);
   CHECK(std::string{std::get<SpawnFailure>(result).step} == kLeaseStep);
   CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // nothing is left of it
+}
+
+namespace {
+
+/// Shells that write a letter each, held before exec.
+struct Held {
+  explicit Held(std::size_t count) : children{spawner, count} {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    output = UniqueFd{ends[0]};
+    const UniqueFd write_end{ends[1]};
+    for (std::size_t i = 0; i < count; ++i) {
+      SpawnRequest request;
+      request.path = "/bin/sh";
+      request.argv = argv.get();
+      request.envp = environ;
+      request.stdout_fd = write_end.get();
+      auto result = children.add(request);
+      REQUIRE(std::holds_alternative<Spawned>(result));
+      pids.push_back(std::get<Spawned>(result).pid);
+    }
+    REQUIRE_FALSE(children.settle());
+  }
+  /// Until the last one has closed its end, which takes the end of all.
+  std::string all_output() const {
+    std::string text;
+    char chunk[4096];
+    for (ssize_t n; (n = ::read(output.get(), chunk, sizeof chunk)) > 0;)
+      text.append(chunk, static_cast<std::size_t>(n));
+    return text;
+  }
+  void reap() const {
+    for (const pid_t pid : pids) CHECK(::waitpid(pid, nullptr, 0) == pid);
+  }
+
+  Spawner spawner;
+  CStringArray argv{{"sh", "-c", "echo x"}};
+  HeldChildren children;
+  UniqueFd output;
+  std::vector<pid_t> pids;
+};
+
+}  // namespace
+
+TEST_CASE("no child runs its program before all are let go", "[agent][spawn]") {
+  Held held{20};
+  pollfd output{held.output.get(), POLLIN, 0};
+  CHECK(::poll(&output, 1, 50) == 0);  // nothing comes; a wait that can't end early
+  SECTION("then all do") {
+    CHECK_FALSE(held.children.try_first(std::chrono::seconds{10}));
+    CHECK(held.children.release_some());
+    pollfd left{held.children.left_fd(), POLLIN, 0};
+    CHECK(held.all_output().size() == 40);
+    CHECK(::poll(&left, 1, 10'000) == 1);
+    CHECK(held.children.all_left());
+  }
+  SECTION("or none ever does") {
+    for (const pid_t pid : held.pids) ::kill(pid, SIGKILL);
+    held.children.left_fd();  // no copy of the pipe is kept for the next one
+    CHECK(held.all_output().empty());
+  }
+  held.reap();
+}
+
+TEST_CASE("a child that shares our table while it is made has only what it was given",
+          "[agent][spawn]") {
+  std::vector<UniqueFd> many;
+  for (int i = 0; i < 300; ++i) many.emplace_back(::open("/dev/null", O_RDONLY));
+  Spawner spawner;
+  CHECK(run(spawner, "ls /proc/self/fd | tr '\\n' ' '").out == "0 1 2 3 ");
+  for (const auto& fd : many) REQUIRE(::fcntl(fd.get(), F_GETFD) >= 0);  // ours are untouched
+}
+
+TEST_CASE("a child gets its connection for PMI as number 3", "[agent][spawn]") {
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const UniqueFd read_end{ends[0]};
+  UniqueFd write_end{ends[1]};
+  const CStringArray argv{{"sh", "-c", "echo word >&3"}};
+  SpawnRequest request;
+  request.path = "/bin/sh";
+  request.argv = argv.get();
+  request.envp = environ;
+  request.pmi_fd = write_end.get();
+  Spawner spawner;
+  auto result = spawner(request);
+  REQUIRE(std::holds_alternative<Spawned>(result));
+  write_end.reset();
+  char text[16] = {};
+  CHECK(::read(read_end.get(), text, sizeof text) == 5);
+  CHECK(std::string{text} == "word\n");
+  ::waitpid(std::get<Spawned>(result).pid, nullptr, 0);
+}
+
+TEST_CASE("a child is bound to the cores it was given", "[agent][spawn]") {
+  cpu_set_t ours;
+  REQUIRE(::sched_getaffinity(0, sizeof ours, &ours) == 0);
+  std::uint32_t last = 0;
+  for (std::uint32_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &ours)) last = core;
+  }
+  const auto mask = affinity_mask({last});
+  const CStringArray argv{
+      {"sh", "-c", "grep -q \"^Cpus_allowed_list:.$0$\" /proc/self/status", std::to_string(last)}};
+  SpawnRequest request;
+  request.path = "/bin/sh";
+  request.argv = argv.get();
+  request.envp = environ;
+  request.cpus = &mask;
+  Spawner spawner;
+  auto result = spawner(request);
+  REQUIRE(std::holds_alternative<Spawned>(result));
+  int status = -1;
+  ::waitpid(std::get<Spawned>(result).pid, &status, 0);
+  CHECK(status == 0);
 }

@@ -10,7 +10,7 @@
 namespace acc::agent {
 
 inline std::string timer_name(Timer timer) {
-  constexpr const char* kNames[] = {"grace", "give_up", "backoff", "farewell"};
+  constexpr const char* kNames[] = {"grace", "give_up", "backoff", "farewell", "left_over"};
   return kNames[static_cast<std::size_t>(timer)];
 }
 

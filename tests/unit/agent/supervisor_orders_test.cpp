@@ -50,7 +50,7 @@ SCENARIO("all workers of this node are done while other nodes go on", "[agent][s
   Story story;
   story.running();
   CHECK(story.exits(0, Exited{0}).empty());
-  CHECK(story.exits(1, Exited{0}) == "strays, grace 15 s");
+  CHECK(story.exits(1, Exited{0}) == "left_over 150 ms, grace 15 s");
   WHEN("nothing is left") {
     CHECK(story.emptied(true) == "report completed");
     THEN("the job succeeds when the coordinator closes it") {
@@ -213,33 +213,30 @@ SCENARIO("orders to stop may shorten what is under way", "[agent][supervisor]") 
   }
 }
 
-SCENARIO("an order overtakes the start of the round", "[agent][supervisor]") {
+SCENARIO("the round is called off while its workers are being made", "[agent][supervisor]") {
   Story story;
   story.starting();
-  const auto starts = [&] { return story.feed(RoundStarted{story.now}); };
-  WHEN("it is to stop") {
-    story.stop(0, seconds{3});
-    CHECK(starts() == "SIGTERM, strays, grace 3 s");
+  const std::string killed = "kill, give_up 10 s";
+  WHEN("by an order to stop") {
+    CHECK(story.stop(0, seconds{3}) == killed);
+    CHECK(story.emptied() == "report stopped");
   }
-  WHEN("it is the end of the lease") {
-    story.feed(LeaseOver{story.now});
-    CHECK(starts() == "kill, give_up 10 s");
-    CHECK(story.all_end(Signaled{SIGKILL}) == "report stopped");
+  WHEN("by the end of the lease") {
+    CHECK(story.feed(LeaseOver{story.now}) == killed);
+    CHECK(story.emptied() == "report stopped");
   }
-  WHEN("it is the end of the job") {
-    story.closed(Verdict::stopped, 143);
-    CHECK(starts() == "SIGTERM, strays, grace 15 s");
-    CHECK(story.all_end() == "finish stopped 143");
+  WHEN("by the end of the job") {
+    CHECK(story.closed(Verdict::stopped, 143) == killed);
+    CHECK(story.emptied() == "finish stopped 143");
     CHECK(story.group.stop_signal == SIGTERM);  // for the report, though it came to another node
   }
-  WHEN("it is a signal") {
-    story.signal(SIGINT);
-    CHECK(starts() == "SIGINT, tell stopping, grace 3 s");
+  WHEN("by a signal") {
+    CHECK(story.signal(SIGINT) == "ask SIGINT 1, " + killed);
+    CHECK(story.emptied() == "report stopped, farewell 25 s");
   }
-  WHEN("it is the guardian's loss") {
-    story.feed(GuardianLost{story.now});
-    CHECK(starts() == "kill, give_up 10 s");
-    CHECK(story.all_end(Signaled{SIGKILL}) == "finish guardian_lost 70");
+  WHEN("by the guardian's loss") {
+    CHECK(story.feed(GuardianLost{story.now}) == killed);
+    CHECK(story.emptied() == "finish guardian_lost 70");
   }
 }
 

@@ -428,6 +428,63 @@ TEST_CASE("a signal while only left-overs are ended doesn't hide the success",
   CHECK(finished_with(story.emptied()) == 0);
 }
 
+SCENARIO("a job is stopped while its workers are still being made", "[agent][supervisor]") {
+  Story story{2, 5};
+  step(story.group, Began{story.now});
+  WHEN("by Ctrl-C") {
+    CHECK(find<KillAll>(story.signal(SIGINT)) != nullptr);
+    CHECK(story.signal(SIGINT).empty());
+    CHECK(finished_with(story.emptied()) == 130);
+  }
+  WHEN("by the loss of its guardian") {
+    CHECK(find<KillAll>(step(story.group, GuardianLost{story.now})) != nullptr);
+    CHECK(finished_with(story.emptied()) == 70);
+  }
+}
+
+TEST_CASE("a start that was refused before it was tried is not tried again",
+          "[agent][supervisor]") {
+  Story story{2};
+  step(story.group, Began{story.now});
+  step(story.group,
+       StartFailed{{LocalRank{0}, EMFILE, "descriptors", "too few descriptors"}, story.now});
+  CHECK(finished_with(story.emptied()) == 71);
+}
+
+TEST_CASE("a program that can't be executed any more ends those that run it already",
+          "[agent][supervisor]") {
+  Story story{2};
+  story.running();
+  const StartFailed gone{{LocalRank{1}, ENOENT, "exec", {}}, story.now};
+  CHECK(find<KillAll>(step(story.group, gone)) != nullptr);
+  CHECK(step(story.group, gone).empty());
+  story.exits(1, Exited{127});
+  story.exits(0, Signaled{SIGKILL});
+  CHECK(finished_with(story.emptied()) == 127);
+}
+
+SCENARIO("what a worker leaves behind gets a moment to exit by itself", "[agent][supervisor]") {
+  Story story{1};
+  story.group.stop.grace = seconds{15};
+  story.running();
+  const auto actions = story.exits(0, Exited{0});
+  REQUIRE(find<ArmTimer>(actions) != nullptr);
+  CHECK(find<ArmTimer>(actions)->timer == Timer::left_over);
+  CHECK(find<ArmTimer>(actions)->after == Millis{150});
+  CHECK(find<TermStrays>(actions) == nullptr);
+  WHEN("it does") { CHECK(finished_with(story.emptied()) == 0); }
+  WHEN("it doesn't") {
+    CHECK(find<TermStrays>(step(story.group, TimerFired{Timer::left_over, story.now})) != nullptr);
+    CHECK(story.group.left_overs_due);
+  }
+  WHEN("the grace is shorter than that") {
+    Story hurried{1};
+    hurried.group.stop.grace = Millis{100};
+    hurried.running();
+    CHECK(find<ArmTimer>(hurried.exits(0, Exited{0}))->after == Millis{50});
+  }
+}
+
 SCENARIO("the window after a pre-emption signal ends", "[agent][supervisor]") {
   GIVEN("a worker that noted SIGUSR1 and goes on") {
     Story story{1};

@@ -1,0 +1,105 @@
+#include "agent/report_file.hpp"
+
+#include "agent/report_keys.hpp"
+#include "agent/small_file.hpp"
+#include "common/host_name.hpp"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace acc::agent {
+
+namespace {
+
+constexpr std::string_view kStandardOutput = "-";
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20 || byte >= 0x7f) {  // may be no UTF-8: as Latin-1
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", byte);
+      out += escaped;
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+// Never more than a pipe takes at once, so that no write blocks.
+Result<void> write_to_standard_output(std::string_view text) {
+  constexpr std::size_t kPiece = 4096;
+  constexpr int kPatienceMs = 30'000;
+  while (!text.empty()) {
+    pollfd out{STDOUT_FILENO, POLLOUT, 0};
+    if (::poll(&out, 1, kPatienceMs) == 0)
+      return system_error(ETIMEDOUT, "write to the standard output");
+    const auto n = ::write(STDOUT_FILENO, text.data(), std::min(text.size(), kPiece));
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n <= 0) return system_error(n < 0 ? errno : EIO, "write to the standard output");
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return {};
+}
+
+template <std::size_t N>
+void copy_to(char (&place)[N], const std::string& text) {
+  const std::size_t length = std::min(text.size(), N - 1);
+  std::memcpy(place, text.data(), length);
+  place[length] = '\0';
+}
+
+}  // namespace
+
+Result<void> write_report_file(const std::string& path, std::string_view json) {
+  if (path == kStandardOutput) return write_to_standard_output(json);
+  return write_whole_file(path, json);
+}
+
+std::string to_json(const ShortReport& report) {
+  const bool ended = report.verdict != "running";
+  return "{\n  \"format\": " + std::to_string(kReportFormat) +
+         ",\n  \"host\": " + quoted(host_name()) + ",\n  \"pid\": " + std::to_string(report.pid) +
+         ",\n  \"verdict\": " + quoted(report.verdict) +
+         ",\n  \"exit_code\": " + (ended ? std::to_string(report.exit_code) : "null") +
+         ",\n  \"reason\": " + (report.reason.empty() ? "null" : quoted(report.reason)) + "\n}\n";
+}
+
+void note_report(const GuardianLink& guardian, const std::string& path) {
+  if (guardian.board == nullptr || path.size() >= sizeof guardian.board->report_file) return;
+  copy_to(guardian.board->report_file, path);
+}
+
+void note_refusal(const GuardianLink& guardian, const std::string& why) {
+  if (guardian.board != nullptr) copy_to(guardian.board->refusal, why);
+}
+
+void note_report_written(const GuardianLink& guardian) {
+  if (guardian.board != nullptr) guardian.board->report_is_written = true;
+}
+
+void write_running_report(const std::string& path, const GuardianLink& guardian) {
+  if (path.empty() || path == kStandardOutput) return;
+  // What goes wrong here goes wrong at the end, too, and is told then.
+  (void)write_report_file(path, to_json({"running", 0, "", guardian.pid}));
+}
+
+void write_missing_report(const GuardianBoard& board, int exit_code, const std::string& lost) {
+  if (board.report_file[0] == '\0' || board.report_is_written) return;
+  ShortReport report{lost.empty() ? "not_started" : "agent_lost", exit_code, board.refusal,
+                     ::getpid()};
+  if (!lost.empty()) report.reason = "the agent was " + lost;
+  (void)write_report_file(board.report_file, to_json(report));
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <array>
+#include <string_view>
+
+/// What stands in the JSON of --report. The table in docs/operations.md is made from this, and a
+/// test holds the JSON to it.
+namespace acc::agent {
+
+/// Higher when a key changes its meaning or goes; new ones may come at any time.
+inline constexpr int kReportFormat = 1;
+
+struct ReportKey {
+  std::string_view place;  ///< "" at the top, else the object that holds it
+  std::string_view name;
+  std::string_view type;
+  std::string_view meaning;
+};
+
+inline constexpr std::array kReportKeys{
+    ReportKey{"", "format", "number", "1; higher when a key changes its meaning or goes"},
+    ReportKey{"", "job", "text", "id of the run, as in ACC_JOB_ID"},
+    ReportKey{"", "host", "text", "of this machine"},
+    ReportKey{"", "pid", "number", "of the acc-launch that was started"},
+    ReportKey{"", "command", "list of texts", "what each worker ran"},
+    ReportKey{"", "world_size", "number", "workers in the whole job"},
+    ReportKey{
+        "", "verdict", "text",
+        "succeeded, failed, never_retry (--no_restart_codes, or the worker asked for it), "
+        "no_progress, cannot_start, stopped (by a signal), preempted, unkillable, "
+        "guardian_lost (acc-launch was killed), nodes_missing; in a short report (format, host, "
+        "pid, verdict, exit_code, reason) running, not_started, agent_lost"},
+    ReportKey{"", "exit_code", "number", "of acc-launch"},
+    ReportKey{"", "restarts", "number", "of all workers, in this job"},
+    ReportKey{"", "max_restarts", "number", "as given"},
+    ReportKey{"", "failed_attempts", "number", "also those that `failures` leaves out"},
+    ReportKey{"", "seconds", "number", "from the agent's start to its end"},
+    ReportKey{"", "stop_signal", "text or null", "the one that ended the job"},
+    ReportKey{"", "first_failure", "failure or null", "what ended the job"},
+    ReportKey{"", "reason", "text or null", "of the end, where no worker's failure was it"},
+    ReportKey{"", "failures", "list of failures",
+              "the first of each failed attempt on this machine; of many the first and the latest"},
+    ReportKey{"", "start_failure", "text or null", "why the workers could not be started"},
+    ReportKey{"", "workers", "list of workers", "of this machine, in the last attempt"},
+    ReportKey{"", "left_over", "list of texts",
+              "processes that outlived the workers and that we ended: \"sleep (pid 71)\"; 32 at "
+              "most"},
+    ReportKey{"", "left_over_count", "number", "all of them"},
+    ReportKey{"", "unkillable", "list of texts", "processes that survived SIGKILL"},
+    ReportKey{"", "losses", "list of losses", "output that could not be written"},
+    ReportKey{"", "log_folder", "text or null", "where the log files of this run are"},
+    ReportKey{"worker", "rank", "number", "in the whole job"},
+    ReportKey{"worker", "local_rank", "number", "on this machine; null of a lost machine"},
+    ReportKey{"worker", "pid", "number", "null where it isn't known"},
+    ReportKey{"worker", "exit", "exit or null", "null: it was never started"},
+    ReportKey{"worker", "seconds", "number or null", "from its start to its exit"},
+    ReportKey{"worker", "stopped_by_us", "true or false", "it was asked to end before it did"},
+    ReportKey{"worker", "peak_rss_bytes", "number", "resident memory; null of another machine's"},
+    ReportKey{"failure", "host", "text", "where it happened"},
+    ReportKey{"failure", "cause", "text", "\"was killed by SIGKILL (9), not by OOM\""},
+    ReportKey{"failure", "attempt", "number", "from 0"},
+    ReportKey{"failure", "seconds_into_attempt", "number", "since that worker's start"},
+    ReportKey{"failure", "time", "text", "UTC, \"2026-03-02T03:14:07.000Z\""},
+    ReportKey{"failure", "error", "error or null", "the exception that the worker wrote down"},
+    ReportKey{"failure", "last_lines", "list of texts", "of its output; 100 at most"},
+    ReportKey{"failure", "log", "text or null", "folder of its log files"},
+    ReportKey{"failure", "node_lost", "true or false", "a whole machine: the rank is its first"},
+    ReportKey{"exit", "code", "number", "it exited with"},
+    ReportKey{"exit", "signal", "text", "or was killed by: \"SIGKILL\""},
+    ReportKey{"exit", "signo", "number", "number of that signal"},
+    ReportKey{"exit", "core_dumped", "true or false", "with that signal"},
+    ReportKey{"error", "message", "text", "of the exception"},
+    ReportKey{"error", "traceback", "text", "may be empty"},
+    ReportKey{"loss", "where", "text", "\"stdout\", \"log files in DIR\""},
+    ReportKey{"loss", "why", "text", "\"No space left on device\""},
+    ReportKey{"loss", "bytes", "number", "that are missing"},
+    ReportKey{"loss", "lines", "number", "that are missing"},
+};
+
+}  // namespace acc::agent

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "agent/environment.hpp"
+#include "agent/spawn.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// The start of a round's workers while it is under way, and what their exec reads: it has to stay
+/// until the last of them has called it.
+namespace acc::agent {
+
+class PmiServer;
+
+struct Launch {
+  std::string path;  ///< of the program, PATH already searched
+  CStringArray argv;
+  std::uint32_t count = 1;
+  Rank first_rank{0};
+  std::optional<LocalRank> stdin_rank;  ///< gets our stdin; the others get /dev/null
+  bool stdin_terminal = false;  ///< that worker's group becomes the terminal's foreground group
+  std::vector<std::vector<std::uint32_t>> cores;  ///< JobPlan::cores
+  RoundEnvironment environment;
+  std::function<void(LocalRank)> before_each;  ///< just before that one is made
+  PmiServer* pmi = nullptr;                    ///< null: no connection for PMI
+};
+
+struct WorkerStart {
+  WorkerStart(Spawner& spawner, Launch launched);
+
+  Launch launch;
+  std::vector<WorkerEnvironment> environments;
+  std::vector<std::vector<unsigned long>> masks;  ///< of launch.cores, as the kernel wants them
+  HeldChildren held;
+  std::uint32_t made = 0;
+};
+
+/// Bits as sched_setaffinity takes them.
+[[nodiscard]] std::vector<unsigned long> affinity_mask(const std::vector<std::uint32_t>& cores);
+
+}  // namespace acc::agent

@@ -1,0 +1,119 @@
+"""The file of --report: whatever becomes of a job, it never is one of an older job."""
+import json, os, signal, subprocess
+
+from harness import ACC, JobTest, main, read, until, write
+
+
+class Report(JobTest):
+    def stale(self, folder):
+        path = os.path.join(folder, "r.json")
+        write(path, '{"verdict": "succeeded", "job": "an old one"}')
+        return path
+
+    def run_with_a_stale_one(self, *words):
+        folder = self.job("--num_processes 1", "exit=0").folder
+        path = self.stale(folder)
+        ran = subprocess.run([ACC, "--report", path, *words], cwd=folder, capture_output=True, text=True, timeout=30)
+        report = json.loads(read(path))
+        self.assertEqual(report["exit_code"], ran.returncode)
+        self.assertEqual(report["format"], 1)
+        return ran, report
+
+    def test_a_wrong_flag(self):
+        ran, report = self.run_with_a_stale_one("--num_processes", "many", "x.py")
+        self.assertEqual(ran.returncode, 2)
+        self.assertEqual(report["verdict"], "not_started")
+        self.assertIn("num_processes", report["reason"])
+
+    def test_a_script_that_is_not_there(self):
+        ran, report = self.run_with_a_stale_one("nope.py")
+        self.assertEqual(ran.returncode, 127)
+        self.assertEqual(report["verdict"], "not_started")
+        self.assertIn("nope.py", report["reason"])
+
+    def test_a_program_that_cannot_be_executed(self):
+        folder = self.job("--num_processes 1", "exit=0").folder
+        bad = os.path.join(folder, "bad")
+        write(bad, "#!/no/such/interpreter\n", 0o755)
+        ran, report = self.run_with_a_stale_one("--no_python", bad)
+        self.assertEqual(ran.returncode, 127)
+        self.assertEqual(report["verdict"], "cannot_start")
+        self.assertIn("/no/such/interpreter", report["start_failure"])
+
+    def test_a_killed_agent(self):
+        job = self.job("--num_processes 2 --report r.json", "mark=up hold")
+        path = self.stale(job.folder)
+        job.wait_events("up", 2)
+        until(lambda: json.loads(read(path))["verdict"] == "running", "the report of a job that runs")
+        self.assertEqual(json.loads(read(path))["pid"], job.pid)
+        os.kill(job.agent, signal.SIGKILL)
+        self.assertEqual(job.wait(), 70)
+        report = json.loads(read(path))
+        self.assertEqual(report["verdict"], "agent_lost")
+        self.assertEqual(report["exit_code"], 70)
+        self.assertIn("SIGKILL", report["reason"])
+
+    def test_a_killed_acc_launch(self):
+        job = self.job("--num_processes 2 --report r.json", "mark=up hold")
+        job.wait_events("up", 2)
+        job.process.kill()
+        job.wait()
+        until(lambda: not job.all_alive(), "the agent's end")
+        report = json.loads(read(os.path.join(job.folder, "r.json")))
+        self.assertEqual(report["verdict"], "guardian_lost")
+
+    def test_looking_only_writes_none(self):
+        folder = self.job("--num_processes 1", "exit=0").folder
+        path = self.stale(folder)
+        for flag in ("--print_plan", "--print_config"):
+            subprocess.run([ACC, flag, "--report", path, "--num_processes", "2", "--no_python", "true"], cwd=folder, capture_output=True, timeout=30)
+            self.assertEqual(json.loads(read(path))["job"], "an old one")
+
+    def test_a_dash_is_the_standard_output(self):
+        job = self.finished("--num_processes 2 --report -", "out=words exit=0")
+        self.assertTrue(job.stdout.startswith("words\nwords\n{"), job.stdout)
+        self.assertEqual(json.loads(job.stdout[job.stdout.index("{"):])["verdict"], "succeeded")
+        self.assertFalse(os.path.exists(os.path.join(job.folder, "-")))
+        job = self.job("--report - --num_processes many", "x")
+        self.assertEqual(job.wait(), 2)
+        self.assertEqual(json.loads(job.stdout)["verdict"], "not_started")
+
+    def test_times_count_from_the_workers_own_start(self):
+        job = self.finished("--num_processes 40 --report r.json", "rank=0 after=300ms exit=7 any hold", 7)
+        first = self.report(job, "r.json")["first_failure"]
+        self.assertGreaterEqual(first["seconds_into_attempt"], 0.3)
+        self.assertEqual(first["seconds"], first["seconds_into_attempt"])
+
+
+BOUND = "import os; print(os.environ['LOCAL_RANK'], sorted(os.sched_getaffinity(0)))"
+
+
+class Binding(JobTest):
+    def cores(self, *flags):
+        ran = subprocess.run([ACC, "--num_processes", "2", *flags, "--no_python", "/usr/bin/python3", "-c", BOUND], capture_output=True, text=True,
+                             timeout=60)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        return dict((line[0], line[2:]) for line in ran.stdout.splitlines()), ran.stderr
+
+    def test_workers_of_any_kind_are_bound_for_real(self):
+        siblings = {read(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in os.sched_getaffinity(0)}
+        if len(siblings) < 2:
+            self.skipTest("one core only: nothing to share out")
+        cores, _ = self.cores("--numa_binding", "exclusive")
+        self.assertEqual(set(cores), {"0", "1"})
+        mine, others = (set(json.loads(text)) for text in cores.values())
+        self.assertFalse(mine & others)
+        unbound, _ = self.cores()
+        self.assertEqual(set(unbound.values()), {str(sorted(os.sched_getaffinity(0)))})
+
+    def test_nothing_to_bind_to_is_told(self):
+        if len([n for n in os.listdir("/sys/devices/system/node") if n[4:].isdigit()]) != 1:
+            self.skipTest("a machine with several NUMA nodes")
+        for flags in (["--numa_binding", "node"], ["--enable_cpu_affinity"]):
+            cores, told = self.cores(*flags)
+            self.assertEqual(set(cores.values()), {str(sorted(os.sched_getaffinity(0)))})
+            self.assertIn("no worker is bound", told)
+
+
+if __name__ == "__main__":
+    main()

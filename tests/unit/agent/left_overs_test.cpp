@@ -1,0 +1,154 @@
+#include "agent/left_overs.hpp"
+
+#include "agent/orphan_sweep.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <catch2/catch.hpp>
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <ctime>
+#include <vector>
+
+using namespace acc;
+using namespace acc::agent;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::chrono::nanoseconds thread_time() {
+  timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return std::chrono::seconds{used.tv_sec} + std::chrono::nanoseconds{used.tv_nsec};
+}
+
+/// Processes that sleep for ever, as children of this one; every `stubborn`th ignores SIGTERM.
+std::vector<pid_t> make_children(std::size_t count, std::size_t stubborn = 0) {
+  std::vector<pid_t> children;
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool ignores = stubborn != 0 && i % stubborn == 0;
+    const auto before = ::signal(SIGTERM, ignores ? SIG_IGN : SIG_DFL);  // not the test's handler
+    const pid_t child = ::fork();
+    if (child == 0) {
+      for (;;) ::pause();
+    }
+    ::signal(SIGTERM, before);
+    REQUIRE(child > 0);
+    children.push_back(child);
+  }
+  return children;
+}
+
+void kill_and_reap(const std::vector<pid_t>& children) {
+  for (const pid_t pid : children) ::kill(pid, SIGKILL);
+  for (const pid_t pid : children) ::waitpid(pid, nullptr, 0);
+}
+
+/// A loop on which left-overs are ended, and the longest time that it spent in one handler.
+struct Loop {
+  boost::asio::io_context io{1};
+  Containment containment;
+  std::vector<pid_t> workers;
+  std::size_t asked = 0;
+  std::size_t named = 0;
+  LeftOvers left_overs{io,
+                       containment,
+                       {[this](pid_t pid) { return std::ranges::count(workers, pid) != 0; },
+                        [this](const std::vector<LeftOver>& processes) {
+                          asked += processes.size();
+                          for (const auto& process : processes) named += !process.name.empty();
+                        }}};
+  std::chrono::nanoseconds longest{0};
+
+  template <class Function>
+  void measure(Function&& function) {
+    const auto before = thread_time();
+    function();
+    longest = std::max(longest, thread_time() - before);
+  }
+  void run() {
+    io.restart();
+    for (bool more = true; more;) measure([&] { more = io.run_one() != 0; });
+  }
+};
+
+constexpr std::size_t kMany = 2'000;  // each costs the machine some milliseconds
+
+}  // namespace
+
+TEST_CASE("thousands of left-overs are asked to end without the loop standing still",
+          "[agent][left_overs]") {
+  const auto children = make_children(kMany);
+  Loop loop;
+  const auto begin = thread_time();
+  loop.measure([&] { loop.left_overs.terminate(); });
+  loop.run();
+  for (const pid_t pid : children) {
+    int status = 0;
+    REQUIRE(::waitpid(pid, &status, 0) == pid);
+    REQUIRE(WIFSIGNALED(status));
+    REQUIRE(WTERMSIG(status) == SIGTERM);
+  }
+  CHECK(loop.asked == kMany);
+  CHECK(loop.named == LeftOvers::kNamed);
+  CHECK(loop.longest < 10ms);  // of processor time: others may run on this machine, too
+  CHECK(thread_time() - begin < 1s);
+}
+
+TEST_CASE("and killed, however often that is asked for", "[agent][left_overs]") {
+  auto children = make_children(kMany, 2);
+  Loop loop;
+  const auto deadline = std::chrono::steady_clock::now() + 60s;
+  while (!loop.containment.is_empty() && std::chrono::steady_clock::now() < deadline) {
+    for (int i = 0; i < 3; ++i) loop.measure([&] { loop.left_overs.kill(); });
+    loop.run();
+  }
+  CHECK(loop.containment.is_empty());
+  CHECK(loop.longest < 10ms);
+}
+
+TEST_CASE("a left-over is asked once, a worker and its group never", "[agent][left_overs]") {
+  const auto children = make_children(3, 1);  // all ignore SIGTERM
+  Loop loop;
+  loop.workers = {children[0]};
+  ::setpgid(children[0], children[0]);
+  ::setpgid(children[1], children[0]);
+  ::setpgid(children[2], children[2]);
+  loop.left_overs.terminate();
+  loop.run();
+  CHECK(loop.asked == 1);
+  CHECK(loop.left_overs.was_asked(children[2]));
+  loop.left_overs.terminate();
+  loop.run();
+  CHECK(loop.asked == 1);
+  loop.left_overs.reset();
+  CHECK_FALSE(loop.left_overs.was_asked(children[2]));
+  kill_and_reap(children);
+}
+
+TEST_CASE("what a dead agent left is swept in linear time, and again without harm",
+          "[agent][left_overs]") {
+  sigset_t deaths;
+  sigset_t before;
+  ::sigemptyset(&deaths);
+  ::sigaddset(&deaths, SIGCHLD);
+  ::sigprocmask(SIG_BLOCK, &deaths, &before);
+  const UniqueFd signal_fd{::signalfd(-1, &deaths, SFD_CLOEXEC | SFD_NONBLOCK)};
+  const auto children = make_children(kMany, 3);
+  const auto others = make_children(2);
+  const auto begin = thread_time();
+  CHECK(sweep_orphans({others.begin(), others.end()}, signal_fd.get()) == kMany);
+  CHECK(thread_time() - begin < 1s);
+  CHECK(sweep_orphans({others.begin(), others.end()}, signal_fd.get()) == 0);
+  for (const pid_t pid : others) CHECK(look_at_child(pid) == ChildState::alive);
+  kill_and_reap(others);
+  CHECK(sweep_orphans({}, signal_fd.get()) == 0);
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+}
