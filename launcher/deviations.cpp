@@ -16,6 +16,11 @@ static constexpr Deviation kDeviations[] = {
     {"rdzv_backend, same_network and enable_cpu_affinity in a config file have no effect",
      "they take effect",
      "`accelerate config` asks for them; unlike the original, the answer counts"},
+    {"enable_cpu_affinity binds Python workers of NVIDIA GPUs that use Accelerate; numa_binding "
+     "wraps the command in numactl",
+     "both bind every kind of worker, by what /sys says; without GPUs they are dealt out to the "
+     "NUMA nodes",
+     "a C++ worker or one on the CPU wants its memory near, too"},
     {"any failure of a worker ends the launcher with 1",
      "the exit code of the first failed worker, 128 + N for a signal",
      "schedulers and scripts decide by it"},

@@ -42,6 +42,7 @@ class DetectedFacts : public HostFacts {
   std::string deepspeed(const std::string& interpreter) override {
     return installed_version(interpreter, "deepspeed");
   }
+  CpuTopology topology() override { return read_topology("/sys", allowed_cpus()); }
 
  private:
   const Devices& devices() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "common/error.hpp"
+#include "launcher/core_binding.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -36,6 +37,8 @@ class HostFacts {
   virtual std::string host_name() = 0;
   /// Version of DeepSpeed installed for this interpreter; empty: none.
   virtual std::string deepspeed(const std::string& interpreter) = 0;
+  /// The cores that workers may use, and where they lie.
+  virtual CpuTopology topology() = 0;
 };
 
 /// Looks at this machine.

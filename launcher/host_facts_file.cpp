@@ -23,6 +23,7 @@ struct Facts {
   bool fp8 = false;
   std::string deepspeed;
   std::string host_name;
+  std::string sysfs;  ///< where a copy of /sys lies
 };
 
 class FixedFacts : public HostFacts {
@@ -40,6 +41,9 @@ class FixedFacts : public HostFacts {
   bool fp8(const std::string&) override { return facts_.fp8; }
   std::string host_name() override { return facts_.host_name; }
   std::string deepspeed(const std::string&) override { return facts_.deepspeed; }
+  CpuTopology topology() override {
+    return facts_.sysfs.empty() ? CpuTopology{} : read_topology(facts_.sysfs, {});
+  }
 
  private:
   Facts facts_;
@@ -82,6 +86,8 @@ bool take(Facts& facts, const std::string& key, const Value& value) {
     facts.deepspeed = text_of(value);
   } else if (key == "host_name") {
     facts.host_name = text_of(value);
+  } else if (key == "sysfs") {
+    facts.sysfs = text_of(value);
   } else {
     return key == "tpu";  // known, but TPUs are refused anyway
   }
@@ -105,7 +111,7 @@ Result<std::unique_ptr<HostFacts>> facts_from_file(const std::string& path) {
                                          ": unknown host fact '" + printable(key) +
                                          "': known are gpus, accelerator, gpu_names, driver, bf16, "
                                          "physical_cores, ports_in_use, mpi, fp8, deepspeed, "
-                                         "host_name"};
+                                         "host_name, sysfs"};
     }
   }
   return std::unique_ptr<HostFacts>{std::make_unique<FixedFacts>(std::move(facts))};

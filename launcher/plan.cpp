@@ -3,6 +3,7 @@
 #include "common/text.hpp"
 #include "launcher/cluster_plan.hpp"
 #include "launcher/commands.hpp"
+#include "launcher/core_binding.hpp"
 #include "launcher/key_table.hpp"
 #include "launcher/mode.hpp"
 #include "launcher/policies.hpp"
@@ -49,7 +50,10 @@ class Planner {
     plan.defaulted.insert(spec_.defaulted.begin(), spec_.defaulted.end());
     plan_policies(spec_, inputs_.environment, plan, planned_.complaints);
     if (auto bad = bad_main_port(spec_)) append({std::move(*bad)});
-    if (mode_is_known(spec_)) choose_kind();
+    if (mode_is_known(spec_)) {
+      choose_kind();
+      bind_cores();
+    }
     drop_unchanged();
     return std::move(planned_);
   }
@@ -192,6 +196,50 @@ class Planner {
           " is linked with Open MPI, which needs PMIx to find the other workers, and acc-launch "
           "doesn't speak it: each worker will be MPI rank 0 of 1. Start it with mpirun, or build "
           "it with MPICH (--mpi none: it doesn't use MPI here)");
+  }
+
+  /// Numbers of the local ranks' GPUs; empty: as the local ranks.
+  std::vector<std::uint32_t> gpus_of_ranks() {
+    const auto workers = planned_.plan.local_world_size;
+    constexpr std::uint32_t kNone = UINT32_MAX;
+    if (spec_.flag("use_cpu"_key) || facts_.gpus() == 0)
+      return std::vector<std::uint32_t>(workers, kNone);
+    const auto planned = planned_.plan.env.find("CUDA_VISIBLE_DEVICES");
+    const auto given = inputs_.environment.find("CUDA_VISIBLE_DEVICES");
+    std::string list;
+    if (planned != planned_.plan.env.end()) {
+      list = planned->second;
+    } else if (given != inputs_.environment.end()) {
+      list = given->second;
+    }
+    std::vector<std::uint32_t> gpus;
+    for (const auto& word : split(list, ',')) {
+      const auto number = parse_number<std::uint32_t>(trim(word));
+      if (!number) break;  // "GPU-5ab1…": /sys doesn't know these names
+      gpus.push_back(*number);
+    }
+    return gpus;
+  }
+
+  void bind_cores() {
+    auto& plan = planned_.plan;
+    const bool by_word = spec_.is_set("numa_binding"_key);
+    if (!by_word && !spec_.flag("enable_cpu_affinity"_key)) return;
+    const auto key = by_word ? "numa_binding"_key : "enable_cpu_affinity"_key;
+    const auto binding = by_word ? binding_of(spec_.text(key)) : Binding::node;
+    if (!binding || plan.local_world_size == 0) return;
+    const auto warn = [&](const std::string& why) {
+      plan.warnings.push_back(spec_.name_for_complaint(key) + ": no worker is bound: " + why);
+    };
+    if (plan.kind == agent::JobKind::mpirun || plan.kind == agent::JobKind::deepspeed)
+      return warn("another launcher starts them here; it has options of its own for that");
+    const auto topology = facts_.topology();
+    auto bound = bind_workers(topology, *binding, plan.local_world_size, gpus_of_ranks());
+    if (!bound.problem.empty()) return warn(bound.problem);
+    const bool is_all = std::ranges::all_of(
+        bound.cores, [&](const auto& cores) { return cores.size() == topology.cpus.size(); });
+    if (is_all) return warn("there is nothing to choose from, all cores of this machine are alike");
+    plan.cores = std::move(bound.cores);
   }
 
   /// `env` holds only what is added or changed.

@@ -1,6 +1,7 @@
 #include "launcher/plan_json.hpp"
 
 #include "common/exit_status.hpp"
+#include "launcher/core_binding.hpp"
 #include "launcher/mode.hpp"
 
 #include <nlohmann/json.hpp>
@@ -164,6 +165,7 @@ std::string plan_to_json(const agent::JobPlan& plan) {
   out["stop"] = stop(plan.stop);
   out["output"] = output(plan.output);
   out["report"] = text_or_null(plan.report_file);
+  for (const auto& cores : plan.cores) out["cores"].push_back(cpu_list_text(cores));
   out["stdin_rank"] = plan.stdin_rank ? Json(plan.stdin_rank->value()) : Json{};
   out["warnings"] = plan.warnings;
   // Foreign bytes in a script's arguments need not be UTF-8.

@@ -26,6 +26,7 @@ struct FakeFacts : HostFacts {
   bool has_fp8 = false;
   std::string deepspeed_version;
   std::string full_name = "node1";
+  CpuTopology cpu_topology;
 
   std::string accelerator() override { return kind; }
   std::uint32_t gpus() override { return devices; }
@@ -39,6 +40,7 @@ struct FakeFacts : HostFacts {
   bool fp8(const std::string&) override { return has_fp8; }
   std::string host_name() override { return full_name; }
   std::string deepspeed(const std::string&) override { return deepspeed_version; }
+  CpuTopology topology() override { return cpu_topology; }
 };
 
 /// A command line, a config file and a machine, up to the plan.
