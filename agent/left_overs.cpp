@@ -16,7 +16,7 @@ namespace {
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-constexpr nanoseconds kSlice{std::chrono::milliseconds{3}};
+constexpr nanoseconds kScanSlice{std::chrono::milliseconds{3}};
 // A pass may follow each death. The rest after a long one keeps the loop free for four fifths of
 // the time; after a short one it would only cost time.
 constexpr nanoseconds kShortPass{std::chrono::microseconds{200}};
@@ -62,7 +62,7 @@ void LeftOvers::go_on() {
   const auto begin = steady_clock::now();
   while (position_ < members_.size()) {
     visit(members_[position_++]);
-    if (position_ % kLookAtClock == 0 && steady_clock::now() - begin > kSlice) break;
+    if (position_ % kLookAtClock == 0 && steady_clock::now() - begin > kScanSlice) break;
   }
   took_ += steady_clock::now() - begin;
   if (position_ == members_.size()) return end_pass();

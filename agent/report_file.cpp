@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kStandardOutput = "-";
 
-std::string quoted(std::string_view text) {
+std::string json_text(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -69,10 +69,10 @@ Result<void> write_report_file(const std::string& path, std::string_view json) {
 std::string to_json(const ShortReport& report) {
   const bool ended = report.verdict != "running";
   return "{\n  \"format\": " + std::to_string(kReportFormat) +
-         ",\n  \"host\": " + quoted(host_name()) + ",\n  \"pid\": " + std::to_string(report.pid) +
-         ",\n  \"verdict\": " + quoted(report.verdict) +
+         ",\n  \"host\": " + json_text(host_name()) + ",\n  \"pid\": " + std::to_string(report.pid) +
+         ",\n  \"verdict\": " + json_text(report.verdict) +
          ",\n  \"exit_code\": " + (ended ? std::to_string(report.exit_code) : "null") +
-         ",\n  \"reason\": " + (report.reason.empty() ? "null" : quoted(report.reason)) + "\n}\n";
+         ",\n  \"reason\": " + (report.reason.empty() ? "null" : json_text(report.reason)) + "\n}\n";
 }
 
 void note_report(const GuardianLink& guardian, const std::string& path) {
