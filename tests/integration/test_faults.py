@@ -57,7 +57,7 @@ class WorkerFaults(JobTest):
     def test_1_a_worker_that_ends_well_or_a_stop_is_no_loss(self):
         job = self.job("--num_processes 2 --grace 20s", "rank=1 exit=0 any on=TERM:0 mark=up lost=1s mark=asked hold")
         job.wait_events("asked", 1)
-        self.assertIn("lost: no rank was lost within 1 s", job.stdout)
+        until(lambda: "lost: no rank was lost within 1 s" in job.stdout, "its answer on stdout")
         job.process.terminate()
         self.assertEqual(job.wait(5), 143)
 
