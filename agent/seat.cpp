@@ -16,6 +16,9 @@
 
 #include <algorithm>
 #include <csignal>
+#include <fstream>
+#include <iomanip>
+#include <sstream>
 
 namespace acc::agent {
 
@@ -45,6 +48,19 @@ std::string network_namespace() {
   struct stat first {};
   if (::stat("/proc/self/ns/net", &own) != 0 || ::stat("/proc/1/ns/net", &first) != 0) return {};
   return own.st_ino == first.st_ino ? std::string{} : std::to_string(own.st_ino);
+}
+
+/// What this machine and its network have of their own where the host name is another one's, too
+/// (cloned machines, containers): the same until the next boot. Eight hexadecimal digits.
+std::string machine_identity() {
+  struct stat own {};
+  ::stat("/proc/self/ns/net", &own);
+  std::string boot;
+  std::ifstream{"/proc/sys/kernel/random/boot_id"} >> boot;
+  std::ostringstream text;
+  text << std::hex << std::setw(8) << std::setfill('0')
+       << (hash_of(boot + "/" + std::to_string(own.st_ino)) >> 32U);
+  return text.str();
 }
 
 rendezvous::JobPolicy policy_of(const JobPlan& plan) {
@@ -140,11 +156,14 @@ void Seat::choose_name() {
   if (!node_name_.empty()) return;
   node_name_ = host_;
   if (const auto own = network_namespace(); !own.empty()) node_name_ += "@" + own;
+  other_name_ = node_name_ + (cluster.wanted ? "-" + std::to_string(cluster.wanted->value())
+                                             : "@" + machine_identity());
   constexpr std::uint32_t kMostOnOneHost = 4096;
   for (std::uint32_t i = 0; i < kMostOnOneHost; ++i) {
     name_reservation_ = reserve_name("node/" + std::to_string(i) + "/" + cluster.job);
     if (!name_reservation_) continue;
     if (i > 0) node_name_ += "-" + std::to_string(cluster.wanted ? cluster.wanted->value() : i);
+    if (i > 0 && !cluster.wanted) other_name_ += "-" + std::to_string(i);
     return;
   }
 }
@@ -168,6 +187,7 @@ Result<rendezvous::PartyOptions> Seat::party_options() {
   auto& member = options.member;
   member.self.job = cluster.job;
   member.self.node = {node_name_, random_number()};
+  if (other_name_ != node_name_) member.other_name = other_name_;
   member.self.host = host_;
   member.self.address = cluster.address;
   member.self.slots = plan_.local_world_size;
@@ -229,7 +249,7 @@ rendezvous::PartyHooks Seat::party_hooks() {
   };
   on.stop = [this](const rendezvous::Stop& stop) {
     hooks_.tell_workers(stop);
-    const bool is_others = stop.by != node_name_;
+    const bool is_others = stop.by != node_name();
     if (is_others) hooks_.tell("stopping the workers here: " + stop.reason, false);
     stop_workers(stop);
   };

@@ -63,7 +63,9 @@ class Seat {
   [[nodiscard]] Instant closed_at() const { return closed_at_; }
   /// Why this node ended without the others; empty: it didn't.
   [[nodiscard]] const std::string& end_reason() const { return end_reason_; }
-  [[nodiscard]] const std::string& node_name() const { return node_name_; }
+  [[nodiscard]] const std::string& node_name() const {
+    return party_ ? party_->node_name() : node_name_;
+  }
 
  private:
   template <class Call>
@@ -84,6 +86,7 @@ class Seat {
   std::string host_;
   Hooks hooks_;
   std::string node_name_;
+  std::string other_name_;  ///< if another machine has that name
   UniqueFd name_reservation_;
   Instant round_began_{};
   bool has_workers_ = false;

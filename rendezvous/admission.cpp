@@ -12,16 +12,27 @@ namespace acc::rendezvous {
 Admission::Verdict Admission::knock(KnockId id, const std::string& source, Instant now) {
   if (sources_.size() >= limits_.sources && sources_.count(source) == 0) forget_old(now);
   Source& from = sources_[source];
-  if (now < from.blocked_until) return {false, {}};
-
   Verdict verdict;
-  if (from.knocks.size() >= limits_.half_open_per_source)
-    verdict.instead = *from.knocks.begin();
+  verdict.is_trusted = now >= from.blocked_until;
+  if (from.nameless.size() >= limits_.half_open_per_source)
+    verdict.instead = *from.nameless.begin();
   else if (knocks_.size() >= limits_.half_open)
-    verdict.instead = knocks_.begin()->first;
-  from.knocks.insert(id);
+    verdict.instead = nameless_.empty() ? knocks_.begin()->first : *nameless_.begin();
+  from.nameless.insert(id);
+  nameless_.insert(id);
   knocks_.emplace(id, Knock{source, now + limits_.greeting});
   return verdict;
+}
+
+std::optional<KnockId> Admission::named(KnockId id) {
+  const auto knock = knocks_.find(id);
+  if (knock == knocks_.end()) return std::nullopt;
+  Source& from = sources_[knock->second.source];
+  from.nameless.erase(id);
+  nameless_.erase(id);
+  from.named.insert(id);
+  if (from.named.size() <= limits_.half_open_per_source) return std::nullopt;
+  return *from.named.begin();
 }
 
 void Admission::remove(KnockId id) {
@@ -29,11 +40,13 @@ void Admission::remove(KnockId id) {
   if (knock == knocks_.end()) return;
   const auto source = sources_.find(knock->second.source);
   if (source != sources_.end()) {
-    source->second.knocks.erase(id);
-    // Who never failed needs no memory here.
-    if (source->second.knocks.empty() && source->second.seen == Instant::min())
+    source->second.nameless.erase(id);
+    source->second.named.erase(id);
+    // A source that never failed needs no memory here.
+    if (!source->second.has_knocks() && source->second.seen == Instant::min())
       sources_.erase(source);
   }
+  nameless_.erase(id);
   knocks_.erase(knock);
 }
 
@@ -81,7 +94,7 @@ std::optional<KnockId> Admission::overdue(Instant now) const {
 }
 
 bool Admission::is_forgettable(const Source& source, Instant now) const {
-  return source.knocks.empty() && now >= source.blocked_until &&
+  return !source.has_knocks() && now >= source.blocked_until &&
          (source.logged == Instant::min() || now - source.logged >= limits_.log_every);
 }
 
@@ -91,7 +104,7 @@ void Admission::forget_old(Instant now) {
   if (sources_.size() < limits_.sources) return;
   auto oldest = sources_.end();
   for (auto it = sources_.begin(); it != sources_.end(); ++it)
-    if (it->second.knocks.empty() &&
+    if (!it->second.has_knocks() &&
         (oldest == sources_.end() || it->second.seen < oldest->second.seen))
       oldest = it;
   if (oldest != sources_.end()) sources_.erase(oldest);

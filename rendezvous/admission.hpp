@@ -10,14 +10,17 @@
 #include <set>
 #include <string>
 
-/// Who may knock, how often and how many at once (P5). Pure: the time is passed in.
+/// Which connections may try to prove themselves, how often and how many at once (P5). Pure: the
+/// time is passed in. A node of the cluster names its key in its first bytes. That proves nothing,
+/// but strangers don't know it: so they never evict a node that shares their address.
 namespace acc::rendezvous {
 
 struct AdmissionLimits {
   std::size_t half_open = 256;  ///< connections that have proved nothing yet
   std::size_t half_open_per_source = 64;
-  Millis greeting{5000};                   ///< for the handshake and the first frame together
-  std::uint32_t failures_per_second = 20;  ///< of a source; beyond, it waits for `penalty`
+  Millis greeting{5000};  ///< for the handshake and the first frame together
+  /// Of a source; beyond, for `penalty`, only those who name a key of ours get a handshake.
+  std::uint32_t failures_per_second = 20;
   Millis penalty{1000};
   Millis log_every{60'000};    ///< one line a source
   std::size_t log_lines = 8;   ///< of all sources, in that time
@@ -32,11 +35,19 @@ class Admission {
   explicit Admission(AdmissionLimits limits = {}) : limits_{limits} {}
 
   struct Verdict {
-    bool may_try = true;             ///< false: close it at once
+    /// false: its source failed too often. It is closed unless it names a key; at once where there
+    /// are no keys.
+    bool is_trusted = true;
     std::optional<KnockId> instead;  ///< this older one has to go
   };
   /// A connection from `source` (an address; the owner shortens IPv6 to its /64) was accepted.
   Verdict knock(KnockId id, const std::string& source, Instant now);
+  /// Its first bytes name a key of ours: strangers don't evict it any more.
+  /// @return an older one of its source that has to go, as too many name a key
+  std::optional<KnockId> named(KnockId id);
+  /// Closed as it was not trusted and named no key: that counts as no failure, or a flood would
+  /// keep its source out long after its end.
+  void dismissed(KnockId id) { remove(id); }
   /// It proved who it is and sent its first frame.
   void passed(KnockId id);
   /// It did neither, or not in time.
@@ -58,7 +69,9 @@ class Admission {
 
  private:
   struct Source {
-    std::set<KnockId> knocks;
+    std::set<KnockId> nameless;
+    std::set<KnockId> named;
+    [[nodiscard]] bool has_knocks() const { return !nameless.empty() || !named.empty(); }
     double failures = 0;            ///< a bucket that empties with failures_per_second
     Instant seen = Instant::min();  ///< its last failure; min: it never failed
     Instant blocked_until = Instant::min();
@@ -77,6 +90,7 @@ class Admission {
 
   AdmissionLimits limits_;
   std::map<KnockId, Knock> knocks_;  ///< in the order of arrival, so also of due times
+  std::set<KnockId> nameless_;       ///< of all sources
   std::map<std::string, Source> sources_;
   std::deque<Instant> lines_;  ///< written lately
   Source nobody_;              ///< of no_descriptors()

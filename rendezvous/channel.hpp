@@ -55,6 +55,10 @@ struct Closed {
 
 /// What a channel tells its owner.
 struct ChannelHandlers {
+  /// A listening side with TLS, when the first bytes are there and nothing was spent on them yet.
+  /// @param names_key  they name a key of the secret, which proves nothing
+  /// @return false: the connection is closed
+  std::function<bool(bool names_key)> on_hello{};
   /// The handshake is done (without TLS: at once). No frame is read before on_frame is set.
   std::function<void()> on_open{};
   /// @param frame  whole, undecoded; good until the handler returns
@@ -120,6 +124,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void read_soon();
 
   bool is_other_language();
+  bool is_heard_out();
   void shake_hands();
   void opened();
   void read_turn();

@@ -17,6 +17,7 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr std::size_t kRead = std::size_t{64} << 10U;   // one read
+constexpr std::size_t kHello = std::size_t{2} << 10U;   // of a first message, looked at
 constexpr std::size_t kTurn = std::size_t{256} << 10U;  // then the others get their turn
 
 /// One buffer for all channels of a loop: an idle one needs none.
@@ -56,13 +57,27 @@ bool Channel::is_other_language() {
   return true;
 }
 
+// Asks the owner whether these first bytes are worth a handshake. A hello comes in one piece as a
+// rule; one that doesn't names no key.
+bool Channel::is_heard_out() {
+  if (!handlers_.on_hello) return true;
+  const auto buffer = asio::use_service<ReadBuffer>(io_).bytes().first(kHello);
+  const ssize_t n =
+      ::recv(socket_.native_handle(), buffer.data(), buffer.size(), MSG_PEEK | MSG_DONTWAIT);
+  const std::string_view bytes{buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(n, 0))};
+  const auto ask = handlers_.on_hello;
+  if (ask(names_key(tls_->secret(), bytes))) return true;
+  finish({Closed::Cause::not_ours, "names no key of ours, and too many before it failed"});
+  return false;
+}
+
 void Channel::shake_hands() {
   if (!stream_) {
     if (tls_ && tls_->role() == TlsContext::Role::listens) {
       char first = 0;
       if (::recv(socket_.native_handle(), &first, 1, MSG_PEEK) < 0 && errno == EAGAIN)
         return wait_readable();
-      if (is_other_language()) return;
+      if (!is_heard_out() || is_other_language()) return;
     }
     tls_ ? stream_.emplace(socket_.native_handle(), tls_)
          : stream_.emplace(socket_.native_handle());

@@ -74,6 +74,10 @@ void Coordinator::on_frame(PeerId peer, const Frame& frame) {
   }
   const bool is_of_round = roster_.is_member(peer) && frame.epoch.round == roster_.epoch().round;
   if (const auto* request = std::get_if<KvRequest>(&frame.message)) {
+    if (is_of_round && is_restoring()) {
+      held_.push_back({peer.value(), *request});
+      return;
+    }
     if (is_of_round) return answer(store_.request(peer.value(), *request, clock_now()));
     KvReply reply;
     reply.id = request->id;
@@ -84,15 +88,35 @@ void Coordinator::on_frame(PeerId peer, const Frame& frame) {
     if (is_of_round) answer(store_.restore(*told));
     return;
   }
+  if (std::holds_alternative<Beat>(frame.message)) whole_.insert(peer.value());
   perform(roster_.said(peer, frame, time_of_event()));
+}
+
+// After an election the store fills with what each agent put into it. What is asked before could
+// only be answered wrongly: "missing", a counter too low.
+bool Coordinator::is_restoring() const {
+  return roster_.is_recovering(clock_now()) &&
+         !roster_.are_members_among([this](PeerId peer) { return whole_.contains(peer.value()); });
+}
+
+void Coordinator::answer_held() {
+  if (held_.empty() || is_restoring()) return;
+  for (auto& [peer, request] : std::exchange(held_, {}))
+    answer(store_.request(peer, std::move(request), clock_now()));
 }
 
 void Coordinator::on_lost(PeerId peer, const std::string& why) {
   log::debug("agent_link_lost", {{"peer", peer.value()}, {"why", why}});
   links_.erase(peer.value());
-  store_.peer_gone(peer.value());
+  forget_questions_of(peer);
   perform(roster_.left(peer, why, time_of_event()));
   check_left();
+}
+
+void Coordinator::forget_questions_of(PeerId peer) {
+  store_.peer_gone(peer.value());
+  whole_.erase(peer.value());
+  std::erase_if(held_, [&](const Held& held) { return held.peer == peer.value(); });
 }
 
 // Whoever was made coordinator by etcd may not be it any more, by our clock, before we are told.
@@ -117,6 +141,7 @@ void Coordinator::perform(const RosterActions& actions) {
     std::visit([this](const auto& a) { act(a); }, action);
     if (!*alive) return;
   }
+  answer_held();
   arm();
 }
 
@@ -138,12 +163,20 @@ void Coordinator::act(const ClosePeer& a) {
   if (found == links_.end()) return;
   const auto link = found->second;
   links_.erase(found);
-  store_.peer_gone(a.peer.value());
+  forget_questions_of(a.peer);
   link->close();
   perform(roster_.left(a.peer, "closed by us", clock_now()));
 }
 
-void Coordinator::act(const ResetStore& a) { answer(store_.reset(a.epoch)); }
+void Coordinator::act(const ResetStore& a) {
+  for (const auto& [peer, request] : std::exchange(held_, {})) {
+    KvReply reply;
+    reply.id = request.id;
+    reply.status = KvReply::Status::wrong_round;
+    answer({{peer, reply}});
+  }
+  answer(store_.reset(a.epoch));
+}
 void Coordinator::act(const CommitRound& a) {
   if (hooks_.commit) hooks_.commit(a.record.epoch, to_bytes(a.record));
 }

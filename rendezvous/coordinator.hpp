@@ -9,8 +9,10 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 namespace acc::rendezvous {
 
@@ -67,6 +69,9 @@ class Coordinator {
   void act(const StepDown& a);
   void act(const JobOver& a);
   void answer(const KvStore::Answers& answers);
+  [[nodiscard]] bool is_restoring() const;
+  void answer_held();
+  void forget_questions_of(PeerId peer);
   void arm();
   void on_timer();
   void check_left();
@@ -76,6 +81,12 @@ class Coordinator {
   Links links_;
   Roster roster_;
   KvStore store_;
+  struct Held {
+    std::uint64_t peer = 0;
+    KvRequest request;
+  };
+  std::vector<Held> held_;         ///< until the store is whole again, after an election
+  std::set<std::uint64_t> whole_;  ///< peers that have told all that they put into it
   boost::asio::steady_timer timer_;
   Instant armed_ = Instant::max();
   boost::asio::steady_timer farewell_;

@@ -13,6 +13,9 @@ using Kind = DialError::Kind;
 
 namespace {
 
+/// A handshake needs one, or two where a packet is lost; the other side may be busy.
+constexpr int kRoundTrips = 4;
+
 Kind kind_of(int errnum) {
   switch (errnum) {
     case ECONNREFUSED:
@@ -116,6 +119,7 @@ void Dial::try_next() {
     note_failure(errno);
     return try_next();
   }
+  connecting_since_ = clock_now();
   socket_ = Channel::Socket{io_};
   socket_.assign(now_.protocol(), fd.release());
   socket_.async_connect(
@@ -148,7 +152,11 @@ void Dial::note_failure(int errnum) {
 
 void Dial::shake_hands() {
   step_ = Step::shaking_hands;
-  arm(due_);
+  const auto now = clock_now();
+  const auto round_trip = std::chrono::duration_cast<Millis>(now - connecting_since_);
+  const auto left = std::chrono::duration_cast<Millis>(due_ - now);
+  patience_ = std::max(left, kRoundTrips * round_trip);
+  arm(now + patience_);
   channel_ =
       std::make_shared<Channel>(io_, UniqueFd{socket_.release()}, options_.tls, options_.channel);
   channel_->start({.on_open =
@@ -197,7 +205,8 @@ void Dial::on_timer() {
                                         ": does this node's DNS server answer?");
   if (step_ == Step::shaking_hands)
     return fail(Kind::no_answer, target() + " took the connection, but did not answer within " +
-                                     limit + ": is the process there stopped, or another program?");
+                                     acc::describe(patience_) +
+                                     ": is the process there stopped, or another program?");
   if (step_ != Step::connecting) return;
   boost::system::error_code ignored;
   socket_.close(ignored);

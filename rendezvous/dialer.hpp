@@ -14,7 +14,9 @@ namespace acc::rendezvous {
 struct DialOptions {
   HostPort to;
   std::shared_ptr<const TlsContext> tls;  ///< null: plain
-  Millis limit{3000};                     ///< for looking up, connecting and the handshake together
+  /// For looking up and connecting. The handshake may take longer where the line is slow: several
+  /// times what connecting took.
+  Millis limit{3000};
   ChannelLimits channel;
 };
 
@@ -79,6 +81,8 @@ class Dial : public std::enable_shared_from_this<Dial> {
   Channel::Socket socket_;
   Timer timer_;
   Instant due_;
+  Instant connecting_since_{};
+  Millis patience_{0};      ///< for the handshake, in words
   Lookup::Endpoints left_;  ///< the next one last
   boost::asio::ip::tcp::endpoint now_;
   std::string tried_;

@@ -102,7 +102,7 @@ void Listener::stop() {
   acceptor_.close(ignored);
   timer_.cancel();
   pause_.cancel();
-  for (const auto& [id, channel] : std::exchange(knocking_, {})) admission_.passed(id);
+  for (const auto& [id, knock] : std::exchange(knocking_, {})) admission_.passed(id);
 }
 
 void Listener::wait() {
@@ -161,11 +161,16 @@ bool Listener::turn_one_away() {
 void Listener::take(UniqueFd socket, HostPort from) {
   const KnockId id = ++last_;
   const auto verdict = admission_.knock(id, source_of(from.host), clock_now());
-  if (!verdict.may_try) return;
+  if (!verdict.is_trusted && !options_.tls) return admission_.dismissed(id);
   if (verdict.instead) drop(*verdict.instead, "too many connections that prove nothing");
   auto channel = std::make_shared<Channel>(io_, std::move(socket), options_.tls, options_.channel,
                                            std::move(from));
-  channel->start({.on_frame =
+  channel->start({.on_hello =
+                      [weak = weak_from_this(), id](bool names_key) {
+                        const auto self = weak.lock();
+                        return self && self->on_hello(id, names_key);
+                      },
+                  .on_frame =
                       [weak = weak_from_this(), id](std::string_view frame) {
                         if (const auto self = weak.lock()) self->on_first_frame(id, frame);
                       },
@@ -173,21 +178,34 @@ void Listener::take(UniqueFd socket, HostPort from) {
                       [weak = weak_from_this(), id](const Closed& closed) {
                         if (const auto self = weak.lock()) self->drop(id, closed.what);
                       }});
-  knocking_.emplace(id, std::move(channel));
+  knocking_.emplace(id, Knocking{std::move(channel), verdict.is_trusted, false});
   arm_timer();
+}
+
+// Before anything is spent on TLS. What follows a `false` comes to drop().
+bool Listener::on_hello(KnockId id, bool names_key) {
+  const auto knock = knocking_.find(id);
+  if (knock == knocking_.end()) return false;
+  if (!names_key) {
+    knock->second.is_dismissed = !knock->second.is_trusted;
+    return knock->second.is_trusted;
+  }
+  if (const auto older = admission_.named(id)) drop(*older, "too many handshakes at once");
+  return true;
 }
 
 void Listener::on_first_frame(KnockId id, std::string_view frame) {
   auto knock = knocking_.extract(id);
   if (!knock) return;
   admission_.passed(id);
-  if (on_peer_) on_peer_(std::move(knock.mapped()), frame);
+  if (on_peer_) on_peer_(std::move(knock.mapped().channel), frame);
 }
 
 void Listener::drop(KnockId id, const std::string& why) {
   const auto knock = knocking_.extract(id);
   if (!knock) return;
-  const std::string source = source_of(knock.mapped()->peer().host);
+  if (knock.mapped().is_dismissed) return admission_.dismissed(id);
+  const std::string source = source_of(knock.mapped().channel->peer().host);
   const auto times = admission_.failed(id, clock_now());
   if (times && on_turned_away_) on_turned_away_({source, why, *times});
 }

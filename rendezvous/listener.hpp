@@ -64,6 +64,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
   void accept_batch();
   bool turn_one_away();
   void take(UniqueFd socket, HostPort from);
+  bool on_hello(KnockId id, bool names_key);
   void on_first_frame(KnockId id, std::string_view frame);
   void drop(KnockId id, const std::string& why);
   void arm_timer();
@@ -78,7 +79,12 @@ class Listener : public std::enable_shared_from_this<Listener> {
   Instant timer_due_ = Instant::max();
   Admission admission_;
   KnockId last_ = 0;
-  std::map<KnockId, std::shared_ptr<Channel>> knocking_;
+  struct Knocking {
+    std::shared_ptr<Channel> channel;
+    bool is_trusted = true;
+    bool is_dismissed = false;
+  };
+  std::map<KnockId, Knocking> knocking_;
   OnPeer on_peer_;
   OnTurnedAway on_turned_away_;
 };

@@ -47,7 +47,7 @@ void Member::on(const Frame& frame, const Welcome& welcome, Instant now, MemberA
   next_beat_ = now;
   dials_ = 0;
   last_failure_.clear();
-  ballot_.clear();
+  send_voters_to(has_coordinator(), out);
   if (is_new) {
     out.emplace_back(Tell{"the coordinator is now on " + welcome.coordinator + " (term " +
                           std::to_string(term_.number) + ", round " +
@@ -128,9 +128,17 @@ void Member::renew_lease(std::uint32_t beat, Millis granted, MemberActions& out)
   out.emplace_back(SetLease{*lease_end_});
 }
 
+// Nearly the shortest of late: a pause of either side says nothing about the line.
+void Member::note_round_trip(Millis took) {
+  const auto longer = round_trip_ + round_trip_ / 8 + Millis{1};
+  round_trip_ = round_trip_ == Millis{0} ? took : std::min(took, longer);
+}
+
 void Member::on(const Frame& frame, const BeatAck& ack, Instant now, MemberActions& out) {
   if (is_stale(frame)) return;
   echo_ = std::max(echo_, ack.stamp);
+  const auto& [number, sent] = beats_sent_[ack.beat % kBeatsKept];
+  if (number == ack.beat) note_round_trip(std::chrono::duration_cast<Millis>(now - sent));
   // A lease that is over stays over: its workers are being killed.
   if (has_workers() && may_run(now)) renew_lease(ack.beat, ack.granted, out);
 }
@@ -241,6 +249,7 @@ MemberActions Member::tick(Instant now) {
       break;
   }
   count_votes(now, out);
+  send_voters_on(now, out);
   consider_giving_up(now, out);
   if (phase_ != LinkPhase::member) tell_seeking(now, out);
   return out;
@@ -275,6 +284,7 @@ Instant Member::next_deadline() const {
   if (phase_ == LinkPhase::seeking) next = std::min(next, next_dial_);
   if (phase_ == LinkPhase::dialing || phase_ == LinkPhase::joining)
     next = std::min(next, link_deadline_);
+  if (phase_ == LinkPhase::joining && !ballot_.empty()) next = std::min(next, gives_vote_at_);
   if (lease_end_ && has_workers()) next = std::min(next, *lease_end_);
   return next;
 }

@@ -6,6 +6,7 @@
 #include "rendezvous/roster.hpp"
 
 #include <array>
+#include <bitset>
 #include <optional>
 #include <string>
 #include <variant>
@@ -22,7 +23,9 @@ namespace acc::rendezvous {
 enum class LinkPhase { seeking, dialing, joining, member, ended };
 
 struct MemberOptions {
-  Join self;           ///< what every Join says; holding, epoch and vote are filled in
+  Join self;  ///< what every Join says; holding, epoch and vote are filled in
+  /// For a node that was given no name: the one it takes if another machine has its first one.
+  std::string other_name;
   HostPort home;       ///< where the job's first coordinator is
   bool hosts = false;  ///< the coordinator starts in this process
   Timings timings;     ///< until a Welcome tells other ones
@@ -160,6 +163,8 @@ class Member {
   /// May workers be started at this moment?
   [[nodiscard]] bool may_run(Instant now) const { return lease_end_ && now < *lease_end_; }
   [[nodiscard]] HostPort coordinator() const { return coordinator_; }
+  /// In the round of epoch(); nodes: how many it has.
+  [[nodiscard]] const RoundPlace& place() const { return place_; }
   [[nodiscard]] const MemberOptions& options() const { return options_; }
   /// As the last coordinator told them: leases that it gave may last so long.
   [[nodiscard]] const Timings& timings() const { return timings_; }
@@ -169,14 +174,23 @@ class Member {
   void seek(Instant now, MemberActions& out);
   void lose_link(const std::string& why, Instant now, MemberActions& out);
   [[nodiscard]] std::size_t slot(Instant now) const;
+  [[nodiscard]] std::size_t first_called(Instant now) const;
+  [[nodiscard]] std::size_t preferred_standby(Instant now) const;
+  void pass_over(const HostPort& unreachable, Instant now);
+  void begin_search(Instant now);
+  void count_dial();
   [[nodiscard]] std::vector<HostPort> targets(Instant now) const;
   [[nodiscard]] Millis slot_length() const;
   [[nodiscard]] Instant slot_end(Instant now) const;
   [[nodiscard]] Millis backoff();
   void dial_next(Instant now, MemberActions& out);
+  [[nodiscard]] Millis dial_limit(int share) const;
   [[nodiscard]] std::optional<std::size_t> own_standby() const;
   void count_votes(Instant now, MemberActions& out);
-  [[nodiscard]] bool is_candidate(Instant now) const;
+  void send_voters_on(Instant now, MemberActions& out);
+  void send_voters_to(const Refused& elsewhere, MemberActions& out);
+  [[nodiscard]] Refused has_coordinator() const;
+  [[nodiscard]] bool have_crossed(const Join& theirs) const;
   void give_up(GiveUp::Why why, std::string text, MemberActions& out);
   void consider_giving_up(Instant now, MemberActions& out);
   void forget_round(Instant now, MemberActions& out);
@@ -201,6 +215,7 @@ class Member {
   [[nodiscard]] bool is_stale(const Frame& frame) const;
   void beat(Instant now, MemberActions& out);
   std::uint32_t next_beat(Instant now);
+  void note_round_trip(Millis took);
   void send(Message message, MemberActions& out) const;
   void send_ready(std::uint16_t port, Instant now, MemberActions& out);
   void renew_lease(std::uint32_t beat, Millis granted, MemberActions& out);
@@ -232,6 +247,7 @@ class Member {
   std::array<std::pair<std::uint32_t, Instant>, kBeatsKept> beats_sent_{};
   std::uint32_t beat_ = 0;
   std::uint64_t echo_ = 0;
+  Millis round_trip_{0};  ///< of a beat and its answer
 
   // seeking and voting
   Ballot ballot_;
@@ -245,6 +261,13 @@ class Member {
   Instant next_tell_{};
   std::size_t dials_ = 0;  ///< since the loss
   HostPort dialed_;
+  HostPort first_target_;             ///< of the list that is being tried
+  std::size_t next_target_ = 0;       ///< in that list
+  std::bitset<kMaxStandbys> passed_;  ///< standbys that could not be reached in slot passed_in_
+  std::size_t passed_in_ = 0;
+  Instant stands_until_{};       ///< this node waits for votes, whose slot it is or not
+  Instant gives_vote_at_{};      ///< joining, if it isn't refused before
+  std::uint32_t redirects_ = 0;  ///< one after the other
   std::optional<HostPort> redirect_;
   std::string last_failure_;
   std::optional<std::pair<int, std::uint32_t>> unsent_wish_;
@@ -252,5 +275,7 @@ class Member {
 };
 
 [[nodiscard]] std::string_view to_string(LinkPhase phase);
+/// As the user would write it: "10.0.0.1:29501", "[fd77::1]:29501".
+[[nodiscard]] std::string address_text(const HostPort& place);
 
 }  // namespace acc::rendezvous

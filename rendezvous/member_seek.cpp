@@ -1,14 +1,10 @@
 #include "rendezvous/member.hpp"
 
-#include "common/endpoint.hpp"
-
 #include <algorithm>
+#include <utility>
 
 // Finding a coordinator: the first one by its address, a lost one again, its successor by votes.
-//
-// After a loss, time is cut into slots of 1.5 × dead. In slot i standby i (by ascending rank)
-// offers itself and all others turn to it; a majority of the last round makes it coordinator.
-// Nobody sends election messages: a Join is the vote, and it stands as long as its connection.
+// For whom it votes stands in member_election.cpp.
 namespace acc::rendezvous {
 
 namespace {
@@ -18,8 +14,6 @@ constexpr Millis kLongestBackoff{1'000};
 constexpr Millis kDialLimit{3'000};
 constexpr Millis kFirstTell{5'000};
 constexpr Millis kTellEvery{30'000};
-
-std::string at(const HostPort& place) { return join_host_port(place.host, place.port); }
 
 }  // namespace
 
@@ -44,48 +38,24 @@ Join Member::make_join() const {
   return join;
 }
 
-Millis Member::slot_length() const { return timings_.dead * 3 / 2; }
-
-// Which standby's turn it is.
-std::size_t Member::slot(Instant now) const {
-  if (standbys_.empty()) return 0;
-  return static_cast<std::size_t>((now - lost_at_) / slot_length()) % standbys_.size();
-}
-
-Instant Member::slot_end(Instant now) const {
-  return lost_at_ + slot_length() * ((now - lost_at_) / slot_length() + 1);
-}
-
-std::optional<std::size_t> Member::own_standby() const {
-  const auto found = std::ranges::find(standbys_, options_.self.node.name, &Standby::node);
-  if (found == standbys_.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - standbys_.begin());
-}
-
-// Is there a majority of the last round without the coordinator that was lost? Not of two nodes.
-bool Member::can_elect() const {
-  if (options_.has_witness || epoch_.term.number == 0) return false;
-  const bool coordinator_was_member =
-      place_.nodes <= kMaxStandbys && standbys_.size() < place_.nodes;
-  const auto others = place_.nodes - (coordinator_was_member ? 1 : 0);
-  return others >= majority_of(place_.nodes);
-}
-
-bool Member::is_candidate(Instant now) const {
-  const bool seeks = phase_ == LinkPhase::seeking || phase_ == LinkPhase::dialing;
-  return seeks && !coordinator_here_ && can_elect() && own_standby() == slot(now);
-}
-
 std::vector<HostPort> Member::targets(Instant now) const {
   if (coordinator_here_) return {coordinator_};
   std::vector<HostPort> list;
   const auto add = [&](const HostPort& to) {
     if (to.port != 0 && std::ranges::find(list, to) == list.end()) list.push_back(to);
   };
-  if (redirect_) add(*redirect_);
   const auto own = own_standby();
-  if (can_elect() && !standbys_.empty() && own != slot(now)) {
-    for (std::size_t i = slot(now) + 1; i-- > 0;) {
+  // A standby that waits for votes in its own slot calls no other one.
+  const bool waits = now < stands_until_ || standbys_.empty() || own == first_called(now);
+  if (can_elect() && !waits) {
+    const auto size = standbys_.size();
+    const auto first = first_called(now);
+    const auto called = preferred_standby(now);
+    // Those that were passed over, too: they may be back, or only slow.
+    for (std::size_t i = (called + size - first) % size + 1; i-- > 0;) {
+      if ((first + i) % size != own) add(standbys_[(first + i) % size].at);
+    }
+    for (std::size_t i = first; i-- > 0;) {
       if (i != own) add(standbys_[i].at);
     }
   }
@@ -105,22 +75,33 @@ std::vector<HostPort> Member::targets(Instant now) const {
 
 void Member::dial_next(Instant now, MemberActions& out) {
   const auto list = targets(now);
-  if (list.empty()) {  // the only candidate left is this node
+  const bool is_redirected = redirect_.has_value() && !coordinator_here_;
+  if (list.empty() && !is_redirected) {  // the only candidate left is this node
     next_dial_ = now + kLongestBackoff;
     phase_ = LinkPhase::seeking;
     return;
   }
-  dialed_ = list[dials_ % list.size()];
-  // The one that was lost gets less: while it is waited for the lease runs, and others may be
-  // there.
-  const auto share = list.size() > 1 && dialed_ == coordinator_ ? 5 : 2;
-  const auto limit = epoch_.term.number == 0
-                         ? kDialLimit
-                         : std::clamp<Millis>(timings_.dead / share, Millis{100}, kDialLimit);
+  if (!list.empty() && list.front() != first_target_) {
+    first_target_ = list.front();
+    next_target_ = 0;
+  }
+  dialed_ = is_redirected ? *redirect_ : list[next_target_ % list.size()];
+  // All but the first get less, the coordinator that was lost among them: while one of them is
+  // waited for the lease runs.
+  const auto share = is_redirected || dialed_ == list.front() ? 2 : 5;
+  const auto limit = dial_limit(share);
   phase_ = LinkPhase::dialing;
   redirect_.reset();
-  link_deadline_ = now + limit + Millis{500};  // the dialler keeps its own limit
+  link_deadline_ = now + 4 * limit + Millis{500};  // the dialler keeps its own limits
   out.emplace_back(DialTo{dialed_, coordinator_here_, limit});
+}
+
+// For connecting. A line whose round trip is known gets three of them; on one that isn't, the
+// second try is more patient than the first, which is to tell soon of a wrong address.
+Millis Member::dial_limit(int share) const {
+  if (epoch_.term.number == 0) return dials_ == 0 ? kDialLimit : 2 * kDialLimit;
+  const auto quick = std::clamp<Millis>(timings_.dead / share, Millis{100}, kDialLimit);
+  return std::max(quick, std::min<Millis>(3 * round_trip_, 2 * kDialLimit));
 }
 
 MemberActions Member::link_up(const std::string& local_address, Instant now) {
@@ -128,7 +109,8 @@ MemberActions Member::link_up(const std::string& local_address, Instant now) {
   if (phase_ != LinkPhase::dialing) return out;
   phase_ = LinkPhase::joining;
   if (!local_address.empty()) address_ = local_address;
-  // Where it isn't coordinator yet the Join waits as a vote, until the next one's turn.
+  gives_vote_at_ = now + timings_.dead / 5;
+  // Where it isn't coordinator yet the Join waits as a vote, until the next slot.
   link_deadline_ = can_elect() ? std::max(slot_end(now), now + timings_.dead / 2)
                                : now + std::max<Millis>(timings_.dead, kDialLimit);
   joined_with_ = holding_;
@@ -145,11 +127,19 @@ MemberActions Member::dial_failed(const DialFailure& failure, Instant now) {
     return out;
   }
   phase_ = LinkPhase::seeking;
-  ++dials_;
-  const auto others = targets(now).size();
-  next_dial_ = others > 1 && dials_ % others != 0 ? now : now + backoff();
+  count_dial();
+  pass_over(dialed_, now);
+  const auto list = targets(now);
+  const bool is_another = !list.empty() && list.front() != first_target_;
+  const bool more_to_try = list.size() > 1 && next_target_ % list.size() != 0;
+  next_dial_ = is_another || more_to_try ? now : now + backoff();
   count_votes(now, out);
   return out;
+}
+
+void Member::count_dial() {
+  ++dials_;
+  ++next_target_;
 }
 
 // Full jitter: after a loss all agents start at the same moment.
@@ -166,7 +156,7 @@ Millis Member::backoff() {
 void Member::seek_again(Millis delay, Instant now, MemberActions& out) {
   out.emplace_back(Hang{});
   phase_ = LinkPhase::seeking;
-  ++dials_;
+  count_dial();
   next_dial_ = now + delay;
   count_votes(now, out);
 }
@@ -181,22 +171,29 @@ MemberActions Member::link_lost(const std::string& why, Instant now, bool not_au
   last_failure_ = why;
   phase_ = LinkPhase::seeking;
   if (not_authentic && epoch_.term.number == 0) {
-    give_up(GiveUp::Why::not_authentic, at(dialed_) + " " + why, out);
+    give_up(GiveUp::Why::not_authentic, address_text(dialed_) + " " + why, out);
     return out;
   }
-  ++dials_;
+  count_dial();
   next_dial_ = now + backoff();
   count_votes(now, out);
   return out;
 }
 
-void Member::lose_link(const std::string& why, Instant now, MemberActions& out) {
+// All that was learned about who can be reached belongs to the loss before.
+void Member::begin_search(Instant now) {
   phase_ = LinkPhase::seeking;
   lost_at_ = next_dial_ = now;
   next_tell_ = now + kFirstTell;
-  dials_ = 0;
+  dials_ = next_target_ = 0;
+  passed_.reset();
+  stands_until_ = {};
+}
+
+void Member::lose_link(const std::string& why, Instant now, MemberActions& out) {
+  begin_search(now);
   last_failure_ = why;
-  std::string text = "lost the coordinator at " + at(coordinator_) + ": " + why;
+  std::string text = "lost the coordinator at " + address_text(coordinator_) + ": " + why;
   if (has_workers() && lease_end_) {
     const auto left = std::chrono::duration_cast<Millis>(*lease_end_ - now);
     text += "; the workers here go on for " + describe(std::max(left, Millis{0})) +
@@ -214,10 +211,7 @@ MemberActions Member::stepped_down(const std::string& why, Instant now) {
   if (options_.has_witness) coordinator_ = {};  // not ourselves, and who else etcd will tell
   out.emplace_back(Tell{"this node is coordinator no more: " + why, true});
   if (phase_ != LinkPhase::seeking) out.emplace_back(Hang{});
-  phase_ = LinkPhase::seeking;
-  lost_at_ = next_dial_ = now;
-  next_tell_ = now + kFirstTell;
-  dials_ = 0;
+  begin_search(now);
   dial_next(now, out);
   return out;
 }
@@ -226,7 +220,7 @@ MemberActions Member::coordinator_is_at(const HostPort& to, Instant now) {
   MemberActions out;
   if (phase_ == LinkPhase::ended) return out;
   if (phase_ == LinkPhase::member && coordinator_ == to) return out;
-  if (coordinator_ != to) dials_ = 0;  // it is called first
+  if (coordinator_ != to) dials_ = next_target_ = 0;  // it is called first
   coordinator_ = to;
   const bool tries_another =
       (phase_ == LinkPhase::dialing || phase_ == LinkPhase::joining) && dialed_ != to;
@@ -245,7 +239,7 @@ MemberActions Member::coordinator_is_here(const HostPort& at, Instant now) {
   phase_ = LinkPhase::seeking;
   coordinator_ = at;
   coordinator_here_ = true;
-  dials_ = 0;
+  dials_ = next_target_ = 0;
   dial_next(now, out);
   return out;
 }
@@ -261,71 +255,22 @@ MemberActions Member::job_is_gone(const std::string& why, Instant) {
   return out;
 }
 
-// ---- votes ----
-
-MemberActions Member::vote_came(PeerId peer, const Join& join, const std::string& address,
-                                Instant now) {
-  MemberActions out;
-  const auto refuse = [&](Refused refused) {
-    out.emplace_back(RefuseVote{peer, std::move(refused)});
-  };
-  if (join.job != options_.self.job) {
-    refuse({Refusal::wrong_job,
-            "this agent belongs to job '" + join.job + "', the one at this address to job '" +
-                options_.self.job + "'",
-            {},
-            true});
-  } else if (phase_ == LinkPhase::ended) {
-    refuse({Refusal::closed, "the job is over on node " + options_.self.node.name, {}, false});
-  } else if (phase_ == LinkPhase::member) {
-    refuse({Refusal::not_coordinator, "the coordinator is at " + at(coordinator_), coordinator_,
-            false});
-  } else if (join.epoch.term.number == 0 || !can_elect()) {
-    refuse({Refusal::not_coordinator,
-            "node " + options_.self.node.name + " seeks the coordinator itself",
-            {},
-            false});
-  } else {
-    ballot_.add({peer, join, address});
-    count_votes(now, out);
-  }
-  return out;
-}
-
-MemberActions Member::vote_gone(PeerId peer, Instant) {
-  ballot_.remove(peer);
-  return {};
-}
-
-void Member::count_votes(Instant now, MemberActions& out) {
-  if (phase_ == LinkPhase::ended) return;
-  if (!is_candidate(now)) {
-    ballot_.remove(PeerId{0});
-    return;
-  }
-  ballot_.add({PeerId{0}, make_join(), address_});
-  auto win = ballot_.win(place_.node_rank.value() + 1);
-  if (!win) return;
-  ballot_.clear();
-  if (phase_ == LinkPhase::dialing) out.emplace_back(Hang{});
-  coordinator_here_ = true;
-  coordinator_ = standbys_[*own_standby()].at;
-  out.emplace_back(
-      Tell{"this node takes over as coordinator (term " + std::to_string(win->term.number) +
-           ", round " + std::to_string(win->last.round.value()) + ") with " +
-           std::to_string(win->votes.size()) + " of " + std::to_string(win->nodes) + " nodes"});
-  out.emplace_back(TakeOver{std::move(*win)});
-  phase_ = LinkPhase::seeking;
-  dials_ = 0;
-  dial_next(now, out);
-}
-
 // ---- words, and the end ----
 
 void Member::on(const Frame&, const Refused& refused, Instant now, MemberActions& out) {
+  const bool can_be_renamed = refused.refusal == Refusal::duplicate &&
+                              !options_.other_name.empty() && epoch_.term.number == 0;
+  if (can_be_renamed) {
+    auto& name = options_.self.node.name;
+    out.emplace_back(Tell{"another machine of this job is called " + name +
+                              ", too: this one goes by " + options_.other_name,
+                          false});
+    name = std::exchange(options_.other_name, {});
+    return seek_again(Millis{0}, now, out);
+  }
   if (refused.for_ever) {
     GiveUp end{GiveUp::Why::refused,
-               "refused by the coordinator at " + at(dialed_) + ": " + refused.what};
+               "refused by the coordinator at " + address_text(dialed_) + ": " + refused.what};
     if (!has_workers()) return give_up(end.why, end.text, out);
     out.emplace_back(OrderKill{end.text});
     give_up_when_empty_ = std::move(end);
@@ -333,17 +278,25 @@ void Member::on(const Frame&, const Refused& refused, Instant now, MemberActions
   }
   last_failure_ = refused.what;
   // Somebody who hasn't noticed yet that it is lost sends us back to it: that one is tried anyway.
-  const bool known = refused.redirect.port != 0 && refused.redirect != dialed_ &&
+  const auto own = own_standby();
+  const bool is_own = own && refused.redirect == standbys_[*own].at;
+  const bool known = refused.redirect.port != 0 && refused.redirect != dialed_ && !is_own &&
                      (refused.refusal == Refusal::moved || refused.redirect != coordinator_);
   if (known) redirect_ = refused.redirect;
+  if (refused.redirect.port == 0) pass_over(dialed_, now);  // it can't be elected
   if (refused.refusal == Refusal::moved && known) {
     coordinator_ = refused.redirect;
     coordinator_here_ = false;
   }
   const bool was_member = phase_ == LinkPhase::member;
-  seek_again(known ? Millis{0} : backoff(), now, out);
-  if (was_member) lost_at_ = now;
-  if (redirect_) dials_ = 0;
+  constexpr std::uint32_t kQuickRedirects = 4;  // more are a circle
+  redirects_ = known ? redirects_ + 1 : 0;
+  seek_again(known && redirects_ <= kQuickRedirects ? Millis{0} : backoff(), now, out);
+  if (was_member) {
+    lost_at_ = now;
+    passed_.reset();
+  }
+  if (redirect_) next_target_ = 0;
 }
 
 void Member::give_up(GiveUp::Why why, std::string text, MemberActions& out) {
@@ -359,6 +312,7 @@ void Member::forget_round(Instant now, MemberActions& out) {
   standbys_.clear();
   holding_ = Holding::nothing;
   lost_at_ = now;
+  passed_.reset();
   out.emplace_back(Tell{"the round of before is given up: this node joins as a new one"});
   seek_again(Millis{0}, now, out);
   dials_ = 0;
@@ -368,7 +322,7 @@ void Member::consider_giving_up(Instant now, MemberActions& out) {
   if (phase_ == LinkPhase::member || phase_ == LinkPhase::ended || has_workers()) return;
   const bool had_place = epoch_.term.number != 0;
   const auto lost_for = std::chrono::duration_cast<Millis>(now - lost_at_);
-  const std::string where = at(coordinator_);
+  const std::string where = address_text(coordinator_);
   if (had_place && !can_elect() && !options_.has_witness && !coordinator_here_ &&
       lost_for >= timings_.lease) {
     // Somebody is there and waits for a majority of a round that will never have one: it was
@@ -391,7 +345,7 @@ void Member::consider_giving_up(Instant now, MemberActions& out) {
 
 std::string Member::sought() const {
   if (coordinator_.port == 0) return "a coordinator that etcd names";
-  return "the coordinator at " + at(coordinator_);
+  return "the coordinator at " + address_text(coordinator_);
 }
 
 void Member::tell_seeking(Instant now, MemberActions& out) {

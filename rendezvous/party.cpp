@@ -104,6 +104,8 @@ void Party::on_link_frame(const Frame& frame) {
   if (const auto* reply = std::get_if<KvReply>(&frame.message)) return answered(*reply);
   if (const auto* part = std::get_if<Table>(&frame.message)) return add_rows(*part);
   const bool was_connected = member_.is_connected();
+  if (!was_connected && std::holds_alternative<Welcome>(frame.message))
+    tell_share(frame.epoch.term);
   perform(member_.received(frame, clock_now()));
   if (!was_connected && member_.is_connected()) ask_again();
 }
@@ -205,6 +207,7 @@ void Party::act(const TakeOver& a) {
                                     {"term", a.win.term.number},
                                     {"round", a.win.last.round.value()}});
   auto roster = options_.roster;
+  roster.name = node_name();
   roster.timings = member_.timings();
   if (listener_) {
     const auto at = listener_->at();

@@ -78,6 +78,8 @@ class Party {
   [[nodiscard]] bool may_run() const;
   [[nodiscard]] bool is_connected() const { return member_.is_connected(); }
   [[nodiscard]] bool is_coordinator() const { return coordinator_ != nullptr; }
+  /// As the job knows this node: not always as it was first called.
+  [[nodiscard]] const std::string& node_name() const { return member_.options().self.node.name; }
 
   // ---- what workers ask ----
   using KvAnswer = std::function<void(KvReply)>;
@@ -150,6 +152,7 @@ class Party {
 
   // the store
   void answered(const KvReply& reply);
+  void tell_share(const Term& term);
   void ask_again();
   void end_questions();
   void add_rows(const Table& part);

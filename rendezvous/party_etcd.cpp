@@ -167,6 +167,7 @@ void Party::lead(const Campaign& won) {
     });
   }
   auto roster = options_.roster;
+  roster.name = node_name();
   roster.where = describe(here_);
   roster.has_witness = true;
   roster.term = {won.leader.term, 0};

@@ -21,14 +21,16 @@ void Party::answered(const KvReply& reply) {
   question.answer(reply);
 }
 
+// Before the first beat: that one says that nothing of this kind follows.
+void Party::tell_share(const Term& term) {
+  if (!link_ || term < member_.term() || term == asked_in_) return;
+  asked_in_ = term;
+  for (auto& told : share_.tell()) link_->send({{term, member_.epoch().round}, std::move(told)});
+}
+
 void Party::ask_again() {
   if (!link_) return;
   const Epoch epoch{member_.term(), member_.epoch().round};
-  const bool is_new_coordinator = member_.term() != asked_in_;
-  asked_in_ = member_.term();
-  if (is_new_coordinator) {
-    for (auto& told : share_.tell()) link_->send({epoch, std::move(told)});
-  }
   for (const auto& [id, question] : questions_) link_->send({epoch, question.request});
   if (!table_answers_.empty()) link_->send({epoch, TableRequest{}});
 }

@@ -5,6 +5,7 @@
 #include "rendezvous/peer.hpp"
 #include "rendezvous/round_record.hpp"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -130,6 +131,18 @@ class Roster {
   [[nodiscard]] bool has_round() const { return has_round_; }
   [[nodiscard]] const RestartLedger& ledger() const { return ledger_; }
   [[nodiscard]] std::size_t connected() const { return by_peer_.size(); }
+  /// Elected a moment ago: members of the round may still come.
+  [[nodiscard]] bool is_recovering(Instant now) const {
+    return recovering_until_ && now < *recovering_until_;
+  }
+  /// Is each member of the round here, and among those peers?
+  template <class Among>
+  [[nodiscard]] bool are_members_among(Among among) const {
+    return std::ranges::all_of(places_, [&](const Place& place) {
+      const Node* const node = place.node == kNobody ? nullptr : &*nodes_[place.node];
+      return node != nullptr && node->peer && among(*node->peer);
+    });
+  }
   /// May this peer use the store of the running round?
   [[nodiscard]] bool is_member(PeerId peer) const;
 
@@ -169,7 +182,7 @@ class Roster {
   [[nodiscard]] std::string stale_words(const Join& join) const;
   std::optional<Refused> objection(const Join& join) const;
   std::optional<Refused> compare_facts(const Join& join) const;
-  std::optional<Refused> duplicate(const Join& join, Instant now) const;
+  std::optional<Refused> duplicate(const Join& join, const std::string& address, Instant now) const;
   void refuse(PeerId peer, Refused refused, RosterActions& out);
   NodeIndex enter(PeerId peer, const Join& join, const std::string& address, Instant now);
   void forget(NodeIndex index);

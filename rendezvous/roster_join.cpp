@@ -69,7 +69,7 @@ RosterActions Roster::joined(PeerId peer, const Join& join, const std::string& a
         out);
     return out;
   }
-  if (auto objection = duplicate(join, now)) {
+  if (auto objection = duplicate(join, address, now)) {
     refuse(peer, std::move(*objection), out);
     return out;
   }
@@ -205,26 +205,35 @@ std::optional<Refused> Roster::compare_facts(const Join& join) const {
   return std::nullopt;
 }
 
-// One node, one rank: whoever came first and still speaks keeps it.
-std::optional<Refused> Roster::duplicate(const Join& join, Instant now) const {
+// One node, one rank: the one that joined first and still speaks keeps it.
+std::optional<Refused> Roster::duplicate(const Join& join, const std::string& address,
+                                         Instant now) const {
   const auto speaks = [&](const Node& node) {
     return node.peer && now - node.heard < options_.timings.beat() * 3;
   };
-  const auto refused = [&](const Node& holder, const std::string& what) {
+  const auto where = [&](const Join& one, const std::string& by_socket) {
+    const auto& said = by_socket.empty() ? one.address : by_socket;
+    return printable(one.host) + " (" + (said.empty() ? options_.where : said) + ")";
+  };
+  const auto refused = [&](const Node& holder, const std::string& what, std::string_view flag) {
     return Refused{Refusal::duplicate,
                    what + " is taken by node " + in_quotes(holder.join.node.name) + " on " +
-                       printable(holder.join.host) + " (" + holder.address +
-                       "); this agent is on " + printable(join.host),
+                       where(holder.join, holder.address) + "; this agent is on " +
+                       where(join, address) + ": give each machine its own " + std::string{flag},
                    {},
                    true};
+  };
+  const auto rank_taken = [&](const Node& holder) {
+    return refused(holder, "node rank " + std::to_string(join.wanted->value()),
+                   "--node_rank (--machine_rank)");
   };
   const auto same_name = by_name_.find(join.node.name);
   if (same_name != by_name_.end()) {
     const auto& node = *nodes_[same_name->second];
     if (node.join.node.incarnation != join.node.incarnation && speaks(node)) {
       const bool by_rank = join.wanted && node.join.wanted == join.wanted;
-      return refused(node, by_rank ? "node rank " + std::to_string(join.wanted->value())
-                                   : "the node name " + in_quotes(join.node.name));
+      return by_rank ? rank_taken(node)
+                     : refused(node, "the node name " + in_quotes(join.node.name), "--node_name");
     }
   }
   if (!join.wanted) return std::nullopt;
@@ -232,7 +241,7 @@ std::optional<Refused> Roster::duplicate(const Join& join, Instant now) const {
   if (same_rank == by_wanted_.end()) return std::nullopt;
   const auto& node = *nodes_[same_rank->second];
   if (node.join.node.name == join.node.name || !speaks(node)) return std::nullopt;
-  return refused(node, "node rank " + std::to_string(join.wanted->value()));
+  return rank_taken(node);
 }
 
 void Roster::refuse(PeerId peer, Refused refused, RosterActions& out) {

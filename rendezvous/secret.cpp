@@ -247,6 +247,12 @@ std::string psk_identity(std::string_view key_id, std::string_view job) {
   return "acc1:" + std::string{key_id} + ":" + std::string{job};
 }
 
+bool names_key(const Secret& secret, std::string_view hello) {
+  return std::any_of(secret.keys.begin(), secret.keys.end(), [&](const SecretKey& key) {
+    return hello.find(psk_identity(key.id, "")) != std::string_view::npos;
+  });
+}
+
 PskIdentity parse_psk_identity(std::string_view identity) noexcept {
   constexpr std::string_view kPrefix = "acc1:";
   constexpr std::size_t kIdDigits = 8;

@@ -85,6 +85,10 @@ struct PskIdentity {
 /// Total: an empty key id is "not one of ours".
 [[nodiscard]] PskIdentity parse_psk_identity(std::string_view identity) noexcept;
 
+/// Does the first message of a TLS handshake, as it came, name one of these keys? The identity
+/// stands in it in clear: this is a filter before anything is computed, and no proof.
+[[nodiscard]] bool names_key(const Secret& secret, std::string_view hello);
+
 /// RFC 5869 with SHA-256, one block of output.
 [[nodiscard]] JobKey hkdf_sha256(std::string_view secret, std::string_view salt,
                                  std::string_view info);

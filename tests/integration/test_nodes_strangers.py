@@ -2,7 +2,7 @@
 import os, re, signal, subprocess, sys, time
 
 import harness
-from cluster import PORT, WALL_CLOCK, ClusterTest
+from cluster import LEASE, PORT, WALL_CLOCK, ClusterTest
 from harness import SLACK, main, until
 from hosts import needs_hosts
 
@@ -30,7 +30,7 @@ class Refused(ClusterTest):
     def test_a_name_that_is_taken(self):
         cluster, before = self.running(members="abc", names="a b c d", nnodes="3:4")
         said = self.refused(cluster, before, "--node_name b", host="d")
-        for word in ("'b'", cluster.hosts.address("b"), "this agent is on d"):
+        for word in ("'b'", cluster.hosts.address("b"), "this agent is on d", cluster.hosts.address("d"), "--node_name"):
             self.assertIn(word, said)
         cluster.nodes["a"].wait_text(r"on d\b", "'b'")
         self.stop(cluster)
@@ -229,6 +229,91 @@ class Strangers(ClusterTest):
         cluster.kill_worker(1)
         cluster.wait_round(1, 2)
         self.stop(cluster)
+
+
+FLOOD = """
+import socket, sys, time
+host, port, rate = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+print("on", flush=True)
+begun, made, many = time.monotonic(), 0, []
+while time.monotonic() - begun < 60:
+    while made < (time.monotonic() - begun) * rate:
+        made += 1
+        s = socket.socket()
+        s.setblocking(False)
+        s.connect_ex((host, port))
+        many.append(s)
+    for s in many[:-100]:
+        try: s.send(bytes.fromhex("1603010010") + b"nonsense")
+        except OSError: pass
+        s.close()
+    del many[:-100]
+    time.sleep(0.005)
+"""
+
+
+@needs_hosts
+class Flooded(ClusterTest):
+    def test_a_member_is_let_in_again_while_its_own_address_floods_the_coordinator(self):
+        cluster = self.cluster("a b", flags="--max_restarts 0")
+        for host in "ab":
+            cluster.start(host)
+        before = cluster.wait_round(0, 2)
+        flood = cluster.hosts.run("b", [sys.executable, "-c", FLOOD, cluster.hosts.address("a"), str(PORT), "1000"], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(flood.communicate)
+        self.addCleanup(flood.kill)
+        flood.stdout.readline()
+        until(lambda: "turned away" in cluster.nodes["a"].stderr, "the flood", 10)
+        for _ in range(3):
+            cluster.hosts.reset_connections("b")
+            begun = time.monotonic()
+            until(lambda: time.monotonic() - begun > 1.5 * LEASE, "more than a lease", 10)
+        self.assertEqual({life.pid for life in cluster.living()}, {life.pid for life in before}, cluster.tell())
+        self.stop(cluster)
+
+
+@needs_hosts
+class Clones(ClusterTest):
+    """Machines that were cloned: one host name, and nothing tells that the others exist."""
+
+    def clones(self, names, node_name=False, **options):
+        cluster = self.cluster(names, **options)
+        network = cluster.hosts.namespace
+        cluster.hosts.wrap = lambda host: ["nsenter", f"--net=/run/netns/{network(host)}", "unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc",
+                                           "sh", "-c", 'hostname vm && exec "$@"', host]
+        flags = cluster.flags_for
+        cluster.flags_for = lambda host: flags(host).replace(f"--node_name {host}", "")
+        return cluster
+
+    def start(self, cluster, host, more=""):
+        return cluster.start(host, more, words="mark=up after=1s", program=["--no_python", harness.FAKE])
+
+    def test_three_machines_with_one_host_name_are_told_apart_by_their_rank(self):
+        cluster = self.clones("a b c", backend="static")
+        for host in "abc":
+            self.start(cluster, host)
+        self.all_end(cluster, 0)
+        for rank, host in enumerate("abc"):
+            self.assertEqual([int(row[1]) for row in cluster.nodes[host].events("up")], [rank], cluster.tell())
+        self.assertIn("goes by vm-2", cluster.nodes["c"].stderr)
+
+    def test_without_ranks_by_their_boot_and_network(self):
+        cluster = self.clones("a b c", nnodes="3")
+        for host in "abc":
+            self.start(cluster, host)
+        self.all_end(cluster, 0)
+        self.assertEqual(sorted(int(row[1]) for host in "abc" for row in cluster.nodes[host].events("up")), [0, 1, 2], cluster.tell())
+
+    def test_two_of_one_rank_are_refused_with_both_addresses_and_the_cure(self):
+        cluster = self.clones("a b c", backend="static")
+        self.start(cluster, "a")
+        self.start(cluster, "b")
+        cluster.nodes["a"].wait_text("waiting for other nodes", deadline=8)
+        said = self.start(cluster, "c", "--machine_rank 1").expect(77, 10).stderr
+        for word in ("node rank 1", cluster.hosts.address("b"), cluster.hosts.address("c"), "--machine_rank"):
+            self.assertIn(word, said)
+        self.start(cluster, "c")
+        self.all_end(cluster, 0)
 
 
 @needs_hosts

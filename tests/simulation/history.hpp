@@ -18,7 +18,7 @@ class History {
   void print(std::ostream& out) const;
 
  private:
-  static constexpr std::size_t kLines = 250;
+  static constexpr std::size_t kLines = 20'000;
   bool on_;
   std::size_t dropped_ = 0;
   std::deque<std::string> lines_;

@@ -3,6 +3,7 @@
 #include "tests/simulation/violation.hpp"
 #include "tests/simulation/world.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <iostream>
@@ -24,6 +25,7 @@ constexpr std::string_view kUsage =
     "  --nodes K     each seed has 2 to K nodes (default 16)\n"
     "  --large       each seed has exactly K nodes: a worker fails, the coordinator is lost\n"
     "  --plant NAME  with this bug switched on; succeeds if it is found\n"
+    "  --successions  each seed has exactly K nodes: coordinators are lost one after the other\n"
     "  --quiet       without faults, at several sizes: counts the messages of a node and round\n"
     "  --verbose     the history of each seed\n";
 
@@ -32,6 +34,7 @@ struct Arguments {
   std::uint64_t first = 1;
   std::uint32_t nodes = 16;
   bool large = false;
+  bool successions = false;
   bool quiet = false;
   bool verbose = false;
   std::string plant;
@@ -51,6 +54,8 @@ std::optional<Arguments> read(const std::vector<std::string_view>& words) {
         arguments.nodes = static_cast<std::uint32_t>(std::stoul(value()));
       } else if (word == "--plant") {
         arguments.plant = value();
+      } else if (word == "--successions") {
+        arguments.successions = true;
       } else if (word == "--large") {
         arguments.large = true;
       } else if (word == "--quiet") {
@@ -68,6 +73,7 @@ std::optional<Arguments> read(const std::vector<std::string_view>& words) {
 }
 
 Scenario scenario_of(const Arguments& arguments, std::uint64_t seed) {
+  if (arguments.successions) return successions_scenario(seed, arguments.nodes);
   return arguments.large ? large_scenario(seed, arguments.nodes)
                          : draw_scenario(seed, arguments.nodes);
 }
@@ -75,6 +81,7 @@ Scenario scenario_of(const Arguments& arguments, std::uint64_t seed) {
 void print_repeat(const Arguments& arguments, std::uint64_t seed) {
   std::cout << "repeat: tests/simulation/run --seeds 1 --first " << seed << " --nodes "
             << arguments.nodes << (arguments.large ? " --large" : "")
+            << (arguments.successions ? " --successions" : "")
             << (arguments.plant.empty() ? "" : " --plant " + arguments.plant) << " --verbose\n";
 }
 
@@ -118,13 +125,34 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 // A search that finds nothing because nothing happens would be worth nothing.
 bool is_worth_something(const Arguments& arguments, const Stats& stats) {
-  if (arguments.large || arguments.seeds < 1'000) return true;
+  if (arguments.large || arguments.successions || arguments.seeds < 1'000) return true;
   const auto share = arguments.seeds / 20;
   const bool is = stats.elections >= share && stats.leases_over >= share &&
                   stats.rounds >= arguments.seeds && stats.succeeded >= 6 * share &&
                   stats.step_downs >= share / 4;
   if (!is) std::cout << "FAILED: too little happened in these seeds\n";
   return is;
+}
+
+/// Is every lost coordinator succeeded in the time that is promised?
+bool are_quick(const Arguments& arguments, Stats& stats) {
+  auto& all = stats.successions;
+  const auto share = [](const Succession& s) {
+    return static_cast<double>(s.took.count()) / static_cast<double>(s.bound.count());
+  };
+  std::ranges::sort(all, {}, share);
+  const auto late = std::ranges::count_if(all, [&](const auto& s) { return share(s) > 1; });
+  std::cout << all.size() << " coordinators lost of " << arguments.nodes
+            << " nodes; succeeded within lease + 1 s times";
+  for (const double part : {0.5, 0.9, 0.99, 1.0}) {
+    const auto at = static_cast<std::size_t>(part * static_cast<double>(all.size() - 1));
+    std::cout << (part < 1 ? " " : ", at most ") << share(all[at]);
+  }
+  std::cout << " (50, 90, 99 of 100); late: " << late << '\n';
+  if (late == 0) return true;
+  std::cout << "FAILED: seed " << all.back().seed << ": the worst\n";
+  print_repeat(arguments, all.back().seed);
+  return false;
 }
 
 int play_seeds(const Arguments& arguments) {
@@ -146,6 +174,8 @@ int play_seeds(const Arguments& arguments) {
     return 1;
   }
   print(stats, arguments.seeds, seconds_since(begin));
+  if (arguments.successions && (stats.successions.empty() || !are_quick(arguments, stats)))
+    return 1;
   if (arguments.plant.empty()) return is_worth_something(arguments, stats) ? 0 : 1;
   std::cout << "FAILED: " << arguments.plant << " was not found\n";
   return 1;

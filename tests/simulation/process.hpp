@@ -25,8 +25,8 @@ struct ProcessSpec {
   std::string name;                                 ///< of the node
   std::optional<rendezvous::MemberOptions> member;  ///< none: a coordinator that stands alone
   rendezvous::RosterOptions roster;
-  bool hosts = false;    ///< has the job's first coordinator
-  bool listens = true;   ///< others can connect to it
+  bool hosts = false;   ///< has the job's first coordinator
+  bool listens = true;  ///< others can connect to it
   agent::StopPolicy stop;
 };
 
@@ -58,6 +58,8 @@ class Process final : public SocketOwner {
   [[nodiscard]] HostId host() const { return host_; }
   [[nodiscard]] const std::string& name() const { return spec_.name; }
   [[nodiscard]] bool has_office() const { return roster_.has_value(); }
+  [[nodiscard]] const rendezvous::Roster* roster() const { return roster_ ? &*roster_ : nullptr; }
+  [[nodiscard]] const rendezvous::Member* member() const { return member_ ? &*member_ : nullptr; }
   [[nodiscard]] bool is_agent() const { return member_.has_value(); }
   [[nodiscard]] std::optional<agent::Finish> finished() const { return finish_; }
   [[nodiscard]] const agent::GroupState& group() const { return group_; }

@@ -186,6 +186,9 @@ void Process::on_first_frame(End end, Peer& peer, const Frame& frame) {
     end_of_peer_.erase(peer.id);
     peers_.erase(end);
     const HostPort to = moved->to;
+    // A spare at the job's first address, say, whose coordinator is lost: nobody else tells it.
+    if (!roster_ && member_ && frame.epoch.term >= member_->term())
+      carry_out(member_->coordinator_is_at(to, now()));
     if (!roster_) return;
     carry_out(roster_->moved(to, now()));
     if (!roster_ && member_) carry_out(member_->coordinator_is_at(to, now()));

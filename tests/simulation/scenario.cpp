@@ -185,6 +185,42 @@ Scenario large_scenario(std::uint64_t seed, std::uint32_t nodes) {
   return s;
 }
 
+Scenario successions_scenario(std::uint64_t seed, std::uint32_t nodes) {
+  Random random{seed * 0x2545f4914f6cdd1dU + nodes};
+  Scenario s;
+  s.seed = seed;
+  draw_timings(random, s);
+  draw_network(random, s);
+  s.nodes.assign(nodes, NodePlan{});
+  for (auto& node : s.nodes) node.comes = between(random, Time{0}, scaled(s.timings.dead, 0.2));
+  s.nodes_max = nodes;
+  s.nodes_min = random.chance(0.3) ? nodes : nodes / 2 + 1;
+  s.by_rank = random.chance(0.3);
+  s.scale_up_now = random.chance(0.3);
+  s.restart.max_restarts = 100;
+  s.restart.delay_base = s.timings.dead / 4;
+  s.length = scaled(s.timings.lease, 40);
+  Time at = scaled(s.timings.dead, 2 + random.fraction());
+  const auto losses = random.between(2, 3);
+  for (std::int64_t i = 0; i < losses; ++i) {
+    Time lasts = scaled(s.timings.dead, 0.1 + 2 * random.fraction());
+    if (nodes > 3 && random.chance(0.5)) lasts = kNever;
+    s.faults.push_back({at, FaultKind::lose_coordinator, {}, lasts, random.chance(0.4) ? 1 : 0});
+    at += scaled(s.timings.lease, (random.chance(0.3) ? 0.1 : 4) * random.fraction());
+  }
+  const Time span = at + scaled(s.timings.lease, 4);
+  const auto stalls = random.chance(0.5) ? random.between(0, 40 * nodes) : 0;
+  for (std::int64_t i = 0; i < stalls; ++i)
+    s.faults.push_back({between(random, Time{0}, span),
+                        FaultKind::pause,
+                        {static_cast<HostId>(random.below(nodes))},
+                        scaled(s.timings.dead, 0.12 * random.fraction()),
+                        0});
+  s.healed = span + scaled(s.timings.lease, 20);
+  s.limit = long_enough(s);
+  return s;
+}
+
 Scenario quiet_scenario(std::uint32_t nodes, std::uint32_t restarts) {
   Scenario s;
   s.seed = nodes;
@@ -203,9 +239,10 @@ Scenario quiet_scenario(std::uint32_t nodes, std::uint32_t restarts) {
 }
 
 std::string_view name_of(FaultKind kind) {
-  constexpr std::string_view kNames[] = {"kill_agent",   "power_off",     "pause",     "cut_both",
-                                         "cut_one_way",  "slow",          "reset",     "signal",
-                                         "crash_worker", "lose_guardian", "duplicate", "replay"};
+  constexpr std::string_view kNames[] = {
+      "kill_agent", "power_off", "pause",           "cut_both",     "cut_one_way",
+      "slow",       "reset",     "signal",          "crash_worker", "lose_guardian",
+      "duplicate",  "replay",    "lose_coordinator"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -24,6 +24,9 @@ enum class FaultKind {
   lose_guardian,
   duplicate,  ///< another agent with the same node name, elsewhere
   replay,     ///< a frame of an older epoch once more
+  /// Whoever is in office is killed, or its power goes (number 1), once a majority without it is
+  /// there to elect a successor.
+  lose_coordinator,
 };
 
 struct Fault {
@@ -72,6 +75,9 @@ struct Scenario {
 [[nodiscard]] Scenario large_scenario(std::uint64_t seed, std::uint32_t nodes);
 /// No fault; one worker fails in each of `restarts` rounds.
 [[nodiscard]] Scenario quiet_scenario(std::uint32_t nodes, std::uint32_t restarts);
+
+/// Coordinators are lost one after the other, on hosts that may be busy.
+[[nodiscard]] Scenario successions_scenario(std::uint64_t seed, std::uint32_t nodes);
 
 [[nodiscard]] std::string describe(const Scenario& scenario);
 [[nodiscard]] std::string_view name_of(FaultKind kind);

@@ -34,6 +34,7 @@ void Stats::add(const Stats& o) {
   replays += o.replays;
   succeeded += o.succeeded;
   closed += o.closed;
+  successions.insert(successions.end(), o.successions.begin(), o.successions.end());
 }
 
 World::World(const Scenario& scenario, bool with_history)
@@ -172,6 +173,7 @@ void World::apply(const Fault& fault) {
     }
     return;
   }
+  if (fault.kind == FaultKind::lose_coordinator) return lose_coordinator(fault);
   for (const auto host : fault.hosts) apply_to(host, fault);
 }
 
@@ -215,8 +217,66 @@ void World::apply_to(HostId host, const Fault& fault) {
     case FaultKind::cut_both:
     case FaultKind::cut_one_way:
     case FaultKind::replay:
+    case FaultKind::lose_coordinator:
       return;
   }
+}
+
+// ---- the loss of coordinators ----
+
+Process* World::in_office(Term above) const {
+  for (const auto& process : processes_) {
+    if (!process->is_alive() || !process->has_office()) continue;
+    const auto& roster = *process->roster();
+    if (roster.epoch().term > above && roster.has_round()) return process.get();
+  }
+  return nullptr;
+}
+
+// Is there a majority of the newest round, without this one?
+bool World::can_succeed(const Process& lost) const {
+  const auto phase = lost.roster()->phase();
+  if (phase == RosterPhase::assigning || phase == RosterPhase::closed) return false;
+  const auto newest = lost.roster()->epoch().round;
+  std::uint32_t others = 0;
+  std::uint32_t nodes = 0;
+  for (const auto& process : processes_) {
+    const bool lives = process->is_alive() && process->is_agent() && process.get() != &lost;
+    if (!lives || process->member()->epoch().round != newest ||
+        process->member()->epoch().term.number == 0)
+      continue;
+    ++others;
+    nodes = process->member()->place().nodes;
+  }
+  return nodes > 2 && others >= majority_of(nodes);
+}
+
+void World::lose_coordinator(const Fault& fault) {
+  if (is_healed_ || to_come_ == scenario_.nodes.size()) return;
+  Process* const lost = in_office(Term{});
+  if (lost == nullptr || !can_succeed(*lost)) {
+    queue_.after(Time{scenario_.timings.dead} / 20, [this, &fault] { lose_coordinator(fault); });
+    return;
+  }
+  const Term term = last_lost_ = lost->roster()->epoch().term;
+  auto death = fault;
+  death.kind = fault.number == 1 ? FaultKind::power_off : FaultKind::kill_agent;
+  apply_to(lost->host(), death);
+  watch_succession(queue_.now(), term);
+}
+
+void World::watch_succession(Time since, Term of) {
+  const Time took = queue_.now() - since;
+  const Time bound = Time{scenario_.timings.lease} + kSecond;
+  // It may be in office only for a moment before it is lost itself.
+  const bool is_succeeded = last_lost_ > of || in_office(of) != nullptr;
+  const bool is_over = is_succeeded || took > 10 * bound || living_ == 0;
+  if (is_over) {
+    stats_.successions.push_back({scenario_.seed, took, bound});
+    return;
+  }
+  queue_.after(Time{scenario_.timings.dead} / 100,
+               [this, since, of] { watch_succession(since, of); });
 }
 
 void World::heal() {

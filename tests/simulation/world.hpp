@@ -19,6 +19,13 @@ namespace acc::simulation {
 /// Frames that go on for ever and tell of nothing new.
 [[nodiscard]] bool is_beat(const rendezvous::Message& message);
 
+/// From the loss of a coordinator until another one is in office.
+struct Succession {
+  std::uint64_t seed = 0;
+  Time took{0};
+  Time bound{0};  ///< promised
+};
+
 /// What happened in one seed, or in many.
 struct Stats {
   std::uint64_t events = 0;
@@ -32,6 +39,7 @@ struct Stats {
   std::uint64_t replays = 0;
   std::uint64_t succeeded = 0;  ///< jobs
   std::uint64_t closed = 0;     ///< jobs that ended otherwise, and said so
+  std::vector<Succession> successions;
   void add(const Stats& other);
 };
 
@@ -93,6 +101,10 @@ class World {
   void apply(const Fault& fault);
   void apply_to(HostId host, const Fault& fault);
   void come_back(HostId host);
+  void lose_coordinator(const Fault& fault);
+  [[nodiscard]] Process* in_office(rendezvous::Term above) const;
+  [[nodiscard]] bool can_succeed(const Process& lost) const;
+  void watch_succession(Time since, rendezvous::Term of);
   void heal();
   [[nodiscard]] bool is_over() const;
   void check_end() const;
@@ -110,6 +122,7 @@ class World {
   std::size_t to_come_ = 0;  ///< nodes that have still to start
   RosterId rosters_ = 0;
   bool is_healed_ = false;
+  rendezvous::Term last_lost_;  ///< of the latest coordinator that was lost
   std::uint64_t frames_but_beats_ = 0;
   std::map<std::pair<HostId, std::uint64_t>, std::uint32_t> frames_by_node_and_round_;
 };

@@ -19,7 +19,7 @@ SCENARIO("more connections than may be half open", "[rendezvous][admission]") {
     WHEN("the same source comes again") {
       const auto verdict = admission.knock(4, "a", kStart);
       THEN("its own oldest goes, nobody else's") {
-        CHECK(verdict.may_try);
+        CHECK(verdict.is_trusted);
         CHECK(verdict.instead == KnockId{1});
       }
     }
@@ -28,11 +28,41 @@ SCENARIO("more connections than may be half open", "[rendezvous][admission]") {
         CHECK(admission.knock(4, "c", kStart).instead == KnockId{1});
       }
     }
+    WHEN("one of them names a key") {
+      REQUIRE_FALSE(admission.named(1));
+      THEN("strangers behind the same address don't evict it") {
+        for (KnockId id = 4; id < 100; ++id) {
+          const auto verdict = admission.knock(id, "a", kStart);
+          CHECK(verdict.instead != KnockId{1});
+          if (verdict.instead) admission.failed(*verdict.instead, kStart);
+        }
+        CHECK(admission.half_open() <= 4);
+      }
+    }
     WHEN("one of them proves itself") {
       admission.passed(2);
       THEN("there is room again") { CHECK_FALSE(admission.knock(4, "c", kStart).instead); }
     }
   }
+}
+
+SCENARIO("too many connections of one source name a key", "[rendezvous][admission]") {
+  Admission admission{{.half_open = 100, .half_open_per_source = 2}};
+  for (KnockId id = 1; id <= 3; ++id) admission.knock(id, "a", kStart);
+  CHECK_FALSE(admission.named(1));
+  CHECK_FALSE(admission.named(2));
+  THEN("its oldest goes: to name one is no proof") { CHECK(admission.named(3) == KnockId{1}); }
+}
+
+TEST_CASE("with as many as may be, one that names a key goes last", "[rendezvous][admission]") {
+  Admission admission{{.half_open = 3, .half_open_per_source = 3}};
+  for (KnockId id = 1; id <= 3; ++id) admission.knock(id, "source " + std::to_string(id), kStart);
+  CHECK_FALSE(admission.named(1));
+  CHECK(admission.knock(4, "b", kStart).instead == KnockId{2});
+  admission.failed(2, kStart);
+  CHECK_FALSE(admission.named(3));
+  CHECK_FALSE(admission.named(4));
+  CHECK(admission.knock(5, "c", kStart).instead == KnockId{1});
 }
 
 SCENARIO("who is not through in time", "[rendezvous][admission]") {
@@ -52,9 +82,9 @@ SCENARIO("a source fails over and over", "[rendezvous][admission]") {
   Admission admission{{.failures_per_second = 20, .penalty = 1s}};
   KnockId id = 0;
   const auto fail = [&](const std::string& source, Instant now) {
-    if (!admission.knock(++id, source, now).may_try) return false;
-    admission.failed(id, now);
-    return true;
+    const bool is_trusted = admission.knock(++id, source, now).is_trusted;
+    is_trusted ? (void)admission.failed(id, now) : admission.dismissed(id);
+    return is_trusted;
   };
   GIVEN("20 failures at once") {
     for (int i = 0; i < 20; ++i) REQUIRE(fail("a", kStart));
@@ -63,6 +93,11 @@ SCENARIO("a source fails over and over", "[rendezvous][admission]") {
       CHECK_FALSE(fail("a", kStart));
       CHECK_FALSE(fail("a", kStart + 999ms));
       CHECK(fail("b", kStart));
+      CHECK(fail("a", kStart + 1s));
+    }
+    THEN("a flood of many more is forgotten as quickly") {
+      for (int i = 0; i < 10'000; ++i) fail("a", kStart);
+      CHECK(fail("a", kStart + 1s));
       CHECK(fail("a", kStart + 1s));
     }
     THEN("half a second later ten more are free") {

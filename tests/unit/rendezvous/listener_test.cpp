@@ -319,27 +319,45 @@ SCENARIO("a crowd that proves nothing", "[rendezvous][listener]") {
   }
 }
 
-SCENARIO("a source that only fails is made to wait", "[rendezvous][listener]") {
+SCENARIO("a source that only fails is given no handshake any more", "[rendezvous][listener]") {
   Loop loop;
   auto options = tls_at(secret());
   options.admission.failures_per_second = 3;
-  options.admission.penalty = 400ms;
+  options.admission.penalty = 60s;
   Host host{loop, options};
+  std::string heard;
+  const auto is_dropped = [&](Stranger& stranger) {
+    heard.clear();
+    return loop.until([&] {
+      heard += stranger.hear();
+      return stranger.is_gone;
+    });
+  };
   for (int i = 0; i < 4; ++i) {
     Stranger stranger{host.at(), "nonsense"};
-    REQUIRE(loop.until([&] {
-      stranger.hear();
-      return stranger.is_gone;
-    }));
+    REQUIRE(is_dropped(stranger));
   }
-  Guest early{loop, dial_to(host.at(), secret())};
-  REQUIRE(loop.until([&] { return early.has_failed(); }));
-  CHECK(early.failures.at(0).kind == Kind::reset);
-  CHECK(loop.until([&] {  // as a node does: again, until it is let in
-    Guest again{loop, dial_to(host.at(), secret())};
-    loop.until([&] { return again.has_failed() || again.is_through(); });
-    return again.is_through() && loop.until([&] { return host.peers.size() == 1; });
-  }));
+  THEN("nothing is spent on it any more: not even an alert") {
+    Stranger stranger{host.at(), "nonsense"};
+    REQUIRE(is_dropped(stranger));
+    CHECK(heard.empty());
+    Guest other{loop, dial_to(host.at(), kOther)};
+    REQUIRE(loop.until([&] { return other.has_failed(); }));
+    CHECK(other.failures.at(0).kind == Kind::reset);
+    CHECK(host.turned_away.size() == 1);
+  }
+  THEN("a node behind the same address comes in, in a flood of it") {
+    std::vector<std::unique_ptr<Stranger>> crowd;
+    const auto one_more = [&] { crowd.push_back(std::make_unique<Stranger>(host.at(), "")); };
+    for (int i = 0; i < 300; ++i) one_more();
+    Guest guest{loop, dial_to(host.at(), secret())};
+    REQUIRE(loop.until([&] {
+      one_more();
+      return host.peers.size() == 1;
+    }));
+    CHECK(guest.is_through());
+    CHECK(host.listener->half_open() <= options.admission.half_open);
+  }
 }
 
 SCENARIO("this process is out of descriptors", "[rendezvous][listener]") {

@@ -147,7 +147,7 @@ SCENARIO("the coordinator of five nodes is lost", "[rendezvous][member]") {
   constexpr Millis kSlot{7'500};
   GIVEN("the first standby") {
     Seat seat = orphan('b');
-    THEN("it calls only the old coordinator, until somebody else's turn") {
+    THEN("it waits for votes, and calls only the old coordinator, until the next slot") {
       seat.pass_in_vain(kSlot - Millis{100});
       for (const auto& dial : seat.all<DialTo>()) CHECK(dial.to == home());
     }
@@ -175,17 +175,30 @@ SCENARIO("the coordinator of five nodes is lost", "[rendezvous][member]") {
       gets_votes(seat, {4});
       THEN("it counts no more") { CHECK(seat.all<TakeOver>().empty()); }
     }
-    WHEN("its turn is over") {
+    WHEN("its slot is over") {
       gets_votes(seat, {2});
       seat.pass_in_vain(kSlot + Millis{50});
-      gets_votes(seat, {4});
-      THEN("it doesn't take over") { CHECK(seat.all<TakeOver>().empty()); }
-      THEN("it votes for the next one") {
+      THEN("a majority makes it coordinator all the same") {
+        gets_votes(seat, {4});
+        CHECK(seat.all<TakeOver>().size() == 1);
+      }
+      THEN("it calls the next one") {
         seat.forget();
         seat.pass_in_vain(kSecond);
         const auto dials = seat.all<DialTo>();
         CHECK(std::ranges::count(dials, listener_of('c'), &DialTo::to) > 0);
         CHECK(std::ranges::count(dials, listener_of('b'), &DialTo::to) == 0);
+      }
+      THEN("it sends those that voted for it there, once its own vote is there") {
+        seat.pass(kSecond);
+        REQUIRE(seat.member.phase() == LinkPhase::dialing);
+        seat.link_up();
+        CHECK(seat.all<RefuseVote>().empty());  // that one may refuse it
+        seat.pass(kSecond + Millis{50});
+        const auto refused = seat.only<RefuseVote>();
+        CHECK(refused.peer == PeerId{3});
+        CHECK(refused.refused.redirect == seat.all<DialTo>().back().to);
+        CHECK_FALSE(refused.refused.for_ever);
       }
     }
   }
@@ -197,21 +210,23 @@ SCENARIO("the coordinator of five nodes is lost", "[rendezvous][member]") {
       seat.pass(Millis{50});
       CHECK(seat.all<DialTo>()[1].to == home());
     }
-    THEN("it takes over only in its own turn") {
+    THEN("it takes over as soon as a majority calls it: for them the first one is out of reach") {
       gets_votes(seat, {3, 4});
-      CHECK(seat.all<TakeOver>().empty());
-      seat.pass_in_vain(kSlot - Millis{50});
-      CHECK(seat.all<TakeOver>().empty());
-      seat.pass_in_vain(Millis{100});
       REQUIRE(seat.all<TakeOver>().size() == 1);
       CHECK(seat.all<TakeOver>()[0].win.term == Term{2, 3});
+    }
+    THEN("it doesn't for votes of a round that it doesn't know") {
+      seat.take(seat.member.vote_came(PeerId{4}, vote_of(3, 5, 1), "there", seat.now));
+      seat.take(seat.member.vote_came(PeerId{5}, vote_of(4, 5, 1), "there", seat.now));
+      CHECK(seat.all<TakeOver>().empty());
+      CHECK(seat.all<RefuseVote>().size() == 2);
     }
     WHEN("its vote waits at the first one") {
       seat.link_up();
       CHECK(seat.last_sent<Join>().vote == Term{1, 0});
       CHECK(seat.last_sent<Join>().holding == Holding::running);
       seat.forget();
-      THEN("it waits there until its own turn, then hangs up") {
+      THEN("it waits there until its own slot, then hangs up") {
         seat.pass(kSlot - Millis{50});
         CHECK(seat.all<Hang>().empty());
         seat.pass(Millis{50});
@@ -219,7 +234,78 @@ SCENARIO("the coordinator of five nodes is lost", "[rendezvous][member]") {
         gets_votes(seat, {3, 4});
         CHECK(seat.all<TakeOver>().size() == 1);
       }
+      THEN("it sends all that call it to the first one, too") {
+        seat.pass(kSecond + Millis{50});
+        gets_votes(seat, {3});
+        const auto refused = seat.only<RefuseVote>().refused;
+        CHECK(refused.refusal == Refusal::not_coordinator);
+        CHECK(refused.redirect == listener_of('b'));
+        CHECK_THAT(refused.what, Contains("votes for the one at b:29600"));
+      }
     }
+  }
+  GIVEN("two standbys that vote for each other") {
+    THEN("the first one takes its vote back and waits") {
+      Seat seat = orphan('b');
+      seat.pass_in_vain(kSlot);
+      seat.pass(kSecond);
+      REQUIRE(seat.all<DialTo>().back().to == listener_of('c'));
+      seat.link_up();
+      seat.forget();
+      gets_votes(seat, {2});
+      CHECK(seat.all<Hang>().size() == 1);
+      CHECK(seat.all<RefuseVote>().empty());
+      gets_votes(seat, {4});
+      CHECK(seat.all<TakeOver>().size() == 1);
+    }
+    THEN("the second one keeps its vote where it is") {
+      Seat seat = orphan('c');
+      seat.link_up();
+      seat.forget();
+      gets_votes(seat, {1});
+      CHECK(seat.all<Hang>().empty());
+      CHECK(seat.all<TakeOver>().empty());
+    }
+  }
+  GIVEN("a standby whose predecessors can't be reached") {
+    Seat seat = orphan('e');
+    for (const char dead : {'b', 'c', 'd'}) {
+      CHECK(seat.all<DialTo>().back().to == listener_of(dead));
+      seat.fails();
+      seat.take(seat.member.tick(seat.now));
+    }
+    THEN("it waits for votes itself, in the same slot and without a pause") {
+      gets_votes(seat, {0, 2});
+      CHECK(seat.all<TakeOver>().size() == 1);
+      CHECK(seat.now < Instant{std::chrono::hours{3}} + kSecond * 2);
+    }
+  }
+  GIVEN("a standby that waits for votes, and tries those before it") {
+    Seat seat = orphan('c');
+    seat.fails();
+    gets_votes(seat, {3});
+    seat.take(seat.member.tick(seat.now));
+    seat.pass(kSecond);
+    WHEN("one of them takes the call and refuses it") {
+      for (int i = 0; i < 20 && seat.all<DialTo>().back().to != listener_of('b'); ++i) {
+        seat.fails();
+        seat.pass(kSecond);
+      }
+      seat.link_up();
+      seat.hears(Refused{Refusal::not_coordinator, "node b is no standby of it", {}, false});
+      THEN("the votes are still here") {
+        CHECK(seat.all<RefuseVote>().empty());
+        gets_votes(seat, {4});
+        CHECK(seat.all<TakeOver>().size() == 1);
+      }
+    }
+  }
+  GIVEN("a standby that knows nothing of the round, as it was started again") {
+    Seat seat = orphan('e');
+    seat.link_up();
+    seat.hears(Refused{Refusal::not_coordinator, "node b is no standby of that round", {}, false});
+    seat.pass(Millis{100});
+    THEN("the next one is called") { CHECK(seat.all<DialTo>().back().to == listener_of('c')); }
   }
   GIVEN("any other node") {
     std::map<std::string, std::size_t> first_called;
@@ -260,6 +346,79 @@ SCENARIO("the coordinator of three nodes is lost and none of them can take over"
     seat.pass_in_vain(kSecond);
     CHECK(seat.all<TakeOver>().empty());
   }
+}
+
+SCENARIO("the successor is lost, too", "[rendezvous][member]") {
+  // c is elected after a; then c is lost.
+  Seat seat = orphan('d');
+  seat.fails();  // b
+  seat.take(seat.member.tick(seat.now));
+  REQUIRE(seat.all<DialTo>().back().to == listener_of('c'));
+  seat.link_up();
+  seat.epoch.term = {2, 3};
+  seat.welcome();
+  REQUIRE(seat.member.is_connected());
+  seat.pass(kSecond);
+  seat.forget();
+  seat.loses_link();
+  THEN("it isn't called as a standby, and what was learned at the first loss is forgotten") {
+    CHECK(seat.all<DialTo>().back().to == listener_of('b'));
+    seat.fails();
+    seat.take(seat.member.tick(seat.now));
+    gets_votes(seat, {1, 4});
+    CHECK(seat.all<TakeOver>().size() == 1);
+  }
+}
+
+TEST_CASE("votes that wait where the coordinator is found are sent to it", "[rendezvous][member]") {
+  Seat seat = orphan('c');
+  gets_votes(seat, {3});
+  seat.link_up();
+  seat.epoch.term = {2, 2};
+  seat.welcome();
+  const auto refused = seat.only<RefuseVote>().refused;
+  CHECK(refused.redirect == listener_of('b'));
+  CHECK_THAT(refused.what, Contains("the coordinator is at b:29600"));
+}
+
+SCENARIO("another machine has this node's host name", "[rendezvous][member]") {
+  auto options = member_options("vm");
+  const Refused taken{Refusal::duplicate, "the node name 'vm' is taken", {}, true};
+  GIVEN("a node that was given no name") {
+    options.other_name = "vm-1";
+    Seat seat{options};
+    seat.begins();
+    seat.link_up();
+    seat.hears(taken);
+    THEN("it goes by another name") {
+      CHECK_THAT(seat.told(), Contains("called vm, too") && Contains("vm-1"));
+      seat.pass(Millis{50});
+      seat.link_up();
+      CHECK(seat.last_sent<Join>().node.name == "vm-1");
+      CHECK(seat.all<GiveUp>().empty());
+      WHEN("that is taken, too") {
+        seat.hears(taken);
+        THEN("it gives up") { CHECK(seat.only<GiveUp>().why == GiveUp::Why::refused); }
+      }
+    }
+  }
+  GIVEN("one that was") {
+    Seat seat{options};
+    seat.begins();
+    seat.link_up();
+    seat.hears(taken);
+    THEN("it gives up") { CHECK(seat.only<GiveUp>().why == GiveUp::Why::refused); }
+  }
+}
+
+SCENARIO("the line to the coordinator is slow", "[rendezvous][member]") {
+  Seat seat{member_options("c")};
+  seat.begins();
+  CHECK(seat.only<DialTo>().limit == kSecond * 3);
+  seat.fails();
+  seat.forget();
+  seat.pass(kSecond);
+  CHECK(seat.all<DialTo>().back().limit == kSecond * 6);  // it may be only slow
 }
 
 SCENARIO("a standby knows of a coordinator", "[rendezvous][member]") {
