@@ -203,5 +203,12 @@ void acc_agent_checkpoint(uint64_t step) {
 void acc_agent_no_restart(const char* why) {
   guarded([&] { acc::agent::no_restart(text_of(why)); });
 }
+int32_t acc_agent_is_current(int64_t timeout_ms) {
+  int32_t answer = -1;
+  guarded([&] {
+    answer = acc::agent::is_current(std::chrono::milliseconds{timeout_ms}) ? 1 : 0;
+  });
+  return answer;
+}
 
 }  // extern "C"

@@ -6,6 +6,7 @@
 #include "runtime/checkpoint/manifest.hpp"
 #include "runtime/checkpoint/safetensors_format.hpp"
 
+#include <acc/agent.hpp>
 #include <acc/safetensors.hpp>
 #include <algorithm>
 #include <array>
@@ -171,9 +172,27 @@ std::optional<Error> first_failure(const fs::path& target, const std::vector<Rep
 }
 
 /// The one place where a checkpoint, all of whose bytes are on the disk, becomes one: before it
-/// nobody takes the folder for a checkpoint, after it everybody does.
+/// nobody takes the folder for a checkpoint, after it everybody does. A machine that was frozen
+/// while the others began the next attempt may wake up right here, so the job's coordinator is
+/// asked first.
 void make_valid(FileOps& files, const fs::path& folder, const fs::path& target, const Tell& tell) {
+  if (!agent::is_current()) {
+    throw Error{ErrorCode::aborted,
+                target.filename().native() +
+                    " wasn't made valid: a later attempt of the job has begun without this "
+                    "process, whose machine was frozen or cut off"};
+  }
   put_in_place(files, folder, target, tell);
+}
+
+/// What is pruned is lost to a later attempt, too.
+bool may_prune(const Tell& tell) {
+  try {
+    return agent::is_current();
+  } catch (const Error& error) {
+    tell(std::string{"older checkpoints stay: "} + error.what());
+    return false;
+  }
 }
 
 /// Rank 0: with all reports there, makes the folder a checkpoint.
@@ -190,7 +209,8 @@ void finish(FileOps& files, const SavePlan& plan, const fs::path& folder,
       write_file(files, folder / kManifest, to_text(assembly.manifest()));
   files.sync_folder(folder);
   make_valid(files, folder, plan.target, tell);
-  keep_last(files, plan.target.parent_path(), plan.number, plan.removal, tell);
+  if (plan.removal.keep > 0 && may_prune(tell))
+    keep_last(files, plan.target.parent_path(), plan.number, plan.removal, tell);
 }
 
 /// Ranks may see the folder under paths of their own, but not another name in it.

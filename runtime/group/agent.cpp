@@ -1,9 +1,15 @@
 #include "common/agent_client.hpp"
+#include "common/clocks.hpp"
+#include "common/text.hpp"
+#include "common/worker_env.hpp"
 #include "runtime/bootstrap/quiet_thread.hpp"
 
 #include <acc/agent.hpp>
+#include <acc/error.hpp>
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -55,6 +61,52 @@ void checkpoint(std::uint64_t step) {
 void no_restart(std::string_view why) {
   Line::one().tell(
       [&](AgentClient& agent) { return agent.no_restart(std::string{why}).has_value(); });
+}
+
+// ---- who may write ----
+
+namespace {
+
+std::string variable(std::string_view name) {
+  const char* value = std::getenv(std::string{name}.c_str());
+  return value != nullptr ? value : "";
+}
+
+[[noreturn]] void cannot_tell(const Error& error) {
+  using runtime::ErrorCode;
+  throw runtime::Error{error.code == Errc::timed_out ? ErrorCode::timed_out : ErrorCode::system,
+                       "can't tell whether this process's round is still the current one: " +
+                           error.what};
+}
+
+}  // namespace
+
+// Without a round in its hello: an agent that runs another one already is to say so.
+bool is_current(std::chrono::milliseconds timeout) {
+  const auto address = variable(worker_env::kAccAgentSocket);
+  if (address.empty()) return true;
+  const auto rank = parse_number<std::uint32_t>(variable(worker_env::kRank));
+  const auto round = parse_number<std::uint64_t>(variable(worker_env::kAccRound));
+  if (!round) cannot_tell({Errc::bad_usage, "ACC_ROUND isn't set beside ACC_AGENT_SOCKET"});
+  auto line = AgentClient::connect(address, Rank{rank.value_or(0)}, std::nullopt);
+  if (!line) {
+    cannot_tell({line.error().code,
+                 line.error().what +
+                     " (a container needs the host's network for it; unset ACC_AGENT_SOCKET where "
+                     "nothing is to be asked)"});
+  }
+  const Instant deadline = boot_now() + timeout;
+  for (;;) {
+    const Instant asked = boot_now();
+    const auto left = std::chrono::ceil<Millis>(deadline - asked);
+    const auto granted = line->current(Round{*round}, std::max(left, Millis{0}));
+    if (!granted) cannot_tell(granted.error());
+    if (!*granted) return false;
+    // It counts from the asking: an answer that was slept on is asked for again.
+    if (boot_now() - asked < **granted) return true;
+    if (boot_now() >= deadline)
+      cannot_tell({Errc::timed_out, "this process sleeps longer than an answer holds"});
+  }
 }
 
 // ---- beats by a thread ----

@@ -317,6 +317,13 @@ ACC_API void acc_agent_heartbeat(uint64_t step);    /* alive, at this step */
 ACC_API void acc_agent_checkpoint(uint64_t step);   /* a checkpoint of this step is complete */
 ACC_API void acc_agent_no_restart(const char* why); /* starting again would not help */
 
+/* May this process still make something valid for its job? Ask right before a written checkpoint is
+ * renamed to its place; blocks for some milliseconds, timeout_ms at most (60000 is plenty).
+ * 1: yes, or no acc-launch started this process; 0: no, a later attempt has begun without this
+ * machine; -1: nobody could tell in time (acc_last_error), which means no. acc/agent.hpp says more.
+ */
+ACC_API int32_t acc_agent_is_current(int64_t timeout_ms);
+
 #ifdef __cplusplus
 }
 #endif

@@ -20,6 +20,22 @@ void checkpoint(std::uint64_t step);
 /// Starting again would not help (data missing, loss is NaN): the job ends with this process.
 void no_restart(std::string_view why);
 
+/// May this process still make something valid for its job: rename a checkpoint to its place, move a
+/// pointer to the newest one? Ask when the data is written, right before it is made valid:
+///
+///     write(temporary);
+///     if (!acc::agent::is_current()) return;  // a later attempt has begun without us
+///     std::filesystem::rename(temporary, checkpoint);
+///
+/// A machine can be frozen or paused for so long that the others began the next attempt without it;
+/// once it wakes up, its processes may run for a moment. So the answer comes from the job's
+/// coordinator, which proves that it still is the coordinator. What is left: a virtual
+/// machine that is paused, with its clocks, while that answer is on its way. Takes a round trip; on one machine, and without
+/// acc-launch (true), at once.
+/// @param timeout  for a coordinator that is out of reach or being replaced
+/// @throws runtime::Error  timed_out: nobody could prove it; system: the agent is gone. Then don't.
+[[nodiscard]] bool is_current(std::chrono::milliseconds timeout = std::chrono::seconds{60});
+
 /// Beats by a thread of its own, for programs whose steps are longer than the agent's patience: it
 /// repeats the last step told. It proves that the process runs, not that the training does; prefer
 /// heartbeat() where steps are short.

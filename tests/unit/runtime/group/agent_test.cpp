@@ -9,10 +9,13 @@
 #include <unistd.h>
 
 #include <acc/agent.hpp>
+#include <acc/error.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 // What a worker says is read by a socket of ours in the agent's place. The line belongs to the
 // process, so each case is played by a child.
@@ -34,6 +37,29 @@ class FakeAgent {
     REQUIRE(::listen(listening_.get(), 4) == 0);
   }
   const std::string& name() const { return name_; }
+
+  /// Answers each client's questions with these, one after the other; the last one again and again.
+  /// @return what the clients asked
+  std::string answer(const std::vector<std::string>& answers) {
+    if (!ready(listening_.get())) return "nobody came";
+    const acc::UniqueFd line{::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+    std::string all;
+    std::size_t next = 0;
+    std::size_t told = 0;
+    while (ready(line.get())) {
+      char chunk[4096];
+      const auto n = ::read(line.get(), chunk, sizeof chunk);
+      if (n <= 0) return all;
+      all.append(chunk, static_cast<std::size_t>(n));
+      for (auto at = all.find("current", told); at != std::string::npos && all.back() == '\n';
+           at = all.find("current", told)) {
+        told = at + 1;
+        const auto& text = answers[std::min(next++, answers.size() - 1)];
+        [[maybe_unused]] const auto sent = ::write(line.get(), text.data(), text.size());
+      }
+    }
+    return all + "(nothing more for 10 s)";
+  }
 
   // All that the one client says until it hangs up, or until `enough` is in it.
   std::string hear(const std::string& enough = {}) {
@@ -119,4 +145,52 @@ TEST_CASE("without an agent, or with one that is gone, telling does nothing", "[
   std::string gone;
   gone = FakeAgent{}.name();
   CHECK(went_well(in_child(gone, tell_all)));
+}
+
+TEST_CASE("a worker may write as long as its round is the current one", "[agent]") {
+  FakeAgent agent;
+  SECTION("yes") {
+    const auto pid = in_child(agent.name(), [] { return acc::agent::is_current(30s); });
+    CHECK(agent.answer({"number 9000\n"}) == "hello 3\ncurrent 2 30000\n");
+    CHECK(went_well(pid));
+  }
+  SECTION("no: a later round has begun") {
+    const auto pid = in_child(agent.name(), [] { return !acc::agent::is_current(); });
+    CHECK(agent.answer({"wrong_round\n"}) == "hello 3\ncurrent 2 60000\n");
+    CHECK(went_well(pid));
+  }
+  SECTION("an answer that was slept on is asked for again") {
+    const auto pid = in_child(agent.name(), [] { return acc::agent::is_current(30s); });
+    const auto asked = agent.answer({"number 0\n", "number 9000\n"});
+    CHECK(asked.find("current 2 30000\ncurrent 2 ") != std::string::npos);
+    CHECK(went_well(pid));
+  }
+  SECTION("nobody can tell: that is no yes") {
+    const auto pid = in_child(agent.name(), [] {
+      try {
+        return acc::agent::is_current(20ms) && false;
+      } catch (const acc::runtime::Error& error) {
+        const std::string what = error.what();
+        return error.code() == acc::runtime::ErrorCode::timed_out &&
+               what.find("no coordinator of the job could confirm within 20 ms that round 2") !=
+                   std::string::npos;
+      }
+    });
+    static_cast<void>(agent.answer({"timed_out 0\n"}));
+    CHECK(went_well(pid));
+  }
+}
+
+TEST_CASE("without acc-launch a process may always write, with an agent that is gone never",
+          "[agent]") {
+  CHECK(went_well(in_child("", [] { return acc::agent::is_current(); })));
+  std::string gone;
+  gone = FakeAgent{}.name();
+  CHECK(went_well(in_child(gone, [] {
+    try {
+      return acc::agent::is_current() && false;
+    } catch (const acc::runtime::Error& error) {
+      return error.code() == acc::runtime::ErrorCode::system;
+    }
+  })));
 }
