@@ -6,6 +6,7 @@
 #include "agent/guardian.hpp"
 #include "agent/job_plan.hpp"
 #include "agent/left_overs.hpp"
+#include "agent/lease_timer.hpp"
 #include "agent/memory_limit.hpp"
 #include "agent/narrator.hpp"
 #include "agent/output_hub.hpp"
@@ -152,6 +153,7 @@ class AgentLoop {
   RunFolder run_folder_;
   WorkerGroup workers_;
   LeftOvers left_overs_;
+  LeaseBoundGroups lease_bound_;
   GroupState group_;
   std::unique_ptr<Seat> seat_;       ///< in a job on several nodes
   std::optional<Assignment> place_;  ///< there: as the coordinator said

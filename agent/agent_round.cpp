@@ -160,6 +160,10 @@ std::variant<Launch, StartFailure> AgentLoop::prepare_round() {
 
 void AgentLoop::on_started(const std::optional<StartFailure>& failure) {
   const auto now = std::chrono::steady_clock::now();
+  lease_bound_.clear();
+  for (const auto& worker : workers_.records()) {
+    if (worker.pid > 0) lease_bound_.add(worker.pid);
+  }
   if (failure) {
     handle(StartFailed{*failure, now});
     check_emptied();

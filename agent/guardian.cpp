@@ -2,6 +2,7 @@
 
 #include "agent/containment.hpp"
 #include "agent/interrupt_watch.hpp"
+#include "agent/lease_timer.hpp"
 #include "agent/lease_watch.hpp"
 #include "agent/orphan_sweep.hpp"
 #include "agent/report_file.hpp"
@@ -108,21 +109,32 @@ void stop_this_process() {
   if (::sigismember(&pending, SIGCONT) == 0) ::raise(SIGSTOP);
 }
 
+// Nobody holds its other end until there is a lease (lease_timer.hpp).
+int read_end_of_new_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return -1;
+  ::close(ends[1]);
+  return ends[0];
+}
+
 class Guardian {
  public:
   Guardian(pid_t agent, const sigset_t& signals, std::unordered_set<pid_t> not_ours,
-           GuardianBoard* board, int wake_fd)
+           GuardianBoard* board, int wake_fd, int pipe_fd)
       : agent_{agent},
         not_ours_{std::move(not_ours)},
         board_{board},
         lease_{agent, board},
+        lease_timer_{board, pipe_fd},
         wake_fd_{wake_fd},
+        pipe_fd_{pipe_fd},
         agent_fd_{static_cast<int>(::syscall(SYS_pidfd_open, agent, 0U))},
         signal_fd_{::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)} {}
 
   int run() {
     const int status = wait_for_agent();
     end_interrupt_watch();
+    lease_timer_.end();
     const int killed = sweep();
     take_terminal_back();
     if (WIFEXITED(status)) {
@@ -149,6 +161,7 @@ class Guardian {
       sleep();
       lease_.check();  // first: what a signal would continue may have to be dead by now
       follow_terminal();
+      lease_timer_.ensure();
       forward_signals();
       if (const auto status = reap()) return *status;
       if (is_agent_deaf() || interrupts_ > kImpatient) ::kill(agent_, SIGKILL);
@@ -158,7 +171,8 @@ class Guardian {
   void sleep() {
     pollfd fds[] = {{signal_fd_.get(), POLLIN, 0},
                     {agent_fd_.get(), POLLIN, 0},  // negative ones are passed over
-                    {wake_fd_.get(), POLLIN, 0}};
+                    {wake_fd_.get(), POLLIN, 0},
+                    {lease_.clock_fd(), POLLIN, 0}};
     auto patience = lease_.may_sleep();
     if (deaf_from_) {
       const std::chrono::nanoseconds left = *deaf_from_ - std::chrono::steady_clock::now();
@@ -217,6 +231,7 @@ class Guardian {
     for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
       if (pid == agent_) agent_status = status;
       if (pid == interrupt_watch_) interrupt_watch_ = -1;
+      if (lease_timer_.reaped(pid, status)) lease_.timer_ended();
     }
     return agent_status;
   }
@@ -258,7 +273,9 @@ class Guardian {
   std::unordered_set<pid_t> not_ours_;
   GuardianBoard* board_;
   LeaseWatch lease_;
+  LeaseTimer lease_timer_;
   UniqueFd wake_fd_;
+  UniqueFd pipe_fd_;
   UniqueFd agent_fd_;
   UniqueFd signal_fd_;
   std::optional<termios> modes_ = terminal_modes();
@@ -283,6 +300,7 @@ int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
   const auto not_ours = children_from_before();
   GuardianBoard* const board = make_board();
   const int wake_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  const int pipe_fd = read_end_of_new_pipe();
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const sigset_t signals = guarded_signals();
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);
@@ -294,11 +312,11 @@ int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
   }
   if (agent == 0) {
     become_agent(guardian);
-    std::exit(agent_main({guardian, board, wake_fd}));
+    std::exit(agent_main({guardian, board, wake_fd, pipe_fd}));
   }
   ::signal(SIGPIPE,
            SIG_IGN);  // not before the fork: the agent and its children decide for themselves
-  return Guardian{agent, signals, not_ours, board, wake_fd}.run();
+  return Guardian{agent, signals, not_ours, board, wake_fd, pipe_fd}.run();
 }
 
 }  // namespace acc::agent

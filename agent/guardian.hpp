@@ -27,12 +27,20 @@ struct GuardianBoard {
   std::atomic<bool> report_is_written;  ///< by the agent, or it could not be
 
   // ---- jobs on several nodes ----
-  /// steady_clock in nanoseconds: afterwards no worker of this node may live. 0: no lease yet.
+  /// CLOCK_BOOTTIME in nanoseconds: afterwards no worker of this node may live. 0: no lease yet.
   std::atomic<std::int64_t> lease_ends_ns;
+  /// Clocks::ahead() when it was confirmed; written before lease_ends_ns.
+  std::atomic<std::int64_t> lease_ahead_ns;
+  std::atomic<std::int64_t> lease_taken_ns;  ///< the agent knows of the end of this one
+  std::atomic<bool> lease_in_use;            ///< there are workers, or they are about to be started
   std::atomic<std::int64_t> lease_length_ms;  ///< for words
   /// It ran out. Set before the first worker is killed, reset by take_lease_end.
   std::atomic<bool> lease_fired;
   std::atomic<bool> lease_killing;  ///< the guardian is just looking for processes to kill
+  std::atomic<std::int32_t> lease_timer_pid;     ///< it is armed (lease_timer.hpp); 0: there is none
+  std::atomic<std::int64_t> lease_timer_ends_ns;  ///< … for this end of the lease
+  std::atomic<std::int32_t> lease_timer_failed;  ///< errno: this machine can't have one
+  std::atomic<bool> has_priority;                ///< the guardian has the highest one
   std::atomic<bool> has_cgroup;     ///< `cgroup` is valid
   char cgroup[512];                 ///< folder of the job's cgroup
 };
@@ -42,13 +50,17 @@ struct GuardianLink {
   pid_t pid = 0;  ///< of the guardian; the agent ends its workers when that process is gone
   GuardianBoard* board = nullptr;  ///< shared memory; null in tests without a guardian
   int wake_fd = -1;                ///< an eventfd that the guardian listens to
+  int pipe_fd = -1;                ///< for lease_timer.hpp; -1: none
 };
 
-/// The agent's side of the lease: this node may have workers until `ends`. To be called with each
-/// renewal, and before workers are started; what is started afterwards is safe from the end of an
-/// older lease. Waits some milliseconds if the guardian is just killing.
+/// The agent's side of the lease: this node may have workers until `ends`, by boot_now(). To be
+/// called with each renewal, and before workers are started; what is started afterwards is safe
+/// from the end of an older lease. Waits some milliseconds if the guardian is just killing, or
+/// until the lease timer is armed.
 /// @param length  for the user: so long there was no contact when it ends
 void hold_lease(const GuardianLink& guardian, Instant ends, Millis length);
+/// The workers are gone: nothing has to die when the lease ends.
+void release_lease(const GuardianLink& guardian);
 /// Whether a lease has run out since the last call. To be asked when a worker has ended, before its
 /// end is taken for a failure, and between hold_lease and the start of a round.
 [[nodiscard]] bool take_lease_end(const GuardianLink& guardian);

@@ -7,12 +7,15 @@
 #include "common/unique_fd.hpp"
 
 #include <poll.h>
+#include <sys/timerfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace acc::agent {
@@ -30,9 +33,7 @@ constexpr nanoseconds kHunt{std::chrono::seconds{2}};
 constexpr nanoseconds kSecondNet{std::chrono::milliseconds{100}};
 
 std::int64_t now_ns() {
-  return std::chrono::duration_cast<nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+  return std::chrono::duration_cast<nanoseconds>(boot_now().time_since_epoch()).count();
 }
 
 // Says on the board that processes are being looked for, so that an agent with a new lease waits
@@ -92,14 +93,53 @@ std::optional<nanoseconds> LeaseWatch::may_sleep() const {
   return nanoseconds{left > 0 ? left : 0};
 }
 
+LeaseState LeaseWatch::judge() const {
+  LeaseTerms terms;
+  terms.ends_ns = board_->lease_ends_ns;  // first: it is written last
+  terms.ahead_ns = board_->lease_ahead_ns;
+  return judge_lease(terms, read_clocks());
+}
+
+// Costs nothing until the clock is set. Suspended machines set it when they come back.
+void LeaseWatch::watch_clock() {
+  if (!clock_fd_) clock_fd_ = UniqueFd{::timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC | TFD_NONBLOCK)};
+  std::uint64_t ignored = 0;
+  [[maybe_unused]] const auto n = ::read(clock_fd_.get(), &ignored, sizeof ignored);
+  itimerspec never{};
+  never.it_value.tv_sec = 8'000'000'000;  // in 2223
+  ::timerfd_settime(clock_fd_.get(), TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &never, nullptr);
+}
+
+// Unless the agent has moved it meanwhile.
+void LeaseWatch::shorten(std::int64_t ends_ns) {
+  std::int64_t before = board_->lease_ends_ns;
+  if (ends_ns < before) board_->lease_ends_ns.compare_exchange_strong(before, ends_ns);
+}
+
+void LeaseWatch::timer_ended() {
+  if (!has_lease() || !board_->lease_in_use) return;
+  is_timer_lost_ = judge() != LeaseState::over;
+  has_killed_ = true;
+  shorten(now_ns());
+}
+
 void LeaseWatch::check() {
   if (!has_lease()) {
     over_ = 0;
     return;
   }
+  watch_clock();
   const Look look{*board_};
   const std::int64_t ends = board_->lease_ends_ns;
-  if (ends == 0 || now_ns() < ends) {
+  const LeaseState state = judge();
+  if (state == LeaseState::doubted) {
+    // The agent asks the coordinator meanwhile; what that confirms is a new lease.
+    const nanoseconds patience = confirmation_of(Millis{board_->lease_length_ms.load()});
+    is_doubted_ = true;
+    board_->lease_ahead_ns = nanoseconds{read_clocks().ahead()}.count();
+    shorten(now_ns() + patience.count());
+  }
+  if (state != LeaseState::over) {
     over_ = 0;
     return;
   }
@@ -109,12 +149,12 @@ void LeaseWatch::check() {
   found_living_ = kill_descendants();
   has_killed_ = has_killed_ || had_some || found_living_;
   if (has_killed_ && !has_told_) tell();
+  has_killed_ = has_killed_ && !has_told_;
 }
 
 void LeaseWatch::begin_killing(std::int64_t ends) {
   over_ = ends;
   hunt_until_ = now_ns() + kHunt.count();
-  has_killed_ = false;
   has_told_ = false;
   // Before the first death, so that the agent takes it for what it is.
   board_->lease_fired = true;
@@ -153,9 +193,14 @@ void LeaseWatch::tell() {
   pollfd console{STDERR_FILENO, POLLOUT, 0};
   if (::poll(&console, 1, 0) == 0) return;
   has_told_ = true;
-  const std::string text = "acc-launch: lease over: no contact with the job's coordinator for " +
-                           describe(Millis{board_->lease_length_ms.load()}) +
-                           "; the workers of this node were killed\n";
+  const std::string why =
+      std::exchange(is_timer_lost_, false) ? "the process that ends it (acc:lease) was killed"
+      : std::exchange(is_doubted_, false)
+          ? "the clocks of this machine may have stood still, and the coordinator did not confirm it"
+          : "no contact with the job's coordinator for " +
+                describe(Millis{board_->lease_length_ms.load()});
+  const std::string text =
+      "acc-launch: lease over: " + why + "; the workers of this node were killed\n";
   [[maybe_unused]] const auto n = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
@@ -167,19 +212,37 @@ void hold_lease(const GuardianLink& guardian, Instant ends, Millis length) {
   board.lease_length_ms = length.count();
   const std::int64_t ends_ns =
       std::chrono::duration_cast<nanoseconds>(ends.time_since_epoch()).count();
+  board.lease_ahead_ns = nanoseconds{read_clocks().ahead()}.count();
   const std::int64_t before = board.lease_ends_ns.exchange(ends_ns);
+  const bool is_first = !board.lease_in_use.exchange(true);
+  const auto needs_timer = [&] {
+    return guardian.pipe_fd >= 0 && board.lease_timer_pid == 0 && board.lease_timer_failed == 0;
+  };
   // The guardian sleeps until the moment it has read: only an earlier one needs its attention.
   const std::uint64_t ring = 1;
-  if ((before == 0 || ends_ns < before) && guardian.wake_fd >= 0) {
+  if ((before == 0 || ends_ns < before || needs_timer()) && guardian.wake_fd >= 0) {
     [[maybe_unused]] const auto n = ::write(guardian.wake_fd, &ring, sizeof ring);
   }
+  // Workers that are started now are to die with it. A guardian that is stopped doesn't hold us up.
+  for (int i = 0; is_first && needs_timer() && ends > boot_now() && i < 200; ++i)
+    ::poll(nullptr, 0, 1);
   // Whom it finds in a look that began before this lease, it kills. A look takes some milliseconds;
   // a guardian that is stopped in the middle must not hold us for ever.
   for (int i = 0; board.lease_killing && i < 1000; ++i) ::poll(nullptr, 0, 1);
 }
 
+void release_lease(const GuardianLink& guardian) {
+  if (guardian.board != nullptr) guardian.board->lease_in_use = false;
+}
+
+// The kernel may have killed the workers while the guardian was frozen, and we may be awake first.
 bool take_lease_end(const GuardianLink& guardian) {
-  return guardian.board != nullptr && guardian.board->lease_fired.exchange(false);
+  if (guardian.board == nullptr) return false;
+  auto& board = *guardian.board;
+  const std::int64_t ends = board.lease_ends_ns;
+  const bool is_over = board.lease_in_use && ends != 0 && now_ns() >= ends &&
+                       board.lease_taken_ns.exchange(ends) != ends;
+  return board.lease_fired.exchange(false) || is_over;
 }
 
 void note_cgroup(const GuardianLink& guardian, const std::string& folder) {

@@ -7,11 +7,21 @@ namespace acc::agent {
 using rendezvous::KvStore;
 using Clock = std::chrono::steady_clock;
 
+namespace {
+constexpr auto kAlways = std::chrono::hours{24};
+}  // namespace
+
 LocalStore::LocalStore(boost::asio::io_context& io, std::size_t workers)
     : store_{rendezvous::kv_limits_for(workers)}, timer_{io} {}
 
 void LocalStore::ask(std::uint64_t connection, rendezvous::KvRequest request,
                      WorkerCalls::KvAnswer answer) {
+  if (request.op == rendezvous::KvRequest::Op::current) {
+    // This agent starts no round before the last one's processes are gone, and nobody else does.
+    rendezvous::KvReply reply;
+    reply.number = Millis{kAlways}.count();
+    return answer(std::move(reply));
+  }
   request.id = next_id_++;
   questions_.emplace(request.id, Question{connection, std::move(answer)});
   tell(store_.request(connection, std::move(request), Clock::now()));

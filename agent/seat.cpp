@@ -19,6 +19,8 @@
 #include <fstream>
 #include <iomanip>
 #include <sstream>
+#include <system_error>
+#include <utility>
 
 namespace acc::agent {
 
@@ -235,6 +237,19 @@ void Seat::begin() {
   });
 }
 
+// Once: what this machine lacks to end the workers of a node that is frozen whole.
+void Seat::tell_lease_timer() {
+  if (guardian_.board == nullptr || std::exchange(told_lease_timer_, true)) return;
+  const auto& board = *guardian_.board;
+  if (const int why = board.lease_timer_failed; why != 0) {
+    hooks_.tell("this machine can't let its kernel end the workers with the lease (" +
+                    std::generic_category().message(why) +
+                    "): if all of it is frozen for longer, they may run for a moment when it wakes up",
+                true);
+  }
+  if (!board.has_priority) log::info("guardian_has_no_priority", {{"node", node_name_}});
+}
+
 rendezvous::PartyHooks Seat::party_hooks() {
   const auto now = [] { return std::chrono::steady_clock::now(); };
   rendezvous::PartyHooks on;
@@ -243,6 +258,7 @@ rendezvous::PartyHooks Seat::party_hooks() {
     newborn_.cancel();
     round_began_ = now();
     has_workers_ = true;
+    tell_lease_timer();
     heed_guardian();  // of an older lease, which ended while there was nobody to kill
     hooks_.take_place(place);
     hooks_.handle(RoundOrdered{place.epoch.round, place.ledger, now()});
@@ -265,7 +281,7 @@ rendezvous::PartyHooks Seat::party_hooks() {
   on.lease = [this](std::optional<Instant> end, Millis length) {
     // One that isn't needed any more lies in the past soon: a frozen agent that thaws right before
     // it starts a worker is then still stopped by it.
-    if (end) hold_lease(guardian_, *end, length);
+    end ? hold_lease(guardian_, *end, length) : release_lease(guardian_);
   };
   on.kill = [this, now](const std::string& why) {
     hooks_.tell("killing the workers here: " + why, true);

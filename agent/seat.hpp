@@ -76,6 +76,7 @@ class Seat {
   Result<rendezvous::PartyOptions> party_options();
   Result<void> load_keys(rendezvous::PartyOptions& options) const;
   void choose_name();
+  void tell_lease_timer();
   void stop_workers(const rendezvous::Stop& stop);
   void consider_end_alone();
   void end(Verdict verdict, int exit_code, std::string reason);
@@ -90,6 +91,7 @@ class Seat {
   UniqueFd name_reservation_;
   Instant round_began_{};
   bool has_workers_ = false;
+  bool told_lease_timer_ = false;
   /// A signal came that ends the job, and there was nobody to tell.
   std::optional<int> unheard_signal_;
   boost::asio::steady_timer farewell_;

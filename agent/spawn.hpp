@@ -129,7 +129,7 @@ class Spawner {
   /// Soft limit of descriptors that children get back after we raised ours.
   void set_child_nofile(rlimit limit) { child_nofile_ = limit; }
 
-  /// As the last thing before exec the child looks whether this moment (steady_clock, nanoseconds;
+  /// As the last thing before exec the child looks whether this moment (CLOCK_BOOTTIME, nanoseconds;
   /// 0: no lease) has passed, and ends if so: we may have been stopped since we looked ourselves.
   /// `ends_ns` outlives the spawner; null: no job with leases.
   void heed_lease(const std::atomic<std::int64_t>* ends_ns) { lease_ends_ns_ = ends_ns; }

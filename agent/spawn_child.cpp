@@ -110,7 +110,7 @@ bool is_lease_over(const std::atomic<std::int64_t>* ends_ns) {
   const auto ends =
       __atomic_load_n(reinterpret_cast<const std::int64_t*>(ends_ns), __ATOMIC_SEQ_CST);
   timespec now{};
-  call(SYS_clock_gettime, CLOCK_MONOTONIC, word(&now));
+  call(SYS_clock_gettime, CLOCK_BOOTTIME, word(&now));
   return ends != 0 && now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec >= ends;
 }
 

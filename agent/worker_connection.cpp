@@ -42,6 +42,9 @@ KvRequest to_kv(Request&& request) {
     case Verb::compare_set:
       kv.op = Op::compare_set;
       break;
+    case Verb::current:
+      kv.op = Op::current;
+      break;
     default:
       kv.op = Op::get;
   }
@@ -59,7 +62,8 @@ Answer::Word word_of(Verb verb, KvReply::Status status) {
   switch (status) {
     case KvReply::Status::ok:
       if (verb == Verb::get) return Word::value;
-      return verb == Verb::add || verb == Verb::barrier ? Word::number : Word::ok;
+      return verb == Verb::add || verb == Verb::barrier || verb == Verb::current ? Word::number
+                                                                                 : Word::ok;
     case KvReply::Status::missing:
       return Word::missing;
     case KvReply::Status::timed_out:
@@ -159,6 +163,8 @@ void WorkerConnection::carry_out(Request&& request) {
       return ask_table();
     case Verb::lost:
       return ask_lost(request.timeout);
+    case Verb::current:
+      return ask_current(std::move(request));
     default:
       return ask_store(std::move(request));
   }
@@ -205,6 +211,22 @@ void WorkerConnection::ask_lost(Millis timeout) {
     if (cancelled || !self || !self->awaits_loss_ || !self->is_due(question)) return;
     self->awaits_loss_ = false;
     self->answer(question, {Answer::Word::timed_out, 0, {}});
+  });
+}
+
+// The coordinator answers when it can prove it, or not at all: so the deadline is kept here. That a
+// round isn't the one of this node any more is proof enough.
+void WorkerConnection::ask_current(Request&& request) {
+  if (!facts_->round || request.round != facts_->round)
+    return send(worker_socket::to_text({Answer::Word::wrong_round, 0, {}}));
+  const Millis limit = request.timeout;
+  ask_store(std::move(request));
+  const auto question = question_;
+  if (!is_due(question)) return;
+  patience_.expires_after(limit);
+  patience_.async_wait([weak = weak_from_this(), question](boost::system::error_code cancelled) {
+    const auto self = weak.lock();
+    if (!cancelled && self) self->answer(question, {Answer::Word::timed_out, 0, {}});
   });
 }
 

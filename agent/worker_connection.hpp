@@ -56,6 +56,7 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
   void ask_store(worker_socket::Request&& request);
   void ask_table();
   void ask_lost(Millis timeout);
+  void ask_current(worker_socket::Request&& request);
   bool is_due(std::uint64_t question) const;
   void answer(std::uint64_t question, const worker_socket::Answer& answer);
   void send(const std::string& text);
@@ -64,7 +65,7 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
   void watch_hang_up();
 
   Descriptor descriptor_;
-  boost::asio::steady_timer patience_;  ///< of a `lost` that waits
+  boost::asio::steady_timer patience_;  ///< of a `lost` or `current` that waits
   std::uint64_t number_;
   const WorkerServerFacts* facts_;  ///< null: closed
   worker_socket::RequestReader reader_;

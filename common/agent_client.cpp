@@ -57,6 +57,11 @@ Error refused(const Request& request, const Answer& answer) {
         return {Errc::timed_out, "barrier " + about + ": " + std::to_string(answer.number) +
                                      " of " + std::to_string(request.count) + " came within " +
                                      describe(request.timeout)};
+      if (request.verb == Verb::current)
+        return {Errc::timed_out,
+                "no coordinator of the job could confirm within " + describe(request.timeout) +
+                    " that round " + std::to_string(request.round.value_or(Round{0}).value()) +
+                    " is still the current one: it is out of reach, or being replaced"};
       if (request.verb == Verb::lost)
         return {Errc::timed_out, "no rank was lost within " + describe(request.timeout)};
       return {Errc::timed_out, "key " + about + " didn't come within " + describe(request.timeout)};
@@ -195,7 +200,8 @@ Result<Answer> AgentClient::read_answer(Instant deadline) {
 }
 
 Result<Answer> AgentClient::ask(const Request& request) {
-  const bool has_key = request.verb != Verb::table && request.verb != Verb::lost;
+  const bool has_key = request.verb != Verb::table && request.verb != Verb::lost &&
+                       request.verb != Verb::current;
   if (has_key && !worker_socket::is_key(request.key))
     return Error{Errc::bad_usage, "key '" + printable(request.key, 80) +
                                       "' isn't 1 to 256 printable bytes without a space"};
@@ -305,6 +311,16 @@ Result<std::vector<worker_socket::LostRank>> AgentClient::lost(Millis timeout) {
   if (!answer) return answer.error();
   if (answer->word != Answer::Word::value) return refused(request, *answer);
   return worker_socket::parse_lost(answer->value);
+}
+
+Result<std::optional<Millis>> AgentClient::current(Round round, Millis timeout) {
+  auto request = about(Verb::current, {}, timeout);
+  request.round = round;
+  const auto answer = ask(request);
+  if (!answer) return answer.error();
+  if (answer->word == Answer::Word::wrong_round) return std::optional<Millis>{};
+  if (answer->word != Answer::Word::number) return refused(request, *answer);
+  return std::optional{Millis{answer->number}};
 }
 
 }  // namespace acc

@@ -46,6 +46,11 @@ class AgentClient {
   /// none was. The agent tells it before it asks the others to end, so for a thread of its own that
   /// is the word on why a peer is silent.
   Result<std::vector<worker_socket::LostRank>> lost(Millis timeout);
+  /// May processes of this round still make something valid for the job? The answer comes from the
+  /// job's coordinator, with a proof that it is still the coordinator.
+  /// @return yes: so long from the asking no later round begins; nothing: another round has begun,
+  /// or may begin at any moment; timed_out: no coordinator could prove anything in time.
+  Result<std::optional<Millis>> current(Round round, Millis timeout);
 
  private:
   AgentClient(UniqueFd fd, Millis patience) : fd_{std::move(fd)}, patience_{patience} {}

@@ -11,9 +11,9 @@ namespace acc::worker_socket {
 
 namespace {
 
-constexpr std::array<std::string_view, 13> kVerbs{
-    "hello", "beat",    "checkpoint", "no_restart",  "set",   "get", "add",
-    "wait",  "barrier", "remove",     "compare_set", "table", "lost"};
+constexpr std::array<std::string_view, 14> kVerbs{
+    "hello", "beat",    "checkpoint", "no_restart",  "set",   "get",  "add",
+    "wait",  "barrier", "remove",     "compare_set", "table", "lost", "current"};
 constexpr std::array<std::string_view, 11> kWords{
     "ok",      "number", "value",       "differs",     "missing", "timed_out",
     "too_big", "full",   "wrong_round", "bad_request", "error"};
@@ -134,6 +134,10 @@ Result<Request> parse_request(std::string_view line, Values& values) {
     case Verb::lost:
       request.timeout = words.timeout();
       break;
+    case Verb::current:
+      request.round = Round{words.number<std::uint64_t>("round")};
+      request.timeout = words.timeout();
+      break;
     default:
       parse_key_value(request, words, values);
   }
@@ -200,13 +204,16 @@ std::string to_text(const Request& request) {
     case Verb::table:
     case Verb::lost:
       break;
+    case Verb::current:
+      word(request.round.value_or(Round{0}).value());
+      break;
     default:
       word(request.key);
   }
   if (request.verb == Verb::add) word(request.delta);
   if (request.verb == Verb::barrier) word(request.count);
   if (request.verb == Verb::get || request.verb == Verb::wait || request.verb == Verb::barrier ||
-      request.verb == Verb::lost)
+      request.verb == Verb::lost || request.verb == Verb::current)
     word(request.timeout.count());
   if (request.verb == Verb::compare_set) word(request.expected.size());
   const bool has_value = request.verb == Verb::set || request.verb == Verb::compare_set;

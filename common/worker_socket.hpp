@@ -37,12 +37,13 @@ enum class Verb : std::uint8_t {
   compare_set,
   table,  ///< which ranks are on which node
   lost,   ///< which ranks failed, or were lost with their node; waits for the first
+  current,  ///< may this round still write? Asked of the job's coordinator
 };
 
 struct Request {
   Verb verb = Verb::table;
   Rank rank{0};                ///< hello
-  std::optional<Round> round;  ///< hello: refused if another one runs
+  std::optional<Round> round;  ///< hello: refused if another one runs; current: which one
   std::uint64_t step = 0;      ///< beat, checkpoint
   std::string text;            ///< no_restart: why
   std::string key;             ///< or the name of a barrier
@@ -50,14 +51,14 @@ struct Request {
   std::string expected;        ///< compare_set; empty: the key must not be there
   std::int64_t delta = 0;      ///< add
   std::uint32_t count = 0;     ///< barrier: so many come
-  Millis timeout{0};           ///< get, wait, barrier, lost; 0: answer at once
+  Millis timeout{0};           ///< get, wait, barrier, lost, current; 0: answer at once
   friend bool operator==(const Request&, const Request&) = default;
 };
 
 struct Answer {
   enum class Word : std::uint8_t {
     ok,
-    number,   ///< add: the sum; barrier: order of arrival from 0
+    number,   ///< add: the sum; barrier: order of arrival from 0; current: it may, for so many ms
     value,    ///< get, table, lost
     differs,  ///< compare_set: with the value that is there
     missing,

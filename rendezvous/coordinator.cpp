@@ -10,7 +10,8 @@ namespace acc::rendezvous {
 Coordinator::Coordinator(boost::asio::io_context& io, RosterOptions options, Hooks hooks)
     : io_{io},
       hooks_{std::move(hooks)},
-      roster_{std::move(options), clock_now()},
+      roster_{std::move(options), boot_now()},
+      clocks_{read_clocks()},
       timer_{io},
       farewell_{io},
       alive_{std::make_shared<bool>(true)} {
@@ -22,13 +23,14 @@ Coordinator::Coordinator(boost::asio::io_context& io, RosterOptions options, con
     : io_{io},
       hooks_{std::move(hooks)},
       links_{std::move(voters)},
-      roster_{options, clock_now()},
+      roster_{options, boot_now()},
+      clocks_{read_clocks()},
       timer_{io},
       farewell_{io},
       alive_{std::make_shared<bool>(true)} {
   for (const auto& [peer, link] : links_) listen_to(PeerId{peer});
   RosterActions actions;
-  roster_ = Roster{std::move(options), win, clock_now(), actions};
+  roster_ = Roster{std::move(options), win, boot_now(), actions};
   perform(actions);
   arm();
 }
@@ -74,6 +76,10 @@ void Coordinator::on_frame(PeerId peer, const Frame& frame) {
   }
   const bool is_of_round = roster_.is_member(peer) && frame.epoch.round == roster_.epoch().round;
   if (const auto* request = std::get_if<KvRequest>(&frame.message)) {
+    if (request->op == KvRequest::Op::current) {
+      const Instant at = time_of_event();
+      return perform(roster_.asked_current(peer, frame.epoch.round, request->id, at));
+    }
     if (is_of_round && is_restoring()) {
       held_.push_back({peer.value(), *request});
       return;
@@ -121,9 +127,13 @@ void Coordinator::forget_questions_of(PeerId peer) {
 
 // Whoever was made coordinator by etcd may not be it any more, by our clock, before we are told.
 Instant Coordinator::time_of_event() {
-  const Instant at = clock_now();
-  if (hooks_.leads_until) roster_.lead_until(hooks_.leads_until());
-  return at;
+  const Clocks clocks = read_clocks();
+  if (hooks_.tenure) {
+    const auto tenure = hooks_.tenure();
+    roster_.lead_until(tenure.until, tenure.asked);
+  }
+  if (clocks_.look(clocks)) perform(roster_.clock_doubted(clocks.boot));
+  return clocks.boot;
 }
 
 void Coordinator::inherit(const RoundRecord& last) {
@@ -132,7 +142,7 @@ void Coordinator::inherit(const RoundRecord& last) {
 void Coordinator::committed(const Epoch& epoch) {
   perform(roster_.committed(epoch, time_of_event()));
 }
-void Coordinator::moved(const HostPort& to) { perform(roster_.moved(to, clock_now())); }
+void Coordinator::moved(const HostPort& to) { perform(roster_.moved(to, time_of_event())); }
 
 void Coordinator::perform(const RosterActions& actions) {
   // A hook may end this object.
@@ -165,7 +175,7 @@ void Coordinator::act(const ClosePeer& a) {
   links_.erase(found);
   forget_questions_of(a.peer);
   link->close();
-  perform(roster_.left(a.peer, "closed by us", clock_now()));
+  perform(roster_.left(a.peer, "closed by us", boot_now()));
 }
 
 void Coordinator::act(const ResetStore& a) {
@@ -198,9 +208,14 @@ void Coordinator::answer(const KvStore::Answers& answers) {
   arm();
 }
 
+// A moment of the roster's clock, for a timer.
+static Instant timer_time(Instant boot) {
+  return boot == Instant::max() ? boot : clock_now() + (boot - boot_now());
+}
+
 // The timer may fire too early, never too late: so it is set anew only to be earlier.
 void Coordinator::arm() {
-  Instant next = roster_.next_deadline();
+  Instant next = timer_time(roster_.next_deadline());
   if (const auto store = store_.next_deadline()) next = std::min(next, *store);
   if (next >= armed_) return;
   armed_ = next;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "common/clocks.hpp"
 #include "rendezvous/kv_store.hpp"
 #include "rendezvous/link.hpp"
 #include "rendezvous/roster.hpp"
@@ -25,7 +26,12 @@ class Coordinator {
     std::function<void(const std::string& why)> stepped_down;
     std::function<void(const Close&)> job_over;
     // ---- if etcd made it coordinator, else empty ----
-    std::function<Instant()> leads_until;
+    /// Until when nobody else can be coordinator, and when that was asked for; by boot_now().
+    struct Tenure {
+      Instant asked = Instant::min();
+      Instant until = Instant::min();
+    };
+    std::function<Tenure()> tenure;
     /// Answered by committed().
     std::function<void(const Epoch& epoch, const std::string& bytes)> commit;
   };
@@ -54,6 +60,7 @@ class Coordinator {
   [[nodiscard]] const Roster& roster() const { return roster_; }
 
  private:
+  /// By boot_now(), as all times of the roster. What the clocks put in doubt comes first.
   Instant time_of_event();
   void note_skew(const Join& join) const;
   void listen_to(PeerId peer);
@@ -87,6 +94,7 @@ class Coordinator {
   };
   std::vector<Held> held_;         ///< until the store is whole again, after an election
   std::set<std::uint64_t> whole_;  ///< peers that have told all that they put into it
+  ClockWatch clocks_;
   boost::asio::steady_timer timer_;
   Instant armed_ = Instant::max();
   boost::asio::steady_timer farewell_;

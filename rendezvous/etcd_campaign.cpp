@@ -54,6 +54,7 @@ asio::awaitable<Result<std::optional<Campaign>>> claim(Self self, std::uint32_t 
                                                        std::int64_t term_modified,
                                                        Instant deadline) {
   const Instant asked = clock_now();
+  const Instant boot_asked = boot_now();
   EtcdCall granting = self->call("get a lease for the leader", deadline);
   const auto ttl_s = std::chrono::ceil<std::chrono::seconds>(self->plan.ttl).count();
   const auto lease = co_await self->client.grant(ttl_s, std::move(granting));
@@ -91,6 +92,8 @@ asio::awaitable<Result<std::optional<Campaign>>> claim(Self self, std::uint32_t 
   tenure->lease = lease->id;
   tenure->table_modified = claimed.table ? claimed.table->modified : 0;
   tenure->until = asked + self->validity(lease->ttl_s);
+  tenure->boot_asked = boot_asked;
+  tenure->boot_until = boot_asked + self->validity(lease->ttl_s);
   tenure->renew_at = asked + self->plan.ttl / 3;
   if (clock_now() >= tenure->until) {
     self->revoke_later(lease->id);

@@ -174,9 +174,9 @@ void EtcdLeadership::campaign(std::uint32_t lowest_term, Millis limit, Done<Camp
 
 bool EtcdLeadership::leads(Instant at) const { return impl_->tenure && at < impl_->tenure->until; }
 
-std::optional<Instant> EtcdLeadership::leads_until() const {
+std::optional<EtcdLeadership::TimeInOffice> EtcdLeadership::tenure() const {
   if (!impl_->tenure) return std::nullopt;
-  return impl_->tenure->until;
+  return TimeInOffice{impl_->tenure->boot_asked, impl_->tenure->boot_until};
 }
 
 void EtcdLeadership::put_table(Epoch epoch, std::string bytes, Done<void> done) {

@@ -71,8 +71,13 @@ class EtcdLeadership {
   /// Ask right before each act that only a leader may do: after a pause of the whole process the
   /// event `lost` may still be on its way.
   [[nodiscard]] bool leads(Instant now) const;
-  /// Nothing that a leader grants may outlive this, unless its successor waits for it.
-  [[nodiscard]] std::optional<Instant> leads_until() const;
+  /// By boot_now(): when the newest lease was asked for, and until when it makes a leader. Nothing
+  /// that a leader grants may outlive that, unless its successor waits for it.
+  struct TimeInOffice {
+    Instant asked;
+    Instant until;
+  };
+  [[nodiscard]] std::optional<TimeInOffice> tenure() const;
 
   /// Writes the table if this node still leads; in order. An Error with Errc::not_permitted: it
   /// doesn't. Another error: nobody knows whether it was written; writing again is harmless.

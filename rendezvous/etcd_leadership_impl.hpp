@@ -1,5 +1,6 @@
 #pragma once
 
+#include "common/clocks.hpp"
 #include "rendezvous/etcd_client.hpp"
 #include "rendezvous/etcd_leadership.hpp"
 
@@ -35,6 +36,8 @@ struct Tenure {
   std::int64_t table_modified = 0;  ///< revision of the table that we know of
   Instant until;
   Instant renew_at;
+  Instant boot_asked;  ///< by boot_now(), as the next: what counts where the machine was suspended
+  Instant boot_until;
   bool is_over = false;
   asio::steady_timer renewal;
   asio::steady_timer end;

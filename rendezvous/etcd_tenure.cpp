@@ -26,6 +26,7 @@ asio::awaitable<void> renew(Self self, TenurePtr t) {
     co_await t->renewal.async_wait(kResult);
     if (t->is_over) co_return;
     const Instant sent = clock_now();
+    const Instant boot_sent = boot_now();
     EtcdCall renewing = self->call("renew the lease", std::min(sent + third, t->until));
     const auto lease = co_await self->client.keep_alive(t->lease, std::move(renewing));
     if (t->is_over) co_return;
@@ -40,6 +41,8 @@ asio::awaitable<void> renew(Self self, TenurePtr t) {
       co_return;
     }
     t->until = sent + self->validity(lease->ttl_s);
+    t->boot_asked = boot_sent;
+    t->boot_until = boot_sent + self->validity(lease->ttl_s);
     t->renew_at = sent + third;
     self->arm_end(t);
   }

@@ -125,6 +125,7 @@ void Member::renew_lease(std::uint32_t beat, Millis granted, MemberActions& out)
   if (number != beat || granted <= Millis{0}) return;
   if (lease_end_ && *lease_end_ >= sent + granted) return;
   lease_end_ = sent + granted;
+  is_lease_doubted_ = false;
   out.emplace_back(SetLease{*lease_end_});
 }
 
@@ -165,6 +166,29 @@ void Member::on(const Frame&, const Close& close, Instant, MemberActions& out) {
 
 void Member::on(const Frame&, const Notice& notice, Instant, MemberActions& out) {
   out.emplace_back(Tell{notice.text});
+}
+
+void Member::on(const Frame& frame, const Probe& probe, Instant now, MemberActions& out) {
+  if (is_stale(frame)) return;
+  echo_ = std::max(echo_, probe.stamp);
+  beat(now, out);
+}
+
+// What was sent before the doubt may be older than it looks, so an answer to it proves nothing. A
+// wall clock that was merely set costs one beat; after a pause the coordinator has given our place
+// away and says so, or isn't there.
+MemberActions Member::clock_doubted(Instant now) {
+  MemberActions out;
+  if (phase_ == LinkPhase::ended || planted::trust_stopped_clocks) return out;
+  beats_sent_.fill({});
+  const Instant end = now + timings_.confirmation();
+  if (has_workers() && lease_end_ && end < *lease_end_) {
+    lease_end_ = end;
+    is_lease_doubted_ = true;
+    out.emplace_back(SetLease{end});
+  }
+  if (phase_ == LinkPhase::member) beat(now, out);
+  return out;
 }
 
 MemberActions Member::worker_failed(const Failure& failure, Instant) {
@@ -258,8 +282,13 @@ MemberActions Member::tick(Instant now) {
 void Member::check_lease(Instant now, MemberActions& out) {
   if (!has_workers() || !lease_end_ || now < *lease_end_) return;
   lease_end_.reset();  // the guardian's copy stays: it goes on killing
-  out.emplace_back(OrderKill{"no contact with the job's coordinator for " +
-                             describe(timings_.lease) + ": the lease is over"});
+  out.emplace_back(OrderKill{
+      is_lease_doubted_
+          ? "the clocks of this machine may have stood still, and the job's coordinator did not "
+            "confirm the lease within " +
+                describe(timings_.confirmation())
+          : "no contact with the job's coordinator for " + describe(timings_.lease) +
+                ": the lease is over"});
 }
 
 std::uint32_t Member::next_beat(Instant now) {

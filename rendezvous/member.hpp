@@ -123,6 +123,9 @@ class Member {
   MemberActions received(const Frame& frame, Instant now);
   MemberActions tick(Instant now);
   [[nodiscard]] Instant next_deadline() const;
+  /// Our clock may have stood still for a while (common/clocks.hpp): a lease counts on only if the
+  /// coordinator confirms it soon.
+  MemberActions clock_doubted(Instant now);
   /// The coordinator of this process is no more.
   MemberActions stepped_down(const std::string& why, Instant now);
   /// etcd: the coordinator sits there now.
@@ -210,6 +213,7 @@ class Member {
   void on(const Frame& frame, const Signal& signal, Instant now, MemberActions& out);
   void on(const Frame& frame, const Close& close, Instant now, MemberActions& out);
   void on(const Frame& frame, const Notice& notice, Instant now, MemberActions& out);
+  void on(const Frame& frame, const Probe& probe, Instant now, MemberActions& out);
   template <class Other>
   void on(const Frame&, const Other&, Instant, MemberActions&) {}  // not for an agent
   [[nodiscard]] bool is_stale(const Frame& frame) const;
@@ -243,6 +247,7 @@ class Member {
 
   // lease
   std::optional<Instant> lease_end_;
+  bool is_lease_doubted_ = false;  ///< it ends early, for want of a confirmation
   static constexpr std::size_t kBeatsKept = 64;
   std::array<std::pair<std::uint32_t, Instant>, kBeatsKept> beats_sent_{};
   std::uint32_t beat_ = 0;

@@ -194,6 +194,12 @@ void fields(A& a, Is<Table> auto& m) {
   a(first, nodes, limited(rows, kMaxTableRows));
 }
 
+template <class A>
+void fields(A& a, Is<Probe> auto& m) {
+  auto& [stamp] = m;
+  a(stamp);
+}
+
 // ---- elected coordinator → the job's first address ----
 
 template <class A>
@@ -228,7 +234,7 @@ constexpr Failure::Kind last_value(Failure::Kind) { return Failure::Kind::unkill
 constexpr Outcome last_value(Outcome) { return Outcome::nodes_missing; }
 constexpr Refusal last_value(Refusal) { return Refusal::moved; }
 constexpr Stop::Why last_value(Stop::Why) { return Stop::Why::membership; }
-constexpr KvRequest::Op last_value(KvRequest::Op) { return KvRequest::Op::compare_set; }
+constexpr KvRequest::Op last_value(KvRequest::Op) { return KvRequest::Op::current; }
 constexpr KvReply::Status last_value(KvReply::Status) { return KvReply::Status::differs; }
 
 constexpr std::string_view noun_of(Holding) { return "holding"; }

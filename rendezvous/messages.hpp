@@ -307,6 +307,11 @@ struct Table {
   std::vector<TableRow> rows;
 };
 
+/// Answered by a Beat at once: its echo proves that the agent follows this coordinator now.
+struct Probe {
+  std::uint64_t stamp = 0;
+};
+
 // ---- elected coordinator → whoever sits at the job's first address ----
 
 struct Moved {
@@ -317,7 +322,16 @@ struct Moved {
 // ---- key-value store of the round: agent → coordinator → agent ----
 
 struct KvRequest {
-  enum class Op : std::uint8_t { set, get, add, wait, barrier, remove, compare_set };
+  enum class Op : std::uint8_t {
+    set,
+    get,
+    add,
+    wait,
+    barrier,
+    remove,
+    compare_set,
+    current  ///< not of the store: may this round still write?
+  };
   std::uint64_t id = 0;  ///< chosen by the asker, comes back with the reply
   Op op = Op::get;
   std::string key;
@@ -325,7 +339,7 @@ struct KvRequest {
   std::string expected;     ///< compare_set; empty: the key must not be there
   std::int64_t delta = 0;   ///< add
   std::uint32_t count = 0;  ///< barrier: so many must come
-  Millis timeout{0};        ///< get, wait, barrier: 0 = answer at once
+  Millis timeout{0};        ///< get, wait, barrier, current: 0 = answer at once
 };
 struct KvReply {
   enum class Status : std::uint8_t {
@@ -341,7 +355,8 @@ struct KvReply {
   std::uint64_t id = 0;
   Status status = Status::ok;
   std::string value;
-  /// add: the new sum; barrier: the order of arrival, or how many had come when it timed out.
+  /// add: the new sum; barrier: the order of arrival, or how many had come when it timed out;
+  /// current: for so many milliseconds from the asking no later round begins.
   std::int64_t number = 0;
 };
 /// After an election an agent tells again what its workers have put in this round.
@@ -353,7 +368,7 @@ struct KvRestore {
 
 using Message = std::variant<Join, Ready, Beat, WorkerFailed, Completed, Stopped, Wish, Leave,
                              TableRequest, Welcome, Refused, Assigned, Start, BeatAck, Stop, Signal,
-                             Close, Notice, Table, Moved, KvRequest, KvReply, KvRestore>;
+                             Close, Notice, Table, Probe, Moved, KvRequest, KvReply, KvRestore>;
 
 /// What travels: the epoch stands in the header.
 struct Frame {

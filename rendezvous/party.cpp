@@ -13,7 +13,8 @@ Party::Party(boost::asio::io_context& io, PartyOptions options, PartyHooks hooks
     : io_{io},
       options_{std::move(options)},
       hooks_{std::move(hooks)},
-      member_{options_.member, clock_now()},
+      member_{options_.member, boot_now()},
+      clocks_{read_clocks()},
       timer_{io},
       note_timer_{io},
       home_timer_{io},
@@ -27,17 +28,17 @@ Party::~Party() {
 }
 
 void Party::worker_failed(const Failure& failure) {
-  perform(member_.worker_failed(failure, clock_now()));
+  perform(member_.worker_failed(failure, time_of_event()));
 }
-void Party::workers_completed() { perform(member_.workers_completed(clock_now())); }
+void Party::workers_completed() { perform(member_.workers_completed(time_of_event())); }
 void Party::workers_stopped(bool progress) {
-  perform(member_.workers_stopped(progress, clock_now()));
+  perform(member_.workers_stopped(progress, time_of_event()));
 }
 void Party::signal_came(int signo, std::uint32_t interrupts) {
-  perform(member_.signal_came(signo, interrupts, clock_now()));
+  perform(member_.signal_came(signo, interrupts, time_of_event()));
 }
-void Party::leave(const std::string& why) { perform(member_.leaves(why, clock_now())); }
-bool Party::may_run() const { return member_.may_run(clock_now()); }
+void Party::leave(const std::string& why) { perform(member_.leaves(why, time_of_event())); }
+bool Party::may_run() const { return member_.may_run(boot_now()); }
 
 void Party::perform(const MemberActions& actions) {
   for (const auto& action : actions) std::visit([this](const auto& a) { act(a); }, action);
@@ -47,15 +48,38 @@ void Party::perform(const MemberActions& actions) {
 
 // The timer may fire too early, never too late: so it is set anew only to be earlier.
 void Party::arm() {
-  const Instant next = member_.next_deadline();
+  const Instant due = member_.next_deadline();
+  if (due == Instant::max()) return;
+  const Instant next = clock_now() + (due - boot_now());
   if (next >= armed_) return;
   armed_ = next;
   timer_.expires_at(next);
   timer_.async_wait([this, alive = alive_](boost::system::error_code error) {
     if (error || !*alive) return;
     armed_ = Instant::max();
-    perform(member_.tick(clock_now()));
+    perform(member_.tick(time_of_event()));
   });
+}
+
+// ---- time ----
+
+Instant Party::time_of_event() {
+  const Clocks clocks = read_clocks();
+  if (const auto step = clocks_.look(clocks)) doubt_clock(*step, clocks.boot);
+  return clocks.boot;
+}
+
+void Party::doubt_clock(Millis step, Instant now) {
+  log::info("clock_doubted", {{"job", options_.roster.job}, {"step_ms", step.count()}});
+  if (member_.holding() == Holding::running) {
+    hooks_.tell("the wall clock went forward by " + acc::describe(step) +
+                    " at once: it was set, or this machine was paused; the coordinator must "
+                    "confirm the lease within " +
+                    acc::describe(member_.timings().confirmation()),
+                true);
+  }
+  perform(member_.clock_doubted(now));
+  ask_current_anew();
 }
 
 // ---- links ----
@@ -63,7 +87,7 @@ void Party::arm() {
 void Party::act(const DialTo& a) {
   if (a.here) {
     if (!coordinator_)
-      return perform(member_.dial_failed({false, true, "no coordinator here"}, clock_now()));
+      return perform(member_.dial_failed({false, true, "no coordinator here"}, time_of_event()));
     auto [ours, theirs] = link_inside(io_);
     inside_ = std::move(theirs);
     take_link(std::move(ours));
@@ -82,7 +106,7 @@ void Party::act(const DialTo& a) {
     perform(member_.dial_failed(
         {error.kind == Kind::authentication || error.kind == Kind::has_no_secret,
          error.kind == Kind::refused, error.what},
-        clock_now()));
+        time_of_event()));
   });
 }
 
@@ -92,12 +116,12 @@ void Party::take_link(std::shared_ptr<Link> link) {
   on.on_frame = [this](const Frame& frame) { on_link_frame(frame); };
   on.on_lost = [this](const std::string& why, bool not_authentic) {
     link_.reset();
-    perform(member_.link_lost(why, clock_now(), not_authentic));
+    perform(member_.link_lost(why, time_of_event(), not_authentic));
   };
   link_->start(std::move(on));
   const std::string address = link_->own_address();
   open_standby(address);
-  perform(member_.link_up(address, clock_now()));
+  perform(member_.link_up(address, time_of_event()));
 }
 
 void Party::on_link_frame(const Frame& frame) {
@@ -106,7 +130,7 @@ void Party::on_link_frame(const Frame& frame) {
   const bool was_connected = member_.is_connected();
   if (!was_connected && std::holds_alternative<Welcome>(frame.message))
     tell_share(frame.epoch.term);
-  perform(member_.received(frame, clock_now()));
+  perform(member_.received(frame, time_of_event()));
   if (!was_connected && member_.is_connected()) ask_again();
 }
 
@@ -144,7 +168,7 @@ void Party::act(const OrderPort&) {
   boost::asio::post(io_, [this, alive = alive_] {
     if (!*alive) return;
     const auto port = hooks_.reserve_port(member_.epoch().round);
-    perform(member_.port_reserved(port, clock_now()));
+    perform(member_.port_reserved(port, time_of_event()));
   });
 }
 
@@ -239,7 +263,7 @@ void Party::retire(const std::string& why) {
   // It is still on the stack.
   std::shared_ptr<Coordinator> retired{std::move(coordinator_)};
   boost::asio::post(io_, [this, alive = alive_, retired, why] {
-    if (*alive) perform(member_.stepped_down(why, clock_now()));
+    if (*alive) perform(member_.stepped_down(why, time_of_event()));
   });
 }
 

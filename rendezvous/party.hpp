@@ -1,5 +1,6 @@
 #pragma once
 
+#include "common/clocks.hpp"
 #include "rendezvous/coordinator.hpp"
 #include "rendezvous/dialer.hpp"
 #include "rendezvous/etcd_leadership.hpp"
@@ -96,6 +97,7 @@ class Party {
   struct Question {
     KvRequest request;
     KvAnswer answer;
+    Instant asked;  ///< by boot_now()
   };
 
   // where to listen
@@ -131,6 +133,11 @@ class Party {
   void retire(const std::string& why);
   void tell_home();
 
+  // time
+  /// By boot_now(), as all times of the member. What the clocks put in doubt comes first.
+  Instant time_of_event();
+  void doubt_clock(Millis step, Instant now);
+
   // actions
   void perform(const MemberActions& actions);
   void act(const DialTo& a);
@@ -151,8 +158,11 @@ class Party {
   void arm();
 
   // the store
-  void answered(const KvReply& reply);
+  void answered(KvReply reply);
   void tell_share(const Term& term);
+  void send_question(std::uint64_t id);
+  void ask_current_anew();
+  void forget_expired();
   void ask_again();
   void end_questions();
   void add_rows(const Table& part);
@@ -161,6 +171,7 @@ class Party {
   PartyOptions options_;
   PartyHooks hooks_;
   Member member_;
+  ClockWatch clocks_;
   boost::asio::steady_timer timer_;
   Instant armed_ = Instant::max();
 

@@ -34,7 +34,7 @@ std::string own_address_towards(boost::asio::io_context& io,
 }  // namespace
 
 void Party::begin_with_etcd(OnCannot cannot) {
-  perform(member_.begin(clock_now()));
+  perform(member_.begin(time_of_event()));
   const auto& said = options_.member.self.address;
   if (!said.empty() || !options_.listen.empty())
     return listen_for_etcd(said.empty() ? options_.listen : said, cannot);
@@ -129,7 +129,7 @@ void Party::leader_changed(const std::optional<Leader>& leader) {
 void Party::follow(const Leader& leader) {
   const bool is_me = leader.node == options_.member.self.node;
   if (is_me || coordinator_ || leader.term < member_.term().number) return;
-  perform(member_.coordinator_is_at(leader.at, clock_now()));
+  perform(member_.coordinator_is_at(leader.at, time_of_event()));
 }
 
 void Party::campaign_after(Millis pause) {
@@ -163,7 +163,7 @@ void Party::lead(const Campaign& won) {
       perform(member_.job_is_gone("etcd knows nothing of job '" + options_.roster.job +
                                       "' any more: it ended while this node was out of reach, or "
                                       "etcd lost its data",
-                                  clock_now()));
+                                  time_of_event()));
     });
   }
   auto roster = options_.roster;
@@ -196,13 +196,14 @@ void Party::lead(const Campaign& won) {
   }
   coordinator_ = std::make_unique<Coordinator>(io_, std::move(roster), coordinator_hooks());
   if (last) coordinator_->inherit(*last);
-  perform(member_.coordinator_is_here(here_, clock_now()));
+  perform(member_.coordinator_is_here(here_, time_of_event()));
 }
 
 void Party::add_etcd_hooks(Coordinator::Hooks& hooks) {
-  hooks.leads_until = [this] {
-    const auto end = leadership_ ? leadership_->leads_until() : std::nullopt;
-    return end.value_or(Instant::min());
+  hooks.tenure = [this] {
+    const auto tenure = leadership_ ? leadership_->tenure() : std::nullopt;
+    if (!tenure) return Coordinator::Hooks::Tenure{};
+    return Coordinator::Hooks::Tenure{tenure->asked, tenure->until};
   };
   hooks.commit = [this](const Epoch& epoch, const std::string& bytes) { commit(epoch, bytes); };
 }

@@ -20,7 +20,7 @@ void Party::begin(std::function<void(const Error&)> cannot) {
   if (options_.etcd) return begin_with_etcd(std::move(cannot));
   const auto& home = options_.member.home;
   const bool looks_up = options_.host != Host::never;
-  if (!looks_up) return perform(member_.begin(std::chrono::steady_clock::now()));
+  if (!looks_up) return perform(member_.begin(time_of_event()));
   lookup_ = std::make_shared<Lookup>(io_);
   const HostPort own{options_.listen.empty() ? home.host : options_.listen, home.port};
   lookup_->start(
@@ -32,7 +32,7 @@ void Party::begin(std::function<void(const Error&)> cannot) {
         } else if (const auto hosted = host_at_home(addresses); !hosted) {
           return cannot(hosted.error());
         }
-        perform(member_.begin(std::chrono::steady_clock::now()));
+        perform(member_.begin(time_of_event()));
       });
 }
 
@@ -156,7 +156,7 @@ void Party::on_peer(std::shared_ptr<Channel> channel, std::string_view first_fra
     if (coordinator_) return coordinator_->moved(moved->to);
     // A spare at the job's first address, say, whose coordinator is lost: nobody else tells it.
     if (frame->epoch.term >= member_.term())
-      perform(member_.coordinator_is_at(moved->to, std::chrono::steady_clock::now()));
+      perform(member_.coordinator_is_at(moved->to, time_of_event()));
     return;
   }
   const auto* join = std::get_if<Join>(&frame->message);
@@ -171,11 +171,11 @@ void Party::on_peer(std::shared_ptr<Channel> channel, std::string_view first_fra
   Link::Handlers on;
   on.on_lost = [this, peer](const std::string&, bool) {
     votes_.erase(peer.value());
-    perform(member_.vote_gone(peer, std::chrono::steady_clock::now()));
+    perform(member_.vote_gone(peer, time_of_event()));
   };
   votes_[peer.value()] = link;
   link->start(std::move(on));
-  perform(member_.vote_came(peer, *join, address, std::chrono::steady_clock::now()));
+  perform(member_.vote_came(peer, *join, address, time_of_event()));
 }
 
 }  // namespace acc::rendezvous

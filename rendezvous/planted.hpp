@@ -10,12 +10,20 @@ inline bool accept_stale_round = false;
 inline bool assign_rank_twice = false;
 inline bool forget_stopped = false;
 inline bool elect_without_majority = false;
+inline bool trust_stopped_clocks = false;
+inline bool lease_by_monotonic = false;
+inline bool no_lease_timer = false;
+inline bool answer_from_belief = false;
 #else
 inline constexpr bool skip_lease_wait = false;
 inline constexpr bool accept_stale_round = false;
 inline constexpr bool assign_rank_twice = false;
 inline constexpr bool forget_stopped = false;
 inline constexpr bool elect_without_majority = false;
+inline constexpr bool trust_stopped_clocks = false;
+inline constexpr bool lease_by_monotonic = false;
+inline constexpr bool no_lease_timer = false;
+inline constexpr bool answer_from_belief = false;
 #endif
 
 }  // namespace acc::rendezvous::planted

@@ -13,6 +13,7 @@ namespace acc::rendezvous {
 namespace {
 
 constexpr Millis kShortestBeat{50};
+constexpr Millis kShortestConfirmation{500};
 constexpr Millis kFirstNotice{5'000};
 constexpr Millis kLastCallCheck{50};
 constexpr Millis kKillMargin{
@@ -22,6 +23,7 @@ constexpr Instant kNever = Instant::max();
 }  // namespace
 
 Millis Timings::beat() const { return std::max(dead / 5, kShortestBeat); }
+Millis Timings::confirmation() const { return std::max<Millis>(dead / 2, kShortestConfirmation); }
 
 Roster::Roster(RosterOptions options, Instant now)
     : options_{std::move(options)},
@@ -131,6 +133,7 @@ RosterActions Roster::tick(Instant now) {
   if (phase_ == RosterPhase::backing_off && now >= backoff_end_) begin_gathering(now);
   consider_round(now, out);
   if (phase_ == RosterPhase::gathering) tell_waiting(now, out);
+  answer_inquiries(now, out);
   return out;
 }
 
@@ -203,8 +206,10 @@ void Roster::confirm(Instant now) {
 
 bool Roster::has_authority(Instant now) const {
   if (planted::elect_without_majority) return true;
-  if (options_.has_witness) return now < leads_until_;
+  if (options_.has_witness)
+    return now < leads_until_ && (!doubted_at_ || witnessed_at_ >= *doubted_at_);
   if (places_.empty()) return true;
+  if (doubted_at_ && quorum_contact() < *doubted_at_) return false;
   return is_confirmed_ && now < quorum_contact() + options_.timings.lease;
 }
 
@@ -223,7 +228,7 @@ Millis Roster::lease_slack() const { return options_.timings.lease / 10 + kKillM
 void Roster::check_authority(Instant now, RosterActions& out) {
   if (!has_round_ || options_.has_witness || has_authority(now)) return;
   // A new round, or an election a moment ago: the answers are on their way.
-  const auto since = std::max(phase_since_, won_at_);
+  const auto since = std::max({phase_since_, won_at_, doubted_at_.value_or(won_at_)});
   if (now < since + options_.timings.lease) return;
   std::uint32_t heard = 0;
   for (const auto& place : places_) heard += now - place.contact < options_.timings.lease ? 1 : 0;

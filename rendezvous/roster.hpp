@@ -35,6 +35,8 @@ struct Timings {
   Millis dead{5'000};    ///< silence after which a peer counts as lost
   Millis lease{10'000};  ///< for which workers live without a word from the coordinator
   [[nodiscard]] Millis beat() const;
+  /// Within it a lease must be confirmed after a doubt about the clocks.
+  [[nodiscard]] Millis confirmation() const;
 };
 
 struct RosterOptions {
@@ -112,13 +114,21 @@ class Roster {
   RosterActions left(PeerId peer, const std::string& why, Instant now);
   /// An elected coordinator sits elsewhere.
   RosterActions moved(const HostPort& to, Instant now);
+  /// A worker of that peer asks, with KvRequest::Op::current, whether its round may still write.
+  /// Answered by a KvReply, as soon as it is proved that nobody else is coordinator.
+  RosterActions asked_current(PeerId peer, Round round, std::uint64_t id, Instant now);
+  /// Our clock may have stood still (common/clocks.hpp): what was heard before proves nothing now.
+  RosterActions clock_doubted(Instant now);
   /// When next_deadline() has come; also harmless at any other time.
   RosterActions tick(Instant now);
   [[nodiscard]] Instant next_deadline() const;
 
   // ---- of etcd, if has_witness ----
-  /// Before each event: until when nobody else can be coordinator.
-  void lead_until(Instant end) { leads_until_ = end; }
+  /// Before each event: until when nobody else can be coordinator, and when we asked for that.
+  void lead_until(Instant end, Instant asked = Instant::min()) {
+    leads_until_ = end;
+    witnessed_at_ = asked;
+  }
   /// What the coordinator before this one committed; before all other events.
   RosterActions inherit(const RoundRecord& last, Instant now);
   RosterActions committed(const Epoch& epoch, Instant now);
@@ -235,6 +245,15 @@ class Roster {
   void note_first(Failure failure);
   void close(Outcome outcome, int exit_code, std::string reason, Instant now, RosterActions& out);
 
+  // who may write: roster_current.cpp
+  [[nodiscard]] bool may_write(PeerId peer, Round round) const;
+  [[nodiscard]] Instant proved_at();
+  void probe(Instant now, RosterActions& out);
+  void answer_inquiries(Instant now, RosterActions& out);
+  void end_inquiries(RosterActions& out);
+  void reply_current(PeerId peer, std::uint64_t id, std::optional<Millis> granted,
+                     RosterActions& out) const;
+
   // etcd
   void commit_round(Instant now, RosterActions& out);
   void start_anew(Instant now, RosterActions& out);
@@ -302,9 +321,19 @@ class Roster {
   /// Elected, and a majority has answered: only then nobody else can be in office.
   bool is_confirmed_ = true;
   Instant leads_until_ = Instant::min();
+  Instant witnessed_at_ = Instant::min();
   Instant committing_since_{};
   /// The round comes from etcd, and nobody has come who knows of it: it may be an earlier run's.
   bool is_doubtful_ = false;
+  /// A worker's question that waits for its proof.
+  struct Inquiry {
+    PeerId peer;
+    std::uint64_t id = 0;
+    Instant asked;
+  };
+  std::vector<Inquiry> inquiries_;
+  std::optional<Instant> probed_at_;   ///< the newest Probe
+  std::optional<Instant> doubted_at_;  ///< nothing heard before counts
   mutable std::optional<Instant> quorum_cache_;
   Instant quorum_computed_{};
 

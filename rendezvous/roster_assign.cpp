@@ -181,6 +181,7 @@ void Roster::assign(const std::vector<NodeIndex>& order, Instant now, RosterActi
   has_round_ = true;
   if (restart_is_due_) ++ledger_.restarts;
   restart_is_due_ = false;
+  end_inquiries(out);
   places_.clear();
   place_by_node_.clear();
   place_by_name_.clear();

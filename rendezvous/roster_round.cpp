@@ -100,6 +100,7 @@ void Roster::on(NodeIndex index, const Beat& beat, Instant now, RosterActions& o
     }
   }
   send(*nodes_[index], ack, out);
+  answer_inquiries(now, out);
 }
 
 void Roster::on(NodeIndex index, const WorkerFailed& failed, Instant now, RosterActions& out) {
@@ -434,6 +435,7 @@ void Roster::close(Outcome outcome, int exit_code, std::string reason, Instant n
   close.ledger = ledger_;
   over_ = close;
   phase_ = RosterPhase::closed;
+  end_inquiries(out);
   send_all(close, out);
   out.emplace_back(JobOver{std::move(close)});
 }

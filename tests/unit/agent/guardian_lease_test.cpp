@@ -1,6 +1,8 @@
 #include "agent/containment.hpp"
 #include "agent/guardian.hpp"
+#include "agent/lease_timer.hpp"
 #include "agent/spawn.hpp"
+#include "common/clocks.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -76,7 +78,7 @@ struct AgentSide {
       : link{guardian}, news{to_test}, orders{from_test} {
     spawner.heed_lease(&link.board->lease_ends_ns);
   }
-  void lease(Millis length) const { hold_lease(link, steady_clock::now() + length, length); }
+  void lease(Millis length) const { hold_lease(link, boot_now() + length, length); }
   std::variant<Spawned, SpawnFailure> start(const std::string& script) {
     const CStringArray argv{{"sh", "-c", script}};
     SpawnRequest request;
@@ -128,6 +130,7 @@ class Node {
       const pid_t pid = std::stoi("0" + news.line());
       REQUIRE(pid > 0);
       processes_.push_back(open_process(pid));
+      met_.push_back(pid);
     }
   }
   [[nodiscard]] bool anyone_dead() const {
@@ -136,14 +139,22 @@ class Node {
     }
     return false;
   }
+  /// SIGSTOP to those that were met; returns when they are stopped.
+  void stop_workers() const {
+    for (const pid_t pid : met_) {
+      ::kill(pid, SIGSTOP);
+      await_state(pid, 'T');
+    }
+  }
   /// When the last of them was dead.
   [[nodiscard]] Instant all_dead() const {
     for (const auto& process : processes_) REQUIRE(is_dead_within(process, kDeadline));
-    return steady_clock::now();
+    return boot_now();
   }
-  void await_state(char state) const {
+  void await_state(char state) const { await_state(agent_, state); }
+  static void await_state(pid_t pid, char state) {
     const auto until = steady_clock::now() + kDeadline;
-    while (look_up(agent_).state != state) {
+    while (look_up(pid).state != state) {
       REQUIRE(steady_clock::now() < until);
       std::this_thread::sleep_for(Millis{1});  // nothing wakes us when a grandchild stops
     }
@@ -167,6 +178,7 @@ class Node {
   pid_t guardian_ = 0;
   pid_t agent_ = 0;
   std::vector<UniqueFd> processes_;
+  std::vector<pid_t> met_;
 };
 
 // A worker and a process that left it, its group and its session; both ignore what can be ignored.
@@ -340,5 +352,71 @@ TEST_CASE("a guardian that holds a lease is not suspended: stopped, it could not
   CHECK(node.console.line() == "acc-launch: a job on several nodes can't be suspended");
   CHECK(look_up(node.guardian()).state != 'T');
   node.orders.say("end");
+  CHECK(node.exit_code() == 0);
+}
+
+TEST_CASE("workers of a node that was frozen whole are dead before they could wake up (P1)",
+          "[agent][guardian]") {
+  // Guardian, agent, lease timer and workers are stopped: only the kernel runs.
+  Node node{[](AgentSide& side) {
+    side.containment.give_up_cgroup();
+    LeaseBoundGroups bound{side.link};
+    side.lease(seconds{600});
+    for (int i = 0; i < 3; ++i) {
+      auto worker = side.start("(sh -c 'echo $$; exec sleep 1000' &) ; echo $$; exec sleep 1000");
+      bound.add(std::get<Spawned>(worker).pid);
+    }
+    static_cast<void>(side.orders.line());
+    const auto& board = *side.link.board;
+    side.lease(Millis{500});
+    while (board.lease_timer_ends_ns != board.lease_ends_ns) ::poll(nullptr, 0, 1);
+    side.news.say(std::to_string(board.lease_timer_pid));
+    side.news.say(std::to_string(board.lease_ends_ns));
+    static_cast<void>(side.orders.line());
+    side.news.say(take_lease_end(side.link) ? "fired" : "not fired");
+  }};
+  node.meet(6);
+  node.orders.say("shorter");
+  const pid_t timer = std::stoi("0" + node.news.line());
+  REQUIRE(timer > 0);
+  for (const pid_t pid : {node.guardian(), node.agent(), timer}) ::kill(pid, SIGSTOP);
+  node.stop_workers();
+  const Instant ends = instant(node.news.line());
+  CHECK_FALSE(node.anyone_dead());
+  const auto late = std::chrono::duration_cast<Millis>(node.all_dead() - ends);
+  CHECK(late >= Millis{0});
+  CHECK(late < Millis{250});
+  CHECK(look_up(node.guardian()).state == 'T');
+  CHECK(look_up(node.agent()).state == 'T');
+  ::kill(node.agent(), SIGCONT);  // before its guardian
+  node.orders.say("end");
+  CHECK(node.news.line() == "fired");
+  ::kill(node.guardian(), SIGCONT);
+  CHECK(node.exit_code() == 0);
+}
+
+TEST_CASE("who kills the lease timer ends the workers, and is told so", "[agent][guardian]") {
+  Node node{[](AgentSide& side) {
+    side.containment.give_up_cgroup();
+    LeaseBoundGroups bound{side.link};
+    side.lease(seconds{600});
+    auto worker = side.start("echo $$; exec sleep 1000");
+    bound.add(std::get<Spawned>(worker).pid);
+    static_cast<void>(side.orders.line());
+    side.news.say(std::to_string(side.link.board->lease_timer_pid));
+    static_cast<void>(side.orders.line());
+    side.news.say(take_lease_end(side.link) ? "fired" : "not fired");
+  }};
+  node.meet(1);
+  node.orders.say("tell");
+  const pid_t timer = std::stoi("0" + node.news.line());
+  REQUIRE(timer > 0);
+  ::kill(timer, SIGKILL);
+  static_cast<void>(node.all_dead());
+  CHECK(node.console.line() ==
+        "acc-launch: lease over: the process that ends it (acc:lease) was killed; the workers of "
+        "this node were killed");
+  node.orders.say("end");
+  CHECK(node.news.line() == "fired");
   CHECK(node.exit_code() == 0);
 }

@@ -89,12 +89,14 @@ class Agent {
 
   std::string address;
   std::atomic<int> asked_for_big{0};
+  std::atomic<bool> is_coordinator_lost{false};
 
  private:
   WorkerCalls calls() {
     WorkerCalls calls;
     calls.on_kv = [this](std::uint64_t from, KvRequest request, WorkerCalls::KvAnswer answer) {
       if (request.key == "never") return;  // a coordinator that is gone
+      if (request.op == KvRequest::Op::current && is_coordinator_lost) return;
       if (request.key == "big") ++asked_for_big;
       store_.ask(from, std::move(request), std::move(answer));
     };
@@ -580,4 +582,35 @@ TEST_CASE("eight ranks exchange their addresses within 10 ms", "[agent][worker_s
   UNSCOPED_INFO("took " << took.count() << " ms");
   CHECK(took < 1000ms);
   CHECK_NOFAIL(took < 10ms);
+}
+
+SCENARIO("a worker asks whether its round may still write", "[agent][socket]") {
+  Agent agent;
+  auto line = agent.client();
+  THEN("on one node the agent knows at once") {
+    const auto granted = line.current(Round{0}, 30s);
+    REQUIRE(granted.has_value());
+    CHECK(granted->value() > Millis{1h});
+  }
+  WHEN("it is of another round than the one that runs") {
+    agent.next_round();
+    auto late = agent.client();
+    THEN("it may not, whoever its coordinator is") {
+      agent.is_coordinator_lost = true;
+      CHECK_FALSE(late.current(Round{0}, 30s)->has_value());
+      CHECK_FALSE(late.current(Round{7}, 30s)->has_value());
+    }
+  }
+  WHEN("no coordinator can prove anything") {
+    agent.is_coordinator_lost = true;
+    THEN("the deadline ends the wait, in words, and the line is still good") {
+      const auto granted = line.current(Round{0}, 20ms);
+      CHECK(granted.error().code == Errc::timed_out);
+      CHECK(granted.error().what ==
+            "no coordinator of the job could confirm within 20 ms that round 0 is still the "
+            "current one: it is out of reach, or being replaced");
+      agent.is_coordinator_lost = false;
+      CHECK(line.current(Round{0}, 30s)->has_value());
+    }
+  }
 }

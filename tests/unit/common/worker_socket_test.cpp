@@ -74,6 +74,8 @@ std::vector<Request> one_of_each() {
   all.back().value = std::string(kMaxValue, 'x');
   all.push_back(make(Verb::table));
   all.push_back(make(Verb::lost));
+  all.push_back(make(Verb::current));
+  all.back().round = Round{3};
   all.back().timeout = 30s;
   return all;
 }
@@ -117,6 +119,8 @@ TEST_CASE("what can't be understood is said in words", "[common][socket]") {
   CHECK(complaint_about("get k 604800001\n").find("get: timeout") == 0);
   CHECK(complaint_about("lost\n").find("lost: timeout in milliseconds ''") == 0);
   CHECK(complaint_about("lost 5 b\n") == "lost: 'b' is too much");
+  CHECK(complaint_about("current 3\n").find("current: timeout in milliseconds ''") == 0);
+  CHECK(complaint_about("current x 5\n").find("current: round 'x'") == 0);
   CHECK(complaint_about("barrier b 0 5\n").find("barrier: count '0'") == 0);
   CHECK(complaint_about("add k 9223372036854775808\n").find("add: number to add") == 0);
   CHECK(complaint_about("remove " + std::string(257, 'k') + "\n").find("remove: key 'kkk") == 0);

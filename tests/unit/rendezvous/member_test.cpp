@@ -383,3 +383,59 @@ TEST_CASE("an own pause is no silence of the coordinator", "[rendezvous][member]
     CHECK(seat.all<OrderKill>().size() == 1);
   }
 }
+
+SCENARIO("a doubt about the clock must be settled by the coordinator", "[rendezvous][member]") {
+  Seat seat;
+  seat.runs();
+  seat.pass(kSecond * 2, true);
+  const Instant before = *seat.member.lease_end();
+  const auto old_beat = seat.last_sent<Beat>().beat;
+  seat.forget();
+  seat.take(seat.member.clock_doubted(seat.now));
+  THEN("it asks at once, and its workers end soon") {
+    CHECK(seat.sent<Beat>().size() == 1);
+    CHECK(*seat.member.lease_end() < before);
+    CHECK(*seat.member.lease_end() - seat.now == Millis{2'500});
+    CHECK(seat.only<SetLease>().end == *seat.member.lease_end());
+  }
+  WHEN("the answer to that comes: the wall clock was merely set") {
+    seat.acks(seat.last_sent<Beat>().beat);
+    THEN("the lease is whole again, and nobody was killed") {
+      CHECK(*seat.member.lease_end() - seat.now == kSecond * 10);
+      seat.pass(kSecond * 5, true);
+      CHECK(seat.all<OrderKill>().empty());
+    }
+  }
+  WHEN("an answer to a beat from before comes: it lay in the socket during the pause") {
+    seat.acks(old_beat);
+    THEN("it proves nothing") { CHECK(*seat.member.lease_end() - seat.now == Millis{2'500}); }
+  }
+  WHEN("nobody answers") {
+    seat.pass(Millis{2'600});
+    THEN("the workers end") {
+      REQUIRE(seat.all<OrderKill>().size() == 1);
+      CHECK(seat.only<OrderKill>().why.find("clocks") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a member without workers takes no harm from a clock that is set",
+          "[rendezvous][member]") {
+  Seat seat;
+  seat.joins();
+  seat.take(seat.member.clock_doubted(seat.now));
+  CHECK(seat.all<SetLease>().empty());
+  seat.is_assigned();
+  seat.starts();
+  CHECK(seat.member.holding() == Holding::running);
+}
+
+TEST_CASE("a probe is answered at once, with its stamp", "[rendezvous][member]") {
+  Seat seat;
+  seat.runs();
+  seat.hears(Probe{5'000});
+  CHECK(seat.last_sent<Beat>().echo == 5'000);
+  seat.forget();
+  seat.hears({{9, 0}, Round{0}}, Probe{6'000});  // of another coordinator
+  CHECK(seat.sent<Beat>().empty());
+}

@@ -166,6 +166,25 @@ class Desk {
 
   void moves_to(const HostPort& to) { take(roster_.moved(to, now)); }
 
+  /// Carries out what the roster wants.
+  void take(RosterActions actions) {
+    for (auto& action : actions) {
+      if (auto* one = std::get_if<SendTo>(&action)) deliver(one->peer, one->frame);
+      if (auto* many = std::get_if<SendAll>(&action)) {
+        for (const PeerId peer : many->peers) deliver(peer, many->frame);
+      }
+      if (auto* closed = std::get_if<ClosePeer>(&action)) {
+        agents_.at(closed->peer).was_closed = true;
+        agents_.at(closed->peer).is_connected = false;
+      }
+      if (auto* down = std::get_if<StepDown>(&action)) stepped_down = down->why;
+      if (auto* line = std::get_if<TellHere>(&action)) told += line->text + "\n";
+      if (auto* end = std::get_if<JobOver>(&action)) over = end->close;
+      if (auto* commit = std::get_if<CommitRound>(&action)) commits.push_back(commit->record);
+      stores_reset += std::holds_alternative<ResetStore>(action) ? 1 : 0;
+    }
+  }
+
   // ---- what came of it ----
   [[nodiscard]] Roster& roster() { return roster_; }
   [[nodiscard]] RosterPhase phase() const { return roster_.phase(); }
@@ -240,24 +259,6 @@ class Desk {
     join.ledger = agent.place.ledger;
     join.vote = agent.term;
     return join;
-  }
-
-  void take(RosterActions actions) {
-    for (auto& action : actions) {
-      if (auto* one = std::get_if<SendTo>(&action)) deliver(one->peer, one->frame);
-      if (auto* many = std::get_if<SendAll>(&action)) {
-        for (const PeerId peer : many->peers) deliver(peer, many->frame);
-      }
-      if (auto* closed = std::get_if<ClosePeer>(&action)) {
-        agents_.at(closed->peer).was_closed = true;
-        agents_.at(closed->peer).is_connected = false;
-      }
-      if (auto* down = std::get_if<StepDown>(&action)) stepped_down = down->why;
-      if (auto* line = std::get_if<TellHere>(&action)) told += line->text + "\n";
-      if (auto* end = std::get_if<JobOver>(&action)) over = end->close;
-      if (auto* commit = std::get_if<CommitRound>(&action)) commits.push_back(commit->record);
-      stores_reset += std::holds_alternative<ResetStore>(action) ? 1 : 0;
-    }
   }
 
   void deliver(PeerId peer, const Frame& frame) {

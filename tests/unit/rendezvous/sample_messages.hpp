@@ -130,6 +130,7 @@ inline std::vector<Message> sample_messages() {
             .nodes = 3,
             .rows = {{"b", "b.example", "10.0.0.2", Rank{8}, 8},
                      {"c", "c.example", "10.0.0.3", Rank{16}, 8}}},
+      Probe{.stamp = 101},
       Moved{.job = "night-run", .to = {"10.0.0.2", 40123}},
       KvRequest{.id = 5,
                 .op = KvRequest::Op::compare_set,
