@@ -41,6 +41,7 @@ std::optional<StartFailure> AgentLoop::check_descriptors() const {
   constexpr std::size_t kForAMoment = 12;  // the child's ends of its pipes, the start itself
   const auto workers = plan_.local_world_size;
   const auto needed = count_open_descriptors() + kForAMoment + (plan_.pmi ? workers : 0) +
+                      (seat_ ? workers : 0) +  // the ends of the lease timer's pipe
                       descriptors_of_workers(plan_.output, workers, console_);
   auto words = describe_shortage(workers, needed, descriptors_.now());
   if (words.empty()) return std::nullopt;
@@ -143,6 +144,7 @@ std::variant<Launch, StartFailure> AgentLoop::prepare_round() {
   group_.terminal_rank = lends_terminal ? reader_ : std::nullopt;
   memory_
       .mark();  // before the start, or the first of many workers might be out of memory uncounted
+  lease_bound_.clear();
   std::function<void(LocalRank)> make_folder;
   if (!error_folder.empty())
     make_folder = [this, round](LocalRank local) { run_folder_.make_worker(round, local); };
@@ -160,10 +162,6 @@ std::variant<Launch, StartFailure> AgentLoop::prepare_round() {
 
 void AgentLoop::on_started(const std::optional<StartFailure>& failure) {
   const auto now = std::chrono::steady_clock::now();
-  lease_bound_.clear();
-  for (const auto& worker : workers_.records()) {
-    if (worker.pid > 0) lease_bound_.add(worker.pid);
-  }
   if (failure) {
     handle(StartFailed{*failure, now});
     check_emptied();

@@ -124,6 +124,7 @@ std::optional<StartFailure> WorkerGroup::make_one(std::uint32_t index) {
   }
   static_cast<void>(spawned.pidfd.release());
   watch(index);
+  hooks_.on_made(record.pid);
   return std::nullopt;
 }
 

@@ -47,6 +47,8 @@ class WorkerGroup {
     std::function<void(const std::optional<StartFailure>&)> on_started;
     /// Of a worker whose program could not be executed after others had been: its exit follows.
     std::function<void(const StartFailure&)> on_exec_failed;
+    /// Of each worker that was made; it is held just before exec.
+    std::function<void(pid_t)> on_made;
   };
 
   WorkerGroup(boost::asio::io_context& io, Containment& containment, OutputHub& output,

@@ -101,7 +101,7 @@ void Coordinator::on_frame(PeerId peer, const Frame& frame) {
 // After an election the store fills with what each agent put into it. What is asked before could
 // only be answered wrongly: "missing", a counter too low.
 bool Coordinator::is_restoring() const {
-  return roster_.is_recovering(clock_now()) &&
+  return roster_.is_recovering(boot_now()) &&
          !roster_.are_members_among([this](PeerId peer) { return whole_.contains(peer.value()); });
 }
 

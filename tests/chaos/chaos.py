@@ -21,9 +21,11 @@ class Chaos:
     def __init__(self, seed, seconds, keep):
         self.seed, self.seconds, self.keep = seed, seconds, keep
         self.random = random.Random(seed)
-        self.cluster = Cluster(f"{HOSTS} x", nnodes=f"{MIN}:5", flags="--max_restarts 1000000 --rdzv_id chaos", times=TIMES, words="linger=0s")
+        self.cluster = Cluster(f"{HOSTS} x", nnodes=f"{MIN}:5", flags="--max_restarts 1000000 --rdzv_id chaos", times=TIMES, words="linger=0s ckpt=30ms")
         self.members = HOSTS.split()
         self.clocks = faults.Clocks(self.cluster, ("b", "d"))
+        self.pauses = faults.Pauses(self.cluster, ("a", "e"))
+        self.paused = {}  # pid: nanoseconds; workers that were on a machine that was paused with its clocks
         self.events = []  # (nanoseconds, text)
         self.excused = set()  # hosts whose launcher was killed by us
         self.lives_again = 0
@@ -41,7 +43,7 @@ class Chaos:
         if old:
             self.archive[f"{host}.{len(self.archive)}"] = old.stderr
         self.excused.discard(host)
-        self.cluster.start(host, f"--nproc_per_node {SLOTS[host]}", env=self.clocks.environment(host))
+        self.cluster.start(host, f"--nproc_per_node {SLOTS[host]}", env={**self.clocks.environment(host), **self.pauses.environment(host)})
 
     def ended(self):
         return [host for host in self.members if host in self.cluster.nodes and self.cluster.nodes[host].process.poll() is not None]
@@ -148,12 +150,13 @@ class Chaos:
 
     def judge(self):
         lives = history.load(self.cluster.diaries)
-        found = history.violations(lives)
+        found = history.violations(lives, paused=self.paused)
         if found:
             raise Violation("\n".join(found))
         rounds = history.by_round(lives)
         count = sum(" is over" in text for _, text in self.events)
-        print(f"no violation: seed {self.seed}, {count} faults, {len(rounds)} rounds, {len(lives)} workers, no two rounds overlapped, ranks were bijections, "
+        writes = sum(len(life.writes) for life in lives)
+        print(f"no violation: seed {self.seed}, {count} faults, {len(rounds)} rounds, {len(lives)} workers, {writes} checkpoints, {len(self.paused)} workers paused, no two rounds overlapped, ranks were bijections, "
               "the job ran again after each fault and ended when told", flush=True)
 
     def run(self):
@@ -180,7 +183,7 @@ class Chaos:
         print(history.story(lives, self.events))
         for name, text in {**self.archive, **{host: node.stderr for host, node in self.cluster.nodes.items()}}.items():
             print(f"--- {name} said:\n{text[-6000:]}")
-        also = history.violations(lives)
+        also = history.violations(lives, paused=self.paused)
         print("\n".join(f"VIOLATION: {text}" for text in dict.fromkeys([str(violation), *also])))
         print(f"again: tests/chaos/run --seed {self.seed} --seconds {self.seconds:g}", flush=True)
 

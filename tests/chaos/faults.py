@@ -2,10 +2,10 @@
 
 Each fault has begin() and end(); whoever kills a launcher says so (`excused`), as it will be started again.
 """
-import os, signal, subprocess, sys
+import os, signal, subprocess, sys, time
 
 import harness
-from cluster import PORT, WALL_CLOCK
+from cluster import PAUSED_CLOCK, PORT, WALL_CLOCK
 
 
 class Clocks:
@@ -22,6 +22,25 @@ class Clocks:
         for path in self.files.values():
             with open(path, "w") as f:
                 f.write(str(seconds))
+
+
+class Pauses:
+    """Hosts whose clocks can stand still."""
+
+    def __init__(self, cluster, hosts):
+        self.files = {host: os.path.join(cluster.folder, f"paused.{host}") for host in hosts}
+        self.behind = {host: [0, 0] for host in hosts}
+
+    def environment(self, host):
+        return {"LD_PRELOAD": PAUSED_CLOCK, "PAUSED_CLOCK_FILE": self.files[host]} if host in self.files else {}
+
+    def stand_still(self, host, seconds, wall):
+        behind = self.behind[host]
+        behind[0] += seconds
+        behind[1] += seconds if wall else 0
+        with open(self.files[host] + ".new", "w") as f:
+            f.write(f"{behind[0]} {behind[1]}")
+        os.replace(self.files[host] + ".new", self.files[host])
 
 
 class Fault:
@@ -48,6 +67,59 @@ class FrozenAgent(Fault):
     def end(self):
         if self.agent and harness.state_of(self.agent) == "T":
             os.kill(self.agent, signal.SIGCONT)
+
+
+class FrozenMachine(Fault):
+    """Guardian, agent and workers stand still together: the kernel must have killed the workers before they wake up."""
+    name = "machine frozen"
+
+    def begin(self):
+        self.pids = self.hosts.processes(self.host)
+        for pid in self.pids:
+            self.send(pid, signal.SIGSTOP)
+
+    def end(self):
+        self.random.shuffle(self.pids)  # some wake up before their guardian
+        for pid in self.pids:
+            self.send(pid, signal.SIGCONT)
+
+    @staticmethod
+    def send(pid, signo):
+        try:
+            os.kill(pid, signo)
+        except ProcessLookupError:
+            pass
+
+
+class PausedMachine(Fault):
+    """A virtual machine is paused, and its clocks stand still with it, sometimes the wall clock, too. Its workers may run for a moment
+    when it goes on; no checkpoint of theirs may become valid. Only on hosts with the preloaded library that moves the clocks."""
+    name = "machine paused, clocks standing still"
+
+    def begin(self):
+        self.begun = time.monotonic_ns()
+        # Nothing reaches a machine that is paused. The network first and the workers last: the moment in which a pause is not noticed is
+        # the one in which an answer is on its way.
+        self.hosts.partition(self.host)
+        lives = {life.pid for life in self.cluster.living(self.host)}
+        self.pids = sorted(self.hosts.processes(self.host), key=lambda pid: pid in lives)
+        for pid in self.pids:
+            FrozenMachine.send(pid, signal.SIGSTOP)
+        for pid in lives:
+            self.chaos.paused.setdefault(pid, self.begun)
+
+    def end(self):
+        stood = (time.monotonic_ns() - self.begun) // 1_000_000_000  # whole seconds: a clock never goes back
+        self.chaos.pauses.stand_still(self.host, stood, wall=self.random.random() < 0.5)
+        self.hosts.heal(self.host)
+        self.random.shuffle(self.pids)
+        for pid in self.pids:
+            FrozenMachine.send(pid, signal.SIGCONT)
+
+
+def frozen(chaos, host):
+    """Whole machines stand still: with the kernel's help against it, or without any."""
+    return (PausedMachine if host in chaos.pauses.files else FrozenMachine)(chaos, host)
 
 
 class PowerOff(Fault):
@@ -227,5 +299,5 @@ class Noise(Fault):
         self.noise.wait()
 
 
-ALL = (FrozenAgent, FrozenAgent, PowerOff, Killed, AgentKilled, LinkDown, Partition, Partition, PairCut, HalfOpen, Reset, SlowLine, ClockJump,
+ALL = (FrozenAgent, frozen, frozen, PowerOff, Killed, AgentKilled, LinkDown, Partition, Partition, PairCut, HalfOpen, Reset, SlowLine, ClockJump,
        WorkerCrash, Userdefined, Stranger, Noise)

@@ -30,6 +30,7 @@ class Life:
     end: str = ""  # "done", "crash", "signal"; empty: killed, or alive still
     overlaps: tuple = ()
     signals: tuple = ()  # (time, number)
+    writes: tuple = ()  # times at which it might make a checkpoint valid
 
     def name(self):
         return f"rank {self.rank} of round {self.round} (node {self.node}, pid {self.pid})"
@@ -52,6 +53,8 @@ def read_life(path, most=-1):
                 life.overlaps = tuple(map(int, rest))
             elif word == "signal":
                 life.signals += ((at, int(rest[0])),)
+            elif word == "wrote":
+                life.writes += (at,)
             elif word == "end":
                 life.end = rest[0]
     return life
@@ -83,6 +86,24 @@ def overlaps(lives):
         survivor = max(members + [survivor] * bool(survivor), key=lambda life: life.last)
         found += [f"P1: at the first instruction of {life.name()} a process of round {other} was alive" for life in members for other in life.overlaps]
     return found
+
+
+def stale_writes(lives):
+    """P1 at the resource: no checkpoint of a round becomes valid once a later one has begun."""
+    begun = {number: min(life.start for life in members) for number, members in by_round(lives).items()}
+    found = []
+    for life in lives:
+        later = [at for number, at in begun.items() if number > life.round]
+        if later and any(at >= min(later) for at in life.writes):
+            found.append(f"P1: {life.name()} made a checkpoint valid {(max(life.writes) - min(later)) / 1e6:.1f} ms after a later round had begun")
+    return found
+
+
+def without_pauses(lives, paused):
+    """`paused`: {pid: nanoseconds} of workers on a machine that was paused with its clocks. That they run for a moment when it wakes
+    up is no overlap: what they do to checkpoints counts."""
+    rounds = {life.round for life in lives if life.pid in paused}
+    return [dataclasses.replace(life, last=min(life.last, paused.get(life.pid, life.last)), overlaps=tuple(set(life.overlaps) - rounds)) for life in lives]
 
 
 def not_a_bijection(members, settled):
@@ -127,8 +148,8 @@ def restarts_go_back(lives):
     return found
 
 
-def violations(lives, settled=10.0):
-    found = overlaps(lives) + restarts_go_back(lives)
+def violations(lives, settled=10.0, paused={}):
+    found = overlaps(without_pauses(lives, paused)) + stale_writes(lives) + restarts_go_back(lives)
     for members in by_round(lives).values():
         found += not_a_bijection(members, settled)
     return found

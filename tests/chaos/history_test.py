@@ -51,6 +51,21 @@ class Checker(unittest.TestCase):
         self.only(changed(sound(), 2, 0, overlaps=(1,)), "P1: at the first instruction of rank 0 of round 2")
         self.only(changed(sound(), 1, 0, overlaps=(2,)), "a process of round 2 was alive")
 
+    def test_a_checkpoint_of_a_stale_rank_is_found(self):
+        lives = sound()
+        begin = min(life.start for life in lives if life.round == 1)
+        self.only(changed(lives, 0, 0, writes=(begin - 5, begin)), "P1: rank 0 of round 0 (node a, pid 100) made a checkpoint valid 0.0 ms after")
+        self.assertEqual(self.found(changed(lives, 0, 0, writes=(begin - 5,))), [])
+
+    def test_workers_of_a_paused_machine_may_run_and_may_not_write(self):
+        lives = sound()
+        begin = min(life.start for life in lives if life.round == 1)
+        stale = changed(changed(lives, 0, 3, last=begin + SECOND), 1, 0, overlaps=(0,))
+        pid = next(life.pid for life in lives if (life.round, life.rank) == (0, 3))
+        self.assertEqual(len(self.found(stale)), 2)
+        self.assertEqual(self.found(stale, paused={pid: begin - 1}), [])
+        self.only(changed(stale, 0, 3, writes=(begin + 1,)), "made a checkpoint valid", paused={pid: begin - 1})
+
     def test_a_rank_that_started_twice_is_found(self):
         lives = sound()
         self.only(lives + [dataclasses.replace(lives[3], pid=999)], "P3: round 0: rank 3 started 2 times")

@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import history  # noqa: E402
 
 HISTORY = shutil.copy(os.path.join(BIN, "history_worker"), PROGRAMS.name)
+PAUSED_CLOCK = shutil.copy(os.path.join(BIN, "paused_clock.so"), PROGRAMS.name)
 WALL_CLOCK = shutil.copy(os.path.join(BIN, "wall_clock.so"), PROGRAMS.name)
 PORT = 29400
 # Short, so that a test is: a lost node is noticed after 0.5 s, its lease is over after 1 s.

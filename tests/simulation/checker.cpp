@@ -153,6 +153,28 @@ void Checker::started(const std::string& node, const rendezvous::RoundPlace& pla
   count_round(place.epoch);
   table.living += slots;
   living_in_all_ += slots;
+  newest_ = place.epoch;
+}
+
+void Checker::fell_asleep(const Epoch& epoch, std::size_t workers) {
+  const auto found = tables_.find(epoch);
+  if (found == tables_.end()) return;
+  found->second.living -= static_cast<std::uint32_t>(workers);
+  living_in_all_ -= workers;
+}
+
+void Checker::woke_up(const std::string& node, const Epoch& epoch, std::size_t workers) {
+  const auto found = tables_.find(epoch);
+  if (found == tables_.end() || workers == 0) return;
+  check_no_other_lives(node, epoch, found->second);
+  found->second.living += static_cast<std::uint32_t>(workers);
+  living_in_all_ += workers;
+}
+
+void Checker::wrote(const std::string& node, const Epoch& epoch) {
+  if (!newest_ || newest_->round == epoch.round) return;
+  throw Violation{"P1", node + " makes a checkpoint of " + show(epoch) + " valid after " +
+                            show(*newest_) + " has begun"};
 }
 
 void Checker::worker_ended(const Epoch& epoch) {

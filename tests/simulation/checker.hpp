@@ -29,6 +29,11 @@ class Checker {
   /// All workers of a node come to life.
   void started(const std::string& node, const rendezvous::RoundPlace& place, std::uint32_t slots);
   void worker_ended(const rendezvous::Epoch& epoch);
+  /// So many workers can't run an instruction until they wake up: the machine sleeps, or is paused.
+  void fell_asleep(const rendezvous::Epoch& epoch, std::size_t workers);
+  void woke_up(const std::string& node, const rendezvous::Epoch& epoch, std::size_t workers);
+  /// A worker makes a checkpoint valid.
+  void wrote(const std::string& node, const rendezvous::Epoch& epoch);
 
   // ---- for the summary ----
   [[nodiscard]] std::uint64_t rounds() const { return rounds_; }
@@ -68,6 +73,7 @@ class Checker {
   std::set<RosterId> lives_;    ///< coordinators that began with nothing
   std::set<Round> counted_;     ///< rounds of this job in which a worker lived
   std::set<Round> membership_;  ///< rounds that were ended for a newcomer's sake
+  std::optional<rendezvous::Epoch> newest_;  ///< of which a worker came to life last
   std::size_t living_in_all_ = 0;
   std::uint64_t rounds_ = 0;
   bool any_success_ = false;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 namespace acc::simulation {
 
@@ -19,21 +20,36 @@ Time between(Chance& random, Time from, Time to) {
                                                static_cast<double>((to - from).count()))};
 }
 
-/// The steady clock of one node: began at another moment than all others, and runs a little faster
-/// or slower.
+/// The clock of one node that its leases are measured by: began at another moment than all others,
+/// runs a little faster or slower, and stands still while its virtual machine is paused.
 class Clock {
  public:
   Clock() = default;
   Clock(Time offset, std::int64_t parts_per_million) : offset_{offset}, ppm_{parts_per_million} {}
 
-  [[nodiscard]] Instant at(Time t) const { return Instant{offset_ + t + t * ppm_ / kMillion}; }
-  /// The first moment at which this clock shows `instant` or more.
+  /// At the present moment, or a later one.
+  [[nodiscard]] Instant at(Time t) const {
+    const Time run = (stopped_ ? *stopped_ : t) - missed_;
+    return Instant{offset_ + run + run * ppm_ / kMillion};
+  }
+  /// The first moment at which this clock shows `instant` or more, if it doesn't stop again.
   [[nodiscard]] Time when(Instant instant) const {
     const Time passed = instant.time_since_epoch() - offset_;
-    if (passed > kFar) return kNever;
-    Time t = passed * kMillion / (kMillion + ppm_);
+    if (stopped_ || passed > kFar) return kNever;
+    Time t = passed * kMillion / (kMillion + ppm_) + missed_;
     while (at(t) < instant) ++t;
     return t;
+  }
+  void stop(Time now) {
+    if (!stopped_) stopped_ = now;
+  }
+  /// @return how long it stood still
+  Time go_on(Time now) {
+    if (!stopped_) return Time{0};
+    const Time stood = now - *stopped_;
+    missed_ += stood;
+    stopped_.reset();
+    return stood;
   }
 
  private:
@@ -41,6 +57,8 @@ class Clock {
   static constexpr Time kFar = std::chrono::hours{2};
   Time offset_{0};
   std::int64_t ppm_ = 0;
+  Time missed_{0};
+  std::optional<Time> stopped_;
 };
 
 }  // namespace acc::simulation

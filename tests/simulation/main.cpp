@@ -115,7 +115,9 @@ void print(const Stats& stats, std::uint64_t seeds, double seconds) {
             << stats.frames << " frames, " << stats.rounds << " rounds, " << stats.elections
             << " elections, " << stats.step_downs << " step-downs, " << stats.leases_over
             << " leases over, " << stats.given_up << " agents gave up, " << stats.replays
-            << " replays; jobs: " << stats.succeeded << " succeeded, " << stats.closed
+            << " replays, " << stats.writes << " checkpoints, " << stats.refused_writes
+            << " refused, " << stats.doubts << " clocks in doubt, " << stats.kernel_kills
+            << " frozen nodes ended by the kernel; jobs: " << stats.succeeded << " succeeded, " << stats.closed
             << " ended otherwise\n";
 }
 
@@ -129,7 +131,9 @@ bool is_worth_something(const Arguments& arguments, const Stats& stats) {
   const auto share = arguments.seeds / 20;
   const bool is = stats.elections >= share && stats.leases_over >= share &&
                   stats.rounds >= arguments.seeds && stats.succeeded >= 6 * share &&
-                  stats.step_downs >= share / 4;
+                  stats.step_downs >= share / 4 && stats.writes >= arguments.seeds &&
+                  stats.refused_writes >= share / 10 && stats.doubts >= share &&
+                  stats.kernel_kills >= share / 4;
   if (!is) std::cout << "FAILED: too little happened in these seeds\n";
   return is;
 }

@@ -19,6 +19,10 @@ constexpr Plant kPlants[] = {
     {"assign_rank_twice", &rendezvous::planted::assign_rank_twice},
     {"forget_stopped", &rendezvous::planted::forget_stopped},
     {"elect_without_majority", &rendezvous::planted::elect_without_majority},
+    {"trust_stopped_clocks", &rendezvous::planted::trust_stopped_clocks},
+    {"answer_from_belief", &rendezvous::planted::answer_from_belief},
+    {"lease_by_monotonic", &rendezvous::planted::lease_by_monotonic},
+    {"no_lease_timer", &rendezvous::planted::no_lease_timer},
 };
 
 }  // namespace

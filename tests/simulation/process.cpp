@@ -20,7 +20,7 @@ constexpr auto kLongestWait = std::chrono::hours{1};
 }  // namespace
 
 Process::Process(World& world, HostId host, ProcessSpec spec)
-    : world_{world}, host_{host}, spec_{std::move(spec)} {
+    : world_{world}, host_{host}, spec_{std::move(spec)}, clocks_{world.clocks(host)} {
   group_.coordinated = true;
   group_.stop = spec_.stop;
   if (spec_.member) group_.size = spec_.member->self.slots;
@@ -97,15 +97,79 @@ void Process::resume() {
   if (ended_ || !paused_) return;
   note("goes on (SIGCONT)");
   paused_ = false;
-  if (spawn_waits_) {
+  if (spawn_waits_ && sleep_ == Sleep::none) {
     spawn_waits_ = false;
     spawn();
     settle();
   }
+  if (is_frozen()) return;
+  look_at_clocks();
   // Whether the timers or the sockets are served first is nobody's promise.
   if (!is_frozen() && world_.random().chance(0.5)) tick();
   drain();
   if (!ended_ && !is_frozen()) tick();
+}
+
+bool Process::freeze(Sleep how) {
+  // Paused with an answer in its socket, or a start: the window that docs/operations.md admits.
+  if (ended_ || sleep_ != Sleep::none) return false;
+  if (how == Sleep::paused && (is_frozen() || (member_ && member_->holding() == Holding::assigned)))
+    return false;
+  note(how == Sleep::stopped     ? "is frozen with all its workers"
+       : how == Sleep::suspended ? "is on a machine that is suspended"
+                                 : "is on a machine that is paused");
+  sleep_ = how;
+  if (is_machine_asleep() && !is_excused_) world_.checker().fell_asleep(workers_epoch_, living());
+  is_excused_ = is_excused_ || how == Sleep::paused;
+  return true;
+}
+
+// The kernel is first: its timers, then what was killed before. Whether workers or agent run next is
+// nobody's promise.
+void Process::thaw() {
+  if (ended_ || sleep_ == Sleep::none) return;
+  note("wakes up");
+  is_uncounted_ = is_machine_asleep() && !is_excused_;
+  sleep_ = Sleep::stopped;
+  check_lease_timer();
+  sleep_ = Sleep::none;
+  if (std::exchange(is_uncounted_, false))
+    world_.checker().woke_up(spec_.name, workers_epoch_, living());
+  for (const auto& death : std::exchange(deaths_, {})) death();
+  check_lease();
+  if (spawn_waits_ && !paused_) {
+    spawn_waits_ = false;
+    spawn();
+    settle();
+  }
+  if (ended_ || is_frozen()) return;
+  look_at_clocks();
+  if (world_.random().chance(0.5)) tick();
+  drain();
+  if (!ended_ && !is_frozen()) tick();
+}
+
+void Process::expect_confirmation() {
+  if (ended_ || !guardian_.alive || living() == 0) return;
+  constexpr Time kMargin{100'000'000};
+  const Time limit = Time{spec_.roster.timings.confirmation()} * 101 / 100 + kMargin;
+  world_.queue().after(limit, [this, generation = generation_, renewals = renewals_] {
+    const bool is_here = !ended_ && sleep_ == Sleep::none && guardian_.alive;
+    if (is_here && generation == generation_ && renewals == renewals_ && living() > 0)
+      throw Violation{"P1", spec_.name + " was paused, its clocks know it, and its workers live on"};
+  });
+}
+
+// As Party and Coordinator do before each event.
+void Process::look_at_clocks() {
+  if (ended_ || is_frozen()) return;
+  if (!clocks_.look(world_.clocks(host_))) return;
+  note("its clocks are in doubt");
+  ++world_.stats().doubts;
+  if (member_) carry_out(member_->clock_doubted(now()));
+  if (roster_ && !ended_) carry_out(roster_->clock_doubted(now()));
+  if (writer_.question != 0) ask_to_write();
+  settle();
 }
 
 // ---- timers ----
@@ -175,6 +239,8 @@ void Process::die(bool power_off) {
   if (ended_) return;
   note(power_off ? "loses power" : "is killed");
   ended_ = true;
+  is_uncounted_ = is_machine_asleep() && !is_excused_;
+  sleep_ = Sleep::none;
   // Their parent-death signal needs a moment; the power doesn't.
   kill_workers(power_off ? Time{0} : Time{3'000'000});
   if (power_off) {

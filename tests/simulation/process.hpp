@@ -1,6 +1,8 @@
 #pragma once
 
+#include "agent/lease_terms.hpp"
 #include "agent/supervisor.hpp"
+#include "common/clocks.hpp"
 #include "rendezvous/frame_splitter.hpp"
 #include "rendezvous/member.hpp"
 #include "rendezvous/roster.hpp"
@@ -42,6 +44,19 @@ class Process final : public SocketOwner {
   void begin();
   void pause();
   void resume();
+  enum class Sleep : std::uint8_t {
+    none,
+    stopped,    ///< agent, guardian and workers; the kernel goes on
+    suspended,  ///< the whole machine
+    paused,     ///< the whole machine, and no clock of it knows
+  };
+  /// The whole node. False: it sleeps already, or has ended.
+  bool freeze(Sleep how);
+  void thaw();
+  void look_at_clocks();
+  /// The machine was paused, and its wall clock has been set right: its workers must end soon,
+  /// unless the coordinator confirms their lease.
+  void expect_confirmation();
   /// SIGKILL, or the power is off (then no packet says so). Its workers die with it.
   void die(bool power_off);
   void signal(int signo);
@@ -88,16 +103,28 @@ class Process final : public SocketOwner {
     bool asked = false;  ///< got SIGTERM
   };
   struct Guardian {
-    std::optional<Instant> lease_end;
+    agent::LeaseTerms terms;
+    bool in_use = false;  ///< there are workers to be killed
     bool is_planned = false;
     bool alive = true;
+    bool timer_is_planned = false;  ///< the kernel's
+  };
+  /// A worker that wants to make a checkpoint valid, and its question.
+  struct Writer {
+    std::uint64_t generation = 0;
+    std::uint64_t question = 0;  ///< 0: none
+    Instant asked{};
+    Time since{0};
   };
 
   // life: process.cpp
   void dispatch(Call call);
   void settle();
   void drain();
-  [[nodiscard]] bool is_frozen() const { return paused_ || busy_; }
+  [[nodiscard]] bool is_frozen() const { return paused_ || busy_ || sleep_ != Sleep::none; }
+  [[nodiscard]] bool is_machine_asleep() const {
+    return sleep_ == Sleep::suspended || sleep_ == Sleep::paused;
+  }
   [[nodiscard]] Instant now() const;
   void note(const std::string& what) const;
   void note_dial(const std::string& outcome);
@@ -174,12 +201,28 @@ class Process final : public SocketOwner {
   void kill_workers(Time within);
   [[nodiscard]] std::size_t living() const;
   void watch_lease();
+  void check_lease();
   void lease_is_over();
+  void plan_lease_timer();
+  void check_lease_timer();
+
+  // who may write: process_writes.cpp
+  void plan_write();
+  void ask_to_write();
+  void send_inquiry();
+  void on_inquiry(const Peer& peer, const rendezvous::Frame& frame,
+                  const rendezvous::KvRequest& request);
+  void on_inquiry_answer(const rendezvous::KvReply& reply);
 
   World& world_;
   HostId host_;
   ProcessSpec spec_;
   bool paused_ = false;
+  Sleep sleep_ = Sleep::none;
+  std::vector<Call> deaths_;  ///< of workers, that wait until they wake up
+  bool is_uncounted_ = false;  ///< the workers sleep, for the checker
+  bool is_excused_ = false;    ///< the workers lived through a pause that no clock counted
+  ClockWatch clocks_;
   bool busy_ = false;  ///< in a call that takes its time: starting workers
   bool ended_ = false;
   bool rearms_ = false;
@@ -216,6 +259,9 @@ class Process final : public SocketOwner {
   std::size_t unreaped_ = 0;
   bool is_leaving_ = false;  ///< Finish was said
   Guardian guardian_;
+  std::uint64_t renewals_ = 0;  ///< of the lease
+  Writer writer_;
+  std::uint64_t last_question_ = 0;
 };
 
 }  // namespace acc::simulation

@@ -155,8 +155,14 @@ void Process::on_uplink_bytes(std::string_view bytes) {
     if (!frame) return;
     uplink_splitter_.set_max_frame(kMaxFrame);
     if (world_.history().is_on() && !is_beat(frame->message)) note("hears " + show(*frame));
+    if (const auto* reply = std::get_if<KvReply>(&frame->message)) {
+      on_inquiry_answer(*reply);
+      continue;
+    }
     if (world_.keeps_frames()) keep(uplink_recent_, *frame);
+    const bool was_connected = member_->is_connected();
     carry_out(member_->received(*frame, now()));
+    if (!ended_ && !was_connected && member_->is_connected()) send_inquiry();
   }
 }
 
@@ -208,6 +214,8 @@ void Process::on_first_frame(End end, Peer& peer, const Frame& frame) {
 
 void Process::on_peer_frame(Peer& peer, const Frame& frame) {
   if (!roster_) return;  // a voter has said all that counts
+  if (const auto* request = std::get_if<KvRequest>(&frame.message))
+    return on_inquiry(peer, frame, *request);
   if (world_.keeps_frames()) keep(peer.recent, frame);
   carry_out(roster_->said(peer.id, frame, now()));
 }

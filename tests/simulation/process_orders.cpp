@@ -77,11 +77,19 @@ void Process::act(const OrderClose& order) {
 }
 
 void Process::act(const SetLease& lease) {
-  guardian_.lease_end = lease.end;
+  const auto ends = std::chrono::nanoseconds{lease.end.time_since_epoch()}.count();
+  renewals_ += ends > guardian_.terms.ends_ns ? 1 : 0;
+  guardian_.terms.ends_ns = ends;
+  guardian_.terms.ahead_ns = world_.clocks(host_).ahead().count();
+  guardian_.in_use = true;
   watch_lease();
+  plan_lease_timer();
 }
 
-void Process::act(const ClearLease&) { guardian_.lease_end.reset(); }
+void Process::act(const ClearLease&) {
+  guardian_.terms = {};
+  guardian_.in_use = false;
+}
 
 void Process::act(const OrderKill& order) {
   note("must kill its workers: " + order.why);

@@ -1,4 +1,5 @@
 #include "agent/spawn.hpp"
+#include "rendezvous/planted.hpp"
 #include "tests/simulation/glue.hpp"
 #include "tests/simulation/process.hpp"
 #include "tests/simulation/violation.hpp"
@@ -17,6 +18,7 @@ namespace {
 
 constexpr Time kKillTakes{5'000'000};
 constexpr Time kLeaseKillTakes{20'000'000};
+constexpr Time kAfterGuardian{50'000'000};
 
 bool ends_by_default(int signo) {
   return signo == SIGTERM || signo == SIGINT || signo == SIGHUP || signo == SIGQUIT;
@@ -57,7 +59,7 @@ void Process::act(const agent::StartRound&) {
   world_.queue().after(world_.draw_spawn_time(), [this] {
     busy_ = false;
     if (ended_) return;
-    if (paused_) {
+    if (paused_ || sleep_ != Sleep::none) {
       spawn_waits_ = true;
       return;
     }
@@ -69,7 +71,8 @@ void Process::act(const agent::StartRound&) {
 
 // The child looks at the lease as the last thing before it becomes a worker.
 void Process::spawn() {
-  const bool is_over = guardian_.lease_end && now() >= *guardian_.lease_end;
+  const bool is_over =
+      agent::judge_lease(guardian_.terms, world_.clocks(host_)) == agent::LeaseState::over;
   const int error = is_over ? ETIME : world_.draw_start_error();
   const std::string step = is_over ? agent::kLeaseStep : "fork";
   if (error != 0) {
@@ -85,6 +88,7 @@ void Process::spawn() {
   world_.checker().started(spec_.name, place_, group_.size);
   workers_epoch_ = place_.epoch;
   ++generation_;
+  is_excused_ = false;
   workers_.assign(group_.size, Worker{});
   unreaped_ = group_.size;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
@@ -93,6 +97,7 @@ void Process::spawn() {
     plan_death(i, life.length, life.status);
   }
   feed(agent::RoundStarted{now()});
+  plan_write();
 }
 
 void Process::act(const agent::SignalWorkers& signal) {
@@ -168,8 +173,16 @@ void Process::plan_death(std::size_t index, Time after, const ExitStatus& status
 
 void Process::worker_dies(std::uint64_t generation, std::size_t index, const ExitStatus& status) {
   if (generation != generation_ || !workers_[index].lives) return;
+  const auto* killed = std::get_if<Signaled>(&status);
+  const bool is_killed = killed != nullptr && killed->signo == SIGKILL;
+  if (is_machine_asleep() || (sleep_ == Sleep::stopped && !is_killed)) {
+    deaths_.emplace_back([this, generation, index, status] {
+      worker_dies(generation, index, status);
+    });
+    return;
+  }
   workers_[index].lives = false;
-  world_.checker().worker_ended(workers_epoch_);
+  if (!is_excused_ && !is_uncounted_) world_.checker().worker_ended(workers_epoch_);
   const Instant when = now();
   dispatch([this, generation, index, status, when] {
     if (generation != generation_) return;
@@ -203,22 +216,74 @@ void Process::crash_worker() {
 // ---- the guardian: looks again only when the lease that it knew of would be over ----
 
 void Process::watch_lease() {
-  if (guardian_.is_planned || !guardian_.alive) return;
+  if (guardian_.is_planned || !guardian_.alive || guardian_.terms.ends_ns == 0) return;
   guardian_.is_planned = true;
-  world_.queue().at(world_.clock(host_).when(*guardian_.lease_end), [this] {
+  const Instant ends{std::chrono::nanoseconds{guardian_.terms.ends_ns}};
+  world_.queue().at(world_.clock(host_).when(ends), [this] {
     guardian_.is_planned = false;
-    if (ended_ || !guardian_.alive || !guardian_.lease_end) return;
-    if (now() < *guardian_.lease_end) return watch_lease();
-    lease_is_over();
+    check_lease();
   });
 }
 
+void Process::check_lease() {
+  if (ended_ || !guardian_.alive || sleep_ != Sleep::none) return;  // thaw() looks
+  using agent::LeaseState;
+  const Clocks clocks = world_.clocks(host_);
+  switch (agent::judge_lease(guardian_.terms, clocks)) {
+    case LeaseState::none:
+      return;
+    case LeaseState::over:
+      return lease_is_over();
+    case LeaseState::doubted: {
+      const Instant soon = now() + spec_.roster.timings.confirmation();
+      guardian_.terms.ends_ns = std::min(
+          guardian_.terms.ends_ns, std::chrono::nanoseconds{soon.time_since_epoch()}.count());
+      guardian_.terms.ahead_ns = clocks.ahead().count();
+      break;
+    }
+    case LeaseState::holds:
+      break;
+  }
+  watch_lease();
+}
+
 void Process::lease_is_over() {
+  if (!guardian_.in_use) return;
   note("its guardian kills: the lease is over");
+  guardian_.in_use = false;
   ++world_.stats().leases_over;
   // Before the deaths that it causes.
   dispatch([this] { feed(agent::LeaseOver{now()}); });
   kill_workers(kLeaseKillTakes);
+}
+
+// ---- the kernel: ends the workers also of a frozen node (agent/lease_timer) ----
+
+void Process::plan_lease_timer() {
+  if (guardian_.timer_is_planned || guardian_.terms.ends_ns == 0 || planted::no_lease_timer) return;
+  guardian_.timer_is_planned = true;
+  const Instant ends{std::chrono::nanoseconds{guardian_.terms.ends_ns} + kAfterGuardian};
+  world_.queue().at(world_.clock(host_).when(ends), [this] {
+    guardian_.timer_is_planned = false;
+    if (ended_ || is_machine_asleep()) return;  // thaw() looks
+    check_lease_timer();
+  });
+}
+
+void Process::check_lease_timer() {
+  if (planted::no_lease_timer || !guardian_.in_use) return;
+  auto terms = guardian_.terms;
+  const bool is_guardian_there = guardian_.alive && sleep_ == Sleep::none;
+  if (is_guardian_there ||
+      agent::judge_lease(terms, world_.clocks(host_)) != agent::LeaseState::over)
+    return plan_lease_timer();
+  if (living() > 0) {
+    note("the kernel kills its workers: the lease is over");
+    ++world_.stats().kernel_kills;
+  }
+  guardian_.in_use = false;
+  dispatch([this] { feed(agent::LeaseOver{now()}); });
+  kill_workers(Time{0});
 }
 
 }  // namespace acc::simulation

@@ -86,6 +86,9 @@ FaultKind draw_kind(Random& random) {
   constexpr FaultKind kKinds[] = {
       FaultKind::kill_agent,   FaultKind::kill_agent,   FaultKind::power_off,
       FaultKind::power_off,    FaultKind::pause,        FaultKind::pause,
+      FaultKind::freeze,       FaultKind::freeze,       FaultKind::suspend,
+      FaultKind::suspend,      FaultKind::vm_pause,     FaultKind::vm_pause,
+      FaultKind::set_clock,
       FaultKind::pause,        FaultKind::cut_both,     FaultKind::cut_both,
       FaultKind::cut_both,     FaultKind::cut_both,     FaultKind::cut_one_way,
       FaultKind::cut_one_way,  FaultKind::slow,         FaultKind::reset,
@@ -240,9 +243,9 @@ Scenario quiet_scenario(std::uint32_t nodes, std::uint32_t restarts) {
 
 std::string_view name_of(FaultKind kind) {
   constexpr std::string_view kNames[] = {
-      "kill_agent", "power_off", "pause",           "cut_both",     "cut_one_way",
-      "slow",       "reset",     "signal",          "crash_worker", "lose_guardian",
-      "duplicate",  "replay",    "lose_coordinator"};
+      "kill_agent", "power_off",   "pause", "freeze", "suspend", "vm_pause",     "set_clock",
+      "cut_both",   "cut_one_way", "slow",  "reset",  "signal",  "crash_worker", "lose_guardian",
+      "duplicate",  "replay",      "lose_coordinator"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

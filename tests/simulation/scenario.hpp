@@ -15,6 +15,10 @@ enum class FaultKind {
   kill_agent,   ///< and it may come back as a new incarnation
   power_off,    ///< likewise
   pause,        ///< SIGSTOP to the agent, SIGCONT later
+  freeze,       ///< SIGSTOP to all processes of the node, SIGCONT later
+  suspend,      ///< the machine sleeps, and CLOCK_BOOTTIME counts it
+  vm_pause,     ///< the virtual machine is paused, and its clocks stand still
+  set_clock,    ///< its wall clock is set forward
   cut_both,     ///< no packet between `hosts` and the others
   cut_one_way,  ///< none from `hosts` to the others
   slow,         ///< each packet of `hosts` takes longer

@@ -32,6 +32,10 @@ void Stats::add(const Stats& o) {
   lease_kills += o.lease_kills;
   given_up += o.given_up;
   replays += o.replays;
+  writes += o.writes;
+  refused_writes += o.refused_writes;
+  doubts += o.doubts;
+  kernel_kills += o.kernel_kills;
   succeeded += o.succeeded;
   closed += o.closed;
   successions.insert(successions.end(), o.successions.begin(), o.successions.end());
@@ -59,6 +63,16 @@ void World::make_hosts() {
     host.name = "node" + std::to_string(i);
     hosts_.push_back(std::move(host));
   }
+}
+
+Clocks World::clocks(HostId host) const {
+  const auto& place = hosts_[host];
+  Clocks clocks;
+  clocks.boot = place.clock.at(queue_.now());
+  const std::chrono::nanoseconds boot = clocks.boot.time_since_epoch();
+  clocks.monotonic = boot - place.suspended;
+  clocks.realtime = boot + place.ahead;
+  return clocks;
 }
 
 std::optional<HostId> World::host_at(const HostPort& where) const {
@@ -185,6 +199,7 @@ void World::apply_to(HostId host, const Fault& fault) {
     case FaultKind::power_off:
       if (fault.kind == FaultKind::power_off) hosts_[host].up = false;
       process->die(fault.kind == FaultKind::power_off);
+      machine_goes_on(host);  // one that slept boots anew
       if (fault.lasts == kNever) return;
       ++to_come_;
       queue_.after(fault.lasts, [this, host] { come_back(host); });
@@ -193,6 +208,16 @@ void World::apply_to(HostId host, const Fault& fault) {
       process->pause();
       queue_.after(fault.lasts, [process] { process->resume(); });
       return;
+    case FaultKind::freeze:
+      if (!process->freeze(Process::Sleep::stopped)) return;
+      queue_.after(fault.lasts, [process] { process->thaw(); });
+      return;
+    case FaultKind::suspend:
+    case FaultKind::vm_pause:
+      return stop_machine(host, fault);
+    case FaultKind::set_clock:
+      hosts_[host].ahead += 3'600 * kSecond;
+      return process->look_at_clocks();
     case FaultKind::slow:
       network_.slow_down(host, Time{scenario_.timings.dead} / 8);
       queue_.after(fault.lasts, [this, host] { network_.slow_down(host, Time{0}); });
@@ -279,11 +304,52 @@ void World::watch_succession(Time since, Term of) {
                [this, since, of] { watch_succession(since, of); });
 }
 
+// Nothing of it runs, nothing reaches it, and a paused machine's clocks stand still.
+void World::stop_machine(HostId host, const Fault& fault) {
+  auto* const process = hosts_[host].process;
+  const bool is_paused = fault.kind == FaultKind::vm_pause;
+  if (!process->freeze(is_paused ? Process::Sleep::paused : Process::Sleep::suspended)) return;
+  hosts_[host].stopped = {fault.kind, queue_.now()};
+  if (is_paused) hosts_[host].clock.stop(queue_.now());
+  Cut cut{std::vector<bool>(hosts_.size(), false), std::vector<bool>(hosts_.size(), true), true};
+  cut.from[host] = true;
+  cut.to[host] = false;
+  const auto number = network_.begin_cut(std::move(cut));
+  queue_.after(fault.lasts, [this, host, process] {
+    const bool is_known = machine_goes_on(host);
+    process->thaw();
+    if (is_known) process->expect_confirmation();
+  });
+  const Time later = random_.chance(0.5) ? Time{0} : 2 * Time{scenario_.timings.dead};
+  queue_.after(fault.lasts + between(random_, Time{0}, later + Time{1}),
+               [this, number] { network_.end_cut(number); });
+}
+
+// True if the clocks of a machine that was paused show it now.
+bool World::machine_goes_on(HostId host) {
+  auto& place = hosts_[host];
+  const auto stopped = std::exchange(place.stopped, std::nullopt);
+  if (!stopped) return false;
+  if (stopped->first == FaultKind::suspend) {
+    place.suspended += queue_.now() - stopped->second;
+    return false;
+  }
+  const Time stood = place.clock.go_on(queue_.now());
+  // Some hypervisors set the guest's wall clock right, others leave it to NTP.
+  if (!random_.chance(0.5)) return false;
+  place.ahead += stood;
+  return stood > Time{kClockStep};
+}
+
 void World::heal() {
   if (history_.is_on()) history_.add(queue_.now(), "WORLD", "all faults are over");
   is_healed_ = true;
   network_.heal();
-  for (const auto& process : processes_) process->resume();
+  for (HostId host = 0; host < hosts_.size(); ++host) machine_goes_on(host);
+  for (const auto& process : processes_) {
+    process->resume();
+    process->thaw();
+  }
 }
 
 // ---- a seed ----

@@ -37,6 +37,10 @@ struct Stats {
   std::uint64_t lease_kills = 0;  ///< ordered by the agent itself
   std::uint64_t given_up = 0;     ///< agents without a coordinator
   std::uint64_t replays = 0;
+  std::uint64_t writes = 0;          ///< checkpoints made valid
+  std::uint64_t refused_writes = 0;  ///< … and not, as another round had begun
+  std::uint64_t doubts = 0;          ///< about a clock
+  std::uint64_t kernel_kills = 0;    ///< by the lease timer, under a frozen node
   std::uint64_t succeeded = 0;  ///< jobs
   std::uint64_t closed = 0;     ///< jobs that ended otherwise, and said so
   std::vector<Succession> successions;
@@ -60,6 +64,8 @@ class World {
   Random& random() { return random_; }
   Stats& stats() { return stats_; }
   [[nodiscard]] const Clock& clock(HostId host) const { return hosts_[host].clock; }
+  /// All clocks of that host, now.
+  [[nodiscard]] Clocks clocks(HostId host) const;
   [[nodiscard]] std::string address(HostId host) const { return "h" + std::to_string(host); }
   [[nodiscard]] std::optional<HostId> host_at(const rendezvous::HostPort& where) const;
   [[nodiscard]] bool keeps_frames() const { return scenario_.replays; }
@@ -86,6 +92,10 @@ class World {
  private:
   struct Host {
     Clock clock;
+    /// It is suspended or paused, since when.
+    std::optional<std::pair<FaultKind, Time>> stopped;
+    Time suspended{0};  ///< so far: what the monotonic clock left out
+    Time ahead{0};      ///< the wall clock, of `clock`
     std::string name;  ///< of the node that lives here
     bool up = true;
     Process* process = nullptr;  ///< the living one
@@ -100,6 +110,8 @@ class World {
   rendezvous::JobPolicy policy() const;
   void apply(const Fault& fault);
   void apply_to(HostId host, const Fault& fault);
+  void stop_machine(HostId host, const Fault& fault);
+  bool machine_goes_on(HostId host);
   void come_back(HostId host);
   void lose_coordinator(const Fault& fault);
   [[nodiscard]] Process* in_office(rendezvous::Term above) const;

@@ -2,6 +2,7 @@
 // overlapped and that ranks were a bijection (tests/chaos/history.py):
 //
 //   history_worker [run=DURATION] [crash=DURATION] [every=DURATION] [linger=DURATION]
+//                  [ckpt=DURATION]
 //
 // Appends to $HISTORY_DIR/<node>.<round>.<rank>.<pid>, one line each, written at once:
 //
@@ -9,16 +10,22 @@
 //   overlap NANOSECONDS ROUND…      processes of these other rounds live at this moment
 //   alive   NANOSECONDS             every 20 ms (`every=`)
 //   signal  NANOSECONDS NUMBER      USR1, USR2, HUP, TERM, INT came
+//   wrote   NANOSECONDS             rank 0, each `ckpt=`: it asked its agent and may make a
+//                                   checkpoint valid (docs/worker-socket.md, `current`)
+//   refused NANOSECONDS             … and may not, or nobody could tell
 //   end     NANOSECONDS REASON
 //
-// Times are CLOCK_MONOTONIC, which all network namespaces of a machine share. `overlap` is exact:
+// Times are CLOCK_MONOTONIC by system call, which all network namespaces of a machine share, and
+// which no preloaded library moves. `overlap` is exact:
 // each process holds a shared lock on its round's file for as long as the kernel lets it live, and
 // tries those of the other rounds with its first instructions.
+#include "common/agent_client.hpp"
 #include "common/duration.hpp"
 #include "common/text.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -28,6 +35,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 
 namespace {
 
@@ -40,7 +48,7 @@ std::string variable(const char* name) {
 
 long long nanoseconds() {
   timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  ::syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
@@ -94,6 +102,7 @@ struct Plan {
   acc::Millis every{20};
   std::optional<acc::Millis> run, crash;
   acc::Millis linger{0};
+  std::optional<acc::Millis> ckpt;
 };
 
 Plan parse(int argc, char** argv) {
@@ -109,6 +118,7 @@ Plan parse(int argc, char** argv) {
     if (key == "crash") plan.crash = *time;
     if (key == "every") plan.every = *time;
     if (key == "linger") plan.linger = *time;
+    if (key == "ckpt") plan.ckpt = *time;
   }
   return plan;
 }
@@ -138,6 +148,17 @@ std::optional<int> sleep_or_signal(acc::Millis time) {
   return signo;
 }
 
+// Rank 0's checkpoints, in a thread: a question may take its time, and the diary goes on.
+[[noreturn]] void keep_writing(const Diary& diary, acc::Millis every, acc::Round round) {
+  constexpr acc::Millis kPatience{2'000};
+  for (;; std::this_thread::sleep_for(every)) {
+    auto agent = acc::AgentClient::connect(variable("ACC_AGENT_SOCKET"), acc::Rank{0}, std::nullopt);
+    if (!agent) continue;
+    const auto granted = agent->current(round, kPatience);
+    diary.write(granted && *granted ? "wrote" : "refused", nanoseconds());
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -151,6 +172,11 @@ int main(int argc, char** argv) {
   diary.write("start", start, facts());
   if (!others.empty()) diary.write("overlap", start, others);
   const Plan plan = parse(argc, argv);
+  if (plan.ckpt && variable("RANK") == "0") {
+    std::thread{[&diary, every = *plan.ckpt, number = std::stoull(round)] {
+      keep_writing(diary, every, acc::Round{number});
+    }}.detach();
+  }
   const auto over = [&](std::optional<acc::Millis> limit) {
     return limit && nanoseconds() - start >= limit->count() * 1'000'000LL;
   };
