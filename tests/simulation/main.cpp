@@ -132,7 +132,7 @@ bool is_worth_something(const Arguments& arguments, const Stats& stats) {
   const bool is = stats.elections >= share && stats.leases_over >= share &&
                   stats.rounds >= arguments.seeds && stats.succeeded >= 6 * share &&
                   stats.step_downs >= share / 4 && stats.writes >= arguments.seeds &&
-                  stats.refused_writes >= share / 10 && stats.doubts >= share &&
+                  stats.refused_writes >= share / 50 && stats.doubts >= share &&
                   stats.kernel_kills >= share / 4;
   if (!is) std::cout << "FAILED: too little happened in these seeds\n";
   return is;

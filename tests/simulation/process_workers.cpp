@@ -219,7 +219,8 @@ void Process::watch_lease() {
   if (guardian_.is_planned || !guardian_.alive || guardian_.terms.ends_ns == 0) return;
   guardian_.is_planned = true;
   const Instant ends{std::chrono::nanoseconds{guardian_.terms.ends_ns}};
-  world_.queue().at(world_.clock(host_).when(ends), [this] {
+  const Time soonest = world_.queue().now() + Time{1'000'000};  // other clocks may judge otherwise
+  world_.queue().at(std::max(world_.clock(host_).when(ends), soonest), [this] {
     guardian_.is_planned = false;
     check_lease();
   });
@@ -263,7 +264,8 @@ void Process::plan_lease_timer() {
   if (guardian_.timer_is_planned || guardian_.terms.ends_ns == 0 || planted::no_lease_timer) return;
   guardian_.timer_is_planned = true;
   const Instant ends{std::chrono::nanoseconds{guardian_.terms.ends_ns} + kAfterGuardian};
-  world_.queue().at(world_.clock(host_).when(ends), [this] {
+  const Time soonest = world_.queue().now() + Time{1'000'000};
+  world_.queue().at(std::max(world_.clock(host_).when(ends), soonest), [this] {
     guardian_.timer_is_planned = false;
     if (ended_ || is_machine_asleep()) return;  // thaw() looks
     check_lease_timer();

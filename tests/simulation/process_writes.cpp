@@ -10,7 +10,7 @@ using namespace rendezvous;
 
 void Process::plan_write() {
   writer_ = {};
-  if (place_.first_rank != Rank{0}) return;
+  if (place_.first_rank != Rank{0} || world_.is_quiet()) return;
   writer_.generation = generation_;
   const Time pause = between(world_.random(), Time{spec_.roster.timings.dead} / 20,
                              Time{spec_.roster.timings.dead});

@@ -68,6 +68,8 @@ class World {
   [[nodiscard]] Clocks clocks(HostId host) const;
   [[nodiscard]] std::string address(HostId host) const { return "h" + std::to_string(host); }
   [[nodiscard]] std::optional<HostId> host_at(const rendezvous::HostPort& where) const;
+  /// Its rounds' messages are counted: nothing else may send any.
+  [[nodiscard]] bool is_quiet() const { return scenario_.quiet; }
   [[nodiscard]] bool keeps_frames() const { return scenario_.replays; }
   RosterId next_roster() { return ++rosters_; }
   void count_tick(HostId host);
