@@ -30,6 +30,7 @@ static FailureElsewhere describe_elsewhere(const rendezvous::Failure& failure, I
   report.worker.pid = static_cast<pid_t>(failure.pid);
   report.worker.status = status_of(failure);
   report.worker.ended = told - failure.ago;
+  report.worker.started = report.worker.ended - failure.into_round;
   report.cause = failure.cause;
   report.round = failure.round.value();
   report.into_round = failure.into_round;
