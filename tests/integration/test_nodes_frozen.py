@@ -52,7 +52,7 @@ class FrozenMachine(ClusterTest):
         rng = random.Random(7)
         for order in (list.sort, lambda pids: pids.sort(reverse=True), rng.shuffle):
             number = self.freeze_and_wake(cluster, "c", 4, order)
-            cluster.nodes["c"].wait_text("lease over", "spare")
+            cluster.nodes["c"].wait_text(r"lease over|the lease is over", "spare")
             cluster.kill_worker(0)
             cluster.wait_after(number, 6)
         self.stop(cluster)
@@ -60,7 +60,7 @@ class FrozenMachine(ClusterTest):
     def test_so_for_the_machine_of_the_coordinator(self):
         cluster = self.running("a b c d e", 5, nnodes="3:5")
         number = self.freeze_and_wake(cluster, "a", 4, list.sort)
-        cluster.nodes["a"].wait_text("lease over", r"coordinator no more|coordinator is now on")
+        cluster.nodes["a"].wait_text(r"lease over|the lease is over", r"coordinator no more|coordinator is now on")
         cluster.kill_worker(1)
         cluster.wait_after(number, 5)
         self.stop(cluster)
