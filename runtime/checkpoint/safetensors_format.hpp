@@ -57,7 +57,7 @@ struct Layout {
 /// Is it a numbered file as file_name() names them, of any number?
 [[nodiscard]] bool is_shard_of(std::string_view name, std::string_view stem);
 /// " has the shape …", where its bytes can't be counted; no dimension is below 0.
-[[nodiscard]] std::optional<std::string> overflow(const TensorView& view);
+[[nodiscard]] std::optional<std::string> overflow(const ConstTensorView& view);
 /// The index of several files, as huggingface_hub writes it.
 [[nodiscard]] std::string index_text(std::span<const std::vector<NamedTensor>> groups,
                                      std::string_view stem);

@@ -20,7 +20,7 @@ using nlohmann::json;
 
 }  // namespace
 
-std::optional<std::string> overflow(const TensorView& view) {
+std::optional<std::string> overflow(const ConstTensorView& view) {
   std::uint64_t bytes = size_of(view.dtype);
   for (const auto extent : view.shape) {
     if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes))

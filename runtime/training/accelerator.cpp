@@ -116,7 +116,7 @@ void Accelerator::print_line(const std::string& line) const {
 
 // ---- tensors and lists ----
 
-HostTensor Accelerator::gather(const TensorView& mine) {
+HostTensor Accelerator::gather(const ConstTensorView& mine) {
   return runtime::gather(state().group, mine);
 }
 
@@ -130,7 +130,7 @@ std::vector<std::string> Accelerator::gather_object(std::span<const std::string>
   return runtime::gather_object(state().group, mine);
 }
 
-HostTensor Accelerator::gather_for_metrics(const TensorView& mine) {
+HostTensor Accelerator::gather_for_metrics(const ConstTensorView& mine) {
   HostTensor all = gather(mine);
   if (mine.shape.empty()) return all;  // one value of each rank: none is there twice
   const auto there = static_cast<std::size_t>(all.shape().front());
@@ -153,12 +153,12 @@ std::vector<std::string> Accelerator::gather_for_metrics(std::span<const std::st
   return all;
 }
 
-HostTensor Accelerator::pad_across_processes(const TensorView& mine, int dim, double pad_index,
+HostTensor Accelerator::pad_across_processes(const ConstTensorView& mine, int dim, double pad_index,
                                              bool pad_first) {
   return runtime::pad_across_processes(state().group, mine, dim, pad_index, pad_first);
 }
 
-HostTensor Accelerator::reduce(const TensorView& mine, Reduction how) {
+HostTensor Accelerator::reduce(const ConstTensorView& mine, Reduction how) {
   return runtime::reduce(state().group, mine, how);
 }
 

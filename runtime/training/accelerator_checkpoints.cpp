@@ -34,7 +34,7 @@ std::vector<NamedTensor> on_host(std::vector<NamedTensor> tensors,
     if (tensor.view.device.kind == Device::Kind::cpu) continue;
     HostTensor& copy = copies.emplace_back(tensor.view.dtype, tensor.view.shape);
     cuda::copy(copy.bytes().data(), tensor.view.data, copy.bytes().size());
-    tensor.view = copy.view();
+    tensor.view = std::as_const(copy).view();
   }
   return tensors;
 }
@@ -63,6 +63,12 @@ void put(const HostTensor& from, const TensorView& to) {
   } else {
     std::ranges::copy(from.bytes(), static_cast<std::byte*>(to.data));
   }
+}
+
+/// Of tensors_of(): the memory is the model's.
+TensorView writable(const NamedTensor& tensor) {
+  const ConstTensorView& view = tensor.view;
+  return {const_cast<void*>(view.data), view.dtype, view.shape, view.device};
 }
 
 bool updates_one_of(const Optimizer& optimizer, std::span<const NamedTensor> tensors) {
@@ -182,10 +188,9 @@ void Accelerator::load_model(const GradientReducer& model, const std::filesystem
     tensors = tensors_of(model.parameters(), s.buffers_of(model));
     if (!is_main_process()) return;
     const auto values = read_all(path, tensors);  // all of them, before the first is changed
-    for (std::size_t i = 0; i < tensors.size(); ++i) put(values[i], tensors[i].view);
+    for (std::size_t i = 0; i < tensors.size(); ++i) put(values[i], writable(tensors[i]));
   });
-  for (const NamedTensor& tensor : tensors)
-    s.group.broadcast(tensor.view.data, tensor.view.count(), tensor.view.dtype, 0);
+  for (const NamedTensor& tensor : tensors) s.group.broadcast(writable(tensor), 0);
   for (Optimizer* optimizer : s.optimizers)
     if (updates_one_of(*optimizer, tensors)) optimizer->values_changed();
 }

@@ -1,4 +1,4 @@
-#include "runtime/training/element_kernels.hpp"
+#include "runtime/training/device_gradients.hpp"
 #include "runtime/training/exact_squares.hpp"
 #include "runtime/training/gradients.hpp"
 
@@ -30,8 +30,11 @@ ClippedNorm l2_norm(const Gradients& gradients) {
   ClippedNorm found;
   ExactSquares squares{std::ranges::any_of(
       gradients.parameters, [](const Parameter& p) { return p.gradient.dtype == DType::f64; })};
+  training::add_squares_on_devices(gradients, squares);
+  if (!squares.finite()) found.non_finite = training::first_not_finite(gradients);
   for (const GradientRange& range : gradients.ranges) {
     const TensorView piece = gradients.piece(range);
+    if (training::in_device_memory(piece)) continue;
     const bool well = squares.finite();
     squares.add(piece.data, piece.dtype, piece.count());
     if (well && !squares.finite()) found.non_finite = gradients.parameters[range.parameter].name;
@@ -43,11 +46,11 @@ ClippedNorm l2_norm(const Gradients& gradients) {
 
 ClippedNorm max_norm_of(const Gradients& gradients) {
   ClippedNorm found;
-  for (const GradientRange& range : gradients.ranges) {
-    const TensorView piece = gradients.piece(range);
-    const double largest = training::largest(piece.data, piece.dtype, piece.count());
+  const auto of_ranges = training::largest(gradients);
+  for (std::size_t i = 0; i < of_ranges.size(); ++i) {
+    const double largest = of_ranges[i];
     if (!std::isfinite(largest) && found.non_finite.empty())
-      found.non_finite = gradients.parameters[range.parameter].name;
+      found.non_finite = gradients.parameters[gradients.ranges[i].parameter].name;
     if (largest > found.norm || std::isnan(largest)) found.norm = largest;
     if (std::isnan(largest)) break;
   }
@@ -64,7 +67,7 @@ ClippedNorm clip(const Gradients& gradients, double max_norm, Norm norm) {
   if (!(max_norm >= 0))
     throw Error{ErrorCode::invalid_argument,
                 "clip_grad_norm: a norm of " + std::to_string(max_norm)};
-  gradients.require_host("clip_grad_norm");
+  gradients.require_reachable("clip_grad_norm");
   ClippedNorm found = norm == Norm::l2 ? l2_norm(gradients) : max_norm_of(gradients);
   if (!found.finite()) return found;
   const double factor = max_norm / (found.norm + 1e-6);
@@ -78,11 +81,8 @@ void clip_each(const Gradients& gradients, double limit) {
   if (!(limit >= 0))
     throw Error{ErrorCode::invalid_argument,
                 "clip_grad_value: a limit of " + std::to_string(limit)};
-  gradients.require_host("clip_grad_value");
-  for (const GradientRange& range : gradients.ranges) {
-    const TensorView piece = gradients.piece(range);
-    training::clamp(piece.data, piece.dtype, piece.count(), limit);
-  }
+  gradients.require_reachable("clip_grad_value");
+  training::clamp(gradients, limit);
 }
 
 }  // namespace

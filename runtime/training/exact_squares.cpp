@@ -43,6 +43,28 @@ void ExactSquares::Bin::add(std::uint64_t low, std::uint64_t high) noexcept {
   }
 }
 
+void ExactSquares::Bin::add_from(std::size_t limb, std::uint64_t value) noexcept {
+  for (; value != 0 && limb < limbs.size(); ++limb) {
+    const std::uint64_t sum = limbs[limb] + (value & 0xffffffffU);
+    limbs[limb] = static_cast<std::uint32_t>(sum);
+    value = (value >> 32) + (sum >> 32);
+  }
+}
+
+void ExactSquares::add_float_sums(std::span<const std::uint64_t> sums) {
+  for (std::size_t e = 0; e < kFloatBins; ++e)
+    for (std::size_t half = 0; half < 2; ++half) floats_[e].add_from(half, sums[2 * e + half]);
+  infinities_ += sums[2 * kFloatBins];
+  nans_ += sums[2 * kFloatBins + 1];
+}
+
+void ExactSquares::add_double_sums(std::span<const std::uint64_t> sums) {
+  for (std::size_t e = 0; e < doubles_.size(); ++e)
+    for (std::size_t word = 0; word < 4; ++word) doubles_[e].add_from(word, sums[4 * e + word]);
+  infinities_ += sums[4 * kDoubleBins];
+  nans_ += sums[4 * kDoubleBins + 1];
+}
+
 void ExactSquares::add(const void* values, DType type, std::size_t count) {
   if (type == DType::f32) return add_floats(static_cast<const float*>(values), count);
   if (type == DType::f64) return add_doubles(static_cast<const double*>(values), count);

@@ -20,6 +20,12 @@ class ExactSquares {
   /// Any floating type; 16 bits count as floats, which they are exactly.
   void add(const void* values, DType type, std::size_t count);
 
+  /// Sums that a kernel made, as runtime/device/bodies.hpp lays them out: of floats by exponent two
+  /// words, the sums of lower and upper halves; of doubles four, of words of 32 bits; then how many
+  /// infinities and NaNs there were.
+  void add_float_sums(std::span<const std::uint64_t> sums);
+  void add_double_sums(std::span<const std::uint64_t> sums);
+
   /// Integers that may be added element by element over up to 2^32 ranks.
   [[nodiscard]] std::vector<std::uint64_t> words() const;
   /// What words() of all ranks added up to.
@@ -39,6 +45,8 @@ class ExactSquares {
   struct Bin {
     std::array<std::uint32_t, 5> limbs{};
     void add(std::uint64_t low, std::uint64_t high) noexcept;
+    /// value * 2^(32 * limb)
+    void add_from(std::size_t limb, std::uint64_t value) noexcept;
   };
   void add_floats(const float* values, std::size_t count);
   void add_doubles(const double* values, std::size_t count);

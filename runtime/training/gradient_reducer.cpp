@@ -36,6 +36,7 @@ std::chrono::nanoseconds GradientReducer::exposed() const noexcept { return stat
 std::vector<std::size_t> GradientReducer::order() const { return state_->layout.order(); }
 ProcessGroup& GradientReducer::group() const noexcept { return state_->group; }
 GradientMode GradientReducer::mode() const noexcept { return state_->options.mode; }
+void* GradientReducer::stream() const noexcept { return state_->options.how.stream; }
 
 std::size_t GradientReducer::bucket_count() const noexcept { return state_->buckets().size(); }
 

@@ -1,6 +1,7 @@
 #include "runtime/training/gradients.hpp"
 
 #include "runtime/training/bucket_memory.hpp"
+#include "runtime/training/device_gradients.hpp"
 #include "runtime/training/element_kernels.hpp"
 
 #include <acc/error.hpp>
@@ -34,10 +35,9 @@ TensorView Gradients::piece(const GradientRange& range) const {
           whole.device};
 }
 
-void Gradients::require_host(std::string_view what) const {
-  for (const Parameter& parameter : parameters)
-    training::require_host(parameter.gradient.device, what, gradient_of(parameter));
+void Gradients::require_reachable(std::string_view what) const {
   require_memory(what);
+  require_kernels_for(*this, what);
 }
 
 void Gradients::require_memory(std::string_view what) const {
@@ -49,7 +49,8 @@ void Gradients::require_memory(std::string_view what) const {
 
 Gradients gradients_of(GradientReducer& reducer) {
   const bool parts = reducer.mode() == GradientMode::reduce_scatter && reducer.group().size() > 1;
-  return {reducer.parameters(), reducer.ranges(), parts ? &reducer.group() : nullptr};
+  return {reducer.parameters(), reducer.ranges(), parts ? &reducer.group() : nullptr,
+          reducer.stream()};
 }
 
 GradientsOf::GradientsOf(const Optimizer& optimizer) {
@@ -66,21 +67,37 @@ void require_between_backwards(const Optimizer& optimizer, std::string_view what
 }
 
 std::string first_not_finite(const Gradients& gradients) {
-  for (const GradientRange& range : gradients.ranges) {
-    const TensorView piece = gradients.piece(range);
-    if (!std::isfinite(largest(piece.data, piece.dtype, piece.count())))
-      return gradients.parameters[range.parameter].name;
-  }
+  const auto of_ranges = largest(gradients);
+  for (std::size_t i = 0; i < of_ranges.size(); ++i)
+    if (!std::isfinite(of_ranges[i]))
+      return gradients.parameters[gradients.ranges[i].parameter].name;
   return {};
 }
 
 bool scale(const Gradients& gradients, double factor) {
-  bool finite = true;
+  bool finite = scale_on_devices(gradients, factor);
   for (const GradientRange& range : gradients.ranges) {
     const TensorView piece = gradients.piece(range);
-    finite &= scale(piece.data, piece.dtype, piece.count(), factor);
+    if (!in_device_memory(piece)) finite &= scale(piece.data, piece.dtype, piece.count(), factor);
   }
   return finite;
+}
+
+void clamp(const Gradients& gradients, double limit) {
+  clamp_on_devices(gradients, limit);
+  for (const GradientRange& range : gradients.ranges) {
+    const TensorView piece = gradients.piece(range);
+    if (!in_device_memory(piece)) clamp(piece.data, piece.dtype, piece.count(), limit);
+  }
+}
+
+std::vector<double> largest(const Gradients& gradients) {
+  std::vector<double> found = largest_on_devices(gradients);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const TensorView piece = gradients.piece(gradients.ranges[i]);
+    if (!in_device_memory(piece)) found[i] = largest(piece.data, piece.dtype, piece.count());
+  }
+  return found;
 }
 
 }  // namespace training

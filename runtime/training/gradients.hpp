@@ -17,10 +17,12 @@ struct Gradients {
   std::span<const Parameter> parameters;
   std::span<const GradientRange> ranges;
   ProcessGroup* parts_of = nullptr;  ///< nullptr: every rank has all of it
+  void* stream = nullptr;            ///< of what is in device memory
 
   [[nodiscard]] TensorView piece(const GradientRange& range) const;
-  /// @throws Error invalid_argument naming the first that isn't in host memory, or nowhere.
-  void require_host(std::string_view what) const;
+  /// @throws Error invalid_argument naming the first that is nowhere; cuda: in device memory, and
+  ///   there are no kernels for it
+  void require_reachable(std::string_view what) const;
   /// @throws Error invalid_argument naming the first that is nowhere.
   void require_memory(std::string_view what) const;
 };
@@ -48,5 +50,9 @@ void require_between_backwards(const Optimizer& optimizer, std::string_view what
 
 /// Multiplies all by `factor`. @return were all finite before? Of this rank's alone.
 bool scale(const Gradients& gradients, double factor);
+/// Each element into [-limit, limit]; NaN stays.
+void clamp(const Gradients& gradients, double limit);
+/// By range, the largest magnitude; NaN if there is one.
+[[nodiscard]] std::vector<double> largest(const Gradients& gradients);
 
 }  // namespace acc::runtime::training

@@ -48,7 +48,7 @@ bool LossScaler::unscale(Optimizer& optimizer) {
   training::require_between_backwards(optimizer, "LossScaler::unscale");
   const training::GradientsOf of{optimizer};
   const training::Gradients& gradients = of.get();
-  gradients.require_host("LossScaler");
+  gradients.require_reachable("LossScaler");
   const bool finite = training::scale(gradients, 1 / scale_);
   stage.finite = agree(optimizer, finite);
   stage.unscaled = true;

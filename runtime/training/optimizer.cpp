@@ -1,5 +1,7 @@
+#include "runtime/device/kernels.hpp"
 #include "runtime/training/bucket_memory.hpp"
 #include "runtime/training/cast.hpp"
+#include "runtime/training/device_gradients.hpp"
 #include "runtime/training/gradients.hpp"
 #include "runtime/training/optimizer_kernels.hpp"
 #include "runtime/training/optimizer_memory.hpp"
@@ -16,6 +18,7 @@
 namespace acc::runtime {
 namespace {
 
+constexpr std::size_t kDeviceBlock = std::size_t{1} << 20;  ///< likewise, in device memory
 constexpr std::size_t kBlock = 1024;  ///< gradients of 16 bits that are floats at a time
 
 void* moved_on(void* at, std::size_t bytes) { return static_cast<std::byte*>(at) + bytes; }
@@ -50,10 +53,52 @@ void require_reachable(const training::Gradients& gradients, bool on_device_too)
   gradients.require_memory(kWho);
   for (const Parameter& parameter : gradients.parameters) {
     const DType type = parameter.value.dtype;
-    if (on_device_too && (type == DType::f32 || type == DType::f64)) continue;
-    training::require_host(parameter.gradient.device, kWho,
-                           "'" + parameter.name + "' (" + std::string{to_string(type)} + ")");
+    if (!on_device_too)
+      training::require_host(parameter.gradient.device, kWho,
+                             "'" + parameter.name + "' (" + std::string{to_string(type)} + ")");
+    if (type != DType::f32 && type != DType::f64 && training::in_device_memory(parameter.value))
+      device::require_kernels("the master copy of '" + parameter.name + "'");
   }
+}
+
+/// @throws Error cuda: parameters in device memory, and no kernels to update them with
+void require_own_kernels(std::span<const Parameter> parameters, std::string_view who) {
+  for (const Parameter& parameter : parameters)
+    if (training::in_device_memory(parameter.value)) return device::require_kernels(who);
+}
+
+/// What a step is made of, once for a float and once for a double.
+template <class T>
+device::body::Sgd<T> on_device(const void* values, const void* gradient, void* momentum,
+                               std::size_t count, const training::SgdStep& step) {
+  return {static_cast<T*>(const_cast<void*>(values)),
+          static_cast<const T*>(gradient),
+          static_cast<T*>(momentum),
+          count,
+          static_cast<T>(step.learning_rate),
+          static_cast<T>(step.weight_decay),
+          static_cast<T>(step.momentum),
+          static_cast<T>(step.first ? 0 : step.momentum),
+          static_cast<T>(step.first ? 1 : 1 - step.dampening),
+          step.nesterov};
+}
+
+template <class T>
+device::body::AdamW<T> on_device(void* values, const void* gradient, std::span<void* const> state,
+                                 std::size_t count, const training::AdamWStep& step) {
+  return {static_cast<T*>(values),
+          static_cast<const T*>(gradient),
+          static_cast<T*>(state[0]),
+          static_cast<T*>(state[1]),
+          count,
+          static_cast<T>(1 - step.learning_rate * step.weight_decay),
+          static_cast<T>(step.beta1),
+          static_cast<T>(step.beta2),
+          static_cast<T>(1 - step.beta1),
+          static_cast<T>(1 - step.beta2),
+          static_cast<T>(step.epsilon),
+          static_cast<T>(step.learning_rate / step.correction1),
+          static_cast<T>(std::sqrt(step.correction2))};
 }
 
 }  // namespace
@@ -129,16 +174,40 @@ void Optimizer::update(std::size_t index) {
   if (type == DType::f32 || type == DType::f64)
     return update({parameter, values, gradient, pieces, type, range.count, settings});
 
-  std::array<float, kBlock> gradients;
-  auto* master = static_cast<float*>(pieces.back());
-  std::vector<void*> state{pieces.begin(), pieces.end() - 1};
-  for (std::size_t done = 0; done < range.count; done += kBlock) {
-    const std::size_t some = std::min(kBlock, range.count - done);
-    training::to_floats(moved_on(gradient, done * size_of(type)), type, gradients.data(), some);
-    update({parameter, master + done, gradients.data(), state, DType::f32, some, settings});
-    training::from_floats(master + done, moved_on(values, done * size_of(type)), type, some);
+  update_16_bits({parameter, values, gradient, pieces, type, range.count, settings});
+}
+
+/// In float, from the master copy, some elements at a time.
+void Optimizer::update_16_bits(const Piece& whole) const {
+  const bool on_device = training::in_device_memory(whole.parameter.value);
+  const std::size_t block = on_device ? std::min(kDeviceBlock, whole.count) : kBlock;
+  std::array<float, kBlock> on_host;
+  float* const gradients = on_device ? memory_->floats(block) : on_host.data();
+  auto* const master = static_cast<float*>(whole.state.back());
+  std::vector<void*> state{whole.state.begin(), whole.state.end() - 1};
+  const auto each = size_of(whole.type);
+  const auto* gradient = static_cast<const std::byte*>(whole.gradient);
+  for (std::size_t done = 0; done < whole.count; done += block) {
+    const std::size_t some = std::min(block, whole.count - done);
+    void* const values = moved_on(whole.values, done * each);
+    const Piece piece{whole.parameter, master + done, gradients,     state,
+                      DType::f32,      some,          whole.settings};
+    if (on_device) {
+      const Device& device = whole.parameter.value.device;
+      device::widen(gradient + done * each, whole.type, gradients, some, device, stream());
+      update(piece);
+      device::narrow(master + done, values, whole.type, some, device, stream());
+    } else {
+      training::to_floats(gradient + done * each, whole.type, gradients, some);
+      update(piece);
+      training::from_floats(master + done, values, whole.type, some);
+    }
     for (void*& at : state) at = moved_on(at, some * sizeof(float));
   }
+}
+
+void* Optimizer::stream() const noexcept {
+  return reducer_ != nullptr ? reducer_->stream() : nullptr;
 }
 
 void Optimizer::zero_grad() {
@@ -151,13 +220,17 @@ void Optimizer::zero_grad() {
 // ---- the two of them ----
 
 Sgd::Sgd(GradientReducer& reducer, SgdOptions options)
-    : Optimizer{reducer, settings_of(options), options.groups},
+    : Optimizer{reducer, settings_of(options), options.groups, Reach::device},
       options_{std::move(options)},
-      has_momentum_{any_momentum(groups())} {}
+      has_momentum_{any_momentum(groups())} {
+  require_own_kernels(this->parameters(), "Sgd");
+}
 Sgd::Sgd(std::vector<Parameter> parameters, SgdOptions options)
-    : Optimizer{std::move(parameters), settings_of(options), options.groups},
+    : Optimizer{std::move(parameters), settings_of(options), options.groups, Reach::device},
       options_{std::move(options)},
-      has_momentum_{any_momentum(groups())} {}
+      has_momentum_{any_momentum(groups())} {
+  require_own_kernels(this->parameters(), "Sgd");
+}
 
 std::vector<std::string_view> Sgd::kinds() const {
   if (!has_momentum_) return {};
@@ -168,14 +241,22 @@ void Sgd::update(const Piece& piece) const {
   const GroupSettings& settings = piece.settings;
   const bool decays = !options_.decays || options_.decays(piece.parameter);
   const bool moves = !piece.state.empty() && settings.momentum != 0;
-  training::sgd(piece.values, piece.gradient, moves ? piece.state[0] : nullptr, piece.type,
-                piece.count,
-                {.learning_rate = settings.learning_rate,
-                 .momentum = settings.momentum,
-                 .dampening = options_.dampening,
-                 .weight_decay = decays ? settings.weight_decay : 0,
-                 .nesterov = options_.nesterov,
-                 .first = steps() == 1});
+  void* const momentum = moves ? piece.state[0] : nullptr;
+  const training::SgdStep step{.learning_rate = settings.learning_rate,
+                               .momentum = settings.momentum,
+                               .dampening = options_.dampening,
+                               .weight_decay = decays ? settings.weight_decay : 0,
+                               .nesterov = options_.nesterov,
+                               .first = steps() == 1};
+  const Device& device = piece.parameter.value.device;
+  if (device.kind == Device::Kind::cpu)
+    return training::sgd(piece.values, piece.gradient, momentum, piece.type, piece.count, step);
+  if (piece.type == DType::f64)
+    device::sgd(on_device<double>(piece.values, piece.gradient, momentum, piece.count, step),
+                device, stream());
+  else
+    device::sgd(on_device<float>(piece.values, piece.gradient, momentum, piece.count, step), device,
+                stream());
 }
 
 std::string Sgd::settings_text() const {
@@ -184,26 +265,39 @@ std::string Sgd::settings_text() const {
 }
 
 AdamW::AdamW(GradientReducer& reducer, AdamWOptions options)
-    : Optimizer{reducer, settings_of(options), options.groups}, options_{std::move(options)} {}
+    : Optimizer{reducer, settings_of(options), options.groups, Reach::device},
+      options_{std::move(options)} {
+  require_own_kernels(this->parameters(), "AdamW");
+}
 AdamW::AdamW(std::vector<Parameter> parameters, AdamWOptions options)
-    : Optimizer{std::move(parameters), settings_of(options), options.groups},
-      options_{std::move(options)} {}
+    : Optimizer{std::move(parameters), settings_of(options), options.groups, Reach::device},
+      options_{std::move(options)} {
+  require_own_kernels(this->parameters(), "AdamW");
+}
 
 std::vector<std::string_view> AdamW::kinds() const { return {"exp_avg", "exp_avg_sq"}; }
 
 void AdamW::update(const Piece& piece) const {
   const GroupSettings& settings = piece.settings;
   const bool decays = !options_.decays || options_.decays(piece.parameter);
-  const auto step = static_cast<double>(steps());
-  training::adamw(piece.values, piece.gradient, piece.state[0], piece.state[1], piece.type,
-                  piece.count,
-                  {.learning_rate = settings.learning_rate,
-                   .beta1 = settings.momentum,
-                   .beta2 = options_.beta2,
-                   .epsilon = options_.epsilon,
-                   .weight_decay = decays ? settings.weight_decay : 0,
-                   .correction1 = 1 - std::pow(settings.momentum, step),
-                   .correction2 = 1 - std::pow(options_.beta2, step)});
+  const auto count = static_cast<double>(steps());
+  const training::AdamWStep step{.learning_rate = settings.learning_rate,
+                                 .beta1 = settings.momentum,
+                                 .beta2 = options_.beta2,
+                                 .epsilon = options_.epsilon,
+                                 .weight_decay = decays ? settings.weight_decay : 0,
+                                 .correction1 = 1 - std::pow(settings.momentum, count),
+                                 .correction2 = 1 - std::pow(options_.beta2, count)};
+  const Device& device = piece.parameter.value.device;
+  if (device.kind == Device::Kind::cpu)
+    return training::adamw(piece.values, piece.gradient, piece.state[0], piece.state[1], piece.type,
+                           piece.count, step);
+  if (piece.type == DType::f64)
+    device::adamw(on_device<double>(piece.values, piece.gradient, piece.state, piece.count, step),
+                  device, stream());
+  else
+    device::adamw(on_device<float>(piece.values, piece.gradient, piece.state, piece.count, step),
+                  device, stream());
 }
 
 std::string AdamW::settings_text() const {

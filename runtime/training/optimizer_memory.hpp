@@ -26,6 +26,8 @@ struct Optimizer::Memory {
     return pieces_[range];
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  /// Room for so many floats on the device of the state, for gradients of 16 bits.
+  [[nodiscard]] float* floats(std::size_t count);
 
   /// Elements of state: floats, but doubles for doubles.
   [[nodiscard]] static DType type_of(const Parameter& parameter) noexcept;
@@ -38,6 +40,7 @@ struct Optimizer::Memory {
   std::size_t bytes_ = 0;
   std::vector<std::byte> arena_;
   cuda::DeviceBuffer device_arena_;
+  cuda::DeviceBuffer floats_;
   std::vector<std::vector<void*>> pieces_;
 };
 

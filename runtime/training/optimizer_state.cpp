@@ -1,3 +1,4 @@
+#include "runtime/device/kernels.hpp"
 #include "runtime/training/cast.hpp"
 #include "runtime/training/optimizer_memory.hpp"
 
@@ -75,9 +76,21 @@ void Optimizer::Memory::take_masters(std::span<const Parameter> parameters,
     if (!has_master(parameter)) continue;
     const auto* values = static_cast<const std::byte*>(parameter.value.data) +
                          ranges[i].offset * size_of(parameter.value.dtype);
-    training::to_floats(values, parameter.value.dtype, static_cast<float*>(pieces_[i].back()),
-                        ranges[i].count);
+    auto* const master = static_cast<float*>(pieces_[i].back());
+    if (is_on_device(parameter)) {
+      // In the order of the legacy stream, on which updates may not come: so it is waited for.
+      device::widen(values, parameter.value.dtype, master, ranges[i].count, parameter.value.device,
+                    nullptr);
+      cuda::synchronize(nullptr);
+    } else {
+      training::to_floats(values, parameter.value.dtype, master, ranges[i].count);
+    }
   }
+}
+
+float* Optimizer::Memory::floats(std::size_t count) {
+  if (floats_.bytes() < count * sizeof(float)) floats_ = cuda::DeviceBuffer{count * sizeof(float)};
+  return static_cast<float*>(floats_.data());
 }
 
 std::byte* Optimizer::Memory::make_device_arena(std::size_t bytes) {

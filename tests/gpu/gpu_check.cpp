@@ -1,11 +1,12 @@
 // acc-gpu-check probe | MODE…: what NCCL does with real devices, through the public interface; one
 // line "ok MODE …" or "not ok MODE …" each, from rank 0 unless another one has the complaint.
 // Started as the ranks of a job by tests/gpu/run.sh; `probe` alone, it ends with 77 without a GPU.
-//   together: exact objects shared split streams handles
+//   together: exact objects shared split streams handles counts training
 //   alone, as they break the group: mismatch late abort kill
 
 #include "runtime/group/group.hpp"
 #include "runtime/nccl/nccl_backend.hpp"
+#include "tests/gpu/device_checks.hpp"
 #include "tests/support/exact_collectives.hpp"
 
 #include <signal.h>
@@ -265,8 +266,9 @@ int run(const std::vector<std::string>& modes) {
   const std::map<std::string, int (*)(ProcessGroup&)> breaking{
       {"mismatch", mismatch_mode}, {"late", late_mode}, {"abort", abort_mode}, {"kill", kill_mode}};
   const std::map<std::string, void (*)(ProcessGroup&, Verdicts&)> together{
-      {"exact", exact}, {"objects", objects}, {"shared", shared},
-      {"split", split}, {"streams", streams}, {"handles", handles}};
+      {"exact", exact},         {"objects", objects},        {"shared", shared},
+      {"split", split},         {"streams", streams},        {"handles", handles},
+      {"counts", check_counts}, {"training", check_training}};
   GroupOptions options;
   options.backend = BackendKind::nccl;
   options.init_timeout = Millis{60'000};

@@ -75,16 +75,16 @@ train() {
 json=()
 if [ -n "${OUT:-}" ]; then mkdir -p "$OUT"; json=(--json "$OUT/nccl.jsonl"); fi
 budget=${ACC_GPU_BUDGET:-60}  # seconds of each table
-together="exact objects shared split streams handles"
+together="exact objects shared split streams handles counts training"
 
 goals=2  # verdicts of a table; none where the figures mean nothing
 if [ "${ACC_GPU_GOALS:-on}" = off ]; then goals=0; json+=(--goals off); fi
 steps=${ACC_GPU_STEPS:-together alone train table}
 
 if [[ $steps == *together* ]]; then
-  step 60 1 0 6 acc-gpu-check $together
-  step 90 2 0 6 acc-gpu-check $together
-  step 90 3 0 6 acc-gpu-check $together
+  step 60 1 0 8 acc-gpu-check $together
+  step 90 2 0 8 acc-gpu-check $together
+  step 90 3 0 8 acc-gpu-check $together
 fi
 if [[ $steps == *alone* ]]; then
   step 40 2 0 1 acc-gpu-check mismatch

@@ -167,17 +167,17 @@ class Accelerator {
     return runtime::split_between_processes(group(), whole, apply_padding);
   }
   /// The tensors of all ranks, one behind the other along the first dimension.
-  [[nodiscard]] HostTensor gather(const TensorView& mine);
+  [[nodiscard]] HostTensor gather(const ConstTensorView& mine);
   [[nodiscard]] std::vector<HostTensor> gather(std::span<const TensorView> mine);
   [[nodiscard]] std::vector<std::string> gather_object(std::span<const std::string> mine);
   /// As gather, without what the last batch of a loader holds twice so that all ranks have equally
   /// many samples. Of data_loader() below, or any whose options have our gradient_state().
-  [[nodiscard]] HostTensor gather_for_metrics(const TensorView& mine);
+  [[nodiscard]] HostTensor gather_for_metrics(const ConstTensorView& mine);
   [[nodiscard]] std::vector<HostTensor> gather_for_metrics(std::span<const TensorView> mine);
   [[nodiscard]] std::vector<std::string> gather_for_metrics(std::span<const std::string> mine);
-  [[nodiscard]] HostTensor pad_across_processes(const TensorView& mine, int dim = 0,
+  [[nodiscard]] HostTensor pad_across_processes(const ConstTensorView& mine, int dim = 0,
                                                 double pad_index = 0, bool pad_first = false);
-  [[nodiscard]] HostTensor reduce(const TensorView& mine, Reduction how = Reduction::sum);
+  [[nodiscard]] HostTensor reduce(const ConstTensorView& mine, Reduction how = Reduction::sum);
 
   /// A flag that any rank may raise and all then see at their next check, which lowers it.
   void set_trigger();

@@ -23,8 +23,8 @@ struct ClippedNorm {
 /// Scales all gradients by max_norm / (norm + 1e-6) where that is below 1, as torch's
 /// clip_grad_norm_; but gradients with an infinity or NaN are left as they are and told, where
 /// torch makes zeros or NaN of all. The norm is that of the exact sum of squares, so it has the
-/// same bits on every rank, sharded or not, and on any number of ranks that hold the same
-/// gradients. Host memory only.
+/// same bits on every rank, sharded or not, on any number of ranks that hold the same gradients,
+/// and in host or device memory.
 ClippedNorm clip_grad_norm(std::span<const Parameter> parameters, double max_norm,
                            Norm norm = Norm::l2);
 /// Of the mean gradients, after finish(). Where they are scattered, the ranks add up: collective.

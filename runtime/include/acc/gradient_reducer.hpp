@@ -155,6 +155,7 @@ class GradientReducer {
 
   [[nodiscard]] ProcessGroup& group() const noexcept;
   [[nodiscard]] GradientMode mode() const noexcept;
+  [[nodiscard]] void* stream() const noexcept;  ///< of its collectives: ReducerOptions::how
 
  private:
   struct State;

@@ -35,8 +35,8 @@ struct GroupSettings {
   double weight_decay = 0;
 };
 
-/// Updates parameters from their gradients: Sgd and AdamW in host memory, an optimizer of yours
-/// (kinds() and update() below) also on a CUDA device. With a reducer that scatters gradients
+/// Updates parameters from their gradients, in host memory or in that of a CUDA device: Sgd, AdamW,
+/// or an optimizer of yours (kinds() and update() below). With a reducer that scatters gradients
 /// its state is sharded (ZeRO stage 1): each rank keeps the state of 1/n of the elements, updates
 /// those, and gets the others' values. The parameters have the same bits as with the unsharded
 /// one, on any number of ranks that are given the same gradients: an element's update depends on
@@ -93,9 +93,9 @@ class Optimizer {
  protected:
   enum class Reach : std::uint8_t {
     host,  ///< parameters on a device are refused
-    /// update() also takes pieces on the current CUDA device, and enqueues its work on the stream
-    /// of the reducer (ReducerOptions::how), else the legacy one. f32 and f64 alone: a master copy
-    /// of 16-bit parameters is kept in host memory only.
+    /// update() also takes pieces on a CUDA device, and enqueues its work on stream(). Of 16-bit
+    /// parameters it gets a master copy and gradients as floats, made and written back by kernels
+    /// of this library.
     device,
   };
   /// @param reducer  outlives this, and isn't moved
@@ -120,6 +120,8 @@ class Optimizer {
   /// What is kept for each element, by the names it has in a checkpoint: {"momentum_buffer"}.
   [[nodiscard]] virtual std::vector<std::string_view> kinds() const = 0;
   virtual void update(const Piece& piece) const = 0;
+  /// For work on a device: the reducer's (ReducerOptions::how), else the legacy one.
+  [[nodiscard]] void* stream() const noexcept;
   /// Its name and the settings beside GroupSettings, for description().
   [[nodiscard]] virtual std::string settings_text() const { return "an optimizer"; }
 
@@ -128,6 +130,7 @@ class Optimizer {
   void make_groups(GroupSettings settings, const std::vector<ParameterGroup>& groups);
   void make_state();
   void update(std::size_t range);
+  void update_16_bits(const Piece& whole) const;
   [[nodiscard]] std::span<const GradientRange> ranges() const;
 
   GradientReducer* reducer_ = nullptr;

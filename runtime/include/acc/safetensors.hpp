@@ -18,7 +18,7 @@ namespace acc::runtime {
 
 struct NamedTensor {
   std::string name;
-  TensorView view;  ///< in host memory
+  ConstTensorView view;  ///< in host memory
 };
 
 /// Of a file as a whole; `{"format", "pt"}` is what Hugging Face's transformers asks for.

@@ -1,4 +1,5 @@
 // Training in the memory of devices, over the fakes.
+#include "runtime/device/kernels.hpp"
 #include "tests/support/thread_groups.hpp"
 
 #include <catch2/catch.hpp>
@@ -221,7 +222,9 @@ TEST_CASE("an optimizer refuses what it can't reach", "[runtime][nccl][training]
   CHECK_THROWS_WITH((OwnSgd{std::vector{parameter}, 1}), Catch::Contains("has no memory"));
   parameter.gradient = parameter.value;
   CHECK_NOTHROW(OwnSgd{std::vector{parameter}, 1});
-  CHECK_THROWS_WITH((Sgd{{parameter}, {}}), Catch::Contains("'w' (f32) is on cuda:0"));
   parameter.value.dtype = parameter.gradient.dtype = DType::bf16;
-  CHECK_THROWS_WITH((OwnSgd{std::vector{parameter}, 1}), Catch::Contains("'w' (bf16)"));
+  if (device::why_no_kernels().empty())
+    CHECK_NOTHROW(OwnSgd{std::vector{parameter}, 1});
+  else
+    CHECK_THROWS_WITH((OwnSgd{std::vector{parameter}, 1}), Catch::Contains("master copy of 'w'"));
 }
