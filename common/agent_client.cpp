@@ -30,7 +30,7 @@ std::string variable(std::string_view name) {
   return value != nullptr ? value : "";
 }
 
-// With a full backlog a connect waits; the limit on sending is also the one on connecting.
+// With a full backlog connect() waits; the limit on sending also limits it.
 void limit_connect(int fd, Millis patience) {
   timeval limit{};
   limit.tv_sec = patience.count() / 1000;
@@ -38,7 +38,8 @@ void limit_connect(int fd, Millis patience) {
   ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
-// An abstract name belongs to whoever binds it first; after our agent's death that may be anybody.
+// An abstract name belongs to the first process that binds it; after our agent's death that may be
+// any user's.
 bool is_ours(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -46,7 +47,7 @@ bool is_ours(int fd) {
   return peer.uid == ::geteuid() || peer.uid == 0;
 }
 
-// What the store or the agent refused, in words.
+// A refusal by the store or the agent, as an error.
 Error refused(const Request& request, const Answer& answer) {
   const std::string about = "'" + printable(request.key, 80) + "'";
   switch (answer.word) {
@@ -55,7 +56,7 @@ Error refused(const Request& request, const Answer& answer) {
     case Answer::Word::timed_out:
       if (request.verb == Verb::barrier)
         return {Errc::timed_out, "barrier " + about + ": " + std::to_string(answer.number) +
-                                     " of " + std::to_string(request.count) + " came within " +
+                                     " of " + std::to_string(request.count) + " arrived within " +
                                      describe(request.timeout)};
       if (request.verb == Verb::current)
         return {Errc::timed_out,
@@ -135,7 +136,7 @@ Result<AgentClient> AgentClient::from_environment(Millis patience) {
                  patience);
 }
 
-// ---- talking ----
+// ---- sending and receiving ----
 
 Error AgentClient::hang_up(Error error) {
   fd_.reset();
@@ -169,7 +170,7 @@ Result<void> AgentClient::say(const Request& request, WhenFull when_full) {
       if (when_full == WhenFull::leave_out && rest.size() == text.size()) return {};
       if (auto ready = await(POLLOUT, deadline); !ready) return ready;
     } else if (errno != EINTR) {
-      // The agent hung up; it may have said why before.
+      // The agent closed the connection; it may have sent the reason before.
       const int errnum = errno;
       if (auto last = read_answer(deadline); last && last->word == Answer::Word::error)
         return hang_up(refused(request, *last));
@@ -200,8 +201,8 @@ Result<Answer> AgentClient::read_answer(Instant deadline) {
 }
 
 Result<Answer> AgentClient::ask(const Request& request) {
-  const bool has_key = request.verb != Verb::table && request.verb != Verb::lost &&
-                       request.verb != Verb::current;
+  const bool has_key =
+      request.verb != Verb::table && request.verb != Verb::lost && request.verb != Verb::current;
   if (has_key && !worker_socket::is_key(request.key))
     return Error{Errc::bad_usage, "key '" + printable(request.key, 80) +
                                       "' isn't 1 to 256 printable bytes without a space"};

@@ -10,46 +10,49 @@
 
 namespace acc {
 
-/// A worker's line to its agent: blocking, for one thread, every call with a deadline. After a call
-/// that failed with timed_out or system the line is closed and each further call says so. A thread
-/// of heartbeats takes a line of its own, as a question blocks.
+/// A worker's connection to its agent: blocking, for one thread, every call with a deadline. After
+/// a call that failed with timed_out or system the connection is closed, and each further call
+/// reports that. A heartbeat thread needs its own connection, as a request blocks.
 class AgentClient {
  public:
-  /// How long the agent may take for an answer, beyond the time that a question allows by itself.
+  /// Time limit for an answer, in addition to the timeout that a request allows.
   static constexpr Millis kPatience{10'000};
 
   /// @param address  the value of ACC_AGENT_SOCKET.
   static Result<AgentClient> connect(const std::string& address, Rank rank,
                                      std::optional<Round> round, Millis patience = kPatience);
-  /// By ACC_AGENT_SOCKET, RANK (none: 0) and ACC_ROUND; not_found: no agent started this process.
+  /// From ACC_AGENT_SOCKET, RANK (none: 0) and ACC_ROUND; not_found: this process was not started
+  /// by an agent.
   static Result<AgentClient> from_environment(Millis patience = kPatience);
 
-  // Tellings return at once. A beat that finds the line full is left out: the next one says as
-  // much.
+  // Notifications return immediately. A heartbeat that finds the send buffer full is dropped: the
+  // next one carries the same information.
   Result<void> beat(std::uint64_t step);
   Result<void> checkpoint(std::uint64_t step);
   Result<void> no_restart(const std::string& why);
 
   Result<void> set(const std::string& key, std::string value);
-  /// not_found: it isn't there (no timeout given); timed_out: it didn't come in time.
+  /// not_found: the key doesn't exist (no timeout given); timed_out: it was not set in time.
   Result<std::string> get(const std::string& key, Millis timeout = Millis{0});
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
   Result<void> wait(const std::string& key, Millis timeout);
-  /// @return the order of arrival, from 0; timed_out says how many came.
+  /// @return the order of arrival, from 0; timed_out names the number that arrived.
   Result<std::uint32_t> barrier(const std::string& name, std::uint32_t count, Millis timeout);
-  /// @return was it there?
+  /// @return whether it existed
   Result<bool> remove(const std::string& key);
-  /// Sets `key` to `value` if it holds `expected` (empty: if it isn't there). @return was it set?
+  /// Sets `key` to `value` if it holds `expected` (empty: if it doesn't exist). @return whether it
+  /// was set
   Result<bool> compare_set(const std::string& key, std::string expected, std::string value);
   Result<std::vector<worker_socket::TableRow>> table();
-  /// Waits until a worker of this round failed, or a node was lost: at least one rank; timed_out:
-  /// none was. The agent tells it before it asks the others to end, so for a thread of its own that
-  /// is the word on why a peer is silent.
+  /// Waits until a worker of this round has failed, or a node was lost: at least one rank;
+  /// timed_out: none. The agent answers before it stops the other workers, so a dedicated thread
+  /// learns here why a peer is silent.
   Result<std::vector<worker_socket::LostRank>> lost(Millis timeout);
-  /// May processes of this round still make something valid for the job? The answer comes from the
-  /// job's coordinator, with a proof that it is still the coordinator.
-  /// @return yes: so long from the asking no later round begins; nothing: another round has begun,
-  /// or may begin at any moment; timed_out: no coordinator could prove anything in time.
+  /// Whether processes of this round may still make something valid for the job. The answer comes
+  /// from the job's coordinator, with a proof that it is still the coordinator.
+  /// @return a duration: no later round begins for that long from the request; nothing: another
+  /// round has begun, or may begin at any moment; timed_out: no coordinator could prove anything in
+  /// time.
   Result<std::optional<Millis>> current(Round round, Millis timeout);
 
  private:

@@ -28,8 +28,8 @@ nanoseconds Clocks::ahead() const {
   return std::max(realtime, monotonic) - nanoseconds{boot.time_since_epoch()};
 }
 
-// Between two readings this process may be kept from the processor, which looks like a step: the
-// reading that took least counts.
+// Between two readings this process may be preempted, which looks like a step: the fastest reading
+// counts.
 Clocks read_clocks() {
   constexpr int kTries = 4;
   constexpr nanoseconds kQuick{std::chrono::microseconds{50}};

@@ -5,34 +5,34 @@
 #include <chrono>
 #include <optional>
 
-/// Leases are measured by CLOCK_BOOTTIME, which goes on while the machine is suspended;
-/// steady_clock (CLOCK_MONOTONIC) stands still then. In a virtual machine that was paused all
-/// clocks may stand still, and then only the wall clock, once it has been set right, shows it.
+/// Leases are measured by CLOCK_BOOTTIME, which continues while the machine is suspended;
+/// steady_clock (CLOCK_MONOTONIC) stops then. In a virtual machine that was paused all clocks may
+/// stop; then only the wall clock shows it, once it has been corrected.
 namespace acc {
 
-/// Now by CLOCK_BOOTTIME. Never compare it with steady_clock's: they differ by all times of
+/// The current CLOCK_BOOTTIME. Never compare it with steady_clock: they differ by the total time of
 /// suspension.
 [[nodiscard]] Instant boot_now();
 
 /// The clocks of this machine, read at one moment.
 struct Clocks {
-  Instant boot;                            ///< CLOCK_BOOTTIME
-  std::chrono::nanoseconds monotonic{0};   ///< CLOCK_MONOTONIC
-  std::chrono::nanoseconds realtime{0};    ///< CLOCK_REALTIME: steps when it is set
-  /// By how much the fastest of the others is ahead of `boot`. A step of it upwards: `boot` stood
-  /// still, or the wall clock was set forward. Which of the two, no clock of this machine can tell.
+  Instant boot;                           ///< CLOCK_BOOTTIME
+  std::chrono::nanoseconds monotonic{0};  ///< CLOCK_MONOTONIC
+  std::chrono::nanoseconds realtime{0};   ///< CLOCK_REALTIME: steps when it is set
+  /// How far the fastest of the other clocks is ahead of `boot`. An upward step means that `boot`
+  /// stopped, or that the wall clock was set forward; no clock of this machine can tell which.
   [[nodiscard]] std::chrono::nanoseconds ahead() const;
 };
 [[nodiscard]] Clocks read_clocks();
 
-/// A step that is shorter says nothing: NTP slews, and a lease leaves room for more.
+/// A shorter step means nothing: NTP slews, and a lease leaves room for more.
 inline constexpr Millis kClockStep{500};
 
-/// Notices that `boot` may have stood still (pure).
+/// Detects that `boot` may have stopped (pure).
 class ClockWatch {
  public:
   explicit ClockWatch(const Clocks& clocks) : ahead_{clocks.ahead()} {}
-  /// @return for how long it may have stood still since the last look; nothing: it did not.
+  /// @return how long it may have stopped since the last look; nothing: it did not
   std::optional<Millis> look(const Clocks& clocks);
 
  private:

@@ -9,19 +9,19 @@
 namespace acc {
 
 enum class Errc {
-  bad_usage,      ///< the command line can't be understood
+  bad_usage,      ///< the command line can't be parsed
   bad_config,     ///< a value, key or combination is wrong
-  not_found,      ///< a file, program or device isn't there
+  not_found,      ///< a file, program or device doesn't exist
   not_permitted,  ///< the system refused
-  exhausted,      ///< descriptors, processes or memory ran out
+  exhausted,      ///< no descriptors, processes or memory left
   timed_out,      ///< a named wait reached its deadline
   unavailable,    ///< not on this machine or not in this build
-  malformed,      ///< a peer's bytes that can't be understood
+  malformed,      ///< bytes of a peer that can't be decoded
   system,         ///< any other failed system call
 };
 
-/// `what` says what was attempted, on whom, and what was found, so that it can be shown to a user
-/// as it is.
+/// `what` says what was attempted, on which object, and what was found; it can be shown to a user
+/// unchanged.
 struct Error {
   Errc code{Errc::system};
   std::string what;
@@ -32,7 +32,7 @@ struct Error {
 template <class T>
 using Result = boost::system::result<T, Error>;
 
-/// Several complaints at once: a user fixes five typos in one go.
+/// Several complaints together: a user fixes five typos in one go.
 using Complaints = std::vector<Error>;
 
 std::ostream& operator<<(std::ostream&, const Error&);

@@ -6,7 +6,7 @@
 namespace acc {
 
 /// Exit codes of our own failures. A worker's own code is passed on unchanged, a signal as 128 +
-/// its number. The table in docs/exit-codes.md is made from kExitCodes.
+/// its number. The table in docs/exit-codes.md is generated from kExitCodes.
 enum class ExitCode : int {
   success = 0,
   failure = 1,
@@ -63,12 +63,16 @@ inline constexpr std::array kExitCodes{
                 "--max_no_progress rounds in a row failed without progress: a restart doesn't help",
                 "don't requeue; look at the first failure"},
     ExitCodeRow{ExitCode::cannot_execute, "cannot_execute",
-                "the script or program may not be executed",
+                "the script or program may not be read or executed, or is a folder without "
+                "__main__.py",
                 "check its mode and its interpreter line"},
     ExitCodeRow{ExitCode::command_not_found, "command_not_found",
                 "the script or program doesn't exist", "check the path and PATH"},
 };
 
 [[nodiscard]] constexpr int to_int(ExitCode code) noexcept { return static_cast<int>(code); }
+
+static_assert(to_int(ExitCode::requeue) == 75,
+              "EX_TEMPFAIL: what schedulers understand as 'again'");
 
 }  // namespace acc

@@ -16,11 +16,11 @@ struct Signaled {
   friend bool operator==(const Signaled&, const Signaled&) = default;
 };
 
-/// How a process ended: a code and a signal are different things and never share one int.
+/// How a process ended: a code and a signal are different alternatives and never share one int.
 using ExitStatus = std::variant<Exited, Signaled>;
 
 [[nodiscard]] bool is_success(const ExitStatus&);
-/// What a shell would say: the code, or 128 + the signal.
+/// The status as a shell reports it: the code, or 128 + the signal.
 [[nodiscard]] int shell_code(const ExitStatus&);
 /// "exited with code 7", "killed by SIGSEGV (11), core dumped".
 [[nodiscard]] std::string describe(const ExitStatus&);

@@ -4,7 +4,7 @@
 
 namespace acc {
 
-/// As `hostname` prints it; "localhost" if the system won't say.
+/// As `hostname` prints it; "localhost" if the system doesn't provide it.
 [[nodiscard]] std::string host_name();
 
 }  // namespace acc

@@ -20,7 +20,7 @@ namespace {
 class WriterSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
   std::function<void(std::string_view)> writer = [](std::string_view line) {
-    // A lost log line can't be told anywhere else.
+    // A failure to write a log line can't be reported anywhere else.
     [[maybe_unused]] const auto n = ::write(STDERR_FILENO, line.data(), line.size());
   };
 
@@ -43,7 +43,7 @@ struct Logger {
   }
 };
 
-// Built at the first use: a run that logs nothing pays nothing.
+// Built at the first use: a run that logs nothing doesn't pay for it.
 Logger& instance() {
   static Logger* const logger = new Logger;  // never destroyed: exit paths may still log
   return *logger;
@@ -63,7 +63,8 @@ void set_writer(std::function<void(std::string_view)> writer) {
   instance().sink->writer = std::move(writer);
 }
 
-// As messages are, for those who asked for no log: "acc-launch: warning: log folder failed (why: …)"
+// In the form of messages, if no log was requested: "acc-launch: warning: log folder failed (why:
+// …)"
 static std::string in_words(Level level, std::string_view event, Fields fields) {
   std::string line{program_invocation_short_name};
   line += level == Level::warn ? ": warning: " : ": ";
@@ -80,7 +81,7 @@ static std::string in_words(Level level, std::string_view event, Fields fields) 
 
 void write(Level level, std::string_view event, Fields fields) {
   if (!enabled(level)) return;
-  // The default level and above: warnings and errors stand among messages.
+  // At the default level or above, warnings and errors appear among the messages.
   if (threshold >= Level::warn) return instance().sink->writer(in_words(level, event, fields));
   std::string line{event};
   for (const auto& field : fields) {

@@ -6,7 +6,8 @@
 #include <string>
 #include <string_view>
 
-/// The only door to spdlog. One line an event: its name, then key=value in a fixed order, UTC.
+/// The only file that uses spdlog. One line per event: its name, then key=value in a fixed order,
+/// UTC.
 ///   log::warn("worker_exited", {{"job", job}, {"round", round}, {"rank", rank}, {"signal",
 ///   "SIGSEGV"}});
 namespace acc::log {
@@ -24,8 +25,8 @@ using Fields = std::initializer_list<Field>;
 
 void set_level(Level level);
 [[nodiscard]] bool enabled(Level level);
-/// Where finished lines go (with their newline); stderr until this is called. Called on the logging
-/// thread.
+/// Receives finished lines, including the newline; stderr until this is called. Called on the
+/// logging thread.
 void set_writer(std::function<void(std::string_view line)> writer);
 
 void write(Level level, std::string_view event, Fields fields);

@@ -1,24 +1,30 @@
 #include "common/ports.hpp"
 
+#include "common/text.hpp"
 #include "common/unique_fd.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <pwd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
+#include <fstream>
+#include <optional>
+#include <sstream>
 #include <string>
 
 namespace acc {
 
 namespace {
 
-// Rank 0's store listens on [::] where IPv6 exists, else on 0.0.0.0: a bind there meets every
-// listener.
+// Rank 0's store listens on [::] where IPv6 exists, else on 0.0.0.0: binding there conflicts with
+// every listener.
 std::uint16_t bind_any(std::uint16_t port) {
   for (const int family : {AF_INET6, AF_INET}) {
     const UniqueFd fd{::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)};
@@ -37,7 +43,7 @@ std::uint16_t bind_any(std::uint16_t port) {
     if (::bind(fd.get(), address, length) != 0 || ::listen(fd.get(), 1) != 0) {
       if (family == AF_INET6 && port == 0) continue;
       if (family == AF_INET6 && errno == EADDRNOTAVAIL)
-        continue;  // IPv6 is built in but switched off
+        continue;  // IPv6 is compiled in but disabled
       return 0;
     }
     ::getsockname(fd.get(), address, &length);
@@ -46,24 +52,72 @@ std::uint16_t bind_any(std::uint16_t port) {
   return 0;
 }
 
+struct AbstractName {
+  sockaddr_un address{};
+  socklen_t size = 0;
+  explicit AbstractName(std::string_view name) {
+    address.sun_family = AF_UNIX;
+    constexpr int kMost = 80;
+    const int length =
+        std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "acc-launch/%.*s",
+                      static_cast<int>(std::min<std::size_t>(name.size(), kMost)), name.data());
+    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                  static_cast<std::size_t>(length));
+  }
+  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+std::string name_of_port(std::uint16_t port) { return "port/" + std::to_string(port); }
+
+std::optional<uid_t> user_of_name(std::string_view name) {
+  const AbstractName at{name};
+  const UniqueFd fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (::connect(fd.get(), at.get(), at.size) != 0 ||
+      ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
+    return std::nullopt;
+  return peer.uid;
+}
+
+// Lines of /proc/net/tcp: number, local address:port in hex, remote, state (0A: listens), queues,
+// timer, retransmits, user.
+std::optional<uid_t> user_of_listener(const char* table, std::uint16_t port) {
+  char wanted[8];
+  std::snprintf(wanted, sizeof wanted, ":%04X", unsigned{port});
+  std::ifstream file{table};
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words{line};
+    std::string number, local, remote, state, queues, timer, retransmits;
+    uid_t user = 0;
+    words >> number >> local >> remote >> state >> queues >> timer >> retransmits >> user;
+    if (words && state == "0A" && local.ends_with(wanted)) return user;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 UniqueFd reserve_name(std::string_view name) {
-  UniqueFd fd{::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
   // An abstract name: it belongs to the network namespace, as a port does, and ends with its owner.
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  constexpr int kMost = 80;
-  const int length =
-      std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "acc-launch/%.*s",
-                    static_cast<int>(std::min<std::size_t>(name.size(), kMost)), name.data());
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
-                                           static_cast<std::size_t>(length));
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) fd.reset();
+  // It listens, though nobody is ever answered: so that others read whose it is (SO_PEERCRED).
+  UniqueFd fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const AbstractName at{name};
+  if (::bind(fd.get(), at.get(), at.size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) fd.reset();
   return fd;
 }
 
-UniqueFd reserve_port(std::uint16_t port) { return reserve_name("port/" + std::to_string(port)); }
+UniqueFd reserve_port(std::uint16_t port) { return reserve_name(name_of_port(port)); }
+
+std::string foreign_port_holder(std::uint16_t port) {
+  auto user = user_of_listener("/proc/self/net/tcp6", port);
+  if (!user) user = user_of_listener("/proc/self/net/tcp", port);
+  if (!user) user = user_of_name(name_of_port(port));
+  if (!user || *user == ::geteuid()) return {};
+  const auto* entry = ::getpwuid(*user);
+  return "user " + std::to_string(*user) +
+         (entry != nullptr ? " (" + printable(entry->pw_name, 32) + ")" : "");
+}
 
 bool port_is_free(std::uint16_t port) {
   return port != 0 && bind_any(port) == port && static_cast<bool>(reserve_port(port));

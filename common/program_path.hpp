@@ -8,7 +8,7 @@ namespace acc {
 /// A regular file that this process may execute.
 [[nodiscard]] bool is_executable_file(const std::string& path);
 
-/// As execvp looks a program up: `program` itself if it has a slash, else the first executable of
+/// Looks a program up like execvp: `program` itself if it has a slash, else the first executable of
 /// that name in the folders of `path_variable` ("/a:/b"; an empty part is the working directory).
 /// Empty if there is none.
 [[nodiscard]] std::string find_on_path(std::string_view program, std::string_view path_variable);

@@ -10,7 +10,7 @@ namespace acc {
 
 std::uint64_t random_number() {
   std::uint64_t bits = 0;
-  // Early in boot the pool may be empty: then the clock's low bits have to do.
+  // Early in boot the pool may be empty: then the low bits of the clock must do.
   if (::getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) {
     bits = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) *
            0x9E3779B97F4A7C15ULL;

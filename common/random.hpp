@@ -5,7 +5,7 @@
 
 namespace acc {
 
-/// Eight random letters and digits, for names that must not meet.
+/// Eight random letters and digits, for names that must not collide.
 [[nodiscard]] std::string random_name();
 [[nodiscard]] std::uint64_t random_number();
 /// Uniform in [0, 1).

@@ -7,7 +7,7 @@ namespace acc {
 
 namespace {
 
-// A healthy time gives restarts back, as many as it holds refill_after.
+// A healthy time gives restarts back: one for each refill_after in it.
 void refill(const RestartPolicy& policy, RestartLedger& ledger, Millis lived) {
   if (policy.refill_after <= Millis{0} || lived < Millis{0}) return;
   const auto refilled = static_cast<std::uint64_t>(lived / policy.refill_after);
@@ -22,7 +22,7 @@ RestartDecision decide_restart(const RestartPolicy& policy, RestartLedger& ledge
   const bool healthy = round.lived >= policy.healthy_after;
   const bool progress = policy.progress_file.empty() ? healthy : round.progress;
 
-  if (round.status && in_classes(policy.never_retry, *round.status))
+  if (round.is_final || (round.status && in_classes(policy.never_retry, *round.status)))
     return {RestartVerdict::never_retry, Millis{0}};
   ledger.without_progress = progress ? 0 : ledger.without_progress + 1;
   if (policy.max_no_progress > 0 && ledger.without_progress >= policy.max_no_progress)
@@ -30,7 +30,7 @@ RestartDecision decide_restart(const RestartPolicy& policy, RestartLedger& ledge
   refill(policy, ledger, round.lived);
   if (ledger.budget_used >= policy.max_restarts) return {RestartVerdict::spent, Millis{0}};
   if (healthy || progress) ledger.quick_failures = 0;
-  const Millis delay = restart_delay(policy, ledger.quick_failures, round.roll);
+  const Millis delay = restart_delay(policy, ledger.quick_failures, round.jitter_sample);
   ++ledger.quick_failures;
   ++ledger.budget_used;
   return {RestartVerdict::restart, delay};
@@ -42,12 +42,13 @@ bool in_classes(const std::vector<CodeRange>& classes, const ExitStatus& status)
                              [&](const CodeRange& r) { return r.first <= code && code <= r.last; });
 }
 
-Millis restart_delay(const RestartPolicy& policy, std::uint32_t quick_failures, double roll) {
+Millis restart_delay(const RestartPolicy& policy, std::uint32_t quick_failures,
+                     double jitter_sample) {
   if (quick_failures == 0) return Millis{0};
   const double doubled = std::ldexp(static_cast<double>(policy.delay_base.count()),
                                     static_cast<int>(std::min(quick_failures - 1, 60U)));
   const double capped = std::min(doubled, static_cast<double>(policy.delay_max.count()));
-  return Millis{std::llround(capped * (1 + policy.jitter * (2 * roll - 1)))};
+  return Millis{std::llround(capped * (1 + policy.jitter * (2 * jitter_sample - 1)))};
 }
 
 }  // namespace acc

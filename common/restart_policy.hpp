@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-/// When a failed round is tried again (pure). One machine's supervisor and the roster of many
-/// machines decide by the same rules.
+/// Whether a failed round is tried again (pure). The supervisor of one machine and the coordinator
+/// of several use the same rules.
 namespace acc {
 
 /// Inclusive range of exit codes; a signal counts as 128 + its number.
@@ -21,25 +21,25 @@ struct CodeRange {
 
 struct RestartPolicy {
   std::uint32_t max_restarts = 0;
-  /// Delays are 0, base, 2 × base, 4 × base … up to max, each ± jitter; a healthy round starts
-  /// again at 0.
+  /// Delays are 0, base, 2 × base, 4 × base … up to max, each ± jitter; a healthy round restarts
+  /// the sequence at 0.
   Millis delay_base{1000};
   Millis delay_max{60'000};
   double jitter = 0.1;           ///< fraction of the delay
-  Millis healthy_after{60'000};  ///< a round that lived so long was healthy
-  /// Each healthy time of this length gives one restart back; 0: never.
+  Millis healthy_after{60'000};  ///< a round that lasted this long was healthy
+  /// Each healthy period of this length gives one restart back; 0: never.
   Millis refill_after{0};
-  /// Stop after so many failed rounds in a row without progress; 0: off.
+  /// End after this many failed rounds in a row without progress; 0: off.
   std::uint32_t max_no_progress = 0;
-  std::string progress_file;  ///< a change of its content is progress; empty: a healthy round is
-  std::vector<CodeRange> never_retry;  ///< --no_restart_codes: end the job at once
+  std::string progress_file;           ///< a changed content is progress; empty: a healthy round is
+  std::vector<CodeRange> never_retry;  ///< --no_restart_codes: end the job immediately
 };
 
-/// What was spent so far. It belongs to the job: another coordinator goes on with it.
+/// Restarts spent so far. The ledger belongs to the job: another coordinator continues it.
 struct RestartLedger {
   std::uint32_t restarts = 0;     ///< done so far, as workers see it; never goes down
   std::uint32_t budget_used = 0;  ///< goes down again by refill_after
-  /// In a row, without a healthy round between: makes the delay grow.
+  /// In a row, without a healthy round in between: increases the delay.
   std::uint32_t quick_failures = 0;
   std::uint32_t without_progress = 0;
   friend bool operator==(const RestartLedger&, const RestartLedger&) = default;
@@ -48,9 +48,10 @@ struct RestartLedger {
 struct FailedRound {
   /// Of the worker that failed first; empty: a node was lost, which no exit code class covers.
   std::optional<ExitStatus> status;
-  Millis lived{0};        ///< from the round's start to the failure
-  bool progress = false;  ///< progress_file changed
-  double roll = 0.5;      ///< uniform in [0, 1), for the jitter
+  Millis lived{0};             ///< from the round's start to the failure
+  bool progress = false;       ///< progress_file changed
+  double jitter_sample = 0.5;  ///< uniform in [0, 1), for the jitter
+  bool is_final = false;       ///< the worker said that a restart won't help
 };
 
 enum class RestartVerdict { restart, spent, never_retry, no_progress };
@@ -59,15 +60,15 @@ struct RestartDecision {
   Millis delay{0};  ///< only with `restart`
 };
 
-/// Books a failed round and says what follows. With `restart` the caller adds 1 to
+/// Records a failed round and decides what follows. With `restart` the caller adds 1 to
 /// ledger.restarts when the next round really starts.
 RestartDecision decide_restart(const RestartPolicy& policy, RestartLedger& ledger,
                                const FailedRound& round);
 
 [[nodiscard]] bool in_classes(const std::vector<CodeRange>& classes, const ExitStatus& status);
-/// 0 for the first quick failure, then base, 2 × base … up to the maximum, ± jitter by `roll` in
-/// [0, 1).
+/// 0 for the first quick failure, then base, 2 × base … up to the maximum, ± jitter by
+/// `jitter_sample` in [0, 1).
 [[nodiscard]] Millis restart_delay(const RestartPolicy& policy, std::uint32_t quick_failures,
-                                   double roll);
+                                   double jitter_sample);
 
 }  // namespace acc

@@ -84,7 +84,7 @@ std::string in_quotes(std::string_view text, std::size_t limit) {
 
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates) {
   std::string_view best;
-  // Of a short word at most half may differ: "np" is no "cpu".
+  // At most half of a short word may differ: "np" is not "cpu".
   const auto most = std::min(std::max<std::size_t>(2, word.size() / 3), word.size() / 2);
   std::size_t best_distance = most + 1;
   for (const auto candidate : candidates) {

@@ -10,7 +10,7 @@
 
 namespace acc {
 
-/// The whole of `text` as a number of type T; nothing for empty text, spaces, signs out of place or
+/// The whole of `text` as a number of type T; nothing for empty text, spaces, misplaced signs or
 /// overflow.
 template <class T>
 [[nodiscard]] std::optional<T> parse_number(std::string_view text) {
@@ -27,12 +27,12 @@ template <class T>
 [[nodiscard]] std::string to_lower(std::string_view text);
 [[nodiscard]] std::string to_upper(std::string_view text);
 [[nodiscard]] std::string_view trim(std::string_view text);
-/// `text` with control and non-ASCII bytes escaped, at most `limit` bytes: safe to print, whoever
-/// wrote it.
+/// `text` with control and non-ASCII bytes escaped, at most `limit` bytes: safe to print for any
+/// origin.
 [[nodiscard]] std::string printable(std::string_view text, std::size_t limit = 200);
-/// 'text', as printable() shows it.
+/// 'text', escaped by printable().
 [[nodiscard]] std::string in_quotes(std::string_view text, std::size_t limit = 500);
-/// The candidate nearest to `word` by edit distance; empty when none is near enough to be meant.
+/// The candidate nearest to `word` by edit distance; empty if none is near enough to be meant.
 [[nodiscard]] std::string_view nearest(std::string_view word,
                                        std::span<const std::string_view> candidates);
 

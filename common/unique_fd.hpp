@@ -6,7 +6,7 @@
 
 namespace acc {
 
-/// Owns one file descriptor; -1 is none. Open descriptors with O_CLOEXEC.
+/// Owns one file descriptor; -1: none. Open descriptors with O_CLOEXEC.
 class UniqueFd {
  public:
   UniqueFd() noexcept = default;

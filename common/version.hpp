@@ -2,7 +2,7 @@
 
 namespace acc {
 
-/// "0.1.0", as the project's.
+/// "0.1.0", the version of the project.
 [[nodiscard]] const char* version();
 
 }  // namespace acc

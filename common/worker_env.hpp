@@ -3,8 +3,8 @@
 #include <span>
 #include <string_view>
 
-/// The contract between launcher and worker: names of variables, as torchrun's and Accelerate's,
-/// and ours (ACC_*).
+/// The contract between launcher and worker: names of variables from torchrun and Accelerate, and
+/// our own (ACC_*).
 namespace acc::worker_env {
 
 inline constexpr std::string_view kRank = "RANK";
@@ -47,7 +47,7 @@ inline constexpr std::string_view kGitPager = "GIT_PAGER";
 struct Row {
   std::string_view name;
   std::string_view meaning;
-  bool elastic_only;  ///< a job of one plain process doesn't get it
+  bool elastic_only;  ///< not set for a job of one plain process
 };
 
 /// Every variable that the agent sets by itself, in the order of docs/environment.md.

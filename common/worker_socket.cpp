@@ -1,5 +1,6 @@
 #include "common/worker_socket.hpp"
 
+#include "common/enum_names.hpp"
 #include "common/text.hpp"
 
 #include <algorithm>
@@ -11,24 +12,62 @@ namespace acc::worker_socket {
 
 namespace {
 
-constexpr std::array<std::string_view, 14> kVerbs{
-    "hello", "beat",    "checkpoint", "no_restart",  "set",   "get",  "add",
-    "wait",  "barrier", "remove",     "compare_set", "table", "lost", "current"};
-constexpr std::array<std::string_view, 11> kWords{
-    "ok",      "number", "value",       "differs",     "missing", "timed_out",
-    "too_big", "full",   "wrong_round", "bad_request", "error"};
+/// What follows a verb on its line, and how it stands in a Request.
+enum class Field : std::uint8_t {
+  none,
+  rank,
+  round,
+  round_if_given,
+  step,
+  text,  ///< the rest of the line
+  key,
+  delta,
+  count,
+  timeout,
+  timeout_if_given,
+  expected,  ///< its size; the bytes follow the line, those of `value` come last
+  value,
+};
+
+/// The grammar of requests: each verb with the fields of its line.
+struct Form {
+  Verb verb;
+  std::string_view name;
+  std::array<Field, 3> fields{};
+};
+constexpr std::array kForms{
+    Form{Verb::hello, "hello", {Field::rank, Field::round_if_given}},
+    Form{Verb::beat, "beat", {Field::step}},
+    Form{Verb::checkpoint, "checkpoint", {Field::step}},
+    Form{Verb::no_restart, "no_restart", {Field::text}},
+    Form{Verb::set, "set", {Field::key, Field::value}},
+    Form{Verb::get, "get", {Field::key, Field::timeout_if_given}},
+    Form{Verb::add, "add", {Field::key, Field::delta}},
+    Form{Verb::wait, "wait", {Field::key, Field::timeout}},
+    Form{Verb::barrier, "barrier", {Field::key, Field::count, Field::timeout}},
+    Form{Verb::remove, "remove", {Field::key}},
+    Form{Verb::compare_set, "compare_set", {Field::key, Field::expected, Field::value}},
+    Form{Verb::table, "table"},
+    Form{Verb::lost, "lost", {Field::timeout}},
+    Form{Verb::current, "current", {Field::round, Field::timeout}},
+};
+constexpr auto kVerbNames = [] {
+  std::array<std::string_view, kForms.size()> names;
+  std::ranges::transform(kForms, names.begin(), &Form::name);
+  return names;
+}();
+constexpr const Form& form_of(Verb verb) { return kForms[static_cast<std::size_t>(verb)]; }
+static_assert(std::ranges::all_of(kForms, [](const Form& form) {
+  return &form_of(form.verb) == &form;  // in the order of their verbs
+}));
+
+constexpr EnumNames<Answer::Word, Answer::Word::error> kWords{
+    {"ok", "number", "value", "differs", "missing", "timed_out", "too_big", "full", "wrong_round",
+     "bad_request", "error"}};
 
 Error misunderstood(std::string what) { return {Errc::bad_usage, std::move(what)}; }
 
-template <std::size_t N>
-std::optional<std::size_t> index_of(const std::array<std::string_view, N>& names,
-                                    std::string_view name) {
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - names.begin());
-}
-
-/// The words of one line, taken one by one; the first thing wrong is remembered.
+/// The words of one line, consumed one by one; remembers the first error.
 class Words {
  public:
   explicit Words(std::string_view line) : rest_{line} {}
@@ -77,70 +116,61 @@ class Words {
 
 using Values = std::vector<std::pair<std::string Request::*, std::size_t>>;
 
-void parse_key_value(Request& request, Words& words, Values& values) {
-  request.key = words.key();
-  switch (request.verb) {
-    case Verb::set:
-      values = {{&Request::value, words.size()}};
+void parse_field(Field field, Request& request, Words& words, Values& values) {
+  switch (field) {
+    case Field::none:
       break;
-    case Verb::compare_set: {
-      const auto expected = words.size();
-      values = {{&Request::value, words.size()}, {&Request::expected, expected}};
+    case Field::rank:
+      request.rank = Rank{words.number<std::uint32_t>("rank")};
       break;
-    }
-    case Verb::add:
+    case Field::round_if_given:
+      if (words.at_end()) break;
+      [[fallthrough]];
+    case Field::round:
+      request.round = Round{words.number<std::uint64_t>("round")};
+      break;
+    case Field::step:
+      request.step = words.number<std::uint64_t>("step");
+      break;
+    case Field::text:
+      request.text = words.rest();
+      break;
+    case Field::key:
+      request.key = words.key();
+      break;
+    case Field::delta:
       request.delta = words.number<std::int64_t>("number to add");
       break;
-    case Verb::barrier:
+    case Field::count:
       request.count = words.number<std::uint32_t>("count", 1, UINT32_MAX);
+      break;
+    case Field::timeout_if_given:
+      if (words.at_end()) break;
+      [[fallthrough]];
+    case Field::timeout:
       request.timeout = words.timeout();
       break;
-    case Verb::wait:
-      request.timeout = words.timeout();
+    case Field::expected:
+      values.emplace_back(&Request::expected, words.size());
       break;
-    case Verb::get:
-      if (!words.at_end()) request.timeout = words.timeout();
-      break;
-    default:
-      break;
+    case Field::value:
+      values.emplace_back(&Request::value, words.size());
   }
 }
 
 Result<Request> parse_request(std::string_view line, Values& values) {
   Words words{line};
   const auto name = words.next();
-  const auto index = index_of(kVerbs, name);
-  if (!index) {
-    const auto near = nearest(name.substr(0, 40), kVerbs);
+  const auto* const form = std::ranges::find(kForms, name, &Form::name);
+  if (form == kForms.end()) {
+    const auto near = nearest(name.substr(0, 40), kVerbNames);
     return misunderstood("unknown word '" + printable(name, 40) + "'" +
                          (near.empty() ? "" : ", do you mean '" + std::string{near} + "'?"));
   }
   Request request;
-  request.verb = static_cast<Verb>(*index);
-  switch (request.verb) {
-    case Verb::hello:
-      request.rank = Rank{words.number<std::uint32_t>("rank")};
-      if (!words.at_end()) request.round = Round{words.number<std::uint64_t>("round")};
-      break;
-    case Verb::beat:
-    case Verb::checkpoint:
-      request.step = words.number<std::uint64_t>("step");
-      break;
-    case Verb::no_restart:
-      request.text = words.rest();
-      break;
-    case Verb::table:
-      break;
-    case Verb::lost:
-      request.timeout = words.timeout();
-      break;
-    case Verb::current:
-      request.round = Round{words.number<std::uint64_t>("round")};
-      request.timeout = words.timeout();
-      break;
-    default:
-      parse_key_value(request, words, values);
-  }
+  request.verb = form->verb;
+  for (const Field field : form->fields) parse_field(field, request, words, values);
+  std::ranges::reverse(values);  // the last one is read first
   if (!words.at_end()) words.complain("'" + printable(words.rest(), 40) + "' is too much");
   if (!words.complaint().empty())
     return misunderstood(std::string{name} + ": " + words.complaint());
@@ -149,13 +179,54 @@ Result<Request> parse_request(std::string_view line, Values& values) {
 
 void add_value(std::string& text, const std::string& value) { text.append(value).append(1, '\n'); }
 
-// A text of people on one line: what could break it is a space.
+// Free text on one line: bytes that could break it become spaces.
 std::string one_line(std::string_view text) {
   std::string line{text.substr(0, kMaxLine / 2)};
   for (char& c : line) {
     if (static_cast<unsigned char>(c) < ' ') c = ' ';
   }
   return line;
+}
+
+void add_field(std::string& text, Field field, const Request& request) {
+  const auto number = [&](auto value) { text.append(1, ' ').append(std::to_string(value)); };
+  switch (field) {
+    case Field::none:
+      break;
+    case Field::rank:
+      number(request.rank.value());
+      break;
+    case Field::round_if_given:
+      if (!request.round) break;
+      [[fallthrough]];
+    case Field::round:
+      number(request.round.value_or(Round{0}).value());
+      break;
+    case Field::step:
+      number(request.step);
+      break;
+    case Field::text:
+      text.append(1, ' ').append(one_line(request.text));
+      break;
+    case Field::key:
+      text.append(1, ' ').append(request.key);
+      break;
+    case Field::delta:
+      number(request.delta);
+      break;
+    case Field::count:
+      number(request.count);
+      break;
+    case Field::timeout:
+    case Field::timeout_if_given:
+      number(request.timeout.count());
+      break;
+    case Field::expected:
+      number(request.expected.size());
+      break;
+    case Field::value:
+      number(request.value.size());
+  }
 }
 
 std::string table_field(std::string_view text) {
@@ -175,52 +246,19 @@ bool is_key(std::string_view text) {
                       [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == 0x7f; });
 }
 
-std::string_view to_string(Answer::Word word) { return kWords.at(static_cast<std::size_t>(word)); }
+std::string_view to_string(Answer::Word word) { return kWords[word]; }
 
 // ---- writing ----
 
 std::string to_text(const Request& request) {
-  std::string text{kVerbs.at(static_cast<std::size_t>(request.verb))};
-  const auto word = [&](const auto& one) {
-    text += ' ';
-    if constexpr (std::is_integral_v<std::decay_t<decltype(one)>>) {
-      text += std::to_string(one);
-    } else {
-      text += one;
-    }
-  };
-  switch (request.verb) {
-    case Verb::hello:
-      word(request.rank.value());
-      if (request.round) word(request.round->value());
-      break;
-    case Verb::beat:
-    case Verb::checkpoint:
-      word(request.step);
-      break;
-    case Verb::no_restart:
-      word(one_line(request.text));
-      break;
-    case Verb::table:
-    case Verb::lost:
-      break;
-    case Verb::current:
-      word(request.round.value_or(Round{0}).value());
-      break;
-    default:
-      word(request.key);
-  }
-  if (request.verb == Verb::add) word(request.delta);
-  if (request.verb == Verb::barrier) word(request.count);
-  if (request.verb == Verb::get || request.verb == Verb::wait || request.verb == Verb::barrier ||
-      request.verb == Verb::lost || request.verb == Verb::current)
-    word(request.timeout.count());
-  if (request.verb == Verb::compare_set) word(request.expected.size());
-  const bool has_value = request.verb == Verb::set || request.verb == Verb::compare_set;
-  if (has_value) word(request.value.size());
+  const auto& form = form_of(request.verb);
+  std::string text{form.name};
+  for (const Field field : form.fields) add_field(text, field, request);
   text += '\n';
-  if (request.verb == Verb::compare_set) add_value(text, request.expected);
-  if (has_value) add_value(text, request.value);
+  for (const Field field : form.fields) {
+    if (field == Field::expected) add_value(text, request.expected);
+    if (field == Field::value) add_value(text, request.value);
+  }
   return text;
 }
 
@@ -352,11 +390,11 @@ Result<std::optional<Answer>> AnswerReader::next() {
     if (!line) return line.error();
     if (!*line) return std::optional<Answer>{};
     Words words{**line};
-    const auto index = index_of(kWords, words.next());
-    if (!index)
+    const auto word = kWords.find(words.next());
+    if (!word)
       return misunderstood("the agent's answer '" + printable(**line, 40) + "' is unknown");
     Answer answer;
-    answer.word = static_cast<Word>(*index);
+    answer.word = *word;
     if (answer.word == Word::number || answer.word == Word::timed_out)
       answer.number = words.number<std::int64_t>("number");
     if (answer.word == Word::error) answer.value = words.rest();
