@@ -1,5 +1,5 @@
 // acc-rendezvous: a coordinator that belongs to no node. It serves any number of jobs; each begins
-// with its first agent, which also says how many nodes it has.
+// with its first agent, which also reports the number of nodes.
 
 #include "common/duration.hpp"
 #include "common/exit_codes.hpp"
@@ -10,9 +10,9 @@
 #include "common/version.hpp"
 #include "rendezvous/codec.hpp"
 #include "rendezvous/coordinator.hpp"
+#include "rendezvous/last_leader_file.hpp"
 #include "rendezvous/listener.hpp"
 #include "rendezvous/lookup.hpp"
-#include "rendezvous/office_note.hpp"
 #include "rendezvous/secret.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -44,9 +44,9 @@ constexpr std::string_view kHelp =
     "  acc-launch --nnodes 3:4 --nproc_per_node 8 --rdzv_backend tcp --rdzv_endpoint HOST:29400 …\n"
     "\n"
     "  --listen ADDRESS    an address or name of this host, also with :PORT; default: all of them\n"
-    "  --port PORT         default 29400; 0: any free one, which is told\n"
+    "  --port PORT         default 29400; 0: any free one, which is printed\n"
     "  --secret_file FILE  the cluster's secret; default as for acc-launch\n"
-    "  --insecure          no secret: whoever reaches the port may join any job\n"
+    "  --insecure          no secret: any process that reaches the port may join any job\n"
     "  --dead_after TIME   silence after which a node counts as lost; default 5s\n"
     "  --lease TIME        how long workers live without this process; default 2 x dead_after\n";
 
@@ -73,7 +73,7 @@ int print(std::string_view text) {
   return to_int(ExitCode::output);
 }
 
-/// Those with a value.
+/// The options that take a value.
 constexpr std::string_view kOptions[] = {"--listen", "--port", "--secret_file", "--dead_after",
                                          "--lease"};
 
@@ -89,7 +89,7 @@ std::string unknown(const std::string& word) {
          (meant.empty() ? "" : " (did you mean " + std::string{meant} + "?)");
 }
 
-/// "" where it is fine.
+/// Empty if the value is valid.
 std::string take(Wishes& wishes, std::string_view name, const std::string& value, bool& has_lease) {
   const auto time = [&](Millis& into) -> std::string {
     const auto parsed = parse_duration(value);
@@ -113,7 +113,7 @@ std::string take(Wishes& wishes, std::string_view name, const std::string& value
   } else if (name == "--secret_file") {
     wishes.secret_file = value;
   } else if (name == "--dead_after") {
-    return time(wishes.timings.dead);
+    return time(wishes.timings.heartbeat_timeout);
   } else {  // --lease
     has_lease = true;
     return time(wishes.timings.lease);
@@ -124,19 +124,21 @@ std::string take(Wishes& wishes, std::string_view name, const std::string& value
 class Server {
  public:
   Server(boost::asio::io_context& io, const Wishes& wishes)
-      : io_{io}, wishes_{wishes}, note_timer_{io} {
+      : io_{io}, wishes_{wishes}, last_leader_timer_{io} {
     renew_notes();
   }
 
-  /// 0, or the exit code of what can't work.
+  /// 0, or the exit code of the failure.
   int open(const std::string& address) {
     ListenOptions listen;
     listen.at = {address, wishes_.at.port};
     listen.is_dual_stack = address == "::";
     listen.is_insecure = wishes_.is_insecure;
-    listen.channel.dead = wishes_.timings.dead;
-    if (!wishes_.is_insecure && address != "127.0.0.1" && address != "::1") {
-      const auto secret = load_secret(secret_places(wishes_.secret_file));
+    listen.channel.heartbeat_timeout = wishes_.timings.heartbeat_timeout;
+    const auto places = secret_places(wishes_.secret_file);
+    const bool is_loopback = address == "127.0.0.1" || address == "::1";
+    if (!wishes_.is_insecure && (!is_loopback || is_secret_named(places))) {
+      const auto secret = load_secret(places);
       if (!secret) {
         say(secret.error().what);
         return to_int(ExitCode::failure);  // as acc-launch
@@ -165,9 +167,9 @@ class Server {
  private:
   void greet(std::shared_ptr<Channel> channel, std::string_view first) {
     const auto frame = decode(first);
-    if (const auto* moved = frame ? std::get_if<Moved>(&frame->message) : nullptr) {
-      // We were started again, and the job has elected somebody meanwhile: whoever waits here
-      // learns where.
+    if (const auto* moved = frame ? std::get_if<LeaderMoved>(&frame->message) : nullptr) {
+      // This process was restarted, and the job has elected a coordinator meanwhile: redirect the
+      // agents that wait here.
       const auto job = jobs_.find(moved->job);
       const bool is_proved = !channel->is_tls() || channel->proof().job == moved->job;
       if (is_proved && job != jobs_.end() && job->second.coordinator)
@@ -190,7 +192,7 @@ class Server {
   }
 
   struct Job {
-    std::optional<OfficeNote> note;
+    std::optional<LastLeaderFile> note;
     std::unique_ptr<Coordinator> coordinator;
   };
 
@@ -198,8 +200,8 @@ class Server {
     job.note.emplace(name, listener_->at().port);
     const auto left_ago = job.note->age();
     const auto& times = wishes_.timings;
-    RosterOptions options;
-    options.is_second = left_ago && *left_ago < (times.lease + times.dead) * 2;
+    MembershipOptions options;
+    options.is_restarted_seed = left_ago && *left_ago < (times.lease + times.heartbeat_timeout) * 2;
     options.job = name;
     options.name = "acc-rendezvous@" + host_name();
     const auto at = listener_->at();
@@ -227,12 +229,12 @@ class Server {
 
   void renew_notes() {
     for (const auto& [name, job] : jobs_) {
-      if (job.coordinator && job.coordinator->roster().has_round() &&
-          job.coordinator->roster().phase() != RosterPhase::closed)
+      if (job.coordinator && job.coordinator->membership().has_round() &&
+          job.coordinator->membership().phase() != MembershipPhase::closed)
         job.note->renew();
     }
-    note_timer_.expires_after(wishes_.timings.dead / 2);
-    note_timer_.async_wait([this](boost::system::error_code error) {
+    last_leader_timer_.expires_after(wishes_.timings.heartbeat_timeout / 2);
+    last_leader_timer_.async_wait([this](boost::system::error_code error) {
       if (!error) renew_notes();
     });
   }
@@ -247,7 +249,7 @@ class Server {
   Wishes wishes_;
   std::shared_ptr<Listener> listener_;
   std::map<std::string, Job> jobs_;
-  boost::asio::steady_timer note_timer_;
+  boost::asio::steady_timer last_leader_timer_;
   std::uint64_t peers_ = 0;
 };
 
@@ -300,9 +302,11 @@ int main(int argc, char** argv) {
     const auto complaint = take(wishes, name, value, has_lease);
     if (!complaint.empty()) return refuse(complaint);
   }
-  if (!has_lease) wishes.timings.lease = wishes.timings.dead * 2;
-  if (wishes.timings.lease <= wishes.timings.dead + 2 * wishes.timings.beat())
-    return refuse("--lease must be more than --dead_after and two beats: " +
-                  describe(wishes.timings.dead + 2 * wishes.timings.beat()));
+  if (!has_lease) wishes.timings.lease = wishes.timings.heartbeat_timeout * 2;
+  if (wishes.timings.lease <=
+      wishes.timings.heartbeat_timeout + 2 * wishes.timings.heartbeat_interval())
+    return refuse(
+        "--lease must be more than --dead_after and two heartbeats: " +
+        describe(wishes.timings.heartbeat_timeout + 2 * wishes.timings.heartbeat_interval()));
   return serve(wishes);
 }

@@ -9,25 +9,25 @@
 
 namespace acc::rendezvous {
 
-Admission::Verdict Admission::knock(KnockId id, const std::string& source, Instant now) {
+Admission::Verdict Admission::accepted(ConnectionId id, const std::string& source, Instant now) {
   if (sources_.size() >= limits_.sources && sources_.count(source) == 0) forget_old(now);
   Source& from = sources_[source];
   Verdict verdict;
   verdict.is_trusted = now >= from.blocked_until;
   if (from.nameless.size() >= limits_.half_open_per_source)
     verdict.instead = *from.nameless.begin();
-  else if (knocks_.size() >= limits_.half_open)
-    verdict.instead = nameless_.empty() ? knocks_.begin()->first : *nameless_.begin();
+  else if (half_open_.size() >= limits_.half_open)
+    verdict.instead = nameless_.empty() ? half_open_.begin()->first : *nameless_.begin();
   from.nameless.insert(id);
   nameless_.insert(id);
-  knocks_.emplace(id, Knock{source, now + limits_.greeting});
+  half_open_.emplace(id, HalfOpen{source, now + limits_.greeting});
   return verdict;
 }
 
-std::optional<KnockId> Admission::named(KnockId id) {
-  const auto knock = knocks_.find(id);
-  if (knock == knocks_.end()) return std::nullopt;
-  Source& from = sources_[knock->second.source];
+std::optional<ConnectionId> Admission::named(ConnectionId id) {
+  const auto connection = half_open_.find(id);
+  if (connection == half_open_.end()) return std::nullopt;
+  Source& from = sources_[connection->second.source];
   from.nameless.erase(id);
   nameless_.erase(id);
   from.named.insert(id);
@@ -35,27 +35,27 @@ std::optional<KnockId> Admission::named(KnockId id) {
   return *from.named.begin();
 }
 
-void Admission::remove(KnockId id) {
-  const auto knock = knocks_.find(id);
-  if (knock == knocks_.end()) return;
-  const auto source = sources_.find(knock->second.source);
+void Admission::remove(ConnectionId id) {
+  const auto connection = half_open_.find(id);
+  if (connection == half_open_.end()) return;
+  const auto source = sources_.find(connection->second.source);
   if (source != sources_.end()) {
     source->second.nameless.erase(id);
     source->second.named.erase(id);
-    // A source that never failed needs no memory here.
-    if (!source->second.has_knocks() && source->second.seen == Instant::min())
+    // A source that never failed needs no entry.
+    if (!source->second.has_half_open() && source->second.seen == Instant::min())
       sources_.erase(source);
   }
   nameless_.erase(id);
-  knocks_.erase(knock);
+  half_open_.erase(connection);
 }
 
-void Admission::passed(KnockId id) { remove(id); }
+void Admission::passed(ConnectionId id) { remove(id); }
 
-std::optional<std::uint64_t> Admission::failed(KnockId id, Instant now) {
-  const auto knock = knocks_.find(id);
-  if (knock == knocks_.end()) return std::nullopt;
-  Source& source = sources_[knock->second.source];
+std::optional<std::uint64_t> Admission::failed(ConnectionId id, Instant now) {
+  const auto connection = half_open_.find(id);
+  if (connection == half_open_.end()) return std::nullopt;
+  Source& source = sources_[connection->second.source];
   const double rate = limits_.failures_per_second;
   if (source.seen != Instant::min())
     source.failures -= std::chrono::duration<double>(now - source.seen).count() * rate;
@@ -84,27 +84,28 @@ bool Admission::may_log(Source& source, Instant now) {
 }
 
 std::optional<Instant> Admission::next_due() const {
-  if (knocks_.empty()) return std::nullopt;
-  return knocks_.begin()->second.due;
+  if (half_open_.empty()) return std::nullopt;
+  return half_open_.begin()->second.due;
 }
 
-std::optional<KnockId> Admission::overdue(Instant now) const {
-  if (knocks_.empty() || knocks_.begin()->second.due > now) return std::nullopt;
-  return knocks_.begin()->first;
+std::optional<ConnectionId> Admission::overdue(Instant now) const {
+  if (half_open_.empty() || half_open_.begin()->second.due > now) return std::nullopt;
+  return half_open_.begin()->first;
 }
 
 bool Admission::is_forgettable(const Source& source, Instant now) const {
-  return !source.has_knocks() && now >= source.blocked_until &&
+  return !source.has_half_open() && now >= source.blocked_until &&
          (source.logged == Instant::min() || now - source.logged >= limits_.log_every);
 }
 
-// Who has nothing on record any more goes; if that frees nothing, the one that failed longest ago.
+// Erases sources without recent failures; if that frees nothing, the one whose last failure is the
+// oldest.
 void Admission::forget_old(Instant now) {
   std::erase_if(sources_, [&](const auto& entry) { return is_forgettable(entry.second, now); });
   if (sources_.size() < limits_.sources) return;
   auto oldest = sources_.end();
   for (auto it = sources_.begin(); it != sources_.end(); ++it)
-    if (!it->second.has_knocks() &&
+    if (!it->second.has_half_open() &&
         (oldest == sources_.end() || it->second.seen < oldest->second.seen))
       oldest = it;
   if (oldest != sources_.end()) sources_.erase(oldest);

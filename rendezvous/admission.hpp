@@ -10,93 +10,92 @@
 #include <set>
 #include <string>
 
-/// Which connections may try to prove themselves, how often and how many at once (P5). Pure: the
-/// time is passed in. A node of the cluster names its key in its first bytes. That proves nothing,
-/// but strangers don't know it: so they never evict a node that shares their address.
+/// Rate and concurrency limits for unauthenticated connections (P5). Pure: the time is passed in. A
+/// node of the cluster names its key in its first bytes. That proves nothing, but strangers don't
+/// know the key id, so they never evict a node that shares their address.
 namespace acc::rendezvous {
 
 struct AdmissionLimits {
   std::size_t half_open = 256;  ///< connections that have proved nothing yet
   std::size_t half_open_per_source = 64;
   Millis greeting{5000};  ///< for the handshake and the first frame together
-  /// Of a source; beyond, for `penalty`, only those who name a key of ours get a handshake.
+  /// Per source; above it, for `penalty`, only connections that name a key of ours get a handshake.
   std::uint32_t failures_per_second = 20;
   Millis penalty{1000};
-  Millis log_every{60'000};    ///< one line a source
-  std::size_t log_lines = 8;   ///< of all sources, in that time
-  std::size_t sources = 4096;  ///< remembered; the ones quiet for longest go first
+  Millis log_every{60'000};    ///< one line per source
+  std::size_t log_lines = 8;   ///< for all sources together, in that time
+  std::size_t sources = 4096;  ///< remembered; the longest idle ones are dropped first
 };
 
-/// A connection, numbered as it came; never used twice.
-using KnockId = std::uint64_t;
+/// Connections are numbered in order of arrival; an id is never reused.
+using ConnectionId = std::uint64_t;
 
 class Admission {
  public:
   explicit Admission(AdmissionLimits limits = {}) : limits_{limits} {}
 
   struct Verdict {
-    /// false: its source failed too often. It is closed unless it names a key; at once where there
-    /// are no keys.
+    /// false: its source failed too often. The connection is closed unless it names a key;
+    /// immediately if there are no keys.
     bool is_trusted = true;
-    std::optional<KnockId> instead;  ///< this older one has to go
+    std::optional<ConnectionId> instead;  ///< this older one must be closed
   };
   /// A connection from `source` (an address; the owner shortens IPv6 to its /64) was accepted.
-  Verdict knock(KnockId id, const std::string& source, Instant now);
-  /// Its first bytes name a key of ours: strangers don't evict it any more.
-  /// @return an older one of its source that has to go, as too many name a key
-  std::optional<KnockId> named(KnockId id);
-  /// Closed as it was not trusted and named no key: that counts as no failure, or a flood would
-  /// keep its source out long after its end.
-  void dismissed(KnockId id) { remove(id); }
-  /// It proved who it is and sent its first frame.
-  void passed(KnockId id);
+  Verdict accepted(ConnectionId id, const std::string& source, Instant now);
+  /// Its first bytes name a key of ours: strangers can't evict it any more.
+  /// @return an older connection of its source to close, as too many name a key
+  std::optional<ConnectionId> named(ConnectionId id);
+  /// Closed because it was not trusted and named no key. That doesn't count as a failure: a flood
+  /// would keep its source out long after its end.
+  void dismissed(ConnectionId id) { remove(id); }
+  /// It was authenticated and sent its first frame.
+  void passed(ConnectionId id);
   /// It did neither, or not in time.
-  /// @return how many of that source failed since the last line about it, if now is the time for
-  /// one
-  std::optional<std::uint64_t> failed(KnockId id, Instant now);
+  /// @return the number of failures of that source since the last log line about it, if one is due
+  std::optional<std::uint64_t> failed(ConnectionId id, Instant now);
 
-  /// One was closed unseen, as this process is out of descriptors.
-  /// @return how many since the last line about that, if now is the time for one
+  /// A connection was closed unseen because this process has no descriptor left.
+  /// @return how many since the last log line about that, if one is due
   std::optional<std::uint64_t> no_descriptors(Instant now);
 
-  /// The oldest has to have passed until then; nothing: nobody is waiting.
+  /// Deadline of the oldest connection; nothing: there is none.
   [[nodiscard]] std::optional<Instant> next_due() const;
-  /// The oldest one whose time is over.
-  [[nodiscard]] std::optional<KnockId> overdue(Instant now) const;
+  /// The oldest connection past its deadline.
+  [[nodiscard]] std::optional<ConnectionId> overdue(Instant now) const;
 
-  [[nodiscard]] std::size_t half_open() const noexcept { return knocks_.size(); }
+  [[nodiscard]] std::size_t half_open() const noexcept { return half_open_.size(); }
   [[nodiscard]] std::size_t sources() const noexcept { return sources_.size(); }
 
  private:
   struct Source {
-    std::set<KnockId> nameless;
-    std::set<KnockId> named;
-    [[nodiscard]] bool has_knocks() const { return !nameless.empty() || !named.empty(); }
+    std::set<ConnectionId> nameless;
+    std::set<ConnectionId> named;
+    [[nodiscard]] bool has_half_open() const { return !nameless.empty() || !named.empty(); }
     double failures = 0;            ///< a bucket that empties with failures_per_second
-    Instant seen = Instant::min();  ///< its last failure; min: it never failed
+    Instant seen = Instant::min();  ///< last failure; min: none
     Instant blocked_until = Instant::min();
     Instant logged = Instant::min();
     std::uint64_t unlogged = 0;
   };
-  struct Knock {
+  struct HalfOpen {
     std::string source;
     Instant due;
   };
 
-  void remove(KnockId id);
+  void remove(ConnectionId id);
   void forget_old(Instant now);
   [[nodiscard]] bool is_forgettable(const Source& source, Instant now) const;
   bool may_log(Source& source, Instant now);
 
   AdmissionLimits limits_;
-  std::map<KnockId, Knock> knocks_;  ///< in the order of arrival, so also of due times
-  std::set<KnockId> nameless_;       ///< of all sources
+  std::map<ConnectionId, HalfOpen> half_open_;  ///< in order of arrival, hence of deadlines
+  std::set<ConnectionId> nameless_;             ///< of all sources
   std::map<std::string, Source> sources_;
-  std::deque<Instant> lines_;  ///< written lately
-  Source nobody_;              ///< of no_descriptors()
+  std::deque<Instant> lines_;  ///< written recently
+  Source nobody_;              ///< for no_descriptors()
 };
 
-/// The source that an address counts as: IPv4 as it is, IPv6 its /64, as one host owns all of that.
+/// The source that an address counts as: IPv4 itself, IPv6 its /64, as one host owns all of that.
 [[nodiscard]] std::string source_of(const std::string& numeric_address);
 
 }  // namespace acc::rendezvous

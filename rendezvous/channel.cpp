@@ -23,7 +23,7 @@ asio::ip::tcp::endpoint peer_of(int fd) {
   asio::ip::tcp::endpoint endpoint;
   auto length = static_cast<socklen_t>(endpoint.capacity());
   if (::getpeername(fd, endpoint.data(), &length) != 0) return {};
-  // A socketpair, as tests use it, has no address.
+  // A socketpair, as used in tests, has no address.
   if (endpoint.data()->sa_family != AF_INET && endpoint.data()->sa_family != AF_INET6) return {};
   endpoint.resize(length);
   return endpoint;
@@ -53,7 +53,7 @@ Closed from_fault(const Stream& stream, bool is_open) {
   }
   if (stream.errnum() == ETIMEDOUT)
     return {Cause::unreachable, "acknowledged nothing any more", ETIMEDOUT};
-  if (stream.errnum() == 0) return {Cause::ended, "closed the connection without a goodbye"};
+  if (stream.errnum() == 0) return {Cause::ended, "closed the connection unexpectedly"};
   return {
       Cause::reset,
       std::string{is_open ? "broke the connection" : "broke the connection during the handshake"} +
@@ -71,9 +71,7 @@ HostPort host_port(const asio::ip::tcp::endpoint& endpoint) {
   return {address.to_string(), endpoint.port()};
 }
 
-std::string describe(const HostPort& at) {
-  return join_host_port(at.host, at.port);
-}
+std::string describe(const HostPort& at) { return join_host_port(at.host, at.port); }
 
 Channel::Channel(asio::io_context& io, UniqueFd socket, std::shared_ptr<const TlsContext> tls,
                  const ChannelLimits& limits, std::optional<HostPort> accepted)
@@ -93,8 +91,9 @@ Channel::~Channel() = default;
 
 void Channel::set_options(int fd, const ChannelLimits& limits) {
   const int on = 1;
-  const auto dead = static_cast<unsigned>(std::max<Millis::rep>(1, limits.dead.count()));
-  // Where they are not to be had (a socketpair), all else works as well.
+  const auto dead =
+      static_cast<unsigned>(std::max<Millis::rep>(1, limits.heartbeat_timeout.count()));
+  // Where these options don't exist (a socketpair), everything else still works.
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &dead, sizeof dead);
 }
@@ -168,7 +167,7 @@ void Channel::on_readable() {
 void Channel::on_writable() {
   if (phase_ == Phase::shaking) return shake_hands();
   flush();
-  // TLS may have had to write before it could read on.
+  // TLS may have had to write before it could continue reading.
   if (phase_ != Phase::closed && !is_waiting_to_read_) on_readable();
 }
 
@@ -247,7 +246,7 @@ void Channel::close(Millis limit, std::function<void()> done) {
   if (phase_ != Phase::open) return finish({});
   phase_ = Phase::closing;
   close_due_ = clock_now() + limit;
-  timer_due_ = kNever;  // the timer is armed anew: from here on it holds the channel
+  timer_due_ = kNever;  // the timer is set anew: from here on it keeps the channel alive
   paused_until_ = frame_due_ = kNever;
   arm_timer();
   if (!is_corked_) flush();
@@ -264,13 +263,13 @@ Instant Channel::next_due() const {
   return std::min({frame_due_, write_due_, close_due_, paused_until_});
 }
 
-// One timer for all: it is armed only while something is owed, and never moved backwards.
+// One timer for all deadlines: it runs only while one is pending, and is never set to a later time.
 void Channel::arm_timer() {
   const Instant due = next_due();
   if (phase_ == Phase::closed || due >= timer_due_) return;
   timer_due_ = due;
   timer_.expires_at(due);
-  // Who closes may let go of it; it ends with the timer, or with the loop.
+  // The owner may drop a closing channel; it ends with the timer, or with the loop.
   auto keep = phase_ == Phase::closing ? shared_from_this() : nullptr;
   timer_.async_wait(
       [weak = weak_from_this(), keep = std::move(keep)](boost::system::error_code cancelled) {
@@ -308,6 +307,10 @@ void Channel::finish(Closed closed) {
   const auto self = shared_from_this();
   phase_ = Phase::closed;
   closed_ = std::move(closed);
+  const bool is_ended =
+      closed_.cause == Closed::Cause::ended || closed_.cause == Closed::Cause::reset;
+  if (is_ended && !has_read_ && !early_end_.empty())
+    closed_ = {Closed::Cause::authentication, early_end_};
   frame_due_ = write_due_ = close_due_ = paused_until_ = kNever;
   boost::system::error_code ignored;
   socket_.close(ignored);

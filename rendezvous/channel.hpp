@@ -21,55 +21,55 @@
 
 namespace acc::rendezvous {
 
-/// A numeric address as the user would write it, IPv4 also where the socket is of both kinds.
+/// A numeric address as a user would write it; IPv4 also for a dual-stack socket.
 [[nodiscard]] HostPort host_port(const boost::asio::ip::tcp::endpoint& endpoint);
 /// "10.0.0.7:29501", "[fd00::7]:29501"
 [[nodiscard]] std::string describe(const HostPort& at);
 
 struct ChannelLimits {
-  Millis dead{5000};  ///< bytes that the other side doesn't acknowledge for so long: it is lost
-  std::size_t queued = std::size_t{8} << 20U;  ///< bytes to send; beyond: a slow reader
-  Millis slow_reader{5000};                    ///< takes nothing for so long
-  Millis frame{5000};                          ///< a begun frame must end in this time
-  std::uint32_t frames_per_second = 2000;      ///< beyond: reading pauses
+  Millis heartbeat_timeout{5000};  ///< bytes unacknowledged for so long: the peer is lost
+  std::size_t queued = std::size_t{8} << 20U;  ///< bytes to send; above: a slow reader
+  Millis slow_reader{5000};                    ///< no byte taken for so long
+  Millis frame{5000};                          ///< time limit for a frame that has begun
+  std::uint32_t frames_per_second = 2000;      ///< above: reading pauses
 };
 
 /// Why a channel ended, as far as this side knows.
 struct Closed {
   enum class Cause {
     ended,           ///< the other side closed
-    reset,           ///< or its system did
+    reset,           ///< reset by its system
     unreachable,     ///< no acknowledgement for ChannelLimits::dead
-    slow_reader,     ///< it took nothing
-    slow_frame,      ///< it began a frame and didn't end it
+    slow_reader,     ///< it read nothing
+    slow_frame,      ///< it began a frame and didn't finish it
     malformed,       ///< its bytes are no frame
-    not_ours,        ///< it speaks something else: HTTP, another TLS
+    not_ours,        ///< it uses another protocol: HTTP, another TLS
     authentication,  ///< the secrets differ
-    needs_secret,    ///< it speaks TLS and we don't
-    has_no_secret,   ///< we speak TLS and it doesn't
+    needs_secret,    ///< it uses TLS and this side doesn't
+    has_no_secret,   ///< this side uses TLS and it doesn't
   };
   Cause cause = Cause::ended;
   std::string what;  ///< about the other side, without its address: "sent an HTTP request"
   int errnum = 0;
 };
 
-/// What a channel tells its owner.
+/// Callbacks of a channel to its owner.
 struct ChannelHandlers {
-  /// A listening side with TLS, when the first bytes are there and nothing was spent on them yet.
+  /// Listening side with TLS: the first bytes have arrived, and nothing was spent on them yet.
   /// @param names_key  they name a key of the secret, which proves nothing
   /// @return false: the connection is closed
   std::function<bool(bool names_key)> on_hello{};
-  /// The handshake is done (without TLS: at once). No frame is read before on_frame is set.
+  /// The handshake is complete (without TLS: immediately). No frame is read before on_frame is set.
   std::function<void()> on_open{};
-  /// @param frame  whole, undecoded; good until the handler returns
+  /// @param frame  whole, undecoded; valid until the handler returns
   std::function<void(std::string_view frame)> on_frame{};
-  /// Once, from the loop, never from within a call of ours. Not after close().
+  /// Called once, from the loop, never from within a call of the owner. Not after close().
   std::function<void(const Closed&)> on_closed{};
 };
 
-/// One ordered stream of frames between two processes, plain or TLS, on one loop. The first frame
-/// of the other side has kMaxFirstFrame bytes at most, later ones kMaxFrame. The owner holds
-/// the only lasting reference: dropping it closes at once and calls nothing any more.
+/// One ordered stream of frames between two processes, plain or TLS, on one loop. The peer's first
+/// frame has at most kMaxFirstFrame bytes, later ones kMaxFrame. The owner holds the only lasting
+/// reference: dropping it closes the connection immediately and calls no handler.
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
   using Socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp,
@@ -78,27 +78,31 @@ class Channel : public std::enable_shared_from_this<Channel> {
   using Handlers = ChannelHandlers;
 
   /// @param socket  connected, non-blocking
-  /// @param tls     null: plain. Its role says who begins.
-  /// @param accepted  from whom, by a listening socket that has set_options(): what it accepts
-  ///                  inherits them
+  /// @param tls     null: plain. Its role says which side begins.
+  /// @param accepted  the peer's address, for a socket from a listener that called set_options():
+  /// accepted sockets inherit those
   Channel(boost::asio::io_context& io, UniqueFd socket, std::shared_ptr<const TlsContext> tls,
           const ChannelLimits& limits = {}, std::optional<HostPort> accepted = {});
-  /// No delay of small frames, and an end to unacknowledged ones.
+  /// Disables the delay of small frames, and limits the time of unacknowledged ones.
   static void set_options(int fd, const ChannelLimits& limits);
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  /// Begins, or goes on with other handlers: also from within a handler.
+  /// Begins, or continues with other handlers; may be called from within a handler.
   void start(Handlers handlers);
 
-  /// Whole frames. What the kernel doesn't take at once is kept.
-  /// @return false: closed, or it is now, as the queue is full
+  /// What a close by the peer before its first byte means: a refusal, for this reason
+  /// (Cause::authentication). Empty: nothing in particular.
+  void explain_early_end(std::string why) { early_end_ = std::move(why); }
+
+  /// Sends whole frames. What the kernel doesn't accept immediately is queued.
+  /// @return false: the channel was closed, or is now because the queue is full
   bool send(std::string_view frames);
 
-  /// No handler is called from now on. What is queued is still sent, then the end, then the other
-  /// side's end is awaited (else its system might throw our last bytes away); all of it until
-  /// `limit`. The channel keeps itself alive so long.
+  /// No handler is called from now on. Sends what is queued, ends the stream, then waits for the
+  /// peer's end (else its system might discard our last bytes), all of it until `limit`. The
+  /// channel keeps itself alive for that time.
   void close(Millis limit = Millis{2000}, std::function<void()> done = {});
 
   [[nodiscard]] bool is_open() const noexcept { return phase_ == Phase::open; }
@@ -106,7 +110,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   [[nodiscard]] const HostPort& peer() const noexcept { return peer_; }
   [[nodiscard]] HostPort local() const;
   [[nodiscard]] bool is_tls() const noexcept { return tls_ != nullptr; }
-  /// TLS: what the other side proved, once open. Its frames must be about this job.
+  /// TLS: the peer's proof, once open. Its frames must be about this job.
   [[nodiscard]] Proof proof() const;
 
  private:
@@ -155,11 +159,12 @@ class Channel : public std::enable_shared_from_this<Channel> {
   HostPort peer_;
   Phase phase_ = Phase::made;
   Handlers handlers_;
-  std::optional<Handlers> next_handlers_;  ///< set while one of the others runs
+  std::optional<Handlers> next_handlers_;  ///< set while a current handler runs
   FrameSplitter splitter_;
   std::string out_;
   std::size_t out_begin_ = 0;
   Closed closed_;
+  std::string early_end_;
   std::function<void()> close_done_;
 
   Instant frame_due_ = Instant::max();
@@ -173,7 +178,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   bool is_waiting_to_read_ = false;
   bool is_waiting_to_write_ = false;
   bool is_in_handler_ = false;
-  bool is_corked_ = false;  ///< frames are being handled: the answers go out together
+  bool is_corked_ = false;  ///< while frames are handled: the answers are sent together
   bool has_read_ = false;
   bool has_ended_writing_ = false;
 };

@@ -9,18 +9,18 @@
 #include <cerrno>
 #include <span>
 
-// The receiving half of a channel: the handshake, and frames out of bytes.
+// Receiving half of a channel: the handshake, and frames out of bytes.
 namespace acc::rendezvous {
 
 namespace asio = boost::asio;
 
 namespace {
 
-constexpr std::size_t kRead = std::size_t{64} << 10U;   // one read
-constexpr std::size_t kHello = std::size_t{2} << 10U;   // of a first message, looked at
-constexpr std::size_t kTurn = std::size_t{256} << 10U;  // then the others get their turn
+constexpr std::size_t kRead = std::size_t{64} << 10U;  // one read
+constexpr std::size_t kHello = std::size_t{2} << 10U;  // bytes of a first message that are examined
+constexpr std::size_t kTurn = std::size_t{256} << 10U;  // then other channels get their turn
 
-/// One buffer for all channels of a loop: an idle one needs none.
+/// One buffer for all channels of a loop: an idle channel needs none.
 class ReadBuffer : public asio::execution_context::service {
  public:
   using key_type = ReadBuffer;
@@ -38,7 +38,8 @@ class ReadBuffer : public asio::execution_context::service {
 
 // ---- the handshake
 
-// Before anything is spent on TLS: a stranger who speaks something else is told so and gone.
+// Before anything is spent on TLS: a peer that speaks another protocol gets an answer and is
+// closed.
 bool Channel::is_other_language() {
   std::array<char, 4> first{};
   const ssize_t n = ::recv(socket_.native_handle(), first.data(), first.size(), MSG_PEEK);
@@ -46,7 +47,7 @@ bool Channel::is_other_language() {
   const auto speech = recognise({first.data(), static_cast<std::size_t>(n)});
   std::size_t taken = 0;
   Stream{socket_.native_handle()}.write(kAlertNeedsTls, taken);
-  // What was sent and not read would turn our goodbye into a reset.
+  // Unread input would turn the orderly close into a reset.
   const auto rest = asio::use_service<ReadBuffer>(io_).bytes();
   ::recv(socket_.native_handle(), rest.data(), rest.size(), 0);
   if (speech == Speech::http)
@@ -57,8 +58,8 @@ bool Channel::is_other_language() {
   return true;
 }
 
-// Asks the owner whether these first bytes are worth a handshake. A hello comes in one piece as a
-// rule; one that doesn't names no key.
+// Asks the owner whether the first bytes justify a handshake. A hello normally arrives in one
+// piece; a fragmented one names no key.
 bool Channel::is_heard_out() {
   if (!handlers_.on_hello) return true;
   const auto buffer = asio::use_service<ReadBuffer>(io_).bytes().first(kHello);
@@ -99,8 +100,8 @@ void Channel::opened() {
   phase_ = Phase::open;
   if (handlers_.on_open) call(handlers_.on_open);
   if (phase_ != Phase::open) return;
-  // TLS may have read more than the handshake: no socket will tell of that. Without it nothing is
-  // there yet as a rule.
+  // TLS may have read beyond the handshake, which no socket event reports. Without TLS there is
+  // normally nothing yet.
   tls_ ? read_turn() : wait_readable();
 }
 
@@ -162,7 +163,7 @@ bool Channel::check_first_bytes(std::string_view bytes) {
   return true;
 }
 
-/// @return false: reading stops here
+/// @return false: stop reading
 bool Channel::take(std::string_view bytes) {
   if (!has_read_ && !tls_ && !check_first_bytes(bytes)) return false;
   has_read_ = true;
@@ -199,7 +200,7 @@ bool Channel::take(std::string_view bytes) {
   return phase_ == Phase::open && paused_until_ == kNever;
 }
 
-// A bucket of one second's frames, that may be overdrawn by one read: what is read is handled.
+// A bucket of one second's frames that one read may overdraw: what was read is handled.
 void Channel::count_frames(std::size_t frames) {
   const double most = limits_.frames_per_second;
   const auto now = clock_now();
@@ -209,11 +210,11 @@ void Channel::count_frames(std::size_t frames) {
   if (rate_left_ >= 0) return;
   const auto pause = std::chrono::duration<double>{-rate_left_ / most};
   paused_until_ = now + std::chrono::duration_cast<Instant::duration>(pause) + Millis{1};
-  // What it owes of a frame may lie unread in our own system.
+  // The rest of the frame may lie unread in our own system.
   frame_due_ = kNever;
 }
 
-// Nobody wants it any more, but unread it would turn our goodbye into a reset.
+// No longer needed, but left unread it would turn the orderly close into a reset.
 void Channel::discard_input() {
   const auto buffer = asio::use_service<ReadBuffer>(io_).bytes();
   for (std::size_t total = 0; total < kTurn;) {
@@ -221,7 +222,7 @@ void Channel::discard_input() {
     const Io io = stream_->read(buffer, got);
     if (io == Io::want_read || io == Io::want_write) return wait_readable();
     if (io != Io::done) {
-      // It may have stopped sending only, and still wait for what we have.
+      // The peer may have stopped only sending, and may still wait for our queue.
       if (io == Io::end && !has_ended_writing_) return;
       return finish({});
     }

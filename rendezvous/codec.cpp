@@ -9,7 +9,7 @@
 namespace acc::rendezvous {
 namespace {
 
-/// Bit 0: a peer that doesn't know the type can't go on. Other bits are for later versions.
+/// Bit 0: a peer that doesn't know the type must not continue. Other bits are for later versions.
 constexpr std::uint8_t kMandatory = 1;
 
 struct Header {
@@ -26,23 +26,23 @@ struct Kind {
   std::uint8_t flags = kMandatory;
 };
 
-// A number is never used again for another message. 1-31 go up, 32-63 down, 64- belong to the
-// store.
+// A number is never reused for another message. 1-31 are sent by agents, 32-63 by the coordinator,
+// 64- belong to the store.
 constexpr Kind kind_of(const Join*) { return {1, "join"}; }
 constexpr Kind kind_of(const Ready*) { return {2, "ready"}; }
-constexpr Kind kind_of(const Beat*) { return {3, "beat"}; }
+constexpr Kind kind_of(const Heartbeat*) { return {3, "heartbeat"}; }
 constexpr Kind kind_of(const WorkerFailed*) { return {4, "worker_failed"}; }
 constexpr Kind kind_of(const Completed*) { return {5, "completed"}; }
 constexpr Kind kind_of(const Stopped*) { return {6, "stopped"}; }
-constexpr Kind kind_of(const Wish*) { return {7, "wish"}; }
+constexpr Kind kind_of(const SignalRequest*) { return {7, "signal_request"}; }
 constexpr Kind kind_of(const Leave*) { return {8, "leave"}; }
 constexpr Kind kind_of(const TableRequest*) { return {9, "table_request"}; }
-constexpr Kind kind_of(const Moved*) { return {16, "moved"}; }
+constexpr Kind kind_of(const LeaderMoved*) { return {16, "leader_moved"}; }
 constexpr Kind kind_of(const Welcome*) { return {32, "welcome"}; }
 constexpr Kind kind_of(const Refused*) { return {33, "refused"}; }
 constexpr Kind kind_of(const Assigned*) { return {34, "assigned"}; }
 constexpr Kind kind_of(const Start*) { return {35, "start"}; }
-constexpr Kind kind_of(const BeatAck*) { return {36, "beat_ack"}; }
+constexpr Kind kind_of(const HeartbeatAck*) { return {36, "heartbeat_ack"}; }
 constexpr Kind kind_of(const Stop*) { return {37, "stop"}; }
 constexpr Kind kind_of(const Signal*) { return {38, "signal"}; }
 constexpr Kind kind_of(const Close*) { return {39, "close"}; }
@@ -76,7 +76,7 @@ void write_header(const Header& header, char* at) {
   store(header.flags, at + 6);
   store(header.version_major, at + 7);
   store(header.epoch.term.number, at + 8);
-  store(header.epoch.term.holder, at + 12);
+  store(header.epoch.term.candidate, at + 12);
   store(header.epoch.round.value(), at + 16);
 }
 
@@ -86,7 +86,7 @@ Error complaint(std::string_view name, const FieldReader& body) {
   return malformed(std::string{name} + ": " + body.problem());
 }
 
-/// Of another major version: enough to name both versions to both users.
+/// From another major version: enough to name both versions to both users.
 Result<Frame> decode_foreign(const Header& header, std::string_view body) {
   FieldReader read{body, kHeaderSize};
   if (header.type == kKind<Join>.type) {
@@ -165,7 +165,7 @@ void encode(const Epoch& epoch, const Message& message, std::string& out) {
 
 std::string encode(const Epoch& epoch, const Message& message) {
   std::string out;
-  out.reserve(256);  // enough for most
+  out.reserve(256);  // enough for most messages
   encode(epoch, message, out);
   return out;
 }
@@ -174,7 +174,7 @@ Result<Frame> decode(std::string_view frame) {
   if (auto wrong = wrong_size(frame)) return *std::move(wrong);
   const auto header = read_header(frame);
   const auto body = frame.substr(kHeaderSize);
-  // The header has room for the low byte only; the two numbers in the Join are the whole truth.
+  // The header has room for the low byte only; the Join's two numbers are authoritative.
   const bool is_foreign_join = header.type == kKind<Join>.type && body.size() >= 2 &&
                                load<std::uint16_t>(body.data()) != kVersionMajor;
   if (header.version_major != kVersionMajor || is_foreign_join) return decode_foreign(header, body);

@@ -16,18 +16,18 @@ namespace acc::rendezvous {
 inline constexpr std::size_t kHeaderSize = 24;
 
 /// Appends one frame to `out`. A text longer than kMaxText is cut; other limits (kMaxKey,
-/// kMaxValue, lists) are the caller's to keep: a peer refuses a frame that is beyond them.
+/// kMaxValue, lists) are the caller's duty: a peer refuses a frame that exceeds them.
 void encode(const Epoch& epoch, const Message& message, std::string& out);
 [[nodiscard]] std::string encode(const Epoch& epoch, const Message& message);
 
-/// Reads one whole frame. Total: any bytes give a frame or an Error (malformed) that says what was
-/// wrong: "join: text of 70000 bytes, at most 4096 (byte 28)".
-/// Of another major version only Join and Refused can be read, and of them only what never changes:
-/// Join's version numbers, Refused's `refusal` and `what`; the rest is left at its default.
+/// Reads one whole frame. Total: any bytes give a frame or an Error (malformed) that names the
+/// fault: "join: text of 70000 bytes, at most 4096 (byte 28)".
+/// From another major version only Join and Refused can be read, and only their stable fields:
+/// Join's version numbers, Refused's `refusal` and `what`; the rest keeps its default.
 [[nodiscard]] Result<Frame> decode(std::string_view frame);
 
-/// A message of a later minor version that its sender marks as dispensable. decode() refuses it;
-/// FrameSplitter passes over it.
+/// True for a message of a later minor version that its sender marks as dispensable. decode()
+/// refuses it; FrameSplitter skips it.
 /// @param frame  at least a header
 [[nodiscard]] bool may_be_skipped(std::string_view frame);
 

@@ -7,45 +7,41 @@
 
 namespace acc::rendezvous {
 
-Coordinator::Coordinator(boost::asio::io_context& io, RosterOptions options, Hooks hooks)
+Coordinator::Coordinator(boost::asio::io_context& io, MembershipOptions options, Hooks hooks)
     : io_{io},
       hooks_{std::move(hooks)},
-      roster_{std::move(options), boot_now()},
+      membership_{std::move(options), boot_now()},
       clocks_{read_clocks()},
       timer_{io},
-      farewell_{io},
-      alive_{std::make_shared<bool>(true)} {
+      farewell_{io} {
   arm();
 }
 
-Coordinator::Coordinator(boost::asio::io_context& io, RosterOptions options, const Win& win,
-                         Links voters, Hooks hooks)
+Coordinator::Coordinator(boost::asio::io_context& io, MembershipOptions options,
+                         const ElectionResult& result, Links voters, Hooks hooks)
     : io_{io},
       hooks_{std::move(hooks)},
       links_{std::move(voters)},
-      roster_{options, boot_now()},
+      membership_{options, boot_now()},
       clocks_{read_clocks()},
       timer_{io},
-      farewell_{io},
-      alive_{std::make_shared<bool>(true)} {
+      farewell_{io} {
   for (const auto& [peer, link] : links_) listen_to(PeerId{peer});
-  RosterActions actions;
-  roster_ = Roster{std::move(options), win, boot_now(), actions};
+  MembershipActions actions;
+  membership_ = Membership{std::move(options), result, boot_now(), actions};
   perform(actions);
   arm();
 }
-
-Coordinator::~Coordinator() { *alive_ = false; }
 
 void Coordinator::admit(PeerId peer, std::shared_ptr<Link> link, const Join& join) {
   const std::string address = link->peer_address();
   note_skew(join);
   links_.emplace(peer.value(), std::move(link));
   listen_to(peer);
-  perform(roster_.joined(peer, join, address, time_of_event()));
+  perform(membership_.joined(peer, join, address, time_of_event()));
 }
 
-// Nothing here depends on wall clocks; but whoever reads the logs of two nodes side by side does.
+// No decision depends on wall clocks, but comparing the logs of two nodes does.
 void Coordinator::note_skew(const Join& join) const {
   constexpr Millis kWorthTelling{5'000};
   const auto here = std::chrono::system_clock::now().time_since_epoch();
@@ -60,12 +56,8 @@ void Coordinator::note_skew(const Join& join) const {
 
 void Coordinator::listen_to(PeerId peer) {
   Link::Handlers on;
-  on.on_frame = [this, peer, alive = alive_](const Frame& frame) {
-    if (*alive) on_frame(peer, frame);
-  };
-  on.on_lost = [this, peer, alive = alive_](const std::string& why, bool) {
-    if (*alive) on_lost(peer, why);
-  };
+  on.on_frame = alive_.bind([this, peer](const Frame& frame) { on_frame(peer, frame); });
+  on.on_lost = alive_.bind([this, peer](const std::string& why, bool) { on_lost(peer, why); });
   links_.at(peer.value())->start(std::move(on));
 }
 
@@ -74,11 +66,12 @@ void Coordinator::on_frame(PeerId peer, const Frame& frame) {
     log::write(log::Level::trace, "coordinator_got",
                {{"peer", peer.value()}, {"message", name_of(frame.message)}});
   }
-  const bool is_of_round = roster_.is_member(peer) && frame.epoch.round == roster_.epoch().round;
+  const bool is_of_round =
+      membership_.is_member(peer) && frame.epoch.round == membership_.epoch().round;
   if (const auto* request = std::get_if<KvRequest>(&frame.message)) {
     if (request->op == KvRequest::Op::current) {
       const Instant at = time_of_event();
-      return perform(roster_.asked_current(peer, frame.epoch.round, request->id, at));
+      return perform(membership_.asked_current(peer, frame.epoch.round, request->id, at));
     }
     if (is_of_round && is_restoring()) {
       held_.push_back({peer.value(), *request});
@@ -94,15 +87,16 @@ void Coordinator::on_frame(PeerId peer, const Frame& frame) {
     if (is_of_round) answer(store_.restore(*told));
     return;
   }
-  if (std::holds_alternative<Beat>(frame.message)) whole_.insert(peer.value());
-  perform(roster_.said(peer, frame, time_of_event()));
+  if (std::holds_alternative<Heartbeat>(frame.message)) whole_.insert(peer.value());
+  perform(membership_.said(peer, frame, time_of_event()));
 }
 
-// After an election the store fills with what each agent put into it. What is asked before could
-// only be answered wrongly: "missing", a counter too low.
+// After an election the store is refilled with each agent's writes. Requests before that could only
+// get wrong answers: "missing", a counter too low.
 bool Coordinator::is_restoring() const {
-  return roster_.is_recovering(boot_now()) &&
-         !roster_.are_members_among([this](PeerId peer) { return whole_.contains(peer.value()); });
+  return membership_.is_recovering(boot_now()) &&
+         !membership_.are_members_among(
+             [this](PeerId peer) { return whole_.contains(peer.value()); });
 }
 
 void Coordinator::answer_held() {
@@ -115,7 +109,7 @@ void Coordinator::on_lost(PeerId peer, const std::string& why) {
   log::debug("agent_link_lost", {{"peer", peer.value()}, {"why", why}});
   links_.erase(peer.value());
   forget_questions_of(peer);
-  perform(roster_.left(peer, why, time_of_event()));
+  perform(membership_.left(peer, why, time_of_event()));
   check_left();
 }
 
@@ -125,31 +119,32 @@ void Coordinator::forget_questions_of(PeerId peer) {
   std::erase_if(held_, [&](const Held& held) { return held.peer == peer.value(); });
 }
 
-// Whoever was made coordinator by etcd may not be it any more, by our clock, before we are told.
+// By our clock a coordinator elected by etcd may have lost its term before this process is
+// notified.
 Instant Coordinator::time_of_event() {
   const Clocks clocks = read_clocks();
-  if (hooks_.tenure) {
-    const auto tenure = hooks_.tenure();
-    roster_.lead_until(tenure.until, tenure.asked);
+  if (hooks_.leadership_term) {
+    const auto leadership_term = hooks_.leadership_term();
+    membership_.lead_until(leadership_term.until, leadership_term.asked);
   }
-  if (clocks_.look(clocks)) perform(roster_.clock_doubted(clocks.boot));
+  if (clocks_.look(clocks)) perform(membership_.clock_doubted(clocks.boot));
   return clocks.boot;
 }
 
 void Coordinator::inherit(const RoundRecord& last) {
-  perform(roster_.inherit(last, time_of_event()));
+  perform(membership_.recover(last, time_of_event()));
 }
 void Coordinator::committed(const Epoch& epoch) {
-  perform(roster_.committed(epoch, time_of_event()));
+  perform(membership_.committed(epoch, time_of_event()));
 }
-void Coordinator::moved(const HostPort& to) { perform(roster_.moved(to, time_of_event())); }
+void Coordinator::moved(const HostPort& to) { perform(membership_.moved(to, time_of_event())); }
 
-void Coordinator::perform(const RosterActions& actions) {
+void Coordinator::perform(const MembershipActions& actions) {
   // A hook may end this object.
-  const auto alive = alive_;
+  const Alive::Watch watch = alive_.watch();
   for (const auto& action : actions) {
     std::visit([this](const auto& a) { act(a); }, action);
-    if (!*alive) return;
+    if (!watch.is_alive()) return;
   }
   answer_held();
   arm();
@@ -175,7 +170,7 @@ void Coordinator::act(const ClosePeer& a) {
   links_.erase(found);
   forget_questions_of(a.peer);
   link->close();
-  perform(roster_.left(a.peer, "closed by us", boot_now()));
+  perform(membership_.left(a.peer, "closed by us", boot_now()));
 }
 
 void Coordinator::act(const ResetStore& a) {
@@ -188,7 +183,7 @@ void Coordinator::act(const ResetStore& a) {
   answer(store_.reset(a.epoch));
 }
 void Coordinator::act(const CommitRound& a) {
-  if (hooks_.commit) hooks_.commit(a.record.epoch, to_bytes(a.record));
+  if (hooks_.commit) hooks_.commit(a.record);
 }
 void Coordinator::act(const TellHere& a) { hooks_.tell(a.text, a.is_warning); }
 
@@ -203,45 +198,45 @@ void Coordinator::act(const JobOver& a) { hooks_.job_over(a.close); }
 void Coordinator::answer(const KvStore::Answers& answers) {
   for (const auto& one : answers) {
     const auto found = links_.find(one.peer);
-    if (found != links_.end()) found->second->send({roster_.epoch(), one.reply});
+    if (found != links_.end()) found->second->send({membership_.epoch(), one.reply});
   }
   arm();
 }
 
-// A moment of the roster's clock, for a timer.
+// A time of the membership's clock, for a timer.
 static Instant timer_time(Instant boot) {
   return boot == Instant::max() ? boot : clock_now() + (boot - boot_now());
 }
 
-// The timer may fire too early, never too late: so it is set anew only to be earlier.
+// The timer may fire early, never late: it is only ever set to an earlier time.
 void Coordinator::arm() {
-  Instant next = timer_time(roster_.next_deadline());
+  Instant next = timer_time(membership_.next_deadline());
   if (const auto store = store_.next_deadline()) next = std::min(next, *store);
   if (next >= armed_) return;
   armed_ = next;
   timer_.expires_at(next);
-  timer_.async_wait([this, alive = alive_](boost::system::error_code error) {
-    if (!error && *alive) on_timer();
-  });
+  timer_.async_wait(alive_.bind([this](boost::system::error_code error) {
+    if (!error) on_timer();
+  }));
 }
 
 void Coordinator::on_timer() {
   armed_ = Instant::max();
-  const auto alive = alive_;
+  const Alive::Watch watch = alive_.watch();
   answer(store_.tick(clock_now()));
-  perform(roster_.tick(time_of_event()));
-  if (*alive) arm();
+  perform(membership_.tick(time_of_event()));
+  if (watch.is_alive()) arm();
 }
 
 void Coordinator::when_all_left(Millis limit, std::function<void()> done) {
   all_left_ = std::move(done);
   farewell_.expires_after(limit);
-  farewell_.async_wait([this, alive = alive_](boost::system::error_code error) {
-    if (error || !*alive) return;
+  farewell_.async_wait(alive_.bind([this](boost::system::error_code error) {
+    if (error) return;
     for (auto& [peer, link] : links_) link->close();
     links_.clear();
     check_left();
-  });
+  }));
   check_left();
 }
 

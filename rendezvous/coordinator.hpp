@@ -1,9 +1,10 @@
 #pragma once
 
+#include "common/alive.hpp"
 #include "common/clocks.hpp"
 #include "rendezvous/kv_store.hpp"
 #include "rendezvous/link.hpp"
-#include "rendezvous/roster.hpp"
+#include "rendezvous/membership.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -17,56 +18,56 @@
 
 namespace acc::rendezvous {
 
-/// A roster and the store of its round, with links to the agents. One loop.
+/// A membership and the store of its round, with links to the agents. One loop.
 class Coordinator {
  public:
   struct Hooks {
     std::function<void(const std::string& text, bool is_warning)> tell;
-    /// Somebody else is in office, or may be. All links are closed by then.
+    /// Another coordinator exists, or may. All links are closed by then.
     std::function<void(const std::string& why)> stepped_down;
     std::function<void(const Close&)> job_over;
-    // ---- if etcd made it coordinator, else empty ----
-    /// Until when nobody else can be coordinator, and when that was asked for; by boot_now().
-    struct Tenure {
+    // ---- only if etcd elected it ----
+    /// Until when no other node can be coordinator, and when that was requested; by boot_now().
+    struct LeadershipTerm {
       Instant asked = Instant::min();
       Instant until = Instant::min();
     };
-    std::function<Tenure()> tenure;
+    std::function<LeadershipTerm()> leadership_term;
     /// Answered by committed().
-    std::function<void(const Epoch& epoch, const std::string& bytes)> commit;
+    std::function<void(const RoundRecord& record)> commit;
   };
   using Links = std::unordered_map<std::uint64_t, std::shared_ptr<Link>>;
 
-  Coordinator(boost::asio::io_context& io, RosterOptions options, Hooks hooks);
-  /// Elected: `voters` are the links behind the peers of `win`.
-  Coordinator(boost::asio::io_context& io, RosterOptions options, const Win& win, Links voters,
-              Hooks hooks);
+  Coordinator(boost::asio::io_context& io, MembershipOptions options, Hooks hooks);
+  /// Elected: `voters` are the links behind the peers of `result`.
+  Coordinator(boost::asio::io_context& io, MembershipOptions options, const ElectionResult& result,
+              Links voters, Hooks hooks);
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
-  ~Coordinator();
 
-  /// Somebody has sent a Join.
+  /// A peer sent a Join.
   void admit(PeerId peer, std::shared_ptr<Link> link, const Join& join);
-  /// An elected coordinator told us where it sits.
+  /// An elected coordinator reported its address.
   void moved(const HostPort& to);
-  /// What the coordinator before this one left in etcd; at first.
+  /// The record that the previous coordinator left in etcd; before all other events.
   void inherit(const RoundRecord& last);
   void committed(const Epoch& epoch);
-  /// Closes all links, and tells the hook.
+  /// Closes all links, and calls the hook.
   void step_down(const std::string& why) { act(StepDown{why}); }
-  /// Calls `done` when all agents have got the job's end and hung up, or after `limit`.
+  /// Calls `done` when all agents have received the end of the job and disconnected, or after
+  /// `limit`.
   void when_all_left(Millis limit, std::function<void()> done);
 
-  [[nodiscard]] const Roster& roster() const { return roster_; }
+  [[nodiscard]] const Membership& membership() const { return membership_; }
 
  private:
-  /// By boot_now(), as all times of the roster. What the clocks put in doubt comes first.
+  /// By boot_now(), as all times of the membership. Handles a doubt about the clocks first.
   Instant time_of_event();
   void note_skew(const Join& join) const;
   void listen_to(PeerId peer);
   void on_frame(PeerId peer, const Frame& frame);
   void on_lost(PeerId peer, const std::string& why);
-  void perform(const RosterActions& actions);
+  void perform(const MembershipActions& actions);
   void act(const SendTo& a);
   void act(const SendAll& a);
   void act(const ClosePeer& a);
@@ -86,20 +87,20 @@ class Coordinator {
   boost::asio::io_context& io_;
   Hooks hooks_;
   Links links_;
-  Roster roster_;
+  Membership membership_;
   KvStore store_;
   struct Held {
     std::uint64_t peer = 0;
     KvRequest request;
   };
-  std::vector<Held> held_;         ///< until the store is whole again, after an election
-  std::set<std::uint64_t> whole_;  ///< peers that have told all that they put into it
+  std::vector<Held> held_;         ///< until the store is complete again, after an election
+  std::set<std::uint64_t> whole_;  ///< peers that have replayed all their writes
   ClockWatch clocks_;
   boost::asio::steady_timer timer_;
   Instant armed_ = Instant::max();
   boost::asio::steady_timer farewell_;
   std::function<void()> all_left_;
-  std::shared_ptr<bool> alive_;  ///< false: the handlers of what we started mustn't touch us
+  Alive alive_;
 };
 
 }  // namespace acc::rendezvous

@@ -1,5 +1,7 @@
 #include "rendezvous/dialer.hpp"
 
+#include "rendezvous/socket_users.hpp"
+
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -13,7 +15,7 @@ using Kind = DialError::Kind;
 
 namespace {
 
-/// A handshake needs one, or two where a packet is lost; the other side may be busy.
+/// A handshake takes one, or two if a packet is lost; the peer may be busy.
 constexpr int kRoundTrips = 4;
 
 Kind kind_of(int errnum) {
@@ -36,7 +38,7 @@ Kind kind_of(int errnum) {
   }
 }
 
-// Which of several failures the user should hear of: what is nearest to a living host.
+// Rank of a failure: the user sees the one that is nearest to a working connection.
 int weight(Kind kind) {
   switch (kind) {
     case Kind::refused:
@@ -64,7 +66,7 @@ Dial::Dial(asio::io_context& io, DialOptions options)
     : io_{io}, options_{std::move(options)}, socket_{io}, timer_{io} {}
 
 std::string Dial::target() const {
-  // An address needs no second mention of itself.
+  // A numeric address is not repeated.
   const std::string to = describe(options_.to);
   return tried_.empty() || tried_ == options_.to.host ? to : to + " (" + tried_ + ")";
 }
@@ -104,7 +106,7 @@ void Dial::resolved(Lookup::Endpoints found, const std::string& failed) {
   try_next();
 }
 
-// Each address gets its share of the time that is left, so that a silent one doesn't eat it all.
+// Each address gets a share of the remaining time, so that a silent one doesn't use all of it.
 void Dial::try_next() {
   if (left_.empty()) return fail_to_connect();
   now_ = left_.back();
@@ -113,7 +115,7 @@ void Dial::try_next() {
   left_.pop_back();
   arm(clock_now() + share);
 
-  // Not by asio: its sockets would stay open in the workers that we start.
+  // Not through asio: its sockets would stay open in the workers that this process starts.
   UniqueFd fd{::socket(now_.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
   if (!fd) {
     note_failure(errno);
@@ -125,7 +127,7 @@ void Dial::try_next() {
   socket_.async_connect(
       now_, [weak = weak_from_this(), left = left_.size()](boost::system::error_code failed) {
         const auto self = weak.lock();
-        // It may be too late: its share of the time is over and the next one is being tried.
+        // This may be late: the address had its time, and the next one is being tried.
         if (self && failed != asio::error::operation_aborted && self->step_ == Step::connecting &&
             self->left_.size() == left)
           self->connected(failed);
@@ -134,9 +136,16 @@ void Dial::try_next() {
 
 void Dial::connected(boost::system::error_code failed) {
   boost::system::error_code ignored;
-  // On one host a connection to a free port may meet itself.
+  // On one host a connection to a free port may connect to itself.
   if (!failed && socket_.local_endpoint(ignored) == now_)
     failed = make_error_code(boost::system::errc::connection_refused);
+  if (!failed && !options_.tls && !options_.is_insecure && now_.address().is_loopback()) {
+    SocketUsers users;
+    const auto objection = users.objection(socket_.native_handle(), SocketUsers::Side::listens);
+    if (objection)
+      return fail(Kind::authentication, "who listens at " + target() + ": " + *objection);
+    expected_refusal_ = users.expected_refusal(socket_.native_handle()).value_or("");
+  }
   if (!failed) return shake_hands();
   note_failure(failed.value());
   socket_.close(ignored);
@@ -159,6 +168,7 @@ void Dial::shake_hands() {
   arm(now + patience_);
   channel_ =
       std::make_shared<Channel>(io_, UniqueFd{socket_.release()}, options_.tls, options_.channel);
+  channel_->explain_early_end(expected_refusal_);
   channel_->start({.on_open =
                        [weak = weak_from_this()] {
                          if (const auto self = weak.lock()) self->succeed();

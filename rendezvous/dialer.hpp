@@ -14,8 +14,9 @@ namespace acc::rendezvous {
 struct DialOptions {
   HostPort to;
   std::shared_ptr<const TlsContext> tls;  ///< null: plain
-  /// For looking up and connecting. The handshake may take longer where the line is slow: several
-  /// times what connecting took.
+  bool is_insecure = false;               ///< plain even to another user's listener on this machine
+  /// For the name look-up and connecting. The handshake may take longer on a slow network: several
+  /// times as long as connecting took.
   Millis limit{3000};
   ChannelLimits channel;
 };
@@ -23,32 +24,32 @@ struct DialOptions {
 struct DialError {
   enum class Kind {
     name_unknown,
-    refused,         ///< nobody listens there
+    refused,         ///< no process listens there
     no_answer,       ///< within the limit
     unreachable,     ///< no route
     authentication,  ///< the secrets differ
     has_no_secret,   ///< the other side speaks plain
     not_ours,        ///< another program
     reset,           ///< the connection broke during the handshake
-    system,          ///< this side could not even try: errnum
+    system,          ///< this side could not even try: see errnum
   };
   Kind kind = Kind::system;
-  /// For the user: what was tried, what was found, what to look at.
+  /// For the user: what was tried, what was found, what to check.
   std::string what;
   int errnum = 0;
 };
 
 using Dialled = boost::system::result<std::shared_ptr<Channel>, DialError>;
 
-/// One attempt to reach the other side: all its addresses, one after the other. Dropping it gives
-/// up and calls nothing. That a listener wants a secret and we have none shows only when it answers
-/// our first frame: Closed::Cause::needs_secret of the channel.
+/// One attempt to reach a peer: all its addresses, one after the other. Dropping it cancels it
+/// without calling `done`. That a listener requires a secret and we have none shows only in its
+/// answer to our first frame: Closed::Cause::needs_secret of the channel.
 class Dial : public std::enable_shared_from_this<Dial> {
  public:
   using OnDone = std::function<void(Dialled)>;
 
   Dial(boost::asio::io_context& io, DialOptions options);
-  /// Once. `done` is called once, from the loop; it start()s the channel before it returns.
+  /// Call once. `done` is called once, from the loop; it start()s the channel before it returns.
   void start(OnDone done);
 
  private:
@@ -82,16 +83,17 @@ class Dial : public std::enable_shared_from_this<Dial> {
   Timer timer_;
   Instant due_;
   Instant connecting_since_{};
-  Millis patience_{0};      ///< for the handshake, in words
-  Lookup::Endpoints left_;  ///< the next one last
+  Millis patience_{0};      ///< for the handshake, in messages
+  Lookup::Endpoints left_;  ///< the next one is last
   boost::asio::ip::tcp::endpoint now_;
   std::string tried_;
-  DialError worst_;  ///< of the connecting: refused tells more than no answer
+  DialError worst_;  ///< while connecting: "refused" says more than "no answer"
   bool has_failed_ = false;
   std::shared_ptr<Channel> channel_;
+  std::string expected_refusal_;  ///< by a listener of root's; empty: none
 };
 
-/// Dials; the result has to be kept until `done` is called.
+/// Dials; the result must be kept until `done` is called.
 [[nodiscard]] std::shared_ptr<Dial> dial(boost::asio::io_context& io, DialOptions options,
                                          Dial::OnDone done);
 

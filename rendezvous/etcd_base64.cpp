@@ -57,7 +57,7 @@ std::optional<std::string> from_base64(std::string_view text) {
       bytes += static_cast<char>(held >> bits & 0xffU);
     }
   }
-  // Bits left over must be 0, so that no two texts mean the same bytes.
+  // Left-over bits must be 0, so that no two texts mean the same bytes.
   if ((held & ((1U << bits) - 1U)) != 0) return std::nullopt;
   return bytes;
 }

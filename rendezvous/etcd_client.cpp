@@ -3,6 +3,7 @@
 #include "common/text.hpp"
 
 #include <algorithm>
+#include <optional>
 
 namespace acc::rendezvous {
 
@@ -10,10 +11,8 @@ namespace asio = boost::asio;
 
 namespace {
 
-// A table of 1 MiB in base64, twice (etcd may answer with what a key held before), and some.
+// A table of 1 MiB in base64, twice (etcd may answer with a key's previous value), and some.
 constexpr std::size_t kLongestAnswer = 4 * 1024 * 1024;
-// Only small keys are watched.
-constexpr std::size_t kLongestNews = 256 * 1024;
 constexpr std::size_t kMostEndpoints = 16;
 
 constexpr std::string_view kCure =
@@ -26,11 +25,11 @@ Error bad_endpoint(std::string_view text, std::string_view why) {
 
 Result<EtcdEndpoint> parse_endpoint(std::string_view whole) {
   std::string_view text = whole;
-  if (text.starts_with("https://"))
-    return bad_endpoint(whole, "TLS to etcd isn't supported; use http:// on a trusted network");
+  EtcdEndpoint endpoint;
+  endpoint.is_tls = text.starts_with("https://");
+  if (endpoint.is_tls) text.remove_prefix(8);
   if (text.starts_with("http://")) text.remove_prefix(7);
   while (text.ends_with('/')) text.remove_suffix(1);
-  EtcdEndpoint endpoint;
   std::string_view port;
   if (text.starts_with('[')) {
     const std::size_t end = text.find(']');
@@ -76,13 +75,16 @@ Result<std::vector<EtcdEndpoint>> parse_etcd_endpoints(std::string_view list) {
 }
 
 struct EtcdClient::State {
-  State(asio::any_io_executor executor, std::vector<EtcdEndpoint> all)
-      : http{std::move(executor)}, endpoints{std::move(all)} {}
+  State(asio::any_io_executor executor, std::vector<EtcdEndpoint> all, EtcdCredentials credentials)
+      : http{std::move(executor), std::move(credentials.tls)},
+        endpoints{std::move(all)},
+        user{std::move(credentials.user)} {}
   EtcdHttp http;
   std::vector<EtcdEndpoint> endpoints;
-  std::size_t current = 0;  ///< answered last
-  std::size_t watched = 0;
-  bool watches = false;
+  std::size_t current = 0;  ///< the last one that answered
+  std::optional<EtcdUser> user;
+  std::string token;          ///< from the user's login; empty: none yet
+  bool has_no_users = false;  ///< etcd requires no login
   bool is_stopped = false;
 };
 
@@ -90,7 +92,7 @@ namespace {
 
 using StatePtr = std::shared_ptr<EtcdClient::State>;
 
-/// What the members that were asked said, until one answered.
+/// Failures of the endpoints that were asked, until one answered.
 class Attempts {
  public:
   explicit Attempts(std::string name) : name_{std::move(name)} {}
@@ -100,16 +102,17 @@ class Attempts {
     tried_ += to_string(at) + ": " + error.what;
     ++count_;
     all_late_ = all_late_ && error.code == Errc::timed_out;
+    answered_ = answered_ || error.code == Errc::bad_config;
   }
   void add(const EtcdEndpoint& at, const EtcdRefusal& refusal) {
     add(at, Error{refusal.code, refusal.what});
     answered_ = true;
   }
-  /// None answered as it should.
+  /// For the case that none answered as expected.
   [[nodiscard]] Error error() const {
     std::string what = "etcd: " + name_ + ": ";
     what += count_ == 1 ? tried_ : "none of " + std::to_string(count_) + " endpoints: " + tried_;
-    // Whatever answered has told its own cure.
+    // An answer has already named its own cure.
     if (!answered_) what += ". " + std::string{kCure};
     return {all_late_ ? Errc::timed_out : Errc::unavailable, std::move(what)};
   }
@@ -130,7 +133,44 @@ Error about(const EtcdCall& call, const EtcdEndpoint& at, std::string_view what,
   return {code, "etcd: " + call.name + ": " + to_string(at) + ": " + std::string{what}};
 }
 
-/// The body of the first answer that is one.
+/// Gets a token. An etcd without users needs none. A refused login gives not_permitted.
+asio::awaitable<Result<void>> log_in(StatePtr state, EtcdEndpoint endpoint, Instant until) {
+  const std::string body = etcd_login_request(state->user->name, state->user->password.view());
+  EtcdHttp::Request request{endpoint, "/v3/auth/authenticate", body, {}, until};
+  const auto reply = co_await state->http.post(std::move(request), kLongestAnswer);
+  if (!reply) co_return reply.error();
+  if (reply->status == 200) {
+    auto token = parse_etcd_token(reply->body);
+    if (!token) co_return token.error();
+    state->token = std::move(*token);
+    co_return Result<void>{};
+  }
+  const auto refusal = parse_etcd_refusal(reply->status, reply->body);
+  state->has_no_users = refusal.has_no_users;
+  if (refusal.has_no_users) co_return Result<void>{};
+  co_return Error{refusal.code, "log in as '" + state->user->name + "' (" + state->user->from +
+                                    "): " + refusal.what};
+}
+
+asio::awaitable<Result<HttpReply>> post_as_user(StatePtr state, EtcdEndpoint endpoint,
+                                                std::string path, std::string body, Instant until) {
+  bool is_renewed = false;
+  while (true) {
+    if (state->user && state->token.empty() && !state->has_no_users) {
+      const auto done = co_await log_in(state, endpoint, until);
+      if (!done) co_return done.error();
+    }
+    EtcdHttp::Request request{endpoint, path, body, state->token, until};
+    auto reply = co_await state->http.post(std::move(request), kLongestAnswer);
+    const bool is_final = !reply || reply->status == 200 || !state->user || is_renewed;
+    if (is_final || !parse_etcd_refusal(reply->status, reply->body).needs_login) co_return reply;
+    is_renewed = true;
+    state->has_no_users = false;
+    state->token.clear();
+  }
+}
+
+/// The body of the first valid answer.
 asio::awaitable<Result<std::string>> ask(StatePtr state, std::string path, std::string body,
                                          EtcdCall call) {
   const Instant deadline = clock_now() + call.limit;
@@ -143,9 +183,10 @@ asio::awaitable<Result<std::string>> ask(StatePtr state, std::string path, std::
     const auto& endpoint = state->endpoints[index];
     const Instant until =
         clock_now() + (deadline - clock_now()) / static_cast<std::int64_t>(count - i);
-    EtcdHttp::Request request{endpoint, path, body, until};
-    auto reply = co_await state->http.post(std::move(request), kLongestAnswer);
+    auto reply = co_await post_as_user(state, endpoint, path, body, until);
     if (state->is_stopped) co_return stopped(call);
+    if (!reply && reply.error().code == Errc::not_permitted)
+      co_return about(call, endpoint, reply.error().what, reply.error().code);
     if (!reply) {
       attempts.add(endpoint, reply.error());
       continue;
@@ -161,7 +202,7 @@ asio::awaitable<Result<std::string>> ask(StatePtr state, std::string path, std::
   co_return attempts.error();
 }
 
-/// Asks, and reads the answer with `parse`.
+/// Asks, and parses the answer with `parse`.
 template <class T, class Parse>
 asio::awaitable<Result<T>> ask_for(StatePtr state, std::string path, std::string body,
                                    EtcdCall call, Parse parse) {
@@ -173,47 +214,16 @@ asio::awaitable<Result<T>> ask_for(StatePtr state, std::string path, std::string
   co_return value;
 }
 
-asio::awaitable<Error> watch_key(StatePtr state, std::string body, EtcdClient::OnEvent on_event,
-                                 EtcdCall opening) {
-  const EtcdEndpoint endpoint = state->endpoints[state->current];
-  state->watched = state->current;
-  state->watches = true;
-  EtcdLines lines{kLongestNews};
-  Error broken{Errc::unavailable, {}};
-  const auto on_piece = [&](std::string_view piece) {
-    const auto complete = lines.feed(piece);
-    if (!complete) broken = complete.error();
-    for (std::size_t i = 0; complete && i < complete->size() && broken.what.empty(); ++i) {
-      const auto news = parse_etcd_news((*complete)[i]);
-      if (!news) {
-        broken = news.error();
-      } else if (news->canceled) {
-        broken.what = "etcd ended the watch";
-      } else {
-        for (const auto& event : news->events)
-          if (!state->is_stopped) on_event(event);
-      }
-    }
-    return broken.what.empty() && !state->is_stopped;
-  };
-  EtcdHttp::Request request{endpoint, "/v3/watch", std::move(body), clock_now() + opening.limit};
-  const auto end = co_await state->http.stream(std::move(request), on_piece);
-  state->watches = false;
-  if (state->is_stopped) co_return stopped(opening);
-  if (!broken.what.empty()) co_return about(opening, endpoint, broken.what, broken.code);
-  if (!end) co_return about(opening, endpoint, end.error().what, end.error().code);
-  const auto refusal = parse_etcd_refusal(end->status, end->body);
-  co_return about(opening, endpoint, refusal.what, refusal.code);
-}
-
 }  // namespace
 
-EtcdClient::EtcdClient(asio::any_io_executor executor, std::vector<EtcdEndpoint> endpoints)
-    : state_{std::make_shared<State>(std::move(executor), std::move(endpoints))} {}
+EtcdClient::EtcdClient(asio::any_io_executor executor, std::vector<EtcdEndpoint> endpoints,
+                       EtcdCredentials credentials)
+    : state_{std::make_shared<State>(std::move(executor), std::move(endpoints),
+                                     std::move(credentials))} {}
 
 EtcdClient::~EtcdClient() { stop(); }
 
-// None of these is a coroutine itself: what runs on holds the state, not this object.
+// None of these is a coroutine itself: a pending one holds the state, not this object.
 
 EtcdClient::Answer<EtcdRead> EtcdClient::range(std::string key, EtcdCall call) {
   return ask_for<EtcdRead>(state_, "/v3/kv/range", etcd_range_request(key), std::move(call),
@@ -249,18 +259,6 @@ EtcdClient::Answer<EtcdLease> EtcdClient::keep_alive(std::int64_t lease, EtcdCal
 EtcdClient::Answer<std::int64_t> EtcdClient::revoke(std::int64_t lease, EtcdCall call) {
   return ask_for<std::int64_t>(state_, "/v3/lease/revoke", etcd_lease_request(lease),
                                std::move(call), parse_etcd_revision);
-}
-
-asio::awaitable<Error> EtcdClient::watch(std::string key, std::int64_t from_revision,
-                                         OnEvent on_event, EtcdCall opening) {
-  return watch_key(state_, etcd_watch_request(key, from_revision), std::move(on_event),
-                   std::move(opening));
-}
-
-void EtcdClient::break_watches() { state_->http.end_streams(); }
-
-bool EtcdClient::watch_is_elsewhere() const {
-  return state_->watches && state_->watched != state_->current;
 }
 
 void EtcdClient::stop() {

@@ -2,6 +2,7 @@
 
 #include "common/duration.hpp"
 #include "common/error.hpp"
+#include "rendezvous/etcd_credentials.hpp"
 #include "rendezvous/etcd_http.hpp"
 #include "rendezvous/etcd_json.hpp"
 
@@ -9,7 +10,6 @@
 #include <boost/asio/awaitable.hpp>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,24 +17,27 @@
 
 namespace acc::rendezvous {
 
-/// "http://a:2379,b,[::1]:2400": one cluster's members; http and port 2379 unless said otherwise.
+/// "https://a:2379,b,[::1]:2400": the members of one cluster; default: http and port 2379.
 [[nodiscard]] Result<std::vector<EtcdEndpoint>> parse_etcd_endpoints(std::string_view list);
 
-/// Every request has a name, which errors tell, and a limit.
+/// Each request has a name, used in errors, and a time limit.
 struct EtcdCall {
   std::string name;  ///< "renew the lease of job 'j7'"
   Millis limit{5'000};
 };
 
-/// Talks to an etcd cluster over its JSON gateway. A member that doesn't answer is passed over for
-/// the next, within the limit of the request; the one that answered is asked first from then on.
+/// Client of an etcd cluster over its JSON gateway. A member that doesn't answer is skipped for the
+/// next, within the request's limit; the one that answered is asked first from then on.
 ///
-/// A request whose answer got lost may have been carried out: who can't bear that uses a
-/// transaction with conditions. Errors name the endpoints and the cure. One thread.
+/// A request whose answer got lost may have been carried out: a caller that can't accept that uses
+/// a transaction with conditions. With a user, each request carries the token of a login, which is
+/// repeated when etcd doesn't know the token any more. Errors name the endpoints and the cure. One
+/// thread.
 class EtcdClient {
  public:
   /// @param endpoints  at least one.
-  EtcdClient(boost::asio::any_io_executor executor, std::vector<EtcdEndpoint> endpoints);
+  EtcdClient(boost::asio::any_io_executor executor, std::vector<EtcdEndpoint> endpoints,
+             EtcdCredentials credentials = {});
   ~EtcdClient();
   EtcdClient(const EtcdClient&) = delete;
   EtcdClient& operator=(const EtcdClient&) = delete;
@@ -43,29 +46,18 @@ class EtcdClient {
   using Answer = boost::asio::awaitable<Result<T>>;
 
   Answer<EtcdRead> range(std::string key, EtcdCall call);
-  /// @param lease  0: the key stays. @return the revision of the change.
+  /// @param lease  0: the key is permanent. @return the revision of the change.
   Answer<std::int64_t> put(std::string key, std::string value, std::int64_t lease, EtcdCall call);
   Answer<EtcdTransactionReply> transact(EtcdTransaction transaction, EtcdCall call);
 
-  /// etcd grants 2 s at least (by its election timeout), whatever is asked for.
+  /// etcd grants at least 2 s (from its election timeout), whatever is requested.
   Answer<EtcdLease> grant(std::int64_t ttl_s, EtcdCall call);
-  /// A lease that is gone has ttl_s 0.
+  /// A lease that no longer exists has ttl_s 0.
   Answer<EtcdLease> keep_alive(std::int64_t lease, EtcdCall call);
-  /// Its keys go with it. A lease that is gone already is an error.
+  /// Removes its keys, too. A lease that no longer exists is an error.
   Answer<std::int64_t> revoke(std::int64_t lease, EtcdCall call);
 
-  using OnEvent = std::function<void(const EtcdEvent&)>;
-  /// Tells every change from that revision on until the stream breaks, which etcd may do at any
-  /// time: read the key again and watch anew. The limit is for the opening.
-  /// @return why it broke.
-  boost::asio::awaitable<Error> watch(std::string key, std::int64_t from_revision, OnEvent on_event,
-                                      EtcdCall opening);
-  /// Breaks all watches.
-  void break_watches();
-  /// A watch stands on another member than the one that answers now.
-  [[nodiscard]] bool watch_is_elsewhere() const;
-
-  /// Ends everything, for ever; who awaits gets an error. The destructor does the same.
+  /// Ends everything permanently; pending requests get an error. The destructor does the same.
   void stop();
 
   struct State;

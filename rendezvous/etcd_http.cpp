@@ -1,7 +1,10 @@
 #include "rendezvous/etcd_http.hpp"
 
+#include "rendezvous/etcd_tls.hpp"
+
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -10,7 +13,7 @@
 #include <boost/beast/http/write.hpp>
 
 #include <algorithm>
-#include <limits>
+#include <optional>
 #include <vector>
 
 namespace acc::rendezvous {
@@ -23,26 +26,24 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr auto kResult = asio::as_tuple(asio::use_awaitable);
-constexpr std::size_t kLongestRefusal = 64 * 1024;
 
-/// One connection, with the one timer that ends whatever it waits for.
+/// One connection, and the one timer that limits its current operation.
 struct Call : std::enable_shared_from_this<Call> {
-  Call(const asio::any_io_executor& executor, bool is_stream)
-      : socket{executor}, resolver{executor}, timer{executor}, streams{is_stream} {}
+  explicit Call(const asio::any_io_executor& executor)
+      : socket{executor}, resolver{executor}, timer{executor} {}
 
-  /// From now on: at `instant` the connection is closed, which ends what is awaited on it.
+  /// Sets the deadline: at `instant` the connection is closed, which ends the pending operation.
   void limit(Instant instant) {
     late = false;
     timer.expires_at(instant);
     timer.async_wait([weak = weak_from_this()](error_code error) {
       const auto call = weak.lock();
-      // The timer may have been set anew after this was on its way.
+      // The timer may have been set again while this was queued.
       if (error || !call || call->timer.expiry() > clock_now()) return;
       call->late = true;
       call->close();
     });
   }
-  void unlimit() { timer.cancel(); }
   void end() {
     ended = true;
     timer.cancel();
@@ -56,12 +57,12 @@ struct Call : std::enable_shared_from_this<Call> {
   }
 
   tcp::socket socket;
+  std::optional<EtcdTls::Stream> tls;  ///< over the socket
   tcp::resolver resolver;
   asio::steady_timer timer;
   asio::steady_timer* resolving = nullptr;  ///< lives in the coroutine that awaits the name
-  bool streams;
-  bool late = false;   ///< the limit was reached
-  bool ended = false;  ///< from outside
+  bool late = false;                        ///< the limit was reached
+  bool ended = false;                       ///< from outside
 };
 
 using CallPtr = std::shared_ptr<Call>;
@@ -77,8 +78,7 @@ Error failure(const Call& call, const Instant began, std::string_view attempt, e
 
 using Addresses = std::vector<tcp::endpoint>;
 
-/// The look-up runs in a thread of Asio's and can't be hurried: when it's late, its answer is left
-/// behind.
+/// The look-up runs in a thread of Asio and can't be cancelled: a late answer is discarded.
 asio::awaitable<Result<Addresses>> resolve(CallPtr call, EtcdEndpoint at) {
   error_code error;
   const auto address = asio::ip::make_address(at.host, error);
@@ -108,8 +108,8 @@ asio::awaitable<Result<Addresses>> resolve(CallPtr call, EtcdEndpoint at) {
   co_return answer->addresses;
 }
 
-/// Tries one address after the other; each gets its share of the time that is left, so that one
-/// that swallows packets doesn't take it all.
+/// Tries one address after the other; each gets a share of the remaining time, so that one that
+/// drops packets doesn't use all of it.
 asio::awaitable<Result<void>> connect(CallPtr call, EtcdEndpoint at, Instant deadline) {
   if (call->ended) co_return Error{Errc::unavailable, "given up"};
   call->limit(deadline);
@@ -133,114 +133,127 @@ asio::awaitable<Result<void>> connect(CallPtr call, EtcdEndpoint at, Instant dea
   co_return last;
 }
 
+asio::awaitable<Result<void>> shake_hands(CallPtr call, std::shared_ptr<EtcdTls> tls,
+                                          EtcdEndpoint at) {
+  call->tls.emplace(call->socket, tls->context());
+  EtcdTls::expect(*call->tls, at.host);
+  const Instant began = clock_now();
+  const auto [error] = co_await call->tls->async_handshake(asio::ssl::stream_base::client, kResult);
+  if (!error) co_return Result<void>{};
+  if (call->ended || call->late) co_return failure(*call, began, EtcdTls::kHandshake, error);
+  co_return tls->explain(*call->tls, at.host, EtcdTls::kHandshake, error);
+}
+
 using HttpRequest = http::request<http::string_body>;
 
-asio::awaitable<Result<void>> send(CallPtr call, EtcdHttp::Request request) {
-  auto connected = co_await connect(call, request.endpoint, request.deadline);
-  if (!connected) co_return connected.error();
+HttpRequest message_of(EtcdHttp::Request request) {
   HttpRequest message{http::verb::post, request.path, 11};
   const bool v6 = request.endpoint.host.find(':') != std::string::npos;
   message.set(http::field::host, (v6 ? '[' + request.endpoint.host + ']' : request.endpoint.host) +
                                      ':' + std::to_string(request.endpoint.port));
   message.set(http::field::content_type, "application/json");
   message.set(http::field::connection, "close");
+  if (!request.token.empty()) message.set(http::field::authorization, request.token);
   message.body() = std::move(request.body);
   message.prepare_payload();
-  const Instant began = clock_now();
-  const auto [error, bytes] = co_await http::async_write(call->socket, message, kResult);
-  if (error) co_return failure(*call, began, "send", error);
-  co_return Result<void>{};
+  return message;
 }
 
-asio::awaitable<Result<HttpReply>> do_post(CallPtr call, EtcdHttp::Request request,
-                                           std::size_t longest) {
-  const Instant began = clock_now();
-  const auto sent = co_await send(call, std::move(request));
-  if (!sent) co_return sent.error();
+struct Exchange {
+  error_code error;
+  std::string_view attempt;
+  HttpReply reply;
+};
+
+template <class Stream>
+asio::awaitable<Exchange> exchange(Stream& stream, HttpRequest message, std::size_t longest) {
+  // A server that refuses the request may have said why before it closed: the answer is read in any
+  // case.
+  const auto [unsent, bytes] = co_await http::async_write(stream, message, kResult);
   boost::beast::flat_buffer buffer;
   http::response_parser<http::string_body> parser;
   parser.body_limit(longest);
-  const auto [error, bytes] = co_await http::async_read(call->socket, buffer, parser, kResult);
-  if (error) co_return failure(*call, began, "read", error);
-  call->end();
-  co_return HttpReply{parser.get().result_int(), std::move(parser.get().body())};
+  const auto [error, more] = co_await http::async_read(stream, buffer, parser, kResult);
+  const bool says_why = error.category() == asio::error::get_ssl_category();
+  if (error && unsent && !says_why) co_return Exchange{unsent, "send", {}};
+  if (error) co_return Exchange{error, "read", {}};
+  co_return Exchange{{}, {}, {parser.get().result_int(), std::move(parser.get().body())}};
 }
 
-asio::awaitable<Result<HttpReply>> do_stream(CallPtr call, EtcdHttp::Request request,
-                                             EtcdHttp::Piece piece) {
+asio::awaitable<Result<HttpReply>> do_post(CallPtr call, std::shared_ptr<EtcdTls> tls,
+                                           EtcdHttp::Request request, std::size_t longest) {
   const Instant began = clock_now();
-  const auto sent = co_await send(call, std::move(request));
-  if (!sent) co_return sent.error();
-  boost::beast::flat_buffer buffer;
-  http::response_parser<http::string_body> parser;
-  parser.body_limit(std::numeric_limits<std::uint64_t>::max());
-  while (!parser.is_done()) {
-    const auto [error, bytes] =
-        co_await http::async_read_some(call->socket, buffer, parser, kResult);
-    if (error) co_return failure(*call, began, "read", error);
-    std::string& body = parser.get().body();
-    if (parser.is_header_done() && parser.get().result() != http::status::ok) {
-      if (body.size() > kLongestRefusal) break;  // enough to know what it says
-      continue;
-    }
-    if (body.empty()) continue;
-    call->unlimit();
-    const bool goes_on = piece(body);
-    body.clear();  // else a stream would grow for ever
-    if (!goes_on) co_return Error{Errc::unavailable, "given up"};
+  const EtcdEndpoint at = request.endpoint;
+  auto connected = co_await connect(call, at, request.deadline);
+  if (connected && at.is_tls) connected = co_await shake_hands(call, tls, at);
+  if (!connected) {
+    call->end();
+    co_return connected.error();
   }
-  if (parser.get().result() == http::status::ok)
-    co_return Error{Errc::unavailable, "read: the stream was ended"};
-  co_return HttpReply{parser.get().result_int(), std::move(parser.get().body())};
+  HttpRequest message = message_of(std::move(request));
+  Exchange done;  // GCC 12 destroys the result of a co_await within ?: twice
+  if (at.is_tls) {
+    done = co_await exchange(*call->tls, std::move(message), longest);
+  } else {
+    done = co_await exchange(call->socket, std::move(message), longest);
+  }
+  const bool is_outside = call->ended || call->late;
+  if (!done.error) {
+    call->end();
+    co_return std::move(done.reply);
+  }
+  Error error = failure(*call, began, done.attempt, done.error);
+  if (at.is_tls && !is_outside) error = tls->explain(*call->tls, at.host, done.attempt, done.error);
+  if (!at.is_tls && !is_outside && done.error == http::error::end_of_stream)
+    error = {Errc::unavailable,
+             "it closed the connection without an answer: if that etcd speaks "
+             "TLS, write https:// in --rdzv_endpoint"};
+  call->end();
+  co_return error;
 }
 
 }  // namespace
 
 std::string to_string(const EtcdEndpoint& endpoint) {
   const bool v6 = endpoint.host.find(':') != std::string::npos;
-  return "http://" + (v6 ? '[' + endpoint.host + ']' : endpoint.host) + ':' +
-         std::to_string(endpoint.port);
+  return (endpoint.is_tls ? "https://" : "http://") +
+         (v6 ? '[' + endpoint.host + ']' : endpoint.host) + ':' + std::to_string(endpoint.port);
 }
 
 struct EtcdHttp::State {
-  explicit State(asio::any_io_executor e) : executor{std::move(e)} {}
+  State(asio::any_io_executor e, std::shared_ptr<EtcdTls> t)
+      : executor{std::move(e)}, tls{std::move(t)} {}
   asio::any_io_executor executor;
+  std::shared_ptr<EtcdTls> tls;
   std::vector<std::weak_ptr<Call>> calls;
   bool is_stopped = false;
 
-  CallPtr begin(bool streams) {
+  CallPtr begin() {
     std::erase_if(calls, [](const auto& one) { return one.expired(); });
-    auto call = std::make_shared<Call>(executor, streams);
+    auto call = std::make_shared<Call>(executor);
     if (is_stopped) call->ended = true;
     calls.push_back(call);
     return call;
   }
-  void end_calls(bool only_streams) {
+  void end_calls() {
     for (const auto& one : calls) {
-      const auto call = one.lock();
-      if (call && (call->streams || !only_streams)) call->end();
+      if (const auto call = one.lock()) call->end();
     }
   }
 };
 
-EtcdHttp::EtcdHttp(asio::any_io_executor executor)
-    : state_{std::make_shared<State>(std::move(executor))} {}
+EtcdHttp::EtcdHttp(asio::any_io_executor executor, std::shared_ptr<EtcdTls> tls)
+    : state_{std::make_shared<State>(std::move(executor), std::move(tls))} {}
 
 EtcdHttp::~EtcdHttp() { stop(); }
 
 asio::awaitable<Result<HttpReply>> EtcdHttp::post(Request request, std::size_t longest) {
-  return do_post(state_->begin(false), std::move(request), longest);
+  return do_post(state_->begin(), state_->tls, std::move(request), longest);
 }
-
-asio::awaitable<Result<HttpReply>> EtcdHttp::stream(Request request, Piece piece) {
-  return do_stream(state_->begin(true), std::move(request), std::move(piece));
-}
-
-void EtcdHttp::end_streams() { state_->end_calls(true); }
 
 void EtcdHttp::stop() {
   state_->is_stopped = true;
-  state_->end_calls(false);
+  state_->end_calls();
 }
 
 }  // namespace acc::rendezvous

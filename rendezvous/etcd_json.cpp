@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 namespace acc::rendezvous {
 
 namespace {
@@ -14,15 +16,14 @@ Error not_understood(std::string_view what, std::string_view json) {
   return {Errc::malformed, std::string{what} + " in \"" + printable(json, 120) + '"'};
 }
 
-/// The object that stands under `name`; an empty one if there is none: the gateway leaves out what
-/// is empty.
+/// The object under `name`; an empty one if there is none: the gateway omits empty ones.
 const Json& part(const Json& object, const char* name) {
   static const Json kNothing = Json::object();
   const auto at = object.is_object() ? object.find(name) : object.end();
   return at != object.end() ? *at : kNothing;
 }
 
-/// 64-bit numbers come as text, and not at all when they are 0.
+/// 64-bit numbers are sent as text, and omitted when they are 0.
 std::optional<std::int64_t> number(const Json& object, const char* name) {
   const auto at = object.find(name);
   if (at == object.end()) return 0;
@@ -56,7 +57,7 @@ std::optional<EtcdEntry> entry_of(const Json& json) {
   return EtcdEntry{std::move(*key), std::move(*value), *created, *modified, *lease};
 }
 
-/// The first key of a range; `understood` says whether the answer made sense.
+/// The first key of a range; `understood`: the answer was well-formed.
 struct First {
   bool understood = false;
   std::optional<EtcdEntry> entry;
@@ -117,15 +118,6 @@ Json operation_json(const EtcdOperation& one) {
   return {{"request_range", {{"key", to_base64(one.key)}}}};
 }
 
-std::optional<EtcdEvent> event_of(const Json& json) {
-  if (!json.is_object()) return std::nullopt;
-  const auto type = json.find("type");
-  const bool removed = type != json.end() && *type == "DELETE";
-  auto entry = entry_of(part(json, "kv"));
-  if (!entry) return std::nullopt;
-  return EtcdEvent{removed, std::move(*entry)};
-}
-
 }  // namespace
 
 std::string etcd_range_request(std::string_view key) {
@@ -150,10 +142,9 @@ std::string etcd_grant_request(std::int64_t ttl_s) {
 
 std::string etcd_lease_request(std::int64_t id) { return Json{{"ID", std::to_string(id)}}.dump(); }
 
-std::string etcd_watch_request(std::string_view key, std::int64_t from_revision) {
-  return Json{{"create_request",
-               {{"key", to_base64(key)}, {"start_revision", std::to_string(from_revision)}}}}
-      .dump();
+std::string etcd_login_request(std::string_view user, std::string_view password) {
+  return Json{{"name", user}, {"password", password}}.dump(-1, ' ', false,
+                                                           Json::error_handler_t::replace);
 }
 
 Result<EtcdRead> parse_etcd_range(std::string_view text) {
@@ -201,7 +192,7 @@ Result<EtcdTransactionReply> parse_etcd_transaction(std::string_view text,
 
 Result<EtcdLease> parse_etcd_lease(std::string_view text) {
   const Json json = parsed(text);
-  // A keep-alive is a stream to etcd, whose one answer is wrapped.
+  // Keep-alive is a stream in etcd, whose single answer is wrapped.
   const Json& lease = json.is_object() && json.contains("result") ? part(json, "result") : json;
   if (!lease.is_object()) return not_understood("no lease", text);
   const auto id = number(lease, "ID");
@@ -210,46 +201,15 @@ Result<EtcdLease> parse_etcd_lease(std::string_view text) {
   return EtcdLease{*id, *ttl};
 }
 
-Result<EtcdNews> parse_etcd_news(std::string_view line) {
-  const Json json = parsed(line);
-  const Json& result = part(json, "result");
-  if (!json.is_object() || !result.is_object() || !json.contains("result")) {
-    const Json& error = part(json, "error");
-    const Json& message = part(error, "message");
-    if (message.is_string())
-      return Error{Errc::unavailable, printable(message.get_ref<const std::string&>())};
-    return not_understood("no news of a watch", line);
-  }
-  const auto created = flag(result, "created");
-  const auto canceled = flag(result, "canceled");
-  const auto compacted = number(result, "compact_revision");
-  if (!created || !canceled || !compacted) return not_understood("no news of a watch", line);
-  EtcdNews news{*created, *canceled, *compacted, {}};
-  const auto events = result.find("events");
-  if (events == result.end()) return news;
-  if (!events->is_array()) return not_understood("no list of events", line);
-  for (const auto& one : *events) {
-    auto event = event_of(one);
-    if (!event) return not_understood("no event", line);
-    news.events.push_back(std::move(*event));
-  }
-  return news;
-}
-
-Result<std::vector<std::string>> EtcdLines::feed(std::string_view bytes) {
-  std::vector<std::string> lines;
-  while (!bytes.empty()) {
-    const std::size_t end = bytes.find('\n');
-    const std::string_view piece = bytes.substr(0, end);
-    if (rest_.size() + piece.size() > longest_)
-      return Error{Errc::exhausted, "a line of more than " + std::to_string(longest_) + " bytes"};
-    rest_ += piece;
-    if (end == std::string_view::npos) break;
-    if (!rest_.empty()) lines.push_back(std::move(rest_));
-    rest_.clear();
-    bytes.remove_prefix(end + 1);
-  }
-  return lines;
+Result<std::string> parse_etcd_token(std::string_view text) {
+  const Json json = parsed(text);
+  const Json& token = part(json, "token");
+  if (!token.is_string()) return Error{Errc::malformed, "no token in the answer to a login"};
+  const auto& value = token.get_ref<const std::string&>();
+  const bool is_word = !value.empty() && std::all_of(value.begin(), value.end(),
+                                                     [](char c) { return c > ' ' && c <= '~'; });
+  if (!is_word) return Error{Errc::malformed, "no token in the answer to a login"};
+  return value;
 }
 
 }  // namespace acc::rendezvous

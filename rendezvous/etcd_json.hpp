@@ -8,17 +8,17 @@
 #include <string_view>
 #include <vector>
 
-/// What goes over etcd's HTTP gateway (v3, etcd 3.4 and later): JSON with keys and values in base64
-/// and 64-bit numbers as text. Pure; every parser is total: any bytes give a value or an error.
+/// JSON of etcd's HTTP gateway (v3, etcd 3.4 and later), with keys and values in base64 and 64-bit
+/// numbers as text. Pure; every parser is total: any bytes give a value or an error.
 namespace acc::rendezvous {
 
-/// One key as etcd keeps it. Revisions count all changes of the whole store.
+/// One key as stored in etcd. Revisions count all changes of the whole store.
 struct EtcdEntry {
   std::string key;
   std::string value;
-  std::int64_t created = 0;   ///< revision that made the key
+  std::int64_t created = 0;   ///< revision that created the key
   std::int64_t modified = 0;  ///< revision of its last change
-  std::int64_t lease = 0;     ///< the key goes when this lease ends; 0: stays
+  std::int64_t lease = 0;     ///< the key is deleted when this lease ends; 0: permanent
   friend bool operator==(const EtcdEntry&, const EtcdEntry&) = default;
 };
 
@@ -27,7 +27,7 @@ struct EtcdRead {
   std::optional<EtcdEntry> entry;
 };
 
-/// A condition of a transaction; a key that isn't there has the revisions 0.
+/// A condition of a transaction; a missing key has the revisions 0.
 struct EtcdCompare {
   enum class Of : std::uint8_t { created, modified, value };
   std::string key;
@@ -58,27 +58,16 @@ struct EtcdTransactionReply {
 
 struct EtcdLease {
   std::int64_t id = 0;
-  std::int64_t ttl_s = 0;  ///< granted, which may be more than was asked for; 0: the lease is gone
+  std::int64_t ttl_s = 0;  ///< granted, maybe more than requested; 0: the lease is gone
 };
 
-struct EtcdEvent {
-  bool removed = false;
-  EtcdEntry entry;  ///< if removed: only the key and, in `modified`, the revision of the removal
-};
-
-/// One line of a watch.
-struct EtcdNews {
-  bool created = false;        ///< the watch stands
-  bool canceled = false;       ///< by etcd; nothing will follow
-  std::int64_t compacted = 0;  ///< canceled because history before this revision is forgotten
-  std::vector<EtcdEvent> events;
-};
-
-/// A request that etcd refused, or that something answered which isn't etcd.
+/// A request refused by etcd, or answered by something that isn't etcd.
 struct EtcdRefusal {
   Errc code = Errc::system;
-  std::string what;        ///< with the cure
-  bool elsewhere = false;  ///< another member of the cluster may answer better
+  std::string what;           ///< including the cure
+  bool elsewhere = false;     ///< another member of the cluster may answer better
+  bool needs_login = false;   ///< the token expired, or there is none
+  bool has_no_users = false;  ///< no login is required
 };
 
 [[nodiscard]] std::string to_base64(std::string_view bytes);
@@ -90,32 +79,21 @@ struct EtcdRefusal {
                                            std::int64_t lease);
 [[nodiscard]] std::string etcd_transaction_request(const EtcdTransaction& transaction);
 [[nodiscard]] std::string etcd_grant_request(std::int64_t ttl_s);
+[[nodiscard]] std::string etcd_login_request(std::string_view user, std::string_view password);
 /// For keep-alive and revoke.
 [[nodiscard]] std::string etcd_lease_request(std::int64_t id);
-[[nodiscard]] std::string etcd_watch_request(std::string_view key, std::int64_t from_revision);
 
 [[nodiscard]] Result<EtcdRead> parse_etcd_range(std::string_view json);
 /// The revision of the change.
 [[nodiscard]] Result<std::int64_t> parse_etcd_revision(std::string_view json);
-/// @param asked  the transaction that this answers.
+/// @param asked  the transaction that was sent.
 [[nodiscard]] Result<EtcdTransactionReply> parse_etcd_transaction(std::string_view json,
                                                                   const EtcdTransaction& asked);
-/// Of a grant or a keep-alive.
+/// From a grant or a keep-alive.
 [[nodiscard]] Result<EtcdLease> parse_etcd_lease(std::string_view json);
-[[nodiscard]] Result<EtcdNews> parse_etcd_news(std::string_view line);
-/// @param status  of HTTP, not 200.
+/// From a login.
+[[nodiscard]] Result<std::string> parse_etcd_token(std::string_view json);
+/// @param status  HTTP status, not 200.
 [[nodiscard]] EtcdRefusal parse_etcd_refusal(unsigned status, std::string_view body);
-
-/// Cuts a stream into lines, however it was cut before.
-class EtcdLines {
- public:
-  explicit EtcdLines(std::size_t longest) : longest_{longest} {}
-  /// Complete lines, without their ends; an error for ever once a line is longer than allowed.
-  Result<std::vector<std::string>> feed(std::string_view bytes);
-
- private:
-  std::size_t longest_;
-  std::string rest_;
-};
 
 }  // namespace acc::rendezvous

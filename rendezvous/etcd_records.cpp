@@ -12,9 +12,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kTableMark = "acc-table 1";
-constexpr std::size_t kLongestHead = 100;
-
 template <class T>
 std::optional<T> unsigned_of(const Json& json, const char* name) {
   const auto at = json.find(name);
@@ -49,7 +46,7 @@ EtcdKeys::EtcdKeys(std::string_view prefix, std::string_view job) {
 }
 
 std::string to_etcd(const Leader& leader) {
-  // The incarnation as text: many readers of JSON keep only 53 bits of a number.
+  // The incarnation as text: many JSON readers keep only 53 bits of a number.
   return Json{{"node", leader.node.name},
               {"incarnation", std::to_string(leader.node.incarnation)},
               {"host", leader.at.host},
@@ -72,25 +69,11 @@ Result<Leader> parse_leader(std::string_view value) {
   return Leader{{*node, *number}, {*host, *port}, *term};
 }
 
-std::string to_etcd(const CommittedTable& table) {
-  const auto& [term, round] = table.epoch;
-  return std::string{kTableMark} + ' ' + std::to_string(term.number) + ' ' +
-         std::to_string(term.holder) + ' ' + std::to_string(round.value()) + '\n' + table.bytes;
-}
-
-Result<CommittedTable> parse_committed_table(std::string_view value) {
-  const std::size_t end = value.substr(0, kLongestHead).find('\n');
-  const std::string_view head = value.substr(0, end == std::string_view::npos ? 0 : end);
-  const auto words = split(head, ' ');
-  if (!head.starts_with(kTableMark) || words.size() != 5 || words[1] != "1")
-    return not_ours("the table", value);
-  const auto number = parse_number<std::uint32_t>(words[2]);
-  const auto holder = parse_number<std::uint32_t>(words[3]);
-  const auto round = parse_number<std::uint64_t>(words[4]);
-  const std::string_view bytes = value.substr(end + 1);
-  if (!number || !holder || !round || bytes.size() > kMaxEtcdTable)
-    return not_ours("the table", value);
-  return CommittedTable{{{*number, *holder}, Round{*round}}, std::string{bytes}};
+Result<RoundRecord> parse_table(std::string_view value) {
+  auto record = parse_round_record(value);
+  if (record) return record;
+  const Error foreign = not_ours("the table", value);
+  return Error{foreign.code, foreign.what + " (" + record.error().what + ')'};
 }
 
 Result<std::uint32_t> parse_term(std::string_view value) {

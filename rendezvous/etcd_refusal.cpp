@@ -7,7 +7,7 @@ namespace acc::rendezvous {
 
 namespace {
 
-// gRPC's codes, as the gateway passes them on.
+// gRPC status codes, as the gateway passes them on.
 enum Grpc : int {
   kDeadlineExceeded = 4,
   kPermissionDenied = 7,
@@ -19,6 +19,14 @@ enum Grpc : int {
 constexpr std::string_view kNotEtcd =
     "that isn't the JSON gateway of etcd 3.4 or later: correct the address, or start etcd with "
     "--enable-grpc-gateway";
+
+EtcdRefusal needs_login(const std::string& said) {
+  return {.code = Errc::not_permitted,
+          .what = said +
+                  ": it asks for a user: give --etcd_user_file FILE or the variable ACC_ETCD_USER, "
+                  "with NAME:PASSWORD",
+          .needs_login = true};
+}
 
 EtcdRefusal refusal_of(int code, const std::string& message) {
   const std::string said = "etcd says \"" + printable(message) + '"';
@@ -32,34 +40,40 @@ EtcdRefusal refusal_of(int code, const std::string& message) {
       return {Errc::exhausted,
               said +
                   ": if its space is used up: 'etcdctl compact', 'etcdctl defrag', 'etcdctl "
-                  "alarm disarm'",
-              false};
-    case kPermissionDenied:
+                  "alarm disarm'"};
     case kUnauthenticated:
+      return needs_login(said);
+    case kPermissionDenied:
       return {Errc::not_permitted,
               said +
-                  ": it asks for a user, which can't be given here; use an etcd without users "
-                  "behind a firewall, or rdzv_backend c10d",
-              false};
+                  ": its role must read and write below --etcd_prefix: 'etcdctl role "
+                  "grant-permission ROLE readwrite --prefix=true PREFIX/'"};
     default:
       break;
   }
-  if (message.find("user name is empty") != std::string::npos)
-    return refusal_of(kUnauthenticated, message);
-  if (message.find("too large") != std::string::npos)
-    return {Errc::exhausted, said + ": start etcd with a larger --max-request-bytes", false};
-  return {Errc::system, said, false};
+  const auto says = [&](std::string_view words) {
+    return message.find(words) != std::string::npos;
+  };
+  if (says("user name is empty") || says("invalid auth token") || says("revision of auth store"))
+    return needs_login(said);
+  if (says("authentication is not enabled"))
+    return {.code = Errc::not_permitted, .what = said, .has_no_users = true};
+  if (says("authentication failed"))
+    return {Errc::not_permitted,
+            said +
+                ": correct the name and the password there; 'etcdctl --user NAME user list' "
+                "tells the same"};
+  if (says("too large"))
+    return {Errc::exhausted, said + ": start etcd with a larger --max-request-bytes"};
+  return {Errc::system, said};
 }
 
 }  // namespace
 
 EtcdRefusal parse_etcd_refusal(unsigned status, std::string_view body) {
-  // What Go's server says in plain text when it expected TLS.
+  // Plain-text answer of Go's server where it expected TLS.
   if (body.find("HTTP request to an HTTPS server") != std::string_view::npos)
-    return {Errc::bad_config,
-            "that etcd speaks TLS, which isn't supported here: give it a plain listener on a "
-            "trusted network (--listen-client-urls http://…)",
-            true};
+    return {Errc::bad_config, "that etcd speaks TLS: write https:// in --rdzv_endpoint", true};
   const auto json = nlohmann::json::parse(body, nullptr, false);
   if (json.is_object()) {
     const auto message = json.find("message");

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kLengthSize = 4;
 
-/// What a stranger probably is; empty: no idea.
+/// Likely protocol of an unknown peer; empty: unknown.
 std::string_view guess_stranger(std::string_view begin) {
   constexpr std::array<std::string_view, 9> kHttp{"GET ", "HEAD", "POST", "PUT ", "DELE",
                                                   "OPTI", "CONN", "PATC", "PRI "};
@@ -19,7 +19,7 @@ std::string_view guess_stranger(std::string_view begin) {
   if (std::ranges::find(kHttp, begin) != kHttp.end()) return ": an HTTP request?";
   if (begin == "HTTP") return ": an HTTP server?";
   if (begin == "SSH-") return ": an SSH connection?";
-  // A record of type handshake or alert, version 3.x: one side has a secret, the other none.
+  // A record of type handshake or alert, version 3.x: only one side has a secret.
   if (begin.starts_with("\x16\x03")) return ": TLS, while this side uses no secret?";
   if (begin.starts_with("\x15\x03")) return ": a TLS alert, while this side uses no secret?";
   return "";
@@ -66,7 +66,7 @@ Result<std::optional<std::string_view>> FrameSplitter::next_in_input() {
   return frame;
 }
 
-/// Grows with what arrives, not with what the length announces.
+/// Grows with the bytes that arrive, not with the announced length.
 Result<std::optional<std::string_view>> FrameSplitter::complete_pending() {
   const auto move_up_to = [&](std::size_t size) {
     const auto count = std::min(size - std::min(size, pending_.size()), input_.size());

@@ -12,7 +12,8 @@ namespace {
 using Op = KvRequest::Op;
 using Status = KvReply::Status;
 
-// A value that thousands wait for is copied for each: so much at a time, then others have a turn.
+// A value that thousands wait for is copied for each: this much at a time, then other peers have a
+// turn.
 constexpr std::size_t kWakeBytes = 16 * 1024 * 1024;
 constexpr Millis kLongestWait = std::chrono::hours{24 * 7};
 
@@ -23,7 +24,7 @@ KvReply with(Status status, std::int64_t number = 0) {
   return reply;
 }
 
-// The first thing wrong with a request; ok: nothing.
+// The first fault of a request; ok: none.
 Status check(const KvRequest& request) {
   if (request.key.empty()) return Status::bad_request;
   if (request.op == Op::barrier && request.count == 0) return Status::bad_request;
@@ -78,7 +79,7 @@ KvReply KvStore::set(std::string key, std::string value) {
   return with(put(std::move(key), std::move(value)) ? Status::ok : Status::full);
 }
 
-// A counter is its decimal text, as in torch's store: set, get and add mix.
+// A counter is stored as decimal text, as in torch's store: set, get and add mix.
 KvReply KvStore::add(const KvRequest& request) {
   std::int64_t sum = request.delta;
   bool only_shares = false;
@@ -157,7 +158,7 @@ void KvStore::arrive(PeerId peer, KvRequest& request, Instant now, Answers& out)
   KvReply own;
   own.number = static_cast<std::int64_t>(before);
   if (before > 0 && found->second.count != request.count) {
-    own.status = Status::bad_request;  // they don't mean the same barrier
+    own.status = Status::bad_request;  // the requests disagree about the barrier
   } else if (before + 1 == request.count) {
     std::int64_t order = 0;
     const Numbers arrived = before > 0 ? std::move(found->second.arrived) : Numbers{};
@@ -192,7 +193,7 @@ std::optional<std::uint64_t> KvStore::start_waiting(PeerId peer, KvRequest& requ
   return number;
 }
 
-// Out of everything but its group.
+// Removes the waiter from all indexes except its group.
 KvStore::Waiter KvStore::take(std::uint64_t number) {
   auto node = waiters_.extract(number);
   Waiter waiter = std::move(node.mapped());
@@ -201,7 +202,7 @@ KvStore::Waiter KvStore::take(std::uint64_t number) {
   return waiter;
 }
 
-// How many were there, the leaving one not counted.
+// @return the size of the group, without the leaving waiter.
 std::size_t KvStore::leave_group(std::uint64_t number, const Waiter& waiter) {
   if (waiter.place == Place::barrier) {
     const auto barrier = barriers_.find(waiter.key);
@@ -257,15 +258,15 @@ KvStore::Answers KvStore::tick(Instant now) {
   return out;
 }
 
-// To a wait that has run out.
+// The answer to a wait that timed out.
 KvReply KvStore::late_answer(const Waiter& waiter, std::size_t others) const {
   if (waiter.place == Place::barrier) {
-    // How many had come, this one counted.
+    // How many had arrived, this one included.
     return with(Status::timed_out, static_cast<std::int64_t>(others + 1));
   }
   const auto entry = entries_.find(waiter.key);
   if (entry == entries_.end()) return with(Status::timed_out);
-  KvReply reply;  // it was in a half-done wake-up: late through our thrift
+  KvReply reply;  // it was in an unfinished wake-up: late because wake-ups are limited
   if (waiter.place == Place::value) reply.value = entry->second.value;
   return reply;
 }
@@ -300,7 +301,8 @@ std::optional<Instant> KvStore::next_deadline() const {
   return deadlines_.begin()->first;
 }
 
-// The agents tell in any order: a counter's shares may come before the value that it began with.
+// The agents replay in any order: shares of a counter may arrive before the value that it began
+// with.
 KvStore::Answers KvStore::restore(const KvRestore& told) {
   Answers out;
   if (told.key.empty() || told.key.size() > kMaxKey || told.value.size() > kMaxValue) return out;

@@ -19,12 +19,12 @@ struct KvLimits {
   std::size_t waiters = 4 * 1024;
 };
 
-/// The limits for a job: each worker may wait in a few places at once.
+/// The limits for a job: each worker may wait in a few places at the same time.
 [[nodiscard]] KvLimits kv_limits_for(std::size_t workers);
 
-/// The key-value store of one round (pure): the workers exchange addresses and meet at barriers
-/// here. Whoever asks is a number that the owner chose; the request's id comes back with its reply.
-/// Everything costs O(log n).
+/// Key-value store of one round (pure), in which workers exchange addresses and meet at barriers.
+/// The owner numbers the askers; a reply carries the id of its request. Every operation costs O(log
+/// n).
 class KvStore {
  public:
   using PeerId = std::uint64_t;
@@ -36,18 +36,19 @@ class KvStore {
 
   explicit KvStore(KvLimits limits = {}) : limits_{limits} {}
 
-  /// @return what is to be sent now, to whom; a wait that isn't over adds nothing.
+  /// @return the replies to send now, each with its peer; a wait that isn't over adds nothing.
   Answers request(PeerId peer, KvRequest request, Instant now);
-  /// One piece of what an agent knows after an election. What it makes true answers waiters.
+  /// One part of an agent's replay after an election. Waiters whose condition it fulfils are
+  /// answered.
   Answers restore(const KvRestore& told);
-  /// Waits that have run out, and the rest of a big wake-up.
+  /// Answers waits that timed out, and continues a large wake-up.
   Answers tick(Instant now);
-  /// A new round: nothing of the last one is left, all waiters learn so.
+  /// A new round: discards the contents, and answers all waiters.
   Answers reset(Epoch epoch);
-  /// Its waits end without an answer; what it put stays.
+  /// Its waits end without an answer; its writes stay.
   void peer_gone(PeerId peer);
 
-  /// When tick has something to do; a past instant: at once.
+  /// When tick() has something to do; a past instant: immediately.
   [[nodiscard]] std::optional<Instant> next_deadline() const;
   [[nodiscard]] const Epoch& epoch() const { return epoch_; }
   [[nodiscard]] std::size_t keys() const { return entries_.size(); }
@@ -57,7 +58,7 @@ class KvStore {
  private:
   struct Entry {
     std::string value;
-    bool only_shares = false;  ///< restored from counters; the value they started from may follow
+    bool only_shares = false;  ///< restored from counters; the initial value may follow
   };
   enum class Place : std::uint8_t { value, presence, barrier };  ///< what is waited for
   struct Waiter {
@@ -67,7 +68,7 @@ class KvStore {
     std::string key;
     Instant deadline;
   };
-  using Numbers = std::set<std::uint64_t>;  ///< waiters in the order of arrival
+  using Numbers = std::set<std::uint64_t>;  ///< waiters in order of arrival
   struct Barrier {
     std::uint32_t count = 0;
     Numbers arrived;
@@ -100,7 +101,7 @@ class KvStore {
   std::map<std::string, Barrier, std::less<>> barriers_;
   std::set<std::pair<Instant, std::uint64_t>> deadlines_;
   std::set<std::pair<PeerId, std::uint64_t>> by_peer_;
-  std::set<std::string, std::less<>> half_woken_;  ///< keys that are there and still waited for
+  std::set<std::string, std::less<>> half_woken_;  ///< existing keys that still have waiters
 };
 
 }  // namespace acc::rendezvous

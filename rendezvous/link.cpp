@@ -38,7 +38,7 @@ class ChannelLink : public Link, public std::enable_shared_from_this<ChannelLink
  private:
   void take(std::string_view bytes) {
     auto frame = decode(bytes);
-    const auto self = shared_from_this();  // the handler may drop us
+    const auto self = shared_from_this();  // the handler may drop this link
     if (!frame) {
       channel_->close();
       return lost("it sent what is no message: " + frame.error().what, false);

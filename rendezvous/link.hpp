@@ -13,13 +13,14 @@
 
 namespace acc::rendezvous {
 
-/// What joins an agent and a coordinator: a channel, or nothing but memory where both are in one
+/// Connection between an agent and a coordinator: a channel, or memory alone if both are in one
 /// process.
 class Link {
  public:
   struct Handlers {
     std::function<void(const Frame&)> on_frame;
-    /// Once, never after close(). `not_authentic`: the secrets differ, so trying again won't help.
+    /// Called once, never after close(). `not_authentic`: the secrets differ, so another attempt
+    /// won't help.
     std::function<void(const std::string& why, bool not_authentic)> on_lost;
   };
 
@@ -30,9 +31,9 @@ class Link {
 
   virtual void start(Handlers handlers) = 0;
   virtual void send(const Frame& frame) = 0;
-  /// A frame that was encoded once for many.
+  /// A frame that was encoded once for several peers.
   virtual void send(const Frame& frame, std::string_view encoded) = 0;
-  /// After what was sent has left; no handler is called any more.
+  /// Closes once everything sent has left; no handler is called any more.
   virtual void close() = 0;
   /// Numeric; empty within one process.
   [[nodiscard]] virtual std::string peer_address() const = 0;
@@ -41,7 +42,7 @@ class Link {
 
 /// Owns the channel.
 [[nodiscard]] std::shared_ptr<Link> link_over(std::shared_ptr<Channel> channel);
-/// Two ends in one process; what one sends the other gets from the loop, in order.
+/// Two ends in one process; each receives the other's frames from the loop, in order.
 [[nodiscard]] std::pair<std::shared_ptr<Link>, std::shared_ptr<Link>> link_inside(
     boost::asio::io_context& io);
 

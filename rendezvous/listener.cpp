@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <optional>
 
 namespace acc::rendezvous {
 
@@ -14,8 +15,8 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr int kBatch = 64;            // accepted in one turn, so that beats go on meanwhile
-constexpr Millis kNoDescriptors{50};  // before accepting is tried again
+constexpr int kBatch = 64;            // accepted per turn, so that heartbeats continue meanwhile
+constexpr Millis kNoDescriptors{50};  // until accepting is tried again
 
 Error bind_error(int errnum, const HostPort& at) {
   const std::string where = "listen at " + describe(at);
@@ -46,7 +47,7 @@ Result<UniqueFd> bind_and_listen(const asio::ip::tcp::endpoint& endpoint,
   if (endpoint.address().is_v6())
     ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6);
   if (::bind(fd.get(), endpoint.data(), static_cast<socklen_t>(endpoint.size())) != 0 ||
-      ::listen(fd.get(), INT_MAX) != 0)  // the kernel cuts it to net.core.somaxconn
+      ::listen(fd.get(), INT_MAX) != 0)  // the kernel limits it to net.core.somaxconn
     return bind_error(errno, options.at);
   return fd;
 }
@@ -61,10 +62,11 @@ Result<std::shared_ptr<Listener>> Listener::open(asio::io_context& io, ListenOpt
   if (failed)
     return Error{Errc::bad_config, "listen at '" + options.at.host + "': not a numeric address"};
   if (!options.tls && !options.is_insecure && !address.is_loopback())
-    return Error{Errc::not_permitted,
-                 "listen at " + describe(options.at) +
-                     " without a secret: anybody who reaches it could steer the job. Make a secret "
-                     "with acc-launch --make_secret, or give --insecure"};
+    return Error{
+        Errc::not_permitted,
+        "listen at " + describe(options.at) +
+            " without a secret: any process that reaches it could control the job. Make a secret "
+            "with acc-launch --make_secret, or give --insecure"};
   auto socket = bind_and_listen({address, options.at.port}, options);
   if (!socket) return socket.error();
   return std::make_shared<Listener>(io, std::move(options), std::move(*socket), spare_descriptor());
@@ -102,7 +104,7 @@ void Listener::stop() {
   acceptor_.close(ignored);
   timer_.cancel();
   pause_.cancel();
-  for (const auto& [id, knock] : std::exchange(knocking_, {})) admission_.passed(id);
+  for (const auto& [id, connection] : std::exchange(half_open_, {})) admission_.passed(id);
 }
 
 void Listener::wait() {
@@ -122,7 +124,7 @@ void Listener::accept_batch() {
     if (socket) {
       from.resize(length);
       take(std::move(socket), host_port(from));
-      if (!acceptor_.is_open()) return;  // whoever was told of a newcomer has stopped us
+      if (!acceptor_.is_open()) return;  // a handler of the new connection stopped the listener
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -134,14 +136,15 @@ void Listener::accept_batch() {
       });
       return;
     }
-    // Who gave up before we came is no reason to stop; all else is tried again when epoll says so.
+    // A peer that gave up before accept() is no reason to stop; other errors are retried on the
+    // next event.
     if (errno != ECONNABORTED && errno != EINTR) break;
   }
   wait();
 }
 
-// Without a descriptor the connection would stay in the queue and wake us for ever: take it with
-// the spare one, close it, and let the other side try again.
+// Without a descriptor the connection would stay in the queue and wake the loop forever: take it
+// with the spare descriptor, close it, and let the peer try again.
 bool Listener::turn_one_away() {
   if (!spare_) {
     spare_ = spare_descriptor();
@@ -159,9 +162,20 @@ bool Listener::turn_one_away() {
 }
 
 void Listener::take(UniqueFd socket, HostPort from) {
-  const KnockId id = ++last_;
-  const auto verdict = admission_.knock(id, source_of(from.host), clock_now());
+  const ConnectionId id = ++last_;
+  // Without a secret only loopback is served, and the peer must belong to our user. Another user's
+  // failures are not counted as those of the address, which is ours, too.
+  std::optional<std::string> objection;
+  if (!options_.tls && !options_.is_insecure)
+    objection = users_.objection(socket.get(), SocketUsers::Side::connects);
+  const std::string source = objection ? "another user of this machine" : source_of(from.host);
+  const auto verdict = admission_.accepted(id, source, clock_now());
   if (!verdict.is_trusted && !options_.tls) return admission_.dismissed(id);
+  if (objection) {
+    const auto times = admission_.failed(id, clock_now());
+    if (times && on_turned_away_) on_turned_away_({source, *objection, *times});
+    return;
+  }
   if (verdict.instead) drop(*verdict.instead, "too many connections that prove nothing");
   auto channel = std::make_shared<Channel>(io_, std::move(socket), options_.tls, options_.channel,
                                            std::move(from));
@@ -178,34 +192,34 @@ void Listener::take(UniqueFd socket, HostPort from) {
                       [weak = weak_from_this(), id](const Closed& closed) {
                         if (const auto self = weak.lock()) self->drop(id, closed.what);
                       }});
-  knocking_.emplace(id, Knocking{std::move(channel), verdict.is_trusted, false});
+  half_open_.emplace(id, HalfOpen{std::move(channel), verdict.is_trusted, false});
   arm_timer();
 }
 
-// Before anything is spent on TLS. What follows a `false` comes to drop().
-bool Listener::on_hello(KnockId id, bool names_key) {
-  const auto knock = knocking_.find(id);
-  if (knock == knocking_.end()) return false;
+// Before anything is spent on TLS. After `false`, drop() follows.
+bool Listener::on_hello(ConnectionId id, bool names_key) {
+  const auto connection = half_open_.find(id);
+  if (connection == half_open_.end()) return false;
   if (!names_key) {
-    knock->second.is_dismissed = !knock->second.is_trusted;
-    return knock->second.is_trusted;
+    connection->second.is_dismissed = !connection->second.is_trusted;
+    return connection->second.is_trusted;
   }
   if (const auto older = admission_.named(id)) drop(*older, "too many handshakes at once");
   return true;
 }
 
-void Listener::on_first_frame(KnockId id, std::string_view frame) {
-  auto knock = knocking_.extract(id);
-  if (!knock) return;
+void Listener::on_first_frame(ConnectionId id, std::string_view frame) {
+  auto connection = half_open_.extract(id);
+  if (!connection) return;
   admission_.passed(id);
-  if (on_peer_) on_peer_(std::move(knock.mapped().channel), frame);
+  if (on_peer_) on_peer_(std::move(connection.mapped().channel), frame);
 }
 
-void Listener::drop(KnockId id, const std::string& why) {
-  const auto knock = knocking_.extract(id);
-  if (!knock) return;
-  if (knock.mapped().is_dismissed) return admission_.dismissed(id);
-  const std::string source = source_of(knock.mapped().channel->peer().host);
+void Listener::drop(ConnectionId id, const std::string& why) {
+  const auto connection = half_open_.extract(id);
+  if (!connection) return;
+  if (connection.mapped().is_dismissed) return admission_.dismissed(id);
+  const std::string source = source_of(connection.mapped().channel->peer().host);
   const auto times = admission_.failed(id, clock_now());
   if (times && on_turned_away_) on_turned_away_({source, why, *times});
 }

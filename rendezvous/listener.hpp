@@ -2,6 +2,7 @@
 
 #include "rendezvous/admission.hpp"
 #include "rendezvous/channel.hpp"
+#include "rendezvous/socket_users.hpp"
 
 #include <boost/asio/basic_socket_acceptor.hpp>
 
@@ -22,23 +23,23 @@ struct ListenOptions {
   ChannelLimits channel;
 };
 
-/// Somebody who was turned away, for the log: one line a minute and source.
+/// A rejected connection, for the log: one line per minute and source.
 struct TurnedAway {
   std::string source;       ///< address, IPv6 as /64
-  std::string what;         ///< of the last one: "authentication failed"
+  std::string what;         ///< about the latest one: "authentication failed"
   std::uint64_t times = 1;  ///< since the last line about this source
 };
 
-/// Takes connections and hands them on once they have proved who they are and sent a whole first
-/// frame (P5: until then they cost little and change nothing).
+/// Accepts connections and hands them on once the peer is authenticated and has sent a whole first
+/// frame (P5: until then a connection costs little and changes nothing).
 class Listener : public std::enable_shared_from_this<Listener> {
  public:
-  /// @param first_frame  whole, undecoded. `on_peer` start()s the channel before it returns; who
-  ///                     doesn't keep it closes it.
+  /// @param first_frame  whole, undecoded. `on_peer` start()s the channel before it returns; a
+  /// channel that is not kept is closed.
   using OnPeer = std::function<void(std::shared_ptr<Channel>, std::string_view first_frame)>;
   using OnTurnedAway = std::function<void(const TurnedAway&)>;
 
-  /// Binds and listens; connections are taken from start() on.
+  /// Binds and listens; connections are accepted from start() on.
   static Result<std::shared_ptr<Listener>> open(boost::asio::io_context& io, ListenOptions options);
   Listener(boost::asio::io_context& io, ListenOptions options, UniqueFd socket, UniqueFd spare);
   ~Listener();
@@ -46,7 +47,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
   Listener& operator=(const Listener&) = delete;
 
   void start(OnPeer on_peer, OnTurnedAway on_turned_away);
-  /// Takes nobody any more and drops who isn't through yet. Handed-on channels stay.
+  /// Stops accepting and drops connections that aren't handed on yet. Channels handed on stay.
   void stop();
 
   [[nodiscard]] HostPort at() const;
@@ -64,27 +65,28 @@ class Listener : public std::enable_shared_from_this<Listener> {
   void accept_batch();
   bool turn_one_away();
   void take(UniqueFd socket, HostPort from);
-  bool on_hello(KnockId id, bool names_key);
-  void on_first_frame(KnockId id, std::string_view frame);
-  void drop(KnockId id, const std::string& why);
+  bool on_hello(ConnectionId id, bool names_key);
+  void on_first_frame(ConnectionId id, std::string_view frame);
+  void drop(ConnectionId id, const std::string& why);
   void arm_timer();
   void on_timer();
 
   boost::asio::io_context& io_;
   ListenOptions options_;
   Acceptor acceptor_;
-  UniqueFd spare_;  ///< given up for a moment to take and close a connection when none is left
+  UniqueFd spare_;  ///< released for a moment to accept and close a connection when none is left
   Timer timer_;     ///< of the oldest half-open connection
   Timer pause_;
   Instant timer_due_ = Instant::max();
   Admission admission_;
-  KnockId last_ = 0;
-  struct Knocking {
+  SocketUsers users_;
+  ConnectionId last_ = 0;
+  struct HalfOpen {
     std::shared_ptr<Channel> channel;
     bool is_trusted = true;
     bool is_dismissed = false;
   };
-  std::map<KnockId, Knocking> knocking_;
+  std::map<ConnectionId, HalfOpen> half_open_;
   OnPeer on_peer_;
   OnTurnedAway on_turned_away_;
 };

@@ -12,17 +12,17 @@
 
 namespace acc::rendezvous {
 
-/// Finds the addresses of a host, IPv4 and IPv6, without blocking the loop: names are looked up in
-/// a thread of asio's. Dropping it gives up; the thread itself ends when the system's resolver
+/// Looks up the addresses of a host, IPv4 and IPv6, without blocking the loop: names are resolved
+/// in a thread of asio. Dropping it cancels; the thread itself ends when the system's resolver
 /// does.
 class Lookup : public std::enable_shared_from_this<Lookup> {
  public:
   using Endpoints = std::vector<boost::asio::ip::tcp::endpoint>;
-  /// @param failed  empty, or the system's words: "Name or service not known"
+  /// @param failed  empty, or the system's message: "Name or service not known"
   using OnDone = std::function<void(Endpoints found, const std::string& failed)>;
 
   explicit Lookup(boost::asio::io_context& io) : io_{io}, resolver_{io} {}
-  /// Once. `done` is called from the loop.
+  /// Call once. `done` is called from the loop.
   void start(const HostPort& of, OnDone done);
 
  private:

@@ -7,10 +7,9 @@
 #include <string_view>
 #include <type_traits>
 
-/// The fields of every message, listed once, in the order in which they stand on the wire. The
-/// structured bindings keep the lists honest: a field that is missing here doesn't compile. A new
-/// minor version adds fields at the end of a message; the parts of messages (Fact, TableRow …) stay
-/// as they are.
+/// The fields of every message, listed once, in the order on the wire. Structured bindings keep the
+/// lists complete: a missing field doesn't compile. A new minor version adds fields at the end of a
+/// message; the parts of messages (JobFact, TableRow …) never change.
 namespace acc::rendezvous {
 
 template <class T, class M>
@@ -23,8 +22,8 @@ inline constexpr std::size_t kMaxPreemptSignals = 64;
 
 template <class A>
 void fields(A& a, Is<Term> auto& part) {
-  auto& [number, holder] = part;
-  a(number, holder);
+  auto& [number, candidate] = part;
+  a(number, candidate);
 }
 template <class A>
 void fields(A& a, Is<Epoch> auto& part) {
@@ -42,7 +41,7 @@ void fields(A& a, Is<HostPort> auto& part) {
   a(host, port);
 }
 template <class A>
-void fields(A& a, Is<Fact> auto& part) {
+void fields(A& a, Is<JobFact> auto& part) {
   auto& [name, value, hash] = part;
   a(name, value, hash);
 }
@@ -99,21 +98,21 @@ void fields(A& a, Is<JobPolicy> auto& part) {
 template <class A>
 void fields(A& a, Is<Join> auto& m) {
   auto& [version_major, version_minor, job, node, host, address, listens, slots, wanted, nodes_min,
-         nodes_max, facts, wall_clock_ms, holding, epoch, node_rank, first_rank, nodes, ledger,
-         vote, policy] = m;
+         nodes_max, facts, wall_clock_ms, state, epoch, node_rank, first_rank, nodes, ledger, vote,
+         policy] = m;
   a(version_major, version_minor, job, node, host, address, listens, slots, wanted, nodes_min,
-    nodes_max, limited(facts, kMaxFacts), wall_clock_ms, holding, epoch, node_rank, first_rank,
-    nodes, ledger, vote, policy);
+    nodes_max, limited(facts, kMaxFacts), wall_clock_ms, state, epoch, node_rank, first_rank, nodes,
+    ledger, vote, policy);
 }
 template <class A>
 void fields(A& a, Is<Ready> auto& m) {
-  auto& [beat, echo, master_port] = m;
-  a(beat, echo, master_port);
+  auto& [heartbeat, echo, master_port] = m;
+  a(heartbeat, echo, master_port);
 }
 template <class A>
-void fields(A& a, Is<Beat> auto& m) {
-  auto& [beat, echo, holding, alive] = m;
-  a(beat, echo, holding, alive);
+void fields(A& a, Is<Heartbeat> auto& m) {
+  auto& [heartbeat, echo] = m;
+  a(heartbeat, echo);
 }
 template <class A>
 void fields(A& a, Is<WorkerFailed> auto& m) {
@@ -128,9 +127,9 @@ void fields(A& a, Is<Stopped> auto& m) {
   a(progress);
 }
 template <class A>
-void fields(A& a, Is<Wish> auto& m) {
-  auto& [signo, interrupts] = m;
-  a(signo, interrupts);
+void fields(A& a, Is<SignalRequest> auto& m) {
+  auto& [signo] = m;
+  a(signo);
 }
 template <class A>
 void fields(A& a, Is<Leave> auto& m) {
@@ -144,8 +143,8 @@ void fields(A&, Is<TableRequest> auto&) {}
 
 template <class A>
 void fields(A& a, Is<Welcome> auto& m) {
-  auto& [coordinator, stamp, beat, dead, lease] = m;
-  a(coordinator, stamp, beat, dead, lease);
+  auto& [coordinator, stamp, dead, lease] = m;
+  a(coordinator, stamp, dead, lease);
 }
 template <class A>
 void fields(A& a, Is<Refused> auto& m) {
@@ -154,19 +153,20 @@ void fields(A& a, Is<Refused> auto& m) {
 }
 template <class A>
 void fields(A& a, Is<Assigned> auto& m) {
-  auto& [stamp, spare, node_rank, nodes, first_rank, world_size, ledger, reason, standbys] = m;
-  a(stamp, spare, node_rank, nodes, first_rank, world_size, ledger, reason,
+  auto& [stamp, spare, node_rank, nodes, first_rank, world_size, ledger, max_restarts, reason,
+         standbys] = m;
+  a(stamp, spare, node_rank, nodes, first_rank, world_size, ledger, max_restarts, reason,
     limited(standbys, kMaxStandbys));
 }
 template <class A>
 void fields(A& a, Is<Start> auto& m) {
-  auto& [master, beat, granted] = m;
-  a(master, beat, granted);
+  auto& [master, heartbeat, granted] = m;
+  a(master, heartbeat, granted);
 }
 template <class A>
-void fields(A& a, Is<BeatAck> auto& m) {
-  auto& [beat, stamp, granted, nodes_here, nodes_needed] = m;
-  a(beat, stamp, granted, nodes_here, nodes_needed);
+void fields(A& a, Is<HeartbeatAck> auto& m) {
+  auto& [heartbeat, stamp, granted] = m;
+  a(heartbeat, stamp, granted);
 }
 template <class A>
 void fields(A& a, Is<Stop> auto& m) {
@@ -175,8 +175,8 @@ void fields(A& a, Is<Stop> auto& m) {
 }
 template <class A>
 void fields(A& a, Is<Signal> auto& m) {
-  auto& [signo, by] = m;
-  a(signo, by);
+  auto& [signo] = m;
+  a(signo);
 }
 template <class A>
 void fields(A& a, Is<Close> auto& m) {
@@ -203,7 +203,7 @@ void fields(A& a, Is<Probe> auto& m) {
 // ---- elected coordinator → the job's first address ----
 
 template <class A>
-void fields(A& a, Is<Moved> auto& m) {
+void fields(A& a, Is<LeaderMoved> auto& m) {
   auto& [job, to] = m;
   a(job, to);
 }
@@ -227,22 +227,26 @@ void fields(A& a, Is<KvRestore> auto& m) {
   a(limited(key, kMaxKey), limited(value, kMaxValue), added);
 }
 
-// ---- the last value of each enumeration: what is above it comes from a later version ----
+// ---- the last value of each enumeration: a higher one belongs to a later version ----
 
-constexpr Holding last_value(Holding) { return Holding::stopped; }
+constexpr NodeState last_value(NodeState) { return NodeState::stopped; }
 constexpr Failure::Kind last_value(Failure::Kind) { return Failure::Kind::unkillable; }
-constexpr Outcome last_value(Outcome) { return Outcome::nodes_missing; }
 constexpr Refusal last_value(Refusal) { return Refusal::moved; }
 constexpr Stop::Why last_value(Stop::Why) { return Stop::Why::membership; }
 constexpr KvRequest::Op last_value(KvRequest::Op) { return KvRequest::Op::current; }
 constexpr KvReply::Status last_value(KvReply::Status) { return KvReply::Status::differs; }
 
-constexpr std::string_view noun_of(Holding) { return "holding"; }
+constexpr std::string_view noun_of(NodeState) { return "state"; }
 constexpr std::string_view noun_of(Failure::Kind) { return "kind of failure"; }
-constexpr std::string_view noun_of(Outcome) { return "outcome"; }
 constexpr std::string_view noun_of(Refusal) { return "refusal"; }
 constexpr std::string_view noun_of(Stop::Why) { return "cause of a stop"; }
 constexpr std::string_view noun_of(KvRequest::Op) { return "operation"; }
 constexpr std::string_view noun_of(KvReply::Status) { return "status"; }
 
 }  // namespace acc::rendezvous
+
+// Found here by argument-dependent lookup.
+namespace acc {
+constexpr Outcome last_value(Outcome) { return Outcome::nodes_missing; }
+constexpr std::string_view noun_of(Outcome) { return "outcome"; }
+}  // namespace acc

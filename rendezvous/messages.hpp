@@ -4,6 +4,7 @@
 #include "common/error.hpp"
 #include "common/ids.hpp"
 #include "common/restart_policy.hpp"
+#include "common/round_end.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -12,21 +13,21 @@
 #include <variant>
 #include <vector>
 
-/// Every message between an agent and the coordinator, the version and the limits. Their bytes:
+/// Every message between an agent and the coordinator, the version and the limits. Encoding:
 /// docs/protocol.md. Times on the wire are durations; a `stamp` is the sender's own monotonic clock
-/// and is only ever compared by the one who wrote it (P8).
+/// and is only compared by the sender (P8).
 namespace acc::rendezvous {
 
-/// Peers with the same major version talk to each other if their minor versions differ by at most
-/// one: unknown message types and trailing fields are then skipped.
+/// Peers with the same major version are compatible if their minor versions differ by at most one:
+/// unknown message types and trailing fields are then skipped.
 inline constexpr std::uint16_t kVersionMajor = 1;
 inline constexpr std::uint16_t kVersionMinor = 0;
 
-/// Bytes with the header; a longer one closes the connection.
+/// Bytes, including the header; a longer one closes the connection.
 inline constexpr std::size_t kMaxFrame = std::size_t{1024} * 1024;
-/// Until the peer is welcome.
+/// Until the peer is welcomed.
 inline constexpr std::size_t kMaxFirstFrame = std::size_t{16} * 1024;
-inline constexpr std::size_t kMaxText = 4096;  ///< bytes of any text but a value of the store
+inline constexpr std::size_t kMaxText = 4096;  ///< bytes of any text except values of the store
 inline constexpr std::size_t kMaxFacts = 16;
 inline constexpr std::size_t kMaxStandbys = 8;
 inline constexpr std::size_t kMaxTableRows = 8192;  ///< in one Table; a longer table comes in parts
@@ -34,21 +35,22 @@ inline constexpr std::size_t kMaxSmallList = 64;    ///< exit code classes, sign
 inline constexpr std::size_t kMaxKey = 256;         ///< bytes of a key of the store
 inline constexpr std::size_t kMaxValue = std::size_t{256} * 1024;
 
-/// Counts coordinators. The tie-breaker is the standby that won, so that two can't share a term.
+/// Number of a coordinator's term. `candidate` breaks ties, so that two standbys can't win the same
+/// term.
 struct Term {
-  std::uint32_t number = 0;  ///< 0: none yet; the first coordinator has 1
-  std::uint32_t holder = 0;  ///< node rank + 1 of an elected coordinator, 0 for the first
+  std::uint32_t number = 0;     ///< 0: none yet; the first coordinator has 1
+  std::uint32_t candidate = 0;  ///< node rank + 1 of an elected coordinator, 0 for the first
   friend auto operator<=>(const Term&, const Term&) = default;
 };
 
-/// Fences every frame: what comes from another epoch has no effect.
+/// Fences every frame: a frame of another epoch has no effect.
 struct Epoch {
   Term term;
   Round round{0};
   friend auto operator<=>(const Epoch&, const Epoch&) = default;
 };
 
-/// A node is its name; an agent is its incarnation.
+/// A node is identified by its name; an agent by its incarnation.
 struct NodeId {
   std::string name;
   std::uint64_t incarnation = 0;
@@ -61,15 +63,15 @@ struct HostPort {
   friend bool operator==(const HostPort&, const HostPort&) = default;
 };
 
-/// What all nodes of a job must agree on, with a value to show: {"script", "train.py"}.
-struct Fact {
+/// A property that all nodes of a job must share, with a value to display: {"script", "train.py"}.
+struct JobFact {
   std::string name;
   std::string value;       ///< printable, shortened
   std::uint64_t hash = 0;  ///< of the whole value
-  friend bool operator==(const Fact&, const Fact&) = default;
+  friend bool operator==(const JobFact&, const JobFact&) = default;
 };
 
-/// A node that is no more, and its ranks.
+/// A lost node, and its ranks.
 struct LostNode {
   std::string node;
   Rank first_rank{0};
@@ -77,16 +79,17 @@ struct LostNode {
   friend bool operator==(const LostNode&, const LostNode&) = default;
 };
 
-/// How far a node is with the round that it knows of.
-enum class Holding : std::uint8_t {
-  nothing,    ///< never had a place, or its workers are gone and told to be
+/// Progress of a node in the round that it knows.
+enum class NodeState : std::uint8_t {
+  nothing,    ///< never had a place, or its workers are gone and reported so
   assigned,   ///< has a place, no worker started
   running,    ///< has workers
   completed,  ///< all its workers ended with 0
   stopped,    ///< had workers in this round, all gone
 };
 
-/// What ended a worker, or kept it from starting; the coordinator passes the first one on to all.
+/// The cause of a worker's end, or of its failed start; the coordinator forwards the first one to
+/// all nodes.
 struct Failure {
   enum class Kind : std::uint8_t { exited, signaled, cannot_start, node_lost, unkillable };
   Kind kind = Kind::exited;
@@ -96,21 +99,28 @@ struct Failure {
   std::string node;
   std::string host;
   std::string cause;  ///< in words: "killed by SIGSEGV (11)", "lost: no traffic for 5 s"
-  // What the worker wrote, shortened to its end; empty: nothing.
+  // Output of the worker, its end only; empty: none.
   std::string error;       ///< the message in its error file
-  std::string traceback;   ///< … and how it came to it
+  std::string traceback;   ///< … and the traceback in it
   std::string last_lines;  ///< of its output
   std::string log_path;
   std::int64_t pid = 0;
   Millis ago{0};               ///< before this message was sent
-  Round round{0};              ///< in which it happened; the coordinator sets it
+  Round round{0};              ///< in which it happened; set by the coordinator
   Millis into_round{0};        ///< after the round's start on that node
-  bool is_final = false;       ///< the worker itself said that a restart won't help
-  bool out_of_memory = false;  ///< the kernel killed it for that
+  bool is_final = false;       ///< the worker itself reported that a restart won't help
+  bool out_of_memory = false;  ///< the kernel killed it for lack of memory
+
+  /// Nothing: no process ended, or not by itself.
+  [[nodiscard]] std::optional<ExitStatus> exit_status() const {
+    if (kind == Kind::exited) return Exited{code};
+    if (kind == Kind::signaled) return Signaled{code, false};
+    return std::nullopt;
+  }
   friend bool operator==(const Failure&, const Failure&) = default;
 };
 
-/// An agent on which the roster may fall back: where it listens.
+/// An agent that may become coordinator, and the address of its listener.
 struct Standby {
   std::string node;
   NodeRank node_rank{0};
@@ -118,74 +128,60 @@ struct Standby {
   friend bool operator==(const Standby&, const Standby&) = default;
 };
 
-/// How a job ended, for every node the same.
-enum class Outcome : std::uint8_t {
-  succeeded,
-  failed,  ///< a failure, and no restart was left
-  never_retry,
-  no_progress,
-  cannot_start,
-  stopped,  ///< by a signal
-  preempted,
-  unkillable,
-  nodes_missing,  ///< too few nodes came, or came back
-};
-
-/// What the job's owner decided about restarts and stops. The coordinator takes it from the plan of
-/// its own node; one that stands alone, from the first agent that joins.
+/// The job's settings for restarts and stops. The coordinator takes them from its own node's plan;
+/// a standalone one from the first agent that joins.
 struct JobPolicy {
-  RestartPolicy restart;  ///< progress_file stays empty: each node looks at its own
+  RestartPolicy restart;  ///< progress_file stays empty: each node watches its own
   Millis grace{15'000};
   std::vector<std::int32_t> preempt_signals;
   Millis preempt_grace{30'000};
   Millis join_timeout{600'000};
-  std::optional<Millis> last_call;  ///< empty: as docs/operations.md says
-  bool scale_up_now = false;        ///< a new node asks for a round at once
-  std::optional<HostPort> master;   ///< port 0: any free one of node rank 0
+  std::optional<Millis> last_call;  ///< empty: the default of docs/operations.md
+  bool scale_up_now = false;        ///< a new node immediately causes a new round
+  std::optional<HostPort> master;   ///< port 0: any free one on node rank 0
 };
 
 // ---- agent → coordinator ----
 
-/// The first frame of every connection: who comes, to which job, and what it still has.
+/// The first frame of every connection: the agent, its job, and its state in it.
 struct Join {
   std::uint16_t version_major = kVersionMajor;
   std::uint16_t version_minor = kVersionMinor;
   std::string job;
   NodeId node;
-  std::string host;     ///< for people and for ordering
-  std::string address;  ///< where workers of other nodes reach this node; empty: as the socket says
+  std::string host;  ///< for display and ordering
+  std::string
+      address;  ///< where workers of other nodes reach this node; empty: the socket's address
   std::uint16_t listens = 0;       ///< port of this agent's own listener, for an election; 0: none
   std::uint32_t slots = 0;         ///< workers on this node
-  std::optional<NodeRank> wanted;  ///< the user's or the scheduler's order
+  std::optional<NodeRank> wanted;  ///< set by the user or the scheduler
   std::uint32_t nodes_min = 1;
   std::uint32_t nodes_max = 1;
-  std::vector<Fact> facts;
-  std::int64_t wall_clock_ms = 0;  ///< only to warn of a skew
-  // What it knows of the job, after a loss of the coordinator.
-  Holding holding = Holding::nothing;
-  Epoch epoch;  ///< of the last assignment; term.number 0: never had one
+  std::vector<JobFact> facts;
+  std::int64_t wall_clock_ms = 0;  ///< only to warn of a clock skew
+  // Its knowledge of the job, after a loss of the coordinator.
+  NodeState state = NodeState::nothing;
+  Epoch epoch;  ///< of the last assignment; term.number 0: none so far
   NodeRank node_rank{0};
   Rank first_rank{0};
   std::uint32_t nodes = 0;  ///< in that round
   RestartLedger ledger;
-  /// Of the last coordinator that welcomed it: it accepts no older one. An agent that isn't
+  /// Term of the last coordinator that welcomed it: it accepts no older one. An agent that isn't
   /// coordinator counts the Join as a vote for a newer term.
   Term vote;
   std::optional<JobPolicy> policy;
 };
 
-/// The place is taken and the lease counts from this moment, if Start comes.
+/// The place is taken, and the lease counts from the sending of this message, if Start follows.
 struct Ready {
-  std::uint32_t beat = 0;
+  std::uint32_t heartbeat = 0;
   std::uint64_t echo = 0;         ///< the newest stamp of the coordinator
   std::uint16_t master_port = 0;  ///< free on this node, if it has node rank 0; else 0
 };
 
-struct Beat {
-  std::uint32_t beat = 0;
-  std::uint64_t echo = 0;
-  Holding holding = Holding::nothing;
-  std::uint32_t alive = 0;  ///< workers
+struct Heartbeat {
+  std::uint32_t heartbeat = 0;
+  std::uint64_t echo = 0;  ///< the newest stamp of the coordinator
 };
 
 struct WorkerFailed {
@@ -196,12 +192,11 @@ struct Completed {};
 struct Stopped {
   bool progress = false;  ///< --progress_file changed during the round
 };
-/// A signal came to one agent; it is meant for the whole job.
-struct Wish {
+/// A signal that one agent received, meant for the whole job.
+struct SignalRequest {
   std::int32_t signo = 0;
-  std::uint32_t interrupts = 0;  ///< Ctrl-C so far on that node
 };
-/// This agent goes; its workers are gone already.
+/// This agent leaves; its workers are gone already.
 struct Leave {
   std::string why;
 };
@@ -212,72 +207,69 @@ struct TableRequest {};
 struct Welcome {
   std::string coordinator;  ///< node name
   std::uint64_t stamp = 0;
-  Millis beat{1000};
-  Millis dead{5000};  ///< silence after which a peer counts as lost
+  Millis heartbeat_timeout{5000};  ///< silence after which a peer counts as lost
   Millis lease{10'000};
 };
 
 enum class Refusal : std::uint8_t {
   version,
   wrong_job,
-  mismatch,   ///< of facts, slots or node counts
-  duplicate,  ///< that node or rank is in already
-  stale,      ///< an older epoch
-  full,
-  not_coordinator,  ///< knows a living one; `redirect` says where
+  mismatch,         ///< of facts, slots or node counts
+  duplicate,        ///< another agent has that node name or rank
+  stale,            ///< an older epoch
+  not_coordinator,  ///< knows a live coordinator, at `redirect`
   closed,
-  moved,  ///< another coordinator took over; `redirect` says where
+  moved,  ///< another coordinator took over, at `redirect`
 };
 struct Refused {
   Refusal refusal = Refusal::mismatch;
-  std::string what;  ///< whole sentence, both values named
+  std::string what;  ///< whole sentence, with both values
   HostPort redirect;
   bool for_ever = true;  ///< false: try again later
 };
 
 struct Assigned {
   std::uint64_t stamp = 0;
-  bool spare = false;  ///< beyond the maximum: waits, the rest means nothing
+  bool spare = false;  ///< beyond the maximum: waits; the other fields are unused
   NodeRank node_rank{0};
   std::uint32_t nodes = 1;
   Rank first_rank{0};
   WorldSize world_size{1};
   RestartLedger ledger;
-  std::string reason;  ///< of the restart; empty in the first round; to a spare: how it stands
+  std::uint32_t max_restarts = 0;  ///< the coordinator's limit
+  std::string
+      reason;  ///< of the restart; empty in the first round; to a spare: the state of the job
   std::vector<Standby> standbys;
 };
 
 struct Start {
   HostPort master;
-  std::uint32_t beat = 0;  ///< of the Ready that this answers
+  std::uint32_t heartbeat = 0;  ///< of the Ready that this answers
   Millis granted{0};
 };
 
-struct BeatAck {
-  std::uint32_t beat = 0;
+struct HeartbeatAck {
+  std::uint32_t heartbeat = 0;
   std::uint64_t stamp = 0;
-  Millis granted{0};  ///< the lease ends so long after the beat was sent; 0: no lease
-  std::uint32_t nodes_here = 0;
-  std::uint32_t nodes_needed = 0;
+  Millis granted{0};  ///< the lease ends this long after the heartbeat was sent; 0: no lease
 };
 
 /// End the round's workers.
 struct Stop {
   enum class Why : std::uint8_t { restart, end, membership };
   Why why = Why::restart;
-  std::int32_t signo = 0;  ///< to send first; 0: SIGTERM
+  std::int32_t signo = 0;  ///< sent first; 0: SIGTERM
   Millis grace{15'000};
-  std::string by;      ///< node that asked; empty: nobody
-  std::string reason;  ///< for people: "rank 3 on b killed by SIGSEGV (11)"
-  // What is known dead, so that survivors can give up their collectives and say why.
+  std::string by;      ///< node that received the request; empty: none
+  std::string reason;  ///< for display: "rank 3 on b killed by SIGSEGV (11)"
+  // Known losses, so that survivors can abort their collectives and name the cause.
   std::optional<Failure> failure;  ///< the first worker that failed, without its output
   std::vector<LostNode> lost;
 };
 
-/// A signal that ends nothing (SIGUSR1, SIGUSR2, SIGHUP as the policy says), for all workers.
+/// A signal that ends nothing (SIGUSR1, SIGUSR2, SIGHUP by policy), for all workers.
 struct Signal {
   std::int32_t signo = 0;
-  std::string by;
 };
 
 struct Close {
@@ -288,7 +280,7 @@ struct Close {
   RestartLedger ledger;
 };
 
-/// Something the users of all nodes should read: "waits for 1 of 3 nodes: rank 2".
+/// A line for the users of all nodes: "waits for 1 of 3 nodes: rank 2".
 struct Notice {
   std::string text;
 };
@@ -303,18 +295,19 @@ struct TableRow {
 };
 struct Table {
   std::uint32_t first = 0;  ///< node rank of rows[0]
-  std::uint32_t nodes = 0;  ///< in all
+  std::uint32_t nodes = 0;  ///< in total
   std::vector<TableRow> rows;
 };
 
-/// Answered by a Beat at once: its echo proves that the agent follows this coordinator now.
+/// Answered immediately by a Heartbeat: its echo proves that the agent follows this coordinator
+/// now.
 struct Probe {
   std::uint64_t stamp = 0;
 };
 
-// ---- elected coordinator → whoever sits at the job's first address ----
+// ---- elected coordinator → the process at the job's seed endpoint ----
 
-struct Moved {
+struct LeaderMoved {
   std::string job;
   HostPort to;
 };
@@ -330,16 +323,16 @@ struct KvRequest {
     barrier,
     remove,
     compare_set,
-    current  ///< not of the store: may this round still write?
+    current  ///< not a store operation: may this round still write?
   };
-  std::uint64_t id = 0;  ///< chosen by the asker, comes back with the reply
+  std::uint64_t id = 0;  ///< chosen by the asker, repeated in the reply
   Op op = Op::get;
   std::string key;
   std::string value;        ///< set; compare_set: the new one
-  std::string expected;     ///< compare_set; empty: the key must not be there
+  std::string expected;     ///< compare_set; empty: the key must not exist
   std::int64_t delta = 0;   ///< add
-  std::uint32_t count = 0;  ///< barrier: so many must come
-  Millis timeout{0};        ///< get, wait, barrier, current: 0 = answer at once
+  std::uint32_t count = 0;  ///< barrier: number of participants
+  Millis timeout{0};        ///< get, wait, barrier, current: 0 = answer immediately
 };
 struct KvReply {
   enum class Status : std::uint8_t {
@@ -355,22 +348,23 @@ struct KvReply {
   std::uint64_t id = 0;
   Status status = Status::ok;
   std::string value;
-  /// add: the new sum; barrier: the order of arrival, or how many had come when it timed out;
-  /// current: for so many milliseconds from the asking no later round begins.
+  /// add: the new sum; barrier: the order of arrival, or the number that had arrived at the
+  /// timeout; current: no later round begins for this many milliseconds from the request.
   std::int64_t number = 0;
 };
-/// After an election an agent tells again what its workers have put in this round.
+/// Replays a write of an agent's workers in this round, after an election.
 struct KvRestore {
   std::string key;
   std::string value;
   std::int64_t added = 0;  ///< this node's share of a counter; 0: it is a value
 };
 
-using Message = std::variant<Join, Ready, Beat, WorkerFailed, Completed, Stopped, Wish, Leave,
-                             TableRequest, Welcome, Refused, Assigned, Start, BeatAck, Stop, Signal,
-                             Close, Notice, Table, Probe, Moved, KvRequest, KvReply, KvRestore>;
+using Message =
+    std::variant<Join, Ready, Heartbeat, WorkerFailed, Completed, Stopped, SignalRequest, Leave,
+                 TableRequest, Welcome, Refused, Assigned, Start, HeartbeatAck, Stop, Signal, Close,
+                 Notice, Table, Probe, LeaderMoved, KvRequest, KvReply, KvRestore>;
 
-/// What travels: the epoch stands in the header.
+/// A message with its epoch, which is sent in the header.
 struct Frame {
   Epoch epoch;
   Message message;

@@ -14,6 +14,9 @@ inline bool trust_stopped_clocks = false;
 inline bool lease_by_monotonic = false;
 inline bool no_lease_timer = false;
 inline bool answer_from_belief = false;
+inline bool forget_waiting = false;
+inline bool start_before_commit = false;
+inline bool lead_past_lease = false;
 #else
 inline constexpr bool skip_lease_wait = false;
 inline constexpr bool accept_stale_round = false;
@@ -24,6 +27,9 @@ inline constexpr bool trust_stopped_clocks = false;
 inline constexpr bool lease_by_monotonic = false;
 inline constexpr bool no_lease_timer = false;
 inline constexpr bool answer_from_belief = false;
+inline constexpr bool forget_waiting = false;
+inline constexpr bool start_before_commit = false;
+inline constexpr bool lead_past_lease = false;
 #endif
 
 }  // namespace acc::rendezvous::planted

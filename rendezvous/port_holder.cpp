@@ -1,5 +1,6 @@
 #include "rendezvous/port_holder.hpp"
 
+#include "common/ports.hpp"
 #include "common/text.hpp"
 
 #include <unistd.h>
@@ -17,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Lines of /proc/net/tcp: number, local address:port in hex, remote, state (0A: listens), …, inode
-// as the tenth.
+// as the tenth field.
 void collect_listeners(const char* path, std::uint16_t port, std::set<std::string>& sockets) {
   char wanted[8];
   std::snprintf(wanted, sizeof wanted, ":%04X", unsigned{port});
@@ -58,7 +59,7 @@ std::string describe_port_holder(std::uint16_t port) {
     std::getline(std::ifstream{process->path() / "comm"}, name);
     return printable(name, 32) + " (pid " + pid + ")";
   }
-  return {};
+  return foreign_port_holder(port);
 }
 
 }  // namespace acc::rendezvous

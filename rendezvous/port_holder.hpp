@@ -5,8 +5,9 @@
 
 namespace acc::rendezvous {
 
-/// Who listens on a TCP port of this network namespace, for a message: "python3 (pid 4711)". Empty
-/// if nobody does or if it belongs to somebody whose descriptors we may not see.
+/// The process that listens on a TCP port of this network namespace, for a message: "python3 (pid
+/// 4711)", or, if we may not see its descriptors, its user: "user 1001 (alice)". Empty if there is
+/// none.
 [[nodiscard]] std::string describe_port_holder(std::uint16_t port);
 
 }  // namespace acc::rendezvous

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-/// What a coordinator must know of the newest round that may have been started, to go on after the
-/// one before it. With etcd it is committed there before any worker starts. Pure.
+/// The newest round that may have been started, as a new coordinator needs it to continue the job.
+/// With etcd it is committed there before any worker starts. Pure.
 namespace acc::rendezvous {
 
 struct RoundRecord {

@@ -7,21 +7,24 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <poll.h>
+#include <pwd.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 namespace acc::rendezvous {
 
 namespace {
 
-constexpr std::size_t kMaxFile = std::size_t{16} << 10U;
 constexpr std::string_view kCredentialName = "acc-secret";
 
 std::string variable(const char* name) {
@@ -39,13 +42,6 @@ std::string to_hex(const unsigned char* bytes, std::size_t size) {
   return text;
 }
 
-/// Wiped when it goes out of scope, whatever happens in between.
-struct Buffer {
-  std::array<char, kMaxFile + 1> bytes{};
-  std::size_t size = 0;
-  ~Buffer() { OPENSSL_cleanse(bytes.data(), bytes.size()); }
-};
-
 struct Place {
   std::string path;
   bool is_credential = false;
@@ -60,49 +56,6 @@ Place choose_place(const SecretPlaces& places) {
     if (::access(path.c_str(), F_OK) == 0) return {std::move(path), true};
   }
   return {default_secret_path(places)};
-}
-
-std::string owner_and_mode(const struct stat& found) {
-  char text[64];
-  std::snprintf(text, sizeof text, "mode %04o, owner uid %u", unsigned{found.st_mode & 07777U},
-                unsigned{found.st_uid});
-  return text;
-}
-
-// systemd gives a credential to the service's user by an access list, whose mask shows up as the
-// group's bits; the folder around it is that user's alone.
-Result<void> check_access(const Place& place, const struct stat& found) {
-  const std::string file = "secret file '" + place.path + "'";
-  if (!S_ISREG(found.st_mode)) return Error{Errc::bad_config, file + " is not a regular file"};
-  if (found.st_uid != ::geteuid() && found.st_uid != 0)
-    return Error{Errc::not_permitted, file + " belongs to another user (" + owner_and_mode(found) +
-                                          "); it must be yours or root's: chown it, or make your "
-                                          "own with acc-launch --make_secret FILE"};
-  const unsigned forbidden = place.is_credential ? 0027U : 0077U;
-  if ((found.st_mode & forbidden) != 0)
-    return Error{Errc::not_permitted, file + " is open to others (" + owner_and_mode(found) +
-                                          "), so it is no secret: chmod 600 " + place.path +
-                                          "; if others may have read it, make a new one"};
-  return {};
-}
-
-Result<void> read_file(const Place& place, Buffer& into) {
-  const std::string file = "secret file '" + place.path + "'";
-  // O_NONBLOCK: a pipe in the secret's place must not hang us.
-  const UniqueFd fd{::open(place.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (!fd) return system_error(errno, "open " + file);
-  struct stat found {};
-  if (::fstat(fd.get(), &found) != 0) return system_error(errno, "look at " + file);
-  if (auto access = check_access(place, found); !access) return access.error();
-  while (into.size < into.bytes.size()) {
-    const ssize_t n =
-        ::read(fd.get(), into.bytes.data() + into.size, into.bytes.size() - into.size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return system_error(errno, "read " + file);
-    if (n == 0) return {};
-    into.size += static_cast<std::size_t>(n);
-  }
-  return Error{Errc::bad_config, file + " is larger than 16 KiB: that is not a secret of ours"};
 }
 
 bool is_text(std::string_view line) {
@@ -150,7 +103,7 @@ Result<void> write_new_file(const std::string& path, std::string_view text) {
                      "secret\" in SECURITY.md (installed in /usr/share/doc/acc)",
                  EEXIST};
   if (!fd) return system_error(errno, "make " + file);
-  // The mask of the process must not take our own rights, and can't give any to others.
+  // The umask must not remove our own permissions, and can't grant any to others.
   int failed = ::fchmod(fd.get(), 0600) != 0 ? errno : 0;
   while (failed == 0 && !text.empty()) {
     const ssize_t n = ::write(fd.get(), text.data(), text.size());
@@ -163,7 +116,7 @@ Result<void> write_new_file(const std::string& path, std::string_view text) {
   return system_error(failed, "write " + file);
 }
 
-// Only what is missing is made, and closed to others; what is there keeps its mode.
+// Creates only missing folders, private to the user; existing ones keep their mode.
 Result<void> make_folders(const std::filesystem::path& folder) {
   if (folder.empty() || ::access(folder.c_str(), F_OK) == 0) return {};
   if (auto parent = make_folders(folder.parent_path()); !parent) return parent;
@@ -174,11 +127,20 @@ Result<void> make_folders(const std::filesystem::path& folder) {
 
 }  // namespace
 
-SecretBytes::~SecretBytes() { OPENSSL_cleanse(bytes_.data(), bytes_.size()); }
+bool is_secret_named(const SecretPlaces& places) {
+  return !places.flag.empty() || !places.variable.empty();
+}
+
+static std::string home_folder() {
+  auto home = variable("HOME");
+  if (!home.empty()) return home;
+  const auto* user = ::getpwuid(::getuid());  // a service's environment may lack HOME
+  return user != nullptr && user->pw_dir != nullptr ? user->pw_dir : "";
+}
 
 SecretPlaces secret_places(std::string flag) {
   return {std::move(flag), variable("ACC_SECRET_FILE"), variable("CREDENTIALS_DIRECTORY"),
-          variable("XDG_CONFIG_HOME"), variable("HOME")};
+          variable("XDG_CONFIG_HOME"), home_folder()};
 }
 
 std::string default_secret_path(const SecretPlaces& places) {
@@ -192,15 +154,17 @@ Result<Secret> load_secret(const SecretPlaces& places) {
   if (place.path.empty())
     return Error{Errc::not_found,
                  "there is no cluster secret: give --secret_file FILE or set ACC_SECRET_FILE"};
-  Buffer text;
-  if (auto done = read_file(place, text); !done) {
-    Error error = done.error();
+  const auto text =
+      read_private_file({place.path, "secret file",
+                         "make your own with acc-launch --make_secret FILE", place.is_credential});
+  if (!text) {
+    Error error = text.error();
     if (error.code == Errc::not_found)
       error.what += "; make one on one node with 'acc-launch --make_secret " + place.path +
                     "' and copy it to the others";
     return error;
   }
-  auto keys = parse_keys(place.path, {text.bytes.data(), text.size});
+  auto keys = parse_keys(place.path, text->view());
   if (!keys) return keys.error();
   return Secret{place.path, std::move(*keys)};
 }
@@ -209,7 +173,7 @@ Result<std::string> make_secret(const std::string& path) {
   if (path.empty())
     return Error{Errc::bad_usage, "make a secret: there is no home folder, so name a file"};
   std::array<unsigned char, 32> random{};
-  // Blocks until the pool is filled, once, early in boot: a guessable secret would be worse.
+  // Blocks until the pool is initialized, once, early in boot: a guessable secret would be worse.
   if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
     return system_error(errno, "make a secret");
   std::string text = to_hex(random.data(), random.size());
@@ -221,6 +185,55 @@ Result<std::string> make_secret(const std::string& path) {
   OPENSSL_cleanse(text.data(), text.size());
   if (!made) return made.error();
   return id;
+}
+
+Result<Secret> read_secret(int fd) {
+  constexpr std::size_t kLongest = 4096;
+  constexpr std::chrono::seconds kPatience{30};
+  const std::string where = "the secret from descriptor " + std::to_string(fd);
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  std::string line;
+  line.reserve(kLongest);  // never moved, so that wiping it leaves no copy
+  std::optional<Error> failed;
+  for (char c = 0; !failed;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        until - std::chrono::steady_clock::now());
+    pollfd ready{fd, POLLIN, 0};
+    const int n = ::poll(&ready, 1, std::max(0, static_cast<int>(left.count())));
+    const ssize_t got = n > 0 ? ::read(fd, &c, 1) : -1;
+    if (n == 0) {
+      failed = Error{Errc::timed_out, where + " did not come within 30 s"};
+    } else if (got < 0 && errno != EINTR && errno != EAGAIN) {
+      failed = system_error(errno, "read " + where);
+    } else if (got == 0) {
+      failed = Error{Errc::unavailable, where + ": it was closed before the end of a line"};
+    } else if (got > 0 && c == '\n') {
+      break;
+    } else if (got > 0 && line.size() == kLongest) {
+      failed = Error{Errc::bad_config, where + " is longer than 4096 bytes"};
+    } else if (got > 0) {
+      line += c;
+    }
+  }
+  if (!failed && (!is_text(line) || line.size() < kMinSecret))
+    failed = Error{Errc::bad_config, where + " is not plain text of " + std::to_string(kMinSecret) +
+                                         " characters or more"};
+  Secret secret{"descriptor " + std::to_string(fd), {}};
+  if (!failed) secret.keys.push_back({key_id_of(line), SecretBytes{line}});
+  OPENSSL_cleanse(line.data(), line.size());
+  if (failed) return *failed;
+  return secret;
+}
+
+Result<SecretBytes> random_secret() {
+  std::array<unsigned char, 32> random{};
+  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
+    return system_error(errno, "make a secret");
+  std::string text = to_hex(random.data(), random.size());
+  SecretBytes secret{text};
+  OPENSSL_cleanse(random.data(), random.size());
+  OPENSSL_cleanse(text.data(), text.size());
+  return secret;
 }
 
 JobKey hkdf_sha256(std::string_view secret, std::string_view salt, std::string_view info) {

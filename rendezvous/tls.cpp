@@ -18,8 +18,7 @@ namespace acc::rendezvous {
 
 namespace {
 
-// The key is 256 bits for HKDF-SHA256, and TLS 1.3 ties a key to its hash: one suite is all there
-// is.
+// The key is 256 bits for HKDF-SHA256, and TLS 1.3 binds a key to its hash: this is the only suite.
 constexpr const char* kSuite = "TLS_AES_128_GCM_SHA256";
 constexpr unsigned char kSuiteId[] = {0x13, 0x01};
 
@@ -103,8 +102,8 @@ int give_key(SSL* ssl, const EVP_MD* /*hash*/, const unsigned char** identity, s
   return *session != nullptr ? 1 : 0;
 }
 
-// Who names a key that isn't ours gets a key that nobody knows: it is refused exactly as one who
-// names ours and doesn't have it.
+// An identity that names no key of ours gets a random key: it is refused exactly like one that
+// names our key without having it.
 int find_key(SSL* ssl, const unsigned char* identity, size_t size, SSL_SESSION** session) {
   const auto named = parse_psk_identity({reinterpret_cast<const char*>(identity), size});
   const auto& keys = context_of(ssl).secret().keys;
@@ -138,7 +137,7 @@ SSL_CTX* make_context(const TlsContext* owner) {
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                                 SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL_CTX_set_read_ahead(context, 1);  // one recv a record instead of two
+  SSL_CTX_set_read_ahead(context, 1);  // one recv per record instead of two
   if (listens) {
     SSL_CTX_set_psk_find_session_callback(context, find_key);
   } else {
@@ -218,7 +217,7 @@ Io Stream::fail(StreamFault fault, int errnum) {
   return Io::failed;
 }
 
-// What OpenSSL's result means. Its error queue belongs to the thread, so it was emptied before.
+// The meaning of OpenSSL's result. Its error queue belongs to the thread and was cleared before.
 Io Stream::judge(int result) {
   const int errnum = errno;
   switch (SSL_get_error(ssl_, result)) {
@@ -241,7 +240,7 @@ Io Stream::shake_hands() {
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_);
   if (result != 1) return judge(result);
-  // A handshake may end well without our key, by a certificate: that is nobody we know.
+  // A handshake may succeed without our key, by a certificate: that peer is unknown.
   if (SSL_session_reused(ssl_) != 1) return fail(StreamFault::not_ours, 0);
   is_ready_ = true;
   return Io::done;

@@ -12,24 +12,24 @@
 struct ssl_st;
 struct ssl_ctx_st;
 
-/// TLS 1.3 with a key that both sides have already (RFC 8446, 2.2: external PSK, psk_dhe_ke with
-/// X25519), straight on a non-blocking socket: 13 KiB a connection, where asio's stream costs 72.
+/// TLS 1.3 with a pre-shared key (RFC 8446, 2.2: external PSK, psk_dhe_ke with X25519), directly on
+/// a non-blocking socket: 13 KiB per connection, where asio's stream takes 72.
 namespace acc::rendezvous {
 
-/// Whom the other side proved to be.
+/// The peer's proven identity.
 struct Proof {
   std::string key_id;
   std::string job;
 };
 
-/// One side's settings; made once, shared by its connections, which may outlive the owner.
+/// Settings of one side; created once and shared by its connections, which may outlive the owner.
 class TlsContext {
  public:
   enum class Role { dials, listens };
   /// Dials as a member of `job`, with the secret's first key.
   static std::shared_ptr<const TlsContext> for_dialling(const Secret& secret,
                                                         const std::string& job);
-  /// Accepts every key of the secret, for any job: the job that was proved is in `Proof`.
+  /// Accepts every key of the secret, for any job: the proven job is in `Proof`.
   static std::shared_ptr<const TlsContext> for_listening(const Secret& secret);
 
   TlsContext(Role role, Secret secret, std::string job);
@@ -40,7 +40,7 @@ class TlsContext {
   [[nodiscard]] Role role() const noexcept { return role_; }
   [[nodiscard]] const Secret& secret() const noexcept { return secret_; }
   [[nodiscard]] const std::string& job() const noexcept { return job_; }
-  /// What it says of itself when it dials.
+  /// The identity it sends when it dials.
   [[nodiscard]] const std::string& identity() const noexcept { return identity_; }
   [[nodiscard]] ssl_ctx_st* native() const noexcept { return context_; }
 
@@ -52,21 +52,22 @@ class TlsContext {
   ssl_ctx_st* context_;
 };
 
-/// What became of an attempt to read, write or shake hands.
+/// Result of an attempt to read, write or shake hands.
 enum class Io { done, want_read, want_write, end, failed };
 
-/// Why a stream failed, as far as it can be told from this side.
+/// Why a stream failed, as far as this side can tell.
 enum class StreamFault {
   none,
-  reset,           ///< the connection broke: see errnum
-  authentication,  ///< the secrets differ, or the other side refused ours
-  other_is_plain,  ///< speaks our protocol, or says so, but without TLS
-  not_tls,         ///< answers something that is no TLS
-  not_ours,        ///< speaks TLS, but not with such a key
+  reset,           ///< connection reset: see errnum
+  authentication,  ///< the secrets differ, or the peer refused ours
+  other_is_plain,  ///< uses our protocol, or says so, but without TLS
+  not_tls,         ///< its answer is not TLS
+  not_ours,        ///< uses TLS, but not with such a key
   broken,          ///< damaged or forged bytes after the handshake
 };
 
-/// The bytes of one connection, plain or through TLS. Never blocks, never throws, raises no
+/// The bytes of one connection, plain or through TLS. Never blocks, never throws, never raises
+/// SIGPIPE.
 /// SIGPIPE.
 class Stream {
  public:
@@ -77,19 +78,19 @@ class Stream {
   ~Stream();
 
   [[nodiscard]] bool is_tls() const noexcept { return tls_ != nullptr; }
-  /// Plain: done at once. TLS: to be called again when the socket is ready for what it wants.
+  /// Plain: done immediately. TLS: to be called again when the socket is ready as indicated.
   Io shake_hands();
   Io read(std::span<char> into, std::size_t& got);
-  /// Takes a part or all of it. After want_…, the same bytes (and perhaps more) have to come again.
+  /// Accepts all or a part. After want_…, the same bytes (and possibly more) must be passed again.
   Io write(std::string_view bytes, std::size_t& taken);
-  /// Tells the other side that no more comes.
+  /// Signals the end of our data to the peer.
   void end_writing() noexcept;
 
   [[nodiscard]] StreamFault fault() const noexcept { return fault_; }
   [[nodiscard]] int errnum() const noexcept { return errnum_; }
-  /// For the log: OpenSSL's reason or the system's.
+  /// For the log: the reason given by OpenSSL or the system.
   [[nodiscard]] std::string describe_fault() const;
-  /// Empty without TLS. Nothing but the other side's word until the handshake is done.
+  /// Empty without TLS. Only a claim of the peer until the handshake is complete.
   [[nodiscard]] const Proof& proof() const noexcept { return proof_; }
   void note_claim(std::string_view key_id, std::string_view job);
 
@@ -108,13 +109,13 @@ class Stream {
   Proof proof_;
 };
 
-/// A TLS alert in clear, so that a peer of the other kind learns why it is turned away.
-/// To one who speaks TLS where none is spoken: "protocol_version".
+/// TLS alerts in clear, so that a peer of the other kind learns why it is rejected. To a peer that
+/// uses TLS where none is expected: "protocol_version".
 inline constexpr std::string_view kAlertNoTls{"\x15\x03\x03\x00\x02\x02\x46", 7};
-/// To one who speaks plain where TLS is spoken: "handshake_failure".
+/// To a peer without TLS where it is expected: "handshake_failure".
 inline constexpr std::string_view kAlertNeedsTls{"\x15\x03\x03\x00\x02\x02\x28", 7};
 
-/// What the first bytes of a peer look like.
+/// Kind of protocol suggested by a peer's first bytes.
 enum class Speech { ours_or_unknown, tls_hello, tls_alert, http };
 [[nodiscard]] Speech recognise(std::string_view first_bytes) noexcept;
 

@@ -15,11 +15,11 @@
 #include <type_traits>
 #include <vector>
 
-/// How single values stand in a frame (docs/protocol.md): FieldWriter and FieldReader walk the same
-/// field lists (message_fields.hpp), so they can't drift apart.
+/// Encoding of single values in a frame (docs/protocol.md): FieldWriter and FieldReader use the
+/// same field lists (message_fields.hpp), so they can't diverge.
 namespace acc::rendezvous {
 
-/// A text or list with a limit of its own; any other text has kMaxText.
+/// A text or list with its own limit; any other text has kMaxText.
 template <class T>
 struct Limited {
   T& it;
@@ -30,7 +30,7 @@ Limited<T> limited(T& it, std::size_t most) {
   return {it, most};
 }
 
-/// Ten years. Longer ones are cut, so that no peer can make a sum of times overflow.
+/// Ten years. Longer durations are cut, so that no peer can make a sum of times overflow.
 inline constexpr Millis kMaxDuration{std::chrono::hours{24 * 3650}};
 
 template <class T>
@@ -38,7 +38,7 @@ concept Number = std::integral<T> && !std::same_as<T, bool>;
 template <class T>
 concept Enumeration = std::is_enum_v<T>;
 
-/// Little endian, whatever the machine.
+/// Little endian on every machine.
 template <Number T>
 void store(T value, char* to) {
   const auto bits = static_cast<std::make_unsigned_t<T>>(value);
@@ -53,7 +53,7 @@ template <Number T>
   return static_cast<T>(bits);
 }
 
-/// Appends values. Texts for people are cut at kMaxText; other limits are the caller's to keep.
+/// Appends values. Texts for display are cut at kMaxText; other limits are the caller's duty.
 class FieldWriter {
  public:
   /// @param out  outlives the writer
@@ -84,7 +84,7 @@ class FieldWriter {
   void put(Millis time) { put(std::int64_t{std::clamp(time, Millis{0}, kMaxDuration).count()}); }
   void put(const std::string& text) {
     auto size = std::min(text.size(), kMaxText);
-    // Not in the middle of a UTF-8 character.
+    // not in the middle of a UTF-8 character
     if (size < text.size())
       while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
     put_bytes({text.data(), size});
@@ -111,13 +111,12 @@ class FieldWriter {
   std::string& out_;
 };
 
-/// Takes values off. Total: whatever the bytes are, each call fills its part or notes what is wrong
-/// and does nothing from then on. Memory grows with the bytes that are there, not with what they
-/// announce.
+/// Reads values. Total: for any bytes, each call fills its part or records the fault and does
+/// nothing from then on. Memory grows with the bytes present, not with announced lengths.
 class FieldReader {
  public:
-  /// @param left    what is still to be read; outlives the reader
-  /// @param offset  of its first byte in the frame, for complaints
+  /// @param left    the bytes still to be read; outlives the reader
+  /// @param offset  of the first of them in the frame, for messages
   FieldReader(std::string_view left, std::size_t offset)
       : left_{left}, end_{offset + left.size()} {}
 

@@ -1,0 +1,123 @@
+#include "rendezvous/join_rules.hpp"
+
+#include "common/text.hpp"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace acc::rendezvous {
+
+namespace {
+
+std::string version_text(unsigned major, unsigned minor) {
+  return std::to_string(major) + "." + std::to_string(minor);
+}
+
+std::string nodes_text(std::uint32_t min, std::uint32_t max) {
+  return min == max ? std::to_string(min) : std::to_string(min) + ":" + std::to_string(max);
+}
+
+bool versions_agree(const Join& join) {
+  const int gap = int{join.version_minor} - int{kVersionMinor};
+  return join.version_major == kVersionMajor && gap >= -1 && gap <= 1;
+}
+
+std::optional<Refused> compare_facts(const JobTerms& terms, const Join& join) {
+  for (const auto& ours : terms.facts) {
+    const auto theirs = std::ranges::find(join.facts, ours.name, &JobFact::name);
+    if (theirs != join.facts.end() && theirs->hash == ours.hash) continue;
+    const std::string value = theirs != join.facts.end() ? in_quotes(theirs->value) : "nothing";
+    return Refused{Refusal::mismatch,
+                   "node " + in_quotes(join.node.name) + " was started with " + ours.name + " " +
+                       value + ", the coordinator on " + terms.name + " with " +
+                       in_quotes(ours.value) + ": all nodes of a job need the same",
+                   {},
+                   true};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Refused> objection(const JobTerms& terms, const Join& join) {
+  const std::string who = "node " + in_quotes(join.node.name);
+  const auto refused = [](Refusal code, std::string what) {
+    return Refused{code, std::move(what), {}, true};
+  };
+  if (!versions_agree(join)) {
+    return refused(Refusal::version,
+                   "this agent speaks version " +
+                       version_text(join.version_major, join.version_minor) +
+                       " of the protocol, the coordinator on " + terms.name + " version " +
+                       version_text(kVersionMajor, kVersionMinor) + " (it takes " +
+                       version_text(kVersionMajor, kVersionMinor == 0 ? 0 : kVersionMinor - 1) +
+                       " to " + version_text(kVersionMajor, kVersionMinor + 1) +
+                       "): install the same acc-launch on all nodes");
+  }
+  if (join.job != terms.job) {
+    return refused(Refusal::wrong_job, "this agent belongs to job " + in_quotes(join.job) +
+                                           ", the coordinator on " + terms.name + " to job " +
+                                           in_quotes(terms.job) +
+                                           ": give the same --rdzv_id, or another port");
+  }
+  const bool counts_differ = terms.nodes_max != 0 && (join.nodes_min != terms.nodes_min ||
+                                                      join.nodes_max != terms.nodes_max);
+  if (counts_differ) {
+    return refused(Refusal::mismatch, who + " was started for " +
+                                          nodes_text(join.nodes_min, join.nodes_max) +
+                                          " nodes, the coordinator on " + terms.name + " for " +
+                                          nodes_text(terms.nodes_min, terms.nodes_max));
+  }
+  if (join.slots == 0) return refused(Refusal::mismatch, who + " has no worker to start");
+  if (join.wanted && join.wanted->value() >= join.nodes_max) {
+    return refused(Refusal::mismatch, who + " wants rank " + std::to_string(join.wanted->value()) +
+                                          " of " + std::to_string(join.nodes_max) + " nodes");
+  }
+  return compare_facts(terms, join);
+}
+
+std::optional<Duplicate> duplicate(const JobTerms& terms, const NodeTable& nodes, const Join& join,
+                                   const std::string& address, const Timings& timings,
+                                   Instant now) {
+  const auto speaks = [&](const NodeTable::Node& node) {
+    return node.peer && now - node.heard < timings.heartbeat_interval() * 3;
+  };
+  const auto where = [&](const Join& one, const std::string& by_socket) {
+    const auto& said = by_socket.empty() ? one.address : by_socket;
+    return printable(one.host) + " (" + (said.empty() ? terms.where : said) + ")";
+  };
+  const auto refused = [&](const NodeTable::Node& holder, const std::string& what,
+                           std::string_view flag) {
+    return Refused{Refusal::duplicate,
+                   what + " is taken by node " + in_quotes(holder.join.node.name) + " on " +
+                       where(holder.join, holder.address) + "; this agent is on " +
+                       where(join, address) + ": give each machine its own " + std::string{flag},
+                   {},
+                   true};
+  };
+  const auto rank_taken = [&](const NodeTable::Node& holder) {
+    return Duplicate{refused(holder, "node rank " + std::to_string(join.wanted->value()),
+                             "--node_rank (--machine_rank)")};
+  };
+  const auto name_taken = [&](const NodeTable::Node& holder) {
+    return Duplicate{refused(holder, "the node name " + in_quotes(join.node.name), "--node_name"),
+                     !join.host.empty() && join.node.name.starts_with(join.host)};
+  };
+  const auto same_name = nodes.by_name(join.node.name);
+  if (same_name) {
+    const auto& node = nodes[*same_name];
+    if (node.join.node.incarnation != join.node.incarnation && speaks(node)) {
+      const bool by_rank = join.wanted && node.join.wanted == join.wanted;
+      return by_rank ? rank_taken(node) : name_taken(node);
+    }
+  }
+  if (!join.wanted) return std::nullopt;
+  const auto same_rank = nodes.by_wanted(*join.wanted);
+  if (!same_rank) return std::nullopt;
+  const auto& node = nodes[*same_rank];
+  if (node.join.node.name == join.node.name || !speaks(node)) return std::nullopt;
+  return rank_taken(node);
+}
+
+}  // namespace acc::rendezvous

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "rendezvous/node_table.hpp"
+#include "rendezvous/timings.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// Rules for joining a job (pure): the same protocol, job, sizes and facts; one agent per node name
+/// and wanted rank.
+namespace acc::rendezvous {
+
+/// Terms of a job for its agents; open ones are taken from the first agent that joins.
+struct JobTerms {
+  std::string job;
+  std::string name;             ///< the coordinator's node, for messages
+  std::string where;            ///< "10.0.0.1:29501", for messages
+  std::uint32_t nodes_min = 0;  ///< 0: taken from the first agent
+  std::uint32_t nodes_max = 0;
+  std::vector<JobFact> facts;  ///< of the coordinator's node; empty: taken from the first agent
+};
+
+/// Why the agent doesn't fit the job, with both values and the cure; nothing: it does.
+[[nodiscard]] std::optional<Refused> objection(const JobTerms& terms, const Join& join);
+
+struct Duplicate {
+  Refused refused;
+  /// The name was derived from the host's: the agent joins again under another one by itself.
+  bool is_renamed = false;
+};
+
+/// The refusal if another agent has its node name or rank already. The agent that joined first and
+/// is still heard keeps it. `address`: the newcomer's, as reported by its socket.
+[[nodiscard]] std::optional<Duplicate> duplicate(const JobTerms& terms, const NodeTable& nodes,
+                                                 const Join& join, const std::string& address,
+                                                 const Timings& timings, Instant now);
+
+}  // namespace acc::rendezvous

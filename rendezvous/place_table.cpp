@@ -1,0 +1,56 @@
+#include "rendezvous/place_table.hpp"
+
+namespace acc::rendezvous {
+
+void PlaceTable::clear() {
+  places_.clear();
+  by_node_.clear();
+  by_name_.clear();
+}
+
+void PlaceTable::add(Place place) {
+  if (place.node != kNoNode) by_node_[place.node] = places_.size();
+  by_name_[place.id.name] = places_.size();
+  places_.push_back(std::move(place));
+}
+
+void PlaceTable::assign_unknown(std::size_t count, const Place& place) {
+  clear();
+  places_.assign(count, place);
+}
+
+void PlaceTable::name(std::size_t rank, const NodeId& id, RankRange ranks) {
+  places_[rank].id = id;
+  places_[rank].ranks = ranks;
+  by_name_[id.name] = rank;
+}
+
+void PlaceTable::occupy(std::size_t rank, NodeIndex node) {
+  places_[rank].node = node;
+  by_node_[node] = rank;
+}
+
+void PlaceTable::vacate(NodeIndex node) {
+  const auto rank = of_node(node);
+  if (!rank) return;
+  places_[*rank].node = kNoNode;
+  by_node_.erase(node);
+}
+
+std::optional<std::size_t> PlaceTable::of_node(NodeIndex node) const {
+  const auto found = by_node_.find(node);
+  return found != by_node_.end() ? std::optional{found->second} : std::nullopt;
+}
+
+std::optional<std::size_t> PlaceTable::of_name(const std::string& name) const {
+  const auto found = by_name_.find(name);
+  return found != by_name_.end() ? std::optional{found->second} : std::nullopt;
+}
+
+std::string PlaceTable::describe(std::size_t rank) const {
+  const auto& name = places_[rank].id.name;
+  const std::string text = "node rank " + std::to_string(rank);
+  return name.empty() ? text : "node " + name + " (" + text + ")";
+}
+
+}  // namespace acc::rendezvous

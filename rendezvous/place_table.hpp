@@ -1,0 +1,64 @@
+#pragma once
+
+#include "rendezvous/node_table.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace acc::rendezvous {
+
+/// A node's part in the newest assigned round.
+struct Place {
+  NodeIndex node = kNoNode;  ///< kNoNode: its agent has not joined since the election
+  NodeId id;                 ///< for messages, even after the node was erased
+  RankRange ranks{Rank{0}, 0};
+  NodeState state = NodeState::assigned;
+  std::uint32_t ready_heartbeat = 0;  ///< of its Ready; 0: none yet
+  bool gone = false;                  ///< lost, or left: takes no further part in this round
+  std::string why_gone;
+  Instant heard{};
+  /// No worker of it lives after this time, whatever happens to the node.
+  Instant lease_end{};
+  std::optional<Instant> link_lost;
+};
+
+/// The places of the newest round by node rank, by node and by name. Pure.
+class PlaceTable {
+ public:
+  [[nodiscard]] bool empty() const { return places_.empty(); }
+  [[nodiscard]] std::size_t size() const { return places_.size(); }
+  [[nodiscard]] Place& operator[](std::size_t rank) { return places_[rank]; }
+  [[nodiscard]] const Place& operator[](std::size_t rank) const { return places_[rank]; }
+  [[nodiscard]] auto begin() { return places_.begin(); }
+  [[nodiscard]] auto end() { return places_.end(); }
+  [[nodiscard]] auto begin() const { return places_.begin(); }
+  [[nodiscard]] auto end() const { return places_.end(); }
+  [[nodiscard]] const Place& back() const { return places_.back(); }
+
+  void clear();
+  /// Appends a place, with the next node rank.
+  void add(Place place);
+  /// Places without names, until their nodes join.
+  void assign_unknown(std::size_t count, const Place& place);
+  /// Names a place after the node that reports this rank.
+  void name(std::size_t rank, const NodeId& id, RankRange ranks);
+  /// The node is back in its place.
+  void occupy(std::size_t rank, NodeIndex node);
+  /// The node has left its place; the place keeps its name.
+  void vacate(NodeIndex node);
+
+  [[nodiscard]] std::optional<std::size_t> of_node(NodeIndex node) const;
+  [[nodiscard]] std::optional<std::size_t> of_name(const std::string& name) const;
+  /// "node b (node rank 1)", for messages.
+  [[nodiscard]] std::string describe(std::size_t rank) const;
+
+ private:
+  std::vector<Place> places_;
+  std::unordered_map<NodeIndex, std::size_t> by_node_;
+  std::unordered_map<std::string, std::size_t> by_name_;
+};
+
+}  // namespace acc::rendezvous

@@ -1,0 +1,310 @@
+#include "rendezvous/rendezvous_client.hpp"
+
+#include "common/log.hpp"
+#include "rendezvous/codec.hpp"
+
+#include <boost/asio/post.hpp>
+
+// Carries out the decisions of CoordinatorClient. Becoming the first coordinator is in
+// rendezvous_client_seed.cpp, etcd in rendezvous_client_etcd.cpp.
+namespace acc::rendezvous {
+
+RendezvousClient::RendezvousClient(boost::asio::io_context& io, RendezvousClientOptions options,
+                                   OnOrder on_order)
+    : io_{io},
+      options_{std::move(options)},
+      on_order_{std::move(on_order)},
+      client_{options_.client, boot_now()},
+      clocks_{read_clocks()},
+      timer_{io},
+      listener_{io, listener_options(), listener_events()},
+      last_leader_timer_{io},
+      seed_timer_{io},
+      etcd_timer_{io},
+      questions_{[this](Message message) {
+        if (link_ && client_.is_connected())
+          link_->send({{client_.term(), client_.epoch().round}, std::move(message)});
+      }} {}
+
+RendezvousClient::~RendezvousClient() {
+  alive_.end();
+  listener_.stop();
+}
+
+void RendezvousClient::port_reserved(std::uint16_t port) {
+  perform(client_.port_reserved(port, time_of_event()));
+}
+void RendezvousClient::worker_failed(const Failure& failure) {
+  perform(client_.worker_failed(failure, time_of_event()));
+}
+void RendezvousClient::workers_completed() { perform(client_.workers_completed(time_of_event())); }
+void RendezvousClient::workers_stopped(bool progress) {
+  perform(client_.workers_stopped(progress, time_of_event()));
+}
+void RendezvousClient::signal_received(int signo) { perform(client_.signal_received(signo)); }
+void RendezvousClient::leave(const std::string& why) {
+  perform(client_.leaves(why, time_of_event()));
+}
+bool RendezvousClient::may_run() const { return client_.may_run(boot_now()); }
+
+void RendezvousClient::perform(const ClientActions& actions) {
+  for (const auto& action : actions) std::visit([this](const auto& a) { act(a); }, action);
+  if (const auto change = client_.take_link_change()) order(*change);
+  seek_in_etcd();
+  arm();
+}
+
+// The timer may fire early, never late: it is only ever set to an earlier time.
+void RendezvousClient::arm() {
+  const Instant due = client_.next_deadline();
+  if (due == Instant::max()) return;
+  const Instant next = clock_now() + (due - boot_now());
+  if (next >= armed_) return;
+  armed_ = next;
+  timer_.expires_at(next);
+  timer_.async_wait(alive_.bind([this](boost::system::error_code error) {
+    if (error) return;
+    armed_ = Instant::max();
+    perform(client_.tick(time_of_event()));
+  }));
+}
+
+// ---- time ----
+
+Instant RendezvousClient::time_of_event() {
+  const Clocks clocks = read_clocks();
+  if (const auto step = clocks_.look(clocks)) doubt_clock(*step, clocks.boot);
+  return clocks.boot;
+}
+
+void RendezvousClient::doubt_clock(Millis step, Instant now) {
+  log::info("clock_doubted", {{"job", options_.membership.job}, {"step_ms", step.count()}});
+  if (client_.state() == NodeState::running) {
+    tell("the wall clock went forward by " + acc::describe(step) +
+             " at once: it was set, or this machine was paused; the coordinator must "
+             "confirm the lease within " +
+             acc::describe(client_.timings().confirmation()),
+         true);
+  }
+  perform(client_.clock_doubted(now));
+  questions_.ask_current_anew(now);
+}
+
+// ---- links ----
+
+void RendezvousClient::act(const DialTo& a) {
+  if (a.here) {
+    if (!coordinator_)
+      return perform(client_.dial_failed({false, true, "no coordinator here"}, time_of_event()));
+    auto [ours, theirs] = link_inside(io_);
+    inside_ = std::move(theirs);
+    take_link(std::move(ours));
+    return;
+  }
+  DialOptions dial_options;
+  dial_options.to = a.to;
+  dial_options.tls = options_.dial_tls;
+  dial_options.limit = a.limit;
+  dial_options.is_insecure = options_.is_insecure;
+  dial_options.channel.heartbeat_timeout = options_.client.timings.heartbeat_timeout;
+  dial_ = dial(io_, std::move(dial_options), [this](Dialled dialled) {
+    const auto finished = std::exchange(dial_, nullptr);
+    if (dialled.has_value()) return take_link(link_over(std::move(*dialled)));
+    const auto& error = dialled.error();
+    using Kind = DialError::Kind;
+    perform(client_.dial_failed(
+        {error.kind == Kind::authentication || error.kind == Kind::has_no_secret,
+         error.kind == Kind::refused, error.what},
+        time_of_event()));
+  });
+}
+
+void RendezvousClient::take_link(std::shared_ptr<Link> link) {
+  link_ = std::move(link);
+  Link::Handlers on;
+  on.on_frame = [this](const Frame& frame) { on_link_frame(frame); };
+  on.on_lost = [this](const std::string& why, bool not_authentic) {
+    link_.reset();
+    perform(client_.link_lost(why, time_of_event(), not_authentic));
+  };
+  link_->start(std::move(on));
+  const std::string address = link_->own_address();
+  listener_.open_standby(address);
+  if (const auto at = listener_.at()) client_.set_listener(at->port);
+  perform(client_.link_up(address, time_of_event()));
+}
+
+void RendezvousClient::on_link_frame(const Frame& frame) {
+  if (const auto* reply = std::get_if<KvReply>(&frame.message)) {
+    const Instant now = time_of_event();  // after a doubt it answers an outdated question
+    return questions_.answered(*reply, now);
+  }
+  if (const auto* part = std::get_if<Table>(&frame.message)) return questions_.received(*part);
+  const bool was_connected = client_.is_connected();
+  if (!was_connected && std::holds_alternative<Welcome>(frame.message))
+    replay_store(frame.epoch.term);
+  perform(client_.received(frame, time_of_event()));
+  if (!was_connected && client_.is_connected()) questions_.ask_again();
+}
+
+// Sent before the first heartbeat, which declares the replay complete.
+void RendezvousClient::replay_store(const Term& term) {
+  if (!link_ || term < client_.term()) return;
+  auto replay = questions_.take_replay(term);
+  if (!replay) return;
+  if (!questions_.remembers_all()) {
+    tell(
+        "the workers of this node put more into the key-value store than is remembered for "
+        "a loss of the coordinator: the new one's store lacks some of it",
+        true);
+  }
+  for (auto& entry : *replay) link_->send({{term, client_.epoch().round}, std::move(entry)});
+}
+
+void RendezvousClient::act(const Hang&) {
+  dial_.reset();
+  inside_.reset();
+  if (const auto link = std::exchange(link_, nullptr)) link->close();
+}
+
+void RendezvousClient::act(const Send& a) {
+  const auto* said = std::get_if<Join>(&a.frame.message);
+  if (said == nullptr) {
+    if (link_) link_->send(a.frame);
+    return;
+  }
+  Join join = *said;
+  join.wall_clock_ms =
+      std::chrono::duration_cast<Millis>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
+  if (!inside_) {
+    if (link_) link_->send({a.frame.epoch, std::move(join)});
+    return;
+  }
+  // Later, like everything received over a link.
+  boost::asio::post(io_, alive_.bind([this, theirs = std::move(inside_), join = std::move(join)] {
+    if (coordinator_) coordinator_->admit(PeerId{++last_peer_}, theirs, join);
+  }));
+}
+
+// ---- orders to the agent ----
+
+void RendezvousClient::order(NodeOrder order) {
+  boost::asio::post(io_, alive_.bind([this, order = std::move(order)] { on_order_(order); }));
+}
+
+void RendezvousClient::act(const OrderRound& a) {
+  questions_.end_round();
+  order(a);
+}
+
+void RendezvousClient::tell(std::string text, bool is_warning) {
+  on_order_(Tell{std::move(text), is_warning});
+}
+
+// ---- votes and leadership ----
+
+void RendezvousClient::act(const RefuseVote& a) {
+  const auto found = votes_.find(a.peer.value());
+  if (found == votes_.end()) return;
+  const auto link = found->second;
+  votes_.erase(found);
+  link->send({{client_.term(), client_.epoch().round}, a.refused});
+  link->close();
+}
+
+void RendezvousClient::act(const TakeOver& a) {
+  log::info("coordinator_elected", {{"job", options_.membership.job},
+                                    {"term", a.result.term.number},
+                                    {"round", a.result.last.round.value()}});
+  auto membership = options_.membership;
+  membership.name = node_name();
+  membership.timings = client_.timings();
+  if (const auto at = listener_.at()) {
+    const auto& said = options_.client.self.address;
+    membership.where = describe({said.empty() ? at->host : said, at->port});
+  }
+  coordinator_ = std::make_unique<Coordinator>(io_, std::move(membership), a.result,
+                                               std::exchange(votes_, {}), coordinator_hooks());
+  announce_to_seed();
+}
+
+Coordinator::Hooks RendezvousClient::coordinator_hooks() {
+  Coordinator::Hooks hooks;
+  hooks.tell = [this](const std::string& text, bool is_warning) { tell(text, is_warning); };
+  hooks.stepped_down = [this](const std::string& why) { retire(why); };
+  if (options_.etcd) add_etcd_hooks(hooks);
+  hooks.job_over = [this](const Close& close) {
+    job_is_over_ = true;
+    log::info("job_over", {{"exit_code", close.exit_code}, {"reason", close.reason}});
+  };
+  return hooks;
+}
+
+void RendezvousClient::retire(const std::string& why) {
+  seed_timer_.cancel();
+  last_leader_timer_.cancel();
+  end_rival_watch();
+  resign_leadership();
+  seed_dial_.reset();
+  // The coordinator is still on the stack.
+  std::shared_ptr<Coordinator> retired{std::move(coordinator_)};
+  boost::asio::post(io_, alive_.bind([this, retired, why] {
+    perform(client_.stepped_down(why, time_of_event()));
+  }));
+}
+
+// Otherwise a process restarted at the job's seed endpoint would wait there forever.
+void RendezvousClient::announce_to_seed() {
+  const auto seed_endpoint = options_.client.seed_endpoint;
+  if (!coordinator_ || !listener_.at() || seed_endpoint.port == 0 || client_.options().serves_seed)
+    return;
+  seed_timer_.expires_after(
+      std::max<Millis>(options_.client.timings.heartbeat_timeout, Millis{1'000}));
+  seed_timer_.async_wait(alive_.bind([this, seed_endpoint](boost::system::error_code error) {
+    if (error || !coordinator_) return;
+    DialOptions to_seed;
+    to_seed.to = seed_endpoint;
+    to_seed.tls = options_.dial_tls;
+    to_seed.is_insecure = options_.is_insecure;
+    to_seed.limit = options_.client.timings.heartbeat_timeout;
+    seed_dial_ = dial(io_, std::move(to_seed), [this](Dialled dialled) {
+      const auto finished = std::exchange(seed_dial_, nullptr);
+      if (dialled.has_value()) {
+        const auto channel = *dialled;
+        HostPort here = *listener_.at();
+        here.host = channel->local().host;
+        channel->start({});
+        channel->send(
+            encode(coordinator_->membership().epoch(), LeaderMoved{options_.membership.job, here}));
+        channel->close();
+      }
+      announce_to_seed();
+    });
+  }));
+}
+
+void RendezvousClient::end(std::function<void()> done) {
+  last_leader_timer_.cancel();
+  end_rival_watch();
+  listener_.stop();
+  is_ending_ = true;
+  // A coordinator that leaves in the middle of the job has nothing to announce: the others detect
+  // its loss, and elect.
+  const bool has_news =
+      coordinator_ && coordinator_->membership().phase() == MembershipPhase::closed;
+  if (!has_news) {
+    leadership_.reset();
+    std::shared_ptr<Coordinator> ended{std::move(coordinator_)};  // it may be on the stack
+    boost::asio::post(io_, [ended, done = std::move(done)] { done(); });
+    return;
+  }
+  if (last_leader_) last_leader_->remove();
+  if (options_.etcd) {
+    done = [this, after = std::move(done)]() mutable { end_with_etcd(std::move(after)); };
+  }
+  constexpr Millis kFarewell{2'000};
+  coordinator_->when_all_left(kFarewell, std::move(done));
+}
+
+}  // namespace acc::rendezvous

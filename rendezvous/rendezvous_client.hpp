@@ -1,0 +1,186 @@
+#pragma once
+
+#include "common/alive.hpp"
+#include "common/clocks.hpp"
+#include "rendezvous/coordinator.hpp"
+#include "rendezvous/coordinator_client.hpp"
+#include "rendezvous/dialer.hpp"
+#include "rendezvous/etcd_leadership.hpp"
+#include "rendezvous/last_leader_file.hpp"
+#include "rendezvous/lookup.hpp"
+#include "rendezvous/own_listener.hpp"
+#include "rendezvous/rival_watch.hpp"
+#include "rendezvous/store_questions.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace acc::rendezvous {
+
+/// Whether this node's agent offers to be the first coordinator.
+enum class ServeSeed { must, may, never };
+
+/// Address of etcd, and where this node itself listens.
+struct EtcdOptions {
+  EtcdServers servers;
+  std::string prefix = "/acc";
+  std::uint16_t listen_port = 0;  ///< 0: any
+};
+
+struct RendezvousClientOptions {
+  CoordinatorClientOptions client;
+  MembershipOptions membership;  ///< used if this node becomes coordinator
+  ServeSeed serve_seed = ServeSeed::never;
+  std::optional<EtcdOptions>
+      etcd;  ///< etcd names the coordinator; seed_endpoint and host are unused
+  std::string
+      listen;  ///< numeric address or name of this host; empty: that of seed_endpoint or the link
+  std::shared_ptr<const TlsContext> dial_tls;
+  std::shared_ptr<const TlsContext> listen_tls;
+  bool is_insecure = false;
+  AdmissionLimits admission;
+};
+
+/// One agent's part in the rendezvous, with its sockets: its CoordinatorClient, its listener, and
+/// the coordinator while it is one. One loop; orders are delivered from it and never from within a
+/// call, except leases and lines to the user, which can't wait.
+class RendezvousClient {
+ public:
+  using OnOrder = std::function<void(const NodeOrder&)>;
+  RendezvousClient(boost::asio::io_context& io, RendezvousClientOptions options, OnOrder on_order);
+  RendezvousClient(const RendezvousClient&) = delete;
+  RendezvousClient& operator=(const RendezvousClient&) = delete;
+  ~RendezvousClient();
+
+  /// Calls only `cannot` if this node must listen and can't.
+  void begin(std::function<void(const Error&)> cannot);
+
+  /// Answers OrderPort.
+  void port_reserved(std::uint16_t port);
+
+  // ---- events of the workers ----
+  void worker_failed(const Failure& failure);
+  void workers_completed();
+  void workers_stopped(bool progress);
+  void signal_received(int signo);
+  void leave(const std::string& why);
+  [[nodiscard]] bool may_run() const;
+  [[nodiscard]] bool is_connected() const { return client_.is_connected(); }
+  [[nodiscard]] bool is_coordinator() const { return coordinator_ != nullptr; }
+  /// The node's name in the job, which may differ from its first one.
+  [[nodiscard]] const std::string& node_name() const { return client_.options().self.node.name; }
+
+  // ---- requests of the workers ----
+  using KvAnswer = StoreQuestions::Answer;
+  using TableAnswer = StoreQuestions::TableAnswer;
+  /// See StoreQuestions; requests survive a change of the coordinator.
+  void ask(KvRequest request, KvAnswer answer) {
+    questions_.ask(std::move(request), std::move(answer), boot_now());
+  }
+  void table(TableAnswer answer) { questions_.ask_for_table(std::move(answer)); }
+
+  /// The job is over for this node: a coordinator in this process stays until the others know the
+  /// result.
+  void end(std::function<void()> done);
+
+ private:
+  // the seed endpoint
+  [[nodiscard]] OwnListener::Options listener_options() const;
+  [[nodiscard]] OwnListener::Events listener_events();
+  Result<void> serve_seed(const std::vector<std::string>& addresses);
+  void become_first_coordinator();
+  void watch_for_rival();
+  void end_rival_watch();
+  void renew_last_leader_file();
+
+  // etcd
+  using OnCannot = std::function<void(const Error&)>;
+  void begin_with_etcd(OnCannot cannot);
+  void look_up_etcd(std::size_t index, OnCannot cannot);
+  void listen_for_etcd(const std::string& own_address, const OnCannot& cannot);
+  void seek_in_etcd();
+  void etcd_trouble(const std::string& text);
+  void follow(const Leader& leader);
+  void lead(const BecomeLeader& won);
+  void add_etcd_hooks(Coordinator::Hooks& hooks);
+  void resign_leadership();
+  void end_with_etcd(std::function<void()> done);
+
+  // links
+  void on_peer(std::shared_ptr<Channel> channel, std::string_view first_frame);
+  void on_link_frame(const Frame& frame);
+  void take_link(std::shared_ptr<Link> link);
+  [[nodiscard]] Coordinator::Hooks coordinator_hooks();
+  void retire(const std::string& why);
+  void announce_to_seed();
+
+  // time
+  /// By boot_now(), as all times of the client. Handles a doubt about the clocks first.
+  Instant time_of_event();
+  void doubt_clock(Millis step, Instant now);
+
+  // actions
+  void perform(const ClientActions& actions);
+  void act(const DialTo& a);
+  void act(const Hang& a);
+  void act(const Send& a);
+  void act(const OrderRound& a);
+  void act(const SetLease& a) { on_order_(a); }
+  void act(const ClearLease& a) { on_order_(a); }
+  void act(const Tell& a) { on_order_(a); }
+  void act(const RefuseVote& a);
+  void act(const TakeOver& a);
+  template <class Order>
+  void act(const Order& a) {
+    order(a);
+  }
+  /// Delivered from the loop, later.
+  void order(NodeOrder order);
+  void tell(std::string text, bool is_warning = false);
+  void arm();
+
+  // the store
+  void replay_store(const Term& term);
+
+  boost::asio::io_context& io_;
+  RendezvousClientOptions options_;
+  OnOrder on_order_;
+  CoordinatorClient client_;
+  ClockWatch clocks_;
+  boost::asio::steady_timer timer_;
+  Instant armed_ = Instant::max();
+
+  OwnListener listener_;
+  std::shared_ptr<Lookup> lookup_;
+  std::shared_ptr<Dial> dial_;
+  std::shared_ptr<Link> link_;
+  /// The coordinator's end of a link within this process, until the Join is sent.
+  std::shared_ptr<Link> inside_;
+  std::uint64_t last_peer_ = 0;
+  Coordinator::Links votes_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::optional<LastLeaderFile> last_leader_;  ///< while this node is the first coordinator
+  boost::asio::steady_timer last_leader_timer_;
+  boost::asio::steady_timer seed_timer_;
+  std::shared_ptr<Dial> seed_dial_;
+  std::unique_ptr<RivalWatch> rival_watch_;  ///< until there is a round
+
+  HostPort here_;  ///< with etcd: the listener's address for others; port 0: not yet known
+  std::unique_ptr<EtcdLeadership> leadership_;  ///< while there is no other coordinator
+  std::string last_trouble_;
+  bool job_is_over_ = false;  ///< by decision of the coordinator in this process
+  bool is_ending_ = false;
+  boost::asio::steady_timer etcd_timer_;
+
+  StoreQuestions questions_;
+  Alive alive_;
+};
+
+}  // namespace acc::rendezvous

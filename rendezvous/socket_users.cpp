@@ -1,0 +1,127 @@
+#include "rendezvous/socket_users.hpp"
+
+#include <arpa/inet.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+
+namespace acc::rendezvous {
+
+namespace {
+
+struct End {
+  int family = AF_UNSPEC;
+  in6_addr address{};  ///< IPv4: the first four bytes
+  in_port_t port = 0;  ///< network order
+};
+
+End end_of(const sockaddr_storage& storage) {
+  End end;
+  if (storage.ss_family == AF_INET) {
+    sockaddr_in v4{};
+    std::memcpy(&v4, &storage, sizeof v4);
+    end = {AF_INET, {}, v4.sin_port};
+    std::memcpy(&end.address, &v4.sin_addr, sizeof v4.sin_addr);
+  } else if (storage.ss_family == AF_INET6) {
+    sockaddr_in6 v6{};
+    std::memcpy(&v6, &storage, sizeof v6);
+    end = {AF_INET6, v6.sin6_addr, v6.sin6_port};
+    if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {  // a dual-stack socket that uses IPv4
+      constexpr std::size_t kPrefix = 12;
+      const in6_addr mapped = end.address;
+      end.family = AF_INET;
+      end.address = {};
+      std::memcpy(&end.address, mapped.s6_addr + kPrefix, sizeof(in_addr));
+    }
+  }
+  return end;
+}
+
+struct Request {
+  nlmsghdr header{};
+  inet_diag_req_v2 question{};
+};
+
+}  // namespace
+
+SocketUsers::Answer SocketUsers::at_other_end(int socket, Side other) {
+  sockaddr_storage near{};
+  sockaddr_storage far{};
+  socklen_t near_size = sizeof near;
+  socklen_t far_size = sizeof far;
+  auto* const near_address = reinterpret_cast<sockaddr*>(&near);
+  auto* const far_address = reinterpret_cast<sockaddr*>(&far);
+  if (::getsockname(socket, near_address, &near_size) != 0) return {};
+  if (::getpeername(socket, far_address, &far_size) != 0) return {Known::gone};
+  const End ours = end_of(near);
+  const End theirs = end_of(far);
+  if (theirs.family == AF_UNSPEC || ours.family != theirs.family) return {};
+
+  if (!kernel_) {
+    kernel_ = UniqueFd{::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)};
+    if (!kernel_) return {};
+  }
+  Request request;
+  request.header.nlmsg_len = sizeof request;
+  request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+  request.header.nlmsg_flags = NLM_F_REQUEST;
+  auto& question = request.question;
+  question.sdiag_family = static_cast<std::uint8_t>(theirs.family);
+  question.sdiag_protocol = IPPROTO_TCP;
+  question.idiag_states = ~0U;
+  question.id.idiag_sport = theirs.port;
+  std::memcpy(question.id.idiag_src, &theirs.address, sizeof theirs.address);
+  if (other == Side::connects) {
+    question.id.idiag_dport = ours.port;
+    std::memcpy(question.id.idiag_dst, &ours.address, sizeof ours.address);
+  }
+  question.id.idiag_cookie[0] = question.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+  if (::send(kernel_.get(), &request, sizeof request, 0) != sizeof request) return {};
+
+  // The kernel has queued its answer before send() returns.
+  alignas(nlmsghdr) char reply[1024];
+  const auto size = ::recv(kernel_.get(), reply, sizeof reply, MSG_DONTWAIT);
+  if (size < static_cast<ssize_t>(sizeof(nlmsghdr))) return {};
+  nlmsghdr header{};
+  std::memcpy(&header, reply, sizeof header);
+  if (header.nlmsg_type == NLMSG_ERROR) {
+    nlmsgerr error{};
+    if (size < static_cast<ssize_t>(NLMSG_HDRLEN + sizeof error)) return {};
+    std::memcpy(&error, reply + NLMSG_HDRLEN, sizeof error);
+    return {error.error == -ENOENT ? Known::gone : Known::unavailable};
+  }
+  inet_diag_msg found{};
+  if (size < static_cast<ssize_t>(NLMSG_HDRLEN + sizeof found)) return {};
+  std::memcpy(&found, reply + NLMSG_HDRLEN, sizeof found);
+  return {Known::yes, found.idiag_uid};
+}
+
+static std::string rule_of_users(uid_t theirs) {
+  return "it belongs to user " + std::to_string(theirs) + ", this side to user " +
+         std::to_string(::geteuid()) +
+         ": on loopback a job takes its own user only; with a secret (--secret_file on both sides) "
+         "it takes who has that";
+}
+
+std::optional<std::string> SocketUsers::objection(int socket, Side side) {
+  const Answer other = at_other_end(socket, side);
+  if (other.known == Known::gone) return "closed the connection unexpectedly";
+  if (other.known != Known::yes || other.user == ::geteuid() || other.user == 0)
+    return std::nullopt;
+  return rule_of_users(other.user);
+}
+
+std::optional<std::string> SocketUsers::expected_refusal(int socket) {
+  const Answer other = at_other_end(socket, Side::listens);
+  const bool is_roots = other.known == Known::yes && other.user == 0;
+  if (!is_roots || ::geteuid() == 0) return std::nullopt;
+  return "turned this side away: " + rule_of_users(other.user);
+}
+
+}  // namespace acc::rendezvous

@@ -1,0 +1,43 @@
+#pragma once
+
+#include "common/unique_fd.hpp"
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+
+namespace acc::rendezvous {
+
+/// The user that holds the other end of a connection within this machine, from the kernel
+/// (sock_diag(7)). Loopback needs no secret because only the own user is admitted.
+class SocketUsers {
+ public:
+  enum class Known {
+    yes,
+    gone,         ///< the other end is closed already
+    unavailable,  ///< this kernel or sandbox doesn't report it
+  };
+  struct Answer {
+    Known known = Known::unavailable;
+    uid_t user = 0;
+  };
+  /// Which of the peer's sockets to query. A listening socket hasn't accepted the connection when
+  /// connect() returns: until then the connection itself has no user.
+  enum class Side { connects, listens };
+  /// @param socket  connected TCP whose other end is in the same network namespace. One query to
+  /// the kernel, some microseconds.
+  [[nodiscard]] Answer at_other_end(int socket, Side other);
+
+  /// Why the peer may not connect: it belongs to another user. Root may connect to every process,
+  /// and an unknown user is admitted. Nothing: it may connect.
+  [[nodiscard]] std::optional<std::string> objection(int socket, Side other);
+  /// Why a listener, by the same rule, will not let us in: root's takes root alone. Nothing: it
+  /// may.
+  [[nodiscard]] std::optional<std::string> expected_refusal(int socket);
+
+ private:
+  UniqueFd kernel_;
+};
+
+}  // namespace acc::rendezvous

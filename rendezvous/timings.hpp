@@ -1,0 +1,27 @@
+#pragma once
+
+#include "common/duration.hpp"
+
+#include <algorithm>
+
+namespace acc::rendezvous {
+
+/// The job's time limits, from which all others are derived; the same on all of its nodes.
+struct Timings {
+  Millis heartbeat_timeout{5'000};  ///< silence after which a peer counts as lost
+  Millis lease{10'000};  ///< time for which workers live without contact to the coordinator
+
+  /// Interval between two heartbeats.
+  [[nodiscard]] Millis heartbeat_interval() const {
+    return std::max<Millis>(heartbeat_timeout / 5, Millis{50});
+  }
+  /// Time limit for confirming a lease after a doubt about the clocks.
+  [[nodiscard]] Millis confirmation() const {
+    return std::max<Millis>(heartbeat_timeout / 2, Millis{500});
+  }
+  /// Time that the coordinator waits beyond the end of a lease: a tenth for clocks of different
+  /// speed, the rest until the guardian's SIGKILL has taken effect.
+  [[nodiscard]] Millis lease_slack() const { return lease / 10 + Millis{300}; }
+};
+
+}  // namespace acc::rendezvous
