@@ -34,7 +34,7 @@ decltype(auto) with_type(DType type, Use&& use) {
   return use(double{});
 }
 
-/// One element of `T` from a double, by way of float where T has 16 bits.
+/// Converts a double to `T`, through float where T has 16 bits.
 template <class T>
 T element_from(double value) {
   if constexpr (std::is_arithmetic_v<T>)

@@ -1,18 +1,18 @@
 #pragma once
 
 #include "common/agent_client.hpp"
-#include "runtime/bootstrap/contract.hpp"
-#include "runtime/bootstrap/store.hpp"
+#include "runtime/bootstrap/launch_environment.hpp"
+#include "runtime/net/store.hpp"
 
 #include <memory>
 
 namespace acc::runtime {
 
-/// The store that our agent keeps for the round, behind its socket. Values of any size: larger
-/// ones than the agent takes are kept in parts.
-/// @param patience  for each answer of the agent, connecting included
-/// @return an error where the agent can't be reached from here (a container's own network).
-[[nodiscard]] Result<std::shared_ptr<Store>> connect_agent_store(const Contract& contract,
+/// The key-value store of the round that the agent serves on its socket. Values of any size: those
+/// larger than the agent accepts are stored in parts.
+/// @param patience  limit for each answer of the agent, including the connection
+/// @return an error where the agent can't be reached (a container with a network of its own).
+[[nodiscard]] Result<std::shared_ptr<Store>> connect_agent_store(const LaunchEnvironment& launch,
                                                                  Millis patience);
 
 }  // namespace acc::runtime

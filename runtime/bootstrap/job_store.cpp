@@ -1,5 +1,5 @@
 #include "runtime/bootstrap/tcp_store.hpp"
-#include "runtime/group/fork.hpp"
+#include "runtime/fork.hpp"
 
 #include <atomic>
 #include <condition_variable>
@@ -11,7 +11,7 @@ namespace acc::runtime {
 
 namespace {
 
-/// Stores by what is told to the server, and where it is.
+/// The open stores of this process, by place, job and rank.
 class Registry {
  public:
   static Registry& one();
@@ -19,7 +19,7 @@ class Registry {
   std::shared_ptr<Store> open(const TcpStorePlace& place, Deadline deadline) {
     const auto key = describe(place) + "\n" + place.job + "\n" + std::to_string(place.rank);
     std::unique_lock lock{mutex_};
-    Entry& entry = entries_[key];  // never removed: the reference stays good
+    Entry& entry = entries_[key];  // never removed: the reference stays valid
     wait_for_opener(lock, entry, place, deadline);
     if (entry.store) return entry.store;
     entry.opening = true;
@@ -43,7 +43,7 @@ class Registry {
     bool opening = false;
   };
 
-  // Another thread of this process may be on its way to the same store, with another time limit.
+  // Another thread of this process may be opening the same store, with another time limit.
   void wait_for_opener(std::unique_lock<std::mutex>& lock, Entry& entry, const TcpStorePlace& place,
                        Deadline deadline) {
     const auto opened = [&] { return !entry.opening; };
@@ -52,7 +52,7 @@ class Registry {
     else if (!changed_.wait_until(lock, deadline, opened))
       throw Error{ErrorCode::timed_out, "another thread of rank " + std::to_string(place.rank) +
                                             " still looks for the store at " + describe(place)};
-    // A process may outlive its rank 0, and be a rank of a later job at the same place.
+    // A process may outlive its rank 0 and join a later job at the same place.
     if (entry.store && !answers(*entry.store)) entry.store.reset();
   }
 
@@ -78,7 +78,7 @@ class Registry {
 };
 
 // Never destroyed: other ranks may need rank 0's store until its process ends. A forked process
-// takes a new one: the threads of the old aren't there, its lock may be held for ever.
+// makes a new one: it lacks the threads of the old one, whose lock may be held for ever.
 Registry& Registry::one() {
   static std::atomic<Registry*> newest{nullptr};
   Registry* current = newest.load(std::memory_order_acquire);

@@ -1,7 +1,7 @@
 #include "runtime/bootstrap/member.hpp"
 
 #include "common/text.hpp"
-#include "runtime/bootstrap/fields.hpp"
+#include "runtime/net/fields.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@ namespace acc::runtime {
 
 namespace {
 
-/// Of what is written: ranks of other versions of the library don't understand each other.
+/// Format of a member's text: ranks with different versions of the library can't form a group.
 const std::string kVersion = "acc-member-1";
 
 std::string inode_of(const char* path) {
@@ -40,7 +40,7 @@ HostFacts host_facts() {
 std::string to_text(const Member& member) {
   return pack({kVersion, std::to_string(member.rank), std::to_string(member.size),
                std::to_string(member.job_rank), std::to_string(member.pid), member.host.key,
-               member.host.name, member.host.network, member.circle, member.backend});
+               member.host.name, member.host.network, member.local_group, member.backend});
 }
 
 std::optional<Member> parse_member(std::string_view text) {
@@ -59,32 +59,6 @@ std::optional<Member> parse_member(std::string_view text) {
 std::string describe(const Member& member) {
   return std::to_string(member.rank) + " (host " + member.host.name + ", pid " +
          std::to_string(member.pid) + ")";
-}
-
-std::string to_text(const Error& error) {
-  std::string ranks;
-  for (const int rank : error.ranks()) ranks += (ranks.empty() ? "" : ",") + std::to_string(rank);
-  return pack({"acc-error", std::to_string(static_cast<int>(error.code())), error.what(), ranks,
-               error.operation(), std::to_string(error.sequence())});
-}
-
-std::optional<Error> parse_error(std::string_view text) {
-  auto fields = unpack(text);
-  if (!fields || fields->size() != 6 || fields->front() != "acc-error") return std::nullopt;
-  const auto code = parse_number<int>(fields->at(1));
-  const auto sequence = parse_number<std::uint64_t>(fields->at(5));
-  if (!code || *code < 0 || *code > static_cast<int>(ErrorCode::nccl) || !sequence)
-    return std::nullopt;
-  std::vector<int> ranks;
-  if (!fields->at(3).empty()) {
-    for (const auto& word : split(fields->at(3), ',')) {
-      const auto rank = parse_number<int>(word);
-      if (!rank) return std::nullopt;
-      ranks.push_back(*rank);
-    }
-  }
-  return Error{static_cast<ErrorCode>(*code), fields->at(2), std::move(ranks), fields->at(4),
-               *sequence};
 }
 
 }  // namespace acc::runtime

@@ -1,17 +1,18 @@
 #include "runtime/bootstrap/store_place.hpp"
 
-#include <unistd.h>
+#include "common/text.hpp"
+#include "runtime/net/sockets.hpp"
 
-#include <string_view>
+#include <unistd.h>
 
 namespace acc::runtime {
 
 namespace {
 
-/// Below the ports that the kernel hands out, and apart from those that users name (29500, …).
+/// Below the kernel's ephemeral ports, and apart from those that users choose (29500, …).
 constexpr std::uint64_t kFirstPort = 20'000, kPorts = 9'000;
 constexpr int kCandidates = 8;
-/// An abstract name takes 107 bytes.
+/// An abstract name has at most 107 bytes.
 constexpr std::size_t kLongestName = 100, kKeptOfName = 80;
 
 /// FNV-1a: the same on every host and in every version.
@@ -34,40 +35,55 @@ std::vector<std::uint16_t> ports_of(const std::string& job) {
   return ports;
 }
 
-[[noreturn]] void refuse(const Contract& contract) {
+/// Does the master's address imply that all ranks are on its host? A name that resolves to loopback
+/// doesn't: Debian's /etc/hosts has 127.0.1.1 for the host's own name. Nor does localhost in a pod:
+/// a PyTorchJob of Kubeflow gives it to the master's pod, and the service's name to the others.
+bool names_loopback(const LaunchEnvironment& launch) {
+  if (is_localhost(launch.master_address)) return !launch.in_pod;
+  const auto address = SocketAddress::numeric(launch.master_address, 0);
+  return address && address->is_loopback();
+}
+
+[[noreturn]] void refuse(const LaunchEnvironment& launch) {
   throw Error{ErrorCode::invalid_argument,
-              "rank " + std::to_string(contract.rank) + " of " + std::to_string(contract.size) +
-                  " (by " + contract.launcher +
+              "rank " + std::to_string(launch.rank) + " of " + std::to_string(launch.size) +
+                  " (by " + launch.launcher +
                   ") doesn't know where to meet the others: set MASTER_ADDR to rank 0's host and "
                   "MASTER_PORT to a free port there, or start with acc-launch"};
 }
 
 }  // namespace
 
-TcpStorePlace place_of(const Contract& contract) {
+bool is_localhost(std::string_view host) {
+  const auto name = to_lower(host);
+  return name == "localhost" || name == "localhost.";
+}
+
+TcpStorePlace place_of(const LaunchEnvironment& launch) {
   TcpStorePlace place;
-  place.rank = contract.rank;
-  place.size = contract.size;
-  place.local = contract.all_local();
-  place.job = contract.launcher + "/" + contract.job;
-  const bool by_torchrun = contract.launcher == "torchrun";
-  const bool has_address = !contract.master_address.empty();
-  if (contract.master_port != 0) place.job += " at port " + std::to_string(contract.master_port);
-  // Run ids are "none" by default: what tells torchrun's jobs apart on one host is the port that
-  // each agent (or its rank 0) holds. No port of our own is needed there.
-  if ((by_torchrun && contract.one_node) || (!has_address && contract.all_local())) {
-    if (contract.job.empty()) refuse(contract);
-    if (has_address) place.job += " of " + contract.master_address;
+  place.rank = launch.rank;
+  place.size = launch.size;
+  place.local = launch.all_local();
+  place.job = launch.launcher + "/" + launch.job;
+  const bool by_torchrun = launch.launcher == "torchrun";
+  const bool has_address = !launch.master_address.empty();
+  if (launch.master_port != 0) place.job += " at port " + std::to_string(launch.master_port);
+  // Run ids are "none" by default: jobs of torchrun on one host differ by the port that each agent
+  // (or its rank 0) holds. No port of our own is needed.
+  if ((by_torchrun && launch.one_node) || (!has_address && launch.all_local())) {
+    if (launch.job.empty()) refuse(launch);
+    if (has_address) place.job += " of " + launch.master_address;
     place.name = shortened("acc-store/" + std::to_string(::geteuid()) + "/" + place.job);
     return place;
   }
-  if (!has_address) refuse(contract);
-  place.host = contract.master_address;
-  // torchrun's or torch's own store has the port that torchrun names.
-  if (by_torchrun || contract.master_port == 0)
+  if (!has_address) refuse(launch);
+  place.host = launch.master_address;
+  place.local = place.local || names_loopback(launch);
+  // torchrun's port is taken by its own store or that of torch.
+  if (by_torchrun || launch.master_port == 0)
     place.ports = ports_of(place.job);
   else
-    place.ports = {contract.master_port};
+    place.ports = {launch.master_port};
   return place;
 }
 

@@ -20,10 +20,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// How long a server may take to say who it is: one of another protocol may never answer.
+/// How long a server may take to identify itself: one of another protocol may never answer.
 constexpr auto kWelcomeTime = 2s;
-/// A rank that is started again, by torchrun or by its pod, may find that the connection of the
-/// process before it has not been seen to end yet.
+/// How long a restarted rank retries: the server may not have noticed yet that the connection of
+/// its predecessor has ended.
 constexpr auto kTakenTime = 2s;
 
 Result<std::vector<std::string>> read_frame(int fd, Deadline deadline) {
@@ -40,7 +40,7 @@ Result<std::vector<std::string>> read_frame(int fd, Deadline deadline) {
   return *std::move(fields);
 }
 
-/// "its store at …: why it didn't take us", with a code that says what to make of it.
+/// Why the server refused this rank; the code tells how to go on.
 acc::Error refusal(const std::vector<std::string>& answer, const SocketAddress& address,
                    const TcpStorePlace& place) {
   const auto kind = answer.size() == 3 ? answer[1] : "";
@@ -57,8 +57,8 @@ acc::Error refusal(const std::vector<std::string>& answer, const SocketAddress& 
   return {Errc::malformed, address.text() + " is no store of ours: " + why};
 }
 
-/// A new connection to the server that is there, if it is ours.
-/// @return bad_usage: our rank is taken; exhausted; else: nothing of ours is there.
+/// A new connection to the server at `address`, if it is this job's.
+/// @return bad_usage: the rank is taken; exhausted; else: no store of this job is there.
 Result<UniqueFd> greet(const SocketAddress& address, const TcpStorePlace& place,
                        Deadline deadline) {
   auto fd = connect_to(address, deadline);
@@ -75,7 +75,7 @@ Result<UniqueFd> greet(const SocketAddress& address, const TcpStorePlace& place,
   const auto stranger = [&](const std::string& how) {
     return acc::Error{Errc::malformed, address.text() + " is no store of ours: " + how};
   };
-  // Also after a send that failed: a server that closed may have said why before.
+  // Also after a failed send: a server that closed may have sent the reason before.
   auto got = receive_all(fd->get(), std::as_writable_bytes(std::span{theirs}), deadline);
   if (!got) return stranger((sent ? got : sent).error().what);
   if (theirs != magic()) return stranger("it greets with '" + printable(theirs, 20) + "'");
@@ -122,7 +122,7 @@ class TcpStore final : public Store {
   }
 
  private:
-  static constexpr auto kPatience = 30s;  ///< for what is answered at once
+  static constexpr auto kPatience = 30s;  ///< for requests that don't wait
 
   [[nodiscard]] Error gone(const acc::Error& how) const {
     return {ErrorCode::system, where() + " is gone (rank 0's process ended): " + how.what};
@@ -133,14 +133,14 @@ class TcpStore final : public Store {
   std::vector<std::string> ask(std::initializer_list<std::string> question, Deadline deadline) {
     auto line = take(deadline);
     auto sent = send_all(line.get(), bytes_of(framed(pack(question))), deadline);
-    // A server that closed may have said why before.
+    // A server that closed may have sent the reason before.
     auto answer = sent || sent.error().code != Errc::timed_out
                       ? read_frame(line.get(), deadline)
                       : Result<std::vector<std::string>>{sent.error()};
     const auto& verb = *question.begin();
     if (!answer && answer.error().code == Errc::timed_out)
       throw Error{ErrorCode::timed_out, verb == "get" ? "key '" + *(question.begin() + 1) +
-                                                            "' didn't come into " + where()
+                                                            "' was not set in time in " + where()
                                                       : where() + " doesn't answer"};
     if (!answer) throw gone(answer.error());
     if (answer->front() == "error")
@@ -153,8 +153,8 @@ class TcpStore final : public Store {
     return *std::move(answer);
   }
 
-  // A question that waits keeps its line: each thread takes one for itself. One that failed isn't
-  // put back.
+  // A waiting request occupies its connection, so each thread takes one for itself. A failed one is
+  // not returned to the pool.
   UniqueFd take(Deadline deadline) {
     {
       const std::lock_guard lock{mutex_};
@@ -184,23 +184,27 @@ std::vector<std::uint16_t> ports_of(const TcpStorePlace& place) {
 
 Result<std::vector<SocketAddress>> addresses_of(const TcpStorePlace& place, Deadline deadline) {
   if (place.host.empty()) return std::vector{SocketAddress::abstract(place.name)};
+  if (is_localhost(place.host))
+    return std::vector{*SocketAddress::numeric("127.0.0.1", 0), *SocketAddress::numeric("::1", 0)};
   return resolve(place.host, 0, deadline);
 }
 
 // ---- rank 0 ----
 
-/// Loopback where all ranks are said to be here; else all interfaces, as torch: the master's name
-/// may mean another address here than it means elsewhere (127.0.1.1 in Debian's /etc/hosts).
+/// Loopback where all ranks are on this host, so that no other host reaches the store; else all
+/// interfaces, as in torch: the master's name may resolve to another address here than elsewhere
+/// (127.0.1.1 in Debian's /etc/hosts).
 std::vector<SocketAddress> places_to_bind(const TcpStorePlace& place, Deadline deadline) {
   const auto named = addresses_of(place, deadline);
   if (place.host.empty()) return *named;
-  const bool loopback = named && !named->empty() && named->front().is_loopback();
-  if (loopback && place.local) return {named->front()};
+  const bool loopback =
+      named && !named->empty() && std::ranges::all_of(*named, &SocketAddress::is_loopback);
+  if (loopback && place.local) return *named;
   return {*SocketAddress::numeric("::", 0), *SocketAddress::numeric("0.0.0.0", 0)};
 }
 
-/// Somebody listens where rank 0 wants to. @return the store, where it is this process's own: C++
-/// and C may be two libraries in one program. Nothing: a stranger, who is in `found` then.
+/// The place of rank 0 is taken. @return the store if it is this process's own (the C++ and C
+/// libraries may be loaded together). Nothing: another program's, described in `found`.
 /// @throws Error invalid_argument: it is another rank 0 of this job.
 std::shared_ptr<Store> look_who_listens(const TcpStorePlace& place, std::uint16_t port,
                                         Deadline deadline, std::string& found) {
@@ -238,7 +242,8 @@ std::shared_ptr<Store> serve(const TcpStorePlace& place, Deadline deadline) {
         return std::make_shared<TcpStore>(place, own, std::move(first), std::move(server));
       }
       found = listener.error().what;
-      if (listener.error().errnum != EADDRINUSE) continue;  // no IPv6, say: the next address
+      if (listener.error().errnum != EADDRINUSE)
+        continue;  // no IPv6, for example: the next address
       if (auto own = look_who_listens(place, port, deadline, found)) return own;
       break;
     }
@@ -259,7 +264,7 @@ bool is_final(const acc::Error& error) {
   return error.code == Errc::bad_usage || error.code == Errc::exhausted;
 }
 
-/// One look at each address and port. @return what is wrong with the most promising one.
+/// One attempt at each address and port. @return the error of the most promising one.
 acc::Error try_all(const TcpStorePlace& place, Deadline deadline, std::shared_ptr<Store>& opened) {
   auto addresses = addresses_of(place, deadline);
   if (!addresses) return addresses.error();
@@ -273,7 +278,7 @@ acc::Error try_all(const TcpStorePlace& place, Deadline deadline, std::shared_pt
         return {};
       }
       if (is_final(line.error())) return line.error();
-      // A server that refused us says more than a port where nobody is.
+      // A refusal says more than a closed port.
       if (!wrong || line.error().code == Errc::malformed) wrong = line.error();
     }
   }
@@ -298,7 +303,7 @@ std::shared_ptr<Store> join(const TcpStorePlace& place, Deadline deadline) {
                       acc::describe(std::chrono::duration_cast<Millis>(Clock::now() - began)) +
                       ": " + wrong.what,
                   {0}};
-    // There is nothing to wait on until rank 0 listens: a refused connection can only be retried.
+    // Nothing signals that rank 0 listens: a refused connection can only be retried.
     ::poll(nullptr, 0, static_cast<int>(pause.count()));
     pause = std::min(pause * 2, 100ms);
   }

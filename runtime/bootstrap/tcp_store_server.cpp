@@ -2,9 +2,9 @@
 
 #include "common/text.hpp"
 #include "runtime/bootstrap/member.hpp"
-#include "runtime/bootstrap/quiet_thread.hpp"
-#include "runtime/bootstrap/sockets.hpp"
 #include "runtime/bootstrap/tcp_store_protocol.hpp"
+#include "runtime/net/sockets.hpp"
+#include "runtime/quiet_thread.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -14,6 +14,7 @@
 #include <acc/error.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <initializer_list>
 #include <list>
 #include <map>
 #include <mutex>
@@ -30,10 +31,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// For a client that is refused to read why. Closing at once would reset the connection, and with
-/// it what is still under way.
+/// For a refused client to read the reason. An immediate close would reset the connection and drop
+/// data in flight.
 constexpr auto kLeaveTime = 1s;
-/// How long connections wait while the last descriptor is used to refuse one.
+/// How long new connections wait while the last descriptor refuses one.
 constexpr auto kExhaustedPause = 50ms;
 
 struct Client {
@@ -42,9 +43,10 @@ struct Client {
   State state = State::greeting;
   Clock::time_point until = Clock::now() + kGreetingTime;  ///< of `greeting` and `leaving`
   std::string in, out;
-  std::size_t sent = 0;   ///< of `out`
-  std::string waits_for;  ///< a key; empty: nothing
-  bool is_own = false;    ///< of the server's process
+  std::size_t sent = 0;           ///< of `out`
+  std::string waits_for;          ///< a key; empty: nothing
+  bool is_own = false;            ///< from the server's process
+  std::uint64_t accepted_in = 0;  ///< which call of accept_some()
   int rank = -1;
 
   void say(std::string_view frame) { out += framed(frame); }
@@ -102,12 +104,13 @@ class TcpStoreServer::Loop {
   }
 
  private:
+  using State = Client::State;
   struct Owner {
     StoreClient client;
     int connections = 0;
   };
 
-  // An eventfd takes 8 bytes as long as it isn't full, and full means that the thread is awake.
+  // A write fails only when the eventfd is full; then the thread is awake.
   void wake() noexcept {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto n = ::write(wake_.get(), &one, sizeof one);
@@ -132,7 +135,7 @@ class TcpStoreServer::Loop {
     }
   }
 
-  /// @return false: the server ends.
+  /// @return false: the server stops.
   bool take_own() {
     const std::lock_guard lock{mutex_};
     if (stopping_) return false;
@@ -168,20 +171,55 @@ class TcpStoreServer::Loop {
   // ---- connections ----
 
   void accept_some() {
+    ++turn_;
     for (;;) {
       auto fd = accept_from(listener_.get());
+      if (!fd && fd.error().code == Errc::not_found) return;
       if (!fd) {
-        if (fd.error().code != Errc::not_found) turn_away(fd.error());
+        if (evict({State::greeting})) continue;  // its descriptor is free now
+        if (!any_unheard()) turn_away(fd.error());
         return;
       }
-      if (clients_.size() >= most_clients_) continue;  // hangs up
+      while (clients_.size() >= most_clients_ && evict({State::greeting, State::leaving})) {
+      }
+      const bool is_full = clients_.size() >= most_clients_;
+      if (is_full && !any_unheard()) continue;  // closes it
       keep_alive(fd->get());
-      clients_.emplace_back().fd = *std::move(fd);
+      auto& client = clients_.emplace_back();
+      client.fd = *std::move(fd);
+      client.accepted_in = turn_;
+      if (is_full)
+        return;  // one beyond the limit: read those of this call before more are accepted
     }
   }
 
-  // Without a descriptor a rank can't even be told so; the reserve is for that. The job can't come
-  // to be: this process' own waits end.
+  /// Drops a connection to make room for a new one, as the coordinator does (rendezvous/admission):
+  /// otherwise idle connections would keep ranks out until they time out. The oldest that has sent
+  /// nothing goes first, then the oldest of each of `states` in their order. Those accepted in this
+  /// call stay: what they sent has not been read yet.
+  /// @return false: there is none to drop.
+  bool evict(std::initializer_list<State> states) {
+    const auto drop_oldest = [this](State state, bool silent) {
+      const auto victim = std::ranges::find_if(clients_, [&](const Client& client) {
+        return client.state == state && client.accepted_in != turn_ &&
+               (!silent || client.in.empty());
+      });
+      if (victim == clients_.end()) return false;
+      drop(victim);
+      return true;
+    };
+    return drop_oldest(State::greeting, true) ||
+           std::ranges::any_of(states, [&](State state) { return drop_oldest(state, false); });
+  }
+
+  [[nodiscard]] bool any_unheard() const {
+    return std::ranges::any_of(clients_, [this](const Client& client) {
+      return client.state == State::greeting && client.accepted_in == turn_;
+    });
+  }
+
+  // The reserve descriptor lets a rank be refused with a reason. The job can't form, so this
+  // process's own waits end.
   void turn_away(const acc::Error& why) {
     const auto text = owners_.begin()->second.client.who + " can't take connections: " + why.what;
     for (auto& client : clients_) {
@@ -199,20 +237,20 @@ class TcpStoreServer::Loop {
     client.leave();
   }
 
-  /// @return is it still there?
+  /// @return is it still connected?
   bool serve(Client& client) {
     if (client.has_output()) return flush(client);
     char chunk[65536];
     const auto n = ::recv(client.fd.get(), chunk, sizeof chunk, MSG_DONTWAIT);
     if (n == 0) return false;
     if (n < 0) return errno == EAGAIN || errno == EINTR;
-    if (client.state == Client::State::leaving) return true;  // it is told already
+    if (client.state == Client::State::leaving) return true;  // it was refused already
     client.in.append(chunk, static_cast<std::size_t>(n));
     if (!read_frames(client)) client.leave();
     return flush(client);
   }
 
-  // What comes for others is sent by the next round of poll; here a good part goes at once.
+  // Sends what the socket takes; poll sends the rest.
   static bool flush(Client& client) {
     while (client.has_output()) {
       const auto n = ::send(client.fd.get(), client.out.data() + client.sent,
@@ -226,7 +264,7 @@ class TcpStoreServer::Loop {
     return true;
   }
 
-  /// @return false: these bytes aren't ours.
+  /// @return false: these bytes aren't of this protocol.
   bool read_frames(Client& client) {
     std::string_view rest = client.in;
     std::size_t head = sizeof(std::uint32_t);
@@ -329,8 +367,9 @@ class TcpStoreServer::Loop {
   UniqueFd listener_, wake_, reserve_;
   std::string job_;
   std::size_t most_clients_;
+  std::uint64_t turn_ = 0;
   std::list<Client> clients_;
-  std::map<int, Owner> owners_;  ///< of ranks; the server's own stays
+  std::map<int, Owner> owners_;  ///< by rank; the server's own stays
   std::unordered_map<std::string, std::string> values_;
   std::size_t bytes_ = 0;
   std::mutex mutex_;

@@ -7,11 +7,11 @@
 
 namespace acc::runtime {
 
-/// A process that is a rank of a job: what a client says of itself.
+/// The identity that a client sends: its rank and process.
 struct StoreClient {
   int rank = 0;
-  std::string process;  ///< no other process of any host has it
-  std::string who;      ///< for people: "pid 71 on host b"
+  std::string process;  ///< unique over all hosts
+  std::string who;      ///< for messages: "pid 71 on host b"
 };
 [[nodiscard]] StoreClient this_process(int rank);
 
@@ -19,15 +19,15 @@ struct StoreClient {
 class TcpStoreServer {
  public:
   /// @param listener  listening, non-blocking.
-  /// @param job  clients must name it.
-  /// @param self  the server's own rank; it is taken for as long as the server is there.
+  /// @param job  clients must present the same.
+  /// @param self  the server's own rank, taken as long as the server exists.
   /// @throws Error system
   TcpStoreServer(UniqueFd listener, std::string job, StoreClient self, int size);
   ~TcpStoreServer();
   TcpStoreServer(const TcpStoreServer&) = delete;
   TcpStoreServer& operator=(const TcpStoreServer&) = delete;
 
-  /// A connection for this process, which needs no network and no greeting.
+  /// A connection for this process, without network or greeting.
   /// @throws Error system
   [[nodiscard]] UniqueFd connect();
 

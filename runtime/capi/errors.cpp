@@ -75,6 +75,7 @@ acc_status keep(acc_status status, std::string_view what) noexcept {
 }  // namespace acc::capi
 
 using acc::capi::last;
+using acc::runtime::ErrorCode;
 
 #ifdef ACC_PROJECT_VERSION
 static_assert(ACC_VERSION == ACC_PROJECT_VERSION, "acc.h and CMakeLists.txt say other versions");
@@ -85,11 +86,13 @@ extern "C" {
 int32_t acc_version(void) { return ACC_VERSION; }
 
 const char* acc_status_name(acc_status status) {
-  static constexpr const char* kNames[] = {
-      "ok",     "timed_out", "peer_lost", "mismatch", "aborted", "invalid_argument",
-      "system", "corrupt",   "cuda",      "nccl",     "internal"};
-  if (status < 0 || status > ACC_INTERNAL) return "unknown";
-  return kNames[status];
+  if (status == ACC_OK) return "ok";
+  if (status == ACC_INTERNAL) return "internal";
+  for (int i = 0; i <= static_cast<int>(ErrorCode::nccl); ++i) {
+    const auto code = static_cast<ErrorCode>(i);
+    if (acc::capi::status_of(code) == status) return to_string(code).data();  // a literal's
+  }
+  return "unknown";
 }
 
 const char* acc_last_error(void) {

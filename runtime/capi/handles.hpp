@@ -35,7 +35,7 @@ namespace acc::capi {
 acc_status keep(const runtime::Error& error) noexcept;
 acc_status keep(acc_status status, std::string_view what) noexcept;
 
-/// Nothing that is thrown crosses into C.
+/// No exception crosses into C.
 template <class Body>
 acc_status guarded(Body&& body) noexcept {
   try {
@@ -76,7 +76,7 @@ inline acc_comm* new_comm(runtime::ProcessGroup group) {
   return group ? new acc_comm{std::move(group)} : nullptr;
 }
 
-// Numbers outside of the types become one that the checks of the group refuse.
+// Invalid numbers become a type that the checks of the group refuse.
 inline runtime::DType to_dtype(acc_dtype number) {
   return static_cast<runtime::DType>(number < 0 || number > ACC_BF16 ? 255 : number);
 }

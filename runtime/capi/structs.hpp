@@ -8,8 +8,8 @@
 /// Structs that the caller fills, whose first member is their size.
 namespace acc::capi {
 
-/// The caller's struct may be older (shorter) or newer (longer) than ours: what it has counts, the
-/// rest is as by default.
+/// The caller's struct may be older (shorter) or newer (longer) than ours: what it has is used, the
+/// rest has its default.
 template <class T>
 T known_part(const T* given, T all) {
   if (given == nullptr) return all;

@@ -13,7 +13,7 @@ namespace acc::runtime::checkpoint {
 /// @throws Error  "rank 2: …"
 std::vector<std::string> agree(ProcessGroup& group, const std::function<std::string()>& mine);
 
-/// Whatever was thrown, as an Error for the other ranks.
+/// The current exception as an Error, for the other ranks.
 [[nodiscard]] Error as_error(const std::exception_ptr& thrown);
 
 }  // namespace acc::runtime::checkpoint

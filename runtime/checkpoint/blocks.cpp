@@ -21,8 +21,8 @@
 namespace acc::runtime::checkpoint {
 namespace {
 
-/// What a thread takes at a time: the disk likes it large, the checksum is of what is still in the
-/// cache.
+/// Bytes that a thread handles at a time: large for the disk, small enough that the checksum reads
+/// from the cache.
 constexpr std::size_t kChunk = 4 * kBlock;
 
 std::uint32_t checksum(Bytes bytes) noexcept {
@@ -31,7 +31,7 @@ std::uint32_t checksum(Bytes bytes) noexcept {
 }
 
 /// Calls `work(i, buffer)` for every i < count on some threads; the buffer has kChunk bytes and is
-/// the thread's own. The first failure ends all and is thrown on.
+/// the thread's own. The first failure stops all and is rethrown.
 void spread(std::size_t count, int threads,
             const std::function<void(std::size_t, std::span<std::byte>)>& work) {
   std::atomic<std::size_t> next{0};
@@ -53,7 +53,7 @@ void spread(std::size_t count, int threads,
     try {
       others.emplace_back(run);
     } catch (const std::system_error&) {
-      break;  // no thread to be had: those that are here do it
+      break;  // no thread can be started: the running ones do the work
     }
   }
   run();
@@ -61,7 +61,7 @@ void spread(std::size_t count, int threads,
   if (failure) std::rethrow_exception(failure);
 }
 
-/// Pieces that stand one behind the other.
+/// Pieces that form one sequence of bytes.
 class Row {
  public:
   explicit Row(std::span<const Bytes> pieces) : pieces_{pieces} {
@@ -71,8 +71,7 @@ class Row {
   }
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
 
-  /// `count` bytes from `at` on; where they aren't in one piece they are brought together in
-  /// `buffer`.
+  /// `count` bytes from `at` on, assembled in `buffer` if they span pieces.
   [[nodiscard]] Bytes bytes(std::uint64_t at, std::size_t count,
                             std::span<std::byte> buffer) const {
     auto index = static_cast<std::size_t>(std::ranges::upper_bound(ends_, at) - ends_.begin());

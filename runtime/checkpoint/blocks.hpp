@@ -22,13 +22,13 @@ struct FileRecord {
   std::vector<std::uint32_t> crc32;  ///< of each block, the last one may be shorter
 };
 
-/// Writes a new file of these pieces, one behind the other, and syncs it.
-/// @throws Error system; a part of the file may be there then.
+/// Writes a new file of these pieces in order, and syncs it.
+/// @throws Error system; a part of the file may remain.
 [[nodiscard]] FileRecord write_file(FileOps& files, const fs::path& path,
                                     std::span<const Bytes> pieces, int threads);
 [[nodiscard]] FileRecord write_file(FileOps& files, const fs::path& path, std::string_view text);
 
-/// A checksum as it stands in files and messages: 8 digits.
+/// Text of a checksum: 8 digits.
 [[nodiscard]] std::string hex(std::uint32_t checksum);
 [[nodiscard]] std::size_t blocks_of(const FileRecord& file) noexcept;
 

@@ -25,7 +25,7 @@ using checkpoint::Manifest;
 using checkpoint::TensorRecord;
 
 constexpr std::uint64_t kMaxManifest = std::uint64_t{1} << 30;
-/// Of what goes to a device by way of the host.
+/// Bytes at a time on the way to a device through the host.
 constexpr std::size_t kStage = std::size_t{64} << 20;
 
 [[noreturn]] void corrupt(const fs::path& path, const std::string& what) {
@@ -100,7 +100,7 @@ struct Checkpoint::Contents {
                                                  in_quotes(part)};
   }
 
-  /// What the file says of a piece, held against the manifest.
+  /// Checks a file's description of a piece against the manifest.
   [[nodiscard]] const SafetensorsEntry& entry(const SafetensorsFile& file,
                                               const TensorRecord& tensor, std::int64_t rows) const {
     const auto* found = file.find(tensor.facts.name);
@@ -119,7 +119,8 @@ Checkpoint::Checkpoint(const fs::path& path) {
   auto contents = std::make_shared<Contents>();
   contents->path = checkpoint::present(path);
   const auto file = contents->path / checkpoint::kManifest;
-  // What can't be looked at, as the permission is missing or the disk is away, is no evidence.
+  // A file that can't be examined, for lack of permission or because the disk is away, proves no
+  // damage.
   std::error_code none, unknown;
   const auto there = fs::status(file, unknown);
   if (fs::is_directory(contents->path, none) && there.type() == fs::file_type::not_found) {
@@ -187,7 +188,7 @@ StateTexts Checkpoint::of_rank(int rank) const {
 HostTensor Checkpoint::read(std::string_view part, std::string_view name) const {
   const auto& tensor = contents_->record(part, name);
   for (const auto& piece : tensor.pieces) {
-    // Before memory is taken for it: do the files hold as much?
+    // Before memory is allocated: are the files large enough?
     const auto file = contents_->open(piece.file);
     [[maybe_unused]] const auto& entry = contents_->entry(file, tensor, piece.rows);
   }

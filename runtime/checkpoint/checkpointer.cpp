@@ -1,9 +1,9 @@
 #include "runtime/checkpoint/checkpointer.hpp"
 
 #include "common/text.hpp"
-#include "runtime/bootstrap/quiet_thread.hpp"
 #include "runtime/checkpoint/agreement.hpp"
 #include "runtime/checkpoint/restore.hpp"
+#include "runtime/quiet_thread.hpp"
 
 #include <acc/error.hpp>
 #include <cstdio>
@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 Checkpointer::Impl::Impl(ProcessGroup group, CheckpointOptions options, checkpoint::FileOps& files)
     : group_{std::move(group)}, options_{std::move(options)}, files_{files}, writers_{group_} {
-  // Not to be another folder once the program has changed its own.
+  // Absolute, so that a change of the working directory has no effect.
   options_.folder = fs::absolute(options_.folder).lexically_normal();
   if (options_.max_shard_bytes == 0) {
     throw Error{ErrorCode::invalid_argument, "max_shard_bytes is 0"};
@@ -48,7 +48,7 @@ void Checkpointer::Impl::tell(const std::string& what) const noexcept {
       std::fprintf(stderr, "acc: checkpoint: %s\n", what.c_str());
     }
   } catch (...) {
-    // Whoever listens failed: there is nobody left to tell.
+    // The callback for warnings failed: nothing is left to report to.
   }
 }
 
@@ -95,7 +95,7 @@ void Checkpointer::Impl::write(const checkpoint::SavePlan& plan, const checkpoin
   try {
     options_.saved(plan.number, plan.target);
   } catch (const std::exception& error) {
-    // It would end rank 0 alone, and the others would wait for it.
+    // An exception would end rank 0 alone, while the others wait for it.
     tell(std::string{"the program's word for a saved checkpoint failed: "} + error.what());
   }
 }
@@ -105,8 +105,23 @@ void Checkpointer::Impl::wait() {
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
+/// On rank 0, once. No job can have written such a folder, and it does no harm.
+void Checkpointer::Impl::tell_names_above_all_numbers() {
+  if (group_.rank() != 0 || std::exchange(told_names_, true)) return;
+  try {
+    const auto names = checkpoint::names_above_all_numbers(options_.folder);
+    if (!names.empty())
+      tell(join(names, ", ") + " in " + in_quotes(options_.folder.native()) +
+           ": no checkpoint, as numbers end at " + std::to_string(kMaxCheckpointNumber) +
+           "; ignored");
+  } catch (const Error&) {
+    // An unreadable folder: the call itself reports it, on all ranks.
+  }
+}
+
 std::optional<Restored> Checkpointer::Impl::open() {
   wait();
+  tell_names_above_all_numbers();
   auto restored = checkpoint::open_newest(group_, options_.folder, options_.threads, known_bad_,
                                           [this](const std::string& what) { tell(what); });
   own_.reset();
@@ -127,6 +142,7 @@ void Checkpointer::Impl::fill(const CheckpointState& state, Restored& restored) 
 
 std::optional<std::uint64_t> Checkpointer::Impl::newest_number() {
   wait();
+  tell_names_above_all_numbers();
   const auto numbers = checkpoint::candidates(group_, options_.folder);
   if (numbers.empty()) return std::nullopt;
   return numbers.front();
@@ -140,6 +156,12 @@ Checkpointer::Checkpointer(Checkpointer&&) noexcept = default;
 Checkpointer& Checkpointer::operator=(Checkpointer&&) noexcept = default;
 
 fs::path Checkpointer::save(std::uint64_t number, const CheckpointState& state) {
+  if (number > kMaxCheckpointNumber)
+    throw Error{ErrorCode::invalid_argument,
+                checkpoint_name(number) + " wasn't saved: numbers end at " +
+                    std::to_string(kMaxCheckpointNumber) + ". If a stray " +
+                    checkpoint_name(kMaxCheckpointNumber) + " stands in " +
+                    in_quotes(impl_->options().folder.native()) + ", rename or remove it"};
   auto plan = impl_->plan_for(impl_->options().folder / checkpoint_name(number));
   plan.number = number;
   plan.removal.keep = impl_->options().keep_last;

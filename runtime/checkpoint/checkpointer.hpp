@@ -35,14 +35,17 @@ class Checkpointer::Impl {
   void write(const checkpoint::SavePlan& plan, const checkpoint::HostState& state,
              const std::optional<Error>& failure);
   void tell(const std::string& what) const noexcept;
+  void tell_names_above_all_numbers();
 
   ProcessGroup group_;  ///< the caller's
   CheckpointOptions options_;
   checkpoint::FileOps& files_;
-  ProcessGroup writers_;  ///< of the writing thread: of its own, as it calls beside the caller
+  ProcessGroup
+      writers_;  ///< of the writing thread: separate, as it calls concurrently with the caller
   checkpoint::Snapshot snapshot_;
   std::set<std::uint64_t> known_bad_;
-  /// What was saved here. Nothing: all of the folder is this run's, as it has loaded.
+  bool told_names_ = false;
+  /// Numbers saved by this object. Nothing: it has loaded, so the whole folder belongs to this run.
   std::optional<std::set<std::uint64_t>> own_ = std::set<std::uint64_t>{};
   checkpoint::FolderLock lock_;
   std::thread writing_;

@@ -3,6 +3,7 @@
 #include "common/text.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,8 +48,8 @@ void FileOps::write(int fd, std::span<const std::byte> bytes, std::uint64_t at,
     if (n <= 0) fail("write", path, n < 0 ? errno : EIO);
     done += static_cast<std::size_t>(n);
   }
-  // The disk begins now and not when the file is synced: half the time of a large checkpoint.
-  // Only a hint; where it isn't known nothing is lost.
+  // Starts writing to disk now and not at the sync: halves the time of a large checkpoint. Only a
+  // hint; without support nothing is lost.
   if (bytes.size() >= (std::size_t{1} << 20)) {
     ::sync_file_range(fd, static_cast<off_t>(at), static_cast<off_t>(bytes.size()),
                       SYNC_FILE_RANGE_WRITE);
@@ -88,11 +89,17 @@ void FileOps::remove(const fs::path& path) {
 void FileOps::sync_folder(const fs::path& path) {
   const UniqueFd fd{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   if (!fd) fail("open folder", path, errno);
-  // Some network file systems know no sync of a folder: they have written the names already.
+  // Some network file systems have no sync of a folder: they have written the names already.
   while (::fsync(fd.get()) != 0) {
     if (errno == EINVAL || errno == EOPNOTSUPP) return;
     if (errno != EINTR) fail("sync folder", path, errno);
   }
+}
+
+int FileOps::lock(int fd) {
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0)
+    if (errno != EINTR) return errno;
+  return 0;
 }
 
 void remove_tree(FileOps& files, const fs::path& path) {
@@ -110,7 +117,7 @@ void remove_tree(FileOps& files, const fs::path& path) {
 }
 
 UniqueFd open_for_reading(const fs::path& path, std::uint64_t& size) {
-  // Not to hang on a pipe that lies where a file should be.
+  // Non-blocking, so as not to hang on a pipe in place of a file.
   UniqueFd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (!fd) fail("open", path, errno);
   struct stat facts {};

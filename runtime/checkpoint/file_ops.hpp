@@ -13,8 +13,8 @@ namespace acc::runtime::checkpoint {
 
 namespace fs = std::filesystem;
 
-/// Every change that a checkpoint makes to the disk is one of these, so that a test can end the
-/// process, or let the disk fail, at each of them. Any thread may call.
+/// All changes that a checkpoint makes to the disk, so that a test can end the process, or make the
+/// disk fail, at each of them. Any thread may call.
 /// @throws Error system, with the path and the reason.
 class FileOps {
  public:
@@ -23,24 +23,27 @@ class FileOps {
   virtual UniqueFd create(const fs::path& path);  ///< a new file, else an error
   virtual void write(int fd, std::span<const std::byte> bytes, std::uint64_t at,
                      const fs::path& path);
-  /// The file's bytes and size survive a loss of power from here on.
+  /// Afterwards the file's bytes and size survive a loss of power.
   virtual void sync(int fd, const fs::path& path);
-  virtual void make_folder(const fs::path& path);  ///< its parent is there, itself isn't
+  virtual void make_folder(const fs::path& path);  ///< its parent exists, it does not
   virtual void rename(const fs::path& from, const fs::path& to);
-  /// Both are there and change places at once. @return false: this file system can't.
+  /// Exchanges two existing paths atomically. @return false: unsupported by this file system.
   virtual bool exchange(const fs::path& one, const fs::path& other);
   virtual void remove(const fs::path& path);  ///< a file, a link or an empty folder
-  /// The names in it survive a loss of power from here on.
+  /// Afterwards the names in it survive a loss of power.
   virtual void sync_folder(const fs::path& path);
+  /// Locks the whole file exclusively, until the descriptor is closed; doesn't wait.
+  /// @return 0, or errno: EWOULDBLOCK if another descriptor holds it
+  [[nodiscard]] virtual int lock(int fd);
 
-  /// What the system calls make of them.
+  /// The operations by system calls.
   static FileOps& real();
 };
 
 /// "write '/x/y': No space left on device"
 [[noreturn]] void fail(std::string_view doing, const fs::path& path, int errnum);
 
-/// A folder with all that is in it.
+/// Removes a folder with its contents.
 void remove_tree(FileOps& files, const fs::path& path);
 
 /// All bytes of a small file. @throws Error system; corrupt: longer than `limit`.

@@ -24,11 +24,33 @@ namespace {
 constexpr std::string_view kName = "checkpoint_";
 constexpr std::string_view kAside = ".replaced-";
 
-/// nothing: not the name of a checkpoint as we give it, "checkpoint_07" for one.
+/// nothing: not the name of a checkpoint, like "checkpoint_07".
 std::optional<std::uint64_t> number_of(std::string_view name) {
   if (!name.starts_with(kName)) return std::nullopt;
   const auto number = parse_number<std::uint64_t>(name.substr(kName.size()));
-  return number && checkpoint_name(*number) == name ? number : std::nullopt;
+  if (!number || *number > kMaxCheckpointNumber) return std::nullopt;
+  return checkpoint_name(*number) == name ? number : std::nullopt;
+}
+
+/// "checkpoint_18446744073709551615", which no number follows.
+bool is_above_all_numbers(std::string_view name) {
+  if (!name.starts_with(kName)) return false;
+  const auto digits = name.substr(kName.size());
+  return !digits.empty() && digits.front() != '0' && !number_of(name) &&
+         std::ranges::all_of(digits, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// The names in a folder; none if it does not exist.
+std::vector<std::string> names_in_folder(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  std::error_code failed;
+  std::filesystem::directory_iterator entry{folder, failed};
+  if (failed == std::errc::no_such_file_or_directory) return names;
+  for (const std::filesystem::directory_iterator end; !failed && entry != end;
+       entry.increment(failed))
+    names.push_back(entry->path().filename().native());
+  if (failed) checkpoint::fail("read folder", folder, failed.value());
+  return names;
 }
 
 }  // namespace
@@ -39,18 +61,12 @@ std::string checkpoint_name(std::uint64_t number) {
 
 std::vector<std::uint64_t> list_checkpoints(const std::filesystem::path& folder) {
   std::vector<std::uint64_t> numbers;
-  std::error_code failed;
-  std::filesystem::directory_iterator entry{folder, failed};
-  if (failed == std::errc::no_such_file_or_directory) return numbers;
-  for (const std::filesystem::directory_iterator end; !failed && entry != end;
-       entry.increment(failed)) {
-    const auto name = entry->path().filename().native();
+  for (const auto& name : names_in_folder(folder)) {
     const auto at = std::string_view{name}.starts_with(kAside) ? kAside.size() : 0;
     if (const auto number = number_of(std::string_view{name}.substr(at))) {
       numbers.push_back(*number);
     }
   }
-  if (failed) checkpoint::fail("read folder", folder, failed.value());
   std::ranges::sort(numbers, std::ranges::greater{});
   const auto twice = std::ranges::unique(numbers);
   numbers.erase(twice.begin(), twice.end());
@@ -76,7 +92,7 @@ std::uint32_t digest(std::string_view text) {
       ::crc32_z(0, reinterpret_cast<const unsigned char*>(text.data()), text.size()));
 }
 
-/// When the process began; nothing: there is none, or only its exit status is left.
+/// Start time of a process; nothing: none, or only its exit status remains.
 std::optional<std::uint64_t> start_of(std::int64_t pid) {
   const auto line = first_line(("/proc/" + std::to_string(pid) + "/stat").c_str());
   const auto name_end = line.rfind(')');  // the name may hold spaces and brackets
@@ -99,7 +115,7 @@ std::string environment(std::string_view name) {
   return value != nullptr ? value : "";
 }
 
-/// Calls `work`; what fails is told and no more.
+/// Calls `work`; a failure is only reported.
 void attempt(const Tell& tell, const std::function<void()>& work) {
   try {
     work();
@@ -108,7 +124,7 @@ void attempt(const Tell& tell, const std::function<void()>& work) {
   }
 }
 
-/// Under another name first: half of a checkpoint never stands under its own.
+/// Renamed first: a partially removed checkpoint never has its own name.
 void remove_whole(FileOps& files, const fs::path& target) {
   auto doomed = target.parent_path() / temporary_name(this_writer(), target.filename().native());
   files.rename(target, doomed);
@@ -125,6 +141,13 @@ bool is_damaged(const fs::path& path) {
 }
 
 }  // namespace
+
+std::vector<std::string> names_above_all_numbers(const fs::path& folder) {
+  auto names = names_in_folder(folder);
+  std::erase_if(names, [](const std::string& name) { return !is_above_all_numbers(name); });
+  std::ranges::sort(names);
+  return names;
+}
 
 Writer this_writer() {
   static std::atomic<std::uint64_t> count{0};
@@ -177,7 +200,7 @@ void make_folders(FileOps& files, const fs::path& path) {
   try {
     files.make_folder(path);
   } catch (const Error&) {
-    if (!fs::is_directory(path, none)) throw;  // somebody else may have been faster
+    if (!fs::is_directory(path, none)) throw;  // another process may have been faster
   }
   files.sync_folder(parent.empty() ? "." : parent);
 }
@@ -191,7 +214,7 @@ void remove_leftovers(FileOps& files, const fs::path& folder, const Tell& tell) 
     const auto name = entry->path().filename().native();
     const auto writer = writer_of(name);
     if (writer && is_gone(*writer, self)) left.push_back(entry->path());
-    // What was replaced, by a writer that ended before it could remove it.
+    // Replaced, by a writer that ended before it could remove it.
     std::error_code none;
     if (name.starts_with(kAside) && fs::exists(folder / name.substr(kAside.size()), none)) {
       left.push_back(entry->path());
@@ -244,7 +267,7 @@ void keep_last(FileOps& files, const fs::path& folder, std::uint64_t newest, con
     return removal.known_bad.contains(number) ||
            is_damaged(present(folder / checkpoint_name(number)));
   };
-  // Newest first now; the bad ones to the end, from where they are taken.
+  // Newest first, bad ones last, as they are removed from the end.
   std::ranges::stable_partition(numbers, std::not_fn(goes_first));
   for (auto i = static_cast<std::size_t>(removal.keep - 1); i < numbers.size(); ++i) {
     const auto path = folder / checkpoint_name(numbers[i]);

@@ -2,12 +2,10 @@
 
 #include "common/text.hpp"
 #include "common/worker_env.hpp"
-#include "runtime/checkpoint/folder.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -29,9 +28,9 @@ using nlohmann::json;
 
 constexpr std::string_view kLock = ".lock";
 constexpr std::size_t kMostWords = 4096;
-constexpr int kTries = 1000;  ///< others may take and remove the file at the same time
+constexpr int kTries = 1000;  ///< others may create and remove the file concurrently
 
-/// Which file it is, whatever its name.
+/// Identity of a file, independent of its name.
 using Identity = std::pair<dev_t, ino_t>;
 
 std::optional<Identity> identity(const fs::path& path) {
@@ -45,7 +44,7 @@ std::optional<Identity> identity(int fd) {
   return Identity{facts.st_dev, facts.st_ino};
 }
 
-/// Who holds a lock, as its file says.
+/// The holder of a lock, according to its file.
 struct Holder {
   Writer writer;
   std::string host;
@@ -109,14 +108,24 @@ bool is_same_process(const Writer& one, const Writer& other) {
   return one.place == other.place && one.pid == other.pid && one.start == other.start;
 }
 
-enum class Try { held, busy, unsupported };
+/// "a directory"; nothing: a regular file.
+std::optional<std::string> other_kind(mode_t mode) {
+  if (S_ISREG(mode)) return std::nullopt;
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISLNK(mode)) return "a symbolic link";
+  return "no regular file";
+}
 
-Try lock(int fd) {
-  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EINTR) continue;
-    return errno == EWOULDBLOCK ? Try::busy : Try::unsupported;
-  }
-  return Try::held;
+/// @param errnum  why the file wasn't opened; 0: it was
+[[noreturn]] void refuse_file(const fs::path& file, mode_t mode, int errnum) {
+  constexpr auto* kPurpose = "which keeps two jobs from writing checkpoints into one folder";
+  if (const auto kind = other_kind(mode))
+    throw Error{ErrorCode::system, in_quotes(file.native()) + " is " + *kind +
+                                       ", where the lock file belongs, " + kPurpose +
+                                       ": remove it"};
+  throw Error{ErrorCode::system, "open the lock file " + in_quotes(file.native()) + ", " +
+                                     kPurpose + ": " + std::generic_category().message(errnum) +
+                                     "; make it writable, or remove it"};
 }
 
 std::mutex registry_guard;
@@ -136,13 +145,13 @@ struct FolderLock::Held {
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
   ~Held() {
-    // While it is locked: another one's file of this name isn't removed.
+    // While locked, so that a file of another holder isn't removed.
     if (is_current()) ::unlink(file.c_str());
   }
   [[nodiscard]] bool is_current() const { return identity(file) == identity(fd.get()); }
   void sign() const {
     const std::string words = text_of(this_holder());
-    // What can't be written (a full disk) is missing in another one's message, no more.
+    // What can't be written (a full disk) is only missing in messages of others.
     if (::ftruncate(fd.get(), 0) == 0) [[maybe_unused]]
       const auto done = ::pwrite(fd.get(), words.data(), words.size(), 0);
   }
@@ -150,28 +159,41 @@ struct FolderLock::Held {
 
 namespace {
 
-/// @return nothing: the file can't be made, which the save itself will tell better.
-std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder) {
+/// @return nothing: the file can't be made; the save itself reports that better. (It first removes
+///   left-overs of dead writers, which may free a full disk.)
+UniqueFd open_lock(const fs::path& file) {
+  UniqueFd fd{::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666)};
+  const int errnum = fd ? 0 : errno;
+  struct stat facts {};
+  const bool is_there = fd ? ::fstat(fd.get(), &facts) == 0 : ::lstat(file.c_str(), &facts) == 0;
+  if (!is_there && (errnum == EMFILE || errnum == ENFILE || errnum == ENOMEM))
+    fail("make the lock file", file, errnum);
+  if (is_there && (!fd || other_kind(facts.st_mode))) refuse_file(file, facts.st_mode, errnum);
+  return fd;
+}
+
+std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& tell,
+                                          FileOps& files) {
   const auto file = folder / kLock;
   const auto self = this_writer();
   for (int i = 0; i < kTries; ++i) {
-    UniqueFd fd{::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666)};
+    UniqueFd fd = open_lock(file);
     if (!fd) return nullptr;
-    const auto outcome = lock(fd.get());
-    if (outcome != Try::held) {
+    const int failed = files.lock(fd.get());
+    const bool is_busy = failed == EWOULDBLOCK;
+    if (failed != 0) {
       const auto holder = read_holder(fd.get());
       // Rounds of a job never overlap; and a process that is gone may have left the lock to a
       // child.
       const bool gone = holder && is_gone(holder->writer, self);
-      if (outcome == Try::busy && holder && is_same_process(holder->writer, self)) {
-        std::this_thread::yield();  // another thread is about to let go of it
+      if (is_busy && holder && is_same_process(holder->writer, self)) {
+        std::this_thread::yield();  // another thread is about to release it
         continue;
       }
       const bool alive = holder && !gone && holder->writer.place == self.place;
-      if (outcome == Try::busy && !gone) refuse(folder, holder);
-      if (outcome == Try::unsupported && alive && holder->writer.pid != self.pid)
-        refuse(folder, holder);
-      if (outcome == Try::busy) {
+      if (is_busy && !gone) refuse(folder, holder);
+      if (!is_busy && alive && holder->writer.pid != self.pid) refuse(folder, holder);
+      if (is_busy) {
         ::unlink(file.c_str());
         continue;
       }
@@ -179,6 +201,11 @@ std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder) {
     auto held = std::make_shared<FolderLock::Held>(file, std::move(fd));
     if (!held->is_current()) continue;  // its holder removed it after we had opened it
     held->sign();
+    if (failed != 0)
+      tell(in_quotes(file.native()) + " can't be locked on this file system (" +
+           std::generic_category().message(failed) +
+           "): another job that saves here is noticed only on the same machine; make sure that "
+           "there is none");
     return held;
   }
   refuse(folder, std::nullopt);
@@ -186,7 +213,7 @@ std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder) {
 
 }  // namespace
 
-void FolderLock::take(const fs::path& folder) {
+void FolderLock::take(const fs::path& folder, const Tell& tell, FileOps& files) {
   const std::lock_guard guard{registry_guard};
   if (held_ && held_->is_current() && held_->file.parent_path() == folder) return;
   held_.reset();
@@ -195,7 +222,7 @@ void FolderLock::take(const fs::path& folder) {
   auto& known = registry()[*which];
   held_ = known.lock();
   if (held_ && held_->is_current()) return;
-  held_ = acquire(folder);
+  held_ = acquire(folder, tell, files);
   known = held_;
 }
 

@@ -2,20 +2,25 @@
 
 #include "common/unique_fd.hpp"
 #include "runtime/checkpoint/file_ops.hpp"
+#include "runtime/checkpoint/folder.hpp"
 
 #include <memory>
 
 namespace acc::runtime::checkpoint {
 
-/// One job at a time writes numbered checkpoints into a folder: two would replace and remove each
-/// other's. The kernel's lock of a file `.lock` in it, which ends with the process; the file says
-/// who has it, and goes with its holder. Where the file system knows no locks, the word of a
-/// process that is seen to live counts. Those of one process share theirs.
+/// Ensures that one job at a time writes numbered checkpoints to a folder: two would replace and
+/// remove each other's. A kernel lock on the file `.lock` in it, which ends with the process; the
+/// file names its holder, and is removed by it. On a file system without locks the file counts as
+/// long as its process is alive, which is reported. Locks within a process are shared.
 class FolderLock {
  public:
-  /// Again and again for the same folder: costs a system call.
-  /// @throws Error invalid_argument: another job has it; says which, and what to do.
-  void take(const fs::path& folder);
+  /// Repeated for the same folder it costs one system call.
+  /// @param tell  called once for each folder that can't be locked.
+  /// @throws Error invalid_argument: another job holds it; says which, and what to do. system:
+  ///   `.lock` is no file that can be locked.
+  void take(
+      const fs::path& folder, const Tell& tell = [](const std::string&) {},
+      FileOps& files = FileOps::real());
 
   struct Held;
 

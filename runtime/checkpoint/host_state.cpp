@@ -63,20 +63,20 @@ HostState Snapshot::take(const CheckpointState& state, int rank, bool copy) {
 }
 
 void* Snapshot::copy_of(const TensorView& view, std::size_t number) {
-  if (rooms_.size() <= number) rooms_.resize(number + 1);
-  auto& room = rooms_[number];
+  if (copies_.size() <= number) copies_.resize(number + 1);
+  auto& kept = copies_[number];
   const auto bytes = view.bytes();
-  if (room.bytes < bytes) {
-    room = {};  // not both at once
-    room = {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};
+  if (kept.bytes < bytes) {
+    kept = {};  // not both at once
+    kept = {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};
   }
-  if (bytes == 0) return room.data.get();
+  if (bytes == 0) return kept.data.get();
   if (view.device.kind == Device::Kind::cpu) {
-    std::memcpy(room.data.get(), view.data, bytes);
+    std::memcpy(kept.data.get(), view.data, bytes);
   } else {
-    acc::cuda::copy(room.data.get(), view.data, bytes);
+    acc::cuda::copy(kept.data.get(), view.data, bytes);
   }
-  return room.data.get();
+  return kept.data.get();
 }
 
 }  // namespace acc::runtime::checkpoint

@@ -219,7 +219,7 @@ std::string to_text(const Report& report) {
   const json value{{"failure", to_text(report.failure)},
                    {"files", list_of(report.files)},
                    {"tensors", list_of(report.tensors)}};
-  // A path need not be UTF-8; what can't be said is replaced.
+  // A path need not be UTF-8; invalid bytes are replaced.
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

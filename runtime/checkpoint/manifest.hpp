@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-/// manifest.json: what a checkpoint consists of. It is written last, so where it is, all is.
+/// manifest.json: what a checkpoint consists of. Written last, so its presence means completeness.
 namespace acc::runtime::checkpoint {
 
 inline constexpr std::string_view kManifest = "manifest.json";
@@ -49,7 +49,7 @@ struct Report {
 /// @throws Error corrupt.
 [[nodiscard]] Report parse_report(std::string_view text);
 
-/// An error on its way to the other ranks, with the first rank to blame; empty: none.
+/// Text of an error for the other ranks, with the first rank to blame; empty: none.
 [[nodiscard]] std::string to_text(const std::optional<Error>& failure);
 [[nodiscard]] std::optional<Error> parse_failure(std::string_view text);
 

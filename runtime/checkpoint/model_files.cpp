@@ -45,7 +45,7 @@ fs::path beside(const fs::path& target) {
   return target.parent_path() / temporary_name(this_writer(), target.filename().native());
 }
 
-/// Unless that is done: the writer and a reader that ends its work for it may meet.
+/// Unless already done: the writer and a reader that completes its renames may run concurrently.
 void put(FileOps& files, const fs::path& from, const fs::path& to) {
   std::error_code none;
   try {
@@ -91,7 +91,7 @@ void StagedFiles::make_valid(const std::vector<std::string>& outdated) {
   }
   std::set<fs::path> changed{folder_};
   for (const auto& file : std::exchange(staged_, {})) {
-    if (file.target == last) files_.sync_folder(folder_);  // what it names lasts before it does
+    if (file.target == last) files_.sync_folder(folder_);  // what it names is durable before it is
     listed ? put(files_, file.beside, file.target) : files_.rename(file.beside, file.target);
     changed.insert(file.target.parent_path());
   }
@@ -100,7 +100,7 @@ void StagedFiles::make_valid(const std::vector<std::string>& outdated) {
   for (const auto& name : outdated) files_.remove(folder_ / name);
 }
 
-/// From the moment it stands there the new files count.
+/// From here on the new files are valid.
 void StagedFiles::write_renames(const fs::path& list) {
   auto renames = nlohmann::json::array();
   for (const auto& file : staged_)

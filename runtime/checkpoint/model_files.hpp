@@ -12,25 +12,24 @@
 
 namespace acc::runtime::checkpoint {
 
-/// Files of one folder that are written beside their places, then put there together: until
-/// make_valid() under their names is what was there before. A name that is a symbolic link stands
-/// for the file that it leads to.
+/// Files of one folder that are written under temporary names and then moved together: until
+/// make_valid() the previous files remain. A symbolic link is followed to its file.
 class StagedFiles {
  public:
   explicit StagedFiles(fs::path folder, FileOps& files = FileOps::real());
   StagedFiles(const StagedFiles&) = delete;
   StagedFiles& operator=(const StagedFiles&) = delete;
-  /// What wasn't put in its place is removed.
+  /// Removes the files not moved yet.
   ~StagedFiles();
 
   /// Writes and syncs. The one added last is the one that readers look for first.
   /// @throws Error invalid_argument: under this name is a device, a pipe, a folder; system.
   void add(const std::string& name, std::span<const Bytes> pieces);
 
-  /// The one place where files, all of whose bytes are on the disk, become valid: in the order in
-  /// which they were added, then `outdated` goes. Where one of several replaces another under its
-  /// name, the old one of the last goes first, so that nobody reads a mixture of old and new; and a
-  /// list of the renames is written before, by which finish_renames() ends what a crash left.
+  /// The one place where files, whose bytes are all on disk, become valid: in the order in which
+  /// they were added; then `outdated` is removed. If several files replace existing ones, the old
+  /// one of the last is removed first, so that no reader sees a mixture of old and new; and a list
+  /// of the renames is written before, with which finish_renames() completes them after a crash.
   void make_valid(const std::vector<std::string>& outdated);
 
  private:
@@ -50,8 +49,7 @@ std::vector<std::string> save_model_files(FileOps& ops, const fs::path& folder,
                                           std::uint64_t max_shard_bytes,
                                           const TensorMetadata& metadata, std::string_view stem);
 
-/// Ends what a make_valid() was killed in, if it was: `last` is the name that readers look for
-/// first.
+/// Completes an interrupted make_valid(): `last` is the name that readers look for first.
 void finish_renames(FileOps& files, const fs::path& folder, const std::string& last);
 
 /// "10GB", "500MiB", "2.5 kB", "4096": bytes, as huggingface_hub reads them; a small b is for bits.

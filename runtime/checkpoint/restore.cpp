@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-/// What a rank makes of a checkpoint: a digest of its manifest, or a complaint.
+/// The view of one rank of a checkpoint: a digest of its manifest, or an error.
 struct Verdict {
   std::optional<Checkpoint> opened;
   std::string digest;
@@ -43,7 +43,7 @@ Verdict examine(const fs::path& path, int rank, int ranks, int threads) {
   return verdict;
 }
 
-/// Is it whole on every rank, and the same? @return why not, damage before what just can't be read;
+/// Is it complete and equal on every rank? @return why not, damage before mere unreadability;
 /// nothing: it is.
 std::optional<Error> disagreement(ProcessGroup& group, const Verdict& mine) {
   const auto texts =
@@ -72,7 +72,7 @@ class Cut {
     auto mine = json::array();
     for (const auto& tensor : state.tensors) {
       if (tensor.placement != Placement::sharded) continue;
-      // That a scalar can't be in pieces is said later, where it fails on all ranks alike.
+      // That a scalar can't be in pieces is checked later, where it fails on all ranks alike.
       const auto rows = tensor.view.shape.empty() ? 0 : tensor.view.shape.front();
       mine.push_back({tensor.part, tensor.name, rows});
     }

@@ -16,9 +16,9 @@ namespace acc::runtime::checkpoint {
 /// @throws Error system: a rank can't read the folder.
 [[nodiscard]] std::vector<std::uint64_t> candidates(ProcessGroup& group, const fs::path& folder);
 
-/// Collective. Opens the newest checkpoint that every rank finds whole; of what must be read to
-/// know that each rank reads its share.
-/// @param bad  numbers that were passed over are added.
+/// Collective. Opens the newest checkpoint that is complete on every rank; each rank reads its
+/// share of what has to be checked.
+/// @param bad  receives the numbers that were skipped.
 /// @return nothing: no rank sees any.
 /// @throws Error corrupt: there are some, and none is whole; system: one can't be read, which is no
 ///   evidence of damage: it may be read again in a minute.

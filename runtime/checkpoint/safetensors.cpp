@@ -50,7 +50,7 @@ std::vector<std::string> other_shards(const fs::path& folder, std::string_view s
   return others;
 }
 
-/// Is it the name of a file in the same folder? An index comes from anywhere.
+/// Is it the name of a file in the same folder? An index is untrusted.
 bool is_plain_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view{"/\0", 2}) == std::string_view::npos;
@@ -226,7 +226,7 @@ std::vector<std::string> checkpoint::save_model_files(FileOps& ops, const fs::pa
                                                       std::uint64_t max_shard_bytes,
                                                       const TensorMetadata& metadata,
                                                       std::string_view stem) {
-  // All names together first: two files can't tell each other of a name that is in both.
+  // All names first, to detect one that is in two files.
   [[maybe_unused]] const auto checked = safetensors::lay_out(tensors, metadata);
   const auto groups = safetensors::split_by_size(tensors, max_shard_bytes);
   const auto index = std::string{stem} + ".safetensors.index.json";
@@ -244,7 +244,7 @@ std::vector<std::string> checkpoint::save_model_files(FileOps& ops, const fs::pa
     const Bytes piece = std::as_bytes(std::span{text});
     files.add(index, {&piece, 1});
   }
-  // What an earlier, smaller or larger model left would be taken for this one.
+  // Left-overs of an earlier model with other files would be taken for this one.
   auto outdated = other_shards(folder, stem, names);
   const auto other = groups.size() > 1 ? safetensors::file_name(stem, 0, 1) : index;
   std::error_code none;

@@ -70,8 +70,8 @@ struct Draft {
   bool has_type = false, has_shape = false, has_offsets = false;
 };
 
-/// Takes the events of the JSON parser. Nothing is built but entries, so a hostile header can't
-/// make memory out of nesting, and a name that comes twice is seen.
+/// Handles the events of the JSON parser. Only entries are built, so a hostile header can't use
+/// memory by nesting, and duplicate names are detected.
 class Reader final : public nlohmann::json_sax<json> {
  public:
   explicit Reader(Header& header) : header_{header} {}
@@ -212,7 +212,7 @@ class Reader final : public nlohmann::json_sax<json> {
       field_ = Field::offsets;
       seen = &draft_.has_offsets;
     }
-    // A later version of the format may know more than we do.
+    // A later version of the format may have further fields.
     if (seen == nullptr) return true;
     if (*seen) return refuse(in_quotes(text) + " is there twice");
     return *seen = true;

@@ -61,7 +61,7 @@ int order_of(DType dtype) noexcept {
   return static_cast<int>(std::ranges::find(kRising, dtype) - kRising.begin());
 }
 
-/// JSON text; strings that aren't UTF-8 can't be said in it.
+/// JSON text, which can't express strings that aren't UTF-8.
 template <class Json>
 std::string text_of(const Json& value) {
   try {

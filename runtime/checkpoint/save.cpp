@@ -19,7 +19,7 @@
 namespace acc::runtime::checkpoint {
 namespace {
 
-/// What transformers wants to see in a file of weights.
+/// Metadata that transformers expects in a file of weights.
 const TensorMetadata kFormat{{"format", "pt"}};
 
 std::string piece_stem(std::string_view part, int rank, int ranks) {
@@ -157,7 +157,7 @@ std::optional<Error> caught(const std::function<void()>& work) {
   }
 }
 
-/// The first rank that failed, as all are to hear of it.
+/// The first rank that failed, reported to all.
 std::optional<Error> first_failure(const fs::path& target, const std::vector<Report>& reports) {
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
     const auto& failure = reports[rank].failure;
@@ -171,10 +171,9 @@ std::optional<Error> first_failure(const fs::path& target, const std::vector<Rep
   return std::nullopt;
 }
 
-/// The one place where a checkpoint, all of whose bytes are on the disk, becomes one: before it
-/// nobody takes the folder for a checkpoint, after it everybody does. A machine that was frozen
-/// while the others began the next attempt may wake up right here, so the job's coordinator is
-/// asked first.
+/// The one place where a folder, whose bytes are all on disk, becomes a checkpoint. A machine that
+/// was frozen while the others began the next attempt may wake up right here, so the job's
+/// coordinator is asked first.
 void make_valid(FileOps& files, const fs::path& folder, const fs::path& target, const Tell& tell) {
   if (!agent::is_current()) {
     throw Error{ErrorCode::aborted,
@@ -185,7 +184,7 @@ void make_valid(FileOps& files, const fs::path& folder, const fs::path& target, 
   put_in_place(files, folder, target, tell);
 }
 
-/// What is pruned is lost to a later attempt, too.
+/// Pruning affects a later attempt, too.
 bool may_prune(const Tell& tell) {
   try {
     return agent::is_current();
@@ -237,7 +236,7 @@ Begun begin(ProcessGroup& group, FileOps& files, const SavePlan& plan, const Tel
     const auto name = temporary_name(this_writer(), plan.target.filename().native());
     const auto failure = caught([&] {
       make_folders(files, parent);
-      if (plan.lock != nullptr) plan.lock->take(parent);
+      if (plan.lock != nullptr) plan.lock->take(parent, tell, files);
       remove_leftovers(files, parent, tell);
       files.make_folder(parent / name);
     });

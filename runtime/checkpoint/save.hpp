@@ -21,10 +21,10 @@ struct SavePlan {
   FolderLock* lock = nullptr;  ///< of the folder; nullptr: a checkpoint that stands by itself
 };
 
-/// Collective. Every rank writes its part into a temporary folder, rank 0 the manifest, and puts
-/// it in its place.
-/// @param failure  this rank has no state to give: no rank gets its checkpoint.
-/// @throws Error  on all ranks alike what the first failing rank met; or what the group met.
+/// Collective. Every rank writes its part to a temporary folder; rank 0 writes the manifest and
+/// moves the folder to its name.
+/// @param failure  why this rank has no state: no checkpoint is made on any rank.
+/// @throws Error  the error of the first failing rank, the same on all; or an error of the group.
 void save(ProcessGroup& group, FileOps& files, const SavePlan& plan, const HostState& state,
           const std::optional<Error>& failure, const Tell& tell);
 

@@ -17,9 +17,9 @@ constexpr std::size_t kBuffer = 256 * 1024;
 /// Deflate's greatest gain is 1032; its blocks' heads take that below any round number above it.
 constexpr std::uint64_t kGreatestGain = 1040;
 constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
-/// What a pipe may promise; how much it will bring can't be known.
+/// What a pipe may claim; its length is unknown.
 constexpr std::uint64_t kMostOfPipe = std::uint64_t{1} << 30;
-/// So that the bytes of a tensor can be counted, whatever its type.
+/// So that the bytes of a tensor can be counted for any type.
 constexpr std::uint64_t kMostExtent = std::uint64_t{1} << 48;
 
 [[noreturn]] void system_failure(const std::string& attempted, int error) {
@@ -48,7 +48,7 @@ ByteReader::~ByteReader() {
 }
 
 void ByteReader::find_out() {
-  // A buffer is more than the two bytes that tell, but a pipe may bring one alone.
+  // A buffer holds more than the two magic bytes, but a pipe may deliver one alone.
   if (packed_.empty()) (void)refill();
   if (packed_.size() < 2 || packed_[0] != std::byte{0x1f} || packed_[1] != std::byte{0x8b}) return;
   auto stream = std::make_unique<z_stream>();
@@ -62,7 +62,7 @@ void ByteReader::find_out() {
 
 bool ByteReader::refill() {
   if (!file_) return false;
-  // A pipe may bring a single byte, and the first two tell what it is.
+  // A pipe may deliver a single byte, and the first two are the magic.
   std::size_t got = 0;
   while (got < 2) {
     const auto n = ::read(file_.get(), file_buffer_.data() + got, file_buffer_.size() - got);
@@ -79,7 +79,7 @@ bool ByteReader::refill() {
 bool ByteReader::unpack() {
   for (;;) {
     if (packed_.empty() && !refill()) {
-      if (gzip_->total_in == 0) return false;  // between two members, or behind the last one
+      if (gzip_->total_in == 0) return false;  // between two members, or after the last one
       corrupt("the gzip file ends too early");
     }
     auto& stream = *gzip_;
@@ -91,7 +91,7 @@ bool ByteReader::unpack() {
     const int result = ::inflate(&stream, Z_NO_FLUSH);
     packed_ = packed_.subspan(given - stream.avail_in);
     if (result == Z_STREAM_END) {
-      ::inflateReset(&stream);  // a gzip file may be several, one behind the other
+      ::inflateReset(&stream);  // a gzip file may consist of several members
     } else if (result != Z_OK && result != Z_BUF_ERROR) {
       corrupt("the gzip file is broken near its byte " +
               std::to_string(packed_offset_ - packed_.size()) +

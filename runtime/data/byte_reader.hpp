@@ -49,7 +49,8 @@ class ByteReader {
 
   /// Of the unpacked bytes.
   [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
-  /// More than this can't come, so whoever promises more lies; the greatest number: not known.
+  /// Upper bound of the remaining bytes, by which claimed sizes are checked; the greatest number:
+  /// unknown.
   [[nodiscard]] std::uint64_t at_most() const noexcept { return at_most_; }
   [[noreturn]] void corrupt(std::uint64_t at, const std::string& why) const;
   [[noreturn]] void corrupt(const std::string& why) const { corrupt(offset_, why); }
@@ -75,7 +76,7 @@ class ByteReader {
   std::uint64_t at_most_ = ~std::uint64_t{0};
 };
 
-/// How the elements of a tensor lie in a file.
+/// Representation of the elements of a tensor in a file.
 struct StoredType {
   DType type = DType::u8;  ///< what they are given as
   std::size_t bytes = 1;   ///< of one in the file; 2 where `type` is i32: to be widened
@@ -83,8 +84,8 @@ struct StoredType {
   std::endian order = std::endian::native;
 };
 
-/// The elements of a tensor of these extents, and then the end of the file. What can't be in the
-/// file is refused before memory is taken for it. @throws Error corrupt
+/// The elements of a tensor of these extents, and then the end of the file. More than the file can
+/// hold is refused before memory is allocated. @throws Error corrupt
 [[nodiscard]] HostTensor read_elements(ByteReader& reader, const StoredType& stored,
                                        std::span<const std::uint64_t> extents);
 

@@ -1,5 +1,6 @@
 #include "common/text.hpp"
 #include "runtime/data/batches.hpp"
+#include "runtime/timeout.hpp"
 
 #include <acc/error.hpp>
 #include <acc/loader.hpp>
@@ -50,6 +51,7 @@ LoaderBase::LoaderBase(LoaderOptions options, ProcessGroup group,
     rank_ = group_.rank();
     ranks_ = group_.size();
   }
+  options_.timeout = checked_timeout(options_.timeout, options_.name + ": timeout");
   shape_ = step_shape(options_.rules(), ranks_);
   if (stream_) {
     if (options_.shuffle || options_.sampler)
@@ -195,7 +197,7 @@ HostTensor Wire<HostTensor>::read(std::string_view& in) {
   bool fits = static_cast<std::size_t>(type) < kDTypes;
   bool empty = false;
   for (const auto extent : shape) empty = empty || extent == 0;
-  // What doesn't fit is found by dividing, before a product could wrap around.
+  // Checked by division, as a product could wrap around.
   if (fits) left /= size_of(type);
   for (const auto extent : shape) {
     fits = fits && extent >= 0;

@@ -36,7 +36,7 @@ constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kMostHeader = 1U << 20;  // a header of records can be long; this is longer
 constexpr std::size_t kMostDims = 64;          // as NumPy 2
 
-/// What stands in the header: a dictionary in Python's words.
+/// The header: a dictionary in Python syntax.
 struct NpyHeader {
   NpyType type{};
   std::endian order = std::endian::native;

@@ -19,7 +19,7 @@ namespace {
 
 bool on_device(const ConstTensorView& tensor) { return tensor.device.kind == Device::Kind::cuda; }
 
-/// In host memory. Of a tensor in device memory: what is there once the legacy stream is through.
+/// In host memory. For a tensor in device memory: its contents once the legacy stream is done.
 HostTensor copy_of(const ConstTensorView& tensor) {
   HostTensor copy{tensor.dtype, tensor.shape};
   if (tensor.bytes() == 0) return copy;
@@ -30,8 +30,8 @@ HostTensor copy_of(const ConstTensorView& tensor) {
   return copy;
 }
 
-/// Is there memory of devices in this call, and a group that takes it? Then nothing goes by way of
-/// the host but the result.
+/// Is there device memory in this call, and a group that accepts it? Then only the result is copied
+/// to the host.
 bool stays_on_device(const ProcessGroup& group, const ConstTensorView& tensor) {
   return on_device(tensor) && group.device() == tensor.device && tensor.count() > 0;
 }
@@ -150,8 +150,8 @@ void require_same_shape(ProcessGroup& group, const Shape& mine, const char* oper
     if (all[rank] == *other) others.push_back(static_cast<int>(rank));
   throw Error{ErrorCode::mismatch,
               std::string{operation} + ": the ranks have tensors of different shapes: rank 0 has " +
-                  all[0].words() + ", " + describe_ranks(others) + " has " + other->words() +
-                  "; pad_across_processes makes them alike",
+                  all[0].words() + ", " + describe_ranks(others) + " " + have(others) + " " +
+                  other->words() + "; pad_across_processes makes them alike",
               others, operation};
 }
 
@@ -197,7 +197,7 @@ HostTensor pad_across_processes(ProcessGroup& group, const ConstTensorView& give
   const int dims = static_cast<int>(mine.shape.size());
   if (dim >= dims || dim < -dims) return copy_of(mine);
   const auto axis = static_cast<std::size_t>(dim < 0 ? dim + dims : dim);
-  // Before anything is sent, so that a fill that can't be fails alike whoever is the longest.
+  // Before anything is sent, so that an invalid fill fails on all ranks alike.
   const auto element = element_of(mine.dtype, fill);
 
   const std::int64_t have = mine.shape[axis];

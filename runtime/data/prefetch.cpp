@@ -1,4 +1,5 @@
 #include "common/duration.hpp"
+#include "runtime/timeout.hpp"
 
 #include <unistd.h>
 
@@ -23,7 +24,7 @@ namespace {
 /// As where NCCL hangs (docs/exit-codes.md).
 constexpr int kStuckStatus = 74;
 
-/// A thread with all signals blocked: they are the program's, whose handlers don't expect us.
+/// A thread with all signals blocked: the program's handlers don't expect it.
 std::thread start_quietly(auto&& body) {
   sigset_t all;
   sigset_t before;
@@ -53,14 +54,14 @@ struct PrefetchQueue::Shared {
   std::vector<Slot> slots;  ///< number n lies in slots[n % size]
   std::vector<std::thread> workers;
   std::mutex mutex;
-  std::condition_variable made_one;  ///< for who takes
-  std::condition_variable took_one;  ///< for who makes
+  std::condition_variable made_one;  ///< for the consumer
+  std::condition_variable took_one;  ///< for the producers
   std::size_t begun = 0;
   std::size_t taken = 0;
   bool ended = false;
   bool stopping = false;
   std::size_t at_work = 0;  ///< threads that haven't ended
-  std::string hangs;        ///< what was thrown when a thing didn't come in time
+  std::string hangs;        ///< the time-out error, once thrown
   std::chrono::nanoseconds waited{0};
 
   void work() {
@@ -120,7 +121,7 @@ struct PrefetchQueue::Shared {
       }
       waited += std::chrono::steady_clock::now() - since;
     }
-    // The end is never taken away: it answers every later call too.
+    // The end stays: it answers every later call too.
     if (!slot.made && !slot.failure) return slot;
     ++taken;
     took_one.notify_one();
@@ -138,12 +139,12 @@ struct PrefetchQueue::Shared {
     for (auto& worker : workers) worker.join();
   }
 
-  // The Error is on its way up and would never arrive: its way leads through this destructor, and
-  // the thread that hangs uses what stands above. A launcher can start the process again.
+  // The Error in flight would never arrive: this destructor waits for the hung thread, which uses
+  // the members above. A launcher can restart the process.
   [[noreturn]] void end_process() const {
     const auto line = "acc: " + hangs + ", and still does " + describe(options.patience) +
                       " later: the process ends with status " + std::to_string(kStuckStatus) + "\n";
-    // write and not stdio: the thread that hangs may hold stderr's lock.
+    // write, not stdio: the hung thread may hold stderr's lock.
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
     ::_exit(kStuckStatus);
   }
@@ -154,6 +155,10 @@ PrefetchQueue::PrefetchQueue(Make make, PrefetchOptions options)
   auto& shared = *shared_;
   shared.make = std::move(make);
   shared.options = std::move(options);
+  auto& timeout = shared.options.timeout;
+  auto& patience = shared.options.patience;
+  timeout = checked_timeout(timeout, shared.options.name + ": timeout");
+  patience = checked_timeout(patience, shared.options.name + ": patience");
   const std::size_t workers = shared.options.workers;
   const auto ahead = std::max<std::size_t>(shared.options.ahead, 1);
   try {

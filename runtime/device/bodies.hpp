@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
-/// What the kernels do, as functions of a Machine: on a device its threads share the elements and
-/// its atomics are the device's; on the host it is a loop, for tests (tests/support/fake_nccl).
+/// The kernels as functions of a Machine: on a device its threads share the elements and its
+/// atomics are the device's; on the host it is a loop, for tests (tests/support/fake_nccl).
 ///
 /// A Machine has each(count, body): body(i) for the elements that are this block's; table(): 256
 /// numbers that the threads of a block share; sync(): of those threads; add, raise, set: atomics.

@@ -23,7 +23,7 @@ struct DriverApi {
 
 /// @throws Error system: there is none
 [[nodiscard]] const DriverApi& driver();
-/// @throws Error cuda unless it went well
+/// @throws Error cuda unless the call succeeded
 void check(const DriverApi& api, const char* call, int status);
 
 /// The image of the kernels, as nvcc made it; empty: this library was built without the toolkit.

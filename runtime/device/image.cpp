@@ -1,6 +1,6 @@
 #include "runtime/device/driver.hpp"
 
-// ACC_DEVICE_IMAGE: the file that nvcc wrote. The assembler takes its bytes in as they are.
+// ACC_DEVICE_IMAGE: the file that nvcc wrote. The assembler includes its bytes.
 #if defined(ACC_DEVICE_IMAGE)
 __asm__(
     ".section .rodata\n"

@@ -61,8 +61,8 @@ const Functions& functions_of(const DriverApi& api, int device) {
   return known != all->end() ? known->second : all->emplace(device, load(api)).first->second;
 }
 
-/// The context of the CUDA runtime has to be this thread's, which asking for the device isn't
-/// enough for.
+/// Makes the context of the CUDA runtime current in this thread, which querying the device does
+/// not.
 void make_current(const DriverApi& api, int device) {
   Context context = nullptr;
   check(api, "cuCtxGetCurrent", api.context_get_current(&context));
@@ -118,7 +118,7 @@ void in_launches(const View& view, const Work& work) {
   });
 }
 
-/// Memory for Findings that isn't lent.
+/// Memory for Findings that is not in use.
 struct Pool {
   std::mutex mutex;
   std::multimap<int, acc::cuda::DeviceBuffer> idle;

@@ -22,7 +22,7 @@ struct OnDevice {
   __device__ void sync() const { __syncthreads(); }
   __device__ void add(body::Word* to, body::Word value) const { atomicAdd(to, value); }
   __device__ void add_in_block(body::Word* to, body::Word value) const { atomicAdd(to, value); }
-  __device__ void set(unsigned* flag) const { *flag = 1; }  // whoever writes, writes the same
+  __device__ void set(unsigned* flag) const { *flag = 1; }  // all writers write the same
   __device__ void raise(body::Word* to, body::Word value) const {
     for (int away = 16; away > 0; away /= 2) {
       const body::Word other = __shfl_down_sync(0xffffffffU, value, static_cast<unsigned>(away));

@@ -10,18 +10,18 @@
 #include <string_view>
 #include <vector>
 
-/// What the training API does in device memory. Each function enqueues kernels on `stream`
-/// (nullptr: the legacy one) of the tensor's device and returns; the tensor is of a floating type.
+/// The kernels of the training API. Each function enqueues kernels on `stream` (nullptr: the legacy
+/// one) of the tensor's device and returns; the tensor is of a floating type.
 /// @throws Error cuda from all: no kernels in this build, no driver, one that is too old for them
 namespace acc::runtime::device {
 
 /// One line with the remedy; empty: this build has kernels. It doesn't look for a device.
 [[nodiscard]] std::string why_no_kernels();
-/// @throws Error cuda with that line. @param what  "AdamW": who needs them
+/// @throws Error cuda with that line. @param what  "AdamW": what needs them
 void require_kernels(std::string_view what);
 
-/// Zeroed 64-bit numbers of device memory, for what kernels find out. They are lent, so that a step
-/// allocates nothing.
+/// Zeroed 64-bit numbers in device memory, for results of kernels. Pooled, so that a step allocates
+/// nothing.
 class Findings {
  public:
   Findings(int device, std::size_t words, void* stream);

@@ -2,7 +2,8 @@
 #include "common/clocks.hpp"
 #include "common/text.hpp"
 #include "common/worker_env.hpp"
-#include "runtime/bootstrap/quiet_thread.hpp"
+#include "runtime/quiet_thread.hpp"
+#include "runtime/timeout.hpp"
 
 #include <acc/agent.hpp>
 #include <acc/error.hpp>
@@ -19,15 +20,15 @@ namespace acc::agent {
 
 namespace {
 
-// A telling returns at once; this is for an agent whose socket is full or that is stopped.
+// Reports return immediately, except with an agent whose socket is full or that is stopped.
 constexpr Millis kPatience{2'000};
 
-// The process' one line for tellings. A line that failed stays closed: the agent is gone, and what
-// it would have done for us (SIGTERM, SIGKILL) comes anyway.
+// The connection for reports, one per process. After a failure it stays closed: the agent is gone,
+// and the process will be stopped anyway.
 class Line {
  public:
   static Line& one() {
-    static auto* const line = new Line;  // never destroyed: threads may tell until the very end
+    static auto* const line = new Line;  // never destroyed: threads may report until the very end
     return *line;
   }
   template <class Tell>
@@ -74,15 +75,16 @@ std::string variable(std::string_view name) {
 
 [[noreturn]] void cannot_tell(const Error& error) {
   using runtime::ErrorCode;
-  throw runtime::Error{error.code == Errc::timed_out ? ErrorCode::timed_out : ErrorCode::system,
-                       "can't tell whether this process's round is still the current one: " +
-                           error.what};
+  throw runtime::Error{
+      error.code == Errc::timed_out ? ErrorCode::timed_out : ErrorCode::system,
+      "can't tell whether this process's round is still the current one: " + error.what};
 }
 
 }  // namespace
 
-// Without a round in its hello: an agent that runs another one already is to say so.
+// Without a round in its hello, so that an agent that already runs another round answers.
 bool is_current(std::chrono::milliseconds timeout) {
+  timeout = runtime::checked_timeout(timeout, "the timeout of is_current");
   const auto address = variable(worker_env::kAccAgentSocket);
   if (address.empty()) return true;
   const auto rank = parse_number<std::uint32_t>(variable(worker_env::kRank));
@@ -102,7 +104,7 @@ bool is_current(std::chrono::milliseconds timeout) {
     const auto granted = line->current(Round{*round}, std::max(left, Millis{0}));
     if (!granted) cannot_tell(granted.error());
     if (!*granted) return false;
-    // It counts from the asking: an answer that was slept on is asked for again.
+    // The grant counts from the request: if it expired while this process slept, ask again.
     if (boot_now() - asked < **granted) return true;
     if (boot_now() >= deadline)
       cannot_tell({Errc::timed_out, "this process sleeps longer than an answer holds"});
@@ -130,6 +132,10 @@ struct Heartbeat::Thread {
 };
 
 Heartbeat::Heartbeat(std::chrono::milliseconds every) : thread_{std::make_unique<Thread>()} {
+  every = runtime::checked_timeout(every, "the interval of Heartbeat");
+  if (every == Millis{0})
+    throw runtime::Error{runtime::ErrorCode::invalid_argument,
+                         "the interval of Heartbeat is 0 ms: it must be at least 1 ms"};
   if (!present()) return;
   thread_->thread = runtime::quiet_thread([t = thread_.get(), every] { t->work(every); });
 }

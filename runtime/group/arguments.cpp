@@ -31,7 +31,7 @@ constexpr const char* kOwnPart =
     "what this rank sends to itself isn't what it receives from itself";
 constexpr const char* kOverlap = "`send` and `recv` overlap, and this call has no in-place form";
 
-// `recv` holds a part of each rank, `send` is one part: in place it is this rank's part of recv.
+// `recv` has a part for each rank, `send` is one part: in place it is this rank's part of recv.
 const char* parts_in_recv(const Call& call, std::size_t part, std::size_t before,
                           std::size_t all) noexcept {
   if (part > 0 && call.send == nullptr) return kNullSend;
@@ -204,7 +204,7 @@ const char* fault_in_launch(const Call& call) noexcept {
 }
 
 std::uint64_t digest_of(std::span<const std::size_t> counts) noexcept {
-  std::uint64_t digest = 0xcbf29ce484222325U;  // FNV-1a, a word at a time
+  std::uint64_t digest = 0xcbf29ce484222325U;  // FNV-1a, word by word
   for (const std::uint64_t count : counts) {
     digest = (digest ^ count) * 0x100000001b3U;
     digest ^= digest >> 29;

@@ -1,6 +1,7 @@
 #include "runtime/group/call_queue.hpp"
 
-#include "runtime/bootstrap/quiet_thread.hpp"
+#include "runtime/quiet_thread.hpp"
+#include "runtime/timeout.hpp"
 
 #include <utility>
 
@@ -25,6 +26,7 @@ void Work::State::finish(std::exception_ptr failure) {
 }
 
 void Work::wait(std::optional<Millis> limit) const {
+  if (limit) limit = checked_timeout(*limit, "the limit of Work::wait");
   if (!state_) return;
   if (!done() && state_->begun_in != fork_generation())
     throw Error{ErrorCode::invalid_argument,

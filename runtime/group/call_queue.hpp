@@ -1,7 +1,7 @@
 #pragma once
 
 #include "runtime/backend.hpp"
-#include "runtime/group/fork.hpp"
+#include "runtime/fork.hpp"
 
 #include <atomic>
 #include <condition_variable>
@@ -15,12 +15,12 @@
 
 namespace acc::runtime {
 
-/// A call that was begun: what its handles share.
+/// State of a call that was started, shared by its handles.
 struct Work::State {
   Call call;
-  std::vector<std::size_t> counts;   // of a _v form, those of both sides: the call points here
-  bool collected = false;            // by coalesce, and not launched yet
-  SharedBuffer* buffer = nullptr;    // of allocate: the caller waits and takes it
+  std::vector<std::size_t> counts;   // of a _v form, of both sides: the call points here
+  bool collected = false;            // by coalesce, not launched yet
+  SharedBuffer* buffer = nullptr;    // of allocate, whose caller waits
   std::uint64_t ticket = 0;          // of the flight recorder
   std::shared_ptr<Pending> pending;  // of an asynchronous backend; then nothing below is used
   std::uint64_t begun_in = fork_generation();
@@ -30,23 +30,24 @@ struct Work::State {
   std::atomic<bool> done{false};  // written under the mutex
   std::exception_ptr error;       // set before done
 
-  /// Of a call that outlives the caller's counts.
+  /// Of a call that outlives its caller's counts.
   void take(const Call& from);
   void finish(std::exception_ptr failure);
 };
 
-/// Carries calls out in their order, on a thread that the first one starts.
+/// Carries out calls in order, on a thread started by the first one.
 class CallQueue {
  public:
   using Job = std::shared_ptr<Work::State>;
-  /// @param carry_out  does one call, on the queue's thread; what it throws becomes the work's
-  /// error
+  /// @param carry_out  carries out one call on the queue's thread; what it throws becomes the
+  ///   work's error
   CallQueue(std::string thread_name, std::function<void(Work::State&)> carry_out);
-  ~CallQueue();  ///< waits for what was begun
+  ~CallQueue();  ///< waits for all calls started
   CallQueue(const CallQueue&) = delete;
   CallQueue& operator=(const CallQueue&) = delete;
 
-  /// Nothing waits and nothing runs: what the queue's thread did is seen by the caller.
+  /// No call is waiting or running, and the effects of the queue's thread are visible to the
+  /// caller.
   [[nodiscard]] bool idle() const noexcept {
     return unfinished_.load(std::memory_order_acquire) == 0;
   }

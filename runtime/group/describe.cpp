@@ -1,3 +1,4 @@
+#include "common/enum_names.hpp"
 #include "runtime/backend.hpp"
 
 #include <algorithm>
@@ -6,11 +7,10 @@
 namespace acc::runtime {
 
 std::string_view to_string(Operation operation) noexcept {
-  constexpr std::string_view kNames[] = {
-      "none",           "all_reduce", "reduce",  "broadcast", "all_gather", "gather", "scatter",
-      "reduce_scatter", "all_to_all", "barrier", "send",      "recv",       "split",  "allocate"};
-  const auto at = static_cast<std::size_t>(operation);
-  return at < std::size(kNames) ? kNames[at] : "unknown";
+  static constexpr EnumNames<Operation, Operation::allocate> kNames{
+      {"none", "all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter",
+       "reduce_scatter", "all_to_all", "barrier", "send", "recv", "split", "allocate"}};
+  return kNames[operation];
 }
 
 namespace {
@@ -24,7 +24,7 @@ bool has_data(Operation operation) {
          operation != Operation::split;
 }
 
-// The words of a call after its operation; `unlike`: only those that differ from it.
+// The description of a call after its operation; `unlike`: only what differs from it.
 std::string words(const Descriptor& what, const Descriptor* unlike) {
   std::string text;
   const auto add = [&](bool differs, const std::string& word) {
@@ -59,6 +59,8 @@ std::string to_string(const Descriptor& what) {
   return std::string{to_string(what.operation)} + " " + words(what, nullptr);
 }
 
+std::string have(std::span<const int> ranks) { return ranks.size() == 1 ? "has" : "have"; }
+
 std::string describe_ranks(std::span<const int> ranks) {
   std::vector<int> sorted{ranks.begin(), ranks.end()};
   std::sort(sorted.begin(), sorted.end());
@@ -82,21 +84,21 @@ Error mismatch(std::span<const Descriptor> of_ranks, std::string_view group) {
     if (camp == camps.end()) camp = camps.insert(camp, Camp{of_ranks[r], {}});
     camp->ranks.push_back(static_cast<int>(r));
   }
-  // Of equally large ones the camp of the lowest rank counts as the common one.
+  // Of equally common calls that of the lowest rank counts as the common one.
   std::stable_sort(camps.begin(), camps.end(),
                    [](const Camp& a, const Camp& b) { return a.ranks.size() > b.ranks.size(); });
   const Descriptor common = camps.empty() ? Descriptor{} : camps.front().what;
   std::vector<int> unlike;
   std::string text;
-  const Descriptor* told = nullptr;  // in full
+  const Descriptor* shown = nullptr;  // in full
   const auto tell = [&](const Camp& camp) {
     if (!text.empty()) text += ", ";
     text += describe_ranks(camp.ranks) + ": ";
-    if (told != nullptr && told->operation == camp.what.operation) {
-      text += words(camp.what, told);
+    if (shown != nullptr && shown->operation == camp.what.operation) {
+      text += words(camp.what, shown);
     } else {
       text += to_string(camp.what);
-      told = &camp.what;
+      shown = &camp.what;
     }
   };
   for (std::size_t i = 1; i < camps.size(); ++i) {
@@ -104,7 +106,7 @@ Error mismatch(std::span<const Descriptor> of_ranks, std::string_view group) {
     unlike.insert(unlike.end(), camps[i].ranks.begin(), camps[i].ranks.end());
   }
   if (!camps.empty()) tell(camps.front());
-  // Where each of many calls something else, none is the common one.
+  // If each of several ranks calls something else, none is the common one.
   if (camps.size() > 2 && camps.size() == of_ranks.size()) unlike.push_back(camps.front().ranks[0]);
   std::sort(unlike.begin(), unlike.end());
   return Error{ErrorCode::mismatch,

@@ -14,8 +14,8 @@
 
 namespace acc::runtime {
 
-/// The last calls of one rank. One thread at a time begins calls (the caller of the group), any
-/// thread ends them, any thread reads them, without a lock: about 20 ns a call.
+/// Lock-free record of a rank's last calls. One thread at a time begins calls (the caller of the
+/// group), any thread ends and reads them: about 20 ns a call.
 class FlightRecorder {
  public:
   static constexpr std::size_t kCalls = 2048;  ///< kept; 64 bytes each
@@ -49,7 +49,7 @@ class FlightRecorder {
     next_.store(ticket + 1, std::memory_order_release);
     return ticket;
   }
-  /// A queued call is carried out now. Nothing happens if its place has been used again.
+  /// A queued call starts to run. No effect if its slot has been reused.
   void run(Ticket ticket) noexcept { change(ticket, State::running); }
   void end(Ticket ticket, State state) noexcept { change(ticket, state); }
 

@@ -13,10 +13,10 @@ namespace {
 
 // What the handlers may touch.
 std::atomic<int> g_event{-1};
-std::atomic<pid_t> g_owner{0};  // a forked child has the handlers, but nobody who writes
-std::atomic<int> g_signo{0};    ///< the last that came
+std::atomic<pid_t> g_owner{0};  // a forked child has the handlers, but not the thread that writes
+std::atomic<int> g_signo{0};    ///< the last one received
 std::atomic<bool> g_to_end{false};
-// Written before the handler is there.
+// Written before the handler is installed.
 struct sigaction g_before_usr2, g_before_term;
 
 bool is_default(const struct sigaction& action) {
@@ -71,7 +71,7 @@ void detach() noexcept { g_event.store(-1); }
 
 Asked take() noexcept { return {g_signo.exchange(0), g_to_end.exchange(false)}; }
 
-// In a handler the signal is blocked: it ends the process when the handler returns.
+// The signal is blocked in its handler: it ends the process when the handler returns.
 void end_as_asked() noexcept {
   struct sigaction usual {};
   usual.sa_handler = SIG_DFL;

@@ -4,23 +4,23 @@
 
 namespace acc::runtime::flight_signals {
 
-/// What came since the last look.
+/// Signals received since the last call.
 struct Asked {
-  int signo = 0;        ///< 0: nothing came
+  int signo = 0;        ///< 0: none
   bool to_end = false;  ///< SIGTERM, which ends this process once the records are written
 };
 
-/// From now on SIGUSR2 and SIGTERM make `event` (an eventfd of this process) readable; -1: there is
-/// nobody to write records. Handlers that the program installed before are called as well. With
-/// SIGTERM the process ends as it would have without us, after end_as_asked().
+/// From now on SIGUSR2 and SIGTERM make `event` (an eventfd of this process) readable; -1: no
+/// thread writes records. Handlers installed earlier by the program are called as well. After
+/// SIGTERM the process ends as it would have otherwise, by end_as_asked().
 ///
-/// The handlers stay for good: a signal that did no harm isn't expected to become deadly again.
+/// The handlers stay installed: a signal that was harmless must not become deadly again.
 void install(int event);
 void detach() noexcept;
 
 [[nodiscard]] Asked take() noexcept;
 
-/// SIGTERM as the kernel handles it.
+/// Ends the process by SIGTERM, as the kernel would.
 void end_as_asked() noexcept;
 
 }  // namespace acc::runtime::flight_signals

@@ -1,8 +1,9 @@
 #include "runtime/group/group.hpp"
 
+#include "runtime/fork.hpp"
 #include "runtime/group/arguments.hpp"
-#include "runtime/group/fork.hpp"
 #include "runtime/group/monitor.hpp"
+#include "runtime/timeout.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -40,8 +41,8 @@ Group::Group(GroupFacts facts, std::unique_ptr<Backend> backend, std::shared_ptr
 
 Group::~Group() {
   if (made_in_ != fork_generation()) {
-    (void)backend_.release();  // its end would tell the peers that this rank left
-    (void)calls_.release();    // their threads aren't here, their locks may be held for ever
+    (void)backend_.release();  // its destructor would tell the peers that this rank left
+    (void)calls_.release();    // their threads don't exist here, their locks may be held for ever
     (void)sends_.release();
     return;
   }
@@ -62,6 +63,7 @@ void Group::check(const Call& call, bool waits) const {
 
 void Group::prepare(Call& call, const CallOptions& how, bool waits) {
   check(call, waits);
+  if (how.timeout && *how.timeout < Millis{0}) refuse(call, "its timeout is negative");
   const auto peer = static_cast<std::size_t>(call.peer);
   switch (call.what.operation) {
     case Operation::send:
@@ -73,7 +75,7 @@ void Group::prepare(Call& call, const CallOptions& how, bool waits) {
     default:
       call.what.sequence = ++numbers_.sequence;
   }
-  call.limit = how.timeout.value_or(limit_);
+  call.limit = std::min(how.timeout.value_or(limit_), kLongestTimeout);
   call.stream = how.stream;
 }
 
@@ -82,7 +84,7 @@ void Group::run(Call call, const CallOptions& how, SharedBuffer* buffer) {
     return (void)collect(call, how);
   prepare(call, how, true);
   CallQueue& queue = queue_of(call);
-  if (!queue.idle()) return queue_up(queue, call, buffer).wait();  // behind what was begun before
+  if (!queue.idle()) return queue_up(queue, call, buffer).wait();  // after the calls started before
   const auto ticket = record_.begin(call.what, call.peer, FlightRecorder::State::running);
   hand_over(call, buffer, ticket);
 }
@@ -164,9 +166,9 @@ std::vector<Work> Group::start_messages(std::vector<Call> calls, const CallOptio
     launch(states);
     return {states.begin(), states.end()};
   }
-  // Two queues carry them out, the sends and the others, each in its order. If all ranks begin with
-  // the peers that are the fewest ranks away (behind them for sends, before them for receives), the
-  // messages of the least distance that is left stand first in both queues of their two ranks.
+  // Two queues carry them out in order, one for sends. If all ranks start with the nearest peers
+  // (after them for sends, before them for receives), the messages of the smallest remaining
+  // distance are first in the queues of both of their ranks.
   std::vector<std::size_t> order(calls.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto distance = [&](std::size_t i) {
@@ -206,7 +208,7 @@ void Group::coalesce(const std::function<void()>& body) {
   try {
     body();
   } catch (...) {
-    // Nothing of it was launched: the calls take no numbers, and their handles say so.
+    // Nothing was launched: the calls take no numbers, and their handles report it.
     collected_ = nullptr;
     numbers_ = before;
     for (const auto& state : states) {
@@ -265,7 +267,7 @@ void Group::refuse_broken() const {
               cause_->ranks(), cause_->operation(), cause_->sequence()};
 }
 
-// Called inside a catch: books the failure and throws it on as an Error.
+// Called inside a catch: records the failure and rethrows it as an Error.
 void Group::fail(const Call& call, FlightRecorder::Ticket ticket) {
   record_.end(ticket, FlightRecorder::State::failed);
   const std::string operation{to_string(call.what.operation)};
@@ -284,7 +286,7 @@ void Group::fail(const Call& call, FlightRecorder::Ticket ticket) {
                       {},
                       operation,
                       call.what.sequence};
-    backend_->abort(cause);  // it doesn't know yet, nor do the peers
+    backend_->abort(cause);  // neither it nor the peers know yet
     break_with(cause);
     throw cause;
   }
@@ -307,7 +309,7 @@ void Group::abort(std::string_view why) noexcept {
                           std::to_string(facts_.rank) + ": " + std::string{why},
                       {facts_.rank}};
     backend_->abort(cause);
-    break_with(cause);
+    break_with(backend_->cause().value_or(cause));  // another rank may have been first
   } catch (const std::bad_alloc&) {
     backend_->abort(Error{ErrorCode::aborted, "aborted"});
   }

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "runtime/backend.hpp"
-#include "runtime/bootstrap/store.hpp"
 #include "runtime/group/call_queue.hpp"
 #include "runtime/group/flight_recorder.hpp"
+#include "runtime/net/store.hpp"
 
 #include <acc/process_group.hpp>
 #include <atomic>
@@ -16,41 +16,41 @@
 
 namespace acc::runtime {
 
-/// Who is in a group and how it was asked for; the same on all ranks but for `rank` and locals.
+/// Group metadata; identical on all ranks except rank, local_rank and local_size.
 struct GroupFacts {
   int rank = 0;
   int size = 1;
   int local_rank = 0;  ///< among those of this group on this node
   int local_size = 1;
-  std::string name;              ///< for people
+  std::string name;              ///< for messages
   std::string key;               ///< prefix of its keys in the store, never used twice in a job
   std::vector<RankFacts> ranks;  ///< by rank
 };
 
-/// What a sub-group is to be: the same on all of its members but for `rank`.
+/// Description of a sub-group; identical on all of its members except `rank`.
 struct SubGroup {
   int rank = 0;
-  std::vector<int> members;  ///< by their ranks in the parent, in the order of the new ranks
+  std::vector<int> members;  ///< their ranks in the parent, ordered by the new ranks
   std::string name;
   std::string key;              ///< as GroupFacts::key
   std::optional<Millis> limit;  ///< for all to join; none: as the parent's
 };
 
-/// Makes the group of one member; called at the same time on all members and on nobody else.
+/// Makes one member's side of a sub-group. Collective over its members.
 /// @throws Error  the parent stays usable after invalid_argument alone
 using GroupMaker = std::function<std::shared_ptr<class Group>(class Group& parent, SubGroup)>;
 
-/// One rank's side of a group: checks and counts the calls, keeps them in order, remembers them,
-/// and hands them to the backend. Thread rules: as ProcessGroup.
+/// One rank's side of a group: checks and numbers calls, keeps them in order, records them, and
+/// passes them to the backend. Threads: as ProcessGroup.
 class Group {
  public:
   /// @param store  may be nullptr where the maker needs none
-  /// @param maker  for split and sub_group: who forms a group passes itself
+  /// @param maker  makes the groups of split and sub_group
   Group(GroupFacts facts, std::unique_ptr<Backend> backend, std::shared_ptr<Store> store,
         GroupOptions options, GroupMaker maker = {});
-  /// Waits for the calls that were begun, each within its limit. While an exception is on its way
-  /// the peers are told instead (`aborted`), so that they don't wait for this rank. In a process
-  /// that was forked from the one that made the group nothing happens: the group isn't its own.
+  /// Waits for the calls that were started, each within its limit. During stack unwinding the peers
+  /// are notified instead (`aborted`), so that they don't wait for this rank. Does nothing in a
+  /// forked process, which doesn't own the group.
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -62,18 +62,17 @@ class Group {
   [[nodiscard]] bool broken() const noexcept { return broken_.load(std::memory_order_acquire); }
   [[nodiscard]] const FlightRecorder& record() const noexcept { return record_; }
 
-  /// Carries a call out, in its turn. Its sequence number, limit and stream are set here.
+  /// Carries out a call after those started before. Sets its sequence number, limit and stream.
   void run(Call call, const CallOptions& how) { run(call, how, nullptr); }
   [[nodiscard]] Work start(Call call, const CallOptions& how);
   [[nodiscard]] SharedBuffer allocate(std::size_t bytes, const CallOptions& how);
-  /// Calls between two ranks that are under way at the same time. None is begun where one of them
-  /// is refused.
+  /// Starts messages to run concurrently. None is started if one of them is refused.
   [[nodiscard]] std::vector<Work> start_messages(std::vector<Call> calls, const CallOptions& how);
   /// As ProcessGroup's.
   void coalesce(const std::function<void()>& body);
-  /// Refuses what reads its result at once, where calls are only collected.
+  /// Refuses, within coalesce, what needs its result immediately.
   void require_no_coalesce(std::string_view what) const;
-  /// Does a call return when it is enqueued?
+  /// Do calls return when enqueued?
   [[nodiscard]] bool asynchronous() const noexcept { return asynchronous_; }
 
   /// As ProcessGroup's. nullptr: this rank is in none.
@@ -108,7 +107,7 @@ class Group {
   const GroupFacts facts_;
   const GroupOptions options_;
   const Millis limit_;
-  std::unique_ptr<Backend> backend_;  // empty in the destructor of a forked process alone
+  std::unique_ptr<Backend> backend_;  // empty only in the destructor of a forked process
   const bool asynchronous_;
   const std::shared_ptr<Store> store_;
   const GroupMaker maker_;
@@ -122,7 +121,7 @@ class Group {
   };
   Numbers numbers_;
   std::vector<std::shared_ptr<Work::State>>* collected_ = nullptr;  // within coalesce
-  std::uint64_t children_ = 0;  // sub-groups that were asked for
+  std::uint64_t children_ = 0;                                      // sub-groups requested
 
   const std::uint64_t made_in_;  // fork_generation()
   std::atomic<bool> broken_{false};

@@ -2,10 +2,10 @@
 
 #include "common/duration.hpp"
 #include "common/unique_fd.hpp"
-#include "runtime/bootstrap/quiet_thread.hpp"
+#include "runtime/fork.hpp"
 #include "runtime/group/flight_signals.hpp"
-#include "runtime/group/fork.hpp"
 #include "runtime/group/group.hpp"
+#include "runtime/quiet_thread.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -80,18 +80,18 @@ void write_record(const Group& group, const std::string& folder, std::string_vie
   if (!file || !rest.empty()) tell("write the flight record " + path + ": " + std::strerror(errno));
 }
 
-/// Makes the folder; what is wrong with it is told once, before a record is needed.
+/// Makes the folder; an error is reported once, before a record is needed.
 void prepare(const std::string& folder) {
-  static std::atomic<bool> told{false};
+  static std::atomic<bool> warned{false};
   std::error_code why;
   std::filesystem::create_directories(folder, why);
   if (!why && ::access(folder.c_str(), W_OK | X_OK) != 0)
     why = std::error_code{errno, std::generic_category()};
-  if (!why || told.exchange(true)) return;
+  if (!why || warned.exchange(true)) return;
   tell("ACC_FLIGHT_DIR=" + folder + ": " + why.message() + "; no flight records will be written");
 }
 
-/// For records that are being written when SIGTERM comes: a disk may hang.
+/// For records being written at SIGTERM: a disk may hang.
 constexpr auto kWritingTime = std::chrono::seconds{2};
 
 class Monitor {
@@ -101,7 +101,7 @@ class Monitor {
   void watch(Group& group) {
     const std::lock_guard lock{mutex_};
     if (groups_.empty()) begin();
-    groups_.emplace(&group, Told{});
+    groups_.emplace(&group, Warned{});
   }
   void forget(Group& group) noexcept {
     std::thread ended;
@@ -111,7 +111,7 @@ class Monitor {
       if (groups_.empty()) ended = end();
     }
     if (ended.joinable()) ended.join();
-    // A SIGTERM of just now, when nobody was left to write anything.
+    // A SIGTERM that arrived when no thread was left to write records.
     if (flight_signals::take().to_end) flight_signals::end_as_asked();
   }
   void dump(Group& group, std::string_view why) {
@@ -120,7 +120,7 @@ class Monitor {
       const std::lock_guard lock{mutex_};
       folder = folder_;
       if (folder.empty()) return;
-      // One that is just being destroyed isn't known any more.
+      // A group being destroyed is no longer listed.
       if (const auto known = groups_.find(&group); known != groups_.end())
         known->second.has_cause = true;
       ++writing_;
@@ -137,32 +137,32 @@ class Monitor {
   }
 
  private:
-  // What was said last of a group's slow call.
-  struct Told {
+  // The last warning about a group's slow call.
+  struct Warned {
     FlightRecorder::Ticket ticket = 0;
     Millis next{0};
-    bool has_cause = false;  ///< its record says why the group broke: not to be written over
+    bool has_cause = false;  ///< its record has the cause of the break: not to be overwritten
   };
 
   void begin();
   std::thread end() noexcept;
   void answer(flight_signals::Asked asked, std::unique_lock<std::mutex>& lock);
   void work(std::shared_ptr<UniqueFd> wake, Millis patience, std::uint64_t life);
-  void look(Group& group, Told& told, Millis patience);
+  void look(Group& group, Warned& warned, Millis patience);
 
   const std::uint64_t made_in_ = fork_generation();
   std::mutex mutex_;
-  std::map<Group*, Told> groups_;
+  std::map<Group*, Warned> groups_;
   std::string folder_;
-  int writing_ = 0;  ///< groups that are just breaking
+  int writing_ = 0;  ///< groups that are breaking
   std::condition_variable written_;
   std::shared_ptr<UniqueFd> wake_;
   std::thread thread_;
-  std::uint64_t life_ = 0;  // counts the threads: one that has been told to end sees another number
+  std::uint64_t life_ = 0;  // counts the threads: one that was stopped sees another number
 };
 
-// Never destroyed: groups may outlive statics. A forked process takes a new one, as the thread of
-// the old one isn't there and its lock may be held for ever.
+// Never destroyed: groups may outlive statics. A forked process makes a new one: it lacks the
+// thread of the old one, whose lock may be held for ever.
 Monitor& Monitor::one() {
   static std::atomic<Monitor*> newest{nullptr};
   Monitor* current = newest.load(std::memory_order_acquire);
@@ -190,7 +190,7 @@ void Monitor::begin() {
     thread_ = quiet_thread(
         [this, wake = wake_, limit = *patience, life = life_] { work(wake, limit, life); });
   } catch (...) {
-    flight_signals::detach();  // a signal would be heard by nobody
+    flight_signals::detach();  // no thread would handle a signal
     wake_.reset();
     throw;
   }
@@ -223,29 +223,29 @@ void Monitor::work(std::shared_ptr<UniqueFd> wake, Millis patience, std::uint64_
     if (life != life_) return;
     answer(flight_signals::take(), lock);
     if (!watches) continue;
-    for (auto& [group, told] : groups_) look(*group, told, patience);
+    for (auto& [group, warned] : groups_) look(*group, warned, patience);
   }
 }
 
-// A launcher sends SIGTERM as soon as one rank failed, mostly before the others' calls have: their
-// records are what tells where each of them was.
+// A launcher sends SIGTERM as soon as one rank has failed, mostly before the calls of the others
+// fail: their records show where each of them was.
 void Monitor::answer(flight_signals::Asked asked, std::unique_lock<std::mutex>& lock) {
   if (asked.signo == 0) return;
   const bool is_term = asked.signo == SIGTERM || asked.to_end;
-  for (const auto& [group, told] : groups_)
-    if (!told.has_cause) write_record(*group, folder_, is_term ? "SIGTERM" : "SIGUSR2");
+  for (const auto& [group, warned] : groups_)
+    if (!warned.has_cause) write_record(*group, folder_, is_term ? "SIGTERM" : "SIGUSR2");
   if (!asked.to_end) return;
   written_.wait_for(lock, kWritingTime, [this] { return writing_ == 0; });
   flight_signals::end_as_asked();
 }
 
-void Monitor::look(Group& group, Told& told, Millis patience) {
+void Monitor::look(Group& group, Warned& warned, Millis patience) {
   const auto slow = group.record().oldest_running();
   if (!slow) return;
   const auto lasted = std::chrono::duration_cast<Millis>(Clock::now() - slow->begin);
-  if (told.ticket != slow->ticket) told = {slow->ticket, patience};
-  if (lasted < told.next) return;
-  told.next = 2 * lasted;
+  if (warned.ticket != slow->ticket) warned = {slow->ticket, patience};
+  if (lasted < warned.next) return;
+  warned.next = 2 * lasted;
   const auto missing = group.backend().waits_for();
   tell("group '" + group.facts().name + "', rank " + std::to_string(group.facts().rank) + ": " +
        runtime::to_string(slow->what) + " has been running for " + describe(lasted) +

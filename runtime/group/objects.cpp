@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
-// Objects go in two steps: their lengths, then their bytes. Any length is legal, and no rank has to
-// guess what the others hold.
+// Objects are sent in two steps, lengths and bytes, so that any length is legal and known to all
+// ranks.
 namespace acc::runtime {
 
 namespace {
@@ -67,7 +67,7 @@ std::string ProcessGroup::broadcast_object(std::string_view roots, int root, Cal
 std::string ProcessGroup::scatter_object(std::span<const std::string> roots, int root,
                                          CallOptions how) {
   impl().require_no_coalesce("scatter_object");
-  // Each rank's length, and the largest: all parts are padded to it.
+  // The lengths of all ranks, and the largest, to which all parts are padded.
   struct Lengths {
     std::uint64_t mine = 0;
     std::uint64_t largest = 0;

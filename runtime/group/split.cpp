@@ -1,4 +1,5 @@
 #include "runtime/group/group.hpp"
+#include "runtime/timeout.hpp"
 
 #include <algorithm>
 #include <array>
@@ -54,8 +55,8 @@ std::shared_ptr<Group> Group::sub_group(std::span<const int> ranks, std::string 
                            : ": it has ranks 0 to " + std::to_string(facts_.size - 1) + " only"),
                 {},
                 "split"};
-  // Also those outside meet here: the numbers of sub-groups stay the same everywhere, and a rank
-  // with another list is found.
+  // Ranks outside take part too: sub-groups are numbered alike everywhere, and a rank with another
+  // list is detected.
   const auto mine = std::find(members.begin(), members.end(), facts_.rank);
   const auto place = mine == members.end() ? -1 : mine - members.begin();
   const auto wishes = gather_wishes(*this, {place < 0 ? -1 : 0, place}, how);
@@ -90,7 +91,7 @@ std::shared_ptr<Group> Group::make(std::vector<int> members, std::string name, i
   plan.members = std::move(members);
   plan.name =
       name.empty() ? facts_.name + "/" + number + "." + std::to_string(color) : std::move(name);
-  plan.limit = how.timeout;
+  if (how.timeout) plan.limit = checked_timeout(*how.timeout, "timeout");
   plan.key = facts_.key + "/" + number + "." + std::to_string(color);
   return maker_(*this, std::move(plan));
 }

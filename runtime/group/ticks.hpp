@@ -8,12 +8,12 @@
 #include <x86intrin.h>
 #endif
 
-/// A cheap monotonic counter for the flight recorder: about 8 ns a reading where the processor's
-/// counter runs evenly, else the steady clock.
+/// Cheap monotonic counter for the flight recorder: about 8 ns a reading with an invariant
+/// processor counter, else the steady clock.
 namespace acc::runtime::ticks {
 
 #if defined(__x86_64__)
-/// Does the counter run at one speed in all states of the processor? Virtual machines may say no.
+/// Is the counter invariant over all power states? Virtual machines may say no.
 inline bool even() noexcept {
   unsigned a = 0;
   unsigned b = 0;
@@ -33,10 +33,10 @@ inline std::uint64_t now() noexcept {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-/// Turns readings into times of the steady clock, by two readings of both that lie apart.
+/// Converts readings to times of the steady clock, by two readings of both some time apart.
 class Scale {
  public:
-  /// The reading and the time of one moment.
+  /// A reading and the time at the same moment.
   struct Mark {
     std::uint64_t ticks = now();
     std::chrono::steady_clock::time_point time = std::chrono::steady_clock::now();

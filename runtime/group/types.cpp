@@ -1,3 +1,5 @@
+#include "common/enum_names.hpp"
+
 #include <acc/error.hpp>
 #include <acc/types.hpp>
 #include <bit>
@@ -6,40 +8,21 @@
 namespace acc::runtime {
 
 std::string_view to_string(ErrorCode code) noexcept {
-  switch (code) {
-    case ErrorCode::timed_out:
-      return "timed_out";
-    case ErrorCode::peer_lost:
-      return "peer_lost";
-    case ErrorCode::mismatch:
-      return "mismatch";
-    case ErrorCode::aborted:
-      return "aborted";
-    case ErrorCode::invalid_argument:
-      return "invalid_argument";
-    case ErrorCode::system:
-      return "system";
-    case ErrorCode::corrupt:
-      return "corrupt";
-    case ErrorCode::cuda:
-      return "cuda";
-    case ErrorCode::nccl:
-      return "nccl";
-  }
-  return "unknown";
+  static constexpr EnumNames<ErrorCode, ErrorCode::nccl> kNames{
+      {"timed_out", "peer_lost", "mismatch", "aborted", "invalid_argument", "system", "corrupt",
+       "cuda", "nccl"}};
+  return kNames[code];
 }
 
 std::string_view to_string(DType type) noexcept {
-  constexpr std::string_view kNames[] = {"i8",  "u8",  "i32", "u32", "i64",
-                                         "u64", "f16", "f32", "f64", "bf16"};
-  const auto at = static_cast<std::size_t>(type);
-  return at < std::size(kNames) ? kNames[at] : "unknown";
+  static constexpr EnumNames<DType, DType::bf16> kNames{
+      {"i8", "u8", "i32", "u32", "i64", "u64", "f16", "f32", "f64", "bf16"}};
+  return kNames[type];
 }
 
 std::string_view to_string(ReduceOp op) noexcept {
-  constexpr std::string_view kNames[] = {"sum", "prod", "max", "min", "avg"};
-  const auto at = static_cast<std::size_t>(op);
-  return at < std::size(kNames) ? kNames[at] : "unknown";
+  static constexpr EnumNames<ReduceOp, ReduceOp::avg> kNames{{"sum", "prod", "max", "min", "avg"}};
+  return kNames[op];
 }
 
 // ---- half precision ----

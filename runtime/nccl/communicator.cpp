@@ -14,10 +14,10 @@ using namespace std::chrono_literals;
 /// How long an abort waits for a thread that is inside NCCL with the communicator. That thread may
 /// be stuck, and then the abort is what frees it.
 constexpr auto kCourtesy = 2s;
-/// How often a rank in its initialisation looks whether another one has failed in it.
+/// How often a rank checks during initialisation whether another one has failed.
 constexpr auto kNewsPeriod = 200ms;
 
-/// Sleeps of a poll: short at first, as most calls are through at once, then up to 10 ms.
+/// Sleeps of a poll: short at first, as most calls are done immediately, then up to 10 ms.
 class Backoff {
  public:
   explicit Backoff(std::chrono::microseconds first) : next_{first} {}
@@ -98,7 +98,7 @@ void Communicator::init(const UniqueId& id, std::optional<Clock::time_point> dea
     backoff.sleep();
     status = poll();
     if (status == Status::in_progress && Clock::now() >= next_news) {
-      if (const auto told = news()) fail(*told);
+      if (const auto found = news()) fail(*found);
       next_news = Clock::now() + kNewsPeriod;
     }
   }
@@ -112,7 +112,7 @@ void Communicator::init(const UniqueId& id, std::optional<Clock::time_point> dea
                    "; all of them had come to the store: see NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME "
                    "and the network between the nodes"});
   } else {
-    // Whatever NCCL says here, this communicator won't come up.
+    // Whatever NCCL answers here, this communicator fails to initialise.
     fail(Error{ErrorCode::nccl, title() + ": " + explain(api_, "ncclCommInitRankConfig", status)});
   }
   begin_abort();
@@ -143,7 +143,7 @@ void Communicator::settle(const char* name, Status status, Clock::time_point dea
 }
 
 std::optional<Error> Communicator::async_error() noexcept {
-  // Not here to wait: who holds it asks NCCL anyway.
+  // Not waiting for the lock: its holder asks NCCL anyway.
   const std::unique_lock lock{in_use_, std::try_to_lock};
   if (!lock || broken() || comm_ == nullptr) return std::nullopt;
   Status found = Status::success;
@@ -165,7 +165,7 @@ void Communicator::begin_abort() noexcept {
       comm_ = nullptr;
     });
   } catch (...) {
-    due_ = Deed::abort;  // no thread to be had: the watchdog tries again
+    due_ = Deed::abort;  // no thread can be started: the watchdog tries again
   }
 }
 

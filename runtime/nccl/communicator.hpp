@@ -16,12 +16,12 @@
 
 namespace acc::runtime::nccl {
 
-/// One ncclComm_t, always non-blocking: every call may return "in progress" and is polled then, so
-/// that nothing waits without a deadline. Broken for good by its first failure.
+/// A non-blocking ncclComm_t: every call may return "in progress" and is then polled, so that every
+/// wait has a deadline. Its first failure breaks it for good.
 class Communicator {
  public:
   struct Who {
-    std::string name;  ///< of the group; NCCL shows it in its own messages, too
+    std::string name;  ///< of the group; also shown in NCCL's messages
     int rank = 0;
     int size = 1;
     int device = 0;
@@ -31,16 +31,15 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// Meets the other ranks. The caller's current device is the one that is used.
-  /// @param news  asked now and then meanwhile: has another rank failed?
-  /// @throws Error timed_out, nccl, or the news; broken then, and the abort has begun.
+  /// Connects to the other ranks, for the caller's current device.
+  /// @param news  polled meanwhile: has another rank failed?
+  /// @throws Error timed_out, nccl, or the news; it is then broken, and its abort has begun.
   void init(const UniqueId& id, std::optional<Clock::time_point> deadline, Millis limit,
             const std::function<std::optional<Error>()>& news);
 
-  /// Calls NCCL with the communicator and, while it answers "in progress", waits until it is
-  /// through. Calls that are in the ring have the watchdog for their deadline, and breaking ends
-  /// the wait; others pass one.
-  /// @throws Error invalid_argument (no effect), nccl or timed_out (the caller is to break it), the
+  /// Calls NCCL with the communicator and waits while it answers "in progress". For calls in the
+  /// ring the watchdog enforces the deadline, and a break ends the wait; others pass a deadline.
+  /// @throws Error invalid_argument (no effect), nccl or timed_out (the caller must break it), the
   ///   first cause
   template <std::invocable<Comm> Function>
   void call(const char* name, Function&& function,
@@ -54,20 +53,21 @@ class Communicator {
       settle(name, status, deadline);
   }
 
-  /// What NCCL has found out by itself; nothing: it is well, or somebody else is in it just now.
+  /// NCCL's own asynchronous error; nothing: none, or another thread is in a call at the moment.
   [[nodiscard]] std::optional<Error> async_error() noexcept;
 
-  /// Breaks it, with this as the cause unless there is one. From any thread; never blocks.
-  /// @return was it the first?
+  /// Breaks it, with this cause unless there is one already. Any thread; never blocks.
+  /// @return true: this was the first cause
   bool fail(const Error& cause) noexcept;
-  /// Begins the abort of a broken communicator, once. It ends the process if it takes too long.
+  /// Starts the abort of a broken communicator, once. Ends the process if that takes too long.
   void begin_abort() noexcept;
   /// The abort has ended, or none is needed.
   [[nodiscard]] bool abort_is_over() const noexcept;
-  /// Waits for that; bounded by the limit of the abort.
+  /// Waits for the end of the abort, at most for its limit.
   void await_abort() noexcept;
 
-  /// Ends it in peace: finalize, destroy; if the peers don't follow in time: abort. Never throws.
+  /// Closes it by finalize and destroy, or by abort if the peers don't follow in time. Never
+  /// throws.
   void close(Millis limit) noexcept;
 
   [[nodiscard]] bool broken() const noexcept { return broken_.load(std::memory_order_acquire); }
@@ -89,13 +89,13 @@ class Communicator {
 
   const Api& api_;
   const Who who_;
-  /// Held while a call of NCCL runs with the communicator: an abort frees it.
+  /// Held during a call of NCCL with the communicator; an abort ends such a call.
   std::mutex in_use_;
   Comm comm_ = nullptr;
 
   mutable std::mutex state_;  ///< of what follows
   Phase phase_ = Phase::idle;
-  Deed due_ = Deed::nothing;  ///< abort, when it hasn't begun yet
+  Deed due_ = Deed::nothing;  ///< abort, if not begun yet
   std::optional<Error> cause_;
   std::shared_future<void> abort_;
   std::atomic<bool> broken_{false};

@@ -1,9 +1,11 @@
 #pragma once
 
+#include "common/enum_names.hpp"
+
 #include <cstdint>
 #include <string_view>
 
-/// The life of one NCCL communicator, as a function: no CUDA, no threads, no clock.
+/// State machine of an NCCL communicator: pure, without CUDA, threads or a clock.
 ///
 ///   idle ──► initialising ──► ready ──► finalising ──► done
 ///                 │             │           │
@@ -15,13 +17,13 @@ inline constexpr std::size_t kPhases = 6;
 
 enum class Happening : std::uint8_t {
   begin,      ///< the unique id is there
-  succeeded,  ///< NCCL says that what was begun is complete
+  succeeded,  ///< NCCL reports completion
   failed,     ///< an error, a deadline, a lost peer, abort()
-  close,      ///< the owner lets go
+  close,      ///< the owner closes it
 };
 inline constexpr std::size_t kHappenings = 4;
 
-/// What is to be done to NCCL's object next, once.
+/// The next operation on NCCL's object, once.
 enum class Deed : std::uint8_t { nothing, init, finalize, destroy, abort };
 
 struct Step {
@@ -30,8 +32,8 @@ struct Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-/// Total: what makes no sense in a phase changes nothing. An object that was initialised is either
-/// destroyed or aborted, exactly once.
+/// Total: an event that makes no sense in a phase changes nothing. An object that was initialised
+/// is either destroyed or aborted, exactly once.
 [[nodiscard]] constexpr Step step(Phase phase, Happening what) noexcept {
   using enum Phase;
   using enum Deed;
@@ -62,9 +64,8 @@ struct Step {
 }
 
 [[nodiscard]] constexpr std::string_view to_string(Phase phase) noexcept {
-  constexpr std::string_view kNames[] = {"idle",   "initialising", "ready",
-                                         "broken", "finalising",   "done"};
-  return kNames[static_cast<std::size_t>(phase)];
+  return EnumNames<Phase, Phase::done>{
+      {"idle", "initialising", "ready", "broken", "finalising", "done"}}[phase];
 }
 
 }  // namespace acc::runtime::nccl

@@ -80,8 +80,8 @@ std::string explain(const Api& api, const char* call, Status status) {
 void check(const Api& api, const char* call, Status status) {
   if (status == Status::success) return;
   const auto text = explain(api, call, status);
-  // An error that isn't sticky is kept by the runtime until somebody asks for it, and would then be
-  // blamed on a later call of the user's.
+  // The runtime keeps a non-sticky error until it is queried, and would blame it on a later call of
+  // the user's.
   (void)api.get_last_error();
   throw Error{ErrorCode::cuda, text};
 }

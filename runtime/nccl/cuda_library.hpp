@@ -5,17 +5,17 @@
 #include <acc/error.hpp>
 #include <string>
 
-/// libcudart, loaded when it is first asked for.
+/// libcudart, loaded on first use.
 namespace acc::runtime::cuda {
 
-/// @throws Error cuda, system: it isn't there; one line with the remedy.
+/// @throws Error cuda, system: not found; one line with the remedy.
 [[nodiscard]] const Api& library();
-/// Where it was found; empty: it isn't loaded.
+/// Its path; empty: not loaded.
 [[nodiscard]] std::string library_path();
 
 /// "cudaEventQuery: an illegal memory access was encountered (cudaErrorIllegalAddress, 700)".
 [[nodiscard]] std::string explain(const Api& api, const char* call, Status status);
-/// @throws Error cuda unless it went well.
+/// @throws Error cuda unless the call succeeded.
 void check(const Api& api, const char* call, Status status);
 
 }  // namespace acc::runtime::cuda

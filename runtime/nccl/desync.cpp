@@ -40,46 +40,47 @@ bool is_pairwise(const Descriptor& what) {
 }
 
 /// "rank 2 (host b, pid 71)".
-std::string called(const Stuck& stuck, int rank) {
+std::string called(const OverdueCall& overdue, int rank) {
   std::string text = "rank " + std::to_string(rank);
   if (const auto at = static_cast<std::size_t>(rank);
-      at < stuck.ranks.size() && stuck.ranks[at].pid != 0) {
-    text += " (host " + stuck.ranks[at].host + ", pid " + std::to_string(stuck.ranks[at].pid) + ")";
+      at < overdue.ranks.size() && overdue.ranks[at].pid != 0) {
+    text +=
+        " (host " + overdue.ranks[at].host + ", pid " + std::to_string(overdue.ranks[at].pid) + ")";
   }
   return text;
 }
 
-/// What a rank did last, and how far it came: "its last call is all_reduce f32 x8 sum #16, done".
-std::string whereabouts(const Position& position) {
-  if (position.enqueued.operation == Operation::none) return "it has called nothing yet";
-  std::string text = "its last call is " + to_string(position.enqueued);
-  text += position.completed == position.enqueued ? ", done"
-          : position.started == position.enqueued ? ", begun"
+/// A rank's last call and its state: "its last call is all_reduce f32 x8 sum #16, done".
+std::string own_progress(const RankProgress& progress) {
+  if (progress.enqueued.operation == Operation::none) return "it has called nothing yet";
+  std::string text = "its last call is " + to_string(progress.enqueued);
+  text += progress.completed == progress.enqueued ? ", done"
+          : progress.started == progress.enqueued ? ", begun"
                                                   : ", not begun";
-  if (position.completed.operation != Operation::none && position.completed != position.enqueued) {
-    text += "; the last one done is " + to_string(position.completed);
+  if (progress.completed.operation != Operation::none && progress.completed != progress.enqueued) {
+    text += "; the last one done is " + to_string(progress.completed);
   }
   return text;
 }
 
 using Views = std::map<std::uint64_t, std::vector<std::pair<int, Descriptor>>>;
 
-/// What each rank called under each sequence number.
-Views by_sequence(const std::vector<std::optional<Position>>& positions) {
+/// The calls of each rank by sequence number.
+Views by_sequence(const std::vector<std::optional<RankProgress>>& progress_of) {
   Views views;
-  for (const auto& position : positions) {
-    if (!position) continue;
-    for (const auto& what : position->recent) {
-      if (!is_pairwise(what)) views[what.sequence].emplace_back(position->rank, what);
+  for (const auto& progress : progress_of) {
+    if (!progress) continue;
+    for (const auto& what : progress->recent) {
+      if (!is_pairwise(what)) views[what.sequence].emplace_back(progress->rank, what);
     }
   }
   return views;
 }
 
-/// The first call under which the ranks did different things.
-std::optional<Error> difference(const Stuck& stuck,
-                                const std::vector<std::optional<Position>>& positions) {
-  for (const auto& [sequence, views] : by_sequence(positions)) {
+/// The first sequence number at which the calls of the ranks differ.
+std::optional<Error> difference(const OverdueCall& overdue,
+                                const std::vector<std::optional<RankProgress>>& progress_of) {
+  for (const auto& [sequence, views] : by_sequence(progress_of)) {
     std::vector<std::pair<Descriptor, std::vector<int>>> kinds;
     for (const auto& [rank, what] : views) {
       const auto known = std::find_if(kinds.begin(), kinds.end(),
@@ -91,15 +92,15 @@ std::optional<Error> difference(const Stuck& stuck,
       }
     }
     if (kinds.size() < 2) continue;
-    if (views.size() == positions.size()) {  // by rank, as positions are
+    if (views.size() == progress_of.size()) {  // by rank, as positions are
       std::vector<Descriptor> of_ranks;
       for (const auto& [rank, what] : views) of_ranks.push_back(what);
-      return mismatch(of_ranks, stuck.group);
+      return mismatch(of_ranks, overdue.group);
     }
     std::stable_sort(kinds.begin(), kinds.end(), [](const auto& a, const auto& b) {
       return a.second.size() > b.second.size();
     });
-    std::string text = "the ranks of group '" + stuck.group + "' called different things";
+    std::string text = "the ranks of group '" + overdue.group + "' called different things";
     std::vector<int> odd;
     const char* separator = ": ";
     for (std::size_t i = 0; i < kinds.size(); ++i) {
@@ -109,98 +110,100 @@ std::optional<Error> difference(const Stuck& stuck,
       if (i > 0) odd.insert(odd.end(), ranks.begin(), ranks.end());
     }
     std::sort(odd.begin(), odd.end());
-    return Error{ErrorCode::mismatch, text, odd, std::string{to_string(stuck.what.operation)},
+    return Error{ErrorCode::mismatch, text, odd, std::string{to_string(overdue.what.operation)},
                  sequence};
   }
   return std::nullopt;
 }
 
-bool is_behind(const Stuck& stuck, const Position& position) {
-  if (is_pairwise(stuck.what)) return false;
-  if (!is_pairwise(position.enqueued)) return position.enqueued.sequence < stuck.what.sequence;
+bool is_behind(const OverdueCall& overdue, const RankProgress& progress) {
+  if (is_pairwise(overdue.what)) return false;
+  if (!is_pairwise(progress.enqueued)) return progress.enqueued.sequence < overdue.what.sequence;
   std::uint64_t last = 0;
-  for (const auto& what : position.recent) {
+  for (const auto& what : progress.recent) {
     if (!is_pairwise(what)) last = std::max(last, what.sequence);
   }
-  return last < stuck.what.sequence;
+  return last < overdue.what.sequence;
 }
 
 }  // namespace
 
-std::string to_text(const Position& position) {
+std::string to_text(const RankProgress& progress) {
   json recent = json::array();
-  for (const auto& what : position.recent) recent.push_back(to_json(what));
-  return json{{"rank", position.rank},
-              {"enqueued", to_json(position.enqueued)},
-              {"started", to_json(position.started)},
-              {"completed", to_json(position.completed)},
+  for (const auto& what : progress.recent) recent.push_back(to_json(what));
+  return json{{"rank", progress.rank},
+              {"enqueued", to_json(progress.enqueued)},
+              {"started", to_json(progress.started)},
+              {"completed", to_json(progress.completed)},
               {"recent", std::move(recent)},
-              {"trouble", position.trouble}}
+              {"trouble", progress.trouble}}
       .dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
-std::optional<Position> parse_position(std::string_view text) {
+std::optional<RankProgress> parse_progress(std::string_view text) {
   try {
     const auto fields = json::parse(text);
-    Position position;
-    position.rank = fields.at("rank").get<int>();
-    position.enqueued = descriptor_from(fields.at("enqueued"));
-    position.started = descriptor_from(fields.at("started"));
-    position.completed = descriptor_from(fields.at("completed"));
-    for (const auto& what : fields.at("recent")) position.recent.push_back(descriptor_from(what));
-    position.trouble = fields.at("trouble").get<std::string>();
-    return position;
+    RankProgress progress;
+    progress.rank = fields.at("rank").get<int>();
+    progress.enqueued = descriptor_from(fields.at("enqueued"));
+    progress.started = descriptor_from(fields.at("started"));
+    progress.completed = descriptor_from(fields.at("completed"));
+    for (const auto& what : fields.at("recent")) progress.recent.push_back(descriptor_from(what));
+    progress.trouble = fields.at("trouble").get<std::string>();
+    return progress;
   } catch (const std::exception&) {
     return std::nullopt;
   }
 }
 
-Error diagnose(const Stuck& stuck, const std::vector<std::optional<Position>>& positions) {
-  if (auto different = difference(stuck, positions)) return std::move(*different);
+Error diagnose(const OverdueCall& overdue,
+               const std::vector<std::optional<RankProgress>>& progress_of) {
+  if (auto different = difference(overdue, progress_of)) return std::move(*different);
 
-  std::string text = "group '" + stuck.group + "', rank " + std::to_string(stuck.rank) + ": " +
-                     to_string(stuck.what);
-  if (stuck.peer >= 0) {
-    text += (stuck.what.operation == Operation::send ? " to rank " : " from rank ") +
-            std::to_string(stuck.peer);
+  std::string text = "group '" + overdue.group + "', rank " + std::to_string(overdue.rank) + ": " +
+                     to_string(overdue.what);
+  if (overdue.peer >= 0) {
+    text += (overdue.what.operation == Operation::send ? " to rank " : " from rank ") +
+            std::to_string(overdue.peer);
   }
-  text += " did not end within " + describe(stuck.waited);
+  text += " did not end within " + describe(overdue.waited);
 
   std::vector<int> guilty;
   std::vector<int> waiting;
-  for (std::size_t at = 0; at < positions.size(); ++at) {
+  for (std::size_t at = 0; at < progress_of.size(); ++at) {
     const int rank = static_cast<int>(at);
-    const auto& position = positions[at];
-    if (!position) {
-      text += "; " + called(stuck, rank) + " does not answer";
+    const auto& progress = progress_of[at];
+    if (!progress) {
+      text += "; " + called(overdue, rank) + " does not answer";
       guilty.push_back(rank);
-    } else if (is_behind(stuck, *position)) {
-      text += "; " + called(stuck, rank) + " has not called it: " + whereabouts(*position);
+    } else if (is_behind(overdue, *progress)) {
+      text += "; " + called(overdue, rank) + " has not called it: " + own_progress(*progress);
       guilty.push_back(rank);
     } else {
-      if (rank == stuck.peer) text += "; " + called(stuck, rank) + ": " + whereabouts(*position);
+      if (rank == overdue.peer)
+        text += "; " + called(overdue, rank) + ": " + own_progress(*progress);
       waiting.push_back(rank);
     }
-    if (position && !position->trouble.empty()) {
-      text += "; " + called(stuck, rank) + ": " + position->trouble;
+    if (progress && !progress->trouble.empty()) {
+      text += "; " + called(overdue, rank) + ": " + progress->trouble;
     }
   }
-  if (guilty.empty() && !is_pairwise(stuck.what)) {
+  if (guilty.empty() && !is_pairwise(overdue.what)) {
     text += "; all ranks have called it, so the devices or the network between them hang";
-    for (const auto& position : positions) {
-      if (position->started.sequence < stuck.what.sequence) {
-        text += "; " + called(stuck, position->rank) +
+    for (const auto& progress : progress_of) {
+      if (progress->started.sequence < overdue.what.sequence) {
+        text += "; " + called(overdue, progress->rank) +
                 "'s device has not begun it: work before it "
                 "on the stream is not done";
-        guilty.push_back(position->rank);
+        guilty.push_back(progress->rank);
       }
     }
   } else if (!guilty.empty() && !waiting.empty()) {
     text += "; waiting: " + describe_ranks(waiting);
   }
-  if (guilty.empty() && stuck.peer >= 0) guilty.push_back(stuck.peer);
-  return Error{ErrorCode::timed_out, text, guilty, std::string{to_string(stuck.what.operation)},
-               stuck.what.sequence};
+  if (guilty.empty() && overdue.peer >= 0) guilty.push_back(overdue.peer);
+  return Error{ErrorCode::timed_out, text, guilty, std::string{to_string(overdue.what.operation)},
+               overdue.what.sequence};
 }
 
 }  // namespace acc::runtime::nccl

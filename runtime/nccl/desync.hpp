@@ -9,37 +9,37 @@
 #include <string_view>
 #include <vector>
 
-/// Who is behind, and where the ranks differ: made of what each of them says of itself.
+/// Finds which ranks are behind and where their calls differ, from the progress that each reports.
 namespace acc::runtime::nccl {
 
-/// How far one rank is.
-struct Position {
+/// Progress of a rank.
+struct RankProgress {
   int rank = 0;
-  Descriptor enqueued{};             ///< the last call, none: there was none yet
-  Descriptor started{};              ///< the last one that the device has begun
-  Descriptor completed{};            ///< the last one that the device is through with
-  std::vector<Descriptor> recent{};  ///< what is under way, oldest first, and a little before it
+  Descriptor enqueued{};             ///< the last call; none: no call yet
+  Descriptor started{};              ///< the last one begun by the device
+  Descriptor completed{};            ///< the last one completed by the device
+  std::vector<Descriptor> recent{};  ///< calls in progress, oldest first, and a few before them
   std::string trouble{};             ///< "the CUDA driver has not answered for 12 s"; empty: none
-  friend bool operator==(const Position&, const Position&) = default;
+  friend bool operator==(const RankProgress&, const RankProgress&) = default;
 };
 inline constexpr std::size_t kRecent = 16;
 
-/// As JSON, for the store. The reader is total: any bytes give a position or nothing.
-[[nodiscard]] std::string to_text(const Position& position);
-[[nodiscard]] std::optional<Position> parse_position(std::string_view text);
+/// As JSON, for the store. The reader is total: any bytes give a value or nothing.
+[[nodiscard]] std::string to_text(const RankProgress& progress);
+[[nodiscard]] std::optional<RankProgress> parse_progress(std::string_view text);
 
-struct Stuck {
+struct OverdueCall {
   std::string group{};
-  Descriptor what{};  ///< what did not end in time
+  Descriptor what{};  ///< the call that timed out
   int peer = -1;      ///< of send and recv
   Millis waited{0};
-  int rank = 0;  ///< who asks
+  int rank = 0;  ///< the rank that timed out
   std::vector<RankFacts> ranks{};
 };
 
-/// timed_out, or mismatch where the ranks called different things. `positions`: by rank; nothing:
-/// no answer.
-[[nodiscard]] Error diagnose(const Stuck& stuck,
-                             const std::vector<std::optional<Position>>& positions);
+/// timed_out, or mismatch if the ranks called different things. @param progress_of  by rank;
+/// nothing: no answer.
+[[nodiscard]] Error diagnose(const OverdueCall& overdue,
+                             const std::vector<std::optional<RankProgress>>& progress_of);
 
 }  // namespace acc::runtime::nccl

@@ -71,17 +71,17 @@ namespace rt = runtime::cuda;
 
 namespace {
 
-/// The library, on a machine that has a device.
+/// The library, on a machine with a device.
 const rt::Api& ready() {
   const auto& api = rt::library();
-  // Asked once: cudaGetDeviceCount starts the driver, which is not free.
-  static const bool well = [&] {
+  // Called once: cudaGetDeviceCount starts the driver, which is not free.
+  static const bool succeeded = [&] {
     if (const auto why = rt::explain_missing(api); !why.empty()) {
       throw runtime::Error{runtime::ErrorCode::cuda, why};
     }
     return true;
   }();
-  (void)well;
+  (void)succeeded;
   return api;
 }
 
@@ -194,7 +194,7 @@ void fill_async(void* data, int byte, std::size_t bytes, void* stream) {
 
 DeviceBuffer::DeviceBuffer(std::size_t bytes) : bytes_{bytes} {
   const auto& api = ready();
-  // No bytes: still an address of its own, as counts of 0 are legal everywhere.
+  // 0 bytes still get a distinct address, as counts of 0 are legal everywhere.
   rt::check(api, "cudaMalloc", api.malloc(&data_, bytes != 0 ? bytes : 1));
 }
 

@@ -5,10 +5,10 @@
 #include <acc/cuda.hpp>
 #include <utility>
 
-/// Small owners of CUDA's things, for the backend.
+/// RAII owners of CUDA objects, for the backend.
 namespace acc::runtime::cuda {
 
-/// Makes a device current for this thread until the end of the scope. Cheap where it already is.
+/// Makes a device current for this thread within a scope. Cheap if it already is.
 class DeviceScope {
  public:
   DeviceScope(const Api& api, int device) : api_{api} {
@@ -45,7 +45,7 @@ class OwnedStream {
     if (stream_ != nullptr) (void)api_->stream_destroy(stream_);
   }
   [[nodiscard]] Stream get() const { return stream_; }
-  /// Leaves it to the driver: for a stream whose work may never end.
+  /// Abandons it to the driver: for a stream whose work may never end.
   void leak() noexcept { stream_ = nullptr; }
 
  private:
@@ -53,9 +53,9 @@ class OwnedStream {
   Stream stream_ = nullptr;
 };
 
-/// One line that says why there is no device to work with, or nothing.
+/// Why no device is usable, in one line; empty: one is.
 [[nodiscard]] std::string explain_missing(const Api& api);
-/// Is it memory that the device can't reach: neither its own, nor managed, nor pinned?
+/// Is it memory that the device can't access: neither its own, nor managed, nor pinned?
 [[nodiscard]] bool is_plain_host_memory(const Api& api, const void* pointer) noexcept;
 [[nodiscard]] std::string pci_bus_id(const Api& api, int device);
 

@@ -53,7 +53,7 @@ std::vector<std::string> files_like(const std::string& pattern) {
   return paths;
 }
 
-/// NOW: a library that lacks something is found out here and not in the middle of a collective.
+/// RTLD_NOW: a missing symbol is detected here, not in the middle of a collective.
 constexpr int kHow = RTLD_NOW | RTLD_LOCAL;
 
 std::string last_complaint() {
@@ -69,8 +69,8 @@ DynamicLibrary DynamicLibrary::open(const LibrarySearch& search) {
     throw Error{ErrorCode::system, search.what + ": " + search.variable + " names '" + *named +
                                        "', which can't be loaded: " + last_complaint()};
   }
-  // What the process has already (PyTorch brings its own): two copies would share no communicator
-  // and might differ in version.
+  // A copy that the process has loaded (PyTorch brings its own) comes first: two copies would share
+  // no communicator and might differ in version.
   for (const auto& name : search.names) {
     if (void* handle = ::dlopen(name.c_str(), kHow | RTLD_NOLOAD)) return {handle, name};
   }
@@ -78,7 +78,7 @@ DynamicLibrary DynamicLibrary::open(const LibrarySearch& search) {
   for (const auto& path : candidates(search, environment, files_like)) {
     if (void* handle = ::dlopen(path.c_str(), kHow)) return {handle, path};
     const auto complaint = last_complaint();
-    // That a bare name isn't found is usual; a file that is there and can't be loaded is a hint.
+    // A bare name that isn't found is normal; an existing file that can't be loaded is a hint.
     if (path.find('/') != std::string::npos && broken.empty()) broken = complaint;
   }
   throw Error{ErrorCode::system, search.what + ": " + search.names.front() + " was not found" +

@@ -7,33 +7,32 @@
 #include <string_view>
 #include <vector>
 
-/// Finds a shared library that is nobody's dependency.
+/// Where to find a shared library that is loaded at run time.
 namespace acc::runtime {
 
 struct LibrarySearch {
-  std::string what;                 ///< "NCCL": for messages
-  std::vector<std::string> names;   ///< "libnccl.so.2", the best first
-  std::string variable;             ///< names the file; it and no other is taken then
-  std::vector<std::string> wheels;  ///< folders below a Python's site-packages: "nvidia/nccl/lib"
-  std::string remedy;               ///< end of the message when there is none
+  std::string what;                ///< "NCCL": for messages
+  std::vector<std::string> names;  ///< "libnccl.so.2", the best first
+  std::string variable;  ///< environment variable with the path, which is then the only one tried
+  std::vector<std::string> wheels;  ///< folders below Python's site-packages: "nvidia/nccl/lib"
+  std::string remedy;               ///< end of the message if none is found
 };
 
 /// The paths to try, in order, after the variable and what the process has loaded already: by bare
 /// name (LD_LIBRARY_PATH, ld.so.cache), below CUDA_HOME and CUDA_PATH, /usr/local/cuda*, and in the
-/// Python environment that is active.
+/// active Python environment.
 [[nodiscard]] std::vector<std::string> candidates(
     const LibrarySearch& search,
     const std::function<std::optional<std::string>(const char*)>& environment,
     const std::function<std::vector<std::string>(const std::string&)>& glob);
 
-/// A library that was found; it stays loaded until the process ends, as CUDA's own threads run in
-/// it.
+/// A loaded library; it stays loaded until the process ends, as CUDA's own threads run in it.
 class DynamicLibrary {
  public:
   /// @throws Error system: one line with what was tried and what to do.
   static DynamicLibrary open(const LibrarySearch& search);
 
-  /// nullptr: it has no such symbol.
+  /// nullptr: no such symbol.
   [[nodiscard]] void* symbol(const char* name) const;
   template <class Function>
   void take(Function*& into, const char* name) const {
@@ -47,8 +46,8 @@ class DynamicLibrary {
   std::string path_;
 };
 
-/// The functions of such a library as one struct, read when they are first wanted. Its objects are
-/// never destroyed: threads of a hung abort may still be in the library when the process ends.
+/// The functions of a library as one struct, loaded on first use. Never destroyed: threads of a
+/// hung abort may still be in the library when the process ends.
 template <class Api>
 class LazyLibrary {
  public:

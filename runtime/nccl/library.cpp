@@ -73,7 +73,7 @@ int version() {
 }
 
 std::string describe_version(int version) {
-  // Up to 2.8 a thousand was a major version.
+  // Up to 2.8 a major version counted 1000.
   const int major = version < 10'000 ? version / 1000 : version / 10'000;
   const int rest = version < 10'000 ? version % 1000 : version % 10'000;
   return std::to_string(major) + "." + std::to_string(rest / 100) + "." +

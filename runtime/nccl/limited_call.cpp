@@ -14,9 +14,9 @@ void exit_stuck(const std::string& why) noexcept {
   try {
     const auto line =
         "acc: " + why + ": the process ends with status " + std::to_string(kStuckStatus) + "\n";
-    // write and not stdio: another thread may hold stderr's lock and be stuck with it.
+    // write, not stdio: a stuck thread may hold stderr's lock.
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
-  } catch (...) {  // no memory for the words
+  } catch (...) {  // no memory for the text
   }
   ::_exit(kStuckStatus);
 }

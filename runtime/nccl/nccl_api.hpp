@@ -4,8 +4,8 @@
 #include <cstddef>
 
 /// NCCL's entry points as this library calls them. They are declared here and not included from
-/// nccl.h, so that every build has NCCL support and no build needs the toolkit; a test holds them
-/// against nccl.h where there is one (2.28.9). Loaded at run time: library.hpp.
+/// nccl.h, so that every build has NCCL support and no build needs the toolkit; a test compares
+/// them with nccl.h if there is one (2.28.9). Loaded at run time: library.hpp.
 namespace acc::runtime::nccl {
 
 enum class Status : int {
@@ -27,7 +27,7 @@ struct UniqueId {
   char bytes[128];
 };
 
-/// ncclConfig_v22800. Older libraries read as much of it as they know.
+/// ncclConfig_v22800. Older libraries read the part they know.
 struct Config {
   static constexpr int kUnset = INT_MIN;
   std::size_t size = sizeof(Config);
@@ -76,7 +76,7 @@ struct Api {
                        Stream stream);
   Status (*send)(const void* data, std::size_t count, int type, int peer, Comm comm, Stream stream);
   Status (*recv)(void* data, std::size_t count, int type, int peer, Comm comm, Stream stream);
-  // Not in every version; nullptr then.
+  // nullptr in versions without it.
   const char* (*get_last_error)(Comm comm);                                          ///< 2.13
   Status (*mem_alloc)(void** data, std::size_t bytes);                               ///< 2.19
   Status (*mem_free)(void* data);                                                    ///< 2.19

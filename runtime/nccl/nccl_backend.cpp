@@ -1,8 +1,8 @@
 #include "runtime/nccl/nccl_backend.hpp"
 
 #include "common/text.hpp"
-#include "runtime/nccl/assembly.hpp"
 #include "runtime/nccl/nccl_backend_impl.hpp"
+#include "runtime/nccl/nccl_bootstrap.hpp"
 
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kInitTimeout = Millis{300s};  // as containers of one job may start minutes apart
 
-/// Which device is this rank's? @throws Error cuda: there is none of that number
+/// The device of this rank. @throws Error cuda: there is none of that number
 int choose_device(const cuda::Api& api, const GroupFacts& facts, const NcclOptions& options) {
   int count = 0;
   cuda::check(api, "cudaGetDeviceCount", api.get_device_count(&count));
@@ -30,7 +30,7 @@ int choose_device(const cuda::Api& api, const GroupFacts& facts, const NcclOptio
   if (options.device) {
     wanted = *options.device;
   } else if (count == 1) {
-    wanted = 0;  // as where a scheduler shows each task the one that is its own
+    wanted = 0;  // as where a scheduler shows each task only its own
   }
   if (wanted >= 0 && wanted < count) return wanted;
   throw Error{ErrorCode::cuda, "CUDA: local rank " + std::to_string(wanted) +
@@ -51,10 +51,10 @@ std::string host_name() {
   return name.data();
 }
 
-/// What this rank brings, and on what device. Its own trouble goes to all ranks, so it is no
-/// exception yet.
-std::pair<Arrival, int> arrive(const GroupFacts& facts, const NcclOptions& options) {
-  Arrival mine{.rank = facts.rank, .machine = machine_id(), .host = host_name()};
+/// The setup of this rank, and its device. An error is reported to all ranks, so it isn't thrown
+/// here.
+std::pair<RankSetup, int> set_up_rank(const GroupFacts& facts, const NcclOptions& options) {
+  RankSetup mine{.rank = facts.rank, .machine = machine_id(), .host = host_name()};
   int device = 0;
   try {
     const auto& api = cuda::library();
@@ -89,22 +89,22 @@ std::unique_ptr<Backend> make_nccl_backend(std::shared_ptr<Store> store, GroupFa
   const auto limit = options.init_timeout.value_or(kInitTimeout);
   std::optional<Clock::time_point> deadline;
   if (limit.count() > 0) deadline = Clock::now() + limit;
-  const auto [mine, device] = arrive(facts, options);
-  const auto id = assemble(*store, facts, mine, deadline, limit, make_id);
+  const auto [mine, device] = set_up_rank(facts, options);
+  const auto id = bootstrap(*store, facts, mine, deadline, limit, make_id);
 
   const auto& cuda = cuda::library();
   const cuda::DeviceScope here{cuda, device};
-  auto core = std::make_shared<Core>(library(), cuda, std::move(store), std::move(facts), device,
-                                     options.abort_limit);
+  auto group = std::make_shared<NcclGroup>(library(), cuda, std::move(store), std::move(facts),
+                                           device, options.abort_limit);
   try {
-    core->comm().init(id, deadline, limit, [&] { return core->inquiry().verdict(); });
-    return std::make_unique<NcclBackend>(core, options.check, options.close_limit);
+    group->comm().init(id, deadline, limit, [&] { return group->diagnosis().verdict(); });
+    return std::make_unique<NcclBackend>(group, options.check, options.close_limit);
   } catch (const Error& error) {
-    core->comm().fail(error);
-    core->inquiry().tell(error, Position{.rank = core->facts().rank});
-    core->inquiry().acknowledge();
-    core->comm().close(options.close_limit);
-    core->inquiry().linger();
+    group->comm().fail(error);
+    group->diagnosis().tell(error, RankProgress{.rank = group->facts().rank});
+    group->diagnosis().acknowledge();
+    group->comm().close(options.close_limit);
+    group->diagnosis().linger();
     throw;
   }
 }

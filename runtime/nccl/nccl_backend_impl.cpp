@@ -11,24 +11,25 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kTokenBytes = 256;  ///< what follows the token is aligned for any copy
-/// A rank that ends with a broken group stays so long to say why.
+constexpr std::size_t kTokenBytes =
+    256;  ///< so that what follows the token is aligned for any copy
+/// How long a rank with a broken group waits until the cause is reported.
 constexpr auto kForTelling = 1s;
 
 /// A handle of one call.
 class Handle final : public Pending {
  public:
-  Handle(std::shared_ptr<Core> core, std::uint64_t ticket)
-      : core_{std::move(core)}, ticket_{ticket} {}
-  [[nodiscard]] bool done() override { return core_->done(ticket_); }
-  void wait(std::optional<Millis> limit) override { core_->wait(ticket_, limit); }
+  Handle(std::shared_ptr<NcclGroup> group, std::uint64_t ticket)
+      : group_{std::move(group)}, ticket_{ticket} {}
+  [[nodiscard]] bool done() override { return group_->done(ticket_); }
+  void wait(std::optional<Millis> limit) override { group_->wait(ticket_, limit); }
   [[nodiscard]] std::exception_ptr error() override {
-    if (!core_->comm().broken() || core_->well(ticket_)) return nullptr;
-    return std::make_exception_ptr(*core_->comm().cause());
+    if (!group_->comm().broken() || group_->succeeded(ticket_)) return nullptr;
+    return std::make_exception_ptr(*group_->comm().cause());
   }
 
  private:
-  std::shared_ptr<Core> core_;
+  std::shared_ptr<NcclGroup> group_;
   std::uint64_t ticket_;
 };
 
@@ -38,52 +39,52 @@ bool is_collective(Operation operation) {
 
 }  // namespace
 
-NcclBackend::NcclBackend(std::shared_ptr<Core> core, bool check, Millis close_limit)
-    : core_{std::move(core)}, check_{check}, close_limit_{close_limit} {
-  const auto descriptors = sizeof(Descriptor) * static_cast<std::size_t>(core_->facts().size);
+NcclBackend::NcclBackend(std::shared_ptr<NcclGroup> group, bool check, Millis close_limit)
+    : group_{std::move(group)}, check_{check}, close_limit_{close_limit} {
+  const auto descriptors = sizeof(Descriptor) * static_cast<std::size_t>(group_->facts().size);
   scratch_ = acc::cuda::DeviceBuffer{kTokenBytes + descriptors};
   if (check_) compared_ = acc::cuda::PinnedBuffer{descriptors};
   cuda::check(
-      core_->cuda(), "cudaMemsetAsync",
-      core_->cuda().memset_async(scratch_.data(), 0, scratch_.bytes(), core_->stream().get()));
-  Watchdog::instance().add(core_);
+      group_->cuda(), "cudaMemsetAsync",
+      group_->cuda().memset_async(scratch_.data(), 0, scratch_.bytes(), group_->stream().get()));
+  Watchdog::instance().add(group_);
 }
 
 NcclBackend::~NcclBackend() {
-  auto& ring = core_->ring();
+  auto& ring = group_->ring();
   try {
-    const cuda::DeviceScope here{core_->cuda(), core_->device()};
+    const cuda::DeviceScope here{group_->cuda(), group_->device()};
     const auto last = ring.last();
-    if (!core_->done(last)) {
+    if (!group_->done(last)) {
       if (std::uncaught_exceptions() > 0) {
-        core_->break_with(Error{ErrorCode::aborted, "group '" + core_->facts().name + "': rank " +
-                                                        std::to_string(core_->facts().rank) +
-                                                        " left by an exception"},
-                          Core::Told::to_peers);
+        group_->break_with(Error{ErrorCode::aborted, "group '" + group_->facts().name + "': rank " +
+                                                         std::to_string(group_->facts().rank) +
+                                                         " left by an exception"},
+                           NcclGroup::Origin::here);
       }
       // With a deadline the watchdog ends this wait.
       const auto newest = ring.entry(last);
-      core_->wait(last, newest && newest->deadline ? std::nullopt : std::optional{close_limit_});
+      group_->wait(last, newest && newest->deadline ? std::nullopt : std::optional{close_limit_});
     }
   } catch (const std::exception&) {  // broken, or it doesn't end: it is aborted below
   }
-  if (core_->comm().broken()) core_->await_telling(kForTelling);
-  Watchdog::instance().remove(*core_);
+  if (group_->comm().broken()) group_->await_telling(kForTelling);
+  Watchdog::instance().remove(*group_);
   for (const auto& kept : registrations_) {
     if (const auto registration = kept.lock()) registration->deregister();
   }
-  core_->comm().close(close_limit_);
+  group_->comm().close(close_limit_);
 }
 
 // ---- calls ----
 
 void NcclBackend::run(const Call& call) {
   const auto ticket = enqueue(call);
-  if (call.what.operation == Operation::barrier) core_->wait(ticket, std::nullopt);
+  if (call.what.operation == Operation::barrier) group_->wait(ticket, std::nullopt);
 }
 
 std::shared_ptr<Pending> NcclBackend::begin(const Call& call) {
-  return std::make_shared<Handle>(core_, enqueue(call));
+  return std::make_shared<Handle>(group_, enqueue(call));
 }
 
 std::shared_ptr<Pending> NcclBackend::begin_as_one(std::span<const Call> calls) {
@@ -91,12 +92,12 @@ std::shared_ptr<Pending> NcclBackend::begin_as_one(std::span<const Call> calls) 
   const std::lock_guard lock{enqueuing_};
   const auto& first = calls.front();
   try {
-    core_->comm().throw_if_broken();
-    const cuda::DeviceScope here{core_->cuda(), core_->device()};
+    group_->comm().throw_if_broken();
+    const cuda::DeviceScope here{group_->cuda(), group_->device()};
     for (const auto& call : calls) {
       if (in_host_memory(call))
         throw Error{ErrorCode::invalid_argument,
-                    to_string(call.what) + " on group '" + core_->facts().name +
+                    to_string(call.what) + " on group '" + group_->facts().name +
                         "': calls that are launched together need device memory, this is the "
                         "host's"};
     }
@@ -105,14 +106,14 @@ std::shared_ptr<Pending> NcclBackend::begin_as_one(std::span<const Call> calls) 
         if (is_collective(call.what.operation)) compare(call);
     }
     const auto ticket = enqueue(first, [&] {
-      core_->comm().call("ncclGroupEnd", [&](Comm comm) {
+      group_->comm().call("ncclGroupEnd", [&](Comm comm) {
         const auto where = lane(comm);
         GroupScope group{where.nccl};
         for (const auto& call : calls) group.add([&] { return move(where, call); });
         return group.end();
       });
     });
-    return std::make_shared<Handle>(core_, ticket);
+    return std::make_shared<Handle>(group_, ticket);
   } catch (const Error& error) {
     rethrow(error, first);
   }
@@ -121,13 +122,13 @@ std::shared_ptr<Pending> NcclBackend::begin_as_one(std::span<const Call> calls) 
 std::uint64_t NcclBackend::enqueue(const Call& call) {
   const std::lock_guard lock{enqueuing_};
   try {
-    core_->comm().throw_if_broken();
+    group_->comm().throw_if_broken();
     if (in_host_memory(call)) [[unlikely]]
       return run_staged(call);
     return enqueue(call, [&] {
       if (check_ && is_collective(call.what.operation)) compare(call);
-      core_->comm().call(name_of(call.what.operation),
-                         [&](Comm comm) { return move(lane(comm), call); });
+      group_->comm().call(name_of(call.what.operation),
+                          [&](Comm comm) { return move(lane(comm), call); });
     });
   } catch (const Error& error) {
     rethrow(error, call);
@@ -135,8 +136,8 @@ std::uint64_t NcclBackend::enqueue(const Call& call) {
 }
 
 std::uint64_t NcclBackend::enqueue(const Call& call, const std::function<void()>& work) {
-  const cuda::DeviceScope here{core_->cuda(), core_->device()};
-  auto& ring = core_->ring();
+  const cuda::DeviceScope here{group_->cuda(), group_->device()};
+  auto& ring = group_->ring();
   if (ring.full()) [[unlikely]]
     await_room();
   const bool captured = is_captured(call.stream);
@@ -156,47 +157,49 @@ std::uint64_t NcclBackend::enqueue(const Call& call, const std::function<void()>
 }
 
 void NcclBackend::order_behind(const Call& call, const WorkRing::Events& events) {
-  const auto& cuda = core_->cuda();
+  const auto& cuda = group_->cuda();
   cuda::check(cuda, "cudaEventRecord", cuda.event_record(events.ready, call.stream));
   cuda::check(cuda, "cudaStreamWaitEvent",
-              cuda.stream_wait_event(core_->stream().get(), events.ready, 0));
+              cuda.stream_wait_event(group_->stream().get(), events.ready, 0));
 }
 
 void NcclBackend::order_before(const Call& call, const WorkRing::Events& events) {
-  const auto& cuda = core_->cuda();
-  cuda::check(cuda, "cudaEventRecord", cuda.event_record(events.end, core_->stream().get()));
+  const auto& cuda = group_->cuda();
+  cuda::check(cuda, "cudaEventRecord", cuda.event_record(events.end, group_->stream().get()));
   cuda::check(cuda, "cudaStreamWaitEvent", cuda.stream_wait_event(call.stream, events.end, 0));
 }
 
 void NcclBackend::await_room() {
-  // The device is thousands of calls behind: the host waits for it here, or in the driver.
-  auto& ring = core_->ring();
+  // The device is thousands of calls behind: the host waits here, or in the driver.
+  auto& ring = group_->ring();
   while (ring.full()) {
-    core_->wait(ring.last_done() + 1, std::nullopt);
+    group_->wait(ring.last_done() + 1, std::nullopt);
     (void)ring.advance();
   }
 }
 
 bool NcclBackend::is_captured(cuda::Stream stream) const {
-  if (stream == nullptr) return false;  // the legacy stream can't be captured, and asking spoils
+  if (stream == nullptr)
+    return false;  // the legacy stream can't be captured, and the query would invalidate a capture
   int status = 0;
-  cuda::check(core_->cuda(), "cudaStreamIsCapturing",
-              core_->cuda().stream_is_capturing(stream, &status));
+  cuda::check(group_->cuda(), "cudaStreamIsCapturing",
+              group_->cuda().stream_is_capturing(stream, &status));
   return status != 0;
 }
 
 Lane NcclBackend::lane(Comm comm) const {
-  return {.nccl = core_->comm().api(),
-          .cuda = core_->cuda(),
+  return {.nccl = group_->comm().api(),
+          .cuda = group_->cuda(),
           .comm = comm,
-          .stream = core_->stream().get(),
-          .rank = core_->facts().rank,
-          .size = core_->facts().size,
+          .stream = group_->stream().get(),
+          .rank = group_->facts().rank,
+          .size = group_->facts().size,
           .token = scratch_.data()};
 }
 
 void NcclBackend::rethrow(const Error& error, const Call& call) {
-  if (error.code() != ErrorCode::invalid_argument) core_->break_with(error, Core::Told::to_peers);
+  if (error.code() != ErrorCode::invalid_argument)
+    group_->break_with(error, NcclGroup::Origin::here);
   if (!error.operation().empty()) throw Error{error};
   throw Error{error.code(), error.what(), error.ranks(),
               std::string{to_string(call.what.operation)}, call.what.sequence};
@@ -205,9 +208,9 @@ void NcclBackend::rethrow(const Error& error, const Call& call) {
 // ---- what not every call has ----
 
 void NcclBackend::compare(const Call& call) {
-  const auto& facts = core_->facts();
-  const auto& cuda = core_->cuda();
-  const auto stream = core_->stream().get();
+  const auto& facts = group_->facts();
+  const auto& cuda = group_->cuda();
+  const auto stream = group_->stream().get();
   if (is_captured(call.stream)) return;
   auto* const all = static_cast<std::byte*>(scratch_.data()) + kTokenBytes;
   auto* const own = all + sizeof(Descriptor) * static_cast<std::size_t>(facts.rank);
@@ -216,13 +219,13 @@ void NcclBackend::compare(const Call& call) {
   std::memcpy(on_host, &call.what, sizeof call.what);
   cuda::check(cuda, "cudaMemcpyAsync",
               cuda.memcpy_async(own, on_host, sizeof call.what, cuda::kCopyByAddress, stream));
-  core_->comm().call("ncclAllGather", [&](Comm comm) {
-    return core_->comm().api().all_gather(own, all, sizeof(Descriptor), static_cast<int>(DType::u8),
-                                          comm, stream);
+  group_->comm().call("ncclAllGather", [&](Comm comm) {
+    return group_->comm().api().all_gather(own, all, sizeof(Descriptor),
+                                           static_cast<int>(DType::u8), comm, stream);
   });
   cuda::check(cuda, "cudaMemcpyAsync",
               cuda.memcpy_async(on_host, all, bytes, cuda::kCopyByAddress, stream));
-  core_->wait_for_stream();
+  group_->wait_for_stream();
   std::vector<Descriptor> of_ranks(static_cast<std::size_t>(facts.size));
   std::memcpy(of_ranks.data(), on_host, bytes);
   const bool same = std::all_of(of_ranks.begin(), of_ranks.end(),
@@ -232,47 +235,48 @@ void NcclBackend::compare(const Call& call) {
 
 bool NcclBackend::in_host_memory(const Call& call) const noexcept {
   if (call.what.count == 0 && !call.by_pairs()) return false;
-  // One tells for both; the send buffer is nullptr where only the root's counts, and so on.
+  // One buffer is representative; the send buffer is nullptr where only the root's is used, and so
+  // on.
   const auto* buffer = call.send != nullptr ? call.send : call.recv;
-  return buffer != nullptr && cuda::is_plain_host_memory(core_->cuda(), buffer);
+  return buffer != nullptr && cuda::is_plain_host_memory(group_->cuda(), buffer);
 }
 
 std::uint64_t NcclBackend::run_staged(const Call& call) {
-  const cuda::DeviceScope here{core_->cuda(), core_->device()};
-  const auto& facts = core_->facts();
+  const cuda::DeviceScope here{group_->cuda(), group_->device()};
+  const auto& facts = group_->facts();
   const auto sizes = extent(call, facts.rank, facts.size);
   const auto gap = (sizes.send + kTokenBytes - 1) / kTokenBytes * kTokenBytes;
   if (staged_.bytes() < gap + sizes.recv) staged_ = acc::cuda::DeviceBuffer{gap + sizes.recv};
   Call moved = call;
   // The caller's stream has no part in it; the device's own orders the copies with the call.
-  moved.stream = core_->stream().get();
+  moved.stream = group_->stream().get();
   moved.send = sizes.send > 0 ? staged_.data() : nullptr;
   moved.recv = sizes.recv > 0 ? static_cast<std::byte*>(staged_.data()) + gap : nullptr;
   const auto copy = [&](void* to, const void* from, std::size_t bytes) {
     if (bytes == 0) return;
-    cuda::check(core_->cuda(), "cudaMemcpyAsync",
-                core_->cuda().memcpy_async(to, from, bytes, cuda::kCopyByAddress, moved.stream));
+    cuda::check(group_->cuda(), "cudaMemcpyAsync",
+                group_->cuda().memcpy_async(to, from, bytes, cuda::kCopyByAddress, moved.stream));
   };
   const auto ticket = enqueue(moved, [&] {
     if (check_ && is_collective(call.what.operation)) compare(moved);
     copy(staged_.data(), call.send, sizes.send);
-    core_->comm().call(name_of(call.what.operation),
-                       [&](Comm comm) { return move(lane(comm), moved); });
+    group_->comm().call(name_of(call.what.operation),
+                        [&](Comm comm) { return move(lane(comm), moved); });
   });
-  core_->wait(ticket, std::nullopt);
+  group_->wait(ticket, std::nullopt);
   copy(call.recv, moved.recv, sizes.recv);
-  core_->wait_for_stream();
+  group_->wait_for_stream();
   return ticket;
 }
 
 SharedBuffer NcclBackend::allocate(std::size_t bytes, const Call& call) {
   const std::lock_guard lock{enqueuing_};
   try {
-    core_->comm().throw_if_broken();
-    const cuda::DeviceScope here{core_->cuda(), core_->device()};
+    group_->comm().throw_if_broken();
+    const cuda::DeviceScope here{group_->cuda(), group_->device()};
     const auto deadline =
         call.limit.count() > 0 ? Clock::now() + call.limit : Clock::time_point::max();
-    auto registration = std::make_shared<Registration>(core_, bytes, deadline);
+    auto registration = std::make_shared<Registration>(group_, bytes, deadline);
     std::erase_if(registrations_, [](const auto& kept) { return kept.expired(); });
     registrations_.push_back(registration);
     return SharedBuffer{registration->data(), bytes, registration};
@@ -284,28 +288,31 @@ SharedBuffer NcclBackend::allocate(std::size_t bytes, const Call& call) {
 // ---- the end ----
 
 void NcclBackend::abort(const Error& cause) noexcept {
-  core_->break_with(cause, Core::Told::to_peers);
+  group_->break_with(cause, NcclGroup::Origin::here);
 }
+
+std::optional<Error> NcclBackend::cause() const { return group_->comm().cause(); }
 
 void NcclBackend::lost(int rank, const std::string& how) noexcept {
   try {
-    const auto& facts = core_->facts();
+    const auto& facts = group_->facts();
     const auto at = static_cast<std::size_t>(rank);
     std::string text = "group '" + facts.name + "': lost rank " + std::to_string(rank);
     if (at < facts.ranks.size()) {
       text +=
           " (host " + facts.ranks[at].host + ", pid " + std::to_string(facts.ranks[at].pid) + ")";
     }
-    const auto entry = core_->ring().entry(core_->ring().last());
+    const auto entry = group_->ring().entry(group_->ring().last());
     if (entry) text += " during " + to_string(entry->what);
-    core_->break_with(Error{ErrorCode::peer_lost,
-                            text + ": " + how,
-                            {rank},
-                            entry ? std::string{to_string(entry->what.operation)} : std::string{},
-                            entry ? entry->what.sequence : 0},
-                      Core::Told::to_peers);
+    group_->break_with(Error{ErrorCode::peer_lost,
+                             text + ": " + how,
+                             {rank},
+                             entry ? std::string{to_string(entry->what.operation)} : std::string{},
+                             entry ? entry->what.sequence : 0},
+                       NcclGroup::Origin::here);
   } catch (...) {
-    core_->break_with(Error{ErrorCode::peer_lost, "a rank was lost", {rank}}, Core::Told::to_peers);
+    group_->break_with(Error{ErrorCode::peer_lost, "a rank was lost", {rank}},
+                       NcclGroup::Origin::here);
   }
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "runtime/nccl/core.hpp"
-#include "runtime/nccl/moves.hpp"
+#include "runtime/nccl/nccl_calls.hpp"
+#include "runtime/nccl/nccl_group.hpp"
 #include "runtime/nccl/registration.hpp"
 
 #include <acc/cuda.hpp>
@@ -17,22 +17,23 @@ namespace acc::runtime::nccl {
 /// See nccl_backend.hpp.
 class NcclBackend final : public Backend {
  public:
-  NcclBackend(std::shared_ptr<Core> core, bool check, Millis close_limit);
+  NcclBackend(std::shared_ptr<NcclGroup> group, bool check, Millis close_limit);
   ~NcclBackend() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
   [[nodiscard]] Device device() const noexcept override {
-    return {Device::Kind::cuda, core_->device()};
+    return {Device::Kind::cuda, group_->device()};
   }
   void run(const Call& call) override;
   [[nodiscard]] std::shared_ptr<Pending> begin(const Call& call) override;
   [[nodiscard]] std::shared_ptr<Pending> begin_as_one(std::span<const Call> calls) override;
   SharedBuffer allocate(std::size_t bytes, const Call& call) override;
   void abort(const Error& cause) noexcept override;
+  [[nodiscard]] std::optional<Error> cause() const override;
   void lost(int rank, const std::string& how) noexcept override;
   [[nodiscard]] bool asynchronous() const noexcept override { return true; }
 
-  [[nodiscard]] const std::shared_ptr<Core>& core() const noexcept { return core_; }
+  [[nodiscard]] const std::shared_ptr<NcclGroup>& group() const noexcept { return group_; }
 
  private:
   std::uint64_t enqueue(const Call& call);
@@ -47,7 +48,7 @@ class NcclBackend final : public Backend {
   [[nodiscard]] Lane lane(Comm comm) const;
   [[noreturn]] void rethrow(const Error& error, const Call& call);
 
-  const std::shared_ptr<Core> core_;
+  const std::shared_ptr<NcclGroup> group_;
   const bool check_;
   const Millis close_limit_;
   std::mutex enqueuing_;              ///< a send may come from a second thread

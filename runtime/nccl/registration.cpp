@@ -3,10 +3,10 @@
 namespace acc::runtime::nccl {
 namespace {
 
-/// NCCL may want all ranks for it, and a destructor doesn't wait for ever.
+/// NCCL may need all ranks for it, and a destructor mustn't wait for ever.
 constexpr auto kToDeregister = std::chrono::seconds{5};
 
-/// NCCL wants windows in whole pages, and so gets them.
+/// NCCL wants windows in whole pages.
 std::size_t whole_pages(std::size_t bytes) {
   const auto pages = (bytes + kWindowAlignment - 1) / kWindowAlignment;
   return (pages == 0 ? 1 : pages) * kWindowAlignment;
@@ -14,13 +14,13 @@ std::size_t whole_pages(std::size_t bytes) {
 
 }  // namespace
 
-Registration::Registration(std::shared_ptr<Core> core, std::size_t bytes,
+Registration::Registration(std::shared_ptr<NcclGroup> group, std::size_t bytes,
                            Clock::time_point deadline)
-    : core_{std::move(core)} {
-  const auto& api = core_->comm().api();
+    : group_{std::move(group)} {
+  const auto& api = group_->comm().api();
   const auto size = whole_pages(bytes);
-  if (api.mem_alloc == nullptr) {  // before 2.19: ordinary memory, and nothing to register
-    cuda::check(core_->cuda(), "cudaMalloc", core_->cuda().malloc(&data_, size));
+  if (api.mem_alloc == nullptr) {  // before 2.19: ordinary memory without registration
+    cuda::check(group_->cuda(), "cudaMalloc", group_->cuda().malloc(&data_, size));
     return;
   }
   if (const auto status = api.mem_alloc(&data_, size); status != Status::success) {
@@ -35,30 +35,30 @@ Registration::Registration(std::shared_ptr<Core> core, std::size_t bytes,
 }
 
 void Registration::enroll(std::size_t bytes, Clock::time_point deadline) {
-  const auto& api = core_->comm().api();
+  const auto& api = group_->comm().api();
   if (api.window_register != nullptr) {
     try {
-      core_->comm().call(
+      group_->comm().call(
           "ncclCommWindowRegister",
           [&](Comm comm) {
             return api.window_register(comm, data_, bytes, &window_, kWindowCollSymmetric);
           },
           deadline);
-      // Without direct access between the devices NCCL says success and gives no window.
+      // Without peer access between the devices NCCL reports success but gives no window.
       if (window_ != nullptr) return;
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::invalid_argument) throw;  // else: not on this machine
+      if (error.code() != ErrorCode::invalid_argument) throw;  // else: unsupported on this machine
     }
   }
   if (api.comm_register == nullptr) return;
-  core_->comm().call("ncclCommRegister",
-                     [&](Comm comm) { return api.comm_register(comm, data_, bytes, &handle_); });
+  group_->comm().call("ncclCommRegister",
+                      [&](Comm comm) { return api.comm_register(comm, data_, bytes, &handle_); });
 }
 
 void Registration::deregister() noexcept {
   const std::lock_guard lock{mutex_};
-  const auto& api = core_->comm().api();
-  auto& comm = core_->comm();
+  const auto& api = group_->comm().api();
+  auto& comm = group_->comm();
   const auto deadline = Clock::now() + kToDeregister;
   try {
     if (window_ != nullptr && comm.phase() == Phase::ready) {
@@ -72,8 +72,8 @@ void Registration::deregister() noexcept {
           deadline);
     }
   } catch (const Error& error) {
-    // It is broken by now, or should be: NCCL is in the middle of something that doesn't end.
-    core_->break_with(error, Core::Told::to_peers);
+    // The group is broken by now, or should be: NCCL is in an operation that doesn't end.
+    group_->break_with(error, NcclGroup::Origin::here);
   }
   window_ = nullptr;
   handle_ = nullptr;
@@ -82,12 +82,12 @@ void Registration::deregister() noexcept {
 Registration::~Registration() {
   deregister();
   try {
-    const cuda::DeviceScope here{core_->cuda(), core_->device()};
-    const auto& api = core_->comm().api();
+    const cuda::DeviceScope here{group_->cuda(), group_->device()};
+    const auto& api = group_->comm().api();
     if (api.mem_free != nullptr) {
       (void)api.mem_free(data_);
     } else {
-      (void)core_->cuda().free(data_);
+      (void)group_->cuda().free(data_);
     }
   } catch (const std::exception&) {  // the device is gone
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/nccl/core.hpp"
+#include "runtime/nccl/nccl_group.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -8,25 +8,26 @@
 
 namespace acc::runtime::nccl {
 
-/// Device memory that NCCL allocated and knows: as a symmetric window where the version and the
-/// machine have it, else as a registered buffer. All ranks make and free theirs in the same order.
+/// Device memory allocated by NCCL and registered with it: as a symmetric window if version and
+/// machine support it, else as a registered buffer. All ranks make and free theirs in the same
+/// order.
 class Registration {
  public:
   /// Collective. @throws Error nccl, timed_out
-  Registration(std::shared_ptr<Core> core, std::size_t bytes, Clock::time_point deadline);
-  /// The calls that use it are done by then.
+  Registration(std::shared_ptr<NcclGroup> group, std::size_t bytes, Clock::time_point deadline);
+  /// Precondition: the calls that use it are done.
   ~Registration();
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
 
-  /// Before the communicator goes; the memory stays until the last handle does.
+  /// Called before the communicator is closed; the memory stays until the last handle is gone.
   void deregister() noexcept;
   [[nodiscard]] void* data() const noexcept { return data_; }
 
  private:
   void enroll(std::size_t bytes, Clock::time_point deadline);
 
-  const std::shared_ptr<Core> core_;
+  const std::shared_ptr<NcclGroup> group_;
   void* data_ = nullptr;
   std::mutex mutex_;
   Window window_ = nullptr;

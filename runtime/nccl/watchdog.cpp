@@ -70,10 +70,10 @@ std::vector<std::shared_ptr<Watched>> Watchdog::next_round(
 }
 
 void Watchdog::probing() {
-  // A thread that asks about events would else spoil a graph that another thread captures.
+  // Otherwise querying events would invalidate a graph that another thread captures.
   bool relaxed = false;
   for (;;) {
-    // Not at once when it is woken: what it asks for costs a lock of the driver.
+    // Not immediately when woken: its queries take a lock of the driver.
     const auto round = next_round(std::chrono::steady_clock::now() + kPeriod, nullptr);
     if (!relaxed && !round.empty()) {
       try {

@@ -10,27 +10,27 @@
 
 namespace acc::runtime::nccl {
 
-/// What the watchdog looks after. Each of the three is called on a thread of its own, for one after
-/// the other; none of them throws.
+/// What the watchdog supervises. Each of the three functions is called on its own thread, for one
+/// object after the other; none throws.
 class Watched {
  public:
   virtual ~Watched() = default;
-  /// Asks CUDA and NCCL how far they are, and keeps the answers. It may hang, as CUDA may.
+  /// Queries the progress of CUDA and NCCL, and keeps the results. May hang, as CUDA may.
   virtual void probe() noexcept = 0;
-  /// Speaks with the other ranks through the store. It may take a while, as a network may.
-  /// @return when it wants to speak again at the latest
+  /// Communicates with the other ranks through the store. May take a while, as a network may.
+  /// @return when to call it again at the latest
   virtual std::chrono::steady_clock::time_point talk() noexcept = 0;
-  /// Judges by the clock and by what the other two have found; never waits for anything.
-  /// @return when it wants to be asked again at the latest
+  /// Decides by the clock and the results of the other two; never blocks.
+  /// @return when to call it again at the latest
   virtual std::chrono::steady_clock::time_point judge() noexcept = 0;
   [[nodiscard]] virtual int device() const noexcept = 0;
   /// Another communicator on the same device was broken, and is being aborted.
   virtual void neighbour_broke(const Error& cause) noexcept = 0;
 };
 
-/// One for all communicators of the process. Its judge never calls CUDA, NCCL or the store, so that
-/// a driver that hangs is found out by the same thread and not by a watchdog of the watchdog: a
-/// probe that doesn't come back is one more thing that it sees.
+/// The watchdog of all communicators of the process. Its judge never calls CUDA, NCCL or the store,
+/// so it also detects a hung driver, as a probe that doesn't return; no watchdog of the watchdog is
+/// needed.
 class Watchdog {
  public:
   static constexpr std::chrono::milliseconds kPeriod{100};
@@ -38,11 +38,11 @@ class Watchdog {
   static Watchdog& instance();
 
   void add(std::shared_ptr<Watched> watched);
-  /// A call into it may still run; it keeps what it uses.
+  /// A call on it may still be running; it keeps what it uses.
   void remove(const Watched& watched) noexcept;
-  /// Something has happened: judge and talk at once.
+  /// Something has happened: runs judge and talker immediately.
   void wake() noexcept;
-  /// Breaks what else uses the device: communicators of one device that are aborted one after the
+  /// Breaks all else on the device: communicators of one device that are aborted one after the
   /// other hang in each other's kernels (NVIDIA/nccl #992).
   void spread(const Watched& broken, const Error& cause) noexcept;
 

@@ -36,7 +36,7 @@ void WorkRing::raise(std::atomic<std::uint64_t>& mark, std::uint64_t to) noexcep
 
 cuda::Status WorkRing::query(std::uint64_t ticket) noexcept {
   auto& at = slot(ticket);
-  // A graph runs when the user says so, and is the user's to wait for.
+  // A graph runs when the user launches it, and the user waits for it.
   if (at.captured.load(std::memory_order_relaxed)) return cuda::Status::success;
   return api_.event_query(at.events.end);
 }
@@ -45,7 +45,7 @@ cuda::Status WorkRing::ask(std::uint64_t ticket) noexcept {
   if (last_done() >= ticket) return cuda::Status::success;
   if (enqueued_.load(std::memory_order_acquire) < ticket) return cuda::Status::not_ready;
   auto status = query(ticket);
-  // A captured call says nothing of those before it.
+  // A captured call implies nothing about those before it.
   if (status == cuda::Status::success && slot(ticket).captured.load(std::memory_order_relaxed)) {
     status = advance();
     if (status == cuda::Status::success && last_done() < ticket) status = cuda::Status::not_ready;
@@ -61,7 +61,7 @@ cuda::Status WorkRing::ask(std::uint64_t ticket) noexcept {
 cuda::Status WorkRing::advance() noexcept {
   const auto newest = enqueued_.load(std::memory_order_acquire);
   auto oldest = last_done() + 1;
-  // In a healthy run all or most are done: the newest first spares asking about each.
+  // In a healthy run most are done: starting with the newest saves queries.
   if (oldest < newest && !slot(newest).captured.load(std::memory_order_relaxed) &&
       query(newest) == cuda::Status::success) {
     oldest = newest + 1;

@@ -11,15 +11,16 @@
 
 namespace acc::runtime::nccl {
 
-/// The last calls of a communicator, with the events that say how far the device is with them. One
-/// thread at a time writes; any thread asks. Calls are numbered by tickets from 1, and as all run
-/// on one stream they are done in that order.
+/// The last calls of a communicator, with the events that show their progress on the device. One
+/// thread at a time writes; any thread reads. Calls are numbered by tickets from 1, and complete in
+/// that order, as all run on one stream.
 ///
-/// The device has begun a call when its inputs were ready (an event on the caller's stream, needed
-/// anyway) and the call before it was done: that spares a third event a call.
+/// A call counts as begun when its inputs are ready (an event on the caller's stream, needed
+/// anyway) and the call before it is done, which saves a third event per call.
 class WorkRing {
  public:
-  static constexpr std::size_t kSlots = 2048;  ///< as many can be under way, and are remembered
+  static constexpr std::size_t kSlots =
+      2048;  ///< calls that can be in progress, and are remembered
 
   struct Entry {
     std::uint64_t ticket = 0;
@@ -40,34 +41,34 @@ class WorkRing {
 
   // -- the writer --
   [[nodiscard]] bool full() const noexcept { return last() - last_done() >= kSlots; }
-  /// Only when it isn't full. From here on the watchdog sees the call: before NCCL is called, as
-  /// that may hang. `captured`: it goes into a CUDA graph, so that its events can't be asked.
-  /// @return its events, to be recorded. @throws Error cuda: there is none to be had.
+  /// Precondition: not full. From here on the watchdog sees the call: before NCCL is called, which
+  /// may hang. `captured`: part of a CUDA graph, whose events can't be queried.
+  /// @return its events, to be recorded. @throws Error cuda: none can be made.
   Events begin(Entry entry, bool captured);
-  /// The events of the last call are recorded. (Before, those of the slot's former call would
-  /// answer for it.)
+  /// The events of the last call have been recorded. (Before that, they belong to the slot's former
+  /// call.)
   void enqueued() noexcept { enqueued_.store(last(), std::memory_order_release); }
-  /// The last call had no effect: forget it.
+  /// Removes the last call, which had no effect.
   void withdraw() noexcept { head_.fetch_sub(1, std::memory_order_release); }
 
-  // -- anybody --
+  // -- any thread --
   [[nodiscard]] std::uint64_t last() const noexcept {
     return head_.load(std::memory_order_acquire);
   }
   [[nodiscard]] std::uint64_t last_done() const noexcept {
     return done_.load(std::memory_order_acquire);
   }
-  /// The newest that the device has begun, as `advance` found it last.
+  /// The newest call begun by the device, as of the last `advance`.
   [[nodiscard]] std::uint64_t last_started() const noexcept {
     return started_.load(std::memory_order_acquire);
   }
-  /// Asks the device about this one. @return success: done; not_ready; or what went wrong.
+  /// Queries this call. @return success: done; not_ready; or its error.
   cuda::Status ask(std::uint64_t ticket) noexcept;
-  /// Asks about all that are under way. @return success, or what went wrong.
+  /// Queries all calls in progress. @return success, or the first error.
   cuda::Status advance() noexcept;
-  /// What is remembered of a ticket.
+  /// The entry of a ticket, if still remembered.
   [[nodiscard]] std::optional<Entry> entry(std::uint64_t ticket) const;
-  /// The events are left to the driver: the device may never get to them.
+  /// Abandons the events to the driver: the device may never reach them.
   void leak_events() noexcept { leaked_ = true; }
 
  private:

@@ -19,14 +19,14 @@ struct BandwidthOptions {
   std::vector<runtime::DType> types{runtime::DType::f32};
   int root = 0;  ///< -1: all
   int average = 1;
-  /// Of a call, also of the checks: a stuck one is to be told within a coffee's time.
+  /// Time limit of a call, also in the checks: a hang is reported within minutes.
   runtime::Millis timeout{30'000};
   bool registered = false;
   std::size_t misalign = 0;
   std::vector<std::string> operations;  ///< empty: all
 };
 
-/// @return what is wrong with the words; empty: nothing.
+/// @return what is wrong with the options; empty: nothing.
 [[nodiscard]] std::string read_bandwidth_options(const std::vector<std::string>& words,
                                                  BandwidthOptions& options);
 

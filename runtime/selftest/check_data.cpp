@@ -49,7 +49,7 @@ Batches expected(const Case& one, int rank, int ranks) {
   const auto n = one.samples;
   const auto all = static_cast<std::size_t>(ranks);
   const auto batch = one.options.batch_size / (one.options.split_batches ? all : 1);
-  const bool fills = one.options.even_batches && ranks > 1;  // one rank has nobody to be even with
+  const bool fills = one.options.even_batches && ranks > 1;  // one rank is always even
   Batches batches;
   for (std::size_t step = 0; step * batch * all < n; ++step) {
     const bool full = (step + 1) * batch * all <= n;

@@ -5,16 +5,16 @@
 #include <string>
 #include <vector>
 
-/// What the ranks of acc-test check together. A check runs on every rank; it returns in words what
-/// it found to be well, or throws Failed (or what a collective throws).
+/// The checks of acc-test. A check runs on every rank; it returns a description of what passed, or
+/// throws Failed (or what a collective throws).
 namespace acc::selftest {
 
 struct Failed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// RANK, WORLD_SIZE and so on are the group's numbers, each rank is there once, ranks of a node
-/// follow one another.
+/// RANK, WORLD_SIZE and so on match the group, each rank exists once, ranks of a node are
+/// contiguous.
 std::string check_rank_facts(runtime::ProcessGroup& group);
 std::string check_reductions(runtime::ProcessGroup& group);
 std::string check_moves(runtime::ProcessGroup& group);
@@ -28,9 +28,9 @@ std::string check_metrics(runtime::ProcessGroup& group);
 std::string check_training(runtime::ProcessGroup& group);
 /// What was saved is what is loaded, by all ranks, also after a torn write.
 std::string check_checkpoint(runtime::ProcessGroup& group);
-/// Different calls on different ranks are told as that, on every rank.
+/// Different calls on different ranks are reported as a mismatch on every rank.
 std::string check_mismatch(runtime::ProcessGroup& group);
-/// A rank that doesn't come is named by the others, in time.
+/// A rank that does not arrive is named by the others, in time.
 std::string check_timeout(runtime::ProcessGroup& group);
 
 }  // namespace acc::selftest

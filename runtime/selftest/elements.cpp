@@ -12,13 +12,13 @@ using namespace runtime;
 
 namespace {
 
-/// What the terms of a sum may add up to: a signed byte holds it, and so does bfloat16's mantissa.
+/// Limit of a sum: fits into a signed byte and into bfloat16's mantissa.
 constexpr std::size_t kGreatestSum = 120;
-/// Of which no more ranks than these have one that isn't 0, so that terms still tell ranks apart.
+/// At most this many ranks have a nonzero term at an index, so that terms still distinguish ranks.
 constexpr std::size_t kTerms = 30;
 constexpr std::size_t kGreatestValue = 100;
 
-/// Of many ranks only some have a term at an index, others at the next.
+/// With many ranks only some have a term at an index, others at the next.
 std::size_t term_of(std::size_t rank, std::size_t ranks, std::size_t index, std::size_t mixed) {
   const auto turns = (ranks + kTerms - 1) / kTerms;
   if (turns > 1 && (rank + index) % turns != 0) return 0;
@@ -47,6 +47,11 @@ double Elements::get(std::size_t index) const {
     std::memcpy(&zero, bytes_.data() + first_ + index * sizeof zero, sizeof zero);
     return element_to_double(zero);
   });
+}
+
+std::vector<std::byte> Elements::bytes() const {
+  const auto* begin = reinterpret_cast<const std::byte*>(bytes_.data()) + first_;
+  return {begin, begin + count_ * size_of(type_)};
 }
 
 void Elements::poison() { std::memset(bytes_.data(), 0x7B, bytes_.size()); }

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-/// Test data whose results are known on each rank without asking another: small whole numbers that
+/// Test data whose results each rank computes without communication: small whole numbers that
 /// depend on the rank, the index and the iteration, so that a swapped slice or stale data shows,
 /// and that are exact in every type and any order of summation.
 namespace acc::selftest {
@@ -22,9 +22,10 @@ class Elements {
   [[nodiscard]] void* data() { return at(0); }
   [[nodiscard]] void* at(std::size_t index);
   [[nodiscard]] std::size_t count() const { return count_; }
+  [[nodiscard]] std::vector<std::byte> bytes() const;
   void set(std::size_t index, double value);
   [[nodiscard]] double get(std::size_t index) const;
-  /// A pattern that no result has: what isn't written shows.
+  /// Fills with a pattern that no result has, so that missing writes are detected.
   void poison();
 
  private:
@@ -34,8 +35,8 @@ class Elements {
   std::vector<unsigned char> bytes_;
 };
 
-/// For data that is only moved: to a sum many ranks can contribute but little, to this a hundred
-/// values.
+/// For data that is only moved: its values are not limited by the range of a sum, so a hundred
+/// differ.
 inline constexpr ReduceOp kMoved = ReduceOp::max;
 /// What rank `rank` of `size` contributes at `index`.
 [[nodiscard]] double value_of(ReduceOp op, int rank, int size, std::size_t index, int iteration);

@@ -10,10 +10,11 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
-/// The program that acc-test runs on every rank. It knows nothing of acc-test: any launcher may
-/// start it.
+/// The program that acc-test runs on every rank. Independent of acc-test: any launcher may start
+/// it.
 namespace acc::selftest {
 namespace {
 
@@ -35,10 +36,10 @@ double seconds_since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
-/// What one rank has to say about a check: nothing if it went well.
+/// The failure of a check on one rank; empty: it passed.
 struct Complaint {
   std::string what;
-  bool blames_teller = false;  ///< rank 0 can't tell it: it is the one that is stuck or gone
+  bool blames_teller = false;  ///< rank 0 can't report it: it is the rank that is stuck or gone
 };
 
 Complaint complaint_of(ProcessGroup& group, const Named& named, std::string& found) {
@@ -52,8 +53,9 @@ Complaint complaint_of(ProcessGroup& group, const Named& named, std::string& fou
   }
 }
 
-/// Runs a check on all ranks and lets them agree on how it went.
-Result run(ProcessGroup& group, const Named& named) {
+/// Runs a check on all ranks, which then agree on its result.
+/// @param rank_0_reports  becomes false if it can't: it is the rank that is stuck or gone
+Result run(ProcessGroup& group, const Named& named, bool& rank_0_reports) {
   const auto began = Clock::now();
   Result result;
   result.name = named.name;
@@ -62,8 +64,9 @@ Result run(ProcessGroup& group, const Named& named) {
     result.ok = false;
     result.found = complaint.what.empty() ? "the group broke" : complaint.what;
     result.seconds = seconds_since(began);
+    rank_0_reports = !complaint.blames_teller;
     if (complaint.blames_teller)
-      std::fprintf(stderr, "acc-test: %s, told by rank %d: %s\n", named.name, group.rank(),
+      std::fprintf(stderr, "acc-test: %s, reported by rank %d: %s\n", named.name, group.rank(),
                    complaint.what.c_str());
     return result;
   }
@@ -77,12 +80,26 @@ Result run(ProcessGroup& group, const Named& named) {
   return result;
 }
 
-/// A failed check is no failure of the job: its verdict is in the results, and acc-test tells it. A
-/// broken group is: somebody is stuck, and won't end unless the launcher ends it.
+/// Rank 0 reports why the group broke. The first exit makes the launcher stop the others, so the
+/// other ranks wait to be stopped; a rank that isn't reports by itself.
+void leave_report_to_rank_0(const ProcessGroup& group, const Result& result) {
+  if (group.rank() == 0) return;
+  constexpr std::chrono::seconds kLimit{5};
+  std::this_thread::sleep_for(kLimit);
+  std::fprintf(stderr, "acc-test: %s, reported by rank %d: %s\n", result.name.c_str(), group.rank(),
+               result.found.c_str());
+}
+
+/// A failed check is no failure of the job: it is in the results, which acc-test reports. A broken
+/// group is: a rank is stuck, and only the launcher can end it.
 int run_checks(ProcessGroup& group, Results& results) {
   for (const auto& named : kChecks) {
-    results.tell(run(group, named));
-    if (group.broken()) return 1;
+    bool rank_0_reports = true;
+    const auto result = run(group, named, rank_0_reports);
+    results.tell(result);
+    if (!group.broken()) continue;
+    if (rank_0_reports) leave_report_to_rank_0(group, result);
+    return 1;
   }
   return 0;
 }

@@ -10,19 +10,19 @@
 
 namespace acc::runtime::shm {
 
-/// The collectives over a segment, in three ways. Small: each rank lays what it has into its slot
-/// and arrives; when all have, each takes what it needs: one synchronisation. Staged: the same in
-/// chunks, the next one laid in while the last is worked on. Direct: the buffers are in memory that
-/// all can reach. Which way depends on what all ranks know alike.
+/// The collectives over a segment, in three ways. Small: each rank copies its data into its slot
+/// and arrives; when all have, each copies out what it needs: one synchronisation. Staged: the same
+/// in chunks, staging the next while the last is processed. Direct: the buffers are in memory that
+/// all ranks can access. The choice depends only on what all ranks know alike.
 class Collectives {
  public:
   Collectives(Peers& peers, const Regions& regions);
-  void run(Turn& turn);
+  void run(ActiveCall& active);
 
  private:
-  // What a call means in bytes.
+  // A call in bytes.
   struct Work {
-    Turn& turn;
+    ActiveCall& active;
     const Descriptor& what;
     const std::byte* send;
     std::byte* recv;
@@ -31,12 +31,12 @@ class Collectives {
     [[nodiscard]] bool is(Operation operation) const noexcept {
       return what.operation == operation;
     }
-    /// Of the _v forms each rank's; else all are the same.
+    /// Elements of a rank: its own in the _v forms, else the same for all.
     [[nodiscard]] std::size_t count_of(int rank) const noexcept;
     [[nodiscard]] std::size_t bytes_of(int rank) const noexcept { return count_of(rank) * item; }
     [[nodiscard]] std::size_t offset_of(int rank) const noexcept;
     [[nodiscard]] std::size_t most_bytes() const noexcept;  ///< of any rank
-    /// Of all ranks' parts together.
+    /// Bytes of all ranks' parts.
     [[nodiscard]] std::size_t whole_bytes(int ranks) const noexcept;
   };
   [[nodiscard]] std::size_t staged_bytes(const Work& work) const noexcept;
@@ -46,8 +46,8 @@ class Collectives {
 
   // collectives_small.cpp
   void small(const Work& work);
-  void lay_in_small(const Work& work, std::byte* slot);
-  void take_small(const Work& work);
+  void stage_small(const Work& work, std::byte* slot);
+  void copy_out_small(const Work& work);
 
   // collectives_staged.cpp
   void staged(const Work& work, bool has_arrived);
@@ -69,19 +69,19 @@ class Collectives {
   void broadcast(const Work& work, bool has_arrived);
 
   // collectives_direct.cpp
-  /// Where this rank's buffers are, if that is worth telling for this call.
-  struct Places {
+  /// Addresses of this rank's buffers, if this call can use them.
+  struct Addresses {
     std::uint64_t send = 0;
     std::uint64_t recv = 0;
   };
-  [[nodiscard]] Places places(const Work& work) noexcept;
-  /// All have arrived, and it isn't known yet where their buffers are.
+  [[nodiscard]] Addresses addresses(const Work& work) noexcept;
+  /// Continues once all have arrived and their buffers' addresses are known.
   void agreed(const Work& work);
   [[nodiscard]] bool all_registered(const Work& work) const noexcept;
   void registered(const Work& work);
   template <class Source, class Target>
   void reduce_slice(const Work& work, Source source, Target target);
-  /// Of calls that might be pulled; nullptr: this one may not.
+  /// The trial of calls that can be pulled; nullptr: this one cannot.
   [[nodiscard]] PullTrial* trial(const Work& work) noexcept;
   [[nodiscard]] bool all_want_to_pull(const Work& work) const noexcept;
   bool pull(const Work& work);
@@ -91,7 +91,7 @@ class Collectives {
     std::size_t begin, end;
     [[nodiscard]] std::size_t size() const noexcept { return end - begin; }
   };
-  /// The part of `count` elements that is rank's to reduce; whole cache lines but for the last.
+  /// The part of `count` elements that `rank` reduces; whole cache lines except the last.
   [[nodiscard]] Span slice(std::size_t count, std::size_t item, int rank) const noexcept;
 
   Peers& peers_;
@@ -106,7 +106,7 @@ class Collectives {
   PullTrial all_gather_trial_;
 };
 
-/// Nothing at all may be at nullptr, and a buffer may be its own destination.
+/// memcpy that allows nullptr for 0 bytes, and equal addresses.
 void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept;
 
 }  // namespace acc::runtime::shm

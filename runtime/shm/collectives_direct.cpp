@@ -7,7 +7,7 @@
 namespace acc::runtime::shm {
 namespace {
 
-// Where it paid, it did so between these, and with two ranks alone.
+// Sizes between which pulling paid where it did, with two ranks only.
 constexpr std::size_t kPullFrom = 256 << 10;
 constexpr std::size_t kPullTo = 2 << 20;
 
@@ -15,13 +15,13 @@ constexpr std::size_t kPullTo = 2 << 20;
 
 PullTrial* Collectives::trial(const Work& work) noexcept {
   if (!peers_.can_pull() || work.bytes < kPullFrom || work.bytes > kPullTo ||
-      !work.turn.call.counts.empty())
+      !work.active.call.counts.empty())
     return nullptr;
   if (work.is(Operation::all_gather)) return &all_gather_trial_;
   return work.is(Operation::broadcast) ? &broadcast_trial_ : nullptr;
 }
 
-Collectives::Places Collectives::places(const Work& work) noexcept {
+Collectives::Addresses Collectives::addresses(const Work& work) noexcept {
   const PullTrial* const pulls = trial(work);
   const auto or_address = [&](std::uint64_t where, const void* at) {
     return where == 0 && pulls != nullptr && pulls->wants() ? reinterpret_cast<std::uintptr_t>(at)
@@ -53,7 +53,7 @@ void Collectives::agreed(const Work& work) {
   if (is_trial) pulls->ran(pulled, Clock::now() - began, work.bytes);
 }
 
-/// Each rank must have the region still, to know where the others' parts are.
+/// Each rank must still hold the region to know the others' parts.
 bool Collectives::all_registered(const Work& work) const noexcept {
   const auto& own = peers_.arrival(rank_);
   for (int r = 0; r < size_; ++r) {
@@ -93,13 +93,13 @@ void Collectives::registered(const Work& work) {
   meet(work);
 }
 
-/// Each rank reduces its slice of all, and writes it to all.
+/// Each rank reduces its slice of all inputs and writes it to all outputs.
 template <class Source, class Target>
 void Collectives::reduce_slice(const Work& work, Source source, Target target) {
   const auto& reduction = runtime::reduction(work.what.dtype, work.what.reduce);
   const auto mine = slice(work.what.count, work.item, rank_);
   constexpr std::size_t kBlock =
-      4096;  // bytes: what was just reduced is copied out of the first cache
+      4096;  // bytes: the reduced block is copied while it is in the first-level cache
   const auto step = kBlock / work.item;
   for (auto at = mine.begin; at < mine.end; at += step) {
     const auto count = std::min(step, mine.end - at);
@@ -121,8 +121,8 @@ bool Collectives::all_want_to_pull(const Work& work) const noexcept {
   return true;
 }
 
-/// @return false: some rank could not read after all (memory of a device, say), so nobody relies on
-/// what was read, nor tries again.
+/// @return false: a rank could not read (device memory, for example); no rank uses what was read,
+///   or tries again.
 bool Collectives::pull(const Work& work) {
   const auto read = [&](int from, std::byte* to) {
     const auto pid = peers_.options().ranks.at(static_cast<std::size_t>(from)).pid;
@@ -141,17 +141,17 @@ bool Collectives::pull(const Work& work) {
   }
   meet(work);
   for (int r = 0; r < size_; ++r) {
-    if (segment_.place(r).pull_failed.load() != peers_.number()) continue;
+    if (segment_.rank_state(r).pull_failed.load() != peers_.number()) continue;
     peers_.never_pull();
     return false;
   }
   return true;
 }
 
-/// Until all have done with each other's buffers.
+/// Waits until all ranks have finished with each other's buffers.
 void Collectives::meet(const Work& work) {
   post(peers_.mine().met, ++meeting_number_ * kStep);
-  peers_.await_all(work.turn, Count::met, meeting_number_);
+  peers_.await_all(work.active, Count::met, meeting_number_);
 }
 
 }  // namespace acc::runtime::shm

@@ -3,16 +3,16 @@
 
 namespace acc::runtime::shm {
 
-// The slot is free: it was last used two calls ago, and who has come to the last call has finished
-// the one before.
+// The slot is free: it was last used two calls ago, and every rank that arrived at the previous
+// call had finished that one.
 void Collectives::small(const Work& work) {
-  lay_in_small(work, segment_.small(rank_, peers_.number() + 1));
-  peers_.arrive(work.turn);
-  peers_.await_arrivals(work.turn);
-  take_small(work);
+  stage_small(work, segment_.small(rank_, peers_.number() + 1));
+  peers_.arrive(work.active);
+  peers_.await_arrivals(work.active);
+  copy_out_small(work);
 }
 
-void Collectives::lay_in_small(const Work& work, std::byte* slot) {
+void Collectives::stage_small(const Work& work, std::byte* slot) {
   switch (work.what.operation) {
     case Operation::all_reduce:
     case Operation::reduce:
@@ -34,7 +34,7 @@ void Collectives::lay_in_small(const Work& work, std::byte* slot) {
   }
 }
 
-void Collectives::take_small(const Work& work) {
+void Collectives::copy_out_small(const Work& work) {
   const auto slot = [&](int rank) { return segment_.small(rank, peers_.number()); };
   const bool is_root = work.what.root == rank_;
   const auto reduce_from = [&](std::size_t offset, std::size_t count) {

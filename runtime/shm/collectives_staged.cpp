@@ -40,61 +40,63 @@ void Collectives::staged(const Work& work, bool has_arrived) {
   }
 }
 
-/// Halves, when there would be less than two chunks: so that one is laid in while the other is
-/// worked on.
+/// Halves if there would be fewer than two chunks, so that one is staged while the other is
+/// processed.
 std::size_t Collectives::chunk_bytes(std::size_t whole) const noexcept {
   const auto chunk = segment_.layout().chunk;
   if (whole >= 2 * chunk) return chunk;
   return std::min(chunk, std::max(kLeastChunk, divide_up(whole / 2, kLine) * kLine));
 }
 
-/// Of a chunk that holds one for each rank. With the most ranks there may be, a line of each is a
-/// chunk.
+/// Bytes of a piece where a chunk holds one for each rank. With kMaxRanks a chunk has one cache
+/// line of each.
 std::size_t Collectives::piece_bytes(std::size_t whole) const noexcept {
   return std::max(kLine, chunk_bytes(whole) / static_cast<std::size_t>(size_) / kLine * kLine);
 }
 
-/// Each chunk has a number; a slot serves every second. All ranks say `taken` of every chunk, and
-/// of the last one before they return: so the first two of a call wait for those of the call
-/// before.
+/// Chunks are numbered; a slot serves every second one. All ranks post `taken` for every chunk, the
+/// last one before they return, so the first two chunks of a call wait for those of the previous
+/// call.
 void Collectives::await_free(const Work& work, std::size_t chunk, std::uint32_t number) {
   const bool only_root_reads = work.is(Operation::gather);
   if (chunk >= 2 && only_root_reads) {
-    if (rank_ != work.what.root) peers_.await(work.turn, work.what.root, Count::taken, number - 2);
+    if (rank_ != work.what.root)
+      peers_.await(work.active, work.what.root, Count::taken, number - 2);
   } else {
-    peers_.await_all(work.turn, Count::taken, number - 2);
+    peers_.await_all(work.active, Count::taken, number - 2);
   }
 }
 
-/// @param in   lays chunk `c` into the slots of number `k`; false: this rank has nothing to lay in
-/// @param out  works on it, awaiting what it needs
+/// @param in   stages chunk `c` in the slots of number `k`; false: this rank has nothing to stage
+/// @param out  processes it, waiting for what it needs
 template <class In, class Out>
 void Collectives::pipeline(const Work& work, std::size_t chunks, bool has_arrived, In in, Out out) {
   const auto before = chunk_number_;
   const auto number = [&](std::size_t chunk) {
     return before + 1 + static_cast<std::uint32_t>(chunk);
   };
-  const auto lay_in = [&](std::size_t chunk) {
+  const auto stage = [&](std::size_t chunk) {
     if (in(chunk, number(chunk))) post(peers_.mine().staged, number(chunk) * kStep);
   };
-  lay_in(0);
+  stage(0);
   if (!has_arrived) {
-    peers_.arrive(work.turn);
-    peers_.await_arrivals(work.turn);
+    peers_.arrive(work.active);
+    peers_.await_arrivals(work.active);
   }
   for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-    if (chunk + 1 < chunks) lay_in(chunk + 1);
+    if (chunk + 1 < chunks) stage(chunk + 1);
     out(chunk, number(chunk));
     post(peers_.mine().taken, number(chunk) * kStep);
   }
   chunk_number_ = before + static_cast<std::uint32_t>(chunks);
-  // Of who laid nothing in too: a count that stays behind for hours would seem ahead one day.
+  // Also of ranks that staged nothing: a count that lags far behind would wrap around and seem
+  // ahead.
   peers_.mine().staged.count.store(chunk_number_ * kStep, std::memory_order_release);
-  peers_.mine().reduced.count.store(chunk_number_ * kStep, std::memory_order_release);
+  peers_.mine().processed.count.store(chunk_number_ * kStep, std::memory_order_release);
 }
 
-// Every rank lays in what is not its own slice, reduces its slice of all, and takes the slices of
-// the others; in a reduce only root takes.
+// Every rank stages all but its own slice, reduces its slice of all inputs, and copies out the
+// slices of the others; in a reduce only root copies out.
 void Collectives::all_reduce(const Work& work, bool has_arrived) {
   reduce_slices(work, has_arrived, true);
 }
@@ -122,20 +124,21 @@ void Collectives::reduce_slices(const Work& work, bool has_arrived, bool takes) 
     const auto count = part_of(work.what.count, unit, c);
     const auto own = slice(count, item, rank_);
     const auto at = c * unit * item;
-    peers_.await_all(work.turn, Count::staged, k);
+    peers_.await_all(work.active, Count::staged, k);
     for (int r = 0; r < size_; ++r)
       inputs_[static_cast<std::size_t>(r)] =
           (r == rank_ ? work.send + at : segment_.chunk(r, k)) + own.begin * item;
-    // The slot serves the other ranks, recv this one; root's alone needs no slot.
+    // The result goes to the slot for the other ranks and to recv for this one; root's needs no
+    // slot.
     auto* const slot = segment_.chunk(rank_, k) + own.begin * item;
     auto* const result = takes ? work.recv + at + own.begin * item : slot;
     reduction.all(result, takes && all_take ? slot : nullptr, inputs_.data(), size_, own.size(),
                   size_);
-    post(peers_.mine().reduced, k * kStep);
+    post(peers_.mine().processed, k * kStep);
     for (int step = 1; takes && step < size_; ++step) {
       const int r = peers_.after(step);
       const auto theirs = slice(count, item, r);
-      peers_.await(work.turn, r, Count::reduced, k);
+      peers_.await(work.active, r, Count::processed, k);
       copy_bytes(work.recv + at + theirs.begin * item, segment_.chunk(r, k) + theirs.begin * item,
                  theirs.size() * item);
     }
@@ -163,7 +166,7 @@ void Collectives::reduce_scatter(const Work& work, bool has_arrived) {
   };
   const auto out = [&](std::size_t c, std::uint32_t k) {
     const auto own = static_cast<std::size_t>(rank_);
-    peers_.await_all(work.turn, Count::staged, k);
+    peers_.await_all(work.active, Count::staged, k);
     for (int r = 0; r < size_; ++r)
       inputs_[static_cast<std::size_t>(r)] = r == rank_
                                                  ? work.send + work.offset_of(rank_) + c * stride
@@ -187,7 +190,7 @@ void Collectives::all_gather(const Work& work, bool has_arrived) {
   const auto out = [&](std::size_t c, std::uint32_t k) {
     for (int step = 1; step < size_; ++step) {
       const int r = peers_.after(step);
-      peers_.await(work.turn, r, Count::staged, k);
+      peers_.await(work.active, r, Count::staged, k);
       copy_bytes(work.recv + work.offset_of(r) + c * unit, segment_.chunk(r, k),
                  part_of(work.bytes_of(r), unit, c));
     }
@@ -212,7 +215,7 @@ void Collectives::gather(const Work& work, bool has_arrived) {
   const auto out = [&](std::size_t c, std::uint32_t k) {
     for (int step = 1; is_root && step < size_; ++step) {
       const int r = peers_.after(step);
-      peers_.await(work.turn, r, Count::staged, k);
+      peers_.await(work.active, r, Count::staged, k);
       copy_bytes(work.recv + work.offset_of(r) + c * unit, segment_.chunk(r, k),
                  part_of(work.bytes_of(r), unit, c));
     }
@@ -220,7 +223,7 @@ void Collectives::gather(const Work& work, bool has_arrived) {
   pipeline(work, divide_up(most, unit), has_arrived, in, out);
 }
 
-// Root lays each rank's part into that rank's slot, where there is room for a whole chunk.
+// Root stages each rank's part in that rank's slot, which has space for a whole chunk.
 void Collectives::scatter(const Work& work, bool has_arrived) {
   const auto most = work.most_bytes();
   const auto unit = chunk_bytes(most);
@@ -235,7 +238,7 @@ void Collectives::scatter(const Work& work, bool has_arrived) {
   };
   const auto out = [&](std::size_t c, std::uint32_t k) {
     if (rank_ == root) return;
-    peers_.await(work.turn, root, Count::staged, k);
+    peers_.await(work.active, root, Count::staged, k);
     copy_bytes(work.recv + c * unit, segment_.chunk(rank_, k),
                part_of(work.bytes_of(rank_), unit, c));
   };
@@ -261,7 +264,7 @@ void Collectives::all_to_all(const Work& work, bool has_arrived) {
   const auto out = [&](std::size_t c, std::uint32_t k) {
     for (int step = 1; step < size_; ++step) {
       const int r = peers_.after(step);
-      peers_.await(work.turn, r, Count::staged, k);
+      peers_.await(work.active, r, Count::staged, k);
       copy_bytes(work.recv + static_cast<std::size_t>(r) * work.bytes + c * unit,
                  segment_.chunk(r, k) + own * unit, part_of(work.bytes, unit, c));
     }
@@ -269,13 +272,13 @@ void Collectives::all_to_all(const Work& work, bool has_arrived) {
   pipeline(work, divide_up(work.bytes, unit), has_arrived, in, out);
 }
 
-// Each pair has a length that only its two ranks know. Every rank says its largest part as it
-// arrives, so that all cut the same number of chunks; its first chunk holds the lengths of what it
-// sends, for the receivers to compare with what they expect.
+// The length of each pair is known to its two ranks only. Every rank announces its largest part on
+// arrival, so that all use the same number of chunks; its first chunk holds the lengths that it
+// sends, for the receivers to compare.
 void Collectives::all_to_all_v(const Work& work) {
-  const auto& call = work.turn.call;
-  peers_.arrive(work.turn, work.most_bytes());
-  peers_.await_arrivals(work.turn);
+  const auto& call = work.active.call;
+  peers_.arrive(work.active, work.most_bytes());
+  peers_.await_arrivals(work.active);
   std::size_t most = 0;
   for (int r = 0; r < size_; ++r) most = std::max<std::size_t>(most, peers_.arrival(r).send_at);
   const auto unit = piece_bytes(most * static_cast<std::size_t>(size_));
@@ -301,7 +304,7 @@ void Collectives::all_to_all_v(const Work& work) {
     if (c == 0) return compare_lengths(work, k);
     for (int step = 1; step < size_; ++step) {
       const auto from = static_cast<std::size_t>(peers_.after(step));
-      peers_.await(work.turn, static_cast<int>(from), Count::staged, k);
+      peers_.await(work.active, static_cast<int>(from), Count::staged, k);
       copy_bytes(work.recv + recv_at[from] * work.item + (c - 1) * unit,
                  segment_.chunk(static_cast<int>(from), k) + static_cast<std::size_t>(rank_) * unit,
                  part_of(call.recv_counts[from] * work.item, unit, c - 1));
@@ -309,8 +312,9 @@ void Collectives::all_to_all_v(const Work& work) {
   };
   const auto first = chunk_number_ + 1;
   pipeline(work, 1 + divide_up(most, unit), true, in, out);
-  // Who found other lengths than it expects breaks the group: nobody leaves before all have looked.
-  peers_.await_all(work.turn, Count::taken, first);
+  // A rank that finds unexpected lengths breaks the group, so no rank returns before all have
+  // compared.
+  peers_.await_all(work.active, Count::taken, first);
   const auto own = static_cast<std::size_t>(rank_);
   copy_bytes(work.recv + recv_at[own] * work.item, work.send + work.offset_of(rank_),
              work.bytes_of(rank_));
@@ -319,17 +323,17 @@ void Collectives::all_to_all_v(const Work& work) {
 void Collectives::compare_lengths(const Work& work, std::uint32_t chunk) {
   for (int step = 1; step < size_; ++step) {
     const int from = peers_.after(step);
-    peers_.await(work.turn, from, Count::staged, chunk);
+    peers_.await(work.active, from, Count::staged, chunk);
     std::uint64_t sent = 0;
     std::memcpy(&sent, segment_.chunk(from, chunk) + static_cast<std::size_t>(rank_) * sizeof sent,
                 sizeof sent);
-    const auto expected = work.turn.call.recv_counts[static_cast<std::size_t>(from)];
+    const auto expected = work.active.call.recv_counts[static_cast<std::size_t>(from)];
     if (sent == expected * work.item) continue;
     const auto rank_of = [&](int index) {
       return peers_.options().ranks.at(static_cast<std::size_t>(index)).rank;
     };
-    peers_.fail(work.turn, pair_mismatch(peers_.title(work.turn), rank_of(from), sent / work.item,
-                                         rank_of(rank_), expected));
+    peers_.fail(work.active, pair_mismatch(peers_.title(work.active), rank_of(from),
+                                           sent / work.item, rank_of(rank_), expected));
   }
 }
 
@@ -346,7 +350,7 @@ void Collectives::broadcast(const Work& work, bool has_arrived) {
   };
   const auto out = [&](std::size_t c, std::uint32_t k) {
     if (rank_ == root) return;
-    peers_.await(work.turn, root, Count::staged, k);
+    peers_.await(work.active, root, Count::staged, k);
     copy_bytes(work.recv + c * unit, segment_.chunk(root, k), part_of(work.bytes, unit, c));
   };
   pipeline(work, divide_up(work.bytes, unit), has_arrived, in, out);

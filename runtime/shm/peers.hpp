@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,22 +14,44 @@
 
 namespace acc::runtime::shm {
 
-/// The counts of a place that others wait for.
-enum class Count : std::uint8_t { arrival0, arrival1, staged, reduced, taken, met, message, room };
+/// The counts of a rank that others wait for.
+enum class Count : std::uint8_t {
+  arrival0,
+  arrival1,
+  staged,
+  processed,
+  taken,
+  met,
+  message,
+  space
+};
 
-/// One call of this rank, from its begin to its end.
-struct Turn {
-  explicit Turn(const Call& made) noexcept : call{made} {}
+/// A call of this rank while it runs.
+struct ActiveCall {
+  explicit ActiveCall(const Call& made) noexcept : call{made} {}
   const Call& call;
-  bool is_waiting = false;  ///< the clock was read
-  std::optional<Clock::time_point> deadline;
-  /// A send may run beside something else; each has a place of its own to sleep.
+  std::uint32_t number = 0;  ///< of the collective, over several hosts; 0: a message
+
+  /// Deadline of the call; max(): none. The time limit runs from the first wait.
+  [[nodiscard]] Clock::time_point deadline() noexcept {
+    if (!until_)
+      until_ = call.limit.count() > 0 ? Clock::now() + call.limit : Clock::time_point::max();
+    return *until_;
+  }
+  /// A send may run concurrently with another call; each has its own entry in `sleeps_at`.
   [[nodiscard]] std::size_t lane() const noexcept {
     return call.what.operation == Operation::send ? 1 : 0;
   }
+
+ private:
+  std::optional<Clock::time_point> until_;
 };
 
-/// Where the ranks of one node meet, and where each learns that another will not come.
+/// "rank 2 (host a, pid 4711)"
+[[nodiscard]] std::string describe(const RankFacts& facts);
+
+/// Synchronisation of the ranks of one node over a shared segment: waiting for each other's counts,
+/// and failure of any of them.
 class Peers {
  public:
   struct Options {
@@ -36,10 +59,16 @@ class Peers {
     int size = 1;
     std::vector<RankFacts> ranks;
     std::string group;
-    bool check = true;  ///< do all call the same?
+    bool check = true;           ///< compare the calls of the ranks
+    bool is_whole_group = true;  ///< all ranks of the group are on this node
+    /// Called once, on the thread that broke the group, after it did.
+    std::function<void()> on_break;
+    /// Called when a call's time is up, before the group breaks because of it: may break it with an
+    /// error that covers other nodes.
+    std::function<void(ActiveCall&)> find_late;
   };
-  Peers(UniqueFd segment, Options options);
-  /// Tells the others that this rank has left.
+  Peers(UniqueFd segment, const Layout& layout, Options options);
+  /// Marks this rank as left.
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
@@ -48,47 +77,56 @@ class Peers {
   [[nodiscard]] int size() const noexcept { return options_.size; }
   [[nodiscard]] const Options& options() const noexcept { return options_; }
   [[nodiscard]] const Segment& segment() const noexcept { return segment_; }
-  [[nodiscard]] Place& mine() const noexcept { return segment_.place(options_.rank); }
-  [[nodiscard]] int cores() const noexcept { return cores_; }  ///< that the ranks share
+  [[nodiscard]] RankState& mine() const noexcept { return segment_.rank_state(options_.rank); }
+  [[nodiscard]] int cores() const noexcept { return cores_; }  ///< shared by the ranks
 
-  /// @throws Error the first cause, when the group is broken.
-  void check_well(const Turn& turn) {
-    if (segment_.header().health.load(std::memory_order_acquire) != Health::well) throw_cause(turn);
+  [[nodiscard]] bool is_healthy() const noexcept {
+    return segment_.header().health.load(std::memory_order_acquire) == Health::healthy;
+  }
+  /// @throws Error the first cause, if the group is broken.
+  void check_healthy(const ActiveCall& active) {
+    if (!is_healthy()) throw_cause(active);
   }
 
-  /// A collective begins: says so to the others. `number` counts the collectives of this segment.
-  void arrive(const Turn& turn, std::uint64_t send_at = 0, std::uint64_t recv_at = 0) {
+  /// The first cause; nothing: the group is healthy, or the rank that broke it ended before it
+  /// could write the cause.
+  [[nodiscard]] std::optional<Error> cause() const;
+
+  /// Begins a collective: announces it to the others. `number` counts the collectives of this
+  /// segment.
+  void arrive(const ActiveCall& active, std::uint64_t send_at = 0, std::uint64_t recv_at = 0) {
     ++number_;
     Arrival& arrival = mine().arrivals[number_ % 2];
-    arrival.what = turn.call.what;
+    arrival.what = active.call.what;
     arrival.send_at = send_at;
     arrival.recv_at = recv_at;
     post(arrival.word, number_ * kStep);
   }
-  /// Waits for all, and compares what they call. @throws Error mismatch, timed_out, peer_lost.
-  void await_arrivals(Turn& turn);
+  /// Waits until all have arrived, and compares their calls. @throws Error mismatch, timed_out,
+  /// peer_lost.
+  void await_arrivals(ActiveCall& active);
   [[nodiscard]] const Arrival& arrival(int rank) const noexcept {
-    return segment_.place(rank).arrivals[number_ % 2];
+    return segment_.rank_state(rank).arrivals[number_ % 2];
   }
-  /// A collective is done.
+  /// Marks the collective as completed.
   void complete() noexcept {
     mine().completed.store(number_, std::memory_order_release);
     if (number_ == 1) settle();
   }
   [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
 
-  void await(Turn& turn, int rank, Count which, std::uint32_t target) {
+  void await(ActiveCall& active, int rank, Count which, std::uint32_t target) {
     Word& word = word_of(rank, which);
-    if (!reached(word, target * kStep)) wait(turn, rank, word, which, target * kStep);
+    if (!reached(word, target * kStep)) wait(active, rank, word, which, target * kStep);
   }
-  void await_all(Turn& turn, Count which, std::uint32_t target) {
-    for (int step = 1; step < size(); ++step) await(turn, after(step), which, target);
+  void await_all(ActiveCall& active, Count which, std::uint32_t target) {
+    for (int step = 1; step < size(); ++step) await(active, after(step), which, target);
   }
-  /// For words outside of the places.
-  void await(Turn& turn, int rank, Word& word, Count which, std::uint32_t target) {
-    if (!reached(word, target * kStep)) wait(turn, rank, word, which, target * kStep);
+  /// For words outside of RankState.
+  void await(ActiveCall& active, int rank, Word& word, Count which, std::uint32_t target) {
+    if (!reached(word, target * kStep)) wait(active, rank, word, which, target * kStep);
   }
-  /// The rank `step` behind this one, in a ring: so that not all wait for the same at first.
+  /// The rank `step` after this one, cyclically, so that not all wait for the same rank first.
   [[nodiscard]] int after(int step) const noexcept {
     const int rank = options_.rank + step;
     return rank < options_.size ? rank : rank - options_.size;
@@ -96,56 +134,75 @@ class Peers {
 
   /// Breaks the group for all with this cause, unless it is broken.
   void break_with(const Error& error, const Descriptor& what, int culprit = -1) noexcept;
-  [[noreturn]] void fail(const Turn& turn, const Error& error);  ///< breaks and throws
+  [[noreturn]] void fail(const ActiveCall& active,
+                         const Error& error);               ///< breaks the group and throws
+  [[noreturn]] void throw_cause(const ActiveCall& active);  ///< of a broken group
+  /// A call's time is up: breaks the group and throws, with `text` about the ranks that are late.
+  [[noreturn]] void give_up(ActiveCall& active, const std::string& text, std::vector<int> ranks);
+  /// `how` follows the rank's name in messages: "was killed by SIGKILL (signal 9)".
   void lost(int index, const std::string& how) noexcept;
-  /// -1: not one of this node.
+  /// Index of a rank on this node; -1: on another.
   [[nodiscard]] int index_of(int rank) const noexcept;
 
   [[nodiscard]] bool can_pull() const noexcept { return can_pull_; }
   void never_pull() noexcept { can_pull_ = false; }
 
-  /// Of the running call; any thread may ask.
+  /// Ranks that the running call waits for; any thread may call.
   [[nodiscard]] std::vector<int> waits_for() const;
   /// "all_reduce f32 x1000 sum #17 of world": how messages begin.
-  [[nodiscard]] std::string title(const Turn& turn) const;
-  [[nodiscard]] std::string describe(int index) const;  ///< "rank 2 (host a, pid 4711)"
+  [[nodiscard]] std::string title(const ActiveCall& active) const;
+  [[nodiscard]] std::string describe(int index) const {
+    return shm::describe(options_.ranks.at(static_cast<std::size_t>(index)));
+  }
+  /// "it last completed all_reduce f32 x4 sum #17; it is stopped (process state T)"
+  [[nodiscard]] std::string describe_state(int index) const;
+
+  // ---- how far another rank is ----
+  [[nodiscard]] bool has_arrived(int index, std::uint32_t number) const noexcept;
+  [[nodiscard]] bool has_completed(int index, std::uint32_t number) const noexcept {
+    return segment_.rank_state(index).completed.load() == number;
+  }
+  /// Does it wait for another rank, and is thus not late itself?
+  [[nodiscard]] bool is_waiting(int index) const noexcept {
+    const RankState& rank_state = segment_.rank_state(index);
+    return rank_state.sleeps_at[0].load() != 0 || rank_state.waits.load() != 0;
+  }
+  [[nodiscard]] bool is_stopped(int index) const;
 
  private:
   [[nodiscard]] Word& word_of(int rank, Count which) const noexcept;
-  void wait(Turn& turn, int rank, Word& word, Count which, std::uint32_t target);
+  void wait(ActiveCall& active, int rank, Word& word, Count which, std::uint32_t target);
   bool pause_until(const Word& word, std::uint32_t target) noexcept;
   bool yield_until(const Word& word, std::uint32_t target) noexcept;
-  void sleep(Turn& turn, int rank, Word& word, Count which, std::uint32_t target);
+  void sleep(ActiveCall& active, int rank, Word& word, Count which, std::uint32_t target);
   [[nodiscard]] bool culprit_is_through(Count which) const noexcept;
-  [[noreturn]] void give_up(const Turn& turn, int rank, Count which, std::uint32_t target);
+  [[noreturn]] void give_up(ActiveCall& active, int rank, Count which, std::uint32_t target);
   [[nodiscard]] bool cause_is_written() const noexcept;
-  [[noreturn]] void throw_cause(const Turn& turn);
-  [[noreturn]] void throw_left(const Turn& turn, int rank);
-  [[noreturn]] void throw_gone(const Turn& turn, int rank) const;
-  [[noreturn]] void throw_mismatch(const Turn& turn);
-  [[nodiscard]] bool some_differ(std::uint32_t target) const noexcept;
-  [[nodiscard]] bool is_stopped(int index) const;
-  /// Who was stopped in the call that this rank is in.
+  [[nodiscard]] std::vector<int> ranks_to_blame() const;  ///< valid once the cause is written
+  [[noreturn]] void throw_left(const ActiveCall& active, int rank);
+  [[noreturn]] void throw_gone(const ActiveCall& active, int rank) const;
+  [[noreturn]] void throw_mismatch(const ActiveCall& active);
+  [[nodiscard]] bool any_differ(std::uint32_t target) const noexcept;
+  /// Ranks that are stopped within the current call.
   [[nodiscard]] std::vector<int> stopped_in_call() const;
   [[nodiscard]] std::vector<int> late(int rank, Count which, std::uint32_t target) const;
   [[nodiscard]] std::string describe_late(int index, Count which) const;
-  [[nodiscard]] std::string last_completed(int index) const;
   void poke_sleepers() noexcept;
   void watch_peers();
   void settle() noexcept;
 
   Options options_;
   Segment segment_;
-  Patience patience_;
+  SpinPolicy spin_;
   int cores_ = 1;
   std::uint32_t number_ = 0;
   bool can_pull_ = false;
   std::atomic<unsigned> pauses_in_vain_{0};
-  std::atomic<unsigned> waits_{0};  ///< that yielded
-  static constexpr int kLeastHaste = 128;
-  std::atomic<int> haste_{0};  ///< waits that go to sleep without yielding
-  std::atomic<int> next_haste_{kLeastHaste};
-  std::uint64_t probe_ = 0;                ///< what others read to see whether they can
+  std::atomic<unsigned> waits_{0};  ///< waits that yielded
+  static constexpr int kLeastSkips = 128;
+  std::atomic<int> skip_yields_{0};  ///< waits that go to sleep without yielding
+  std::atomic<int> next_skip_{kLeastSkips};
+  std::uint64_t probe_ = 0;                ///< read by others to test whether they can read
   std::atomic<std::uint64_t> waiting_{0};  ///< rank, count and target of the wait of lane 0
   std::shared_ptr<ProcessWatch> watch_;
   std::vector<std::uint64_t> watched_;

@@ -1,4 +1,4 @@
-// What Peers says when it can't go on.
+// The errors of Peers.
 #include "common/duration.hpp"
 #include "common/text.hpp"
 #include "runtime/shm/peers.hpp"
@@ -22,57 +22,57 @@ Error named(ErrorCode code, const std::string& text, std::vector<int> ranks, con
 
 }  // namespace
 
-std::string Peers::title(const Turn& turn) const {
-  return to_string(turn.call.what) + " of " + options_.group;
+std::string Peers::title(const ActiveCall& active) const {
+  return to_string(active.call.what) + " of " + options_.group;
 }
 
-std::string Peers::describe(int index) const {
-  const auto& facts = options_.ranks.at(static_cast<std::size_t>(index));
+std::string describe(const RankFacts& facts) {
   std::string text = "rank " + std::to_string(facts.rank) + " (";
   if (!facts.host.empty()) text += "host " + facts.host + ", ";
   return text + "pid " + std::to_string(facts.pid) + ")";
 }
 
-std::string Peers::last_completed(int index) const {
-  const Place& place = segment_.place(index);
-  const auto number = place.completed.load();
-  if (number == 0) return "has completed nothing yet";
-  // Not overwritten while it stands here: without us it can't complete another.
-  return "last completed " + to_string(place.arrivals[number % 2].what);
+std::string Peers::describe_state(int index) const {
+  const RankState& rank_state = segment_.rank_state(index);
+  const auto number = rank_state.completed.load();
+  std::string text = "it has completed nothing yet";
+  // Stable: without this rank it can't complete another collective.
+  if (number != 0) text = "it last completed " + to_string(rank_state.arrivals[number % 2].what);
+  return text + (is_stopped(index) ? "; it is stopped (process state T)" : "");
+}
+
+bool Peers::has_arrived(int index, std::uint32_t number) const noexcept {
+  return reached(segment_.rank_state(index).arrivals[number % 2].word, number * kStep);
 }
 
 std::string Peers::describe_late(int index, Count which) const {
-  const Place& place = segment_.place(index);
+  const RankState& rank_state = segment_.rank_state(index);
   std::string text = describe(index);
   if (which == Count::message) {
     text += " has not sent";
-  } else if (which == Count::room) {
+  } else if (which == Count::space) {
     text += " has not received what was sent before";
   } else if (!is_arrival(which)) {
-    text += " came, but does not get on";
+    text += " arrived, but makes no progress";
   } else {
-    text += place.presence.load() == Presence::absent ? " has not joined" : " has not come";
+    text += rank_state.presence.load() == Presence::absent ? " has not joined" : " has not arrived";
   }
-  text += "; it " + last_completed(index);
-  if (is_stopped(index)) text += "; it is stopped (process state T)";
-  return text;
+  return text + "; " + describe_state(index);
 }
 
-/// Whose fault it is: those who have not come; or, in the middle of a call, those who are neither
-/// through nor waiting for somebody themselves.
+/// The ranks to blame: those that have not arrived; or, within a call, those that have neither
+/// completed it nor wait for another rank.
 std::vector<int> Peers::late(int rank, Count which, std::uint32_t target) const {
   std::vector<int> found;
-  if (which == Count::message || which == Count::room) return {rank};
+  if (which == Count::message || which == Count::space) return {rank};
   for (int r = 0; r < size(); ++r) {
     if (r == options_.rank) continue;
-    const Place& place = segment_.place(r);
-    const bool is_late = is_arrival(which)
-                             ? !reached(word_of(r, which), target)
-                             : place.sleeps_at[0].load() == 0 && place.completed.load() != number_;
+    const bool is_late = is_arrival(which) ? !reached(word_of(r, which), target)
+                                           : !is_waiting(r) && !has_completed(r, number_);
     if (is_late) found.push_back(r);
   }
-  // One that was stopped in its sleep seems to wait for somebody, and those who wait for it may be
-  // just awake.
+  // A rank stopped in its sleep seems to wait for another, and the ranks that wait for it may be
+  // awake at the moment.
   if (!is_arrival(which)) {
     const auto stopped = stopped_in_call();
     if (!stopped.empty()) return stopped;
@@ -90,12 +90,11 @@ bool Peers::is_stopped(int index) const {
 std::vector<int> Peers::stopped_in_call() const {
   std::vector<int> found;
   for (int r = 0; r < size(); ++r)
-    if (r != options_.rank && segment_.place(r).completed.load() != number_ && is_stopped(r))
-      found.push_back(r);
+    if (r != options_.rank && !has_completed(r, number_) && is_stopped(r)) found.push_back(r);
   return found;
 }
 
-void Peers::give_up(const Turn& turn, int rank, Count which, std::uint32_t target) {
+void Peers::give_up(ActiveCall& active, int rank, Count which, std::uint32_t target) {
   const auto indices = late(rank, which, target);
   std::vector<std::string> parts;
   std::vector<int> numbers;
@@ -103,70 +102,87 @@ void Peers::give_up(const Turn& turn, int rank, Count which, std::uint32_t targe
     parts.push_back(describe_late(index, which));
     numbers.push_back(options_.ranks.at(static_cast<std::size_t>(index)).rank);
   }
-  fail(turn, named(ErrorCode::timed_out,
-                   "timed out after " + acc::describe(turn.call.limit) + ": " + join(parts, ", "),
-                   numbers, turn.call));
+  give_up(active, join(parts, ", "), std::move(numbers));
 }
 
-void Peers::fail(const Turn& turn, const Error& error) {
-  break_with(error, turn.call.what);
-  throw_cause(turn);  // ours, or that of who was first
+void Peers::give_up(ActiveCall& active, const std::string& text, std::vector<int> ranks) {
+  if (options_.find_late) {
+    mine().waits.fetch_add(1);
+    options_.find_late(active);
+    mine().waits.fetch_sub(1);
+  }
+  fail(active, named(ErrorCode::timed_out,
+                     "timed out after " + acc::describe(active.call.limit) + ": " + text,
+                     std::move(ranks), active.call));
 }
 
-void Peers::throw_left(const Turn& turn, int rank) {
+void Peers::fail(const ActiveCall& active, const Error& error) {
+  break_with(error, active.call.what);
+  throw_cause(active);  // this error, or that of the rank that was first
+}
+
+void Peers::throw_left(const ActiveCall& active, int rank) {
   const auto& leaver = options_.ranks.at(static_cast<std::size_t>(rank));
   await_end_of_leaver(static_cast<pid_t>(leaver.pid));
   const auto number = leaver.rank;
-  fail(turn, named(ErrorCode::peer_lost,
-                   describe(rank) + " has left the group; it " + last_completed(rank), {number},
-                   turn.call));
+  fail(active,
+       named(ErrorCode::peer_lost, describe(rank) + " has left the group; " + describe_state(rank),
+             {number}, active.call));
 }
 
-/// Another one was lost before, but was through with this call: it isn't to blame for it.
-void Peers::throw_gone(const Turn& turn, int rank) const {
+/// Another rank was lost before, but had completed this call and is not to blame.
+void Peers::throw_gone(const ActiveCall& active, int rank) const {
   throw named(ErrorCode::peer_lost,
-              title(turn) + ": " + describe(rank) + " has ended; it " + last_completed(rank),
-              {options_.ranks.at(static_cast<std::size_t>(rank)).rank}, turn.call);
+              title(active) + ": " + describe(rank) + " has ended; " + describe_state(rank),
+              {options_.ranks.at(static_cast<std::size_t>(rank)).rank}, active.call);
 }
 
-void Peers::throw_mismatch(const Turn& turn) {
+void Peers::throw_mismatch(const ActiveCall& active) {
   std::vector<Descriptor> all;
   for (int r = 0; r < size(); ++r) {
     const bool has_come = reached(arrival(r).word, number_ * kStep);
     all.push_back(has_come ? arrival(r).what : Descriptor{});
   }
   const Error error = mismatch(all, options_.group);
-  break_with(error, turn.call.what);
-  throw named(error.code(), error.what(), error.ranks(), turn.call);
+  break_with(error, active.call.what);
+  throw named(error.code(), error.what(), error.ranks(), active.call);
 }
 
-/// Of a group that is broken or just being broken: who does it may be killed meanwhile.
+/// For a group that is broken or being broken: the rank that breaks it may be killed meanwhile.
 bool Peers::cause_is_written() const noexcept {
   const auto& health = segment_.header().health;
-  const auto patience = Clock::now() + 50ms;
+  const auto until = Clock::now() + 50ms;
   while (health.load(std::memory_order_acquire) != Health::broken) {
-    if (Clock::now() > patience) return false;
+    if (Clock::now() > until) return false;
     ::sched_yield();
   }
   return true;
 }
 
-void Peers::throw_cause(const Turn& turn) {
+std::vector<int> Peers::ranks_to_blame() const {
+  const Cause& cause = segment_.header().cause;
+  return {cause.ranks.begin(), cause.ranks.begin() + cause.count};
+}
+
+std::optional<Error> Peers::cause() const {
+  const Header& header = segment_.header();
+  if (header.health.load(std::memory_order_acquire) == Health::healthy || !cause_is_written())
+    return std::nullopt;
+  return Error{header.cause.code, header.cause.text.data(), ranks_to_blame()};
+}
+
+void Peers::throw_cause(const ActiveCall& active) {
   if (!cause_is_written())
     throw named(ErrorCode::peer_lost,
-                title(turn) + ": the rank that broke the group ended before it could say why", {},
-                turn.call);
+                title(active) + ": the rank that broke the group ended before it could say why", {},
+                active.call);
   const Cause& cause = segment_.header().cause;
-  std::vector<int> ranks;
-  for (int r = 0; r < size(); ++r)
-    if ((cause.ranks[static_cast<std::size_t>(r) / 64] >> (r % 64) & 1) != 0)
-      ranks.push_back(options_.ranks.at(static_cast<std::size_t>(r)).rank);
   std::string text = cause.text.data();
-  // A mismatch says itself what was called.
-  if (cause.code != ErrorCode::mismatch) text = title(turn) + ": " + text;
-  if (cause.what.operation != Operation::none && !(cause.what == turn.call.what))
+  // A mismatch already names the calls.
+  if (cause.code != ErrorCode::mismatch) text = title(active) + ": " + text;
+  if (cause.what.operation != Operation::none && !(cause.what == active.call.what))
     text += " (found in " + to_string(cause.what) + ")";
-  throw named(cause.code, text, ranks, turn.call);
+  throw named(cause.code, text, ranks_to_blame(), active.call);
 }
 
 std::vector<int> Peers::waits_for() const {

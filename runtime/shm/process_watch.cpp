@@ -3,7 +3,7 @@
 #include "common/error.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
-#include "runtime/bootstrap/quiet_thread.hpp"
+#include "runtime/quiet_thread.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -27,12 +27,12 @@
 namespace acc::runtime::shm {
 namespace {
 
-// Without pidfds (a kernel before 5.3, a filter of system calls, no descriptor left) it is looked
-// up that often.
+// Interval of look-ups without a pidfd (a kernel before 5.3, a system-call filter, no descriptor
+// left).
 constexpr int kLookEveryMs = 50;
 constexpr int kShortLookMs = 5;
 
-/// The fields of /proc/PID/stat behind the name, which may hold anything.
+/// The fields of /proc/PID/stat after the name, which may contain anything.
 std::vector<std::string> stat_fields(pid_t pid) {
   const auto path = "/proc/" + std::to_string(pid) + "/stat";
   const UniqueFd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
@@ -45,7 +45,7 @@ std::vector<std::string> stat_fields(pid_t pid) {
   return split(trim(all.substr(name_end + 1)), ' ');
 }
 
-/// As waitpid gives it. A process that its parent hasn't reaped shows it in /proc.
+/// Status of an unreaped process, in the format of waitpid, from /proc.
 std::optional<int> status_of_zombie(pid_t pid) {
   constexpr std::size_t kState = 0;
   constexpr std::size_t kExitCode = 49;  // field 52 of proc(5), where the state is 3
@@ -54,7 +54,7 @@ std::optional<int> status_of_zombie(pid_t pid) {
   return parse_number<int>(fields[kExitCode]);
 }
 
-/// Of one that has been reaped: Linux 6.15 remembers it with the pidfd.
+/// Status of a reaped process: Linux 6.15 keeps it with the pidfd.
 std::optional<int> status_of_reaped(int pidfd) {
   struct Info {  // struct pidfd_info of linux/pidfd.h, which Debian 12 doesn't have yet
     std::uint64_t mask, cgroup;
@@ -111,7 +111,7 @@ char process_state(pid_t pid) noexcept {
 }
 
 void await_end_of_leaver(pid_t pid) noexcept {
-  constexpr int kPatienceMs = 500;  // it may have output to write and threads to join
+  constexpr int kPatienceMs = 500;  // for output and threads of the leaver
   if (pid == ::getpid()) return;    // a thread of ours
   const UniqueFd process{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))};
   pollfd ended{process.get(), POLLIN, 0};
@@ -150,7 +150,7 @@ class ProcessWatch::Loop {
 
   void remove(std::uint64_t id) noexcept {
     std::unique_lock lock{mutex_};
-    idle_.wait(lock, [&] { return running_ != id; });  // a callback doesn't wait for anybody
+    idle_.wait(lock, [&] { return running_ != id; });  // a callback doesn't block
     watched_.remove_if([&](const One& one) { return one.id == id; });
   }
 
@@ -183,7 +183,7 @@ class ProcessWatch::Loop {
           ids.push_back(one.id);
         }
       }
-      // A descriptor that is closed meanwhile wakes nobody wrongly: its entry is gone by then.
+      // A descriptor closed meanwhile does no harm: its entry is gone by then.
       ::poll(fds.data(), fds.size(), all_have_fds ? -1 : kLookEveryMs);
       std::uint64_t rings = 0;
       [[maybe_unused]] const auto read = ::read(bell_.get(), &rings, sizeof rings);
@@ -227,7 +227,7 @@ class ProcessWatch::Loop {
   std::condition_variable idle_;
   std::list<One> watched_;
   std::uint64_t last_id_ = 0;
-  std::uint64_t running_ = 0;  ///< whose callback is; 0: none
+  std::uint64_t running_ = 0;  ///< id of the running callback; 0: none
   bool stopping_ = false;
   std::thread thread_;  // last: it uses the others
 };
@@ -236,7 +236,7 @@ ProcessWatch::ProcessWatch() : loop_{std::make_unique<Loop>()} {}
 ProcessWatch::~ProcessWatch() = default;
 
 std::shared_ptr<ProcessWatch> ProcessWatch::shared() {
-  // Globals, so that ten groups of a process need one thread, and it ends with the last of them.
+  // Global, so that all groups of a process share one thread, which ends with the last of them.
   static std::mutex mutex;
   static std::weak_ptr<ProcessWatch> current;
   const std::lock_guard lock{mutex};

@@ -21,7 +21,8 @@ bool read_memory_of(std::int64_t pid, std::uint64_t address, void* to, std::size
 bool can_read_memory_of(const std::vector<RankFacts>& ranks, const Segment& segment) noexcept {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     std::uint64_t value = 0;
-    const auto address = segment.place(static_cast<int>(r)).probe.load(std::memory_order_relaxed);
+    const auto address =
+        segment.rank_state(static_cast<int>(r)).probe.load(std::memory_order_relaxed);
     if (address == 0 || !read_memory_of(ranks[r].pid, address, &value, sizeof value) ||
         value != kProbeValue)
       return false;

@@ -10,21 +10,22 @@
 #include <limits>
 #include <vector>
 
-/// Reading another process's memory directly: one copy in place of two. Needs the same user and no
-/// stricter ptrace rules (Yama); whether it works is tried, and nothing is told if not.
+/// Reads another process's memory directly: one copy instead of two. Needs the same user and
+/// permissive ptrace rules (Yama); it is tested, and silently not used if it fails.
 namespace acc::runtime::shm {
 
 inline constexpr std::uint64_t kProbeValue = 0x6163632d70756c6c;
 
-/// Of all ranks: what they have published as `probe` is read as a trial.
+/// Can this process read the memory of all ranks? Tested with their published `probe`.
 [[nodiscard]] bool can_read_memory_of(const std::vector<RankFacts>& ranks,
                                       const Segment& segment) noexcept;
-/// @return whether all of it could be read.
+/// @return true: all of it was read
 [[nodiscard]] bool read_memory_of(std::int64_t pid, std::uint64_t address, void* to,
                                   std::size_t bytes) noexcept;
 
-/// Whether it also pays: that depends on the kernel and the caches. On one machine 1 MiB took 84 µs
-/// in place of 104, on another 76 in place of 21. The first calls try both by turns.
+/// Measures whether pulling pays, which depends on the kernel and the caches. On one machine 1 MiB
+/// took 84 µs in place of 104, on another 76 in place of 21. The first calls alternate between both
+/// ways.
 class PullTrial {
  public:
   [[nodiscard]] bool is_over() const noexcept { return calls_ >= kCalls; }
@@ -40,7 +41,7 @@ class PullTrial {
  private:
   static constexpr int kCalls = 8;
   int calls_ = 0;
-  double pulled_ = std::numeric_limits<double>::infinity();  ///< ns for a byte, at best
+  double pulled_ = std::numeric_limits<double>::infinity();  ///< best ns per byte
   double staged_ = std::numeric_limits<double>::infinity();
 };
 

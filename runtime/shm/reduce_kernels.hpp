@@ -1,10 +1,9 @@
 #pragma once
 
 // Included by one source file for each instruction set, with ACC_REDUCE_ISA as the name of its
-// namespace and the compiler's switches set for that file. Everything here must be of that
-// namespace and nothing may be taken from <algorithm> and its like: the linker would be free to
-// pick the copy of an inline function that was compiled for a better processor than the one at
-// hand.
+// namespace and the compiler's switches set for that file. Everything here must be in that
+// namespace, and nothing may come from <algorithm> and the like: the linker could pick the copy of
+// an inline function that was compiled for a newer processor.
 #include "runtime/shm/reduce.hpp"
 
 #include <cstddef>
@@ -13,7 +12,7 @@
 namespace acc::runtime::ACC_REDUCE_ISA {
 namespace {
 
-// Users' buffers may lie at odd addresses, and hold what other types wrote.
+// Users' buffers may be unaligned, and written as other types.
 template <class T>
 struct Loose {
   typedef T type __attribute__((aligned(1), may_alias));  // NOLINT: `using` drops the attributes
@@ -47,7 +46,7 @@ struct Bf16 {
   }
 };
 
-// Without branches, so that the compiler can do many at a time.
+// Without branches, so that the compiler can vectorize it.
 struct F16 {
   using Stored = std::uint16_t;
   using Partial = float;
@@ -112,7 +111,7 @@ struct Product {
     return static_cast<T>(static_cast<W>(a) * static_cast<W>(b));
   }
 };
-// A NaN goes through, whoever had it: that one rank's loss is no number must not get lost.
+// A NaN of any rank propagates: it must not be hidden that one rank's loss is not a number.
 struct Max {
   template <class T>
   static T of(T a, T b) {
@@ -128,7 +127,7 @@ struct Min {
 
 // ---- loops; ivdep: an output is an input or doesn't touch it ----
 
-// The end of a sum.
+// Finishes a sum.
 template <class Type>
 struct AsIs {
   using Partial = typename Type::Partial;
@@ -164,8 +163,8 @@ struct Loops {
     for (std::size_t i = 0; i < count; ++i) p[i] = Op::template of<Value>(p[i], a[i]);
   }
 
-  // Of up to four inputs, in their order. One input at a time, with the sums so far in a block of
-  // memory, takes four times as long (measured, with 8 inputs): the sums must stay in registers.
+  // Reduces up to four inputs in their order. One input at a time, with partial sums in memory,
+  // takes four times as long (measured with 8 inputs): the sums must stay in registers.
   template <int kInputs>
   static Value sum(const Stored* a, const Stored* b, const Stored* c, const Stored* d,
                    std::size_t i) {
@@ -238,7 +237,7 @@ struct Loops {
   }
 };
 
-constexpr std::size_t kBlock = 4096;  ///< bytes of sums so far: they stay in the first cache
+constexpr std::size_t kBlock = 4096;  ///< bytes of partial sums: they stay in the first-level cache
 
 template <class Type, class Op, class End>
 struct Whole {

@@ -15,8 +15,9 @@ namespace {
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
-// The memory of a new segment is not constructed by anybody: its zeroes are the objects.
-static_assert(std::is_trivially_destructible_v<Place> && std::is_trivially_destructible_v<Header>);
+// The objects in a new segment are not constructed: zeroed memory is their initial state.
+static_assert(std::is_trivially_destructible_v<RankState> &&
+              std::is_trivially_destructible_v<Header>);
 
 constexpr std::size_t chunk_of(int ranks) {
   if (ranks <= 8) return 128 << 10;  // what all ranks stage must fit into the second-level caches
@@ -25,8 +26,7 @@ constexpr std::size_t chunk_of(int ranks) {
 
 using FileId = std::pair<std::uint64_t, std::uint64_t>;  ///< device and inode
 
-/// What this process has mapped. A global, as the ranks that are to share it know nothing of each
-/// other but the file.
+/// Mappings of this process. Global, as ranks that share one have only the file in common.
 struct Mapped {
   std::mutex mutex;
   std::map<FileId, std::weak_ptr<Mapping>> of;
@@ -46,12 +46,20 @@ Mapped& mapped() {
 Layout::Layout(int number) noexcept
     : ranks{number}, chunk{chunk_of(number)}, small{32 << 10}, cell{number <= 16 ? 16384u : 4096u} {
   const auto n = static_cast<std::size_t>(number);
-  places = page_up(sizeof(Header));
-  smalls = places + page_up(n * sizeof(Place));
+  states = page_up(sizeof(Header));
+  smalls = states + page_up(n * sizeof(RankState));
   chunks = smalls + n * 2 * small;
   pairs = chunks + n * 2 * chunk;
   cells = pairs + page_up(n * n * sizeof(Pair));
-  bytes = cells + n * n * kCells * cell;  // pages that nobody touches take no memory
+  bytes = cells + n * n * kCells * cell;  // untouched pages take no memory
+}
+
+Layout Layout::with_staging(int number, std::size_t staging) noexcept {
+  Layout made{number};
+  made.staging = made.smalls;
+  made.small = made.chunk = made.cell = 0;
+  made.chunks = made.pairs = made.cells = made.bytes = made.staging + staging;
+  return made;
 }
 
 std::shared_ptr<Mapping> Mapping::of(UniqueFd memory, std::size_t bytes) {
@@ -75,8 +83,8 @@ std::shared_ptr<Mapping> Mapping::of(UniqueFd memory, std::size_t bytes) {
 
 Mapping::~Mapping() { ::munmap(data_, bytes_); }
 
-Segment::Segment(UniqueFd memory, int ranks)
-    : layout_{ranks},
+Segment::Segment(UniqueFd memory, const Layout& layout)
+    : layout_{layout},
       mapping_{Mapping::of(std::move(memory), layout_.bytes)},
       base_{mapping_->data()} {}
 

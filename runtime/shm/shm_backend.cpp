@@ -5,6 +5,7 @@
 #include "runtime/shm/peers.hpp"
 #include "runtime/shm/regions.hpp"
 
+#include <exception>
 #include <utility>
 
 namespace acc::runtime {
@@ -15,8 +16,14 @@ class ShmBackend final : public Backend {
   ShmBackend(UniqueFd segment, ShmOptions options)
       : share_memory_{std::move(options.share_memory)},
         peers_{std::move(segment),
-               {options.rank, options.size, std::move(options.ranks), std::move(options.group),
-                options.check}},
+               shm::Layout{options.size},
+               {.rank = options.rank,
+                .size = options.size,
+                .ranks = std::move(options.ranks),
+                .group = std::move(options.group),
+                .check = options.check,
+                .on_break = {},
+                .find_late = {}}},
         regions_{peers_.rank(), peers_.size()},
         collectives_{peers_, regions_},
         messages_{peers_} {}
@@ -24,38 +31,46 @@ class ShmBackend final : public Backend {
   std::string_view name() const noexcept override { return "cpu"; }
 
   void run(const Call& call) override {
-    shm::Turn turn{call};
-    peers_.check_well(turn);
+    shm::ActiveCall active{call};
+    peers_.check_healthy(active);
     switch (call.what.operation) {
       case Operation::send:
-        return messages_.send(turn);
+        return messages_.send(active);
       case Operation::recv:
-        return messages_.recv(turn);
+        return messages_.recv(active);
       default:
-        return collectives_.run(turn);
+        return collectives_.run(active);
     }
   }
 
   SharedBuffer allocate(std::size_t bytes, const Call& call) override {
-    shm::Turn turn{call};
-    peers_.check_well(turn);
-    peers_.arrive(turn);
-    peers_.await_arrivals(turn);
+    shm::ActiveCall active{call};
+    peers_.check_healthy(active);
+    peers_.arrive(active);
+    peers_.await_arrivals(active);
     peers_.complete();
     if (bytes == 0) return {};
     const auto deadline =
         call.limit.count() > 0 ? Clock::now() + call.limit : Clock::time_point::max();
     try {
       return regions_.add(share_memory_(regions_.bytes_for(bytes), deadline), bytes);
-    } catch (const Error& error) {  // the others count on it: without it no call could go on
-      peers_.fail(turn, error);
+    } catch (const Error& error) {  // the others rely on it: without it no call could continue
+      peers_.fail(active, error);
     }
   }
 
   void abort(const Error& cause) noexcept override { peers_.break_with(cause, {}); }
 
+  [[nodiscard]] std::optional<Error> cause() const override { return peers_.cause(); }
+
   void lost(int rank, const std::string& how) noexcept override {
-    if (const int index = peers_.index_of(rank); index >= 0) peers_.lost(index, how);
+    const int index = peers_.index_of(rank);
+    if (index < 0) return;
+    try {
+      peers_.lost(index, "was lost: " + how);
+    } catch (const std::exception&) {  // no memory for the text
+      peers_.lost(index, "was lost");
+    }
   }
 
   std::vector<int> waits_for() const override { return peers_.waits_for(); }

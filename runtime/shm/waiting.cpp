@@ -33,7 +33,7 @@ std::optional<std::string> first_line(const std::string& path) {
   return line;
 }
 
-/// Of cgroup v2's "QUOTA PERIOD"; nothing: "max".
+/// Cores of cgroup v2's "QUOTA PERIOD"; nothing: "max".
 std::optional<double> cores_of(const std::string& cpu_max) {
   const auto parts = split(cpu_max, ' ');
   if (parts.size() != 2) return std::nullopt;
@@ -50,8 +50,8 @@ std::optional<double> cores_of_v1(const std::string& folder) {
   return cores_of(*quota + " " + *period);
 }
 
-/// The tightest of a group and those above it. In a container the path may name what is only seen
-/// from outside; the container's own limit is at the root then.
+/// The tightest limit of a control group and its ancestors. In a container the path may be valid
+/// outside only; the container's own limit is then at the root.
 template <class Read>
 void tighten(double& least, std::string path, Read read) {
   for (;;) {
@@ -103,9 +103,9 @@ void sleep_on(Word& word, std::uint32_t seen, std::chrono::nanoseconds limit) no
   futex(word.count, FUTEX_WAIT, seen, &time);
 }
 
-Patience patience(int ranks, int cores) noexcept {
-  // A spin that is shorter than a wake-up (20 µs) followed by sleep would get stuck in a state
-  // where everybody always sleeps: the yields are what lasts that long.
+SpinPolicy spin_policy(int ranks, int cores) noexcept {
+  // Spinning for less than a wake-up takes (20 µs) and then sleeping would end in a state where all
+  // ranks always sleep: the yields last that long.
   if (ranks > cores) return {.pauses = 0, .yields = 50};
   return {.pauses = 100, .yields = 300};
 }

@@ -2,25 +2,25 @@
 
 #include <algorithm>
 
-namespace acc::runtime::hosts {
+namespace acc::runtime::tcp {
 
 namespace {
 
-/// What is summed up at a time, if there is as much: it stays in the processor's cache.
+/// Bytes reduced at a time, if available: they stay in the processor's cache.
 constexpr std::size_t kPiece = 64 * 1024;
-/// Sums so far that are held while the next host is busy.
+/// Partial sums buffered while the next host is busy.
 constexpr std::size_t kRing = 16 * kPiece;
 
-/// One run of a chain. Positions count bytes of sums (out and in the ring) or of results; they only
-/// go up.
-class Run {
+/// One run of a chain. Positions count bytes of partial sums (through the ring) or of results, and
+/// only increase.
+class ChainRun {
  public:
-  Run(const Chain::Work& work, const Placement& placement, Courier& courier, Lifeline& lifeline,
-      Turn& turn, std::vector<std::byte>& ring)
+  ChainRun(const Chain::Work& work, const RankPlacement& placement, SocketMux& mux,
+           AbortableWait& abortable, ActiveCall& active, std::vector<std::byte>& ring)
       : work_{work},
-        courier_{courier},
-        lifeline_{lifeline},
-        turn_{turn},
+        mux_{mux},
+        abortable_{abortable},
+        active_{active},
         reduction_{reduction(work.type, work.op)},
         plain_{partial_type(work.type) == work.type},
         size_{size_of(work.type)},
@@ -48,7 +48,7 @@ class Run {
       if (!first_) moved = send_results() || moved;
       if (moved) continue;
       collect_waits(waits);
-      lifeline_.wait(turn_, waits);
+      abortable_.wait(active_, waits);
     }
   }
 
@@ -58,38 +58,38 @@ class Run {
   [[nodiscard]] bool done() const {
     return results_there() == results() && (first_ || returned_ == results());
   }
-  /// Bytes of the result that this host has.
+  /// Bytes of the result available on this host.
   [[nodiscard]] std::size_t results_there() const {
     return last_ ? reduced_ / partial_ * size_ : results_in_;
   }
-  /// The oldest byte of sums that is still needed in the ring.
+  /// Position of the oldest partial sum still needed in the ring.
   [[nodiscard]] std::size_t kept() const { return last_ ? reduced_ : sent_; }
-  /// Of the ring from a position on, without going round.
+  /// Bytes of the ring from a position on, without wrapping.
   static std::size_t straight(std::size_t position, std::size_t bytes) {
     return std::min(bytes, kRing - position % kRing);
   }
   [[nodiscard]] std::byte* ring(std::size_t position) { return ring_.data() + position % kRing; }
 
-  [[nodiscard]] std::size_t room_for_sums() const {
+  [[nodiscard]] std::size_t space_for_sums() const {
     return std::min(sums() - received_, kRing - (received_ - kept()));
   }
 
   bool receive_sums() {
-    const auto room = straight(received_, room_for_sums());
+    const auto room = straight(received_, space_for_sums());
     if (room == 0) return false;
-    const auto n = receive_some(courier_.socket(prev_), ring(received_), room, turn_, lifeline_,
-                                courier_.rank_at(prev_));
+    const auto n = receive_some(mux_.socket(prev_), ring(received_), room, active_, abortable_,
+                                mux_.rank_at(prev_));
     received_ += n;
     return n > 0;
   }
 
-  // Whole elements of what has come; the first host begins with its own.
+  // Reduces the whole elements received; the first host starts with its own.
   bool reduce() {
     if (direct_) return false;
     auto there =
         first_ ? std::min(sums() - reduced_, kRing - (reduced_ - sent_)) : received_ - reduced_;
     there = std::min(straight(reduced_, there), kPiece) / partial_ * partial_;
-    // Small pieces cost more in calls than they win by being early.
+    // Small pieces cost more in system calls than they gain by being early.
     const bool more_comes = (first_ ? reduced_ + there : received_) < sums();
     if (there == 0 || (more_comes && there < kPiece / 4 && !at_edge(there))) return false;
     const auto count = there / partial_;
@@ -98,7 +98,7 @@ class Run {
     reduced_ += there;
     return true;
   }
-  /// The ring's end, or its being full: nothing larger can come.
+  /// The ring ends or is full here, so no larger piece can arrive.
   [[nodiscard]] bool at_edge(std::size_t there) const {
     return (reduced_ + there) % kRing == 0 || received_ - kept() == kRing ||
            (first_ && reduced_ + there - sent_ == kRing);
@@ -126,7 +126,7 @@ class Run {
     if (bytes == 0) return false;
     const auto* from = direct_ ? work_.inputs[0] + sent_ : ring(sent_);
     const auto n =
-        send_some(courier_.socket(next_), from, bytes, turn_, lifeline_, courier_.rank_at(next_));
+        send_some(mux_.socket(next_), from, bytes, active_, abortable_, mux_.rank_at(next_));
     sent_ += n;
     return n > 0;
   }
@@ -134,8 +134,8 @@ class Run {
   bool receive_results() {
     const auto bytes = results() - results_in_;
     if (bytes == 0) return false;
-    const auto n = receive_some(courier_.socket(next_), work_.result + results_in_, bytes, turn_,
-                                lifeline_, courier_.rank_at(next_));
+    const auto n = receive_some(mux_.socket(next_), work_.result + results_in_, bytes, active_,
+                                abortable_, mux_.rank_at(next_));
     results_in_ += n;
     return n > 0;
   }
@@ -143,8 +143,8 @@ class Run {
   bool send_results() {
     const auto bytes = results_there() - returned_;
     if (bytes == 0) return false;
-    const auto n = send_some(courier_.socket(prev_), work_.result + returned_, bytes, turn_,
-                             lifeline_, courier_.rank_at(prev_));
+    const auto n = send_some(mux_.socket(prev_), work_.result + returned_, bytes, active_,
+                             abortable_, mux_.rank_at(prev_));
     returned_ += n;
     return n > 0;
   }
@@ -153,34 +153,34 @@ class Run {
     waits.clear();
     const auto add_wait = [&](std::size_t host, bool in, bool out) {
       const int events = (in ? POLLIN : 0) | (out ? POLLOUT : 0);
-      if (events != 0) waits.push_back({courier_.socket(host), static_cast<short>(events), 0});
+      if (events != 0) waits.push_back({mux_.socket(host), static_cast<short>(events), 0});
     };
-    if (!first_) add_wait(prev_, room_for_sums() > 0, results_there() > returned_);
+    if (!first_) add_wait(prev_, space_for_sums() > 0, results_there() > returned_);
     if (!last_) add_wait(next_, results_in_<results(), reduced_> sent_);
   }
 
   const Chain::Work& work_;
-  Courier& courier_;
-  Lifeline& lifeline_;
-  Turn& turn_;
+  SocketMux& mux_;
+  AbortableWait& abortable_;
+  ActiveCall& active_;
   const Reduction& reduction_;
   bool plain_;
   std::size_t size_, partial_;
   bool first_, last_;
-  bool direct_;  ///< the one input is the sum so far: it goes out from where it is
+  bool direct_;  ///< the one input is the partial sum, and is sent from where it is
   std::size_t prev_, next_;
   std::vector<std::byte>& ring_;
-  std::size_t received_ = 0;    ///< of sums, from the host before
-  std::size_t reduced_ = 0;     ///< of sums: with this host's values in
+  std::size_t received_ = 0;    ///< of sums, from the previous host
+  std::size_t reduced_ = 0;     ///< of sums, this host's values included
   std::size_t sent_ = 0;        ///< of sums, to the next host
   std::size_t results_in_ = 0;  ///< of results, from the next host
-  std::size_t returned_ = 0;    ///< of results, to the host before
+  std::size_t returned_ = 0;    ///< of results, to the previous host
 };
 
 }  // namespace
 
-void Chain::run(Turn& turn, const Work& work) {
-  Run{work, placement_, courier_, lifeline_, turn, ring_}.run();
+void Chain::run(ActiveCall& active, const Work& work) {
+  ChainRun{work, placement_, mux_, abortable_, active, ring_}.run();
 }
 
-}  // namespace acc::runtime::hosts
+}  // namespace acc::runtime::tcp

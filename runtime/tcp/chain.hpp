@@ -1,41 +1,40 @@
 #pragma once
 
 #include "runtime/shm/reduce.hpp"
-#include "runtime/tcp/courier.hpp"
+#include "runtime/tcp/socket_mux.hpp"
 
 #include <cstddef>
 #include <vector>
 
-namespace acc::runtime::hosts {
+namespace acc::runtime::tcp {
 
-/// A reduction that goes from host to host, in the order of the ranks: each adds its ranks' values
-/// to the sum so far and passes that on; the last one's is the result, which comes back the same
-/// way. All of it overlaps, in pieces as they come.
+/// Pipelined reduction from host to host, in the order of the ranks: each host adds its ranks'
+/// values to the partial sums and passes them on; the last host has the results, which return the
+/// same way. Receiving, reducing and sending overlap.
 ///
-/// So every element is summed up from rank 0 to the last, one by one, whatever its place: the
-/// result has the same bits for any size, and each host sends and receives the message once in each
-/// direction, as in a ring of many.
+/// Every element is summed from rank 0 to the last, so the result has the same bits for any size,
+/// and each host sends and receives the message once in each direction, as in a large ring.
 class Chain {
  public:
   struct Work {
-    std::vector<const std::byte*> inputs;  ///< of this host's ranks, in their order
+    std::vector<const std::byte*> inputs;  ///< this host's ranks, ascending
     std::byte* result = nullptr;           ///< may be one of the inputs
     std::size_t count = 0;
     DType type = DType::u8;
     ReduceOp op = ReduceOp::sum;
-    int ranks = 1;  ///< in all, for avg
+    int ranks = 1;  ///< of the group, for avg
   };
-  Chain(Courier& courier, Lifeline& lifeline, const Placement& placement)
-      : courier_{courier}, lifeline_{lifeline}, placement_{placement} {}
+  Chain(SocketMux& mux, AbortableWait& abortable, const RankPlacement& placement)
+      : mux_{mux}, abortable_{abortable}, placement_{placement} {}
 
-  /// On the carriers of one column, with the same count, type and op.
-  void run(Turn& turn, const Work& work);
+  /// Collective over the proxies of one rail, with the same count, type and op.
+  void run(ActiveCall& active, const Work& work);
 
  private:
-  Courier& courier_;
-  Lifeline& lifeline_;
-  const Placement& placement_;
-  std::vector<std::byte> ring_;  ///< of sums so far; kept from call to call
+  SocketMux& mux_;
+  AbortableWait& abortable_;
+  const RankPlacement& placement_;
+  std::vector<std::byte> ring_;  ///< of partial sums; kept between calls
 };
 
-}  // namespace acc::runtime::hosts
+}  // namespace acc::runtime::tcp

@@ -1,6 +1,6 @@
 #include "runtime/tcp/hosts_backend.hpp"
 
-#include "runtime/bootstrap/exchange.hpp"
+#include "runtime/net/gather.hpp"
 #include "runtime/tcp/hosts_collectives.hpp"
 #include "runtime/tcp/mesh.hpp"
 #include "runtime/tcp/messages.hpp"
@@ -10,140 +10,149 @@
 
 namespace acc::runtime {
 
-using namespace hosts;
+using namespace tcp;
 
 namespace {
 
-/// What a rank of a host brings together before its backend can begin.
+/// What a rank acquires before its backend is made.
 struct Parts {
   UniqueFd memory;
-  std::vector<UniqueFd> lines;
+  std::vector<UniqueFd> connections;
   Mesh mesh;
 };
 
-/// Tells the lifeline of a break, from the moment on at which there is one; a room breaks on
-/// threads that know nothing of it.
-class Bell {
+/// Forwards a break of the group, on whatever thread, to the AbortableWait as long as there is one.
+class BreakNotifier {
  public:
-  void ring() {
+  void notify() {
     const std::lock_guard lock{mutex_};
-    if (lifeline_ != nullptr) lifeline_->broke();
+    if (abortable_ != nullptr) abortable_->on_break();
   }
-  void hang(Lifeline* lifeline) {
+  void attach(AbortableWait* abortable) {
     const std::lock_guard lock{mutex_};
-    lifeline_ = lifeline;
+    abortable_ = abortable;
   }
 
  private:
   std::mutex mutex_;
-  Lifeline* lifeline_ = nullptr;
+  AbortableWait* abortable_ = nullptr;
 };
 
 class HostsBackend final : public Backend {
  public:
-  HostsBackend(Parts parts, std::shared_ptr<Circle> circle, const HostsOptions& options)
-      : placement_{options.roll, options.rank},
-        circle_{std::move(circle)},
+  HostsBackend(Parts parts, std::shared_ptr<LocalGroup> local_group, const HostsOptions& options)
+      : placement_{options.manifest, options.rank},
+        local_group_{std::move(local_group)},
         mesh_{std::move(parts.mesh)},
-        room_{std::move(parts.memory), placement_, options.ranks, [this] { bell_.ring(); }},
-        lifeline_{room_, placement_, make_control(parts), line_of(parts)},
-        courier_{lifeline_, placement_, std::move(mesh_.column)},
-        collectives_{room_, placement_, courier_, lifeline_, options.group, options.roll.check},
-        messages_{mesh_, room_, lifeline_, placement_, options.group, options.roll.check} {
-    room_.set_give_up([this](Turn& turn) { lifeline_.find_late(turn); });
-    bell_.hang(&lifeline_);
-    if (!room_.is_well()) bell_.ring();
+        node_{
+            std::move(parts.memory), placement_,
+            NodeSegment::Options{options.ranks, options.group, [this] { break_notifier_.notify(); },
+                                 [this](ActiveCall& active) { abortable_.find_late(active); }}},
+        abortable_{node_, placement_, make_detector(parts), connection_of(parts)},
+        mux_{abortable_, placement_, std::move(mesh_.rail)},
+        collectives_{node_, placement_, mux_, abortable_, options.group, options.manifest.check},
+        messages_{mesh_, node_, abortable_, placement_, options.group, options.manifest.check} {
+    break_notifier_.attach(&abortable_);
+    if (!node_.is_healthy()) break_notifier_.notify();
   }
-  ~HostsBackend() override { bell_.hang(nullptr); }
+  ~HostsBackend() override { break_notifier_.attach(nullptr); }
   HostsBackend(const HostsBackend&) = delete;
   HostsBackend& operator=(const HostsBackend&) = delete;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "cpu"; }
 
   void run(const Call& call) override {
-    Turn turn{call};
+    ActiveCall active{call};
     try {
-      if (call.what.operation == Operation::send) return messages_.send(turn);
-      if (call.what.operation == Operation::recv) return messages_.recv(turn);
-      collectives_.run(turn);
+      if (call.what.operation == Operation::send) return messages_.send(active);
+      if (call.what.operation == Operation::recv) return messages_.recv(active);
+      collectives_.run(active);
     } catch (const Error&) {
-      lifeline_.tell_others_first();
+      abortable_.await_cause_sent();
       throw;
     }
   }
 
   SharedBuffer allocate(std::size_t bytes, const Call& call) override {
-    Turn turn{call};
-    collectives_.meet(turn);
+    ActiveCall active{call};
+    collectives_.meet(active);
     if (bytes == 0) return {};
     const auto each = (bytes + 4095) / 4096 * 4096;
     try {
-      auto all = shm::Mapping::of(circle_->share(each * room_.size(), turn.deadline()),
-                                  each * room_.size());
+      auto all = shm::Mapping::of(local_group_->share(each * node_.size(), active.deadline()),
+                                  each * node_.size());
       auto* mine = all->data() + each * placement_.index;
       return {mine, bytes, std::move(all)};
-    } catch (const Error& error) {  // the others count on it
-      room_.fail(turn, error);
+    } catch (const Error& error) {  // the others rely on it
+      node_.fail(active, error);
     }
   }
 
-  void abort(const Error& cause) noexcept override { room_.break_with(cause); }
+  void abort(const Error& cause) noexcept override { node_.break_with(cause); }
+
+  [[nodiscard]] std::optional<Error> cause() const override { return node_.peers().cause(); }
 
   void lost(int rank, const std::string& how) noexcept override {
     try {
-      room_.break_with({ErrorCode::peer_lost, room_.describe(rank) + " was lost: " + how, {rank}});
-    } catch (const std::exception&) {  // no memory for the words
-      room_.break_with({ErrorCode::peer_lost, "a rank was lost"});
+      node_.break_with({ErrorCode::peer_lost, node_.describe(rank) + " was lost: " + how, {rank}});
+    } catch (const std::exception&) {  // no memory for the text
+      node_.break_with({ErrorCode::peer_lost, "a rank was lost"});
     }
   }
 
  private:
-  std::unique_ptr<Control> make_control(Parts& parts) {
-    if (!placement_.leads()) return nullptr;
-    return std::make_unique<Control>(room_, placement_, std::move(mesh_.control),
-                                     std::move(parts.lines));
+  std::unique_ptr<FailureDetector> make_detector(Parts& parts) {
+    if (!placement_.is_leader()) return nullptr;
+    return std::make_unique<FailureDetector>(node_, placement_, std::move(mesh_.control),
+                                             std::move(parts.connections));
   }
-  UniqueFd line_of(Parts& parts) {
-    return placement_.leads() ? UniqueFd{} : std::move(parts.lines.front());
+  UniqueFd connection_of(Parts& parts) {
+    return placement_.is_leader() ? UniqueFd{} : std::move(parts.connections.front());
   }
 
-  Placement placement_;
-  std::shared_ptr<Circle> circle_;
+  RankPlacement placement_;
+  std::shared_ptr<LocalGroup> local_group_;
   Mesh mesh_;
-  Bell bell_;
-  Room room_;
-  Lifeline lifeline_;
-  Courier courier_;
+  BreakNotifier break_notifier_;
+  NodeSegment node_;
+  AbortableWait abortable_;
+  SocketMux mux_;
   Collectives collectives_;
   Messages messages_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_hosts_backend(Store& store, std::shared_ptr<Circle> circle,
+std::unique_ptr<Backend> make_hosts_backend(Store& store, std::shared_ptr<LocalGroup> local_group,
                                             HostsOptions options, Deadline deadline) {
   std::unique_ptr<Backend> backend;
   std::optional<Error> failure;
   bool addressed = false;
-  const Placement placement{options.roll, options.rank};
+  const RankPlacement placement{options.manifest, options.rank};
   try {
     Parts parts;
-    parts.memory = circle->share(Room::bytes(placement.near().size()), deadline);
-    parts.lines = circle->open_lines(deadline);
+    parts.memory = local_group->share(NodeSegment::bytes(placement.local_ranks().size()), deadline);
+    parts.connections = local_group->open_connections(deadline);
     addressed = true;
-    parts.mesh = connect_mesh(store, options.key, options.roll, placement, options.lookup,
+    parts.mesh = connect_mesh(store, options.key, options.manifest, placement, options.lookup,
                               options.master_address, deadline);
-    backend = std::make_unique<HostsBackend>(std::move(parts), circle, options);
+    backend = std::make_unique<HostsBackend>(std::move(parts), local_group, options);
   } catch (const Error& error) {
     failure = error;
-    if (!addressed) exchange_failure(store, options.key + "/net", error);
+    if (!addressed)
+      gather_addresses(store, options.key, options.manifest, placement, deadline)
+          .report_failure(error);
   }
-  const auto ready = options.key + "/ready";
-  circle->agree(failure, deadline, [&](const std::optional<Error>& ours) {
-    if (ours) exchange_failure(store, ready, *ours);
-    const auto said = ours ? std::vector<std::string>{}
-                           : exchange(store, ready, placement.host, placement.hosts.size(), "well",
-                                      "the hosts", deadline);
+  local_group->agree(failure, deadline, [&](const std::optional<Error>& ours) {
+    const auto late = [](const Gather::Texts& sent) {
+      return Error{ErrorCode::timed_out,
+                   std::to_string(sent.size()) + " hosts are ready, the others not in time"};
+    };
+    Gather ready{store,
+                 {options.key + "/ready", static_cast<int>(placement.host),
+                  static_cast<int>(placement.hosts.size()), deadline, late}};
+    if (ours) return ready.report_failure(*ours);
+    (void)ready.all("ready");
   });
   return backend;
 }

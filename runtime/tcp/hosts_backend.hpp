@@ -1,10 +1,10 @@
 #pragma once
 
 #include "runtime/backend.hpp"
-#include "runtime/bootstrap/circle.hpp"
-#include "runtime/bootstrap/contract.hpp"
-#include "runtime/bootstrap/roll.hpp"
-#include "runtime/bootstrap/store.hpp"
+#include "runtime/bootstrap/launch_environment.hpp"
+#include "runtime/bootstrap/local_group.hpp"
+#include "runtime/bootstrap/manifest.hpp"
+#include "runtime/net/store.hpp"
 
 #include <memory>
 #include <string>
@@ -16,18 +16,18 @@ struct HostsOptions {
   int rank = 0;
   std::string group;  ///< for messages
   std::string key;    ///< prefix of keys in the store
-  Roll roll;
+  GroupManifest manifest;
   std::vector<RankFacts> ranks;
   Lookup lookup;  ///< for the interface variables
   std::string master_address;
 };
 
-/// The backend of ranks on several hosts: shared memory within a host, TCP between them, each rank
-/// of a host carrying its share. Collective.
-/// @param circle  the ranks of this host.
-/// @throws Error the same on every rank.
+/// The backend of ranks on several hosts: shared memory within a host, TCP between them, spread
+/// over the ranks of each host. Collective.
+/// @param local_group  the ranks of this host.
+/// @throws Error the same on every rank
 [[nodiscard]] std::unique_ptr<Backend> make_hosts_backend(Store& store,
-                                                          std::shared_ptr<Circle> circle,
+                                                          std::shared_ptr<LocalGroup> local_group,
                                                           HostsOptions options, Deadline deadline);
 
 }  // namespace acc::runtime

@@ -4,18 +4,18 @@
 #include <cstring>
 #include <numeric>
 
-namespace acc::runtime::hosts {
+namespace acc::runtime::tcp {
 
 namespace {
 
-/// Below this a reduction sends all inputs everywhere: one way instead of there and back, but n
-/// times the bytes.
-constexpr std::size_t kAlong = 64 * 1024;
+/// Below this many bytes a reduction sends all inputs to all hosts: one trip instead of there and
+/// back, for n times the bytes.
+constexpr std::size_t kChainFrom = 64 * 1024;
 
 const std::byte* input(const Call& call) { return static_cast<const std::byte*>(call.send); }
 std::byte* output(const Call& call) { return static_cast<std::byte*>(call.recv); }
 
-/// Where each rank's part of a gathered whole lies.
+/// Offset and size of each rank's part of a gathered whole.
 struct Layout {
   std::vector<std::size_t> at, bytes;
 };
@@ -34,136 +34,138 @@ Layout parts_of(const Call& call, int ranks) {
 
 }  // namespace
 
-void Collectives::run(Turn& turn) {
-  rounds_.begin(turn);
-  dispatch(turn);
-  rounds_.end(turn);
+void Collectives::run(ActiveCall& active) {
+  pipeline_.begin(active);
+  dispatch(active);
+  pipeline_.end();
 }
 
-void Collectives::meet(Turn& turn) {
-  rounds_.begin(turn);
-  rounds_.run(turn, {});
-  rounds_.end(turn);
+void Collectives::meet(ActiveCall& active) {
+  pipeline_.begin(active);
+  pipeline_.run(active, {});
+  pipeline_.end();
 }
 
-void Collectives::dispatch(Turn& turn) {
-  const auto& call = turn.call;
+void Collectives::dispatch(ActiveCall& active) {
+  const auto& call = active.call;
   const auto n = static_cast<std::size_t>(placement_.size());
   const auto count = call.what.count;
   switch (call.what.operation) {
     case Operation::all_reduce:
-      return reduce(turn, {count, 0, count});
+      return reduce(active, {count, 0, count});
     case Operation::reduce:
-      return reduce(turn, {count, 0, call.what.root == placement_.rank ? count : 0});
+      return reduce(active, {count, 0, call.what.root == placement_.rank ? count : 0});
     case Operation::reduce_scatter: {
       const auto rank = static_cast<std::size_t>(placement_.rank);
-      if (call.counts.empty()) return reduce(turn, {n * count, rank * count, (rank + 1) * count});
+      if (call.counts.empty()) return reduce(active, {n * count, rank * count, (rank + 1) * count});
       const auto mine =
           std::accumulate(call.counts.begin(), call.counts.begin() + rank, std::size_t{0});
-      return reduce(turn, {count, mine, mine + call.counts[rank]});
+      return reduce(active, {count, mine, mine + call.counts[rank]});
     }
     case Operation::broadcast:
-      return broadcast(turn);
+      return broadcast(active);
     case Operation::all_gather:
-      return gather_parts(turn, -1);
+      return gather_parts(active, -1);
     case Operation::gather:
-      return gather_parts(turn, call.what.root);
+      return gather_parts(active, call.what.root);
     case Operation::scatter:
-      return scatter(turn);
+      return scatter(active);
     case Operation::all_to_all:
-      return call.by_pairs() ? all_to_all_v(turn) : all_to_all(turn);
+      return call.by_pairs() ? all_to_all_v(active) : all_to_all(active);
     default:
-      return rounds_.run(turn, {});
+      return pipeline_.run(active, {});
   }
 }
 
 // ---- moving ----
 
-void Collectives::gather_parts(Turn& turn, int reader) {
-  const auto& call = turn.call;
+void Collectives::gather_parts(ActiveCall& active, int reader) {
+  const auto& call = active.call;
   const auto parts = parts_of(call, placement_.size());
-  std::vector<Rounds::Piece> pieces;
+  std::vector<StagingPipeline::Piece> pieces;
   for (int r = 0; r < placement_.size(); ++r)
     pieces.push_back({r, parts.bytes[static_cast<std::size_t>(r)], reader});
-  rounds_.spread(
-      turn, pieces, [&](std::size_t) { return input(call); },
+  pipeline_.distribute(
+      active, pieces, [&](std::size_t) { return input(call); },
       [&](std::size_t p) { return output(call) + parts.at[p]; });
 }
 
-void Collectives::broadcast(Turn& turn) {
-  const auto& call = turn.call;
+void Collectives::broadcast(ActiveCall& active) {
+  const auto& call = active.call;
   auto* data = output(call);
-  rounds_.spread(
-      turn, {{call.what.root, call.bytes(), -1}}, [&](std::size_t) { return data; },
+  pipeline_.distribute(
+      active, {{call.what.root, call.bytes(), -1}}, [&](std::size_t) { return data; },
       [&](std::size_t) { return data; });
 }
 
-void Collectives::scatter(Turn& turn) {
-  const auto& call = turn.call;
+void Collectives::scatter(ActiveCall& active) {
+  const auto& call = active.call;
   const auto parts = parts_of(call, placement_.size());
-  std::vector<Rounds::Piece> pieces;
+  std::vector<StagingPipeline::Piece> pieces;
   for (int r = 0; r < placement_.size(); ++r)
     pieces.push_back({call.what.root, parts.bytes[static_cast<std::size_t>(r)], r});
-  rounds_.spread(
-      turn, pieces, [&](std::size_t p) { return input(call) + parts.at[p]; },
+  pipeline_.distribute(
+      active, pieces, [&](std::size_t p) { return input(call) + parts.at[p]; },
       [&](std::size_t) { return output(call); });
 }
 
-// In each step every rank sends to the one so far behind it.
-void Collectives::all_to_all(Turn& turn) {
-  const auto& call = turn.call;
+// In each step every rank sends to the one `shift` ranks after it.
+void Collectives::all_to_all(ActiveCall& active) {
+  const auto& call = active.call;
   const int n = placement_.size(), me = placement_.rank;
   const auto bytes = call.bytes();
   for (int shift = 1; shift < n; ++shift) {
-    std::vector<Rounds::Piece> pieces;
+    std::vector<StagingPipeline::Piece> pieces;
     for (int r = 0; r < n; ++r) pieces.push_back({r, bytes, (r + shift) % n});
     const auto target = static_cast<std::size_t>((me + shift) % n);
-    rounds_.spread(
-        turn, pieces, [&](std::size_t) { return input(call) + target * bytes; },
+    pipeline_.distribute(
+        active, pieces, [&](std::size_t) { return input(call) + target * bytes; },
         [&](std::size_t p) { return output(call) + p * bytes; });
   }
   const auto own = static_cast<std::size_t>(me) * bytes;
   if (bytes > 0) std::memcpy(output(call) + own, input(call) + own, bytes);
 }
 
-// By sender, what it sends to each rank, in bytes; what this rank receives is compared with it.
-std::vector<std::uint64_t> Collectives::lengths_of_all(Turn& turn) {
-  const auto& call = turn.call;
+// Bytes that each rank sends to each other, by sender; compared with what this rank expects.
+std::vector<std::uint64_t> Collectives::lengths_of_all(ActiveCall& active) {
+  const auto& call = active.call;
   const auto n = static_cast<std::size_t>(placement_.size());
   const auto each = size_of(call.what.dtype);
   std::vector<std::uint64_t> mine, all(n * n);
   for (const std::size_t count : call.counts) mine.push_back(count * each);
-  std::vector<Rounds::Piece> pieces;
+  std::vector<StagingPipeline::Piece> pieces;
   for (std::size_t r = 0; r < n; ++r)
     pieces.push_back({static_cast<int>(r), n * sizeof(std::uint64_t), -1});
-  rounds_.spread(
-      turn, pieces, [&](std::size_t) { return reinterpret_cast<const std::byte*>(mine.data()); },
+  pipeline_.distribute(
+      active, pieces, [&](std::size_t) { return reinterpret_cast<const std::byte*>(mine.data()); },
       [&](std::size_t p) { return reinterpret_cast<std::byte*>(all.data() + p * n); });
   const auto me = static_cast<std::size_t>(placement_.rank);
   for (std::size_t r = 0; r < n; ++r)
     if (all[r * n + me] != call.recv_counts[r] * each)
-      room_.fail(turn, pair_mismatch(to_string(call.what), static_cast<int>(r),
-                                     all[r * n + me] / each, placement_.rank, call.recv_counts[r]));
+      node_.fail(active,
+                 pair_mismatch(to_string(call.what), static_cast<int>(r), all[r * n + me] / each,
+                               placement_.rank, call.recv_counts[r]));
   return all;
 }
 
-void Collectives::all_to_all_v(Turn& turn) {
-  const auto& call = turn.call;
+void Collectives::all_to_all_v(ActiveCall& active) {
+  const auto& call = active.call;
   const auto n = static_cast<std::size_t>(placement_.size());
   const auto me = static_cast<std::size_t>(placement_.rank);
   const auto each = size_of(call.what.dtype);
-  const auto lengths = lengths_of_all(turn);
+  const auto lengths = lengths_of_all(active);
   const auto at = [&](std::span<const std::size_t> counts, std::size_t rank) {
     return std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0}) * each;
   };
   for (std::size_t shift = 1; shift < n; ++shift) {
-    std::vector<Rounds::Piece> pieces;
+    std::vector<StagingPipeline::Piece> pieces;
     for (std::size_t r = 0; r < n; ++r) {
       const auto reader = (r + shift) % n;
       pieces.push_back({static_cast<int>(r), lengths[r * n + reader], static_cast<int>(reader)});
     }
-    rounds_.spread(
-        turn, pieces, [&](std::size_t) { return input(call) + at(call.counts, (me + shift) % n); },
+    pipeline_.distribute(
+        active, pieces,
+        [&](std::size_t) { return input(call) + at(call.counts, (me + shift) % n); },
         [&](std::size_t p) { return output(call) + at(call.recv_counts, p); });
   }
   if (call.counts[me] > 0)
@@ -173,24 +175,24 @@ void Collectives::all_to_all_v(Turn& turn) {
 
 // ---- reducing ----
 
-void Collectives::reduce(Turn& turn, const Wanted& wanted) {
-  const auto bytes = wanted.count * size_of(turn.call.what.dtype);
-  if (bytes < kAlong || !placement_.in_order) return reduce_everywhere(turn, wanted);
-  if (placement_.alone() && turn.call.what.operation == Operation::all_reduce)
-    return reduce_directly(turn);
-  reduce_along(turn, wanted);
+void Collectives::reduce(ActiveCall& active, const Wanted& wanted) {
+  const auto bytes = wanted.count * size_of(active.call.what.dtype);
+  if (bytes < kChainFrom || !placement_.in_order) return reduce_everywhere(active, wanted);
+  if (placement_.one_rank_per_host() && active.call.what.operation == Operation::all_reduce)
+    return reduce_directly(active);
+  reduce_by_chain(active, wanted);
 }
 
-// All get all inputs, and sum up what they want.
-void Collectives::reduce_everywhere(Turn& turn, const Wanted& wanted) {
-  const auto& call = turn.call;
+// Every rank receives all inputs and reduces the part that it needs.
+void Collectives::reduce_everywhere(ActiveCall& active, const Wanted& wanted) {
+  const auto& call = active.call;
   const auto each = size_of(call.what.dtype);
   const auto n = placement_.size();
   const auto& kernels = reduction(call.what.dtype, call.what.reduce);
-  std::vector<Rounds::Piece> pieces;
+  std::vector<StagingPipeline::Piece> pieces;
   for (int r = 0; r < n; ++r) pieces.push_back({r, wanted.count * each, -1});
-  rounds_.gather(
-      turn, pieces, [&](std::size_t) { return input(call); },
+  pipeline_.gather(
+      active, pieces, [&](std::size_t) { return input(call); },
       [&](std::size_t offset, std::size_t bytes, const void* const* at) {
         const auto first = std::max(wanted.begin, offset / each);
         const auto last = std::min(wanted.end, (offset + bytes) / each);
@@ -203,48 +205,48 @@ void Collectives::reduce_everywhere(Turn& turn, const Wanted& wanted) {
       });
 }
 
-void Collectives::reduce_directly(Turn& turn) {
-  Rounds::Step step;
-  step.carry = [&](Courier&, std::byte*) { trade_.run(turn); };
-  rounds_.run(turn, step);
+void Collectives::reduce_directly(ActiveCall& active) {
+  StagingPipeline::Step step;
+  step.exchange = [&](SocketMux&, std::byte*) { direct_.run(active); };
+  pipeline_.run(active, step);
 }
 
-// Block by block over the boards: each carrier takes a slice of the block along the hosts, and
-// leaves the result where the first rank's input was.
-void Collectives::reduce_along(Turn& turn, const Wanted& wanted) {
-  const auto& call = turn.call;
+// Block by block through the staging buffers: each proxy runs the chain for a slice of the block,
+// and leaves the result where the first rank's input was.
+void Collectives::reduce_by_chain(ActiveCall& active, const Wanted& wanted) {
+  const auto& call = active.call;
   const auto each = size_of(call.what.dtype);
   const auto all = wanted.count * each;
   const auto begin = wanted.begin * each, end = wanted.end * each;
-  const auto block = Room::kBoard / placement_.most / 4096 * 4096;
+  const auto block = NodeSegment::kStaging / placement_.most / 4096 * 4096;
   for (std::size_t offset = 0; offset < all; offset += block) {
     const auto bytes = std::min(block, all - offset);
-    Rounds::Step step;
-    step.stage = [&](std::byte* board) {
-      std::memcpy(board + placement_.index * block, input(call) + offset, bytes);
+    StagingPipeline::Step step;
+    step.stage = [&](std::byte* staging) {
+      std::memcpy(staging + placement_.index * block, input(call) + offset, bytes);
     };
-    step.carry = [&](Courier&, std::byte* board) {
-      chain_.run(turn, slice_of_block(call, board, block, bytes));
+    step.exchange = [&](SocketMux&, std::byte* staging) {
+      chain_.run(active, slice_of_block(call, staging, block, bytes));
     };
-    step.take = [&](const std::byte* board) {
+    step.copy_out = [&](const std::byte* staging) {
       const auto from = std::max(begin, offset), to = std::min(end, offset + bytes);
-      if (from < to) std::memcpy(output(call) + from - begin, board + from - offset, to - from);
+      if (from < to) std::memcpy(output(call) + from - begin, staging + from - offset, to - from);
     };
-    rounds_.run(turn, step);
+    pipeline_.run(active, step);
   }
 }
 
-Chain::Work Collectives::slice_of_block(const Call& call, std::byte* board, std::size_t block,
+Chain::Work Collectives::slice_of_block(const Call& call, std::byte* staging, std::size_t block,
                                         std::size_t bytes) const {
   const auto each = size_of(call.what.dtype);
-  const auto columns = static_cast<std::size_t>(placement_.columns);
-  const auto slice = (bytes / columns + 63) / 64 * 64;
+  const auto rails = static_cast<std::size_t>(placement_.rails);
+  const auto slice = (bytes / rails + 63) / 64 * 64;
   const auto from = std::min(bytes, slice * placement_.index);
-  const auto to = placement_.index + 1 == columns ? bytes : std::min(bytes, from + slice);
+  const auto to = placement_.index + 1 == rails ? bytes : std::min(bytes, from + slice);
   Chain::Work work;
-  for (std::size_t i = 0; i < placement_.near().size(); ++i)
-    work.inputs.push_back(board + i * block + from);
-  work.result = board + from;
+  for (std::size_t i = 0; i < placement_.local_ranks().size(); ++i)
+    work.inputs.push_back(staging + i * block + from);
+  work.result = staging + from;
   work.count = (to - from) / each;
   work.type = call.what.dtype;
   work.op = call.what.reduce;
@@ -252,4 +254,4 @@ Chain::Work Collectives::slice_of_block(const Call& call, std::byte* board, std:
   return work;
 }
 
-}  // namespace acc::runtime::hosts
+}  // namespace acc::runtime::tcp

@@ -1,54 +1,54 @@
 #pragma once
 
 #include "runtime/tcp/chain.hpp"
-#include "runtime/tcp/rounds.hpp"
-#include "runtime/tcp/trade.hpp"
+#include "runtime/tcp/direct_all_reduce.hpp"
+#include "runtime/tcp/staging_pipeline.hpp"
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace acc::runtime::hosts {
+namespace acc::runtime::tcp {
 
-/// The collectives over several hosts, made of rounds and chains.
+/// The collectives over several hosts, built on staging passes, chains and direct exchange.
 class Collectives {
  public:
-  Collectives(Room& room, const Placement& placement, Courier& courier, Lifeline& lifeline,
-              const std::string& group, bool check)
-      : room_{room},
+  Collectives(NodeSegment& node, const RankPlacement& placement, SocketMux& mux,
+              AbortableWait& abortable, const std::string& group, bool check)
+      : node_{node},
         placement_{placement},
-        rounds_{room, placement, placement.carries() ? &courier : nullptr, group, check},
-        chain_{courier, lifeline, placement},
-        trade_{courier, lifeline, placement} {}
+        pipeline_{node, placement, placement.is_proxy() ? &mux : nullptr, group, check},
+        chain_{mux, abortable, placement},
+        direct_{mux, abortable, placement} {}
 
-  void run(Turn& turn);
-  /// Nothing but that all come and call the same.
-  void meet(Turn& turn);
+  void run(ActiveCall& active);
+  /// Only waits until all ranks have arrived with the same call.
+  void meet(ActiveCall& active);
 
  private:
-  void dispatch(Turn& turn);
-  void gather_parts(Turn& turn, int reader);
-  void broadcast(Turn& turn);
-  void scatter(Turn& turn);
-  void all_to_all(Turn& turn);
-  void all_to_all_v(Turn& turn);
-  [[nodiscard]] std::vector<std::uint64_t> lengths_of_all(Turn& turn);
-  /// Of `count` elements, of which this rank wants those from `begin` to `end`.
+  void dispatch(ActiveCall& active);
+  void gather_parts(ActiveCall& active, int reader);
+  void broadcast(ActiveCall& active);
+  void scatter(ActiveCall& active);
+  void all_to_all(ActiveCall& active);
+  void all_to_all_v(ActiveCall& active);
+  [[nodiscard]] std::vector<std::uint64_t> lengths_of_all(ActiveCall& active);
+  /// A reduction of `count` elements, of which this rank needs those from `begin` to `end`.
   struct Wanted {
     std::size_t count = 0, begin = 0, end = 0;  ///< elements
   };
-  void reduce(Turn& turn, const Wanted& wanted);
-  void reduce_everywhere(Turn& turn, const Wanted& wanted);
-  void reduce_along(Turn& turn, const Wanted& wanted);
-  void reduce_directly(Turn& turn);
-  [[nodiscard]] Chain::Work slice_of_block(const Call& call, std::byte* board, std::size_t block,
+  void reduce(ActiveCall& active, const Wanted& wanted);
+  void reduce_everywhere(ActiveCall& active, const Wanted& wanted);
+  void reduce_by_chain(ActiveCall& active, const Wanted& wanted);
+  void reduce_directly(ActiveCall& active);
+  [[nodiscard]] Chain::Work slice_of_block(const Call& call, std::byte* staging, std::size_t block,
                                            std::size_t bytes) const;
 
-  Room& room_;
-  const Placement& placement_;
-  Rounds rounds_;
+  NodeSegment& node_;
+  const RankPlacement& placement_;
+  StagingPipeline pipeline_;
   Chain chain_;
-  Trade trade_;
+  DirectAllReduce direct_;
 };
 
-}  // namespace acc::runtime::hosts
+}  // namespace acc::runtime::tcp

@@ -45,7 +45,7 @@ InterfaceFilter::InterfaceFilter(std::string_view text) {
   }
 }
 
-bool InterfaceFilter::lets(std::string_view name) const {
+bool InterfaceFilter::allows(std::string_view name) const {
   const bool named = std::any_of(names_.begin(), names_.end(), [&](const std::string& one) {
     return exact_ ? name == one : name.starts_with(one);
   });
@@ -61,11 +61,11 @@ std::string table(const std::vector<Interface>& all) {
   return text.empty() ? "none" : text;
 }
 
-Interface named_by(const InterfaceFilter& filter, const std::string& asked) {
+Interface named_by(const InterfaceFilter& filter, const std::string& question) {
   const auto all = interfaces();
   const Interface* best = nullptr;
   for (const auto& one : all) {
-    if (!filter.lets(one.name)) continue;
+    if (!filter.allows(one.name)) continue;
     const auto worth = [](const Interface& i) {  // loopback last, IPv4 first
       return (i.address.is_loopback() ? 0 : 2) + (i.address.family() == AF_INET ? 1 : 0);
     };
@@ -73,10 +73,10 @@ Interface named_by(const InterfaceFilter& filter, const std::string& asked) {
   }
   if (best != nullptr) return *best;
   throw Error{ErrorCode::system,
-              asked + " lets no interface of this host; there are: " + table(all)};
+              question + " lets no interface of this host; there are: " + table(all)};
 }
 
-/// From where the kernel would speak to `target`: a UDP connect sends nothing.
+/// The local address from which the kernel would reach `target`: a UDP connect sends nothing.
 Result<SocketAddress> source_towards(SocketAddress target) {
   target.set_port(9);  // any
   UniqueFd fd{::socket(target.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0)};
@@ -96,7 +96,7 @@ Interface choose_interface(const Lookup& lookup, const std::string& master_addre
     if (!value.empty())
       return named_by(InterfaceFilter{value}, std::string{name} + "=" + printable(value, 80));
   }
-  // Nobody said where the master is: any interface that isn't loopback or a container's bridge.
+  // The master's address is unknown: any interface that isn't loopback or a container's bridge.
   if (master_address.empty())
     return named_by(InterfaceFilter{"^lo,docker"}, "the default (^lo,docker)");
   const auto master = resolve(master_address, 9, deadline);

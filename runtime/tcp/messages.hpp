@@ -1,38 +1,38 @@
 #pragma once
 
-#include "runtime/tcp/lifeline.hpp"
+#include "runtime/tcp/abortable_wait.hpp"
 #include "runtime/tcp/mesh.hpp"
 
 #include <map>
 #include <string>
 
-namespace acc::runtime::hosts {
+namespace acc::runtime::tcp {
 
-/// Messages between two ranks, over a connection for each ordered pair that is made when it is
-/// first used. One thread may send while another receives.
+/// Point-to-point messages, over a connection for each ordered pair of ranks, made on first use.
+/// One thread may send while another receives.
 class Messages {
  public:
-  Messages(Mesh& mesh, Room& room, Lifeline& lifeline, const Placement& placement,
+  Messages(Mesh& mesh, NodeSegment& node, AbortableWait& abortable, const RankPlacement& placement,
            std::string group, bool check);
 
-  void send(Turn& turn);
-  void recv(Turn& turn);
+  void send(ActiveCall& active);
+  void recv(ActiveCall& active);
 
  private:
-  [[nodiscard]] int line_to(Turn& turn, int rank);
-  [[nodiscard]] int line_from(Turn& turn, int rank);
-  void write(Turn& turn, int fd, const void* at, std::size_t bytes);
-  void read(Turn& turn, int fd, void* at, std::size_t bytes);
-  void compare(Turn& turn, const Descriptor& theirs);
+  [[nodiscard]] int connection_to(ActiveCall& active, int rank);
+  [[nodiscard]] int connection_from(ActiveCall& active, int rank);
+  void write(ActiveCall& active, int fd, const void* at, std::size_t bytes);
+  void read(ActiveCall& active, int fd, void* at, std::size_t bytes);
+  void compare(ActiveCall& active, const Descriptor& theirs);
 
   Mesh& mesh_;
-  Room& room_;
-  Lifeline& lifeline_;
-  const Placement& placement_;
+  NodeSegment& node_;
+  AbortableWait& abortable_;
+  const RankPlacement& placement_;
   std::string group_;
   bool check_;
   std::map<int, UniqueFd> out_;  ///< the sending thread's
   std::map<int, UniqueFd> in_;   ///< the receiving thread's
 };
 
-}  // namespace acc::runtime::hosts
+}  // namespace acc::runtime::tcp

@@ -98,7 +98,7 @@ Accelerator::Turn::~Turn() {
   if (group_ == nullptr) return;
   try {
     group_->barrier();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): the group is broken, and says so at its next use
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the group is broken, and its next use reports it
   }
 }
 
@@ -132,7 +132,7 @@ std::vector<std::string> Accelerator::gather_object(std::span<const std::string>
 
 HostTensor Accelerator::gather_for_metrics(const ConstTensorView& mine) {
   HostTensor all = gather(mine);
-  if (mine.shape.empty()) return all;  // one value of each rank: none is there twice
+  if (mine.shape.empty()) return all;  // one value of each rank: no duplicates
   const auto there = static_cast<std::size_t>(all.shape().front());
   const GradientState& loader = *state().gradient_state;
   const std::size_t count =
@@ -227,7 +227,7 @@ Accelerator::Accumulation Accelerator::accumulate(std::span<GradientReducer* con
   for (const GradientReducer* reducer : reducers) reducer->require_between_backwards("accumulate");
   state().gradient_state->next_batch();
   Accumulation batch;
-  // Means that the next batch adds to are needed whole on every rank.
+  // Means that the next batch adds to are needed in full on every rank.
   for (GradientReducer* reducer : reducers) reducer->reduce_whole(!sync_gradients());
   if (state().gradient_state->exchange()) return batch;
   for (GradientReducer* reducer : reducers) batch.quiet_.push_back(reducer->no_sync());
@@ -245,8 +245,8 @@ double Accelerator::backward_factor() const {
 }
 
 void Accelerator::end_backward() {
-  // A loop with several models runs backward through some of them. When none has begun, no
-  // gradient came at all: that is for the reducers to say, by name.
+  // A loop with several models runs backward through some of them. If none has begun there was no
+  // gradient at all, which the reducers report by name.
   const bool any = std::ranges::any_of(state().reducers, &GradientReducer::in_backward);
   for (GradientReducer& reducer : state().reducers)
     if (!any || reducer.in_backward()) reducer.finish();
@@ -290,7 +290,7 @@ void Accelerator::step(Scheduler& scheduler) {
   if (!sync_gradients()) return scheduler.count_accumulated_batch();
   if (state().scaler.step_was_skipped(scheduler.optimizer())) return;
   if (state().splits_batches(prepared->options)) return scheduler.step();
-  // Each batch of the loop counts as many of one process. As Accelerate's, also at the end.
+  // Each batch of the loop counts as several of one process. As Accelerate's, also at the end.
   for (int i = 0; i < num_processes(); ++i)
     if (!scheduler.total_steps() || scheduler.count() <= *scheduler.total_steps()) scheduler.step();
 }

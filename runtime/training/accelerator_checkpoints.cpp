@@ -141,7 +141,7 @@ std::filesystem::path Accelerator::load_state(const std::filesystem::path& path,
   });
   s.checkpoints().fill(wanted, *found);
   s.together("load_state", [&] { s.take(*found); });
-  // A number that is there is never used again: what it stands for may be good, if not to this run.
+  // An existing number is never reused: its checkpoint may be valid for another run.
   const auto newest = numbered ? s.checkpoints().newest_number() : std::nullopt;
   if (newest && *newest >= s.options.project.iteration) s.options.project.iteration = *newest + 1;
   s.goes_on = true;
@@ -187,7 +187,7 @@ void Accelerator::load_model(const GradientReducer& model, const std::filesystem
     model.require_between_backwards("load_model");
     tensors = tensors_of(model.parameters(), s.buffers_of(model));
     if (!is_main_process()) return;
-    const auto values = read_all(path, tensors);  // all of them, before the first is changed
+    const auto values = read_all(path, tensors);  // all are read before the first is changed
     for (std::size_t i = 0; i < tensors.size(); ++i) put(values[i], writable(tensors[i]));
   });
   for (const NamedTensor& tensor : tensors) s.group.broadcast(writable(tensor), 0);

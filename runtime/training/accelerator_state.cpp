@@ -15,7 +15,7 @@
 #include <string>
 #include <utility>
 
-/// What goes into a checkpoint, and what is taken out of it.
+/// The contents of a checkpoint, for saving and loading.
 namespace acc::runtime {
 namespace {
 
@@ -28,7 +28,7 @@ std::string name_or_index(const std::string& name, std::size_t index) {
   return name.empty() ? std::to_string(index) : name;
 }
 
-// Texts of a checkpoint are JSON; those of others may be anything, and go as a JSON string.
+// Texts of a checkpoint are JSON; other texts are stored as JSON strings.
 std::string wrapped(const std::string& text) { return nlohmann::json(text).dump(); }
 
 std::string unwrapped(std::string_view name, std::string_view text) {
@@ -144,8 +144,7 @@ Checkpointer& Accelerator::State::checkpoints() {
   return checkpointer.emplace(group, std::move(how));
 }
 
-/// A run that begins anew where another one left its checkpoints would mix both, and remove them
-/// one by one.
+/// A new run in a folder with the checkpoints of another would mix both, and remove the old ones.
 void Accelerator::State::refuse_overwriting() {
   const auto newest = checkpoints().newest_number();
   if (!newest) return;
@@ -222,7 +221,7 @@ CheckpointState Accelerator::State::what_to_save() {
   for (const Text& text : texts) {
     if (text.owner == Owner::each_rank) {
       state.per_rank[registered(text.name)] = wrapped(text.save());
-    } else {  // the others' would not be kept
+    } else {  // those of other ranks would not be kept
       state.shared[registered(text.name)] = group.rank() == 0 ? wrapped(text.save()) : "null";
     }
   }
@@ -283,7 +282,7 @@ void Accelerator::State::take_texts(const Restored& found) {
     loader->restore(parse_loader_state(unwrapped(name, text_of(found.shared, name))));
   }
   scaler.load_state_text(text_of(found.shared, kScaler));
-  // A rank that wasn't there when it was saved keeps the generator that it was seeded with.
+  // A rank that did not exist at the save keeps its seeded generator.
   if (const auto text = found.per_rank.find(kGenerator); text != found.per_rank.end())
     generator.restore(unwrapped(kGenerator, text->second));
   for (const Text& text : texts) {

@@ -60,13 +60,13 @@ struct Accelerator::State {
   Checkpointer& checkpoints();
   void refuse_overwriting();
   [[nodiscard]] CheckpointState what_to_save();
-  /// Of load_state: what is asked for, and then what came with it.
+  /// For load_state: the state to request, and applying the result.
   [[nodiscard]] CheckpointState what_to_load();
   void take(const Restored& found);
   [[nodiscard]] std::vector<std::string> not_taken(const Checkpoint& checkpoint,
                                                    const CheckpointState& wanted) const;
-  /// Calls `work` on all ranks; what it throws on one is thrown on all: there as it is, elsewhere
-  /// as an Error with its words. Collective.
+  /// Calls `work` on all ranks; what it throws on one is thrown on all: unchanged there, elsewhere
+  /// as an Error with its text. Collective.
   void together(const char* operation, const std::function<void()>& work);
 
  private:

@@ -11,7 +11,7 @@
 namespace acc::runtime::training {
 namespace {
 
-/// What the reducer of this model knew on this rank.
+/// State of the reducer of this model on this rank.
 AccumulatedGradients facts_of(const Checkpoint& checkpoint, int rank, std::size_t model,
                               std::size_t parameters) {
   const auto corrupt = [] {

@@ -8,9 +8,8 @@
 #include <string>
 #include <vector>
 
-/// The sums of gradients in a checkpoint that was saved in the middle of an accumulated step: of
-/// each parameter a tensor with a row for each rank, and as text of each rank what its reducer
-/// knows.
+/// Accumulated gradients in a checkpoint saved within an accumulated step: for each parameter a
+/// tensor with a row for each rank, and the state of each reducer as text.
 namespace acc::runtime::training {
 
 /// All of its elements as the row of this rank.

@@ -9,14 +9,14 @@
 
 namespace acc::runtime::training {
 
-/// Where a parameter lies in its bucket.
+/// Position of a parameter in its bucket.
 struct Slot {
   std::size_t parameter = 0;
   std::size_t offset = 0;  ///< elements
   std::size_t count = 0;   ///< elements
 };
 
-/// Gradients that travel in one call.
+/// Gradients that are reduced in one call.
 struct BucketMemory {
   std::vector<Slot> slots;
   std::size_t count = 0;  ///< elements, padding included; a multiple of the ranks

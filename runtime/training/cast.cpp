@@ -46,8 +46,8 @@ void f16_to_floats_slowly(const std::uint16_t* from, float* to, std::size_t coun
 }
 
 #if defined(__x86_64__)
-/// The instructions round as Half does; they are in every server CPU since 2013, but not in the
-/// baseline that we compile for.
+/// The instructions round as Half does; every server CPU since 2013 has them, but the compiled
+/// baseline does not.
 bool has_f16c() {
   static const bool has = __builtin_cpu_supports("f16c") && __builtin_cpu_supports("avx");
   return has;

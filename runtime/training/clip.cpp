@@ -55,7 +55,7 @@ ClippedNorm max_norm_of(const Gradients& gradients) {
     if (std::isnan(largest)) break;
   }
   if (gradients.parts_of == nullptr) return found;
-  // What a reduction to the maximum makes of NaN depends on the backend: it goes by itself.
+  // The maximum of NaN depends on the backend, so NaN is reduced separately.
   std::array<double, 2> words{std::isnan(found.norm) ? 0 : found.norm,
                               std::isnan(found.norm) ? 1.0 : 0.0};
   gradients.parts_of->all_reduce(std::span<double>{words}, ReduceOp::max);

@@ -11,7 +11,8 @@ namespace acc::runtime::training {
 namespace {
 
 constexpr std::size_t kSquaresBlock = 1024;
-constexpr std::size_t kTables = 4;  ///< neighbours of one size don't wait for each other's addition
+constexpr std::size_t kTables =
+    4;  ///< so that neighbours of similar size don't wait for each other's addition
 /// 2^16 squares of 24 bits fit into 64.
 constexpr std::size_t kBeforeOverflow = kTables * 65535;
 

@@ -9,9 +9,9 @@
 
 namespace acc::runtime::training {
 
-/// Sums of squares without rounding: each square is an integer times a power of two, and squares
-/// of one power are added as integers. So the sum is the same however values are cut over calls and
-/// ranks and in whatever order they come, which no order of rounded additions gives.
+/// Sums of squares without rounding: each square is an integer times a power of two, and squares of
+/// one power are added as integers. So the sum is independent of order and of the split over calls
+/// and ranks, unlike rounded additions.
 class ExactSquares {
  public:
   /// @param doubles  will there be f64 on any rank? It makes words() longer.

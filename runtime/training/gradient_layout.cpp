@@ -38,7 +38,7 @@ std::byte* GradientLayout::value_at(const Slot& place, const Overlap& piece) con
 
 // ---- layout ----
 
-/// Gradients of ours_ that don't lie on the wire_: they never move.
+/// Gradients of ours_ that are not in wire_: they never move.
 void GradientLayout::place_uncompressed() {
   constexpr std::size_t kAlignment = 64;
   const auto padded = [](std::size_t bytes) {
@@ -73,7 +73,7 @@ void GradientLayout::adopt(std::vector<std::size_t> order) {
   }
   const SharedBuffer old_wire = std::exchange(wire_, allocate(buckets_, group_, options_.stream));
   move_gradients(old_buckets, old_bucket, old_slot);
-  if (!on_host()) cuda::synchronize(options_.stream);  // before the old memory goes
+  if (!on_host()) cuda::synchronize(options_.stream);  // before the old memory is freed
   cut_ranges();
 }
 

@@ -11,7 +11,7 @@
 
 namespace acc::runtime::training {
 
-/// Where the gradients of a model lie, and the way between them and the memory that travels.
+/// The memory layout of the gradients of a model, and copies from and to the reduced (wire) memory.
 class GradientLayout {
  public:
   struct Options {
@@ -20,12 +20,12 @@ class GradientLayout {
     bool scattered = false;  ///< ranges() are parts of buckets
     void* stream = nullptr;
   };
-  /// Collective. The last parameter first, as nobody knows better yet.
+  /// Collective. The last parameter first, as the real order is not known yet.
   GradientLayout(std::vector<Parameter> parameters, ProcessGroup& group, Options options);
   GradientLayout(const GradientLayout&) = delete;
   GradientLayout& operator=(const GradientLayout&) = delete;
 
-  /// Lays buckets out anew. Collective. Gradients that lie on the wire move, with what they hold.
+  /// Lays buckets out anew. Collective. Gradients in wire memory move with their contents.
   void adopt(std::vector<std::size_t> order);
 
   [[nodiscard]] const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
@@ -34,7 +34,7 @@ class GradientLayout {
   [[nodiscard]] const std::vector<GradientRange>& ranges() const noexcept { return ranges_; }
   [[nodiscard]] std::size_t bucket_of(std::size_t parameter) const { return bucket_of_[parameter]; }
   [[nodiscard]] bool on_host() const;
-  /// Elements of a bucket that one rank answers for.
+  /// Elements of a bucket owned by one rank.
   [[nodiscard]] std::size_t part(const BucketMemory& bucket) const {
     return bucket.count / static_cast<std::size_t>(group_.size());
   }
@@ -48,18 +48,18 @@ class GradientLayout {
     return {begin, begin + part(bucket)};
   }
 
-  /// A gradient onto the wire; nothing to do where it lies there.
+  /// Copies a gradient to the wire memory, unless it is there.
   void to_wire(std::size_t parameter);
-  /// What a parameter that isn't used here adds to the sum. @return what was there, if its gradient
-  /// lies on the wire, for put_back.
+  /// Writes the contribution of a parameter unused on this rank. @return the former contents, if
+  /// its gradient is in wire memory, for put_back.
   [[nodiscard]] std::vector<std::byte> zero_on_wire(std::size_t parameter);
   void put_back(std::size_t parameter, const std::vector<std::byte>& bytes);
-  /// Means off the wire: elements `which` of a bucket, but not those of parameters that nobody
-  /// used.
-  /// @param used  by parameter, 0: by nobody; empty: all were used
+  /// Copies means from the wire memory: elements `which` of a bucket, except parameters that no
+  /// rank used.
+  /// @param used  by parameter, 0: by no rank; empty: all were used
   void from_wire(const BucketMemory& bucket, Span which, std::span<const std::int32_t> used);
 
-  /// The values of parameters, onto and off the wire.
+  /// Copies the values of parameters to and from the wire memory.
   void values_to_wire(const BucketMemory& bucket, Span which);
   void values_from_wire(const BucketMemory& bucket, Span which);
 
@@ -77,10 +77,10 @@ class GradientLayout {
   void place_uncompressed();
   void cut_ranges();
 
-  ProcessGroup& group_;  ///< of the reducer that this is a part of
+  ProcessGroup& group_;  ///< of the reducer
   Options options_;
   std::vector<Parameter> parameters_;
-  std::vector<char> ours_;  ///< by parameter: we found the place for its gradient
+  std::vector<char> ours_;  ///< by parameter: its gradient was allocated here
   std::vector<std::size_t> order_;
   std::vector<BucketMemory> buckets_;
   std::vector<std::size_t> bucket_of_;  ///< by parameter

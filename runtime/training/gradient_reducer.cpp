@@ -43,10 +43,11 @@ std::size_t GradientReducer::bucket_count() const noexcept { return state_->buck
 std::vector<GradientReducer::Bucket> GradientReducer::buckets() const {
   std::vector<Bucket> buckets;
   for (const BucketMemory& bucket : state_->buckets()) {
-    Bucket& told = buckets.emplace_back();
-    for (const training::Slot& slot : bucket.slots) told.parameters.push_back(slot.parameter);
-    told.bytes = bucket.bytes();
-    told.dtype = bucket.wire_type;
+    Bucket& public_bucket = buckets.emplace_back();
+    for (const training::Slot& slot : bucket.slots)
+      public_bucket.parameters.push_back(slot.parameter);
+    public_bucket.bytes = bucket.bytes();
+    public_bucket.dtype = bucket.wire_type;
   }
   return buckets;
 }

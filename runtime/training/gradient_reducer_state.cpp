@@ -49,7 +49,7 @@ std::vector<std::size_t> order_from_bytes(std::string_view text) {
   return order;
 }
 
-/// What can be refused without asking the other ranks, and then what can't.
+/// Local checks first, then those that need the other ranks.
 std::vector<Parameter> checked(std::vector<Parameter> parameters, const ReducerOptions& options,
                                ProcessGroup& group) {
   training::check_parameters(parameters, group.device());
@@ -183,13 +183,13 @@ void GradientReducer::State::start_map() {
 
 void GradientReducer::State::finish_map() {
   if (layout.on_host()) return used_work.wait();
-  // A map in host memory can't travel by a backend of devices.
+  // A device backend needs the map in device memory.
   const std::string mine{used.begin(), used.end()};
   for (const std::string& map : group.all_gather_object(mine))
     for (std::size_t i = 0; i < used_anywhere.size(); ++i) used_anywhere[i] |= map.at(i);
 }
 
-/// Gradients that nobody used stay as they were.
+/// Gradients that no rank used stay as they were.
 void GradientReducer::State::restore_kept() {
   for (const auto& [index, bytes] : kept)
     if (used_anywhere[index] == 0) layout.put_back(index, bytes);
@@ -221,12 +221,12 @@ void GradientReducer::State::settle_layout() {
   if (best != layout.order()) layout.adopt(std::move(best));
 }
 
-/// Nothing may be in flight when the memory goes; what a call failed with was told already.
+/// Nothing may be in flight when the memory is freed; errors of calls were reported already.
 void GradientReducer::State::drain() noexcept {
   const auto ended = [](const Work& work) {
     try {
       work.wait();
-    } catch (...) {  // NOLINT(bugprone-empty-catch): the first cause is with the caller
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the caller has the first cause
     }
   };
   for (std::size_t b = 0; b < std::min(next_bucket, works.size()); ++b) ended(works[b]);

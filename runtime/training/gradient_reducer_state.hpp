@@ -21,7 +21,7 @@ namespace training {
 
 }  // namespace training
 
-/// One backward after the other: what is ready, what travels, what was added up.
+/// State of backwards: what is ready, in flight, and accumulated.
 struct GradientReducer::State {
   State(ProcessGroup its_group, std::vector<Parameter> parameters, ReducerOptions its_options);
   State(const State&) = delete;
@@ -36,7 +36,7 @@ struct GradientReducer::State {
   // This backward, and since the last reduction.
   bool syncing = true;
   bool whole = false;                          ///< don't scatter
-  bool begun = false;                          ///< a ready() of this backward has come
+  bool begun = false;                          ///< a ready() of this backward was called
   bool reduces = true;                         ///< was syncing when it came
   std::vector<char> is_ready;                  ///< by parameter, in this backward
   std::vector<char> used;                      ///< by parameter, since the last reduction
@@ -50,7 +50,7 @@ struct GradientReducer::State {
   std::optional<std::vector<std::size_t>> static_missing;
   std::vector<std::int32_t> used_anywhere;  ///< the map; filled by the reduction
   Work used_work;
-  std::vector<std::pair<std::size_t, Work>> sharing;  ///< buckets whose values travel
+  std::vector<std::pair<std::size_t, Work>> sharing;  ///< buckets whose values are in flight
   std::chrono::nanoseconds exposed{0};
   std::vector<HostTensor> restored;  ///< gradients of a checkpoint, until the next backward
 
@@ -59,8 +59,8 @@ struct GradientReducer::State {
     return layout.buckets();
   }
   [[nodiscard]] bool scatters() const { return options.mode == GradientMode::reduce_scatter; }
-  /// Is the order of this backward the one to lay buckets out in? Where it may change from one
-  /// backward to the next there is nothing to be learned.
+  /// Should buckets be laid out in the order of this backward? Not if it may change between
+  /// backwards.
   [[nodiscard]] bool learns_order() const {
     return !settled && (!options.find_unused_parameters || options.static_graph);
   }

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
-/// Passes over the gradients that a rank answers for.
+/// Passes over the gradients that a rank owns.
 namespace acc::runtime::training {
 
-/// The gradients of one rank and, where they are a part of the whole, of whom the rest is.
+/// The gradients of one rank and, if they are a part of the whole, the group that has the rest.
 struct Gradients {
   std::span<const Parameter> parameters;
   std::span<const GradientRange> ranges;
@@ -41,8 +41,7 @@ class GradientsOf {
   Gradients gradients_;
 };
 
-/// @throws Error invalid_argument: its gradients are under way. Without a reducer there is nothing
-/// to know it by.
+/// @throws Error invalid_argument: its gradients are in flight; only known with a reducer.
 void require_between_backwards(const Optimizer& optimizer, std::string_view what);
 
 /// The first parameter whose gradient, as far as it is this rank's, isn't finite; empty: none.

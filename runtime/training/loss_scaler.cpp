@@ -80,7 +80,7 @@ bool LossScaler::step(Optimizer& optimizer) {
   ++skipped_;
   skipped_last_ = true;
   skipped_now_.insert(&optimizer);
-  if (told_) told_(scale_);
+  if (callback_) callback_(scale_);
   return false;
 }
 

@@ -52,7 +52,7 @@ std::vector<std::string> parted(std::string_view text) {
   return lines;
 }
 
-/// FNV-1a: told apart are mistakes, not attacks.
+/// FNV-1a: detects mistakes, not attacks.
 std::uint64_t digest(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (const char c : text) {
@@ -66,7 +66,7 @@ std::string described(const std::vector<std::string>& lines, std::size_t index) 
   return index < lines.size() ? lines[index] : "nothing there";
 }
 
-/// The first line that some rank has otherwise than rank 0.
+/// The first line in which some rank differs from rank 0.
 Error difference(const std::vector<std::string>& texts) {
   std::vector<std::vector<std::string>> models;
   std::size_t longest = 0;
@@ -87,7 +87,7 @@ Error difference(const std::vector<std::string>& texts) {
     if (others.empty()) continue;
     return Error{ErrorCode::mismatch,
                  "the ranks have different models: rank 0 has " + zeros + ", " +
-                     describe_ranks(others) + " has " + theirs,
+                     describe_ranks(others) + " " + have(others) + " " + theirs,
                  others, "gradient_reducer"};
   }
   return Error{ErrorCode::mismatch, "the ranks have different models", {}, "gradient_reducer"};
@@ -111,7 +111,7 @@ void check_parameters(std::span<const Parameter> parameters, const Device& devic
              "; f16, bf16, f32 and f64 can be trained");
     if (const auto problem = safetensors::overflow(value)) refuse(problem->substr(1));
     if (value.data == nullptr && value.count() > 0) refuse("has no memory");
-    // Buckets lie in memory of the group; a copy between the two that isn't meant ends the process.
+    // Buckets are in memory of the group; an unintended copy between the two ends the process.
     if (value.device != device)
       refuse("is on " + to_string(value.device) + ", but the group reduces on " +
              to_string(device) + ": " +
@@ -132,7 +132,7 @@ void check_parameters(std::span<const Parameter> parameters, const Device& devic
 void check_same_model(std::span<const Parameter> parameters, std::span<const ModelBuffer> buffers,
                       ProcessGroup& group) {
   if (group.size() == 1) return;
-  // As objects: these lie in host memory whatever the group's backend is.
+  // As objects, which are in host memory with any backend.
   const std::string mine = joined(describe(parameters, buffers));
   const std::vector<std::string> digests = group.all_gather_object(std::to_string(digest(mine)));
   if (std::ranges::all_of(digests, [&](const std::string& d) { return d == digests[0]; })) return;
@@ -148,7 +148,8 @@ void check_same(const std::string& problem, const std::string& mine, ProcessGrou
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] == *other) others.push_back(static_cast<int>(rank));
   throw Error{ErrorCode::mismatch,
-              problem + ": rank 0 has " + all[0] + ", " + describe_ranks(others) + " has " + *other,
+              problem + ": rank 0 has " + all[0] + ", " + describe_ranks(others) + " " +
+                  have(others) + " " + *other,
               others, "prepare"};
 }
 

@@ -152,7 +152,7 @@ void Optimizer::step() {
     for (std::size_t i = 0; i < all.size(); ++i) update(i);
     return;
   }
-  // The values of one bucket travel while the next one is updated. A rank may have no part of a
+  // The values of one bucket are sent while the next one is updated. A rank may have no part of a
   // bucket's parameters, only of its padding.
   std::size_t next = 0;
   const std::size_t buckets = reducer_->bucket_count();

@@ -69,7 +69,7 @@ void Generator::restore(std::string_view state) {
     state.remove_prefix(static_cast<std::size_t>(end - state.data()));
     any |= word;
   }
-  if (!state.empty() || any == 0) refuse();  // from zeros it never comes away
+  if (!state.empty() || any == 0) refuse();  // zeros would never change
   words_ = words;
 }
 

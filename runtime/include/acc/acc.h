@@ -12,15 +12,15 @@
  *
  * Every function that can fail returns an acc_status; acc_last_error() then says in words what
  * happened. After any status but ACC_INVALID_ARGUMENT and ACC_CORRUPT the communicator is broken
- * for good: each later call fails at once with the first cause. (But not after ACC_TIMED_OUT of
+ * for good: each later call fails immediately with the first cause. (But not after ACC_TIMED_OUT of
  * acc_work_wait, whose call goes on, nor ACC_SYSTEM of acc_split and acc_sub_group, nor what
  * acc/acc_training.h says of checkpoints.) ACC_INVALID_ARGUMENT is about this rank alone: the others,
  * whose arguments were in order, are in the call and wait for this rank to make it as well.
  *
  * Counts are elements, a count of 0 is legal. Pointers are host memory on the backend "cpu" and
  * device memory on "nccl". On "cpu" a call blocks until it is done; on "nccl" it is enqueued on
- * acc_call.stream and returns at once. One thread at a time calls with a communicator (two at once
- * are told as ACC_MISMATCH at best); acc_abort may come from any thread at any time. A process that
+ * acc_call.stream and returns immediately. One thread at a time calls with a communicator (two at once
+ * are reported as ACC_MISMATCH at best); acc_abort may come from any thread at any time. A process that
  * was forked after acc_init can't use its parent's. All ranks call the same operations in the same order with
  * the same count, type, reduction and root.
  *
@@ -46,16 +46,16 @@ extern "C" {
 #define ACC_VERSION 100
 
 typedef struct acc_comm acc_comm;       /* one rank's side of a group */
-typedef struct acc_work acc_work;       /* a call that was begun */
+typedef struct acc_work acc_work;       /* a call that was started */
 typedef struct acc_buffer acc_buffer;   /* memory that needs no copies */
-typedef struct acc_objects acc_objects; /* byte strings that came */
+typedef struct acc_objects acc_objects; /* received byte strings */
 
 typedef int32_t acc_status;
 enum {
   ACC_OK = 0,
-  ACC_TIMED_OUT = 1,        /* somebody didn't come in time */
+  ACC_TIMED_OUT = 1,        /* a rank did not reach the call before its deadline */
   ACC_PEER_LOST = 2,        /* a process of the group ended */
-  ACC_MISMATCH = 3,         /* the ranks called different things */
+  ACC_MISMATCH = 3,         /* the calls of the ranks differ */
   ACC_ABORTED = 4,          /* acc_abort was called, here or on another rank */
   ACC_INVALID_ARGUMENT = 5, /* this call was wrong and had no effect */
   ACC_SYSTEM = 6,           /* memory, files, sockets */
@@ -129,7 +129,7 @@ ACC_API const char* acc_last_error(void);
 ACC_API const char* acc_last_error_operation(void);
 ACC_API uint64_t acc_last_error_sequence(void);
 /* The ranks to blame. Writes at most `capacity` of them and returns how many there are; 0: not
- * known, or nobody's fault. `ranks` may be NULL with capacity 0. */
+ * known, or no rank's fault. `ranks` may be NULL with capacity 0. */
 ACC_API size_t acc_last_error_ranks(int32_t* ranks, size_t capacity);
 
 /* ---- communicators ---- */
@@ -223,7 +223,7 @@ ACC_API acc_status acc_all_to_all_v(acc_comm* comm, const void* send, const size
 ACC_API acc_status acc_barrier(acc_comm* comm, const acc_call* how);
 /* Between two ranks; the others don't take part. Messages of a pair keep their order. A send of more
  * than 15 KiB may wait until it is received: a ring of ranks that all send before they receive works
- * with less and times out with more; acc_sendrecv has no such limit. */
+ * with less and may time out with more; acc_sendrecv has no such limit. */
 ACC_API acc_status acc_send(acc_comm* comm, const void* data, size_t count, acc_dtype dtype,
                             int32_t to, const acc_call* how);
 ACC_API acc_status acc_recv(acc_comm* comm, void* data, size_t count, acc_dtype dtype, int32_t from,
@@ -234,7 +234,7 @@ ACC_API acc_status acc_sendrecv(acc_comm* comm, const void* send, size_t send_co
                                 void* recv, size_t recv_count, int32_t from, acc_dtype dtype,
                                 const acc_call* how);
 
-/* ---- the same, begun: they return at once ----
+/* ---- asynchronous forms: they return immediately ----
  * On cpu a thread of the communicator carries them out in their order. The buffers belong to the
  * communicator until the work is done. *work: NULL on failure. */
 ACC_API acc_status acc_all_reduce_async(acc_comm* comm, const void* send, void* recv, size_t count,
@@ -264,11 +264,11 @@ ACC_API acc_status acc_send_async(acc_comm* comm, const void* data, size_t count
 ACC_API acc_status acc_recv_async(acc_comm* comm, void* data, size_t count, acc_dtype dtype,
                                   int32_t from, const acc_call* how, acc_work** work);
 
-/* Waits for the call and returns what came of it; after timeout_ms (0: at once; ACC_DEFAULT: never,
+/* Waits for the call and returns what came of it; after timeout_ms (0: immediately; ACC_DEFAULT: never,
  * as the call has a limit of its own) ACC_TIMED_OUT, upon which the call goes on and the communicator
  * is as before. Any thread. */
 ACC_API acc_status acc_work_wait(acc_work* work, int64_t timeout_ms);
-/* *done: 1 when the call has ended, well or not. */
+/* *done: 1 when the call has ended, successfully or not. */
 ACC_API acc_status acc_work_done(acc_work* work, int32_t* done);
 /* Neither waits nor cancels. */
 ACC_API void acc_work_free(acc_work* work);
@@ -309,9 +309,9 @@ ACC_API void acc_buffer_free(acc_buffer* buffer);
 ACC_API acc_status acc_flight_record(const acc_comm* comm, acc_objects** lines);
 
 /* ---- what a worker tells the agent that supervises it ----
- * Without an agent these do nothing. Any thread; they return at once. */
+ * Without an agent these do nothing. Any thread; they return immediately. */
 
-/* 1: our agent started this process and can be told something. */
+/* 1: an agent started this process and accepts reports. */
 ACC_API int32_t acc_agent_present(void);
 ACC_API void acc_agent_heartbeat(uint64_t step);    /* alive, at this step */
 ACC_API void acc_agent_checkpoint(uint64_t step);   /* a checkpoint of this step is complete */
@@ -320,7 +320,7 @@ ACC_API void acc_agent_no_restart(const char* why); /* starting again would not 
 /* May this process still make something valid for its job? Ask right before a written checkpoint is
  * renamed to its place; blocks for some milliseconds, timeout_ms at most (60000 is plenty).
  * 1: yes, or no acc-launch started this process; 0: no, a later attempt has begun without this
- * machine; -1: nobody could tell in time (acc_last_error), which means no. acc/agent.hpp says more.
+ * machine; -1: no answer in time (acc_last_error), which means no. acc/agent.hpp says more.
  */
 ACC_API int32_t acc_agent_is_current(int64_t timeout_ms);
 

@@ -82,7 +82,7 @@ ACC_API acc_status acc_reducer_create(acc_comm* comm, const acc_parameter* param
  * for each pass. NULL where there is no such parameter. */
 ACC_API void* acc_reducer_gradient(const acc_reducer* reducer, size_t parameter);
 ACC_API acc_status acc_reducer_zero(acc_reducer* reducer);
-/* A backward pass: the gradient of each parameter is added to, then told to be ready, upon which it
+/* A backward pass: the gradient of each parameter is added to, then marked ready, upon which it
  * begins to travel; after finish the gradients are the means over all ranks. */
 ACC_API acc_status acc_reducer_ready(acc_reducer* reducer, size_t parameter);
 ACC_API acc_status acc_reducer_finish(acc_reducer* reducer);
@@ -163,7 +163,8 @@ ACC_API void acc_checkpointer_config_init(acc_checkpointer_config* config, size_
  * ACC_CORRUPT, ACC_INVALID_ARGUMENT; the communicator stays usable after them. */
 ACC_API acc_status acc_checkpointer_create(acc_comm* comm, const acc_checkpointer_config* config,
                                            acc_checkpointer** checkpointer);
-/* As checkpoint_<number>, whole or not at all, whatever dies meanwhile. */
+/* As checkpoint_<number>, whole or not at all, whatever dies meanwhile. A number above INT64_MAX is
+ * ACC_INVALID_ARGUMENT. */
 ACC_API acc_status acc_save(acc_checkpointer* checkpointer, uint64_t number, acc_state* state);
 /* Fills the tensors and texts of `state` from the newest checkpoint that is whole. *found: 0 where
  * there is none yet, and nothing was changed; *number: of what was loaded. */

@@ -29,16 +29,16 @@ enum class MixedPrecision : std::uint8_t { no, fp16, bf16, fp8 };
 struct ProjectConfiguration {
   std::filesystem::path project_dir = {};  ///< empty: none
   std::filesystem::path logging_dir = {};  ///< empty: project_dir
-  /// save_state() writes project_dir/checkpoints/checkpoint_<iteration>, counting up.
+  /// save_state() writes project_dir/checkpoints/checkpoint_<iteration>, with increasing numbers.
   bool automatic_checkpoint_naming = false;
-  int total_limit = 0;          ///< checkpoints that are kept; 0: all
+  int total_limit = 0;          ///< checkpoints to keep; 0: all
   std::uint64_t iteration = 0;  ///< of the next save_state()
 };
 
 struct AcceleratorOptions {
   GroupOptions group = {};
-  /// Default: ACCELERATE_MIXED_PRECISION, as acc-launch sets it, else no. fp16 switches the loss
-  /// scaler on; what the loop computes in is its own affair.
+  /// Default: ACCELERATE_MIXED_PRECISION, as acc-launch sets it, else no. fp16 enables the loss
+  /// scaler; the loop chooses its own compute type.
   std::optional<MixedPrecision> mixed_precision = {};
   /// Default: ACCELERATE_GRADIENT_ACCUMULATION_STEPS, else 1.
   std::optional<std::uint64_t> gradient_accumulation_steps = {};
@@ -50,13 +50,13 @@ struct AcceleratorOptions {
 };
 
 struct LoadStateOptions {
-  /// Takes a checkpoint that also holds state which nothing here takes: of an optimizer that isn't
-  /// prepared, say. Else that is an error, and nothing was changed.
+  /// Accept a checkpoint with state that nothing here loads, of an unprepared optimizer for
+  /// example. Otherwise that is an error, and nothing is changed.
   bool allow_unused = false;
 };
 
-/// What makes a training loop for one process one for many: who am I, wait for each other, gather,
-/// accumulate, save. As Hugging Face's Accelerator, for loops in C++.
+/// Turns a training loop for one process into one for many: rank facts, synchronisation, gathering,
+/// accumulation, checkpoints. As Hugging Face's Accelerator, for loops in C++.
 ///
 ///   acc::Accelerator accelerator;
 ///   auto& reducer = accelerator.prepare_model(model.parameters());
@@ -72,14 +72,14 @@ struct LoadStateOptions {
 ///     accelerator.zero_grad(optimizer);
 ///   }
 ///
-/// Everything that moves data or waits is collective: every rank calls it, in the same order.
-/// One thread at a time. @throws Error from all of it, as the group's operations do;
-/// invalid_argument of one that was moved from.
+/// Everything that moves data or waits is collective: every rank calls it, in the same order. One
+/// thread at a time. @throws Error from all of it, as the group's operations do; invalid_argument
+/// after a move.
 class Accelerator {
  public:
   /// Forms the group of the job from the environment.
   explicit Accelerator(AcceleratorOptions options = {});
-  /// Of a group that is there already; options.group isn't read.
+  /// Uses an existing group; options.group is ignored.
   explicit Accelerator(ProcessGroup group, AcceleratorOptions options = {});
   Accelerator(Accelerator&&) noexcept;
   Accelerator& operator=(Accelerator&&) noexcept;
@@ -93,8 +93,8 @@ class Accelerator {
   [[nodiscard]] bool is_local_main_process() const { return local_process_index() == 0; }
   [[nodiscard]] bool is_last_process() const { return process_index() == num_processes() - 1; }
   [[nodiscard]] bool use_distributed() const { return num_processes() > 1; }
-  /// This process's: a CUDA device where the group's backend is nccl. The thread that made the
-  /// accelerator has it as its current one.
+  /// The device of this process: a CUDA device if the backend is nccl, which is then current in the
+  /// thread that made the accelerator.
   [[nodiscard]] Device device() const;
   [[nodiscard]] MixedPrecision mixed_precision() const;
   [[nodiscard]] ProcessGroup& group() const;
@@ -102,7 +102,7 @@ class Accelerator {
   // ---- in turn, and only some ----
   void wait_for_everyone();
 
-  /// Of a rank that goes first: the others wait until it ends. It ends with an exception too.
+  /// Scope in which one rank goes first; the others wait until it ends, also by an exception.
   class [[nodiscard]] Turn {
    public:
     Turn(Turn&& other) noexcept : group_{std::exchange(other.group_, nullptr)} {}
@@ -112,12 +112,12 @@ class Accelerator {
    private:
     friend class Accelerator;
     Turn(ProcessGroup& group, bool goes_first);
-    ProcessGroup* group_;  ///< of the accelerator, which outlives this; nullptr: it didn't go first
+    ProcessGroup* group_;  ///< of the accelerator, which outlives this; nullptr: not the first
   };
-  /// What follows is done by the main process, then by the others:
-  /// { auto turn = accelerator.main_process_first(); load_or_download(); }
+  /// The scope is run by the main process, then by the others: { auto turn =
+  /// accelerator.main_process_first(); load_or_download(); }
   Turn main_process_first();
-  Turn local_main_process_first();  ///< by the main process of each node, then by the others
+  Turn local_main_process_first();  ///< likewise on each node
   template <class F>
   decltype(auto) main_process_first(F&& work) {
     const Turn turn = main_process_first();
@@ -129,7 +129,7 @@ class Accelerator {
     return std::forward<F>(work)();
   }
 
-  /// Nobody waits in these. @return was it done here?
+  /// These do not wait. @return true: called on this rank
   template <class F>
   bool on_main_process(F&& work) {
     return only_if(is_main_process(), std::forward<F>(work));
@@ -161,17 +161,17 @@ class Accelerator {
   }
 
   // ---- tensors and lists ----
-  /// This rank's part of something that all have: a vector, a tensor, or a map of them.
+  /// This rank's part of what all ranks have: a vector, a tensor, or a map of them.
   template <class T>
   [[nodiscard]] auto split_between_processes(const T& whole, bool apply_padding = false) const {
     return runtime::split_between_processes(group(), whole, apply_padding);
   }
-  /// The tensors of all ranks, one behind the other along the first dimension.
+  /// The tensors of all ranks, concatenated along the first dimension.
   [[nodiscard]] HostTensor gather(const ConstTensorView& mine);
   [[nodiscard]] std::vector<HostTensor> gather(std::span<const TensorView> mine);
   [[nodiscard]] std::vector<std::string> gather_object(std::span<const std::string> mine);
-  /// As gather, without what the last batch of a loader holds twice so that all ranks have equally
-  /// many samples. Of data_loader() below, or any whose options have our gradient_state().
+  /// As gather, without the duplicates that pad the last batch of a loader to equally many samples
+  /// per rank. For data_loader() below, or loaders with this accelerator's gradient_state().
   [[nodiscard]] HostTensor gather_for_metrics(const ConstTensorView& mine);
   [[nodiscard]] std::vector<HostTensor> gather_for_metrics(std::span<const TensorView> mine);
   [[nodiscard]] std::vector<std::string> gather_for_metrics(std::span<const std::string> mine);
@@ -179,16 +179,17 @@ class Accelerator {
                                                 double pad_index = 0, bool pad_first = false);
   [[nodiscard]] HostTensor reduce(const ConstTensorView& mine, Reduction how = Reduction::sum);
 
-  /// A flag that any rank may raise and all then see at their next check, which lowers it.
+  /// A flag that any rank may set; all see it at their next check, which clears it.
   void set_trigger();
   [[nodiscard]] bool check_trigger();
 
   // ---- the loop ----
-  /// Gradients are averaged over the ranks. The reducer is the accelerator's and stays where it is;
-  /// its parameters and buffers are a part of save_state().
+  /// Averages gradients over the ranks. The reducer is owned by the accelerator and not moved; its
+  /// parameters and buffers are part of save_state().
   GradientReducer& prepare_model(std::vector<Parameter> parameters, ReducerOptions options = {});
-  /// Its state is a part of save_state(). It outlives the accelerator's last use, and isn't moved.
-  /// Collective. @throws Error  mismatch: the ranks have other settings; invalid_argument: twice
+  /// Its state becomes part of save_state(). It must outlive the accelerator's last use, and not be
+  /// moved. Collective. @throws Error  mismatch: the ranks have different settings;
+  /// invalid_argument: twice
   void prepare(Optimizer& optimizer);
   /// Likewise, with how step(scheduler) steps it.
   void prepare(Scheduler& scheduler, SchedulerOptions options = {});
@@ -210,12 +211,12 @@ class Accelerator {
     return DataLoader<Sample>{std::move(dataset), std::move(options), group()};
   }
   [[nodiscard]] std::shared_ptr<GradientState> gradient_state() const;
-  /// Forgets all that was prepared and registered: for a loop that builds its model anew.
-  /// References to reducers are invalid then.
+  /// Forgets everything prepared and registered, for a loop that rebuilds its model. Invalidates
+  /// references to reducers.
   void clear();
 
-  /// For each batch: while it lives, gradients are averaged only if this batch ends a step. Of
-  /// these reducers, or of all that were prepared.
+  /// Scope of one batch, in which gradients are averaged only if the batch ends a step. For these
+  /// reducers, or all prepared ones.
   class [[nodiscard]] Accumulation {
    public:
     Accumulation(Accumulation&&) noexcept = default;
@@ -227,14 +228,13 @@ class Accelerator {
   };
   Accumulation accumulate();
   Accumulation accumulate(std::span<GradientReducer* const> reducers);
-  /// Gradients only add up while it lives.
+  /// Scope in which gradients only accumulate.
   GradientReducer::NoSync no_sync(GradientReducer& reducer);
-  /// Does this batch end a step? So does the optimizer step, and are gradients complete.
+  /// Does this batch end a step, with complete gradients and an optimizer step?
   [[nodiscard]] bool sync_gradients() const;
   [[nodiscard]] std::uint64_t gradient_accumulation_steps() const;
 
-  /// What the gradient of the loss is to be multiplied by: the loss scale over the number of
-  /// batches that make one step.
+  /// Factor for the gradient of the loss: the loss scale divided by the batches of a step.
   [[nodiscard]] double backward_factor() const;
   /// Runs `pass(factor)`, which adds to the gradients and calls ready() of the reducers, and then
   /// end_backward().
@@ -243,20 +243,22 @@ class Accelerator {
     std::forward<F>(pass)(backward_factor());
     end_backward();
   }
-  /// Waits until all prepared reducers are done, then calls what on_backward_end() was given.
+  /// Waits until all prepared reducers are done, then calls the functions given to
+  /// on_backward_end().
   void end_backward();
   void on_backward_end(std::function<void()> hook);
-  /// After a pass that all ranks gave up: takes it back in all prepared reducers. Gradients are
-  /// zero then, also those added up before in this step: go on with the next batch. Collective.
+  /// After a pass that all ranks abandoned: undoes it in all prepared reducers. Gradients are zero
+  /// then, including those accumulated before in this step; continue with the next batch.
+  /// Collective.
   void cancel_backward();
 
   /// With a loss scale, gradients are divided by it first. Of a batch that ends a step.
   ClippedNorm clip_grad_norm(Optimizer& optimizer, double max_norm, Norm norm = Norm::l2);
   void clip_grad_value(Optimizer& optimizer, double limit);
-  /// Does nothing the second time before a step, or without a loss scale.
+  /// No effect the second time before a step, or without a loss scale.
   void unscale_gradients(Optimizer& optimizer);
-  /// Steps if this batch ends a step and the gradients are finite, and moves the loss scale on.
-  /// With several optimizers and a loss scale, use scaler() by hand. @return did it step?
+  /// Steps if this batch ends a step and the gradients are finite, and updates the loss scale. With
+  /// several optimizers and a loss scale, use scaler() by hand. @return true: it stepped
   bool step(Optimizer& optimizer);
   /// After the optimizer's step: sets the rates of the next one. As Accelerate's: not while
   /// gradients are accumulated, nor after a step that was skipped; as many steps at once as there
@@ -272,15 +274,15 @@ class Accelerator {
   /// Seeds generator(): Generator{seed, 0} on every rank; with `device_specific` Generator{seed,
   /// rank + 1}, so that each rank draws numbers of its own.
   void set_seed(std::uint64_t seed, bool device_specific = false);
-  /// A part of save_state(), for each rank.
+  /// Part of save_state(), for each rank.
   [[nodiscard]] Generator& generator();
 
   // ---- checkpoints ----
-  /// A tensor that all ranks hold the same of, or of which each holds a piece. A name is used once.
+  /// A tensor that is equal on all ranks, or of which each holds a piece. Names are unique.
   void register_for_checkpointing(std::string name, const TensorView& tensor,
                                   Placement placement = Placement::replicated);
   enum class Owner : std::uint8_t { shared, each_rank };
-  /// Anything else, as text (JSON, say). `load` gets what `save` gave: shared: on rank 0;
+  /// Anything else, as text (JSON, for example). `load` gets what `save` gave: shared: on rank 0;
   /// each_rank: on this rank, and isn't called where the checkpoint has none for it.
   void register_for_checkpointing(std::string name, std::function<std::string()> save,
                                   std::function<void(std::string_view text)> load,
@@ -290,9 +292,8 @@ class Accelerator {
   /// middle of an accumulated step each rank's sums of gradients are a part of it.
   /// @return the folder; with async_checkpoints it is complete after wait_for_checkpoint().
   /// @throws Error  on all ranks, also what a registered function threw on one; invalid_argument:
-  /// in
-  ///   the middle of a backward; the folder holds another run's checkpoints (load_state() first),
-  ///   or another job writes there
+  ///   during a backward; the folder holds another run's checkpoints (load_state() first), or
+  ///   another job writes there
   std::filesystem::path save_state(const std::filesystem::path& path = {});
   /// From `path`, or with automatic naming the newest that is whole. After all was prepared and
   /// before the first batch; a zero_grad() between them leaves the gradients of an accumulated

@@ -12,48 +12,49 @@
 #include <string>
 #include <utility>
 
-/// How a call of a ProcessGroup is made, and what it returns.
+/// Options and results of calls of a ProcessGroup.
 namespace acc::runtime {
 
 using Millis = std::chrono::milliseconds;
 
 enum class BackendKind : std::uint8_t {
-  automatic,  ///< nccl where ACC_BACKEND says so or a CUDA device is this rank's, else cpu
+  automatic,  ///< nccl if ACC_BACKEND says so or this rank has a CUDA device, else cpu
   cpu,
   nccl,
 };
 
+/// Time-outs: 0 means none. A negative one, as the rest of an expired deadline, is an error
+/// (invalid_argument).
 struct GroupOptions {
   BackendKind backend = BackendKind::automatic;
-  /// How long all ranks may take to join. 0: for ever. ACC_INIT_TIMEOUT (seconds, or "250ms").
+  /// Time for all ranks to join. 0: no limit. ACC_INIT_TIMEOUT (seconds, or "250ms").
   std::optional<Millis> init_timeout;  ///< default 300 s
-  /// How long an operation may take. 0: for ever. ACC_COLLECTIVE_TIMEOUT.
+  /// Time limit of an operation. 0: none. ACC_COLLECTIVE_TIMEOUT.
   std::optional<Millis> timeout;  ///< default 1800 s on cpu, 600 s on nccl, as torch
   std::string name = "world";     ///< in messages
-  /// Do all ranks call the same thing? By default on cpu, off on nccl. ACC_CHECK=0|1.
+  /// Compare the calls of the ranks. Default: on for cpu, off for nccl. ACC_CHECK=0|1.
   std::optional<bool> check;
 };
 
-/// Of one call.
+/// Options of one call. Time-outs as in GroupOptions.
 struct CallOptions {
-  std::optional<Millis> timeout;  ///< default: the group's. 0: for ever
-  /// cuda: the stream (cudaStream_t) it is ordered with; nullptr is the legacy stream.
+  std::optional<Millis> timeout;  ///< default: the group's. 0: none
+  /// cuda: the stream (cudaStream_t) that orders the call; nullptr is the legacy stream.
   void* stream = nullptr;
 };
 
-/// A call that was begun. Its buffers belong to the group until it is done. Destroying an unwaited
-/// Work neither waits nor cancels. Copies are handles of the same call.
+/// Handle of a started call. Its buffers belong to the group until it is done. Destroying an
+/// unwaited Work neither waits nor cancels. Copies are handles of the same call.
 class Work {
  public:
   Work() = default;
-  /// @param limit  of this wait alone. 0: asks and doesn't wait; none: until the call itself ends,
-  ///   which its own timeout bounds
-  /// @throws Error what the call failed with, or timed_out after `limit`: then the call goes on,
-  /// and
-  ///   the group is as before
+  /// @param limit  of this wait. 0: polls; none: until the call ends, which its own timeout bounds;
+  ///   negative: invalid_argument
+  /// @throws Error the failure of the call, or timed_out after `limit`: the call then continues,
+  ///   and the group stays usable
   void wait(std::optional<Millis> limit = std::nullopt) const;
-  [[nodiscard]] bool done() const;  ///< also when it failed
-  /// What it failed with; nullptr: not done yet, or well.
+  [[nodiscard]] bool done() const;  ///< true also after a failure
+  /// Its failure; nullptr: not done, or succeeded.
   [[nodiscard]] std::exception_ptr error() const;
   struct State;
   explicit Work(std::shared_ptr<State> state) : state_{std::move(state)} {}
@@ -62,12 +63,11 @@ class Work {
   std::shared_ptr<State> state_;
 };
 
-/// Waits for all of them. @throws Error what the first of them that failed did, after all have
-/// ended
+/// Waits for all of them. @throws Error that of the first one that failed, after all have ended
 void wait_all(std::span<const Work> works);
 
-/// Memory that the other processes of this node can reach: a reduction of it needs no copy. The
-/// same size is to be asked for on every rank (collective). Freed with its last handle.
+/// Memory that the other processes of this node can access: reducing it needs no copy. Allocation
+/// is collective, with the same size on every rank. Freed with its last handle.
 class SharedBuffer {
  public:
   SharedBuffer() = default;
@@ -89,6 +89,7 @@ class SharedBuffer {
 }  // namespace acc::runtime
 
 namespace acc {
+using runtime::BackendKind;
 using runtime::CallOptions;
 using runtime::GroupOptions;
 using runtime::SharedBuffer;

@@ -14,14 +14,14 @@
 #include <string_view>
 #include <vector>
 
-/// What a training run needs to go on where it stopped, on disk: whole or not at all.
+/// Checkpoints of a training run: complete or absent, never partial.
 namespace acc::runtime {
 
 enum class Placement : std::uint8_t {
   replicated,  ///< the same on every rank; rank 0 writes it
   /// Every rank holds a piece: the tensor is the pieces one behind the other in the order of the
   /// ranks, along the first dimension (a piece may be empty, the other dimensions agree). Leave
-  /// padding out of the view. It is cut anew where another number of ranks loads it.
+  /// padding out of the view. It is split anew if another number of ranks loads it.
   sharded,
 };
 
@@ -56,12 +56,12 @@ struct StoredTensor {
 ///   another type or shape).
 class Checkpoint {
  public:
-  /// Reads the manifest, and looks that all files are there in their size.
+  /// Reads the manifest, and checks that all files exist with their size.
   explicit Checkpoint(const std::filesystem::path& path);
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept;
   [[nodiscard]] std::uint64_t number() const noexcept;
-  [[nodiscard]] int ranks() const noexcept;  ///< that wrote it
+  [[nodiscard]] int ranks() const noexcept;  ///< number of ranks that wrote it
   [[nodiscard]] std::span<const StoredTensor> tensors() const noexcept;
   [[nodiscard]] const StoredTensor* find(std::string_view part,
                                          std::string_view name) const noexcept;
@@ -90,7 +90,7 @@ struct Restored {
   StateTexts shared;
   StateTexts per_rank;               ///< this rank's; empty where the checkpoint has fewer ranks
   std::vector<std::string> unused;   ///< tensors of the checkpoint that weren't asked for
-  std::vector<std::string> skipped;  ///< newer checkpoints that were passed over, and why
+  std::vector<std::string> skipped;  ///< newer checkpoints that were skipped, and why
 };
 
 struct CheckpointOptions {
@@ -104,8 +104,8 @@ struct CheckpointOptions {
   bool async = false;
   /// Threads of a rank that write and check.
   int threads = 2;
-  /// For what a user should know: a checkpoint that was passed over, one that can't be removed.
-  /// Called on rank 0, also from the writing thread. Default: a line on stderr.
+  /// Receives warnings: a checkpoint that was skipped, or can't be removed. Called on rank 0, also
+  /// from the writing thread. Default: a line on stderr.
   std::function<void(const std::string& what)> tell;
   /// Called on rank 0 when a checkpoint is complete, also from the writing thread.
   std::function<void(std::uint64_t number, const std::filesystem::path& path)> saved;
@@ -114,24 +114,25 @@ struct CheckpointOptions {
 /// Saves and loads the state of a group's ranks. Every call but the destructor is collective, and
 /// so is construction.
 ///
-/// A checkpoint is written into a folder beside (`.tmp-checkpoint_…`), checksummed, forced to the
-/// disk and then renamed: whenever a rank, the job or the machine dies, checkpoint_<N> is there
-/// wholly or not at all, and older ones are untouched.
+/// A checkpoint is written to a temporary folder (`.tmp-checkpoint_…`), checksummed, synced to disk
+/// and then renamed: whenever a rank, the job or the machine dies, checkpoint_<N> is complete or
+/// absent, and older ones are untouched.
 ///
 /// While it saves numbered checkpoints it holds a lock of their folder (`.lock` in it), so that two
 /// jobs don't replace and remove each other's: the second one's save() is refused.
 ///
-/// When one rank fails (disk full, say) the call throws on all: system with the path, or
+/// When one rank fails (a full disk, for example) the call throws on all: system with the path, or
 /// invalid_argument for a state that can't be written. The group and this object stay usable then.
 class Checkpointer {
  public:
   explicit Checkpointer(ProcessGroup group, CheckpointOptions options = {});
-  /// Waits for a save in flight; its error, if nobody has seen it, is told.
+  /// Waits for a save in flight; an error not yet thrown is reported as a warning.
   ~Checkpointer();
   Checkpointer(Checkpointer&&) noexcept;
   Checkpointer& operator=(Checkpointer&&) noexcept;
 
   /// Saves as checkpoint_<number>. One that is there under this number is replaced.
+  /// @throws Error  also invalid_argument: the number is above kMaxCheckpointNumber
   /// async: throws what the save before failed with, before anything else is done.
   /// @return its folder; with async it isn't there yet.
   std::filesystem::path save(std::uint64_t number, const CheckpointState& state);
@@ -141,7 +142,7 @@ class Checkpointer {
   void wait();
 
   /// Fills the tensors of `state` from the newest checkpoint that is whole on every rank; its texts
-  /// come with the result. One that is torn or corrupt is passed over, and told.
+  /// come with the result. One that is torn or corrupt is skipped with a warning.
   /// @return nothing: there is no checkpoint.
   /// @throws Error corrupt: there are some, and none is whole; system: one can't be read, which
   /// isn't
@@ -152,7 +153,7 @@ class Checkpointer {
   Restored load(std::uint64_t number, const CheckpointState& state);
   Restored load_from(const std::filesystem::path& path, const CheckpointState& state);
 
-  /// The two halves of load: what is there can be looked at before it is taken. After open()
+  /// The two halves of load: the checkpoint can be inspected before it is loaded. After open()
   /// `shared`, `per_rank` and `unused` are empty.
   std::optional<Restored> open();
   Restored open_from(const std::filesystem::path& path);
@@ -170,6 +171,10 @@ class Checkpointer {
   std::unique_ptr<Impl> impl_;
 };
 
+/// The highest number of a checkpoint. A folder with a higher one, which no number might follow, is
+/// no checkpoint: it is never loaded, counted or removed, and reported once.
+inline constexpr std::uint64_t kMaxCheckpointNumber = 9'223'372'036'854'775'807;
+
 /// "checkpoint_7", as Accelerate's automatic naming.
 [[nodiscard]] std::string checkpoint_name(std::uint64_t number);
 /// The numbers of the checkpoints in a folder, the newest first, whole or not; none if it isn't
@@ -184,4 +189,8 @@ using runtime::Checkpointer;
 using runtime::CheckpointOptions;
 using runtime::CheckpointState;
 using runtime::Placement;
+using runtime::Restored;
+using runtime::StateTensor;
+using runtime::StateTexts;
+using runtime::StoredTensor;
 }  // namespace acc

@@ -21,7 +21,7 @@ struct ClippedNorm {
 };
 
 /// Scales all gradients by max_norm / (norm + 1e-6) where that is below 1, as torch's
-/// clip_grad_norm_; but gradients with an infinity or NaN are left as they are and told, where
+/// clip_grad_norm_; but gradients with an infinity or NaN are left unchanged and reported, where
 /// torch makes zeros or NaN of all. The norm is that of the exact sum of squares, so it has the
 /// same bits on every rank, sharded or not, on any number of ranks that hold the same gradients,
 /// and in host or device memory.
@@ -42,4 +42,6 @@ void clip_grad_value(Optimizer& optimizer, double limit);
 namespace acc {
 using runtime::clip_grad_norm;
 using runtime::clip_grad_value;
+using runtime::ClippedNorm;
+using runtime::Norm;
 }  // namespace acc

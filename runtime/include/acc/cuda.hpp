@@ -8,16 +8,16 @@
 #include <utility>
 #include <vector>
 
-/// What a training loop needs to know of CUDA devices, without CUDA's headers: the CUDA runtime is
-/// loaded when a function here is first called, so a program that uses them starts everywhere.
-/// Streams are cudaStream_t, passed as void*; nullptr is the legacy stream.
+/// Access to CUDA devices without CUDA's headers. The CUDA runtime is loaded on first use, so a
+/// program that uses this starts everywhere. Streams are cudaStream_t, passed as void*; nullptr is
+/// the legacy stream.
 /// @throws Error cuda (no driver, no device, a failed call), system (no CUDA runtime library).
 namespace acc::cuda {
 
 struct DeviceFacts {
   int index = 0;  ///< as this process sees it
   std::string name{};
-  std::string pci_bus_id{};    ///< "0000:1b:00.0"
+  std::string pci_bus_id{};  ///< "0000:1b:00.0"
   int major = 0, minor = 0;  ///< compute capability
   std::size_t total_bytes = 0, free_bytes = 0;
 };
@@ -30,7 +30,7 @@ struct DeviceFacts {
 [[nodiscard]] int device_count() noexcept;
 [[nodiscard]] DeviceFacts device_facts(int index);
 [[nodiscard]] std::vector<DeviceFacts> devices();
-/// 13000 is 13.0: the newest CUDA that the driver can carry; 0: no driver.
+/// 13000 is 13.0: the newest CUDA that the driver supports; 0: no driver.
 [[nodiscard]] int driver_version();
 [[nodiscard]] int runtime_version();
 /// 22809 is 2.28.9.
@@ -51,7 +51,7 @@ void copy_async(void* to, const void* from, std::size_t bytes, void* stream);
 /// Sets each byte, ordered with `stream`.
 void fill_async(void* data, int byte, std::size_t bytes, void* stream);
 
-/// Memory of the device that is current when it is made.
+/// Memory of the device that is current at construction.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;

@@ -1,7 +1,6 @@
 #pragma once
 
-/// Everything about data: which samples go to which rank, loaders that read them ahead, and readers
-/// of the files they come in.
+/// Everything for data: sharding of samples over ranks, loaders with prefetch, and file readers.
 #include <acc/gradient_state.hpp>
 #include <acc/loader.hpp>
 #include <acc/operations.hpp>

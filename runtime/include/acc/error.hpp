@@ -9,9 +9,9 @@
 namespace acc::runtime {
 
 enum class ErrorCode : std::uint8_t {
-  timed_out,         ///< somebody didn't come in time; ranks(): who
-  peer_lost,         ///< a process of the group ended; ranks(): whose
-  mismatch,          ///< the ranks called different things; ranks(): those unlike the majority
+  timed_out,         ///< a rank did not reach the call before its deadline; ranks(): which
+  peer_lost,         ///< a process of the group ended; ranks(): which
+  mismatch,          ///< the calls of the ranks differ; ranks(): those unlike the majority
   aborted,           ///< abort() was called; ranks(): by whom
   invalid_argument,  ///< this call was wrong and had no effect; the group is as before
   system,            ///< memory, files, sockets
@@ -22,7 +22,9 @@ enum class ErrorCode : std::uint8_t {
 [[nodiscard]] std::string_view to_string(ErrorCode code) noexcept;  ///< "timed_out"
 
 /// The one exception of the runtime. After any code but invalid_argument and corrupt the group it
-/// came from is broken for good: each later call fails at once with the first cause.
+/// came from is broken for good: each later call fails immediately with the first cause.
+/// Exceptions: timed_out of Work::wait, whose call continues, and functions documented to leave the
+/// group usable, such as those that compare the ranks or write files.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& what) : std::runtime_error{what}, code_{code} {}
@@ -35,7 +37,7 @@ class Error : public std::runtime_error {
         sequence_{sequence} {}
 
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
-  /// The ranks to blame, in the numbers of the group; empty: not known, or nobody's fault.
+  /// The ranks to blame, as numbered in the group; empty: unknown, or none.
   [[nodiscard]] const std::vector<int>& ranks() const noexcept { return ranks_; }
   [[nodiscard]] const std::string& operation() const noexcept {
     return operation_;

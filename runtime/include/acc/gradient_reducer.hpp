@@ -14,8 +14,8 @@
 
 namespace acc::runtime {
 
-/// How gradients travel. The cast to 16 bits divides by the number of ranks first, so that sums
-/// can't overflow where the mean doesn't; as torch's compression hooks.
+/// Type in which gradients are sent. The cast to 16 bits divides by the number of ranks first, so
+/// that sums can't overflow where the mean doesn't; as torch's compression hooks.
 enum class Compression : std::uint8_t { none, fp16, bf16 };
 
 enum class GradientMode : std::uint8_t {
@@ -28,13 +28,13 @@ struct ReducerOptions {
   std::size_t first_bucket_bytes = 1024 * 1024;  ///< small, so that communication starts early
   GradientMode mode = GradientMode::all_reduce;
   Compression compression = Compression::none;  ///< of f32 and f64; host memory only
-  /// Parameters that got no gradient in a backward are taken as unused, not as a mistake.
+  /// Parameters without a gradient in a backward are treated as unused, not as an error.
   bool find_unused_parameters = false;
   /// The same parameters are used in every backward, in the same order.
   bool static_graph = false;
   std::vector<ModelBuffer> buffers =
       {};                ///< broadcast from rank 0 at the start, like the parameters
-  CallOptions how = {};  ///< of every collective
+  CallOptions how = {};  ///< for every collective
 };
 
 /// Averages gradients over the ranks while the backward pass is still running: parameters lie in
@@ -62,39 +62,39 @@ class GradientReducer {
                   ReducerOptions options = {});
   GradientReducer(GradientReducer&&) noexcept;
   GradientReducer& operator=(GradientReducer&&) noexcept;
-  /// In the middle of a backward it aborts the group: the peers would wait in vain.
+  /// During a backward it aborts the group, as the peers would wait in vain.
   ~GradientReducer();
 
   /// Parameters as they are now. The gradients that have their memory from here may move once, in
   /// the finish() of the first reduced backward, when buckets are laid out anew in the order in
-  /// which gradients became ready on rank 0: don't keep pointers over that.
+  /// which gradients became ready on rank 0: don't keep pointers across that.
   [[nodiscard]] std::span<const Parameter> parameters() const noexcept;
   [[nodiscard]] const TensorView& gradient(std::size_t index) const;
-  /// What this rank holds the mean of after finish().
+  /// The ranges whose mean this rank holds after finish().
   [[nodiscard]] std::span<const GradientRange> ranges() const noexcept;
 
   /// After restore_gradients(), until the next backward, it puts those back: a loop that begins
   /// with zeros doesn't lose them. @throws Error  invalid_argument: in the middle of a backward
   void zero_gradients();
 
-  /// The gradient of this parameter is complete for this backward, and not to be touched until
-  /// finish(). Starts the reductions that can start, and doesn't wait.
+  /// The gradient of this parameter is complete for this backward, and must not be accessed until
+  /// finish(). Starts the reductions that can start; doesn't wait.
   /// @throws Error  invalid_argument: twice in one backward, or no such parameter.
   void ready(std::size_t index);
 
-  /// The backward is over: waits for the reductions. A parameter that no rank used since the last
+  /// Ends the backward: waits for the reductions. A parameter that no rank used since the last
   /// reduction keeps its gradient; one that others used gets the mean, with zeros from here.
   /// @throws Error  mismatch: parameters without gradient that aren't known as unused, by name;
   ///   the group is aborted then, as the peers would wait for them. Else what a reduction failed
   ///   with.
   void finish();
 
-  /// Takes back a backward that all ranks gave up: a batch that can't be read, memory that isn't
-  /// there. All gradients are zero afterwards, also what was added up before in this step.
-  /// Collective; a rank that calls finish() instead meets a mismatch with its next call.
+  /// Undoes a backward that all ranks abandoned: an unreadable batch, lack of memory. All gradients
+  /// are zero afterwards, including those accumulated before in this step. Collective; a rank that
+  /// calls finish() instead meets a mismatch with its next call.
   void cancel();
 
-  /// While such a thing lives, backwards only add up; the next one after it reduces the sum.
+  /// Scope in which backwards only accumulate; the next one after it reduces the sum.
   class [[nodiscard]] NoSync {
    public:
     explicit NoSync(GradientReducer& reducer);
@@ -112,26 +112,26 @@ class GradientReducer {
   /// @throws Error  invalid_argument "step in the middle of a backward: …"
   void require_between_backwards(std::string_view what) const;
 
-  // -- In the middle of an accumulated step each rank holds a sum of its own: a part of what a
-  // checkpoint has to hold. Accelerator::save_state() does all of this. --
+  // -- During an accumulated step each rank holds its own sum, which a checkpoint has to contain.
+  // Accelerator::save_state() does all of this. --
   /// Was there a backward since the last reduction that wasn't reduced?
   [[nodiscard]] bool accumulating() const noexcept;
   /// Which parameters got a gradient since the last reduction: '0' or '1' for each.
   [[nodiscard]] std::string used() const;
-  /// Goes on with these sums, one for each parameter; with none: all are zero. Before the next
+  /// Continues with these sums, one for each parameter; none: all zero. Call it before the next
   /// backward.
   /// @throws Error  invalid_argument: those of another model; in the middle of a backward
   void restore_gradients(std::vector<HostTensor> gradients, std::string_view used,
                          bool accumulating = true);
 
-  /// Where gradients are scattered: whether the next backwards give every rank the whole means all the
-  /// same. For means that the next batch adds to: parts of them can't be averaged again.
+  /// Where gradients are scattered: whether the next backwards give every rank the whole means all
+  /// the same. For means that the next batch adds to: parts of them can't be averaged again.
   void reduce_whole(bool whole);
 
-  /// Rank 0's buffers to all, as torch does before each forward.
+  /// Broadcasts rank 0's buffers, as torch does before each forward.
   void broadcast_buffers();
 
-  /// How long the last finish() had to wait for reductions: what overlap didn't hide.
+  /// Time that the last finish() waited for reductions: what overlap didn't hide.
   [[nodiscard]] std::chrono::nanoseconds exposed() const noexcept;
 
   struct Bucket {
@@ -148,9 +148,9 @@ class GradientReducer {
   void keep_layout() noexcept;
 
   // -- reduce_scatter: the way back. After it the gradients are undefined. --
-  /// Begins to send this rank's values of a bucket to the others. In the order of buckets.
+  /// Starts sending this rank's values of a bucket to the others. In the order of buckets.
   void share_values(std::size_t bucket);
-  /// Waits for all that was begun: every rank has every value.
+  /// Waits for everything started: every rank then has every value.
   void finish_sharing();
 
   [[nodiscard]] ProcessGroup& group() const noexcept;
@@ -165,6 +165,8 @@ class GradientReducer {
 }  // namespace acc::runtime
 
 namespace acc {
+using runtime::Compression;
+using runtime::GradientMode;
 using runtime::GradientReducer;
 using runtime::ReducerOptions;
 }  // namespace acc

@@ -7,9 +7,9 @@
 
 namespace acc::runtime {
 
-/// Where a loader is in its epoch; it changes under the reader's eyes.
+/// Position of a loader in its epoch; changes while it is iterated over.
 struct LoaderStatus {
-  bool end_of_dataloader = false;  ///< the batch in hand is the last one
+  bool end_of_dataloader = false;  ///< the current batch is the last one
   /// How many samples of the last step, over all ranks, are there for the first time; 0: the step
   /// is full, -1: not known, or nothing is there twice.
   std::int64_t remainder = -1;
@@ -49,7 +49,7 @@ class GradientState {
   [[nodiscard]] bool exchange() const noexcept { return sync_ || each_batch_; }
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
   [[nodiscard]] std::uint64_t batches() const noexcept { return batches_; }
-  /// To go on after a restart: what batches() was.
+  /// For a restart: a former value of batches().
   void restore(std::uint64_t batches) noexcept {
     batches_ = batches;
     sync_ = batches_ % steps_ == 0;

@@ -5,8 +5,8 @@
 #include <acc/process_group.hpp>
 
 /// Objects of ProcessGroup as JSON, for programs that use nlohmann::json themselves; the library
-/// doesn't ask for it. They travel as CBOR: shorter than text, and floating point keeps its bits.
-/// T: nlohmann::json, or anything it converts from and to.
+/// doesn't ask for it. They are sent as CBOR: shorter than text, and exact for floating point. T:
+/// nlohmann::json, or anything it converts from and to.
 /// @throws Error as ProcessGroup; corrupt: an object that isn't T.
 namespace acc::json {
 
@@ -44,13 +44,13 @@ template <class T = nlohmann::json>
 [[nodiscard]] std::vector<T> gather_object(ProcessGroup& group, const T& mine, int root) {
   return detail::unpack_all<T>(group.gather_object(detail::pack(mine), root));
 }
-/// @return root's, on every rank. What the others pass is not looked at.
+/// @return root's, on every rank. The values of the others are ignored.
 template <class T = nlohmann::json>
 [[nodiscard]] T broadcast_object(ProcessGroup& group, const T& roots, int root) {
   return detail::unpack<T>(
       group.broadcast_object(group.rank() == root ? detail::pack(roots) : std::string{}, root));
 }
-/// @return this rank's element of `roots` (read on root alone, one a rank).
+/// @return this rank's element of `roots` (one per rank, read on root only).
 template <class T = nlohmann::json>
 [[nodiscard]] T scatter_object(ProcessGroup& group, const std::vector<T>& roots, int root) {
   std::vector<std::string> packed;

@@ -22,16 +22,16 @@
 
 namespace acc::runtime {
 
-/// Samples that can be had in any order.
+/// A dataset with random access.
 template <class Sample>
 struct Dataset {
   std::size_t size = 0;
-  /// Called by several threads at once if the loader has several workers.
+  /// Called concurrently by several threads if the loader has several workers.
   std::function<Sample(std::size_t index)> get;
 };
 
-/// Samples that come one after the other. Every rank opens it and must see the same ones in the
-/// same order; with dispatch_batches rank 0 alone does.
+/// A dataset that is read sequentially. Every rank opens it and must see the same ones in the same
+/// order; with dispatch_batches rank 0 alone does.
 template <class Sample>
 struct StreamDataset {
   std::function<Stream<Sample>(std::uint64_t epoch)> open;
@@ -47,14 +47,14 @@ struct LoaderOptions {
   bool drop_last = false;
   bool split_batches = false;
   bool even_batches = true;
-  /// Rank 0 reads for all and sends each rank its part: for data that only it can reach, or that
-  /// is dear to read. Samples must be Wired.
+  /// Rank 0 reads for all and sends each rank its part: for data that only it can access, or that
+  /// is expensive to read. Samples must be Wired.
   bool dispatch_batches = false;
   std::size_t skip_batches = 0;  ///< of each rank, at the beginning of each epoch
   unsigned workers = 0;          ///< threads that read ahead; 0: none. Streams use one at most
   std::size_t prefetch = 2;      ///< batches read ahead, per worker
   std::chrono::milliseconds timeout{std::chrono::minutes{30}};  ///< of one batch; 0: none
-  std::shared_ptr<GradientState> gradient_state{};  ///< is told which loader is iterated over
+  std::shared_ptr<GradientState> gradient_state{};  ///< learns which loader is iterated over
   std::string name = "loader";                      ///< in messages
 
   [[nodiscard]] BatchRules rules() const {
@@ -62,8 +62,8 @@ struct LoaderOptions {
   }
 };
 
-/// Where a loader stands: all it takes to go on with the very next batch. Counted in samples of all
-/// ranks together, so another number of ranks, or another batch size, goes on behind the same ones.
+/// Position of a loader: all that is needed to continue with the next batch. Counted in samples
+/// over all ranks, so another number of ranks or another batch size continues after the same ones.
 struct LoaderState {
   std::uint64_t epoch = 0;
   std::uint64_t seed = 0;
@@ -76,7 +76,7 @@ struct LoaderState {
 /// @throws Error corrupt
 [[nodiscard]] LoaderState parse_loader_state(std::string_view text);
 
-/// What loaders of all kinds of samples have in common.
+/// What loaders of all sample types have in common.
 class LoaderBase {
  public:
   /// Batches of this rank an epoch, as Accelerate's len() says it: for streams it may be wrong, see
@@ -87,7 +87,7 @@ class LoaderBase {
   [[nodiscard]] std::uint64_t epoch() const noexcept { return state_.epoch; }
   /// The next iteration is over this epoch, from its beginning.
   void set_epoch(std::uint64_t epoch) noexcept;
-  /// In the loop's body: the batch in hand counts as done.
+  /// Within the loop the current batch counts as done.
   [[nodiscard]] const LoaderState& state() const noexcept { return state_; }
   /// The next iteration goes on from there; if that was the end of an epoch it has no batches. The
   /// seed of `shuffle` is the state's from now on.
@@ -101,7 +101,7 @@ class LoaderBase {
   /// What must be the same on every rank, in words: "1000 samples in batches of 32, shuffled by
   /// seed 7". Where rank 0 reads for all, the others needn't have the samples.
   [[nodiscard]] std::string description() const;
-  /// How long the loop has waited for data, in all.
+  /// Total time that the loop has waited for data.
   [[nodiscard]] std::chrono::nanoseconds waited() const noexcept { return waited_; }
 
  protected:
@@ -154,16 +154,16 @@ class Epoch;
 ///     for (auto& batch : loader) { ... }
 ///
 /// is one epoch; the next loop the next one. A loop that is left early, without restore or
-/// set_epoch, begins the same epoch again. One thread; the loader stays where it is meanwhile. What
-/// the dataset throws comes out of the loop when it is that batch's turn.
+/// set_epoch, begins the same epoch again. One thread; the loader stays where it is meanwhile. An
+/// exception of the dataset is thrown by the loop at the batch concerned.
 template <class Sample, class Batch = std::vector<Sample>>
 class DataLoader : public LoaderBase {
  public:
-  /// Called by several threads at once if there are several workers.
+  /// Called concurrently by several threads if there are several workers.
   using Collate = std::function<Batch(std::vector<Sample>)>;
 
   /// @param group  whose ranks share the samples; none: this process alone
-  /// @throws Error invalid_argument  what doesn't go together
+  /// @throws Error invalid_argument  conflicting options
   DataLoader(Dataset<Sample> dataset, Collate collate, LoaderOptions options,
              ProcessGroup group = {})
       : LoaderBase{std::move(options), std::move(group), dataset.size, false},
@@ -209,7 +209,7 @@ class DataLoader : public LoaderBase {
   Iterator begin() { return Iterator{*this}; }
   std::default_sentinel_t end() const noexcept { return {}; }
 
-  /// The same loader, that passes over the first `batches` of each epoch: as skip_first_batches.
+  /// The same loader without the first `batches` of each epoch: as skip_first_batches.
   [[nodiscard]] DataLoader skip_first_batches(std::size_t batches) const {
     DataLoader skipping = *this;
     skipping.options_.skip_batches = batches;

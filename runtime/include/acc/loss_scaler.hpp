@@ -16,19 +16,18 @@ struct LossScalerOptions {
   double growth_factor = 2;
   double backoff_factor = 0.5;
   std::uint32_t growth_interval = 2000;  ///< good steps in a row before the scale grows
-  /// The scale doesn't fall below it: update() throws instead, as the loss is most likely lost. As
-  /// fairseq's min_loss_scale.
+  /// Lower bound of the scale: update() throws instead, as the training has most likely diverged.
+  /// As fairseq's min_loss_scale.
   double min_scale = 1e-4;
   bool enabled = true;  ///< false: scale 1, nothing checked
 };
 
 /// Keeps small f16 gradients from vanishing: the loss is multiplied by a scale, gradients are
-/// divided by it before the step, a step with an infinity or NaN in any gradient is left out on
-/// all ranks and the scale halved, and after many good steps the scale doubled. As
+/// divided by it before the step, a step with an infinity or NaN in any gradient is skipped on all
+/// ranks and the scale halved, and after many good steps the scale is doubled. As
 /// torch.cuda.amp.GradScaler.
-///
-///   backward of scaler.scale(loss) …; scaler.unscale(optimizer); clip …;
-///   if (!scaler.step(optimizer)) … the step was left out …;
+///  backward of scaler.scale(loss) …; scaler.unscale(optimizer); clip …; if
+/// (!scaler.step(optimizer)) … the step was skipped …;
 ///   scaler.update();
 class LossScaler {
  public:
@@ -39,7 +38,7 @@ class LossScaler {
   [[nodiscard]] double scale(double loss) const noexcept { return loss * scale(); }
 
   /// Divides the gradients by the scale; needed only to look at them or clip them before step().
-  /// Collective. @return are all of all ranks finite?
+  /// Collective. @return true: all gradients of all ranks are finite
   /// @throws Error invalid_argument: twice since the last update().
   bool unscale(Optimizer& optimizer);
   /// Collective. @return false: a gradient was infinite or NaN on some rank, nothing was changed.
@@ -53,19 +52,19 @@ class LossScaler {
   /// Were this one's gradients divided since the last update()?
   [[nodiscard]] bool unscaled(const Optimizer& optimizer) const;
 
-  /// Was the last step() left out?
+  /// Was the last step() skipped?
   [[nodiscard]] bool step_was_skipped() const noexcept { return skipped_last_; }
   /// Was the last step() of this one?
   [[nodiscard]] bool step_was_skipped(const Optimizer& optimizer) const {
     return skipped_now_.contains(&optimizer);
   }
-  /// Of the last step that was left out: the first parameter with an infinite or NaN gradient, as
-  /// far as this rank has it; empty: only others have.
+  /// Of the last skipped step: the first parameter with an infinite or NaN gradient, as far as this
+  /// rank has it; empty: only others have.
   [[nodiscard]] const std::string& bad_parameter() const noexcept { return bad_; }
   [[nodiscard]] std::uint64_t skipped_steps() const noexcept { return skipped_; }
   [[nodiscard]] std::uint32_t growth_tracker() const noexcept { return good_steps_; }
-  /// Called on every rank for each step that is left out, with the scale that was too large.
-  void on_skip(std::function<void(double scale)> told) { told_ = std::move(told); }
+  /// Called on every rank for each skipped step, with the scale that was too large.
+  void on_skip(std::function<void(double scale)> callback) { callback_ = std::move(callback); }
 
   [[nodiscard]] std::string state_text() const;  ///< JSON
   /// @throws Error corrupt
@@ -88,14 +87,15 @@ class LossScaler {
   std::uint64_t skipped_ = 0;
   bool skipped_last_ = false;
   std::map<const Optimizer*, Stage> stages_;  ///< since the last update(); addresses alone
-  std::set<const Optimizer*> skipped_now_;    ///< whose last step was left out; likewise
+  std::set<const Optimizer*> skipped_now_;    ///< whose last step was skipped; likewise
   std::string bad_;
   ProcessGroup bad_group_;  ///< of bad_
-  std::function<void(double)> told_;
+  std::function<void(double)> callback_;
 };
 
 }  // namespace acc::runtime
 
 namespace acc {
 using runtime::LossScaler;
+using runtime::LossScalerOptions;
 }  // namespace acc

@@ -21,8 +21,8 @@ enum class Reduction : std::uint8_t { none, sum, mean, max, min };
 /// @throws Error invalid_argument for other words than "none", "sum" and "mean".
 [[nodiscard]] Reduction parse_reduction(std::string_view word);
 
-/// The tensors of all ranks, one behind the other along dim 0; of scalars one dimension of as many
-/// as there are ranks. All ranks have the same shape and type. A group of one: `mine` as it is.
+/// The tensors of all ranks, concatenated along dim 0; of scalars one dimension of as many as there
+/// are ranks. All ranks have the same shape and type. A group of one: `mine` as it is.
 /// @throws Error mismatch, on all ranks alike, with the group as before: where the group compares
 ///   calls (by default on cpu), ranks with other shapes
 [[nodiscard]] HostTensor gather(ProcessGroup& group, const ConstTensorView& mine);
@@ -45,8 +45,8 @@ enum class Reduction : std::uint8_t { none, sum, mean, max, min };
 /// `from`'s tensor, on every rank. All ranks have the same shape and type.
 [[nodiscard]] HostTensor broadcast(ProcessGroup& group, const ConstTensorView& mine, int from = 0);
 
-/// The lists of all ranks as one, in their order. The elements are any bytes (JSON, say); the lists
-/// may be of different lengths.
+/// The lists of all ranks as one, in their order. The elements are any bytes (JSON, for example);
+/// the lists may be of different lengths.
 [[nodiscard]] std::vector<std::string> gather_object(ProcessGroup& group,
                                                      std::span<const std::string> mine);
 
@@ -68,13 +68,13 @@ enum class Reduction : std::uint8_t { none, sum, mean, max, min };
 /// The first `count` along dim 0 (all, if there are fewer, or for a scalar).
 [[nodiscard]] HostTensor first_of(const ConstTensorView& tensor, std::size_t count);
 
-/// A flag that any rank may raise and that all ranks then see at their next check: to stop early,
-/// say. As set_trigger and check_trigger.
+/// A flag that any rank may set; all ranks see it at their next check: to stop early, for example.
+/// As set_trigger and check_trigger.
 class Trigger {
  public:
   void set() noexcept { set_ = true; }
-  /// Collective. True on all ranks if any had set it since the last check that was true; and then
-  /// it is lowered.
+  /// Collective. True on all ranks if any has set it since the last check that returned true; that
+  /// clears it.
   [[nodiscard]] bool check(ProcessGroup& group);
 
  private:

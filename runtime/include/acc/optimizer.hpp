@@ -194,6 +194,7 @@ class AdamW final : public Optimizer {
 namespace acc {
 using runtime::AdamW;
 using runtime::AdamWOptions;
+using runtime::GroupSettings;
 using runtime::Optimizer;
 using runtime::ParameterGroup;
 using runtime::Sgd;

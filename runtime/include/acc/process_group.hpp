@@ -19,7 +19,8 @@ class Group;       // runtime/group/group.hpp
 class Backend;     // runtime/backend.hpp
 class GroupStore;  // runtime/bootstrap
 
-/// One message of ProcessGroup::batch. Its buffer is the caller's until the batch is done.
+/// One message of ProcessGroup::batch. Its buffer is the caller's, and must stay until the batch is
+/// done.
 struct Message {
   bool sends = false;
   void* data = nullptr;  ///< only read when it sends
@@ -45,46 +46,47 @@ struct Message {
   }
 };
 
-/// Processes that call the same operations in the same order with the same count, type, reduction
-/// and root, and so reduce, gather and meet. As torch.distributed's and NCCL's communicators.
+/// A group of processes (ranks) for collective communication. All ranks call the same operations in
+/// the same order with the same count, type, reduction and root. As torch.distributed's process
+/// groups and NCCL's communicators.
 ///
-/// On cpu a call blocks until it is done; the forms that end in `_async` return at once and are
-/// carried out in their order by a thread of the group. On nccl every call is enqueued on
-/// CallOptions::stream and returns at once. `count`s are elements; bytes, ranks and counts of 0 are
-/// legal. In place: all_reduce, broadcast, reduce with send == recv; all_gather with
-/// send == recv + rank * count; reduce_scatter with recv == send + rank * count; any other overlap
-/// is invalid_argument. One thread at a time may call (abort: any thread, any time); what two
-/// threads call at once is another order on every rank, and told as a mismatch at best.
+/// On cpu a call blocks until it is done; the `_async` forms return immediately and are carried out
+/// in order by a thread of the group. On nccl every call is enqueued on CallOptions::stream and
+/// returns immediately. `count`s are elements; bytes, ranks and counts of 0 are legal. In place:
+/// all_reduce, broadcast, reduce with send == recv; all_gather with send == recv + rank * count;
+/// reduce_scatter with recv == send + rank * count; any other overlap is invalid_argument. One
+/// thread at a time may call (abort: any thread, any time); concurrent calls of two threads have
+/// another order on every rank, and are reported as a mismatch at best.
 ///
 /// The typed forms take any contiguous range of elements (a vector, an array, a std::span; const
 /// where it is only read) or a TensorView; the raw ones pointers, a count and a DType.
 ///
 /// On cpu: every rank gets the same bits. Sums are taken in the order of the ranks, f16 and bf16 in
-/// float with one rounding at the end, so an element depends on its n inputs alone and never on
-/// the size of the message, on chunks, timing or cores. (But for NaN: a sum or product of several
-/// NaNs is a NaN, the same bits on every rank; whose sign and payload it has may depend on the
-/// length.) max and min are NaN where any input is; of +0 and -0 they are the lowest rank's. Sums
-/// and products of integers wrap around, and avg divides what wrapped: the avg of four i8 of 100 is
+/// float with one rounding at the end, so an element depends on its n inputs alone and never on the
+/// size of the message, on chunks, timing or cores. (Except that the sign and payload of a NaN from
+/// several NaNs, the same on every rank, may depend on the length.) max and min are NaN where any
+/// input is; of +0 and -0 they give the lowest rank's. Sums and products of integers wrap around,
+/// and avg divides what wrapped: the avg of four i8 of 100 is
 /// -28.
 ///
 /// @throws Error from every operation: timed_out, peer_lost, mismatch, aborted, invalid_argument,
-///   system. See Error for what remains usable. invalid_argument is about this rank's arguments:
-///   the others, whose were in order, are in the call and wait for this rank to make it as well.
+///   system. See Error for what remains usable. invalid_argument concerns this rank's arguments:
+///   the other ranks are in the call and wait for this one to repeat it correctly.
 class ProcessGroup {
  public:
   using Options = GroupOptions;
 
   /// By the worker contract: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT as acc-launch and torchrun
   /// set them, or the variables of Open MPI, MPICH and Slurm; through the agent's key-value store
-  /// when ACC_AGENT_SOCKET is there, which is faster. With none of them: a group of one.
+  /// if ACC_AGENT_SOCKET is set, which is faster. Without any of them: a group of one.
   static ProcessGroup from_environment(Options options = {});
-  /// This process alone.
+  /// A group of this process alone.
   static ProcessGroup single(Options options = {});
-  /// `size` groups for as many threads of this process; for tests and for programs with threads as
+  /// `size` groups for as many threads of this process, for tests and programs with threads as
   /// ranks. Same code as between processes.
   static std::vector<ProcessGroup> threads(int size, Options options = {});
 
-  ProcessGroup() = default;  ///< none: any call throws invalid_argument
+  ProcessGroup() = default;  ///< empty: any call throws invalid_argument
   explicit ProcessGroup(std::shared_ptr<Group> group) : group_{std::move(group)} {}
 
   [[nodiscard]] int rank() const;
@@ -128,7 +130,7 @@ class ProcessGroup {
     require_counts("all_gather_v: recv", both.to_count, "send", both.from_count, counts);
     all_gather_v(both.from, both.to, counts, both.type, how);
   }
-  /// recv: on root as many elements as send for each rank; on the others not looked at.
+  /// recv: on root as many elements as send for each rank; ignored on the others.
   template <class Send, class Recv>
   void gather(Send&& send, Recv&& recv, int root, CallOptions how = {}) {
     const auto both = pair<Send, Recv>(send, recv);
@@ -143,7 +145,7 @@ class ProcessGroup {
                    both.from_count, counts);
     gather_v(both.from, both.to, counts, both.type, root, how);
   }
-  /// send: on root as many elements as recv for each rank; on the others not looked at.
+  /// send: on root as many elements as recv for each rank; ignored on the others.
   template <class Send, class Recv>
   void scatter(Send&& send, Recv&& recv, int root, CallOptions how = {}) {
     const auto both = pair<Send, Recv>(send, recv);
@@ -178,8 +180,8 @@ class ProcessGroup {
     const auto both = pair<Send, Recv>(send, recv);
     all_to_all(both.from, both.to, share_of(both.from_count, both.to_count), both.type, how);
   }
-  /// send_counts[r] elements go to rank r, recv_counts[r] come from it; the parts stand in the
-  /// order of the ranks. What two ranks say of each other is compared on cpu.
+  /// send_counts[r] elements go to rank r, recv_counts[r] come from it; parts are ordered by rank.
+  /// On cpu the counts of each pair are compared.
   template <class Send, class Recv>
   void all_to_all_v(Send&& send, std::span<const std::size_t> send_counts, Recv&& recv,
                     std::span<const std::size_t> recv_counts, CallOptions how = {}) {
@@ -198,7 +200,7 @@ class ProcessGroup {
     const auto all = written<Data>(data);
     recv(all.data, all.count, all.type, from, how);
   }
-  /// Both at the same time, so that a ring of ranks that all do it can't wait for each other.
+  /// Both concurrently, so a ring of ranks that all call it can't deadlock.
   template <class Send, class Recv>
   void sendrecv(Send&& send, int to, Recv&& recv, int from, CallOptions how = {}) {
     const auto data = detail::elements<detail::Use::read, Send>(send);
@@ -235,22 +237,22 @@ class ProcessGroup {
   void all_to_all_v(const void* send, std::span<const std::size_t> send_counts, void* recv,
                     std::span<const std::size_t> recv_counts, DType type, CallOptions how = {});
   void barrier(CallOptions how = {});
-  /// Between two ranks; others don't take part. Messages of a pair keep their order. A blocking
-  /// send of more than 15 KiB may wait until it is received: a ring of ranks that all send before
-  /// they receive works with less (on cpu; 32 bytes a message count too) and times out with more.
-  /// sendrecv, batch and the _async forms have no such limit.
+  /// Point-to-point messages; those of a pair stay in order. A blocking send of more than 15 KiB
+  /// (on cpu, including 32 bytes per message) may wait until it is received: a ring of ranks that
+  /// all send before they receive works with less and may time out with more. sendrecv, batch and
+  /// the _async forms have no such limit.
   void send(const void* data, std::size_t count, DType type, int to, CallOptions how = {});
   void recv(void* data, std::size_t count, DType type, int from, CallOptions how = {});
   void sendrecv(const Message& send, const Message& recv, CallOptions how = {});
-  /// Messages that are all under way at the same time: none waits for another of them, in whatever
-  /// order the ranks name theirs. nccl: one launch (ncclGroupStart … End), of device memory alone.
-  /// As torch.distributed.batch_isend_irecv.
+  /// Runs messages concurrently, so that none waits for another, in whatever order the ranks list
+  /// theirs. nccl: one launch (ncclGroupStart … End), device memory only. As
+  /// torch.distributed.batch_isend_irecv.
   void batch(const std::vector<Message>& messages, CallOptions how = {});
   [[nodiscard]] std::vector<Work> batch_async(const std::vector<Message>& messages,
                                               CallOptions how = {});
-  /// The calls that `body` makes on this group as one launch, which on nccl saves most of what many
-  /// small ones cost; on cpu they are carried out one by one, as ever. They have device memory and
-  /// the same stream; no barrier, no objects, no split. What an _async form returned in it can be
+  /// Launches the calls that `body` makes on this group as one, which on nccl saves most of the
+  /// cost of many small ones; on cpu they are carried out one by one. They use device memory and
+  /// the same stream; no barrier, objects or split. Handles returned by _async forms in it can be
   /// waited for afterwards.
   void coalesce(const std::function<void()>& body);
 
@@ -381,8 +383,8 @@ class ProcessGroup {
   Work send_async(const void* data, std::size_t count, DType type, int to, CallOptions how = {});
   Work recv_async(void* data, std::size_t count, DType type, int from, CallOptions how = {});
 
-  // -- objects: strings of any bytes and any length (JSON: acc/json.hpp). The time-out is that of
-  // each of the two calls that one takes --
+  // -- objects: strings of any bytes and any length (JSON: acc/json.hpp). The time-out applies to
+  // each of the two underlying calls --
   [[nodiscard]] std::vector<std::string> all_gather_object(std::string_view mine,
                                                            CallOptions how = {});
   /// Empty on all ranks but root.
@@ -391,24 +393,24 @@ class ProcessGroup {
   /// @return root's, on every rank.
   [[nodiscard]] std::string broadcast_object(std::string_view roots, int root,
                                              CallOptions how = {});
-  /// @return the element of `roots` (read on root alone, one a rank) that is this rank's.
+  /// @return this rank's element of `roots` (one per rank, read on root only).
   [[nodiscard]] std::string scatter_object(std::span<const std::string> roots, int root,
                                            CallOptions how = {});
 
   /// Groups of the ranks with the same `color`, in the order of (key, rank), as MPI_Comm_split.
-  /// Collective. color < 0: no group; what returns is empty then. The time-out is that of asking,
-  /// and then of joining the new group (default: GroupOptions::init_timeout).
+  /// Collective. color < 0: no group; returns an empty one. The time-out applies to the exchange,
+  /// and then to joining the new group (default: GroupOptions::init_timeout).
   [[nodiscard]] ProcessGroup split(int color, int key, std::string name = {}, CallOptions how = {});
   /// The group of these ranks, in this order; empty on the others. Collective over all.
   [[nodiscard]] ProcessGroup sub_group(std::span<const int> ranks, std::string name = {},
                                        CallOptions how = {});
 
-  /// Memory that needs no copies (cpu: shared between the node's ranks; nccl: registered).
-  /// Collective, same size on every rank.
+  /// Memory for calls without staging copies (cpu: shared between the node's ranks; nccl:
+  /// registered). Collective, same size on every rank.
   [[nodiscard]] SharedBuffer allocate_shared(std::size_t bytes, CallOptions how = {});
 
-  /// Breaks the group here and tells the peers: every waiter wakes within 10 ms with `aborted`.
-  /// From any thread; more than once is as once.
+  /// Breaks the group and notifies the peers: every waiter wakes within 10 ms with `aborted`. Any
+  /// thread; idempotent.
   void abort(std::string_view why = "abort() was called") noexcept;
 
   /// The last calls as JSON lines, newest last (the flight recorder); for bug reports.

@@ -10,14 +10,15 @@
 namespace acc::runtime {
 
 /// Random numbers of a training loop (dropout, augmentation), whose state fits into a checkpoint:
-/// xoshiro256++. The same numbers on every machine and compiler, and for ever; the distributions of
-/// <random> take it, but differ between standard libraries, uniform() and normal() don't.
+/// xoshiro256++. The same numbers on every machine, compiler and version; it works with the
+/// distributions of <random>, but those differ between standard libraries, unlike uniform() and
+/// normal().
 class Generator {
  public:
   using result_type = std::uint64_t;
 
   /// The four words of state are the first numbers of Random{seed, stream} (acc/sampler.hpp), so
-  /// streams of one seed have nothing to do with each other.
+  /// streams of one seed are independent.
   explicit Generator(std::uint64_t seed = 0, std::uint64_t stream = 0) noexcept;
 
   std::uint64_t operator()() noexcept;

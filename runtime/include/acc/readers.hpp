@@ -9,11 +9,11 @@
 #include <vector>
 
 /// Files that data sets come in: IDX (as MNIST and its kin), CSV and .npy. Each of them may be
-/// compressed by gzip; that is found out by looking, not by the name.
+/// compressed by gzip; detected by content, not by name.
 ///
-/// A file is somebody else's bytes: whatever stands in it gives a result or an Error `corrupt` with
-/// the file, the place and what is wrong there. What it merely promises to hold takes no memory.
-/// Error `system`: it can't be opened or read.
+/// Files are untrusted input: any content gives a result or an Error `corrupt` with the file, the
+/// place and the fault. Sizes that a file merely claims allocate no memory. Error `system`: it
+/// can't be opened or read.
 namespace acc::runtime {
 
 /// Elements as stored: big-endian u8, i8, i16 (given as i32: there is no i16), i32, f32 or f64.

@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
-/// What each process takes of something that all have, as split_between_processes: the first ranks
-/// take one more where it doesn't go evenly. A group of one takes all.
+/// Splits something that all processes have, as split_between_processes: the first ranks take one
+/// more if it is not divisible. A group of one takes all.
 namespace acc::runtime {
 
 /// [first, last) of one rank.

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a training loop needs besides its model: gradients averaged over the ranks, optimizers
+/// Everything for a training loop besides its model: gradients averaged over the ranks, optimizers
 /// with whole or sharded state, clipping, and a scale for f16.
 #include <acc/clip.hpp>
 #include <acc/gradient_reducer.hpp>

@@ -9,14 +9,14 @@
 #include <type_traits>
 #include <vector>
 
-/// What is reduced, gathered and sent: element types, reductions, and views of the caller's memory.
+/// Element types, reductions, and views of the caller's memory.
 namespace acc::runtime {
 
 /// Numbered as NCCL numbers them.
 enum class DType : std::uint8_t { i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16 };
 inline constexpr std::size_t kDTypes = 10;
 
-/// Numbered as NCCL numbers them. avg: the sum divided by the number of ranks; of integers it
+/// Numbered as NCCL numbers them. avg: the sum divided by the number of ranks; for integers it
 /// truncates towards zero.
 enum class ReduceOp : std::uint8_t { sum, prod, max, min, avg };
 
@@ -142,7 +142,7 @@ template <class R>
 inline constexpr bool kLasts =
     std::is_lvalue_reference_v<R> || std::ranges::borrowed_range<std::remove_cvref_t<R>>;
 
-/// A vector, an array, a span: elements one behind the other that are still there afterwards.
+/// A contiguous range that outlives the expression: a vector, an array, a span.
 template <class R>
 concept ReadableRange = kContiguous<R> && kLasts<R> && Element<std::remove_cv_t<ElementOf<R>>>;
 template <class R>
@@ -266,9 +266,11 @@ class HostTensor {
 }  // namespace acc::runtime
 
 namespace acc {
+using runtime::BFloat16;
 using runtime::ConstTensorView;
 using runtime::Device;
 using runtime::DType;
+using runtime::Half;
 using runtime::HostTensor;
 using runtime::Shape;
 using runtime::TensorView;

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-/// How a sample travels from rank 0 to the others when batches are dispatched. Plain structs,
+/// How a sample is sent from rank 0 to the others when batches are dispatched. Plain structs,
 /// strings, vectors, pairs and HostTensors do already; for anything else specialize Wire. The ranks
-/// of a job run the same program on machines of one kind, so plain values travel as they lie in
+/// of a job run the same program on machines of one kind, so plain values are sent as they are in
 /// memory.
 namespace acc::runtime {
 

@@ -1,0 +1,155 @@
+#include "runtime/bootstrap/manifest.hpp"
+
+#include "runtime/backend.hpp"
+#include "runtime/net/fields.hpp"
+#include "runtime/net/gather.hpp"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+namespace acc::runtime {
+
+namespace {
+
+std::string random_token() {
+  unsigned char bytes[16] = {};
+  if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+    throw Error{ErrorCode::system, "no random bytes from the kernel"};
+  std::string token;
+  for (const auto byte : bytes) {
+    token += "0123456789abcdef"[byte >> 4];
+    token += "0123456789abcdef"[byte & 15];
+  }
+  return token;
+}
+
+std::string to_text(const GroupManifest& manifest) {
+  std::vector<std::string> fields{"acc-manifest", manifest.backend, manifest.check ? "1" : "0",
+                                  manifest.token};
+  for (const auto& member : manifest.members) fields.push_back(to_text(member));
+  return pack(fields);
+}
+
+GroupManifest parse_manifest(const std::string& text, const Member& me) {
+  const auto fields = unpack(text);
+  GroupManifest manifest;
+  if (fields && fields->size() == 4 + static_cast<std::size_t>(me.size) &&
+      fields->front() == "acc-manifest") {
+    manifest.backend = fields->at(1);
+    manifest.check = fields->at(2) == "1";
+    manifest.token = fields->at(3);
+    for (auto member = fields->begin() + 4; member != fields->end(); ++member) {
+      if (auto parsed = parse_member(*member)) manifest.members.push_back(*std::move(parsed));
+    }
+  }
+  if (manifest.members.size() != static_cast<std::size_t>(me.size))
+    throw Error{ErrorCode::system,
+                "rank 0's manifest of the group can't be read: the ranks run different versions"};
+  return manifest;
+}
+
+using Joined = std::map<int, Member>;
+
+Member parsed(const std::string& text) {
+  if (auto member = parse_member(text)) return *std::move(member);
+  throw Error{ErrorCode::invalid_argument,
+              "a rank's greeting can't be read: the ranks run different versions"};
+}
+
+void check_member(const Member& member, const Member& me, const Joined& joined) {
+  if (member.size != me.size)
+    throw Error{ErrorCode::invalid_argument, "rank " + describe(member) + " has a world size of " +
+                                                 std::to_string(member.size) + ", rank " +
+                                                 describe(me) + " of " + std::to_string(me.size)};
+  if (member.rank < 0 || member.rank >= me.size)
+    throw Error{ErrorCode::invalid_argument,
+                "there is no rank " + describe(member) + " of " + std::to_string(me.size)};
+  const auto same = joined.find(member.rank);
+  if (same != joined.end())
+    throw Error{
+        ErrorCode::invalid_argument,
+        "two processes are one rank: " + describe(same->second) + " and " + describe(member)};
+}
+
+std::string choose_backend(const Joined& joined) {
+  const auto wants = [&](const std::string& what) {
+    return std::find_if(joined.begin(), joined.end(),
+                        [&](const auto& entry) { return entry.second.backend == what; });
+  };
+  const auto cpu = wants(kWantsCpu), nccl = wants(kWantsNccl);
+  if (cpu != joined.end() && nccl != joined.end())
+    throw Error{ErrorCode::invalid_argument, "the ranks ask for different backends: cpu rank " +
+                                                 describe(cpu->second) + ", nccl rank " +
+                                                 describe(nccl->second)};
+  if (nccl != joined.end()) return "nccl";
+  const bool all_can = wants(kCannotNccl) == joined.end() && cpu == joined.end();
+  return all_can ? "nccl" : "cpu";
+}
+
+GroupManifest make_manifest(const Joined& joined, const GroupOptions& options) {
+  GroupManifest manifest;
+  manifest.backend = choose_backend(joined);
+  manifest.check = options.check.value_or(manifest.backend == "cpu");
+  manifest.token = random_token();
+  for (const auto& [rank, member] : joined) manifest.members.push_back(member);
+  return manifest;
+}
+
+Gather gather_of(Store& store, const std::string& key, int rank, int size = 1,
+                 Store::Deadline deadline = {},
+                 std::function<Error(const Gather::Texts&)> late = {}) {
+  return {store, {key + "/members", rank, size, deadline, std::move(late)}};
+}
+
+}  // namespace
+
+std::vector<int> GroupManifest::local_ranks(int rank) const {
+  std::vector<int> found;
+  for (const auto& member : members) {
+    if (member.host.key == members[static_cast<std::size_t>(rank)].host.key)
+      found.push_back(member.rank);
+  }
+  return found;
+}
+
+bool GroupManifest::one_host() const { return local_ranks(0).size() == members.size(); }
+
+GroupManifest gather_members(Store& store, const std::string& key, const Member& me,
+                             const GroupOptions& options, Store::Deadline deadline) {
+  const auto describe_text = [](int rank, const std::string& text) {
+    const auto member = parse_member(text);
+    return member ? describe(*member) : std::to_string(rank);
+  };
+  const auto late = [&](const Gather::Texts& sent) {
+    return not_joined(sent, me.size, "joined", options.init_timeout.value_or(Millis{0}),
+                      describe_text);
+  };
+  Joined joined;
+  const auto check = [&](int, const std::string& text) {
+    auto member = parsed(text);
+    check_member(member, me, joined);
+    joined.emplace(member.rank, std::move(member));
+  };
+  const auto answer = [&](const Gather::Texts&) { return to_text(make_manifest(joined, options)); };
+  auto gather = gather_of(store, key, me.rank, me.size, deadline, late);
+  return parse_manifest(gather.run(to_text(me), {check, answer}), me);
+}
+
+void report_failure(Store& store, const std::string& key, const Member& me,
+                    const Error& why) noexcept {
+  try {
+    const auto text = (me.rank == 0 ? "" : "rank " + describe(me) + ": ") + why.what();
+    gather_of(store, key, me.rank).report_failure({why.code(), text, why.ranks()});
+  } catch (const std::exception&) {
+    return;  // no memory for the text: the others time out
+  }
+}
+
+void await_readers(Store& store, const std::string& key, int rank) noexcept {
+  gather_of(store, key, rank).await_readers();
+}
+
+}  // namespace acc::runtime

@@ -1,0 +1,352 @@
+#include "runtime/tcp/failure_detector.hpp"
+
+#include "common/duration.hpp"
+#include "common/text.hpp"
+#include "runtime/bootstrap/member.hpp"
+#include "runtime/net/error_text.hpp"
+#include "runtime/net/fields.hpp"
+#include "runtime/net/sockets.hpp"
+#include "runtime/quiet_thread.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace acc::runtime::tcp {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::size_t kMaxFrame = 256 * 1024;
+/// Bytes kept of a text from another host.
+constexpr std::size_t kMaxCause = 8 * 1024;
+/// For a leader that receives nothing: its host is cut off, or it is stopped.
+constexpr auto kSendTime = 500ms;
+/// For the cause to be sent to all other hosts before an error is thrown here.
+constexpr auto kTellTime = 200ms;
+/// For the last frames to reach the other hosts, when this one leaves.
+constexpr auto kLeaveTime = 200ms;
+/// For the other hosts to report which of their ranks are late.
+constexpr auto kAnswerTime = 400ms;
+
+UniqueFd make_event() {
+  UniqueFd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  if (!event) throw Error{ErrorCode::system, system_error(errno, "eventfd").what};
+  return event;
+}
+
+void signal(const UniqueFd& event) noexcept {
+  const std::uint64_t one = 1;
+  // Fails only when the counter is full, which means already signalled.
+  [[maybe_unused]] const auto n = ::write(event.get(), &one, sizeof one);
+}
+
+struct Leader {
+  UniqueFd fd;
+  std::string in;
+  bool left = false;
+};
+
+/// An open question which ranks are late, until all hosts have answered.
+struct Question {
+  Notice notice;
+  Clock::time_point until;
+  std::vector<bool> answered;  ///< by host
+  std::vector<NodeSegment::Late> late;
+};
+
+}  // namespace
+
+class FailureDetector::Loop {
+ public:
+  Loop(NodeSegment& node, const RankPlacement& placement, std::vector<UniqueFd> leaders,
+       std::vector<UniqueFd> connections)
+      : node_{node},
+        placement_{placement},
+        connections_{std::move(connections)},
+        wake_{make_event()},
+        broken_{make_event()},
+        leaders_(leaders.size()) {
+    for (std::size_t i = 0; i < leaders.size(); ++i) leaders_[i].fd = std::move(leaders[i]);
+    thread_ = quiet_thread([this] { run(); });
+  }
+
+  ~Loop() {
+    {
+      const std::lock_guard lock{mutex_};
+      stop_ = true;
+    }
+    signal(wake_);
+    thread_.join();
+    send_cause();  // the thread may have been stopped at the same moment
+    std::vector<int> fds;
+    for (auto& leader : leaders_) {
+      send(leader, pack({"left"}));
+      if (leader.fd) fds.push_back(leader.fd.get());
+    }
+    drain(fds, Clock::now() + kLeaveTime);
+  }
+
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  void notify(const Notice& notice) noexcept {
+    {
+      const std::lock_guard lock{mutex_};
+      if (notice.kind == Notice::Kind::late) own_question_ = notice;
+    }
+    signal(wake_);
+  }
+
+  void await_cause_sent() noexcept {
+    std::unique_lock lock{mutex_};
+    cause_sent_.wait_for(lock, kTellTime, [this] { return is_cause_sent_ || ended_; });
+  }
+
+  [[nodiscard]] int broken_fd() const noexcept { return broken_.get(); }
+
+ private:
+  void run() {
+    serve();
+    const std::lock_guard lock{mutex_};
+    ended_ = true;
+    cause_sent_.notify_all();
+  }
+
+  void serve() {
+    std::vector<pollfd> waits;
+    while (!take_own_notices()) {
+      send_cause();
+      waits.assign(1, {wake_.get(), POLLIN, 0});
+      for (const auto& connection : connections_) waits.push_back({connection.get(), POLLIN, 0});
+      for (const auto& leader : leaders_) waits.push_back({leader.fd.get(), POLLIN, 0});
+      const auto until = question_ ? question_->until : Clock::time_point::max();
+      if (::poll(waits.data(), waits.size(), poll_time(until)) < 0 && errno != EINTR) return;
+      for (std::size_t i = 0; i < connections_.size(); ++i)
+        if (waits[1 + i].revents != 0) read_notice(connections_[i]);
+      for (std::size_t h = 0; h < leaders_.size(); ++h)
+        if (waits[1 + connections_.size() + h].revents != 0) read_leader(h);
+      if (question_ && Clock::now() >= question_->until) conclude();
+    }
+  }
+
+  bool take_own_notices() {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const auto n = ::read(wake_.get(), &count, sizeof count);
+    std::optional<Notice> question;
+    {
+      const std::lock_guard lock{mutex_};
+      if (stop_) return true;
+      question = std::exchange(own_question_, std::nullopt);
+    }
+    if (question) ask(*question);
+    return false;
+  }
+
+  void read_notice(UniqueFd& connection) {
+    Notice notice;
+    const auto n = ::recv(connection.get(), &notice, sizeof notice, MSG_DONTWAIT);
+    if (n == static_cast<ssize_t>(sizeof notice)) {
+      if (notice.kind == Notice::Kind::late) ask(notice);
+    } else if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+      connection.reset();  // it left; a death is reported by the process watch
+    }
+  }
+
+  // ---- the other hosts ----
+
+  void send(Leader& leader, const std::string& frame) {
+    if (!leader.fd) return;
+    const auto size = static_cast<std::uint32_t>(frame.size());
+    std::string bytes(sizeof size, '\0');
+    std::memcpy(bytes.data(), &size, sizeof size);
+    bytes += frame;
+    // A host that can't be reached detects the failure by itself.
+    (void)send_all(leader.fd.get(), std::as_bytes(std::span{bytes}), Clock::now() + kSendTime);
+  }
+
+  void read_leader(std::size_t host) {
+    auto& leader = leaders_[host];
+    char chunk[16 * 1024];
+    const auto n = ::recv(leader.fd.get(), chunk, sizeof chunk, MSG_DONTWAIT);
+    if (n > 0) {
+      leader.in.append(chunk, static_cast<std::size_t>(n));
+      while (read_frame(host)) {
+      }
+    } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+      lose(host, n == 0 ? "its process ended" : std::strerror(errno));
+    }
+  }
+
+  void lose(std::size_t host, const std::string& how) {
+    auto& leader = leaders_[host];
+    leader.fd.reset();
+    if (leader.left) return;
+    const int rank = placement_.hosts[host].ranks.front();
+    node_.break_with({ErrorCode::peer_lost, node_.describe(rank) + " is gone: " + how, {rank}});
+  }
+
+  bool read_frame(std::size_t host) {
+    auto& in = leaders_[host].in;
+    std::uint32_t size = 0;
+    if (!leaders_[host].fd || in.size() < sizeof size) return false;
+    std::memcpy(&size, in.data(), sizeof size);
+    if (size > kMaxFrame) {
+      lose(host, "it sends what isn't ours");
+      return false;
+    }
+    if (in.size() < sizeof size + size) return false;
+    const auto fields = unpack(std::string_view{in}.substr(sizeof size, size));
+    in.erase(0, sizeof size + size);
+    if (fields && !fields->empty()) handle(host, *fields);
+    return true;
+  }
+
+  void handle(std::size_t host, const std::vector<std::string>& fields) {
+    const auto& word = fields[0];
+    if (word == "left") {
+      leaders_[host].left = true;
+    } else if (word == "cause" && fields.size() == 2) {
+      if (const auto error = parse_error(fields[1]))
+        node_.break_with({error->code(), printable(error->what(), kMaxCause), error->ranks()});
+    } else if (word == "late?" && fields.size() == 3) {
+      const auto number = parse_number<std::uint32_t>(fields[1]);
+      const auto peer = parse_number<std::int32_t>(fields[2]);
+      if (number && peer) answer(host, *number, *peer);
+    } else if (word == "late" && question_) {
+      for (std::size_t i = 1; i + 1 < fields.size(); i += 2)
+        if (const auto rank = parse_number<int>(fields[i]))
+          question_->late.push_back({*rank, fields[i + 1]});
+      question_->answered[host] = true;
+      conclude_if_all();
+    }
+  }
+
+  void send_cause() {
+    if (is_cause_sent_ || node_.is_healthy())
+      return;  // only this thread and the destructor write is_cause_sent_
+    signal(broken_);
+    const Notice notice;
+    for (const auto& connection : connections_) {
+      if (connection)
+        (void)send_all(connection.get(), std::as_bytes(std::span{&notice, 1}), Clock::now() + 50ms);
+    }
+    const Error unknown{ErrorCode::peer_lost,
+                        "the rank that broke the group ended before it could say why"};
+    const auto frame = pack({"cause", to_text(node_.peers().cause().value_or(unknown))});
+    for (auto& leader : leaders_) send(leader, frame);
+    const std::lock_guard lock{mutex_};
+    is_cause_sent_ = true;
+    cause_sent_.notify_all();
+  }
+
+  // ---- who is late? ----
+
+  void ask(const Notice& notice) {
+    if (question_ || !node_.is_healthy()) return;
+    question_ = Question{notice, Clock::now() + kAnswerTime, {}, {}};
+    question_->answered.resize(leaders_.size());
+    if (notice.peer >= 0) {
+      const auto host = placement_.host_of(notice.peer);
+      question_->answered.assign(leaders_.size(), true);
+      question_->answered[host] = false;
+    }
+    const auto frame = pack({"late?", std::to_string(notice.number), std::to_string(notice.peer)});
+    for (std::size_t h = 0; h < leaders_.size(); ++h) {
+      if (h == placement_.host || question_->answered[h]) continue;
+      send(leaders_[h], frame);
+    }
+    if (!question_->answered[placement_.host]) {
+      question_->late = look(notice.number, notice.peer);
+      question_->answered[placement_.host] = true;
+    }
+    conclude_if_all();
+  }
+
+  [[nodiscard]] std::vector<NodeSegment::Late> look(std::uint32_t number, int peer) const {
+    if (peer < 0) return node_.late(number);
+    return {{peer, node_.describe_state(placement_.index_of(peer))}};
+  }
+
+  void answer(std::size_t host, std::uint32_t number, int peer) {
+    if (peer >= placement_.size() || (peer >= 0 && placement_.host_of(peer) != placement_.host))
+      return;
+    std::vector<std::string> fields{"late"};
+    for (auto& [rank, text] : look(number, peer)) {
+      fields.push_back(std::to_string(rank));
+      fields.push_back(std::move(text));
+    }
+    send(leaders_[host], pack(fields));
+  }
+
+  void conclude_if_all() {
+    for (const bool answered : question_->answered)
+      if (!answered) return;
+    conclude();
+  }
+
+  void conclude() {
+    auto [notice, until, answered, late] = *std::move(question_);
+    question_.reset();
+    std::vector<std::string> parts;
+    std::vector<int> ranks;
+    for (auto& [rank, text] : late) {
+      ranks.push_back(rank);
+      parts.push_back(notice.peer < 0 ? std::move(text) : describe_message(notice, text));
+    }
+    for (std::size_t h = 0; h < answered.size(); ++h) {
+      if (answered[h]) continue;
+      const int rank = placement_.hosts[h].ranks.front();
+      ranks.push_back(rank);
+      parts.push_back(node_.describe(rank) +
+                      " doesn't answer: it is stopped, or its host is cut off");
+    }
+    if (parts.empty()) parts.emplace_back("all ranks have arrived, but their data has not");
+    node_.break_with(
+        {ErrorCode::timed_out,
+         "timed out after " + acc::describe(Millis{notice.limit_ms}) + ": " + join(parts, ", "),
+         std::move(ranks)});
+  }
+
+  [[nodiscard]] std::string describe_message(const Notice& notice, const std::string& state) const {
+    return node_.describe(notice.peer) +
+           (notice.operation == Operation::recv ? " has not sent; "
+                                                : " has not received what was sent; ") +
+           state;
+  }
+
+  NodeSegment& node_;
+  const RankPlacement& placement_;
+  std::vector<UniqueFd> connections_;
+  UniqueFd wake_, broken_;
+  std::vector<Leader> leaders_;
+  std::optional<Question> question_;
+  std::mutex mutex_;
+  std::condition_variable cause_sent_;
+  bool is_cause_sent_ = false;  ///< to all hosts
+  bool ended_ = false;
+  bool stop_ = false;
+  std::optional<Notice> own_question_;
+  std::thread thread_;
+};
+
+FailureDetector::FailureDetector(NodeSegment& node, const RankPlacement& placement,
+                                 std::vector<UniqueFd> leaders, std::vector<UniqueFd> connections)
+    : loop_{std::make_unique<Loop>(node, placement, std::move(leaders), std::move(connections))} {}
+
+FailureDetector::~FailureDetector() = default;
+
+void FailureDetector::notify(const Notice& notice) noexcept { loop_->notify(notice); }
+
+void FailureDetector::await_cause_sent() noexcept { loop_->await_cause_sent(); }
+
+int FailureDetector::broken_fd() const noexcept { return loop_->broken_fd(); }
+
+}  // namespace acc::runtime::tcp

@@ -1,0 +1,57 @@
+#include "runtime/tcp/node_segment.hpp"
+
+#include <utility>
+
+namespace acc::runtime::tcp {
+
+namespace {
+
+shm::Layout layout_for(std::size_t local_ranks) {
+  return shm::Layout::with_staging(static_cast<int>(local_ranks), 2 * NodeSegment::kStaging);
+}
+
+shm::Peers::Options peers_options(const RankPlacement& placement, NodeSegment::Options& options) {
+  shm::Peers::Options made;
+  made.rank = static_cast<int>(placement.index);
+  made.size = static_cast<int>(placement.local_ranks().size());
+  for (const int rank : placement.local_ranks())
+    made.ranks.push_back(options.ranks.at(static_cast<std::size_t>(rank)));
+  made.group = std::move(options.group);
+  made.check = false;  // calls are compared over all hosts
+  made.is_whole_group = false;
+  made.on_break = std::move(options.on_break);
+  made.find_late = std::move(options.find_late);
+  return made;
+}
+
+}  // namespace
+
+std::size_t NodeSegment::bytes(std::size_t local_ranks) { return layout_for(local_ranks).bytes; }
+
+NodeSegment::NodeSegment(UniqueFd memory, const RankPlacement& placement, Options options)
+    : placement_{placement},
+      ranks_{options.ranks},
+      peers_{std::move(memory), layout_for(size()), peers_options(placement, options)} {}
+
+std::string NodeSegment::describe(int rank) const {
+  return shm::describe(ranks_.at(static_cast<std::size_t>(rank)));
+}
+
+std::string NodeSegment::describe_state(std::size_t index) const {
+  return peers_.describe_state(static_cast<int>(index));
+}
+
+std::vector<NodeSegment::Late> NodeSegment::late(std::uint32_t number) const {
+  std::vector<Late> absent, stuck;
+  for (std::size_t i = 0; i < size(); ++i) {
+    const int index = static_cast<int>(i), rank = placement_.local_ranks()[i];
+    if (!peers_.has_arrived(index, number))
+      absent.push_back({rank, describe(rank) + " has not arrived; " + describe_state(i)});
+    else if (!peers_.has_completed(index, number) &&
+             (!peers_.is_waiting(index) || peers_.is_stopped(index)))
+      stuck.push_back({rank, describe(rank) + " arrived, but makes no progress; " + describe_state(i)});
+  }
+  return absent.empty() ? stuck : absent;
+}
+
+}  // namespace acc::runtime::tcp

@@ -1,0 +1,69 @@
+#pragma once
+
+#include "runtime/backend.hpp"
+#include "runtime/shm/peers.hpp"
+#include "runtime/tcp/placement.hpp"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace acc::runtime::tcp {
+
+using shm::ActiveCall;
+using shm::Count;
+
+/// What the ranks of one host share in a group that spans several: shm::Peers, by which they wait
+/// for each other and learn that the group broke, and a staging buffer for bytes from and to other
+/// hosts. Of Peers' counts it uses `staged` (in the buffer), `processed` (exchanged between the
+/// hosts) and `taken` (copied out), by passes.
+class NodeSegment {
+ public:
+  /// Bytes of one half of the staging buffer: while one half is read the other is written.
+  static constexpr std::size_t kStaging = 4 << 20;
+  [[nodiscard]] static std::size_t bytes(std::size_t local_ranks);
+
+  struct Options {
+    std::vector<RankFacts> ranks;  ///< of the whole group
+    std::string group;
+    /// Called once, on the thread that broke the group, after it did.
+    std::function<void()> on_break;
+    /// Called when a call's time is up: finds out who is late, on all hosts, and breaks the group.
+    std::function<void(ActiveCall&)> find_late;
+  };
+  NodeSegment(UniqueFd memory, const RankPlacement& placement, Options options);
+
+  [[nodiscard]] shm::Peers& peers() noexcept { return peers_; }
+  [[nodiscard]] const shm::Peers& peers() const noexcept { return peers_; }
+  [[nodiscard]] std::size_t size() const noexcept { return placement_.local_ranks().size(); }
+  [[nodiscard]] std::byte* staging(std::uint32_t pass) const noexcept {
+    return peers_.segment().staging() + (pass % 2) * kStaging;
+  }
+
+  [[nodiscard]] bool is_healthy() const noexcept { return peers_.is_healthy(); }
+  void check_healthy(const ActiveCall& active) { peers_.check_healthy(active); }
+  void break_with(const Error& cause) noexcept { peers_.break_with(cause, {}); }
+  [[noreturn]] void fail(const ActiveCall& active, const Error& cause) {
+    break_with(cause);
+    peers_.throw_cause(active);
+  }
+
+  /// The ranks of this host that haven't arrived at that collective, each with a description; if
+  /// all have, those that have neither completed it nor are waiting.
+  struct Late {
+    int rank = 0;
+    std::string text;
+  };
+  [[nodiscard]] std::vector<Late> late(std::uint32_t number) const;
+  /// Describes any rank of the group: "rank 2 (host a, pid 4711)".
+  [[nodiscard]] std::string describe(int rank) const;
+  /// Describes a rank of this host: "it last completed all_reduce f32 x4 sum #17".
+  [[nodiscard]] std::string describe_state(std::size_t index) const;
+
+ private:
+  const RankPlacement& placement_;
+  std::vector<RankFacts> ranks_;
+  shm::Peers peers_;
+};
+
+}  // namespace acc::runtime::tcp
