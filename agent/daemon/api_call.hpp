@@ -1,0 +1,46 @@
+#pragma once
+
+#include "agent/daemon/api_file_growth.hpp"
+#include "agent/daemon/http_message.hpp"
+#include "agent/daemon/jobs.hpp"
+#include "agent/daemon/other_nodes.hpp"
+
+#include <boost/asio/awaitable.hpp>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace acc::agent::daemon {
+
+/// What the handlers work with; lives as long as the server's loop.
+struct ApiContext {
+  Jobs& jobs;
+  FileGrowth& growth;
+  uid_t own = 0;  ///< the daemon's user
+  OtherNodes* nodes = nullptr;  ///< outlives the server; null: none can be asked
+};
+
+/// One request, matched with its route and found well-formed: its body has a right type, its query
+/// only names that the route knows.
+struct ApiCall {
+  Principal who;
+  HttpRequest request;
+  JobId id;  ///< {id} of the path
+
+  /// Of the query; the first of that name.
+  [[nodiscard]] std::optional<std::string_view> query(std::string_view name) const;
+};
+
+[[nodiscard]] HttpReply json_reply(unsigned status, std::string body);
+[[nodiscard]] HttpReply refused(unsigned status, const std::string& what,
+                                const std::vector<std::string>& complaints = {});
+/// With a code that says more than the status.
+[[nodiscard]] HttpReply refused_as(unsigned status, std::string_view code, const std::string& what);
+/// 400 with all complaints.
+[[nodiscard]] HttpReply refused(const std::vector<std::string>& complaints);
+/// The answer to a failed call of Jobs. `bad_usage`: what that means for the route, 400 or 409.
+[[nodiscard]] HttpReply failed(const Error& error, unsigned bad_usage);
+
+}  // namespace acc::agent::daemon

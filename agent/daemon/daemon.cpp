@@ -1,0 +1,328 @@
+#include "agent/daemon/daemon.hpp"
+
+#include "agent/daemon/api_routes.hpp"
+#include "agent/daemon/http_server.hpp"
+#include "agent/daemon/http_socket_file.hpp"
+#include "agent/daemon/peer_api.hpp"
+#include "agent/daemon/peer_door.hpp"
+#include "agent/daemon/peer_proxy.hpp"
+#include "agent/service_notify.hpp"
+#include "agent/small_file.hpp"
+#include "common/exit_codes.hpp"
+#include "common/log.hpp"
+#include "common/text.hpp"
+#include "common/version.hpp"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+namespace acc::agent::daemon {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr Millis kStopTime{2'000};  ///< for replies that are being made
+constexpr Millis kLockTime{1'000};  ///< a predecessor that was killed may still be on its way out
+
+void say(const std::string& text) { std::fprintf(stderr, "acc-agent: %s\n", text.c_str()); }
+
+/// The lock of the state folder names its holder, for the message of another one.
+std::string lock_file(const Settings& settings) { return settings.state_dir + "/lock"; }
+
+Result<void> note_holder(const std::string& path) {
+  const UniqueFd fd{::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)};
+  const auto pid = std::to_string(::getpid()) + '\n';
+  if (!fd || ::ftruncate(fd.get(), 0) != 0 ||
+      ::pwrite(fd.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size()))
+    return system_error(errno, "write '" + path + "'");
+  return {};
+}
+
+std::string describe_holder(const Settings& settings) {
+  const auto pid = std::string{trim(read_small_file(lock_file(settings)))};
+  return "another acc-agent" + (pid.empty() ? "" : " (pid " + printable(pid, 20) + ")") +
+         " serves the state folder '" + settings.state_dir +
+         "': stop it, or choose another with --state-dir";
+}
+
+log::Level level_of(const std::string& name) {
+  constexpr std::array<std::string_view, 5> kNames{"trace", "debug", "info", "warn", "error"};
+  const auto at = std::ranges::find(kNames, name) - kNames.begin();
+  return static_cast<log::Level>(at);
+}
+
+class Daemon {
+ public:
+  Daemon(LoadSettings load, Settings settings)
+      : load_{std::move(load)},
+        settings_{std::move(settings)},
+        notifier_{::getpid()},
+        signals_{io_, SIGTERM, SIGINT, SIGHUP},
+        watchdog_{io_},
+        stop_timer_{io_} {}
+
+  int run(const StartJobs& start_jobs);
+
+ private:
+  Result<void> open(const StartJobs& start_jobs);
+  Result<void> listen();
+  Result<void> listen_to_peers();
+  [[nodiscard]] std::size_t connections() const;
+  void wait_for_signal();
+  void on_signal(int signo);
+  asio::awaitable<void> reload();
+  void take_fresh(Settings fresh);
+  void stop(int signo);
+  void feed_watchdog();
+  [[nodiscard]] std::string status() const;
+
+  LoadSettings load_;
+  Settings settings_;
+  ServiceNotifier notifier_;
+  asio::io_context io_{1};
+  /// The loop ends by stop() alone. Without it a thread of the pool that has just handed over its
+  /// last result could end the loop before it was run.
+  asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
+  asio::signal_set signals_;
+  asio::steady_timer watchdog_;
+  asio::steady_timer stop_timer_;
+  JobsRun run_;
+  std::unique_ptr<FileGrowth> growth_;
+  std::optional<ApiContext> api_;
+  std::optional<SocketFile> socket_;
+  std::unique_ptr<HttpServer> server_;
+  UserNames users_;
+  std::unique_ptr<ClusterSecret> secret_;
+  std::unique_ptr<PeerProxy> proxy_;
+  std::unique_ptr<HttpServer> peer_server_;  ///< with --listen
+  std::unique_ptr<PeerDoor> door_;
+  Jobs::Subscription told_;
+  bool is_stopping_ = false;
+};
+
+Result<void> Daemon::open(const StartJobs& start_jobs) {
+  const bool is_root = ::geteuid() == 0;
+  const auto made = make_folder(settings_.state_dir, is_root ? 0755 : 0700);
+  if (!made) return made.error();
+  // A predecessor that was killed may hold the lock for a moment: by a child before its exec.
+  const Instant deadline = clock_now() + kLockTime;
+  for (;;) {
+    auto run = start_jobs(io_, settings_);
+    if (run) {
+      run_ = std::move(*run);
+      break;
+    }
+    if (run.error().code != Errc::unavailable) return run.error();
+    if (clock_now() >= deadline) return Error{Errc::unavailable, describe_holder(settings_)};
+    constexpr timespec kPause{0, 50'000'000};
+    ::nanosleep(&kPause, nullptr);
+  }
+  const auto noted = note_holder(lock_file(settings_));
+  if (!noted) return noted.error();
+  growth_ = std::make_unique<FileGrowth>(io_);
+  secret_ = std::make_unique<ClusterSecret>(settings_.secret_file, is_root);
+  ProxySettings proxy;
+  proxy.nodes = settings_.nodes;
+  // All nodes of a cluster listen at the same port, unless a name says another.
+  if (!settings_.listen.empty()) proxy.port = parse_listen_address(settings_.listen)->port;
+  proxy_ = std::make_unique<PeerProxy>(io_, *run_.jobs, *secret_, users_, std::move(proxy));
+  api_.emplace(ApiContext{*run_.jobs, *growth_, ::geteuid(), proxy_.get()});
+  HttpSettings http;
+  http.own = ::geteuid();
+  // acc-launch --hosts follows two streams of each host, over this socket: a thousand hosts.
+  if (!settings_.listen.empty()) {
+    http.limits.connections = 4096;
+    http.limits.connections_of_a_user = 2304;
+  }
+  server_ = std::make_unique<HttpServer>(io_, http, [this](Principal who, HttpRequest request) {
+    return answer(*api_, std::move(who), std::move(request));
+  });
+  if (!settings_.listen.empty()) {
+    const auto listening = listen_to_peers();
+    if (!listening) return listening.error();
+  }
+  return listen();
+}
+
+Result<void> Daemon::listen_to_peers() {
+  HttpSettings http;
+  http.limits.reserved = 0;  // of a peer, no user is known before its requests
+  peer_server_ =
+      std::make_unique<HttpServer>(io_, http, [this](Principal door, HttpRequest request) {
+        return answer_peer(*api_, users_, std::move(door), std::move(request));
+      });
+  door_ = std::make_unique<PeerDoor>(io_, *secret_, *peer_server_);
+  return door_->listen(*parse_listen_address(settings_.listen));
+}
+
+std::size_t Daemon::connections() const {
+  return server_->connections() + (peer_server_ ? peer_server_->connections() : 0);
+}
+
+Result<void> Daemon::listen() {
+  const bool is_root = ::geteuid() == 0;
+  const auto folder = settings_.socket.substr(0, settings_.socket.rfind('/'));
+  if (!folder.empty()) {
+    const auto made = make_folder(folder, is_root ? 0755 : 0700);
+    if (!made) return made.error();
+  }
+  // Everybody may ask root's daemon: each request is judged by its user.
+  auto opened = SocketFile::open(settings_.socket, is_root ? 0666 : 0600);
+  if (!opened) return opened.error();
+  server_->listen(opened->take());
+  socket_.emplace(std::move(*opened));
+  return {};
+}
+
+std::string Daemon::status() const {
+  const auto node = run_.jobs->node();
+  return std::to_string(node.slots_free) + " of " + plural(node.slots, "slot") + " free" +
+         (node.drained.empty() ? "" : ", drained: " + printable(node.drained, 100));
+}
+
+int Daemon::run(const StartJobs& start_jobs) {
+  const auto opened = open(start_jobs);
+  if (!opened) {
+    say(opened.error().what);
+    return to_int(ExitCode::failure);
+  }
+  wait_for_signal();
+  if (notifier_.is_service()) {
+    told_ = run_.jobs->on_event([this](const JobEvent&) { notifier_.status(status()); });
+    feed_watchdog();
+  }
+  notifier_.ready(status());
+  log::info("listening", {{"socket", settings_.socket},
+                          {"state_dir", settings_.state_dir},
+                          {"nodes_at", settings_.listen.empty() ? "no" : settings_.listen},
+                          {"pid", ::getpid()},
+                          {"version", version()}});
+  io_.run();
+  return 0;
+}
+
+void Daemon::wait_for_signal() {
+  signals_.async_wait([this](boost::system::error_code error, int signo) {
+    if (error) return;
+    on_signal(signo);
+    wait_for_signal();
+  });
+}
+
+void Daemon::on_signal(int signo) {
+  if (signo != SIGHUP) return stop(signo);
+  if (is_stopping_) return;
+  asio::co_spawn(io_, reload(), [](std::exception_ptr failed) {
+    if (failed) log::error("reload_failed", {{"why", "an exception"}});
+  });
+}
+
+void Daemon::take_fresh(Settings fresh) {
+  const auto fixed = [](const Settings& s) {
+    return std::tie(s.state_dir, s.socket, s.launch, s.jobs_dir, s.slots, s.gpus, s.listen,
+                    s.secret_file);
+  };
+  if (fixed(fresh) != fixed(settings_))
+    log::warn("settings_wait_for_restart",
+              {{"settings",
+                "of state-dir, socket, launch, jobs-dir, slots, gpus, listen and secret-file"}});
+  settings_.prune_age = fresh.prune_age;
+  settings_.prune_jobs = fresh.prune_jobs;
+  settings_.nodes = fresh.nodes;
+  proxy_->set_nodes(settings_.nodes);
+  settings_.log_level = fresh.log_level;
+  log::set_level(level_of(settings_.log_level));
+}
+
+asio::awaitable<void> Daemon::reload() {
+  notifier_.reloading();
+  auto fresh = load_();
+  if (fresh) {
+    take_fresh(std::move(*fresh));
+  } else {
+    log::error("reload_refused", {{"why", fresh.error().what}, {"instead", "the old settings"}});
+  }
+  const auto done = co_await run_.reload(settings_);
+  if (!done) log::error("reload_incomplete", {{"why", done.error().what}});
+  if (!is_stopping_ && !socket_->is_in_place()) {
+    // A cleaner of temporary files: no client would find us until the next start.
+    const auto again = listen();
+    if (!again) log::error("socket_lost", {{"why", again.error().what}});
+  }
+  log::info("reloaded");
+  notifier_.ready(status());
+}
+
+void Daemon::stop(int signo) {
+  if (is_stopping_) return io_.stop();  // asked twice: at once
+  is_stopping_ = true;
+  log::info("stopping",
+            {{"signal", signo == SIGTERM ? "SIGTERM" : "SIGINT"}, {"connections", connections()}});
+  notifier_.stopping("stopping; jobs go on");
+  run_.close();
+  socket_.reset();  // no client comes to a socket that is about to be gone
+  stop_timer_.expires_after(kStopTime);
+  stop_timer_.async_wait([this](boost::system::error_code error) {
+    if (!error) io_.stop();
+  });
+  if (door_) door_->stop();
+  const auto ended = [this] {
+    if (connections() == 0) io_.stop();
+  };
+  server_->stop(ended);
+  if (peer_server_) peer_server_->stop(ended);
+}
+
+void Daemon::feed_watchdog() {
+  const auto period = notifier_.watchdog_period();
+  if (!period) return;
+  // A loop that turns, and still serves.
+  if (is_stopping_ || server_->is_listening()) notifier_.feed_watchdog();
+  watchdog_.expires_after(*period);
+  watchdog_.async_wait([this](boost::system::error_code error) {
+    if (!error) feed_watchdog();
+  });
+}
+
+}  // namespace
+
+Result<void> make_folder(const std::string& folder, mode_t mode) {
+  for (std::size_t slash = 0; slash != std::string::npos;) {
+    slash = folder.find('/', slash + 1);
+    const auto part = folder.substr(0, slash);
+    if (::mkdir(part.c_str(), mode) != 0 && errno != EEXIST)
+      return system_error(errno, "make the folder '" + part + "'");
+  }
+  return {};
+}
+
+int run_daemon(const LoadSettings& load, const StartJobs& start_jobs) {
+  auto settings = load();
+  if (!settings) {
+    say(settings.error().what);
+    return to_int(ExitCode::usage);
+  }
+  log::set_level(level_of(settings->log_level));
+  Daemon daemon{load, std::move(*settings)};
+  return daemon.run(start_jobs);
+}
+
+}  // namespace acc::agent::daemon

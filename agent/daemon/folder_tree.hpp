@@ -1,0 +1,17 @@
+#pragma once
+
+#include "common/error.hpp"
+
+#include <cstdint>
+#include <string>
+
+/// A folder with all that is in it, where a user may change it meanwhile: by descriptor, through no
+/// link, onto no other file system.
+namespace acc::agent::daemon {
+
+/// Removes `name` below `parent`. What is nested deeply costs no more descriptors.
+[[nodiscard]] Result<void> remove_tree(int parent, const std::string& name);
+/// What it takes on the disk; it stops counting after some hundred thousand files.
+[[nodiscard]] std::uint64_t bytes_of_tree(int parent, const std::string& name);
+
+}  // namespace acc::agent::daemon

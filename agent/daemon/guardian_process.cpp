@@ -1,0 +1,300 @@
+#include "agent/daemon/guardian_process.hpp"
+
+#include "agent/small_file.hpp"
+#include "agent/spawn.hpp"
+#include "common/exit_codes.hpp"
+#include "common/text.hpp"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <linux/sched.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+
+namespace acc::agent::daemon {
+
+namespace {
+
+enum class Step : int { descriptors, session, limits, identity, output, folder, exec };
+
+struct Failure {
+  Step step = Step::exec;
+  int errnum = 0;
+};
+
+// Signals that acc-launch forwards. They stay blocked until it handles them, so that one in its
+// first milliseconds waits and doesn't kill.
+constexpr int kForwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+// Above those that a child gets.
+constexpr int kSpare = 10;
+constexpr int kGate = 3;
+constexpr int kStatus = 4;
+
+// All that the child reads: gathered before the fork, as it may not allocate.
+struct Prepared {
+  const char* launcher;
+  char* const* argv;
+  char* const* envp;
+  const char* working_directory;
+  const char* user_folder;  ///< null: none
+  int output_fd;
+  int gate;
+  int status;
+  int secret;  ///< -1: none
+  bool changes_user;
+  uid_t uid;
+  gid_t gid;
+  const gid_t* groups;
+  std::size_t group_count;
+  mode_t mask;
+  const rlimit* nofile;
+  bool resets_oom_score;
+};
+
+[[noreturn]] void fail(const Prepared& child, Step step) {
+  const Failure failure{step, errno};
+  [[maybe_unused]] const auto n = ::write(child.status, &failure, sizeof failure);
+  ::_exit(127);
+}
+
+void set_signals() {
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  for (int signo = 1; signo < NSIG; ++signo) ::sigaction(signo, &standard, nullptr);
+  sigset_t blocked;
+  ::sigemptyset(&blocked);
+  for (const int signo : kForwarded) ::sigaddset(&blocked, signo);
+  ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
+}
+
+// libc's functions would first ask all threads of this process, which has none of them any more.
+void take_identity(const Prepared& child) {
+  if (!child.changes_user) return;
+  if (::syscall(SYS_setgroups, child.group_count, child.groups) != 0 ||
+      ::syscall(SYS_setresgid, child.gid, child.gid, child.gid) != 0 ||
+      ::syscall(SYS_setresuid, child.uid, child.uid, child.uid) != 0)
+    fail(child, Step::identity);
+}
+
+int open_spare(const Prepared& child, const char* name, int flags) {
+  const int fd = ::open(name, flags | O_CLOEXEC | O_NOCTTY, 0600);
+  if (fd < 0) fail(child, Step::output);
+  const int spare = ::fcntl(fd, F_DUPFD_CLOEXEC, kSpare);
+  if (spare < 0) fail(child, Step::descriptors);
+  ::close(fd);
+  return spare;
+}
+
+struct Output {
+  int out;
+  int err;
+};
+
+Output open_output(const Prepared& child) {
+  if (child.user_folder == nullptr) return {child.output_fd, child.output_fd};
+  if (::chdir(child.user_folder) != 0) fail(child, Step::output);
+  ::unlink("started");
+  ::unlink("exit.json");
+  constexpr int kAppend = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK;
+  const int out = open_spare(child, "stdout.log", kAppend);
+  return {out, open_spare(child, "stderr.log", kAppend)};
+}
+
+void close_others(int first) {
+  if (::syscall(SYS_close_range, first, ~0U, 0) == 0) return;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  constexpr rlim_t kMost = 65536;
+  const int end = static_cast<int>(limit.rlim_cur < kMost ? limit.rlim_cur : kMost);
+  for (int fd = first; fd < end; ++fd) ::close(fd);
+}
+
+// Async-signal-safe calls only: another thread of the daemon may hold any lock.
+[[noreturn]] void run_child(const Prepared& given) {
+  Prepared child = given;
+  set_signals();
+  if (::setsid() < 0) fail(child, Step::session);
+  if (child.resets_oom_score) {
+    const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    [[maybe_unused]] const auto n = ::write(fd, "0", 1);
+    if (fd >= 0) ::close(fd);
+  }
+  if (child.nofile != nullptr && ::setrlimit(RLIMIT_NOFILE, child.nofile) != 0)
+    fail(child, Step::limits);
+  take_identity(child);
+  const Output output = open_output(child);
+  ::umask(child.mask);
+  if (::chdir(child.working_directory) != 0) fail(child, Step::folder);
+  const int null = open_spare(child, "/dev/null", O_RDONLY);
+  if (::dup2(null, STDIN_FILENO) < 0 || ::dup2(output.out, STDOUT_FILENO) < 0 ||
+      ::dup2(output.err, STDERR_FILENO) < 0 || ::dup3(child.gate, kGate, O_CLOEXEC) < 0 ||
+      ::dup3(child.status, kStatus, O_CLOEXEC) < 0)
+    fail(child, Step::descriptors);
+  child.status = kStatus;
+  if (child.secret >= 0 && ::dup2(child.secret, kSecretDescriptor) < 0)
+    fail(child, Step::descriptors);
+  close_others(child.secret >= 0 ? kSecretDescriptor + 1 : kStatus + 1);
+  char open = 0;
+  ssize_t n = 0;
+  do n = ::read(kGate, &open, 1);
+  while (n < 0 && errno == EINTR);
+  if (n != 1) ::_exit(0);  // the daemon died before it had recorded us
+  ::execve(child.launcher, child.argv, child.envp);
+  fail(child, Step::exec);
+}
+
+/// A pipe that holds the secret as one line, and nothing else ever.
+Result<UniqueFd> pipe_with(const rendezvous::SecretBytes& secret) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return system_error(errno, "start acc-launch: pipe");
+  UniqueFd read_end{ends[0]};
+  const UniqueFd write_end{ends[1]};
+  const auto text = secret.view();
+  const bool is_written =
+      ::write(write_end.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+      ::write(write_end.get(), "\n", 1) == 1;
+  if (!is_written) return system_error(errno, "start acc-launch: hand over the secret");
+  return read_end;
+}
+
+UniqueFd spare_copy(int fd) { return UniqueFd{::fcntl(fd, F_DUPFD_CLOEXEC, kSpare)}; }
+
+// As fork(), with a pidfd, and born into the control group.
+pid_t clone_process(int cgroup_fd, int& pidfd) {
+  clone_args arguments{};
+  arguments.flags = CLONE_PIDFD;
+  arguments.pidfd = reinterpret_cast<std::uintptr_t>(&pidfd);
+  arguments.exit_signal = SIGCHLD;
+  if (cgroup_fd >= 0) {
+    arguments.flags |= CLONE_INTO_CGROUP;
+    arguments.cgroup = static_cast<std::uint64_t>(cgroup_fd);
+  }
+  const auto pid = static_cast<pid_t>(::syscall(SYS_clone3, &arguments, sizeof arguments));
+  if (pid >= 0) return pid;
+  if (cgroup_fd >= 0) return clone_process(-1, pidfd);  // the group was refused: without it
+  if (errno != ENOSYS && errno != EPERM) return -1;
+  const pid_t plain = ::fork();  // a container with an older seccomp profile
+  if (plain > 0) pidfd = static_cast<int>(::syscall(SYS_pidfd_open, plain, 0U));
+  return plain;
+}
+
+bool is_protected_from_oom() {
+  const auto score = parse_number<int>(trim(read_small_file("/proc/self/oom_score_adj")));
+  return score.value_or(0) < 0;
+}
+
+}  // namespace
+
+Result<HeldGuardian> HeldGuardian::fork(const GuardianRequest& request) {
+  int gate[2];
+  int status[2];
+  if (::pipe2(gate, O_CLOEXEC) != 0) return system_error(errno, "start acc-launch: pipe");
+  HeldGuardian held;
+  const UniqueFd gate_end{gate[0]};
+  held.gate_.reset(gate[1]);
+  if (::pipe2(status, O_CLOEXEC | O_NONBLOCK) != 0)
+    return system_error(errno, "start acc-launch: pipe");
+  const UniqueFd status_end{status[1]};
+  held.status_.reset(status[0]);
+  const UniqueFd gate_of_child = spare_copy(gate_end.get());
+  const UniqueFd status_of_child = spare_copy(status_end.get());
+  const UniqueFd output = request.output_fd >= 0 ? spare_copy(request.output_fd) : UniqueFd{};
+  if (!gate_of_child || !status_of_child || (request.output_fd >= 0 && !output))
+    return system_error(errno, "start acc-launch: descriptors");
+  UniqueFd secret;
+  std::vector<std::string> words{"acc-launch"};
+  if (!request.secret.view().empty()) {
+    const auto pipe = pipe_with(request.secret);
+    if (!pipe) return pipe.error();
+    secret = spare_copy(pipe->get());
+    if (!secret) return system_error(errno, "start acc-launch: descriptors");
+    words.push_back("--secret_fd=" + std::to_string(kSecretDescriptor));
+  }
+  words.insert(words.end(), request.words.begin(), request.words.end());
+  const CStringArray argv{std::move(words)};
+  const CStringArray envp{request.environment};
+  const Prepared child{
+      request.launcher.c_str(),
+      argv.get(),
+      envp.get(),
+      request.working_directory.c_str(),
+      request.user_folder.empty() ? nullptr : request.user_folder.c_str(),
+      output.get(),
+      gate_of_child.get(),
+      status_of_child.get(),
+      secret ? secret.get() : -1,
+      ::geteuid() == 0,
+      request.user.uid,
+      request.user.gid,
+      request.user.groups.data(),
+      request.user.groups.size(),
+      request.umask,
+      request.nofile ? &*request.nofile : nullptr,
+      is_protected_from_oom(),
+  };
+  // No handler of ours may run in the child.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  int pidfd = -1;
+  held.pid_ = clone_process(request.cgroup_fd, pidfd);
+  if (held.pid_ == 0) run_child(child);
+  const int why = errno;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (held.pid_ < 0) return system_error(why, "start acc-launch: fork");
+  held.pidfd_.reset(pidfd);
+  if (!held.pidfd_) {  // no descriptor was left: its end would not be seen
+    held.gate_.reset();
+    ::kill(held.pid_, SIGKILL);
+    ::waitpid(held.pid_, nullptr, 0);
+    return system_error(why, "start acc-launch: pidfd_open");
+  }
+  return held;
+}
+
+void HeldGuardian::open_gate() {
+  // The child may have died of a signal meanwhile: then this fails, and its end tells.
+  struct sigaction ignore {};
+  struct sigaction before {};
+  ignore.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &ignore, &before);
+  [[maybe_unused]] const auto n = ::write(gate_.get(), "1", 1);
+  ::sigaction(SIGPIPE, &before, nullptr);
+  gate_.reset();
+}
+
+StartError HeldGuardian::explain(const GuardianRequest& request, std::string_view bytes) {
+  Failure failure;
+  if (bytes.size() != sizeof failure)
+    return {to_int(ExitCode::failure), "acc-launch could not be started"};
+  std::memcpy(&failure, bytes.data(), sizeof failure);
+  const std::string why = std::strerror(failure.errnum);
+  const std::string as = " (as user " + request.user.name + ")";
+  switch (failure.step) {
+    case Step::folder:
+      return {to_int(ExitCode::failure),
+              "working directory " + in_quotes(request.working_directory) + ": " + why + as};
+    case Step::output:
+      return {to_int(ExitCode::output),
+              "the job's logs in " + in_quotes(request.user_folder) + ": " + why + as};
+    case Step::identity:
+      return {to_int(ExitCode::failure), "become the user " + request.user.name + ": " + why};
+    case Step::exec:
+      return {
+          to_int(failure.errnum == ENOENT ? ExitCode::command_not_found : ExitCode::cannot_execute),
+          "execute " + in_quotes(request.launcher) + ": " + why + as};
+    default:
+      return {to_int(ExitCode::resources), "set up acc-launch: " + why};
+  }
+}
+
+}  // namespace acc::agent::daemon

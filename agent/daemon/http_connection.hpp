@@ -1,0 +1,57 @@
+#pragma once
+
+#include "agent/daemon/http_message.hpp"
+#include "agent/daemon/http_quota.hpp"
+#include "agent/daemon/http_stream.hpp"
+#include "agent/daemon/jobs.hpp"
+#include "common/duration.hpp"
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+
+#include <functional>
+#include <memory>
+
+namespace acc::agent::daemon {
+
+struct HttpTimes {
+  Millis header{10'000};   ///< from a request's first byte to the end of its headers
+  Millis request{30'000};  ///< from its first byte to its reply; not for a streamed body
+  Millis idle{60'000};     ///< between two requests
+  Millis linger{5'000};    ///< for reading on after a refusal, so that the client can read it
+};
+
+using HttpHandler = std::function<boost::asio::awaitable<HttpReply>(Principal, HttpRequest)>;
+
+/// What all connections of a server have in common.
+struct HttpShared {
+  HttpHandler handler;
+  HttpTimes times;
+  ClientQuota quota;
+};
+
+/// One connection: requests in, replies out, one after the other, each with its deadlines. The
+/// same for all kinds of sockets.
+class HttpConnection {
+ public:
+  HttpConnection(boost::asio::any_io_executor executor, std::unique_ptr<ByteStream> stream,
+                 Principal who, std::shared_ptr<HttpShared> shared);
+  ~HttpConnection();
+  HttpConnection(const HttpConnection&) = delete;
+  HttpConnection& operator=(const HttpConnection&) = delete;
+
+  /// Returns when the connection has ended; this object must live until then. A call that takes
+  /// longer than a request may is left to itself.
+  boost::asio::awaitable<void> run();
+  /// Ends it after the reply that is being made; a streamed one at once.
+  void stop();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+/// `{"error": what, "code": …}`
+[[nodiscard]] HttpReply error_reply(const HttpRefusal& refusal);
+
+}  // namespace acc::agent::daemon

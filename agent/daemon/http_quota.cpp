@@ -1,0 +1,46 @@
+#include "agent/daemon/http_quota.hpp"
+
+namespace acc::agent::daemon {
+
+bool ClientQuota::take_connection(uid_t uid) {
+  const bool is_operator = uid == 0 || uid == own_;
+  const auto free_to_all = limits_.connections - (is_operator ? 0 : limits_.reserved);
+  auto& share = shares_[uid];
+  if (connections_ >= free_to_all || share.connections >= limits_.connections_of_a_user) {
+    forget_empty(uid);
+    return false;
+  }
+  ++connections_;
+  ++share.connections;
+  return true;
+}
+
+void ClientQuota::give_connection(uid_t uid) {
+  --connections_;
+  --shares_[uid].connections;
+  forget_empty(uid);
+}
+
+bool ClientQuota::take_body(uid_t uid, std::size_t bytes) {
+  auto& share = shares_[uid];
+  if (body_bytes_ + bytes > limits_.body_bytes ||
+      share.body_bytes + bytes > limits_.body_bytes_of_a_user)
+    return false;
+  body_bytes_ += bytes;
+  share.body_bytes += bytes;
+  return true;
+}
+
+void ClientQuota::give_body(uid_t uid, std::size_t bytes) {
+  body_bytes_ -= bytes;
+  shares_[uid].body_bytes -= bytes;
+  forget_empty(uid);
+}
+
+void ClientQuota::forget_empty(uid_t uid) {
+  const auto found = shares_.find(uid);
+  if (found != shares_.end() && found->second.connections == 0 && found->second.body_bytes == 0)
+    shares_.erase(found);
+}
+
+}  // namespace acc::agent::daemon

@@ -1,0 +1,148 @@
+#include "agent/daemon/job_file_loader.hpp"
+
+#include "agent/daemon/on_pool.hpp"
+#include "agent/daemon/process_identity.hpp"
+#include "common/log.hpp"
+#include "common/random.hpp"
+#include "common/text.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace acc::agent::daemon {
+
+using boost::asio::awaitable;
+
+void JobFileLoader::refuse(const std::string& name, const std::string& why) {
+  log::error("job_file_refused", {{"file", name}, {"why", why}});
+  keeper_.report("refused", nullptr,
+                 "job file " + printable(name, 80) + " is refused: " + why +
+                     (job_of(name.substr(0, name.rfind('.'))) ? "; its job stays as it was" : ""));
+}
+
+JobPtr JobFileLoader::job_of(const std::string& name) const {
+  for (const auto& [id, job] : keeper_.jobs())
+    if (job->stored.job_file == name && !job->is_leaving) return job;
+  return nullptr;
+}
+
+awaitable<Result<void>> JobFileLoader::load() {
+  loads_again_ = true;
+  if (is_loading_) co_return Result<void>{};
+  is_loading_ = true;
+  Result<void> loaded;
+  while (loads_again_) {
+    loads_again_ = false;
+    loaded = co_await load_all();
+  }
+  is_loading_ = false;
+  co_return loaded;
+}
+
+awaitable<Result<void>> JobFileLoader::load_all() {
+  std::function<Result<JobFiles>()> read = [folder = keeper_.settings().job_files] {
+    return read_job_files(folder, ::geteuid());
+  };
+  auto found = co_await on_pool(keeper_.files(), std::move(read));
+  if (found.has_error()) co_return found.error();
+  for (const auto& refused : found->refused) refuse(refused.name, refused.why);
+  stop_job_without_file(*found);
+  for (auto& file : found->files) co_await load_one(std::move(file));
+  co_return Result<void>{};
+}
+
+void JobFileLoader::stop_job_without_file(const JobFiles& found) {
+  for (const auto& [id, job] : std::map{keeper_.jobs()}) {
+    const auto& name = job->stored.job_file;
+    if (name.empty()) continue;
+    const bool is_there =
+        std::ranges::any_of(
+            found.files,
+            [&](const auto& file) { return file.name == name && file.uid == job->stored.uid; }) ||
+        std::ranges::any_of(found.refused, [&](const auto& file) { return file.stem == name; });
+    if (is_there) continue;
+    job->stored.job_file.clear();  // a file of that name will be another job
+    keeper_.change(job, StopAsked{});
+  }
+}
+
+awaitable<void> JobFileLoader::load_one(JobFile file) {
+  const auto job = job_of(file.name);
+  if (job && job->stored.file_digest == file.digest) {
+    // It starts at boot, whatever ended it before.
+    if (job->stored.life.phase == Phase::ended && job->stored.boot_id != boot_id()) {
+      job->stored.boot_id = boot_id();
+      keeper_.change(job, RestartAsked{});
+    }
+    co_return;
+  }
+  if (!job && keeper_.is_drained()) {
+    log::info("job_file_waits", {{"file", file.path}, {"why", "this node is drained"}});
+    co_return;
+  }
+  auto user = co_await keeper_.look_up(file.uid, file.gid);
+  if (user.has_error()) co_return refuse(file.name + ".yaml", user.error().what);
+  const auto checked = co_await check(*user, file);
+  if (checked.has_error()) co_return refuse(file.name + ".yaml", checked.error().what);
+  if (job)
+    co_await change(job, std::move(file));
+  else
+    co_await add(std::move(file), std::move(*user));
+}
+
+// Of a copy: what was checked is what will run, also if the file is changed meanwhile.
+awaitable<Result<void>> JobFileLoader::check(LoginUser user, const JobFile& file) {
+  const std::string name = "check-" + random_name() + ".yaml";
+  std::function<Result<std::string>()> copy = [this, name, text = file.text, uid = user.uid,
+                                               gid = user.gid] {
+    return keeper_.folder().write_for_user(name, text, uid, gid);
+  };
+  const auto path = co_await on_pool(keeper_.files(), std::move(copy));
+  if (path.has_error()) co_return path.error();
+  std::vector<std::string> words{"--print_plan", "--config_file", *path};
+  const auto trial = co_await keeper_.try_launcher(std::move(user), std::move(words));
+  std::function<Result<void>()> remove = [this, name] {
+    return keeper_.folder().write_note(name, "");
+  };
+  (void)co_await on_pool(keeper_.files(), std::move(remove));
+  if (trial.has_error()) co_return trial.error();
+  if (trial->exit_code == 0) co_return Result<void>{};
+  constexpr std::size_t kLongest = 2000;
+  std::string why{trim(trial->output)};
+  for (auto at = why.find(*path); at != why.npos; at = why.find(*path))
+    why.replace(at, path->size(), file.path);
+  std::ranges::replace(why, '\n', ' ');
+  co_return Error{Errc::bad_config, printable(why, kLongest)};
+}
+
+awaitable<void> JobFileLoader::add(JobFile file, LoginUser user) {
+  StoredJob job;
+  job.uid = user.uid;
+  job.gid = user.gid;
+  job.user = user.name;
+  job.job_file = file.name;
+  job.file_digest = file.digest;
+  job.boot_id = boot_id();
+  job.submission.name = file.name;
+  job.submission.wait = true;
+  job.submission.restart = RestartRule::always;
+  job.submission.working_directory = user.home;
+  job.life.rule = RestartRule::always;
+  const auto added = co_await keeper_.add(std::move(job), std::move(user), &file.text);
+  if (added.has_error()) refuse(file.name + ".yaml", added.error().what);
+}
+
+awaitable<void> JobFileLoader::change(JobPtr job, JobFile file) {
+  std::function<Result<void>()> write = [this, id = job->id(), text = file.text,
+                                         uid = job->stored.uid, gid = job->stored.gid] {
+    return keeper_.folder().write_config(id, text, uid, gid);
+  };
+  const auto written = co_await on_pool(keeper_.files(), std::move(write));
+  if (written.has_error()) co_return refuse(file.name + ".yaml", written.error().what);
+  job->stored.file_digest = file.digest;
+  job->stored.boot_id = boot_id();
+  keeper_.change(job, Reconfigured{});
+}
+
+}  // namespace acc::agent::daemon

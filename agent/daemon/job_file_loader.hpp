@@ -1,0 +1,33 @@
+#pragma once
+
+#include "agent/daemon/job_files.hpp"
+#include "agent/daemon/job_keeper.hpp"
+
+/// Keeps the jobs of jobs.d as their files say: one job a file, started again whenever it ends.
+namespace acc::agent::daemon {
+
+class JobFileLoader {
+ public:
+  explicit JobFileLoader(JobKeeper& keeper) : keeper_{keeper} {}
+
+  /// New files become jobs; of a changed one the job starts anew, of a removed one it is stopped. A
+  /// file that is refused, or that acc-launch finds wrong, changes nothing, and is reported. A call
+  /// during another one makes that one look again.
+  boost::asio::awaitable<Result<void>> load();
+
+ private:
+  boost::asio::awaitable<Result<void>> load_all();
+  boost::asio::awaitable<void> load_one(JobFile file);
+  boost::asio::awaitable<Result<void>> check(LoginUser user, const JobFile& file);
+  boost::asio::awaitable<void> add(JobFile file, LoginUser user);
+  boost::asio::awaitable<void> change(JobPtr job, JobFile file);
+  void stop_job_without_file(const JobFiles& found);
+  void refuse(const std::string& name, const std::string& why);
+  [[nodiscard]] JobPtr job_of(const std::string& name) const;
+
+  JobKeeper& keeper_;
+  bool is_loading_ = false;
+  bool loads_again_ = false;
+};
+
+}  // namespace acc::agent::daemon

@@ -1,0 +1,104 @@
+#include "agent/daemon/job_files.hpp"
+
+#include "agent/daemon/guardian_words.hpp"
+#include "common/text.hpp"
+#include "common/unique_fd.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace acc::agent::daemon {
+
+namespace {
+
+constexpr std::size_t kLargest = std::size_t{1} << 20U;
+constexpr std::size_t kMost = 1000;
+
+// It only has to tell a changed file from the same one, and each file harms its owner alone.
+std::string digest_of(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
+  for (const char c : text) {
+    hash ^= static_cast<unsigned char>(c);
+    hash *= 0x100000001b3ULL;
+  }
+  return std::to_string(hash) + '.' + std::to_string(text.size());
+}
+
+// Empty: it may run.
+std::string complaint(const struct stat& info, const std::string& stem, uid_t daemon) {
+  if (!is_job_name(stem))
+    return "its name is none of a job: a-z, 0-9, '.', '_' and '-', a letter or digit first";
+  if (!S_ISREG(info.st_mode)) return "it is no regular file";
+  if (info.st_nlink != 1) return "it has several names (hard links)";
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    return "others than its owner may write it: chmod go-w";
+  if (daemon != 0 && info.st_uid != daemon)
+    return "it belongs to uid " + std::to_string(info.st_uid) +
+           ", and this daemon only runs jobs of uid " + std::to_string(daemon);
+  if (info.st_size > static_cast<off_t>(kLargest)) return "it is larger than 1 MiB";
+  return {};
+}
+
+void read_one(int folder, const std::string& folder_path, const std::string& name, uid_t daemon,
+              JobFiles& found) {
+  const std::string stem = name.substr(0, name.rfind('.'));
+  const auto refuse = [&](const std::string& why) { found.refused.push_back({name, stem, why}); };
+  const UniqueFd fd{
+      ::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY)};
+  if (!fd) return refuse(errno == ELOOP ? "it is a link" : std::strerror(errno));
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return refuse(std::strerror(errno));
+  if (const auto why = complaint(info, stem, daemon); !why.empty()) return refuse(why);
+  JobFile file{stem, folder_path + '/' + name, info.st_uid, info.st_gid, {}, {}};
+  char chunk[16 * 1024];
+  for (;;) {
+    const ssize_t n = ::read(fd.get(), chunk, sizeof chunk);
+    if (n < 0) return refuse(std::strerror(errno));
+    if (n == 0) break;
+    file.text.append(chunk, static_cast<std::size_t>(n));
+    if (file.text.size() > kLargest) return refuse("it is larger than 1 MiB");
+  }
+  file.digest = digest_of(file.text);
+  found.files.push_back(std::move(file));
+}
+
+}  // namespace
+
+Result<JobFiles> read_job_files(const std::string& folder, uid_t daemon) {
+  JobFiles found;
+  if (folder.empty()) return found;
+  const UniqueFd fd{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (!fd && errno == ENOENT) return found;
+  if (!fd) return system_error(errno, "read the job files of '" + folder + "'");
+  const int copy = ::openat(fd.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* const entries = copy >= 0 ? ::fdopendir(copy) : nullptr;
+  if (entries == nullptr) return system_error(errno, "read the job files of '" + folder + "'");
+  std::vector<std::string> names;
+  while (const dirent* entry = ::readdir(entries)) {
+    const std::string_view name{entry->d_name};
+    if (name[0] != '.' && (name.ends_with(".yaml") || name.ends_with(".yml")))
+      names.emplace_back(name);
+    if (names.size() > kMost) break;
+  }
+  ::closedir(entries);
+  std::ranges::sort(names);
+  for (const auto& name : names) {
+    const std::string stem = name.substr(0, name.rfind('.'));
+    const bool is_taken =
+        std::ranges::any_of(found.files, [&](const auto& one) { return one.name == stem; });
+    if (is_taken)
+      found.refused.push_back({name, stem, "another file has the same name but for its ending"});
+    else
+      read_one(fd.get(), folder, name, daemon, found);
+  }
+  return found;
+}
+
+}  // namespace acc::agent::daemon

@@ -1,0 +1,264 @@
+#include "agent/daemon/job_folder.hpp"
+
+#include "agent/daemon/crash_point.hpp"
+#include "agent/daemon/folder_tree.hpp"
+#include "agent/daemon/user_file.hpp"
+#include "common/random.hpp"
+#include "common/text.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <filesystem>
+
+namespace acc::agent::daemon {
+
+namespace {
+
+constexpr int kJobFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+constexpr std::string_view kHalfMade = ".new-";
+constexpr const char* kRecord = "job.json";
+constexpr std::string_view kCheck = "check-";  // as job_file_loader.cpp names them
+
+Error failure_of(const std::string& what) { return system_error(errno, what); }
+
+Result<UniqueFd> make_folder(int parent, const std::string& name, mode_t mode) {
+  if (::mkdirat(parent, name.c_str(), mode) != 0 && errno != EEXIST)
+    return failure_of("create folder '" + name + "'");
+  UniqueFd fd{::openat(parent, name.c_str(), kJobFolderFlags)};
+  if (!fd) return failure_of("open folder '" + name + "'");
+  if (::fchmod(fd.get(), mode) != 0) return failure_of("set the mode of folder '" + name + "'");
+  return fd;
+}
+
+Result<void> write_new(int folder, const std::string& name, const std::string& text, mode_t mode,
+                       uid_t uid = static_cast<uid_t>(-1), gid_t gid = static_cast<gid_t>(-1)) {
+  const std::string what = "write '" + name + "'";
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  ::unlinkat(folder, name.c_str(), 0);  // left by a crash
+  const UniqueFd fd{::openat(folder, name.c_str(), kFlags, mode)};
+  if (!fd) return failure_of(what);
+  std::string_view left{text};
+  while (!left.empty()) {
+    const ssize_t n = ::write(fd.get(), left.data(), left.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return failure_of(what);
+    left.remove_prefix(static_cast<std::size_t>(n));
+  }
+  if (uid != static_cast<uid_t>(-1) && ::geteuid() == 0 && ::fchown(fd.get(), uid, gid) != 0)
+    return failure_of(what);
+  if (::fsync(fd.get()) != 0) return failure_of(what);
+  return {};
+}
+
+// Whole or not at all, also for one who reads after a loss of power.
+Result<void> replace(int folder, const std::string& name, const std::string& text, mode_t mode,
+                     uid_t uid = static_cast<uid_t>(-1), gid_t gid = static_cast<gid_t>(-1)) {
+  const std::string beside = name + ".new";
+  if (auto written = write_new(folder, beside, text, mode, uid, gid); written.has_error()) {
+    ::unlinkat(folder, beside.c_str(), 0);
+    return written;
+  }
+  crash_point("record.written");
+  if (::renameat(folder, beside.c_str(), folder, name.c_str()) != 0)
+    return failure_of("replace '" + name + "'");
+  if (::fsync(folder) != 0) return failure_of("sync the folder of '" + name + "'");
+  return {};
+}
+
+std::vector<std::string> entries_of(int folder) {
+  std::vector<std::string> names;
+  const int copy = ::openat(folder, ".", kJobFolderFlags);
+  DIR* const entries = copy >= 0 ? ::fdopendir(copy) : nullptr;
+  if (entries == nullptr) return names;
+  while (const dirent* entry = ::readdir(entries)) {
+    const std::string_view name{entry->d_name};
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  ::closedir(entries);
+  std::ranges::sort(names);
+  return names;
+}
+
+}  // namespace
+
+Result<StateFolder> StateFolder::open(const std::string& path) {
+  StateFolder folder;
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return system_error(error.value(), "create the state folder '" + path + "'");
+  char resolved[PATH_MAX];  // it becomes a part of paths that other processes use
+  if (::realpath(path.c_str(), resolved) == nullptr)
+    return failure_of("find the state folder '" + path + "'");
+  folder.path_ = resolved;
+  folder.state_.reset(::open(resolved, kJobFolderFlags));
+  if (!folder.state_) return failure_of("open the state folder '" + path + "'");
+  struct stat info {};
+  if (::fstat(folder.state_.get(), &info) != 0) return failure_of("look at '" + path + "'");
+  if (info.st_uid != ::geteuid())
+    return Error{Errc::not_permitted,
+                 "the state folder '" + path + "' belongs to uid " + std::to_string(info.st_uid) +
+                     ", this daemon runs as uid " + std::to_string(::geteuid())};
+  constexpr mode_t kTraversed = 0711;  // users reach their own part through it
+  if (::fchmod(folder.state_.get(), kTraversed) != 0)
+    return failure_of("set the mode of '" + path + "'");
+  folder.lock_.reset(
+      ::openat(folder.state_.get(), "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!folder.lock_) return failure_of("open '" + path + "/lock'");
+  if (::flock(folder.lock_.get(), LOCK_EX | LOCK_NB) != 0)
+    return Error{Errc::unavailable,
+                 "another acc-agent uses the state folder '" + path + "' (it holds its lock)"};
+  auto jobs = make_folder(folder.state_.get(), "jobs", kTraversed);
+  if (jobs.has_error()) return jobs.error();
+  folder.jobs_ = std::move(*jobs);
+  return folder;
+}
+
+Result<void> StateFolder::set_aside(const std::string& name, std::string& moved_to) {
+  auto damaged = make_folder(state_.get(), "damaged", 0700);
+  if (damaged.has_error()) return damaged.error();
+  moved_to = name + "." + random_name();
+  if (::renameat(jobs_.get(), name.c_str(), damaged->get(), moved_to.c_str()) != 0)
+    return failure_of("set '" + name + "' aside");
+  moved_to = path_ + "/damaged/" + moved_to;
+  return {};
+}
+
+StateFolder::Contents StateFolder::read_jobs() {
+  Contents contents;
+  for (const auto& name : entries_of(state_.get())) {  // of a check of a job file that was cut off
+    if (name.starts_with(kCheck)) ::unlinkat(state_.get(), name.c_str(), 0);
+  }
+  for (const auto& name : entries_of(jobs_.get())) {
+    if (name.starts_with(kHalfMade)) {
+      (void)remove_tree(jobs_.get(), name);  // what resists is harmless
+      continue;
+    }
+    const auto job = [&]() -> Result<StoredJob> {
+      const UniqueFd folder{::openat(jobs_.get(), name.c_str(), kJobFolderFlags)};
+      if (!folder) return failure_of("open the folder");
+      const auto text = read_user_file(folder.get(), kRecord, ::geteuid(), kMaxJobFile);
+      if (text.has_error()) return text.error();
+      auto decoded = decode_job(*text);
+      if (decoded.has_value() && decoded->id != name)
+        return Error{Errc::malformed, "job.json: it is of the job " + decoded->id};
+      return decoded;
+    }();
+    if (job.has_value()) {
+      contents.jobs.push_back(*job);
+      continue;
+    }
+    Damaged damaged{name, job.error().what, ""};
+    if (const auto moved = set_aside(name, damaged.moved_to); moved.has_error())
+      damaged.why += "; " + moved.error().what;
+    contents.damaged.push_back(std::move(damaged));
+  }
+  return contents;
+}
+
+Result<void> StateFolder::make_job(const StoredJob& job, const std::string* job_file) {
+  const std::string beside = std::string{kHalfMade} + random_name();
+  const auto fill = [&]() -> Result<void> {
+    auto folder = make_folder(jobs_.get(), beside, 0711);
+    if (folder.has_error()) return folder.error();
+    auto user = make_folder(folder->get(), "user", 0700);
+    if (user.has_error()) return user.error();
+    if (::geteuid() == 0 && ::fchown(user->get(), job.uid, job.gid) != 0)
+      return failure_of("give the job's folder to its user");
+    if (job_file != nullptr) {
+      auto written = write_new(folder->get(), "config.yaml", *job_file, 0400, job.uid, job.gid);
+      if (written.has_error()) return written;
+    }
+    if (auto written = write_new(folder->get(), kRecord, encode_job(job), 0600);
+        written.has_error())
+      return written;
+    if (::fsync(folder->get()) != 0) return failure_of("sync the job's folder");
+    crash_point("submit.made");
+    if (::renameat2(jobs_.get(), beside.c_str(), jobs_.get(), job.id.c_str(), RENAME_NOREPLACE) !=
+        0)
+      return failure_of("name the job's folder");
+    crash_point("submit.renamed");
+    if (::fsync(jobs_.get()) != 0) return failure_of("sync the folder of jobs");
+    return {};
+  };
+  auto made = fill();
+  if (made.has_error()) {
+    (void)remove_tree(jobs_.get(), beside);
+    return Error{made.error().code, "make the job's folder: " + made.error().what,
+                 made.error().errnum};
+  }
+  return made;
+}
+
+Result<void> StateFolder::write_record(const JobId& id, const std::string& text) {
+  const UniqueFd folder{::openat(jobs_.get(), id.c_str(), kJobFolderFlags)};
+  if (!folder) return failure_of("open the folder of " + id);
+  return replace(folder.get(), kRecord, text, 0600);
+}
+
+Result<void> StateFolder::write_config(const JobId& id, const std::string& text, uid_t uid,
+                                       gid_t gid) {
+  const UniqueFd folder{::openat(jobs_.get(), id.c_str(), kJobFolderFlags)};
+  if (!folder) return failure_of("open the folder of " + id);
+  return replace(folder.get(), "config.yaml", text, 0400, uid, gid);
+}
+
+Result<void> StateFolder::drop_job(const JobId& id) {
+  auto trash = make_folder(state_.get(), "trash", 0700);
+  if (trash.has_error()) return trash.error();
+  if (::renameat(jobs_.get(), id.c_str(), trash->get(), (id + "." + random_name()).c_str()) != 0)
+    return failure_of("remove the job's folder");
+  crash_point("prune.renamed");
+  if (::fsync(jobs_.get()) != 0) return failure_of("sync the folder of jobs");
+  return {};
+}
+
+Result<void> StateFolder::empty_trash() {
+  const UniqueFd trash{::openat(state_.get(), "trash", kJobFolderFlags)};
+  if (!trash) return {};
+  Result<void> all;
+  for (const auto& name : entries_of(trash.get())) {
+    crash_point("prune.removing");
+    if (auto removed = remove_tree(trash.get(), name); removed.has_error()) all = removed;
+  }
+  return all;
+}
+
+Result<UniqueFd> StateFolder::open_user_folder(const JobId& id) const {
+  UniqueFd fd{::openat(jobs_.get(), (id + "/user").c_str(), kJobFolderFlags)};
+  if (!fd) return failure_of("open the folder of " + id);
+  return fd;
+}
+
+std::uint64_t StateFolder::bytes_of(const JobId& id) const {
+  return bytes_of_tree(jobs_.get(), id);
+}
+
+Result<std::string> StateFolder::write_for_user(const std::string& name, const std::string& text,
+                                                uid_t uid, gid_t gid) {
+  if (auto written = write_new(state_.get(), name, text, 0400, uid, gid); written.has_error())
+    return written.error();
+  return path_ + '/' + name;
+}
+
+std::string StateFolder::read_note(const std::string& name) const {
+  constexpr std::size_t kLongest = 4096;
+  auto text = read_user_file(state_.get(), name, ::geteuid(), kLongest);
+  return text.has_value() ? *text : std::string{};
+}
+
+Result<void> StateFolder::write_note(const std::string& name, const std::string& text) {
+  if (!text.empty()) return replace(state_.get(), name, text, 0600);
+  if (::unlinkat(state_.get(), name.c_str(), 0) != 0 && errno != ENOENT)
+    return failure_of("remove '" + name + "'");
+  if (::fsync(state_.get()) != 0) return failure_of("sync the state folder");
+  return {};
+}
+
+}  // namespace acc::agent::daemon

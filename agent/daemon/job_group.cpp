@@ -1,0 +1,61 @@
+#include "agent/daemon/job_group.hpp"
+
+#include "agent/containment.hpp"
+#include "agent/small_file.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <vector>
+
+namespace acc::agent::daemon {
+
+std::string make_jobs_group() {
+  const std::string own = own_cgroup();
+  if (own.empty() || ::access(own.c_str(), W_OK) != 0) return {};
+  std::string path = own + "/jobs";
+  if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) return {};
+  return path;
+}
+
+UniqueFd make_job_group(const std::string& jobs_group, const std::string& id, uid_t uid,
+                        gid_t gid) {
+  if (jobs_group.empty()) return {};
+  const std::string path = jobs_group + '/' + id;
+  if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) return {};
+  if (::geteuid() == 0) {
+    for (const char* const name :
+         {"", "/cgroup.procs", "/cgroup.subtree_control", "/cgroup.threads"}) {
+      if (::chown((path + name).c_str(), uid, gid) != 0 && errno != ENOENT) return {};
+    }
+  }
+  return UniqueFd{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+}
+
+void kill_job_group(const std::string& jobs_group, const std::string& id) {
+  if (!jobs_group.empty()) write_small_file(jobs_group + '/' + id + "/cgroup.kill", "1");
+}
+
+// The groups of a user have as many levels as that user likes.
+static void remove_groups(const std::string& path, int depth) {
+  constexpr int kDeepest = 16;
+  if (::rmdir(path.c_str()) == 0 || depth > kDeepest) return;
+  std::vector<std::string> inner;
+  if (DIR* const folder = ::opendir(path.c_str()); folder != nullptr) {
+    while (const dirent* entry = ::readdir(folder)) {
+      if (entry->d_type == DT_DIR && entry->d_name[0] != '.') inner.push_back(entry->d_name);
+    }
+    ::closedir(folder);
+  }
+  for (const auto& name : inner) remove_groups(path + '/' + name, depth + 1);
+  ::rmdir(path.c_str());
+}
+
+void remove_job_group(const std::string& jobs_group, const std::string& id) {
+  if (!jobs_group.empty()) remove_groups(jobs_group + '/' + id, 0);
+}
+
+}  // namespace acc::agent::daemon

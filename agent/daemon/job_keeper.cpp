@@ -1,0 +1,749 @@
+#include "agent/daemon/job_keeper.hpp"
+
+#include "agent/daemon/crash_point.hpp"
+#include "agent/daemon/descriptor_waits.hpp"
+#include "agent/daemon/job_group.hpp"
+#include "agent/daemon/login_user.hpp"
+#include "agent/daemon/on_pool.hpp"
+#include "agent/daemon/process_identity.hpp"
+#include "agent/daemon/user_file.hpp"
+#include "agent/job_folder_notes.hpp"
+#include "common/exit_codes.hpp"
+#include "common/exit_status.hpp"
+#include "common/log.hpp"
+#include "common/random.hpp"
+#include "common/text.hpp"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <exception>
+#include <filesystem>
+#include <thread>
+
+namespace acc::agent::daemon {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+using namespace std::chrono_literals;
+using Descriptor = asio::posix::stream_descriptor;
+
+namespace {
+
+/// A working directory on a server that doesn't answer.
+constexpr auto kSetUpLimit = 30s;
+/// Of an agent that lost its guardian: for the workers' grace.
+constexpr auto kSweepLimit = 60s;
+constexpr auto kTrialLimit = 20s;
+constexpr auto kAgentLimit = 2s;
+/// So many numbers of events are set aside with one write.
+constexpr std::uint64_t kNumbers = 65536;
+
+std::uint32_t cores() { return std::max(1U, std::thread::hardware_concurrency()); }
+
+std::vector<std::uint32_t> gpus_of_node() {
+  constexpr std::string_view kPrefix = "nvidia";
+  std::vector<std::uint32_t> gpus;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator{"/dev", error}) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix)) continue;
+    if (const auto number = parse_number<std::uint32_t>(name.substr(kPrefix.size())))
+      gpus.push_back(*number);
+  }
+  return gpus;
+}
+
+std::string beside_own_program() {
+  std::error_code error;
+  const auto own = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "/usr/bin/acc-launch" : (own.parent_path() / "acc-launch").string();
+}
+
+void send(const UniqueFd& process, int signo) {
+  ::syscall(SYS_pidfd_send_signal, process.get(), signo, nullptr, 0U);
+}
+
+}  // namespace
+
+std::int64_t wall_ms() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+}
+
+JobKeeper::JobKeeper(asio::io_context& io, ServiceSettings settings)
+    : io_{io},
+      settings_{std::move(settings)},
+      slots_{settings_.slots != 0 ? settings_.slots : cores(),
+             settings_.gpus ? *settings_.gpus : gpus_of_node()},
+      prune_timer_{io} {
+  if (settings_.launcher.empty()) settings_.launcher = beside_own_program();
+}
+
+JobKeeper::~JobKeeper() {
+  files_.join();
+  if (slow_) slow_->join();
+}
+
+void JobKeeper::spawn(const char* what, awaitable<void> work) {
+  asio::co_spawn(io_, std::move(work), [what](const std::exception_ptr& failed) {
+    if (!failed) return;
+    try {
+      std::rethrow_exception(failed);
+    } catch (const std::exception& e) {
+      log::error("daemon_task_failed", {{"task", what}, {"why", e.what()}});
+    }
+  });
+}
+
+asio::thread_pool& JobKeeper::slow() {
+  if (!slow_) slow_.emplace(1);
+  return *slow_;
+}
+
+// ---- start and adoption ----
+
+awaitable<Result<void>> JobKeeper::start() {
+  auto folder = StateFolder::open(settings_.state_folder);
+  if (folder.has_error()) co_return folder.error();
+  folder_ = std::move(*folder);
+  std::function<StateFolder::Contents()> read = [this] { return folder_->read_jobs(); };
+  auto contents = co_await on_pool(files_, std::move(read));
+  events_ = EventRing{std::max<std::uint64_t>(
+      1, parse_number<std::uint64_t>(trim(folder_->read_note("events"))).value_or(1))};
+  reserved_ = events_.next() + kNumbers;
+  std::function<Result<void>()> reserve = [this, number = reserved_] {
+    return folder_->write_note("events", std::to_string(number));
+  };
+  if (auto written = co_await on_pool(files_, std::move(reserve)); written.has_error())
+    co_return written;
+  is_drained_ = !folder_->read_note(kDrainedNote).empty();
+  jobs_group_ = make_jobs_group();
+  for (const auto& damaged : contents.damaged) {
+    log::error("job_record_damaged",
+               {{"job", damaged.id}, {"why", damaged.why}, {"moved_to", damaged.moved_to}});
+    report("damaged", nullptr,
+           "the record of " + printable(damaged.id) + " is damaged: " + damaged.why +
+               (damaged.moved_to.empty() ? "" : "; moved to " + damaged.moved_to));
+  }
+  // In the order of their submission: those that wait keep their places.
+  std::ranges::sort(contents.jobs, {}, &StoredJob::submitted_ms);
+  for (auto& stored : contents.jobs) {
+    auto job = std::make_shared<Job>(io_, std::move(stored));
+    jobs_[job->id()] = job;
+    if (has_slots(job->stored.life))
+      slots_.restore(job->id(), job->stored.submission.slots, job->stored.gpus);
+  }
+  for (const auto& [id, job] : std::map{jobs_}) adopt(job);
+  spawn("empty trash", empty_trash());
+  prune_later();
+  co_return Result<void>{};
+}
+
+// What is left of a guardian. `process` is none if it has ended.
+Found JobKeeper::look(const Job& job, const UniqueFd& process, std::int64_t& ended_ms) const {
+  Found found;
+  found.jitter = random_fraction();
+  found.same_boot = job.stored.guardian.boot_id == boot_id();
+  found.lives = static_cast<bool>(process);
+  // It was recorded before the fork: what lies there is of an earlier guardian.
+  if (found.lives || job.stored.guardian.pid == 0) return found;
+  const auto folder = folder_->open_user_folder(job.id());
+  if (folder.has_error()) return found;
+  found.has_started = has_user_file(folder->get(), "started");
+  constexpr std::size_t kLongest = 4096;
+  const auto text = read_user_file(folder->get(), "exit.json", job.stored.uid, kLongest);
+  if (text.has_error()) return found;
+  const auto note = decode_exit(*text);
+  if (note.has_error()) return found;
+  found.exit_code = note->exit_code;
+  if (note->time_ms >= job.stored.started_ms && note->time_ms <= wall_ms())
+    ended_ms = note->time_ms;
+  return found;
+}
+
+void JobKeeper::adopt(const JobPtr& job) {
+  auto& life = job->stored.life;
+  // The group of one that couldn't be removed when it ended.
+  if (life.phase == Phase::ended) return remove_job_group(jobs_group_, job->id());
+  UniqueFd process = open_process(job->stored.guardian);
+  std::int64_t ended_ms = 0;
+  const Found found = look(*job, process, ended_ms);
+  const bool had_guardian = life.phase != Phase::queued && life.phase != Phase::delayed;
+  if (had_guardian && !found.lives && !found.exit_code && found.has_started)
+    return spawn("adopt", adopt_ended(job));
+  if (had_guardian && found.lives) {
+    boost::system::error_code unwatched;
+    job->process.assign(process.get(), unwatched);
+    if (unwatched) {  // of memory, or of what this user may watch: later, as its end must be seen
+      log::error("job_not_watched", {{"job", job->id()}, {"why", unwatched.message()}});
+      job->delay.expires_after(1s);
+      job->delay.async_wait([this, job](boost::system::error_code cancelled) {
+        if (!cancelled && !is_closed_) adopt(job);
+      });
+      return;
+    }
+    (void)process.release();
+    job->begun = std::chrono::steady_clock::now();
+    spawn("watch", watch(job));
+  }
+  if (ended_ms != 0) job->stored.ended_ms = ended_ms;
+  if (had_guardian && !found.lives) remove_job_group(jobs_group_, job->id());
+  change(job, found);
+}
+
+awaitable<void> JobKeeper::adopt_ended(JobPtr job) {
+  co_await sweep(job);
+  std::int64_t ended_ms = 0;
+  change(job, look(*job, UniqueFd{}, ended_ms));
+}
+
+void JobKeeper::close() {
+  is_closed_ = true;
+  prune_timer_.cancel();
+  for (const auto& [id, job] : jobs_) {
+    job->delay.cancel();
+    job->kill.cancel();
+    boost::system::error_code ignored;
+    job->process.cancel(ignored);
+  }
+}
+
+// ---- jobs ----
+
+JobPtr JobKeeper::find(const JobId& id) const {
+  const auto found = jobs_.find(id);
+  return found != jobs_.end() && !found->second->is_leaving ? found->second : nullptr;
+}
+
+JobId JobKeeper::new_id(const std::string& name) const {
+  constexpr std::size_t kRandom = 6;
+  for (;;) {
+    JobId id = (name.empty() ? "job" : name) + '-' + random_name().substr(0, kRandom);
+    if (!jobs_.contains(id)) return id;
+  }
+}
+
+awaitable<Result<JobPtr>> JobKeeper::add(StoredJob stored, LoginUser user,
+                                         const std::string* job_file) {
+  stored.id = new_id(stored.submission.name);
+  stored.submitted_ms = wall_ms();
+  if (job_file != nullptr)
+    stored.submission.words = {"--config_file", folder_->config_path(stored.id)};
+  auto job = std::make_shared<Job>(io_, std::move(stored));
+  job->user = std::move(user);
+  jobs_[job->id()] = job;  // the id is taken, and the job counts
+  job->is_leaving = true;  // but it isn't shown before its folder is there
+  // Already now, so that a second submission doesn't find the same slots free.
+  slots_.ask(job->id(), {job->stored.submission.slots, job->stored.submission.gpus});
+  std::function<Result<void>()> make = [this, job, job_file] {
+    return folder_->make_job(job->stored, job_file);
+  };
+  const auto made = co_await on_pool(files_, std::move(make));
+  if (made.has_error()) {
+    jobs_.erase(job->id());
+    slots_.free(job->id());
+    give_slots();
+    co_return made.error();
+  }
+  job->is_leaving = false;
+  change(job, Submitted{});
+  co_return job;
+}
+
+void JobKeeper::change(const JobPtr& job, const JobChange& event) {
+  auto& life = job->stored.life;
+  const Phase before = life.phase;
+  auto actions = step(life, event);
+  const bool was_running =
+      before == Phase::starting || before == Phase::running || before == Phase::stopping;
+  const bool is_running = life.phase == Phase::running || life.phase == Phase::stopping;
+  // Its guardian is gone: what that one left says nothing about the next.
+  const bool is_untouched = before == life.phase && actions.empty();
+  if (was_running && !is_running && !is_untouched) job->stored.guardian = {};
+  if (life.phase == Phase::ended && before != Phase::ended && job->stored.ended_ms == 0)
+    job->stored.ended_ms = wall_ms();
+  if (life.phase != Phase::ended) job->stored.ended_ms = 0;
+  for (auto& action : actions) job->actions.push_back(std::move(action));
+  if (job->is_busy || job->actions.empty()) return;
+  job->is_busy = true;
+  spawn("carry out", carry_out_all(job));
+}
+
+awaitable<void> JobKeeper::settled(JobPtr job) {
+  while (job->is_busy) {
+    boost::system::error_code woken;
+    co_await job->idle.async_wait(asio::redirect_error(asio::use_awaitable, woken));
+  }
+}
+
+awaitable<void> JobKeeper::carry_out_all(JobPtr job) {
+  while (!job->actions.empty()) {
+    JobAction action = std::move(job->actions.front());
+    job->actions.pop_front();
+    const bool is_start = std::holds_alternative<StartGuardian>(action);
+    std::string failed;
+    try {
+      co_await carry_out(job, std::move(action));
+    } catch (const std::exception& e) {  // memory or descriptors ran out; the job must go on
+      failed = e.what();
+    }
+    if (failed.empty()) continue;
+    log::error("job_action_failed", {{"job", job->id()}, {"why", failed}});
+    if (is_start) change(job, StartFailed{to_int(ExitCode::resources), failed, random_fraction()});
+  }
+  job->is_busy = false;
+  job->idle.cancel();
+}
+
+awaitable<void> JobKeeper::carry_out(JobPtr job, JobAction action) {
+  if (std::holds_alternative<AskForSlots>(action)) {
+    const auto& wanted = job->stored.submission;
+    slots_.ask(job->id(), {wanted.slots, wanted.gpus});
+    give_slots();
+    const bool is_queued = job->stored.life.phase == Phase::queued;
+    if (is_queued && slots_.holds(job->id())) {  // given while its folder was made
+      job->stored.gpus = slots_.gpus_of(job->id());
+      change(job, SlotsGiven{});
+    } else if (is_queued) {
+      job->stored.life.reason = "waits for " + plural(wanted.slots, "slot") +
+                                (wanted.gpus > 0 ? " and " + plural(wanted.gpus, "GPU") : "");
+    }
+  } else if (std::holds_alternative<FreeSlots>(action)) {
+    slots_.free(job->id());
+    job->stored.gpus.clear();
+    give_slots();
+    prune_later();
+  } else if (std::holds_alternative<StartGuardian>(action)) {
+    co_await start_guardian(job);
+  } else if (const auto* stop = std::get_if<StopGuardian>(&action)) {
+    co_await stop_guardian(job, stop->grace_s);
+  } else if (std::holds_alternative<KillGuardian>(action)) {
+    co_await kill_guardian(job);
+  } else if (const auto* delay = std::get_if<ArmDelay>(&action)) {
+    job->delay.expires_after(delay->delay);
+    job->delay.async_wait([this, job](boost::system::error_code cancelled) {
+      if (!cancelled && !is_closed_) change(job, DelayOver{});
+    });
+  } else if (const auto* kill = std::get_if<ArmKill>(&action)) {
+    job->kill.expires_after(kill->delay);
+    job->kill.async_wait([this, job](boost::system::error_code cancelled) {
+      if (!cancelled && !is_closed_) change(job, KillDue{});
+    });
+  } else if (std::holds_alternative<DisarmTimers>(action)) {
+    job->delay.cancel();
+    job->kill.cancel();
+  } else if (std::holds_alternative<Record>(action)) {
+    if (const auto written = co_await record(job); written.has_error())
+      log::error("job_not_recorded", {{"job", job->id()}, {"why", written.error().what}});
+  } else if (const auto* told_of = std::get_if<Report>(&action)) {
+    report(told_of->kind, job.get(), told_of->text);
+  }
+}
+
+awaitable<Result<void>> JobKeeper::record(JobPtr job) {
+  std::function<Result<void>()> write = [this, id = job->id(), text = encode_job(job->stored)] {
+    return folder_->write_record(id, text);
+  };
+  co_return co_await on_pool(files_, std::move(write));
+}
+
+void JobKeeper::set_drained(bool is_drained) {
+  is_drained_ = is_drained;
+  give_slots();
+}
+
+void JobKeeper::give_slots() {
+  if (is_drained_) return;
+  while (const auto id = slots_.take_next()) {
+    const auto found = jobs_.find(*id);
+    if (found == jobs_.end()) {
+      slots_.free(*id);
+      continue;
+    }
+    const JobPtr job = found->second;
+    if (job->is_leaving) continue;  // its folder is being made; then it learns of it
+    job->stored.gpus = slots_.gpus_of(*id);
+    change(job, SlotsGiven{});
+  }
+}
+
+// ---- guardians ----
+
+Result<rendezvous::SecretBytes> JobKeeper::secret_for(const LoginUser& user,
+                                                      const Submission& submission) const {
+  if (!submission.launch) return rendezvous::SecretBytes{};
+  if (!settings_.launch_secret)
+    return Error{Errc::unavailable, "launch: this node has no cluster secret"};
+  Launch launch = *submission.launch;
+  return settings_.launch_secret(user.name, launch);
+}
+
+Result<GuardianRequest> JobKeeper::request_for(const Job& job) const {
+  const std::string user_folder = folder_->user_path(job.id());
+  GuardianRequest request;
+  request.launcher = settings_.launcher;
+  request.words = guardian_words(job.stored.submission.words, user_folder);
+  request.user = *job.user;
+  request.environment = guardian_environment(*job.user, job.stored.submission, user_folder,
+                                             job.stored.gpus, settings_.lang);
+  request.umask = job.stored.submission.umask;
+  request.working_directory = job.stored.submission.working_directory;
+  request.user_folder = user_folder;
+  request.nofile = settings_.nofile;
+  auto secret = secret_for(*job.user, job.stored.submission);
+  if (!secret) return secret.error();
+  request.secret = std::move(*secret);
+  return request;
+}
+
+awaitable<void> JobKeeper::start_guardian(JobPtr job) {
+  const auto fail = [&](int exit_code, const std::string& why) {
+    log::warn("job_not_started", {{"job", job->id()}, {"why", why}});
+    remove_job_group(jobs_group_, job->id());
+    change(job, StartFailed{exit_code, why, random_fraction()});
+  };
+  if (!job->user) {
+    auto user = co_await look_up(job->stored.uid, job->stored.gid);
+    if (user.has_error()) co_return fail(to_int(ExitCode::failure), user.error().what);
+    job->user = std::move(*user);
+  }
+  auto prepared = request_for(*job);
+  if (prepared.has_error()) co_return fail(to_int(ExitCode::failure), prepared.error().what);
+  GuardianRequest request = std::move(*prepared);
+  const UniqueFd group = make_job_group(jobs_group_, job->id(), job->stored.uid, job->user->gid);
+  request.cgroup_fd = group.get();
+  auto held = HeldGuardian::fork(request);
+  if (held.has_error()) co_return fail(to_int(ExitCode::resources), held.error().what);
+  crash_point("start.forked");
+  job->stored.guardian = {held->pid(), start_time_of(held->pid()), boot_id()};
+  job->stored.started_ms = wall_ms();
+  job->begun = std::chrono::steady_clock::now();
+  UniqueFd pidfd = held->take_pidfd();
+  const pid_t pid = held->pid();
+  // Watched from here on: a guardian whose end can't be seen must not run.
+  UniqueFd watched{::fcntl(pidfd.get(), F_DUPFD_CLOEXEC, 0)};
+  job->process.assign(watched.get());
+  (void)watched.release();
+  const auto recorded = co_await record(job);
+  if (recorded.has_value()) {
+    crash_point("start.recorded");
+    held->open_gate();
+    crash_point("start.opened");
+  }
+  UniqueFd status = held->take_status();
+  { const HeldGuardian closed = std::move(*held); }  // the gate, if it isn't open
+  auto told_by_child = co_await read_to_end(std::move(status), 64, kSetUpLimit, "set-up");
+  if (recorded.has_value() && told_by_child.has_value() && told_by_child->empty()) {
+    change(job, GuardianStarted{});
+    spawn("watch", watch(job));
+    co_return;
+  }
+  boost::system::error_code ignored;
+  job->process.close(ignored);
+  send(pidfd, SIGKILL);  // it has ended, or is held up by a file system
+  UniqueFd copy{::dup(pidfd.get())};
+  co_await await_readable(std::move(copy), 1s);
+  ::waitpid(pid, nullptr, WNOHANG);
+  if (recorded.has_error()) co_return fail(to_int(ExitCode::resources), recorded.error().what);
+  if (told_by_child.has_error())
+    co_return fail(
+        to_int(ExitCode::failure),
+        "working directory " + in_quotes(request.working_directory) + ": no answer within 30 s");
+  const auto error = HeldGuardian::explain(request, *told_by_child);
+  fail(error.exit_code, error.reason);
+}
+
+// Until the guardian has ended.
+awaitable<void> JobKeeper::watch(JobPtr job) {
+  boost::system::error_code error;
+  co_await job->process.async_wait(Descriptor::wait_read,
+                                   asio::redirect_error(asio::use_awaitable, error));
+  if (error || is_closed_) co_return;
+  crash_point("end.seen");
+  siginfo_t info{};
+  // A child of an earlier daemon is none of ours: then its files tell.
+  const bool is_child =
+      ::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(job->process.native_handle()),
+               &info, WEXITED | WNOHANG) == 0 &&
+      info.si_pid != 0;
+  const auto lived =
+      std::chrono::duration_cast<Delay>(std::chrono::steady_clock::now() - job->begun);
+  boost::system::error_code ignored;
+  job->process.close(ignored);
+  if (is_child && info.si_code == CLD_EXITED) {
+    remove_job_group(jobs_group_, job->id());
+    change(job, GuardianEnded{info.si_status, lived, random_fraction()});
+    co_return;
+  }
+  std::int64_t ended_ms = 0;
+  const Found found = look(*job, UniqueFd{}, ended_ms);
+  if (found.exit_code && !is_child) {
+    remove_job_group(jobs_group_, job->id());
+    if (ended_ms != 0) job->stored.ended_ms = ended_ms;
+    change(job, GuardianEnded{*found.exit_code, lived, random_fraction()});
+    co_return;
+  }
+  if (!is_child && !found.has_started) {  // its gate closed with the daemon that made it
+    change(job, found);
+    co_return;
+  }
+  co_await sweep(job);
+  const std::string how =
+      is_child ? describe(Signaled{info.si_status, false}) : "it ended without an exit code";
+  change(job, GuardianLost{how, lived, random_fraction()});
+}
+
+// The agent of a lost guardian stops its workers within their grace. Nothing starts before that.
+awaitable<void> JobKeeper::sweep(JobPtr job) {
+  std::function<std::vector<FoundProcess>()> find_left =
+      [uid = job->stored.uid,
+       mark = std::string{kJobFolderVariable} + '=' + folder_->user_path(job->id())] {
+        return processes_with(uid, mark);
+      };
+  auto left = co_await on_pool(files_, std::move(find_left));
+  const auto end = std::chrono::steady_clock::now() + kSweepLimit;
+  for (auto& process : left) {
+    const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
+    UniqueFd copy{::dup(process.fd.get())};
+    if (co_await await_readable(std::move(copy), std::max(patience, 1ms))) continue;
+    send(process.fd, SIGKILL);
+    co_await await_readable(std::move(process.fd), 5s);
+  }
+  kill_job_group(jobs_group_, job->id());
+  remove_job_group(jobs_group_, job->id());
+}
+
+Result<void> JobKeeper::send_signal(const Job& job, int signo) {
+  if (!job.process.is_open())
+    return Error{Errc::bad_usage, "job " + job.id() + " has no process to signal"};
+  auto& process = const_cast<Descriptor&>(job.process);
+  if (::syscall(SYS_pidfd_send_signal, process.native_handle(), signo, nullptr, 0U) != 0)
+    return system_error(errno, "signal job " + job.id());
+  return {};
+}
+
+awaitable<Result<std::string>> JobKeeper::ask(JobPtr job, std::string request) {
+  const auto folder = folder_->open_user_folder(job->id());
+  if (folder.has_error()) co_return folder.error();
+  auto socket = connect_user_socket(folder->get(), "control.sock", job->stored.uid);
+  if (socket.has_error()) {
+    if (socket.error().code == Errc::not_found)
+      co_return Error{Errc::unavailable, "the agent of job " + job->id() + " has no socket yet"};
+    co_return socket.error();
+  }
+  co_return co_await ask_agent(std::move(*socket), std::move(request), kAgentLimit);
+}
+
+awaitable<void> JobKeeper::stop_guardian(JobPtr job, std::optional<std::uint32_t> grace_s) {
+  crash_point("stop.recorded");
+  if (grace_s) {
+    const auto reply =
+        co_await ask(job, "{\"do\": \"stop\", \"grace_s\": " + std::to_string(*grace_s) + "}");
+    if (reply.has_value() && reply->find("\"error\"") == std::string::npos) co_return;
+  }
+  if (job->process.is_open()) (void)send_signal(*job, SIGTERM);  // one that has just ended
+  crash_point("stop.sent");
+}
+
+awaitable<void> JobKeeper::kill_guardian(JobPtr job) {
+  if (!job->process.is_open()) co_return;
+  log::warn("job_killed", {{"job", job->id()}, {"why", "its grace is over"}});
+  std::function<std::vector<FoundProcess>()> find_all =
+      [uid = job->stored.uid,
+       mark = std::string{kJobFolderVariable} + '=' + folder_->user_path(job->id())] {
+        return processes_with(uid, mark);
+      };
+  const auto all = co_await on_pool(files_, std::move(find_all));
+  // The agent first: its guardian then sweeps up what the workers left.
+  for (const auto& process : all)
+    if (process.pid != job->stored.guardian.pid) send(process.fd, SIGKILL);
+  if (!job->process.is_open()) co_return;
+  UniqueFd copy{::dup(job->process.native_handle())};
+  if (co_await await_readable(std::move(copy), 5s)) co_return;
+  kill_job_group(jobs_group_, job->id());
+  if (job->process.is_open()) (void)send_signal(*job, SIGKILL);
+}
+
+awaitable<Result<JobKeeper::Trial>> JobKeeper::try_launcher(LoginUser user,
+                                                            std::vector<std::string> words) {
+  Submission nowhere;
+  nowhere.working_directory = "/";
+  co_return co_await try_launcher(std::move(user), std::move(nowhere), std::move(words));
+}
+
+awaitable<Result<JobKeeper::Trial>> JobKeeper::try_launcher(LoginUser user, Submission submission,
+                                                            std::vector<std::string> words) {
+  co_return co_await try_program(settings_.launcher, std::move(user), std::move(submission),
+                                 std::move(words));
+}
+
+awaitable<Result<JobKeeper::Trial>> JobKeeper::try_program(std::string program, LoginUser user,
+                                                           Submission submission,
+                                                           std::vector<std::string> words) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) co_return system_error(errno, "pipe");
+  UniqueFd output{ends[0]};
+  UniqueFd write_end{ends[1]};
+  GuardianRequest request;
+  request.launcher = std::move(program);
+  request.words = std::move(words);
+  request.environment = guardian_environment(user, submission, "", {}, settings_.lang);
+  std::erase_if(request.environment, [](const auto& one) {
+    return one.starts_with(std::string{kJobFolderVariable} + '=');
+  });
+  auto secret = secret_for(user, submission);
+  if (secret.has_error()) co_return secret.error();
+  request.secret = std::move(*secret);
+  request.working_directory = submission.working_directory;
+  request.user = std::move(user);
+  request.output_fd = write_end.get();
+  auto held = HeldGuardian::fork(request);
+  write_end.reset();
+  if (held.has_error()) co_return held.error();
+  held->open_gate();
+  const pid_t pid = held->pid();
+  const UniqueFd pidfd = held->take_pidfd();
+  constexpr std::size_t kMost = std::size_t{64} << 10U;
+  auto status = co_await read_to_end(held->take_status(), 64, kTrialLimit, "set-up");
+  auto text =
+      co_await read_to_end(std::move(output), kMost, kTrialLimit, "it didn't end within 20 s");
+  UniqueFd copy{::dup(pidfd.get())};
+  if (!co_await await_readable(std::move(copy), 2s)) {
+    send(pidfd, SIGKILL);
+    UniqueFd again{::dup(pidfd.get())};
+    co_await await_readable(std::move(again), 2s);
+  }
+  int wait_status = 0;
+  if (::waitpid(pid, &wait_status, WNOHANG) != pid)
+    co_return Error{Errc::timed_out, "a trial of the job can't be ended"};
+  if (status.has_value() && !status->empty())
+    co_return Error{Errc::bad_usage, HeldGuardian::explain(request, *status).reason};
+  if (text.has_error()) co_return text.error();
+  co_return Trial{shell_code(exit_status_from_wait(wait_status)), std::move(*text)};
+}
+
+awaitable<Result<LoginUser>> JobKeeper::look_up(uid_t uid, gid_t gid) {
+  std::function<Result<LoginUser>()> ask_system = [uid, gid] { return look_up_user(uid, gid); };
+  co_return co_await on_pool(files_, std::move(ask_system));
+}
+
+awaitable<Result<LoginUser>> JobKeeper::look_up(std::string name) {
+  std::function<Result<LoginUser>()> ask_system = [name] { return look_up_user(name); };
+  co_return co_await on_pool(files_, std::move(ask_system));
+}
+
+// ---- events ----
+
+void JobKeeper::report(const std::string& kind, const Job* job, const std::string& text) {
+  JobEvent event;
+  event.time_ms = wall_ms();
+  event.kind = kind;
+  event.text = text;
+  if (job != nullptr) {
+    event.job = job->id();
+    event.uid = job->stored.uid;
+  } else {
+    event.uid = ::geteuid();
+  }
+  log::info("job_event", {{"kind", kind}, {"job", event.job}, {"text", text}});
+  const JobEvent added = events_.add(std::move(event));
+  reserve_numbers();
+  for (const auto& [number, listener] : std::map{told}) {
+    if (told.contains(number)) listener(added);
+  }
+}
+
+void JobKeeper::reserve_numbers() {
+  if (events_.next() + kNumbers / 2 < reserved_) return;
+  reserved_ += kNumbers;
+  asio::post(files_, [this, number = reserved_] {
+    (void)folder_->write_note("events", std::to_string(number));
+  });
+}
+
+// ---- pruning ----
+
+void JobKeeper::set_prune_rules(const PruneRules& rules) {
+  settings_.prune = rules;
+  prune_later();
+}
+
+void JobKeeper::prune_later() {
+  if (is_pruning_ || is_closed_) return;
+  is_pruning_ = true;
+  spawn("prune", prune());
+}
+
+awaitable<void> JobKeeper::prune() {
+  std::vector<EndedJob> ended;
+  for (const auto& [id, job] : std::map{jobs_}) {
+    if (job->stored.life.phase != Phase::ended || job->is_leaving) continue;
+    if (job->stored.bytes == 0) {
+      std::function<std::uint64_t()> count = [this, id = id] { return folder_->bytes_of(id); };
+      job->stored.bytes = std::max<std::uint64_t>(1, co_await on_pool(slow(), std::move(count)));
+    }
+    if (job->stored.life.phase == Phase::ended)  // it may have been restarted meanwhile
+      ended.push_back({id, job->stored.ended_ms, job->stored.bytes});
+  }
+  const auto pruned = jobs_to_prune(settings_.prune, ended, wall_ms());
+  for (const auto& id : pruned) {
+    const auto job = find(id);
+    if (!job || job->stored.life.phase != Phase::ended) continue;
+    co_await settled(job);
+    if (job->stored.life.phase == Phase::ended && !job->is_leaving) (void)co_await drop(job);
+  }
+  is_pruning_ = false;
+  std::erase_if(ended, [&](const auto& one) { return !find(one.id); });
+  const auto next = next_prune_ms(settings_.prune, ended);
+  if (!next || is_closed_) co_return;
+  // Also where the wall clock is set meanwhile it looks again at least once a day.
+  const auto wait = std::chrono::milliseconds{std::max<std::int64_t>(*next - wall_ms(), 1000)};
+  prune_timer_.expires_after(std::min<std::chrono::milliseconds>(wait, 24h));
+  prune_timer_.async_wait([this](boost::system::error_code cancelled) {
+    if (!cancelled) prune_later();
+  });
+}
+
+awaitable<Result<void>> JobKeeper::drop(JobPtr job) {
+  job->is_leaving = true;
+  std::function<Result<void>()> move_away = [this, id = job->id()] {
+    return folder_->drop_job(id);
+  };
+  const auto dropped = co_await on_pool(files_, std::move(move_away));
+  if (dropped.has_error()) {
+    job->is_leaving = false;
+    log::error("job_not_removed", {{"job", job->id()}, {"why", dropped.error().what}});
+    co_return dropped;
+  }
+  jobs_.erase(job->id());
+  report("removed", job.get(), "removed");
+  spawn("empty trash", empty_trash());
+  co_return Result<void>{};
+}
+
+awaitable<void> JobKeeper::empty_trash() {
+  has_trash_ = true;
+  if (is_emptying_) co_return;
+  is_emptying_ = true;
+  while (has_trash_) {
+    has_trash_ = false;
+    std::function<Result<void>()> empty = [this] { return folder_->empty_trash(); };
+    const auto emptied = co_await on_pool(slow(), std::move(empty));
+    if (emptied.has_error()) log::warn("trash_not_empty", {{"why", emptied.error().what}});
+  }
+  is_emptying_ = false;
+}
+
+}  // namespace acc::agent::daemon

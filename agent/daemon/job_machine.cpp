@@ -1,0 +1,242 @@
+#include "agent/daemon/job_machine.hpp"
+
+#include "common/exit_codes.hpp"
+#include "common/restart_policy.hpp"
+#include "common/text.hpp"
+
+namespace acc::agent::daemon {
+
+namespace {
+
+void append(JobActions& actions, JobActions more) {
+  for (auto& action : more) actions.push_back(std::move(action));
+}
+
+std::string in_seconds(Delay delay) {
+  const auto tenths = (delay.count() + 50) / 100;
+  return std::to_string(tenths / 10) + '.' + std::to_string(tenths % 10) + " s";
+}
+
+JobActions end(JobLife& life, JobState state, const std::string& text) {
+  life.phase = Phase::ended;
+  life.end = state;
+  life.grace_s.reset();
+  return {DisarmTimers{}, Record{}, Report{"ended", text}, FreeSlots{}};
+}
+
+JobActions start(JobLife& life) {
+  life.phase = Phase::starting;
+  life.exit_code.reset();
+  ++life.starts;
+  return {StartGuardian{}};
+}
+
+// Which end an exit code is. A job that was stopped is `stopped` whatever its code.
+JobState end_of(const JobLife& life) {
+  if (life.stop_asked) return JobState::stopped;
+  return life.exit_code == 0 ? JobState::succeeded : JobState::failed;
+}
+
+bool wants_restart(const JobLife& life) {
+  if (life.stop_asked || life.rule == RestartRule::no) return false;
+  if (life.rule == RestartRule::on_failure && life.exit_code == 0) return false;
+  return life.max_starts_again == 0 || life.starts_again < life.max_starts_again;
+}
+
+JobActions delay_restart(JobLife& life, const std::string& text, Delay lived, double jitter) {
+  if (lived >= kHealthyAfter) life.quick_failures = 0;
+  RestartPolicy policy;
+  policy.delay_max = kLongestDelay;
+  const Delay delay = restart_delay(policy, life.quick_failures, jitter);
+  if (life.quick_failures < 32) ++life.quick_failures;
+  ++life.starts_again;
+  life.phase = Phase::delayed;
+  life.reason = text + "; restarts " +
+                (delay.count() == 0 ? std::string{"at once"} : "in " + in_seconds(delay));
+  return {DisarmTimers{}, Record{}, Report{"restarted", life.reason}, ArmDelay{delay}};
+}
+
+// A guardian is gone, in whatever way.
+JobActions gone(JobLife& life, const std::string& text, Delay lived, double jitter) {
+  if (life.again) {  // it was stopped to start anew, in the slots that it has
+    life.again = false;
+    life.stop_asked = false;
+    life.quick_failures = 0;
+    life.starts_again = 0;
+    life.reason.clear();
+    JobActions actions{DisarmTimers{}, Record{}, Report{"restarted", "restarted: " + text}};
+    append(actions, start(life));
+    return actions;
+  }
+  if (wants_restart(life)) return delay_restart(life, text, lived, jitter);
+  const JobState state = end_of(life);
+  return end(life, state, state == JobState::stopped ? "stopped: " + text : text);
+}
+
+bool has_guardian(const JobLife& life) {
+  return life.phase == Phase::starting || life.phase == Phase::running ||
+         life.phase == Phase::stopping;
+}
+
+JobActions on(JobLife& life, const Submitted&) {
+  if (life.phase != Phase::queued) return {};
+  return {Report{"submitted", "submitted"}, AskForSlots{}};
+}
+
+JobActions on(JobLife& life, const SlotsGiven&) {
+  if (life.phase != Phase::queued) return {FreeSlots{}};
+  life.reason.clear();
+  return start(life);
+}
+
+JobActions on(JobLife& life, const GuardianStarted&) {
+  if (life.phase == Phase::starting) {
+    life.phase = Phase::running;
+    life.reason.clear();
+  }
+  return {Report{"started", life.starts == 1 ? "started" : "started again"}};
+}
+
+JobActions on(JobLife& life, const StartFailed& failed) {
+  if (!has_guardian(life)) return {};
+  life.exit_code = failed.exit_code;
+  life.reason = failed.reason;
+  return gone(life, failed.reason, Delay{0}, failed.jitter);
+}
+
+JobActions on(JobLife& life, const GuardianEnded& ended) {
+  if (!has_guardian(life)) return {};
+  life.exit_code = ended.exit_code;
+  life.reason.clear();
+  return gone(life, "exit code " + std::to_string(ended.exit_code), ended.lived, ended.jitter);
+}
+
+JobActions on(JobLife& life, const GuardianLost& lost) {
+  if (!has_guardian(life)) return {};
+  life.exit_code = to_int(ExitCode::agent_lost);
+  life.reason = "acc-launch was lost: " + lost.how;
+  return gone(life, life.reason, lost.lived, lost.jitter);
+}
+
+JobActions ask_to_stop(JobLife& life, std::optional<std::uint32_t> grace_s) {
+  life.grace_s = grace_s;
+  life.phase = Phase::stopping;
+  JobActions actions{Record{}, Report{"stopping", "stop requested"}, StopGuardian{grace_s}};
+  if (grace_s) actions.emplace_back(ArmKill{std::chrono::seconds{*grace_s} + kKillAfterGrace});
+  return actions;
+}
+
+JobActions on(JobLife& life, const StopAsked& asked) {
+  if (life.phase == Phase::ended) return {};
+  life.stop_asked = true;
+  life.again = false;
+  if (!has_guardian(life)) {
+    life.reason = life.phase == Phase::queued ? "stopped before its first start"
+                                              : "stopped while it waited for its restart";
+    if (life.starts > 0) life.reason = "stopped while it waited for its restart";
+    return end(life, JobState::stopped, life.reason);
+  }
+  return ask_to_stop(life, asked.grace_s);
+}
+
+JobActions start_anew(JobLife& life) {
+  life.phase = Phase::queued;
+  life.stop_asked = false;
+  life.again = false;
+  life.starts_again = 0;
+  life.quick_failures = 0;
+  life.exit_code.reset();
+  life.reason.clear();
+  return {Record{}, Report{"restarted", "restart requested"}, AskForSlots{}};
+}
+
+JobActions on(JobLife& life, const RestartAsked&) {
+  if (life.phase == Phase::ended) return start_anew(life);
+  if (life.phase == Phase::delayed) {
+    life.quick_failures = 0;
+    JobActions actions{DisarmTimers{}};
+    append(actions, start(life));
+    return actions;
+  }
+  if (life.phase == Phase::stopping) {
+    life.again = true;
+    return {Record{}};
+  }
+  return {};  // it is about to start, or its agent restarts the workers
+}
+
+JobActions on(JobLife& life, const Reconfigured&) {
+  if (life.phase == Phase::ended) return start_anew(life);
+  if (!has_guardian(life)) return on(life, RestartAsked{});
+  life.again = true;
+  if (life.phase == Phase::stopping) return {Record{}};
+  life.stop_asked = true;  // against the policy alone: `again` comes first
+  return ask_to_stop(life, life.grace_s);
+}
+
+JobActions on(JobLife& life, const DelayOver&) {
+  if (life.phase != Phase::delayed) return {};
+  return start(life);
+}
+
+JobActions on(JobLife& life, const KillDue&) {
+  if (life.phase != Phase::stopping) return {};
+  return {KillGuardian{}};
+}
+
+JobActions on(JobLife& life, const Found& found) {
+  if (life.phase == Phase::queued) return {AskForSlots{}};
+  if (life.phase == Phase::delayed) return {ArmDelay{Delay{0}}};
+  if (life.phase == Phase::ended) return {};
+  if (found.lives) {
+    if (life.phase == Phase::starting) life.phase = Phase::running;
+    // The signal may have been lost with the daemon that recorded the stop.
+    if (life.phase != Phase::stopping) return {};
+    JobActions actions{StopGuardian{life.grace_s}};
+    if (life.grace_s)
+      actions.emplace_back(ArmKill{std::chrono::seconds{*life.grace_s} + kKillAfterGrace});
+    return actions;
+  }
+  if (found.exit_code) return on(life, GuardianEnded{*found.exit_code, Delay{0}, found.jitter});
+  if (!found.has_started) {
+    if (life.stop_asked && !life.again) {
+      life.reason = "stopped before it ran";
+      return end(life, JobState::stopped, life.reason);
+    }
+    life.again = false;
+    life.stop_asked = false;
+    if (life.starts > 0) --life.starts;  // that one never ran
+    return start(life);
+  }
+  return on(life, GuardianLost{
+                      found.same_boot ? "it ended without an exit code" : "the node was restarted",
+                      Delay{0}, found.jitter});
+}
+
+}  // namespace
+
+JobState state_of(const JobLife& life) {
+  switch (life.phase) {
+    case Phase::queued:
+    case Phase::delayed:
+      return JobState::waiting;
+    case Phase::starting:
+    case Phase::running:
+      return JobState::running;
+    case Phase::stopping:
+      return JobState::stopping;
+    case Phase::ended:
+      break;
+  }
+  return life.end;
+}
+
+bool has_slots(const JobLife& life) {
+  return life.phase != Phase::queued && life.phase != Phase::ended;
+}
+
+JobActions step(JobLife& life, const JobChange& change) {
+  return std::visit([&](const auto& event) { return on(life, event); }, change);
+}
+
+}  // namespace acc::agent::daemon

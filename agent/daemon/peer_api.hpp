@@ -1,0 +1,37 @@
+#pragma once
+
+#include "agent/daemon/api_call.hpp"
+#include "common/error.hpp"
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/thread_pool.hpp>
+
+#include <memory>
+#include <string>
+
+namespace acc::agent::daemon {
+
+/// Users by name, both ways, without blocking the loop. Its thread exists from the first use on.
+class UserNames {
+ public:
+  UserNames();
+  ~UserNames();
+  UserNames(const UserNames&) = delete;
+  UserNames& operator=(const UserNames&) = delete;
+
+  /// not_found: this node has no such user.
+  boost::asio::awaitable<Result<Principal>> find(std::string name);
+  /// not_found: the user has no name here.
+  boost::asio::awaitable<Result<std::string>> name_of(Principal who);
+
+ private:
+  boost::asio::thread_pool& pool();
+  std::unique_ptr<boost::asio::thread_pool> pool_;
+};
+
+/// A request of another daemon: in the name of the user that it vouches for.
+/// @param door  from the connection: key_id of the proof
+boost::asio::awaitable<HttpReply> answer_peer(ApiContext& api, UserNames& users, Principal door,
+                                              HttpRequest request);
+
+}  // namespace acc::agent::daemon

@@ -1,0 +1,254 @@
+#include "agent/daemon/peer_door.hpp"
+
+#include "common/endpoint.hpp"
+#include "common/log.hpp"
+#include "common/text.hpp"
+#include "rendezvous/channel.hpp"
+
+#include <boost/asio/co_spawn.hpp>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <utility>
+
+namespace acc::agent::daemon {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using rendezvous::Io;
+
+namespace {
+
+constexpr int kPeerAcceptsATurn = 64;
+constexpr Millis kPeerAcceptPause{100};
+constexpr std::size_t kHello = 2 * 1024;  ///< bytes of a first message that are examined
+
+Result<UniqueFd> bind_and_listen(const tcp::endpoint& at, bool is_dual_stack) {
+  UniqueFd fd{::socket(at.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+  const int on = 1;
+  const int only_v6 = is_dual_stack ? 0 : 1;
+  if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (fd && at.address().is_v6())
+    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6);
+  if (fd && ::bind(fd.get(), at.data(), static_cast<socklen_t>(at.size())) == 0 &&
+      ::listen(fd.get(), INT_MAX) == 0)  // the kernel limits it to net.core.somaxconn
+    return fd;
+  return system_error(errno, "--listen " + join_host_port(at.address().to_string(), at.port()));
+}
+
+bool is_out_of_descriptors(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+/// For the quota of connections; two that share a number share their quota. Never root's.
+uid_t number_of(const std::string& host) {
+  return static_cast<uid_t>(std::hash<std::string>{}(host)) | 1U;
+}
+
+std::string plain_http_answer() {
+  auto reply = error_reply(
+      {400,
+       "this port speaks TLS with the cluster's secret, to other acc-agents only: ask the "
+       "acc-agent of your own node over its unix socket, which passes requests on as "
+       "/v1/nodes/HOST/…"});
+  return reply_head(reply, reply.body.size(), false, false) + reply.body;
+}
+
+/// An answer to a peer that speaks no TLS, in its own language.
+void answer_in_clear(int fd, std::string_view first) {
+  const std::string http = plain_http_answer();
+  const auto text = rendezvous::recognise(first) == rendezvous::Speech::http
+                        ? std::string_view{http}
+                        : rendezvous::kAlertNeedsTls;
+  ::send(fd, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  ::shutdown(fd, SHUT_WR);
+  // Unread input would turn the orderly close into a reset.
+  std::array<char, 16 * 1024> rest;
+  while (::recv(fd, rest.data(), rest.size(), MSG_DONTWAIT) == static_cast<ssize_t>(rest.size()))
+    continue;
+}
+
+std::string key_ids(const rendezvous::Secret& secret) {
+  std::vector<std::string> ids;
+  for (const auto& key : secret.keys) ids.push_back(key.id);
+  return join(ids, ", ");
+}
+
+}  // namespace
+
+PeerDoor::PeerDoor(asio::io_context& io, ClusterSecret& secret, HttpServer& server,
+                   rendezvous::AdmissionLimits limits)
+    : io_{io},
+      secret_{secret},
+      server_{server},
+      listener_{io},
+      timer_{io},
+      pause_{io},
+      limits_{limits},
+      admission_{limits} {}
+
+PeerDoor::~PeerDoor() = default;
+
+Result<void> PeerDoor::listen(const NodeAddress& at) {
+  if (const auto secret = secret_.secret(); !secret)
+    return Error{Errc::bad_config, "--listen: " + secret.error().what};
+  boost::system::error_code wrong;
+  const auto address = at.host.empty() ? asio::ip::address{asio::ip::address_v6::any()}
+                                       : asio::ip::make_address(at.host, wrong);
+  if (wrong) return Error{Errc::bad_config, "--listen " + at.host + ": not a numeric address"};
+  auto bound = bind_and_listen({address, at.port}, at.host.empty());
+  // A kernel without IPv6.
+  if (!bound && at.host.empty())
+    bound = bind_and_listen({asio::ip::address_v4::any(), at.port}, false);
+  if (!bound) return bound.error();
+  listener_.assign(bound->release());
+  accept_later();
+  return {};
+}
+
+void PeerDoor::stop() {
+  boost::system::error_code ignored;
+  listener_.close(ignored);
+  pause_.cancel();
+  timer_.cancel();
+  for (auto& [id, one] : half_open_) one.stream->close();
+}
+
+void PeerDoor::accept_later() {
+  listener_.async_wait(Descriptor::wait_read, alive_.bind([this](boost::system::error_code error) {
+    if (!error && listener_.is_open()) accept_waiting();
+  }));
+}
+
+void PeerDoor::accept_waiting() {
+  for (int i = 0; i < kPeerAcceptsATurn; ++i) {
+    tcp::endpoint from;
+    auto length = static_cast<socklen_t>(from.capacity());
+    UniqueFd fd{
+        ::accept4(listener_.native_handle(), from.data(), &length, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+    if (fd) {
+      told_shortage_ = false;
+      from.resize(length);
+      take(std::move(fd), from);
+      continue;
+    }
+    if (errno == ECONNABORTED || errno == EINTR) continue;
+    if (!is_out_of_descriptors(errno)) break;
+    if (!std::exchange(told_shortage_, true))
+      log::warn("peers_wait_to_be_accepted", {{"why", std::strerror(errno)}});
+    pause_.expires_after(kPeerAcceptPause);  // or the loop would spin on what it can't take
+    pause_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
+      if (!cancelled && listener_.is_open()) accept_later();
+    }));
+    return;
+  }
+  accept_later();
+}
+
+void PeerDoor::take(UniqueFd socket, tcp::endpoint from) {
+  const Id id = ++last_;
+  const auto source = rendezvous::source_of(rendezvous::host_port(from).host);
+  const auto verdict = admission_.accepted(id, source, clock_now());
+  if (verdict.instead) drop(*verdict.instead, "too many connections that prove nothing");
+  auto stream = std::make_unique<PeerStream>(io_.get_executor(), std::move(socket),
+                                             from.protocol() == tcp::v6());
+  half_open_.emplace(id, HalfOpen{stream.get(), source});
+  arm_timer();
+  asio::co_spawn(io_, greet(id, {from, source, verdict.is_trusted}, std::move(stream)),
+                 alive_.bind([this, id](std::exception_ptr error) {
+                   if (!error) return;
+                   log::error("peer_failed", {{"why", "an exception"}});
+                   half_open_.erase(id);
+                   admission_.passed(id);
+                 }));
+}
+
+asio::awaitable<void> PeerDoor::greet(Id id, Peer peer, std::unique_ptr<PeerStream> stream) {
+  const auto watch = alive_.watch();
+  const Outcome outcome = co_await prove(id, peer, *stream);
+  if (!watch.is_alive()) co_return;
+  half_open_.erase(id);
+  if (outcome.why.empty() && !outcome.is_dismissed) {
+    admission_.passed(id);
+    const auto host = rendezvous::host_port(peer.from).host;
+    Principal who{number_of(host), 0, stream->tls().proof().key_id};
+    if (!server_.serve(std::move(stream), std::move(who)))
+      log::warn("peer_refused", {{"source", host}, {"why", "too many connections"}});
+    co_return;
+  }
+  stream->close();
+  if (outcome.is_dismissed)
+    admission_.dismissed(id);
+  else
+    failed(id, peer.source, outcome.why);
+}
+
+asio::awaitable<PeerDoor::Outcome> PeerDoor::prove(Id id, const Peer& peer, PeerStream& stream) {
+  const bool has_bytes = co_await stream.readable();
+  if (!has_bytes) co_return Outcome{false, "closed the connection"};
+  const auto tls = secret_.for_listening();
+  if (!tls) {
+    log::error("secret_lost", {{"why", tls.error().what}});
+    co_return Outcome{true, {}};
+  }
+  std::array<char, kHello> bytes;
+  const auto n = ::recv(stream.fd(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+  if (n <= 0) co_return Outcome{false, "closed the connection"};
+  const std::string_view first{bytes.data(), static_cast<std::size_t>(n)};
+  if (!rendezvous::names_key((*tls)->secret(), first)) {
+    if (!peer.is_trusted) co_return Outcome{true, {}};
+  } else if (const auto older = admission_.named(id)) {
+    drop(*older, "too many handshakes at once");
+  }
+  if (first[0] != '\x16') {
+    answer_in_clear(stream.fd(), first);
+    co_return Outcome{false, "speaks no TLS"};
+  }
+  const Io io = co_await stream.shake_hands(*tls);
+  const auto& proof = stream.tls().proof();
+  if (io != Io::done)
+    co_return Outcome{false, "authentication failed: it named " +
+                                 (proof.key_id.empty() ? "no key of a cluster"
+                                                       : "key id " + printable(proof.key_id, 20)) +
+                                 ", accepted: " + key_ids((*tls)->secret())};
+  if (proof.job != kPeerJob) co_return Outcome{false, "holds the key of a job, not of a node"};
+  co_return Outcome{};
+}
+
+// It counts at once; its coroutine ends in this turn of the loop.
+void PeerDoor::drop(Id id, const std::string& why) {
+  const auto found = half_open_.find(id);
+  if (found == half_open_.end()) return admission_.dismissed(id);
+  failed(id, found->second.source, why);
+  found->second.stream->close();
+}
+
+void PeerDoor::failed(Id id, const std::string& source, const std::string& why) {
+  if (const auto times = admission_.failed(id, clock_now()))
+    log::warn("peer_refused",
+              {{"source", source}, {"why", printable(why, 300)}, {"times", *times}});
+}
+
+void PeerDoor::arm_timer() {
+  const auto due = admission_.next_due();
+  if (!due || *due >= timer_due_) return;
+  timer_due_ = *due;
+  timer_.expires_at(*due);
+  timer_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
+    if (cancelled) return;
+    timer_due_ = Instant::max();
+    while (const auto late = admission_.overdue(clock_now()))
+      drop(*late, "did not prove itself within " + describe(limits_.greeting));
+    arm_timer();
+  }));
+}
+
+}  // namespace acc::agent::daemon

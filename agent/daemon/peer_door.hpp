@@ -1,0 +1,81 @@
+#pragma once
+
+#include "agent/daemon/cluster_secret.hpp"
+#include "agent/daemon/http_server.hpp"
+#include "agent/daemon/peer_rules.hpp"
+#include "agent/daemon/peer_stream.hpp"
+#include "common/alive.hpp"
+#include "rendezvous/admission.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace acc::agent::daemon {
+
+/// Accepts other daemons over TLS, and hands on those that hold the secret. One that hasn't proved
+/// it costs little and changes nothing: the rules are those of the rendezvous (admission.hpp).
+class PeerDoor {
+ public:
+  PeerDoor(boost::asio::io_context& io, ClusterSecret& secret, HttpServer& server,
+           rendezvous::AdmissionLimits limits = {});
+  ~PeerDoor();
+  PeerDoor(const PeerDoor&) = delete;
+  PeerDoor& operator=(const PeerDoor&) = delete;
+
+  /// Binds and accepts. An empty host: all addresses, IPv6 and IPv4.
+  [[nodiscard]] Result<void> listen(const NodeAddress& at);
+  [[nodiscard]] bool is_listening() const { return listener_.is_open(); }
+  void stop();
+
+  [[nodiscard]] std::size_t half_open() const { return half_open_.size(); }
+
+ private:
+  using Descriptor = boost::asio::posix::stream_descriptor;
+  using Id = rendezvous::ConnectionId;
+
+  struct Peer {
+    boost::asio::ip::tcp::endpoint from;
+    std::string source;
+    bool is_trusted = true;
+  };
+  /// How a connection that wasn't handed on ended.
+  struct Outcome {
+    bool is_dismissed = false;  ///< unseen: no failure
+    std::string why;
+  };
+
+  void accept_later();
+  void accept_waiting();
+  void take(UniqueFd socket, boost::asio::ip::tcp::endpoint from);
+  boost::asio::awaitable<void> greet(Id id, Peer peer, std::unique_ptr<PeerStream> stream);
+  boost::asio::awaitable<Outcome> prove(Id id, const Peer& peer, PeerStream& stream);
+  void drop(Id id, const std::string& why);
+  void failed(Id id, const std::string& source, const std::string& why);
+  void arm_timer();
+
+  boost::asio::io_context& io_;
+  ClusterSecret& secret_;
+  HttpServer& server_;
+  Descriptor listener_;
+  boost::asio::steady_timer timer_;  ///< of the oldest half-open connection
+  boost::asio::steady_timer pause_;
+  Instant timer_due_ = Instant::max();
+  rendezvous::AdmissionLimits limits_;
+  rendezvous::Admission admission_;
+  struct HalfOpen {
+    PeerStream* stream;  ///< of its coroutine, which removes this first
+    std::string source;
+  };
+  std::map<Id, HalfOpen> half_open_;
+  Id last_ = 0;
+  bool told_shortage_ = false;
+  Alive alive_;
+};
+
+}  // namespace acc::agent::daemon

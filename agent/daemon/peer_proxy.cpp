@@ -1,0 +1,251 @@
+#include "agent/daemon/peer_proxy.hpp"
+
+#include "agent/daemon/api_call.hpp"
+#include "agent/daemon/api_json.hpp"
+#include "agent/daemon/http_reply_parser.hpp"
+#include "common/endpoint.hpp"
+#include "common/text.hpp"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <utility>
+
+namespace acc::agent::daemon {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+using Step = ReplyParser::Step;
+
+namespace {
+
+constexpr std::size_t kProxyPieceBytes = 16 * 1024;  // as a TLS record
+constexpr std::size_t kMostFacts = 64 * 1024;   // of one node's reply in the list
+constexpr std::size_t kAskedAtOnce = 256;
+/// Of the other daemon's reply; the rest is about its connection.
+constexpr std::array<std::string_view, 3> kPassedBack{"allow", "retry-after", "x-acc-version"};
+constexpr std::array<std::string_view, 3> kNames{"Allow", "Retry-After", "X-Acc-Version"};
+
+HttpReply failure(const PeerError& error) {
+  return refused_as(error.status, error.code, error.what);
+}
+
+}  // namespace
+
+/// One request and its reply, over a connection of its own.
+struct PeerProxy::Exchange {
+  Exchange(std::unique_ptr<PeerStream> over, std::string name, bool is_head)
+      : stream{std::move(over)}, node{std::move(name)}, parser{is_head} {}
+
+  std::unique_ptr<PeerStream> stream;
+  std::string node;
+  ReplyParser parser;
+  std::string input;  ///< read, and not yet parsed
+  std::string body;   ///< parsed, and not yet passed on
+  std::array<char, kProxyPieceBytes> piece{};
+
+  /// The next step of the reply; `broken` also for its end in the middle.
+  awaitable<Step> next() {
+    for (;;) {
+      std::size_t consumed = 0;
+      const auto step = parser.feed(input, consumed, body);
+      input.erase(0, consumed);
+      if (step != Step::needs_more || !body.empty()) co_return step;
+      const auto n = co_await stream->read_some(piece);
+      if (n == 0) co_return parser.end() ? Step::done : Step::broken;
+      input.append(piece.data(), n);
+    }
+  }
+  /// Its status, and what of its body came along; nothing: `error` says why.
+  awaitable<bool> ask(const asio::any_io_executor& executor, std::string request, Instant due,
+                      Millis limit, PeerError& error) {
+    const StreamDeadline deadline{executor, *stream, due};
+    const bool is_sent = co_await stream->write(request);
+    request = std::string{};
+    const auto step = is_sent ? co_await next() : Step::broken;
+    if (step == Step::has_head) co_return true;
+    if (deadline.is_late())
+      error = {504, "no_answer",
+               node + " did not answer within " + describe(limit) +
+                   ": it may have carried the request out; ask for the state"};
+    else
+      error = {502, "node_unreachable",
+               node + " closed the connection without an answer: was its acc-agent stopped?"};
+    co_return false;
+  }
+  static awaitable<void> relay(std::shared_ptr<Exchange> self, std::shared_ptr<BodyWriter> to) {
+    to->when_closed([weak = std::weak_ptr{self}] {
+      if (const auto kept = weak.lock()) kept->stream->close();
+    });
+    for (;;) {
+      const auto step = co_await self->next();
+      if (!self->body.empty()) {
+        const bool is_written = co_await to->write(self->body);
+        self->body.clear();
+        if (!is_written) co_return;
+      }
+      if (step == Step::done) co_return;
+      if (step == Step::broken) co_return to->break_off();
+    }
+  }
+};
+
+struct PeerProxy::Listing {
+  explicit Listing(asio::io_context& io) : ready{io, Instant::max()} {}
+  std::vector<NodeAnswer> answers;
+  std::size_t next = 0;
+  std::size_t asking = 0;
+  bool is_done = false;
+  std::string body;
+  asio::steady_timer ready;  ///< cancelled when it is
+
+  static awaitable<void> wait(std::shared_ptr<Listing> self) {
+    while (!self->is_done) co_await self->ready.async_wait(asio::as_tuple(asio::use_awaitable));
+  }
+};
+
+PeerProxy::PeerProxy(asio::io_context& io, const Jobs& jobs, ClusterSecret& secret,
+                     UserNames& users, ProxySettings settings)
+    : io_{io},
+      lookups_{io},
+      jobs_{jobs},
+      secret_{secret},
+      users_{users},
+      settings_{std::move(settings)} {}
+
+PeerProxy::~PeerProxy() = default;
+
+NodeAddress PeerProxy::with_port(NodeAddress address) const {
+  if (address.port == 0) address.port = settings_.port;
+  return address;
+}
+
+awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
+  if (who.is_of_another_node())
+    co_return refused(403, "a request of another node isn't passed on to a third one");
+  const auto target = split_node_target(request);
+  const auto address = target ? parse_node_address(target->node) : std::nullopt;
+  if (!address)
+    co_return refused(400, in_quotes(request.target, 200) +
+                               ": expected /v1/nodes/HOST[:PORT]/…, and behind that what the "
+                               "acc-agent there is asked for");
+  if (request.segments.size() > 4 && request.segments[3] == "v1" && request.segments[4] == "nodes")
+    co_return refused(400, "a node is asked directly, not through another one");
+  auto user = co_await users_.name_of(who);
+  if (!user && user.error().code == Errc::not_found) co_return refused(403, user.error().what);
+  if (!user) co_return failed(user.error(), 403);
+  const auto tls = secret_.for_dialling();
+  if (!tls) co_return refused_as(503, "no_secret", tls.error().what);
+  const bool is_head = request.method == "HEAD";
+  std::string text = peer_request(request, *target, *user);
+  request.body = std::string{};
+  auto stream = co_await dial_peer(io_, lookups_, with_port(*address), *tls, settings_.connect);
+  if (!stream) co_return failure(stream.error());
+  auto exchange = std::make_shared<Exchange>(std::move(*stream), target->node, is_head);
+  PeerError error;
+  const bool is_answered = co_await exchange->ask(
+      io_.get_executor(), std::move(text), clock_now() + settings_.reply, settings_.reply, error);
+  if (!is_answered) co_return failure(error);
+  HttpReply reply;
+  const auto& parser = exchange->parser;
+  reply.status = parser.status();
+  reply.content_type = parser.header("content-type").value_or("");
+  for (std::size_t i = 0; i < kPassedBack.size(); ++i) {
+    if (const auto value = parser.header(kPassedBack[i]))
+      reply.headers.emplace_back(kNames[i], printable(*value, 500));
+  }
+  if (const auto where = parser.header("location"); where && where->starts_with('/'))
+    reply.headers.emplace_back("Location",
+                               "/v1/nodes/" + printable(target->node) + printable(*where, 500));
+  if (reply.status == 204) co_return reply;
+  reply.stream = [exchange](std::shared_ptr<BodyWriter> to) {
+    return Exchange::relay(exchange, std::move(to));
+  };
+  co_return reply;
+}
+
+// ---- all nodes ----
+
+awaitable<HttpReply> PeerProxy::list(Principal who) {
+  if (who.is_of_another_node())
+    co_return refused(403, "a node is asked for itself (/v1/node), not for others");
+  if (settings_.nodes.empty()) {
+    NodeAnswer own{jobs_.node().name, encode_node(jobs_.node(), jobs_.list(who)), {}, {}};
+    co_return json_reply(200, encode_nodes({std::move(own)}));
+  }
+  if (const auto found = listings_.find(who.uid); found != listings_.end()) {
+    const auto running = found->second;
+    co_await Listing::wait(running);
+    co_return json_reply(200, running->body);
+  }
+  const auto listing = std::make_shared<Listing>(io_);
+  listings_[who.uid] = listing;
+  auto user = co_await users_.name_of(who);
+  for (const auto& node : settings_.nodes) listing->answers.push_back({node, {}, {}, {}});
+  if (user) {
+    // So many at once; a node that doesn't answer delays those behind it by 2 s.
+    listing->asking = std::min(listing->answers.size(), kAskedAtOnce);
+    for (std::size_t i = 0; i < std::min(listing->answers.size(), kAskedAtOnce); ++i)
+      asio::co_spawn(io_, ask_some(*user, listing), [listing](std::exception_ptr) {
+        if (--listing->asking > 0) return;
+        listing->is_done = true;
+        listing->ready.cancel();
+      });
+    co_await Listing::wait(listing);
+    listing->body = encode_nodes(listing->answers);
+  } else {
+    listing->body = encode_nodes({});
+  }
+  listing->is_done = true;
+  listing->ready.cancel();
+  listings_.erase(who.uid);
+  if (!user) co_return refused(403, user.error().what);
+  co_return json_reply(200, listing->body);
+}
+
+awaitable<void> PeerProxy::ask_some(std::string user, std::shared_ptr<Listing> listing) {
+  while (listing->next < listing->answers.size()) co_await ask_one(user, listing, listing->next++);
+}
+
+awaitable<void> PeerProxy::ask_one(std::string user, std::shared_ptr<Listing> listing,
+                                   std::size_t number) {
+  auto& answer = listing->answers[number];
+  const auto fail = [&answer](std::string_view code, std::string what) {
+    answer.code = code;
+    answer.error = std::move(what);
+  };
+  const auto address = parse_node_address(answer.node);
+  const auto tls = secret_.for_dialling();
+  if (!address) co_return fail("bad_request", in_quotes(answer.node, 80) + " is no HOST[:PORT]");
+  if (!tls) co_return fail("no_secret", tls.error().what);
+  const Instant due = clock_now() + settings_.list;
+  auto stream = co_await dial_peer(io_, lookups_, with_port(*address), *tls, settings_.list);
+  if (!stream) co_return fail(stream.error().code, stream.error().what);
+  const auto exchange = std::make_shared<Exchange>(std::move(*stream), answer.node, false);
+  HttpRequest request;
+  request.method = "GET";
+  PeerError error;
+  std::string text = peer_request(request, {answer.node, "/v1/node"}, user);
+  const bool is_answered =
+      co_await exchange->ask(io_.get_executor(), std::move(text), due, settings_.list, error);
+  if (!is_answered) co_return fail(error.code, error.what);
+  const StreamDeadline deadline{io_.get_executor(), *exchange->stream, due};
+  std::string facts;
+  for (auto step = Step::needs_more; step != Step::done;) {
+    step = co_await exchange->next();
+    facts += std::exchange(exchange->body, {});
+    if (step == Step::broken || facts.size() > kMostFacts)
+      co_return fail("node_unreachable", answer.node + ": its answer broke off");
+  }
+  if (exchange->parser.status() == 200)
+    answer.facts = std::move(facts);
+  else
+    fail("refused", answer.node + " refused: " + printable(facts, 500));
+}
+
+}  // namespace acc::agent::daemon

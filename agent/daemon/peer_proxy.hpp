@@ -1,0 +1,60 @@
+#pragma once
+
+#include "agent/daemon/cluster_secret.hpp"
+#include "agent/daemon/other_nodes.hpp"
+#include "agent/daemon/peer_api.hpp"
+#include "agent/daemon/peer_dial.hpp"
+#include "common/duration.hpp"
+
+#include <boost/asio/io_context.hpp>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace acc::agent::daemon {
+
+struct ProxySettings {
+  std::vector<std::string> nodes;         ///< HOST[:PORT]
+  std::uint16_t port = kDefaultPeerPort;  ///< of a node without one
+  Millis connect{3'000};
+  /// Until a reply begins: less than our own limit for a request, so that the reason is told.
+  Millis reply{25'000};
+  Millis list{2'000};  ///< for each node of the list
+};
+
+/// Passes requests on to the daemons of other nodes, byte by byte: a caller that doesn't read stops
+/// the reading from there.
+class PeerProxy final : public OtherNodes {
+ public:
+  PeerProxy(boost::asio::io_context& io, const Jobs& jobs, ClusterSecret& secret, UserNames& users,
+            ProxySettings settings);
+  ~PeerProxy() override;
+
+  boost::asio::awaitable<HttpReply> pass_on(Principal who, HttpRequest request) override;
+  boost::asio::awaitable<HttpReply> list(Principal who) override;
+  void set_nodes(std::vector<std::string> nodes) { settings_.nodes = std::move(nodes); }
+
+ private:
+  struct Exchange;
+  struct Listing;
+
+  boost::asio::awaitable<std::string> ask_all(std::string user);
+  boost::asio::awaitable<void> ask_some(std::string user, std::shared_ptr<Listing> listing);
+  boost::asio::awaitable<void> ask_one(std::string user, std::shared_ptr<Listing> listing,
+                                       std::size_t number);
+  [[nodiscard]] NodeAddress with_port(NodeAddress address) const;
+
+  boost::asio::io_context& io_;
+  HostLookups lookups_;
+  const Jobs& jobs_;
+  ClusterSecret& secret_;
+  UserNames& users_;
+  ProxySettings settings_;
+  /// By user: those that ask while the nodes are being asked get the same answer.
+  std::map<uid_t, std::shared_ptr<Listing>> listings_;
+};
+
+}  // namespace acc::agent::daemon

@@ -1,0 +1,34 @@
+#include "agent/daemon/plan_program.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <vector>
+
+namespace acc::agent::daemon {
+
+std::optional<PlanProgram> program_of_plan(std::string_view output) {
+  const auto begin = output.starts_with("{\n") ? 0 : output.find("\n{\n");
+  if (begin == std::string_view::npos) return std::nullopt;
+  // Messages may follow, too: the plan ends with the first bracket at the start of a line.
+  const auto end = output.find("\n}", begin);
+  if (end == std::string_view::npos) return std::nullopt;
+  const auto plan = nlohmann::json::parse(output.substr(begin, end + 2 - begin), nullptr, false);
+  if (!plan.is_object() || !plan.contains("command") || !plan["command"].is_array())
+    return std::nullopt;
+  std::vector<std::string> words;
+  for (const auto& word : plan["command"]) {
+    if (!word.is_string()) return std::nullopt;
+    words.push_back(word.get<std::string>());
+  }
+  if (words.empty()) return std::nullopt;
+  // An interpreter with a script, or with options of its own (-m package).
+  const std::string name = words[0].substr(words[0].rfind('/') + 1);
+  const bool is_unbuffered = words.size() > 1 && words[1] == "-u";
+  const std::size_t script = is_unbuffered ? 2 : 1;
+  const bool is_python = is_unbuffered || name.starts_with("python");
+  if (is_python && words.size() > script && !words[script].starts_with('-'))
+    return PlanProgram{words[script], true};
+  return PlanProgram{words[0], false};
+}
+
+}  // namespace acc::agent::daemon

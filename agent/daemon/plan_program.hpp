@@ -1,0 +1,17 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace acc::agent::daemon {
+
+/// What a job's workers execute.
+struct PlanProgram {
+  std::string path;        ///< as in the plan: absolute, relative to the folder, or a name for PATH
+  bool is_script = false;  ///< of an interpreter: it must be readable, not executable
+};
+/// Of what `acc-launch --print_plan` wrote, messages and plan; nothing if that can't be seen. Pure.
+[[nodiscard]] std::optional<PlanProgram> program_of_plan(std::string_view output);
+
+}  // namespace acc::agent::daemon

@@ -1,0 +1,75 @@
+#include "agent/daemon/process_identity.hpp"
+
+#include "agent/small_file.hpp"
+#include "common/text.hpp"
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <string_view>
+
+namespace acc::agent::daemon {
+
+namespace {
+
+struct Stat {
+  char state = '?';
+  std::uint64_t start_time = 0;
+};
+
+// The name, field 2, may hold blanks and brackets: fields are counted behind its end.
+Stat stat_of(pid_t pid) {
+  const std::string text = read_small_file("/proc/" + std::to_string(pid) + "/stat");
+  const auto name_end = text.rfind(')');
+  if (name_end == std::string::npos || name_end + 2 >= text.size()) return {};
+  constexpr std::size_t kStartTime = 22 - 3;
+  const auto fields = split(std::string_view{text}.substr(name_end + 2), ' ');
+  if (fields.size() <= kStartTime || fields[0].size() != 1) return {};
+  return {fields[0][0], parse_number<std::uint64_t>(fields[kStartTime]).value_or(0)};
+}
+
+UniqueFd open_pid(pid_t pid) {
+  return UniqueFd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U))};
+}
+
+}  // namespace
+
+const std::string& boot_id() {
+  static const std::string kId{trim(read_small_file("/proc/sys/kernel/random/boot_id"))};
+  return kId;
+}
+
+std::uint64_t start_time_of(pid_t pid) { return stat_of(pid).start_time; }
+
+UniqueFd open_process(const ProcessIdentity& process) {
+  if (process.pid <= 1 || process.boot_id != boot_id()) return {};
+  UniqueFd fd = open_pid(process.pid);
+  // Looked at after it was opened: what it is now, this descriptor means.
+  const auto found = stat_of(process.pid);
+  const bool is_dead = found.state == 'Z' || found.state == 'X';
+  if (!fd || is_dead || found.start_time != process.start_time) return {};
+  return fd;
+}
+
+std::vector<FoundProcess> processes_with(uid_t uid, const std::string& assignment) {
+  std::vector<FoundProcess> found;
+  DIR* const folder = ::opendir("/proc");
+  if (folder == nullptr) return found;
+  const std::string wanted = std::string{'\0'} + assignment + '\0';
+  while (const dirent* entry = ::readdir(folder)) {
+    const auto pid = parse_number<pid_t>(entry->d_name);
+    if (!pid || *pid <= 1 || *pid == ::getpid()) continue;
+    const std::string path = std::string{"/proc/"} + entry->d_name;
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0 || info.st_uid != uid) continue;
+    UniqueFd fd = open_pid(*pid);
+    const std::string environment = '\0' + read_small_file(path + "/environ");
+    const bool is_meant = environment.find(wanted) != std::string::npos;
+    if (fd && is_meant && stat_of(*pid).state != 'Z') found.push_back({*pid, std::move(fd)});
+  }
+  ::closedir(folder);
+  return found;
+}
+
+}  // namespace acc::agent::daemon

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "agent/daemon/job_record.hpp"
+#include "common/unique_fd.hpp"
+
+#include <string>
+#include <vector>
+
+/// Which process is meant, over the end of this one and over a reboot.
+namespace acc::agent::daemon {
+
+[[nodiscard]] const std::string& boot_id();
+/// Of a process that runs, or is a zombie that its parent hasn't reaped; 0: there is none.
+[[nodiscard]] std::uint64_t start_time_of(pid_t pid);
+/// A pidfd of just this process; none: it has ended, also where a zombie is left of it.
+[[nodiscard]] UniqueFd open_process(const ProcessIdentity& process);
+
+struct FoundProcess {
+  pid_t pid = 0;
+  UniqueFd fd;
+};
+/// Processes of `uid` that were started with `assignment` ("NAME=value") in their environment. It
+/// reads all of /proc: for the rare case that a guardian was killed.
+[[nodiscard]] std::vector<FoundProcess> processes_with(uid_t uid, const std::string& assignment);
+
+}  // namespace acc::agent::daemon

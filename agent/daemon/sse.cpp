@@ -1,0 +1,50 @@
+#include "agent/daemon/sse.hpp"
+
+#include "common/text.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace acc::agent::daemon {
+
+std::string to_text(const ServerSentEvent& event) {
+  std::string text;
+  text.reserve(event.data.size() + 64);
+  if (!event.name.empty()) text.append("event: ").append(event.name).append("\n");
+  if (!event.id.empty()) text.append("id: ").append(event.id).append("\n");
+  return text.append("data: ").append(event.data).append("\n\n");
+}
+
+std::string to_text(const LogOffsets& offsets) {
+  return std::to_string(offsets.out) + ',' + std::to_string(offsets.err);
+}
+
+std::optional<LogOffsets> parse_log_offsets(std::string_view text) {
+  const auto comma = text.find(',');
+  if (comma == std::string_view::npos) return std::nullopt;
+  const auto out = parse_number<std::uint64_t>(text.substr(0, comma));
+  const auto err = parse_number<std::uint64_t>(text.substr(comma + 1));
+  // Offsets of files: the kernel's are signed.
+  if (!out || !err || *out > INT64_MAX || *err > INT64_MAX) return std::nullopt;
+  return LogOffsets{*out, *err};
+}
+
+std::size_t whole_part(std::string_view bytes, bool takes_partial_line) {
+  if (!takes_partial_line) {
+    const auto end = bytes.rfind('\n');
+    return end == std::string_view::npos ? 0 : end + 1;
+  }
+  // Back to the start of the last character, if it is cut off; at most 3 bytes.
+  for (std::size_t back = 1; back <= 3 && back <= bytes.size(); ++back) {
+    const auto c = static_cast<unsigned char>(bytes[bytes.size() - back]);
+    if ((c & 0xc0U) == 0x80U) continue;  // inside a character
+    const std::size_t length = c >= 0xf0U ? 4 : c >= 0xe0U ? 3 : c >= 0xc0U ? 2 : 1;
+    return length > back ? bytes.size() - back : bytes.size();
+  }
+  return bytes.size();
+}
+
+std::string json_string(std::string_view bytes) {
+  return nlohmann::json(bytes).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace acc::agent::daemon

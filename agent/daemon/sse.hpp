@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+/// Server-sent events, as browsers' EventSource reads them.
+namespace acc::agent::daemon {
+
+struct ServerSentEvent {
+  std::string id;    ///< without line ends
+  std::string name;  ///< empty: "message"
+  std::string data;  ///< JSON in one line
+};
+[[nodiscard]] std::string to_text(const ServerSentEvent& event);
+
+/// How far a reader of a job's output has read, in bytes of both files: `id:` of the log stream.
+struct LogOffsets {
+  std::uint64_t out = 0;
+  std::uint64_t err = 0;
+  friend bool operator==(const LogOffsets&, const LogOffsets&) = default;
+};
+[[nodiscard]] std::string to_text(const LogOffsets& offsets);
+/// Of Last-Event-ID; nothing if it isn't one of ours.
+[[nodiscard]] std::optional<LogOffsets> parse_log_offsets(std::string_view text);
+
+/// Where the first event of `bytes` may end: behind the last line's end; if `takes_partial_line`,
+/// behind the last whole character. 0: nothing to send yet.
+[[nodiscard]] std::size_t whole_part(std::string_view bytes, bool takes_partial_line);
+
+/// `bytes` as a JSON string. What isn't UTF-8 is replaced by U+FFFD.
+[[nodiscard]] std::string json_string(std::string_view bytes);
+
+}  // namespace acc::agent::daemon

@@ -1,0 +1,190 @@
+#include "agent/daemon/user_file.hpp"
+
+#include "common/text.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+namespace acc::agent::daemon {
+
+namespace {
+
+constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+constexpr int kFileFlags = O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+
+Error refused(const std::string& path, const std::string& why) {
+  return {Errc::not_permitted, "open " + in_quotes(path) + " in the job's folder: " + why};
+}
+
+Error failed(const std::string& path) {
+  const int why = errno;
+  if (why == ELOOP) return refused(path, "it is a link");
+  return system_error(why, "open " + in_quotes(path) + " in the job's folder");
+}
+
+// A folder below `from`, one part after the other. openat2 would do it in one call, but containers
+// with an older seccomp profile refuse that.
+Result<UniqueFd> open_folder(int from, const std::string& path) {
+  UniqueFd at{::openat(from, ".", kFolderFlags)};
+  if (!at) return failed(path);
+  for (const auto& part : split(path, '/')) {
+    if (part.empty() || part == ".") continue;
+    if (part == "..") return refused(path, "it leads out of it");
+    at.reset(::openat(at.get(), part.c_str(), kFolderFlags));
+    if (!at) return failed(path);
+  }
+  return at;
+}
+
+// What `best` prefers among the entries of a folder; at most some thousand are looked at.
+std::optional<std::string> best_entry(
+    int folder, const std::function<std::optional<std::int64_t>(const char*)>& worth) {
+  constexpr int kMost = 10'000;
+  const int copy = ::openat(folder, ".", kFolderFlags);
+  DIR* const entries = copy >= 0 ? ::fdopendir(copy) : nullptr;
+  if (entries == nullptr) {
+    if (copy >= 0) ::close(copy);
+    return std::nullopt;
+  }
+  std::optional<std::string> best;
+  std::int64_t most = 0;
+  int seen = 0;
+  while (const dirent* entry = ::readdir(entries)) {
+    if (++seen > kMost) break;
+    if (entry->d_name[0] == '.') continue;
+    const auto value = worth(entry->d_name);
+    if (!value || (best && *value <= most)) continue;
+    best = entry->d_name;
+    most = *value;
+  }
+  ::closedir(entries);
+  return best;
+}
+
+std::optional<std::int64_t> time_of_folder(int parent, const char* name) {
+  struct stat info {};
+  if (::fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(info.st_mode))
+    return std::nullopt;
+  return info.st_mtim.tv_sec * std::int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
+}
+
+std::optional<std::string> latest_run(int logs) {
+  char target[256];
+  const auto n = ::readlinkat(logs, "latest", target, sizeof target);
+  if (n > 0 && n < static_cast<ssize_t>(sizeof target)) {
+    std::string name{target, static_cast<std::size_t>(n)};
+    if (name.find('/') == std::string::npos && name[0] != '.' && time_of_folder(logs, name.c_str()))
+      return name;
+  }
+  return best_entry(logs, [&](const char* name) { return time_of_folder(logs, name); });
+}
+
+}  // namespace
+
+Result<UniqueFd> open_user_file(int folder, const std::string& path, uid_t owner) {
+  const auto slash = path.rfind('/');
+  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  auto parent = open_folder(folder, slash == std::string::npos ? "." : path.substr(0, slash));
+  if (parent.has_error()) return parent.error();
+  if (name.empty() || name == "." || name == "..") return refused(path, "it is a folder");
+  UniqueFd fd{::openat(parent->get(), name.c_str(), kFileFlags)};
+  if (!fd && errno == ENXIO) return refused(path, "it is no regular file");  // a socket
+  if (!fd) return failed(path);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return failed(path);
+  if (!S_ISREG(info.st_mode)) return refused(path, "it is no regular file");
+  if (info.st_uid != owner) return refused(path, "it belongs to another user");
+  return fd;
+}
+
+Result<std::string> read_user_file(int folder, const std::string& path, uid_t owner,
+                                   std::size_t limit) {
+  auto fd = open_user_file(folder, path, owner);
+  if (fd.has_error()) return fd.error();
+  std::string text;
+  char chunk[16 * 1024];
+  for (;;) {
+    const ssize_t n = ::read(fd->get(), chunk, sizeof chunk);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return failed(path);
+    if (n == 0) return text;
+    text.append(chunk, static_cast<std::size_t>(n));
+    if (text.size() > limit)
+      return refused(path, "it is larger than " + std::to_string(limit) + " bytes");
+  }
+}
+
+bool has_user_file(int folder, const std::string& name) {
+  struct stat info {};
+  return ::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+Result<UniqueFd> open_rank_log(int folder, std::uint32_t local_rank, bool is_stderr, uid_t owner) {
+  constexpr std::string_view kAttempt = "attempt_";
+  const auto none = [&] {
+    return Error{Errc::not_found,
+                 "rank " + std::to_string(local_rank) +
+                     " has no log in the job's folder: it hasn't started, or the job's words name "
+                     "another --log_dir"};
+  };
+  auto logs = open_folder(folder, "logs");
+  if (logs.has_error()) return logs.error().code == Errc::not_found ? none() : logs.error();
+  const auto run = latest_run(logs->get());
+  if (!run) return none();
+  auto run_folder = open_folder(logs->get(), *run);
+  if (run_folder.has_error()) return run_folder.error();
+  // Of a worker that the newest attempt hasn't started yet, the one before has the log.
+  const auto attempt = best_entry(run_folder->get(), [&](const char* name) {
+    const std::string_view text{name};
+    std::optional<std::int64_t> number;
+    if (text.starts_with(kAttempt))
+      number = parse_number<std::uint32_t>(text.substr(kAttempt.size()));
+    return number;
+  });
+  if (!attempt) return none();
+  const std::string path =
+      *attempt + '/' + std::to_string(local_rank) + (is_stderr ? "/stderr.log" : "/stdout.log");
+  auto fd = open_user_file(run_folder->get(), path, owner);
+  if (fd.has_error() && fd.error().code == Errc::not_found) return none();
+  return fd;
+}
+
+Result<UniqueFd> connect_user_socket(int folder, const std::string& name, uid_t owner) {
+  // By its descriptor: a name could become a link to another socket between look and connect.
+  const UniqueFd socket_file{::openat(folder, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)};
+  if (!socket_file) return failed(name);
+  struct stat info {};
+  if (::fstat(socket_file.get(), &info) != 0) return failed(name);
+  if (!S_ISSOCK(info.st_mode)) return refused(name, "it is no socket");
+  if (info.st_uid != owner) return refused(name, "it belongs to another user");
+  UniqueFd fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  if (!fd) return failed(name);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = "/proc/self/fd/" + std::to_string(socket_file.get());
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    const int why = errno;
+    if (why == ECONNREFUSED || why == EAGAIN)
+      return Error{Errc::unavailable,
+                   "the job's agent doesn't answer: " + std::string{std::strerror(why)}, why};
+    return system_error(why, "connect to the job's agent");
+  }
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != owner)
+    return refused(name, "its listener belongs to another user");
+  return fd;
+}
+
+}  // namespace acc::agent::daemon

@@ -1,0 +1,421 @@
+#include "agent/fanout/cluster_launch.hpp"
+
+#include "agent/descriptor_limit.hpp"
+#include "agent/fanout/fan_out.hpp"
+#include "agent/fanout/host_stream.hpp"
+#include "agent/fanout/launch_record.hpp"
+#include "agent/fanout/orders.hpp"
+#include "agent/fanout/transport.hpp"
+#include "agent/fanout/trouble_text.hpp"
+#include "agent/output/console_facts.hpp"
+#include "agent/output/destinations.hpp"
+#include "agent/output/pump.hpp"
+#include "agent/spawn.hpp"
+#include "common/alive.hpp"
+#include "common/exit_codes.hpp"
+#include "common/random.hpp"
+#include "common/version.hpp"
+#include "rendezvous/secret.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <fcntl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace acc::agent {
+
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr Millis kStoppedHostsPatience{2'000};
+constexpr Millis kStoppedHostsFlush{30'000};
+constexpr Millis kHurriedHostsFlush{300};
+/// For transports that stop the job on their hosts, when we were killed.
+constexpr Millis kStopPatience{20'000};
+constexpr Millis kWithoutEnd{std::chrono::hours{24 * 365}};
+constexpr std::uint64_t kDescriptorsOfHost = 4;
+constexpr std::uint64_t kDescriptorsOfOurs = 40;
+
+ConsoleFacts facts_without_journal() {
+  auto facts = detect_console();
+  facts.journal_out = facts.journal_err = false;  // lines of many hosts are text
+  return facts;
+}
+
+UniqueFd open_hosts_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int signo : {SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2}) ::sigaddset(&set, signo);
+  struct sigaction hang_up {};
+  ::sigaction(SIGHUP, nullptr, &hang_up);
+  if (hang_up.sa_handler != SIG_IGN) ::sigaddset(&set, SIGHUP);
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  return UniqueFd{::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)};
+}
+
+std::size_t pipe_capacity(int fd) {
+  const int bytes = ::fcntl(fd, F_GETPIPE_SZ);
+  return bytes > 0 ? static_cast<std::size_t>(bytes) : std::size_t{64} << 10U;
+}
+
+/// One host: its transport, and its two streams.
+struct HostLine {
+  explicit HostLine(asio::io_context& io) : transport{io} {}
+  Transport transport;
+  std::unique_ptr<HostStream> out;
+  std::unique_ptr<HostStream> err;
+  std::shared_ptr<Pump::Reader> out_reader;
+  std::shared_ptr<Pump::Reader> err_reader;
+};
+
+/// Feeds the state machine with events and carries out its actions. One thread.
+class ClusterRun {
+ public:
+  ClusterRun(const ClusterLaunch& launch, const GuardianLink& guardian,
+             std::optional<rendezvous::SecretBytes> secret)
+      : launch_{launch},
+        guardian_{guardian},
+        secret_{std::move(secret)},
+        words_{launch.is_ssh, launch.transport, version(), launch.uses_daemons},
+        state_{fan_out_over(launch.hosts.size(), policy_of(launch))},
+        signals_{io_, open_hosts_signals().release()},
+        guardian_fd_{io_},
+        pump_{io_, [this] { destinations_.flush(); }},
+        destinations_{facts_without_journal(), OutputOptions{}, nullptr, launch.patience, wake()} {
+    for (std::size_t i = 0; i < kFanOutTimers; ++i) timers_.emplace_back(io_);
+    for (std::size_t i = 0; i < launch.hosts.size(); ++i) {
+      lines_.push_back(std::make_unique<HostLine>(io_));
+      names_.push_back(launch.hosts[i].name);
+    }
+    destinations_.on_degraded = [this](const Losses& losses) {
+      say("warning: " + losses.where + ": " + losses.why +
+          "; output is being dropped, the workers go on");
+    };
+  }
+  ~ClusterRun() {
+    destinations_.on_degraded = nullptr;
+    alive_.end();
+    destinations_.stop();
+  }
+  ClusterRun(const ClusterRun&) = delete;
+  ClusterRun& operator=(const ClusterRun&) = delete;
+
+  int run() {
+    destinations_.begin_round();
+    for (const auto& warning : launch_.warnings) say("warning: " + warning);
+    watch_signals();
+    watch_guardian();
+    asio::post(io_, alive_.bind([this] { handle(FanOutBegan{}); }));
+    io_.run();
+    const int code = exit_code_.value_or(to_int(ExitCode::agent_lost));
+    if (is_guardian_lost_) return code;
+    destinations_.finish([this] { return flush_limits(); });
+    const auto losses = destinations_.losses();
+    const bool is_lost =
+        std::ranges::any_of(losses, [](const Losses& lost) { return !lost.reader_left; });
+    for (const auto& lost : losses) {
+      if (!lost.reader_left)
+        say(lost.where + ": " + std::to_string(lost.lines) + " lines were lost: " + lost.why);
+    }
+    destinations_.finish([] { return FlushLimits{kStoppedHostsPatience, kStoppedHostsPatience}; });
+    return is_lost && code == 0 ? to_int(ExitCode::output) : code;
+  }
+
+ private:
+  using Descriptor = asio::posix::stream_descriptor;
+
+  static FanOutPolicy policy_of(const ClusterLaunch& launch) {
+    FanOutPolicy policy;
+    policy.at_once = launch.at_once;
+    policy.end_patience = launch.end_patience;
+    policy.version = version();
+    policy.uses_daemons = launch.uses_daemons;
+    policy.detaches = launch.detaches;
+    policy.leaves_at = launch.leaves_at;
+    // What they do then is to see the jobs' ends.
+    if (launch.uses_daemons) policy.leave_patience = launch.end_patience;
+    return policy;
+  }
+
+  std::function<void()> wake() {
+    return [this, on_wake = alive_.bind([this] {
+      pump_.resume();
+      destinations_.tell_news();
+    })]() mutable { asio::post(io_, on_wake); };
+  }
+
+  void say(const std::string& text) { destinations_.say("acc-launch: " + text); }
+
+  // ---- events in ----
+
+  void handle(const FanOutEvent& event) {
+    for (const auto& action : step(state_, event))
+      std::visit([this](const auto& one) { act(one); }, action);
+  }
+
+  void watch_signals() {
+    signals_.async_wait(Descriptor::wait_read, [this](boost::system::error_code error) {
+      if (error) return;
+      signalfd_siginfo info{};
+      while (::read(signals_.native_handle(), &info, sizeof info) == sizeof info)
+        on_signal(static_cast<int>(info.ssi_signo));
+      if (!exit_code_) watch_signals();
+    });
+  }
+
+  void on_signal(int signo) {
+    // The signal of our parent's death can't be told from another SIGTERM.
+    if (signo == SIGTERM && guardian_.pid != 0 && ::getppid() != guardian_.pid)
+      return on_guardian_lost();
+    const bool is_stop = signo != SIGUSR1 && signo != SIGUSR2;
+    if (is_stop) destinations_.shorten_patience(kStoppedHostsPatience);
+    handle(FanOutSignal{signo});
+  }
+
+  // Nobody waits for the exit code. The transports end with us, and so do the life lines.
+  void on_guardian_lost() {
+    is_guardian_lost_ = true;
+    io_.stop();
+  }
+
+  void watch_guardian() {
+    if (guardian_.pid == 0) return;
+    const int fd = static_cast<int>(::syscall(SYS_pidfd_open, guardian_.pid, 0U));
+    if (fd < 0) return;  // the kernel still sends SIGTERM
+    guardian_fd_.assign(fd);
+    guardian_fd_.async_wait(Descriptor::wait_read, [this](boost::system::error_code error) {
+      if (!error) on_guardian_lost();
+    });
+  }
+
+  // What comes later is not of a connection that lives: acc-launch there is about to notice.
+  void take_last_output(HostIndex index) {
+    auto& line = *lines_[index];
+    for (const auto& reader : {line.out_reader, line.err_reader}) {
+      pump_.drain(*reader);
+      pump_.close(*reader);
+    }
+    destinations_.flush();
+  }
+
+  void on_exit(HostIndex index, ExitStatus status) {
+    handle(TransportExited{index, status, lines_[index]->err->tail()});
+  }
+
+  void on_mark(HostIndex index, const LaunchMark& mark) {
+    // Posted: the stream that found it is being read.
+    asio::post(io_, alive_.bind([this, index, mark] {
+      if (const auto* prepared = std::get_if<Prepared>(&mark))
+        handle(HostPrepared{index, prepared->version});
+      if (const auto* started = std::get_if<JobStarted>(&mark))
+        handle(HostReportedStart{index, started->id});
+      if (const auto* ended = std::get_if<JobEnded>(&mark))
+        handle(HostReportedEnd{index, ended->exit_code});
+    }));
+  }
+
+  // ---- actions out ----
+
+  void act(const StartTransport& a) {
+    auto& line = *lines_[a.host];
+    Transport::Pipes pipes;
+    const int failed = line.transport.start(
+        spawner_, launch_.hosts[a.host].command, pipes, [this, host = a.host](ExitStatus status) {
+          take_last_output(host);
+          // After the marks that stood in it.
+          asio::post(io_, alive_.bind([this, host, status] { on_exit(host, status); }));
+        });
+    if (failed != 0) {
+      asio::post(io_, alive_.bind([this, host = a.host, failed] {
+        handle(TransportFailed{host, failed});
+      }));
+      return;
+    }
+    const auto targets = [&](bool is_err) {
+      WorkerStream::Targets to;
+      to.console = &destinations_.console(is_err);
+      to.show = Show::prefixed;  // whole lines only
+      if (launch_.tags_lines) to.prefix = names_[a.host] + ": ";
+      return to;
+    };
+    line.out = std::make_unique<HostStream>(
+        targets(false), token_,
+        [this, host = a.host](const LaunchMark& mark) { on_mark(host, mark); });
+    line.err = std::make_unique<HostStream>(targets(true), token_, HostStream::OnMark{});
+    destinations_.console(false).reserve(pipe_capacity(pipes.out.get()));
+    destinations_.console(true).reserve(pipe_capacity(pipes.err.get()));
+    line.out_reader = pump_.add(std::move(pipes.out), *line.out);
+    line.err_reader = pump_.add(std::move(pipes.err), *line.err);
+    line.transport.send(first_orders());
+  }
+
+  [[nodiscard]] std::string first_orders() const {
+    std::string text;
+    text.reserve(std::size_t{64} << 10U);  // or growing leaves copies of the secret behind
+    if (secret_) text.append(secret_->view()) += '\n';
+    if (!launch_.folder.empty()) text += encode(SetFolder{launch_.folder});
+    for (const auto& variable : launch_.variables)
+      text += encode(SetVariable{variable.name, variable.value});
+    return text + encode(Prepare{token_});
+  }
+
+  void act(const SendGo& a) {
+    auto& line = *lines_[a.host];
+    if (!std::exchange(has_begun_, true)) record();  // before anything runs there
+    line.err->open();
+    line.transport.send(encode(Go{}));
+  }
+  void act(const SendSignal& a) { lines_[a.host]->transport.send(encode(PassSignal{a.signo})); }
+  void act(const SendLeave& a) { lines_[a.host]->transport.send(encode(Leave{})); }
+  // All jobs are known: with their ids.
+  void act(const RecordLaunch&) { record(); }
+
+  // A job that acc-ctl doesn't know can still be seen on each host.
+  void record() {
+    if (!launch_.uses_daemons || !launch_.is_recorded) return;
+    LaunchRecord record{launch_.id, launch_.socket, launch_.folder, wall_ms(), launch_.detaches, {}};
+    for (std::size_t i = 0; i < names_.size(); ++i)
+      record.parts.push_back({names_[i], launch_.hosts[i].node, state_.hosts[i].job});
+    const auto written = write_record(record);
+    if (!written && !std::exchange(has_no_record_, true))
+      say("warning: acc-ctl on this machine will not know the job: " + written.error().what);
+  }
+
+  static std::int64_t wall_ms() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<Millis>(now).count();
+  }
+  void act(const CloseLifeLine& a) { lines_[a.host]->transport.close_line(); }
+  void act(const KillTransport& a) { lines_[a.host]->transport.kill(); }
+  void act(const ArmFanOutTimer& a) {
+    auto& timer = timers_[static_cast<std::size_t>(a.timer)];
+    timer.expires_after(a.delay);
+    timer.async_wait(alive_.bind([this, which = a.timer](boost::system::error_code cancelled) {
+      if (!cancelled) handle(FanOutTimerFired{which});
+    }));
+  }
+  void act(const DisarmFanOutTimer& a) { timers_[static_cast<std::size_t>(a.timer)].cancel(); }
+  void act(const TellTroubles&) {
+    const auto text = describe_troubles(state_, names_, words_);
+    note_refusal(guardian_, text.substr(0, text.find('\n')));
+    say(text);
+  }
+  void act(const TellLost& a) { say(describe_lost(a, names_[a.host], words_)); }
+  void act(const TellNotStarted& a) {
+    say("the job is stopped on all hosts, as " + names_[a.host] + " could not start its part");
+  }
+  void act(const TellStoppedEarly& a) {
+    say("stopped by " + signal_name(a.signo) + " before anything was started");
+  }
+  void act(const TellLate& a) {
+    say("the job has ended on other hosts, and " + names_[a.host] +
+        " doesn't follow: its connection is closed, so acc-launch there kills the workers");
+  }
+  void act(const FinishFanOut& a) {
+    exit_code_ = a.exit_code;
+    if (state_.is_detached && a.exit_code == 0) {
+      const auto line = launch_.id + "\n";
+      [[maybe_unused]] const auto n = ::write(STDOUT_FILENO, line.data(), line.size());
+    }
+    const auto& first = state_.hosts.front();
+    const bool all_ended = std::ranges::all_of(
+        state_.hosts, [](const FanOutHost& host) { return host.exit_code.has_value(); });
+    // What has ended needs no record; where an end wasn't seen, something may still run.
+    if (launch_.uses_daemons && launch_.is_recorded && (all_ended || !has_begun_))
+      remove_record(launch_.id);
+    // The first host's agent reports the job, if it could.
+    const bool is_untold = !first.exit_code && !first.trouble && a.exit_code != 0 &&
+                           state_.stop_signal == 0 && !state_.has_failed;
+    if (is_untold)
+      say("job failed (exit code " + std::to_string(a.exit_code) + "); " + names_.front() +
+          ", which would have reported it, was lost");
+    io_.stop();
+  }
+
+  FlushLimits flush_limits() {
+    signalfd_siginfo info{};
+    while (::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
+      const auto signo = static_cast<int>(info.ssi_signo);
+      is_flush_hurried_ = is_flush_hurried_ || (signo != SIGUSR1 && signo != SIGUSR2);
+    }
+    if (is_flush_hurried_ || state_.stop_requests >= 2)
+      return {kHurriedHostsFlush, kHurriedHostsFlush};
+    if (state_.stop_signal == 0) return {launch_.patience, kWithoutEnd};
+    return {std::min(launch_.patience, kStoppedHostsPatience), kStoppedHostsFlush};
+  }
+
+  const ClusterLaunch& launch_;
+  const GuardianLink& guardian_;
+  std::optional<rendezvous::SecretBytes> secret_;
+  const TransportWords words_;
+  const std::string token_ = random_name() + random_name();
+  FanOutState state_;
+  std::vector<std::string> names_;
+
+  asio::io_context io_{1};
+  Alive alive_;  // before what is destroyed after it; ended by our destructor
+  Descriptor signals_;
+  Descriptor guardian_fd_;
+  Pump pump_;
+  Destinations destinations_;
+  Spawner spawner_;
+  std::vector<std::unique_ptr<HostLine>> lines_;
+  std::vector<asio::steady_timer> timers_;
+  std::optional<int> exit_code_;
+  bool is_guardian_lost_ = false;
+  bool is_flush_hurried_ = false;
+  bool has_no_record_ = false;
+  bool has_begun_ = false;  ///< a host was told to go
+};
+
+}  // namespace
+
+int run_on_hosts(const ClusterLaunch& launch, const GuardianLink& guardian) {
+  if (guardian.pid != 0 && ::getppid() != guardian.pid) return to_int(ExitCode::agent_lost);
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
+  ::signal(SIGCHLD, SIG_DFL);
+  std::optional<rendezvous::SecretBytes> secret;
+  if (launch.sends_secret) {
+    auto made = rendezvous::random_secret();
+    if (!made) {
+      std::fprintf(stderr, "acc-launch: %s\n", made.error().what.c_str());
+      return to_int(ExitCode::resources);
+    }
+    secret = std::move(*made);
+  }
+  DescriptorLimit limit;
+  const auto needed =
+      count_open_descriptors() + kDescriptorsOfOurs + kDescriptorsOfHost * launch.hosts.size();
+  if (needed > limit.now()) {
+    std::fprintf(stderr,
+                 "acc-launch: %zu hosts need %zu descriptors, and the limit is %zu: raise it with "
+                 "ulimit -n, or name fewer hosts (exit code %d)\n",
+                 launch.hosts.size(), static_cast<std::size_t>(needed),
+                 static_cast<std::size_t>(limit.now()), to_int(ExitCode::resources));
+    return to_int(ExitCode::resources);
+  }
+  if (launch.uses_daemons) note_orphan_patience(guardian, kStopPatience);
+  try {
+    return ClusterRun{launch, guardian, std::move(secret)}.run();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "acc-launch: the job's hosts can't be watched any longer: %s\n", e.what());
+    return to_int(ExitCode::agent_lost);
+  }
+}
+
+}  // namespace acc::agent

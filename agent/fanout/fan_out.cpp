@@ -1,0 +1,277 @@
+#include "agent/fanout/fan_out.hpp"
+
+#include "common/exit_codes.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+namespace acc::agent {
+
+namespace {
+
+bool lives(const FanOutHost& host) {
+  return host.phase != HostPhase::waiting && host.phase != HostPhase::gone;
+}
+
+bool any_in(const FanOutState& state, HostPhase phase) {
+  return std::ranges::any_of(state.hosts,
+                             [&](const FanOutHost& host) { return host.phase == phase; });
+}
+
+bool is_stop(int signo) { return signo != SIGUSR1 && signo != SIGUSR2; }
+
+template <class Do>
+void for_living(FanOutState& state, const Do& act) {
+  for (HostIndex i = 0; i < state.hosts.size(); ++i) {
+    if (lives(state.hosts[i])) act(i, state.hosts[i]);
+  }
+}
+
+void start_some(FanOutState& state, FanOutActions& out) {
+  auto busy = static_cast<std::size_t>(std::ranges::count_if(
+      state.hosts, [](const FanOutHost& host) { return host.phase == HostPhase::starting; }));
+  for (HostIndex i = 0; i < state.hosts.size() && busy < state.policy.at_once; ++i) {
+    if (state.hosts[i].phase != HostPhase::waiting) continue;
+    state.hosts[i].phase = HostPhase::starting;
+    out.emplace_back(StartTransport{i});
+    ++busy;
+  }
+}
+
+/// All agents report the exit code of the job, but one whose node was cut off: what the first host
+/// that failed says, else 0. Without any word of an end the nodes are missing.
+int exit_code_of(const FanOutState& state) {
+  if (state.has_failed) return to_int(ExitCode::failure);
+  if (state.is_detached) return 0;
+  if (state.first_failure) return *state.first_failure;
+  const bool any_ended = std::ranges::any_of(
+      state.hosts, [](const FanOutHost& host) { return host.exit_code.has_value(); });
+  if (any_ended) return 0;
+  return state.stop_signal != 0 ? 128 + state.stop_signal : to_int(ExitCode::nodes_missing);
+}
+
+void finish_if_empty(FanOutState& state, FanOutActions& out) {
+  if (state.phase == FanOutPhase::finished || std::ranges::any_of(state.hosts, lives)) return;
+  if (state.phase == FanOutPhase::starting && any_in(state, HostPhase::waiting)) return;
+  state.phase = FanOutPhase::finished;
+  for (const auto timer :
+       {FanOutTimer::start, FanOutTimer::verdict, FanOutTimer::leave, FanOutTimer::end})
+    out.emplace_back(DisarmFanOutTimer{timer});
+  out.emplace_back(FinishFanOut{exit_code_of(state)});
+}
+
+void leave(FanOutState& state, FanOutActions& out) {
+  state.phase = FanOutPhase::leaving;
+  out.emplace_back(DisarmFanOutTimer{FanOutTimer::start});
+  out.emplace_back(DisarmFanOutTimer{FanOutTimer::verdict});
+  for_living(state, [&](HostIndex i, FanOutHost& host) {
+    if (!std::exchange(host.is_closed, true)) out.emplace_back(CloseLifeLine{i});
+  });
+  out.emplace_back(ArmFanOutTimer{FanOutTimer::leave, state.policy.leave_patience});
+  finish_if_empty(state, out);
+}
+
+// All that can be said of the start is known, or the time for it is over.
+void give_verdict(FanOutState& state, FanOutActions& out) {
+  for (auto& host : state.hosts) {
+    if (host.phase == HostPhase::starting && !host.trouble)
+      host.trouble = HostTrouble{HostTrouble::What::silent, {}, 0, {}};
+  }
+  out.emplace_back(TellTroubles{});
+  leave(state, out);
+}
+
+void go(FanOutState& state, FanOutActions& out) {
+  state.phase = FanOutPhase::running;
+  out.emplace_back(DisarmFanOutTimer{FanOutTimer::start});
+  for_living(state, [&](HostIndex i, FanOutHost& host) {
+    host.phase = HostPhase::running;
+    out.emplace_back(SendGo{i});
+  });
+}
+
+// A host has answered, or can't.
+void after_answer(FanOutState& state, FanOutActions& out) {
+  if (state.phase != FanOutPhase::starting) return;
+  start_some(state, out);
+  if (!any_in(state, HostPhase::starting))
+    return state.has_failed ? give_verdict(state, out) : go(state, out);
+  out.emplace_back(ArmFanOutTimer{FanOutTimer::start, state.policy.start_patience});
+}
+
+void fail(FanOutState& state, HostIndex index, HostTrouble trouble, FanOutActions& out) {
+  auto& host = state.hosts[index];
+  if (!host.trouble) host.trouble = std::move(trouble);
+  if (!std::exchange(state.has_failed, true))
+    out.emplace_back(ArmFanOutTimer{FanOutTimer::verdict, state.policy.verdict_delay});
+}
+
+FanOutActions on(FanOutState& state, const FanOutBegan&) {
+  FanOutActions out;
+  start_some(state, out);
+  out.emplace_back(ArmFanOutTimer{FanOutTimer::start, state.policy.start_patience});
+  return out;
+}
+
+FanOutActions on(FanOutState& state, const TransportFailed& e) {
+  FanOutActions out;
+  state.hosts[e.host].phase = HostPhase::gone;
+  if (state.phase == FanOutPhase::starting)
+    fail(state, e.host, {HostTrouble::What::not_started, {}, e.errnum, {}}, out);
+  after_answer(state, out);
+  finish_if_empty(state, out);
+  return out;
+}
+
+FanOutActions on(FanOutState& state, const HostPrepared& e) {
+  FanOutActions out;
+  auto& host = state.hosts[e.host];
+  if (host.phase != HostPhase::starting) return out;
+  host.phase = HostPhase::prepared;
+  if (state.phase != FanOutPhase::starting) return out;
+  if (e.version != state.policy.version)
+    fail(state, e.host, {HostTrouble::What::other_version, {}, 0, e.version}, out);
+  after_answer(state, out);
+  return out;
+}
+
+FanOutActions on(FanOutState& state, const HostReportedStart& e) {
+  FanOutActions out;
+  state.hosts[e.host].job = e.job;
+  const bool all_started =
+      std::ranges::none_of(state.hosts, [](const FanOutHost& host) { return host.job.empty(); });
+  if (state.phase != FanOutPhase::running || !all_started) return out;
+  out.emplace_back(RecordLaunch{});
+  if (!state.policy.detaches || state.stop_signal != 0) return out;
+  state.is_detached = true;
+  for_living(state, [&](HostIndex i, FanOutHost& host) {
+    host.is_closed = true;  // its end is no loss
+    out.emplace_back(SendLeave{i});
+  });
+  return out;
+}
+
+FanOutActions on(FanOutState& state, const HostReportedEnd& e) {
+  auto& host = state.hosts[e.host];
+  // What a host says that we let go before the job began is no end of the job.
+  if (host.phase != HostPhase::running || host.exit_code) return {};
+  host.exit_code = e.exit_code;
+  const bool is_cut_off = e.exit_code == to_int(ExitCode::agent_lost) && host.is_closed;
+  if (e.exit_code != 0 && !is_cut_off && !state.first_failure) state.first_failure = e.exit_code;
+  FanOutActions out;
+  // A transport may wait for the end of its input.
+  if (!std::exchange(host.is_closed, true)) out.emplace_back(CloseLifeLine{e.host});
+  if (!std::exchange(state.is_end_armed, true))
+    out.emplace_back(ArmFanOutTimer{FanOutTimer::end, state.policy.end_patience});
+  return out;
+}
+
+FanOutActions on(FanOutState& state, const TransportExited& e) {
+  FanOutActions out;
+  auto& host = state.hosts[e.host];
+  const bool was_running = host.phase == HostPhase::running;
+  const bool is_early = host.phase == HostPhase::starting || host.phase == HostPhase::prepared;
+  host.phase = HostPhase::gone;
+  if (state.phase == FanOutPhase::starting && is_early) {
+    fail(state, e.host, {HostTrouble::What::exited, e.status, 0, e.last_words}, out);
+    after_answer(state, out);
+  }
+  // A daemon that refused what it had agreed to: the others would wait for this host.
+  const bool never_ran = state.policy.uses_daemons && was_running && host.job.empty() &&
+                         state.phase == FanOutPhase::running && state.stop_signal == 0;
+  if (never_ran) {
+    state.has_failed = true;
+    out.emplace_back(TellNotStarted{e.host});
+    leave(state, out);
+  } else if (was_running && !host.exit_code && !host.is_closed) {
+    out.emplace_back(TellLost{e.host, e.status, e.last_words});
+  }
+  finish_if_empty(state, out);
+  return out;
+}
+
+// The coordinator passes a signal on to all nodes, so one host is enough; a user who asks again may
+// do so because that one doesn't hear.
+FanOutActions pass_on(FanOutState& state, int signo) {
+  FanOutActions out;
+  const bool to_all = is_stop(signo) && state.stop_requests > 1;
+  for_living(state, [&](HostIndex i, const FanOutHost&) {
+    if (to_all || out.empty()) out.emplace_back(SendSignal{i, signo});
+  });
+  return out;
+}
+
+FanOutActions on(FanOutState& state, const FanOutSignal& e) {
+  FanOutActions out;
+  if (is_stop(e.signo)) {
+    ++state.stop_requests;
+    if (state.stop_signal == 0) state.stop_signal = e.signo;
+  }
+  switch (state.phase) {
+    case FanOutPhase::running:
+      if (is_stop(e.signo) && state.policy.leaves_at != 0 &&
+          state.stop_requests >= state.policy.leaves_at) {
+        leave(state, out);
+        return out;
+      }
+      return pass_on(state, e.signo);
+    case FanOutPhase::starting:
+      if (!is_stop(e.signo)) return out;
+      for (auto& host : state.hosts) {
+        if (host.phase == HostPhase::waiting) host.phase = HostPhase::gone;
+      }
+      out.emplace_back(TellStoppedEarly{e.signo});
+      state.has_failed = false;
+      leave(state, out);
+      return out;
+    case FanOutPhase::leaving:
+      if (!is_stop(e.signo)) return out;
+      for_living(state,
+                 [&](HostIndex i, const FanOutHost&) { out.emplace_back(KillTransport{i}); });
+      return out;
+    case FanOutPhase::finished:
+      break;
+  }
+  return out;
+}
+
+FanOutActions on(FanOutState& state, const FanOutTimerFired& e) {
+  FanOutActions out;
+  switch (e.timer) {
+    case FanOutTimer::start:
+    case FanOutTimer::verdict:
+      if (state.phase != FanOutPhase::starting) return out;
+      state.has_failed = true;
+      give_verdict(state, out);
+      return out;
+    case FanOutTimer::end:
+      if (state.phase != FanOutPhase::running) return out;
+      for_living(state, [&](HostIndex i, const FanOutHost& host) {
+        if (!host.exit_code) out.emplace_back(TellLate{i});
+      });
+      leave(state, out);
+      return out;
+    case FanOutTimer::leave:
+      if (state.phase != FanOutPhase::leaving) return out;
+      for_living(state,
+                 [&](HostIndex i, const FanOutHost&) { out.emplace_back(KillTransport{i}); });
+      return out;
+  }
+  return out;
+}
+
+}  // namespace
+
+FanOutState fan_out_over(std::size_t hosts, FanOutPolicy policy) {
+  FanOutState state;
+  state.policy = std::move(policy);
+  state.hosts.resize(hosts);
+  return state;
+}
+
+FanOutActions step(FanOutState& state, const FanOutEvent& event) {
+  return std::visit([&](const auto& e) { return on(state, e); }, event);
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,180 @@
+#pragma once
+
+#include "common/duration.hpp"
+#include "common/exit_status.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+/// Pure state machine of a job that one command runs on several hosts: it starts acc-launch on
+/// each, lets all go when all are prepared, and ends with the job's exit code. What stands between
+/// a host and us (ssh, another program) is its transport.
+namespace acc::agent {
+
+enum class HostPhase {
+  waiting,   ///< its transport isn't started yet: only so many at once
+  starting,  ///< no word yet
+  prepared,  ///< its acc-launch has checked everything, and waits for the others
+  running,
+  gone,  ///< the transport has exited
+};
+
+/// What kept a host from being prepared, or the end of its connection.
+struct HostTrouble {
+  enum class What {
+    not_started,    ///< the transport could not be started: `errnum`
+    exited,         ///< before it was prepared
+    other_version,  ///< `text`: which
+    silent,         ///< no word in time
+  };
+  What what = What::exited;
+  ExitStatus status{};
+  int errnum = 0;
+  std::string text;  ///< the last lines of its standard error
+};
+
+struct FanOutHost {
+  HostPhase phase = HostPhase::waiting;
+  std::optional<HostTrouble> trouble;
+  std::string job;               ///< id of its job, where a daemon runs it
+  std::optional<int> exit_code;  ///< as its acc-launch reported it
+  bool is_closed = false;        ///< we closed its life line
+};
+
+struct FanOutPolicy {
+  std::size_t at_once = 64;       ///< transports that are being started
+  Millis start_patience{30'000};  ///< without a word of any host
+  Millis verdict_delay{4'000};    ///< after the first failure, for all others to be named with it
+  Millis leave_patience{5'000};   ///< from closing a life line to SIGKILL for its transport
+  Millis end_patience{120'000};   ///< from the first host's end to closing the life lines of others
+  std::string version;            ///< ours, which all hosts must have
+  bool uses_daemons = false;      ///< each host reports the start of its job
+  bool detaches = false;          ///< when all have, the jobs go on without us
+  std::uint32_t leaves_at = 0;    ///< attached: so many stop signals let the jobs go; 0: never
+};
+
+enum class FanOutPhase {
+  starting,  ///< until all hosts are prepared
+  running,
+  leaving,  ///< nothing runs, or soon nothing will: life lines are closed
+  finished,
+};
+
+enum class FanOutTimer { start, verdict, leave, end };
+inline constexpr auto kFanOutTimers = static_cast<std::size_t>(FanOutTimer::end) + 1;
+
+using HostIndex = std::size_t;
+
+struct FanOutState {
+  FanOutPolicy policy;
+  std::vector<FanOutHost> hosts;
+  FanOutPhase phase = FanOutPhase::starting;
+  bool has_failed = false;  ///< a host can't take part
+  int stop_signal = 0;
+  std::uint32_t stop_requests = 0;
+  bool is_end_armed = false;
+  bool is_detached = false;
+  std::optional<int> first_failure;  ///< first exit code that is not 0
+};
+
+[[nodiscard]] FanOutState fan_out_over(std::size_t hosts, FanOutPolicy policy);
+
+// ---- events ----
+struct FanOutBegan {};
+struct TransportFailed {
+  HostIndex host = 0;
+  int errnum = 0;
+};
+struct HostPrepared {
+  HostIndex host = 0;
+  std::string version;
+};
+struct HostReportedStart {
+  HostIndex host = 0;
+  std::string job;
+};
+struct HostReportedEnd {
+  HostIndex host = 0;
+  int exit_code = 0;
+};
+/// The transport has exited, and its output has been read.
+struct TransportExited {
+  HostIndex host = 0;
+  ExitStatus status;
+  std::string last_words;  ///< of its standard error, while the host was not running
+};
+struct FanOutSignal {
+  int signo = 0;
+};
+struct FanOutTimerFired {
+  FanOutTimer timer = FanOutTimer::start;
+};
+using FanOutEvent =
+    std::variant<FanOutBegan, TransportFailed, HostPrepared, HostReportedStart, HostReportedEnd,
+                 TransportExited, FanOutSignal, FanOutTimerFired>;
+
+// ---- actions ----
+struct StartTransport {
+  HostIndex host = 0;
+};
+struct SendGo {
+  HostIndex host = 0;
+};
+struct SendSignal {
+  HostIndex host = 0;
+  int signo = 0;
+};
+struct SendLeave {
+  HostIndex host = 0;
+};
+/// The ids of all jobs are known.
+struct RecordLaunch {};
+/// acc-launch on that host stops the job there.
+struct CloseLifeLine {
+  HostIndex host = 0;
+};
+struct KillTransport {
+  HostIndex host = 0;
+};
+struct ArmFanOutTimer {
+  FanOutTimer timer = FanOutTimer::start;
+  Millis delay{0};
+};
+struct DisarmFanOutTimer {
+  FanOutTimer timer = FanOutTimer::start;
+};
+/// All hosts with a trouble, in one message.
+struct TellTroubles {};
+/// The connection ended and its acc-launch had not reported an end.
+struct TellLost {
+  HostIndex host = 0;
+  ExitStatus status;
+  std::string last_words;
+};
+/// Its daemon refused what it had agreed to, so the job is stopped on all.
+struct TellNotStarted {
+  HostIndex host = 0;
+};
+/// Ended by this signal, before anything ran.
+struct TellStoppedEarly {
+  int signo = 0;
+};
+/// The others have ended; this one gets no more time.
+struct TellLate {
+  HostIndex host = 0;
+};
+struct FinishFanOut {
+  int exit_code = 0;
+};
+using FanOutAction = std::variant<StartTransport, SendGo, SendSignal, SendLeave, RecordLaunch,
+                                  CloseLifeLine, KillTransport, ArmFanOutTimer, DisarmFanOutTimer, TellTroubles, TellLost, TellNotStarted,
+                                  TellStoppedEarly, TellLate, FinishFanOut>;
+using FanOutActions = std::vector<FanOutAction>;
+
+FanOutActions step(FanOutState& state, const FanOutEvent& event);
+
+}  // namespace acc::agent

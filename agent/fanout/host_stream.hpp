@@ -1,0 +1,41 @@
+#pragma once
+
+#include "agent/fanout/orders.hpp"
+#include "agent/output/tail_buffer.hpp"
+#include "agent/output/worker_stream.hpp"
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace acc::agent {
+
+/// One stream of a host, as its transport brings it, on its way to our own. Until the host is
+/// prepared nothing is passed on: standard output is what a login shell says, and is dropped;
+/// standard error waits in the tail. Marks are taken out.
+class HostStream final : public WorkerStream {
+ public:
+  using OnMark = std::function<void(const LaunchMark&)>;
+
+  /// @param on_mark  empty: a stream without marks
+  HostStream(Targets targets, std::string token, OnMark on_mark);
+
+  void take(std::string_view bytes, DropPolicy::Origin origin) override;
+
+  /// Of standard error: the host is prepared, so what has been said is passed on, and all that
+  /// follows.
+  void open();
+  [[nodiscard]] std::string tail() const { return tail_.text(); }
+
+ private:
+  void pass(std::string_view bytes, DropPolicy::Origin origin);
+  void take_mark(DropPolicy::Origin origin);
+
+  TailBuffer tail_;
+  std::string token_;
+  OnMark on_mark_;
+  bool is_open_ = false;
+  std::string mark_;  ///< what may become one, from kMarkBegin on
+};
+
+}  // namespace acc::agent

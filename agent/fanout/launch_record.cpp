@@ -1,0 +1,159 @@
+#include "agent/fanout/launch_record.hpp"
+
+#include "agent/small_file.hpp"
+#include "common/text.hpp"
+#include "common/unique_fd.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+namespace acc::agent {
+
+using Json = nlohmann::json;
+
+namespace {
+
+constexpr std::size_t kMostRecords = 10'000;
+constexpr std::size_t kMostParts = 100'000;
+constexpr std::string_view kEnd = ".json";
+
+bool is_plain_id(std::string_view id) {
+  constexpr std::size_t kLongest = 80;
+  return !id.empty() && id.size() <= kLongest && id.front() != '.' &&
+         std::ranges::all_of(id, [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_';
+         });
+}
+
+std::string string_of(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string{};
+}
+
+/// With all folders above that are missing; those of our own only for this user.
+bool make_folders(const std::string& path) {
+  for (auto slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1))
+    ::mkdir(path.substr(0, slash).c_str(), 0700);
+  return ::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
+}
+
+}  // namespace
+
+std::string launches_folder() {
+  const char* const state = std::getenv("XDG_STATE_HOME");
+  if (state != nullptr && *state == '/') return std::string{state} + "/acc/launches";
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || *home != '/') {
+    const auto* user = ::getpwuid(::geteuid());
+    home = user != nullptr ? user->pw_dir : nullptr;
+  }
+  if (home == nullptr || *home != '/') return {};
+  return std::string{home} + "/.local/state/acc/launches";
+}
+
+std::string encode_record(const LaunchRecord& record) {
+  auto parts = Json::array();
+  for (const auto& part : record.parts)
+    parts.push_back({{"host", part.host}, {"node", part.node}, {"job", part.job}});
+  return Json{{"id", record.id},
+              {"socket", record.socket},
+              {"folder", record.folder},
+              {"started_ms", record.started_ms},
+              {"detached", record.is_detached},
+              {"parts", std::move(parts)}}
+             .dump(-1, ' ', false, Json::error_handler_t::replace) +
+         "\n";
+}
+
+Result<LaunchRecord> decode_record(std::string_view text) {
+  const Error wrong{Errc::malformed, "this is no record of a launch"};
+  const auto object = Json::parse(text, nullptr, false);
+  if (!object.is_object() || !object.contains("parts") || !object["parts"].is_array()) return wrong;
+  LaunchRecord record;
+  record.id = string_of(object, "id");
+  record.socket = string_of(object, "socket");
+  record.folder = string_of(object, "folder");
+  if (object.contains("started_ms") && object["started_ms"].is_number_integer())
+    record.started_ms = object["started_ms"].get<std::int64_t>();
+  record.is_detached = object.contains("detached") && object["detached"] == true;
+  if (!is_plain_id(record.id) || object["parts"].size() > kMostParts) return wrong;
+  for (const auto& part : object["parts"]) {
+    if (!part.is_object()) return wrong;
+    record.parts.push_back(
+        {string_of(part, "host"), string_of(part, "node"), string_of(part, "job")});
+    const auto& node = record.parts.back().node;
+    const bool is_target = std::ranges::all_of(
+        node, [](unsigned char c) { return c > ' ' && c < 0x7f && c != '/' && c != '?'; });
+    const auto& job = record.parts.back().job;
+    if (!is_target || (!job.empty() && !is_plain_id(job))) return wrong;
+  }
+  if (record.parts.empty()) return wrong;
+  return record;
+}
+
+Result<void> write_record(const LaunchRecord& record) {
+  const auto folder = launches_folder();
+  if (folder.empty() || !is_plain_id(record.id))
+    return Error{Errc::not_found, "there is no home folder for it"};
+  if (!make_folders(folder)) return system_error(errno, "make '" + folder + "'");
+  const auto path = folder + "/" + record.id + std::string{kEnd};
+  const auto beside = path + "." + std::to_string(::getpid());
+  const auto text = encode_record(record);
+  {
+    const UniqueFd file{::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+                               0600)};
+    if (!file) return system_error(errno, "write '" + beside + "'");
+    std::string_view rest = text;
+    while (!rest.empty()) {
+      const auto n = ::write(file.get(), rest.data(), rest.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) {
+        const int why = errno;
+        ::unlink(beside.c_str());
+        return system_error(why, "write '" + beside + "'");
+      }
+      rest.remove_prefix(static_cast<std::size_t>(n));
+    }
+  }
+  if (::rename(beside.c_str(), path.c_str()) != 0) {
+    const int why = errno;
+    ::unlink(beside.c_str());
+    return system_error(why, "write '" + path + "'");
+  }
+  return {};
+}
+
+void remove_record(const std::string& id) {
+  const auto folder = launches_folder();
+  if (!folder.empty() && is_plain_id(id))
+    ::unlink((folder + "/" + id + std::string{kEnd}).c_str());
+}
+
+std::vector<LaunchRecord> read_records() {
+  std::vector<LaunchRecord> records;
+  const auto folder = launches_folder();
+  DIR* const open = folder.empty() ? nullptr : ::opendir(folder.c_str());
+  if (open == nullptr) return records;
+  while (const auto* entry = ::readdir(open)) {
+    const std::string name{static_cast<const char*>(entry->d_name)};
+    if (!name.ends_with(kEnd) || records.size() == kMostRecords) continue;
+    auto record = decode_record(read_small_file(folder + "/" + name));
+    if (record && name == record->id + std::string{kEnd}) records.push_back(std::move(*record));
+  }
+  ::closedir(open);
+  std::ranges::sort(records, {}, &LaunchRecord::started_ms);
+  return records;
+}
+
+}  // namespace acc::agent

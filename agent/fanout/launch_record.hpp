@@ -1,0 +1,42 @@
+#pragma once
+
+#include "common/error.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// A job on several hosts that daemons run, as the user's own files remember it: for acc-ctl, also
+/// when acc-launch is gone.
+namespace acc::agent {
+
+struct LaunchPart {
+  std::string host;  ///< for people
+  std::string node;  ///< in the API of our daemon (/v1/nodes/NODE/…); empty: its own node
+  std::string job;   ///< empty: not known yet
+};
+
+struct LaunchRecord {
+  std::string id;
+  std::string socket;  ///< of the daemon that it was started through
+  std::string folder;
+  std::int64_t started_ms = 0;  ///< wall clock; for printing only
+  bool is_detached = false;     ///< no acc-launch follows it
+  std::vector<LaunchPart> parts;
+};
+
+/// $XDG_STATE_HOME/acc/launches, else ~/.local/state/acc/launches; empty: there is no home.
+[[nodiscard]] std::string launches_folder();
+
+[[nodiscard]] std::string encode_record(const LaunchRecord& record);
+/// Total: nothing for what is no record, or has another id.
+[[nodiscard]] Result<LaunchRecord> decode_record(std::string_view text);
+
+/// For this user alone; whole or not at all.
+Result<void> write_record(const LaunchRecord& record);
+void remove_record(const std::string& id);
+/// All that can be read, the oldest first.
+[[nodiscard]] std::vector<LaunchRecord> read_records();
+
+}  // namespace acc::agent

@@ -1,0 +1,144 @@
+#include "agent/fanout/orders.hpp"
+
+#include "common/exit_status.hpp"
+#include "common/text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <utility>
+
+namespace acc::agent {
+
+namespace {
+
+constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= ' ' && byte != '%' && byte != 0x7f) {
+      out += c;
+      continue;
+    }
+    out += '%';
+    out += kHexDigits[byte >> 4U];
+    out += kHexDigits[byte & 15U];
+  }
+  return out;
+}
+
+std::optional<std::string> unescaped(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    if (text.front() != '%') {
+      out += text.front();
+      text.remove_prefix(1);
+      continue;
+    }
+    if (text.size() < 3) return std::nullopt;
+    const auto high = kHexDigits.find(text[1]);
+    const auto low = kHexDigits.find(text[2]);
+    if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
+    const auto byte = static_cast<unsigned char>(high * 16 + low);
+    if (byte == 0) return std::nullopt;  // neither a path nor a variable can hold it
+    out += static_cast<char>(byte);
+    text.remove_prefix(3);
+  }
+  return out;
+}
+
+struct Encoder {
+  std::string operator()(const SetFolder& o) const { return "folder " + escaped(o.path); }
+  std::string operator()(const SetVariable& o) const {
+    return "env " + escaped(o.name) + "=" + escaped(o.value);
+  }
+  std::string operator()(const Prepare& o) const { return "prepare " + escaped(o.token); }
+  std::string operator()(const Go&) const { return "go"; }
+  std::string operator()(const PassSignal& o) const {
+    return "signal " + signal_name(o.signo).substr(3);
+  }
+  std::string operator()(const Leave&) const { return "leave"; }
+};
+
+Error malformed(std::string_view line) {
+  return {Errc::malformed, "the life line brought " + in_quotes(line, 60) + ", which is no order"};
+}
+
+std::optional<LaunchOrder> decode_variable(std::string_view text) {
+  const auto equals = text.find('=');
+  if (equals == 0 || equals == std::string_view::npos) return std::nullopt;
+  auto name = unescaped(text.substr(0, equals));
+  auto value = unescaped(text.substr(equals + 1));
+  if (!name || !value || name->find('=') != std::string::npos) return std::nullopt;
+  return SetVariable{std::move(*name), std::move(*value)};
+}
+
+std::optional<LaunchOrder> decode_passed_signal(std::string_view name) {
+  const auto found = std::ranges::find_if(
+      kSignals, [&](int signo) { return signal_name(signo).substr(3) == name; });
+  if (found == kSignals.end()) return std::nullopt;
+  return PassSignal{*found};
+}
+
+}  // namespace
+
+std::string encode(const LaunchOrder& order) { return std::visit(Encoder{}, order) + "\n"; }
+
+Result<LaunchOrder> decode_order(std::string_view line) {
+  const auto space = std::min(line.find(' '), line.size());
+  const auto word = line.substr(0, space);
+  const auto rest = line.substr(std::min(space + 1, line.size()));
+  std::optional<LaunchOrder> order;
+  if (word == "go" && rest.empty()) order = Go{};
+  if (word == "leave" && rest.empty()) order = Leave{};
+  if (word == "signal") order = decode_passed_signal(rest);
+  if (word == "env") order = decode_variable(rest);
+  if (word == "folder" || word == "prepare") {
+    auto text = unescaped(rest);
+    if (text && !text->empty()) {
+      if (word == "folder") {
+        order = SetFolder{std::move(*text)};
+      } else {
+        order = Prepare{std::move(*text)};
+      }
+    }
+  }
+  if (!order) return malformed(line);
+  return std::move(*order);
+}
+
+std::string encode(const LaunchMark& mark, std::string_view token) {
+  std::string line{kMarkBegin};
+  line.append("acc-node ").append(token);
+  if (const auto* prepared = std::get_if<Prepared>(&mark))
+    line += " prepared " + escaped(prepared->version);
+  if (const auto* started = std::get_if<JobStarted>(&mark))
+    line += " started " + escaped(started->id);
+  if (const auto* ended = std::get_if<JobEnded>(&mark))
+    line += " ended " + std::to_string(ended->exit_code);
+  return line + "\n";
+}
+
+std::optional<LaunchMark> decode_mark(std::string_view line, std::string_view token) {
+  const std::string begin = kMarkBegin + std::string{"acc-node "} + std::string{token} + " ";
+  if (token.empty() || !line.starts_with(begin)) return std::nullopt;
+  line.remove_prefix(begin.size());
+  const auto space = std::min(line.find(' '), line.size());
+  const auto word = line.substr(0, space);
+  const auto rest = line.substr(std::min(space + 1, line.size()));
+  if ((word == "prepared" || word == "started") && !rest.empty()) {
+    auto text = unescaped(rest);
+    if (text && word == "prepared") return Prepared{std::move(*text)};
+    if (text) return JobStarted{std::move(*text)};
+  }
+  const auto code = parse_number<std::uint8_t>(rest);
+  if (word == "ended" && code) return JobEnded{*code};
+  return std::nullopt;
+}
+
+bool is_passed_on(int signo) { return std::ranges::find(kSignals, signo) != kSignals.end(); }
+
+}  // namespace acc::agent

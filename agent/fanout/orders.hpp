@@ -1,0 +1,68 @@
+#pragma once
+
+#include "common/error.hpp"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+/// What the acc-launch that runs a job on several hosts and the ones that it starts there say to
+/// each other. Orders are lines on the standard input of the remote one, its life line; marks are
+/// lines in its standard output. Decoding is total.
+namespace acc::agent {
+
+// ---- orders ----
+/// The working directory of the job.
+struct SetFolder {
+  std::string path;
+};
+/// A variable of the environment, of --env.
+struct SetVariable {
+  std::string name;
+  std::string value;
+};
+/// All that belongs to the start is known: check it, and answer with Prepared.
+struct Prepare {
+  std::string token;  ///< stands in all marks, so that no output of a worker is taken for one
+};
+/// All hosts are prepared: start.
+struct Go {};
+struct PassSignal {
+  int signo = 0;
+};
+/// The job goes on by itself. Only to a transport that started it in the background.
+struct Leave {};
+using LaunchOrder = std::variant<SetFolder, SetVariable, Prepare, Go, PassSignal, Leave>;
+
+inline constexpr std::size_t kMaxOrder = std::size_t{256} << 10U;  ///< bytes of a line
+
+/// One line with its end. Bytes that would end it are escaped.
+[[nodiscard]] std::string encode(const LaunchOrder& order);
+/// @param line  without its end
+[[nodiscard]] Result<LaunchOrder> decode_order(std::string_view line);
+
+// ---- marks ----
+struct Prepared {
+  std::string version;
+};
+/// Of a transport that leads to a daemon: the id of its job there.
+struct JobStarted {
+  std::string id;
+};
+struct JobEnded {
+  int exit_code = 0;
+};
+using LaunchMark = std::variant<Prepared, JobStarted, JobEnded>;
+
+inline constexpr char kMarkBegin = '\x1e';
+inline constexpr std::size_t kMaxMark = 256;
+
+[[nodiscard]] std::string encode(const LaunchMark& mark, std::string_view token);
+/// @param line  from kMarkBegin on, without its end
+[[nodiscard]] std::optional<LaunchMark> decode_mark(std::string_view line, std::string_view token);
+
+/// The signals that a life line passes on.
+[[nodiscard]] bool is_passed_on(int signo);
+
+}  // namespace acc::agent

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "agent/fanout/fan_out.hpp"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// What a user reads of hosts that can't take part: each host by name, with what to do.
+namespace acc::agent {
+
+struct TransportWords {
+  bool is_ssh = true;
+  std::string program;  ///< "ssh", or the first word of --launch-agent
+  std::string version;  ///< ours
+  bool uses_daemons = false;
+};
+
+/// One host's, without its name.
+[[nodiscard]] std::string describe(const HostTrouble& trouble, const std::string& host,
+                                   const TransportWords& words);
+
+/// The whole message, in the order of the hosts; those with the same trouble stand together.
+[[nodiscard]] std::string describe_troubles(const FanOutState& state,
+                                            const std::vector<std::string>& names,
+                                            const TransportWords& words);
+
+/// "b: ssh exited with code 255 (client_loop: send disconnect: Broken pipe)".
+[[nodiscard]] std::string describe_lost(const TellLost& lost, const std::string& host,
+                                        const TransportWords& words);
+
+}  // namespace acc::agent
