@@ -3,6 +3,7 @@
 #include "agent/agent_loop.hpp"
 #include "agent/descriptor_limit.hpp"
 #include "agent/guardian.hpp"
+#include "agent/life_line.hpp"
 #include "agent/report_file.hpp"
 #include "common/exit_codes.hpp"
 
@@ -20,20 +21,30 @@ int run(const JobPlan& plan, const GuardianLink& guardian) {
   note_report(guardian, plan.report_file);
   write_running_report(plan.report_file, guardian);
   ::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is an error code of write, not our end
+  ::signal(SIGXFSZ, SIG_IGN);  // ulimit -f: as a full disk
   ::signal(SIGCHLD, SIG_DFL);  // ignored, the kernel would take the workers' exit codes
   try {
     // Without them its event loop can't even be made.
     const DescriptorLimit limit;
     const auto needed = count_open_descriptors() + kAgentDescriptors;
-    if (const auto words = describe_shortage(plan.local_world_size, needed, limit.now());
-        !words.empty()) {
+    if (needed > limit.now()) {
+      // The round needs more: one number, so that the user needs one try.
+      const auto words = describe_shortage(
+          plan.local_world_size,
+          needed + descriptors_of_workers(plan.output, plan.local_world_size, detect_console()),
+          limit.now());
       std::fprintf(stderr, "acc-launch: %s (exit code %d)\n", words.c_str(),
                    to_int(ExitCode::resources));
       note_refusal(guardian, words);
       return to_int(ExitCode::resources);
     }
+    if (plan.life_line) {
+      if (const auto code = await_go(*plan.life_line)) return *code;
+    }
     AgentLoop loop{plan, guardian, limit};
-    return loop.run();
+    const int code = loop.run();
+    if (plan.life_line) tell_end(*plan.life_line, code);
+    return code;
   } catch (const std::exception& e) {
     // Out of memory or a bug: the guardian ends what is left of the job.
     std::fprintf(stderr, "acc-launch: the agent gave up: %s\n", e.what());

@@ -1,16 +1,12 @@
 #include "agent/agent_loop.hpp"
-#include "agent/local_store.hpp"
+#include "agent/control_server.hpp"
 #include "agent/lost_ranks.hpp"
-#include "agent/pmi_server.hpp"
-#include "agent/seat.hpp"
-#include "agent/worker_server.hpp"
+#include "agent/translate.hpp"
+#include "common/exit_codes.hpp"
 #include "common/host_name.hpp"
-#include "common/log.hpp"
 #include "common/text.hpp"
 
-#include <unistd.h>
-
-// What a job on several nodes adds: the seat in it, and the workers' questions.
+// What a job on several nodes adds: orders of the coordinator, and reports to it.
 namespace acc::agent {
 
 using rendezvous::Failure;
@@ -25,72 +21,104 @@ static std::string end_of(const std::string& text) {
 }
 
 void AgentLoop::begin_job() {
-  if (plan_.kind == JobKind::elastic && plan_.cluster.several()) return take_seat();
-  handle(Began{std::chrono::steady_clock::now()});
+  if (plan_.kind == JobKind::elastic && plan_.cluster.several()) return join_job();
+  handle(Began{clock_now()});
 }
 
-void AgentLoop::take_seat() {
+// A compiled program needs no time before it can report its own error.
+static bool is_interpreter(const std::string& program) {
+  const auto name = program.substr(program.rfind('/') + 1);  // npos + 1 is 0
+  return name.starts_with("python") || name.starts_with("pypy");
+}
+
+void AgentLoop::join_job() {
+  constexpr Millis kStartupGrace{500};
   group_.coordinated = true;
-  Seat::Hooks hooks;
-  hooks.handle = [this](const Event& event) {
-    handle(event);
-    check_emptied();
-  };
-  hooks.tell = [this](const std::string& text, bool is_warning) {
-    is_warning ? narrator_.warning(text) : narrator_.note(text);
-    service_.status(text);
-  };
-  hooks.reserve_port = [this](Round round) { return reserve_store_port(round); };
-  hooks.take_place = [this](const rendezvous::RoundPlace& place) { take_place(place); };
-  hooks.tell_workers = [this](const rendezvous::Stop& stop) {
-    if (worker_server_) worker_server_->tell_lost(lost_by(stop));
-  };
+  if (is_interpreter(plan_.command.front())) group_.startup_grace = kStartupGrace;
   if (guardian_.board != nullptr) workers_.spawner().heed_lease(&guardian_.board->lease_ends_ns);
-  seat_ = std::make_unique<Seat>(io_, plan_, guardian_, host_name(), std::move(hooks));
-  seat_->begin();
+  job_ = std::make_unique<CoordinatedJob>(io_, plan_, guardian_, host_name(),
+                                          [this](const auto& order) { on_order(order); });
+  const auto end_here = [this](ExitCode code, const std::string& why) {
+    end_reason_ = why;
+    handle(JobClosed{{Outcome::nodes_missing, to_int(code)}, clock_now()});
+  };
+  const auto begun = job_->begin(
+      [end_here](const Error& error) { end_here(ExitCode::nodes_missing, error.what); });
+  if (!begun) end_here(ExitCode::failure, begun.error().what);
 }
 
-void AgentLoop::take_place(const rendezvous::RoundPlace& place) {
+// ---- orders of the coordinator ----
+
+void AgentLoop::on_order(const rendezvous::NodeOrder& order) {
+  std::visit([this](const auto& one) { prepare(one); }, order);
+  const auto event = event_of(order, clock_now());
+  if (!event) return;
+  handle(*event);
+  check_emptied();
+}
+
+void AgentLoop::prepare(const rendezvous::OrderPort& order) {
+  job_->port_reserved(starter_.reserve_store_port(order.round));
+}
+
+void AgentLoop::prepare(const rendezvous::OrderRound& order) {
+  const auto& place = order.place;
+  if (const auto lacks = job_->take_lease_timer_warning()) prepare(rendezvous::Tell{*lacks, true});
+  heed_lease();  // of an older lease, which ended while no worker ran
   place_ = Assignment{
       place.epoch.round, place.node_rank,
-      place.nodes,       place.first_rank,
+      place.nodes,       {place.first_rank, plan_.local_world_size},
       place.world_size,  {place.master.host, place.master.port, plan_.master.port_is_given}};
-  plan_.world_size = place.world_size;  // for the report
+  max_restarts_ = place.max_restarts;
   restart_reason_ = place.reason;
   if (place.ledger.restarts == 0) return;
-  narrator_.announce("attempt " + std::to_string(place.epoch.round.value()) + ": " +
-                     std::to_string(place.nodes) + (place.nodes == 1 ? " node" : " nodes") +
-                     ", restart " + std::to_string(place.ledger.restarts) + " of " +
-                     std::to_string(plan_.restart.max_restarts) + " after: " + place.reason);
+  messages_.announce("attempt " + std::to_string(place.epoch.round.value()) + ": " +
+                     std::to_string(place.nodes) + (place.nodes == 1 ? " node" : " nodes") + ", " +
+                     restart_words(place.ledger, place.max_restarts) + " after: " + place.reason);
 }
 
+void AgentLoop::prepare(const rendezvous::OrderStop& order) {
+  if (services_) services_->tell_lost(lost_by(order.stop));
+  if (order.stop.by != job_->node_name())
+    prepare(rendezvous::Tell{"stopping the workers here: " + order.stop.reason});
+}
+
+void AgentLoop::prepare(const rendezvous::OrderKill& order) {
+  prepare(rendezvous::Tell{"killing the workers here: " + order.why, true});
+}
+
+void AgentLoop::prepare(const rendezvous::GiveUp& order) { end_reason_ = order.text; }
+
+void AgentLoop::prepare(const rendezvous::Tell& order) {
+  order.is_warning ? messages_.warning(order.text) : messages_.note(order.text);
+  service_.status(order.text);
+}
+
+// The guardian may have ended the lease before our own clock did: its victims are no failures.
 void AgentLoop::heed_lease() {
-  if (seat_) seat_->heed_guardian();
+  if (job_ && take_lease_end(guardian_)) handle(LeaseOver{clock_now()});
 }
 
 void AgentLoop::end_loop() {
-  if (worker_server_) worker_server_->close();
-  if (pmi_server_) pmi_server_->close();
-  if (!seat_) return io_.stop();
-  const bool is_orphan = finish_->verdict == Verdict::guardian_lost;
-  seat_->leave(is_orphan ? "its acc-launch was killed" : std::string{to_string(finish_->verdict)},
-               [this] { io_.stop(); });
+  if (services_) services_->close();
+  if (control_) control_->close();
+  if (!job_) return io_.stop();
+  const bool is_orphan = finish_->end.outcome == Outcome::guardian_lost;
+  job_->leave(!is_orphan            ? std::string{to_string(finish_->end.outcome)}
+              : end_reason_.empty() ? "its acc-launch was killed"
+                                    : end_reason_,
+              [this] { io_.stop(); });
 }
 
 // ---- reports ----
 
+NodeFacts AgentLoop::node_facts() const {
+  return {place_ ? place_->ranks : RankRange{}, host_name()};
+}
+
 void AgentLoop::act(const ReportFailed& a) {
-  const auto report = describe_failure(a.failure);
-  Failure failure;
-  if (const auto* killed = std::get_if<Signaled>(&a.failure.status)) {
-    failure.kind = Failure::Kind::signaled;
-    failure.code = killed->signo;
-  } else {
-    failure.code = std::get<Exited>(a.failure.status).code;
-  }
-  failure.rank = report.worker.rank;
-  failure.local_rank = a.failure.local_rank;
-  failure.host = host_name();
+  const auto report = recorder_.describe(a.failure);
+  Failure failure = failure_of(a.failure, node_facts(), clock_now());
   failure.cause = report.cause;
   if (report.error) {
     failure.error = report.error->message;
@@ -101,86 +129,26 @@ void AgentLoop::act(const ReportFailed& a) {
   failure.log_path = report.log_path;
   failure.pid = report.worker.pid;
   failure.out_of_memory = report.out_of_memory;
-  failure.is_final = a.failure.is_final;
-  failure.ago =
-      std::chrono::duration_cast<Millis>(std::chrono::steady_clock::now() - a.failure.when);
-  seat_->report(std::move(failure));
+  job_->report(failure);
 }
 
 void AgentLoop::act(const ReportStartFailed& a) {
-  Failure failure;
-  failure.kind = Failure::Kind::cannot_start;
-  failure.code = a.failure.errnum;
-  failure.local_rank = a.failure.local_rank;
-  failure.rank = Rank{(place_ ? place_->first_rank.value() : 0) + a.failure.local_rank.value()};
-  failure.host = host_name();
+  Failure failure = failure_of(a.failure, node_facts());
   failure.cause = words_for(a.failure);
-  seat_->report(std::move(failure));
+  job_->report(failure);
 }
 
-void AgentLoop::act(const ReportCompleted&) { seat_->report_completed(); }
-void AgentLoop::act(const ReportStopped& a) { seat_->report_stopped(a.progress); }
+void AgentLoop::act(const ReportCompleted&) { job_->report_completed(); }
+void AgentLoop::act(const ReportStopped& a) { job_->report_stopped(a.progress); }
 
-void AgentLoop::act(const ReportUnkillable&) {
-  Failure failure;
-  failure.kind = Failure::Kind::unkillable;
-  failure.rank = place_ ? place_->first_rank : Rank{0};
-  failure.host = host_name();
-  failure.cause = "processes survived SIGKILL; this node needs attention";
-  seat_->report(std::move(failure));
-}
+void AgentLoop::act(const ReportUnkillable&) { job_->report(unkillable_failure(node_facts())); }
+void AgentLoop::act(const AskJob& a) { job_->ask_job(a.signo); }
 
-void AgentLoop::act(const AskJob& a) { seat_->ask_job(a.signo, a.interrupts); }
-
-// ---- what workers are told, and ask ----
-
-// Before the supervisor hears of it: the others know why they are asked to end.
+// Called before the supervisor handles the exit, so that the other workers know why they are
+// stopped.
 void AgentLoop::tell_workers_of(const WorkerRecord& record) {
-  if (!worker_server_ || is_success(*record.status) || record.asked_to_end) return;
-  worker_server_->tell_lost({lost_here(record, oom_facts(*record.status))});
-}
-
-WorkerCalls AgentLoop::worker_calls() {
-  WorkerCalls calls;
-  if (seat_) {
-    calls.on_kv = [this](std::uint64_t, rendezvous::KvRequest request,
-                         WorkerCalls::KvAnswer answer) {
-      seat_->ask(std::move(request), std::move(answer));
-    };
-    calls.on_table = [this](WorkerCalls::TableAnswer answer) { seat_->table(std::move(answer)); };
-    calls.on_gone = [](std::uint64_t) {};
-  } else {
-    calls.on_kv = [this](std::uint64_t connection, rendezvous::KvRequest request,
-                         WorkerCalls::KvAnswer answer) {
-      local_store_->ask(connection, std::move(request), std::move(answer));
-    };
-    calls.on_table = [this](const WorkerCalls::TableAnswer& answer) {
-      answer({{host_name(), host_name(), "127.0.0.1", plan_.first_rank, plan_.local_world_size}});
-    };
-    calls.on_gone = [this](std::uint64_t connection) { local_store_->gone(connection); };
-  }
-  calls.on_beat = [](LocalRank, std::uint64_t, Instant) {};
-  calls.on_checkpoint = [this](LocalRank rank, std::uint64_t step) {
-    log::info("checkpoint", {{"job", job_id_}, {"local_rank", rank.value()}, {"step", step}});
-  };
-  calls.on_no_restart = [this](LocalRank rank, const std::string& why) {
-    asked_not_to_restart_.insert(rank);
-    narrator_.note("local rank " + std::to_string(rank.value()) +
-                   " asks not to be restarted: " + why);
-  };
-  return calls;
-}
-
-void AgentLoop::listen_to_workers() {
-  if (worker_server_) return;
-  if (!seat_) local_store_ = std::make_unique<LocalStore>(io_, plan_.local_world_size);
-  if (plan_.pmi) {
-    pmi_server_ = std::make_unique<PmiServer>(
-        io_, worker_calls(), [this](Rank rank, int code) { workers_.abort(rank, code); });
-  }
-  worker_server_ = std::make_unique<WorkerServer>(io_, worker_calls());
-  const auto listening = worker_server_->listen();
-  if (listening.has_error()) narrator_.warning(listening.error().what);
+  if (is_success(*record.status) || record.asked_to_end) return;
+  services_->tell_lost({lost_here(record, recorder_.oom_facts(*record.status))});
 }
 
 }  // namespace acc::agent

@@ -1,10 +1,9 @@
 #include "agent/agent_loop.hpp"
 
+#include "agent/control_server.hpp"
 #include "agent/interrupt_watch.hpp"
-#include "agent/local_store.hpp"
-#include "agent/pmi_server.hpp"
-#include "agent/seat.hpp"
-#include "agent/worker_server.hpp"
+#include "agent/life_line_watch.hpp"
+#include "agent/report_file.hpp"
 #include "common/exit_codes.hpp"
 #include "common/host_name.hpp"
 #include "common/log.hpp"
@@ -14,18 +13,25 @@
 
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 
-// Events in, actions out. How a round is started and reported stands in agent_round.cpp and
-// agent_report.cpp.
+// Events in, actions out. What a job on several nodes adds stands in agent_cluster.cpp.
 namespace acc::agent {
 
 namespace {
 
 constexpr Millis kReportPatience{2'000};
+// While a job is being stopped, a destination of output that takes nothing holds up workers for no
+// longer than this: their grace is for a checkpoint. The end of the output is waited for no longer
+// either …
+constexpr Millis kStoppingPatience{2'000};
+// … and no longer than this where a destination is merely slow.
+constexpr Millis kStoppedFlush{30'000};
+constexpr Millis kHurriedFlush{300};
+constexpr Millis kForever{std::chrono::hours{24 * 365}};
 
 bool wants_color(const OutputPlan& output, const ConsoleFacts& console) {
   if (output.color != Choice::automatic) return output.color == Choice::yes;
@@ -63,41 +69,48 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian,
       plan_{plan},
       guardian_{guardian},
       console_{detect_console()},
-      reader_{reader_of(plan)},
-      terminal_{guardian.pid},
       color_{wants_color(plan.output, console_)},
       random_{random_name()},
-      job_id_{plan.rendezvous.id + '-' + random_},
-      began_{std::chrono::steady_clock::now()},
+      job_id_{plan.cluster.job + '-' + random_},
       service_{guardian.pid},
       output_{io_, plan_.output, plan_.local_world_size, console_},
-      narrator_{[this](std::string_view line) { output_.say(line); }, plan_.output.quiet, color_},
-      run_folder_{plan_.output, plan_.rendezvous.id, node_of(plan_), random_},
+      messages_{[this](std::string_view line) { output_.say(line); }, plan_.output, color_},
+      run_folder_{plan_.output, plan_.cluster.job, node_of(plan_), random_},
       workers_{io_,
                containment_,
                output_,
                {[this](const auto& record) { on_exit(record); },
                 [this](const auto& failure) { on_started(failure); },
-                [this](const auto& failure) { on_exec_failed(failure); },
+                [this](const auto& failure) {
+                  handle(StartFailed{failure, clock_now()});
+                },
                 [this](pid_t pid) { lease_bound_.add(pid); }}},
       left_overs_{io_,
                   containment_,
                   {[this](pid_t pid) { return workers_.is_living_worker(pid); },
                    [this](const auto& asked) { on_left_overs_asked(asked); }}},
       lease_bound_{guardian},
+      terminal_{io_,
+                guardian,
+                reader_of(plan),
+                workers_,
+                {[this] { on_terminal_stop(); }, [this] { messages_.kept_interrupt(); }}},
+      starter_{{plan_, guardian_, console_, descriptors_, containment_, output_, run_folder_,
+                messages_}},
+      recorder_{plan_, workers_, output_, run_folder_, containment_},
+      max_restarts_{plan.restart.max_restarts},
       signals_{io_, open_signals()},
       guardian_fd_{io_},
       timers_{boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_},
               boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_},
-              boost::asio::steady_timer{io_}},
-      watchdog_{io_},
-      interrupt_timer_{io_} {
+              boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_}},
+      watchdog_{io_} {
   group_.size = plan_.local_world_size;
   group_.restart = plan_.restart;
   group_.stop = plan_.stop;
   output_.set_job(job_id_, plan_.role);
   output_.on_degraded([this](const Losses& losses) {
-    narrator_.degraded(losses);
+    messages_.degraded(losses);
     service_.status("degraded: " + losses.where + ": " + losses.why);
   });
   log::set_writer([this](std::string_view line) { output_.say(line); });
@@ -110,21 +123,23 @@ AgentLoop::~AgentLoop() = default;
 int AgentLoop::run() {
   watch_signals();
   watch_guardian();
+  watch_life_line();
   feed_watchdog();
   boost::asio::post(io_, [this] { begin_job(); });
+  boost::asio::post(io_, [this] { open_control(); });
   io_.run();
   // The supervisor always ends with Finish; without it the loop had nothing left to wait for, which
   // is a bug.
-  const Finish finish = finish_.value_or(Finish{Verdict::failed, 1});
-  service_.stopping("job over: " + std::string{to_string(finish.verdict)});
+  const Finish finish = finish_.value_or(Finish{{Outcome::failed, to_int(ExitCode::failure)}});
+  service_.stopping("job over: " + std::string{to_string(finish.end.outcome)});
   if (guardian_.board != nullptr) guardian_.board->finishing = true;
   output_.finish([this] { return flush_limits(); });
-  // After the flush: the report tells what was lost, also at the very end.
-  auto report = make_report(finish);
+  // After the flush: the report includes output that was lost at the very end.
+  auto report = make_report(finish.end);
   report.is_unwritten = !write_report(report);
   if (report.is_unwritten && report.exit_code == 0) report.exit_code = to_int(ExitCode::output);
   const std::string block = to_text(report, color_);
-  if (!block.empty()) output_.say(block);
+  if (!block.empty() && !plan_.output.is_reported_elsewhere) output_.say(block);
   output_.finish(kReportPatience, kReportPatience);
   log::set_writer([](std::string_view) {});
   return report.exit_code;
@@ -150,10 +165,10 @@ void AgentLoop::watch_signals() {
     if (error) return;
     signalfd_siginfo info{};
     while (!finish_ && ::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
-      if (info.ssi_code == SI_QUEUE && info.ssi_int == kTerminalInterrupt)
-        on_terminal_interrupt();
-      else
-        on_signal(static_cast<int>(info.ssi_signo));
+      const bool is_of_terminal = info.ssi_code == SI_QUEUE && info.ssi_int == kTerminalInterrupt;
+      const bool has_workers = group_.phase == Phase::running || group_.phase == Phase::stopping;
+      if (!is_of_terminal) on_signal(static_cast<int>(info.ssi_signo));
+      if (is_of_terminal && has_workers) terminal_.pressed();
     }
     if (!finish_) watch_signals();
   });
@@ -168,15 +183,16 @@ void AgentLoop::on_signal(int signo) {
       workers_.signal(SIGTSTP);
       return;
     case SIGCONT:
-      continue_workers();
+      if (terminal_.lend_again()) group_.terminal_rank = terminal_.reader();
+      workers_.signal(SIGCONT);
       return;
     case SIGWINCH:
       output_.window_changed();
       workers_.signal(SIGWINCH);
       return;
     case SIGTERM:
-      // Our parent-death signal looks like anybody's SIGTERM; where pidfd_open is refused it is all
-      // we get.
+      // Our parent-death signal can't be told from any other SIGTERM; where pidfd_open is refused
+      // there is no other notification.
       if (guardian_.pid != 0 && ::getppid() != guardian_.pid) {
         handle(GuardianLost{std::chrono::steady_clock::now()});
         check_emptied();
@@ -189,11 +205,35 @@ void AgentLoop::on_signal(int signo) {
   }
 }
 
-// A child of ours ended or stopped: a worker (whose own watch tells more), or an orphan that came
-// up to us.
+void AgentLoop::on_started(const std::optional<StartFailure>& failure) {
+  const auto now = clock_now();
+  if (failure) {
+    handle(StartFailed{*failure, now});
+    check_emptied();
+    return;
+  }
+  log::info("round_started",
+            {{"job", job_id_}, {"round", group_.round.value()}, {"workers", group_.size}});
+  handle(RoundStarted{now});
+  if (group_.terminal_rank) terminal_.lent();
+  forget_last_attempt();
+  const std::string status = std::to_string(group_.size) + " workers running, attempt " +
+                             std::to_string(group_.round.value());
+  if (group_.round > Round{0}) return service_.status(status);
+  service_.ready(status);
+  boost::asio::post(io_, sweep_dead_cgroups);  // of others before us: not in the way of the start
+}
+
+void AgentLoop::forget_last_attempt() {
+  if (run_folder_.forget_some(group_.round)) return;
+  boost::asio::post(io_, [this] { forget_last_attempt(); });
+}
+
+// A child exited or stopped: a worker, whose pidfd reports its exit, or an orphan that was
+// reparented to us.
 void AgentLoop::on_child_changed() {
   heed_lease();
-  suspend_with_worker();
+  if (group_.phase == Phase::running) terminal_.suspend_with_worker();
   if (group_.phase == Phase::killing) {
     left_overs_.kill();  // new orphans may have come up from those just killed
   } else if (group_.phase == Phase::stopping && group_.left_overs_due) {
@@ -220,13 +260,13 @@ void AgentLoop::on_exit(const WorkerRecord& record) {
                               {"local_rank", record.local_rank.value()},
                               {"pid", record.pid},
                               {"status", describe(*record.status)}});
-  if (record.local_rank == reader_) take_terminal_from(record);
+  if (record.local_rank == terminal_.reader())
+    terminal_.take_back(record, group_.terminal_rank == record.local_rank);
   heed_lease();
-  if (worker_server_) worker_server_->drain();  // its last words
+  services_->drain();  // its last message
   tell_workers_of(record);
   handle(WorkerExited{record.local_rank, *record.status, record.ended,
-                      asked_not_to_restart_.contains(record.local_rank)});
-  if (seat_) seat_->set_alive(group_.alive);
+                      services_->asked_not_to_restart(record.local_rank)});
   if (group_.phase == Phase::running)
     service_.status(std::to_string(group_.alive) + " workers running");
   after_exits();
@@ -238,8 +278,20 @@ void AgentLoop::check_emptied() {
   if (!containment_.is_empty()) return;
   output_.end_round();
   left_overs_.reset();
-  handle(Emptied{std::chrono::steady_clock::now(), progress_changed(), random_fraction()});
+  handle(Emptied{std::chrono::steady_clock::now(), starter_.progress_changed(), random_fraction()});
   check_emptied();  // the next round may have failed to start at once
+}
+
+// The first press only went to the worker; with it, this is the second.
+void AgentLoop::on_terminal_stop() {
+  if (finish_) return;
+  if (group_.interrupts == 0) {
+    is_hurrying_at_once_ = true;
+    handle(SignalArrived{SIGINT, clock_now()});
+  }
+  handle(SignalArrived{SIGINT, clock_now()});
+  is_hurrying_at_once_ = false;
+  check_emptied();
 }
 
 void AgentLoop::watch_guardian() {
@@ -252,6 +304,26 @@ void AgentLoop::watch_guardian() {
     handle(GuardianLost{std::chrono::steady_clock::now()});
     check_emptied();
   });
+}
+
+// A signal takes the way of one from this host, over the guardian, which counts those to hurry.
+void AgentLoop::watch_life_line() {
+  if (!plan_.life_line) return;
+  const auto on_passed = [this](int signo) {
+    if (guardian_.pid != 0) {
+      ::kill(guardian_.pid, signo);
+    } else {
+      on_signal(signo);
+    }
+  };
+  const auto on_end = [this](const std::string& why) {
+    if (finish_) return;
+    end_reason_ = why;
+    messages_.warning(why + ": stopping the workers here");
+    handle(GuardianLost{clock_now()});
+    check_emptied();
+  };
+  life_line_ = std::make_unique<LifeLineWatch>(io_, plan_.life_line->fd, on_passed, on_end);
 }
 
 void AgentLoop::feed_watchdog() {
@@ -270,25 +342,34 @@ void AgentLoop::carry_out(const Action& action) {
   std::visit([this](const auto& a) { act(a); }, action);
 }
 
-void AgentLoop::act(const StartRound&) {
+void AgentLoop::act(const StartRound& a) {
   left_overs_.reset();  // nothing of a kill of the last round may reach this one
-  start_workers();
+  if (!services_) {
+    services_ = std::make_unique<WorkerServices>(
+        io_, plan_, job_id_, job_.get(), messages_,
+        [this](Rank rank, int code) { workers_.abort(rank, code); });
+  }
+  const bool lends_terminal = terminal_.is_lent_at_start();
+  group_.terminal_rank = lends_terminal ? terminal_.reader() : std::nullopt;
+  lease_bound_.clear();
+  recorder_.begin_round(a.round);
+  auto prepared = starter_.prepare({a.round, job_id_, place_, group_.ledger.restarts, max_restarts_,
+                                    restart_reason_, terminal_.reader(), lends_terminal},
+                                   *services_);
+  if (const auto* failure = std::get_if<StartFailure>(&prepared)) return on_started(*failure);
+  workers_.start(std::move(std::get<Launch>(prepared)));
 }
 
 void AgentLoop::act(const SignalWorkers& a) { workers_.signal(a.signo); }
 
-void AgentLoop::act(const TermStrays&) {
+void AgentLoop::act(const TerminateEscaped&) {
   if (!containment_.is_empty()) left_overs_.terminate();
 }
 
 void AgentLoop::on_left_overs_asked(const std::vector<LeftOver>& asked) {
   if (group_.alive > 0) return;
-  narrator_.left_over(asked);
-  for (const auto& process : asked) add_left_over(process);
-}
-
-void AgentLoop::add_left_over(const LeftOver& process) {
-  if (++left_over_count_ <= LeftOvers::kNamed) left_over_.push_back(name_and_pid(process));
+  messages_.left_over(asked);
+  for (const auto& process : asked) recorder_.add_left_over(process);
 }
 
 void AgentLoop::act(const KillAll&) {
@@ -299,7 +380,7 @@ void AgentLoop::act(const KillAll&) {
 
 void AgentLoop::act(const ArmTimer& a) {
   auto& timer = timers_.at(static_cast<std::size_t>(a.timer));
-  timer.expires_after(a.after);
+  timer.expires_after(a.timer == Timer::left_over ? left_over_patience(a.after) : a.after);
   timer.async_wait([this, which = a.timer](boost::system::error_code error) {
     if (error || finish_) return;
     handle(TimerFired{which, std::chrono::steady_clock::now()});
@@ -317,48 +398,106 @@ void AgentLoop::act(const Finish& a) {
 }
 
 void AgentLoop::act(const TellFailure& a) {
-  failures_.push_back(describe_failure(a.failure));
-  restart_reason_ =
-      "rank " + std::to_string(failures_.back().worker.rank.value()) + " " + failures_.back().cause;
+  recorder_.add(recorder_.describe(a.failure));
+  const auto& failure = recorder_.latest();
+  restart_reason_ = "rank " + std::to_string(failure.worker.rank.value()) + " " + failure.cause;
   const bool nobody_waits =
       group_.size == 1 && group_.ledger.budget_used >= group_.restart.max_restarts;
-  if (!nobody_waits) narrator_.failure(failures_.back());
-  hint_at_stdin(failures_.back());
-  // Memory stays bounded over any number of restarts: the first and the latest are kept, only those
-  // with their output.
-  constexpr std::size_t kKept = 32;
-  ++failed_rounds_;
-  if (failures_.size() > 2) {
-    auto& older = failures_[failures_.size() - 2];
-    older.tail.clear();
-    older.error.reset();
-  }
-  if (failures_.size() > kKept) failures_.erase(failures_.begin() + 1);
+  if (!nobody_waits) messages_.failure(failure);
+  hint_at_stdin(failure);
 }
 
 void AgentLoop::act(const TellRestart& a) {
-  narrator_.restart(a);
-  service_.status("restart " + std::to_string(a.restart) + " of " + std::to_string(a.of) +
-                  " after: " + restart_reason_);
+  messages_.restart(a);
+  service_.status(restart_words(a.ledger, a.max_restarts) + " after: " + restart_reason_);
 }
 
-void AgentLoop::act(const TellStartRetry& a) { narrator_.start_retry(a, words_for(a.failure)); }
+void AgentLoop::act(const TellStartRetry& a) { messages_.start_retry(a, words_for(a.failure)); }
 
 void AgentLoop::act(const TellStopping& a) {
-  narrator_.stopping(a);
+  if (!is_hurrying_at_once_) messages_.stopping(a);
   service_.stopping("stopping, asked by " + signal_name(a.signo));
 }
 
-void AgentLoop::act(const TellNoRestart& a) { narrator_.no_restart(a); }
-void AgentLoop::act(const TellHurry& a) { narrator_.hurry(a); }
+void AgentLoop::act(const TellNoRestart& a) { messages_.no_restart(a); }
+void AgentLoop::act(const TellHurry& a) { messages_.hurry(a, is_hurrying_at_once_); }
 
 void AgentLoop::act(const TellKilling& a) {
   const auto alive = containment_.left_over(LeftOvers::kNamed);
-  narrator_.killing(a, alive);
+  messages_.killing(a, alive);
   if (group_.alive > 0) return;
-  for (const auto& process : alive) {
-    if (!left_overs_.was_asked(process.pid)) add_left_over(process);  // else it is named already
+  for (const auto& process : alive) recorder_.add_left_over(process);
+}
+
+// ---- the output's end and the report ----
+
+// With several workers stdin is /dev/null, and the errors of pdb and input() don't say so.
+void AgentLoop::hint_at_stdin(const FailureReport& failure) const {
+  if (terminal_.reader() == failure.worker.local_rank) return;
+  const std::string text = failure.tail + (failure.error ? failure.error->message : "");
+  const bool wanted_input = text.find("bdb.BdbQuit") != std::string::npos ||
+                            text.find("EOFError: EOF when reading a line") != std::string::npos;
+  if (!wanted_input) return;
+  messages_.note("rank " + std::to_string(failure.worker.rank.value()) +
+                 " wanted to read its standard input, which is /dev/null with several workers: "
+                 "--stdin " +
+                 std::to_string(failure.worker.local_rank.value()) + " gives it ours");
+}
+
+void AgentLoop::spare_stopping_workers() {
+  const bool is_ending = group_.phase == Phase::stopping || group_.phase == Phase::killing;
+  if (is_ending &&
+      (group_.stop_signal != 0 || (group_.stop_ordered && group_.stop_ordered->for_good)))
+    output_.shorten_patience(kStoppingPatience);
+}
+
+// How long the rest of the output is waited for. The loop has ended: signals are looked for here.
+FlushLimits AgentLoop::flush_limits() {
+  if (service_.watchdog_period()) service_.feed_watchdog();
+  signalfd_siginfo info{};
+  while (::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
+    const auto signo = static_cast<int>(info.ssi_signo);
+    is_flush_hurried_ = is_flush_hurried_ || signo == SIGINT || signo == SIGTERM ||
+                        signo == SIGHUP || signo == SIGQUIT;
   }
+  if (is_flush_hurried_ || group_.guardian_lost || group_.interrupts >= 2)
+    return {kHurriedFlush, kHurriedFlush};
+  const Millis patience = plan_.output.patience;
+  if (group_.stop_signal == 0) return {patience, kForever};
+  return {std::min(patience, kStoppingPatience), kStoppedFlush};
+}
+
+std::string AgentLoop::words_for(const StartFailure& failure) const {
+  return recorder_.words_for(failure, starter_.program());
+}
+
+JobReport AgentLoop::make_report(const End& end) const {
+  JobRecorder::JobEnd job{.job_id = job_id_,
+                          .guardian = guardian_.pid,
+                          .end = end,
+                          .group = group_,
+                          .world_size = place_ ? place_->world_size : plan_.world_size,
+                          .max_restarts = max_restarts_,
+                          .program = starter_.program(),
+                          .last_word = {},
+                          .reason = end_reason_,
+                          .restarted_after = job_ ? restart_reason_ : std::string{}};
+  const bool by_signal = end.outcome == Outcome::stopped || end.outcome == Outcome::preempted;
+  if (group_.is_signal_unheard && by_signal)
+    job.reason = signal_name(group_.stop_signal) + "; the other nodes could not be told";
+  if (job_ && job_->close()) job.last_word = {*job_->close(), job_->node_name(), job_->closed_at()};
+  return recorder_.report(job);
+}
+
+bool AgentLoop::write_report(const JobReport& report) {
+  if (plan_.report_file.empty()) return true;
+  const ShortReport instead{to_string(report.outcome),
+                            report.exit_code == 0 ? to_int(ExitCode::output) : report.exit_code,
+                            "the whole report could not be written", guardian_.pid};
+  const auto written = write_report_file(plan_.report_file, to_json(report), instead);
+  note_report_written(guardian_);
+  if (written.has_error()) messages_.error("the report is lost: " + written.error().what);
+  return written.has_value();
 }
 
 }  // namespace acc::agent

@@ -1,49 +1,48 @@
 #pragma once
 
 #include "agent/containment.hpp"
+#include "agent/control_protocol.hpp"
 #include "agent/descriptor_limit.hpp"
-#include "agent/environment.hpp"
-#include "agent/guardian.hpp"
+#include "agent/guardian_board.hpp"
 #include "agent/job_plan.hpp"
-#include "agent/left_overs.hpp"
+#include "agent/job_recorder.hpp"
 #include "agent/lease_timer.hpp"
-#include "agent/memory_limit.hpp"
-#include "agent/narrator.hpp"
-#include "agent/output_hub.hpp"
-#include "agent/report.hpp"
-#include "agent/run_folder.hpp"
+#include "agent/left_overs.hpp"
+#include "agent/lent_terminal.hpp"
+#include "agent/output/output_hub.hpp"
+#include "agent/output/run_folder.hpp"
+#include "agent/round_starter.hpp"
 #include "agent/service_notify.hpp"
 #include "agent/supervisor.hpp"
-#include "agent/terminal.hpp"
-#include "agent/terminal_interrupts.hpp"
+#include "agent/user_messages.hpp"
 #include "agent/worker_group.hpp"
+#include "agent/worker_services.hpp"
+#include "rendezvous/coordinator_client.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
-#include <variant>
 #include <vector>
-
-namespace acc::rendezvous {
-struct RoundPlace;
-}
 
 namespace acc::agent {
 
-class LocalStore;
+class ControlServer;
 class PmiServer;
-class Seat;
+class CoordinatedJob;
+class LifeLineWatch;
+class LocalStore;
 class WorkerServer;
+struct NodeFacts;
 struct WorkerCalls;
 
-/// Carries out what the supervisor decides and tells it what happens: signals, exits, timers, the
-/// guardian's end. One thread, one loop.
+/// The agent's event loop: feeds the supervisor with events (signals, exits, timers, the guardian's
+/// end) and carries out its actions. One thread.
 class AgentLoop {
  public:
   AgentLoop(const JobPlan& plan, const GuardianLink& guardian, const DescriptorLimit& limit);
@@ -63,16 +62,19 @@ class AgentLoop {
   void on_signal(int signo);
   void on_child_changed();
   void watch_guardian();
+  void watch_life_line();
   void on_exit(const WorkerRecord& record);
   void feed_watchdog();
   void after_exits();
   void check_emptied();
+  void on_started(const std::optional<StartFailure>& failure);
+  void on_terminal_stop();
 
   // actions out
   void carry_out(const Action& action);
   void act(const StartRound& a);
   void act(const SignalWorkers& a);
-  void act(const TermStrays& a);
+  void act(const TerminateEscaped& a);
   void act(const KillAll& a);
   void act(const ArmTimer& a);
   void act(const DisarmTimer& a);
@@ -84,6 +86,7 @@ class AgentLoop {
   void act(const TellNoRestart& a);
   void act(const TellHurry& a);
   void act(const TellKilling& a);
+  void act(const TellRestartAsked& a);
   // only of jobs on several nodes: agent_cluster.cpp
   void act(const ReportFailed& a);
   void act(const ReportStartFailed& a);
@@ -92,94 +95,81 @@ class AgentLoop {
   void act(const ReportUnkillable& a);
   void act(const AskJob& a);
 
-  // helpers
+  // a job on several nodes: agent_cluster.cpp
   void begin_job();
-  void take_seat();
-  void take_place(const rendezvous::RoundPlace& place);
-  std::uint16_t reserve_store_port(Round round);
+  void join_job();
+  void on_order(const rendezvous::NodeOrder& order);
+  /// What an order requires before it reaches the supervisor.
+  void prepare(const rendezvous::OrderPort& order);
+  void prepare(const rendezvous::OrderRound& order);
+  void prepare(const rendezvous::OrderStop& order);
+  void prepare(const rendezvous::OrderKill& order);
+  void prepare(const rendezvous::GiveUp& order);
+  void prepare(const rendezvous::Tell& order);
+  template <class Other>
+  void prepare(const Other&) {}
   void heed_lease();
-  void end_loop();
-  void listen_to_workers();
-  [[nodiscard]] WorkerCalls worker_calls();
-  void start_workers();
-  std::variant<Launch, StartFailure> prepare_round();
-  [[nodiscard]] std::optional<StartFailure> check_descriptors() const;
-  void on_started(const std::optional<StartFailure>& failure);
-  void on_exec_failed(const StartFailure& failure);
-  void forget_last_attempt();
-  Assignment assign_here();
-  Master choose_master();
   void tell_workers_of(const WorkerRecord& record);
-  [[nodiscard]] OomFacts oom_facts(const ExitStatus& status) const;
-  FailureReport describe_failure(const WorkerFailure& failure);
-  [[nodiscard]] std::string words_for(const StartFailure& failure) const;
-  JobReport make_report(const Finish& finish) const;
-  void add_job_end(JobReport& report) const;
-  bool write_report(const JobReport& report);
-  bool progress_changed();
-  // the terminal: agent_terminal.cpp
-  void suspend_with_worker();
-  void continue_workers();
-  void lend_terminal();
-  void take_terminal_from(const WorkerRecord& record);
-  void on_terminal_interrupt();
-  void look_at_interrupts();
-  void obey(TerminalInterrupts::Answer answer);
+  [[nodiscard]] NodeFacts node_facts() const;
+  void end_loop();
+
+  // the control socket: agent_control.cpp
+  void open_control();
+  void on_control(const control::Request& request, uid_t uid,
+                  std::function<void(std::string)> reply);
+  void reply_status(std::function<void(std::string)> reply);
+  [[nodiscard]] control::JobView view() const;
+
+  // helpers
+  void forget_last_attempt();
   void hint_at_stdin(const FailureReport& failure) const;
-  // the end of the output
   void spare_stopping_workers();
-  [[nodiscard]] OutputHub::FlushLimits flush_limits();
-  [[nodiscard]] pid_t reader_pid() const;
+  [[nodiscard]] FlushLimits flush_limits();
   void on_left_overs_asked(const std::vector<LeftOver>& asked);
-  void add_left_over(const LeftOver& process);
+  [[nodiscard]] std::string words_for(const StartFailure& failure) const;
+  [[nodiscard]] JobReport make_report(const End& end) const;
+  bool write_report(const JobReport& report);
 
   DescriptorLimit descriptors_;
-  JobPlan plan_;
+  const JobPlan plan_;
   GuardianLink guardian_;
   ConsoleFacts console_;
-  std::optional<LocalRank> reader_;  ///< the worker that gets our stdin
-  Terminal terminal_;
   bool color_;
   std::string random_;
   std::string job_id_;
-  Instant began_;
 
   boost::asio::io_context io_{1};
   ServiceNotifier service_;
-  MemoryWatch memory_;
   Containment containment_;
   OutputHub output_;
-  Narrator narrator_;
+  UserMessages messages_;
   RunFolder run_folder_;
   WorkerGroup workers_;
   LeftOvers left_overs_;
   LeaseBoundGroups lease_bound_;
+  LentTerminal terminal_;
+  RoundStarter starter_;
+  JobRecorder recorder_;
   GroupState group_;
-  std::unique_ptr<Seat> seat_;       ///< in a job on several nodes
-  std::optional<Assignment> place_;  ///< there: as the coordinator said
-  std::unique_ptr<WorkerServer> worker_server_;
-  std::unique_ptr<PmiServer> pmi_server_;  ///< only for programs of MPICH's kind
-  std::set<LocalRank> asked_not_to_restart_;  ///< in this round
-  std::unique_ptr<LocalStore> local_store_;   ///< in a job on one node
+  std::unique_ptr<CoordinatedJob> job_;  ///< in a job on several nodes
+  std::optional<Assignment> place_;      ///< there: from the coordinator
+  std::uint32_t max_restarts_;           ///< there: the coordinator's
+  std::unique_ptr<WorkerServices> services_;
+  std::unique_ptr<ControlServer> control_;  ///< none: no folder for it, or it can't be made
+  Instant began_ = clock_now();
 
   Descriptor signals_;
   Descriptor guardian_fd_;
+  std::unique_ptr<LifeLineWatch> life_line_;
   std::array<boost::asio::steady_timer, kTimers> timers_;
   boost::asio::steady_timer watchdog_;
-  boost::asio::steady_timer interrupt_timer_;
-  TerminalInterrupts interrupts_;
-  UniqueFd port_reservation_;  ///< of the store's port in this round
 
   std::string restart_reason_;
-  std::string progress_seen_;
-  std::string program_path_;
-  std::vector<FailureReport> failures_;  ///< the first and the latest
-  std::uint32_t failed_rounds_ = 0;
-  bool look_is_due_ = false;            ///< after_exits() is on its way
-  std::vector<std::string> left_over_;  ///< names; at most LeftOvers::kNamed
-  std::size_t left_over_count_ = 0;
+  std::string end_reason_;    ///< why this node ended without the coordinator
+  bool look_is_due_ = false;  ///< after_exits() is on its way
   std::optional<Finish> finish_;
-  bool is_flush_hurried_ = false;  ///< a signal came after the workers' end
+  bool is_hurrying_at_once_ = false;  ///< of two presses in a worker's terminal the first is old
+  bool is_flush_hurried_ = false;     ///< a signal came after the workers' end
 };
 
 }  // namespace acc::agent

@@ -25,24 +25,11 @@ namespace acc::agent {
 namespace {
 
 constexpr std::string_view kPrefix =
-    "acc-launch-job-";  // nobody else's name: what can be locked under it is ended
+    "acc-launch-job-";  // ours alone: what can be locked under it is killed
 
 bool is_cgroup2(const char* folder) {
   struct statfs info {};
   return ::statfs(folder, &info) == 0 && info.f_type == CGROUP2_SUPER_MAGIC;
-}
-
-// Our own cgroup v2 as a folder: the unified mount, or the one beside v1 on hybrid hosts. Empty if
-// there is none.
-std::string own_cgroup() {
-  const char* root = is_cgroup2("/sys/fs/cgroup") ? "/sys/fs/cgroup" : "/sys/fs/cgroup/unified";
-  if (!is_cgroup2(root)) return {};
-  const std::string text = read_small_file("/proc/self/cgroup");
-  const auto begin = text.rfind("0::");
-  if (begin == std::string::npos || (begin != 0 && text[begin - 1] != '\n')) return {};
-  const auto end = text.find('\n', begin);
-  const std::string path = text.substr(begin + 3, end - begin - 3);
-  return path == "/" ? root : root + path;
 }
 
 std::string cgroup_name() {
@@ -50,7 +37,7 @@ std::string cgroup_name() {
 }
 
 // An agent holds a lock on the folder of its cgroup as long as it lives, which needs no look at a
-// pid: that may be unreadable (hidepid), or mean somebody else (another pid namespace).
+// pid: that may be unreadable (hidepid), or belong to another process (another pid namespace).
 bool lock_folder(int fd) { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; }
 
 bool owner_is_dead(const std::string& path) {
@@ -73,6 +60,17 @@ std::vector<std::string> job_cgroups(const std::string& base) {
 }
 
 }  // namespace
+
+std::string own_cgroup() {
+  const char* root = is_cgroup2("/sys/fs/cgroup") ? "/sys/fs/cgroup" : "/sys/fs/cgroup/unified";
+  if (!is_cgroup2(root)) return {};
+  const std::string text = read_small_file("/proc/self/cgroup");
+  const auto begin = text.rfind("0::");
+  if (begin == std::string::npos || (begin != 0 && text[begin - 1] != '\n')) return {};
+  const auto end = text.find('\n', begin);
+  const std::string path = text.substr(begin + 3, end - begin - 3);
+  return path == "/" ? root : root + path;
+}
 
 void sweep_dead_cgroups() {
   const std::string base = own_cgroup();

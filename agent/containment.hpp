@@ -8,21 +8,21 @@
 #include <string>
 #include <vector>
 
-/// Finds and ends every process of a round, also those that left their group and session. Two nets:
-/// a cgroup v2 where one may be made, and the sub-reaper relation: whatever loses its parent
-/// becomes a child of the agent.
+/// Finds and kills every process of a round, also those that left their process group and session,
+/// in two ways: by a cgroup v2, where one may be created, and as a sub-reaper: a process that loses
+/// its parent becomes a child of the agent.
 namespace acc::agent {
 
 struct LeftOver {
   pid_t pid = 0;
   std::string name;
-  char state = '?';  ///< as in /proc/PID/stat: D is beyond SIGKILL's reach, Z only waits for us
+  char state = '?';  ///< as in /proc/PID/stat: D can't be killed, Z is to be reaped by us
 };
 
 class Containment {
  public:
-  /// Tries to make the job's cgroup below our own. Without the right to do so, or without cgroup
-  /// v2, goes on without.
+  /// Tries to create the job's cgroup below our own. Without permission, or without cgroup v2,
+  /// there is none.
   Containment();
   ~Containment();
   Containment(const Containment&) = delete;
@@ -45,11 +45,11 @@ class Containment {
   [[nodiscard]] std::vector<Member> members() const;
   /// SIGKILL to all of the cgroup at once, where there is one and the kernel can (Linux 5.14).
   void kill_cgroup();
-  /// Signals a member that is no child of ours: through a pidfd after a second look at its cgroup,
-  /// so that it can't hit a process that got the number meanwhile.
+  /// Signals a member that is not our child: through a pidfd, after checking its cgroup again, so
+  /// that it can't hit another process that got the same pid meanwhile.
   /// @return whether it was still there
   bool signal_member(pid_t pid, std::initializer_list<int> signals) const;
-  /// True when no descendant of ours is left. Zombies that nobody has reaped count as left.
+  /// True when no descendant of ours is left. Zombies that are not reaped count as left.
   [[nodiscard]] bool is_empty() const;
   /// What is still there, zombies left out. Only the first `named` are looked up, the others have
   /// no name.
@@ -67,23 +67,27 @@ class Containment {
 [[nodiscard]] std::string name_and_pid(const LeftOver& process);
 
 enum class ChildState {
-  none,  ///< it is no child of ours, or not any more
+  none,  ///< it is not our child, or no longer
   alive,
   dead,  ///< a zombie
 };
-/// One system call. Only a reaped child loses its number, so what this says of a child holds until
+/// One system call. The pid of a child is not reused before it is reaped, so the answer holds until
 /// we reap it.
 [[nodiscard]] ChildState look_at_child(pid_t pid);
 
 /// Direct children of this process (any thread), zombies included.
 std::vector<pid_t> children_of_this_process();
-/// The same of another one. One that is born or dies meanwhile may be missing.
+/// The same of another one. One that is created or exits meanwhile may be missing.
 std::vector<pid_t> children_of(pid_t pid);
 /// Name and state from /proc; state 'X' if it is gone.
 LeftOver look_up(pid_t pid);
 
-/// Ends and removes the cgroups of agents that are dead. For the guardian after the loss of its
-/// agent, and at a start.
+/// Our own cgroup v2 as a folder: of the unified mount, or the one beside v1 on hybrid hosts. Empty
+/// if there is none.
+[[nodiscard]] std::string own_cgroup();
+
+/// Kills the processes in cgroups of dead agents, and removes these cgroups. For the guardian after
+/// the loss of its agent, and at a start.
 void sweep_dead_cgroups();
 
 }  // namespace acc::agent

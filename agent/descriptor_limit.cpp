@@ -1,6 +1,6 @@
 #include "agent/descriptor_limit.hpp"
 
-#include "agent/output_routes.hpp"
+#include "agent/output/routes.hpp"
 
 #include <dirent.h>
 

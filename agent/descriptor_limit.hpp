@@ -1,7 +1,7 @@
 #pragma once
 
 #include "agent/job_plan.hpp"
-#include "agent/output_hub.hpp"
+#include "agent/output/console_facts.hpp"
 
 #include <sys/resource.h>
 

@@ -1,6 +1,7 @@
 #include "agent/environment.hpp"
 
-#include "agent/pmi_server.hpp"
+#include "agent/job_folder_notes.hpp"
+#include "agent/pmi_session.hpp"
 #include "common/worker_env.hpp"
 
 #include <algorithm>
@@ -12,10 +13,12 @@ namespace env = worker_env;
 
 namespace {
 
-// What a service manager said to us is not meant for the workers: one that answered would speak in
-// our name.
-constexpr std::array<std::string_view, 6> kNotForWorkers{
-    "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"};
+// Variables of the service manager are not meant for the workers: one that used them would act in
+// our name. Nor is the password of etcd; and an acc-launch that a worker starts is no guardian of
+// the daemon's job.
+constexpr std::array<std::string_view, 8> kNotForWorkers{
+    "NOTIFY_SOCKET", "WATCHDOG_USEC",  "WATCHDOG_PID",  "LISTEN_FDS",
+    "LISTEN_PID",    "LISTEN_FDNAMES", "ACC_ETCD_USER", kJobFolderVariable};
 
 std::string assignment(std::string_view name, std::string_view value) {
   std::string text;
@@ -45,7 +48,7 @@ RoundEnvironment::RoundEnvironment(const JobPlan& plan, std::span<const char* co
                                    const RoundFacts& facts)
     : elastic_{plan.kind == JobKind::elastic},
       pmi_{elastic_ && plan.pmi},
-      first_rank_{facts.assignment.first_rank.value()},
+      ranks_{facts.assignment.ranks},
       error_folder_{facts.error_folder},
       console_{facts.console} {
   for (const std::string_view entry : caller) {
@@ -67,15 +70,15 @@ RoundEnvironment::RoundEnvironment(const JobPlan& plan, std::span<const char* co
     add_shared(env::kMasterAddr, place.master.addr);
     add_shared(env::kMasterPort, std::to_string(place.master.port));
     add_shared(env::kRestartCount, std::to_string(facts.restarts));
-    add_shared(env::kMaxRestarts, std::to_string(plan.restart.max_restarts));
-    add_shared(env::kRunId, plan.rendezvous.id);
+    add_shared(env::kMaxRestarts, std::to_string(facts.max_restarts));
+    add_shared(env::kRunId, plan.cluster.job);
     add_shared(env::kUseAgentStore, "False");
     shared_.try_emplace(std::string{env::kNcclAsync}, "1");
     shared_.try_emplace(std::string{env::kTorchNcclAsync}, "1");
   }
   if (pmi_) {
     add_shared(env::kPmiSize, std::to_string(place.world_size.value()));
-    add_shared(env::kPmiFd, std::to_string(kPmiFd));
+    add_shared(env::kPmiFd, std::to_string(pmi::kWorkerFd));
     add_shared(env::kMpiLocalSize, std::to_string(plan.local_world_size));
   }
   add_shared(env::kAccJobId, facts.job_id);
@@ -117,7 +120,7 @@ WorkerEnvironment RoundEnvironment::for_worker(LocalRank local) {
   std::vector<std::string> overridden;  // "NAME=" of shared ones that this worker has otherwise
   add_console(local, worker, overridden);
   if (elastic_) {
-    const std::string rank = std::to_string(first_rank_ + local.value());
+    const std::string rank = std::to_string(ranks_.of(local).value());
     const auto own = [&](std::string_view name, const std::string& value) {
       worker.own.push_back(assignment(name, value));
     };

@@ -10,16 +10,15 @@
 #include <string_view>
 #include <vector>
 
-/// What a worker finds in its environment: the caller's variables, the plan's, and the place of the
-/// worker (pure).
+/// A worker's environment: the caller's variables, the plan's, and the worker's ranks (pure).
 namespace acc::agent {
 
-/// This node's share of a round, as the rendezvous gave it (static: by arithmetic).
+/// This node's share of a round, assigned by the rendezvous (static: by arithmetic).
 struct Assignment {
   Round round{0};
   NodeRank node_rank{0};
   std::uint32_t nodes = 1;
-  Rank first_rank{0};
+  RankRange ranks;  ///< of this node
   WorldSize world_size{1};
   Master master;
 };
@@ -28,6 +27,7 @@ struct RoundFacts {
   Assignment assignment;
   std::string job_id;
   std::uint32_t restarts = 0;
+  std::uint32_t max_restarts = 0;  ///< of the whole job, as the coordinator counts
   std::string restart_reason;
   std::string error_folder;  ///< <run folder>/attempt_<K>; empty: no error files
   std::string agent_socket;  ///< address of the worker server; empty: there is none
@@ -60,7 +60,7 @@ class RoundEnvironment {
 
   bool elastic_;
   bool pmi_;
-  std::uint32_t first_rank_;
+  RankRange ranks_;
   std::string error_folder_;
   std::function<std::vector<Variable>(LocalRank)> console_;
   std::map<std::string, std::string, std::less<>> shared_;

@@ -2,6 +2,7 @@
 
 #include "agent/containment.hpp"
 #include "agent/interrupt_watch.hpp"
+#include "agent/job_folder_notes.hpp"
 #include "agent/lease_timer.hpp"
 #include "agent/lease_watch.hpp"
 #include "agent/orphan_sweep.hpp"
@@ -61,7 +62,7 @@ sigset_t guarded_signals() {
   return set;
 }
 
-// Whoever starts us with a standard descriptor closed would find a pipe of ours in its place.
+// If a standard descriptor is closed when we start, a pipe of ours would get its number.
 void fill_standard_descriptors() {
   for (int fd = ::open("/dev/null", O_RDWR); fd >= 0; fd = ::open("/dev/null", O_RDWR)) {
     if (fd <= STDERR_FILENO) continue;
@@ -71,15 +72,15 @@ void fill_standard_descriptors() {
 }
 
 void become_agent(pid_t guardian) {
-  ::prctl(PR_SET_NAME, "acc:agent");  // so that ps tells it from the guardian
+  ::prctl(PR_SET_NAME, "acc:agent");  // to tell it from the guardian in ps
   ::setpgid(0, 0);                    // Ctrl-C goes to the guardian alone, so it counts once
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != guardian) ::_exit(to_int(ExitCode::agent_lost));
 }
 
-// Whoever runs `helper & exec acc-launch …` or `exec > >(tee log)` leaves us children that are none
-// of ours to end.
+// A shell that runs `helper & exec acc-launch …` or `exec > >(tee log)` leaves us children that we
+// did not start and must not kill.
 std::unordered_set<pid_t> children_from_before() {
   siginfo_t info{};
   if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0)
@@ -95,8 +96,8 @@ GuardianBoard* make_board() {
 }
 
 // As SIGTSTP does it, so that a shell shows 148. A group without a shell that could continue it
-// (orphaned) isn't stopped by SIGTSTP: by SIGSTOP then. Whether we were stopped is told by the
-// SIGCONT after it, which is blocked and stays pending.
+// (orphaned) isn't stopped by SIGTSTP: by SIGSTOP then. If we were stopped, the SIGCONT that
+// follows is blocked and pending.
 void stop_this_process() {
   sigset_t tstp;
   ::sigemptyset(&tstp);
@@ -109,7 +110,7 @@ void stop_this_process() {
   if (::sigismember(&pending, SIGCONT) == 0) ::raise(SIGSTOP);
 }
 
-// Nobody holds its other end until there is a lease (lease_timer.hpp).
+// Its other end is closed until there is a lease (lease_timer.hpp).
 int read_end_of_new_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return -1;
@@ -135,17 +136,16 @@ class Guardian {
     const int status = wait_for_agent();
     end_interrupt_watch();
     lease_timer_.end();
+    if (!WIFEXITED(status)) await_orphans();
     const int killed = sweep();
     take_terminal_back();
     if (WIFEXITED(status)) {
-      if (board_ != nullptr) write_missing_report(*board_, WEXITSTATUS(status), "");
+      write_report(WEXITSTATUS(status), "");
       return WEXITSTATUS(status);
     }
     restore_terminal_modes(modes_);
     tell_agents_death(status, killed);
-    if (board_ != nullptr)
-      write_missing_report(*board_, to_int(ExitCode::agent_lost),
-                           describe(exit_status_from_wait(status)));
+    write_report(to_int(ExitCode::agent_lost), describe(exit_status_from_wait(status)));
     sweep_dead_cgroups();
     if (board_ != nullptr && board_->temporary_folder[0] != '\0') {
       std::error_code ignored;
@@ -155,15 +155,21 @@ class Guardian {
   }
 
  private:
+  void write_report(int exit_code, const std::string& lost) {
+    if (board_ == nullptr) return;
+    const auto written = write_missing_report(*board_, exit_code, lost);
+    if (written.has_error()) say("acc-launch: the report is lost: " + written.error().what + "\n");
+  }
+
   // Until the agent ends. Signals are passed on; the third Ctrl-C starts a clock.
   int wait_for_agent() {
     for (;;) {
       sleep();
       lease_.check();  // first: what a signal would continue may have to be dead by now
       follow_terminal();
-      lease_timer_.ensure();
       forward_signals();
       if (const auto status = reap()) return *status;
+      lease_timer_.ensure();  // also after the end of one
       if (is_agent_deaf() || interrupts_ > kImpatient) ::kill(agent_, SIGKILL);
     }
   }
@@ -253,6 +259,28 @@ class Guardian {
     interrupt_watch_ = -1;
   }
 
+  // Their life lines have ended with the agent: they stop the job on other hosts.
+  void await_orphans() {
+    const Millis patience{board_ != nullptr ? board_->orphan_patience_ms.load() : 0};
+    if (patience.count() == 0) return;
+    const Instant until = clock_now() + patience;
+    for (unsigned stops = 0; stops == 0 && has_orphans();) {
+      const auto left = std::chrono::ceil<Millis>(until - clock_now()).count();
+      if (left <= 0) return;
+      pollfd fd{signal_fd_.get(), POLLIN, 0};
+      ::poll(&fd, 1, static_cast<int>(left));
+      signalfd_siginfo info{};
+      while (::read(signal_fd_.get(), &info, sizeof info) == sizeof info)
+        stops += info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM ? 1 : 0;
+      reap();
+    }
+  }
+
+  [[nodiscard]] bool has_orphans() const {
+    const auto children = children_of_this_process();
+    return std::ranges::any_of(children, [&](pid_t pid) { return !not_ours_.contains(pid); });
+  }
+
   // What a dead agent left behind: at once and whatever it forks meanwhile where there is a cgroup;
   // then what became ours. How many had to be killed.
   int sweep() {
@@ -282,19 +310,14 @@ class Guardian {
   pid_t terminal_group_ = 0;
   pid_t interrupt_watch_ = -1;
   unsigned interrupts_ = 0;
-  std::optional<Instant> deaf_from_;  ///< an agent that is still there then hears nothing
+  std::optional<Instant> deaf_from_;  ///< an agent that still runs then does not react to signals
 };
 
 }  // namespace
 
-void note_terminal(const GuardianLink& guardian, pid_t group) {
-  if (guardian.board == nullptr || guardian.board->terminal_group.exchange(group) == group) return;
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto n = ::write(guardian.wake_fd, &one, sizeof one);
-}
-
 int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
   fill_standard_descriptors();
+  const JobFolderNotes notes;
   // Inherited as ignored, the kernel would reap our children and we would wait for ever.
   ::signal(SIGCHLD, SIG_DFL);
   const auto not_ours = children_from_before();
@@ -308,15 +331,20 @@ int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
   const pid_t agent = ::fork();
   if (agent < 0) {
     std::perror("acc-launch: cannot start the agent process: fork");
+    notes.ended(to_int(ExitCode::resources));
     return to_int(ExitCode::resources);
   }
   if (agent == 0) {
     become_agent(guardian);
     std::exit(agent_main({guardian, board, wake_fd, pipe_fd}));
   }
-  ::signal(SIGPIPE,
-           SIG_IGN);  // not before the fork: the agent and its children decide for themselves
-  return Guardian{agent, signals, not_ours, board, wake_fd, pipe_fd}.run();
+  // Not before the fork: the agent and its children decide for themselves.
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // ulimit -f: as a full disk, also for the report of a lost agent
+  notes.sync();
+  const int exit_code = Guardian{agent, signals, not_ours, board, wake_fd, pipe_fd}.run();
+  notes.ended(exit_code);
+  return exit_code;
 }
 
 }  // namespace acc::agent

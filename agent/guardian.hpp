@@ -1,79 +1,12 @@
 #pragma once
 
-#include "common/duration.hpp"
+#include "agent/guardian_board.hpp"
 
-#include <sys/types.h>
-
-#include <atomic>
-#include <cstdint>
 #include <functional>
-#include <string>
 
 /// The process that the user started. Small: it forks the agent, forwards signals to it, holds the
 /// lease (lease_watch.hpp), sweeps up what a dead agent left behind and passes on the exit code.
 namespace acc::agent {
-
-/// A page that both processes see: what the guardian must know when the agent can't tell it any
-/// more.
-struct GuardianBoard {
-  char temporary_folder[512];   ///< to be removed if the agent dies before it does; empty: none
-  std::atomic<bool> finishing;  ///< the workers are gone, the last output is being written
-  /// Process group of the worker that has the terminal, whose Ctrl-C we would not see; 0: none.
-  std::atomic<pid_t> terminal_group;
-
-  // ---- the report (report_file.hpp) ----
-  char report_file[4096];               ///< --report; empty: none is wanted
-  char refusal[512];                    ///< why nothing was started; empty: not known
-  std::atomic<bool> report_is_written;  ///< by the agent, or it could not be
-
-  // ---- jobs on several nodes ----
-  /// CLOCK_BOOTTIME in nanoseconds: afterwards no worker of this node may live. 0: no lease yet.
-  std::atomic<std::int64_t> lease_ends_ns;
-  /// Clocks::ahead() when it was confirmed; written before lease_ends_ns.
-  std::atomic<std::int64_t> lease_ahead_ns;
-  std::atomic<std::int64_t> lease_taken_ns;  ///< the agent knows of the end of this one
-  std::atomic<bool> lease_in_use;            ///< there are workers, or they are about to be started
-  std::atomic<std::int64_t> lease_length_ms;  ///< for words
-  /// It ran out. Set before the first worker is killed, reset by take_lease_end.
-  std::atomic<bool> lease_fired;
-  std::atomic<bool> lease_killing;  ///< the guardian is just looking for processes to kill
-  std::atomic<std::int32_t> lease_timer_pid;     ///< it is armed (lease_timer.hpp); 0: there is none
-  std::atomic<std::int64_t> lease_timer_ends_ns;  ///< … for this end of the lease
-  std::atomic<std::int32_t> lease_timer_failed;  ///< errno: this machine can't have one
-  std::atomic<bool> has_priority;                ///< the guardian has the highest one
-  std::atomic<bool> has_cgroup;     ///< `cgroup` is valid
-  char cgroup[512];                 ///< folder of the job's cgroup
-};
-static_assert(std::atomic<std::int64_t>::is_always_lock_free);  // a lock is no use across processes
-
-struct GuardianLink {
-  pid_t pid = 0;  ///< of the guardian; the agent ends its workers when that process is gone
-  GuardianBoard* board = nullptr;  ///< shared memory; null in tests without a guardian
-  int wake_fd = -1;                ///< an eventfd that the guardian listens to
-  int pipe_fd = -1;                ///< for lease_timer.hpp; -1: none
-};
-
-/// The agent's side of the lease: this node may have workers until `ends`, by boot_now(). To be
-/// called with each renewal, and before workers are started; what is started afterwards is safe
-/// from the end of an older lease. Waits some milliseconds if the guardian is just killing, or
-/// until the lease timer is armed.
-/// @param length  for the user: so long there was no contact when it ends
-void hold_lease(const GuardianLink& guardian, Instant ends, Millis length);
-/// The workers are gone: nothing has to die when the lease ends.
-void release_lease(const GuardianLink& guardian);
-/// Whether a lease has run out since the last call. To be asked when a worker has ended, before its
-/// end is taken for a failure, and between hold_lease and the start of a round.
-[[nodiscard]] bool take_lease_end(const GuardianLink& guardian);
-/// Which process group has the terminal from now on; 0: the guardian's again.
-void note_terminal(const GuardianLink& guardian, pid_t group);
-/// Where workers are born from now on; empty: nowhere special. Before they are started.
-void note_cgroup(const GuardianLink& guardian, const std::string& folder);
-
-/// Where the report of this job goes, as soon as that is known; empty: nowhere. If the agent writes
-/// none, the guardian does.
-void note_report(const GuardianLink& guardian, const std::string& path);
-/// For that report: why nothing was started.
-void note_refusal(const GuardianLink& guardian, const std::string& why);
 
 /// Forks. The child becomes the agent process (own group, sub-reaper) and runs `agent_main`; the
 /// calling process guards it and returns its exit code. Call first thing in main, before threads

@@ -6,13 +6,18 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-/// What the launcher has decided and the agent carries out: everything about a job except what only
-/// shows at run time. Same input, same plan (P9). Made by launcher/plan, printed by --print_plan.
+namespace acc::rendezvous {
+struct Secret;
+}
+
+/// What the launcher has decided and the agent carries out: everything about a job that is known
+/// before it runs. Same input, same plan (P9). Made by launcher/plan, printed by --print_plan.
 namespace acc::agent {
 
 enum class JobKind {
@@ -46,20 +51,23 @@ struct OutputPlan {
   StreamsPerRank tee;              ///< to a file and, with a prefix, to the console
   std::vector<LocalRank> console;  ///< --local_ranks_filter: only these on the console; empty = all
   std::string log_dir;             ///< empty: no log files
+  bool is_log_dir_closed = false;  ///< nothing can be made in it, as the user was told already
   std::string prefix =
       "[${role_name}${local_rank}]:";  ///< as torchrun 1.13; TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE
   std::uint64_t rotate_bytes =
       0;  ///< 0: never; else a log file is renamed to .1, .2 … at this size
   std::uint32_t rotate_keep = 4;  ///< old files kept by rotation
-  /// Whether worker output comes through us. automatic: yes, but a single worker on a terminal
-  /// keeps the terminal.
+  /// Whether worker output goes through the agent. automatic: yes, but a single worker on a
+  /// terminal keeps the terminal.
   Choice capture = Choice::automatic;
   /// Workers' stdout is a pseudo-terminal, not a pipe, so that C programs write each line at once.
   bool pty = false;
-  /// A reader or disk that takes nothing for so long no longer holds up workers (P4).
+  /// A reader or disk that takes nothing for this long no longer holds up workers (P4).
   Millis patience{60'000};
   Choice color = Choice::automatic;  ///< automatic: on a terminal, unless NO_COLOR is set
   bool quiet = false;                ///< of our own lines only errors, restarts and the report
+  /// Another node reports the course and the end of the job on the same terminal.
+  bool is_reported_elsewhere = false;
 };
 
 using acc::CodeRange;
@@ -70,18 +78,6 @@ struct StopPolicy {
   std::vector<int> preempt_signals;  ///< these end the job with 75 (requeue)
   Millis preempt_grace{30'000};      ///< grace after one of them
   Millis give_up{10'000};            ///< after SIGKILL: then a process counts as unkillable
-};
-
-/// The original's launch parameters, kept for --print_plan and for the rendezvous.
-struct Rendezvous {
-  std::uint32_t nnodes_min = 1;
-  std::uint32_t nnodes_max = 1;
-  NodeRank node_rank{0};
-  std::string backend = "static";
-  std::string endpoint;
-  std::string id = "none";
-  std::map<std::string, std::string> conf;
-  bool standalone = false;
 };
 
 struct Master {
@@ -102,12 +98,12 @@ enum class Backend {
 /// Whether this node's agent offers itself as the first coordinator.
 enum class Hosting {
   must,   ///< a taken port is an error
-  may,    ///< if the endpoint's address belongs to this machine and nobody listens there yet
+  may,    ///< if the endpoint's address belongs to this machine and its port is not in use yet
   never,  ///< it only dials
 };
 
 enum class ScaleUp {
-  next_round,  ///< a node that comes late waits for the next restart
+  next_round,  ///< a node that joins late waits for the next restart
   now,         ///< it asks for a round, as torchrun does
 };
 
@@ -118,16 +114,18 @@ struct JobFact {
   friend bool operator==(const JobFact&, const JobFact&) = default;
 };
 
-/// A job of several machines: how this node finds the others. Only JobKind::elastic has one.
-/// master.addr counts for nothing then (rank 0's node tells its own with each round); master.port
-/// counts if it is given, and with `fixed` in round 0. world_size is the one of all nodes_max, if
-/// each has as many workers as this one: each round tells its own.
+/// The machines of a job and how this one finds the others. Only JobKind::elastic has one, and for
+/// a job of one machine only its name counts. With several, master.addr is not used
+/// (rank 0's node announces its own in each round); master.port is used if it is given, and with
+/// `fixed` in round 0. world_size is that of nodes_max nodes with as many workers as this one; each
+/// round has its own.
 struct Cluster {
   std::uint32_t nodes_min = 1;
   std::uint32_t nodes_max = 1;
   std::optional<NodeRank> wanted;  ///< the user's or the scheduler's order; `fixed` always has it
   std::string node_name;           ///< --node_name; empty: the agent makes one up
-  std::string job = "none";        ///< all nodes of a job say the same
+  std::string job = "none";        ///< rdzv_id: the same on all nodes of a job
+  bool standalone = false;         ///< this machine alone, with a random name and any free port
   Backend backend = Backend::fixed;
   std::string control_host;        ///< of the coordinator, without brackets; empty with etcd
   std::uint16_t control_port = 0;  ///< of the coordinator; with etcd this node's own, 0: any
@@ -135,20 +133,26 @@ struct Cluster {
   /// Address of this node's own listener (the coordinator's or a standby's); empty: all
   /// interfaces. Loopback where the endpoint is.
   std::string listen;
-  /// --local_addr: how workers and agents of other nodes reach this node; empty: as the socket to
-  /// the coordinator says.
+  /// --local_addr: how workers and agents of other nodes reach this node; empty: the local
+  /// address of the connection to the coordinator.
   std::string address;
   std::string secret_file;  ///< empty: ACC_SECRET_FILE, else the usual places
-  bool insecure = false;    ///< plain also where more than loopback is involved
-  bool loopback = false;    ///< the endpoint is on loopback: plain, and no secret is needed
+  /// --secret_fd: instead of a file, on loopback too.
+  std::shared_ptr<const rendezvous::Secret> secret;
+  bool insecure = false;  ///< plain also where more than loopback is involved
+  bool loopback = false;  ///< the endpoint is on loopback: plain, and no secret is needed
   Millis join_timeout{600'000};
   std::optional<Millis> last_call;  ///< empty: 30 s while previous members are missing, else 1 s
   Millis dead_after{5'000};         ///< silence after which a peer counts as lost
   Millis lease{10'000};             ///< more than dead_after + 2 beats
   ScaleUp scale_up = ScaleUp::next_round;
   std::vector<JobFact> facts;
-  std::vector<std::string> etcd_endpoints;  ///< "http://10.0.0.5:2379"
+  std::vector<std::string> etcd_endpoints;  ///< "https://10.0.0.5:2379"
   std::string etcd_prefix = "/acc";
+  std::string etcd_ca_file;    ///< CAs of its certificates; empty: the system's
+  std::string etcd_cert_file;  ///< this client's, with etcd_key_file; empty: none
+  std::string etcd_key_file;
+  std::string etcd_user_file;  ///< one line NAME:PASSWORD; empty: the variable ACC_ETCD_USER
   /// A job that can't have a second machine needs no network, whatever its backend.
   [[nodiscard]] bool several() const { return nodes_max > 1; }
 };
@@ -165,11 +169,18 @@ struct ScriptProblem {
   std::string what;
 };
 
-/// What a worker finds in its environment.
+/// A variable of the workers' environment.
 struct Variable {
   std::string name;
   std::string value;
   bool overrides = false;  ///< also what the caller has set
+};
+
+/// This process was started by the acc-launch of another host, which orders on `fd` and stops the
+/// job here by closing it (life_line.hpp).
+struct LifeLine {
+  int fd = -1;
+  std::string token;  ///< of the marks on standard output
 };
 
 struct JobPlan {
@@ -184,11 +195,10 @@ struct JobPlan {
   double monitor_interval =
       0.1;  ///< accepted for the original's sake: we wait for events and never poll
   std::string start_method = "spawn";
-  bool pmi = false;  ///< workers of MPICH's kind: they find each other through us, by PMI-1
-  Rendezvous rendezvous;
+  bool pmi = false;  ///< workers are MPI programs of MPICH's family: they connect by PMI-1
   Cluster cluster;
   Master master;
-  ScriptProblem script_problem;  ///< only of a job on several machines: the others must know
+  ScriptProblem script_problem;  ///< only of a job on several machines: reported to the other nodes
   RestartPolicy restart;
   StopPolicy stop;
   OutputPlan output;
@@ -196,8 +206,9 @@ struct JobPlan {
   std::optional<LocalRank> stdin_rank;  ///< --stdin: this worker gets our stdin
   /// --numa_binding, --enable_cpu_affinity: the cores of each local rank; empty: none is bound.
   std::vector<std::vector<std::uint32_t>> cores;
-  std::map<std::string, std::string> defaulted;  ///< what was guessed and told to the user
-  std::vector<std::string> warnings;             ///< told to the user before the start
+  std::optional<LifeLine> life_line;             ///< --life_line
+  std::map<std::string, std::string> defaulted;  ///< guessed values, shown to the user
+  std::vector<std::string> warnings;             ///< shown to the user before the start
 };
 
 }  // namespace acc::agent

@@ -13,7 +13,7 @@ Millis confirmation_of(Millis lease) { return std::max<Millis>(lease / 4, Millis
 // CLOCK_BOOTTIME counts what CLOCK_MONOTONIC leaves out, the time for which the machine was
 // suspended: that the lease is over is certain. A wall clock that went forward is no such proof:
 // after a pause of a virtual machine it is set right, but an administrator or NTP may have set it,
-// too. One that went back says nothing.
+// too. One that went back proves nothing.
 LeaseState judge_lease(const LeaseTerms& terms, const Clocks& clocks) {
   if (terms.ends_ns == 0) return LeaseState::none;
   const nanoseconds now =

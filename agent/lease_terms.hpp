@@ -15,6 +15,9 @@ struct LeaseTerms {
   std::int64_t ahead_ns = 0;
 };
 
+/// SpawnFailure::step, with ETIME, when the lease was over before exec: the program never ran.
+inline constexpr char kLeaseStep[] = "lease";
+
 enum class LeaseState : std::uint8_t {
   none,
   holds,

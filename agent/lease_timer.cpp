@@ -25,7 +25,7 @@ namespace {
 using std::chrono::nanoseconds;
 
 /// Beyond the end of the lease, so that a guardian that runs is first: it can say why. A
-/// coordinator waits for longer (Roster::lease_slack).
+/// coordinator waits for longer (Membership::lease_slack).
 constexpr nanoseconds kAfterGuardian{std::chrono::milliseconds{50}};
 constexpr nanoseconds kShortestSleep{std::chrono::milliseconds{10}};
 constexpr int kHighestPriority = -20;
@@ -42,7 +42,7 @@ nanoseconds left_until(std::int64_t ends_ns) {
   return nanoseconds{ends_ns} - nanoseconds{boot_now().time_since_epoch()};
 }
 
-// All but the pipe: a descriptor that stays open here would keep somebody else's from its end.
+// All but the pipe: a descriptor that stays open here would delay the end of file of its other end.
 void close_all_but(int kept) {
   const auto kept_fd = static_cast<unsigned>(kept);
   if (kept_fd > 0) ::syscall(SYS_close_range, 0U, kept_fd - 1, 0U);
@@ -90,7 +90,7 @@ void LeaseTimer::ensure() {
   const std::int64_t ends = board_->lease_ends_ns;
   if (!board_->lease_in_use || left_until(ends) <= nanoseconds{0}) return;
   if (pid_ == 0) return start();
-  if (ends < board_->lease_timer_ends_ns) ::kill(pid_, kLookAgain);
+  if (ends != board_->lease_timer_ends_ns) ::kill(pid_, kLookAgain);
 }
 
 void LeaseTimer::start() {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "agent/guardian.hpp"
+#include "agent/guardian_board.hpp"
 #include "common/unique_fd.hpp"
 
 #include <sys/types.h>

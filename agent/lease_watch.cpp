@@ -7,8 +7,8 @@
 #include "common/unique_fd.hpp"
 
 #include <poll.h>
-#include <sys/timerfd.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -102,7 +102,8 @@ LeaseState LeaseWatch::judge() const {
 
 // Costs nothing until the clock is set. Suspended machines set it when they come back.
 void LeaseWatch::watch_clock() {
-  if (!clock_fd_) clock_fd_ = UniqueFd{::timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC | TFD_NONBLOCK)};
+  if (!clock_fd_)
+    clock_fd_ = UniqueFd{::timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC | TFD_NONBLOCK)};
   std::uint64_t ignored = 0;
   [[maybe_unused]] const auto n = ::read(clock_fd_.get(), &ignored, sizeof ignored);
   itimerspec never{};
@@ -117,7 +118,7 @@ void LeaseWatch::shorten(std::int64_t ends_ns) {
 }
 
 void LeaseWatch::timer_ended() {
-  if (!has_lease() || !board_->lease_in_use) return;
+  if (!has_lease() || !board_->lease_in_use || board_->lease_is_new) return;
   is_timer_lost_ = judge() != LeaseState::over;
   has_killed_ = true;
   shorten(now_ns());
@@ -189,69 +190,19 @@ bool LeaseWatch::kill_descendants() {
 }
 
 void LeaseWatch::tell() {
-  // A terminal or a pipe that takes nothing must not hold us: then another look tells it.
+  // A terminal or pipe that is full must not block us: the message is written at a later check.
   pollfd console{STDERR_FILENO, POLLOUT, 0};
   if (::poll(&console, 1, 0) == 0) return;
   has_told_ = true;
   const std::string why =
       std::exchange(is_timer_lost_, false) ? "the process that ends it (acc:lease) was killed"
-      : std::exchange(is_doubted_, false)
-          ? "the clocks of this machine may have stood still, and the coordinator did not confirm it"
-          : "no contact with the job's coordinator for " +
-                describe(Millis{board_->lease_length_ms.load()});
+      : std::exchange(is_doubted_, false)  ? "the clocks of this machine may have stood still, and "
+                                             "the coordinator did not confirm it"
+                                           : "no contact with the job's coordinator for " +
+                                                describe(Millis{board_->lease_length_ms.load()});
   const std::string text =
       "acc-launch: lease over: " + why + "; the workers of this node were killed\n";
   [[maybe_unused]] const auto n = ::write(STDERR_FILENO, text.data(), text.size());
-}
-
-// ---- the agent's half ----
-
-void hold_lease(const GuardianLink& guardian, Instant ends, Millis length) {
-  if (guardian.board == nullptr) return;
-  auto& board = *guardian.board;
-  board.lease_length_ms = length.count();
-  const std::int64_t ends_ns =
-      std::chrono::duration_cast<nanoseconds>(ends.time_since_epoch()).count();
-  board.lease_ahead_ns = nanoseconds{read_clocks().ahead()}.count();
-  const std::int64_t before = board.lease_ends_ns.exchange(ends_ns);
-  const bool is_first = !board.lease_in_use.exchange(true);
-  const auto needs_timer = [&] {
-    return guardian.pipe_fd >= 0 && board.lease_timer_pid == 0 && board.lease_timer_failed == 0;
-  };
-  // The guardian sleeps until the moment it has read: only an earlier one needs its attention.
-  const std::uint64_t ring = 1;
-  if ((before == 0 || ends_ns < before || needs_timer()) && guardian.wake_fd >= 0) {
-    [[maybe_unused]] const auto n = ::write(guardian.wake_fd, &ring, sizeof ring);
-  }
-  // Workers that are started now are to die with it. A guardian that is stopped doesn't hold us up.
-  for (int i = 0; is_first && needs_timer() && ends > boot_now() && i < 200; ++i)
-    ::poll(nullptr, 0, 1);
-  // Whom it finds in a look that began before this lease, it kills. A look takes some milliseconds;
-  // a guardian that is stopped in the middle must not hold us for ever.
-  for (int i = 0; board.lease_killing && i < 1000; ++i) ::poll(nullptr, 0, 1);
-}
-
-void release_lease(const GuardianLink& guardian) {
-  if (guardian.board != nullptr) guardian.board->lease_in_use = false;
-}
-
-// The kernel may have killed the workers while the guardian was frozen, and we may be awake first.
-bool take_lease_end(const GuardianLink& guardian) {
-  if (guardian.board == nullptr) return false;
-  auto& board = *guardian.board;
-  const std::int64_t ends = board.lease_ends_ns;
-  const bool is_over = board.lease_in_use && ends != 0 && now_ns() >= ends &&
-                       board.lease_taken_ns.exchange(ends) != ends;
-  return board.lease_fired.exchange(false) || is_over;
-}
-
-void note_cgroup(const GuardianLink& guardian, const std::string& folder) {
-  if (guardian.board == nullptr) return;
-  auto& board = *guardian.board;
-  board.has_cgroup = false;
-  if (folder.empty() || folder.size() >= sizeof board.cgroup) return;
-  std::memcpy(board.cgroup, folder.c_str(), folder.size() + 1);
-  board.has_cgroup = true;
 }
 
 }  // namespace acc::agent

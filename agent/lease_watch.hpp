@@ -1,6 +1,6 @@
 #pragma once
 
-#include "agent/guardian.hpp"
+#include "agent/guardian_board.hpp"
 #include "agent/lease_terms.hpp"
 #include "common/unique_fd.hpp"
 
@@ -35,7 +35,7 @@ class LeaseWatch {
   void watch_clock();
   void shorten(std::int64_t ends_ns);
   void begin_killing(std::int64_t ends);
-  /// Whether anyone was in it.
+  /// Whether a process was in it.
   bool kill_cgroup() const;
   bool kill_descendants();
   void tell();
@@ -50,7 +50,7 @@ class LeaseWatch {
   bool has_killed_ = false;
   bool has_told_ = false;
   bool is_timer_lost_ = false;
-  bool is_doubted_ = false;  ///< the lease ends early, for want of a confirmation
+  bool is_doubted_ = false;  ///< the lease ends early, as it was not confirmed
 };
 
 }  // namespace acc::agent

@@ -1,5 +1,8 @@
 #include "agent/left_overs.hpp"
 
+#include "agent/small_file.hpp"
+#include "common/text.hpp"
+
 #include <boost/asio/post.hpp>
 
 #include <sys/wait.h>
@@ -23,6 +26,22 @@ constexpr nanoseconds kShortPass{std::chrono::microseconds{200}};
 constexpr int kRestFactor = 4;
 
 }  // namespace
+
+Millis left_over_patience(Millis quiet, std::uint32_t runnable, std::uint32_t cores) {
+  constexpr std::uint32_t kMost = 4;
+  return quiet * std::clamp(runnable / std::max(cores, 1U), 1U, kMost);
+}
+
+// "0.20 0.18 0.12 3/80 11206": three averages, what could run of all, the newest pid. In a control
+// group or container it is still the machine that is busy.
+Millis left_over_patience(Millis quiet) {
+  const auto fields = split(trim(read_small_file("/proc/loadavg")), ' ');
+  if (fields.size() < 4) return quiet;
+  const auto counts = split(fields[3], '/');
+  const auto runnable = parse_number<std::uint32_t>(counts[0]);
+  return left_over_patience(quiet, runnable.value_or(0),
+                            static_cast<std::uint32_t>(::sysconf(_SC_NPROCESSORS_ONLN)));
+}
 
 LeftOvers::LeftOvers(boost::asio::io_context& io, Containment& containment, Hooks hooks)
     : io_{io}, containment_{containment}, hooks_{std::move(hooks)}, rest_{io} {}
@@ -72,7 +91,7 @@ void LeftOvers::go_on() {
 }
 
 void LeftOvers::visit(const Containment::Member& member) {
-  // Time has passed since the list was made, but nobody else reaps our children: what still is one
+  // Time has passed since the list was made, but only we reap our children: what still is one
   // is the process that was listed, and stays it.
   switch (member.is_child ? look_at_child(member.pid) : ChildState::alive) {
     case ChildState::none:
@@ -98,7 +117,7 @@ void LeftOvers::ask(const Containment::Member& member) {
   if (!asked_.insert(pid).second) return;
   if (member.is_child) {
     ::kill(pid, SIGTERM);
-    ::kill(pid, SIGCONT);  // a stopped process heeds nothing but SIGKILL
+    ::kill(pid, SIGCONT);  // a stopped process reacts to nothing but SIGKILL
   } else if (!containment_.signal_member(pid, {SIGTERM, SIGCONT})) {
     return;
   }

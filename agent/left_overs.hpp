@@ -12,8 +12,16 @@
 #include <vector>
 
 /// Ends the processes of a round that outlived or left their worker: thousands of them in linear
-/// time, in slices of a few milliseconds, so that the event loop goes on serving in between.
+/// time, in slices of a few milliseconds, so that the event loop is not blocked.
 namespace acc::agent {
+
+/// How long helpers of a worker may take to exit by themselves, as Python's resource tracker does:
+/// `quiet` on a quiet machine, longer with the number of processes that wait for a core, four times
+/// that at most.
+/// @param runnable  processes and threads that run or could
+[[nodiscard]] Millis left_over_patience(Millis quiet, std::uint32_t runnable, std::uint32_t cores);
+/// The same for this machine now.
+[[nodiscard]] Millis left_over_patience(Millis quiet);
 
 class LeftOvers {
  public:
@@ -31,7 +39,7 @@ class LeftOvers {
 
   /// SIGTERM and SIGCONT, once, to each that is neither a worker nor in a living worker's group.
   void terminate();
-  /// SIGKILL to all, workers included. To be called again for each orphan that comes up.
+  /// SIGKILL to all, workers included. To be called again for each orphan that is reparented to us.
   void kill();
   /// The round is over, or a new one begins: nothing is under way any more.
   void reset();

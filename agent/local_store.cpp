@@ -17,7 +17,7 @@ LocalStore::LocalStore(boost::asio::io_context& io, std::size_t workers)
 void LocalStore::ask(std::uint64_t connection, rendezvous::KvRequest request,
                      WorkerCalls::KvAnswer answer) {
   if (request.op == rendezvous::KvRequest::Op::current) {
-    // This agent starts no round before the last one's processes are gone, and nobody else does.
+    // Rounds are started by this agent alone, and only when the last one's processes are gone.
     rendezvous::KvReply reply;
     reply.number = Millis{kAlways}.count();
     return answer(std::move(reply));

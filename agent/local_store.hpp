@@ -1,6 +1,6 @@
 #pragma once
 
-#include "agent/worker_server.hpp"
+#include "agent/worker_calls.hpp"
 #include "rendezvous/kv_store.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -21,7 +21,7 @@ class LocalStore {
 
   void ask(std::uint64_t connection, rendezvous::KvRequest request, WorkerCalls::KvAnswer answer);
   void gone(std::uint64_t connection);
-  /// Nothing of the last round is left; who still waits learns so.
+  /// Empties the store; requests that still wait are answered with wrong_round.
   void begin_round(Round round);
 
  private:

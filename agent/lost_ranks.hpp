@@ -7,8 +7,8 @@
 
 #include <vector>
 
-/// What the workers that still live are told of those that don't (pure). The words are for the
-/// message of the exception that a broken collective ends with.
+/// What the remaining workers learn of lost ranks (pure). The text goes into the message of the
+/// exception that a broken collective throws.
 namespace acc::agent {
 
 /// One of this node.

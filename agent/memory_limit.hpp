@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-/// Tells an out-of-memory kill from another SIGKILL: counts the kills of the memory cgroup that the
-/// workers were born in.
+/// Distinguishes an out-of-memory kill from another SIGKILL by the counter of the memory cgroup in
+/// which the workers are created.
 namespace acc::agent {
 
 struct MemoryFacts {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "agent/worker_server.hpp"
+#include "agent/worker_calls.hpp"
 #include "common/error.hpp"
 #include "common/ids.hpp"
 #include "common/unique_fd.hpp"
@@ -14,12 +14,9 @@
 
 namespace acc::agent {
 
-/// Where a worker finds its end of the PMI connection: PMI_FD.
-inline constexpr int kPmiFd = 3;
-
 /// Serves PMI-1 to the workers of a round, each on a socket pair of its own, so that programs built
 /// with MPICH find each other without mpiexec. The other end of a pair is inherited by its worker
-/// and nobody else.
+/// alone.
 class PmiServer {
  public:
   /// A worker called MPI_Abort with this code, 1 to 255, and waits to be killed.
@@ -32,7 +29,7 @@ class PmiServer {
 
   /// Ends all connections of the round before.
   void begin_round(const std::string& space, Rank first, WorldSize world);
-  /// @return the worker's end, to be inherited as kPmiFd. Errors: no descriptors left.
+  /// @return the worker's end, to be inherited as pmi::kWorkerFd. Errors: no descriptors left.
   Result<UniqueFd> connect(LocalRank worker);
   void close();
 

@@ -18,6 +18,9 @@ namespace acc::agent::pmi {
 /// A longer line ends the session. MPICH writes at most 1024 bytes.
 inline constexpr std::size_t kMaxLine = 4096;
 
+/// The descriptor at which a worker finds its end of the connection: PMI_FD.
+inline constexpr int kWorkerFd = 3;
+
 struct WorkerPlace {
   Rank rank{0};
   WorldSize world{1};

@@ -50,33 +50,33 @@ std::string headline(const JobReport& r) {
   if (r.elsewhere) {
     const std::string& cause = r.elsewhere->failure.cause;
     const std::string who = short_name(r, *r.elsewhere);
-    if (r.verdict == Verdict::nodes_missing) return r.reason + ", after: " + who + " " + cause;
-    if (r.verdict == Verdict::cannot_start) return who + ": " + cause;
+    if (r.outcome == Outcome::nodes_missing) return r.reason + ", after: " + who + " " + cause;
+    if (r.outcome == Outcome::cannot_start) return who + ": " + cause;
     return "job failed: " + who + " " + cause;
   }
-  switch (r.verdict) {
-    case Verdict::succeeded:
+  switch (r.outcome) {
+    case Outcome::succeeded:
       return r.is_unwritten ? "all workers succeeded, but the report could not be written"
                             : "job succeeded";
-    case Verdict::failed:
-    case Verdict::never_retry:
-    case Verdict::no_progress: {
+    case Outcome::failed:
+    case Outcome::never_retry:
+    case Outcome::no_progress: {
       const auto* f = decisive_failure(r);
       if (f == nullptr) return "job failed";
       return "job failed: rank " + std::to_string(f->worker.rank.value()) + " " + f->cause;
     }
-    case Verdict::cannot_start:
+    case Outcome::cannot_start:
       return r.start_failure_words;
-    case Verdict::stopped:
+    case Outcome::stopped:
       return "job stopped by " + (r.reason.empty() ? signal_name(r.stop_signal) : r.reason);
-    case Verdict::preempted:
+    case Outcome::preempted:
       return "job pre-empted by " + (r.reason.empty() ? signal_name(r.stop_signal) : r.reason) +
              ": requeue it";
-    case Verdict::unkillable:
+    case Outcome::unkillable:
       return "gave up: processes survived SIGKILL; this node needs attention";
-    case Verdict::guardian_lost:
+    case Outcome::guardian_lost:
       return "job ended: the process that started it is gone";
-    case Verdict::nodes_missing:
+    case Outcome::nodes_missing:
       return r.reason.empty() ? "job ended: other nodes are missing" : r.reason;
   }
   return {};
@@ -90,9 +90,9 @@ std::string what_was_done(const JobReport& r) {
   } else if (r.max_restarts > 0) {
     text = "restarted " + std::to_string(r.restarts) + " of " + plural(r.max_restarts, "time");
   }
-  if (r.verdict == Verdict::never_retry)
+  if (r.outcome == Outcome::never_retry)
     text += "; its code is in --no_restart_codes, or the worker asked for that";
-  if (r.verdict == Verdict::no_progress)
+  if (r.outcome == Outcome::no_progress)
     text += "; gave up: no progress (--max_no_progress), a requeue won't help";
   return text;
 }
@@ -113,7 +113,7 @@ std::vector<std::string> others(const JobReport& r, const FailureReport& first) 
       finished.push_back(rank);
     } else if (++failed <= kOthersShown) {
       const auto later = std::chrono::duration_cast<Millis>(w.ended - first.worker.ended);
-      lines.push_back("rank " + rank + " " + describe(*w.status) + " " + describe(later) +
+      lines.push_back("rank " + rank + " " + describe(*w.status) + ", " + describe(later) +
                       " later");
     }
     if (w.was_stopped)
@@ -167,7 +167,7 @@ void add_evidence(Block& block, const FailureReport& f) {
   }
   const auto lines = last_lines(f.tail, kTailLines);
   if (lines.empty()) {
-    block.row("output", "none was kept");
+    block.row("output", "it wrote nothing that was kept");
     return;
   }
   block.row("output", lines.size() == 1 ? "its last line:"
@@ -179,6 +179,17 @@ std::string when_words(const FailureReport& f) {
   return utc(f.when) + ", " + describe(f.into_round) + " into attempt " + std::to_string(f.round);
 }
 
+/// What other nodes saw counts, too: there the first failure's words are not known here.
+void add_before(Block& block, const JobReport& r) {
+  if (r.restarts >= std::max(r.failed_rounds, 1U) && !r.restarted_after.empty()) {
+    block.row("before", plural(r.restarts, "earlier failure") + "; the last: " + r.restarted_after);
+  } else if (r.failed_rounds > 1) {
+    const auto& first = r.failures.front();
+    block.row("before", plural(r.failed_rounds - 1, "earlier failure") + "; the first: rank " +
+                            std::to_string(first.worker.rank.value()) + " " + first.cause);
+  }
+}
+
 void add_failure(Block& block, const JobReport& r, const FailureReport& f) {
   block.row("who",
             rank_words(f.worker) + " on " + r.host + ", pid " + std::to_string(f.worker.pid));
@@ -186,11 +197,7 @@ void add_failure(Block& block, const JobReport& r, const FailureReport& f) {
   add_evidence(block, f);
   block.row("done", what_was_done(r));
   for (const auto& line : others(r, f)) block.row("others", line);
-  if (r.failed_rounds > 1) {
-    const auto& first = r.failures.front();
-    block.row("before", plural(r.failed_rounds - 1, "earlier failure") + "; the first: rank " +
-                            std::to_string(first.worker.rank.value()) + " " + first.cause);
-  }
+  add_before(block, r);
 }
 
 void add_elsewhere(Block& block, const JobReport& r, const FailureElsewhere& there) {
@@ -203,8 +210,10 @@ void add_elsewhere(Block& block, const JobReport& r, const FailureElsewhere& the
   if (f.worker.status) add_evidence(block, f);
   if (!f.log_path.empty()) block.row("its log", f.log_path + " (there)");
   block.row("done", what_was_done(r));
-  if (there.is_node) return;
-  for (const auto& line : others(r, f)) block.row("others", line + " (here)");
+  if (!there.is_node) {
+    for (const auto& line : others(r, f)) block.row("others", line + " (here)");
+  }
+  add_before(block, r);
 }
 
 void add_common(Block& block, const JobReport& r) {
@@ -227,6 +236,35 @@ void add_common(Block& block, const JobReport& r) {
 
 }  // namespace
 
+// What a terminal would obey: control characters of ASCII and, in UTF-8, of Latin-1 (U+009B begins
+// an escape sequence), and the marks that turn the direction of the text or break its lines. A tab
+// stays. @return bytes at `at` to leave out; 0: none
+static std::size_t control_at(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) {
+    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0U;
+  };
+  if (text[at] != '\t' && (byte(0) < 0x20 || byte(0) == 0x7f)) return 1;
+  if (byte(0) == 0xc2 && byte(1) >= 0x80 && byte(1) <= 0x9f) return 2;
+  if (byte(0) != 0xe2) return 0;
+  const bool is_mark = byte(1) == 0x80 && (byte(2) == 0x8e || byte(2) == 0x8f);   // U+200E, F
+  const bool is_turn = byte(1) == 0x80 && byte(2) >= 0xa8 && byte(2) <= 0xae;     // U+2028-E
+  const bool is_isolate = byte(1) == 0x81 && byte(2) >= 0xa6 && byte(2) <= 0xa9;  // U+2066-9
+  return is_mark || is_turn || is_isolate ? 3 : 0;
+}
+
+static std::string without_controls(std::string_view line, std::size_t width) {
+  std::string clean;
+  for (std::size_t at = 0; at < line.size();) {
+    if (clean.size() >= width) return clean + "…";
+    if (const std::size_t skip = control_at(line, at); skip != 0) {
+      at += skip;
+    } else {
+      clean += line[at++];
+    }
+  }
+  return clean;
+}
+
 std::vector<std::string> last_lines(std::string_view tail, std::size_t count, std::size_t width) {
   while (!tail.empty() && (tail.back() == '\n' || tail.back() == '\r')) tail.remove_suffix(1);
   std::vector<std::string> lines;
@@ -237,16 +275,7 @@ std::vector<std::string> last_lines(std::string_view tail, std::size_t count, st
     while (!line.empty() && line.back() == '\r') line.remove_suffix(1);
     if (const auto bar = line.rfind('\r'); bar != std::string_view::npos)
       line = line.substr(bar + 1);
-    std::string clean;
-    for (const char c : line) {
-      const auto byte = static_cast<unsigned char>(c);
-      if (clean.size() >= width) {
-        clean += "…";
-        break;
-      }
-      if (c == '\t' || (byte >= 0x20 && byte != 0x7f)) clean += c;
-    }
-    lines.insert(lines.begin(), std::move(clean));
+    lines.insert(lines.begin(), without_controls(line, width));
   }
   return lines;
 }
@@ -308,22 +337,22 @@ std::string describe_start_failure(const StartFailure& failure, const std::strin
 
 const FailureReport* decisive_failure(const JobReport& r) {
   if (r.elsewhere) return nullptr;
-  const bool by_failure = r.verdict == Verdict::failed || r.verdict == Verdict::never_retry ||
-                          r.verdict == Verdict::no_progress;
+  const bool by_failure = r.outcome == Outcome::failed || r.outcome == Outcome::never_retry ||
+                          r.outcome == Outcome::no_progress;
   return by_failure && !r.failures.empty() ? &r.failures.back() : nullptr;
 }
 
-// A reader that went away didn't want the rest; a line said so.
+// A reader that closed its end didn't want the rest; a message said so.
 static bool lost_something(const JobReport& r) {
   return std::ranges::any_of(r.losses, [](const Losses& losses) { return !losses.reader_left; });
 }
 
 std::string to_text(const JobReport& r, bool color) {
-  const bool worth_it = r.verdict != Verdict::succeeded || lost_something(r) || r.is_unwritten;
+  const bool worth_it = r.outcome != Outcome::succeeded || lost_something(r) || r.is_unwritten;
   if (!worth_it) return {};
   Block block{color};
   const bool one_line = r.failures.empty() && !lost_something(r) && r.unkillable.empty() &&
-                        r.verdict != Verdict::failed;
+                        r.outcome != Outcome::failed;
   if (one_line) {
     block.title(headline(r) + " (exit code " + std::to_string(r.exit_code) + ")");
     return block.take();
@@ -332,7 +361,7 @@ std::string to_text(const JobReport& r, bool color) {
   block.title(headline(r));
   if (const auto* failure = decisive_failure(r)) {
     add_failure(block, r, *failure);
-  } else if (r.elsewhere && r.verdict != Verdict::cannot_start) {
+  } else if (r.elsewhere && r.outcome != Outcome::cannot_start) {
     add_elsewhere(block, r, *r.elsewhere);
   } else if (!r.failures.empty()) {
     block.row("before", plural(r.failed_rounds, "failure") + "; the last: rank " +

@@ -1,10 +1,11 @@
 #pragma once
 
 #include "agent/error_file.hpp"
-#include "agent/output_hub.hpp"
-#include "agent/supervisor.hpp"
+#include "agent/group_state.hpp"
+#include "agent/output/losses.hpp"
 #include "agent/worker_group.hpp"
 #include "common/duration.hpp"
+#include "common/round_end.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -12,8 +13,8 @@
 #include <string>
 #include <vector>
 
-/// What is told at the end of a job: one block for people, JSON for programs (pure; files are
-/// written by the agent).
+/// The report at the end of a job: a block of text for the terminal, JSON for programs (pure; files
+/// are written by the agent).
 namespace acc::agent {
 
 /// One failed worker, with everything that helps to understand it.
@@ -29,7 +30,7 @@ struct FailureReport {
   std::string log_path;                        ///< empty: no log file
 };
 
-/// The failure that decided, on another node, as its agent told it.
+/// The decisive failure, on another node, as that node's agent reported it.
 struct FailureElsewhere {
   FailureReport failure;  ///< no memory figure; pid 0, no exit status: not of a worker
   std::string node;       ///< "b"; of a lost one "node b (node rank 1)"
@@ -43,7 +44,7 @@ struct JobReport {
   pid_t pid = 0;  ///< of the guardian
   std::vector<std::string> command;
   std::uint32_t world_size = 1;
-  Verdict verdict = Verdict::succeeded;
+  Outcome outcome = Outcome::succeeded;
   int exit_code = 0;
   int stop_signal = 0;
   std::uint32_t restarts = 0;
@@ -55,8 +56,11 @@ struct JobReport {
   std::optional<StartFailure> start_failure;
   std::string start_failure_words;
   std::optional<FailureElsewhere> elsewhere;
-  std::string reason;  ///< of the end, where the verdict doesn't say it: who asked, who is missing
+  std::string reason;  ///< of the end, where the verdict doesn't say it: which signal, which nodes
+                       ///< are missing
   std::uint32_t failed_rounds = 0;  ///< all of them, also those not listed
+  /// On several nodes: why the last attempt was started, "rank 1 exited with code 7"; else empty.
+  std::string restarted_after;
   std::size_t left_over_count = 0;
   std::vector<std::string> left_over;  ///< "sleep (pid 71)": ended by us after the workers
   std::vector<std::string> unkillable;
@@ -72,7 +76,7 @@ struct OomFacts {
   std::optional<std::uint64_t> peak_bytes;
 };
 
-/// A worker's end in words: "killed by SIGKILL (9): out of memory (limit 64 MiB)", "exited with
+/// A worker's end as text: "killed by SIGKILL (9): out of memory (limit 64 MiB)", "exited with
 /// code 7".
 [[nodiscard]] std::string describe_cause(const ExitStatus& status, const OomFacts& oom);
 /// "cannot start './x': Permission denied", with advice where there is one.
@@ -83,7 +87,7 @@ struct OomFacts {
 /// The failure that ended the job; nullptr if it ended for another reason.
 [[nodiscard]] const FailureReport* decisive_failure(const JobReport& report);
 
-/// The block for the terminal; empty if there is nothing to tell (success without losses).
+/// The block for the terminal; empty if there is nothing to report (success without losses).
 [[nodiscard]] std::string to_text(const JobReport& report, bool color);
 [[nodiscard]] std::string to_json(const JobReport& report);
 

@@ -2,6 +2,7 @@
 
 #include "agent/report_keys.hpp"
 #include "agent/small_file.hpp"
+#include "common/exit_codes.hpp"
 #include "common/host_name.hpp"
 
 #include <poll.h>
@@ -17,6 +18,8 @@ namespace acc::agent {
 namespace {
 
 constexpr std::string_view kStandardOutput = "-";
+/// A report that quotes the output of two failures has about so much.
+constexpr std::size_t kReserved = 64UL * 1024;
 
 std::string json_text(std::string_view text) {
   std::string out = "\"";
@@ -52,54 +55,45 @@ Result<void> write_to_standard_output(std::string_view text) {
   return {};
 }
 
-template <std::size_t N>
-void copy_to(char (&place)[N], const std::string& text) {
-  const std::size_t length = std::min(text.size(), N - 1);
-  std::memcpy(place, text.data(), length);
-  place[length] = '\0';
-}
-
 }  // namespace
 
-Result<void> write_report_file(const std::string& path, std::string_view json) {
+Result<void> write_report_file(const std::string& path, std::string_view json,
+                               const ShortReport& instead) {
   if (path == kStandardOutput) return write_to_standard_output(json);
-  return write_whole_file(path, json);
+  auto written = write_whole_file(path, json);
+  if (written || overwrite_file(path, json)) return {};
+  (void)overwrite_file(path, to_json(instead));
+  return written;
 }
 
 std::string to_json(const ShortReport& report) {
   const bool ended = report.verdict != "running";
   return "{\n  \"format\": " + std::to_string(kReportFormat) +
-         ",\n  \"host\": " + json_text(host_name()) + ",\n  \"pid\": " + std::to_string(report.pid) +
+         ",\n  \"host\": " + json_text(host_name()) +
+         ",\n  \"pid\": " + std::to_string(report.pid) +
          ",\n  \"verdict\": " + json_text(report.verdict) +
          ",\n  \"exit_code\": " + (ended ? std::to_string(report.exit_code) : "null") +
-         ",\n  \"reason\": " + (report.reason.empty() ? "null" : json_text(report.reason)) + "\n}\n";
-}
-
-void note_report(const GuardianLink& guardian, const std::string& path) {
-  if (guardian.board == nullptr || path.size() >= sizeof guardian.board->report_file) return;
-  copy_to(guardian.board->report_file, path);
-}
-
-void note_refusal(const GuardianLink& guardian, const std::string& why) {
-  if (guardian.board != nullptr) copy_to(guardian.board->refusal, why);
-}
-
-void note_report_written(const GuardianLink& guardian) {
-  if (guardian.board != nullptr) guardian.board->report_is_written = true;
+         ",\n  \"reason\": " + (report.reason.empty() ? "null" : json_text(report.reason)) +
+         "\n}\n";
 }
 
 void write_running_report(const std::string& path, const GuardianLink& guardian) {
   if (path.empty() || path == kStandardOutput) return;
-  // What goes wrong here goes wrong at the end, too, and is told then.
-  (void)write_report_file(path, to_json({"running", 0, "", guardian.pid}));
+  const auto text = to_json({"running", 0, "", guardian.pid});
+  if (write_whole_file(path, text, kReserved)) return;
+  // An error here recurs at the end, and is reported then.
+  (void)overwrite_file(path, text);
 }
 
-void write_missing_report(const GuardianBoard& board, int exit_code, const std::string& lost) {
-  if (board.report_file[0] == '\0' || board.report_is_written) return;
+Result<void> write_missing_report(const GuardianBoard& board, int exit_code,
+                                  const std::string& lost) {
+  if (board.report_file[0] == '\0' || board.report_is_written) return {};
   ShortReport report{lost.empty() ? "not_started" : "agent_lost", exit_code, board.refusal,
                      ::getpid()};
   if (!lost.empty()) report.reason = "the agent was " + lost;
-  (void)write_report_file(board.report_file, to_json(report));
+  auto written = write_report_file(board.report_file, to_json(report), report);
+  const bool is_told = exit_code == to_int(ExitCode::output);
+  return is_told ? Result<void>{} : written;
 }
 
 }  // namespace acc::agent

@@ -1,17 +1,14 @@
 #pragma once
 
-#include "agent/guardian.hpp"
+#include "agent/guardian_board.hpp"
 #include "common/error.hpp"
 
 #include <string>
 #include <string_view>
 
 /// The file of --report. It is never one of an older job: from the start on it says that the job
-/// runs, and an end that the agent can't tell is told by the guardian.
+/// runs, and if the agent can't write the end, the guardian does.
 namespace acc::agent {
-
-/// Whole, as write_whole_file; "-" is the standard output, which gets 30 s to take it.
-Result<void> write_report_file(const std::string& path, std::string_view json);
 
 /// A few of kReportKeys.
 struct ShortReport {
@@ -22,13 +19,19 @@ struct ShortReport {
 };
 [[nodiscard]] std::string to_json(const ShortReport& report);
 
-// ---- on the board; note_report and note_refusal are in guardian.hpp ----
-/// The agent has tried to write it: there is nothing to add.
-void note_report_written(const GuardianLink& guardian);
+/// Whole, as write_whole_file; "-" is the standard output, which gets 30 s to take it. On a disk
+/// that is full it goes into the space that the report "running" reserved. Where not even that
+/// works the file gets `instead`, if it can be written at all, and the error is returned.
+Result<void> write_report_file(const std::string& path, std::string_view json,
+                               const ShortReport& instead);
+
+// ---- by what stands on the board ----
 /// Overwrites a report of an older job.
 void write_running_report(const std::string& path, const GuardianLink& guardian);
 /// The guardian's last act: the short report, where one is due and wasn't written.
 /// @param lost  how the agent died; empty: it exited
-void write_missing_report(const GuardianBoard& board, int exit_code, const std::string& lost);
+/// @return an error that nobody has told yet
+Result<void> write_missing_report(const GuardianBoard& board, int exit_code,
+                                  const std::string& lost);
 
 }  // namespace acc::agent

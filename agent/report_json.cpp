@@ -84,7 +84,7 @@ std::string to_json(const JobReport& r) {
                    {"pid", r.pid},
                    {"command", r.command},
                    {"world_size", r.world_size},
-                   {"verdict", to_string(r.verdict)},
+                   {"verdict", to_string(r.outcome)},
                    {"exit_code", r.exit_code},
                    {"restarts", r.restarts},
                    {"max_restarts", r.max_restarts},

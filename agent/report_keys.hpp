@@ -62,7 +62,9 @@ inline constexpr std::array kReportKeys{
     ReportKey{"failure", "seconds_into_attempt", "number", "since that worker's start"},
     ReportKey{"failure", "time", "text", "UTC, \"2026-03-02T03:14:07.000Z\""},
     ReportKey{"failure", "error", "error or null", "the exception that the worker wrote down"},
-    ReportKey{"failure", "last_lines", "list of texts", "of its output; 100 at most"},
+    ReportKey{
+        "failure", "last_lines", "list of texts",
+        "of its output; 100 at most; of many failures only the first and the latest have them"},
     ReportKey{"failure", "log", "text or null", "folder of its log files"},
     ReportKey{"failure", "node_lost", "true or false", "a whole machine: the rank is its first"},
     ReportKey{"exit", "code", "number", "it exited with"},

@@ -4,6 +4,7 @@
 
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -37,9 +38,16 @@ void ServiceNotifier::send(std::string_view state) const {
   std::memcpy(to.sun_path, address_.data(), address_.size());
   if (to.sun_path[0] == '@') to.sun_path[0] = '\0';  // the abstract name space
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address_.size());
-  // A lost status line harms nobody, and a lost WATCHDOG=1 is followed by the next.
+  // A lost status line does no harm, and a lost WATCHDOG=1 is followed by the next.
   ::sendto(socket_.get(), state.data(), state.size(), MSG_NOSIGNAL,
            reinterpret_cast<const sockaddr*>(&to), length);
+}
+
+void ServiceNotifier::reloading() const {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  const auto micros = std::int64_t{now.tv_sec} * 1'000'000 + now.tv_nsec / 1'000;
+  send("RELOADING=1\nMONOTONIC_USEC=" + std::to_string(micros));
 }
 
 }  // namespace acc::agent

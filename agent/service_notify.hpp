@@ -22,8 +22,10 @@ class ServiceNotifier {
   void status(const std::string& text) const { send("STATUS=" + text); }
   void ready(const std::string& text) const { send("READY=1\nSTATUS=" + text); }
   void stopping(const std::string& text) const { send("STOPPING=1\nSTATUS=" + text); }
+  /// Of a service with Type=notify-reload too: systemd waits for the next ready().
+  void reloading() const;
   void feed_watchdog() const { send("WATCHDOG=1"); }
-  /// How often WATCHDOG=1 is due: half of what systemd waits.
+  /// How often WATCHDOG=1 is due: half of the time that systemd waits.
   [[nodiscard]] std::optional<Millis> watchdog_period() const { return watchdog_period_; }
 
  private:

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -43,7 +44,7 @@ static Result<void> write_in_place(const std::string& path, std::string_view tex
   return write_all(fd.get(), text, path);
 }
 
-Result<void> write_whole_file(const std::string& path, std::string_view text) {
+Result<void> write_whole_file(const std::string& path, std::string_view text, std::size_t reserve) {
   struct stat info {};
   const bool exists = ::stat(path.c_str(), &info) == 0;
   if (exists && !S_ISREG(info.st_mode)) return write_in_place(path, text);
@@ -54,10 +55,25 @@ Result<void> write_whole_file(const std::string& path, std::string_view text) {
   const UniqueFd fd{::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)};
   if (!fd) return system_error(errno, "write '" + path + "'");
   auto written = write_all(fd.get(), text, path);
+  if (written.has_value() && reserve > 0)  // not every file system can, and a full one won't
+    ::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(reserve));
   if (written.has_value() && ::rename(beside.c_str(), target.c_str()) != 0) {
     written = system_error(errno, "write '" + path + "'");
   }
   if (written.has_error()) ::unlink(beside.c_str());
+  return written;
+}
+
+Result<void> overwrite_file(const std::string& path, std::string_view text) {
+  const UniqueFd fd{::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)};
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0) return system_error(errno, "write '" + path + "'");
+  if (!S_ISREG(info.st_mode)) return system_error(EINVAL, "write '" + path + "'");
+  std::string padded{text};  // JSON and a reader of lines take blanks at the end
+  padded.resize(std::max(padded.size(), static_cast<std::size_t>(info.st_size)), ' ');
+  auto written = write_all(fd.get(), padded, path);
+  if (written.has_value() && ::ftruncate(fd.get(), static_cast<off_t>(text.size())) != 0)
+    written = system_error(errno, "write '" + path + "'");
   return written;
 }
 

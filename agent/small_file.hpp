@@ -13,7 +13,12 @@ namespace acc::agent {
 /// All of `text` or an error, and never half a file for a reader: a regular file is written beside
 /// its place and renamed, through symbolic links; a device, a pipe or /dev/stdout is written to as
 /// it is.
-Result<void> write_whole_file(const std::string& path, std::string_view text);
+/// @param reserve  bytes of the disk that the file keeps for overwrite_file, where it can
+Result<void> write_whole_file(const std::string& path, std::string_view text,
+                              std::size_t reserve = 0);
+/// Writes over a regular file that is there, into the space that it has: for a full disk. A reader
+/// meanwhile may see the beginning alone, but no old text behind the new one.
+Result<void> overwrite_file(const std::string& path, std::string_view text);
 
 /// One write; false if the kernel didn't take all of it.
 bool write_small_file(const std::string& path, std::string_view text);

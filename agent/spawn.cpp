@@ -1,6 +1,6 @@
 #include "agent/spawn.hpp"
 
-#include "agent/pmi_server.hpp"
+#include "agent/pmi_session.hpp"
 #include "agent/spawn_child.hpp"
 
 #include <fcntl.h>
@@ -125,7 +125,7 @@ void Spawner::open_counters(std::size_t count) {
   first_foreign_fd_ = highest + 1;
 }
 
-static_assert(kPmiFd == kExtraFd);
+static_assert(pmi::kWorkerFd == kExtraFd);
 
 void Spawner::fill(ChildSlot& slot, const SpawnRequest& request, int alive_fd,
                    std::size_t counter) {
@@ -147,7 +147,7 @@ void Spawner::fill(ChildSlot& slot, const SpawnRequest& request, int alive_fd,
   for (std::size_t i = 0; i < kHandedOver; ++i) {
     handed[i] = given[i];
     if (!shares_descriptors()) continue;
-    // What nobody is given must not lead to the last one's.
+    // A descriptor that this child is not given must not be the previous child's.
     const int place = counters_[counter][i].get();
     ::dup3(given[i] >= 0 ? given[i] : dev_null_.get(), place, O_CLOEXEC);
     if (given[i] >= 0) handed[i] = place;

@@ -49,9 +49,6 @@ struct SpawnRequest {
   const std::vector<unsigned long>* cpus = nullptr;
 };
 
-/// SpawnFailure::step, with ETIME, when the lease was over before exec: the program never ran.
-inline constexpr char kLeaseStep[] = "lease";
-
 struct Spawned {
   pid_t pid = 0;
   UniqueFd pidfd;
@@ -89,7 +86,7 @@ class HeldChildren {
   /// Waits until all wait. @return the first that could not be set up; its process has ended.
   [[nodiscard]] std::optional<FailedChild> settle();
   /// Lets the first one go, and waits until it has called exec or failed, at most so long: what is
-  /// wrong with the program shows here, before anybody ran it twice.
+  /// wrong with the program shows here, before a second worker runs it.
   std::optional<SpawnFailure> try_first(std::chrono::nanoseconds patience);
   /// Lets all go, and wakes some of them. To be called until it returns true.
   bool release_some();
@@ -129,9 +126,9 @@ class Spawner {
   /// Soft limit of descriptors that children get back after we raised ours.
   void set_child_nofile(rlimit limit) { child_nofile_ = limit; }
 
-  /// As the last thing before exec the child looks whether this moment (CLOCK_BOOTTIME, nanoseconds;
-  /// 0: no lease) has passed, and ends if so: we may have been stopped since we looked ourselves.
-  /// `ends_ns` outlives the spawner; null: no job with leases.
+  /// As the last thing before exec the child looks whether this moment (CLOCK_BOOTTIME,
+  /// nanoseconds; 0: no lease) has passed, and ends if so: we may have been stopped since we looked
+  /// ourselves. `ends_ns` outlives the spawner; null: no job with leases.
   void heed_lease(const std::atomic<std::int64_t>* ends_ns) { lease_ends_ns_ = ends_ns; }
 
  private:

@@ -1,6 +1,6 @@
 #include "agent/spawn_child.hpp"
 
-#include "agent/spawn.hpp"
+#include "agent/lease_terms.hpp"
 
 #include <asm/ioctls.h>
 #include <fcntl.h>

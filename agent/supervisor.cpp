@@ -1,17 +1,18 @@
 #include "agent/supervisor.hpp"
 
-#include "agent/spawn.hpp"
-#include "agent/supervisor_moves.hpp"
-#include "common/exit_codes.hpp"
+#include "agent/coordinated.hpp"
+#include "agent/lease_terms.hpp"
+#include "agent/transitions.hpp"
+#include "common/enum_names.hpp"
 
-#include <cerrno>
 #include <csignal>
+#include <utility>
 
 namespace acc::agent {
 
 namespace {
 
-using namespace moves;
+using namespace transitions;
 
 Actions back_off(GroupState& group, Millis delay, Actions actions) {
   group.round = Round{group.round.value() + 1};
@@ -26,50 +27,36 @@ Actions back_off(GroupState& group, Millis delay, Actions actions) {
 
 // ---- what follows a round in which nothing is left running, on one node ----
 
-Actions after_start_failure(GroupState& group, Instant now) {
-  const auto failure = *group.start_failure;
-  if (is_worth_a_retry(failure)) {
-    if (group.stop_signal != 0) return finish_stopped(group);
-    if (auto again = retry_start(group, now)) return *again;
-  }
-  return finish_unstartable(group, failure);
-}
-
-Actions after_failure(GroupState& group, const Emptied& e) {
+RoundResult result_of(const GroupState& group, const Emptied& e) {
+  if (group.stopped_by_signal) return RoundInterrupted{};
+  if (group.start_failure) return RoundUnstartable{group.start_failure->errnum};
+  if (!group.first_failure) return RoundSucceeded{};
   const auto& failure = *group.first_failure;
   const auto lived = std::chrono::duration_cast<Millis>(failure.when - group.round_started);
-  const auto decision =
-      decide_restart(group.restart, group.ledger, {failure.status, lived, e.progress, e.roll});
-  if (failure.is_final) return finish(group, Verdict::never_retry, shell_code(failure.status));
-  switch (decision.verdict) {
-    case RestartVerdict::never_retry:
-      return finish(group, Verdict::never_retry, shell_code(failure.status));
-    case RestartVerdict::no_progress:
-      return finish(group, Verdict::no_progress, ExitCode::hopeless);
-    case RestartVerdict::spent:
-      return finish(group, Verdict::failed, shell_code(failure.status));
-    case RestartVerdict::restart:
-      break;
-  }
-  if (group.stop_signal != 0) return finish_stopped(group);  // instead of the restart
-  group.restart_is_due = true;
-  return back_off(
-      group, decision.delay,
-      {TellRestart{group.ledger.budget_used, group.restart.max_restarts, decision.delay}});
+  return FailedRound{failure.status, lived, e.progress, e.jitter_sample, failure.is_final};
 }
 
 Actions after_round(GroupState& group, const Emptied& e) {
-  if (group.coordinated) return orders::on_emptied(group, e);
-  if (group.guardian_lost || group.stopped_by_signal) return finish_stopped(group);
-  if (group.start_failure) return after_start_failure(group, e.now);
-  if (group.first_failure) return after_failure(group, e);
-  return finish(group, Verdict::succeeded, ExitCode::success);
+  if (group.coordinated) return coordinated::on_emptied(group, e);
+  if (group.guardian_lost) return finish_stopped(group);
+  if (group.start_failure && is_worth_a_retry(*group.start_failure) && group.stop_signal == 0) {
+    if (auto again = retry_start(group, e.now)) return *again;
+  }
+  if (std::exchange(group.restart_asked, false)) {
+    group.restart_is_due = true;
+    return back_off(group, Millis{0}, {});
+  }
+  const auto next = what_follows(group.restart, group.ledger, result_of(group, e), stop_of(group));
+  if (const auto* end = std::get_if<End>(&next)) return finish(group, *end);
+  const Millis delay = std::get<Restart>(next).delay;
+  group.restart_is_due = true;
+  return back_off(group, delay, {TellRestart{group.ledger, group.restart.max_restarts, delay}});
 }
 
 // ---- one function per event ----
 
 Actions on(GroupState& group, const Began&) {
-  return group.coordinated ? orders::on_began(group) : start(group);
+  return group.coordinated ? coordinated::on_began(group) : start(group);
 }
 
 Actions on(GroupState& group, const RoundStarted& e) {
@@ -87,11 +74,11 @@ Actions on(GroupState& group, const RoundStarted& e) {
 Actions on(GroupState& group, const StartFailed& e) {
   if (!group.starting && group.phase != Phase::running) return {};
   group.starting = false;
-  // A lease that ended meanwhile is nobody's failure: the job goes on elsewhere, or not at all.
+  // A lease that ended meanwhile is not a failure: the job goes on elsewhere, or not at all.
   const bool by_lease = group.coordinated && e.failure.step == kLeaseStep;
   group.lease_over = group.lease_over || by_lease;
   if (!by_lease) group.start_failure = e.failure;
-  // Those that did start know nothing yet and have nothing to save.
+  // The workers that did start have nothing to save yet.
   Actions actions{KillAll{}};
   await_end(group, actions, group.stop.give_up, e.now);
   if (group.coordinated && !by_lease && !is_worth_a_retry(e.failure))
@@ -120,7 +107,10 @@ Actions on_interrupted(GroupState& group, int signo, Instant now) {
   group.stopped_by_signal = true;
   Actions actions;
   ask_to_end(group, actions, group.stop.grace, now);
-  if (group.coordinated) actions.emplace_back(AskJob{signo, group.interrupts});
+  if (group.coordinated) {
+    group.is_signal_unheard = !group.is_connected;
+    actions.emplace_back(AskJob{signo});
+  }
   return actions;
 }
 
@@ -137,7 +127,7 @@ Actions on(GroupState& group, const WorkerExited& e) {
   if (is_success(e.status)) return group.alive == 0 ? end_leftovers(group, e.now) : Actions{};
   group.first_failure = WorkerFailure{e.local_rank, e.status, e.now, e.is_final};
   Actions actions;
-  // Before the words: while the others end there is time for them.
+  // Before the report and the message: there is time for them while the other workers end.
   ask_to_end(group, actions, group.stop.grace, e.now);
   if (group.coordinated) actions.emplace_back(ReportFailed{*group.first_failure});
   actions.emplace_back(TellFailure{*group.first_failure});
@@ -155,7 +145,7 @@ Actions on(GroupState& group, const Emptied& e) {
 Actions on_grace_over(GroupState& group, Instant now) {
   if (group.phase != Phase::stopping) return {};
   if (group.term_sent || group.alive == 0) return kill(group, group.armed_grace);
-  // The window after SIGUSR1 or SIGINT is over; nobody is killed who was never asked by SIGTERM.
+  // The time after SIGUSR1 or SIGINT is over; no worker is killed without a SIGTERM before.
   Actions actions;
   ask_to_end(group, actions, group.stop.grace, now);
   return actions;
@@ -164,14 +154,14 @@ Actions on_grace_over(GroupState& group, Instant now) {
 Actions on_left_overs(GroupState& group) {
   if (group.phase != Phase::stopping || group.alive > 0) return {};
   group.left_overs_due = true;
-  return {TermStrays{}};
+  return {TerminateEscaped{}};
 }
 
 Actions on_unkillable(GroupState& group) {
   if (group.phase != Phase::killing) return {};
   Actions actions;
   if (group.coordinated) actions.emplace_back(ReportUnkillable{});
-  append(actions, finish(group, Verdict::unkillable, ExitCode::unkillable));
+  append(actions, finish(group, {Outcome::unkillable, to_int(ExitCode::unkillable)}));
   return actions;
 }
 
@@ -183,10 +173,12 @@ Actions on(GroupState& group, const TimerFired& e) {
       return on_unkillable(group);
     case Timer::backoff:
       return group.phase == Phase::backing_off ? start(group) : Actions{};
-    case Timer::farewell:
-      return group.coordinated ? orders::on_farewell(group) : Actions{};
+    case Timer::close_timeout:
+      return group.coordinated ? coordinated::on_close_timeout(group) : Actions{};
     case Timer::left_over:
       return on_left_overs(group);
+    case Timer::startup:
+      return group.coordinated ? coordinated::on_startup_over(group, e.now) : Actions{};
   }
   return {};
 }
@@ -194,12 +186,15 @@ Actions on(GroupState& group, const TimerFired& e) {
 Actions on(GroupState& group, const SignalArrived& e) {
   if (group.phase == Phase::finished) return {};
   if (e.signo == SIGINT) ++group.interrupts;
-  if (group.coordinated) return orders::on_signal(group, e);
-  if (!is_stop_signal(group, e.signo)) {
+  if (group.coordinated) return coordinated::on_signal(group, e);
+  if (!ends_job(e.signo, group.stop.preempt_signals)) {
     return group.phase == Phase::running ? Actions{SignalWorkers{e.signo}} : Actions{};
   }
   if (group.stop_signal != 0) return hurry_by_signal(group, e.signo, e.now);
   group.stop_signal = e.signo;
+  // The round was ended for another one and by nothing else: now it ends by the signal.
+  if (std::exchange(group.restart_asked, false) && !group.first_failure)
+    group.stopped_by_signal = true;
   if (group.starting) {
     group.stopped_by_signal = true;
     return abort_start(group);
@@ -212,17 +207,43 @@ Actions on(GroupState& group, const SignalArrived& e) {
 Actions on(GroupState& group, const GuardianLost&) {
   if (group.phase == Phase::finished) return {};
   group.guardian_lost = true;
-  if (group.coordinated) return orders::on_guardian_lost(group);
+  if (group.coordinated) return coordinated::on_guardian_lost(group);
   if (group.starting) return abort_start(group);
   if (group.phase == Phase::idle || group.phase == Phase::backing_off) return finish_stopped(group);
   group.phase = Phase::killing;
   return {KillAll{}, ArmTimer{Timer::give_up, group.stop.give_up}};
 }
 
+Actions on(GroupState& group, const StopAsked& e) {
+  if (group.phase == Phase::finished) return {};
+  const bool is_first = group.stop_signal == 0;
+  if (e.grace && (is_first || *e.grace < group.stop.grace)) {
+    group.stop.grace = *e.grace;
+    group.stop.preempt_grace = *e.grace;
+  }
+  Actions actions = on(group, SignalArrived{SIGTERM, e.now});
+  if (e.grace) append(actions, shorten_grace(group, *e.grace, e.now));
+  return actions;
+}
+
+Actions on(GroupState& group, const RestartAsked& e) {
+  if (!why_no_restart(group).empty()) return {};
+  if (group.phase == Phase::backing_off) {  // decided anyway: it comes now
+    Actions actions{DisarmTimer{Timer::backoff}};
+    append(actions, start(group));
+    return actions;
+  }
+  group.restart_asked = true;
+  if (group.phase != Phase::running) return {};  // a failed round is ending already
+  Actions actions{TellRestartAsked{group.stop.grace}};
+  ask_to_end(group, actions, group.stop.grace, e.now);
+  return actions;
+}
+
 template <class Order>
 Actions on(GroupState& group, const Order& e) {
   if (!group.coordinated || group.phase == Phase::finished) return {};
-  return orders::on(group, e);
+  return coordinated::on(group, e);
 }
 
 }  // namespace
@@ -231,26 +252,23 @@ Actions step(GroupState& group, const Event& event) {
   return std::visit([&](const auto& e) { return on(group, e); }, event);
 }
 
-bool is_transient(int errnum) {
-  return errnum == EAGAIN || errnum == ENOMEM || errnum == EMFILE || errnum == ENFILE ||
-         errnum == ETXTBSY;
-}
-
-bool is_worth_a_retry(const StartFailure& failure) {
-  return is_transient(failure.errnum) && failure.refusal.empty();
+std::string_view why_no_restart(const GroupState& group) {
+  if (group.phase == Phase::finished) return "the job is over";
+  if (group.coordinated)
+    return "it runs on several nodes, whose rounds their coordinator decides: stop the job and "
+           "start it again";
+  if (group.stop_signal != 0 || group.guardian_lost) return "the job is being stopped";
+  if (group.phase == Phase::backing_off || group.phase == Phase::running) return {};
+  const bool is_ending = group.phase == Phase::stopping || group.phase == Phase::killing;
+  if (!is_ending) return "its workers are just being started";
+  if (group.first_failure || group.restart_asked) return {};
+  return group.start_failure ? "its workers can't be started" : "its workers have completed";
 }
 
 std::string_view to_string(Phase phase) {
-  constexpr std::string_view kNames[] = {"idle",        "running",  "stopping", "killing",
-                                         "backing_off", "awaiting", "finished"};
-  return kNames[static_cast<std::size_t>(phase)];
-}
-
-std::string_view to_string(Verdict verdict) {
-  constexpr std::string_view kNames[] = {
-      "succeeded", "failed",    "never_retry", "no_progress",   "cannot_start",
-      "stopped",   "preempted", "unkillable",  "guardian_lost", "nodes_missing"};
-  return kNames[static_cast<std::size_t>(verdict)];
+  static constexpr EnumNames<Phase, Phase::finished> kNames{
+      {"idle", "running", "stopping", "killing", "backing_off", "awaiting", "finished"}};
+  return kNames[phase];
 }
 
 }  // namespace acc::agent

@@ -7,24 +7,24 @@
 
 namespace acc::agent {
 
-/// The terminal on stdin. The shell gave it to the guardian's process group; one worker may get it
-/// from us, and must give it back when it ends or is suspended, as the shell only watches the
-/// guardian.
+/// The terminal on stdin. The shell made the guardian's process group its foreground group; the
+/// agent may pass that on to one worker's group, and reverts it when the worker ends or is
+/// suspended, as the shell watches only the guardian.
 class Terminal {
  public:
   explicit Terminal(pid_t guardian);
 
-  /// stdin is a terminal whose foreground group is the guardian's: ours to lend.
+  /// stdin is a terminal whose foreground group is the guardian's, so that we may lend it.
   [[nodiscard]] bool can_lend() const;
   [[nodiscard]] bool is_held_by(pid_t group) const;
   void lend_to(pid_t group) const;
   /// Does nothing unless that group holds it.
   void take_back_from(pid_t group) const;
-  /// The worker that had it died and could not tidy up: echo and line editing as they were when we
-  /// were started.
+  /// The worker that had it was killed and could not restore its modes: sets echo and line editing
+  /// as they were at our start.
   void restore_modes() const;
   /// `worker` or one of its descendants waits for input from the terminal: it is not busy, and
-  /// heeds keys in its own way.
+  /// handles keys in its own way.
   [[nodiscard]] bool is_read_by(pid_t worker) const;
   /// Suspends the guardian's whole job, as Ctrl-Z does to a job that has no other groups.
   void suspend_job() const;
@@ -38,7 +38,7 @@ class Terminal {
 
 /// The modes of the terminal on stdin; nothing if it is none.
 std::optional<termios> terminal_modes();
-/// Puts them back where they are others now. For a process that has SIGTTOU blocked.
+/// Restores them if they have changed. For a process that has SIGTTOU blocked.
 void restore_terminal_modes(const std::optional<termios>& modes);
 
 }  // namespace acc::agent

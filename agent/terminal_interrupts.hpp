@@ -7,9 +7,9 @@
 
 namespace acc::agent {
 
-/// Ctrl-C in a terminal that a worker has. It goes to that worker alone, which may make of it what
-/// it likes: pdb shows its prompt. A worker that doesn't heed it must still end, so the second one
-/// within seconds counts as a Ctrl-C to the job. Pure: the time is passed in.
+/// Ctrl-C in a terminal whose foreground group is a worker's. The worker alone gets the SIGINT and
+/// may use it for its own purposes: pdb shows its prompt. A worker that ignores it must still end,
+/// so a second Ctrl-C within seconds is meant for the job. Pure: the time is passed in.
 class TerminalInterrupts {
  public:
   enum class Answer {
@@ -18,11 +18,11 @@ class TerminalInterrupts {
     stop,  ///< the job is meant
   };
 
-  /// Presses farther apart than this have nothing to do with each other.
+  /// Presses farther apart than this are unrelated.
   static constexpr Millis kWindow{10'000};
-  /// So long a worker has for going back to its prompt.
+  /// Time for a worker to return to its prompt.
   static constexpr Millis kHeeds{300};
-  /// So long after the first one the user is told what a second one does.
+  /// Time after the first press until the user learns what a second one does.
   static constexpr Millis kHint{2'000};
 
   /// Another worker has the terminal, or none.
@@ -34,7 +34,7 @@ class TerminalInterrupts {
   Answer look(Instant now, bool is_reading);
 
  private:
-  std::uint32_t presses_ = 0;  // that were not heeded
+  std::uint32_t presses_ = 0;  // that the worker did not react to
   Instant last_{};
   std::optional<Instant> due_;
   bool is_stopping_ = false;

@@ -171,15 +171,15 @@ void WorkerConnection::carry_out(Request&& request) {
 }
 
 void WorkerConnection::greet(const Request& request) {
-  const auto first = facts_->first.value();
-  const auto rank = request.rank.value();
+  const RankRange& ranks = facts_->ranks;
   if (!facts_->round || (request.round && *request.round != *facts_->round))
     return fail("round " + (request.round ? std::to_string(request.round->value()) : "?") +
                 " isn't running");
-  if (rank < first || rank - first >= facts_->workers)
-    return fail("rank " + std::to_string(rank) + " isn't on this node, which has " +
-                std::to_string(facts_->workers) + " from " + std::to_string(first));
-  who_ = LocalRank{rank - first};
+  const auto local = ranks.local(request.rank);
+  if (!local)
+    return fail("rank " + std::to_string(request.rank.value()) + " isn't on this node, which has " +
+                std::to_string(ranks.count) + " from " + std::to_string(ranks.first.value()));
+  who_ = *local;
 }
 
 void WorkerConnection::ask_store(Request&& request) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "agent/worker_server.hpp"
+#include "agent/worker_calls.hpp"
 #include "common/unique_fd.hpp"
 #include "common/worker_socket.hpp"
 
@@ -21,26 +21,25 @@ namespace acc::agent {
 struct WorkerServerFacts {
   WorkerCalls calls;
   std::optional<Round> round;  ///< none: no round has begun
-  Rank first{0};
-  std::uint32_t workers = 0;
+  RankRange ranks{Rank{0}, 0};
   std::vector<worker_socket::LostRank> lost;  ///< of this round
   std::function<void(std::uint64_t connection)> forget;
 };
 
-/// One worker's line. It takes in, carries out and answers one request after the other, and reads
-/// no further while an answer is due: so its memory is bounded and the worker feels the pressure.
+/// One worker's connection. It handles one request at a time and reads no further while an answer
+/// is pending, so its memory is bounded and a worker that sends too much blocks.
 class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
  public:
   /// `facts` must stay until close() was called or the connection has ended by itself.
   WorkerConnection(boost::asio::io_context& io, UniqueFd fd, std::uint64_t number,
                    const WorkerServerFacts& facts);
 
-  /// Carries out what was written, reading at most `budget` bytes; goes on by itself when more
-  /// comes.
+  /// Handles what was written, reading at most `budget` bytes; continues by itself when more
+  /// arrives.
   void take_in(std::size_t budget = kBytesATurn);
   /// Answers a `lost` that waits.
   void tell_lost();
-  /// Says why, hangs up.
+  /// Reports the error to the worker and closes the connection.
   void fail(const std::string& why);
   void close();
 
@@ -75,7 +74,7 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
   bool asked_ = false;            ///< its answer is due
   bool awaits_loss_ = false;      ///< … by tell_lost or by the timer
   bool ended_ = false;            ///< the worker writes no more
-  bool last_words_ = false;       ///< hang up when all is written
+  bool last_words_ = false;       ///< closed when all is written
   bool taking_in_ = false;
   bool reading_ = false;   ///< a wait for bytes is under way
   bool writing_ = false;   ///< … for room

@@ -47,11 +47,11 @@ void WorkerGroup::start(Launch launch) {
   left_.close();
   signals_.clear();
   exited_.clear();
-  records_.assign(launch.count, {});
+  records_.assign(launch.ranks.count, {});
   pidfds_.clear();
   living_.clear();
   if (!dev_null_) dev_null_ = UniqueFd{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
-  pidfds_.reserve(launch.count);
+  pidfds_.reserve(launch.ranks.count);
   start_.reset();  // before the next one takes as much
   start_ = std::make_unique<WorkerStart>(spawner_, std::move(launch));
   is_starting_ = true;
@@ -60,7 +60,7 @@ void WorkerGroup::start(Launch launch) {
 
 void WorkerGroup::make_some() {
   const auto end = steady_clock::now() + kSlice;
-  for (auto& made = start_->made; made < start_->launch.count; ++made) {
+  for (auto& made = start_->made; made < start_->launch.ranks.count; ++made) {
     if (steady_clock::now() >= end) {
       return asio::post(io_, [this, epoch = epoch_] {
         if (epoch == epoch_ && is_starting_) make_some();
@@ -76,7 +76,7 @@ std::optional<StartFailure> WorkerGroup::make_one(std::uint32_t index) {
   const LocalRank local{index};
   auto& record = records_[index];
   record.local_rank = local;
-  record.rank = Rank{launch.first_rank.value() + index};
+  record.rank = launch.ranks.of(local);
   if (launch.before_each) launch.before_each(local);
   const auto streams = output_.open(local, record.rank);
   if (!streams) return StartFailure{local, streams.error().errnum, "pipe", {}};
@@ -183,8 +183,8 @@ void WorkerGroup::end_start(const std::optional<StartFailure>& failure) {
 
 void WorkerGroup::watch(std::size_t index) {
   if (!pidfds_[index]) return;
-  // epoll reports in the order in which the workers died: the first one told is the first that
-  // failed.
+  // epoll reports in the order in which the workers exited: the first one reported is the first
+  // that failed.
   pidfds_[index]->async_wait(asio::posix::stream_descriptor::wait_read,
                              [this, index](boost::system::error_code error) {
                                if (!error) take_exit(index);
@@ -192,13 +192,13 @@ void WorkerGroup::watch(std::size_t index) {
 }
 
 void WorkerGroup::take_exit(std::size_t index) {
-  if (is_starting_) return exited_.push_back(index);  // somebody else's doing
+  if (is_starting_) return exited_.push_back(index);  // caused by something else
   auto& record = records_[index];
   int status = 0;
   rusage usage{};
   const pid_t reaped = ::wait4(record.pid, &status, WNOHANG, &usage);
   if (reaped == 0) return watch(index);
-  if (reaped < 0) status = 255 << 8;  // somebody else has taken it: all we know is that it is gone
+  if (reaped < 0) status = 255 << 8;  // it was reaped elsewhere: all we know is that it is gone
   living_.erase(record.pid);
   pidfds_[index].reset();
   record.status = exit_status_from_wait(status);
@@ -261,7 +261,7 @@ void WorkerGroup::signal_one(pid_t pid, int signo) {
   }
   // The leader is not reaped yet, so the number of its group can't have been given to others.
   ::killpg(pid, signo);
-  if (ends) ::killpg(pid, SIGCONT);  // a stopped process heeds nothing but SIGKILL
+  if (ends) ::killpg(pid, SIGCONT);  // a stopped process reacts to nothing but SIGKILL
 }
 
 void WorkerGroup::abort(Rank rank, int code) {

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "agent/environment.hpp"
-#include "agent/output_hub.hpp"
+#include "agent/group_state.hpp"
+#include "agent/output/output_hub.hpp"
 #include "agent/spawn.hpp"
-#include "agent/supervisor.hpp"
 #include "agent/worker_start.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -37,8 +37,8 @@ struct WorkerRecord {
   std::optional<int> abort_code{};             ///< of MPI_Abort
 };
 
-/// The worker processes of the current round. Each exit is told once, in the order in which the
-/// workers died.
+/// The worker processes of the current round. Each exit is reported once, in the order in which the
+/// workers exited.
 class WorkerGroup {
  public:
   struct Hooks {
@@ -61,7 +61,7 @@ class WorkerGroup {
   void cancel_start();
 
   /// To each living worker's process group, in slices. SIGTERM is followed by SIGCONT, so that a
-  /// stopped worker can heed it.
+  /// stopped worker can handle it.
   void signal(int signo);
   /// Kills a worker that asked for it (MPI_Abort); it counts as exited with `code`.
   void abort(Rank rank, int code);
@@ -105,7 +105,7 @@ class WorkerGroup {
   Descriptor left_;                     ///< HeldChildren::left_fd
   bool is_starting_ = false;
   std::uint64_t epoch_ = 0;          ///< of starts: what was posted for an older one is void
-  std::vector<std::size_t> exited_;  ///< in the start: told when it is over
+  std::vector<std::size_t> exited_;  ///< during the start: reported when it is over
   std::vector<WorkerRecord> records_;
   std::vector<std::unique_ptr<Descriptor>> pidfds_;
   std::unordered_map<pid_t, std::size_t> living_;

@@ -1,40 +1,30 @@
 #pragma once
 
-#include "common/duration.hpp"
+#include "agent/worker_calls.hpp"
+#include "agent/worker_connection.hpp"
+#include "common/alive.hpp"
 #include "common/error.hpp"
 #include "common/ids.hpp"
+#include "common/unique_fd.hpp"
 #include "common/worker_socket.hpp"
-#include "rendezvous/messages.hpp"
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace acc::agent {
 
-/// What workers say to their agent, handed on to whoever can act on it. The answers may be given at
-/// once or later, from the loop's thread; one that comes after the worker hung up has no effect.
-struct WorkerCalls {
-  using KvAnswer = std::function<void(rendezvous::KvReply)>;
-  using TableAnswer = std::function<void(const std::vector<rendezvous::TableRow>&)>;
-  /// `connection` is the asker in a store on this node; request.id is not set.
-  std::function<void(std::uint64_t connection, rendezvous::KvRequest, KvAnswer)> on_kv;
-  std::function<void(TableAnswer)> on_table;  ///< rows in the order of the nodes' ranks
-  std::function<void(LocalRank, std::uint64_t step, Instant now)> on_beat;
-  std::function<void(LocalRank, std::uint64_t step)> on_checkpoint;
-  std::function<void(LocalRank, const std::string& why)> on_no_restart;  ///< printable
-  /// A connection ended: its waits in a store on this node are void.
-  std::function<void(std::uint64_t connection)> on_gone;
-};
-
-/// The agent's end of the workers' socket (docs/worker-socket.md). An abstract name: it belongs to
-/// the network namespace, leaves nothing on a disk and ends with us, however we end. Only our own
-/// user and root may speak. Whoever writes without end, or reads nothing, only keeps himself
-/// waiting: a connection has one question at a time and a bounded buffer.
+/// The agent's end of the workers' socket (docs/worker-socket.md). Its address is an abstract name:
+/// it belongs to the network namespace, leaves nothing on disk and is gone when the agent exits,
+/// for whatever reason. Only connections of the same user and of root are accepted. Each connection
+/// has one request at a time and a bounded buffer, so a client that floods the server or never
+/// reads delays only itself.
 class WorkerServer {
  public:
   WorkerServer(boost::asio::io_context& io, WorkerCalls calls);
@@ -42,24 +32,41 @@ class WorkerServer {
   WorkerServer(const WorkerServer&) = delete;
   WorkerServer& operator=(const WorkerServer&) = delete;
 
-  /// Costs some ten microseconds; nobody is answered before the first begin_round.
+  /// Takes some ten microseconds. Requests are not answered before the first begin_round.
   Result<void> listen();
   /// For ACC_AGENT_SOCKET: "@acc-launch/worker/…"; empty: not listening.
-  [[nodiscard]] const std::string& address() const;
-  /// Ends all connections of the round before. The ranks of this node are `workers` from `first`.
-  void begin_round(Round round, Rank first, std::uint32_t workers);
-  /// To all who ask `lost`, now and later in this round; a rank that was told before isn't told
-  /// anew. What is written to the workers is in their sockets when this returns.
+  [[nodiscard]] const std::string& address() const { return address_; }
+  /// Closes all connections of the previous round. `ranks`: of this node.
+  void begin_round(Round round, RankRange ranks);
+  /// Answers every `lost` request, pending or later in this round. A rank that was reported before
+  /// is not reported again. The answers are in the workers' sockets when this returns.
   void tell_lost(const std::vector<worker_socket::LostRank>& lost);
-  /// Takes in what workers have written up to now. Before a worker's exit is judged: its last words
-  /// may be that a restart would not help.
+  /// Processes what workers have written so far. To be called before a worker's exit is judged: its
+  /// last message may be that a restart won't help.
   void drain();
-  /// Nobody is listened to any more.
+  /// Stops listening and closes all connections.
   void close();
 
  private:
-  struct Impl;
-  std::shared_ptr<Impl> impl_;  ///< shared with nobody; a wait under way sees that it is gone
+  using Descriptor = boost::asio::posix::stream_descriptor;
+
+  void accept_later();
+  void after_pause();
+  void accept_waiting();
+  void take(UniqueFd fd);
+  void hang_up();
+  /// By value: some may end meanwhile.
+  [[nodiscard]] std::vector<std::shared_ptr<WorkerConnection>> all() const;
+
+  boost::asio::io_context& io_;
+  Descriptor listener_;
+  boost::asio::steady_timer pause_;
+  std::string address_;
+  WorkerServerFacts facts_;
+  std::uint64_t next_number_ = 0;
+  std::unordered_map<std::uint64_t, std::shared_ptr<WorkerConnection>> connections_;
+  bool told_shortage_ = false;
+  Alive alive_;
 };
 
 }  // namespace acc::agent

@@ -6,8 +6,8 @@
 namespace acc::agent {
 
 WorkerStart::WorkerStart(Spawner& spawner, Launch launched)
-    : launch{std::move(launched)}, held{spawner, launch.count} {
-  environments.reserve(launch.count);
+    : launch{std::move(launched)}, held{spawner, launch.ranks.count} {
+  environments.reserve(launch.ranks.count);
   masks.reserve(launch.cores.size());
   for (const auto& cores : launch.cores) masks.push_back(affinity_mask(cores));
 }

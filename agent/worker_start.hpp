@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-/// The start of a round's workers while it is under way, and what their exec reads: it has to stay
+/// The start of a round's workers while it is in progress, and the data that their exec reads: kept
 /// until the last of them has called it.
 namespace acc::agent {
 
@@ -19,8 +19,7 @@ class PmiServer;
 struct Launch {
   std::string path;  ///< of the program, PATH already searched
   CStringArray argv;
-  std::uint32_t count = 1;
-  Rank first_rank{0};
+  RankRange ranks;
   std::optional<LocalRank> stdin_rank;  ///< gets our stdin; the others get /dev/null
   bool stdin_terminal = false;  ///< that worker's group becomes the terminal's foreground group
   std::vector<std::vector<std::uint32_t>> cores;  ///< JobPlan::cores

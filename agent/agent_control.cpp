@@ -1,0 +1,177 @@
+#include "agent/agent_loop.hpp"
+#include "agent/control_server.hpp"
+#include "agent/small_file.hpp"
+#include "common/host_name.hpp"
+#include "common/log.hpp"
+
+#include <boost/asio/post.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+// What the control socket asks of this agent: requests become events, the state becomes a reply.
+namespace acc::agent {
+
+namespace {
+
+// Beyond that many workers reading /proc for a request would hold up the loop.
+constexpr std::size_t kMeasuredWorkers = 1024;
+constexpr Millis kTablePatience{500};
+constexpr std::size_t kShownWords = 64;
+
+double seconds_of(Instant from, Instant to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+/// As the launcher makes one where the user named no job: "39ba0dec-b767-4bee-9e03-fca6e6bcdcb6".
+bool is_made_up(const std::string& job) {
+  constexpr std::string_view kUuid = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+  const auto fits = [](char shape, char c) { return (shape == '-') == (c == '-'); };
+  return job == "none" ||
+         (job.size() == kUuid.size() && std::equal(kUuid.begin(), kUuid.end(), job.begin(), fits));
+}
+
+/// The name that --rdzv_id gave, else the script's.
+std::string name_of(const JobPlan& plan) {
+  if (!is_made_up(plan.cluster.job)) return plan.cluster.job;
+  const auto& words = plan.command;
+  const auto base = [](const std::string& path) { return path.substr(path.rfind('/') + 1); };
+  std::string name = words.empty() ? "job" : base(words.front());
+  if (name.starts_with("python") || name.starts_with("pypy")) {
+    const auto script = std::find_if(words.begin() + 1, words.end(),
+                                     [](const auto& word) { return !word.starts_with('-'); });
+    if (script != words.end()) name = base(*script);
+  }
+  return name.ends_with(".py") ? name.substr(0, name.size() - 3) : name;
+}
+
+std::optional<control::ProcessUsage> usage_of(pid_t pid) {
+  static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  static const auto ticks = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
+  return control::usage_from_stat(read_small_file("/proc/" + std::to_string(pid) + "/stat"), page,
+                                  ticks);
+}
+
+}  // namespace
+
+// After the first workers are on their way: a program that lives for a moment must not wait for it.
+void AgentLoop::open_control() {
+  if (finish_) return;
+  auto place = find_control_place(std::getenv("ACC_JOB_FOLDER"), std::getenv("XDG_RUNTIME_DIR"),
+                                  name_of(plan_), guardian_.pid != 0 ? guardian_.pid : ::getpid());
+  if (place && !*place) return;
+  Result<void> listening{};
+  if (place) {
+    control_ = std::make_unique<ControlServer>(
+        io_, [this](const control::Request& request, uid_t uid, ControlServer::Reply reply) {
+          on_control(request, uid, std::move(reply));
+        });
+    listening = control_->listen(std::move(**place));
+  }
+  if (place && listening) return;
+  control_.reset();
+  const auto& error = place ? listening.error() : place.error();
+  log::info("no_control_socket", {{"job", job_id_}, {"why", error.what}});
+}
+
+void AgentLoop::on_control(const control::Request& request, uid_t uid,
+                           std::function<void(std::string)> reply) {
+  if (finish_) return reply(control::refusal("conflict", "the job is over"));
+  const auto note = [&](const std::string& what) {
+    messages_.note(what + " asked over the control socket by uid " + std::to_string(uid));
+  };
+  if (std::holds_alternative<control::Status>(request)) return reply_status(std::move(reply));
+  if (const auto* stop = std::get_if<control::Stop>(&request)) {
+    note("stop");
+    reply(control::done());
+    handle(StopAsked{stop->grace, clock_now()});
+  } else if (const auto* signal = std::get_if<control::Signal>(&request)) {
+    // What ends the job is heeded in any phase; the others only reach workers that are there.
+    const bool is_lost = !job_ && group_.phase != Phase::running &&
+                         !ends_job(signal->signo, group_.stop.preempt_signals);
+    if (is_lost) return reply(control::refusal("conflict", "no worker runs now"));
+    note(signal_name(signal->signo));
+    reply(control::done());
+    handle(SignalArrived{signal->signo, clock_now()});
+  } else {
+    const auto why = why_no_restart(group_);
+    if (!why.empty()) return reply(control::refusal("conflict", why));
+    note("restart");
+    reply(control::done());
+    restart_reason_ = "asked for over the control socket";
+    handle(RestartAsked{clock_now()});
+  }
+  check_emptied();
+}
+
+// The other nodes are known to the coordinator, which may not answer: then without them.
+void AgentLoop::reply_status(std::function<void(std::string)> reply) {
+  if (!job_ || !place_) return reply(control::encode(view()));
+  struct Question {
+    explicit Question(boost::asio::io_context& io) : timer{io} {}
+    boost::asio::steady_timer timer;
+    std::function<void(std::string)> reply;
+  };
+  const auto question = std::make_shared<Question>(io_);
+  question->reply = std::move(reply);
+  const auto answer = [this, question](std::vector<control::NodeView> table) {
+    if (!question->reply) return;
+    auto seen = view();
+    seen.table = std::move(table);
+    std::exchange(question->reply, nullptr)(control::encode(seen));
+    question->timer.cancel();
+  };
+  question->timer.expires_after(kTablePatience);
+  question->timer.async_wait([answer](boost::system::error_code cancelled) {
+    if (!cancelled) answer({});
+  });
+  job_->table([answer](const std::vector<rendezvous::TableRow>& rows) {
+    std::vector<control::NodeView> table;
+    table.reserve(rows.size());
+    for (const auto& row : rows) table.push_back({row.node, row.host, row.first_rank, row.slots});
+    answer(std::move(table));
+  });
+}
+
+control::JobView AgentLoop::view() const {
+  const auto now = clock_now();
+  control::JobView seen;
+  seen.name = name_of(plan_);
+  seen.id = job_id_;
+  seen.state = control::state_of(group_);
+  seen.round = group_.round;
+  seen.ledger = group_.ledger;
+  seen.max_restarts = max_restarts_;
+  seen.restart_reason = restart_reason_;
+  seen.world_size = place_ ? place_->world_size : plan_.world_size;
+  seen.node = job_ ? job_->node_name() : host_name();
+  if (place_) seen.node_rank = place_->node_rank;
+  seen.nodes = place_ ? place_->nodes : 1;
+  seen.guardian = guardian_.pid;
+  seen.agent = ::getpid();
+  if (run_folder_.holds_logs()) seen.log_folder = run_folder_.path();
+  seen.seconds = seconds_of(began_, now);
+  const auto words = std::min(plan_.command.size(), kShownWords);
+  seen.command.assign(plan_.command.begin(),
+                      plan_.command.begin() + static_cast<std::ptrdiff_t>(words));
+  const auto& records = workers_.records();
+  seen.workers.reserve(records.size());
+  for (const auto& record : records) {
+    control::WorkerView worker{record.rank, record.local_rank, record.pid, record.status, 0, {}};
+    const bool has_begun = record.started != Instant{};
+    if (has_begun) worker.seconds = seconds_of(record.started, record.status ? record.ended : now);
+    if (!record.status && record.pid != 0 && seen.workers.size() < kMeasuredWorkers)
+      worker.usage = usage_of(record.pid);
+    seen.workers.push_back(std::move(worker));
+  }
+  return seen;
+}
+
+void AgentLoop::act(const TellRestartAsked& a) { messages_.restart_asked(a); }
+
+}  // namespace acc::agent

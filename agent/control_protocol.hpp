@@ -1,0 +1,99 @@
+#pragma once
+
+#include "agent/group_state.hpp"
+#include "common/error.hpp"
+#include "common/exit_status.hpp"
+#include "common/ids.hpp"
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+/// The control socket's language: one JSON line a request, one a reply (docs/operations.md). Pure.
+namespace acc::agent::control {
+
+inline constexpr std::size_t kMaxRequest = 4096;  ///< bytes, with the end of the line
+
+// ---- requests ----
+struct Status {};
+struct Stop {
+  std::optional<Millis> grace;  ///< nothing: the job's own
+};
+struct Signal {
+  int signo = 0;  ///< one that is_forwardable
+};
+struct Restart {};
+using Request = std::variant<Status, Stop, Signal, Restart>;
+
+/// Total: any bytes give a request or an error in words.
+[[nodiscard]] Result<Request> decode(std::string_view line);
+/// What acc-launch passes on to the workers: SIGTERM SIGINT SIGHUP SIGQUIT SIGUSR1 SIGUSR2.
+[[nodiscard]] bool is_forwardable(int signo);
+
+// ---- replies ----
+/// {"ok": true}
+[[nodiscard]] std::string done();
+/// {"error": "…", "code": "bad_request"}, as the daemon's API answers.
+[[nodiscard]] std::string refusal(std::string_view code, std::string_view why);
+
+struct ProcessUsage {
+  std::uint64_t rss_bytes = 0;
+  double cpu_s = 0;
+  friend bool operator==(const ProcessUsage&, const ProcessUsage&) = default;
+};
+/// From the text of /proc/PID/stat; nothing if it isn't one.
+[[nodiscard]] std::optional<ProcessUsage> usage_from_stat(std::string_view text,
+                                                          std::uint64_t page_bytes,
+                                                          std::uint64_t ticks_per_second);
+
+struct WorkerView {
+  Rank rank{0};
+  LocalRank local_rank{0};
+  pid_t pid = 0;
+  std::optional<ExitStatus> status;  ///< none: it lives
+  double seconds = 0;                ///< since its start, or for how long it ran
+  std::optional<ProcessUsage> usage;
+};
+
+struct NodeView {
+  std::string name;
+  std::string host;
+  Rank first_rank{0};
+  std::uint32_t slots = 0;
+};
+
+struct JobView {
+  std::string name;
+  std::string id;
+  std::string_view state;
+  Round round{0};
+  RestartLedger ledger;
+  std::uint32_t max_restarts = 0;
+  std::string restart_reason;
+  WorldSize world_size{1};
+  std::string node;
+  NodeRank node_rank{0};
+  std::uint32_t nodes = 1;
+  pid_t guardian = 0;
+  pid_t agent = 0;
+  std::string log_folder;  ///< empty: none holds logs
+  double seconds = 0;      ///< since the agent's start
+  std::vector<std::string> command;
+  std::vector<WorkerView> workers;
+  std::vector<NodeView> table;  ///< of several nodes, where the coordinator answered in time
+};
+
+/// "starting", "running", "stopping", "restarting" or "waiting for nodes".
+[[nodiscard]] std::string_view state_of(const GroupState& group);
+[[nodiscard]] std::string encode(const JobView& job);
+
+/// "NAME.PID.sock": of the job's name only what can't mean anything in a path.
+[[nodiscard]] std::string socket_name(std::string_view job, pid_t pid);
+
+}  // namespace acc::agent::control

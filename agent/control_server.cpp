@@ -1,0 +1,282 @@
+#include "agent/control_server.hpp"
+
+#include "common/random.hpp"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+namespace acc::agent {
+
+namespace {
+
+constexpr std::size_t kMostConnections = 16;
+constexpr int kAcceptsATurn = 16;
+constexpr int kBacklog = 64;
+constexpr Millis kAcceptPause{100};
+constexpr Millis kRequestPatience{2'000};
+constexpr Millis kReplyPatience{10'000};
+
+std::optional<uid_t> peer_of(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  return peer.uid;
+}
+
+/// Through the descriptor of its folder: short enough for any sun_path.
+std::pair<sockaddr_un, socklen_t> address_of(int folder, const std::string& name) {
+  const std::string path = "/proc/self/fd/" + std::to_string(folder) + "/" + name;
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  path.copy(at.sun_path, sizeof at.sun_path - 1);
+  return {at, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() + 1)};
+}
+
+bool is_listening(const ControlPlace& place) {
+  const UniqueFd fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  const auto [at, length] = address_of(place.folder.get(), place.name);
+  if (!fd) return false;
+  const bool connected = ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&at), length) == 0;
+  return connected || errno == EAGAIN;  // EAGAIN: its queue is full
+}
+
+/// A folder of this user, and no link.
+Result<UniqueFd> open_own_folder(int parent, const char* path, const std::string& shown) {
+  const bool is_below = parent != AT_FDCWD;
+  UniqueFd fd{
+      ::openat(parent, path, O_PATH | O_DIRECTORY | O_CLOEXEC | (is_below ? O_NOFOLLOW : 0))};
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0)
+    return system_error(errno, "open the folder '" + shown + "'");
+  if (info.st_uid != ::geteuid())
+    return Error{Errc::not_permitted,
+                 "'" + shown + "' belongs to uid " + std::to_string(info.st_uid)};
+  return fd;
+}
+
+Result<UniqueFd> make_own_folder(const UniqueFd& parent, const char* name,
+                                 const std::string& shown) {
+  if (::mkdirat(parent.get(), name, 0700) != 0 && errno != EEXIST)
+    return system_error(errno, "make the folder '" + shown + "'");
+  return open_own_folder(parent.get(), name, shown);
+}
+
+}  // namespace
+
+Result<std::optional<ControlPlace>> find_control_place(const char* job_folder,
+                                                       const char* runtime_folder,
+                                                       const std::string& job, pid_t pid) {
+  if (job_folder != nullptr && job_folder[0] == '/') {
+    auto folder = open_own_folder(AT_FDCWD, job_folder, job_folder);
+    if (!folder) return folder.error();
+    return std::optional{ControlPlace{std::move(*folder), "control.sock", false}};
+  }
+  if (runtime_folder == nullptr || runtime_folder[0] != '/') return std::optional<ControlPlace>{};
+  const std::string base{runtime_folder};
+  const auto runtime = open_own_folder(AT_FDCWD, runtime_folder, base);
+  if (!runtime) return runtime.error();
+  const auto acc = make_own_folder(*runtime, "acc", base + "/acc");
+  if (!acc) return acc.error();
+  auto jobs = make_own_folder(*acc, "jobs", base + "/acc/jobs");
+  if (!jobs) return jobs.error();
+  return std::optional{ControlPlace{std::move(*jobs), control::socket_name(job, pid), true}};
+}
+
+// ---- a connection ----
+
+class ControlServer::Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(boost::asio::io_context& io, UniqueFd fd, uid_t uid,
+             std::shared_ptr<const Handler> handler)
+      : descriptor_{io, fd.release()}, patience_{io}, uid_{uid}, handler_{std::move(handler)} {}
+
+  void begin() {
+    give(kRequestPatience);
+    take_in();
+  }
+  void close() {
+    boost::system::error_code ignored;
+    descriptor_.close(ignored);
+    patience_.cancel();
+  }
+
+ private:
+  void give(Millis limit) {
+    patience_.expires_after(limit);
+    patience_.async_wait([weak = weak_from_this()](boost::system::error_code cancelled) {
+      const auto self = weak.lock();
+      if (!cancelled && self) self->close();
+    });
+  }
+
+  void take_in() {
+    std::array<char, control::kMaxRequest> chunk;
+    const auto n = ::recv(descriptor_.native_handle(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+      descriptor_.async_wait(Descriptor::wait_read,
+                             [self = shared_from_this()](boost::system::error_code error) {
+                               if (!error) self->take_in();
+                             });
+      return;
+    }
+    if (n < 0) return close();
+    input_.append(chunk.data(), static_cast<std::size_t>(n));
+    const auto end = input_.find('\n');
+    if (end != std::string::npos) return carry_out(input_.substr(0, end));
+    if (input_.size() > control::kMaxRequest || (n == 0 && !input_.empty()))
+      return carry_out(input_);  // the end of the writing ends a line, too
+    if (n == 0) return close();
+    take_in();
+  }
+
+  void carry_out(const std::string& line) {
+    give(kReplyPatience);
+    const auto request = control::decode(line);
+    if (!request) return send(control::refusal("bad_request", request.error().what));
+    (*handler_)(*request, uid_, [weak = weak_from_this()](std::string reply) {
+      if (const auto self = weak.lock()) self->send(std::move(reply));
+    });
+    // Kept for a later reply by the timer's wait for it to be read or to expire.
+    if (output_.empty() && descriptor_.is_open()) hold();
+  }
+
+  void hold() {
+    descriptor_.async_wait(Descriptor::wait_error,
+                           [self = shared_from_this()](boost::system::error_code error) {
+                             if (!error && self->output_.empty()) self->close();
+                           });
+  }
+
+  void send(std::string reply) {
+    if (!descriptor_.is_open() || !output_.empty()) return;
+    output_ = std::move(reply);
+    flush();
+  }
+
+  void flush() {
+    while (sent_ < output_.size()) {
+      const auto n = ::send(descriptor_.native_handle(), output_.data() + sent_,
+                            output_.size() - sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (n >= 0) {
+        sent_ += static_cast<std::size_t>(n);
+      } else if (errno == EAGAIN) {
+        descriptor_.async_wait(Descriptor::wait_write,
+                               [self = shared_from_this()](boost::system::error_code error) {
+                                 if (!error) self->flush();
+                               });
+        return;
+      } else if (errno != EINTR) {
+        break;
+      }
+    }
+    close();
+  }
+
+  Descriptor descriptor_;
+  boost::asio::steady_timer patience_;
+  uid_t uid_;
+  std::shared_ptr<const Handler> handler_;
+  std::string input_;
+  std::string output_;
+  std::size_t sent_ = 0;
+};
+
+// ---- the server ----
+
+ControlServer::ControlServer(boost::asio::io_context& io, Handler handler)
+    : io_{io},
+      handler_{std::make_shared<const Handler>(std::move(handler))},
+      listener_{io},
+      pause_{io} {}
+
+ControlServer::~ControlServer() { close(); }
+
+Result<void> ControlServer::listen(ControlPlace place) {
+  const std::string attempted = "listen at the control socket '" + place.name + "'";
+  if (::faccessat(place.folder.get(), place.name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0 &&
+      is_listening(place))
+    return Error{Errc::unavailable, attempted + ": another agent listens there"};
+  // Under another name until it listens: who finds the name may connect at once.
+  const std::string beside = ".new-" + random_name();
+  UniqueFd fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  const auto [at, length] = address_of(place.folder.get(), beside);
+  if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&at), length) != 0)
+    return system_error(errno, attempted);
+  struct stat info {};
+  const bool is_there =
+      ::fchmodat(place.folder.get(), beside.c_str(), 0600, 0) == 0 &&
+      ::fstatat(place.folder.get(), beside.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+      ::listen(fd.get(), kBacklog) == 0 &&
+      ::renameat(place.folder.get(), beside.c_str(), place.folder.get(), place.name.c_str()) == 0;
+  if (!is_there) {
+    const int why = errno;
+    ::unlinkat(place.folder.get(), beside.c_str(), 0);
+    return system_error(why, attempted);
+  }
+  inode_ = info.st_ino;
+  place_ = std::move(place);
+  boost::system::error_code refused;
+  listener_.assign(fd.get(), refused);
+  if (refused) {
+    close();
+    return system_error(refused.value(), attempted);
+  }
+  static_cast<void>(fd.release());
+  accept_later();
+  return {};
+}
+
+void ControlServer::close() {
+  boost::system::error_code ignored;
+  listener_.close(ignored);
+  pause_.cancel();
+  for (const auto& weak : std::exchange(connections_, {})) {
+    if (const auto connection = weak.lock()) connection->close();
+  }
+  if (!place_.folder) return;
+  struct stat info {};
+  const auto place = std::exchange(place_, {});
+  if (::fstatat(place.folder.get(), place.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+      info.st_ino == inode_)
+    ::unlinkat(place.folder.get(), place.name.c_str(), 0);
+}
+
+void ControlServer::accept_later() {
+  listener_.async_wait(Descriptor::wait_read, alive_.bind([this](boost::system::error_code error) {
+    if (!error && listener_.is_open()) accept_waiting();
+  }));
+}
+
+void ControlServer::accept_waiting() {
+  std::erase_if(connections_, [](const auto& weak) { return weak.expired(); });
+  for (int i = 0; i < kAcceptsATurn; ++i) {
+    UniqueFd fd{
+        ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+    if (!fd) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return accept_later();
+      if (errno == ECONNABORTED || errno == EINTR) continue;
+      break;  // no descriptor or memory is left: the loop must not spin on what it can't take
+    }
+    const auto uid = peer_of(fd.get());
+    if (!uid || (*uid != ::geteuid() && *uid != 0)) continue;  // another user's: learns nothing
+    if (connections_.size() >= kMostConnections) continue;
+    auto connection = std::make_shared<Connection>(io_, std::move(fd), *uid, handler_);
+    connections_.push_back(connection);
+    connection->begin();
+  }
+  pause_.expires_after(kAcceptPause);
+  pause_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
+    if (!cancelled && listener_.is_open()) accept_waiting();
+  }));
+}
+
+}  // namespace acc::agent

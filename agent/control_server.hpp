@@ -1,0 +1,75 @@
+#pragma once
+
+#include "agent/control_protocol.hpp"
+#include "common/alive.hpp"
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace acc::agent {
+
+/// Where an agent's control socket lies: a name in a folder that is held open, so that the path may
+/// be longer than sun_path.
+struct ControlPlace {
+  UniqueFd folder;
+  std::string name;
+  bool is_shared = false;  ///< with the sockets of other jobs
+};
+
+/// $ACC_JOB_FOLDER/control.sock, else $XDG_RUNTIME_DIR/acc/jobs/JOB.PID.sock. Nothing: neither
+/// variable is set. Folders below $XDG_RUNTIME_DIR are made (0700); a folder of another user, or a
+/// link in place of one, is refused.
+[[nodiscard]] Result<std::optional<ControlPlace>> find_control_place(const char* job_folder,
+                                                                     const char* runtime_folder,
+                                                                     const std::string& job,
+                                                                     pid_t pid);
+
+/// The agent's end of the control socket. Only root and the same user are heard, each for one
+/// request of a bounded size; a connection that says nothing, or doesn't read, is closed after some
+/// seconds. Without a connection it has no timer.
+class ControlServer {
+ public:
+  using Reply = std::function<void(std::string)>;
+  /// `uid`: who asks. The reply may come later, or never.
+  using Handler = std::function<void(const control::Request&, uid_t uid, Reply)>;
+
+  ControlServer(boost::asio::io_context& io, Handler handler);
+  ~ControlServer();
+  ControlServer(const ControlServer&) = delete;
+  ControlServer& operator=(const ControlServer&) = delete;
+
+  /// The socket appears listening, in one step. One that a killed agent left is replaced; that of a
+  /// living one is an error.
+  Result<void> listen(ControlPlace place);
+  /// Removes the socket and closes all connections.
+  void close();
+
+ private:
+  using Descriptor = boost::asio::posix::stream_descriptor;
+  class Connection;
+
+  void accept_later();
+  void accept_waiting();
+
+  boost::asio::io_context& io_;
+  std::shared_ptr<const Handler> handler_;
+  Descriptor listener_;
+  boost::asio::steady_timer pause_;
+  ControlPlace place_;
+  ino_t inode_ = 0;  ///< of our socket: another agent's isn't ours to remove
+  std::vector<std::weak_ptr<Connection>> connections_;
+  Alive alive_;
+};
+
+}  // namespace acc::agent

@@ -1,0 +1,308 @@
+#include "agent/coordinated.hpp"
+
+#include "agent/transitions.hpp"
+
+#include <algorithm>
+#include <csignal>
+
+namespace acc::agent::coordinated {
+
+using namespace transitions;
+
+namespace {
+
+// The other nodes may use up their grace before the coordinator can close the job; so long after
+// that this node goes by itself.
+constexpr Millis kCloseTimeout{10'000};
+// Nothing was started on any node: only the coordinator's answer is waited for.
+constexpr Millis kCloseTimeoutBeforeStart{2'000};
+// There is no coordinator: time for a connection that is just being made.
+constexpr Millis kCloseTimeoutUnheard{1'000};
+
+// No worker is here and none is about to be.
+bool is_resting(const GroupState& group) {
+  return group.phase == Phase::awaiting || (group.phase == Phase::idle && !group.starting);
+}
+
+int signo_of(const StopOrdered& order) { return order.signo == 0 ? SIGTERM : order.signo; }
+
+bool means_now(const StopOrdered& order) {
+  return order.signo == SIGKILL || order.grace <= Millis{0};
+}
+
+bool is_ordered_for_good(const GroupState& group) {
+  return group.stop_ordered && group.stop_ordered->for_good;
+}
+
+// Asked to end for good, this node doesn't wait for ever for the job to be closed.
+void await_close(const GroupState& group, Actions& actions) {
+  const bool ordered = is_ordered_for_good(group);
+  if (group.stop_signal == 0 && !ordered) return;
+  const Millis own = stop_of(group).is_preemption ? group.stop.preempt_grace : group.stop.grace;
+  const Millis grace = ordered ? group.stop_ordered->grace : own;
+  const Millis wait = group.is_signal_unheard ? kCloseTimeoutUnheard
+                      : group.ordered_round   ? grace + kCloseTimeout
+                                              : kCloseTimeoutBeforeStart;
+  actions.emplace_back(ArmTimer{Timer::close_timeout, wait});
+}
+
+// From a round that isn't there (any more) to the wait for the next order.
+Actions rest(GroupState& group, Actions actions) {
+  group.phase = Phase::awaiting;
+  group.start_retry_until.reset();
+  await_close(group, actions);
+  return actions;
+}
+
+// The wait before another try to start the round is over without one.
+Actions give_up_start(GroupState& group) {
+  return rest(group, {DisarmTimer{Timer::backoff}, ReportStopped{group.progress}});
+}
+
+Actions kill_for_lease(GroupState& group) {
+  if (group.phase == Phase::killing) return {KillAll{}};
+  group.phase = Phase::killing;
+  // The guardian tells the user.
+  return {DisarmTimer{Timer::grace}, KillAll{}, ArmTimer{Timer::give_up, group.stop.give_up}};
+}
+
+Actions obey_stop(GroupState& group, const StopOrdered& order, Instant now) {
+  if (means_now(order)) return kill(group, Millis{0});
+  Actions actions;
+  if (signo_of(order) == SIGTERM) {
+    ask_to_end(group, actions, order.grace, now);
+  } else {
+    actions.emplace_back(SignalWorkers{signo_of(order)});
+    await_end(group, actions, time_for_signal(group, order.signo, order.grace, now), now);
+  }
+  return actions;
+}
+
+// The workers are on their way out already: an order may shorten that and never lengthens it.
+Actions hurry(GroupState& group, const StopOrdered& order) {
+  if (means_now(order)) return kill(group, Millis{0});
+  Actions actions;
+  if (signo_of(order) == SIGTERM && !group.term_sent && group.alive > 0) {
+    ask_to_end(group, actions, order.grace, order.now);
+  } else if (order.now + order.grace < group.grace_ends) {
+    await_end(group, actions, order.grace, order.now);
+  }
+  return actions;
+}
+
+Actions finish_closed(GroupState& group) {
+  const End& end = group.closed->end;
+  // For the report: the signal may have come to another node.
+  if (end.outcome == Outcome::stopped && end.exit_code > 128)
+    group.stop_signal = end.exit_code - 128;
+  if (end.outcome == Outcome::preempted && group.stop_signal == 0 && group.stop_ordered)
+    group.stop_signal = signo_of(*group.stop_ordered);
+  return finish(group, end);
+}
+
+// The first signal that asks the job to end. The workers of this node needn't wait for the
+// coordinator to react.
+Actions on_first_stop(GroupState& group, const SignalArrived& e) {
+  group.stop_signal = e.signo;
+  if (group.starting) {
+    group.stopped_by_signal = true;
+    return abort_start(group);
+  }
+  switch (group.phase) {
+    case Phase::running:
+      return stop_by_signal(group, e.signo, e.now);
+    case Phase::backing_off:
+      return give_up_start(group);
+    case Phase::idle:
+    case Phase::awaiting: {
+      Actions actions;
+      await_close(group, actions);
+      return actions;
+    }
+    default:
+      return {TellNoRestart{e.signo}};
+  }
+}
+
+Actions on_repeated_stop(GroupState& group, const SignalArrived& e) {
+  if (!is_resting(group)) return hurry_by_signal(group, e.signo, e.now);
+  if (e.signo != SIGINT || group.interrupts < 2) return {};
+  if (group.interrupts > 2) return finish_stopped(group);
+  return {ArmTimer{Timer::close_timeout, kHurriedGrace}};
+}
+
+// Started by an order of a coordinator that did not know of the signal yet, or never will.
+Actions refuse_round(GroupState& group) {
+  return {AskJob{group.stop_signal}, ReportStopped{false}};
+}
+
+// Positive: the workers are too young for this order.
+Millis startup_left(const GroupState& group, const StopOrdered& order) {
+  const bool has_workers = group.starting || group.phase == Phase::running;
+  if (!has_workers || order.for_good || means_now(order)) return Millis{0};
+  return std::chrono::duration_cast<Millis>(group.round_ordered_at + group.startup_grace -
+                                            order.now);
+}
+
+Actions carry_out_stop(GroupState& group, const StopOrdered& order) {
+  group.is_stop_held = false;
+  if (group.starting) return abort_start(group);
+  switch (group.phase) {
+    case Phase::running:
+      return obey_stop(group, order, order.now);
+    case Phase::stopping:
+      return hurry(group, order);
+    case Phase::backing_off:
+      return give_up_start(group);
+    case Phase::idle:
+    case Phase::awaiting: {
+      Actions actions{ReportStopped{group.progress}};
+      await_close(group, actions);
+      return actions;
+    }
+    case Phase::killing:
+    case Phase::finished:
+      break;
+  }
+  return {};
+}
+
+}  // namespace
+
+Actions on_began(GroupState& group) {
+  if (group.phase == Phase::idle) group.phase = Phase::awaiting;
+  return {};
+}
+
+Actions on_emptied(GroupState& group, const Emptied& e) {
+  group.progress = e.progress;
+  group.is_stop_held = false;
+  if (group.guardian_lost) return finish_stopped(group);
+  if (group.closed) return finish_closed(group);
+  Actions actions;
+  const bool asked_to_end = group.stop_signal != 0 || group.stop_ordered || group.lease_over;
+  if (group.start_failure && is_worth_a_retry(*group.start_failure) && !asked_to_end) {
+    if (auto again = retry_start(group, e.now)) return *again;
+    actions.emplace_back(ReportStartFailed{*group.start_failure});
+  }
+  const bool completed = !group.first_failure && !group.start_failure && !group.stop_ordered &&
+                         !group.lease_over && !group.stopped_by_signal;
+  if (completed) {
+    actions.emplace_back(ReportCompleted{});
+  } else {
+    actions.emplace_back(ReportStopped{e.progress});
+  }
+  return rest(group, std::move(actions));
+}
+
+Actions on_close_timeout(GroupState& group) {
+  if (!is_resting(group)) return {};
+  if (group.stop_signal != 0) return finish_stopped(group);
+  if (!is_ordered_for_good(group)) return {};
+  if (group.first_failure)
+    return finish(group, {Outcome::failed, shell_code(group.first_failure->status)});
+  if (group.start_failure) {
+    return finish(
+        group, {Outcome::cannot_start, to_int(exit_code_for_start(group.start_failure->errnum))});
+  }
+  if (group.stop_ordered->signo == 0)
+    return finish(group, {Outcome::nodes_missing, to_int(ExitCode::failure)});
+  group.stop_signal = group.stop_ordered->signo;
+  return finish_stopped(group);
+}
+
+Actions on_signal(GroupState& group, const SignalArrived& e) {
+  const bool ends = ends_job(e.signo, group.stop.preempt_signals);
+  // Without a coordinator, what ends nothing can be passed on here at least.
+  if (!ends && !group.is_connected) return on(group, SignalOrdered{e.signo});
+  Actions actions{AskJob{e.signo}};
+  if (!ends) return actions;  // comes back as SignalOrdered
+  group.is_signal_unheard = group.is_signal_unheard || !group.is_connected;
+  append(actions, group.stop_signal == 0 ? on_first_stop(group, e) : on_repeated_stop(group, e));
+  return actions;
+}
+
+Actions on_guardian_lost(GroupState& group) {
+  if (group.starting) return abort_start(group);
+  if (is_resting(group) || group.phase == Phase::backing_off) return finish_stopped(group);
+  return kill_for_lease(group);
+}
+
+Actions on(GroupState& group, const RoundOrdered& e) {
+  const bool is_newer = !group.ordered_round || e.round > *group.ordered_round;
+  if (!is_resting(group) || !is_newer) return {};
+  if (group.stop_signal != 0) return refuse_round(group);
+  group.ordered_round = e.round;
+  group.round_ordered_at = e.now;
+  group.round = e.round;
+  group.ledger = e.ledger;
+  group.stop_ordered.reset();
+  group.is_stop_held = false;
+  group.lease_over = false;
+  group.progress = false;
+  group.start_retry_until.reset();
+  Actions actions{DisarmTimer{Timer::close_timeout}};
+  append(actions, start(group));
+  return actions;
+}
+
+Actions on(GroupState& group, const StopOrdered& e) {
+  const bool for_good = e.for_good || is_ordered_for_good(group);
+  group.stop_ordered = e;
+  group.stop_ordered->for_good = for_good;
+  if (const Millis left = startup_left(group, *group.stop_ordered); left > Millis{0}) {
+    group.is_stop_held = true;
+    return {ArmTimer{Timer::startup, left}};
+  }
+  return carry_out_stop(group, e);
+}
+
+Actions on_startup_over(GroupState& group, Instant now) {
+  if (!group.is_stop_held) return {};
+  group.stop_ordered->now = now;
+  return carry_out_stop(group, *group.stop_ordered);
+}
+
+Actions on(GroupState& group, const SignalOrdered& e) {
+  return group.phase == Phase::running ? Actions{SignalWorkers{e.signo}} : Actions{};
+}
+
+Actions on(GroupState& group, const LeaseOver&) {
+  // Without workers, too, what was killed through the cgroup must be known before the next round
+  // is born into it.
+  if (is_resting(group)) return {KillAll{}};
+  group.lease_over = true;
+  if (group.starting) return abort_start(group);
+  if (group.phase != Phase::backing_off) return kill_for_lease(group);
+  Actions actions{KillAll{}};
+  append(actions, give_up_start(group));
+  return actions;
+}
+
+Actions on(GroupState& group, const JobClosed& e) {
+  if (group.closed) return {};
+  group.closed = e;
+  if (group.starting) return abort_start(group);
+  if (is_resting(group) || group.phase == Phase::backing_off) return finish_closed(group);
+  Actions actions;
+  if (group.phase == Phase::running) ask_to_end(group, actions, group.stop.grace, e.now);
+  return actions;
+}
+
+// A signal asked for the end, but no coordinator could be informed: the node ends by the signal.
+Actions on(GroupState& group, const GaveUp& e) {
+  if (!group.is_signal_unheard || e.is_refused) return on(group, JobClosed{e.end, e.now});
+  return is_resting(group) ? finish_stopped(group) : Actions{};
+}
+
+// A signal that could not be reported goes out with the new connection; wait for the answer.
+Actions on(GroupState& group, const LinkChanged& e) {
+  group.is_connected = e.is_connected;
+  if (!e.is_connected || !group.is_signal_unheard) return {};
+  group.is_signal_unheard = false;
+  Actions actions;
+  if (is_resting(group)) await_close(group, actions);
+  return actions;
+}
+
+}  // namespace acc::agent::coordinated

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+/// What the guardian of a daemon's job writes down in the job's folder, so that a restarted daemon,
+/// which can't wait for a process that isn't its child, knows how the job stands
+/// (docs/decisions/0034-daemon.md). Nothing without the variable.
+namespace acc::agent {
+
+/// The folder of this job that belongs to its user. The guardian and the agent read it; workers
+/// don't get it.
+inline constexpr const char* kJobFolderVariable = "ACC_JOB_FOLDER";
+
+class JobFolderNotes {
+ public:
+  /// Makes `started`: the guardian's first act. Folder: $ACC_JOB_FOLDER, absolute.
+  JobFolderNotes();
+  /// Brings `started` to the disk. Apart, as workers needn't wait for that.
+  void sync() const;
+  /// Makes exit.json: the guardian's last act.
+  void ended(int exit_code) const;
+
+ private:
+  std::string folder_;  ///< empty: no daemon asked
+};
+
+}  // namespace acc::agent

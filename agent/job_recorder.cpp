@@ -1,0 +1,150 @@
+#include "agent/job_recorder.hpp"
+
+#include "agent/left_overs.hpp"
+#include "common/host_name.hpp"
+
+#include <csignal>
+#include <utility>
+
+namespace acc::agent {
+
+namespace {
+
+// A failure on another node, as the coordinator reported it to us at the time `told`.
+FailureElsewhere describe_elsewhere(const rendezvous::Failure& failure, Instant told) {
+  using std::chrono::duration_cast;
+  using std::chrono::system_clock;
+  FailureElsewhere there;
+  there.node = failure.node;
+  there.host = failure.host;
+  there.is_node = failure.kind == rendezvous::Failure::Kind::node_lost;
+  auto& report = there.failure;
+  report.worker.rank = failure.rank;
+  report.worker.local_rank = failure.local_rank;
+  report.worker.pid = static_cast<pid_t>(failure.pid);
+  report.worker.status = failure.exit_status();
+  report.worker.ended = told - failure.ago;
+  report.worker.started = report.worker.ended - failure.into_round;
+  report.cause = failure.cause;
+  report.round = failure.round.value();
+  report.into_round = failure.into_round;
+  const auto ago = std::chrono::steady_clock::now() - report.worker.ended;
+  report.when = system_clock::now() - duration_cast<system_clock::duration>(ago);
+  if (!failure.error.empty() || !failure.traceback.empty())
+    report.error = WorkerError{failure.error, failure.traceback};
+  report.tail = failure.last_lines;
+  report.log_path = failure.log_path;
+  return there;
+}
+
+}  // namespace
+
+JobRecorder::JobRecorder(const JobPlan& plan, const WorkerGroup& workers, const OutputHub& output,
+                         const RunFolder& run_folder, const Containment& containment)
+    : plan_{plan},
+      workers_{workers},
+      output_{output},
+      run_folder_{run_folder},
+      containment_{containment} {}
+
+void JobRecorder::begin_round(Round round) {
+  round_ = round;
+  left_over_pids_.clear();
+  memory_.mark();
+}
+
+OomFacts JobRecorder::oom_facts(const ExitStatus& status) const {
+  const auto* killed = std::get_if<Signaled>(&status);
+  if (killed == nullptr || killed->signo != SIGKILL) return {};
+  const auto facts = memory_.now();
+  return {facts.oom_kills.has_value(), memory_.kills_since_mark(), facts.limit_bytes,
+          facts.peak_bytes};
+}
+
+FailureReport JobRecorder::describe(const WorkerFailure& failure) const {
+  FailureReport report;
+  report.worker = workers_.records().at(failure.local_rank.value());
+  const auto oom = oom_facts(failure.status);
+  report.out_of_memory = oom.known && oom.kills > 0;
+  report.cause = describe_cause(failure.status, oom);
+  report.round = round_.value();
+  // The worker's own time: of many the last one may run long after the first.
+  report.into_round = std::chrono::duration_cast<Millis>(failure.when - report.worker.started);
+  const auto ago = std::chrono::steady_clock::now() - failure.when;
+  report.when = std::chrono::system_clock::now() -
+                std::chrono::duration_cast<std::chrono::system_clock::duration>(ago);
+  if (plan_.kind == JobKind::elastic) {
+    const auto attempt = attempt_folder(run_folder_.path(), round_);
+    if (auto error = read_error_file(error_file_path(attempt, failure.local_rank)))
+      report.error = std::move(*error);
+  }
+  report.tail = output_.tail(failure.local_rank);
+  report.log_path = output_.log_path(failure.local_rank, Streams::both);
+  return report;
+}
+
+void JobRecorder::add(FailureReport failure) {
+  failures_.push_back(std::move(failure));
+  ++failed_rounds_;
+  // Memory stays bounded over any number of restarts: the first and the latest are kept, only those
+  // with their output.
+  constexpr std::size_t kKept = 32;
+  if (failures_.size() > 2) {
+    auto& older = failures_[failures_.size() - 2];
+    older.tail.clear();
+    older.error.reset();
+  }
+  if (failures_.size() > kKept) failures_.erase(failures_.begin() + 1);
+}
+
+std::string JobRecorder::words_for(const StartFailure& failure, const std::string& program) const {
+  if (plan_.script_problem.errnum != 0) return plan_.script_problem.what;
+  if (!failure.refusal.empty()) return failure.refusal;
+  return describe_start_failure(failure, plan_.command.front(), program);
+}
+
+void JobRecorder::add_left_over(const LeftOver& process) {
+  if (!left_over_pids_.insert(process.pid).second) return;
+  if (++left_over_count_ <= LeftOvers::kNamed) left_over_.push_back(name_and_pid(process));
+}
+
+JobReport JobRecorder::report(const JobEnd& job) const {
+  JobReport report;
+  report.job_id = job.job_id;
+  report.host = host_name();
+  report.pid = job.guardian;
+  report.command = plan_.command;
+  report.world_size = job.world_size.value();
+  report.outcome = job.end.outcome;
+  report.exit_code = job.end.exit_code;
+  report.stop_signal = job.group.stop_signal;
+  report.restarts = job.group.ledger.restarts;
+  report.max_restarts = job.max_restarts;
+  report.duration = std::chrono::duration_cast<Millis>(clock_now() - began_);
+  report.failures = failures_;
+  report.failed_rounds = failed_rounds_;
+  report.restarted_after = job.restarted_after;
+  report.workers = workers_.records();
+  report.start_failure = job.group.start_failure;
+  if (report.start_failure)
+    report.start_failure_words = words_for(*report.start_failure, job.program);
+  report.reason = job.reason;
+  if (job.last_word) {
+    const auto& close = job.last_word->close;
+    report.reason = close.reason;
+    report.restarts = close.ledger.restarts;
+    if (close.first && close.first->node != job.last_word->node)
+      report.elsewhere = describe_elsewhere(*close.first, job.last_word->told);
+  }
+  report.left_over = left_over_;
+  report.left_over_count = left_over_count_;
+  if (report.outcome == Outcome::unkillable) {
+    for (const auto& process : containment_.left_over(LeftOvers::kNamed))
+      report.unkillable.push_back(name_and_pid(process) + " unkillable, state " + process.state);
+  }
+  report.losses = output_.losses();
+  if (run_folder_.holds_logs()) report.log_folder = run_folder_.path();
+  return report;
+}
+
+}  // namespace acc::agent

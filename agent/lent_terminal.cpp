@@ -1,0 +1,79 @@
+#include "agent/lent_terminal.hpp"
+
+#include <sys/wait.h>
+
+#include <csignal>
+#include <utility>
+
+namespace acc::agent {
+
+LentTerminal::LentTerminal(boost::asio::io_context& io, const GuardianLink& guardian,
+                           std::optional<LocalRank> reader, const WorkerGroup& workers, Hooks hooks)
+    : reader_{reader},
+      terminal_{guardian.pid},
+      guardian_{guardian},
+      workers_{workers},
+      hooks_{std::move(hooks)},
+      timer_{io} {}
+
+pid_t LentTerminal::reader_pid() const {
+  if (!reader_ || reader_->value() >= workers_.records().size()) return 0;
+  const pid_t pid = workers_.records()[reader_->value()].pid;
+  return workers_.is_living_worker(pid) ? pid : 0;
+}
+
+// What we don't see of its keys, the guardian watches.
+void LentTerminal::lent() {
+  interrupts_.reset();
+  note_terminal(guardian_, reader_pid());
+}
+
+bool LentTerminal::lend_again() {
+  const pid_t pid = reader_pid();
+  if (pid == 0 || !terminal_.can_lend()) return false;
+  terminal_.lend_to(pid);
+  lent();
+  return true;
+}
+
+void LentTerminal::take_back(const WorkerRecord& worker, bool had_it) {
+  terminal_.take_back_from(worker.pid);
+  if (!had_it) return;
+  note_terminal(guardian_, 0);
+  timer_.cancel();
+  if (!is_success(*worker.status)) terminal_.restore_modes();
+}
+
+void LentTerminal::suspend_with_worker() {
+  const pid_t pid = reader_pid();
+  siginfo_t info{};
+  if (pid == 0) return;
+  if (::waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED | WNOHANG) != 0 || info.si_pid == 0)
+    return;
+  const bool by_terminal =
+      info.si_status == SIGTSTP || info.si_status == SIGTTIN || info.si_status == SIGTTOU;
+  if (!by_terminal) return;
+  terminal_.take_back_from(pid);
+  note_terminal(guardian_, 0);
+  terminal_.suspend_job();
+}
+
+void LentTerminal::pressed() { obey(interrupts_.press(clock_now())); }
+
+void LentTerminal::look_at_interrupts() {
+  const pid_t pid = reader_pid();
+  if (pid != 0) obey(interrupts_.look(clock_now(), terminal_.is_read_by(pid)));
+}
+
+void LentTerminal::obey(TerminalInterrupts::Answer answer) {
+  if (answer == TerminalInterrupts::Answer::hint) hooks_.on_kept();
+  if (answer == TerminalInterrupts::Answer::stop) hooks_.on_stop();
+  const auto due = interrupts_.due();
+  if (!due) return;
+  timer_.expires_at(*due);
+  timer_.async_wait([this](boost::system::error_code cancelled) {
+    if (!cancelled) look_at_interrupts();
+  });
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,114 @@
+#include "agent/output/log_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+namespace acc::agent {
+
+namespace {
+
+// A line may run over the limit by this much before it is cut.
+constexpr std::size_t kReach = std::size_t{64} << 10U;
+
+std::string numbered(const std::string& path, std::uint32_t number) {
+  return number == 0 ? path : path + "." + std::to_string(number);
+}
+
+}  // namespace
+
+Result<void> LogFile::open() {
+  if (const int why = try_open(); why != 0) return system_error(why, "open '" + path_ + "'");
+  return {};
+}
+
+int LogFile::try_open() {
+  const int flags =
+      O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | O_NOCTTY | (was_open_ ? 0 : O_TRUNC);
+  fd_.reset(::open(path_.c_str(), flags, 0644));
+  if (!fd_ && errno == ENOENT) {
+    std::error_code failed;
+    std::filesystem::create_directories(std::filesystem::path{path_}.parent_path(), failed);
+    if (failed) return failed.value();
+    fd_.reset(::open(path_.c_str(), flags, 0644));
+  }
+  if (!fd_) return errno;
+  was_open_ = true;
+  return 0;
+}
+
+LogFile::Written LogFile::append(std::string_view bytes) {
+  if (!fd_)
+    if (const int why = try_open(); why != 0) return {0, why};
+  if (rotation_.bytes == 0) return write_all(bytes);
+  Written all;
+  while (all.bytes < bytes.size() && all.error == 0) {
+    const std::string_view rest = bytes.substr(all.bytes);
+    const std::size_t room = room_for(rest);
+    if (room == 0) {
+      rotate();
+      continue;
+    }
+    const Written some = write_all(rest.substr(0, room));
+    all.bytes += some.bytes;
+    all.error = some.error;
+  }
+  return all;
+}
+
+// How much of `bytes` still goes into this file; 0: time for a new one.
+std::size_t LogFile::room_for(std::string_view bytes) const {
+  const std::uint64_t room = rotation_.bytes > size_ ? rotation_.bytes - size_ : 0;
+  if (bytes.size() <= room) return bytes.size();
+  if (room > 0) {
+    const std::size_t last = bytes.substr(0, static_cast<std::size_t>(room)).rfind('\n');
+    if (last != std::string_view::npos) return last + 1;
+  }
+  if (size_ > 0 && at_line_start_) return 0;
+  // In the middle of a line: to its end where that is near, else cut hard.
+  if (size_ >= rotation_.bytes + kReach) return 0;
+  const std::size_t reach = static_cast<std::size_t>(rotation_.bytes + kReach - size_);
+  const std::size_t end = bytes.substr(0, reach).find('\n');
+  return end != std::string_view::npos ? end + 1 : std::min(bytes.size(), reach);
+}
+
+LogFile::Written LogFile::write_all(std::string_view bytes) {
+  Written done;
+  while (done.bytes < bytes.size()) {
+    const ssize_t n = ::write(fd_.get(), bytes.data() + done.bytes, bytes.size() - done.bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      done.error = n < 0 ? errno : ENOSPC;
+      break;
+    }
+    done.bytes += static_cast<std::size_t>(n);
+  }
+  size_ += done.bytes;
+  if (done.bytes > 0) at_line_start_ = bytes[done.bytes - 1] == '\n';
+  return done;
+}
+
+void LogFile::rotate() {
+  size_ = 0;  // also when the renaming fails: then it goes on in the same file and tries again at
+              // the next limit
+  if (rotation_.keep == 0) {
+    if (::ftruncate(fd_.get(), 0) != 0)
+      at_line_start_ = true;  // it grows on: better than losing lines
+    return;
+  }
+  for (std::uint32_t n = rotation_.keep; n > 0; --n)
+    if (::rename(numbered(path_, n - 1).c_str(), numbered(path_, n).c_str()) != 0 && n == 1) return;
+  const int fresh = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_APPEND, 0644);
+  if (fresh >= 0)
+    fd_.reset(fresh);
+  else
+    ::rename(numbered(path_, 1).c_str(), path_.c_str());
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,127 @@
+#include "agent/output/run_folder.hpp"
+
+#include "common/log.hpp"
+#include "common/text.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+namespace acc::agent {
+
+static int why_closed(const char* folder) {
+  struct stat info {};
+  if (::stat(folder, &info) != 0) return errno;
+  if (!S_ISDIR(info.st_mode)) return ENOTDIR;
+  return ::access(folder, W_OK | X_OK) == 0 ? 0 : errno;
+}
+
+// Logs go where there is room. Mere error files go to memory if they may: a folder per worker costs
+// 30 us on a disk, which 256 workers would notice. A TMPDIR that isn't there is a typo or left from
+// another session: it is not made.
+std::string RunFolder::base_folder(const OutputPlan& output) {
+  if (!output.log_dir.empty()) return output.log_dir;
+  const char* temporary = std::getenv("TMPDIR");
+  const bool is_named = temporary != nullptr && *temporary != '\0';
+  const int reason = is_named ? why_closed(temporary) : 0;
+  if (is_named && reason == 0) return temporary;
+  const bool in_memory = !holds_logs_ && ::access("/dev/shm", W_OK) == 0;
+  std::string folder = in_memory ? "/dev/shm" : "/tmp";
+  if (is_named)
+    detour_ = std::string{"TMPDIR is '"} + printable(temporary) + "', which can't be used (" +
+              std::strerror(reason) + "): " + (holds_logs_ ? "log files" : "error files") +
+              " go to " + folder;
+  return folder;
+}
+
+// The user's text; in a name it must not climb out of the folder.
+static std::string as_name(const std::string& text) {
+  std::string name = text.substr(0, 64);
+  for (char& c : name) {
+    if (c == '/' || static_cast<unsigned char>(c) < 0x20) c = '_';
+  }
+  return name;
+}
+
+RunFolder::RunFolder(const OutputPlan& output, const std::string& run_id, const std::string& node,
+                     const std::string& random)
+    : holds_logs_{!output.log_dir.empty() || output.tee.any() || output.redirects.any()},
+      path_{base_folder(output) + '/' + (output.log_dir.empty() ? "acc_" : "") + as_name(run_id) +
+            '_' + (node.empty() ? "" : as_name(node) + '_') + random} {}
+
+RunFolder::~RunFolder() {
+  if (!made_ || holds_logs_) return;
+  std::error_code ignored;  // a folder that can't be removed does no harm
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string attempt_folder(const std::string& run_folder, Round round) {
+  return run_folder + "/attempt_" + std::to_string(round.value());
+}
+
+bool RunFolder::forget_some(Round before) {
+  if (!made_ || holds_logs_ || before == Round{0}) return true;
+  constexpr Millis kSlice{3};
+  const auto end = std::chrono::steady_clock::now() + kSlice;
+  const std::string attempt = attempt_folder(path_, Round{before.value() - 1});
+  std::error_code ignored;
+  for (const auto& worker : std::filesystem::directory_iterator{attempt, ignored}) {
+    if (std::chrono::steady_clock::now() >= end) return false;
+    std::filesystem::remove_all(worker.path(), ignored);
+    if (ignored) return true;  // what can't be removed does no harm
+  }
+  std::filesystem::remove(attempt, ignored);
+  return true;
+}
+
+bool RunFolder::make_worker(Round round, LocalRank local) const {
+  const std::string folder = attempt_folder(path_, round) + '/' + std::to_string(local.value());
+  return ::mkdir(folder.c_str(), 0755) == 0 || errno == EEXIST;
+}
+
+std::string RunFolder::make_attempt(Round round) {
+  if (!made_) {
+    std::error_code error;
+    if (holds_logs_)  // a --log_dir that was removed since the start
+      std::filesystem::create_directories(std::filesystem::path{path_}.parent_path(), error);
+    // 0700: an error file may show what others must not see.
+    if (::mkdir(path_.c_str(), holds_logs_ ? 0755 : 0700) != 0 && errno != EEXIST) {
+      log::info("no_error_files", {{"folder", path_}, {"errno", errno}});
+      return {};
+    }
+    made_ = true;
+  }
+  std::string attempt = attempt_folder(path_, round);
+  if (::mkdir(attempt.c_str(), 0755) != 0 && errno != EEXIST) return {};
+  return attempt;
+}
+
+Result<void> make_folder(const std::string& path) {
+  std::error_code failed;
+  std::filesystem::create_directories(path, failed);
+  if (failed) return system_error(failed.value(), "create folder '" + path + "'");
+  return {};
+}
+
+Result<void> link_latest(const std::string& log_dir, const std::string& folder) {
+  const std::string link = log_dir + "/latest";
+  const std::string fresh = log_dir + "/.latest." + std::to_string(::getpid());
+  const std::string target = std::filesystem::path{folder}.lexically_relative(log_dir).string();
+  ::unlink(fresh.c_str());
+  if (::symlink(target.empty() ? folder.c_str() : target.c_str(), fresh.c_str()) != 0 ||
+      ::rename(fresh.c_str(), link.c_str()) != 0) {
+    const int why = errno;
+    ::unlink(fresh.c_str());
+    return system_error(why, "link '" + link + "'");
+  }
+  return {};
+}
+
+}  // namespace acc::agent

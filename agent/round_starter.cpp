@@ -1,0 +1,161 @@
+#include "agent/round_starter.hpp"
+
+#include "agent/small_file.hpp"
+#include "common/ports.hpp"
+#include "common/program_path.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <span>
+#include <utility>
+
+namespace acc::agent {
+
+namespace {
+
+std::span<const char* const> caller_environment() {
+  std::size_t count = 0;
+  while (environ[count] != nullptr) ++count;
+  return {environ, count};
+}
+
+std::uint16_t fresh_port(std::uint16_t otherwise) {
+  const auto port = pick_free_port();
+  return port != 0 ? port : otherwise;
+}
+
+}  // namespace
+
+RoundStarter::RoundStarter(const Tools& tools)
+    : tools_{tools}, plan_{tools.plan}, master_{tools.plan.master} {}
+
+// Checked before anything is started: starting half of the workers again and again is of no use.
+std::optional<StartFailure> RoundStarter::check_descriptors(bool has_lease) const {
+  constexpr std::size_t kForAMoment = 12;  // the child's ends of its pipes, the start itself
+  const auto workers = plan_.local_world_size;
+  const auto needed = count_open_descriptors() + kForAMoment + (plan_.pmi ? workers : 0) +
+                      (has_lease ? workers : 0) +  // the ends of the lease timer's pipe
+                      descriptors_of_workers(plan_.output, workers, tools_.console);
+  auto words = describe_shortage(workers, needed, tools_.descriptors.now());
+  if (words.empty()) return std::nullopt;
+  return StartFailure{LocalRank{0}, EMFILE, "descriptors", std::move(words)};
+}
+
+// The store's address in this round. A port that the user named is kept; else a later round takes a
+// fresh one, so that nothing of the last round can be met there (DESIGN §6).
+Master RoundStarter::choose_master(bool is_restart) {
+  const bool fresh = !master_.port_is_given && is_restart;
+  if (fresh) {
+    port_reservation_.reset();
+    master_.port = fresh_port(master_.port);
+  }
+  const bool serves = plan_.kind == JobKind::elastic && plan_.first_rank == Rank{0};
+  if (!serves || port_reservation_) return master_;
+  port_reservation_ = reserve_port(master_.port);
+  if (port_reservation_ || master_.port_is_given) return master_;
+  // Another job took it after the launcher had looked.
+  master_.port = fresh_port(master_.port);
+  port_reservation_ = reserve_port(master_.port);
+  return master_;
+}
+
+// On one machine ranks follow from arithmetic.
+Assignment RoundStarter::assign_here(const Order& order) {
+  return {order.round,
+          NodeRank{0},
+          1,
+          {plan_.first_rank, plan_.local_world_size},
+          plan_.world_size,
+          choose_master(order.restarts > 0)};
+}
+
+std::uint16_t RoundStarter::reserve_store_port(Round round) {
+  const auto& master = plan_.master;
+  const bool is_expected =
+      master.port_is_given || (plan_.cluster.backend == Backend::fixed && round == Round{0});
+  const auto port = is_expected ? master.port : fresh_port(master.port);
+  port_reservation_.reset();
+  port_reservation_ = reserve_port(port);
+  return port;
+}
+
+// @return where error files go; empty: nowhere
+std::string RoundStarter::make_folders(Round round) {
+  const bool is_first = round == Round{0};
+  auto& run_folder = tools_.run_folder;
+  const bool is_used = plan_.kind == JobKind::elastic || run_folder.holds_logs();
+  if (is_first && is_used && !run_folder.detour().empty())
+    tools_.messages.warning(run_folder.detour());
+  std::string error_folder;
+  if (plan_.kind == JobKind::elastic) error_folder = run_folder.make_attempt(round);
+  const bool is_told = plan_.output.is_log_dir_closed;
+  if (plan_.kind == JobKind::elastic && error_folder.empty() && is_first && !is_told) {
+    tools_.messages.warning("cannot make a folder for error files in '" + run_folder.path() +
+                            "': exceptions that @record notes won't be in the report");
+  }
+  if (tools_.guardian.board != nullptr && !run_folder.holds_logs() && !error_folder.empty()) {
+    auto& note = tools_.guardian.board->temporary_folder;
+    run_folder.path().copy(note, sizeof note - 1);  // zeroed memory: the end is marked
+  }
+  tools_.output.begin_round(round, run_folder.path());
+  if (is_first && plan_.output.log_dir.empty() && run_folder.holds_logs())
+    tools_.messages.note("log files are in " + run_folder.path() +
+                         " (--log_dir names another place)");
+  return error_folder;
+}
+
+std::variant<Launch, StartFailure> RoundStarter::prepare(const Order& order,
+                                                         WorkerServices& services) {
+  if (const int reason = plan_.script_problem.errnum; reason != 0)
+    return StartFailure{LocalRank{0}, reason, "exec", {}};
+  if (auto shortage = check_descriptors(order.place.has_value())) return std::move(*shortage);
+  tools_.containment.prepare_round();
+  note_cgroup(tools_.guardian, tools_.containment.cgroup_path());
+  const std::string error_folder = make_folders(order.round);
+
+  RoundFacts facts;
+  facts.assignment = order.place ? *order.place : assign_here(order);
+  const RankRange ranks = facts.assignment.ranks;
+  services.begin_round(order.round, ranks, facts.assignment.world_size);
+  facts.agent_socket = services.address();
+  facts.job_id = order.job_id;
+  facts.restarts = order.restarts;
+  facts.max_restarts = order.max_restarts;
+  facts.restart_reason = order.restart_reason;
+  facts.error_folder = error_folder;
+  facts.console = [this, ranks](LocalRank local) {
+    return tools_.output.environment(local, ranks.of(local));
+  };
+  RoundEnvironment environment{plan_, caller_environment(), facts};
+
+  const char* path = environment.find("PATH");
+  program_ =
+      find_on_path(plan_.command.front(), path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
+  if (program_.empty()) return StartFailure{LocalRank{0}, ENOENT, "exec", {}};
+
+  if (!plan_.restart.progress_file.empty())
+    progress_seen_ = read_small_file(plan_.restart.progress_file);
+  std::function<void(LocalRank)> make_folder;
+  if (!error_folder.empty()) {
+    make_folder = [this, round = order.round](LocalRank local) {
+      tools_.run_folder.make_worker(round, local);
+    };
+  }
+  return Launch{program_,
+                CStringArray{plan_.command},
+                ranks,
+                order.reader,
+                order.lends_terminal,
+                plan_.cores,
+                std::move(environment),
+                std::move(make_folder),
+                services.pmi()};
+}
+
+bool RoundStarter::progress_changed() const {
+  const auto& file = plan_.restart.progress_file;
+  return !file.empty() && read_small_file(file) != progress_seen_;
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,70 @@
+#pragma once
+
+#include "agent/containment.hpp"
+#include "agent/descriptor_limit.hpp"
+#include "agent/environment.hpp"
+#include "agent/guardian_board.hpp"
+#include "agent/output/output_hub.hpp"
+#include "agent/output/run_folder.hpp"
+#include "agent/user_messages.hpp"
+#include "agent/worker_services.hpp"
+#include "agent/worker_start.hpp"
+
+#include <optional>
+#include <string>
+#include <variant>
+
+namespace acc::agent {
+
+/// Prepares the start of a round: folders, ports, the workers' environment and program.
+class RoundStarter {
+ public:
+  /// All outlive the starter: the agent owns them.
+  struct Tools {
+    const JobPlan& plan;
+    const GuardianLink& guardian;
+    const ConsoleFacts& console;
+    const DescriptorLimit& descriptors;
+    Containment& containment;
+    OutputHub& output;
+    RunFolder& run_folder;
+    const UserMessages& messages;
+  };
+  explicit RoundStarter(const Tools& tools);
+
+  /// Parameters of the round, from the supervisor and the coordinator.
+  struct Order {
+    Round round{0};
+    std::string job_id;
+    std::optional<Assignment> place;  ///< nothing: one node, where it follows by arithmetic
+    std::uint32_t restarts = 0;
+    std::uint32_t max_restarts = 0;
+    std::string restart_reason;
+    std::optional<LocalRank> reader;  ///< gets our stdin
+    bool lends_terminal = false;
+  };
+  [[nodiscard]] std::variant<Launch, StartFailure> prepare(const Order& order,
+                                                           WorkerServices& services);
+  /// On node rank 0 of a job on several nodes: a port for the workers' store, held until the next
+  /// round. A fixed job's first round has the port that its users expect.
+  std::uint16_t reserve_store_port(Round round);
+  /// Did --progress_file change since the round was prepared?
+  [[nodiscard]] bool progress_changed() const;
+  /// As found on PATH; empty: it was not found.
+  [[nodiscard]] const std::string& program() const { return program_; }
+
+ private:
+  [[nodiscard]] std::optional<StartFailure> check_descriptors(bool has_lease) const;
+  std::string make_folders(Round round);
+  [[nodiscard]] Assignment assign_here(const Order& order);
+  Master choose_master(bool is_restart);
+
+  Tools tools_;
+  const JobPlan& plan_;
+  Master master_;              ///< of the last round; the plan's in the first
+  UniqueFd port_reservation_;  ///< of the store's port in this round
+  std::string progress_seen_;
+  std::string program_;
+};
+
+}  // namespace acc::agent

@@ -1,0 +1,113 @@
+#include "agent/user_messages.hpp"
+
+#include "common/host_name.hpp"
+#include "common/text.hpp"
+
+namespace acc::agent {
+
+UserMessages::UserMessages(std::function<void(std::string_view)> say, const OutputPlan& plan,
+                           bool color)
+    : say_{std::move(say)},
+      quiet_{plan.quiet},
+      is_told_elsewhere_{plan.is_reported_elsewhere},
+      name_{plan.is_reported_elsewhere ? "acc-launch: " + host_name() + ":" : "acc-launch:"},
+      color_{color} {}
+
+void UserMessages::line(const std::string& text, bool matters) const {
+  if (quiet_ && !matters) return;
+  say_(color_ ? "\033[1;33m" + name_ + "\033[0m " + text + '\n' : name_ + " " + text + '\n');
+}
+
+void UserMessages::of_job(const std::string& text, bool matters) const {
+  if (!is_told_elsewhere_) line(text, matters);
+}
+
+void UserMessages::error(const std::string& text) const { line(text, true); }
+
+void UserMessages::warning(const std::string& text) const { line("warning: " + text, true); }
+
+void UserMessages::note(const std::string& text) const { of_job(text, false); }
+
+void UserMessages::announce(const std::string& text) const { of_job(text, true); }
+
+void UserMessages::failure(const FailureReport& f) const {
+  line("rank " + std::to_string(f.worker.rank.value()) + " (pid " + std::to_string(f.worker.pid) +
+           ") " + f.cause + ", " + describe(f.into_round) + " into attempt " +
+           std::to_string(f.round),
+       true);
+}
+
+void UserMessages::restart(const TellRestart& told) const {
+  const std::string when = told.delay == Millis{0} ? "now" : "in " + describe(told.delay);
+  of_job(
+      "restarting all workers " + when + " (" + restart_words(told.ledger, told.max_restarts) + ")",
+      true);
+}
+
+void UserMessages::start_retry(const TellStartRetry& told, const std::string& words) const {
+  line(words + "; trying again for " + describe(told.window), true);
+}
+
+void UserMessages::stopping(const TellStopping& told) const {
+  const std::string name = signal_name(told.signo);
+  if (told.preempted) {
+    of_job("pre-empted by " + name + ": workers have " + describe(told.grace) + " for a checkpoint",
+           true);
+  } else {
+    of_job("got " + name + ": stopping; workers have " + describe(told.grace) + " to end" +
+               (told.signo == 2 ? " (Ctrl-C again to hurry)" : ""),
+           false);
+  }
+}
+
+void UserMessages::no_restart(const TellNoRestart& told) const {
+  of_job("got " + signal_name(told.signo) + ": no restart will follow", true);
+}
+
+void UserMessages::hurry(const TellHurry& told, bool is_first) const {
+  of_job(std::string{is_first ? "got Ctrl-C again: stopping" : "hurrying"} + ": SIGTERM sent, " +
+             describe(told.grace) + " left (Ctrl-C again to kill)",
+         false);
+}
+
+void UserMessages::kept_interrupt() const {
+  line("Ctrl-C went to the worker, which has the terminal and goes on: Ctrl-C again stops the job",
+       true);
+}
+
+static std::string list(const std::vector<LeftOver>& processes) {
+  constexpr std::size_t kShown = 8;
+  std::vector<std::string> names;
+  for (const auto& process : processes) {
+    if (names.size() < kShown) names.push_back(name_and_pid(process));
+  }
+  if (processes.size() > kShown) names.emplace_back("…");
+  return join(names, ", ");
+}
+
+void UserMessages::killing(const TellKilling& told, const std::vector<LeftOver>& alive) const {
+  if (alive.empty()) return;
+  const std::string why = told.after == Millis{0}
+                              ? "killing at once: "
+                              : "did not end within " + describe(told.after) + ", killing: ";
+  line(why + list(alive), true);
+}
+
+void UserMessages::restart_asked(const TellRestartAsked& told) const {
+  line("restarting all workers; they have " + describe(told.grace) + " to end", true);
+}
+
+void UserMessages::left_over(const std::vector<LeftOver>& processes) const {
+  line("ending " + std::to_string(processes.size()) + " left-over process" +
+           (processes.size() == 1 ? ": " : "es: ") + list(processes),
+       false);
+}
+
+void UserMessages::degraded(const Losses& losses) const {
+  line("warning: " + losses.where + ": " + losses.why +
+           "; output is being dropped, the workers go on" +
+           (losses.cure.empty() ? "" : " (" + losses.cure + ")"),
+       true);
+}
+
+}  // namespace acc::agent

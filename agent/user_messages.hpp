@@ -1,0 +1,48 @@
+#pragma once
+
+#include "agent/containment.hpp"
+#include "agent/group_state.hpp"
+#include "agent/report.hpp"
+
+#include <functional>
+#include <string>
+
+namespace acc::agent {
+
+/// One-line messages to the user about the course of the job, on stderr. With --quiet only those
+/// that need attention.
+class UserMessages {
+ public:
+  UserMessages(std::function<void(std::string_view)> say, const OutputPlan& plan, bool color);
+
+  void error(const std::string& text) const;
+  void warning(const std::string& text) const;
+  void note(const std::string& text) const;
+  /// A note that is shown with --quiet, too.
+  void announce(const std::string& text) const;
+  void failure(const FailureReport& failure) const;
+  void restart(const TellRestart& told) const;
+  void start_retry(const TellStartRetry& told, const std::string& words) const;
+  void stopping(const TellStopping& told) const;
+  void no_restart(const TellNoRestart& told) const;
+  /// @param is_first  nobody was told of a stop before
+  void hurry(const TellHurry& told, bool is_first) const;
+  void kept_interrupt() const;
+  void killing(const TellKilling& told, const std::vector<LeftOver>& alive) const;
+  void restart_asked(const TellRestartAsked& told) const;
+  void left_over(const std::vector<LeftOver>& processes) const;
+  void degraded(const Losses& losses) const;
+
+ private:
+  void line(const std::string& text, bool matters) const;
+  /// Of the whole job: the same on each of its nodes.
+  void of_job(const std::string& text, bool matters) const;
+
+  std::function<void(std::string_view)> say_;
+  bool quiet_;
+  bool is_told_elsewhere_;
+  std::string name_;  ///< "acc-launch:", with this host's name if another one reports the job
+  bool color_;
+};
+
+}  // namespace acc::agent
