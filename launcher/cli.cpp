@@ -129,7 +129,12 @@ class Reader {
     complain(std::move(what));
     if (meant.row != nullptr) line_.rejected.push_back(key_of(*meant.row));
     if (word.size() > name.size()) return;
-    if (habit != nullptr) return skip_value(habit->takes_value);
+    if (habit != nullptr) {
+      const bool has_pair = habit->takes_pair && next_ < words_.size() &&
+                            words_[next_].find('=') == std::string::npos;
+      skip_value(habit->takes_value);
+      return skip_value(has_pair);
+    }
     if (meant.row != nullptr) return skip_value(meant.row->type != Type::flag);
     skip_what_may_be_a_value();
   }
@@ -185,7 +190,8 @@ class Reader {
       line_.rejected.push_back(key_of(row));
       return complain("argument " + spelled + ": " + parsed.error().what);
     }
-    remember(row, spelled, std::move(*parsed));
+    if (row.name == "env") line_.env.push_back(*value);
+    remember(row, spelled, std::move(*parsed), std::move(*value));
   }
 
   [[nodiscard]] bool is_value(const std::string& word) const {
@@ -206,14 +212,19 @@ class Reader {
   /// As help, an action: the word behind it is its own.
   void read_secret_path(std::optional<std::string> value) {
     const bool follows = !value && next_ < words_.size() && is_value(words_[next_]);
-    line_.secret_path = follows ? words_[next_++] : std::move(value).value_or("");
+    if (follows) value = words_[next_++];
+    if (value && value->empty())
+      complain(
+          "argument --make_secret: the path is empty: name a file, or leave it out for the "
+          "usual place");
+    line_.secret_path = std::move(value).value_or("");
   }
 
-  void remember(const KeyRow& row, const std::string& spelled, Value value) {
+  void remember(const KeyRow& row, const std::string& spelled, Value value, std::string word = {}) {
     const auto key = key_of(row);
     const auto known = std::ranges::find(line_.options, key, &GivenOption::key);
     if (known != line_.options.end()) line_.options.erase(known);
-    line_.options.push_back({key, std::move(value), spelled});
+    line_.options.push_back({key, std::move(value), spelled, std::move(word)});
   }
 
   std::span<const std::string> words_;

@@ -14,6 +14,7 @@ struct GivenOption {
   Key key;
   Value value;
   std::string spelled;  ///< as on the command line: "--num-processes"
+  std::string word{};   ///< its value there; empty for a switch
 };
 
 /// What the words of a command line say, nothing added.
@@ -23,8 +24,9 @@ struct CommandLine {
   std::vector<std::string> script_args;
   std::optional<std::string> help_topic;   ///< --help: "", or the next word: a group, a flag, "all"
   std::optional<std::string> secret_path;  ///< --make_secret: "", or the file that is named
+  std::vector<std::string> env;            ///< --env, each time it was given
   Complaints complaints;                   ///< of usage
-  std::vector<Key> rejected;  ///< given, but with a bad value or misspelled
+  std::vector<Key> rejected;               ///< given, but with a bad value or misspelled
   /// false: behind a flag that nobody knows, `script` may be that flag's value.
   bool script_is_certain = true;
 

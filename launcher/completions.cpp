@@ -10,11 +10,7 @@ namespace acc::launcher {
 
 namespace {
 
-bool names_a_file(const KeyRow& row) {
-  constexpr std::string_view kOthers[] = {"report", "host_facts"};
-  return row.name.ends_with("_file") || row.name.ends_with("hostfile") ||
-         std::ranges::find(kOthers, row.name) != std::end(kOthers);
-}
+bool names_a_file(const KeyRow& row) { return row.type == Type::path && row.name != "log_dir"; }
 
 bool names_a_folder(const KeyRow& row) { return row.name == "log_dir"; }
 

@@ -169,6 +169,10 @@ Result<Value> parse_value(const KeyRow& row, std::string_view word) {
       return kept_if(parse_codes(word), word);
     case Type::ranks:
       return kept_if(parse_ranks(word), word);
+    case Type::path:
+      if (word.empty())
+        return Error{Errc::bad_config, "the path is empty: name one, or leave this setting out"};
+      return Value{std::string{word}};
     case Type::address: {
       auto address = parse_address(word);
       if (!address) return address.error();
@@ -182,8 +186,45 @@ Result<Value> parse_value(const KeyRow& row, std::string_view word) {
   return check_choice(row, word);
 }
 
+static bool takes_list(const KeyRow& row) {
+  constexpr Type kLists[] = {
+      Type::truths, Type::signals, Type::codes,  Type::streams,
+      Type::ranks,  Type::list,    Type::address};  // [::1] is a list in YAML
+  return row.joins_list || std::ranges::find(kLists, row.type) != std::end(kLists);
+}
+
+Result<void> check_shape(const KeyRow& row, const Value& value) {
+  const auto wrong = [&](const Value& what, const std::string& instead) {
+    return Error{Errc::bad_config, printable(python_text(what)) + " is " +
+                                       std::string{kind_name(what)} + ": write " + instead};
+  };
+  const bool several = takes_list(row);
+  if (value.map() != nullptr)
+    return wrong(value,
+                 several && row.type != Type::address ? "values separated by commas" : "one value");
+  const auto* list = value.list();
+  if (list == nullptr || row.type == Type::list) return {};
+  if (!several) {
+    const bool holds_one = list->size() == 1 && list->front().list() == nullptr &&
+                           list->front().map() == nullptr && !list->front().is_none();
+    return wrong(value, holds_one ? "the value alone, without brackets or dash" : "one value");
+  }
+  for (const auto& item : *list) {
+    if (item.list() != nullptr || item.map() != nullptr || item.is_none())
+      return wrong(item, "a plain value in this list");
+  }
+  return {};
+}
+
+std::string joined(const List& list) {
+  std::string text;
+  for (const auto& item : list) text += (text.empty() ? "" : ",") + python_text(item);
+  return text;
+}
+
 Result<Value> check_value(const KeyRow& row, const Value& value) {
   if (value.is_none()) return value;
+  if (const auto shape = check_shape(row, value); !shape) return shape.error();
   const auto shown = value.spelled.empty() ? python_text(value) : value.spelled;
   if (row.type == Type::flag) {
     if (value.is_bool()) return value;
@@ -196,13 +237,8 @@ Result<Value> check_value(const KeyRow& row, const Value& value) {
     if (value.list() != nullptr) return value;
     return bad(shown, "a list of words, as [--lr, '0.1']");
   }
-  if (value.map() != nullptr) return bad(shown, metavar(row) + ": it is a mapping");
-  const auto words = value.list();
-  if (words != nullptr) {  // gpu_ids: [0, 1] and the like mean what they look like
-    std::string joined;
-    for (const auto& word : *words) joined += (joined.empty() ? "" : ",") + python_text(word);
-    return parse_value(row, joined);
-  }
+  if (value.list() != nullptr)  // gpu_ids: [0, 1] and the like mean what they look like
+    return parse_value(row, joined(*value.list()));
   if (value.is_bool()) {
     const auto quoted =
         row.type == Type::streams ? kept_if(parse_streams(shown), shown) : parse_value(row, shown);
@@ -212,7 +248,8 @@ Result<Value> check_value(const KeyRow& row, const Value& value) {
                                        "' in quotes if the word is meant"};
   }
   auto checked = parse_value(row, python_text(value));
-  if (checked && row.type == Type::text) return Value{python_text(value)};
+  if (checked && (row.type == Type::text || row.type == Type::path))
+    return Value{python_text(value)};
   return checked;
 }
 
@@ -238,7 +275,8 @@ Result<void> check_passed_on(const KeyRow& row, const Value& value) {
 
 Value default_value(const KeyRow& row) {
   if (row.initial == nullptr) return {};
-  if (row.type == Type::text || row.type == Type::streams || row.type == Type::address)
+  constexpr Type kTexts[] = {Type::text, Type::path, Type::streams, Type::address};
+  if (std::ranges::find(kTexts, row.type) != std::end(kTexts))
     return Value{std::string{row.initial}};
   return parse_value(row, row.initial).value();
 }
@@ -272,6 +310,8 @@ std::string metavar(const KeyRow& row) {
       return "LIST";
     case Type::address:
       return "ADDRESS";
+    case Type::path:
+      return "PATH";
     case Type::any_text_is_true:
     case Type::text:
       break;

@@ -65,6 +65,10 @@ static constexpr Deviation kDeviations[] = {
     {"several machines: whoever reaches the port of the store can join and run code",
      "beyond loopback a secret is needed (--make_secret), unless --insecure is given",
      "a launcher starts programs"},
+    {"c10d: SIGTERM to one machine's agent takes that machine out, the others go on without it",
+     "a signal to any machine asks the whole job to end, so that all get their grace for a "
+     "checkpoint; SIGKILL takes one machine out",
+     "schedulers signal some or all machines of a job when they want it to end"},
     {"c10d: a node that comes late restarts everybody at once",
      "it waits for the next restart, or with --scale_up=now it causes one",
      "a restart costs all machines the time since the last checkpoint"},

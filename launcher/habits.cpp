@@ -39,14 +39,18 @@ constexpr Habit kHabits[] = {
     // ---- mpirun and mpiexec of Open MPI, MPICH and Intel MPI
     {"np n", "mpirun's flag; here --num_processes N", true, "num_processes"},
     {"N npernode ppn perhost", "mpirun's flag; here --nproc_per_node N", true, "nproc_per_node"},
-    {"hostfile machinefile host H hosts f",
-     "mpirun's flag; acc-launch doesn't log in to other machines: run it on each of them with "
-     "--num_machines, --machine_rank and --main_process_ip, or let srun or mpirun start it once a "
-     "machine",
+    {"host H hosts", "mpirun's flag; here --hosts a:8,b:8, with --ssh", true, "hosts"},
+    {"machinefile hostfile f", "mpirun's flag; here --hostfile FILE, with --ssh", true, "hostfile"},
+    {"x genvlist envlist export",
+     "mpirun's flag; workers inherit all variables: VAR=value acc-launch …; with --hosts --env "
+     "NAME",
      true},
-    {"x env genv genvlist export",
-     "mpirun's flag; workers inherit all variables: VAR=value acc-launch …", true},
-    {"tag-output timestamp-output prepend-rank l",
+    {"genv env", "mpiexec's flag; workers inherit all variables: NAME=VALUE acc-launch …", true, "",
+     true},
+    {"genvall envall", "mpiexec's flag; workers always inherit all variables: leave it out"},
+    {"genvnone envnone",
+     "mpiexec's flag; workers inherit all variables: env -i NAME=VALUE acc-launch …"},
+    {"timestamp-output prepend-rank l",
      "mpirun's flag; here --tee 3 (each line with its rank, and a file per rank)", false, "tee"},
     {"output-filename outfile-pattern errfile-pattern",
      "mpirun's flag; here --redirects 3 --log_dir FOLDER", true, "log_dir"},

@@ -9,7 +9,8 @@ struct Habit {
   std::string_view words;  ///< without dashes, separated by spaces
   std::string_view hint;
   bool takes_value = false;
-  std::string_view key{};  ///< the setting that was meant, where it is one
+  std::string_view key{};   ///< the setting that was meant, where it is one
+  bool takes_pair = false;  ///< NAME VALUE behind it; NAME=VALUE is one word
 };
 
 /// By the word as typed, without a value: "--use_env", "-np". nullptr: nobody's habit that we know.

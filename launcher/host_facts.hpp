@@ -27,8 +27,10 @@ class HostFacts {
   virtual bool bf16() = 0;           ///< the device computes in bfloat16
   virtual std::uint32_t physical_cores() = 0;
   virtual std::uint32_t logical_cores() = 0;
-  /// Somebody listens there, on this machine.
+  /// A process listens on this port of this machine.
   virtual bool port_in_use(std::uint16_t port) = 0;
+  /// "user 1001 (alice)", if that is another user; else empty.
+  virtual std::string foreign_port_user(std::uint16_t /*port*/) { return {}; }
   /// openmpi, intel (or another) or empty: no mpirun.
   virtual std::string mpi() = 0;
   /// Whether a backend for 8-bit floats is installed for this interpreter.

@@ -1,21 +1,29 @@
 #include "launcher/launcher.hpp"
 
 #include "agent/agent.hpp"
+#include "agent/fanout/cluster_launch.hpp"
+#include "agent/life_line.hpp"
+#include "common/enum_names.hpp"
 #include "common/exit_codes.hpp"
+#include "common/host_name.hpp"
 #include "common/log.hpp"
+#include "common/random.hpp"
+#include "common/round_end.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
 #include "common/version.hpp"
 #include "launcher/cli.hpp"
-#include "launcher/cluster_plan.hpp"
 #include "launcher/habits.hpp"
 #include "launcher/help.hpp"
+#include "launcher/hosts_plan.hpp"
 #include "launcher/key_table.hpp"
+#include "launcher/machines_plan.hpp"
 #include "launcher/merge.hpp"
 #include "launcher/mode.hpp"
 #include "launcher/output_paths.hpp"
 #include "launcher/plan.hpp"
 #include "launcher/plan_json.hpp"
+#include "launcher/user_messages.hpp"
 #include "rendezvous/secret.hpp"
 
 #include <fcntl.h>
@@ -23,7 +31,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,44 +46,6 @@ namespace acc::launcher {
 using namespace literals;
 
 namespace {
-
-/// All of it, also through a slow pipe; 0, or why not.
-int write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const auto written = ::write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return written < 0 ? errno : EIO;
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return 0;
-}
-
-void tell(const std::string& line) { write_all(STDERR_FILENO, "acc-launch: " + line + "\n"); }
-
-/// N of "FILE:N: …"; 0 for what stands in no line, so that it comes first.
-std::uint32_t line_in(const std::string& what, const std::string& file) {
-  if (file.empty() || !what.starts_with(file + ":")) return 0;
-  const auto rest = std::string_view{what}.substr(file.size() + 1);
-  return parse_number<std::uint32_t>(rest.substr(0, rest.find(':'))).value_or(0);
-}
-
-/// 2 for what the user wrote, 1 for what this machine lacks. The code of the first complaint of the
-/// former kind wins.
-int report(Complaints complaints, const std::string& file) {
-  std::ranges::stable_sort(complaints, {},
-                           [&](const Error& one) { return line_in(one.what, file); });
-  std::string text;
-  bool usage = false;
-  bool written = false;
-  for (const auto& complaint : complaints) {
-    text += "acc-launch: " + complaint.what + "\n";
-    usage = usage || complaint.code == Errc::bad_usage;
-    written = written || complaint.code == Errc::bad_config;
-  }
-  if (usage) text += "acc-launch: try --help\n";
-  write_all(STDERR_FILENO, text);
-  return to_int(usage || written ? ExitCode::usage : ExitCode::failure);
-}
 
 void append(Complaints& complaints, Complaints more) {
   complaints.insert(complaints.end(), std::make_move_iterator(more.begin()),
@@ -84,44 +58,9 @@ std::string working_directory() {
 }
 
 void set_log_level(const JobSpec& spec) {
-  constexpr std::string_view kNames[] = {"trace", "debug", "info", "warn", "error", "off"};
-  const auto found = std::ranges::find(kNames, spec.text("log_level"_key));
-  if (found != std::end(kNames))
-    log::set_level(static_cast<log::Level>(found - std::begin(kNames)));
-}
-
-/// The words that the original says, with --quiet too; scripts look for them. What only Python
-/// heeds is not worth a line to a binary; a shell script may have Python behind it.
-std::string defaults_warning(const JobSpec& spec, bool without_python) {
-  auto defaulted = spec.defaulted;
-  if (without_python) {
-    std::erase_if(defaulted, [](const auto& entry) {
-      return entry.first == "mixed_precision" || entry.first == "dynamo_backend";
-    });
-  }
-  if (defaulted.empty() && !spec.multi_gpu_was_guessed) return {};
-  std::string text = "The following values were not given and had defaults used instead:\n";
-  for (const auto& [name, value] : defaulted) {
-    text.append("\t`--").append(name).append("` was set to a value of `").append(value) += "`\n";
-    if (name == "num_cpu_threads_per_process") text += "\t\tto use all cores of this machine\n";
-  }
-  if (spec.multi_gpu_was_guessed) {
-    text +=
-        "\t\tMore than one GPU was found, enabling multi-GPU training.\n"
-        "\t\tIf this was unintended please pass in `--num_processes=1`.\n";
-  }
-  return text + "To avoid this warning give these values, or write a config file.\n";
-}
-
-void tell_about_ignored(const CommandLine& line) {
-  constexpr Key kIgnored[] = {"run_path"_key, "event_log_handler"_key,
-                              "signals_to_handle"_key, "start_method"_key};
-  for (const Key key : kIgnored) {
-    const auto* option = line.given(key);
-    if (option != nullptr)
-      tell("note: " + option->spelled + " has no effect here (" + std::string{row_of(key).help} +
-           ")");
-  }
+  constexpr EnumNames<log::Level, log::Level::off> kNames{
+      {"trace", "debug", "info", "warn", "error", "off"}};
+  if (const auto level = kNames.find(spec.text("log_level"_key))) log::set_level(*level);
 }
 
 /// What exec would say, before anything is started; errnum 0: nothing.
@@ -138,12 +77,23 @@ agent::ScriptProblem check_script_file(const JobSpec& spec, ScriptKind kind,
     return {reason, system_error(reason, "cannot start '" + printable(spec.script) + "'").what +
                         (is_program ? " (a program on PATH? add --no_python)" : "")};
   }
+  const auto cannot = [&](int reason, const std::string& what) {
+    return agent::ScriptProblem{reason, "cannot start '" + printable(spec.script) + "': " + what};
+  };
   const bool direct = spec.flag("no_python"_key) || kind == ScriptKind::not_executable;
-  if (direct && ::access(spec.script.c_str(), X_OK) != 0) {
-    return {EACCES,
-            "cannot start '" + printable(spec.script) + "': Permission denied (chmod +x it?)"};
+  if (direct) {
+    std::error_code failed;
+    if (std::filesystem::is_directory(spec.script, failed)) return cannot(EISDIR, "it is a folder");
+    if (::access(spec.script.c_str(), X_OK) == 0) return {};
+    return cannot(EACCES, "Permission denied (chmod +x it?)");
   }
-  return {};
+  if (kind != ScriptKind::python) return {};
+  const int reason = why_not_for_python(spec.script);
+  if (reason == 0) return {};
+  if (reason == EISDIR)
+    return cannot(reason, "it is a folder without __main__.py, with which Python would begin");
+  const auto* hint = reason == EACCES ? " (it can't be read: chmod +r it?)" : "";
+  return cannot(reason, std::strerror(reason) + std::string{hint});
 }
 
 /// The groups of flags that go with the mode flags on this line.
@@ -163,7 +113,7 @@ std::vector<Group> platforms(const CommandLine& line) {
   return groups;
 }
 
-int check_paths(const agent::JobPlan& plan) {
+int check_paths(agent::JobPlan& plan) {
   std::vector<std::string> warnings;
   const auto complaints = check_output_paths(plan, warnings);
   for (const auto& warning : warnings) tell("warning: " + warning);
@@ -199,9 +149,15 @@ class Launch {
     if (line_.given("version"_key) != nullptr)
       return print(std::string{"acc-launch "} + version() + "\n");
     if (line_.secret_path && line_.complaints.empty()) return make_secret(*line_.secret_path);
+    if (const auto refused = take_orders()) {
+      tell(refused->what);
+      return to_int(refused->code == Errc::not_found ? ExitCode::failure : ExitCode::usage);
+    }
     auto complaints = line_.complaints;
     const bool knows_machine = read_facts(complaints);
     const bool knows_file = read_config(complaints);
+    // Refused with hosts, whatever it says.
+    if (is_on_hosts(line_)) line_.rejected.push_back("machine_rank"_key);
     auto merged = merge(line_, config_, *facts_, environment_);
     append(complaints, std::move(merged.complaints));
     auto& spec = merged.spec;
@@ -211,6 +167,8 @@ class Launch {
     const bool looks_only = line_.given("print_config"_key) != nullptr;
     if (!looks_only && knows_file) check_script_word(spec, complaints);
     if (looks_only && complaints.empty()) return print(config_text(spec));
+    if (is_on_hosts(line_)) return start_on_hosts(spec, std::move(complaints), guardian);
+    append(complaints, check_without_hosts(line_));
     agent::JobPlan plan;
     append(complaints, knows_machine && knows_file && !looks_only
                            ? make_plan_of(spec, complaints.empty(), plan)
@@ -244,7 +202,9 @@ class Launch {
     const auto path =
         wanted.empty() ? rendezvous::default_secret_path(rendezvous::secret_places()) : wanted;
     if (path.empty()) {
-      tell("--make_secret: there is no home folder to put it in: name a file");
+      tell(
+          "--make_secret: HOME isn't set and this user has no home folder to put it in: name a "
+          "file, --make_secret FILE, and give it to all machines with --secret_file FILE");
       return to_int(ExitCode::usage);
     }
     const auto key_id = rendezvous::make_secret(path);
@@ -261,7 +221,7 @@ class Launch {
 
   /// False: the file with the facts can't be read, so that what the machine has isn't known.
   bool read_facts(Complaints& complaints) {
-    facts_ = detected_facts();
+    facts_ = is_on_hosts(line_) ? unknown_facts() : detected_facts();
     const auto* file = line_.given("host_facts"_key);
     if (file == nullptr) return true;
     auto facts = facts_from_file(python_text(file->value));
@@ -284,6 +244,7 @@ class Launch {
       if (!wants_default_config(line_)) return true;
       path = default_config_path(environment_);
       if (::access(path.c_str(), F_OK) != 0) return true;
+      default_config_ = path;
     }
     auto config = load_config(path);
     if (config) {
@@ -329,10 +290,19 @@ class Launch {
     if (only_mpiexec) inputs.mpi_program = "mpiexec";
     auto planned = make_plan(spec, *facts_, inputs);
     plan = std::move(planned.plan);
+    plan.cluster.secret = secret_;
+    plan.life_line = life_line_;
+    // One of several hosts, whose output goes to the same place.
+    if (life_line_ || secret_) {
+      plan.output.is_reported_elsewhere = spec.integer("machine_rank"_key).value_or(0) != 0;
+      // Beside workers of other hosts a local rank says little.
+      if (plan.output.prefix == agent::OutputPlan{}.prefix)
+        plan.output.prefix = "[${role_name}${rank}]:";
+    }
     auto& complaints = planned.complaints;
     if (line_.given("print_plan"_key) != nullptr) return std::move(complaints);
     append(complaints, check_runnable(spec, plan));
-    append(complaints, check_cluster(spec, plan));
+    append(complaints, check_machines(spec, plan));
     const bool knows_script = line_.script_is_certain && !spec.script.empty();
     if ((is_good_so_far && complaints.empty()) || !knows_script) return std::move(complaints);
     const auto problem = check_script_file(spec, kind, environment_);
@@ -345,33 +315,36 @@ class Launch {
     if (!spec.flag("quiet"_key)) {
       for (const auto& note : spec.notes) tell("note: " + note);
     }
-    return report(std::move(complaints), spec.config_path);
+    return tell_complaints(std::move(complaints), spec.config_path);
   }
 
   int start(const JobSpec& spec, agent::JobPlan& plan, const agent::GuardianLink& guardian) {
     const bool prints = line_.given("print_plan"_key) != nullptr;
-    const bool quiet = spec.flag("quiet"_key);
+    const bool is_heard = !plan.output.is_reported_elsewhere;  // once a job, not once a host
+    const bool quiet = spec.flag("quiet"_key) || !is_heard;
     for (const auto& note : spec.notes) {
       if (!quiet) tell("note: " + note);
     }
     const auto program =
         spec.flag("no_python"_key) ? find_program(spec.script, environment_) : spec.script;
-    write_all(STDERR_FILENO,
-              defaults_warning(spec, !spec.flag("module"_key) && is_binary(program)));
+    if (is_heard)
+      write_all(STDERR_FILENO,
+                defaults_warning(spec, !spec.flag("module"_key) && is_binary(program)));
     if (!quiet) tell_about_ignored(line_);
     for (const auto& warning : plan.warnings) tell("warning: " + warning);
     if (plan.cluster.several() && plan.cluster.insecure && !plan.cluster.loopback && !prints)
       tell("warning: --insecure: whoever reaches port " +
            std::to_string(plan.cluster.control_port) + " can join, read and stop this job");
-    if (prints) return print(plan_to_json(plan));
+    if (prints) return print(plan_to_json(spec, plan));
     plan.warnings.clear();  // told
     plan.script_problem = check_script_file(spec, kind_of(spec), environment_);
     const int reason = plan.script_problem.errnum;
-    // On several machines the others wait for this one: it joins and lets all of them know.
-    if (reason != 0 && !plan.cluster.several()) {
+    // On several machines the others wait for this one: it joins and lets all of them know. On a
+    // life line none has begun.
+    if (reason != 0 && (!plan.cluster.several() || plan.life_line)) {
       tell(plan.script_problem.what);
       agent::note_refusal(guardian, plan.script_problem.what);
-      return to_int(reason == EACCES ? ExitCode::cannot_execute : ExitCode::command_not_found);
+      return to_int(exit_code_for_start(reason));
     }
     if (const int code = check_paths(plan); code != 0) return code;
     if (plan.kind == agent::JobKind::deepspeed) {
@@ -381,12 +354,109 @@ class Launch {
     return agent::run(plan, guardian);
   }
 
+  /// --secret_fd and --life_line: what the acc-launch of another host says before all else. Its
+  /// folder and variables hold for everything that follows.
+  std::optional<Error> take_orders() {
+    const auto* secret_flag = line_.given("secret_fd"_key);
+    const auto* orders_flag = line_.given("life_line"_key);
+    if (is_on_hosts(line_)) return std::nullopt;  // refused with the rest
+    if (secret_flag == nullptr && orders_flag == nullptr) return std::nullopt;
+    const auto number = [](const GivenOption& option) {
+      return static_cast<int>(std::clamp<std::int64_t>(*option.value.integer(), -1, 1 << 20));
+    };
+    const bool is_shared = secret_flag != nullptr && orders_flag != nullptr &&
+                           number(*secret_flag) == number(*orders_flag);
+    int orders = -1;
+    if (orders_flag != nullptr) {
+      const auto taken = agent::take_descriptor(number(*orders_flag));
+      if (!taken) return Error{Errc::bad_usage, "--life_line: " + taken.error().what};
+      orders = *taken;
+    }
+    if (secret_flag != nullptr) {
+      const auto taken =
+          is_shared ? Result<int>{orders} : agent::take_descriptor(number(*secret_flag));
+      if (!taken) return Error{Errc::bad_usage, "--secret_fd: " + taken.error().what};
+      auto secret = rendezvous::read_secret(*taken);
+      if (!is_shared) ::close(*taken);
+      if (!secret) return Error{Errc::bad_usage, "--secret_fd: " + secret.error().what};
+      secret_ = std::make_shared<const rendezvous::Secret>(std::move(*secret));
+    }
+    if (orders < 0) return std::nullopt;
+    auto start = agent::read_life_line(orders);
+    if (!start) return Error{Errc::bad_usage, start.error().what};
+    for (const auto& variable : start->variables)
+      ::setenv(variable.name.c_str(), variable.value.c_str(), 1);
+    environment_ = read_environment();
+    life_line_ = std::move(start->line);
+    if (start->folder.empty() || ::chdir(start->folder.c_str()) == 0) return std::nullopt;
+    return Error{
+        Errc::not_found,
+        system_error(errno, "enter the working directory '" + printable(start->folder) + "'").what +
+            ": it must be on all hosts (files aren't copied: make it there, or use a "
+            "shared folder)"};
+  }
+
+  int start_on_hosts(const JobSpec& spec, Complaints complaints,
+                     const agent::GuardianLink& guardian) {
+    HostsInputs inputs{environment_, working_directory(), own_program(),  host_name(),
+                       {},           random_name(),       default_config_};
+    if (line_.given("hostfile"_key) != nullptr) {
+      auto text = read_hostfile(spec.text("hostfile"_key));
+      if (!text) complaints.push_back(text.error());
+      if (text) inputs.hostfile_text = std::move(*text);
+      if (!text) return refuse(spec, std::move(complaints));
+    }
+    inputs.daemon = find_daemon(environment_);
+    inputs.ctl = program_beside(inputs.program, "acc-ctl");
+    auto planned = plan_hosts(line_, spec, inputs);
+    append(complaints, std::move(planned.complaints));
+    append(complaints, check_values(spec, environment_));
+    if (!complaints.empty()) {
+      agent::note_refusal(guardian, complaints.front().what);
+      return refuse(spec, std::move(complaints));
+    }
+    if (line_.given("print_plan"_key) != nullptr) return print(hosts_to_json(planned));
+    set_log_level(spec);
+    return agent::run_on_hosts(planned.launch, guardian);
+  }
+
+  static std::string own_program() {
+    std::error_code failed;
+    const auto path = std::filesystem::read_symlink("/proc/self/exe", failed);
+    return failed ? "acc-launch" : path.string();
+  }
+
+  /// Else by PATH.
+  static std::string program_beside(const std::string& own, const std::string& name) {
+    const auto path = own.substr(0, own.rfind('/') + 1) + name;
+    return ::access(path.c_str(), X_OK) == 0 ? path : name;
+  }
+
+  static Result<std::string> read_hostfile(const std::string& path) {
+    const auto attempted = "--hostfile: read '" + printable(path) + "'";
+    const UniqueFd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+    if (!file) return system_error(errno, attempted);
+    std::string text;
+    char buffer[65536];
+    while (text.size() <= kMaxHostfileBytes) {
+      const ssize_t n = ::read(file.get(), buffer, sizeof buffer);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return system_error(errno, attempted);
+      if (n == 0) break;
+      text.append(buffer, static_cast<std::size_t>(n));
+    }
+    return text;
+  }
+
   bool has_output_;
   BeforeStart before_start_;
   CommandLine line_;
   Environment environment_;
   std::unique_ptr<HostFacts> facts_;
   std::optional<Config> config_;
+  std::string default_config_;  ///< path of the config file, if it was found and not named
+  std::shared_ptr<const rendezvous::Secret> secret_;
+  std::optional<agent::LifeLine> life_line_;
 };
 
 }  // namespace

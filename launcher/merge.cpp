@@ -28,9 +28,9 @@ bool is_special(const KeyRow& row) {
 }
 
 /// Paths of ours, in which no shell has replaced a `~`: not in the config file, nor in --flag=~/x.
-bool is_path(const KeyRow& row) {
-  constexpr Key kPaths[] = {"log_dir"_key, "report"_key, "progress_file"_key, "secret_file"_key};
-  return std::ranges::find(kPaths, key_of(row)) != std::end(kPaths);
+/// Those of the original's sections are passed on as they are.
+bool is_our_path(const KeyRow& row) {
+  return row.type == Type::path && section_name(row.place).empty();
 }
 
 /// 1:3 without quotes is a number in YAML 1.1, namely 63.
@@ -38,6 +38,13 @@ bool is_base_60(const KeyRow& row, const Value& value) {
   const bool may_hold_colons = row.type == Type::streams || key_of(row) == "nnodes"_key;
   return may_hold_colons && value.integer() != nullptr &&
          value.spelled.find(':') != std::string::npos;
+}
+
+/// With the prefix of its section, which may be left out in the file.
+std::string name_in_section(Place place, const std::string& name) {
+  const auto prefix = section_prefix(place);
+  if (prefix.empty() || name.starts_with(prefix)) return name;
+  return std::string{prefix} + (prefix.ends_with('_') ? "" : "_") + name;
 }
 
 /// The key of this section that was meant; empty if none is near.
@@ -56,7 +63,7 @@ class Merger {
   Merger(const CommandLine& line, const std::optional<Config>& config, HostFacts& facts,
          const Environment& environment)
       : line_{line},
-        config_{config},
+        config_{config},  // a copy: entries that can't be used are dropped
         rules_{merged_.spec, merged_.complaints, facts, environment} {}
 
   Merged run() {
@@ -74,6 +81,7 @@ class Merger {
       rules_.guess_without_config();
     }
     rules_.counts();
+    rules_.devices();
     take_script();
     rules_.threads();
     return std::move(merged_);
@@ -125,6 +133,7 @@ class Merger {
     spec().config_path = config_->path;
     spec().notes = config_->notes;
     check_keys();
+    check_shapes();
     take_environment_kind();
     take_top_level();
     take_mode();
@@ -143,6 +152,33 @@ class Merger {
     for (const auto& name : check.meant) {
       if (const auto* row = find_key(name)) spec().reject(key_of(*row));
     }
+  }
+
+  /// Complains about lists and mappings that stand for one value, and drops them.
+  void check_shapes() {
+    std::erase_if(config_->keys, [&](const Entry& entry) {
+      const auto* row = find_key(entry.key);
+      const bool is_used = row != nullptr && row->place == Place::top && row->group != Group::cloud;
+      return is_used && has_wrong_shape(*row, entry);
+    });
+    for (auto& section : config_->keys) {
+      const auto place = section_of(section.key);
+      auto* map = std::get_if<Map>(&section.value.data);
+      if (place == Place::nowhere || map == nullptr) continue;
+      std::erase_if(*map, [&](const Entry& entry) {
+        const auto* row = find_key(name_in_section(place, entry.key));
+        return row != nullptr && has_wrong_shape(*row, entry);
+      });
+    }
+  }
+
+  bool has_wrong_shape(const KeyRow& row, const Entry& entry) {
+    if (line_.given(key_of(row)) != nullptr) return false;
+    const auto shape = check_shape(row, entry.value);
+    if (shape) return false;
+    spec().reject(key_of(row));
+    complain(config_->where(entry.value) + ": " + entry.key + ": " + shape.error().what);
+    return true;
   }
 
   void take_environment_kind() {
@@ -187,7 +223,7 @@ class Merger {
   }
 
   Value with_home(Key key, Value value, const std::string& whose) {
-    if (!is_path(row_of(key)) || value.text() == nullptr) return value;
+    if (!is_our_path(row_of(key)) || value.text() == nullptr) return value;
     auto path = expand_home(*value.text(), rules_.all_environment());
     if (path == "~" || path.starts_with("~/"))
       complain(whose + ": '" + printable(path) +
@@ -229,10 +265,7 @@ class Merger {
   /// An unknown key inside a section is no error: it sets the option of that name, if there is one
   /// (as the original).
   void take_section_key(Place place, const Entry& entry) {
-    std::string name = entry.key;
-    const auto prefix = section_prefix(place);
-    if (!prefix.empty() && !name.starts_with(prefix))
-      name = std::string{prefix} + (prefix.ends_with('_') ? "" : "_") + name;
+    const auto name = name_in_section(place, entry.key);
     const auto* row = find_key(name);
     if (row == nullptr) {
       if (!name.starts_with("fp8_")) return tell_unknown(place, entry, name);
@@ -241,7 +274,9 @@ class Merger {
     }
     if (line_.given(key_of(*row)) != nullptr) return;
     if (!section_name(row->place).empty()) {
-      spec().set(key_of(*row), entry.value, Source::config, config_->where(entry.value));
+      const auto* list = row->joins_list ? entry.value.list() : nullptr;
+      spec().set(key_of(*row), list != nullptr ? Value{joined(*list)} : entry.value, Source::config,
+                 config_->where(entry.value));
       return;
     }
     const auto checked = check_value(*row, entry.value);
@@ -314,7 +349,7 @@ class Merger {
   }
 
   const CommandLine& line_;
-  const std::optional<Config>& config_;
+  std::optional<Config> config_;
   Merged merged_;
   MergeRules rules_;  // refers to merged_
 };

@@ -82,7 +82,7 @@ void MergeRules::defaults_with_config() {
   fill("gpu_ids"_key, Value{"all"});
   fill("mixed_precision"_key, Value{"no"});
   fill("dynamo_backend"_key, Value{"no"});
-  if (spec_.integer("num_processes"_key) == -1 &&
+  if (spec_.integer("num_processes"_key) == -1 && !spec_.is_given("num_processes"_key) &&
       spec_.can_judge({"num_processes"_key, "distributed_type"_key})) {
     complain(spec_.config_path +
              ": num_processes is not set: write it there or give --num_processes");
@@ -175,6 +175,13 @@ void MergeRules::counts() {
     spec_.reject(key);
   }
   const auto machines = spec_.integer("num_machines"_key).value_or(1);
+  const auto rank = spec_.integer("machine_rank"_key).value_or(0);
+  if (machines < 2 && rank != 0 && spec_.can_judge({"machine_rank"_key, "num_machines"_key})) {
+    complain(spec_.name_for_complaint("machine_rank"_key) + ": " + std::to_string(rank) +
+             " is out of range: this job has one machine, and its number is 0 (for more give "
+             "--num_machines or --nnodes)");
+    spec_.reject("machine_rank"_key);
+  }
   if (!spec_.flag("standalone"_key) || machines < 2 || !spec_.can_judge({"num_machines"_key}))
     return;
   const Key who = spec_.is_given("nnodes"_key) ? "nnodes"_key : "num_machines"_key;
@@ -183,6 +190,34 @@ void MergeRules::counts() {
            " machines: leave one of them out");
   spec_.reject("standalone"_key);
   reject_counts(true);
+}
+
+namespace {
+
+/// As the driver's variables take them: 3, 0.1 (a tile), 0-3, -1 (none), GPU-5ab1…, MIG-….
+bool is_device(std::string_view word) {
+  if (word.starts_with("GPU-") || word.starts_with("MIG-")) return word.size() > 4;
+  if (word == "-1") return true;
+  const auto between = word.find_first_of(".-");
+  const auto number = [](std::string_view text) {
+    return parse_number<std::uint32_t>(text).has_value();
+  };
+  if (between == std::string_view::npos) return number(word);
+  return number(word.substr(0, between)) && number(word.substr(between + 1));
+}
+
+}  // namespace
+
+void MergeRules::devices() {
+  const auto key = "gpu_ids"_key;
+  const auto ids = spec_.text(key);
+  if (ids.empty() || ids == "all" || !spec_.can_judge({key})) return;
+  for (const auto& word : split(ids, ',')) {
+    if (is_device(trim(word))) continue;
+    complain(spec_.name_for_complaint(key) + ": '" + printable(word) +
+             "' is no device: write numbers, as 0,1,4, or all");
+    return spec_.reject(key);
+  }
 }
 
 void MergeRules::check_bf16_option() {

@@ -26,8 +26,10 @@ class MergeRules {
   void scheduler();
   /// --nproc_per_node × --nnodes is num_processes.
   void torchrun_counts();
-  /// What counts can't be, and what contradicts --standalone.
+  /// What counts and the machine's number can't be, and what contradicts --standalone.
   void counts();
+  /// What gpu_ids can't be, in any mode.
+  void devices();
   void check_bf16_option();
   void threads();
 

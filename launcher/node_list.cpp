@@ -77,7 +77,15 @@ bool expand_entry(std::string_view entry, Names& into) {
   return true;
 }
 
-/// At the commas outside of brackets.
+bool is_entry(std::string_view entry) {
+  return !entry.empty() && std::ranges::all_of(entry, [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view{"-_.[],"}.find(static_cast<char>(c)) != std::string_view::npos;
+  });
+}
+
+}  // namespace
+
 std::vector<std::string_view> list_entries(std::string_view text) {
   std::vector<std::string_view> entries;
   bool inside = false;
@@ -92,15 +100,6 @@ std::vector<std::string_view> list_entries(std::string_view text) {
   entries.push_back(text.substr(begin));
   return entries;
 }
-
-bool is_entry(std::string_view entry) {
-  return !entry.empty() && std::ranges::all_of(entry, [](unsigned char c) {
-    return std::isalnum(c) != 0 ||
-           std::string_view{"-_.[],"}.find(static_cast<char>(c)) != std::string_view::npos;
-  });
-}
-
-}  // namespace
 
 Result<std::vector<std::string>> expand_node_list(std::string_view text) {
   Names names;

@@ -16,4 +16,7 @@ Result<std::vector<std::string>> expand_node_list(std::string_view text);
 /// Slurm's "2(x3),1": 2, 2, 2, 1.
 Result<std::vector<std::uint32_t>> expand_counts(std::string_view text);
 
+/// "a,b[1,2],c" cut at the commas outside of brackets; an empty text is one empty entry.
+[[nodiscard]] std::vector<std::string_view> list_entries(std::string_view text);
+
 }  // namespace acc::launcher

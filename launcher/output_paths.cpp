@@ -47,19 +47,25 @@ int why_no_file(const std::string& path) {
 
 }  // namespace
 
-Complaints check_output_paths(const agent::JobPlan& plan, std::vector<std::string>& warnings) {
+Complaints check_output_paths(agent::JobPlan& plan, std::vector<std::string>& warnings) {
   Complaints complaints;
-  const auto judge = [&](const char* flag, const std::string& path, int reason) {
+  const auto judge = [&](const char* flag, const std::string& path, int reason,
+                         const char* meanwhile) {
     if (reason == 0) return;
     auto error =
         system_error(reason, std::string{flag} + ": can't write to '" + printable(path) + "'");
-    if (may_pass(reason)) return warnings.push_back(error.what + " (the job starts all the same)");
+    if (may_pass(reason)) return warnings.push_back(error.what + meanwhile);
     complaints.push_back(std::move(error));
   };
   const auto& logs = plan.output.log_dir;
-  if (!logs.empty()) judge("--log_dir", logs, why_no_logs(logs));
+  if (!logs.empty()) {
+    judge("--log_dir", logs, why_no_logs(logs),
+          ": the job starts all the same, without log files and error files until that is mended");
+    plan.output.is_log_dir_closed = !warnings.empty();
+  }
   if (!plan.report_file.empty() && plan.report_file != "-")
-    judge("--report", plan.report_file, why_no_file(plan.report_file));
+    judge("--report", plan.report_file, why_no_file(plan.report_file),
+          ": the job starts all the same");
   const auto& progress = plan.restart.progress_file;
   if (!progress.empty() && ::access(folder_of(progress).c_str(), F_OK) != 0) {
     warnings.push_back("--progress_file: there is no folder '" + printable(folder_of(progress)) +

@@ -10,7 +10,7 @@ namespace acc::launcher {
 
 /// Where --log_dir and --report can't be written: told before the start, not after days. A disk
 /// that is full or read-only is no complaint: it may be so only for now, and workers go on without
-/// logs. Makes the folder of the logs.
-Complaints check_output_paths(const agent::JobPlan& plan, std::vector<std::string>& warnings);
+/// logs. Makes the folder of the logs, and notes in the plan where that was told.
+Complaints check_output_paths(agent::JobPlan& plan, std::vector<std::string>& warnings);
 
 }  // namespace acc::launcher

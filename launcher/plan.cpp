@@ -1,13 +1,14 @@
 #include "launcher/plan.hpp"
 
 #include "common/text.hpp"
-#include "launcher/cluster_plan.hpp"
 #include "launcher/commands.hpp"
+#include "launcher/coordinator_plan.hpp"
 #include "launcher/core_binding.hpp"
 #include "launcher/key_table.hpp"
+#include "launcher/machines_plan.hpp"
+#include "launcher/main_port.hpp"
 #include "launcher/mode.hpp"
 #include "launcher/policies.hpp"
-#include "launcher/rendezvous_plan.hpp"
 
 #include <algorithm>
 
@@ -25,7 +26,7 @@ bool is_torchrun_line(const JobSpec& spec) {
 }
 
 /// N processes asked for are N workers, also on the CPU, where the original starts one and leaves
-/// the rest to mpirun. Only a number that somebody gave counts, and not with distributed_type NO.
+/// the rest to mpirun. Only an explicit number counts, and not with distributed_type NO.
 bool asks_for_workers(const JobSpec& spec) {
   if (is_torchrun_line(spec)) return true;
   const auto key = "num_processes"_key;
@@ -50,6 +51,7 @@ class Planner {
     plan.defaulted.insert(spec_.defaulted.begin(), spec_.defaulted.end());
     plan_policies(spec_, inputs_.environment, plan, planned_.complaints);
     if (auto bad = bad_main_port(spec_)) append({std::move(*bad)});
+    append(check_rendezvous(spec_));
     if (mode_is_known(spec_)) {
       choose_kind();
       bind_cores();
@@ -156,7 +158,7 @@ class Planner {
     append(plan_outer_port(spec_, facts_, planned_.plan));
     planned_.plan.kind = agent::JobKind::deepspeed;
     planned_.plan.command = deepspeed_command(spec_, planned_.plan.master.port);
-    planned_.plan.rendezvous = {};
+    planned_.plan.cluster = {};
     auto variables = inputs_.environment;
     for (const auto& [name, value] : planned_.plan.env) variables[name] = value;
     const auto skipped = deepspeed_env(variables).skipped;
@@ -170,8 +172,7 @@ class Planner {
     auto& plan = planned_.plan;
     plan.kind = agent::JobKind::elastic;
     if (mode == Mode::single && !is_torchrun_line(spec_)) check_main_process();
-    append(plan_rendezvous(spec_, facts_, plan));
-    append(plan_cluster(spec_, plan));
+    append(plan_machines(spec_, facts_, plan));
     append(check_local_ranks(spec_, plan));
     plan.command = worker_command(spec_, inputs_.interpreter, inputs_.script, true);
     plan_mpi();
@@ -267,6 +268,7 @@ Complaints check_values(const JobSpec& spec, const Environment& environment) {
   agent::JobPlan unused;
   plan_policies(spec, environment, unused, complaints);
   if (auto bad = bad_main_port(spec)) complaints.push_back(std::move(*bad));
+  for (auto& bad : check_rendezvous(spec)) complaints.push_back(std::move(bad));
   return complaints;
 }
 
@@ -276,15 +278,21 @@ Complaints check_runnable(const JobSpec& spec, const agent::JobPlan& plan) {
     complaints.push_back({Errc::unavailable, std::move(what)});
   };
   if (plan.kind != agent::JobKind::elastic) return complaints;
-  const auto& meeting = plan.rendezvous;
-  if (plan.local_world_size == 0 && spec.can_judge({"num_processes"_key, "num_machines"_key})) {
+  const auto backend = spec.text("rdzv_backend"_key);
+  const bool is_judged = spec.can_judge({"num_processes"_key, "num_machines"_key});
+  if (plan.local_world_size == 0 && is_judged && spec.is_given("num_processes"_key)) {
+    complaints.push_back(
+        {Errc::bad_config, spec.name_for_complaint("num_processes"_key) + ": " +
+                               spec.text("num_processes"_key) +
+                               " means no worker to start: write a number from 1"});
+  } else if (plan.local_world_size == 0 && is_judged) {
     refuse(
         "no worker to start: no GPU was found and --num_processes is not given. Give "
         "--num_processes, or --cpu for one process on the CPU");
   }
-  if (!backend_of(meeting.backend)) {
+  if (!plan.cluster.standalone && !backend_of(backend)) {
     refuse(spec.name_for_complaint("rdzv_backend"_key) + ": there is no rendezvous backend '" +
-           printable(meeting.backend) + "': static, c10d, tcp or etcd");
+           printable(backend) + "': static, c10d, tcp or etcd");
   }
   return complaints;
 }

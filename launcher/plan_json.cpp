@@ -1,35 +1,30 @@
 #include "launcher/plan_json.hpp"
 
+#include "common/enum_names.hpp"
 #include "common/exit_status.hpp"
+#include "launcher/coordinator_plan.hpp"
 #include "launcher/core_binding.hpp"
+#include "launcher/key_table.hpp"
 #include "launcher/mode.hpp"
+#include "launcher/setting_parsers.hpp"
 
 #include <nlohmann/json.hpp>
 
+#include <map>
+
 namespace acc::launcher {
 
+using namespace literals;
 using Json = nlohmann::ordered_json;
 
 namespace {
 
-const char* name_of(agent::JobKind kind) {
-  switch (kind) {
-    case agent::JobKind::process:
-      return "process";
-    case agent::JobKind::elastic:
-      return "elastic";
-    case agent::JobKind::mpirun:
-      return "mpirun";
-    case agent::JobKind::deepspeed:
-      break;
-  }
-  return "deepspeed";
-}
-
-const char* name_of(agent::Choice choice) {
-  if (choice == agent::Choice::automatic) return "auto";
-  return choice == agent::Choice::yes ? "yes" : "no";
-}
+constexpr EnumNames<agent::JobKind, agent::JobKind::deepspeed> kKinds{
+    {"process", "elastic", "mpirun", "deepspeed"}};
+constexpr EnumNames<agent::Choice, agent::Choice::no> kChoices{{"auto", "yes", "no"}};
+constexpr EnumNames<agent::Hosting, agent::Hosting::never> kHosting{{"must", "may", "never"}};
+constexpr EnumNames<agent::Backend, agent::Backend::etcd> kBackends{{"static", "tcp", "etcd"}};
+constexpr EnumNames<agent::ScaleUp, agent::ScaleUp::now> kScaleUp{{"next_round", "now"}};
 
 double seconds(Millis time) { return static_cast<double>(time.count()) / 1e3; }
 
@@ -43,20 +38,24 @@ Json streams(const agent::StreamsPerRank& streams) {
   return out;
 }
 
-Json launch(const agent::JobPlan& plan) {
-  const auto& meeting = plan.rendezvous;
-  Json conf = Json::object();
-  for (const auto& [key, value] : meeting.conf) conf[key] = value;
-  if (meeting.backend == "static") conf["rank"] = meeting.node_rank.value();
-  return {{"nnodes_min", meeting.nnodes_min},
-          {"nnodes_max", meeting.nnodes_max},
+/// torchrun's launch parameters.
+Json launch(const JobSpec& spec, const agent::JobPlan& plan) {
+  const auto& cluster = plan.cluster;
+  const auto backend = cluster.standalone ? "c10d" : spec.text("rdzv_backend"_key);
+  const auto rank = cluster.several() ? spec.integer("machine_rank"_key).value_or(0) : 0;
+  std::map<std::string, Json> conf;
+  if (const auto given = parse_rendezvous_conf(spec.text("rdzv_conf"_key)))
+    conf.insert(given->begin(), given->end());
+  if (backend == "static") conf["rank"] = rank;
+  return {{"nnodes_min", cluster.nodes_min},
+          {"nnodes_max", cluster.nodes_max},
           {"nproc_per_node", plan.local_world_size},
-          {"node_rank", meeting.node_rank.value()},
-          {"standalone", meeting.standalone},
-          {"rdzv_backend", meeting.backend},
-          {"rdzv_endpoint", meeting.endpoint},
-          {"rdzv_id", meeting.id},
-          {"rdzv_conf", conf},
+          {"node_rank", rank},
+          {"standalone", cluster.standalone},
+          {"rdzv_backend", backend},
+          {"rdzv_endpoint", rendezvous_endpoint(spec, plan)},
+          {"rdzv_id", cluster.job},
+          {"rdzv_conf", conf.empty() ? Json::object() : Json(conf)},
           {"max_restarts", plan.restart.max_restarts},
           {"monitor_interval", plan.monitor_interval},
           {"role", plan.role},
@@ -99,33 +98,23 @@ Json output(const agent::OutputPlan& plan) {
           {"prefix", plan.prefix},
           {"rotate_bytes", plan.rotate_bytes},
           {"rotate_keep", plan.rotate_keep},
-          {"capture", name_of(plan.capture)},
+          {"capture", kChoices[plan.capture]},
           {"pty", plan.pty},
           {"output_patience_s", seconds(plan.patience)},
-          {"color", name_of(plan.color)},
+          {"color", kChoices[plan.color]},
           {"quiet", plan.quiet}};
-}
-
-const char* name_of(agent::Hosting hosting) {
-  if (hosting == agent::Hosting::must) return "must";
-  return hosting == agent::Hosting::may ? "may" : "never";
-}
-
-const char* name_of(agent::Backend backend) {
-  if (backend == agent::Backend::fixed) return "static";
-  return backend == agent::Backend::tcp ? "tcp" : "etcd";
 }
 
 Json cluster(const agent::Cluster& cluster) {
   Json facts = Json::object();
   for (const auto& fact : cluster.facts) facts[fact.name] = fact.value;
-  return {{"backend", name_of(cluster.backend)},
+  return {{"backend", kBackends[cluster.backend]},
           {"job", cluster.job},
           {"wanted_rank", cluster.wanted ? Json(cluster.wanted->value()) : Json{}},
           {"node_name", text_or_null(cluster.node_name)},
           {"control_host", text_or_null(cluster.control_host)},
           {"control_port", cluster.control_port},
-          {"hosting", name_of(cluster.hosting)},
+          {"hosting", kHosting[cluster.hosting]},
           {"address", text_or_null(cluster.address)},
           {"secret_file", text_or_null(cluster.secret_file)},
           {"insecure", cluster.insecure},
@@ -134,21 +123,25 @@ Json cluster(const agent::Cluster& cluster) {
           {"last_call_s", cluster.last_call ? Json(seconds(*cluster.last_call)) : Json{}},
           {"dead_after_s", seconds(cluster.dead_after)},
           {"lease_s", seconds(cluster.lease)},
-          {"scale_up", cluster.scale_up == agent::ScaleUp::now ? "now" : "next_round"},
+          {"scale_up", kScaleUp[cluster.scale_up]},
           {"facts", facts},
           {"etcd_endpoints", cluster.etcd_endpoints},
-          {"etcd_prefix", cluster.etcd_prefix}};
+          {"etcd_prefix", cluster.etcd_prefix},
+          {"etcd_cacert", text_or_null(cluster.etcd_ca_file)},
+          {"etcd_cert", text_or_null(cluster.etcd_cert_file)},
+          {"etcd_key", text_or_null(cluster.etcd_key_file)},
+          {"etcd_user_file", text_or_null(cluster.etcd_user_file)}};
 }
 
 }  // namespace
 
-std::string plan_to_json(const agent::JobPlan& plan) {
+std::string plan_to_json(const JobSpec& spec, const agent::JobPlan& plan) {
   Json out;
-  out["kind"] = name_of(plan.kind);
+  out["kind"] = kKinds[plan.kind];
   out["env"] = plan.env;
   if (plan.env.empty()) out["env"] = Json::object();
   out["command"] = plan.command;
-  if (plan.kind == agent::JobKind::elastic) out["launch"] = launch(plan);
+  if (plan.kind == agent::JobKind::elastic) out["launch"] = launch(spec, plan);
   out["defaulted"] = plan.defaulted.empty() ? Json::object() : Json(plan.defaulted);
   if (plan.kind == agent::JobKind::elastic) {
     out["world_size"] = plan.world_size.value();

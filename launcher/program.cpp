@@ -7,9 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <filesystem>
+
 namespace acc::launcher {
 
-static std::string first_line(const std::string& path) {
+static std::string first_line_of_script(const std::string& path) {
   const UniqueFd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   char buffer[256];
   const auto got = file ? ::read(file.get(), buffer, sizeof buffer) : -1;
@@ -24,18 +27,31 @@ static bool is_elf(std::string_view beginning) {
       "ELF");
 }
 
-bool is_binary(const std::string& path) { return is_elf(first_line(path)); }
+bool is_binary(const std::string& path) { return is_elf(first_line_of_script(path)); }
 
 ScriptKind script_kind(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return ScriptKind::missing;
   if (path.ends_with(".py") || !S_ISREG(info.st_mode))
     return ScriptKind::python;  // a folder with __main__.py is Python's
-  const auto line = first_line(path);
+  const auto line = first_line_of_script(path);
   const bool other_interpreter = line.starts_with("#!") && line.find("python") == std::string::npos;
   if (!is_elf(line) && !other_interpreter) return ScriptKind::python;
   if (is_executable_file(path)) return ScriptKind::executable;
   return ScriptKind::not_executable;
+}
+
+int why_not_for_python(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  if (!fs::is_directory(path, failed)) return ::access(path.c_str(), R_OK) == 0 ? 0 : errno;
+  if (::access(path.c_str(), R_OK | X_OK) != 0) return errno;
+  for (const auto& entry : fs::directory_iterator{path, failed}) {
+    const auto name = entry.path().filename().string();  // __main__.py, .pyc, .so
+    if (!name.starts_with("__main__.")) continue;
+    return ::access(entry.path().c_str(), R_OK) == 0 ? 0 : errno;
+  }
+  return EISDIR;
 }
 
 std::string find_program(std::string_view name, const Environment& environment) {

@@ -22,6 +22,10 @@ enum class ScriptKind {
 /// An ELF file, not a script: no Python runs behind it.
 [[nodiscard]] bool is_binary(const std::string& path);
 
+/// A folder or a file that Python can't begin with, as exec would say it: EACCES, or EISDIR for a
+/// folder without __main__. 0: it can.
+[[nodiscard]] int why_not_for_python(const std::string& path);
+
 /// Full path of a program on PATH, or `name` itself if it holds a slash and may be run; empty if
 /// there is none.
 [[nodiscard]] std::string find_program(std::string_view name, const Environment& environment);

@@ -3,6 +3,8 @@
 #include "common/exit_status.hpp"
 #include "common/text.hpp"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <csignal>
 
@@ -126,6 +128,27 @@ Result<NodeRange> parse_nodes(std::string_view text) {
   return NodeRange{*min, *max};
 }
 
+namespace {
+
+/// An IPv6 address without brackets; %eth0 may follow.
+bool is_ipv6(std::string_view text) {
+  const std::string address{text.substr(0, text.find('%'))};
+  in6_addr unused{};
+  return ::inet_pton(AF_INET6, address.c_str(), &unused) == 1;
+}
+
+/// "[::1]:29400" where ::1:29400 was written; empty if the text is nothing of the kind. ::1:2940 is
+/// an address and stays one.
+std::string in_brackets(std::string_view text) {
+  const auto colon = text.rfind(':');
+  if (is_ipv6(text) || colon == std::string_view::npos || !is_ipv6(text.substr(0, colon)) ||
+      !parse_number<std::uint16_t>(text.substr(colon + 1)))
+    return {};
+  return "[" + std::string{text.substr(0, colon)} + "]" + std::string{text.substr(colon)};
+}
+
+}  // namespace
+
 Result<std::string> parse_address(std::string_view text) {
   auto host = trim(text);
   const auto no_address = [&] {
@@ -138,7 +161,7 @@ Result<std::string> parse_address(std::string_view text) {
   const auto port_at = host.rfind(':');
   const bool has_port = port_at != std::string_view::npos && !has_brackets &&
                         (colons == 1 || host.substr(0, port_at).ends_with(']'));
-  if (has_port)
+  if (has_port || !in_brackets(host).empty())
     return bad(in_quotes(text) + " holds a port: write the address alone, a port has its own flag");
   const bool is_bracketed_name = has_brackets && colons < 2;
   if (is_bracketed_name || host.find_first_of("[]") != std::string_view::npos) return no_address();
@@ -157,7 +180,11 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
     endpoint.host = text.substr(1, close - 1);
     port = text.substr(close + 1);
   } else if (text.find(':') != text.rfind(':')) {
-    endpoint.host = text;  // a bare IPv6 address
+    const auto meant = in_brackets(text);
+    if (!meant.empty())
+      return bad(in_quotes(text) + ": an IPv6 address in front of a port needs brackets: " + meant);
+    if (!is_ipv6(text)) return wrong();
+    endpoint.host = text;
   } else {
     endpoint.host = text.substr(0, text.find(':'));
     port = text.substr(endpoint.host.size());

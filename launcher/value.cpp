@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 
 namespace acc::launcher {
 
@@ -94,6 +95,7 @@ bool truthy(const Value& value) { return std::visit(IsTrue{}, value.data); }
 std::string_view kind_name(const Value& value) {
   constexpr std::string_view kNames[] = {"null", "a boolean", "a whole number", "a number",
                                          "text", "a list",    "a mapping"};
+  static_assert(std::size(kNames) == std::variant_size_v<decltype(value.data)>);
   return kNames[value.data.index()];
 }
 

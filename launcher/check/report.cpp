@@ -1,4 +1,4 @@
-#include "launcher/test_report.hpp"
+#include "launcher/check/report.hpp"
 
 #include "common/exit_codes.hpp"
 #include "common/text.hpp"
@@ -15,7 +15,7 @@
 #include <cstdlib>
 #include <fstream>
 
-namespace acc::launcher {
+namespace acc::check {
 namespace {
 
 using nlohmann::json;
@@ -42,7 +42,7 @@ std::size_t count(const std::vector<Check>& checks, Verdict verdict) {
 
 }  // namespace
 
-bool TestReport::open(const std::string& json_file, bool has_output) {
+bool Report::open(const std::string& json_file, bool has_output) {
   const auto refuse = [](int error, const std::string& what) {
     std::fprintf(stderr, "acc-test: %s\n", system_error(error, what).what.c_str());
     return false;
@@ -59,31 +59,31 @@ bool TestReport::open(const std::string& json_file, bool has_output) {
   return true;
 }
 
-void TestReport::say(const std::string& text) const {
+void Report::say(const std::string& text) const {
   if (quiet) return;
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
 }
 
-void TestReport::begin(const agent::JobPlan& plan) {
+void Report::begin(const agent::JobPlan& plan) {
   workers_ = plan.world_size.value();
   nodes_ = plan.cluster.several() ? plan.cluster.nodes_max : 1;
   say("acc-test: this machine\n");
 }
 
-void TestReport::add_machine(std::vector<Check> checks) {
+void Report::add_machine(std::vector<Check> checks) {
   for (const auto& check : checks) say(to_text(check));
   machine_ = std::move(checks);
 }
 
-bool TestReport::machine_failed() const { return count(machine_, Verdict::failed) > 0; }
+bool Report::machine_failed() const { return count(machine_, Verdict::failed) > 0; }
 
-void TestReport::begin_ranks() {
+void Report::begin_ranks() {
   say("acc-test: " + counted(workers_, "rank", "ranks") +
       (nodes_ > 1 ? " on " + std::to_string(nodes_) + " machines" : "") + "\n");
 }
 
-int TestReport::finish_machine() {
+int Report::finish_machine() {
   const auto failed = count(machine_, Verdict::failed);
   const auto warned = count(machine_, Verdict::warning);
   const auto of = counted(machine_.size(), "check", "checks") + " of this machine";
@@ -93,7 +93,7 @@ int TestReport::finish_machine() {
   return conclude(true, "all is well: " + of + ", " + counted(warned, "warning", "warnings"), 0);
 }
 
-int TestReport::finish(int code) {
+int Report::finish(int code) {
   std::ifstream file{path_of(results_file_)};
   std::vector<std::string> failed;
   for (std::string line; std::getline(file, line);) {
@@ -105,7 +105,8 @@ int TestReport::finish(int code) {
   for (const auto& check : machine_)
     if (check.verdict == Verdict::failed) failed.push_back(check.name);
   const auto of = counted(machine_.size(), "check", "checks") + " of this machine, " +
-                  std::to_string(results_.size()) + " of " + counted(workers_, "rank", "ranks");
+                  counted(results_.size(), "check", "checks") + " with " +
+                  counted(workers_, "rank", "ranks");
   if (!failed.empty())
     return conclude(false, "FAILED: " + join(failed, ", ") + " (" + of + ")",
                     code != 0 ? code : to_int(ExitCode::failure));
@@ -118,11 +119,11 @@ int TestReport::finish(int code) {
   return conclude(true, "all is well: " + of, 0);
 }
 
-double TestReport::seconds() const {
+double Report::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
 }
 
-bool TestReport::write_json(bool well, const std::string& last_line, int code) const {
+bool Report::write_json(bool well, const std::string& last_line, int code) const {
   json all{{"ok", well},
            {"exit_code", code},
            {"ranks", workers_},
@@ -139,7 +140,7 @@ bool TestReport::write_json(bool well, const std::string& last_line, int code) c
   return static_cast<bool>(file << text << std::flush);
 }
 
-int TestReport::conclude(bool well, const std::string& last_line, int code) {
+int Report::conclude(bool well, const std::string& last_line, int code) {
   char time[32];
   std::snprintf(time, sizeof time, ", %.1f s", seconds());
   const auto line = "acc-test: " + last_line + time + "\n";
@@ -151,4 +152,4 @@ int TestReport::conclude(bool well, const std::string& last_line, int code) {
   return to_int(ExitCode::output);
 }
 
-}  // namespace acc::launcher
+}  // namespace acc::check

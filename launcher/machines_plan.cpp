@@ -1,16 +1,19 @@
-#include "launcher/rendezvous_plan.hpp"
+#include "launcher/machines_plan.hpp"
 
 #include "common/endpoint.hpp"
 #include "common/text.hpp"
-#include "launcher/cluster_plan.hpp"
+#include "launcher/coordinator_plan.hpp"
 #include "launcher/key_table.hpp"
+#include "launcher/main_port.hpp"
 #include "launcher/mode.hpp"
 #include "launcher/setting_parsers.hpp"
+#include "rendezvous/secret.hpp"
 
 #include <sys/random.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
 namespace acc::launcher {
 
@@ -32,37 +35,44 @@ std::string random_uuid() {
   return text;
 }
 
-/// Only a static rendezvous has the workers' store at its endpoint; any other is the coordinator's.
-std::optional<std::int64_t> port_of_endpoint(const JobSpec& spec) {
-  const auto endpoint = spec.text("rdzv_endpoint"_key);
-  const auto colon = endpoint.rfind(':');
-  if (spec.text("rdzv_backend"_key) != "static" || colon == std::string::npos ||
-      endpoint.ends_with(']') || (endpoint.find(':') != colon && !endpoint.starts_with('[')))
-    return std::nullopt;
-  return parse_number<std::int64_t>(std::string_view{endpoint}.substr(colon + 1));
+std::string base_name(const std::string& path) {
+  const auto slash = path.rfind('/');
+  return slash == std::string::npos ? path : path.substr(slash + 1);
 }
 
-std::optional<std::int64_t> wanted_port(const JobSpec& spec) {
-  const auto given = spec.integer("main_process_port"_key);
-  return given ? given : port_of_endpoint(spec);
+/// As a shell would take them apart again, so that "a b" and "a" "b" differ.
+std::string show_arguments(const std::vector<std::string>& words) {
+  std::string text;
+  for (const auto& word : words) {
+    text += text.empty() ? "" : " ";
+    const bool plain = !word.empty() && word.find_first_of(" \t\n'\"\\") == std::string::npos;
+    text += plain ? word : "'" + word + "'";
+  }
+  return text;
 }
 
-class Meeting {
+class MachinesPlanner {
  public:
-  Meeting(const JobSpec& spec, HostFacts& facts, agent::JobPlan& plan)
-      : spec_{spec}, facts_{facts}, plan_{plan} {}
+  MachinesPlanner(const JobSpec& spec, HostFacts& facts, agent::JobPlan& plan)
+      : spec_{spec}, facts_{facts}, plan_{plan}, cluster_{plan.cluster} {}
 
   Complaints plan() {
     count_machines();
-    if (machines_ > 1) check_machines();
+    const auto conf = read_conf();
+    if (cluster_.several()) check_given();
     share_ranks();
-    if (machines_ > 1 && !fixed()) {
-      choose_port_of_rounds();
-    } else {
+    if (cluster_.backend == agent::Backend::fixed) {
       choose_port();
+    } else {
+      choose_port_of_rounds();
     }
+    if (!cluster_.several()) return std::move(complaints_);
     place_master();
-    if (machines_ > 1) check_control_port();
+    check_control_port();
+    if (backend_of(spec_.text("rdzv_backend"_key))) {  // else check_runnable complains
+      describe_node();
+      plan_coordinator(spec_, conf, plan_, complaints_);
+    }
     return std::move(complaints_);
   }
 
@@ -79,22 +89,21 @@ class Meeting {
   }
 
   void count_machines() {
-    auto& meeting = plan_.rendezvous;
     machines_ =
         std::clamp<std::int64_t>(spec_.integer("num_machines"_key).value_or(1), 1, 1'000'000);
     rank_ = machines_ > 1 ? spec_.integer("machine_rank"_key).value_or(0) : 0;
-    meeting.nnodes_min = meeting.nnodes_max = static_cast<std::uint32_t>(machines_);
+    cluster_.nodes_min = cluster_.nodes_max = static_cast<std::uint32_t>(machines_);
     if (spec_.is_given("nnodes"_key)) {
-      if (const auto nodes = parse_nodes(spec_.text("nnodes"_key))) meeting.nnodes_min = nodes->min;
+      if (const auto nodes = parse_nodes(spec_.text("nnodes"_key))) cluster_.nodes_min = nodes->min;
     }
-    meeting.backend = spec_.text("rdzv_backend"_key);
-    meeting.id = spec_.text("rdzv_id"_key);
+    cluster_.job = spec_.text("rdzv_id"_key);
+    if (cluster_.several())
+      cluster_.backend = backend_of(spec_.text("rdzv_backend"_key)).value_or(agent::Backend::fixed);
+  }
+
+  std::map<std::string, std::string> read_conf() {
     auto conf = parse_rendezvous_conf(spec_.text("rdzv_conf"_key));
-    if (conf) {
-      meeting.conf = std::move(*conf);
-    } else {
-      complain(spec_.name_for_complaint("rdzv_conf"_key) + ": " + conf.error().what);
-    }
+    return conf ? std::move(*conf) : std::map<std::string, std::string>{};
   }
 
   void check_rank() {
@@ -111,12 +120,6 @@ class Meeting {
     rank_ = std::clamp<std::int64_t>(rank_, 0, machines_ - 1);
   }
 
-  /// By the coordinator's count of who came; ranks by the user's numbers otherwise.
-  [[nodiscard]] bool fixed() const {
-    return backend_of(plan_.rendezvous.backend).value_or(agent::Backend::fixed) ==
-           agent::Backend::fixed;
-  }
-
   void check_count() {
     if (spec_.is_set("machine_rank"_key) && rank_ < 0)
       complain(spec_.name_for_complaint("machine_rank"_key) + ": " + std::to_string(rank_) +
@@ -130,11 +133,10 @@ class Meeting {
                "--nproc_per_node");
   }
 
-  void check_machines() {
-    if (fixed()) {
+  void check_given() {
+    if (cluster_.backend == agent::Backend::fixed) {
       check_rank();
-      if (plan_.rendezvous.nnodes_min != plan_.rendezvous.nnodes_max &&
-          spec_.can_judge({"rdzv_backend"_key}))
+      if (cluster_.nodes_min != cluster_.nodes_max && spec_.can_judge({"rdzv_backend"_key}))
         complain(
             spec_.name_for_complaint("nnodes"_key) + ": '" + printable(spec_.text("nnodes"_key)) +
             "': a number of machines that may change needs --rdzv_backend=tcp (or c10d, etcd): "
@@ -175,13 +177,17 @@ class Meeting {
     plan_.local_world_size = static_cast<std::uint32_t>(each + (rank_ < more ? 1 : 0));
     plan_.first_rank = Rank{static_cast<std::uint32_t>(each * rank_ + std::min(rank_, more))};
     plan_.world_size = WorldSize{static_cast<std::uint32_t>(std::max<std::int64_t>(total, 1))};
-    plan_.rendezvous.node_rank = NodeRank{static_cast<std::uint32_t>(rank_)};
   }
 
   std::uint16_t any_free_port() {
     const auto port = free_port();
     if (!port) complain("no free port could be found on this machine", Errc::exhausted);
     return port.value_or(kDefaultPort);
+  }
+
+  std::string user_of(std::uint16_t port) {
+    const auto user = facts_.foreign_port_user(port);
+    return user.empty() ? user : " by " + user;
   }
 
   void choose_port() {
@@ -198,15 +204,15 @@ class Meeting {
     if (!spec_.can_judge({"main_process_port"_key, "machine_rank"_key, "num_machines"_key})) return;
     if (rank_ != 0 || !facts_.port_in_use(master.port)) return;
     if (machines_ > 1) {
-      return complain("port " + std::to_string(master.port) +
-                          " is already in use on this machine: choose another with "
-                          "--main_process_port, the same on all machines",
+      return complain("port " + std::to_string(master.port) + " is already in use on this machine" +
+                          user_of(master.port) +
+                          ": choose another with --main_process_port, the same on all machines",
                       Errc::unavailable);
     }
     const auto taken = master.port;
     stand_alone(any_free_port());
-    plan_.warnings.push_back("port " + std::to_string(taken) + " is already in use: port " +
-                             std::to_string(master.port) +
+    plan_.warnings.push_back("port " + std::to_string(taken) + " is already in use" +
+                             user_of(taken) + ": port " + std::to_string(master.port) +
                              " is used instead, for this job alone. Choose one with "
                              "--main_process_port, or 0 for any free one.");
   }
@@ -231,52 +237,52 @@ class Meeting {
     if (!spec_.can_judge({"control_port"_key, "main_process_port"_key, "rdzv_endpoint"_key}))
       return;
     if (!facts_.port_in_use(static_cast<std::uint16_t>(*port))) return;
-    const bool by_endpoint = !fixed() && !spec_.is_set("control_port"_key);
-    complain("port " + std::to_string(*port) +
-                 " is already in use on this machine, and the machines were to meet there: choose "
-                 "another with " +
+    const bool by_endpoint =
+        cluster_.backend != agent::Backend::fixed && !spec_.is_set("control_port"_key);
+    complain("port " + std::to_string(*port) + " is already in use on this machine" +
+                 user_of(static_cast<std::uint16_t>(*port)) +
+                 ", and the machines were to meet there: choose another with " +
                  (by_endpoint ? "--rdzv_endpoint or --main_process_port" : "--control_port") +
                  ", the same on all machines",
              Errc::unavailable);
   }
 
   void stand_alone(std::uint16_t port) {
-    auto& meeting = plan_.rendezvous;
-    meeting.standalone = true;
-    meeting.backend = "c10d";
-    meeting.id = random_uuid();
+    cluster_.standalone = true;
+    cluster_.job = random_uuid();
     plan_.master.port = port;
     plan_.master.port_is_given = false;
   }
 
   void place_master() {
-    auto& meeting = plan_.rendezvous;
-    auto& master = plan_.master;
+    auto& address = plan_.master.addr;
+    address = spec_.text("main_process_ip"_key);
     const auto endpoint = spec_.text("rdzv_endpoint"_key);
-    if (machines_ > 1) master.addr = spec_.text("main_process_ip"_key);
-    if (machines_ > 1 && master.addr.empty() && !endpoint.empty()) {
-      const auto first = split(endpoint, ',').front();
-      if (const auto parsed = parse_endpoint(first)) master.addr = parsed->host;
-    }
-    const auto port = fixed() || machines_ < 2
-                          ? std::int64_t{master.port}
-                          : control_port(spec_, plan_).value_or(wanted_port(spec_).value_or(2379));
-    const auto here = join_host_port(master.addr, port);
-    if (meeting.standalone) {
-      meeting.endpoint = "localhost:" + std::to_string(master.port);
-    } else if (meeting.backend == "static") {
-      meeting.endpoint = here;
-      meeting.conf["rank"] = std::to_string(rank_);
-    } else if (!endpoint.empty()) {
-      meeting.endpoint = endpoint;
-    } else {
-      meeting.endpoint = machines_ > 1 ? here : "";
-    }
+    if (!address.empty() || endpoint.empty()) return;
+    if (const auto first = parse_endpoint(split(endpoint, ',').front())) address = first->host;
+  }
+
+  /// What this machine reports to the coordinator when it joins.
+  void describe_node() {
+    const bool is_fixed = cluster_.backend == agent::Backend::fixed;
+    if (is_fixed || spec_.is_given("machine_rank"_key))
+      cluster_.wanted = NodeRank{static_cast<std::uint32_t>(rank_)};
+    cluster_.node_name = spec_.text("node_name"_key);
+    cluster_.secret_file = spec_.text("secret_file"_key);
+    cluster_.insecure = spec_.flag("insecure"_key);
+    if (spec_.text("scale_up"_key) == "now") cluster_.scale_up = agent::ScaleUp::now;
+    auto& facts = cluster_.facts;
+    if (is_fixed) facts.push_back({"world size", std::to_string(plan_.world_size.value())});
+    // The folder may have another name on each machine.
+    facts.push_back({"script", base_name(spec_.script)});
+    facts.push_back({"arguments", show_arguments(spec_.script_args)});
+    facts.push_back({"precision", to_lower(spec_.text("mixed_precision"_key))});
   }
 
   const JobSpec& spec_;
   HostFacts& facts_;
   agent::JobPlan& plan_;
+  agent::Cluster& cluster_;
   Complaints complaints_;
   std::int64_t machines_ = 1;
   std::int64_t rank_ = 0;
@@ -284,21 +290,44 @@ class Meeting {
 
 }  // namespace
 
-std::optional<Error> bad_main_port(const JobSpec& spec) {
-  const auto wanted = wanted_port(spec);
-  if (!wanted || (*wanted >= 0 && *wanted <= 65535)) return std::nullopt;
-  const bool by_endpoint = !spec.is_set("main_process_port"_key);
-  return Error{Errc::bad_config, spec.name_for_complaint(by_endpoint ? "rdzv_endpoint"_key
-                                                                     : "main_process_port"_key) +
-                                     ": " + std::to_string(*wanted) + " is not a port: 0 to 65535"};
-}
-
-Complaints plan_rendezvous(const JobSpec& spec, HostFacts& facts, agent::JobPlan& plan) {
-  return Meeting{spec, facts, plan}.plan();
+Complaints plan_machines(const JobSpec& spec, HostFacts& facts, agent::JobPlan& plan) {
+  return MachinesPlanner{spec, facts, plan}.plan();
 }
 
 Complaints plan_outer_port(const JobSpec& spec, HostFacts& facts, agent::JobPlan& plan) {
-  return Meeting{spec, facts, plan}.plan_outer_port();
+  return MachinesPlanner{spec, facts, plan}.plan_outer_port();
+}
+
+Complaints check_machines(const JobSpec& spec, const agent::JobPlan& plan) {
+  const auto& cluster = plan.cluster;
+  if (plan.kind != agent::JobKind::elastic || !cluster.several()) return {};
+  // Without an address it isn't known whether they meet on loopback.
+  const bool has_address = cluster.backend == agent::Backend::etcd || !cluster.control_host.empty();
+  if (!has_address || !spec.can_judge({"rdzv_backend"_key, "rdzv_endpoint"_key, "control_port"_key,
+                                       "main_process_ip"_key, "main_process_port"_key,
+                                       "num_machines"_key, "secret_file"_key, "insecure"_key}))
+    return {};
+  if (cluster.backend != agent::Backend::etcd && cluster.control_port == 0)
+    return {{Errc::bad_config,
+             "the machines need a fixed port to meet, the same on all: give --control_port, or a "
+             "port other than 0"}};
+  if (cluster.loopback || cluster.insecure || cluster.secret) return {};
+  const auto places = rendezvous::secret_places(cluster.secret_file);
+  const auto secret = rendezvous::load_secret(places);
+  if (secret) return {};
+  const bool named =
+      !places.flag.empty() || !places.variable.empty() || !places.credentials_directory.empty();
+  if (named || secret.error().code != Errc::not_found) return {secret.error()};
+  const auto usual = rendezvous::default_secret_path(places);
+  const std::string found =
+      usual.empty() ? "no place for one (HOME isn't set): make one with `acc-launch --make_secret "
+                      "FILE` on one machine, copy it to the others and name it with --secret_file"
+                    : "none in '" + printable(usual) +
+                          "'. Make one with `acc-launch --make_secret` on one machine and copy the "
+                          "file to the others";
+  return {{Errc::unavailable,
+           "several machines need a secret that all of them have, and there is " + found +
+               "; or give --insecure, in a network in which nobody else is"}};
 }
 
 }  // namespace acc::launcher

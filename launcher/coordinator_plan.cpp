@@ -1,12 +1,10 @@
-#include "launcher/cluster_plan.hpp"
+#include "launcher/coordinator_plan.hpp"
 
 #include "common/endpoint.hpp"
 #include "common/text.hpp"
 #include "launcher/key_table.hpp"
+#include "launcher/main_port.hpp"
 #include "launcher/setting_parsers.hpp"
-#include "rendezvous/secret.hpp"
-
-#include <algorithm>
 
 namespace acc::launcher {
 
@@ -15,53 +13,63 @@ using namespace literals;
 namespace {
 
 constexpr std::uint16_t kEtcdPort = 2379;
+constexpr std::string_view kTimeOptions[] = {"join_timeout", "timeout", "last_call_timeout"};
 
-std::string base_name(const std::string& path) {
-  const auto slash = path.rfind('/');
-  return slash == std::string::npos ? path : path.substr(slash + 1);
+using RendezvousConf = std::map<std::string, std::string>;
+
+std::string_view option_of(const RendezvousConf& conf, std::string_view name) {
+  const auto found = conf.find(std::string{name});
+  return found == conf.end() ? std::string_view{} : found->second;
 }
 
-/// As a shell would take them apart again, so that "a b" and "a" "b" differ.
-std::string show_arguments(const std::vector<std::string>& words) {
-  std::string text;
-  for (const auto& word : words) {
-    text += text.empty() ? "" : " ";
-    const bool plain = !word.empty() && word.find_first_of(" \t\n'\"\\") == std::string::npos;
-    text += plain ? word : "'" + word + "'";
+/// torchrun's way to say when a silent machine is lost: an interval, and how many may be missed.
+Result<Millis> keep_alive_time(const RendezvousConf& conf) {
+  const auto interval = option_of(conf, "keep_alive_interval");
+  const auto attempts = option_of(conf, "keep_alive_max_attempt");
+  const auto each = parse_duration(interval.empty() ? "5" : interval);
+  const auto many = parse_number<std::uint32_t>(attempts.empty() ? "3" : attempts);
+  constexpr std::uint32_t kMost = 10'000;
+  if (!each || !many || *many < 1 || *many > kMost)
+    return Error{
+        Errc::bad_config,
+        "keep_alive_interval is a time in seconds, keep_alive_max_attempt a number from 1"};
+  return *each * *many;
+}
+
+std::vector<std::string> wrong_options(const RendezvousConf& conf) {
+  std::vector<std::string> wrong;
+  for (const auto name : kTimeOptions) {
+    const auto text = option_of(conf, name);
+    if (text.empty()) continue;
+    const auto time = parse_duration(text);
+    if (!time) wrong.push_back(std::string{name} + ": " + time.error().what);
   }
-  return text;
+  if (const auto time = keep_alive_time(conf); !time) wrong.push_back(time.error().what);
+  const auto is_host = option_of(conf, "is_host");
+  if (!is_host.empty()) {
+    const auto parsed = parse_yes_no(is_host);
+    if (!parsed) wrong.push_back("is_host: " + parsed.error().what);
+  }
+  const auto protocol = option_of(conf, "protocol");
+  if (!protocol.empty() && protocol != "http" && protocol != "https")
+    wrong.push_back("protocol: '" + printable(protocol) + "' is not http or https");
+  return wrong;
 }
 
-class ClusterPlanner {
+class CoordinatorPlanner {
  public:
-  ClusterPlanner(const JobSpec& spec, agent::JobPlan& plan)
-      : spec_{spec}, plan_{plan}, cluster_{plan.cluster} {}
+  CoordinatorPlanner(const JobSpec& spec, const std::map<std::string, std::string>& conf,
+                     agent::JobPlan& plan, Complaints& complaints)
+      : spec_{spec}, conf_{conf}, plan_{plan}, cluster_{plan.cluster}, complaints_{complaints} {}
 
-  Complaints run() {
-    const auto& meeting = plan_.rendezvous;
-    cluster_.nodes_min = meeting.nnodes_min;
-    cluster_.nodes_max = meeting.nnodes_max;
-    cluster_.job = meeting.id;
-    if (!cluster_.several()) return {};
-    const auto backend = backend_of(meeting.backend);
-    if (!backend) return {};  // told by check_runnable
-    cluster_.backend = *backend;
-    if (*backend == agent::Backend::fixed || spec_.is_given("machine_rank"_key))
-      cluster_.wanted = meeting.node_rank;
-    cluster_.node_name = spec_.text("node_name"_key);
+  void run() {
     cluster_.address = spec_.text("local_addr"_key);
-    cluster_.secret_file = spec_.text("secret_file"_key);
-    cluster_.insecure = spec_.flag("insecure"_key);
-    const auto growth = spec_.text("scale_up"_key);
-    cluster_.scale_up = growth == "now" ? agent::ScaleUp::now : agent::ScaleUp::next_round;
-    if (*backend == agent::Backend::etcd) {
+    if (cluster_.backend == agent::Backend::etcd) {
       meet_by_etcd();
     } else {
       meet_at_endpoint();
     }
     choose_times();
-    agree();
-    return std::move(complaints_);
   }
 
  private:
@@ -93,7 +101,6 @@ class ClusterPlanner {
     if (!said.empty()) {
       const auto host = parse_yes_no(said);
       if (host) return *host ? agent::Hosting::must : agent::Hosting::never;
-      complain("rdzv_conf"_key, "is_host: " + host.error().what);
     }
     if (spec_.hosts) return *spec_.hosts ? agent::Hosting::must : agent::Hosting::never;
     // Rank 0 by default, as in torchrun, is no claim to be the first machine.
@@ -103,20 +110,20 @@ class ClusterPlanner {
 
   void meet_by_etcd() {
     const auto protocol = conf("protocol").empty() ? "http" : std::string{conf("protocol")};
-    if (protocol != "http" && protocol != "https")
-      complain("rdzv_conf"_key, "protocol: '" + printable(protocol) + "' is not http or https");
+    if (protocol != "http" && protocol != "https") return;
     bool all_loopback = true;
-    for (const auto& one : split(plan_.rendezvous.endpoint, ',')) {
+    bool has_tls = false;
+    for (const auto& one : split(rendezvous_endpoint(spec_, plan_), ',')) {
       auto text = std::string{trim(one)};
       auto scheme = protocol;
       if (const auto end = text.find("://"); end != std::string::npos) {
         scheme = text.substr(0, end);
         text.erase(0, end + 3);
       }
-      if (scheme == "https")  // as the client in rendezvous/ says it
-        return complain("rdzv_endpoint"_key, "etcd endpoint \"https://" + printable(text) +
-                                                 "\": TLS to etcd isn't supported; use http:// on "
-                                                 "a trusted network");
+      if (scheme != "http" && scheme != "https")
+        return complain("rdzv_endpoint"_key,
+                        "'" + printable(scheme) + "://' is not http:// or https://");
+      has_tls = has_tls || scheme == "https";
       const auto parsed = parse_endpoint(text);
       if (!parsed) return complain("rdzv_endpoint"_key, parsed.error().what);
       all_loopback = all_loopback && is_loopback(parsed->host);
@@ -124,10 +131,26 @@ class ClusterPlanner {
           scheme + "://" + join_host_port(parsed->host, parsed->port.value_or(kEtcdPort)));
     }
     cluster_.etcd_prefix = spec_.text("etcd_prefix"_key);
+    cluster_.etcd_user_file = spec_.text("etcd_user_file"_key);
+    certificates(has_tls);
     cluster_.hosting = agent::Hosting::may;
     cluster_.loopback = all_loopback && (cluster_.address.empty() || is_loopback(cluster_.address));
     if (cluster_.loopback) cluster_.listen = cluster_.address = "127.0.0.1";
     take_port(spec_.integer("control_port"_key).value_or(0));
+  }
+
+  void certificates(bool has_tls) {
+    cluster_.etcd_ca_file = spec_.text("etcd_cacert"_key);
+    cluster_.etcd_cert_file = spec_.text("etcd_cert"_key);
+    cluster_.etcd_key_file = spec_.text("etcd_key"_key);
+    if (cluster_.etcd_cert_file.empty() != cluster_.etcd_key_file.empty())
+      complain(cluster_.etcd_cert_file.empty() ? "etcd_key"_key : "etcd_cert"_key,
+               "a certificate and its key go together: give --etcd_cert and --etcd_key");
+    if (has_tls) return;
+    for (const auto key : {"etcd_cacert"_key, "etcd_cert"_key, "etcd_key"_key}) {
+      if (!spec_.text(key).empty())
+        complain(key, "without https:// in --rdzv_endpoint no certificate is looked at");
+    }
   }
 
   void take_port(std::int64_t port) {
@@ -164,19 +187,9 @@ class ClusterPlanner {
                                 describe(least));
   }
 
-  /// torchrun's way: an interval, and how many may be missed.
   void keep_alive() {
-    const auto interval = conf("keep_alive_interval");
-    const auto attempts = conf("keep_alive_max_attempt");
-    if (interval.empty() && attempts.empty()) return;
-    const auto each = parse_duration(interval.empty() ? "5" : interval);
-    const auto many = parse_number<std::uint32_t>(attempts.empty() ? "3" : attempts);
-    constexpr std::uint32_t kMost = 10'000;
-    if (!each || !many || *many < 1 || *many > kMost)
-      return complain("rdzv_conf"_key,
-                      "keep_alive_interval is a time in seconds, keep_alive_max_attempt a number "
-                      "from 1");
-    cluster_.dead_after = *each * *many;
+    if (conf("keep_alive_interval").empty() && conf("keep_alive_max_attempt").empty()) return;
+    if (const auto time = keep_alive_time(conf_)) cluster_.dead_after = *time;
   }
 
   /// A flag or key of ours, else the first of torchrun's options that is there, else our default.
@@ -185,9 +198,7 @@ class ClusterPlanner {
       for (const auto name : options) {
         if (conf(name).empty()) continue;
         const auto time = parse_duration(conf(name));
-        if (time) return *time;
-        complain("rdzv_conf"_key, std::string{name} + ": " + time.error().what);
-        return std::nullopt;
+        return time ? std::optional{*time} : std::nullopt;
       }
     }
     if (!spec_.is_set(key)) return std::nullopt;
@@ -198,26 +209,14 @@ class ClusterPlanner {
   }
 
   [[nodiscard]] std::string_view conf(std::string_view name) const {
-    const auto found = plan_.rendezvous.conf.find(std::string{name});
-    return found == plan_.rendezvous.conf.end() ? std::string_view{} : found->second;
-  }
-
-  // ---- who belongs together ----
-
-  void agree() {
-    auto& facts = cluster_.facts;
-    if (cluster_.backend == agent::Backend::fixed)
-      facts.push_back({"world size", std::to_string(plan_.world_size.value())});
-    // The folder may have another name on each machine.
-    facts.push_back({"script", base_name(spec_.script)});
-    facts.push_back({"arguments", show_arguments(spec_.script_args)});
-    facts.push_back({"precision", to_lower(spec_.text("mixed_precision"_key))});
+    return option_of(conf_, name);
   }
 
   const JobSpec& spec_;
+  const RendezvousConf& conf_;
   agent::JobPlan& plan_;
   agent::Cluster& cluster_;
-  Complaints complaints_;
+  Complaints& complaints_;
 };
 
 }  // namespace
@@ -231,9 +230,8 @@ std::optional<agent::Backend> backend_of(const std::string& name) {
 
 std::optional<std::int64_t> control_port(const JobSpec& spec, const agent::JobPlan& plan) {
   constexpr std::uint16_t kTorchrunPort = 29400;
-  const auto backend = backend_of(plan.rendezvous.backend);
-  if (plan.rendezvous.nnodes_max < 2 || !backend || *backend == agent::Backend::etcd)
-    return std::nullopt;
+  const auto backend = backend_of(spec.text("rdzv_backend"_key));
+  if (!plan.cluster.several() || !backend || *backend == agent::Backend::etcd) return std::nullopt;
   if (const auto given = spec.integer("control_port"_key)) return given;
   const auto main_port = spec.integer("main_process_port"_key);
   if (*backend == agent::Backend::fixed) {
@@ -246,36 +244,46 @@ std::optional<std::int64_t> control_port(const JobSpec& spec, const agent::JobPl
   return parsed ? parsed->port.value_or(kTorchrunPort) : 0;
 }
 
-Complaints plan_cluster(const JobSpec& spec, agent::JobPlan& plan) {
-  return ClusterPlanner{spec, plan}.run();
+std::string rendezvous_endpoint(const JobSpec& spec, const agent::JobPlan& plan) {
+  const auto& master = plan.master;
+  const bool several = plan.cluster.several();
+  if (plan.cluster.standalone) return "localhost:" + std::to_string(master.port);
+  const auto given = spec.text("rdzv_endpoint"_key);
+  if (spec.text("rdzv_backend"_key) != "static" && (!given.empty() || !several)) return given;
+  if (plan.cluster.backend == agent::Backend::fixed)
+    return join_host_port(master.addr, master.port);
+  const auto port = spec.integer("main_process_port"_key).value_or(kEtcdPort);
+  return join_host_port(master.addr, control_port(spec, plan).value_or(port));
 }
 
-Complaints check_cluster(const JobSpec& spec, const agent::JobPlan& plan) {
-  const auto& cluster = plan.cluster;
-  if (plan.kind != agent::JobKind::elastic || !cluster.several()) return {};
-  // Without an address it isn't known whether they meet on loopback.
-  const bool has_address = cluster.backend == agent::Backend::etcd || !cluster.control_host.empty();
-  if (!has_address || !spec.can_judge({"rdzv_backend"_key, "rdzv_endpoint"_key, "control_port"_key,
-                                       "main_process_ip"_key, "main_process_port"_key,
-                                       "num_machines"_key, "secret_file"_key, "insecure"_key}))
-    return {};
-  if (cluster.backend != agent::Backend::etcd && cluster.control_port == 0)
-    return {{Errc::bad_config,
-             "the machines need a fixed port to meet, the same on all: give --control_port, or a "
-             "port other than 0"}};
-  if (cluster.loopback || cluster.insecure) return {};
-  const auto places = rendezvous::secret_places(cluster.secret_file);
-  const auto secret = rendezvous::load_secret(places);
-  if (secret) return {};
-  const bool named =
-      !places.flag.empty() || !places.variable.empty() || !places.credentials_directory.empty();
-  if (named || secret.error().code != Errc::not_found) return {secret.error()};
-  return {
-      {Errc::unavailable,
-       "several machines need a secret that all of them have, and there is none in '" +
-           printable(rendezvous::default_secret_path(places)) +
-           "'. Make one with `acc-launch --make_secret` on one machine and copy the file to the "
-           "others; or give --insecure, in a network in which nobody else is"}};
+Complaints check_rendezvous(const JobSpec& spec) {
+  Complaints complaints;
+  const auto complain = [&](Key key, const std::string& what) {
+    complaints.push_back({Errc::bad_config, spec.name_for_complaint(key) + ": " + what});
+  };
+  const auto conf = parse_rendezvous_conf(spec.text("rdzv_conf"_key));
+  if (!conf) {
+    complain("rdzv_conf"_key, conf.error().what);
+  } else {
+    for (const auto& what : wrong_options(*conf)) complain("rdzv_conf"_key, what);
+  }
+  const auto backend = backend_of(spec.text("rdzv_backend"_key));
+  const auto endpoint = spec.text("rdzv_endpoint"_key);
+  const bool is_alone = spec.integer("num_machines"_key).value_or(1) < 2;
+  const bool has_scheme = backend == agent::Backend::etcd;
+  if (endpoint.empty() || has_scheme || bad_main_port(spec) ||
+      !(is_alone || backend == agent::Backend::fixed))
+    return complaints;
+  // localhost:0 is any free port; where one is needed, check_machines says so.
+  const bool any_port = endpoint.ends_with(":0") && !endpoint.ends_with("::0");
+  const auto parsed = parse_endpoint(any_port ? endpoint.substr(0, endpoint.size() - 2) : endpoint);
+  if (!parsed) complain("rdzv_endpoint"_key, parsed.error().what);
+  return complaints;
+}
+
+void plan_coordinator(const JobSpec& spec, const std::map<std::string, std::string>& conf,
+                      agent::JobPlan& plan, Complaints& complaints) {
+  CoordinatorPlanner{spec, conf, plan, complaints}.run();
 }
 
 }  // namespace acc::launcher

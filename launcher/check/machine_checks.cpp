@@ -1,11 +1,12 @@
-#include "launcher/environment_check.hpp"
+#include "launcher/check/machine_checks.hpp"
 
+#include "common/enum_names.hpp"
 #include "common/text.hpp"
 
 #include <algorithm>
 #include <cstdio>
 
-namespace acc::launcher {
+namespace acc::check {
 namespace {
 
 constexpr std::uint64_t kKiB = 1024, kMiB = kKiB * kKiB, kGiB = kKiB * kMiB;
@@ -163,8 +164,8 @@ Check check_nccl(const MachineView& m) {
 }  // namespace
 
 std::string_view to_string(Verdict verdict) {
-  constexpr std::string_view kNames[] = {"ok", "note", "warning", "failed"};
-  return kNames[static_cast<std::size_t>(verdict)];
+  static constexpr EnumNames<Verdict, Verdict::failed> kNames{{"ok", "note", "warning", "failed"}};
+  return kNames[verdict];
 }
 
 std::vector<Check> judge(const MachineView& machine, const agent::JobPlan& plan) {
@@ -193,4 +194,4 @@ std::string to_text(const Check& check) {
   return text;
 }
 
-}  // namespace acc::launcher
+}  // namespace acc::check

@@ -1,4 +1,4 @@
-#include "launcher/test_command.hpp"
+#include "launcher/check/command.hpp"
 
 #include "common/text.hpp"
 #include "launcher/cli.hpp"
@@ -8,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-namespace acc::launcher {
+namespace acc::check {
 namespace {
 
 struct Letter {
@@ -76,8 +76,8 @@ std::vector<std::string_view> own_names() {
 }
 
 /// What acc-launch would say of its part, with our own options among those that may be meant.
-void check_launch_words(TestCommand& command) {
-  const auto line = parse_command_line(command.launch);
+void check_launch_words(Command& command) {
+  const auto line = launcher::parse_command_line(command.launch);
   const auto names = own_names();
   for (auto complaint : line.complaints) {
     for (const std::string_view word : command.launch) {
@@ -97,8 +97,8 @@ void check_launch_words(TestCommand& command) {
 
 }  // namespace
 
-TestCommand parse_test_command(std::span<const std::string> words) {
-  TestCommand command;
+Command parse_command(std::span<const std::string> words) {
+  Command command;
   command.bandwidth = std::ranges::find(words, "--bandwidth") != words.end();
   bool letters = false;
   for (std::size_t at = 0; at < words.size(); ++at) {
@@ -142,7 +142,7 @@ TestCommand parse_test_command(std::span<const std::string> words) {
   return command;
 }
 
-std::string test_help() {
+std::string help_text() {
   std::string text =
       "usage: acc-test [--config_file FILE | --num_processes N …] [--bandwidth [-b 8 -e 64M …]] "
       "[--json FILE]\n\n"
@@ -166,4 +166,4 @@ std::string test_help() {
          "(docs/exit-codes.md, man acc-launch)\n";
 }
 
-}  // namespace acc::launcher
+}  // namespace acc::check

@@ -2,10 +2,12 @@
 #include "common/exit_codes.hpp"
 #include "common/text.hpp"
 #include "common/version.hpp"
-#include "launcher/environment_check.hpp"
+#include "launcher/check/command.hpp"
+#include "launcher/check/machine_checks.hpp"
+#include "launcher/check/machine_view.hpp"
+#include "launcher/check/report.hpp"
+#include "launcher/check/worker_program.hpp"
 #include "launcher/launcher.hpp"
-#include "launcher/test_command.hpp"
-#include "launcher/test_report.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -18,19 +20,8 @@
 #include <string>
 #include <vector>
 
-namespace acc::launcher {
+namespace acc::check {
 namespace {
-
-/// The program that every rank runs: beside this one where both were built, else in the folder for
-/// programs that nobody types.
-std::string worker_program() {
-  std::string own(4096, '\0');
-  const auto length = ::readlink("/proc/self/exe", own.data(), own.size());
-  own.resize(length > 0 ? static_cast<std::size_t>(length) : 0);
-  const auto folder = own.substr(0, own.rfind('/') + 1);
-  auto beside = folder + "acc-test-worker";
-  return ::access(beside.c_str(), X_OK) == 0 ? beside : folder + "../libexec/acc/acc-test-worker";
-}
 
 int complain(const Complaints& complaints) {
   for (const auto& one : complaints) std::fprintf(stderr, "acc-test: %s\n", one.what.c_str());
@@ -41,25 +32,25 @@ int complain(const Complaints& complaints) {
 /// acc-test from its words to its exit code.
 class Test {
  public:
-  explicit Test(TestCommand command) : command_{std::move(command)} {}
+  explicit Test(Command command) : command_{std::move(command)} {}
 
   int run(const agent::GuardianLink& guardian, bool has_output) {
     report_.quiet = command_.json_file == "-";
-    if (::access(worker_program().c_str(), X_OK) != 0) {
+    if (::access(worker_.c_str(), X_OK) != 0) {
       std::fprintf(stderr, "acc-test: '%s' is missing: it belongs there or beside acc-test\n",
-                   worker_program().c_str());
+                   worker_.c_str());
       return to_int(ExitCode::failure);
     }
-    if (const auto wrong = wrong_options(worker_program(), command_.worker); !wrong.empty())
+    if (const auto wrong = wrong_options(worker_, command_.worker); !wrong.empty())
       return complain({{Errc::bad_usage, wrong}});
     if (!report_.open(command_.json_file, has_output)) return to_int(ExitCode::output);
     auto words = command_.launch;
     words.emplace_back("--no_python");
-    words.push_back(worker_program());
+    words.push_back(worker_);
     if (report_.quiet) words.emplace_back("--silent");
     words.insert(words.end(), command_.worker.begin(), command_.worker.end());
-    const int code =
-        launch(words, guardian, has_output, [&](const agent::JobPlan& plan) { return look(plan); });
+    const int code = launcher::launch(words, guardian, has_output,
+                                      [&](const agent::JobPlan& plan) { return look(plan); });
     if (!looked_) return code;  // the plan was refused, in words
     if (command_.only_machine) return report_.finish_machine();
     return report_.finish(code);
@@ -69,15 +60,16 @@ class Test {
   std::optional<int> look(const agent::JobPlan& plan) {
     looked_ = true;
     report_.begin(plan);
-    report_.add_machine(judge(look_at_machine(plan, read_environment(), worker_program()), plan));
+    report_.add_machine(judge(look_at_machine(plan, launcher::read_environment(), worker_), plan));
     if (command_.only_machine) return 0;
     if (report_.machine_failed()) return to_int(ExitCode::failure);
     report_.begin_ranks();
     return std::nullopt;
   }
 
-  TestCommand command_;
-  TestReport report_;
+  Command command_;
+  const std::string worker_ = find_worker_program();
+  Report report_;
   bool looked_ = false;
 };
 
@@ -93,17 +85,17 @@ int print(const std::string& text, bool has_output) {
 }
 
 }  // namespace
-}  // namespace acc::launcher
+}  // namespace acc::check
 
 int main(int argc, char** argv) {
-  using namespace acc::launcher;
+  using namespace acc::check;
   const bool has_output = ::fcntl(STDOUT_FILENO, F_GETFD) >= 0;
   return acc::agent::run_guarded([&](const acc::agent::GuardianLink& guardian) {
     std::signal(SIGPIPE,
                 SIG_IGN);  // `| head`: what isn't read any more is dropped, the test goes on
     const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-    auto command = parse_test_command(words);
-    if (command.help) return print(test_help(), has_output);
+    auto command = parse_command(words);
+    if (command.help) return print(help_text(), has_output);
     if (command.version) return print(std::string{"acc-test "} + acc::version() + "\n", has_output);
     if (!command.complaints.empty()) return complain(command.complaints);
     return Test{std::move(command)}.run(guardian, has_output);

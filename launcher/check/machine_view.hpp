@@ -8,26 +8,9 @@
 #include <string>
 #include <vector>
 
-/// Does this machine have what a job needs? The first half of acc-test: what can be seen before any
-/// process is started. Looking is one function, judging another, which is pure.
-namespace acc::launcher {
+namespace acc::check {
 
-enum class Verdict : std::uint8_t {
-  ok,
-  note,     ///< worth knowing, nothing to do
-  warning,  ///< jobs run, but something will bite
-  failed,   ///< this job can't run
-};
-[[nodiscard]] std::string_view to_string(Verdict verdict);
-
-struct Check {
-  std::string name;
-  Verdict verdict = Verdict::ok;
-  std::string found;   ///< what is so, in words
-  std::string remedy;  ///< what to do; empty if there is nothing to do
-};
-
-/// What was seen. An absent value couldn't be found out.
+/// What a machine has for a job. An absent value couldn't be found out.
 struct MachineView {
   std::string host_name;
   std::vector<std::string> host_addresses;  ///< what the host's own name resolves to
@@ -54,18 +37,7 @@ struct MachineView {
 
 /// Looks at this machine; nothing is started but `worker_program --probe`, which tells about NCCL.
 [[nodiscard]] MachineView look_at_machine(const agent::JobPlan& plan,
-                                          const Environment& environment,
+                                          const launcher::Environment& environment,
                                           const std::string& worker_program);
 
-/// What the program that every rank runs finds wrong with its options; empty: nothing. Asked before
-/// a job is started, which would fail with them on every rank.
-[[nodiscard]] std::string wrong_options(const std::string& worker_program,
-                                        const std::vector<std::string>& options);
-
-/// The checks for this job on such a machine, in the order in which they are told.
-[[nodiscard]] std::vector<Check> judge(const MachineView& machine, const agent::JobPlan& plan);
-
-/// "ok       open files    1048576 may be open" and, below a warning or failure, its remedy.
-[[nodiscard]] std::string to_text(const Check& check);
-
-}  // namespace acc::launcher
+}  // namespace acc::check

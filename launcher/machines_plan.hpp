@@ -8,14 +8,14 @@
 
 namespace acc::launcher {
 
-/// Machines, ranks and ports of a job with ranks: fills rendezvous, master, world size and this
+/// Machines, ranks and ports of a job with ranks: fills cluster, master, world size and this
 /// machine's share.
-Complaints plan_rendezvous(const JobSpec& spec, HostFacts& facts, agent::JobPlan& plan);
+Complaints plan_machines(const JobSpec& spec, HostFacts& facts, agent::JobPlan& plan);
 
 /// The port alone, for the deepspeed program, which brings the machines together by itself.
 Complaints plan_outer_port(const JobSpec& spec, HostFacts& facts, agent::JobPlan& plan);
 
-/// What is wrong with --main_process_port or the port of the endpoint as a number, if anything is.
-std::optional<Error> bad_main_port(const JobSpec& spec);
+/// Whether this machine may take part now: a secret where one is needed. Reads the secret's file.
+Complaints check_machines(const JobSpec& spec, const agent::JobPlan& plan);
 
 }  // namespace acc::launcher

@@ -1,33 +1,28 @@
+#include "launcher/check/machine_view.hpp"
+
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
-#include "launcher/environment_check.hpp"
+#include "launcher/check/worker_program.hpp"
 #include "launcher/host_facts.hpp"
 #include "launcher/host_probes.hpp"
 #include "launcher/program.hpp"
 
-#include <fcntl.h>
 #include <netdb.h>
-#include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <csignal>
 #include <fstream>
 #include <thread>
 
-namespace acc::launcher {
+namespace acc::check {
 namespace {
-
-using std::chrono::milliseconds;
 
 std::optional<std::uint64_t> soft_limit(__rlimit_resource_t what) {
   rlimit limit{};
@@ -114,54 +109,6 @@ bool works_pidfd() {
   return UniqueFd{static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0))}.get() >= 0;
 }
 
-/// What a program prints, first line; empty: it can't be run, or not in time.
-std::string ask_program(const std::vector<std::string>& words, milliseconds limit) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
-  UniqueFd reader{ends[0]};
-  UniqueFd writer{ends[1]};
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (const auto& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  const pid_t child = ::fork();
-  if (child < 0) return {};
-  if (child == 0) {
-    ::dup2(writer.get(), STDOUT_FILENO);
-    ::execv(argv[0], argv.data());
-    ::_exit(127);
-  }
-  writer.reset();
-  std::string text;
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  while (text.find('\n') == std::string::npos && text.size() < 65536) {
-    const auto left =
-        std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
-    pollfd wait{reader.get(), POLLIN, 0};
-    if (left.count() <= 0 || ::poll(&wait, 1, static_cast<int>(left.count())) <= 0) break;
-    std::array<char, 4096> some{};
-    const auto got = ::read(reader.get(), some.data(), some.size());
-    if (got <= 0) break;
-    text.append(some.data(), static_cast<std::size_t>(got));
-  }
-  ::kill(child, SIGKILL);  // it has said what we want to know
-  ::waitpid(child, nullptr, 0);
-  return text.substr(0, text.find('\n'));
-}
-
-/// "nccl 2.28.9 /usr/lib/libnccl.so.2", or "no-nccl WHY".
-void ask_worker(const std::string& worker_program, MachineView& view) {
-  const auto answer = ask_program({worker_program, "--probe"}, milliseconds{10'000});
-  if (answer.starts_with("nccl ")) {
-    const auto words = split(answer, ' ');
-    view.nccl = words[1] + (words.size() > 2 ? " (" + words[2] + ")" : "");
-  } else if (answer.starts_with("no-nccl ")) {
-    view.nccl_error = answer.substr(8);
-  } else {
-    view.nccl_error = "'" + worker_program + " --probe' gave no answer";
-  }
-}
-
 void look_at_limits(MachineView& view) {
   view.open_files = soft_limit(RLIMIT_NOFILE);
   view.open_files_hard = hard_limit(RLIMIT_NOFILE);
@@ -179,38 +126,31 @@ void look_at_limits(MachineView& view) {
 
 }  // namespace
 
-std::string wrong_options(const std::string& worker_program,
-                          const std::vector<std::string>& options) {
-  std::vector<std::string> words{worker_program, "--only_options"};
-  words.insert(words.end(), options.begin(), options.end());
-  const auto answer = ask_program(words, milliseconds{10'000});
-  if (answer.empty()) return "'" + worker_program + "' gave no answer: is it of this version?";
-  return answer == "good" ? "" : answer;
-}
-
-MachineView look_at_machine(const agent::JobPlan& plan, const Environment& environment,
+MachineView look_at_machine(const agent::JobPlan& plan, const launcher::Environment& environment,
                             const std::string& worker_program) {
   MachineView view;
-  view.host_name = full_host_name();
+  view.host_name = launcher::full_host_name();
   view.host_addresses = addresses_of(view.host_name);
-  view.interpreter = find_interpreter(environment);
-  const auto program = find_program(view.interpreter, environment);
+  view.interpreter = launcher::find_interpreter(environment);
+  const auto program = launcher::find_program(view.interpreter, environment);
   view.interpreter_runs = !program.empty();
-  view.interpreter_has_torch = view.interpreter_runs && has_module(program, "torch");
-  const auto facts = detected_facts();
+  view.interpreter_has_torch = view.interpreter_runs && launcher::has_module(program, "torch");
+  const auto facts = launcher::detected_facts();
   view.master_port_taken = plan.master.port != 0 && facts->port_in_use(plan.master.port);
   look_at_limits(view);
   view.has_memfd = works_memfd();
   view.has_pidfd = works_pidfd();
-  const auto devices = count_devices();
+  const auto devices = launcher::count_devices();
   view.gpus = devices.kind == "cuda" ? devices.count : 0;
   if (view.gpus > 0) {
-    const auto names = nvidia_names();
+    const auto names = launcher::nvidia_names();
     view.gpu_names = names.empty() ? "unknown" : names.front();
-    view.driver = nvidia_driver();
+    view.driver = launcher::nvidia_driver();
   }
-  ask_worker(worker_program, view);
+  const auto nccl = probe_nccl(worker_program);
+  view.nccl = nccl.found;
+  view.nccl_error = nccl.error;
   return view;
 }
 
-}  // namespace acc::launcher
+}  // namespace acc::check

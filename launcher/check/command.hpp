@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-namespace acc::launcher {
+namespace acc::check {
 
 /// acc-test's words, sorted by who is to read them.
-struct TestCommand {
+struct Command {
   std::vector<std::string> launch;  ///< flags of acc-launch: how many processes, where, by what
   std::vector<std::string> worker;  ///< options of the program that runs on every rank
   std::string json_file;            ///< --json FILE; "-": standard output; empty: none
@@ -22,8 +22,8 @@ struct TestCommand {
 
 /// Total. Options of nccl-tests (-b 8 -e 64M …) are the worker's and need --bandwidth; whatever is
 /// not ours is acc-launch's, which knows how to complain about it.
-[[nodiscard]] TestCommand parse_test_command(std::span<const std::string> words);
+[[nodiscard]] Command parse_command(std::span<const std::string> words);
 
-[[nodiscard]] std::string test_help();
+[[nodiscard]] std::string help_text();
 
-}  // namespace acc::launcher
+}  // namespace acc::check

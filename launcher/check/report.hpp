@@ -3,19 +3,19 @@
 #include "agent/job_plan.hpp"
 #include "common/duration.hpp"
 #include "common/unique_fd.hpp"
-#include "launcher/environment_check.hpp"
+#include "launcher/check/machine_checks.hpp"
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace acc::launcher {
+namespace acc::check {
 
 /// What acc-test tells its user: a line a check as it comes, a last line that says it all, and the
 /// same as JSON. The ranks' results come through a file: one JSON object a line, written by the
 /// program that the ranks run ({"name", "verdict", "found", "remedy", "seconds"}; with --bandwidth
 /// the rows of the table).
-class TestReport {
+class Report {
  public:
   bool quiet = false;  ///< JSON goes to standard output: nothing else may
 
@@ -47,4 +47,4 @@ class TestReport {
   std::uint32_t nodes_ = 1;
 };
 
-}  // namespace acc::launcher
+}  // namespace acc::check

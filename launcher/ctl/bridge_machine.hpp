@@ -1,0 +1,137 @@
+#pragma once
+
+#include "agent/fanout/orders.hpp"
+#include "common/duration.hpp"
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+/// Pure state machine of `acc-ctl bridge`: the transport of acc-launch --hosts to one node, over the
+/// acc-agent of this one. Orders arrive on its standard input as on any transport's; what is to be
+/// done there becomes requests to the daemon's API.
+namespace acc::ctl {
+
+/// What the command line says.
+struct BridgeWish {
+  std::string node;  ///< the node's name in the API; empty: the one of our own daemon
+  std::string name;  ///< for messages
+  std::string launch;
+  unsigned nodes = 1;
+  unsigned node_rank = 0;
+  unsigned slots = 1;
+  bool has_secret = false;  ///< the daemon derives the job's secret
+  bool detaches = false;    ///< no output is copied; the order to leave is awaited
+  std::string umask = "022";
+  std::vector<std::string> words;
+  std::string job;        ///< attach to this one; empty: submit one
+  bool skips_old = false;  ///< attached: from now on
+  bool only_looks = false;  ///< attached: the first Ctrl-C leaves the job
+};
+
+enum class BridgePhase { reading, checking, prepared, submitting, running, finished };
+enum class BridgeAsk { check, submit, find, state, stop, signal };
+inline constexpr auto kBridgeAsks = static_cast<std::size_t>(BridgeAsk::signal) + 1;
+enum class BridgeTimer { contact, state, find, stop, end, out, err };
+inline constexpr auto kBridgeTimers = static_cast<std::size_t>(BridgeTimer::err) + 1;
+
+struct BridgeStream {
+  std::uint64_t offset = 0;
+  bool is_open = false;   ///< a request for it is under way
+  bool is_whole = false;  ///< all of it was copied
+  bool has_moved = false;  ///< since the state was last asked
+  unsigned failures = 0;
+};
+
+struct BridgeState {
+  BridgeWish wish;
+  BridgePhase phase = BridgePhase::reading;
+  std::string folder = "/";
+  std::map<std::string, std::string> variables;
+  std::string job;
+  std::array<BridgeStream, 2> streams;  ///< stdout, stderr
+  std::optional<int> ended;             ///< the job's exit code
+  unsigned looks = 0;                   ///< for a submission whose answer was lost
+  unsigned stops = 0;                   ///< signals that end a job, passed on so far
+  std::vector<int> held_signals;        ///< that came before the job's id
+  bool is_line_closed = false;
+  bool is_stop_heard = false;  ///< the daemon took the order to stop
+  std::string last_failure;    ///< why there is no contact
+};
+
+// ---- events ----
+struct BridgeOrdered {
+  agent::LaunchOrder order;
+};
+/// The life line has ended: acc-launch is gone, or lets this node go.
+struct BridgeLineClosed {};
+struct BridgeAnswered {
+  BridgeAsk ask{};
+  unsigned status = 0;
+  std::string body;
+};
+/// No answer: the local daemon is gone, or it closed the connection.
+struct BridgeUnanswered {
+  BridgeAsk ask{};
+  std::string why;
+};
+struct BridgeCopied {
+  bool is_err = false;
+  std::uint64_t bytes = 0;
+};
+struct BridgeStreamEnded {
+  bool is_err = false;
+  unsigned status = 0;  ///< 0: there was no answer
+  bool is_whole = false;
+  std::string body;  ///< of a refusal
+};
+/// The reader of our output is gone.
+struct BridgeOutputGone {};
+struct BridgeTimerFired {
+  BridgeTimer timer{};
+};
+using BridgeEvent =
+    std::variant<BridgeOrdered, BridgeLineClosed, BridgeAnswered, BridgeUnanswered, BridgeCopied,
+                 BridgeStreamEnded, BridgeOutputGone, BridgeTimerFired>;
+
+// ---- actions ----
+struct AskDaemon {
+  BridgeAsk ask{};
+  std::string method;
+  std::string target;
+  std::string body{};
+};
+struct OpenStream {
+  bool is_err = false;
+  std::string target;
+};
+struct CloseStream {
+  bool is_err = false;
+};
+/// Behind the output that was copied so far.
+struct SendMark {
+  agent::LaunchMark mark;
+};
+struct TellBridge {
+  std::string text;
+};
+struct ArmBridgeTimer {
+  BridgeTimer timer{};
+  Millis delay{0};
+};
+/// When all output is written.
+struct FinishBridge {
+  int code = 0;
+};
+using BridgeAction = std::variant<AskDaemon, OpenStream, CloseStream, SendMark, TellBridge,
+                                  ArmBridgeTimer, FinishBridge>;
+using BridgeActions = std::vector<BridgeAction>;
+
+[[nodiscard]] BridgeState bridge_of(BridgeWish wish);
+BridgeActions step(BridgeState& state, const BridgeEvent& event);
+
+}  // namespace acc::ctl

@@ -1,0 +1,209 @@
+#include "launcher/ctl/follow.hpp"
+
+#include "common/text.hpp"
+#include "launcher/ctl/sse_reader.hpp"
+#include "launcher/ctl/text_table.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+namespace acc::ctl {
+
+namespace {
+
+constexpr Millis kReconnectFor{60'000};
+constexpr Millis kFirstPause{50};
+constexpr Millis kLongestPause{1'000};
+
+using How = Followed::How;
+
+/// A stream of events that is connected anew when it is lost.
+class Stream {
+ public:
+  Stream(std::string socket, std::string target) : socket_{std::move(socket)} {
+    request_.target = std::move(target);
+  }
+  virtual ~Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  Followed run() {
+    std::optional<Instant> lost_since;
+    Millis pause = kFirstPause;
+    for (;;) {
+      request_.last_id = reader_.last_id();
+      auto exchange = Exchange::open(socket_, request_);
+      constexpr unsigned kOk = 200;
+      constexpr unsigned kNotNow = 503;
+      const bool is_starting = exchange && was_connected_ && exchange->status() == kNotNow;
+      if (exchange && exchange->status() != kOk && !is_starting) return refused(*exchange);
+      if (exchange && !is_starting) {
+        has_news_ = false;
+        if (const auto end = read(*exchange)) return *end;
+        reader_.begin_again();
+        if (has_news_) {
+          lost_since.reset();
+          pause = kFirstPause;
+        }
+      } else if (!was_connected_) {
+        return {How::lost, std::nullopt, {}, exchange.error().what};
+      }
+      was_connected_ = true;
+      const auto now = clock_now();
+      if (!lost_since) {
+        lost_since = now;
+        say("the connection to acc-agent is lost, trying again for a minute; the job goes on");
+      }
+      if (now - *lost_since > kReconnectFor)
+        return {How::lost,
+                std::nullopt,
+                {},
+                exchange ? "acc-agent closes the connection" : exchange.error().what};
+      if (const auto end = wait(pause)) return *end;
+      pause = std::min(2 * pause, kLongestPause);
+    }
+  }
+
+ protected:
+  /// Something: it was the last event that matters.
+  virtual std::optional<Followed> take(const ServerEvent& event) = 0;
+  virtual std::optional<Followed> interrupted() { return Followed{How::interrupted, {}, {}, {}}; }
+
+  static void say(const std::string& text) {
+    write_out(STDERR_FILENO, "acc-ctl: " + text + "\n", nullptr);
+  }
+  [[nodiscard]] const std::string& socket() const { return socket_; }
+  Interrupts interrupts_;
+
+ private:
+  static Followed refused(Exchange& exchange) {
+    std::string body;
+    std::string piece;
+    constexpr std::size_t kMost = 65536;
+    const auto until = clock_now() + kAnswerPatience;
+    while (body.size() < kMost && exchange.next(piece, until, nullptr) == Arrived::data)
+      body += piece;
+    auto why = error_of(body);
+    if (why.empty()) why = "acc-agent answers with status " + std::to_string(exchange.status());
+    return {How::lost, std::nullopt, {}, why};
+  }
+
+  /// Nothing: the connection is lost.
+  std::optional<Followed> read(Exchange& exchange) {
+    was_connected_ = true;
+    std::string piece;
+    for (;;) {
+      switch (exchange.next(piece, std::nullopt, &interrupts_)) {
+        case Arrived::data:
+          has_news_ = true;
+          reader_.feed(piece);
+          while (const auto event = reader_.next()) {
+            if (auto end = take(*event)) return end;
+          }
+          break;
+        case Arrived::interrupted:
+          if (interrupts_.take() == 0) break;
+          if (auto end = interrupted()) return end;
+          break;
+        default:
+          return std::nullopt;
+      }
+    }
+  }
+
+  std::optional<Followed> wait(Millis pause) {
+    pollfd fd{interrupts_.fd(), POLLIN, 0};
+    if (::poll(&fd, 1, static_cast<int>(pause.count())) <= 0 || interrupts_.take() == 0)
+      return std::nullopt;
+    return interrupted();
+  }
+
+  std::string socket_;
+  HttpRequest request_;
+  SseReader reader_;
+  bool was_connected_ = false;
+  bool has_news_ = false;  ///< of this connection
+};
+
+class OutputStream : public Stream {
+ public:
+  OutputStream(const JobRow& job, const FollowWish& wish)
+      : Stream{job.socket, job.at + "/v1/jobs/" + job.id + "/logs?follow=1" + wish.query},
+        id_{job.id},
+        at_{job.at},
+        wish_{wish} {}
+
+ private:
+  std::optional<Followed> take(const ServerEvent& event) override {
+    const auto data = parse_json(event.data);
+    if (event.name == "end") {
+      Followed end{How::job_ended, {}, text_of(data, "state"), text_of(data, "reason")};
+      if (data.is_object() && data.contains("exit_code") && data["exit_code"].is_number_integer())
+        end.exit_code = data["exit_code"].get<int>();
+      return end;
+    }
+    const bool is_error = event.name == "stderr";
+    if ((!is_error && event.name != "stdout") || !data.is_string()) return std::nullopt;
+    const auto& text = data.get_ref<const std::string&>();
+    const int fd = is_error ? STDERR_FILENO : STDOUT_FILENO;
+    std::string_view rest = text;
+    const auto safe = wish_.is_escaped && ::isatty(fd) == 1 ? terminal_safe(text) : std::string{};
+    if (!safe.empty()) rest = safe;
+    if (!write_out(fd, rest, &interrupts_)) {
+      if (interrupts_.take() == 0) return Followed{How::output_closed, {}, {}, {}};
+      if (auto end = interrupted()) return end;
+      return std::nullopt;  // what the reader didn't take is lost to the one who interrupts
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Followed> interrupted() override {
+    const bool asks = wish_.on_interrupt == OnInterrupt::stop_then_leave;
+    if (!asks || std::exchange(has_asked_, true)) return Stream::interrupted();
+    const auto answer = ask_service(
+        socket(), {.method = "POST", .target = at_ + "/v1/jobs/" + id_ + "/stop", .body = "{}"});
+    if (answer && answer->status < 300) {
+      say("asked " + id_ + " to stop; Ctrl-C again leaves it alone");
+    } else {
+      say("could not ask " + id_ +
+          " to stop: " + (answer ? error_of(answer->body) : answer.error().what));
+    }
+    return std::nullopt;
+  }
+
+  std::string id_;
+  std::string at_;
+  FollowWish wish_;
+  bool has_asked_ = false;
+};
+
+class EventStream : public Stream {
+ public:
+  EventStream(std::string socket, const OnEvent& on_event)
+      : Stream{std::move(socket), "/v1/events?follow=1"}, on_event_{on_event} {}
+
+ private:
+  std::optional<Followed> take(const ServerEvent& event) override {
+    if (on_event_(event.data)) return std::nullopt;
+    return Followed{How::output_closed, {}, {}, {}};
+  }
+  const OnEvent& on_event_;
+};
+
+}  // namespace
+
+Followed follow_output(const JobRow& job, const FollowWish& wish) {
+  return OutputStream{job, wish}.run();
+}
+
+Followed follow_events(const std::string& socket, const OnEvent& on_event) {
+  return EventStream{socket, on_event}.run();
+}
+
+}  // namespace acc::ctl

@@ -1,0 +1,41 @@
+#pragma once
+
+#include "launcher/ctl/job_list.hpp"
+#include "launcher/ctl/wire.hpp"
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace acc::ctl {
+
+/// What a follower of a job's output does at Ctrl-C.
+enum class OnInterrupt {
+  leave,           ///< ends, the job goes on
+  stop_then_leave  ///< the first asks the job to stop, the second leaves it
+};
+
+/// How a follower ended.
+struct Followed {
+  enum class How { job_ended, interrupted, output_closed, lost } how = How::lost;
+  std::optional<int> exit_code;  ///< the job's
+  std::string state;             ///< the job's
+  std::string reason;            ///< the job's; or why the connection is lost
+};
+
+struct FollowWish {
+  std::string query;  ///< behind "follow=1": "&rank=0"
+  OnInterrupt on_interrupt = OnInterrupt::leave;
+  bool is_escaped = false;  ///< another user's output shall not steer this terminal
+};
+
+/// Copies a job's output to ours, each stream to its own, until the job has ended. A connection
+/// that is lost (the service is restarted) is made again, from the last byte that came, for a
+/// minute.
+[[nodiscard]] Followed follow_output(const JobRow& job, const FollowWish& wish);
+
+/// Prints each event as it comes, until Ctrl-C; the same for lost connections.
+using OnEvent = std::function<bool(const std::string& data)>;  ///< false: ends
+[[nodiscard]] Followed follow_events(const std::string& socket, const OnEvent& on_event);
+
+}  // namespace acc::ctl

@@ -1,0 +1,191 @@
+#include "launcher/ctl/launches.hpp"
+
+#include "common/text.hpp"
+#include "launcher/ctl/text_table.hpp"
+#include "launcher/ctl/wire.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <thread>
+#include <utility>
+
+namespace acc::ctl {
+
+using Json = nlohmann::json;
+
+namespace {
+
+constexpr std::size_t kAskedAtOnce = 32;
+
+/// The jobs of one node, or why they aren't known.
+struct NodeJobs {
+  std::vector<JobRow> jobs;
+  std::string why;
+};
+
+NodeJobs ask_node(const std::string& socket, const std::string& node) {
+  NodeJobs found;
+  const auto answer = ask_service(socket, {.target = node_prefix(node) + "/v1/jobs"});
+  if (!answer) {
+    found.why = answer.error().what;
+    return found;
+  }
+  auto jobs = jobs_of_service(answer->body, socket);
+  if (answer->status == 200 && jobs) {
+    found.jobs = std::move(*jobs);
+    for (auto& job : found.jobs) job.at = node_prefix(node);
+    return found;
+  }
+  found.why = error_of(answer->body);
+  if (found.why.empty()) found.why = "it answers with status " + std::to_string(answer->status);
+  return found;
+}
+
+std::string name_of_part(const agent::LaunchRecord& record, std::size_t index) {
+  return record.id + "." + std::to_string(index);
+}
+
+}  // namespace
+
+std::string node_prefix(const std::string& node) {
+  return node.empty() ? std::string{} : "/v1/nodes/" + node;
+}
+
+const agent::LaunchRecord* find_record(const std::vector<agent::LaunchRecord>& records,
+                                       std::string_view wanted) {
+  const agent::LaunchRecord* found = nullptr;
+  for (const auto& record : records) {
+    if (record.id == wanted) return &record;
+    if (wanted.empty() || !record.id.starts_with(wanted)) continue;
+    if (found != nullptr) return nullptr;
+    found = &record;
+  }
+  return found;
+}
+
+JobRow row_of(const LaunchState& launch) {
+  JobRow row;
+  row.id = row.name = launch.record.id;
+  row.started_ms = launch.record.started_ms;
+  row.socket = launch.record.socket;
+  row.is_of_service = true;
+  bool any_stopping = false;
+  bool any_lives = false;
+  bool any_stopped = false;
+  std::vector<std::string> missing;
+  for (const auto& [part, job, why] : launch.parts) {
+    if (!job) {
+      if (!why.empty()) missing.push_back(part.host);
+      continue;
+    }
+    if (row.words.empty()) {
+      row.words = job->words;
+      row.user = job->user;
+    }
+    row.slots += job->slots;
+    any_stopping = any_stopping || job->state == "stopping";
+    any_stopped = any_stopped || job->state == "stopped";
+    any_lives = any_lives || !is_over(job->state);
+    row.ended_ms = std::max(row.ended_ms, job->ended_ms);
+    const bool is_failure = job->exit_code && *job->exit_code != 0;
+    if (job->exit_code && (!row.exit_code || (*row.exit_code == 0 && is_failure)))
+      row.exit_code = job->exit_code;
+  }
+  if (!missing.empty()) row.reason = "not known: " + join(missing, ", ");
+  if (any_lives || (!missing.empty() && !row.exit_code)) {
+    row.state = any_stopping ? "stopping" : "running";
+    row.exit_code.reset();
+    row.ended_ms = 0;
+  } else {
+    row.state = any_stopped ? "stopped" : row.exit_code.value_or(1) == 0 ? "succeeded" : "failed";
+  }
+  return row;
+}
+
+std::vector<JobRow> without_parts(std::vector<JobRow> jobs,
+                                  const std::vector<LaunchState>& launches) {
+  std::erase_if(jobs, [&](const JobRow& job) {
+    return std::ranges::any_of(launches, [&](const LaunchState& launch) {
+      return job.name.starts_with(launch.record.id + ".");
+    });
+  });
+  return jobs;
+}
+
+std::string launch_text(const LaunchState& launch, std::int64_t now_ms, std::size_t width) {
+  auto text = job_text(row_of(launch), {}, now_ms, width);
+  std::vector<std::vector<std::string>> rows{{"NODE", "STATE", "EXIT", "SLOTS", "JOB"}};
+  for (const auto& [part, job, why] : launch.parts) {
+    if (job) {
+      rows.push_back({part.host, job->state, job->exit_code ? std::to_string(*job->exit_code) : "-",
+                      std::to_string(job->slots), job->id});
+    } else {
+      rows.push_back({part.host, why.empty() ? "gone" : "unknown", "-", "-", why});
+    }
+  }
+  return text + table_text(rows, width);
+}
+
+Json launch_json(const LaunchState& launch) {
+  const auto row = row_of(launch);
+  auto shown = parse_json(jobs_json({row}))["jobs"][0];
+  shown["source"] = "launch";
+  shown["parts"] = Json::array();
+  for (const auto& [part, job, why] : launch.parts) {
+    Json one{{"node", part.host}, {"job", nullptr}, {"state", nullptr}, {"exit_code", nullptr}};
+    if (job) {
+      one["job"] = job->id;
+      one["state"] = job->state;
+      if (job->exit_code) one["exit_code"] = *job->exit_code;
+    } else {
+      one["error"] = why.empty() ? "it has no such job" : why;
+    }
+    shown["parts"].push_back(std::move(one));
+  }
+  return shown;
+}
+
+std::vector<LaunchState> ask_launches(const std::vector<agent::LaunchRecord>& records) {
+  std::map<std::pair<std::string, std::string>, NodeJobs> nodes;
+  for (const auto& record : records) {
+    for (const auto& part : record.parts) nodes[{record.socket, part.node}];
+  }
+  std::vector<std::pair<const std::pair<std::string, std::string>*, NodeJobs*>> work;
+  for (auto& [at, jobs] : nodes) work.emplace_back(&at, &jobs);
+  std::atomic<std::size_t> next{0};
+  const auto ask = [&] {
+    for (auto i = next++; i < work.size(); i = next++)
+      *work[i].second = ask_node(work[i].first->first, work[i].first->second);
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t i = 1; i < std::min(work.size(), kAskedAtOnce); ++i) threads.emplace_back(ask);
+  ask();
+  for (auto& thread : threads) thread.join();
+  std::vector<LaunchState> launches;
+  for (const auto& record : records) {
+    LaunchState launch{record, {}};
+    for (std::size_t i = 0; i < record.parts.size(); ++i) {
+      const auto& part = record.parts[i];
+      const auto& node = nodes[{record.socket, part.node}];
+      const auto found = std::ranges::find_if(node.jobs, [&](const JobRow& job) {
+        return part.job.empty() ? job.name == name_of_part(record, i) : job.id == part.job;
+      });
+      launch.parts.push_back(
+          {part, found != node.jobs.end() ? std::optional{*found} : std::nullopt, node.why});
+    }
+    const bool is_gone = std::ranges::all_of(launch.parts, [](const LaunchPartState& one) {
+      return !one.job && one.why.empty();
+    });
+    if (is_gone) {
+      agent::remove_record(record.id);
+    } else {
+      launches.push_back(std::move(launch));
+    }
+  }
+  return launches;
+}
+
+}  // namespace acc::ctl

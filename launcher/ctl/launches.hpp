@@ -1,0 +1,47 @@
+#pragma once
+
+#include "agent/fanout/launch_record.hpp"
+#include "launcher/ctl/job_list.hpp"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+/// Jobs on several nodes that acc-launch --hosts started from this machine, each a job of the
+/// daemon of each of its nodes.
+namespace acc::ctl {
+
+struct LaunchPartState {
+  agent::LaunchPart part;
+  std::optional<JobRow> job;  ///< nothing: `why`
+  std::string why;            ///< the node can't be asked; empty: it has no such job
+};
+
+struct LaunchState {
+  agent::LaunchRecord record;
+  std::vector<LaunchPartState> parts;
+};
+
+/// In the API of our daemon: "/v1/nodes/b", or nothing for its own node.
+[[nodiscard]] std::string node_prefix(const std::string& node);
+
+// ---- pure ----
+/// What a user means by `wanted`: a launch's id, or an unambiguous beginning of it.
+[[nodiscard]] const agent::LaunchRecord* find_record(
+    const std::vector<agent::LaunchRecord>& records, std::string_view wanted);
+/// One row for all parts.
+[[nodiscard]] JobRow row_of(const LaunchState& launch);
+/// Without the local parts of launches, which have a row of their own.
+[[nodiscard]] std::vector<JobRow> without_parts(std::vector<JobRow> jobs,
+                                                const std::vector<LaunchState>& launches);
+[[nodiscard]] std::string launch_text(const LaunchState& launch, std::int64_t now_ms,
+                                      std::size_t width);
+[[nodiscard]] nlohmann::json launch_json(const LaunchState& launch);
+
+/// Asks all nodes at once. Records whose jobs are gone from all nodes are removed.
+[[nodiscard]] std::vector<LaunchState> ask_launches(
+    const std::vector<agent::LaunchRecord>& records);
+
+}  // namespace acc::ctl

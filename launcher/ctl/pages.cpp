@@ -1,0 +1,233 @@
+#include "launcher/ctl/pages.hpp"
+
+#include "common/text.hpp"
+#include "launcher/ctl/verbs.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace acc::ctl {
+
+namespace {
+
+constexpr std::size_t kTextColumn = 26;
+constexpr std::size_t kWidth = 80;
+
+/// Two columns; the right one is wrapped.
+std::string entry(const std::string& left, std::string_view right) {
+  std::string out = "  " + left;
+  std::size_t column = out.size();
+  if (left.find("…") != std::string::npos) column -= 2;  // three bytes, one sign
+  if (column + 2 > kTextColumn) {
+    out += "\n";
+    column = 0;
+  }
+  out.append(kTextColumn - column, ' ');
+  column = kTextColumn;
+  bool is_first = true;
+  for (const auto& word : split(right, ' ')) {
+    if (!is_first && column + 1 + word.size() > kWidth) {
+      out += "\n" + std::string(kTextColumn, ' ');
+      column = kTextColumn;
+      is_first = true;
+    }
+    out += (is_first ? "" : " ") + word;
+    column += word.size() + (is_first ? 0 : 1);
+    is_first = false;
+  }
+  return out + "\n";
+}
+
+std::string entry(const FlagRow& flag) {
+  std::string left = flag.letter != 0 ? std::string{'-', flag.letter} + ", " : std::string{};
+  left += std::string{flag.name};
+  if (!flag.metavar.empty()) left += " " + std::string{flag.metavar};
+  return entry(left, flag.help);
+}
+
+std::string entry(const VerbRow& verb) {
+  const std::string operands{verb.operands};
+  return entry(std::string{verb.name} + (operands.empty() ? "" : " " + operands), verb.help);
+}
+
+std::string usage_of(const VerbRow& verb) {
+  return "usage: acc-ctl " + std::string{verb.name} + " [flags] " + std::string{verb.operands} +
+         "\n\n";
+}
+
+constexpr std::string_view kCodes =
+    "\nexit code: 0; 1: it failed; 2: usage; 3: no such job; 4: no service answers; 5: refused.\n"
+    "submit and attach: the job's own (docs/exit-codes.md, man acc-launch).\n";
+
+// ---- completions ----
+
+std::vector<std::string> spellings(const FlagRow& flag) {
+  std::vector<std::string> all{std::string{flag.name}};
+  if (flag.letter != 0) all.push_back(std::string{'-', flag.letter});
+  return all;
+}
+
+std::string flags_of(std::string_view verb) {
+  std::vector<std::string> all;
+  for (const auto& flag : flag_rows()) {
+    if (!belongs_to(flag, verb)) continue;
+    for (auto& one : spellings(flag)) all.push_back(std::move(one));
+  }
+  return join(all, " ");
+}
+
+std::string all_verbs() {
+  std::vector<std::string> names;
+  for (const auto& verb : verb_rows()) names.emplace_back(verb.name);
+  return join(names, " ");
+}
+
+bool takes_id(const VerbRow& verb) { return verb.operands.ends_with("ID"); }
+
+/// The ids of `acc-ctl ps`: the first word of each line behind the heading.
+constexpr std::string_view kIds = "acc-ctl ps 2>/dev/null | awk 'NR > 1 { print $1 }'";
+
+std::string bash() {
+  std::string cases;
+  std::string with_id;
+  for (const auto& verb : verb_rows()) {
+    cases += "    " + std::string{verb.name} + ") flags='" + flags_of(verb.name) + "' ;;\n";
+    if (takes_id(verb)) with_id += (with_id.empty() ? "" : "|") + std::string{verb.name};
+  }
+  return "# bash completion for acc-ctl, made from its table of verbs and flags\n"
+         "_acc_ctl() {\n"
+         "  local cur=${COMP_WORDS[COMP_CWORD]} verb= flags='" +
+         flags_of("") +
+         "' word i\n"
+         "  for ((i = 1; i < COMP_CWORD; ++i)); do\n"
+         "    word=${COMP_WORDS[i]}\n"
+         "    if [[ $verb == submit && $word == -- ]]; then compopt -o default; return; fi\n"
+         "    if [[ -z $verb && \" " +
+         all_verbs() +
+         " \" == *\" $word \"* ]]; then verb=$word; fi\n"
+         "  done\n"
+         "  case $verb in\n" +
+         cases +
+         "  esac\n"
+         "  if [[ $cur == -* ]]; then\n"
+         "    mapfile -t COMPREPLY < <(compgen -W \"$flags\" -- \"$cur\")\n"
+         "    return\n"
+         "  fi\n"
+         "  case $verb in\n"
+         "    '') mapfile -t COMPREPLY < <(compgen -W '" +
+         all_verbs() +
+         "' -- \"$cur\") ;;\n"
+         "    " +
+         with_id + ") mapfile -t COMPREPLY < <(compgen -W \"$(" + std::string{kIds} +
+         ")\" -- \"$cur\") ;;\n"
+         "    *) compopt -o default ;;\n"
+         "  esac\n"
+         "}\n"
+         "complete -F _acc_ctl acc-ctl\n";
+}
+
+/// In single quotes of a shell, within brackets of zsh's _arguments.
+std::string zsh_text(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '[' || c == ']' || c == '\\' || c == ':') out += '\\';
+    out += c == '\'' ? std::string{"'\\''"} : std::string(1, c);
+  }
+  return out;
+}
+
+std::string zsh() {
+  std::string verbs;
+  std::string cases;
+  for (const auto& verb : verb_rows()) {
+    verbs += "    '" + std::string{verb.name} + ":" + zsh_text(verb.help) + "'\n";
+    cases += "    " + std::string{verb.name} + ")\n      _arguments \\\n";
+    for (const auto& flag : flag_rows()) {
+      if (!belongs_to(flag, verb.name)) continue;
+      for (const auto& spelled : spellings(flag)) {
+        const bool is_long = spelled.starts_with("--");
+        const std::string form = flag.metavar.empty() ? "" : is_long ? "=" : "+";
+        const std::string value = flag.metavar.empty() ? "" : ":" + zsh_text(flag.metavar) + ": ";
+        cases += "        '" + spelled + form + "[" + zsh_text(flag.help) + "]" + value + "' \\\n";
+      }
+    }
+    cases += takes_id(verb) ? "        '*:job:_acc_ctl_jobs'\n" : "        '*::word:_files'\n";
+    cases += "      ;;\n";
+  }
+  return "#compdef acc-ctl\n# made from acc-ctl's table of verbs and flags\n"
+         "_acc_ctl_jobs() { compadd -- $(" +
+         std::string{kIds} +
+         ") }\n"
+         "_acc_ctl() {\n"
+         "  local -a verbs=(\n" +
+         verbs +
+         "  )\n"
+         "  if (( CURRENT == 2 )); then _describe verb verbs; return; fi\n"
+         "  local verb=$words[2]\n"
+         "  shift words; (( CURRENT-- ))\n"
+         "  case $verb in\n" +
+         cases +
+         "  esac\n"
+         "}\n"
+         "_acc_ctl \"$@\"\n";
+}
+
+std::string fish_text(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\'' || c == '\\') out += '\\';
+    out += c;
+  }
+  return "'" + out + "'";
+}
+
+std::string fish() {
+  std::string out =
+      "# fish completion for acc-ctl, made from its table of verbs and flags\n"
+      "complete -c acc-ctl -f\n";
+  std::string with_id;
+  for (const auto& verb : verb_rows()) {
+    out += "complete -c acc-ctl -n __fish_use_subcommand -a " + std::string{verb.name} + " -d " +
+           fish_text(verb.help) + "\n";
+    if (takes_id(verb)) with_id += " " + std::string{verb.name};
+  }
+  out += "complete -c acc-ctl -n '__fish_seen_subcommand_from" + with_id + "' -a \"(" +
+         "acc-ctl ps 2>/dev/null | awk 'NR > 1 { print \\$1 }')\"\n";
+  for (const auto& flag : flag_rows()) {
+    out += "complete -c acc-ctl";
+    if (!flag.verbs.empty())
+      out += " -n '__fish_seen_subcommand_from " + std::string{flag.verbs} + "'";
+    out += " -l " + std::string{flag.name.substr(2)};
+    if (flag.letter != 0) out += std::string{" -s "} + flag.letter;
+    if (!flag.metavar.empty()) out += flag.metavar == "FILE" ? " -r -F" : " -x";
+    out += " -d " + fish_text(flag.help) + "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string help_text(std::string_view verb) {
+  const auto* row = find_verb(verb);
+  std::string out = row != nullptr ? usage_of(*row) + entry(*row) + "\n"
+                                   : "usage: acc-ctl VERB [flags] [operands]\n\n"
+                                     "Shows and steers jobs: of the service acc-agent, and of "
+                                     "plain acc-launch of the same user.\n\n";
+  if (row == nullptr) {
+    for (const auto& one : verb_rows()) out += entry(one);
+    out += "\nID: a job's id, a prefix of it that no other has, or its name.\n\nflags\n";
+  }
+  for (const auto& flag : flag_rows()) {
+    if (row == nullptr || belongs_to(flag, verb)) out += entry(flag);
+  }
+  return out + std::string{kCodes};
+}
+
+std::string completion(std::string_view shell) {
+  if (shell == "bash") return bash();
+  if (shell == "zsh") return zsh();
+  if (shell == "fish") return fish();
+  return {};
+}
+
+}  // namespace acc::ctl

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+/// The one table of acc-ctl's verbs and flags: the command line, the help, the manual page and the
+/// shells' completions read it.
+namespace acc::ctl {
+
+struct VerbRow {
+  std::string_view name;
+  std::string_view operands;  ///< as the help shows them; "ID" is completed with jobs
+  std::size_t operand_count;
+  std::string_view help;
+};
+[[nodiscard]] std::span<const VerbRow> verb_rows();
+[[nodiscard]] const VerbRow* find_verb(std::string_view name);
+
+struct FlagRow {
+  std::string_view name;     ///< with its dashes
+  char letter;               ///< 0: none
+  std::string_view metavar;  ///< empty: takes no value
+  std::string_view verbs;    ///< separated by spaces; empty: all, also before the verb
+  std::string_view help;
+};
+[[nodiscard]] std::span<const FlagRow> flag_rows();
+[[nodiscard]] bool belongs_to(const FlagRow& flag, std::string_view verb);
+/// Of `--name` or `-l`; null: no flag of this verb.
+[[nodiscard]] const FlagRow* find_flag(std::string_view word, std::string_view verb);
+
+}  // namespace acc::ctl

@@ -1,0 +1,82 @@
+#pragma once
+
+#include "common/duration.hpp"
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+#include "launcher/ctl/http_response.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+/// Connections to the service and to agents, over unix sockets. Every wait has a deadline.
+namespace acc::ctl {
+
+inline constexpr Millis kAnswerPatience{15'000};
+
+/// Ctrl-C as something to wait for. While one lives, SIGINT and SIGTERM only end waits that are
+/// given it, and wait for one otherwise; SIGHUP works as ever.
+class Interrupts {
+ public:
+  Interrupts();
+  ~Interrupts();
+  Interrupts(const Interrupts&) = delete;
+  Interrupts& operator=(const Interrupts&) = delete;
+
+  [[nodiscard]] int fd() const { return fd_.get(); }
+  /// The signal that arrived; 0: none.
+  [[nodiscard]] int take() const;
+
+ private:
+  UniqueFd fd_;
+};
+
+/// not_found: no socket is there; unavailable: nothing listens at it.
+[[nodiscard]] Result<UniqueFd> connect_to(const std::string& socket);
+
+/// One line to an agent's control socket, and its answer.
+[[nodiscard]] Result<std::string> ask_agent(const std::string& socket, const std::string& line,
+                                            Millis patience = kAnswerPatience);
+
+struct HttpRequest {
+  std::string method = "GET";
+  std::string target{};
+  std::string body{};     ///< JSON; empty: none
+  std::string last_id{};  ///< Last-Event-ID
+};
+
+/// As bytes; the connection is closed behind its answer.
+[[nodiscard]] std::string encode(const HttpRequest& request);
+
+enum class Arrived { data, end, lost, interrupted, timed_out };
+
+/// One request, and its answer as it arrives.
+class Exchange {
+ public:
+  /// Until the answer's header is there.
+  static Result<Exchange> open(const std::string& socket, const HttpRequest& request);
+
+  [[nodiscard]] unsigned status() const { return response_->status(); }
+  /// Waits for more of the body. `until` nothing: without end, as a stream may be silent.
+  Arrived next(std::string& into, std::optional<Instant> until, const Interrupts* interrupts);
+
+ private:
+  Exchange(UniqueFd fd, std::string socket);
+
+  UniqueFd fd_;
+  std::string socket_;
+  std::unique_ptr<HttpResponse> response_ = std::make_unique<HttpResponse>();
+};
+
+struct Answer {
+  unsigned status = 0;
+  std::string body;
+};
+/// A whole answer of at most 64 MiB.
+[[nodiscard]] Result<Answer> ask_service(const std::string& socket, const HttpRequest& request);
+
+/// All of `text` to `fd`, whose reader may be slow; false: it is gone, or `interrupts` came.
+bool write_out(int fd, std::string_view text, const Interrupts* interrupts);
+
+}  // namespace acc::ctl
