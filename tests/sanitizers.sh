@@ -10,7 +10,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do presets+=("$1"); shift; done
 [ "${1:-}" != -- ] || shift
 [ ${#presets[@]} -gt 0 ] || presets=(asan tsan)
 
-# A finding ends the program with a code that no test expects. vptr and the leak check work on the whole program.
+# A finding ends the program with a code that no test expects. The leak check works on the whole program.
 export ASAN_OPTIONS=exitcode=86:detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export TSAN_OPTIONS=exitcode=86:second_deadlock_stack=1

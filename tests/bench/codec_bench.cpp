@@ -21,7 +21,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr Epoch kEpoch{.term = {.number = 1, .holder = 0}, .round = Round{3}};
+constexpr Epoch kEpoch{.term = {.number = 1, .candidate = 0}, .round = Round{3}};
 constexpr std::uint32_t kNodes = 10'000;
 
 void keep(const void* result) { asm volatile("" : : "g"(result) : "memory"); }
@@ -103,7 +103,7 @@ std::string framed(const json& body) {
   store(static_cast<std::uint32_t>(frame.size()), frame.data());
   return frame;
 }
-json head(const char* type) { return {{"type", type}, {"term", 1}, {"holder", 0}, {"round", 3}}; }
+json head(const char* type) { return {{"type", type}, {"term", 1}, {"candidate", 0}, {"round", 3}}; }
 json to_json(const RestartLedger& l) {
   return {{"restarts", l.restarts},
           {"budget_used", l.budget_used},
@@ -133,13 +133,13 @@ std::string to_json_frame(const Join& m) {
   for (const auto& fact : m.facts)
     facts.push_back({{"name", fact.name}, {"value", fact.value}, {"hash", fact.hash}});
   j["wall_clock_ms"] = m.wall_clock_ms;
-  j["holding"] = m.holding;
-  j["of_round"] = {m.epoch.term.number, m.epoch.term.holder, m.epoch.round.value()};
+  j["state"] = m.state;
+  j["of_round"] = {m.epoch.term.number, m.epoch.term.candidate, m.epoch.round.value()};
   j["node_rank"] = m.node_rank.value();
   j["first_rank"] = m.first_rank.value();
   j["nodes"] = m.nodes;
   j["ledger"] = to_json(m.ledger);
-  j["vote"] = {m.vote.number, m.vote.holder};
+  j["vote"] = {m.vote.number, m.vote.candidate};
   return framed(j);
 }
 Join join_of(std::string_view frame) {
@@ -160,7 +160,7 @@ Join join_of(std::string_view frame) {
     m.facts.push_back({fact.at("name").get<std::string>(), fact.at("value").get<std::string>(),
                        fact.at("hash").get<std::uint64_t>()});
   m.wall_clock_ms = j.at("wall_clock_ms").get<std::int64_t>();
-  m.holding = j.at("holding").get<Holding>();
+  m.state = j.at("state").get<NodeState>();
   const auto& epoch = j.at("of_round");
   m.epoch = {{epoch[0].get<std::uint32_t>(), epoch[1].get<std::uint32_t>()},
              Round{epoch[2].get<std::uint64_t>()}};
@@ -285,10 +285,10 @@ void compare(const char* name, const std::vector<M>& parts, FromJson from_json) 
   print((std::string{name} + ", decode").c_str(), bytes, json_bytes, decode_ns, json_decode_ns);
 }
 
-void beats() {
-  const Message beat = Beat{.beat = 1, .echo = 2, .holding = Holding::running, .alive = 8};
+void heartbeats() {
+  const Message heartbeat = Heartbeat{.heartbeat = 1, .echo = 2};
   std::string stream;
-  for (int i = 0; i < 1000; ++i) encode(kEpoch, beat, stream);
+  for (int i = 0; i < 1000; ++i) encode(kEpoch, heartbeat, stream);
   const auto ns = cost_ns([&] {
     FrameSplitter splitter;
     splitter.feed(stream);
@@ -299,7 +299,7 @@ void beats() {
       keep(&result);
     }
   });
-  std::printf("beat: split and decode %.0f ns each\n", ns / 1000);
+  std::printf("heartbeat: split and decode %.0f ns each\n", ns / 1000);
 }
 
 }  // namespace
@@ -309,6 +309,6 @@ int main() {
   compare("join", std::vector{join()}, join_of);
   compare("assigned", std::vector{assigned()}, assigned_of);
   compare("table of 10,000 rows", whole_table(), table_of);
-  beats();
+  heartbeats();
   return 0;
 }

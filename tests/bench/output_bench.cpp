@@ -4,7 +4,7 @@
 // with ACC_LAUNCH=<this program> ACC_TEMPLATE='{acc} {n} - {worker}' ACC_TEMPLATE_LOG='{acc} {n}
 // {logdir} {worker}'. Usage: output-bench N LOG_DIR COMMAND…   (LOG_DIR "-": no files and no
 // prefix)
-#include "agent/output_hub.hpp"
+#include "agent/output/output_hub.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>

@@ -96,7 +96,7 @@ Join join_of(std::uint32_t i, std::uint32_t nodes) {
 
 int serve(Shared& shared, const Wishes& wishes) {
   boost::asio::io_context io{1};
-  RosterOptions options;
+  MembershipOptions options;
   options.job = kJob;
   options.name = "server";
   options.where = "loopback";

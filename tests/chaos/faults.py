@@ -24,6 +24,9 @@ class Clocks:
                 f.write(str(seconds))
 
 
+LEASE = 1.0  # seconds, as in chaos.TIMES
+
+
 class Pauses:
     """Hosts whose clocks can stand still."""
 
@@ -34,13 +37,18 @@ class Pauses:
     def environment(self, host):
         return {"LD_PRELOAD": PAUSED_CLOCK, "PAUSED_CLOCK_FILE": self.files[host]} if host in self.files else {}
 
-    def stand_still(self, host, seconds, wall):
+    def stand_still(self, host, nanoseconds, wall):
         behind = self.behind[host]
-        behind[0] += seconds
-        behind[1] += seconds if wall else 0
+        behind[0] += nanoseconds
+        behind[1] += nanoseconds if wall else 0
         with open(self.files[host] + ".new", "w") as f:
             f.write(f"{behind[0]} {behind[1]}")
         os.replace(self.files[host] + ".new", self.files[host])
+
+    def set_right(self, host):
+        """As after a suspension: all clocks of the host go forward to the real time."""
+        self.behind[host] = [0, 0]
+        self.stand_still(host, 0, False)
 
 
 class Fault:
@@ -101,20 +109,28 @@ class PausedMachine(Fault):
         # Nothing reaches a machine that is paused. The network first and the workers last: the moment in which a pause is not noticed is
         # the one in which an answer is on its way.
         self.hosts.partition(self.host)
-        lives = {life.pid for life in self.cluster.living(self.host)}
-        self.pids = sorted(self.hosts.processes(self.host), key=lambda pid: pid in lives)
+        self.lives = {life.pid for life in self.cluster.living(self.host)}
+        self.pids = sorted(self.hosts.processes(self.host), key=lambda pid: pid in self.lives)
         for pid in self.pids:
             FrozenMachine.send(pid, signal.SIGSTOP)
-        for pid in lives:
+        for pid in self.lives:
             self.chaos.paused.setdefault(pid, self.begun)
+        harness.until(lambda: all(harness.state_of(pid) in (None, "T", "Z", "X") for pid in self.pids), "a machine that stands still", 10)
+        self.stopped = time.monotonic_ns()  # its clocks stand at this moment, or would go backwards: no machine's do
 
     def end(self):
-        stood = (time.monotonic_ns() - self.begun) // 1_000_000_000  # whole seconds: a clock never goes back
+        stood = time.monotonic_ns() - self.stopped
         self.chaos.pauses.stand_still(self.host, stood, wall=self.random.random() < 0.5)
         self.hosts.heal(self.host)
         self.random.shuffle(self.pids)
         for pid in self.pids:
             FrozenMachine.send(pid, signal.SIGCONT)
+        # A starting worker reads the kernel's clock by a system call, which no preloaded library moves: to it each later lease would be
+        # over. So the clocks are set right when the workers that were paused are gone, or live on rightly: the lease outlasted the pause.
+        end = time.monotonic() + 2 * LEASE * harness.SLACK
+        while time.monotonic() < end and any(harness.state_of(pid) not in (None, "Z", "X") for pid in self.lives):
+            time.sleep(0.01)
+        self.chaos.pauses.set_right(self.host)
 
 
 def frozen(chaos, host):

@@ -32,6 +32,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (config_text(merged.spec).empty()) std::abort();
   const auto planned = make_plan(
       merged.spec, facts, {{}, "/job", "python3", ScriptKind::python, MpiLibrary::none, "mpirun"});
-  if (plan_to_json(planned.plan).empty()) std::abort();
+  if (plan_to_json(merged.spec, planned.plan).empty()) std::abort();
   return 0;
 }

@@ -30,7 +30,7 @@ static void use(std::string_view text, const std::string& name) {
   if (config_text(merged.spec).empty()) std::abort();
   const auto planned = make_plan(
       merged.spec, facts, {{}, "/job", "python3", ScriptKind::python, MpiLibrary::none, "mpirun"});
-  if (plan_to_json(planned.plan).empty()) std::abort();
+  if (plan_to_json(merged.spec, planned.plan).empty()) std::abort();
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

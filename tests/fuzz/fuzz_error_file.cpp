@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text{reinterpret_cast<const char*>(data), size};
   auto error = acc::agent::parse_error_file(text);
   acc::agent::JobReport report;
-  report.verdict = acc::agent::Verdict::failed;
+  report.outcome = acc::Outcome::failed;
   acc::agent::FailureReport failure;
   failure.worker.status = acc::Exited{1};
   failure.tail = text;

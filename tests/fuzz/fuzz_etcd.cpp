@@ -32,25 +32,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   require(is_sound(range));
   if (range.has_value() && range->entry) {
     require(is_sound(parse_leader(range->entry->value)));
-    require(is_sound(parse_committed_table(range->entry->value)));
+    require(is_sound(parse_table(range->entry->value)));
   }
   const auto reply = parse_etcd_transaction(text, {{}, kReads, kReads});
   require(is_sound(reply) && (!reply.has_value() || reply->reads.size() == kReads.size()));
   require(is_sound(parse_etcd_lease(text)));
   require(is_sound(parse_etcd_revision(text)));
-  require(is_sound(parse_etcd_news(text)));
+  require(is_sound(parse_etcd_token(text)));
   require(is_sound(parse_etcd_endpoints(text)));
   require(!parse_etcd_refusal(500, text).what.empty());
   const auto bytes = from_base64(text);
   require(!bytes || to_base64(*bytes) == text);
   const auto leader = parse_leader(text);
   require(is_sound(leader) && (!leader.has_value() || *parse_leader(to_etcd(*leader)) == *leader));
-  const auto table = parse_committed_table(text);
-  require(is_sound(table) &&
-          (!table.has_value() || parse_committed_table(to_etcd(*table)).has_value()));
-  EtcdLines lines{64};
-  for (std::size_t at = 0; at < size; at += 7) {
-    if (lines.feed(text.substr(at, 7)).has_error()) break;
-  }
+  const auto table = parse_table(text);
+  require(is_sound(table) && (!table.has_value() || parse_table(to_bytes(*table)).has_value()));
   return 0;
 }

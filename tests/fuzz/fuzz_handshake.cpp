@@ -124,7 +124,7 @@ void with_a_flaw(std::string_view bytes) {
   const auto at =
       static_cast<unsigned char>(bytes[0]) * 256U + static_cast<unsigned char>(bytes[1]);
   const char flaw = bytes[2];
-  const std::string says = encode({}, Beat{.beat = 1});
+  const std::string says = encode({}, Heartbeat{.heartbeat = 1});
   const Side side{true};
   std::size_t seen = 0;
   with_the_key(side, says, [&](std::string& passing) {

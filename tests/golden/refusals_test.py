@@ -5,6 +5,7 @@
 """
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -78,6 +79,10 @@ CASES = [
     (["--num_processes", "-2", "plain"], None, 2, ["--num_processes: -2 is no count"]),
     (["--use_env", "--nproc_per", "2", "nope.py"], None, 2, ["torch.distributed.launch's flag", "cannot start 'nope.py'"], ["--nproc_per"]),
     (["--main_process_ip=[::1]:29600", "plain"], None, 2, ["'[::1]:29600' holds a port"]),
+    (["-genv", "OMP_NUM_THREADS", "4", "-env", "A=1", "-genvall", "plain"], None, 2,
+     ["-genv (mpiexec's flag; workers inherit all variables: NAME=VALUE acc-launch …)", "-env (mpiexec's flag", "-genvall (mpiexec's flag"],
+     ["cannot start"]),
+    (["--use_fsdp", "--num_processes", "0", "plain"], None, 2, ["--num_processes: 0 means no worker to start: write a number from 1"]),
     (["--config_file", "cfg.yaml", "plain"], "compute_environment: AMAZON_SAGEMAKER\ndistributed_type: 'NO'\n", 2,
      ["only LOCAL_MACHINE"]),
 ]
@@ -98,6 +103,11 @@ OTHERS = [
     ("acc-rendezvous", ["foo"], 2, "'foo': no further word is needed"),
     ("acc-rendezvous", ["--prot", "1"], 2, "there is no option --prot (did you mean --port?)"),
     ("acc-rendezvous", ["--port"], 2, "--port needs a value"),
+    ("acc-agent", ["--version"], 0, "acc-agent 0."),
+    ("acc-agent", ["foo"], 2, "'foo': no further word is needed"),
+    ("acc-agent", ["--sokcet", "/a"], 2, "there is no option --sokcet (did you mean --socket?)"),
+    ("acc-agent", ["--socket"], 2, "--socket needs a value"),
+    ("acc-agent", ["--state-dir", "a"], 2, "--state-dir: 'a': must be absolute"),
     ("acc-test", ["--version"], 0, "acc-test 0."),
     ("acc-launch", ["--version"], 0, "acc-launch 0."),
 ]
@@ -125,6 +135,24 @@ def output_gone(acc_launch):
     return bad
 
 
+def no_home(acc_launch):
+    """No HOME, and a user that the system doesn't list."""
+    if os.geteuid() != 0:
+        return []
+    bad = []
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        program = shutil.copy(acc_launch, folder)
+        for words, code, said in ((["--make_secret"], 2, "name a file, --make_secret FILE, and give it to all machines with --secret_file FILE"),
+                                  (["--nnodes=2", "--node-rank=0", "--master-addr=10.0.0.1", "--master-port=28653", "x.py"], 1,
+                                   "no place for one (HOME isn't set): make one with `acc-launch --make_secret FILE`")):
+            done = subprocess.run([program, *words], capture_output=True, text=True, timeout=20, check=False, env={"PATH": os.environ["PATH"]},
+                                  user=54321, group=54321, extra_groups=[])
+            if done.returncode != code or said not in done.stderr:
+                bad.append(f"{words} without a home: {done.returncode} {done.stderr}")
+    return bad
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--acc-launch", required=True)
@@ -147,7 +175,7 @@ def main():
                 bad.append(f"{words}: exit code {done.returncode}, not {code}: {done.stderr.strip()[-200:]}")
             bad += [f"{words}: stderr lacks {word!r}" for word in said if word not in done.stderr]
             bad += [f"{words}: stderr holds {word!r}" for word in sum(unsaid, []) if word in done.stderr]
-    bad += output_gone(acc_launch) + no_gpu_for_the_example(acc_launch) + other_programs(acc_launch)
+    bad += output_gone(acc_launch) + no_gpu_for_the_example(acc_launch) + other_programs(acc_launch) + no_home(acc_launch)
     print("\n".join(bad) or f"{len(CASES)} refusals as expected")
     return 1 if bad else 0
 

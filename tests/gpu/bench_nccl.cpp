@@ -5,7 +5,7 @@
 
 #include "runtime/nccl/device.hpp"
 #include "runtime/nccl/library.hpp"
-#include "runtime/nccl/moves.hpp"
+#include "runtime/nccl/nccl_calls.hpp"
 
 #include <unistd.h>
 

@@ -2,7 +2,7 @@
 
 Every wait has a deadline; nothing sleeps and hopes. A test that can't run here skips and says why.
 """
-import contextlib, json, os, re, shutil, signal, subprocess, sys, tempfile, time, unittest
+import contextlib, json, os, random, re, shutil, signal, socket, subprocess, sys, tempfile, time, unittest
 
 BIN = os.environ.get("ACC_BIN", os.path.join(os.path.dirname(__file__), "../../build/release/bin"))
 # Copied to where another user may run them, too: a checkout in somebody's home is closed to others.
@@ -28,6 +28,36 @@ def until(condition, what, deadline=10.0):
         if time.monotonic() > end:
             raise AssertionError(f"waited {deadline * SLACK:g} s for {what}")
         time.sleep(0.002)
+
+
+RESERVED = []
+
+
+def free_port():
+    """A port that, like the one after it (the job's control port), no program listens at and no other test takes.
+
+    It is outside of the range of which the kernel gives out ports by itself: between the choice and its use any connection of a test
+    that runs at the same time could take such a port.
+    """
+    first = int(read("/proc/sys/net/ipv4/ip_local_port_range").split()[0])
+    for _ in range(1000):
+        port = random.randrange(10_000, max(first, 12_000) - 1, 2)
+        reserved = socket.socket(socket.AF_UNIX)  # as long as this process lives; abstract, so nothing is left behind
+        with contextlib.suppress(OSError):
+            reserved.bind(f"\0acc-test/port/{port}")
+            if all(is_free(one) for one in (port, port + 1)):
+                RESERVED.append(reserved)
+                return port
+        reserved.close()
+    raise AssertionError("no free port")
+
+
+def is_free(port):
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("", port))
+        return True
+    return False
 
 
 def read(path):

@@ -2,12 +2,11 @@
 add_executable(collectives_worker ${CMAKE_CURRENT_LIST_DIR}/collectives_worker.cpp)
 target_link_libraries(collectives_worker PRIVATE acc_options acc::runtime)
 target_link_options(collectives_worker PRIVATE -no-pie -static-libstdc++ -static-libgcc)
-if(TARGET acc_shared)  # C++ and C in one program
-  add_executable(groups_worker ${CMAKE_CURRENT_LIST_DIR}/groups_worker.cpp)
-  target_link_libraries(groups_worker PRIVATE acc_options acc::runtime acc::c)
-  target_link_options(groups_worker PRIVATE -no-pie)
-  acc_integration_test(runtime_groups TIMEOUT 600)
-endif()
+# C++ and C in one program.
+add_executable(groups_worker ${CMAKE_CURRENT_LIST_DIR}/groups_worker.cpp)
+target_link_libraries(groups_worker PRIVATE acc_options acc::runtime acc::c)
+target_link_options(groups_worker PRIVATE -no-pie)
+acc_integration_test(runtime_groups BUSY TIMEOUT 600)
 foreach(case Launched Plain Faults)
   acc_integration_test(runtime_hosts CASES ${case} TIMEOUT 180)
 endforeach()

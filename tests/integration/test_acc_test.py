@@ -1,7 +1,7 @@
 """acc-test as a user types it: all is well, something is wrong, and what it says then."""
 import json, os, re, signal, socket, subprocess, tempfile, unittest
 
-from harness import BIN, SLACK, children_of, main, read, state_of
+from harness import BIN, SLACK, children_of, free_port, main, read, state_of
 
 PLAIN = ["--cpu", "--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no"]
 
@@ -16,7 +16,7 @@ class Whole(unittest.TestCase):
         for ranks in (1, 2, 3, 5):
             done = acc_test(ranks=ranks)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            self.assertRegex(done.stdout, r"acc-test: all is well: 13 checks of this machine, 11 of %d ranks?, [0-9.]+ s\n\Z" % ranks)
+            self.assertRegex(done.stdout, r"acc-test: all is well: 13 checks of this machine, 11 checks with %d ranks?, [0-9.]+ s\n\Z" % ranks)
             self.assertNotIn("failed  ", done.stdout)
 
     def test_json_says_the_same(self):
@@ -36,9 +36,7 @@ class Whole(unittest.TestCase):
         self.assertEqual(json.loads(alone.stdout)["ranks"], 2)
 
     def test_two_machines_of_a_job_may_be_on_one_host(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         words = [os.path.join(BIN, "acc-test"), *PLAIN[:1], *PLAIN[2:], "--nnodes=2", "--nproc-per-node=2", "--master-addr=127.0.0.1",
                  f"--master-port={port}", "--join_timeout=30"]
         second = subprocess.Popen([*words, "--node-rank=1"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -50,7 +48,7 @@ class Whole(unittest.TestCase):
             second.wait()
         self.assertEqual((first.returncode, second.returncode), (0, 0), first.stdout + first.stderr + said)
         for text in (first.stdout, said):
-            self.assertIn("acc-test: all is well: 13 checks of this machine, 11 of 4 ranks", text)
+            self.assertIn("acc-test: all is well: 13 checks of this machine, 11 checks with 4 ranks", text)
 
     def test_the_machine_alone(self):
         done = acc_test("--local_only")
@@ -138,7 +136,7 @@ class Left(unittest.TestCase):
         done = acc_test(env={"TMPDIR": "/dev/null/x"})
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("'/dev/null/x/acc-test-checkpoint.", done.stdout)
-        self.assertIn("acc-test: FAILED: checkpoint (13 checks of this machine, 11 of 2 ranks)", done.stdout)
+        self.assertIn("acc-test: FAILED: checkpoint (13 checks of this machine, 11 checks with 2 ranks)", done.stdout)
 
     def test_json_that_can_t_be_written_is_told_before_anything_runs(self):
         done = acc_test("--json", "/dev/null/out.json")

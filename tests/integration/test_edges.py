@@ -1,7 +1,7 @@
 """Surroundings that once made acc-launch do the wrong thing; each test is named for what the user saw."""
-import os, pty, select, signal, subprocess, sys, time
+import os, pty, re, select, shutil, signal, subprocess, sys, time
 
-from harness import ACC, FAKE, SANITIZED, SLACK, JobTest, is_root, main, read, until
+from harness import ACC, FAKE, NOBODY, SANITIZED, SLACK, JobTest, free_port, is_root, main, read, until, write
 
 
 class Surroundings(JobTest):
@@ -80,6 +80,69 @@ class Surroundings(JobTest):
         job.wait_events("up", 1)
         job.process.terminate()
         self.assertEqual(job.wait(10), 143, job.stderr)
+
+    def test_a_script_that_could_not_be_read_was_started_in_each_worker(self):
+        user = NOBODY if is_root() else None
+        job = self.job("--num_processes 1", "exit=0")
+        self.assertEqual(job.wait(), 0, job.stderr)
+        write(job.folder + "/closed.py", "print('ran')", 0)
+        os.mkdir(job.folder + "/empty")
+        os.mkdir(job.folder + "/package")
+        write(job.folder + "/package/__main__.py", "print('ran')")
+        for script, code, said in (("closed.py", 126, "cannot start 'closed.py': Permission denied (it can't be read: chmod +r it?)"),
+                                   ("empty", 126, "cannot start 'empty': it is a folder without __main__.py"),
+                                   ("package", 0, "")):
+            with self.subTest(script):
+                done = self.finished("--cpu --num_processes 2 --max_restarts 2", "", code, user=user, program=[script], folder=job.folder)
+                self.assertIn(said, done.stderr)
+                self.assertEqual("ran" in done.stdout, code == 0)
+                self.assertNotIn("Traceback", done.stderr)
+        done = self.finished("--cpu --num_processes 2", "", 126, user=user, program=["--no_python", "./package"], folder=job.folder)
+        self.assertIn("cannot start './package': it is a folder", done.stderr)
+
+    def test_a_tmpdir_that_is_not_there_was_made_and_left(self):
+        place = f"/tmp/acc-no-tmpdir-{os.getpid()}"
+        for flags, what in (("--num_processes 2", "error files"), ("--num_processes 2 --tee 3", "log files"),
+                            ("--num_processes 1 --cpu --tee 3", "log files")):
+            job = self.finished(flags, "out=hello", env={"TMPDIR": place + "/deep"})
+            self.assertFalse(os.path.exists(place))
+            self.assertEqual(job.stderr.count("warning: TMPDIR is"), 1, job.stderr)
+            self.assertIn(f"'{place}/deep', which can't be used (No such file or directory): {what} go to /", job.stderr)
+            self.assertIn("hello", job.stdout)
+            for kept in re.findall("log files are in (/tmp/acc_[^ ]*)", job.stderr):
+                shutil.rmtree(kept)
+        self.assertNotIn("TMPDIR", self.finished("--num_processes 2", "", env={"TMPDIR": "/tmp"}).stderr)
+        self.assertNotIn("TMPDIR", self.finished("--num_processes 1 --cpu", "", env={"TMPDIR": place}).stderr)
+
+    def test_a_port_that_another_user_had_reserved_was_somebodys(self):
+        if not is_root():
+            self.skipTest("needs root")
+        take = ("import socket, sys, os; os.setuid(65534); s = socket.socket(%s); s.bind(%s); s.listen(1); "
+                "print(s.getsockname()[1] if s.family == socket.AF_INET else '', flush=True); sys.stdin.read()")
+        free = free_port()
+        name = f"'\\0acc-launch/port/{free}'"
+        for family, where in (("socket.AF_UNIX", name), ("socket.AF_INET", f"('', {free})")):
+            squatter = subprocess.Popen([sys.executable, "-c", take % (family, where)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self.addCleanup(lambda: (squatter.communicate(), squatter.wait()))
+            squatter.stdout.readline()
+            job = self.finished(f"--num_processes 2 --cpu --main_process_port {free}", "exit=0")
+            self.assertRegex(job.stderr, f"warning: port {free} is already in use by user 65534 \\(nobody\\): port [0-9]+ is used instead")
+            two = self.finished(f"--num_processes 2 --num_machines 2 --machine_rank 0 --insecure --main_process_ip 10.0.0.1 --main_process_port {free}", "", 1)
+            self.assertIn(f"port {free} is already in use on this machine by user 65534 (nobody): choose another", two.stderr)
+            squatter.communicate()
+
+    def test_another_user_at_a_job_of_roots_read_of_a_closed_connection(self):
+        if not is_root():
+            self.skipTest("needs root")
+        port = free_port()
+        flags = f"--cpu --nnodes 2 --nproc_per_node 1 --rdzv_backend tcp --rdzv_endpoint 127.0.0.1:{port} --join_timeout 20s"
+        roots = self.job(flags, "exit=0")
+        until(lambda: f":{port:04X} 00000000:0000 0A" in read("/proc/net/tcp"), "the coordinator's listener")
+        theirs = self.finished(flags, "exit=0", 77, user=NOBODY)
+        self.assertIn(f"127.0.0.1:{port} turned this side away: it belongs to user 0, this side to user {NOBODY}: on loopback", theirs.stderr)
+        until(lambda: f"it belongs to user {NOBODY}, this side to user 0" in roots.stderr, "root's warning")
+        roots.process.terminate()
+        self.assertEqual(roots.wait(), 143, roots.stderr)
 
     def test_old_attempts_filled_the_memory_disk(self):
         name = f"attempts{os.getpid()}"

@@ -1,9 +1,9 @@
 """Jobs whose coordinator is found and chosen through a real etcd: on one host over loopback, and on several. Each test's workers prove
 P1 and P3 by their diaries. Skips where Debian's etcd-server and etcd-client aren't installed."""
-import os, shutil, signal, socket, subprocess, tempfile, time, unittest
+import os, shutil, signal, subprocess, tempfile, time, unittest
 
 from cluster import HISTORY, TIMES, ClusterTest
-from harness import SLACK, Job, JobTest, main, state_of, until
+from harness import SLACK, Job, JobTest, free_port, main, state_of, until
 from hosts import needs_hosts
 
 import history  # noqa: E402
@@ -12,30 +12,32 @@ RESTARTS = "--max_restarts 5"
 needs_etcd = unittest.skipUnless(shutil.which("etcd") and shutil.which("etcdctl"), "not installed: etcd, etcdctl (Debian: etcd-server etcd-client)")
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 class Etcd:
-    """One etcd server; `wrap`: a command prefix that puts it on another host."""
+    """One etcd server; `wrap`: a command prefix that puts it on another host; `flags`: more of etcd's own; `client`: of etcdctl."""
 
-    def __init__(self, address, wrap=()):
-        self.wrap, self.folder = list(wrap), tempfile.mkdtemp(prefix="acc-etcd-")
+    def __init__(self, address, wrap=(), *, scheme="http", flags=(), client=()):
+        self.wrap, self.folder, self.client = list(wrap), tempfile.mkdtemp(prefix="acc-etcd-"), list(client)
         port, peers = free_port(), f"http://{address}:{free_port()}"
-        self.url = f"http://{address}:{port}"
-        with open(os.path.join(self.folder, "log"), "wb") as log:
-            self.process = subprocess.Popen([*self.wrap, "etcd", "--data-dir", os.path.join(self.folder, "data"), "--listen-client-urls", self.url, "--advertise-client-urls",
-                                             self.url, "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}"],
-                                            stdout=log, stderr=log)
+        self.url = f"{scheme}://{address}:{port}"
+        self.command = [*self.wrap, "etcd", "--data-dir", os.path.join(self.folder, "data"), "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
+                        "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}", *flags]
+        self.start()
         version = subprocess.run(["etcd", "--version"], capture_output=True, text=True).stdout.splitlines()[0]
         print(f"\n  {version}, pid {self.process.pid}, {self.url}", flush=True)
+
+    def start(self):
+        with open(os.path.join(self.folder, "log"), "ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
         until(lambda: self.ctl("endpoint", "health").returncode == 0, "etcd to serve", 30)
 
+    def restart(self):
+        self.process.kill()
+        self.process.wait()
+        self.start()
+
     def ctl(self, *words):
-        return subprocess.run([*self.wrap, "etcdctl", f"--endpoints={self.url}", "--command-timeout=2s", *words], capture_output=True, text=True, errors="replace",
-                              env={**os.environ, "ETCDCTL_API": "3"})
+        return subprocess.run([*self.wrap, "etcdctl", f"--endpoints={self.url}", "--command-timeout=2s", *self.client, *words], capture_output=True, text=True,
+                              errors="replace", env={**os.environ, "ETCDCTL_API": "3"})
 
     def keys(self):
         return self.ctl("get", "--prefix", "/acc/", "--keys-only").stdout.split()
@@ -96,7 +98,8 @@ class OneHost(JobTest):
             self.start(name, etcd.url, "run=60s")
         until(lambda: len(history.load(self.diaries)) == 4, "four workers", 10)
         self.assertEqual(etcd.keys(), ["/acc/none/leader", "/acc/none/table", "/acc/none/term"])
-        self.assertTrue(etcd.ctl("get", "--print-value-only", "/acc/none/table").stdout.startswith("acc-table 1 1 0 0\n"))
+        table = etcd.ctl("get", "--print-value-only", "/acc/none/table").stdout
+        self.assertTrue("a" in table and "b" in table, table)
         self.jobs["b"].process.send_signal(signal.SIGTERM)
         for job in self.jobs.values():
             self.assertEqual(job.wait(), 143, job.stderr)
@@ -113,11 +116,6 @@ class OneHost(JobTest):
         job = self.start("a", "http://no-such-host.invalid:2379", "run=1s", "--join_timeout 3s --insecure")
         until(lambda: "no-such-host.invalid" in job.stderr and "--rdzv_endpoint" in job.stderr, "a word about etcd", 10)
         self.assertEqual(job.wait(), 69, job.stderr)
-
-    def test_https_is_refused_in_words(self):
-        job = self.start("a", "https://127.0.0.1:2379", "run=1s")
-        self.assertNotEqual(job.wait(), 0)
-        self.assertIn("TLS to etcd isn't supported", job.stderr)
 
     def test_an_earlier_run_that_crashed_is_no_part_of_the_next_one(self):
         etcd = Etcd("127.0.0.1")
@@ -231,7 +229,7 @@ class SeveralHosts(ClusterTest):
         lives = cluster.wait_after(0, 1, deadline=20)
         self.assertNotEqual({life.node for life in lives}, {lost})
         os.kill(agent, signal.SIGCONT)
-        cluster.nodes[lost].wait_text("coordinator no more", "spare", deadline=10)
+        cluster.nodes[lost].wait_text("no longer the coordinator", "spare", deadline=10)
         cluster.kill_worker(0)
         self.assertEqual({life.node for life in cluster.wait_after(lives[0].round, 2)}, {"a", "b"})
         self.stop(cluster)
@@ -265,7 +263,7 @@ class SeveralHosts(ClusterTest):
         before = cluster.wait_round(0, 2)
         leading = self.leading(cluster)
         self.etcd.freeze()
-        cluster.nodes[leading].wait_text("coordinator no more", deadline=6)
+        cluster.nodes[leading].wait_text("no longer the coordinator", deadline=6)
         self.pass_time(1)
         self.etcd.thaw()
         until(lambda: any("takes over as coordinator" in node.stderr for node in cluster.nodes.values()), f"a coordinator\n{cluster.tell()}", 8)

@@ -29,6 +29,21 @@ class Limits(JobTest):
         self.assertEqual(job.wait(), 0, job.stderr)
         self.assertEqual(set(job.stdout.split()), {"64"})
 
+    def test_a_process_limit_that_leaves_room_for_no_thread_is_told_without_a_wait(self):
+        if not is_root():
+            self.skipTest("needs root to become another user")
+        user = 64998  # nobody else's, as below
+        job = self.job("--num_processes 2", "mark=up hold", wrap=["prlimit", "--nproc=2", "setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"])
+        self.assertEqual(job.wait(15), 71, job.stderr)
+        self.assertIn("ulimit -u", job.stderr)
+
+    def test_a_file_size_limit_loses_the_report_and_not_the_job(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job = self.job(f"--num_processes 1 --report {folder}/report.json", "exit=0",
+                           preexec=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (400, 400)))
+            self.assertEqual(job.wait(15), 73, job.stderr)
+            self.assertRegex(job.stderr, "the report is lost: .*File too large")
+
     def test_21_too_few_processes_is_retried_and_then_refused(self):
         if not is_root():
             self.skipTest("needs root to become another user")
@@ -63,9 +78,12 @@ class Disks(JobTest):
     def test_20_a_read_only_disk_stops_no_worker(self):
         disk = self.full_disk()
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-        job = self.finished(f"--num_processes 2 --redirects 3 --log_dir {disk}/logs", "lines=100 mark=wrote")
+        job = self.finished(f"--num_processes 2 --main_process_port 0 --redirects 3 --log_dir {disk}/logs", "lines=100 mark=wrote")
         self.assertEqual(len(job.events("wrote")), 2)
         self.assertIn("Read-only file system", job.stderr)
+        self.assertEqual(re.findall("warning: .*", job.stderr), [
+            f"warning: --log_dir: can't write to '{disk}/logs': Read-only file system: the job starts all the same, without log files and "
+            "error files until that is mended"])
 
 
 class Readers(JobTest):

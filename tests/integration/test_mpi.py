@@ -1,7 +1,7 @@
 """MPI programs as workers: MPICH's are wired up by the agent, Open MPI's are warned about."""
-import os, re, shutil, socket, subprocess, tempfile, unittest
+import os, re, shutil, subprocess, tempfile, unittest
 
-from harness import JobTest, main
+from harness import JobTest, free_port, main
 
 SOURCES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mpi")
 MPICH, OPEN_MPI = shutil.which("mpicc.mpich"), shutil.which("mpicc.openmpi")
@@ -49,7 +49,7 @@ class Mpich(JobTest):
         self.assertEqual(job.stdout.count("rank 0 of 1"), 2)
 
     def test_two_nodes_are_one_mpi_world(self):
-        port = self.free_port()
+        port = free_port()
         flags = f"--nnodes 2 --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint 127.0.0.1:{port} --rdzv_id mpi{os.getpid()}"
         jobs = [self.job(flags, "", program=[built(MPICH, "hello")], token=f"any=mpi{os.getpid()}") for _ in range(2)]
         for job in jobs:
@@ -57,12 +57,6 @@ class Mpich(JobTest):
         lines = sorted(line for job in jobs for line in job.stdout.splitlines() if line)
         self.assertEqual([line.split(",")[0] for line in lines], [f"rank {r} of 4" for r in range(4)])
         self.assertEqual({line.split(", ")[2] for line in lines}, {"sum 6"})
-
-    @staticmethod
-    def free_port():
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            return s.getsockname()[1]
 
 
 @unittest.skipUnless(OPEN_MPI, "needs mpicc.openmpi (package libopenmpi-dev)")

@@ -1,21 +1,15 @@
 """What a job on several hosts survives: lost nodes, a lost coordinator, partitions, frozen agents, bad lines. Each test's workers
 prove P1 (no two rounds overlap) and P3 (ranks are a bijection) by their diaries."""
-import os, signal, socket, subprocess, time, unittest
+import os, signal, subprocess, time, unittest
 
 from cluster import BIN, DEAD, LEASE, PORT, TIMES, ClusterTest
-from harness import SLACK, JobTest, main, read, state_of, until
+from harness import SLACK, JobTest, free_port, main, read, state_of, until
 from hosts import needs_hosts
 
 RENDEZVOUS = os.path.join(BIN, "acc-rendezvous")
 RESTARTS = "--max_restarts 5"
 # Quick, as the tests wait for it: a missing member is given up after a second.
 QUICK = TIMES.replace("--last_call 1s", "--last_call 500ms")
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def listens(port):
@@ -321,7 +315,7 @@ class Frozen(Faults):
         lives = cluster.wait_round(1, 2)
         self.assertEqual({life.node for life in lives}, {"b", "c"})
         os.kill(agent, signal.SIGCONT)
-        cluster.wait(lambda: cluster.nodes["a"].process.poll() is not None or "coordinator no more" in cluster.nodes["a"].stderr, "what a says", 10)
+        cluster.wait(lambda: cluster.nodes["a"].process.poll() is not None or "no longer the coordinator" in cluster.nodes["a"].stderr, "what a says", 10)
         cluster.kill_worker(0)
         self.assertEqual({life.node for life in cluster.wait_after(1, 3)}, {"a", "b", "c"})
         self.stop(cluster)

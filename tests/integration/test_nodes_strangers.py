@@ -47,6 +47,37 @@ class Refused(ClusterTest):
         cluster.wait_round(0, 3)
         self.stop(cluster)
 
+    def test_two_machines_of_rank_0_waited_apart(self):
+        for backend, other in (("static", ""), ("tcp", "--machine_rank 0")):
+            with self.subTest(backend):
+                cluster = self.cluster("a b", backend=backend)
+                first = lambda: cluster.start("a", other)
+                second = lambda: cluster.start("b", "--machine_rank 0")
+                for start, then in ((first, second), (second, first)):
+                    start()
+                    cluster.nodes["a" if start is first else "b"].wait_text("waiting for other nodes", deadline=8)
+                    then()
+                    said = cluster.nodes["b"].expect(77, 10).stderr
+                    for word in ("node rank 0 is taken", cluster.hosts.address("a"), cluster.hosts.address("b"), "--node_rank"):
+                        self.assertIn(word, said)
+                    cluster.nodes["a"].process.terminate()
+                    cluster.nodes["a"].expect(143, 10)
+
+    def test_the_first_machine_behind_an_address_that_is_not_its_own_is_no_rival_of_itself(self):
+        cluster = self.cluster("a b", backend="static")
+        service, real = "10.99.0.1", cluster.hosts.address("a")  # as of a service: both hosts reach a by it
+        rule = f"type nat hook %s priority -100; ip daddr {service} dnat to {real};"
+        cluster.hosts.output("a", "nft", "-f", "-", text=f"table ip service {{\nchain here {{ {rule % 'output'}\n}}\nchain there {{ {rule % 'prerouting'}\n}}\n}}")
+        cluster.hosts.output("a", "ip", "route", "add", service, "dev", "eth0")
+        cluster.hosts.output("b", "ip", "route", "add", service, "via", real)
+        flags = cluster.flags_for
+        cluster.flags_for = lambda host: flags(host).replace(f"--main_process_ip {real}", f"--main_process_ip {service}")
+        cluster.start("a", words="exit=0", program=["--no_python", harness.FAKE])
+        cluster.nodes["a"].wait_text("is no address of this machine", "waiting for other nodes", deadline=8)  # it has asked itself by then
+        cluster.start("b", words="exit=0", program=["--no_python", harness.FAKE])
+        self.all_end(cluster, 0)
+        self.assertNotIn("turned away", cluster.nodes["a"].stderr)
+
     def test_other_arguments_script_precision_or_world(self):
         cluster = self.cluster("a b", nnodes="2")
         cluster.start("a")
@@ -273,6 +304,17 @@ class Flooded(ClusterTest):
 
 
 @needs_hosts
+class Names(ClusterTest):
+    def test_a_host_whose_own_name_is_127_0_1_1_in_its_etc_hosts_is_met_by_the_others(self):
+        cluster = self.cluster("a b", endpoint=f"nodea:{PORT}")
+        cluster.hosts.hosts_entry("a", {"nodea": "127.0.1.1"})
+        cluster.hosts.hosts_entry("b", {"nodea": cluster.hosts.address("a")})
+        cluster.start_all()
+        cluster.wait_round(0, 2)
+        cluster.nodes["a"].wait_text(r"nodea is 127\.0\.1\.1 on this machine .*listening on all its addresses")
+        self.stop(cluster)
+
+
 class Clones(ClusterTest):
     """Machines that were cloned: one host name, and nothing tells that the others exist."""
 
@@ -296,6 +338,7 @@ class Clones(ClusterTest):
         for rank, host in enumerate("abc"):
             self.assertEqual([int(row[1]) for row in cluster.nodes[host].events("up")], [rank], cluster.tell())
         self.assertIn("goes by vm-2", cluster.nodes["c"].stderr)
+        self.assertNotIn("refused an agent", cluster.nodes["a"].stderr)
 
     def test_without_ranks_by_their_boot_and_network(self):
         cluster = self.clones("a b c", nnodes="3")

@@ -1,7 +1,7 @@
 """The file of --report: whatever becomes of a job, it never is one of an older job."""
-import json, os, signal, subprocess
+import contextlib, json, os, signal, subprocess, tempfile
 
-from harness import ACC, JobTest, main, read, until, write
+from harness import ACC, JobTest, is_root, main, read, until, write
 
 
 class Report(JobTest):
@@ -41,8 +41,9 @@ class Report(JobTest):
         self.assertIn("/no/such/interpreter", report["start_failure"])
 
     def test_a_killed_agent(self):
-        job = self.job("--num_processes 2 --report r.json", "mark=up hold")
-        path = self.stale(job.folder)
+        folder = tempfile.mkdtemp(prefix="acc-test-")
+        path = self.stale(folder)  # before the start: later it may overwrite the report of the job that runs
+        job = self.job("--num_processes 2 --report r.json", "mark=up hold", folder=folder)
         job.wait_events("up", 2)
         until(lambda: json.loads(read(path))["verdict"] == "running", "the report of a job that runs")
         self.assertEqual(json.loads(read(path))["pid"], job.pid)
@@ -61,6 +62,46 @@ class Report(JobTest):
         until(lambda: not job.all_alive(), "the agent's end")
         report = json.loads(read(os.path.join(job.folder, "r.json")))
         self.assertEqual(report["verdict"], "guardian_lost")
+
+    def full_disk(self):
+        """A small file system, and a function that leaves no block of it free."""
+        folder = tempfile.mkdtemp(prefix="acc-disk-")
+        if not is_root() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder]).returncode:
+            os.rmdir(folder)
+            self.skipTest("needs the right to mount a small tmpfs")
+        self.addCleanup(lambda: (subprocess.run(["umount", "-l", folder]), os.rmdir(folder)))
+
+        def fill():
+            with open(folder + "/rest", "wb", buffering=0) as rest, contextlib.suppress(OSError):
+                while rest.write(b"x" * 4096) == 4096:
+                    pass
+        return folder, fill
+
+    def test_a_disk_that_filled_meanwhile_left_it_at_running(self):
+        disk, fill = self.full_disk()
+        job = self.job(f"--num_processes 2 --report {disk}/r.json", "mark=up hold")
+        job.wait_events("up", 2)
+        fill()
+        job.process.terminate()
+        self.assertEqual(job.wait(), 143, job.stderr)
+        report = json.loads(read(disk + "/r.json"))
+        self.assertEqual((report["verdict"], report["exit_code"]), ("stopped", 143))
+        self.assertEqual(len(report["workers"]), 2)
+        self.assertNotIn("lost", job.stderr)
+
+    def test_a_disk_that_was_full_left_an_older_one(self):
+        disk, fill = self.full_disk()
+        self.stale(disk)
+        fill()
+        job = self.finished(f"--num_processes 2 --report {disk}/r.json", "exit=3", 3)
+        self.assertEqual(json.loads(read(disk + "/r.json"))["exit_code"], 3, job.stderr)
+        os.unlink(disk + "/r.json")
+        fill()
+        job = self.finished(f"--num_processes 2 --report {disk}/r.json", "exit=0", 73)
+        self.assertIn(f"the report is lost: write '{disk}/r.json': No space left on device", job.stderr)
+        ran = subprocess.run([ACC, "--report", disk + "/r.json", "nope.py"], capture_output=True, text=True, timeout=30)
+        self.assertEqual(ran.returncode, 127)
+        self.assertIn(f"the report is lost: write '{disk}/r.json': No space left on device", ran.stderr)
 
     def test_looking_only_writes_none(self):
         folder = self.job("--num_processes 1", "exit=0").folder

@@ -17,35 +17,40 @@ std::string ranks(std::uint32_t first, std::uint32_t count) {
 }  // namespace
 
 std::string show(const Epoch& epoch) {
-  return std::to_string(epoch.term.number) + "." + std::to_string(epoch.term.holder) + "/" +
+  return std::to_string(epoch.term.number) + "." + std::to_string(epoch.term.candidate) + "/" +
          std::to_string(epoch.round.value());
 }
 
-void Checker::start_sent(RosterId roster, const Epoch& epoch, bool was_elected) {
+void Checker::start_sent(MembershipId membership, const Epoch& epoch, bool was_elected) {
   const auto found = tables_.find(epoch);
-  if (found != tables_.end() && found->second.roster == roster) return;
+  if (found != tables_.end() && found->second.membership == membership) return;
   if (found != tables_.end() && living_in_all_ > 0) {
     throw Violation{"P1", "two coordinators start workers in " + show(epoch) + " while " +
                               std::to_string(living_in_all_) + " live"};
   }
-  // A coordinator that knows of nothing begins the job anew, with all its restarts; everybody who
-  // knew more is in no majority.
-  if (!was_elected && lives_.insert(roster).second) {
+  // A coordinator without history begins the job anew, with all its restarts; agents that knew more
+  // are not in a majority.
+  if (!was_elected && lives_.insert(membership).second) {
     counted_.clear();
     membership_.clear();
     if (living_in_all_ == 0) tables_.clear();
   }
   tables_[epoch] = Table{};
-  tables_[epoch].roster = roster;
+  tables_[epoch].membership = membership;
+}
+
+void Checker::begins_anew() {
+  counted_.clear();
+  membership_.clear();
 }
 
 void Checker::stop_sent(const Epoch& epoch, rendezvous::Stop::Why why) {
   if (why == rendezvous::Stop::Why::membership) membership_.insert(epoch.round);
 }
 
-void Checker::closed(RosterId roster, const rendezvous::Close& close) {
-  any_success_ = any_success_ || close.outcome == rendezvous::Outcome::succeeded;
-  const auto [found, is_new] = outcomes_.emplace(roster, close);
+void Checker::closed(MembershipId membership, const rendezvous::Close& close) {
+  any_success_ = any_success_ || close.outcome == Outcome::succeeded;
+  const auto [found, is_new] = outcomes_.emplace(membership, close);
   const auto& first = found->second;
   if (!is_new && (first.outcome != close.outcome || first.exit_code != close.exit_code))
     throw Violation{"outcome", "one coordinator told two ends of the job"};
@@ -54,13 +59,13 @@ void Checker::closed(RosterId roster, const rendezvous::Close& close) {
                                   std::to_string(max_restarts_)};
 }
 
-// P1: a worker may only come to life beside workers of its own round.
+// P1: a worker may only start beside workers of its own round.
 void Checker::check_no_other_lives(const std::string& node, const Epoch& epoch,
                                    const Table& table) const {
   if (living_in_all_ == table.living) return;
   for (const auto& [other, theirs] : tables_) {
     if (other == epoch || theirs.living == 0) continue;
-    // A coordinator was lost in the middle of Start; its successor goes on with the same table.
+    // A coordinator was lost in the middle of Start; its successor continues with the same table.
     const bool same = other.round == epoch.round && theirs.world == table.world &&
                       theirs.nodes == table.nodes && theirs.ledger == table.ledger;
     if (same) continue;
@@ -100,7 +105,7 @@ void Checker::check_ranks(const Table& table, std::uint32_t first, const Part& p
     throw Violation{"P3", part.node + " starts its workers twice in one round"};
 }
 
-// All nodes of the round have started: their ranks, in the order of the nodes, leave no gap.
+// All nodes of the round have started: their ranks, in node order, leave no gap.
 void Checker::check_bijection(const Table& table) {
   std::uint32_t next_node = 0;
   std::uint32_t next = 0;

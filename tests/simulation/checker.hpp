@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/member.hpp"
+#include "rendezvous/coordinator_client.hpp"
 #include "tests/simulation/network.hpp"
 
 #include <cstdint>
@@ -9,27 +9,30 @@
 #include <set>
 #include <string>
 
-/// Holds DESIGN's promises against what happens, in true time. Every breach is a Violation.
+/// Checks DESIGN's promises against the events, in true time. Every breach is a Violation.
 namespace acc::simulation {
 
-/// Each Roster object of a seed has its own number.
-using RosterId = std::uint32_t;
+/// Each Membership object of a seed has a unique number.
+using MembershipId = std::uint32_t;
 
 class Checker {
  public:
   explicit Checker(std::uint32_t max_restarts) : max_restarts_{max_restarts} {}
 
-  // ---- what a coordinator does ----
-  /// A Start of that epoch leaves it.
-  void start_sent(RosterId roster, const rendezvous::Epoch& epoch, bool was_elected);
+  // ---- events of a coordinator ----
+  /// The coordinator sends a Start of that epoch.
+  void start_sent(MembershipId membership, const rendezvous::Epoch& epoch, bool was_elected);
   void stop_sent(const rendezvous::Epoch& epoch, rendezvous::Stop::Why why);
-  void closed(RosterId roster, const rendezvous::Close& close);
+  /// A coordinator started without agents of the job of which etcd held a round.
+  void begins_anew();
+  void closed(MembershipId membership, const rendezvous::Close& close);
 
-  // ---- what a node does ----
-  /// All workers of a node come to life.
+  // ---- events of a node ----
+  /// All workers of a node start.
   void started(const std::string& node, const rendezvous::RoundPlace& place, std::uint32_t slots);
   void worker_ended(const rendezvous::Epoch& epoch);
-  /// So many workers can't run an instruction until they wake up: the machine sleeps, or is paused.
+  /// That many workers can't run an instruction until they resume: the machine sleeps, or is
+  /// paused.
   void fell_asleep(const rendezvous::Epoch& epoch, std::size_t workers);
   void woke_up(const std::string& node, const rendezvous::Epoch& epoch, std::size_t workers);
   /// A worker makes a checkpoint valid.
@@ -47,9 +50,9 @@ class Checker {
     NodeRank rank{0};
     std::uint32_t slots = 0;
   };
-  /// A round as its workers see it.
+  /// A round as seen by its workers.
   struct Table {
-    RosterId roster = 0;
+    MembershipId membership = 0;
     std::uint32_t nodes = 0;
     WorldSize world{1};
     rendezvous::HostPort master;
@@ -69,11 +72,11 @@ class Checker {
 
   std::uint32_t max_restarts_;
   std::map<rendezvous::Epoch, Table> tables_;
-  std::map<RosterId, rendezvous::Close> outcomes_;
-  std::set<RosterId> lives_;    ///< coordinators that began with nothing
-  std::set<Round> counted_;     ///< rounds of this job in which a worker lived
-  std::set<Round> membership_;  ///< rounds that were ended for a newcomer's sake
-  std::optional<rendezvous::Epoch> newest_;  ///< of which a worker came to life last
+  std::map<MembershipId, rendezvous::Close> outcomes_;
+  std::set<MembershipId> lives_;             ///< coordinators that began without history
+  std::set<Round> counted_;                  ///< rounds of this job in which a worker lived
+  std::set<Round> membership_;               ///< rounds that were ended because of a newcomer
+  std::optional<rendezvous::Epoch> newest_;  ///< of the worker that started last
   std::size_t living_in_all_ = 0;
   std::uint64_t rounds_ = 0;
   bool any_success_ = false;

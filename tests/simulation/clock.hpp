@@ -8,7 +8,7 @@
 
 namespace acc::simulation {
 
-/// True time since the world began; nobody in it can read it.
+/// True time since the start of the world; no process in it can read it.
 using Time = std::chrono::nanoseconds;
 inline constexpr Time kSecond{1'000'000'000};
 inline constexpr Time kNever = Time::max();
@@ -20,19 +20,19 @@ Time between(Chance& random, Time from, Time to) {
                                                static_cast<double>((to - from).count()))};
 }
 
-/// The clock of one node that its leases are measured by: began at another moment than all others,
-/// runs a little faster or slower, and stands still while its virtual machine is paused.
+/// Clock of one node that measures its leases: it began at a different time than all others, runs
+/// slightly fast or slow, and stops while its virtual machine is paused.
 class Clock {
  public:
   Clock() = default;
   Clock(Time offset, std::int64_t parts_per_million) : offset_{offset}, ppm_{parts_per_million} {}
 
-  /// At the present moment, or a later one.
+  /// At the present time, or a later one.
   [[nodiscard]] Instant at(Time t) const {
     const Time run = (stopped_ ? *stopped_ : t) - missed_;
     return Instant{offset_ + run + run * ppm_ / kMillion};
   }
-  /// The first moment at which this clock shows `instant` or more, if it doesn't stop again.
+  /// The first time at which this clock shows `instant` or more, unless it stops again.
   [[nodiscard]] Time when(Instant instant) const {
     const Time passed = instant.time_since_epoch() - offset_;
     if (stopped_ || passed > kFar) return kNever;
@@ -43,7 +43,7 @@ class Clock {
   void stop(Time now) {
     if (!stopped_) stopped_ = now;
   }
-  /// @return how long it stood still
+  /// @return how long it was stopped
   Time go_on(Time now) {
     if (!stopped_) return Time{0};
     const Time stood = now - *stopped_;

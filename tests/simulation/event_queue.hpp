@@ -9,7 +9,7 @@
 
 namespace acc::simulation {
 
-/// Virtual time: what was planned first for a moment happens first.
+/// Virtual time; events of the same time happen in the order in which they were planned.
 class EventQueue {
  public:
   using Call = std::function<void()>;
@@ -33,7 +33,7 @@ class EventQueue {
 
   [[nodiscard]] Time next() const { return heap_.empty() ? kNever : heap_.top().at; }
   [[nodiscard]] std::uint64_t happened() const { return happened_; }
-  /// Lets the next event happen; there must be one.
+  /// Runs the next event; there must be one.
   void step() {
     const Entry entry = heap_.top();
     heap_.pop();

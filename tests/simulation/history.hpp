@@ -8,8 +8,8 @@
 
 namespace acc::simulation {
 
-/// What happened, for people: time, who, what. Off in the search for a failing seed, on when that
-/// seed is played again.
+/// Readable log of events: time, process, event. Off during the search for a failing seed, on when
+/// that seed is replayed.
 class History {
  public:
   explicit History(bool on) : on_{on} {}

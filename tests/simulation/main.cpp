@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-// acc-simulation: plays seeds and says which broke a promise.
+// acc-simulation: runs seeds and reports those that broke a promise.
 namespace acc::simulation {
 
 namespace {
@@ -26,6 +26,7 @@ constexpr std::string_view kUsage =
     "  --large       each seed has exactly K nodes: a worker fails, the coordinator is lost\n"
     "  --plant NAME  with this bug switched on; succeeds if it is found\n"
     "  --successions  each seed has exactly K nodes: coordinators are lost one after the other\n"
+    "  --etcd        coordinators are chosen by an etcd, which has faults, too\n"
     "  --quiet       without faults, at several sizes: counts the messages of a node and round\n"
     "  --verbose     the history of each seed\n";
 
@@ -36,6 +37,7 @@ struct Arguments {
   bool large = false;
   bool successions = false;
   bool quiet = false;
+  bool etcd = false;
   bool verbose = false;
   std::string plant;
 };
@@ -58,6 +60,8 @@ std::optional<Arguments> read(const std::vector<std::string_view>& words) {
         arguments.successions = true;
       } else if (word == "--large") {
         arguments.large = true;
+      } else if (word == "--etcd") {
+        arguments.etcd = true;
       } else if (word == "--quiet") {
         arguments.quiet = true;
       } else if (word == "--verbose") {
@@ -73,6 +77,7 @@ std::optional<Arguments> read(const std::vector<std::string_view>& words) {
 }
 
 Scenario scenario_of(const Arguments& arguments, std::uint64_t seed) {
+  if (arguments.etcd) return etcd_scenario(seed, arguments.nodes);
   if (arguments.successions) return successions_scenario(seed, arguments.nodes);
   return arguments.large ? large_scenario(seed, arguments.nodes)
                          : draw_scenario(seed, arguments.nodes);
@@ -81,7 +86,7 @@ Scenario scenario_of(const Arguments& arguments, std::uint64_t seed) {
 void print_repeat(const Arguments& arguments, std::uint64_t seed) {
   std::cout << "repeat: tests/simulation/run --seeds 1 --first " << seed << " --nodes "
             << arguments.nodes << (arguments.large ? " --large" : "")
-            << (arguments.successions ? " --successions" : "")
+            << (arguments.successions ? " --successions" : "") << (arguments.etcd ? " --etcd" : "")
             << (arguments.plant.empty() ? "" : " --plant " + arguments.plant) << " --verbose\n";
 }
 
@@ -117,15 +122,15 @@ void print(const Stats& stats, std::uint64_t seeds, double seconds) {
             << " leases over, " << stats.given_up << " agents gave up, " << stats.replays
             << " replays, " << stats.writes << " checkpoints, " << stats.refused_writes
             << " refused, " << stats.doubts << " clocks in doubt, " << stats.kernel_kills
-            << " frozen nodes ended by the kernel; jobs: " << stats.succeeded << " succeeded, " << stats.closed
-            << " ended otherwise\n";
+            << " frozen nodes ended by the kernel; jobs: " << stats.succeeded << " succeeded, "
+            << stats.closed << " ended otherwise\n";
 }
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// A search that finds nothing because nothing happens would be worth nothing.
+// A search that finds nothing because nothing happens would be worthless.
 bool is_worth_something(const Arguments& arguments, const Stats& stats) {
   if (arguments.large || arguments.successions || arguments.seeds < 1'000) return true;
   const auto share = arguments.seeds / 20;
@@ -138,7 +143,7 @@ bool is_worth_something(const Arguments& arguments, const Stats& stats) {
   return is;
 }
 
-/// Is every lost coordinator succeeded in the time that is promised?
+/// True if every lost coordinator had a successor within the promised time.
 bool are_quick(const Arguments& arguments, Stats& stats) {
   auto& all = stats.successions;
   const auto share = [](const Succession& s) {
@@ -186,8 +191,8 @@ int play_seeds(const Arguments& arguments) {
 }
 
 // Join, Welcome, Assigned, Ready, Start, Completed, Close; or, in a round that fails, Stop and
-// Stopped instead of the last two. The node whose worker failed says WorkerFailed and Stopped
-// before it is asked, and Stopped once more as the answer.
+// Stopped instead of the last two. The node whose worker failed sends WorkerFailed and Stopped
+// before the order, and Stopped once more in answer to it.
 int count_quiet_messages(bool verbose) {
   constexpr std::uint32_t kMost = 9;
   constexpr std::uint32_t kRestarts = 2;
@@ -204,8 +209,8 @@ int count_quiet_messages(bool verbose) {
     const auto most = world.most_frames_per_node_and_round();
     const auto rounds = world.checker().rounds();
     std::cout << nodes << " nodes: " << rounds << " rounds, at most " << most
-              << " messages of a node and round beside beats, " << world.frames_but_beats()
-              << " in all, " << world.stats().frames << " with beats\n";
+              << " messages of a node and round beside heartbeats, " << world.frames_but_beats()
+              << " in all, " << world.stats().frames << " with heartbeats\n";
     if (rounds != kRestarts + 1 || most > kMost || most != first.value_or(most)) {
       std::cout << "FAILED: expected " << kRestarts + 1 << " rounds, and as many messages at every "
                 << "size, at most " << kMost << '\n';

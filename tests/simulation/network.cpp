@@ -8,7 +8,7 @@ namespace {
 
 constexpr Time kLoopback{20'000};
 constexpr Time kFirstSynRetry{1'000'000'000};
-constexpr double kLostTail = 0.3;  // a dying process's last packets may be lost with it
+constexpr double kLostTail = 0.3;  // the last packets of a dying process may be lost with it
 
 }  // namespace
 
@@ -78,7 +78,7 @@ void Network::heal() {
   paths_changed();
 }
 
-// What was held back goes on where it can; who waits for acknowledgements may get them.
+// Delayed data continues where it can; pending acknowledgements may arrive.
 void Network::paths_changed() {
   for (std::uint32_t id = 0; id < connections_.size(); ++id)
     for (const int side : {0, 1}) {
@@ -91,7 +91,7 @@ void Network::paths_changed() {
 
 void Network::release(std::uint32_t id, int side) {
   auto& c = *connections_[id];
-  // The retransmission timer has backed off meanwhile.
+  // The retransmission timer has backed off in the meantime.
   const Time waited = queue_.now() - *c.stalled[side];
   const Time again =
       between(random_, Time{0}, std::max(std::min(waited, options_.user_timeout), Time{1}));
@@ -156,7 +156,7 @@ void Network::shake(End accepted) {
 void Network::stand(std::uint32_t id) {
   auto& c = *connections_[id];
   if (c.state != State::shaking || !c.open[0] || !c.open[1]) return;
-  if (!passes(c.host[1], c.host[0])) return;  // the answer was lost: the limit ends the dialling
+  if (!passes(c.host[1], c.host[0])) return;  // the answer was lost: the limit ends the attempt
   c.state = State::standing;
   c.owner[0]->dialed({id, 0}, {.ok = true, .refused = false, .what = {}});
 }
@@ -197,7 +197,7 @@ void Network::push(std::uint32_t id, int side, Chunk chunk) {
   if (is_held || !passes(to, from)) note_stall(id, side);
 }
 
-// Sent and not acknowledged for too long: the kernel gives the connection up.
+// Sent and unacknowledged for too long: the kernel gives up the connection.
 void Network::note_stall(std::uint32_t id, int side) {
   auto& c = *connections_[id];
   if (c.stalled[side]) return;
@@ -241,7 +241,7 @@ void Network::end(std::uint32_t id, int side, const std::string& why) {
   auto& c = *connections_[id];
   if (!c.open[side]) return;
   c.open[side] = false;
-  // A dialler that isn't through yet learns it as the outcome of its dialling.
+  // During an attempt to connect, this is the outcome of the attempt.
   if (side == 0 && c.state != State::standing) {
     c.owner[0]->dialed({id, 0}, {.ok = false, .refused = false, .what = why});
   } else {
@@ -260,7 +260,7 @@ void Network::abort(End end) {
   auto& c = *connections_[end.connection];
   if (!c.open[end.side]) return;
   if (random_.chance(kLostTail)) {
-    // Their delivery events find nothing, which does no harm.
+    // Their delivery events find nothing, which is harmless.
     auto& flying = c.flying[end.side];
     flying.resize(random_.below(flying.size() + 1));
   }

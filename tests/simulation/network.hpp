@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-/// Hosts and TCP between them: ordered streams that may be slow, stall, time out or be reset. What
-/// a kernel does also while the process sleeps happens here.
+/// Hosts and TCP between them: ordered streams that may be slow, stall, time out or be reset. The
+/// kernel's work continues here while a process sleeps.
 namespace acc::simulation {
 
 using HostId = std::uint32_t;
@@ -28,7 +28,7 @@ struct End {
 
 struct DialOutcome {
   bool ok = false;
-  bool refused = false;  ///< the host lives, nobody listens
+  bool refused = false;  ///< the host is up, no process listens
   std::string what;
 };
 
@@ -38,24 +38,24 @@ class SocketOwner {
   virtual ~SocketOwner() = default;
   virtual void accepted(End end, HostId from) = 0;
   virtual void dialed(End end, const DialOutcome& outcome) = 0;
-  /// `bytes` are good during the call only.
+  /// `bytes` are valid during the call only.
   virtual void arrived(End end, std::string_view bytes) = 0;
-  /// The other side closed or vanished: nothing follows on this end.
+  /// The peer closed or vanished: nothing follows on this end.
   virtual void ended(End end, const std::string& why) = 0;
 };
 
 struct NetworkOptions {
   Time delay{200'000};   ///< one way
-  Time jitter{100'000};  ///< up to so much more
+  Time jitter{100'000};  ///< at most that much more
   double loss = 0;       ///< of a packet: its stream waits for the retransmission
   Time retransmit{200'000'000};
   Time user_timeout{5'000'000'000};  ///< TCP_USER_TIMEOUT
   bool handshake = false;  ///< a connection stands only when the accepting process has answered
   bool splits = false;     ///< frames arrive in pieces
-  Time grain{0};  ///< arrivals are rounded up to it, so that a busy process finds several at once
+  Time grain{0};  ///< arrivals are rounded up to it, so that a busy process finds several together
 };
 
-/// No packet goes from `from` to `to`, in one or both directions.
+/// No packet passes from `from` to `to`, in one or both directions.
 struct Cut {
   std::vector<bool> from;
   std::vector<bool> to;
@@ -71,7 +71,7 @@ class Network {
 
   HostId add_host();
   void listen(HostId host, SocketOwner* owner) { hosts_[host].listener = owner; }
-  /// Power off: its packets stop without a word.
+  /// Power off: its packets stop without notice.
   void host_down(HostId host);
   void host_up(HostId host);
   void slow_down(HostId host, Time extra) { hosts_[host].extra = extra; }
@@ -79,17 +79,19 @@ class Network {
   void end_cut(std::size_t number);
   void heal();
 
-  /// Answered by dialed(), once, unless close() comes first.
+  /// Answered once by dialed(), unless close() is called first.
   End dial(SocketOwner& owner, HostId from, HostId to, Time limit);
   /// The accepting process has done its part of the handshake.
   void shake(End accepted);
   void send(End end, const Bytes& bytes);
-  /// What was sent before still goes out; no callback follows.
+  /// Data sent before is still delivered; no callback follows.
   void close(End end);
-  /// The process died; some of what it sent last may be lost.
+  /// The process died; some of its last data may be lost.
   void abort(End end);
   /// A middlebox forgot the connection: both sides see a reset.
   void reset(End end);
+  /// True if a packet would reach the other host.
+  [[nodiscard]] bool passes(HostId from, HostId to) const;
   [[nodiscard]] bool is_open(End end) const { return connections_[end.connection]->open[end.side]; }
 
  private:
@@ -99,10 +101,10 @@ class Network {
     SocketOwner* listener = nullptr;
   };
   struct Chunk {
-    Bytes bytes;  ///< none: the end of the stream
+    Bytes bytes;  ///< empty: the end of the stream
     std::size_t begin = 0;
     std::size_t size = 0;
-    Time arrival{0};  ///< kNever: held back until the path is whole
+    Time arrival{0};  ///< kNever: held until the path is restored
   };
   enum class State : std::uint8_t { dialing, shaking, standing };
   struct Connection {
@@ -112,11 +114,10 @@ class Network {
     State state = State::dialing;
     std::deque<Chunk> flying[2];  ///< by the sending side
     Time last_arrival[2]{};
-    std::optional<Time> stalled[2];  ///< since when something sent is unacknowledged
+    std::optional<Time> stalled[2];  ///< since when sent data is unacknowledged
   };
 
   [[nodiscard]] bool is_cut(HostId from, HostId to) const;
-  [[nodiscard]] bool passes(HostId from, HostId to) const;
   Time one_way(HostId from, HostId to);
   void try_syn(std::uint32_t id, Time wait);
   void syn_arrived(std::uint32_t id);

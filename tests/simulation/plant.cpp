@@ -22,7 +22,10 @@ constexpr Plant kPlants[] = {
     {"trust_stopped_clocks", &rendezvous::planted::trust_stopped_clocks},
     {"answer_from_belief", &rendezvous::planted::answer_from_belief},
     {"lease_by_monotonic", &rendezvous::planted::lease_by_monotonic},
+    {"start_before_commit", &rendezvous::planted::start_before_commit},
+    {"lead_past_lease", &rendezvous::planted::lead_past_lease},
     {"no_lease_timer", &rendezvous::planted::no_lease_timer},
+    {"forget_waiting", &rendezvous::planted::forget_waiting},
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 namespace acc::simulation {
 
-/// Switches one of rendezvous/planted.hpp's bugs on. False: there is none of that name, or this
+/// Enables one of the bugs in rendezvous/planted.hpp. False: there is none of that name, or this
 /// program was built without them.
 bool plant(std::string_view name);
 /// Empty in a program without them.

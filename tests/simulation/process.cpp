@@ -1,20 +1,19 @@
 #include "tests/simulation/process.hpp"
 
-#include "tests/simulation/glue.hpp"
 #include "tests/simulation/violation.hpp"
 #include "tests/simulation/world.hpp"
 
 #include <algorithm>
 #include <csignal>
 
-// How a process lives: what it hears when, its timers, its end.
+// Life of a process: delivery of events, timers, end.
 namespace acc::simulation {
 
 using namespace rendezvous;
 
 namespace {
 
-/// A deadline that lies further away than anything in a job is no deadline.
+/// A deadline further away than anything in a job is not a deadline.
 constexpr auto kLongestWait = std::chrono::hours{1};
 
 }  // namespace
@@ -23,7 +22,7 @@ Process::Process(World& world, HostId host, ProcessSpec spec)
     : world_{world}, host_{host}, spec_{std::move(spec)}, clocks_{world.clocks(host)} {
   group_.coordinated = true;
   group_.stop = spec_.stop;
-  if (spec_.member) group_.size = spec_.member->self.slots;
+  if (spec_.client) group_.size = spec_.client->self.slots;
 }
 
 Instant Process::now() const { return world_.clock(host_).at(world_.queue().now()); }
@@ -32,7 +31,7 @@ void Process::note(const std::string& what) const {
   world_.history().add(world_.queue().now(), spec_.name, what);
 }
 
-// Many dials with the same outcome are one line.
+// Many attempts with the same outcome are logged once.
 void Process::note_dial(const std::string& outcome) {
   if (!world_.history().is_on() || last_dial_ == outcome) return;
   last_dial_ = outcome;
@@ -41,19 +40,20 @@ void Process::note_dial(const std::string& outcome) {
 
 void Process::begin() {
   if (spec_.listens) world_.network().listen(host_, this);
-  if (spec_.hosts) {
-    roster_.emplace(spec_.roster, now());
-    roster_id_ = world_.next_roster();
+  if (spec_.serves_seed) {
+    membership_.emplace(spec_.membership, now());
+    membership_id_ = world_.next_membership();
   }
-  if (spec_.member) {
-    member_.emplace(*spec_.member, now());
+  if (spec_.client) {
+    client_.emplace(*spec_.client, now());
     feed(agent::Began{now()});
-    carry_out(member_->begin(now()));
+    if (spec_.by_etcd) client_->set_address_here(world_.address(host_));
+    carry_out(client_->begin(now()));
   }
   settle();
 }
 
-// ---- what it hears when ----
+// ---- delivery of events ----
 
 void Process::dispatch(Call call) {
   if (ended_) return;
@@ -71,7 +71,7 @@ void Process::settle() {
   if (is_leaving_) exit();
   if (ended_ || rearms_) return;
   rearms_ = true;
-  // After everything else of this moment.
+  // After all other events of this time.
   world_.queue().after(Time{0}, [this] {
     rearms_ = false;
     if (!ended_) plan_wake();
@@ -104,16 +104,16 @@ void Process::resume() {
   }
   if (is_frozen()) return;
   look_at_clocks();
-  // Whether the timers or the sockets are served first is nobody's promise.
+  // The order in which timers and sockets are served is unspecified.
   if (!is_frozen() && world_.random().chance(0.5)) tick();
   drain();
   if (!ended_ && !is_frozen()) tick();
 }
 
 bool Process::freeze(Sleep how) {
-  // Paused with an answer in its socket, or a start: the window that docs/operations.md admits.
+  // Paused with an answer in its socket, or a start: the window documented in docs/operations.md.
   if (ended_ || sleep_ != Sleep::none) return false;
-  if (how == Sleep::paused && (is_frozen() || (member_ && member_->holding() == Holding::assigned)))
+  if (how == Sleep::paused && (is_frozen() || (client_ && client_->state() == NodeState::assigned)))
     return false;
   note(how == Sleep::stopped     ? "is frozen with all its workers"
        : how == Sleep::suspended ? "is on a machine that is suspended"
@@ -124,8 +124,8 @@ bool Process::freeze(Sleep how) {
   return true;
 }
 
-// The kernel is first: its timers, then what was killed before. Whether workers or agent run next is
-// nobody's promise.
+// The kernel runs first: its timers, then earlier kills. Whether workers or agent run next is
+// unspecified.
 void Process::thaw() {
   if (ended_ || sleep_ == Sleep::none) return;
   note("wakes up");
@@ -152,22 +152,30 @@ void Process::thaw() {
 void Process::expect_confirmation() {
   if (ended_ || !guardian_.alive || living() == 0) return;
   constexpr Time kMargin{100'000'000};
-  const Time limit = Time{spec_.roster.timings.confirmation()} * 101 / 100 + kMargin;
-  world_.queue().after(limit, [this, generation = generation_, renewals = renewals_] {
-    const bool is_here = !ended_ && sleep_ == Sleep::none && guardian_.alive;
-    if (is_here && generation == generation_ && renewals == renewals_ && living() > 0)
-      throw Violation{"P1", spec_.name + " was paused, its clocks know it, and its workers live on"};
-  });
+  const Time limit = Time{spec_.membership.timings.confirmation()} * 101 / 100 + kMargin;
+  expect_confirmation_by(world_.clocks(host_).boot + limit);
 }
 
-// As Party and Coordinator do before each event.
+// By the clock of its own machine: another pause, too short to be noticed, stops that as well.
+void Process::expect_confirmation_by(Instant due) {
+  const auto left = due - world_.clocks(host_).boot;
+  const auto wait = [this, due, generation = generation_, renewals = renewals_] {
+    const bool is_here = !ended_ && sleep_ == Sleep::none && guardian_.alive;
+    if (!is_here || generation != generation_ || renewals != renewals_ || living() == 0) return;
+    if (world_.clocks(host_).boot < due) return expect_confirmation_by(due);
+    throw Violation{"P1", spec_.name + " was paused, its clocks know it, and its workers live on"};
+  };
+  world_.queue().after(std::chrono::ceil<Time>(left), wait);
+}
+
+// As RendezvousClient and Coordinator do before each event.
 void Process::look_at_clocks() {
   if (ended_ || is_frozen()) return;
   if (!clocks_.look(world_.clocks(host_))) return;
   note("its clocks are in doubt");
   ++world_.stats().doubts;
-  if (member_) carry_out(member_->clock_doubted(now()));
-  if (roster_ && !ended_) carry_out(roster_->clock_doubted(now()));
+  if (client_) carry_out(client_->clock_doubted(now()));
+  if (membership_ && !ended_) carry_out(membership_->clock_doubted(office_time()));
   if (writer_.question != 0) ask_to_write();
   settle();
 }
@@ -176,15 +184,16 @@ void Process::look_at_clocks() {
 
 void Process::plan_wake() {
   Instant next = Instant::max();
-  if (member_ && member_->phase() != LinkPhase::ended) {
-    next = member_->next_deadline();
+  if (client_ && client_->phase() != LinkPhase::ended) {
+    next = client_->next_deadline();
     if (next - now() > kLongestWait)
       throw Violation{"liveness", spec_.name + " waits for ever: " + state()};
   }
-  if (roster_) next = std::min(next, roster_->next_deadline());
+  if (membership_) next = std::min(next, membership_->next_deadline());
+  if (leadership_) next = std::min(next, leadership_->next_deadline());
   if (next == Instant::max()) return;
   const Time at = std::max(world_.clock(host_).when(next), world_.queue().now() + Time{1'000});
-  if (at >= wake_at_) return;  // the earlier one plans again
+  if (at >= wake_at_) return;  // the earlier one plans the next
   wake_at_ = at;
   world_.queue().at(at, [this, at] {
     if (wake_at_ != at) return;
@@ -197,8 +206,9 @@ void Process::wake() {
   if (ended_) return;
   if (is_frozen()) return;  // resume() ticks
   const Instant at = now();
-  const bool is_due =
-      (member_ && member_->next_deadline() <= at) || (roster_ && roster_->next_deadline() <= at);
+  const bool is_due = (client_ && client_->next_deadline() <= at) ||
+                      (membership_ && membership_->next_deadline() <= at) ||
+                      (leadership_ && leadership_->next_deadline() <= at);
   if (is_due) {
     world_.count_tick(host_);
     tick();
@@ -207,12 +217,13 @@ void Process::wake() {
 }
 
 void Process::tick() {
-  if (member_) carry_out(member_->tick(now()));
-  if (roster_ && !ended_) carry_out(roster_->tick(now()));
+  if (client_) carry_out(client_->tick(now()));
+  if (leadership_ && !ended_) carry_out(leadership_->tick(now()));
+  if (membership_ && !ended_) carry_out(membership_->tick(office_time()));
   settle();
 }
 
-// ---- its end ----
+// ---- end ----
 
 void Process::close_all(bool died) {
   auto& network = world_.network();
@@ -222,12 +233,14 @@ void Process::close_all(bool died) {
   for (const auto& [end, peer] : peers_) close(end);
 }
 
-// Finish was said and carried out: the process ends by itself, what it sent goes out.
+// Finish was ordered and carried out: the process exits by itself, and its data is delivered.
 void Process::exit() {
   if (ended_) return;
-  if (member_) carry_out(member_->leaves(farewell_of(finish_->verdict), now()));
-  note("ends: " + std::string{agent::to_string(finish_->verdict)} + ", code " +
-       std::to_string(finish_->exit_code));
+  if (client_) carry_out(client_->leaves(agent::leave_words(finish_->end.outcome), now()));
+  note("ends: " + std::string{to_string(finish_->end.outcome)} + ", code " +
+       std::to_string(finish_->end.exit_code));
+  // A process that leaves in the middle of the job sends nothing to etcd.
+  if (leadership_ && job_over_) carry_out(leadership_->end(true, now()));
   ended_ = true;
   kill_workers(Time{0});
   world_.network().listen(host_, nullptr);
@@ -241,7 +254,7 @@ void Process::die(bool power_off) {
   ended_ = true;
   is_uncounted_ = is_machine_asleep() && !is_excused_;
   sleep_ = Sleep::none;
-  // Their parent-death signal needs a moment; the power doesn't.
+  // The parent-death signal takes a moment; loss of power doesn't.
   kill_workers(power_off ? Time{0} : Time{3'000'000});
   if (power_off) {
     world_.network().host_down(host_);
@@ -268,14 +281,14 @@ void Process::lose_guardian() {
 
 std::string Process::state() const {
   std::string text = paused_ ? "stopped; " : "";
-  if (member_) {
-    text += "member " + std::string{to_string(member_->phase())} + " " + show(member_->epoch()) +
+  if (client_) {
+    text += "member " + std::string{to_string(client_->phase())} + " " + show(client_->epoch()) +
             " supervisor " + std::string{agent::to_string(group_.phase)} + " " +
             std::to_string(living()) + " workers";
   }
-  if (roster_)
-    text += "; roster " + std::string{to_string(roster_->phase())} + " " + show(roster_->epoch()) +
-            " with " + std::to_string(roster_->connected());
+  if (membership_)
+    text += "; membership " + std::string{to_string(membership_->phase())} + " " +
+            show(membership_->epoch()) + " with " + std::to_string(membership_->connected());
   return text;
 }
 

@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-// A process's connections: its own one to the coordinator, and those that others opened.
+// Connections of a process: its own one to the coordinator, and those opened by others.
 namespace acc::simulation {
 
 using namespace rendezvous;
@@ -14,15 +14,15 @@ namespace {
 
 constexpr std::size_t kKept = 12;  // frames for replay()
 
-// What an old epoch must make harmless. The others speak for a connection or for the whole job.
+// Messages that must be harmless in an old epoch. The others concern a connection or the whole job.
 bool is_of_a_round(const Message& message) {
   return std::visit(
       [](const auto& m) {
         using Kind = std::decay_t<decltype(m)>;
-        return std::is_same_v<Kind, Ready> || std::is_same_v<Kind, Beat> ||
+        return std::is_same_v<Kind, Ready> || std::is_same_v<Kind, Heartbeat> ||
                std::is_same_v<Kind, WorkerFailed> || std::is_same_v<Kind, Completed> ||
                std::is_same_v<Kind, Stopped> || std::is_same_v<Kind, Assigned> ||
-               std::is_same_v<Kind, Start> || std::is_same_v<Kind, BeatAck> ||
+               std::is_same_v<Kind, Start> || std::is_same_v<Kind, HeartbeatAck> ||
                std::is_same_v<Kind, Stop>;
       },
       message);
@@ -37,7 +37,7 @@ void keep(std::deque<Frame>& recent, const Frame& frame) {
 std::string show(const Frame& frame) {
   std::string text = std::string{name_of(frame.message)} + " " + simulation::show(frame.epoch);
   if (const auto* join = std::get_if<Join>(&frame.message)) {
-    text += " holding " + std::to_string(static_cast<int>(join->holding)) + " of " +
+    text += " state " + std::to_string(static_cast<int>(join->state)) + " of " +
             simulation::show(join->epoch) + " vote " + std::to_string(join->vote.number);
   } else if (const auto* refused = std::get_if<Refused>(&frame.message)) {
     text += " \"" + refused->what + "\"";
@@ -53,7 +53,7 @@ std::string show(const Frame& frame) {
 
 }  // namespace
 
-// ---- what the network says waits while the process sleeps ----
+// ---- events of the network wait while the process sleeps ----
 
 void Process::accepted(End end, HostId from) {
   dispatch([this, end, from] { on_accepted(end, from); });
@@ -77,7 +77,7 @@ void Process::ended(End end, const std::string& why) {
   dispatch([this, end, why] { on_ended(end, why); });
 }
 
-// ---- and is heard then ----
+// ---- and are handled afterwards ----
 
 void Process::on_accepted(End end, HostId from) {
   const PeerId id{next_peer_++};
@@ -88,24 +88,24 @@ void Process::on_accepted(End end, HostId from) {
 
 void Process::on_dialed(End end, const DialOutcome& outcome) {
   if (home_link_ == end) {
-    if (outcome.ok && roster_) {
+    if (outcome.ok && membership_) {
       const HostPort here{world_.address(host_), World::kPort};
-      const Frame moved{roster_->epoch(), Moved{spec_.roster.job, here}};
+      const Frame moved{membership_->epoch(), LeaderMoved{spec_.membership.job, here}};
       send(end, moved, std::make_shared<const std::string>(encode(moved.epoch, moved.message)));
       world_.network().close(end);
     }
     home_link_.reset();
     return;
   }
-  if (uplink_ != end || !member_) return;
+  if (uplink_ != end || !client_) return;
   if (!outcome.ok) {
     uplink_.reset();
     note_dial("cannot reach " + dialed_ + ": " + outcome.what);
-    carry_out(member_->dial_failed({false, outcome.refused, outcome.what}, now()));
+    carry_out(client_->dial_failed({false, outcome.refused, outcome.what}, now()));
     return;
   }
   last_dial_.clear();
-  carry_out(member_->link_up(world_.address(host_), now()));
+  carry_out(client_->link_up(world_.address(host_), now()));
 }
 
 void Process::on_arrived(End end, std::string_view bytes) {
@@ -117,13 +117,13 @@ void Process::on_ended(End end, const std::string& why) {
   if (uplink_ == end) {
     uplink_.reset();
     note("its connection to the coordinator ended: " + why);
-    if (member_) carry_out(member_->link_lost(why, now()));
+    if (client_) carry_out(client_->link_lost(why, now()));
     return;
   }
   drop_peer(end, why);
 }
 
-// The other side is gone; the ones who counted on it learn so.
+// The peer is gone; the state machines that used the connection are notified.
 void Process::drop_peer(End end, const std::string& why) {
   const auto found = peers_.find(end);
   if (found == peers_.end()) return;
@@ -131,8 +131,9 @@ void Process::drop_peer(End end, const std::string& why) {
   const auto role = found->second.role;
   peers_.erase(found);
   end_of_peer_.erase(id);
-  if (role == Peer::Role::voter && member_) carry_out(member_->vote_gone(id, now()));
-  if (role != Peer::Role::fresh && roster_) carry_out(roster_->left(id, why, now()));
+  if (role == Peer::Role::voter && client_) carry_out(client_->vote_withdrawn(id, now()));
+  if (role != Peer::Role::fresh && membership_)
+    carry_out(membership_->left(id, why, office_time()));
 }
 
 std::optional<Frame> Process::read(std::string_view bytes, FrameSplitter& splitter,
@@ -160,10 +161,18 @@ void Process::on_uplink_bytes(std::string_view bytes) {
       continue;
     }
     if (world_.keeps_frames()) keep(uplink_recent_, *frame);
-    const bool was_connected = member_->is_connected();
-    carry_out(member_->received(*frame, now()));
-    if (!ended_ && !was_connected && member_->is_connected()) send_inquiry();
+    note_place(frame->message);
+    const bool was_connected = client_->is_connected();
+    carry_out(client_->received(*frame, now()));
+    if (!ended_ && !was_connected && client_->is_connected()) send_inquiry();
   }
+}
+
+void Process::note_place(const Message& message) {
+  if (std::holds_alternative<Welcome>(message)) welcomed_at_ = world_.queue().now();
+  if (std::holds_alternative<Welcome>(message) || std::holds_alternative<Start>(message))
+    knows_its_place_ = false;
+  if (std::holds_alternative<Assigned>(message)) knows_its_place_ = true;
 }
 
 void Process::on_peer_bytes(End end, std::string_view bytes) {
@@ -185,42 +194,43 @@ void Process::on_peer_bytes(End end, std::string_view bytes) {
   }
 }
 
-// Who it is for: the roster of this process if there is one, else the votes for this node.
+// The recipient: the membership of this process if there is one, else the votes for this node.
 void Process::on_first_frame(End end, Peer& peer, const Frame& frame) {
-  if (const auto* moved = std::get_if<Moved>(&frame.message)) {
+  if (const auto* moved = std::get_if<LeaderMoved>(&frame.message)) {
     world_.network().close(end);
     end_of_peer_.erase(peer.id);
     peers_.erase(end);
     const HostPort to = moved->to;
-    // A spare at the job's first address, say, whose coordinator is lost: nobody else tells it.
-    if (!roster_ && member_ && frame.epoch.term >= member_->term())
-      carry_out(member_->coordinator_is_at(to, now()));
-    if (!roster_) return;
-    carry_out(roster_->moved(to, now()));
-    if (!roster_ && member_) carry_out(member_->coordinator_is_at(to, now()));
+    // For example a spare at the seed endpoint that lost its coordinator: no other process notifies
+    // it.
+    if (!membership_ && client_ && frame.epoch.term >= client_->term())
+      carry_out(client_->coordinator_is_at(to, now()));
+    if (!membership_) return;
+    carry_out(membership_->moved(to, office_time()));
+    if (!membership_ && client_) carry_out(client_->coordinator_is_at(to, now()));
     return;
   }
   const auto* join = std::get_if<Join>(&frame.message);
   if (join == nullptr) throw Violation{"wire", "a connection does not begin with Join"};
   const auto address = world_.address(peer.from);
-  if (roster_) {
-    peer.role = Peer::Role::of_roster;
-    carry_out(roster_->joined(peer.id, *join, address, now()));
-  } else if (member_) {
+  if (membership_) {
+    peer.role = Peer::Role::of_membership;
+    carry_out(membership_->joined(peer.id, *join, address, office_time()));
+  } else if (client_) {
     peer.role = Peer::Role::voter;
-    carry_out(member_->vote_came(peer.id, *join, address, now()));
+    carry_out(client_->vote_received(peer.id, *join, address, now()));
   }
 }
 
 void Process::on_peer_frame(Peer& peer, const Frame& frame) {
-  if (!roster_) return;  // a voter has said all that counts
+  if (!membership_) return;  // a voter has nothing else to send
   if (const auto* request = std::get_if<KvRequest>(&frame.message))
     return on_inquiry(peer, frame, *request);
   if (world_.keeps_frames()) keep(peer.recent, frame);
-  carry_out(roster_->said(peer.id, frame, now()));
+  carry_out(membership_->said(peer.id, frame, office_time()));
 }
 
-// ---- out ----
+// ---- sending ----
 
 void Process::send(End end, const Frame& frame, const Bytes& bytes) {
   const auto peer = peers_.find(end);
@@ -233,14 +243,15 @@ std::optional<End> Process::end_of(PeerId peer) const {
   return found != end_of_peer_.end() ? std::optional{found->second} : std::nullopt;
 }
 
-// The job's first address may have come back with an empty roster: it must know who is in office.
-void Process::tell_home() {
-  if (ended_ || !roster_ || !elected_ || !spec_.member) return;
-  const auto home = world_.host_at(spec_.member->home);
-  if (!home || *home == host_) return;
+// The process at the seed endpoint may have restarted with an empty membership: it must learn the
+// coordinator's address.
+void Process::announce_to_seed() {
+  if (ended_ || !membership_ || !elected_ || !spec_.client) return;
+  const auto seed_endpoint = world_.host_at(spec_.client->seed_endpoint);
+  if (!seed_endpoint || *seed_endpoint == host_) return;
   if (!home_link_ && !is_frozen())
-    home_link_ = world_.network().dial(*this, host_, *home, Time{1'000'000'000});
-  world_.queue().after(spec_.roster.timings.dead, [this] { tell_home(); });
+    home_link_ = world_.network().dial(*this, host_, *seed_endpoint, Time{1'000'000'000});
+  world_.queue().after(spec_.membership.timings.heartbeat_timeout, [this] { announce_to_seed(); });
 }
 
 // ---- faults ----
@@ -248,21 +259,21 @@ void Process::tell_home() {
 bool Process::replay() {
   if (ended_ || is_frozen()) return false;
   for (auto& [end, peer] : peers_) {
-    if (!roster_ || peer.role == Peer::Role::fresh) continue;
+    if (!membership_ || peer.role == Peer::Role::fresh) continue;
     for (const auto& frame : peer.recent) {
-      if (!(frame.epoch < roster_->epoch())) continue;
+      if (!(frame.epoch < membership_->epoch())) continue;
       const Frame copy = frame;
       note("as coordinator hears once more " + show(copy) + " from " + world_.address(peer.from));
-      carry_out(roster_->said(peer.id, copy, now()));
+      carry_out(membership_->said(peer.id, copy, office_time()));
       settle();
       return true;
     }
   }
   for (const auto& frame : uplink_recent_) {
-    if (!member_ || !uplink_ || !(frame.epoch < member_->epoch())) continue;
+    if (!client_ || !uplink_ || !(frame.epoch < client_->epoch())) continue;
     const Frame copy = frame;
     note("hears once more " + show(copy));
-    carry_out(member_->received(copy, now()));
+    carry_out(client_->received(copy, now()));
     settle();
     return true;
   }

@@ -1,10 +1,9 @@
-#include "common/exit_codes.hpp"
+#include "agent/translate.hpp"
 #include "rendezvous/codec.hpp"
-#include "tests/simulation/glue.hpp"
 #include "tests/simulation/process.hpp"
 #include "tests/simulation/world.hpp"
 
-// What the member and the roster want done.
+// Actions of the coordinator client and of the membership.
 namespace acc::simulation {
 
 using namespace rendezvous;
@@ -17,20 +16,32 @@ Bytes bytes_of(const Frame& frame) {
 
 }  // namespace
 
-void Process::carry_out(const MemberActions& actions) {
+void Process::carry_out(const ClientActions& actions) {
   if (ended_) return;
   for (const auto& action : actions) {
-    std::visit([this](const auto& a) { act(a); }, action);
-    member_->set_alive(group_.alive);
+    std::visit(
+        [this]<class A>(const A& a) {
+          act(a);
+          if constexpr (std::is_constructible_v<NodeOrder, A>) obey(a);
+        },
+        action);
   }
+  if (!client_) return;
+  if (const auto change = client_->take_link_change()) obey(*change);
+  seek_in_etcd();
 }
 
-void Process::carry_out(const RosterActions& actions) {
+// As the agent handles orders of the coordinator, or their absence.
+void Process::obey(const NodeOrder& order) {
+  if (const auto event = agent::event_of(order, now())) feed(*event);
+}
+
+void Process::carry_out(const MembershipActions& actions) {
   if (ended_) return;
   for (const auto& action : actions) std::visit([this](const auto& a) { act(a); }, action);
 }
 
-// ---- of the member ----
+// ---- of the coordinator client ----
 
 void Process::act(const DialTo& dial) {
   if (uplink_) world_.network().close(*uplink_);
@@ -39,7 +50,7 @@ void Process::act(const DialTo& dial) {
   const auto host = dial.here ? std::optional{host_} : world_.host_at(dial.to);
   dialed_ = dial.to.host + (dial.here ? " (here)" : "");
   if (!host) {
-    dispatch([this] { carry_out(member_->dial_failed({false, false, "unknown host"}, now())); });
+    dispatch([this] { carry_out(client_->dial_failed({false, false, "unknown host"}, now())); });
     return;
   }
   uplink_ = world_.network().dial(*this, host_, *host, dial.limit);
@@ -56,24 +67,13 @@ void Process::act(const Send& send) {
 
 void Process::act(const OrderPort&) {
   const auto port = static_cast<std::uint16_t>(world_.random().between(20'000, 60'000));
-  carry_out(member_->port_reserved(port, now()));
+  carry_out(client_->port_reserved(port, now()));
 }
 
-void Process::act(const OrderRound& order) {
-  place_ = order.place;
-  feed(agent::RoundOrdered{place_.epoch.round, place_.ledger, now()});
-}
-
-void Process::act(const OrderStop& order) {
-  const bool for_good = order.stop.why == Stop::Why::end;
-  feed(agent::StopOrdered{order.stop.signo, order.stop.grace, for_good, now()});
-}
-
-void Process::act(const OrderSignal& order) { feed(agent::SignalOrdered{order.signal.signo}); }
+void Process::act(const OrderRound& order) { place_ = order.place; }
 
 void Process::act(const OrderClose& order) {
   if (world_.history().is_on()) note("learns that the job is over: " + order.close.reason);
-  feed(agent::JobClosed{agent::verdict_of(order.close.outcome), order.close.exit_code, now()});
 }
 
 void Process::act(const SetLease& lease) {
@@ -94,13 +94,11 @@ void Process::act(const ClearLease&) {
 void Process::act(const OrderKill& order) {
   note("must kill its workers: " + order.why);
   world_.stats().lease_kills += living() > 0 ? 1 : 0;
-  feed(agent::LeaseOver{now()});
 }
 
 void Process::act(const GiveUp& end) {
   note("gives up: " + end.text);
   ++world_.stats().given_up;
-  feed(agent::JobClosed{agent::Verdict::nodes_missing, to_int(ExitCode::nodes_missing), now()});
 }
 
 void Process::act(const Tell& tell) {
@@ -118,22 +116,22 @@ void Process::act(const RefuseVote& refuse) {
 void Process::act(const TakeOver& take) {
   elected_ = true;
   ++world_.stats().elections;
-  roster_id_ = world_.next_roster();
-  RosterActions actions;
-  roster_.emplace(spec_.roster, take.win, now(), actions);
-  for (const auto& vote : take.win.votes) {
-    if (const auto end = end_of(vote.peer)) peers_.at(*end).role = Peer::Role::of_roster;
+  membership_id_ = world_.next_membership();
+  MembershipActions actions;
+  membership_.emplace(spec_.membership, take.result, now(), actions);
+  for (const auto& vote : take.result.votes) {
+    if (const auto end = end_of(vote.peer)) peers_.at(*end).role = Peer::Role::of_membership;
   }
   carry_out(actions);
-  tell_home();
+  announce_to_seed();
 }
 
-// ---- of the roster ----
+// ---- of the membership ----
 
 void Process::note_start(const Frame& frame) const {
   auto& checker = world_.checker();
   if (std::holds_alternative<Start>(frame.message))
-    checker.start_sent(roster_id_, frame.epoch, roster_->was_elected());
+    checker.start_sent(membership_id_, frame.epoch, membership_->was_elected());
   if (const auto* stop = std::get_if<Stop>(&frame.message))
     checker.stop_sent(frame.epoch, stop->why);
 }
@@ -157,11 +155,10 @@ void Process::act(const ClosePeer& close) {
   world_.network().close(*end);
   peers_.erase(*end);
   end_of_peer_.erase(close.peer);
-  if (roster_) carry_out(roster_->left(close.peer, "closed by us", now()));
+  if (membership_) carry_out(membership_->left(close.peer, "closed by us", office_time()));
 }
 
 void Process::act(const ResetStore&) {}
-void Process::act(const CommitRound&) {}  // only with etcd as witness
 
 void Process::act(const TellHere& tell) {
   if (world_.history().is_on()) note("as coordinator says: " + tell.text);
@@ -173,11 +170,12 @@ void Process::act(const StepDown& down) {
   for (const auto& [end, peer] : peers_) world_.network().close(end);
   peers_.clear();
   end_of_peer_.clear();
-  roster_.reset();
+  if (leadership_) carry_out(leadership_->resign(now()));
+  membership_.reset();
   elected_ = false;
   const std::string why = down.why;
-  if (member_) carry_out(member_->stepped_down(why, now()));
-  if (!member_) job_over_ = true;
+  if (client_) carry_out(client_->stepped_down(why, now()));
+  if (!client_) job_over_ = true;
 }
 
 void Process::act(const JobOver& over) {
@@ -186,7 +184,7 @@ void Process::act(const JobOver& over) {
          std::to_string(static_cast<int>(over.close.outcome)) + ", code " +
          std::to_string(over.close.exit_code) + ", " + over.close.reason);
   job_over_ = true;
-  world_.checker().closed(roster_id_, over.close);
+  world_.checker().closed(membership_id_, over.close);
 }
 
 }  // namespace acc::simulation

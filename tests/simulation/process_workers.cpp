@@ -1,6 +1,5 @@
-#include "agent/spawn.hpp"
+#include "agent/translate.hpp"
 #include "rendezvous/planted.hpp"
-#include "tests/simulation/glue.hpp"
 #include "tests/simulation/process.hpp"
 #include "tests/simulation/violation.hpp"
 #include "tests/simulation/world.hpp"
@@ -9,7 +8,7 @@
 #include <cerrno>
 #include <csignal>
 
-// What the supervisor wants done, the workers, and the guardian who outlives the agent's sleep.
+// Actions of the supervisor, the workers, and the guardian, which runs while the agent sleeps.
 namespace acc::simulation {
 
 using namespace rendezvous;
@@ -26,7 +25,7 @@ bool ends_by_default(int signo) {
 
 }  // namespace
 
-// What an event leads to may be the next event: it waits until all of this one is carried out.
+// An event may cause another one, which waits until all actions of this one are carried out.
 void Process::feed(const agent::Event& event) {
   events_.push_back(event);
   if (feeds_) return;
@@ -37,7 +36,6 @@ void Process::feed(const agent::Event& event) {
     const auto before = group_.phase;
     for (const auto& action : agent::step(group_, next))
       std::visit([this](const auto& a) { act(a); }, action);
-    if (member_) member_->set_alive(group_.alive);
     if (before != group_.phase && world_.history().is_on())
       note("supervisor: " + std::string{agent::to_string(before)} + " → " +
            std::string{agent::to_string(group_.phase)});
@@ -48,7 +46,7 @@ void Process::feed(const agent::Event& event) {
 void Process::check_emptied() {
   const bool ending =
       group_.phase == agent::Phase::stopping || group_.phase == agent::Phase::killing;
-  if (!member_ || !ending || unreaped_ > 0) return;
+  if (!client_ || !ending || unreaped_ > 0) return;
   feed(agent::Emptied{now(), world_.random().chance(0.5), world_.random().fraction()});
 }
 
@@ -69,7 +67,7 @@ void Process::act(const agent::StartRound&) {
   });
 }
 
-// The child looks at the lease as the last thing before it becomes a worker.
+// The child checks the lease as its last step before it becomes a worker.
 void Process::spawn() {
   const bool is_over =
       agent::judge_lease(guardian_.terms, world_.clocks(host_)) == agent::LeaseState::over;
@@ -134,30 +132,32 @@ void Process::act(const agent::Finish& finish) {
   is_leaving_ = true;
 }
 
+agent::NodeFacts Process::node_facts() const {
+  return {{place_.first_rank, group_.size}, spec_.name};
+}
+
 void Process::act(const agent::ReportFailed& report) {
-  carry_out(member_->worker_failed(failure_of(report.failure, place_, spec_.name, now()), now()));
+  carry_out(client_->worker_failed(agent::failure_of(report.failure, node_facts(), now()), now()));
 }
 
 void Process::act(const agent::ReportStartFailed& report) {
-  carry_out(member_->worker_failed(failure_of(report.failure, place_, spec_.name), now()));
+  carry_out(client_->worker_failed(agent::failure_of(report.failure, node_facts()), now()));
 }
 
 void Process::act(const agent::ReportCompleted&) {
   note("its workers are done");
-  carry_out(member_->workers_completed(now()));
+  carry_out(client_->workers_completed(now()));
 }
 
 void Process::act(const agent::ReportStopped& report) {
-  carry_out(member_->workers_stopped(report.progress, now()));
+  carry_out(client_->workers_stopped(report.progress, now()));
 }
 
 void Process::act(const agent::ReportUnkillable&) {
-  carry_out(member_->worker_failed(unkillable_failure(place_, spec_.name), now()));
+  carry_out(client_->worker_failed(agent::unkillable_failure(node_facts()), now()));
 }
 
-void Process::act(const agent::AskJob& ask) {
-  carry_out(member_->signal_came(ask.signo, ask.interrupts, now()));
-}
+void Process::act(const agent::AskJob& ask) { carry_out(client_->signal_received(ask.signo)); }
 
 // ---- workers ----
 
@@ -176,9 +176,8 @@ void Process::worker_dies(std::uint64_t generation, std::size_t index, const Exi
   const auto* killed = std::get_if<Signaled>(&status);
   const bool is_killed = killed != nullptr && killed->signo == SIGKILL;
   if (is_machine_asleep() || (sleep_ == Sleep::stopped && !is_killed)) {
-    deaths_.emplace_back([this, generation, index, status] {
-      worker_dies(generation, index, status);
-    });
+    deaths_.emplace_back(
+        [this, generation, index, status] { worker_dies(generation, index, status); });
     return;
   }
   workers_[index].lives = false;
@@ -213,21 +212,24 @@ void Process::crash_worker() {
   }
 }
 
-// ---- the guardian: looks again only when the lease that it knew of would be over ----
+// ---- the guardian: checks again only when the lease known to it would be over ----
 
 void Process::watch_lease() {
-  if (guardian_.is_planned || !guardian_.alive || guardian_.terms.ends_ns == 0) return;
-  guardian_.is_planned = true;
+  if (!guardian_.alive || guardian_.terms.ends_ns == 0) return;
   const Instant ends{std::chrono::nanoseconds{guardian_.terms.ends_ns}};
-  const Time soonest = world_.queue().now() + Time{1'000'000};  // other clocks may judge otherwise
-  world_.queue().at(std::max(world_.clock(host_).when(ends), soonest), [this] {
-    guardian_.is_planned = false;
+  const Time soonest = world_.queue().now() + Time{1'000'000};  // other clocks may disagree
+  const Time at = std::max(world_.clock(host_).when(ends), soonest);
+  if (guardian_.looks_at && *guardian_.looks_at <= at) return;
+  guardian_.looks_at = at;
+  world_.queue().at(at, [this, at] {
+    if (guardian_.looks_at != at) return;  // a shorter lease was set in between
+    guardian_.looks_at.reset();
     check_lease();
   });
 }
 
 void Process::check_lease() {
-  if (ended_ || !guardian_.alive || sleep_ != Sleep::none) return;  // thaw() looks
+  if (ended_ || !guardian_.alive || sleep_ != Sleep::none) return;  // thaw() checks
   using agent::LeaseState;
   const Clocks clocks = world_.clocks(host_);
   switch (agent::judge_lease(guardian_.terms, clocks)) {
@@ -236,9 +238,9 @@ void Process::check_lease() {
     case LeaseState::over:
       return lease_is_over();
     case LeaseState::doubted: {
-      const Instant soon = now() + spec_.roster.timings.confirmation();
-      guardian_.terms.ends_ns = std::min(
-          guardian_.terms.ends_ns, std::chrono::nanoseconds{soon.time_since_epoch()}.count());
+      const Instant soon = now() + spec_.membership.timings.confirmation();
+      guardian_.terms.ends_ns = std::min(guardian_.terms.ends_ns,
+                                         std::chrono::nanoseconds{soon.time_since_epoch()}.count());
       guardian_.terms.ahead_ns = clocks.ahead().count();
       break;
     }
@@ -258,7 +260,7 @@ void Process::lease_is_over() {
   kill_workers(kLeaseKillTakes);
 }
 
-// ---- the kernel: ends the workers also of a frozen node (agent/lease_timer) ----
+// ---- the kernel: ends the workers even of a frozen node (agent/lease_timer) ----
 
 void Process::plan_lease_timer() {
   if (guardian_.timer_is_planned || guardian_.terms.ends_ns == 0 || planted::no_lease_timer) return;
@@ -267,7 +269,7 @@ void Process::plan_lease_timer() {
   const Time soonest = world_.queue().now() + Time{1'000'000};
   world_.queue().at(std::max(world_.clock(host_).when(ends), soonest), [this] {
     guardian_.timer_is_planned = false;
-    if (ended_ || is_machine_asleep()) return;  // thaw() looks
+    if (ended_ || is_machine_asleep()) return;  // thaw() checks
     check_lease_timer();
   });
 }

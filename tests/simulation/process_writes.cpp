@@ -2,8 +2,8 @@
 #include "tests/simulation/process.hpp"
 #include "tests/simulation/world.hpp"
 
-// Rank 0 writes checkpoints, and asks before it makes one valid: the worker's, the agent's and the
-// coordinator's part (acc::agent::is_current, Party, Coordinator).
+// Rank 0 writes checkpoints, and asks before it makes one valid: the parts of the worker, the agent
+// and the coordinator (acc::agent::is_current, RendezvousClient, Coordinator).
 namespace acc::simulation {
 
 using namespace rendezvous;
@@ -12,18 +12,18 @@ void Process::plan_write() {
   writer_ = {};
   if (place_.first_rank != Rank{0} || world_.is_quiet()) return;
   writer_.generation = generation_;
-  const Time pause = between(world_.random(), Time{spec_.roster.timings.dead} / 20,
-                             Time{spec_.roster.timings.dead});
+  const Time pause = between(world_.random(), Time{spec_.membership.timings.heartbeat_timeout} / 20,
+                             Time{spec_.membership.timings.heartbeat_timeout});
   world_.queue().after(pause, [this, generation = generation_] {
     if (ended_ || generation != generation_ || workers_.empty() || !workers_[0].lives) return;
-    // A worker that sleeps asks when it wakes up: the agent gets it then, too.
+    // A sleeping worker asks when it resumes: the agent receives the request then, too.
     dispatch([this, generation] {
       if (generation == generation_ && workers_[0].lives && writer_.question == 0) ask_to_write();
     });
   });
 }
 
-// Also anew: the answer to an older question doesn't count any more.
+// Also repeats a request: the answer to an older one no longer counts.
 void Process::ask_to_write() {
   writer_.question = ++last_question_;
   writer_.asked = now();
@@ -32,16 +32,16 @@ void Process::ask_to_write() {
 }
 
 void Process::send_inquiry() {
-  if (writer_.question == 0 || !uplink_ || !member_->is_connected()) return;
+  if (writer_.question == 0 || !uplink_ || !client_->is_connected()) return;
   KvRequest request;
   request.id = writer_.question;
   request.op = KvRequest::Op::current;
-  const Frame frame{{member_->term(), member_->epoch().round}, std::move(request)};
+  const Frame frame{{client_->term(), client_->epoch().round}, std::move(request)};
   send(*uplink_, frame, std::make_shared<const std::string>(encode(frame.epoch, frame.message)));
 }
 
 void Process::on_inquiry(const Peer& peer, const Frame& frame, const KvRequest& request) {
-  carry_out(roster_->asked_current(peer.id, frame.epoch.round, request.id, now()));
+  carry_out(membership_->asked_current(peer.id, frame.epoch.round, request.id, office_time()));
 }
 
 void Process::on_inquiry_answer(const KvReply& reply) {

@@ -4,7 +4,7 @@
 
 namespace acc::simulation {
 
-/// All chance comes from here, so that a seed repeats its history (splitmix64).
+/// The only source of randomness, so that a seed repeats its history (splitmix64).
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_{seed} {}
@@ -24,7 +24,7 @@ class Random {
   /// uniform in [0, 1)
   double fraction() { return static_cast<double>(next() >> 11U) * 0x1p-53; }
   bool chance(double p) { return fraction() < p; }
-  /// Another stream: what is drawn there changes nothing here.
+  /// Another stream: draws from it change nothing here.
   Random fork() { return Random{next()}; }
 
  private:

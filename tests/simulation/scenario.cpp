@@ -1,5 +1,6 @@
 #include "tests/simulation/scenario.hpp"
 
+#include "common/enum_names.hpp"
 #include "tests/simulation/random.hpp"
 
 #include <algorithm>
@@ -19,26 +20,26 @@ Millis in_millis(Time time) { return std::chrono::duration_cast<Millis>(time); }
 
 void draw_timings(Random& random, Scenario& s) {
   constexpr Millis kDead[] = {Millis{300}, Millis{1'000}, Millis{1'000}, Millis{5'000}};
-  s.timings.dead = kDead[random.below(std::size(kDead))];
-  s.timings.lease = 2 * s.timings.dead;
-  s.grace = in_millis(scaled(s.timings.dead, 0.5 + 2 * random.fraction()));
-  s.join_timeout =
-      std::max(in_millis(scaled(s.timings.dead, 15 + 25 * random.fraction())), Millis{12'000});
-  s.length = scaled(s.timings.dead, 2 + 8 * random.fraction());
+  s.timings.heartbeat_timeout = kDead[random.below(std::size(kDead))];
+  s.timings.lease = 2 * s.timings.heartbeat_timeout;
+  s.grace = in_millis(scaled(s.timings.heartbeat_timeout, 0.5 + 2 * random.fraction()));
+  s.join_timeout = std::max(
+      in_millis(scaled(s.timings.heartbeat_timeout, 15 + 25 * random.fraction())), Millis{12'000});
+  s.length = scaled(s.timings.heartbeat_timeout, 2 + 8 * random.fraction());
   s.skew_ppm = random.chance(0.5) ? 10'000 : 100;
 }
 
 void draw_network(Random& random, Scenario& s) {
   auto& net = s.network;
-  net.user_timeout = s.timings.dead;
+  net.user_timeout = s.timings.heartbeat_timeout;
   net.handshake = random.chance(0.5);
   net.splits = random.chance(0.3);
   net.loss = random.chance(0.3) ? 0.02 : 0;
   // Retransmission timers of the kernel, but never so slow that a lossy link looks dead.
-  net.retransmit = std::min(Time{200'000'000}, scaled(s.timings.dead, 0.1));
+  net.retransmit = std::min(Time{200'000'000}, scaled(s.timings.heartbeat_timeout, 0.1));
   if (random.chance(0.2)) {
-    net.delay = scaled(s.timings.dead, 0.02);
-    net.jitter = scaled(s.timings.dead, 0.04);
+    net.delay = scaled(s.timings.heartbeat_timeout, 0.02);
+    net.jitter = scaled(s.timings.heartbeat_timeout, 0.04);
   }
 }
 
@@ -49,15 +50,16 @@ void draw_nodes(Random& random, Scenario& s, std::uint32_t most) {
     NodePlan node;
     node.slots =
         random.chance(0.9) ? usual_slots : static_cast<std::uint32_t>(random.between(1, 8));
-    node.comes = between(random, Time{0}, scaled(s.timings.dead, 0.5));
-    if (i > 0 && random.chance(0.05)) node.comes += scaled(s.timings.dead, 8 * random.fraction());
+    node.comes = between(random, Time{0}, scaled(s.timings.heartbeat_timeout, 0.5));
+    if (i > 0 && random.chance(0.05))
+      node.comes += scaled(s.timings.heartbeat_timeout, 8 * random.fraction());
     s.nodes.push_back(node);
   }
   s.nodes_max = s.nodes_min = count;
   s.by_rank = random.chance(0.7);
   if (!random.chance(0.5)) return;
-  // Elastic. The minimum is more than half of all that may come, or two halves could each be
-  // enough.
+  // Elastic. The minimum is more than half of all nodes that may join, or two halves could each be
+  // sufficient.
   s.by_rank = random.chance(0.2);
   if (count > 2 && random.chance(0.4))
     s.nodes_max = count - static_cast<std::uint32_t>(random.between(1, (count - 1) / 2));
@@ -70,7 +72,7 @@ std::vector<HostId> draw_hosts(Random& random, std::size_t count, std::size_t mo
   std::vector<HostId> hosts;
   const auto n = static_cast<std::size_t>(random.between(1, static_cast<std::int64_t>(most)));
   while (hosts.size() < n) {
-    // The first node is the one whose loss hurts.
+    // The loss of the first node is the critical one.
     const auto host = random.chance(0.25) ? 0U : static_cast<HostId>(random.below(count));
     if (std::ranges::find(hosts, host) == hosts.end()) hosts.push_back(host);
   }
@@ -84,17 +86,16 @@ int draw_signal(Random& random) {
 
 FaultKind draw_kind(Random& random) {
   constexpr FaultKind kKinds[] = {
-      FaultKind::kill_agent,   FaultKind::kill_agent,   FaultKind::power_off,
-      FaultKind::power_off,    FaultKind::pause,        FaultKind::pause,
-      FaultKind::freeze,       FaultKind::freeze,       FaultKind::suspend,
-      FaultKind::suspend,      FaultKind::vm_pause,     FaultKind::vm_pause,
-      FaultKind::set_clock,
-      FaultKind::pause,        FaultKind::cut_both,     FaultKind::cut_both,
-      FaultKind::cut_both,     FaultKind::cut_both,     FaultKind::cut_one_way,
-      FaultKind::cut_one_way,  FaultKind::slow,         FaultKind::reset,
-      FaultKind::reset,        FaultKind::signal,       FaultKind::crash_worker,
-      FaultKind::crash_worker, FaultKind::crash_worker, FaultKind::lose_guardian,
-      FaultKind::duplicate};
+      FaultKind::kill_agent,    FaultKind::kill_agent,   FaultKind::power_off,
+      FaultKind::power_off,     FaultKind::pause,        FaultKind::pause,
+      FaultKind::freeze,        FaultKind::freeze,       FaultKind::suspend,
+      FaultKind::suspend,       FaultKind::vm_pause,     FaultKind::vm_pause,
+      FaultKind::set_clock,     FaultKind::pause,        FaultKind::cut_both,
+      FaultKind::cut_both,      FaultKind::cut_both,     FaultKind::cut_both,
+      FaultKind::cut_one_way,   FaultKind::cut_one_way,  FaultKind::slow,
+      FaultKind::reset,         FaultKind::reset,        FaultKind::signal,
+      FaultKind::crash_worker,  FaultKind::crash_worker, FaultKind::crash_worker,
+      FaultKind::lose_guardian, FaultKind::duplicate};
   return kKinds[random.below(std::size(kKinds))];
 }
 
@@ -106,8 +107,8 @@ Fault draw_fault(Random& random, const Scenario& s, Time span) {
   const bool many = fault.kind == FaultKind::cut_both || fault.kind == FaultKind::cut_one_way ||
                     (fault.kind == FaultKind::pause && random.chance(0.3));
   fault.hosts = draw_hosts(random, count, many ? std::max<std::size_t>(count / 2, 1) : 1);
-  fault.lasts =
-      scaled(s.timings.dead, random.chance(0.5) ? random.fraction() : 8 * random.fraction());
+  fault.lasts = scaled(s.timings.heartbeat_timeout,
+                       random.chance(0.5) ? random.fraction() : 8 * random.fraction());
   const bool kills = fault.kind == FaultKind::kill_agent || fault.kind == FaultKind::power_off;
   if (kills) fault.lasts = std::max(fault.lasts, kSecond / 10);
   if (kills && random.chance(0.3)) fault.lasts = kNever;
@@ -116,14 +117,14 @@ Fault draw_fault(Random& random, const Scenario& s, Time span) {
 }
 
 void draw_faults(Random& random, Scenario& s) {
-  const Time span = scaled(s.timings.dead, 4 + 16 * random.fraction());
+  const Time span = scaled(s.timings.heartbeat_timeout, 4 + 16 * random.fraction());
   const auto count = random.chance(0.1) ? 0 : random.between(1, 6);
   for (std::int64_t i = 0; i < count; ++i) {
     s.faults.push_back(draw_fault(random, s, span));
-    // Trouble seldom comes alone: a second fault while the first is being dealt with.
+    // Faults often overlap: a second one while the first is being handled.
     if (!random.chance(0.4)) continue;
     auto second = draw_fault(random, s, span);
-    second.at = s.faults.back().at + scaled(s.timings.dead, 2.5 * random.fraction());
+    second.at = s.faults.back().at + scaled(s.timings.heartbeat_timeout, 2.5 * random.fraction());
     s.faults.push_back(second);
   }
   s.replays = random.chance(0.5);
@@ -131,10 +132,10 @@ void draw_faults(Random& random, Scenario& s) {
     for (int i = 0; i < 40; ++i)
       s.faults.push_back({between(random, Time{0}, 2 * span), FaultKind::replay, {}, Time{0}, 0});
   }
-  s.healed = span + scaled(s.timings.dead, 10);
+  s.healed = span + scaled(s.timings.heartbeat_timeout, 10);
 }
 
-// A firewall, or an address that can't be listened at: some nodes, or all, can't take over.
+// A firewall, or an address that can't be bound: some nodes, or all, can't take over.
 void draw_listeners(Random& random, Scenario& s) {
   if (!random.chance(0.15)) return;
   const double share = random.chance(0.4) ? 0 : random.fraction();
@@ -156,7 +157,7 @@ Scenario draw_scenario(std::uint64_t seed, std::uint32_t nodes) {
   draw_nodes(random, s, nodes);
   s.stands_alone = random.chance(0.15);
   s.restart.max_restarts = static_cast<std::uint32_t>(random.between(0, 5));
-  s.restart.delay_base = s.timings.dead / 4;
+  s.restart.delay_base = s.timings.heartbeat_timeout / 4;
   s.failing = random.chance(0.5) ? 0.5 * random.fraction() : 0;
   s.start_errors = random.chance(0.1) ? 0.02 : 0;
   draw_faults(random, s);
@@ -170,7 +171,7 @@ Scenario large_scenario(std::uint64_t seed, std::uint32_t nodes) {
   Scenario s;
   s.seed = seed;
   s.timings = {Millis{5'000}, Millis{10'000}};
-  s.network.user_timeout = s.timings.dead;
+  s.network.user_timeout = s.timings.heartbeat_timeout;
   s.network.grain = Time{1'000'000};
   s.nodes.assign(nodes, NodePlan{});
   for (auto& node : s.nodes) node.comes = between(random, Time{0}, kSecond);
@@ -188,6 +189,32 @@ Scenario large_scenario(std::uint64_t seed, std::uint32_t nodes) {
   return s;
 }
 
+Scenario etcd_scenario(std::uint64_t seed, std::uint32_t nodes) {
+  Scenario s = draw_scenario(seed, nodes);
+  Random random{seed * 0x2545f4914f6cdd1dU + 2};
+  s.by_etcd = true;
+  s.stands_alone = false;
+  for (auto& node : s.nodes) node.listens = true;
+  // No majority is needed.
+  if (random.chance(0.6)) s.nodes_min = static_cast<std::uint32_t>(random.between(1, s.nodes_min));
+  const auto count = random.between(0, 5);
+  const Time span = s.healed - scaled(s.timings.heartbeat_timeout, 10);
+  for (std::int64_t i = 0; i < count; ++i) {
+    Fault fault;
+    fault.at = between(random, Time{0}, span);
+    fault.kind = random.chance(0.7) ? FaultKind::cut_from_etcd : FaultKind::freeze_etcd;
+    if (fault.kind == FaultKind::cut_from_etcd)
+      fault.hosts =
+          draw_hosts(random, s.nodes.size(), std::max<std::size_t>(s.nodes.size() / 2, 1));
+    fault.lasts =
+        between(random, Time{0}, std::max(scaled(s.timings.heartbeat_timeout, 6), 6 * kSecond));
+    s.faults.push_back(fault);
+  }
+  for (auto& fault : s.faults)
+    std::erase_if(fault.hosts, [&](HostId host) { return host >= s.nodes.size(); });
+  return s;
+}
+
 Scenario successions_scenario(std::uint64_t seed, std::uint32_t nodes) {
   Random random{seed * 0x2545f4914f6cdd1dU + nodes};
   Scenario s;
@@ -195,18 +222,19 @@ Scenario successions_scenario(std::uint64_t seed, std::uint32_t nodes) {
   draw_timings(random, s);
   draw_network(random, s);
   s.nodes.assign(nodes, NodePlan{});
-  for (auto& node : s.nodes) node.comes = between(random, Time{0}, scaled(s.timings.dead, 0.2));
+  for (auto& node : s.nodes)
+    node.comes = between(random, Time{0}, scaled(s.timings.heartbeat_timeout, 0.2));
   s.nodes_max = nodes;
   s.nodes_min = random.chance(0.3) ? nodes : nodes / 2 + 1;
   s.by_rank = random.chance(0.3);
   s.scale_up_now = random.chance(0.3);
   s.restart.max_restarts = 100;
-  s.restart.delay_base = s.timings.dead / 4;
+  s.restart.delay_base = s.timings.heartbeat_timeout / 4;
   s.length = scaled(s.timings.lease, 40);
-  Time at = scaled(s.timings.dead, 2 + random.fraction());
+  Time at = scaled(s.timings.heartbeat_timeout, 2 + random.fraction());
   const auto losses = random.between(2, 3);
   for (std::int64_t i = 0; i < losses; ++i) {
-    Time lasts = scaled(s.timings.dead, 0.1 + 2 * random.fraction());
+    Time lasts = scaled(s.timings.heartbeat_timeout, 0.1 + 2 * random.fraction());
     if (nodes > 3 && random.chance(0.5)) lasts = kNever;
     s.faults.push_back({at, FaultKind::lose_coordinator, {}, lasts, random.chance(0.4) ? 1 : 0});
     at += scaled(s.timings.lease, (random.chance(0.3) ? 0.1 : 4) * random.fraction());
@@ -217,7 +245,7 @@ Scenario successions_scenario(std::uint64_t seed, std::uint32_t nodes) {
     s.faults.push_back({between(random, Time{0}, span),
                         FaultKind::pause,
                         {static_cast<HostId>(random.below(nodes))},
-                        scaled(s.timings.dead, 0.12 * random.fraction()),
+                        scaled(s.timings.heartbeat_timeout, 0.12 * random.fraction()),
                         0});
   s.healed = span + scaled(s.timings.lease, 20);
   s.limit = long_enough(s);
@@ -231,7 +259,7 @@ Scenario quiet_scenario(std::uint32_t nodes, std::uint32_t restarts) {
   s.counts_frames = true;
   s.nodes.assign(nodes, NodePlan{});
   s.nodes_min = s.nodes_max = nodes;
-  s.network.user_timeout = s.timings.dead;
+  s.network.user_timeout = s.timings.heartbeat_timeout;
   s.network.grain = Time{1'000'000};
   s.restart.max_restarts = restarts;
   s.length = 30 * kSecond;
@@ -242,18 +270,18 @@ Scenario quiet_scenario(std::uint32_t nodes, std::uint32_t restarts) {
 }
 
 std::string_view name_of(FaultKind kind) {
-  constexpr std::string_view kNames[] = {
-      "kill_agent", "power_off",   "pause", "freeze", "suspend", "vm_pause",     "set_clock",
-      "cut_both",   "cut_one_way", "slow",  "reset",  "signal",  "crash_worker", "lose_guardian",
-      "duplicate",  "replay",      "lose_coordinator"};
-  return kNames[static_cast<std::size_t>(kind)];
+  static constexpr EnumNames<FaultKind, FaultKind::freeze_etcd> kNames{
+      {"kill_agent", "power_off", "pause", "freeze", "suspend", "vm_pause", "set_clock", "cut_both",
+       "cut_one_way", "slow", "reset", "signal", "crash_worker", "lose_guardian", "duplicate",
+       "replay", "lose_coordinator", "cut_from_etcd", "freeze_etcd"}};
+  return kNames[kind];
 }
 
 std::string describe(const Scenario& s) {
   std::string text = std::to_string(s.nodes.size()) + " nodes for " + std::to_string(s.nodes_min) +
                      ":" + std::to_string(s.nodes_max) + (s.by_rank ? " by rank" : "") +
                      (s.stands_alone ? ", coordinator alone" : "") + ", dead after " +
-                     std::to_string(s.timings.dead.count()) + " ms, grace " +
+                     std::to_string(s.timings.heartbeat_timeout.count()) + " ms, grace " +
                      std::to_string(s.grace.count()) + " ms, " +
                      std::to_string(s.restart.max_restarts) + " restarts, work of " +
                      std::to_string(in_millis(s.length).count()) + " ms, join timeout " +

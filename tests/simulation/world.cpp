@@ -13,13 +13,14 @@ using namespace rendezvous;
 
 namespace {
 
-/// A process that is woken more often within a millisecond turns in a circle.
+/// A process that is woken more often within a millisecond is in a busy loop.
 constexpr std::uint32_t kMostTicks = 100;
 
 }  // namespace
 
 bool is_beat(const Message& message) {
-  return std::holds_alternative<Beat>(message) || std::holds_alternative<BeatAck>(message);
+  return std::holds_alternative<Heartbeat>(message) ||
+         std::holds_alternative<HeartbeatAck>(message);
 }
 
 void Stats::add(const Stats& o) {
@@ -45,6 +46,7 @@ World::World(const Scenario& scenario, bool with_history)
     : scenario_{scenario},
       random_{scenario.seed ^ 0x5eed},
       network_{queue_, Random{scenario.seed ^ 0xca81e5}, scenario.network},
+      etcd_{queue_, Random{scenario.seed ^ 0xe7cd}},
       history_{with_history},
       checker_{scenario.restart.max_restarts} {
   make_hosts();
@@ -53,16 +55,22 @@ World::World(const Scenario& scenario, bool with_history)
 void World::make_hosts() {
   const auto duplicates = static_cast<std::size_t>(
       std::ranges::count(scenario_.faults, FaultKind::duplicate, &Fault::kind));
-  const auto count = scenario_.nodes.size() + 1 + duplicates;
+  const auto count = scenario_.nodes.size() + 1 + duplicates + (scenario_.by_etcd ? 1 : 0);
   for (std::size_t i = 0; i < count; ++i) {
     network_.add_host();
     Host host;
-    // Booted at any time between an hour and a month ago.
+    // Booted between an hour and a month ago.
     host.clock = Clock{between(random_, 3'600 * kSecond, 2'600'000 * kSecond),
                        random_.between(-scenario_.skew_ppm, scenario_.skew_ppm)};
     host.name = "node" + std::to_string(i);
     hosts_.push_back(std::move(host));
   }
+}
+
+// The last host is etcd's.
+bool World::reaches_etcd(HostId host) const {
+  const auto etcd = static_cast<HostId>(hosts_.size() - 1);
+  return network_.passes(host, etcd) && network_.passes(etcd, host);
 }
 
 Clocks World::clocks(HostId host) const {
@@ -100,38 +108,42 @@ ProcessSpec World::spec_of(HostId host, const std::string& name) {
   const bool is_coordinator_alone = host == coordinator_host;
   ProcessSpec spec;
   spec.name = name;
-  spec.hosts = is_coordinator_alone || (host == 0 && !scenario_.stands_alone);
+  spec.by_etcd = scenario_.by_etcd;
+  spec.serves_seed =
+      is_coordinator_alone || (host == 0 && !scenario_.stands_alone && !scenario_.by_etcd);
   spec.stop.grace = scenario_.grace;
-  spec.roster.job = "job";
-  spec.roster.name = is_coordinator_alone ? "coordinator" : name;
-  spec.roster.where = address(host);
-  spec.roster.timings = scenario_.timings;
-  spec.roster.seed = random_.next();
-  spec.roster.is_second = spec.hosts && hosts_[host].starts > 0;
+  spec.membership.job = "job";
+  spec.membership.name = is_coordinator_alone ? "coordinator" : name;
+  spec.membership.where = address(host);
+  spec.membership.timings = scenario_.timings;
+  spec.membership.seed = random_.next();
+  spec.membership.is_restarted_seed = spec.serves_seed && hosts_[host].starts > 0;
   if (is_coordinator_alone) return spec;
-  spec.roster.nodes_min = scenario_.nodes_min;
-  spec.roster.nodes_max = scenario_.nodes_max;
-  spec.roster.policy = policy();
+  spec.membership.nodes_min = scenario_.nodes_min;
+  spec.membership.nodes_max = scenario_.nodes_max;
+  spec.membership.policy = policy();
 
-  MemberOptions member;
-  member.self.job = "job";
-  member.self.node = {name, random_.next()};
-  member.self.host = name;
+  CoordinatorClientOptions client;
+  client.self.job = "job";
+  client.self.node = {name, random_.next()};
+  client.self.host = name;
   const auto number = static_cast<std::uint32_t>(std::stoul(name.substr(4)));
-  spec.listens = spec.hosts || scenario_.nodes[number].listens;
-  member.self.listens = spec.listens ? kPort : std::uint16_t{0};
-  member.self.slots = scenario_.nodes[number].slots;
-  if (scenario_.by_rank) member.self.wanted = NodeRank{number};
-  member.self.nodes_min = scenario_.nodes_min;
-  member.self.nodes_max = scenario_.nodes_max;
-  member.self.policy = policy();
-  member.self.wall_clock_ms = random_.between(0, 4'000'000'000'000);  // nobody's wall clock counts
-  member.home = {address(scenario_.stands_alone ? coordinator_host : 0), kPort};
-  member.hosts = spec.hosts;
-  member.timings = scenario_.timings;
-  member.join_timeout = scenario_.join_timeout;
-  member.seed = random_.next();
-  spec.member = std::move(member);
+  spec.listens = spec.serves_seed || scenario_.nodes[number].listens;
+  client.self.listens = spec.listens ? kPort : std::uint16_t{0};
+  client.self.slots = scenario_.nodes[number].slots;
+  if (scenario_.by_rank) client.self.wanted = NodeRank{number};
+  client.self.nodes_min = scenario_.nodes_min;
+  client.self.nodes_max = scenario_.nodes_max;
+  client.self.policy = policy();
+  client.self.wall_clock_ms = random_.between(0, 4'000'000'000'000);  // no wall clock counts
+  if (!scenario_.by_etcd)
+    client.seed_endpoint = {address(scenario_.stands_alone ? coordinator_host : 0), kPort};
+  client.external_leader = scenario_.by_etcd;
+  client.serves_seed = spec.serves_seed;
+  client.timings = scenario_.timings;
+  client.join_timeout = scenario_.join_timeout;
+  client.seed = random_.next();
+  spec.client = std::move(client);
   return spec;
 }
 
@@ -174,10 +186,24 @@ void World::apply(const Fault& fault) {
       cut.from[host] = true;
       cut.to[host] = false;
     }
+    // The side of etcd: that of the other hosts, otherwise.
+    if (scenario_.by_etcd && fault.number == SIGUSR1) {
+      cut.from.back() = true;
+      cut.to.back() = false;
+    }
     const auto number = network_.begin_cut(std::move(cut));
     queue_.after(fault.lasts, [this, number] { network_.end_cut(number); });
     return;
   }
+  if (fault.kind == FaultKind::cut_from_etcd) {
+    Cut cut{std::vector<bool>(hosts_.size(), false), std::vector<bool>(hosts_.size(), false), true};
+    for (const auto host : fault.hosts) cut.from[host] = true;
+    cut.to.back() = true;
+    const auto number = network_.begin_cut(std::move(cut));
+    queue_.after(fault.lasts, [this, number] { network_.end_cut(number); });
+    return;
+  }
+  if (fault.kind == FaultKind::freeze_etcd) return etcd_.freeze(fault.lasts);
   if (fault.kind == FaultKind::replay) {
     const auto first = random_.below(processes_.size() + 1);
     for (std::size_t i = 0; i < processes_.size(); ++i) {
@@ -199,7 +225,7 @@ void World::apply_to(HostId host, const Fault& fault) {
     case FaultKind::power_off:
       if (fault.kind == FaultKind::power_off) hosts_[host].up = false;
       process->die(fault.kind == FaultKind::power_off);
-      machine_goes_on(host);  // one that slept boots anew
+      machine_goes_on(host);  // a sleeping machine boots anew
       if (fault.lasts == kNever) return;
       ++to_come_;
       queue_.after(fault.lasts, [this, host] { come_back(host); });
@@ -219,7 +245,7 @@ void World::apply_to(HostId host, const Fault& fault) {
       hosts_[host].ahead += 3'600 * kSecond;
       return process->look_at_clocks();
     case FaultKind::slow:
-      network_.slow_down(host, Time{scenario_.timings.dead} / 8);
+      network_.slow_down(host, Time{scenario_.timings.heartbeat_timeout} / 8);
       queue_.after(fault.lasts, [this, host] { network_.slow_down(host, Time{0}); });
       return;
     case FaultKind::reset:
@@ -241,6 +267,8 @@ void World::apply_to(HostId host, const Fault& fault) {
     }
     case FaultKind::cut_both:
     case FaultKind::cut_one_way:
+    case FaultKind::cut_from_etcd:
+    case FaultKind::freeze_etcd:
     case FaultKind::replay:
     case FaultKind::lose_coordinator:
       return;
@@ -252,26 +280,26 @@ void World::apply_to(HostId host, const Fault& fault) {
 Process* World::in_office(Term above) const {
   for (const auto& process : processes_) {
     if (!process->is_alive() || !process->has_office()) continue;
-    const auto& roster = *process->roster();
-    if (roster.epoch().term > above && roster.has_round()) return process.get();
+    const auto& membership = *process->membership();
+    if (membership.epoch().term > above && membership.has_round()) return process.get();
   }
   return nullptr;
 }
 
-// Is there a majority of the newest round, without this one?
+// True if the newest round has a majority without this coordinator.
 bool World::can_succeed(const Process& lost) const {
-  const auto phase = lost.roster()->phase();
-  if (phase == RosterPhase::assigning || phase == RosterPhase::closed) return false;
-  const auto newest = lost.roster()->epoch().round;
+  const auto phase = lost.membership()->phase();
+  if (phase == MembershipPhase::assigning || phase == MembershipPhase::closed) return false;
+  const auto newest = lost.membership()->epoch().round;
   std::uint32_t others = 0;
   std::uint32_t nodes = 0;
   for (const auto& process : processes_) {
     const bool lives = process->is_alive() && process->is_agent() && process.get() != &lost;
-    if (!lives || process->member()->epoch().round != newest ||
-        process->member()->epoch().term.number == 0)
+    if (!lives || process->client()->epoch().round != newest ||
+        process->client()->epoch().term.number == 0)
       continue;
     ++others;
-    nodes = process->member()->place().nodes;
+    nodes = process->client()->place().nodes;
   }
   return nodes > 2 && others >= majority_of(nodes);
 }
@@ -280,10 +308,11 @@ void World::lose_coordinator(const Fault& fault) {
   if (is_healed_ || to_come_ == scenario_.nodes.size()) return;
   Process* const lost = in_office(Term{});
   if (lost == nullptr || !can_succeed(*lost)) {
-    queue_.after(Time{scenario_.timings.dead} / 20, [this, &fault] { lose_coordinator(fault); });
+    queue_.after(Time{scenario_.timings.heartbeat_timeout} / 20,
+                 [this, &fault] { lose_coordinator(fault); });
     return;
   }
-  const Term term = last_lost_ = lost->roster()->epoch().term;
+  const Term term = last_lost_ = lost->membership()->epoch().term;
   auto death = fault;
   death.kind = fault.number == 1 ? FaultKind::power_off : FaultKind::kill_agent;
   apply_to(lost->host(), death);
@@ -293,18 +322,18 @@ void World::lose_coordinator(const Fault& fault) {
 void World::watch_succession(Time since, Term of) {
   const Time took = queue_.now() - since;
   const Time bound = Time{scenario_.timings.lease} + kSecond;
-  // It may be in office only for a moment before it is lost itself.
+  // A successor may be coordinator only for a moment before it is lost itself.
   const bool is_succeeded = last_lost_ > of || in_office(of) != nullptr;
   const bool is_over = is_succeeded || took > 10 * bound || living_ == 0;
   if (is_over) {
     stats_.successions.push_back({scenario_.seed, took, bound});
     return;
   }
-  queue_.after(Time{scenario_.timings.dead} / 100,
+  queue_.after(Time{scenario_.timings.heartbeat_timeout} / 100,
                [this, since, of] { watch_succession(since, of); });
 }
 
-// Nothing of it runs, nothing reaches it, and a paused machine's clocks stand still.
+// No process on it runs, nothing reaches it, and a paused machine's clocks stop.
 void World::stop_machine(HostId host, const Fault& fault) {
   auto* const process = hosts_[host].process;
   const bool is_paused = fault.kind == FaultKind::vm_pause;
@@ -320,12 +349,12 @@ void World::stop_machine(HostId host, const Fault& fault) {
     process->thaw();
     if (is_known) process->expect_confirmation();
   });
-  const Time later = random_.chance(0.5) ? Time{0} : 2 * Time{scenario_.timings.dead};
+  const Time later = random_.chance(0.5) ? Time{0} : 2 * Time{scenario_.timings.heartbeat_timeout};
   queue_.after(fault.lasts + between(random_, Time{0}, later + Time{1}),
                [this, number] { network_.end_cut(number); });
 }
 
-// True if the clocks of a machine that was paused show it now.
+// True if the clocks of a machine that was paused show the pause now.
 bool World::machine_goes_on(HostId host) {
   auto& place = hosts_[host];
   const auto stopped = std::exchange(place.stopped, std::nullopt);
@@ -335,7 +364,7 @@ bool World::machine_goes_on(HostId host) {
     return false;
   }
   const Time stood = place.clock.go_on(queue_.now());
-  // Some hypervisors set the guest's wall clock right, others leave it to NTP.
+  // Some hypervisors correct the guest's wall clock, others leave it to NTP.
   if (!random_.chance(0.5)) return false;
   place.ahead += stood;
   return stood > Time{kClockStep};
@@ -345,11 +374,63 @@ void World::heal() {
   if (history_.is_on()) history_.add(queue_.now(), "WORLD", "all faults are over");
   is_healed_ = true;
   network_.heal();
+  etcd_.heal();
   for (HostId host = 0; host < hosts_.size(); ++host) machine_goes_on(host);
   for (const auto& process : processes_) {
     process->resume();
     process->thaw();
   }
+}
+
+// ---- nodes without a place in the running round ----
+
+// The coordinator, as far as both can know.
+const Process* World::running_coordinator_of(const Process& agent) const {
+  for (const auto& process : processes_) {
+    const auto* const membership = process->is_alive() ? process->membership() : nullptr;
+    const bool is_its = membership != nullptr && !process->is_frozen() &&
+                        membership->epoch().term == agent.client()->term();
+    if (is_its && membership->phase() == MembershipPhase::running) return process.get();
+  }
+  return nullptr;
+}
+
+bool World::could_be_larger(const Process& coordinator) const {
+  if (!scenario_.scale_up_now) return false;
+  const auto& epoch = coordinator.membership()->epoch();
+  return std::ranges::any_of(processes_, [&](const auto& process) {
+    const auto* const member = process->is_alive() ? process->client() : nullptr;
+    return member != nullptr && member->state() == NodeState::running && member->epoch() == epoch &&
+           member->place().nodes < scenario_.nodes_max;
+  });
+}
+
+// Each node must be notified in time that it waits, and may wait only for lack of a place.
+void World::watch_waiting() {
+  const Time dead{scenario_.timings.heartbeat_timeout};
+  for (const auto& process : processes_) {
+    const auto* const member = process->is_alive() ? process->client() : nullptr;
+    const bool is_without =
+        member != nullptr && !process->is_frozen() && member->is_connected() &&
+        (member->state() == NodeState::nothing || member->state() == NodeState::stopped);
+    const auto* const coordinator = is_without ? running_coordinator_of(*process) : nullptr;
+    const bool grows = coordinator != nullptr && could_be_larger(*coordinator);
+    if (coordinator == nullptr || (process->knows_its_place() && !grows)) {
+      waiting_since_.erase(process.get());
+      continue;
+    }
+    auto& since = waiting_since_.try_emplace(process.get(), queue_.now()).first->second;
+    since = std::max(since, process->welcomed_at());
+    const Time waited = queue_.now() - since;
+    const auto complain = [&](const std::string& what) {
+      throw Violation{"liveness", process->name() + what + ": " + process->state()};
+    };
+    // The other side detects a path that is cut in one direction.
+    if (!process->knows_its_place() && waited > 2 * dead)
+      complain(" has no part in the running round, and isn't told that it waits");
+    if (grows && waited > 4 * dead) complain(" gets no place in a round that could be larger");
+  }
+  if (!is_over()) queue_.after(dead / 4, [this] { watch_waiting(); });
 }
 
 // ---- a seed ----
@@ -363,9 +444,10 @@ void World::run() {
   }
   for (const auto& fault : scenario_.faults) queue_.at(fault.at, [this, &fault] { apply(fault); });
   if (!scenario_.quiet) queue_.at(scenario_.healed, [this] { heal(); });
+  queue_.after(Time{scenario_.timings.heartbeat_timeout}, [this] { watch_waiting(); });
   while (!is_over() && queue_.next() <= scenario_.limit) queue_.step();
   check_end();
-  // What still dies dies now.
+  // Deaths that are due happen now.
   const Time a_moment = queue_.now() + kSecond;
   while (queue_.next() <= a_moment) queue_.step();
   if (checker_.living() > 0)
@@ -391,7 +473,7 @@ void World::check_end() const {
     throw Violation{"liveness", "nothing went wrong, and the job did not succeed everywhere"};
 }
 
-// ---- chance ----
+// ---- random choices ----
 
 World::Life World::draw_life(std::uint32_t world_size) {
   if (!is_healed_ && scenario_.failing > 0 && random_.chance(scenario_.failing / world_size)) {

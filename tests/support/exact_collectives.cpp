@@ -1,79 +1,28 @@
 #include "tests/support/exact_collectives.hpp"
 
-#include "runtime/with_type.hpp"
+#include "tests/support/collective_oracle.hpp"
 
 #include <acc/cuda.hpp>
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <numeric>
 
 namespace acc::testing {
 
 using namespace acc::runtime;
-using Bytes = std::vector<std::byte>;
-
 namespace {
 
 constexpr std::byte kPoison{0xA5};
 constexpr std::size_t kGuard = 64;  ///< bytes behind a buffer that must stay as they are
-
-int value_at(int rank, std::size_t place, int turn) {
-  return 1 + (rank * 5 + static_cast<int>(place % 7) * 3 + turn) % 4;
-}
-
-void store(std::byte* at, DType type, double value) {
-  with_type(type, [&](auto zero) {
-    const auto stored = element_from<decltype(zero)>(value);
-    std::memcpy(at, &stored, sizeof stored);
-  });
-}
+/// Of data that is only moved.
+using selftest::kMoved;
 
 bool is_whole(DType type) {
   return type != DType::f16 && type != DType::f32 && type != DType::f64 && type != DType::bf16;
 }
 
-Bytes filled(DType type, std::size_t count, const std::function<double(std::size_t)>& value) {
-  Bytes bytes(count * size_of(type));
-  for (std::size_t i = 0; i < count; ++i) store(bytes.data() + i * size_of(type), type, value(i));
-  return bytes;
-}
-
-/// What a rank puts in.
-Bytes input(DType type, std::size_t count, int rank, int turn) {
-  return filled(type, count, [&](std::size_t i) { return value_at(rank, i, turn); });
-}
-
-double reduced(int size, std::size_t place, int turn, ReduceOp op, DType type) {
-  double total = value_at(0, place, turn);
-  for (int rank = 1; rank < size; ++rank) {
-    const double next = value_at(rank, place, turn);
-    switch (op) {
-      case ReduceOp::sum:
-      case ReduceOp::avg:
-        total += next;
-        break;
-      case ReduceOp::prod:
-        total *= next;
-        break;
-      case ReduceOp::min:
-        total = std::min(total, next);
-        break;
-      case ReduceOp::max:
-        total = std::max(total, next);
-        break;
-    }
-  }
-  if (op != ReduceOp::avg) return total;
-  return is_whole(type) ? std::floor(total / size) : total / size;
-}
-
-/// Can the type hold the result exactly? A product is up to 4 to the number of ranks; an average
-/// is a fraction unless the ranks are a power of two.
-bool holds(DType type, ReduceOp op, int size) {
-  if (op == ReduceOp::prod && size > 3) {
-    return type != DType::i8 && type != DType::u8 && type != DType::f16 && type != DType::bf16;
-  }
+/// Does NCCL divide as we do? An average is a fraction unless the ranks are a power of two.
+bool is_exact(DType type, ReduceOp op, int size) {
   return op != ReduceOp::avg || is_whole(type) || (size & (size - 1)) == 0;
 }
 
@@ -135,7 +84,7 @@ ExactCollectives::ExactCollectives(int rank, int size, Run run, RunAsOne run_as_
 void ExactCollectives::all(DType type, std::size_t count) {
   for (const auto op :
        {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max, ReduceOp::avg}) {
-    if (!holds(type, op, size_)) continue;
+    if (!is_exact(type, op, size_)) continue;
     all_reduce(type, count, op, false);
     all_reduce(type, count, op, true);
     reduce_scatter(type, count, op, false);
@@ -186,8 +135,8 @@ void ExactCollectives::run_and_expect(const Call& made, const Array& buffer,
   expect(buffer, expected, made);
 }
 
-ExactCollectives::Array ExactCollectives::own(DType type, std::size_t count) const {
-  const auto contents = input(type, count, rank_, turn());
+ExactCollectives::Array ExactCollectives::own(DType type, std::size_t count, ReduceOp op) const {
+  const auto contents = input(type, count, rank_, op);
   return {contents.size(), shift_ * size_of(type), &contents};
 }
 
@@ -195,19 +144,23 @@ ExactCollectives::Array ExactCollectives::empty(DType type, std::size_t count) c
   return {count * size_of(type), shift_ * size_of(type), nullptr};
 }
 
+Bytes ExactCollectives::input(DType type, std::size_t count, int rank, ReduceOp op,
+                              std::size_t first) const {
+  return inputs(type, op, first, count, rank, size_, sequence_);
+}
+
 Bytes ExactCollectives::inputs_of_all(DType type, std::size_t count) const {
   Bytes all;
   for (int rank = 0; rank < size_; ++rank) {
-    const auto one = input(type, count, rank, turn());
+    const auto one = input(type, count, rank);
     all.insert(all.end(), one.begin(), one.end());
   }
   return all;
 }
 
 void ExactCollectives::all_reduce(DType type, std::size_t count, ReduceOp op, bool in_place) {
-  const auto expected =
-      filled(type, count, [&](std::size_t i) { return reduced(size_, i, turn(), op, type); });
-  const auto send = own(type, count);
+  const auto expected = reductions(type, op, 0, count, size_, sequence_);
+  const auto send = own(type, count, op);
   const auto recv = empty(type, count);
   const auto& into = in_place ? send : recv;
   auto made = call(Operation::all_reduce, send.data(), into.data(), count, type);
@@ -216,9 +169,8 @@ void ExactCollectives::all_reduce(DType type, std::size_t count, ReduceOp op, bo
 }
 
 void ExactCollectives::reduce(DType type, std::size_t count, ReduceOp op, int root) {
-  const auto expected =
-      filled(type, count, [&](std::size_t i) { return reduced(size_, i, turn(), op, type); });
-  const auto send = own(type, count);
+  const auto expected = reductions(type, op, 0, count, size_, sequence_);
+  const auto send = own(type, count, op);
   const auto recv = empty(type, count);
   const auto before = recv.read();
   const bool mine = rank_ == root;
@@ -231,9 +183,8 @@ void ExactCollectives::reduce(DType type, std::size_t count, ReduceOp op, int ro
 void ExactCollectives::reduce_scatter(DType type, std::size_t count, ReduceOp op, bool in_place) {
   const auto whole = count * static_cast<std::size_t>(size_);
   const auto offset = count * static_cast<std::size_t>(rank_);
-  const auto expected = filled(
-      type, count, [&](std::size_t i) { return reduced(size_, offset + i, turn(), op, type); });
-  const auto send = own(type, whole);
+  const auto expected = reductions(type, op, offset, count, size_, sequence_);
+  const auto send = own(type, whole, op);
   const auto recv = empty(type, count);
   auto* const into = in_place ? send.data() + offset * size_of(type) : recv.data();
   auto made = call(Operation::reduce_scatter, send.data(), into, count, type);
@@ -248,7 +199,7 @@ void ExactCollectives::reduce_scatter(DType type, std::size_t count, ReduceOp op
 }
 
 void ExactCollectives::broadcast(DType type, std::size_t count, int root) {
-  const auto expected = input(type, count, root, turn());
+  const auto expected = input(type, count, root);
   const auto data = own(type, count);
   auto made = call(Operation::broadcast, data.data(), data.data(), count, type);
   made.what.root = root;
@@ -271,7 +222,7 @@ void ExactCollectives::all_gather_v(DType type, std::size_t count) {
   Bytes expected;
   for (int rank = 0; rank < size_; ++rank) {
     counts.push_back(rank == 1 ? 0 : count + static_cast<std::size_t>(rank));
-    const auto one = input(type, counts.back(), rank, turn());
+    const auto one = input(type, counts.back(), rank);
     expected.insert(expected.end(), one.begin(), one.end());
   }
   const auto total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
@@ -298,7 +249,7 @@ void ExactCollectives::gather_v(DType type, std::size_t count, int root) {
   Bytes expected;
   for (int rank = 0; rank < size_; ++rank) {
     counts.push_back(rank == 0 ? count + 3 : count);
-    const auto one = input(type, counts.back(), rank, turn());
+    const auto one = input(type, counts.back(), rank);
     expected.insert(expected.end(), one.begin(), one.end());
   }
   const auto total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
@@ -315,8 +266,7 @@ void ExactCollectives::gather_v(DType type, std::size_t count, int root) {
 void ExactCollectives::scatter(DType type, std::size_t count, int root) {
   const auto whole = count * static_cast<std::size_t>(size_);
   const auto offset = count * static_cast<std::size_t>(rank_);
-  const auto expected =
-      filled(type, count, [&](std::size_t i) { return value_at(root, offset + i, turn()); });
+  const auto expected = input(type, count, root, kMoved, offset);
   const auto send = own(type, whole);
   const auto recv = empty(type, count);
   auto made =
@@ -327,10 +277,11 @@ void ExactCollectives::scatter(DType type, std::size_t count, int root) {
 
 void ExactCollectives::all_to_all(DType type, std::size_t count) {
   const auto whole = count * static_cast<std::size_t>(size_);
-  const auto expected = filled(type, whole, [&](std::size_t i) {
-    const auto place = static_cast<std::size_t>(rank_) * count + i % count;
-    return value_at(static_cast<int>(i / count), place, turn());
-  });
+  Bytes expected;
+  for (int rank = 0; rank < size_; ++rank) {
+    const auto one = input(type, count, rank, kMoved, static_cast<std::size_t>(rank_) * count);
+    expected.insert(expected.end(), one.begin(), one.end());
+  }
   const auto send = own(type, whole);
   const auto recv = empty(type, whole);
   run_and_expect(call(Operation::all_to_all, send.data(), recv.data(), count, type), recv,
@@ -341,7 +292,7 @@ void ExactCollectives::all_to_all(DType type, std::size_t count) {
 void ExactCollectives::ring(DType type, std::size_t count) {
   if (size_ == 1) return;
   const int from = (rank_ + size_ - 1) % size_;
-  const auto expected = input(type, count, from, turn());
+  const auto expected = input(type, count, from);
   const auto send = own(type, count);
   const auto recv = empty(type, count);
   auto out = call(Operation::send, send.data(), nullptr, count, type);
@@ -363,7 +314,7 @@ void ExactCollectives::in_pairs(DType type, std::size_t count) {
     ++sequence_;
     return;
   }
-  const auto expected = input(type, count, peer, turn());
+  const auto expected = input(type, count, peer);
   const auto data = own(type, count);
   auto made = call(sends ? Operation::send : Operation::recv, sends ? data.data() : nullptr,
                    sends ? nullptr : data.data(), count, type);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/backend.hpp"
+#include "runtime/selftest/elements.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -9,10 +10,8 @@
 #include <string>
 #include <vector>
 
-/// Holds collectives over device memory against exact results, as nccl-tests does: inputs are small
-/// whole numbers that depend on rank, place and turn, so every type holds every result exactly in
-/// any order of summation; outputs are poisoned before, and what lies around them is looked at
-/// after; the expected values are computed by each rank without communicating.
+/// Checks collectives over device memory against the oracle (collective_oracle.hpp). Outputs are
+/// poisoned before, and the memory around them is checked after.
 namespace acc::testing {
 
 /// The complaints of several threads: a test framework's own checks are often for one thread.
@@ -50,11 +49,15 @@ class ExactCollectives {
                       const std::vector<std::byte>& expected);
   void expect(const Array& buffer, const std::vector<std::byte>& expected,
               const runtime::Call& made);
-  [[nodiscard]] Array own(runtime::DType type, std::size_t count) const;
+  [[nodiscard]] Array own(runtime::DType type, std::size_t count,
+                          runtime::ReduceOp op = selftest::kMoved) const;
+  /// What a rank contributes.
+  [[nodiscard]] std::vector<std::byte> input(runtime::DType type, std::size_t count, int rank,
+                                             runtime::ReduceOp op = selftest::kMoved,
+                                             std::size_t first = 0) const;
   [[nodiscard]] Array empty(runtime::DType type, std::size_t count) const;
   [[nodiscard]] std::vector<std::byte> inputs_of_all(runtime::DType type, std::size_t count) const;
   [[nodiscard]] std::vector<int> roots() const;
-  [[nodiscard]] int turn() const { return static_cast<int>(sequence_ % 5); }
 
   void all_reduce(runtime::DType type, std::size_t count, runtime::ReduceOp op, bool in_place);
   void reduce(runtime::DType type, std::size_t count, runtime::ReduceOp op, int root);

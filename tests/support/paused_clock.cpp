@@ -1,7 +1,8 @@
 // LD_PRELOAD=paused_clock.so PAUSED_CLOCK_FILE=F: plays a machine whose clocks stood still while it was
-// paused. F holds two numbers as text: by how many seconds the monotonic clocks (CLOCK_MONOTONIC,
-// CLOCK_BOOTTIME) are behind, and by how many the wall clock. Read at every call. The kernel's own
-// timers can't be stopped so: timer_create is refused, as a paused machine's kernel ends nobody.
+// paused. F holds two whole numbers as text: by how many nanoseconds the monotonic clocks
+// (CLOCK_MONOTONIC, CLOCK_BOOTTIME) are behind, and by how many the wall clock. Read at every call. The
+// kernel's own timers can't be stopped so: timer_create is refused, as a paused machine's kernel ends
+// nobody.
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,9 +15,16 @@
 namespace {
 
 struct Behind {
-  long steady = 0;
+  long steady = 0;  ///< ns
   long wall = 0;
 };
+
+void set_back(timespec& now, long behind) {
+  constexpr long kSecond = 1'000'000'000;
+  const long whole = now.tv_sec * kSecond + now.tv_nsec - behind;
+  now.tv_sec = whole / kSecond;
+  now.tv_nsec = whole % kSecond;
+}
 
 Behind behind() {
   Behind found;
@@ -38,9 +46,9 @@ extern "C" {
 int clock_gettime(clockid_t clock, timespec* now) noexcept {
   const auto result = static_cast<int>(::syscall(SYS_clock_gettime, clock, now));
   if (result != 0) return result;
-  if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) now->tv_sec -= behind().wall;
+  if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) set_back(*now, behind().wall);
   if (clock == CLOCK_MONOTONIC || clock == CLOCK_BOOTTIME || clock == CLOCK_MONOTONIC_RAW)
-    now->tv_sec -= behind().steady;
+    set_back(*now, behind().steady);
   return 0;
 }
 

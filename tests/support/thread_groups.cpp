@@ -1,6 +1,7 @@
 #include "tests/support/thread_groups.hpp"
 
 #include "runtime/group/group.hpp"
+#include "tests/support/rank_threads.hpp"
 #include "tests/support/reference_math.hpp"
 
 #include <unistd.h>
@@ -11,7 +12,6 @@
 #include <deque>
 #include <map>
 #include <mutex>
-#include <thread>
 
 namespace acc::testing {
 
@@ -103,6 +103,10 @@ class ThreadBackend final : public Backend {
   void abort(const Error& cause) noexcept override {
     const std::lock_guard lock{room_->mutex};
     room_->break_with(cause);
+  }
+  [[nodiscard]] std::optional<Error> cause() const override {
+    const std::lock_guard lock{room_->mutex};
+    return room_->cause;
   }
   void lost(int rank, const std::string& how) noexcept override {
     const std::lock_guard lock{room_->mutex};
@@ -348,25 +352,21 @@ bool is_aftermath(const std::exception_ptr& failure) {
 }  // namespace
 
 void on_all(std::vector<ProcessGroup>& groups, const std::function<void(ProcessGroup&)>& body) {
-  std::vector<std::exception_ptr> failures(groups.size());
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < groups.size(); ++r)
-    threads.emplace_back([&, r] {
-      try {
-        body(groups[r]);
-      } catch (const std::exception& e) {
-        failures[r] = std::current_exception();
-        groups[r].abort("rank " + std::to_string(r) + " failed: " + e.what());
-      } catch (...) {
-        failures[r] = std::current_exception();
-        groups[r].abort("rank " + std::to_string(r) + " failed");
-      }
-    });
-  for (auto& thread : threads) thread.join();
+  const auto failures = on_rank_threads(groups.size(), [&](int rank) {
+    auto& group = groups[static_cast<std::size_t>(rank)];
+    try {
+      body(group);
+    } catch (const std::exception& e) {
+      group.abort("rank " + std::to_string(rank) + " failed: " + e.what());
+      throw;
+    } catch (...) {
+      group.abort("rank " + std::to_string(rank) + " failed");
+      throw;
+    }
+  });
   for (const auto& failure : failures)
     if (failure && !is_aftermath(failure)) std::rethrow_exception(failure);
-  for (const auto& failure : failures)
-    if (failure) std::rethrow_exception(failure);
+  rethrow_first(failures);
 }
 
 void on_ranks(int n, const std::function<void(ProcessGroup&)>& body) {

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""house_test.py ROOT: reads every #include of the rooms and holds it against who may know whom (docs/architecture.md).
+"""house_test.py ROOT: checks every #include of the rooms against the permitted dependencies (docs/architecture.md),
+and comments and identifiers against the retired words.
 
-A room that needs something new gets it in the table below, in the same commit as docs/architecture.md.
+A room that needs a new dependency gets it in the table below, in the same commit as in docs/architecture.md.
 """
+import fnmatch
 import pathlib
 import re
 import sys
@@ -13,13 +15,35 @@ ROOMS = {
     "common": (set(), {"boost/system", "boost/assert"}),
     "rendezvous": ({"common"}, {"boost/system", "boost/assert", "boost/beast", "nlohmann", "openssl"} | ASIO),
     "agent": ({"common", "rendezvous"}, {"boost/system", "boost/assert", "nlohmann"} | ASIO),
+    # The service above the agents: it starts acc-launch and talks to it, as a user would, and takes the agent's small helpers.
+    "agent/daemon": ({"common", "agent", "rendezvous"}, {"boost/system", "boost/assert", "boost/beast", "nlohmann"} | ASIO),
     "launcher": ({"common", "agent", "rendezvous"}, {"boost/system", "boost/assert", "yaml-cpp", "nlohmann"}),
+    # acc-ctl: a client of the daemon and of the agents' control sockets.
+    "launcher/ctl": ({"common", "agent", "launcher"}, {"boost/system", "boost/beast", "nlohmann"} | ASIO),
+    "launcher/check": ({"common", "agent", "launcher"}, {"nlohmann"}),
     "runtime": ({"common", "acc"}, {"boost/system", "boost/assert", "nlohmann", "zlib.h", "nccl.h", "cuda"}),
     "examples": ({"acc"}, set()),
 }
+# Folders of the runtime, lowest first: which others each may include. What stands in runtime/ itself all may include, and that
+# includes none of them.
+RUNTIME_FOLDERS = {
+    "net": set(),
+    "group": {"net"},
+    "shm": set(),
+    "bootstrap": {"net", "shm"},
+    "tcp": {"net", "shm", "bootstrap"},
+    "nccl": {"net", "group"},
+    "world": {"net", "group", "shm", "bootstrap", "tcp", "nccl"},
+    "device": {"nccl"},
+    "data": {"group"},
+    "checkpoint": set(),
+    "training": {"device", "checkpoint"},
+    "capi": set(),
+    "selftest": set(),
+}
 # The launcher hands a plan over; what the agent is made of is not its business.
-AGENT_PUBLIC = {"agent/agent.hpp", "agent/guardian.hpp", "agent/job_plan.hpp", "agent/report_keys.hpp"}
-# Of the rendezvous it only makes the secret, and looks whether there is one.
+AGENT_PUBLIC = {"agent/agent.hpp", "agent/fanout/cluster_launch.hpp", "agent/fanout/launch_record.hpp", "agent/fanout/orders.hpp", "agent/guardian.hpp", "agent/life_line.hpp", "agent/job_plan.hpp", "agent/report_keys.hpp"}
+# Of the rendezvous the launcher only makes the secret, and looks whether there is one.
 RENDEZVOUS_FOR_LAUNCHER = {"rendezvous/secret.hpp"}
 # Some things are known to one file, or to one kind of file, only.
 ONLY_IN = {
@@ -31,17 +55,110 @@ ONLY_IN = {
 # An example is a program of its own, as a user would write it.
 EXAMPLE_HEADERS = {("examples/08_fashion_mnist_cpp", f"{name}.hpp")
                    for name in ("net", "model", "layers", "device_model", "cublas")}
+# The floors of a room, the lowest first: a file includes only files of its own floor and of lower ones, and nowhere do
+# includes go in a circle. A name stands for its .hpp and .cpp; a new file gets a floor here, in the same commit.
+FLOORS = {
+    "agent": {
+        "plans and rules": "job_plan group_state transitions coordinated supervisor translate lease_terms interrupt_watch "
+                           "pmi_session report_keys worker_calls control_protocol fanout/orders fanout/fan_out fanout/trouble_text",
+        "system": "small_file error_file containment memory_limit left_overs orphan_sweep spawn_child spawn terminal "
+                  "terminal_interrupts service_notify output/* descriptor_limit asio_impl",
+        "guardian": "guardian_board job_folder_notes report_file lease_timer lease_watch guardian",
+        "workers": "worker_connection worker_server control_server local_store pmi_server environment worker_start worker_group lent_terminal",
+        "job": "rendezvous_options coordinated_job report report_json lost_ranks job_recorder user_messages worker_services round_starter",
+        "loop": "life_line life_line_watch agent_loop agent_cluster agent_control agent",
+        "several hosts": "fanout/*",
+    },
+    "agent/output": {
+        "rules": "losses output_options console_facts routes terminal_view drop_policy line_splitter tail_buffer",
+        "files": "log_file run_folder pseudo_terminal",
+        "queues": "output_queue batch_queue console_queue journal_queue log_file_queue destinations",
+        "streams": "worker_stream pump",
+        "hub": "output_hub",
+    },
+    "agent/fanout": {
+        "rules": "orders fan_out trouble_text",
+        "one host": "host_stream transport",
+        "all hosts": "launch_record cluster_launch",
+    },
+    "agent/daemon": {
+        "interface": "jobs",
+        "rules": "job_machine slot_table prune_rules guardian_words job_record plan_program event_ring",
+        "system": "crash_point process_identity user_file folder_tree job_folder job_group login_user guardian_process",
+        "service": "service_settings on_pool descriptor_waits job_files job_keeper job_file_loader job_service",
+        "http": "http_message http_parser http_reply_parser http_quota http_stream http_connection http_socket_file http_server sse",
+        "api": "other_nodes api_json api_file_growth api_call api_raw_log api_log_stream api_event_stream api_routes",
+        "peers": "peer_rules host_lookup cluster_secret peer_stream peer_dial peer_door peer_api peer_proxy",
+        "daemon": "settings daemon start_jobs acc_agent_main",
+    },
+    "launcher": {
+        "table of settings": "value setting_parsers key_row key_table config_keys deviations",
+        "input": "habits spellings cli document document_* yaml_scalar config",
+        "host": "host_* core_binding elf_libraries program",
+        "job": "job_spec node_list host_list shell_words hosts_plan scheduler scheduler_rules mode policies merge_rules merge coordinator_plan main_port machines_plan "
+               "commands output_paths",
+        "plan": "plan plan_json",
+        "programs": "help user_messages completions docs_tables man_page launcher acc_*_main",
+    },
+    "launcher/ctl": {
+        "words": "verbs command pages text_table",
+        "formats": "sse_reader http_response job_list bridge_machine",
+        "connections": "wire places launches",
+        "programs": "follow submit bridge ctl acc_ctl_main",
+    },
+    "rendezvous": {
+        "messages": "messages message_fields wire codec frame_splitter peer planted timings round_record private_file secret",
+        "rules": "vote_counter authority inquiries node_table node_order place_table join_rules membership membership_* "
+                 "coordinator_client coordinator_client_* kv_store kv_replay store_questions leadership etcd_json etcd_records admission",
+        "connections": "tls lookup port_holder socket_users channel channel_read link listener own_listener dialer last_leader_file",
+        "etcd": "etcd_access etcd_tls etcd_credentials etcd_http etcd_base64 etcd_refusal etcd_client etcd_leadership",
+        "programs": "coordinator rival_watch rendezvous_client rendezvous_client_* acc_rendezvous_main",
+    },
+}
+# Words that were replaced, each with the term to use (docs/architecture.md, glossary). They are refused in comments and
+# identifiers of RETIRED_ROOMS; string literals are not checked.
+RETIRED = {
+    r"Roster|roster_": "Membership", r"Party|party_": "RendezvousClient", r"Ballot": "VoteCounter", r"OfficeNote": "LastLeaderFile",
+    r"KvShare": "KvReplay", r"\bSeat\b|\bseat_": "CoordinatedJob", r"\bin office\b": "is coordinator, leads",
+    r"\b[Ss]omebody\b|\b[Ww]hoever\b|\b[Hh]e\b|\b[Hh]im(self)?\b|\b[Hh]is\b": "the process, node, agent or peer that is meant; it",
+    r"[Kk]nock": "connection, half-open connection", r"\bh[au]ngs? up\b": "close the connection", r"\bfor words\b": "for messages",
+}
+RETIRED_ROOMS = ("agent", "common", "launcher", "rendezvous", "runtime")
 SYSTEM = re.compile(r"(sys|linux|net|netinet|arpa|asm|bits)/[\w/.-]+|[\w-]+(\.h)?")
 LIBRARIES = ["boost/[a-z_]+", "nlohmann", "yaml-cpp", "spdlog", "fmt", "openssl", "zlib.h", "nccl.h", "cuda", "catch2"]
 LIBRARY = re.compile(rf"({'|'.join(LIBRARIES)})\b")
 
 
+def room_of(path):
+    """A room may stand in another's folder, which doesn't make it a part of that one."""
+    return max((room for room in ROOMS if path.startswith(room + "/")), key=len, default=path.split("/")[0])
+
+
+def runtime_folder(path):
+    """Empty: runtime/ itself, or the installed headers."""
+    parts = path.split("/")
+    return parts[1] if len(parts) > 2 and parts[1] != "include" else ""
+
+
+def runtime_complaint(path, header):
+    folder, other = runtime_folder(path), runtime_folder(header)
+    if other == folder or not other:
+        return None
+    if other not in RUNTIME_FOLDERS:
+        return f"runtime/{other} isn't in the table of the runtime's folders"
+    if not folder or other not in RUNTIME_FOLDERS.get(folder, set()):
+        return f"runtime/{folder} may not include runtime/{other}"
+    return None
+
+
 def complaint(path, room, quote, header):
     rooms, libraries = ROOMS[room]
+    if room == "runtime" and quote == '"' and header.startswith("runtime/"):
+        return runtime_complaint(path, header)
     if quote == '"':
-        other = header.split("/")[0]
+        other = room_of(header)
         if other == room or other in rooms:
-            if room == "launcher" and other == "agent" and header not in AGENT_PUBLIC:
+            if room.startswith("launcher") and other == "agent" and header not in AGENT_PUBLIC:
                 return f"the launcher may include {', '.join(sorted(AGENT_PUBLIC))} of the agent, nothing else"
             if room == "launcher" and other == "rendezvous" and header not in RENDEZVOUS_FOR_LAUNCHER:
                 return f"the launcher may include {', '.join(sorted(RENDEZVOUS_FOR_LAUNCHER))} of the rendezvous, nothing else"
@@ -69,12 +186,22 @@ def check_self():
     wrong = [("common/text.hpp", "common", "<", "boost/asio.hpp"), ("common/text.cpp", "common", '"', "agent/agent.hpp"),
              ("common/text.cpp", "common", "<", "spdlog/spdlog.h"), ("agent/agent.cpp", "agent", "<", "yaml-cpp/yaml.h"),
              ("agent/agent.cpp", "agent", '"', "launcher/cli.hpp"), ("launcher/cli.cpp", "launcher", '"', "agent/spawn.hpp"),
-             ("launcher/cli.cpp", "launcher", "<", "boost/asio.hpp"), ("launcher/x.cpp", "launcher", '"', "rendezvous/roster.hpp"), ("runtime/a.hpp", "runtime", "<", "nccl.h"),
+             ("launcher/cli.cpp", "launcher", "<", "boost/asio.hpp"), ("launcher/x.cpp", "launcher", '"', "rendezvous/membership.hpp"),
+             ("launcher/x.cpp", "launcher", '"', "launcher/check/report.hpp"), ("launcher/check/x.cpp", "launcher/check", '"', "rendezvous/secret.hpp"),
+             ("launcher/check/x.cpp", "launcher/check", '"', "agent/spawn.hpp"), ("runtime/a.hpp", "runtime", "<", "nccl.h"),
+             ("runtime/net/a.cpp", "runtime", '"', "runtime/group/group.hpp"), ("runtime/backend.hpp", "runtime", '"', "runtime/shm/peers.hpp"),
+             ("runtime/shm/a.cpp", "runtime", '"', "runtime/tcp/mesh.hpp"), ("runtime/new/a.cpp", "runtime", '"', "runtime/net/store.hpp"),
              ("agent/agent.cpp", "agent", '"', "job_plan.hpp"), ("examples/x/a.cpp", "examples", '"', "common/ids.hpp")]
     right = [("common/log.cpp", "common", "<", "spdlog/spdlog.h"), ("agent/agent.cpp", "agent", "<", "boost/asio/posix/x.hpp"),
              ("launcher/x.cpp", "launcher", '"', "agent/job_plan.hpp"), ("launcher/x.cpp", "launcher", '"', "rendezvous/secret.hpp"), ("common/x.cpp", "common", "<", "sys/wait.h"),
-             ("common/x.cpp", "common", "<", "string_view"), ("runtime/nccl.cpp", "runtime", "<", "nccl.h")]
-    return [f"own check: {one} passed" for one in wrong if complaint(*one) is None] + \
+             ("launcher/check/x.cpp", "launcher/check", '"', "launcher/program.hpp"),
+             ("common/x.cpp", "common", "<", "string_view"), ("runtime/nccl.cpp", "runtime", "<", "nccl.h"),
+             ("runtime/world/form.cpp", "runtime", '"', "runtime/tcp/mesh.hpp"), ("runtime/net/a.cpp", "runtime", '"', "runtime/backend.hpp"),
+             ("runtime/net/a.cpp", "runtime", '"', "runtime/net/store.hpp")]
+    below = [set(list(RUNTIME_FOLDERS)[:i]) for i in range(len(RUNTIME_FOLDERS))]
+    cycles = [f"own check: runtime/{folder} includes a folder above it"
+              for folder, lower in zip(RUNTIME_FOLDERS, below) if not RUNTIME_FOLDERS[folder] <= lower]
+    return cycles + [f"own check: {one} passed" for one in wrong if complaint(*one) is None] + \
            [f"own check: {one} refused: {complaint(*one)}" for one in right if complaint(*one) is not None]
 
 
@@ -86,16 +213,109 @@ def names_that_are_options(root):
                 yield f"{path.relative_to(root)}:{number}: a test's name can't begin with a dash"
 
 
-def main():
-    root = pathlib.Path(sys.argv[1])
-    complaints = check_self() + list(names_that_are_options(root))
-    files = 0
-    for room in ROOMS:
+def floor_of(name, floors):
+    """A name beats a pattern: (number, floor's name), None if the file has no floor."""
+    for match in (str.__eq__, fnmatch.fnmatchcase):
+        for number, (floor, names) in enumerate(floors.items()):
+            if any(match(name, one) for one in names.split()):
+                return number, floor
+    return None
+
+
+def includes_within(root, folder):
+    """{name: names that its .hpp or .cpp includes}, names relative to the folder. A room within it has floors of its own."""
+    includes = {}
+    for path in sorted((root / folder).rglob("*")):
+        if path.suffix not in {".hpp", ".cpp"} or room_of(str(path.relative_to(root))) != room_of(f"{folder}/x"):
+            continue
+        name = str(path.with_suffix("").relative_to(root / folder))
+        found = re.findall(rf'^\s*#\s*include "{folder}/([^"]+)\.hpp"', path.read_text(), re.M)
+        includes.setdefault(name, set()).update(other for other in found if other != name)
+    return includes
+
+
+def circle_in(includes):
+    """One circle as a list of names that ends where it begins, or None."""
+    done, path = set(), []
+
+    def visit(name):
+        if name in path:
+            return path[path.index(name):] + [name]
+        if name in done:
+            return None
+        path.append(name)
+        for other in sorted(includes.get(name, ())):
+            if circle := visit(other):
+                return circle
+        done.add(path.pop())
+        return None
+
+    return next(filter(None, map(visit, sorted(includes))), None)
+
+
+def wrong_floors(folder, floors, includes):
+    for name, others in includes.items():
+        mine = floor_of(name, floors)
+        if mine is None:
+            yield f"{folder}/{name}: on which floor? (FLOORS in house_test.py)"
+            continue
+        for other in sorted(others):
+            theirs = floor_of(other, floors)
+            if theirs and theirs[0] > mine[0]:
+                yield f"{folder}/{name} ({mine[1]}) includes {other}, which stands above it ({theirs[1]})"
+    if circle := circle_in(includes):
+        yield f"{folder}: includes in a circle: {' → '.join(circle)}"
+
+
+def check_floors(root):
+    floors = {"low": "a b_*", "high": "c b_top"}
+    own = [({"a": {"c"}, "c": set()}, 1), ({"b_top": {"a"}, "a": set()}, 0), ({"b_x": {"b_top"}, "b_top": set()}, 1),
+           ({"a": {"b_x"}, "b_x": {"a"}}, 1), ({"d": set()}, 1)]
+    for includes, expected in own:
+        if len(list(wrong_floors("own check", floors, includes))) != expected:
+            yield f"own check of the floors: {includes}"
+    for folder, table in FLOORS.items():
+        yield from wrong_floors(folder, table, includes_within(root, folder))
+    for folder in set(ROOMS) - set(FLOORS) - {"runtime", "examples"}:
+        yield from wrong_floors(folder, {"all": "*"}, includes_within(root, folder))
+
+
+LITERAL = re.compile(r'R"(\w*)\(.*?\)\1"|\'(?:[^\'\\\n]|\\.)\'|"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.S)
+
+
+def retired_words(text):
+    """(line number, word, term to use): of comments and identifiers, not of string literals."""
+    without_literals = LITERAL.sub(lambda found: found[0] if found[0][0] == "/" else "\n" * found[0].count("\n"), text)
+    for number, line in enumerate(without_literals.splitlines(), 1):
+        for pattern, term in RETIRED.items():
+            if word := re.search(pattern, line):
+                yield number, word[0], term
+
+
+def check_retired_words(root):
+    own = [('int roster_size;', 1), ("// whoever comes first", 1), ("struct Party {};  // he", 2), ("x();  /* somebody\n else */", 1),
+           ('say("somebody");', 0), ("// the other, the party, a seat", 0), ('say("a // b"); // him', 1), ('R"(he\nhe)"; // himself', 1)]
+    for text, expected in own:
+        if len(list(retired_words(text))) != expected:
+            yield f"own check of retired words: {text!r}"
+    for room in RETIRED_ROOMS:
         for path in sorted((root / room).rglob("*")):
             if path.suffix not in {".hpp", ".cpp", ".h", ".cu"}:
                 continue
-            files += 1
+            for number, word, term in retired_words(path.read_text()):
+                yield f"{path.relative_to(root)}:{number}: \"{word}\" is retired: {term}"
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    complaints = check_self() + list(names_that_are_options(root)) + list(check_floors(root)) + list(check_retired_words(root))
+    files = 0
+    for room in ROOMS:
+        for path in sorted((root / room).rglob("*")):
             name = str(path.relative_to(root))
+            if path.suffix not in {".hpp", ".cpp", ".h", ".cu"} or room_of(name) != room:
+                continue
+            files += 1
             text = path.read_text()
             if path.suffix in {".hpp", ".h"} and "#pragma once" not in text:
                 complaints.append(f"{name}: no #pragma once")

@@ -187,7 +187,7 @@ class Bench {
     batch(1, trial, point);
     group_.barrier();
     const double estimate = std::max(0.2, latency(1, trial));
-    group_.barrier();  // nobody overwrites what others still read
+    group_.barrier();  // no rank overwrites what others still read
     const int calls = large ? 1 : static_cast<int>(std::clamp(4000 / estimate, 1.0, 2000.0));
     const int batches = static_cast<int>(
         std::clamp(options_.budget_ms * 1000 / (estimate * calls), 3.0, double{kMostBatches}));
@@ -298,7 +298,7 @@ std::optional<Options> parse(int argc, char** argv) {
   return options;
 }
 
-/// One that nobody uses at the moment.
+/// One that is not in use.
 std::uint16_t free_port() {
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};

@@ -50,8 +50,9 @@ all_gone() {
     fi
   done
 }
-journal_has() { journalctl -u "$(unit "$1")" -o json --no-pager | grep -F "\"ACC_RANK\":\"$2\"" | grep -qF "$3"; }
-journal_says() { journalctl -u "$(unit "$1")" -o cat --no-pager | grep -q "$2"; }
+# No pipe into grep -q: it ends at the first match, and under pipefail the SIGPIPE of what writes would count.
+journal_has() { grep -qF "$3" <<<"$(journalctl -u "$(unit "$1")" -o json --no-pager | grep -F "\"ACC_RANK\":\"$2\"")"; }
+journal_says() { grep -q "$2" <<<"$(journalctl -u "$(unit "$1")" -o cat --no-pager)"; }
 agent_of() { pgrep -P "$(show "$1" MainPID)" | head -1; }
 
 echo "-- a steady job"

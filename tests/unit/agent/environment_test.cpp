@@ -25,15 +25,16 @@ JobPlan plan_of(JobKind kind) {
   plan.kind = kind;
   plan.local_world_size = 4;
   plan.env = {{"ACCELERATE_MIXED_PRECISION", "bf16"}, {"PATH", "/plan/bin"}};
-  plan.restart.max_restarts = 3;
   return plan;
 }
 
 RoundFacts facts_of() {
   RoundFacts facts;
-  facts.assignment = {Round{2}, NodeRank{1}, 2, Rank{4}, WorldSize{8}, {"node0", 29501, false}};
+  facts.assignment = {Round{2},     NodeRank{1},  2,
+                      {Rank{4}, 4}, WorldSize{8}, {"node0", 29501, false}};
   facts.job_id = "none-abcdefgh";
   facts.restarts = 1;
+  facts.max_restarts = 3;
   facts.restart_reason = "rank 3 exited with code 7";
   facts.error_folder = "/run/x/attempt_2";
   facts.agent_socket = "@acc-launch/worker/1-x";
@@ -131,12 +132,15 @@ TEST_CASE("what the caller set for NCCL stays", "[agent][environment]") {
 
 TEST_CASE("the service manager's variables don't reach a worker, which would answer in our name",
           "[agent][environment]") {
-  const std::vector<const char*> caller{"NOTIFY_SOCKET=/run/n", "WATCHDOG_USEC=1", "LISTEN_FDS=1",
-                                        "JOURNAL_STREAM=1:2", "no equals sign"};
+  const std::vector<const char*> caller{
+      "NOTIFY_SOCKET=/run/n", "ACC_ETCD_USER=a:b", "WATCHDOG_USEC=1",  "LISTEN_FDS=1",
+      "JOURNAL_STREAM=1:2",   "no equals sign",    "ACC_JOB_FOLDER=/f"};
   RoundEnvironment environment{plan_of(JobKind::process), caller, facts_of()};
   const auto map = as_map(environment.for_worker(LocalRank{0}));
   CHECK_FALSE(map.contains("NOTIFY_SOCKET"));
+  CHECK_FALSE(map.contains("ACC_ETCD_USER"));
   CHECK_FALSE(map.contains("WATCHDOG_USEC"));
   CHECK_FALSE(map.contains("LISTEN_FDS"));
+  CHECK_FALSE(map.contains("ACC_JOB_FOLDER"));
   CHECK(map.at("JOURNAL_STREAM") == "1:2");
 }

@@ -34,7 +34,7 @@ JobReport failed_job() {
   report.host = "node-a";
   report.command = {"python3", "-u", "train.py"};
   report.world_size = 3;
-  report.verdict = Verdict::failed;
+  report.outcome = Outcome::failed;
   report.exit_code = 137;
   report.restarts = 2;
   report.max_restarts = 2;
@@ -65,7 +65,7 @@ TEST_CASE(
   CHECK_THAT(text, Contains("12 s into attempt 2"));
   CHECK_THAT(text, Contains("    | step 42\n"));
   CHECK_THAT(text, Contains("restarted 2 of 2 times"));
-  CHECK_THAT(text, Contains("rank 0 exited with code 1 100 ms later"));
+  CHECK_THAT(text, Contains("rank 0 exited with code 1, 100 ms later"));
   CHECK_THAT(text, Contains("we stopped rank 2"));  // not blamed: we ended it
   CHECK_THAT(text, Contains("/logs/run/attempt_2/1"));
   CHECK_THAT(text, Contains("exit code 137"));
@@ -90,7 +90,7 @@ TEST_CASE("a job that succeeded and lost nothing says nothing", "[agent][report]
 
 TEST_CASE("what needs no explanation is one line", "[agent][report]") {
   JobReport report;
-  report.verdict = Verdict::stopped;
+  report.outcome = Outcome::stopped;
   report.stop_signal = SIGTERM;
   report.exit_code = 143;
   CHECK(to_text(report, false) == "acc-launch: job stopped by SIGTERM (exit code 143)\n");
@@ -137,6 +137,12 @@ TEST_CASE("last lines show a progress bar's last state and no control characters
   CHECK(last_lines("a\nb\nc\n", 2) == std::vector<std::string>{"b", "c"});
   CHECK(last_lines("10%\r20%\r30%", 5) == std::vector<std::string>{"30%"});
   CHECK(last_lines("\x1b[31mred\x1b[0m\n", 5) == std::vector<std::string>{"[31mred[0m"});
+  // CSI and the mark that turns the text around, as UTF-8; letters and dots stay.
+  CHECK(last_lines("A\xe2\x80\xae B \xc2\x9b"
+                   "31m C\xe2\x80\xa9\n",
+                   5) == std::vector<std::string>{"A B 31m C"});
+  CHECK(last_lines("caf\xc3\xa9 \xe2\x80\xa6", 5) ==
+        std::vector<std::string>{"caf\xc3\xa9 \xe2\x80\xa6"});
   CHECK(last_lines("no newline", 5) == std::vector<std::string>{"no newline"});
   CHECK(last_lines("dos\r\nline\r\n", 5) == std::vector<std::string>{"dos", "line"});
   CHECK(last_lines("", 5).empty());
@@ -199,6 +205,24 @@ TEST_CASE("a failure on another node is told as one here", "[agent][report]") {
   CHECK_THAT(to_text(report, false), Contains("error     as the worker wrote it:\n    | Trace"));
   report.elsewhere->host = "node-a";  // two nodes on one host
   CHECK_THAT(to_text(report, false), Contains("rank 5 on b was killed"));
+}
+
+TEST_CASE("the block of another node lacked the failures before", "[agent][report]") {
+  auto report = failed_elsewhere();
+  report.restarts = 2;
+  report.restarted_after = "rank 1 exited with code 7";
+  const auto before =
+      Contains("before    2 earlier failures; the last: rank 1 exited with code 7\n");
+  CHECK_THAT(to_text(report, false), before);
+  report.elsewhere->is_node = true;
+  CHECK_THAT(to_text(report, false), before);
+  report.restarts = 0;
+  CHECK_THAT(to_text(report, false), !Contains("before"));
+  auto here = failed_job();  // of three failures one was on this node
+  here.failed_rounds = 1;
+  here.restarts = 2;
+  here.restarted_after = report.restarted_after;
+  CHECK_THAT(to_text(here, false), before);
 }
 
 TEST_CASE("the JSON of a failure has the same keys wherever it was", "[agent][report]") {

@@ -1,9 +1,15 @@
 #include "agent/small_file.hpp"
 
+#include "agent/guardian.hpp"
+#include "agent/report_file.hpp"
+#include "tests/support/temporary_folder.hpp"
+
 #include <catch2/catch.hpp>
 
 #include <stdlib.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <filesystem>
 
 using namespace acc;
@@ -33,4 +39,34 @@ TEST_CASE("a file is replaced as a whole, also through a link", "[agent]") {
         2);  // nothing beside
   CHECK(write_whole_file(std::string{base} + "/none/file", "x").has_error());
   fs::remove_all(base);
+}
+
+TEST_CASE("what is written over a file has nothing of the old text behind it", "[agent]") {
+  const acc::testing::TestFolder folder;
+  const auto file = (folder / "file").string();
+  CHECK(write_whole_file(file, "a long first text", 65536).has_value());
+  CHECK(fs::file_size(file) == 17);  // what is reserved doesn't show
+  CHECK(overwrite_file(file, "short").has_value());
+  CHECK(read_small_file(file) == "short");
+  CHECK(overwrite_file(file, "longer again").has_value());
+  CHECK(read_small_file(file) == "longer again");
+  CHECK(overwrite_file((folder / "none").string(), "x").has_error());
+  CHECK(overwrite_file("/dev/null", "x").has_error());
+}
+
+TEST_CASE("a report for which there is no room didn't stay at running", "[agent]") {
+  const acc::testing::TestFolder folder;
+  const auto file = (folder / "report.json").string();
+  write_running_report(file, {});
+  REQUIRE(read_small_file(file).find("running") != std::string::npos);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{1000, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  const auto written = write_report_file(file, std::string(5000, 'x'), {"failed", 3, "why", 7});
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  CHECK(written.error().what == "write '" + file + "': File too large");
+  CHECK(read_small_file(file) == to_json({"failed", 3, "why", 7}));
 }

@@ -1,5 +1,6 @@
 #include "agent/spawn.hpp"
 
+#include "agent/lease_terms.hpp"
 #include "agent/worker_start.hpp"
 
 #include <catch2/catch.hpp>

@@ -1,5 +1,5 @@
-#include "agent/spawn.hpp"
-#include "tests/unit/agent/supervisor_orders.hpp"
+#include "agent/lease_terms.hpp"
+#include "tests/unit/agent/coordinated.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -81,8 +81,10 @@ class AnyOrder {
         LeaseOver{story_.now},
         SignalArrived{SIGUSR1, story_.now},
         SignalArrived{roll(2) == 0 ? SIGINT : SIGTERM, story_.now},
-        JobClosed{Verdict::failed, 1, story_.now},
+        JobClosed{{Outcome::failed, 1}, story_.now},
         GuardianLost{story_.now},
+        StopAsked{Millis{roll(4) * 1000}, story_.now},
+        RestartAsked{story_.now},
     };
     const auto which = roll(40);
     if (which < std::size(events) && (which < 4 || roll(4) == 0)) feed(events[which]);
@@ -118,7 +120,7 @@ class AnyOrder {
   void operator()(const Finish& finish) {
     ++finishes_;
     REQUIRE(finishes_ == 1);
-    REQUIRE((finish.verdict == Verdict::unkillable || living() == 0));
+    REQUIRE((finish.end.outcome == Outcome::unkillable || living() == 0));
     REQUIRE_FALSE(starting_);
     is_owed_ = false;
   }

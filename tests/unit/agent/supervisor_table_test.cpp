@@ -1,8 +1,11 @@
-#include "tests/unit/agent/supervisor_orders.hpp"
+#include "tests/unit/agent/coordinated.hpp"
 
 #include <catch2/catch.hpp>
 
+#include <fstream>
 #include <functional>
+#include <iterator>
+#include <string>
 #include <vector>
 
 using namespace acc;
@@ -48,7 +51,7 @@ const std::vector<Row> kTable{
     {"the order to stop within 5 s",
      [](Story& s) { return s.stop(0, seconds{5}); },
      {"report stopped → awaiting", "kill, give_up 10 s → killing",
-      "SIGTERM, strays, grace 5 s → stopping", "grace 5 s → stopping", " → killing",
+      "SIGTERM, escaped, grace 5 s → stopping", "grace 5 s → stopping", " → killing",
       "report stopped → awaiting", "report stopped → awaiting", " → finished"}},
     {"the order to stop at once",
      [](Story& s) { return s.stop(SIGKILL, seconds{5}); },
@@ -57,10 +60,10 @@ const std::vector<Row> kTable{
       " → killing", "report stopped → awaiting", "report stopped → awaiting", " → finished"}},
     {"the order to end for good by SIGINT",
      [](Story& s) { return s.stop(SIGINT, seconds{15}, true); },
-     {"report stopped, farewell 2 s → awaiting", "kill, give_up 10 s → killing",
+     {"report stopped, close_timeout 2 s → awaiting", "kill, give_up 10 s → killing",
       "SIGINT, grace 3 s → stopping", " → stopping", " → killing",
-      "report stopped, farewell 25 s → awaiting", "report stopped, farewell 25 s → awaiting",
-      " → finished"}},
+      "report stopped, close_timeout 25 s → awaiting",
+      "report stopped, close_timeout 25 s → awaiting", " → finished"}},
     {"the order to pass on SIGUSR1",
      [](Story& s) { return s.feed(SignalOrdered{SIGUSR1}); },
      {" → awaiting", " → idle", "SIGUSR1 → running", " → stopping", " → killing", " → backing_off",
@@ -71,29 +74,58 @@ const std::vector<Row> kTable{
       "kill, give_up 10 s → killing", "kill → killing", "kill, report stopped → awaiting",
       "kill → awaiting", " → finished"}},
     {"the end of the job",
-     [](Story& s) { return s.closed(Verdict::failed, 7); },
+     [](Story& s) { return s.closed(Outcome::failed, 7); },
      {"finish failed 7 → finished", "kill, give_up 10 s → killing",
-      "SIGTERM, strays, grace 15 s → stopping", " → stopping", " → killing",
+      "SIGTERM, escaped, grace 15 s → stopping", " → stopping", " → killing",
       "finish failed 7 → finished", "finish failed 7 → finished", " → finished"}},
+    {"no coordinator is found",
+     [](Story& s) {
+       return s.feed(GaveUp{{Outcome::nodes_missing, 69}, false, s.now});
+     },
+     {"finish nodes_missing 69 → finished", "kill, give_up 10 s → killing",
+      "SIGTERM, escaped, grace 15 s → stopping", " → stopping", " → killing",
+      "finish nodes_missing 69 → finished", "finish nodes_missing 69 → finished", " → finished"}},
+    {"the loss of the connection",
+     [](Story& s) { return s.feed(LinkChanged{false}); },
+     {" → awaiting", " → idle", " → running", " → stopping", " → killing", " → backing_off",
+      " → awaiting", " → finished"}},
+    {"the end of the workers' first moment",
+     [](Story& s) { return s.fires(Timer::startup); },
+     {" → awaiting", " → idle", " → running", " → stopping", " → killing", " → backing_off",
+      " → awaiting", " → finished"}},
     {"SIGTERM",
      [](Story& s) { return s.signal(SIGTERM); },
-     {"ask SIGTERM 0, farewell 2 s → awaiting", "ask SIGTERM 0, kill, give_up 10 s → killing",
-      "ask SIGTERM 0, SIGTERM, tell stopping, grace 15 s → stopping",
-      "ask SIGTERM 0, tell no restart → stopping", "ask SIGTERM 0, tell no restart → killing",
-      "ask SIGTERM 0, report stopped, farewell 25 s → awaiting",
-      "ask SIGTERM 0, farewell 25 s → awaiting", " → finished"}},
+     {"ask SIGTERM, close_timeout 2 s → awaiting", "ask SIGTERM, kill, give_up 10 s → killing",
+      "ask SIGTERM, SIGTERM, tell stopping, grace 15 s → stopping",
+      "ask SIGTERM, tell no restart → stopping", "ask SIGTERM, tell no restart → killing",
+      "ask SIGTERM, report stopped, close_timeout 25 s → awaiting",
+      "ask SIGTERM, close_timeout 25 s → awaiting", " → finished"}},
     {"SIGUSR1",
      [](Story& s) { return s.signal(SIGUSR1); },
-     {"ask SIGUSR1 0 → awaiting", "ask SIGUSR1 0 → idle", "ask SIGUSR1 0 → running",
-      "ask SIGUSR1 0 → stopping", "ask SIGUSR1 0 → killing", "ask SIGUSR1 0 → backing_off",
-      "ask SIGUSR1 0 → awaiting", " → finished"}},
+     {"ask SIGUSR1 → awaiting", "ask SIGUSR1 → idle", "ask SIGUSR1 → running",
+      "ask SIGUSR1 → stopping", "ask SIGUSR1 → killing", "ask SIGUSR1 → backing_off",
+      "ask SIGUSR1 → awaiting", " → finished"}},
+    {"a stop over the control socket, within 5 s",
+     [](Story& s) {
+       return s.feed(StopAsked{seconds{5}, s.now});
+     },
+     {"ask SIGTERM, close_timeout 2 s → awaiting", "ask SIGTERM, kill, give_up 10 s → killing",
+      "ask SIGTERM, SIGTERM, tell stopping, grace 5 s → stopping",
+      "ask SIGTERM, tell no restart, grace 5 s → stopping",
+      "ask SIGTERM, tell no restart → killing",
+      "ask SIGTERM, report stopped, close_timeout 15 s → awaiting",
+      "ask SIGTERM, close_timeout 15 s → awaiting", " → finished"}},
+    {"a restart over the control socket",
+     [](Story& s) { return s.feed(RestartAsked{s.now}); },
+     {" → awaiting", " → idle", " → running", " → stopping", " → killing", " → backing_off",
+      " → awaiting", " → finished"}},
     {"the loss of the guardian",
      [](Story& s) { return s.feed(GuardianLost{s.now}); },
      {"finish guardian_lost 70 → finished", "kill, give_up 10 s → killing",
       "kill, give_up 10 s → killing", "kill, give_up 10 s → killing", "kill → killing",
       "finish guardian_lost 70 → finished", "finish guardian_lost 70 → finished", " → finished"}},
-    {"the farewell timer, unasked",
-     [](Story& s) { return s.fires(Timer::farewell); },
+    {"the close timeout, unasked",
+     [](Story& s) { return s.fires(Timer::close_timeout); },
      {" → awaiting", " → idle", " → running", " → stopping", " → killing", " → backing_off",
       " → awaiting", " → finished"}},
     {"the give-up timer",
@@ -112,7 +144,7 @@ const std::vector<Row> kTable{
     {"the failure of worker 1",
      [](Story& s) { return s.exits(1, Signaled{SIGSEGV}); },
      {" → awaiting", " → idle",
-      "SIGTERM, strays, grace 15 s, report failed, tell failure → stopping",
+      "SIGTERM, escaped, grace 15 s, report failed, tell failure → stopping",
       "left_over 150 ms → stopping", " → killing", " → backing_off", " → awaiting", " → finished"}},
     {"the last process's end",
      [](Story& s) { return s.emptied(true); },
@@ -121,6 +153,57 @@ const std::vector<Row> kTable{
 };
 
 }  // namespace
+
+// ---- the table of phases in agent/README.md ----
+
+std::string table_of_phases() {
+  std::string text = "| event |";
+  std::string rule = "|---|";
+  for (const auto& situation : kSituations) {
+    text += std::string{" "} + situation.name + " |";
+    rule += "---|";
+  }
+  text += "\n" + rule + "\n";
+  for (const auto& row : kTable) {
+    text += "| " + row.what + " |";
+    for (const auto& situation : kSituations) {
+      Story story;
+      (story.*situation.prepare)();
+      const Phase before = story.group.phase;
+      row.event(story);
+      const Phase after = story.group.phase;
+      text += " " + std::string{after == before ? "·" : to_string(after)} + " |";
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+const std::string kBegin = "<!-- phases -->\n";
+const std::string kEnd = "<!-- end of phases -->";
+
+std::string read_readme() {
+  std::ifstream file{ACC_AGENT_README};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+TEST_CASE("the table of phases in agent/README.md is what the supervisor does",
+          "[agent][supervisor]") {
+  const std::string readme = read_readme();
+  const auto begin = readme.find(kBegin);
+  REQUIRE(begin != std::string::npos);
+  const auto end = readme.find(kEnd, begin);
+  REQUIRE(end != std::string::npos);
+  CHECK(readme.substr(begin + kBegin.size(), end - begin - kBegin.size()) == table_of_phases());
+}
+
+// By hand, after a change that is meant.
+TEST_CASE("writes the table of phases", "[.][write_phases]") {
+  std::string readme = read_readme();
+  const auto begin = readme.find(kBegin) + kBegin.size();
+  readme.replace(begin, readme.find(kEnd, begin) - begin, table_of_phases());
+  std::ofstream{ACC_AGENT_README} << readme;
+}
 
 TEST_CASE("every event in every phase of a coordinated node does what the table says",
           "[agent][supervisor]") {
@@ -144,7 +227,7 @@ TEST_CASE("orders mean nothing to a job on one node", "[agent][supervisor]") {
   CHECK(step(group, StopOrdered{}).empty());
   CHECK(step(group, SignalOrdered{SIGUSR1}).empty());
   CHECK(step(group, LeaseOver{}).empty());
-  CHECK(step(group, JobClosed{Verdict::failed, 1, {}}).empty());
-  CHECK(step(group, TimerFired{Timer::farewell, {}}).empty());
+  CHECK(step(group, JobClosed{{Outcome::failed, 1}, {}}).empty());
+  CHECK(step(group, TimerFired{Timer::close_timeout, {}}).empty());
   CHECK(group.phase == Phase::running);
 }

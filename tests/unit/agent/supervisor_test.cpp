@@ -61,7 +61,7 @@ struct Story {
 
 int finished_with(const Actions& actions) {
   const auto* finish = find<Finish>(actions);
-  return finish != nullptr ? finish->exit_code : -1;
+  return finish != nullptr ? finish->end.exit_code : -1;
 }
 
 }  // namespace
@@ -88,7 +88,7 @@ SCENARIO("one worker dies while its peers still run", "[agent][supervisor]") {
           actions = story.emptied();
           REQUIRE(find<StartRound>(actions) != nullptr);
           CHECK(find<StartRound>(actions)->round == Round{1});
-          CHECK(find<TellRestart>(actions)->restart == 1);
+          CHECK(find<TellRestart>(actions)->ledger.budget_used == 1);
         }
       }
       AND_WHEN("they ignore it until the grace is over") {
@@ -120,7 +120,7 @@ SCENARIO("exactly max_restarts restarts are made", "[agent][supervisor]") {
     }
     const auto last = story.fails_whole_round();
     CHECK(finished_with(last) == 7);
-    CHECK(find<Finish>(last)->verdict == Verdict::failed);
+    CHECK(find<Finish>(last)->end.outcome == Outcome::failed);
   }
 }
 
@@ -166,7 +166,7 @@ TEST_CASE("a healthy time gives restarts back when asked to", "[agent][superviso
   story.now += std::chrono::minutes{25};
   const auto actions = story.fails_whole_round();
   CHECK(find<StartRound>(actions) != nullptr);
-  CHECK(find<TellRestart>(actions)->restart == 1);
+  CHECK(find<TellRestart>(actions)->ledger.budget_used == 1);
   story.next_round(actions);
   CHECK(story.group.ledger.restarts == 2);  // what workers see only ever counts up
   CHECK(finished_with(story.fails_whole_round()) == 7);
@@ -374,7 +374,7 @@ TEST_CASE("no sequence of events starts a round before the last one is empty (P1
         }
         if (std::holds_alternative<Finish>(action)) {
           ++finishes;
-          if (std::get<Finish>(action).verdict != Verdict::unkillable)
+          if (std::get<Finish>(action).end.outcome != Outcome::unkillable)
             REQUIRE(std::ranges::count(lives, true) == 0);
         }
       }
@@ -471,10 +471,11 @@ SCENARIO("what a worker leaves behind gets a moment to exit by itself", "[agent]
   REQUIRE(find<ArmTimer>(actions) != nullptr);
   CHECK(find<ArmTimer>(actions)->timer == Timer::left_over);
   CHECK(find<ArmTimer>(actions)->after == Millis{150});
-  CHECK(find<TermStrays>(actions) == nullptr);
+  CHECK(find<TerminateEscaped>(actions) == nullptr);
   WHEN("it does") { CHECK(finished_with(story.emptied()) == 0); }
   WHEN("it doesn't") {
-    CHECK(find<TermStrays>(step(story.group, TimerFired{Timer::left_over, story.now})) != nullptr);
+    CHECK(find<TerminateEscaped>(step(story.group, TimerFired{Timer::left_over, story.now})) !=
+          nullptr);
     CHECK(story.group.left_overs_due);
   }
   WHEN("the grace is shorter than that") {
@@ -531,4 +532,139 @@ TEST_CASE("a worker that has the terminal may answer Ctrl-C with the shell's cod
   CHECK(find<SignalWorkers>(actions)->signo == SIGTERM);  // the other one doesn't know yet
   story.exits(1, Signaled{SIGTERM});
   CHECK(finished_with(story.emptied()) == 130);
+}
+
+// ---- asked over the control socket ----
+
+SCENARIO("a restart is asked for over the control socket", "[agent][supervisor]") {
+  GIVEN("two workers and no restart in the budget") {
+    Story story{2, 0};
+    story.running();
+    WHEN("it is asked for") {
+      const auto asked = story.after(seconds{3}, RestartAsked{story.now});
+      THEN("the workers are asked to end, and told of a grace") {
+        CHECK(find<SignalWorkers>(asked)->signo == SIGTERM);
+        CHECK(find<TellRestartAsked>(asked) != nullptr);
+        CHECK(story.group.phase == Phase::stopping);
+      }
+      THEN("whatever they end with, the next round follows at once and costs no restart") {
+        story.exits(0, Exited{3});
+        story.exits(1, Signaled{SIGTERM});
+        const auto next = story.emptied();
+        REQUIRE(find<StartRound>(next) != nullptr);
+        CHECK(find<StartRound>(next)->round == Round{1});
+        CHECK(story.group.ledger.restarts == 1);
+        CHECK(story.group.ledger.budget_used == 0);
+        AND_THEN("a failure of that round is one without a restart left") {
+          step(story.group, RoundStarted{story.now});
+          const auto end = story.fails_whole_round(Exited{7});
+          REQUIRE(find<Finish>(end) != nullptr);
+          CHECK(find<Finish>(end)->end.exit_code == 7);
+        }
+      }
+      THEN("a signal that comes before the workers' end stops the job instead") {
+        story.signal(SIGTERM);
+        story.exits(0, Signaled{SIGTERM});
+        story.exits(1, Signaled{SIGTERM});
+        const auto end = story.emptied();
+        REQUIRE(find<Finish>(end) != nullptr);
+        CHECK(find<Finish>(end)->end.outcome == Outcome::stopped);
+        CHECK(find<Finish>(end)->end.exit_code == 143);
+      }
+      THEN("asking again changes nothing") {
+        CHECK(story.after(seconds{0}, RestartAsked{story.now}).empty());
+      }
+    }
+    WHEN("it is asked for while a failed round is ending") {
+      story.exits(0, Exited{7});
+      CHECK(story.after(seconds{0}, RestartAsked{story.now}).empty());
+      story.exits(1, Signaled{SIGTERM});
+      THEN("the job goes on although no restart was left") {
+        CHECK(find<StartRound>(story.emptied()) != nullptr);
+      }
+      THEN("a signal meanwhile leaves the failure as the job's end") {
+        story.signal(SIGTERM);
+        const auto end = story.emptied();
+        REQUIRE(find<Finish>(end) != nullptr);
+        CHECK(find<Finish>(end)->end.exit_code == 7);
+      }
+    }
+  }
+  GIVEN("a job that waits for its restart") {
+    Story story{1, 3};
+    story.group.restart.delay_base = seconds{30};
+    story.running();
+    story.next_round(story.fails_whole_round());
+    story.fails_whole_round();
+    REQUIRE(story.group.phase == Phase::backing_off);
+    THEN("asked for, it comes now") {
+      CHECK(find<StartRound>(story.after(seconds{1}, RestartAsked{story.now})) != nullptr);
+      CHECK(story.group.ledger.budget_used == 2);
+    }
+  }
+}
+
+TEST_CASE("a restart that can't be had is refused with the reason", "[agent][supervisor]") {
+  const auto why = [](const Story& story) { return std::string{why_no_restart(story.group)}; };
+  Story story{1, 0};
+  CHECK(why(story) == "its workers are just being started");
+  story.running();
+  CHECK(why(story).empty());
+  SECTION("while the job is being stopped") {
+    story.signal(SIGTERM);
+    CHECK(why(story) == "the job is being stopped");
+    CHECK(step(story.group, RestartAsked{story.now}).empty());
+  }
+  SECTION("when the workers have completed") {
+    story.exits(0, Exited{0});
+    CHECK(why(story) == "its workers have completed");
+    CHECK(step(story.group, RestartAsked{story.now}).empty());
+    CHECK(find<Finish>(story.emptied())->end.outcome == Outcome::succeeded);
+    CHECK(why(story) == "the job is over");
+  }
+  SECTION("on several nodes") {
+    story.group.coordinated = true;
+    CHECK(why(story).find("several nodes") != std::string::npos);
+  }
+}
+
+SCENARIO("a stop is asked for over the control socket", "[agent][supervisor]") {
+  Story story{2, 5};
+  story.running();
+  const auto asked = [&](std::optional<Millis> grace) {
+    return story.after(seconds{0}, StopAsked{grace, story.now});
+  };
+  const auto armed = [](const Actions& actions) {
+    const auto* timer = find<ArmTimer>(actions);
+    return timer == nullptr ? Millis{-1} : timer->after;
+  };
+  WHEN("a grace is named") {
+    const auto actions = asked(seconds{5});
+    THEN("it is as SIGTERM with that grace") {
+      CHECK(find<SignalWorkers>(actions)->signo == SIGTERM);
+      CHECK(armed(actions) == seconds{5});
+      story.exits(0, Signaled{SIGTERM});
+      story.exits(1, Signaled{SIGTERM});
+      CHECK(find<Finish>(story.emptied())->end.exit_code == 143);
+    }
+    THEN("a second one shortens it") {
+      story.now += seconds{1};
+      CHECK(armed(asked(seconds{2})) == seconds{2});
+    }
+    THEN("a second one never lengthens it") {
+      story.now += seconds{1};
+      CHECK(asked(seconds{60}).empty());
+      CHECK(story.group.grace_ends == Instant{} + seconds{5});
+    }
+    THEN("a grace of 0 kills now") {
+      CHECK(find<KillAll>(asked(Millis{0})) != nullptr);
+      CHECK(story.group.phase == Phase::killing);
+    }
+  }
+  WHEN("the grace is longer than the plan's") {
+    THEN("the first stop has it") { CHECK(armed(asked(seconds{60})) == seconds{60}); }
+  }
+  WHEN("no grace is named") {
+    THEN("it is the plan's") { CHECK(armed(asked(std::nullopt)) == story.group.stop.grace); }
+  }
 }

@@ -38,7 +38,7 @@ class Agent {
   explicit Agent(std::uint32_t workers = 4, Rank first = Rank{0})
       : store_{io_, workers}, server_{io_, calls()}, workers_{workers}, first_{first} {
     REQUIRE(server_.listen().has_value());
-    server_.begin_round(Round{0}, first, workers);
+    server_.begin_round(Round{0}, {first, workers});
     address = server_.address();
     thread_ = std::thread{[this] { io_.run(); }};
   }
@@ -59,7 +59,7 @@ class Agent {
   }
   void next_round() {
     on_loop([this] {
-      server_.begin_round(Round{++round_}, first_, workers_);
+      server_.begin_round(Round{++round_}, {first_, workers_});
       store_.begin_round(Round{round_});
     });
   }
@@ -278,7 +278,7 @@ SCENARIO("a worker uses the store of its job", "[agent][worker_server]") {
         CHECK(a.get("k").error().code == Errc::not_found);
         CHECK(a.get("k", 10ms).error().what == "key 'k' didn't come within 10 ms");
         CHECK(a.wait("k", 10ms).error().code == Errc::timed_out);
-        CHECK(a.barrier("b", 3, 10ms).error().what == "barrier 'b': 1 of 3 came within 10 ms");
+        CHECK(a.barrier("b", 3, 10ms).error().what == "barrier 'b': 1 of 3 arrived within 10 ms");
         CHECK(a.set("a b", "x").error().code == Errc::bad_usage);
         CHECK(a.set("k", std::string(300'000, 'x')).error().code == Errc::exhausted);
         CHECK(a.set("w", "x").has_value());
@@ -382,7 +382,7 @@ TEST_CASE("the name is gone with the server, and who wasn't let in yet hears so"
     const auto before = std::chrono::steady_clock::now();
     REQUIRE(server.listen().has_value());
     CHECK_NOFAIL(std::chrono::steady_clock::now() - before < 100us);
-    server.begin_round(Round{0}, Rank{0}, 1);
+    server.begin_round(Round{0}, {Rank{0}, 1});
     address = server.address();
     RawLine unaccepted{address};
     server.close();
@@ -404,7 +404,7 @@ TEST_CASE("what a worker said before it ended is heard before its end is judged"
   calls.on_no_restart = [&](LocalRank, const std::string& why) { heard.push_back(why); };
   WorkerServer server{io, std::move(calls)};
   REQUIRE(server.listen().has_value());
-  server.begin_round(Round{0}, Rank{0}, 2);
+  server.begin_round(Round{0}, {Rank{0}, 2});
   {
     RawLine worker{server.address()};
     worker.say("hello 1 0\nno_restart out of disk\n");
@@ -494,7 +494,7 @@ TEST_CASE("a worker that hangs up in the middle of a wait is forgotten", "[agent
   line.hang_up();
   CHECK(agent.hears("0 gone 0"));
   auto other = agent.client(1);
-  CHECK(other.barrier("b", 2, 20ms).error().what == "barrier 'b': 1 of 2 came within 20 ms");
+  CHECK(other.barrier("b", 2, 20ms).error().what == "barrier 'b': 1 of 2 arrived within 20 ms");
 }
 
 TEST_CASE("a worker that only ends its writing still gets its answers", "[agent][worker_server]") {
@@ -561,7 +561,10 @@ TEST_CASE("another user's process learns nothing", "[agent][worker_server]") {
 
 // ---- time ----
 
-TEST_CASE("eight ranks exchange their addresses within 10 ms", "[agent][worker_server]") {
+namespace {
+
+/// How long eight ranks take to learn each other's addresses.
+std::chrono::nanoseconds exchange_addresses() {
   constexpr std::uint32_t kRanks = 8;
   Agent agent{kRanks};
   const auto exchange = [&](std::uint32_t rank) -> bool {
@@ -578,10 +581,21 @@ TEST_CASE("eight ranks exchange their addresses within 10 ms", "[agent][worker_s
   for (std::uint32_t rank = 0; rank < kRanks; ++rank)
     ranks.push_back(std::async(std::launch::async, exchange, rank));
   for (auto& rank : ranks) CHECK(rank.get());
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-  UNSCOPED_INFO("took " << took.count() << " ms");
-  CHECK(took < 1000ms);
-  CHECK_NOFAIL(took < 10ms);
+  return std::chrono::steady_clock::now() - began;
+}
+
+}  // namespace
+
+TEST_CASE("eight ranks exchange their addresses", "[agent][worker_server]") {
+  exchange_addresses();
+}
+
+TEST_CASE("eight ranks exchange their addresses within 10 ms", "[agent][worker_server][timing]") {
+  constexpr auto kBound = 10ms;
+  constexpr int kTries = 50;  // another program may have the processor
+  auto best = exchange_addresses();
+  for (int i = 1; i < kTries && best >= kBound; ++i) best = std::min(best, exchange_addresses());
+  CHECK(best < kBound);
 }
 
 SCENARIO("a worker asks whether its round may still write", "[agent][socket]") {

@@ -38,3 +38,10 @@ TEST_CASE("two jobs that start at once don't choose the same port", "[common]") 
   mine.reset();
   CHECK(port_is_free(port));
 }
+
+TEST_CASE("who has taken a port is told only of another user", "[common]") {
+  const auto port = pick_free_port();
+  CHECK(foreign_port_holder(port).empty());
+  const auto mine = reserve_port(port);
+  CHECK(foreign_port_holder(port).empty());
+}

@@ -1,6 +1,7 @@
 #include "launcher/merge.hpp"
 
 #include "launcher/key_table.hpp"
+#include "launcher/user_messages.hpp"
 #include "tests/unit/launcher/trial.hpp"
 
 #include <catch2/catch.hpp>
@@ -140,7 +141,7 @@ TEST_CASE("an address in a file loses its brackets", "[launcher][merge]") {
     INFO(address);
     const auto planned = c.planned();
     CHECK(planned.complaints.empty());
-    CHECK(planned.plan.rendezvous.endpoint == "[::1]:29600");
+    CHECK(c.printed().find(R"("rdzv_endpoint": "[::1]:29600")") != std::string::npos);
     CHECK(planned.plan.master.addr == "::1");
     CHECK(planned.plan.cluster.control_host == "::1");
   }
@@ -275,4 +276,120 @@ TEST_CASE("a tilde in the file is the home folder, the script shows where it is 
   CHECK(spec.text("report"_key) == "~x");
   CHECK(spec.text("script"_key) == "s.py");
   CHECK(spec.text("script_args"_key) == "['--lr', '1']");
+}
+
+TEST_CASE("a list or a mapping in the file is not taken for one value", "[launcher][merge]") {
+  Trial c{{"s.py"},
+          "distributed_type: [FSDP]\nnum_processes: [1]\nlog_dir: [a, b]\nnum_machines: {a: 1}\n"
+          "mixed_precision: [no]\nuse_cpu: [true]\ngpu_ids: [[0]]\ntee: {0: 1}\n"
+          "fsdp_config:\n  version: [2]\n  fsdp_offload_params: {a: 1}\n"};
+  CHECK(c.complaints() ==
+        "cfg.yaml:1: distributed_type: ['FSDP'] is a list: write the value alone, without brackets "
+        "or dash\n"
+        "cfg.yaml:2: num_processes: [1] is a list: write the value alone, without brackets or "
+        "dash\n"
+        "cfg.yaml:3: log_dir: ['a', 'b'] is a list: write one value\n"
+        "cfg.yaml:4: num_machines: {'a': 1} is a mapping: write one value\n"
+        "cfg.yaml:5: mixed_precision: [False] is a list: write the value alone, without brackets "
+        "or dash\n"
+        "cfg.yaml:6: use_cpu: [True] is a list: write the value alone, without brackets or dash\n"
+        "cfg.yaml:7: gpu_ids: [0] is a list: write a plain value in this list\n"
+        "cfg.yaml:8: tee: {'0': 1} is a mapping: write values separated by commas\n"
+        "cfg.yaml:10: version: [2] is a list: write the value alone, without brackets or dash\n"
+        "cfg.yaml:11: fsdp_offload_params: {'a': 1} is a mapping: write one value\n");
+}
+
+TEST_CASE("no key of the table takes a list for its one value", "[launcher][merge]") {
+  for (const auto& row : key_rows()) {
+    const auto section = std::string{section_name(row.place)};
+    if (row.place == Place::nowhere || row.group == Group::cloud || row.name == "script_args")
+      continue;
+    INFO(row.name);
+    const auto entry = std::string{row.name} + ": {a: 1}\n";
+    const auto type =
+        row.name == "distributed_type" ? std::string{} : std::string{"distributed_type: 'NO'\n"};
+    Trial c{{"s.py"}, section.empty() ? type + entry : type + section + ":\n  " + entry};
+    CHECK(c.complaints().find(": " + std::string{row.name} + ": {'a': 1} is a mapping: write") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("where several words are meant a list is read as them", "[launcher][merge]") {
+  Trial c{
+      {"s.py"},
+      "distributed_type: FSDP\nnum_processes: 2\ngpu_ids: [0, 1]\nno_restart_codes: [2, 64-78]\n"
+      "preempt_signals: [TERM]\nfsdp_config:\n  transformer_layer_cls_to_wrap: [A, B]\n"};
+  CHECK(c.complaints().empty());
+  const auto spec = c.merged().spec;
+  CHECK(spec.text("gpu_ids"_key) == "0,1");
+  CHECK(spec.text("no_restart_codes"_key) == "2,64-78");
+  CHECK(spec.text("preempt_signals"_key) == "TERM");
+  CHECK(spec.text("fsdp_transformer_layer_cls_to_wrap"_key) == "A,B");
+}
+
+TEST_CASE("num_processes -1 is told as what it is, not as missing", "[launcher][merge]") {
+  Trial file{{"s.py"}, "distributed_type: MULTI_GPU\nnum_processes: -1\n"};
+  CHECK(file.complaints() == "cfg.yaml:2: num_processes: -1 is no count: write a number from 1\n");
+  Trial flag{{"--num_processes", "-1", "s.py"}, "distributed_type: MULTI_GPU\n"};
+  CHECK(flag.complaints() == "--num_processes: -1 is no count: write a number from 1\n");
+  Trial missing{{"s.py"}, "distributed_type: MULTI_GPU\n"};
+  CHECK(missing.complaints().find("num_processes is not set") != std::string::npos);
+}
+
+TEST_CASE("a guess of no processes says where it comes from", "[launcher][merge]") {
+  Trial c{{"s.py"}};
+  CHECK(defaults_warning(c.merged().spec, false)
+            .find("`--num_processes` was set to a value of `0`\n\t\tno GPU was found: the script "
+                  "runs as one process\n") != std::string::npos);
+}
+
+TEST_CASE("one machine is machine 0", "[launcher][merge]") {
+  for (const char* rank : {"-1", "5"}) {
+    Trial c{{"--cpu", "--num_processes=2", "--machine_rank", rank, "s.py"}};
+    CHECK(c.complaints() == std::string{"--machine_rank: "} + rank +
+                                " is out of range: this job has one machine, and its number is 0 "
+                                "(for more give --num_machines or --nnodes)\n");
+  }
+  Trial zero{{"--cpu", "--num_processes=2", "--machine_rank=0", "s.py"}};
+  CHECK(zero.complaints().empty());
+}
+
+TEST_CASE("options of the rendezvous are judged on one machine too", "[launcher][merge]") {
+  Trial c{{"--cpu", "--rdzv_conf=join_timeout=x,is_host=maybe,keep_alive_max_attempt=0",
+           "--rdzv_endpoint=h:x", "s.py"}};
+  CHECK(c.complaints() ==
+        "--rdzv_conf: join_timeout: 'x' is not a duration: write 15, 0.5s, 250ms, 2m or 1h\n"
+        "--rdzv_conf: keep_alive_interval is a time in seconds, keep_alive_max_attempt a number "
+        "from 1\n"
+        "--rdzv_conf: is_host: 'maybe' is neither yes nor no: write true or false\n"
+        "--rdzv_endpoint: 'h:x' is not HOST:PORT, as node1:29400 or [fd00::2]:29400\n");
+  Trial any{{"--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "s.py"}};
+  CHECK(any.complaints().empty());
+}
+
+TEST_CASE("gpu_ids are judged on the CPU too", "[launcher][merge]") {
+  const auto said = [](const std::string& ids) {
+    return Trial{{"--cpu", "--gpu_ids=" + ids, "s.py"}}.complaints();
+  };
+  CHECK(said("0,x") == "--gpu_ids: 'x' is no device: write numbers, as 0,1,4, or all\n");
+  CHECK(!said("0,,1").empty());
+  CHECK(!said("GPU-").empty());
+  for (const auto* good : {"all", "0", "0, 1", "GPU-5ab1,MIG-7", "0-3", "0.1", "-1", ""})
+    CHECK(said(good).empty());
+}
+
+TEST_CASE("an empty path is no path", "[launcher][merge]") {
+  for (const auto& row : key_rows()) {
+    if (row.type != Type::path || !row.is_flag) continue;
+    INFO(row.name);
+    const auto flag = "--" + std::string{row.name};
+    CHECK(Trial{{"--cpu", flag, "", "s.py"}}.complaints() ==
+          "argument " + flag + ": the path is empty: name one, or leave this setting out\n");
+  }
+  CHECK(Trial{{"s.py"}, "distributed_type: 'NO'\nreport: ''\n"}.complaints() ==
+        "cfg.yaml:2: report: the path is empty: name one, or leave this setting out\n");
+  CHECK(Trial{{"--make_secret", "", "s.py"}}.complaints().starts_with(
+      "argument --make_secret: the path is empty"));
+  CHECK(Trial{{"--make_secret=", "s.py"}}.complaints().starts_with(
+      "argument --make_secret: the path is empty"));
 }

@@ -1,6 +1,5 @@
 #include "launcher/plan.hpp"
 
-#include "launcher/plan_json.hpp"
 #include "tests/unit/launcher/trial.hpp"
 
 #include <catch2/catch.hpp>
@@ -108,7 +107,7 @@ TEST_CASE("a taken port becomes a free one on one machine, and an error on sever
   Trial one{{"--num_processes=2", "s.py"}};
   one.facts.taken = {29500};
   const auto plan = one.planned().plan;
-  CHECK(plan.rendezvous.standalone);
+  CHECK(plan.cluster.standalone);
   CHECK(plan.master.port != 29500);
   CHECK(plan.warnings.front().find("29500 is already in use") != std::string::npos);
   Trial two{{"--multi_gpu", "--num_processes=2", "--num_machines=2", "--machine_rank=0",
@@ -152,11 +151,11 @@ TEST_CASE("a torchrun line has ranks even for one worker, and -u", "[launcher][p
   CHECK(plan.kind == agent::JobKind::elastic);
   CHECK(plan.command[1] == "-u");
   Trial alone{{"--standalone", "--nproc-per-node=2", "s.py"}};
-  CHECK(alone.planned().plan.rendezvous.standalone);
+  CHECK(alone.planned().plan.cluster.standalone);
   CHECK(alone.planned().plan.warnings.empty());
   Trial meeting{
       {"--nnodes=2", "--node-rank=1", "--nproc-per-node=2", "--rdzv-endpoint=host:1234", "s.py"}};
-  CHECK(meeting.planned().plan.rendezvous.endpoint == "host:1234");
+  CHECK(nlohmann::json::parse(meeting.printed())["launch"]["rdzv_endpoint"] == "host:1234");
   CHECK(meeting.planned().plan.master.addr == "host");
   CHECK(meeting.planned().plan.first_rank == Rank{2});
 }
@@ -166,8 +165,8 @@ TEST_CASE("what this version can't run is planned, but not started", "[launcher]
     Trial c{std::move(words)};
     auto merged = c.merged();
     const auto planned = make_plan(
-        merged.spec, c.facts, {c.environment, "/job", "python3", ScriptKind::python,
-         MpiLibrary::none, "mpirun"});
+        merged.spec, c.facts,
+        {c.environment, "/job", "python3", ScriptKind::python, MpiLibrary::none, "mpirun"});
     std::string text;
     for (const auto& complaint : check_runnable(merged.spec, planned.plan)) text += complaint.what;
     return text;
@@ -212,7 +211,7 @@ TEST_CASE("TPUs and plug-ins are refused", "[launcher][plan]") {
 
 TEST_CASE("the plan prints as JSON, whatever bytes the arguments hold", "[launcher][plan]") {
   Trial c{{"--num_processes=2", "s.py", "\xff\xfe"}};
-  const auto json = nlohmann::json::parse(plan_to_json(c.planned().plan));
+  const auto json = nlohmann::json::parse(c.printed());
   CHECK(json["kind"] == "elastic");
   CHECK(json["launch"]["rdzv_conf"]["rank"] == 0);
   CHECK(json["launch"]["log_dir"].is_null());

@@ -5,6 +5,7 @@
 #include "launcher/host_facts.hpp"
 #include "launcher/merge.hpp"
 #include "launcher/plan.hpp"
+#include "launcher/plan_json.hpp"
 
 #include <map>
 #include <set>
@@ -77,10 +78,18 @@ struct Trial {
 
   Planned planned() {
     auto spec = merged();
-    auto out =
-        make_plan(spec.spec, facts, {environment, "/job", "/usr/bin/python3", script, mpi, "mpirun"});
+    auto out = make_plan(spec.spec, facts,
+                         {environment, "/job", "/usr/bin/python3", script, mpi, "mpirun"});
     out.complaints.insert(out.complaints.begin(), spec.complaints.begin(), spec.complaints.end());
     return out;
+  }
+
+  /// What --print_plan says.
+  std::string printed() {
+    auto spec = merged().spec;
+    const auto planned =
+        make_plan(spec, facts, {environment, "/job", "/usr/bin/python3", script, mpi, "mpirun"});
+    return plan_to_json(spec, planned.plan);
   }
 
   std::string complaints() {

@@ -13,27 +13,27 @@ const Instant kStart = Instant{} + 1h;
 SCENARIO("more connections than may be half open", "[rendezvous][admission]") {
   Admission admission{{.half_open = 3, .half_open_per_source = 2}};
   GIVEN("two of one source and one of another") {
-    REQUIRE_FALSE(admission.knock(1, "a", kStart).instead);
-    REQUIRE_FALSE(admission.knock(2, "b", kStart).instead);
-    REQUIRE_FALSE(admission.knock(3, "a", kStart).instead);
+    REQUIRE_FALSE(admission.accepted(1, "a", kStart).instead);
+    REQUIRE_FALSE(admission.accepted(2, "b", kStart).instead);
+    REQUIRE_FALSE(admission.accepted(3, "a", kStart).instead);
     WHEN("the same source comes again") {
-      const auto verdict = admission.knock(4, "a", kStart);
+      const auto verdict = admission.accepted(4, "a", kStart);
       THEN("its own oldest goes, nobody else's") {
         CHECK(verdict.is_trusted);
-        CHECK(verdict.instead == KnockId{1});
+        CHECK(verdict.instead == ConnectionId{1});
       }
     }
     WHEN("a third source comes") {
       THEN("the oldest of all goes") {
-        CHECK(admission.knock(4, "c", kStart).instead == KnockId{1});
+        CHECK(admission.accepted(4, "c", kStart).instead == ConnectionId{1});
       }
     }
     WHEN("one of them names a key") {
       REQUIRE_FALSE(admission.named(1));
       THEN("strangers behind the same address don't evict it") {
-        for (KnockId id = 4; id < 100; ++id) {
-          const auto verdict = admission.knock(id, "a", kStart);
-          CHECK(verdict.instead != KnockId{1});
+        for (ConnectionId id = 4; id < 100; ++id) {
+          const auto verdict = admission.accepted(id, "a", kStart);
+          CHECK(verdict.instead != ConnectionId{1});
           if (verdict.instead) admission.failed(*verdict.instead, kStart);
         }
         CHECK(admission.half_open() <= 4);
@@ -41,38 +41,38 @@ SCENARIO("more connections than may be half open", "[rendezvous][admission]") {
     }
     WHEN("one of them proves itself") {
       admission.passed(2);
-      THEN("there is room again") { CHECK_FALSE(admission.knock(4, "c", kStart).instead); }
+      THEN("there is room again") { CHECK_FALSE(admission.accepted(4, "c", kStart).instead); }
     }
   }
 }
 
 SCENARIO("too many connections of one source name a key", "[rendezvous][admission]") {
   Admission admission{{.half_open = 100, .half_open_per_source = 2}};
-  for (KnockId id = 1; id <= 3; ++id) admission.knock(id, "a", kStart);
+  for (ConnectionId id = 1; id <= 3; ++id) admission.accepted(id, "a", kStart);
   CHECK_FALSE(admission.named(1));
   CHECK_FALSE(admission.named(2));
-  THEN("its oldest goes: to name one is no proof") { CHECK(admission.named(3) == KnockId{1}); }
+  THEN("its oldest goes: to name one is no proof") { CHECK(admission.named(3) == ConnectionId{1}); }
 }
 
 TEST_CASE("with as many as may be, one that names a key goes last", "[rendezvous][admission]") {
   Admission admission{{.half_open = 3, .half_open_per_source = 3}};
-  for (KnockId id = 1; id <= 3; ++id) admission.knock(id, "source " + std::to_string(id), kStart);
+  for (ConnectionId id = 1; id <= 3; ++id) admission.accepted(id, "source " + std::to_string(id), kStart);
   CHECK_FALSE(admission.named(1));
-  CHECK(admission.knock(4, "b", kStart).instead == KnockId{2});
+  CHECK(admission.accepted(4, "b", kStart).instead == ConnectionId{2});
   admission.failed(2, kStart);
   CHECK_FALSE(admission.named(3));
   CHECK_FALSE(admission.named(4));
-  CHECK(admission.knock(5, "c", kStart).instead == KnockId{1});
+  CHECK(admission.accepted(5, "c", kStart).instead == ConnectionId{1});
 }
 
 SCENARIO("who is not through in time", "[rendezvous][admission]") {
   Admission admission{{.greeting = 5s}};
   CHECK_FALSE(admission.next_due());
-  admission.knock(1, "a", kStart);
-  admission.knock(2, "b", kStart + 1s);
+  admission.accepted(1, "a", kStart);
+  admission.accepted(2, "b", kStart + 1s);
   CHECK(admission.next_due() == kStart + 5s);
   CHECK_FALSE(admission.overdue(kStart + 5s - 1ms));
-  CHECK(admission.overdue(kStart + 5s) == KnockId{1});
+  CHECK(admission.overdue(kStart + 5s) == ConnectionId{1});
   admission.failed(1, kStart + 5s);
   CHECK_FALSE(admission.overdue(kStart + 5s));
   CHECK(admission.next_due() == kStart + 6s);
@@ -80,9 +80,9 @@ SCENARIO("who is not through in time", "[rendezvous][admission]") {
 
 SCENARIO("a source fails over and over", "[rendezvous][admission]") {
   Admission admission{{.failures_per_second = 20, .penalty = 1s}};
-  KnockId id = 0;
+  ConnectionId id = 0;
   const auto fail = [&](const std::string& source, Instant now) {
-    const bool is_trusted = admission.knock(++id, source, now).is_trusted;
+    const bool is_trusted = admission.accepted(++id, source, now).is_trusted;
     is_trusted ? (void)admission.failed(id, now) : admission.dismissed(id);
     return is_trusted;
   };
@@ -114,9 +114,9 @@ SCENARIO("a source fails over and over", "[rendezvous][admission]") {
 
 SCENARIO("the log is not a weapon", "[rendezvous][admission]") {
   Admission admission{{.failures_per_second = 1'000'000, .log_every = 1min, .log_lines = 2}};
-  KnockId id = 0;
+  ConnectionId id = 0;
   const auto fail = [&](const std::string& source, Instant now) {
-    admission.knock(++id, source, now);
+    admission.accepted(++id, source, now);
     return admission.failed(id, now);
   };
   THEN("a source has one line a minute, that counts the rest") {
@@ -139,9 +139,9 @@ SCENARIO("the log is not a weapon", "[rendezvous][admission]") {
 
 TEST_CASE("a million sources cost no more than a few thousand", "[rendezvous][admission]") {
   Admission admission{{.half_open = 8, .sources = 100}};
-  for (KnockId id = 1; id <= 20'000; ++id) {
+  for (ConnectionId id = 1; id <= 20'000; ++id) {
     const auto now = kStart + std::chrono::milliseconds{id};
-    const auto verdict = admission.knock(id, "source " + std::to_string(id), now);
+    const auto verdict = admission.accepted(id, "source " + std::to_string(id), now);
     if (verdict.instead) admission.failed(*verdict.instead, now);
     REQUIRE(admission.sources() <= 101);
     REQUIRE(admission.half_open() <= 8);
@@ -150,8 +150,8 @@ TEST_CASE("a million sources cost no more than a few thousand", "[rendezvous][ad
 
 TEST_CASE("who proves itself leaves no trace", "[rendezvous][admission]") {
   Admission admission;
-  for (KnockId id = 1; id <= 1000; ++id) {
-    admission.knock(id, "source " + std::to_string(id), kStart);
+  for (ConnectionId id = 1; id <= 1000; ++id) {
+    admission.accepted(id, "source " + std::to_string(id), kStart);
     admission.passed(id);
   }
   CHECK(admission.sources() == 0);

@@ -64,14 +64,14 @@ SCENARIO("frames travel both ways, whole and in order", "[rendezvous][channel]")
   CAPTURE(is_tls);
   Pair pair{is_tls};
   std::string all;
-  for (std::uint32_t i = 0; i < 500; ++i) all += beat(i);
-  for (std::uint32_t i = 0; i < 500; ++i) REQUIRE(pair.a.channel->send(beat(i)));
+  for (std::uint32_t i = 0; i < 500; ++i) all += heartbeat(i);
+  for (std::uint32_t i = 0; i < 500; ++i) REQUIRE(pair.a.channel->send(heartbeat(i)));
   REQUIRE(pair.b.channel->send(all));
   REQUIRE(
       pair.loop.until([&] { return pair.a.frames.size() == 500 && pair.b.frames.size() == 500; }));
   for (std::uint32_t i = 0; i < 500; ++i) {
-    REQUIRE(pair.a.frames[i] == beat(i));
-    REQUIRE(pair.b.frames[i] == beat(i));
+    REQUIRE(pair.a.frames[i] == heartbeat(i));
+    REQUIRE(pair.b.frames[i] == heartbeat(i));
   }
 }
 
@@ -80,7 +80,7 @@ SCENARIO("what is more than the kernel takes", "[rendezvous][channel]") {
   CAPTURE(is_tls);
   Pair pair{is_tls};
   std::string sent;
-  pair.a.channel->send(beat());
+  pair.a.channel->send(heartbeat());
   for (int i = 0; i < 20; ++i) {
     const auto frame = notice(std::size_t{200'000} + static_cast<std::size_t>(i));
     REQUIRE(pair.a.channel->send(frame));
@@ -114,8 +114,8 @@ SCENARIO("both sides close at once", "[rendezvous][channel]") {
   CAPTURE(is_tls);
   Pair pair{is_tls};
   int done = 0;
-  pair.a.channel->send(beat());
-  pair.b.channel->send(beat());
+  pair.a.channel->send(heartbeat());
+  pair.b.channel->send(heartbeat());
   pair.a.channel->close(5s, [&] { ++done; });
   pair.b.channel->close(5s, [&] { ++done; });
   CHECK(pair.loop.until([&] { return done == 2; }, 2s));
@@ -135,7 +135,7 @@ TEST_CASE("closing waits no longer than it may", "[rendezvous][channel]") {
 
 TEST_CASE("a dropped channel closes at once and calls nothing", "[rendezvous][channel]") {
   Pair pair{GENERATE(false, true)};
-  pair.b.channel->send(beat());
+  pair.b.channel->send(heartbeat());
   pair.a.channel.reset();
   CHECK(pair.loop.until([&] { return !pair.b.closed.empty(); }));
   CHECK(pair.a.frames.empty());
@@ -152,11 +152,11 @@ SCENARIO("handlers that change the channel under their feet", "[rendezvous][chan
         {.on_open = {},
          .on_frame = [&](std::string_view) { pair.b.channel->start(later.handlers()); },
          .on_closed = {}});
-    pair.a.channel->send(beat(1) + beat(2) + beat(3));
+    pair.a.channel->send(heartbeat(1) + heartbeat(2) + heartbeat(3));
     pair.a.channel->close();
     REQUIRE(pair.loop.until([&] { return !later.closed.empty(); }));
     THEN("the rest goes there, also what came in the same read") {
-      CHECK(later.frames == std::vector{beat(2), beat(3)});
+      CHECK(later.frames == std::vector{heartbeat(2), heartbeat(3)});
     }
   }
   WHEN("a handler closes the channel between two frames") {
@@ -166,15 +166,15 @@ SCENARIO("handlers that change the channel under their feet", "[rendezvous][chan
                            .on_frame =
                                [&](std::string_view) {
                                  ++seen;
-                                 pair.b.channel->send(beat(7));
+                                 pair.b.channel->send(heartbeat(7));
                                  pair.b.channel->close(2s, [&] { is_done = true; });
                                },
                            .on_closed = [&](const Closed&) { seen += 100; }});
-    pair.a.channel->send(beat(1) + beat(2));
+    pair.a.channel->send(heartbeat(1) + heartbeat(2));
     REQUIRE(pair.loop.until([&] { return is_done && !pair.a.closed.empty(); }));
     THEN("no further one is delivered, and the answer still goes out") {
       CHECK(seen == 1);
-      CHECK(pair.a.frames == std::vector{beat(7)});
+      CHECK(pair.a.frames == std::vector{heartbeat(7)});
     }
   }
   WHEN("a handler drops the channel") {
@@ -186,7 +186,7 @@ SCENARIO("handlers that change the channel under their feet", "[rendezvous][chan
                                  pair.b.channel.reset();
                                },
                            .on_closed = [&](const Closed&) { seen += 100; }});
-    pair.a.channel->send(beat(1) + beat(2));
+    pair.a.channel->send(heartbeat(1) + heartbeat(2));
     REQUIRE(pair.loop.until([&] { return !pair.a.closed.empty(); }));
     THEN("nothing more is called once the frames of that read are through") {
       CHECK(seen < 100);
@@ -213,7 +213,7 @@ SCENARIO("the other side takes nothing", "[rendezvous][channel]") {
     THEN("the queue never grows beyond it") {
       CHECK(half.is_closed_by(Cause::slow_reader));
       CHECK(half.seen.channel->queued() == 0);
-      CHECK_FALSE(half.seen.channel->send(beat()));
+      CHECK_FALSE(half.seen.channel->send(heartbeat()));
     }
   }
   GIVEN("one who reads a little all the time") {
@@ -241,7 +241,7 @@ SCENARIO("the other side takes nothing", "[rendezvous][channel]") {
 
 SCENARIO("a frame that never ends", "[rendezvous][channel]") {
   Half half{{.frame = 150ms}};
-  half.say(beat());
+  half.say(heartbeat());
   REQUIRE(half.loop.until([&] { return half.seen.frames.size() == 1; }));
   WHEN("nothing is owed") {
     half.loop.until([] { return false; }, 300ms);
@@ -278,7 +278,7 @@ SCENARIO("bytes that are no frames", "[rendezvous][channel]") {
     CHECK(half.seen.frames.empty());
   }
   WHEN("a later one is as large") {
-    half.say(beat() + notice(kMaxFirstFrame));
+    half.say(heartbeat() + notice(kMaxFirstFrame));
     CHECK(half.loop.until([&] { return half.seen.frames.size() == 2; }));
   }
   WHEN("it is HTTP") {
@@ -293,7 +293,7 @@ SCENARIO("bytes that are no frames", "[rendezvous][channel]") {
     CHECK(std::string_view(answer, 7) == kAlertNoTls);
   }
   WHEN("the other side ends in the middle of a frame") {
-    half.say(beat().substr(0, 10));
+    half.say(heartbeat().substr(0, 10));
     half.other.reset();
     CHECK(half.is_closed_by(Cause::ended));
     CHECK_THAT(half.seen.closed.at(0).what, Contains("in the middle of a frame"));
@@ -307,10 +307,10 @@ TEST_CASE("who sends too many frames is read more slowly, and loses none",
   Pair pair{is_tls, {}, {.frames_per_second = 2000}};
   const auto began = std::chrono::steady_clock::now();
   constexpr std::uint32_t kFrames = 6000;
-  for (std::uint32_t i = 0; i < kFrames; ++i) REQUIRE(pair.a.channel->send(beat(i)));
+  for (std::uint32_t i = 0; i < kFrames; ++i) REQUIRE(pair.a.channel->send(heartbeat(i)));
   REQUIRE(pair.loop.until([&] { return pair.b.frames.size() == kFrames; }, 10s));
   const auto took = std::chrono::steady_clock::now() - began;
-  CHECK(pair.b.frames.back() == beat(kFrames - 1));
+  CHECK(pair.b.frames.back() == heartbeat(kFrames - 1));
   // 2000 at once, one read of 64 KiB beyond that, the rest at 2000 a second.
   CHECK(took > 500ms);
   CHECK(took < 6s);
@@ -343,7 +343,7 @@ TEST_CASE("TLS bytes that were changed on the way end the channel", "[rendezvous
     return a.is_open && b.is_open;
   }));
   is_forging = true;
-  a.channel->send(beat());
+  a.channel->send(heartbeat());
   REQUIRE(loop.until([&] {
     relay();
     return !b.closed.empty();

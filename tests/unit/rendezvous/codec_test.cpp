@@ -75,7 +75,7 @@ TEST_CASE("the header stands where it will always stand", "[rendezvous][codec]")
       "\x06\0"                            // stopped
       "\x01"                              // mandatory
       "\x01"                              // major version
-      "\x01\x02\x03\x04\x05\x06\x07\x08"  // term: number, holder
+      "\x01\x02\x03\x04\x05\x06\x07\x08"  // term: number, candidate
       "\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10"  // round
       "\x01",                             // progress
       25};
@@ -171,8 +171,7 @@ TEST_CASE("what is beyond a limit is refused in words", "[rendezvous][codec]") {
 TEST_CASE("values that mean nothing are refused in words", "[rendezvous][codec]") {
   CHECK(complaint_of(forged(Stopped{}, std::uint8_t{2})) ==
         "stopped: neither yes nor no: 2 (byte 25)");
-  CHECK(complaint_of(forged(Beat{}, 1U, std::uint64_t{1}, std::uint8_t{5}, 1U)) ==
-        "beat: unknown holding 5 (byte 37)");
+  CHECK(complaint_of(forged(Refused{}, std::uint8_t{8})) == "refused: unknown refusal 8 (byte 25)");
   CHECK(complaint_of(forged(KvReply{}, std::uint64_t{1}, std::uint8_t{200})) ==
         "kv_reply: unknown status 200 (byte 33)");
   CHECK(complaint_of(forged(Start{}, HostPort{}, 1U, std::int64_t{-1})) ==
@@ -188,7 +187,8 @@ TEST_CASE("values that mean nothing are refused in words", "[rendezvous][codec]"
 
 TEST_CASE("durations are cut to what can be added up", "[rendezvous][codec]") {
   const auto there_and_back = [](Millis time) {
-    return std::get<BeatAck>(decode(encode({}, BeatAck{.granted = time}))->message).granted;
+    return std::get<HeartbeatAck>(decode(encode({}, HeartbeatAck{.granted = time}))->message)
+        .granted;
   };
   CHECK(there_and_back(Millis::max()) == kMaxDuration);
   CHECK(there_and_back(Millis{-5}) == Millis{0});
@@ -253,7 +253,7 @@ SCENARIO("a peer of another major version comes", "[rendezvous][codec]") {
     }
   }
   GIVEN("anything else") {
-    auto frame = encode({}, Beat{});
+    auto frame = encode({}, Heartbeat{});
     frame[7] = 2;
     THEN("it is refused with both versions, and never skipped") {
       CHECK(complaint_of(frame) == "message type 3 of protocol version 2, this is version 1");

@@ -19,7 +19,7 @@ Join vote_of(std::uint32_t node_rank) {
   join.node = {"node" + std::to_string(node_rank), 1};
   join.slots = 1;
   join.nodes_min = join.nodes_max = join.nodes = 3;
-  join.holding = Holding::running;
+  join.state = NodeState::running;
   join.epoch = kLost;
   join.vote = kLost.term;
   join.node_rank = NodeRank{node_rank};
@@ -54,11 +54,11 @@ struct Elected {
     hooks.tell = [](const std::string&, bool) {};
     hooks.stepped_down = [](const std::string&) {};
     hooks.job_over = [](const Close&) {};
-    RosterOptions options;
+    MembershipOptions options;
     options.job = "job";
     options.name = "node1";
     options.nodes_min = options.nodes_max = 3;
-    Win win{kNow.term, kLost, 3, {}, {}};
+    ElectionResult result{kNow.term, kLost, 3, {}, {}};
     Coordinator::Links voters;
     for (auto* agent : {&first, &second}) {
       auto [ours, theirs] = link_inside(loop.io);
@@ -66,9 +66,9 @@ struct Elected {
       agent->start();
       const PeerId peer{agent == &first ? 1U : 2U};
       voters.emplace(peer.value(), theirs);
-      win.votes.push_back({peer, vote_of(agent == &first ? 0 : 1), "10.0.0.1"});
+      result.votes.push_back({peer, vote_of(agent == &first ? 0 : 1), "10.0.0.1"});
     }
-    coordinator = std::make_unique<Coordinator>(loop.io, options, win, voters, std::move(hooks));
+    coordinator = std::make_unique<Coordinator>(loop.io, options, result, voters, std::move(hooks));
   }
   Agent& third_comes() {
     auto [ours, theirs] = link_inside(loop.io);
@@ -92,8 +92,8 @@ KvRequest get(const std::string& key) {
 
 SCENARIO("a worker asks the store right after an election", "[rendezvous][coordinator]") {
   Elected job;
-  job.first.says(Beat{.beat = 1});
-  job.second.says(Beat{.beat = 1});
+  job.first.says(Heartbeat{.heartbeat = 1});
+  job.second.says(Heartbeat{.heartbeat = 1});
   job.first.says(get("key"));
   job.loop.until([] { return false; }, 50ms);
   THEN("it isn't told that a key is missing, while the node that set it is still to come") {
@@ -102,7 +102,7 @@ SCENARIO("a worker asks the store right after an election", "[rendezvous][coordi
     third.says(KvRestore{"key", "value", 0});
     job.loop.until([] { return false; }, 50ms);
     CHECK(job.first.replies.empty());  // more may follow
-    third.says(Beat{.beat = 1});
+    third.says(Heartbeat{.heartbeat = 1});
     REQUIRE(job.loop.until([&] { return !job.first.replies.empty(); }));
     CHECK(job.first.replies[0].status == KvReply::Status::ok);
     CHECK(job.first.replies[0].value == "value");
@@ -110,7 +110,7 @@ SCENARIO("a worker asks the store right after an election", "[rendezvous][coordi
   }
   THEN("once all have told what they know, a key that nobody set is missing at once") {
     auto& third = job.third_comes();
-    third.says(Beat{.beat = 1});
+    third.says(Heartbeat{.heartbeat = 1});
     REQUIRE(job.loop.until([&] { return !job.first.replies.empty(); }));
     CHECK(job.first.replies[0].status == KvReply::Status::missing);
   }

@@ -33,10 +33,9 @@ TEST_CASE("requests are as etcd's gateway reads them", "[rendezvous][etcd]") {
   CHECK(etcd_range_request("foo") == R"({"key":"Zm9v"})");
   CHECK(etcd_put_request("foo", "bar", 0) == R"({"key":"Zm9v","value":"YmFy"})");
   CHECK(etcd_put_request("foo", "bar", 7) == R"({"key":"Zm9v","lease":"7","value":"YmFy"})");
+  CHECK(etcd_login_request("a", "b\"c") == R"({"name":"a","password":"b\"c"})");
   CHECK(etcd_grant_request(10) == R"({"TTL":"10"})");
   CHECK(etcd_lease_request(2324035515563239686) == R"({"ID":"2324035515563239686"})");
-  CHECK(etcd_watch_request("foo", 5) ==
-        R"({"create_request":{"key":"Zm9v","start_revision":"5"}})");
   EtcdTransaction transaction;
   transaction.when = {{"foo", EtcdCompare::Of::created, 0, {}},
                       {"foo", EtcdCompare::Of::modified, 9, {}},
@@ -92,30 +91,17 @@ SCENARIO("answers of a real etcd are understood", "[rendezvous][etcd]") {
     CHECK_FALSE(not_done->succeeded);
     CHECK(not_done->reads == std::vector<std::optional<EtcdEntry>>{std::nullopt});
   }
+  THEN("the token of a login") {
+    CHECK(*parse_etcd_token("{" + kHeader + R"(,"token":"sssvIpwfnLAcWAQH.9"})") ==
+          "sssvIpwfnLAcWAQH.9");
+    for (const char* text : {"{}", R"({"token":""})", R"({"token":"a\r\nHost: b"})", "7"})
+      CHECK(parse_etcd_token(text).has_error());
+  }
   THEN("a lease granted, kept, and gone") {
     CHECK(parse_etcd_lease("{" + kHeader + R"(,"ID":"2324035515563239686","TTL":"2"})")->ttl_s ==
           2);
     CHECK(parse_etcd_lease(R"({"result":{)" + kHeader + R"(,"ID":"77","TTL":"2"}})")->id == 77);
     CHECK(parse_etcd_lease(R"({"result":{)" + kHeader + R"(,"ID":"12345"}})")->ttl_s == 0);
-  }
-  THEN("the news of a watch") {
-    CHECK(parse_etcd_news(R"({"result":{)" + kHeader + R"(,"created":true}})")->created);
-    const auto changed =
-        parse_etcd_news(R"({"result":{)" + kHeader + R"(,"events":[{"kv":)" + kFoo + "}]}}");
-    REQUIRE(changed.has_value());
-    REQUIRE(changed->events.size() == 1);
-    CHECK_FALSE(changed->events[0].removed);
-    CHECK(changed->events[0].entry == foo);
-    const auto gone = parse_etcd_news(
-        R"({"result":{)" + kHeader +
-        R"(,"events":[{"type":"DELETE","kv":{"key":"Zm9v","mod_revision":"3"}}]}})");
-    REQUIRE(gone.has_value());
-    CHECK(gone->events.at(0).removed);
-    CHECK(gone->events.at(0).entry.modified == 3);
-    const auto compacted = parse_etcd_news(R"({"result":{)" + kHeader +
-                                           R"(,"canceled":true,"compact_revision":"40"}})");
-    CHECK(compacted->canceled);
-    CHECK(compacted->compacted == 40);
   }
 }
 
@@ -141,9 +127,6 @@ TEST_CASE("any other bytes are an error in words, never more", "[rendezvous][etc
       R"({"header":{"revision":"1"},"succeeded":true,"responses":{"a":1}})",
       R"({"header":{"revision":"1"},"succeeded":true,"responses":[7]})",
       R"({"result":7})",
-      R"({"result":{"events":7}})",
-      R"({"result":{"events":[7]}})",
-      R"({"result":{"created":"yes"}})",
       R"({"ID":"-","TTL":"2"})",
       R"({"ID":"5","TTL":"-2"})",
       R"({"error":{"message":"etcdserver: no leader"}})",
@@ -156,8 +139,6 @@ TEST_CASE("any other bytes are an error in words, never more", "[rendezvous][etc
     CHECK((range.has_error() ? !range.error().what.empty() : may_be_range));
     CHECK((parse_etcd_transaction(text, asked).has_error()));
     CHECK((parse_etcd_lease(text).has_error()));
-    const auto news = parse_etcd_news(text);
-    CHECK((news.has_error() && !news.error().what.empty()));
     CHECK_FALSE(parse_etcd_refusal(500, text).what.empty());
   }
 }
@@ -182,41 +163,43 @@ TEST_CASE("a refusal tells the cure and whether another member may do better",
   const auto users =
       refusal(400, R"({"error":"x","message":"etcdserver: user name is empty","code":3})");
   CHECK(users.code == Errc::not_permitted);
+  CHECK(users.needs_login);
+  CHECK_THAT(users.what, Contains("--etcd_user_file"));
+  const auto stale =
+      refusal(401, R"({"error":"x","message":"etcdserver: invalid auth token","code":16})");
+  CHECK(stale.needs_login);
+  const auto wrong = refusal(
+      400,
+      R"({"error":"x","message":"etcdserver: authentication failed, invalid user ID or password","code":3})");
+  CHECK(wrong.code == Errc::not_permitted);
+  CHECK_FALSE(wrong.needs_login);
+  const auto role =
+      refusal(403, R"({"error":"x","message":"etcdserver: permission denied","code":7})");
+  CHECK_FALSE(role.needs_login);
+  CHECK_THAT(role.what, Contains("grant-permission") && Contains("--etcd_prefix"));
+  CHECK(refusal(412, R"({"message":"etcdserver: authentication is not enabled","code":9})")
+            .has_no_users);
   const auto lease =
       refusal(404, R"({"error":"x","message":"etcdserver: requested lease not found","code":5})");
   CHECK_FALSE(lease.elsewhere);
   CHECK_THAT(refusal(400, "Client sent an HTTP request to an HTTPS server.\n").what,
-             Contains("TLS"));
+             Contains("https://"));
   const auto stranger = refusal(404, "<html>\nNot Found\n</html>");
   CHECK(stranger.elsewhere);
   CHECK_THAT(stranger.what, Contains("404") && Contains("--enable-grpc-gateway"));
-}
-
-TEST_CASE("a stream is cut into lines wherever it was cut before", "[rendezvous][etcd]") {
-  const std::string text = "one\ntwo\n\nthree\n";
-  for (std::size_t piece = 1; piece <= text.size(); ++piece) {
-    EtcdLines lines{5};
-    std::vector<std::string> all;
-    for (std::size_t at = 0; at < text.size(); at += piece) {
-      auto some = lines.feed(std::string_view{text}.substr(at, piece));
-      REQUIRE(some.has_value());
-      all.insert(all.end(), some->begin(), some->end());
-    }
-    CHECK(all == std::vector<std::string>{"one", "two", "three"});
-  }
-  EtcdLines lines{5};
-  CHECK(lines.feed("12345").has_value());
-  CHECK(lines.feed("6").has_error());
 }
 
 TEST_CASE("endpoints are read as people write them", "[rendezvous][etcd]") {
   using Endpoints = std::vector<EtcdEndpoint>;
   CHECK(*parse_etcd_endpoints("http://a:2400, b ,[::1]:2401,http://[fe80::1]/,b:2379") ==
         Endpoints{{"a", 2400}, {"b", 2379}, {"::1", 2401}, {"fe80::1", 2379}});
+  CHECK(*parse_etcd_endpoints("https://a,https://[::1]:2401/") ==
+        Endpoints{{"a", 2379, true}, {"::1", 2401, true}});
+  CHECK(to_string(EtcdEndpoint{"a", 2400, true}) == "https://a:2400");
   CHECK(to_string(EtcdEndpoint{"::1", 2401}) == "http://[::1]:2401");
   const std::vector<std::pair<std::string, std::string>> wrong{{"", "no address"},
                                                                {" , ", "no address"},
-                                                               {"https://a:2379", "TLS"},
+                                                               {"https://", "no host"},
                                                                {"a:0", "port"},
                                                                {"a:70000", "port"},
                                                                {"a:", "port"},

@@ -47,25 +47,13 @@ TEST_CASE("what isn't a leader's entry is refused with the cure", "[rendezvous][
   }
 }
 
-TEST_CASE("a committed table keeps its epoch and any bytes", "[rendezvous][etcd]") {
-  for (const auto& bytes :
-       {std::string{}, std::string{"\n\0x\xff", 4}, std::string(kMaxEtcdTable, 'x')}) {
-    const CommittedTable table{{{3, 2}, Round{0xffff'ffff'ffff'ffff}}, bytes};
-    const auto again = parse_committed_table(to_etcd(table));
-    REQUIRE(again.has_value());
-    CHECK((*again == table));
-  }
-}
-
-TEST_CASE("what isn't a table is refused", "[rendezvous][etcd]") {
-  const CommittedTable big{{}, std::string(kMaxEtcdTable + 1, 'x')};
-  for (const auto& text :
-       {std::string{}, std::string{"acc-table 1 1 0 0"}, std::string{"acc-table 2 1 0 0\n"},
-        std::string{"acc-table 1 1 0\n"}, std::string{"acc-table 1 1 0 -1\n"},
-        std::string{"acc-table 1 4294967296 0 1\n"}, std::string{"acc-table 1 1 0 0 \n"},
-        "acc-table 1 1 0 " + std::string(200, '0') + "\n", to_etcd(big)}) {
-    INFO(text.substr(0, 40));
-    CHECK((parse_committed_table(text).has_error()));
+TEST_CASE("what isn't a table is refused with the cure", "[rendezvous][etcd]") {
+  RoundRecord record{{{3, 2}, Round{7}}, {.restarts = 1}, {{{"a", 1}, Rank{0}, 2}}};
+  CHECK((*parse_table(to_bytes(record)) == record));
+  for (const auto& text : {std::string{}, std::string{"somebody's"}, to_bytes({})}) {
+    const auto table = parse_table(text);
+    REQUIRE(table.has_error());
+    CHECK_THAT(table.error().what, Contains("etcdctl del") && Contains("--rdzv_id"));
   }
 }
 

@@ -171,7 +171,7 @@ TEST_CASE("a stranger at the port is named", "[rendezvous][splitter]") {
 TEST_CASE("a dispensable message of a later version is passed over", "[rendezvous][splitter]") {
   auto later = encode(kSampleEpoch, Notice{"in 1.1"});
   later[4] = 100;  // a type that 1.0 doesn't know
-  const auto known = encode(kSampleEpoch, Beat{});
+  const auto known = encode(kSampleEpoch, Heartbeat{});
   for (const std::size_t piece : {1, 7, 1000}) {
     FrameSplitter splitter;
     CHECK(frames_of(splitter, known + later + later + known + later, piece) ==

@@ -54,11 +54,12 @@ SCENARIO("a node comes in", "[rendezvous][listener]") {
   Loop loop;
   Host host{loop, is_tls ? tls_at(secret(), address) : plain_at(address)};
   CHECK(host.at().host == address);
-  Guest guest{loop, is_tls ? dial_to(host.at(), secret(), "job-1") : dial_to(host.at()), beat(7)};
+  Guest guest{loop, is_tls ? dial_to(host.at(), secret(), "job-1") : dial_to(host.at()),
+              heartbeat(7)};
   REQUIRE(loop.until([&] { return host.peers.size() == 1; }));
   auto& peer = *host.peers.at(0);
   THEN("its first frame comes with it, and both know whom they talk to") {
-    CHECK(peer.frames.at(0) == beat(7));
+    CHECK(peer.frames.at(0) == heartbeat(7));
     CHECK(peer.channel->peer() == guest.channel->local());
     CHECK(guest.channel->peer() == host.at());
     CHECK(host.listener->half_open() == 0);
@@ -68,8 +69,8 @@ SCENARIO("a node comes in", "[rendezvous][listener]") {
     }
   }
   THEN("frames go on both ways") {
-    peer.channel->send(beat(8));
-    guest.channel->send(beat(9));
+    peer.channel->send(heartbeat(8));
+    guest.channel->send(heartbeat(9));
     CHECK(loop.until([&] { return guest.frames.size() == 1 && peer.frames.size() == 2; }));
   }
   THEN("its end is seen") {
@@ -365,7 +366,7 @@ SCENARIO("this process is out of descriptors", "[rendezvous][listener]") {
   Host host{loop, plain_at()};
   loop.until([] { return false; }, 20ms);
   std::vector<std::unique_ptr<Stranger>> waiting;
-  for (int i = 0; i < 5; ++i) waiting.push_back(std::make_unique<Stranger>(host.at(), beat()));
+  for (int i = 0; i < 5; ++i) waiting.push_back(std::make_unique<Stranger>(host.at(), heartbeat()));
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
   rlimit none = before;
@@ -424,7 +425,7 @@ SCENARIO("a thousand nodes that say nothing", "[rendezvous][listener]") {
   CHECK(host.turned_away.empty());
 
   // They are all alive.
-  for (const auto& peer : host.peers) peer->channel->send(beat(3));
+  for (const auto& peer : host.peers) peer->channel->send(heartbeat(3));
   CHECK(loop.until(
       [&] {
         return std::all_of(guests.begin(), guests.end(),
@@ -474,7 +475,7 @@ TEST_CASE("a stopped listener takes nobody, and leaves who is in", "[rendezvous]
   }));
   Guest late{loop, dial_to(at)};
   CHECK(loop.until([&] { return late.has_failed(); }));
-  host.peers.at(0)->channel->send(beat());
+  host.peers.at(0)->channel->send(heartbeat());
   CHECK(loop.until([&] { return guest.frames.size() == 1; }));
 }
 

@@ -47,7 +47,9 @@ inline Secret secret(const std::string& text = "0123456789abcdef0123456789abcdef
   return {"/etc/acc/secret", {{id.empty() ? hex : id, SecretBytes{text}}}};
 }
 
-inline std::string beat(std::uint32_t number = 1) { return encode({}, Beat{.beat = number}); }
+inline std::string heartbeat(std::uint32_t number = 1) {
+  return encode({}, Heartbeat{.heartbeat = number});
+}
 inline std::string notice(std::size_t size) {
   return encode({}, KvRestore{.key = "k", .value = std::string(size, 'x')});
 }
@@ -132,7 +134,7 @@ struct Guest : Seen {
   std::shared_ptr<Dial> attempt;
   std::vector<DialError> failures;
 
-  Guest(Loop& loop, DialOptions options, std::string first = beat()) {
+  Guest(Loop& loop, DialOptions options, std::string first = heartbeat()) {
     attempt = dial(loop.io, std::move(options), [this, first](Dialled dialled) {
       if (!dialled) return failures.push_back(dialled.error());
       channel = *dialled;

@@ -8,7 +8,7 @@
 /// once a version is released; a new field gets its own sample.
 namespace acc::rendezvous {
 
-inline const Epoch kSampleEpoch{.term = {.number = 3, .holder = 2}, .round = Round{7}};
+inline const Epoch kSampleEpoch{.term = {.number = 3, .candidate = 2}, .round = Round{7}};
 
 inline RestartLedger sample_ledger() {
   return {.restarts = 3, .budget_used = 2, .quick_failures = 1, .without_progress = 4};
@@ -65,13 +65,13 @@ inline Join sample_join() {
           .nodes_max = 4,
           .facts = {{"script", "train.py", 0xfeedface}, {"precision", "bf16", 0xbeef}},
           .wall_clock_ms = 1'763'709'104'000,
-          .holding = Holding::running,
+          .state = NodeState::running,
           .epoch = kSampleEpoch,
           .node_rank = NodeRank{1},
           .first_rank = Rank{8},
           .nodes = 3,
           .ledger = sample_ledger(),
-          .vote = {.number = 4, .holder = 1},
+          .vote = {.number = 4, .candidate = 1},
           .policy = sample_policy()};
 }
 
@@ -83,6 +83,7 @@ inline Assigned sample_assigned() {
           .first_rank = Rank{8},
           .world_size = WorldSize{24},
           .ledger = sample_ledger(),
+          .max_restarts = 3,
           .reason = "rank 5 on b killed by SIGSEGV (11)",
           .standbys = {{"b", NodeRank{1}, {"10.0.0.2", 40123}},
                        {"c", NodeRank{2}, {"10.0.0.3", 40124}}}};
@@ -91,27 +92,25 @@ inline Assigned sample_assigned() {
 inline std::vector<Message> sample_messages() {
   return {
       sample_join(),
-      Ready{.beat = 1, .echo = 99, .master_port = 29500},
-      Beat{.beat = 17, .echo = 0x0102030405060708, .holding = Holding::running, .alive = 8},
+      Ready{.heartbeat = 1, .echo = 99, .master_port = 29500},
+      Heartbeat{.heartbeat = 17, .echo = 0x0102030405060708},
       WorkerFailed{sample_failure()},
       Completed{},
       Stopped{.progress = true},
-      Wish{.signo = 2, .interrupts = 1},
+      SignalRequest{.signo = 2},
       Leave{"drained"},
       TableRequest{},
       Welcome{.coordinator = "a",
               .stamp = 98,
-              .beat = Millis{200},
-              .dead = Millis{1000},
+              .heartbeat_timeout = Millis{1000},
               .lease = Millis{2000}},
       Refused{.refusal = Refusal::not_coordinator,
               .what = "a leads this job since 3 s",
               .redirect = {"10.0.0.1", 29401},
               .for_ever = false},
       sample_assigned(),
-      Start{.master = {"10.0.0.1", 29500}, .beat = 1, .granted = Millis{2000}},
-      BeatAck{
-          .beat = 17, .stamp = 100, .granted = Millis{2000}, .nodes_here = 3, .nodes_needed = 2},
+      Start{.master = {"10.0.0.1", 29500}, .heartbeat = 1, .granted = Millis{2000}},
+      HeartbeatAck{.heartbeat = 17, .stamp = 100, .granted = Millis{2000}},
       Stop{.why = Stop::Why::end,
            .signo = 15,
            .grace = Millis{10'000},
@@ -119,7 +118,7 @@ inline std::vector<Message> sample_messages() {
            .reason = "Ctrl-C on b",
            .failure = sample_failure(),
            .lost = {{"b", Rank{8}, 8}, {"c", Rank{16}, 4}}},
-      Signal{.signo = 10, .by = "c"},
+      Signal{.signo = 10},
       Close{.outcome = Outcome::failed,
             .exit_code = 139,
             .reason = "no restart left",
@@ -131,7 +130,7 @@ inline std::vector<Message> sample_messages() {
             .rows = {{"b", "b.example", "10.0.0.2", Rank{8}, 8},
                      {"c", "c.example", "10.0.0.3", Rank{16}, 8}}},
       Probe{.stamp = 101},
-      Moved{.job = "night-run", .to = {"10.0.0.2", 40123}},
+      LeaderMoved{.job = "night-run", .to = {"10.0.0.2", 40123}},
       KvRequest{.id = 5,
                 .op = KvRequest::Op::compare_set,
                 .key = "nccl/id",

@@ -1,4 +1,4 @@
-#include "agent/drop_policy.hpp"
+#include "agent/output/drop_policy.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -7,6 +7,7 @@
 
 using namespace acc;
 using acc::agent::DropPolicy;
+using Origin = DropPolicy::Origin;
 using Verdict = DropPolicy::Verdict;
 
 namespace acc::agent {
@@ -25,7 +26,7 @@ Instant at(int ms) { return kStart + Millis{ms}; }
 struct Step {
   int now_ms;
   std::size_t queued;
-  int progress_ms;  // when the sink last moved
+  int progress_ms;  // when its destination last moved
   Verdict expected;
 };
 
@@ -39,7 +40,7 @@ void check(const std::vector<Step>& steps) {
 
 }  // namespace
 
-TEST_CASE("a queue with room accepts, however long its sink stands still", "[agent][output]") {
+TEST_CASE("a queue with room accepts, however long its destination stands still", "[agent][output]") {
   check({{0, 0, -9000, Verdict::accept}, {500'000, 999, -9000, Verdict::accept}});
 }
 
@@ -97,7 +98,7 @@ TEST_CASE("while the job is being stopped a stuck sink holds nothing up for long
   CHECK(policy.ask(at(1'999), {1000, at(-1)}) == Verdict::hold);
   CHECK(policy.hold_until() == at(2'000));
   CHECK(policy.ask(at(2'000), {1000, at(-1)}) == Verdict::drop);
-  policy.restore();
+  policy.begin_round(0);
   CHECK(policy.ask(at(3'000), {1000, at(2'999)}) == Verdict::hold);
   CHECK(policy.hold_until() == at(63'000));
 }
@@ -106,4 +107,38 @@ TEST_CASE("no patience at all drops at once", "[agent][output]") {
   DropPolicy policy{{.queue_bytes = 1000, .patience = Millis{0}}};
   CHECK(policy.ask(at(0), {999, at(-1)}) == Verdict::accept);
   CHECK(policy.ask(at(0), {1000, at(-1)}) == Verdict::drop);
+}
+
+TEST_CASE("what was read from workers is dropped while their queue drops, a line of ours is not",
+          "[agent][output]") {
+  DropPolicy policy{{.queue_bytes = 1000, .patience = Millis{0}}};
+  CHECK(policy.ask(at(0), {1000, at(-1)}) == Verdict::drop);
+  CHECK_FALSE(policy.admit(Origin::worker, 1, 1000));
+  CHECK_FALSE(policy.admit(Origin::worker_end, 1, 1000));
+  CHECK(policy.admit(Origin::agent, 1, 1000));
+  CHECK(policy.ask(at(1), {999, at(1)}) == Verdict::accept);
+  CHECK(policy.admit(Origin::worker, 1, 999));
+}
+
+TEST_CASE("beyond twice its size a queue takes nothing but the last bytes of workers",
+          "[agent][output]") {
+  DropPolicy policy{{.queue_bytes = 1000, .patience = Millis{60'000}}};
+  CHECK(policy.admit(Origin::worker, 500, 2000));
+  CHECK_FALSE(policy.admit(Origin::worker, 1, 2001));
+  CHECK_FALSE(policy.admit(Origin::agent, 1, 2001));
+  CHECK(policy.admit(Origin::worker_end, 500, 2001));
+}
+
+TEST_CASE("last bytes of workers, and what the last round left, take no room from others",
+          "[agent][output]") {
+  DropPolicy policy{{.queue_bytes = 1000, .patience = Millis{60'000}}};
+  policy.reserve(4000);
+  CHECK(policy.admit(Origin::worker_end, 700, 3000));
+  CHECK(policy.admit(Origin::agent, 1, 1000 + 4000 + 700));
+  CHECK_FALSE(policy.admit(Origin::agent, 1, 1000 + 4000 + 700 + 1));
+  policy.begin_round(3000);
+  CHECK(policy.admit(Origin::agent, 1, 1000 + 1000 + 3000));
+  CHECK_FALSE(policy.admit(Origin::agent, 1, 1000 + 1000 + 3000 + 1));
+  policy.begin_round(std::size_t{64} << 20U);
+  CHECK_FALSE(policy.admit(Origin::agent, 1, std::size_t{16} << 20U));
 }

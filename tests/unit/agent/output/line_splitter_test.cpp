@@ -1,4 +1,4 @@
-#include "agent/line_splitter.hpp"
+#include "agent/output/line_splitter.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -73,7 +73,8 @@ TEST_CASE("NUL, invalid UTF-8 and carriage returns pass untouched", "[agent][out
   CHECK(split({bytes}) == Pieces{{bytes.substr(0, 5), true}});
 }
 
-TEST_CASE("on a terminal a carriage return ends a piece, but not in \\r\\n", "[agent][output]") {
+TEST_CASE("on a terminal a carriage return ends a piece, but not before a line feed",
+          "[agent][output]") {
   CHECK(split({"10%\r20%\r", "\ndone\r\n"}, true) ==
         Pieces{{"10%\r", false}, {"20%\r", true}, {"done\r", true}});
 }

@@ -1,4 +1,4 @@
-#include "agent/line_splitter.hpp"
+#include "agent/output/line_splitter.hpp"
 #include "tests/unit/agent/output/support.hpp"
 
 #include <sys/ioctl.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "agent/output_hub.hpp"
+#include "agent/output/output_hub.hpp"
 #include "common/unique_fd.hpp"
 
 #include <boost/asio/executor_work_guard.hpp>

@@ -1,4 +1,4 @@
-#include "agent/tail_buffer.hpp"
+#include "agent/output/tail_buffer.hpp"
 
 #include <catch2/catch.hpp>
 

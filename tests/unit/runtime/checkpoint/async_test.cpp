@@ -116,7 +116,7 @@ TEST_CASE("a failure of the writing thread comes with the next save, once",
   CHECK(names_in(folder.path()) == std::vector<std::string>{"checkpoint_3"});
 }
 
-TEST_CASE("a failure that nobody saw is told at the end, and not thrown",
+TEST_CASE("a failure that was not thrown before is reported at the end",
           "[runtime][checkpoint][async]") {
   const TemporaryFolder folder;
   std::vector<std::string> told;

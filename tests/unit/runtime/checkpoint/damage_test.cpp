@@ -178,7 +178,8 @@ TEST_CASE("other checkpoints under the same name on another rank are seen",
   });
 }
 
-TEST_CASE("every block of a large file is looked at, whoever looks", "[runtime][checkpoint]") {
+TEST_CASE("every block of a large file is checked, by any number of readers",
+          "[runtime][checkpoint]") {
   const auto readers = GENERATE(1, 2, 5);
   const TemporaryFolder folder;
   std::vector<std::uint8_t> large(5'300'000);
@@ -214,7 +215,7 @@ TEST_CASE("every block of a large file is looked at, whoever looks", "[runtime][
 
 namespace {
 
-/// Loads as nobody: root reads everything. @return code and words; empty: it was loaded.
+/// Loads as the user nobody: root reads everything. @return code and words; empty: it was loaded.
 std::string loaded_without_rights(const fs::path& folder) {
   std::array<int, 2> pipe{};
   REQUIRE(::pipe(pipe.data()) == 0);

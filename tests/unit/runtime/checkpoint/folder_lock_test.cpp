@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,8 +15,11 @@
 #include <acc/error.hpp>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <functional>
+#include <system_error>
+#include <vector>
 
 using namespace acc::testing;
 using namespace acc::runtime::checkpoint;
@@ -130,6 +134,65 @@ TEST_CASE("the lock of a process that was killed, or of an earlier round, is no 
   CHECK(refusal(folder.path()).empty());  // that lock was taken over
   ::unsetenv("ACC_JOB_ID");
   ::unsetenv("ACC_ROUND");
+}
+
+TEST_CASE("a folder whose .lock is a directory or a link isn't saved to as if it were locked",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  const auto lock = folder / ".lock";
+  std::string kind;
+  SECTION("a directory") {
+    kind = "is a directory";
+    fs::create_directory(lock);
+  }
+  SECTION("a link") {
+    kind = "is a symbolic link";
+    fs::create_symlink("/dev/null", lock);
+  }
+  SECTION("a link to nothing") {
+    kind = "is a symbolic link";
+    fs::create_symlink(folder / "nowhere", lock);
+  }
+  SECTION("a pipe") {
+    kind = "is no regular file";
+    REQUIRE(::mkfifo(lock.c_str(), 0600) == 0);
+  }
+  CHECK_THAT(refusal(folder.path()), Catch::Contains(lock.native()) && Catch::Contains(kind) &&
+                                         Catch::Contains("remove it"));
+  // A whole save says the same, on all ranks, and leaves nothing.
+  std::atomic<int> refused{0};
+  on_ranks(2, [&](ProcessGroup& group) {
+    Checkpointer checkpoints{group, quiet_options(folder.path())};
+    SmallRun run{group.rank(), 2, 1};
+    try {
+      checkpoints.save(1, run.state());
+    } catch (const Error& error) {
+      refused += error.code() == ErrorCode::system ? 1 : 0;
+    }
+  });
+  CHECK(refused == 2);
+  CHECK(names_in(folder.path()) == std::vector<std::string>{".lock"});
+}
+
+TEST_CASE("on a file system without locks that is told once", "[runtime][checkpoint]") {
+  struct WithoutLocks : FileOps {
+    int error = ENOLCK;
+    int lock(int) override { return error; }
+  };
+  const TemporaryFolder folder;
+  WithoutLocks files;
+  files.error = GENERATE(ENOLCK, EOPNOTSUPP, ENOSYS);
+  std::vector<std::string> told;
+  auto options = quiet_options(folder.path());
+  options.tell = [&](const std::string& what) { told.push_back(what); };
+  auto checkpoints = checkpointer_with(ProcessGroup::single(), options, files);
+  SmallRun run{0, 1, 1};
+  checkpoints.save(1, run.state());
+  checkpoints.save(2, run.state());
+  REQUIRE(told.size() == 1);
+  CHECK_THAT(told[0], Catch::Contains((folder / ".lock").native()) &&
+                          Catch::Contains(std::generic_category().message(files.error)));
+  CHECK(list_checkpoints(folder.path()) == std::vector<std::uint64_t>{2, 1});
 }
 
 TEST_CASE("those of one process share a folder, and its lock goes with the last of them",

@@ -88,6 +88,34 @@ TEST_CASE("only what dead writers left is removed", "[runtime][checkpoint]") {
   CHECK(contents_of(folder / "checkpoint_1" / "deep" / "file") == "x");
 }
 
+TEST_CASE("a folder with a number that none can follow is told once, and ignored",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  save_seed(folder.path(), 1, 2, 5);
+  for (const auto* stray : {"checkpoint_18446744073709551615", "checkpoint_9223372036854775808",
+                            "checkpoint_100000000000000000000"})
+    fs::create_directory(folder / stray);
+  for (const auto* foreign : {"checkpoint_", "checkpoint_07", "checkpoint_9x", "checkpoint_-1"})
+    fs::create_directory(folder / foreign);
+  CHECK(list_checkpoints(folder.path()) == std::vector<std::uint64_t>{2});
+  CHECK(names_above_all_numbers(folder.path()) ==
+        std::vector<std::string>{"checkpoint_100000000000000000000",
+                                 "checkpoint_18446744073709551615",
+                                 "checkpoint_9223372036854775808"});
+  std::vector<std::string> told;
+  auto options = quiet_options(folder.path());
+  options.tell = [&](const std::string& what) { told.push_back(what); };
+  Checkpointer checkpoints{ProcessGroup::single(), options};
+  SmallRun run{0, 1};
+  CHECK(checkpoints.load(run.state()).has_value());
+  CHECK(checkpoints.newest_number() == 2);
+  REQUIRE(told.size() == 1);
+  CHECK_THAT(told[0],
+             Catch::Contains("checkpoint_18446744073709551615") && Catch::Contains("ignored"));
+  CHECK_THROWS_WITH(checkpoints.save(kMaxCheckpointNumber + 1, run.state()),
+                    Catch::Contains("numbers end at 9223372036854775807"));
+}
+
 TEST_CASE("what stands aside counts until it is replaced", "[runtime][checkpoint]") {
   const TemporaryFolder folder;
   save_seed(folder.path(), 1, 2, 5);

@@ -104,7 +104,7 @@ TEST_CASE("a rank whose round is over makes no checkpoint valid and prunes none"
     CHECK(agent.asked == 1);
     CHECK(names_in(folder.path()) == std::vector<std::string>{"checkpoint_1"});
   }
-  SECTION("nobody can tell") {
+  SECTION("no coordinator answers") {
     Agent agent{"timed_out 0\n"};
     CHECK(save_beside(folder.path()).find("can't tell whether this process's round") == 0);
     CHECK(names_in(folder.path()) == std::vector<std::string>{"checkpoint_1"});

@@ -51,7 +51,7 @@ PrefetchOptions with(unsigned workers, std::size_t ahead = 2) {
 
 }  // namespace
 
-TEST_CASE("things come in order, whoever made them", "[runtime][data]") {
+TEST_CASE("items are returned in order, whichever thread made them", "[runtime][data]") {
   for (const unsigned workers : {0U, 1U, 2U, 5U}) {
     CAPTURE(workers);
     Prefetcher<int> prefetcher{[](std::size_t number) {
@@ -131,7 +131,7 @@ TEST_CASE("it may be left in the middle", "[runtime][data]") {
                                  with(4)};
       for (int j = 0; j < i % 5; ++j) (void)prefetcher.next();
     }
-    CHECK(running == 0);  // nobody is at work behind its end
+    CHECK(running == 0);  // no thread works after its end
   }
 }
 

@@ -41,7 +41,7 @@ class FakeAgent {
   /// Answers each client's questions with these, one after the other; the last one again and again.
   /// @return what the clients asked
   std::string answer(const std::vector<std::string>& answers) {
-    if (!ready(listening_.get())) return "nobody came";
+    if (!ready(listening_.get())) return "no connection";
     const acc::UniqueFd line{::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
     std::string all;
     std::size_t next = 0;
@@ -63,7 +63,7 @@ class FakeAgent {
 
   // All that the one client says until it hangs up, or until `enough` is in it.
   std::string hear(const std::string& enough = {}) {
-    if (!ready(listening_.get())) return "nobody came";
+    if (!ready(listening_.get())) return "no connection";
     const acc::UniqueFd line{::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
     std::string all;
     while (ready(line.get())) {
@@ -133,6 +133,18 @@ TEST_CASE("a thread of heartbeats repeats the step", "[agent]") {
   ::waitpid(pid, nullptr, 0);
 }
 
+TEST_CASE("a heartbeat without an interval is refused", "[agent]") {
+  for (const auto every : {0ms, -1ms}) {
+    try {
+      const acc::agent::Heartbeat beats{every};
+      FAIL("an interval of " << every.count() << " ms was accepted");
+    } catch (const acc::runtime::Error& error) {
+      CHECK(error.code() == acc::runtime::ErrorCode::invalid_argument);
+      CHECK_THAT(error.what(), Catch::StartsWith("the interval of Heartbeat is "));
+    }
+  }
+}
+
 TEST_CASE("without an agent, or with one that is gone, telling does nothing", "[agent]") {
   const auto tell_all = [] {
     acc::agent::heartbeat(1);
@@ -165,7 +177,7 @@ TEST_CASE("a worker may write as long as its round is the current one", "[agent]
     CHECK(asked.find("current 2 30000\ncurrent 2 ") != std::string::npos);
     CHECK(went_well(pid));
   }
-  SECTION("nobody can tell: that is no yes") {
+  SECTION("no answer is no yes") {
     const auto pid = in_child(agent.name(), [] {
       try {
         return acc::agent::is_current(20ms) && false;

@@ -1,5 +1,6 @@
 #include "runtime/group/group.hpp"
 
+#include "tests/support/thread_groups.hpp"
 #include "tests/unit/runtime/group/scripted_backend.hpp"
 
 #include <catch2/catch.hpp>
@@ -7,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <acc/agent.hpp>
 #include <array>
 #include <new>
 
@@ -88,6 +90,72 @@ TEST_CASE("the limit is the call's, else the group's, else half an hour", "[grou
   CHECK(s.script->calls.at(0).limit == 7s);
   CHECK(s.script->calls.at(1).limit == 250ms);
   CHECK(s.script->calls.at(2).limit == 0ms);
+}
+
+TEST_CASE("a timeout computed as what is left of a passed deadline doesn't mean for ever",
+          "[group]") {
+  const auto left = GENERATE(Millis{-1}, Millis{-5000}, Millis::min());
+  const auto is_refused = [](auto work) {
+    const auto e = error_of(work);
+    CHECK_THAT(e.what(), Catch::Contains("negative"));
+    return e.code() == ErrorCode::invalid_argument;
+  };
+  Scripted s{0, 2};
+  float x = 1;
+  CHECK(is_refused([&] { s.group.barrier({.timeout = left}); }));
+  CHECK(is_refused([&] { s.group.send(&x, 1, DType::f32, 1, {.timeout = left}); }));
+  CHECK(is_refused([&] {
+    (void)s.group.all_reduce_async(std::span{&x, 1}, {}, {.timeout = left});
+  }));
+  CHECK(is_refused([&] { (void)s.group.all_gather_object("x", {.timeout = left}); }));
+  CHECK(is_refused([&] { (void)s.group.split(0, 0, {}, {.timeout = left}); }));
+  CHECK(is_refused([&] { (void)s.group.allocate_shared(64, {.timeout = left}); }));
+  CHECK_FALSE(s.group.broken());
+  CHECK(s.script->calls.empty());
+  const auto work = s.group.barrier_async();
+  CHECK(is_refused([&] { work.wait(left); }));
+  work.wait();
+  CHECK(s.script->calls.at(0).what.sequence == 1);  // none of them was counted
+
+  GroupOptions options;
+  options.init_timeout = left;
+  CHECK(is_refused([&] { (void)ProcessGroup::single(options); }));
+  options.init_timeout.reset();
+  options.timeout = left;
+  CHECK(is_refused([&] { (void)ProcessGroup::single(options); }));
+  CHECK(is_refused([&] { (void)ProcessGroup::threads(2, options); }));
+  CHECK(is_refused([&] { (void)acc::agent::is_current(left); }));
+}
+
+TEST_CASE("where several ranks abort, each of them goes on to name the first", "[group]") {
+  GroupOptions options;
+  options.backend = BackendKind::cpu;
+  auto groups = ProcessGroup::threads(3, options);
+  std::vector<int> values(4);
+  const auto receiving = groups[2].recv_async(std::span{values}, 1);
+  for (const int rank : {0, 1, 2}) groups[static_cast<std::size_t>(rank)].abort("self");
+  const auto first = error_of([&] { receiving.wait(); });
+  CHECK_THAT(first.what(), Catch::Contains("aborted by rank 0: self"));
+  for (auto& group : groups) {
+    const auto e = error_of([&] { group.barrier(); });
+    CHECK(e.code() == ErrorCode::aborted);
+    CHECK(e.ranks() == std::vector{0});
+    CHECK_THAT(e.what(), Catch::Contains("aborted by rank 0: self"));
+  }
+}
+
+TEST_CASE("the longest timeout there is doesn't wrap around", "[group]") {
+  GroupOptions options;
+  options.backend = BackendKind::cpu;
+  options.init_timeout = Millis::max();
+  options.timeout = Millis::max();
+  auto groups = ProcessGroup::threads(2, options);
+  acc::testing::on_all(groups, [&](ProcessGroup& group) {
+    group.barrier();
+    group.barrier({.timeout = Millis::max()});
+    group.barrier_async().wait(Millis::max());
+  });
+  CHECK_FALSE(groups[0].broken());
 }
 
 TEST_CASE("after a failure every later call fails at once with the first cause", "[group]") {

@@ -101,7 +101,7 @@ TEST_CASE("sub_group: ranks with different lists all learn it", "[split]") {
   CHECK(codes == std::vector<ErrorCode>(3, ErrorCode::mismatch));
 }
 
-TEST_CASE("a group that nobody can split says so", "[split]") {
+TEST_CASE("a group that can't be split says so", "[split]") {
   GroupFacts facts;
   facts.name = "fixed";
   auto backends = acc::testing::thread_backends(1);

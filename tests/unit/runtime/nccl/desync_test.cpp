@@ -16,24 +16,25 @@ Descriptor all_reduce(std::uint64_t sequence, std::uint64_t count = 1000) {
           .reduce = ReduceOp::sum};
 }
 
-Position at(int rank, std::uint64_t enqueued, std::uint64_t started, std::uint64_t completed) {
-  Position position{.rank = rank};
+RankProgress at(int rank, std::uint64_t enqueued, std::uint64_t started, std::uint64_t completed) {
+  RankProgress progress{.rank = rank};
   const auto what = [](std::uint64_t n) { return n == 0 ? Descriptor{} : all_reduce(n); };
-  position.enqueued = what(enqueued);
-  position.started = what(started);
-  position.completed = what(completed);
+  progress.enqueued = what(enqueued);
+  progress.started = what(started);
+  progress.completed = what(completed);
   for (auto n = completed; n <= enqueued; ++n) {
-    if (n > 0) position.recent.push_back(all_reduce(n));
+    if (n > 0) progress.recent.push_back(all_reduce(n));
   }
-  return position;
+  return progress;
 }
 
-Stuck stuck_at(std::uint64_t sequence, int size) {
-  Stuck stuck{.group = "world", .what = all_reduce(sequence), .waited = Millis{5000}, .rank = 0};
+OverdueCall stuck_at(std::uint64_t sequence, int size) {
+  OverdueCall overdue{
+      .group = "world", .what = all_reduce(sequence), .waited = Millis{5000}, .rank = 0};
   for (int rank = 0; rank < size; ++rank) {
-    stuck.ranks.push_back({.rank = rank, .host = "h" + std::to_string(rank), .pid = 70 + rank});
+    overdue.ranks.push_back({.rank = rank, .host = "h" + std::to_string(rank), .pid = 70 + rank});
   }
-  return stuck;
+  return overdue;
 }
 
 }  // namespace
@@ -93,13 +94,13 @@ SCENARIO("when all have called, the device that has not begun is told", "[runtim
 }
 
 SCENARIO("a receive that never gets anything names its peer", "[runtime][nccl]") {
-  auto stuck = stuck_at(1, 2);
-  stuck.what.operation = Operation::recv;
-  stuck.peer = 1;
+  auto overdue = stuck_at(1, 2);
+  overdue.what.operation = Operation::recv;
+  overdue.peer = 1;
   auto waiting = at(0, 0, 0, 0);
-  waiting.enqueued = waiting.started = stuck.what;
-  waiting.recent = {stuck.what};
-  const auto error = diagnose(stuck, {waiting, at(1, 3, 3, 3)});
+  waiting.enqueued = waiting.started = overdue.what;
+  waiting.recent = {overdue.what};
+  const auto error = diagnose(overdue, {waiting, at(1, 3, 3, 3)});
   CHECK(error.code() == ErrorCode::timed_out);
   CHECK(error.ranks() == std::vector<int>{1});
   CHECK_THAT(error.what(), Contains("recv f32 x1000 #1 from rank 1") &&
@@ -114,19 +115,19 @@ SCENARIO("a rank whose driver hangs says so", "[runtime][nccl]") {
 }
 
 SCENARIO("a position survives the store, and nothing else is taken for one", "[runtime][nccl]") {
-  auto position = at(3, 20, 18, 17);
-  position.trouble = "quotes \" and \xff bytes";
-  const auto text = to_text(position);
-  auto read = parse_position(text);
+  auto progress = at(3, 20, 18, 17);
+  progress.trouble = "quotes \" and \xff bytes";
+  const auto text = to_text(progress);
+  auto read = parse_progress(text);
   REQUIRE(read);
-  read->trouble = position.trouble;  // the byte that isn't UTF-8 is replaced
-  CHECK(*read == position);
+  read->trouble = progress.trouble;  // the byte that isn't UTF-8 is replaced
+  CHECK(*read == progress);
   for (std::size_t cut = 0; cut < text.size(); ++cut)
-    CHECK_FALSE(parse_position(text.substr(0, cut)));
+    CHECK_FALSE(parse_progress(text.substr(0, cut)));
   for (
       const char* bad :
       {"", "{}", "[]", "null", "7", R"({"rank":"x"})",
        R"({"rank":1,"enqueued":[1,2,3,4,99,0,0],"started":[],"completed":[],"recent":[],"trouble":""})"}) {
-    CHECK_FALSE(parse_position(bad));
+    CHECK_FALSE(parse_progress(bad));
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/nccl/nccl_backend.hpp"
+#include "tests/support/rank_threads.hpp"
 
 #include <acc/cuda.hpp>
 #include <algorithm>
@@ -67,7 +68,7 @@ struct Outcome {
   std::exception_ptr error;
   std::chrono::milliseconds took{0};
 
-  [[nodiscard]] bool well() const { return error == nullptr; }
+  [[nodiscard]] bool succeeded() const { return error == nullptr; }
   /// @throws what isn't an Error
   [[nodiscard]] Error failure() const {
     try {
@@ -87,29 +88,23 @@ inline std::vector<Outcome> on_ranks(int size, const NcclOptions& options, const
                                      const std::vector<int>& absent = {}) {
   const auto store = make_memory_store();
   std::vector<Outcome> outcomes(static_cast<std::size_t>(size));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    if (std::find(absent.begin(), absent.end(), rank) != absent.end()) continue;
-    threads.emplace_back([&, rank] {
-      auto& outcome = outcomes[static_cast<std::size_t>(rank)];
-      const auto began = std::chrono::steady_clock::now();
-      const auto stop = [&] {
+  const auto thrown = on_rank_threads(static_cast<std::size_t>(size), [&](int rank) {
+    if (std::find(absent.begin(), absent.end(), rank) != absent.end()) return;
+    struct Timed {
+      Outcome& outcome;
+      std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
+      ~Timed() {
         outcome.took = std::chrono::duration_cast<std::chrono::milliseconds>(
             std::chrono::steady_clock::now() - began);
-      };
-      std::unique_ptr<Backend> backend;
-      try {
-        if (rank < acc::cuda::device_count()) acc::cuda::set_device(rank);
-        backend = make_nccl_backend(store, facts_of(rank, size, "job"), options);
-        body(rank, *backend);
-        stop();
-      } catch (...) {
-        stop();
-        outcome.error = std::current_exception();
       }
-    });
-  }
-  for (auto& thread : threads) thread.join();
+    };
+    std::unique_ptr<Backend> backend;
+    const Timed timed{outcomes[static_cast<std::size_t>(rank)]};  // without the backend's end
+    if (rank < acc::cuda::device_count()) acc::cuda::set_device(rank);
+    backend = make_nccl_backend(store, facts_of(rank, size, "job"), options);
+    body(rank, *backend);
+  });
+  for (std::size_t r = 0; r < thrown.size(); ++r) outcomes[r].error = thrown[r];
   return outcomes;
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/nccl/nccl_backend.hpp"
 
 #include "tests/support/exact_collectives.hpp"
+#include "tests/support/tally.hpp"
 #include "tests/support/thread_groups.hpp"
 #include "tests/support/uneven_calls.hpp"
 
@@ -28,7 +29,7 @@ void require_all_right(const Verdicts& verdicts) {
 
 void require_all_well(const std::vector<Outcome>& outcomes) {
   for (const auto& outcome : outcomes) {
-    if (!outcome.well()) FAIL(outcome.failure().what());
+    if (!outcome.succeeded()) FAIL(outcome.failure().what());
   }
 }
 
@@ -112,13 +113,14 @@ TEST_CASE("a handle tells when a call is done", "[runtime][nccl]") {
 TEST_CASE("no rank leaves a barrier before all have come", "[runtime][nccl]") {
   const Fakes fakes;
   Verdicts verdicts;
-  std::atomic<int> arrived{0};
+  Tally arrived;
   const auto outcomes = on_ranks(4, {}, [&](int rank, Backend& backend) {
     for (std::uint64_t i = 1; i <= 20; ++i) {
-      if (static_cast<std::uint64_t>(rank) == i % 4) std::this_thread::sleep_for(Millis{2});
-      ++arrived;
+      const auto before_the_last = static_cast<int>(4 * i) - 1;
+      if (static_cast<std::uint64_t>(rank) == i % 4) arrived.await(before_the_last);
+      arrived.add();
       backend.run(call_of(Operation::barrier, nullptr, nullptr, 0, DType::u8, i));
-      verdicts.expect(arrived >= static_cast<int>(4 * i),
+      verdicts.expect(arrived.count() > before_the_last,
                       "all have come to barrier " + std::to_string(i));
     }
   });

@@ -1,10 +1,14 @@
-// What goes wrong, and that every rank is told in time: the limit of what was asked, and a second.
+// What goes wrong, and what every rank is told. How soon isn't measured, as a busy machine takes
+// its time: a limit that is to end something is short, and the message says it; where something
+// else is to end it first, the limit is 20 s or more, and the error isn't timed_out.
 
 #include "runtime/nccl/nccl_backend.hpp"
+#include "tests/support/counted_sleeps.hpp"
+#include "tests/support/tally.hpp"
 
 #include <catch2/catch.hpp>
 
-#include <atomic>
+#include <future>
 
 #include "fakes.hpp"
 
@@ -38,7 +42,8 @@ NcclOptions with_init(Millis limit) {
 
 }  // namespace
 
-SCENARIO("a rank that never comes: initialisation ends in time and names it", "[runtime][nccl]") {
+SCENARIO("a rank that never comes: initialisation ends at its limit and names it",
+         "[runtime][nccl]") {
   const Fakes fakes;
   const auto outcomes = on_ranks(3, with_init(500ms), [](int, Backend&) {}, {1});
   for (const std::size_t rank : {0, 2}) {
@@ -48,11 +53,10 @@ SCENARIO("a rank that never comes: initialisation ends in time and names it", "[
     CHECK_THAT(error.what(), Contains("rank 1 of 3 has not joined NCCL after 500 ms; joined: 0 "
                                       "(host here), 2 (host here)"));
     CHECK(outcomes[rank].took >= 450ms);
-    CHECK(outcomes[rank].took < 500ms + kSecond);
   }
 }
 
-SCENARIO("NCCL's own initialisation never ends: an error in time, and the abort",
+SCENARIO("NCCL's own initialisation never ends: an error at its limit, and the abort",
          "[runtime][nccl]") {
   const Fakes fakes{"init=never@1"};
   const auto outcomes = on_ranks(3, with_init(500ms), [](int, Backend&) {});
@@ -60,7 +64,6 @@ SCENARIO("NCCL's own initialisation never ends: an error in time, and the abort"
     const auto error = outcome.failure();
     CHECK(error.code() == ErrorCode::timed_out);
     CHECK_THAT(error.what(), Contains("NCCL has not connected all ranks within 500 ms"));
-    CHECK(outcome.took < 500ms + kSecond);
   }
 }
 
@@ -72,7 +75,6 @@ SCENARIO("NCCL's initialisation fails on one rank: the others don't wait for the
     const auto error = outcome.failure();
     CHECK(error.code() == ErrorCode::nccl);
     CHECK_THAT(error.what(), Contains("rank 2 of 3: ncclCommInitRankConfig: internal error (3)"));
-    CHECK(outcome.took < 1s + kSecond);
   }
 }
 
@@ -84,18 +86,16 @@ SCENARIO("rank 0 can't make an id: all are told why", "[runtime][nccl]") {
     CHECK(error.code() == ErrorCode::nccl);
     CHECK_THAT(error.what(),
                Contains("ncclGetUniqueId: unhandled system error (2): fake: no id today"));
-    CHECK(outcome.took < kSecond);
   }
 }
 
-SCENARIO("two ranks on one device: refused at once, both named", "[runtime][nccl]") {
+SCENARIO("two ranks on one device: refused, both named", "[runtime][nccl]") {
   const Fakes fakes{"", "devices=1"};
   const auto outcomes = on_ranks(2, with_init(30s), [](int, Backend&) {});
   for (const auto& outcome : outcomes) {
     const auto error = outcome.failure();
     CHECK(error.ranks() == std::vector<int>{0, 1});
     CHECK_THAT(error.what(), Contains("ranks 0 and 1 use the same device 0000:01:00.0"));
-    CHECK(outcome.took < kSecond);
   }
 }
 
@@ -108,7 +108,7 @@ SCENARIO("more ranks than devices: the rank that has none says so", "[runtime][n
   }
 }
 
-SCENARIO("no driver: one line on every rank, at once", "[runtime][nccl]") {
+SCENARIO("no driver: one line on every rank", "[runtime][nccl]") {
   const Fakes fakes{"", "no_driver"};
   const auto store = make_memory_store();
   try {
@@ -126,31 +126,19 @@ SCENARIO("no driver: one line on every rank, at once", "[runtime][nccl]") {
   }
 }
 
-SCENARIO("a rank that never calls: all are told who and where, in time", "[runtime][nccl]") {
+SCENARIO("a rank that never calls: all are told who and where", "[runtime][nccl]") {
   const Fakes fakes;
-  std::atomic<bool> over{false};
-  std::atomic<int> failed{0};
+  Tally failed;
   const auto outcomes = on_ranks(3, {}, [&](int rank, Backend& backend) {
     const auto data = one();
     for (std::uint64_t i = 1; i <= 4; ++i) {
       auto call = call_of(Operation::all_reduce, data.data(), data.data(), 1, DType::i32, i);
       backend.begin(call)->wait(std::nullopt);
     }
-    if (rank == 1) {
-      while (!over) std::this_thread::sleep_for(1ms);
-      // It is told as well, when it calls at last.
-      reduce_for_ever(backend, data, 500ms, 5);
-    }
-    const auto began = Clock::now();
-    try {
-      reduce_for_ever(backend, data, 500ms, 5);
-    } catch (const Error&) {
-      if (Clock::now() - began > 500ms + kSecond) failed = 100;
-      if (++failed >= 2) over = true;
-      throw;
-    }
+    if (rank == 1) failed.await(2);
+    const TallyAtEnd at_end{failed};
+    reduce_for_ever(backend, data, 500ms, 5);  // rank 1 is told as well, when it calls at last
   });
-  CHECK(failed == 2);
   for (const auto& outcome : outcomes) {
     const auto error = outcome.failure();
     CHECK(error.code() == ErrorCode::timed_out);
@@ -184,7 +172,6 @@ SCENARIO("the ranks call different things: the timeout says which", "[runtime][n
     CHECK(error.code() == ErrorCode::mismatch);
     CHECK(error.ranks() == std::vector<int>{2});
     CHECK_THAT(error.what(), Contains("rank 2: all_reduce f32 x900 sum #2, ranks 0,1: x1000"));
-    CHECK(outcome.took < 1s + kSecond);
   }
 }
 
@@ -199,7 +186,6 @@ SCENARIO("an operation that never completes though all have called it", "[runtim
     CHECK(error.code() == ErrorCode::timed_out);
     CHECK(error.sequence() == 3);
     CHECK_THAT(error.what(), Contains("all ranks have called it, so the devices or the network"));
-    CHECK(outcome.took < 1s + kSecond);
   }
 }
 
@@ -211,14 +197,10 @@ SCENARIO("an error that NCCL finds by itself breaks the group on every rank", "[
       backend.begin(call_of(Operation::all_reduce, data.data(), data.data(), 1, DType::i32, i))
           ->wait(std::nullopt);
     }
-    // Nobody waits for anything: it is found all the same, and told with the next call.
-    const auto deadline = Clock::now() + 5s;
-    while (Clock::now() < deadline) {
-      auto call = call_of(Operation::barrier, nullptr, nullptr, 0, DType::u8, 4);
-      call.limit = 10s;
-      backend.run(call);
-      std::this_thread::sleep_for(5ms);
-    }
+    // Nothing waits for these: the error is detected all the same, and thrown by the next call.
+    const auto until = Clock::now() + 45s;
+    while (Clock::now() < until)
+      backend.run(call_of(Operation::barrier, nullptr, nullptr, 0, DType::u8, 4));
   });
   for (const auto& outcome : outcomes) {
     const auto error = outcome.failure();
@@ -226,94 +208,92 @@ SCENARIO("an error that NCCL finds by itself breaks the group on every rank", "[
     CHECK_THAT(error.what(),
                Contains("rank 1 of 3") &&
                    Contains("remote process exited or there was a network error (6)"));
-    CHECK(outcome.took < 500ms + kSecond);
   }
 }
 
-SCENARIO("abort() wakes the local waiter at once and the others within a second",
-         "[runtime][nccl]") {
+SCENARIO("abort() wakes the local waiter and those of the other ranks", "[runtime][nccl]") {
   const Fakes fakes;
-  std::atomic<Clock::rep> aborted_at{0};
+  const int who = GENERATE(0, 2);
+  CAPTURE(who);
+  Tally calling;
   const auto outcomes = on_ranks(3, {}, [&](int rank, Backend& backend) {
+    const auto abort = [&] {
+      calling.await(2);
+      backend.abort(Error{ErrorCode::aborted, "asked to end"});
+      backend.abort(Error{ErrorCode::aborted, "asked again"});
+    };
+    if (rank == 2) {  // without it no call ends
+      if (who == 2) abort();
+      return calling.await(4);
+    }
+    // From another thread, as a supervisor's signal handling would.
+    const auto helper = std::async(std::launch::async, [&] {
+      if (who == rank) abort();
+    });
+    const TallyAtEnd at_end{calling};
     const auto data = one();
-    if (rank == 2) {
-      std::this_thread::sleep_for(100ms);
-      return backend.abort(Error{ErrorCode::aborted, "asked to end"});
-    }
-    if (rank == 0) {
-      // From another thread, as a supervisor's signal handling would.
-      std::thread helper{[&] {
-        std::this_thread::sleep_for(300ms);
-        aborted_at = Clock::now().time_since_epoch().count();
-        backend.abort(Error{ErrorCode::aborted, "asked to end"});
-        backend.abort(Error{ErrorCode::aborted, "asked again"});
-      }};
-      try {
-        reduce_for_ever(backend, data, 20s);
-      } catch (...) {
-        helper.join();
-        throw;
-      }
-    }
-    reduce_for_ever(backend, data, 20s);
+    const auto handle =
+        backend.begin(call_of(Operation::all_reduce, data.data(), data.data(), 1, DType::i32));
+    calling.add();
+    handle->wait(std::nullopt);
   });
-  CHECK(outcomes[2].well());
+  CHECK(outcomes[2].succeeded());
   for (const std::size_t rank : {0, 1}) {
     const auto error = outcomes[rank].failure();
     CHECK(error.code() == ErrorCode::aborted);
     CHECK_THAT(error.what(), Contains("asked to end"));
-    CHECK(outcomes[rank].took < 500ms + kSecond);
   }
 }
 
-SCENARIO("the waiter that is aborted wakes within 10 ms", "[runtime][nccl]") {
+SCENARIO("a waiter sleeps 10 ms at most, and not again when abort() has returned",
+         "[runtime][nccl]") {
   const Fakes fakes;
-  std::vector<double> wakes;
+  constexpr int kAsLongAsTheyGet = 40;  // from then on
+  Tally sleeps, ended;
+  int before_abort = 0;
+  std::chrono::nanoseconds longest{0};
   const auto outcomes = on_ranks(2, {}, [&](int rank, Backend& backend) {
-    if (rank == 1) {
-      std::this_thread::sleep_for(400ms);
-      return;
-    }
+    if (rank == 1) return ended.await(1);
+    const TallyAtEnd at_end{ended};
     const auto data = one();
-    std::atomic<bool> ready{false};
-    Clock::time_point at;
-    std::thread helper{[&] {
-      while (!ready) std::this_thread::yield();
-      std::this_thread::sleep_for(150ms);  // the waiter is in its longest sleeps by now
-      at = Clock::now();
-      backend.abort(Error{ErrorCode::aborted, "now"});
-    }};
     const auto handle =
         backend.begin(call_of(Operation::all_reduce, data.data(), data.data(), 1, DType::i32));
-    ready = true;
-    try {
-      handle->wait(std::nullopt);
-    } catch (const Error&) {
-      wakes.push_back(std::chrono::duration<double, std::milli>(Clock::now() - at).count());
+    auto helper = std::async(std::launch::async, [&] {
+      sleeps.await(kAsLongAsTheyGet);
+      backend.abort(Error{ErrorCode::aborted, "now"});
+      before_abort = sleeps.count();
+    });
+    std::optional<Error> error;
+    {
+      const CountedSleeps counted{sleeps};
+      try {
+        handle->wait(std::nullopt);
+      } catch (const Error& caught) {
+        error = caught;
+      }
+      longest = counted.longest();
     }
-    helper.join();
+    helper.get();
     if (handle->error() == nullptr) throw Error{ErrorCode::system, "the handle knows no error"};
+    if (error) throw Error{*error};
   });
-  CHECK(outcomes[0].well());
-  REQUIRE(wakes.size() == 1);
-  CHECK(wakes.front() < 10.0 * ACC_TEST_SLACK);
+  CHECK(outcomes[0].failure().code() == ErrorCode::aborted);
+  CHECK(outcomes[1].succeeded());
+  CHECK(longest <= 10ms);
+  CHECK(sleeps.count() - before_abort <= 1);  // it may have been on its way into one more
 }
 
 SCENARIO("a lost rank is told with its name, its pid and the call", "[runtime][nccl]") {
   const Fakes fakes;
+  Tally ended;
   const auto outcomes = on_ranks(2, {}, [&](int rank, Backend& backend) {
-    if (rank == 1) return std::this_thread::sleep_for(500ms);
+    if (rank == 1) return ended.await(1);
+    const TallyAtEnd at_end{ended};
     const auto data = one();
     auto call = call_of(Operation::all_reduce, data.data(), data.data(), 1, DType::i32);
     const auto handle = backend.begin(call);
-    const auto began = Clock::now();
     backend.lost(1, "killed by SIGKILL (9)");
-    try {
-      handle->wait(std::nullopt);
-    } catch (const Error&) {
-      if (Clock::now() - began > 100ms * ACC_TEST_SLACK) throw Error{ErrorCode::system, "too late"};
-      throw;
-    }
+    handle->wait(std::nullopt);
   });
   const auto error = outcomes[0].failure();
   CHECK(error.code() == ErrorCode::peer_lost);
@@ -327,6 +307,7 @@ SCENARIO("a lost rank is told with its name, its pid and the call", "[runtime][n
 SCENARIO("what was done before the end stays done, what wasn't does not look well",
          "[runtime][nccl]") {
   const Fakes fakes;
+  Tally ended;
   const auto outcomes = on_ranks(2, {}, [&](int rank, Backend& backend) {
     const auto data = one();
     const auto reduce = [&](std::uint64_t i) {
@@ -335,7 +316,8 @@ SCENARIO("what was done before the end stays done, what wasn't does not look wel
     };
     const auto first = reduce(1);
     first->wait(std::nullopt);
-    if (rank == 1) return std::this_thread::sleep_for(300ms);
+    if (rank == 1) return ended.await(1);
+    const TallyAtEnd at_end{ended};
     const auto second = reduce(2);
     backend.abort(Error{ErrorCode::aborted, "now"});
     // The abort lets the device run through what hung.
@@ -348,7 +330,7 @@ SCENARIO("what was done before the end stays done, what wasn't does not look wel
     second->wait(std::nullopt);
   });
   CHECK(outcomes[0].failure().code() == ErrorCode::aborted);
-  CHECK(outcomes[1].well());
+  CHECK(outcomes[1].succeeded());
 }
 
 SCENARIO("two groups on one device: when one breaks, so does the other", "[runtime][nccl]") {
@@ -372,7 +354,7 @@ SCENARIO("two groups on one device: when one breaks, so does the other", "[runti
     if (rank == 0) throw Error{ErrorCode::system, "the other group went on"};
   });
   for (const auto& outcome : outcomes) {
-    if (!outcome.well()) FAIL(outcome.failure().what());
+    if (!outcome.succeeded()) FAIL(outcome.failure().what());
   }
 }
 
@@ -392,7 +374,6 @@ SCENARIO("peers that don't end their part: the end of a group has a limit", "[ru
   const auto took = Clock::now() - began;
   other.join();
   CHECK(took >= 300ms);
-  CHECK(took < 300ms + kSecond);
 }
 
 SCENARIO("a group that is destroyed waits for the calls that were begun", "[runtime][nccl]") {
@@ -400,15 +381,17 @@ SCENARIO("a group that is destroyed waits for the calls that were begun", "[runt
   std::vector<std::int32_t> results(2);
   // They outlive the backends, which the harness destroys after the body.
   std::vector<std::unique_ptr<OnDevice>> buffers(2);
+  Tally at_the_end;
   const auto outcomes = on_ranks(2, {}, [&](int rank, Backend& backend) {
-    if (rank == 1) std::this_thread::sleep_for(100ms);
+    if (rank == 1) at_the_end.await(1);
+    const TallyAtEnd over{at_the_end};  // rank 0's backend is destroyed next
     const std::int32_t one_value = 1;
     auto& data = buffers[static_cast<std::size_t>(rank)];
     data = std::make_unique<OnDevice>(&one_value, sizeof one_value);
     backend.run(call_of(Operation::all_reduce, data->data(), data->data(), 1, DType::i32));
     acc::cuda::copy_async(&results[static_cast<std::size_t>(rank)], data->data(), 4, nullptr);
   });
-  for (const auto& outcome : outcomes) CHECK(outcome.well());
+  for (const auto& outcome : outcomes) CHECK(outcome.succeeded());
   acc::cuda::set_device(0);
   acc::cuda::synchronize();
   acc::cuda::set_device(1);

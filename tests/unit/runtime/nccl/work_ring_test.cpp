@@ -42,7 +42,7 @@ SCENARIO("tickets count up, and what is done is known", "[runtime][nccl]") {
   Rig rig;
   for (std::uint64_t i = 1; i <= 5; ++i) CHECK(rig.call(i) == i);
   rig.finish();
-  CHECK(rig.ring().last_done() == 0);  // nobody has asked
+  CHECK(rig.ring().last_done() == 0);  // not queried yet
   CHECK(rig.ring().advance() == cuda::Status::success);
   CHECK(rig.ring().last_done() == 5);
   CHECK(rig.ring().last_started() == 5);
@@ -100,7 +100,7 @@ SCENARIO("more calls than the ring remembers, over and over", "[runtime][nccl]")
   CHECK(rig.ring().entry(3 * WorkRing::kSlots)->what.sequence == 3 * WorkRing::kSlots);
 }
 
-SCENARIO("calls captured into a graph hold nobody up", "[runtime][nccl]") {
+SCENARIO("calls captured into a graph delay no other", "[runtime][nccl]") {
   const Fakes fakes;
   Rig rig;
   rig.call(1);

@@ -1,5 +1,7 @@
 #include "tests/unit/runtime/shm/local_ranks.hpp"
 
+#include "tests/support/rank_threads.hpp"
+
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -12,7 +14,6 @@
 #include <mutex>
 #include <numeric>
 #include <stdexcept>
-#include <thread>
 
 namespace acc::runtime::testing {
 namespace {
@@ -45,7 +46,6 @@ class MemoryExchange {
 
 Outcome run_body(LocalRank& rank, const Body& body) {
   Outcome outcome;
-  const auto began = Clock::now();
   try {
     body(rank);
   } catch (const Error& error) {
@@ -61,7 +61,6 @@ Outcome run_body(LocalRank& rank, const Body& body) {
     outcome.what = error.what();
   }
   outcome.ended = Clock::now();
-  outcome.seconds = std::chrono::duration<double>(outcome.ended - began).count();
   return outcome;
 }
 
@@ -129,18 +128,14 @@ std::vector<Outcome> as_threads(int size, const Body& body, Settings settings) {
   const auto facts = facts_of(std::vector<pid_t>(static_cast<std::size_t>(size), ::getpid()));
   MemoryExchange exchange{size};
   std::vector<Outcome> outcomes(static_cast<std::size_t>(size));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < size; ++r) {
-    threads.emplace_back([&, r] {
-      ShmOptions options{
-          r, size, facts, "world", settings.check, [&, r](std::size_t bytes, Clock::time_point) {
-            return exchange.next(r, bytes);
-          }};
-      LocalRank rank{r, size, make_shm_backend(duplicate(segment), std::move(options))};
-      outcomes[static_cast<std::size_t>(r)] = run_body(rank, body);
-    });
-  }
-  for (auto& thread : threads) thread.join();
+  acc::testing::rethrow_first(acc::testing::on_rank_threads(outcomes.size(), [&](int r) {
+    ShmOptions options{
+        r, size, facts, "world", settings.check, [&, r](std::size_t bytes, Clock::time_point) {
+          return exchange.next(r, bytes);
+        }};
+    LocalRank rank{r, size, make_shm_backend(duplicate(segment), std::move(options))};
+    outcomes[static_cast<std::size_t>(r)] = run_body(rank, body);
+  }));
   return outcomes;
 }
 
@@ -164,7 +159,6 @@ struct Slot {  // an Outcome that can lie in shared memory
   std::size_t ranks_number;
   std::array<char, 32> operation;
   std::uint64_t sequence;
-  double seconds;
   Clock::time_point ended;
 };
 
@@ -191,7 +185,6 @@ void put(Slot& slot, const Outcome& outcome) {
   std::copy_n(outcome.ranks.begin(), slot.ranks_number, slot.ranks.begin());
   put(slot.operation, outcome.operation);
   slot.sequence = outcome.sequence;
-  slot.seconds = outcome.seconds;
   slot.ended = outcome.ended;
   slot.done = 1;
 }
@@ -292,7 +285,6 @@ std::optional<Outcome> Processes::wait(int rank) {
                        slot.ranks.begin() + static_cast<std::ptrdiff_t>(slot.ranks_number));
   outcome.operation = slot.operation.data();
   outcome.sequence = slot.sequence;
-  outcome.seconds = slot.seconds;
   outcome.ended = slot.ended;
   return outcome;
 }

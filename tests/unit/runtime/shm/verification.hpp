@@ -1,7 +1,7 @@
 #pragma once
 
+#include "tests/support/collective_oracle.hpp"
 #include "tests/unit/runtime/shm/local_ranks.hpp"
-#include "tests/unit/runtime/shm/oracle.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +10,8 @@
 
 /// One call of each operation, with its result held against the oracle. Throws when it differs.
 namespace acc::runtime::testing {
+
+using namespace acc::testing;  // NOLINT: the oracle
 
 struct Case {
   DType type = DType::f32;
@@ -32,7 +34,7 @@ inline void expect(bool right, const LocalRank& rank, Operation operation, const
 }
 
 inline void verify_all_reduce(LocalRank& rank, const Case& c) {
-  Buffer send{inputs(c.type, c.op, 0, c.count, rank.rank(), c.round), c.off};
+  Buffer send{inputs(c.type, c.op, 0, c.count, rank.rank(), rank.size(), c.round), c.off};
   Buffer recv{c.count * size_of(c.type), c.off};
   Buffer& out = c.in_place ? send : recv;
   rank.run(Operation::all_reduce, send.data(), out.data(), c.count, c.type, c.op);
@@ -41,7 +43,7 @@ inline void verify_all_reduce(LocalRank& rank, const Case& c) {
 }
 
 inline void verify_reduce(LocalRank& rank, const Case& c) {
-  Buffer send{inputs(c.type, c.op, 0, c.count, rank.rank(), c.round), c.off};
+  Buffer send{inputs(c.type, c.op, 0, c.count, rank.rank(), rank.size(), c.round), c.off};
   Buffer recv{c.count * size_of(c.type), c.off};
   Buffer& out = c.in_place ? send : recv;
   const bool is_root = rank.rank() == c.root;
@@ -53,76 +55,77 @@ inline void verify_reduce(LocalRank& rank, const Case& c) {
 }
 
 inline void verify_broadcast(LocalRank& rank, const Case& c) {
-  const auto wanted = inputs(c.type, c.op, 0, c.count, c.root, c.round);
-  Buffer data{inputs(c.type, c.op, 0, c.count, rank.rank(), c.round), c.off};
+  const auto wanted = inputs(c.type, c.op, 0, c.count, c.root, rank.size(), c.round);
+  Buffer data{inputs(c.type, c.op, 0, c.count, rank.rank(), rank.size(), c.round), c.off};
   rank.run(Operation::broadcast, data.data(), data.data(), c.count, c.type, c.op, c.root);
   expect(data.holds(wanted), rank, Operation::broadcast, c);
 }
 
 /// All ranks' inputs, one behind the other.
-inline Bytes everybodys(const Case& c, int ranks) {
+inline Bytes inputs_of_all(const Case& c, int ranks) {
   Bytes all;
   for (int r = 0; r < ranks; ++r) {
-    const auto one = inputs(c.type, c.op, 0, c.count, r, c.round);
+    const auto one = inputs(c.type, c.op, 0, c.count, r, ranks, c.round);
     all.insert(all.end(), one.begin(), one.end());
   }
   return all;
 }
 
 inline void verify_all_gather(LocalRank& rank, const Case& c) {
-  const auto own = inputs(c.type, c.op, 0, c.count, rank.rank(), c.round);
+  const auto own = inputs(c.type, c.op, 0, c.count, rank.rank(), rank.size(), c.round);
   Buffer send{own, c.off};
   Buffer recv{own.size() * static_cast<std::size_t>(rank.size()), c.off};
-  auto* const place = recv.data() + own.size() * static_cast<std::size_t>(rank.rank());
-  if (c.in_place && !own.empty()) std::memcpy(place, own.data(), own.size());
-  rank.run(Operation::all_gather, c.in_place ? place : send.data(), recv.data(), c.count, c.type);
-  expect(recv.holds(everybodys(c, rank.size())), rank, Operation::all_gather, c);
+  auto* const rank_state = recv.data() + own.size() * static_cast<std::size_t>(rank.rank());
+  if (c.in_place && !own.empty()) std::memcpy(rank_state, own.data(), own.size());
+  rank.run(Operation::all_gather, c.in_place ? rank_state : send.data(), recv.data(), c.count,
+           c.type);
+  expect(recv.holds(inputs_of_all(c, rank.size())), rank, Operation::all_gather, c);
 }
 
 inline void verify_gather(LocalRank& rank, const Case& c) {
-  const auto own = inputs(c.type, c.op, 0, c.count, rank.rank(), c.round);
+  const auto own = inputs(c.type, c.op, 0, c.count, rank.rank(), rank.size(), c.round);
   const bool is_root = rank.rank() == c.root;
   Buffer send{own, c.off};
   Buffer recv{own.size() * static_cast<std::size_t>(rank.size()), c.off};
   rank.run(Operation::gather, send.data(), is_root ? recv.data() : nullptr, c.count, c.type, {},
            c.root);
-  expect(is_root ? recv.holds(everybodys(c, rank.size())) : recv.untouched(), rank,
+  expect(is_root ? recv.holds(inputs_of_all(c, rank.size())) : recv.untouched(), rank,
          Operation::gather, c);
 }
 
 inline void verify_scatter(LocalRank& rank, const Case& c) {
-  Buffer send{everybodys(c, rank.size()), c.off};
+  Buffer send{inputs_of_all(c, rank.size()), c.off};
   Buffer recv{c.count * size_of(c.type), c.off};
   rank.run(Operation::scatter, rank.rank() == c.root ? send.data() : nullptr, recv.data(), c.count,
            c.type, {}, c.root);
-  expect(recv.holds(inputs(c.type, c.op, 0, c.count, rank.rank(), c.round)), rank,
+  expect(recv.holds(inputs(c.type, c.op, 0, c.count, rank.rank(), rank.size(), c.round)), rank,
          Operation::scatter, c);
 }
 
 inline void verify_reduce_scatter(LocalRank& rank, const Case& c) {
   const auto ranks = static_cast<std::size_t>(rank.size());
   const auto own = static_cast<std::size_t>(rank.rank());
-  Buffer send{inputs(c.type, c.op, 0, c.count * ranks, rank.rank(), c.round), c.off};
+  Buffer send{inputs(c.type, c.op, 0, c.count * ranks, rank.rank(), rank.size(), c.round), c.off};
   Buffer recv{c.count * size_of(c.type), c.off};
-  auto* const place = send.data() + own * c.count * size_of(c.type);
-  rank.run(Operation::reduce_scatter, send.data(), c.in_place ? place : recv.data(), c.count,
+  auto* const rank_state = send.data() + own * c.count * size_of(c.type);
+  rank.run(Operation::reduce_scatter, send.data(), c.in_place ? rank_state : recv.data(), c.count,
            c.type, c.op);
   const auto wanted = reductions(c.type, c.op, own * c.count, c.count, rank.size(), c.round);
-  const bool right = c.in_place
-                         ? wanted.empty() || std::memcmp(place, wanted.data(), wanted.size()) == 0
-                         : recv.holds(wanted);
+  const bool right =
+      c.in_place ? wanted.empty() || std::memcmp(rank_state, wanted.data(), wanted.size()) == 0
+                 : recv.holds(wanted);
   expect(right, rank, Operation::reduce_scatter, c);
 }
 
 inline void verify_all_to_all(LocalRank& rank, const Case& c) {
   const auto ranks = static_cast<std::size_t>(rank.size());
   const auto own = static_cast<std::size_t>(rank.rank());
-  Buffer send{inputs(c.type, c.op, 0, c.count * ranks, rank.rank(), c.round), c.off};
+  Buffer send{inputs(c.type, c.op, 0, c.count * ranks, rank.rank(), rank.size(), c.round), c.off};
   Buffer recv{c.count * ranks * size_of(c.type), c.off};
   rank.run(Operation::all_to_all, send.data(), recv.data(), c.count, c.type);
   Bytes wanted;
   for (int r = 0; r < rank.size(); ++r) {
-    const auto one = inputs(c.type, c.op, own * c.count, c.count, r, c.round);
+    const auto one = inputs(c.type, c.op, own * c.count, c.count, r, rank.size(), c.round);
     wanted.insert(wanted.end(), one.begin(), one.end());
   }
   expect(recv.holds(wanted), rank, Operation::all_to_all, c);
@@ -141,12 +144,13 @@ inline void verify_gather_v(LocalRank& rank, const Case& c, bool to_all) {
   const bool takes = to_all || rank.rank() == c.root;
   Bytes wanted;
   for (int r = 0; r < rank.size(); ++r) {
-    const auto one = inputs(c.type, c.op, 0, counts[static_cast<std::size_t>(r)], r, c.round);
+    const auto one =
+        inputs(c.type, c.op, 0, counts[static_cast<std::size_t>(r)], r, rank.size(), c.round);
     wanted.insert(wanted.end(), one.begin(), one.end());
   }
-  Buffer send{
-      inputs(c.type, c.op, 0, counts[static_cast<std::size_t>(rank.rank())], rank.rank(), c.round),
-      c.off};
+  Buffer send{inputs(c.type, c.op, 0, counts[static_cast<std::size_t>(rank.rank())], rank.rank(),
+                     rank.size(), c.round),
+              c.off};
   Buffer recv{wanted.size(), c.off};
   const auto operation = to_all ? Operation::all_gather : Operation::gather;
   rank.run_v(operation, send.data(), takes ? recv.data() : nullptr, counts, c.type,
@@ -158,7 +162,7 @@ inline void verify_gather_v(LocalRank& rank, const Case& c, bool to_all) {
 inline void verify_send_recv(LocalRank& rank, const Case& c) {
   const int next = (rank.rank() + 1) % rank.size();
   const int previous = (rank.rank() + rank.size() - 1) % rank.size();
-  Buffer send{inputs(c.type, c.op, 0, c.count, rank.rank(), c.round), c.off};
+  Buffer send{inputs(c.type, c.op, 0, c.count, rank.rank(), rank.size(), c.round), c.off};
   Buffer recv{c.count * size_of(c.type), c.off};
   const auto out = [&] { rank.send(send.data(), c.count, c.type, next); };
   const auto in = [&] { rank.recv(recv.data(), c.count, c.type, previous); };
@@ -169,7 +173,8 @@ inline void verify_send_recv(LocalRank& rank, const Case& c) {
     in();
     out();
   }
-  expect(recv.holds(inputs(c.type, c.op, 0, c.count, previous, c.round)), rank, Operation::recv, c);
+  expect(recv.holds(inputs(c.type, c.op, 0, c.count, previous, rank.size(), c.round)), rank,
+         Operation::recv, c);
 }
 
 /// Every operation that doesn't reduce, or does with c.op.

@@ -1,16 +1,22 @@
-// What goes wrong on one host is the same error on all, in time.
+// What goes wrong on one host is the same error on all. How soon isn't measured, as a busy machine
+// takes its time: a call that ends with another error than timed_out ended before its limit of 20
+// s.
+#include "common/unique_fd.hpp"
 #include "runtime/bootstrap/tcp_store.hpp"
+#include "tests/support/slow_yields.hpp"
+#include "tests/support/tally.hpp"
 
 #include <catch2/catch.hpp>
 
-#include <sys/mman.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <array>
 #include <chrono>
 #include <csignal>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "hosted_groups.hpp"
@@ -75,21 +81,13 @@ TEST_CASE("a rank that doesn't come is named by all that wait, on its host and o
     for (const int late : {0, static_cast<int>(layout.size()) - 1}) {
       CAPTURE(layout, late);
       auto groups = hosted_groups(layout);
-      std::atomic<int> failed{0};
+      Tally failed;
       on_ranks(groups, [](ProcessGroup& group) { group.barrier(); });
-      const auto began = SteadyClock::now();
       const auto said = on_ranks(groups, [&](ProcessGroup& group) {
-        if (group.rank() == late) {
-          while (failed.load() + 1 < group.size()) std::this_thread::yield();
-          return;
-        }
-        struct Count {
-          std::atomic<int>& all;
-          ~Count() { all.fetch_add(1); }
-        } const count{failed};
+        if (group.rank() == late) return failed.await(group.size() - 1);
+        const TallyAtEnd at_end{failed};
         sum(group, 100'000, ReduceOp::sum, {.timeout = 200ms});
       });
-      CHECK(SteadyClock::now() - began < 2s);
       for (int r = 0; r < static_cast<int>(layout.size()); ++r) {
         const auto& text = said[static_cast<std::size_t>(r)];
         if (r == late) {
@@ -99,7 +97,7 @@ TEST_CASE("a rank that doesn't come is named by all that wait, on its host and o
         CHECK_THAT(text, Catch::StartsWith("timed_out: all_reduce f32 x100000 sum #2"));
         CHECK_THAT(text, Catch::Contains("timed out after 200 ms: rank " + std::to_string(late) +
                                          " (host " + layout[static_cast<std::size_t>(late)]));
-        CHECK_THAT(text, Catch::Contains("has not come; it last completed barrier"));
+        CHECK_THAT(text, Catch::Contains("has not arrived; it last completed barrier"));
         CHECK_THAT(text, !Catch::Contains("rank " + std::to_string(r) + " (host"));
       }
     }
@@ -108,17 +106,11 @@ TEST_CASE("a rank that doesn't come is named by all that wait, on its host and o
 
 TEST_CASE("a message that doesn't come names its sender", "[tcp][hosts]") {
   auto groups = hosted_groups("ab");
-  std::atomic<bool> done{false};
+  Tally done;
   const auto said = on_ranks(groups, [&](ProcessGroup& group) {
     group.barrier();
-    if (group.rank() == 1) {
-      while (!done) std::this_thread::yield();
-      return;
-    }
-    struct Done {
-      std::atomic<bool>& flag;
-      ~Done() { flag = true; }
-    } const at_end{done};
+    if (group.rank() == 1) return done.await(1);
+    const TallyAtEnd at_end{done};
     float value = 0;
     group.recv(&value, 1, DType::f32, 1, {.timeout = 150ms});
   });
@@ -131,37 +123,45 @@ TEST_CASE("abort on one rank wakes all waiters of all hosts", "[tcp][hosts]") {
   for (const int who : {0, 1, 3}) {
     CAPTURE(who);
     auto groups = hosted_groups("aabb");
-    std::atomic<int> waiting{0};
-    std::atomic<std::int64_t> aborted_at{0}, woke_at{0};
-    const auto now = [] { return SteadyClock::now().time_since_epoch().count(); };
+    Tally calling;
     const auto said = on_ranks(groups, [&](ProcessGroup& group) {
       group.barrier();
       if (group.rank() == who) {
-        while (waiting.load() < 3) std::this_thread::yield();
-        aborted_at = now();
+        calling.await(3);
         group.abort("enough");
         return;
       }
-      waiting.fetch_add(1);
-      try {
-        sum(group, 1000);
-      } catch (...) {
-        auto last = woke_at.load();
-        const auto mine = now();
-        while (last < mine && !woke_at.compare_exchange_weak(last, mine)) {
-        }
-        throw;
-      }
+      calling.add();
+      sum(group, 1000);
     });
     for (int r = 0; r < 4; ++r) {
       if (r == who) continue;
       CHECK_THAT(said[static_cast<std::size_t>(r)], Catch::StartsWith("aborted: "));
       CHECK_THAT(said[static_cast<std::size_t>(r)], Catch::Contains("enough"));
     }
-    CHECK(std::chrono::nanoseconds{woke_at - aborted_at} < 500ms);
     CHECK_THROWS_AS(groups[0].barrier(), Error);  // for good
     CHECK_THROWS_AS(groups[3].barrier(), Error);
   }
+}
+
+TEST_CASE("abort wakes a waiter on a busy machine, too", "[tcp][hosts]") {
+  auto groups = hosted_groups("aab");
+  Tally yields;
+  int before_abort = 0;
+  const auto said = on_ranks(groups, [&](ProcessGroup& group) {
+    group.barrier();
+    if (group.rank() == 0) {
+      const SlowYields busy{yields};
+      return sum(group, 1000);
+    }
+    if (group.rank() == 2) return sum(group, 1000);
+    yields.await(1);
+    group.abort("enough");
+    before_abort = yields.count();
+  });
+  CHECK_THAT(said[0], Catch::StartsWith("aborted: "));
+  CHECK_THAT(said[2], Catch::StartsWith("aborted: "));
+  CHECK(yields.count() - before_abort <= 1);  // it may have been on its way into one more
 }
 
 TEST_CASE("a rank that left its group is named", "[tcp][hosts]") {
@@ -186,23 +186,28 @@ TEST_CASE("a rank that left its group is named", "[tcp][hosts]") {
 
 namespace {
 
-/// Ranks as processes on pretended hosts; each writes what it says into shared memory.
+/// Ranks as processes on pretended hosts. Each has a line to the test: packets, of which the last
+/// is what the rank says in the end.
 class Processes {
  public:
-  Processes(const std::string& layout, std::chrono::milliseconds timeout,
-            const std::function<void(ProcessGroup&)>& body) {
-    void* at =
-        ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(at != MAP_FAILED);
-    shared_ = new (at) Shared;
-    TcpStorePlace place;
-    place.name = "acc-test-hosts/" + std::to_string(::getpid()) + "/" + std::to_string(++count_);
-    place.size = static_cast<int>(layout.size());
+  using Line = acc::UniqueFd;
+  using Body = std::function<void(ProcessGroup&, const Line&)>;
+
+  Processes(const std::string& layout, const Body& body) {
+    TcpStorePlace rank_state;
+    rank_state.name =
+        "acc-test-hosts/" + std::to_string(::getpid()) + "/" + std::to_string(++count_);
+    rank_state.size = static_cast<int>(layout.size());
     for (std::size_t r = 0; r < layout.size(); ++r) {
+      std::array<int, 2> ends{};
+      REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0);
+      Line ours{ends[0]};
+      const Line theirs{ends[1]};
       const auto pid = ::fork();
       REQUIRE(pid >= 0);
-      if (pid == 0) play(r, layout, place, timeout, body);
+      if (pid == 0) play(r, layout, rank_state, body, theirs);
       pids_.push_back(pid);
+      connections_.push_back(std::move(ours));
     }
   }
   ~Processes() {
@@ -210,105 +215,106 @@ class Processes {
       ::kill(pid, SIGKILL);
       ::waitpid(pid, nullptr, 0);
     }
-    ::munmap(shared_, sizeof(Shared));
   }
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
 
-  void signal(std::size_t rank, int signal_number) const { ::kill(pids_[rank], signal_number); }
-  void await_ready() const {
-    const auto until = SteadyClock::now() + 20s;
-    while (shared_->ready.load() < static_cast<int>(pids_.size()) && SteadyClock::now() < until)
-      std::this_thread::yield();
-    REQUIRE(shared_->ready.load() == static_cast<int>(pids_.size()));
+  static void write(const Line& connection, const std::string& packet) {
+    (void)::send(connection.get(), packet.data(), packet.size(), MSG_NOSIGNAL);
   }
-  /// What a rank says in the end.
-  [[nodiscard]] std::string said(std::size_t rank, std::chrono::milliseconds limit) const {
-    const auto until = SteadyClock::now() + limit;
-    while (!shared_->done[rank].load() && SteadyClock::now() < until) std::this_thread::yield();
-    return shared_->done[rank].load() ? shared_->text[rank] : "nothing";
+  /// @return "nothing" when the other end is gone, and after 45 s: twice what a call may take.
+  [[nodiscard]] static std::string read(const Line& connection) {
+    pollfd wait{connection.get(), POLLIN, 0};
+    std::string packet(4096, '\0');
+    if (::poll(&wait, 1, 45'000) <= 0) return "nothing";
+    const auto n = ::recv(connection.get(), packet.data(), packet.size(), 0);
+    return n > 0 ? packet.substr(0, static_cast<std::size_t>(n)) : "nothing";
   }
+
+  [[nodiscard]] const Line& connection(std::size_t rank) const { return connections_[rank]; }
+  [[nodiscard]] std::string said(std::size_t rank) const { return read(connections_[rank]); }
   [[nodiscard]] pid_t pid(std::size_t rank) const { return pids_[rank]; }
+  void kill(std::size_t rank) const { ::kill(pids_[rank], SIGKILL); }
+  void stop(std::size_t rank) const {
+    ::kill(pids_[rank], SIGSTOP);
+    REQUIRE(::waitpid(pids_[rank], nullptr, WUNTRACED) == pids_[rank]);
+  }
 
  private:
-  struct Shared {
-    std::atomic<int> ready{0};
-    std::atomic<bool> done[8]{};
-    char text[8][1024]{};
-  };
-
-  [[noreturn]] void play(std::size_t rank, const std::string& layout, TcpStorePlace place,
-                         std::chrono::milliseconds timeout,
-                         const std::function<void(ProcessGroup&)>& body) const {
+  [[noreturn]] static void play(std::size_t rank, const std::string& layout,
+                                TcpStorePlace rank_state, const Body& body,
+                                const Line& connection) {
     std::string text = "well";
     ProcessGroup group;
     try {
-      place.rank = static_cast<int>(rank);
-      Formation mine;
-      mine.rank = place.rank;
-      mine.size = place.size;
+      rank_state.rank = static_cast<int>(rank);
+      GroupConfig mine;
+      mine.rank = rank_state.rank;
+      mine.size = rank_state.size;
       mine.key = "processes";
-      mine.store = open_tcp_store(place, SteadyClock::now() + 20s);
+      mine.store = open_tcp_store(rank_state, SteadyClock::now() + 20s);
       mine.options.backend = BackendKind::cpu;
       mine.options.init_timeout = 20s;
-      mine.options.timeout = timeout;
+      mine.options.timeout = 20s;
       mine.master_address = "127.0.0.1";
       mine.host = HostFacts{"key of " + std::string(1, layout[rank]), std::string(1, layout[rank]),
                             "one network"};
       group = ProcessGroup{form_group(std::move(mine))};
       group.barrier();
-      shared_->ready.fetch_add(1);
-      body(group);
+      body(group, connection);
     } catch (const Error& error) {
       text = std::string{to_string(error.code())} + ": " + error.what();
     }
-    text.copy(shared_->text[rank], sizeof shared_->text[rank] - 1);
-    shared_->done[rank] = true;
+    write(connection, text);
     for (;;) ::pause();  // others may still want to hear of it; the test ends us
   }
 
   static inline int count_ = 0;
-  Shared* shared_;
   std::vector<pid_t> pids_;
+  std::vector<Line> connections_;
 };
-
-void sum_for_ever(ProcessGroup& group) {
-  for (;;) sum(group, 50'000);
-}
 
 }  // namespace
 
-TEST_CASE("a killed process is named on all hosts at once", "[tcp][hosts]") {
+TEST_CASE("a killed process is named on all hosts, and not waited for", "[tcp][hosts]") {
   for (const std::string layout : {"ab", "aabb", "abc"}) {
     for (std::size_t victim = 0; victim < layout.size(); ++victim) {
       CAPTURE(layout, victim);
-      const Processes ranks{layout, 20s, sum_for_ever};
-      ranks.await_ready();
-      const auto killed = SteadyClock::now();
-      ranks.signal(victim, SIGKILL);
+      const Processes ranks{layout, [](ProcessGroup& group, const Processes::Line& connection) {
+                              Processes::write(connection, "ready");
+                              for (;;) sum(group, 50'000);
+                            }};
+      for (std::size_t r = 0; r < layout.size(); ++r) REQUIRE(ranks.said(r) == "ready");
+      ranks.kill(victim);
       for (std::size_t r = 0; r < layout.size(); ++r) {
         if (r == victim) continue;
-        const auto text = ranks.said(r, 5s);
+        const auto text = ranks.said(r);
         CHECK_THAT(text, Catch::StartsWith("peer_lost: all_reduce f32 x50000 sum #"));
         CHECK_THAT(text,
                    Catch::Contains("rank " + std::to_string(victim) + " (host " + layout[victim] +
                                    ", pid " + std::to_string(ranks.pid(victim))));
       }
-      CHECK(SteadyClock::now() - killed < 1s);
     }
   }
 }
 
+// The others call when it is stopped: were they in calls before, the limit would be for those, too.
 TEST_CASE("a stopped process is named when the time is up", "[tcp][hosts]") {
   for (const std::size_t victim : {0UL, 1UL, 2UL}) {
     CAPTURE(victim);
-    const Processes ranks{"aab", 300ms, sum_for_ever};
-    ranks.await_ready();
-    ranks.signal(victim, SIGSTOP);
+    const Processes ranks{"aab", [](ProcessGroup& group, const Processes::Line& connection) {
+                            Processes::write(connection, "ready");
+                            if (Processes::read(connection) == "go")
+                              sum(group, 50'000, ReduceOp::sum, {.timeout = 300ms});
+                          }};
+    for (std::size_t r = 0; r < 3; ++r) REQUIRE(ranks.said(r) == "ready");
+    ranks.stop(victim);
+    for (std::size_t r = 0; r < 3; ++r) Processes::write(ranks.connection(r), "go");
     for (std::size_t r = 0; r < 3; ++r) {
       if (r == victim) continue;
-      const auto text = ranks.said(r, 5s);
+      const auto text = ranks.said(r);
       CHECK_THAT(text, Catch::StartsWith("timed_out: all_reduce"));
+      CHECK_THAT(text, Catch::Contains("timed out after 300 ms: "));
       CHECK_THAT(text, Catch::Contains("rank " + std::to_string(victim) + " (host"));
       CHECK_THAT(text, Catch::Contains("stopped"));
     }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/bootstrap/form.hpp"
+#include "runtime/world/group_builder.hpp"
 
 #include <acc/process_group.hpp>
 #include <functional>

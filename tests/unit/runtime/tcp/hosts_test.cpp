@@ -1,5 +1,6 @@
 // Every operation over several hosts, with exact values: they depend on rank, index and operation,
 // outputs are poisoned, sizes don't divide by anything.
+#include "tests/support/reference_math.hpp"
 #include "tests/support/uneven_calls.hpp"
 
 #include <catch2/catch.hpp>
@@ -47,20 +48,6 @@ std::vector<T> values(int rank, std::size_t count, std::size_t from = 0) {
   return made;
 }
 
-template <class T>
-T combine(ReduceOp op, T a, T b) {
-  switch (op) {
-    case ReduceOp::prod:
-      return static_cast<T>(a * b);
-    case ReduceOp::max:
-      return std::max(a, b);
-    case ReduceOp::min:
-      return std::min(a, b);
-    default:
-      return static_cast<T>(a + b);
-  }
-}
-
 /// In the order of the ranks. Kept: every rank asks for it.
 template <class T>
 const std::vector<T>& reduced(ReduceOp op, int ranks, std::size_t count) {
@@ -68,15 +55,14 @@ const std::vector<T>& reduced(ReduceOp op, int ranks, std::size_t count) {
   static std::map<std::tuple<ReduceOp, int, std::size_t>, std::vector<T>> known;
   const std::lock_guard lock{mutex};
   auto [at, is_new] = known.try_emplace({op, ranks, count});
-  auto& sum = at->second;
-  if (!is_new) return sum;
-  sum = values<T>(0, count);
-  for (int r = 1; r < ranks; ++r) {
-    for (std::size_t i = 0; i < count; ++i) sum[i] = combine(op, sum[i], value<T>(r, i));
-  }
-  if (op == ReduceOp::avg)
-    for (auto& one : sum) one = static_cast<T>(one / static_cast<T>(ranks));
-  return sum;
+  auto& result = at->second;
+  if (!is_new) return result;
+  std::vector<std::vector<T>> inputs;
+  std::vector<const void*> from;
+  for (int r = 0; r < ranks; ++r) from.push_back(inputs.emplace_back(values<T>(r, count)).data());
+  result.resize(count);
+  reference_reduce(from, result.data(), count, dtype_of<T>, op);
+  return result;
 }
 
 template <class T>
@@ -122,10 +108,10 @@ void check_moves(ProcessGroup& group, std::size_t count) {
   const auto size = static_cast<std::size_t>(n);
   const auto what = " x" + std::to_string(count);
   const auto mine = values<T>(me, count);
-  std::vector<T> everybodys;
+  std::vector<T> inputs_of_all;
   for (int r = 0; r < n; ++r) {
     const auto theirs = values<T>(r, count);
-    everybodys.insert(everybodys.end(), theirs.begin(), theirs.end());
+    inputs_of_all.insert(inputs_of_all.end(), theirs.begin(), theirs.end());
   }
   for (int root = 0; root < n; ++root) {
     auto data = me == root ? mine : std::vector<T>(count, -1);
@@ -133,7 +119,7 @@ void check_moves(ProcessGroup& group, std::size_t count) {
     expect(same(data, values<T>(root, count)), "broadcast" + what);
     std::vector<T> gathered(me == root ? count * size : 0, -1);
     group.gather(mine.data(), gathered.data(), count, DType::i32, root);
-    expect(me != root || same(gathered, everybodys), "gather" + what);
+    expect(me != root || same(gathered, inputs_of_all), "gather" + what);
     const auto whole = values<T>(root, count * size);
     std::vector<T> part(count, -1);
     group.scatter(whole.data(), part.data(), count, DType::i32, root);
@@ -142,12 +128,12 @@ void check_moves(ProcessGroup& group, std::size_t count) {
   }
   std::vector<T> all(count * size, -1);
   group.all_gather(std::span{mine}, std::span{all});
-  expect(same(all, everybodys), "all_gather" + what);
+  expect(same(all, inputs_of_all), "all_gather" + what);
   std::fill(all.begin(), all.end(), -1);
   std::copy(mine.begin(), mine.end(), all.begin() + static_cast<std::ptrdiff_t>(count) * me);
   group.all_gather(all.data() + count * static_cast<std::size_t>(me), all.data(), count,
                    DType::i32);
-  expect(same(all, everybodys), "all_gather in place" + what);
+  expect(same(all, inputs_of_all), "all_gather in place" + what);
 
   const auto outgoing = values<T>(me, count * size);
   std::vector<T> incoming(count * size, -1);
@@ -224,13 +210,12 @@ TEST_CASE("half floats are summed up in float over all hosts and rounded once", 
         };
         auto data = make(group.rank());
         group.all_reduce(std::span{data});
-        std::vector<float> sum(count, 0.0F);
-        for (int r = 0; r < group.size(); ++r) {
-          const auto theirs = make(r);
-          for (std::size_t i = 0; i < count; ++i) sum[i] += static_cast<float>(theirs[i]);
-        }
-        for (std::size_t i = 0; i < count; ++i)
-          expect(data[i] == BFloat16{sum[i]}, "bf16 at " + std::to_string(i));
+        std::vector<std::vector<BFloat16>> inputs;
+        std::vector<const void*> from;
+        for (int r = 0; r < group.size(); ++r) from.push_back(inputs.emplace_back(make(r)).data());
+        std::vector<BFloat16> wanted(count);
+        reference_reduce(from, wanted.data(), count, DType::bf16, ReduceOp::sum);
+        expect(same(data, wanted), "bf16");
       }
     });
     CHECK(said == std::vector<std::string>(std::string{layout}.size(), "well"));
@@ -272,14 +257,14 @@ TEST_CASE("what two ranks of different hosts say of each other is compared", "[t
     CHECK_THAT(text, Catch::Contains("rank 2 sends 1 elements to rank 1, which expects 2 of it"));
 }
 
-TEST_CASE("nobody leaves a barrier before all have come", "[tcp][hosts]") {
+TEST_CASE("no rank leaves a barrier before all have arrived", "[tcp][hosts]") {
   auto groups = hosted_groups("aabc");
   std::atomic<int> came{0};
   const auto said = on_ranks(groups, [&](ProcessGroup& group) {
-    for (int round = 1; round <= 200; ++round) {
+    for (int pass = 1; pass <= 200; ++pass) {
       came.fetch_add(1);
       group.barrier();
-      expect(came.load() >= round * 4, "left too early");
+      expect(came.load() >= pass * 4, "left too early");
     }
   });
   CHECK(said == std::vector<std::string>(4, "well"));

@@ -22,15 +22,15 @@ Lookup with(std::map<std::string, std::string> variables) {
 
 Deadline soon() { return std::chrono::steady_clock::now() + 10s; }
 
-Placement place(const std::string& layout, int rank) {
-  Roll roll;
+RankPlacement rank_state(const std::string& layout, int rank) {
+  GroupManifest manifest;
   for (std::size_t r = 0; r < layout.size(); ++r) {
     Member member;
     member.rank = static_cast<int>(r);
     member.host = {std::string(1, layout[r]), std::string(1, layout[r]), ""};
-    roll.members.push_back(member);
+    manifest.members.push_back(member);
   }
-  return {roll, rank};
+  return {manifest, rank};
 }
 
 }  // namespace
@@ -38,15 +38,15 @@ Placement place(const std::string& layout, int rank) {
 TEST_CASE("interface variables: prefixes, exact names, all but", "[tcp]") {
   const InterfaceFilter prefix{"eth,ib"}, exact{"=eth0,eth1"}, others{"^lo,docker"},
       exact_others{"^=eth0"};
-  CHECK(prefix.lets("eth1"));
-  CHECK(prefix.lets("ib0"));
-  CHECK_FALSE(prefix.lets("lo"));
-  CHECK(exact.lets("eth1"));
-  CHECK_FALSE(exact.lets("eth10"));
-  CHECK(others.lets("eth0"));
-  CHECK_FALSE(others.lets("docker0"));
-  CHECK(exact_others.lets("eth01"));
-  CHECK_FALSE(exact_others.lets("eth0"));
+  CHECK(prefix.allows("eth1"));
+  CHECK(prefix.allows("ib0"));
+  CHECK_FALSE(prefix.allows("lo"));
+  CHECK(exact.allows("eth1"));
+  CHECK_FALSE(exact.allows("eth10"));
+  CHECK(others.allows("eth0"));
+  CHECK_FALSE(others.allows("docker0"));
+  CHECK(exact_others.allows("eth01"));
+  CHECK_FALSE(exact_others.allows("eth0"));
 }
 
 TEST_CASE("the address is the one from which the master is spoken to", "[tcp]") {
@@ -61,20 +61,20 @@ TEST_CASE("the address is the one from which the master is spoken to", "[tcp]") 
 }
 
 TEST_CASE("every host has as many carriers as the smallest has ranks", "[tcp]") {
-  const auto third = place("aabbbc", 3);
+  const auto third = rank_state("aabbbc", 3);
   CHECK(third.hosts.size() == 3);
-  CHECK(third.columns == 1);
+  CHECK(third.rails == 1);
   CHECK(third.most == 3);
   CHECK(third.in_order);
   CHECK(third.host == 1);
   CHECK(third.index == 1);
-  CHECK_FALSE(third.carries());
-  const auto even = place("aabb", 3);
-  CHECK(even.columns == 2);
-  CHECK(even.carries());
-  CHECK_FALSE(even.leads());
-  CHECK(even.carries(1));
-  CHECK_FALSE(even.carries(0));
-  CHECK_FALSE(place("abab", 0).in_order);
-  CHECK(place("ab", 0).alone());
+  CHECK_FALSE(third.is_proxy());
+  const auto even = rank_state("aabb", 3);
+  CHECK(even.rails == 2);
+  CHECK(even.is_proxy());
+  CHECK_FALSE(even.is_leader());
+  CHECK(even.is_proxy(1));
+  CHECK_FALSE(even.is_proxy(0));
+  CHECK_FALSE(rank_state("abab", 0).in_order);
+  CHECK(rank_state("ab", 0).one_rank_per_host());
 }

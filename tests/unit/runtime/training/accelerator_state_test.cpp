@@ -333,6 +333,36 @@ TEST_CASE("a run that didn't load is refused at its first save in another run's 
   CHECK(names() == std::vector<std::uint64_t>{4, 3, 2});
 }
 
+TEST_CASE("a stray checkpoint_18446744073709551615 doesn't send saves back to checkpoint_0",
+          "[runtime][training]") {
+  const TestFolder folder;
+  const auto checkpoints = folder / "checkpoints";
+  const auto names = [&] { return list_checkpoints(checkpoints); };
+  {
+    Small run{ProcessGroup::single(), in_folder(folder.path())};
+    for (int i = 0; i < 3; ++i) run.accelerator.save_state();
+  }
+  SECTION("which isn't counted") {
+    fs::create_directory(checkpoints / "checkpoint_18446744073709551615");
+    fs::create_directory(checkpoints / "checkpoint_9223372036854775808");
+    Small run{ProcessGroup::single(), in_folder(folder.path())};
+    CHECK(run.accelerator.load_state().filename() == "checkpoint_2");
+    CHECK(run.accelerator.save_state().filename() == "checkpoint_3");
+    CHECK(names() == std::vector<std::uint64_t>{3, 2, 1, 0});
+    CHECK(fs::exists(checkpoints / "checkpoint_18446744073709551615"));
+  }
+  SECTION("nor does the last number, which is counted: the save is refused") {
+    fs::create_directory(checkpoints / "checkpoint_9223372036854775807");
+    Small run{ProcessGroup::single(), in_folder(folder.path())};
+    CHECK(run.accelerator.load_state().filename() == "checkpoint_2");
+    for (int i = 0; i < 2; ++i)
+      CHECK_THAT(refusal([&] { run.accelerator.save_state(); }),
+                 Catch::StartsWith("invalid_argument: checkpoint_9223372036854775808") &&
+                     Catch::Contains("rename or remove it"));
+    CHECK(names() == std::vector<std::uint64_t>{kMaxCheckpointNumber, 2, 1, 0});
+  }
+}
+
 TEST_CASE("the number of a checkpoint that was passed over is never used again",
           "[runtime][training]") {
   const TestFolder folder;

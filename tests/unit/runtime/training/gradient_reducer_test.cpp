@@ -156,6 +156,26 @@ TEST_CASE("models that differ are told with the parameter and both shapes, on ev
   CHECK(told[1] == told[0]);
 }
 
+TEST_CASE("what the options in acc:: are filled with is in acc::, too", "[runtime][training]") {
+  const acc::ReducerOptions options{.mode = acc::GradientMode::reduce_scatter,
+                                    .compression = acc::Compression::bf16};
+  CHECK(options.mode == GradientMode::reduce_scatter);
+  const acc::GroupOptions group{.backend = acc::BackendKind::cpu};
+  CHECK(group.backend == BackendKind::cpu);
+}
+
+TEST_CASE("several ranks whose model differs from rank 0's have it, not has it",
+          "[runtime][training]") {
+  auto groups = thread_groups(3);
+  acc::testing::on_all(groups, [&](ProcessGroup& group) {
+    Model model{{4, group.rank() == 0 ? 9U : 8U}};
+    const Error error = error_of([&] { GradientReducer{group, model.parameters}; });
+    static std::mutex mutex;
+    const std::scoped_lock lock{mutex};
+    CHECK_THAT(error.what(), Catch::Contains("ranks 1,2 have parameter 'p1' f32 [8]"));
+  });
+}
+
 TEST_CASE("a rank with fewer parameters is told", "[runtime][training]") {
   auto groups = thread_groups(2);
   acc::testing::on_all(groups, [&](ProcessGroup& group) {
@@ -264,7 +284,7 @@ TEST_CASE("buckets are laid out anew in rank 0's order, and gradients keep what 
   CHECK(right == 3);
 }
 
-TEST_CASE("a parameter without gradient is an error that names it, and nobody hangs",
+TEST_CASE("a parameter without gradient is an error that names it, and no rank hangs",
           "[runtime][training]") {
   auto groups = thread_groups(3);
   std::atomic<int> named = 0, told = 0;
@@ -316,7 +336,7 @@ SCENARIO("parameters that some ranks don't use", "[runtime][training]") {
       options.find_unused_parameters = true;
       GradientReducer reducer{group, model.parameters, options};
       const auto order = reducer.order();
-      // p0: used by both; p1: by rank 0; p2: by nobody; p3: by rank 1.
+      // p0: used by both; p1: by rank 0; p2: by none; p3: by rank 1.
       for (int round = 0; round < 3; ++round) {
         for (std::size_t i = 0; i < 4; ++i)
           std::ranges::fill(floats(reducer.gradient(i)), i == 2 ? 77.0F : 0.0F);

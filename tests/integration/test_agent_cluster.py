@@ -1,0 +1,417 @@
+"""Daemons of three hosts that share a secret: one is asked, another one answers."""
+import contextlib, json, os, re, shutil, signal, socket, subprocess, tempfile, threading, time, unittest
+
+from harness import ACC, SANITIZED, SLACK, main, read, until, write
+from hosts import Hosts, needs_hosts
+from test_agent_daemon import AGENT, ENDED, Daemon, Events, Line, plain
+
+PORT = 29700
+ALICE, BOB = 1001, 1002
+# A node's users: alice is another number on b, and c doesn't know her.
+USERS = {"a": {"alice": ALICE, "bob": BOB}, "b": {"alice": 1005, "bob": BOB, "chief": 0}, "c": {"bob": BOB, "carol": ALICE}}
+
+
+class NodeDaemon(Daemon):
+    def __init__(self, hosts, host, folder, *flags):
+        self.hosts, self.host, self.folder, self.flags = hosts, host, folder, flags
+        self.state = os.path.join(folder, host)
+        self.path = os.path.join(self.state, "agent.sock")
+        self.start()
+
+    def start(self):
+        self.log_path = os.path.join(self.folder, f"log-{self.host}-{time.monotonic_ns()}")
+        environment = {k: v for k, v in os.environ.items() if k not in ("NOTIFY_SOCKET", "XDG_RUNTIME_DIR", "ACC_SECRET_FILE")}
+        with open(self.log_path, "wb") as log:
+            self.process = self.hosts.run(self.host, [AGENT, "--state-dir", self.state, "--slots", "8", "--gpus", "none", "--launch", ACC,
+                                                      "--jobs-dir", self.folder + "/none", *self.flags],
+                                          stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd="/")
+        self.pid = self.process.pid
+        return self
+
+
+@needs_hosts
+class ClusterTest(unittest.TestCase):
+    """a, b and c with daemons; `nodes` of a names all, and one that isn't there."""
+    def setUp(self):
+        self.hosts = Hosts("a b c d")
+        self.addCleanup(self.hosts.close)
+        self.folder = tempfile.mkdtemp(prefix="acc-cluster-")
+        os.chmod(self.folder, 0o755)
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        names = {name: self.hosts.address(name) for name in ("a", "b", "c", "d")}
+        for host in ("a", "b", "c", "d"):
+            self.hosts.hosts_entry(host, names)
+            users = os.path.join(self.folder, f"passwd-{host}")
+            write(users, "root:x:0:0::/root:/bin/sh\n" + "".join(f"{name}:x:{uid}:{uid}::/:/bin/sh\n" for name, uid in USERS.get(host, {}).items()))
+            os.chmod(users, 0o644)
+            self.hosts.etc[host]["/etc/passwd"] = users
+        self.secret = self.make_secret("secret")
+        self.daemons = []
+        self.addCleanup(self.end_all)
+
+    def make_secret(self, name, text=None):
+        path = os.path.join(self.folder, name)
+        write(path, (text or os.urandom(32).hex()) + "\n")
+        os.chmod(path, 0o600)
+        return path
+
+    def end_all(self):
+        for daemon in self.daemons:
+            with contextlib.suppress(OSError, AssertionError, ValueError):
+                if daemon.process.poll() is None:
+                    for job in daemon.ask("GET", "/v1/jobs").json["jobs"]:
+                        if job["state"] not in ENDED:
+                            daemon.ask("POST", f"/v1/jobs/{job['id']}/stop", {"grace_s": 0})
+                            daemon.wait_ended(job["id"])
+        for daemon in self.daemons:
+            if daemon.process.poll() is None:
+                daemon.process.kill()
+                daemon.process.wait()
+
+    def daemon(self, host, *flags, secret=None, listens=True):
+        words = ["--secret-file", secret or self.secret] if secret != "" else []
+        daemon = NodeDaemon(self.hosts, host, self.folder, *words, *(["--listen", str(PORT)] if listens else []), *flags)
+        self.daemons.append(daemon)
+        return daemon.wait_ready()
+
+    def curl(self, daemon, *words, user=0):
+        done = subprocess.run(["curl", "-sS", "-m", "60", "--unix-socket", daemon.path, *words], capture_output=True, text=True,
+                              user=user, group=user, extra_groups=[], cwd="/")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout) if done.stdout else None
+
+    def submit(self, daemon, shell, through=None, user=0, processes=1, **more):
+        body = {"name": "t", "working_directory": "/", **more,
+                "words": ["--num_processes", str(processes), "--no_python", "sh", "-c", shell]}
+        at = f"/v1/nodes/{through}/v1/jobs" if through else "/v1/jobs"
+        answer = self.curl(daemon, "--json", json.dumps(body), "http://acc" + at, user=user)
+        self.assertIn("id", answer)
+        return answer["id"]
+
+    def raw(self, daemon, target, timeout=60):
+        """(status, body, whole): a raw log, its chunks joined."""
+        line = Line(daemon.path, timeout)
+        line.send(f"GET {target} HTTP/1.1\r\nHost: acc\r\nConnection: close\r\n\r\n")
+        head = line.read_to(b"\r\n\r\n") or b"HTTP/1.1 0"
+        return int(head.split()[1]), *self.chunks(line, head)
+
+    def chunks(self, line, head, until_size=None):
+        pieces, size = [], 0
+        if b"Transfer-Encoding: chunked" not in head:
+            return line.rest(), True
+        while (length := line.read_to(b"\r\n")) is not None:
+            n = int(length, 16)
+            while len(line.held) < n + 2:
+                more = line.socket.recv(1 << 20)
+                if not more:
+                    return b"".join(pieces) + line.held[:n], False
+                line.held += more
+            pieces.append(line.held[:n])
+            line.held = line.held[n + 2:]
+            size += n
+            if n == 0:
+                return b"".join(pieces), True
+            if until_size and size >= until_size:
+                return b"".join(pieces), False
+        return b"".join(pieces), False
+
+
+class Proxy(ClusterTest):
+    def test_a_user_runs_a_job_on_another_node_under_its_own_name(self):
+        a, b = self.daemon("a"), self.daemon("b")
+        id = self.submit(a, "id -u; echo bad >&2; exit 3", through="b", user=ALICE)
+        texts = {"stdout": "", "stderr": ""}
+        for name, data in Events(a.path, f"/v1/nodes/b/v1/jobs/{id}/logs?follow=1"):
+            if name == "end":
+                self.assertEqual(data["exit_code"], 3)
+                break
+            texts[name] += data
+        self.assertEqual(plain(texts["stdout"]), "1005\n")
+        self.assertIn("bad\n", plain(texts["stderr"]))
+        job = self.curl(a, f"http://acc/v1/nodes/b/v1/jobs/{id}", user=ALICE)
+        self.assertEqual((job["user"], job["state"], job["exit_code"]), ("alice", "failed", 3))
+        self.assertEqual(self.curl(a, "http://acc/v1/jobs", user=ALICE), {"jobs": []})
+        status, body, whole = self.raw(a, f"/v1/nodes/b/v1/jobs/{id}/logs?stream=stdout&format=raw&follow=1")
+        self.assertEqual((status, plain(body.decode()), whole), (200, "1005\n", True))
+        self.assertEqual(self.raw(a, f"/v1/nodes/b/v1/jobs/{id}/logs?stream=stdout&format=raw&from=3")[1], body[3:])
+        self.assertEqual(self.raw(a, f"/v1/nodes/b/v1/jobs/{id}/logs?stream=stdout&format=raw&from=9999")[0], 416)
+        self.curl(a, "-X", "DELETE", f"http://acc/v1/nodes/b/v1/jobs/{id}", user=ALICE)
+        self.assertEqual(self.curl(a, f"http://acc/v1/nodes/b/v1/jobs/{id}", user=ALICE)["code"], "not_found")
+        self.assertEqual(b.ask("GET", f"/v1/jobs/{id}").status, 404)
+
+    def test_events_and_a_stop_go_through_while_the_job_runs(self):
+        a = self.daemon("a")
+        self.daemon("b")
+        id = self.submit(a, "echo up; exec sleep 600", through="b", user=ALICE)
+        for name, data in Events(a.path, f"/v1/nodes/b/v1/jobs/{id}/logs?follow=1"):
+            if "up\n" in data:
+                break
+        seen = []
+        events = Events(a.path, "/v1/nodes/b/v1/events?follow=1")
+        self.curl(a, "--json", '{"grace_s": 1}', f"http://acc/v1/nodes/b/v1/jobs/{id}/stop", user=ALICE)
+        for _, event in events:
+            seen.append(event["kind"])
+            if event["kind"] == "ended":
+                break
+        self.assertIn("stopping", seen)
+
+    def test_what_is_missing_on_the_other_node_is_named(self):
+        a = self.daemon("a", "--nodes", "a,b,c,d,nowhere")
+        self.daemon("b")
+        self.daemon("c", secret=self.make_secret("other"))
+        for host, code, words in (("d", "no_daemon", r"d:29700 \(10.77.0.4\): connection refused: no acc-agent listens there"),
+                                  ("nowhere", "unknown_host", "the host name 'nowhere' is not known here"),
+                                  ("c", "authentication_failed", r"c:29700 .*authentication failed.*key id [0-9a-f]{8}"),
+                                  ("b:1", "no_daemon", "b:1 .*connection refused"), ("b:0", "bad_request", "HOST"),
+                                  ("-x", "bad_request", "HOST")):
+            answer = self.curl(a, f"http://acc/v1/nodes/{host}/v1/node", user=ALICE)
+            self.assertEqual(answer["code"], code, answer)
+            self.assertRegex(answer["error"], words)
+        self.assertIn("authentication failed: it named key id", self.daemons[2].log)
+        began = time.monotonic()
+        nodes = {row["node"]: row for row in self.curl(a, "http://acc/v1/nodes", user=ALICE)["nodes"]}
+        self.assertLess(time.monotonic() - began, 4 * SLACK)
+        self.assertEqual({name: row["ok"] for name, row in nodes.items()}, {"a": True, "b": True, "c": False, "d": False, "nowhere": False})
+        self.assertEqual((nodes["b"]["facts"]["name"], nodes["b"]["facts"]["slots"]), ("b", 8))
+        self.assertEqual([nodes[name]["code"] for name in ("c", "d", "nowhere")], ["authentication_failed", "no_daemon", "unknown_host"])
+        self.hosts.partition("b")
+        began = time.monotonic()
+        answer = self.curl(a, "http://acc/v1/nodes/b/v1/node", user=ALICE)
+        self.assertEqual(answer["code"], "no_answer")
+        self.assertIn("no answer from b:29700", answer["error"])
+        self.assertLess(time.monotonic() - began, 5 * SLACK)
+        rows = {row["node"]: row for row in self.curl(a, "http://acc/v1/nodes", user=ALICE)["nodes"]}
+        self.assertEqual((rows["b"]["code"], rows["a"]["ok"]), ("no_answer", True))
+
+    def test_without_a_secret_nothing_is_asked_and_nothing_listens(self):
+        lone = self.daemon("a", secret="", listens=False)
+        answer = self.curl(lone, "http://acc/v1/nodes/b/v1/node", user=ALICE)
+        self.assertEqual(answer["code"], "no_secret")
+        self.assertIn("this node has no cluster secret", answer["error"])
+        launch = {"words": ["x"], "working_directory": "/", "launch": {"id": "t-1", "nodes": 1, "node_rank": 0}}
+        answer = self.curl(lone, "--json", json.dumps(launch), "http://acc/v1/jobs", user=ALICE)
+        self.assertEqual(answer["code"], "unavailable")
+        self.assertIn("launch: this node has no cluster secret", answer["error"])
+        self.assertEqual(self.curl(lone, "http://acc/v1/nodes", user=ALICE)["nodes"][0]["facts"]["name"], "a")
+        refused = NodeDaemon(self.hosts, "b", self.folder, "--listen", str(PORT))
+        self.daemons.append(refused)
+        self.assertEqual(refused.process.wait(20 * SLACK), 1)
+        self.assertIn("--listen: this node has no cluster secret", refused.log)
+        open_file = self.make_secret("readable")
+        os.chmod(open_file, 0o644)
+        refused = NodeDaemon(self.hosts, "c", self.folder, "--listen", str(PORT), "--secret-file", open_file)
+        self.daemons.append(refused)
+        self.assertEqual(refused.process.wait(20 * SLACK), 1)
+        self.assertIn("readable", refused.log)
+
+    def test_users_are_who_the_other_node_says_by_name_alone(self):
+        a = self.daemon("a")
+        b, c = self.daemon("b"), self.daemon("c")
+        answer = self.curl(a, "http://acc/v1/nodes/c/v1/jobs", user=ALICE)
+        self.assertEqual(answer["code"], "no_such_user")
+        self.assertIn("no such user: 'alice' isn't known on c: make the user there", answer["error"])
+        answer = self.curl(a, "http://acc/v1/nodes/b/v1/jobs", user=4711)  # has no name on a
+        self.assertEqual(answer["code"], "not_permitted")
+        self.assertIn("is a number", answer["error"])
+        of_root = self.submit(b, "exec sleep 600")
+        for path in (f"/v1/jobs/{of_root}", f"/v1/jobs/{of_root}/logs", f"/v1/jobs/{of_root}/logs?stream=stdout&format=raw"):
+            self.assertEqual(self.curl(a, "http://acc/v1/nodes/b" + path, user=ALICE)["code"], "not_found")
+        self.assertEqual(self.curl(a, "-X", "POST", f"http://acc/v1/nodes/b/v1/jobs/{of_root}/stop", user=ALICE)["code"], "not_found")
+        self.assertEqual(self.curl(a, "--json", '{"reason": "x"}', "http://acc/v1/nodes/b/v1/node/drain", user=ALICE)["code"], "not_permitted")
+        forged = ["-H", "X-Acc-User: root", "-H", "x-acc-user: root", "-H", "X-Acc-Key-Id: 1"]
+        for at in ("http://acc", "http://acc/v1/nodes/b"):
+            daemon = b if at == "http://acc" else a
+            self.assertEqual(self.curl(daemon, *forged, f"{at}/v1/jobs/{of_root}", user=ALICE)["code"], "not_found")
+        self.assertEqual(self.curl(a, f"http://acc/v1/nodes/b/v1/jobs/{of_root}")["state"], "running")  # root is root
+        for twice in ("/v1/nodes/b/v1/nodes/c/v1/node", "/v1/nodes/b/v1/nodes"):
+            self.assertEqual(self.curl(a, "http://acc" + twice, user=ALICE)["code"], "bad_request")
+        self.assertEqual(self.curl(a, "http://acc/v1/nodes/b/%76%31/nodes/c/v1/node", user=ALICE)["code"], "bad_request")
+
+    def test_a_secret_is_replaced_without_a_restart(self):
+        keys = [os.urandom(32).hex() for _ in range(2)]
+        files = {host: self.make_secret("secret-" + host, keys[0]) for host in "ab"}
+        a, b = (self.daemon(host, secret=files[host]) for host in "ab")
+        ask = lambda: self.curl(a, "http://acc/v1/nodes/b/v1/node", user=ALICE)
+        self.assertEqual(ask()["name"], "b")
+        for text in (f"{keys[0]}\n{keys[1]}", f"{keys[1]}\n{keys[0]}", keys[1]):  # as SECURITY.md says
+            for host in "ab":
+                self.make_secret("secret-" + host, text)
+                self.assertEqual(ask()["name"], "b", text)
+        self.make_secret("secret-b", keys[0])
+        self.assertEqual(ask()["code"], "authentication_failed")
+        os.unlink(files["a"])
+        self.assertEqual(ask()["code"], "no_secret")
+
+    def test_a_launch_gets_the_same_secret_on_all_nodes_by_a_descriptor(self):
+        fake = os.path.join(self.folder, "launch")
+        write(fake, '#!/bin/sh\nfor w in "$@"; do case $w in --secret_fd=*) fd=${w#*=};; --print_plan) exit 0;; esac; done\n'
+                    'read -r line <&$fd\necho "secret $line"\ncat <&$fd\necho "words $*"\nenv\nls /proc/self/fd\nsleep 1\n')
+        os.chmod(fake, 0o755)
+        a, b = self.daemon("a", "--launch", fake), self.daemon("b", "--launch", fake)
+        shown = {}
+        for name, at, launch, rank, user in (("a", "", "t-1", 0, ALICE), ("b", "/v1/nodes/b", "t-1", 1, ALICE), ("other", "", "t-2", 0, ALICE),
+                                             ("thief", "", "t-1", 0, BOB)):
+            body = {"words": ["train.py"], "working_directory": "/", "launch": {"id": launch, "nodes": 2, "node_rank": rank}}
+            id = self.curl(a, "--json", json.dumps(body), f"http://acc{at}/v1/jobs", user=user)["id"]
+            text = self.raw(a, f"{at}/v1/jobs/{id}/logs?stream=stdout&format=raw&follow=1")[1].decode()
+            shown[name] = re.search(r"^secret ([0-9a-f]{64})$", text, re.M)[1]
+            rest = text.replace(f"secret {shown[name]}\n", "")
+            self.assertNotIn(shown[name], rest)
+            self.assertIn("--secret_fd=5", rest)
+            self.assertNotIn(shown[name], read(os.path.join((b if at else a).state, "jobs", id, "job.json")))
+        self.assertEqual(shown["a"], shown["b"])
+        self.assertNotIn(shown["a"], (shown["other"], shown["thief"]))
+        self.assertNotIn(read(self.secret).strip(), shown["a"])
+        for daemon in (a, b):
+            self.assertNotIn(shown["a"], daemon.log)
+
+    def test_a_check_says_what_would_go_wrong_and_keeps_nothing(self):
+        a, b = self.daemon("a"), self.daemon("b")
+        script = os.path.join(self.folder, "train.py")
+        write(script, "print(1)\n")
+
+        def check(words, folder="/", user=ALICE, **more):
+            body = {"words": words, "working_directory": folder, "check": True, **more}
+            return self.curl(a, "--json", json.dumps(body), "http://acc/v1/nodes/b/v1/jobs", user=user)
+        fine = check(["--num_processes", "2", script], slots=2)
+        self.assertEqual({k: fine[k] for k in ("ok", "user", "slots_free")}, {"ok": True, "user": "alice", "slots_free": 8})
+        self.assertIn("/nowhere", check([script], "/nowhere")["error"])
+        missing = check(["--num_processes", "1", self.folder + "/missing.py"])
+        self.assertRegex(missing["error"], "the script '.*missing.py' can't be read in '/' on b by user alice: files aren't copied")
+        self.assertIn("the program 'nothing-such'", check(["--num_processes", "1", "--no_python", "nothing-such"])["error"])
+        self.assertTrue(check(["--num_processes", "1", "--no_python", "sh", "-c", "true"])["ok"])
+        self.assertIn("num_procesess", check(["--num_procesess", "1", script])["error"])
+        busy = self.submit(b, "exec sleep 600", slots=8)
+        self.assertIn("no room: it needs 1 slot", check([script])["error"])
+        self.curl(b, "--json", '{"grace_s": 0}', f"http://acc/v1/jobs/{busy}/stop")
+        b.wait_ended(busy)
+        self.curl(b, "-X", "DELETE", f"http://acc/v1/jobs/{busy}")
+        self.assertIn("this node has 8", check([script], slots=9)["error"])
+        self.curl(b, "--json", '{"reason": "new disk"}', "http://acc/v1/node/drain")
+        self.assertIn("drained: new disk", check([script])["error"])
+        self.assertEqual(b.ask("GET", "/v1/jobs").json, {"jobs": []})
+        self.assertEqual(b.ask("GET", "/v1/events").json["events"][-1]["kind"], "drained")
+
+
+class Strangers(ClusterTest):
+    def test_five_hundred_connections_that_prove_nothing_cost_little(self):
+        a, b = self.daemon("a"), self.daemon("b")
+        self.curl(a, "http://acc/v1/nodes/b/v1/node", user=ALICE)
+        before = b.status_of("VmRSS")
+        code = ("import os,socket,sys\nlines=[]\n"
+                "for i in range(500):\n s=socket.create_connection((sys.argv[1],%d)); lines.append(s)\n"
+                " try:\n  if i%%3==1: s.send(os.urandom(2000))\n  if i%%3==2: s.send(b'\\x16\\x03\\x01\\x02\\x00'+os.urandom(30))\n except OSError: pass\n"
+                "print('up',flush=True)\nsys.stdin.read()\n" % PORT)
+        stranger = self.hosts.run("d", ["python3", "-c", code, self.hosts.address("b")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(stranger.communicate)
+        self.assertEqual(stranger.stdout.readline().strip(), "up")
+        for _ in range(20):
+            began = time.monotonic()
+            self.assertEqual(self.curl(a, "http://acc/v1/nodes/b/v1/node", user=ALICE)["name"], "b")
+            self.assertLess(time.monotonic() - began, 2 * SLACK)
+        if not SANITIZED:
+            self.assertLess(b.status_of("VmRSS") - before, 8 * 1024)
+        until(lambda: len(os.listdir(f"/proc/{b.pid}/fd")) < 40, "the closing of all", 20)
+        self.assertLessEqual(b.log.count("peer_refused"), 10)
+
+    def test_another_program_at_the_port_gets_words_or_an_alert_and_the_end(self):
+        self.daemon("b")
+        done = self.hosts.output("d", "curl", "-sS", "-m", "10", f"http://{self.hosts.address('b')}:{PORT}/v1/jobs")
+        self.assertIn("this port speaks TLS with the cluster's secret", json.loads(done)["error"])
+        code = ("import socket,sys\ns=socket.create_connection((sys.argv[1],%d)); s.settimeout(10)\ns.send(b'HELO there\\r\\n')\n"
+                "got=b''\nwhile (m:=s.recv(100)): got+=m\nprint(got.hex())" % PORT)
+        self.assertEqual(self.hosts.output("d", "python3", "-c", code, self.hosts.address("b")).strip(), "15030300020228")
+
+    @unittest.skipIf(SANITIZED, "a sanitizer has memory and threads of its own")
+    def test_an_open_door_costs_no_wake_ups_and_little_memory(self):
+        b = self.daemon("b")
+        switches = ("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
+
+        def quiet():
+            before = [b.status_of(one) for one in switches]
+            time.sleep(5)
+            return [b.status_of(one) for one in switches] == before
+        self.assertTrue(quiet() or quiet(), "wake-ups of an idle daemon")
+        self.assertLessEqual(b.status_of("VmRSS"), 8 * 1024)
+
+
+class Streams(ClusterTest):
+    LINES = 200000
+
+    def test_four_workers_lines_come_through_whole_and_fast(self):
+        a = self.daemon("a")
+        self.daemon("b")
+        id = self.submit(a, f"seq -f %.0f-$RANK 1 {self.LINES}", through="b", user=ALICE, processes=4, slots=4)
+        body = self.raw(a, f"/v1/nodes/b/v1/jobs/{id}/logs?stream=stdout&format=raw&follow=1", 120)[1]
+        began = time.monotonic()
+        again, whole = self.raw(a, f"/v1/nodes/b/v1/jobs/{id}/logs?stream=stdout&format=raw&follow=1", 120)[1:]
+        seconds = time.monotonic() - began
+        self.assertTrue(whole and again == body, "a second reading differs")
+        ranks = {str(rank): [] for rank in range(4)}
+        for line in plain(body.decode()).splitlines():
+            number, _, rank = line.partition("-")
+            ranks[rank].append(number)
+        expected = [str(i) for i in range(1, self.LINES + 1)]
+        for rank, lines in ranks.items():
+            self.assertTrue(lines == expected, f"rank {rank}: {len(lines)} lines, torn, lost or out of order")
+        print(f"{4 * self.LINES} lines in {seconds:.2f} s: {4 * self.LINES / seconds:,.0f} a second")
+        if not SANITIZED:
+            self.assertGreater(4 * self.LINES / seconds, 300_000 / SLACK)
+
+    def test_a_reader_that_stops_costs_little_on_both_nodes(self):
+        a, b = self.daemon("a"), self.daemon("b")
+        id = self.submit(a, "seq 1 3000000", through="b", user=ALICE)
+        until(lambda: b.job(id)["state"] in ENDED, "the job's end", 60)
+        # What each has at work, before anything is held.
+        self.raw(a, f"/v1/nodes/b/v1/jobs/{id}/logs?stream=stdout&format=raw&from=20000000")
+        before = a.status_of("VmRSS"), b.status_of("VmRSS")
+        lines = []
+        for _ in range(10):
+            line = Line(a.path, 60)
+            line.send(f"GET /v1/nodes/b/v1/jobs/{id}/logs?stream=stdout&format=raw&follow=1 HTTP/1.1\r\nHost: acc\r\nConnection: close\r\n\r\n")
+            lines.append((line, line.read_to(b"\r\n\r\n")))
+        until(lambda: self.is_still(a, b), "the end of all movement", 20)
+        if not SANITIZED:
+            for daemon, was in ((a, before[0]), (b, before[1])):
+                self.assertLess(daemon.status_of("VmRSS") - was, 4 * 1024, daemon.host)
+        body, whole = self.chunks(*lines[3])
+        self.assertTrue(whole and plain(body.decode()) == "".join(f"{i}\n" for i in range(1, 3000001)), "lines were lost or torn")
+        for line, _ in lines:
+            line.close()
+        until(lambda: all(len(os.listdir(f"/proc/{d.pid}/fd")) < 40 for d in (a, b)), "the closing of all")
+
+    def is_still(self, *daemons):
+        switches = lambda: [d.status_of("voluntary_ctxt_switches") for d in daemons]
+        before = switches()
+        time.sleep(0.3)
+        return before == switches()
+
+    def test_a_reader_goes_on_by_offset_when_both_daemons_were_killed(self):
+        a, b = self.daemon("a"), self.daemon("b")
+        id = self.submit(a, "i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo line $i; sleep 0.01; done; exit 5", through="b", user=ALICE)
+        body, whole, kills = b"", False, [a, b, a, b]
+        while not whole:
+            line = Line(a.path, 60)
+            line.send(f"GET /v1/nodes/b/v1/jobs/{id}/logs?stream=stdout&format=raw&follow=1&from={len(body)} HTTP/1.1\r\nHost: acc\r\n\r\n")
+            head = line.read_to(b"\r\n\r\n")
+            self.assertIn(b" 200 ", head.split(b"\r\n")[0])
+            killed = kills.pop(0) if kills else None
+            more, whole = self.chunks(line, head, 200 if killed else None)
+            body += more
+            if killed:
+                self.assertFalse(whole)
+                killed.process.kill()
+                killed.process.wait()
+                rest, ended = self.chunks(line, head)
+                self.assertFalse(ended, "a stream that broke off looks whole")
+                body += rest
+                killed.start().wait_ready()
+            line.close()
+        lines = [row for row in plain(body.decode()).splitlines() if row.startswith("line ")]
+        self.assertEqual(lines, [f"line {i}" for i in range(1, 301)])
+        job = b.wait_ended(id)
+        self.assertEqual((job["exit_code"], job["starts"]), (5, 1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,490 @@
+"""acc-agent as its users see it: curl and raw sockets at the door, real jobs behind it."""
+import contextlib, json, os, pwd, re, shutil, signal, socket, subprocess, tempfile, time, unittest
+
+from harness import ACC, BIN, PROGRAMS, SANITIZED, SLACK, is_root, main, read, state_of, until, write
+
+AGENT = shutil.copy(os.path.join(BIN, "acc-agent"), PROGRAMS.name)
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
+ENDED = ("succeeded", "failed", "stopped")
+
+
+def plain(text):
+    """Without acc-launch's prefix of each line."""
+    return re.sub(r"^\[default\d+\]:", "", text, flags=re.M)
+
+
+class Reply:
+    def __init__(self, head, body):
+        self.status = int(head.split()[1]) if head else 0
+        self.head, self.body = head, body
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+
+class Line:
+    """A connection without a library in between."""
+    def __init__(self, path, timeout=20):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(timeout * SLACK)
+        self.held = b""
+        try:
+            self.socket.connect(path)
+        except OSError:
+            self.socket.close()
+            raise
+
+    def __del__(self):
+        self.socket.close()
+
+    def close(self):
+        self.socket.close()
+
+    def send(self, text):
+        self.socket.sendall(text if isinstance(text, bytes) else text.encode())
+
+    def read_to(self, mark):
+        """Up to and with `mark`; None at the end of the connection."""
+        while mark not in self.held:
+            try:
+                more = self.socket.recv(65536)
+            except ConnectionResetError:
+                more = b""
+            if not more:
+                return None
+            self.held += more
+        text, _, self.held = self.held.partition(mark)
+        return text + mark
+
+    def rest(self):
+        while True:
+            try:
+                more = self.socket.recv(65536)
+            except ConnectionResetError:
+                more = b""
+            if not more:
+                held, self.held = self.held, b""
+                return held
+            self.held += more
+
+
+class Events:
+    """Server-sent events, over HTTP/1.0 so that no chunks are in between. Ends with the connection."""
+    def __init__(self, path, target, last_id=None):
+        self.line = Line(path)
+        self.last_id = last_id
+        self.line.send(f"GET {target} HTTP/1.0\r\n" + (f"Last-Event-ID: {last_id}\r\n" if last_id else "") + "\r\n")
+        head = self.line.read_to(b"\r\n\r\n")
+        assert head and b" 200 " in head.split(b"\r\n")[0], head
+
+    def __iter__(self):
+        """(name, data): the data as the JSON that it is."""
+        while (text := self.line.read_to(b"\n\n")) is not None:
+            fields = dict(row.split(": ", 1) for row in text.decode().split("\n") if row and not row.startswith(":"))
+            if "data" in fields:
+                self.last_id = fields.get("id", self.last_id)
+                yield fields.get("event", "message"), json.loads(fields["data"])
+
+
+class Daemon:
+    def __init__(self, folder, *flags, user=None, env=None):
+        self.folder, self.state = folder, os.path.join(folder, "state")
+        self.path = os.path.join(self.state, "agent.sock")
+        self.log_path = os.path.join(folder, f"log-{time.monotonic_ns()}")
+        environment = {k: v for k, v in os.environ.items() if k not in ("NOTIFY_SOCKET", "XDG_RUNTIME_DIR")}
+        environment.update(env or {})
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen([AGENT, "--state-dir", self.state, "--launch", ACC, *flags], stdin=subprocess.DEVNULL,
+                                            stdout=log, stderr=log, env=environment, cwd="/", user=user, group=user,
+                                            extra_groups=[] if user else None)
+        self.pid = self.process.pid
+
+    def wait_ready(self):
+        def answers():
+            if self.process.poll() is not None:
+                raise AssertionError(f"acc-agent ended with {self.process.returncode}: {self.log}")
+            with contextlib.suppress(OSError):
+                return self.ask("GET", "/healthz").status == 200
+        until(answers, "an answer of the daemon")
+        return self
+
+    @property
+    def log(self):
+        return read(self.log_path)
+
+    def ask(self, method, target, body=None):
+        line = Line(self.path)
+        text = json.dumps(body).encode() if body is not None else b""
+        head = f"{method} {target} HTTP/1.1\r\nHost: acc\r\nConnection: close\r\n"
+        if body is not None or method == "POST":
+            head += f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n"
+        line.send(head.encode() + b"\r\n" + text)
+        answer = line.rest()
+        line.close()
+        head, _, body = answer.partition(b"\r\n\r\n")
+        return Reply(head.decode(), body.decode())
+
+    def job(self, id):
+        return self.ask("GET", f"/v1/jobs/{id}").json
+
+    def wait_ended(self, id, deadline=20.0):
+        return until(lambda: (job := self.job(id))["state"] in ENDED and job, f"the end of {id}", deadline)
+
+    def status_of(self, key):
+        return int(re.search(rf"^{key}:\s+(\d+)", read(f"/proc/{self.pid}/status"), re.M)[1])
+
+    def stop(self, signo=signal.SIGTERM):
+        self.process.send_signal(signo)
+        return self.process.wait(10 * SLACK)
+
+
+class DaemonTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="acc-agent-")
+        os.chmod(self.folder, 0o755)
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.daemons = []
+        self.addCleanup(self.end_all)
+
+    def end_all(self):
+        """Whatever a test left: its jobs by a daemon that can stop them, then the daemons."""
+        last = self.daemons[-1] if self.daemons else None
+        with contextlib.suppress(OSError, AssertionError, ValueError):
+            if last and last.process.poll() is None:
+                for job in last.ask("GET", "/v1/jobs").json["jobs"]:
+                    if job["state"] not in ENDED:
+                        last.ask("POST", f"/v1/jobs/{job['id']}/stop", {"grace_s": 0})
+                        last.wait_ended(job["id"])
+        for daemon in self.daemons:
+            if daemon.process.poll() is None:
+                daemon.process.kill()
+                daemon.process.wait()
+
+    def started(self, *flags, **options):
+        daemon = Daemon(self.folder, *flags, **options)
+        self.daemons.append(daemon)
+        return daemon
+
+    def daemon(self, *flags, **options):
+        return self.started("--slots", "4", "--gpus", "none", *flags, **options).wait_ready()
+
+    def submit(self, daemon, shell, **more):
+        words = ["--num_processes", "1", "--no_python", "sh", "-c", shell]
+        reply = daemon.ask("POST", "/v1/jobs", {"name": "t", "words": words, "working_directory": "/", **more})
+        self.assertEqual(reply.status, 201, reply.body)
+        return reply.json["id"]
+
+    def curl(self, daemon, *words, user=None):
+        done = subprocess.run(["curl", "-sS", "-m", "60", "--unix-socket", daemon.path, *words], capture_output=True, text=True,
+                              user=user, group=user, extra_groups=[] if user else None, cwd="/")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def read_through(self, daemon, target, events=None):
+        """({"stdout": text, "stderr": text}, data of `end`)"""
+        texts = {"stdout": "", "stderr": ""}
+        for name, data in events or Events(daemon.path, target):
+            if name == "end":
+                return texts, data
+            texts[name] += data
+        return texts, None
+
+
+class Jobs(DaemonTest):
+    def test_a_job_is_submitted_followed_and_shown_with_its_end(self):
+        daemon = self.daemon()
+        words = ["--num_processes", "1", "--no_python", "sh", "-c", "echo one; echo bad >&2; printf two; exit 7"]
+        answer = json.loads(self.curl(daemon, "--json", json.dumps({"name": "t", "words": words, "working_directory": "/tmp"}),
+                                      "http://acc/v1/jobs"))
+        id = answer["id"]
+        self.assertRegex(id, r"^t-[a-z0-9]{6}$")
+        stream = self.curl(daemon, "-N", f"http://acc/v1/jobs/{id}/logs?follow=1")
+        self.assertRegex(stream, r'(?s)event: end\nid: \d+,\d+\ndata: \{.*"exit_code":7.*\}\n\n$')
+        texts, end = self.read_through(daemon, f"/v1/jobs/{id}/logs?follow=1")
+        self.assertEqual(end["state"], "failed")
+        self.assertIn("one\n", texts["stdout"])
+        self.assertIn("two", texts["stdout"])
+        self.assertIn("bad\n", texts["stderr"])
+        self.assertEqual(self.curl(daemon, f"http://acc/v1/jobs/{id}/logs"), texts["stdout"])
+        self.assertEqual(self.curl(daemon, f"http://acc/v1/jobs/{id}/logs?stream=stderr"), texts["stderr"])
+        job = daemon.job(id)
+        self.assertEqual((job["state"], job["exit_code"], job["report"]["exit_code"]), ("failed", 7, 7))
+        self.assertEqual(daemon.ask("DELETE", f"/v1/jobs/{id}").status, 204)
+        self.assertEqual(daemon.ask("GET", f"/v1/jobs/{id}").status, 404)
+
+    def test_a_running_job_is_stopped_and_a_wrong_call_is_a_conflict(self):
+        daemon = self.daemon()
+        id = self.submit(daemon, "echo up; exec sleep 600")
+        texts = ""
+        for name, data in Events(daemon.path, f"/v1/jobs/{id}/logs?follow=1"):
+            texts += data
+            if "up\n" in texts:
+                break
+        self.assertEqual(daemon.ask("DELETE", f"/v1/jobs/{id}").status, 409)
+        self.assertEqual(daemon.ask("POST", f"/v1/jobs/{id}/stop", {"grace_s": 1}).status, 202)
+        self.assertEqual(daemon.wait_ended(id)["state"], "stopped")
+
+    def test_a_rank_of_its_own_is_followed(self):
+        daemon = self.daemon()
+        words = ["--num_processes", "2", "--no_python", "sh", "-c", "echo rank $RANK"]
+        id = daemon.ask("POST", "/v1/jobs", {"words": words, "working_directory": "/", "slots": 2}).json["id"]
+        texts, _ = self.read_through(daemon, f"/v1/jobs/{id}/logs?follow=1&rank=1&stream=stdout")
+        self.assertEqual(texts["stdout"], "rank 1\n")
+
+    def test_events_go_on_where_the_reader_was_cut_off(self):
+        daemon = self.daemon()
+        first = self.submit(daemon, "true")
+        daemon.wait_ended(first)
+        seen = []
+        events = Events(daemon.path, "/v1/events?follow=1")
+        for _, event in events:
+            seen.append(event)
+            break
+        events.line.close()
+        second = self.submit(daemon, "true")
+        daemon.wait_ended(second)
+        again = Events(daemon.path, "/v1/events?follow=1", events.last_id)
+        for _, event in again:
+            seen.append(event)
+            if event["job"] == second and event["kind"] == "ended":
+                break
+        self.assertEqual(seen, [e for e in daemon.ask("GET", "/v1/events").json["events"] if e["id"] <= seen[-1]["id"]])
+        self.assertEqual([e["kind"] for e in seen if e["job"] == first][0], "submitted")
+
+
+class Users(DaemonTest):
+    @unittest.skipUnless(is_root(), "needs root")
+    def test_a_user_reaches_its_own_jobs_only_and_runs_as_itself(self):
+        daemon = self.daemon()
+        one, other = pwd.getpwnam("nobody").pw_uid, pwd.getpwnam("games").pw_uid
+        words = ["--num_processes", "1", "--no_python", "sh", "-c", "id -u; exec sleep 600"]
+        body = json.dumps({"name": "t", "words": words, "working_directory": "/"})
+        id = json.loads(self.curl(daemon, "--json", body, "http://acc/v1/jobs", user=one))["id"]
+        until(lambda: f"{one}\n" in self.curl(daemon, f"http://acc/v1/jobs/{id}/logs", user=one), "the worker's uid")
+        for words in (["/v1/jobs/" + id], ["/v1/jobs/" + id + "/logs"], ["/v1/jobs/" + id + "/logs?follow=1"],
+                      ["-X", "POST", "/v1/jobs/" + id + "/stop"], ["--json", '{"signal": "USR1"}', "/v1/jobs/" + id + "/signal"],
+                      ["-X", "POST", "/v1/jobs/" + id + "/restart"], ["-X", "DELETE", "/v1/jobs/" + id]):
+            answer = json.loads(self.curl(daemon, *words[:-1], "http://acc" + words[-1], user=other))
+            self.assertEqual(answer["code"], "not_found", words)
+        self.assertEqual(json.loads(self.curl(daemon, "http://acc/v1/jobs", user=other)), {"jobs": []})
+        self.assertEqual(json.loads(self.curl(daemon, "http://acc/v1/events", user=other)), {"events": []})
+        self.assertEqual(json.loads(self.curl(daemon, "--json", '{"reason": "x"}', "http://acc/v1/node/drain", user=one))["code"],
+                         "not_permitted")
+        as_root = json.dumps({"words": ["x"], "working_directory": "/", "user": "root"})
+        self.assertEqual(json.loads(self.curl(daemon, "--json", as_root, "http://acc/v1/jobs", user=one))["code"], "not_permitted")
+        self.assertEqual(daemon.job(id)["state"], "running")
+
+    @unittest.skipUnless(is_root(), "needs root")
+    def test_a_users_daemon_serves_that_user_alone(self):
+        user = pwd.getpwnam("nobody").pw_uid
+        os.chown(self.folder, user, user)
+        daemon = self.daemon(user=user, env={"HOME": self.folder})
+        self.assertEqual(os.stat(daemon.path).st_mode & 0o777, 0o600)
+        id = self.submit(daemon, "id -u")
+        texts, end = self.read_through(daemon, f"/v1/jobs/{id}/logs?follow=1")
+        self.assertEqual((plain(texts["stdout"]), end["exit_code"]), (f"{user}\n", 0))
+
+
+class Clients(DaemonTest):
+    def test_two_hundred_idle_connections_cost_little_and_disturb_nobody(self):
+        daemon = self.daemon()
+        before = daemon.status_of("VmRSS")
+        lines = [Line(daemon.path) for _ in range(200)]
+        for line in lines:
+            line.send("GET /healthz HTTP/1.1\r\n\r\n")
+        for line in lines:
+            self.assertIn(b" 200 ", line.read_to(b"ok\n"))
+        self.assertEqual(daemon.ask("GET", "/v1/node").status, 200)
+        if not SANITIZED:
+            self.assertLess(daemon.status_of("VmRSS") - before, 8 * 1024)
+        for line in lines:
+            line.close()
+        until(lambda: len(os.listdir(f"/proc/{daemon.pid}/fd")) < 50, "the closing of all")
+
+    def test_slow_clients_are_cut_off_and_others_are_served(self):
+        daemon = self.daemon()
+        lines = [Line(daemon.path, 40) for _ in range(50)]
+        for line in lines:
+            line.send("GET /healthz HT")
+        began = time.monotonic()
+        while time.monotonic() - began < 5:
+            for line in lines:
+                line.send("T")  # byte by byte, as slowly as it may
+            self.assertEqual(daemon.ask("GET", "/healthz").status, 200)
+            time.sleep(0.5)
+        for line in lines:
+            self.assertRegex(line.rest(), b"^HTTP/1.1 408 ")
+        self.assertLess(time.monotonic() - began, 30 * SLACK)
+
+    def test_a_body_of_a_hundred_megabytes_is_refused_unread(self):
+        daemon = self.daemon()
+        big = os.path.join(self.folder, "big")
+        with open(big, "wb") as file:
+            file.truncate(100 << 20)
+        before = daemon.status_of("VmRSS")
+        for more in ([], ["-H", "Expect:"], ["-H", "Transfer-Encoding: chunked"]):
+            answer = self.curl(daemon, "-H", "Content-Type: application/json", *more, "--data-binary", f"@{big}", "http://acc/v1/jobs")
+            self.assertEqual(json.loads(answer)["code"], "too_large")
+        if not SANITIZED:
+            self.assertLess(daemon.status_of("VmRSS") - before, 8 * 1024)
+
+    def test_a_reader_that_stops_costs_little_and_gets_all_in_the_end(self):
+        daemon = self.daemon()
+        id = self.submit(daemon, "seq 1 1000000")
+        stopped = Line(daemon.path, 60)
+        stopped.send(f"GET /v1/jobs/{id}/logs?follow=1 HTTP/1.0\r\n\r\n")
+        daemon.wait_ended(id, 60)
+        before = daemon.status_of("VmRSS")
+        texts, end = self.read_through(daemon, f"/v1/jobs/{id}/logs?follow=1")
+        expected = "".join(f"{i}\n" for i in range(1, 1000001))
+        self.assertTrue(plain(texts["stdout"]) == expected, "lines were lost or torn")
+        self.assertEqual(end["state"], "succeeded")
+        if not SANITIZED:
+            self.assertLess(daemon.status_of("VmRSS") - before, 4 * 1024)
+        self.assertIn(b"event: end", stopped.rest())
+
+    @unittest.skipIf(SANITIZED, "a sanitizer has memory and threads of its own")
+    def test_without_work_it_sleeps_in_eight_megabytes(self):
+        daemon = self.daemon()
+        id = self.submit(daemon, "true")
+        daemon.wait_ended(id)
+
+        def switches():
+            """Of all threads."""
+            tasks = f"/proc/{daemon.pid}/task"
+            return {task: re.findall(r"ctxt_switches:\s+(\d+)", read(f"{tasks}/{task}/status")) for task in os.listdir(tasks)}
+
+        def quiet():
+            """No wake-up for 10 s; what the job left to do may fall into the first ones."""
+            before = switches()
+            time.sleep(10)
+            return switches() == before
+        self.assertTrue(quiet() or quiet(), "wake-ups of an idle daemon")
+        self.assertLessEqual(daemon.status_of("VmRSS"), 8 * 1024)
+
+
+class Life(DaemonTest):
+    def follow_over(self, daemon, signo):
+        """Follows a job while the daemon is ended by `signo` and started again, twice."""
+        id = self.submit(daemon, "i=0; while [ $i -lt 400 ]; do i=$((i+1)); echo line $i; echo err $i >&2; sleep 0.01; done; exit 5")
+        texts, last, end = {"stdout": "", "stderr": ""}, None, None
+        for cut in (60, 160, None):
+            events = Events(daemon.path, f"/v1/jobs/{id}/logs?follow=1", last)
+            for name, data in events:
+                last = events.last_id
+                if name == "end":
+                    end = data
+                    break
+                texts[name] += data
+                if cut and f"line {cut}\n" in texts["stdout"]:
+                    daemon.stop(signo)
+                    daemon = self.daemon()
+                    break
+        for stream, word in (("stdout", "line"), ("stderr", "err")):
+            lines = [row for row in plain(texts[stream]).splitlines() if row.startswith(word + " ")]
+            self.assertEqual(lines, [f"{word} {i}" for i in range(1, 401)])
+        self.assertEqual((end["state"], end["exit_code"]), ("failed", 5))
+        self.assertEqual(daemon.job(id)["starts"], 1)
+
+    def test_a_reader_goes_on_behind_a_daemon_that_was_stopped(self):
+        self.follow_over(self.daemon(), signal.SIGTERM)
+
+    def test_a_reader_goes_on_behind_a_daemon_that_was_killed(self):
+        self.follow_over(self.daemon(), signal.SIGKILL)
+
+    def test_sigterm_ends_the_daemon_with_zero_and_leaves_its_job(self):
+        daemon = self.daemon()
+        id = self.submit(daemon, "echo up; exec sleep 600")
+        until(lambda: "up\n" in daemon.ask("GET", f"/v1/jobs/{id}/logs").body, "the worker")
+        pid = daemon.job(id)["pid"]
+        idle = Line(daemon.path)
+        self.assertEqual(daemon.stop(), 0)
+        self.assertEqual(idle.rest(), b"")
+        self.assertFalse(os.path.exists(daemon.path))
+        self.assertNotIn(state_of(pid), (None, "Z"))
+        self.assertEqual(self.daemon().job(id)["pid"], pid)
+
+    def test_a_second_daemon_on_the_same_folder_is_refused_by_pid(self):
+        first = self.daemon()
+        second = self.started()
+        self.assertEqual(second.process.wait(20 * SLACK), 1)
+        self.assertIn(f"another acc-agent (pid {first.pid}) serves the state folder '{first.state}'", second.log)
+        third = self.started("--state-dir", self.folder + "/other", "--socket", first.path)
+        self.assertEqual(third.process.wait(20 * SLACK), 1)
+        self.assertIn("another process serves it already", third.log)
+        self.assertEqual(first.ask("GET", "/healthz").status, 200)
+
+    def test_sighup_takes_settings_and_keeps_the_old_ones_where_the_file_is_wrong(self):
+        settings = os.path.join(self.folder, "agent.json")
+        write(settings, '{"log_level": "warn"} // quiet\n')
+        daemon = self.daemon("--settings", settings)
+        id = self.submit(daemon, "exec sleep 600")
+        self.assertNotIn("listening", daemon.log)
+        write(settings, '{"log_level": "info", "prune_jobs": 5}')
+        daemon.process.send_signal(signal.SIGHUP)
+        until(lambda: "reloaded" in daemon.log, "the reload")
+        write(settings, '{"prune_job": 5}')
+        os.unlink(daemon.path)  # a cleaner of temporary files
+        daemon.process.send_signal(signal.SIGHUP)
+        until(lambda: daemon.log.count("reloaded") == 2, "the second reload")
+        self.assertIn("there is no setting prune_job (did you mean prune-jobs?)", daemon.log)
+        self.assertEqual(daemon.job(id)["state"], "running")
+
+    def test_systemd_is_told_when_it_is_ready_alive_and_stopping(self):
+        manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(manager.close)
+        manager.settimeout(10 * SLACK)
+        path = os.path.join(self.folder, "notify")
+        manager.bind(path)
+        os.chmod(path, 0o777)
+        daemon = self.daemon(env={"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "200000"})
+
+        def told(mark):
+            while mark not in (text := manager.recv(4096).decode()):
+                pass
+            return text
+        self.assertIn("slots free", told("READY=1"))
+        told("WATCHDOG=1")
+        told("WATCHDOG=1")
+        daemon.process.send_signal(signal.SIGHUP)
+        self.assertIn("MONOTONIC_USEC=", told("RELOADING=1"))
+        told("READY=1")
+        daemon.stop()
+        told("STOPPING=1")
+
+    def test_wrong_options_are_refused_with_the_right_ones(self):
+        def refused(*words):
+            done = subprocess.run([AGENT, *words], capture_output=True, text=True, timeout=20)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            return done.stderr
+        self.assertIn("there is no option --slot (did you mean --slots?)", refused("--slot", "3"))
+        self.assertIn("--slots: 'many'", refused("--slots", "many"))
+        self.assertIn("--socket needs a value", refused("--socket"))
+        self.assertIn("'train.py': no further word is needed", refused("train.py"))
+        self.assertIn("read the settings '/nowhere.json'", refused("--settings", "/nowhere.json"))
+        both = refused("--slots", "0", "--gpus", "a", "--state-dir", "here")
+        for name in ("--slots", "--gpus", "--state-dir"):
+            self.assertIn(name, both)
+
+
+class Documents(DaemonTest):
+    def test_the_examples_of_the_operators_page_work_as_they_stand(self):
+        page = read(os.path.join(ROOT, "docs/operations.md"))
+        section = re.search(r"\n## The service: acc-agent\n(.*?)\n## ", page + "\n## ", re.S)[1]
+        commands = [line[2:] for block in re.findall(r"```\n(.*?)```", section, re.S) for line in block.splitlines()
+                    if line.startswith("$ ")]
+        self.assertGreater(len(commands), 8)
+        daemon = self.daemon()
+        script = "set -euo pipefail\n" + "".join(f"echo '>' {i}\n{line}\n" for i, line in enumerate(commands))
+        script, replaced = re.subn(r"^S=/\S+$", f"S={daemon.path}", script, flags=re.M)
+        self.assertEqual(replaced, 1)
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120 * SLACK, cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertNotIn('"error"', done.stdout)
+        for expected in ("hello from 0", "hello from 1", "event: end", '"state":"succeeded"', '"slots_free"', '"kind":"ended"'):
+            self.assertIn(expected, done.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,334 @@
+"""One command runs a job on several hosts through their daemons: acc-launch --hosts without --ssh."""
+import contextlib, json, os, re, shutil, signal, subprocess, time, unittest
+
+import harness
+from harness import ACC, BIN, FAKE, PROGRAMS, SLACK, Job, JobTest, main, processes_with, read, until, write
+from hosts import needs_hosts
+from test_agent_cluster import ALICE, ClusterTest
+from test_agent_daemon import ENDED
+
+CTL = shutil.copy(os.path.join(BIN, "acc-ctl"), PROGRAMS.name)
+TIMES = f"--dead_after {1 * SLACK:.0f}s --lease {2 * SLACK:g}s --join_timeout 30s --last_call 1s --grace 2s --restart_delay 0"
+FLAGS = f"--cpu --num_cpu_threads_per_process 1 {TIMES} --env FAKE_EVENTS"
+
+
+class OnDaemons(ClusterTest, JobTest):
+    """a, b and c with a daemon each; alice has them all, under other numbers."""
+    def setUp(self):
+        super().setUp()
+        for host, uid in (("a", ALICE), ("b", 1005), ("c", 1006)):
+            write(self.hosts.etc[host]["/etc/passwd"], f"root:x:0:0::/root:/bin/sh\nalice:x:{uid}:{uid}::/tmp:/bin/sh\n")
+
+    def begin(self, hosts="a b c", **flags):
+        self.nodes = {host: self.daemon(host, **flags.get(host, {})) for host in hosts.split()}
+        return self.nodes
+
+    def at(self, host, user=None):
+        """What runs the rest on that host, as that user."""
+        drop = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
+        return [*self.hosts.wrap(host), *drop]
+
+    def launch(self, words, hosts="a:1,b:1,c:1", flags="", user=None, env=None, **options):
+        job = self.job(f"--hosts {hosts} {FLAGS} {flags}", words, wrap=self.at("a", user),
+                       env={"ACC_AGENT_SOCKET": self.nodes["a"].path, **(env or {})}, **options)
+        write(job.events_file, "", 0o666)
+        self.last = job
+        return job
+
+    def ctl(self, *words, code=0, user=None, job=None):
+        job = job or self.last
+        environment = {**os.environ, "ACC_AGENT_SOCKET": self.nodes["a"].path, "HOME": job.folder}
+        done = subprocess.run([*self.at("a", user), CTL, *words], capture_output=True, text=True, env=environment, cwd="/", timeout=60 * SLACK)
+        self.assertEqual(done.returncode, code, (words, done.stdout, done.stderr))
+        return done.stdout
+
+    def jobs(self, host):
+        return self.nodes[host].ask("GET", "/v1/jobs").json["jobs"]
+
+    def nothing_left(self, job, within=10.0):
+        until(lambda: not job.all_alive(), f"the end of {job.all_alive()}", within)
+        for host, daemon in self.nodes.items():
+            if daemon.process.poll() is None:
+                until(lambda: all(one["state"] in ENDED for one in self.jobs(host) if one["name"].startswith("hosts-")), f"the end of all jobs on {host}", within)
+
+    def ends(self, job, code, deadline=30.0):
+        self.assertEqual(job.wait(deadline), code, job.stderr)
+        self.nothing_left(job)
+        return job
+
+    def plain(self, text):
+        return re.sub(r"^\[default\d+\]:", "", text, flags=re.M)
+
+
+@needs_hosts
+class Jobs(OnDaemons):
+    def test_a_job_of_a_plain_user_runs_on_three_hosts_with_the_right_ranks(self):
+        self.begin()
+        job = self.launch("mark=up", "a:1,b:3,c:2", user=ALICE)
+        self.ends(job, 0)
+        self.assertEqual(sorted(int(rank) for _, rank, _, _ in job.events("up")), [0, 1, 2, 3, 4, 5])
+        self.assertEqual(job.stderr, "")
+        for host, slots in (("a", 1), ("b", 3), ("c", 2)):
+            record, = self.jobs(host)
+            self.assertEqual((record["user"], record["slots"], record["state"]), ("alice", slots, "succeeded"))
+
+    def test_ranks_folder_and_variables_are_as_on_the_launching_host(self):
+        self.begin()
+        script = ("import os, socket\nprint(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['LOCAL_RANK'], socket.gethostname(),"
+                  " os.getcwd(), repr(os.environ.get('HERE')), os.environ.get('OTHER'))\n")
+        folder = self.folder + "/work"
+        os.mkdir(folder, 0o777)
+        os.chmod(folder, 0o777)
+        write(folder + "/shows.py", script)
+        job = self.launch("", "a:1,b:2", "--env HERE", program=["shows.py"], folder=folder, env={"HERE": "a b%\n'c'", "OTHER": "x"})
+        self.ends(job, 0)
+        here = repr("a b%\n'c'")
+        self.assertEqual(sorted(job.stdout.splitlines()), [
+            f"[default{rank}]:{rank} 3 {local} {host} {folder} {here} None" for rank, local, host in ((0, 0, "a"), (1, 0, "b"), (2, 1, "b"))])
+
+    def test_output_of_all_ranks_comes_back_whole(self):
+        self.begin()
+        job = self.launch("lines=50000", "a:1,b:2,c:1")
+        self.ends(job, 0, 60)
+        by_rank = {}
+        for line in job.stdout.splitlines():
+            rank, _, text = line.partition("]:")
+            by_rank.setdefault(rank, []).append(text)
+        self.assertEqual(sorted(by_rank), [f"[default{rank}" for rank in range(4)])
+        for rank, lines in by_rank.items():
+            # A comparison of such lists that fails takes minutes to print.
+            self.assertTrue(lines == [f"line {rank[8:]} {i}" for i in range(50000)], f"{rank}: {len(lines)} lines, the last {lines[-1]!r}")
+
+    def test_the_exit_code_is_the_jobs_and_the_report_comes_once(self):
+        self.begin("a b")
+        for failing in (0, 1):
+            job = self.ends(self.launch(f"any rank={failing} exit=7 any hold", "a:1,b:1"), 7)
+            self.assertEqual(len(re.findall("job failed", job.stderr)), 1, job.stderr)
+            self.assertIn(f"rank {failing} ", job.stderr)
+
+    def test_a_failed_round_is_restarted_on_all_hosts(self):
+        self.begin()
+        job = self.ends(self.launch("mark=up rank=1 attempt=0 exit=3 any attempt=0 hold", flags="--max_restarts 1"), 0)
+        self.assertEqual(sorted(rank for _, rank, attempt, _ in job.events("up") if attempt == "1"), ["0", "1", "2"])
+
+
+@needs_hosts
+class Ends(OnDaemons):
+    def started(self, words="mark=up hold", hosts="a:1,b:1,c:1", count=3, **options):
+        self.begin()
+        job = self.launch(words, hosts, **options)
+        job.wait_events("up", count, 20)
+        return job
+
+    def test_ctrl_c_stops_all_hosts_and_is_told_once(self):
+        job = self.started("note=INT mark=up hold")
+        job.process.send_signal(signal.SIGINT)
+        self.ends(job, 130)
+        self.assertEqual(len(job.events("got_SIGINT")), 3)
+        self.assertEqual(len(re.findall("got SIGINT", job.stderr)), 1, job.stderr)
+
+    def test_sigterm_stops_all_hosts(self):
+        job = self.started()
+        job.process.send_signal(signal.SIGTERM)
+        self.ends(job, 143)
+
+    def test_usr1_reaches_each_worker_once(self):
+        job = self.started("note=USR1 on=TERM:0 mark=up hold")
+        job.process.send_signal(signal.SIGUSR1)
+        job.wait_events("got_SIGUSR1", 3)
+        job.process.send_signal(signal.SIGTERM)
+        self.ends(job, 143)
+        self.assertEqual(len(job.events("got_SIGUSR1")), 3)
+
+    def test_a_killed_guardian_leaves_nothing_on_any_host(self):
+        job = self.started()
+        job.process.kill()
+        job.process.wait()
+        self.nothing_left(job, 20)
+
+    def test_a_killed_agent_leaves_nothing_on_any_host(self):
+        job = self.started()
+        os.kill(job.agent, signal.SIGKILL)
+        self.assertEqual(job.wait(40), 70, job.stderr)
+        self.nothing_left(job, 20)
+
+    def test_both_killed_at_once_leave_nothing_on_any_host(self):
+        job = self.started()
+        for pid in (job.agent, job.pid):
+            os.kill(pid, signal.SIGKILL)
+        job.process.wait()
+        self.nothing_left(job, 20)
+
+    def test_daemons_that_are_killed_cost_neither_the_job_nor_a_line(self):
+        folder = self.folder + "/work"
+        os.mkdir(folder, 0o777)
+        os.chmod(folder, 0o777)
+        write(folder + "/counts.py", "import os, time\nopen('up' + os.environ['RANK'], 'w').close()\nfor i in range(400):\n"
+              "    print('line', i, 'x' * 200, flush=True)\n    time.sleep(0.01)\n"
+              # The failure of one ends the other.
+              "open('done' + os.environ['RANK'], 'w').close()\nwhile not os.path.exists('done0') or not os.path.exists('done1'):\n"
+              "    time.sleep(0.01)\nraise SystemExit(5)\n")
+        self.begin("a b")
+        job = self.launch("", "a:1,b:1", program=["counts.py"], folder=folder)
+        until(lambda: {"up0", "up1"} <= set(os.listdir(folder)), "both workers", 20)
+        for host in ("a", "b", "b", "a"):
+            self.nodes[host].process.kill()
+            self.nodes[host].process.wait()
+            self.nodes[host].start().wait_ready()
+        self.ends(job, 5, 40)
+        for rank in (0, 1):
+            lines = [int(line.split()[1]) for line in job.stdout.splitlines() if line.startswith(f"[default{rank}]:line")]
+            self.assertEqual(lines, list(range(400)))
+
+
+@needs_hosts
+class Refusals(OnDaemons):
+    def refused(self, words="mark=up", hosts="a:1,b:1,c:1", within=5.0, **options):
+        job = self.launch(words, hosts, **options)
+        self.assertEqual(job.wait(30), 1, job.stderr)
+        self.assertLess(job.seconds, within * SLACK, job.stderr)
+        self.assertEqual(job.events("up"), [])
+        self.nothing_left(job)
+        for host in self.nodes:
+            self.assertEqual([one for one in self.jobs(host) if one["name"].startswith("hosts-")], [], host)
+        return job.stderr
+
+    def test_a_missing_script_and_a_full_node_are_named_in_one_message(self):
+        self.begin("a b")
+        self.nodes["c"] = self.daemon("c", "--slots", "1")
+        self.submit(self.nodes["c"], "exec sleep 600")
+        folder = self.folder + "/work"
+        hidden = self.folder + "/hidden"
+        for path in (folder, hidden):
+            os.mkdir(path, 0o777)
+            os.chmod(path, 0o777)
+        write(folder + "/train.py", "print('hello')\n")
+        self.nodes["b"].process.kill()
+        self.nodes["b"].process.wait()
+        write(hidden + "/events", "", 0o666)
+        self.hosts.etc["b"][folder] = hidden  # another disk there
+        self.nodes["b"].start().wait_ready()
+        text = self.refused("", program=["train.py"], folder=folder)
+        self.assertIn("2 of 3 hosts can't take part, so nothing was started:", text)
+        self.assertRegex(text, r"\n  b: .*train\.py.*files aren't copied")
+        self.assertRegex(text, r"\n  c: no room: it needs 1 slot .*here runs")
+
+    def test_what_hosts_lack_is_named_for_all_in_one_message(self):
+        self.begin("a")
+        self.daemon("c", secret=self.make_secret("other"))
+        text = self.refused(hosts="a,b,c,nowhere")
+        self.assertIn("3 of 4 hosts can't take part", text)
+        self.assertRegex(text, r"\n  b: b:29700 .*connection refused: no acc-agent listens there")
+        self.assertRegex(text, r"\n  c: c:29700 .*authentication failed: has it another secret")
+        self.assertRegex(text, r"\n  nowhere: the host name 'nowhere' is not known here")
+
+    def test_a_user_that_a_host_lacks_is_named(self):
+        self.begin("a b")
+        write(self.hosts.etc["b"]["/etc/passwd"], "root:x:0:0::/root:/bin/sh\n")
+        text = self.refused(hosts="a,b", user=ALICE)
+        self.assertRegex(text, r"\n  b: no such user: 'alice' isn't known on b: make the user there")
+
+    def test_a_drained_node_says_why(self):
+        self.begin("a b")
+        self.ctl_root("drain", "--reason", "new disks")
+        self.assertRegex(self.refused(hosts="a,b"), r"\n  a: this node is drained: new disks")
+
+    def ctl_root(self, *words):
+        subprocess.run([*self.at("a"), CTL, "--socket", self.nodes["a"].path, *words], check=True, capture_output=True)
+
+    def test_a_host_that_does_not_answer_is_named_within_seconds(self):
+        self.begin("a b")
+        self.hosts.partition("b")
+        self.assertRegex(self.refused(hosts="a,b", within=8.0), r"\n  b: no answer from b:29700")
+
+    def test_without_a_daemon_both_cures_are_named(self):
+        self.nodes = {}
+        job = self.job(f"--hosts a,b {FLAGS}", "mark=up", wrap=self.at("a"), env={"ACC_AGENT_SOCKET": self.folder + "/none"})
+        self.assertEqual(job.wait(), 2, job.stderr)
+        self.assertRegex(job.stderr, r"b is another machine, and no acc-agent answers here that could reach it \(.*none.*\): start it on all hosts "
+                                     r"\(acc-agent --listen 29700, .*\), or add --ssh")
+
+
+@needs_hosts
+class Detached(OnDaemons):
+    def detached(self, words="mark=up hold", hosts="a:1,b:1,c:1", count=3, **options):
+        self.begin(self.names_of(hosts))
+        job = self.launch(words, hosts, "--detach", **options)
+        self.assertEqual(job.wait(), 0, job.stderr)
+        self.id = job.stdout.strip()
+        self.assertRegex(job.stdout, r"^hosts-[a-z0-9]+\n$")
+        if count:
+            until(lambda: len(job.events("up")) >= count, "the workers", 20)
+        return job
+
+    def names_of(self, hosts):
+        return " ".join(host.split(":")[0] for host in hosts.split(","))
+
+    def test_a_detached_job_is_seen_steered_and_stopped_from_here(self):
+        job = self.detached("note=USR1 on=TERM:0 mark=up hold", user=ALICE)
+        self.assertEqual(processes_with(f"--launch={self.id}"), {})
+        record = f"{job.folder}/.local/state/acc/launches/{self.id}.json"
+        self.assertEqual(os.stat(record).st_mode & 0o777, 0o600)
+        rows = json.loads(self.ctl("ps", "--json", user=ALICE))["jobs"]
+        self.assertEqual([(row["id"], row["state"], row["slots"]) for row in rows], [(self.id, "running", 3)])
+        table = self.ctl("status", self.id, user=ALICE)
+        for host in "abc":
+            self.assertRegex(table, rf"(?m)^{host} +running")
+        self.ctl("signal", "USR1", self.id, user=ALICE)
+        until(lambda: len(job.events("got_SIGUSR1")) == 3, "the signal")
+        self.ctl("stop", self.id[:12], user=ALICE)
+        self.nothing_left(job)
+        self.assertEqual(len(job.events("got_SIGUSR1")), 3)
+        state = json.loads(self.ctl("status", self.id, "--json", user=ALICE))
+        self.assertEqual([part["state"] for part in state["parts"]][0], "stopped")
+        self.ctl("rm", self.id, user=ALICE)
+        self.assertFalse(os.path.exists(record))
+
+    def test_logs_of_all_nodes_are_read_and_attach_ends_as_the_job(self):
+        go = self.folder + "/go"
+        script = self.folder + "/waits.py"
+        write(script, f"import os, time\nprint('early', flush=True)\nwhile not os.path.exists('{go}'):\n    time.sleep(0.01)\n"
+              "print('late', flush=True)\nraise SystemExit(5 * int(os.environ['RANK']))\n")
+        job = self.detached("", "a:1,b:1", 0, program=[script])
+        attached = subprocess.Popen([*self.at("a"), CTL, "attach", "--all", self.id], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                    env={**os.environ, "ACC_AGENT_SOCKET": self.nodes["a"].path, "HOME": job.folder})
+        self.addCleanup(lambda: attached.poll() is None and attached.kill())
+        seen = [attached.stdout.readline() for _ in range(2)]
+        self.assertEqual(self.plain("".join(seen)), "early\n" * 2)
+        write(go, "")
+        out, err = attached.communicate(timeout=30 * SLACK)
+        self.assertEqual((attached.returncode, self.plain(out)), (5, "late\n" * 2), err)
+        self.assertEqual(self.plain(self.ctl("logs", "--stdout", self.id)), "early\nlate\n" * 2)
+        self.assertEqual(json.loads(self.ctl("ps", "--json"))["jobs"][0]["exit_code"], 5)
+
+    def test_ctrl_c_ends_the_reading_of_logs_and_not_the_job(self):
+        job = self.detached("ignore=INT ignore=TERM mark=up hold", "a:1,b:1", 2)
+        looks = subprocess.Popen([*self.at("a"), CTL, "logs", "-f", self.id], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                 env={**os.environ, "ACC_AGENT_SOCKET": self.nodes["a"].path, "HOME": job.folder})
+        until(lambda: len(processes_with("--job=" + self.id)) == 2, "the followers")
+        looks.send_signal(signal.SIGINT)
+        looks.communicate(timeout=20 * SLACK)
+        self.assertEqual(looks.returncode, 130)
+        self.assertEqual(json.loads(self.ctl("ps", "--json"))["jobs"][0]["state"], "running")
+        self.ctl("stop", "--grace", "1", self.id)
+        self.nothing_left(job, 20)
+
+    def test_other_nodes_are_shown_and_drained_by_name(self):
+        self.nodes = {"a": self.daemon("a", "--nodes", "a,b,nowhere"), "b": self.daemon("b")}
+        self.last = Job("--version", "", wrap=())
+        self.addCleanup(self.last.close)
+        self.last.wait()
+        nodes = {row["node"]: row for row in json.loads(self.ctl("nodes", "--json"))["nodes"]}
+        self.assertEqual((nodes["b"]["ok"], nodes["nowhere"]["code"]), (True, "unknown_host"))
+        self.ctl("drain", "b", "--reason", "new disks")
+        self.assertIn("new disks", self.ctl("nodes"))
+        self.ctl("undrain", "b")
+        self.assertNotIn("new disks", self.ctl("node", "--node", "b"))
+        id = self.submit(self.nodes["b"], "exec sleep 600")
+        self.assertIn(id, self.ctl("ps", "--node", "b"))
+        self.ctl("stop", "--node", "b", id)
+        self.nodes["b"].wait_ended(id)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,424 @@
+"""acc-ctl: against jobs of plain acc-launch, against a service that a test plays, and against acc-agent itself."""
+import contextlib, http.server, json, os, shutil, signal, socket, socketserver, subprocess, tempfile, threading, time, unittest
+
+from harness import BIN, PROGRAMS, SLACK, JobTest, main, read, until
+
+CTL = shutil.copy(os.path.join(BIN, "acc-ctl"), PROGRAMS.name)
+AGENT = os.path.join(BIN, "acc-agent")
+
+
+class CtlTest(JobTest):
+    def setUp(self):
+        self.runtime = tempfile.mkdtemp(prefix="acc-runtime-")
+        os.chmod(self.runtime, 0o700)
+        self.addCleanup(shutil.rmtree, self.runtime, ignore_errors=True)
+        self.environment = {k: v for k, v in os.environ.items() if k != "ACC_AGENT_SOCKET"}
+        self.environment.update(XDG_RUNTIME_DIR=self.runtime, HOME=self.runtime)
+
+    def popen(self, *words, **options):
+        return subprocess.Popen([CTL, *words], env=self.environment, cwd=self.runtime, text=True, stdin=subprocess.DEVNULL,
+                                **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
+
+    def ctl(self, *words, code=0, **options):
+        process = self.popen(*words, **options)
+        try:
+            out, err = process.communicate(timeout=30 * SLACK)
+        finally:
+            process.kill()
+        self.assertEqual(process.returncode, code, f"acc-ctl {words}: {out}{err}")
+        return out, err
+
+    def ps(self):
+        return json.loads(self.ctl("ps", "--json")[0])["jobs"]
+
+
+class Words(CtlTest):
+    def test_help_version_and_completions(self):
+        self.assertIn("usage: acc-ctl", self.ctl("--help")[0])
+        self.assertIn("usage: acc-ctl stop", self.ctl("stop", "--help")[0])
+        self.assertTrue(self.ctl("--version")[0].startswith("acc-ctl "))
+        for shell in ("bash", "zsh", "fish"):
+            text = self.ctl("--completion", shell)[0]
+            if shutil.which(shell):
+                subprocess.run([shell, "-n"], input=text, text=True, check=True)
+
+    def test_bash_completes_verbs_and_flags(self):
+        script = self.ctl("--completion", "bash")[0] + (
+            '\nCOMP_WORDS=(acc-ctl st); COMP_CWORD=1; _acc_ctl 2>/dev/null; echo "${COMPREPLY[@]}"'
+            '\nCOMP_WORDS=(acc-ctl logs --f); COMP_CWORD=2; _acc_ctl 2>/dev/null; echo "${COMPREPLY[@]}"\n')
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+        self.assertEqual(done.stdout, "status stop\n--follow\n")
+
+    def test_usage_is_exit_code_2(self):
+        for words in (["statsu"], ["stop"], ["stop", "--grace", "x", "a"], ["logs", "-f", "--rank", "-1", "x"], ["submit"],
+                      ["signal", "NONSENSE", "x"]):
+            self.ctl(*words, code=2)
+
+    def test_without_a_service_it_is_exit_code_4(self):
+        self.assertIn("no acc-agent answers", self.ctl("node", code=4)[1])
+        self.ctl("submit", "--", "--num_processes", "1", "--no_python", "true", code=4)
+        self.ctl("--socket", "/nonexistent/agent.sock", "ps", code=4)
+        self.assertEqual(self.ps(), [])
+
+
+class Plain(CtlTest):
+    """Jobs of acc-launch without a service."""
+
+    def start(self, flags, words, workers=1, **options):
+        job = self.job(flags, words, env={"XDG_RUNTIME_DIR": self.runtime}, **options)
+        job.wait_events("up", workers)
+        until(self.ps, "the job's control socket")
+        return job
+
+    def test_a_job_is_listed_shown_signalled_restarted_and_stopped(self):
+        job = self.start("--num_processes 2", "note=USR1 mark=up hold hold", workers=2)
+        listed = self.ps()
+        self.assertEqual([(j["id"], j["name"], j["state"], j["exit_code"], j["slots"], j["source"]) for j in listed],
+                         [(f"fake_worker.{job.pid}", "fake_worker", "running", None, 2, "acc-launch")])
+        self.assertAlmostEqual(listed[0]["started_ms"] / 1000, time.time(), delta=60)
+        table = self.ctl("ps")[0]
+        self.assertRegex(table, rf"(?m)^fake_worker\.{job.pid} +running +\S+ +2 ")
+        self.assertTrue(all(len(line) <= 80 for line in table.splitlines()), table)
+        for name in (f"fake_worker.{job.pid}", "fake_worker", "fake"):
+            self.assertIn(f"fake_worker.{job.pid}: running", self.ctl("status", name)[0])
+        status = json.loads(self.ctl("status", "--json", "fake_worker")[0])
+        self.assertEqual(len(status["live"]["workers"]), 2)
+        self.ctl("signal", "usr1", "fake_worker")
+        job.wait_events("got_SIGUSR1", 2)
+        self.ctl("signal", "KILL", "fake_worker", code=2)
+        self.ctl("restart", "fake_worker")
+        job.wait_events("up", 4)
+        self.ctl("stop", "--grace", "0", "fake_worker")
+        self.assertEqual(job.wait(5), 143)
+        self.ctl("status", "fake_worker", code=4)  # perhaps the service that knows it doesn't answer
+
+    def test_its_logs_are_where_it_was_started(self):
+        self.start("--num_processes 2 --log_dir logs --redirects 3", "mark=up hold", workers=2)
+        self.assertIn("logs/", self.ctl("logs", "fake", code=5)[1])
+
+    def test_several_jobs_of_one_prefix_are_named(self):
+        jobs = [self.start("--num_processes 1", "mark=up hold") for _ in range(2)]
+        until(lambda: len(self.ps()) == 2, "both jobs")
+        for word in ("fake", "fake_worker"):
+            err = self.ctl("stop", word, code=2)[1]
+            for job in jobs:
+                self.assertIn(f"fake_worker.{job.pid}", err)
+
+    def test_a_suspended_job_is_listed_and_holds_up_nobody(self):
+        job = self.start("--num_processes 1", "mark=up hold")
+        os.kill(job.agent, signal.SIGSTOP)
+        try:
+            begin = time.monotonic()
+            self.assertEqual([(j["id"], j["state"]) for j in self.ps()], [(f"fake_worker.{job.pid}", "running")])
+            self.assertLess(time.monotonic() - begin, 8 * SLACK)
+            self.assertIn("suspended?", self.ctl("ps")[0])
+        finally:
+            os.kill(job.agent, signal.SIGCONT)
+
+    def test_the_socket_of_a_killed_agent_is_ignored_and_removed(self):
+        job = self.start("--num_processes 1", "mark=up hold")
+        folder = os.path.join(self.runtime, "acc/jobs")
+        os.kill(job.agent, signal.SIGKILL)
+        self.assertEqual(job.wait(), 70)
+        self.assertEqual(len(os.listdir(folder)), 1)
+        self.assertEqual(self.ps(), [])
+        self.assertEqual(os.listdir(folder), [])
+
+
+class Service(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """Plays acc-agent: each test says what it answers."""
+    daemon_threads = True
+
+    def __init__(self, path):
+        self.replies, self.requests = {}, []
+        super().__init__(path, ServiceHandler)
+
+
+class ServiceHandler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def address_string(self):
+        return "unix"
+
+    def log_message(self, *_):
+        pass
+
+    def serve(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the client may leave as soon as it knows enough
+            self.answer(body)
+
+    def answer(self, body):
+        self.server.requests.append((self.command, self.path, body, self.headers.get("Last-Event-ID")))
+        reply = self.server.replies.get((self.command, self.path.split("?")[0]), (404, {"error": "there is no such job", "code": "not_found"}))
+        if callable(reply):
+            return reply(self)
+        code, value = reply
+        data = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = do_DELETE = serve
+
+    def stream(self, *events):
+        """Events as bytes, in chunks; without an end where the last one is None."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for event in events:
+            if event is None:
+                self.close_connection = True
+                return
+            data = event.encode()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+
+
+def event(name, data, at="1,0"):
+    return f"id: {at}\nevent: {name}\ndata: {json.dumps(data)}\n\n"
+
+
+JOB = {"id": "train-k3jd82", "name": "train", "user": "nobody", "state": "running", "exit_code": None, "reason": "", "submitted_ms": 1,
+       "started_ms": 1, "ended_ms": 0, "pid": 5, "starts": 1, "slots": 4, "gpus": [], "words": ["train.py", "\x1b[2J"], "working_directory": "/"}
+
+
+class Played(CtlTest):
+    def setUp(self):
+        super().setUp()
+        os.makedirs(self.runtime + "/acc")
+        self.path = self.runtime + "/acc/agent.sock"
+        self.serve()
+        self.service.replies["GET", "/v1/jobs"] = (200, {"jobs": [JOB]})
+
+    def serve(self):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+        self.service = Service(self.path)
+        threading.Thread(target=self.service.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        self.addCleanup(self.service.server_close)
+        self.addCleanup(self.service.shutdown)
+
+    def test_ps_fits_80_columns_and_nothing_foreign_steers_the_terminal(self):
+        self.service.replies["GET", "/v1/jobs"] = (200, {"jobs": [{**JOB, "words": ["x" * 500, "\x1b[2J"]}]})
+        out = self.ctl("ps")[0]
+        self.assertTrue(all(len(line) <= 80 for line in out.splitlines()), out)
+        self.service.replies["GET", "/v1/jobs"] = (200, {"jobs": [JOB]})
+        self.assertNotIn("\x1b", self.ctl("ps")[0])
+        self.assertEqual(self.ps()[0]["words"], JOB["words"])
+        self.assertEqual(self.ps()[0]["state"], "running")
+
+    def test_what_the_service_refuses_has_its_own_exit_code(self):
+        for status, code in ((404, 3), (409, 5), (403, 5), (429, 5), (503, 5), (400, 2), (500, 1)):
+            self.service.replies["POST", f"/v1/jobs/{JOB['id']}/stop"] = (status, {"error": f"no \x1b {status}", "code": "x"})
+            err = self.ctl("stop", "train", code=code)[1]
+            self.assertIn(f"{status}", err)
+            self.assertNotIn("\x1b", err)
+        self.ctl("stop", "other", code=3)
+
+    def test_requests_are_what_the_api_wants(self):
+        base = f"/v1/jobs/{JOB['id']}"
+        for path in ("/stop", "/signal", "/restart"):
+            self.service.replies["POST", base + path] = (202, b"")
+        self.service.replies["DELETE", base] = (204, b"")
+        self.service.replies["POST", "/v1/node/drain"] = self.service.replies["POST", "/v1/node/undrain"] = (202, b"{}")
+        self.ctl("stop", "--grace", "5", "train")
+        self.ctl("signal", "USR1", "train")
+        self.ctl("restart", "train")
+        self.ctl("rm", "train")
+        self.ctl("drain", "--reason", "a fan")
+        self.ctl("undrain")
+        asked = [(method, path, json.loads(body or "null")) for method, path, body, _ in self.service.requests if method != "GET"]
+        self.assertEqual(asked, [("POST", base + "/stop", {"grace_s": 5}), ("POST", base + "/signal", {"signal": "SIGUSR1"}),
+                                 ("POST", base + "/restart", None), ("DELETE", base, None),
+                                 ("POST", "/v1/node/drain", {"reason": "a fan"}), ("POST", "/v1/node/undrain", None)])
+
+    def test_submit_plans_first_and_submits_nothing_that_is_wrong(self):
+        self.assertIn("--num_procs", self.ctl("submit", "--", "--num_procs", "2", "a.py", code=2)[1])
+        self.assertEqual(self.service.requests, [])
+
+    def test_submit_follows_and_ends_as_the_job_does(self):
+        self.service.replies["POST", "/v1/jobs"] = (201, {"id": JOB["id"]})
+        self.service.replies["GET", f"/v1/jobs/{JOB['id']}/logs"] = lambda h: h.stream(
+            event("stdout", "out ä\n"), event("stderr", "err\n"), event("end", {"state": "failed", "exit_code": 7}))
+        out, err = self.ctl("submit", "--slots", "9", "--env", "A=b", "--", "--num_processes", "3", "--no_python", "true", code=7)
+        self.assertEqual((out, err), ("out ä\n", "err\n"))
+        body = json.loads(self.service.requests[0][2])
+        self.assertEqual((body["words"], body["slots"], body["env"], body["name"]),
+                         (["--num_processes", "3", "--no_python", "true"], 9, {"A": "b"}, "true"))
+        self.assertEqual(os.path.realpath(body["working_directory"]), os.path.realpath(self.runtime))
+
+    def test_submit_takes_its_slots_from_the_plan_and_prints_the_id_alone(self):
+        self.service.replies["POST", "/v1/jobs"] = (201, {"id": JOB["id"]})
+        out, _ = self.ctl("submit", "--detach", "--", "--num_processes", "3", "--no_python", "true")
+        self.assertEqual(out, JOB["id"] + "\n")
+        self.assertEqual(json.loads(self.service.requests[0][2])["slots"], 3)
+
+    def test_a_lost_connection_is_made_again_where_it_broke_off(self):
+        """The service is restarted under `logs -f`."""
+        logs = "GET", f"/v1/jobs/{JOB['id']}/logs"
+        self.service.replies[logs] = lambda h: h.stream(event("stdout", "one\n", "4,0"), "id: 9,0\nevent: stdout\ndata: \"ha", None)
+        follower = self.popen("logs", "-f", "train")
+        until(lambda: len(self.service.requests) >= 2, "the first connection")
+        self.service.replies[logs] = lambda h: h.stream(event("stdout", "two\n", "8,0"), event("end", {"state": "succeeded", "exit_code": 0}))
+        out, err = follower.communicate(timeout=30 * SLACK)
+        self.assertEqual((follower.returncode, out), (0, "one\ntwo\n"), err)
+        self.assertIn("trying again", err)
+        self.assertEqual(self.service.requests[-1][3], "4,0")
+
+    def test_ctrl_c_asks_the_job_to_stop_and_a_second_one_leaves_it(self):
+        held = threading.Event()
+        self.addCleanup(held.set)
+
+        def logs(h):
+            h.send_response(200)
+            h.send_header("Content-Type", "text/event-stream")
+            h.end_headers()
+            h.wfile.write(event("stdout", "up\n").encode())
+            h.wfile.flush()
+            held.wait(60)
+            h.close_connection = True
+        self.service.replies["POST", "/v1/jobs"] = (201, {"id": JOB["id"]})
+        self.service.replies["GET", f"/v1/jobs/{JOB['id']}/logs"] = logs
+        self.service.replies["POST", f"/v1/jobs/{JOB['id']}/stop"] = (202, b"")
+        follower = self.popen("submit", "--", "--num_processes", "1", "--no_python", "true")
+        self.addCleanup(follower.kill)
+        self.assertEqual(follower.stdout.readline(), "up\n")
+        follower.send_signal(signal.SIGINT)
+        until(lambda: any(path.endswith("/stop") for _, path, *_ in self.service.requests), "the stop")
+        self.assertIn("asked train-k3jd82 to stop", follower.stderr.readline())
+        follower.send_signal(signal.SIGINT)
+        self.assertEqual(follower.wait(20 * SLACK), 130)
+        self.assertIn("acc-ctl attach train-k3jd82", follower.stderr.read())
+        follower.stdout.close(), follower.stderr.close()
+
+    def test_a_service_that_says_nonsense_is_an_error_in_words(self):
+        for reply in (b"\x00\xff", b"[]", b'{"jobs":' + b"[" * 5000):
+            self.service.replies["GET", "/v1/jobs"] = (200, reply)
+            self.assertEqual(self.ctl("--socket", self.path, "ps", code=5)[0], "")
+
+    def test_a_log_larger_than_memory_wants_passes_through(self):
+        text = b"0123456789abcdef" * 65536 * 8  # 8 MiB
+        self.service.replies["GET", f"/v1/jobs/{JOB['id']}/logs"] = (200, text)
+        out, _ = self.ctl("logs", "--stdout", "train")
+        self.assertEqual(len(out), len(text))
+
+    def test_events_and_node_are_shown(self):
+        self.service.replies["GET", "/v1/events"] = (200, {"events": [{"id": 1, "time_ms": 0, "job": "a-1", "kind": "started", "text": "\x1bx"}]})
+        self.service.replies["GET", "/v1/node"] = (200, {"name": "n1", "version": "1", "slots": 8, "slots_free": 3, "gpus": [0, 1], "gpus_free": [1],
+                                                        "drained": "", "jobs_running": 2, "jobs_waiting": 0})
+        self.assertIn("a-1  started  \\x1bx", self.ctl("events")[0])
+        self.assertRegex(self.ctl("node")[0], r"(?m)^n1 +8 +3 +2 +1 +2 +0 +1$")
+        self.assertRegex(self.ctl("node", "--node", "n2", code=3)[1], "no such job")  # asked for by its path
+        self.service.replies["GET", "/v1/nodes"] = (200, {"nodes": [{"node": "n1", "ok": True, "facts": {"name": "n1", "version": "1", "slots": 8, "slots_free": 3}},
+                                                                    {"node": "n2", "ok": False, "code": "no_daemon", "error": "n2: \x1bx"}]})
+        out, err = self.ctl("nodes")
+        self.assertRegex(out, r"(?m)^n1 +8 +3 +0")
+        self.assertRegex(out, r"(?m)^n2 .*no_daemon")
+        self.assertEqual(err, "acc-ctl: n2: \\x1bx\n")
+        self.assertEqual(json.loads(self.ctl("nodes", "--json")[0])["nodes"][0]["facts"]["slots"], 8)
+
+
+@unittest.skipUnless(os.path.exists(AGENT), "acc-agent isn't built")
+class Real(CtlTest):
+    """acc-agent itself, as root or as this user."""
+
+    def setUp(self):
+        super().setUp()
+        self.state = tempfile.mkdtemp(prefix="acc-state-")
+        self.addCleanup(shutil.rmtree, self.state, ignore_errors=True)
+        self.environment["ACC_AGENT_SOCKET"] = self.state + "/agent.sock"
+        self.environment["PATH"] = BIN + ":" + self.environment["PATH"]
+        self.log = os.path.join(self.runtime, "acc-agent.log")
+        self.begin()
+        self.addCleanup(self.end)
+
+    def begin(self):
+        with open(self.log, "ab") as log:
+            self.agent = subprocess.Popen([AGENT, "--state-dir", self.state], env=self.environment, stdin=subprocess.DEVNULL,
+                                          stdout=log, stderr=log)
+
+        def answers():
+            self.assertIsNone(self.agent.poll(), "acc-agent ended: " + read(self.log))
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as s:
+                s.connect(self.state + "/agent.sock")
+                return True
+        until(answers, "acc-agent")
+
+    def end(self):
+        for job in self.ps() if self.agent.poll() is None else []:
+            if job["state"] in ("running", "stopping", "waiting"):
+                self.popen("stop", "--grace", "0", job["id"]).communicate()
+        with contextlib.suppress(AssertionError):
+            until(lambda: all(j["state"] not in ("running", "stopping") for j in self.ps()), "the jobs' end")
+        self.agent.terminate()
+        self.agent.wait(20 * SLACK)
+
+    def submit(self, *words, flags=()):
+        return self.ctl("submit", "--detach", *flags, "--", "--num_processes", "1", "--no_python", *words)[0].strip()
+
+    def state_is(self, job, *states):
+        return until(lambda: next((j for j in self.ps() if j["id"] == job and j["state"] in states), None), f"{job} to be {states}")
+
+    def test_submit_follows_the_output_and_ends_with_the_jobs_code(self):
+        out, err = self.ctl("submit", "--name", "hello", "--", "--num_processes", "1", "--no_python", "sh", "-c", "echo out; echo err >&2; exit 3",
+                            code=3)
+        self.assertIn("out\n", out)
+        self.assertIn("err\n", err)
+        job = self.ps()[0]
+        self.assertEqual((job["name"], job["state"], job["exit_code"]), ("hello", "failed", 3))
+        self.assertIn("failed, exit code 3", self.ctl("status", "hello")[0])
+        self.assertTrue(self.ctl("logs", "--stdout", "hello")[0].endswith("out\n"))
+        self.ctl("rm", "hello")
+        self.ctl("status", "hello", code=3)
+
+    def test_a_running_job_is_shown_restarted_and_stopped(self):
+        job = self.submit("sleep", "100")
+        self.state_is(job, "running")
+
+        def workers():
+            status = json.loads(self.ctl("status", "--json", job)[0])
+            return [w["pid"] for w in (status.get("live") or {}).get("workers", []) if w["state"] == "running"]
+        first = until(workers, "the worker in the status")
+        self.assertIn("RANK", self.ctl("status", job)[0])
+        self.ctl("restart", job)
+        until(lambda: workers() and workers() != first, "the worker of the next round")
+        self.ctl("rm", job, code=5)
+        self.ctl("stop", "--grace", "5", job)
+        self.assertEqual(self.state_is(job, "stopped")["exit_code"], 143)
+
+    def test_logs_are_followed_over_a_restart_of_the_service(self):
+        job = self.submit("sh", "-c", f"echo one; while [ ! -e {self.runtime}/go ]; do sleep 0.05; done; echo two")
+        follower = self.popen("logs", "-f", "--stdout", job)
+        self.addCleanup(follower.kill)
+        self.assertTrue(follower.stdout.readline().endswith("one\n"))
+        self.agent.send_signal(signal.SIGKILL)
+        self.agent.wait()
+        self.begin()
+        open(self.runtime + "/go", "w").close()
+        out, err = follower.communicate(timeout=30 * SLACK)
+        self.assertEqual((follower.returncode, out.count("\n"), out.endswith("two\n")), (0, 1, True), out + err)
+
+    def test_attach_ends_with_the_jobs_code_and_ctrl_c_stops_it(self):
+        job = self.submit("sh", "-c", "echo up; sleep 100")
+        follower = self.popen("attach", "--all", job)
+        self.addCleanup(follower.kill)
+        self.assertTrue(follower.stdout.readline().endswith("up\n"))
+        follower.send_signal(signal.SIGINT)
+        out, err = follower.communicate(timeout=30 * SLACK)
+        self.assertEqual(follower.returncode, 143, err)
+
+    def test_a_drained_node_refuses_and_says_why(self):
+        self.ctl("drain", "--reason", "a fan is broken")
+        self.assertIn("a fan is broken", self.ctl("submit", "--", "--num_processes", "1", "--no_python", "true", code=5)[1])
+        self.assertIn("a fan", self.ctl("node")[0])
+        self.ctl("undrain")
+        self.ctl("submit", "--", "--num_processes", "1", "--no_python", "true")
+        self.assertIn("drained", self.ctl("events")[0])
+
+
+if __name__ == "__main__":
+    main()

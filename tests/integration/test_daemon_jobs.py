@@ -1,0 +1,615 @@
+"""The daemon's jobs without its HTTP API: submitted, stopped, restarted, kept apart by user, and found again after the
+daemon was killed at any step. tests/support/daemon_driver.cpp plays the daemon."""
+import contextlib, json, os, random, shutil, signal, subprocess, tempfile, threading, time, unittest
+
+from harness import ACC, BIN, FAKE, PROGRAMS, SLACK, is_root, processes_with, read, state_of, until, write
+
+DRIVER = shutil.copy(os.path.join(BIN, "daemon_driver"), PROGRAMS.name)
+NOT_FOUND, NOT_PERMITTED, BAD_USAGE, EXHAUSTED, UNAVAILABLE = 2, 3, 0, 4, 6
+ENDED = ("succeeded", "failed", "stopped")
+ANN, BOB = 1001, 1002
+
+
+class Daemon:
+    def __init__(self, state, *more, crash=None):
+        self.replies, self.events, self.number = {}, [], 0
+        self.change = threading.Condition()
+        env = {"PATH": os.environ["PATH"], "SECRET_OF_THE_DAEMON": "1"}
+        if crash:
+            env["ACC_DAEMON_CRASH_AT"] = crash
+        self.process = subprocess.Popen([DRIVER, state, ACC, *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        env=env, text=True)
+        self.failed = None
+        self.ready = threading.Event()
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+        until(lambda: self.ready.is_set() or self.process.poll() is not None, "the daemon's start")
+
+    def read(self):
+        for line in self.process.stdout:
+            said = json.loads(line)
+            with self.change:
+                if "ready" in said or "failed" in said:
+                    self.failed = said.get("failed")
+                    self.ready.set()
+                elif "event" in said:
+                    self.events.append(said)
+                else:
+                    self.replies[said["n"]] = said
+                self.change.notify_all()
+
+    def send(self, do, **words):
+        self.number += 1
+        try:
+            self.process.stdin.write(json.dumps({"do": do, "n": self.number, **words}) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass
+        return self.number
+
+    def ask(self, do, **words):
+        """The whole reply; None if the daemon died."""
+        number = self.send(do, **words)
+        until(lambda: number in self.replies or (self.process.poll() is not None and not self.reader.is_alive()), f"the reply to {do}", 30)
+        return self.replies.get(number)
+
+    def do(self, what, **words):
+        reply = self.ask(what, **words)
+        assert reply and "ok" in reply, f"{what} {words}: {reply}"
+        return reply["ok"]
+
+    def submit(self, words, **more):
+        return self.do("submit", words=["--num_processes", "1", "--no_python", FAKE, *words.split()], **more)
+
+    def state(self, job, **who):
+        return self.do("find", id=job, **who)["state"]
+
+    def ended(self, job, deadline=30):
+        until(lambda: self.state(job) in ENDED, f"the end of {job}", deadline)
+        return self.do("find", id=job)
+
+    def kinds(self, job):
+        return [event["event"] for event in self.events if event["job"] == job]
+
+    def kill(self):
+        self.process.kill()
+        self.close()
+
+    def close(self):
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        self.process.wait(20)
+        self.reader.join(20)
+        self.process.stdout.close()
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="acc-daemon-")
+        os.chmod(self.folder, 0o755)
+        self.state = os.path.join(self.folder, "state")
+        self.token = f"any=daemon{os.getpid()}x{random.randrange(10**9)}x"
+        self.marks = os.path.join(self.folder, "marks")
+        write(self.marks, "", 0o666)
+        self.env = {"FAKE_EVENTS": self.marks}
+        self.daemons = []
+
+    def tearDown(self):
+        for daemon in self.daemons:
+            if daemon.process.poll() is None:
+                daemon.close()
+        def left():
+            found = {**processes_with(self.token), **processes_with(self.folder)}
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return found
+        until(lambda: not left(), "the last process")
+        # Jobs that ended after the last daemon.
+        for job in os.listdir(os.path.join(self.state, "jobs")):
+            for group in ("/sys/fs/cgroup/jobs", "/sys/fs/cgroup/unified/jobs"):
+                for path, _, _ in os.walk(os.path.join(group, job), topdown=False):
+                    os.rmdir(path)
+        shutil.rmtree(self.folder)
+
+    def start(self, *more, crash=None):
+        self.daemons.append(Daemon(self.state, *more, crash=crash))
+        return self.daemons[-1]
+
+    def marked(self, word):
+        return [line.split() for line in read(self.marks).splitlines() if line.split()[0] == word]
+
+    def wait_marks(self, word, count):
+        until(lambda: len(self.marked(word)) >= count, f"{count} x {word}", 30)
+
+    def submit(self, daemon, words, **more):
+        return daemon.submit(f"{self.token} {words}", env={**self.env, **more.pop("env", {})}, **more)
+
+    def user_folder(self, job):
+        return os.path.join(self.state, "jobs", job, "user")
+
+
+class Jobs(Case):
+    def test_exit_codes_and_output_are_the_jobs(self):
+        daemon = self.start()
+        jobs = {code: self.submit(daemon, f"out=hello err=oh exit={code}", wait=True) for code in (0, 3, 70)}
+        for code, job in jobs.items():
+            ended = daemon.ended(job)
+            self.assertEqual((ended["exit_code"], ended["state"]), (code, "failed" if code else "succeeded"))
+            self.assertIn("hello", daemon.do("log", id=job))
+            self.assertIn("oh", daemon.do("log", id=job, stderr=True))
+            self.assertEqual(daemon.do("log", id=job, rank=0), "hello\n")
+            self.assertEqual(json.loads(daemon.do("report", id=job))["exit_code"], code)
+            self.assertEqual(daemon.kinds(job), ["submitted", "started", "ended"])
+        self.assertEqual(daemon.ask("log", id=job, rank=7)["code"], NOT_FOUND)
+
+    def test_a_job_has_nothing_of_the_daemon(self):
+        daemon = self.start()
+        script = "env; echo $(umask) $(pwd); cat /proc/self/status; ls -l /proc/self/fd; cat /proc/self/oom_score_adj; ps -o sid= $$"
+        job = daemon.do("submit", words=["--num_processes", "1", "--no_python", "/bin/sh", "-c", script], cwd="/usr", env={"OWN": "1"})
+        self.assertEqual(daemon.ended(job)["exit_code"], 0)
+        text = daemon.do("log", id=job, rank=0)
+        self.assertNotIn("SECRET_OF_THE_DAEMON", text)
+        self.assertNotIn("ACC_JOB_FOLDER", text)
+        self.assertIn("OWN=1", text)
+        self.assertIn("0022 /usr\n", text)
+        for line in ("SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000"):
+            self.assertIn(line, text)
+        self.assertNotIn(str(os.getsid(daemon.process.pid)), text.splitlines()[-1])
+        self.assertEqual(len([line for line in text.splitlines() if "->" in line]), 4, text)  # 0, 1, 2 and ls's own
+
+    def test_a_job_that_cannot_start_says_why(self):
+        daemon = self.start()
+        job = self.submit(daemon, "exit=0", cwd="/no/such/folder")
+        ended = daemon.ended(job)
+        self.assertEqual(ended["state"], "failed")
+        self.assertEqual(ended["reason"], "working directory '/no/such/folder': No such file or directory (as user root)"
+                         if is_root() else ended["reason"])
+        self.assertEqual(ended["exit_code"], 1)
+
+    def test_stop_signal_and_restart(self):
+        daemon = self.start()
+        job = self.submit(daemon, "note=USR1 note=TERM mark=up hold")
+        self.wait_marks("up", 1)
+        daemon.do("signal", id=job, signo=signal.SIGUSR1)
+        self.wait_marks("got_SIGUSR1", 1)
+        self.assertEqual(daemon.ask("signal", id=job, signo=signal.SIGKILL)["code"], BAD_USAGE)
+        self.assertEqual(daemon.ask("remove", id=job)["code"], BAD_USAGE)
+        daemon.do("stop", id=job)
+        self.wait_marks("got_SIGTERM", 1)
+        # The worker goes on: its guardian's grace is 15 s; a second stop with one of its own ends it.
+        self.assertEqual(daemon.state(job), "stopping")
+        os.kill(int(self.marked("up")[0][3]), signal.SIGKILL)
+        self.assertEqual(daemon.ended(job)["state"], "stopped")
+        self.assertEqual(daemon.ask("stop", id=job)["code"], BAD_USAGE)
+        daemon.do("restart", id=job)
+        self.wait_marks("up", 2)
+        daemon.do("stop", id=job)
+        os.kill(int(self.marked("up")[1][3]), signal.SIGKILL)
+        ended = daemon.ended(job)
+        self.assertEqual((ended["state"], ended["starts"]), ("stopped", 2))
+        daemon.do("remove", id=job)
+        self.assertEqual(daemon.ask("find", id=job)["code"], NOT_FOUND)
+        until(lambda: os.listdir(os.path.join(self.state, "trash")) == [], "an empty trash")
+        self.assertEqual(os.listdir(os.path.join(self.state, "jobs")), [])
+
+    def test_a_stop_right_after_the_submission_is_not_lost(self):
+        daemon = self.start()
+        for _ in range(10):
+            job = self.submit(daemon, "hold", wait=True)
+            daemon.do("stop", id=job)
+            self.assertEqual(daemon.ended(job)["state"], "stopped")
+
+    def test_restarts_follow_the_rule(self):
+        daemon = self.start()
+        failing = self.submit(daemon, "mark=failing exit=5", restart="on-failure", max=2)
+        fine = self.submit(daemon, "exit=0", restart="on-failure")
+        self.assertEqual(daemon.ended(fine)["starts"], 1)
+        ended = daemon.ended(failing)
+        self.assertEqual((ended["starts"], ended["exit_code"], len(self.marked("failing"))), (3, 5, 3))
+        forever = self.submit(daemon, "exit=0", restart="always")
+        until(lambda: daemon.do("find", id=forever)["starts"] >= 2, "a second start")
+        daemon.do("stop", id=forever)
+        self.assertEqual(daemon.ended(forever)["state"], "stopped")
+
+    def test_a_killed_guardian_is_started_again_when_its_workers_are_gone(self):
+        daemon = self.start()
+        job = self.submit(daemon, "mark=up hold", restart="on-failure")
+        self.wait_marks("up", 1)
+        os.kill(daemon.do("find", id=job)["pid"], signal.SIGKILL)
+        self.wait_marks("up", 2)
+        first, second = (int(row[3]) for row in self.marked("up"))
+        self.assertIsNone(state_of(first))
+        self.assertEqual(daemon.do("find", id=job)["starts"], 2)
+        other = self.submit(daemon, "mark=other hold")
+        self.wait_marks("other", 1)
+        os.kill(daemon.do("find", id=other)["pid"], signal.SIGKILL)
+        ended = daemon.ended(other)
+        self.assertEqual((ended["state"], ended["exit_code"]), ("failed", 70))
+        self.assertIn("killed by SIGKILL", ended["reason"])
+        daemon.do("stop", id=job)
+        daemon.ended(job)
+
+    def test_slots_and_gpus_are_shared_out(self):
+        daemon = self.start()
+        show = ["--num_processes", "1", "--no_python", "/bin/sh", "-c", "echo gpus=$CUDA_VISIBLE_DEVICES"]
+        first = self.submit(daemon, "mark=first hold", slots=6, gpus=3)
+        self.wait_marks("first", 1)
+        full = daemon.ask("submit", words=show, slots=4)
+        self.assertEqual(full["code"], EXHAUSTED)
+        self.assertIn(first, full["error"])
+        self.assertEqual(daemon.ask("submit", words=show, slots=99)["code"], BAD_USAGE)
+        waits = daemon.do("submit", words=show, slots=4, gpus=2, wait=True)
+        until(lambda: daemon.do("find", id=waits)["reason"] == "waits for 4 slots and 2 GPUs", "its reason")
+        self.assertEqual(daemon.ask("submit", words=show)["code"], EXHAUSTED)  # it passes none that waits
+        self.assertEqual(daemon.do("node")["gpus_free"], [3])
+        daemon.do("stop", id=first)
+        daemon.ended(waits)
+        self.assertEqual(daemon.do("log", id=waits, rank=0), "gpus=0,1\n")
+        until(lambda: daemon.do("node")["free"] == 8, "all slots")
+
+    def test_a_drained_node_takes_no_jobs_also_after_a_restart(self):
+        daemon = self.start()
+        holds = self.submit(daemon, "mark=holds hold", slots=8)
+        waits = self.submit(daemon, "mark=waits exit=0", wait=True)
+        self.wait_marks("holds", 1)
+        daemon.do("drain", reason="new disk")
+        daemon.do("stop", id=holds)
+        daemon.ended(holds)
+        last = daemon.events[-1]["number"]
+        daemon.close()
+        daemon = self.start()
+        self.assertEqual(daemon.do("node")["drained"], "new disk")
+        refused = daemon.ask("submit", words=["x"])
+        self.assertEqual((refused["code"], refused["error"]), (UNAVAILABLE, "this node is drained: new disk"))
+        self.assertEqual(daemon.state(waits), "waiting")  # what waits is not started
+        daemon.do("undrain")
+        self.assertEqual(daemon.ended(waits)["state"], "succeeded")
+        self.assertGreater(daemon.events[-1]["number"], last)  # numbers never go back
+        self.assertEqual(daemon.ended(self.submit(daemon, "exit=0"))["exit_code"], 0)
+
+    def test_old_jobs_are_pruned_and_running_ones_never(self):
+        daemon = self.start("", "3")
+        runs = self.submit(daemon, "mark=up hold")
+        self.wait_marks("up", 1)
+        jobs = []
+        for _ in range(6):
+            jobs.append(self.submit(daemon, "exit=0"))
+            daemon.ended(jobs[-1])
+        until(lambda: {job["id"] for job in daemon.do("list")} == {runs, *jobs[-3:]}, "pruning")
+        until(lambda: set(os.listdir(os.path.join(self.state, "jobs"))) == {runs, *jobs[-3:]}, "their folders")
+        self.assertIn("removed", daemon.kinds(jobs[0]))
+        daemon.do("stop", id=runs)
+
+    def test_many_jobs_one_after_another_leave_nothing(self):
+        daemon = self.start("", "5")
+        def facts():
+            return (len(os.listdir(f"/proc/{daemon.process.pid}/fd")),
+                    int(next(line for line in read(f"/proc/{daemon.process.pid}/status").splitlines() if "VmRSS" in line).split()[1]))
+        for n in range(60):
+            self.assertEqual(daemon.ended(self.submit(daemon, "exit=0", wait=True))["exit_code"], 0)
+            if n == 20:
+                before = facts()
+        until(lambda: facts()[0] <= before[0], "its descriptors")
+        self.assertLess(facts()[1], before[1] + 1024)
+        until(lambda: len(os.listdir(os.path.join(self.state, "jobs"))) == 5, "pruning")
+
+    def test_no_control_group_is_left(self):
+        daemon = self.start()
+        jobs = [self.submit(daemon, f"mark=up {words}") for words in ("exit=0", "hold")]
+        self.wait_marks("up", 2)
+        os.kill(daemon.do("find", id=jobs[1])["pid"], signal.SIGKILL)
+        for job in jobs:
+            daemon.ended(job)
+            for group in ("/sys/fs/cgroup/jobs", "/sys/fs/cgroup/unified/jobs"):
+                self.assertFalse(os.path.exists(os.path.join(group, job)))
+
+    def test_it_sleeps_when_nothing_happens(self):
+        daemon = self.start()
+        runs = self.submit(daemon, "mark=up hold")
+        self.wait_marks("up", 1)
+        daemon.ended(self.submit(daemon, "exit=0"))
+        def switches():
+            return sum(int(line.split()[1]) for task in os.listdir(f"/proc/{daemon.process.pid}/task")
+                       for line in read(f"/proc/{daemon.process.pid}/task/{task}/status").splitlines() if "ctxt_switches" in line)
+        def is_quiet():
+            before = switches()
+            time.sleep(2)
+            return switches() == before
+        until(is_quiet, "two seconds without a wake-up", 20)
+        daemon.do("stop", id=runs)
+        daemon.ended(runs)
+
+
+@unittest.skipUnless(is_root(), "runs jobs of several users: needs root")
+class Users(Case):
+    def test_a_job_runs_as_its_user(self):
+        daemon = self.start()
+        job = daemon.do("submit", uid=ANN, words=["--num_processes", "1", "--no_python", "/bin/sh", "-c", "id -u; id -g; id -G; echo $HOME $USER; touch /root/x"])
+        ended = daemon.ended(job)
+        self.assertEqual(ended["uid"], ANN)
+        self.assertEqual(daemon.do("log", id=job, rank=0, uid=ANN).split(), [str(ANN)] * 3 + ["/", str(ANN)])
+        self.assertIn("Permission denied", daemon.do("log", id=job, rank=0, stderr=True))
+        self.assertEqual(os.stat(self.user_folder(job)).st_uid, ANN)
+        for name in os.listdir(self.user_folder(job)):
+            self.assertEqual(os.lstat(os.path.join(self.user_folder(job), name)).st_uid, ANN, name)
+
+    def test_another_users_job_does_not_exist(self):
+        daemon = self.start()
+        job = self.submit(daemon, "out=secret mark=up hold", uid=ANN, env={"TOKEN": "secret"})
+        self.wait_marks("up", 1)
+        for do, more in (("find", {}), ("stop", {}), ("signal", {"signo": signal.SIGTERM}), ("restart", {}), ("remove", {}),
+                         ("log", {}), ("log", {"rank": 0}), ("report", {}), ("control", {"request": "{}"})):
+            self.assertEqual(daemon.ask(do, id=job, uid=BOB, **more)["code"], NOT_FOUND, do)
+            self.assertEqual(daemon.ask(do, id=job, uid=BOB, **more)["error"], f"no job '{job}' here")
+        self.assertEqual(daemon.do("list", uid=BOB), [])
+        self.assertEqual(daemon.do("events", uid=BOB), [])
+        self.assertEqual([one["id"] for one in daemon.do("list", uid=ANN)], [job])
+        self.assertEqual(daemon.ask("drain", uid=BOB)["code"], NOT_PERMITTED)
+        self.assertEqual(daemon.ask("submit", uid=BOB, user="root", words=["x"])["code"], NOT_PERMITTED)
+        self.assertEqual(daemon.ask("submit", uid=0, user="no-such-user", words=["x"])["code"], BAD_USAGE)
+        paths = [os.path.join(self.state, "jobs"), os.path.join(self.state, "jobs", job, "job.json"),
+                 self.user_folder(job), os.path.join(self.user_folder(job), "stdout.log"),
+                 f"/proc/{daemon.do('find', id=job)['pid']}/environ"]
+        for path in paths:
+            tried = subprocess.run(["cat" if os.path.isfile(path) else "ls", path], user=BOB, group=BOB, extra_groups=[],
+                                   capture_output=True)
+            self.assertNotEqual(tried.returncode, 0, path)
+        daemon.do("stop", id=job, uid=ANN)
+        daemon.ended(job)
+
+    def test_links_that_a_user_plants_are_not_followed(self):
+        daemon = self.start()
+        secret = os.path.join(self.folder, "secret")
+        write(secret, "of root", 0o600)
+        job = self.submit(daemon, "mark=up hold", uid=ANN)
+        self.wait_marks("up", 1)
+        for name in ("stdout.log", "report.json", "stderr.log"):
+            path = os.path.join(self.user_folder(job), name)
+            if os.path.lexists(path):
+                os.unlink(path)
+            os.symlink(secret, path)
+        os.rename(os.path.join(self.user_folder(job), "logs"), os.path.join(self.folder, "logs"))
+        os.symlink(self.folder, os.path.join(self.user_folder(job), "logs"))
+        for do, more in (("log", {}), ("log", {"stderr": True}), ("log", {"rank": 0}), ("report", {})):
+            reply = daemon.ask(do, id=job, uid=ANN, **more)
+            self.assertNotIn("ok", reply, f"{do} {more}")
+            self.assertNotIn("of root", str(reply))
+        # A second start would append to what the link names.
+        daemon.do("stop", id=job)
+        daemon.ended(job)
+        daemon.do("restart", id=job)
+        ended = daemon.ended(job)
+        self.assertEqual(ended["state"], "failed")
+        self.assertIn("the job's logs", ended["reason"])
+        self.assertEqual(read(secret), "of root")
+        os.symlink("/etc", os.path.join(self.user_folder(job), "etc"))
+        daemon.do("remove", id=job)
+        until(lambda: os.listdir(os.path.join(self.state, "trash")) == [], "an empty trash")
+        self.assertTrue(os.path.exists("/etc/passwd"))
+        self.assertTrue(os.path.exists(secret))
+
+
+class Crashes(Case):
+    POINTS = ("submit.made:1", "submit.renamed:1", "record.written:2", "start.forked:1", "start.recorded:1", "start.opened:1",
+              "stop.recorded:1", "stop.sent:1", "end.seen:1", "record.written:3", "record.written:4", "prune.renamed:1", "prune.removing:1")
+
+    def check_states(self, daemon, known):
+        """Each job that was acknowledged is there; none runs twice; each can be stopped."""
+        listed = {job["id"]: job for job in daemon.do("list")}
+        for job in known:
+            self.assertIn(job, listed)
+        for job in listed.values():
+            if job["state"] not in ENDED:
+                daemon.ask("stop", id=job["id"])
+                self.assertIn(daemon.ended(job["id"], 60)["state"], ENDED)
+        until(lambda: not processes_with(self.token), "the end of all processes", 60)
+
+    def test_a_daemon_that_dies_at_any_step_loses_and_doubles_nothing(self):
+        for point in self.POINTS:
+            with self.subTest(point=point):
+                write(self.marks, "", 0o666)
+                known = []
+                daemon = self.start("", "1", crash=point)
+                for words, stop in (("mark=a exit=3", False), ("mark=b hold", True), ("mark=c exit=0", False)):
+                    reply = daemon.ask("submit", words=["--num_processes", "1", "--no_python", FAKE, self.token, *words.split()], env=self.env, wait=True)
+                    if not reply:
+                        break
+                    known.append(reply["ok"])
+                    if stop and daemon.ask("stop", id=known[-1]) is None:
+                        break
+                    until(lambda: daemon.process.poll() is not None or (daemon.ask("find", id=known[-1]) or {}).get("ok", {}).get("state", "failed") in ENDED or "error" in (daemon.ask("find", id=known[-1]) or {}),
+                          "the end of a job or of the daemon", 30)
+                # Pruning follows the second end.
+                until(lambda: daemon.process.poll() is not None, f"the crash at {point}", 30)
+                self.assertEqual(daemon.process.returncode, -signal.SIGKILL)
+                daemon.close()
+                again = self.start("", "100")
+                self.assertIsNone(again.failed)
+                if known and not point.startswith("prune"):
+                    first = again.ended(known[0])
+                    self.assertEqual((first["state"], first["exit_code"]), ("failed", 3))
+                if not point.startswith("prune"):
+                    self.check_states(again, known)
+                for job in again.do("list"):
+                    if job["state"] not in ENDED:
+                        again.do("stop", id=job["id"])
+                    again.ended(job["id"])
+                for word in "abc":
+                    self.assertLessEqual(len(self.marked(word)), 1, f"{word} ran twice")
+                self.assertEqual([name for name in os.listdir(os.path.join(self.state, "jobs")) if name.startswith(".")], [])
+                for job in again.do("list"):
+                    again.do("remove", id=job["id"])
+                again.close()
+
+    def test_exit_codes_of_jobs_that_ended_meanwhile_are_right(self):
+        daemon = self.start()
+        jobs = {self.submit(daemon, f"mark=up after=300ms exit={code}"): code for code in (0, 3, 9)}
+        killed = self.submit(daemon, "mark=up hold")
+        lives = self.submit(daemon, "mark=up hold")
+        self.wait_marks("up", 5)
+        guardian = daemon.do("find", id=killed)["pid"]
+        daemon.kill()
+        os.kill(guardian, signal.SIGKILL)
+        for job in jobs:
+            until(lambda: os.path.exists(os.path.join(self.user_folder(job), "exit.json")), "its exit.json")
+        daemon = self.start()
+        for job, code in jobs.items():
+            ended = daemon.ended(job)
+            self.assertEqual((ended["exit_code"], ended["starts"]), (code, 1))
+        self.assertEqual(daemon.ended(killed)["exit_code"], 70)
+        self.assertEqual(daemon.state(lives), "running")
+        daemon.do("stop", id=lives)
+        ended = daemon.ended(lives)
+        self.assertEqual((ended["state"], ended["exit_code"]), ("stopped", 143))
+        self.assertEqual(len(self.marked("up")), 5)
+
+    def test_a_job_is_adopted_and_its_later_end_is_seen(self):
+        daemon = self.start()
+        job = self.submit(daemon, "mark=up note=USR1 after=1s exit=6")
+        self.wait_marks("up", 1)
+        daemon.kill()
+        daemon = self.start()
+        daemon.do("signal", id=job, signo=signal.SIGUSR1)
+        ended = daemon.ended(job)
+        self.assertEqual((ended["exit_code"], ended["starts"]), (6, 1))
+
+    def test_a_damaged_record_costs_its_job_alone(self):
+        daemon = self.start()
+        good, bad = (self.submit(daemon, "exit=0") for _ in range(2))
+        daemon.ended(good), daemon.ended(bad)
+        daemon.close()
+        write(os.path.join(self.state, "jobs", bad, "job.json"), "{", 0o600)
+        daemon = self.start()
+        self.assertEqual([job["id"] for job in daemon.do("list")], [good])
+        self.assertIn("is damaged: job.json: not a JSON object", daemon.do("events")[0]["text"])
+        self.assertEqual(len(os.listdir(os.path.join(self.state, "damaged"))), 1)
+
+    def test_a_second_daemon_is_refused(self):
+        first = self.start()
+        self.assertIn("another acc-agent uses the state folder", self.start().failed)
+        first.close()
+
+
+class Kills(Case):
+    def test_a_daemon_killed_at_random_loses_doubles_and_forgets_nothing(self):
+        seed = int(os.environ.get("ACC_TEST_SEED", random.randrange(10**6)))
+        print(f"seed {seed}")
+        dice = random.Random(seed)
+        known, stopped, count = {}, set(), 0
+        for _ in range(int(os.environ.get("ACC_TEST_KILLS", "60"))):
+            daemon = self.start("", "100000")
+            self.assertIsNone(daemon.failed)
+            end = time.monotonic() + dice.uniform(0, 0.15)
+            killer = threading.Timer(end - time.monotonic(), daemon.process.kill)
+            killer.start()
+            pending = {}
+            while daemon.process.poll() is None:
+                if dice.random() < 0.7 and len(pending) < 4:
+                    count += 1
+                    code = dice.choice((0, 0, 4, None))
+                    words = f"mark=j{count} " + ("hold" if code is None else f"exit={code}")
+                    pending[daemon.send("submit", words=["--num_processes", "1", "--no_python", FAKE, self.token, *words.split()],
+                                        env=self.env, wait=True)] = (count, code)
+                elif known:
+                    job = dice.choice(sorted(known))
+                    if known[job][1] is None and job not in stopped:
+                        pending[daemon.send("stop", id=job)] = job
+                time.sleep(dice.uniform(0, 0.03))
+            killer.join()
+            daemon.close()
+            for number, what in pending.items():
+                if "ok" not in daemon.replies.get(number, {}):
+                    continue
+                if isinstance(what, str):
+                    stopped.add(what)
+                else:
+                    known[daemon.replies[number]["ok"]] = what
+        daemon = self.start("", "100000")
+        listed = {job["id"]: job for job in daemon.do("list")}
+        self.assertEqual(set(known) - set(listed), set(), "lost")
+        for job in stopped:
+            self.assertEqual(daemon.ended(job, 60)["state"], "stopped")
+        for job in listed:  # those that hold slots, first
+            if known.get(job, (0, None))[1] is None and daemon.state(job) not in ENDED:
+                daemon.ask("stop", id=job)
+        for job in listed:
+            ended = daemon.ended(job, 60)
+            number, code = known.get(job, (0, None))
+            if code is not None:
+                self.assertEqual((ended["exit_code"], ended["starts"]), (code, 1), job)
+        runs = {}
+        for line in read(self.marks).splitlines():
+            runs[line.split()[0]] = runs.get(line.split()[0], 0) + 1
+        self.assertEqual({word: times for word, times in runs.items() if times != 1}, {}, "doubled")
+        for number, code in known.values():
+            if code is not None:
+                self.assertEqual(runs.get(f"j{number}"), 1)
+        until(lambda: not processes_with(self.token), "the end of all processes", 60)
+        print(f"{len(known)} jobs, {len(stopped)} stops")
+
+
+class JobFiles(Case):
+    def setUp(self):
+        super().setUp()
+        self.files = os.path.join(self.folder, "jobs.d")
+        os.mkdir(self.files)
+
+    def put(self, name, words, mode=0o644, more=""):
+        arguments = "".join(f"\n  - '{word}'" for word in [self.token, *words.split()])
+        write(os.path.join(self.files, name), f"compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\nnum_processes: 1\nno_python: true\nscript: {FAKE}\nscript_args:{arguments}\n{more}", mode)
+
+    def of(self, daemon, name):
+        return [job for job in daemon.do("list") if job["name"] == name and job["state"] not in ENDED]
+
+    def test_files_are_jobs_that_are_kept_running(self):
+        events = f"export FAKE_EVENTS={self.marks}"
+        script = os.path.join(self.folder, "run")
+        write(script, f"#!/bin/sh\n{events}\nexec {FAKE} \"$@\"\n", 0o755)
+        def put(name, words, **more):
+            self.put(name, words, **more)
+            path = os.path.join(self.files, name)
+            write(path, read(path).replace(f"script: {FAKE}", f"script: {script}"), more.get("mode", 0o644))
+        put("one.yaml", "mark=one hold")
+        put("open.yaml", "mark=open hold", mode=0o666)
+        put("wrong.yaml", "exit=0")
+        with open(os.path.join(self.files, "wrong.yaml"), "a") as wrong:
+            wrong.write("no_such_key: 1\n")
+        daemon = self.start(self.files)
+        self.wait_marks("one", 1)
+        refused = [event["text"] for event in daemon.events if event["event"] == "refused"]
+        self.assertEqual(len(refused), 2, refused)
+        self.assertTrue(any("open.yaml" in text and "others than its owner may write it" in text for text in refused), refused)
+        self.assertTrue(any("wrong.yaml" in text and "no_such_key" in text for text in refused), refused)
+        job = self.of(daemon, "one")[0]["id"]
+        daemon.do("reload")
+        self.assertEqual(self.of(daemon, "one")[0]["starts"], 1)  # unchanged: untouched
+        # Kept running.
+        os.kill(int(self.marked("one")[0][3]), signal.SIGKILL)
+        self.wait_marks("one", 2)
+        # An invalid change leaves the old one.
+        path = os.path.join(self.files, "one.yaml")
+        good = read(path)
+        write(path, good + "no_such_key: 1\n")
+        daemon.do("reload")
+        self.assertTrue(any("its job stays as it was" in event["text"] for event in daemon.events), daemon.events)
+        self.assertEqual(len(self.of(daemon, "one")), 1)
+        # A valid one starts anew, as the same job.
+        write(path, good.replace("mark=one", "mark=two"))
+        daemon.do("reload")
+        self.wait_marks("two", 1)
+        self.assertEqual(self.of(daemon, "one")[0]["id"], job)
+        # The daemon's restart starts nothing twice; without its file the job ends.
+        daemon.kill()
+        daemon = self.start(self.files)
+        self.assertEqual(daemon.state(job), "running")
+        os.unlink(path)
+        daemon.do("reload")
+        self.assertEqual(daemon.ended(job)["state"], "stopped")
+        self.assertEqual(len(self.marked("two")), 1)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,245 @@
+#include "agent/daemon/job_folder.hpp"
+
+#include "agent/daemon/folder_tree.hpp"
+#include "agent/daemon/job_files.hpp"
+#include "agent/daemon/process_identity.hpp"
+#include "agent/daemon/user_file.hpp"
+#include "agent/small_file.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+using namespace acc;
+using namespace acc::agent::daemon;
+namespace fs = std::filesystem;
+
+namespace {
+
+StoredJob sample_record(const std::string& id) {
+  StoredJob job;
+  job.id = id;
+  job.uid = ::geteuid();
+  job.gid = ::getegid();
+  job.submission.words = {"true"};
+  job.submission.working_directory = "/";
+  return job;
+}
+
+void write(const fs::path& path, const std::string& text) { std::ofstream{path} << text; }
+
+UniqueFd open_folder(const fs::path& path) {
+  return UniqueFd{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+}
+
+mode_t mode_of(const fs::path& path) {
+  struct stat info {};
+  ::stat(path.c_str(), &info);
+  return info.st_mode & 07777U;
+}
+
+}  // namespace
+
+TEST_CASE("a job is found again as it was recorded last", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto path = (folder / "state").string();
+  {
+    auto state = StateFolder::open(path);
+    REQUIRE(state.has_value());
+    auto job = sample_record("a-000000");
+    REQUIRE(state->make_job(job, nullptr).has_value());
+    job.life.phase = Phase::running;
+    REQUIRE(state->write_record(job.id, encode_job(job)).has_value());
+    CHECK(mode_of(path + "/jobs") == 0711);
+    CHECK(mode_of(path + "/jobs/a-000000") == 0711);
+    CHECK(mode_of(path + "/jobs/a-000000/user") == 0700);
+    CHECK(mode_of(path + "/jobs/a-000000/job.json") == 0600);
+  }
+  auto state = StateFolder::open(path);
+  const auto contents = state->read_jobs();
+  REQUIRE(contents.jobs.size() == 1);
+  CHECK(contents.jobs[0].life.phase == Phase::running);
+  REQUIRE(state->drop_job("a-000000").has_value());
+  CHECK(state->read_jobs().jobs.empty());
+  CHECK(state->empty_trash().has_value());
+  CHECK(fs::is_empty(path + "/trash"));
+}
+
+TEST_CASE("two daemons don't share a state folder", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto first = StateFolder::open(folder.path().string());
+  REQUIRE(first.has_value());
+  const auto second = StateFolder::open(folder.path().string());
+  REQUIRE(second.has_error());
+  CHECK(second.error().what.find("another acc-agent uses the state folder") == 0);
+}
+
+TEST_CASE("a damaged record is set aside, and the other jobs are read", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  auto state = StateFolder::open(folder.path().string());
+  REQUIRE(state->make_job(sample_record("good-000000"), nullptr).has_value());
+  const auto jobs = folder / "jobs";
+  for (const auto* name : {"empty-000000", "none-000000", "other-000000", "link-000000"})
+    fs::create_directory(jobs / name);
+  write(jobs / "empty-000000/job.json", "");
+  write(jobs / "other-000000/job.json", encode_job(sample_record("good-000000")));
+  fs::create_symlink(jobs / "good-000000/job.json", jobs / "link-000000/job.json");
+  write(jobs / "file", "x");
+  fs::create_directories(jobs / ".new-abc/user");
+  const auto contents = state->read_jobs();
+  CHECK(contents.jobs.size() == 1);
+  REQUIRE(contents.damaged.size() == 5);
+  CHECK(contents.damaged[0].why == "job.json: empty");
+  for (const auto& one : contents.damaged) CHECK(fs::exists(one.moved_to));
+  CHECK_FALSE(fs::exists(jobs / ".new-abc"));  // half made by a daemon that died
+  CHECK(state->read_jobs().damaged.empty());
+}
+
+TEST_CASE("nothing is read through a link, a pipe or from another user's file", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto fd = open_folder(folder.path());
+  const uid_t own = ::geteuid();
+  write(folder / "plain", "text");
+  fs::create_symlink("plain", folder / "link");
+  fs::create_directory(folder / "sub");
+  write(folder / "sub/deep", "deep");
+  fs::create_directory_symlink("sub", folder / "sublink");
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK(*read_user_file(fd.get(), "plain", own, 100) == "text");
+  CHECK(*read_user_file(fd.get(), "sub/deep", own, 100) == "deep");
+  CHECK(read_user_file(fd.get(), "plain", own, 3).has_error());
+  CHECK(read_user_file(fd.get(), "plain", own + 1, 100).error().code == Errc::not_permitted);
+  for (const auto* bad : {"link", "sublink/deep", "pipe", "sub", "sub/../plain", "..", ""})
+    CHECK(read_user_file(fd.get(), bad, own, 100).has_error());
+  CHECK(read_user_file(fd.get(), "none", own, 100).error().code == Errc::not_found);
+}
+
+TEST_CASE("the newest log of a rank is found, and through no link but `latest`", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto fd = open_folder(folder.path());
+  const uid_t own = ::geteuid();
+  const auto read = [&](std::uint32_t rank) -> std::string {
+    const auto log = open_rank_log(fd.get(), rank, false, own);
+    if (log.has_error()) return "error: " + log.error().what;
+    char text[64];
+    const auto n = ::read(log->get(), text, sizeof text);
+    return {text, static_cast<std::size_t>(n)};
+  };
+  CHECK(open_rank_log(fd.get(), 0, false, own).error().code == Errc::not_found);
+  for (const auto* run : {"logs/run_a", "logs/run_b"})
+    for (const auto* attempt : {"attempt_2", "attempt_10"})
+      fs::create_directories(folder / run / attempt / "0");
+  write(folder / "logs/run_a/attempt_10/0/stdout.log", "a10");
+  write(folder / "logs/run_a/attempt_2/0/stdout.log", "a2");
+  write(folder / "logs/run_b/attempt_10/0/stdout.log", "b10");
+  fs::create_symlink("run_a", folder / "logs/latest");
+  CHECK(read(0) == "a10");
+  CHECK(open_rank_log(fd.get(), 1, false, own).error().code == Errc::not_found);
+  SECTION("a link that leads out is not followed") {
+    fs::remove(folder / "logs/latest");
+    fs::create_directories(folder / "secret/attempt_0/0");
+    write(folder / "secret/attempt_0/0/stdout.log", "secret");
+    fs::create_symlink("../secret", folder / "logs/latest");
+    CHECK(read(0).find("secret") == std::string::npos);
+    fs::remove(folder / "logs/latest");
+    fs::create_symlink(folder / "secret", folder / "logs/latest");
+    CHECK(read(0).find("secret") == std::string::npos);
+  }
+  SECTION("nor is a rank's folder that is one") {
+    fs::remove_all(folder / "logs/run_a/attempt_10/0");
+    fs::create_directory_symlink("/etc", folder / "logs/run_a/attempt_10/0");
+    CHECK(read(0).starts_with("error: "));
+  }
+}
+
+TEST_CASE("a socket that is a link, or of another user, is not connected to", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto fd = open_folder(folder.path());
+  const UniqueFd listener{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, (folder / "real").c_str());
+  REQUIRE(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  CHECK(connect_user_socket(fd.get(), "real", ::geteuid()).error().code == Errc::unavailable);
+  REQUIRE(::listen(listener.get(), 4) == 0);
+  fs::create_symlink("real", folder / "control.sock");
+  CHECK(connect_user_socket(fd.get(), "real", ::geteuid()).has_value());
+  CHECK(connect_user_socket(fd.get(), "real", ::geteuid() + 1).has_error());
+  CHECK(connect_user_socket(fd.get(), "control.sock", ::geteuid()).error().code ==
+        Errc::not_permitted);
+  CHECK(connect_user_socket(fd.get(), "none", ::geteuid()).error().code == Errc::not_found);
+}
+
+TEST_CASE("a tree is removed whole, however deep, and nothing that its links name", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto fd = open_folder(folder.path());
+  fs::create_directory(folder / "kept");
+  write(folder / "kept/file", "x");
+  fs::create_directory(folder / "tree");
+  fs::create_directory_symlink("../kept", folder / "tree/link");
+  UniqueFd at = open_folder(folder / "tree");
+  for (int i = 0; i < 300; ++i) {
+    REQUIRE(::mkdirat(at.get(), "d", 0700) == 0);
+    REQUIRE(::symlinkat("/etc", at.get(), "l") == 0);
+    at.reset(::openat(at.get(), "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  }
+  at.reset();
+  CHECK(bytes_of_tree(fd.get(), "tree") > 0);
+  CHECK(remove_tree(fd.get(), "tree").has_value());
+  CHECK_FALSE(fs::exists(folder / "tree"));
+  CHECK(fs::exists(folder / "kept/file"));
+  CHECK(remove_tree(fd.get(), "tree").has_value());  // it is gone already
+}
+
+TEST_CASE("job files that others may write, links and bad names are refused by name", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto add = [&](const std::string& name, mode_t mode) {
+    write(folder / name, "script: x\n");
+    ::chmod((folder / name).c_str(), mode);
+  };
+  add("good.yaml", 0644);
+  add("group.yaml", 0664);
+  add("all.yaml", 0646);
+  add("Bad Name.yaml", 0644);
+  add("good.yml", 0644);
+  add("README", 0666);
+  add(".hidden.yaml", 0644);
+  fs::create_symlink("good.yaml", folder / "link.yaml");
+  fs::create_directory(folder / "dir.yaml");
+  const auto found = read_job_files(folder.path().string(), ::geteuid());
+  REQUIRE(found.has_value());
+  REQUIRE(found->files.size() == 1);
+  CHECK(found->files[0].name == "good");
+  CHECK(found->files[0].text == "script: x\n");
+  std::map<std::string, std::string> why;
+  for (const auto& one : found->refused) why[one.name] = one.why;
+  CHECK(why.size() == 6);
+  CHECK(why["link.yaml"] == "it is a link");
+  CHECK(why["group.yaml"] == "others than its owner may write it: chmod go-w");
+  CHECK(why["all.yaml"] == why["group.yaml"]);
+  CHECK(why["dir.yaml"] == "it is no regular file");
+  CHECK(why["good.yml"] == "another file has the same name but for its ending");
+  CHECK(read_job_files("/no/such/folder", 0)->files.empty());
+}
+
+TEST_CASE("a process is known by its start and its boot, not by its pid alone", "[daemon]") {
+  const ProcessIdentity own{::getpid(), start_time_of(::getpid()), boot_id()};
+  CHECK(open_process(own));
+  auto other = own;
+  ++other.start_time;
+  CHECK_FALSE(open_process(other));
+  other = own;
+  other.boot_id = "another";
+  CHECK_FALSE(open_process(other));
+  CHECK_FALSE(open_process({}));
+  CHECK(start_time_of(0x3fffffff) == 0);
+}

@@ -1,0 +1,84 @@
+#include "agent/daemon/http_reply_parser.hpp"
+
+#include "api_fixture.hpp"
+
+using namespace acc;
+using namespace acc::agent::daemon;
+using Catch::Matchers::Contains;
+
+namespace {
+
+std::string unchunked(const std::string& reply, bool& is_whole) {
+  ReplyParser parser{false};
+  std::string body;
+  std::string held = reply;
+  for (auto step = ReplyParser::Step::has_head; step == ReplyParser::Step::has_head;) {
+    std::size_t consumed = 0;
+    step = parser.feed(held, consumed, body);
+    held.erase(0, consumed);
+  }
+  is_whole = parser.end();
+  return body;
+}
+
+}  // namespace
+
+TEST_CASE("a raw log is the bytes of one stream from an offset on", "[agent][http]") {
+  ApiServer server;
+  server.add_job("a-1", ::geteuid());
+  server.jobs().write("a-1", false, std::string{"one\n\0\xff\r", 7} + "two\n");
+  server.jobs().write("a-1", true, "bad\n");
+  bool is_whole = false;
+  CHECK(unchunked(server.ask("GET /v1/jobs/a-1/logs?stream=stdout&format=raw&from=2"), is_whole) ==
+        std::string{"e\n\0\xff\r", 5} + "two\n");
+  CHECK(is_whole);
+  CHECK(unchunked(server.ask("GET /v1/jobs/a-1/logs?stream=stderr&format=raw"), is_whole) ==
+        "bad\n");
+  CHECK_THAT(server.ask("GET /v1/jobs/a-1/logs?stream=stderr&format=raw&from=4"),
+             Contains("Content-Length: 0"));
+  CHECK_THAT(server.ask("GET /v1/jobs/a-1/logs?stream=stderr&format=raw&from=5"),
+             Contains(" 416 ") && Contains("there are 4 bytes"));
+  for (const auto* wrong :
+       {"format=raw", "stream=stdout&from=1", "stream=stdout&format=text",
+        "stream=stdout&format=raw&from=-1", "stream=stdout&format=raw&from=x"}) {
+    INFO(wrong);
+    CHECK_THAT(server.ask(std::string{"GET /v1/jobs/a-1/logs?"} + wrong), Contains(" 400 "));
+  }
+}
+
+TEST_CASE("a raw log that is followed grows with the file and ends whole with the job",
+          "[agent][http]") {
+  ApiServer server;
+  server.add_job("a-1", ::geteuid());
+  auto line = server.client();
+  REQUIRE(
+      line.send("GET /v1/jobs/a-1/logs?stream=stdout&format=raw&follow=1 HTTP/1.1\r\n"
+                "Connection: close\r\n\r\n"));
+  std::string reply = line.read_to("\r\n\r\n");
+  CHECK_THAT(reply, Contains("application/octet-stream"));
+  server.jobs().write("a-1", false, "before ");  // the file is found, though nothing tells of it
+  reply += line.read_to("before ");
+  server.jobs().write("a-1", false, "no end of line");
+  reply += line.read_to("line");
+  server.jobs().write("a-1", false, std::string(200'000, 'x') + "!");
+  server.on_loop([&] { server.jobs().end("a-1", 0); });
+  reply += line.read_all();
+  bool is_whole = false;
+  CHECK(unchunked(reply, is_whole) == "before no end of line" + std::string(200'000, 'x') + "!");
+  CHECK(is_whole);
+  CHECK(server.comes_true([&] { return server.growth().watched() == 0; }));
+}
+
+TEST_CASE("a raw log that a stopping daemon breaks off isn't whole", "[agent][http]") {
+  ApiServer server;
+  server.add_job("a-1", ::geteuid());
+  server.jobs().write("a-1", false, "text");
+  auto line = server.client();
+  REQUIRE(line.send("GET /v1/jobs/a-1/logs?stream=stdout&format=raw&follow=1 HTTP/1.1\r\n\r\n"));
+  std::string reply = line.read_to("text");
+  server.on_loop([&] { server.server().stop([] {}); });
+  reply += line.read_all();
+  bool is_whole = true;
+  CHECK(unchunked(reply.substr(0, reply.rfind("(end)")), is_whole) == "text");
+  CHECK_FALSE(is_whole);
+}

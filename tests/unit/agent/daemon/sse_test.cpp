@@ -1,0 +1,38 @@
+#include "agent/daemon/sse.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <string>
+
+using namespace acc::agent::daemon;
+
+TEST_CASE("an event is its fields, one a line, and an empty line", "[agent][http]") {
+  CHECK(to_text(ServerSentEvent{"7,9", "stdout", "\"a\""}) ==
+        "event: stdout\nid: 7,9\ndata: \"a\"\n\n");
+  CHECK(to_text(ServerSentEvent{"", "", "{}"}) == "data: {}\n\n");
+}
+
+TEST_CASE("offsets are read back, and nothing else is", "[agent][http]") {
+  CHECK(parse_log_offsets(to_text(LogOffsets{12, 9'000'000'000})) == LogOffsets{12, 9'000'000'000});
+  for (const char* wrong : {"", ",", "1", "1,", ",1", "1,2,3", "-1,2", "1 ,2", "a,b",
+                            "18446744073709551615,0", "99999999999999999999,0"})
+    CHECK_FALSE(parse_log_offsets(wrong).has_value());
+}
+
+TEST_CASE("an event ends with a line, or at least with a character", "[agent][http]") {
+  CHECK(whole_part("one\ntwo\nthr", false) == 8);
+  CHECK(whole_part("thr", false) == 0);
+  CHECK(whole_part("thr", true) == 3);
+  CHECK(whole_part("caf\xc3", true) == 3);  // é is cut off
+  CHECK(whole_part("caf\xc3\xa9", true) == 5);
+  CHECK(whole_part("\xf0\x9f\x98", true) == 0);
+  CHECK(whole_part("\xf0\x9f\x98\x80", true) == 4);
+  CHECK(whole_part("\x80\x80\x80\x80", true) == 4);  // no UTF-8 at all: passed on
+  CHECK(whole_part("", true) == 0);
+}
+
+TEST_CASE("any bytes become one line of JSON", "[agent][http]") {
+  CHECK(json_string("a\r\"b\"\n") == R"("a\r\"b\"\n")");
+  CHECK(json_string("x\xff") == "\"x\xef\xbf\xbd\"");
+  CHECK(json_string(std::string_view{"\0", 1}) == R"("\u0000")");
+}

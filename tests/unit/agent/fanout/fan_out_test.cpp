@@ -1,0 +1,353 @@
+#include "agent/fanout/fan_out.hpp"
+
+#include "common/exit_codes.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+using namespace acc;
+using namespace acc::agent;
+
+namespace {
+
+template <class Action>
+std::vector<Action> all(const FanOutActions& actions) {
+  std::vector<Action> found;
+  for (const auto& action : actions) {
+    if (const auto* one = std::get_if<Action>(&action)) found.push_back(*one);
+  }
+  return found;
+}
+
+template <class Action>
+std::size_t count(const FanOutActions& actions) {
+  return all<Action>(actions).size();
+}
+
+/// A job on some hosts, and what was ordered since the last look.
+struct Story {
+  explicit Story(std::size_t hosts, std::size_t at_once = 64) {
+    FanOutPolicy policy;
+    policy.version = "1.0";
+    policy.at_once = at_once;
+    state = fan_out_over(hosts, policy);
+  }
+  FanOutActions operator()(const FanOutEvent& event) { return step(state, event); }
+  FanOutActions prepared(HostIndex host) { return (*this)(HostPrepared{host, "1.0"}); }
+  FanOutActions exited(HostIndex host, int code) {
+    return (*this)(TransportExited{host, Exited{code}, "said this"});
+  }
+  /// acc-launch there says how the job ended, and exits.
+  FanOutActions ended(HostIndex host, int code) {
+    auto actions = (*this)(HostReportedEnd{host, code});
+    const auto more = exited(host, code);
+    actions.insert(actions.end(), more.begin(), more.end());
+    return actions;
+  }
+  void run_all() {
+    (*this)(FanOutBegan{});
+    for (HostIndex i = 0; i < state.hosts.size(); ++i) prepared(i);
+    REQUIRE(state.phase == FanOutPhase::running);
+  }
+  static std::optional<int> finish(const FanOutActions& actions) {
+    const auto found = all<FinishFanOut>(actions);
+    REQUIRE(found.size() <= 1);
+    return found.empty() ? std::nullopt : std::optional{found[0].exit_code};
+  }
+  FanOutState state;
+};
+
+}  // namespace
+
+SCENARIO("no host starts before all are prepared", "[agent][fanout]") {
+  GIVEN("three hosts") {
+    Story story{3};
+    const auto begun = story(FanOutBegan{});
+    CHECK(count<StartTransport>(begun) == 3);
+    WHEN("two are prepared") {
+      CHECK(count<SendGo>(story.prepared(2)) == 0);
+      CHECK(count<SendGo>(story.prepared(0)) == 0);
+      THEN("the third lets all go") {
+        CHECK(count<SendGo>(story.prepared(1)) == 3);
+        CHECK(story.state.phase == FanOutPhase::running);
+      }
+      AND_WHEN("the third can't take part") {
+        const auto actions = story.exited(1, 127);
+        THEN("it is named, the others are let go, and nothing started") {
+          CHECK(count<TellTroubles>(actions) == 1);
+          CHECK(count<CloseLifeLine>(actions) == 2);
+          CHECK(count<SendGo>(actions) == 0);
+          CHECK(story.state.hosts[1].trouble->text == "said this");
+          CHECK(Story::finish(story.exited(0, 69)) == std::nullopt);
+          CHECK(Story::finish(story.exited(2, 69)) == to_int(ExitCode::failure));
+        }
+      }
+    }
+  }
+}
+
+SCENARIO("only so many transports are started at once", "[agent][fanout]") {
+  Story story{100, 8};
+  CHECK(count<StartTransport>(story(FanOutBegan{})) == 8);
+  std::size_t started = 8;
+  for (HostIndex i = 0; i < 100; ++i) {
+    const auto actions = story.prepared(i);
+    started += count<StartTransport>(actions);
+    CHECK(started <= i + 9);
+    CHECK(count<SendGo>(actions) == (i == 99 ? 100 : 0));
+  }
+  CHECK(started == 100);
+}
+
+SCENARIO("all that hosts lack is named in one message", "[agent][fanout]") {
+  GIVEN("four hosts, the first of which fails") {
+    Story story{4};
+    story(FanOutBegan{});
+    const auto first = story.exited(0, 255);
+    CHECK(count<TellTroubles>(first) == 0);
+    REQUIRE(all<ArmFanOutTimer>(first).at(0).timer == FanOutTimer::verdict);
+    CHECK(all<ArmFanOutTimer>(first).at(0).delay <= Millis{5'000});
+    WHEN("all others have answered") {
+      story.prepared(1);
+      story(TransportFailed{2, ENOENT});
+      const auto last = story(HostPrepared{3, "0.9"});
+      THEN("the message comes at once, with the three") {
+        CHECK(count<TellTroubles>(last) == 1);
+        CHECK(story.state.hosts[0].trouble->what == HostTrouble::What::exited);
+        CHECK(!story.state.hosts[1].trouble);
+        CHECK(story.state.hosts[2].trouble->what == HostTrouble::What::not_started);
+        CHECK(story.state.hosts[3].trouble->what == HostTrouble::What::other_version);
+      }
+    }
+    WHEN("one is silent for the rest of that time") {
+      story.prepared(1);
+      story.prepared(2);
+      const auto verdict = story(FanOutTimerFired{FanOutTimer::verdict});
+      THEN("it is named as silent, and its life line is closed, too") {
+        CHECK(count<TellTroubles>(verdict) == 1);
+        CHECK(count<CloseLifeLine>(verdict) == 3);
+        CHECK(story.state.hosts[3].trouble->what == HostTrouble::What::silent);
+      }
+      THEN("a transport that stays is killed") {
+        const auto killed = story(FanOutTimerFired{FanOutTimer::leave});
+        CHECK(count<KillTransport>(killed) == 3);
+        story(TransportExited{1, Signaled{SIGKILL}, ""});
+        story(TransportExited{2, Signaled{SIGKILL}, ""});
+        CHECK(Story::finish(story(TransportExited{3, Signaled{SIGKILL}, ""})) == 1);
+      }
+    }
+  }
+}
+
+SCENARIO("without a word of any host the start is given up", "[agent][fanout]") {
+  Story story{2};
+  story(FanOutBegan{});
+  const auto actions = story(FanOutTimerFired{FanOutTimer::start});
+  CHECK(count<TellTroubles>(actions) == 1);
+  CHECK(count<CloseLifeLine>(actions) == 2);
+}
+
+TEST_CASE("the exit code is the job's", "[agent][fanout]") {
+  struct Row {
+    std::vector<std::optional<int>> codes;  ///< in the order of the ends; nothing: lost
+    int expected;
+  };
+  const Row rows[] = {{{0, 0, 0}, 0},
+                      {{7, 7, 7}, 7},
+                      {{0, 7, 0}, 7},
+                      {{3, 4, 5}, 3},
+                      {{std::nullopt, 1, 1}, 1},
+                      {{1, std::nullopt, 1}, 1},
+                      {{0, std::nullopt, 0}, 0},
+                      {{std::nullopt, std::nullopt, std::nullopt}, to_int(ExitCode::nodes_missing)},
+                      {{255, 255, 255}, 255}};
+  for (const auto& row : rows) {
+    Story story{3};
+    story.run_all();
+    std::optional<int> code;
+    for (HostIndex i = 0; i < 3; ++i) {
+      CHECK(!code);
+      const auto said = row.codes[i];
+      const auto actions = said ? story.ended(i, *said) : story.exited(i, 255);
+      CHECK(count<TellLost>(actions) == (said ? 0 : 1));
+      code = Story::finish(actions);
+    }
+    CHECK(code == row.expected);
+  }
+}
+
+SCENARIO("signals are passed on", "[agent][fanout]") {
+  GIVEN("a job that runs on three hosts") {
+    Story story{3};
+    story.run_all();
+    THEN("a first Ctrl-C goes to one host, whose coordinator tells the others") {
+      const auto sent = all<SendSignal>(story(FanOutSignal{SIGINT}));
+      REQUIRE(sent.size() == 1);
+      CHECK(sent[0].host == 0);
+      CHECK(sent[0].signo == SIGINT);
+      AND_THEN("a second one goes to all") {
+        CHECK(count<SendSignal>(story(FanOutSignal{SIGINT})) == 3);
+      }
+    }
+    THEN("SIGUSR1 goes to one host each time") {
+      CHECK(count<SendSignal>(story(FanOutSignal{SIGUSR1})) == 1);
+      CHECK(count<SendSignal>(story(FanOutSignal{SIGUSR1})) == 1);
+    }
+    THEN("it goes to the next host if the first one is lost") {
+      story.exited(0, 255);
+      CHECK(all<SendSignal>(story(FanOutSignal{SIGTERM})).at(0).host == 1);
+    }
+    THEN("a job that was stopped and lost has the signal's code") {
+      story(FanOutSignal{SIGTERM});
+      story.exited(0, 255);
+      story.exited(1, 255);
+      CHECK(Story::finish(story.exited(2, 255)) == 128 + SIGTERM);
+    }
+  }
+  GIVEN("hosts that are being started") {
+    Story story{3, 2};
+    story(FanOutBegan{});
+    story.prepared(0);
+    const auto stopped = story(FanOutSignal{SIGINT});
+    THEN("nothing starts any more, and the code is the signal's") {
+      CHECK(count<TellStoppedEarly>(stopped) == 1);
+      CHECK(count<CloseLifeLine>(stopped) == 3);
+      CHECK(count<StartTransport>(story.prepared(1)) == 0);
+      story.exited(0, 69);
+      story.exited(1, 69);
+      CHECK(Story::finish(story.exited(2, 69)) == 130);
+    }
+    THEN("another Ctrl-C kills the transports") {
+      CHECK(count<KillTransport>(story(FanOutSignal{SIGINT})) == 3);
+    }
+  }
+}
+
+SCENARIO("a host that doesn't follow the end of the others is cut off", "[agent][fanout]") {
+  Story story{2};
+  story.run_all();
+  const auto ended = story.ended(0, 0);
+  REQUIRE(count<ArmFanOutTimer>(ended) == 1);
+  CHECK(all<ArmFanOutTimer>(ended)[0].timer == FanOutTimer::end);
+  const auto late = story(FanOutTimerFired{FanOutTimer::end});
+  CHECK(all<TellLate>(late).at(0).host == 1);
+  CHECK(all<CloseLifeLine>(late).at(0).host == 1);
+  CHECK(Story::finish(story.ended(1, 70)) == to_int(ExitCode::success));
+}
+
+TEST_CASE("any events in any order end in one exit code and leave no transport",
+          "[agent][fanout]") {
+  for (unsigned seed = 0; seed < 2000; ++seed) {
+    unsigned random = seed * 2654435761U + 1;
+    const auto next = [&random](unsigned below) {
+      random = random * 1664525U + 1013904223U;
+      return (random >> 8U) % below;
+    };
+    Story story{1 + next(5), 1 + next(3)};
+    std::vector<int> living(story.state.hosts.size(), 0);  // 0: not started, 1: lives, 2: gone
+    std::size_t finishes = 0;
+    const auto apply = [&](const FanOutActions& actions) {
+      for (const auto& start : all<StartTransport>(actions)) {
+        REQUIRE(living[start.host] == 0);
+        living[start.host] = 1;
+      }
+      for (const auto& go : all<SendGo>(actions)) CHECK(living[go.host] == 1);
+      finishes += count<FinishFanOut>(actions);
+    };
+    apply(story(FanOutBegan{}));
+    for (int i = 0; i < 60 && finishes == 0; ++i) {
+      const HostIndex host = next(static_cast<unsigned>(living.size()));
+      const bool lives = living[host] == 1;
+      switch (next(6)) {
+        case 0:
+          if (lives) apply(story(HostPrepared{host, next(8) == 0 ? "0.9" : "1.0"}));
+          break;
+        case 1:
+          if (lives) apply(story(HostReportedEnd{host, static_cast<int>(next(3))}));
+          break;
+        case 2:
+          if (!lives) break;
+          living[host] = 2;
+          apply(story(TransportExited{host, Exited{static_cast<int>(next(256))}, ""}));
+          break;
+        case 3:
+          apply(story(FanOutSignal{next(2) == 0 ? SIGINT : SIGUSR1}));
+          break;
+        case 4:
+          if (next(4) == 0)
+            apply(story(FanOutTimerFired{static_cast<FanOutTimer>(next(kFanOutTimers))}));
+          break;
+        default:
+          if (!lives || story.state.hosts[host].phase != HostPhase::starting) break;
+          living[host] = 2;
+          apply(story(TransportFailed{host, EAGAIN}));
+      }
+    }
+    for (HostIndex host = 0; host < living.size(); ++host) {
+      if (living[host] != 1) continue;
+      living[host] = 2;
+      apply(story(TransportExited{host, Exited{1}, ""}));
+      host = static_cast<HostIndex>(-1);  // others may have been started by that
+    }
+    INFO(seed);
+    CHECK(finishes == 1);
+    CHECK(story.state.phase == FanOutPhase::finished);
+  }
+}
+
+SCENARIO("hosts with daemons report the start of their jobs", "[agent][fanout]") {
+  Story story{3};
+  story.state.policy.uses_daemons = true;
+  GIVEN("a job that is detached") {
+    story.state.policy.detaches = true;
+    story.run_all();
+    story(HostReportedStart{0, "x.0-a"});
+    CHECK(count<SendLeave>(story(HostReportedStart{2, "x.2-c"})) == 0);
+    WHEN("the last one has started") {
+      const auto actions = story(HostReportedStart{1, "x.1-b"});
+      CHECK(count<RecordLaunch>(actions) == 1);
+      CHECK(count<SendLeave>(actions) == 3);
+      THEN("the ends of the transports are no loss, and the exit code is 0") {
+        CHECK(count<TellLost>(story.exited(0, 0)) == 0);
+        story.exited(1, 0);
+        CHECK(Story::finish(story.exited(2, 0)) == 0);
+      }
+    }
+    WHEN("the last one is refused") {
+      const auto actions = story.exited(1, 1);
+      THEN("the others are stopped") {
+        CHECK(count<TellNotStarted>(actions) == 1);
+        CHECK(count<CloseLifeLine>(actions) == 2);
+        story.exited(0, 0);
+        CHECK(Story::finish(story.exited(2, 0)) == to_int(ExitCode::failure));
+      }
+    }
+    WHEN("a signal came first") {
+      story(FanOutSignal{SIGTERM});
+      CHECK(count<SendLeave>(story(HostReportedStart{1, "x.1-b"})) == 0);
+    }
+  }
+  GIVEN("one that is followed") {
+    story.run_all();
+    for (HostIndex i = 0; i < 3; ++i) story(HostReportedStart{i, "x"});
+    WHEN("the transport of one is lost later") {
+      const auto actions = story.exited(1, 69);
+      CHECK(count<TellLost>(actions) == 1);
+      CHECK(count<CloseLifeLine>(actions) == 0);
+    }
+  }
+  GIVEN("one that was attached to") {
+    story.state.policy.leaves_at = 2;
+    story.run_all();
+    CHECK(count<SendSignal>(story(FanOutSignal{SIGINT})) == 1);
+    CHECK(count<CloseLifeLine>(story(FanOutSignal{SIGINT})) == 3);
+    story.exited(0, 69);
+    story.exited(1, 69);
+    const auto last = story.exited(2, 69);
+    CHECK(count<TellLost>(last) == 0);
+    CHECK(Story::finish(last) == 130);
+  }
+}

@@ -1,0 +1,74 @@
+#include "agent/fanout/trouble_text.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <cerrno>
+#include <csignal>
+
+using namespace acc;
+using namespace acc::agent;
+using Catch::Contains;
+
+namespace {
+
+const TransportWords kSsh{true, "ssh", "1.0"};
+
+std::string text_of(int code, std::string said, const TransportWords& words = kSsh) {
+  return describe({HostTrouble::What::exited, Exited{code}, 0, std::move(said)}, "b", words);
+}
+
+}  // namespace
+
+TEST_CASE("what ssh says comes with what to do", "[agent][fanout]") {
+  CHECK_THAT(text_of(255, "ssh: Could not resolve hostname b: Name or service not known\r\n"),
+             Contains("check its spelling"));
+  CHECK_THAT(text_of(255, "ssh: connect to host b port 22: Connection refused\n"),
+             Contains("no ssh server listens there"));
+  CHECK_THAT(text_of(255, "root@b: Permission denied (publickey,password).\n"),
+             Contains("ssh-copy-id b"));
+  CHECK_THAT(text_of(255, "Host key verification failed.\n"), Contains("`ssh b`"));
+  CHECK_THAT(text_of(255, "something else\n"), Contains("something else: try `ssh b true`"));
+  CHECK_THAT(text_of(255, ""), Contains("without a word"));
+}
+
+TEST_CASE("a host without acc-launch isn't confused with one without the script",
+          "[agent][fanout]") {
+  CHECK_THAT(text_of(127, "sh: 1: exec: acc-launch: not found\n"),
+             Contains("there is no acc-launch") && Contains("--remote_launch PATH"));
+  CHECK_THAT(text_of(127, "Welcome\nacc-launch: cannot start 'x.py': No such file or directory\n"),
+             Contains("cannot start 'x.py'") && Contains("files aren't copied"));
+  CHECK_THAT(text_of(2, "acc-launch: unrecognized arguments: --life_line=0\n"),
+             Contains("another version"));
+  CHECK_THAT(text_of(2,
+                     "acc-launch: note: a\nacc-launch: one\nacc-launch: two\n"
+                     "acc-launch: try --help\n"),
+             Catch::Equals("one; two"));
+}
+
+TEST_CASE("another program's words are shown as they are", "[agent][fanout]") {
+  const TransportWords docker{false, "docker", "1.0"};
+  CHECK(text_of(1, "Error: No such container: b\n", docker) ==
+        "docker exited with code 1 before acc-launch answered (Error: No such container: b)");
+  CHECK_THAT(describe({HostTrouble::What::not_started, {}, ENOENT, {}}, "b", docker),
+             Contains("'docker' could not be started here: No such file"));
+}
+
+TEST_CASE("hosts with the same trouble stand together", "[agent][fanout]") {
+  auto state = fan_out_over(12, {});
+  std::vector<std::string> names;
+  for (int i = 0; i < 12; ++i) names.push_back("n" + std::to_string(i));
+  for (std::size_t i = 1; i < 12; ++i)
+    state.hosts[i].trouble = {HostTrouble::What::exited, Exited{127}, 0, ""};
+  state.hosts[3].trouble = {HostTrouble::What::other_version, {}, 0, "0.9"};
+  const auto text = describe_troubles(state, names, kSsh);
+  CHECK_THAT(text, Catch::StartsWith("11 of 12 hosts can't take part, so nothing was started:\n"));
+  CHECK_THAT(text, Contains("\n  n1, n2, n4, n5, n6, n7, n8, n9 and 2 more: there is no"));
+  CHECK_THAT(text, Contains("\n  n3: its acc-launch is version 0.9, this one is 1.0"));
+}
+
+TEST_CASE("a lost connection is told with its host", "[agent][fanout]") {
+  CHECK(describe_lost({1, Signaled{SIGKILL, false}, "x\nclient_loop: Broken pipe\n"}, "b", kSsh) ==
+        "the connection to b was lost: ssh killed by SIGKILL (9) (client_loop: Broken pipe); "
+        "acc-launch stops the workers there");
+  CHECK_THAT(describe_lost({1, Exited{70}, ""}, "b", kSsh), Contains("acc-launch on b ended"));
+}

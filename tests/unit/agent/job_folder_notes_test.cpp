@@ -1,0 +1,66 @@
+#include "agent/job_folder_notes.hpp"
+
+#include "agent/small_file.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+
+using namespace acc::agent;
+namespace fs = std::filesystem;
+
+namespace {
+
+class JobFolder {
+ public:
+  JobFolder() { ::setenv(kJobFolderVariable, folder_.path().c_str(), 1); }
+  ~JobFolder() { ::unsetenv(kJobFolderVariable); }
+  [[nodiscard]] std::string text(const char* name) const {
+    return read_small_file((folder_ / name).string());
+  }
+  [[nodiscard]] bool has(const char* name) const { return fs::exists(folder_ / name); }
+  [[nodiscard]] fs::path path(const char* name) const { return folder_ / name; }
+
+ private:
+  acc::testing::TestFolder folder_;
+};
+
+}  // namespace
+
+TEST_CASE("a guardian notes its start, and its exit code at its end", "[agent]") {
+  const JobFolder folder;
+  const JobFolderNotes notes;
+  CHECK(folder.has("started"));
+  CHECK_FALSE(folder.has("exit.json"));
+  notes.sync();
+  notes.ended(143);
+  CHECK(folder.text("exit.json").starts_with("{\"exit_code\": 143, \"time_ms\": 1"));
+  CHECK_FALSE(folder.has("exit.json.new"));
+}
+
+TEST_CASE("an exit code has its place also on a disk that is full by then", "[agent]") {
+  const JobFolder folder;
+  const JobFolderNotes notes;
+  fs::create_directory(folder.path("exit.json.new"));  // no new file can be written
+  notes.ended(3);
+  CHECK(folder.text("exit.json").starts_with("{\"exit_code\": 3, "));
+  CHECK_FALSE(folder.has("started"));
+}
+
+TEST_CASE("notes are not written through a link, nor without a folder", "[agent]") {
+  const JobFolder folder;
+  fs::create_symlink(folder.path("target"), folder.path("started"));
+  const JobFolderNotes notes;
+  CHECK_FALSE(folder.has("target"));
+  ::unsetenv(kJobFolderVariable);
+  const JobFolderNotes none;
+  none.sync();
+  none.ended(1);
+  CHECK_FALSE(folder.has("exit.json"));
+}

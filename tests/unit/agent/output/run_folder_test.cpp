@@ -1,0 +1,60 @@
+#include "agent/output/run_folder.hpp"
+
+#include "tests/unit/agent/output/support.hpp"
+
+#include <stdlib.h>
+
+#include <filesystem>
+
+using namespace acc;
+using namespace acc::agent;
+using namespace acc::agent::testing;
+
+TEST_CASE("a run without logs leaves no folder behind", "[agent]") {
+  std::string path;
+  {
+    RunFolder folder{{}, "none", "", "abcdefgh"};
+    const auto attempt = folder.make_attempt(Round{0});
+    CHECK(folder.make_worker(Round{0}, LocalRank{2}));
+    path = folder.path();
+    CHECK(fs::is_directory(attempt + "/2"));
+    CHECK((fs::status(path).permissions() & fs::perms::others_all) == fs::perms::none);
+  }
+  CHECK_FALSE(fs::exists(path));
+}
+
+TEST_CASE("logs stay, and a run id can't climb out of the log folder", "[agent]") {
+  char base[] = "/tmp/acc-run-folder-XXXXXX";
+  REQUIRE(::mkdtemp(base) != nullptr);
+  OutputPlan output;
+  output.log_dir = std::string{base} + "/logs";
+  {
+    RunFolder folder{output, "../../evil", "", "abcdefgh"};
+    REQUIRE_FALSE(folder.make_attempt(Round{1}).empty());
+    CHECK(folder.path() == output.log_dir + "/.._.._evil_abcdefgh");
+  }
+  CHECK(fs::is_directory(output.log_dir + "/.._.._evil_abcdefgh/attempt_1"));
+  fs::remove_all(base);
+}
+
+TEST_CASE("machines that share the log folder are told apart", "[agent]") {
+  OutputPlan output;
+  output.log_dir = "/logs";
+  CHECK(RunFolder{output, "night", "node/7", "abcdefgh"}.path() == "/logs/night_node_7_abcdefgh");
+}
+
+TEST_CASE("a disk that refuses costs the error files, not the job", "[agent]") {
+  OutputPlan output;
+  output.log_dir = "/proc/nowhere";
+  RunFolder folder{output, "none", "", "abcdefgh"};
+  CHECK(folder.make_attempt(Round{0}).empty());
+}
+
+SCENARIO("the latest run is one link away", "[agent][output]") {
+  Folder folder;
+  REQUIRE(make_folder((folder.path / "run_1" / "attempt_0").string()).has_value());
+  REQUIRE(make_folder((folder.path / "run_2").string()).has_value());
+  REQUIRE(link_latest(folder.path.string(), (folder.path / "run_1").string()).has_value());
+  REQUIRE(link_latest(folder.path.string(), (folder.path / "run_2").string()).has_value());
+  CHECK(fs::read_symlink(folder.path / "latest") == "run_2");
+}

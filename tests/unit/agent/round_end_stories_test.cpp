@@ -1,0 +1,147 @@
+#include "agent/supervisor.hpp"
+#include "tests/unit/rendezvous/membership_tools.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <cerrno>
+#include <csignal>
+#include <optional>
+#include <ostream>
+
+// What a user sees must not depend on the number of nodes: the same rows are played on one node,
+// where the supervisor decides, and on two, where the coordinator does.
+using namespace acc;
+using rendezvous::RunningJob;
+
+namespace {
+
+struct Row {
+  const char* what;
+  std::uint32_t max_restarts;
+  std::optional<ExitStatus> failure;  ///< of rank 0
+  int errnum = 0;                     ///< or: rank 0 can't be started
+  int signal_before = 0;              ///< while all is well
+  int signal_after = 0;               ///< while the failed round ends
+  bool is_final = false;
+  End expected{};
+  bool restarts = false;
+};
+
+const Row kRows[] = {
+    {.what = "a failure without a restart",
+     .max_restarts = 0,
+     .failure = Exited{7},
+     .expected = {Outcome::failed, 7}},
+    {.what = "a signal kills a worker",
+     .max_restarts = 0,
+     .failure = Signaled{SIGSEGV},
+     .expected = {Outcome::failed, 139}},
+    {.what = "a failure with a restart", .max_restarts = 1, .failure = Exited{7}, .restarts = true},
+    {.what = "a restart is no use",
+     .max_restarts = 1,
+     .failure = Exited{7},
+     .is_final = true,
+     .expected = {Outcome::never_retry, 7}},
+    {.what = "SIGTERM while all is well",
+     .max_restarts = 1,
+     .failure = std::nullopt,
+     .signal_before = SIGTERM,
+     .expected = {Outcome::stopped, 143}},
+    {.what = "SIGTERM while a failed round ends, a restart left",
+     .max_restarts = 1,
+     .failure = Exited{7},
+     .signal_after = SIGTERM,
+     .expected = {Outcome::stopped, 143}},
+    {.what = "SIGTERM while a failed round ends, no restart left",
+     .max_restarts = 0,
+     .failure = Exited{7},
+     .signal_after = SIGTERM,
+     .expected = {Outcome::failed, 7}},
+    {.what = "a program is missing",
+     .max_restarts = 1,
+     .failure = std::nullopt,
+     .errnum = ENOENT,
+     .expected = {Outcome::cannot_start, 127}},
+    {.what = "a program may not be executed",
+     .max_restarts = 1,
+     .failure = std::nullopt,
+     .errnum = EACCES,
+     .expected = {Outcome::cannot_start, 126}},
+    {.what = "a program is being written",
+     .max_restarts = 1,
+     .failure = std::nullopt,
+     .errnum = ETXTBSY,
+     .expected = {Outcome::cannot_start, 71}},
+};
+
+/// Nothing: a restart follows.
+std::optional<End> on_one_node(const Row& row) {
+  using namespace agent;
+  GroupState group;
+  group.size = 2;
+  group.restart.max_restarts = row.max_restarts;
+  Instant now{std::chrono::hours{1}};
+  step(group, Began{now});
+  if (row.errnum != 0) {
+    step(group, StartFailed{{LocalRank{0}, row.errnum, "exec"}, now});
+    now += std::chrono::minutes{1};  // what may work a moment later was tried for long enough
+    group.start_retry_until = now;
+  } else {
+    step(group, RoundStarted{now});
+    if (row.signal_before != 0) step(group, SignalArrived{row.signal_before, now});
+    const auto status = row.failure.value_or(Signaled{row.signal_before});
+    step(group, WorkerExited{LocalRank{0}, status, now, row.is_final});
+    if (row.signal_after != 0) step(group, SignalArrived{row.signal_after, now});
+    step(group, WorkerExited{LocalRank{1}, Signaled{SIGTERM}, now});
+  }
+  for (const auto& action : step(group, Emptied{now})) {
+    if (const auto* finish = std::get_if<Finish>(&action)) return finish->end;
+  }
+  CHECK(group.restart_is_due == false);  // the restart began
+  return std::nullopt;
+}
+
+std::optional<End> on_two_nodes(const Row& row) {
+  using namespace rendezvous;
+  RunningJob job{2, row.max_restarts};
+  const auto [a, b] = std::pair{job.peers[0], job.peers[1]};
+  if (row.signal_before != 0) job.says(a, SignalRequest{row.signal_before});
+  if (row.failure || row.errnum != 0) {
+    Failure failure;
+    failure.is_final = row.is_final;
+    if (row.errnum != 0) {
+      failure.kind = Failure::Kind::cannot_start;
+      failure.code = row.errnum;
+    } else if (const auto* killed = std::get_if<Signaled>(&*row.failure)) {
+      failure.kind = Failure::Kind::signaled;
+      failure.code = killed->signo;
+    } else {
+      failure.code = std::get<Exited>(*row.failure).code;
+    }
+    job.says(a, WorkerFailed{failure});
+  }
+  if (row.signal_after != 0) job.says(b, SignalRequest{row.signal_after});
+  job.all_stopped();
+  if (!job.over) {
+    CHECK(job.phase() == MembershipPhase::assigning);
+    return std::nullopt;
+  }
+  return End{job.over->outcome, job.over->exit_code};
+}
+
+}  // namespace
+
+TEST_CASE("a job ends the same on one node and on several", "[agent][rendezvous][round_end]") {
+  for (const auto& row : kRows) {
+    INFO(row.what);
+    const auto one = on_one_node(row);
+    const auto two = on_two_nodes(row);
+    REQUIRE(one.has_value() == !row.restarts);
+    REQUIRE(two.has_value() == !row.restarts);
+    if (row.restarts) continue;
+    CHECK(to_string(one->outcome) == to_string(row.expected.outcome));
+    CHECK(one->exit_code == row.expected.exit_code);
+    CHECK(to_string(two->outcome) == to_string(row.expected.outcome));
+    CHECK(two->exit_code == row.expected.exit_code);
+  }
+}

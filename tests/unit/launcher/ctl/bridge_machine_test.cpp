@@ -1,0 +1,279 @@
+#include "launcher/ctl/bridge_machine.hpp"
+
+#include "common/version.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+namespace acc::ctl {
+namespace {
+
+using Json = nlohmann::json;
+
+BridgeWish wish() {
+  BridgeWish made;
+  made.node = made.name = "b";
+  made.launch = "hosts-x";
+  made.nodes = 3;
+  made.node_rank = 1;
+  made.slots = 2;
+  made.has_secret = true;
+  made.words = {"train.py"};
+  return made;
+}
+
+/// A bridge with what it did.
+struct Story {
+  explicit Story(BridgeWish of = wish()) : state{bridge_of(std::move(of))} {}
+
+  Story& hears(const BridgeEvent& event) {
+    actions = step(state, event);
+    return *this;
+  }
+  Story& ordered(agent::LaunchOrder order) { return hears(BridgeOrdered{std::move(order)}); }
+  Story& answered(BridgeAsk ask, unsigned status, const std::string& body) {
+    return hears(BridgeAnswered{ask, status, body});
+  }
+  Story& prepared() {
+    ordered(agent::SetFolder{"/work"});
+    ordered(agent::SetVariable{"A", "1"});
+    ordered(agent::Prepare{"token"});
+    return answered(BridgeAsk::check, 200, R"({"ok": true, "version": "1.2"})");
+  }
+  Story& running() {
+    prepared();
+    ordered(agent::Go{});
+    return answered(BridgeAsk::submit, 201, R"({"id": "hosts-x.1-abcdef"})");
+  }
+
+  template <class Action>
+  [[nodiscard]] std::vector<Action> all() const {
+    std::vector<Action> found;
+    for (const auto& action : actions) {
+      if (const auto* one = std::get_if<Action>(&action)) found.push_back(*one);
+    }
+    return found;
+  }
+  template <class Action>
+  [[nodiscard]] Action only() const {
+    const auto found = all<Action>();
+    REQUIRE(found.size() == 1);
+    return found.front();
+  }
+  [[nodiscard]] bool asks(BridgeAsk what) const {
+    for (const auto& one : all<AskDaemon>()) {
+      if (one.ask == what) return true;
+    }
+    return false;
+  }
+  [[nodiscard]] std::optional<Millis> delay(BridgeTimer timer) const {
+    for (const auto& one : all<ArmBridgeTimer>()) {
+      if (one.timer == timer) return one.delay;
+    }
+    return std::nullopt;
+  }
+
+  BridgeState state;
+  BridgeActions actions;
+};
+
+const std::string kOver = R"({"id": "hosts-x.1-abcdef", "state": "failed", "exit_code": 7})";
+const std::string kRuns = R"({"id": "hosts-x.1-abcdef", "state": "running"})";
+
+}  // namespace
+
+SCENARIO("a bridge submits what the life line says when all hosts are prepared", "[ctl][bridge]") {
+  Story story;
+  story.ordered(agent::SetFolder{"/work"}).ordered(agent::SetVariable{"A", "1"});
+  CHECK(story.actions.empty());
+  story.ordered(agent::Prepare{"token"});
+  const auto check = story.only<AskDaemon>();
+  CHECK(check.target == "/v1/nodes/b/v1/jobs");
+  auto body = Json::parse(check.body);
+  CHECK(body["check"] == true);
+  CHECK(body["working_directory"] == "/work");
+  CHECK(body["env"]["A"] == "1");
+  CHECK(body["slots"] == 2);
+  CHECK(body["launch"] == Json{{"id", "hosts-x"}, {"nodes", 3}, {"node_rank", 1}});
+  story.answered(BridgeAsk::check, 200, R"({"ok": true, "version": "1.2"})");
+  CHECK(std::get<agent::Prepared>(story.only<SendMark>().mark).version == "1.2");
+  story.ordered(agent::Go{});
+  body = Json::parse(story.only<AskDaemon>().body);
+  CHECK_FALSE(body.contains("check"));
+  CHECK(body["name"] == "hosts-x.1");
+  story.answered(BridgeAsk::submit, 201, R"({"id": "hosts-x.1-abcdef"})");
+  CHECK(std::get<agent::JobStarted>(story.only<SendMark>().mark).id == "hosts-x.1-abcdef");
+  CHECK(story.all<OpenStream>().size() == 2);
+  CHECK(story.all<OpenStream>()[0].target ==
+        "/v1/nodes/b/v1/jobs/hosts-x.1-abcdef/logs?stream=stdout&format=raw&follow=1&from=0");
+}
+
+SCENARIO("a node that can't run the job is told in one line, with its cure", "[ctl][bridge]") {
+  struct Row {
+    unsigned status;
+    const char* body;
+    const char* text;
+    int code;
+  };
+  const auto row = GENERATE(
+      Row{502, R"({"error": "b:29700: connection refused", "code": "no_daemon"})",
+          "b:29700: connection refused", 69},
+      Row{403, R"({"error": "no such user: 'alice'", "code": "no_such_user"})",
+          "no such user: 'alice'", 77},
+      Row{429, R"({"error": "no room: here runs x: submit with wait, or later", "code": "exhausted"})",
+          "no room: here runs x: stop one of them, try later, or leave this host out", 1},
+      Row{400, R"({"error": "acc-launch: --foo is no flag", "code": "bad_request"})",
+          "--foo is no flag", 2},
+      Row{500, "<html>", "its acc-agent answers with status 500", 1});
+  Story story;
+  story.ordered(agent::Prepare{"token"});
+  story.answered(BridgeAsk::check, row.status, row.body);
+  CHECK(story.only<TellBridge>().text == row.text);
+  CHECK(story.only<FinishBridge>().code == row.code);
+}
+
+SCENARIO("a submission whose answer was lost is looked for, not made twice", "[ctl][bridge]") {
+  Story story;
+  story.prepared().ordered(agent::Go{});
+  story.hears(BridgeUnanswered{BridgeAsk::submit, "the daemon is gone"});
+  CHECK(story.delay(BridgeTimer::find));
+  story.hears(BridgeTimerFired{BridgeTimer::find});
+  CHECK(story.asks(BridgeAsk::find));
+  WHEN("there is such a job") {
+    story.answered(BridgeAsk::find, 200,
+                   R"({"jobs": [{"id": "z", "name": "hosts-x.2"}, {"id": "y", "name": "hosts-x.1"}]})");
+    CHECK(story.state.job == "y");
+    CHECK(story.state.phase == BridgePhase::running);
+  }
+  WHEN("there is none for ten seconds") {
+    for (int i = 0; i < 40 && story.state.phase != BridgePhase::finished; ++i)
+      story.answered(BridgeAsk::find, 200, R"({"jobs": []})");
+    CHECK(story.only<TellBridge>().text == "the job could not be started: the daemon is gone");
+  }
+}
+
+SCENARIO("the end is reported when all output is copied and the exit code known", "[ctl][bridge]") {
+  Story story;
+  story.running();
+  story.hears(BridgeCopied{false, 100});
+  story.hears(BridgeStreamEnded{false, 200, true, {}});
+  CHECK(story.actions.empty());
+  story.hears(BridgeStreamEnded{true, 200, true, {}});
+  CHECK(story.asks(BridgeAsk::state));
+  story.answered(BridgeAsk::state, 200, kRuns);
+  CHECK(story.delay(BridgeTimer::state) <= Millis{1000});
+  story.answered(BridgeAsk::state, 200, kOver);
+  CHECK(std::get<agent::JobEnded>(story.only<SendMark>().mark).exit_code == 7);
+  CHECK(story.only<FinishBridge>().code == 0);
+}
+
+SCENARIO("a stream that broke off goes on where it was", "[ctl][bridge]") {
+  Story story;
+  story.running();
+  story.hears(BridgeCopied{true, 4711});
+  story.hears(BridgeStreamEnded{true, 200, false, {}});
+  CHECK(story.delay(BridgeTimer::err) <= Millis{100});
+  story.hears(BridgeTimerFired{BridgeTimer::err});
+  CHECK(story.only<OpenStream>().target.ends_with("stream=stderr&format=raw&follow=1&from=4711"));
+  for (int i = 0; i < 20; ++i) story.hears(BridgeStreamEnded{true, 0, false, {}});
+  CHECK(story.delay(BridgeTimer::err) == Millis{2000});
+  WHEN("a minute passes without contact") {
+    story.hears(BridgeUnanswered{BridgeAsk::state, "nothing listens there"});
+    story.hears(BridgeTimerFired{BridgeTimer::contact});
+    CHECK(story.only<TellBridge>().text ==
+          "no contact for 1 min, so its part of the job (hosts-x.1-abcdef) is given up here: "
+          "nothing listens there");
+    CHECK(story.only<FinishBridge>().code == 69);
+  }
+  WHEN("the daemon answers again") {
+    story.answered(BridgeAsk::state, 200, kRuns);
+    CHECK(story.delay(BridgeTimer::contact) == Millis{60'000});
+  }
+}
+
+SCENARIO("streams that stand still behind the job's end are opened anew", "[ctl][bridge]") {
+  Story story;
+  story.running();
+  story.answered(BridgeAsk::state, 200, kOver);
+  CHECK(story.all<OpenStream>().empty());
+  story.hears(BridgeCopied{false, 5});
+  story.answered(BridgeAsk::state, 200, kOver);
+  CHECK(story.only<CloseStream>().is_err);
+  CHECK(story.only<OpenStream>().is_err);
+}
+
+SCENARIO("signals become requests, and wait for the job's id", "[ctl][bridge]") {
+  Story story;
+  story.prepared().ordered(agent::Go{}).ordered(agent::PassSignal{SIGINT});
+  CHECK(story.actions.empty());
+  story.answered(BridgeAsk::submit, 201, R"({"id": "y"})");
+  CHECK(story.only<AskDaemon>().body == "{\"signal\":\"SIGINT\"}\n");
+  story.ordered(agent::PassSignal{SIGTERM});
+  CHECK(story.only<AskDaemon>().target == "/v1/nodes/b/v1/jobs/y/stop");
+}
+
+SCENARIO("the end of the life line stops the job, however often that has to be asked",
+         "[ctl][bridge]") {
+  Story story;
+  story.running().hears(BridgeLineClosed{});
+  CHECK(story.asks(BridgeAsk::stop));
+  CHECK(story.delay(BridgeTimer::end));
+  story.hears(BridgeUnanswered{BridgeAsk::stop, "gone"});
+  CHECK(story.delay(BridgeTimer::stop));
+  story.hears(BridgeTimerFired{BridgeTimer::stop});
+  CHECK(story.asks(BridgeAsk::stop));
+  story.answered(BridgeAsk::stop, 202, "{}");
+  CHECK(story.asks(BridgeAsk::state));
+  story.hears(BridgeOutputGone{});
+  CHECK(story.all<CloseStream>().size() == 2);
+  story.answered(BridgeAsk::state, 200, kOver);
+  CHECK(story.only<FinishBridge>().code == 0);
+}
+
+SCENARIO("the life line ends while the submission is on its way", "[ctl][bridge]") {
+  Story story;
+  story.prepared().ordered(agent::Go{}).hears(BridgeLineClosed{});
+  CHECK(story.actions.empty());
+  story.answered(BridgeAsk::submit, 201, R"({"id": "y"})");
+  CHECK(story.asks(BridgeAsk::stop));
+}
+
+SCENARIO("a bridge that isn't told to go leaves nothing", "[ctl][bridge]") {
+  Story story;
+  story.prepared().hears(BridgeLineClosed{});
+  CHECK(story.only<FinishBridge>().code == 69);
+  CHECK(story.all<AskDaemon>().empty());
+}
+
+SCENARIO("a detached job is started without its output, and left", "[ctl][bridge]") {
+  auto detached = wish();
+  detached.detaches = true;
+  Story story{detached};
+  story.running();
+  CHECK(story.all<OpenStream>().empty());
+  story.ordered(agent::Leave{});
+  CHECK(story.only<FinishBridge>().code == 0);
+  CHECK(story.all<AskDaemon>().empty());
+}
+
+SCENARIO("an attached bridge follows a job that is there, and stops nothing", "[ctl][bridge]") {
+  auto attached = wish();
+  attached.job = "y";
+  attached.skips_old = true;
+  Story story{attached};
+  story.ordered(agent::Prepare{"token"});
+  CHECK(story.only<AskDaemon>().target == "/v1/nodes/b/v1/jobs/y");
+  story.answered(BridgeAsk::state, 200, kRuns);
+  CHECK(std::get<agent::Prepared>(story.only<SendMark>().mark).version == version());
+  story.ordered(agent::Go{});
+  REQUIRE(story.all<OpenStream>().size() == 2);
+  story.hears(BridgeStreamEnded{false, 416, true, R"({"error": "from=9: there are 42 bytes"})"});
+  CHECK(story.only<OpenStream>().target.ends_with("&from=42"));
+  story.hears(BridgeLineClosed{});
+  CHECK(story.only<FinishBridge>().code == 69);
+  CHECK(story.all<AskDaemon>().empty());
+}
+
+}  // namespace acc::ctl

@@ -1,0 +1,189 @@
+#include "launcher/hosts_plan.hpp"
+
+#include "tests/unit/launcher/trial.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+
+using namespace acc;
+using namespace acc::launcher;
+using Catch::Contains;
+using Words = std::vector<std::string>;
+
+namespace {
+
+struct HostsTrial {
+  Words words;
+  std::string yaml{};
+  Environment environment{};
+  std::string hostfile{};
+  DaemonFound daemon{};
+
+  PlannedHosts planned() {
+    const auto line = parse_command_line(words);
+    REQUIRE(line.complaints.empty());
+    std::optional<Config> config;
+    if (!yaml.empty()) config = parse_config(yaml, "cfg.yaml").value();
+    const auto facts = unknown_facts();
+    const auto merged = merge(line, config, *facts, environment);
+    REQUIRE(merged.complaints.empty());
+    return plan_hosts(line, merged.spec,
+                      {environment, "/job", "/opt/acc-launch", "login1", hostfile, "r4nd0m", {},
+                       daemon});
+  }
+  std::string complaints() {
+    std::string text;
+    for (const auto& complaint : planned().complaints) text += complaint.what + "\n";
+    return text;
+  }
+  /// The command on one host, as its shell reads it.
+  std::string command(std::size_t host) {
+    auto plan = planned();
+    REQUIRE(plan.complaints.empty());
+    return plan.launch.hosts.at(host).command.back();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("each host gets its rank, its workers and the job's words", "[launcher][hosts]") {
+  HostsTrial trial{
+      {"--hosts", "a:2,me@b:1", "--ssh", "--max_restarts", "3", "-q", "train.py", "--lr", "it's"}};
+  const auto plan = trial.planned();
+  CHECK(plan.launch.hosts.at(1).name == "me@b");
+  const auto& ssh = plan.launch.hosts.at(1).command;
+  CHECK(ssh.front() == "ssh");
+  CHECK(ssh.at(ssh.size() - 2) == "me@b");
+  CHECK(std::find(ssh.begin(), ssh.end(), "BatchMode=yes") != ssh.end());
+  const auto line = trial.command(1);
+  for (const auto* word :
+       {"/opt/acc-launch", "--life_line=0 --secret_fd=0", "--max_restarts=3", "--quiet",
+        "--nnodes=2", "--node_rank=1", "--nproc_per_node=1", "--rdzv_backend=tcp",
+        "--main_process_ip=a", "--main_process_port=2", "-- train.py --lr 'it'\\''s'"})
+    CHECK_THAT(line, Contains(word));
+  CHECK_THAT(line, !Contains("--hosts") && !Contains("--ssh"));
+  CHECK_THAT(trial.command(0), Contains("--node_rank=0") && Contains("--nproc_per_node=2"));
+}
+
+TEST_CASE("the user's own rendezvous, secret and report are kept", "[launcher][hosts]") {
+  HostsTrial trial{{"--hosts", "a,b", "--ssh", "--main_process_ip", "10.0.0.1", "--secret_file",
+                    "/s", "--report", "r.json", "x.py"}};
+  CHECK(!trial.planned().launch.sends_secret);
+  CHECK_THAT(trial.command(1), Contains("--main_process_ip=10.0.0.1") &&
+                                   !Contains("--main_process_ip=a") && !Contains("--secret_fd") &&
+                                   !Contains("--report"));
+  CHECK_THAT(trial.command(0), Contains("--report=r.json"));
+}
+
+TEST_CASE("workers are shared as the user counts them", "[launcher][hosts]") {
+  using Workers = std::vector<std::optional<std::uint32_t>>;
+  const auto workers = [](Words words, std::string yaml = {}) {
+    words.insert(words.end(), {"--ssh", "x.py"});
+    return HostsTrial{std::move(words), std::move(yaml)}.planned().workers;
+  };
+  CHECK(workers({"--hosts", "a,b:8"}) == Workers{1, 8});
+  CHECK(workers({"--hosts", "a,b,c", "--num_processes", "7"}) == Workers{3, 2, 2});
+  CHECK(workers({"--hosts", "a,b"}) == Workers{std::nullopt, std::nullopt});
+  CHECK(workers({"--hosts", "a:4,b:4", "--num_processes", "8"}) == Workers{4, 4});
+  const std::string yaml =
+      "distributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: 6\nnum_machines: 1\n"
+      "machine_rank: 0\nrdzv_backend: static\n";
+  CHECK(workers({"--hosts", "a,b"}, yaml) == Workers{3, 3});
+  CHECK(workers({"--hosts", "a:1,b:2"}, yaml) == Workers{1, 2});  // a flag beats the file
+}
+
+TEST_CASE("what contradicts the hosts is refused with both values", "[launcher][hosts]") {
+  const auto complaints = [](Words words) {
+    words.emplace_back("x.py");
+    return HostsTrial{std::move(words)}.complaints();
+  };
+  CHECK_THAT(complaints({"--hosts", "a,b", "--ssh", "--nnodes", "3"}),
+             Contains("--nnodes 3, but there are 2 hosts"));
+  CHECK_THAT(complaints({"--hosts", "a,b", "--ssh", "--num_machines", "4"}),
+             Contains("--num_machines 4, but there are 2 hosts"));
+  CHECK_THAT(complaints({"--hosts", "a:2,b:2", "--ssh", "--num_processes", "5"}),
+             Contains("--num_processes 5, but the hosts have 4 slots"));
+  CHECK_THAT(complaints({"--hosts", "a:2,b:2", "--ssh", "--nproc_per_node", "3"}),
+             Contains("--nproc_per_node 3, but --hosts gives a 2 slots"));
+  CHECK_THAT(complaints({"--hosts", "a,b", "--ssh", "--machine_rank", "0"}),
+             Contains("--machine_rank can't be given with --hosts"));
+  CHECK_THAT(complaints({"--hosts", "a,b", "--ssh", "--launch_agent", "pdsh"}),
+             Contains("two ways"));
+  CHECK_THAT(complaints({"--hosts", "localhost,b", "--ssh"}), Contains("--main_process_ip"));
+  CHECK_THAT(complaints({"--hosts", "a:1,b:2", "--ssh", "--rdzv_backend", "static"}),
+             Contains("different numbers"));
+  CHECK_THAT(complaints({"--hosts", "a,b"}), Contains("a is another machine") && Contains("--ssh"));
+  CHECK(complaints({"--hosts", "localhost:2,login1"}).empty());
+  CHECK_THAT(complaints({"--hosts", "a,b", "--ssh", "--env", "NOT_SET"}),
+             Contains("isn't set here"));
+}
+
+TEST_CASE("another program takes the place of ssh", "[launcher][hosts]") {
+  const auto command = [](const std::string& agent) {
+    return HostsTrial{
+        {"--hosts", "c1", "--launch_agent", agent, "--remote_launch", "/bin/acc", "x.py"}}
+        .planned()
+        .launch.hosts.at(0)
+        .command;
+  };
+  const auto plain = command("rsh -n");
+  REQUIRE(plain.size() == 4);
+  CHECK(Words(plain.begin(), plain.begin() + 3) == Words{"rsh", "-n", "c1"});
+  CHECK_THAT(plain[3], Catch::StartsWith("exec /bin/acc --life_line=0 "));
+  const auto docker = command("docker exec -i {host} sh -c {command}");
+  REQUIRE(docker.size() == 7);
+  CHECK(docker[3] == "c1");
+  CHECK(docker[6] == plain[3]);
+}
+
+TEST_CASE("variables come from here or from the flag, and the plan shows only names",
+          "[launcher][hosts]") {
+  HostsTrial trial{{"--hosts", "a,b", "--ssh", "--env", "HERE", "--env", "TOKEN=hid,den=x", "x.py"},
+                   {},
+                   {{"HERE", "value"}}};
+  const auto plan = trial.planned();
+  REQUIRE(plan.launch.variables.size() == 2);
+  CHECK(plan.launch.variables[0].value == "value");
+  CHECK(plan.launch.variables[1].value == "hid,den=x");
+  const auto shown = hosts_to_json(plan);
+  CHECK_THAT(shown, Contains("TOKEN") && !Contains("hid,den") && !Contains("\"value\""));
+}
+
+TEST_CASE("flags for hosts need hosts", "[launcher][hosts]") {
+  const Words words{"--ssh", "--env", "A=1", "--tag_output", "x.py"};
+  CHECK(check_without_hosts(parse_command_line(words)).size() == 3);
+}
+
+TEST_CASE("without ssh the way to other machines is our own daemon's", "[launcher][hosts]") {
+  HostsTrial trial{{"--hosts", "login1:2,b:4", "--env", "A=1", "x.py", "arg"}};
+  trial.daemon = {"/run/acc/agent.sock", false, {}};
+  const auto plan = trial.planned();
+  REQUIRE(plan.complaints.empty());
+  CHECK(plan.launch.uses_daemons);
+  CHECK_FALSE(plan.launch.sends_secret);
+  const auto& here = plan.launch.hosts[0].command;
+  CHECK(Words(here.begin(), here.begin() + 10) ==
+        Words{"acc-ctl", "bridge", "--socket=/run/acc/agent.sock", "--launch=hosts-r4nd0m",
+              "--nodes=2", "--node_rank=0", "--slots=2", "--secret", "--here", "login1"});
+  const auto& other = plan.launch.hosts[1].command;
+  CHECK(Words(other.begin() + 5, other.begin() + 10) ==
+        Words{"--node_rank=1", "--slots=4", "--secret", "b", "--"});
+  CHECK(std::find(other.begin(), other.end(), "--node_rank=1") != other.end());
+  CHECK(Words(other.end() - 3, other.end()) == Words{"--", "x.py", "arg"});
+}
+
+TEST_CASE("what the daemons can't do is refused with its cure", "[launcher][hosts]") {
+  HostsTrial none{{"--hosts", "a,b", "x.py"}};
+  none.daemon.why = "/run/acc/agent.sock: nothing listens there";
+  CHECK_THAT(none.complaints(), Contains("no acc-agent answers here") &&
+                                    Contains("nothing listens there") && Contains("add --ssh"));
+  HostsTrial own{{"--hosts", "a,b", "x.py"}};
+  own.daemon = {"/run/user/1/acc/agent.sock", true, {}};
+  CHECK_THAT(own.complaints(), Contains("is your own") && Contains("runs as root"));
+  HostsTrial login{{"--hosts", "me@a,b", "x.py"}};
+  login.daemon = {"/run/acc/agent.sock", false, {}};
+  CHECK_THAT(login.complaints(), Contains("leave the name in front of @ out"));
+  HostsTrial detached{{"--hosts", "a,b", "--ssh", "--detach", "x.py"}};
+  CHECK_THAT(detached.complaints(), Contains("--detach needs acc-agent"));
+}

@@ -1,0 +1,118 @@
+#include "rendezvous/socket_users.hpp"
+
+#include "common/unique_fd.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+
+using namespace acc;
+using acc::rendezvous::SocketUsers;
+using Side = SocketUsers::Side;
+
+namespace {
+
+sockaddr_in loopback(in_port_t port) {
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = port;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return at;
+}
+
+/// A listener of this user and a connection to it.
+struct Connection {
+  UniqueFd listener{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  UniqueFd client{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  UniqueFd server;
+
+  /// The client's socket is made by this user, 0: by us.
+  explicit Connection(uid_t user) {
+    auto at = loopback(0);
+    socklen_t size = sizeof at;
+    REQUIRE(::bind(listener.get(), reinterpret_cast<sockaddr*>(&at), size) == 0);
+    REQUIRE(::listen(listener.get(), 4) == 0);
+    REQUIRE(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&at), &size) == 0);
+    if (user == 0) {
+      REQUIRE(::connect(client.get(), reinterpret_cast<sockaddr*>(&at), size) == 0);
+    } else {
+      // The socket belongs to the user who makes it.
+      child_ = ::fork();
+      if (child_ == 0) {
+        if (::setresuid(user, user, user) != 0) ::_exit(1);
+        const int own = ::socket(AF_INET, SOCK_STREAM, 0);
+        if (::connect(own, reinterpret_cast<sockaddr*>(&at), size) != 0) ::_exit(2);
+        char byte = 0;
+        [[maybe_unused]] const auto n = ::read(own, &byte, 1);  // until the test is over
+        ::_exit(0);
+      }
+    }
+    server = UniqueFd{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+    REQUIRE(server);
+  }
+  ~Connection() {
+    server.reset();
+    if (child_ > 0) ::waitpid(child_, nullptr, 0);
+  }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+ private:
+  pid_t child_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("both sides of a loopback connection know whose the other one is",
+          "[rendezvous][socket_users]") {
+  const Connection own{0};
+  SocketUsers users;
+  const auto who_connects = users.at_other_end(own.server.get(), Side::connects);
+  if (who_connects.known == SocketUsers::Known::unavailable) {
+    WARN("skipped: this kernel doesn't say whose a socket is");
+    return;
+  }
+  CHECK(who_connects.known == SocketUsers::Known::yes);
+  CHECK(who_connects.user == ::geteuid());
+  const auto who_listens = users.at_other_end(own.client.get(), Side::listens);
+  CHECK(who_listens.known == SocketUsers::Known::yes);
+  CHECK(who_listens.user == ::geteuid());
+  CHECK_FALSE(users.objection(own.server.get(), Side::connects));
+  CHECK_FALSE(users.objection(own.client.get(), Side::listens));
+}
+
+TEST_CASE("another user of the machine may not join a job on loopback",
+          "[rendezvous][socket_users]") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can be another user");
+    return;
+  }
+  const Connection theirs{1001};
+  SocketUsers users;
+  const auto who = users.at_other_end(theirs.server.get(), Side::connects);
+  if (who.known == SocketUsers::Known::unavailable) {
+    WARN("skipped: this kernel doesn't say whose a socket is");
+    return;
+  }
+  CHECK(who.user == 1001);
+  const auto objection = users.objection(theirs.server.get(), Side::connects);
+  REQUIRE(objection);
+  CHECK_THAT(*objection, Catch::StartsWith("it belongs to user 1001, this side to user 0"));
+}
+
+TEST_CASE("a peer that hung up is told as that", "[rendezvous][socket_users]") {
+  Connection own{0};
+  SocketUsers users;
+  if (users.at_other_end(own.server.get(), Side::connects).known == SocketUsers::Known::unavailable)
+    return;
+  const linger reset{1, 0};
+  ::setsockopt(own.client.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  own.client.reset();
+  CHECK(users.at_other_end(own.server.get(), Side::connects).known == SocketUsers::Known::gone);
+}

@@ -1,0 +1,260 @@
+#include "runtime/world/group_builder.hpp"
+
+#include "runtime/bootstrap/manifest.hpp"
+#include "runtime/bootstrap/tcp_store.hpp"
+#include "runtime/net/fields.hpp"
+#include "runtime/net/mailbox.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <future>
+#include <vector>
+
+using namespace acc::runtime;
+using namespace std::chrono_literals;
+
+namespace {
+
+GroupConfig config(int rank, int size, const std::shared_ptr<Store>& store) {
+  GroupConfig made;
+  made.rank = rank;
+  made.size = size;
+  made.key = "k";
+  made.store = store;
+  made.options.init_timeout = 20s;
+  made.options.backend = BackendKind::cpu;
+  return made;
+}
+
+/// What each rank makes of it: "well", or the error.
+std::vector<std::string> form(std::vector<GroupConfig> formations) {
+  std::vector<std::future<std::string>> ranks;
+  for (auto& each : formations) {
+    ranks.push_back(std::async(std::launch::async, [each]() -> std::string {
+      try {
+        const auto group = form_group(each);
+        return "well";
+      } catch (const Error& error) {
+        return std::string{to_string(error.code())} + ": " + error.what();
+      }
+    }));
+  }
+  std::vector<std::string> said;
+  for (auto& rank : ranks) said.push_back(rank.get());
+  return said;
+}
+
+std::string here(int rank) {
+  return std::to_string(rank) + " (host " + host_facts().name + ", pid " +
+         std::to_string(::getpid()) + ")";
+}
+
+}  // namespace
+
+TEST_CASE("threads find each other and become a group", "[bootstrap][form]") {
+  for (const int size : {1, 2, 5, 8}) {
+    auto groups = ProcessGroup::threads(size);
+    std::vector<std::future<void>> ranks;
+    for (int r = 0; r < size; ++r) {
+      ranks.push_back(std::async(std::launch::async, [&groups, r, size] {
+        auto& group = groups[static_cast<std::size_t>(r)];
+        if (group.rank() != r || group.size() != size || group.local_rank() != r ||
+            group.local_size() != size)
+          throw std::logic_error{"wrong numbers"};
+        group.barrier();
+      }));
+    }
+    for (auto& rank : ranks) CHECK_NOTHROW(rank.get());
+    const auto& facts = groups[0].impl().facts();
+    CHECK(facts.ranks.size() == static_cast<std::size_t>(size));
+    CHECK(facts.ranks.back().pid == ::getpid());
+    CHECK(facts.ranks.back().host == host_facts().name);
+  }
+}
+
+TEST_CASE("a rank that doesn't come is named, and who did, on every rank", "[bootstrap][form]") {
+  const auto store = make_memory_store();
+  SECTION("one of the last") {
+    auto zero = config(0, 3, store), two = config(2, 3, store);
+    zero.options.init_timeout = two.options.init_timeout = 80ms;
+    const auto said = form({zero, two});
+    const auto expected =
+        "timed_out: rank 1 of 3 has not joined after 80 ms; joined: " + here(0) + ", " + here(2);
+    CHECK(said[0] == expected);
+    CHECK(said[1] == expected);
+  }
+  SECTION("rank 0") {
+    auto one = config(1, 3, store), two = config(2, 3, store);
+    one.options.init_timeout = two.options.init_timeout = 80ms;
+    const auto said = form({one, two});
+    CHECK(said[0] ==
+          "timed_out: rank 0 of 3 has not joined after 80 ms; joined: " + here(1) + ", " + here(2));
+  }
+  SECTION("several") {
+    auto one = config(1, 8, store);
+    one.options.init_timeout = 60ms;
+    CHECK(form({one}) ==
+          std::vector<std::string>{
+              "timed_out: ranks 0,2-7 of 8 have not joined after 60 ms; joined: " + here(1)});
+  }
+}
+
+TEST_CASE("what fails on one rank fails all at once, long before the timeout",
+          "[bootstrap][form]") {
+  const auto store = make_memory_store();
+  const auto began = Clock::now();
+  SECTION("ranks of another world") {
+    const auto said = form({config(0, 2, store), config(1, 3, store)});
+    const auto expected =
+        "invalid_argument: rank " + here(1) + " has a world size of 3, rank " + here(0) + " of 2";
+    CHECK(said == std::vector<std::string>(2, expected));
+  }
+  SECTION("two processes of one rank") {
+    const auto said = form({config(0, 3, store), config(1, 3, store), config(1, 3, store)});
+    const auto expected =
+        "invalid_argument: two processes are one rank: " + here(1) + " and " + here(1);
+    CHECK(said == std::vector<std::string>(3, expected));
+  }
+  SECTION("different backends") {
+    auto other = config(1, 2, store);
+    other.options.backend = BackendKind::nccl;
+    const auto said = form({config(0, 2, store), other});
+    CHECK_THAT(said[0], Catch::Contains("the ranks ask for different backends: cpu rank 0 (host") &&
+                            Catch::Contains("nccl rank 1 (host"));
+    CHECK(said[1] == said[0]);
+  }
+  SECTION("a rank that can't take part, while another is still missing") {
+    Member me;
+    me.rank = 2;
+    me.pid = 7;
+    me.host.name = "b";
+    auto rank_0 = std::async(std::launch::async, [&] { return form({config(0, 3, store)}); });
+    report_failure(*store, "k", me, Error{ErrorCode::system, "no descriptors left"});
+    CHECK(rank_0.get() ==
+          std::vector<std::string>{"system: rank 2 (host b, pid 7): no descriptors left"});
+    CHECK(form({config(1, 3, store)}) ==
+          std::vector<std::string>{"system: rank 2 (host b, pid 7): no descriptors left"});
+  }
+  CHECK(Clock::now() - began < 10s);
+}
+
+TEST_CASE("when the ranks of a host can't meet, each says the cause, not that another is gone",
+          "[bootstrap][form]") {
+  // Rank 1 joins and ends before it reaches the leader; rank 2 finds the leader gone.
+  const auto store = make_memory_store();
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  const auto child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    char none = 0;
+    ::close(ready[1]);
+    [[maybe_unused]] const auto n = ::read(ready[0], &none, 1);
+    ::_exit(3);
+  }
+  ::close(ready[0]);
+  Member dying;
+  dying.rank = 1;
+  dying.size = 3;
+  dying.pid = child;
+  dying.host = host_facts();
+  dying.local_group = "nobody listens here";
+  dying.backend = kWantsCpu;
+  Mailbox{*store, "k/members/sent"}.put(pack({"1", to_text(dying)}));
+  auto others = std::async(std::launch::async, [&] {
+    return form({config(0, 3, store), config(2, 3, store)});
+  });
+  ::kill(child, SIGKILL);
+  const auto said = others.get();
+  const auto cause = "rank 1 (host " + host_facts().name + ", pid " + std::to_string(child) +
+                     ") is gone: its process ended";
+  CHECK(said == std::vector<std::string>(2, "peer_lost: " + cause));
+  ::waitpid(child, nullptr, 0);
+  ::close(ready[1]);
+}
+
+TEST_CASE("ranks of another world are told at once also through rank 0's store",
+          "[bootstrap][form]") {
+  TcpStorePlace place;
+  place.name = "acc-test-form/" + std::to_string(::getpid());
+  place.job = "j";
+  place.size = 2;
+  auto theirs = place;
+  theirs.rank = 1;
+  theirs.size = 3;
+  const auto began = Clock::now();
+  const auto zero = open_tcp_store(place, Clock::now() + 10s);
+  const auto one = open_tcp_store(theirs, Clock::now() + 10s);
+  const auto said = form({config(0, 2, zero), config(1, 3, one)});
+  CHECK(said ==
+        std::vector<std::string>(2, "invalid_argument: rank " + here(1) +
+                                        " has a world size of 3, rank " + here(0) + " of 2"));
+  CHECK(Clock::now() - began < 10s);
+}
+
+TEST_CASE("threads that can't be started end the group with an Error", "[bootstrap][form]") {
+  CHECK_THROWS_WITH(ProcessGroup::threads(1'000'000'000), Catch::Contains("1 to 512 ranks"));
+  // The limit counts all processes of a user; root's isn't limited, so nobody's is tried.
+  const auto child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    rlimit none{1, 1};
+    if (::setrlimit(RLIMIT_NPROC, &none) != 0 || ::setuid(65534) != 0) ::_exit(77);
+    try {
+      (void)ProcessGroup::threads(3);
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      ::_exit(error.code() == ErrorCode::system && what.find("start a thread") != std::string::npos
+                  ? 0
+                  : 2);
+    } catch (...) {
+      ::_exit(3);
+    }
+    ::_exit(4);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+    WARN("not tried: this user can't become nobody");
+    return;
+  }
+  CHECK(status == 0);
+}
+
+TEST_CASE("rank 0 decides for all whether calls are compared", "[bootstrap][form]") {
+  const auto store = make_memory_store();
+  std::vector<std::future<std::shared_ptr<Group>>> ranks;
+  for (int r = 0; r < 2; ++r) {
+    auto mine = config(r, 2, store);
+    mine.options.check = r != 0;
+    ranks.push_back(std::async(std::launch::async, [mine] { return form_group(mine); }));
+  }
+  for (auto& rank : ranks) CHECK(rank.get()->options().check == false);
+}
+
+TEST_CASE("groups split into groups", "[bootstrap][form]") {
+  auto groups = ProcessGroup::threads(5);
+  std::vector<std::future<std::vector<int>>> ranks;
+  for (auto& group : groups) {
+    ranks.push_back(std::async(std::launch::async, [&group] {
+      const auto odd = group.split(group.rank() % 2, -group.rank(), "odd");
+      return std::vector{odd.rank(), odd.size(), odd.local_size()};
+    }));
+  }
+  const std::vector<std::vector<int>> expected{
+      {2, 3, 3}, {1, 2, 2}, {1, 3, 3}, {0, 2, 2}, {0, 3, 3}};
+  for (std::size_t r = 0; r < ranks.size(); ++r) CHECK(ranks[r].get() == expected[r]);
+}
+
+TEST_CASE("nonsense is refused without asking anybody", "[bootstrap][form]") {
+  CHECK_THROWS_AS(form_group(config(2, 2, make_memory_store())), Error);
+  CHECK_THROWS_AS(form_group(config(0, 0, make_memory_store())), Error);
+  CHECK_THROWS_AS(form_group(config(0, 2, nullptr)), Error);
+  CHECK_THROWS_AS(ProcessGroup::threads(0), Error);
+}
