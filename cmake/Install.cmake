@@ -3,19 +3,19 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-foreach(program acc-launch acc-rendezvous acc-test)
+foreach(program acc-launch acc-agent acc-rendezvous acc-test acc-ctl)
   install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT acc)
 endforeach()
-if(TARGET acc-test-worker)  # started by acc-test, by nobody else
-  install(TARGETS acc-test-worker RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/acc COMPONENT acc)
-endif()
-install(FILES configs/systemd/acc-launch@.service DESTINATION lib/systemd/system COMPONENT acc OPTIONAL)
+# Started by acc-test, by nobody else.
+install(TARGETS acc-test-worker RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/acc COMPONENT acc)
+install(FILES configs/systemd/acc-launch@.service configs/systemd/acc-agent.service DESTINATION lib/systemd/system COMPONENT acc)
+install(FILES configs/systemd/acc.tmpfiles DESTINATION lib/tmpfiles.d RENAME acc.conf COMPONENT acc)
 
 # Documents, laid out as in the repository, so that their links lead somewhere.
 install(FILES README.md CHANGELOG.md SECURITY.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT acc)
 install(DIRECTORY docs configs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT acc
   PATTERN "__pycache__" EXCLUDE PATTERN "quickstart.sh" EXCLUDE REGEX "/examples/CMakeLists.txt$" EXCLUDE)
-foreach(room agent common launcher rendezvous runtime)
+foreach(room agent agent/daemon agent/fanout agent/output common launcher launcher/check launcher/ctl rendezvous runtime)
   install(FILES ${room}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/${room} COMPONENT acc)
 endforeach()
 
@@ -33,21 +33,32 @@ if(NOT ACC_SANITIZE)  # they come from running the programs
     DEPENDS acc-docs)
   set(acc_summary_of_acc-test "check a machine, and all ranks of a job together")
   set(acc_summary_of_acc-rendezvous "a meeting point for jobs on several machines")
-  foreach(program acc-test acc-rendezvous)
+  set(acc_summary_of_acc-ctl "show and steer jobs")
+  set(acc_summary_of_acc-agent "the service of a node: takes, starts and keeps jobs")
+  foreach(program acc-test acc-rendezvous acc-agent acc-ctl)
     add_custom_command(OUTPUT ${acc_pages}/${program}.1.gz
       COMMAND ${program} --help > ${acc_pages}/${program}.help
       COMMAND acc-docs --print man ${program} ${acc_summary_of_${program}} < ${acc_pages}/${program}.help > ${acc_pages}/${program}.1
       COMMAND ${GZIP} -9nf ${acc_pages}/${program}.1
       DEPENDS acc-docs ${program} VERBATIM)
   endforeach()
+  foreach(shell bash zsh fish)
+    add_custom_command(OUTPUT ${acc_pages}/acc-ctl.${shell}
+      COMMAND acc-ctl --completion ${shell} > ${acc_pages}/acc-ctl.${shell}
+      DEPENDS acc-ctl VERBATIM)
+  endforeach()
   add_custom_target(acc-pages ALL
-    DEPENDS ${acc_pages}/acc-launch.1.gz ${acc_pages}/acc-test.1.gz ${acc_pages}/acc-rendezvous.1.gz)
-  install(FILES ${acc_pages}/acc-launch.1.gz ${acc_pages}/acc-test.1.gz ${acc_pages}/acc-rendezvous.1.gz
+    DEPENDS ${acc_pages}/acc-launch.1.gz ${acc_pages}/acc-test.1.gz ${acc_pages}/acc-rendezvous.1.gz ${acc_pages}/acc-agent.1.gz ${acc_pages}/acc-ctl.1.gz
+      ${acc_pages}/acc-ctl.bash ${acc_pages}/acc-ctl.zsh ${acc_pages}/acc-ctl.fish)
+  install(FILES ${acc_pages}/acc-launch.1.gz ${acc_pages}/acc-test.1.gz ${acc_pages}/acc-rendezvous.1.gz ${acc_pages}/acc-agent.1.gz ${acc_pages}/acc-ctl.1.gz
     DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT acc)
   # The folders are Debian's.
   install(FILES ${acc_pages}/bash DESTINATION share/bash-completion/completions RENAME acc-launch COMPONENT acc)
   install(FILES ${acc_pages}/zsh DESTINATION share/zsh/vendor-completions RENAME _acc-launch COMPONENT acc)
   install(FILES ${acc_pages}/fish DESTINATION share/fish/vendor_completions.d RENAME acc-launch.fish COMPONENT acc)
+  install(FILES ${acc_pages}/acc-ctl.bash DESTINATION share/bash-completion/completions RENAME acc-ctl COMPONENT acc)
+  install(FILES ${acc_pages}/acc-ctl.zsh DESTINATION share/zsh/vendor-completions RENAME _acc-ctl COMPONENT acc)
+  install(FILES ${acc_pages}/acc-ctl.fish DESTINATION share/fish/vendor_completions.d COMPONENT acc)
 endif()
 
 configure_file(cmake/changelog.in ${acc_pages}/changelog @ONLY)
@@ -57,29 +68,27 @@ foreach(package acc libacc libacc-dev)
     COMPONENT ${package})
 endforeach()
 
-if(TARGET acc_shared)
-  set(acc_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/acc)
-  install(TARGETS acc_shared EXPORT accTargets
-    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libacc NAMELINK_COMPONENT libacc-dev)
-  install(TARGETS acc_runtime EXPORT accTargets
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libacc-dev)
-  install(DIRECTORY runtime/include/acc DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT libacc-dev
-    FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
-  install(EXPORT accTargets NAMESPACE acc:: DESTINATION ${acc_package_folder} COMPONENT libacc-dev)
-  configure_package_config_file(cmake/accConfig.cmake.in ${CMAKE_BINARY_DIR}/package/accConfig.cmake
-    INSTALL_DESTINATION ${acc_package_folder})
-  write_basic_package_version_file(${CMAKE_BINARY_DIR}/package/accConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-  install(FILES ${CMAKE_BINARY_DIR}/package/accConfig.cmake ${CMAKE_BINARY_DIR}/package/accConfigVersion.cmake
-    DESTINATION ${acc_package_folder} COMPONENT libacc-dev)
-  # pkg-config's files find the prefix from where they lie: `cmake --install --prefix` may choose another one.
-  file(RELATIVE_PATH ACC_PREFIX_FROM_PC /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
-  string(REGEX REPLACE "/$" "" ACC_PREFIX_FROM_PC "${ACC_PREFIX_FROM_PC}")
-  foreach(name acc acc-runtime)
-    configure_file(cmake/${name}.pc.in ${CMAKE_BINARY_DIR}/package/${name}.pc @ONLY)
-    install(FILES ${CMAKE_BINARY_DIR}/package/${name}.pc
-      DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT libacc-dev)
-  endforeach()
-endif()
+set(acc_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/acc)
+install(TARGETS acc_shared EXPORT accTargets
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libacc NAMELINK_COMPONENT libacc-dev)
+install(TARGETS acc_runtime EXPORT accTargets
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libacc-dev)
+install(DIRECTORY runtime/include/acc DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT libacc-dev
+  FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
+install(EXPORT accTargets NAMESPACE acc:: DESTINATION ${acc_package_folder} COMPONENT libacc-dev)
+configure_package_config_file(cmake/accConfig.cmake.in ${CMAKE_BINARY_DIR}/package/accConfig.cmake
+  INSTALL_DESTINATION ${acc_package_folder})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/package/accConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/package/accConfig.cmake ${CMAKE_BINARY_DIR}/package/accConfigVersion.cmake
+  DESTINATION ${acc_package_folder} COMPONENT libacc-dev)
+# pkg-config's files find the prefix from where they lie: `cmake --install --prefix` may choose another one.
+file(RELATIVE_PATH ACC_PREFIX_FROM_PC /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" ACC_PREFIX_FROM_PC "${ACC_PREFIX_FROM_PC}")
+foreach(name acc acc-runtime)
+  configure_file(cmake/${name}.pc.in ${CMAKE_BINARY_DIR}/package/${name}.pc @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/package/${name}.pc
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT libacc-dev)
+endforeach()
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT "acc maintainers <maintainers@localhost>")
@@ -94,6 +103,9 @@ set(CPACK_DEBIAN_LIBACC_DESCRIPTION "Process groups for distributed programs: C 
 set(CPACK_DEBIAN_LIBACC-DEV_DESCRIPTION "Process groups and training loops: headers and the C++ library\n Headers, static library, and the CMake and pkg-config files of both libraries.")
 set(CPACK_DEBIAN_ACC_PACKAGE_NAME acc)
 set(CPACK_DEBIAN_ACC_PACKAGE_SECTION utils)
+set(CPACK_DEBIAN_ACC_PACKAGE_CONTROL_EXTRA
+  "${PROJECT_SOURCE_DIR}/cmake/debian/postinst;${PROJECT_SOURCE_DIR}/cmake/debian/prerm;${PROJECT_SOURCE_DIR}/cmake/debian/postrm")
+set(CPACK_DEBIAN_ACC_PACKAGE_CONTROL_STRICT_PERMISSION TRUE)
 set(CPACK_DEBIAN_LIBACC_PACKAGE_NAME libacc)
 set(CPACK_DEBIAN_LIBACC_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_LIBACC-DEV_PACKAGE_NAME libacc-dev)

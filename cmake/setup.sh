@@ -7,7 +7,7 @@ acc_bin=$acc_root/build/release/bin
 acc_build_packages="build-essential cmake ninja-build pkg-config git ca-certificates file python3 ccache
   libboost1.81-dev libyaml-cpp-dev libspdlog-dev nlohmann-json3-dev libssl-dev catch2 zlib1g-dev"
 # What tests play faults with; a test that lacks its tool skips and says so.
-acc_test_packages="iproute2 nftables netcat-openbsd etcd-server etcd-client procps psmisc util-linux strace systemd slurm-wlm munge openmpi-bin mpich libmpich-dev libopenmpi-dev"
+acc_test_packages="iproute2 nftables netcat-openbsd etcd-server etcd-client procps psmisc util-linux strace systemd slurm-wlm munge openmpi-bin mpich libmpich-dev libopenmpi-dev openssh-client openssh-server"
 
 acc_say() { if [ -t 1 ]; then printf '\033[1m== %s\033[0m\n' "$*"; else printf '== %s\n' "$*"; fi; }
 acc_die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
@@ -46,12 +46,31 @@ acc_install() {
     acc_die "apt-get could not install: $(acc_missing "${missing[@]}" | tr '\n' ' ')"
 }
 
-# acc_install_optional PACKAGE…: as acc_install, but goes on without those that can't be had.
+# The services that packages of acc_test_packages bring: the tests start what they need by themselves.
+acc_services_of() {
+  case $1 in
+    openssh-server) echo ssh.service ssh.socket ;;
+    etcd-server) echo etcd.service ;;
+    munge) echo munge.service ;;
+    slurm-wlm) echo slurmd.service slurmctld.service ;;
+  esac
+}
+
+# acc_install_optional PACKAGE…: as acc_install, but goes on without those that can't be had. A service that comes with one is
+# switched off: nobody who runs tests asked for an ssh server.
 acc_install_optional() {
   [ "${ACC_NO_SETUP:-}" != 1 ] || return 0
-  (acc_install "$@") && return 0
-  local name
-  for name in $(acc_missing "$@"); do (acc_install "$name") || true; done
+  local name new
+  new=$(acc_missing "$@")
+  (acc_install "$@") || for name in $(acc_missing "$@"); do (acc_install "$name") || true; done
+  if [ -d /run/systemd/system ]; then
+    for name in $new; do
+      for name in $(acc_services_of "$name"); do
+        $([ "$(id -u)" = 0 ] || echo sudo) systemctl disable --now "$name" >/dev/null 2>&1 || true
+      done
+    done
+  fi
+  [ -n "$(acc_missing "$@")" ] || return 0
   acc_say "going on without: $(acc_missing "$@" | tr '\n' ' ')(the tests that need them will be skipped)"
 }
 
