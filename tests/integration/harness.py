@@ -93,6 +93,11 @@ def processes_with(token):
     return found
 
 
+def own_token(name):
+    """A word for a job's command lines that no process of another test has in its own: such processes are killed when a job is closed."""
+    return f"any={name}x{os.getpid()}x"
+
+
 def children_of(pid):
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as f:
@@ -108,7 +113,8 @@ class Job:
     def __init__(self, flags, words, *, env=None, wrap=(), user=None, program=None, folder=None, stdin=subprocess.DEVNULL, stdout=None,
                  stderr=None, preexec=None, token=None):
         Job.counter += 1
-        self.token = token or f"any=job{os.getpid()}x{Job.counter}x"
+        self.token = token or own_token(f"job{Job.counter}")
+        assert f"{os.getpid()}x" in self.token, f"{self.token}: close() would kill the processes of tests that run beside this one; use own_token()"
         self.folder = folder or tempfile.mkdtemp(prefix="acc-test-")
         os.chmod(self.folder, 0o777)
         self.events_file = os.path.join(self.folder, "events")

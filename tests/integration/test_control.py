@@ -1,7 +1,7 @@
 """The control socket of a plain acc-launch: what it tells, what it does, whom it hears."""
 import contextlib, json, os, shutil, signal, socket, subprocess, tempfile, time, unittest
 
-from harness import NOBODY, SLACK, JobTest, is_root, main, state_of, until
+from harness import NOBODY, SLACK, JobTest, free_port, is_root, main, own_token, state_of, until
 
 
 def ask_at(path, request, timeout=10.0):
@@ -235,19 +235,13 @@ class Strangers(ControlTest):
         self.assertEqual(os.listdir(self.runtime), [])
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 class Nodes(ControlTest):
     """Two nodes of one job, both on this machine."""
 
     def start_both(self, words):
         port = free_port()
         folder = tempfile.mkdtemp(prefix="acc-nodes-")
-        token = f"any=nodes{os.getpid()}x{port}x"
+        token = own_token(f"nodes{port}")
         flags = f"--nnodes 2 --nproc_per_node 1 --rdzv_backend tcp --rdzv_endpoint 127.0.0.1:{port} --rdzv_id ctl{port} --grace 20s --node_name "
         jobs = [self.job(flags + name, words, token=token, folder=folder, env={"XDG_RUNTIME_DIR": self.runtime}) for name in "ab"]
         return jobs

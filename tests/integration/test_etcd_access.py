@@ -2,7 +2,7 @@
 openssl. Skips where Debian's etcd-server, etcd-client or openssl aren't installed."""
 import os, shutil, subprocess, tempfile, time, unittest
 
-from harness import Job, JobTest, main, until
+from harness import Job, JobTest, main, own_token, until
 from test_etcd_nodes import TIMES, Etcd, free_port, needs_etcd
 
 needs_openssl = unittest.skipUnless(shutil.which("openssl"), "not installed: openssl")
@@ -73,7 +73,7 @@ class Access(JobTest):
         return etcd
 
     def start(self, name, endpoint, more="", words="exit=0 after=300ms", env=None):
-        job = Job(f"--cpu --nnodes 2 --nproc_per_node 1 --rdzv_backend etcd --rdzv_endpoint {endpoint} --node_name {name} {TIMES} {more}", words, token="any=etcd", env=env or {})
+        job = Job(f"--cpu --nnodes 2 --nproc_per_node 1 --rdzv_backend etcd --rdzv_endpoint {endpoint} --node_name {name} {TIMES} {more}", words, token=own_token("etcd"), env=env or {})
         self.addCleanup(job.close)
         self.jobs[name] = job
         return job

@@ -3,7 +3,7 @@ P1 and P3 by their diaries. Skips where Debian's etcd-server and etcd-client are
 import os, shutil, signal, subprocess, tempfile, time, unittest
 
 from cluster import HISTORY, TIMES, ClusterTest
-from harness import SLACK, Job, JobTest, free_port, main, state_of, until
+from harness import SLACK, Job, JobTest, free_port, main, own_token, state_of, until
 from hosts import needs_hosts
 
 import history  # noqa: E402
@@ -72,7 +72,7 @@ class OneHost(JobTest):
 
     def start(self, name, endpoint, words, more=""):
         job = Job(f"--cpu --nnodes 2 --nproc_per_node 2 --rdzv_backend etcd --rdzv_endpoint {endpoint} --node_name {name} {TIMES} {more}", words,
-                  program=["--no_python", HISTORY], token="any=etcd", env={"HISTORY_DIR": self.diaries, "HISTORY_NODE": name})
+                  program=["--no_python", HISTORY], token=own_token("etcd"), env={"HISTORY_DIR": self.diaries, "HISTORY_NODE": name})
         self.addCleanup(job.close)
         self.jobs[name] = job
         return job

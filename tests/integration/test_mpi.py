@@ -1,7 +1,7 @@
 """MPI programs as workers: MPICH's are wired up by the agent, Open MPI's are warned about."""
 import os, re, shutil, subprocess, tempfile, unittest
 
-from harness import JobTest, free_port, main
+from harness import JobTest, free_port, main, own_token
 
 SOURCES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mpi")
 MPICH, OPEN_MPI = shutil.which("mpicc.mpich"), shutil.which("mpicc.openmpi")
@@ -51,7 +51,7 @@ class Mpich(JobTest):
     def test_two_nodes_are_one_mpi_world(self):
         port = free_port()
         flags = f"--nnodes 2 --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint 127.0.0.1:{port} --rdzv_id mpi{os.getpid()}"
-        jobs = [self.job(flags, "", program=[built(MPICH, "hello")], token=f"any=mpi{os.getpid()}") for _ in range(2)]
+        jobs = [self.job(flags, "", program=[built(MPICH, "hello")], token=own_token("mpi")) for _ in range(2)]
         for job in jobs:
             self.assertEqual(job.wait(60), 0, job.stderr)
         lines = sorted(line for job in jobs for line in job.stdout.splitlines() if line)

@@ -3,7 +3,7 @@ prove P1 (no two rounds overlap) and P3 (ranks are a bijection) by their diaries
 import os, signal, subprocess, time, unittest
 
 from cluster import BIN, DEAD, LEASE, PORT, TIMES, ClusterTest
-from harness import SLACK, JobTest, free_port, main, read, state_of, until
+from harness import SLACK, JobTest, free_port, main, own_token, read, state_of, until
 from hosts import needs_hosts
 
 RENDEZVOUS = os.path.join(BIN, "acc-rendezvous")
@@ -206,7 +206,7 @@ class OneMachine(JobTest):
                         "mark=up hold", token=token)
 
     def test_the_survivors_crashed_when_the_coordinator_at_localhost_was_killed(self):
-        port, token = free_port(), f"any=localhost{os.getpid()}x"
+        port, token = free_port(), own_token("localhost")
         first = self.start(f"localhost:{port}", token, "--rdzv_conf is_host=true")
         until(lambda: listens(port), "the first coordinator", 10)
         others = [self.start(f"localhost:{port}", token, "--rdzv_conf is_host=false") for _ in range(2)]
