@@ -90,7 +90,7 @@ class Case(unittest.TestCase):
         self.folder = tempfile.mkdtemp(prefix="acc-daemon-")
         os.chmod(self.folder, 0o755)
         self.state = os.path.join(self.folder, "state")
-        self.token = f"any=daemon{os.getpid()}x{random.randrange(10**9)}x"
+        self.token = own_token(f"daemon{random.randrange(10**9)}")
         self.marks = os.path.join(self.folder, "marks")
         write(self.marks, "", 0o666)
         self.env = {"FAKE_EVENTS": self.marks}
