@@ -360,7 +360,11 @@ void AgentLoop::act(const StartRound& a) {
   workers_.start(std::move(std::get<Launch>(prepared)));
 }
 
-void AgentLoop::act(const SignalWorkers& a) { workers_.signal(a.signo); }
+// Two presses in a worker's terminal: it was sent SIGINT by the kernel. One of ours, too, could hide
+// the next press from the watch: a signal that is pending is not queued again.
+void AgentLoop::act(const SignalWorkers& a) {
+  if (!is_hurrying_at_once_ || a.signo != SIGINT) workers_.signal(a.signo);
+}
 
 void AgentLoop::act(const TerminateEscaped&) {
   if (!containment_.is_empty()) left_overs_.terminate();

@@ -139,6 +139,25 @@ class Terminal(unittest.TestCase):
         self.assertNotIn(b"to hurry", self.text)
         self.assertLess(time.monotonic() - started, 2 * SLACK)
 
+    def test_a_third_ctrl_c_was_lost_behind_a_signal_of_ours(self):
+        """A signal that is pending is not queued again: a worker that has the terminal gets SIGINT by its keys alone."""
+        script = ("import signal, time\n"
+                  "signal.signal(signal.SIGINT, lambda *_: print('interrupted', flush=True))\n"
+                  "signal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True))\n"
+                  "print('up', flush=True)\n"
+                  "while True: time.sleep(1)\n")
+        self.start("--num_processes 1", ["python3", "-c", script])
+        self.read_until(b"up")
+        self.wait_until_watched()
+        self.type(b"\x03")
+        self.read_until(b"Ctrl-C went to the worker")
+        self.type(b"\x03")
+        self.read_until(b"asked")
+        self.assertEqual(self.text.count(b"interrupted"), 2, self.text)
+        self.type(b"\x03")
+        self.assertEqual(self.exit_code(), 130)
+        self.assertIn(b"killing at once", self.text)
+
     def test_a_second_ctrl_c_within_seconds_ends_a_worker_that_is_busy(self):
         self.start("--num_processes 1", [FAKE, "ignore=INT", "out=up", "hold"])
         self.read_until(b"up")
