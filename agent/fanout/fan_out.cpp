@@ -39,12 +39,11 @@ void start_some(FanOutState& state, FanOutActions& out) {
   }
 }
 
-/// All agents report the exit code of the job, but one whose node was cut off: what the first host
-/// that failed says, else 0. Without any word of an end the nodes are missing.
+/// What the agents report. Without any word of an end the nodes are missing.
 int exit_code_of(const FanOutState& state) {
   if (state.has_failed) return to_int(ExitCode::failure);
   if (state.is_detached) return 0;
-  if (state.first_failure) return *state.first_failure;
+  if (const auto code = state.verdict.code()) return *code;
   const bool any_ended = std::ranges::any_of(
       state.hosts, [](const FanOutHost& host) { return host.exit_code.has_value(); });
   if (any_ended) return 0;
@@ -157,12 +156,13 @@ FanOutActions on(FanOutState& state, const HostReportedEnd& e) {
   // What a host says that we let go before the job began is no end of the job.
   if (host.phase != HostPhase::running || host.exit_code) return {};
   host.exit_code = e.exit_code;
-  const bool is_cut_off = e.exit_code == to_int(ExitCode::agent_lost) && host.is_closed;
-  if (e.exit_code != 0 && !is_cut_off && !state.first_failure) state.first_failure = e.exit_code;
+  const bool is_alone = JobVerdict::is_of_one_node(e.exit_code);
+  if (!is_alone || !host.is_closed) state.verdict.add(e.exit_code);
   FanOutActions out;
   // A transport may wait for the end of its input.
   if (!std::exchange(host.is_closed, true)) out.emplace_back(CloseLifeLine{e.host});
-  if (!std::exchange(state.is_end_armed, true))
+  // The job may go on without a host that ended alone, for days.
+  if (!is_alone && !std::exchange(state.is_end_armed, true))
     out.emplace_back(ArmFanOutTimer{FanOutTimer::end, state.policy.end_patience});
   return out;
 }

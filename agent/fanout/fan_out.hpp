@@ -2,6 +2,7 @@
 
 #include "common/duration.hpp"
 #include "common/exit_status.hpp"
+#include "common/job_verdict.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -78,7 +79,7 @@ struct FanOutState {
   std::uint32_t stop_requests = 0;
   bool is_end_armed = false;
   bool is_detached = false;
-  std::optional<int> first_failure;  ///< first exit code that is not 0
+  JobVerdict verdict;  ///< of the hosts that ended by themselves
 };
 
 [[nodiscard]] FanOutState fan_out_over(std::size_t hosts, FanOutPolicy policy);

@@ -21,7 +21,11 @@ constexpr std::size_t kRead = std::size_t{64}
 constexpr std::size_t kTurn = std::size_t{256} << 10U;  // then the others get their turn
 constexpr Millis kBatchDelay{1};
 constexpr Millis kBusy{4};  // a stream with new data so soon after its last turn is read in batches
-constexpr Millis kSilence{50};  // then an unfinished line is shown as it is
+// Then an unfinished line is shown as it is. Among several workers the rest of it may come behind
+// another's line: on a busy machine, 50 ms pass between the two writes of Python's print().
+constexpr Millis kSilence{50};
+constexpr Millis kSilenceAmongSeveral{500};
+constexpr std::size_t kStreamsOfOneWorker = 2;
 // What the kernel holds of a pseudo-terminal's output, at most.
 constexpr std::size_t kTerminalBytes = std::size_t{16} << 10U;
 
@@ -81,7 +85,7 @@ void Pump::turn(const std::shared_ptr<Reader>& reader, Instant now) {
   const bool is_busy = total != 0 && now - reader->last_turn < kBusy;
   if (total != 0) reader->last_turn = now;
   if (reader->is_at_end) return close(*reader);
-  if (reader->stream->holds()) arm_silence(now + kSilence);
+  if (reader->stream->holds()) arm_silence(now + silence());
   // A half full pipe must not wait: its writer would.
   if (is_busy) return batch(reader, total >= reader->half_full ? Millis{0} : kBatchDelay);
   wait_readable(reader);
@@ -158,7 +162,7 @@ void Pump::drain(Reader& reader) {
     left -= std::min(left, got);
   }
   reader.last_turn = clock_now();
-  if (reader.stream->holds()) arm_silence(reader.last_turn + kSilence);
+  if (reader.stream->holds()) arm_silence(reader.last_turn + silence());
   flush_();
 }
 
@@ -182,6 +186,10 @@ void Pump::close(Reader& reader) {
   if (readers_.empty()) silence_timer_.cancel();
 }
 
+Millis Pump::silence() const {
+  return readers_.size() > kStreamsOfOneWorker ? kSilenceAmongSeveral : kSilence;
+}
+
 // The timer runs only while a line is held.
 void Pump::arm_silence(Instant due) {
   if (is_silence_armed_) return;
@@ -199,10 +207,10 @@ void Pump::on_silence() {
   for (const auto& reader : readers_) {
     if (!reader->stream->holds() || reader->state == State::held)
       continue;  // resume() arms it again
-    if (now - reader->last_turn >= kSilence && bytes_in(*reader) == 0)
+    if (now - reader->last_turn >= silence() && bytes_in(*reader) == 0)
       reader->stream->release();
     else
-      due = std::min(due, std::max(reader->last_turn + kSilence, now + kSilence / 10));
+      due = std::min(due, std::max(reader->last_turn + silence(), now + kSilence / 10));
   }
   flush_();
   if (due != Instant::max()) arm_silence(due);

@@ -51,6 +51,7 @@ class Pump {
   void batch(const std::shared_ptr<Reader>& reader, Millis delay);
   void hold(const std::shared_ptr<Reader>& reader);
   void turn_batched();
+  [[nodiscard]] Millis silence() const;
   void arm_silence(Instant due);
   void on_silence();
   void flush_soon();

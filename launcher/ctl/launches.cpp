@@ -1,5 +1,6 @@
 #include "launcher/ctl/launches.hpp"
 
+#include "common/job_verdict.hpp"
 #include "common/text.hpp"
 #include "launcher/ctl/text_table.hpp"
 #include "launcher/ctl/wire.hpp"
@@ -76,6 +77,7 @@ JobRow row_of(const LaunchState& launch) {
   bool any_lives = false;
   bool any_stopped = false;
   std::vector<std::string> missing;
+  JobVerdict verdict;
   for (const auto& [part, job, why] : launch.parts) {
     if (!job) {
       if (!why.empty()) missing.push_back(part.host);
@@ -90,10 +92,9 @@ JobRow row_of(const LaunchState& launch) {
     any_stopped = any_stopped || job->state == "stopped";
     any_lives = any_lives || !is_over(job->state);
     row.ended_ms = std::max(row.ended_ms, job->ended_ms);
-    const bool is_failure = job->exit_code && *job->exit_code != 0;
-    if (job->exit_code && (!row.exit_code || (*row.exit_code == 0 && is_failure)))
-      row.exit_code = job->exit_code;
+    if (job->exit_code) verdict.add(*job->exit_code);
   }
+  row.exit_code = verdict.code();
   if (!missing.empty()) row.reason = "not known: " + join(missing, ", ");
   if (any_lives || (!missing.empty() && !row.exit_code)) {
     row.state = any_stopping ? "stopping" : "running";

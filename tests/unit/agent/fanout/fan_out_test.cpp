@@ -163,7 +163,13 @@ TEST_CASE("the exit code is the job's", "[agent][fanout]") {
                       {{1, std::nullopt, 1}, 1},
                       {{0, std::nullopt, 0}, 0},
                       {{std::nullopt, std::nullopt, std::nullopt}, to_int(ExitCode::nodes_missing)},
-                      {{255, 255, 255}, 255}};
+                      {{255, 255, 255}, 255},
+                      {{70, 0, 0}, 0},
+                      {{0, 69, 0}, 0},
+                      {{70, 7, 7}, 7},
+                      {{77, 143, 143}, 143},
+                      {{70, std::nullopt, std::nullopt}, 70},
+                      {{69, 70, 70}, 69}};
   for (const auto& row : rows) {
     Story story{3};
     story.run_all();
@@ -236,6 +242,13 @@ SCENARIO("a host that doesn't follow the end of the others is cut off", "[agent]
   CHECK(all<TellLate>(late).at(0).host == 1);
   CHECK(all<CloseLifeLine>(late).at(0).host == 1);
   CHECK(Story::finish(story.ended(1, 70)) == to_int(ExitCode::success));
+}
+
+TEST_CASE("a job that went on without a lost host was stopped two minutes later", "[agent][fanout]") {
+  Story story{3};
+  story.run_all();
+  CHECK(count<ArmFanOutTimer>(story.ended(0, to_int(ExitCode::agent_lost))) == 0);
+  CHECK(all<ArmFanOutTimer>(story.ended(1, 0)).at(0).timer == FanOutTimer::end);
 }
 
 TEST_CASE("any events in any order end in one exit code and leave no transport",

@@ -120,6 +120,14 @@ SCENARIO("output that nobody asked to tee", "[agent][output]") {
         CHECK(lines == std::vector<std::string>{"one line", "other"});
       }
     }
+    WHEN("a busy machine lets 0.1 s pass within a line, as between the two writes of print()") {
+      write_all(first.out.get(), "one ");
+      hub.run_for(Millis{100});
+      write_all(second.out.get(), "other\n");
+      CHECK(hub.run_until([&] { return hub.out.text() == "other\n"; }));
+      write_all(first.out.get(), "line\n");
+      THEN("their lines aren't glued") { CHECK(hub.shows(hub.out, "other\none line\n")); }
+    }
     WHEN("one asks something without a newline") {
       write_all(first.out.get(), "Continue? ");
       THEN("it is shown after a short silence, as it is") {

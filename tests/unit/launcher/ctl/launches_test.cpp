@@ -37,6 +37,8 @@ TEST_CASE("a launch is one row, whose end is that of all its parts", "[ctl][laun
   CHECK((row.state == "failed" && row.exit_code == 5));
   row = row_of(launch({launch_job("hosts-x.0", "stopped", 143), launch_job("hosts-x.1", "failed", 143)}));
   CHECK(row.state == "stopped");
+  row = row_of(launch({launch_job("hosts-x.0", "failed", 70), launch_job("hosts-x.1", "succeeded", 0)}));
+  CHECK((row.state == "succeeded" && row.exit_code == 0));
   row = row_of(launch({launch_job("hosts-x.0", "succeeded", 0), launch_job("hosts-x.1", "succeeded", 0)}));
   CHECK((row.state == "succeeded" && row.exit_code == 0));
 }

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "common/exit_codes.hpp"
+
+#include <optional>
+
+namespace acc {
+
+/// The exit code of a job on several nodes, of what their agents report. Those that take part at the
+/// end all report the job's. One that was lost on the way reports what happened to it alone: the job
+/// may have gone on without it, so that counts only where nobody reports anything else.
+class JobVerdict {
+ public:
+  /// Whether `code` may tell of the end of one node's part only.
+  [[nodiscard]] static constexpr bool is_of_one_node(int code) {
+    return code == to_int(ExitCode::nodes_missing) || code == to_int(ExitCode::agent_lost) ||
+           code == to_int(ExitCode::refused);
+  }
+
+  void add(int code) {
+    auto& kind = is_of_one_node(code) ? of_one_node_ : code == 0 ? success_ : failure_;
+    if (!kind) kind = code;
+  }
+
+  /// The first failure in the order of add(); nothing, if nothing was reported.
+  [[nodiscard]] std::optional<int> code() const {
+    return failure_ ? failure_ : success_ ? success_ : of_one_node_;
+  }
+
+ private:
+  std::optional<int> failure_;
+  std::optional<int> success_;
+  std::optional<int> of_one_node_;
+};
+
+}  // namespace acc
