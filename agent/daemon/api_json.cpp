@@ -1,6 +1,7 @@
 #include "agent/daemon/api_json.hpp"
 
 #include "agent/daemon/http_message.hpp"
+#include "common/json_bytes.hpp"
 #include "common/text.hpp"
 
 #include <nlohmann/json.hpp>
@@ -185,7 +186,7 @@ void read_words(Reader& reader, std::vector<std::string>& into) {
       reader.wrong_kind(key, word, "text");
       continue;
     }
-    into.push_back(word.get<std::string>());
+    into.push_back(bytes_of(word.get<std::string>()));
     if (has_zero_byte(into.back())) reader.complain(key, "contains a zero byte");
   }
 }
@@ -200,10 +201,10 @@ void read_env(Reader& reader, std::map<std::string, std::string>& into) {
       reader.complain(key, "is no name of a variable");
     } else if (!text.is_string()) {
       reader.wrong_kind(key, text, "text");
-    } else if (has_zero_byte(text.get<std::string>())) {
+    } else if (auto value_bytes = bytes_of(text.get<std::string>()); has_zero_byte(value_bytes)) {
       reader.complain(key, "contains a zero byte");
     } else {
-      into[name] = text.get<std::string>();
+      into[name] = std::move(value_bytes);
     }
   }
 }
@@ -278,8 +279,8 @@ json to_json(const JobRecord& job) {
           {"starts", job.starts},
           {"slots", job.submission.slots},
           {"gpus", job.gpus},
-          {"words", job.submission.words},
-          {"working_directory", job.submission.working_directory}};
+          {"words", json_texts_of(job.submission.words)},
+          {"working_directory", json_text_of(job.submission.working_directory)}};
 }
 
 json to_json(const JobEvent& event) {
@@ -305,6 +306,7 @@ Decoded<Submission> decode_submission(std::string_view body) {
                                 "first, at most 64");
   read_words(reader, job.words);
   reader.text("working_directory", job.working_directory);
+  job.working_directory = bytes_of(job.working_directory);
   if (!job.working_directory.starts_with('/'))
     reader.complain("working_directory",
                     job.working_directory.empty()

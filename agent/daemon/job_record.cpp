@@ -2,6 +2,7 @@
 
 #include "agent/daemon/guardian_words.hpp"
 #include "common/enum_names.hpp"
+#include "common/json_bytes.hpp"
 #include "common/text.hpp"
 
 #include <nlohmann/json.hpp>
@@ -21,48 +22,6 @@ constexpr EnumNames<Phase, Phase::ended> kPhases{
 constexpr EnumNames<JobState, JobState::stopped> kStates{
     {"waiting", "running", "stopping", "succeeded", "failed", "stopped"}};
 constexpr EnumNames<RestartRule, RestartRule::always> kRules{{"no", "on-failure", "always"}};
-
-// Words and variables are bytes, and JSON is UTF-8: what is none goes as Latin-1 behind a mark.
-constexpr std::string_view kBytes = "\x01";
-
-bool is_utf8(std::string_view text) {
-  try {
-    (void)Json(text).dump();
-    return true;
-  } catch (const Json::exception&) {
-    return false;
-  }
-}
-
-std::string as_json_text(std::string_view bytes) {
-  if (!bytes.starts_with(kBytes) && is_utf8(bytes)) return std::string{bytes};
-  std::string text{kBytes};
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x80) {
-      text += c;
-    } else {
-      text += static_cast<char>(0xC0 | (byte >> 6U));
-      text += static_cast<char>(0x80 | (byte & 0x3FU));
-    }
-  }
-  return text;
-}
-
-std::string from_json_text(std::string_view text) {
-  if (!text.starts_with(kBytes)) return std::string{text};
-  std::string bytes;
-  for (std::size_t i = kBytes.size(); i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte >= 0x80 && i + 1 < text.size()) {
-      const auto next = static_cast<unsigned char>(text[++i]);
-      bytes += static_cast<char>(((byte & 0x03U) << 6U) | (next & 0x3FU));
-    } else {
-      bytes += text[i];
-    }
-  }
-  return bytes;
-}
 
 // Nesting is counted before parsing: the parser recurses. Text between quotes doesn't count.
 bool is_too_deep(std::string_view text) {
@@ -111,7 +70,7 @@ class RecordReader {
     const Json* found = member(key);
     if (found == nullptr) return;
     if (!found->is_string()) return complain(key, "is no text");
-    value = from_json_text(found->get_ref<const std::string&>());
+    value = bytes_of(found->get_ref<const std::string&>());
   }
 
   void boolean(const char* key, bool& value) {
@@ -160,9 +119,9 @@ class RecordReader {
 
 Json submission_json(const Submission& submission) {
   Json words = Json::array();
-  for (const auto& word : submission.words) words.push_back(as_json_text(word));
+  for (const auto& word : submission.words) words.push_back(json_text_of(word));
   Json env = Json::object();
-  for (const auto& [name, value] : submission.env) env[name] = as_json_text(value);
+  for (const auto& [name, value] : submission.env) env[name] = json_text_of(value);
   Json launch;
   if (const auto& part = submission.launch)
     launch = {{"id", part->id},
@@ -172,7 +131,7 @@ Json submission_json(const Submission& submission) {
   return {{"launch", std::move(launch)},
           {"name", submission.name},
           {"words", std::move(words)},
-          {"working_directory", as_json_text(submission.working_directory)},
+          {"working_directory", json_text_of(submission.working_directory)},
           {"env", std::move(env)},
           {"umask", submission.umask},
           {"slots", submission.slots},
@@ -195,7 +154,7 @@ std::string read_submission(const Json& object, Submission& submission) {
         reader.complain("words", "has a word that is no text");
         break;
       }
-      submission.words.push_back(from_json_text(word.get_ref<const std::string&>()));
+      submission.words.push_back(bytes_of(word.get_ref<const std::string&>()));
     }
   }
   if (const Json* env = reader.member("env"); env != nullptr) {
@@ -207,7 +166,7 @@ std::string read_submission(const Json& object, Submission& submission) {
           reader.complain("env", "has a value that is no text");
           break;
         }
-        submission.env[name] = from_json_text(value.get_ref<const std::string&>());
+        submission.env[name] = bytes_of(value.get_ref<const std::string&>());
       }
     }
   }
@@ -231,7 +190,7 @@ Json life_json(const JobLife& life) {
   return {{"phase", kPhases[life.phase]},        {"end", kStates[life.end]},
           {"stop_asked", life.stop_asked},       {"again", life.again},
           {"grace_s", or_null(life.grace_s)},    {"exit_code", or_null(life.exit_code)},
-          {"reason", as_json_text(life.reason)}, {"starts", life.starts},
+          {"reason", json_text_of(life.reason)}, {"starts", life.starts},
           {"starts_again", life.starts_again},   {"quick_failures", life.quick_failures},
           {"restart", kRules[life.rule]},        {"max_starts_again", life.max_starts_again}};
 }
@@ -274,7 +233,7 @@ std::string encode_job(const StoredJob& job) {
                   {"id", job.id},
                   {"uid", job.uid},
                   {"gid", job.gid},
-                  {"user", as_json_text(job.user)},
+                  {"user", json_text_of(job.user)},
                   {"submission", submission_json(job.submission)},
                   {"life", life_json(job.life)},
                   {"submitted_ms", job.submitted_ms},

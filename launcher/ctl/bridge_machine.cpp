@@ -2,6 +2,7 @@
 
 #include "common/exit_codes.hpp"
 #include "common/exit_status.hpp"
+#include "common/json_bytes.hpp"
 #include "common/text.hpp"
 #include "common/version.hpp"
 #include "launcher/ctl/job_list.hpp"
@@ -52,8 +53,10 @@ std::string job_name_of(const BridgeWish& wish) {
 
 std::string submission_of(const BridgeState& state, bool only_checks) {
   const auto& wish = state.wish;
-  Json body{{"name", job_name_of(wish)}, {"words", wish.words},
-            {"working_directory", state.folder}, {"env", state.variables},
+  auto env = Json::object();
+  for (const auto& [name, value] : state.variables) env[name] = json_text_of(value);
+  Json body{{"name", job_name_of(wish)}, {"words", json_texts_of(wish.words)},
+            {"working_directory", json_text_of(state.folder)}, {"env", std::move(env)},
             {"umask", wish.umask}, {"slots", wish.slots}, {"wait", false}};
   if (wish.has_secret)
     body["launch"] = {{"id", wish.launch}, {"nodes", wish.nodes}, {"node_rank", wish.node_rank}};

@@ -1,5 +1,6 @@
 #include "launcher/ctl/job_list.hpp"
 
+#include "common/json_bytes.hpp"
 #include "common/text.hpp"
 #include "launcher/ctl/text_table.hpp"
 
@@ -28,7 +29,7 @@ std::vector<std::string> words_of(const Json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_array()) return words;
   for (const auto& word : *found) {
-    if (word.is_string()) words.push_back(word.get<std::string>());
+    if (word.is_string()) words.push_back(bytes_of(word.get<std::string>()));
   }
   return words;
 }

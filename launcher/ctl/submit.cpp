@@ -2,6 +2,7 @@
 
 #include "agent/guardian.hpp"
 #include "agent/job_plan.hpp"
+#include "common/json_bytes.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
 #include "launcher/ctl/job_list.hpp"
@@ -107,8 +108,8 @@ std::string job_name(std::string_view text) {
 }
 
 Result<std::string> submission(const Command& command, const Planned& planned) {
-  nlohmann::json body{{"words", command.words},
-                      {"working_directory", working_directory()},
+  nlohmann::json body{{"words", json_texts_of(command.words)},
+                      {"working_directory", json_text_of(working_directory())},
                       {"slots", planned.slots},
                       {"wait", command.has("--wait")}};
   body["name"] = command.has("--name") ? command.value("--name") : planned.name;
@@ -132,7 +133,7 @@ Result<std::string> submission(const Command& command, const Planned& planned) {
         return Error{Errc::bad_usage,
                      "--env " + in_quotes(one, 80) +
                          (name.empty() ? ": a name is missing" : ": this variable isn't set here")};
-      env[name] = equals == std::string::npos ? std::string{ours} : one.substr(equals + 1);
+      env[name] = json_text_of(equals == std::string::npos ? std::string{ours} : one.substr(equals + 1));
     }
   }
   body["env"] = std::move(env);

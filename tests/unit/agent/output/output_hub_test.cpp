@@ -122,7 +122,8 @@ SCENARIO("output that nobody asked to tee", "[agent][output]") {
     }
     WHEN("a busy machine lets 0.1 s pass within a line, as between the two writes of print()") {
       write_all(first.out.get(), "one ");
-      hub.run_for(Millis{100});
+      const auto later = std::chrono::steady_clock::now() + Millis{100};
+      hub.run_until([&] { return std::chrono::steady_clock::now() >= later; });
       write_all(second.out.get(), "other\n");
       CHECK(hub.run_until([&] { return hub.out.text() == "other\n"; }));
       write_all(first.out.get(), "line\n");
