@@ -131,7 +131,7 @@ std::variant<Launch, StartFailure> RoundStarter::prepare(const Order& order,
 
   const char* path = environment.find("PATH");
   program_ =
-      find_on_path(plan_.command.front(), path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
+      find_on_path(plan_.command.front(), path != nullptr ? path : kDefaultPath);
   if (program_.empty()) return StartFailure{LocalRank{0}, ENOENT, "exec", {}};
 
   if (!plan_.restart.progress_file.empty())

@@ -88,9 +88,8 @@ std::string overview() {
     out += line + std::string{group.title} + "\n";
   }
   out +=
-      "\nFlags may be written with _ or -, as --flag VALUE or --flag=VALUE. Every flag but those "
-      "of `inspect` and the mode\n"
-      "switches is also a key of the config file.\n";
+      "\nFlags may be written with _ or -, as --flag VALUE or --flag=VALUE. Most are\n"
+      "also keys of the config file: docs/configuration.md has the table.\n";
   return out;
 }
 

@@ -435,7 +435,7 @@ class Launch {
   static Result<std::string> read_hostfile(const std::string& path) {
     const auto attempted = "--hostfile: read '" + printable(path) + "'";
     const UniqueFd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-    if (!file) return system_error(errno, attempted);
+    if (!file) return Error{Errc::bad_usage, system_error(errno, attempted).what};
     std::string text;
     char buffer[65536];
     while (text.size() <= kMaxHostfileBytes) {

@@ -285,14 +285,15 @@ Complaints check_runnable(const JobSpec& spec, const agent::JobPlan& plan) {
         {Errc::bad_config, spec.name_for_complaint("num_processes"_key) + ": " +
                                spec.text("num_processes"_key) +
                                " means no worker to start: write a number from 1"});
-  } else if (plan.local_world_size == 0 && is_judged) {
+  } else if (plan.local_world_size == 0 && is_judged && mode_of(spec) != Mode::tpu) {
     refuse(
         "no worker to start: no GPU was found and --num_processes is not given. Give "
         "--num_processes, or --cpu for one process on the CPU");
   }
   if (!plan.cluster.standalone && !backend_of(backend)) {
-    refuse(spec.name_for_complaint("rdzv_backend"_key) + ": there is no rendezvous backend '" +
-           printable(backend) + "': static, c10d, tcp or etcd");
+    complaints.push_back({Errc::bad_config, spec.name_for_complaint("rdzv_backend"_key) +
+                                                ": there is no rendezvous backend '" +
+                                                printable(backend) + "': static, c10d, tcp or etcd"});
   }
   return complaints;
 }

@@ -55,7 +55,9 @@ int why_not_for_python(const std::string& path) {
 }
 
 std::string find_program(std::string_view name, const Environment& environment) {
-  auto path = find_on_path(name, variable(environment, "PATH"));
+  const auto set = environment.find("PATH");
+  auto path =
+      find_on_path(name, set == environment.end() ? std::string_view{kDefaultPath} : set->second);
   return is_executable_file(path) ? path : std::string{};
 }
 

@@ -45,7 +45,7 @@ int Transport::start(Spawner& spawner, const std::vector<std::string>& command, 
                      std::function<void(ExitStatus)> on_exit) {
   const char* const path_variable = std::getenv("PATH");
   const auto path =
-      find_on_path(command.front(), path_variable != nullptr ? path_variable : "/usr/bin:/bin");
+      find_on_path(command.front(), path_variable != nullptr ? path_variable : kDefaultPath);
   if (path.empty()) return ENOENT;
   Pipe in;
   Pipe out;

@@ -29,7 +29,8 @@ enum class MixedPrecision : std::uint8_t { no, fp16, bf16, fp8 };
 struct ProjectConfiguration {
   std::filesystem::path project_dir = {};  ///< empty: none
   std::filesystem::path logging_dir = {};  ///< empty: project_dir
-  /// save_state() writes project_dir/checkpoints/checkpoint_<iteration>, with increasing numbers.
+  /// save_state() writes project_dir/checkpoints/checkpoint_<iteration>, with increasing numbers,
+  /// whatever path it is given, as Accelerate's does.
   bool automatic_checkpoint_naming = false;
   int total_limit = 0;          ///< checkpoints to keep; 0: all
   std::uint64_t iteration = 0;  ///< of the next save_state()
