@@ -131,6 +131,16 @@ Actions on_repeated_stop(GroupState& group, const SignalArrived& e) {
   return {ArmTimer{Timer::close_timeout, kHurriedGrace}};
 }
 
+/// A Ctrl-C that another node heard first was this one's too: a later one here is the second. What
+/// comes at once is the same one, which srun sends to all nodes.
+void count_press_elsewhere(GroupState& group, const SignalArrived& e) {
+  constexpr Millis kSamePress{1'000};
+  const bool is_ordered = group.stop_ordered && group.stop_ordered->signo == SIGINT;
+  if (e.signo != SIGINT || !is_ordered || group.stop_signal != 0) return;
+  group.stop_signal = SIGINT;
+  if (e.now - group.stop_ordered->now >= kSamePress) ++group.interrupts;
+}
+
 // Started by an order of a coordinator that did not know of the signal yet, or never will.
 Actions refuse_round(GroupState& group) {
   return {AskJob{group.stop_signal}, ReportStopped{false}};
@@ -218,6 +228,7 @@ Actions on_signal(GroupState& group, const SignalArrived& e) {
   Actions actions{AskJob{e.signo}};
   if (!ends) return actions;  // comes back as SignalOrdered
   group.is_signal_unheard = group.is_signal_unheard || !group.is_connected;
+  count_press_elsewhere(group, e);
   append(actions, group.stop_signal == 0 ? on_first_stop(group, e) : on_repeated_stop(group, e));
   return actions;
 }

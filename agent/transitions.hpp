@@ -8,7 +8,7 @@
 /// supervisor.cpp decides all, and coordinated ones (coordinated.hpp). Included by these two alone.
 namespace acc::agent::transitions {
 
-inline constexpr Millis kHurriedGrace{2'000};  // after the second Ctrl-C
+inline constexpr Millis kHurriedGrace{2'000};  // after the second Ctrl-C, or all of the grace
 
 /// Whether trying again a moment later may help.
 [[nodiscard]] bool is_worth_a_retry(const StartFailure& failure);

@@ -241,7 +241,12 @@ void OutputHub::end_round() {
 std::string OutputHub::tail(LocalRank local) const {
   if (local.value() >= workers_.size()) return {};
   const Worker& worker = workers_[local.value()];
-  return worker.err.tail.blank() ? worker.out.tail.text() : worker.err.tail.text();
+  // What a failure says last is on stderr as a rule; where both have lines, their order isn't known.
+  if (worker.err.tail.blank()) return worker.out.tail.text();
+  if (worker.out.tail.blank()) return worker.err.tail.text();
+  auto both = worker.out.tail.text();
+  if (!both.ends_with('\n')) both += '\n';
+  return both += worker.err.tail.text();
 }
 
 std::string OutputHub::log_path(LocalRank local, Streams which) const {

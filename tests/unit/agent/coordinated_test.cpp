@@ -160,6 +160,19 @@ SCENARIO("the user asks one node of a job to end", "[agent][supervisor]") {
         CHECK(story.ordered(1) == "ask SIGINT, report stopped");
       }
     }
+    WHEN("another node heard Ctrl-C first") {
+      story.now += seconds{60};  // they are past their start
+      CHECK(story.stop(SIGINT, seconds{15}, true) == "SIGINT, grace 15 s");
+      THEN("the second one hurried that node only") {
+        story.now += seconds{2};
+        CHECK(story.signal(SIGINT) == "ask SIGINT, tell hurry, SIGTERM, escaped, grace 2 s");
+        CHECK(story.signal(SIGINT) == "ask SIGINT, tell killing, kill, give_up 10 s");
+      }
+      THEN("the same one, sent to all nodes, hurries nothing") {
+        CHECK(story.signal(SIGINT) == "ask SIGINT");
+        CHECK(story.signal(SIGINT) == "ask SIGINT, tell hurry, SIGTERM, escaped, grace 2 s");
+      }
+    }
     WHEN("the scheduler pre-empts it") {
       CHECK(story.signal(SIGUSR2) == "ask SIGUSR2, SIGUSR2, tell stopping, grace 30 s");
       story.all_end(Exited{0});
@@ -208,7 +221,7 @@ SCENARIO("orders to stop may shorten what is under way", "[agent][supervisor]") 
       CHECK(story.stop(0, seconds{15}) == "SIGTERM, escaped, grace 15 s");
     }
     THEN("who was never asked by SIGTERM is asked before the kill") {
-      CHECK(story.fires(Timer::grace) == "SIGTERM, escaped, grace 15 s");
+      CHECK(story.fires(Timer::grace) == "SIGTERM, escaped, grace 2 s");
     }
   }
 }

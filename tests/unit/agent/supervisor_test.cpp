@@ -248,6 +248,11 @@ SCENARIO("the user asks the job to end", "[agent][supervisor]") {
       THEN("the workers have their grace for a checkpoint before SIGTERM") {
         CHECK(find<ArmTimer>(first)->after == seconds{15});
       }
+      THEN("they had the grace twice: after it, SIGTERM leaves them a moment") {
+        const auto later = story.after(seconds{15}, TimerFired{Timer::grace, story.now + seconds{15}});
+        CHECK(find<SignalWorkers>(later)->signo == SIGTERM);
+        CHECK(find<ArmTimer>(later)->after == seconds{2});
+      }
     }
     WHEN("SIGUSR1 arrives") {
       const auto actions = story.signal(SIGUSR1);

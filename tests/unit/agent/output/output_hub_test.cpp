@@ -189,7 +189,7 @@ SCENARIO("ranks that are filtered out", "[agent][output]") {
   write_all(first.err.get(), "Traceback\n");
   write_all(second.out.get(), "seen\n");
   CHECK(hub.run_until(
-      [&] { return hub.hub->tail(LocalRank{0}) == "Traceback\n" && !hub.out.text().empty(); }));
+      [&] { return hub.hub->tail(LocalRank{0}) == "unseen\nTraceback\n" && !hub.out.text().empty(); }));
   hub.end();
   CHECK(hub.log(0, "stdout.log") == "unseen\n");
   CHECK(hub.log(0, "stderr.log") == "Traceback\n");
@@ -249,7 +249,7 @@ SCENARIO("a worker that still writes when the round ends", "[agent][output]") {
   CHECK(hub.hub->tail(LocalRank{0}).size() == 65'536);
 }
 
-SCENARIO("the tail for the report", "[agent][output]") {
+SCENARIO("a warning on stderr hid in the report what the worker said last on stdout", "[agent][output]") {
   Hub hub;
   hub.start({}, 1);
   auto worker = hub.open(0);
@@ -261,9 +261,9 @@ SCENARIO("the tail for the report", "[agent][output]") {
   CHECK(hub.hub->tail(LocalRank{0}) == "progress\n");
   write_all(worker.err.get(), "Traceback");
   hub.hub->drain(LocalRank{0});
-  CHECK(hub.hub->tail(LocalRank{0}) == "\nTraceback");
+  CHECK(hub.hub->tail(LocalRank{0}) == "progress\n\nTraceback");
   hub.hub->end_round();
-  CHECK(hub.hub->tail(LocalRank{0}) == "\nTraceback");
+  CHECK(hub.hub->tail(LocalRank{0}) == "progress\n\nTraceback");
   hub.hub->begin_round(Round{1}, hub.run_folder());
   CHECK(hub.hub->tail(LocalRank{0}).empty());
 }
