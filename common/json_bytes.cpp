@@ -17,7 +17,11 @@ std::uint8_t byte_at(std::string_view text, std::size_t at) {
 std::size_t length_of_character(std::string_view text) {
   const std::uint8_t first = byte_at(text, 0);
   if (first < 0x80) return 1;
-  const std::size_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+  const std::size_t length = first < 0xC2   ? 0
+                             : first < 0xE0 ? 2
+                             : first < 0xF0 ? 3
+                             : first < 0xF5 ? 4
+                                            : 0;
   const auto continues = [](char c) { return (static_cast<std::uint8_t>(c) & 0xC0U) == 0x80U; };
   if (length == 0 || length > text.size()) return 0;
   if (!std::ranges::all_of(text.substr(1, length - 1), continues)) return 0;

@@ -293,7 +293,8 @@ Complaints check_runnable(const JobSpec& spec, const agent::JobPlan& plan) {
   if (!plan.cluster.standalone && !backend_of(backend)) {
     complaints.push_back({Errc::bad_config, spec.name_for_complaint("rdzv_backend"_key) +
                                                 ": there is no rendezvous backend '" +
-                                                printable(backend) + "': static, c10d, tcp or etcd"});
+                                                printable(backend) +
+                                                "': static, c10d, tcp or etcd"});
   }
   return complaints;
 }

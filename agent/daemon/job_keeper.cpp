@@ -142,7 +142,7 @@ awaitable<Result<void>> JobKeeper::start() {
     auto job = std::make_shared<Job>(io_, std::move(stored));
     jobs_[job->id()] = job;
     if (has_slots(job->stored.life))
-      slots_.restore(job->id(), job->stored.submission.slots, job->stored.gpus);
+      slots_.restore(job->id(), job->stored.submission.slots, job->stored.gpus, job->stored.uid);
   }
   for (const auto& [id, job] : std::map{jobs_}) adopt(job);
   spawn("empty trash", empty_trash());
@@ -245,7 +245,8 @@ awaitable<Result<JobPtr>> JobKeeper::add(StoredJob stored, LoginUser user,
   jobs_[job->id()] = job;  // the id is taken, and the job counts
   job->is_leaving = true;  // but it isn't shown before its folder is there
   // Already now, so that a second submission doesn't find the same slots free.
-  slots_.ask(job->id(), {job->stored.submission.slots, job->stored.submission.gpus});
+  slots_.ask(job->id(),
+             {job->stored.submission.slots, job->stored.submission.gpus, job->stored.uid});
   std::function<Result<void>()> make = [this, job, job_file] {
     return folder_->make_job(job->stored, job_file);
   };
@@ -309,7 +310,7 @@ awaitable<void> JobKeeper::carry_out_all(JobPtr job) {
 awaitable<void> JobKeeper::carry_out(JobPtr job, JobAction action) {
   if (std::holds_alternative<AskForSlots>(action)) {
     const auto& wanted = job->stored.submission;
-    slots_.ask(job->id(), {wanted.slots, wanted.gpus});
+    slots_.ask(job->id(), {wanted.slots, wanted.gpus, job->stored.uid});
     give_slots();
     const bool is_queued = job->stored.life.phase == Phase::queued;
     if (is_queued && slots_.holds(job->id())) {  // given while its folder was made
@@ -695,7 +696,7 @@ awaitable<void> JobKeeper::prune() {
       job->stored.bytes = std::max<std::uint64_t>(1, co_await on_pool(slow(), std::move(count)));
     }
     if (job->stored.life.phase == Phase::ended)  // it may have been restarted meanwhile
-      ended.push_back({id, job->stored.ended_ms, job->stored.bytes});
+      ended.push_back({id, job->stored.ended_ms, job->stored.bytes, job->stored.uid});
   }
   const auto pruned = jobs_to_prune(settings_.prune, ended, wall_ms());
   for (const auto& id : pruned) {

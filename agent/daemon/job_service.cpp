@@ -102,6 +102,20 @@ class JobService::Impl {
     }));
   }
 
+  // They stay in memory: an ended job may be started again.
+  [[nodiscard]] static std::size_t bytes_of(const Submission& submission) {
+    std::size_t bytes = submission.working_directory.size();
+    for (const auto& word : submission.words) bytes += word.size();
+    for (const auto& [name, value] : submission.env) bytes += name.size() + value.size();
+    return bytes;
+  }
+  [[nodiscard]] std::size_t bytes_of(uid_t uid) {
+    std::size_t bytes = 0;
+    for (const auto& [id, job] : keeper.jobs())
+      if (job->stored.uid == uid) bytes += bytes_of(job->stored.submission);
+    return bytes;
+  }
+
   [[nodiscard]] std::string busy_text(const Principal& who) {
     const auto holders = keeper.slots().holders();
     std::vector<std::string> seen;
@@ -127,7 +141,12 @@ class JobService::Impl {
     if (uid != 0 && jobs_of(uid) >= settings.max_jobs_of_user)
       return Error{Errc::exhausted, "this user has " + std::to_string(settings.max_jobs_of_user) +
                                         " jobs that haven't ended, which is the limit"};
-    const SlotRequest wanted{submission.slots, submission.gpus};
+    if (bytes_of(uid) + bytes_of(submission) > settings.max_bytes_of_user)
+      return Error{Errc::exhausted,
+                   "the words and variables of this user's jobs would be more than " +
+                       std::to_string(settings.max_bytes_of_user >> 20U) +
+                       " MiB: remove ended ones, or carry less by --env"};
+    const SlotRequest wanted{submission.slots, submission.gpus, uid};
     const std::string asked = plural(wanted.slots, "slot") + " and " + plural(wanted.gpus, "GPU");
     if (!slots.can_hold(wanted))
       return Error{Errc::bad_usage, "slots: it needs " + asked + ", and this node has " +
@@ -308,7 +327,7 @@ awaitable<Result<void>> JobService::restart(Principal who, JobId id) {
     if (!impl_->drained.empty())
       co_return Error{Errc::unavailable, "this node is drained: " + impl_->drained};
     const auto& wanted = (*job)->stored.submission;
-    const SlotRequest request{wanted.slots, wanted.gpus};
+    const SlotRequest request{wanted.slots, wanted.gpus, (*job)->stored.uid};
     if (!keeper.slots().can_hold(request))
       co_return Error{Errc::exhausted, "this node no longer has that many slots or GPUs"};
     if (!wanted.wait && !keeper.slots().has_free(request))

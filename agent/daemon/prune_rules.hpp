@@ -18,9 +18,11 @@ struct EndedJob {
   std::string id;
   std::int64_t ended_ms = 0;
   std::uint64_t bytes = 0;
+  std::uint32_t user = 0;  ///< uid
 };
 
-/// The oldest first. Only ended jobs are ever given to it.
+/// What is too old; then of the user who has the most, jobs or bytes, the oldest: nobody's jobs go
+/// because another ends thousands. Only ended jobs are ever given to it.
 [[nodiscard]] std::vector<std::string> jobs_to_prune(const PruneRules& rules,
                                                      std::vector<EndedJob> ended,
                                                      std::int64_t now_ms);

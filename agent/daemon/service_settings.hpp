@@ -21,7 +21,8 @@ struct ServiceSettings {
   std::uint32_t slots = 0;  ///< 0: the cores
   std::optional<std::vector<std::uint32_t>> gpus;  ///< none: those of /dev/nvidia*
   PruneRules prune;
-  std::size_t max_jobs = 10'000;         ///< in the folder, ended ones too
+  std::size_t max_jobs = 10'000;                           ///< in the folder, ended ones too
+  std::size_t max_bytes_of_user = std::size_t{64} << 20U;  ///< of all its jobs' words and variables
   std::size_t max_jobs_of_user = 2'000;  ///< that haven't ended; root has no such limit
   std::optional<rlimit> nofile;          ///< of jobs, where the daemon raised its own
   std::string lang = "C.UTF-8";

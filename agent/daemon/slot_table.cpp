@@ -1,6 +1,7 @@
 #include "agent/daemon/slot_table.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace acc::agent::daemon {
 
@@ -34,14 +35,12 @@ bool SlotTable::fits(const SlotRequest& request) const {
 }
 
 bool SlotTable::has_free(const SlotRequest& request) const {
-  // Those that were asked for before get theirs in a moment, or wait; none is passed over.
-  std::uint64_t slots = request.slots;
-  std::uint64_t gpus = request.gpus;
-  for (const auto& one : queue_) {
-    slots += one.request.slots;
-    gpus += one.request.gpus;
-  }
-  return slots <= free_slots() && gpus <= free_gpus().size();
+  const std::string asked;  // no job has such an id
+  SlotTable table = *this;
+  table.ask(asked, request);
+  while (const auto next = table.take_next())
+    if (*next == asked) return true;
+  return false;
 }
 
 void SlotTable::ask(const std::string& job, const SlotRequest& request) {
@@ -50,18 +49,38 @@ void SlotTable::ask(const std::string& job, const SlotRequest& request) {
 }
 
 void SlotTable::restore(const std::string& job, std::uint32_t slots,
-                        std::vector<std::uint32_t> gpus) {
-  held_[job] = {slots, std::move(gpus)};
+                        std::vector<std::uint32_t> gpus, std::uint32_t user) {
+  held_[job] = {user, slots, std::move(gpus)};
+}
+
+std::vector<std::size_t> SlotTable::candidates() const {
+  std::map<std::uint32_t, std::uint64_t> held;
+  for (const auto& [job, share] : held_) held[share.user] += share.slots;
+  std::vector<std::size_t> first;
+  std::set<std::uint32_t> seen;
+  for (std::size_t i = 0; i < queue_.size(); ++i)
+    if (seen.insert(queue_[i].request.user).second) first.push_back(i);
+  std::ranges::stable_sort(first, {}, [&](std::size_t i) { return held[queue_[i].request.user]; });
+  return first;
 }
 
 std::optional<std::string> SlotTable::take_next() {
-  if (queue_.empty() || !fits(queue_.front().request)) return std::nullopt;
-  const Waiting next = queue_.front();
-  queue_.pop_front();
-  auto gpus = free_gpus();
-  gpus.resize(next.request.gpus);
-  held_[next.job] = {next.request.slots, std::move(gpus)};
-  return next.job;
+  std::vector<Waiting*> passed;
+  for (const std::size_t i : candidates()) {
+    if (!fits(queue_[i].request)) {
+      if (queue_[i].passes >= kMostPasses) return std::nullopt;
+      passed.push_back(&queue_[i]);
+      continue;
+    }
+    for (auto* const one : passed) ++one->passes;
+    const Waiting next = queue_[i];
+    queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(i));
+    auto gpus = free_gpus();
+    gpus.resize(next.request.gpus);
+    held_[next.job] = {next.request.user, next.request.slots, std::move(gpus)};
+    return next.job;
+  }
+  return std::nullopt;
 }
 
 void SlotTable::free(const std::string& job) {

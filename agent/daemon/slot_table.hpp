@@ -7,13 +7,15 @@
 #include <string>
 #include <vector>
 
-/// Which job has which slots and GPUs of the node, and who waits (pure). First come, first served:
-/// a job that fits passes none that waits, so that a large one isn't starved.
+/// Which job has which slots and GPUs of the node, and who waits (pure). Of the users who wait, the
+/// one who has the fewest slots is next; of his jobs, the first. Another user's job that fits passes
+/// one that doesn't, but only so often, so that a large one isn't starved.
 namespace acc::agent::daemon {
 
 struct SlotRequest {
   std::uint32_t slots = 1;
   std::uint32_t gpus = 0;
+  std::uint32_t user = 0;  ///< uid
 };
 
 class SlotTable {
@@ -22,14 +24,15 @@ class SlotTable {
 
   /// Could it ever be given?
   [[nodiscard]] bool can_hold(const SlotRequest& request) const;
-  /// Is it free now, and does none wait for it?
+  /// Would it be given now, behind those that wait?
   [[nodiscard]] bool has_free(const SlotRequest& request) const;
   /// Waits at the end of the queue; take_next() gives. A job that has slots or waits stays as it
   /// is.
   void ask(const std::string& job, const SlotRequest& request);
   /// What a job held before the daemon was restarted: given even beyond what there is, as it runs.
-  void restore(const std::string& job, std::uint32_t slots, std::vector<std::uint32_t> gpus);
-  /// Gives the first that waits what it asked for, if that is free.
+  void restore(const std::string& job, std::uint32_t slots, std::vector<std::uint32_t> gpus,
+               std::uint32_t user = 0);
+  /// Gives the next that waits what it asked for, if that is free.
   std::optional<std::string> take_next();
   /// Gives back, or leaves the queue.
   void free(const std::string& job);
@@ -44,14 +47,20 @@ class SlotTable {
   [[nodiscard]] std::size_t waiting() const { return queue_.size(); }
 
  private:
+  /// So many others pass a job that doesn't fit.
+  static constexpr std::uint32_t kMostPasses = 64;
   struct Share {
+    std::uint32_t user = 0;
     std::uint32_t slots = 0;
     std::vector<std::uint32_t> gpus;
   };
   struct Waiting {
     std::string job;
     SlotRequest request;
+    std::uint32_t passes = 0;
   };
+  /// The first waiting job of each user, the user with the fewest slots first.
+  [[nodiscard]] std::vector<std::size_t> candidates() const;
   [[nodiscard]] bool fits(const SlotRequest& request) const;
 
   std::uint32_t slots_;

@@ -91,6 +91,9 @@ class Parser {
     }
     if (!command_.complaints.empty()) return;
     if (command_.verb.empty()) return complain("a verb is missing: ps, status, logs, submit …");
+    for (const auto& [name, values] : command_.flags) {  // those before the verb, too
+      if (find_flag(name, command_.verb) == nullptr) return complain_of_flag(name);
+    }
     const auto& row = *find_verb(command_.verb);
     const std::string usage = "acc-ctl " + command_.verb + " " + std::string{row.operands};
     const bool may_lack = row.operands.starts_with('[');

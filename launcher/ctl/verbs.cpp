@@ -24,7 +24,8 @@ constexpr std::array kVerbs{
     VerbRow{"events", "", 0, "shows what happened to jobs"},
     VerbRow{"node", "", 0, "shows this node: slots, GPUs, jobs"},
     VerbRow{"nodes", "", 0, "shows the nodes of the cluster, as acc-agent --nodes names them"},
-    VerbRow{"drain", "[NODE]", 1, "lets this node, or another, take no more jobs; what runs goes on"},
+    VerbRow{"drain", "[NODE]", 1,
+            "lets this node, or another, take no more jobs (--reason TEXT); what runs goes on"},
     VerbRow{"undrain", "[NODE]", 1, "lets it take jobs again"},
 };
 
@@ -78,7 +79,7 @@ const FlagRow* find_flag(std::string_view word, std::string_view verb) {
   for (const auto& flag : kFlags) {
     const bool is_letter =
         word.size() == 2 && flag.letter != 0 && word[0] == '-' && word[1] == flag.letter;
-    if ((word == flag.name || is_letter) && belongs_to(flag, verb)) return &flag;
+    if ((word == flag.name || is_letter) && (verb.empty() || belongs_to(flag, verb))) return &flag;
   }
   return nullptr;
 }

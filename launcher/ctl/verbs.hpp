@@ -21,12 +21,12 @@ struct FlagRow {
   std::string_view name;     ///< with its dashes
   char letter;               ///< 0: none
   std::string_view metavar;  ///< empty: takes no value
-  std::string_view verbs;    ///< separated by spaces; empty: all, also before the verb
+  std::string_view verbs;    ///< separated by spaces; empty: all, or none
   std::string_view help;
 };
 [[nodiscard]] std::span<const FlagRow> flag_rows();
 [[nodiscard]] bool belongs_to(const FlagRow& flag, std::string_view verb);
-/// Of `--name` or `-l`; null: no flag of this verb.
+/// Of `--name` or `-l`; null: no flag of this verb. Before the verb is known (empty) any is found.
 [[nodiscard]] const FlagRow* find_flag(std::string_view word, std::string_view verb);
 
 }  // namespace acc::ctl

@@ -80,6 +80,56 @@ TEST_CASE("the oldest ended jobs are pruned, by age, number and size", "[daemon]
   CHECK_FALSE(next_prune_ms(rules, {}));
 }
 
+TEST_CASE("one user's thousands of ended jobs pushed out those of all others", "[daemon]") {
+  std::vector<EndedJob> jobs{{"ann-1", 10, 5, 1001}, {"root-1", 20, 5, 0}};
+  for (int i = 0; i < 50; ++i) jobs.push_back({"eve-" + std::to_string(i), 100 + i, 5, 1002});
+  const auto kept = [&](const PruneRules& rules) {
+    const auto pruned = jobs_to_prune(rules, jobs, 400);
+    CHECK(std::ranges::all_of(pruned, [](const auto& id) { return id.starts_with("eve-"); }));
+    return jobs.size() - pruned.size();
+  };
+  CHECK(kept({100000, 10, 1000}) == 10);
+  CHECK(kept({100000, 1000, 100}) == 20);
+}
+
+TEST_CASE("one user's waiting jobs block no other user", "[daemon]") {
+  SlotTable table{16, {}};
+  table.ask("eve-runs", {4, 0, 1002});
+  CHECK(table.take_next() == "eve-runs");
+  for (int i = 0; i < 100; ++i) table.ask("eve-" + std::to_string(i), {16, 0, 1002});
+  CHECK(table.has_free({1, 0, 1001}));
+  CHECK_FALSE(table.has_free({1, 0, 1002}));
+  table.ask("ann", {1, 0, 1001});
+  CHECK(table.take_next() == "ann");
+  CHECK_FALSE(table.take_next());
+}
+
+TEST_CASE("who has the fewest slots is next", "[daemon]") {
+  SlotTable table{4, {}};
+  for (int i = 0; i < 6; ++i) table.ask("eve-" + std::to_string(i), {1, 0, 1002});
+  while (table.take_next()) {
+  }
+  table.ask("ann", {1, 0, 1001});
+  table.free("eve-0");
+  CHECK(table.take_next() == "ann");
+}
+
+TEST_CASE("a large job is passed so often, and then waited for", "[daemon]") {
+  SlotTable table{2, {}};
+  table.restore("old", 1, {}, 7);
+  table.ask("large", {2, 0, 1001});
+  int passes = 0;
+  for (; passes < 1000; ++passes) {
+    const auto job = std::to_string(passes);
+    table.ask(job, {1, 0, 1002});
+    if (table.take_next() != job) break;
+    table.free(job);
+  }
+  CHECK(passes == 64);
+  table.free("old");
+  CHECK(table.take_next() == "large");
+}
+
 TEST_CASE("numbers of events go on, and the oldest are forgotten", "[daemon]") {
   EventRing ring{100};
   for (int i = 0; i < 5000; ++i) ring.add({});

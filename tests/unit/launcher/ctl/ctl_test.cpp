@@ -88,7 +88,9 @@ TEST_CASE("wrong words are told with what may be meant", "[ctl]") {
   CHECK(holds(complaints("stop a --grace"), "--grace needs a value"));
   CHECK(complaints("--help").empty());
   CHECK(complaints("stop --help").empty());
-  CHECK(holds(complaints("--json"), "--json is no flag of acc-ctl"));
+  CHECK(holds(complaints("--json"), "a verb is missing"));
+  CHECK(complaints("--node b --json ps").empty());
+  CHECK(holds(complaints("--grace 3 ps"), "--grace is no flag of acc-ctl ps"));
 }
 
 TEST_CASE("the flag --restart is a policy and a number of times", "[ctl]") {
