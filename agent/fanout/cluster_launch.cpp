@@ -182,7 +182,10 @@ class ClusterRun {
     if (signo == SIGTERM && guardian_.pid != 0 && ::getppid() != guardian_.pid)
       return on_guardian_lost();
     const bool is_stop = signo != SIGUSR1 && signo != SIGUSR2;
-    if (is_stop) destinations_.shorten_patience(kStoppedHostsPatience);
+    if (is_stop) {
+      destinations_.shorten_patience(kStoppedHostsPatience);
+      pump_.resume();  // what is held, is held until the former time
+    }
     handle(FanOutSignal{signo});
   }
 

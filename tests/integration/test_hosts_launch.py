@@ -1,5 +1,5 @@
 """One command runs a job on several hosts: --hosts with --launch_agent and --ssh."""
-import contextlib, json, os, re, shutil, signal, socket, subprocess, sys, time, unittest
+import contextlib, json, os, re, select, shutil, signal, socket, subprocess, sys, time, unittest
 
 import harness
 from harness import ACC, FAKE, SLACK, Job, JobTest, main, processes_with, read, state_of, until, write
@@ -355,10 +355,25 @@ class Output(OnHosts):
         until(stands_still, "the workers' output to stop", 30)
         for pid in [agent, *mine]:
             self.assertLess(rss_kib(pid), 64 << 10, read(f"/proc/{pid}/cmdline"))
-        job.process.send_signal(signal.SIGTERM)
-        time.sleep(0.1)
-        job.process.send_signal(signal.SIGTERM)
+        job.process.send_signal(signal.SIGINT)
         self.assertNotEqual(job.wait(30), 0)
+        self.nothing_left(job)
+
+    def test_ctrl_c_waited_for_a_reader_that_stands_still_and_hosts_that_ended_well_were_lost(self):
+        reader, writer = os.pipe()
+        job = self.launch("", "1 1", program=["--no_python", "yes"], stdout=writer)
+        os.close(writer)
+        self.addCleanup(os.close, reader)
+        until(lambda: select.select([reader], [], [], 0)[0], "the first output")
+        sent = lambda: int(re.search(r"rchar: (\d+)", read(f"/proc/{job.agent}/io"))[1])
+        def is_held():
+            before = sent()
+            time.sleep(0.3)
+            return sent() == before
+        until(is_held, "the output to be held", 30)
+        job.process.send_signal(signal.SIGINT)
+        self.assertEqual(job.wait(30), 130)
+        self.assertNotIn("was lost", job.stderr)
         self.nothing_left(job)
 
 
