@@ -187,7 +187,8 @@ Result<void> Daemon::listen() {
   // Everybody may ask root's daemon: each request is judged by its user.
   auto opened = SocketFile::open(settings_.socket, is_root ? 0666 : 0600);
   if (!opened) return opened.error();
-  server_->listen(opened->take());
+  const auto listening = server_->listen(opened->take());
+  if (!listening) return listening.error();
   socket_.emplace(std::move(*opened));
   return {};
 }

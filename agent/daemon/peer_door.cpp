@@ -14,7 +14,6 @@
 #include <array>
 #include <cerrno>
 #include <climits>
-#include <cstring>
 #include <exception>
 #include <functional>
 #include <utility>
@@ -27,8 +26,6 @@ using rendezvous::Io;
 
 namespace {
 
-constexpr int kPeerAcceptsATurn = 64;
-constexpr Millis kPeerAcceptPause{100};
 constexpr std::size_t kHello = 2 * 1024;  ///< bytes of a first message that are examined
 
 Result<UniqueFd> bind_and_listen(const tcp::endpoint& at, bool is_dual_stack) {
@@ -42,10 +39,6 @@ Result<UniqueFd> bind_and_listen(const tcp::endpoint& at, bool is_dual_stack) {
       ::listen(fd.get(), INT_MAX) == 0)  // the kernel limits it to net.core.somaxconn
     return fd;
   return system_error(errno, "--listen " + join_host_port(at.address().to_string(), at.port()));
-}
-
-bool is_out_of_descriptors(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
 /// For the quota of connections; two that share a number share their quota. Never root's.
@@ -89,11 +82,10 @@ PeerDoor::PeerDoor(asio::io_context& io, ClusterSecret& secret, HttpServer& serv
     : io_{io},
       secret_{secret},
       server_{server},
-      listener_{io},
       timer_{io},
-      pause_{io},
       limits_{limits},
-      admission_{limits} {}
+      admission_{limits},
+      accepting_{io, "peers_wait_to_be_accepted", [this](UniqueFd fd) { take(std::move(fd)); }} {}
 
 PeerDoor::~PeerDoor() = default;
 
@@ -109,51 +101,20 @@ Result<void> PeerDoor::listen(const NodeAddress& at) {
   if (!bound && at.host.empty())
     bound = bind_and_listen({asio::ip::address_v4::any(), at.port}, false);
   if (!bound) return bound.error();
-  listener_.assign(bound->release());
-  accept_later();
-  return {};
+  return accepting_.start(std::move(*bound));
 }
 
 void PeerDoor::stop() {
-  boost::system::error_code ignored;
-  listener_.close(ignored);
-  pause_.cancel();
+  accepting_.close();
   timer_.cancel();
   for (auto& [id, one] : half_open_) one.stream->close();
 }
 
-void PeerDoor::accept_later() {
-  listener_.async_wait(Descriptor::wait_read, alive_.bind([this](boost::system::error_code error) {
-    if (!error && listener_.is_open()) accept_waiting();
-  }));
-}
-
-void PeerDoor::accept_waiting() {
-  for (int i = 0; i < kPeerAcceptsATurn; ++i) {
-    tcp::endpoint from;
-    auto length = static_cast<socklen_t>(from.capacity());
-    UniqueFd fd{
-        ::accept4(listener_.native_handle(), from.data(), &length, SOCK_CLOEXEC | SOCK_NONBLOCK)};
-    if (fd) {
-      told_shortage_ = false;
-      from.resize(length);
-      take(std::move(fd), from);
-      continue;
-    }
-    if (errno == ECONNABORTED || errno == EINTR) continue;
-    if (!is_out_of_descriptors(errno)) break;
-    if (!std::exchange(told_shortage_, true))
-      log::warn("peers_wait_to_be_accepted", {{"why", std::strerror(errno)}});
-    pause_.expires_after(kPeerAcceptPause);  // or the loop would spin on what it can't take
-    pause_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
-      if (!cancelled && listener_.is_open()) accept_later();
-    }));
-    return;
-  }
-  accept_later();
-}
-
-void PeerDoor::take(UniqueFd socket, tcp::endpoint from) {
+void PeerDoor::take(UniqueFd socket) {
+  tcp::endpoint from;
+  auto length = static_cast<socklen_t>(from.capacity());
+  if (::getpeername(socket.get(), from.data(), &length) != 0) return;  // it has gone already
+  from.resize(length);
   const Id id = ++last_;
   const auto source = rendezvous::source_of(rendezvous::host_port(from).host);
   const auto verdict = admission_.accepted(id, source, clock_now());
