@@ -94,6 +94,7 @@ class Ctl {
     if (verb == "node") return node();
     if (verb == "nodes") return nodes();
     if (verb == "drain" || verb == "undrain") return drain();
+    if (verb == "token") return token();
     const auto signo = verb == "signal" ? signal_number(command_.operands[0]) : 0;
     if (verb == "signal" && signo == 0)
       return fail(CtlExit::usage, in_quotes(command_.operands[0], 40) + " is no signal");
@@ -265,6 +266,23 @@ class Ctl {
       return post(socket, node_prefix(node) + "/v1/node/" + command_.verb, body,
                   (node.empty() ? "this node" : printable(node, 200)) +
                       (drains ? " takes no more jobs" : " takes jobs again"));
+    });
+  }
+
+  int token() {
+    Json wish = Json::object();
+    if (command_.has("--read-only")) wish["read_only"] = true;
+    if (command_.has("--browser")) wish["browser"] = true;
+    if (command_.has("--expires"))
+      wish["expires_s"] = parse_expiry(command_.value("--expires")).value();
+    return at_service([&](const std::string& socket) {
+      const auto answer =
+          ask_service(socket, {.method = "POST", .target = "/v1/token", .body = to_line(wish)});
+      if (!answer) return fail(answer.error());
+      if (answer->status >= kHttpRedirect) return fail(*answer);
+      if (wants_json()) return print(answer->body);
+      const auto issued = parse_json(answer->body);
+      return print(printable(text_of(issued, wish.contains("browser") ? "url" : "token")) + "\n");
     });
   }
 

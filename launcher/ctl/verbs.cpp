@@ -24,6 +24,8 @@ constexpr std::array kVerbs{
     VerbRow{"events", "", 0, "shows what happened to jobs"},
     VerbRow{"node", "", 0, "shows this node: slots, GPUs, jobs"},
     VerbRow{"nodes", "", 0, "shows the nodes of the cluster, as acc-agent --nodes names them"},
+    VerbRow{"token", "", 0,
+            "prints a token of yours for the port of acc-agent --http; it may do what you may"},
     VerbRow{"drain", "[NODE]", 1, "lets this node, or another, take no more jobs; what runs goes on"},
     VerbRow{"undrain", "[NODE]", 1, "lets it take jobs again"},
 };
@@ -32,7 +34,7 @@ constexpr std::array kFlags{
     FlagRow{"--socket", 0, "FILE", "",
             "the service's socket (ACC_AGENT_SOCKET, else $XDG_RUNTIME_DIR/acc/agent.sock, "
             "/run/acc/agent.sock)"},
-    FlagRow{"--json", 0, "", "ps status events node nodes submit", "prints JSON"},
+    FlagRow{"--json", 0, "", "ps status events node nodes submit token", "prints JSON"},
     FlagRow{"--node", 0, "NODE", "ps status logs attach stop signal restart rm node",
             "of another node, HOST[:PORT], through the service of this one"},
     FlagRow{"--follow", 'f', "", "logs events", "waits for more"},
@@ -52,6 +54,10 @@ constexpr std::array kFlags{
     FlagRow{"--env", 'e', "NAME[=VALUE]", "submit",
             "a variable of the job; without a value: ours. May be repeated"},
     FlagRow{"--grace", 0, "S", "stop", "seconds from SIGTERM to SIGKILL; may shorten a stop"},
+    FlagRow{"--read-only", 0, "", "token", "it may look and change nothing"},
+    FlagRow{"--expires", 0, "TIME", "token", "how long it is good for; default 12h, at most 366d"},
+    FlagRow{"--browser", 0, "", "token",
+            "a link to open in a browser, once, within a minute; --expires is of the session"},
     FlagRow{"--reason", 0, "TEXT", "drain", "why: shown to those whose jobs are refused"},
     FlagRow{"--help", 'h', "", "", "shows this text"},
     FlagRow{"--version", 0, "", "", "shows the version"},
