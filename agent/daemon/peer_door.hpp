@@ -52,6 +52,8 @@ class PeerDoor {
   void take(UniqueFd socket);
   boost::asio::awaitable<void> greet(Id id, Peer peer, std::unique_ptr<PeerStream> stream);
   boost::asio::awaitable<Outcome> prove(Id id, const Peer& peer, PeerStream& stream);
+  void make_room(Id older);
+  bool is_crowded(Id named);
   void drop(Id id, const std::string& why);
   void failed(Id id, const std::string& source, const std::string& why);
   void arm_timer();
@@ -66,6 +68,7 @@ class PeerDoor {
   struct HalfOpen {
     PeerStream* stream;  ///< of its coroutine, which removes this first
     std::string source;
+    Instant since;
   };
   std::map<Id, HalfOpen> half_open_;
   Id last_ = 0;
