@@ -4,6 +4,7 @@
 #include "common/text.hpp"
 #include "launcher/ctl/verbs.hpp"
 
+#include <algorithm>
 #include <array>
 #include <ctime>
 #include <utility>
@@ -93,9 +94,11 @@ class Parser {
     if (command_.verb.empty()) return complain("a verb is missing: ps, status, logs, submit …");
     const auto& row = *find_verb(command_.verb);
     const std::string usage = "acc-ctl " + command_.verb + " " + std::string{row.operands};
-    const bool may_lack = row.operands.starts_with('[');
-    if (command_.operands.size() != row.operand_count &&
-        !(may_lack && command_.operands.empty())) {
+    const bool may_lack = row.operands.starts_with('[') && command_.operands.empty();
+    const bool may_repeat = row.operands.ends_with("ID…");
+    const auto count = may_repeat ? std::min(command_.operands.size(), row.operand_count)
+                                  : command_.operands.size();
+    if (count != row.operand_count && !may_lack) {
       complain(command_.operands.size() < row.operand_count
                    ? usage + ": an operand is missing"
                    : usage + ": too many operands, " + in_quotes(command_.operands.back(), 60));

@@ -105,7 +105,8 @@ FLOORS = {
         "words": "verbs command pages text_table",
         "formats": "sse_reader http_response job_list bridge_machine",
         "connections": "wire places launches",
-        "programs": "follow submit bridge ctl acc_ctl_main",
+        "verbs": "outcome invocation follow submit output show steer",
+        "programs": "bridge ctl acc_ctl_main",
     },
     "rendezvous": {
         "messages": "messages message_fields wire codec frame_splitter peer planted timings round_record private_file secret",

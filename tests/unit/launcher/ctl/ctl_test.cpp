@@ -78,7 +78,11 @@ TEST_CASE("wrong words are told with what may be meant", "[ctl]") {
   CHECK(holds(complaints("stop --grce 3 x"), "--grce is no flag of acc-ctl stop (did you mean"));
   CHECK(holds(complaints("submit --num_processes 2 t.py"), "flags of acc-launch stand behind --"));
   CHECK(holds(complaints("stop"), "an operand is missing"));
-  CHECK(holds(complaints("stop a b"), "too many operands, 'b'"));
+  CHECK(holds(complaints("status a b"), "too many operands, 'b'"));
+  CHECK(complaints("stop a b").empty());
+  CHECK(complaints("signal USR1 a b c").empty());
+  CHECK(holds(complaints("signal USR1"), "an operand is missing"));
+  CHECK(holds(complaints("rm"), "an operand is missing"));
   CHECK(holds(complaints("stop --grace x a"), "--grace 'x': expected seconds"));
   CHECK(holds(complaints("logs --stdout --stderr a"), "exclude each other"));
   CHECK(holds(complaints("drain"), "the reason is missing"));
@@ -144,6 +148,22 @@ TEST_CASE("help and completions have every verb and flag of the table", "[ctl][d
     INFO(line);
     CHECK(line.size() <= 92);  // as bytes; the table itself keeps to 80 columns
   }
+}
+
+TEST_CASE("ps shows the script of a job, not the flags before it", "[ctl]") {
+  const auto shown = [](std::vector<std::string> words, bool is_of_service) {
+    JobRow job;
+    job.id = "a";
+    job.words = std::move(words);
+    job.is_of_service = is_of_service;
+    return jobs_table({job}, 0, 200);
+  };
+  CHECK(holds(shown({"--num_processes", "2", "--log-dir=/x", "train.py", "--lr", "1"}, true), "  train.py --lr 1"));
+  CHECK(holds(shown({"--no_python", "sh", "-c", "echo"}, true), "  sh -c echo"));
+  CHECK(holds(shown({"--config_file", "job.yaml"}, true), "  --config_file job.yaml"));
+  CHECK(holds(shown({"/usr/bin/python3", "-u", "train.py", "-x"}, false), "  train.py -x"));
+  CHECK(holds(shown({"/usr/bin/python3"}, false), "  /usr/bin/python3"));
+  CHECK(holds(shown({"./a.out", "-x"}, false), "  ./a.out -x"));
 }
 
 TEST_CASE("a script's name becomes a job's name", "[ctl]") {
