@@ -2,6 +2,7 @@
 
 #include "agent/control_server.hpp"
 #include "agent/interrupt_watch.hpp"
+#include "agent/job_folder_notes.hpp"
 #include "agent/life_line_watch.hpp"
 #include "agent/report_file.hpp"
 #include "common/exit_codes.hpp"
@@ -17,6 +18,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 
 // Events in, actions out. What a job on several nodes adds stands in agent_cluster.cpp.
 namespace acc::agent {
@@ -75,7 +77,8 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian,
       service_{guardian.pid},
       output_{io_, plan_.output, plan_.local_world_size, console_},
       messages_{[this](std::string_view line) { output_.say(line); }, plan_.output, color_},
-      run_folder_{plan_.output, plan_.cluster.job, node_of(plan_), random_},
+      run_folder_{plan_.output, run_id_of(plan_.cluster.job, std::getenv(kJobFolderVariable)),
+                  node_of(plan_), random_},
       workers_{io_,
                containment_,
                output_,

@@ -2,6 +2,9 @@
 
 #include "common/random.hpp"
 
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -19,9 +22,7 @@ namespace acc::agent {
 namespace {
 
 constexpr std::size_t kMostConnections = 16;
-constexpr int kAcceptsATurn = 16;
 constexpr int kBacklog = 64;
-constexpr Millis kAcceptPause{100};
 constexpr Millis kRequestPatience{2'000};
 constexpr Millis kReplyPatience{10'000};
 
@@ -110,6 +111,8 @@ class ControlServer::Connection : public std::enable_shared_from_this<Connection
   }
 
  private:
+  using Descriptor = boost::asio::posix::stream_descriptor;
+
   void give(Millis limit) {
     patience_.expires_after(limit);
     patience_.async_wait([weak = weak_from_this()](boost::system::error_code cancelled) {
@@ -195,8 +198,8 @@ class ControlServer::Connection : public std::enable_shared_from_this<Connection
 ControlServer::ControlServer(boost::asio::io_context& io, Handler handler)
     : io_{io},
       handler_{std::make_shared<const Handler>(std::move(handler))},
-      listener_{io},
-      pause_{io} {}
+      accepting_{io, "commands wait: the agent has no descriptor or memory left for its control socket",
+                 [this](UniqueFd fd) { take(std::move(fd)); }} {}
 
 ControlServer::~ControlServer() { close(); }
 
@@ -224,21 +227,13 @@ Result<void> ControlServer::listen(ControlPlace place) {
   }
   inode_ = info.st_ino;
   place_ = std::move(place);
-  boost::system::error_code refused;
-  listener_.assign(fd.get(), refused);
-  if (refused) {
-    close();
-    return system_error(refused.value(), attempted);
-  }
-  static_cast<void>(fd.release());
-  accept_later();
-  return {};
+  auto started = accepting_.start(std::move(fd));
+  if (!started) close();
+  return started;
 }
 
 void ControlServer::close() {
-  boost::system::error_code ignored;
-  listener_.close(ignored);
-  pause_.cancel();
+  accepting_.close();
   for (const auto& weak : std::exchange(connections_, {})) {
     if (const auto connection = weak.lock()) connection->close();
   }
@@ -250,33 +245,14 @@ void ControlServer::close() {
     ::unlinkat(place.folder.get(), place.name.c_str(), 0);
 }
 
-void ControlServer::accept_later() {
-  listener_.async_wait(Descriptor::wait_read, alive_.bind([this](boost::system::error_code error) {
-    if (!error && listener_.is_open()) accept_waiting();
-  }));
-}
-
-void ControlServer::accept_waiting() {
+void ControlServer::take(UniqueFd fd) {
+  const auto uid = peer_of(fd.get());
+  if (!uid || (*uid != ::geteuid() && *uid != 0)) return;  // another user's: learns nothing
   std::erase_if(connections_, [](const auto& weak) { return weak.expired(); });
-  for (int i = 0; i < kAcceptsATurn; ++i) {
-    UniqueFd fd{
-        ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
-    if (!fd) {
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return accept_later();
-      if (errno == ECONNABORTED || errno == EINTR) continue;
-      break;  // no descriptor or memory is left: the loop must not spin on what it can't take
-    }
-    const auto uid = peer_of(fd.get());
-    if (!uid || (*uid != ::geteuid() && *uid != 0)) continue;  // another user's: learns nothing
-    if (connections_.size() >= kMostConnections) continue;
-    auto connection = std::make_shared<Connection>(io_, std::move(fd), *uid, handler_);
-    connections_.push_back(connection);
-    connection->begin();
-  }
-  pause_.expires_after(kAcceptPause);
-  pause_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
-    if (!cancelled && listener_.is_open()) accept_waiting();
-  }));
+  if (connections_.size() >= kMostConnections) return;
+  auto connection = std::make_shared<Connection>(io_, std::move(fd), *uid, handler_);
+  connections_.push_back(connection);
+  connection->begin();
 }
 
 }  // namespace acc::agent

@@ -1,13 +1,11 @@
 #pragma once
 
+#include "agent/accept_loop.hpp"
 #include "agent/control_protocol.hpp"
-#include "common/alive.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include <sys/types.h>
 
@@ -56,20 +54,16 @@ class ControlServer {
   void close();
 
  private:
-  using Descriptor = boost::asio::posix::stream_descriptor;
   class Connection;
 
-  void accept_later();
-  void accept_waiting();
+  void take(UniqueFd fd);
 
   boost::asio::io_context& io_;
   std::shared_ptr<const Handler> handler_;
-  Descriptor listener_;
-  boost::asio::steady_timer pause_;
   ControlPlace place_;
   ino_t inode_ = 0;  ///< of our socket: another agent's isn't ours to remove
   std::vector<std::weak_ptr<Connection>> connections_;
-  Alive alive_;
+  AcceptLoop accepting_;
 };
 
 }  // namespace acc::agent

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 namespace acc::agent {
 
@@ -33,6 +34,15 @@ bool write_synced(const std::string& path, int extra_flags, const std::string& t
 }
 
 }  // namespace
+
+std::string run_id_of(const std::string& job, const char* job_folder) {
+  constexpr std::string_view kNoName = "none";  // the default of rdzv_id, as torchrun's
+  const std::string_view folder{job_folder != nullptr ? job_folder : ""};
+  if (job != kNoName || !folder.starts_with('/')) return job;
+  const auto parent = folder.substr(0, folder.rfind('/'));
+  const auto id = parent.substr(parent.rfind('/') + 1);
+  return id.empty() ? job : std::string{id};
+}
 
 JobFolderNotes::JobFolderNotes() {
   const char* const folder = std::getenv(kJobFolderVariable);

@@ -1,6 +1,5 @@
 #include "agent/worker_server.hpp"
 
-#include "common/log.hpp"
 #include "common/random.hpp"
 
 #include <sys/socket.h>
@@ -20,8 +19,6 @@ namespace acc::agent {
 
 namespace {
 
-constexpr int kAcceptsATurn = 64;
-constexpr Millis kAcceptPause{100};
 constexpr std::size_t kMostLost = 4096;                 // ranks, so that the answer stays small
 constexpr std::size_t kBytesOfLastWords = 1024 * 1024;  // more than a socket's buffer holds
 
@@ -38,7 +35,10 @@ bool may_speak(int fd) {
 }  // namespace
 
 WorkerServer::WorkerServer(boost::asio::io_context& io, WorkerCalls calls)
-    : io_{io}, listener_{io}, pause_{io} {
+    : io_{io},
+      accepting_{io,
+                 "workers wait to be connected to the agent, which has no descriptor or memory left",
+                 [this](UniqueFd fd) { take(std::move(fd)); }} {
   facts_.calls = std::move(calls);
   facts_.forget = [this](std::uint64_t number) { connections_.erase(number); };
 }
@@ -56,10 +56,9 @@ Result<void> WorkerServer::listen() {
   if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&at), length) != 0 ||
       ::listen(fd.get(), SOMAXCONN) != 0)
     return system_error(errno, attempted);
-  listener_.assign(fd.release());
-  address_ = name;
-  accept_later();
-  return {};
+  auto started = accepting_.start(std::move(fd));
+  if (started) address_ = name;
+  return started;
 }
 
 void WorkerServer::begin_round(Round round, RankRange ranks) {
@@ -82,15 +81,13 @@ void WorkerServer::tell_lost(const std::vector<worker_socket::LostRank>& lost) {
 }
 
 void WorkerServer::drain() {
-  if (!listener_.is_open()) return;
-  accept_waiting();
+  if (!accepting_.is_open()) return;
+  accepting_.accept_waiting();
   for (const auto& connection : all()) connection->take_in(kBytesOfLastWords);
 }
 
 void WorkerServer::close() {
-  boost::system::error_code ignored;
-  listener_.close(ignored);
-  pause_.cancel();
+  accepting_.close();
   address_.clear();
   hang_up();
 }
@@ -105,39 +102,6 @@ std::vector<std::shared_ptr<WorkerConnection>> WorkerServer::all() const {
   found.reserve(connections_.size());
   for (const auto& [number, connection] : connections_) found.push_back(connection);
   return found;
-}
-
-void WorkerServer::accept_later() {
-  listener_.async_wait(Descriptor::wait_read, alive_.bind([this](boost::system::error_code error) {
-    if (error || !listener_.is_open()) return;
-    accept_waiting();
-    after_pause();
-  }));
-}
-
-void WorkerServer::after_pause() {
-  if (pause_.expiry() <= std::chrono::steady_clock::now()) return accept_later();
-  pause_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
-    if (!cancelled && listener_.is_open()) accept_later();
-  }));
-}
-
-void WorkerServer::accept_waiting() {
-  for (int i = 0; i < kAcceptsATurn; ++i) {
-    UniqueFd fd{
-        ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
-    if (fd) {
-      take(std::move(fd));
-      continue;
-    }
-    const bool shortage = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-    if (!shortage) return;
-    if (!std::exchange(told_shortage_, true))
-      log::warn("workers wait to be connected to the agent, which has no descriptor or memory left",
-                {{"why", std::strerror(errno)}});
-    pause_.expires_after(kAcceptPause);  // or the loop would spin on what it can't take
-    return;
-  }
 }
 
 void WorkerServer::take(UniqueFd fd) {

@@ -1,16 +1,14 @@
 #pragma once
 
+#include "agent/accept_loop.hpp"
 #include "agent/worker_calls.hpp"
 #include "agent/worker_connection.hpp"
-#include "common/alive.hpp"
 #include "common/error.hpp"
 #include "common/ids.hpp"
 #include "common/unique_fd.hpp"
 #include "common/worker_socket.hpp"
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -48,25 +46,17 @@ class WorkerServer {
   void close();
 
  private:
-  using Descriptor = boost::asio::posix::stream_descriptor;
-
-  void accept_later();
-  void after_pause();
-  void accept_waiting();
   void take(UniqueFd fd);
   void hang_up();
   /// By value: some may end meanwhile.
   [[nodiscard]] std::vector<std::shared_ptr<WorkerConnection>> all() const;
 
   boost::asio::io_context& io_;
-  Descriptor listener_;
-  boost::asio::steady_timer pause_;
   std::string address_;
   WorkerServerFacts facts_;
   std::uint64_t next_number_ = 0;
   std::unordered_map<std::uint64_t, std::shared_ptr<WorkerConnection>> connections_;
-  bool told_shortage_ = false;
-  Alive alive_;
+  AcceptLoop accepting_;
 };
 
 }  // namespace acc::agent

@@ -44,6 +44,8 @@ Closed from_fault(const Stream& stream, bool is_open) {
       return {Cause::not_ours, "answers something that is no TLS"};
     case StreamFault::not_ours:
       return {Cause::not_ours, "speaks TLS, but not with a secret of ours"};
+    case StreamFault::busy:
+      return {Cause::ended, "takes no more connections at once"};
     case StreamFault::broken:
       return {Cause::malformed,
               "sent bytes that were changed on the way (" + stream.describe_fault() + ")"};

@@ -152,6 +152,8 @@ StreamFault fault_of(unsigned long reason, bool is_in_handshake) {
   switch (ERR_GET_REASON(reason)) {
     case SSL_R_TLSV1_ALERT_PROTOCOL_VERSION:
       return StreamFault::other_is_plain;
+    case SSL_R_TLSV1_ALERT_USER_CANCELLED:
+      return is_in_handshake ? StreamFault::busy : StreamFault::broken;
     case SSL_R_WRONG_VERSION_NUMBER:
     case SSL_R_HTTP_REQUEST:
     case SSL_R_HTTPS_PROXY_REQUEST:

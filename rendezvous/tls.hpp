@@ -63,6 +63,7 @@ enum class StreamFault {
   other_is_plain,  ///< uses our protocol, or says so, but without TLS
   not_tls,         ///< its answer is not TLS
   not_ours,        ///< uses TLS, but not with such a key
+  busy,            ///< the peer takes no further handshake now, and says so
   broken,          ///< damaged or forged bytes after the handshake
 };
 
@@ -114,6 +115,10 @@ class Stream {
 inline constexpr std::string_view kAlertNoTls{"\x15\x03\x03\x00\x02\x02\x46", 7};
 /// To a peer without TLS where it is expected: "handshake_failure".
 inline constexpr std::string_view kAlertNeedsTls{"\x15\x03\x03\x00\x02\x02\x28", 7};
+
+/// To a peer whose handshake isn't begun, as there are too many at once: "user_canceled", which is
+/// for reasons outside of the protocol. It may try again.
+inline constexpr std::string_view kAlertBusy{"\x15\x03\x03\x00\x02\x02\x5a", 7};
 
 /// Kind of protocol suggested by a peer's first bytes.
 enum class Speech { ours_or_unknown, tls_hello, tls_alert, http };

@@ -4,6 +4,7 @@
 #include "agent/daemon/http_message.hpp"
 #include "agent/daemon/jobs.hpp"
 #include "agent/daemon/other_nodes.hpp"
+#include "agent/daemon/token_issuer.hpp"
 
 #include <boost/asio/awaitable.hpp>
 
@@ -20,6 +21,7 @@ struct ApiContext {
   FileGrowth& growth;
   uid_t own = 0;  ///< the daemon's user
   OtherNodes* nodes = nullptr;  ///< outlives the server; null: none can be asked
+  TokenIssuer* tokens = nullptr;  ///< outlives the server; null: no door takes any
 };
 
 /// One request, matched with its route and found well-formed: its body has a right type, its query

@@ -1,30 +1,14 @@
 #pragma once
 
 #include "agent/daemon/jobs.hpp"
+#include "agent/daemon/token_issuer.hpp"
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-/// The JSON of the API. Reading is total: any bytes give a value or all that is wrong with them.
+/// The JSON that the API answers with.
 namespace acc::agent::daemon {
-
-/// `complaints` empty: `value` is what was sent.
-template <class T>
-struct Decoded {
-  T value{};
-  std::vector<std::string> complaints;
-  [[nodiscard]] bool is_right() const { return complaints.empty(); }
-};
-
-[[nodiscard]] Decoded<Submission> decode_submission(std::string_view body);
-/// `{"grace_s": 5}`, or nothing
-[[nodiscard]] Decoded<std::optional<std::uint32_t>> decode_stop(std::string_view body);
-/// `{"signal": "SIGUSR1"}`: its number
-[[nodiscard]] Decoded<int> decode_signal(std::string_view body);
-/// `{"reason": "new disk"}`
-[[nodiscard]] Decoded<std::string> decode_drain(std::string_view body);
 
 /// What only one job's page has; empty: left out. JSON of the user's processes, which is put in if
 /// it is some.
@@ -53,17 +37,11 @@ struct NodeAnswer {
 };
 [[nodiscard]] std::string encode_nodes(const std::vector<NodeAnswer>& answers);
 [[nodiscard]] std::string encode_check(const CheckedSubmission& checked);
+[[nodiscard]] std::string encode_token(const IssuedToken& issued);
 
 [[nodiscard]] std::string_view to_text(JobState state);
 [[nodiscard]] std::string_view to_text(RestartRule rule);
 /// Succeeded, failed or stopped.
 [[nodiscard]] bool is_over(JobState state);
-
-/// The keys that a body may have, for the test that holds the description against them.
-struct BodyKeys {
-  std::string_view schema;  ///< in configs/openapi/acc-agent.json
-  std::vector<std::string_view> keys;
-};
-[[nodiscard]] std::vector<BodyKeys> body_keys();
 
 }  // namespace acc::agent::daemon

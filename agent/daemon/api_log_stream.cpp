@@ -34,7 +34,8 @@ struct LogQuery {
   std::optional<std::int64_t> since_ms;
   LogOffsets from;
   bool is_raw = false;
-  std::uint64_t raw_from = 0;
+  std::optional<std::uint64_t> raw_from = 0;  ///< nothing: the end
+  bool is_from_end = false;
 };
 
 /// All complaints about the query and Last-Event-ID.
@@ -70,15 +71,18 @@ std::vector<std::string> read_query(const ApiCall& call, LogQuery& into) {
       complaints.emplace_back("format=raw is about one stream: stream=stdout or stream=stderr");
   }
   if (const auto from = call.query("from")) {
-    const auto offset = parse_number<std::uint64_t>(*from);
-    into.raw_from = offset.value_or(0);
-    if (!offset || *offset > INT64_MAX) refuse("from", *from, "an offset in bytes");
-    if (!into.is_raw) complaints.emplace_back("from=: only with format=raw");
+    into.is_from_end = *from == "end";
+    into.raw_from = parse_number<std::uint64_t>(*from);
+    if (!into.is_from_end && (!into.raw_from || *into.raw_from > INT64_MAX))
+      refuse("from", *from, "an offset in bytes, or end");
+    if (!into.is_raw && !(into.is_from_end && into.follows))
+      complaints.emplace_back("from=: only with format=raw; from=end also with follow=1");
   }
   const auto last = call.request.header("last-event-id");
   if (last && !last->empty() && into.follows) {
     const auto offsets = parse_log_offsets(*last);
     if (offsets) into.from = *offsets;
+    into.is_from_end = into.is_from_end && !offsets;  // a reader that was cut off goes on
     if (!offsets) refuse("Last-Event-ID", *last, "the id of an event of this stream: N,N");
   }
   return complaints;
@@ -184,8 +188,8 @@ void open_again(Follower& f, Source& source) {
   source.partial = 0;
   const auto size = static_cast<std::uint64_t>(file.st_size);
   if (source.offset > size) source.offset = 0;  // another file than the one of Last-Event-ID
-  if (f.is_first_look && f.query.since_ms && was_written_before(file, *f.query.since_ms))
-    source.offset = size;
+  const bool is_old = f.query.since_ms && was_written_before(file, *f.query.since_ms);
+  if (f.is_first_look && (is_old || f.query.is_from_end)) source.offset = size;
 }
 
 /// Sends one event, if there is something to send. `is_over`: also the last line without its end.
@@ -264,7 +268,9 @@ asio::awaitable<void> follow(std::shared_ptr<Follower> kept, std::shared_ptr<Bod
     }
     const bool is_at_end = is_over(job->state);  // before the files are read
     for (auto& source : f.sources) open_again(f, source);
-    f.is_first_look = false;
+    // Where the end was: a reader that is cut off before the first event goes on from there.
+    if (std::exchange(f.is_first_look, false) && f.query.is_from_end)
+      co_await to->write("id: " + f.event_id() + "\n\n");
     // While there is much, nothing else is looked at.
     while (to->is_open()) {
       const bool is_sent = co_await send_pieces(f, is_at_end);

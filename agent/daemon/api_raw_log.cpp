@@ -107,19 +107,21 @@ asio::awaitable<void> write_so_far(std::shared_ptr<RawFile> file, std::uint64_t 
 
 asio::awaitable<HttpReply> serve_raw_log(ApiContext& api, ApiCall call, RawLogQuery query) {
   const auto file = std::make_shared<RawFile>(
-      RawFile{api, std::move(call.who), std::move(call.id), query, query.from});
+      RawFile{api, std::move(call.who), std::move(call.id), query});
   open_raw_again(*file);
   struct stat now {};
   const bool is_there = file->fd && ::fstat(file->fd.get(), &now) == 0;
   const auto size = is_there ? static_cast<std::uint64_t>(now.st_size) : 0;
-  if (query.from > size)
-    co_return refused(416, "from=" + std::to_string(query.from) + ": there are " +
+  file->offset = query.from.value_or(size);
+  if (file->offset > size)
+    co_return refused(416, "from=" + std::to_string(file->offset) + ": there are " +
                                std::to_string(size) + " bytes");
   HttpReply reply;
+  reply.headers.emplace_back("X-Acc-From", std::to_string(file->offset));
   reply.content_type = "application/octet-stream";
   if (query.follows) {
     reply.stream = [file](std::shared_ptr<BodyWriter> to) { return follow_raw(file, std::move(to)); };
-  } else if (size > query.from) {
+  } else if (size > file->offset) {
     reply.stream = [file, size](std::shared_ptr<BodyWriter> to) {
       return write_so_far(file, size, std::move(to));
     };

@@ -1,5 +1,6 @@
 #include "agent/daemon/api_routes.hpp"
 
+#include "agent/daemon/api_body.hpp"
 #include "agent/daemon/api_event_stream.hpp"
 #include "agent/daemon/api_json.hpp"
 #include "agent/daemon/api_log_stream.hpp"
@@ -120,6 +121,21 @@ awaitable<HttpReply> ask_node(ApiContext& api, ApiCall call) {
   co_return co_await api.nodes->pass_on(std::move(call.who), std::move(call.request));
 }
 
+// Only whom the kernel tells gets one: none comes from another, or from another node.
+awaitable<HttpReply> issue_token(ApiContext& api, ApiCall call) {
+  const auto wish = decode_token_wish(call.request.body);
+  if (!wish.is_right()) co_return refused(wish.complaints);
+  if (call.who.is_of_another_node() || call.who.has_token)
+    co_return refused(403, "tokens are made over the unix socket of the node alone");
+  if (api.tokens == nullptr)
+    co_return refused(409,
+                      "this acc-agent has no port that takes tokens: start it with --http "
+                      "127.0.0.1:9180, or set \"http\" in its settings");
+  const auto issued = api.tokens->issue(call.who, wish.value);
+  if (!issued) co_return failed(issued.error(), 409);
+  co_return json_reply(201, encode_token(*issued));
+}
+
 awaitable<HttpReply> health(ApiContext&, ApiCall) {
   HttpReply reply;
   reply.content_type = "text/plain; charset=utf-8";
@@ -160,6 +176,7 @@ constexpr std::array kRoutes{
           kOfAnotherNode, ask_node},
     Route{"DELETE", "/v1/nodes/{node}/{path}", kEvery, BodyUse::none, kAnyQuery, 200,
           kOfAnotherNode, ask_node},
+    Route{"POST", "/v1/token", kEvery, BodyUse::optional, "", 201, "403 409 415", issue_token},
     Route{"GET", "/healthz", kEvery, BodyUse::none, "", 200, "", health},
 };
 

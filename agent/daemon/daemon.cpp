@@ -3,6 +3,7 @@
 #include "agent/daemon/api_routes.hpp"
 #include "agent/daemon/http_server.hpp"
 #include "agent/daemon/http_socket_file.hpp"
+#include "agent/daemon/loopback_door.hpp"
 #include "agent/daemon/peer_api.hpp"
 #include "agent/daemon/peer_door.hpp"
 #include "agent/daemon/peer_proxy.hpp"
@@ -85,6 +86,7 @@ class Daemon {
   Result<void> open(const StartJobs& start_jobs);
   Result<void> listen();
   Result<void> listen_to_peers();
+  Result<void> listen_to_browsers();
   [[nodiscard]] std::size_t connections() const;
   void wait_for_signal();
   void on_signal(int signo);
@@ -114,6 +116,7 @@ class Daemon {
   std::unique_ptr<PeerProxy> proxy_;
   std::unique_ptr<HttpServer> peer_server_;  ///< with --listen
   std::unique_ptr<PeerDoor> door_;
+  std::unique_ptr<LoopbackDoor> loopback_;  ///< with --http
   Jobs::Subscription told_;
   bool is_stopping_ = false;
 };
@@ -159,7 +162,18 @@ Result<void> Daemon::open(const StartJobs& start_jobs) {
     const auto listening = listen_to_peers();
     if (!listening) return listening.error();
   }
+  if (!settings_.http.empty()) {
+    const auto listening = listen_to_browsers();
+    if (!listening) return listening.error();
+  }
   return listen();
+}
+
+Result<void> Daemon::listen_to_browsers() {
+  loopback_ = std::make_unique<LoopbackDoor>(io_, *api_);
+  api_->tokens = loopback_.get();
+  return loopback_->listen(*parse_loopback_address(settings_.http),
+                           settings_.state_dir + "/token.key");
 }
 
 Result<void> Daemon::listen_to_peers() {
@@ -174,7 +188,8 @@ Result<void> Daemon::listen_to_peers() {
 }
 
 std::size_t Daemon::connections() const {
-  return server_->connections() + (peer_server_ ? peer_server_->connections() : 0);
+  return server_->connections() + (peer_server_ ? peer_server_->connections() : 0) +
+         (loopback_ ? loopback_->connections() : 0);
 }
 
 Result<void> Daemon::listen() {
@@ -187,7 +202,8 @@ Result<void> Daemon::listen() {
   // Everybody may ask root's daemon: each request is judged by its user.
   auto opened = SocketFile::open(settings_.socket, is_root ? 0666 : 0600);
   if (!opened) return opened.error();
-  server_->listen(opened->take());
+  const auto listening = server_->listen(opened->take());
+  if (!listening) return listening.error();
   socket_.emplace(std::move(*opened));
   return {};
 }
@@ -213,6 +229,7 @@ int Daemon::run(const StartJobs& start_jobs) {
   log::info("listening", {{"socket", settings_.socket},
                           {"state_dir", settings_.state_dir},
                           {"nodes_at", settings_.listen.empty() ? "no" : settings_.listen},
+                          {"http_at", settings_.http.empty() ? "no" : settings_.http},
                           {"pid", ::getpid()},
                           {"version", version()}});
   io_.run();
@@ -238,12 +255,12 @@ void Daemon::on_signal(int signo) {
 void Daemon::take_fresh(Settings fresh) {
   const auto fixed = [](const Settings& s) {
     return std::tie(s.state_dir, s.socket, s.launch, s.jobs_dir, s.slots, s.gpus, s.listen,
-                    s.secret_file);
+                    s.http, s.secret_file);
   };
   if (fixed(fresh) != fixed(settings_))
     log::warn("settings_wait_for_restart",
               {{"settings",
-                "of state-dir, socket, launch, jobs-dir, slots, gpus, listen and secret-file"}});
+                "of state-dir, socket, launch, jobs-dir, slots, gpus, listen, http and secret-file"}});
   settings_.prune_age = fresh.prune_age;
   settings_.prune_jobs = fresh.prune_jobs;
   settings_.nodes = fresh.nodes;
@@ -267,6 +284,11 @@ asio::awaitable<void> Daemon::reload() {
     const auto again = listen();
     if (!again) log::error("socket_lost", {{"why", again.error().what}});
   }
+  if (loopback_) {
+    // A removed key ends all tokens.
+    const auto key = loopback_->reload();
+    if (!key) log::error("tokens_keep_their_key", {{"why", key.error().what}});
+  }
   log::info("reloaded");
   notifier_.ready(status());
 }
@@ -289,6 +311,7 @@ void Daemon::stop(int signo) {
   };
   server_->stop(ended);
   if (peer_server_) peer_server_->stop(ended);
+  if (loopback_) loopback_->stop(ended);
 }
 
 void Daemon::feed_watchdog() {

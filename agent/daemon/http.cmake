@@ -1,8 +1,8 @@
 # The daemon's HTTP API. Included by CMakeLists.txt; only the parsers know Beast.
 acc_library(agent_http
   SOURCES http_message.cpp http_parser.cpp http_reply_parser.cpp http_quota.cpp http_stream.cpp http_connection.cpp http_socket_file.cpp http_server.cpp sse.cpp
-    api_json.cpp api_file_growth.cpp api_call.cpp api_log_stream.cpp api_raw_log.cpp api_event_stream.cpp api_routes.cpp
-  PUBLIC acc::common acc_asio
+    json_text.cpp api_body.cpp api_json.cpp api_file_growth.cpp api_call.cpp api_log_stream.cpp api_raw_log.cpp api_event_stream.cpp api_routes.cpp
+  PUBLIC acc::common acc::agent_accept
   PRIVATE acc::log nlohmann_json::nlohmann_json)
 if(ACC_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   # Its check of function types can't be assembled for coroutines: "Cannot represent a difference across sections".
@@ -14,11 +14,16 @@ acc_library(agent_peers
   SOURCES cluster_secret.cpp host_lookup.cpp peer_stream.cpp peer_dial.cpp peer_door.cpp peer_api.cpp peer_proxy.cpp
   PUBLIC acc::agent_http acc::agent_peer_rules acc::rendezvous_net
   PRIVATE acc::agent_daemon acc::log)
-acc_library(agent_peer_rules SOURCES peer_rules.cpp PUBLIC acc::common acc_asio)
+# The door for browsers.
+acc_library(agent_loopback
+  SOURCES access_token.cpp loopback_door.cpp
+  PUBLIC acc::agent_http acc::agent_peer_rules acc::rendezvous_net
+  PRIVATE acc::agent_peers acc::log)
+acc_library(agent_peer_rules SOURCES peer_rules.cpp loopback_rules.cpp PUBLIC acc::common acc_asio)
 acc_library(agent_settings SOURCES settings.cpp PUBLIC acc::common PRIVATE acc::agent_peer_rules nlohmann_json::nlohmann_json)
-acc_library(agent_daemon_run SOURCES daemon.cpp PUBLIC acc::agent_settings acc::agent_http PRIVATE acc::agent_peers acc::agent acc::log)
+acc_library(agent_daemon_run SOURCES daemon.cpp PUBLIC acc::agent_settings acc::agent_http PRIVATE acc::agent_loopback acc::agent_peers acc::agent acc::log)
 if(ACC_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  set_source_files_properties(host_lookup.cpp peer_stream.cpp peer_dial.cpp peer_door.cpp peer_api.cpp peer_proxy.cpp PROPERTIES COMPILE_OPTIONS -fno-sanitize=function)
+  set_source_files_properties(loopback_door.cpp host_lookup.cpp peer_stream.cpp peer_dial.cpp peer_door.cpp peer_api.cpp peer_proxy.cpp PROPERTIES COMPILE_OPTIONS -fno-sanitize=function)
 endif()
 acc_program(acc-agent SOURCES acc_agent_main.cpp start_jobs.cpp
   LIBRARIES acc::agent_daemon_run acc::agent_peers acc::agent_daemon acc::agent_settings acc::agent acc::log)

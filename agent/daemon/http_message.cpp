@@ -20,6 +20,7 @@ constexpr std::array kStatuses{
     StatusRow{201, "Created", ""},
     StatusRow{202, "Accepted", ""},
     StatusRow{204, "No Content", ""},
+    StatusRow{303, "See Other", ""},
     StatusRow{400, "Bad Request", "bad_request"},
     StatusRow{401, "Unauthorized", "unauthorized"},
     StatusRow{403, "Forbidden", "not_permitted"},

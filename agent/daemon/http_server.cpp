@@ -6,8 +6,6 @@
 
 #include <sys/socket.h>
 
-#include <cerrno>
-#include <cstring>
 #include <exception>
 #include <optional>
 #include <string>
@@ -19,19 +17,12 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr int kAcceptsATurn = 64;
-constexpr Millis kAcceptPause{100};
-
 /// The user at the other end, as it was when it connected.
 std::optional<Principal> principal_of(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
   return Principal{peer.uid, peer.gid, {}};
-}
-
-bool is_shortage(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
 std::string too_many() {
@@ -52,44 +43,12 @@ HttpServer::HttpServer(asio::io_context& io, HttpSettings settings, HttpHandler 
     : io_{io},
       shared_{std::make_shared<HttpShared>(HttpShared{std::move(handler), settings.times,
                                                       ClientQuota{settings.limits, settings.own}})},
-      listener_{io},
-      pause_{io} {}
+      accepting_{io, "clients_wait_to_be_accepted", [this](UniqueFd fd) { take(std::move(fd)); }} {}
 
 HttpServer::~HttpServer() = default;
 
-void HttpServer::listen(UniqueFd listening) {
-  boost::system::error_code ignored;
-  listener_.close(ignored);  // of an earlier call
-  listener_.assign(listening.release());
-  accept_later();
-}
-
-void HttpServer::accept_later() {
-  listener_.async_wait(Descriptor::wait_read, alive_.bind([this](boost::system::error_code error) {
-    if (!error && listener_.is_open()) accept_waiting();
-  }));
-}
-
-void HttpServer::accept_waiting() {
-  for (int i = 0; i < kAcceptsATurn; ++i) {
-    UniqueFd fd{
-        ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
-    if (fd) {
-      told_shortage_ = false;
-      take(std::move(fd));
-      continue;
-    }
-    if (errno == ECONNABORTED || errno == EINTR) continue;
-    if (!is_shortage(errno)) break;
-    if (!std::exchange(told_shortage_, true))
-      log::warn("clients_wait_to_be_accepted", {{"why", std::strerror(errno)}});
-    pause_.expires_after(kAcceptPause);  // or the loop would spin on what it can't take
-    pause_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
-      if (!cancelled && listener_.is_open()) accept_later();
-    }));
-    return;
-  }
-  accept_later();
+Result<void> HttpServer::listen(UniqueFd listening) {
+  return accepting_.start(std::move(listening));
 }
 
 void HttpServer::take(UniqueFd fd) {
@@ -129,9 +88,7 @@ void HttpServer::ended(std::uint64_t number, uid_t uid) {
 }
 
 void HttpServer::stop(std::function<void()> done) {
-  boost::system::error_code ignored;
-  listener_.close(ignored);
-  pause_.cancel();
+  accepting_.close();
   if (connections_.empty()) return done();
   stopped_ = std::move(done);
   for (const auto& [number, connection] : connections_) connection->stop();

@@ -1,12 +1,12 @@
 #pragma once
 
+#include "agent/accept_loop.hpp"
 #include "agent/daemon/http_connection.hpp"
 #include "common/alive.hpp"
+#include "common/error.hpp"
 #include "common/unique_fd.hpp"
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -29,32 +29,26 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  void listen(UniqueFd listening);
+  [[nodiscard]] Result<void> listen(UniqueFd listening);
   /// A connection that another listener accepted. False: there are too many, and it was told so.
   bool serve(std::unique_ptr<ByteStream> stream, Principal who);
-  [[nodiscard]] bool is_listening() const { return listener_.is_open(); }
+  [[nodiscard]] bool is_listening() const { return accepting_.is_open(); }
   /// No new connections; those that are there end after the reply they wait for. Calls `done` when
   /// all have.
   void stop(std::function<void()> done);
   [[nodiscard]] std::size_t connections() const { return connections_.size(); }
 
  private:
-  using Descriptor = boost::asio::posix::stream_descriptor;
-
-  void accept_later();
-  void accept_waiting();
   void take(UniqueFd fd);
   void run(std::unique_ptr<ByteStream> stream, Principal who);
   void ended(std::uint64_t number, uid_t uid);
 
   boost::asio::io_context& io_;
   std::shared_ptr<HttpShared> shared_;
-  Descriptor listener_;
-  boost::asio::steady_timer pause_;
   std::map<std::uint64_t, std::unique_ptr<HttpConnection>> connections_;
   std::uint64_t next_number_ = 0;
   std::function<void()> stopped_;
-  bool told_shortage_ = false;
+  AcceptLoop accepting_;
   Alive alive_;
 };
 

@@ -2,12 +2,14 @@
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
 #include <sys/socket.h>
 
+#include <type_traits>
 #include <utility>
 
 namespace acc::agent::daemon {
@@ -18,10 +20,13 @@ namespace {
 
 constexpr auto kStreamResult = asio::as_tuple(asio::use_awaitable);
 
-class UnixStream final : public ByteStream {
+template <class Protocol>
+class SocketStream final : public ByteStream {
  public:
-  UnixStream(const asio::any_io_executor& executor, UniqueFd connected)
-      : socket_{executor, asio::local::stream_protocol{}, connected.release()} {}
+  using Socket = typename Protocol::socket;
+
+  SocketStream(const asio::any_io_executor& executor, Protocol protocol, UniqueFd connected)
+      : socket_{executor, protocol, connected.release()} {}
 
   asio::awaitable<std::size_t> read_some(std::span<char> into) override {
     const auto [error, n] =
@@ -37,9 +42,13 @@ class UnixStream final : public ByteStream {
     ::send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
   void watch(std::function<void()> gone) override {
-    socket_.async_wait(asio::local::stream_protocol::socket::wait_error,
-                       [gone = std::move(gone)](boost::system::error_code error) {
-                         if (!error) gone();
+    // TCP reports the end of the client's side alone, as bytes that are none. A client that reads a stream
+    // and ends its own side is taken for gone there, as by other servers.
+    constexpr bool is_unix = std::is_same_v<Protocol, asio::local::stream_protocol>;
+    socket_.async_wait(is_unix ? Socket::wait_error : Socket::wait_read,
+                       [this, gone = std::move(gone)](boost::system::error_code error) mutable {
+                         if (error) return;
+                         if (is_unix || has_ended()) gone();
                        });
   }
   void cancel() override {
@@ -48,7 +57,7 @@ class UnixStream final : public ByteStream {
   }
   void end_writing() override {
     boost::system::error_code ignored;
-    socket_.shutdown(asio::local::stream_protocol::socket::shutdown_send, ignored);
+    socket_.shutdown(Socket::shutdown_send, ignored);
   }
   void close() override {
     boost::system::error_code ignored;
@@ -56,13 +65,27 @@ class UnixStream final : public ByteStream {
   }
 
  private:
-  asio::local::stream_protocol::socket socket_;
+  /// False: the client sent a next request early. The end is noticed by writing then.
+  [[nodiscard]] bool has_ended() {
+    char byte = 0;
+    return ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
+  }
+
+  Socket socket_;
 };
 
 }  // namespace
 
 std::unique_ptr<ByteStream> unix_stream(asio::any_io_executor executor, UniqueFd connected) {
-  return std::make_unique<UnixStream>(executor, std::move(connected));
+  return std::make_unique<SocketStream<asio::local::stream_protocol>>(
+      executor, asio::local::stream_protocol{}, std::move(connected));
+}
+
+std::unique_ptr<ByteStream> tcp_stream(asio::any_io_executor executor, UniqueFd connected,
+                                       bool is_v6) {
+  using asio::ip::tcp;
+  return std::make_unique<SocketStream<tcp>>(executor, is_v6 ? tcp::v6() : tcp::v4(),
+                                             std::move(connected));
 }
 
 }  // namespace acc::agent::daemon

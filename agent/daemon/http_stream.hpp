@@ -35,5 +35,8 @@ class ByteStream {
 
 [[nodiscard]] std::unique_ptr<ByteStream> unix_stream(boost::asio::any_io_executor executor,
                                                       UniqueFd connected);
+/// @param is_v6  the socket's family
+[[nodiscard]] std::unique_ptr<ByteStream> tcp_stream(boost::asio::any_io_executor executor,
+                                                     UniqueFd connected, bool is_v6);
 
 }  // namespace acc::agent::daemon

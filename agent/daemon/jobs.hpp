@@ -29,6 +29,7 @@ struct Principal {
   /// The key of the cluster's secret by which the other daemon proved itself; empty: a caller of
   /// this node.
   std::string key_id{};
+  bool has_token = false;  ///< it isn't the kernel that tells, but a token of that user
   [[nodiscard]] bool is_of_another_node() const { return !key_id.empty(); }
 };
 

@@ -1,13 +1,19 @@
 #include "agent/daemon/peer_dial.hpp"
 
 #include "common/endpoint.hpp"
+#include "common/random.hpp"
 #include "common/text.hpp"
 #include "rendezvous/channel.hpp"
 
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 namespace acc::agent::daemon {
@@ -19,9 +25,11 @@ using rendezvous::StreamFault;
 
 namespace {
 
-constexpr std::array<std::string_view, 6> kCodes{"unknown_host",          "no_daemon",
-                                                 "unreachable",           "no_answer",
-                                                 "authentication_failed", "not_an_agent"};
+constexpr std::array<std::string_view, 7> kCodes{
+    "unknown_host", "no_daemon", "unreachable", "no_answer", "authentication_failed",
+    "not_an_agent", "busy"};
+/// Less than the handshakes of one host that a daemon takes (AdmissionLimits).
+constexpr int kMostDialsAtOnce = 32;
 
 PeerError connect_error(const std::string& at, const error_code& error, Millis limit) {
   switch (error.value()) {
@@ -47,9 +55,15 @@ PeerError handshake_error(const std::string& at, const PeerStream& stream,
             at + " took the connection, but did not answer within " + describe(limit) +
                 ": is the process there stopped, or another program?"};
   switch (stream.tls().fault()) {
-    case StreamFault::authentication:
+    case StreamFault::busy:
+      return {503, "busy",
+              at + " has too many connections at once, also after several tries: try again"};
     case StreamFault::reset:
     case StreamFault::none:
+      return {502, "unreachable",
+              at + " closes connections before they are authenticated: does another program listen "
+                   "there, or does the acc-agent refuse this host for a while? Its log says why"};
+    case StreamFault::authentication:
       return {502, "authentication_failed",
               at + ": authentication failed: has it another secret? This node uses " + ours.path +
                   ", key id " + ours.keys.front().id +
@@ -61,13 +75,98 @@ PeerError handshake_error(const std::string& at, const PeerStream& stream,
   }
 }
 
+/// Between two tries of a handshake.
+class Pauses {
+ public:
+  /// Nothing: it isn't tried again. A peer that says that it is busy is tried until the deadline;
+  /// one that closes without a word may be so, too, or another program.
+  std::optional<Millis> next(StreamFault fault) {
+    const bool is_silent = fault == StreamFault::reset || fault == StreamFault::none;
+    if (fault != StreamFault::busy && !(is_silent && ++silent_ < kMostSilent)) return std::nullopt;
+    longest_ = std::min(longest_ * 2, kLongestPause);
+    // Those that were refused together shall not come back together.
+    return Millis{1 + static_cast<int>(random_fraction() * static_cast<double>(longest_.count()))};
+  }
+
+ private:
+  static constexpr int kMostSilent = 5;
+  static constexpr Millis kLongestPause{320};
+  Millis longest_{20};
+  int silent_ = 0;
+};
+
+struct Opened {
+  std::unique_ptr<PeerStream> stream;  ///< null: `failed`
+  error_code failed;
+};
+
+asio::awaitable<Opened> connect_to(asio::io_context& io, asio::ip::tcp::endpoint to, Instant due) {
+  Opened opened;
+  UniqueFd fd{::socket(to.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+  if (!fd) {
+    opened.failed = {errno, boost::system::system_category()};
+    co_return std::move(opened);
+  }
+  auto stream =
+      std::make_unique<PeerStream>(io.get_executor(), std::move(fd), to.address().is_v6());
+  const StreamDeadline deadline{io.get_executor(), *stream, due};
+  opened.failed = co_await stream->connect(to);
+  if (deadline.is_late()) opened.failed = {ETIMEDOUT, boost::system::system_category()};
+  // On one host a connection to a free port may connect to itself.
+  if (!opened.failed && stream->is_to_itself())
+    opened.failed = {ECONNREFUSED, boost::system::system_category()};
+  if (!opened.failed) opened.stream = std::move(stream);
+  co_return std::move(opened);
+}
+
 }  // namespace
 
-asio::awaitable<PeerDialled> dial_peer(asio::io_context& io, HostLookups& lookups, NodeAddress to,
+asio::awaitable<DialTurns::Turn> DialTurns::wait(std::string address, Instant due) {
+  const auto watch = alive_.watch();
+  while (queues_[address].running >= kMostDialsAtOnce) {
+    const auto turn = std::make_shared<asio::steady_timer>(io_, due);
+    queues_[address].waiting.push_back(turn);
+    co_await turn->async_wait(asio::as_tuple(asio::use_awaitable));
+    if (!watch.is_alive()) co_return nullptr;
+    std::erase(queues_[address].waiting, turn);
+    if (clock_now() >= due) {
+      wake_next(address);  // it may have been this one's turn
+      co_return nullptr;
+    }
+  }
+  ++queues_[address].running;
+  co_return Turn{this, [this, watch, address](void*) {
+                   if (watch.is_alive()) end(address);
+                 }};
+}
+
+void DialTurns::end(const std::string& address) {
+  auto& queue = queues_[address];
+  --queue.running;
+  wake_next(address);
+}
+
+void DialTurns::wake_next(const std::string& address) {
+  auto& queue = queues_[address];
+  if (queue.waiting.empty()) {
+    if (queue.running == 0) queues_.erase(address);
+    return;
+  }
+  if (queue.running >= kMostDialsAtOnce) return;
+  queue.waiting.front()->cancel();
+  queue.waiting.pop_front();
+}
+
+asio::awaitable<PeerDialled> dial_peer(asio::io_context& io, HostLookups& lookups, DialTurns& turns,
+                                       NodeAddress to,
                                        std::shared_ptr<const rendezvous::TlsContext> tls,
                                        Millis limit) {
   const Instant due = clock_now() + limit;
   const std::string name = join_host_port(to.host, to.port);
+  const auto turn = co_await turns.wait(name, due);
+  if (!turn)
+    co_return PeerError{503, "busy",
+                        "too many connections to " + name + " are being made at once: try again"};
   const auto looked_up = co_await lookups.find(to, due);
   if (looked_up.found.empty())
     co_return PeerError{502, "unknown_host",
@@ -82,27 +181,23 @@ asio::awaitable<PeerDialled> dial_peer(asio::io_context& io, HostLookups& lookup
     at = numeric == to.host ? name : name + " (" + numeric + ")";
     // Each address gets a share of the remaining time, so that a silent one doesn't use all of it.
     const Instant share = clock_now() + (due - clock_now()) / static_cast<int>(left--);
-    UniqueFd fd{
-        ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
-    if (!fd)
-      co_return PeerError{503, "unreachable",
-                          "connect to " + at + ": " +
-                              error_code{errno, boost::system::system_category()}.message()};
-    auto stream =
-        std::make_unique<PeerStream>(io.get_executor(), std::move(fd), endpoint.address().is_v6());
-    {
-      const StreamDeadline deadline{io.get_executor(), *stream, share};
-      failed = co_await stream->connect(endpoint);
-      if (deadline.is_late()) failed = {ETIMEDOUT, boost::system::system_category()};
+    Pauses pauses;
+    for (;;) {
+      auto opened = co_await connect_to(io, endpoint, share);
+      if (!opened.stream) {
+        failed = opened.failed;
+        break;
+      }
+      auto& stream = opened.stream;
+      const StreamDeadline deadline{io.get_executor(), *stream, due};
+      const Io io_result = co_await stream->shake_hands(tls);
+      if (io_result == Io::done) co_return std::move(stream);
+      const auto pause = deadline.is_late() ? std::nullopt : pauses.next(stream->tls().fault());
+      if (!pause || clock_now() + *pause >= due)
+        co_return handshake_error(at, *stream, tls->secret(), deadline.is_late(), limit);
+      asio::steady_timer timer{io, *pause};
+      co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
     }
-    // On one host a connection to a free port may connect to itself.
-    if (!failed && stream->is_to_itself())
-      failed = {ECONNREFUSED, boost::system::system_category()};
-    if (failed) continue;
-    const StreamDeadline deadline{io.get_executor(), *stream, due};
-    const Io io_result = co_await stream->shake_hands(tls);
-    if (io_result == Io::done) co_return std::move(stream);
-    co_return handshake_error(at, *stream, tls->secret(), deadline.is_late(), limit);
   }
   co_return connect_error(at, failed, limit);
 }

@@ -14,9 +14,9 @@
 #include <array>
 #include <cerrno>
 #include <climits>
-#include <cstring>
 #include <exception>
 #include <functional>
+#include <span>
 #include <utility>
 
 namespace acc::agent::daemon {
@@ -27,8 +27,8 @@ using rendezvous::Io;
 
 namespace {
 
-constexpr int kPeerAcceptsATurn = 64;
-constexpr Millis kPeerAcceptPause{100};
+/// Of a peer that lives, also on a busy machine; a longer one gives its place to another.
+constexpr Millis kLongHandshake{1000};
 constexpr std::size_t kHello = 2 * 1024;  ///< bytes of a first message that are examined
 
 Result<UniqueFd> bind_and_listen(const tcp::endpoint& at, bool is_dual_stack) {
@@ -42,10 +42,6 @@ Result<UniqueFd> bind_and_listen(const tcp::endpoint& at, bool is_dual_stack) {
       ::listen(fd.get(), INT_MAX) == 0)  // the kernel limits it to net.core.somaxconn
     return fd;
   return system_error(errno, "--listen " + join_host_port(at.address().to_string(), at.port()));
-}
-
-bool is_out_of_descriptors(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
 /// For the quota of connections; two that share a number share their quota. Never root's.
@@ -62,18 +58,28 @@ std::string plain_http_answer() {
   return reply_head(reply, reply.body.size(), false, false) + reply.body;
 }
 
-/// An answer to a peer that speaks no TLS, in its own language.
-void answer_in_clear(int fd, std::string_view first) {
-  const std::string http = plain_http_answer();
-  const auto text = rendezvous::recognise(first) == rendezvous::Speech::http
-                        ? std::string_view{http}
-                        : rendezvous::kAlertNeedsTls;
+/// Last words to a peer, before any TLS of ours.
+void answer_in_clear(int fd, std::string_view text) {
   ::send(fd, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   ::shutdown(fd, SHUT_WR);
   // Unread input would turn the orderly close into a reset.
   std::array<char, 16 * 1024> rest;
   while (::recv(fd, rest.data(), rest.size(), MSG_DONTWAIT) == static_cast<ssize_t>(rest.size()))
     continue;
+}
+
+/// To a peer that speaks no TLS, in its own language.
+std::string answer_without_tls(std::string_view first) {
+  return rendezvous::recognise(first) == rendezvous::Speech::http
+             ? plain_http_answer()
+             : std::string{rendezvous::kAlertNeedsTls};
+}
+
+/// What a connection has sent first, not taken from it.
+std::string_view first_bytes(int fd, std::span<char> into) {
+  const auto n = ::recv(fd, into.data(), into.size(), MSG_PEEK | MSG_DONTWAIT);
+  return n <= 0 ? std::string_view{}
+                : std::string_view{into.data(), static_cast<std::size_t>(n)};
 }
 
 std::string key_ids(const rendezvous::Secret& secret) {
@@ -89,11 +95,10 @@ PeerDoor::PeerDoor(asio::io_context& io, ClusterSecret& secret, HttpServer& serv
     : io_{io},
       secret_{secret},
       server_{server},
-      listener_{io},
       timer_{io},
-      pause_{io},
       limits_{limits},
-      admission_{limits} {}
+      admission_{limits},
+      accepting_{io, "peers_wait_to_be_accepted", [this](UniqueFd fd) { take(std::move(fd)); }} {}
 
 PeerDoor::~PeerDoor() = default;
 
@@ -109,58 +114,27 @@ Result<void> PeerDoor::listen(const NodeAddress& at) {
   if (!bound && at.host.empty())
     bound = bind_and_listen({asio::ip::address_v4::any(), at.port}, false);
   if (!bound) return bound.error();
-  listener_.assign(bound->release());
-  accept_later();
-  return {};
+  return accepting_.start(std::move(*bound));
 }
 
 void PeerDoor::stop() {
-  boost::system::error_code ignored;
-  listener_.close(ignored);
-  pause_.cancel();
+  accepting_.close();
   timer_.cancel();
   for (auto& [id, one] : half_open_) one.stream->close();
 }
 
-void PeerDoor::accept_later() {
-  listener_.async_wait(Descriptor::wait_read, alive_.bind([this](boost::system::error_code error) {
-    if (!error && listener_.is_open()) accept_waiting();
-  }));
-}
-
-void PeerDoor::accept_waiting() {
-  for (int i = 0; i < kPeerAcceptsATurn; ++i) {
-    tcp::endpoint from;
-    auto length = static_cast<socklen_t>(from.capacity());
-    UniqueFd fd{
-        ::accept4(listener_.native_handle(), from.data(), &length, SOCK_CLOEXEC | SOCK_NONBLOCK)};
-    if (fd) {
-      told_shortage_ = false;
-      from.resize(length);
-      take(std::move(fd), from);
-      continue;
-    }
-    if (errno == ECONNABORTED || errno == EINTR) continue;
-    if (!is_out_of_descriptors(errno)) break;
-    if (!std::exchange(told_shortage_, true))
-      log::warn("peers_wait_to_be_accepted", {{"why", std::strerror(errno)}});
-    pause_.expires_after(kPeerAcceptPause);  // or the loop would spin on what it can't take
-    pause_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
-      if (!cancelled && listener_.is_open()) accept_later();
-    }));
-    return;
-  }
-  accept_later();
-}
-
-void PeerDoor::take(UniqueFd socket, tcp::endpoint from) {
+void PeerDoor::take(UniqueFd socket) {
+  tcp::endpoint from;
+  auto length = static_cast<socklen_t>(from.capacity());
+  if (::getpeername(socket.get(), from.data(), &length) != 0) return;  // it has gone already
+  from.resize(length);
   const Id id = ++last_;
   const auto source = rendezvous::source_of(rendezvous::host_port(from).host);
   const auto verdict = admission_.accepted(id, source, clock_now());
-  if (verdict.instead) drop(*verdict.instead, "too many connections that prove nothing");
+  if (verdict.instead) make_room(*verdict.instead);
   auto stream = std::make_unique<PeerStream>(io_.get_executor(), std::move(socket),
                                              from.protocol() == tcp::v6());
-  half_open_.emplace(id, HalfOpen{stream.get(), source});
+  half_open_.emplace(id, HalfOpen{stream.get(), source, clock_now()});
   arm_timer();
   asio::co_spawn(io_, greet(id, {from, source, verdict.is_trusted}, std::move(stream)),
                  alive_.bind([this, id](std::exception_ptr error) {
@@ -200,16 +174,16 @@ asio::awaitable<PeerDoor::Outcome> PeerDoor::prove(Id id, const Peer& peer, Peer
     co_return Outcome{true, {}};
   }
   std::array<char, kHello> bytes;
-  const auto n = ::recv(stream.fd(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
-  if (n <= 0) co_return Outcome{false, "closed the connection"};
-  const std::string_view first{bytes.data(), static_cast<std::size_t>(n)};
+  const auto first = first_bytes(stream.fd(), bytes);
+  if (first.empty()) co_return Outcome{false, "closed the connection"};
   if (!rendezvous::names_key((*tls)->secret(), first)) {
     if (!peer.is_trusted) co_return Outcome{true, {}};
-  } else if (const auto older = admission_.named(id)) {
-    drop(*older, "too many handshakes at once");
+  } else if (is_crowded(id)) {
+    answer_in_clear(stream.fd(), rendezvous::kAlertBusy);
+    co_return Outcome{true, {}};
   }
   if (first[0] != '\x16') {
-    answer_in_clear(stream.fd(), first);
+    answer_in_clear(stream.fd(), answer_without_tls(first));
     co_return Outcome{false, "speaks no TLS"};
   }
   const Io io = co_await stream.shake_hands(*tls);
@@ -223,12 +197,40 @@ asio::awaitable<PeerDoor::Outcome> PeerDoor::prove(Id id, const Peer& peer, Peer
   co_return Outcome{};
 }
 
+// The oldest of those that named no key yet. It may have done so meanwhile, and only wait for its turn
+// on this loop, as when all nodes of a job start at once.
+void PeerDoor::make_room(Id older) {
+  const auto found = half_open_.find(older);
+  const auto tls = secret_.for_listening();
+  if (found != half_open_.end() && !found->second.stream->has_begun() && tls) {
+    std::array<char, kHello> bytes;
+    if (rendezvous::names_key((*tls)->secret(), first_bytes(found->second.stream->fd(), bytes))) {
+      if (!is_crowded(older)) return;
+      admission_.dismissed(older);  // no failure
+    }
+  }
+  drop(older, "too many connections that prove nothing");
+}
+
+// A handshake that goes on isn't broken off for another one: its peer may take it for done already, as
+// in TLS 1.3 it has nothing more to wait for. True: this one is to come again.
+bool PeerDoor::is_crowded(Id named) {
+  const auto oldest = admission_.named(named);
+  const auto found = oldest ? half_open_.find(*oldest) : half_open_.end();
+  if (found == half_open_.end()) return false;
+  if (clock_now() - found->second.since < kLongHandshake) return true;
+  drop(*oldest, "too many handshakes at once");
+  return false;
+}
+
 // It counts at once; its coroutine ends in this turn of the loop.
 void PeerDoor::drop(Id id, const std::string& why) {
   const auto found = half_open_.find(id);
   if (found == half_open_.end()) return admission_.dismissed(id);
   failed(id, found->second.source, why);
-  found->second.stream->close();
+  auto& stream = *found->second.stream;
+  if (!stream.has_begun()) answer_in_clear(stream.fd(), rendezvous::kAlertBusy);
+  stream.close();
 }
 
 void PeerDoor::failed(Id id, const std::string& source, const std::string& why) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "agent/accept_loop.hpp"
 #include "agent/daemon/cluster_secret.hpp"
 #include "agent/daemon/http_server.hpp"
 #include "agent/daemon/peer_rules.hpp"
@@ -9,7 +10,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <cstdint>
@@ -30,13 +30,12 @@ class PeerDoor {
 
   /// Binds and accepts. An empty host: all addresses, IPv6 and IPv4.
   [[nodiscard]] Result<void> listen(const NodeAddress& at);
-  [[nodiscard]] bool is_listening() const { return listener_.is_open(); }
+  [[nodiscard]] bool is_listening() const { return accepting_.is_open(); }
   void stop();
 
   [[nodiscard]] std::size_t half_open() const { return half_open_.size(); }
 
  private:
-  using Descriptor = boost::asio::posix::stream_descriptor;
   using Id = rendezvous::ConnectionId;
 
   struct Peer {
@@ -50,11 +49,11 @@ class PeerDoor {
     std::string why;
   };
 
-  void accept_later();
-  void accept_waiting();
-  void take(UniqueFd socket, boost::asio::ip::tcp::endpoint from);
+  void take(UniqueFd socket);
   boost::asio::awaitable<void> greet(Id id, Peer peer, std::unique_ptr<PeerStream> stream);
   boost::asio::awaitable<Outcome> prove(Id id, const Peer& peer, PeerStream& stream);
+  void make_room(Id older);
+  bool is_crowded(Id named);
   void drop(Id id, const std::string& why);
   void failed(Id id, const std::string& source, const std::string& why);
   void arm_timer();
@@ -62,19 +61,18 @@ class PeerDoor {
   boost::asio::io_context& io_;
   ClusterSecret& secret_;
   HttpServer& server_;
-  Descriptor listener_;
   boost::asio::steady_timer timer_;  ///< of the oldest half-open connection
-  boost::asio::steady_timer pause_;
   Instant timer_due_ = Instant::max();
   rendezvous::AdmissionLimits limits_;
   rendezvous::Admission admission_;
   struct HalfOpen {
     PeerStream* stream;  ///< of its coroutine, which removes this first
     std::string source;
+    Instant since;
   };
   std::map<Id, HalfOpen> half_open_;
   Id last_ = 0;
-  bool told_shortage_ = false;
+  AcceptLoop accepting_;
   Alive alive_;
 };
 

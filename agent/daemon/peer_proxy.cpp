@@ -28,8 +28,10 @@ constexpr std::size_t kProxyPieceBytes = 16 * 1024;  // as a TLS record
 constexpr std::size_t kMostFacts = 64 * 1024;   // of one node's reply in the list
 constexpr std::size_t kAskedAtOnce = 256;
 /// Of the other daemon's reply; the rest is about its connection.
-constexpr std::array<std::string_view, 3> kPassedBack{"allow", "retry-after", "x-acc-version"};
-constexpr std::array<std::string_view, 3> kNames{"Allow", "Retry-After", "X-Acc-Version"};
+constexpr std::array<std::string_view, 4> kPassedBack{"allow", "retry-after", "x-acc-version",
+                                                      "x-acc-from"};
+constexpr std::array<std::string_view, 4> kNames{"Allow", "Retry-After", "X-Acc-Version",
+                                                 "X-Acc-From"};
 
 HttpReply failure(const PeerError& error) {
   return refused_as(error.status, error.code, error.what);
@@ -113,6 +115,7 @@ PeerProxy::PeerProxy(asio::io_context& io, const Jobs& jobs, ClusterSecret& secr
                      UserNames& users, ProxySettings settings)
     : io_{io},
       lookups_{io},
+      turns_{io},
       jobs_{jobs},
       secret_{secret},
       users_{users},
@@ -144,7 +147,7 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
   const bool is_head = request.method == "HEAD";
   std::string text = peer_request(request, *target, *user);
   request.body = std::string{};
-  auto stream = co_await dial_peer(io_, lookups_, with_port(*address), *tls, settings_.connect);
+  auto stream = co_await dial_peer(io_, lookups_, turns_, with_port(*address), *tls, settings_.connect);
   if (!stream) co_return failure(stream.error());
   auto exchange = std::make_shared<Exchange>(std::move(*stream), target->node, is_head);
   PeerError error;
@@ -224,7 +227,7 @@ awaitable<void> PeerProxy::ask_one(std::string user, std::shared_ptr<Listing> li
   if (!address) co_return fail("bad_request", in_quotes(answer.node, 80) + " is no HOST[:PORT]");
   if (!tls) co_return fail("no_secret", tls.error().what);
   const Instant due = clock_now() + settings_.list;
-  auto stream = co_await dial_peer(io_, lookups_, with_port(*address), *tls, settings_.list);
+  auto stream = co_await dial_peer(io_, lookups_, turns_, with_port(*address), *tls, settings_.list);
   if (!stream) co_return fail(stream.error().code, stream.error().what);
   const auto exchange = std::make_shared<Exchange>(std::move(*stream), answer.node, false);
   HttpRequest request;

@@ -49,6 +49,7 @@ class PeerProxy final : public OtherNodes {
 
   boost::asio::io_context& io_;
   HostLookups lookups_;
+  DialTurns turns_;
   const Jobs& jobs_;
   ClusterSecret& secret_;
   UserNames& users_;

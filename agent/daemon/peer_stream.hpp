@@ -28,6 +28,7 @@ class PeerStream final : public ByteStream {
   /// Before any read or write: Io::done, or why not (tls()).
   boost::asio::awaitable<rendezvous::Io> shake_hands(
       std::shared_ptr<const rendezvous::TlsContext> with);
+  [[nodiscard]] bool has_begun() const { return stream_ != nullptr; }
   /// After shake_hands().
   [[nodiscard]] const rendezvous::Stream& tls() const { return *stream_; }
   [[nodiscard]] int fd() { return socket_.native_handle(); }

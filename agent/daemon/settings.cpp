@@ -1,5 +1,6 @@
 #include "agent/daemon/settings.hpp"
 
+#include "agent/daemon/loopback_rules.hpp"
 #include "agent/daemon/peer_rules.hpp"
 #include "common/text.hpp"
 
@@ -61,6 +62,13 @@ std::string set_listen(Settings& settings, const std::string& text) {
   return {};
 }
 
+std::string set_http(Settings& settings, const std::string& text) {
+  const auto address = parse_loopback_address(text);
+  if (!address) return address.error().what;
+  settings.http = text;
+  return {};
+}
+
 /// "a,b:29701"
 std::string set_nodes(Settings& settings, const std::string& text) {
   constexpr std::size_t kMost = 4096;
@@ -115,6 +123,10 @@ constexpr std::array kRows{
     SettingRow{"listen", "[ADDRESS:]PORT",
                "take requests of other nodes' acc-agents, with the cluster's secret; default: no",
                set_listen},
+    SettingRow{"http", "ADDRESS:PORT",
+               "the API for browsers and other HTTP clients, with tokens, at a loopback address, as "
+               "127.0.0.1:9180; default: no",
+               set_http},
     SettingRow{"secret-file", "FILE",
                "the cluster's secret; default: as acc-launch, as root also /etc/acc/secret",
                [](Settings& s, const std::string& text) { return path(s.secret_file, text); }},

@@ -19,6 +19,7 @@ struct Settings {
   std::string jobs_dir;
   std::string launch;
   std::string listen;                              ///< [ADDRESS:]PORT; empty: not
+  std::string http;                                ///< ADDRESS:PORT of loopback; empty: not
   std::string secret_file;                         ///< empty: the usual places
   std::vector<std::string> nodes;                  ///< HOST[:PORT]
   std::optional<std::uint32_t> slots;              ///< nothing: the cores

@@ -51,6 +51,8 @@ class Talk {
   [[nodiscard]] short wants() const { return unsent_.empty() ? POLLIN : POLLIN | POLLOUT; }
   [[nodiscard]] unsigned status() const { return response_.has_header() ? response_.status() : 0; }
 
+  [[nodiscard]] std::string header(std::string_view name) const { return response_.header(name); }
+
   /// What the descriptor is ready for. `into`: a piece of the body.
   Now go_on(std::string& into) {
     if (!unsent_.empty() && !send_some()) return Now::broken;
@@ -97,7 +99,8 @@ struct Copy {
   std::unique_ptr<Talk> talk;
   std::string refusal;  ///< the body of an answer that isn't the stream
   std::string unwritten;
-  bool is_gone = false;  ///< nothing reads it
+  bool is_gone = false;   ///< nothing reads it
+  bool has_begun = false;  ///< the answer's header is there
 };
 
 class Bridge {
@@ -151,6 +154,7 @@ class Bridge {
   void act(OpenStream& a) {
     auto& copy = copies_[a.is_err ? 1 : 0];
     copy.refusal.clear();
+    copy.has_begun = false;
     auto talk = Talk::begin(socket_, {.target = a.target});
     if (talk) {
       copy.talk = std::move(*talk);
@@ -285,6 +289,10 @@ class Bridge {
     const auto what = copy.talk->go_on(piece);
     const auto status = copy.talk->status();
     constexpr unsigned kOk = 200;
+    if (status == kOk && !std::exchange(copy.has_begun, true)) {
+      const auto from = parse_number<std::uint64_t>(copy.talk->header("x-acc-from"));
+      if (from) handle(BridgeStreamBegun{is_err, *from});
+    }
     if (status == kOk && !piece.empty()) {
       if (!copy.is_gone) copy.unwritten += piece;
       handle(BridgeCopied{is_err, piece.size()});

@@ -30,7 +30,6 @@ constexpr unsigned kMostLooks = 20;  // a submission is carried out within 30 s 
 /// From the end of the life line to ours: a job's grace, and what SIGKILL takes.
 constexpr Millis kEndPatience{120'000};
 
-constexpr std::uint64_t kFarAway = std::uint64_t{1} << 62U;
 
 constexpr unsigned kOk = 200;
 constexpr unsigned kCreated = 201;
@@ -84,7 +83,7 @@ ExitCode code_of_refusal(unsigned status, const std::string& code) {
   if (code == "no_such_user" || code == "authentication_failed" || code == "version_differs")
     return ExitCode::refused;
   if (status == 400) return ExitCode::usage;
-  return status == 502 || status == 504 ? ExitCode::nodes_missing : ExitCode::failure;
+  return status == 502 || status == 504 || code == "busy" ? ExitCode::nodes_missing : ExitCode::failure;
 }
 
 /// The request may have been carried out all the same.
@@ -103,25 +102,15 @@ void complain(BridgeState& state, std::string text, ExitCode code, BridgeActions
   finish(state, to_int(code), out);
 }
 
-/// "from=N: there are SIZE bytes", the refusal of an offset behind the end.
-std::uint64_t size_in(const std::string& body) {
-  const auto why = text_of(parse_json(body), "error");
-  constexpr std::string_view kBefore = "there are ";
-  const auto at = why.find(kBefore);
-  if (at == std::string::npos) return 0;
-  const auto begin = at + kBefore.size();
-  return parse_number<std::uint64_t>(std::string_view{why}.substr(begin, why.find(' ', begin) - begin))
-      .value_or(0);
-}
-
 void open_stream(BridgeState& state, bool is_err, BridgeActions& out) {
   auto& stream = state.streams[is_err ? 1 : 0];
   if (stream.is_open || stream.is_whole) return;
   stream.is_open = true;
+  const std::string from = stream.offset ? std::to_string(*stream.offset) : "end";
   out.emplace_back(OpenStream{is_err, of_job(state, std::string{"/logs?stream="} +
                                                         (is_err ? "stderr" : "stdout") +
                                                         "&format=raw&follow=1&from=" +
-                                                        std::to_string(stream.offset))});
+                                                        from)});
 }
 
 void ask_state(const BridgeState& state, BridgeActions& out) {
@@ -399,9 +388,14 @@ BridgeActions on(BridgeState& state, const BridgeUnanswered& e) {
   return out;
 }
 
+BridgeActions on(BridgeState& state, const BridgeStreamBegun& e) {
+  state.streams[e.is_err ? 1 : 0].offset = e.from;
+  return {};
+}
+
 BridgeActions on(BridgeState& state, const BridgeCopied& e) {
   auto& stream = state.streams[e.is_err ? 1 : 0];
-  stream.offset += e.bytes;
+  stream.offset = stream.offset.value_or(0) + e.bytes;
   stream.has_moved = true;
   stream.failures = 0;
   return {};
@@ -415,12 +409,6 @@ BridgeActions on(BridgeState& state, const BridgeStreamEnded& e) {
   if (e.status == kOk && e.is_whole) {
     stream.is_whole = true;
     if (is_all_copied(state)) ask_state(state, out);
-    return out;
-  }
-  // The first request of an attached stream asks for a byte that can't be there.
-  if (e.status == kBeyondEnd && state.wish.skips_old && stream.offset == kFarAway) {
-    stream.offset = size_in(e.body);
-    open_stream(state, e.is_err, out);
     return out;
   }
   if (e.status == kNotFound || e.status == kBeyondEnd) {
@@ -489,7 +477,7 @@ BridgeActions on(BridgeState& state, const BridgeTimerFired& e) {
 BridgeState bridge_of(BridgeWish wish) {
   BridgeState state;
   if (wish.skips_old) {
-    for (auto& stream : state.streams) stream.offset = kFarAway;
+    for (auto& stream : state.streams) stream.offset.reset();
   }
   state.wish = std::move(wish);
   return state;

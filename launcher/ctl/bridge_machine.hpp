@@ -40,7 +40,7 @@ enum class BridgeTimer { contact, state, find, stop, end, out, err };
 inline constexpr auto kBridgeTimers = static_cast<std::size_t>(BridgeTimer::err) + 1;
 
 struct BridgeStream {
-  std::uint64_t offset = 0;
+  std::optional<std::uint64_t> offset = 0;  ///< nothing: the end, which the daemon tells
   bool is_open = false;   ///< a request for it is under way
   bool is_whole = false;  ///< all of it was copied
   bool has_moved = false;  ///< since the state was last asked
@@ -79,6 +79,11 @@ struct BridgeUnanswered {
   BridgeAsk ask{};
   std::string why;
 };
+/// The daemon answers with the bytes from there on.
+struct BridgeStreamBegun {
+  bool is_err = false;
+  std::uint64_t from = 0;
+};
 struct BridgeCopied {
   bool is_err = false;
   std::uint64_t bytes = 0;
@@ -95,8 +100,9 @@ struct BridgeTimerFired {
   BridgeTimer timer{};
 };
 using BridgeEvent =
-    std::variant<BridgeOrdered, BridgeLineClosed, BridgeAnswered, BridgeUnanswered, BridgeCopied,
-                 BridgeStreamEnded, BridgeOutputGone, BridgeTimerFired>;
+    std::variant<BridgeOrdered, BridgeLineClosed, BridgeAnswered, BridgeUnanswered,
+                 BridgeStreamBegun, BridgeCopied, BridgeStreamEnded, BridgeOutputGone,
+                 BridgeTimerFired>;
 
 // ---- actions ----
 struct AskDaemon {

@@ -4,6 +4,7 @@
 #include "common/text.hpp"
 #include "launcher/ctl/verbs.hpp"
 
+#include <algorithm>
 #include <array>
 #include <ctime>
 #include <utility>
@@ -96,9 +97,11 @@ class Parser {
     }
     const auto& row = *find_verb(command_.verb);
     const std::string usage = "acc-ctl " + command_.verb + " " + std::string{row.operands};
-    const bool may_lack = row.operands.starts_with('[');
-    if (command_.operands.size() != row.operand_count &&
-        !(may_lack && command_.operands.empty())) {
+    const bool may_lack = row.operands.starts_with('[') && command_.operands.empty();
+    const bool may_repeat = row.operands.ends_with("ID…");
+    const auto count = may_repeat ? std::min(command_.operands.size(), row.operand_count)
+                                  : command_.operands.size();
+    if (count != row.operand_count && !may_lack) {
       complain(command_.operands.size() < row.operand_count
                    ? usage + ": an operand is missing"
                    : usage + ": too many operands, " + in_quotes(command_.operands.back(), 60));
@@ -116,6 +119,10 @@ class Parser {
     if (command_.has("--restart")) {
       if (const auto wish = parse_restart(command_.value("--restart")); !wish)
         command_.complaints.push_back(wish.error());
+    }
+    if (command_.has("--expires")) {
+      if (const auto expiry = parse_expiry(command_.value("--expires")); !expiry)
+        command_.complaints.push_back(expiry.error());
     }
   }
 
@@ -155,6 +162,19 @@ Result<RestartWish> parse_restart(std::string_view text) {
   return Error{Errc::bad_usage, "--restart " + in_quotes(text, 40) +
                                     ": expected no, on-failure or always, and a number of times "
                                     "behind a colon (on-failure:3)"};
+}
+
+Result<std::uint32_t> parse_expiry(std::string_view text) {
+  constexpr std::int64_t kDay = 24 * 3600;
+  constexpr std::int64_t kMost = 366 * kDay;
+  const bool is_days = text.ends_with('d');
+  const auto days = is_days ? parse_number<std::uint32_t>(text.substr(0, text.size() - 1))
+                            : std::optional<std::uint32_t>{};
+  const auto time = is_days ? Result<Millis>{Millis{0}} : parse_duration(text);
+  const std::int64_t seconds = days ? *days * kDay : time ? time->count() / 1000 : 0;
+  if (seconds >= 1 && seconds <= kMost) return static_cast<std::uint32_t>(seconds);
+  return Error{Errc::bad_usage,
+               "--expires " + in_quotes(text, 40) + ": expected a time, as 90m, 12h or 30d; at most 366d"};
 }
 
 Result<std::int64_t> parse_since(const std::string& text, std::int64_t now_ms) {

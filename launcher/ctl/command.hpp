@@ -2,6 +2,7 @@
 
 #include "common/error.hpp"
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
@@ -35,5 +36,8 @@ struct RestartWish {
 
 /// "10m" before `now_ms`, or a local time "2026-01-31[T12:00[:00]]"; milliseconds since the epoch.
 [[nodiscard]] Result<std::int64_t> parse_since(const std::string& text, std::int64_t now_ms);
+
+/// "12h", "30d" of a token, in seconds: at least one, at most 366 days.
+[[nodiscard]] Result<std::uint32_t> parse_expiry(std::string_view text);
 
 }  // namespace acc::ctl

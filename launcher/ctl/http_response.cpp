@@ -50,6 +50,11 @@ bool HttpResponse::has_header() const { return parser_->beast.is_header_done(); 
 bool HttpResponse::is_done() const { return parser_->beast.is_done(); }
 unsigned HttpResponse::status() const { return parser_->beast.get().result_int(); }
 
+std::string HttpResponse::header(std::string_view name) const {
+  const auto value = parser_->beast.get()[boost::beast::string_view{name.data(), name.size()}];
+  return {value.data(), value.size()};
+}
+
 std::string HttpResponse::take_body() { return std::exchange(parser_->beast.get().body(), {}); }
 
 }  // namespace acc::ctl

@@ -24,6 +24,8 @@ class HttpResponse {
   [[nodiscard]] bool has_header() const;
   [[nodiscard]] bool is_done() const;
   [[nodiscard]] unsigned status() const;
+  /// The first header of this name; empty: none.
+  [[nodiscard]] std::string header(std::string_view name) const;
   /// What arrived of the body since the last call.
   [[nodiscard]] std::string take_body();
 

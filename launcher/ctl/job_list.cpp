@@ -2,6 +2,7 @@
 
 #include "common/json_bytes.hpp"
 #include "common/text.hpp"
+#include "launcher/cli.hpp"
 #include "launcher/ctl/text_table.hpp"
 
 #include <nlohmann/json.hpp>
@@ -258,14 +259,30 @@ std::string jobs_json(const std::vector<JobRow>& jobs) {
          "\n";
 }
 
+/// What a job runs, without the flags of acc-launch or of an interpreter before it.
+std::string command_text(const JobRow& job) {
+  if (job.words.empty()) return job.reason;
+  if (job.is_of_service) {
+    const auto line = launcher::parse_command_line(job.words);
+    // A job of a config file alone names no script.
+    if (!line.script || !line.script_is_certain) return join(job.words, " ");
+    return *line.script + (line.script_args.empty() ? "" : " " + join(line.script_args, " "));
+  }
+  const auto program = job.words[0].substr(job.words[0].rfind('/') + 1);
+  const bool is_interpreter = program.starts_with("python") || program.starts_with("pypy");
+  const auto script = std::ranges::find_if(
+      job.words, [&](const auto& word) { return &word != job.words.data() && word[0] != '-'; });
+  if (!is_interpreter || script == job.words.end()) return join(job.words, " ");
+  return join({script, job.words.end()}, " ");
+}
+
 std::string jobs_table(const std::vector<JobRow>& jobs, std::int64_t now_ms, std::size_t width) {
   std::vector<std::vector<std::string>> rows{
       {"ID", "STATE", "USER", "SLOTS", "STARTED", "EXIT", "COMMAND"}};
   for (const auto& job : jobs)
     rows.push_back({job.id, job.state, job.user, std::to_string(job.slots),
                     since_words(job.started_ms, now_ms),
-                    job.exit_code ? std::to_string(*job.exit_code) : "-",
-                    job.words.empty() ? job.reason : join(job.words, " ")});
+                    job.exit_code ? std::to_string(*job.exit_code) : "-", command_text(job)});
   return table_text(rows, width);
 }
 

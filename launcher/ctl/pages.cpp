@@ -82,7 +82,7 @@ std::string all_verbs() {
   return join(names, " ");
 }
 
-bool takes_id(const VerbRow& verb) { return verb.operands.ends_with("ID"); }
+bool takes_id(const VerbRow& verb) { return verb.operands.find("ID") != std::string_view::npos; }
 
 /// The ids of `acc-ctl ps`: the first word of each line behind the heading.
 constexpr std::string_view kIds = "acc-ctl ps 2>/dev/null | awk 'NR > 1 { print $1 }'";

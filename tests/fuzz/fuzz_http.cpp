@@ -1,6 +1,7 @@
 // Any bytes on the daemon's socket give requests or a refusal with words, the same whether they
 // come at once or in pieces; what a request carries finds a route or none, and its body, query and
 // Last-Event-ID are read without a crash.
+#include "agent/daemon/api_body.hpp"
 #include "agent/daemon/api_json.hpp"
 #include "agent/daemon/api_routes.hpp"
 #include "agent/daemon/http_parser.hpp"

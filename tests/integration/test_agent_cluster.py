@@ -293,6 +293,45 @@ class Proxy(ClusterTest):
         self.assertEqual(b.ask("GET", "/v1/events").json["events"][-1]["kind"], "drained")
 
 
+class Bursts(ClusterTest):
+    def burst(self, daemons, count):
+        """`count` requests for b's facts of each daemon, all sent before any answer is read."""
+        lines = [Line(daemon.path, 60) for daemon in daemons for _ in range(count)]
+        for line in lines:
+            line.send("GET /v1/nodes/b/v1/node HTTP/1.1\r\nHost: acc\r\nConnection: close\r\n\r\n")
+        answers = [line.rest() for line in lines]
+        for line in lines:
+            line.close()
+        return [answer for answer in answers if not answer.startswith(b"HTTP/1.1 200 ")]
+
+    def test_sixty_four_requests_at_once_through_one_node_all_succeed(self):
+        a, b = self.daemon("a"), self.daemon("b")
+        self.assertEqual(self.burst([a], 64), [])
+        self.assertEqual(self.burst([a], 250), [])
+        self.assertNotIn("peer_refused", b.log)
+
+    def test_more_connections_of_one_host_than_are_taken_at_once_are_tried_again(self):
+        """Five daemons on one address: 160 handshakes at once, where 64 of an address are taken."""
+        b = self.daemon("b")
+        daemons = []
+        for number in range(5):
+            folder = os.path.join(self.folder, f"of-{number}")
+            os.mkdir(folder)
+            daemons.append(NodeDaemon(self.hosts, "a", folder, "--secret-file", self.secret))
+            self.daemons.append(daemons[-1])
+        for daemon in daemons:
+            daemon.wait_ready()
+        self.assertEqual(self.burst(daemons, 40), [])
+        self.assertNotIn("authentication failed", b.log)
+
+    def test_a_peer_that_is_crowded_out_gets_the_alert_for_it(self):
+        """65 connections of one host that say nothing: the oldest is closed, in words of TLS."""
+        self.daemon("b")
+        code = ("import socket,sys\nlines=[socket.create_connection((sys.argv[1],%d)) for _ in range(65)]\n"
+                "lines[0].settimeout(10)\nprint(lines[0].recv(100).hex())" % PORT)
+        self.assertEqual(self.hosts.output("d", "python3", "-c", code, self.hosts.address("b")).strip(), "1503030002025a")
+
+
 class Strangers(ClusterTest):
     def test_five_hundred_connections_that_prove_nothing_cost_little(self):
         a, b = self.daemon("a"), self.daemon("b")

@@ -1,7 +1,7 @@
 """acc-agent as its users see it: curl and raw sockets at the door, real jobs behind it."""
 import contextlib, json, os, pwd, re, shutil, signal, socket, subprocess, tempfile, time, unittest
 
-from harness import ACC, BIN, PROGRAMS, SANITIZED, SLACK, is_root, main, read, state_of, until, write
+from harness import ACC, BIN, PROGRAMS, SANITIZED, SLACK, free_port, is_root, main, read, state_of, until, write
 
 AGENT = shutil.copy(os.path.join(BIN, "acc-agent"), PROGRAMS.name)
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
@@ -475,14 +475,17 @@ class Documents(DaemonTest):
         commands = [line[2:] for block in re.findall(r"```\n(.*?)```", section, re.S) for line in block.splitlines()
                     if line.startswith("$ ")]
         self.assertGreater(len(commands), 8)
-        daemon = self.daemon()
+        port = free_port()
+        daemon = self.daemon("--http", str(port))
         script = "set -euo pipefail\n" + "".join(f"echo '>' {i}\n{line}\n" for i, line in enumerate(commands))
         script, replaced = re.subn(r"^S=/\S+$", f"S={daemon.path}", script, flags=re.M)
         self.assertEqual(replaced, 1)
-        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120 * SLACK, cwd=self.folder)
+        script = script.replace("127.0.0.1:9180", f"127.0.0.1:{port}")
+        environment = {**os.environ, "ACC_AGENT_SOCKET": daemon.path, "PATH": BIN + ":" + os.environ["PATH"]}
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120 * SLACK, cwd=self.folder, env=environment)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertNotIn('"error"', done.stdout)
-        for expected in ("hello from 0", "hello from 1", "event: end", '"state":"succeeded"', '"slots_free"', '"kind":"ended"'):
+        for expected in ("hello from 0", "hello from 1", "event: end", '"state":"succeeded"', '"slots_free"', '"kind":"ended"', "\n403\n", f":{port}/?token="):
             self.assertIn(expected, done.stdout)
 
 

@@ -267,12 +267,28 @@ class Nodes(ControlTest):
         self.assertEqual({node["node"] for node in seen["node_table"]}, {"a", "b"})
         self.ask({"do": "signal", "signal": "USR1"})
         jobs[0].wait_events("got_SIGUSR1", 2)
-        refused = self.ask({"do": "restart"})
-        self.assertEqual(refused["code"], "conflict")
-        self.assertIn("several nodes", refused["error"])
         self.ask({"do": "stop", "grace_s": 1})
         for job in jobs:
             self.assertEqual(job.wait(30), 143, job.stderr)
+
+
+    def test_a_restart_that_one_node_is_asked_for_restarts_both_and_uses_none_up(self):
+        jobs = self.start_both("mark=up hold")
+        jobs[0].wait_events("up", 2)
+        until(lambda: len(self.sockets()) == 2, "both sockets")
+        for times, path in enumerate(self.sockets(), 1):  # the node of the coordinator, and the other one
+            self.assertEqual(ask_at(path, {"do": "restart"}), {"ok": True})
+            events = jobs[0].wait_events("up", 2 + 2 * times)
+            self.assertEqual(len({pid for *_, pid in events}), 2 + 2 * times)
+            for other in self.sockets():
+                status = until(lambda: (lambda s: s if (s["state"], s["round"]) == ("running", times) else None)(ask_at(other, {"do": "status"})),
+                               "the new round")
+                self.assertEqual(status["restarts_used"], 0)
+                self.assertIn("restart asked for on", status["restart_reason"])
+        self.ask({"do": "stop", "grace_s": 1})
+        for job in jobs:
+            self.assertEqual(job.wait(30), 143, job.stderr)
+            self.assertIn("restart asked for on", job.stderr)
 
 
 class Folders(ControlTest):

@@ -236,6 +236,36 @@ class Played(CtlTest):
                                  ("POST", base + "/restart", None), ("DELETE", base, None),
                                  ("POST", "/v1/node/drain", {"reason": "a fan"}), ("POST", "/v1/node/undrain", None)])
 
+    def test_verbs_that_change_something_take_several_jobs(self):
+        jobs = [{**JOB, "id": f"{name}-1", "name": name} for name in "abc"]
+        self.service.replies["GET", "/v1/jobs"] = (200, {"jobs": jobs})
+        for name in "abc":
+            for path in ("/stop", "/signal", "/restart"):
+                self.service.replies["POST", f"/v1/jobs/{name}-1{path}"] = (202, b"")
+            self.service.replies["DELETE", f"/v1/jobs/{name}-1"] = (204, b"")
+        for words, path in ((["stop"], "/stop"), (["signal", "USR1"], "/signal"), (["restart"], "/restart"), (["rm"], "")):
+            self.service.requests.clear()
+            err = self.ctl(*words, "a", "nobody", "c-1", code=3)[1]  # one that is missing doesn't keep the others
+            self.assertIn("there is no job 'nobody'", err)
+            self.assertEqual([at for method, at, *_ in self.service.requests if method != "GET"], [f"/v1/jobs/{id}-1{path}" for id in "ac"])
+            self.assertEqual(sum(at == "/v1/jobs" for _, at, *_ in self.service.requests), 1)
+
+    def test_ps_shows_the_script_and_not_the_flags(self):
+        words = ["--num_processes", "8", "--mixed_precision", "bf16", "train.py", "--lr", "0.1"]
+        self.service.replies["GET", "/v1/jobs"] = (200, {"jobs": [{**JOB, "words": words}]})
+        self.assertIn("  train.py --lr 0.1\n", self.ctl("ps")[0])
+        self.assertEqual(self.ps()[0]["words"], words)
+
+    def test_attach_begins_at_the_end_and_goes_on_from_there(self):
+        logs = "GET", f"/v1/jobs/{JOB['id']}/logs"
+        self.service.replies[logs] = lambda h: h.stream("id: 9,3\n\n", None)
+        follower = self.popen("attach", "train")
+        until(lambda: any("from=end" in at for _, at, *_ in self.service.requests), "the first connection")
+        self.service.replies[logs] = lambda h: h.stream(event("stdout", "two\n", "13,3"), event("end", {"state": "succeeded", "exit_code": 0}))
+        out, err = follower.communicate(timeout=30 * SLACK)
+        self.assertEqual((follower.returncode, out), (0, "two\n"), err)
+        self.assertEqual(self.service.requests[-1][3], "9,3")
+
     def test_submit_plans_first_and_submits_nothing_that_is_wrong(self):
         self.assertIn("--num_procs", self.ctl("submit", "--", "--num_procs", "2", "a.py", code=2)[1])
         self.assertEqual(self.service.requests, [])

@@ -62,7 +62,7 @@ FLOORS = {
         "plans and rules": "job_plan group_state transitions coordinated supervisor translate lease_terms interrupt_watch "
                            "pmi_session report_keys worker_calls control_protocol fanout/orders fanout/fan_out fanout/trouble_text",
         "system": "small_file error_file containment memory_limit left_overs orphan_sweep spawn_child spawn terminal "
-                  "terminal_interrupts service_notify output/* descriptor_limit asio_impl",
+                  "terminal_interrupts service_notify output/* descriptor_limit accept_loop asio_impl",
         "guardian": "guardian_board job_folder_notes report_file lease_timer lease_watch guardian",
         "workers": "worker_connection worker_server control_server local_store pmi_server environment worker_start worker_group lent_terminal",
         "job": "rendezvous_options coordinated_job report report_json lost_ranks job_recorder user_messages worker_services round_starter",
@@ -86,9 +86,10 @@ FLOORS = {
         "rules": "job_machine slot_table prune_rules guardian_words job_record plan_program event_ring",
         "system": "crash_point process_identity user_file folder_tree job_folder job_group login_user guardian_process",
         "service": "service_settings on_pool descriptor_waits job_files job_keeper job_file_loader job_service",
-        "http": "http_message http_parser http_reply_parser http_quota http_stream http_connection http_socket_file http_server sse",
-        "api": "other_nodes api_json api_file_growth api_call api_raw_log api_log_stream api_event_stream api_routes",
-        "peers": "peer_rules host_lookup cluster_secret peer_stream peer_dial peer_door peer_api peer_proxy",
+        "http": "http_message http_parser http_reply_parser http_quota http_stream http_connection http_socket_file http_server sse json_text",
+        "api": "other_nodes token_issuer api_json api_body api_file_growth api_call api_raw_log api_log_stream api_event_stream api_routes",
+        "peers": "peer_rules host_lookup cluster_secret peer_stream peer_dial peer_door peer_api peer_proxy "
+                 "access_token loopback_rules loopback_door",
         "daemon": "settings daemon start_jobs acc_agent_main",
     },
     "launcher": {
@@ -104,7 +105,8 @@ FLOORS = {
         "words": "verbs command pages text_table",
         "formats": "sse_reader http_response job_list bridge_machine",
         "connections": "wire places launches",
-        "programs": "follow submit bridge ctl acc_ctl_main",
+        "verbs": "outcome invocation follow submit output show steer",
+        "programs": "bridge ctl acc_ctl_main",
     },
     "rendezvous": {
         "messages": "messages message_fields wire codec frame_splitter peer planted timings round_record private_file secret",

@@ -64,3 +64,11 @@ TEST_CASE("notes are not written through a link, nor without a folder", "[agent]
   none.ended(1);
   CHECK_FALSE(folder.has("exit.json"));
 }
+
+TEST_CASE("a run's logs are named after the job, else after the daemon's id of it", "[agent]") {
+  const char* const folder = "/var/lib/acc/jobs/train-k3jd82/user";
+  CHECK(run_id_of("none", folder) == "train-k3jd82");
+  CHECK(run_id_of("my-job", folder) == "my-job");
+  CHECK(run_id_of("none", nullptr) == "none");
+  for (const auto* wrong : {"", "relative/user", "/", "/user"}) CHECK(run_id_of("none", wrong) == "none");
+}

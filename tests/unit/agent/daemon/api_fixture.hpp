@@ -108,7 +108,7 @@ class ApiServer {
                 }} {
     auto file = SocketFile::open(path_, 0600);
     REQUIRE(file.has_value());
-    server_.listen(file->take());
+    REQUIRE(server_.listen(file->take()).has_value());
     file_.emplace(std::move(*file));
     thread_ = std::thread{[this] { io_.run(); }};
   }

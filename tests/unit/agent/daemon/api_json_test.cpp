@@ -1,3 +1,4 @@
+#include "agent/daemon/api_body.hpp"
 #include "agent/daemon/api_json.hpp"
 
 #include <catch2/catch.hpp>

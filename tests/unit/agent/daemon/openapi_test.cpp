@@ -1,4 +1,5 @@
 // The description of the API against the code: what one of them has, the other has, too.
+#include "agent/daemon/api_body.hpp"
 #include "agent/daemon/api_json.hpp"
 #include "agent/daemon/api_routes.hpp"
 #include "agent/daemon/peer_dial.hpp"

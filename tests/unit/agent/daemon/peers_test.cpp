@@ -1,5 +1,5 @@
 // What daemons say to each other, as functions: addresses, users, requests, replies, secrets.
-#include "agent/daemon/api_json.hpp"
+#include "agent/daemon/api_body.hpp"
 #include "agent/daemon/cluster_secret.hpp"
 #include "agent/daemon/http_parser.hpp"
 #include "agent/daemon/http_reply_parser.hpp"

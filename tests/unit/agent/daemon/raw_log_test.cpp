@@ -69,6 +69,42 @@ TEST_CASE("a raw log that is followed grows with the file and ends whole with th
   CHECK(server.comes_true([&] { return server.growth().watched() == 0; }));
 }
 
+TEST_CASE("a reader from the end learns where that was, and misses nothing of what comes then",
+          "[agent][http]") {
+  ApiServer server;
+  server.add_job("a-1", ::geteuid());
+  server.jobs().write("a-1", false, "before\n");
+  auto raw = server.client();
+  REQUIRE(
+      raw.send("GET /v1/jobs/a-1/logs?stream=stdout&format=raw&follow=1&from=end HTTP/1.1\r\n"
+               "Connection: close\r\n\r\n"));
+  std::string reply = raw.read_to("\r\n\r\n");
+  CHECK_THAT(reply, Contains("X-Acc-From: 7\r\n"));
+  auto events = server.client();
+  REQUIRE(events.send("GET /v1/jobs/a-1/logs?follow=1&from=end HTTP/1.0\r\n\r\n"));
+  CHECK_THAT(events.read_to("\n\n"), Contains("text/event-stream"));
+  // One that is cut off here goes on from the end that it was told.
+  auto again = server.client();
+  REQUIRE(
+      again.send("GET /v1/jobs/a-1/logs?follow=1&from=end HTTP/1.0\r\nLast-Event-ID: 0,0\r\n\r\n"));
+  CHECK_THAT(again.read_to("before"), Contains("event: stdout"));
+  server.jobs().write("a-1", false, "after\n");
+  server.jobs().write("a-1", true, "first\n");  // a file that wasn't there is read from its beginning
+  server.on_loop([&] { server.jobs().end("a-1", 0); });
+  reply += raw.read_all();
+  bool is_whole = false;
+  CHECK(unchunked(reply, is_whole) == "after\n");
+  CHECK(is_whole);
+  const auto rest = events.read_all();
+  CHECK_THAT(rest, Contains("after") && Contains("first") && !Contains("before"));
+  CHECK_THAT(server.ask("GET /v1/jobs/a-1/logs?stream=stdout&format=raw&from=end"),
+             Contains("X-Acc-From: 13\r\n") && Contains("Content-Length: 0"));
+  for (const auto* wrong : {"from=end", "stream=stdout&from=end", "follow=1&from=3"}) {
+    INFO(wrong);
+    CHECK_THAT(server.ask(std::string{"GET /v1/jobs/a-1/logs?"} + wrong), Contains(" 400 "));
+  }
+}
+
 TEST_CASE("a raw log that a stopping daemon breaks off isn't whole", "[agent][http]") {
   ApiServer server;
   server.add_job("a-1", ::geteuid());

@@ -269,8 +269,12 @@ SCENARIO("an attached bridge follows a job that is there, and stops nothing", "[
   CHECK(std::get<agent::Prepared>(story.only<SendMark>().mark).version == version());
   story.ordered(agent::Go{});
   REQUIRE(story.all<OpenStream>().size() == 2);
-  story.hears(BridgeStreamEnded{false, 416, true, R"({"error": "from=9: there are 42 bytes"})"});
-  CHECK(story.only<OpenStream>().target.ends_with("&from=42"));
+  CHECK(story.all<OpenStream>()[0].target.ends_with("&from=end"));
+  // The end, as the daemon told it, and what came after it.
+  story.hears(BridgeStreamBegun{false, 42}).hears(BridgeCopied{false, 8});
+  story.hears(BridgeStreamEnded{false, 200, false, ""});
+  story.hears(BridgeTimerFired{BridgeTimer::out});
+  CHECK(story.only<OpenStream>().target.ends_with("&from=50"));
   story.hears(BridgeLineClosed{});
   CHECK(story.only<FinishBridge>().code == 69);
   CHECK(story.all<AskDaemon>().empty());

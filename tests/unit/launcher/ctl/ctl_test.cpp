@@ -78,7 +78,11 @@ TEST_CASE("wrong words are told with what may be meant", "[ctl]") {
   CHECK(holds(complaints("stop --grce 3 x"), "--grce is no flag of acc-ctl stop (did you mean"));
   CHECK(holds(complaints("submit --num_processes 2 t.py"), "flags of acc-launch stand behind --"));
   CHECK(holds(complaints("stop"), "an operand is missing"));
-  CHECK(holds(complaints("stop a b"), "too many operands, 'b'"));
+  CHECK(holds(complaints("status a b"), "too many operands, 'b'"));
+  CHECK(complaints("stop a b").empty());
+  CHECK(complaints("signal USR1 a b c").empty());
+  CHECK(holds(complaints("signal USR1"), "an operand is missing"));
+  CHECK(holds(complaints("rm"), "an operand is missing"));
   CHECK(holds(complaints("stop --grace x a"), "--grace 'x': expected seconds"));
   CHECK(holds(complaints("logs --stdout --stderr a"), "exclude each other"));
   CHECK(holds(complaints("drain"), "the reason is missing"));
@@ -102,6 +106,12 @@ TEST_CASE("the flag --restart is a policy and a number of times", "[ctl]") {
 }
 
 TEST_CASE("the flag --since is a time ago or a local time", "[ctl]") {
+  CHECK(*parse_expiry("12h") == 12U * 3600);
+  CHECK(*parse_expiry("366d") == 366U * 86400);
+  for (const auto* wrong : {"", "0", "0.5", "367d", "d", "-1d", "9999999h", "tomorrow"}) {
+    INFO(wrong);
+    CHECK_FALSE(parse_expiry(wrong).has_value());
+  }
   CHECK(*parse_since("10m", 1'000'000) == 400'000);
   CHECK(*parse_since("1.5", 10'000) == 8'500);
   const auto day = *parse_since("2026-01-31", 0);
@@ -140,6 +150,22 @@ TEST_CASE("help and completions have every verb and flag of the table", "[ctl][d
     INFO(line);
     CHECK(line.size() <= 92);  // as bytes; the table itself keeps to 80 columns
   }
+}
+
+TEST_CASE("ps shows the script of a job, not the flags before it", "[ctl]") {
+  const auto shown = [](std::vector<std::string> words, bool is_of_service) {
+    JobRow job;
+    job.id = "a";
+    job.words = std::move(words);
+    job.is_of_service = is_of_service;
+    return jobs_table({job}, 0, 200);
+  };
+  CHECK(holds(shown({"--num_processes", "2", "--log-dir=/x", "train.py", "--lr", "1"}, true), "  train.py --lr 1"));
+  CHECK(holds(shown({"--no_python", "sh", "-c", "echo"}, true), "  sh -c echo"));
+  CHECK(holds(shown({"--config_file", "job.yaml"}, true), "  --config_file job.yaml"));
+  CHECK(holds(shown({"/usr/bin/python3", "-u", "train.py", "-x"}, false), "  train.py -x"));
+  CHECK(holds(shown({"/usr/bin/python3"}, false), "  /usr/bin/python3"));
+  CHECK(holds(shown({"./a.out", "-x"}, false), "  ./a.out -x"));
 }
 
 TEST_CASE("a script's name becomes a job's name", "[ctl]") {

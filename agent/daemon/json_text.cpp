@@ -1,0 +1,42 @@
+#include "agent/daemon/json_text.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace acc::agent::daemon {
+
+using nlohmann::json;
+
+namespace {
+
+/// Brackets within brackets, outside of strings; strings that never end don't matter here.
+bool is_deeper_than(std::string_view text, int limit) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > limit) return true;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+json parse_bounded(std::string_view text, int deepest) {
+  if (is_deeper_than(text, deepest)) return json(json::value_t::discarded);
+  return json::parse(text, nullptr, false);
+}
+
+std::string json_text(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace acc::agent::daemon

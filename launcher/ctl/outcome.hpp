@@ -1,0 +1,38 @@
+#pragma once
+
+#include "common/error.hpp"
+#include "launcher/ctl/wire.hpp"
+
+#include <string>
+
+/// How a command ends: what it prints, and its exit code.
+namespace acc::ctl {
+
+/// acc-ctl's own exit codes; submit and attach end with the job's.
+enum class CtlExit : int {
+  done = 0,
+  failed = 1,
+  usage = 2,
+  no_such_job = 3,
+  no_service = 4,
+  refused = 5,
+};
+[[nodiscard]] constexpr int code(CtlExit exit) { return static_cast<int>(exit); }
+
+/// A line of our own, to the standard error.
+void tell(const std::string& text);
+/// A reader that has seen enough (`| head`) is no failure.
+int print(const std::string& text);
+
+int fail(CtlExit exit, const std::string& text);
+/// An error of a connection, or of looking a job up.
+int fail(const Error& error);
+/// What the service said no to.
+int fail(const Answer& answer);
+
+inline constexpr unsigned kHttpOk = 200;
+inline constexpr unsigned kHttpRedirect = 300;
+inline constexpr unsigned kHttpBadRequest = 400;
+inline constexpr unsigned kHttpNotFound = 404;
+
+}  // namespace acc::ctl

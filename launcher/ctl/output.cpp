@@ -1,0 +1,158 @@
+#include "launcher/ctl/output.hpp"
+
+#include "agent/fanout/cluster_launch.hpp"
+#include "common/text.hpp"
+#include "launcher/ctl/text_table.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <utility>
+
+namespace acc::ctl {
+
+namespace {
+
+constexpr int kInterrupted = 128 + SIGINT;
+
+/// Nothing: --since can't be read.
+std::optional<std::string> log_query(const Invocation& call) {
+  std::string query;
+  if (call.command.has("--rank")) query += "&rank=" + call.command.value("--rank");
+  if (call.command.has("--stdout")) query += "&stream=stdout";
+  if (call.command.has("--stderr")) query += "&stream=stderr";
+  const auto since = call.command.has("--since") ? parse_since(call.command.value("--since"), now_ms())
+                                       : Result<std::int64_t>{0};
+  if (!since) {
+    tell(since.error().what);
+    return std::nullopt;
+  }
+  const bool is_from_now = call.command.verb == "attach" && !call.command.has("--all");
+  if (is_from_now) query += "&from=end";
+  if (*since > 0) query += "&since=" + std::to_string(*since);
+  return query;
+}
+
+bool is_ours(const JobRow& job) {
+  const auto* user = ::getpwuid(::geteuid());
+  return job.user == (user != nullptr ? user->pw_name : std::to_string(::geteuid()));
+}
+
+std::string where_output_is(const JobRow& job) {
+  const auto answer = ask_agent(job.socket, R"({"do":"status"})");
+  const auto folder = answer ? text_of(parse_json(*answer), "log_folder") : std::string{};
+  return job.id + " is a plain acc-launch: its output goes to where it was started" +
+         (folder.empty() ? "; --log_dir would keep it in files"
+                         : ", and to the files in " + printable(folder, 400));
+}
+
+std::string shown(const JobRow& job, int fd, const std::string& text) {
+  return is_ours(job) || ::isatty(fd) != 1 ? text : terminal_safe(text);
+}
+
+int whole_output(const Invocation& call, const JobRow& job, const std::string& query) {
+  for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
+    const bool is_error = fd == STDERR_FILENO;
+    if (call.command.has(is_error ? "--stdout" : "--stderr")) continue;
+    const bool is_named = call.command.has("--stdout") || call.command.has("--stderr");
+    const std::string stream = is_named ? "" : is_error ? "&stream=stderr" : "&stream=stdout";
+    auto exchange = Exchange::open(
+        job.socket, {.target = job.at + "/v1/jobs/" + job.id + "/logs?follow=0" + query + stream});
+    if (!exchange) return fail(exchange.error());
+    std::string piece;
+    std::string body;
+    for (;;) {
+      const auto arrived = exchange->next(piece, clock_now() + kAnswerPatience, nullptr);
+      if (arrived == Arrived::end) break;
+      if (arrived != Arrived::data)
+        return fail(CtlExit::failed, "acc-agent stopped in the middle of the output");
+      if (exchange->status() != kHttpOk) {
+        body += piece;
+      } else if (!write_out(fd, shown(job, fd, piece), nullptr)) {
+        return code(CtlExit::done);
+      }
+    }
+    if (exchange->status() != kHttpOk) return fail(Answer{exchange->status(), body});
+  }
+  return code(CtlExit::done);
+}
+
+std::string own_path() {
+  std::error_code failed;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", failed);
+  return failed ? "acc-ctl" : path.string();
+}
+
+/// As acc-launch --hosts follows it, through the same transports.
+int follow_launch(const Invocation& call, const LaunchState& launch) {
+  const bool attaches = call.command.verb == "attach";
+  agent::ClusterLaunch wish;
+  wish.id = launch.record.id;
+  wish.socket = launch.record.socket;
+  wish.is_ssh = wish.sends_secret = wish.is_recorded = false;
+  wish.uses_daemons = true;
+  wish.transport = "acc-ctl bridge";
+  wish.leaves_at = attaches ? 2 : 1;
+  for (const auto& one : launch.parts) {
+    if (!one.job) continue;
+    std::vector<std::string> words{own_path(), "bridge", "--socket=" + wish.socket,
+                                   "--job=" + one.job->id};
+    if (one.part.node.empty()) words.emplace_back("--here");
+    if (attaches && !call.command.has("--all")) words.emplace_back("--new");
+    words.push_back(one.part.node.empty() ? one.part.host : one.part.node);
+    wish.hosts.push_back({one.part.host, std::move(words), one.part.node});
+  }
+  if (wish.hosts.empty()) return fail(CtlExit::no_such_job, "no node has a job of it");
+  return agent::run_on_hosts(wish, agent::GuardianLink{});
+}
+
+}  // namespace
+
+int show_output(const Invocation& call, const JobRow& job) {
+  if (!job.is_of_service) return fail(CtlExit::refused, where_output_is(job));
+  const auto query = log_query(call);
+  if (!query) return code(CtlExit::usage);
+  const bool attaches = call.command.verb == "attach";
+  if (!attaches && !call.command.has("--follow")) return whole_output(call, job, *query);
+  const auto on_interrupt = attaches ? OnInterrupt::stop_then_leave : OnInterrupt::leave;
+  const auto end = follow_output(job, {*query, on_interrupt, !is_ours(job)});
+  if (!attaches && end.how == Followed::How::job_ended) return code(CtlExit::done);
+  return code_of(end, attaches ? job.id : std::string{});
+}
+
+int show_output(const Invocation& call, const LaunchState& launch) {
+  if (call.command.verb == "attach" || call.command.has("--follow"))
+    return follow_launch(call, launch);
+  const auto query = log_query(call);
+  if (!query) return code(CtlExit::usage);
+  int worst = code(CtlExit::done);
+  for (const auto& one : launch.parts) {
+    if (one.job) worst = std::max(worst, whole_output(call, *one.job, *query));
+  }
+  return worst;
+}
+
+int code_of(const Followed& end, const std::string& id) {
+  switch (end.how) {
+    case Followed::How::job_ended:
+      if (end.exit_code) return *end.exit_code;
+      tell("the job is " + (end.state.empty() ? "gone" : printable(end.state, 40)) +
+           (end.reason.empty() ? "" : ": " + printable(end.reason, 400)));
+      return code(CtlExit::failed);
+    case Followed::How::interrupted:
+      if (!id.empty()) tell("left " + id + " alone: acc-ctl attach " + id);
+      return kInterrupted;
+    case Followed::How::output_closed:
+      return code(CtlExit::done);
+    case Followed::How::lost:
+      break;
+  }
+  return fail(CtlExit::no_service, end.reason);
+}
+
+}  // namespace acc::ctl

@@ -1,0 +1,169 @@
+#include "launcher/ctl/show.hpp"
+
+#include "common/text.hpp"
+#include "launcher/ctl/follow.hpp"
+#include "launcher/ctl/output.hpp"
+#include "launcher/ctl/text_table.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <unistd.h>
+
+#include <ctime>
+#include <utility>
+
+namespace acc::ctl {
+
+namespace {
+
+using Json = nlohmann::json;
+
+std::string time_words(std::int64_t time_ms) {
+  const auto seconds = static_cast<std::time_t>(time_ms / 1000);
+  std::tm local{};
+  char text[32] = "?";
+  if (::localtime_r(&seconds, &local) != nullptr)
+    std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local);
+  return text;
+}
+
+std::vector<std::string> node_heading() {
+  return {"NODE", "SLOTS", "FREE", "GPUS", "FREE", "JOBS", "WAITING", "VERSION", "DRAINED"};
+}
+
+std::vector<std::string> node_row(const std::string& name, const Json& node) {
+  const auto count = [&](const char* key) {
+    const bool is_list = node.is_object() && node.contains(key) && node[key].is_array();
+    return std::to_string(is_list ? node[key].size() : 0);
+  };
+  return {name,
+          std::to_string(number_of(node, "slots")),
+          std::to_string(number_of(node, "slots_free")),
+          count("gpus"),
+          count("gpus_free"),
+          std::to_string(number_of(node, "jobs_running")),
+          std::to_string(number_of(node, "jobs_waiting")),
+          text_of(node, "version"),
+          text_of(node, "drained")};
+}
+
+bool show_event(const Invocation& call, const Json& event) {
+  if (call.wants_json()) return write_out(STDOUT_FILENO, to_line(event), nullptr);
+  const std::string line = time_words(number_of(event, "time_ms")) + "  " +
+                           printable(text_of(event, "job"), 80) + "  " +
+                           printable(text_of(event, "kind"), 40) + "  " +
+                           printable(text_of(event, "text"), 400) + "\n";
+  return write_out(STDOUT_FILENO, line, nullptr);
+}
+
+}  // namespace
+
+int show_jobs(const Invocation& call) {
+  const auto now = now_ms();
+  auto all = find_jobs(call.services, now, call.at());
+  if (!call.at().empty() && all.answered.empty() && all.error) return fail(*all.error);
+  if (call.at().empty()) {
+    const auto launches = ask_launches(agent::read_records());
+    all.jobs = without_parts(std::move(all.jobs), launches);
+    for (const auto& launch : launches) all.jobs.push_back(row_of(launch));
+  }
+  if (call.services.is_named && all.answered.empty() && all.error) return fail(*all.error);
+  if (call.wants_json()) return print(jobs_json(all.jobs));
+  if (all.answered.empty() && all.jobs.empty())
+    tell("no acc-agent answers, and no acc-launch of yours runs here");
+  return print(jobs_table(all.jobs, now, terminal_width()));
+}
+
+int show_status(const Invocation& call, const JobRow& job) {
+  std::string text;
+  Json live;
+  if (job.is_of_service) {
+    const auto answer = ask_service(job.socket, {.target = job.at + "/v1/jobs/" + job.id});
+    if (!answer) return fail(answer.error());
+    if (answer->status != kHttpOk) return fail(*answer);
+    const auto shown = parse_json(answer->body);
+    if (shown.is_object() && shown.contains("live")) live = shown["live"];
+    text = answer->body;
+  } else {
+    const auto answer = ask_agent(job.socket, R"({"do":"status"})");
+    if (!answer) return fail(answer.error());
+    live = parse_json(*answer);
+    auto shown = parse_json(jobs_json({job}))["jobs"][0];
+    shown["live"] = live;
+    text = to_line(shown);
+  }
+  if (call.wants_json()) return print(text);
+  return print(job_text(job, live, now_ms(), terminal_width()));
+}
+
+int show_status(const Invocation& call, const LaunchState& launch) {
+  if (call.wants_json()) return print(to_line(launch_json(launch)));
+  return print(launch_text(launch, now_ms(), terminal_width()));
+}
+
+int show_node(const Invocation& call) {
+  std::vector<std::vector<std::string>> rows{node_heading()};
+  auto list = Json::array();
+  std::optional<Error> error;
+  for (const auto& socket : call.services.sockets) {
+    const auto answer = ask_service(socket, {.target = call.at() + "/v1/node"});
+    if (!answer) {
+      if (!error) error = answer.error();
+      continue;
+    }
+    if (answer->status != kHttpOk) return fail(*answer);
+    const auto node = parse_json(answer->body);
+    rows.push_back(node_row(text_of(node, "name"), node));
+    list.push_back(node);
+  }
+  if (list.empty())
+    return fail(CtlExit::no_service, "no acc-agent answers (" + error->what + ")");
+  if (!call.wants_json()) return print(table_text(rows, terminal_width()));
+  return print(to_line(list[0]));
+}
+
+int show_nodes(const Invocation& call) {
+  return call.at_service([&](const std::string& socket) {
+    const auto answer = ask_service(socket, {.target = "/v1/nodes"});
+    if (!answer) return fail(answer.error());
+    if (answer->status != kHttpOk) return fail(*answer);
+    if (call.wants_json()) return print(answer->body);
+    const auto all = parse_json(answer->body);
+    std::vector<std::vector<std::string>> rows{node_heading()};
+    std::string troubles;
+    if (all.is_object() && all.contains("nodes") && all["nodes"].is_array()) {
+      for (const auto& one : all["nodes"]) {
+        const auto name = text_of(one, "node");
+        if (one.is_object() && one.contains("facts")) {
+          rows.push_back(node_row(name, one["facts"]));
+        } else {
+          rows.push_back({name, "-", "-", "-", "-", "-", "-", "-", text_of(one, "code")});
+          troubles += "acc-ctl: " + printable(text_of(one, "error"), 400) + "\n";
+        }
+      }
+    }
+    write_out(STDERR_FILENO, troubles, nullptr);
+    return print(table_text(rows, terminal_width()));
+  });
+}
+
+int show_events(const Invocation& call) {
+  return call.at_service([&](const std::string& socket) {
+    if (call.command.has("--follow")) {
+      const OnEvent show = [&](const std::string& data) { return show_event(call, parse_json(data)); };
+      return code_of(follow_events(socket, show), {});
+    }
+    const auto answer = ask_service(socket, {.target = "/v1/events"});
+    if (!answer) return fail(answer.error());
+    if (answer->status != kHttpOk) return fail(*answer);
+    const auto all = parse_json(answer->body);
+    if (!all.is_object() || !all.contains("events") || !all["events"].is_array())
+      return fail(CtlExit::failed, "this is no list of events");
+    for (const auto& event : all["events"]) {
+      if (!show_event(call, event)) break;
+    }
+    return code(CtlExit::done);
+  });
+}
+
+}  // namespace acc::ctl

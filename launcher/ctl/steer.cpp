@@ -1,0 +1,116 @@
+#include "launcher/ctl/steer.hpp"
+
+#include "agent/fanout/launch_record.hpp"
+#include "common/exit_status.hpp"
+#include "common/text.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+namespace acc::ctl {
+
+namespace {
+
+using Json = nlohmann::json;
+
+int post(const std::string& socket, const std::string& target, const Json& body,
+                const std::string& done) {
+  const auto answer = ask_service(
+      socket, {.method = "POST", .target = target, .body = body.empty() ? "" : to_line(body)});
+  if (!answer) return fail(answer.error());
+  if (answer->status >= kHttpRedirect) return fail(*answer);
+  tell(done);
+  return code(CtlExit::done);
+}
+
+}  // namespace
+
+int steer(const Invocation& call, const JobRow& job, int signo) {
+  auto body = Json::object();
+  const auto& verb = call.command.verb;
+  if (verb == "stop" && call.command.has("--grace"))
+    body["grace_s"] = parse_number<unsigned>(call.command.value("--grace")).value_or(0);
+  if (verb == "signal") body["signal"] = signal_name(signo);
+  const std::string done = verb == "signal" ? "passed " + signal_name(signo) + " on to " + job.id
+                                            : "asked " + job.id + " to " + verb;
+  if (job.is_of_service) return post(job.socket, job.at + "/v1/jobs/" + job.id + "/" + verb, body, done);
+  body["do"] = verb;
+  auto line = to_line(body);
+  line.pop_back();
+  const auto answer = ask_agent(job.socket, line);
+  if (!answer) return fail(answer.error());
+  const auto why = error_of(*answer);
+  if (why.empty()) {
+    tell(done);
+    return code(CtlExit::done);
+  }
+  const bool is_usage = text_of(parse_json(*answer), "code") == "bad_request";
+  return fail(is_usage ? CtlExit::usage : CtlExit::refused, job.id + ": " + why);
+}
+
+int steer(const Invocation& call, const LaunchState& launch, int signo) {
+  const bool to_all = call.command.verb == "stop" && row_of(launch).state == "stopping";
+  int worst = code(CtlExit::refused);
+  for (const auto& one : launch.parts) {
+    if (!one.job || is_over(one.job->state)) continue;
+    worst = steer(call, *one.job, signo);
+    if (worst == code(CtlExit::done) && !to_all) return worst;
+  }
+  if (worst == code(CtlExit::refused)) tell("nothing of " + launch.record.id + " runs");
+  return worst;
+}
+
+int remove(const JobRow& job) {
+  if (!job.is_of_service)
+    return fail(CtlExit::refused, job.id + " is a plain acc-launch, and nothing stays of it");
+  const auto answer =
+      ask_service(job.socket, {.method = "DELETE", .target = job.at + "/v1/jobs/" + job.id});
+  if (!answer) return fail(answer.error());
+  return answer->status < kHttpRedirect ? code(CtlExit::done) : fail(*answer);
+}
+
+int remove(const LaunchState& launch) {
+  for (const auto& one : launch.parts) {
+    if (one.job && !is_over(one.job->state))
+      return fail(CtlExit::refused, launch.record.id + " hasn't ended: stop it first");
+  }
+  int worst = code(CtlExit::done);
+  bool is_known = true;
+  for (const auto& one : launch.parts) {
+    is_known = is_known && (one.job || one.why.empty());
+    if (one.job) worst = std::max(worst, remove(*one.job));
+  }
+  if (worst == code(CtlExit::done) && is_known) agent::remove_record(launch.record.id);
+  return worst;
+}
+
+int drain(const Invocation& call) {
+  const auto node = call.command.operands.empty() ? std::string{} : call.command.operands[0];
+  const bool drains = call.command.verb == "drain";
+  return call.at_service([&](const std::string& socket) {
+    const auto body = drains ? Json{{"reason", call.command.value("--reason")}} : Json::object();
+    return post(socket, node_prefix(node) + "/v1/node/" + call.command.verb, body,
+                (node.empty() ? "this node" : printable(node, 200)) +
+                    (drains ? " takes no more jobs" : " takes jobs again"));
+  });
+}
+
+int make_token(const Invocation& call) {
+  Json wish = Json::object();
+  if (call.command.has("--read-only")) wish["read_only"] = true;
+  if (call.command.has("--browser")) wish["browser"] = true;
+  if (call.command.has("--expires"))
+    wish["expires_s"] = parse_expiry(call.command.value("--expires")).value();
+  return call.at_service([&](const std::string& socket) {
+    const auto answer =
+        ask_service(socket, {.method = "POST", .target = "/v1/token", .body = to_line(wish)});
+    if (!answer) return fail(answer.error());
+    if (answer->status >= kHttpRedirect) return fail(*answer);
+    if (call.wants_json()) return print(answer->body);
+    const auto issued = parse_json(answer->body);
+    return print(printable(text_of(issued, wish.contains("browser") ? "url" : "token")) + "\n");
+  });
+}
+
+}  // namespace acc::ctl
