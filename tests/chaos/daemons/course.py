@@ -296,9 +296,12 @@ class Course:
         path, prefix = self.at(via, task.hosts[0])
         target = f"{prefix}/v1/jobs/{task.id}"
         if verb == "remove":
-            task.removed = None
+            was, task.removed = task.removed, None
             answer = ask(path, "DELETE", target, timeout=40)
-            task.removed = True if answer and answer.status == 204 else None if answer and answer.is_unknown else False
+            if answer is not None and answer.status == 204:
+                task.removed = True
+            elif (answer is None or not answer.is_unknown) and was is False:
+                task.removed = False
         else:
             word, _, rest = verb.partition(" ")
             body = {"signal": rest} if rest else {"grace_s": grace} if word == "stop" and grace is not None else {} if word == "stop" else None

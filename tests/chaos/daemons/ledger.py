@@ -33,9 +33,9 @@ class Task:
 
 
 def most_starts(task):
-    """So many workers of one rank may have been started."""
-    again = 1 + task.may_start_again + (1 if task.rule != "no" and not task.may_start_again else 0) * 10**6
-    return (again + task.restarts) * (1 + task.max_restarts) + task.restarts
+    """So many workers of one rank may have been started: a restart of an ended job begins all anew, of a running one its workers."""
+    by_rule = 1 + (task.may_start_again if task.may_start_again or task.rule == "no" else 10**6)
+    return (1 + task.restarts) * by_rule * (1 + task.max_restarts) + task.restarts
 
 
 def presence(task, jobs):

@@ -33,6 +33,11 @@ class Presence(unittest.TestCase):
         self.assertIn("doubled", ledger.presence(task(accepted=False), [job()])[0])
         self.assertIn("refused", ledger.course(task(accepted=False), [life(1)])[0])
 
+    def test_a_restart_of_an_ended_job_begins_its_rule_anew(self):
+        lives = [life(pid) for pid in range(6)]
+        self.assertEqual(ledger.course(task(rule="on-failure", may_start_again=2, restarts=1), lives), [])
+        self.assertIn("doubled", ledger.course(task(rule="on-failure", may_start_again=2), lives)[0])
+
     def test_a_removed_job_is_gone(self):
         self.assertIn("removed", ledger.presence(task(removed=True), [job()])[0])
 
