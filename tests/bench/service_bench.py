@@ -8,7 +8,8 @@ Parts: submit   command -> first instruction of the job's program: acc-ctl submi
        ps       acc-ctl ps with 200 jobs known, systemctl list-units with 200 units of systemd-run loaded
        idle     resident memory and wake-ups a second, with one sleeping job
        hosts    command -> last worker's first instruction on 8 hosts (network namespaces): acc-launch --hosts over the daemons, mpirun and
-                mpiexec.hydra over ssh; and what of it is the rendezvous (acc-bench-rendezvous --tls 8)
+                mpiexec.hydra over ssh; without the service: acc-launch on each host, all let go at once; and the rendezvous
+                alone (acc-bench-rendezvous --tls 8)
        output   4 workers x 200,000 lines on another host through both daemons to a pipe: lines a second, with start and end; mpirun's
 
 submit, ps and idle run under a systemd of their own (tests/integration/systemd/with_systemd.sh). What is not installed is left out
@@ -250,7 +251,7 @@ class OnHosts:
         addresses = {name: self.hosts.address(name) for name in self.list}
         for name in self.list:
             self.hosts.hosts_entry(name, addresses)
-        secret = os.path.join(folder, "secret")
+        self.secret = secret = os.path.join(folder, "secret")
         subprocess.run([f"{args.bin}/acc-launch", "--make_secret", secret], check=True, capture_output=True)
         state = os.path.join(folder, "daemons")
         os.mkdir(state)
@@ -288,6 +289,27 @@ class OnHosts:
                 raise SystemExit(f"{' '.join(words)}: exit code {process.returncode}")
         return end
 
+    def started_by_hand(self):
+        """What a launch costs without the service: acc-launch on each host, all let go at once."""
+        words = [f"{self.args.bin}/acc-launch", "--nnodes", "8", "--nproc_per_node", "1", "--rdzv_backend", "tcp", "--rdzv_endpoint", f"{self.hosts.address('a')}:29400",
+                 "--rdzv_id", f"hand{time.monotonic_ns()}", "--secret_file", self.secret, "--cpu", "--num_cpu_threads_per_process", "1", "--no_python",
+                 f"{self.folder}/stamp", self.timed.path]
+        waiting = [self.hosts.run(name, ["sh", "-c", 'echo; read -r go; exec "$@"', "sh", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  env=self.environment, cwd=self.folder) for name in self.list]
+        for process in waiting:
+            process.stdout.readline()
+
+        def begin():
+            for process in waiting:
+                process.stdin.write(b"go\n")
+                process.stdin.flush()
+
+            def end():
+                for process in waiting:
+                    process.communicate(timeout=60)
+            return end
+        self.timed.measure("acc-launch on each, by hand", 8, begin)
+
     def peers(self):
         stamp, path = f"{self.folder}/stamp", self.timed.path
         ways = {"acc-launch --hosts": lambda: self.on_a(f"{self.args.bin}/acc-launch", "--hosts", ",".join(f"{name}:1" for name in self.list), "--cpu",
@@ -313,6 +335,7 @@ class OnHosts:
         for _ in range(self.args.reps // 2 + 1):
             for name, way in ways.items():
                 self.timed.measure(name, 8, way)
+            self.started_by_hand()
         for name, took in self.timed.took.items():
             self.figures[f"8 hosts, ms to the last worker: {name}"] = statistics.median(took[1:])
         program = f"{self.args.bin}/acc-bench-rendezvous"

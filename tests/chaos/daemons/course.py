@@ -32,6 +32,9 @@ class Work(ledger.Task):
     process: subprocess.Popen | None = None
     killed: bool = False  # the command
     detached: bool = False
+    quiet: bool = False  # nobody stops, restarts or removes it before its end was judged
+    judged: bool = False
+    parts_ended: set = dataclasses.field(default_factory=set)
     answered: bool = False
     began: float = 0.0
     reader: "Reader | None" = None
@@ -105,6 +108,7 @@ class Course:
         self.calls = concurrent.futures.ThreadPoolExecutor(12)
         self.pending = []
         self.events, self.counts, self.most_rss = [], {}, 0
+        self.found = []  # violations
         self.lock = threading.Lock()
 
     # ---- telling ----
@@ -187,6 +191,7 @@ class Course:
         if kind == "talker":
             rule, again, planned = "no", 0, 3
         task = self.new((host,), kind=kind, planned=planned, rule=rule, may_start_again=again, max_restarts=dice.choice((0, 0, 1)) if planned in (0, None) else 0)
+        task.quiet = planned is not None and dice.random() < 0.6
         if kind == "talker":
             shell = f'"$0" "$@" run=1ms every=1ms; seq 1 {LINES}; exit 3'
             words = ["run=1ms"]
@@ -230,6 +235,7 @@ class Course:
         elastic = len(hosts) >= 3 and dice.random() < 0.4
         restarts = dice.choice((0, 3, 20))
         task = self.new(hosts, kind="launch", client=client, workers=sum(slots.values()), planned=planned, max_restarts=restarts, detached=detached)
+        task.quiet = planned is not None and dice.random() < 0.7
         words = [] if planned is None else [f"run={dice.randrange(300, 4000)}ms"]
         size = f"{len(hosts) // 2 + 1}:{len(hosts)}" if elastic else str(len(hosts))
         flags = f"--hosts {','.join(f'{host}:{n}' for host, n in slots.items())} --cpu --num_cpu_threads_per_process 1 {TIMES} --nnodes {size} --max_restarts {restarts}"
@@ -263,13 +269,32 @@ class Course:
             except (OSError, TypeError):
                 pass
         for task in self.tasks:
-            if task.id in jobs and jobs[task.id]["state"] in ENDED:
+            if task.detached and host in task.hosts:
+                if all(job["state"] in ENDED for job in jobs.values() if any(task.token in word for word in job["words"])):
+                    task.parts_ended.add(host)
+                # The command has ended, so all parts were started, or none is.
+                task.was_seen_ended = task.parts_ended == set(task.hosts) and task.process.poll() is not None
+            elif host in task.hosts and task.id in jobs and jobs[task.id]["state"] in ENDED and not task.restarts:
+                self.judge_end(task, jobs[task.id])
                 task.was_seen_ended = True
+            elif host in task.hosts and task.id in jobs:
+                task.was_seen_ended = jobs[task.id]["state"] in ENDED
+
+    def judge_end(self, task, job):
+        """As soon as it is seen: later it may be restarted or removed."""
+        if task.judged or task.restarts:
+            return
+        task.judged = True
+        found = ledger.outcome(task, job)
+        if not task.trouble and not task.stops:
+            self.count("job undisturbed")
+        with self.lock:
+            self.found += found
 
     def steer(self):
         """A stop, a signal, a restart or a removal, of a job of one node or of a launch."""
         dice = self.random
-        if dice.random() < 0.3 and (some := self.living("launch")):
+        if dice.random() < 0.15 and (some := [task for task in self.living("launch") if not task.quiet]):
             task = dice.choice(some)
             if task.detached:
                 return self.call(self.stop_detached, task)
@@ -282,9 +307,9 @@ class Course:
         some = [task for task in self.tasks if task.id and task.kind != "launch" and task.removed is False]
         if not some:
             return None
-        task = dice.choice(some[-12:])
-        if task.kind == "talker":
-            verb = "remove" if task.was_seen_ended and task.reader.whole else ""
+        task = dice.choice(some[-30:])
+        if task.kind == "talker" or task.quiet:
+            verb = "remove" if task.was_seen_ended and task.judged and (not task.reader or task.reader.whole) else ""
         else:
             verb = dice.choice(("stop", "stop", "signal USR1", "restart", "remove", "remove"))
         if not verb or (verb == "signal USR1" and not task.has_begun()):  # it would end a worker that isn't prepared for it
@@ -332,7 +357,7 @@ class Course:
 
     def kill_command(self):
         """Of a launch: it must take its job with it."""
-        if some := [task for task in self.living("launch") if not task.detached and task.process.poll() is None]:
+        if some := [task for task in self.living("launch") if not task.detached and not task.quiet and task.process.poll() is None]:
             task = self.random.choice(some)
             task.killed = True
             task.trouble.append("the command killed")
@@ -385,6 +410,8 @@ class Course:
                 if time.monotonic() > looked + 0.5:
                     looked = time.monotonic()
                     self.look()
+                    if self.found:
+                        raise Violation("\n".join(self.found))
                 time.sleep(0.04)
             self.finish()
             return 0
@@ -481,7 +508,7 @@ class Course:
                                                      if job["state"] not in ENDED]), 60)
 
     def judge(self):
-        found, workers, known = [], 0, set()
+        found, workers, known = list(self.found), 0, set()
         for task in self.tasks:
             lives = task.lives()
             workers += len(lives)
@@ -505,9 +532,8 @@ class Course:
             found += ledger.presence(task, jobs)
             found += ledger.course(task, lives)
             for job in jobs[:1]:
-                found += ledger.outcome(task, job)
-                if not task.trouble and not task.stops and not task.restarts:
-                    self.count("job undisturbed")
+                if not task.judged:
+                    found += ledger.outcome(task, job)
             if task.reader and not task.trouble and not task.disk_was_full:
                 found += self.read_whole(task)
             if task.reader:
