@@ -1,13 +1,13 @@
-"""acc-agent under many jobs: what each job takes is given back. ACC_TEST_JOBS=1000 is the long run."""
-import os, time
+"""acc-agent under many jobs, and on a full disk: what each job takes is given back. ACC_TEST_JOBS=1000 is the long run."""
+import os, signal, subprocess, time, unittest
 
-from harness import FAKE, SANITIZED, main, own_token, processes_with, read, until
+from harness import FAKE, SANITIZED, is_root, main, own_token, processes_with, read, until
 from test_agent_daemon import ENDED, DaemonTest
 
 JOBS = int(os.environ.get("ACC_TEST_JOBS", "120"))
 
 
-class Many(DaemonTest):
+class ManyTest(DaemonTest):
     def setUp(self):
         super().setUp()
         self.token = own_token("many")
@@ -42,6 +42,8 @@ class Many(DaemonTest):
         self.assertEqual(self.groups(jobs), [])
         self.assertEqual(processes_with(self.token), {})
 
+
+class Many(ManyTest):
     def test_sixty_four_jobs_at_once_run_and_leave_nothing(self):
         daemon = self.started("--slots", "64", "--gpus", "none").wait_ready()
         for _ in range(2):  # what the first time needs stays
@@ -87,6 +89,49 @@ class Many(DaemonTest):
         if not SANITIZED:
             self.assertLess(now[1], before[1] + 1024, "KiB of memory")
         print(f"{JOBS} jobs in {time.monotonic() - began:.1f} s; descriptors {before[0]} and {now[0]}, memory {before[1]} and {now[1]} KiB after each half")
+
+
+@unittest.skipUnless(is_root(), "mounts a small disk: needs root")
+class FullDisk(ManyTest):
+    def setUp(self):
+        super().setUp()
+        self.disk = os.path.join(self.folder, "state")
+        os.mkdir(self.disk, 0o755)
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=755", "acc-test", self.disk], capture_output=True, text=True)
+        if mounted.returncode:
+            self.skipTest(f"no mounts here: {mounted.stderr}")
+        self.addCleanup(subprocess.run, ["umount", "-l", self.disk])
+        self.addCleanup(self.end_all)
+
+    def fill(self):
+        with open(os.path.join(self.disk, "filler"), "ab", buffering=0) as file:
+            for size in (1 << 20, 4096, 1):
+                try:
+                    while True:
+                        file.write(b"x" * size)
+                except OSError:
+                    pass
+
+    def test_a_daemon_that_is_started_on_a_full_disk_finds_its_jobs_and_makes_room(self):
+        daemon = self.daemon()
+        runs, ends = self.begin(daemon, "hold"), self.begin(daemon, "exit=7")
+        daemon.wait_ended(ends)
+        later = self.begin(daemon, "after=1s exit=5")
+        last_event = daemon.ask("GET", "/v1/events").json["events"][-1]["id"]
+        self.fill()
+        daemon.stop(signal.SIGKILL)
+        daemon = self.daemon()
+        self.assertEqual((daemon.job(runs)["state"], daemon.job(ends)["exit_code"]), ("running", 7))
+        self.assertEqual(daemon.wait_ended(later)["exit_code"], 5)
+        self.assertGreater(daemon.ask("GET", "/v1/events").json["events"][0]["id"], last_event)
+        self.assertEqual(daemon.ask("POST", f"/v1/jobs/{runs}/stop", {"grace_s": 0}).status, 202)
+        self.assertEqual(daemon.wait_ended(runs)["state"], "stopped")
+        self.fill()  # what ended has given something back
+        refused = daemon.ask("POST", "/v1/jobs", {"name": "t", "working_directory": "/", "words": ["--num_processes", "1", "--no_python", "true"]})
+        self.assertIn("No space left on device", refused.json["error"])
+        os.remove(os.path.join(self.disk, "filler"))
+        self.assertEqual(daemon.wait_ended(self.begin(daemon, "exit=3"))["exit_code"], 3)
+        self.remove_all(daemon, [job["id"] for job in daemon.ask("GET", "/v1/jobs").json["jobs"]])
 
 
 if __name__ == "__main__":

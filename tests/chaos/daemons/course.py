@@ -50,6 +50,9 @@ class Work(ledger.Task):
     def has_begun(self):
         return os.path.isdir(self.folder) and len(history.diaries(self.folder)) >= self.workers
 
+    def has_ended(self):
+        return self.process is not None and self.process.poll() is not None
+
     def said(self):
         return "".join(read(path) for path in (self.folder + "/stdout", self.folder + "/stderr") if os.path.exists(path))
 
@@ -131,14 +134,19 @@ class Course:
 
     # ---- what troubles note ----
     def disturb_starting(self, host, name):
+        """A launch that has just been begun may be refused."""
+        for task in self.tasks:
+            if host in task.places and task.kind == "launch" and not task.has_begun():
+                task.trouble.append(name)
+
+    def disk_is_full(self, host):
+        """What starts now, for the first time or again, may fail."""
         for task in self.tasks:
             if host not in task.places:
                 continue
-            is_full = name == "disk full"
-            task.disk_was_full |= is_full
-            begins = not task.has_begun() or (is_full and (task.rule != "no" or task.restarts))
-            if begins and (is_full or task.kind == "launch"):
-                task.trouble.append(name)
+            task.disk_was_full = True
+            if not task.has_begun() or task.rule != "no" or task.restarts:
+                task.trouble.append("disk full")
 
     def disturb_network(self, host, name):
         for task in self.tasks:
@@ -147,9 +155,10 @@ class Course:
 
     def disturbed_from_the_start(self, task):
         for host, (trouble, _) in self.open.items():
-            if host in task.places and (task.kind == "launch" or trouble.name == "disk full"):
+            is_full = isinstance(trouble, troubles.DiskFull)
+            if host in task.places and (task.kind == "launch" or is_full):
                 task.trouble.append(trouble.name)
-                task.disk_was_full |= trouble.name == "disk full"
+                task.disk_was_full |= is_full
 
     # ---- daemons ----
     def revive(self, host):
@@ -253,7 +262,7 @@ class Course:
         """Which have ended, as far as can be told at once."""
         for task in self.tasks:
             if task.kind == "launch":
-                if task.process.poll() is not None and not task.detached:
+                if task.has_ended() and not task.detached:
                     task.was_seen_ended = True
             elif task.accepted is False:
                 task.was_seen_ended = True
@@ -273,7 +282,7 @@ class Course:
                 if all(job["state"] in ENDED for job in jobs.values() if any(task.token in word for word in job["words"])):
                     task.parts_ended.add(host)
                 # The command has ended, so all parts were started, or none is.
-                task.was_seen_ended = task.parts_ended == set(task.hosts) and task.process.poll() is not None
+                task.was_seen_ended = task.parts_ended == set(task.hosts) and task.has_ended()
             elif host in task.hosts and task.id in jobs and jobs[task.id]["state"] in ENDED and not task.restarts:
                 self.judge_end(task, jobs[task.id])
                 task.was_seen_ended = True

@@ -162,11 +162,24 @@ class DiskFull(Trouble):
 
     def begin(self):
         self.course.disturb_starting(self.host, self.name)
+        self.course.disk_is_full(self.host)
         self.course.note(f"  {self.service.fill(self.host)} blocks left")
 
     def end(self):
         self.service.empty(self.host)
 
 
+class DaemonKilledOnFullDisk(DiskFull):
+    """It must find its jobs again all the same: they can be stopped, and removed, which is what makes room."""
+    name = "daemon killed on a full disk"
+
+    def begin(self):
+        super().begin()
+        daemon = self.service.daemons[self.host]
+        daemon.process.kill()
+        daemon.process.wait(20 * harness.SLACK)
+        self.service.start(self.host)
+
+
 ALL = (DaemonKilled, DaemonKilled, DaemonKilled, DaemonStopped, DaemonKilledThrice, DaemonFrozen, ProcessKilled, ProcessKilled, ProcessKilled, AllOfAJobKilled,
-       PowerOff, Partition, Partition, HalfOpen, Reset, LinkDown, DiskFull, DiskFull)
+       PowerOff, Partition, Partition, HalfOpen, Reset, LinkDown, DiskFull, DiskFull, DaemonKilledOnFullDisk)
