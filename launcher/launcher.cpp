@@ -47,6 +47,9 @@ using namespace literals;
 
 namespace {
 
+/// Where root's acc-agent looks (agent/daemon/cluster_secret.cpp).
+constexpr std::string_view kSecretOfService = "/etc/acc/secret";
+
 void append(Complaints& complaints, Complaints more) {
   complaints.insert(complaints.end(), std::make_move_iterator(more.begin()),
                     std::make_move_iterator(more.end()));
@@ -212,11 +215,11 @@ class Launch {
       tell("--make_secret: " + key_id.error().what);
       return to_int(ExitCode::output);
     }
+    std::string next = "; name it there and here with --secret_file or ACC_SECRET_FILE.\n";
+    if (wanted.empty()) next = ": acc-launch finds it in the same place there.\n";
+    if (path == kSecretOfService) next = ": root's acc-agent finds it in the same place there.\n";
     return print("made the secret " + *key_id + " in " + printable(path) +
-                 "\nCopy that file to the other machines, for you alone to read (mode 0600)" +
-                 (wanted.empty() ? ": acc-launch finds it in the same place there.\n"
-                                 : "; name it there and here with --secret_file or "
-                                   "ACC_SECRET_FILE.\n"));
+                 "\nCopy that file to the other machines, for you alone to read (mode 0600)" + next);
   }
 
   /// False: the file with the facts can't be read, so that what the machine has isn't known.

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -253,8 +254,23 @@ std::string StateFolder::read_note(const std::string& name) const {
   return text.has_value() ? *text : std::string{};
 }
 
+// Where a full disk has no room for a new file: over the bytes of the old one, which have theirs.
+// One of the same length, so that a loss of power leaves either text, not half of one.
+static bool overwrite_note(int folder, const std::string& name, const std::string& text) {
+  const UniqueFd fd{::openat(folder, name.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC)};
+  struct stat facts {};
+  return fd && ::fstat(fd.get(), &facts) == 0 &&
+         facts.st_size == static_cast<off_t>(text.size()) &&
+         ::pwrite(fd.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
+         ::fsync(fd.get()) == 0;
+}
+
 Result<void> StateFolder::write_note(const std::string& name, const std::string& text) {
-  if (!text.empty()) return replace(state_.get(), name, text, 0600);
+  if (!text.empty()) {
+    auto written = replace(state_.get(), name, text, 0600);
+    if (written.has_error() && overwrite_note(state_.get(), name, text)) return {};
+    return written;
+  }
   if (::unlinkat(state_.get(), name.c_str(), 0) != 0 && errno != ENOENT)
     return failure_of("remove '" + name + "'");
   if (::fsync(state_.get()) != 0) return failure_of("sync the state folder");

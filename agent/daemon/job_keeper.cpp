@@ -70,6 +70,13 @@ std::string beside_own_program() {
   return error ? "/usr/bin/acc-launch" : (own.parent_path() / "acc-launch").string();
 }
 
+/// Of one length, so that a full disk has room for the next one.
+std::string events_note(std::uint64_t next) {
+  constexpr std::size_t kDigits = 20;
+  const auto digits = std::to_string(next);
+  return std::string(kDigits - std::min(kDigits, digits.size()), '0') + digits;
+}
+
 void send(const UniqueFd& process, int signo) {
   ::syscall(SYS_pidfd_send_signal, process.get(), signo, nullptr, 0U);
 }
@@ -123,10 +130,11 @@ awaitable<Result<void>> JobKeeper::start() {
       1, parse_number<std::uint64_t>(trim(folder_->read_note("events"))).value_or(1))};
   reserved_ = events_.next() + kNumbers;
   std::function<Result<void>()> reserve = [this, number = reserved_] {
-    return folder_->write_note("events", std::to_string(number));
+    return folder_->write_note("events", events_note(number));
   };
+  // A node whose disk is full needs its daemon: to stop jobs, and to remove ended ones.
   if (auto written = co_await on_pool(files_, std::move(reserve)); written.has_error())
-    co_return written;
+    log::error("events_not_reserved", {{"why", written.error().what}});
   is_drained_ = !folder_->read_note(kDrainedNote).empty();
   jobs_group_ = make_jobs_group();
   for (const auto& damaged : contents.damaged) {
@@ -670,7 +678,7 @@ void JobKeeper::reserve_numbers() {
   if (events_.next() + kNumbers / 2 < reserved_) return;
   reserved_ += kNumbers;
   asio::post(files_, [this, number = reserved_] {
-    (void)folder_->write_note("events", std::to_string(number));
+    (void)folder_->write_note("events", events_note(number));
   });
 }
 

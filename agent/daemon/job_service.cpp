@@ -151,7 +151,9 @@ class JobService::Impl {
     if (!slots.can_hold(wanted))
       return Error{Errc::bad_usage, "slots: it needs " + asked + ", and this node has " +
                                         std::to_string(slots.slots()) + " and " +
-                                        std::to_string(slots.gpus().size())};
+                                        std::to_string(slots.gpus().size()) +
+                                        ": ask for fewer, or raise them in the settings of its "
+                                        "acc-agent"};
     if (submission.wait || slots.has_free(wanted)) return std::nullopt;
     std::string text = "no room: it needs " + asked + ", free are " +
                        std::to_string(slots.free_slots()) + " and " +

@@ -24,7 +24,7 @@ constexpr std::array kVerbs{
     VerbRow{"events", "", 0, "shows what happened to jobs"},
     VerbRow{"node", "", 0, "shows this node: slots, GPUs, jobs"},
     VerbRow{"nodes", "", 0, "shows the nodes of the cluster, as acc-agent --nodes names them"},
-VerbRow{"token", "", 0,
+    VerbRow{"token", "", 0,
             "prints a token of yours for the port of acc-agent --http; it may do what you may"},
     VerbRow{"drain", "[NODE]", 1,
             "lets this node, or another, take no more jobs (--reason TEXT); what runs goes on"},

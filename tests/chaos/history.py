@@ -45,7 +45,7 @@ def read_life(path, most=-1):
             at = int(at)
             if word == "start":
                 facts = dict(fact.split("=", 1) for fact in rest)
-                numbers = {key: int(facts[key]) for key in ("round", "rank", "world", "local", "node_rank", "nodes", "pid", "restarts")}
+                numbers = {key: int(facts[key].replace("-", "0")) for key in ("round", "rank", "world", "local", "node_rank", "nodes", "pid", "restarts")}
                 life = Life(node=facts["node"], master=facts["master"], port=facts["port"], start=at, last=at, **numbers)
                 continue
             life.last = max(life.last, at)
