@@ -21,8 +21,10 @@ static std::string end_of(const std::string& text) {
 }
 
 void AgentLoop::begin_job() {
-  if (plan_.kind == JobKind::elastic && plan_.cluster.several()) return join_job();
-  handle(Began{clock_now()});
+  const bool has_other_nodes = plan_.kind == JobKind::elastic && plan_.cluster.several();
+  if (has_other_nodes) join_job();
+  open_events();
+  if (!has_other_nodes) handle(Began{clock_now()});
 }
 
 // A compiled program needs no time before it can report its own error.
@@ -72,12 +74,14 @@ void AgentLoop::prepare(const rendezvous::OrderRound& order) {
   max_restarts_ = place.max_restarts;
   restart_reason_ = place.reason;
   if (place.ledger.restarts == 0) return;
+  events_.restarting(place.ledger.restarts, place.max_restarts, Millis{0}, place.reason);
   messages_.announce("attempt " + std::to_string(place.epoch.round.value()) + ": " +
                      std::to_string(place.nodes) + (place.nodes == 1 ? " node" : " nodes") + ", " +
                      restart_words(place.ledger, place.max_restarts) + " after: " + place.reason);
 }
 
 void AgentLoop::prepare(const rendezvous::OrderStop& order) {
+  events_.stop_ordered(order.stop.by, order.stop.reason);
   if (services_) services_->tell_lost(lost_by(order.stop));
   if (order.stop.by != job_->node_name())
     prepare(rendezvous::Tell{"stopping the workers here: " + order.stop.reason});

@@ -111,6 +111,7 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian,
   output_.set_job(job_id_, plan_.role);
   output_.on_degraded([this](const Losses& losses) {
     messages_.degraded(losses);
+    events_.output_lost(losses);
     service_.status("degraded: " + losses.where + ": " + losses.why);
   });
   log::set_writer([this](std::string_view line) { output_.say(line); });
@@ -136,6 +137,7 @@ int AgentLoop::run() {
   output_.finish([this] { return flush_limits(); });
   // After the flush: the report includes output that was lost at the very end.
   auto report = make_report(finish.end);
+  note_end(report);
   report.is_unwritten = !write_report(report);
   if (report.is_unwritten && report.exit_code == 0) report.exit_code = to_int(ExitCode::output);
   const std::string block = to_text(report, color_);
@@ -208,12 +210,14 @@ void AgentLoop::on_signal(int signo) {
 void AgentLoop::on_started(const std::optional<StartFailure>& failure) {
   const auto now = clock_now();
   if (failure) {
+    events_.start_failed(group_.round, words_for(*failure));
     handle(StartFailed{*failure, now});
     check_emptied();
     return;
   }
   log::info("round_started",
             {{"job", job_id_}, {"round", group_.round.value()}, {"workers", group_.size}});
+  note_round_started();
   handle(RoundStarted{now});
   if (group_.terminal_rank) terminal_.lent();
   forget_last_attempt();
@@ -260,6 +264,7 @@ void AgentLoop::on_exit(const WorkerRecord& record) {
                               {"local_rank", record.local_rank.value()},
                               {"pid", record.pid},
                               {"status", describe(*record.status)}});
+  events_.worker_ended(group_.round, record);
   if (record.local_rank == terminal_.reader())
     terminal_.take_back(record, group_.terminal_rank == record.local_rank);
   heed_lease();
@@ -400,6 +405,7 @@ void AgentLoop::act(const Finish& a) {
 void AgentLoop::act(const TellFailure& a) {
   recorder_.add(recorder_.describe(a.failure));
   const auto& failure = recorder_.latest();
+  events_.failed(failure);
   restart_reason_ = "rank " + std::to_string(failure.worker.rank.value()) + " " + failure.cause;
   const bool nobody_waits =
       group_.size == 1 && group_.ledger.budget_used >= group_.restart.max_restarts;
@@ -409,6 +415,7 @@ void AgentLoop::act(const TellFailure& a) {
 
 void AgentLoop::act(const TellRestart& a) {
   messages_.restart(a);
+  events_.restarting(a.ledger.restarts + 1, a.max_restarts, a.delay, restart_reason_);
   service_.status(restart_words(a.ledger, a.max_restarts) + " after: " + restart_reason_);
 }
 
@@ -416,6 +423,7 @@ void AgentLoop::act(const TellStartRetry& a) { messages_.start_retry(a, words_fo
 
 void AgentLoop::act(const TellStopping& a) {
   if (!is_hurrying_at_once_) messages_.stopping(a);
+  events_.stopping(a.signo, a.grace);
   service_.stopping("stopping, asked by " + signal_name(a.signo));
 }
 

@@ -3,7 +3,9 @@
 #include "agent/containment.hpp"
 #include "agent/control_protocol.hpp"
 #include "agent/descriptor_limit.hpp"
+#include "agent/event_log.hpp"
 #include "agent/guardian_board.hpp"
+#include "agent/job_events.hpp"
 #include "agent/job_plan.hpp"
 #include "agent/job_recorder.hpp"
 #include "agent/lease_timer.hpp"
@@ -120,6 +122,11 @@ class AgentLoop {
   void reply_status(std::function<void(std::string)> reply);
   [[nodiscard]] control::JobView view() const;
 
+  // what happened, for --events: agent_events.cpp
+  void open_events();
+  void note_round_started();
+  void note_end(JobReport& report);
+
   // helpers
   void forget_last_attempt();
   void hint_at_stdin(const FailureReport& failure) const;
@@ -150,6 +157,8 @@ class AgentLoop {
   LentTerminal terminal_;
   RoundStarter starter_;
   JobRecorder recorder_;
+  JobEvents events_;
+  std::unique_ptr<EventLog> event_log_;  ///< --events
   GroupState group_;
   std::unique_ptr<CoordinatedJob> job_;  ///< in a job on several nodes
   std::optional<Assignment> place_;      ///< there: from the coordinator

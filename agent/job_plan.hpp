@@ -202,6 +202,7 @@ struct JobPlan {
   RestartPolicy restart;
   StopPolicy stop;
   OutputPlan output;
+  std::string events_file;              ///< --events: lines of JSON are appended; empty: none
   std::string report_file;              ///< --report: JSON is written there at the end; empty: none
   std::optional<LocalRank> stdin_rank;  ///< --stdin: this worker gets our stdin
   /// --numa_binding, --enable_cpu_affinity: the cores of each local rank; empty: none is bound.

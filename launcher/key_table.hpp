@@ -218,6 +218,8 @@ struct KeyTable {
      .help = "local rank of the worker that gets our standard input, for instance for pdb"},
     {.name = "report", .group = output, .place = top, .type = path, .initial = "",
      .help = "write the report as JSON to this file; -: to standard output"},
+    {.name = "events", .group = output, .place = top, .type = path, .initial = "",
+     .help = "append what happens as lines of JSON to this file (docs/events.md)"},
     {.name = "log_level", .group = output, .place = top, .type = text, .initial = "warn",
      .choices = "trace debug info warn error off",
      .help = "our own log on stderr: from info down a line of key=value an event; warnings alone come in words"},

@@ -63,6 +63,7 @@ class Policies {
   }
 
   void rest() {
+    plan_.events_file = spec_.text("events"_key);
     plan_.report_file = spec_.text("report"_key);
     plan_.role = spec_.text("role"_key);
     plan_.start_method = spec_.text("start_method"_key);
