@@ -1,6 +1,7 @@
 #include "agent/agent_loop.hpp"
 #include "agent/control_server.hpp"
 #include "agent/lost_ranks.hpp"
+#include "agent/metrics_server.hpp"
 #include "agent/translate.hpp"
 #include "common/exit_codes.hpp"
 #include "common/host_name.hpp"
@@ -24,6 +25,7 @@ void AgentLoop::begin_job() {
   const bool has_other_nodes = plan_.kind == JobKind::elastic && plan_.cluster.several();
   if (has_other_nodes) join_job();
   open_events();
+  open_metrics();
   if (!has_other_nodes) handle(Began{clock_now()});
 }
 
@@ -106,6 +108,7 @@ void AgentLoop::heed_lease() {
 void AgentLoop::end_loop() {
   if (services_) services_->close();
   if (control_) control_->close();
+  metrics_server_.reset();
   if (!job_) return io_.stop();
   const bool is_orphan = finish_->end.outcome == Outcome::guardian_lost;
   job_->leave(!is_orphan            ? std::string{to_string(finish_->end.outcome)}

@@ -1,8 +1,11 @@
 #include "agent/agent_loop.hpp"
 #include "agent/coordinated_job.hpp"
+#include "agent/job_metrics.hpp"
+#include "agent/metrics_server.hpp"
+#include "agent/output/worker_stream.hpp"
 #include "common/host_name.hpp"
 
-// What the loop tells of the job's course for --events.
+// What the loop tells of the job's course, for --events and --metrics.
 namespace acc::agent {
 
 namespace {
@@ -21,6 +24,36 @@ void AgentLoop::open_events() {
   events_.job_started(plan_, guardian_.pid);
 }
 
+// What can't listen is told, and the job goes on: figures are less than the job itself.
+void AgentLoop::open_metrics() {
+  if (!plan_.metrics) return;
+  output_.count_output();
+  metrics_server_ = std::make_unique<MetricsServer>(io_, [this] { return metrics(); });
+  const auto url = metrics_server_->listen(plan_.metrics->host, plan_.metrics->port);
+  if (url) return messages_.note("metrics at " + *url);
+  metrics_server_.reset();
+  messages_.warning("--metrics: " + url.error().what + "; the job runs without metrics");
+}
+
+std::string AgentLoop::metrics() {
+  JobMetrics job;
+  job.view = view();
+  job.counts = events_.counts();
+  const auto age = clock_now() - began_;
+  job.start_time_s =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch() - age)
+          .count();
+  job.is_on_several_nodes = static_cast<bool>(job_);
+  job.is_connected = group_.is_connected;
+  const auto totals = output_.totals();
+  job.output_bytes = totals.bytes;
+  job.output_lines = totals.lines;
+  job.losses = output_.losses();
+  if (auto lost = event_log_ ? event_log_->losses() : std::nullopt)
+    job.losses.push_back(std::move(*lost));
+  return to_metrics(job);
+}
+
 void AgentLoop::note_round_started() {
   events_.round_started({.round = group_.round,
                          .world_size = place_ ? place_->world_size : plan_.world_size,
@@ -29,7 +62,7 @@ void AgentLoop::note_round_started() {
                          .restarts = group_.ledger.restarts,
                          .reason = restart_reason_},
                         workers_.records());
-  if (!job_ || !events_.is_open()) return;
+  if (!job_ || (!events_.is_open() && !metrics_server_)) return;
   job_->table([this](const std::vector<rendezvous::TableRow>& rows) {
     std::vector<control::NodeView> table;
     table.reserve(rows.size());

@@ -3,6 +3,7 @@
 #include "agent/control_server.hpp"
 #include "agent/interrupt_watch.hpp"
 #include "agent/life_line_watch.hpp"
+#include "agent/metrics_server.hpp"
 #include "agent/report_file.hpp"
 #include "common/exit_codes.hpp"
 #include "common/host_name.hpp"

@@ -39,6 +39,7 @@ class PmiServer;
 class CoordinatedJob;
 class LifeLineWatch;
 class LocalStore;
+class MetricsServer;
 class WorkerServer;
 struct NodeFacts;
 struct WorkerCalls;
@@ -122,8 +123,10 @@ class AgentLoop {
   void reply_status(std::function<void(std::string)> reply);
   [[nodiscard]] control::JobView view() const;
 
-  // what happened, for --events: agent_events.cpp
+  // what happened, for --events and --metrics: agent_events.cpp
   void open_events();
+  void open_metrics();
+  [[nodiscard]] std::string metrics();
   void note_round_started();
   void note_end(JobReport& report);
 
@@ -158,7 +161,8 @@ class AgentLoop {
   RoundStarter starter_;
   JobRecorder recorder_;
   JobEvents events_;
-  std::unique_ptr<EventLog> event_log_;  ///< --events
+  std::unique_ptr<EventLog> event_log_;            ///< --events
+  std::unique_ptr<MetricsServer> metrics_server_;  ///< --metrics
   GroupState group_;
   std::unique_ptr<CoordinatedJob> job_;  ///< in a job on several nodes
   std::optional<Assignment> place_;      ///< there: from the coordinator

@@ -163,6 +163,12 @@ struct Cluster {
   return cluster.dead_after / 5 < kLeast ? kLeast : cluster.dead_after / 5;
 }
 
+/// Where metrics are served.
+struct MetricsAddress {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 0;  ///< 0: any
+};
+
 /// The launcher found that the script can't be started on this machine.
 struct ScriptProblem {
   int errnum = 0;  ///< 0: none
@@ -202,7 +208,8 @@ struct JobPlan {
   RestartPolicy restart;
   StopPolicy stop;
   OutputPlan output;
-  std::string events_file;              ///< --events: lines of JSON are appended; empty: none
+  std::string events_file;                ///< --events: lines of JSON are appended; empty: none
+  std::optional<MetricsAddress> metrics;  ///< --metrics
   std::string report_file;              ///< --report: JSON is written there at the end; empty: none
   std::optional<LocalRank> stdin_rank;  ///< --stdin: this worker gets our stdin
   /// --numa_binding, --enable_cpu_affinity: the cores of each local rank; empty: none is bound.

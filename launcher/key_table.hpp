@@ -220,6 +220,8 @@ struct KeyTable {
      .help = "write the report as JSON to this file; -: to standard output"},
     {.name = "events", .group = output, .place = top, .type = path, .initial = "",
      .help = "append what happens as lines of JSON to this file (docs/events.md)"},
+    {.name = "metrics", .group = output, .place = top, .type = text, .initial = "",
+     .help = "serve metrics for Prometheus at this PORT of 127.0.0.1, or HOST:PORT; 0: any free port (docs/metrics.md)"},
     {.name = "log_level", .group = output, .place = top, .type = text, .initial = "warn",
      .choices = "trace debug info warn error off",
      .help = "our own log on stderr: from info down a line of key=value an event; warnings alone come in words"},

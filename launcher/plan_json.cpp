@@ -158,6 +158,8 @@ std::string plan_to_json(const JobSpec& spec, const agent::JobPlan& plan) {
   out["stop"] = stop(plan.stop);
   out["output"] = output(plan.output);
   out["events"] = text_or_null(plan.events_file);
+  out["metrics"] = nullptr;
+  if (plan.metrics) out["metrics"] = {{"host", plan.metrics->host}, {"port", plan.metrics->port}};
   out["report"] = text_or_null(plan.report_file);
   for (const auto& cores : plan.cores) out["cores"].push_back(cpu_list_text(cores));
   out["stdin_rank"] = plan.stdin_rank ? Json(plan.stdin_rank->value()) : Json{};

@@ -3,6 +3,7 @@
 #include "agent/daemon/api_event_stream.hpp"
 #include "agent/daemon/api_json.hpp"
 #include "agent/daemon/api_log_stream.hpp"
+#include "agent/daemon/api_metrics.hpp"
 #include "common/text.hpp"
 #include "common/version.hpp"
 
@@ -160,6 +161,7 @@ constexpr std::array kRoutes{
           kOfAnotherNode, ask_node},
     Route{"DELETE", "/v1/nodes/{node}/{path}", kEvery, BodyUse::none, kAnyQuery, 200,
           kOfAnotherNode, ask_node},
+    Route{"GET", "/metrics", kEvery, BodyUse::none, "", 200, "", serve_metrics},
     Route{"GET", "/healthz", kEvery, BodyUse::none, "", 200, "", health},
 };
 

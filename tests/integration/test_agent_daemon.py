@@ -213,6 +213,22 @@ class Jobs(DaemonTest):
         self.assertEqual(daemon.ask("DELETE", f"/v1/jobs/{id}").status, 204)
         self.assertEqual(daemon.ask("GET", f"/v1/jobs/{id}").status, 404)
 
+    def test_metrics_count_jobs_and_show_the_memory_of_running_ones(self):
+        daemon = self.daemon()
+        id = self.submit(daemon, "echo up; exec sleep 600")
+        line = f'acc_daemon_job_workers{{job="{id}",state="running"}} 1'
+        text = until(lambda: (t := daemon.ask("GET", "/metrics").body) and line in t and t, "the running worker", 20)
+        self.assertIn('acc_daemon_jobs{state="running"} 1\n', text)
+        self.assertRegex(text, rf'acc_daemon_job_resident_memory_bytes{{job="{id}"}} [1-9]')
+        self.assertIn("acc_daemon_jobs_unanswered 0\n", text)
+        promtool = os.environ.get("ACC_PROMTOOL") or shutil.which("promtool")
+        if promtool:
+            checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True)
+            self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
+        else:
+            print("promtool (Debian's prometheus) is missing: the format was not checked by it")
+        daemon.ask("POST", f"/v1/jobs/{id}/stop", {"grace_s": 0})
+
     def test_a_running_job_is_stopped_and_a_wrong_call_is_a_conflict(self):
         daemon = self.daemon()
         id = self.submit(daemon, "echo up; exec sleep 600")
