@@ -23,6 +23,7 @@ static std::string end_of(const std::string& text) {
 
 void AgentLoop::begin_job() {
   const bool has_other_nodes = plan_.kind == JobKind::elastic && plan_.cluster.several();
+  open_health();
   if (has_other_nodes) join_job();
   open_events();
   open_metrics();
@@ -42,6 +43,13 @@ void AgentLoop::join_job() {
   if (guardian_.board != nullptr) workers_.spawner().heed_lease(&guardian_.board->lease_ends_ns);
   job_ = std::make_unique<CoordinatedJob>(io_, plan_, guardian_, host_name(),
                                           [this](const auto& order) { on_order(order); });
+  if (!health_) return join_nodes();
+  // Before it takes a place: a spare needs none of this node's time.
+  health_->check(true,
+                 [this](const std::string& why) { why.empty() ? join_nodes() : leave_unfit(why); });
+}
+
+void AgentLoop::join_nodes() {
   const auto end_here = [this](ExitCode code, const std::string& why) {
     end_reason_ = why;
     handle(JobClosed{{Outcome::nodes_missing, to_int(code)}, clock_now()});
@@ -107,13 +115,16 @@ void AgentLoop::heed_lease() {
 
 void AgentLoop::end_loop() {
   if (services_) services_->close();
+  health_.reset();
+  health_timer_.cancel();
   if (control_) control_->close();
   metrics_server_.reset();
   if (!job_) return io_.stop();
   const bool is_orphan = finish_->end.outcome == Outcome::guardian_lost;
-  job_->leave(!is_orphan            ? std::string{to_string(finish_->end.outcome)}
-              : end_reason_.empty() ? "its acc-launch was killed"
-                                    : end_reason_,
+  job_->leave(finish_->end.outcome == Outcome::unfit ? end_reason_
+              : !is_orphan                           ? std::string{to_string(finish_->end.outcome)}
+              : end_reason_.empty()                  ? "its acc-launch was killed"
+                                                     : end_reason_,
               [this] { io_.stop(); });
 }
 
@@ -146,7 +157,7 @@ void AgentLoop::act(const ReportStartFailed& a) {
 }
 
 void AgentLoop::act(const ReportCompleted&) { job_->report_completed(); }
-void AgentLoop::act(const ReportStopped& a) { job_->report_stopped(a.progress); }
+void AgentLoop::act(const ReportStopped& a) { report_stopped(a); }
 
 void AgentLoop::act(const ReportUnkillable&) { job_->report(unkillable_failure(node_facts())); }
 void AgentLoop::act(const AskJob& a) { job_->ask_job(a.signo); }

@@ -51,6 +51,8 @@ std::string AgentLoop::metrics() {
   job.losses = output_.losses();
   if (auto lost = event_log_ ? event_log_->losses() : std::nullopt)
     job.losses.push_back(std::move(*lost));
+  job.checks_health = static_cast<bool>(health_);
+  if (health_) job.findings = health_->findings();
   return to_metrics(job);
 }
 
@@ -62,6 +64,7 @@ void AgentLoop::note_round_started() {
                          .restarts = group_.ledger.restarts,
                          .reason = restart_reason_},
                         workers_.records());
+  check_at_interval();
   if (!job_ || (!events_.is_open() && !metrics_server_)) return;
   job_->table([this](const std::vector<rendezvous::TableRow>& rows) {
     std::vector<control::NodeView> table;

@@ -105,7 +105,8 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian,
       timers_{boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_},
               boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_},
               boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_}},
-      watchdog_{io_} {
+      watchdog_{io_},
+      health_timer_{io_} {
   group_.size = plan_.local_world_size;
   group_.restart = plan_.restart;
   group_.stop = plan_.stop;
@@ -348,7 +349,7 @@ void AgentLoop::carry_out(const Action& action) {
   std::visit([this](const auto& a) { act(a); }, action);
 }
 
-void AgentLoop::act(const StartRound& a) {
+void AgentLoop::begin_round(const StartRound& a) {
   left_overs_.reset();  // nothing of a kill of the last round may reach this one
   if (!services_) {
     services_ = std::make_unique<WorkerServices>(
@@ -379,6 +380,7 @@ void AgentLoop::on_left_overs_asked(const std::vector<LeftOver>& asked) {
 }
 
 void AgentLoop::act(const KillAll&) {
+  if (health_) health_->cancel();
   workers_.cancel_start();
   workers_.signal(SIGKILL);  // needs neither /proc nor a cgroup
   left_overs_.kill();

@@ -5,6 +5,7 @@
 #include "agent/descriptor_limit.hpp"
 #include "agent/event_log.hpp"
 #include "agent/guardian_board.hpp"
+#include "agent/health_check.hpp"
 #include "agent/job_events.hpp"
 #include "agent/job_plan.hpp"
 #include "agent/job_recorder.hpp"
@@ -101,6 +102,7 @@ class AgentLoop {
   // a job on several nodes: agent_cluster.cpp
   void begin_job();
   void join_job();
+  void join_nodes();
   void on_order(const rendezvous::NodeOrder& order);
   /// What an order requires before it reaches the supervisor.
   void prepare(const rendezvous::OrderPort& order);
@@ -129,6 +131,13 @@ class AgentLoop {
   [[nodiscard]] std::string metrics();
   void note_round_started();
   void note_end(JobReport& report);
+
+  // the health of this node: agent_health.cpp
+  void open_health();
+  void begin_round(const StartRound& a);
+  void report_stopped(const ReportStopped& a);
+  void check_at_interval();
+  void leave_unfit(const std::string& why);
 
   // helpers
   void forget_last_attempt();
@@ -163,6 +172,7 @@ class AgentLoop {
   JobEvents events_;
   std::unique_ptr<EventLog> event_log_;            ///< --events
   std::unique_ptr<MetricsServer> metrics_server_;  ///< --metrics
+  std::unique_ptr<HealthCheck> health_;            ///< --health
   GroupState group_;
   std::unique_ptr<CoordinatedJob> job_;  ///< in a job on several nodes
   std::optional<Assignment> place_;      ///< there: from the coordinator
@@ -176,6 +186,7 @@ class AgentLoop {
   std::unique_ptr<LifeLineWatch> life_line_;
   std::array<boost::asio::steady_timer, kTimers> timers_;
   boost::asio::steady_timer watchdog_;
+  boost::asio::steady_timer health_timer_;
 
   std::string restart_reason_;
   std::string end_reason_;    ///< why this node ended without the coordinator

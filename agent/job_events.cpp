@@ -191,6 +191,16 @@ void JobEvents::stop_ordered(const std::string& by, const std::string& reason) {
   put(event);
 }
 
+void JobEvents::health(const health::Finding& finding) {
+  if (!sink_) return;
+  auto event = line("health");
+  event.json["probe"] = finding.probe;
+  event.json["subject"] = event_text(finding.subject);
+  event.json["severity"] = health::to_string(finding.severity);
+  event.json["text"] = finding.words;
+  put(event);
+}
+
 void JobEvents::output_lost(const Losses& losses) {
   if (!sink_) return;
   auto event = line("output_lost");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "agent/control_protocol.hpp"
+#include "agent/health_findings.hpp"
 #include "agent/report.hpp"
 #include "agent/worker_group.hpp"
 
@@ -55,6 +56,7 @@ class JobEvents {
   /// are lost.
   void nodes(const std::vector<control::NodeView>& table);
   void stop_ordered(const std::string& by, const std::string& reason);
+  void health(const health::Finding& finding);
   void output_lost(const Losses& losses);
   void job_ended(const JobReport& report);
 

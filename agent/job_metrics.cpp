@@ -55,6 +55,15 @@ void add_node(MetricsText& text, const JobMetrics& job) {
       .add({"stopped"}, static_cast<double>(counts.workers_stopped));
 }
 
+void add_health(MetricsText& text, const JobMetrics& job) {
+  if (!job.checks_health) return;
+  text.begin("acc_node_health_findings");
+  for (const auto severity : {health::Severity::warning, health::Severity::unfit}) {
+    const auto count = std::ranges::count(job.findings, severity, &health::Finding::severity);
+    text.add({to_string(severity)}, static_cast<double>(count));
+  }
+}
+
 void add_workers(MetricsText& text, const JobMetrics& job) {
   text.begin("acc_worker_resident_memory_bytes");
   for (const auto& worker : job.view.workers)
@@ -84,6 +93,7 @@ std::string to_metrics(const JobMetrics& job) {
   text.begin("acc_build_info").add({version()}, 1);
   add_job(text, job);
   add_node(text, job);
+  add_health(text, job);
   add_workers(text, job);
   add_output(text, job);
   return text.take();

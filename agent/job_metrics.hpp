@@ -22,6 +22,8 @@ struct JobMetrics {
   std::uint64_t output_bytes = 0;
   std::uint64_t output_lines = 0;
   std::vector<Losses> losses;
+  bool checks_health = false;
+  std::vector<health::Finding> findings;
 };
 
 /// Prometheus' text format.

@@ -53,6 +53,8 @@ inline constexpr std::array kLaunchMetrics{
               "Workers of the current round on this node, running or exited."},
     MetricRow{"acc_node_workers_ended_total", MetricKind::counter, "result",
               "Workers that ended on this node: succeeded, failed, or stopped by us."},
+    MetricRow{"acc_node_health_findings", MetricKind::gauge, "severity",
+              "What the last health check of this node found, by severity."},
     MetricRow{"acc_rendezvous_connected", MetricKind::gauge, "",
               "1 while this node is connected to the coordinator of a job on several nodes."},
     MetricRow{"acc_worker_resident_memory_bytes", MetricKind::gauge, "rank",

@@ -71,6 +71,16 @@ class Policies {
     if (!prefix.empty()) output.prefix = prefix;
   }
 
+  void health() {
+    auto& health = plan_.health;
+    health.interval = time("health_interval"_key);
+    health.command = spec_.text("health_check"_key);
+    health.checkpoint_folder = spec_.text("health_folder"_key);
+    health.patience = std::clamp(time("health_timeout"_key), Millis{10}, Millis{20'000});
+    health.before_rounds = spec_.flag("health"_key) || health.interval > Millis{0} ||
+                           !health.command.empty() || !health.checkpoint_folder.empty();
+  }
+
   void rest() {
     plan_.events_file = spec_.text("events"_key);
     plan_.report_file = spec_.text("report"_key);
@@ -143,6 +153,7 @@ void plan_policies(const JobSpec& spec, const Environment& environment, agent::J
   policies.restart();
   policies.stop();
   policies.output(environment);
+  policies.health();
   policies.rest();
 }
 

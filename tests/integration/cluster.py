@@ -11,7 +11,7 @@ At the end of every test the diaries must prove P1 and P3, and no process may be
 import contextlib, os, re, shutil, signal, subprocess, sys, tempfile, time
 
 import harness
-from harness import BIN, PROGRAMS, SLACK, Job, JobTest, state_of, until
+from harness import BIN, PROGRAMS, SLACK, Job, JobTest, own_token, state_of, until
 from hosts import Hosts
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../chaos"))
@@ -78,7 +78,7 @@ class Cluster:
         self.nnodes = nnodes or str(len(self.names))
         self.endpoint = endpoint or f"{self.hosts.address(self.names[0])}:{PORT}"
         self.folder = tempfile.mkdtemp(prefix="acc-cluster-")
-        self.token = f"any={os.path.basename(self.folder)}x"
+        self.token = own_token(os.path.basename(self.folder))
         self.diaries = os.path.join(self.folder, "diaries")
         os.mkdir(self.diaries)
         self.secret = None

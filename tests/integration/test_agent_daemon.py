@@ -292,6 +292,24 @@ class Users(DaemonTest):
         self.assertEqual(daemon.job(id)["state"], "running")
 
     @unittest.skipUnless(is_root(), "needs root")
+    def test_a_node_that_an_operators_job_found_unfit_is_drained_and_a_users_job_drains_nothing(self):
+        daemon = self.daemon()
+        words = ["--num_processes", "1", "--health_check", "echo ib0 has no link; false", "--no_python", "true"]
+        job = {"name": "t", "words": words, "working_directory": "/"}
+        user = pwd.getpwnam("nobody").pw_uid
+        of_user = json.loads(self.curl(daemon, "--json", json.dumps(job), "http://acc/v1/jobs", user=user))["id"]
+        self.assertEqual(daemon.wait_ended(of_user)["exit_code"], 74)
+        until(lambda: "node_unfit_for_job" in daemon.log, "the line in the log")
+        self.assertEqual(daemon.ask("GET", "/v1/node").json["drained"], "")
+        id = daemon.ask("POST", "/v1/jobs", job).json["id"]
+        self.assertEqual(daemon.wait_ended(id)["exit_code"], 74)
+        until(lambda: daemon.ask("GET", "/v1/node").json["drained"] ==
+              f"job {id}: this node is unfit: --health_check ended with 1: ib0 has no link", "the drained node")
+        self.assertEqual(daemon.ask("POST", "/v1/jobs", job).status, 503)
+        self.assertEqual(daemon.ask("POST", "/v1/node/undrain").status, 202)
+        self.assertEqual(daemon.ask("GET", "/v1/node").json["drained"], "")
+
+    @unittest.skipUnless(is_root(), "needs root")
     def test_a_users_daemon_serves_that_user_alone(self):
         user = pwd.getpwnam("nobody").pw_uid
         os.chown(self.folder, user, user)
