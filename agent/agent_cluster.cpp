@@ -1,6 +1,7 @@
 #include "agent/agent_loop.hpp"
 #include "agent/control_server.hpp"
 #include "agent/lost_ranks.hpp"
+#include "agent/metrics_server.hpp"
 #include "agent/translate.hpp"
 #include "common/exit_codes.hpp"
 #include "common/host_name.hpp"
@@ -21,8 +22,12 @@ static std::string end_of(const std::string& text) {
 }
 
 void AgentLoop::begin_job() {
-  if (plan_.kind == JobKind::elastic && plan_.cluster.several()) return join_job();
-  handle(Began{clock_now()});
+  const bool has_other_nodes = plan_.kind == JobKind::elastic && plan_.cluster.several();
+  open_health();
+  if (has_other_nodes) join_job();
+  open_events();
+  open_metrics();
+  if (!has_other_nodes) handle(Began{clock_now()});
 }
 
 // A compiled program needs no time before it can report its own error.
@@ -38,6 +43,13 @@ void AgentLoop::join_job() {
   if (guardian_.board != nullptr) workers_.spawner().heed_lease(&guardian_.board->lease_ends_ns);
   job_ = std::make_unique<CoordinatedJob>(io_, plan_, guardian_, host_name(),
                                           [this](const auto& order) { on_order(order); });
+  if (!health_) return join_nodes();
+  // Before it takes a place: a spare needs none of this node's time.
+  health_->check(true,
+                 [this](const std::string& why) { why.empty() ? join_nodes() : leave_unfit(why); });
+}
+
+void AgentLoop::join_nodes() {
   const auto end_here = [this](ExitCode code, const std::string& why) {
     end_reason_ = why;
     handle(JobClosed{{Outcome::nodes_missing, to_int(code)}, clock_now()});
@@ -72,12 +84,14 @@ void AgentLoop::prepare(const rendezvous::OrderRound& order) {
   max_restarts_ = place.max_restarts;
   restart_reason_ = place.reason;
   if (place.ledger.restarts == 0) return;
+  events_.restarting(place.ledger.restarts, place.max_restarts, Millis{0}, place.reason);
   messages_.announce("attempt " + std::to_string(place.epoch.round.value()) + ": " +
                      std::to_string(place.nodes) + (place.nodes == 1 ? " node" : " nodes") + ", " +
                      restart_words(place.ledger, place.max_restarts) + " after: " + place.reason);
 }
 
 void AgentLoop::prepare(const rendezvous::OrderStop& order) {
+  events_.stop_ordered(order.stop.by, order.stop.reason);
   if (services_) services_->tell_lost(lost_by(order.stop));
   if (order.stop.by != job_->node_name())
     prepare(rendezvous::Tell{"stopping the workers here: " + order.stop.reason});
@@ -101,12 +115,16 @@ void AgentLoop::heed_lease() {
 
 void AgentLoop::end_loop() {
   if (services_) services_->close();
+  health_.reset();
+  health_timer_.cancel();
   if (control_) control_->close();
+  metrics_server_.reset();
   if (!job_) return io_.stop();
   const bool is_orphan = finish_->end.outcome == Outcome::guardian_lost;
-  job_->leave(!is_orphan            ? std::string{to_string(finish_->end.outcome)}
-              : end_reason_.empty() ? "its acc-launch was killed"
-                                    : end_reason_,
+  job_->leave(finish_->end.outcome == Outcome::unfit ? end_reason_
+              : !is_orphan                           ? std::string{to_string(finish_->end.outcome)}
+              : end_reason_.empty()                  ? "its acc-launch was killed"
+                                                     : end_reason_,
               [this] { io_.stop(); });
 }
 
@@ -139,7 +157,7 @@ void AgentLoop::act(const ReportStartFailed& a) {
 }
 
 void AgentLoop::act(const ReportCompleted&) { job_->report_completed(); }
-void AgentLoop::act(const ReportStopped& a) { job_->report_stopped(a.progress); }
+void AgentLoop::act(const ReportStopped& a) { report_stopped(a); }
 
 void AgentLoop::act(const ReportUnkillable&) { job_->report(unkillable_failure(node_facts())); }
 void AgentLoop::act(const AskJob& a) { job_->ask_job(a.signo); }

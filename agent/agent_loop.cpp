@@ -4,6 +4,7 @@
 #include "agent/interrupt_watch.hpp"
 #include "agent/job_folder_notes.hpp"
 #include "agent/life_line_watch.hpp"
+#include "agent/metrics_server.hpp"
 #include "agent/report_file.hpp"
 #include "common/exit_codes.hpp"
 #include "common/host_name.hpp"
@@ -107,13 +108,15 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian,
       timers_{boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_},
               boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_},
               boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_}},
-      watchdog_{io_} {
+      watchdog_{io_},
+      health_timer_{io_} {
   group_.size = plan_.local_world_size;
   group_.restart = plan_.restart;
   group_.stop = plan_.stop;
   output_.set_job(job_id_, plan_.role);
   output_.on_degraded([this](const Losses& losses) {
     messages_.degraded(losses);
+    events_.output_lost(losses);
     service_.status("degraded: " + losses.where + ": " + losses.why);
   });
   log::set_writer([this](std::string_view line) { output_.say(line); });
@@ -139,6 +142,7 @@ int AgentLoop::run() {
   output_.finish([this] { return flush_limits(); });
   // After the flush: the report includes output that was lost at the very end.
   auto report = make_report(finish.end);
+  note_end(report);
   report.is_unwritten = !write_report(report);
   if (report.is_unwritten && report.exit_code == 0) report.exit_code = to_int(ExitCode::output);
   const std::string block = to_text(report, color_);
@@ -211,12 +215,14 @@ void AgentLoop::on_signal(int signo) {
 void AgentLoop::on_started(const std::optional<StartFailure>& failure) {
   const auto now = clock_now();
   if (failure) {
+    events_.start_failed(group_.round, words_for(*failure));
     handle(StartFailed{*failure, now});
     check_emptied();
     return;
   }
   log::info("round_started",
             {{"job", job_id_}, {"round", group_.round.value()}, {"workers", group_.size}});
+  note_round_started();
   handle(RoundStarted{now});
   if (group_.terminal_rank) terminal_.lent();
   forget_last_attempt();
@@ -263,6 +269,7 @@ void AgentLoop::on_exit(const WorkerRecord& record) {
                               {"local_rank", record.local_rank.value()},
                               {"pid", record.pid},
                               {"status", describe(*record.status)}});
+  events_.worker_ended(group_.round, record);
   if (record.local_rank == terminal_.reader())
     terminal_.take_back(record, group_.terminal_rank == record.local_rank);
   heed_lease();
@@ -345,7 +352,7 @@ void AgentLoop::carry_out(const Action& action) {
   std::visit([this](const auto& a) { act(a); }, action);
 }
 
-void AgentLoop::act(const StartRound& a) {
+void AgentLoop::begin_round(const StartRound& a) {
   left_overs_.reset();  // nothing of a kill of the last round may reach this one
   if (!services_) {
     services_ = std::make_unique<WorkerServices>(
@@ -380,6 +387,7 @@ void AgentLoop::on_left_overs_asked(const std::vector<LeftOver>& asked) {
 }
 
 void AgentLoop::act(const KillAll&) {
+  if (health_) health_->cancel();
   workers_.cancel_start();
   workers_.signal(SIGKILL);  // needs neither /proc nor a cgroup
   left_overs_.kill();
@@ -407,6 +415,7 @@ void AgentLoop::act(const Finish& a) {
 void AgentLoop::act(const TellFailure& a) {
   recorder_.add(recorder_.describe(a.failure));
   const auto& failure = recorder_.latest();
+  events_.failed(failure);
   restart_reason_ = "rank " + std::to_string(failure.worker.rank.value()) + " " + failure.cause;
   const bool nobody_waits =
       group_.size == 1 && group_.ledger.budget_used >= group_.restart.max_restarts;
@@ -416,6 +425,7 @@ void AgentLoop::act(const TellFailure& a) {
 
 void AgentLoop::act(const TellRestart& a) {
   messages_.restart(a);
+  events_.restarting(a.ledger.restarts + 1, a.max_restarts, a.delay, restart_reason_);
   service_.status(restart_words(a.ledger, a.max_restarts) + " after: " + restart_reason_);
 }
 
@@ -423,6 +433,7 @@ void AgentLoop::act(const TellStartRetry& a) { messages_.start_retry(a, words_fo
 
 void AgentLoop::act(const TellStopping& a) {
   if (!is_hurrying_at_once_) messages_.stopping(a);
+  events_.stopping(a.signo, a.grace);
   service_.stopping("stopping, asked by " + signal_name(a.signo));
 }
 

@@ -3,7 +3,10 @@
 #include "agent/containment.hpp"
 #include "agent/control_protocol.hpp"
 #include "agent/descriptor_limit.hpp"
+#include "agent/event_log.hpp"
 #include "agent/guardian_board.hpp"
+#include "agent/health_check.hpp"
+#include "agent/job_events.hpp"
 #include "agent/job_plan.hpp"
 #include "agent/job_recorder.hpp"
 #include "agent/lease_timer.hpp"
@@ -37,6 +40,7 @@ class PmiServer;
 class CoordinatedJob;
 class LifeLineWatch;
 class LocalStore;
+class MetricsServer;
 class WorkerServer;
 struct NodeFacts;
 struct WorkerCalls;
@@ -98,6 +102,7 @@ class AgentLoop {
   // a job on several nodes: agent_cluster.cpp
   void begin_job();
   void join_job();
+  void join_nodes();
   void on_order(const rendezvous::NodeOrder& order);
   /// What an order requires before it reaches the supervisor.
   void prepare(const rendezvous::OrderPort& order);
@@ -119,6 +124,20 @@ class AgentLoop {
                   std::function<void(std::string)> reply);
   void reply_status(std::function<void(std::string)> reply);
   [[nodiscard]] control::JobView view() const;
+
+  // what happened, for --events and --metrics: agent_events.cpp
+  void open_events();
+  void open_metrics();
+  [[nodiscard]] std::string metrics();
+  void note_round_started();
+  void note_end(JobReport& report);
+
+  // the health of this node: agent_health.cpp
+  void open_health();
+  void begin_round(const StartRound& a);
+  void report_stopped(const ReportStopped& a);
+  void check_at_interval();
+  void leave_unfit(const std::string& why);
 
   // helpers
   void forget_last_attempt();
@@ -150,6 +169,10 @@ class AgentLoop {
   LentTerminal terminal_;
   RoundStarter starter_;
   JobRecorder recorder_;
+  JobEvents events_;
+  std::unique_ptr<EventLog> event_log_;            ///< --events
+  std::unique_ptr<MetricsServer> metrics_server_;  ///< --metrics
+  std::unique_ptr<HealthCheck> health_;            ///< --health
   GroupState group_;
   std::unique_ptr<CoordinatedJob> job_;  ///< in a job on several nodes
   std::optional<Assignment> place_;      ///< there: from the coordinator
@@ -163,6 +186,7 @@ class AgentLoop {
   std::unique_ptr<LifeLineWatch> life_line_;
   std::array<boost::asio::steady_timer, kTimers> timers_;
   boost::asio::steady_timer watchdog_;
+  boost::asio::steady_timer health_timer_;
 
   std::string restart_reason_;
   std::string end_reason_;    ///< why this node ended without the coordinator

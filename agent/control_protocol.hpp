@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -89,7 +90,9 @@ struct JobView {
   std::vector<NodeView> table;  ///< of several nodes, where the coordinator answered in time
 };
 
-/// "starting", "running", "stopping", "restarting" or "waiting for nodes".
+inline constexpr std::array<std::string_view, 5> kStates{"starting", "running", "stopping",
+                                                         "restarting", "waiting for nodes"};
+/// One of kStates.
 [[nodiscard]] std::string_view state_of(const GroupState& group);
 [[nodiscard]] std::string encode(const JobView& job);
 

@@ -163,6 +163,21 @@ struct Cluster {
   return cluster.dead_after / 5 < kLeast ? kLeast : cluster.dead_after / 5;
 }
 
+/// When this node's health is checked, and what besides (health_check.hpp).
+struct HealthPlan {
+  bool before_rounds = false;       ///< --health, or one of the others
+  Millis interval{0};               ///< also that often while workers run; 0: never
+  Millis patience{5'000};           ///< of each probe
+  std::string command{};            ///< --health_check, for a shell; empty: none
+  std::string checkpoint_folder{};  ///< --health_folder
+};
+
+/// Where metrics are served.
+struct MetricsAddress {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 0;  ///< 0: any
+};
+
 /// The launcher found that the script can't be started on this machine.
 struct ScriptProblem {
   int errnum = 0;  ///< 0: none
@@ -202,6 +217,9 @@ struct JobPlan {
   RestartPolicy restart;
   StopPolicy stop;
   OutputPlan output;
+  std::string events_file;  ///< --events: lines of JSON are appended; empty: none
+  HealthPlan health;
+  std::optional<MetricsAddress> metrics;  ///< --metrics
   std::string report_file;              ///< --report: JSON is written there at the end; empty: none
   std::optional<LocalRank> stdin_rank;  ///< --stdin: this worker gets our stdin
   /// --numa_binding, --enable_cpu_affinity: the cores of each local rank; empty: none is bound.

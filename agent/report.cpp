@@ -76,6 +76,8 @@ std::string headline(const JobReport& r) {
       return "gave up: processes survived SIGKILL; this node needs attention";
     case Outcome::guardian_lost:
       return "job ended: the process that started it is gone";
+    case Outcome::unfit:
+      return r.reason.empty() ? r.start_failure_words : r.reason;
     case Outcome::nodes_missing:
       return r.reason.empty() ? "job ended: other nodes are missing" : r.reason;
   }

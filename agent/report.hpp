@@ -90,6 +90,8 @@ struct OomFacts {
 /// The block for the terminal; empty if there is nothing to report (success without losses).
 [[nodiscard]] std::string to_text(const JobReport& report, bool color);
 [[nodiscard]] std::string to_json(const JobReport& report);
+/// "2026-03-02T03:14:07.000Z"
+[[nodiscard]] std::string iso_utc(std::chrono::system_clock::time_point when);
 
 /// The last `count` lines of a tail, cut to `width` bytes, without control characters (a progress
 /// bar's last state).

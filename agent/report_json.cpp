@@ -12,17 +12,6 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-std::string iso_utc(std::chrono::system_clock::time_point when) {
-  const auto millis = std::chrono::duration_cast<Millis>(when.time_since_epoch()).count();
-  const std::time_t seconds = static_cast<std::time_t>(millis / 1000);
-  std::tm parts{};
-  ::gmtime_r(&seconds, &parts);
-  char text[40];
-  const auto n = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
-  std::snprintf(text + n, sizeof text - n, ".%03dZ", static_cast<int>(millis % 1000));
-  return text;
-}
-
 OrderedJson text_or_null(const std::string& text) {
   if (text.empty()) return nullptr;
   return text;
@@ -76,6 +65,17 @@ OrderedJson elsewhere_json(const FailureElsewhere& there) {
 }
 
 }  // namespace
+
+std::string iso_utc(std::chrono::system_clock::time_point when) {
+  const auto millis = std::chrono::duration_cast<Millis>(when.time_since_epoch()).count();
+  const std::time_t seconds = static_cast<std::time_t>(millis / 1000);
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  char text[40];
+  const auto n = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+  std::snprintf(text + n, sizeof text - n, ".%03dZ", static_cast<int>(millis % 1000));
+  return text;
+}
 
 std::string to_json(const JobReport& r) {
   OrderedJson json{{"format", kReportFormat},

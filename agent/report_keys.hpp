@@ -24,12 +24,12 @@ inline constexpr std::array kReportKeys{
     ReportKey{"", "pid", "number", "of the acc-launch that was started"},
     ReportKey{"", "command", "list of texts", "what each worker ran"},
     ReportKey{"", "world_size", "number", "workers in the whole job"},
-    ReportKey{
-        "", "verdict", "text",
-        "succeeded, failed, never_retry (--no_restart_codes, or the worker asked for it), "
-        "no_progress, cannot_start, stopped (by a signal), preempted, unkillable, "
-        "guardian_lost (acc-launch was killed), nodes_missing; in a short report (format, host, "
-        "pid, verdict, exit_code, reason) running, not_started, agent_lost"},
+    ReportKey{"", "verdict", "text",
+              "succeeded, failed, never_retry (--no_restart_codes, or the worker asked for it), "
+              "no_progress, cannot_start, stopped (by a signal), preempted, unkillable, "
+              "guardian_lost (acc-launch was killed), nodes_missing, unfit (by --health); in a "
+              "short report (format, host, "
+              "pid, verdict, exit_code, reason) running, not_started, agent_lost"},
     ReportKey{"", "exit_code", "number", "of acc-launch"},
     ReportKey{"", "restarts", "number", "of all workers, in this job"},
     ReportKey{"", "max_restarts", "number", "as given"},

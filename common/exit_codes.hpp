@@ -16,6 +16,7 @@ enum class ExitCode : int {
   resources = 71,
   unkillable = 72,
   output = 73,
+  unfit = 74,
   requeue = 75,
   refused = 77,
   hopeless = 93,
@@ -54,6 +55,10 @@ inline constexpr std::array kExitCodes{
         ExitCode::output, "output",
         "what was asked for can't be written: --report, --log_dir, or --print_plan to a full disk",
         "check the path and the space on its disk"},
+    ExitCodeRow{ExitCode::unfit, "unfit",
+                "the health checks found this node unfit (--health): it left the job, or didn't "
+                "begin it",
+                "requeue on another node; look at what the message names, then acc-ctl undrain"},
     ExitCodeRow{ExitCode::requeue, "requeue",
                 "pre-empted: a signal of --preempt_signals ended the job", "requeue the job"},
     ExitCodeRow{ExitCode::refused, "refused",

@@ -10,9 +10,9 @@ namespace acc {
 
 namespace {
 
-constexpr EnumNames<Outcome, Outcome::guardian_lost> kOutcomes{
+constexpr EnumNames<Outcome, Outcome::unfit> kOutcomes{
     {"succeeded", "failed", "never_retry", "no_progress", "cannot_start", "stopped", "preempted",
-     "unkillable", "nodes_missing", "guardian_lost"}};
+     "unkillable", "nodes_missing", "guardian_lost", "unfit"}};
 
 // A lost node has no exit status.
 int code_of(const FailedRound& round) {
@@ -31,6 +31,7 @@ struct Decide {
   RoundEnd operator()(const RoundUnstartable& round) const {
     // A transient failure is no final cause: the stop request is the reason that it isn't retried.
     if (stop.signo != 0 && is_transient(round.errnum)) return end_by_signal(stop);
+    if (round.errnum == kUnfitNode) return End{Outcome::unfit, to_int(ExitCode::unfit)};
     return End{Outcome::cannot_start, to_int(exit_code_for_start(round.errnum))};
   }
   RoundEnd operator()(const FailedRound& round) const {

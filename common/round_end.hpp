@@ -4,6 +4,7 @@
 #include "common/exit_status.hpp"
 #include "common/restart_policy.hpp"
 
+#include <cerrno>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -26,6 +27,7 @@ enum class Outcome : std::uint8_t {
   unkillable,     ///< a process survived SIGKILL
   nodes_missing,  ///< too few nodes joined, or the coordinator is lost
   guardian_lost,  ///< the process that the user started is gone; never sent
+  unfit,          ///< health checks found this node unfit; never sent
 };
 [[nodiscard]] std::string_view to_string(Outcome outcome);
 
@@ -72,6 +74,9 @@ using RoundEnd = std::variant<Restart, End>;
 /// True for a lack that may pass: memory, descriptors, processes; or a program that is being
 /// written (ETXTBSY).
 [[nodiscard]] bool is_transient(int errnum);
+/// What StartFailure has in place of an errno where health checks found the node unfit: no exec
+/// and no fork fails with it.
+inline constexpr int kUnfitNode = EHOSTDOWN;
 /// 127: the program doesn't exist; 71: no resources; 126: it can't be executed.
 [[nodiscard]] ExitCode exit_code_for_start(int errnum);
 /// "restart 2 of 3"

@@ -1,10 +1,12 @@
 #include "agent/guardian.hpp"
+#include "agent/health_prober.hpp"
 #include "launcher/launcher.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
 
 int main(int argc, char** argv) {
+  if (const auto code = acc::agent::health::prober_main(argc, argv)) return *code;
   // Before the guardian puts /dev/null in the place of what was closed.
   const bool has_output = ::fcntl(STDOUT_FILENO, F_GETFD) >= 0;
   return acc::agent::run_guarded([&](const acc::agent::GuardianLink& guardian) {

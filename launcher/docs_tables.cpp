@@ -1,5 +1,7 @@
 #include "launcher/docs_tables.hpp"
 
+#include "agent/event_keys.hpp"
+#include "agent/metrics_text.hpp"
 #include "agent/report_keys.hpp"
 #include "common/exit_codes.hpp"
 #include "common/text.hpp"
@@ -116,6 +118,27 @@ std::string report_keys() {
   return table({"in", "key", "value", "meaning"}, rows);
 }
 
+std::string event_keys() {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& key : agent::kEventKeys) {
+    rows.push_back({key.event.empty() ? "each line" : "`" + std::string{key.event} + "`",
+                    "`" + std::string{key.name} + "`", std::string{key.type},
+                    std::string{key.meaning}});
+  }
+  return table({"event", "key", "value", "meaning"}, rows);
+}
+
+template <class Rows>
+std::string metric_table(const Rows& metrics) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& row : metrics) {
+    rows.push_back({"`" + std::string{row.name} + "`",
+                    row.kind == agent::MetricKind::counter ? "counter" : "gauge",
+                    join(split(row.labels, ' '), ", "), std::string{row.help}});
+  }
+  return table({"metric", "type", "labels", "meaning"}, rows);
+}
+
 std::string deviation_table() {
   std::vector<std::vector<std::string>> rows;
   rows.reserve(deviations().size());
@@ -132,6 +155,10 @@ std::string docs_block(std::string_view name) {
   if (name == "mode-variables") return mode_variables();
   if (name == "exit-codes") return exit_codes();
   if (name == "report-keys") return report_keys();
+  if (name == "event-keys") return event_keys();
+  if (name == "common-metrics") return metric_table(agent::kCommonMetrics);
+  if (name == "launch-metrics") return metric_table(agent::kLaunchMetrics);
+  if (name == "daemon-metrics") return metric_table(agent::kDaemonMetrics);
   if (name == "deviations") return deviation_table();
   return {};
 }

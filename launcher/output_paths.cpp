@@ -45,6 +45,14 @@ int why_no_file(const std::string& path) {
   return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;  // a device or a pipe
 }
 
+int why_no_appending(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0)
+    return errno == ENOENT ? why_closed(folder_of(path)) : errno;
+  if (S_ISDIR(info.st_mode)) return EISDIR;
+  return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;
+}
+
 }  // namespace
 
 Complaints check_output_paths(agent::JobPlan& plan, std::vector<std::string>& warnings) {
@@ -66,6 +74,9 @@ Complaints check_output_paths(agent::JobPlan& plan, std::vector<std::string>& wa
   if (!plan.report_file.empty() && plan.report_file != "-")
     judge("--report", plan.report_file, why_no_file(plan.report_file),
           ": the job starts all the same");
+  if (!plan.events_file.empty())
+    judge("--events", plan.events_file, why_no_appending(plan.events_file),
+          ": the job starts all the same, and its events are dropped until that is mended");
   const auto& progress = plan.restart.progress_file;
   if (!progress.empty() && ::access(folder_of(progress).c_str(), F_OK) != 0) {
     warnings.push_back("--progress_file: there is no folder '" + printable(folder_of(progress)) +

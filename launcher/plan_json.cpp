@@ -157,6 +157,14 @@ std::string plan_to_json(const JobSpec& spec, const agent::JobPlan& plan) {
   out["restart"] = restart(plan.restart);
   out["stop"] = stop(plan.stop);
   out["output"] = output(plan.output);
+  out["events"] = text_or_null(plan.events_file);
+  out["health"] = {{"before_rounds", plan.health.before_rounds},
+                   {"interval_s", seconds(plan.health.interval)},
+                   {"timeout_s", seconds(plan.health.patience)},
+                   {"command", text_or_null(plan.health.command)},
+                   {"checkpoint_folder", text_or_null(plan.health.checkpoint_folder)}};
+  out["metrics"] = nullptr;
+  if (plan.metrics) out["metrics"] = {{"host", plan.metrics->host}, {"port", plan.metrics->port}};
   out["report"] = text_or_null(plan.report_file);
   for (const auto& cores : plan.cores) out["cores"].push_back(cpu_list_text(cores));
   out["stdin_rank"] = plan.stdin_rank ? Json(plan.stdin_rank->value()) : Json{};

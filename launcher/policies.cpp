@@ -4,6 +4,9 @@
 #include "launcher/key_table.hpp"
 #include "launcher/setting_parsers.hpp"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -12,6 +15,12 @@ namespace acc::launcher {
 using namespace literals;
 
 namespace {
+
+bool is_interface_address(const std::string& host) {
+  in6_addr unused{};
+  return host == "localhost" || ::inet_pton(AF_INET, host.c_str(), &unused) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), &unused) == 1;
+}
 
 class Policies {
  public:
@@ -62,8 +71,21 @@ class Policies {
     if (!prefix.empty()) output.prefix = prefix;
   }
 
+  void health() {
+    auto& health = plan_.health;
+    health.interval = time("health_interval"_key);
+    health.command = spec_.text("health_check"_key);
+    health.checkpoint_folder = spec_.text("health_folder"_key);
+    health.patience = std::clamp(time("health_timeout"_key), Millis{10}, Millis{20'000});
+    health.before_rounds = spec_.flag("health"_key) || health.interval > Millis{0} ||
+                           !health.command.empty() || !health.checkpoint_folder.empty();
+  }
+
   void rest() {
+    plan_.events_file = spec_.text("events"_key);
     plan_.report_file = spec_.text("report"_key);
+    if (spec_.is_set("metrics"_key) && !spec_.text("metrics"_key).empty())
+      take_metrics(spec_.text("metrics"_key));
     plan_.role = spec_.text("role"_key);
     plan_.start_method = spec_.text("start_method"_key);
     if (!spec_.is_set("stdin"_key)) return;
@@ -72,6 +94,19 @@ class Policies {
   }
 
  private:
+  void take_metrics(const std::string& text) {
+    if (const auto port = parse_number<std::uint16_t>(text)) {
+      plan_.metrics = agent::MetricsAddress{"127.0.0.1", *port};
+      return;
+    }
+    const auto endpoint = parse_endpoint(text);
+    if (!endpoint || !endpoint->port || !is_interface_address(endpoint->host))
+      return complain("metrics"_key, in_quotes(text) +
+                                         " is neither a PORT nor ADDRESS:PORT, as 9400, "
+                                         "0.0.0.0:9400 or [::]:9400");
+    plan_.metrics = agent::MetricsAddress{endpoint->host, *endpoint->port};
+  }
+
   void complain(Key key, const std::string& what) {
     complaints_.push_back({Errc::bad_config, spec_.name_for_complaint(key) + ": " + what});
   }
@@ -118,6 +153,7 @@ void plan_policies(const JobSpec& spec, const Environment& environment, agent::J
   policies.restart();
   policies.stop();
   policies.output(environment);
+  policies.health();
   policies.rest();
 }
 

@@ -4,6 +4,7 @@
 #include "agent/daemon/api_event_stream.hpp"
 #include "agent/daemon/api_json.hpp"
 #include "agent/daemon/api_log_stream.hpp"
+#include "agent/daemon/api_metrics.hpp"
 #include "common/text.hpp"
 #include "common/version.hpp"
 
@@ -177,6 +178,7 @@ constexpr std::array kRoutes{
     Route{"DELETE", "/v1/nodes/{node}/{path}", kEvery, BodyUse::none, kAnyQuery, 200,
           kOfAnotherNode, ask_node},
     Route{"POST", "/v1/token", kEvery, BodyUse::optional, "", 201, "403 409 415", issue_token},
+    Route{"GET", "/metrics", kEvery, BodyUse::none, "", 200, "", serve_metrics},
     Route{"GET", "/healthz", kEvery, BodyUse::none, "", 200, "", health},
 };
 

@@ -5,10 +5,15 @@
 #include "agent/daemon/on_pool.hpp"
 #include "agent/daemon/plan_program.hpp"
 #include "agent/daemon/user_file.hpp"
+#include "common/exit_codes.hpp"
 #include "common/exit_status.hpp"
 #include "common/host_name.hpp"
+#include "common/log.hpp"
 #include "common/text.hpp"
 #include "common/version.hpp"
+
+#include <boost/asio/co_spawn.hpp>
+#include <nlohmann/json.hpp>
 
 #include <unistd.h>
 
@@ -59,9 +64,10 @@ Error no_job(const JobId& id) { return {Errc::not_found, "no job " + in_quotes(i
 
 class JobService::Impl {
  public:
-  Impl(boost::asio::io_context& io, ServiceSettings settings)
-      : keeper{io, std::move(settings)}, loader{keeper} {}
+  Impl(boost::asio::io_context& loop, ServiceSettings settings)
+      : io{loop}, keeper{loop, std::move(settings)}, loader{keeper} {}
 
+  boost::asio::io_context& io;
   JobKeeper keeper;
   JobFileLoader loader;
   std::string drained;
@@ -214,6 +220,26 @@ class JobService::Impl {
                         ": files aren't copied: put it there, or into a shared folder"};
   }
 
+  // A job's own health checks found this node unfit. Only those of an operator take it out of
+  // service: any user could write such a report.
+  void drain_if_unfit(const JobId& id, const Result<std::string>& report) {
+    const auto job = keeper.find(id);
+    if (!job || job->stored.life.exit_code != to_int(ExitCode::unfit) || !drained.empty()) return;
+    if (!is_operator({job->stored.uid, job->stored.gid}))
+      return log::warn("node_unfit_for_job", {{"job", id}, {"user", job->stored.user}});
+    const auto json = nlohmann::json::parse(report ? *report : std::string{}, nullptr, false);
+    std::string why = "unfit";
+    for (const auto* key : {"start_failure", "reason"})
+      if (json.is_object() && json.contains(key) && json[key].is_string()) why = json[key];
+    auto text = printable("job " + id + ": " + why, 1000);
+    boost::asio::co_spawn(
+        io, set_drained({::geteuid(), ::getegid()}, std::move(text)),
+        [](const std::exception_ptr& failed, const Result<void>& done) {
+          if (failed || done.has_error())
+            log::warn("drain_failed", {{"why", failed ? "a bug" : done.error().what}});
+        });
+  }
+
   awaitable<Result<void>> set_drained(Principal who, std::string reason) {
     if (!is_operator(who))
       co_return Error{Errc::not_permitted, "only root and the daemon's user may drain this node"};
@@ -234,7 +260,12 @@ class JobService::Impl {
 };
 
 JobService::JobService(boost::asio::io_context& io, ServiceSettings settings)
-    : impl_{std::make_unique<Impl>(io, std::move(settings))} {}
+    : impl_{std::make_unique<Impl>(io, std::move(settings))} {
+  impl_->keeper.told[0] = [this](const JobEvent& event) {
+    if (event.kind == "ended")
+      impl_->drain_if_unfit(event.job, report({::geteuid(), ::getegid()}, event.job));
+  };
+}
 
 JobService::~JobService() { *impl_->lives = false; }
 

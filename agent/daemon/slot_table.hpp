@@ -8,7 +8,7 @@
 #include <vector>
 
 /// Which job has which slots and GPUs of the node, and who waits (pure). Of the users who wait, the
-/// one who has the fewest slots is next; of his jobs, the first. Another user's job that fits passes
+/// one who has the fewest slots is next; of that user's jobs, the first. Another user's job that fits passes
 /// one that doesn't, but only so often, so that a large one isn't starved.
 namespace acc::agent::daemon {
 

@@ -172,6 +172,7 @@ Result<void> OutputHub::open_channel(Channel& channel, LocalRank local, Rank ran
     to.files->reserve(capacity);
     to.slot = std::make_shared<LogFileQueue::Slot>(std::move(file));
   }
+  to.totals = totals_.get();
   channel.stream = std::make_unique<WorkerStream>(std::move(to), channel.tail);
   channel.reader = pump_->add(std::move(*read_end), *channel.stream);
   return {};
@@ -280,6 +281,12 @@ void OutputHub::shorten_patience(Millis patience) {
   destinations_->shorten_patience(patience);
   pump_->resume();
 }
+
+void OutputHub::count_output() {
+  if (!totals_) totals_ = std::make_unique<OutputTotals>();
+}
+
+OutputTotals OutputHub::totals() const { return totals_ ? *totals_ : OutputTotals{}; }
 
 std::vector<Losses> OutputHub::losses() const { return destinations_->losses(); }
 

@@ -24,6 +24,7 @@ class io_context;
 namespace acc::agent {
 
 class Destinations;
+struct OutputTotals;
 class Pump;
 struct Route;
 
@@ -89,6 +90,11 @@ class OutputHub {
   /// The terminal has another size (SIGWINCH).
   void window_changed();
 
+  /// From the next round on counts what workers write. Costs a look at each byte.
+  void count_output();
+  /// All zero without count_output().
+  [[nodiscard]] OutputTotals totals() const;
+
   [[nodiscard]] std::vector<Losses> losses() const;
   /// Called on the loop, once per destination, when it begins to lose data. (The hub
   /// reports its recovery on stderr.)
@@ -123,6 +129,7 @@ class OutputHub {
   std::string job_id_;
   std::string role_ = "default";
   std::unique_ptr<Destinations> destinations_;
+  std::unique_ptr<OutputTotals> totals_;  // none: nothing is counted; outlives the streams
   std::unique_ptr<Pump> pump_;
   std::vector<Worker> workers_;
   Round round_{};

@@ -2,6 +2,7 @@
 
 #include "agent/output/journal_queue.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace acc::agent {
@@ -30,6 +31,10 @@ DropPolicy::Verdict WorkerStream::ask(Instant now) {
 }
 
 void WorkerStream::take(std::string_view bytes, DropPolicy::Origin origin) {
+  if (targets_.totals != nullptr) {
+    targets_.totals->bytes += bytes.size();
+    targets_.totals->lines += static_cast<std::uint64_t>(std::ranges::count(bytes, '\n'));
+  }
   tail_.append(bytes);
   if (targets_.slot) targets_.files->put(targets_.slot, bytes, origin);
   if (targets_.show == Show::nothing) return;

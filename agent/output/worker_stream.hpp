@@ -6,11 +6,18 @@
 #include "agent/output/routes.hpp"
 #include "agent/output/tail_buffer.hpp"
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
 namespace acc::agent {
+
+/// What workers wrote to captured streams.
+struct OutputTotals {
+  std::uint64_t bytes = 0;
+  std::uint64_t lines = 0;
+};
 
 /// One stream of one worker (or both, in one pipe): takes its bytes to memory, to the log file and
 /// to the console.
@@ -24,6 +31,7 @@ class WorkerStream {
     bool is_terminal = false;
     std::string journal_fields;
     LogFileQueue* files = nullptr;
+    OutputTotals* totals = nullptr;  ///< none: nothing is counted
     std::shared_ptr<LogFileQueue::Slot> slot;
   };
   WorkerStream(Targets targets, TailBuffer& tail);

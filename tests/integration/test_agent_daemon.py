@@ -213,6 +213,22 @@ class Jobs(DaemonTest):
         self.assertEqual(daemon.ask("DELETE", f"/v1/jobs/{id}").status, 204)
         self.assertEqual(daemon.ask("GET", f"/v1/jobs/{id}").status, 404)
 
+    def test_metrics_count_jobs_and_show_the_memory_of_running_ones(self):
+        daemon = self.daemon()
+        id = self.submit(daemon, "echo up; exec sleep 600")
+        line = f'acc_daemon_job_workers{{job="{id}",state="running"}} 1'
+        text = until(lambda: (t := daemon.ask("GET", "/metrics").body) and line in t and t, "the running worker", 20)
+        self.assertIn('acc_daemon_jobs{state="running"} 1\n', text)
+        self.assertRegex(text, rf'acc_daemon_job_resident_memory_bytes{{job="{id}"}} [1-9]')
+        self.assertIn("acc_daemon_jobs_unanswered 0\n", text)
+        promtool = os.environ.get("ACC_PROMTOOL") or shutil.which("promtool")
+        if promtool:
+            checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True)
+            self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
+        else:
+            print("promtool (Debian's prometheus) is missing: the format was not checked by it")
+        daemon.ask("POST", f"/v1/jobs/{id}/stop", {"grace_s": 0})
+
     def test_a_running_job_is_stopped_and_a_wrong_call_is_a_conflict(self):
         daemon = self.daemon()
         id = self.submit(daemon, "echo up; exec sleep 600")
@@ -274,6 +290,24 @@ class Users(DaemonTest):
         as_root = json.dumps({"words": ["x"], "working_directory": "/", "user": "root"})
         self.assertEqual(json.loads(self.curl(daemon, "--json", as_root, "http://acc/v1/jobs", user=one))["code"], "not_permitted")
         self.assertEqual(daemon.job(id)["state"], "running")
+
+    @unittest.skipUnless(is_root(), "needs root")
+    def test_a_node_that_an_operators_job_found_unfit_is_drained_and_a_users_job_drains_nothing(self):
+        daemon = self.daemon()
+        words = ["--num_processes", "1", "--health_check", "echo ib0 has no link; false", "--no_python", "true"]
+        job = {"name": "t", "words": words, "working_directory": "/"}
+        user = pwd.getpwnam("nobody").pw_uid
+        of_user = json.loads(self.curl(daemon, "--json", json.dumps(job), "http://acc/v1/jobs", user=user))["id"]
+        self.assertEqual(daemon.wait_ended(of_user)["exit_code"], 74)
+        until(lambda: "node_unfit_for_job" in daemon.log, "the line in the log")
+        self.assertEqual(daemon.ask("GET", "/v1/node").json["drained"], "")
+        id = daemon.ask("POST", "/v1/jobs", job).json["id"]
+        self.assertEqual(daemon.wait_ended(id)["exit_code"], 74)
+        until(lambda: daemon.ask("GET", "/v1/node").json["drained"] ==
+              f"job {id}: this node is unfit: --health_check ended with 1: ib0 has no link", "the drained node")
+        self.assertEqual(daemon.ask("POST", "/v1/jobs", job).status, 503)
+        self.assertEqual(daemon.ask("POST", "/v1/node/undrain").status, 202)
+        self.assertEqual(daemon.ask("GET", "/v1/node").json["drained"], "")
 
     @unittest.skipUnless(is_root(), "needs root")
     def test_a_users_daemon_serves_that_user_alone(self):

@@ -42,7 +42,7 @@ RUNTIME_FOLDERS = {
     "selftest": set(),
 }
 # The launcher hands a plan over; what the agent is made of is not its business.
-AGENT_PUBLIC = {"agent/agent.hpp", "agent/fanout/cluster_launch.hpp", "agent/fanout/launch_record.hpp", "agent/fanout/orders.hpp", "agent/guardian.hpp", "agent/life_line.hpp", "agent/job_plan.hpp", "agent/report_keys.hpp"}
+AGENT_PUBLIC = {"agent/agent.hpp", "agent/fanout/cluster_launch.hpp", "agent/fanout/launch_record.hpp", "agent/fanout/orders.hpp", "agent/guardian.hpp", "agent/life_line.hpp", "agent/job_plan.hpp", "agent/event_keys.hpp", "agent/health_prober.hpp", "agent/metrics_text.hpp", "agent/report_keys.hpp"}
 # Of the rendezvous the launcher only makes the secret, and looks whether there is one.
 RENDEZVOUS_FOR_LAUNCHER = {"rendezvous/secret.hpp"}
 # Some things are known to one file, or to one kind of file, only.
@@ -60,19 +60,19 @@ EXAMPLE_HEADERS = {("examples/08_fashion_mnist_cpp", f"{name}.hpp")
 FLOORS = {
     "agent": {
         "plans and rules": "job_plan group_state transitions coordinated supervisor translate lease_terms interrupt_watch "
-                           "pmi_session report_keys worker_calls control_protocol fanout/orders fanout/fan_out fanout/trouble_text",
+                           "pmi_session report_keys event_keys metrics_text health_findings worker_calls control_protocol fanout/orders fanout/fan_out fanout/trouble_text",
         "system": "small_file error_file containment memory_limit left_overs orphan_sweep spawn_child spawn terminal "
-                  "terminal_interrupts service_notify output/* descriptor_limit accept_loop asio_impl",
+                  "terminal_interrupts service_notify output/* health_probes health_nvml health_prober descriptor_limit accept_loop asio_impl",
         "guardian": "guardian_board job_folder_notes report_file lease_timer lease_watch guardian",
-        "workers": "worker_connection worker_server control_server local_store pmi_server environment worker_start worker_group lent_terminal",
-        "job": "rendezvous_options coordinated_job report report_json lost_ranks job_recorder user_messages worker_services round_starter",
-        "loop": "life_line life_line_watch agent_loop agent_cluster agent_control agent",
+        "workers": "worker_connection worker_server control_server local_store metrics_server pmi_server environment worker_start worker_group lent_terminal",
+        "job": "rendezvous_options coordinated_job report report_json lost_ranks job_recorder job_events job_metrics event_log health_check user_messages worker_services round_starter",
+        "loop": "life_line life_line_watch agent_loop agent_cluster agent_control agent_events agent_health agent",
         "several hosts": "fanout/*",
     },
     "agent/output": {
         "rules": "losses output_options console_facts routes terminal_view drop_policy line_splitter tail_buffer",
         "files": "log_file run_folder pseudo_terminal",
-        "queues": "output_queue batch_queue console_queue journal_queue log_file_queue destinations",
+        "queues": "output_queue batch_queue console_queue journal_queue log_file_queue event_file_queue destinations",
         "streams": "worker_stream pump",
         "hub": "output_hub",
     },
@@ -87,7 +87,7 @@ FLOORS = {
         "system": "crash_point process_identity user_file folder_tree job_folder job_group login_user guardian_process",
         "service": "service_settings on_pool descriptor_waits job_files job_keeper job_file_loader job_service",
         "http": "http_message http_parser http_reply_parser http_quota http_stream http_connection http_socket_file http_server sse json_text",
-        "api": "other_nodes token_issuer api_json api_body api_file_growth api_call api_raw_log api_log_stream api_event_stream api_routes",
+        "api": "other_nodes token_issuer api_json api_body api_file_growth api_call api_raw_log api_log_stream api_event_stream api_metrics api_routes",
         "peers": "peer_rules host_lookup cluster_secret peer_stream peer_dial peer_door peer_api peer_proxy "
                  "access_token loopback_rules loopback_door",
         "daemon": "settings daemon start_jobs acc_agent_main",

@@ -72,6 +72,9 @@ TEST_CASE("the code of a job that can't start", "[common][round_end]") {
     CHECK(last(RoundUnstartable{errnum}) == End{Outcome::cannot_start, 71});
   for (const int errnum : {EACCES, ENOEXEC, EPERM})
     CHECK(last(RoundUnstartable{errnum}) == End{Outcome::cannot_start, 126});
+  SECTION("an unfit node says so") {
+    CHECK(last(RoundUnstartable{kUnfitNode}) == End{Outcome::unfit, 74});
+  }
   SECTION("a restart is not spent on it") {
     CHECK(std::get<End>(after(RoundUnstartable{EACCES})).exit_code == 126);
   }

@@ -22,7 +22,8 @@ TEST_CASE("marks that lead nowhere are errors", "[launcher][docs]") {
 
 TEST_CASE("every block has rows", "[launcher][docs]") {
   for (const auto* name :
-       {"configuration", "worker-variables", "mode-variables", "exit-codes", "deviations"}) {
+       {"configuration", "worker-variables", "mode-variables", "exit-codes", "report-keys",
+        "event-keys", "common-metrics", "launch-metrics", "daemon-metrics", "deviations"}) {
     CHECK(docs_block(name).find("|---|") != std::string::npos);
   }
 }

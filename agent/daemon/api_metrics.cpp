@@ -1,0 +1,157 @@
+#include "agent/daemon/api_metrics.hpp"
+
+#include "agent/metrics_text.hpp"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+
+namespace acc::agent::daemon {
+
+namespace asio = boost::asio;
+
+namespace {
+
+// The newest running jobs: agents are asked side by side, and labels stay few.
+constexpr std::size_t kAskedJobs = 100;
+constexpr std::chrono::milliseconds kAskPatience{1'000};
+
+using MetricsJson = nlohmann::json;
+
+double number_at(const MetricsJson& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+/// The answers of several agents; the last one ends the wait.
+struct Questions {
+  explicit Questions(const asio::any_io_executor& executor) : done{executor} {}
+  asio::steady_timer done;
+  std::size_t open = 0;
+  std::vector<JobFigures> figures;
+};
+
+asio::awaitable<void> ask_agent(Jobs& jobs, Principal who, JobId id,
+                                std::shared_ptr<Questions> questions) {
+  const auto reply = co_await jobs.control(std::move(who), id, R"({"do": "status"})");
+  if (reply.has_error()) co_return;
+  if (auto figures = figures_of(id, *reply)) questions->figures.push_back(std::move(*figures));
+}
+
+std::vector<JobId> running_jobs(std::vector<JobRecord> jobs) {
+  std::erase_if(jobs, [](const auto& job) {
+    return job.state != JobState::running && job.state != JobState::stopping;
+  });
+  std::ranges::sort(jobs, std::ranges::greater{}, &JobRecord::started_ms);
+  std::vector<JobId> ids;
+  for (const auto& job : jobs) ids.push_back(job.id);
+  return ids;
+}
+
+std::string_view state_label(JobState state) {
+  switch (state) {
+    case JobState::waiting:
+      return "waiting";
+    case JobState::running:
+      return "running";
+    case JobState::stopping:
+      return "stopping";
+    case JobState::succeeded:
+      return "succeeded";
+    case JobState::failed:
+      return "failed";
+    case JobState::stopped:
+      break;
+  }
+  return "stopped";
+}
+
+}  // namespace
+
+std::optional<JobFigures> figures_of(JobId id, std::string_view status) {
+  const auto json = MetricsJson::parse(status, nullptr, false);
+  if (!json.is_object() || !json.contains("workers") || !json["workers"].is_array())
+    return std::nullopt;
+  JobFigures figures;
+  figures.id = std::move(id);
+  figures.round = number_at(json, "round");
+  figures.restarts = number_at(json, "restarts");
+  for (const auto& worker : json["workers"]) {
+    if (!worker.is_object()) continue;
+    ++(worker.value("state", "") == "exited" ? figures.exited : figures.running);
+    figures.rss_bytes += number_at(worker, "rss_bytes");
+    figures.cpu_s += number_at(worker, "cpu_s");
+  }
+  return figures;
+}
+
+std::string encode_metrics(const NodeFacts& node, const std::vector<JobRecord>& jobs,
+                           const std::vector<JobFigures>& figures, std::size_t unanswered) {
+  const auto number = [](auto count) { return static_cast<double>(count); };
+  MetricsText text;
+  text.begin("acc_build_info").add({node.version}, 1);
+  text.begin("acc_daemon_jobs");
+  for (const auto state : {JobState::waiting, JobState::running, JobState::stopping,
+                           JobState::succeeded, JobState::failed, JobState::stopped}) {
+    const auto count = std::ranges::count(jobs, state, &JobRecord::state);
+    text.add({state_label(state)}, number(count));
+  }
+  text.begin("acc_daemon_slots")
+      .add({"free"}, node.slots_free)
+      .add({"taken"}, number(node.slots) - number(node.slots_free));
+  text.begin("acc_daemon_gpus")
+      .add({"free"}, number(node.gpus_free.size()))
+      .add({"taken"}, number(node.gpus.size()) - number(node.gpus_free.size()));
+  text.one("acc_daemon_drained", node.drained.empty() ? 0 : 1);
+  const auto of_each = [&](MetricId id, double JobFigures::*value) {
+    text.begin(id);
+    for (const auto& job : figures) text.add({job.id}, job.*value);
+  };
+  text.begin("acc_daemon_job_starts_total");
+  std::size_t shown = 0;
+  for (const auto& job : jobs) {
+    const bool has_ended = job.state == JobState::succeeded || job.state == JobState::failed ||
+                           job.state == JobState::stopped;
+    if (!has_ended && shown++ < kAskedJobs) text.add({job.id}, job.starts);
+  }
+  of_each("acc_daemon_job_round", &JobFigures::round);
+  of_each("acc_daemon_job_restarts_total", &JobFigures::restarts);
+  text.begin("acc_daemon_job_workers");
+  for (const auto& job : figures)
+    text.add({job.id, "running"}, job.running).add({job.id, "exited"}, job.exited);
+  of_each("acc_daemon_job_resident_memory_bytes", &JobFigures::rss_bytes);
+  of_each("acc_daemon_job_cpu_seconds_total", &JobFigures::cpu_s);
+  text.one("acc_daemon_jobs_unanswered", number(unanswered));
+  return text.take();
+}
+
+asio::awaitable<HttpReply> serve_metrics(ApiContext& api, ApiCall call) {
+  const auto jobs = api.jobs.list(call.who);
+  const auto running = running_jobs(jobs);
+  const auto executor = co_await asio::this_coro::executor;
+  const auto questions = std::make_shared<Questions>(executor);
+  questions->open = std::min(running.size(), kAskedJobs);
+  questions->done.expires_after(kAskPatience);
+  for (std::size_t i = 0; i < std::min(running.size(), kAskedJobs); ++i) {
+    asio::co_spawn(executor, ask_agent(api.jobs, call.who, running[i], questions),
+                   [questions](const std::exception_ptr&) {
+                     if (--questions->open == 0) questions->done.cancel();
+                   });
+  }
+  if (questions->open > 0) co_await questions->done.async_wait(asio::as_tuple(asio::use_awaitable));
+  HttpReply reply;
+  reply.content_type = kMetricsContentType;
+  reply.body = encode_metrics(api.jobs.node(), jobs, questions->figures,
+                              running.size() - questions->figures.size());
+  co_return reply;
+}
+
+}  // namespace acc::agent::daemon

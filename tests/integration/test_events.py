@@ -1,0 +1,71 @@
+"""--events FILE: what happened, as lines of JSON."""
+import json, os, tempfile
+
+from harness import JobTest, main, read
+
+
+def events_of(path):
+    return [json.loads(line) for line in read(path).splitlines()]
+
+
+class Events(JobTest):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="acc-events-")
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "events.jsonl")
+
+    def test_a_job_that_restarts_tells_its_course(self):
+        self.finished(f"--num_processes 2 --max_restarts 1 --events {self.path}", "rank=1 attempt=0 exit=7")
+        events = events_of(self.path)
+        self.assertEqual([event["seq"] for event in events], list(range(len(events))))
+        words = [event["event"] for event in events]
+        self.assertEqual(words[0], "job_started")
+        self.assertEqual(words[-1], "job_ended")
+        self.assertEqual(words.count("round_started"), 2)
+        self.assertEqual(words.count("worker_started"), 4)
+        self.assertEqual(words.count("worker_ended"), 4)
+        failure = events[words.index("failure")]
+        self.assertEqual((failure["rank"], failure["round"], failure["cause"]), (1, 0, "exited with code 7"))
+        restart = events[words.index("restart")]
+        self.assertEqual((restart["restarts"], restart["max_restarts"]), (1, 1))
+        self.assertEqual((events[-1]["verdict"], events[-1]["exit_code"], events[-1]["restarts"]), ("succeeded", 0, 1))
+        self.assertEqual({event["job"] for event in events}, {events[0]["job"]})
+
+    def test_two_jobs_share_a_file(self):
+        for _ in range(2):
+            self.finished(f"--num_processes 1 --events {self.path}", "exit=0")
+        events = events_of(self.path)
+        self.assertEqual([event["event"] for event in events].count("job_ended"), 2)
+        self.assertEqual(len({event["job"] for event in events}), 2)
+
+    def test_a_full_disk_does_not_hold_up_the_job(self):
+        report = self.path + ".report"
+        job = self.finished(f"--num_processes 2 --events /dev/full --report {report}", "exit=0")
+        self.assertIn("events in /dev/full: No space left on device", job.stderr)
+        losses = json.loads(read(report))["losses"]
+        self.assertEqual([loss["where"] for loss in losses], ["events in /dev/full"])
+        self.assertGreater(losses[0]["lines"], 4)
+
+    def test_a_pipe_that_nobody_reads_does_not_hold_up_the_job(self):
+        os.mkfifo(self.path)
+        self.finished(f"--num_processes 2 --events {self.path}", "exit=0")
+
+    def test_a_folder_that_is_missing_is_said_before_the_start(self):
+        job = self.finished(f"--num_processes 1 --events {self.path}/none/events", "mark=up exit=0", code=73)
+        self.assertIn("--events: can't write to", job.stderr)
+        self.assertFalse(job.events("up"))
+
+    def test_a_job_ended_by_a_signal_says_so(self):
+        job = self.job(f"--num_processes 2 --events {self.path}", "mark=up hold")
+        job.wait_events("up", 2)
+        job.process.terminate()
+        job.wait()
+        events = events_of(self.path)
+        stopping = next(event for event in events if event["event"] == "stopping")
+        self.assertEqual(stopping["signal"], "SIGTERM")
+        self.assertTrue(all(event["stopped_by_us"] for event in events if event["event"] == "worker_ended"))
+        self.assertEqual(events[-1]["verdict"], "stopped")
+
+
+if __name__ == "__main__":
+    main()

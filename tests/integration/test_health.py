@@ -1,0 +1,137 @@
+"""--health: a node that is unfit doesn't begin a job, or leaves it; a probe that hangs is told and holds up nothing."""
+import os, tempfile, time, unittest
+
+from cluster import ClusterTest
+from harness import BIN, SLACK, JobTest, is_root, main, read, until, write
+from hosts import needs_hosts
+
+NVML = os.path.join(BIN, "libfake_nvml.so")
+
+
+def probers():
+    return [pid for pid in filter(str.isdigit, os.listdir("/proc")) if comm(pid) == "acc:health\n"]
+
+
+def comm(pid):
+    try:
+        return read(f"/proc/{pid}/comm")
+    except OSError:
+        return ""
+
+
+class OneNode(JobTest):
+    def gpus(self, facts):
+        folder = tempfile.TemporaryDirectory(prefix="acc-gpus-")
+        self.addCleanup(folder.cleanup)
+        path = os.path.join(folder.name, "gpus")
+        write(path, facts)
+        write(path + ".checks", "")
+        return {"ACC_NVML_LIBRARY": NVML, "FAKE_NVML": path}
+
+    def test_a_fit_node_runs_the_job(self):
+        job = self.finished("--num_processes 2 --health", "mark=up exit=0")
+        self.assertEqual(len(job.events("up")), 2)
+        self.assertNotIn("unfit", job.stderr)
+
+    def test_a_command_of_the_user_that_fails_keeps_the_workers_from_starting(self):
+        job = self.job(["--num_processes", "2", "--health_check", "echo checking; echo ib0 has no link; exit 3", "--report", "report.json",
+                        "--events", "course"], "mark=up exit=0")
+        self.assertEqual(job.wait(), 74, job.stderr)
+        self.assertFalse(job.events("up"))
+        self.assertIn("this node is unfit: --health_check ended with 3: ib0 has no link", job.stderr)
+        report = self.report(job)
+        self.assertEqual((report["verdict"], report["exit_code"]), ("unfit", 74))
+        self.assertIn("ib0 has no link", report["start_failure"])
+
+    def test_it_is_checked_again_before_each_round(self):
+        command = 'test ! -e flag || { echo "the flag is there"; exit 1; }; touch flag'
+        job = self.job(["--num_processes", "1", "--max_restarts", "3", "--health_check", command], "mark=up exit=5")
+        self.assertEqual(job.wait(), 74, job.stderr)
+        self.assertEqual(len(job.events("up")), 1)
+        self.assertIn("the flag is there", job.stderr)
+
+    def test_a_probe_that_hangs_is_told_and_holds_up_the_start_only_for_its_time(self):
+        job = self.finished(["--num_processes", "1", "--max_restarts", "2", "--health_timeout", "0.3", "--health_check", "sleep 600"],
+                            "mark=up attempt=0 exit=1 any attempt=1 exit=1 any exit=0")
+        self.assertEqual(len(job.events("up")), 3)
+        # Once: a probe that hung isn't waited for again.
+        self.assertEqual(job.stderr.count("probe command did not end within 300 ms"), 1)
+        until(lambda: not probers(), "the end of the probers")
+
+    def test_a_job_can_be_stopped_while_a_probe_hangs(self):
+        job = self.job(["--num_processes", "1", "--health_timeout", "20", "--health_check", "sleep 600"], "mark=up exit=0")
+        until(probers, "the prober")
+        job.process.terminate()
+        begun = time.monotonic()
+        self.assertEqual(job.wait(), 143, job.stderr)
+        self.assertLess(time.monotonic() - begun, 10 * SLACK)
+        self.assertFalse(job.events("up"))
+        until(lambda: not probers(), "the end of the probers")
+
+    def test_a_gpu_with_a_pending_row_remap_makes_the_node_unfit(self):
+        for facts, words in (("gpus=4 pending:2=1", "GPU 2 needs a reset"), ("gpus=4 lost:1=1", "GPU 1 is lost: GPU is lost"),
+                             ("gpus=2 failed:0=1", "GPU 0 could not remap")):
+            with self.subTest(facts=facts):
+                job = self.job("--num_processes 1 --health", "mark=up exit=0", env=self.gpus(facts))
+                self.assertEqual(job.wait(), 74, job.stderr)
+                self.assertIn(words, job.stderr)
+
+    def test_a_driver_that_hangs_makes_the_node_unfit(self):
+        job = self.job("--num_processes 1 --health --health_timeout 0.3", "mark=up exit=0", env=self.gpus("gpus=4 hang=1"))
+        self.assertEqual(job.wait(), 74, job.stderr)
+        self.assertIn("probe gpu did not end within 300 ms", job.stderr)
+
+    def test_at_an_interval_new_findings_are_told_once_and_the_workers_go_on(self):
+        env = self.gpus("gpus=4")
+        path = env["FAKE_NVML"]
+        job = self.job(["--num_processes", "1", "--health_interval", "0.1", "--health_check", f"echo >> {path}.checks"], "mark=up hold", env=env)
+        job.wait_events("up", 1)
+        write(path + ".new", "gpus=3 throttle:1=8")
+        os.replace(path + ".new", path)
+        until(lambda: "only 3 of 4 GPUs are there" in job.stderr, "the finding")
+        until(lambda: "GPU 1 is throttled: hardware slowdown" in job.stderr, "the other finding")
+        seen = len(read(path + ".checks"))
+        until(lambda: len(read(path + ".checks")) > seen + 3, "several checks more")
+        self.assertEqual(job.stderr.count("GPU 1 is throttled"), 1)
+        self.assertIsNone(job.process.poll())
+        job.process.terminate()
+        self.assertEqual(job.wait(), 143)
+
+    @unittest.skipUnless(is_root(), "needs root for a small file system")
+    def test_a_full_disk_of_checkpoints(self):
+        mount = ["unshare", "-m", "sh", "-c", 'mkdir small && mount -t tmpfs -o size=1m none small && exec "$@"', "sh"]
+        job = self.job("--num_processes 1 --health_folder small", "mark=up exit=0", wrap=mount)
+        self.assertEqual(job.wait(), 74, job.stderr)
+        self.assertRegex(job.stderr, r"only \d+ MiB are free in small")
+
+
+@needs_hosts
+class SeveralNodes(ClusterTest):
+    def test_an_unfit_node_leaves_and_a_spare_takes_its_place(self):
+        cluster = self.cluster("a b c", nnodes="2:2", words="run=300s", flags="--max_restarts 3")
+        flag = os.path.join(cluster.folder, "bad")
+        for host in "ab":
+            cluster.start(host, f"--health_interval 0.2 --health_check test${{IFS}}!${{IFS}}-e${{IFS}}{flag}-{host}")
+        cluster.wait_round(0, 2)
+        cluster.start("c")
+        cluster.nodes["c"].wait_text("spare")
+        write(flag + "-b", "")
+        lives = cluster.wait_round(1, 2)
+        self.assertEqual({life.node for life in lives}, {"a", "c"})
+        cluster.nodes["b"].expect(74)
+        self.assertIn("this node is unfit: --health_check ended with 1; it leaves the job", cluster.nodes["b"].stderr)
+        self.assertIn("this node is unfit", cluster.nodes["a"].stderr)
+        self.stop(cluster)
+
+    def test_a_node_that_is_unfit_at_the_start_never_joins(self):
+        cluster = self.cluster("a b c", nnodes="2:2", words="run=1s")
+        cluster.start("b", "--health_check false")
+        cluster.nodes["b"].expect(74)
+        cluster.start("a")
+        cluster.start("c")
+        self.all_end(cluster, 0, hosts="ac")
+        self.assertEqual({life.node for life in cluster.lives()}, {"a", "c"})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""--metrics: what Prometheus sees of a job."""
+import os, re, shutil, socket, statistics, subprocess, time, unittest, urllib.error, urllib.request
+
+from harness import SANITIZED, SLACK, JobTest, free_port, main, until
+
+PROMTOOL = os.environ.get("ACC_PROMTOOL") or shutil.which("promtool")
+CONFIGS = os.path.join(os.path.dirname(__file__), "../../configs")
+
+
+def scrape(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10 * SLACK) as reply:
+        return reply.read().decode()
+
+
+def value(text, name):
+    found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.M)
+    return float(found[1]) if found else None
+
+
+class Metrics(JobTest):
+    def running(self, flags, words, count):
+        port = free_port()
+        job = self.job(f"{flags} --metrics {port}", words)
+        job.wait_events("up", count)
+        # The workers write before the agent has seen all of them start.
+        until(lambda: value(scrape(port), 'acc_job_state{state="running"}') == 1, "the running job")
+        return job, port
+
+    def test_a_running_job_shows_its_workers_output_and_restarts(self):
+        job, port = self.running("--num_processes 2 --max_restarts 1 --tee 3",
+                                 "out=hello rank=1 attempt=0 exit=7 any attempt=0 hold any mark=up hold", 2)
+        text = until(lambda: (t := scrape(port)) and value(t, "acc_output_lines_total") == 4 and t, "the output")
+        self.assertEqual(value(text, "acc_job_restarts_total"), 1)
+        self.assertEqual(value(text, "acc_job_round"), 1)
+        self.assertEqual(value(text, "acc_node_failures_total"), 1)
+        self.assertEqual(value(text, 'acc_node_workers{state="running"}'), 2)
+        self.assertEqual(value(text, 'acc_node_workers_ended_total{result="failed"}'), 1)
+        self.assertEqual(value(text, 'acc_node_workers_ended_total{result="stopped"}'), 1)
+        self.assertEqual(value(text, "acc_output_bytes_total"), 24)
+        self.assertGreater(value(text, 'acc_worker_resident_memory_bytes{rank="1"}'), 10_000)
+        self.assertGreaterEqual(value(text, 'acc_worker_cpu_seconds_total{rank="0"}'), 0)
+        self.assertIn(f"metrics at http://127.0.0.1:{port}/metrics", job.stderr)
+        if PROMTOOL:
+            checked = subprocess.run([PROMTOOL, "check", "metrics"], input=text, capture_output=True, text=True)
+            self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
+        else:
+            print("promtool (Debian's prometheus) is missing: the format was not checked by it")
+
+    def test_a_port_that_is_taken_costs_the_metrics_and_not_the_job(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            job = self.finished(f"--num_processes 1 --metrics {port}", "exit=0")
+        self.assertIn(f"--metrics: listen at 127.0.0.1:{port}", job.stderr)
+
+    def test_a_wrong_address_is_refused(self):
+        for wrong in ("somewhere", "no.such.host:9400", "70000"):
+            job = self.finished(f"--num_processes 1 --metrics {wrong}", "mark=up", code=2)
+            self.assertIn("neither a PORT nor ADDRESS:PORT", job.stderr)
+
+    def test_silent_clients_hold_up_neither_scrapes_nor_the_job(self):
+        job, port = self.running("--num_processes 1", "mark=up hold", 1)
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(64)]
+        self.addCleanup(lambda: [one.close() for one in silent])
+        # They are dropped after 5 s, which lets a scrape through.
+        def scraped():
+            try:
+                return scrape(port)
+            except OSError:
+                return None
+        until(scraped, "a scrape beside 64 silent clients", 20)
+        job.process.terminate()
+        self.assertEqual(job.wait(), 143)
+
+    def test_a_scrape_of_many_ranks_is_quick(self):
+        workers = 1024
+        job, port = self.running(f"--num_processes {workers} --capture no", "mark=up hold", workers)
+        times = []
+        for _ in range(9):
+            begin = time.monotonic()
+            text = scrape(port)
+            times.append(time.monotonic() - begin)
+        self.assertEqual(text.count("acc_worker_resident_memory_bytes{"), workers)
+        print(f"a scrape of {workers} ranks: {1e3 * statistics.median(times):.1f} ms (median of {len(times)}), best {1e3 * min(times):.1f} ms")
+        if not SANITIZED:
+            self.assertLess(min(times), 0.02 * max(SLACK, 1) * 2)
+
+
+class Files(unittest.TestCase):
+    def test_the_alert_rules_are_rules(self):
+        if not PROMTOOL:
+            self.skipTest("promtool (Debian's prometheus) is missing")
+        checked = subprocess.run([PROMTOOL, "check", "rules", os.path.join(CONFIGS, "prometheus/acc-alerts.yaml")], capture_output=True, text=True)
+        self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+
+    def test_rules_and_dashboard_use_metrics_that_exist(self):
+        with open(os.path.join(CONFIGS, "../docs/metrics.md")) as f:
+            known = set(re.findall(r"`(acc_\w+)`", f.read()))
+        for name in ("prometheus/acc-alerts.yaml", "grafana/acc-jobs.json"):
+            with open(os.path.join(CONFIGS, name)) as f:
+                used = set(re.findall(r"\b(acc_\w+)", f.read()))
+            self.assertTrue(used)
+            self.assertEqual(used - known, set(), name)
+
+
+if __name__ == "__main__":
+    main()

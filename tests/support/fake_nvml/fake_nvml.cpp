@@ -1,0 +1,84 @@
+// A libnvidia-ml without a GPU, loaded through ACC_NVML_LIBRARY. What its GPUs report stands in the
+// file that FAKE_NVML names, read anew by each nvmlInit_v2:
+//
+//   gpus=4 ecc:1=2 pending:0=1 failed:0=1 throttle:2=8 lost:3=1 init=9 hang=1
+//
+// ecc:1=2 is two uncorrected errors of GPU 1; hang: nvmlInit_v2 never returns.
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <string>
+
+namespace {
+
+std::map<std::string, unsigned long>& facts() {
+  static std::map<std::string, unsigned long> all;
+  return all;
+}
+
+unsigned long fact(const std::string& name) {
+  const auto found = facts().find(name);
+  return found == facts().end() ? 0 : found->second;
+}
+
+std::string of_gpu(const char* name, void* device) {
+  return std::string{name} + ':' + std::to_string(reinterpret_cast<std::uintptr_t>(device) - 1);
+}
+
+constexpr int kLost = 15;
+
+int answer(void* device) { return fact(of_gpu("lost", device)) != 0 ? kLost : 0; }
+
+}  // namespace
+
+extern "C" {
+
+int nvmlInit_v2() {
+  facts().clear();
+  if (const char* path = std::getenv("FAKE_NVML")) {
+    std::ifstream file{path};
+    for (std::string word; file >> word;) {
+      const auto sign = word.find('=');
+      if (sign != std::string::npos)
+        facts()[word.substr(0, sign)] = std::stoul(word.substr(sign + 1));
+    }
+  }
+  while (fact("hang") != 0) ::pause();
+  return static_cast<int>(fact("init"));
+}
+
+int nvmlShutdown() { return 0; }
+
+int nvmlDeviceGetCount_v2(unsigned* count) {
+  *count = static_cast<unsigned>(fact("gpus"));
+  return 0;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
+  *device = reinterpret_cast<void*>(std::uintptr_t{index} + 1);
+  return answer(*device);
+}
+
+int nvmlDeviceGetTotalEccErrors(void* device, int kind, int counter, unsigned long long* count) {
+  *count = kind == 1 && counter == 0 ? fact(of_gpu("ecc", device)) : 0;
+  return answer(device);
+}
+
+int nvmlDeviceGetRemappedRows(void* device, unsigned* corrected, unsigned* uncorrected,
+                              unsigned* is_pending, unsigned* has_failed) {
+  *corrected = *uncorrected = 0;
+  *is_pending = static_cast<unsigned>(fact(of_gpu("pending", device)));
+  *has_failed = static_cast<unsigned>(fact(of_gpu("failed", device)));
+  return answer(device);
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* reasons) {
+  *reasons = fact(of_gpu("throttle", device));
+  return answer(device);
+}
+
+const char* nvmlErrorString(int code) { return code == kLost ? "GPU is lost" : "other error"; }
+}

@@ -1,0 +1,52 @@
+#include "agent/daemon/api_metrics.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace acc::agent::daemon;
+using Catch::Matchers::Contains;
+
+namespace {
+
+constexpr std::string_view kStatus =
+    R"({"round": 3, "restarts": 2, "workers": [{"state": "running", "rss_bytes": 100, "cpu_s": 0.5},
+        {"state": "running", "rss_bytes": 50, "cpu_s": 0.25}, {"state": "exited", "rss_bytes": null, "cpu_s": null}]})";
+
+}  // namespace
+
+TEST_CASE("an agent's status becomes a job's figures", "[daemon][metrics]") {
+  const auto figures = figures_of("t-1", kStatus);
+  REQUIRE(figures);
+  CHECK(figures->round == 3);
+  CHECK(figures->restarts == 2);
+  CHECK(figures->running == 2);
+  CHECK(figures->exited == 1);
+  CHECK(figures->rss_bytes == 150);
+  CHECK(figures->cpu_s == 0.75);
+  for (const auto* wrong : {"", "[]", "{", R"({"workers": 1})", R"({"error": "the job is over"})"})
+    CHECK(!figures_of("t-1", wrong));
+  CHECK(figures_of("t-1", R"({"workers": [1, {}]})")->running == 1);
+}
+
+TEST_CASE("the daemon's metrics count jobs by state, slots and GPUs", "[daemon][metrics]") {
+  NodeFacts node;
+  node.version = "1.0";
+  node.slots = 8;
+  node.slots_free = 3;
+  node.drained = "by hand";
+  JobRecord running;
+  running.id = "t-1";
+  running.state = JobState::running;
+  running.starts = 2;
+  JobRecord failed;
+  failed.id = "t-2";
+  failed.state = JobState::failed;
+  const auto text = encode_metrics(node, {running, failed}, {*figures_of("t-1", kStatus)}, 0);
+  CHECK_THAT(text, Contains("acc_daemon_jobs{state=\"running\"} 1\n"));
+  CHECK_THAT(text, Contains("acc_daemon_jobs{state=\"failed\"} 1\n"));
+  CHECK_THAT(text, Contains("acc_daemon_jobs{state=\"waiting\"} 0\n"));
+  CHECK_THAT(text, Contains("acc_daemon_slots{state=\"taken\"} 5\n"));
+  CHECK_THAT(text, Contains("acc_daemon_drained 1\n"));
+  CHECK_THAT(text, Contains("acc_daemon_job_starts_total{job=\"t-1\"} 2\n"));
+  CHECK_THAT(text, !Contains("job=\"t-2\""));
+  CHECK_THAT(text, Contains("acc_daemon_job_workers{job=\"t-1\",state=\"exited\"} 1\n"));
+}

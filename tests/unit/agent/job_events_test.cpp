@@ -1,0 +1,152 @@
+#include "agent/job_events.hpp"
+
+#include "agent/event_keys.hpp"
+#include "agent/event_log.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include <csignal>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+using namespace acc;
+using namespace acc::agent;
+
+namespace {
+
+using EventKeySet = std::set<std::string>;
+
+struct RecordedEvents {
+  std::vector<nlohmann::json> lines;
+  JobEvents events;
+  RecordedEvents() {
+    events.open([this](std::string_view line) { lines.push_back(nlohmann::json::parse(line)); },
+                "job-1", "node-a");
+  }
+};
+
+WorkerRecord worker(unsigned rank, ExitStatus status) {
+  WorkerRecord record;
+  record.rank = Rank{rank};
+  record.local_rank = LocalRank{rank};
+  record.pid = 100 + static_cast<pid_t>(rank);
+  record.status = status;
+  record.started = Instant{} + Millis{1'000};
+  record.ended = Instant{} + Millis{1'250};
+  return record;
+}
+
+void tell_all(JobEvents& events) {
+  JobPlan plan;
+  plan.command = {"python3", "\xff train.py"};
+  events.job_started(plan, 7);
+  events.nodes({{"a", "host-a", Rank{0}, 2}, {"b", "host-b", Rank{2}, 2}});
+  const std::vector workers{worker(0, Exited{0}), worker(1, Signaled{SIGKILL, false})};
+  events.round_started({.round = Round{3}, .world_size = WorldSize{4}, .nodes = 2, .reason = ""},
+                       workers);
+  for (const auto& one : workers) events.worker_ended(Round{3}, one);
+  FailureReport failure;
+  failure.worker = workers[1];
+  failure.round = 3;
+  failure.cause = "was killed by SIGKILL (9), not by OOM";
+  events.failed(failure);
+  events.start_failed(Round{3}, "no memory");
+  events.restarting(1, 3, Millis{2'000}, failure.cause);
+  events.nodes({{"b", "host-b", Rank{0}, 2}});
+  events.stop_ordered("b", "a lost");
+  events.stopping(SIGTERM, Millis{15'000});
+  events.health({"gpu", "GPU 3", health::Severity::unfit, "GPU 3 is lost"});
+  events.output_lost({"stdout", "No space left on device", 10, 1, {}});
+  events.job_ended({});
+}
+
+}  // namespace
+
+TEST_CASE("each event has the keys that are documented, and no others", "[agent][events]") {
+  std::map<std::string, EventKeySet> documented;
+  EventKeySet common;
+  for (const auto& key : kEventKeys) {
+    if (key.event.empty()) {
+      common.emplace(key.name);
+    } else {
+      documented[std::string{key.event}].emplace(key.name);
+    }
+  }
+  RecordedEvents recorded;
+  tell_all(recorded.events);
+  std::map<std::string, EventKeySet> seen;
+  for (const auto& line : recorded.lines) {
+    auto& keys = seen[line["event"]];
+    for (const auto& [key, value] : line.items()) keys.insert(key);
+    for (const auto& key : common) CHECK(keys.erase(key) == 1);
+    for (const auto& key : common) keys.erase(key);
+    CHECK(line["v"] == kEventsVersion);
+  }
+  CHECK(seen == documented);
+}
+
+TEST_CASE("lines are numbered without gaps, and foreign bytes don't break them",
+          "[agent][events]") {
+  RecordedEvents recorded;
+  tell_all(recorded.events);
+  for (std::size_t i = 0; i < recorded.lines.size(); ++i) CHECK(recorded.lines[i]["seq"] == i);
+  CHECK(recorded.lines.front()["command"][1] == "\xef\xbf\xbd train.py");
+}
+
+TEST_CASE("what happened is counted, also where nothing is written", "[agent][events]") {
+  JobEvents events;
+  tell_all(events);
+  const auto& counts = events.counts();
+  CHECK(counts.rounds == 1);
+  CHECK(counts.workers_started == 2);
+  CHECK(counts.workers_succeeded == 1);
+  CHECK(counts.workers_failed == 1);
+  CHECK(counts.failures == 1);
+  CHECK(counts.start_failures == 1);
+  CHECK(counts.restarts == 1);
+  CHECK(counts.nodes_joined == 2);
+  CHECK(counts.nodes_lost == 1);
+}
+
+TEST_CASE("events are appended, and half a line of a killed job stays by itself",
+          "[agent][events]") {
+  const acc::testing::TestFolder folder;
+  const std::string path = (folder / "events.jsonl").string();
+  std::ofstream{path} << "{\"seq\":0}\n{\"se";
+  boost::asio::io_context io;
+  {
+    EventLog log{io, path, Millis{1'000}, {}};
+    log.write("{\"seq\":1}");
+    log.write("{\"seq\":2}");
+    log.finish({Millis{20'000}, Millis{20'000}});
+    CHECK(!log.losses());
+  }
+  std::ifstream in{path};
+  const std::string text{std::istreambuf_iterator<char>{in}, {}};
+  CHECK(text == "{\"seq\":0}\n{\"se\n{\"seq\":1}\n{\"seq\":2}\n");
+}
+
+TEST_CASE("a full disk loses events, which is told once and counted", "[agent][events]") {
+  boost::asio::io_context io;
+  int told = 0;
+  EventLog log{io, "/dev/full", Millis{1'000}, [&](const Losses& losses) {
+                 ++told;
+                 CHECK(losses.why == "No space left on device");
+               }};
+  log.write("one");
+  log.write("two");
+  log.finish({Millis{20'000}, Millis{20'000}});
+  log.write("three");
+  log.finish({Millis{20'000}, Millis{20'000}});
+  io.run();
+  REQUIRE(log.losses());
+  CHECK(log.losses()->lines == 3);
+  CHECK(log.losses()->where == "events in /dev/full");
+  CHECK(told == 1);
+}
