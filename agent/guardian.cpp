@@ -75,7 +75,8 @@ void become_agent(pid_t guardian) {
   ::prctl(PR_SET_NAME, "acc:agent");  // to tell it from the guardian in ps
   ::setpgid(0, 0);                    // Ctrl-C goes to the guardian alone, so it counts once
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // While it reads the command line it may wait for a file that nobody writes; then outlive().
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != guardian) ::_exit(to_int(ExitCode::agent_lost));
 }
 

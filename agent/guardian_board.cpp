@@ -3,10 +3,12 @@
 #include "common/clocks.hpp"
 
 #include <poll.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstring>
 
@@ -81,6 +83,12 @@ void note_cgroup(const GuardianLink& guardian, const std::string& folder) {
   if (folder.empty() || folder.size() >= sizeof board.cgroup) return;
   std::memcpy(board.cgroup, folder.c_str(), folder.size() + 1);
   board.has_cgroup = true;
+}
+
+bool outlive(const GuardianLink& guardian) {
+  if (guardian.pid == 0) return true;
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  return ::getppid() == guardian.pid;
 }
 
 void note_terminal(const GuardianLink& guardian, pid_t group) {

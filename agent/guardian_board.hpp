@@ -55,6 +55,10 @@ struct GuardianLink {
   int pipe_fd = -1;                ///< for lease_timer.hpp; -1: none
 };
 
+/// From now on the agent outlives the guardian, to end what it will have started: the guardian's death
+/// sends it SIGTERM, no longer SIGKILL. False: the guardian is gone already.
+[[nodiscard]] bool outlive(const GuardianLink& guardian);
+
 /// The agent's side of the lease: this node may have workers until `ends`, by boot_now(). To be
 /// called with each renewal, and before workers are started; what is started afterwards is safe
 /// from the end of an older lease. Waits some milliseconds if the guardian is just killing, or

@@ -17,7 +17,8 @@ namespace acc::agent {
 
 std::string read_small_file(const std::string& path) {
   constexpr std::size_t kLongest = std::size_t{1} << 20U;
-  const UniqueFd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  // Not blocking: a FIFO in its place, planted or by mistake, reads as empty.
+  const UniqueFd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   std::string text;
   char chunk[4096];
   while (fd && text.size() < kLongest) {

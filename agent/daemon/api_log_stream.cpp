@@ -122,8 +122,9 @@ HttpReply whole_file(ApiContext& api, const ApiCall& call, const LogQuery& query
   reply.content_type = "text/plain; charset=utf-8";
   auto opened = api.jobs.open_output(call.who, call.id, {query.has_err, query.rank});
   if (!opened) {
-    if (opened.error().code != Errc::not_found) return failed(opened.error(), 400);
-    return reply;  // nothing was written yet
+    // Of a whole job nothing may be there yet; a rank that was asked for may not exist.
+    const bool is_empty = opened.error().code == Errc::not_found && !query.rank;
+    return is_empty ? std::move(reply) : failed(opened.error(), 400);
   }
   struct stat file {};
   const bool is_left_out = ::fstat(opened->get(), &file) != 0 || file.st_size == 0 ||

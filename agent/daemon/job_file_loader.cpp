@@ -1,6 +1,7 @@
 #include "agent/daemon/job_file_loader.hpp"
 
 #include "agent/daemon/on_pool.hpp"
+#include "agent/daemon/plan_program.hpp"
 #include "agent/daemon/process_identity.hpp"
 #include "common/log.hpp"
 #include "common/random.hpp"
@@ -86,13 +87,13 @@ awaitable<void> JobFileLoader::load_one(JobFile file) {
   const auto checked = co_await check(*user, file);
   if (checked.has_error()) co_return refuse(file.name + ".yaml", checked.error().what);
   if (job)
-    co_await change(job, std::move(file));
+    co_await change(job, std::move(file), *checked);
   else
-    co_await add(std::move(file), std::move(*user));
+    co_await add(std::move(file), std::move(*user), *checked);
 }
 
 // Of a copy: what was checked is what will run, also if the file is changed meanwhile.
-awaitable<Result<void>> JobFileLoader::check(LoginUser user, const JobFile& file) {
+awaitable<Result<std::uint32_t>> JobFileLoader::check(LoginUser user, const JobFile& file) {
   const std::string name = "check-" + random_name() + ".yaml";
   std::function<Result<std::string>()> copy = [this, name, text = file.text, uid = user.uid,
                                                gid = user.gid] {
@@ -107,7 +108,13 @@ awaitable<Result<void>> JobFileLoader::check(LoginUser user, const JobFile& file
   };
   (void)co_await on_pool(keeper_.files(), std::move(remove));
   if (trial.has_error()) co_return trial.error();
-  if (trial->exit_code == 0) co_return Result<void>{};
+  if (trial->exit_code == 0) {
+    const auto workers = std::max(1U, workers_of_plan(trial->output).value_or(1));
+    const auto there = keeper_.slots().slots();
+    if (workers <= there) co_return workers;
+    co_return Error{Errc::bad_config, "it runs " + plural(workers, "worker") +
+                                          " here, and this node has " + plural(there, "slot")};
+  }
   constexpr std::size_t kLongest = 2000;
   std::string why{trim(trial->output)};
   for (auto at = why.find(*path); at != why.npos; at = why.find(*path))
@@ -116,7 +123,7 @@ awaitable<Result<void>> JobFileLoader::check(LoginUser user, const JobFile& file
   co_return Error{Errc::bad_config, printable(why, kLongest)};
 }
 
-awaitable<void> JobFileLoader::add(JobFile file, LoginUser user) {
+awaitable<void> JobFileLoader::add(JobFile file, LoginUser user, std::uint32_t slots) {
   StoredJob job;
   job.uid = user.uid;
   job.gid = user.gid;
@@ -125,6 +132,7 @@ awaitable<void> JobFileLoader::add(JobFile file, LoginUser user) {
   job.file_digest = file.digest;
   job.boot_id = boot_id();
   job.submission.name = file.name;
+  job.submission.slots = slots;
   job.submission.wait = true;
   job.submission.restart = RestartRule::always;
   job.submission.working_directory = user.home;
@@ -133,7 +141,7 @@ awaitable<void> JobFileLoader::add(JobFile file, LoginUser user) {
   if (added.has_error()) refuse(file.name + ".yaml", added.error().what);
 }
 
-awaitable<void> JobFileLoader::change(JobPtr job, JobFile file) {
+awaitable<void> JobFileLoader::change(JobPtr job, JobFile file, std::uint32_t slots) {
   std::function<Result<void>()> write = [this, id = job->id(), text = file.text,
                                          uid = job->stored.uid, gid = job->stored.gid] {
     return keeper_.folder().write_config(id, text, uid, gid);
@@ -142,6 +150,9 @@ awaitable<void> JobFileLoader::change(JobPtr job, JobFile file) {
   if (written.has_error()) co_return refuse(file.name + ".yaml", written.error().what);
   job->stored.file_digest = file.digest;
   job->stored.boot_id = boot_id();
+  job->stored.submission.slots = slots;
+  if (auto& table = keeper_.slots(); table.holds(job->id()))
+    table.restore(job->id(), slots, job->stored.gpus, job->stored.uid);
   keeper_.change(job, Reconfigured{});
 }
 

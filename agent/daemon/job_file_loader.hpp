@@ -18,9 +18,10 @@ class JobFileLoader {
  private:
   boost::asio::awaitable<Result<void>> load_all();
   boost::asio::awaitable<void> load_one(JobFile file);
-  boost::asio::awaitable<Result<void>> check(LoginUser user, const JobFile& file);
-  boost::asio::awaitable<void> add(JobFile file, LoginUser user);
-  boost::asio::awaitable<void> change(JobPtr job, JobFile file);
+  /// How many slots its workers take.
+  boost::asio::awaitable<Result<std::uint32_t>> check(LoginUser user, const JobFile& file);
+  boost::asio::awaitable<void> add(JobFile file, LoginUser user, std::uint32_t slots);
+  boost::asio::awaitable<void> change(JobPtr job, JobFile file, std::uint32_t slots);
   void stop_job_without_file(const JobFiles& found);
   void refuse(const std::string& name, const std::string& why);
   [[nodiscard]] JobPtr job_of(const std::string& name) const;

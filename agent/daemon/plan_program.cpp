@@ -6,13 +6,35 @@
 
 namespace acc::agent::daemon {
 
-std::optional<PlanProgram> program_of_plan(std::string_view output) {
+namespace {
+
+using Json = nlohmann::json;
+
+/// Discarded if there is none.
+Json plan_in(std::string_view output) {
+  const auto none = Json(Json::value_t::discarded);
   const auto begin = output.starts_with("{\n") ? 0 : output.find("\n{\n");
-  if (begin == std::string_view::npos) return std::nullopt;
+  if (begin == std::string_view::npos) return none;
   // Messages may follow, too: the plan ends with the first bracket at the start of a line.
   const auto end = output.find("\n}", begin);
-  if (end == std::string_view::npos) return std::nullopt;
-  const auto plan = nlohmann::json::parse(output.substr(begin, end + 2 - begin), nullptr, false);
+  if (end == std::string_view::npos) return none;
+  return Json::parse(output.substr(begin, end + 2 - begin), nullptr, false);
+}
+
+}  // namespace
+
+std::optional<std::uint32_t> workers_of_plan(std::string_view output) {
+  const auto plan = plan_in(output);
+  if (!plan.is_object() || !plan.contains("launch") || !plan["launch"].is_object())
+    return std::nullopt;
+  const auto& launch = plan["launch"];
+  const auto found = launch.find("nproc_per_node");
+  if (found == launch.end() || !found->is_number_unsigned()) return std::nullopt;
+  return found->get<std::uint32_t>();
+}
+
+std::optional<PlanProgram> program_of_plan(std::string_view output) {
+  const auto plan = plan_in(output);
   if (!plan.is_object() || !plan.contains("command") || !plan["command"].is_array())
     return std::nullopt;
   std::vector<std::string> words;

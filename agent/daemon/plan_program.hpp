@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,7 +12,9 @@ struct PlanProgram {
   std::string path;        ///< as in the plan: absolute, relative to the folder, or a name for PATH
   bool is_script = false;  ///< of an interpreter: it must be readable, not executable
 };
-/// Of what `acc-launch --print_plan` wrote, messages and plan; nothing if that can't be seen. Pure.
+// Of what `acc-launch --print_plan` wrote, messages and plan; nothing if that can't be seen. Pure.
 [[nodiscard]] std::optional<PlanProgram> program_of_plan(std::string_view output);
+/// Workers on this node, which take a slot each.
+[[nodiscard]] std::optional<std::uint32_t> workers_of_plan(std::string_view output);
 
 }  // namespace acc::agent::daemon

@@ -388,7 +388,7 @@ class ClusterRun {
 }  // namespace
 
 int run_on_hosts(const ClusterLaunch& launch, const GuardianLink& guardian) {
-  if (guardian.pid != 0 && ::getppid() != guardian.pid) return to_int(ExitCode::agent_lost);
+  if (!outlive(guardian)) return to_int(ExitCode::agent_lost);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
   ::signal(SIGCHLD, SIG_DFL);

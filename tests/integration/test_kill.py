@@ -1,5 +1,5 @@
 """P2: SIGKILL of any one of our processes, in any phase, leaves no worker and no descendant for longer than 1 s."""
-import os, random, signal, time
+import os, random, signal, tempfile, time
 
 from harness import NOBODY, SLACK, JobTest, cgroup2_root, is_root, main, read, until, without_cgroup
 
@@ -72,6 +72,14 @@ class Kill(JobTest):
                     pass  # busy: the moment is milliseconds
                 self.kill_and_check(job, who)
                 job.close()
+
+    def test_an_agent_that_waits_for_a_file_outlived_its_guardian_for_ever(self):
+        fifo = os.path.join(tempfile.mkdtemp(prefix="acc-test-"), "hosts")  # as `--hostfile <(…)`
+        os.mkfifo(fifo)
+        job = self.job(f"--hostfile {fifo}", "mark=up")
+        # Its system call: openat, which waits for a writer.
+        until(lambda: job.agent and read(f"/proc/{job.agent}/syscall").split()[0] in ("257", "56"), "the agent to open the file")
+        self.kill_and_check(job, "guardian")
 
     def test_in_the_middle_of_a_start(self):
         self.at_random_moments("--num_processes 24", "escape_stubborn mark=up hold", 0.03 * SLACK, 30)

@@ -248,6 +248,8 @@ TEST_CASE("the program of a printed plan is its script, or what runs without pyt
   CHECK(of(R"(["sh", "-c", "true"])") == "program sh");
   CHECK(of("[]") == "none");
   CHECK(of("7") == "none");
+  CHECK(workers_of_plan("{\n \"launch\": {\"nproc_per_node\": 6}\n}") == 6);
+  CHECK_FALSE(workers_of_plan("{\n \"launch\": {\"nproc_per_node\": -6}\n}"));
   CHECK_FALSE(program_of_plan(""));
   CHECK_FALSE(program_of_plan("{"));
 }
