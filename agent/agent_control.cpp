@@ -103,7 +103,8 @@ void AgentLoop::on_control(const control::Request& request, uid_t uid,
     if (!why.empty()) return reply(control::refusal("conflict", why));
     note("restart");
     reply(control::done());
-    restart_reason_ = "asked for over the control socket";
+    // Of a job on several nodes the coordinator tells it, with the next round.
+    if (!group_.coordinated) restart_reason_ = "asked for over the control socket";
     handle(RestartAsked{clock_now()});
   }
   check_emptied();

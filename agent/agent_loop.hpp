@@ -98,6 +98,7 @@ class AgentLoop {
   void act(const ReportStopped& a);
   void act(const ReportUnkillable& a);
   void act(const AskJob& a);
+  void act(const AskRestart& a);
 
   // a job on several nodes: agent_cluster.cpp
   void begin_job();

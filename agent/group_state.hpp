@@ -215,11 +215,14 @@ struct ReportUnkillable {};
 struct AskJob {
   int signo;
 };
+/// A restart was asked for on this node, and the coordinator decides.
+struct AskRestart {};
 using Action =
     std::variant<StartRound, SignalWorkers, TerminateEscaped, KillAll, ArmTimer, DisarmTimer,
                  Finish, TellFailure, TellRestart, TellStartRetry, TellStopping, TellNoRestart,
                  TellHurry, TellKilling, TellRestartAsked, ReportFailed, ReportStartFailed,
-                 ReportCompleted, ReportStopped, ReportUnkillable, AskJob>;
+                 ReportCompleted, ReportStopped, ReportUnkillable, AskJob,
+                 AskRestart>;
 using Actions = std::vector<Action>;
 
 struct GroupState {

@@ -231,6 +231,7 @@ Actions on(GroupState& group, const StopAsked& e) {
 
 Actions on(GroupState& group, const RestartAsked& e) {
   if (!why_no_restart(group).empty()) return {};
+  if (group.coordinated) return {AskRestart{}};
   if (group.phase == Phase::backing_off) {  // decided anyway: it comes now
     Actions actions{DisarmTimer{Timer::backoff}};
     append(actions, start(group));
@@ -257,10 +258,9 @@ Actions step(GroupState& group, const Event& event) {
 
 std::string_view why_no_restart(const GroupState& group) {
   if (group.phase == Phase::finished) return "the job is over";
-  if (group.coordinated)
-    return "it runs on several nodes, whose rounds their coordinator decides: stop the job and "
-           "start it again";
   if (group.stop_signal != 0 || group.guardian_lost) return "the job is being stopped";
+  if (group.coordinated)
+    return group.is_connected ? "" : "the coordinator of its nodes isn't reached now: try again";
   if (group.phase == Phase::backing_off || group.phase == Phase::running) return {};
   const bool is_ending = group.phase == Phase::stopping || group.phase == Phase::killing;
   if (!is_ending) return "its workers are just being started";

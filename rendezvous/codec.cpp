@@ -37,6 +37,8 @@ constexpr Kind kind_of(const Stopped*) { return {6, "stopped"}; }
 constexpr Kind kind_of(const SignalRequest*) { return {7, "signal_request"}; }
 constexpr Kind kind_of(const Leave*) { return {8, "leave"}; }
 constexpr Kind kind_of(const TableRequest*) { return {9, "table_request"}; }
+/// Skipped by a coordinator that doesn't know it: the job goes on as it was.
+constexpr Kind kind_of(const RestartRequest*) { return {10, "restart_request", 0}; }
 constexpr Kind kind_of(const LeaderMoved*) { return {16, "leader_moved"}; }
 constexpr Kind kind_of(const Welcome*) { return {32, "welcome"}; }
 constexpr Kind kind_of(const Refused*) { return {33, "refused"}; }

@@ -250,6 +250,12 @@ ClientActions CoordinatorClient::signal_received(int signo) {
   return out;
 }
 
+ClientActions CoordinatorClient::restart_asked() {
+  ClientActions out;
+  if (phase_ == LinkPhase::joined) send(RestartRequest{}, out);
+  return out;
+}
+
 std::optional<LinkChanged> CoordinatorClient::take_link_change() {
   if (is_connected() == was_connected_) return std::nullopt;
   was_connected_ = is_connected();

@@ -159,6 +159,8 @@ class CoordinatorClient {
   ClientActions workers_completed(Instant now);
   ClientActions workers_stopped(bool progress, Instant now);
   ClientActions signal_received(int signo);
+  /// Nothing without a coordinator: a later one would surprise.
+  ClientActions restart_asked();
   ClientActions leaves(const std::string& why, Instant now);
   /// Where this agent accepts votes; before the Join that announces it.
   void set_listener(std::uint16_t port) { options_.self.listens = port; }

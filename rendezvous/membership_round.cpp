@@ -139,6 +139,19 @@ void Membership::on(NodeIndex index, const Stopped& stopped, Instant now, Member
   if (phase_ == MembershipPhase::stopping) after_stop(now, out);
 }
 
+// The round ends without a failure, so that what follows is a round and no restart of the budget. One
+// that ends or begins anyway is what was asked for.
+void Membership::on(NodeIndex index, const RestartRequest&, Instant now, MembershipActions& out) {
+  if (end_signal_.signo != 0) return;
+  if (phase_ == MembershipPhase::backing_off) {
+    begin_gathering(now);
+    return consider_round(now, out);
+  }
+  if (phase_ != MembershipPhase::running) return;
+  stop_round(Stop::Why::membership, "restart asked for on " + nodes_[index].join.node.name, now,
+             out);
+}
+
 void Membership::on(NodeIndex index, const SignalRequest& request, Instant now,
                     MembershipActions& out) {
   const auto& name = nodes_[index].join.node.name;

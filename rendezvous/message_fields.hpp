@@ -138,6 +138,8 @@ void fields(A& a, Is<Leave> auto& m) {
 }
 template <class A>
 void fields(A&, Is<TableRequest> auto&) {}
+template <class A>
+void fields(A&, Is<RestartRequest> auto&) {}
 
 // ---- coordinator → agent ----
 

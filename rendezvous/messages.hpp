@@ -201,6 +201,9 @@ struct Leave {
   std::string why;
 };
 struct TableRequest {};
+/// One more round of all workers, without a failure: its user asked for it over the control socket
+/// of this agent. It uses up none of the restarts.
+struct RestartRequest {};
 
 // ---- coordinator → agent ----
 
@@ -257,6 +260,7 @@ struct HeartbeatAck {
 /// End the round's workers.
 struct Stop {
   enum class Why : std::uint8_t { restart, end, membership };
+  /// membership: the round has not failed; nodes joined, or a restart was asked for.
   Why why = Why::restart;
   std::int32_t signo = 0;  ///< sent first; 0: SIGTERM
   Millis grace{15'000};
@@ -361,7 +365,7 @@ struct KvRestore {
 
 using Message =
     std::variant<Join, Ready, Heartbeat, WorkerFailed, Completed, Stopped, SignalRequest, Leave,
-                 TableRequest, Welcome, Refused, Assigned, Start, HeartbeatAck, Stop, Signal, Close,
+                 TableRequest, RestartRequest, Welcome, Refused, Assigned, Start, HeartbeatAck, Stop, Signal, Close,
                  Notice, Table, Probe, LeaderMoved, KvRequest, KvReply, KvRestore>;
 
 /// A message with its epoch, which is sent in the header.

@@ -42,6 +42,7 @@ void RendezvousClient::workers_stopped(bool progress) {
   perform(client_.workers_stopped(progress, time_of_event()));
 }
 void RendezvousClient::signal_received(int signo) { perform(client_.signal_received(signo)); }
+void RendezvousClient::restart_asked() { perform(client_.restart_asked()); }
 void RendezvousClient::leave(const std::string& why) {
   perform(client_.leaves(why, time_of_event()));
 }

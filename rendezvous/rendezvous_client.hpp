@@ -70,6 +70,7 @@ class RendezvousClient {
   void workers_completed();
   void workers_stopped(bool progress);
   void signal_received(int signo);
+  void restart_asked();
   void leave(const std::string& why);
   [[nodiscard]] bool may_run() const;
   [[nodiscard]] bool is_connected() const { return client_.is_connected(); }

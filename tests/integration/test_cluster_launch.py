@@ -276,6 +276,8 @@ class Detached(OnDaemons):
             self.assertRegex(table, rf"(?m)^{host} +running")
         self.ctl("signal", "USR1", self.id, user=ALICE)
         until(lambda: len(job.events("got_SIGUSR1")) == 3, "the signal")
+        self.ctl("restart", self.id, user=ALICE)
+        until(lambda: len(job.events("up")) == 6, "the workers anew", 30)
         self.ctl("stop", self.id[:12], user=ALICE)
         self.nothing_left(job)
         self.assertEqual(len(job.events("got_SIGUSR1")), 3)

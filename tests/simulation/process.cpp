@@ -272,6 +272,13 @@ void Process::signal(int signo) {
   });
 }
 
+void Process::ask_restart() {
+  dispatch([this] {
+    note("is asked for a restart");
+    feed(agent::RestartAsked{now()});
+  });
+}
+
 void Process::lose_guardian() {
   if (ended_) return;
   note("loses its guardian");

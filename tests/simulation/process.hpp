@@ -66,6 +66,7 @@ class Process final : public SocketOwner {
   /// SIGKILL, or loss of power (then no packet is sent). Its workers die with it.
   void die(bool power_off);
   void signal(int signo);
+  void ask_restart();
   void lose_guardian();
   /// One of its workers dies of SIGSEGV.
   void crash_worker();
@@ -221,6 +222,7 @@ class Process final : public SocketOwner {
   void act(const agent::ReportStopped& report);
   void act(const agent::ReportUnkillable& report);
   void act(const agent::AskJob& ask);
+  void act(const agent::AskRestart& ask);
   [[nodiscard]] agent::NodeFacts node_facts() const;
   template <class Words>
   void act(const Words&) {}  // messages for the user, and orders that are only events

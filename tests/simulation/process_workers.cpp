@@ -158,6 +158,7 @@ void Process::act(const agent::ReportUnkillable&) {
 }
 
 void Process::act(const agent::AskJob& ask) { carry_out(client_->signal_received(ask.signo)); }
+void Process::act(const agent::AskRestart&) { carry_out(client_->restart_asked()); }
 
 // ---- workers ----
 

@@ -127,6 +127,14 @@ void draw_faults(Random& random, Scenario& s) {
     second.at = s.faults.back().at + scaled(s.timings.heartbeat_timeout, 2.5 * random.fraction());
     s.faults.push_back(second);
   }
+  // From a stream of its own: the histories of seeds without it stay as they were.
+  Random asks{s.seed * 0x9e3779b97f4a7c15U + 5};
+  if (asks.chance(0.2)) {
+    for (auto left = asks.between(1, 3); left > 0; --left) {
+      const auto at = between(asks, Time{0}, span);
+      s.faults.push_back({at, FaultKind::ask_restart, draw_hosts(asks, s.nodes.size(), 1), Time{0}, 0});
+    }
+  }
   s.replays = random.chance(0.5);
   if (s.replays) {
     for (int i = 0; i < 40; ++i)
@@ -272,7 +280,7 @@ Scenario quiet_scenario(std::uint32_t nodes, std::uint32_t restarts) {
 std::string_view name_of(FaultKind kind) {
   static constexpr EnumNames<FaultKind, FaultKind::freeze_etcd> kNames{
       {"kill_agent", "power_off", "pause", "freeze", "suspend", "vm_pause", "set_clock", "cut_both",
-       "cut_one_way", "slow", "reset", "signal", "crash_worker", "lose_guardian", "duplicate",
+       "cut_one_way", "slow", "reset", "signal", "ask_restart", "crash_worker", "lose_guardian", "duplicate",
        "replay", "lose_coordinator", "cut_from_etcd", "freeze_etcd"}};
   return kNames[kind];
 }

@@ -24,6 +24,7 @@ enum class FaultKind {
   slow,         ///< each packet of `hosts` takes longer
   reset,        ///< connections are reset
   signal,       ///< to one agent
+  ask_restart,  ///< over the control socket of one agent
   crash_worker,
   lose_guardian,
   duplicate,  ///< another agent with the same node name, elsewhere

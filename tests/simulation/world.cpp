@@ -253,6 +253,9 @@ void World::apply_to(HostId host, const Fault& fault) {
     case FaultKind::signal:
       if (process->is_agent()) process->signal(fault.number);
       return;
+    case FaultKind::ask_restart:
+      if (process->is_agent()) process->ask_restart();
+      return;
     case FaultKind::crash_worker:
       return process->crash_worker();
     case FaultKind::lose_guardian:

@@ -36,6 +36,7 @@ struct Words {
   std::string operator()(const TellHurry&) { return "tell hurry"; }
   std::string operator()(const TellKilling&) { return "tell killing"; }
   std::string operator()(const TellRestartAsked&) { return "tell restart asked"; }
+  std::string operator()(const AskRestart&) { return "ask restart"; }
   std::string operator()(const ReportFailed&) { return "report failed"; }
   std::string operator()(const ReportStartFailed&) { return "report start failed"; }
   std::string operator()(const ReportCompleted&) { return "report completed"; }

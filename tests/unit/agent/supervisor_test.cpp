@@ -629,7 +629,13 @@ TEST_CASE("a restart that can't be had is refused with the reason", "[agent][sup
   }
   SECTION("on several nodes") {
     story.group.coordinated = true;
-    CHECK(why(story).find("several nodes") != std::string::npos);
+    CHECK(why(story).find("coordinator of its nodes isn't reached") != std::string::npos);
+    CHECK(step(story.group, RestartAsked{story.now}).empty());
+    story.group.is_connected = true;
+    CHECK(why(story).empty());
+    const auto asked = step(story.group, RestartAsked{story.now});
+    CHECK(find<AskRestart>(asked) != nullptr);
+    CHECK(asked.size() == 1);  // the coordinator decides; the workers run on
   }
 }
 

@@ -352,6 +352,25 @@ SCENARIO("something happens while there is no connection", "[rendezvous][member]
   }
 }
 
+SCENARIO("a restart is asked for on this node", "[rendezvous][member]") {
+  ClientDesk desk;
+  desk.runs();
+  WHEN("the coordinator is there") {
+    desk.take(desk.client.restart_asked());
+    THEN("it is asked, and decides") {
+      CHECK(desk.sent<RestartRequest>().size() == 1);
+      CHECK(desk.all<OrderStop>().empty());
+    }
+  }
+  WHEN("the connection is lost") {
+    desk.take(desk.client.link_lost("reset", desk.now));
+    desk.take(desk.client.restart_asked());
+    desk.link_up();
+    desk.welcome();
+    THEN("nothing restarts a while later") { CHECK(desk.sent<RestartRequest>().empty()); }
+  }
+}
+
 SCENARIO("a signal comes to this agent", "[rendezvous][member]") {
   ClientDesk desk;
   desk.runs();

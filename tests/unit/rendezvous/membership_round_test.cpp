@@ -410,6 +410,56 @@ SCENARIO("a signal comes to one agent", "[rendezvous][membership]") {
   }
 }
 
+SCENARIO("a restart is asked for on one node", "[rendezvous][membership]") {
+  RunningJob job{3};
+  const auto ledger = job.membership().ledger();
+  WHEN("the round runs") {
+    job.says(job.peers[1], RestartRequest{});
+    THEN("all workers are stopped, and it is said why") {
+      for (const PeerId peer : job.peers) {
+        CHECK(job.last<Stop>(peer).why == Stop::Why::membership);
+        CHECK(job.last<Stop>(peer).reason == "restart asked for on b");
+        CHECK(job.last<Stop>(peer).signo == 0);
+      }
+      AND_WHEN("they are gone") {
+        job.all_stopped();
+        THEN("a round follows at once, and no restart is used up") {
+          CHECK(job.phase() == MembershipPhase::assigning);
+          CHECK(job.membership().ledger() == ledger);
+          CHECK(job.last<Assigned>(job.peers[0]).reason == "restart asked for on b");
+        }
+      }
+      AND_WHEN("it is asked for again meanwhile") {
+        job.says(job.peers[0], RestartRequest{});
+        THEN("once is enough") { CHECK(job.count<Stop>(job.peers[1]) == 1); }
+      }
+      AND_WHEN("the job is stopped meanwhile") {
+        job.says(job.peers[0], SignalRequest{SIGTERM});
+        job.all_stopped();
+        THEN("no round follows") { CHECK(job.over->outcome == Outcome::stopped); }
+      }
+    }
+  }
+  WHEN("a failed round stops") {
+    job.says(job.peers[1], WorkerFailed{exited(1)});
+    job.says(job.peers[0], RestartRequest{});
+    job.all_stopped();
+    THEN("its own restart follows, which counts") {
+      CHECK(job.membership().ledger().restarts == ledger.restarts + 1);
+    }
+  }
+  WHEN("the next round is waited for") {
+    for (int i = 0; i < 2; ++i) {
+      job.says(job.peers[1], WorkerFailed{exited(1)});
+      job.all_stopped();
+      if (i == 0) job.next_round_starts();
+    }
+    REQUIRE(job.phase() == MembershipPhase::backing_off);
+    job.says(job.peers[2], RestartRequest{});
+    THEN("it comes now") { CHECK(job.phase() == MembershipPhase::assigning); }
+  }
+}
+
 TEST_CASE("a signal while nodes are still missing ends the job for those who came",
           "[rendezvous][membership]") {
   Desk desk{options_for(3, 3)};

@@ -100,6 +100,7 @@ inline std::vector<Message> sample_messages() {
       SignalRequest{.signo = 2},
       Leave{"drained"},
       TableRequest{},
+      RestartRequest{},
       Welcome{.coordinator = "a",
               .stamp = 98,
               .heartbeat_timeout = Millis{1000},
