@@ -10,3 +10,7 @@ add_test(NAME "service: the package acc is installed, upgraded under a job, remo
 set_tests_properties("service: acc-agent.service under a real systemd"
   "service: the package acc is installed, upgraded under a job, removed and purged"
   PROPERTIES LABELS "integration;systemd" TIMEOUT 180 SKIP_RETURN_CODE 77)
+add_test(NAME "service: two machines are set up by the page and run one job"
+  COMMAND ${CMAKE_CURRENT_LIST_DIR}/systemd/two_nodes_test.sh ${CMAKE_BINARY_DIR})
+set_tests_properties("service: two machines are set up by the page and run one job" PROPERTIES
+  LABELS "integration;systemd" TIMEOUT 300 PROCESSORS 2 SKIP_RETURN_CODE 77)
