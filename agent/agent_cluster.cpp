@@ -27,6 +27,7 @@ void AgentLoop::begin_job() {
   if (has_other_nodes) join_job();
   open_events();
   open_metrics();
+  open_status();
   if (!has_other_nodes) handle(Began{clock_now()});
 }
 

@@ -109,7 +109,8 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian,
               boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_},
               boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_}},
       watchdog_{io_},
-      health_timer_{io_} {
+      health_timer_{io_},
+      status_timer_{io_} {
   group_.size = plan_.local_world_size;
   group_.restart = plan_.restart;
   group_.stop = plan_.stop;
@@ -157,6 +158,7 @@ int AgentLoop::run() {
 void AgentLoop::handle(const Event& event) {
   const Phase before = group_.phase;
   const auto actions = step(group_, event);
+  if (shows_status_ && before != group_.phase) follow_status();
   if (log::enabled(log::Level::debug) && before != group_.phase) {
     log::debug("phase", {{"job", job_id_},
                          {"round", group_.round.value()},

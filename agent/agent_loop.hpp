@@ -140,6 +140,14 @@ class AgentLoop {
   void check_at_interval();
   void leave_unfit(const std::string& why);
 
+  // the status line on a terminal: agent_status.cpp
+  void open_status();
+  void follow_status();
+  void draw_status_after(Millis delay);
+  /// Of running workers, from their heartbeats: "step 1200, 3.1 steps/s"; empty: nothing is known.
+  void show_progress(std::string line);
+  [[nodiscard]] std::string status_now() const;
+
   // helpers
   void forget_last_attempt();
   void hint_at_stdin(const FailureReport& failure) const;
@@ -188,13 +196,17 @@ class AgentLoop {
   std::array<boost::asio::steady_timer, kTimers> timers_;
   boost::asio::steady_timer watchdog_;
   boost::asio::steady_timer health_timer_;
+  boost::asio::steady_timer status_timer_;
 
   std::string restart_reason_;
   std::string end_reason_;    ///< why this node ended without the coordinator
   bool look_is_due_ = false;  ///< after_exits() is on its way
   std::optional<Finish> finish_;
   bool is_hurrying_at_once_ = false;  ///< of two presses in a worker's terminal the first is old
-  bool is_flush_hurried_ = false;     ///< a signal came after the workers' end
+  bool shows_status_ = false;
+  Instant in_phase_since_{};  ///< kept only where shows_status_
+  std::string progress_line_;
+  bool is_flush_hurried_ = false;  ///< a signal came after the workers' end
 };
 
 }  // namespace acc::agent

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kBatch = std::size_t{128} << 10U;  // handed over before the end of the turn
 constexpr Millis kRetry{1000};
+constexpr std::string_view kEraseLine = "\r\033[K";
 constexpr int kLookMillis = 1000;  // at a reader that leaves no room
 
 // Bytes that the reader of a pipe has not read yet; -1 where that can't be asked.
@@ -40,6 +41,7 @@ void BatchQueue::commit(std::size_t mark, Writer writer, Origin origin) {
       (writer.needs_fresh_line || line_owner_ == nullptr))
     batch_.insert(mark, 1, '\n');
   is_mid_line_ = batch_.back() != '\n' && batch_.back() != '\r';
+  is_at_line_start_ = batch_.back() == '\n';
   line_owner_ = writer.who;
   if (batch_.size() >= kBatch) flush();
 }
@@ -48,8 +50,20 @@ void BatchQueue::ended(const void* who) {
   if (line_owner_ == who) line_owner_ = nullptr;
 }
 
+void BatchQueue::set_status(std::string line) {
+  status_ = std::move(line);
+  if (needs_status() && queued() == 0) flush();
+}
+
+bool BatchQueue::needs_status() const {
+  return shown_status_ != (is_at_line_start_ ? status_ : std::string_view{});
+}
+
 void BatchQueue::flush() {
-  if (batch_.empty()) return;
+  if (batch_.empty() && !needs_status()) return;
+  if (!shown_status_.empty()) batch_.insert(0, kEraseLine);
+  shown_status_ = is_at_line_start_ ? status_ : std::string{};
+  batch_.append(shown_status_);
   if (!std::exchange(is_open_, true)) open();
   Lock lock{mutex_};
   const std::size_t bytes = batch_.size();

@@ -23,6 +23,10 @@ class BatchQueue : public OutputQueue {
   void ended(const void* who);
   /// Hands the batch to the writer thread.
   void flush();
+  /// Of a terminal: a line below all others, without an end; empty: none. It is taken away before
+  /// each batch and drawn anew after it, unless that ends in the middle of a line. While the
+  /// terminal takes nothing a change waits for the next batch.
+  void set_status(std::string line);
   /// Whether it holds records of the journal instead of text.
   [[nodiscard]] virtual bool takes_records() const { return false; }
 
@@ -47,7 +51,12 @@ class BatchQueue : public OutputQueue {
   void discard_queue() final;
   void interrupt() override;
 
+  [[nodiscard]] bool needs_status() const;
+
   std::string batch_;                 // of the loop
+  std::string status_;                // of the loop
+  std::string shown_status_;          // what the terminal shows when the queue is written
+  bool is_at_line_start_ = true;      // there is no text on the terminal's last line
   const void* line_owner_ = nullptr;  // of the unfinished line; nullptr: it is gone
   bool is_mid_line_ = false;
   bool is_open_ = false;

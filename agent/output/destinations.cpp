@@ -11,6 +11,7 @@ namespace {
 
 constexpr Millis kStopBound{200};
 constexpr Millis kLateWords{200};  // after the last finish()
+constexpr Millis kSettle{200};     // for the end of a status line
 constexpr Millis kLetGo{100};      // for a thread to give up what it writes
 constexpr Millis kLook{100};       // at the limits of finish()
 constexpr Millis kWaitIsTold{5'000};
@@ -58,6 +59,11 @@ void Destinations::say(std::string_view text) {
   }
   to.commit(mark, {this, true}, DropPolicy::Origin::agent);
   to.flush();
+}
+
+void Destinations::settle() {
+  const Instant now = clock_now();
+  console(true).wait_written(now, kSettle, now + kSettle);
 }
 
 void Destinations::flush() {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace acc::agent {
@@ -32,6 +33,10 @@ class Destinations {
 
   void begin_round();
   void shorten_patience(Millis patience);
+  /// A line below all others on the terminal that stderr is; see BatchQueue.
+  void set_status(std::string line) { console(true).set_status(std::move(line)); }
+  /// Waits a moment until what was said to stderr is written.
+  void settle();
   /// A line of ours to stderr.
   void say(std::string_view text);
   /// Hands the batches to the writer threads, and reports what has changed.

@@ -277,6 +277,18 @@ void OutputHub::window_changed() {
 
 void OutputHub::say(std::string_view line) { destinations_->say(line); }
 
+bool OutputHub::can_show_status() const {
+  return facts_.err_is_tty && (facts_.same_target || !facts_.out_is_tty);
+}
+
+void OutputHub::set_status(std::string line) {
+  if (line.empty() && !has_status_) return;
+  has_status_ = !line.empty();
+  destinations_->set_status(std::move(line));
+  const bool may_inherit = local_world_size_ == 1 || plan_.capture == Choice::no;
+  if (!has_status_ && may_inherit) destinations_->settle();
+}
+
 void OutputHub::shorten_patience(Millis patience) {
   destinations_->shorten_patience(patience);
   pump_->resume();

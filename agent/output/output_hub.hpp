@@ -80,6 +80,14 @@ class OutputHub {
   /// it lacks. Never blocks; after finish() it waits for the next one.
   void say(std::string_view line);
 
+  /// stderr is a terminal, and no stream of a worker reaches it past us but a worker's own.
+  [[nodiscard]] bool can_show_status() const;
+  /// A line below all others on that terminal, without an end; empty: none. Returns when a worker
+  /// that writes to the terminal itself finds it gone.
+  void set_status(std::string line);
+  /// Of the terminal; 0: unknown.
+  [[nodiscard]] std::size_t columns() const { return facts_.window.columns; }
+
   /// The job is being stopped: until the next round no destination holds up workers for longer, as
   /// they need their time for a checkpoint.
   void shorten_patience(Millis patience);
@@ -135,6 +143,7 @@ class OutputHub {
   Round round_{};
   std::string run_folder_;
   std::string round_folder_;      // <run folder>/attempt_<round>; empty: no files in this round
+  bool has_status_ = false;       // a status line is shown
   bool lacks_terminals_ = false;  // the warning was shown
   Alive alive_;
 };

@@ -1,5 +1,5 @@
 """--health: a node that is unfit doesn't begin a job, or leaves it; a probe that hangs is told and holds up nothing."""
-import os, tempfile, time, unittest
+import json, os, tempfile, time, unittest
 
 from cluster import ClusterTest
 from harness import BIN, SLACK, JobTest, is_root, main, read, until, write
@@ -111,7 +111,7 @@ class SeveralNodes(ClusterTest):
         cluster = self.cluster("a b c", nnodes="2:2", words="run=300s", flags="--max_restarts 3")
         flag = os.path.join(cluster.folder, "bad")
         for host in "ab":
-            cluster.start(host, f"--health_interval 0.2 --health_check test${{IFS}}!${{IFS}}-e${{IFS}}{flag}-{host}")
+            cluster.start(host, f"--events {cluster.folder}/events-{host} --health_interval 0.2 --health_check test${{IFS}}!${{IFS}}-e${{IFS}}{flag}-{host}")
         cluster.wait_round(0, 2)
         cluster.start("c")
         cluster.nodes["c"].wait_text("spare")
@@ -121,6 +121,15 @@ class SeveralNodes(ClusterTest):
         cluster.nodes["b"].expect(74)
         self.assertIn("this node is unfit: --health_check ended with 1; it leaves the job", cluster.nodes["b"].stderr)
         self.assertIn("this node is unfit", cluster.nodes["a"].stderr)
+        course = lambda host: [json.loads(line) for line in read(f"{cluster.folder}/events-{host}").splitlines()]
+        lost = lambda: [event["name"] for event in course("a") if event["event"] == "node_lost"]
+        until(lost, "the event of the lost node")
+        self.assertEqual(lost(), ["b"])
+        self.assertEqual([event["name"] for event in course("a") if event["event"] == "node_joined"], ["a", "b", "c"])
+        self.assertEqual([event["restarts"] for event in course("a") if event["event"] == "restart"], [1])
+        finding = next(event for event in course("b") if event["event"] == "health" and event["probe"] == "command")
+        self.assertEqual((finding["severity"], finding["text"]), ("unfit", "--health_check ended with 1"))
+        self.assertEqual((course("b")[-1]["event"], course("b")[-1]["verdict"]), ("job_ended", "unfit"))
         self.stop(cluster)
 
     def test_a_node_that_is_unfit_at_the_start_never_joins(self):

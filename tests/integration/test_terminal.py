@@ -1,5 +1,5 @@
 """What users see and type in a terminal; each test is named for what they saw."""
-import contextlib, fcntl, os, pty, select, shutil, signal, struct, sys, tempfile, termios, time, unittest
+import contextlib, fcntl, os, pty, re, select, shutil, signal, struct, sys, tempfile, termios, time, unittest
 
 from harness import ACC, FAKE, SLACK, children_of, main, read, until
 
@@ -9,6 +9,22 @@ for i in range(20):
     sys.stderr.flush()
     time.sleep(0.1)
 '''
+
+
+def screen(text):
+    """The lines of a terminal that was wide enough, after all of the text: CR, LF and "erase to the end of the line"."""
+    lines, column = [""], 0
+    for part in re.split(r"(\r|\n|\x1b\[K|\x1b\[[0-9;]*m)", text.decode(errors="replace")):
+        if part == "\r":
+            column = 0
+        elif part == "\n":
+            lines.append("")  # the pseudo-terminal puts a CR in front
+        elif part == "\x1b[K":
+            lines[-1] = lines[-1][:column]
+        elif not part.startswith("\x1b"):
+            lines[-1] = lines[-1][:column] + part + lines[-1][column + len(part):]
+            column += len(part)
+    return lines
 
 
 def state_of(pid):
@@ -121,6 +137,49 @@ class Terminal(unittest.TestCase):
         self.start("--num_processes 2 --tee 3", ["sh", "-c", "echo here; exit 3"])
         self.assertEqual(self.exit_code(), 3)
         self.assertIn(b"\x1b[", self.text)
+
+    # ---- the status line ----
+
+    RESTARTS = "--num_processes 2 --max_restarts 2 --restart_delay 2"
+    FAILING = ["sh", "-c", "echo line of $RANK; exit 3"]
+
+    def test_a_status_line_counts_down_to_the_next_attempt_and_leaves_nothing(self):
+        self.start(self.RESTARTS, self.FAILING)
+        self.read_until(b"acc-launch: next attempt in 1 s (restart 2 of 2), after: rank ")
+        self.assertEqual(self.exit_code(), 3)
+        shown = screen(self.text)
+        self.assertFalse([line for line in shown if "next attempt" in line or "stopping," in line], shown)
+        # A rank may have been stopped before it came to its line.
+        self.assertTrue([line for line in shown if line.startswith("line of ")])
+        course = shown[:shown.index("=" * 72)]
+        self.assertFalse([line for line in course if "line of " in line and not re.fullmatch("line of [01]", line)], shown)
+
+    def test_a_status_line_is_never_mixed_into_workers_lines(self):
+        loop = 'trap "" TERM; i=0; while [ $i -lt 40 ]; do echo rank $RANK line $i; i=$((i+1)); sleep 0.05; done; exit 0'
+        self.start("--num_processes 2 --grace 20", ["sh", "-c", loop])
+        self.read_until(b"line 2")
+        os.kill(self.pid, signal.SIGTERM)
+        self.read_until(b"acc-launch: stopping, 2 of 2 workers left, killed in ")
+        self.assertEqual(self.exit_code(), 143)
+        shown = screen(self.text)
+        for rank in "01":
+            lines = [line for line in shown if f"rank {rank} line" in line]
+            self.assertEqual(lines, [f"rank {rank} line {i}" for i in range(40)])
+        self.assertFalse([line for line in shown if "workers left" in line], shown)
+
+    def test_no_status_line_where_none_is_wanted(self):
+        for flags, env in (("--quiet", {}), ("", {"NO_COLOR": "1"}), ("", {"TERM": "dumb"}), ("--color never", {})):
+            with self.subTest(flags=flags, env=env):
+                self.start(f"{self.RESTARTS} {flags}", self.FAILING, env=env)
+                self.assertEqual(self.exit_code(), 3)
+                self.assertNotIn(b"next attempt in", self.text)
+                self.assertNotIn(b"\x1b[K", self.text)
+
+    def test_a_single_worker_that_has_the_terminal_finds_it_clean(self):
+        self.start("--num_processes 1 --max_restarts 2 --restart_delay 2", ["sh", "-c", "echo line of it; exit 3"])
+        self.read_until(b"next attempt in")
+        self.assertEqual(self.exit_code(), 3)
+        self.assertEqual(screen(self.text).count("line of it"), 3)
 
     # ---- Ctrl-C ----
 

@@ -60,13 +60,13 @@ EXAMPLE_HEADERS = {("examples/08_fashion_mnist_cpp", f"{name}.hpp")
 FLOORS = {
     "agent": {
         "plans and rules": "job_plan group_state transitions coordinated supervisor translate lease_terms interrupt_watch "
-                           "pmi_session report_keys event_keys metrics_text health_findings worker_calls control_protocol fanout/orders fanout/fan_out fanout/trouble_text",
+                           "pmi_session report_keys event_keys metrics_text status_text health_findings worker_calls control_protocol fanout/orders fanout/fan_out fanout/trouble_text",
         "system": "small_file error_file containment memory_limit left_overs orphan_sweep spawn_child spawn terminal "
                   "terminal_interrupts service_notify output/* health_probes health_nvml health_prober descriptor_limit accept_loop asio_impl",
         "guardian": "guardian_board job_folder_notes report_file lease_timer lease_watch guardian",
         "workers": "worker_connection worker_server control_server local_store metrics_server pmi_server environment worker_start worker_group lent_terminal",
         "job": "rendezvous_options coordinated_job report report_json lost_ranks job_recorder job_events job_metrics event_log health_check user_messages worker_services round_starter",
-        "loop": "life_line life_line_watch agent_loop agent_cluster agent_control agent_events agent_health agent",
+        "loop": "life_line life_line_watch agent_loop agent_cluster agent_control agent_events agent_health agent_status agent",
         "several hosts": "fanout/*",
     },
     "agent/output": {

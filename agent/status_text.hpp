@@ -1,0 +1,28 @@
+#pragma once
+
+#include "agent/group_state.hpp"
+
+#include <cstddef>
+#include <string>
+
+namespace acc::agent {
+
+/// What the status line on a terminal says (pure).
+struct StatusFacts {
+  Phase phase = Phase::idle;
+  bool is_coordinated = false;
+  bool ends_for_good = false;  ///< no round will follow
+  std::uint32_t alive = 0;     ///< workers here
+  std::uint32_t workers = 1;   ///< workers of this node
+  RestartLedger ledger;
+  std::uint32_t max_restarts = 0;
+  std::string reason;    ///< of the last restart, or why it waits
+  Millis in_phase{0};    ///< so long already
+  Millis left{0};        ///< until the next round, or until SIGKILL; 0: unknown
+  std::string progress;  ///< of running workers, from heartbeats; empty: nothing is known
+};
+
+/// Without a line's end, at most `columns` wide; empty: there is nothing to wait for.
+[[nodiscard]] std::string status_text(const StatusFacts& facts, std::size_t columns);
+
+}  // namespace acc::agent
