@@ -60,11 +60,11 @@ EXAMPLE_HEADERS = {("examples/08_fashion_mnist_cpp", f"{name}.hpp")
 FLOORS = {
     "agent": {
         "plans and rules": "job_plan group_state transitions coordinated supervisor translate lease_terms interrupt_watch "
-                           "pmi_session report_keys worker_calls control_protocol fanout/orders fanout/fan_out fanout/trouble_text",
+                           "pmi_session report_keys worker_calls control_protocol watch/* fanout/orders fanout/fan_out fanout/trouble_text",
         "system": "small_file error_file containment memory_limit left_overs orphan_sweep spawn_child spawn terminal "
-                  "terminal_interrupts service_notify output/* descriptor_limit asio_impl",
+                  "terminal_interrupts service_notify output/* descriptor_limit asio_impl evidence/*",
         "guardian": "guardian_board job_folder_notes report_file lease_timer lease_watch guardian",
-        "workers": "worker_connection worker_server control_server local_store pmi_server environment worker_start worker_group lent_terminal",
+        "workers": "worker_connection worker_server control_server local_store pmi_server environment worker_start worker_group lent_terminal heartbeat_board",
         "job": "rendezvous_options coordinated_job report report_json lost_ranks job_recorder user_messages worker_services round_starter",
         "loop": "life_line life_line_watch agent_loop agent_cluster agent_control agent",
         "several hosts": "fanout/*",
