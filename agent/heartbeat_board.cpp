@@ -32,6 +32,11 @@ std::vector<heartbeat::Beat> HeartbeatBoard::beats() const {
   return beats;
 }
 
+std::optional<heartbeat::Beat> HeartbeatBoard::beat(LocalRank worker) const {
+  if (worker.value() >= page_.slots()) return std::nullopt;
+  return read(page_.slot(worker.value()));
+}
+
 std::uint64_t HeartbeatBoard::checkpoints() const {
   std::uint64_t most = 0;
   for (std::uint32_t i = 0; i < page_.slots(); ++i)
@@ -65,6 +70,7 @@ void HeartbeatBoard::on_section(LocalRank worker, const std::string& name, Milli
 
 void HeartbeatBoard::on_checkpoint(LocalRank worker, std::uint64_t step) {
   if (auto* const slot = slot_to_fill(worker)) write_checkpoint(*slot, step);
+  if (on_checkpoint_told_) on_checkpoint_told_();
   note_sign();
 }
 

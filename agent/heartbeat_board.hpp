@@ -5,6 +5,7 @@
 #include "common/ids.hpp"
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,12 +20,16 @@ class HeartbeatBoard {
   /// Called once a round: a worker has begun to report. Until then nothing needs to look.
   void on_first_sign(std::function<void()> act) { on_first_sign_ = std::move(act); }
 
+  /// Called at each message of a complete checkpoint.
+  void on_checkpoint_told(std::function<void()> act) { on_checkpoint_told_ = std::move(act); }
+
   /// Of this process, as the round's workers open it; empty: there is none.
   [[nodiscard]] std::string path() const;
   [[nodiscard]] int fd() const { return page_.fd(); }
   [[nodiscard]] bool is_in_use() const { return is_in_use_; }
   /// In the order of the local ranks; empty: no page.
   [[nodiscard]] std::vector<heartbeat::Beat> beats() const;
+  [[nodiscard]] std::optional<heartbeat::Beat> beat(LocalRank worker) const;
   /// Complete checkpoints in this round, by any worker here.
   [[nodiscard]] std::uint64_t checkpoints() const;
 
@@ -40,6 +45,7 @@ class HeartbeatBoard {
 
   heartbeat::Mapping page_;
   std::function<void()> on_first_sign_;
+  std::function<void()> on_checkpoint_told_;
   bool is_in_use_ = false;
 };
 

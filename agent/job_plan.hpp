@@ -1,5 +1,6 @@
 #pragma once
 
+#include "agent/watch/hang_policy.hpp"
 #include "common/duration.hpp"
 #include "common/ids.hpp"
 #include "common/restart_policy.hpp"
@@ -201,6 +202,7 @@ struct JobPlan {
   ScriptProblem script_problem;  ///< only of a job on several machines: reported to the other nodes
   RestartPolicy restart;
   StopPolicy stop;
+  HangPolicy hang;
   OutputPlan output;
   std::string report_file;              ///< --report: JSON is written there at the end; empty: none
   std::optional<LocalRank> stdin_rank;  ///< --stdin: this worker gets our stdin

@@ -105,6 +105,7 @@ class Ctl {
     if (!job) return fail_to_find(all, job.error());
     if (verb == "status") return status(*job);
     if (verb == "logs" || verb == "attach") return output(*job);
+    if (verb == "stacks") return stacks(*job);
     if (verb == "rm") return remove(*job);
     return steer(*job, signo);
   }
@@ -291,6 +292,13 @@ class Ctl {
       int worst = code(CtlExit::done);
       for (const auto& one : launch.parts) {
         if (one.job) worst = std::max(worst, whole_output(*one.job, *query));
+      }
+      return worst;
+    }
+    if (verb == "stacks") {
+      int worst = code(CtlExit::done);
+      for (const auto& one : launch.parts) {
+        if (one.job && !is_over(one.job->state)) worst = std::max(worst, stacks(*one.job));
       }
       return worst;
     }
@@ -511,6 +519,26 @@ class Ctl {
         ask_service(job.socket, {.method = "DELETE", .target = job.at + "/v1/jobs/" + job.id});
     if (!answer) return fail(answer.error());
     return answer->status < kHttpRedirect ? code(CtlExit::done) : fail(*answer);
+  }
+
+  int stacks(const JobRow& job) {
+    constexpr Millis kPatience{20'000};
+    Json reply;
+    if (job.is_of_service) {
+      const auto answer = ask_service(
+          job.socket, {.method = "POST", .target = job.at + "/v1/jobs/" + job.id + "/stacks"});
+      if (!answer) return fail(answer.error());
+      if (answer->status >= kHttpRedirect) return fail(*answer);
+      reply = parse_json(answer->body);
+    } else {
+      const auto answer = ask_agent(job.socket, R"({"do":"stacks"})", kPatience);
+      if (!answer) return fail(answer.error());
+      if (const auto why = error_of(*answer); !why.empty())
+        return fail(CtlExit::refused, job.id + ": " + why);
+      reply = parse_json(*answer);
+    }
+    const auto text = text_of(reply, "text");
+    return print(::isatty(STDOUT_FILENO) == 1 ? terminal_safe(text) : text);
   }
 
   int steer(const JobRow& job, int signo) {

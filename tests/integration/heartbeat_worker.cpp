@@ -1,7 +1,8 @@
 // A rank that trains nothing: `heartbeat_worker STEPS MILLISECONDS [WHAT=RANK@STEP…] [any=TOKEN]`. In each step it beats,
 // works and meets the others in an all_reduce. WHAT: spin (computes for ever), sleep, skip (never enters the
 // collective of this step), section (sleeps in a section with a limit of 1 s), long (sleeps 3 s in a section
-// without one), stop (SIGSTOP to itself), slow (from here on 3 times slower; no collectives). `bench`: measures heartbeats.
+// without one), stop (SIGSTOP to itself), slow (from here on 3 times slower; no collectives),
+// nosave (reports no checkpoints). `bench`: measures heartbeats.
 #include <signal.h>
 #include <unistd.h>
 
@@ -108,7 +109,7 @@ int main(int argc, char** argv) {
   for (std::uint64_t step = 0; step < steps; ++step) {
     const bool is_slow = faults.contains("slow") && faults["slow"].rank == my_rank && step >= faults["slow"].step;
     step_once(step, is_slow ? 3 * work : work, group.get());
-    if (step % 5 == 4) acc::agent::checkpoint(step);
+    if (step % 5 == 4 && !faults.contains("nosave")) acc::agent::checkpoint(step);
   }
   std::printf("rank %d done\n", my_rank);
   return 0;
