@@ -7,6 +7,9 @@
 #include "common/host_name.hpp"
 #include "common/text.hpp"
 
+#include <algorithm>
+#include <memory>
+
 // What a job on several nodes adds: orders of the coordinator, and reports to it.
 namespace acc::agent {
 
@@ -127,6 +130,57 @@ void AgentLoop::end_loop() {
               : end_reason_.empty()                  ? "its acc-launch was killed"
                                                      : end_reason_,
               [this] { io_.stop(); });
+}
+
+// ---- hangs ----
+
+std::function<void(const JobWatch::Summaries&, std::function<void(JobWatch::Summaries)>)>
+AgentLoop::comparing_nodes() {
+  if (plan_.kind != JobKind::elastic || !plan_.cluster.several()) return {};
+  return [this](const auto& mine, auto done) { compare_with_nodes(mine, std::move(done)); };
+}
+
+// Each node writes what it found about its silent ranks under its own key, and reads those of the
+// others: all of them judge the same facts, and the node of the rank that is behind reports it. A
+// node whose ranks go on writes nothing.
+void AgentLoop::compare_with_nodes(const JobWatch::Summaries& mine,
+                                   std::function<void(JobWatch::Summaries)> done) {
+  constexpr Millis kPatience{12'000};  // another node notices up to a second, and collects for ten
+  if (!job_ || !place_ || place_->nodes < 2) return done(mine);
+  struct Gathering {
+    JobWatch::Summaries all;
+    std::uint32_t missing = 0;
+    std::function<void(JobWatch::Summaries)> done;
+  };
+  const auto key_of = [](std::uint32_t node) { return "acc/silent/" + std::to_string(node); };
+  const auto gathering = std::make_shared<Gathering>();
+  gathering->all = mine;
+  gathering->missing = place_->nodes - 1;
+  gathering->done = std::move(done);
+  rendezvous::KvRequest own;
+  own.op = rendezvous::KvRequest::Op::set;
+  own.key = key_of(place_->node_rank.value());
+  own.value = evidence::encode(mine);
+  job_->ask(std::move(own), [](const auto&) {});
+  for (std::uint32_t node = 0; node < place_->nodes; ++node) {
+    if (node == place_->node_rank.value()) continue;
+    rendezvous::KvRequest other;
+    other.op = rendezvous::KvRequest::Op::get;
+    other.key = key_of(node);
+    other.timeout = kPatience;
+    job_->ask(std::move(other), [gathering](const rendezvous::KvReply& reply) {
+      if (reply.status == rendezvous::KvReply::Status::ok) {
+        if (auto ranks = evidence::decode_ranks(reply.value)) {
+          auto& all = gathering->all;
+          all.insert(all.end(), ranks->begin(), ranks->end());
+        }
+      }
+      if (--gathering->missing > 0) return;
+      // In the same order on all nodes, or they would name different ranks.
+      std::ranges::sort(gathering->all, {}, &evidence::RankSummary::rank);
+      gathering->done(std::move(gathering->all));
+    });
+  }
 }
 
 // ---- reports ----

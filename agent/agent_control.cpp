@@ -1,5 +1,6 @@
 #include "agent/agent_loop.hpp"
 #include "agent/control_server.hpp"
+#include "agent/job_name.hpp"
 #include "agent/small_file.hpp"
 #include "common/host_name.hpp"
 #include "common/log.hpp"
@@ -28,28 +29,6 @@ double seconds_of(Instant from, Instant to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-/// As the launcher makes one where the user named no job: "39ba0dec-b767-4bee-9e03-fca6e6bcdcb6".
-bool is_made_up(const std::string& job) {
-  constexpr std::string_view kUuid = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
-  const auto fits = [](char shape, char c) { return (shape == '-') == (c == '-'); };
-  return job == "none" ||
-         (job.size() == kUuid.size() && std::equal(kUuid.begin(), kUuid.end(), job.begin(), fits));
-}
-
-/// The name that --rdzv_id gave, else the script's.
-std::string name_of(const JobPlan& plan) {
-  if (!is_made_up(plan.cluster.job)) return plan.cluster.job;
-  const auto& words = plan.command;
-  const auto base = [](const std::string& path) { return path.substr(path.rfind('/') + 1); };
-  std::string name = words.empty() ? "job" : base(words.front());
-  if (name.starts_with("python") || name.starts_with("pypy")) {
-    const auto script = std::find_if(words.begin() + 1, words.end(),
-                                     [](const auto& word) { return !word.starts_with('-'); });
-    if (script != words.end()) name = base(*script);
-  }
-  return name.ends_with(".py") ? name.substr(0, name.size() - 3) : name;
-}
-
 std::optional<control::ProcessUsage> usage_of(pid_t pid) {
   static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   static const auto ticks = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
@@ -63,7 +42,7 @@ std::optional<control::ProcessUsage> usage_of(pid_t pid) {
 void AgentLoop::open_control() {
   if (finish_) return;
   auto place = find_control_place(std::getenv("ACC_JOB_FOLDER"), std::getenv("XDG_RUNTIME_DIR"),
-                                  name_of(plan_), guardian_.pid != 0 ? guardian_.pid : ::getpid());
+                                  job_name(plan_), guardian_.pid != 0 ? guardian_.pid : ::getpid());
   if (place && !*place) return;
   Result<void> listening{};
   if (place) {
@@ -86,6 +65,14 @@ void AgentLoop::on_control(const control::Request& request, uid_t uid,
     messages_.note(what + " asked over the control socket by uid " + std::to_string(uid));
   };
   if (std::holds_alternative<control::Status>(request)) return reply_status(std::move(reply));
+  if (std::holds_alternative<control::Stacks>(request)) {
+    if (group_.phase != Phase::running)
+      return reply(control::refusal("conflict", "no worker runs now"));
+    return watch_.collect("asked for over the control socket", [reply](const auto& answer) {
+      reply(answer ? control::stacks_reply(answer->file, answer->text)
+                   : control::refusal("failed", answer.error().what));
+    });
+  }
   if (const auto* stop = std::get_if<control::Stop>(&request)) {
     note("stop");
     reply(control::done());
@@ -142,7 +129,7 @@ void AgentLoop::reply_status(std::function<void(std::string)> reply) {
 control::JobView AgentLoop::view() const {
   const auto now = clock_now();
   control::JobView seen;
-  seen.name = name_of(plan_);
+  seen.name = job_name(plan_);
   seen.id = job_id_;
   seen.state = control::state_of(group_);
   seen.round = group_.round;
@@ -163,7 +150,8 @@ control::JobView AgentLoop::view() const {
   const auto& records = workers_.records();
   seen.workers.reserve(records.size());
   for (const auto& record : records) {
-    control::WorkerView worker{record.rank, record.local_rank, record.pid, record.status, 0, {}};
+    control::WorkerView worker{record.rank, record.local_rank, record.pid, record.status, 0, {}, {}};
+    worker.progress = progress_of(record);
     const bool has_begun = record.started != Instant{};
     if (has_begun) worker.seconds = seconds_of(record.started, record.status ? record.ended : now);
     if (!record.status && record.pid != 0 && seen.workers.size() < kMeasuredWorkers)
@@ -171,6 +159,16 @@ control::JobView AgentLoop::view() const {
     seen.workers.push_back(std::move(worker));
   }
   return seen;
+}
+
+std::optional<control::WorkerView::Progress> AgentLoop::progress_of(
+    const WorkerRecord& record) const {
+  const auto beat = watch_.beat(record.local_rank);
+  if (!beat || beat->time_ns == 0) return std::nullopt;
+  const auto now = heartbeat::coarse_now_ns();
+  const auto silent_ns = now > beat->time_ns ? now - beat->time_ns : 0;
+  return control::WorkerView::Progress{beat->step, static_cast<double>(silent_ns) / 1e9,
+                                       watch_.steps_per_second(record.local_rank), beat->section};
 }
 
 void AgentLoop::act(const TellRestartAsked& a) { messages_.restart_asked(a); }

@@ -51,6 +51,11 @@ std::string node_of(const JobPlan& plan) {
   return plan.cluster.node_name.empty() ? host_name() : plan.cluster.node_name;
 }
 
+std::string watched_node(const JobPlan& plan) {
+  const auto node = node_of(plan);
+  return node.empty() ? host_name() : node;
+}
+
 int open_signals() {
   sigset_t set;
   ::sigemptyset(&set);
@@ -102,6 +107,8 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian,
       starter_{{plan_, guardian_, console_, descriptors_, containment_, output_, run_folder_,
                 messages_}},
       recorder_{plan_, workers_, output_, run_folder_, containment_},
+      watch_{{io_, plan_, workers_, messages_, run_folder_, job_id_, watched_node(plan)},
+             {[this](const auto& hang) { on_hang(hang); }, comparing_nodes()}},
       max_restarts_{plan.restart.max_restarts},
       signals_{io_, open_signals()},
       guardian_fd_{io_},
@@ -165,6 +172,12 @@ void AgentLoop::handle(const Event& event) {
                          {"from", to_string(before)},
                          {"to", to_string(group_.phase)}});
   }
+  if (before == Phase::running && group_.phase != Phase::running) {
+    const bool is_for_another = group_.stop_ordered && !group_.stop_ordered->for_good;
+    watch_.round_ended(group_.first_failure || group_.restart_asked || group_.lease_over ||
+                           is_for_another,
+                       clock_now());
+  }
   for (const auto& action : actions) carry_out(action);
   spare_stopping_workers();
 }
@@ -189,12 +202,16 @@ void AgentLoop::on_signal(int signo) {
       on_child_changed();
       return;
     case SIGTSTP:
+      watch_.suspended();
       workers_.signal(SIGTSTP);
       return;
     case SIGCONT:
       if (terminal_.lend_again()) group_.terminal_rank = terminal_.reader();
       workers_.signal(SIGCONT);
+      watch_.resumed(clock_now());
       return;
+    case SIGQUIT:
+      return dump_stacks_before(signo);
     case SIGWINCH:
       output_.window_changed();
       workers_.signal(SIGWINCH);
@@ -226,6 +243,7 @@ void AgentLoop::on_started(const std::optional<StartFailure>& failure) {
             {{"job", job_id_}, {"round", group_.round.value()}, {"workers", group_.size}});
   note_round_started();
   handle(RoundStarted{now});
+  watch_.round_started(services_->heartbeats(), group_.round, now);
   if (group_.terminal_rank) terminal_.lent();
   forget_last_attempt();
   const std::string status = std::to_string(group_.size) + " workers running, attempt " +
@@ -290,8 +308,28 @@ void AgentLoop::check_emptied() {
   if (!containment_.is_empty()) return;
   output_.end_round();
   left_overs_.reset();
-  handle(Emptied{std::chrono::steady_clock::now(), starter_.progress_changed(), random_fraction()});
+  const bool progress = starter_.progress_changed() || watch_.saw_checkpoint();
+  handle(Emptied{std::chrono::steady_clock::now(), progress, random_fraction()});
   check_emptied();  // the next round may have failed to start at once
+}
+
+void AgentLoop::on_hang(const JobWatch::Hang& hang) {
+  recorder_.note_stacks(hang.file);
+  handle(HangFound{hang.rank, hang.cause, clock_now()});
+  check_emptied();
+}
+
+// As a core dump would, the stacks show what the workers were doing. A second signal doesn't wait.
+void AgentLoop::dump_stacks_before(int signo) {
+  const auto stop = [this, signo] {
+    handle(SignalArrived{signo, clock_now()});
+    check_emptied();
+  };
+  if (group_.phase != Phase::running || watch_.is_collecting()) return stop();
+  messages_.announce(signal_name(signo) + ": collecting the workers' stacks, then stopping");
+  watch_.collect(signal_name(signo) + " to acc-launch", [this, stop](const auto&) {
+    if (!finish_ && group_.phase == Phase::running) stop();
+  });
 }
 
 // The first press only went to the worker; with it, this is the second.
@@ -501,7 +539,8 @@ JobReport AgentLoop::make_report(const End& end) const {
                           .program = starter_.program(),
                           .last_word = {},
                           .reason = end_reason_,
-                          .restarted_after = job_ ? restart_reason_ : std::string{}};
+                          .restarted_after = job_ ? restart_reason_ : std::string{},
+                          .goodput = watch_.goodput(clock_now())};
   const bool by_signal = end.outcome == Outcome::stopped || end.outcome == Outcome::preempted;
   if (group_.is_signal_unheard && by_signal)
     job.reason = signal_name(group_.stop_signal) + "; the other nodes could not be told";

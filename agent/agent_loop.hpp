@@ -18,6 +18,7 @@
 #include "agent/service_notify.hpp"
 #include "agent/supervisor.hpp"
 #include "agent/user_messages.hpp"
+#include "agent/watch/job_watch.hpp"
 #include "agent/worker_group.hpp"
 #include "agent/worker_services.hpp"
 #include "rendezvous/coordinator_client.hpp"
@@ -73,6 +74,8 @@ class AgentLoop {
   void check_emptied();
   void on_started(const std::optional<StartFailure>& failure);
   void on_terminal_stop();
+  void on_hang(const JobWatch::Hang& hang);
+  void dump_stacks_before(int signo);
 
   // actions out
   void carry_out(const Action& action);
@@ -115,8 +118,14 @@ class AgentLoop {
   template <class Other>
   void prepare(const Other&) {}
   void heed_lease();
+  /// What the nodes of a job found about their silent ranks, exchanged in the store of the round.
+  void compare_with_nodes(const JobWatch::Summaries& mine,
+                          std::function<void(JobWatch::Summaries)> done);
   void tell_workers_of(const WorkerRecord& record);
   [[nodiscard]] NodeFacts node_facts() const;
+  /// Null for a job on one node.
+  std::function<void(const JobWatch::Summaries&, std::function<void(JobWatch::Summaries)>)>
+  comparing_nodes();
   void end_loop();
 
   // the control socket: agent_control.cpp
@@ -125,6 +134,8 @@ class AgentLoop {
                   std::function<void(std::string)> reply);
   void reply_status(std::function<void(std::string)> reply);
   [[nodiscard]] control::JobView view() const;
+  [[nodiscard]] std::optional<control::WorkerView::Progress> progress_of(
+      const WorkerRecord& record) const;
 
   // what happened, for --events and --metrics: agent_events.cpp
   void open_events();
@@ -182,6 +193,7 @@ class AgentLoop {
   std::unique_ptr<EventLog> event_log_;            ///< --events
   std::unique_ptr<MetricsServer> metrics_server_;  ///< --metrics
   std::unique_ptr<HealthCheck> health_;            ///< --health
+  JobWatch watch_;
   GroupState group_;
   std::unique_ptr<CoordinatedJob> job_;  ///< in a job on several nodes
   std::optional<Assignment> place_;      ///< there: from the coordinator

@@ -64,12 +64,23 @@ Json to_json(const WorkerView& worker) {
             {"signal", nullptr},
             {"seconds", worker.seconds},
             {"rss_bytes", nullptr},
-            {"cpu_s", nullptr}};
+            {"cpu_s", nullptr},
+            {"step", nullptr},
+            {"steps_per_second", nullptr},
+            {"seconds_since_heartbeat", nullptr},
+            {"section", nullptr}};
   if (!lives) json["exit_code"] = shell_code(*worker.status);
   if (killed != nullptr) json["signal"] = signal_name(killed->signo);
   if (worker.usage) {
     json["rss_bytes"] = worker.usage->rss_bytes;
     json["cpu_s"] = worker.usage->cpu_s;
+  }
+  if (worker.progress) {
+    json["step"] = worker.progress->step;
+    json["seconds_since_heartbeat"] = worker.progress->seconds_since_heartbeat;
+    if (worker.progress->steps_per_second)
+      json["steps_per_second"] = *worker.progress->steps_per_second;
+    if (!worker.progress->section.empty()) json["section"] = worker.progress->section;
   }
   return json;
 }
@@ -90,11 +101,18 @@ Result<Request> decode(std::string_view line) {
   if (word == "stop") return decode_stop(json);
   if (word == "signal") return decode_signal(json);
   if (word == "restart") return Request{Restart{}};
+  if (word == "stacks") return Request{Stacks{}};
   return bad((word.empty() ? "\"do\" is missing" : in_quotes(word, 32) + " is no request") +
-             ": one of status, stop, signal, restart");
+             ": one of status, stop, signal, restart, stacks");
 }
 
 std::string done() { return "{\"ok\":true}\n"; }
+
+std::string stacks_reply(std::string_view file, std::string_view text) {
+  Json json{{"ok", true}, {"file", nullptr}, {"text", text}};
+  if (!file.empty()) json["file"] = file;
+  return line_of(json);
+}
 
 std::string refusal(std::string_view code, std::string_view why) {
   return line_of(Json{{"error", why}, {"code", code}});

@@ -30,7 +30,10 @@ struct Signal {
   int signo = 0;  ///< one that is_forwardable
 };
 struct Restart {};
-using Request = std::variant<Status, Stop, Signal, Restart>;
+/// The stacks of all workers of this node: takes up to 11 s.
+struct Stacks {};
+inline constexpr std::string_view kStacksRequest = R"({"do": "stacks"})";
+using Request = std::variant<Status, Stop, Signal, Restart, Stacks>;
 
 /// Total: any bytes give a request or an error in words.
 [[nodiscard]] Result<Request> decode(std::string_view line);
@@ -40,6 +43,8 @@ using Request = std::variant<Status, Stop, Signal, Restart>;
 // ---- replies ----
 /// {"ok": true}
 [[nodiscard]] std::string done();
+/// {"ok": true, "file": PATH or null, "text": "…"}
+[[nodiscard]] std::string stacks_reply(std::string_view file, std::string_view text);
 /// {"error": "…", "code": "bad_request"}, as the daemon's API answers.
 [[nodiscard]] std::string refusal(std::string_view code, std::string_view why);
 
@@ -60,6 +65,13 @@ struct WorkerView {
   std::optional<ExitStatus> status;  ///< none: it lives
   double seconds = 0;                ///< since its start, or for how long it ran
   std::optional<ProcessUsage> usage;
+  struct Progress {
+    std::uint64_t step = 0;
+    double seconds_since_heartbeat = 0;
+    std::optional<double> steps_per_second;
+    std::string section;
+  };
+  std::optional<Progress> progress;  ///< none: it has sent no heartbeat
 };
 
 struct NodeView {

@@ -24,7 +24,7 @@ namespace {
 constexpr std::size_t kMostConnections = 16;
 constexpr int kBacklog = 64;
 constexpr Millis kRequestPatience{2'000};
-constexpr Millis kReplyPatience{10'000};
+constexpr Millis kReplyPatience{15'000};  // stacks take up to 11 s
 
 std::optional<uid_t> peer_of(int fd) {
   ucred peer{};

@@ -2,6 +2,7 @@
 
 #include "agent/job_folder_notes.hpp"
 #include "agent/pmi_session.hpp"
+#include "common/heartbeat_slot.hpp"
 #include "common/worker_env.hpp"
 
 #include <algorithm>
@@ -50,6 +51,7 @@ RoundEnvironment::RoundEnvironment(const JobPlan& plan, std::span<const char* co
       pmi_{elastic_ && plan.pmi},
       ranks_{facts.assignment.ranks},
       error_folder_{facts.error_folder},
+      heartbeat_page_{facts.heartbeat_page},
       console_{facts.console} {
   for (const std::string_view entry : caller) {
     const auto equals = entry.find('=');
@@ -88,6 +90,7 @@ RoundEnvironment::RoundEnvironment(const JobPlan& plan, std::span<const char* co
   // Without one of ours, that of an agent around us must not be taken for it.
   shared_.erase(std::string{env::kAccAgentSocket});
   if (!facts.agent_socket.empty()) add_shared(env::kAccAgentSocket, facts.agent_socket);
+  shared_.erase(std::string{env::kAccHeartbeatPage});
   if (elastic_) {
     for (const auto name :
          {env::kRank, env::kLocalRank, env::kRoleRank, env::kPmiRank, env::kMpiLocalRank})
@@ -119,6 +122,11 @@ WorkerEnvironment RoundEnvironment::for_worker(LocalRank local) {
   WorkerEnvironment worker;
   std::vector<std::string> overridden;  // "NAME=" of shared ones that this worker has otherwise
   add_console(local, worker, overridden);
+  if (!heartbeat_page_.empty()) {
+    const auto offset = heartbeat::slot_offset(local.value());
+    worker.own.push_back(
+        assignment(env::kAccHeartbeatPage, heartbeat_page_ + ':' + std::to_string(offset)));
+  }
   if (elastic_) {
     const std::string rank = std::to_string(ranks_.of(local).value());
     const auto own = [&](std::string_view name, const std::string& value) {

@@ -31,6 +31,7 @@ struct RoundFacts {
   std::string restart_reason;
   std::string error_folder;  ///< <run folder>/attempt_<K>; empty: no error files
   std::string agent_socket;  ///< address of the worker server; empty: there is none
+  std::string heartbeat_page;  ///< path of the page of heartbeats; empty: there is none
   /// Of one worker: how it sees where its output goes. May be empty.
   std::function<std::vector<Variable>(LocalRank)> console;
 };
@@ -62,6 +63,7 @@ class RoundEnvironment {
   bool pmi_;
   RankRange ranks_;
   std::string error_folder_;
+  std::string heartbeat_page_;
   std::function<std::vector<Variable>(LocalRank)> console_;
   std::map<std::string, std::string, std::less<>> shared_;
   std::vector<std::string> shared_text_;

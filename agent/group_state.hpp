@@ -41,6 +41,8 @@ struct WorkerFailure {
   ExitStatus status;
   Instant when;
   bool is_final = false;  ///< the worker reported that a restart won't help
+  /// It lives and makes no progress: the cause in words. The status is then that of its failure.
+  std::string hang{};
 };
 
 /// A worker that could not be started at all.
@@ -70,7 +72,14 @@ struct WorkerExited {
   Instant now;
   bool is_final = false;  ///< it reported that a restart won't help
 };
-/// No process of the round is left. `progress` tells whether --progress_file changed;
+/// A worker makes no progress, and the evidence was collected: a failure, as if it had exited.
+struct HangFound {
+  LocalRank local_rank;
+  std::string cause;  ///< "hung: no heartbeat for 10 s after step 41"
+  Instant now;
+};
+/// No process of the round is left. `progress` tells whether --progress_file changed
+/// or a checkpoint was reported;
 /// `jitter_sample` is uniform in [0, 1).
 struct Emptied {
   Instant now;
@@ -137,7 +146,7 @@ struct GaveUp {
 struct LinkChanged {
   bool is_connected = false;
 };
-using Event = std::variant<Began, RoundStarted, StartFailed, WorkerExited, Emptied, TimerFired,
+using Event = std::variant<Began, RoundStarted, StartFailed, WorkerExited, HangFound, Emptied, TimerFired,
                            SignalArrived, GuardianLost, StopAsked, RestartAsked, RoundOrdered,
                            StopOrdered, SignalOrdered, LeaseOver, JobClosed, GaveUp, LinkChanged>;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "agent/watch/hang_policy.hpp"
 #include "common/duration.hpp"
 #include "common/ids.hpp"
 #include "common/restart_policy.hpp"
@@ -216,6 +217,7 @@ struct JobPlan {
   ScriptProblem script_problem;  ///< only of a job on several machines: reported to the other nodes
   RestartPolicy restart;
   StopPolicy stop;
+  HangPolicy hang;
   OutputPlan output;
   std::string events_file;  ///< --events: lines of JSON are appended; empty: none
   HealthPlan health;

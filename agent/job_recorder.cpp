@@ -66,7 +66,11 @@ FailureReport JobRecorder::describe(const WorkerFailure& failure) const {
   report.worker = workers_.records().at(failure.local_rank.value());
   const auto oom = oom_facts(failure.status);
   report.out_of_memory = oom.known && oom.kills > 0;
-  report.cause = describe_cause(failure.status, oom);
+  report.cause = failure.hang.empty() ? describe_cause(failure.status, oom) : failure.hang;
+  if (!failure.hang.empty()) {
+    report.worker.ended = failure.when;
+    report.stacks_path = stacks_path_;
+  }
   report.round = round_.value();
   // The worker's own time: of many the last one may run long after the first.
   report.into_round = std::chrono::duration_cast<Millis>(failure.when - report.worker.started);
@@ -122,6 +126,7 @@ JobReport JobRecorder::report(const JobEnd& job) const {
   report.max_restarts = job.max_restarts;
   report.duration = std::chrono::duration_cast<Millis>(clock_now() - began_);
   report.failures = failures_;
+  report.goodput = job.goodput;
   report.failed_rounds = failed_rounds_;
   report.restarted_after = job.restarted_after;
   report.workers = workers_.records();

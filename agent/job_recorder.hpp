@@ -27,6 +27,8 @@ class JobRecorder {
   [[nodiscard]] OomFacts oom_facts(const ExitStatus& status) const;
   [[nodiscard]] FailureReport describe(const WorkerFailure& failure) const;
   void add(FailureReport failure);
+  /// Where the stacks of a hang lie that is about to be described.
+  void note_stacks(std::string path) { stacks_path_ = std::move(path); }
   [[nodiscard]] const FailureReport& latest() const { return failures_.back(); }
   /// @param program  as found on PATH; empty: it was not found
   [[nodiscard]] std::string words_for(const StartFailure& failure,
@@ -53,6 +55,7 @@ class JobRecorder {
     std::optional<LastWord> last_word;
     std::string reason;           ///< why this node ended without the coordinator
     std::string restarted_after;  ///< see JobReport
+    GoodputFigures goodput;
   };
   [[nodiscard]] JobReport report(const JobEnd& job) const;
 
@@ -67,6 +70,7 @@ class JobRecorder {
   Round round_{0};
   std::vector<FailureReport> failures_;  ///< the first and the latest
   std::uint32_t failed_rounds_ = 0;
+  std::string stacks_path_;
   std::vector<std::string> left_over_;  ///< names; at most LeftOvers::kNamed
   std::size_t left_over_count_ = 0;
   std::set<pid_t> left_over_pids_;  ///< in this round

@@ -196,6 +196,7 @@ void add_failure(Block& block, const JobReport& r, const FailureReport& f) {
   block.row("who",
             rank_words(f.worker) + " on " + r.host + ", pid " + std::to_string(f.worker.pid));
   block.row("when", when_words(f));
+  if (!f.stacks_path.empty()) block.row("stacks", f.stacks_path);
   add_evidence(block, f);
   block.row("done", what_was_done(r));
   for (const auto& line : others(r, f)) block.row("others", line);
@@ -218,6 +219,19 @@ void add_elsewhere(Block& block, const JobReport& r, const FailureElsewhere& the
   add_before(block, r);
 }
 
+// Only where it says more than the length of the job.
+std::string goodput_words(const JobReport& r) {
+  const auto& g = r.goodput;
+  if (r.restarts == 0 && !g.knows_checkpoints) return {};
+  const auto share = std::to_string(static_cast<int>(g.goodput() * 100 + 0.5)) + " %";
+  std::string text = share + " of " + describe(g.total) + " was of use; lost: " +
+                     describe(g.restarting) + " in restarts, " + describe(g.waiting) +
+                     " before the first start";
+  if (g.knows_checkpoints)
+    text += ", " + describe(g.lost_work) + " of work after the last checkpoints";
+  return text;
+}
+
 void add_common(Block& block, const JobReport& r) {
   const std::string log = r.failures.empty() || r.failures.back().log_path.empty()
                               ? r.log_folder
@@ -233,6 +247,7 @@ void add_common(Block& block, const JobReport& r) {
     block.row("lost", plural(loss.lines, "line") + " (" + plural(loss.bytes, "byte") + ") for " +
                           loss.where + ": " + loss.why);
   }
+  if (const auto words = goodput_words(r); !words.empty()) block.row("time", words);
   block.row("exit code", std::to_string(r.exit_code));
 }
 

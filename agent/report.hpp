@@ -3,6 +3,7 @@
 #include "agent/error_file.hpp"
 #include "agent/group_state.hpp"
 #include "agent/output/losses.hpp"
+#include "agent/watch/goodput.hpp"
 #include "agent/worker_group.hpp"
 #include "common/duration.hpp"
 #include "common/round_end.hpp"
@@ -28,6 +29,7 @@ struct FailureReport {
   std::optional<WorkerError> error;            ///< from its error file
   std::string tail;                            ///< its last output
   std::string log_path;                        ///< empty: no log file
+  std::string stacks_path;                     ///< of a hang: all ranks' stacks; empty: none
 };
 
 /// The decisive failure, on another node, as that node's agent reported it.
@@ -50,6 +52,7 @@ struct JobReport {
   std::uint32_t restarts = 0;
   std::uint32_t max_restarts = 0;
   Millis duration{0};
+  GoodputFigures goodput;
   std::vector<FailureReport>
       failures;                       ///< the first failure of each failed round, the oldest first
   std::vector<WorkerRecord> workers;  ///< of the last round

@@ -51,6 +51,7 @@ OrderedJson failure_json(const FailureReport& f, const std::string& host) {
               : OrderedJson{};
   json["last_lines"] = last_lines(f.tail, 100);
   json["log"] = text_or_null(f.log_path);
+  json["stacks"] = text_or_null(f.stacks_path);
   json["node_lost"] = false;
   return json;
 }
@@ -109,6 +110,12 @@ std::string to_json(const JobReport& r) {
         {{"where", loss.where}, {"why", loss.why}, {"bytes", loss.bytes}, {"lines", loss.lines}});
   }
   json["log_folder"] = text_or_null(r.log_folder);
+  const auto& g = r.goodput;
+  json["goodput"] = {{"share", g.goodput()},
+                     {"seconds_waiting", seconds_json(g.waiting)},
+                     {"seconds_restarting", seconds_json(g.restarting)},
+                     {"seconds_lost_work",
+                      g.knows_checkpoints ? seconds_json(g.lost_work) : OrderedJson{}}};
   // Worker output may be no UTF-8; a report must never fail on it.
   return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + '\n';
 }

@@ -119,6 +119,7 @@ std::variant<Launch, StartFailure> RoundStarter::prepare(const Order& order,
   const RankRange ranks = facts.assignment.ranks;
   services.begin_round(order.round, ranks, facts.assignment.world_size);
   facts.agent_socket = services.address();
+  facts.heartbeat_page = services.heartbeats().path();
   facts.job_id = order.job_id;
   facts.restarts = order.restarts;
   facts.max_restarts = order.max_restarts;

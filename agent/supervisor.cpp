@@ -114,6 +114,17 @@ Actions on_interrupted(GroupState& group, int signo, Instant now) {
   return actions;
 }
 
+Actions on_failure(GroupState& group, WorkerFailure failure) {
+  const Instant now = failure.when;
+  group.first_failure = std::move(failure);
+  Actions actions;
+  // Before the report and the message: there is time for them while the other workers end.
+  ask_to_end(group, actions, group.stop.grace, now);
+  if (group.coordinated) actions.emplace_back(ReportFailed{*group.first_failure});
+  actions.emplace_back(TellFailure{*group.first_failure});
+  return actions;
+}
+
 Actions on(GroupState& group, const WorkerExited& e) {
   if (group.alive > 0) --group.alive;
   if (group.phase == Phase::stopping && group.alive == 0) {
@@ -125,13 +136,13 @@ Actions on(GroupState& group, const WorkerExited& e) {
   if (const int signo = interrupted_by(group, e); signo != 0)
     return on_interrupted(group, signo, e.now);
   if (is_success(e.status)) return group.alive == 0 ? end_leftovers(group, e.now) : Actions{};
-  group.first_failure = WorkerFailure{e.local_rank, e.status, e.now, e.is_final};
-  Actions actions;
-  // Before the report and the message: there is time for them while the other workers end.
-  ask_to_end(group, actions, group.stop.grace, e.now);
-  if (group.coordinated) actions.emplace_back(ReportFailed{*group.first_failure});
-  actions.emplace_back(TellFailure{*group.first_failure});
-  return actions;
+  return on_failure(group, {e.local_rank, e.status, e.now, e.is_final});
+}
+
+Actions on(GroupState& group, const HangFound& e) {
+  if (group.phase != Phase::running) return {};
+  return on_failure(group,
+                    {e.local_rank, Exited{to_int(ExitCode::hang)}, e.now, false, e.cause});
 }
 
 Actions on(GroupState& group, const Emptied& e) {

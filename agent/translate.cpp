@@ -63,7 +63,7 @@ Failure failure_of(const WorkerFailure& failure, const NodeFacts& node, Instant 
   } else {
     told.code = std::get<Exited>(failure.status).code;
   }
-  told.cause = describe(failure.status);
+  told.cause = failure.hang.empty() ? describe(failure.status) : failure.hang;
   told.is_final = failure.is_final;
   told.ago = std::max(std::chrono::duration_cast<Millis>(now - failure.when), Millis{0});
   return told;

@@ -22,6 +22,8 @@ struct WorkerCalls {
   std::function<void(LocalRank, std::uint64_t step, Instant now)> on_beat;
   std::function<void(LocalRank, std::uint64_t step)> on_checkpoint;
   std::function<void(LocalRank, const std::string& why)> on_no_restart;  ///< printable
+  /// A section begins; an empty name: it ends. A limit of 0: none.
+  std::function<void(LocalRank, const std::string& name, Millis limit)> on_section;
   /// A connection ended: its waits in a store on this node are void.
   std::function<void(std::uint64_t connection)> on_gone;
 };

@@ -159,6 +159,13 @@ void WorkerConnection::carry_out(Request&& request) {
       if (calls.on_no_restart)
         calls.on_no_restart(*who_, printable(request.text, worker_socket::kMaxLine));
       return;
+    case Verb::section:
+      if (calls.on_section)
+        calls.on_section(*who_, request.text.empty() ? "unnamed" : request.text, request.timeout);
+      return;
+    case Verb::section_end:
+      if (calls.on_section) calls.on_section(*who_, {}, Millis{0});
+      return;
     case Verb::table:
       return ask_table();
     case Verb::lost:

@@ -26,6 +26,7 @@ void WorkerServices::begin_round(Round round, RankRange ranks, WorldSize world) 
   asked_not_to_restart_.clear();
   if (store_) store_->begin_round(round);
   server_.begin_round(round, ranks);
+  heartbeats_.begin_round(round, ranks.count);
   if (pmi_)
     pmi_->begin_round("acc_" + job_id_ + "_" + std::to_string(round.value()), ranks.first, world);
 }
@@ -54,8 +55,14 @@ WorkerCalls WorkerServices::calls() {
     };
     calls.on_gone = [this](std::uint64_t connection) { store_->gone(connection); };
   }
-  calls.on_beat = [](LocalRank, std::uint64_t, Instant) {};
+  calls.on_beat = [this](LocalRank rank, std::uint64_t step, Instant) {
+    heartbeats_.on_beat(rank, step);
+  };
+  calls.on_section = [this](LocalRank rank, const std::string& name, Millis limit) {
+    heartbeats_.on_section(rank, name, limit);
+  };
   calls.on_checkpoint = [this](LocalRank rank, std::uint64_t step) {
+    heartbeats_.on_checkpoint(rank, step);
     log::info("checkpoint", {{"job", job_id_}, {"local_rank", rank.value()}, {"step", step}});
   };
   calls.on_no_restart = [this](LocalRank rank, const std::string& why) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "agent/coordinated_job.hpp"
+#include "agent/heartbeat_board.hpp"
 #include "agent/local_store.hpp"
 #include "agent/pmi_server.hpp"
 #include "agent/user_messages.hpp"
@@ -41,6 +42,9 @@ class WorkerServices {
   [[nodiscard]] bool asked_not_to_restart(LocalRank worker) const {
     return asked_not_to_restart_.contains(worker);
   }
+  /// The workers' heartbeats and sections of this round.
+  [[nodiscard]] HeartbeatBoard& heartbeats() { return heartbeats_; }
+  [[nodiscard]] const HeartbeatBoard& heartbeats() const { return heartbeats_; }
   void close();
 
  private:
@@ -51,6 +55,7 @@ class WorkerServices {
   std::string job_id_;
   CoordinatedJob* job_;
   const UserMessages& messages_;
+  HeartbeatBoard heartbeats_;
   std::unique_ptr<LocalStore> store_;  ///< in a job on one node
   WorkerServer server_;
   std::unique_ptr<PmiServer> pmi_;            ///< only for programs of MPICH's kind

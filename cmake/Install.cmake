@@ -13,6 +13,7 @@ install(FILES configs/systemd/acc.tmpfiles DESTINATION lib/tmpfiles.d RENAME acc
 
 # Documents, laid out as in the repository, so that their links lead somewhere.
 install(FILES README.md CHANGELOG.md SECURITY.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT acc)
+install(FILES runtime/python/acc_heartbeat.py DESTINATION ${CMAKE_INSTALL_DATADIR}/acc/python COMPONENT acc)
 install(DIRECTORY docs configs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT acc
   PATTERN "__pycache__" EXCLUDE PATTERN "quickstart.sh" EXCLUDE REGEX "/examples/CMakeLists.txt$" EXCLUDE)
 foreach(room agent agent/daemon agent/fanout agent/output common launcher launcher/check launcher/ctl rendezvous runtime)

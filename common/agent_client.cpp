@@ -233,6 +233,14 @@ Result<void> AgentClient::no_restart(const std::string& why) {
   return say(request);
 }
 
+Result<void> AgentClient::section(const std::string& name, Millis limit) {
+  auto request = about(Verb::section, {}, limit);
+  request.text = name;
+  return say(request);
+}
+
+Result<void> AgentClient::section_end() { return say(about(Verb::section_end, {})); }
+
 Result<void> AgentClient::set(const std::string& key, std::string value) {
   auto request = about(Verb::set, key);
   request.value = std::move(value);

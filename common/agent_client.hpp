@@ -30,6 +30,9 @@ class AgentClient {
   Result<void> beat(std::uint64_t step);
   Result<void> checkpoint(std::uint64_t step);
   Result<void> no_restart(const std::string& why);
+  /// @param limit  0: none
+  Result<void> section(const std::string& name, Millis limit);
+  Result<void> section_end();
 
   Result<void> set(const std::string& key, std::string value);
   /// not_found: the key doesn't exist (no timeout given); timed_out: it was not set in time.

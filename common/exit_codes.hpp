@@ -20,6 +20,7 @@ enum class ExitCode : int {
   requeue = 75,
   refused = 77,
   hopeless = 93,
+  hang = 124,
   cannot_execute = 126,
   command_not_found = 127,
 };
@@ -67,6 +68,11 @@ inline constexpr std::array kExitCodes{
     ExitCodeRow{ExitCode::hopeless, "hopeless",
                 "--max_no_progress rounds in a row failed without progress: a restart doesn't help",
                 "don't requeue; look at the first failure"},
+    ExitCodeRow{ExitCode::hang, "hang",
+                "a worker made no progress for --hang_timeout or --stall_timeout, and no restart "
+                "was left",
+                "read the report: it names the worker that the others waited for, and where its "
+                "stack was saved"},
     ExitCodeRow{ExitCode::cannot_execute, "cannot_execute",
                 "the script or program may not be read or executed, or is a folder without "
                 "__main__.py",

@@ -31,7 +31,8 @@ struct RestartPolicy {
   Millis refill_after{0};
   /// End after this many failed rounds in a row without progress; 0: off.
   std::uint32_t max_no_progress = 0;
-  std::string progress_file;           ///< a changed content is progress; empty: a healthy round is
+  /// A changed content is progress, as is a reported checkpoint; empty: a healthy round is, too.
+  std::string progress_file;
   std::vector<CodeRange> never_retry;  ///< --no_restart_codes: end the job immediately
 };
 
@@ -49,7 +50,7 @@ struct FailedRound {
   /// Of the worker that failed first; empty: a node was lost, which no exit code class covers.
   std::optional<ExitStatus> status;
   Millis lived{0};             ///< from the round's start to the failure
-  bool progress = false;       ///< progress_file changed
+  bool progress = false;       ///< progress_file changed, or a checkpoint was reported
   double jitter_sample = 0.5;  ///< uniform in [0, 1), for the jitter
   bool is_final = false;       ///< the worker said that a restart won't help
 };

@@ -35,6 +35,10 @@ static constexpr std::array kRows{
         false},
     Row{kAccAgentSocket,
         "the agent's socket for messages and the key-value store: worker-socket.md", false},
+    Row{kAccHeartbeatPage,
+        "PATH:OFFSET of this worker's place in memory that it shares with the agent, for heartbeats: "
+        "worker-socket.md",
+        false},
     Row{kColumns,
         "width of the terminal that shows the output, less the prefix; unless set by the caller, "
         "and not where a worker has the terminal itself",

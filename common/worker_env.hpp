@@ -37,6 +37,7 @@ inline constexpr std::string_view kAccRound = "ACC_ROUND";
 inline constexpr std::string_view kAccRestartCount = "ACC_RESTART_COUNT";
 inline constexpr std::string_view kAccRestartReason = "ACC_RESTART_REASON";
 inline constexpr std::string_view kAccAgentSocket = "ACC_AGENT_SOCKET";
+inline constexpr std::string_view kAccHeartbeatPage = "ACC_HEARTBEAT_PAGE";
 
 inline constexpr std::string_view kColumns = "COLUMNS";
 inline constexpr std::string_view kLines = "LINES";

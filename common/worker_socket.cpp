@@ -40,6 +40,8 @@ constexpr std::array kForms{
     Form{Verb::beat, "beat", {Field::step}},
     Form{Verb::checkpoint, "checkpoint", {Field::step}},
     Form{Verb::no_restart, "no_restart", {Field::text}},
+    Form{Verb::section, "section", {Field::timeout, Field::text}},
+    Form{Verb::section_end, "section_end"},
     Form{Verb::set, "set", {Field::key, Field::value}},
     Form{Verb::get, "get", {Field::key, Field::timeout_if_given}},
     Form{Verb::add, "add", {Field::key, Field::delta}},

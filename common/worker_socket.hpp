@@ -21,13 +21,15 @@ inline constexpr std::size_t kMaxValue = 256 * 1024;
 inline constexpr std::size_t kMaxAnswer = 16 * 1024 * 1024;  ///< bytes of the value of an answer
 inline constexpr Millis kLongestWait = std::chrono::hours{24 * 7};
 
-/// Notifications (hello to no_restart) have no answer, unless they are malformed; every request has
+/// Notifications (hello to section_end) have no answer, unless they are malformed; every request has
 /// exactly one, in the order of the requests.
 enum class Verb : std::uint8_t {
   hello,       ///< first message: the sender's identity
   beat,        ///< alive, at this step
   checkpoint,  ///< a checkpoint of this step is complete
   no_restart,  ///< a restart would not help
+  section,     ///< begins a part of the program that may take longer than a step
+  section_end,
   set,
   get,
   add,
@@ -45,13 +47,14 @@ struct Request {
   Rank rank{0};                ///< hello
   std::optional<Round> round;  ///< hello: refused if another one runs; current: this one
   std::uint64_t step = 0;      ///< beat, checkpoint
-  std::string text;            ///< no_restart: the reason
+  std::string text;            ///< no_restart: the reason; section: its name
   std::string key;             ///< or the name of a barrier
   std::string value;           ///< set; compare_set: the new one
   std::string expected;        ///< compare_set; empty: the key must not exist
   std::int64_t delta = 0;      ///< add
   std::uint32_t count = 0;     ///< barrier: number of participants
-  Millis timeout{0};           ///< get, wait, barrier, lost, current; 0: answer immediately
+  Millis timeout{0};           ///< get, wait, barrier, lost, current; 0: answer immediately;
+                               ///< section: its limit, 0: none
   friend bool operator==(const Request&, const Request&) = default;
 };
 

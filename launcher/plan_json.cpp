@@ -88,6 +88,15 @@ Json stop(const agent::StopPolicy& policy) {
           {"give_up_s", seconds(policy.give_up)}};
 }
 
+Json hang(const agent::HangPolicy& policy) {
+  using Kind = agent::HangPolicy::Kind;
+  return {{"timeout_s", policy.kind == Kind::fixed ? Json(seconds(policy.timeout)) : Json{}},
+          {"is_learned", policy.kind == Kind::learned},
+          {"first_step_s", policy.first_step ? Json(seconds(*policy.first_step)) : Json{}},
+          {"stall_s", seconds(policy.stall)},
+          {"stall_restarts", policy.stall_restarts}};
+}
+
 Json output(const agent::OutputPlan& plan) {
   Json console = Json::array();
   for (const auto rank : plan.console) console.push_back(rank.value());
@@ -156,6 +165,7 @@ std::string plan_to_json(const JobSpec& spec, const agent::JobPlan& plan) {
     out["deepspeed_env_file"] = deepspeed_env({plan.env.begin(), plan.env.end()}).lines;
   out["restart"] = restart(plan.restart);
   out["stop"] = stop(plan.stop);
+  out["hang"] = hang(plan.hang);
   out["output"] = output(plan.output);
   out["events"] = text_or_null(plan.events_file);
   out["health"] = {{"before_rounds", plan.health.before_rounds},

@@ -51,6 +51,20 @@ class Policies {
          policy.preempt_signals);
   }
 
+  void hang() {
+    auto& hang = plan_.hang;
+    const auto text = spec_.text("hang_timeout"_key);
+    if (text == "auto") {
+      hang.kind = agent::HangPolicy::Kind::learned;
+    } else {
+      take("hang_timeout"_key, parse_duration(text), hang.timeout);
+      if (hang.timeout > Millis{0}) hang.kind = agent::HangPolicy::Kind::fixed;
+    }
+    if (spec_.is_set("first_step_timeout"_key)) hang.first_step = time("first_step_timeout"_key);
+    hang.stall = time("stall_timeout"_key);
+    hang.stall_restarts = spec_.text("stall_action"_key) == "restart";
+  }
+
   void output(const Environment& environment) {
     auto& output = plan_.output;
     take("tee"_key, parse_streams(spec_.text("tee"_key)), output.tee);
@@ -152,6 +166,7 @@ void plan_policies(const JobSpec& spec, const Environment& environment, agent::J
   Policies policies{spec, plan, complaints};
   policies.restart();
   policies.stop();
+  policies.hang();
   policies.output(environment);
   policies.health();
   policies.rest();

@@ -1,6 +1,7 @@
 #include "agent/daemon/api_routes.hpp"
 
 #include "agent/daemon/api_body.hpp"
+#include "agent/control_protocol.hpp"
 #include "agent/daemon/api_event_stream.hpp"
 #include "agent/daemon/api_json.hpp"
 #include "agent/daemon/api_log_stream.hpp"
@@ -88,6 +89,14 @@ awaitable<HttpReply> restart_job(ApiContext& api, ApiCall call) {
   co_return accepted();
 }
 
+awaitable<HttpReply> show_stacks(ApiContext& api, ApiCall call) {
+  std::string request{control::kStacksRequest};
+  const auto reply = co_await api.jobs.control(call.who, call.id, std::move(request));
+  if (!reply) co_return failed(reply.error(), 409);
+  const bool is_refused = reply->starts_with("{\"error\"");
+  co_return json_reply(is_refused ? 409 : 200, *reply + "\n");
+}
+
 awaitable<HttpReply> remove_job(ApiContext& api, ApiCall call) {
   const auto done = co_await api.jobs.remove(call.who, call.id);
   if (!done) co_return failed(done.error(), 409);
@@ -163,6 +172,8 @@ constexpr std::array kRoutes{
           signal_job},
     Route{"POST", "/v1/jobs/{id}/restart", kEvery, BodyUse::none, "", 202, "403 404 409 429",
           restart_job},
+    Route{"POST", "/v1/jobs/{id}/stacks", kEvery, BodyUse::none, "", 200, "403 404 409",
+          show_stacks},
     Route{"GET", "/v1/jobs/{id}/logs", kEvery, BodyUse::none,
           "stream rank follow since format from", 200, "404 416", serve_logs},
     Route{"GET", "/v1/events", kEvery, BodyUse::none, "follow", 200, "", serve_events},

@@ -1,5 +1,6 @@
 #include "agent/daemon/job_keeper.hpp"
 
+#include "agent/control_protocol.hpp"
 #include "agent/daemon/crash_point.hpp"
 #include "agent/daemon/descriptor_waits.hpp"
 #include "agent/daemon/job_group.hpp"
@@ -46,6 +47,7 @@ constexpr auto kSetUpLimit = 30s;
 constexpr auto kSweepLimit = 60s;
 constexpr auto kTrialLimit = 20s;
 constexpr auto kAgentLimit = 2s;
+constexpr auto kStacksLimit = 15s;
 /// So many numbers of events are set aside with one write.
 constexpr std::uint64_t kNumbers = 65536;
 
@@ -552,7 +554,8 @@ awaitable<Result<std::string>> JobKeeper::ask(JobPtr job, std::string request) {
       co_return Error{Errc::unavailable, "the agent of job " + job->id() + " has no socket yet"};
     co_return socket.error();
   }
-  co_return co_await ask_agent(std::move(*socket), std::move(request), kAgentLimit);
+  const auto limit = request == control::kStacksRequest ? kStacksLimit : kAgentLimit;
+  co_return co_await ask_agent(std::move(*socket), std::move(request), limit);
 }
 
 awaitable<void> JobKeeper::stop_guardian(JobPtr job, std::optional<std::uint32_t> grace_s) {

@@ -136,7 +136,8 @@ class Jobs {
   virtual boost::asio::awaitable<Result<void>> remove(Principal who, JobId id) = 0;
   virtual boost::asio::awaitable<Result<void>> drain(Principal who, std::string reason) = 0;
   virtual boost::asio::awaitable<Result<void>> undrain(Principal who) = 0;
-  /// The reply of the job's agent to one request line of the control socket, within 2 s.
+  /// The reply of the job's agent to one request line of the control socket, within 2 s;
+  /// to control::kStacksRequest within 15 s.
   virtual boost::asio::awaitable<Result<std::string>> control(Principal who, JobId id,
                                                               std::string request) = 0;
 

@@ -58,6 +58,7 @@ class Named {
     const auto& verb = call_.command.verb;
     if (verb == "status") return show_status(call_, *job);
     if (verb == "logs" || verb == "attach") return show_output(call_, *job);
+    if (verb == "stacks") return show_stacks(*job);
     if (verb == "rm") return remove(*job);
     return steer(call_, *job, signo);
   }
@@ -76,6 +77,7 @@ class Named {
       if (!one.job) tell(one.part.host + ": " + (one.why.empty() ? "the job is gone" : one.why));
     }
     if (verb == "logs" || verb == "attach") return show_output(call_, launch);
+    if (verb == "stacks") return show_stacks(launch);
     if (verb == "rm") return remove(launch);
     return steer(call_, launch, signo);
   }

@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 
@@ -99,6 +100,34 @@ int show_status(const Invocation& call, const JobRow& job) {
 int show_status(const Invocation& call, const LaunchState& launch) {
   if (call.wants_json()) return print(to_line(launch_json(launch)));
   return print(launch_text(launch, now_ms(), terminal_width()));
+}
+
+int show_stacks(const JobRow& job) {
+  constexpr Millis kPatience{20'000};
+  Json reply;
+  if (job.is_of_service) {
+    const auto answer = ask_service(
+        job.socket, {.method = "POST", .target = job.at + "/v1/jobs/" + job.id + "/stacks"});
+    if (!answer) return fail(answer.error());
+    if (answer->status >= kHttpRedirect) return fail(*answer);
+    reply = parse_json(answer->body);
+  } else {
+    const auto answer = ask_agent(job.socket, R"({"do":"stacks"})", kPatience);
+    if (!answer) return fail(answer.error());
+    if (const auto why = error_of(*answer); !why.empty())
+      return fail(CtlExit::refused, job.id + ": " + why);
+    reply = parse_json(*answer);
+  }
+  const auto text = text_of(reply, "text");
+  return print(::isatty(STDOUT_FILENO) == 1 ? terminal_safe(text) : text);
+}
+
+int show_stacks(const LaunchState& launch) {
+  int worst = code(CtlExit::done);
+  for (const auto& one : launch.parts) {
+    if (one.job && !is_over(one.job->state)) worst = std::max(worst, show_stacks(*one.job));
+  }
+  return worst;
 }
 
 int show_node(const Invocation& call) {

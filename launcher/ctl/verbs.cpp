@@ -20,6 +20,7 @@ constexpr std::array kVerbs{
     VerbRow{"stop", "ID…", 1, "asks jobs to end, as SIGTERM does"},
     VerbRow{"signal", "SIGNAL ID…", 2, "passes a signal on to all workers of jobs"},
     VerbRow{"restart", "ID…", 1, "starts all workers of jobs anew"},
+    VerbRow{"stacks", "ID", 1, "shows where a job's workers are: their stacks, odd ones first"},
     VerbRow{"rm", "ID…", 1, "forgets ended jobs, and their output"},
     VerbRow{"events", "", 0, "shows what happened to jobs"},
     VerbRow{"node", "", 0, "shows this node: slots, GPUs, jobs"},
@@ -36,7 +37,7 @@ constexpr std::array kFlags{
             "the service's socket (ACC_AGENT_SOCKET, else $XDG_RUNTIME_DIR/acc/agent.sock, "
             "/run/acc/agent.sock)"},
     FlagRow{"--json", 0, "", "ps status events node nodes submit token", "prints JSON"},
-    FlagRow{"--node", 0, "NODE", "ps status logs attach stop signal restart rm node",
+    FlagRow{"--node", 0, "NODE", "ps status logs attach stop signal restart stacks rm node",
             "of another node, HOST[:PORT], through the service of this one"},
     FlagRow{"--follow", 'f', "", "logs events", "waits for more"},
     FlagRow{"--rank", 0, "R", "logs attach", "of this local rank alone"},

@@ -200,6 +200,14 @@ void acc_agent_heartbeat(uint64_t step) {
 void acc_agent_checkpoint(uint64_t step) {
   guarded([&] { acc::agent::checkpoint(step); });
 }
+void acc_agent_section_begin(const char* name, int64_t limit_ms) {
+  guarded([&] {
+    acc::agent::begin_section(text_of(name), std::chrono::milliseconds{limit_ms});
+  });
+}
+void acc_agent_section_end(void) {
+  guarded([&] { acc::agent::end_section(); });
+}
 void acc_agent_no_restart(const char* why) {
   guarded([&] { acc::agent::no_restart(text_of(why)); });
 }

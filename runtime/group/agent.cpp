@@ -1,7 +1,9 @@
 #include "common/agent_client.hpp"
 #include "common/clocks.hpp"
+#include "common/heartbeat_slot.hpp"
 #include "common/text.hpp"
 #include "common/worker_env.hpp"
+#include "runtime/group/agent_slot.hpp"
 #include "runtime/quiet_thread.hpp"
 #include "runtime/timeout.hpp"
 
@@ -15,10 +17,16 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace acc::agent {
 
 namespace {
+
+std::string variable(std::string_view name) {
+  const char* value = std::getenv(std::string{name}.c_str());
+  return value != nullptr ? value : "";
+}
 
 // Reports return immediately, except with an agent whose socket is full or that is stopped.
 constexpr Millis kPatience{2'000};
@@ -53,12 +61,112 @@ class Line {
 bool present() {
   return Line::one().tell([](AgentClient&) { return true; });
 }
-void heartbeat(std::uint64_t step) {
+
+// ---- heartbeats ----
+
+namespace {
+
+// Looked for once: an atomic pointer, so that a heartbeat costs no more than its stores.
+std::atomic<acc::heartbeat::Slot*> g_slot{nullptr};
+
+// The first report is a message, too: it wakes the agent, which from then on looks at the page by itself.
+void announce(std::uint64_t step) {
   Line::one().tell([&](AgentClient& agent) { return agent.beat(step).has_value(); });
 }
+
+acc::heartbeat::Slot* find_slot() {
+  static auto* const found =
+      acc::heartbeat::map_slot(variable(worker_env::kAccHeartbeatPage));
+  return found;
+}
+
+// Null: reports go by message.
+acc::heartbeat::Slot* slot_for_reports() {
+  static auto* const slot = [] {
+    auto* const found = find_slot();
+    if (found != nullptr) announce(0);
+    g_slot.store(found, std::memory_order_release);
+    return found;
+  }();
+  return slot;
+}
+
+// The first call, or without a page.
+[[gnu::noinline]] void beat_slowly(std::uint64_t step) {
+  auto* const slot = slot_for_reports();
+  if (slot != nullptr)
+    acc::heartbeat::write_beat(*slot, step);
+  else
+    announce(step);
+}
+
+struct OpenSection {
+  std::string name;
+  std::uint64_t since_ns = 0;
+  Millis limit{0};
+};
+
+class Sections {
+ public:
+  static Sections& one() {
+    static auto* const sections = new Sections;  // never destroyed, as the line
+    return *sections;
+  }
+  void begin(std::string_view name, Millis limit) {
+    const std::lock_guard lock{mutex_};
+    open_.push_back({std::string{name.empty() ? "unnamed" : name},
+                     acc::heartbeat::coarse_now_ns(), std::max(limit, Millis{0})});
+    report();
+  }
+  void end() {
+    const std::lock_guard lock{mutex_};
+    if (open_.empty()) return;
+    open_.pop_back();
+    report();
+  }
+
+ private:
+  void report() {
+    const OpenSection none;
+    const auto& now = open_.empty() ? none : open_.back();
+    if (auto* const slot = slot_for_reports(); slot != nullptr) {
+      acc::heartbeat::write_section(*slot, now.name, now.since_ns,
+                                    static_cast<std::uint64_t>(now.limit.count()));
+      return;
+    }
+    Line::one().tell([&](AgentClient& agent) {
+      return (open_.empty() ? agent.section_end() : agent.section(now.name, now.limit)).has_value();
+    });
+  }
+
+  std::mutex mutex_;
+  std::vector<OpenSection> open_;
+};
+
+}  // namespace
+
+void heartbeat(std::uint64_t step) {
+  if (auto* const slot = g_slot.load(std::memory_order_acquire); slot != nullptr) [[likely]]
+    return acc::heartbeat::write_beat(*slot, step);
+  beat_slowly(step);
+}
+
 void checkpoint(std::uint64_t step) {
+  if (auto* const slot = slot_for_reports(); slot != nullptr)
+    acc::heartbeat::write_checkpoint(*slot, step);
   Line::one().tell([&](AgentClient& agent) { return agent.checkpoint(step).has_value(); });
 }
+
+void begin_section(std::string_view name, std::chrono::milliseconds limit) {
+  Sections::one().begin(name, limit);
+}
+void end_section() { Sections::one().end(); }
+
+Section::Section(std::string_view name, std::optional<std::chrono::milliseconds> limit) {
+  begin_section(name, limit.value_or(Millis{0}));
+}
+Section::~Section() { end_section(); }
+
 void no_restart(std::string_view why) {
   Line::one().tell(
       [&](AgentClient& agent) { return agent.no_restart(std::string{why}).has_value(); });
@@ -67,11 +175,6 @@ void no_restart(std::string_view why) {
 // ---- who may write ----
 
 namespace {
-
-std::string variable(std::string_view name) {
-  const char* value = std::getenv(std::string{name}.c_str());
-  return value != nullptr ? value : "";
-}
 
 [[noreturn]] void cannot_tell(const Error& error) {
   using runtime::ErrorCode;
@@ -154,3 +257,9 @@ void Heartbeat::at(std::uint64_t step) noexcept {
 }
 
 }  // namespace acc::agent
+
+namespace acc::runtime {
+
+heartbeat::Slot* agent_slot() { return agent::find_slot(); }
+
+}  // namespace acc::runtime

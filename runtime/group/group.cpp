@@ -1,11 +1,14 @@
 #include "runtime/group/group.hpp"
 
 #include "runtime/fork.hpp"
+#include "runtime/group/agent_slot.hpp"
 #include "runtime/group/arguments.hpp"
 #include "runtime/group/monitor.hpp"
 #include "runtime/timeout.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <numeric>
@@ -17,6 +20,38 @@ namespace {
 
 constexpr Millis kLimitCpu = std::chrono::seconds{1800};  // as torch's gloo
 constexpr Millis kLimitGpu = std::chrono::seconds{600};   // as torch's nccl
+
+// Of the groups of all ranks the first is shown to the agent: their numbers can be compared.
+std::atomic<bool> g_is_slot_claimed{false};
+
+heartbeat::Slot* claim_slot(int size) {
+  const char* world = std::getenv("WORLD_SIZE");
+  if (size < 2 || world == nullptr || std::to_string(size) != world) return nullptr;
+  auto* const slot = agent_slot();
+  return slot != nullptr && !g_is_slot_claimed.exchange(true) ? slot : nullptr;
+}
+
+/// Shows the agent that this rank is inside of a collective. Two stores.
+class ShownCall {
+ public:
+  ShownCall(heartbeat::Slot* slot, const Descriptor& what) noexcept
+      : slot_{is_of_all(what.operation) ? slot : nullptr},
+        word_{heartbeat::pack({what.sequence, static_cast<std::uint8_t>(what.operation), false})} {
+    if (slot_ != nullptr) slot_->collective.store(word_ | 1U, std::memory_order_relaxed);
+  }
+  ~ShownCall() {
+    if (slot_ != nullptr) slot_->collective.store(word_, std::memory_order_relaxed);
+  }
+  ShownCall(const ShownCall&) = delete;
+  ShownCall& operator=(const ShownCall&) = delete;
+
+ private:
+  static bool is_of_all(Operation operation) noexcept {
+    return operation != Operation::send && operation != Operation::recv;
+  }
+  heartbeat::Slot* slot_;
+  std::uint64_t word_;
+};
 
 }  // namespace
 
@@ -32,6 +67,7 @@ Group::Group(GroupFacts facts, std::unique_ptr<Backend> backend, std::shared_ptr
       numbers_{0, std::vector<std::uint64_t>(static_cast<std::size_t>(facts_.size)),
                std::vector<std::uint64_t>(static_cast<std::size_t>(facts_.size))},
       made_in_{fork_generation()},
+      slot_{claim_slot(facts_.size)},
       calls_{std::make_unique<CallQueue>("acc-" + facts_.name,
                                          [this](Work::State& work) { carry_out(work); })},
       sends_{
@@ -40,6 +76,7 @@ Group::Group(GroupFacts facts, std::unique_ptr<Backend> backend, std::shared_ptr
 }
 
 Group::~Group() {
+  if (slot_ != nullptr) g_is_slot_claimed = false;
   if (made_in_ != fork_generation()) {
     (void)backend_.release();  // its destructor would tell the peers that this rank left
     (void)calls_.release();    // their threads don't exist here, their locks may be held for ever
@@ -90,6 +127,7 @@ void Group::run(Call call, const CallOptions& how, SharedBuffer* buffer) {
 }
 
 void Group::hand_over(const Call& call, SharedBuffer* buffer, FlightRecorder::Ticket ticket) {
+  const ShownCall shown{slot_, call.what};
   try {
     if (buffer == nullptr)
       backend_->run(call);

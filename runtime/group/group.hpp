@@ -1,5 +1,6 @@
 #pragma once
 
+#include "common/heartbeat_slot.hpp"
 #include "runtime/backend.hpp"
 #include "runtime/group/call_queue.hpp"
 #include "runtime/group/flight_recorder.hpp"
@@ -124,6 +125,8 @@ class Group {
   std::uint64_t children_ = 0;                                      // sub-groups requested
 
   const std::uint64_t made_in_;  // fork_generation()
+  /// Of the group of all ranks: here the agent sees which collective this rank is in.
+  heartbeat::Slot* const slot_;
   std::atomic<bool> broken_{false};
   mutable std::mutex cause_mutex_;
   std::optional<Error> cause_;  // the first

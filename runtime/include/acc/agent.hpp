@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 /// Reports of a worker to the agent that supervises it (docs/worker-socket.md). Without an agent,
@@ -13,10 +14,32 @@ namespace acc::agent {
 /// Was this process started by an agent that accepts reports?
 [[nodiscard]] bool present();
 
-/// Reports that this worker is alive, at this step. Cheap (one system call): call it once a step.
+/// Reports that this worker is alive, at this step: call it once a step. It writes to memory that
+/// the agent reads (some nanoseconds, no system call); with an agent of an older version it sends a
+/// message. acc-launch --hang_timeout acts when a worker's heartbeats stop.
 void heartbeat(std::uint64_t step);
-/// Reports a complete checkpoint of this step: restarts count as progress from here.
+/// Reports a complete checkpoint of this step: restarts count as progress from here
+/// (--max_no_progress), and work done before it isn't lost (the report's goodput).
 void checkpoint(std::uint64_t step);
+
+/// A part of the program that may take longer than a step: a checkpoint, an evaluation, a compiler.
+/// As long as it lasts no missing heartbeat counts as a hang, unless it takes longer than its limit.
+/// Sections may be nested; the innermost one counts. Objects are destroyed in the reverse order of
+/// their creation, as local variables are.
+class Section {
+ public:
+  /// @param name  shown in reports; the first 55 bytes
+  /// @param limit  from here to its end, or to the end of a section in it; nothing: any time
+  explicit Section(std::string_view name,
+                   std::optional<std::chrono::milliseconds> limit = std::nullopt);
+  ~Section();
+  Section(const Section&) = delete;
+  Section& operator=(const Section&) = delete;
+};
+/// The same without an object, for other languages. @param limit  0: any time
+void begin_section(std::string_view name, std::chrono::milliseconds limit);
+void end_section();
+
 /// Reports that a restart would not help (data missing, loss is NaN): the job ends with this
 /// process.
 void no_restart(std::string_view why);

@@ -56,6 +56,10 @@ std::vector<Request> one_of_each() {
   }
   all.push_back(make(Verb::no_restart));
   all.back().text = "the disk is full";
+  all.push_back(make(Verb::section));
+  all.back().timeout = 90s;
+  all.back().text = "a checkpoint of 3 GiB";
+  all.push_back(make(Verb::section_end));
   all.push_back(make(Verb::set, "k"));
   all.back().value = std::string("a\nb\0 c", 6);
   all.push_back(make(Verb::set, "empty"));

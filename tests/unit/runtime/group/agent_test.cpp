@@ -1,3 +1,4 @@
+#include "common/heartbeat_page.hpp"
 #include "common/unique_fd.hpp"
 
 #include <catch2/catch.hpp>
@@ -205,4 +206,43 @@ TEST_CASE("without acc-launch a process may always write, with an agent that is 
       return error.code() == acc::runtime::ErrorCode::system;
     }
   })));
+}
+
+TEST_CASE("with a page of heartbeats only the first one is a message", "[agent]") {
+  FakeAgent agent;
+  auto page = acc::heartbeat::Mapping::make(2, 2);
+  REQUIRE(page.has_value());
+  const std::string variable = "/proc/" + std::to_string(::getpid()) + "/fd/" +
+                               std::to_string(page->fd()) + ":" +
+                               std::to_string(acc::heartbeat::slot_offset(1));
+  const auto pid = in_child(agent.name(), [&] {
+    ::setenv("ACC_HEARTBEAT_PAGE", variable.c_str(), 1);
+    for (std::uint64_t step = 0; step < 100; ++step) acc::agent::heartbeat(step);
+    const acc::agent::Section outer{"evaluation", 90s};
+    { const acc::agent::Section inner{"a short one"}; }
+    acc::agent::begin_section("checkpoint", 0ms);
+    acc::agent::checkpoint(99);
+    ::_exit(0);
+    return true;
+  });
+  CHECK(agent.hear() == "hello 3 2\nbeat 0\ncheckpoint 99\n");
+  CHECK(went_well(pid));
+  const auto beat = read(page->slot(1));
+  CHECK(beat.beats == 100);
+  CHECK(beat.step == 99);
+  CHECK(beat.checkpoints == 1);
+  CHECK(beat.section == "checkpoint");
+  CHECK(beat.section_limit_ms == 0);
+}
+
+TEST_CASE("sections without a page are messages", "[agent]") {
+  FakeAgent agent;
+  const auto pid = in_child(agent.name(), [] {
+    const acc::agent::Section outer{"evaluation", 90s};
+    { const acc::agent::Section inner{"checkpoint"}; }
+    return true;
+  });
+  CHECK(agent.hear() ==
+        "hello 3 2\nsection 90000 evaluation\nsection 0 checkpoint\nsection 90000 evaluation\nsection_end\n");
+  CHECK(went_well(pid));
 }

@@ -1,0 +1,292 @@
+#include "agent/evidence/collector.hpp"
+
+#include "agent/evidence/proc_facts.hpp"
+#include "agent/evidence/rank_evidence.hpp"
+#include "agent/evidence/stack_text.hpp"
+#include "agent/evidence/stacks_report.hpp"
+#include "agent/evidence/tool_runs.hpp"
+#include "agent/small_file.hpp"
+#include "common/duration.hpp"
+#include "common/heartbeat_page.hpp"
+#include "common/text.hpp"
+#include "common/unique_fd.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <thread>
+
+namespace acc::agent::evidence {
+
+namespace {
+
+constexpr int kPageFd = 3;
+constexpr Millis kAnswerTime{500};    // of the limit: to write the text
+constexpr Millis kPythonTime{2'000};  // at most, for the handlers of all processes
+constexpr std::size_t kMostPython = 1024 * 1024;
+
+std::string read_all(int fd) {
+  std::string text;
+  char chunk[65536];
+  for (;;) {
+    const auto n = ::read(fd, chunk, sizeof chunk);
+    if (n > 0)
+      text.append(chunk, static_cast<std::size_t>(n));
+    else if (n == 0 || errno != EINTR)
+      return text;
+  }
+}
+
+void write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const auto n = ::write(fd, text.data(), text.size());
+    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
+    if (n < 0 && errno != EINTR) return;
+  }
+}
+
+class Collector {
+ public:
+  Collector(Request request, Instant deadline)
+      : request_{std::move(request)}, deadline_{deadline} {}
+
+  Answer collect() {
+    look();
+    ask_python();
+    ask_flight_records();
+    run_native_tools();
+    Answer answer;
+    for (auto& rank : ranks_) conclude(rank);
+    answer.text = stacks_text(request_.facts, ranks_);
+    for (const auto& rank : ranks_) answer.ranks.push_back(rank.summary);
+    return answer;
+  }
+
+ private:
+  // ---- facts ----
+
+  void look() {
+    heartbeat::Mapping page;
+    if (request_.has_page) {
+      if (auto opened = heartbeat::Mapping::open(kPageFd)) page = std::move(*opened);
+    }
+    const auto now_ns = heartbeat::coarse_now_ns();
+    for (const auto& worker : request_.workers) {
+      RankEvidence rank;
+      rank.worker_pid = worker.pid;
+      if (page && worker.local_rank.value() < page.slots())
+        rank.beat = heartbeat::read(page.slot(worker.local_rank.value()));
+      look_at(rank, worker, now_ns);
+      ranks_.push_back(std::move(rank));
+    }
+  }
+
+  void look_at(RankEvidence& rank, const Request::Worker& worker, std::uint64_t now_ns) const {
+    auto& s = rank.summary;
+    s.rank = worker.rank;
+    s.local_rank = worker.local_rank;
+    s.node = request_.facts.node;
+    s.is_silent = worker.is_silent;
+    s.pid = behind_shells(worker.pid);
+    if (rank.beat) {
+      const auto& beat = *rank.beat;
+      const auto pid = static_cast<pid_t>(beat.pid);
+      if (pid > 1 && is_of(pid, worker.pid)) s.pid = pid;
+      s.has_beaten = beat.beats > 0;
+      s.step = beat.step;
+      s.collectives = beat.collective.sequence;
+      s.is_inside = beat.collective.is_inside;
+      if (s.collectives > 0) s.operation = heartbeat::operation_name(beat.collective.operation);
+      if (now_ns > beat.time_ns)
+        rank.seconds_since_beat = static_cast<double>(now_ns - beat.time_ns) / 1e9;
+    }
+    const auto facts = read_proc(s.pid);
+    s.state = facts.state;
+    rank.command = facts.command;
+    rank.wait_channel = facts.wait_channel;
+    rank.system_call = facts.system_call;
+  }
+
+  // ---- Python: its handler writes the stacks into memory that we can open ----
+
+  struct Asked {
+    RankEvidence* rank;
+    UniqueFd file;
+    off_t size = 0;
+  };
+
+  void ask_python() {
+    std::vector<Asked> asked;
+    for (auto& rank : ranks_) {
+      auto file = send_stacks_signal(rank);
+      if (file) asked.push_back({&rank, std::move(file)});
+    }
+    if (!asked.empty()) request_.facts.tools.emplace_back("faulthandler");
+    const Instant until = std::min(clock_now() + kPythonTime, deadline_);
+    int quiet = 0;  // looks in a row in which nothing grew
+    while (!asked.empty() && clock_now() < until && quiet < 5) {
+      ::poll(nullptr, 0, 10);
+      bool is_quiet = true;
+      for (auto& one : asked) {
+        struct stat info {};
+        ::fstat(one.file.get(), &info);
+        is_quiet = is_quiet && info.st_size > 0 && info.st_size == one.size;
+        one.size = info.st_size;
+      }
+      quiet = is_quiet ? quiet + 1 : 0;
+    }
+    for (auto& one : asked) {
+      std::string text(std::min<std::size_t>(static_cast<std::size_t>(one.size), kMostPython), 0);
+      const auto n = ::pread(one.file.get(), text.data(), text.size(), 0);
+      text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+      one.rank->python = python_stacks(text);
+      if (one.rank->python.empty())
+        one.rank->notes.emplace_back("its Python handler wrote no stack in time");
+    }
+  }
+
+  static UniqueFd send_stacks_signal(const RankEvidence& rank) {
+    if (!rank.beat || rank.beat->stacks_signal == 0) return {};
+    const auto pid = rank.summary.pid;
+    const auto signo = rank.beat->stacks_signal;
+    // Without a handler it would end the process; a stopped one would write when it goes on.
+    if (signo < static_cast<std::uint32_t>(SIGRTMIN) || !read_proc(pid).catches(signo) ||
+        rank.summary.state == 'T')
+      return {};
+    const auto path =
+        "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(rank.beat->stacks_fd);
+    UniqueFd file{::open(path.c_str(), O_RDWR | O_CLOEXEC)};
+    if (!file || ::ftruncate(file.get(), 0) != 0) return {};
+    if (::kill(pid, static_cast<int>(signo)) != 0) return {};
+    return file;
+  }
+
+  // ---- flight records ----
+
+  void ask_flight_records() {
+    for (auto& rank : ranks_) {
+      const auto pid = rank.summary.pid;
+      const auto folder = variable_of(pid, "ACC_FLIGHT_DIR");
+      if (!folder.empty() && rank.summary.state != 'T' && read_proc(pid).catches(SIGUSR2)) {
+        ::kill(pid, SIGUSR2);
+        rank.notes.push_back("flight record: " + folder + "/flight-*-" + std::to_string(pid) +
+                             ".jsonl");
+      }
+      const auto torch = variable_of(pid, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
+      const auto dump = (torch.empty() ? "/tmp/nccl_trace_rank_" : torch) +
+                        std::to_string(rank.summary.rank.value());
+      struct stat info {};
+      struct stat process {};
+      const auto proc = "/proc/" + std::to_string(pid);
+      if (::stat(dump.c_str(), &info) == 0 && ::stat(proc.c_str(), &process) == 0 &&
+          info.st_mtime >= process.st_mtime)
+        rank.notes.push_back("torch's flight record: " + dump);
+    }
+  }
+
+  // ---- native stacks, and Python's by py-spy ----
+
+  void run_native_tools() {
+    const auto eu_stack = find_tool("eu-stack");
+    const auto gdb = eu_stack.empty() ? find_tool("gdb") : std::string{};
+    const auto py_spy = find_tool("py-spy");
+    std::vector<ToolRun> runs;
+    std::vector<std::pair<std::size_t, bool>> whose;  // rank, is of Python
+    // The ranks that seem to be behind first: there may be no time for all.
+    std::vector<std::size_t> order(ranks_.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) {
+      const auto& s = ranks_[i].summary;
+      return std::tuple{s.is_inside, s.has_beaten ? s.step + 1 : 0};
+    });
+    for (const auto i : order) {
+      const auto pid = std::to_string(ranks_[i].summary.pid);
+      if (!py_spy.empty() && ranks_[i].python.empty() && is_python(ranks_[i].summary.pid)) {
+        runs.push_back({{py_spy, "dump", "--nonblocking", "--pid", pid}, {}, false});
+        whose.emplace_back(i, true);
+      }
+      if (!eu_stack.empty()) {
+        runs.push_back({{eu_stack, "-p", pid, "-n", "64"}, {}, false});
+        whose.emplace_back(i, false);
+      } else if (!gdb.empty()) {
+        runs.push_back({gdb_words(gdb, pid), {}, false});
+        whose.emplace_back(i, false);
+      }
+    }
+    if (!eu_stack.empty() || !gdb.empty())
+      request_.facts.tools.emplace_back(eu_stack.empty() ? "gdb" : "eu-stack");
+    if (!py_spy.empty()) request_.facts.tools.emplace_back("py-spy");
+    run_tools(runs, std::max(2U, std::min(16U, std::thread::hardware_concurrency())),
+              deadline_ - kAnswerTime);
+    for (std::size_t k = 0; k < runs.size(); ++k) take_in(ranks_[whose[k].first], runs[k], whose[k].second);
+  }
+
+  static std::vector<std::string> gdb_words(const std::string& gdb, const std::string& pid) {
+    return {gdb,   "-p",  pid,  "-batch", "-nx", "-iex", "set auto-load off", "-iex",
+            "set debuginfod enabled off", "-ex", "set width 0", "-ex", "set print frame-arguments none",
+            "-ex", "thread apply all bt 48"};
+  }
+
+  static void take_in(RankEvidence& rank, const ToolRun& run, bool is_of_python) {
+    auto found = is_of_python ? python_stacks(run.output)
+                              : native_stacks(run.output, rank.summary.pid);
+    if (found.empty()) {
+      const auto name = run.words.front().substr(run.words.front().rfind('/') + 1);
+      const auto last = trim(std::string_view{run.output}.substr(0, run.output.find('\n')));
+      rank.notes.push_back(run.is_finished ? name + " read no stack: " + printable(last, 160)
+                                           : name + " wasn't finished in time");
+    }
+    (is_of_python ? rank.python : rank.native) = std::move(found);
+  }
+
+  // ---- what the stacks say ----
+
+  static void conclude(RankEvidence& rank) {
+    auto& s = rank.summary;
+    const auto* const stack = !rank.python.empty()   ? &rank.python.front()
+                              : !rank.native.empty() ? &rank.native.front()
+                                                     : nullptr;
+    if (stack == nullptr) {
+      s.stack_key = rank.wait_channel + "/" + rank.system_call;
+      if (s.stack_key == "/") s.stack_key.clear();
+      return;
+    }
+    const auto waits = [](const ThreadStack& one) { return waits_for_others(one); };
+    // The native stack of Python's main thread shows the library in which it waits.
+    const bool native_waits = !rank.native.empty() && waits(rank.native.front());
+    s.waits_for_others = waits(*stack) || native_waits;
+    s.stack_key = key_of(*stack);
+    s.at = place_of(*stack);
+    if (s.at.empty() && !rank.native.empty()) s.at = place_of(rank.native.front());
+  }
+
+  Request request_;
+  Instant deadline_;
+  std::vector<RankEvidence> ranks_;
+};
+
+}  // namespace
+
+int collect_evidence() {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const Instant began = clock_now();
+  auto request = decode_request(read_all(STDIN_FILENO));
+  if (!request) return 2;
+  const auto file = request->file;
+  const Instant deadline = began + Millis{request->limit_ms};
+  auto answer = Collector{std::move(*request), deadline}.collect();
+  if (!file.empty() && write_whole_file(file, answer.text)) answer.file = file;
+  write_all(STDOUT_FILENO, encode(answer));
+  return 0;
+}
+
+}  // namespace acc::agent::evidence

@@ -1,0 +1,149 @@
+#include "agent/evidence/culprits.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <optional>
+
+namespace acc::agent::evidence {
+
+namespace {
+
+using Indices = std::vector<std::size_t>;
+
+class Comparison {
+ public:
+  explicit Comparison(const std::vector<RankSummary>& ranks) : ranks_{ranks} {
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      if (ranks[i].is_silent) silent_.push_back(i);
+    if (silent_.empty()) {
+      silent_.resize(ranks.size());
+      std::iota(silent_.begin(), silent_.end(), std::size_t{0});
+    }
+  }
+
+  Culprits judge() const {
+    if (auto found = stopped()) return *found;
+    if (auto found = missing_in_collective()) return *found;
+    if (auto found = not_waiting()) return *found;
+    if (auto found = fewest_steps()) return *found;
+    if (auto found = odd_stack()) return *found;
+    return {silent_, {}};
+  }
+
+ private:
+  /// Those that it is true of, if it isn't true of all.
+  Indices some(const std::function<bool(const RankSummary&)>& is_one) const {
+    Indices found;
+    for (const auto i : silent_)
+      if (is_one(ranks_[i])) found.push_back(i);
+    return found.size() < silent_.size() ? found : Indices{};
+  }
+  std::string others_than(const Indices& found) const {
+    std::vector<std::uint32_t> others;
+    for (const auto i : silent_)
+      if (std::ranges::find(found, i) == found.end()) others.push_back(ranks_[i].rank.value());
+    const bool is_one = others.size() == 1;
+    return (is_one ? "rank " : "ranks ") + describe_ranks(std::move(others)) +
+           (is_one ? " waits" : " wait");
+  }
+
+  std::optional<Culprits> stopped() const {
+    for (const char state : {'T', 't', 'D'}) {
+      const auto is_one = [&](const RankSummary& r) { return r.state == state; };
+      Indices found = some(is_one);
+      if (found.empty() && state == 'T' && std::ranges::all_of(silent_, [&](auto i) {
+            return is_one(ranks_[i]);
+          }))
+        found = silent_;
+      if (found.empty()) continue;
+      return Culprits{found, state == 'D' ? "it is in the kernel and can't be interrupted (state D)"
+                                          : "it was stopped by a signal (state T)"};
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Culprits> missing_in_collective() const {
+    std::uint64_t latest = 0;
+    const RankSummary* inside = nullptr;
+    for (const auto i : silent_) {
+      const auto& rank = ranks_[i];
+      if (!rank.is_inside || rank.collectives < latest) continue;
+      latest = rank.collectives;
+      inside = &rank;
+    }
+    if (inside == nullptr) return std::nullopt;
+    auto found = some([&](const RankSummary& r) {
+      return r.collectives < latest || (r.collectives == latest && !r.is_inside);
+    });
+    if (found.empty()) return std::nullopt;
+    const auto what = inside->operation + " #" + std::to_string(latest);
+    return Culprits{found, "it hasn't entered " + what + ", in which " + others_than(found)};
+  }
+
+  std::optional<Culprits> not_waiting() const {
+    const bool known = std::ranges::all_of(
+        silent_, [&](auto i) { return ranks_[i].waits_for_others.has_value(); });
+    if (!known) return std::nullopt;
+    auto found = some([](const RankSummary& r) { return !*r.waits_for_others; });
+    if (found.empty()) return std::nullopt;
+    return Culprits{found, others_than(found) + " for it"};
+  }
+
+  std::optional<Culprits> fewest_steps() const {
+    std::uint64_t fewest = UINT64_MAX;
+    std::uint64_t most = 0;
+    const auto steps_of = [](const RankSummary& r) { return r.has_beaten ? r.step + 1 : 0; };
+    for (const auto i : silent_) {
+      fewest = std::min(fewest, steps_of(ranks_[i]));
+      most = std::max(most, steps_of(ranks_[i]));
+    }
+    auto found = some([&](const RankSummary& r) { return steps_of(r) == fewest; });
+    if (found.empty()) return std::nullopt;
+    return Culprits{found, "others are at step " + std::to_string(most - 1)};
+  }
+
+  std::optional<Culprits> odd_stack() const {
+    std::map<std::string, Indices> groups;
+    for (const auto i : silent_) {
+      if (ranks_[i].stack_key.empty()) return std::nullopt;
+      groups[ranks_[i].stack_key].push_back(i);
+    }
+    const auto by_size = [](const auto& a, const auto& b) {
+      return a.second.size() < b.second.size();
+    };
+    const auto& smallest = std::ranges::min_element(groups, by_size)->second;
+    const auto as_small = std::ranges::count_if(
+        groups, [&](const auto& group) { return group.second.size() == smallest.size(); });
+    if (groups.size() < 2 || as_small > 1 || 2 * smallest.size() >= silent_.size())
+      return std::nullopt;
+    return Culprits{smallest, "it is elsewhere than most other ranks"};
+  }
+
+  const std::vector<RankSummary>& ranks_;
+  Indices silent_;
+};
+
+}  // namespace
+
+Culprits find_culprits(const std::vector<RankSummary>& ranks) {
+  if (ranks.empty()) return {};
+  return Comparison{ranks}.judge();
+}
+
+std::string describe_ranks(std::vector<std::uint32_t> ranks) {
+  std::ranges::sort(ranks);
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (!text.empty()) text += ',';
+    text += std::to_string(ranks[i]);
+    if (last > i) text += (last == i + 1 ? "," : "-") + std::to_string(ranks[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+}  // namespace acc::agent::evidence

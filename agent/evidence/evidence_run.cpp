@@ -1,0 +1,123 @@
+#include "agent/evidence/evidence_run.hpp"
+
+#include "agent/evidence/collector.hpp"
+#include "common/duration.hpp"
+#include "common/unique_fd.hpp"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <string>
+#include <utility>
+
+namespace acc::agent::evidence {
+
+namespace {
+
+constexpr Millis kAfterLimit{1'000};
+constexpr std::size_t kMostAnswer = 64 * 1024 * 1024;
+
+UniqueFd memory_with(const std::string& text) {
+  UniqueFd fd{::memfd_create("acc-evidence", MFD_CLOEXEC)};
+  if (!fd || ::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return {};
+  ::lseek(fd.get(), 0, SEEK_SET);
+  return fd;
+}
+
+// @return an errno; 0: it runs
+int spawn_collector(int in, int out, int page, pid_t& pid) {
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t how;
+  ::posix_spawn_file_actions_init(&files);
+  ::posix_spawnattr_init(&how);
+  ::posix_spawn_file_actions_adddup2(&files, in, 0);
+  ::posix_spawn_file_actions_adddup2(&files, out, 1);
+  ::posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
+  if (page >= 0) ::posix_spawn_file_actions_adddup2(&files, page, 3);
+  ::posix_spawn_file_actions_addclosefrom_np(&files, page >= 0 ? 4 : 3);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::posix_spawnattr_setsigmask(&how, &none);
+  ::posix_spawnattr_setpgroup(&how, 0);
+  ::posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  std::string name = "acc-launch";
+  std::string word{kCollectWord};
+  const std::array<char*, 3> words{name.data(), word.data(), nullptr};
+  const int failed = ::posix_spawn(&pid, "/proc/self/exe", &files, &how, words.data(), environ);
+  ::posix_spawn_file_actions_destroy(&files);
+  ::posix_spawnattr_destroy(&how);
+  return failed;
+}
+
+}  // namespace
+
+EvidenceRun::EvidenceRun(boost::asio::io_context& io) : out_{io}, deadline_{io} {}
+EvidenceRun::~EvidenceRun() { cancel(); }
+
+void EvidenceRun::start(const Request& request, int page, Done done) {
+  cancel();
+  done_ = std::move(done);
+  text_.clear();
+  int ends[2] = {-1, -1};
+  const auto in = memory_with(encode(request));
+  if (!in || ::pipe2(ends, O_CLOEXEC) != 0)
+    return finish(system_error(errno, "start the collection of stacks"));
+  UniqueFd out{ends[0]};
+  const UniqueFd its_out{ends[1]};
+  ::fcntl(out.get(), F_SETFL, O_NONBLOCK);
+  // Above 3, where the child's own descriptors go.
+  const UniqueFd high_page{page >= 0 ? ::fcntl(page, F_DUPFD_CLOEXEC, 4) : -1};
+  pid_t pid = 0;
+  if (const int failed = spawn_collector(in.get(), its_out.get(), high_page.get(), pid))
+    return finish(system_error(failed, "start the collection of stacks"));
+  process_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U)));
+  out_.assign(out.release());
+  deadline_.expires_after(Millis{request.limit_ms} + kAfterLimit);
+  deadline_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
+    if (!cancelled) finish(Error{Errc::timed_out, "the stacks could not be collected in time"});
+  }));
+  take_in();
+}
+
+void EvidenceRun::take_in() {
+  std::array<char, 65536> chunk;
+  while (done_) {
+    const auto n = ::read(out_.native_handle(), chunk.data(), chunk.size());
+    if (n > 0 && text_.size() < kMostAnswer) {
+      text_.append(chunk.data(), static_cast<std::size_t>(n));
+    } else if (n < 0 && errno == EAGAIN) {
+      out_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                      alive_.bind([this](boost::system::error_code error) {
+                        if (!error) take_in();
+                      }));
+      return;
+    } else if (n >= 0 || errno != EINTR) {
+      return finish(decode_answer(text_));
+    }
+  }
+}
+
+void EvidenceRun::finish(Result<Answer> answer) {
+  auto done = std::exchange(done_, nullptr);
+  cancel();
+  if (done) done(std::move(answer));
+}
+
+// It is reaped with the orphans, by the group of workers; its own children end with it.
+void EvidenceRun::cancel() {
+  done_ = nullptr;
+  if (process_) ::syscall(SYS_pidfd_send_signal, process_.get(), SIGKILL, nullptr, 0U);
+  process_.reset();
+  boost::system::error_code ignored;
+  out_.close(ignored);
+  deadline_.cancel();
+}
+
+}  // namespace acc::agent::evidence

@@ -1,0 +1,101 @@
+#pragma once
+
+#include "common/error.hpp"
+#include "common/heartbeat_slot.hpp"
+#include "common/ids.hpp"
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// What was found out about the processes of a node while they live: stacks, and facts of /proc.
+namespace acc::agent::evidence {
+
+struct Frame {
+  std::string function;
+  std::string place;  ///< "train.py:31", "libc.so.6"; empty: unknown
+  friend bool operator==(const Frame&, const Frame&) = default;
+};
+
+/// The innermost frame first.
+struct ThreadStack {
+  std::string title;
+  std::vector<Frame> frames;
+  friend bool operator==(const ThreadStack&, const ThreadStack&) = default;
+};
+
+/// What is compared over all ranks, also with those of other nodes.
+struct RankSummary {
+  Rank rank{0};
+  LocalRank local_rank{0};
+  std::string node;
+  pid_t pid = 0;
+  char state = '?';         ///< as in /proc/PID/stat
+  bool is_silent = false;   ///< it should have sent a heartbeat
+  bool has_beaten = false;
+  std::uint64_t step = 0;
+  std::uint64_t collectives = 0;  ///< of our runtime: number of the last one; 0: none
+  bool is_inside = false;         ///< … it waits in it
+  std::string operation;          ///< … "all_reduce"
+  /// By its stack: it waits for other ranks, or doesn't; nothing: the stack isn't known.
+  std::optional<bool> waits_for_others;
+  std::string stack_key;  ///< equal for equal stacks; empty: unknown
+  std::string at;         ///< the innermost frame of its own: "spin (train.cpp:31)"
+  friend bool operator==(const RankSummary&, const RankSummary&) = default;
+};
+
+struct RankEvidence {
+  RankSummary summary;
+  std::optional<heartbeat::Beat> beat;
+  double seconds_since_beat = 0;
+  pid_t worker_pid = 0;  ///< differs from the summary's where the worker started the reporting one
+  std::string command;
+  std::string wait_channel;
+  std::string system_call;
+  std::vector<ThreadStack> python;
+  std::vector<ThreadStack> native;  ///< the main thread first
+  std::vector<std::string> notes;   ///< why something is missing, where a record lies
+};
+
+/// Totals of one look, for the text.
+struct Facts {
+  std::string job;
+  std::string node;
+  std::uint64_t round = 0;
+  std::string why;   ///< "no heartbeat for 10 s", "asked for by acc-ctl stacks"
+  std::string when;  ///< in UTC
+  std::vector<std::string> tools;
+};
+
+/// What the agent hands to the collecting process, and gets back.
+struct Request {
+  struct Worker {
+    Rank rank{0};
+    LocalRank local_rank{0};
+    pid_t pid = 0;
+    bool is_silent = false;
+  };
+  Facts facts;
+  std::vector<Worker> workers;
+  bool has_page = false;  ///< on descriptor 3
+  std::int64_t limit_ms = 10'000;
+  std::string file;  ///< where the text is written; empty: nowhere
+};
+struct Answer {
+  std::string text;
+  std::vector<RankSummary> ranks;
+  std::string file;  ///< where the text lies; empty: it could not be written
+};
+
+[[nodiscard]] std::string encode(const Request& request);
+[[nodiscard]] Result<Request> decode_request(std::string_view text);
+[[nodiscard]] std::string encode(const Answer& answer);
+[[nodiscard]] Result<Answer> decode_answer(std::string_view text);
+[[nodiscard]] std::string encode(const std::vector<RankSummary>& ranks);
+[[nodiscard]] Result<std::vector<RankSummary>> decode_ranks(std::string_view text);
+
+}  // namespace acc::agent::evidence

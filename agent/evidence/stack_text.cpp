@@ -1,0 +1,197 @@
+#include "agent/evidence/stack_text.hpp"
+
+#include "common/text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <string>
+#include <utility>
+
+namespace acc::agent::evidence {
+
+namespace {
+
+constexpr std::size_t kMostThreads = 512;
+constexpr std::size_t kMostFrames = 64;
+
+// Functions and files of what waits for the other ranks.
+constexpr std::array<std::string_view, 20> kWaits{
+    "gloo::",         "c10d::",       "ncclGroup",      "ncclKernel",       "ncclAll",
+    "MPI_",           "PMPI_",        "ompi_",          "MPID",             "acc::runtime::Group",
+    "ProcessGroup::", "acc_all_",     "acc_barrier",    "torch/distributed/", "torch/nn/parallel/",
+    "torch/autograd/", "distributed_c10d.py", "graph.py", "acc::runtime::shm", "acc::runtime::tcp"};
+// What a wait or a sleep is made of, below the program's own functions: whole names, and beginnings.
+constexpr std::array<std::string_view, 16> kSystem{
+    "clock_nanosleep", "nanosleep", "poll",  "epoll_wait", "select",      "syscall", "read",   "recv",
+    "raise",           "usleep",    "sleep", "kill",       "sched_yield", "??",      "accept", "wait4"};
+constexpr std::array<std::string_view, 6> kSystemBeginnings{"__",       "futex",   "pthread_",
+                                                            "sem_",     "std::this_thread",
+                                                            "ep_poll"};
+
+std::string_view base_of(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+bool is_of_system(std::string_view function) {
+  const auto name = function.substr(0, function.find('@'));  // "read@@GLIBC_2.2.5"
+  if (std::ranges::find(kSystem, name) != kSystem.end()) return true;
+  return std::ranges::any_of(kSystemBeginnings,
+                             [&](auto beginning) { return name.starts_with(beginning); });
+}
+
+bool is_wait(const Frame& frame) {
+  return std::ranges::any_of(kWaits, [&](auto word) {
+    return frame.function.find(word) != std::string::npos ||
+           frame.place.find(word) != std::string::npos;
+  });
+}
+
+// Up to the arguments; a name may hold blanks and parentheses: "f<void ()>::g() const (this=0x0)".
+std::string_view name_in(std::string_view text) {
+  int depth = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == ' ' && depth == 0 && i + 1 < text.size() && text[i + 1] == '(')
+      return text.substr(0, i);
+    if (c == '<' || c == '(') ++depth;
+    if ((c == '>' || c == ')') && depth > 0) --depth;
+  }
+  return text;
+}
+
+// "#3  0x00007f… in f (a=1) at dir/x.cpp:31", "#0 0x00007f… read - /lib/x.so", "… from /lib/x.so"
+std::optional<Frame> native_frame(std::string_view line) {
+  line = trim(line);
+  if (line.size() < 3 || line[0] != '#' || std::isdigit(static_cast<unsigned char>(line[1])) == 0)
+    return std::nullopt;
+  line = trim(line.substr(std::min(line.find(' '), line.size())));
+  if (line.starts_with("0x")) line = trim(line.substr(std::min(line.find(' '), line.size())));
+  if (line.starts_with("in ")) line = line.substr(3);
+  Frame frame;
+  for (const std::string_view mark : {" at ", " from ", " - "}) {
+    const auto at = line.rfind(mark);
+    if (at == std::string_view::npos) continue;
+    frame.place = printable(base_of(line.substr(at + mark.size())), 120);
+    line = line.substr(0, at);
+    break;
+  }
+  std::string name{trim(name_in(line))};
+  constexpr std::string_view kUnnamed = "(anonymous namespace)::";
+  for (auto at = name.find(kUnnamed); at != std::string::npos; at = name.find(kUnnamed))
+    name.erase(at, kUnnamed.size());
+  frame.function = printable(name, 200);
+  if (frame.function.empty()) frame.function = "??";
+  return frame;
+}
+
+// "Thread 2 (Thread 0x7f… (LWP 4711) "x"):", "TID 4711:"
+std::optional<pid_t> native_thread(std::string_view line) {
+  std::string_view number;
+  if (const auto at = line.find("(LWP "); at != std::string_view::npos && line.starts_with("Thread "))
+    number = line.substr(at + 5);
+  else if (line.starts_with("TID "))
+    number = line.substr(4);
+  else
+    return std::nullopt;
+  const auto end = std::min(number.find_first_not_of("0123456789"), number.size());
+  return parse_number<pid_t>(number.substr(0, end));
+}
+
+// "  File "/a/train.py", line 31 in work" or, of py-spy, "    work (train.py:31)"
+std::optional<Frame> python_frame(std::string_view line) {
+  if (!line.starts_with("  ")) return std::nullopt;
+  line = trim(line);
+  if (line.starts_with("File \"")) {
+    line.remove_prefix(6);
+    const auto quote = line.find("\", line ");
+    const auto in = line.find(" in ", std::min(quote, line.size()));
+    if (quote == std::string_view::npos || in == std::string_view::npos || in < quote)
+      return std::nullopt;
+    return Frame{printable(line.substr(in + 4), 200),
+                 printable(std::string{line.substr(0, quote)} + ":" +
+                               std::string{line.substr(quote + 8, in - quote - 8)},
+                           300)};
+  }
+  const auto open = line.rfind(" (");
+  if (open == std::string_view::npos || line.back() != ')') return std::nullopt;
+  return Frame{printable(line.substr(0, open), 200),
+               printable(line.substr(open + 2, line.size() - open - 3), 300)};
+}
+
+template <class Act>
+void each_line(std::string_view text, Act act) {
+  while (!text.empty()) {
+    const auto end = std::min(text.find('\n'), text.size());
+    act(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
+void add_frame(std::vector<ThreadStack>& stacks, std::optional<Frame> frame) {
+  if (!frame || stacks.empty() || stacks.back().frames.size() >= kMostFrames) return;
+  stacks.back().frames.push_back(std::move(*frame));
+}
+
+void put_first(std::vector<ThreadStack>& stacks, std::size_t first) {
+  const auto at = stacks.begin() + static_cast<std::ptrdiff_t>(first);
+  if (first < stacks.size()) std::rotate(stacks.begin(), at, at + 1);
+  std::erase_if(stacks, [](const ThreadStack& stack) { return stack.frames.empty(); });
+}
+
+}  // namespace
+
+std::vector<ThreadStack> native_stacks(std::string_view text, pid_t main) {
+  std::vector<ThreadStack> stacks;
+  std::size_t first = 0;
+  each_line(text, [&](std::string_view line) {
+    if (const auto thread = native_thread(line); thread && stacks.size() < kMostThreads) {
+      if (*thread == main) first = stacks.size();
+      stacks.push_back({"thread " + std::to_string(*thread), {}});
+    } else {
+      add_frame(stacks, native_frame(line));
+    }
+  });
+  put_first(stacks, first);
+  return stacks;
+}
+
+std::vector<ThreadStack> python_stacks(std::string_view text) {
+  std::vector<ThreadStack> stacks;
+  std::size_t first = 0;
+  each_line(text, [&](std::string_view line) {
+    const bool is_current = line.starts_with("Current thread ");
+    if ((is_current || line.starts_with("Thread ")) && stacks.size() < kMostThreads) {
+      const bool is_first = is_current || line.find("\"MainThread\"") != std::string_view::npos;
+      if (is_first) first = stacks.size();
+      stacks.push_back({printable(line, 100), {}});
+    } else {
+      add_frame(stacks, python_frame(line));
+    }
+  });
+  put_first(stacks, first);
+  return stacks;
+}
+
+bool waits_for_others(const ThreadStack& stack) {
+  return std::ranges::any_of(stack.frames, is_wait);
+}
+
+std::string key_of(const ThreadStack& stack) {
+  std::string key;
+  for (auto frame = stack.frames.rbegin(); frame != stack.frames.rend(); ++frame) {
+    if (!key.empty()) key += " > ";
+    key += frame->function + "@" + frame->place;
+    if (is_wait(*frame)) break;
+  }
+  return key;
+}
+
+std::string place_of(const ThreadStack& stack) {
+  const auto own = std::ranges::find_if(stack.frames, [](const Frame& frame) {
+    return !is_of_system(frame.function) && frame.place.find("libc") == std::string::npos;
+  });
+  if (own == stack.frames.end()) return {};
+  const std::string place{base_of(own->place)};
+  return own->function + (place.empty() ? "" : " (" + place + ")");
+}
+
+}  // namespace acc::agent::evidence

@@ -1,0 +1,137 @@
+#include "agent/evidence/stacks_report.hpp"
+
+#include "agent/evidence/culprits.hpp"
+#include "common/duration.hpp"
+#include "common/text.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace acc::agent::evidence {
+
+namespace {
+
+constexpr std::size_t kFramesShown = 40;
+constexpr std::size_t kOtherThreads = 8;
+
+std::string_view state_words(char state) {
+  switch (state) {
+    case 'R':
+      return "running";
+    case 'S':
+      return "sleeping";
+    case 'D':
+      return "in the kernel, can't be interrupted";
+    case 'T':
+      return "stopped";
+    case 't':
+      return "traced";
+    case 'Z':
+      return "has exited";
+    default:
+      return "unknown";
+  }
+}
+
+std::string beat_words(const RankEvidence& rank) {
+  if (!rank.beat || (rank.beat->beats == 0 && rank.beat->time_ns == 0)) return "no heartbeat yet";
+  const auto& beat = *rank.beat;
+  std::string text = "step " + std::to_string(beat.step) + ", last heartbeat " +
+                     describe(Millis{std::llround(rank.seconds_since_beat * 1000)}) + " ago";
+  if (beat.section_since_ns != 0) text += ", in section '" + beat.section + "'";
+  if (beat.checkpoints > 0)
+    text += ", last checkpoint of step " + std::to_string(beat.checkpoint_step);
+  return text;
+}
+
+std::string collective_words(const RankSummary& s) {
+  if (s.collectives == 0) return {};
+  const auto what = s.operation + " #" + std::to_string(s.collectives);
+  return s.is_inside ? "is inside of " + what : "has left " + what;
+}
+
+std::string facts_of(const RankEvidence& rank) {
+  const auto& s = rank.summary;
+  std::string text = "  rank " + std::to_string(s.rank.value()) + "  pid " + std::to_string(s.pid) +
+                     (rank.command.empty() ? "" : " (" + rank.command + ")") + "  state " +
+                     std::string(1, s.state) + " (" + std::string{state_words(s.state)} + ")";
+  if (rank.worker_pid != s.pid) text += "  started by pid " + std::to_string(rank.worker_pid);
+  if (!rank.wait_channel.empty()) text += "  in " + rank.wait_channel;
+  if (!rank.system_call.empty()) text += "  system call " + rank.system_call;
+  text += "\n    " + beat_words(rank);
+  if (const auto words = collective_words(s); !words.empty()) text += "; " + words;
+  text += '\n';
+  for (const auto& note : rank.notes) text += "    " + note + '\n';
+  return text;
+}
+
+void add_stack(std::string& text, std::string_view kind, const ThreadStack& stack) {
+  text += "    " + std::string{kind} + ", " + stack.title + ":\n";
+  for (std::size_t i = 0; i < std::min(stack.frames.size(), kFramesShown); ++i) {
+    const auto& frame = stack.frames[i];
+    text += "      " + frame.function + (frame.place.empty() ? "" : "  " + frame.place) + '\n';
+  }
+  if (stack.frames.size() > kFramesShown)
+    text += "      … " + std::to_string(stack.frames.size() - kFramesShown) + " more\n";
+}
+
+void add_stacks(std::string& text, std::string_view kind, const std::vector<ThreadStack>& stacks) {
+  for (std::size_t i = 0; i < std::min(stacks.size(), kOtherThreads); ++i)
+    add_stack(text, kind, stacks[i]);
+  if (stacks.size() > kOtherThreads)
+    text += "    … " + std::to_string(stacks.size() - kOtherThreads) + " more threads\n";
+}
+
+using Group = std::vector<const RankEvidence*>;
+
+// In the same place, and in the same state: a stopped rank isn't like one that waits there.
+std::vector<Group> groups_of(const std::vector<RankEvidence>& ranks) {
+  std::map<std::string, Group> by_key;
+  for (const auto& rank : ranks) {
+    const auto& s = rank.summary;
+    const bool is_stopped = s.state == 'T' || s.state == 'D';
+    by_key[(is_stopped ? std::string(1, s.state) : std::string{}) + s.stack_key].push_back(&rank);
+  }
+  std::vector<Group> groups;
+  for (auto& [key, group] : by_key) groups.push_back(std::move(group));
+  std::ranges::stable_sort(groups, {}, &Group::size);
+  return groups;
+}
+
+std::string names_of(const Group& group) {
+  std::vector<std::uint32_t> ranks;
+  for (const auto* rank : group) ranks.push_back(rank->summary.rank.value());
+  return plural(group.size(), "rank") + ": " + describe_ranks(std::move(ranks));
+}
+
+}  // namespace
+
+std::string stacks_text(const Facts& facts, const std::vector<RankEvidence>& ranks) {
+  std::string text = "job " + facts.job + ", attempt " + std::to_string(facts.round) + ", node " +
+                     facts.node + ", " + facts.when + "\n" + facts.why + "\n";
+  std::vector<RankSummary> summaries;
+  for (const auto& rank : ranks) summaries.push_back(rank.summary);
+  const bool any_silent = std::ranges::any_of(summaries, &RankSummary::is_silent);
+  const auto culprits = find_culprits(summaries);
+  if (any_silent && culprits.which.size() < ranks.size()) {
+    for (const auto i : culprits.which)
+      text += "behind the others: rank " + std::to_string(summaries[i].rank.value()) +
+              (summaries[i].at.empty() ? "" : ", at " + summaries[i].at) +
+              (culprits.why.empty() ? "" : ": " + culprits.why) + '\n';
+  }
+  for (const auto& group : groups_of(ranks)) {
+    text += "\n---- " + names_of(group) + " ----\n";
+    for (const auto* rank : group) text += facts_of(*rank);
+    const auto& first = *group.front();
+    if (group.size() > 1 && (!first.python.empty() || !first.native.empty()))
+      text += "  stacks of rank " + std::to_string(first.summary.rank.value()) + ":\n";
+    add_stacks(text, "Python", first.python);
+    add_stacks(text, "native", first.native);
+  }
+  text += "\nread with: " + (facts.tools.empty() ? "/proc" : "/proc, " + join(facts.tools, ", ")) +
+          '\n';
+  return text;
+}
+
+}  // namespace acc::agent::evidence

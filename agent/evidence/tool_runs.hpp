@@ -1,0 +1,28 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace acc::agent::evidence {
+
+/// A program that reads a process's stacks, run as a child of the collecting process.
+struct ToolRun {
+  std::vector<std::string> words;  ///< the program by its path, and its arguments
+  std::string output;
+  bool is_finished = false;  ///< it ended in time
+};
+
+/// Runs all, some at once; those that are not finished at the deadline are killed. For a program
+/// without threads: blocks.
+void run_tools(std::vector<ToolRun>& runs, std::size_t at_once,
+               std::chrono::steady_clock::time_point deadline);
+
+/// On $PATH, and in the usual places; empty: it isn't installed.
+[[nodiscard]] std::string find_tool(const std::string& name);
+
+}  // namespace acc::agent::evidence

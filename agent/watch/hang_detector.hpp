@@ -1,0 +1,82 @@
+#pragma once
+
+#include "agent/watch/hang_policy.hpp"
+#include "common/duration.hpp"
+#include "common/heartbeat_slot.hpp"
+#include "common/ids.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace acc::agent {
+
+/// The longest times seen, kept for the next run of a job; 0: none yet.
+struct LearnedTimes {
+  Millis step{0};   ///< between two heartbeats
+  Millis first{0};  ///< from the round's start to the second heartbeat
+  friend bool operator==(const LearnedTimes&, const LearnedTimes&) = default;
+};
+
+/// A worker that has been silent for longer than it may.
+struct SilentRank {
+  LocalRank rank{0};
+  Millis silent{0};
+  Millis limit{0};
+  bool is_before_first_step = false;
+  std::string section;  ///< whose limit it was; empty: that of a step
+  friend bool operator==(const SilentRank&, const SilentRank&) = default;
+};
+
+/// Decides from the workers' heartbeats which of them hang (pure: time is an argument).
+///
+/// A worker is judged from its start, from its last heartbeat and from the begin and end of
+/// sections, whichever was last. In a section only the section's own limit counts.
+class HangDetector {
+ public:
+  HangDetector(const HangPolicy& policy, const LearnedTimes& before)
+      : policy_{policy}, before_{before} {}
+
+  void begin_round(Instant now, std::uint32_t workers);
+  /// The workers, or this process, were stopped for a while: nothing that passed counts.
+  void restart_clocks(Instant now) { floor_ = now; }
+
+  struct Look {
+    std::vector<SilentRank> silent;
+    /// Where some are silent: those that are so for at least half of what they may be. Ranks that
+    /// wait for each other fall silent within one step, and the last one of them is the cause.
+    std::vector<SilentRank> nearly;
+    std::optional<Instant> next;  ///< when the first of the others would be silent for too long
+    /// No worker has reported anything in the time for the first step: the program may not use
+    /// heartbeats. Then none is silent, unless --first_step_timeout was given.
+    bool is_unused = false;
+  };
+  /// @param beats  by local rank
+  /// @param lives  whether that worker runs; as many
+  Look look(const std::vector<heartbeat::Beat>& beats, const std::vector<bool>& lives, Instant now);
+
+  /// For the next run: of this one and those before; nothing: too little was seen.
+  [[nodiscard]] std::optional<LearnedTimes> learned() const;
+  [[nodiscard]] Millis step_limit() const;
+  [[nodiscard]] Millis first_limit() const;
+
+ private:
+  struct Seen {
+    std::uint64_t beats = 0;
+    std::uint64_t time_ns = 0;
+    bool was_in_section = false;
+  };
+  void learn(Seen& seen, const heartbeat::Beat& beat);
+  [[nodiscard]] SilentRank judge(LocalRank rank, const heartbeat::Beat& beat, Instant now) const;
+
+  HangPolicy policy_;
+  LearnedTimes before_;
+  LearnedTimes here_;
+  std::uint64_t intervals_ = 0;  ///< learned from
+  std::vector<Seen> seen_;
+  Instant began_{};
+  Instant floor_{};
+};
+
+}  // namespace acc::agent

@@ -1,0 +1,416 @@
+#include "agent/watch/job_watch.hpp"
+
+#include "agent/control_protocol.hpp"
+#include "agent/evidence/culprits.hpp"
+#include "agent/job_name.hpp"
+#include "agent/output/run_folder.hpp"
+#include "agent/small_file.hpp"
+#include "agent/user_messages.hpp"
+#include "agent/watch/learned_times.hpp"
+#include "common/host_name.hpp"
+#include "common/log.hpp"
+#include "common/text.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <iomanip>
+#include <sstream>
+
+namespace acc::agent {
+
+namespace {
+
+constexpr Millis kLookInterval{1'000};
+// A timer that is so late means that this process was stopped, and probably the workers as well.
+constexpr Millis kLate{5'000};
+constexpr Millis kCollectTime{10'000};
+// The node of the rank that is behind reports it; if it doesn't, this one does.
+constexpr Millis kOtherNodesPatience{5'000};
+constexpr std::size_t kNamed = 4;
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char text[40];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts);
+  return text;
+}
+
+std::string rank_list(const std::vector<std::uint32_t>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + evidence::describe_ranks(ranks);
+}
+
+std::string silence_words(const SilentRank& silent, const evidence::RankSummary& rank) {
+  if (!silent.section.empty())
+    return "hung in section '" + silent.section + "', which may take " + describe(silent.limit);
+  if (silent.limit == Millis{0}) return "hung";
+  std::string text = "hung: no heartbeat for " + describe(silent.silent);
+  if (rank.has_beaten) return text + " after step " + std::to_string(rank.step);
+  return text + ", before its first step";
+}
+
+std::string one_decimal(double value) {
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(value < 10 ? 2 : 1) << value;
+  return text.str();
+}
+
+// Of a process and its children; a read that fails is nothing.
+void add_usage(pid_t pid, WorkerUsage& usage, int depth) {
+  static const auto ticks = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
+  const auto folder = "/proc/" + std::to_string(pid) + "/";
+  if (const auto used = control::usage_from_stat(read_small_file(folder + "stat"), 1, ticks))
+    usage.cpu_ms += static_cast<std::uint64_t>(std::llround(used->cpu_s * 1000));
+  for (const auto& line : split(read_small_file(folder + "io"), '\n')) {
+    if (!line.starts_with("rchar: ") && !line.starts_with("wchar: ")) continue;
+    usage.io_bytes += parse_number<std::uint64_t>(line.substr(7)).value_or(0);
+  }
+  constexpr int kDeepest = 8;
+  if (depth >= kDeepest) return;
+  const auto children = read_small_file(folder + "task/" + std::to_string(pid) + "/children");
+  for (const auto& word : split(trim(children), ' '))
+    if (const auto child = parse_number<pid_t>(word)) add_usage(*child, usage, depth + 1);
+}
+
+std::string times_file_of(const JobPlan& plan) {
+  if (plan.hang.kind != HangPolicy::Kind::learned) return {};
+  const bool several = plan.kind == JobKind::elastic && plan.cluster.several();
+  return learned_times_file(job_name(plan) + (several ? "." + host_name() : ""));
+}
+
+}  // namespace
+
+JobWatch::JobWatch(const Parts& parts, Hooks hooks)
+    : parts_{parts},
+      hooks_{std::move(hooks)},
+      timer_{parts.io},
+      patience_{parts.io},
+      times_file_{times_file_of(parts.plan)},
+      hangs_{parts.plan.hang, read_learned_times(times_file_)},
+      stall_{parts.plan.hang.stall},
+      goodput_{clock_now()},
+      evidence_{parts.io} {}
+
+// ---- the course of the job ----
+
+void JobWatch::round_started(HeartbeatBoard& board, Round round, Instant now) {
+  board_ = &board;
+  round_ = round;
+  saw_checkpoint_ = false;
+  const auto workers = static_cast<std::uint32_t>(parts_.workers.records().size());
+  hangs_.begin_round(now, workers);
+  stragglers_.begin_round(workers);
+  stall_.begin(now);
+  stall_look_ = now;
+  goodput_.round_started(now);
+  next_deadline_.reset();
+  if (parts_.plan.hang.is_on()) next_deadline_ = now + hangs_.first_limit();
+  board.on_first_sign([this] { arm(); });
+  board.on_checkpoint_told([this] {
+    saw_checkpoint_ = true;
+    goodput_.checkpoint(clock_now());
+  });
+  arm();
+}
+
+void JobWatch::round_ended(bool is_lost, Instant now) {
+  if (board_ == nullptr) return;
+  if (board_->is_in_use()) {
+    hangs_.look(board_->beats(), std::vector<bool>(parts_.workers.records().size(), false), now);
+    saw_checkpoint_ = saw_checkpoint_ || board_->checkpoints() > 0;
+  }
+  if (const auto learned = hangs_.learned(); learned && !times_file_.empty())
+    write_learned_times(times_file_, *learned);
+  if (is_lost) goodput_.round_failed(now);
+  board_ = nullptr;
+  is_judging_ = false;
+  timer_.cancel();
+  patience_.cancel();
+  evidence_.cancel();
+  for (const auto& done : std::exchange(waiting_, {}))
+    done(Error{Errc::unavailable, "the workers are ending"});
+}
+
+void JobWatch::resumed(Instant now) {
+  is_suspended_ = false;
+  hangs_.restart_clocks(now);
+  stall_.begin(now);
+}
+
+// ---- what it knows ----
+
+std::optional<heartbeat::Beat> JobWatch::beat(LocalRank worker) const {
+  if (board_ == nullptr || !board_->is_in_use()) return std::nullopt;
+  return board_->beat(worker);
+}
+
+bool JobWatch::saw_checkpoint() const {
+  return saw_checkpoint_ || (board_ != nullptr && board_->checkpoints() > 0);
+}
+
+// ---- looking ----
+
+void JobWatch::arm() {
+  if (board_ == nullptr) return;
+  std::optional<Instant> at = next_deadline_;
+  const auto earlier = [&](Instant other) { at = at ? std::min(*at, other) : other; };
+  const Instant now = clock_now();
+  if (board_->is_in_use()) earlier(now + kLookInterval);
+  if (parts_.plan.hang.stall > Millis{0}) earlier(stall_look_ + stall_.interval());
+  if (!at) return;
+  // Not more than once a second: a silent worker is told a second after its limit at the latest.
+  expected_ = std::max(*at, now + Millis{1});
+  timer_.expires_at(expected_);
+  timer_.async_wait([this](boost::system::error_code cancelled) {
+    if (!cancelled) look();
+  });
+}
+
+void JobWatch::look() {
+  if (board_ == nullptr) return;
+  const Instant now = clock_now();
+  if (now - expected_ > kLate) {
+    hangs_.restart_clocks(now);
+    stall_.begin(now);
+  }
+  next_deadline_.reset();
+  if (!is_suspended_ && !is_judging_) {
+    const auto beats = board_->beats();
+    if (board_->is_in_use()) look_for_stragglers(beats, now);
+    if (parts_.plan.hang.is_on()) look_for_hangs(beats, living(), now);
+    if (now >= stall_look_ + stall_.interval()) look_for_stall(now);
+  }
+  arm();
+}
+
+std::vector<bool> JobWatch::living() const {
+  std::vector<bool> lives;
+  for (const auto& record : parts_.workers.records())
+    lives.push_back(record.pid != 0 && !record.status);
+  return lives;
+}
+
+void JobWatch::look_for_hangs(const std::vector<heartbeat::Beat>& beats,
+                              const std::vector<bool>& lives, Instant now) {
+  auto seen = hangs_.look(beats, lives, now);
+  next_deadline_ = seen.next;
+  if (seen.is_unused && !std::exchange(is_unused_told_, true)) {
+    parts_.messages.warning("no worker has sent a heartbeat in " + describe(hangs_.first_limit()) +
+                            ": --hang_timeout has no effect on a program that sends none "
+                            "(docs/worker-socket.md)");
+  }
+  if (!seen.silent.empty()) on_silent(seen);
+}
+
+void JobWatch::look_for_stragglers(const std::vector<heartbeat::Beat>& beats, Instant now) {
+  for (const auto& found : stragglers_.look(beats, now)) {
+    const auto rank = parts_.workers.records().at(found.rank.value()).rank.value();
+    log::info("straggler", {{"job", parts_.job_id},
+                            {"rank", rank},
+                            {"steps_per_second", one_decimal(found.steps_per_second)},
+                            {"times_slower", one_decimal(found.times_slower)}});
+    parts_.messages.warning("rank " + std::to_string(rank) + " on " + parts_.node + " is " +
+                            one_decimal(found.times_slower) +
+                            " times slower than the other ranks here (" +
+                            one_decimal(found.steps_per_second) + " steps/s), since " +
+                            describe(found.since));
+  }
+}
+
+void JobWatch::look_for_stall(Instant now) {
+  stall_look_ = now;
+  if (parts_.plan.hang.stall == Millis{0}) return;
+  std::vector<WorkerUsage> usage;
+  for (const auto& record : parts_.workers.records()) {
+    if (record.pid == 0 || record.status) continue;
+    usage.emplace_back();
+    add_usage(record.pid, usage.back(), 0);
+  }
+  if (const auto quiet = stall_.look(usage, now)) on_stall(*quiet);
+}
+
+// ---- a hang ----
+
+void JobWatch::on_silent(const HangDetector::Look& look) {
+  is_judging_ = true;
+  beats_then_ = board_->beats();
+  std::vector<std::uint32_t> ranks;
+  for (const auto& one : look.silent)
+    ranks.push_back(parts_.workers.records().at(one.rank.value()).rank.value());
+  const auto& first = look.silent.front();
+  const std::string what =
+      first.section.empty()
+          ? "sent no heartbeat for " + describe(first.silent)
+          : "in section '" + first.section + "' for longer than " + describe(first.limit);
+  const std::string words = rank_list(ranks) + " " + what;
+  parts_.messages.warning(words + ": collecting stacks");
+  log::info("hang", {{"job", parts_.job_id},
+                     {"round", round_.value()},
+                     {"ranks", evidence::describe_ranks(ranks)}});
+  auto suspects = look.silent;
+  suspects.insert(suspects.end(), look.nearly.begin(), look.nearly.end());
+  start_collecting(words, suspects, [this, suspects](Result<evidence::Answer> answer) {
+    conclude(suspects, std::move(answer));
+  });
+}
+
+void JobWatch::on_stall(Millis quiet) {
+  std::vector<SilentRank> all;
+  for (const auto& record : parts_.workers.records())
+    if (record.pid != 0 && !record.status) all.push_back({record.local_rank, quiet, Millis{0}, false, {}});
+  const std::string words = "no worker here has used the CPU, read or written anything for " +
+                            describe(quiet) + " (--stall_timeout)";
+  const bool restarts = parts_.plan.hang.stall_restarts;
+  parts_.messages.warning(words + ": collecting stacks");
+  is_judging_ = true;
+  beats_then_.clear();
+  start_collecting(words, all, [this, all, restarts](Result<evidence::Answer> answer) {
+    if (restarts && board_ != nullptr) return conclude(all, std::move(answer));
+    is_judging_ = false;
+    arm();
+  });
+}
+
+std::vector<SilentRank> JobWatch::still_silent(const std::vector<SilentRank>& silent) const {
+  std::vector<SilentRank> found;
+  const auto beats = board_->beats();
+  for (const auto& one : silent) {
+    const auto at = one.rank.value();
+    const bool is_known = at < beats.size() && at < beats_then_.size();
+    if (!is_known || beats[at].time_ns == beats_then_[at].time_ns) found.push_back(one);
+  }
+  return found;
+}
+
+JobWatch::Summaries JobWatch::summaries_of_page(const std::vector<SilentRank>& silent) const {
+  Summaries ranks;
+  const auto beats = board_->beats();
+  for (const auto& one : silent) {
+    const auto& record = parts_.workers.records().at(one.rank.value());
+    evidence::RankSummary summary;
+    summary.rank = record.rank;
+    summary.local_rank = one.rank;
+    summary.node = parts_.node;
+    summary.pid = record.pid;
+    summary.is_silent = true;
+    if (one.rank.value() < beats.size()) {
+      const auto& beat = beats[one.rank.value()];
+      summary.has_beaten = beat.beats > 0;
+      summary.step = beat.step;
+      summary.collectives = beat.collective.sequence;
+      summary.is_inside = beat.collective.is_inside;
+      summary.operation = heartbeat::operation_name(beat.collective.operation);
+    }
+    ranks.push_back(std::move(summary));
+  }
+  return ranks;
+}
+
+void JobWatch::conclude(const std::vector<SilentRank>& found, Result<evidence::Answer> answer) {
+  if (board_ == nullptr) return;
+  const auto silent = still_silent(found);
+  if (silent.empty()) {
+    is_judging_ = false;
+    parts_.messages.warning("the workers go on: no restart");
+    return arm();
+  }
+  Summaries ranks;
+  const std::string file = answer ? answer->file : std::string{};
+  if (answer) {
+    for (auto& rank : answer->ranks) {
+      const bool is_one = std::ranges::any_of(
+          silent, [&](const SilentRank& one) { return one.rank == rank.local_rank; });
+      if (is_one) ranks.push_back(std::move(rank));
+    }
+  }
+  if (ranks.empty()) ranks = summaries_of_page(silent);
+  if (!hooks_.compare) return name_culprit(silent, file, ranks);
+  hooks_.compare(ranks, [this, silent, file, round = round_](const Summaries& all) {
+    if (board_ != nullptr && round == round_ && is_judging_) name_culprit(silent, file, all);
+  });
+}
+
+void JobWatch::name_culprit(const std::vector<SilentRank>& silent, const std::string& file,
+                            const Summaries& ranks) {
+  const auto culprits = evidence::find_culprits(ranks);
+  const auto& rank = ranks.at(culprits.which.front());
+  const auto mine = std::ranges::find_if(silent, [&](const SilentRank& one) {
+    return rank.node == parts_.node && one.rank == rank.local_rank;
+  });
+  const auto& own = mine != silent.end() ? *mine : silent.front();
+  std::string cause = silence_words(own, rank);
+  if (!rank.at.empty()) cause += ", at " + rank.at;
+  if (!culprits.why.empty()) cause += "; " + culprits.why;
+  if (culprits.which.size() > 1) {
+    std::vector<std::uint32_t> others;
+    for (std::size_t i = 1; i < culprits.which.size(); ++i)
+      others.push_back(ranks[culprits.which[i]].rank.value());
+    cause += "; likewise " + rank_list(others);
+  }
+  if (mine != silent.end()) return hooks_.on_hang({own.rank, cause, file});
+  // It is on another node, which finds the same and reports it.
+  cause = "hung: waits for rank " + std::to_string(rank.rank.value()) + " on " + rank.node +
+          ", which " + cause;
+  patience_.expires_after(kOtherNodesPatience);
+  patience_.async_wait(
+      [this, hang = Hang{own.rank, cause, file}](boost::system::error_code cancelled) {
+        if (!cancelled && board_ != nullptr) hooks_.on_hang(hang);
+      });
+}
+
+// ---- evidence ----
+
+std::string JobWatch::next_file() {
+  const std::string name = "stacks-" + std::to_string(++files_) + ".txt";
+  if (parts_.run_folder.holds_logs()) {
+    const auto folder = parts_.run_folder.make_attempt(round_);
+    std::error_code none;
+    if (!folder.empty()) return std::filesystem::absolute(folder, none).string() + "/" + name;
+  }
+  const char* const temporary = std::getenv("TMPDIR");
+  return std::string{temporary != nullptr && *temporary == '/' ? temporary : "/tmp"} + "/acc-" +
+         parts_.job_id + "-" + name;
+}
+
+void JobWatch::start_collecting(const std::string& why, const std::vector<SilentRank>& silent,
+                                Collected done) {
+  evidence::Request request;
+  request.facts.job = parts_.job_id;
+  request.facts.node = parts_.node;
+  request.facts.round = round_.value();
+  request.facts.why = why;
+  request.facts.when = utc_now();
+  request.limit_ms = kCollectTime.count();
+  request.has_page = board_->fd() >= 0;
+  request.file = next_file();
+  for (const auto& record : parts_.workers.records()) {
+    if (record.pid == 0 || record.status) continue;
+    const bool is_silent = std::ranges::any_of(
+        silent, [&](const SilentRank& one) { return one.rank == record.local_rank; });
+    request.workers.push_back({record.rank, record.local_rank, record.pid, is_silent});
+  }
+  const bool was_running = evidence_.is_running();
+  waiting_.push_back(std::move(done));
+  if (was_running && silent.empty()) return;  // the same answer serves both
+  evidence_.start(request, board_->fd(), [this](Result<evidence::Answer> answer) {
+    if (!answer) {
+      parts_.messages.warning(answer.error().what);
+    } else if (!answer->file.empty()) {
+      parts_.messages.warning("stacks of all ranks here: " + answer->file);
+    }
+    for (const auto& one : std::exchange(waiting_, {})) one(answer);
+  });
+}
+
+void JobWatch::collect(const std::string& why, Collected done) {
+  if (board_ == nullptr) return done(Error{Errc::unavailable, "no worker runs now"});
+  start_collecting(why, {}, std::move(done));
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,117 @@
+#pragma once
+
+#include "agent/evidence/evidence_run.hpp"
+#include "agent/heartbeat_board.hpp"
+#include "agent/job_plan.hpp"
+#include "agent/watch/goodput.hpp"
+#include "agent/watch/hang_detector.hpp"
+#include "agent/watch/stall_detector.hpp"
+#include "agent/watch/straggler_watch.hpp"
+#include "agent/worker_group.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace acc::agent {
+
+class RunFolder;
+class UserMessages;
+
+/// Looks at the workers while they run: once a second if they send heartbeats, at longer intervals
+/// for --stall_timeout, and never if neither is in use. Collects evidence of a hang, and on request.
+class JobWatch {
+ public:
+  using Summaries = std::vector<evidence::RankSummary>;
+  struct Hang {
+    LocalRank rank{0};
+    std::string cause;
+    std::string file;  ///< with the stacks; empty: none
+  };
+  struct Hooks {
+    std::function<void(const Hang&)> on_hang;
+    /// On several nodes: adds what the other nodes found about their silent ranks, now or later.
+    std::function<void(const Summaries& mine, std::function<void(Summaries)>)> compare;
+  };
+  /// All outlive the watch.
+  struct Parts {
+    boost::asio::io_context& io;
+    const JobPlan& plan;
+    const WorkerGroup& workers;
+    const UserMessages& messages;
+    RunFolder& run_folder;
+    std::string job_id;
+    std::string node;
+  };
+  JobWatch(const Parts& parts, Hooks hooks);
+
+  // ---- the course of the job ----
+  void round_started(HeartbeatBoard& board, Round round, Instant now);
+  /// No worker is judged any more. @param is_lost  by a failure, or for another round
+  void round_ended(bool is_lost, Instant now);
+  /// All workers are stopped for a while, and go on: Ctrl-Z and fg.
+  void suspended() { is_suspended_ = true; }
+  void resumed(Instant now);
+
+  // ---- what it knows ----
+  [[nodiscard]] GoodputFigures goodput(Instant now) const { return goodput_.at(now); }
+  [[nodiscard]] std::optional<heartbeat::Beat> beat(LocalRank worker) const;
+  [[nodiscard]] std::optional<double> steps_per_second(LocalRank worker) const {
+    return stragglers_.steps_per_second(worker);
+  }
+  [[nodiscard]] bool saw_checkpoint() const;
+
+  using Collected = std::function<void(Result<evidence::Answer>)>;
+  /// Stacks of all workers here, written into the log folder. Several may ask at once.
+  void collect(const std::string& why, Collected done);
+  [[nodiscard]] bool is_collecting() const { return evidence_.is_running(); }
+
+ private:
+  void arm();
+  void look();
+  void look_for_hangs(const std::vector<heartbeat::Beat>& beats, const std::vector<bool>& lives,
+                      Instant now);
+  void look_for_stragglers(const std::vector<heartbeat::Beat>& beats, Instant now);
+  void look_for_stall(Instant now);
+  void on_silent(const HangDetector::Look& look);
+  void on_stall(Millis quiet);
+  void conclude(const std::vector<SilentRank>& found, Result<evidence::Answer> answer);
+  void name_culprit(const std::vector<SilentRank>& silent, const std::string& file,
+                    const Summaries& ranks);
+  /// Those that have given no sign of life since they were found silent.
+  [[nodiscard]] std::vector<SilentRank> still_silent(const std::vector<SilentRank>& silent) const;
+  void start_collecting(const std::string& why, const std::vector<SilentRank>& silent,
+                        Collected done);
+  [[nodiscard]] std::string next_file();
+  [[nodiscard]] std::vector<bool> living() const;
+  [[nodiscard]] Summaries summaries_of_page(const std::vector<SilentRank>& silent) const;
+
+  Parts parts_;
+  Hooks hooks_;
+  boost::asio::steady_timer timer_;
+  boost::asio::steady_timer patience_;  ///< with the node of the culprit
+  HeartbeatBoard* board_ = nullptr;     ///< null: no round runs
+  Round round_{0};
+  std::string times_file_;
+  HangDetector hangs_;
+  StragglerWatch stragglers_;
+  StallDetector stall_;
+  Goodput goodput_;
+  evidence::EvidenceRun evidence_;
+  std::vector<Collected> waiting_;  ///< for the collection that runs
+  std::optional<Instant> next_deadline_;
+  Instant stall_look_{};
+  Instant expected_{};  ///< when the timer fires
+  std::vector<heartbeat::Beat> beats_then_;  ///< when the silent ones were found
+  std::uint32_t files_ = 0;
+  bool is_judging_ = false;  ///< a hang was found and its evidence is being collected
+  bool is_suspended_ = false;
+  bool is_unused_told_ = false;
+  bool saw_checkpoint_ = false;
+};
+
+}  // namespace acc::agent

@@ -1,0 +1,39 @@
+#include "agent/watch/stall_detector.hpp"
+
+#include <algorithm>
+
+namespace acc::agent {
+
+namespace {
+
+// A process that only waits wakes up for timers of its libraries: a thousandth of the time.
+constexpr double kIdleShare = 0.001;
+constexpr double kIdleLeastMs = 20;  // two ticks of the kernel's clock
+
+}  // namespace
+
+Millis StallDetector::interval() const {
+  return std::clamp(timeout_ / 8, Millis{250}, Millis{30'000});
+}
+
+std::optional<Millis> StallDetector::look(const std::vector<WorkerUsage>& usage, Instant now) {
+  const auto quiet = std::chrono::duration_cast<Millis>(now - since_);
+  const double idle_ms = std::max(kIdleLeastMs, kIdleShare * static_cast<double>(quiet.count()));
+  bool is_quiet = usage.size() == seen_.size() && !usage.empty();
+  for (std::size_t i = 0; is_quiet && i < usage.size(); ++i) {
+    // A child that has exited takes its share with it: less is a change, too.
+    is_quiet = usage[i].io_bytes == seen_[i].io_bytes && usage[i].cpu_ms >= seen_[i].cpu_ms &&
+               static_cast<double>(usage[i].cpu_ms - seen_[i].cpu_ms) <= idle_ms;
+  }
+  if (!is_quiet) {
+    seen_ = usage;
+    since_ = now;
+    is_told_ = false;
+    return std::nullopt;
+  }
+  if (timeout_ == Millis{0} || quiet < timeout_ || is_told_) return std::nullopt;
+  is_told_ = true;
+  return quiet;
+}
+
+}  // namespace acc::agent

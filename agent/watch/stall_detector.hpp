@@ -1,0 +1,42 @@
+#pragma once
+
+#include "common/duration.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace acc::agent {
+
+/// What a worker and its children have used since their start.
+struct WorkerUsage {
+  std::uint64_t cpu_ms = 0;
+  std::uint64_t io_bytes = 0;  ///< read and written, also to pipes and terminals
+  friend bool operator==(const WorkerUsage&, const WorkerUsage&) = default;
+};
+
+/// Finds jobs whose workers all do nothing, without their help (pure): no CPU time but that of a
+/// waking timer, nothing read or written.
+class StallDetector {
+ public:
+  /// @param timeout  0: off
+  explicit StallDetector(Millis timeout) : timeout_{timeout} {}
+  void begin(Instant now) {
+    seen_.clear();
+    since_ = now;
+    is_told_ = false;
+  }
+  /// Between two looks.
+  [[nodiscard]] Millis interval() const;
+  /// @param usage  of the living workers. @return how long all have done nothing, once it is for
+  /// too long, and once until one does something
+  std::optional<Millis> look(const std::vector<WorkerUsage>& usage, Instant now);
+
+ private:
+  Millis timeout_;
+  std::vector<WorkerUsage> seen_;  ///< when the latest quiet time began
+  Instant since_{};
+  bool is_told_ = false;
+};
+
+}  // namespace acc::agent

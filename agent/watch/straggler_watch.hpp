@@ -1,0 +1,52 @@
+#pragma once
+
+#include "common/duration.hpp"
+#include "common/heartbeat_slot.hpp"
+#include "common/ids.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+namespace acc::agent {
+
+/// Steps per second of each worker, and the workers that are much slower than the others (pure).
+///
+/// Workers that wait for each other in every step have the same pace, whichever of them is slow: no
+/// rate tells them apart.
+class StragglerWatch {
+ public:
+  void begin_round(std::uint32_t workers);
+
+  struct Straggler {
+    LocalRank rank{0};
+    double times_slower = 0;  ///< than the median of the others
+    double steps_per_second = 0;
+    Millis since{0};  ///< so long ago its window of slow steps began
+    friend bool operator==(const Straggler&, const Straggler&) = default;
+  };
+  /// Takes in the heartbeats of all workers. @return those found now, each once until it has been
+  /// as fast as the others again
+  std::vector<Straggler> look(const std::vector<heartbeat::Beat>& beats, Instant now);
+
+  /// Over the last steps; nothing: too few were seen.
+  [[nodiscard]] std::optional<double> steps_per_second(LocalRank worker) const;
+
+ private:
+  struct Sample {
+    std::uint64_t step = 0;
+    std::uint64_t time_ns = 0;
+  };
+  struct Worker {
+    std::deque<Sample> samples;  ///< the oldest first
+    bool is_told = false;
+  };
+  static void take(Worker& worker, const heartbeat::Beat& beat);
+  /// Seconds a step; nothing: the window isn't full.
+  [[nodiscard]] static std::optional<double> pace_of(const Worker& worker);
+
+  std::vector<Worker> workers_;
+};
+
+}  // namespace acc::agent

@@ -1,0 +1,181 @@
+#include "common/heartbeat_page.hpp"
+
+#include "common/text.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace acc::heartbeat {
+
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr int kTries = 64;  // of a reader that meets a section being changed
+
+constexpr std::array<std::string_view, 14> kOperations{
+    "none",           "all_reduce", "reduce",  "broadcast", "all_gather", "gather", "scatter",
+    "reduce_scatter", "all_to_all", "barrier", "send",      "recv",       "split",  "allocate"};
+
+std::string section_of(const Slot& slot) {
+  std::array<char, kSectionName> bytes{};
+  for (std::size_t i = 0; i < kSectionName; ++i) bytes[i] = slot.section[i].load(kRelaxed);
+  const auto end = std::find(bytes.begin(), bytes.end(), '\0');
+  return printable(std::string_view{bytes.data(), static_cast<std::size_t>(end - bytes.begin())},
+                   kSectionName);
+}
+
+}  // namespace
+
+std::string_view operation_name(std::uint8_t operation) {
+  return operation < kOperations.size() ? kOperations[operation] : "unknown";
+}
+
+Beat read(const Slot& slot) {
+  Beat beat;
+  beat.beats = slot.beats.load(std::memory_order_acquire);
+  beat.time_ns = slot.time_ns.load(kRelaxed);
+  beat.step = slot.step.load(kRelaxed);
+  beat.checkpoints = slot.checkpoints.load(kRelaxed);
+  beat.checkpoint_step = slot.checkpoint_step.load(kRelaxed);
+  beat.collective = unpack(slot.collective.load(kRelaxed));
+  beat.pid = slot.pid.load(kRelaxed);
+  beat.stacks_signal = slot.stacks_signal.load(kRelaxed);
+  beat.stacks_fd = slot.stacks_fd.load(kRelaxed);
+  // A writer that was killed or stopped in the middle leaves an odd edition for ever.
+  for (int i = 0; i < kTries; ++i) {
+    const auto edition = slot.edition.load(std::memory_order_acquire);
+    beat.section_since_ns = slot.section_since_ns.load(kRelaxed);
+    beat.section_limit_ms = slot.section_limit_ms.load(kRelaxed);
+    beat.section = beat.section_since_ns != 0 ? section_of(slot) : std::string{};
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (edition % 2 == 0 && slot.edition.load(kRelaxed) == edition) break;
+  }
+  return beat;
+}
+
+std::uint64_t coarse_now_ns() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+void write_checkpoint(Slot& slot, std::uint64_t step) noexcept {
+  slot.checkpoint_step.store(step, kRelaxed);
+  slot.checkpoints.store(slot.checkpoints.load(kRelaxed) + 1, std::memory_order_release);
+}
+
+void write_section(Slot& slot, std::string_view name, std::uint64_t since_ns,
+                   std::uint64_t limit_ms) noexcept {
+  const auto edition = slot.edition.load(kRelaxed);
+  slot.edition.store(edition | 1U, kRelaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  const auto shown = name.substr(0, kSectionName - 1);
+  for (std::size_t i = 0; i < kSectionName; ++i)
+    slot.section[i].store(i < shown.size() ? shown[i] : '\0', kRelaxed);
+  slot.section_limit_ms.store(limit_ms, kRelaxed);
+  slot.section_since_ns.store(since_ns, kRelaxed);
+  slot.time_ns.store(coarse_now_ns(), kRelaxed);
+  slot.edition.store((edition | 1U) + 1, std::memory_order_release);
+}
+
+// ---- mapping ----
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : fd_{std::move(other.fd_)},
+      memory_{std::exchange(other.memory_, nullptr)},
+      bytes_{std::exchange(other.bytes_, 0)},
+      slots_{std::exchange(other.slots_, 0)} {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(memory_, other.memory_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(slots_, other.slots_);
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (memory_ != nullptr) ::munmap(memory_, bytes_);
+}
+
+Result<Mapping> Mapping::make(std::uint32_t slots, std::uint64_t round) {
+  Mapping page;
+  const auto failed = [] { return system_error(errno, "make memory for heartbeats"); };
+  page.fd_.reset(::memfd_create("acc-heartbeats", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  page.bytes_ = page_bytes(slots);
+  if (!page.fd_ || ::ftruncate(page.fd(), static_cast<off_t>(page.bytes_)) != 0) return failed();
+  // A worker that shortened it would end us with SIGBUS.
+  ::fcntl(page.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  void* memory = ::mmap(nullptr, page.bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, page.fd(), 0);
+  if (memory == MAP_FAILED) return failed();
+  page.memory_ = memory;
+  page.slots_ = slots;
+  Header header{};
+  std::memcpy(header.magic, kMagic.data(), kMagic.size());
+  header.version = kVersion;
+  header.slots = slots;
+  header.slot_bytes = sizeof(Slot);
+  header.first_slot = sizeof(Header);
+  header.round = round;
+  std::memcpy(memory, &header, sizeof header);
+  return page;
+}
+
+Result<Mapping> Mapping::open(int fd) {
+  Mapping page;
+  page.fd_.reset(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  struct stat info {};
+  if (!page.fd_ || ::fstat(page.fd(), &info) != 0)
+    return system_error(errno, "open the page of heartbeats");
+  const auto bytes = static_cast<std::size_t>(info.st_size);
+  const Error foreign{Errc::malformed, "this is no page of heartbeats"};
+  if (bytes < sizeof(Header)) return foreign;
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, page.fd(), 0);
+  if (memory == MAP_FAILED) return system_error(errno, "map the page of heartbeats");
+  page.memory_ = memory;
+  page.bytes_ = bytes;
+  Header header{};
+  std::memcpy(&header, memory, sizeof header);
+  const bool is_known = std::string_view{header.magic, sizeof header.magic} == kMagic &&
+                        header.version == kVersion && header.slot_bytes == sizeof(Slot) &&
+                        header.first_slot == sizeof(Header);
+  if (!is_known || bytes < page_bytes(header.slots)) return foreign;
+  page.slots_ = header.slots;
+  return page;
+}
+
+Slot& Mapping::slot(std::uint32_t index) const {
+  return *std::launder(
+      reinterpret_cast<Slot*>(static_cast<char*>(memory_) + slot_offset(index)));
+}
+
+Slot* map_slot(std::string_view variable) {
+  const auto colon = variable.rfind(':');
+  if (colon == std::string_view::npos) return nullptr;
+  const auto offset = parse_number<std::size_t>(variable.substr(colon + 1));
+  const UniqueFd fd{::open(std::string{variable.substr(0, colon)}.c_str(), O_RDWR | O_CLOEXEC)};
+  if (!offset || !fd) return nullptr;
+  auto page = Mapping::open(fd.get());
+  const bool is_slot = page && *offset >= sizeof(Header) &&
+                       (*offset - sizeof(Header)) % sizeof(Slot) == 0 &&
+                       (*offset - sizeof(Header)) / sizeof(Slot) < page->slots();
+  if (!is_slot) return nullptr;
+  const auto index = static_cast<std::uint32_t>((*offset - sizeof(Header)) / sizeof(Slot));
+  // Never unmapped: threads may beat until the very end.
+  Slot& slot = (new Mapping{std::move(*page)})->slot(index);
+  slot.pid.store(static_cast<std::uint32_t>(::getpid()), kRelaxed);
+  return &slot;
+}
+
+}  // namespace acc::heartbeat

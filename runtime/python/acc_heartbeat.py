@@ -1,0 +1,87 @@
+"""Heartbeats of a Python worker of acc-launch. Copy this file, or put its folder on PYTHONPATH:
+
+    import acc_heartbeat
+    for step in range(steps):
+        train(step)
+        acc_heartbeat.heartbeat(step)
+    with acc_heartbeat.section("evaluation", timeout=600): ...     # no heartbeat is due in here for 10 minutes
+    acc_heartbeat.checkpoint(step)                                 # a complete checkpoint was written
+
+Without acc-launch all of it does nothing. It also lets the agent read this process's Python stacks: on a real-time
+signal faulthandler writes them to memory (docs/worker-socket.md).
+"""
+import contextlib, faulthandler, fcntl, mmap, os, signal, socket, struct, sys, time
+
+_page = _at = None
+_sections = []
+
+
+def _open():
+    global _page, _at, _stacks
+    path, _, offset = os.environ.get("ACC_HEARTBEAT_PAGE", "").rpartition(":")
+    child = "multiprocessing" in sys.modules and sys.modules["multiprocessing"].parent_process() is not None
+    if not path or child:  # a data loader is no rank
+        return
+    try:
+        with open(path, "r+b") as file:
+            page = mmap.mmap(file.fileno(), 0)
+        if page[:8] != b"ACCBEAT1" or struct.unpack_from("I", page, 8)[0] != 1:
+            return
+        _page, _at = page, int(offset)
+        _stacks = os.memfd_create("acc-stacks")
+        fcntl.fcntl(_stacks, fcntl.F_SETFL, os.O_APPEND)
+        number = signal.SIGRTMIN + 6
+        if signal.getsignal(number) == signal.SIG_DFL:
+            faulthandler.register(number, file=_stacks, all_threads=True)
+            struct.pack_into("I", _page, _at + 144, _stacks)
+            struct.pack_into("I", _page, _at + 52, number)
+        struct.pack_into("I", _page, _at + 48, os.getpid())
+        _say(b"beat 0")  # wakes the agent once; it reads the page from then on
+    except (OSError, ValueError, AttributeError):
+        pass
+
+
+def _say(line):
+    with socket.socket(socket.AF_UNIX) as agent:
+        agent.connect(os.environ["ACC_AGENT_SOCKET"].replace("@", "\0", 1))
+        agent.sendall(b"hello %s %s\n%s\n" % (os.environ.get("RANK", "0").encode(), os.environ["ACC_ROUND"].encode(), line))
+
+
+def heartbeat(step):
+    """This process is alive, at this step. Once a step."""
+    if _page is not None:
+        beats = struct.unpack_from("Q", _page, _at)[0]
+        struct.pack_into("QQQ", _page, _at, beats + 1, time.monotonic_ns(), step)
+
+
+def checkpoint(step):
+    """A complete checkpoint of this step was written: restarts count as progress from here."""
+    if _page is not None:
+        struct.pack_into("QQ", _page, _at + 24, struct.unpack_from("Q", _page, _at + 24)[0] + 1, step)
+        with contextlib.suppress(OSError, KeyError):
+            _say(b"checkpoint %d" % step)
+
+
+@contextlib.contextmanager
+def section(name, timeout=None):
+    """A part that may take longer than a step; with a timeout in seconds, no longer than that."""
+    _sections.append((name.encode()[:55], time.monotonic_ns(), int((timeout or 0) * 1000)))
+    _show(_sections[-1])
+    try:
+        yield
+    finally:
+        _sections.pop()
+        _show(_sections[-1] if _sections else (b"", 0, 0))
+
+
+def _show(section):
+    if _page is not None:
+        name, since, limit = section
+        edition = struct.unpack_from("Q", _page, _at + 64)[0] | 1
+        struct.pack_into("Q", _page, _at + 64, edition)
+        struct.pack_into("QQ56s", _page, _at + 72, since, limit, name)
+        struct.pack_into("Q", _page, _at + 8, time.monotonic_ns())
+        struct.pack_into("Q", _page, _at + 64, edition + 1)
+
+
+_open()

@@ -1,0 +1,210 @@
+"""Workers that make no progress: found by their heartbeats, the one that the others wait for is named with its stack, all restart."""
+import json, os, re, shutil, signal, subprocess, tempfile, time, unittest
+
+from harness import BIN, PROGRAMS, SLACK, JobTest, children_of, free_port, main, own_token, read, state_of, until
+from test_control import ask_at
+from test_torch import PYTHON as TORCH_PYTHON
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+WORKER = shutil.copy(os.path.join(BIN, "heartbeat_worker"), PROGRAMS.name)
+SCRIPT = os.path.join(HERE, "hang_worker.py")
+MODULE = os.path.join(HERE, "../../runtime/python")
+HANG = 124
+GDB = shutil.which("gdb") or shutil.which("eu-stack")
+
+
+class HangTest(JobTest):
+    def run_job(self, workers, words, code, flags="", program=None, timeout="2", env=None, deadline=90):
+        job = self.job(f"--num_processes {workers} --hang_timeout {timeout} --first_step_timeout 60 --grace 2 --log_dir logs "
+                       f"--report report.json --no_python {flags}", words, program=program or [WORKER], env=env)
+        self.assertEqual(job.wait(deadline), code, job.stderr)
+        self.assert_nothing_left(job)
+        return job
+
+    def run_python(self, workers, words, code, python="python3", **options):
+        return self.run_job(workers, words, code, program=[shutil.which(python), SCRIPT], env={"ACC_HEARTBEAT_FOLDER": MODULE}, **options)
+
+    def assert_culprit(self, job, rank, stack, words=""):
+        report = self.report(job)
+        failure = report["first_failure"]
+        self.assertEqual(failure["rank"], rank, job.stderr)
+        self.assertIn("hung", failure["cause"])
+        self.assertIn(words, failure["cause"])
+        self.assertIn(f"job failed: rank {rank} hung", job.stderr)
+        text = read(failure["stacks"])
+        self.assertTrue(failure["stacks"].startswith(os.path.join(job.folder, "logs")), failure["stacks"])
+        self.assertIn(f"behind the others: rank {rank}", text)
+        if stack:
+            self.assertIn(stack, text)
+            self.assertIn(stack, failure["cause"])
+        return text
+
+
+class OfTheRuntime(HangTest):
+    """Ranks that meet in our all_reduce: the others wait there for the one that hangs."""
+
+    def test_one_that_spins_is_named_and_not_its_victims(self):
+        job = self.run_job(3, "1000000 5 spin=1@20", HANG)
+        text = self.assert_culprit(job, 1, GDB and "spin_for_ever", "hasn't entered all_reduce #21, in which ranks 0,2 wait")
+        self.assertIn("---- 1 rank: 1 ----", text)
+
+    def test_one_that_never_enters_the_collective_is_named(self):
+        job = self.run_job(2, "1000000 5 skip=0@20", HANG)
+        self.assert_culprit(job, 0, GDB and "forget_the_collective", "rank 1 waits")
+
+    def test_one_that_is_stopped_is_named(self):
+        job = self.run_job(3, "1000000 5 stop=2@20", HANG)
+        text = self.assert_culprit(job, 2, None, "it was stopped by a signal (state T)")
+        self.assertIn("state T (stopped)", text)
+
+    def test_a_restart_follows_and_the_report_tells_what_was_lost(self):
+        job = self.run_job(2, "30 5 spin=1@20", 0, flags="--max_restarts 1")
+        self.assertIn("restarting all workers", job.stderr)
+        self.assertRegex(job.stderr, r"rank 1 \(pid \d+\) hung: no heartbeat")
+        goodput = self.report(job)["goodput"]
+        self.assertLess(goodput["share"], 1)
+        self.assertGreater(goodput["seconds_lost_work"], 1)
+
+    def test_it_is_told_within_a_second_of_the_timeout(self):
+        job = self.job("--num_processes 2 --hang_timeout 2 --first_step_timeout 60 --grace 1 --no_python", "1000000 5 sleep=1@20", program=[WORKER])
+        until(lambda: "sent no heartbeat" in job.stderr, "the message", 30)
+        told = re.search(r"sent no heartbeat for ([\d.]+) (s|ms)", job.stderr)
+        self.assertLessEqual(float(told[1]), 3 * SLACK)
+        self.assertEqual(job.wait(60), HANG, job.stderr)
+
+
+class Sections(HangTest):
+    def test_no_heartbeat_is_due_in_a_section(self):
+        job = self.run_job(1, "30 5 long=0@10", 0, timeout="1")
+        self.assertNotIn("hung", job.stderr)
+
+    def test_a_section_that_takes_longer_than_its_limit_hangs(self):
+        job = self.run_job(1, "1000000 5 section=0@10", HANG, timeout="1h")
+        self.assertIn("hung in section 'a short one', which may take 1 s", job.stderr)
+
+    def test_of_python(self):
+        job = self.run_python(1, "1000000 5 section=0@10", HANG, timeout="1h")
+        self.assertIn("hung in section 'evaluation', which may take 1 s", job.stderr)
+
+
+class Python(HangTest):
+    def test_one_that_sleeps_is_named_with_its_python_stack(self):
+        job = self.run_python(2, "1000000 20 sleep=1@5", HANG)
+        report = self.report(job)["first_failure"]
+        self.assertEqual(report["rank"], 1)
+        self.assertIn("at sleep_for_ever (", report["cause"])
+        self.assertIn("hang_worker.py:", read(report["stacks"]))
+
+    @unittest.skipUnless(TORCH_PYTHON, "no Python here has torch (Debian: python3-torch)")
+    def test_of_torch_ranks_the_one_outside_of_the_collective_is_named(self):
+        job = self.run_python(3, "1000000 5 sleep=1@20 ddp", HANG, python=TORCH_PYTHON, timeout="5", deadline=180)
+        self.assert_culprit(job, 1, "sleep_for_ever", "ranks 0,2 wait for it")
+
+
+class Stacks(HangTest):
+    def start(self, workers, words="1000000 20", flags="", program=None):
+        runtime = tempfile.mkdtemp(prefix="acc-runtime-")
+        os.chmod(runtime, 0o700)
+        self.addCleanup(shutil.rmtree, runtime, ignore_errors=True)
+        job = self.job(f"--num_processes {workers} --log_dir logs --no_python {flags}", words, program=program or [WORKER],
+                       env={"XDG_RUNTIME_DIR": runtime})
+        folder = os.path.join(runtime, "acc/jobs")
+        until(lambda: os.path.isdir(folder) and [n for n in os.listdir(folder) if not n.startswith(".")], "the control socket")
+        self.socket = os.path.join(folder, next(n for n in os.listdir(folder) if not n.startswith(".")))
+        until(lambda: len(job.alive()) == workers, "the workers")
+        self.runtime = runtime
+        return job
+
+    def test_of_a_healthy_job_change_nothing(self):
+        job = self.start(2, "150 20")
+        until(lambda: any(w["step"] for w in ask_at(self.socket, {"do": "status"})["workers"]), "a step")
+        reply = ask_at(self.socket, {"do": "stacks"}, timeout=20)
+        self.assertTrue(reply["ok"], reply)
+        self.assertEqual(read(reply["file"]), reply["text"])
+        for rank in (0, 1):
+            self.assertRegex(reply["text"], rf"rank {rank}  pid \d+ \(heartbeat_worke")
+        self.assertEqual(job.wait(60), 0, job.stderr)
+
+    def test_acc_ctl_prints_them(self):
+        job = self.start(2)
+        shown = subprocess.run([os.path.join(BIN, "acc-ctl"), "stacks", "heartbeat_worker"], capture_output=True, text=True, timeout=30 * SLACK,
+                               env={**os.environ, "XDG_RUNTIME_DIR": self.runtime, "HOME": job.folder})
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertIn("asked for over the control socket", shown.stdout)
+        self.assertIn("rank 1", shown.stdout)
+
+    def test_sigquit_writes_them_and_ends_the_job(self):
+        job = self.start(2)
+        os.kill(job.pid, signal.SIGQUIT)
+        self.assertEqual(job.wait(60), 128 + signal.SIGQUIT, job.stderr)
+        found = re.search(r"stacks of all ranks here: (\S+)", job.stderr)
+        self.assertIn("SIGQUIT to acc-launch", read(found[1]))
+
+    def test_of_64_ranks_take_ten_seconds_at_most(self):
+        self.start(64, "hold", program=[os.path.join(PROGRAMS.name, "fake_worker")])
+        began = time.monotonic()
+        reply = ask_at(self.socket, {"do": "stacks"}, timeout=30)
+        self.assertTrue(reply["ok"], reply)
+        self.assertLessEqual(time.monotonic() - began, 11 * SLACK)
+        self.assertEqual(len(set(re.findall(r"^  rank (\d+) ", reply["text"], re.M))), 64)
+
+
+class Watching(HangTest):
+    def wakeups(self, job):
+        return sum(int(read(f"/proc/{job.agent}/task/{task}/status").split("voluntary_ctxt_switches:")[1].split()[0])
+                   for task in os.listdir(f"/proc/{job.agent}/task"))
+
+    def test_heartbeats_wake_the_agent_once_a_second_and_without_them_nothing_does(self):
+        for words, most in (("hold", 0), (None, 1)):
+            program = [WORKER] if words is None else [os.path.join(PROGRAMS.name, "fake_worker")]
+            job = self.job("--num_processes 2 --hang_timeout 1h --no_python", words or "1000000 10 nosave=0@0", program=program)
+            until(lambda: len(job.alive()) == 2, "the workers")
+            time.sleep(2)  # the start's own work
+            before = self.wakeups(job)
+            time.sleep(4)
+            with self.subTest(words=words):
+                self.assertLessEqual(self.wakeups(job) - before, most * 4 + 1)
+            job.close()
+
+    def test_a_straggler_is_told_once(self):
+        job = self.job("--num_processes 3 --no_python", "400 40 slow=2@60", program=[WORKER])
+        self.assertEqual(job.wait(90), 0, job.stderr)
+        told = re.findall(r"rank (\d) on \S+ is ([\d.]+) times slower than the other ranks here", job.stderr)
+        self.assertEqual([rank for rank, _ in told], ["2"], job.stderr)
+
+    def test_a_program_that_does_nothing_is_told_and_by_wish_restarted(self):
+        job = self.job("--num_processes 2 --stall_timeout 2 --no_python", "hold", program=[os.path.join(PROGRAMS.name, "fake_worker")])
+        until(lambda: "no worker here has used the CPU, read or written anything" in job.stderr, "the warning", 30)
+        until(lambda: "stacks of all ranks here" in job.stderr, "the stacks", 30)
+        self.assertEqual(len(job.alive()), 2)
+        job.close()
+        job = self.job("--num_processes 2 --stall_timeout 2 --stall_action restart --grace 1 --no_python", "hold",
+                       program=[os.path.join(PROGRAMS.name, "fake_worker")])
+        self.assertEqual(job.wait(60), HANG, job.stderr)
+
+    @unittest.skipUnless(shutil.which("nc"), "no nc (Debian: netcat-openbsd)")
+    def test_a_checkpoint_is_progress(self):
+        flags = "--max_restarts 9 --max_no_progress 2 --restart_delay 0 --report report.json --no_python"
+        script = 'printf "hello $RANK\\ncheckpoint 5\\n" | nc -N -U "$ACC_AGENT_SOCKET"; exit 3'
+        job = self.job(flags + " --num_processes 2", "", program=["/bin/sh", "-c", script])
+        self.assertEqual(job.wait(60), 3, job.stderr)
+        self.assertEqual(self.report(job)["restarts"], 9, job.stderr)
+
+
+class SeveralNodes(HangTest):
+    def test_the_rank_on_another_node_is_named_by_both(self):
+        port = free_port()
+        flags = (f"--num_machines 2 --num_processes 4 --main_process_ip 127.0.0.1 --main_process_port {port} --hang_timeout 3 "
+                 "--first_step_timeout 60 --grace 2 --no_python")
+        token = own_token("hangs")
+        jobs = [self.job(f"{flags} --machine_rank {rank} --node_name n{rank} --report report.json", "1000000 5 spin=3@20", program=[WORKER], token=token)
+                for rank in (0, 1)]
+        for job in jobs:
+            self.assertEqual(job.wait(120), HANG, job.stderr)
+        for job in jobs:
+            self.assertIn("rank 3", self.report(job)["first_failure"]["cause"] + f"rank {self.report(job)['first_failure']['rank']}")
+            self.assertEqual(self.report(job)["first_failure"]["rank"], 3, job.stderr)
+
+
+if __name__ == "__main__":
+    main()

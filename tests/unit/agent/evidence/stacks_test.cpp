@@ -1,0 +1,237 @@
+#include "agent/evidence/culprits.hpp"
+#include "agent/evidence/stack_text.hpp"
+#include "agent/evidence/stacks_report.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <string>
+#include <vector>
+
+using namespace acc;
+using namespace acc::agent::evidence;
+
+namespace {
+
+RankSummary rank(std::uint32_t number) {
+  RankSummary s;
+  s.rank = Rank{number};
+  s.local_rank = LocalRank{number};
+  s.node = "a";
+  s.pid = static_cast<pid_t>(100 + number);
+  s.state = 'S';
+  s.is_silent = true;
+  s.has_beaten = true;
+  s.step = 41;
+  return s;
+}
+
+std::vector<RankSummary> ranks(std::uint32_t count) {
+  std::vector<RankSummary> all;
+  for (std::uint32_t i = 0; i < count; ++i) all.push_back(rank(i));
+  return all;
+}
+
+constexpr const char* kGdb = R"([New LWP 4712]
+Thread 2 (Thread 0x7f49 (LWP 4712) "pt_main"):
+#0  0x00007f49 in __futex_abstimed_wait_common (x=...) at ./nptl/futex.c:57
+#1  0x00007f50 in std::function<void ()>::operator()() const (this=0x0) at /usr/include/std_function.h:590
+
+Thread 1 (Thread 0x7f48 (LWP 4711) "train"):
+#0  spin_for_ever () at /work/tests/heartbeat_worker.cpp:41
+#1  0x00005621 in step_once(unsigned long, std::chrono::duration<long, std::ratio<1l, 1000l> >) (...) at heartbeat_worker.cpp:80
+#2  0x00005622 in main (argc=2, argv=0x7ffc) from /usr/lib/libx.so
+[Inferior 1 (process 4711) detached])";
+
+constexpr const char* kFaulthandler = R"(Thread 0x00007f01 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 324 in wait
+  File "/usr/lib/python3.11/threading.py", line 622 in wait
+
+Current thread 0x00007f02 (most recent call first):
+  File "/home/u/train.py", line 31 in hang in here
+  File "/home/u/train.py", line 40 in <module>
+)";
+
+constexpr const char* kPySpy = R"(Process 4711: python train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread 4720 (idle): "QueueFeeder"
+    wait (threading.py:324)
+Thread 4711 (active): "MainThread"
+    hang (train.py:31)
+    <module> (train.py:40)
+)";
+
+}  // namespace
+
+TEST_CASE("gdb's text becomes frames, the main thread first", "[agent][evidence]") {
+  const auto stacks = native_stacks(kGdb, 4711);
+  REQUIRE(stacks.size() == 2);
+  CHECK(stacks[0].title == "thread 4711");
+  REQUIRE(stacks[0].frames.size() == 3);
+  CHECK(stacks[0].frames[0] == Frame{"spin_for_ever", "heartbeat_worker.cpp:41"});
+  CHECK(stacks[0].frames[1].function ==
+        "step_once(unsigned long, std::chrono::duration<long, std::ratio<1l, 1000l> >)");
+  CHECK(stacks[0].frames[2] == Frame{"main", "libx.so"});
+  CHECK(stacks[1].frames[1].function == "std::function<void ()>::operator()() const");
+  CHECK(place_of(stacks[0]) == "spin_for_ever (heartbeat_worker.cpp:41)");
+  CHECK_FALSE(waits_for_others(stacks[0]));
+}
+
+TEST_CASE("eu-stack's text becomes frames", "[agent][evidence]") {
+  const auto stacks = native_stacks(
+      "PID 12 - process\nTID 12:\n#0  0x00007f4f clock_nanosleep@@GLIBC_2.17 - /lib/libc.so.6\n"
+      "#1  0x0000 forget(int) - /a/worker\nTID 13:\n#0  0x1 poll\n",
+      12);
+  REQUIRE(stacks.size() == 2);
+  CHECK(stacks[0].frames[0] == Frame{"clock_nanosleep@@GLIBC_2.17", "libc.so.6"});
+  CHECK(place_of(stacks[0]) == "forget(int) (worker)");
+}
+
+TEST_CASE("Python's stacks, of faulthandler and of py-spy, begin with the main thread",
+          "[agent][evidence]") {
+  auto stacks = python_stacks(kFaulthandler);
+  REQUIRE(stacks.size() == 2);
+  CHECK(stacks[0].title.starts_with("Current thread"));
+  CHECK(stacks[0].frames[0] == Frame{"hang in here", "/home/u/train.py:31"});
+  CHECK(stacks[1].frames.size() == 2);
+  stacks = python_stacks(kPySpy);
+  REQUIRE(stacks.size() == 2);
+  CHECK(stacks[0].frames[0] == Frame{"hang", "train.py:31"});
+  CHECK(stacks[1].frames[0] == Frame{"wait", "threading.py:324"});
+}
+
+TEST_CASE("any text gives stacks, or none", "[agent][evidence]") {
+  for (const std::string text :
+       {std::string{}, std::string{"#"}, std::string{"#0"}, std::string{"Thread "},
+        std::string{"Thread 1 (LWP )\n#0 "}, std::string{"TID x\n#1  0x in ("},
+        std::string{"Current thread\n  File \"\n  File \"a\", line  in"}, std::string(5000, '\n'),
+        std::string{"Thread 1 (LWP 1\n#0 \xff\x1b[31m\n"}}) {
+    native_stacks(text, 1);
+    python_stacks(text);
+  }
+  CHECK(native_stacks("Thread 1 (LWP 1)\n#0 a\x1b[31mb (x)\n", 1)[0].frames[0].function.find('\x1b') ==
+        std::string::npos);
+}
+
+TEST_CASE("stacks that wait for other ranks in the same call are equal", "[agent][evidence]") {
+  const ThreadStack a{"", {{"sched_yield", "libc.so"}, {"acc::runtime::Group::run()", "x"}, {"main", "w"}}};
+  const ThreadStack b{"", {{"__GI_nanosleep", "libc.so"}, {"pause", ""}, {"acc::runtime::Group::run()", "x"}, {"main", "w"}}};
+  CHECK(waits_for_others(a));
+  CHECK(key_of(a) == key_of(b));
+  const ThreadStack torch{"", {{"wait", "/x/torch/distributed/distributed_c10d.py:90"}, {"<module>", "t.py:4"}}};
+  CHECK(waits_for_others(torch));
+  CHECK(key_of(torch) != key_of(a));
+}
+
+TEST_CASE("a stopped process is the culprit, wherever it is", "[agent][evidence]") {
+  auto all = ranks(4);
+  all[2].state = 'T';
+  for (const auto i : {0, 1, 3}) all[static_cast<std::size_t>(i)].is_inside = true;
+  const auto found = find_culprits(all);
+  CHECK(found.which == std::vector<std::size_t>{2});
+  CHECK(found.why == "it was stopped by a signal (state T)");
+}
+
+TEST_CASE("a rank that hasn't entered the collective of the others is the culprit",
+          "[agent][evidence]") {
+  auto all = ranks(4);
+  for (auto& one : all) {
+    one.collectives = 42;
+    one.operation = "all_reduce";
+    one.is_inside = true;
+  }
+  SECTION("it is still at the last one") {
+    all[1].collectives = 41;
+    all[1].is_inside = false;
+  }
+  SECTION("it has left this one") { all[1].is_inside = false; }
+  SECTION("it is in an older one") { all[1].collectives = 40; }
+  all[3].step = 12;  // what the program counts says less
+  const auto found = find_culprits(all);
+  CHECK(found.which == std::vector<std::size_t>{1});
+  CHECK(found.why == "it hasn't entered all_reduce #42, in which ranks 0,2,3 wait");
+}
+
+TEST_CASE("a rank whose stack doesn't wait for others is the culprit", "[agent][evidence]") {
+  auto all = ranks(2);
+  all[0].waits_for_others = true;
+  all[1].waits_for_others = false;
+  const auto found = find_culprits(all);
+  CHECK(found.which == std::vector<std::size_t>{1});
+  CHECK(found.why == "rank 0 waits for it");
+}
+
+TEST_CASE("the fewest steps, then the odd stack", "[agent][evidence]") {
+  auto all = ranks(4);
+  for (auto& one : all) one.stack_key = "main > wait";
+  all[3].stack_key = "main > load";
+  CHECK(find_culprits(all).which == std::vector<std::size_t>{3});
+  all[0].step = 40;
+  CHECK(find_culprits(all).which == std::vector<std::size_t>{0});
+  CHECK(find_culprits(all).why == "others are at step 41");
+  all[0].has_beaten = false;
+  CHECK(find_culprits(all).which == std::vector<std::size_t>{0});
+}
+
+TEST_CASE("where nothing tells them apart all silent ranks are named", "[agent][evidence]") {
+  auto all = ranks(3);
+  CHECK(find_culprits(all).which.size() == 3);
+  all[0].is_silent = false;  // goes on: whatever it does, it isn't the culprit
+  all[0].state = 'T';
+  CHECK(find_culprits(all).which == std::vector<std::size_t>{1, 2});
+  CHECK(find_culprits({}).which.empty());
+}
+
+TEST_CASE("ranks in words", "[agent][evidence]") {
+  CHECK(describe_ranks({3, 1, 2, 7, 0, 9, 10}) == "0-3,7,9,10");
+}
+
+TEST_CASE("what was found survives the way between processes", "[agent][evidence]") {
+  auto all = ranks(3);
+  all[1].waits_for_others = true;
+  all[2].waits_for_others = false;
+  all[2].at = "f (x.cpp:3)";
+  const auto again = decode_ranks(encode(all));
+  REQUIRE(again.has_value());
+  CHECK(*again == all);
+  const auto answer = decode_answer(encode(Answer{"text \xff", all, "/tmp/x"}));
+  REQUIRE(answer.has_value());
+  CHECK(answer->ranks == all);
+  for (const std::string_view text : {"", "{}", "[1]", "[{}]", "null", "{\"text\": 1}"}) {
+    CHECK_FALSE(decode_answer(text).has_value());
+    CHECK_FALSE(decode_request(text).has_value());
+  }
+}
+
+TEST_CASE("the text shows the odd rank first, and equal ones together", "[agent][evidence]") {
+  std::vector<RankEvidence> all;
+  for (const auto& summary : ranks(4)) {
+    RankEvidence one;
+    one.summary = summary;
+    one.worker_pid = summary.pid;
+    one.command = "python3";
+    one.wait_channel = "futex_wait";
+    one.python = {{"Current thread", {{"all_reduce", "distributed_c10d.py:9"}, {"<module>", "train.py:4"}}}};
+    one.summary.stack_key = key_of(one.python[0]);
+    one.summary.waits_for_others = true;
+    all.push_back(one);
+  }
+  all[2].python = {{"Current thread", {{"sleep_for_ever", "train.py:31"}, {"<module>", "train.py:4"}}}};
+  all[2].summary.stack_key = key_of(all[2].python[0]);
+  all[2].summary.waits_for_others = false;
+  all[2].summary.at = place_of(all[2].python[0]);
+  Facts facts;
+  facts.job = "j";
+  facts.node = "a";
+  facts.why = "ranks 0-3 sent no heartbeat for 10 s";
+  const auto text = stacks_text(facts, all);
+  INFO(text);
+  CHECK(text.find("behind the others: rank 2, at sleep_for_ever (train.py:31): ranks 0,1,3 wait for it") !=
+        std::string::npos);
+  const auto odd = text.find("---- 1 rank: 2 ----");
+  const auto rest = text.find("---- 3 ranks: 0,1,3 ----");
+  CHECK(odd != std::string::npos);
+  CHECK(rest != std::string::npos);
+  CHECK(odd < rest);
+  CHECK(text.find("stacks of rank 0:") > rest);
+}

@@ -1,0 +1,206 @@
+#include "agent/watch/hang_detector.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <chrono>
+#include <vector>
+
+using namespace acc;
+using namespace acc::agent;
+using namespace std::chrono_literals;
+using heartbeat::Beat;
+
+namespace {
+
+const Instant kStart{1000s};
+
+std::uint64_t ns(Instant time) {
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds{time.time_since_epoch()}.count());
+}
+
+HangPolicy fixed(Millis timeout) {
+  HangPolicy policy;
+  policy.kind = HangPolicy::Kind::fixed;
+  policy.timeout = timeout;
+  return policy;
+}
+
+HangPolicy learning() {
+  HangPolicy policy;
+  policy.kind = HangPolicy::Kind::learned;
+  return policy;
+}
+
+/// Workers that beat as a test says.
+struct Ranks {
+  HangDetector detector;
+  std::vector<Beat> beats;
+  std::vector<bool> lives;
+  explicit Ranks(const HangPolicy& policy, std::uint32_t count = 2, LearnedTimes before = {})
+      : detector{policy, before}, beats(count), lives(count, true) {
+    detector.begin_round(kStart, count);
+  }
+  void beat(std::size_t rank, Instant now) {
+    ++beats[rank].beats;
+    beats[rank].step = beats[rank].beats - 1;
+    beats[rank].time_ns = ns(now);
+  }
+  void beat_all(Instant now) {
+    for (std::size_t i = 0; i < beats.size(); ++i) beat(i, now);
+  }
+  HangDetector::Look look(Instant now) { return detector.look(beats, lives, now); }
+};
+
+}  // namespace
+
+TEST_CASE("a worker without a heartbeat for the time-out is silent, not a moment before",
+          "[agent][hang]") {
+  Ranks ranks{fixed(10s)};
+  for (int i = 0; i < 5; ++i) ranks.beat_all(kStart + i * 1s);
+  ranks.beat(1, kStart + 12s);
+  const auto before = ranks.look(kStart + 13999ms);
+  CHECK(before.silent.empty());
+  CHECK(before.next == kStart + 14s);  // rank 0 beat last at 4 s
+  const auto then = ranks.look(kStart + 14s);
+  REQUIRE(then.silent.size() == 1);
+  CHECK(then.silent[0].rank == LocalRank{0});
+  CHECK(then.silent[0].silent == 10s);
+  CHECK(then.silent[0].limit == 10s);
+  CHECK_FALSE(then.silent[0].is_before_first_step);
+  CHECK(then.next == kStart + 22s);
+  CHECK(then.nearly.empty());
+  const auto later = ranks.look(kStart + 17s);
+  REQUIRE(later.nearly.size() == 1);  // it may wait for the other one
+  CHECK(later.nearly[0].rank == LocalRank{1});
+}
+
+TEST_CASE("a worker that has exited is not silent", "[agent][hang]") {
+  Ranks ranks{fixed(10s)};
+  for (int i = 0; i < 3; ++i) ranks.beat_all(kStart + i * 1s);
+  ranks.lives[0] = false;
+  const auto look = ranks.look(kStart + 1h);
+  REQUIRE(look.silent.size() == 1);
+  CHECK(look.silent[0].rank == LocalRank{1});
+}
+
+TEST_CASE("the first step has a longer time-out", "[agent][hang]") {
+  auto policy = fixed(10s);
+  SECTION("of our own: 3 times, at least 10 minutes") {
+    Ranks ranks{policy};
+    ranks.beat_all(kStart + 1s);  // before the first step
+    CHECK(ranks.look(kStart + 600s).silent.empty());
+    const auto look = ranks.look(kStart + 601s);
+    CHECK(look.silent.size() == 2);
+    CHECK(look.silent[0].is_before_first_step);
+    policy.timeout = 1h;
+    CHECK(HangDetector{policy, {}}.first_limit() == 3h);
+  }
+  SECTION("as given") {
+    policy.first_step = 30s;
+    Ranks ranks{policy};
+    CHECK(ranks.look(kStart + 29s).silent.empty());
+    CHECK(ranks.look(kStart + 30s).silent.size() == 2);  // also without any heartbeat
+  }
+}
+
+TEST_CASE("a program that sends no heartbeats doesn't hang by our default", "[agent][hang]") {
+  Ranks ranks{fixed(10s)};
+  CHECK_FALSE(ranks.look(kStart + 599s).is_unused);
+  const auto look = ranks.look(kStart + 600s);
+  CHECK(look.silent.empty());
+  CHECK(look.is_unused);
+  ranks.beat(0, kStart + 601s);  // one does: now the other is missing
+  CHECK(ranks.look(kStart + 602s).silent.size() == 1);
+}
+
+TEST_CASE("in a section only its own limit counts", "[agent][hang]") {
+  Ranks ranks{fixed(10s), 1};
+  for (int i = 0; i < 3; ++i) ranks.beat_all(kStart + i * 1s);
+  auto& beat = ranks.beats[0];
+  beat.section = "checkpoint";
+  beat.section_since_ns = beat.time_ns = ns(kStart + 3s);
+  SECTION("without one it may take any time") {
+    const auto look = ranks.look(kStart + 24h);
+    CHECK(look.silent.empty());
+    CHECK_FALSE(look.next);
+  }
+  SECTION("with one it may take that long, whatever the heartbeats say") {
+    beat.section_limit_ms = 60'000;
+    beat.time_ns = ns(kStart + 60s);
+    CHECK(ranks.look(kStart + 62s).silent.empty());
+    const auto look = ranks.look(kStart + 63s);
+    REQUIRE(look.silent.size() == 1);
+    CHECK(look.silent[0].section == "checkpoint");
+    CHECK(look.silent[0].limit == 60s);
+  }
+  SECTION("its end is a sign of life") {
+    beat.section.clear();
+    beat.section_since_ns = 0;
+    beat.time_ns = ns(kStart + 100s);
+    CHECK(ranks.look(kStart + 109s).silent.empty());
+    CHECK(ranks.look(kStart + 110s).silent.size() == 1);
+  }
+}
+
+TEST_CASE("what passed while all were stopped doesn't count", "[agent][hang]") {
+  Ranks ranks{fixed(10s), 1};
+  for (int i = 0; i < 3; ++i) ranks.beat_all(kStart + i * 1s);
+  ranks.detector.restart_clocks(kStart + 1h);
+  CHECK(ranks.look(kStart + 1h + 9s).silent.empty());
+  CHECK(ranks.look(kStart + 1h + 10s).silent.size() == 1);
+}
+
+TEST_CASE("a learned time-out is five times the longest interval of any rank", "[agent][hang]") {
+  Ranks ranks{learning()};
+  Instant now = kStart;
+  for (int i = 0; i < 15; ++i) {
+    now += 8s;
+    ranks.beat_all(now);
+    CHECK(ranks.look(now).silent.empty());
+  }
+  CHECK(ranks.detector.step_limit() == 40s);
+  now += 12s;
+  ranks.beat(1, now);
+  ranks.look(now);
+  CHECK(ranks.detector.step_limit() == 60s);
+  CHECK(ranks.detector.learned() == LearnedTimes{12s, 16s});
+  CHECK(ranks.look(now + 59s).silent.size() == 1);  // rank 0 beat 12 s earlier
+}
+
+TEST_CASE("a learned time-out is never short, and sections don't count for it", "[agent][hang]") {
+  Ranks ranks{learning(), 1};
+  Instant now = kStart;
+  for (int i = 0; i < 30; ++i) {
+    now += 100ms;
+    ranks.beat_all(now);
+    ranks.look(now);
+  }
+  ranks.beats[0].section_since_ns = ns(now);
+  ranks.look(now);
+  now += 500s;
+  ranks.beats[0].section_since_ns = 0;
+  ranks.beat_all(now);
+  ranks.look(now);
+  CHECK(ranks.detector.step_limit() == 30s);
+}
+
+TEST_CASE("until enough was seen the limit is that of the first step, or of earlier runs",
+          "[agent][hang]") {
+  CHECK(HangDetector(learning(), {}).step_limit() == 30min);
+  const HangDetector known{learning(), {20s, 5min}};
+  CHECK(known.step_limit() == 100s);
+  CHECK(known.first_limit() == 25min);
+  CHECK_FALSE(known.learned());
+}
+
+TEST_CASE("half of what earlier runs took longer is forgotten", "[agent][hang]") {
+  Ranks ranks{learning(), 1, {40s, 0s}};
+  Instant now = kStart;
+  for (int i = 0; i < 30; ++i) {
+    now += 2s;
+    ranks.beat_all(now);
+    ranks.look(now);
+  }
+  CHECK(ranks.detector.step_limit() == 200s);  // in this run still as before
+  CHECK(ranks.detector.learned()->step == 21s);
+}

@@ -1,0 +1,87 @@
+#include "agent/watch/goodput.hpp"
+#include "agent/watch/learned_times.hpp"
+#include "agent/watch/stall_detector.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <chrono>
+#include <fstream>
+
+using namespace acc;
+using namespace acc::agent;
+using namespace std::chrono_literals;
+
+static const Instant kBegin{1000s};
+
+TEST_CASE("a job whose workers do nothing for the time-out has stalled; told once",
+          "[agent][stall]") {
+  StallDetector stall{60s};
+  stall.begin(kBegin);
+  std::vector<WorkerUsage> usage{{100, 5}, {200, 6}};
+  CHECK_FALSE(stall.look(usage, kBegin + 10s));
+  CHECK_FALSE(stall.look(usage, kBegin + 69s));
+  usage[0].cpu_ms += 20;  // a timer that woke it up
+  CHECK(stall.look(usage, kBegin + 70s) == 60s);
+  CHECK_FALSE(stall.look(usage, kBegin + 140s));
+  usage[1].io_bytes += 1;
+  CHECK_FALSE(stall.look(usage, kBegin + 150s));
+  CHECK(stall.look(usage, kBegin + 210s) == 60s);
+}
+
+TEST_CASE("one worker that computes, prints or ends is enough", "[agent][stall]") {
+  StallDetector stall{60s};
+  stall.begin(kBegin);
+  std::vector<WorkerUsage> usage{{100, 5}, {200, 6}};
+  stall.look(usage, kBegin);
+  SECTION("computes") { usage[1].cpu_ms += 500; }
+  SECTION("prints") { usage[0].io_bytes += 1; }
+  SECTION("ends") { usage.pop_back(); }
+  CHECK_FALSE(stall.look(usage, kBegin + 61s));
+}
+
+TEST_CASE("no worker is no stall", "[agent][stall]") {
+  StallDetector stall{60s};
+  stall.begin(kBegin);
+  CHECK_FALSE(stall.look({}, kBegin));
+  CHECK_FALSE(stall.look({}, kBegin + 10min));
+}
+
+TEST_CASE("goodput: waiting, restarts and work after the last checkpoint are lost",
+          "[agent][goodput]") {
+  Goodput goodput{kBegin};
+  goodput.round_started(kBegin + 10s);
+  goodput.checkpoint(kBegin + 60s);
+  goodput.round_failed(kBegin + 90s);  // 30 s of work lost
+  goodput.round_started(kBegin + 100s);
+  const auto figures = goodput.at(kBegin + 200s);
+  CHECK(figures.total == 200s);
+  CHECK(figures.waiting == 10s);
+  CHECK(figures.restarting == 10s);
+  CHECK(figures.lost_work == 30s);
+  CHECK(figures.goodput() == Approx(0.75));
+}
+
+TEST_CASE("without a reported checkpoint lost work isn't known", "[agent][goodput]") {
+  Goodput goodput{kBegin};
+  goodput.round_started(kBegin);
+  goodput.round_failed(kBegin + 50s);
+  goodput.round_failed(kBegin + 55s);  // the stop after the failure
+  const auto figures = goodput.at(kBegin + 100s);
+  CHECK_FALSE(figures.knows_checkpoints);
+  CHECK(figures.lost_work == 0s);
+  CHECK(figures.restarting == 50s);
+  CHECK(figures.goodput() == Approx(0.5));
+}
+
+TEST_CASE("learned times are kept for the next run; a damaged file is none", "[agent][hang]") {
+  const testing::TestFolder folder;
+  const auto file = (folder / "a/b/job.times").string();
+  write_learned_times(file, {12s, 90s});
+  CHECK(read_learned_times(file) == LearnedTimes{12s, 90s});
+  for (const std::string text : {"", "1", "1 2 3", "-5 3", "x y", "99999999999999999999 1"}) {
+    std::ofstream{file} << text;
+    CAPTURE(text);
+    CHECK(read_learned_times(file) == LearnedTimes{});
+  }
+}

@@ -1,0 +1,105 @@
+#include "agent/watch/straggler_watch.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <chrono>
+#include <random>
+#include <vector>
+
+using namespace acc;
+using namespace acc::agent;
+using namespace std::chrono_literals;
+using heartbeat::Beat;
+
+namespace {
+
+/// Ranks whose steps take a time with jitter, looked at once a second.
+class Race {
+ public:
+  Race(std::size_t ranks, double seconds, double jitter, unsigned seed)
+      : jitter_{jitter}, random_{seed}, seconds_(ranks, seconds), next_(ranks, 0), beats_(ranks) {
+    watch_.begin_round(static_cast<std::uint32_t>(ranks));
+  }
+  void slow_down(std::size_t rank, double times) { seconds_[rank] *= times; }
+  std::uint64_t steps(std::size_t rank) const { return beats_[rank].step; }
+
+  std::vector<StragglerWatch::Straggler> second() {
+    now_ += 1;
+    for (std::size_t i = 0; i < beats_.size(); ++i) {
+      while (next_[i] <= now_) {
+        beats_[i].time_ns = static_cast<std::uint64_t>(next_[i] * 1e9);
+        ++beats_[i].beats;
+        ++beats_[i].step;
+        std::normal_distribution<double> jitter{1, jitter_};
+        next_[i] += seconds_[i] * std::max(0.05, jitter(random_));
+      }
+    }
+    return watch_.look(beats_, Instant{std::chrono::nanoseconds{static_cast<std::int64_t>(now_ * 1e9)}});
+  }
+  std::optional<double> rate(std::uint32_t rank) const { return watch_.steps_per_second(LocalRank{rank}); }
+
+ private:
+  double jitter_;
+  std::mt19937 random_;
+  std::vector<double> seconds_;
+  std::vector<double> next_;
+  std::vector<Beat> beats_;
+  double now_ = 0;
+  StragglerWatch watch_;
+};
+
+}  // namespace
+
+TEST_CASE("a rank that is 2.5 times slower is found within 30 of its steps, and told once",
+          "[agent][straggler]") {
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    CAPTURE(seed);
+    Race race{8, 1.0, 0.3, seed};
+    for (int i = 0; i < 60; ++i) REQUIRE(race.second().empty());
+    race.slow_down(3, 2.5);
+    const auto before = race.steps(3);
+    std::vector<StragglerWatch::Straggler> found;
+    while (found.empty() && race.steps(3) < before + 60) found = race.second();
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].rank == LocalRank{3});
+    CHECK(found[0].times_slower > 2);
+    CHECK(race.steps(3) - before <= 30);
+    for (int i = 0; i < 300; ++i) REQUIRE(race.second().empty());
+    CHECK(race.rate(3).value() == Approx(0.4).epsilon(0.3));
+    CHECK(race.rate(0).value() == Approx(1.0).epsilon(0.3));
+  }
+}
+
+TEST_CASE("10,000 steps with 30 % jitter have no false straggler", "[agent][straggler]") {
+  for (const double seconds : {0.2, 1.0, 7.0}) {
+    Race race{8, seconds, 0.3, 7};
+    while (race.steps(0) < 10'000) REQUIRE(race.second().empty());
+  }
+}
+
+TEST_CASE("a rank that recovers and slows down again is told again", "[agent][straggler]") {
+  Race race{4, 1.0, 0.05, 1};
+  const auto told = [&](int seconds) {
+    std::size_t count = 0;
+    for (int i = 0; i < seconds; ++i) count += race.second().size();
+    return count;
+  };
+  CHECK(told(50) == 0);
+  race.slow_down(1, 4);
+  CHECK(told(200) == 1);
+  race.slow_down(1, 0.25);
+  CHECK(told(200) == 0);
+  race.slow_down(1, 4);
+  CHECK(told(200) == 1);
+}
+
+TEST_CASE("one rank alone is no straggler, nor is one after a section", "[agent][straggler]") {
+  StragglerWatch watch;
+  watch.begin_round(1);
+  std::vector<Beat> beats(1);
+  for (std::uint64_t i = 1; i < 100; ++i) {
+    beats[0].beats = beats[0].step = i;
+    beats[0].time_ns = i * i * 1'000'000'000;
+    CHECK(watch.look(beats, Instant{std::chrono::seconds{i * i}}).empty());
+  }
+}
