@@ -5,6 +5,8 @@
 
 #include <unistd.h>
 
+#include <cstddef>
+#include <iterator>
 #include <utility>
 
 namespace acc::agent::daemon {
@@ -16,7 +18,7 @@ namespace {
 constexpr std::string_view kTokenPrefix = "acc1.";
 constexpr std::size_t kTokenFields = 8;
 constexpr std::size_t kLongestToken = 256;
-constexpr std::size_t kMostTickets = 1024;
+constexpr std::ptrdiff_t kMostTickets = 64;  ///< of a user, a minute
 
 /// Takes as long wherever they differ.
 bool is_same(std::string_view one, std::string_view other) {
@@ -121,8 +123,10 @@ AccessTokens::Verdict AccessTokens::check(std::string_view token, TokenKind kind
 
 bool UsedTickets::use(const TokenClaims& ticket, std::int64_t now_s) {
   std::erase_if(expiry_, [&](const auto& one) { return one.second <= now_s; });
-  if (expiry_.size() >= kMostTickets) return false;
-  return expiry_.emplace(ticket.nonce, ticket.expires_s).second;
+  const auto first = expiry_.lower_bound({ticket.uid, 0});
+  const auto last = expiry_.upper_bound({ticket.uid, UINT64_MAX});
+  if (std::distance(first, last) >= kMostTickets) return false;
+  return expiry_.emplace(std::pair{ticket.uid, ticket.nonce}, ticket.expires_s).second;
 }
 
 }  // namespace acc::agent::daemon

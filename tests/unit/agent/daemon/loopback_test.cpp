@@ -89,7 +89,10 @@ TEST_CASE("a ticket is worth one session, and the memory of used ones is bounded
   CHECK_FALSE(used.use(ticket, kNow));
   std::size_t taken = 0;
   for (ticket.nonce = 100; ticket.nonce < 5'000; ++ticket.nonce) taken += used.use(ticket, kNow);
-  CHECK(taken < 1'100);
+  CHECK(taken < 100);
+  ticket.uid = 1002;  // another user isn't kept out
+  CHECK(used.use(ticket, kNow));
+  ticket.uid = 1001;
   CHECK(used.use(ticket, kNow + 61));
 }
 
