@@ -16,7 +16,8 @@ std::string hosts_to_json(const PlannedHosts& planned) {
   for (const auto& variable : launch.variables) out["env"].push_back(variable.name);
   if (launch.uses_daemons) out["id"] = launch.id;
   out["secret"] = launch.uses_daemons   ? "of the daemons"
-                  : launch.sends_secret ? "a fresh one, over standard input" : "none of this job";
+                  : launch.sends_secret ? "a fresh one, over standard input"
+                                        : "none of this job";
   out["hosts"] = Json::array();
   for (std::size_t i = 0; i < launch.hosts.size(); ++i) {
     const auto& workers = planned.workers[i];

@@ -13,8 +13,8 @@ namespace acc::agent::daemon {
 
 namespace {
 
-// acc1.<kind><r|w>.<uid>.<gid>.<expires>.<bound to>.<nonce>.<signature>: letters that need no escape
-// in a header, a cookie or a link.
+// acc1.<kind><r|w>.<uid>.<gid>.<expires>.<bound to>.<nonce>.<signature>: letters that need no
+// escape in a header, a cookie or a link.
 constexpr std::string_view kTokenPrefix = "acc1.";
 constexpr std::size_t kTokenFields = 8;
 constexpr std::size_t kLongestToken = 256;
@@ -101,7 +101,8 @@ std::string AccessTokens::sign(const TokenClaims& claims) const {
 
 AccessTokens::Verdict AccessTokens::check(std::string_view token, TokenKind kind,
                                           std::int64_t now_s) const {
-  const Verdict forged{std::nullopt, true, "this token is none of this acc-agent: acc-ctl token makes one"};
+  const Verdict forged{std::nullopt, true,
+                       "this token is none of this acc-agent: acc-ctl token makes one"};
   const auto last = token.rfind('.');
   if (token.size() > kLongestToken || !token.starts_with(kTokenPrefix) ||
       last == std::string_view::npos)

@@ -16,9 +16,10 @@ using boost::asio::awaitable;
 
 void JobFileLoader::refuse(const std::string& name, const std::string& why) {
   log::error("job_file_refused", {{"file", name}, {"why", why}});
-  keeper_.events().report("refused", nullptr,
-                 "job file " + printable(name, 80) + " is refused: " + why +
-                     (job_of(name.substr(0, name.rfind('.'))) ? "; its job stays as it was" : ""));
+  keeper_.events().report(
+      "refused", nullptr,
+      "job file " + printable(name, 80) + " is refused: " + why +
+          (job_of(name.substr(0, name.rfind('.'))) ? "; its job stays as it was" : ""));
 }
 
 JobPtr JobFileLoader::job_of(const std::string& name) const {

@@ -80,8 +80,8 @@ awaitable<Result<void>> JobKeeper::start() {
     log::error("job_record_damaged",
                {{"job", damaged.id}, {"why", damaged.why}, {"moved_to", damaged.moved_to}});
     events_.report("damaged", nullptr,
-           "the record of " + printable(damaged.id) + " is damaged: " + damaged.why +
-               (damaged.moved_to.empty() ? "" : "; moved to " + damaged.moved_to));
+                   "the record of " + printable(damaged.id) + " is damaged: " + damaged.why +
+                       (damaged.moved_to.empty() ? "" : "; moved to " + damaged.moved_to));
   }
   // In the order of their submission: those that wait keep their places.
   std::ranges::sort(contents.jobs, {}, &StoredJob::submitted_ms);
@@ -319,7 +319,8 @@ awaitable<void> JobKeeper::start_guardian(JobPtr job) {
   auto prepared = request_for(settings_, *folder_, *job);
   if (prepared.has_error()) co_return fail(to_int(ExitCode::failure), prepared.error().what);
   GuardianRequest request = std::move(*prepared);
-  const UniqueFd group = make_job_group(processes_->group(), job->id(), job->stored.uid, job->user->gid);
+  const UniqueFd group =
+      make_job_group(processes_->group(), job->id(), job->stored.uid, job->user->gid);
   request.cgroup_fd = group.get();
   auto held = HeldGuardian::fork(request);
   if (held.has_error()) co_return fail(to_int(ExitCode::resources), held.error().what);

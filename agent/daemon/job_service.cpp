@@ -181,8 +181,8 @@ class JobService::Impl {
     submission.launch.reset();  // no secret for it
     std::vector<std::string> shell{"-c", look, program->path};
     const auto name = user.name;
-    const auto found = co_await keeper.trials().try_program("/bin/sh", std::move(user),
-                                                   std::move(submission), std::move(shell));
+    const auto found = co_await keeper.trials().try_program(
+        "/bin/sh", std::move(user), std::move(submission), std::move(shell));
     if (found.has_error()) co_return found.error();
     if (found->exit_code == 0) co_return std::nullopt;
     co_return Error{Errc::bad_usage,

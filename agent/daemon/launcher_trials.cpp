@@ -26,7 +26,7 @@ namespace {
 constexpr auto kTrialLimit = 20s;
 
 Result<rendezvous::SecretBytes> secret_for(const ServiceSettings& settings, const LoginUser& user,
-                                                      const Submission& submission) {
+                                           const Submission& submission) {
   if (!submission.launch) return rendezvous::SecretBytes{};
   if (!settings.launch_secret)
     return Error{Errc::unavailable, "launch: this node has no cluster secret"};
@@ -55,22 +55,22 @@ Result<GuardianRequest> request_for(const ServiceSettings& settings, const State
   return request;
 }
 
-awaitable<Result<LauncherTrials::Trial>> LauncherTrials::try_launcher(LoginUser user,
-                                                            std::vector<std::string> words) const {
+awaitable<Result<LauncherTrials::Trial>> LauncherTrials::try_launcher(
+    LoginUser user, std::vector<std::string> words) const {
   Submission nowhere;
   nowhere.working_directory = "/";
   co_return co_await try_launcher(std::move(user), std::move(nowhere), std::move(words));
 }
 
-awaitable<Result<LauncherTrials::Trial>> LauncherTrials::try_launcher(LoginUser user, Submission submission,
-                                                            std::vector<std::string> words) const {
+awaitable<Result<LauncherTrials::Trial>> LauncherTrials::try_launcher(
+    LoginUser user, Submission submission, std::vector<std::string> words) const {
   co_return co_await try_program(settings_.launcher, std::move(user), std::move(submission),
                                  std::move(words));
 }
 
-awaitable<Result<LauncherTrials::Trial>> LauncherTrials::try_program(std::string program, LoginUser user,
-                                                           Submission submission,
-                                                           std::vector<std::string> words) const {
+awaitable<Result<LauncherTrials::Trial>> LauncherTrials::try_program(
+    std::string program, LoginUser user, Submission submission,
+    std::vector<std::string> words) const {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) co_return system_error(errno, "pipe");
   UniqueFd output{ends[0]};

@@ -26,7 +26,8 @@ constexpr std::array kVerbs{
     VerbRow{"nodes", "", 0, "shows the nodes of the cluster, as acc-agent --nodes names them"},
     VerbRow{"token", "", 0,
             "prints a token of yours for the port of acc-agent --http; it may do what you may"},
-    VerbRow{"drain", "[NODE]", 1, "lets this node, or another, take no more jobs; what runs goes on"},
+    VerbRow{"drain", "[NODE]", 1,
+            "lets this node, or another, take no more jobs; what runs goes on"},
     VerbRow{"undrain", "[NODE]", 1, "lets it take jobs again"},
 };
 

@@ -1,4 +1,5 @@
-// The door at a loopback port, as functions: what its tokens prove, and which requests are a page's.
+// The door at a loopback port, as functions: what its tokens prove, and which requests are a
+// page's.
 #include "agent/daemon/access_token.hpp"
 #include "agent/daemon/http_parser.hpp"
 #include "agent/daemon/loopback_rules.hpp"
@@ -140,8 +141,8 @@ TEST_CASE("a request for another host's name is a rebound page's", "[agent][loop
   const auto status = [](const std::string& host) {
     return foreign_page(request_of("GET /v1/jobs", host)).status;
   };
-  for (const auto* own : {"localhost", "LocalHost:9180", "127.0.0.1:9180", "127.0.0.1", "[::1]:9180",
-                          "[::1]", "127.1.2.3:1"}) {
+  for (const auto* own : {"localhost", "LocalHost:9180", "127.0.0.1:9180", "127.0.0.1",
+                          "[::1]:9180", "[::1]", "127.1.2.3:1"}) {
     INFO(own);
     CHECK(status("Host: " + std::string{own} + "\r\n") == 0);
   }
