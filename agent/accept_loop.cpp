@@ -74,7 +74,7 @@ void AcceptLoop::wait() {
 
 void AcceptLoop::accept_waiting() {
   const auto start = start_;
-  for (int i = 0; i < kAcceptsATurn && is_open() && !is_paused_; ++i) {
+  for (int i = 0; i < kAcceptsATurn && is_open(); ++i) {
     UniqueFd fd{
         ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
     if (fd) {

@@ -460,7 +460,7 @@ void AgentLoop::act(const TellFailure& a) {
   const bool nobody_waits =
       group_.size == 1 && group_.ledger.budget_used >= group_.restart.max_restarts;
   if (!nobody_waits) messages_.failure(failure);
-  hint_at_stdin(failure);
+  if (terminal_.reader() != failure.worker.local_rank) messages_.wanted_input(failure);
 }
 
 void AgentLoop::act(const TellRestart& a) {
@@ -488,19 +488,6 @@ void AgentLoop::act(const TellKilling& a) {
 }
 
 // ---- the output's end and the report ----
-
-// With several workers stdin is /dev/null, and the errors of pdb and input() don't say so.
-void AgentLoop::hint_at_stdin(const FailureReport& failure) const {
-  if (terminal_.reader() == failure.worker.local_rank) return;
-  const std::string text = failure.tail + (failure.error ? failure.error->message : "");
-  const bool wanted_input = text.find("bdb.BdbQuit") != std::string::npos ||
-                            text.find("EOFError: EOF when reading a line") != std::string::npos;
-  if (!wanted_input) return;
-  messages_.note("rank " + std::to_string(failure.worker.rank.value()) +
-                 " wanted to read its standard input, which is /dev/null with several workers: "
-                 "--stdin " +
-                 std::to_string(failure.worker.local_rank.value()) + " gives it ours");
-}
 
 void AgentLoop::spare_stopping_workers() {
   const bool is_ending = group_.phase == Phase::stopping || group_.phase == Phase::killing;

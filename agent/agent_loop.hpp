@@ -161,7 +161,6 @@ class AgentLoop {
 
   // helpers
   void forget_last_attempt();
-  void hint_at_stdin(const FailureReport& failure) const;
   void spare_stopping_workers();
   [[nodiscard]] FlushLimits flush_limits();
   void on_left_overs_asked(const std::vector<LeftOver>& asked);

@@ -198,7 +198,8 @@ class ControlServer::Connection : public std::enable_shared_from_this<Connection
 ControlServer::ControlServer(boost::asio::io_context& io, Handler handler)
     : io_{io},
       handler_{std::make_shared<const Handler>(std::move(handler))},
-      accepting_{io, "commands wait: the agent has no descriptor or memory left for its control socket",
+      accepting_{io,
+                 "commands wait: the agent has no descriptor or memory left for its control socket",
                  [this](UniqueFd fd) { take(std::move(fd)); }} {}
 
 ControlServer::~ControlServer() { close(); }

@@ -25,7 +25,8 @@ class JobFolderNotes {
 };
 
 /// What the folder of a run's logs begins with: the job's name, or, where it has none of its own
-/// ("none"), the id by which the daemon knows it. @param job_folder  STATE/jobs/ID/user; may be null
+/// ("none"), the id by which the daemon knows it. @param job_folder  STATE/jobs/ID/user; may be
+/// null
 [[nodiscard]] std::string run_id_of(const std::string& job, const char* job_folder);
 
 }  // namespace acc::agent

@@ -37,6 +37,17 @@ void UserMessages::failure(const FailureReport& f) const {
        true);
 }
 
+// With several workers stdin is /dev/null, and the errors of pdb and input() don't say so.
+void UserMessages::wanted_input(const FailureReport& failure) const {
+  const std::string text = failure.tail + (failure.error ? failure.error->message : "");
+  const bool wanted_input = text.find("bdb.BdbQuit") != std::string::npos ||
+                            text.find("EOFError: EOF when reading a line") != std::string::npos;
+  if (!wanted_input) return;
+  note("rank " + std::to_string(failure.worker.rank.value()) +
+       " wanted to read its standard input, which is /dev/null with several workers: --stdin " +
+       std::to_string(failure.worker.local_rank.value()) + " gives it ours");
+}
+
 void UserMessages::restart(const TellRestart& told) const {
   const std::string when = told.delay == Millis{0} ? "now" : "in " + describe(told.delay);
   of_job(

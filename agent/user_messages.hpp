@@ -21,6 +21,8 @@ class UserMessages {
   /// A note that is shown with --quiet, too.
   void announce(const std::string& text) const;
   void failure(const FailureReport& failure) const;
+  /// Of a worker without our standard input: how it gets that, if it failed for want of it.
+  void wanted_input(const FailureReport& failure) const;
   void restart(const TellRestart& told) const;
   void start_retry(const TellStartRetry& told, const std::string& words) const;
   void stopping(const TellStopping& told) const;

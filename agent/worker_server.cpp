@@ -36,9 +36,9 @@ bool may_speak(int fd) {
 
 WorkerServer::WorkerServer(boost::asio::io_context& io, WorkerCalls calls)
     : io_{io},
-      accepting_{io,
-                 "workers wait to be connected to the agent, which has no descriptor or memory left",
-                 [this](UniqueFd fd) { take(std::move(fd)); }} {
+      accepting_{
+          io, "workers wait to be connected to the agent, which has no descriptor or memory left",
+          [this](UniqueFd fd) { take(std::move(fd)); }} {
   facts_.calls = std::move(calls);
   facts_.forget = [this](std::uint64_t number) { connections_.erase(number); };
 }

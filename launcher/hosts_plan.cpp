@@ -6,8 +6,6 @@
 #include "launcher/setting_parsers.hpp"
 #include "launcher/shell_words.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cctype>
 #include <iterator>
@@ -481,28 +479,6 @@ Complaints check_without_hosts(const CommandLine& line) {
 
 PlannedHosts plan_hosts(const CommandLine& line, const JobSpec& spec, const HostsInputs& inputs) {
   return HostsPlanner{line, spec, inputs}.run();
-}
-
-std::string hosts_to_json(const PlannedHosts& planned) {
-  using Json = nlohmann::ordered_json;
-  const auto& launch = planned.launch;
-  Json out;
-  out["transport"] = launch.transport;
-  out["folder"] = launch.folder;
-  out["env"] = Json::array();
-  for (const auto& variable : launch.variables) out["env"].push_back(variable.name);
-  if (launch.uses_daemons) out["id"] = launch.id;
-  out["secret"] = launch.uses_daemons   ? "of the daemons"
-                  : launch.sends_secret ? "a fresh one, over standard input" : "none of this job";
-  out["hosts"] = Json::array();
-  for (std::size_t i = 0; i < launch.hosts.size(); ++i) {
-    const auto& workers = planned.workers[i];
-    out["hosts"].push_back({{"host", launch.hosts[i].name},
-                            {"node_rank", i},
-                            {"workers", workers ? Json(*workers) : Json{}},
-                            {"command", launch.hosts[i].command}});
-  }
-  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::unique_ptr<HostFacts> unknown_facts() { return std::make_unique<UnknownFacts>(); }

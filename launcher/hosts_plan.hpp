@@ -44,9 +44,6 @@ struct PlannedHosts {
 /// Pure.
 PlannedHosts plan_hosts(const CommandLine& line, const JobSpec& spec, const HostsInputs& inputs);
 
-/// For --print_plan. Values of --env are left out: they may be secrets.
-[[nodiscard]] std::string hosts_to_json(const PlannedHosts& planned);
-
 /// Facts of a machine that isn't looked at, as the job runs elsewhere: nothing is refused for them.
 [[nodiscard]] std::unique_ptr<HostFacts> unknown_facts();
 

@@ -15,6 +15,7 @@
 #include "launcher/cli.hpp"
 #include "launcher/habits.hpp"
 #include "launcher/help.hpp"
+#include "launcher/hosts_json.hpp"
 #include "launcher/hosts_plan.hpp"
 #include "launcher/key_table.hpp"
 #include "launcher/machines_plan.hpp"

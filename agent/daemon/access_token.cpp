@@ -5,18 +5,20 @@
 
 #include <unistd.h>
 
+#include <cstddef>
+#include <iterator>
 #include <utility>
 
 namespace acc::agent::daemon {
 
 namespace {
 
-// acc1.<kind><r|w>.<uid>.<gid>.<expires>.<bound to>.<nonce>.<signature>: letters that need no escape
-// in a header, a cookie or a link.
+// acc1.<kind><r|w>.<uid>.<gid>.<expires>.<bound to>.<nonce>.<signature>: letters that need no
+// escape in a header, a cookie or a link.
 constexpr std::string_view kTokenPrefix = "acc1.";
 constexpr std::size_t kTokenFields = 8;
 constexpr std::size_t kLongestToken = 256;
-constexpr std::size_t kMostTickets = 1024;
+constexpr std::ptrdiff_t kMostTickets = 64;  ///< of a user, a minute
 
 /// Takes as long wherever they differ.
 bool is_same(std::string_view one, std::string_view other) {
@@ -99,7 +101,8 @@ std::string AccessTokens::sign(const TokenClaims& claims) const {
 
 AccessTokens::Verdict AccessTokens::check(std::string_view token, TokenKind kind,
                                           std::int64_t now_s) const {
-  const Verdict forged{std::nullopt, true, "this token is none of this acc-agent: acc-ctl token makes one"};
+  const Verdict forged{std::nullopt, true,
+                       "this token is none of this acc-agent: acc-ctl token makes one"};
   const auto last = token.rfind('.');
   if (token.size() > kLongestToken || !token.starts_with(kTokenPrefix) ||
       last == std::string_view::npos)
@@ -121,8 +124,10 @@ AccessTokens::Verdict AccessTokens::check(std::string_view token, TokenKind kind
 
 bool UsedTickets::use(const TokenClaims& ticket, std::int64_t now_s) {
   std::erase_if(expiry_, [&](const auto& one) { return one.second <= now_s; });
-  if (expiry_.size() >= kMostTickets) return false;
-  return expiry_.emplace(ticket.nonce, ticket.expires_s).second;
+  const auto first = expiry_.lower_bound({ticket.uid, 0});
+  const auto last = expiry_.upper_bound({ticket.uid, UINT64_MAX});
+  if (std::distance(first, last) >= kMostTickets) return false;
+  return expiry_.emplace(std::pair{ticket.uid, ticket.nonce}, ticket.expires_s).second;
 }
 
 }  // namespace acc::agent::daemon

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace acc::agent::daemon {
 
@@ -58,14 +59,14 @@ class AccessTokens {
   rendezvous::SecretBytes key_;
 };
 
-/// Tickets that were used, until they would have expired anyway. Bounded; pure.
+/// Tickets that were used, until they would have expired anyway. Bounded for each user; pure.
 class UsedTickets {
  public:
-  /// False: it was used before, or too many are remembered.
+  /// False: it was used before, or too many of its user are remembered.
   [[nodiscard]] bool use(const TokenClaims& ticket, std::int64_t now_s);
 
  private:
-  std::map<std::uint64_t, std::int64_t> expiry_;  ///< by nonce
+  std::map<std::pair<uid_t, std::uint64_t>, std::int64_t> expiry_;  ///< by user and nonce
 };
 
 }  // namespace acc::agent::daemon

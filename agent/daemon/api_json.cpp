@@ -94,8 +94,8 @@ std::string encode_events(const std::vector<JobEvent>& events) {
 
 std::string encode_end(const JobRecord& job) {
   return json_text({{"state", to_text(job.state)},
-               {"exit_code", job.exit_code ? json(*job.exit_code) : json(nullptr)},
-               {"reason", job.reason}});
+                    {"exit_code", job.exit_code ? json(*job.exit_code) : json(nullptr)},
+                    {"reason", job.reason}});
 }
 
 std::string encode_nodes(const std::vector<NodeAnswer>& answers) {
@@ -129,8 +129,8 @@ std::string encode_token(const IssuedToken& issued) {
                {"expires_ms", issued.expires_ms}});
 }
 
-std::string encode_error(unsigned status, const std::string& what, const std::vector<std::string>& complaints,
-                         std::string_view code) {
+std::string encode_error(unsigned status, const std::string& what,
+                         const std::vector<std::string>& complaints, std::string_view code) {
   json value{{"error", what}, {"code", code.empty() ? error_code_of(status) : code}};
   if (!complaints.empty()) value["complaints"] = complaints;
   return line(value);

@@ -106,8 +106,8 @@ asio::awaitable<void> write_so_far(std::shared_ptr<RawFile> file, std::uint64_t 
 }  // namespace
 
 asio::awaitable<HttpReply> serve_raw_log(ApiContext& api, ApiCall call, RawLogQuery query) {
-  const auto file = std::make_shared<RawFile>(
-      RawFile{api, std::move(call.who), std::move(call.id), query});
+  const auto file =
+      std::make_shared<RawFile>(RawFile{api, std::move(call.who), std::move(call.id), query});
   open_raw_again(*file);
   struct stat now {};
   const bool is_there = file->fd && ::fstat(file->fd.get(), &now) == 0;

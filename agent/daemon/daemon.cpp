@@ -254,13 +254,14 @@ void Daemon::on_signal(int signo) {
 
 void Daemon::take_fresh(Settings fresh) {
   const auto fixed = [](const Settings& s) {
-    return std::tie(s.state_dir, s.socket, s.launch, s.jobs_dir, s.slots, s.gpus, s.listen,
-                    s.http, s.secret_file);
+    return std::tie(s.state_dir, s.socket, s.launch, s.jobs_dir, s.slots, s.gpus, s.listen, s.http,
+                    s.secret_file);
   };
   if (fixed(fresh) != fixed(settings_))
-    log::warn("settings_wait_for_restart",
-              {{"settings",
-                "of state-dir, socket, launch, jobs-dir, slots, gpus, listen, http and secret-file"}});
+    log::warn(
+        "settings_wait_for_restart",
+        {{"settings",
+          "of state-dir, socket, launch, jobs-dir, slots, gpus, listen, http and secret-file"}});
   settings_.prune_age = fresh.prune_age;
   settings_.prune_jobs = fresh.prune_jobs;
   settings_.nodes = fresh.nodes;

@@ -42,8 +42,8 @@ class SocketStream final : public ByteStream {
     ::send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
   void watch(std::function<void()> gone) override {
-    // TCP reports the end of the client's side alone, as bytes that are none. A client that reads a stream
-    // and ends its own side is taken for gone there, as by other servers.
+    // TCP reports the end of the client's side alone, as bytes that are none. A client that reads a
+    // stream and ends its own side is taken for gone there, as by other servers.
     constexpr bool is_unix = std::is_same_v<Protocol, asio::local::stream_protocol>;
     socket_.async_wait(is_unix ? Socket::wait_error : Socket::wait_read,
                        [this, gone = std::move(gone)](boost::system::error_code error) mutable {

@@ -17,9 +17,10 @@ using boost::asio::awaitable;
 
 void JobFileLoader::refuse(const std::string& name, const std::string& why) {
   log::error("job_file_refused", {{"file", name}, {"why", why}});
-  keeper_.report("refused", nullptr,
-                 "job file " + printable(name, 80) + " is refused: " + why +
-                     (job_of(name.substr(0, name.rfind('.'))) ? "; its job stays as it was" : ""));
+  keeper_.events().report(
+      "refused", nullptr,
+      "job file " + printable(name, 80) + " is refused: " + why +
+          (job_of(name.substr(0, name.rfind('.'))) ? "; its job stays as it was" : ""));
 }
 
 JobPtr JobFileLoader::job_of(const std::string& name) const {
@@ -102,7 +103,7 @@ awaitable<Result<std::uint32_t>> JobFileLoader::check(LoginUser user, const JobF
   const auto path = co_await on_pool(keeper_.files(), std::move(copy));
   if (path.has_error()) co_return path.error();
   std::vector<std::string> words{"--print_plan", "--config_file", *path};
-  const auto trial = co_await keeper_.try_launcher(std::move(user), std::move(words));
+  const auto trial = co_await keeper_.trials().try_launcher(std::move(user), std::move(words));
   std::function<Result<void>()> remove = [this, name] {
     return keeper_.folder().write_note(name, "");
   };

@@ -7,8 +7,6 @@
 #include "agent/daemon/login_user.hpp"
 #include "agent/daemon/on_pool.hpp"
 #include "agent/daemon/process_identity.hpp"
-#include "agent/daemon/user_file.hpp"
-#include "agent/job_folder_notes.hpp"
 #include "common/exit_codes.hpp"
 #include "common/exit_status.hpp"
 #include "common/log.hpp"
@@ -16,12 +14,10 @@
 #include "common/text.hpp"
 
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
 #include <fcntl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,8 +25,6 @@
 #include <cerrno>
 #include <csignal>
 #include <exception>
-#include <filesystem>
-#include <thread>
 
 namespace acc::agent::daemon {
 
@@ -43,61 +37,13 @@ namespace {
 
 /// A working directory on a server that doesn't answer.
 constexpr auto kSetUpLimit = 30s;
-/// Of an agent that lost its guardian: for the workers' grace.
-constexpr auto kSweepLimit = 60s;
-constexpr auto kTrialLimit = 20s;
-constexpr auto kAgentLimit = 2s;
-constexpr auto kStacksLimit = 15s;
-/// So many numbers of events are set aside with one write.
-constexpr std::uint64_t kNumbers = 65536;
-
-std::uint32_t cores() { return std::max(1U, std::thread::hardware_concurrency()); }
-
-std::vector<std::uint32_t> gpus_of_node() {
-  constexpr std::string_view kPrefix = "nvidia";
-  std::vector<std::uint32_t> gpus;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator{"/dev", error}) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kPrefix)) continue;
-    if (const auto number = parse_number<std::uint32_t>(name.substr(kPrefix.size())))
-      gpus.push_back(*number);
-  }
-  return gpus;
-}
-
-std::string beside_own_program() {
-  std::error_code error;
-  const auto own = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? "/usr/bin/acc-launch" : (own.parent_path() / "acc-launch").string();
-}
-
-/// Of one length, so that a full disk has room for the next one.
-std::string events_note(std::uint64_t next) {
-  constexpr std::size_t kDigits = 20;
-  const auto digits = std::to_string(next);
-  return std::string(kDigits - std::min(kDigits, digits.size()), '0') + digits;
-}
-
-void send(const UniqueFd& process, int signo) {
-  ::syscall(SYS_pidfd_send_signal, process.get(), signo, nullptr, 0U);
-}
-
 }  // namespace
-
-std::int64_t wall_ms() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-}
 
 JobKeeper::JobKeeper(asio::io_context& io, ServiceSettings settings)
     : io_{io},
-      settings_{std::move(settings)},
-      slots_{settings_.slots != 0 ? settings_.slots : cores(),
-             settings_.gpus ? *settings_.gpus : gpus_of_node()},
-      prune_timer_{io} {
-  if (settings_.launcher.empty()) settings_.launcher = beside_own_program();
-}
+      settings_{with_node_facts(std::move(settings))},
+      slots_{settings_.slots, *settings_.gpus},
+      prune_timer_{io} {}
 
 JobKeeper::~JobKeeper() {
   files_.join();
@@ -128,23 +74,15 @@ awaitable<Result<void>> JobKeeper::start() {
   folder_ = std::move(*folder);
   std::function<StateFolder::Contents()> read = [this] { return folder_->read_jobs(); };
   auto contents = co_await on_pool(files_, std::move(read));
-  events_ = EventRing{std::max<std::uint64_t>(
-      1, parse_number<std::uint64_t>(trim(folder_->read_note("events"))).value_or(1))};
-  reserved_ = events_.next() + kNumbers;
-  std::function<Result<void>()> reserve = [this, number = reserved_] {
-    return folder_->write_note("events", events_note(number));
-  };
-  // A node whose disk is full needs its daemon: to stop jobs, and to remove ended ones.
-  if (auto written = co_await on_pool(files_, std::move(reserve)); written.has_error())
-    log::error("events_not_reserved", {{"why", written.error().what}});
+  if (auto opened = co_await events_.open(*folder_); opened.has_error()) co_return opened;
   is_drained_ = !folder_->read_note(kDrainedNote).empty();
-  jobs_group_ = make_jobs_group();
+  processes_.emplace(*folder_, make_jobs_group(), files_);
   for (const auto& damaged : contents.damaged) {
     log::error("job_record_damaged",
                {{"job", damaged.id}, {"why", damaged.why}, {"moved_to", damaged.moved_to}});
-    report("damaged", nullptr,
-           "the record of " + printable(damaged.id) + " is damaged: " + damaged.why +
-               (damaged.moved_to.empty() ? "" : "; moved to " + damaged.moved_to));
+    events_.report("damaged", nullptr,
+                   "the record of " + printable(damaged.id) + " is damaged: " + damaged.why +
+                       (damaged.moved_to.empty() ? "" : "; moved to " + damaged.moved_to));
   }
   // In the order of their submission: those that wait keep their places.
   std::ranges::sort(contents.jobs, {}, &StoredJob::submitted_ms);
@@ -160,35 +98,13 @@ awaitable<Result<void>> JobKeeper::start() {
   co_return Result<void>{};
 }
 
-// What is left of a guardian. `process` is none if it has ended.
-Found JobKeeper::look(const Job& job, const UniqueFd& process, std::int64_t& ended_ms) const {
-  Found found;
-  found.jitter = random_fraction();
-  found.same_boot = job.stored.guardian.boot_id == boot_id();
-  found.lives = static_cast<bool>(process);
-  // It was recorded before the fork: what lies there is of an earlier guardian.
-  if (found.lives || job.stored.guardian.pid == 0) return found;
-  const auto folder = folder_->open_user_folder(job.id());
-  if (folder.has_error()) return found;
-  found.has_started = has_user_file(folder->get(), "started");
-  constexpr std::size_t kLongest = 4096;
-  const auto text = read_user_file(folder->get(), "exit.json", job.stored.uid, kLongest);
-  if (text.has_error()) return found;
-  const auto note = decode_exit(*text);
-  if (note.has_error()) return found;
-  found.exit_code = note->exit_code;
-  if (note->time_ms >= job.stored.started_ms && note->time_ms <= wall_ms())
-    ended_ms = note->time_ms;
-  return found;
-}
-
 void JobKeeper::adopt(const JobPtr& job) {
   auto& life = job->stored.life;
   // The group of one that couldn't be removed when it ended.
-  if (life.phase == Phase::ended) return remove_job_group(jobs_group_, job->id());
+  if (life.phase == Phase::ended) return remove_job_group(processes_->group(), job->id());
   UniqueFd process = open_process(job->stored.guardian);
   std::int64_t ended_ms = 0;
-  const Found found = look(*job, process, ended_ms);
+  const Found found = processes_->look(*job, process, ended_ms);
   const bool had_guardian = life.phase != Phase::queued && life.phase != Phase::delayed;
   if (had_guardian && !found.lives && !found.exit_code && found.has_started)
     return spawn("adopt", adopt_ended(job));
@@ -208,14 +124,14 @@ void JobKeeper::adopt(const JobPtr& job) {
     spawn("watch", watch(job));
   }
   if (ended_ms != 0) job->stored.ended_ms = ended_ms;
-  if (had_guardian && !found.lives) remove_job_group(jobs_group_, job->id());
+  if (had_guardian && !found.lives) remove_job_group(processes_->group(), job->id());
   change(job, found);
 }
 
 awaitable<void> JobKeeper::adopt_ended(JobPtr job) {
-  co_await sweep(job);
+  co_await processes_->sweep(job);
   std::int64_t ended_ms = 0;
-  change(job, look(*job, UniqueFd{}, ended_ms));
+  change(job, processes_->look(*job, UniqueFd{}, ended_ms));
 }
 
 void JobKeeper::close() {
@@ -338,9 +254,9 @@ awaitable<void> JobKeeper::carry_out(JobPtr job, JobAction action) {
   } else if (std::holds_alternative<StartGuardian>(action)) {
     co_await start_guardian(job);
   } else if (const auto* stop = std::get_if<StopGuardian>(&action)) {
-    co_await stop_guardian(job, stop->grace_s);
+    co_await processes_->stop(job, stop->grace_s);
   } else if (std::holds_alternative<KillGuardian>(action)) {
-    co_await kill_guardian(job);
+    co_await processes_->kill(job);
   } else if (const auto* delay = std::get_if<ArmDelay>(&action)) {
     job->delay.expires_after(delay->delay);
     job->delay.async_wait([this, job](boost::system::error_code cancelled) {
@@ -358,7 +274,7 @@ awaitable<void> JobKeeper::carry_out(JobPtr job, JobAction action) {
     if (const auto written = co_await record(job); written.has_error())
       log::error("job_not_recorded", {{"job", job->id()}, {"why", written.error().what}});
   } else if (const auto* told_of = std::get_if<Report>(&action)) {
-    report(told_of->kind, job.get(), told_of->text);
+    events_.report(told_of->kind, job.get(), told_of->text);
   }
 }
 
@@ -391,37 +307,10 @@ void JobKeeper::give_slots() {
 
 // ---- guardians ----
 
-Result<rendezvous::SecretBytes> JobKeeper::secret_for(const LoginUser& user,
-                                                      const Submission& submission) const {
-  if (!submission.launch) return rendezvous::SecretBytes{};
-  if (!settings_.launch_secret)
-    return Error{Errc::unavailable, "launch: this node has no cluster secret"};
-  Launch launch = *submission.launch;
-  return settings_.launch_secret(user.name, launch);
-}
-
-Result<GuardianRequest> JobKeeper::request_for(const Job& job) const {
-  const std::string user_folder = folder_->user_path(job.id());
-  GuardianRequest request;
-  request.launcher = settings_.launcher;
-  request.words = guardian_words(job.stored.submission.words, user_folder);
-  request.user = *job.user;
-  request.environment = guardian_environment(*job.user, job.stored.submission, user_folder,
-                                             job.stored.gpus, settings_.lang);
-  request.umask = job.stored.submission.umask;
-  request.working_directory = job.stored.submission.working_directory;
-  request.user_folder = user_folder;
-  request.nofile = settings_.nofile;
-  auto secret = secret_for(*job.user, job.stored.submission);
-  if (!secret) return secret.error();
-  request.secret = std::move(*secret);
-  return request;
-}
-
 awaitable<void> JobKeeper::start_guardian(JobPtr job) {
   const auto fail = [&](int exit_code, const std::string& why) {
     log::warn("job_not_started", {{"job", job->id()}, {"why", why}});
-    remove_job_group(jobs_group_, job->id());
+    remove_job_group(processes_->group(), job->id());
     change(job, StartFailed{exit_code, why, random_fraction()});
   };
   if (!job->user) {
@@ -429,10 +318,11 @@ awaitable<void> JobKeeper::start_guardian(JobPtr job) {
     if (user.has_error()) co_return fail(to_int(ExitCode::failure), user.error().what);
     job->user = std::move(*user);
   }
-  auto prepared = request_for(*job);
+  auto prepared = request_for(settings_, *folder_, *job);
   if (prepared.has_error()) co_return fail(to_int(ExitCode::failure), prepared.error().what);
   GuardianRequest request = std::move(*prepared);
-  const UniqueFd group = make_job_group(jobs_group_, job->id(), job->stored.uid, job->user->gid);
+  const UniqueFd group =
+      make_job_group(processes_->group(), job->id(), job->stored.uid, job->user->gid);
   request.cgroup_fd = group.get();
   auto held = HeldGuardian::fork(request);
   if (held.has_error()) co_return fail(to_int(ExitCode::resources), held.error().what);
@@ -462,7 +352,7 @@ awaitable<void> JobKeeper::start_guardian(JobPtr job) {
   }
   boost::system::error_code ignored;
   job->process.close(ignored);
-  send(pidfd, SIGKILL);  // it has ended, or is held up by a file system
+  send_to(pidfd, SIGKILL);  // it has ended, or is held up by a file system
   UniqueFd copy{::dup(pidfd.get())};
   co_await await_readable(std::move(copy), 1s);
   ::waitpid(pid, nullptr, WNOHANG);
@@ -493,14 +383,14 @@ awaitable<void> JobKeeper::watch(JobPtr job) {
   boost::system::error_code ignored;
   job->process.close(ignored);
   if (is_child && info.si_code == CLD_EXITED) {
-    remove_job_group(jobs_group_, job->id());
+    remove_job_group(processes_->group(), job->id());
     change(job, GuardianEnded{info.si_status, lived, random_fraction()});
     co_return;
   }
   std::int64_t ended_ms = 0;
-  const Found found = look(*job, UniqueFd{}, ended_ms);
+  const Found found = processes_->look(*job, UniqueFd{}, ended_ms);
   if (found.exit_code && !is_child) {
-    remove_job_group(jobs_group_, job->id());
+    remove_job_group(processes_->group(), job->id());
     if (ended_ms != 0) job->stored.ended_ms = ended_ms;
     change(job, GuardianEnded{*found.exit_code, lived, random_fraction()});
     co_return;
@@ -509,141 +399,10 @@ awaitable<void> JobKeeper::watch(JobPtr job) {
     change(job, found);
     co_return;
   }
-  co_await sweep(job);
+  co_await processes_->sweep(job);
   const std::string how =
       is_child ? describe(Signaled{info.si_status, false}) : "it ended without an exit code";
   change(job, GuardianLost{how, lived, random_fraction()});
-}
-
-// The agent of a lost guardian stops its workers within their grace. Nothing starts before that.
-awaitable<void> JobKeeper::sweep(JobPtr job) {
-  std::function<std::vector<FoundProcess>()> find_left =
-      [uid = job->stored.uid,
-       mark = std::string{kJobFolderVariable} + '=' + folder_->user_path(job->id())] {
-        return processes_with(uid, mark);
-      };
-  auto left = co_await on_pool(files_, std::move(find_left));
-  const auto end = std::chrono::steady_clock::now() + kSweepLimit;
-  for (auto& process : left) {
-    const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(
-        end - std::chrono::steady_clock::now());
-    UniqueFd copy{::dup(process.fd.get())};
-    if (co_await await_readable(std::move(copy), std::max(patience, 1ms))) continue;
-    send(process.fd, SIGKILL);
-    co_await await_readable(std::move(process.fd), 5s);
-  }
-  kill_job_group(jobs_group_, job->id());
-  remove_job_group(jobs_group_, job->id());
-}
-
-Result<void> JobKeeper::send_signal(const Job& job, int signo) {
-  if (!job.process.is_open())
-    return Error{Errc::bad_usage, "job " + job.id() + " has no process to signal"};
-  auto& process = const_cast<Descriptor&>(job.process);
-  if (::syscall(SYS_pidfd_send_signal, process.native_handle(), signo, nullptr, 0U) != 0)
-    return system_error(errno, "signal job " + job.id());
-  return {};
-}
-
-awaitable<Result<std::string>> JobKeeper::ask(JobPtr job, std::string request) {
-  const auto folder = folder_->open_user_folder(job->id());
-  if (folder.has_error()) co_return folder.error();
-  auto socket = connect_user_socket(folder->get(), "control.sock", job->stored.uid);
-  if (socket.has_error()) {
-    if (socket.error().code == Errc::not_found)
-      co_return Error{Errc::unavailable, "the agent of job " + job->id() + " has no socket yet"};
-    co_return socket.error();
-  }
-  const auto limit = request == control::kStacksRequest ? kStacksLimit : kAgentLimit;
-  co_return co_await ask_agent(std::move(*socket), std::move(request), limit);
-}
-
-awaitable<void> JobKeeper::stop_guardian(JobPtr job, std::optional<std::uint32_t> grace_s) {
-  crash_point("stop.recorded");
-  if (grace_s) {
-    const auto reply =
-        co_await ask(job, "{\"do\": \"stop\", \"grace_s\": " + std::to_string(*grace_s) + "}");
-    if (reply.has_value() && reply->find("\"error\"") == std::string::npos) co_return;
-  }
-  if (job->process.is_open()) (void)send_signal(*job, SIGTERM);  // one that has just ended
-  crash_point("stop.sent");
-}
-
-awaitable<void> JobKeeper::kill_guardian(JobPtr job) {
-  if (!job->process.is_open()) co_return;
-  log::warn("job_killed", {{"job", job->id()}, {"why", "its grace is over"}});
-  std::function<std::vector<FoundProcess>()> find_all =
-      [uid = job->stored.uid,
-       mark = std::string{kJobFolderVariable} + '=' + folder_->user_path(job->id())] {
-        return processes_with(uid, mark);
-      };
-  const auto all = co_await on_pool(files_, std::move(find_all));
-  // The agent first: its guardian then sweeps up what the workers left.
-  for (const auto& process : all)
-    if (process.pid != job->stored.guardian.pid) send(process.fd, SIGKILL);
-  if (!job->process.is_open()) co_return;
-  UniqueFd copy{::dup(job->process.native_handle())};
-  if (co_await await_readable(std::move(copy), 5s)) co_return;
-  kill_job_group(jobs_group_, job->id());
-  if (job->process.is_open()) (void)send_signal(*job, SIGKILL);
-}
-
-awaitable<Result<JobKeeper::Trial>> JobKeeper::try_launcher(LoginUser user,
-                                                            std::vector<std::string> words) {
-  Submission nowhere;
-  nowhere.working_directory = "/";
-  co_return co_await try_launcher(std::move(user), std::move(nowhere), std::move(words));
-}
-
-awaitable<Result<JobKeeper::Trial>> JobKeeper::try_launcher(LoginUser user, Submission submission,
-                                                            std::vector<std::string> words) {
-  co_return co_await try_program(settings_.launcher, std::move(user), std::move(submission),
-                                 std::move(words));
-}
-
-awaitable<Result<JobKeeper::Trial>> JobKeeper::try_program(std::string program, LoginUser user,
-                                                           Submission submission,
-                                                           std::vector<std::string> words) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) co_return system_error(errno, "pipe");
-  UniqueFd output{ends[0]};
-  UniqueFd write_end{ends[1]};
-  GuardianRequest request;
-  request.launcher = std::move(program);
-  request.words = std::move(words);
-  request.environment = guardian_environment(user, submission, "", {}, settings_.lang);
-  std::erase_if(request.environment, [](const auto& one) {
-    return one.starts_with(std::string{kJobFolderVariable} + '=');
-  });
-  auto secret = secret_for(user, submission);
-  if (secret.has_error()) co_return secret.error();
-  request.secret = std::move(*secret);
-  request.working_directory = submission.working_directory;
-  request.user = std::move(user);
-  request.output_fd = write_end.get();
-  auto held = HeldGuardian::fork(request);
-  write_end.reset();
-  if (held.has_error()) co_return held.error();
-  held->open_gate();
-  const pid_t pid = held->pid();
-  const UniqueFd pidfd = held->take_pidfd();
-  constexpr std::size_t kMost = std::size_t{64} << 10U;
-  auto status = co_await read_to_end(held->take_status(), 64, kTrialLimit, "set-up");
-  auto text =
-      co_await read_to_end(std::move(output), kMost, kTrialLimit, "it didn't end within 20 s");
-  UniqueFd copy{::dup(pidfd.get())};
-  if (!co_await await_readable(std::move(copy), 2s)) {
-    send(pidfd, SIGKILL);
-    UniqueFd again{::dup(pidfd.get())};
-    co_await await_readable(std::move(again), 2s);
-  }
-  int wait_status = 0;
-  if (::waitpid(pid, &wait_status, WNOHANG) != pid)
-    co_return Error{Errc::timed_out, "a trial of the job can't be ended"};
-  if (status.has_value() && !status->empty())
-    co_return Error{Errc::bad_usage, HeldGuardian::explain(request, *status).reason};
-  if (text.has_error()) co_return text.error();
-  co_return Trial{shell_code(exit_status_from_wait(wait_status)), std::move(*text)};
 }
 
 awaitable<Result<LoginUser>> JobKeeper::look_up(uid_t uid, gid_t gid) {
@@ -654,35 +413,6 @@ awaitable<Result<LoginUser>> JobKeeper::look_up(uid_t uid, gid_t gid) {
 awaitable<Result<LoginUser>> JobKeeper::look_up(std::string name) {
   std::function<Result<LoginUser>()> ask_system = [name] { return look_up_user(name); };
   co_return co_await on_pool(files_, std::move(ask_system));
-}
-
-// ---- events ----
-
-void JobKeeper::report(const std::string& kind, const Job* job, const std::string& text) {
-  JobEvent event;
-  event.time_ms = wall_ms();
-  event.kind = kind;
-  event.text = text;
-  if (job != nullptr) {
-    event.job = job->id();
-    event.uid = job->stored.uid;
-  } else {
-    event.uid = ::geteuid();
-  }
-  log::info("job_event", {{"kind", kind}, {"job", event.job}, {"text", text}});
-  const JobEvent added = events_.add(std::move(event));
-  reserve_numbers();
-  for (const auto& [number, listener] : std::map{told}) {
-    if (told.contains(number)) listener(added);
-  }
-}
-
-void JobKeeper::reserve_numbers() {
-  if (events_.next() + kNumbers / 2 < reserved_) return;
-  reserved_ += kNumbers;
-  asio::post(files_, [this, number = reserved_] {
-    (void)folder_->write_note("events", events_note(number));
-  });
 }
 
 // ---- pruning ----
@@ -740,7 +470,7 @@ awaitable<Result<void>> JobKeeper::drop(JobPtr job) {
     co_return dropped;
   }
   jobs_.erase(job->id());
-  report("removed", job.get(), "removed");
+  events_.report("removed", job.get(), "removed");
   spawn("empty trash", empty_trash());
   co_return Result<void>{};
 }

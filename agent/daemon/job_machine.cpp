@@ -139,6 +139,13 @@ JobActions on(JobLife& life, const StopAsked& asked) {
   return ask_to_stop(life, asked.grace_s);
 }
 
+JobActions on(JobLife& life, const EndSignaled&) {
+  if (!has_guardian(life)) return {};
+  life.stop_asked = true;
+  life.again = false;
+  return {Record{}};
+}
+
 JobActions start_anew(JobLife& life) {
   life.phase = Phase::queued;
   life.stop_asked = false;

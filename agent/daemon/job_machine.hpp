@@ -68,6 +68,9 @@ struct GuardianLost {
 struct StopAsked {
   std::optional<std::uint32_t> grace_s;
 };
+/// A signal was passed on that ends the job as at a terminal: it ends as stopped, and no restart
+/// follows.
+struct EndSignaled {};
 struct RestartAsked {};
 /// Its file in jobs.d changed: a new guardian, also where the workers could have been restarted.
 struct Reconfigured {};
@@ -83,7 +86,7 @@ struct Found {
 };
 using JobChange =
     std::variant<Submitted, SlotsGiven, GuardianStarted, StartFailed, GuardianEnded, GuardianLost,
-                 StopAsked, RestartAsked, Reconfigured, DelayOver, KillDue, Found>;
+                 StopAsked, EndSignaled, RestartAsked, Reconfigured, DelayOver, KillDue, Found>;
 
 // ---- actions ----
 struct AskForSlots {};

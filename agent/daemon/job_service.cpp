@@ -189,7 +189,7 @@ class JobService::Impl {
   awaitable<std::optional<Error>> trial_complaint(LoginUser user, Submission submission) {
     std::vector<std::string> words{"--print_plan"};
     words.insert(words.end(), submission.words.begin(), submission.words.end());
-    const auto plan = co_await keeper.try_launcher(user, submission, std::move(words));
+    const auto plan = co_await keeper.trials().try_launcher(user, submission, std::move(words));
     if (plan.has_error()) co_return plan.error();
     if (plan->exit_code != 0) {
       constexpr std::size_t kLongest = 4000;
@@ -208,8 +208,8 @@ class JobService::Impl {
     submission.launch.reset();  // no secret for it
     std::vector<std::string> shell{"-c", look, program->path};
     const auto name = user.name;
-    const auto found = co_await keeper.try_program("/bin/sh", std::move(user),
-                                                   std::move(submission), std::move(shell));
+    const auto found = co_await keeper.trials().try_program(
+        "/bin/sh", std::move(user), std::move(submission), std::move(shell));
     if (found.has_error()) co_return found.error();
     if (found->exit_code == 0) co_return std::nullopt;
     co_return Error{Errc::bad_usage,
@@ -251,10 +251,10 @@ class JobService::Impl {
     drained = std::move(reason);
     keeper.set_drained(!drained.empty());
     if (!drained.empty()) {
-      keeper.report("drained", nullptr, drained);
+      keeper.events().report("drained", nullptr, drained);
       co_return Result<void>{};
     }
-    keeper.report("undrained", nullptr, "takes jobs again");
+    keeper.events().report("undrained", nullptr, "takes jobs again");
     co_return co_await loader.load();  // files that were put there meanwhile
   }
 };
@@ -338,7 +338,9 @@ awaitable<Result<void>> JobService::signal(Principal who, JobId id, int signo) {
   if (state != JobState::running && state != JobState::stopping)
     co_return Error{Errc::bad_usage, "job " + id + " isn't running"};
   co_await impl_->keeper.settled(*job);  // one that starts
-  co_return impl_->keeper.send_signal(**job, signo);
+  // Recorded first: the job may have ended by it before the next line.
+  if (signo != SIGUSR1 && signo != SIGUSR2) impl_->keeper.change(*job, EndSignaled{});
+  co_return impl_->keeper.processes().send_signal(**job, signo);
 }
 
 awaitable<Result<void>> JobService::restart(Principal who, JobId id) {
@@ -347,7 +349,7 @@ awaitable<Result<void>> JobService::restart(Principal who, JobId id) {
   auto& keeper = impl_->keeper;
   const auto phase = (*job)->stored.life.phase;
   if (phase == Phase::running) {
-    const auto reply = co_await keeper.ask(*job, R"({"do": "restart"})");
+    const auto reply = co_await keeper.processes().ask(*job, R"({"do": "restart"})");
     if (reply.has_error()) co_return reply.error();
     if (reply->find("\"error\"") != std::string::npos)
       co_return Error{Errc::bad_usage, "the job's agent refused: " + printable(*reply, 500)};
@@ -399,7 +401,7 @@ awaitable<Result<std::string>> JobService::control(Principal who, JobId id, std:
     co_return Error{Errc::bad_usage, "a request to an agent is one line"};
   if (!(*job)->process.is_open())
     co_return Error{Errc::unavailable, "job " + id + " isn't running"};
-  co_return co_await impl_->keeper.ask(*job, std::move(request));
+  co_return co_await impl_->keeper.processes().ask(*job, std::move(request));
 }
 
 std::vector<JobRecord> JobService::list(Principal who) const {
@@ -449,7 +451,7 @@ Result<std::string> JobService::report(Principal who, const JobId& id) const {
 }
 
 std::vector<JobEvent> JobService::events_after(Principal who, std::uint64_t number) const {
-  return impl_->keeper.events().after(number, [&](const JobEvent& event) {
+  return impl_->keeper.events().ring().after(number, [&](const JobEvent& event) {
     const bool is_of_node = event.kind == "drained" || event.kind == "undrained";
     return is_of_node || may_see(who, event.uid);
   });
@@ -457,9 +459,9 @@ std::vector<JobEvent> JobService::events_after(Principal who, std::uint64_t numb
 
 Jobs::Subscription JobService::on_event(std::function<void(const JobEvent&)> told) {
   const auto number = impl_->next_listener++;
-  impl_->keeper.told[number] = std::move(told);
+  impl_->keeper.events().told[number] = std::move(told);
   return {impl_->lives.get(), [number, impl = impl_.get(), lives = impl_->lives](void*) {
-            if (*lives) impl->keeper.told.erase(number);
+            if (*lives) impl->keeper.events().told.erase(number);
           }};
 }
 

@@ -60,7 +60,8 @@ Result<UniqueFd> listen_at(const NodeAddress& at) {
   const tcp::endpoint endpoint{asio::ip::make_address(at.host, wrong), at.port};
   const std::string attempted = "--http " + join_host_port(at.host, at.port);
   if (wrong) return Error{Errc::bad_config, attempted + ": not a numeric address"};
-  UniqueFd fd{::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+  UniqueFd fd{
+      ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
   const int on = 1;
   if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (fd && ::bind(fd.get(), endpoint.data(), static_cast<socklen_t>(endpoint.size())) == 0 &&
@@ -173,7 +174,8 @@ std::optional<TokenClaims> LoopbackDoor::identify(uid_t source, const HttpReques
   }
   // A browser sends the cookie to each port of this host's name, and another user may listen there.
   if (is_cookie && verdict.claims->bound_to != static_cast<std::int64_t>(source)) {
-    refusal = refuse_token(source, {std::nullopt, true, "this session belongs to another user's browser"});
+    refusal = refuse_token(source,
+                           {std::nullopt, true, "this session belongs to another user's browser"});
     return std::nullopt;
   }
   return verdict.claims;
@@ -188,8 +190,9 @@ HttpReply LoopbackDoor::open_session(uid_t source, std::string_view ticket) {
                    "the kernel doesn't tell whose browser this is, so that its session couldn't be "
                    "protected: send Authorization: Bearer TOKEN instead");
   if (!used_.use(*verdict.claims, now))
-    return refuse_token(source, {std::nullopt, false,
-                                 "this link was used already: acc-ctl token --browser makes another"});
+    return refuse_token(
+        source,
+        {std::nullopt, false, "this link was used already: acc-ctl token --browser makes another"});
   auto claims = *verdict.claims;
   claims.kind = TokenKind::cookie;
   claims.expires_s = std::exchange(claims.bound_to, source);
@@ -222,7 +225,8 @@ awaitable<HttpReply> LoopbackDoor::answer_client(Principal door, HttpRequest req
     reply = co_await answer(api_, nobody, std::move(request));
   } else if (const auto claims = identify(source, request, reply)) {
     if (claims->only_reads && !only_reads(request)) {
-      reply = refused(403, "this token only reads: acc-ctl token without --read-only makes another");
+      reply =
+          refused(403, "this token only reads: acc-ctl token without --read-only makes another");
     } else {
       const auto who = token_user(claims->uid, claims->gid);
       reply = co_await answer(api_, who, std::move(request));

@@ -32,7 +32,8 @@ std::string_view without_port(std::string_view authority) {
     const auto end = authority.find(']');
     if (end == std::string_view::npos) return {};
     const auto rest = authority.substr(end + 1);
-    const bool is_port = rest.empty() || (rest[0] == ':' && parse_number<std::uint16_t>(rest.substr(1)));
+    const bool is_port =
+        rest.empty() || (rest[0] == ':' && parse_number<std::uint16_t>(rest.substr(1)));
     return is_port ? authority.substr(1, end - 1) : std::string_view{};
   }
   const auto colon = authority.find(':');

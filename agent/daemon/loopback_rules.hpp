@@ -16,8 +16,8 @@
 /// What the door at a loopback port takes from browsers and other HTTP clients (pure).
 namespace acc::agent::daemon {
 
-/// "127.0.0.1:9180", "[::1]:9180", "localhost:9180" or "9180"; any other address is refused with the
-/// reason.
+/// "127.0.0.1:9180", "[::1]:9180", "localhost:9180" or "9180"; any other address is refused with
+/// the reason.
 [[nodiscard]] Result<NodeAddress> parse_loopback_address(std::string_view text);
 
 /// Why the request is refused with any token: it names another host (a name of a foreign page that

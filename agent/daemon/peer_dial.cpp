@@ -26,8 +26,8 @@ using rendezvous::StreamFault;
 namespace {
 
 constexpr std::array<std::string_view, 7> kCodes{
-    "unknown_host", "no_daemon", "unreachable", "no_answer", "authentication_failed",
-    "not_an_agent", "busy"};
+    "unknown_host",          "no_daemon",    "unreachable", "no_answer",
+    "authentication_failed", "not_an_agent", "busy"};
 /// Less than the handshakes of one host that a daemon takes (AdmissionLimits).
 constexpr int kMostDialsAtOnce = 32;
 

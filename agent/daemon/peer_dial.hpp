@@ -54,8 +54,8 @@ class DialTurns {
 };
 
 /// A connection to the daemon at `to` (with a port), over which both have proved that they hold the
-/// secret; all its addresses are tried one after the other. One that has too many connections at once
-/// is tried again.
+/// secret; all its addresses are tried one after the other. One that has too many connections at
+/// once is tried again.
 /// @param due  for looking up the name, connecting and shaking hands together
 [[nodiscard]] boost::asio::awaitable<PeerDialled> dial_peer(
     boost::asio::io_context& io, HostLookups& lookups, DialTurns& turns, NodeAddress to,

@@ -78,8 +78,7 @@ std::string answer_without_tls(std::string_view first) {
 /// What a connection has sent first, not taken from it.
 std::string_view first_bytes(int fd, std::span<char> into) {
   const auto n = ::recv(fd, into.data(), into.size(), MSG_PEEK | MSG_DONTWAIT);
-  return n <= 0 ? std::string_view{}
-                : std::string_view{into.data(), static_cast<std::size_t>(n)};
+  return n <= 0 ? std::string_view{} : std::string_view{into.data(), static_cast<std::size_t>(n)};
 }
 
 std::string key_ids(const rendezvous::Secret& secret) {
@@ -197,8 +196,8 @@ asio::awaitable<PeerDoor::Outcome> PeerDoor::prove(Id id, const Peer& peer, Peer
   co_return Outcome{};
 }
 
-// The oldest of those that named no key yet. It may have done so meanwhile, and only wait for its turn
-// on this loop, as when all nodes of a job start at once.
+// The oldest of those that named no key yet. It may have done so meanwhile, and only wait for its
+// turn on this loop, as when all nodes of a job start at once.
 void PeerDoor::make_room(Id older) {
   const auto found = half_open_.find(older);
   const auto tls = secret_.for_listening();
@@ -212,8 +211,8 @@ void PeerDoor::make_room(Id older) {
   drop(older, "too many connections that prove nothing");
 }
 
-// A handshake that goes on isn't broken off for another one: its peer may take it for done already, as
-// in TLS 1.3 it has nothing more to wait for. True: this one is to come again.
+// A handshake that goes on isn't broken off for another one: its peer may take it for done already,
+// as in TLS 1.3 it has nothing more to wait for. True: this one is to come again.
 bool PeerDoor::is_crowded(Id named) {
   const auto oldest = admission_.named(named);
   const auto found = oldest ? half_open_.find(*oldest) : half_open_.end();

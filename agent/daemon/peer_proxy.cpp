@@ -147,7 +147,8 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
   const bool is_head = request.method == "HEAD";
   std::string text = peer_request(request, *target, *user);
   request.body = std::string{};
-  auto stream = co_await dial_peer(io_, lookups_, turns_, with_port(*address), *tls, settings_.connect);
+  auto stream =
+      co_await dial_peer(io_, lookups_, turns_, with_port(*address), *tls, settings_.connect);
   if (!stream) co_return failure(stream.error());
   auto exchange = std::make_shared<Exchange>(std::move(*stream), target->node, is_head);
   PeerError error;
@@ -227,7 +228,8 @@ awaitable<void> PeerProxy::ask_one(std::string user, std::shared_ptr<Listing> li
   if (!address) co_return fail("bad_request", in_quotes(answer.node, 80) + " is no HOST[:PORT]");
   if (!tls) co_return fail("no_secret", tls.error().what);
   const Instant due = clock_now() + settings_.list;
-  auto stream = co_await dial_peer(io_, lookups_, turns_, with_port(*address), *tls, settings_.list);
+  auto stream =
+      co_await dial_peer(io_, lookups_, turns_, with_port(*address), *tls, settings_.list);
   if (!stream) co_return fail(stream.error().code, stream.error().what);
   const auto exchange = std::make_shared<Exchange>(std::move(*stream), answer.node, false);
   HttpRequest request;

@@ -31,4 +31,7 @@ struct ServiceSettings {
   std::function<Result<rendezvous::SecretBytes>(const std::string& user, Launch&)> launch_secret{};
 };
 
+/// What isn't set, from this node: cores, devices, the acc-launch beside our own program.
+[[nodiscard]] ServiceSettings with_node_facts(ServiceSettings settings);
+
 }  // namespace acc::agent::daemon

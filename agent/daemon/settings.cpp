@@ -123,10 +123,11 @@ constexpr std::array kRows{
     SettingRow{"listen", "[ADDRESS:]PORT",
                "take requests of other nodes' acc-agents, with the cluster's secret; default: no",
                set_listen},
-    SettingRow{"http", "ADDRESS:PORT",
-               "the API for browsers and other HTTP clients, with tokens, at a loopback address, as "
-               "127.0.0.1:9180; default: no",
-               set_http},
+    SettingRow{
+        "http", "ADDRESS:PORT",
+        "the API for browsers and other HTTP clients, with tokens, at a loopback address, as "
+        "127.0.0.1:9180; default: no",
+        set_http},
     SettingRow{"secret-file", "FILE",
                "the cluster's secret; default: as acc-launch, as root also /etc/acc/secret",
                [](Settings& s, const std::string& text) { return path(s.secret_file, text); }},

@@ -99,7 +99,7 @@ struct Copy {
   std::unique_ptr<Talk> talk;
   std::string refusal;  ///< the body of an answer that isn't the stream
   std::string unwritten;
-  bool is_gone = false;   ///< nothing reads it
+  bool is_gone = false;    ///< nothing reads it
   bool has_begun = false;  ///< the answer's header is there
 };
 

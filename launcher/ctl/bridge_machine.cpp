@@ -30,7 +30,6 @@ constexpr unsigned kMostLooks = 20;  // a submission is carried out within 30 s 
 /// From the end of the life line to ours: a job's grace, and what SIGKILL takes.
 constexpr Millis kEndPatience{120'000};
 
-
 constexpr unsigned kOk = 200;
 constexpr unsigned kCreated = 201;
 constexpr unsigned kAccepted = 202;
@@ -83,7 +82,8 @@ ExitCode code_of_refusal(unsigned status, const std::string& code) {
   if (code == "no_such_user" || code == "authentication_failed" || code == "version_differs")
     return ExitCode::refused;
   if (status == 400) return ExitCode::usage;
-  return status == 502 || status == 504 || code == "busy" ? ExitCode::nodes_missing : ExitCode::failure;
+  return status == 502 || status == 504 || code == "busy" ? ExitCode::nodes_missing
+                                                          : ExitCode::failure;
 }
 
 /// The request may have been carried out all the same.
@@ -107,10 +107,9 @@ void open_stream(BridgeState& state, bool is_err, BridgeActions& out) {
   if (stream.is_open || stream.is_whole) return;
   stream.is_open = true;
   const std::string from = stream.offset ? std::to_string(*stream.offset) : "end";
-  out.emplace_back(OpenStream{is_err, of_job(state, std::string{"/logs?stream="} +
-                                                        (is_err ? "stderr" : "stdout") +
-                                                        "&format=raw&follow=1&from=" +
-                                                        from)});
+  out.emplace_back(OpenStream{
+      is_err, of_job(state, std::string{"/logs?stream="} + (is_err ? "stderr" : "stdout") +
+                                "&format=raw&follow=1&from=" + from)});
 }
 
 void ask_state(const BridgeState& state, BridgeActions& out) {

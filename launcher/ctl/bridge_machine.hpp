@@ -99,10 +99,9 @@ struct BridgeOutputGone {};
 struct BridgeTimerFired {
   BridgeTimer timer{};
 };
-using BridgeEvent =
-    std::variant<BridgeOrdered, BridgeLineClosed, BridgeAnswered, BridgeUnanswered,
-                 BridgeStreamBegun, BridgeCopied, BridgeStreamEnded, BridgeOutputGone,
-                 BridgeTimerFired>;
+using BridgeEvent = std::variant<BridgeOrdered, BridgeLineClosed, BridgeAnswered, BridgeUnanswered,
+                                 BridgeStreamBegun, BridgeCopied, BridgeStreamEnded,
+                                 BridgeOutputGone, BridgeTimerFired>;
 
 // ---- actions ----
 struct AskDaemon {

@@ -38,7 +38,8 @@ int submit(const Invocation& call) {
     job.socket = socket;
     if (job.id.empty()) return fail(CtlExit::failed, "acc-agent names no id of the job");
     if (call.wants_json()) print(answer->body);
-    if (call.command.has("--detach")) return call.wants_json() ? 0 : print(printable(job.id) + "\n");
+    if (call.command.has("--detach"))
+      return call.wants_json() ? 0 : print(printable(job.id) + "\n");
     return code_of(follow_output(job, {"", OnInterrupt::stop_then_leave, false}), job.id);
   });
 }
@@ -47,8 +48,7 @@ int submit(const Invocation& call) {
 class Named {
  public:
   explicit Named(const Invocation& call)
-      : call_{call},
-        records_{call.command.has("--node") ? Records{} : agent::read_records()} {}
+      : call_{call}, records_{call.command.has("--node") ? Records{} : agent::read_records()} {}
 
   int act(const std::string& name, int signo) {
     if (const auto* record = find_record(records_, name)) return act_on(*record, signo);

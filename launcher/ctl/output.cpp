@@ -26,8 +26,9 @@ std::optional<std::string> log_query(const Invocation& call) {
   if (call.command.has("--rank")) query += "&rank=" + call.command.value("--rank");
   if (call.command.has("--stdout")) query += "&stream=stdout";
   if (call.command.has("--stderr")) query += "&stream=stderr";
-  const auto since = call.command.has("--since") ? parse_since(call.command.value("--since"), now_ms())
-                                       : Result<std::int64_t>{0};
+  const auto since = call.command.has("--since")
+                         ? parse_since(call.command.value("--since"), now_ms())
+                         : Result<std::int64_t>{0};
   if (!since) {
     tell(since.error().what);
     return std::nullopt;

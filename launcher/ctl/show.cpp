@@ -50,10 +50,9 @@ std::vector<std::string> node_row(const std::string& name, const Json& node) {
 
 bool show_event(const Invocation& call, const Json& event) {
   if (call.wants_json()) return write_out(STDOUT_FILENO, to_line(event), nullptr);
-  const std::string line = time_words(number_of(event, "time_ms")) + "  " +
-                           printable(text_of(event, "job"), 80) + "  " +
-                           printable(text_of(event, "kind"), 40) + "  " +
-                           printable(text_of(event, "text"), 400) + "\n";
+  const std::string line =
+      time_words(number_of(event, "time_ms")) + "  " + printable(text_of(event, "job"), 80) + "  " +
+      printable(text_of(event, "kind"), 40) + "  " + printable(text_of(event, "text"), 400) + "\n";
   return write_out(STDOUT_FILENO, line, nullptr);
 }
 
@@ -145,8 +144,7 @@ int show_node(const Invocation& call) {
     rows.push_back(node_row(text_of(node, "name"), node));
     list.push_back(node);
   }
-  if (list.empty())
-    return fail(CtlExit::no_service, "no acc-agent answers (" + error->what + ")");
+  if (list.empty()) return fail(CtlExit::no_service, "no acc-agent answers (" + error->what + ")");
   if (!call.wants_json()) return print(table_text(rows, terminal_width()));
   return print(to_line(list[0]));
 }
@@ -179,7 +177,9 @@ int show_nodes(const Invocation& call) {
 int show_events(const Invocation& call) {
   return call.at_service([&](const std::string& socket) {
     if (call.command.has("--follow")) {
-      const OnEvent show = [&](const std::string& data) { return show_event(call, parse_json(data)); };
+      const OnEvent show = [&](const std::string& data) {
+        return show_event(call, parse_json(data));
+      };
       return code_of(follow_events(socket, show), {});
     }
     const auto answer = ask_service(socket, {.target = "/v1/events"});

@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 int post(const std::string& socket, const std::string& target, const Json& body,
-                const std::string& done) {
+         const std::string& done) {
   const auto answer = ask_service(
       socket, {.method = "POST", .target = target, .body = body.empty() ? "" : to_line(body)});
   if (!answer) return fail(answer.error());
@@ -34,7 +34,8 @@ int steer(const Invocation& call, const JobRow& job, int signo) {
   if (verb == "signal") body["signal"] = signal_name(signo);
   const std::string done = verb == "signal" ? "passed " + signal_name(signo) + " on to " + job.id
                                             : "asked " + job.id + " to " + verb;
-  if (job.is_of_service) return post(job.socket, job.at + "/v1/jobs/" + job.id + "/" + verb, body, done);
+  if (job.is_of_service)
+    return post(job.socket, job.at + "/v1/jobs/" + job.id + "/" + verb, body, done);
   body["do"] = verb;
   auto line = to_line(body);
   line.pop_back();

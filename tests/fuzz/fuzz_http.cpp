@@ -1,10 +1,12 @@
 // Any bytes on the daemon's socket give requests or a refusal with words, the same whether they
 // come at once or in pieces; what a request carries finds a route or none, and its body, query and
 // Last-Event-ID are read without a crash.
+#include "agent/daemon/access_token.hpp"
 #include "agent/daemon/api_body.hpp"
 #include "agent/daemon/api_json.hpp"
 #include "agent/daemon/api_routes.hpp"
 #include "agent/daemon/http_parser.hpp"
+#include "agent/daemon/loopback_rules.hpp"
 #include "agent/daemon/sse.hpp"
 
 #include <algorithm>
@@ -72,6 +74,20 @@ void use(const HttpRequest& request) {
   if (json_string(request.body).find_first_of("\r\n") != std::string::npos) std::abort();
 }
 
+/// The port for browsers: no bytes are a token that wasn't signed.
+void use_as_browser(const HttpRequest& request) {
+  static const AccessTokens tokens{std::string(64, 'k')};
+  const auto wish = decode_token_wish(request.body);
+  if (wish.is_right() && wish.value.expires_s == 0) std::abort();
+  if (foreign_page(request).status == 0 && !request.header("host")) std::abort();
+  const auto given = credentials_of(request, "acc-9180");
+  for (const auto text : {given.bearer, given.cookie, ticket_of(request).value_or("")}) {
+    for (const auto kind : {TokenKind::bearer, TokenKind::ticket, TokenKind::cookie}) {
+      if (tokens.check(text, kind, 0).claims) std::abort();
+    }
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -88,6 +104,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (one.body != other.body || one.headers != other.headers || one.target != other.target)
       std::abort();
     use(one);
+    use_as_browser(one);
   }
   return 0;
 }

@@ -70,5 +70,6 @@ TEST_CASE("a run's logs are named after the job, else after the daemon's id of i
   CHECK(run_id_of("none", folder) == "train-k3jd82");
   CHECK(run_id_of("my-job", folder) == "my-job");
   CHECK(run_id_of("none", nullptr) == "none");
-  for (const auto* wrong : {"", "relative/user", "/", "/user"}) CHECK(run_id_of("none", wrong) == "none");
+  for (const auto* wrong : {"", "relative/user", "/", "/user"})
+    CHECK(run_id_of("none", wrong) == "none");
 }

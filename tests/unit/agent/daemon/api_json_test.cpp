@@ -1,5 +1,6 @@
-#include "agent/daemon/api_body.hpp"
 #include "agent/daemon/api_json.hpp"
+
+#include "agent/daemon/api_body.hpp"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>

@@ -61,6 +61,15 @@ SCENARIO("a job is submitted, starts when it has slots, and ends with its code",
   }
 }
 
+TEST_CASE("a job that a signal of the user ended was started again as if it had failed", "[daemon]") {
+  auto life = running(RestartRule::on_failure);
+  CHECK(find<StopGuardian>(step(life, EndSignaled{})) == nullptr);  // it was sent
+  CHECK(state_of(life) == JobState::running);
+  (void)step(life, GuardianEnded{130});
+  CHECK(state_of(life) == JobState::stopped);
+  CHECK(life.exit_code == 130);
+}
+
 SCENARIO("a stop is recorded before the signal is sent, and no restart follows it", "[daemon]") {
   auto life = running(RestartRule::always);
   const auto actions = step(life, StopAsked{5});

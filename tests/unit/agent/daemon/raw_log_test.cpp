@@ -89,7 +89,8 @@ TEST_CASE("a reader from the end learns where that was, and misses nothing of wh
       again.send("GET /v1/jobs/a-1/logs?follow=1&from=end HTTP/1.0\r\nLast-Event-ID: 0,0\r\n\r\n"));
   CHECK_THAT(again.read_to("before"), Contains("event: stdout"));
   server.jobs().write("a-1", false, "after\n");
-  server.jobs().write("a-1", true, "first\n");  // a file that wasn't there is read from its beginning
+  server.jobs().write("a-1", true,
+                      "first\n");  // a file that wasn't there is read from its beginning
   server.on_loop([&] { server.jobs().end("a-1", 0); });
   reply += raw.read_all();
   bool is_whole = false;

@@ -160,7 +160,8 @@ TEST_CASE("ps shows the script of a job, not the flags before it", "[ctl]") {
     job.is_of_service = is_of_service;
     return jobs_table({job}, 0, 200);
   };
-  CHECK(holds(shown({"--num_processes", "2", "--log-dir=/x", "train.py", "--lr", "1"}, true), "  train.py --lr 1"));
+  CHECK(holds(shown({"--num_processes", "2", "--log-dir=/x", "train.py", "--lr", "1"}, true),
+              "  train.py --lr 1"));
   CHECK(holds(shown({"--no_python", "sh", "-c", "echo"}, true), "  sh -c echo"));
   CHECK(holds(shown({"--config_file", "job.yaml"}, true), "  --config_file job.yaml"));
   CHECK(holds(shown({"/usr/bin/python3", "-u", "train.py", "-x"}, false), "  train.py -x"));

@@ -1,0 +1,138 @@
+#include "agent/daemon/job_processes.hpp"
+
+#include "agent/control_protocol.hpp"
+#include "agent/daemon/crash_point.hpp"
+#include "agent/daemon/descriptor_waits.hpp"
+#include "agent/daemon/job_group.hpp"
+#include "agent/daemon/on_pool.hpp"
+#include "agent/daemon/process_identity.hpp"
+#include "agent/daemon/user_file.hpp"
+#include "agent/job_folder_notes.hpp"
+#include "common/log.hpp"
+#include "common/random.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace acc::agent::daemon {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+using namespace std::chrono_literals;
+using Descriptor = asio::posix::stream_descriptor;
+
+namespace {
+
+/// Of an agent that lost its guardian: for the workers' grace.
+constexpr auto kSweepLimit = 60s;
+constexpr auto kAgentLimit = 2s;
+constexpr auto kStacksLimit = 15s;
+
+}  // namespace
+
+void send_to(const UniqueFd& process, int signo) {
+  ::syscall(SYS_pidfd_send_signal, process.get(), signo, nullptr, 0U);
+}
+
+Found JobProcesses::look(const Job& job, const UniqueFd& process, std::int64_t& ended_ms) const {
+  Found found;
+  found.jitter = random_fraction();
+  found.same_boot = job.stored.guardian.boot_id == boot_id();
+  found.lives = static_cast<bool>(process);
+  // It was recorded before the fork: what lies there is of an earlier guardian.
+  if (found.lives || job.stored.guardian.pid == 0) return found;
+  const auto folder = folder_.open_user_folder(job.id());
+  if (folder.has_error()) return found;
+  found.has_started = has_user_file(folder->get(), "started");
+  constexpr std::size_t kLongest = 4096;
+  const auto text = read_user_file(folder->get(), "exit.json", job.stored.uid, kLongest);
+  if (text.has_error()) return found;
+  const auto note = decode_exit(*text);
+  if (note.has_error()) return found;
+  found.exit_code = note->exit_code;
+  if (note->time_ms >= job.stored.started_ms && note->time_ms <= wall_ms())
+    ended_ms = note->time_ms;
+  return found;
+}
+
+awaitable<void> JobProcesses::sweep(JobPtr job) const {
+  std::function<std::vector<FoundProcess>()> find_left =
+      [uid = job->stored.uid,
+       mark = std::string{kJobFolderVariable} + '=' + folder_.user_path(job->id())] {
+        return processes_with(uid, mark);
+      };
+  auto left = co_await on_pool(files_, std::move(find_left));
+  const auto end = std::chrono::steady_clock::now() + kSweepLimit;
+  for (auto& process : left) {
+    const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
+    UniqueFd copy{::dup(process.fd.get())};
+    if (co_await await_readable(std::move(copy), std::max(patience, 1ms))) continue;
+    send_to(process.fd, SIGKILL);
+    co_await await_readable(std::move(process.fd), 5s);
+  }
+  kill_job_group(group_, job->id());
+  remove_job_group(group_, job->id());
+}
+
+Result<void> JobProcesses::send_signal(const Job& job, int signo) const {
+  if (!job.process.is_open())
+    return Error{Errc::bad_usage, "job " + job.id() + " has no process to signal"};
+  auto& process = const_cast<Descriptor&>(job.process);
+  if (::syscall(SYS_pidfd_send_signal, process.native_handle(), signo, nullptr, 0U) != 0)
+    return system_error(errno, "signal job " + job.id());
+  return {};
+}
+
+awaitable<Result<std::string>> JobProcesses::ask(JobPtr job, std::string request) const {
+  const auto folder = folder_.open_user_folder(job->id());
+  if (folder.has_error()) co_return folder.error();
+  auto socket = connect_user_socket(folder->get(), "control.sock", job->stored.uid);
+  if (socket.has_error()) {
+    if (socket.error().code == Errc::not_found)
+      co_return Error{Errc::unavailable, "the agent of job " + job->id() + " has no socket yet"};
+    co_return socket.error();
+  }
+  const auto limit = request == control::kStacksRequest ? kStacksLimit : kAgentLimit;
+  co_return co_await ask_agent(std::move(*socket), std::move(request), limit);
+}
+
+awaitable<void> JobProcesses::stop(JobPtr job, std::optional<std::uint32_t> grace_s) const {
+  crash_point("stop.recorded");
+  if (grace_s) {
+    const auto reply =
+        co_await ask(job, "{\"do\": \"stop\", \"grace_s\": " + std::to_string(*grace_s) + "}");
+    if (reply.has_value() && reply->find("\"error\"") == std::string::npos) co_return;
+  }
+  if (job->process.is_open()) (void)send_signal(*job, SIGTERM);  // one that has just ended
+  crash_point("stop.sent");
+}
+
+awaitable<void> JobProcesses::kill(JobPtr job) const {
+  if (!job->process.is_open()) co_return;
+  log::warn("job_killed", {{"job", job->id()}, {"why", "its grace is over"}});
+  std::function<std::vector<FoundProcess>()> find_all =
+      [uid = job->stored.uid,
+       mark = std::string{kJobFolderVariable} + '=' + folder_.user_path(job->id())] {
+        return processes_with(uid, mark);
+      };
+  const auto all = co_await on_pool(files_, std::move(find_all));
+  // The agent first: its guardian then sweeps up what the workers left.
+  for (const auto& process : all)
+    if (process.pid != job->stored.guardian.pid) send_to(process.fd, SIGKILL);
+  if (!job->process.is_open()) co_return;
+  UniqueFd copy{::dup(job->process.native_handle())};
+  if (co_await await_readable(std::move(copy), 5s)) co_return;
+  kill_job_group(group_, job->id());
+  if (job->process.is_open()) (void)send_signal(*job, SIGKILL);
+}
+
+}  // namespace acc::agent::daemon

@@ -1,0 +1,43 @@
+#pragma once
+
+#include "agent/daemon/job_folder.hpp"
+#include "agent/daemon/kept_job.hpp"
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/thread_pool.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace acc::agent::daemon {
+
+/// The processes of jobs: what they left, signals, the agent's socket, and the end of all of them.
+class JobProcesses {
+ public:
+  /// @param group  the control group above those of the jobs; may be empty
+  JobProcesses(const StateFolder& folder, std::string group, boost::asio::thread_pool& files)
+      : folder_{folder}, group_{std::move(group)}, files_{files} {}
+
+  /// What is left of a guardian. @param process  none if it has ended
+  [[nodiscard]] Found look(const Job& job, const UniqueFd& process, std::int64_t& ended_ms) const;
+  [[nodiscard]] Result<void> send_signal(const Job& job, int signo) const;
+  /// One request to the job's agent.
+  boost::asio::awaitable<Result<std::string>> ask(JobPtr job, std::string request) const;
+  boost::asio::awaitable<void> stop(JobPtr job, std::optional<std::uint32_t> grace_s) const;
+  boost::asio::awaitable<void> kill(JobPtr job) const;
+  /// The agent of a lost guardian stops its workers within their grace. Nothing starts before that.
+  boost::asio::awaitable<void> sweep(JobPtr job) const;
+  [[nodiscard]] const std::string& group() const { return group_; }
+
+ private:
+  const StateFolder& folder_;
+  std::string group_;
+  boost::asio::thread_pool& files_;
+};
+
+void send_to(const UniqueFd& process, int signo);
+
+}  // namespace acc::agent::daemon
