@@ -85,8 +85,9 @@ struct Judgement {
     const auto before = first(r);
     if (r.what == "throttle_count" && before && r.value > *before)
       return finding(r, Severity::warning,
-                     "the processor was throttled " + whole(r.value - *before) +
-                         " times (heat or power) since the job's start");
+                     "the processor was throttled " +
+                         plural(static_cast<std::uint64_t>(r.value - *before), "time") +
+                         " (heat or power) since the job's start");
     return std::nullopt;
   }
 
@@ -115,12 +116,17 @@ struct Judgement {
       return finding(r, Severity::unfit, r.subject + " is lost: " + r.text);
     if (r.what == "ecc_uncorrected" && more > 0)
       return finding(r, before ? Severity::unfit : Severity::warning,
-                     r.subject + " has " + whole(r.value) + " uncorrected memory errors");
+                     r.subject + " has " +
+                         plural(static_cast<std::uint64_t>(r.value), "uncorrected memory error"));
     if (r.what == "row_remap_failed" && r.value != 0)
       return finding(r, Severity::unfit, r.subject + " could not remap a bad row of its memory");
     if (r.what == "row_remap_pending" && r.value != 0)
       return finding(r, Severity::unfit,
                      r.subject + " needs a reset to remap a bad row of its memory");
+    if (r.what == "nvlinks_up" && before && r.value < *before)
+      return finding(r, Severity::unfit,
+                     "only " + whole(r.value) + " of " + whole(*before) + " NVLinks of " +
+                         r.subject + " are up");
     if (r.what == "throttled" && r.value != 0)
       return finding(r, Severity::warning, r.subject + " is throttled: " + r.text);
     if (r.what == "xid") return xid(r);

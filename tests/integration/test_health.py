@@ -82,17 +82,17 @@ class OneNode(JobTest):
         self.assertIn("probe gpu did not end within 300 ms", job.stderr)
 
     def test_at_an_interval_new_findings_are_told_once_and_the_workers_go_on(self):
-        env = self.gpus("gpus=4")
+        env = self.gpus("gpus=4 links:2=18")
         path = env["FAKE_NVML"]
         job = self.job(["--num_processes", "1", "--health_interval", "0.1", "--health_check", f"echo >> {path}.checks"], "mark=up hold", env=env)
         job.wait_events("up", 1)
-        write(path + ".new", "gpus=3 throttle:1=8")
+        write(path + ".new", "gpus=4 throttle:1=8 ecc:3=1 links:2=17")
         os.replace(path + ".new", path)
-        until(lambda: "only 3 of 4 GPUs are there" in job.stderr, "the finding")
-        until(lambda: "GPU 1 is throttled: hardware slowdown" in job.stderr, "the other finding")
+        told = ["GPU 1 is throttled: hardware slowdown", "only 17 of 18 NVLinks of GPU 2 are up", "GPU 3 has 1 uncorrected memory error"]
+        until(lambda: all(f"health of this node: {words}\n" in job.stderr for words in told), "the findings")
         seen = len(read(path + ".checks"))
         until(lambda: len(read(path + ".checks")) > seen + 3, "several checks more")
-        self.assertEqual(job.stderr.count("GPU 1 is throttled"), 1)
+        self.assertEqual([job.stderr.count(words) for words in told], [1, 1, 1])
         self.assertIsNone(job.process.poll())
         job.process.terminate()
         self.assertEqual(job.wait(), 143)
