@@ -13,8 +13,10 @@ void AgentLoop::open_health() {
       HealthCheck::Hooks{[this](const std::vector<health::Finding>& news) {
         for (const auto& one : news) {
           events_.health(one);
-          // What makes the node leave is told with the leaving.
-          if (one.severity == health::Severity::warning)
+          // What makes the node leave is told with the leaving. Alone, it has nobody to leave to:
+          // its workers go on as long as they can.
+          const bool stays = !job_ && group_.phase == Phase::running;
+          if (stays || one.severity == health::Severity::warning)
             messages_.warning("health of this node: " + one.words);
         }
       }});
@@ -36,6 +38,7 @@ void AgentLoop::act(const StartRound& a) {
 void AgentLoop::report_stopped(const ReportStopped& a) {
   const bool is_ending = group_.stop_signal != 0 || group_.closed || group_.lease_over ||
                          (group_.stop_ordered && group_.stop_ordered->for_good);
+  if (health_ && is_ending) health_->cancel();
   if (!health_ || is_ending) return job_->report_stopped(a.progress);
   health_->check(true, [this, progress = a.progress](const std::string& why) {
     why.empty() ? job_->report_stopped(progress) : leave_unfit(why);
@@ -50,9 +53,7 @@ void AgentLoop::check_at_interval() {
     check_at_interval();
     if (group_.phase != Phase::running || health_->is_checking()) return;
     health_->check(false, [this](const std::string& why) {
-      if (why.empty() || group_.phase != Phase::running) return;
-      // Alone, the node has nobody to leave to: its workers go on as long as they can.
-      job_ ? leave_unfit(why) : messages_.warning("this node is unfit: " + why);
+      if (job_ && !why.empty() && group_.phase == Phase::running) leave_unfit(why);
     });
   });
 }

@@ -427,7 +427,7 @@ void AgentLoop::on_left_overs_asked(const std::vector<LeftOver>& asked) {
 }
 
 void AgentLoop::act(const KillAll&) {
-  if (health_) health_->cancel();
+  if (health_ && !job_) health_->cancel();  // one before a round that won't be
   workers_.cancel_start();
   workers_.signal(SIGKILL);  // needs neither /proc nor a cgroup
   left_overs_.kill();

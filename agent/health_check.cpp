@@ -45,7 +45,7 @@ std::int64_t kernel_log_clock_us() {
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   if (null >= 0) ::dup2(null, STDIN_FILENO);
   ::dup2(out, STDOUT_FILENO);
@@ -148,7 +148,7 @@ void HealthCheck::read_on() {
 }
 
 void HealthCheck::finish(std::vector<health::ProbeRun> runs) {
-  forget_prober();
+  forget_prober(SIGTERM);
   for (const auto& run : runs) {
     const std::pair key{run.probe, run.subject};
     if (run.end == health::ProbeEnd::hung) {
@@ -175,18 +175,18 @@ void HealthCheck::finish(std::vector<health::ProbeRun> runs) {
 }
 
 // The guardian reaps it.
-void HealthCheck::forget_prober() {
+void HealthCheck::forget_prober(int signo) {
   ++number_;
   deadline_.cancel();
   boost::system::error_code ignored;
   if (out_.is_open()) out_.close(ignored);
-  if (prober_) ::syscall(SYS_pidfd_send_signal, prober_.get(), SIGKILL, nullptr, 0U);
+  if (prober_) ::syscall(SYS_pidfd_send_signal, prober_.get(), signo, nullptr, 0U);
   prober_.reset();
   text_.clear();
 }
 
 void HealthCheck::cancel() {
-  forget_prober();
+  forget_prober(SIGTERM);
   done_ = nullptr;
 }
 

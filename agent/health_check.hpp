@@ -50,7 +50,7 @@ class HealthCheck {
   bool start(const health::ProbeRequest& request);
   void read_on();
   void finish(std::vector<health::ProbeRun> runs);
-  void forget_prober();
+  void forget_prober(int signo);
 
   const HealthPlan plan_;
   const bool has_other_nodes_;

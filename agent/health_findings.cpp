@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 
 namespace acc::agent::health {
@@ -21,16 +22,20 @@ constexpr double kLeastShm = 16 * kMiB;
 constexpr std::array kFatalXids{46, 48, 62, 64, 74, 79, 95, 109, 119, 120, 136, 140, 143, 154};
 constexpr std::array kProgramXids{13, 31, 43, 45, 68, 69};
 
+// Of any double: what a number can't hold is cut.
+std::int64_t to_integer(double value) {
+  constexpr double kMost = 9e15;  // exact as a double
+  return std::isnan(value) ? 0 : static_cast<std::int64_t>(std::clamp(value, -kMost, kMost));
+}
+
 template <std::size_t N>
 bool has_xid(const std::array<int, N>& codes, double code) {
-  return std::ranges::find(codes, static_cast<int>(code)) != codes.end();
+  return std::ranges::find(codes, to_integer(code)) != codes.end();
 }
 
-std::string mebibytes(double bytes) {
-  return std::to_string(static_cast<std::uint64_t>(bytes / kMiB)) + " MiB";
-}
+std::string mebibytes(double bytes) { return std::to_string(to_integer(bytes / kMiB)) + " MiB"; }
 
-std::string whole(double value) { return std::to_string(static_cast<std::int64_t>(value)); }
+std::string whole(double value) { return std::to_string(to_integer(value)); }
 
 struct Judgement {
   const Baseline& baseline;
@@ -85,8 +90,9 @@ struct Judgement {
     const auto before = first(r);
     if (r.what == "throttle_count" && before && r.value > *before)
       return finding(r, Severity::warning,
-                     "the processor was throttled " + whole(r.value - *before) +
-                         " times (heat or power) since the job's start");
+                     "the processor was throttled " +
+                         plural(static_cast<std::uint64_t>(to_integer(r.value - *before)), "time") +
+                         " (heat or power) since the job's start");
     return std::nullopt;
   }
 
@@ -114,13 +120,19 @@ struct Judgement {
     if (r.what == "is_lost" && r.value != 0)
       return finding(r, Severity::unfit, r.subject + " is lost: " + r.text);
     if (r.what == "ecc_uncorrected" && more > 0)
-      return finding(r, before ? Severity::unfit : Severity::warning,
-                     r.subject + " has " + whole(r.value) + " uncorrected memory errors");
+      return finding(
+          r, before ? Severity::unfit : Severity::warning,
+          r.subject + " has " +
+              plural(static_cast<std::uint64_t>(to_integer(r.value)), "uncorrected memory error"));
     if (r.what == "row_remap_failed" && r.value != 0)
       return finding(r, Severity::unfit, r.subject + " could not remap a bad row of its memory");
     if (r.what == "row_remap_pending" && r.value != 0)
       return finding(r, Severity::unfit,
                      r.subject + " needs a reset to remap a bad row of its memory");
+    if (r.what == "nvlinks_up" && before && r.value < *before)
+      return finding(r, Severity::unfit,
+                     "only " + whole(r.value) + " of " + whole(*before) + " NVLinks of " +
+                         r.subject + " are up");
     if (r.what == "throttled" && r.value != 0)
       return finding(r, Severity::warning, r.subject + " is throttled: " + r.text);
     if (r.what == "xid") return xid(r);

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <optional>
 #include <string>
 
 // NVML is loaded at run time: the programs are the same with and without a GPU. The few functions
@@ -34,6 +35,7 @@ struct Nvml {
   NvmlReturn (*ecc)(NvmlDevice, int, int, unsigned long long*) = nullptr;
   NvmlReturn (*rows)(NvmlDevice, unsigned*, unsigned*, unsigned*, unsigned*) = nullptr;
   NvmlReturn (*throttle)(NvmlDevice, unsigned long long*) = nullptr;
+  NvmlReturn (*link)(NvmlDevice, unsigned, int*) = nullptr;
   const char* (*words)(NvmlReturn) = nullptr;
 
   explicit Nvml(void* library)
@@ -45,6 +47,7 @@ struct Nvml {
         rows{nvml_symbol<decltype(rows)>(library, "nvmlDeviceGetRemappedRows")},
         throttle{
             nvml_symbol<decltype(throttle)>(library, "nvmlDeviceGetCurrentClocksThrottleReasons")},
+        link{nvml_symbol<decltype(link)>(library, "nvmlDeviceGetNvLinkState")},
         words{nvml_symbol<decltype(words)>(library, "nvmlErrorString")} {}
   [[nodiscard]] bool is_usable() const { return init && count && handle; }
   [[nodiscard]] std::string text(NvmlReturn code) const {
@@ -56,6 +59,18 @@ std::string throttle_words(unsigned long long reasons) {
   if ((reasons & (kNvmlHwThermal | kNvmlSwThermal)) != 0) return "heat";
   if ((reasons & kNvmlPowerBrake) != 0) return "power brake";
   return (reasons & kNvmlHwSlowdown) != 0 ? "hardware slowdown" : "";
+}
+
+// How many of a GPU's NVLinks are up; nothing where it has none.
+std::optional<unsigned> links_up(const Nvml& nvml, NvmlDevice device) {
+  constexpr unsigned kMostLinks = 18;  // NVML_NVLINK_MAX_LINKS
+  std::optional<unsigned> up;
+  for (unsigned i = 0; nvml.link != nullptr && i < kMostLinks; ++i) {
+    int is_active = 0;
+    if (nvml.link(device, i, &is_active) != 0) continue;
+    up = up.value_or(0) + (is_active != 0 ? 1U : 0U);
+  }
+  return up;
 }
 
 // What a GPU doesn't support is left out.
@@ -82,6 +97,8 @@ void measure_gpu_at(const Nvml& nvml, unsigned index, std::vector<Reading>& read
     readings.push_back({"gpu", name, "row_remap_pending", static_cast<double>(is_pending), ""});
     readings.push_back({"gpu", name, "row_remap_failed", static_cast<double>(has_failed), ""});
   }
+  if (const auto up = links_up(nvml, device))
+    readings.push_back({"gpu", name, "nvlinks_up", static_cast<double>(*up), ""});
   unsigned long long reasons = 0;
   if (nvml.throttle && works(nvml.throttle(device, &reasons))) {
     const auto words = throttle_words(reasons);

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -67,6 +68,9 @@ struct Running {
 };
 
 [[noreturn]] void be_probe(const Probe& probe, const ProbeSetting& setting, int out) {
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::setpgid(0, 0);
   if (probe.name == "command") {
@@ -109,13 +113,18 @@ void read_some(Running& running) {
   if (running.text.size() > kMostOutput) running.text.erase(0, kMostOutput / 2);
 }
 
+bool is_stopped(int stop_fd) {
+  pollfd stop{stop_fd, POLLIN, 0};
+  return stop_fd >= 0 && ::poll(&stop, 1, 0) > 0;
+}
+
 // A child may close its output and go on: it has until then, too.
-void reap(Running& running, Instant until) {
+void reap(Running& running, Instant until, int stop_fd) {
   constexpr int kReapPause = 2;
   for (int status = 0; running.pid > 0 && !running.status;) {
     if (::waitpid(running.pid, &status, WNOHANG) == running.pid) {
       running.status = status;
-    } else if (!running.is_over || clock_now() >= until) {
+    } else if (!running.is_over || clock_now() >= until || is_stopped(stop_fd)) {
       running.is_over = false;
       return;
     } else {
@@ -124,8 +133,8 @@ void reap(Running& running, Instant until) {
   }
 }
 
-bool wait_for(std::vector<Running>& all, Instant until) {
-  for (;;) {
+void wait_for(std::vector<Running>& all, Instant until, int stop_fd) {
+  while (!is_stopped(stop_fd)) {
     std::vector<pollfd> fds;
     std::vector<Running*> waiting;
     for (auto& one : all) {
@@ -133,11 +142,12 @@ bool wait_for(std::vector<Running>& all, Instant until) {
       fds.push_back({one.out.get(), POLLIN, 0});
       waiting.push_back(&one);
     }
-    if (fds.empty()) return true;
+    if (fds.empty()) return;
     const auto left = std::chrono::ceil<Millis>(until - clock_now()).count();
-    if (left <= 0) return false;
+    if (left <= 0) return;
+    fds.push_back({stop_fd, POLLIN, 0});  // a negative one is passed over
     if (::poll(fds.data(), fds.size(), static_cast<int>(left)) <= 0) continue;
-    for (std::size_t i = 0; i < fds.size(); ++i)
+    for (std::size_t i = 0; i < waiting.size(); ++i)
       if (fds[i].revents != 0) read_some(*waiting[i]);
   }
 }
@@ -221,28 +231,36 @@ std::optional<std::vector<ProbeRun>> decode_runs(std::string_view text) {
   }
 }
 
-std::vector<ProbeRun> run_probes(const ProbeRequest& request) {
+std::vector<ProbeRun> run_probes(const ProbeRequest& request, int stop_fd) {
   const Instant until = clock_now() + request.patience;
   std::vector<Running> all;
   all.reserve(request.probes.size());
   for (const auto& probe : request.probes) all.push_back(start(probe, request.setting));
-  wait_for(all, until);
+  wait_for(all, until, stop_fd);
   std::vector<ProbeRun> runs;
   for (auto& one : all) {
-    reap(one, until);
+    reap(one, until, stop_fd);
     // One that hangs in the kernel dies when that lets it go; it isn't waited for.
     if (one.pid > 0 && (!one.status || !one.is_over)) ::kill(-one.pid, SIGKILL);
     runs.push_back(result_of(one));
   }
+  if (is_stopped(stop_fd)) return {};
   return runs;
 }
 
 std::optional<int> prober_main(int argc, char** argv) {
   if (argc != 2 || std::string_view{argv[0]} != kProberName) return std::nullopt;
   ::prctl(PR_SET_NAME, kProberName);
+  // Of the agent, when it gives the check up, and of the kernel, when the guardian dies: the
+  // probes' groups must go first, or what a command has started would be left.
+  sigset_t stop;
+  ::sigemptyset(&stop);
+  ::sigaddset(&stop, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &stop, nullptr);
+  const UniqueFd stop_fd{::signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK)};
   const auto request = decode_request(argv[1]);
   if (!request) return 2;
-  write_all_to(STDOUT_FILENO, encode(run_probes(*request)));
+  write_all_to(STDOUT_FILENO, encode(run_probes(*request, stop_fd.get())));
   return 0;
 }
 

@@ -31,7 +31,8 @@ struct ProbeRequest {
 
 /// Runs the probes, each in a child with its own process group, which is killed when its time is
 /// over. Only for a process without threads.
-[[nodiscard]] std::vector<ProbeRun> run_probes(const ProbeRequest& request);
+/// @param stop_fd  readable: the probes are killed, and the result is empty; -1: none
+[[nodiscard]] std::vector<ProbeRun> run_probes(const ProbeRequest& request, int stop_fd = -1);
 
 /// If argv[0] says that this process is a prober: does its work and returns its exit code.
 std::optional<int> prober_main(int argc, char** argv);

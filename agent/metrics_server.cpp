@@ -34,20 +34,6 @@ std::string http_reply(std::string_view status, std::string_view type, std::stri
   return reply;
 }
 
-std::string answer_to(std::string_view request, const std::function<std::string()>& render) {
-  constexpr std::string_view kText = "text/plain; charset=utf-8";
-  const auto words = split(request.substr(0, request.find("\r\n")), ' ');
-  if (words.size() != 3 || !words[2].starts_with("HTTP/1."))
-    return http_reply("400 Bad Request", kText, "this is no HTTP request\n", true);
-  const bool is_head = words[0] == "HEAD";
-  if (!is_head && words[0] != "GET")
-    return http_reply("405 Method Not Allowed\r\nAllow: GET, HEAD", kText, "only GET\n", true);
-  const std::string_view target = words[1];
-  if (target.substr(0, target.find('?')) != "/metrics")
-    return http_reply("404 Not Found", kText, "there is only /metrics\n", !is_head);
-  return http_reply("200 OK", kMetricsContentType, render(), !is_head);
-}
-
 /// One connection; its handlers keep it alive.
 class MetricsSession : public std::enable_shared_from_this<MetricsSession> {
  public:
@@ -83,7 +69,7 @@ class MetricsSession : public std::enable_shared_from_this<MetricsSession> {
   }
 
   void reply() {
-    reply_ = answer_to(request_, render_);
+    reply_ = metrics_reply(request_, render_);
     boost::asio::async_write(socket_, boost::asio::buffer(reply_),
                              [self = shared_from_this()](boost::system::error_code, std::size_t) {
                                self->deadline_.cancel();
@@ -101,6 +87,20 @@ class MetricsSession : public std::enable_shared_from_this<MetricsSession> {
 };
 
 }  // namespace
+
+std::string metrics_reply(std::string_view request, const std::function<std::string()>& render) {
+  constexpr std::string_view kText = "text/plain; charset=utf-8";
+  const auto words = split(request.substr(0, request.find("\r\n")), ' ');
+  if (words.size() != 3 || !words[2].starts_with("HTTP/1."))
+    return http_reply("400 Bad Request", kText, "this is no HTTP request\n", true);
+  const bool is_head = words[0] == "HEAD";
+  if (!is_head && words[0] != "GET")
+    return http_reply("405 Method Not Allowed\r\nAllow: GET, HEAD", kText, "only GET\n", true);
+  const std::string_view target = words[1];
+  if (target.substr(0, target.find('?')) != "/metrics")
+    return http_reply("404 Not Found", kText, "there is only /metrics\n", !is_head);
+  return http_reply("200 OK", kMetricsContentType, render(), !is_head);
+}
 
 class MetricsServer::Impl : public std::enable_shared_from_this<Impl> {
  public:

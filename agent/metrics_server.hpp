@@ -6,12 +6,18 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace boost::asio {
 class io_context;
 }
 
 namespace acc::agent {
+
+/// The reply to a request's head, whatever its bytes (pure). @param render  called only for what
+/// wants the metrics
+[[nodiscard]] std::string metrics_reply(std::string_view request,
+                                        const std::function<std::string()>& render);
 
 /// Answers GET /metrics over HTTP on a TCP port (--metrics), one request a connection, and nothing
 /// else. Any client may ask: it changes nothing, and what it costs is bounded (16 connections, 8

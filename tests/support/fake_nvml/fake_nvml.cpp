@@ -1,7 +1,7 @@
 // A libnvidia-ml without a GPU, loaded through ACC_NVML_LIBRARY. What its GPUs report stands in the
 // file that FAKE_NVML names, read anew by each nvmlInit_v2:
 //
-//   gpus=4 ecc:1=2 pending:0=1 failed:0=1 throttle:2=8 lost:3=1 init=9 hang=1
+//   gpus=4 links:0=18 ecc:1=2 pending:0=1 failed:0=1 throttle:2=8 lost:3=1 init=9 hang=1
 //
 // ecc:1=2 is two uncorrected errors of GPU 1; hang: nvmlInit_v2 never returns.
 #include <unistd.h>
@@ -77,6 +77,15 @@ int nvmlDeviceGetRemappedRows(void* device, unsigned* corrected, unsigned* uncor
 
 int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* reasons) {
   *reasons = fact(of_gpu("throttle", device));
+  return answer(device);
+}
+
+int nvmlDeviceGetNvLinkState(void* device, unsigned link, int* is_active) {
+  constexpr unsigned kLinks = 18;
+  constexpr int kNotSupported = 3;
+  if (facts().find(of_gpu("links", device)) == facts().end() || link >= kLinks)
+    return kNotSupported;
+  *is_active = link < fact(of_gpu("links", device)) ? 1 : 0;
   return answer(device);
 }
 
