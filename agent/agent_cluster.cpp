@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 // What a job on several nodes adds: orders of the coordinator, and reports to it.
 namespace acc::agent {
@@ -146,21 +147,34 @@ AgentLoop::comparing_nodes() {
 void AgentLoop::compare_with_nodes(const JobWatch::Summaries& mine,
                                    std::function<void(JobWatch::Summaries)> done) {
   constexpr Millis kPatience{12'000};  // another node notices up to a second, and collects for ten
-  if (!job_ || !place_ || place_->nodes < 2) return done(mine);
+  constexpr Millis kLost{1'000};       // … or there is no coordinator to answer
+  if (!job_ || !place_ || place_->nodes < 2) return done ? done(mine) : void();
   struct Gathering {
     JobWatch::Summaries all;
     std::uint32_t missing = 0;
     std::function<void(JobWatch::Summaries)> done;
+    std::function<void()> finish;
   };
   const auto key_of = [](std::uint32_t node) { return "acc/silent/" + std::to_string(node); };
-  const auto gathering = std::make_shared<Gathering>();
-  gathering->all = mine;
-  gathering->missing = place_->nodes - 1;
-  gathering->done = std::move(done);
   rendezvous::KvRequest own;
   own.op = rendezvous::KvRequest::Op::set;
   own.key = key_of(place_->node_rank.value());
   own.value = evidence::encode(mine);
+  if (!done) {  // they go on
+    own.op = rendezvous::KvRequest::Op::remove;
+    return job_->ask(std::move(own), [](const auto&) {});
+  }
+  const auto gathering = std::make_shared<Gathering>();
+  gathering->all = mine;
+  gathering->finish = [gathering = std::weak_ptr{gathering}] {
+    const auto self = gathering.lock();
+    if (!self || !self->done) return;
+    // In the same order on all nodes, or they would name different ranks.
+    std::ranges::sort(self->all, {}, &evidence::RankSummary::rank);
+    std::exchange(self->done, nullptr)(std::move(self->all));
+  };
+  gathering->missing = place_->nodes - 1;
+  gathering->done = std::move(done);
   job_->ask(std::move(own), [](const auto&) {});
   for (std::uint32_t node = 0; node < place_->nodes; ++node) {
     if (node == place_->node_rank.value()) continue;
@@ -175,12 +189,11 @@ void AgentLoop::compare_with_nodes(const JobWatch::Summaries& mine,
           all.insert(all.end(), ranks->begin(), ranks->end());
         }
       }
-      if (--gathering->missing > 0) return;
-      // In the same order on all nodes, or they would name different ranks.
-      std::ranges::sort(gathering->all, {}, &evidence::RankSummary::rank);
-      gathering->done(std::move(gathering->all));
+      if (--gathering->missing == 0) gathering->finish();
     });
   }
+  const auto timer = std::make_shared<boost::asio::steady_timer>(io_, kPatience + kLost);
+  timer->async_wait([gathering, timer](boost::system::error_code) { gathering->finish(); });
 }
 
 // ---- reports ----

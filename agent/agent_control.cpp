@@ -150,7 +150,8 @@ control::JobView AgentLoop::view() const {
   const auto& records = workers_.records();
   seen.workers.reserve(records.size());
   for (const auto& record : records) {
-    control::WorkerView worker{record.rank, record.local_rank, record.pid, record.status, 0, {}, {}};
+    control::WorkerView worker{record.rank, record.local_rank, record.pid, record.status, 0, {},
+                               {}};
     worker.progress = progress_of(record);
     const bool has_begun = record.started != Instant{};
     if (has_begun) worker.seconds = seconds_of(record.started, record.status ? record.ended : now);

@@ -174,9 +174,9 @@ void AgentLoop::handle(const Event& event) {
   }
   if (before == Phase::running && group_.phase != Phase::running) {
     const bool is_for_another = group_.stop_ordered && !group_.stop_ordered->for_good;
-    watch_.round_ended(group_.first_failure || group_.restart_asked || group_.lease_over ||
-                           is_for_another,
-                       clock_now());
+    watch_.round_ended(
+        group_.first_failure || group_.restart_asked || group_.lease_over || is_for_another,
+        clock_now());
   }
   for (const auto& action : actions) carry_out(action);
   spare_stopping_workers();

@@ -71,7 +71,7 @@ struct WorkerView {
     std::optional<double> steps_per_second;
     std::string section;
   };
-  std::optional<Progress> progress;  ///< none: it has sent no heartbeat
+  std::optional<Progress> progress{};  ///< none: it has sent no heartbeat
 };
 
 struct NodeView {

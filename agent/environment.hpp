@@ -29,8 +29,8 @@ struct RoundFacts {
   std::uint32_t restarts = 0;
   std::uint32_t max_restarts = 0;  ///< of the whole job, as the coordinator counts
   std::string restart_reason;
-  std::string error_folder;  ///< <run folder>/attempt_<K>; empty: no error files
-  std::string agent_socket;  ///< address of the worker server; empty: there is none
+  std::string error_folder;    ///< <run folder>/attempt_<K>; empty: no error files
+  std::string agent_socket;    ///< address of the worker server; empty: there is none
   std::string heartbeat_page;  ///< path of the page of heartbeats; empty: there is none
   /// Of one worker: how it sees where its output goes. May be empty.
   std::function<std::vector<Variable>(LocalRank)> console;

@@ -146,9 +146,10 @@ struct GaveUp {
 struct LinkChanged {
   bool is_connected = false;
 };
-using Event = std::variant<Began, RoundStarted, StartFailed, WorkerExited, HangFound, Emptied, TimerFired,
-                           SignalArrived, GuardianLost, StopAsked, RestartAsked, RoundOrdered,
-                           StopOrdered, SignalOrdered, LeaseOver, JobClosed, GaveUp, LinkChanged>;
+using Event =
+    std::variant<Began, RoundStarted, StartFailed, WorkerExited, HangFound, Emptied, TimerFired,
+                 SignalArrived, GuardianLost, StopAsked, RestartAsked, RoundOrdered, StopOrdered,
+                 SignalOrdered, LeaseOver, JobClosed, GaveUp, LinkChanged>;
 
 // ---- actions ----
 struct StartRound {

@@ -224,9 +224,9 @@ std::string goodput_words(const JobReport& r) {
   const auto& g = r.goodput;
   if (r.restarts == 0 && !g.knows_checkpoints) return {};
   const auto share = std::to_string(static_cast<int>(g.goodput() * 100 + 0.5)) + " %";
-  std::string text = share + " of " + describe(g.total) + " was of use; lost: " +
-                     describe(g.restarting) + " in restarts, " + describe(g.waiting) +
-                     " before the first start";
+  std::string text = share + " of " + describe(g.total) +
+                     " was of use; lost: " + describe(g.restarting) + " in restarts, " +
+                     describe(g.waiting) + " before the first start";
   if (g.knows_checkpoints)
     text += ", " + describe(g.lost_work) + " of work after the last checkpoints";
   return text;

@@ -111,11 +111,11 @@ std::string to_json(const JobReport& r) {
   }
   json["log_folder"] = text_or_null(r.log_folder);
   const auto& g = r.goodput;
-  json["goodput"] = {{"share", g.goodput()},
-                     {"seconds_waiting", seconds_json(g.waiting)},
-                     {"seconds_restarting", seconds_json(g.restarting)},
-                     {"seconds_lost_work",
-                      g.knows_checkpoints ? seconds_json(g.lost_work) : OrderedJson{}}};
+  json["goodput"] = {
+      {"share", g.goodput()},
+      {"seconds_waiting", seconds_json(g.waiting)},
+      {"seconds_restarting", seconds_json(g.restarting)},
+      {"seconds_lost_work", g.knows_checkpoints ? seconds_json(g.lost_work) : OrderedJson{}}};
   // Worker output may be no UTF-8; a report must never fail on it.
   return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + '\n';
 }

@@ -141,8 +141,7 @@ Actions on(GroupState& group, const WorkerExited& e) {
 
 Actions on(GroupState& group, const HangFound& e) {
   if (group.phase != Phase::running) return {};
-  return on_failure(group,
-                    {e.local_rank, Exited{to_int(ExitCode::hang)}, e.now, false, e.cause});
+  return on_failure(group, {e.local_rank, Exited{to_int(ExitCode::hang)}, e.now, false, e.cause});
 }
 
 Actions on(GroupState& group, const Emptied& e) {

@@ -156,8 +156,7 @@ Result<Mapping> Mapping::open(int fd) {
 }
 
 Slot& Mapping::slot(std::uint32_t index) const {
-  return *std::launder(
-      reinterpret_cast<Slot*>(static_cast<char*>(memory_) + slot_offset(index)));
+  return *std::launder(reinterpret_cast<Slot*>(static_cast<char*>(memory_) + slot_offset(index)));
 }
 
 Slot* map_slot(std::string_view variable) {

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-/// Memory that the workers of a round share with their agent: each writes its heartbeats into a slot
-/// of its own, the agent reads them. A heartbeat is a few stores, without a system call.
+/// Memory that the workers of a round share with their agent: each writes its heartbeats into a
+/// slot of its own, the agent reads them. A heartbeat is a few stores, without a system call.
 /// docs/worker-socket.md describes the bytes, for writers in other languages.
 namespace acc::heartbeat {
 

@@ -36,7 +36,8 @@ static constexpr std::array kRows{
     Row{kAccAgentSocket,
         "the agent's socket for messages and the key-value store: worker-socket.md", false},
     Row{kAccHeartbeatPage,
-        "PATH:OFFSET of this worker's place in memory that it shares with the agent, for heartbeats: "
+        "PATH:OFFSET of this worker's place in memory that it shares with the agent, for "
+        "heartbeats: "
         "worker-socket.md",
         false},
     Row{kColumns,

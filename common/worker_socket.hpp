@@ -21,8 +21,8 @@ inline constexpr std::size_t kMaxValue = 256 * 1024;
 inline constexpr std::size_t kMaxAnswer = 16 * 1024 * 1024;  ///< bytes of the value of an answer
 inline constexpr Millis kLongestWait = std::chrono::hours{24 * 7};
 
-/// Notifications (hello to section_end) have no answer, unless they are malformed; every request has
-/// exactly one, in the order of the requests.
+/// Notifications (hello to section_end) have no answer, unless they are malformed; every request
+/// has exactly one, in the order of the requests.
 enum class Verb : std::uint8_t {
   hello,       ///< first message: the sender's identity
   beat,        ///< alive, at this step

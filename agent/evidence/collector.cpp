@@ -54,6 +54,14 @@ void write_all(int fd, std::string_view text) {
   }
 }
 
+// Of all ranks of a node it has to fit into one value of the store. FNV-1a: the same on all nodes.
+void shorten(std::string& key) {
+  if (key.empty()) return;
+  std::uint64_t hash = 14'695'981'039'346'656'037U;
+  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 1'099'511'628'211U;
+  key = std::to_string(hash);
+}
+
 class Collector {
  public:
   Collector(Request request, Instant deadline)
@@ -67,7 +75,10 @@ class Collector {
     Answer answer;
     for (auto& rank : ranks_) conclude(rank);
     answer.text = stacks_text(request_.facts, ranks_);
-    for (const auto& rank : ranks_) answer.ranks.push_back(rank.summary);
+    for (const auto& rank : ranks_) {
+      answer.ranks.push_back(rank.summary);
+      shorten(answer.ranks.back().stack_key);
+    }
     return answer;
   }
 
@@ -227,18 +238,31 @@ class Collector {
     if (!py_spy.empty()) request_.facts.tools.emplace_back("py-spy");
     run_tools(runs, std::max(2U, std::min(16U, std::thread::hardware_concurrency())),
               deadline_ - kAnswerTime);
-    for (std::size_t k = 0; k < runs.size(); ++k) take_in(ranks_[whose[k].first], runs[k], whose[k].second);
+    for (std::size_t k = 0; k < runs.size(); ++k)
+      take_in(ranks_[whose[k].first], runs[k], whose[k].second);
   }
 
   static std::vector<std::string> gdb_words(const std::string& gdb, const std::string& pid) {
-    return {gdb,   "-p",  pid,  "-batch", "-nx", "-iex", "set auto-load off", "-iex",
-            "set debuginfod enabled off", "-ex", "set width 0", "-ex", "set print frame-arguments none",
-            "-ex", "thread apply all bt 48"};
+    return {gdb,
+            "-p",
+            pid,
+            "-batch",
+            "-nx",
+            "-iex",
+            "set auto-load off",
+            "-iex",
+            "set debuginfod enabled off",
+            "-ex",
+            "set width 0",
+            "-ex",
+            "set print frame-arguments none",
+            "-ex",
+            "thread apply all bt 48"};
   }
 
   static void take_in(RankEvidence& rank, const ToolRun& run, bool is_of_python) {
-    auto found = is_of_python ? python_stacks(run.output)
-                              : native_stacks(run.output, rank.summary.pid);
+    auto found =
+        is_of_python ? python_stacks(run.output) : native_stacks(run.output, rank.summary.pid);
     if (found.empty()) {
       const auto name = run.words.front().substr(run.words.front().rfind('/') + 1);
       const auto last = trim(std::string_view{run.output}.substr(0, run.output.find('\n')));
@@ -260,10 +284,11 @@ class Collector {
       if (s.stack_key == "/") s.stack_key.clear();
       return;
     }
-    const auto waits = [](const ThreadStack& one) { return waits_for_others(one); };
     // The native stack of Python's main thread shows the library in which it waits.
-    const bool native_waits = !rank.native.empty() && waits(rank.native.front());
-    s.waits_for_others = waits(*stack) || native_waits;
+    const bool is_native_known = !rank.native.empty();
+    const bool native_waits = is_native_known && waits_for_others(rank.native.front());
+    s.waits_for_others =
+        waits_for_others(*stack) || native_waits || (!is_native_known && is_in_backward(*stack));
     s.stack_key = key_of(*stack);
     s.at = place_of(*stack);
     if (s.at.empty() && !rank.native.empty()) s.at = place_of(rank.native.front());

@@ -53,9 +53,8 @@ class Comparison {
     for (const char state : {'T', 't', 'D'}) {
       const auto is_one = [&](const RankSummary& r) { return r.state == state; };
       Indices found = some(is_one);
-      if (found.empty() && state == 'T' && std::ranges::all_of(silent_, [&](auto i) {
-            return is_one(ranks_[i]);
-          }))
+      if (found.empty() && state == 'T' &&
+          std::ranges::all_of(silent_, [&](auto i) { return is_one(ranks_[i]); }))
         found = silent_;
       if (found.empty()) continue;
       return Culprits{found, state == 'D' ? "it is in the kernel and can't be interrupted (state D)"

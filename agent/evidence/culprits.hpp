@@ -10,13 +10,14 @@ namespace acc::agent::evidence {
 /// The ranks for which the others wait.
 struct Culprits {
   std::vector<std::size_t> which;  ///< of the ranks given; the first one is named as the cause
-  std::string why;  ///< of the first one: "it is stopped (state T)"; empty: nothing tells them apart
+  std::string
+      why;  ///< of the first one: "it is stopped (state T)"; empty: nothing tells them apart
 };
 
 /// Finds them by what differs between them and the others (pure). In this order: a process that is
-/// stopped; one that hasn't entered the collective that others wait in; one whose stack doesn't wait
-/// for other ranks; the fewest steps; the stack that most others don't have. If nothing tells them
-/// apart, all silent ranks.
+/// stopped; one that hasn't entered the collective that others wait in; one whose stack doesn't
+/// wait for other ranks; the fewest steps; the stack that most others don't have. If nothing tells
+/// them apart, all silent ranks.
 [[nodiscard]] Culprits find_culprits(const std::vector<RankSummary>& ranks);
 
 /// "0,2-3"

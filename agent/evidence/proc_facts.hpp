@@ -14,9 +14,9 @@ namespace acc::agent::evidence {
 struct ProcFacts {
   char state = '?';
   pid_t parent = 0;
-  std::string command;      ///< its short name
-  std::string wait_channel; ///< "hrtimer_nanosleep"; empty: it runs, or the kernel doesn't tell
-  std::string system_call;  ///< "230"; empty: none, or the kernel doesn't tell
+  std::string command;       ///< its short name
+  std::string wait_channel;  ///< "hrtimer_nanosleep"; empty: it runs, or the kernel doesn't tell
+  std::string system_call;   ///< "230"; empty: none, or the kernel doesn't tell
   std::uint64_t caught_signals = 0;  ///< bit N-1: it has a handler for signal N
   [[nodiscard]] bool catches(std::uint32_t signo) const {
     return signo > 0 && signo <= 64 && (caught_signals >> (signo - 1) & 1U) != 0;

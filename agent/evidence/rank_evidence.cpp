@@ -78,9 +78,9 @@ auto total(std::string_view text, Read read) -> Result<decltype(read(Json{}))> {
 }  // namespace
 
 std::string encode(const Request& r) {
-  Json json{{"job", r.facts.job},   {"node", r.facts.node}, {"round", r.facts.round},
-            {"why", r.facts.why},   {"when", r.facts.when}, {"page", r.has_page},
-            {"limit_ms", r.limit_ms}, {"file", r.file},     {"workers", Json::array()}};
+  Json json{{"job", r.facts.job},     {"node", r.facts.node}, {"round", r.facts.round},
+            {"why", r.facts.why},     {"when", r.facts.when}, {"page", r.has_page},
+            {"limit_ms", r.limit_ms}, {"file", r.file},       {"workers", Json::array()}};
   for (const auto& worker : r.workers)
     json["workers"].push_back({{"rank", worker.rank.value()},
                                {"local_rank", worker.local_rank.value()},

@@ -34,8 +34,8 @@ struct RankSummary {
   LocalRank local_rank{0};
   std::string node;
   pid_t pid = 0;
-  char state = '?';         ///< as in /proc/PID/stat
-  bool is_silent = false;   ///< it should have sent a heartbeat
+  char state = '?';        ///< as in /proc/PID/stat
+  bool is_silent = false;  ///< it should have sent a heartbeat
   bool has_beaten = false;
   std::uint64_t step = 0;
   std::uint64_t collectives = 0;  ///< of our runtime: number of the last one; 0: none

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -15,19 +16,39 @@ namespace {
 constexpr std::size_t kMostThreads = 512;
 constexpr std::size_t kMostFrames = 64;
 
-// Functions and files of what waits for the other ranks.
-constexpr std::array<std::string_view, 20> kWaits{
-    "gloo::",         "c10d::",       "ncclGroup",      "ncclKernel",       "ncclAll",
-    "MPI_",           "PMPI_",        "ompi_",          "MPID",             "acc::runtime::Group",
-    "ProcessGroup::", "acc_all_",     "acc_barrier",    "torch/distributed/", "torch/nn/parallel/",
-    "torch/autograd/", "distributed_c10d.py", "graph.py", "acc::runtime::shm", "acc::runtime::tcp"};
-// What a wait or a sleep is made of, below the program's own functions: whole names, and beginnings.
+// Functions of what waits for the other ranks: collectives, and a GPU that may be in one …
+constexpr std::array<std::string_view, 18> kWaits{"gloo::",
+                                                  "c10d::",
+                                                  "ncclGroup",
+                                                  "ncclAll",
+                                                  "MPI_",
+                                                  "PMPI_",
+                                                  "ompi_",
+                                                  "MPID",
+                                                  "acc_all_",
+                                                  "acc_barrier",
+                                                  "acc::runtime::Group",
+                                                  "acc::runtime::shm",
+                                                  "acc::runtime::tcp",
+                                                  "cudaStreamSynchronize",
+                                                  "cudaDeviceSynchronize",
+                                                  "cudaEventSynchronize",
+                                                  "cuStreamSynchronize",
+                                                  "cuEventSynchronize"};
+// … and files of Python's. Its backward waits there for gradients of others, or computes: only the
+// native stack can tell.
+constexpr std::array<std::string_view, 2> kWaitingFiles{"torch/distributed/", "torch/nn/parallel/"};
+constexpr std::string_view kBackward = "torch/autograd/";
+constexpr std::size_t kNearFrames = 16;  // of a native stack: those further out only led here
+// What a wait or a sleep is made of, below the program's own functions: whole names, and
+// beginnings.
 constexpr std::array<std::string_view, 16> kSystem{
-    "clock_nanosleep", "nanosleep", "poll",  "epoll_wait", "select",      "syscall", "read",   "recv",
-    "raise",           "usleep",    "sleep", "kill",       "sched_yield", "??",      "accept", "wait4"};
-constexpr std::array<std::string_view, 6> kSystemBeginnings{"__",       "futex",   "pthread_",
-                                                            "sem_",     "std::this_thread",
-                                                            "ep_poll"};
+    "clock_nanosleep", "nanosleep", "poll",   "epoll_wait",
+    "select",          "syscall",   "read",   "recv",
+    "raise",           "usleep",    "sleep",  "kill",
+    "sched_yield",     "??",        "accept", "wait4"};
+constexpr std::array<std::string_view, 6> kSystemBeginnings{
+    "__", "futex", "pthread_", "sem_", "std::this_thread", "ep_poll"};
 
 std::string_view base_of(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
@@ -39,11 +60,14 @@ bool is_of_system(std::string_view function) {
 }
 
 bool is_wait(const Frame& frame) {
-  return std::ranges::any_of(kWaits, [&](auto word) {
-    return frame.function.find(word) != std::string::npos ||
-           frame.place.find(word) != std::string::npos;
-  });
+  const auto is_in = [](std::string_view text) {
+    return [text](std::string_view word) { return text.find(word) != std::string_view::npos; };
+  };
+  return std::ranges::any_of(kWaits, is_in(frame.function)) ||
+         std::ranges::any_of(kWaitingFiles, is_in(frame.place));
 }
+
+bool is_of_python(const Frame& frame) { return frame.place.find(".py:") != std::string::npos; }
 
 // Up to the arguments; a name may hold blanks and parentheses: "f<void ()>::g() const (this=0x0)".
 std::string_view name_in(std::string_view text) {
@@ -86,7 +110,8 @@ std::optional<Frame> native_frame(std::string_view line) {
 // "Thread 2 (Thread 0x7f… (LWP 4711) "x"):", "TID 4711:"
 std::optional<pid_t> native_thread(std::string_view line) {
   std::string_view number;
-  if (const auto at = line.find("(LWP "); at != std::string_view::npos && line.starts_with("Thread "))
+  if (const auto at = line.find("(LWP ");
+      at != std::string_view::npos && line.starts_with("Thread "))
     number = line.substr(at + 5);
   else if (line.starts_with("TID "))
     number = line.substr(4);
@@ -172,15 +197,25 @@ std::vector<ThreadStack> python_stacks(std::string_view text) {
 }
 
 bool waits_for_others(const ThreadStack& stack) {
-  return std::ranges::any_of(stack.frames, is_wait);
+  if (stack.frames.empty()) return false;
+  // A function of the program may be called from within these files: only the innermost frame
+  // counts.
+  if (is_of_python(stack.frames.front())) return is_wait(stack.frames.front());
+  const auto near = std::span{stack.frames}.first(std::min(stack.frames.size(), kNearFrames));
+  return std::ranges::any_of(near, is_wait);
+}
+
+bool is_in_backward(const ThreadStack& stack) {
+  return !stack.frames.empty() && stack.frames.front().place.find(kBackward) != std::string::npos;
 }
 
 std::string key_of(const ThreadStack& stack) {
+  const bool waits = waits_for_others(stack);
   std::string key;
   for (auto frame = stack.frames.rbegin(); frame != stack.frames.rend(); ++frame) {
     if (!key.empty()) key += " > ";
     key += frame->function + "@" + frame->place;
-    if (is_wait(*frame)) break;
+    if (waits && is_wait(*frame)) break;
   }
   return key;
 }

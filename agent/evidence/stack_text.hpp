@@ -9,16 +9,18 @@
 /// Reads the stacks that other programs print (pure, total: any text gives stacks).
 namespace acc::agent::evidence {
 
-/// Of "gdb -batch -ex 'thread apply all bt'" and of "eu-stack". The thread `main` (its id is that of
-/// the process) is put first.
+/// Of "gdb -batch -ex 'thread apply all bt'" and of "eu-stack". The thread `main` (its id is that
+/// of the process) is put first.
 [[nodiscard]] std::vector<ThreadStack> native_stacks(std::string_view text, pid_t main);
 /// Of Python's faulthandler and of "py-spy dump"; the thread that was interrupted first.
 [[nodiscard]] std::vector<ThreadStack> python_stacks(std::string_view text);
 
 /// Whether this stack waits for other ranks: in a collective of torch, NCCL, gloo, MPI or ours.
 [[nodiscard]] bool waits_for_others(const ThreadStack& stack);
-/// Equal for stacks that are in the same place of the program: what is called below a wait for other
-/// ranks differs from moment to moment and doesn't count.
+/// Python's innermost frame is torch's backward, which waits for others in DDP, or computes.
+[[nodiscard]] bool is_in_backward(const ThreadStack& stack);
+/// Equal for stacks that are in the same place of the program: what is called below a wait for
+/// other ranks differs from moment to moment and doesn't count.
 [[nodiscard]] std::string key_of(const ThreadStack& stack);
 /// The innermost frame that isn't one of the system's libraries: "spin (train.cpp:31)".
 [[nodiscard]] std::string place_of(const ThreadStack& stack);

@@ -111,8 +111,8 @@ void run_tools(std::vector<ToolRun>& runs, std::size_t at_once,
 
 std::string find_tool(const std::string& name) {
   const char* path = std::getenv("PATH");
-  return find_on_path(name, std::string{path != nullptr ? path : ""} +
-                                ":/usr/local/bin:/usr/bin:/bin");
+  return find_on_path(name,
+                      std::string{path != nullptr ? path : ""} + ":/usr/local/bin:/usr/bin:/bin");
 }
 
 }  // namespace acc::agent::evidence

@@ -78,8 +78,7 @@ SilentRank HangDetector::judge(LocalRank rank, const heartbeat::Beat& beat, Inst
     since = std::max(floor_, instant_of(beat.section_since_ns));
   } else {
     found.is_before_first_step = beat.beats < kFirstBeats;
-    found.limit =
-        found.is_before_first_step ? std::max(first_limit(), step_limit()) : step_limit();
+    found.limit = found.is_before_first_step ? std::max(first_limit(), step_limit()) : step_limit();
     if (found.is_before_first_step && policy_.first_step) found.limit = *policy_.first_step;
   }
   found.silent = std::max(std::chrono::duration_cast<Millis>(now - since), Millis{0});

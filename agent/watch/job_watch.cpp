@@ -31,7 +31,6 @@ constexpr Millis kLate{5'000};
 constexpr Millis kCollectTime{10'000};
 // The node of the rank that is behind reports it; if it doesn't, this one does.
 constexpr Millis kOtherNodesPatience{5'000};
-constexpr std::size_t kNamed = 4;
 
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
@@ -215,11 +214,10 @@ void JobWatch::look_for_stragglers(const std::vector<heartbeat::Beat>& beats, In
                             {"rank", rank},
                             {"steps_per_second", one_decimal(found.steps_per_second)},
                             {"times_slower", one_decimal(found.times_slower)}});
-    parts_.messages.warning("rank " + std::to_string(rank) + " on " + parts_.node + " is " +
-                            one_decimal(found.times_slower) +
-                            " times slower than the other ranks here (" +
-                            one_decimal(found.steps_per_second) + " steps/s), since " +
-                            describe(found.since));
+    parts_.messages.warning(
+        "rank " + std::to_string(rank) + " on " + parts_.node + " is " +
+        one_decimal(found.times_slower) + " times slower than the other ranks here (" +
+        one_decimal(found.steps_per_second) + " steps/s), since " + describe(found.since));
   }
 }
 
@@ -244,10 +242,9 @@ void JobWatch::on_silent(const HangDetector::Look& look) {
   for (const auto& one : look.silent)
     ranks.push_back(parts_.workers.records().at(one.rank.value()).rank.value());
   const auto& first = look.silent.front();
-  const std::string what =
-      first.section.empty()
-          ? "sent no heartbeat for " + describe(first.silent)
-          : "in section '" + first.section + "' for longer than " + describe(first.limit);
+  const std::string what = first.section.empty() ? "sent no heartbeat for " + describe(first.silent)
+                                                 : "in section '" + first.section +
+                                                       "' for longer than " + describe(first.limit);
   const std::string words = rank_list(ranks) + " " + what;
   parts_.messages.warning(words + ": collecting stacks");
   log::info("hang", {{"job", parts_.job_id},
@@ -263,7 +260,8 @@ void JobWatch::on_silent(const HangDetector::Look& look) {
 void JobWatch::on_stall(Millis quiet) {
   std::vector<SilentRank> all;
   for (const auto& record : parts_.workers.records())
-    if (record.pid != 0 && !record.status) all.push_back({record.local_rank, quiet, Millis{0}, false, {}});
+    if (record.pid != 0 && !record.status)
+      all.push_back({record.local_rank, quiet, Millis{0}, false, {}});
   const std::string words = "no worker here has used the CPU, read or written anything for " +
                             describe(quiet) + " (--stall_timeout)";
   const bool restarts = parts_.plan.hang.stall_restarts;
@@ -312,14 +310,16 @@ JobWatch::Summaries JobWatch::summaries_of_page(const std::vector<SilentRank>& s
   return ranks;
 }
 
+void JobWatch::call_off() {
+  is_judging_ = false;
+  parts_.messages.warning("the workers go on: no restart");
+  arm();
+}
+
 void JobWatch::conclude(const std::vector<SilentRank>& found, Result<evidence::Answer> answer) {
   if (board_ == nullptr) return;
   const auto silent = still_silent(found);
-  if (silent.empty()) {
-    is_judging_ = false;
-    parts_.messages.warning("the workers go on: no restart");
-    return arm();
-  }
+  if (silent.empty()) return call_off();
   Summaries ranks;
   const std::string file = answer ? answer->file : std::string{};
   if (answer) {
@@ -332,7 +332,10 @@ void JobWatch::conclude(const std::vector<SilentRank>& found, Result<evidence::A
   if (ranks.empty()) ranks = summaries_of_page(silent);
   if (!hooks_.compare) return name_culprit(silent, file, ranks);
   hooks_.compare(ranks, [this, silent, file, round = round_](const Summaries& all) {
-    if (board_ != nullptr && round == round_ && is_judging_) name_culprit(silent, file, all);
+    if (board_ == nullptr || round != round_ || !is_judging_) return;
+    if (!still_silent(silent).empty()) return name_culprit(silent, file, all);
+    hooks_.compare({}, nullptr);
+    call_off();
   });
 }
 

@@ -23,7 +23,8 @@ class RunFolder;
 class UserMessages;
 
 /// Looks at the workers while they run: once a second if they send heartbeats, at longer intervals
-/// for --stall_timeout, and never if neither is in use. Collects evidence of a hang, and on request.
+/// for --stall_timeout, and never if neither is in use. Collects evidence of a hang, and on
+/// request.
 class JobWatch {
  public:
   using Summaries = std::vector<evidence::RankSummary>;
@@ -35,6 +36,7 @@ class JobWatch {
   struct Hooks {
     std::function<void(const Hang&)> on_hang;
     /// On several nodes: adds what the other nodes found about their silent ranks, now or later.
+    /// Without `done`: takes back what this node told them.
     std::function<void(const Summaries& mine, std::function<void(Summaries)>)> compare;
   };
   /// All outlive the watch.
@@ -79,6 +81,7 @@ class JobWatch {
   void look_for_stall(Instant now);
   void on_silent(const HangDetector::Look& look);
   void on_stall(Millis quiet);
+  void call_off();
   void conclude(const std::vector<SilentRank>& found, Result<evidence::Answer> answer);
   void name_culprit(const std::vector<SilentRank>& silent, const std::string& file,
                     const Summaries& ranks);
@@ -105,7 +108,7 @@ class JobWatch {
   std::vector<Collected> waiting_;  ///< for the collection that runs
   std::optional<Instant> next_deadline_;
   Instant stall_look_{};
-  Instant expected_{};  ///< when the timer fires
+  Instant expected_{};                       ///< when the timer fires
   std::vector<heartbeat::Beat> beats_then_;  ///< when the silent ones were found
   std::uint32_t files_ = 0;
   bool is_judging_ = false;  ///< a hang was found and its evidence is being collected

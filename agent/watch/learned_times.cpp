@@ -27,7 +27,8 @@ std::string state_folder() {
 }
 
 void make_folder_of(const std::string& file) {
-  for (auto slash = file.find('/', 1); slash != std::string::npos; slash = file.find('/', slash + 1))
+  for (auto slash = file.find('/', 1); slash != std::string::npos;
+       slash = file.find('/', slash + 1))
     ::mkdir(file.substr(0, slash).c_str(), 0700);
 }
 

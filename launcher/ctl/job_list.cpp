@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 
 namespace acc::ctl {
 
@@ -78,11 +80,29 @@ std::string exit_words(const Json& worker) {
   return code ? std::to_string(*code) : "-";
 }
 
+/// Its step, steps per second and last heartbeat, or the section that it is in.
+std::vector<std::string> step_words(const Json& worker) {
+  if (!worker.contains("step") || !worker["step"].is_number()) return {"-", "-", "-"};
+  const bool has_rate =
+      worker.contains("steps_per_second") && worker["steps_per_second"].is_number();
+  std::array<char, 32> rate{"-"};
+  if (has_rate) std::snprintf(rate.data(), rate.size(), "%.3g", real_of(worker, "steps_per_second"));
+  const auto section = text_of(worker, "section");
+  return {std::to_string(number_of(worker, "step")), rate.data(),
+          section.empty() ? span_words(real_of(worker, "seconds_since_heartbeat")) + " ago"
+                          : "in " + printable(section, 56)};
+}
+
 std::string ranks_table(const Json& live, std::size_t width) {
   const auto workers = live.find("workers");
   if (workers == live.end() || !workers->is_array() || workers->empty()) return {};
   std::vector<std::vector<std::string>> rows{
       {"RANK", "LOCAL", "PID", "STATE", "EXIT", "FOR", "MEMORY", "CPU"}};
+  // Only of programs with heartbeats.
+  const bool has_steps = std::ranges::any_of(*workers, [](const Json& worker) {
+    return worker.is_object() && worker.contains("step") && worker["step"].is_number();
+  });
+  if (has_steps) rows[0].insert(rows[0].end(), {"STEP", "STEPS/S", "HEARTBEAT"});
   for (const auto& worker : *workers) {
     if (!worker.is_object()) continue;
     const bool is_measured = worker.contains("rss_bytes") && worker["rss_bytes"].is_number();
@@ -93,6 +113,9 @@ std::string ranks_table(const Json& live, std::size_t width) {
                     exit_words(worker), span_words(real_of(worker, "seconds")),
                     is_measured ? size_words(static_cast<std::uint64_t>(bytes)) : "-",
                     is_measured ? span_words(real_of(worker, "cpu_s")) : "-"});
+    if (has_steps) {
+      for (auto& words : step_words(worker)) rows.back().push_back(std::move(words));
+    }
   }
   return table_text(rows, width);
 }

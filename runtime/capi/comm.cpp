@@ -201,9 +201,7 @@ void acc_agent_checkpoint(uint64_t step) {
   guarded([&] { acc::agent::checkpoint(step); });
 }
 void acc_agent_section_begin(const char* name, int64_t limit_ms) {
-  guarded([&] {
-    acc::agent::begin_section(text_of(name), std::chrono::milliseconds{limit_ms});
-  });
+  guarded([&] { acc::agent::begin_section(text_of(name), std::chrono::milliseconds{limit_ms}); });
 }
 void acc_agent_section_end(void) {
   guarded([&] { acc::agent::end_section(); });
@@ -213,9 +211,7 @@ void acc_agent_no_restart(const char* why) {
 }
 int32_t acc_agent_is_current(int64_t timeout_ms) {
   int32_t answer = -1;
-  guarded([&] {
-    answer = acc::agent::is_current(std::chrono::milliseconds{timeout_ms}) ? 1 : 0;
-  });
+  guarded([&] { answer = acc::agent::is_current(std::chrono::milliseconds{timeout_ms}) ? 1 : 0; });
   return answer;
 }
 

@@ -69,14 +69,14 @@ namespace {
 // Looked for once: an atomic pointer, so that a heartbeat costs no more than its stores.
 std::atomic<acc::heartbeat::Slot*> g_slot{nullptr};
 
-// The first report is a message, too: it wakes the agent, which from then on looks at the page by itself.
+// The first report is a message, too: it wakes the agent, which from then on looks at the page by
+// itself.
 void announce(std::uint64_t step) {
   Line::one().tell([&](AgentClient& agent) { return agent.beat(step).has_value(); });
 }
 
 acc::heartbeat::Slot* find_slot() {
-  static auto* const found =
-      acc::heartbeat::map_slot(variable(worker_env::kAccHeartbeatPage));
+  static auto* const found = acc::heartbeat::map_slot(variable(worker_env::kAccHeartbeatPage));
   return found;
 }
 
@@ -114,8 +114,8 @@ class Sections {
   }
   void begin(std::string_view name, Millis limit) {
     const std::lock_guard lock{mutex_};
-    open_.push_back({std::string{name.empty() ? "unnamed" : name},
-                     acc::heartbeat::coarse_now_ns(), std::max(limit, Millis{0})});
+    open_.push_back({std::string{name.empty() ? "unnamed" : name}, acc::heartbeat::coarse_now_ns(),
+                     std::max(limit, Millis{0})});
     report();
   }
   void end() {

@@ -1,8 +1,8 @@
-// A rank that trains nothing: `heartbeat_worker STEPS MILLISECONDS [WHAT=RANK@STEP…] [any=TOKEN]`. In each step it beats,
-// works and meets the others in an all_reduce. WHAT: spin (computes for ever), sleep, skip (never enters the
-// collective of this step), section (sleeps in a section with a limit of 1 s), long (sleeps 3 s in a section
-// without one), stop (SIGSTOP to itself), slow (from here on 3 times slower; no collectives),
-// nosave (reports no checkpoints). `bench`: measures heartbeats.
+// A rank that trains nothing: `heartbeat_worker STEPS MILLISECONDS [WHAT=RANK@STEP…] [any=TOKEN]`.
+// In each step it beats, works and meets the others in an all_reduce. WHAT: spin (computes for
+// ever), sleep, skip (never enters the collective of this step), section (sleeps in a section with
+// a limit of 1 s), long (sleeps 3 s in a section without one), stop (SIGSTOP to itself), slow (from
+// here on 3 times slower; no collectives), nosave (reports no checkpoints).
 #include <signal.h>
 #include <unistd.h>
 
@@ -31,8 +31,10 @@ int my_rank = 0;
 
 bool is_due(const std::string& what, std::uint64_t step) {
   const auto found = faults.find(what);
-  const bool is_first_attempt = std::getenv("ACC_ROUND") == nullptr || std::string{std::getenv("ACC_ROUND")} == "0";
-  return found != faults.end() && found->second.rank == my_rank && found->second.step == step && is_first_attempt;
+  const bool is_first_attempt =
+      std::getenv("ACC_ROUND") == nullptr || std::string{std::getenv("ACC_ROUND")} == "0";
+  return found != faults.end() && found->second.rank == my_rank && found->second.step == step &&
+         is_first_attempt;
 }
 
 volatile std::uint64_t counter = 0;
@@ -46,21 +48,8 @@ volatile std::uint64_t counter = 0;
   for (;;) std::this_thread::sleep_for(1h);
 }
 
-int bench() {
-  constexpr std::uint64_t kCalls = 20'000'000;
-  acc::agent::heartbeat(0);
-  double best = 1e9;
-  for (int i = 0; i < 5; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    for (std::uint64_t step = 0; step < kCalls; ++step) acc::agent::heartbeat(step);
-    const std::chrono::duration<double, std::nano> lasted = std::chrono::steady_clock::now() - begin;
-    best = std::min(best, lasted.count() / kCalls);
-  }
-  std::printf("heartbeat: %.2f ns a call\n", best);
-  return 0;
-}
-
-void step_once(std::uint64_t step, std::chrono::milliseconds work, acc::runtime::ProcessGroup* group) {
+void step_once(std::uint64_t step, std::chrono::milliseconds work,
+               acc::runtime::ProcessGroup* group) {
   acc::agent::heartbeat(step);
   if (is_due("spin", step)) spin_for_ever();
   if (is_due("sleep", step)) sleep_for_ever();
@@ -83,7 +72,6 @@ void step_once(std::uint64_t step, std::chrono::milliseconds work, acc::runtime:
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::string{argv[1]} == "bench") return bench();
   std::uint64_t steps = 10;
   std::chrono::milliseconds work{10};
   int number = 0;
@@ -93,7 +81,8 @@ int main(int argc, char** argv) {
     const auto at = word.find('@');
     if (word.starts_with("any=")) continue;
     if (equals != std::string::npos && at != std::string::npos) {
-      faults[word.substr(0, equals)] = {std::atoi(word.c_str() + equals + 1), std::strtoull(word.c_str() + at + 1, nullptr, 10)};
+      faults[word.substr(0, equals)] = {std::atoi(word.c_str() + equals + 1),
+                                        std::strtoull(word.c_str() + at + 1, nullptr, 10)};
     } else if (number++ == 0) {
       steps = std::strtoull(word.c_str(), nullptr, 10);
     } else {
@@ -105,9 +94,11 @@ int main(int argc, char** argv) {
   my_rank = rank != nullptr ? std::atoi(rank) : 0;
   std::unique_ptr<acc::runtime::ProcessGroup> group;
   if (world != nullptr && std::atoi(world) > 1 && !faults.contains("slow"))
-    group = std::make_unique<acc::runtime::ProcessGroup>(acc::runtime::ProcessGroup::from_environment());
+    group = std::make_unique<acc::runtime::ProcessGroup>(
+        acc::runtime::ProcessGroup::from_environment());
   for (std::uint64_t step = 0; step < steps; ++step) {
-    const bool is_slow = faults.contains("slow") && faults["slow"].rank == my_rank && step >= faults["slow"].step;
+    const bool is_slow =
+        faults.contains("slow") && faults["slow"].rank == my_rank && step >= faults["slow"].step;
     step_once(step, is_slow ? 3 * work : work, group.get());
     if (step % 5 == 4 && !faults.contains("nosave")) acc::agent::checkpoint(step);
   }

@@ -23,9 +23,9 @@ void heartbeat(std::uint64_t step);
 void checkpoint(std::uint64_t step);
 
 /// A part of the program that may take longer than a step: a checkpoint, an evaluation, a compiler.
-/// As long as it lasts no missing heartbeat counts as a hang, unless it takes longer than its limit.
-/// Sections may be nested; the innermost one counts. Objects are destroyed in the reverse order of
-/// their creation, as local variables are.
+/// As long as it lasts no missing heartbeat counts as a hang, unless it takes longer than its
+/// limit. Sections may be nested; the innermost one counts. Objects are destroyed in the reverse
+/// order of their creation, as local variables are.
 class Section {
  public:
   /// @param name  shown in reports; the first 55 bytes

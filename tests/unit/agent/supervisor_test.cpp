@@ -679,3 +679,42 @@ SCENARIO("a stop is asked for over the control socket", "[agent][supervisor]") {
     THEN("it is the plan's") { CHECK(armed(asked(std::nullopt)) == story.group.stop.grace); }
   }
 }
+
+TEST_CASE("a worker that hangs fails, though it lives: all are stopped, then restarted",
+          "[agent][supervisor]") {
+  Story story{3, 1};
+  story.running();
+  const auto actions =
+      story.after(seconds{30}, HangFound{LocalRank{1}, "hung: no heartbeat", story.now});
+  REQUIRE(find<TellFailure>(actions) != nullptr);
+  CHECK(find<TellFailure>(actions)->failure.hang == "hung: no heartbeat");
+  CHECK(find<SignalWorkers>(actions)->signo == SIGTERM);
+  CHECK(find<ArmTimer>(actions)->timer == Timer::grace);
+  CHECK(story.group.phase == Phase::stopping);
+  CHECK(story.group.first_failure->local_rank == LocalRank{1});
+  for (std::uint32_t i = 0; i < 3; ++i) story.exits(i, Signaled{SIGTERM});
+  CHECK(find<StartRound>(story.emptied()) != nullptr);
+}
+
+TEST_CASE("a hang without a restart left ends the job with 124; its code may forbid a restart",
+          "[agent][supervisor]") {
+  for (const bool is_forbidden : {false, true}) {
+    Story story{1, is_forbidden ? 3U : 0U};
+    if (is_forbidden) story.group.restart.never_retry = {{124, 124}};
+    story.running();
+    story.after(seconds{30}, HangFound{LocalRank{0}, "hung", story.now});
+    story.exits(0, Signaled{SIGKILL});
+    const auto actions = story.emptied();
+    REQUIRE(find<Finish>(actions) != nullptr);
+    CHECK(find<Finish>(actions)->end.exit_code == 124);
+  }
+}
+
+TEST_CASE("a hang that is found while the workers are ending anyway is nothing",
+          "[agent][supervisor]") {
+  Story story{2, 1};
+  story.running();
+  story.exits(0, Exited{7});
+  CHECK(step(story.group, HangFound{LocalRank{1}, "hung", story.now}).empty());
+  CHECK(story.group.first_failure->local_rank == LocalRank{0});
+}

@@ -45,8 +45,8 @@ TEST_CASE("what a worker writes into its slot the agent reads", "[heartbeat]") {
   CHECK(beat.collective == Collective{17, 1, true});
   CHECK(operation_name(beat.collective.operation) == "all_reduce");
 
-  const auto now = static_cast<std::uint64_t>(
-      std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds{1});
+  const auto now = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
+                                              std::chrono::nanoseconds{1});
   CHECK(beat.time_ns <= now);
   CHECK(now - beat.time_ns < 10'000'000'000U);
 
@@ -81,7 +81,7 @@ TEST_CASE("a reader doesn't wait for a writer that was stopped in the middle of 
 TEST_CASE("a variable that names no slot of a page is no harm", "[heartbeat]") {
   const auto page = page_of(2);
   const auto path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(page.fd());
-  for (const std::string text :
+  for (const auto& text :
        {std::string{}, std::string{"x"}, path, path + ":", path + ":0", path + ":65",
         path + ":" + std::to_string(slot_offset(2)), path + ":18446744073709551615",
         std::string{"/proc/self/fd/9999:64"}, std::string{"/dev/null:64"}}) {

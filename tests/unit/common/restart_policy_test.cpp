@@ -88,6 +88,17 @@ TEST_CASE("a healthy round is progress where no file tells it", "[common][restar
   CHECK(verdict(policy, ledger, failed(Exited{1}, seconds{59})) == RestartVerdict::no_progress);
 }
 
+TEST_CASE("a reported checkpoint is progress without a file, too", "[common][restart]") {
+  RestartPolicy policy;
+  policy.max_restarts = 9;
+  policy.max_no_progress = 2;
+  RestartLedger ledger;
+  for (int i = 0; i < 5; ++i)
+    CHECK(verdict(policy, ledger, failed(Exited{1}, seconds{1}, true)) == RestartVerdict::restart);
+  CHECK(verdict(policy, ledger, failed(Exited{1})) == RestartVerdict::restart);
+  CHECK(verdict(policy, ledger, failed(Exited{1})) == RestartVerdict::no_progress);
+}
+
 TEST_CASE("healthy time gives restarts back, never more than were used", "[common][restart]") {
   RestartPolicy policy;
   policy.max_restarts = 3;

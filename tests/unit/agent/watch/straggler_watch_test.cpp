@@ -34,9 +34,12 @@ class Race {
         next_[i] += seconds_[i] * std::max(0.05, jitter(random_));
       }
     }
-    return watch_.look(beats_, Instant{std::chrono::nanoseconds{static_cast<std::int64_t>(now_ * 1e9)}});
+    return watch_.look(beats_,
+                       Instant{std::chrono::nanoseconds{static_cast<std::int64_t>(now_ * 1e9)}});
   }
-  std::optional<double> rate(std::uint32_t rank) const { return watch_.steps_per_second(LocalRank{rank}); }
+  std::optional<double> rate(std::uint32_t rank) const {
+    return watch_.steps_per_second(LocalRank{rank});
+  }
 
  private:
   double jitter_;

@@ -243,6 +243,7 @@ TEST_CASE("sections without a page are messages", "[agent]") {
     return true;
   });
   CHECK(agent.hear() ==
-        "hello 3 2\nsection 90000 evaluation\nsection 0 checkpoint\nsection 90000 evaluation\nsection_end\n");
+        "hello 3 2\nsection 90000 evaluation\nsection 0 checkpoint\nsection 90000 "
+        "evaluation\nsection_end\n");
   CHECK(went_well(pid));
 }
