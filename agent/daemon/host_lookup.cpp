@@ -96,6 +96,43 @@ bool start_thread(std::function<void()> work) {
 
 }  // namespace
 
+/// A place in the queue for a thread, in the coroutine's frame.
+class HostLookups::Turn {
+ public:
+  Turn(asio::io_context& io, std::shared_ptr<Queue> queue, Instant due)
+      : timer{io, due}, queue_{std::move(queue)} {
+    queue_->push_back(this);
+  }
+  ~Turn() { leave(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  void leave() { std::erase(*queue_, this); }
+  static void give_next(Queue& queue) {
+    if (queue.empty()) return;
+    Turn* const next = queue.front();
+    next->leave();
+    next->timer.cancel();
+  }
+
+  asio::steady_timer timer;
+
+ private:
+  std::shared_ptr<Queue> queue_;
+};
+
+/// Whatever its end: the next one may find a thread free.
+class HostLookups::Asking {
+ public:
+  explicit Asking(std::shared_ptr<Queue> queue) : queue_{std::move(queue)} {}
+  ~Asking() { Turn::give_next(*queue_); }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+
+ private:
+  std::shared_ptr<Queue> queue_;
+};
+
 asio::awaitable<HostAddresses> HostLookups::find(NodeAddress of, Instant due) {
   boost::system::error_code not_numeric;
   const auto address = asio::ip::make_address(of.host, not_numeric);
@@ -105,7 +142,12 @@ asio::awaitable<HostAddresses> HostLookups::find(NodeAddress of, Instant due) {
     co_return result;
   }
   result.failed = "too many names are being looked up: do this node's DNS servers answer?";
-  if (running_->load() >= kMostThreads) co_return result;
+  while (running_->load() >= kMostThreads) {
+    Turn turn{io_, queue_, due};
+    co_await turn.timer.async_wait(asio::as_tuple(asio::use_awaitable));
+    if (clock_now() >= due) co_return result;
+  }
+  const Asking asking{queue_};
   asio::steady_timer timer{io_, due};
   const auto question = std::make_shared<Question>();
   question->io = &io_;
@@ -113,8 +155,9 @@ asio::awaitable<HostAddresses> HostLookups::find(NodeAddress of, Instant due) {
   const Asker asker{question};
   running_->fetch_add(1);
   const bool is_started = start_thread([question, of, running = running_] {
-    answer(question, ask_system(of));
-    running->fetch_sub(1);
+    auto found = ask_system(of);
+    running->fetch_sub(1);  // before the one that waits for this thread hears of it
+    answer(question, std::move(found));
   });
   if (!is_started) {
     running_->fetch_sub(1);

@@ -8,6 +8,7 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,7 +21,8 @@ struct HostAddresses {
 };
 
 /// Addresses of host names. The system's resolver blocks for as long as a server doesn't answer, so
-/// each look-up has a thread of its own while it lasts: one user's wrong name delays no other.
+/// each look-up has a thread of its own while it lasts: one user's wrong name delays no other. Of
+/// more at once than there may be threads, as a launch over hundreds of hosts has, the rest waits.
 class HostLookups {
  public:
   explicit HostLookups(boost::asio::io_context& io) : io_{io} {}
@@ -30,9 +32,15 @@ class HostLookups {
   boost::asio::awaitable<HostAddresses> find(NodeAddress of, Instant due);
 
  private:
+  class Turn;
+  class Asking;
+  using Queue = std::deque<Turn*>;
+
   boost::asio::io_context& io_;
   /// Threads, also those that nothing waits for any more.
   std::shared_ptr<std::atomic<int>> running_ = std::make_shared<std::atomic<int>>(0);
+  /// Shared with frames that are destroyed after us.
+  std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
 };
 
 }  // namespace acc::agent::daemon

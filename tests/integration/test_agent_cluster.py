@@ -183,6 +183,17 @@ class Proxy(ClusterTest):
         rows = {row["node"]: row for row in self.curl(a, "http://acc/v1/nodes", user=ALICE)["nodes"]}
         self.assertEqual((rows["b"]["code"], rows["a"]["ok"]), ("no_answer", True))
 
+    def test_fifty_nodes_of_a_cluster_are_listed_by_their_names(self):
+        names = [f"n{i}" for i in range(50)]
+        known = {name: self.hosts.address(name) for name in "abcd"}
+        self.hosts.hosts_entry("a", {**known, **{name: self.hosts.address("b") for name in names}})
+        users = os.path.join(self.folder, "passwd-a")
+        self.hosts.etc["a"]["/etc/passwd"] = users
+        a = self.daemon("a", "--nodes", ",".join(names))
+        self.daemon("b")
+        rows = self.curl(a, "http://acc/v1/nodes")["nodes"]
+        self.assertEqual({row["node"]: row.get("error", "") for row in rows}, dict.fromkeys(names, ""))
+
     def test_without_a_secret_nothing_is_asked_and_nothing_listens(self):
         lone = self.daemon("a", secret="", listens=False)
         answer = self.curl(lone, "http://acc/v1/nodes/b/v1/node", user=ALICE)

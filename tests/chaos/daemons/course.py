@@ -1,5 +1,5 @@
 """The driver of tests/chaos/daemons/run: keeps a service of five hosts busy and in trouble, and judges it."""
-import concurrent.futures, dataclasses, heapq, itertools, os, random, re, shutil, signal, socket, subprocess, sys, threading, time
+import concurrent.futures, dataclasses, heapq, itertools, os, random, shutil, signal, socket, subprocess, sys, threading, time
 
 import history
 import ledger
@@ -262,8 +262,9 @@ class Course:
         """Which have ended, as far as can be told at once."""
         for task in self.tasks:
             if task.kind == "launch":
-                if task.has_ended() and not task.detached:
-                    task.was_seen_ended = True
+                if task.has_ended() and not task.judged:
+                    self.judge_launch(task)
+                task.was_seen_ended |= task.has_ended() and not task.detached
             elif task.accepted is False:
                 task.was_seen_ended = True
         for host in self.names:
@@ -288,6 +289,16 @@ class Course:
                 task.was_seen_ended = True
             elif host in task.hosts and task.id in jobs:
                 task.was_seen_ended = jobs[task.id]["state"] in ENDED
+
+    def judge_launch(self, task):
+        """Its command has ended: what happens to its hosts from now on is no excuse."""
+        task.judged = True
+        code, said = task.process.returncode, task.said()
+        if code == 1 and "no room" in said:  # also where another job took it after the check
+            return self.count("launch refused: no room")
+        self.count("launch in trouble" if task.trouble else "launch undisturbed")
+        with self.lock:
+            self.found += [f"{text}: {said[-3000:]}" for text in ledger.launch_end(task, None if task.killed or task.detached else code)]
 
     def judge_end(self, task, job):
         """As soon as it is seen: later it may be restarted or removed."""
@@ -334,8 +345,8 @@ class Course:
             answer = ask(path, "DELETE", target, timeout=40)
             if answer is not None and answer.status == 204:
                 task.removed = True
-            elif (answer is None or not answer.is_unknown) and was is False:
-                task.removed = False
+            elif was is False and task.removed is None and (answer is None or answer.status == 409):
+                task.removed = False  # 404: another one of ours removed it
         else:
             word, _, rest = verb.partition(" ")
             body = {"signal": rest} if rest else {"grace_s": grace} if word == "stop" and grace is not None else {} if word == "stop" else None
@@ -528,13 +539,9 @@ class Course:
                     if len(jobs) > 1:
                         found.append(f"doubled: {task.token} has {len(jobs)} parts on {host}")
                 found += ledger.launch_course(task, lives)
-                code = task.process.returncode
-                if code == 1 and re.search("can't take part", task.said()) and re.search("no room|in use", task.said()):
-                    self.count("launch refused: no room")
-                    continue
-                self.count("launch undisturbed" if not task.trouble else "launch in trouble")
-                ends = ledger.launch_end(task, None if task.killed or task.detached else code)
-                found += [f"{text}: {task.said()[-3000:]}" for text in ends]
+                if not task.judged:
+                    self.judge_launch(task)
+                    found += self.found
                 continue
             jobs = self.of_task(task, task.hosts[0])
             known |= {(task.hosts[0], job["id"]) for job in jobs}

@@ -78,6 +78,8 @@ class Launches(unittest.TestCase):
         self.assertIn("wrong end", ledger.launch_end(task(planned=3), 70)[0])
         self.assertEqual(ledger.launch_end(task(planned=3, trouble=["partition"]), 70), [])
         self.assertEqual(ledger.launch_end(task(planned=3, stops=1), 143), [])
+        self.assertIn("wrong end", ledger.launch_end(task(planned=3, stops=1), 70)[0])
+        self.assertEqual(ledger.launch_end(task(planned=3, stops=4), 70), [])
 
 
 if __name__ == "__main__":

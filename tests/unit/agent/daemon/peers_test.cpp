@@ -1,13 +1,17 @@
 // What daemons say to each other, as functions: addresses, users, requests, replies, secrets.
 #include "agent/daemon/api_body.hpp"
 #include "agent/daemon/cluster_secret.hpp"
+#include "agent/daemon/host_lookup.hpp"
 #include "agent/daemon/http_parser.hpp"
 #include "agent/daemon/http_reply_parser.hpp"
 #include "agent/daemon/peer_rules.hpp"
 #include "agent/daemon/plan_program.hpp"
 
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
 #include <catch2/catch.hpp>
 
+#include <exception>
 #include <string>
 
 using namespace acc;
@@ -252,4 +256,26 @@ TEST_CASE("the program of a printed plan is its script, or what runs without pyt
   CHECK_FALSE(workers_of_plan("{\n \"launch\": {\"nproc_per_node\": -6}\n}"));
   CHECK_FALSE(program_of_plan(""));
   CHECK_FALSE(program_of_plan("{"));
+}
+
+TEST_CASE("a thousand names at once are looked up, some after the others", "[daemon]") {
+  boost::asio::io_context io{1};
+  HostLookups lookups{io};
+  constexpr std::size_t kNames = 1000;
+  std::size_t found = 0;
+  std::string failed;
+  const Instant due = clock_now() + Millis{60'000};
+  const auto ask = [&]() -> boost::asio::awaitable<void> {
+    NodeAddress localhost;
+    localhost.host = "localhost";
+    localhost.port = 1;
+    const auto answer = co_await lookups.find(localhost, due);
+    found += answer.found.empty() ? 0 : 1;
+    if (answer.found.empty()) failed = answer.failed;
+  };
+  for (std::size_t i = 0; i < kNames; ++i)
+    boost::asio::co_spawn(io, ask(), [](const std::exception_ptr&) {});
+  io.run();
+  CHECK(failed.empty());
+  CHECK(found == kNames);
 }
