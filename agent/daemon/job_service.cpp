@@ -261,7 +261,7 @@ class JobService::Impl {
 
 JobService::JobService(boost::asio::io_context& io, ServiceSettings settings)
     : impl_{std::make_unique<Impl>(io, std::move(settings))} {
-  impl_->keeper.told[0] = [this](const JobEvent& event) {
+  impl_->keeper.events().told[0] = [this](const JobEvent& event) {
     if (event.kind == "ended")
       impl_->drain_if_unfit(event.job, report({::geteuid(), ::getegid()}, event.job));
   };
