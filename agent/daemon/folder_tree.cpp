@@ -17,7 +17,7 @@ namespace acc::agent::daemon {
 
 namespace {
 
-constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+constexpr int kTreeFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
 // Below it a folder is moved up to the top and emptied there.
 constexpr int kDeepest = 32;
 
@@ -27,7 +27,7 @@ struct CloseFolder {
 using Folder = std::unique_ptr<DIR, CloseFolder>;
 
 Folder open_tree_folder(int parent, const char* name) {
-  UniqueFd fd{::openat(parent, name, kFolderFlags)};
+  UniqueFd fd{::openat(parent, name, kTreeFlags)};
   Folder folder{fd ? ::fdopendir(fd.get()) : nullptr};
   if (folder) (void)fd.release();
   return folder;
