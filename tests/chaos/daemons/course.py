@@ -112,6 +112,7 @@ class Course:
         self.pending = []
         self.events, self.counts, self.most_rss = [], {}, 0
         self.found = []  # violations
+        self.returning = set()  # hosts whose daemon was started and has not been heard yet
         self.lock = threading.Lock()
 
     # ---- telling ----
@@ -154,6 +155,8 @@ class Course:
                 task.trouble.append(name)
 
     def disturbed_from_the_start(self, task):
+        if task.kind == "launch" and self.returning & task.places:
+            task.trouble.append("daemon comes back")
         for host, (trouble, _) in self.open.items():
             is_full = isinstance(trouble, troubles.DiskFull)
             if host in task.places and (task.kind == "launch" or is_full):
@@ -163,6 +166,7 @@ class Course:
     # ---- daemons ----
     def revive(self, host):
         if not self.service.lives(host):
+            self.returning.add(host)
             self.service.start(host)
 
     def look_after_daemons(self):
@@ -272,7 +276,10 @@ class Course:
                 self.call(self.see_ended, host)
 
     def see_ended(self, host):
-        jobs = {job["id"]: job for job in self.service.jobs(host) or []}
+        listed = self.service.jobs(host)
+        if listed is not None:
+            self.returning.discard(host)
+        jobs = {job["id"]: job for job in listed or []}
         if self.service.lives(host):
             try:
                 self.most_rss = max(self.most_rss, self.service.daemons[host].status_of("VmRSS"))

@@ -178,7 +178,7 @@ class DaemonKilledOnFullDisk(DiskFull):
         daemon = self.service.daemons[self.host]
         daemon.process.kill()
         daemon.process.wait(20 * harness.SLACK)
-        self.service.start(self.host)
+        self.course.revive(self.host)
 
 
 ALL = (DaemonKilled, DaemonKilled, DaemonKilled, DaemonStopped, DaemonKilledThrice, DaemonFrozen, ProcessKilled, ProcessKilled, ProcessKilled, AllOfAJobKilled,
