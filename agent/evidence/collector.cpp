@@ -31,7 +31,7 @@ namespace {
 
 constexpr int kPageFd = 3;
 constexpr Millis kAnswerTime{500};    // of the limit: to write the text
-constexpr Millis kPythonTime{2'000};  // at most, for the handlers of all processes
+constexpr Millis kPythonTime{3'000};  // at most, for the handlers of all processes
 constexpr std::size_t kMostPython = 1024 * 1024;
 
 std::string read_all(int fd) {
@@ -289,6 +289,10 @@ class Collector {
     const bool native_waits = is_native_known && waits_for_others(rank.native.front());
     s.waits_for_others =
         waits_for_others(*stack) || native_waits || (!is_native_known && is_in_backward(*stack));
+    // Python's own frames are missing, and what they call needn't have names.
+    const bool is_half_known =
+        rank.python.empty() && rank.beat && rank.beat->stacks_signal != 0 && !native_waits;
+    if (is_half_known) s.waits_for_others.reset();
     s.stack_key = key_of(*stack);
     s.at = place_of(*stack);
     if (s.at.empty() && !rank.native.empty()) s.at = place_of(rank.native.front());
