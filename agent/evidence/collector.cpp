@@ -24,6 +24,7 @@
 #include <cerrno>
 #include <csignal>
 #include <thread>
+#include <tuple>
 
 namespace acc::agent::evidence {
 
@@ -217,7 +218,10 @@ class Collector {
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::ranges::stable_sort(order, {}, [&](std::size_t i) {
       const auto& s = ranks_[i].summary;
-      return std::tuple{s.is_inside, s.has_beaten ? s.step + 1 : 0};
+      const auto& python = ranks_[i].python;
+      const bool waits =
+          !python.empty() && (waits_for_others(python.front()) || is_in_backward(python.front()));
+      return std::tuple{s.is_inside, waits, s.has_beaten ? s.step + 1 : 0};
     });
     for (const auto i : order) {
       const auto pid = std::to_string(ranks_[i].summary.pid);
