@@ -71,7 +71,6 @@ void HeartbeatBoard::on_section(LocalRank worker, const std::string& name, Milli
 void HeartbeatBoard::on_checkpoint(LocalRank worker, std::uint64_t step) {
   if (auto* const slot = slot_to_fill(worker)) write_checkpoint(*slot, step);
   if (on_checkpoint_told_) on_checkpoint_told_();
-  note_sign();
 }
 
 }  // namespace acc::agent

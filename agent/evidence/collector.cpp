@@ -24,6 +24,7 @@
 #include <cerrno>
 #include <csignal>
 #include <thread>
+#include <tuple>
 
 namespace acc::agent::evidence {
 
@@ -31,7 +32,7 @@ namespace {
 
 constexpr int kPageFd = 3;
 constexpr Millis kAnswerTime{500};    // of the limit: to write the text
-constexpr Millis kPythonTime{2'000};  // at most, for the handlers of all processes
+constexpr Millis kPythonTime{3'000};  // at most, for the handlers of all processes
 constexpr std::size_t kMostPython = 1024 * 1024;
 
 std::string read_all(int fd) {
@@ -217,7 +218,10 @@ class Collector {
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::ranges::stable_sort(order, {}, [&](std::size_t i) {
       const auto& s = ranks_[i].summary;
-      return std::tuple{s.is_inside, s.has_beaten ? s.step + 1 : 0};
+      const auto& python = ranks_[i].python;
+      const bool waits =
+          !python.empty() && (waits_for_others(python.front()) || is_in_backward(python.front()));
+      return std::tuple{s.is_inside, waits, s.has_beaten ? s.step + 1 : 0};
     });
     for (const auto i : order) {
       const auto pid = std::to_string(ranks_[i].summary.pid);
@@ -289,6 +293,10 @@ class Collector {
     const bool native_waits = is_native_known && waits_for_others(rank.native.front());
     s.waits_for_others =
         waits_for_others(*stack) || native_waits || (!is_native_known && is_in_backward(*stack));
+    // Python's own frames are missing, and what they call needn't have names.
+    const bool is_half_known =
+        rank.python.empty() && rank.beat && rank.beat->stacks_signal != 0 && !native_waits;
+    if (is_half_known) s.waits_for_others.reset();
     s.stack_key = key_of(*stack);
     s.at = place_of(*stack);
     if (s.at.empty() && !rank.native.empty()) s.at = place_of(rank.native.front());

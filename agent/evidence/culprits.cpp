@@ -82,10 +82,11 @@ class Comparison {
   }
 
   std::optional<Culprits> not_waiting() const {
-    const bool known = std::ranges::all_of(
-        silent_, [&](auto i) { return ranks_[i].waits_for_others.has_value(); });
-    if (!known) return std::nullopt;
-    auto found = some([](const RankSummary& r) { return !*r.waits_for_others; });
+    const bool any_waits = std::ranges::any_of(
+        silent_, [&](auto i) { return ranks_[i].waits_for_others.value_or(false); });
+    if (!any_waits) return std::nullopt;
+    // One whose stack isn't known is taken for one that waits: most do.
+    auto found = some([](const RankSummary& r) { return !r.waits_for_others.value_or(true); });
     if (found.empty()) return std::nullopt;
     return Culprits{found, others_than(found) + " for it"};
   }

@@ -182,6 +182,10 @@ TEST_CASE("a rank whose stack doesn't wait for others is the culprit", "[agent][
   const auto found = find_culprits(all);
   CHECK(found.which == std::vector<std::size_t>{1});
   CHECK(found.why == "rank 0 waits for it");
+  all.push_back(rank(2));  // its stack could not be read
+  CHECK(find_culprits(all).which == std::vector<std::size_t>{1});
+  all[0].waits_for_others.reset();
+  CHECK(find_culprits(all).which.size() == 3);  // none is known to wait
 }
 
 TEST_CASE("the fewest steps, then the odd stack", "[agent][evidence]") {
