@@ -29,6 +29,7 @@ constexpr Millis kLookAgain{500};
 struct LogQuery {
   bool has_out = true;
   bool has_err = true;
+  bool is_events = false;
   bool follows = false;
   std::optional<std::uint32_t> rank;
   std::optional<std::int64_t> since_ms;
@@ -51,7 +52,9 @@ std::vector<std::string> read_query(const ApiCall& call, LogQuery& into) {
   if (const auto stream = call.query("stream")) {
     into.has_out = *stream == "stdout";
     into.has_err = *stream == "stderr";
-    if (into.has_out == into.has_err) refuse("stream", *stream, "stdout or stderr");
+    into.is_events = *stream == "events";
+    if (into.has_out == into.has_err && !into.is_events)
+      refuse("stream", *stream, "stdout, stderr or events");
   } else if (!into.follows) {
     into.has_err = false;  // one text can't tell them apart
   }
@@ -68,8 +71,11 @@ std::vector<std::string> read_query(const ApiCall& call, LogQuery& into) {
     into.is_raw = *format == "raw";
     if (!into.is_raw) refuse("format", *format, "raw");
     if (into.is_raw && !call.query("stream"))
-      complaints.emplace_back("format=raw is about one stream: stream=stdout or stream=stderr");
+      complaints.emplace_back(
+          "format=raw is about one stream: stream=stdout, stream=stderr or stream=events");
   }
+  if (into.is_events && (!into.is_raw || into.rank))
+    complaints.emplace_back("stream=events: only with format=raw, and of no rank");
   if (const auto from = call.query("from")) {
     into.is_from_end = *from == "end";
     into.raw_from = parse_number<std::uint64_t>(*from);
@@ -314,7 +320,7 @@ asio::awaitable<HttpReply> serve_logs(ApiContext& api, ApiCall call) {
   if (!job) co_return failed(job.error(), 400);
   if (query.is_raw)
     co_return co_await serve_raw_log(
-        api, std::move(call), {{query.has_err, query.rank}, query.raw_from, query.follows});
+        api, std::move(call), {{query.has_err, query.rank, query.is_events}, query.raw_from, query.follows});
   if (query.follows) co_return growth(api, std::move(call), query);
   co_return whole_file(api, call, query);
 }

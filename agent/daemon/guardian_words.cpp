@@ -75,6 +75,11 @@ std::vector<std::string> guardian_words(const std::vector<std::string>& submitte
            is_short(word, 'r') || is_short(word, 't');
   });
   if (!has_logs) words.insert(words.end(), {"--log_dir", user_folder + "/logs", "--tee", "3"});
+  // On several hosts each would get the path, which only this one has.
+  const bool has_events = has([](const auto& word) {
+    return names(word, "events") || names(word, "hosts") || names(word, "hostfile");
+  });
+  if (!has_events) words.insert(words.end(), {"--events", user_folder + "/events.jsonl"});
   words.insert(words.end(), submitted.begin(), submitted.end());
   return words;
 }

@@ -14,9 +14,18 @@ acc_library(agent_peers
   SOURCES cluster_secret.cpp host_lookup.cpp peer_stream.cpp peer_dial.cpp peer_door.cpp peer_api.cpp peer_proxy.cpp
   PUBLIC acc::agent_http acc::agent_peer_rules acc::rendezvous_net
   PRIVATE acc::agent_daemon acc::log)
-# The door for browsers.
+# The door for browsers, with the status page: its files become a source.
+set(page_files ${CMAKE_CURRENT_LIST_DIR}/page/index.html ${CMAKE_CURRENT_LIST_DIR}/page/style.css ${CMAKE_CURRENT_LIST_DIR}/page/app.js
+  ${CMAKE_CURRENT_LIST_DIR}/page/api.js
+  ${CMAKE_CURRENT_LIST_DIR}/page/log.js ${CMAKE_CURRENT_LIST_DIR}/page/rounds.js ${CMAKE_CURRENT_LIST_DIR}/page/timeline.js ${CMAKE_CURRENT_LIST_DIR}/page/words.js
+  ${CMAKE_CURRENT_LIST_DIR}/page/icon.svg)
+set(page_source ${CMAKE_CURRENT_BINARY_DIR}/page_files.cpp)
+add_custom_command(OUTPUT ${page_source}
+  COMMAND ${CMAKE_COMMAND} "-DFILES=${page_files}" -DSOURCE=${page_source} -P ${CMAKE_CURRENT_LIST_DIR}/page/embed.cmake
+  DEPENDS ${page_files} ${CMAKE_CURRENT_LIST_DIR}/page/embed.cmake
+  VERBATIM)
 acc_library(agent_loopback
-  SOURCES access_token.cpp loopback_door.cpp
+  SOURCES access_token.cpp loopback_door.cpp status_page.cpp ${page_source}
   PUBLIC acc::agent_http acc::agent_peer_rules acc::rendezvous_net
   PRIVATE acc::agent_peers acc::log)
 acc_library(agent_peer_rules SOURCES peer_rules.cpp loopback_rules.cpp PUBLIC acc::common acc_asio)

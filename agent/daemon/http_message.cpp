@@ -21,6 +21,7 @@ constexpr std::array kStatuses{
     StatusRow{202, "Accepted", ""},
     StatusRow{204, "No Content", ""},
     StatusRow{303, "See Other", ""},
+    StatusRow{304, "Not Modified", ""},
     StatusRow{400, "Bad Request", "bad_request"},
     StatusRow{401, "Unauthorized", "unauthorized"},
     StatusRow{403, "Forbidden", "not_permitted"},
@@ -91,7 +92,7 @@ std::string reply_head(const HttpReply& reply, std::optional<std::size_t> body_s
                        bool is_chunked, bool keeps_alive) {
   std::string head = "HTTP/1.1 " + std::to_string(reply.status) + ' ';
   head.append(reason_phrase(reply.status)).append("\r\n");
-  const bool has_body = reply.status != 204;
+  const bool has_body = reply.status != 204 && reply.status != 304;
   if (has_body && !reply.content_type.empty())
     head += "Content-Type: " + reply.content_type + "\r\n";
   if (is_chunked) {
@@ -101,7 +102,10 @@ std::string reply_head(const HttpReply& reply, std::optional<std::size_t> body_s
   }
   for (const auto& [name, value] : reply.headers) head += name + ": " + value + "\r\n";
   // A browser must not take what a worker printed for a page.
-  head += "X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n";
+  head += "X-Content-Type-Options: nosniff\r\n";
+  const bool is_kept = std::ranges::any_of(
+      reply.headers, [](const auto& header) { return header.first == "Cache-Control"; });
+  if (!is_kept) head += "Cache-Control: no-store\r\n";
   if (!keeps_alive) head += "Connection: close\r\n";
   return head + "\r\n";
 }

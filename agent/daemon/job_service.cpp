@@ -433,6 +433,7 @@ Result<UniqueFd> JobService::open_output(Principal who, const JobId& id,
   auto folder = impl_->keeper.folder().open_user_folder(id);
   if (folder.has_error()) return folder.error();
   const uid_t owner = (*job)->stored.uid;
+  if (choice.is_events) return open_user_file(folder->get(), "events.jsonl", owner);
   if (choice.local_rank)
     return open_rank_log(folder->get(), *choice.local_rank, choice.is_stderr, owner);
   auto fd = open_user_file(folder->get(), choice.is_stderr ? "stderr.log" : "stdout.log", owner);

@@ -115,6 +115,7 @@ struct JobEvent {
 struct OutputChoice {
   bool is_stderr = false;
   std::optional<std::uint32_t> local_rank;  ///< one rank's log file in place of acc-launch's stream
+  bool is_events = false;  ///< what acc-launch wrote with --events, in place of any output
 };
 
 /// Failures are acc::Error: not_found (or another user's), not_permitted, bad_usage, exhausted

@@ -2,6 +2,7 @@
 
 #include "agent/daemon/api_routes.hpp"
 #include "agent/daemon/peer_stream.hpp"
+#include "agent/daemon/status_page.hpp"
 #include "common/endpoint.hpp"
 #include "common/log.hpp"
 #include "common/random.hpp"
@@ -52,7 +53,9 @@ Principal token_user(uid_t uid, gid_t gid) {
 void for_browsers(HttpReply& reply) {
   reply.headers.emplace_back("Referrer-Policy", "no-referrer");
   reply.headers.emplace_back("Cross-Origin-Resource-Policy", "same-origin");
-  reply.headers.emplace_back("Content-Security-Policy", "frame-ancestors 'none'");
+  const bool has_policy = std::ranges::any_of(
+      reply.headers, [](const auto& header) { return header.first == "Content-Security-Policy"; });
+  if (!has_policy) reply.headers.emplace_back("Content-Security-Policy", "frame-ancestors 'none'");
 }
 
 Result<UniqueFd> listen_at(const NodeAddress& at) {
@@ -199,8 +202,8 @@ HttpReply LoopbackDoor::open_session(uid_t source, std::string_view ticket) {
   HttpReply reply;
   reply.status = 303;
   reply.content_type = "text/plain; charset=utf-8";
-  reply.body = "/v1/jobs\n";
-  reply.headers.emplace_back("Location", "/v1/jobs");
+  reply.body = "/\n";
+  reply.headers.emplace_back("Location", "/");
   reply.headers.emplace_back(
       "Set-Cookie", cookie_name() + "=" + tokens_->sign(claims) + "; Path=/; Max-Age=" +
                         std::to_string(claims.expires_s - now) + "; HttpOnly; SameSite=Strict");
@@ -220,6 +223,8 @@ awaitable<HttpReply> LoopbackDoor::answer_client(Principal door, HttpRequest req
     reply.closes = true;
   } else if (const auto ticket = ticket_of(request)) {
     reply = open_session(source, *ticket);
+  } else if (auto page = page_reply(request)) {
+    reply = std::move(*page);
   } else if (request.segments == std::vector<std::string>{"healthz"}) {
     const auto nobody = token_user(kUnknownUser, 0);
     reply = co_await answer(api_, nobody, std::move(request));

@@ -163,7 +163,7 @@ class Browsers(PortTest):
         for part in ("HttpOnly", "SameSite=Strict", "Path=/"):
             self.assertIn(part, cookie)
         self.assertLessEqual(int(re.search(r"Max-Age=(\d+)", cookie)[1]), 3600)
-        self.assertIn("Location: /v1/jobs", reply.head)
+        self.assertIn("Location: /\r\n", reply.head)
         self.assertNotIn("token=", reply.head.partition("Location:")[2].splitlines()[0])
         self.assertIn("Referrer-Policy: no-referrer", reply.head)
 

@@ -89,7 +89,7 @@ FLOORS = {
         "http": "http_message http_parser http_reply_parser http_quota http_stream http_connection http_socket_file http_server sse json_text",
         "api": "other_nodes token_issuer api_json api_body api_file_growth api_call api_raw_log api_log_stream api_event_stream api_metrics api_routes",
         "peers": "peer_rules host_lookup cluster_secret peer_stream peer_dial peer_door peer_api peer_proxy "
-                 "access_token loopback_rules loopback_door",
+                 "access_token loopback_rules page_files status_page loopback_door",
         "daemon": "settings daemon start_jobs acc_agent_main",
     },
     "launcher": {

@@ -2,6 +2,8 @@
 
 #include "api_fixture.hpp"
 
+#include <fstream>
+
 using namespace acc;
 using namespace acc::agent::daemon;
 using Catch::Matchers::Contains;
@@ -41,6 +43,22 @@ TEST_CASE("a raw log is the bytes of one stream from an offset on", "[agent][htt
   for (const auto* wrong :
        {"format=raw", "stream=stdout&from=1", "stream=stdout&format=text",
         "stream=stdout&format=raw&from=-1", "stream=stdout&format=raw&from=x"}) {
+    INFO(wrong);
+    CHECK_THAT(server.ask(std::string{"GET /v1/jobs/a-1/logs?"} + wrong), Contains(" 400 "));
+  }
+}
+
+TEST_CASE("a job's events are read as a raw stream, and only so", "[agent][http]") {
+  ApiServer server;
+  server.add_job("a-1", ::geteuid());
+  CHECK_THAT(server.ask("GET /v1/jobs/a-1/logs?stream=events&format=raw"),
+             Contains(" 200 ") && Contains("Content-Length: 0"));
+  std::ofstream{server.jobs().path("a-1", false) + ".events"} << "{\"seq\": 0}\n{\"seq\": 1}\n";
+  bool is_whole = false;
+  CHECK(unchunked(server.ask("GET /v1/jobs/a-1/logs?stream=events&format=raw&from=10"), is_whole) ==
+        "\n{\"seq\": 1}\n");
+  for (const auto* wrong : {"stream=events", "stream=events&follow=1",
+                            "stream=events&format=raw&rank=0"}) {
     INFO(wrong);
     CHECK_THAT(server.ask(std::string{"GET /v1/jobs/a-1/logs?"} + wrong), Contains(" 400 "));
   }

@@ -6,7 +6,11 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <initializer_list>
 #include <set>
+#include <string>
+#include <vector>
 
 using namespace acc::agent::daemon;
 using Texts = std::vector<std::string>;
@@ -141,17 +145,26 @@ TEST_CASE("numbers of events go on, and the oldest are forgotten", "[daemon]") {
   CHECK(ring.after(~0ULL, all).empty());
 }
 
-TEST_CASE("a report and rank logs are added unless the words name them", "[daemon]") {
-  const Texts logs{"--log_dir", "/f/logs", "--tee", "3"};
-  const auto plain = guardian_words({"train.py"}, "/f");
-  CHECK(plain ==
-        Texts{"--report", "/f/report.json", "--log_dir", "/f/logs", "--tee", "3", "train.py"});
+TEST_CASE("a report, rank logs and events are added unless the words name them", "[daemon]") {
+  const Texts report{"--report", "/f/report.json"};
+  const Texts events{"--events", "/f/events.jsonl"};
+  const auto joined = [](std::initializer_list<Texts> parts) {
+    Texts all;
+    for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  };
+  CHECK(guardian_words({"train.py"}, "/f") ==
+        joined({report, {"--log_dir", "/f/logs", "--tee", "3"}, events, {"train.py"}}));
   for (const std::string word :
        {"--log_dir", "--log-dir=x", "--tee=1", "--redirects", "-r3", "-t"}) {
     const auto words = guardian_words({word, "x", "train.py"}, "/f");
-    CHECK(words == Texts{"--report", "/f/report.json", word, "x", "train.py"});
+    CHECK(words == joined({report, events, {word, "x", "train.py"}}));
   }
   CHECK(guardian_words({"--report=y", "a"}, "/f").front() == "--log_dir");
+  for (const std::string word : {"--events=y", "--hosts=a,b", "--hostfile"}) {
+    const auto words = guardian_words({word, "a"}, "/f");
+    CHECK(std::ranges::count(words, "--events") == 0);
+  }
 }
 
 TEST_CASE("a guardian's environment is the user's login, the submission and the folder",

@@ -1,0 +1,190 @@
+"""The status page in a real browser: what a user sees and clicks, and what hostile text may not do."""
+import json, os, unittest
+
+import browser
+import test_agent_http
+from harness import main, until
+
+# Three ranks; the second fails in its first round, and all run on after the restart.
+JOB = """
+if [ "$RANK" = 1 ] && [ ! -e failed ]; then touch failed; sleep 0.4; echo the loss is NaN >&2; exit 7; fi
+echo round $ACC_RESTART_COUNT of rank $RANK; exec sleep 600
+"""
+HOSTILE = r"""
+printf '<img src=x onerror="document.title=1"><script>document.title=2</script>\n'
+printf 'red \033[31mword\033[0m \033]0;title\007 \033[2J\033]8;;javascript:alert(1)\033\\link\n'
+printf 'bad \377\376 \303( utf8, bell \007, turned \342\200\256gnp.exe\n'
+printf 'last line\n'; exec sleep 600
+"""
+
+
+@unittest.skipUnless(browser.DRIVER and browser.CHROMIUM, "needs Debian's chromium and chromium-driver")
+class PageTest(test_agent_http.PortTest):
+    def setUp(self):
+        super().setUp()
+        self.browser = browser.Browser()
+        self.addCleanup(self.browser.close)
+
+    def enter(self, *words):
+        self.browser.open(self.ctl("--browser", *words))
+        self.browser.wait("document.getElementById('connection').dataset.state === 'live'", "the connection")
+
+    def start(self, script, name="train", ranks=1):
+        folder = os.path.join(self.folder, name)
+        os.makedirs(folder)
+        os.chmod(folder, 0o777)
+        made = self.node.ask("POST", "/v1/jobs", {"name": name, "working_directory": folder, "words": [
+            "--num_processes", str(ranks), "--max_restarts", "2", "--restart_delay", "0", "--no_python", "sh", "-c", script]})
+        self.assertEqual(made.status, 201, made.body)
+        return made.json["id"]
+
+    def log(self):
+        return self.browser.run("return document.getElementById('log').textContent")
+
+    def picture(self, name):
+        """For those who look: ACC_TEST_PICTURES names a folder."""
+        if folder := os.environ.get("ACC_TEST_PICTURES"):
+            self.browser.picture(os.path.join(folder, f"{name}.png"))
+
+
+class Page(PageTest):
+    def test_a_user_opens_a_job_and_sees_who_failed_first(self):
+        id = self.start(JOB, ranks=3)
+        self.enter()
+        page = self.browser
+        self.assertNotIn("token", page.address)
+        self.assertIn("4", page.text("#node-facts"))
+        page.wait("document.querySelectorAll('#job-rows tr').length === 1", "the job's row")
+        page.click("#job-rows a")
+        page.wait("document.getElementById('finding-text').textContent.includes('Rank 1')", "the first failure")
+        self.assertRegex(page.text("#finding-text"), r"Rank 1 on \S+ exited with code 7 at \d\d:\d\d:\d\d\.\d{3}, .* into round 0")
+        page.wait("document.getElementById('timeline').getAttribute('aria-label').includes('2 rounds, 3 ranks')", "two rounds")
+        colors = page.wait("""(() => {
+            const canvas = document.getElementById('timeline');
+            if (!canvas.dataset.drawn) return null;
+            const bytes = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer);
+            return new Set(bytes).size;
+        })()""", "the timeline's pixels")
+        self.assertGreater(colors, 5)
+        # The table has the same as the picture.
+        page.click("#table summary")
+        page.wait("document.querySelectorAll('#rank-rows tr').length === 3", "a row for each rank")
+        self.assertIn("rank 1: exited with code 7", page.text("#round-rows"))
+        page.click("#round-rows tr:last-child button")
+        page.wait("document.getElementById('rank-rows').innerText.includes('stopped by us')", "the other ranks' ends")
+        self.assertIn("failed first: exited with code 7", page.text("#rank-rows"))
+        # A rank's log, from the table and by the keyboard from the timeline.
+        page.wait("document.getElementById('log').textContent.includes('of rank 2')", "the output of all")
+        page.click("#rank-rows tr:nth-child(3) button")
+        until(lambda: "rank 2" in self.log() and "rank 0" not in self.log(), "the log of one rank")
+        for key in ("down", "enter"):
+            page.press("#timeline", key)
+        until(lambda: "rank 0" in self.log() and "rank 2" not in self.log(), "the log of another")
+        self.assertIn("Rank 0, round", page.text("#timeline-status"))
+        self.picture("job")
+        self.assertEqual(page.complaints(), [])
+
+    def test_events_arrive_live_and_again_after_a_loss(self):
+        self.enter("--read-only")
+        page = self.browser
+        id = self.start("exec sleep 600")
+        page.wait(f"document.getElementById('event-rows').innerText.includes('{id} started')", "the event of the start")
+        page.wait("document.querySelector('#job-rows .state')?.textContent === 'running'", "the row of the job")
+        port = self.port
+        self.node.stop()
+        page.wait("document.getElementById('banner-title').textContent === 'Connection lost.'", "the words about the loss")
+        self.picture("lost")
+        self.node = self.daemon("--http", f"127.0.0.1:{port}")
+        self.node.ask("POST", f"/v1/jobs/{id}/stop", {"grace_s": 0})
+        self.node.wait_ended(id)
+        page.click("#retry")
+        page.wait("document.getElementById('banner').hidden", "the end of the words")
+        page.wait(f"document.getElementById('event-rows').innerText.includes('{id} ended')", "the event that was missed")
+        page.wait("document.querySelector('#job-rows .state')?.textContent === 'stopped'", "the row of the job")
+        repeated = page.run("return [...document.querySelectorAll('#event-rows li')].filter(row => row.innerText.includes('started')).length")
+        self.assertEqual(repeated, 1)
+
+    def test_an_ended_session_says_what_to_do(self):
+        self.enter()
+        os.unlink(os.path.join(self.node.state, "token.key"))
+        self.node.process.send_signal(1)
+        self.browser.wait("fetch('/v1/node').then(reply => reply.status === 401)", "the new key")
+        self.browser.do("POST", "/refresh", {})
+        self.browser.wait("document.getElementById('connection').dataset.state === 'expired'", "the words about the session")
+        self.assertIn("acc-ctl token --browser", self.browser.text("#banner"))
+
+    def test_hostile_text_stays_text(self):
+        id = self.start(HOSTILE, "hostile")
+        self.enter()
+        page = self.browser
+        title = page.run("return document.title")
+        page.wait("document.querySelectorAll('#job-rows tr').length === 1", "the job's row")
+        page.click("#job-rows a")
+        until(lambda: "last line" in self.log(), "the log")
+        text = self.log()
+        self.assertIn("<img src=x onerror=", text)
+        self.assertIn("red word", text)
+        self.assertIn("bad \ufffd\ufffd \ufffd( utf8, bell \u2407, turned ⟨U+202E⟩gnp.exe", text)
+        self.assertNotIn("\x1b", text)
+        self.assertNotIn("javascript:", text)
+        self.assertEqual(page.run("return document.getElementById('log').childElementCount"), 0)
+        self.assertEqual(page.run("return document.title"), title)
+        self.node.ask("POST", "/v1/node/drain", {"reason": "<b>GPU 3</b> \u202e \x1b[31m"})
+        page.wait("document.getElementById('node-facts').innerText.includes('<b>GPU 3</b>')", "the reason as text")
+        # The policy holds even against a script that tries.
+        tried = page.run("try { document.body.innerHTML = '<b>x</b>'; return 'done'; } catch (wrong) { return wrong.name; }")
+        self.assertEqual(tried, "TypeError")
+
+    def test_a_phone_has_no_horizontal_scrolling(self):
+        id = self.start("echo " + "x" * 3000 + "; exec sleep 600", "a-" + 62 * "x")
+        page = self.browser
+        for is_dark in (False, True):
+            page.look(360, 740, is_dark, is_phone=True)
+            self.enter()
+            page.wait("document.querySelectorAll('#job-rows tr').length === 1", "the job's row")
+            self.picture(f"phone-list-{is_dark}")
+            self.assertLessEqual(page.run("return document.documentElement.scrollWidth"), 360)
+            page.click("#job-rows a")
+            page.wait("document.getElementById('log').textContent.length > 3000", "the log")
+            page.click("#table summary")
+            page.wait("document.getElementById('timeline').dataset.drawn", "the timeline")
+            self.assertLessEqual(page.run("return document.documentElement.scrollWidth"), 360)
+            self.picture(f"phone-job-{is_dark}")
+            page.click("#close-job")
+            page.wait("document.getElementById('job').hidden", "the list")
+            back = page.run("return getComputedStyle(document.body).backgroundColor")
+            self.assertEqual(back, "rgb(13, 18, 25)" if is_dark else "rgb(244, 246, 249)")
+
+
+class Files(test_agent_http.PortTest):
+    """What needs no browser."""
+    def test_the_files_need_no_token_and_the_jobs_do(self):
+        page = self.ask("GET", "/")
+        self.assertEqual(page.status, 200)
+        self.assertIn("<!doctype html>", page.body)
+        self.assertEqual(page.head.count("Content-Security-Policy"), 1)
+        for header in ("default-src 'none'", "frame-ancestors 'none'", "X-Content-Type-Options: nosniff", "Referrer-Policy: no-referrer", "ETag: "):
+            self.assertIn(header, page.head)
+        tag = page.head.partition("ETag: ")[2].splitlines()[0]
+        again = self.ask("GET", "/", If_None_Match=tag)
+        self.assertEqual((again.status, again.body), (304, ""))
+        self.assertEqual(self.ask("GET", "/v1/jobs").status, 401)
+        self.assertEqual(self.ask("GET", "/nothing.js").status, 401)
+        self.assertEqual(self.ask("GET", "/nothing.js", self.ctl()).status, 404)
+        self.assertEqual(self.ask("GET", "/", host="evil.example").status, 403)
+        self.assertEqual(self.ask("POST", "/", self.ctl(), Content_Length="0").status, 405)
+        # Over the unix socket there is no page: who speaks to it is no browser.
+        self.assertEqual(self.node.ask("GET", "/").status, 404)
+
+    def test_the_events_of_a_job_are_a_stream(self):
+        id = self.submit(self.node, "exit 3")
+        self.node.wait_ended(id)
+        lines = self.ask("GET", f"/v1/jobs/{id}/logs?stream=events&format=raw", self.ctl("--read-only")).body
+        events = [json.loads(line[line.index("{"):])["event"] for line in lines.splitlines() if "{" in line]
+        self.assertEqual(events[0], "job_started")
+        self.assertIn("failure", events)
+        self.assertEqual(events[-1], "job_ended")
+
+
+if __name__ == "__main__":
+    main()
