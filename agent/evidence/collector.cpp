@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <span>
 #include <thread>
 #include <tuple>
 
@@ -216,13 +217,16 @@ class Collector {
     // The ranks that seem to be behind first: there may be no time for all.
     std::vector<std::size_t> order(ranks_.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    const auto waits = [&](std::size_t i) {
+      const auto& python = ranks_[i].python;
+      return !python.empty() &&
+             (waits_for_others(python.front()) || is_in_backward(python.front()));
+    };
     std::ranges::stable_sort(order, {}, [&](std::size_t i) {
       const auto& s = ranks_[i].summary;
-      const auto& python = ranks_[i].python;
-      const bool waits =
-          !python.empty() && (waits_for_others(python.front()) || is_in_backward(python.front()));
-      return std::tuple{s.is_inside, waits, s.has_beaten ? s.step + 1 : 0};
+      return std::tuple{s.is_inside, waits(i), s.has_beaten ? s.step + 1 : 0};
     });
+    const bool has_suspect = std::ranges::any_of(order, waits) && !waits(order.front());
     for (const auto i : order) {
       const auto pid = std::to_string(ranks_[i].summary.pid);
       if (!py_spy.empty() && ranks_[i].python.empty() && is_python(ranks_[i].summary.pid)) {
@@ -240,8 +244,12 @@ class Collector {
     if (!eu_stack.empty() || !gdb.empty())
       request_.facts.tools.emplace_back(eu_stack.empty() ? "gdb" : "eu-stack");
     if (!py_spy.empty()) request_.facts.tools.emplace_back("py-spy");
-    run_tools(runs, std::max(2U, std::min(16U, std::thread::hardware_concurrency())),
-              deadline_ - kAnswerTime);
+    const Instant until = deadline_ - kAnswerTime;
+    // A debugger of a large program takes seconds of a core: the first suspect has it for itself.
+    const std::size_t alone = std::min<std::size_t>(has_suspect ? 1 : 0, runs.size());
+    run_tools(std::span{runs}.first(alone), 1, until);
+    run_tools(std::span{runs}.subspan(alone),
+              std::max(2U, std::min(16U, std::thread::hardware_concurrency())), until);
     for (std::size_t k = 0; k < runs.size(); ++k)
       take_in(ranks_[whose[k].first], runs[k], whose[k].second);
   }

@@ -85,7 +85,7 @@ void end(Child& child, bool is_finished) {
 
 }  // namespace
 
-void run_tools(std::vector<ToolRun>& runs, std::size_t at_once,
+void run_tools(std::span<ToolRun> runs, std::size_t at_once,
                std::chrono::steady_clock::time_point deadline) {
   std::vector<Child> children;
   std::size_t next = 0;

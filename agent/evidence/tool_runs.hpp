@@ -4,7 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
-#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,7 +19,7 @@ struct ToolRun {
 
 /// Runs all, some at once; those that are not finished at the deadline are killed. For a program
 /// without threads: blocks.
-void run_tools(std::vector<ToolRun>& runs, std::size_t at_once,
+void run_tools(std::span<ToolRun> runs, std::size_t at_once,
                std::chrono::steady_clock::time_point deadline);
 
 /// On $PATH, and in the usual places; empty: it isn't installed.
