@@ -236,7 +236,7 @@ class Door(PortTest):
     def test_health_needs_no_token_and_says_nothing_else(self):
         reply = self.ask("GET", "/healthz")
         self.assertEqual((reply.status, reply.body), (200, "ok\n"))
-        for path in ("/", "/v1/node", "/v1/events", "/v2", "/healthz/x"):
+        for path in ("/index.html", "/v1/node", "/v1/events", "/v2", "/healthz/x"):
             self.assertEqual(self.ask("GET", path).status, 401, path)
 
     def test_connections_of_one_user_are_bounded_and_others_come_through(self):

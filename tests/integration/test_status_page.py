@@ -24,6 +24,7 @@ class PageTest(test_agent_http.PortTest):
         super().setUp()
         self.browser = browser.Browser()
         self.addCleanup(self.browser.close)
+        self.browser.look(1280, 900)
 
     def enter(self, *words):
         self.browser.open(self.ctl("--browser", *words))

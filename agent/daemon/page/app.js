@@ -3,7 +3,7 @@ import { EventFeed, Refused, ask, jobPath, pause, read } from "/api.js";
 import { LogTail } from "/log.js";
 import { Rounds, exitWords, kindOf, words } from "/rounds.js";
 import { Timeline } from "/timeline.js";
-import { bytes, clean, clock, duration, element, moment, plural, say } from "/words.js";
+import { ago, bytes, clean, clock, duration, element, moment, plural, say } from "/words.js";
 
 const $ = id => document.getElementById(id);
 const mostEvents = 150;
@@ -38,7 +38,7 @@ async function showNodes() {
   } catch (wrong) {
     if (!(wrong instanceof Refused)) throw wrong;
   }
-  $("nodes").hidden = nodes.length === 0;
+  $("nodes").hidden = nodes.length < 2;  // this one alone stands above
   $("node-rows").replaceChildren(...nodes.map(({ node, ok, facts, error }) => {
     const state = !ok ? "failed" : facts.drained ? "waiting" : "ready";
     const word = !ok ? "no answer" : facts.drained ? "drained" : "ready";
@@ -71,7 +71,7 @@ function fillRow(row, job, now) {
   say(state, job.state);
   say(row.cells[2], job.user);
   say(row.cells[3], job.slots);
-  const passed = `${duration(Math.floor((now - since(job)) / 1000) * 1000)} ago`;
+  const passed = ago(now - since(job));
   say(row.cells[4], passed);
   row.cells[4].title = moment(since(job));
   const again = Math.max(0, job.starts - 1);
@@ -204,7 +204,7 @@ function showFacts(job) {
   if (job.starts > 1) facts.push(fact("acc-launch started", `${job.starts} times`));
   if (job.exit_code !== null) facts.push(fact("Exit code", job.exit_code));
   if (job.live?.world_size) facts.push(fact("Ranks", `${job.live.workers.length} here of ${job.live.world_size}, ${plural(job.live.nodes, "node")}`));
-  facts.push(fact("Command", job.words.join(" "), { class: "whole" }), fact("Folder", job.working_directory, { class: "whole" }));
+  facts.push(fact("Command", job.words.join(" ").replace(/\s+/g, " ").trim(), { class: "whole" }), fact("Folder", job.working_directory, { class: "whole" }));
   $("job-facts").replaceChildren(...facts);
   $("job-reason").hidden = !job.reason;
   say($("job-reason"), job.reason);
@@ -350,7 +350,7 @@ function eventRow(event) {
   const kind = element("span", { class: "kind", text: ` ${eventWords[event.kind] ?? event.kind}` });
   const row = element("li", {}, element("time", { datetime: new Date(event.time_ms).toISOString(), title: moment(event.time_ms), text: clock(event.time_ms) }),
                       element("span", {}, name, kind));
-  if (event.text) row.append(element("span", { class: "text", text: event.text }));
+  if (event.text && event.text !== event.kind) row.append(element("span", { class: "text", text: event.text }));
   return row;
 }
 

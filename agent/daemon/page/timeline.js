@@ -3,7 +3,7 @@ import { kinds, kindOf, exitWords, words } from "./rounds.js";
 import { clock, duration } from "./words.js";
 
 const left = 52, right = 10, top = 20, bottom = 22;
-const rowHeight = 20, smallest = 96, tallest = 380;
+const rowHeight = 20, smallest = 74, tallest = 380;
 const shortestSpan = 50;  // ms that fill the width
 
 export class Timeline {

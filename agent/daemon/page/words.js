@@ -30,12 +30,17 @@ export function duration(ms) {
   const s = Math.max(0, ms) / 1000;
   if (s < 0.0005) return "0 s";
   if (s < 1) return `${Math.round(s * 1000)} ms`;
-  if (s < 10) return `${s.toFixed(1)} s`;
+  if (s < 10) return `${Number(s.toFixed(1))} s`;
   if (s < 60) return `${Math.floor(s)} s`;
   const m = Math.floor(s / 60), h = Math.floor(m / 60), d = Math.floor(h / 24);
   const pair = (n, unit, rest, small) => rest ? `${n} ${unit} ${rest} ${small}` : `${n} ${unit}`;
   if (m < 60) return pair(m, "min", Math.floor(s % 60), "s");
   return h < 48 ? pair(h, "h", m % 60, "min") : pair(d, "d", h % 24, "h");
+}
+
+/** "3 s ago", in whole seconds. */
+export function ago(ms) {
+  return ms < 1000 ? "just now" : `${duration(Math.floor(ms / 1000) * 1000)} ago`;
 }
 
 const two = n => String(n).padStart(2, "0");

@@ -8,7 +8,7 @@ namespace {
 
 const std::string kErase = "\r\033[K";
 
-struct Terminal : Bench {
+struct StatusTerminal : Bench {
   Console console;
   void start(std::uint32_t workers, Choice capture = Choice::yes) {
     OutputPlan plan;
@@ -25,7 +25,7 @@ struct Terminal : Bench {
 }  // namespace
 
 SCENARIO("a status line stays below the workers' lines", "[agent][output]") {
-  Terminal terminal;
+  StatusTerminal terminal;
   terminal.start(2);
   auto worker = terminal.open(0);
   auto& hub = *terminal.hub;
@@ -50,7 +50,7 @@ SCENARIO("a status line stays below the workers' lines", "[agent][output]") {
 }
 
 SCENARIO("a status line isn't drawn into a worker's unfinished line", "[agent][output]") {
-  Terminal terminal;
+  StatusTerminal terminal;
   terminal.start(2);
   auto worker = terminal.open(0);
   auto& hub = *terminal.hub;
