@@ -67,8 +67,13 @@ class Browser:
         return self.do("POST", "/element", {"using": "css selector", "value": selector})[ELEMENT]
 
     def click(self, selector):
-        """As a mouse does: refused where something else lies above."""
-        self.do("POST", f"/element/{self.find(selector)}/click", {})
+        """As a mouse does: refused where something else lies above. The page may replace an element that was just found."""
+        for attempt in range(5):
+            try:
+                return self.do("POST", f"/element/{self.find(selector)}/click", {})
+            except AssertionError as wrong:
+                if attempt == 4 or "stale element" not in str(wrong):
+                    raise
 
     def press(self, selector, keys):
         self.do("POST", f"/element/{self.find(selector)}/value", {"text": KEYS.get(keys, keys)})

@@ -2,7 +2,7 @@
 daemon was killed at any step. tests/support/daemon_driver.cpp plays the daemon."""
 import contextlib, json, os, pwd, random, shutil, signal, subprocess, tempfile, threading, time, unittest
 
-from harness import ACC, BIN, FAKE, PROGRAMS, SLACK, is_root, processes_with, read, state_of, until, write
+from harness import ACC, BIN, FAKE, PROGRAMS, SLACK, is_root, own_token, processes_with, read, state_of, until, write
 
 DRIVER = shutil.copy(os.path.join(BIN, "daemon_driver"), PROGRAMS.name)
 NOT_FOUND, NOT_PERMITTED, BAD_USAGE, EXHAUSTED, UNAVAILABLE = 2, 3, 0, 4, 6

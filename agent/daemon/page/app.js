@@ -259,7 +259,7 @@ function showRounds(job) {
   }
   showFinding(job, rounds);
   showGoodput(job);
-  if ($("table").open) showTables(false);
+  if ($("table").open) showTables();
 }
 
 function showGoodput(job) {
@@ -290,9 +290,10 @@ function roundRow(round, now) {
   const isOpen = [...round.workers.values()].some(worker => worker.end === null);
   const first = round.failure ? `rank ${round.failure.rank}: ${round.failure.cause}` : round.ordered ? round.ordered.reason : "–";
   const choose = element("button", { type: "button", text: `Round ${round.number}`, "aria-pressed": String(round === tableRound()) });
-  choose.addEventListener("click", () => { chosen.round = round; chosen.page = 0; showTables(); $("round-rows").querySelector("[aria-pressed=true]")?.focus(); });
+  choose.addEventListener("click", () => { chosen.round = round; chosen.page = 0; showTables(); });
   const cell = (text, attributes) => element("td", { text, ...attributes });
-  return element("tr", {}, element("td", {}, choose), cell(moment(round.start)), cell(duration(round.waited)),
+  const key = `${chosen.id} ${chosen.shown.rounds.indexOf(round)}`;
+  return element("tr", { "data-key": key }, element("td", {}, choose), cell(moment(round.start)), cell(duration(round.waited)),
                  cell(isOpen ? `${duration(now - round.start)}, runs` : duration((round.end ?? round.start) - round.start)),
                  cell(round.workers.size, { class: "number" }), cell(first), cell(counts.later, { class: "number" }), cell(counts.stopped, { class: "number" }));
 }
@@ -305,22 +306,34 @@ function rankRow(round, worker, live, now) {
   button.addEventListener("click", () => showRankLog(worker.local));
   const cell = (text, attributes) => element("td", { text, ...attributes });
   const memory = live?.rss_bytes ?? worker.memory;
-  return element("tr", {}, cell(worker.rank), cell(words[kind] + (exit ? `: ${exit}` : "")), cell(duration((worker.end ?? now) - worker.start)),
+  return element("tr", { "data-key": `${chosen.id} ${worker.rank} ${worker.local}` }, cell(worker.rank), cell(words[kind] + (exit ? `: ${exit}` : "")), cell(duration((worker.end ?? now) - worker.start)),
                  cell(worker.pid, { class: "number" }), cell(live?.step ?? "–", { class: "number" }),
                  cell(live?.steps_per_second?.toFixed(2) ?? "–", { class: "number" }), cell(memory ? bytes(memory) : "–", { class: "number" }),
                  element("td", {}, button));
 }
 
-/** Not while a button in them has the focus: what is read again would take it away. */
-function showTables(isForced = true) {
+/** Rows that are there already stay, with their buttons: a click or the focus isn't lost to a new look. */
+function patchRows(body, rows) {
+  const isSame = body.children.length === rows.length && rows.every((row, at) => row.dataset.key === body.children[at].dataset.key);
+  if (!isSame) return body.replaceChildren(...rows);
+  rows.forEach((row, at) => {
+    for (const [index, cell] of [...row.cells].entries()) {
+      const old = body.children[at].cells[index], button = old.querySelector("button");
+      if (!button) say(old, cell.textContent);
+      else if (button.hasAttribute("aria-pressed")) button.setAttribute("aria-pressed", cell.firstChild.getAttribute("aria-pressed"));
+    }
+  });
+}
+
+function showTables() {
   const round = chosen.shown && tableRound();
-  if (!round || (!isForced && $("table").contains(document.activeElement) && document.activeElement.tagName === "BUTTON")) return;
+  if (!round) return;
   const now = Date.now(), ranks = [...round.workers.keys()].sort((a, b) => a - b);
-  $("round-rows").replaceChildren(...chosen.shown.rounds.slice(-200).reverse().map(one => roundRow(one, now)));
+  patchRows($("round-rows"), chosen.shown.rounds.slice(-200).reverse().map(one => roundRow(one, now)));
   chosen.page = Math.min(chosen.page, Math.max(0, Math.ceil(ranks.length / ranksAPage) - 1));
   const from = chosen.page * ranksAPage, part = ranks.slice(from, from + ranksAPage);
   const live = new Map(round === chosen.shown.last ? (chosen.job.live?.workers ?? []).map(worker => [worker.rank, worker]) : []);
-  $("rank-rows").replaceChildren(...part.map(rank => rankRow(round, round.workers.get(rank), live.get(rank), now)));
+  patchRows($("rank-rows"), part.map(rank => rankRow(round, round.workers.get(rank), live.get(rank), now)));
   say($("ranks-title"), `Ranks of round ${round.number}`);
   say($("ranks-place"), part.length ? `${part[0]} to ${part.at(-1)} (${ranks.length} in all)` : "none");
   $("ranks-back").disabled = from === 0;
