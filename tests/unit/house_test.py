@@ -207,12 +207,14 @@ def check_self():
            [f"own check: {one} refused: {complaint(*one)}" for one in right if complaint(*one) is not None]
 
 
-def names_that_are_options(root):
-    """ctest starts a Catch test by its name: one that begins with a dash is read as an option, and nothing runs."""
+def names_that_ctest_mistakes(root):
+    """ctest starts a Catch test by its name: a dash in front makes it an option, and CMake cuts it at a semicolon."""
     for path in sorted((root / "tests/unit").rglob("*_test.cpp")):
         for number, line in enumerate(path.read_text().splitlines(), 1):
             if line.startswith('TEST_CASE("-'):
                 yield f"{path.relative_to(root)}:{number}: a test's name can't begin with a dash"
+            if re.match(r'(TEST_CASE|SCENARIO)\("[^"]*;', line):
+                yield f"{path.relative_to(root)}:{number}: a test's name can't have a semicolon"
 
 
 def floor_of(name, floors):
@@ -310,7 +312,7 @@ def check_retired_words(root):
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    complaints = check_self() + list(names_that_are_options(root)) + list(check_floors(root)) + list(check_retired_words(root))
+    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_retired_words(root))
     files = 0
     for room in ROOMS:
         for path in sorted((root / room).rglob("*")):

@@ -97,7 +97,7 @@ TEST_CASE("which figures make a node unfit, which only warn, and which mean noth
   }
 }
 
-TEST_CASE("a probe that hangs is a finding; only a GPU's makes the node unfit", "[agent][health]") {
+TEST_CASE("a probe that hangs is a finding, only a GPU's makes the node unfit", "[agent][health]") {
   const auto findings = judge({{"disk", "/data", ProbeEnd::hung, {}},
                                {"gpu", "", ProbeEnd::hung, {}},
                                {"net", "", ProbeEnd::crashed, {}}},

@@ -696,7 +696,7 @@ TEST_CASE("a worker that hangs fails, though it lives: all are stopped, then res
   CHECK(find<StartRound>(story.emptied()) != nullptr);
 }
 
-TEST_CASE("a hang without a restart left ends the job with 124; its code may forbid a restart",
+TEST_CASE("a hang without a restart left ends the job with 124, its code may forbid a restart",
           "[agent][supervisor]") {
   for (const bool is_forbidden : {false, true}) {
     Story story{1, is_forbidden ? 3U : 0U};

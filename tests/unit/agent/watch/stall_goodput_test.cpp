@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 static const Instant kBegin{1000s};
 
-TEST_CASE("a job whose workers do nothing for the time-out has stalled; told once",
+TEST_CASE("a job whose workers do nothing for the time-out has stalled, told once",
           "[agent][stall]") {
   StallDetector stall{60s};
   stall.begin(kBegin);
@@ -74,7 +74,7 @@ TEST_CASE("without a reported checkpoint lost work isn't known", "[agent][goodpu
   CHECK(figures.goodput() == Approx(0.5));
 }
 
-TEST_CASE("learned times are kept for the next run; a damaged file is none", "[agent][hang]") {
+TEST_CASE("learned times are kept for the next run, a damaged file is none", "[agent][hang]") {
   const testing::TestFolder folder;
   const auto file = (folder / "a/b/job.times").string();
   write_learned_times(file, {12s, 90s});
