@@ -274,6 +274,17 @@ Actions on_startup_over(GroupState& group, Instant now) {
   return carry_out_stop(group, *group.stop_ordered);
 }
 
+// All workers here live: their end would make those of other nodes fail, which could be told first.
+// So the order for all is awaited, a moment.
+Actions on_hang(GroupState& group, WorkerFailure failure) {
+  constexpr Millis kOrderComes{500};
+  const Instant now = failure.when;
+  group.first_failure = std::move(failure);
+  Actions actions{ReportFailed{*group.first_failure}, TellFailure{*group.first_failure}};
+  await_end(group, actions, kOrderComes, now);
+  return actions;
+}
+
 Actions on(GroupState& group, const SignalOrdered& e) {
   return group.phase == Phase::running ? Actions{SignalWorkers{e.signo}} : Actions{};
 }

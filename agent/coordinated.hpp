@@ -12,6 +12,7 @@ Actions on_close_timeout(GroupState& group);
 Actions on_startup_over(GroupState& group, Instant now);
 Actions on_signal(GroupState& group, const SignalArrived& e);
 Actions on_guardian_lost(GroupState& group);
+Actions on_hang(GroupState& group, WorkerFailure failure);
 Actions on(GroupState& group, const RoundOrdered& e);
 Actions on(GroupState& group, const StopOrdered& e);
 Actions on(GroupState& group, const SignalOrdered& e);

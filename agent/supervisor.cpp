@@ -141,7 +141,9 @@ Actions on(GroupState& group, const WorkerExited& e) {
 
 Actions on(GroupState& group, const HangFound& e) {
   if (group.phase != Phase::running) return {};
-  return on_failure(group, {e.local_rank, Exited{to_int(ExitCode::hang)}, e.now, false, e.cause});
+  WorkerFailure failure{e.local_rank, Exited{to_int(ExitCode::hang)}, e.now, false, e.cause};
+  return group.coordinated ? coordinated::on_hang(group, std::move(failure))
+                           : on_failure(group, std::move(failure));
 }
 
 Actions on(GroupState& group, const Emptied& e) {

@@ -7,7 +7,9 @@ acc_bin=$acc_root/build/release/bin
 acc_build_packages="build-essential cmake ninja-build pkg-config git ca-certificates file python3 ccache
   libboost1.81-dev libyaml-cpp-dev libspdlog-dev nlohmann-json3-dev libssl-dev catch2 zlib1g-dev"
 # What tests play faults with; a test that lacks its tool skips and says so.
-acc_test_packages="iproute2 nftables netcat-openbsd etcd-server etcd-client procps psmisc util-linux strace systemd slurm-wlm munge openmpi-bin mpich libmpich-dev libopenmpi-dev openssh-client openssh-server chromium chromium-driver"
+acc_test_packages="iproute2 nftables netcat-openbsd etcd-server etcd-client procps psmisc util-linux strace systemd slurm-wlm munge openmpi-bin mpich libmpich-dev libopenmpi-dev openssh-client openssh-server"
+# Large: fetched while the programs are compiled.
+acc_browser_packages="chromium chromium-driver"
 
 acc_say() { if [ -t 1 ]; then printf '\033[1m== %s\033[0m\n' "$*"; else printf '== %s\n' "$*"; fi; }
 acc_die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }

@@ -8,7 +8,13 @@ acc_install $acc_build_packages
 acc_install_optional $acc_test_packages
 acc_need_torch || echo "no Python with torch: the tests that train with PyTorch will be skipped" >&2
 [ -z "${PYTHON_EXEC:-}" ] || acc_say "Python with torch: $PYTHON_EXEC"
+browser_log=$(mktemp)
+(acc_install_optional $acc_browser_packages) >"$browser_log" 2>&1 &
+browser=$!
 acc_build all tests/all
+wait "$browser" || true
+cat "$browser_log"
+rm -f "$browser_log"
 
 acc_say "testing"
 cd "$acc_root/build/release"

@@ -205,6 +205,20 @@ SCENARIO("the user asks one node of a job to end", "[agent][supervisor]") {
   }
 }
 
+TEST_CASE("the end of a hanging round made a victim on another node the culprit", "[agent][supervisor]") {
+  Story story;
+  story.running();
+  story.now += seconds{60};
+  CHECK(story.feed(HangFound{LocalRank{1}, "hung", story.now}) == "report failed, tell failure, grace 500 ms");
+  SECTION("the order for all nodes ends the workers") {
+    CHECK(story.stop(0, seconds{15}, false) == "SIGTERM, escaped, grace 15 s");
+  }
+  SECTION("without it they end soon") {
+    CHECK(story.fires(Timer::grace) == "SIGTERM, escaped, grace 15 s");
+  }
+  CHECK(story.group.first_failure->local_rank == LocalRank{1});
+}
+
 SCENARIO("orders to stop may shorten what is under way", "[agent][supervisor]") {
   Story story;
   story.running();
