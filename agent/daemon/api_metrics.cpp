@@ -1,5 +1,6 @@
 #include "agent/daemon/api_metrics.hpp"
 
+#include "agent/daemon/api_json.hpp"
 #include "agent/metrics_text.hpp"
 
 #include <boost/asio/as_tuple.hpp>
@@ -56,24 +57,6 @@ std::vector<JobId> running_jobs(std::vector<JobRecord> jobs) {
   return ids;
 }
 
-std::string_view state_label(JobState state) {
-  switch (state) {
-    case JobState::waiting:
-      return "waiting";
-    case JobState::running:
-      return "running";
-    case JobState::stopping:
-      return "stopping";
-    case JobState::succeeded:
-      return "succeeded";
-    case JobState::failed:
-      return "failed";
-    case JobState::stopped:
-      break;
-  }
-  return "stopped";
-}
-
 }  // namespace
 
 std::optional<JobFigures> figures_of(JobId id, std::string_view status) {
@@ -104,7 +87,7 @@ std::string encode_metrics(const NodeFacts& node, const std::vector<JobRecord>& 
   for (const auto state : {JobState::waiting, JobState::running, JobState::stopping,
                            JobState::succeeded, JobState::failed, JobState::stopped}) {
     const auto count = std::ranges::count(jobs, state, &JobRecord::state);
-    text.add({state_label(state)}, number(count));
+    text.add({to_text(state)}, number(count));
   }
   text.begin("acc_daemon_slots")
       .add({"free"}, node.slots_free)
