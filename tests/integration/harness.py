@@ -167,6 +167,10 @@ class Job:
     def stdout(self):
         return read(self.out_path) if os.path.exists(self.out_path) else ""
 
+    def wait_stderr(self, text, deadline=10.0):
+        """For what a running job says: messages are written by a thread, after what they tell of."""
+        until(lambda: text in self.stderr, f"{text!r} in stderr", deadline)
+
     @property
     def agent(self):
         """The agent's pid: the guardian's child that is acc-launch itself. Works through wrappers that exec."""

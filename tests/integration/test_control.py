@@ -162,7 +162,7 @@ class Restart(ControlTest):
         status = until(lambda: (lambda s: s if s["state"] == "running" else None)(self.ask({"do": "status"})), "the new round")
         self.assertEqual((status["round"], status["restarts"], status["restarts_used"]), (1, 1, 0))
         self.assertTrue(first.isdisjoint(w["pid"] for w in status["workers"]))
-        self.assertIn("restarting all workers", job.stderr)
+        job.wait_stderr("restarting all workers")
         job.process.terminate()
         self.assertEqual(job.wait(5), 143)
         self.assert_nothing_left(job)

@@ -39,7 +39,7 @@ class Metrics(JobTest):
         self.assertEqual(value(text, "acc_output_bytes_total"), 24)
         self.assertGreater(value(text, 'acc_worker_resident_memory_bytes{rank="1"}'), 10_000)
         self.assertGreaterEqual(value(text, 'acc_worker_cpu_seconds_total{rank="0"}'), 0)
-        self.assertIn(f"metrics at http://127.0.0.1:{port}/metrics", job.stderr)
+        job.wait_stderr(f"metrics at http://127.0.0.1:{port}/metrics")
         if PROMTOOL:
             checked = subprocess.run([PROMTOOL, "check", "metrics"], input=text, capture_output=True, text=True)
             self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))

@@ -229,7 +229,7 @@ class Strangers(ClusterTest):
                 end, after = self.talk(cluster, what)
                 self.assertIn(end, ("closed", "reset"), what)
                 self.assertLess(float(after), (1.0 if what in ("random", "http", "huge", "long") else 6.0) * SLACK, f"{what}, secret {secret}")
-            self.assertIn(cluster.hosts.address("x"), cluster.nodes["a"].stderr)
+            cluster.nodes["a"].wait_text(re.escape(cluster.hosts.address("x")))
             self.assertLess(cluster.nodes["a"].stderr.count("\n"), 40, "the log is rate-limited")
             self.still_works(cluster, before)
 
