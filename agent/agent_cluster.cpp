@@ -125,12 +125,7 @@ void AgentLoop::end_loop() {
   if (control_) control_->close();
   metrics_server_.reset();
   if (!job_) return io_.stop();
-  const bool is_orphan = finish_->end.outcome == Outcome::guardian_lost;
-  job_->leave(finish_->end.outcome == Outcome::unfit ? end_reason_
-              : !is_orphan                           ? std::string{to_string(finish_->end.outcome)}
-              : end_reason_.empty()                  ? "its acc-launch was killed"
-                                                     : end_reason_,
-              [this] { io_.stop(); });
+  job_->leave(leave_words(finish_->end.outcome, end_reason_), [this] { io_.stop(); });
 }
 
 // ---- hangs ----

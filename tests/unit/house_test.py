@@ -308,11 +308,29 @@ def check_retired_words(root):
                 continue
             for number, word, term in retired_words(path.read_text()):
                 yield f"{path.relative_to(root)}:{number}: \"{word}\" is retired: {term}"
+        for path in sorted((root / room).rglob("*.md")):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                for pattern, term in RETIRED.items():
+                    if word := re.search(pattern, line):
+                        yield f"{path.relative_to(root)}:{number}: \"{word[0]}\" is retired: {term}"
+
+
+# Rooms whose page names each of their files.
+PAGES = ("agent", "agent/daemon", "agent/fanout", "agent/output", "common", "launcher", "launcher/check", "launcher/ctl", "rendezvous", "runtime")
+
+
+def check_pages(root):
+    for room in PAGES:
+        page = (root / room / "README.md").read_text()
+        names = {path.stem for path in (root / room).iterdir() if path.suffix in {".hpp", ".cpp"}}
+        for name in sorted(names):
+            if not re.search(rf"\b{name}\b", page):
+                yield f"{room}/README.md says nothing of {name}"
 
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_retired_words(root))
+    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_retired_words(root)) + list(check_pages(root))
     files = 0
     for room in ROOMS:
         for path in sorted((root / room).rglob("*")):
