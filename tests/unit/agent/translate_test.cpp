@@ -63,7 +63,7 @@ TEST_CASE("a node without a coordinator ends with the code for it", "[agent][tra
 }
 
 TEST_CASE("what the coordinator reads of a node that leaves", "[agent][translate]") {
-  CHECK(leave_words(Outcome::completed, "") == "completed");
+  CHECK(leave_words(Outcome::succeeded, "") == "succeeded");
   CHECK(leave_words(Outcome::unfit, "this node is unfit: no space") ==
         "this node is unfit: no space");
   CHECK(leave_words(Outcome::guardian_lost, "") == "its acc-launch was killed");
