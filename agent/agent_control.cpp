@@ -144,6 +144,7 @@ control::JobView AgentLoop::view() const {
   seen.agent = ::getpid();
   if (run_folder_.holds_logs()) seen.log_folder = run_folder_.path();
   seen.seconds = seconds_of(began_, now);
+  seen.goodput = watch_.goodput(now);
   const auto words = std::min(plan_.command.size(), kShownWords);
   seen.command.assign(plan_.command.begin(),
                       plan_.command.begin() + static_cast<std::ptrdiff_t>(words));

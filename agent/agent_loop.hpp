@@ -155,8 +155,8 @@ class AgentLoop {
   void open_status();
   void follow_status();
   void draw_status_after(Millis delay);
-  /// Of running workers, from their heartbeats: "step 1200, 3.1 steps/s"; empty: nothing is known.
-  void show_progress(std::string line);
+  /// Of running workers, from their heartbeats.
+  void show_progress();
   [[nodiscard]] std::string status_now() const;
 
   // helpers
@@ -216,6 +216,7 @@ class AgentLoop {
   bool is_hurrying_at_once_ = false;  ///< of two presses in a worker's terminal the first is old
   bool shows_status_ = false;
   Instant in_phase_since_{};  ///< kept only where shows_status_
+  bool shows_progress_ = false;  ///< also while workers run: none of them has the terminal itself
   std::string progress_line_;
   bool is_flush_hurried_ = false;  ///< a signal came after the workers' end
 };

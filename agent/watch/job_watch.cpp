@@ -180,7 +180,10 @@ void JobWatch::look() {
   next_deadline_.reset();
   if (!is_suspended_ && !is_judging_) {
     const auto beats = board_->beats();
-    if (board_->is_in_use()) look_for_stragglers(beats, now);
+    if (board_->is_in_use()) {
+      look_for_stragglers(beats, now);
+      hooks_.on_look();
+    }
     if (parts_.plan.hang.is_on()) look_for_hangs(beats, living(), now);
     if (now >= stall_look_ + stall_.interval()) look_for_stall(now);
   }

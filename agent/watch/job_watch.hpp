@@ -35,6 +35,8 @@ class JobWatch {
   };
   struct Hooks {
     std::function<void(const Hang&)> on_hang;
+    /// After each look at heartbeats, once a second.
+    std::function<void()> on_look;
     /// On several nodes: adds what the other nodes found about their silent ranks, now or later.
     /// Without `done`: takes back what this node told them.
     std::function<void(const Summaries& mine, std::function<void(Summaries)>)> compare;
@@ -63,7 +65,7 @@ class JobWatch {
   [[nodiscard]] GoodputFigures goodput(Instant now) const { return goodput_.at(now); }
   [[nodiscard]] std::optional<heartbeat::Beat> beat(LocalRank worker) const;
   [[nodiscard]] std::optional<double> steps_per_second(LocalRank worker) const {
-    return stragglers_.steps_per_second(worker);
+    return stragglers_.steps_per_second(worker, clock_now());
   }
   [[nodiscard]] bool saw_checkpoint() const;
 
