@@ -68,7 +68,7 @@ void AgentLoop::on_control(const control::Request& request, uid_t uid,
   if (std::holds_alternative<control::Stacks>(request)) {
     if (group_.phase != Phase::running)
       return reply(control::refusal("conflict", "no worker runs now"));
-    return watch_.collect("asked for over the control socket", [reply](const auto& answer) {
+    return collect_stacks("asked for over the control socket", [reply](const auto& answer) {
       reply(answer ? control::stacks_reply(answer->file, answer->text)
                    : control::refusal("failed", answer.error().what));
     });

@@ -100,7 +100,7 @@ class Metrics(JobTest):
         """Writes a heartbeat of each rank into the round's page, as its worker would (docs/worker-socket.md)."""
         env = dict(word.split("=", 1) for word in read(f"/proc/{next(iter(job.alive()))}/environ").split("\0") if "=" in word)
         with socket.socket(socket.AF_UNIX) as agent:  # the first one is a message: from then on the page is read
-            agent.connect(env["ACC_AGENT_SOCKET"])
+            agent.connect(env["ACC_AGENT_SOCKET"].replace("@", "\0", 1))
             agent.sendall(f"hello {env['RANK']}\nbeat 1\n".encode())
         with open(env["ACC_HEARTBEAT_PAGE"].rpartition(":")[0], "r+b") as page:
             head = page.read(64)
