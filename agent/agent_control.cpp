@@ -68,7 +68,7 @@ void AgentLoop::on_control(const control::Request& request, uid_t uid,
   if (std::holds_alternative<control::Stacks>(request)) {
     if (group_.phase != Phase::running)
       return reply(control::refusal("conflict", "no worker runs now"));
-    return watch_.collect("asked for over the control socket", [reply](const auto& answer) {
+    return collect_stacks("asked for over the control socket", [reply](const auto& answer) {
       reply(answer ? control::stacks_reply(answer->file, answer->text)
                    : control::refusal("failed", answer.error().what));
     });
@@ -144,6 +144,7 @@ control::JobView AgentLoop::view() const {
   seen.agent = ::getpid();
   if (run_folder_.holds_logs()) seen.log_folder = run_folder_.path();
   seen.seconds = seconds_of(began_, now);
+  seen.goodput = watch_.goodput(now);
   const auto words = std::min(plan_.command.size(), kShownWords);
   seen.command.assign(plan_.command.begin(),
                       plan_.command.begin() + static_cast<std::ptrdiff_t>(words));
