@@ -174,7 +174,9 @@ void AgentLoop::act(const ReportStopped& a) { report_stopped(a); }
 
 void AgentLoop::act(const ReportUnkillable&) { job_->report(unkillable_failure(node_facts())); }
 void AgentLoop::act(const AskJob& a) { job_->ask_job(a.signo); }
-void AgentLoop::act(const AskRestart&) { job_->ask_restart(); }
+void AgentLoop::act(const AskRestart&) {
+  job_->ask_restart(std::exchange(restart_answer_, nullptr));
+}
 
 // Called before the supervisor handles the exit, so that the other workers know why they are
 // stopped.

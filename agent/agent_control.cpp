@@ -23,6 +23,7 @@ namespace {
 // Beyond that many workers reading /proc for a request would hold up the loop.
 constexpr std::size_t kMeasuredWorkers = 1024;
 constexpr Millis kTablePatience{500};
+constexpr Millis kRestartPatience{1'500};  // less than the daemon's own for a reply
 constexpr std::size_t kShownWords = 64;
 
 double seconds_of(Instant from, Instant to) {
@@ -89,9 +90,9 @@ void AgentLoop::on_control(const control::Request& request, uid_t uid,
     const auto why = why_no_restart(group_);
     if (!why.empty()) return reply(control::refusal("conflict", why));
     note("restart");
+    if (group_.coordinated) return ask_all_for_restart(std::move(reply));
     reply(control::done());
-    // Of a job on several nodes the coordinator tells it, with the next round.
-    if (!group_.coordinated) restart_reason_ = "asked for over the control socket";
+    restart_reason_ = "asked for over the control socket";
     handle(RestartAsked{clock_now()});
   }
   check_emptied();
@@ -124,6 +125,34 @@ void AgentLoop::reply_status(std::function<void(std::string)> reply) {
     for (const auto& row : rows) table.push_back({row.node, row.host, row.first_rank, row.slots});
     answer(std::move(table));
   });
+}
+
+// The coordinator decides, and its answer is the reply.
+void AgentLoop::ask_all_for_restart(std::function<void(std::string)> reply) {
+  struct Question {
+    explicit Question(boost::asio::io_context& io) : timer{io} {}
+    boost::asio::steady_timer timer;
+    std::function<void(std::string)> reply;
+  };
+  const auto question = std::make_shared<Question>(io_);
+  question->reply = std::move(reply);
+  const auto answer = [question](const std::string& why_not) {
+    if (!question->reply) return;
+    const auto to = std::exchange(question->reply, nullptr);
+    to(why_not.empty() ? control::done() : control::refusal("conflict", why_not));
+    question->timer.cancel();
+  };
+  question->timer.expires_after(kRestartPatience);
+  question->timer.async_wait([answer](boost::system::error_code cancelled) {
+    if (!cancelled)
+      answer(
+          "the coordinator of its nodes gives no answer: look whether a restart follows, else "
+          "try again");
+  });
+  restart_answer_ = answer;
+  handle(RestartAsked{clock_now()});
+  restart_answer_ = nullptr;
+  check_emptied();
 }
 
 control::JobView AgentLoop::view() const {
