@@ -132,9 +132,9 @@ class AgentLoop {
   void open_control();
   void on_control(const control::Request& request, uid_t uid,
                   std::function<void(std::string)> reply);
-  void reply_status(std::function<void(std::string)> reply);
   void ask_all_for_restart(std::function<void(std::string)> reply);
-  [[nodiscard]] control::JobView view() const;
+  void reply_status(control::Status wanted, std::function<void(std::string)> reply);
+  [[nodiscard]] control::JobView view(const control::Status& wanted = {}) const;
   [[nodiscard]] std::optional<control::WorkerView::Progress> progress_of(
       const WorkerRecord& record) const;
 

@@ -54,12 +54,21 @@ awaitable<HttpReply> list_jobs(ApiContext& api, ApiCall call) {
   co_return json_reply(200, encode_jobs(api.jobs.list(call.who)));
 }
 
+/// What the agent is asked for: last_lines=1, gpus=1.
+std::string status_request(const ApiCall& call) {
+  std::string request = R"({"do": "status")";
+  for (const std::string name : {"last_lines", "gpus"})
+    if (call.query(name) == "1") request += ", \"" + name + "\": true";
+  return request + "}";
+}
+
 awaitable<HttpReply> show_job(ApiContext& api, ApiCall call) {
   const auto found = api.jobs.find(call.who, call.id);
   if (!found) co_return failed(found.error(), 400);
   JobDetails details;
   if (found->state == JobState::running || found->state == JobState::stopping) {
-    const auto live = co_await api.jobs.control(call.who, call.id, R"({"do": "status"})");
+    auto request = status_request(call);
+    const auto live = co_await api.jobs.control(call.who, call.id, std::move(request));
     if (live) details.live = *live;  // an agent that starts or ends has no socket
   }
   const auto report = api.jobs.report(call.who, call.id);
@@ -164,7 +173,7 @@ constexpr std::array kRoutes{
     Route{"POST", "/v1/jobs", kEvery, BodyUse::required, "", 201, "200 403 409 411 415 429",
           submit},
     Route{"GET", "/v1/jobs", kEvery, BodyUse::none, "", 200, "", list_jobs},
-    Route{"GET", "/v1/jobs/{id}", kEvery, BodyUse::none, "", 200, "404", show_job},
+    Route{"GET", "/v1/jobs/{id}", kEvery, BodyUse::none, "last_lines gpus", 200, "404", show_job},
     Route{"DELETE", "/v1/jobs/{id}", kEvery, BodyUse::none, "", 204, "403 404 409", remove_job},
     Route{"POST", "/v1/jobs/{id}/stop", kEvery, BodyUse::optional, "", 202, "403 404 409 415",
           stop_job},

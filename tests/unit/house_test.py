@@ -19,7 +19,7 @@ ROOMS = {
     "agent/daemon": ({"common", "agent", "rendezvous"}, {"boost/system", "boost/assert", "boost/beast", "nlohmann"} | ASIO),
     "launcher": ({"common", "agent", "rendezvous"}, {"boost/system", "boost/assert", "yaml-cpp", "nlohmann"}),
     # acc-ctl: a client of the daemon and of the agents' control sockets.
-    "launcher/ctl": ({"common", "agent", "launcher"}, {"boost/system", "boost/beast", "nlohmann"} | ASIO),
+    "launcher/ctl": ({"common", "agent", "launcher"}, {"boost/system", "boost/beast", "nlohmann", "ncurses.h", "term.h"} | ASIO),
     "launcher/check": ({"common", "agent", "launcher"}, {"nlohmann"}),
     "runtime": ({"common", "acc"}, {"boost/system", "boost/assert", "nlohmann", "zlib.h", "nccl.h", "cuda"}),
     "examples": ({"acc"}, set()),
@@ -51,6 +51,8 @@ ONLY_IN = {
     "fmt": lambda path: path == "common/log.cpp",
     "nccl.h": lambda path: path.endswith(".cpp"),
     "cuda": lambda path: path.endswith(".cpp"),
+    "ncurses.h": lambda path: path == "launcher/ctl/top/screen.cpp",
+    "term.h": lambda path: path == "launcher/ctl/top/screen.cpp",
 }
 # An example is a program of its own, as a user would write it.
 EXAMPLE_HEADERS = {("examples/08_fashion_mnist_cpp", f"{name}.hpp")
@@ -106,7 +108,17 @@ FLOORS = {
         "formats": "sse_reader http_response job_list bridge_machine",
         "connections": "wire places launches",
         "verbs": "outcome invocation follow submit output show steer",
+        "top": "top/*",
         "programs": "bridge ctl acc_ctl_main",
+    },
+    "launcher/ctl/top": {
+        "cells": "cells frame log_text",
+        "figures": "figures columns table",
+        "model": "state model_keys model",
+        "view": "view_panels view",
+        "connections": "source fetcher",
+        "terminal": "screen",
+        "program": "top",
     },
     "rendezvous": {
         "messages": "messages message_fields wire codec frame_splitter peer planted timings round_record private_file secret",
@@ -127,7 +139,7 @@ RETIRED = {
 }
 RETIRED_ROOMS = ("agent", "common", "launcher", "rendezvous", "runtime")
 SYSTEM = re.compile(r"(sys|linux|net|netinet|arpa|asm|bits)/[\w/.-]+|[\w-]+(\.h)?")
-LIBRARIES = ["boost/[a-z_]+", "nlohmann", "yaml-cpp", "spdlog", "fmt", "openssl", "zlib.h", "nccl.h", "cuda", "catch2"]
+LIBRARIES = ["boost/[a-z_]+", "nlohmann", "yaml-cpp", "spdlog", "fmt", "openssl", "zlib.h", "nccl.h", "cuda", "catch2", "ncurses.h", "term.h"]
 LIBRARY = re.compile(rf"({'|'.join(LIBRARIES)})\b")
 
 
