@@ -38,6 +38,8 @@ struct Signal {
 struct Restart {};
 /// The stacks of all workers of this node: takes up to 11 s.
 struct Stacks {};
+/// How requests that only look begin.
+inline constexpr std::string_view kStatusRequest = R"({"do": "status")";
 inline constexpr std::string_view kStacksRequest = R"({"do": "stacks"})";
 /// What a worker of this node wrote in this round: the last 64 KiB are kept.
 struct Output {

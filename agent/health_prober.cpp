@@ -88,7 +88,8 @@ struct Running {
 }
 
 Running start(const Probe& probe, const ProbeSetting& setting) {
-  Running running{.probe = &probe};
+  Running running;
+  running.probe = &probe;
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return running;
   running.out.reset(ends[0]);

@@ -70,7 +70,8 @@ struct Questions {
 
 asio::awaitable<void> ask_agent(Jobs& jobs, Principal who, JobId id,
                                 std::shared_ptr<Questions> questions) {
-  const auto reply = co_await jobs.control(std::move(who), id, R"({"do": "status"})");
+  const auto reply =
+      co_await jobs.control(std::move(who), id, std::string{control::kStatusRequest} + "}");
   if (reply.has_error()) co_return;
   if (auto figures = figures_of(id, *reply)) questions->figures.push_back(std::move(*figures));
 }

@@ -56,7 +56,7 @@ awaitable<HttpReply> list_jobs(ApiContext& api, ApiCall call) {
 
 /// What the agent is asked for: last_lines=1, gpus=1.
 std::string status_request(const ApiCall& call) {
-  std::string request = R"({"do": "status")";
+  std::string request{control::kStatusRequest};
   for (const std::string name : {"last_lines", "gpus"})
     if (call.query(name) == "1") request += ", \"" + name + "\": true";
   return request + "}";

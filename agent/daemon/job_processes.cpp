@@ -11,6 +11,7 @@
 #include "common/log.hpp"
 #include "common/random.hpp"
 
+#include <sys/inotify.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -35,6 +36,8 @@ namespace {
 constexpr auto kSweepLimit = 60s;
 constexpr auto kAgentLimit = 2s;
 constexpr auto kStacksLimit = 15s;
+/// From the start of an agent to its socket.
+constexpr auto kSocketLimit = 3s;
 
 }  // namespace
 
@@ -92,15 +95,30 @@ Result<void> JobProcesses::send_signal(const Job& job, int signo) const {
   return {};
 }
 
-awaitable<Result<std::string>> JobProcesses::ask(JobPtr job, std::string request) const {
+// The agent renames its socket into the folder when its first workers are on their way.
+awaitable<Result<UniqueFd>> JobProcesses::connect(JobPtr job, bool is_awaited) const {
   const auto folder = folder_.open_user_folder(job->id());
   if (folder.has_error()) co_return folder.error();
-  auto socket = connect_user_socket(folder->get(), "control.sock", job->stored.uid);
-  if (socket.has_error()) {
-    if (socket.error().code == Errc::not_found)
-      co_return Error{Errc::unavailable, "the agent of job " + job->id() + " has no socket yet"};
-    co_return socket.error();
+  const auto deadline = clock_now() + kSocketLimit;
+  for (;;) {
+    UniqueFd changes{::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)};
+    const auto path = "/proc/self/fd/" + std::to_string(folder->get());
+    const bool is_watched =
+        ::inotify_add_watch(changes.get(), path.c_str(), IN_MOVED_TO | IN_CREATE) >= 0;
+    auto socket = connect_user_socket(folder->get(), "control.sock", job->stored.uid);
+    if (socket.has_value() || socket.error().code != Errc::not_found) co_return socket;
+    const auto left = std::chrono::duration_cast<Millis>(deadline - clock_now());
+    if (!is_awaited || !is_watched || left <= Millis{0} || !job->process.is_open())
+      co_return Error{Errc::unavailable, "job " + job->id() +
+                                             " is only just being started, its agent can't be "
+                                             "asked yet: try again in a moment"};
+    co_await await_readable(std::move(changes), left);
   }
+}
+
+awaitable<Result<std::string>> JobProcesses::ask(JobPtr job, std::string request) const {
+  auto socket = co_await connect(job, !request.starts_with(control::kStatusRequest));
+  if (socket.has_error()) co_return socket.error();
   const auto limit = request == control::kStacksRequest ? kStacksLimit : kAgentLimit;
   co_return co_await ask_agent(std::move(*socket), std::move(request), limit);
 }

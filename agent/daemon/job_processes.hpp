@@ -24,7 +24,8 @@ class JobProcesses {
   /// What is left of a guardian. @param process  none if it has ended
   [[nodiscard]] Found look(const Job& job, const UniqueFd& process, std::int64_t& ended_ms) const;
   [[nodiscard]] Result<void> send_signal(const Job& job, int signo) const;
-  /// One request to the job's agent.
+  /// One request to the job's agent. One that was just started is waited for, unless the request
+  /// only looks.
   boost::asio::awaitable<Result<std::string>> ask(JobPtr job, std::string request) const;
   boost::asio::awaitable<void> stop(JobPtr job, std::optional<std::uint32_t> grace_s) const;
   boost::asio::awaitable<void> kill(JobPtr job) const;
@@ -33,6 +34,8 @@ class JobProcesses {
   [[nodiscard]] const std::string& group() const { return group_; }
 
  private:
+  boost::asio::awaitable<Result<UniqueFd>> connect(JobPtr job, bool is_awaited) const;
+
   const StateFolder& folder_;
   std::string group_;
   boost::asio::thread_pool& files_;

@@ -1,5 +1,7 @@
 #include "agent/daemon/json_text.hpp"
 
+#include "common/text.hpp"
+
 #include <nlohmann/json.hpp>
 
 namespace acc::agent::daemon {
@@ -37,6 +39,13 @@ json parse_bounded(std::string_view text, int deepest) {
 
 std::string json_text(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string error_in(std::string_view body) {
+  const auto reply = parse_bounded(body, 4);
+  const auto error = reply.is_object() ? reply.find("error") : reply.end();
+  const bool is_said = reply.is_object() && error != reply.end() && error->is_string();
+  return printable(is_said ? error->get<std::string>() : std::string{trim(body)}, 500);
 }
 
 }  // namespace acc::agent::daemon

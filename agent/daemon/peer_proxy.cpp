@@ -3,6 +3,7 @@
 #include "agent/daemon/api_call.hpp"
 #include "agent/daemon/api_json.hpp"
 #include "agent/daemon/http_reply_parser.hpp"
+#include "agent/daemon/json_text.hpp"
 #include "common/endpoint.hpp"
 #include "common/text.hpp"
 
@@ -311,7 +312,7 @@ awaitable<void> PeerProxy::ask_one(std::string user, std::shared_ptr<Listing> li
   if (exchange->parser.status() == 200)
     answer.facts = std::move(facts);
   else
-    fail("refused", answer.node + " refused: " + printable(facts, 500));
+    fail("refused", answer.node + " refused: " + error_in(facts));
 }
 
 }  // namespace acc::agent::daemon

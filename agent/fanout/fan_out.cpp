@@ -54,8 +54,8 @@ void finish_if_empty(FanOutState& state, FanOutActions& out) {
   if (state.phase == FanOutPhase::finished || std::ranges::any_of(state.hosts, lives)) return;
   if (state.phase == FanOutPhase::starting && any_in(state, HostPhase::waiting)) return;
   state.phase = FanOutPhase::finished;
-  for (const auto timer :
-       {FanOutTimer::start, FanOutTimer::verdict, FanOutTimer::leave, FanOutTimer::end})
+  for (const auto timer : {FanOutTimer::start, FanOutTimer::verdict, FanOutTimer::leave,
+                           FanOutTimer::end, FanOutTimer::stop})
     out.emplace_back(DisarmFanOutTimer{timer});
   out.emplace_back(FinishFanOut{exit_code_of(state)});
 }
@@ -151,6 +151,14 @@ FanOutActions on(FanOutState& state, const HostReportedStart& e) {
   return out;
 }
 
+// The coordinator tells the others. Those that hadn't found it yet when a signal ended the job
+// would look for it until --join_timeout.
+void arm_end(const FanOutState& state, FanOutActions& out) {
+  out.emplace_back(ArmFanOutTimer{FanOutTimer::end, state.policy.end_patience});
+  if (state.stop_signal != 0)
+    out.emplace_back(ArmFanOutTimer{FanOutTimer::stop, state.policy.stop_patience});
+}
+
 FanOutActions on(FanOutState& state, const HostReportedEnd& e) {
   auto& host = state.hosts[e.host];
   // What a host says that we let go before the job began is no end of the job.
@@ -162,8 +170,7 @@ FanOutActions on(FanOutState& state, const HostReportedEnd& e) {
   // A transport may wait for the end of its input.
   if (!std::exchange(host.is_closed, true)) out.emplace_back(CloseLifeLine{e.host});
   // The job may go on without a host that ended alone, for days.
-  if (!is_alone && !std::exchange(state.is_end_armed, true))
-    out.emplace_back(ArmFanOutTimer{FanOutTimer::end, state.policy.end_patience});
+  if (!is_alone && !std::exchange(state.is_end_armed, true)) arm_end(state, out);
   return out;
 }
 
@@ -251,6 +258,13 @@ FanOutActions on(FanOutState& state, const FanOutTimerFired& e) {
         if (!host.exit_code) out.emplace_back(TellLate{i});
       });
       leave(state, out);
+      return out;
+    case FanOutTimer::stop:
+      if (state.phase != FanOutPhase::running) return out;
+      // One that is stopping already takes SIGTERM for the repetition of a scheduler.
+      for_living(state, [&](HostIndex i, const FanOutHost& host) {
+        if (!host.exit_code) out.emplace_back(SendSignal{i, SIGTERM});
+      });
       return out;
     case FanOutTimer::leave:
       if (state.phase != FanOutPhase::leaving) return out;

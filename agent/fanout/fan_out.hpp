@@ -52,6 +52,7 @@ struct FanOutPolicy {
   Millis verdict_delay{4'000};    ///< after the first failure, for all others to be named with it
   Millis leave_patience{5'000};   ///< from closing a life line to SIGKILL for its transport
   Millis end_patience{120'000};   ///< from the first host's end to closing the life lines of others
+  Millis stop_patience{3'000};    ///< from the first host's end by a signal to telling the others
   std::string version;            ///< ours, which all hosts must have
   bool uses_daemons = false;      ///< each host reports the start of its job
   bool detaches = false;          ///< when all have, the jobs go on without us
@@ -65,8 +66,8 @@ enum class FanOutPhase {
   finished,
 };
 
-enum class FanOutTimer { start, verdict, leave, end };
-inline constexpr auto kFanOutTimers = static_cast<std::size_t>(FanOutTimer::end) + 1;
+enum class FanOutTimer { start, verdict, leave, end, stop };
+inline constexpr auto kFanOutTimers = static_cast<std::size_t>(FanOutTimer::stop) + 1;
 
 using HostIndex = std::size_t;
 

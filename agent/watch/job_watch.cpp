@@ -49,7 +49,8 @@ std::string rank_list(const std::vector<std::uint32_t>& ranks) {
 std::string silence_words(const SilentRank& silent, const evidence::RankSummary& rank) {
   if (!silent.section.empty())
     return "hung in section '" + silent.section + "', which may take " + describe(silent.limit);
-  if (silent.limit == Millis{0}) return "hung";
+  if (silent.limit == Millis{0})
+    return "hung: no worker used the CPU, read or wrote anything for " + describe(silent.silent);
   std::string text = "hung: no heartbeat for " + describe(silent.silent);
   if (rank.has_beaten) return text + " after step " + std::to_string(rank.step);
   return text + ", before its first step";

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace acc::ctl {
@@ -32,9 +33,10 @@ Failure order(const JobRow& job, const std::string& verb, Json body) {
                                         ? "passed " + text_of(body, "signal") + " on to " + job.id
                                         : "asked " + job.id + " to " + verb};
   if (job.is_of_service) {
-    const auto answer = ask_service(job.socket, {.method = "POST",
-                                                 .target = job.at + "/v1/jobs/" + job.id + "/" + verb,
-                                                 .body = body.empty() ? "" : to_line(body)});
+    const auto answer =
+        ask_service(job.socket, {.method = "POST",
+                                 .target = job.at + "/v1/jobs/" + job.id + "/" + verb,
+                                 .body = body.empty() ? "" : to_line(body)});
     if (!answer) return failure_of(answer.error());
     return answer->status >= kHttpRedirect ? failure_of(*answer) : done;
   }
@@ -60,15 +62,22 @@ int steer(const Invocation& call, const JobRow& job, int signo) {
 }
 
 int steer(const Invocation& call, const LaunchState& launch, int signo) {
-  const bool to_all = call.command.verb == "stop" && row_of(launch).state == "stopping";
-  int worst = code(CtlExit::refused);
+  // A node that hasn't found the others yet hears of a stop from nobody else.
+  const bool to_all = call.command.verb == "stop";
+  std::optional<int> failed;
+  bool is_done = false;
   for (const auto& one : launch.parts) {
-    if (!one.job || is_over(one.job->state)) continue;
-    worst = steer(call, *one.job, signo);
-    if (worst == code(CtlExit::done) && !to_all) return worst;
+    if (!one.job || is_over(one.job->state) || (is_done && !to_all)) continue;
+    const int exit = steer(call, *one.job, signo);
+    if (exit == code(CtlExit::usage)) return exit;  // wrong on all nodes
+    if (exit == code(CtlExit::done))
+      is_done = true;
+    else
+      failed = exit;
   }
-  if (worst == code(CtlExit::refused)) tell("nothing of " + launch.record.id + " runs");
-  return worst;
+  if (is_done) return code(CtlExit::done);
+  if (!failed) tell("nothing of " + launch.record.id + " runs");
+  return failed.value_or(code(CtlExit::refused));
 }
 
 int remove(const JobRow& job) {

@@ -245,6 +245,25 @@ SCENARIO("a host that doesn't follow the end of the others is cut off", "[agent]
   CHECK(Story::finish(story.ended(1, 70)) == to_int(ExitCode::success));
 }
 
+TEST_CASE("after an early Ctrl-C a host that hadn't joined yet waited for the others",
+          "[agent][fanout]") {
+  Story story{3};
+  story.run_all();
+  CHECK(count<SendSignal>(story(FanOutSignal{SIGINT})) == 1);
+  const auto armed = all<ArmFanOutTimer>(story.ended(0, 130));
+  REQUIRE(armed.size() == 2);
+  CHECK(armed[1].timer == FanOutTimer::stop);
+  story.ended(2, 130);
+  const auto told = all<SendSignal>(story(FanOutTimerFired{FanOutTimer::stop}));
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].host == 1);
+  CHECK(told[0].signo == SIGTERM);
+  story.exited(0, 130);
+  story.exited(2, 130);
+  story.ended(1, 143);
+  CHECK(Story::finish(story.exited(1, 143)) == 130);
+}
+
 TEST_CASE("a job that went on without a lost host was stopped two minutes later",
           "[agent][fanout]") {
   Story story{3};
