@@ -2,7 +2,7 @@
 import json, os, signal, subprocess, threading, unittest
 
 import test_ctl
-from harness import PROGRAMS, main, until, write
+from harness import BIN, PROGRAMS, children_of, main, read, until, write
 from test_ctl import CTL, JOB, CtlTest, Service
 from tty_program import TtyProgram, pyte
 
@@ -18,11 +18,11 @@ class TopTest(CtlTest):
         self.addCleanup(screen.close)
         return screen
 
-    def job_of(self, script, count=2, flags=""):
+    def job_of(self, script, count=2, flags="", **variables):
         """A job of plain acc-launch whose workers run a script of the shell."""
         path = os.path.join(self.runtime, "work.sh")
         write(path, "#!/bin/bash\n" + script, 0o755)
-        job = self.job(f"--num_processes {count} {flags}", [], program=["--no_python", path], env={"XDG_RUNTIME_DIR": self.runtime})
+        job = self.job(f"--num_processes {count} {flags}", [], program=["--no_python", path], env={"XDG_RUNTIME_DIR": self.runtime, **variables})
         until(self.ps, "the job's control socket")
         return job
 
@@ -144,6 +144,40 @@ class Pages(TopTest):
         screen.wait_for("F5List")
         screen.press("q")
         self.ends(screen, 0)
+
+
+class Gpus(TopTest):
+    def test_the_gpus_of_ranks_are_sampled_while_they_are_watched(self):
+        library = os.path.join(BIN, "libfake_nvml.so")
+        if not os.path.exists(library):
+            self.skipTest("libfake_nvml.so isn't built")
+        facts = os.path.join(self.runtime, "nvml")
+        write(facts, "gpus=2 use:0=93 memory:0=1000 use:1=40 memory:1=1000")
+        job = self.job_of(HOLD, ACC_NVML_LIBRARY=library, FAKE_NVML=facts)
+        self.ctl("status", "work")
+        self.assertEqual(self.samplers(job), [])
+        screen = self.top("work")
+        text = screen.wait_for("GPU%")
+        self.assertRegex(text, r"(?m)^ +0 .* 93 up 0$")
+        self.assertRegex(text, r"(?m)^ +1 .* 40 up 1$")
+        self.assertIn("2 GPUs 66 %", text.replace("67", "66"))
+        sampler, = self.samplers(job)
+        os.kill(job.pid, signal.SIGTERM)
+        job.wait()
+        until(lambda: comm(sampler) != "acc:gpus", "the sampler's end")
+        screen.press("q")
+        self.ends(screen, 0)
+
+    def samplers(self, job):
+        """Of this job alone: children of its guardian."""
+        return [pid for pid in children_of(job.pid) if comm(pid) == "acc:gpus"]
+
+
+def comm(pid):
+    try:
+        return read(f"/proc/{pid}/comm").strip()
+    except OSError:
+        return ""
 
 
 class Ends(TopTest):

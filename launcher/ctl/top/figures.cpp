@@ -53,6 +53,23 @@ void set_end(RankFigures& rank, const Json& worker) {
   rank.end = signal.empty() ? "exit " + (code ? std::to_string(*code) : "?") : signal;
 }
 
+/// The same from a report.
+void set_end_of(RankFigures& rank, const Json& worker, const Json& report) {
+  const auto exit = worker.find("exit");
+  const bool has_exit = exit != worker.end() && exit->is_object();
+  const auto signal = has_exit ? plain(*exit, "signal") : std::string{};
+  const auto code = has_exit ? number_if(*exit, "code") : std::nullopt;
+  rank.life = code == 0 ? RankFigures::Life::succeeded : RankFigures::Life::failed;
+  rank.end = !signal.empty() ? signal : code ? "exit " + std::to_string(*code) : "not started";
+  const auto failure = report.find("first_failure");
+  if (failure == report.end() || !failure->is_object() ||
+      number_if(*failure, "rank") != std::optional{rank.rank})
+    return;
+  const auto* lines = list_in(*failure, "last_lines");
+  if (lines != nullptr && !lines->empty() && lines->back().is_string())
+    rank.last_line = plain_line(lines->back().get<std::string>(), kLongestText);
+}
+
 RankFigures rank_of(const Json& worker, std::size_t node) {
   RankFigures rank;
   rank.node = node;
@@ -168,10 +185,12 @@ class Assembly {
     const auto body = answer.how == PartAnswer::How::answered ? parse_json(answer.body) : Json{};
     const bool is_right = body.is_object();
     Json live;
+    Json report;
     if (is_right && answer.is_of_service) {
       part.job = job_of_service(body, job_.row.socket);
       if (part.job) part.job->at = job_.row.at;
       if (body.contains("live")) live = body["live"];
+      if (body.contains("report")) report = body["report"];
     } else if (is_right) {
       part.job = job_of_agent(answer.body, job_.row.socket, job_.row.user, now_ms_);
       live = body;
@@ -182,6 +201,8 @@ class Assembly {
     NodeFigures figures{answer.node, part.job ? part.job->state : "", part.why};
     if (live.is_object() && list_in(live, "workers") != nullptr) {
       add_live(live, figures, node);
+    } else if (part.job && is_over(part.job->state) && list_in(report, "workers") != nullptr) {
+      add_report(report, figures, node);
     } else {
       const bool has_ended = answer.how == PartAnswer::How::gone ||
                              (part.job && is_over(part.job->state));
@@ -215,6 +236,26 @@ class Assembly {
     }
     figures.slots = static_cast<std::int64_t>(live["workers"].size());
     if (figures.slots > 0) figures.first_rank = number_of(live["workers"][0], "rank");
+  }
+
+  /// Of a job that has ended: acc-launch's --report.
+  void add_report(const Json& report, NodeFigures& figures, std::size_t node) {
+    if (figures.name.empty()) figures.name = text_of(report, "host");
+    job_.restarts_used = number_of(report, "restarts");
+    job_.round = std::max(job_.round, job_.restarts_used);
+    job_.max_restarts = number_of(report, "max_restarts");
+    job_.world_size = number_of(report, "world_size");
+    for (const auto& worker : report["workers"]) {
+      // Those of a lost machine have no local rank here.
+      if (!worker.is_object() || !number_if(worker, "local_rank")) continue;
+      auto rank = rank_of(worker, node);
+      const auto before = ranks_before_.find({node, rank.local_rank});
+      if (before != ranks_before_.end()) rank.last_line = before->second->last_line;
+      set_end_of(rank, worker, report);
+      rank.rss_bytes = number_if(worker, "peak_rss_bytes");
+      job_.ranks.push_back(std::move(rank));
+    }
+    figures.slots = static_cast<std::int64_t>(report["workers"].size());
   }
 
   /// Of a node that doesn't answer, or whose part has ended: what was known last.

@@ -298,6 +298,7 @@ Outcome back(Model& model) {
   }
   if (model.page == Page::jobs) return {};
   model.page = Page::jobs;
+  if (model.job) model.job_table.selected = model.job->row.id;
   return {.asks_now = true};
 }
 

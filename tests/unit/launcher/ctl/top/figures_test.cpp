@@ -78,6 +78,35 @@ TEST_CASE("a job that is gone keeps its last figures", "[top]") {
   CHECK(second.ranks[0].end == "ended");
 }
 
+TEST_CASE("of a job that has ended its report tells of the ranks", "[top]") {
+  const Json worker{{"rank", 0}, {"local_rank", 0}, {"pid", 7}, {"peak_rss_bytes", 4096}};
+  auto killed = worker;
+  killed.update({{"rank", 1}, {"local_rank", 1}, {"exit", {{"signal", "SIGSEGV"}, {"signo", 11}}}});
+  auto good = worker;
+  good["exit"] = {{"code", 0}};
+  auto never = worker;
+  never.update({{"rank", 2}, {"local_rank", 2}, {"exit", nullptr}});
+  auto lost = worker;
+  lost.update({{"rank", 9}, {"local_rank", nullptr}});
+  PartAnswer part{"", PartAnswer::How::answered, true};
+  part.body =
+      Json{{"id", "train-x"}, {"state", "failed"}, {"exit_code", 139},
+           {"report",
+            {{"host", "vm"}, {"world_size", 3}, {"restarts", 2}, {"max_restarts", 2},
+             {"workers", {good, killed, never, lost}},
+             {"first_failure", {{"rank", 1}, {"last_lines", {"one", "the \x1b[1mend"}}}}}}}
+          .dump();
+  const auto job = figures_of(known(), std::vector{part}, nullptr, kNow);
+  CHECK(job.is_over);
+  CHECK(job.nodes[0].name == "vm");
+  CHECK(job.restarts_used == 2);
+  REQUIRE(job.ranks.size() == 3);
+  CHECK(job.ranks[0].end == "exit 0");
+  CHECK(job.ranks[1].end == "SIGSEGV");
+  CHECK(job.ranks[1].last_line == "the end");
+  CHECK(job.ranks[2].end == "not started");
+}
+
 TEST_CASE("ranks of other machines are told of by the coordinator's table alone", "[top]") {
   auto live = status(2);
   live["node_table"] = {{{"node", "vm"}, {"host", "vm"}, {"first_rank", 0}, {"slots", 2}},
