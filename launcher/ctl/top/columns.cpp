@@ -58,7 +58,8 @@ std::string node_state(const JobFigures& job, std::size_t node, const Totals& to
   const auto& figures = job.nodes[node];
   if (!figures.is_watched) return "elsewhere";
   if (!figures.why.empty()) return "no answer";
-  if (totals.running == totals.ranks || totals.ranks == 0) return figures.state;
+  const bool is_mixed = totals.running > 0 && totals.running < totals.ranks;
+  if (!is_mixed) return figures.state;
   return std::to_string(totals.running) + " of " + std::to_string(totals.ranks) + " run";
 }
 

@@ -287,9 +287,9 @@ class Assembly {
           name == own || name == plain(live, "node") ||
           std::ranges::any_of(job_.nodes, [&](const auto& node) { return node.name == name; });
       if (is_known || has_several_parts_) continue;
-      NodeFigures other{name, "", "acc-top " + job_.row.name + " there shows its ranks"};
+      NodeFigures other{name, "", "run acc-top there to see its ranks"};
       other.first_rank = number_of(one, "first_rank");
-      other.slots = number_of(one, "slots");
+      other.slots = std::clamp<std::int64_t>(number_of(one, "slots"), 0, 1'000'000);
       other.is_watched = false;
       job_.nodes.push_back(std::move(other));
     }

@@ -32,7 +32,8 @@ std::string trouble_of(const std::vector<PartAnswer>& parts) {
   for (const auto& part : parts) {
     if (part.how != PartAnswer::How::silent) continue;
     text += text.empty() ? "" : "; ";
-    text += (part.node.empty() ? "" : part.node + ": ") + part.why;
+    const bool is_named = part.node.empty() || part.why.starts_with(part.node + ":");
+    text += (is_named ? "" : part.node + ": ") + part.why;
   }
   return plain_line(text, kLongestTrouble);
 }

@@ -133,12 +133,11 @@ void draw_jobs(const Model& model, Frame& frame) {
   draw_table(table, state.shift, model.size.columns, frame);
 }
 
-std::string node_label(const NodeFigures& node) {
-  std::string text = node.name;
-  if (!node.is_watched && node.slots > 0)
-    text += ": ranks " + std::to_string(node.first_rank) + "-" +
-            std::to_string(node.first_rank + node.slots - 1);
-  return text;
+std::string ranks_of(const NodeFigures& node) {
+  if (node.slots <= 0) return "";
+  const auto last = node.first_rank + node.slots - 1;
+  return std::to_string(node.first_rank) +
+         (node.slots == 1 ? std::string{} : "-" + std::to_string(last));
 }
 
 void draw_ranks(const Model& model, Frame& frame) {
@@ -170,7 +169,8 @@ void draw_ranks(const Model& model, Frame& frame) {
       for (const auto* column : shown)
         cells.cells.push_back(
             {column->total != nullptr ? column->total(job, row.index, totals) : "", cells.style});
-      if (name_at < cells.cells.size()) cells.cells[name_at].text = node_label(node);
+      if (!state.is_tree) cells.cells[0].text = ranks_of(node);
+      if (name_at < cells.cells.size()) cells.cells[name_at].text = node.name;
     } else {
       const auto& rank = job.ranks[row.index];
       cells.style = style_of(rank);
@@ -235,10 +235,13 @@ Line job_title(const Model& model) {
 Line sums_line(const JobFigures& job) {
   const auto totals = totals_of(job);
   std::vector<std::string> parts;
+  const bool has_others =
+      std::ranges::any_of(job.nodes, [](const auto& node) { return !node.is_watched; });
   parts.push_back(totals.running == totals.ranks
                       ? plural(totals.running, "rank") + " running"
                       : std::to_string(totals.running) + " of " + plural(totals.ranks, "rank") +
                             " running");
+  if (has_others) parts.back() += " here";
   if (totals.least_step) {
     const bool is_one = totals.least_step == totals.most_step;
     parts.push_back("step " + std::to_string(*totals.least_step) +

@@ -106,6 +106,22 @@ TEST_CASE("two nodes have a column, or a row each in the tree", "[top]") {
   CHECK(text.find("  2   1002 running 1.0 MiB") != std::string::npos);
 }
 
+TEST_CASE("nodes that are seen elsewhere have a row with their ranks", "[top]") {
+  auto live = status(2);
+  live["world_size"] = 5;
+  live["node_table"] = {{{"node", "vm"}, {"host", "vm"}, {"first_rank", 0}, {"slots", 2}},
+                        {{"node", "vm2"}, {"host", "vm2"}, {"first_rank", 2}, {"slots", 3}}};
+  auto model = of_job({answered(live)});
+  auto text = shown(model);
+  INFO(text);
+  CHECK(text.find("5 ranks on 2 nodes") != std::string::npos);
+  CHECK(text.find("2 ranks running here") != std::string::npos);
+  CHECK(text.find("  2-4 vm2       elsewhere") != std::string::npos);
+  press(model, Key::end);
+  press(model, Key::enter);
+  CHECK(shown(model).find("a log is of one rank") != std::string::npos);
+}
+
 TEST_CASE("1,024 ranks cost no more lines than the window has", "[top]") {
   auto model = of_job({answered(status(1024))}, {60, 200});
   press(model, Key::end);
