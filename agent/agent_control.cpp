@@ -23,6 +23,7 @@ namespace {
 // Beyond that many workers reading /proc for a request would hold up the loop.
 constexpr std::size_t kMeasuredWorkers = 1024;
 constexpr Millis kTablePatience{500};
+constexpr Millis kRestartPatience{1'500};  // less than the daemon's own for a reply
 constexpr std::size_t kShownWords = 64;
 
 double seconds_of(Instant from, Instant to) {
@@ -74,7 +75,7 @@ void AgentLoop::on_control(const control::Request& request, uid_t uid,
   if (std::holds_alternative<control::Stacks>(request)) {
     if (group_.phase != Phase::running)
       return reply(control::refusal("conflict", "no worker runs now"));
-    return watch_.collect("asked for over the control socket", [reply](const auto& answer) {
+    return collect_stacks("asked for over the control socket", [reply](const auto& answer) {
       reply(answer ? control::stacks_reply(answer->file, answer->text)
                    : control::refusal("failed", answer.error().what));
     });
@@ -95,9 +96,9 @@ void AgentLoop::on_control(const control::Request& request, uid_t uid,
     const auto why = why_no_restart(group_);
     if (!why.empty()) return reply(control::refusal("conflict", why));
     note("restart");
+    if (group_.coordinated) return ask_all_for_restart(std::move(reply));
     reply(control::done());
-    // Of a job on several nodes the coordinator tells it, with the next round.
-    if (!group_.coordinated) restart_reason_ = "asked for over the control socket";
+    restart_reason_ = "asked for over the control socket";
     handle(RestartAsked{clock_now()});
   }
   check_emptied();
@@ -136,6 +137,34 @@ void AgentLoop::reply_status(control::Status wanted, std::function<void(std::str
   });
 }
 
+// The coordinator decides, and its answer is the reply.
+void AgentLoop::ask_all_for_restart(std::function<void(std::string)> reply) {
+  struct Question {
+    explicit Question(boost::asio::io_context& io) : timer{io} {}
+    boost::asio::steady_timer timer;
+    std::function<void(std::string)> reply;
+  };
+  const auto question = std::make_shared<Question>(io_);
+  question->reply = std::move(reply);
+  const auto answer = [question](const std::string& why_not) {
+    if (!question->reply) return;
+    const auto to = std::exchange(question->reply, nullptr);
+    to(why_not.empty() ? control::done() : control::refusal("conflict", why_not));
+    question->timer.cancel();
+  };
+  question->timer.expires_after(kRestartPatience);
+  question->timer.async_wait([answer](boost::system::error_code cancelled) {
+    if (!cancelled)
+      answer(
+          "the coordinator of its nodes gives no answer: look whether a restart follows, else "
+          "try again");
+  });
+  restart_answer_ = answer;
+  handle(RestartAsked{clock_now()});
+  restart_answer_ = nullptr;
+  check_emptied();
+}
+
 control::JobView AgentLoop::view(const control::Status& wanted) const {
   const auto now = clock_now();
   control::JobView seen;
@@ -154,6 +183,7 @@ control::JobView AgentLoop::view(const control::Status& wanted) const {
   seen.agent = ::getpid();
   if (run_folder_.holds_logs()) seen.log_folder = run_folder_.path();
   seen.seconds = seconds_of(began_, now);
+  seen.goodput = watch_.goodput(now);
   const auto words = std::min(plan_.command.size(), kShownWords);
   seen.command.assign(plan_.command.begin(),
                       plan_.command.begin() + static_cast<std::ptrdiff_t>(words));

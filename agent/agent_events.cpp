@@ -17,7 +17,7 @@ constexpr Millis kEventPatience{2'000};
 void AgentLoop::open_events() {
   if (plan_.events_file.empty()) return;
   event_log_ =
-      std::make_unique<EventLog>(io_, plan_.events_file, plan_.output.patience,
+      std::make_unique<EventLog>(io_, plan_.events_file, plan_.events_size, plan_.output.patience,
                                  [this](const Losses& losses) { messages_.degraded(losses); });
   events_.open([this](std::string_view line) { event_log_->write(line); }, job_id_,
                job_ ? job_->node_name() : host_name());

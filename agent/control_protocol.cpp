@@ -52,6 +52,16 @@ Result<Request> decode_signal(const Json& json) {
   return Request{Signal{signo}};
 }
 
+// As in the report.
+Json goodput_json(const GoodputFigures& g) {
+  const auto seconds = [](Millis time) { return std::chrono::duration<double>(time).count(); };
+  return {{"share", g.goodput()},
+          {"seconds", seconds(g.total)},
+          {"seconds_waiting", seconds(g.waiting)},
+          {"seconds_restarting", seconds(g.restarting)},
+          {"seconds_lost_work", g.knows_checkpoints ? Json(seconds(g.lost_work)) : Json{}}};
+}
+
 /// A flag that is missing is false; any other kind of value is, too.
 bool is_set(const Json& json, const char* name) {
   const auto flag = json.find(name);
@@ -217,6 +227,7 @@ std::string encode(const JobView& job) {
             {"log_folder", nullptr},
             {"seconds", job.seconds},
             {"command", job.command},
+            {"goodput", goodput_json(job.goodput)},
             {"workers", Json::array()}};
   if (!job.log_folder.empty()) json["log_folder"] = job.log_folder;
   for (const auto& worker : job.workers) json["workers"].push_back(to_json(worker));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "agent/group_state.hpp"
+#include "agent/watch/goodput.hpp"
 #include "common/error.hpp"
 #include "common/exit_status.hpp"
 #include "common/ids.hpp"
@@ -128,6 +129,7 @@ struct JobView {
   std::string log_folder;  ///< empty: none holds logs
   double seconds = 0;      ///< since the agent's start
   std::vector<std::string> command;
+  GoodputFigures goodput;  ///< of this node
   std::vector<WorkerView> workers;
   std::vector<GpuView> gpus{};  ///< of this node, if they were asked for and sampled already
   std::vector<NodeView> table;  ///< of several nodes, where the coordinator answered in time

@@ -1,7 +1,7 @@
 #include "agent/daemon/api_routes.hpp"
 
-#include "agent/daemon/api_body.hpp"
 #include "agent/control_protocol.hpp"
+#include "agent/daemon/api_body.hpp"
 #include "agent/daemon/api_event_stream.hpp"
 #include "agent/daemon/api_json.hpp"
 #include "agent/daemon/api_log_stream.hpp"
@@ -224,8 +224,8 @@ bool is_json(std::string_view content_type) {
 }
 
 /// What is wrong with the request whatever the route does with it.
-std::optional<HttpReply> unfit(const ApiContext& api, const Route& route, Principal who,
-                               const HttpRequest& request) {
+std::optional<HttpReply> refusal_of(const ApiContext& api, const Route& route, Principal who,
+                                    const HttpRequest& request) {
   if (route.may_call == MayCall::operators && who.uid != 0 && who.uid != api.own)
     return refused(403, "only root and the user of the daemon may do this");
   if (route.body == BodyUse::required && !request.header("content-length") &&
@@ -286,7 +286,7 @@ awaitable<HttpReply> answer(ApiContext& api, Principal who, HttpRequest request)
     reply.headers.emplace_back("Allow", found.allowed);
     co_return reply;
   }
-  if (auto refusal = unfit(api, *found.route, who, request)) co_return std::move(*refusal);
+  if (auto refusal = refusal_of(api, *found.route, who, request)) co_return std::move(*refusal);
   const bool has_id = found.route->path.find("{id}") != std::string_view::npos;
   if (has_id && !is_id(found.id))
     co_return refused(404, "there is no job " + in_quotes(found.id, 100));

@@ -3,7 +3,7 @@ acc_library(agent_http
   SOURCES http_message.cpp http_parser.cpp http_reply_parser.cpp http_quota.cpp http_stream.cpp http_connection.cpp http_socket_file.cpp http_server.cpp sse.cpp
     json_text.cpp api_body.cpp api_json.cpp api_file_growth.cpp api_call.cpp api_log_stream.cpp api_raw_log.cpp api_event_stream.cpp api_metrics.cpp api_routes.cpp
   PUBLIC acc::common acc::agent_accept
-  PRIVATE acc::agent_metrics acc::log nlohmann_json::nlohmann_json)
+  PRIVATE acc::agent_metrics acc::agent_output acc::log nlohmann_json::nlohmann_json)
 if(ACC_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   # Its check of function types can't be assembled for coroutines: "Cannot represent a difference across sections".
   set_source_files_properties(http_stream.cpp http_connection.cpp http_server.cpp api_call.cpp api_log_stream.cpp api_raw_log.cpp api_event_stream.cpp api_metrics.cpp api_routes.cpp
@@ -17,7 +17,7 @@ acc_library(agent_peers
 # The door for browsers, with the status page: its files become a source.
 set(page_files ${CMAKE_CURRENT_LIST_DIR}/page/index.html ${CMAKE_CURRENT_LIST_DIR}/page/style.css ${CMAKE_CURRENT_LIST_DIR}/page/app.js
   ${CMAKE_CURRENT_LIST_DIR}/page/api.js
-  ${CMAKE_CURRENT_LIST_DIR}/page/log.js ${CMAKE_CURRENT_LIST_DIR}/page/rounds.js ${CMAKE_CURRENT_LIST_DIR}/page/timeline.js ${CMAKE_CURRENT_LIST_DIR}/page/words.js
+  ${CMAKE_CURRENT_LIST_DIR}/page/log.js ${CMAKE_CURRENT_LIST_DIR}/page/parts.js ${CMAKE_CURRENT_LIST_DIR}/page/rounds.js ${CMAKE_CURRENT_LIST_DIR}/page/timeline.js ${CMAKE_CURRENT_LIST_DIR}/page/words.js
   ${CMAKE_CURRENT_LIST_DIR}/page/icon.svg)
 set(page_source ${CMAKE_CURRENT_BINARY_DIR}/page_files.cpp)
 add_custom_command(OUTPUT ${page_source}

@@ -305,6 +305,14 @@ bool OutputHub::can_show_status() const {
   return facts_.err_is_tty && (facts_.same_target || !facts_.out_is_tty);
 }
 
+bool OutputHub::is_bypassed() const {
+  for (std::uint32_t i = 0; i < local_world_size_; ++i) {
+    const auto routes = routes_of(plan_, LocalRank{i}, local_world_size_, facts_);
+    if (routes.out.inherit || routes.err.inherit) return true;
+  }
+  return false;
+}
+
 void OutputHub::set_status(std::string line) {
   if (line.empty() && !has_status_) return;
   has_status_ = !line.empty();

@@ -94,6 +94,8 @@ class OutputHub {
 
   /// stderr is a terminal, and no stream of a worker reaches it past us but a worker's own.
   [[nodiscard]] bool can_show_status() const;
+  /// A worker has our own descriptors, and writes to the terminal past us.
+  [[nodiscard]] bool is_bypassed() const;
   /// A line below all others on that terminal, without an end; empty: none. Returns when a worker
   /// that writes to the terminal itself finds it gone.
   void set_status(std::string line);

@@ -67,13 +67,13 @@ FLOORS = {
                   "terminal_interrupts service_notify output/* health_probes health_nvml health_prober gpu_sampler descriptor_limit accept_loop asio_impl watch/learned_times evidence/*",
         "guardian": "guardian_board job_folder_notes report_file lease_timer lease_watch guardian",
         "workers": "worker_connection worker_server control_server local_store metrics_server pmi_server environment worker_start worker_group lent_terminal heartbeat_board",
-        "job": "rendezvous_options coordinated_job report report_json lost_ranks job_recorder job_events job_metrics event_log health_check gpu_watch user_messages worker_services round_starter watch/job_watch",
+        "job": "rendezvous_options coordinated_job report report_json lost_ranks job_recorder job_events job_metrics event_log health_check gpu_watch user_messages worker_services round_starter watch/job_watch node_stacks",
         "loop": "life_line life_line_watch agent_loop agent_cluster agent_control agent_events agent_health agent_status agent",
         "several hosts": "fanout/*",
     },
     "agent/output": {
         "rules": "losses output_options console_facts routes terminal_view drop_policy line_splitter tail_buffer",
-        "files": "log_file run_folder pseudo_terminal",
+        "files": "event_file_line log_file run_folder pseudo_terminal",
         "queues": "output_queue batch_queue console_queue journal_queue log_file_queue event_file_queue destinations",
         "streams": "worker_stream pump",
         "hub": "output_hub",
@@ -320,11 +320,29 @@ def check_retired_words(root):
                 continue
             for number, word, term in retired_words(path.read_text()):
                 yield f"{path.relative_to(root)}:{number}: \"{word}\" is retired: {term}"
+        for path in sorted((root / room).rglob("*.md")):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                for pattern, term in RETIRED.items():
+                    if word := re.search(pattern, line):
+                        yield f"{path.relative_to(root)}:{number}: \"{word[0]}\" is retired: {term}"
+
+
+# Rooms whose page names each of their files.
+PAGES = ("agent", "agent/daemon", "agent/fanout", "agent/output", "common", "launcher", "launcher/check", "launcher/ctl", "rendezvous", "runtime")
+
+
+def check_pages(root):
+    for room in PAGES:
+        page = (root / room / "README.md").read_text()
+        names = {path.stem for path in (root / room).iterdir() if path.suffix in {".hpp", ".cpp"}}
+        for name in sorted(names):
+            if not re.search(rf"\b{name}\b", page):
+                yield f"{room}/README.md says nothing of {name}"
 
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_retired_words(root))
+    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_retired_words(root)) + list(check_pages(root))
     files = 0
     for room in ROOMS:
         for path in sorted((root / room).rglob("*")):
