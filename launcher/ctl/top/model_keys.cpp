@@ -141,6 +141,7 @@ void open_signals(Model& model) {
   const bool is_ended = model.page == Page::jobs
                             ? found == model.jobs.end() || is_over(found->state)
                             : !model.job || model.job->is_over;
+  model.target = target;
   if (!is_ended) return open_panel(model, Panel::signals);
   model.notice = target.empty() ? "no job is selected" : "the job has ended";
   model.is_notice_bad = true;
@@ -189,7 +190,7 @@ Outcome on_confirm_key(Model& model, const KeyPress& press) {
     return {};
   }
   const bool is_verb = model.order == "stop" || model.order == "restart";
-  return {.order = Order{target_of(model), is_verb ? model.order : "signal",
+  return {.order = Order{model.target, is_verb ? model.order : "signal",
                          is_verb ? std::string{} : model.order}};
 }
 
@@ -247,7 +248,7 @@ Outcome open_job(Model& model) {
   model.job.reset();
   model.trouble.clear();
   model.rank_table.selected.clear();
-  model.rank_table.first = 0;
+  model.rank_table.at = model.rank_table.first = 0;
   model.rank_table.filter.clear();
   return {.asks_now = true};
 }

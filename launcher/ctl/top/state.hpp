@@ -65,6 +65,7 @@ struct Model {
 
   std::size_t menu = 0;  ///< the line of a menu with the cursor
   std::string order;     ///< "stop", "restart", or a signal, that waits for a yes
+  std::string target;    ///< the job that it is for, whatever is selected meanwhile
   std::string input;     ///< of search and filter
   std::string search;    ///< the last one
   std::string notice;    ///< of what was done; until the next key

@@ -110,7 +110,8 @@ bool fits_filter(std::string_view text, std::string_view filter) {
 
 std::size_t selected_index(const std::vector<TableRow>& rows, const TableState& state) {
   const auto found = std::ranges::find(rows, state.selected, &TableRow::id);
-  return found == rows.end() ? 0 : static_cast<std::size_t>(found - rows.begin());
+  if (found != rows.end()) return static_cast<std::size_t>(found - rows.begin());
+  return rows.empty() ? 0 : std::min(state.at, rows.size() - 1);
 }
 
 void scroll_to(TableState& state, std::size_t selected, std::size_t rows, std::size_t height) {

@@ -55,9 +55,8 @@ Line question(const Model& model) {
   const auto what = model.order == "stop" || model.order == "restart"
                         ? (model.order == "stop" ? std::string{"Stop "} : std::string{"Restart "})
                         : "Send SIG" + model.order + " to all ranks of ";
-  const auto job = model.page == Page::jobs ? model.job_table.selected : model.wanted;
   const bool ends = found != rows.end() && found->ends_job;
-  return {{what + plain_line(job, 64) + (ends ? "? It ends the job." : "?") + " y, or any key: no ",
+  return {{what + plain_line(model.target, 64) + (ends ? "? It ends the job." : "?") + " y, or any key: no ",
            Style::warning}};
 }
 
