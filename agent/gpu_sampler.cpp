@@ -61,8 +61,8 @@ struct NvmlSampling {
         processes{sampler_symbol<decltype(processes)>(library,
                                                       "nvmlDeviceGetComputeRunningProcesses_v3")} {
     if (processes == nullptr)
-      processes = sampler_symbol<decltype(processes)>(library,
-                                                      "nvmlDeviceGetComputeRunningProcesses_v2");
+      processes =
+          sampler_symbol<decltype(processes)>(library, "nvmlDeviceGetComputeRunningProcesses_v2");
   }
   [[nodiscard]] bool is_usable() const { return init && count && handle && init() == 0; }
 };
@@ -122,8 +122,11 @@ std::optional<std::vector<Sample>> decode_samples(std::string_view line) {
   try {
     std::vector<Sample> samples;
     for (const auto& one : SampleJson::parse(line)) {
-      Sample sample{one.at(0).get<std::uint32_t>(), {}, one.at(2).get<std::uint64_t>(),
-                    one.at(3).get<std::uint64_t>(), one.at(4).get<std::vector<std::int64_t>>()};
+      Sample sample{one.at(0).get<std::uint32_t>(),
+                    {},
+                    one.at(2).get<std::uint64_t>(),
+                    one.at(3).get<std::uint64_t>(),
+                    one.at(4).get<std::vector<std::int64_t>>()};
       if (!one.at(1).is_null()) sample.percent = one.at(1).get<std::uint32_t>();
       samples.push_back(std::move(sample));
     }
@@ -160,8 +163,8 @@ std::optional<int> sampler_main(int argc, char** argv) {
   ::prctl(PR_SET_NAME, kSamplerName);
   std::signal(SIGPIPE, SIG_DFL);  // nobody reads any more: it ends
   const char* name = std::getenv("ACC_NVML_LIBRARY");
-  void* const library =
-      ::dlopen(name != nullptr && *name != '\0' ? name : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  void* const library = ::dlopen(name != nullptr && *name != '\0' ? name : "libnvidia-ml.so.1",
+                                 RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return 1;
   const NvmlSampling nvml{library};
   if (!nvml.is_usable()) return 1;

@@ -45,8 +45,7 @@ bool may_have_gpus() {
 
 }  // namespace
 
-GpuWatch::GpuWatch(boost::asio::io_context& io)
-    : out_{io}, idle_{io}, has_gpus_{may_have_gpus()} {}
+GpuWatch::GpuWatch(boost::asio::io_context& io) : out_{io}, idle_{io}, has_gpus_{may_have_gpus()} {}
 
 GpuWatch::~GpuWatch() { stop(); }
 

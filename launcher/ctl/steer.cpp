@@ -32,9 +32,10 @@ Failure order(const JobRow& job, const std::string& verb, Json body) {
                                         ? "passed " + text_of(body, "signal") + " on to " + job.id
                                         : "asked " + job.id + " to " + verb};
   if (job.is_of_service) {
-    const auto answer = ask_service(job.socket, {.method = "POST",
-                                                 .target = job.at + "/v1/jobs/" + job.id + "/" + verb,
-                                                 .body = body.empty() ? "" : to_line(body)});
+    const auto answer =
+        ask_service(job.socket, {.method = "POST",
+                                 .target = job.at + "/v1/jobs/" + job.id + "/" + verb,
+                                 .body = body.empty() ? "" : to_line(body)});
     if (!answer) return failure_of(answer.error());
     return answer->status >= kHttpRedirect ? failure_of(*answer) : done;
   }

@@ -36,6 +36,19 @@ std::optional<std::int64_t> number_if(const Json& object, const char* key) {
   return found->get<std::int64_t>();
 }
 
+/// Of which a thousand can be added.
+std::optional<std::int64_t> bytes_if(const Json& object, const char* key) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 50;
+  const auto bytes = number_if(object, key);
+  return bytes ? std::optional{std::clamp<std::int64_t>(*bytes, 0, kMost)} : std::nullopt;
+}
+
+/// A number of ranks, or the first one.
+std::int64_t count_of(const Json& object, const char* key) {
+  constexpr std::int64_t kMost = 1'000'000'000;
+  return std::clamp<std::int64_t>(number_of(object, key), 0, kMost);
+}
+
 const Json* list_in(const Json& object, const char* key) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(key);
@@ -81,7 +94,7 @@ RankFigures rank_of(const Json& worker, std::size_t node) {
   rank.steps_per_second = real_if(worker, "steps_per_second");
   rank.heartbeat_age_s = real_of(worker, "seconds_since_heartbeat");
   rank.section = plain(worker, "section");
-  rank.rss_bytes = number_if(worker, "rss_bytes");
+  rank.rss_bytes = bytes_if(worker, "rss_bytes");
   rank.cpu_s = real_if(worker, "cpu_s");
   rank.last_line = plain(worker, "last_line");
   if (const auto* gpus = list_in(worker, "gpus")) {
@@ -98,8 +111,8 @@ std::vector<GpuFigures> gpus_of(const Json& live) {
   if (list == nullptr) return gpus;
   for (const auto& one : *list) {
     if (!one.is_object()) continue;
-    gpus.push_back({number_of(one, "index"), real_if(one, "percent"),
-                    number_of(one, "memory_used"), number_of(one, "memory_total")});
+    gpus.push_back({number_of(one, "index"), real_if(one, "percent"), number_of(one, "memory_used"),
+                    number_of(one, "memory_total")});
   }
   return gpus;
 }
@@ -204,8 +217,8 @@ class Assembly {
     } else if (part.job && is_over(part.job->state) && list_in(report, "workers") != nullptr) {
       add_report(report, figures, node);
     } else {
-      const bool has_ended = answer.how == PartAnswer::How::gone ||
-                             (part.job && is_over(part.job->state));
+      const bool has_ended =
+          answer.how == PartAnswer::How::gone || (part.job && is_over(part.job->state));
       keep_old(figures, index, node, has_ended);
     }
     figures.name = plain_line(figures.name.empty() ? "this node" : figures.name, 80);
@@ -219,7 +232,7 @@ class Assembly {
     job_.round = number_of(live, "round");
     job_.restarts_used = number_of(live, "restarts_used");
     job_.max_restarts = number_of(live, "max_restarts");
-    job_.world_size = number_of(live, "world_size");
+    job_.world_size = count_of(live, "world_size");
     job_.restart_reason = plain(live, "restart_reason");
     job_.log_folder = plain(live, "log_folder");
     // "restarting", "waiting for nodes": more than the states of a list say.
@@ -235,7 +248,7 @@ class Assembly {
       job_.ranks.push_back(std::move(rank));
     }
     figures.slots = static_cast<std::int64_t>(live["workers"].size());
-    if (figures.slots > 0) figures.first_rank = number_of(live["workers"][0], "rank");
+    if (figures.slots > 0) figures.first_rank = count_of(live["workers"][0], "rank");
   }
 
   /// Of a job that has ended: acc-launch's --report.
@@ -244,7 +257,7 @@ class Assembly {
     job_.restarts_used = number_of(report, "restarts");
     job_.round = std::max(job_.round, job_.restarts_used);
     job_.max_restarts = number_of(report, "max_restarts");
-    job_.world_size = number_of(report, "world_size");
+    job_.world_size = count_of(report, "world_size");
     for (const auto& worker : report["workers"]) {
       // Those of a lost machine have no local rank here.
       if (!worker.is_object() || !number_if(worker, "local_rank")) continue;
@@ -252,7 +265,7 @@ class Assembly {
       const auto before = ranks_before_.find({node, rank.local_rank});
       if (before != ranks_before_.end()) rank.last_line = before->second->last_line;
       set_end_of(rank, worker, report);
-      rank.rss_bytes = number_if(worker, "peak_rss_bytes");
+      rank.rss_bytes = bytes_if(worker, "peak_rss_bytes");
       job_.ranks.push_back(std::move(rank));
     }
     figures.slots = static_cast<std::int64_t>(report["workers"].size());
@@ -288,8 +301,8 @@ class Assembly {
           std::ranges::any_of(job_.nodes, [&](const auto& node) { return node.name == name; });
       if (is_known || has_several_parts_) continue;
       NodeFigures other{name, "", "run acc-top there to see its ranks"};
-      other.first_rank = number_of(one, "first_rank");
-      other.slots = std::clamp<std::int64_t>(number_of(one, "slots"), 0, 1'000'000);
+      other.first_rank = count_of(one, "first_rank");
+      other.slots = count_of(one, "slots");
       other.is_watched = false;
       job_.nodes.push_back(std::move(other));
     }

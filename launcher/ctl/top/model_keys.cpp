@@ -55,9 +55,8 @@ void shift_by(std::size_t& shift, bool is_right) {
 /// Arrows, pages, ends; false: another key.
 bool moves(Model& model, Key key) {
   const bool is_log = model.page == Page::log;
-  const auto height =
-      static_cast<std::int64_t>(std::max<std::size_t>(1, is_log ? log_height(model)
-                                                                : table_height(model)));
+  const auto height = static_cast<std::int64_t>(
+      std::max<std::size_t>(1, is_log ? log_height(model) : table_height(model)));
   const auto move = [&](std::int64_t by) { is_log ? scroll_log(model, by) : move_by(model, by); };
   constexpr std::int64_t kFar = 1'000'000'000;
   switch (key) {
@@ -95,9 +94,8 @@ void find_in_table(Model& model, bool is_next) {
   const auto at = selected_index(rows, table_of(model));
   for (std::size_t i = is_next ? 1 : 0; i < rows.size() + (is_next ? 1 : 0); ++i) {
     const auto& row = rows[(at + i) % rows.size()];
-    const auto text = model.page == Page::jobs
-                          ? text_of_row(model.jobs[row.index], model.now_ms)
-                          : text_of_row(*model.job, row);
+    const auto text = model.page == Page::jobs ? text_of_row(model.jobs[row.index], model.now_ms)
+                                               : text_of_row(*model.job, row);
     if (!fits_filter(text, model.search)) continue;
     table_of(model).selected = row.id;
     return;

@@ -24,12 +24,13 @@ TEST_CASE("samples are the same behind a pipe, and foreign bytes are none", "[ag
 
 TEST_CASE("a worker's GPUs are those that its processes use", "[agent][gpu]") {
   const std::vector<std::int64_t> workers{10, 20, 0};
-  CHECK(gpus_of_workers({{0, 1, 0, 0, {21}}, {1, 1, 0, 0, {11, 12, 21}}, {2, 1, 0, 0, {99}}}, workers,
-                        group) == Used{{1}, {0, 1}, {}});
+  CHECK(gpus_of_workers({{0, 1, 0, 0, {21}}, {1, 1, 0, 0, {11, 12, 21}}, {2, 1, 0, 0, {99}}},
+                        workers, group) == Used{{1}, {0, 1}, {}});
 }
 
 TEST_CASE("where no GPU names a process, each rank has the one of its number", "[agent][gpu]") {
-  CHECK(gpus_of_workers({{0, 1, 0, 0, {}}, {1, 1, 0, 0, {999}}}, {10, 20}, group) == Used{{0}, {1}});
+  CHECK(gpus_of_workers({{0, 1, 0, 0, {}}, {1, 1, 0, 0, {999}}}, {10, 20}, group) ==
+        Used{{0}, {1}});
   CHECK(gpus_of_workers({{0, 1, 0, 0, {}}}, {10, 20}, group) == Used{{}, {}});
   CHECK(gpus_of_workers({}, {10}, group) == Used{{}});
 }

@@ -1,8 +1,8 @@
-#include "trial.hpp"
-
 #include <catch2/catch.hpp>
 
 #include <string>
+
+#include "trial.hpp"
 
 using namespace acc::ctl;
 using namespace acc::ctl::top;
@@ -72,9 +72,7 @@ SCENARIO("a signal is sent after a yes alone", "[top]") {
   for (int i = 0; i < 4; ++i) press(model, Key::down);
   CHECK_FALSE(press(model, Key::enter).order);
   CHECK(shown(model).find("Send SIGUSR1 to all ranks of train.77? y") != std::string::npos);
-  WHEN("the answer is y") {
-    CHECK(type(model, "y").order == Order{"train.77", "signal", "USR1"});
-  }
+  WHEN("the answer is y") { CHECK(type(model, "y").order == Order{"train.77", "signal", "USR1"}); }
   WHEN("it is Enter") {
     CHECK_FALSE(press(model, Key::enter).order);
     CHECK(shown(model).find("nothing was sent") != std::string::npos);
@@ -88,7 +86,8 @@ SCENARIO("a signal is sent after a yes alone", "[top]") {
   }
 }
 
-SCENARIO("a signal is for the job that was chosen, also if the list changes before the yes", "[top]") {
+SCENARIO("a signal is for the job that was chosen, also if the list changes before the yes",
+         "[top]") {
   Model model;
   (void)step(model, Resized{{24, 80}}, kNow);
   auto other = known();
@@ -108,7 +107,8 @@ SCENARIO("a signal is for the job that was chosen, also if the list changes befo
 
 SCENARIO("a job that has ended gets no signal", "[top]") {
   auto model = of_job({answered(status(2))});
-  (void)step(model, JobAnswer{"train.77", known(), {PartAnswer{"", PartAnswer::How::gone}}, ""}, kNow);
+  (void)step(model, JobAnswer{"train.77", known(), {PartAnswer{"", PartAnswer::How::gone}}, ""},
+             kNow);
   press(model, Key::f9);
   CHECK(model.panel == Panel::none);
   CHECK(shown(model).find("the job has ended") != std::string::npos);

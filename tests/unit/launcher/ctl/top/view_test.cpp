@@ -1,8 +1,8 @@
-#include "trial.hpp"
-
 #include <catch2/catch.hpp>
 
 #include <string>
+
+#include "trial.hpp"
 
 using namespace acc::ctl;
 using namespace acc::ctl::top;
@@ -58,7 +58,10 @@ TEST_CASE("every page and panel fits every window, whatever the texts", "[top]")
       press(model, Key::enter);
       model.page = Page::log;
       check_fits(model);
-      LogAnswer log{"train.77", model.log.place, {}, -1, 0, "\x1b[2J東京" + std::string(500, 'y') + "\n", false, ""};
+      LogAnswer log{"train.77", model.log.place,
+                    {},         -1,
+                    0,          "\x1b[2J東京" + std::string(500, 'y') + "\n",
+                    false,      ""};
       (void)step(model, log, kNow);
       check_fits(model);
       for (int i = 0; i < 5; ++i) press(model, Key::right);
@@ -76,7 +79,8 @@ TEST_CASE("every page and panel fits every window, whatever the texts", "[top]")
 TEST_CASE("a job is shown in 80 columns", "[top]") {
   auto live = status(4);
   for (int i = 0; i < 4; ++i) {
-    live["workers"][i].update({{"step", 1200 + i}, {"steps_per_second", 3.125}, {"seconds_since_heartbeat", 0.3}});
+    live["workers"][i].update(
+        {{"step", 1200 + i}, {"steps_per_second", 3.125}, {"seconds_since_heartbeat", 0.3}});
   }
   live["workers"][2]["seconds_since_heartbeat"] = 42;
   live["workers"][3].update({{"state", "exited"}, {"exit_code", 139}, {"signal", "SIGSEGV"}});
@@ -85,7 +89,8 @@ TEST_CASE("a job is shown in 80 columns", "[top]") {
   CHECK(text.find("train.77  running for 12 s, 4 ranks, attempt 0, restarts 0 of 3") == 0);
   CHECK(text.find("3 of 4 ranks running, step 1200 to 1202, 3.12 steps/s, memory 3.0 MiB") !=
         std::string::npos);
-  CHECK(text.find("RANK^  PID STATE      STEP STEPS/S  MEMORY CPU% LAST LINE") != std::string::npos);
+  CHECK(text.find("RANK^  PID STATE      STEP STEPS/S  MEMORY CPU% LAST LINE") !=
+        std::string::npos);
   CHECK(text.find("    2 1002 quiet 42 s 1202    3.12 1.0 MiB    - line of rank 2") !=
         std::string::npos);
   CHECK(text.find("    3 1003 SIGSEGV") != std::string::npos);
