@@ -123,6 +123,7 @@ void AgentLoop::end_loop() {
   health_.reset();
   health_timer_.cancel();
   if (control_) control_->close();
+  gpus_.stop();
   metrics_server_.reset();
   if (!job_) return io_.stop();
   job_->leave(leave_words(finish_->end.outcome, end_reason_), [this] { io_.stop(); });

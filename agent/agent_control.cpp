@@ -106,7 +106,13 @@ void AgentLoop::on_control(const control::Request& request, uid_t uid,
 
 // The other nodes are known to the coordinator, which may not answer: then without them.
 void AgentLoop::reply_status(control::Status wanted, std::function<void(std::string)> reply) {
-  if (!job_ || !place_) return reply(control::encode(view(wanted)));
+  const auto encoded = [this, wanted](std::vector<control::NodeView> table) {
+    auto seen = view(wanted);
+    if (wanted.gpus && guardian_.pid != 0) add_gpus(seen);
+    seen.table = std::move(table);
+    return control::encode(seen);
+  };
+  if (!job_ || !place_) return reply(encoded({}));
   struct Question {
     explicit Question(boost::asio::io_context& io) : timer{io} {}
     boost::asio::steady_timer timer;
@@ -114,11 +120,9 @@ void AgentLoop::reply_status(control::Status wanted, std::function<void(std::str
   };
   const auto question = std::make_shared<Question>(io_);
   question->reply = std::move(reply);
-  const auto answer = [this, question, wanted](std::vector<control::NodeView> table) {
+  const auto answer = [encoded, question](std::vector<control::NodeView> table) {
     if (!question->reply) return;
-    auto seen = view(wanted);
-    seen.table = std::move(table);
-    std::exchange(question->reply, nullptr)(control::encode(seen));
+    std::exchange(question->reply, nullptr)(encoded(std::move(table)));
     question->timer.cancel();
   };
   question->timer.expires_after(kTablePatience);
@@ -197,6 +201,19 @@ control::JobView AgentLoop::view(const control::Status& wanted) const {
     seen.workers.push_back(std::move(worker));
   }
   return seen;
+}
+
+void AgentLoop::add_gpus(control::JobView& seen) {
+  const auto& samples = gpus_.ask();
+  for (const auto& one : samples)
+    seen.gpus.push_back({one.index, one.percent, one.memory_used, one.memory_total});
+  std::vector<std::int64_t> pids(seen.workers.size());
+  for (std::size_t i = 0; i < pids.size(); ++i)
+    pids[i] = seen.workers[i].status ? 0 : seen.workers[i].pid;
+  const auto used = gpu::gpus_of_workers(samples, pids, [](std::int64_t pid) {
+    return std::int64_t{::getpgid(static_cast<pid_t>(pid))};
+  });
+  for (std::size_t i = 0; i < used.size(); ++i) seen.workers[i].gpus = used[i];
 }
 
 std::optional<control::WorkerView::Progress> AgentLoop::progress_of(

@@ -4,6 +4,7 @@
 #include "agent/control_protocol.hpp"
 #include "agent/descriptor_limit.hpp"
 #include "agent/event_log.hpp"
+#include "agent/gpu_watch.hpp"
 #include "agent/guardian_board.hpp"
 #include "agent/health_check.hpp"
 #include "agent/job_events.hpp"
@@ -135,6 +136,7 @@ class AgentLoop {
   void ask_all_for_restart(std::function<void(std::string)> reply);
   void reply_status(control::Status wanted, std::function<void(std::string)> reply);
   [[nodiscard]] control::JobView view(const control::Status& wanted = {}) const;
+  void add_gpus(control::JobView& seen);
   [[nodiscard]] std::optional<control::WorkerView::Progress> progress_of(
       const WorkerRecord& record) const;
 
@@ -193,6 +195,7 @@ class AgentLoop {
   std::unique_ptr<EventLog> event_log_;            ///< --events
   std::unique_ptr<MetricsServer> metrics_server_;  ///< --metrics
   std::unique_ptr<HealthCheck> health_;            ///< --health
+  GpuWatch gpus_;
   JobWatch watch_;
   NodeStacks node_stacks_;  ///< used in a job on several nodes
   GroupState group_;

@@ -117,6 +117,7 @@ Json to_json(const WorkerView& worker) {
     if (!worker.progress->section.empty()) json["section"] = worker.progress->section;
   }
   if (worker.last_line) json["last_line"] = *worker.last_line;
+  if (!worker.gpus.empty()) json["gpus"] = worker.gpus;
   return json;
 }
 
@@ -230,6 +231,12 @@ std::string encode(const JobView& job) {
             {"workers", Json::array()}};
   if (!job.log_folder.empty()) json["log_folder"] = job.log_folder;
   for (const auto& worker : job.workers) json["workers"].push_back(to_json(worker));
+  for (const auto& gpu : job.gpus) {
+    json["gpus"].push_back({{"index", gpu.index},
+                            {"percent", gpu.percent ? Json(*gpu.percent) : Json(nullptr)},
+                            {"memory_used", gpu.memory_used},
+                            {"memory_total", gpu.memory_total}});
+  }
   if (!job.table.empty()) {
     auto& table = json["node_table"] = Json::array();
     for (const auto& node : job.table)

@@ -97,6 +97,7 @@ struct WorkerView {
   };
   std::optional<Progress> progress{};  ///< none: it has sent no heartbeat
   std::optional<std::string> last_line{};  ///< plain text; none: not asked for
+  std::vector<std::uint32_t> gpus{};       ///< that it uses, if they were asked for
 };
 
 struct NodeView {
@@ -104,6 +105,13 @@ struct NodeView {
   std::string host;
   Rank first_rank{0};
   std::uint32_t slots = 0;
+};
+
+struct GpuView {
+  std::uint32_t index = 0;
+  std::optional<std::uint32_t> percent;  ///< none: not supported
+  std::uint64_t memory_used = 0;         ///< bytes
+  std::uint64_t memory_total = 0;
 };
 
 struct JobView {
@@ -125,6 +133,7 @@ struct JobView {
   std::vector<std::string> command;
   GoodputFigures goodput;  ///< of this node
   std::vector<WorkerView> workers;
+  std::vector<GpuView> gpus{};  ///< of this node, if they were asked for and sampled already
   std::vector<NodeView> table;  ///< of several nodes, where the coordinator answered in time
 };
 

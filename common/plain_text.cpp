@@ -89,7 +89,8 @@ std::string plain_line(std::string_view line, std::size_t limit) {
     if (next.character == 0x1B && next.is_valid) {
       if (at >= line.size()) break;
       const char kind = line[at];
-      if (kind >= 0x20 && kind < 0x7F) at = end_of_escape(line, static_cast<char32_t>(kind), at + 1);
+      if (kind >= 0x20 && kind < 0x7F)
+        at = end_of_escape(line, static_cast<char32_t>(kind), at + 1);
       continue;
     }
     const bool is_c1 = next.is_valid && next.character >= 0x80 && next.character < 0xA0;

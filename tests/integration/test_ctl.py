@@ -45,9 +45,10 @@ class Words(CtlTest):
     def test_bash_completes_verbs_and_flags(self):
         script = self.ctl("--completion", "bash")[0] + (
             '\nCOMP_WORDS=(acc-ctl st); COMP_CWORD=1; _acc_ctl 2>/dev/null; echo "${COMPREPLY[@]}"'
-            '\nCOMP_WORDS=(acc-ctl logs --f); COMP_CWORD=2; _acc_ctl 2>/dev/null; echo "${COMPREPLY[@]}"\n')
+            '\nCOMP_WORDS=(acc-ctl logs --f); COMP_CWORD=2; _acc_ctl 2>/dev/null; echo "${COMPREPLY[@]}"'
+            '\nCOMP_WORDS=(acc-top --n); COMP_CWORD=1; _acc_ctl 2>/dev/null; echo "${COMPREPLY[@]}"\n')
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-        self.assertEqual(done.stdout, "status stop stacks\n--follow\n")
+        self.assertEqual(done.stdout, "status stop stacks\n--follow\n--node\n")
 
     def test_usage_is_exit_code_2(self):
         for words in (["statsu"], ["stop"], ["stop", "--grace", "x", "a"], ["logs", "-f", "--rank", "-1", "x"], ["submit"],

@@ -1,8 +1,10 @@
 """acc-top on a pseudo-terminal: against plain acc-launch, a service that a test plays, and acc-agent itself."""
 import json, os, signal, subprocess, threading, unittest
 
+import test_cluster_launch
 import test_ctl
-from harness import PROGRAMS, main, until, write
+from harness import BIN, PROGRAMS, children_of, main, read, until, write
+from hosts import needs_hosts
 from test_ctl import CTL, JOB, CtlTest, Service
 from tty_program import TtyProgram, pyte
 
@@ -18,11 +20,11 @@ class TopTest(CtlTest):
         self.addCleanup(screen.close)
         return screen
 
-    def job_of(self, script, count=2, flags=""):
+    def job_of(self, script, count=2, flags="", **variables):
         """A job of plain acc-launch whose workers run a script of the shell."""
         path = os.path.join(self.runtime, "work.sh")
         write(path, "#!/bin/bash\n" + script, 0o755)
-        job = self.job(f"--num_processes {count} {flags}", [], program=["--no_python", path], env={"XDG_RUNTIME_DIR": self.runtime})
+        job = self.job(f"--num_processes {count} {flags}", [], program=["--no_python", path], env={"XDG_RUNTIME_DIR": self.runtime, **variables})
         until(self.ps, "the job's control socket")
         return job
 
@@ -144,6 +146,40 @@ class Pages(TopTest):
         screen.wait_for("F5List")
         screen.press("q")
         self.ends(screen, 0)
+
+
+class Gpus(TopTest):
+    def test_the_gpus_of_ranks_are_sampled_while_they_are_watched(self):
+        library = os.path.join(BIN, "libfake_nvml.so")
+        if not os.path.exists(library):
+            self.skipTest("libfake_nvml.so isn't built")
+        facts = os.path.join(self.runtime, "nvml")
+        write(facts, "gpus=2 use:0=93 memory:0=1000 use:1=40 memory:1=1000")
+        job = self.job_of(HOLD, ACC_NVML_LIBRARY=library, FAKE_NVML=facts)
+        self.ctl("status", "work")
+        self.assertEqual(self.samplers(job), [])
+        screen = self.top("work")
+        text = screen.wait_for("GPU%")
+        self.assertRegex(text, r"(?m)^ +0 .* 93 up 0$")
+        self.assertRegex(text, r"(?m)^ +1 .* 40 up 1$")
+        self.assertIn("2 GPUs 66 %", text.replace("67", "66"))
+        sampler, = self.samplers(job)
+        os.kill(job.pid, signal.SIGTERM)
+        job.wait()
+        until(lambda: comm(sampler) != "acc:gpus", "the sampler's end")
+        screen.press("q")
+        self.ends(screen, 0)
+
+    def samplers(self, job):
+        """Of this job alone: children of its guardian."""
+        return [pid for pid in children_of(job.pid) if comm(pid) == "acc:gpus"]
+
+
+def comm(pid):
+    try:
+        return read(f"/proc/{pid}/comm").strip()
+    except OSError:
+        return ""
 
 
 class Ends(TopTest):
@@ -364,6 +400,49 @@ class OfDaemon(TopTest):
         screen.wait_for("\nout 1 of")
         screen.press("esc", "q")
         self.ends(screen, 0)
+
+
+@needs_hosts
+@unittest.skipUnless(pyte, "python3-pyte is missing")
+class OnHosts(test_cluster_launch.OnDaemons):
+    """One job through the daemons of two hosts."""
+
+    def test_nodes_ranks_and_logs_of_all_hosts_and_a_daemon_that_goes_away(self):
+        self.begin("a b")
+        script = os.path.join(self.folder, "work.sh")
+        write(script, "#!/bin/bash\necho up $RANK; echo err $RANK >&2; while :; do sleep 0.05; done", 0o755)
+        job = self.launch("", "a:2,b:2", "--no_python", program=[script])
+        env = {**os.environ, "ACC_AGENT_SOCKET": self.nodes["a"].path, "HOME": job.folder, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+        screen = TtyProgram([*self.at("a"), TOP], env, "/")
+        self.addCleanup(screen.close)
+        screen.wait_for(lambda text: "1 job, 1 running" in text and "hosts-" in text, "the launch as one job")
+        screen.press("enter")
+        screen.wait_for(lambda text: "4 ranks on 2 nodes" in text and "4 ranks running" in text, "all ranks")
+        screen.press("f5")
+        text = screen.wait_for("F5List")
+        self.assertRegex(text, r"(?m)^a +running")
+        self.assertRegex(text, r"(?m)^b +running")
+        screen.press("end", "enter")
+        screen.wait_for("rank 3 of hosts-")
+        screen.wait_for("\nup 3")
+        screen.press("tab")
+        screen.wait_for("\nerr 3")
+        screen.press("esc")
+        daemon = self.nodes["b"]
+        daemon.process.kill()
+        daemon.process.wait()
+        text = screen.wait_for("no answer for")
+        self.assertRegex(text, r"(?m)^b +no answer")
+        self.assertIn("4 ranks", text)
+        daemon.start()
+        screen.wait_for(lambda text: "no answer" not in text, "b again")
+        os.kill(job.pid, signal.SIGTERM)
+        screen.wait_for(lambda text: "stopped" in text.split("\n")[0] and "0 of 4 ranks running" in text, "the job's end")
+        self.assertRegex(screen.text(), r"(?m)^b +stopped")
+        screen.press("q")
+        self.assertEqual(screen.wait(), 0)
+        self.assertTrue(screen.is_restored())
+        job.wait(30)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ RUNTIME_FOLDERS = {
     "selftest": set(),
 }
 # The launcher hands a plan over; what the agent is made of is not its business.
-AGENT_PUBLIC = {"agent/agent.hpp", "agent/fanout/cluster_launch.hpp", "agent/fanout/launch_record.hpp", "agent/fanout/orders.hpp", "agent/guardian.hpp", "agent/life_line.hpp", "agent/job_plan.hpp", "agent/event_keys.hpp", "agent/health_prober.hpp", "agent/metrics_text.hpp", "agent/report_keys.hpp", "agent/evidence/collector.hpp"}
+AGENT_PUBLIC = {"agent/agent.hpp", "agent/fanout/cluster_launch.hpp", "agent/fanout/launch_record.hpp", "agent/fanout/orders.hpp", "agent/guardian.hpp", "agent/life_line.hpp", "agent/job_plan.hpp", "agent/event_keys.hpp", "agent/health_prober.hpp", "agent/gpu_sampler.hpp", "agent/metrics_text.hpp", "agent/report_keys.hpp", "agent/evidence/collector.hpp"}
 # Of the rendezvous the launcher only makes the secret, and looks whether there is one.
 RENDEZVOUS_FOR_LAUNCHER = {"rendezvous/secret.hpp"}
 # Some things are known to one file, or to one kind of file, only.
@@ -64,10 +64,10 @@ FLOORS = {
         "plans and rules": "job_plan group_state transitions coordinated supervisor translate lease_terms interrupt_watch "
                            "pmi_session report_keys event_keys metrics_text status_text health_findings worker_calls control_protocol fanout/orders fanout/fan_out fanout/trouble_text job_name watch/*",
         "system": "small_file error_file containment memory_limit left_overs orphan_sweep spawn_child spawn terminal "
-                  "terminal_interrupts service_notify output/* health_probes health_nvml health_prober descriptor_limit accept_loop asio_impl watch/learned_times evidence/*",
+                  "terminal_interrupts service_notify output/* health_probes health_nvml health_prober gpu_sampler descriptor_limit accept_loop asio_impl watch/learned_times evidence/*",
         "guardian": "guardian_board job_folder_notes report_file lease_timer lease_watch guardian",
         "workers": "worker_connection worker_server control_server local_store metrics_server pmi_server environment worker_start worker_group lent_terminal heartbeat_board",
-        "job": "rendezvous_options coordinated_job report report_json lost_ranks job_recorder job_events job_metrics event_log health_check user_messages worker_services round_starter watch/job_watch node_stacks",
+        "job": "rendezvous_options coordinated_job report report_json lost_ranks job_recorder job_events job_metrics event_log health_check gpu_watch user_messages worker_services round_starter watch/job_watch node_stacks",
         "loop": "life_line life_line_watch agent_loop agent_cluster agent_control agent_events agent_health agent_status agent",
         "several hosts": "fanout/*",
     },

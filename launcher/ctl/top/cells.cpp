@@ -41,8 +41,9 @@ class Utf8Locale {
 Cell first_cell(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   if (first < 0x80) return {text.substr(0, 1), 1};
-  const std::size_t length =
-      std::min<std::size_t>(text.size(), first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2);
+  const std::size_t length = std::min<std::size_t>(text.size(), first >= 0xF0   ? 4
+                                                                : first >= 0xE0 ? 3
+                                                                                : 2);
   char32_t character = first & (0xFFU >> (length + 1));
   for (std::size_t i = 1; i < length; ++i)
     character = (character << 6U) | (static_cast<unsigned char>(text[i]) & 0x3FU);

@@ -58,7 +58,8 @@ std::string node_state(const JobFigures& job, std::size_t node, const Totals& to
   const auto& figures = job.nodes[node];
   if (!figures.is_watched) return "elsewhere";
   if (!figures.why.empty()) return "no answer";
-  if (totals.running == totals.ranks || totals.ranks == 0) return figures.state;
+  const bool is_mixed = totals.running > 0 && totals.running < totals.ranks;
+  if (!is_mixed) return figures.state;
   return std::to_string(totals.running) + " of " + std::to_string(totals.ranks) + " run";
 }
 
@@ -86,7 +87,9 @@ constexpr std::array kRankColumns{
                }},
     RankColumn{"STATE", "what it does, or how it ended", false, false,
                [](const JobFigures&, const RankFigures& r) { return state_text(r); },
-               [](const JobFigures&, const RankFigures& r) { return SortKey{0, state_text(r)}; },
+               [](const JobFigures&, const RankFigures& r) {
+                 return SortKey{0, state_text(r)};
+               },
                node_state},
     RankColumn{"STEP", "of its last heartbeat", true, false,
                [](const JobFigures&, const RankFigures& r) {
@@ -111,57 +114,48 @@ constexpr std::array kRankColumns{
                  return any_rank(
                      j, [](const RankFigures& r) { return r.steps_per_second.has_value(); });
                }},
-    RankColumn{"MEMORY", "resident memory of the process", true, true,
-               [](const JobFigures&, const RankFigures& r) {
-                 return r.rss_bytes ? size_words(static_cast<std::uint64_t>(
-                                          std::max<std::int64_t>(0, *r.rss_bytes)))
-                                    : "-";
-               },
-               [](const JobFigures&, const RankFigures& r) {
-                 return SortKey{number_or(r.rss_bytes)};
-               },
-               [](const JobFigures&, std::size_t, const Totals& t) {
-                 return t.running == 0 ? ""
-                                       : size_words(static_cast<std::uint64_t>(
-                                             std::max<std::int64_t>(0, t.rss_bytes)));
-               }},
-    RankColumn{"CPU%", "processor time; 100: one core", true, true,
-               [](const JobFigures&, const RankFigures& r) {
-                 return r.cpu_percent ? percent_text(*r.cpu_percent) : "-";
-               },
-               [](const JobFigures&, const RankFigures& r) {
-                 return SortKey{number_or(r.cpu_percent)};
-               },
-               [](const JobFigures&, std::size_t, const Totals& t) {
-                 return t.cpu_percent ? percent_text(*t.cpu_percent) : "";
-               }},
-    RankColumn{"GPU%", "use of its GPU", true, true,
-               [](const JobFigures&, const RankFigures& r) { return gpu_text(r.gpu_percent); },
-               [](const JobFigures&, const RankFigures& r) {
-                 return SortKey{number_or(r.gpu_percent)};
-               },
-               [](const JobFigures& j, std::size_t node, const Totals&) {
-                 return node_gpus(j.nodes[node]);
-               },
-               [](const JobFigures& j) {
-                 return std::ranges::any_of(j.nodes, [](const auto& n) { return !n.gpus.empty(); });
-               }},
+    RankColumn{
+        "MEMORY", "resident memory of the process", true, true,
+        [](const JobFigures&, const RankFigures& r) {
+          return r.rss_bytes ? size_words(static_cast<std::uint64_t>(
+                                   std::max<std::int64_t>(0, *r.rss_bytes)))
+                             : "-";
+        },
+        [](const JobFigures&, const RankFigures& r) { return SortKey{number_or(r.rss_bytes)}; },
+        [](const JobFigures&, std::size_t, const Totals& t) {
+          return t.running == 0 ? ""
+                                : size_words(static_cast<std::uint64_t>(
+                                      std::max<std::int64_t>(0, t.rss_bytes)));
+        }},
+    RankColumn{
+        "CPU%", "processor time; 100: one core", true, true,
+        [](const JobFigures&, const RankFigures& r) {
+          return r.cpu_percent ? percent_text(*r.cpu_percent) : "-";
+        },
+        [](const JobFigures&, const RankFigures& r) { return SortKey{number_or(r.cpu_percent)}; },
+        [](const JobFigures&, std::size_t, const Totals& t) {
+          return t.cpu_percent ? percent_text(*t.cpu_percent) : "";
+        }},
+    RankColumn{
+        "GPU%", "use of its GPU", true, true,
+        [](const JobFigures&, const RankFigures& r) { return gpu_text(r.gpu_percent); },
+        [](const JobFigures&, const RankFigures& r) { return SortKey{number_or(r.gpu_percent)}; },
+        [](const JobFigures& j, std::size_t node, const Totals&) {
+          return node_gpus(j.nodes[node]);
+        },
+        [](const JobFigures& j) {
+          return std::ranges::any_of(j.nodes, [](const auto& n) { return !n.gpus.empty(); });
+        }},
     RankColumn{"LAST LINE", "what it wrote last", false, false,
                [](const JobFigures&, const RankFigures& r) { return r.last_line; },
-               [](const JobFigures&, const RankFigures& r) { return SortKey{0, r.last_line}; },
+               [](const JobFigures&, const RankFigures& r) {
+                 return SortKey{0, r.last_line};
+               },
                node_text},
 };
 
 std::string time_text(const JobRow& job, std::int64_t now_ms) {
-  if (job.started_ms <= 0) return "-";
-  const auto end = is_over(job.state) && job.ended_ms > 0 ? job.ended_ms : now_ms;
-  return span_words(static_cast<double>(end - job.started_ms) / 1000);
-}
-
-double seconds_of(const JobRow& job, std::int64_t now_ms) {
-  if (job.started_ms <= 0) return 0;
-  const auto end = is_over(job.state) && job.ended_ms > 0 ? job.ended_ms : now_ms;
-  return static_cast<double>(end - job.started_ms) / 1000;
+  return job.started_ms > 0 ? span_words(seconds_of(job, now_ms)) : "-";
 }
 
 std::string exit_text(const JobRow& job) {
@@ -178,13 +172,19 @@ double place_of_state(std::string_view state) {
 constexpr std::array kJobColumns{
     JobColumn{"ID", "its name and a mark of its own", false, false,
               [](const JobRow& j, std::int64_t) { return plain(j.id); },
-              [](const JobRow& j, std::int64_t) { return SortKey{0, j.id}; }},
+              [](const JobRow& j, std::int64_t) {
+                return SortKey{0, j.id};
+              }},
     JobColumn{"STATE", "running, waiting … or how it ended", false, false,
               [](const JobRow& j, std::int64_t) { return plain(j.state); },
-              [](const JobRow& j, std::int64_t) { return SortKey{place_of_state(j.state), j.id}; }},
+              [](const JobRow& j, std::int64_t) {
+                return SortKey{place_of_state(j.state), j.id};
+              }},
     JobColumn{"USER", "who started it", false, false,
               [](const JobRow& j, std::int64_t) { return plain(j.user); },
-              [](const JobRow& j, std::int64_t) { return SortKey{0, j.user}; }},
+              [](const JobRow& j, std::int64_t) {
+                return SortKey{0, j.user};
+              }},
     JobColumn{"SLOTS", "of its nodes, or workers", true, true,
               [](const JobRow& j, std::int64_t) { return std::to_string(j.slots); },
               [](const JobRow& j, std::int64_t) { return SortKey{static_cast<double>(j.slots)}; }},
@@ -195,13 +195,21 @@ constexpr std::array kJobColumns{
               [](const JobRow& j, std::int64_t) { return SortKey{number_or(j.exit_code)}; }},
     JobColumn{"COMMAND", "what it runs", false, false,
               [](const JobRow& j, std::int64_t) { return plain(command_text(j)); },
-              [](const JobRow& j, std::int64_t) { return SortKey{0, command_text(j)}; }},
+              [](const JobRow& j, std::int64_t) {
+                return SortKey{0, command_text(j)};
+              }},
 };
 
 }  // namespace
 
 std::span<const RankColumn> rank_columns() { return kRankColumns; }
 std::span<const JobColumn> job_columns() { return kJobColumns; }
+
+double seconds_of(const JobRow& job, std::int64_t now_ms) {
+  if (job.started_ms <= 0) return 0;
+  const auto end = is_over(job.state) && job.ended_ms > 0 ? job.ended_ms : now_ms;
+  return (static_cast<double>(end) - static_cast<double>(job.started_ms)) / 1000;
+}
 
 std::string percent_text(double percent) {
   char text[32];
@@ -229,8 +237,7 @@ std::string state_text(const RankFigures& rank) {
 Style style_of(const RankFigures& rank) {
   if (rank.life == RankFigures::Life::failed) return Style::bad;
   if (!rank.end.empty() || rank.life == RankFigures::Life::starting) return Style::faint;
-  const bool is_quiet =
-      rank.step && rank.section.empty() && rank.heartbeat_age_s >= kQuietAfter;
+  const bool is_quiet = rank.step && rank.section.empty() && rank.heartbeat_age_s >= kQuietAfter;
   return is_quiet ? Style::warning : Style::plain;
 }
 

@@ -41,6 +41,8 @@ struct JobColumn {
 };
 [[nodiscard]] std::span<const JobColumn> job_columns();
 
+/// Since its start, or for how long it ran; 0: it hasn't started.
+[[nodiscard]] double seconds_of(const JobRow& job, std::int64_t now_ms);
 /// "0", "12", "3.4": of a share in percent.
 [[nodiscard]] std::string percent_text(double percent);
 [[nodiscard]] std::string rate_text(double per_second);

@@ -36,6 +36,19 @@ std::optional<std::int64_t> number_if(const Json& object, const char* key) {
   return found->get<std::int64_t>();
 }
 
+/// Of which a thousand can be added.
+std::optional<std::int64_t> bytes_if(const Json& object, const char* key) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 50;
+  const auto bytes = number_if(object, key);
+  return bytes ? std::optional{std::clamp<std::int64_t>(*bytes, 0, kMost)} : std::nullopt;
+}
+
+/// A number of ranks, or the first one.
+std::int64_t count_of(const Json& object, const char* key) {
+  constexpr std::int64_t kMost = 1'000'000'000;
+  return std::clamp<std::int64_t>(number_of(object, key), 0, kMost);
+}
+
 const Json* list_in(const Json& object, const char* key) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(key);
@@ -53,6 +66,23 @@ void set_end(RankFigures& rank, const Json& worker) {
   rank.end = signal.empty() ? "exit " + (code ? std::to_string(*code) : "?") : signal;
 }
 
+/// The same from a report.
+void set_end_of(RankFigures& rank, const Json& worker, const Json& report) {
+  const auto exit = worker.find("exit");
+  const bool has_exit = exit != worker.end() && exit->is_object();
+  const auto signal = has_exit ? plain(*exit, "signal") : std::string{};
+  const auto code = has_exit ? number_if(*exit, "code") : std::nullopt;
+  rank.life = code == 0 ? RankFigures::Life::succeeded : RankFigures::Life::failed;
+  rank.end = !signal.empty() ? signal : code ? "exit " + std::to_string(*code) : "not started";
+  const auto failure = report.find("first_failure");
+  if (failure == report.end() || !failure->is_object() ||
+      number_if(*failure, "rank") != std::optional{rank.rank})
+    return;
+  const auto* lines = list_in(*failure, "last_lines");
+  if (lines != nullptr && !lines->empty() && lines->back().is_string())
+    rank.last_line = plain_line(lines->back().get<std::string>(), kLongestText);
+}
+
 RankFigures rank_of(const Json& worker, std::size_t node) {
   RankFigures rank;
   rank.node = node;
@@ -64,7 +94,7 @@ RankFigures rank_of(const Json& worker, std::size_t node) {
   rank.steps_per_second = real_if(worker, "steps_per_second");
   rank.heartbeat_age_s = real_of(worker, "seconds_since_heartbeat");
   rank.section = plain(worker, "section");
-  rank.rss_bytes = number_if(worker, "rss_bytes");
+  rank.rss_bytes = bytes_if(worker, "rss_bytes");
   rank.cpu_s = real_if(worker, "cpu_s");
   rank.last_line = plain(worker, "last_line");
   if (const auto* gpus = list_in(worker, "gpus")) {
@@ -81,8 +111,8 @@ std::vector<GpuFigures> gpus_of(const Json& live) {
   if (list == nullptr) return gpus;
   for (const auto& one : *list) {
     if (!one.is_object()) continue;
-    gpus.push_back({number_of(one, "index"), real_if(one, "percent"),
-                    number_of(one, "memory_used"), number_of(one, "memory_total")});
+    gpus.push_back({number_of(one, "index"), real_if(one, "percent"), number_of(one, "memory_used"),
+                    number_of(one, "memory_total")});
   }
   return gpus;
 }
@@ -168,10 +198,12 @@ class Assembly {
     const auto body = answer.how == PartAnswer::How::answered ? parse_json(answer.body) : Json{};
     const bool is_right = body.is_object();
     Json live;
+    Json report;
     if (is_right && answer.is_of_service) {
       part.job = job_of_service(body, job_.row.socket);
       if (part.job) part.job->at = job_.row.at;
       if (body.contains("live")) live = body["live"];
+      if (body.contains("report")) report = body["report"];
     } else if (is_right) {
       part.job = job_of_agent(answer.body, job_.row.socket, job_.row.user, now_ms_);
       live = body;
@@ -182,9 +214,11 @@ class Assembly {
     NodeFigures figures{answer.node, part.job ? part.job->state : "", part.why};
     if (live.is_object() && list_in(live, "workers") != nullptr) {
       add_live(live, figures, node);
+    } else if (part.job && is_over(part.job->state) && list_in(report, "workers") != nullptr) {
+      add_report(report, figures, node);
     } else {
-      const bool has_ended = answer.how == PartAnswer::How::gone ||
-                             (part.job && is_over(part.job->state));
+      const bool has_ended =
+          answer.how == PartAnswer::How::gone || (part.job && is_over(part.job->state));
       keep_old(figures, index, node, has_ended);
     }
     figures.name = plain_line(figures.name.empty() ? "this node" : figures.name, 80);
@@ -198,7 +232,7 @@ class Assembly {
     job_.round = number_of(live, "round");
     job_.restarts_used = number_of(live, "restarts_used");
     job_.max_restarts = number_of(live, "max_restarts");
-    job_.world_size = number_of(live, "world_size");
+    job_.world_size = count_of(live, "world_size");
     job_.restart_reason = plain(live, "restart_reason");
     job_.log_folder = plain(live, "log_folder");
     // "restarting", "waiting for nodes": more than the states of a list say.
@@ -214,7 +248,27 @@ class Assembly {
       job_.ranks.push_back(std::move(rank));
     }
     figures.slots = static_cast<std::int64_t>(live["workers"].size());
-    if (figures.slots > 0) figures.first_rank = number_of(live["workers"][0], "rank");
+    if (figures.slots > 0) figures.first_rank = count_of(live["workers"][0], "rank");
+  }
+
+  /// Of a job that has ended: acc-launch's --report.
+  void add_report(const Json& report, NodeFigures& figures, std::size_t node) {
+    if (figures.name.empty()) figures.name = text_of(report, "host");
+    job_.restarts_used = number_of(report, "restarts");
+    job_.round = std::max(job_.round, job_.restarts_used);
+    job_.max_restarts = number_of(report, "max_restarts");
+    job_.world_size = count_of(report, "world_size");
+    for (const auto& worker : report["workers"]) {
+      // Those of a lost machine have no local rank here.
+      if (!worker.is_object() || !number_if(worker, "local_rank")) continue;
+      auto rank = rank_of(worker, node);
+      const auto before = ranks_before_.find({node, rank.local_rank});
+      if (before != ranks_before_.end()) rank.last_line = before->second->last_line;
+      set_end_of(rank, worker, report);
+      rank.rss_bytes = bytes_if(worker, "peak_rss_bytes");
+      job_.ranks.push_back(std::move(rank));
+    }
+    figures.slots = static_cast<std::int64_t>(report["workers"].size());
   }
 
   /// Of a node that doesn't answer, or whose part has ended: what was known last.
@@ -246,9 +300,9 @@ class Assembly {
           name == own || name == plain(live, "node") ||
           std::ranges::any_of(job_.nodes, [&](const auto& node) { return node.name == name; });
       if (is_known || has_several_parts_) continue;
-      NodeFigures other{name, "", "acc-top " + job_.row.name + " there shows its ranks"};
-      other.first_rank = number_of(one, "first_rank");
-      other.slots = number_of(one, "slots");
+      NodeFigures other{name, "", "run acc-top there to see its ranks"};
+      other.first_rank = count_of(one, "first_rank");
+      other.slots = count_of(one, "slots");
       other.is_watched = false;
       job_.nodes.push_back(std::move(other));
     }

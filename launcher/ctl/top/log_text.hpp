@@ -27,7 +27,9 @@ class LogText {
 
   [[nodiscard]] std::uint64_t first() const { return first_; }
   /// Behind the last line, with an unfinished one.
-  [[nodiscard]] std::uint64_t end() const { return first_ + lines_.size() + (open_.empty() ? 0 : 1); }
+  [[nodiscard]] std::uint64_t end() const {
+    return first_ + lines_.size() + (open_.empty() ? 0 : 1);
+  }
   /// @param number  from first() to end() - 1
   [[nodiscard]] Entry at(std::uint64_t number) const;
   [[nodiscard]] bool is_empty() const { return first() == end(); }

@@ -32,7 +32,8 @@ std::string trouble_of(const std::vector<PartAnswer>& parts) {
   for (const auto& part : parts) {
     if (part.how != PartAnswer::How::silent) continue;
     text += text.empty() ? "" : "; ";
-    text += (part.node.empty() ? "" : part.node + ": ") + part.why;
+    const bool is_named = part.node.empty() || part.why.starts_with(part.node + ":");
+    text += (is_named ? "" : part.node + ": ") + part.why;
   }
   return plain_line(text, kLongestTrouble);
 }
@@ -80,6 +81,12 @@ Outcome take(Model& model, const LogAnswer& answer) {
   // Of a long stream only the end is here, from its first whole line.
   const auto line_end = answer.text.find('\n');
   const bool begins_inside = !log.offset && answer.from > 0 && line_end != std::string::npos;
+  if (begins_inside) {
+    const bool is_in_files = model.job && model.job->row.is_of_service;
+    log.text.note(is_in_files ? "-- acc-ctl logs --rank " + std::to_string(log.place.local_rank) +
+                                    " ID shows what is before --"
+                              : std::string{"-- what is before is not kept --"});
+  }
   log.text.append(std::string_view{answer.text}.substr(begins_inside ? line_end + 1 : 0));
   log.offset = answer.from + answer.text.size();
   return {};
@@ -102,7 +109,10 @@ Outcome step(Model& model, const Event& event, std::int64_t now_ms) {
   auto& table = model.page == Page::jobs ? model.job_table : model.rank_table;
   const auto rows = rows_of(model);
   const auto selected = selected_index(rows, table);
-  if (!rows.empty()) table.selected = rows[selected].id;
+  if (!rows.empty()) {
+    table.selected = rows[selected].id;
+    table.at = selected;
+  }
   scroll_to(table, selected, rows.size(), table_height(model));
   return outcome;
 }

@@ -55,9 +55,8 @@ void shift_by(std::size_t& shift, bool is_right) {
 /// Arrows, pages, ends; false: another key.
 bool moves(Model& model, Key key) {
   const bool is_log = model.page == Page::log;
-  const auto height =
-      static_cast<std::int64_t>(std::max<std::size_t>(1, is_log ? log_height(model)
-                                                                : table_height(model)));
+  const auto height = static_cast<std::int64_t>(
+      std::max<std::size_t>(1, is_log ? log_height(model) : table_height(model)));
   const auto move = [&](std::int64_t by) { is_log ? scroll_log(model, by) : move_by(model, by); };
   constexpr std::int64_t kFar = 1'000'000'000;
   switch (key) {
@@ -95,9 +94,8 @@ void find_in_table(Model& model, bool is_next) {
   const auto at = selected_index(rows, table_of(model));
   for (std::size_t i = is_next ? 1 : 0; i < rows.size() + (is_next ? 1 : 0); ++i) {
     const auto& row = rows[(at + i) % rows.size()];
-    const auto text = model.page == Page::jobs
-                          ? text_of_row(model.jobs[row.index], model.now_ms)
-                          : text_of_row(*model.job, row);
+    const auto text = model.page == Page::jobs ? text_of_row(model.jobs[row.index], model.now_ms)
+                                               : text_of_row(*model.job, row);
     if (!fits_filter(text, model.search)) continue;
     table_of(model).selected = row.id;
     return;
@@ -141,6 +139,7 @@ void open_signals(Model& model) {
   const bool is_ended = model.page == Page::jobs
                             ? found == model.jobs.end() || is_over(found->state)
                             : !model.job || model.job->is_over;
+  model.target = target;
   if (!is_ended) return open_panel(model, Panel::signals);
   model.notice = target.empty() ? "no job is selected" : "the job has ended";
   model.is_notice_bad = true;
@@ -189,7 +188,7 @@ Outcome on_confirm_key(Model& model, const KeyPress& press) {
     return {};
   }
   const bool is_verb = model.order == "stop" || model.order == "restart";
-  return {.order = Order{target_of(model), is_verb ? model.order : "signal",
+  return {.order = Order{model.target, is_verb ? model.order : "signal",
                          is_verb ? std::string{} : model.order}};
 }
 
@@ -247,7 +246,7 @@ Outcome open_job(Model& model) {
   model.job.reset();
   model.trouble.clear();
   model.rank_table.selected.clear();
-  model.rank_table.first = 0;
+  model.rank_table.at = model.rank_table.first = 0;
   model.rank_table.filter.clear();
   return {.asks_now = true};
 }
@@ -298,6 +297,7 @@ Outcome back(Model& model) {
   }
   if (model.page == Page::jobs) return {};
   model.page = Page::jobs;
+  if (model.job) model.job_table.selected = model.job->row.id;
   return {.asks_now = true};
 }
 

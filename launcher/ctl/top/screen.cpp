@@ -3,7 +3,9 @@
 #include "common/text.hpp"
 
 #include <langinfo.h>
+#include <ncurses.h>
 #include <sys/ioctl.h>
+#include <term.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,9 +16,6 @@
 #include <cwchar>
 #include <optional>
 #include <string_view>
-
-#include <ncurses.h>
-#include <term.h>
 // Macros of theirs, with names of ours.
 #undef tab
 #undef lines
@@ -52,17 +51,28 @@ bool choose_locale() {
 
 std::optional<Key> key_of(int code) {
   switch (code) {
-    case KEY_UP: return Key::up;
-    case KEY_DOWN: return Key::down;
-    case KEY_LEFT: return Key::left;
-    case KEY_RIGHT: return Key::right;
-    case KEY_PPAGE: return Key::page_up;
-    case KEY_NPAGE: return Key::page_down;
-    case KEY_HOME: return Key::home;
-    case KEY_END: return Key::end;
-    case KEY_ENTER: return Key::enter;
-    case KEY_BACKSPACE: return Key::backspace;
-    default: break;
+    case KEY_UP:
+      return Key::up;
+    case KEY_DOWN:
+      return Key::down;
+    case KEY_LEFT:
+      return Key::left;
+    case KEY_RIGHT:
+      return Key::right;
+    case KEY_PPAGE:
+      return Key::page_up;
+    case KEY_NPAGE:
+      return Key::page_down;
+    case KEY_HOME:
+      return Key::home;
+    case KEY_END:
+      return Key::end;
+    case KEY_ENTER:
+      return Key::enter;
+    case KEY_BACKSPACE:
+      return Key::backspace;
+    default:
+      break;
   }
   constexpr int kFunctionKeys = 10;
   if (code > KEY_F0 && code <= KEY_F0 + kFunctionKeys)
@@ -105,20 +115,34 @@ attr_t attributes_of(Style style, bool has_colors) {
     return has_colors ? static_cast<attr_t>(COLOR_PAIR(number)) : without;
   };
   switch (style) {
-    case Style::plain: return A_NORMAL;
-    case Style::title: return A_BOLD | pair(kTitle, A_NORMAL);
-    case Style::heading: return pair(kBar, A_REVERSE);
-    case Style::sorted: return pair(kCursor, A_REVERSE | A_BOLD);
-    case Style::selected: return pair(kCursor, A_REVERSE);
-    case Style::good: return pair(kGood, A_NORMAL);
-    case Style::bad: return A_BOLD | pair(kBad, A_NORMAL);
-    case Style::warning: return pair(kWarning, A_BOLD);
-    case Style::faint: return A_DIM;
-    case Style::node: return A_BOLD | pair(kNode, A_NORMAL);
-    case Style::key: return A_NORMAL;
-    case Style::label: return pair(kCursor, A_REVERSE);
-    case Style::panel: return A_NORMAL;
-    case Style::match: return pair(kMatch, A_REVERSE);
+    case Style::plain:
+      return A_NORMAL;
+    case Style::title:
+      return A_BOLD | pair(kTitle, A_NORMAL);
+    case Style::heading:
+      return pair(kBar, A_REVERSE);
+    case Style::sorted:
+      return pair(kCursor, A_REVERSE | A_BOLD);
+    case Style::selected:
+      return pair(kCursor, A_REVERSE);
+    case Style::good:
+      return pair(kGood, A_NORMAL);
+    case Style::bad:
+      return A_BOLD | pair(kBad, A_NORMAL);
+    case Style::warning:
+      return pair(kWarning, A_BOLD);
+    case Style::faint:
+      return A_DIM;
+    case Style::node:
+      return A_BOLD | pair(kNode, A_NORMAL);
+    case Style::key:
+      return A_NORMAL;
+    case Style::label:
+      return pair(kCursor, A_REVERSE);
+    case Style::panel:
+      return A_NORMAL;
+    case Style::match:
+      return pair(kMatch, A_REVERSE);
   }
   return A_NORMAL;
 }
@@ -134,8 +158,9 @@ std::optional<Error> look_at_terminal() {
                        (::isatty(STDOUT_FILENO) == 1 ? "input" : "output") + " is none");
   const char* type = std::getenv("TERM");
   if (type == nullptr || *type == '\0')
-    return no_terminal("the variable TERM, which names the type of this terminal, is not set: "
-                       "TERM=xterm-256color is right for most");
+    return no_terminal(
+        "the variable TERM, which names the type of this terminal, is not set: "
+        "TERM=xterm-256color is right for most");
   int error = 0;
   const bool is_known = ::setupterm(type, STDOUT_FILENO, &error) == OK;
   const bool can_move = is_known && cursor_address != nullptr && clear_screen != nullptr;
@@ -177,7 +202,8 @@ Screen::~Screen() {
 }
 
 Size Screen::size() const {
-  return {static_cast<std::size_t>(std::max(1, LINES)), static_cast<std::size_t>(std::max(1, COLS))};
+  return {static_cast<std::size_t>(std::max(1, LINES)),
+          static_cast<std::size_t>(std::max(1, COLS))};
 }
 
 void Screen::draw(const Frame& frame) {

@@ -53,8 +53,8 @@ PartAnswer ask_agent_for(const JobRow& job) {
     part.how = PartAnswer::How::gone;
     return part;
   }
-  auto answer = ask_agent(job.socket, R"({"do":"status","last_lines":true,"gpus":true})",
-                          kAgentPatience);
+  auto answer =
+      ask_agent(job.socket, R"({"do":"status","last_lines":true,"gpus":true})", kAgentPatience);
   const auto refused = answer ? error_of(*answer) : answer.error().what;
   if (!refused.empty()) {
     part.why = refused;
@@ -68,9 +68,9 @@ PartAnswer ask_agent_for(const JobRow& job) {
 /// One stream of one rank from the service's files.
 LogAnswer read_file(const JobRow& job, const LogPlace& place, std::optional<std::uint64_t> from) {
   LogAnswer log;
-  const std::string target = path_of(job) + "/logs?format=raw&rank=" +
-                             std::to_string(place.local_rank) + "&stream=" +
-                             (place.is_stderr ? "stderr" : "stdout") + "&from=";
+  const std::string target = path_of(job) +
+                             "/logs?format=raw&rank=" + std::to_string(place.local_rank) +
+                             "&stream=" + (place.is_stderr ? "stderr" : "stdout") + "&from=";
   const auto read = [&](const std::string& offset) -> Result<unsigned> {
     auto exchange = Exchange::open(job.socket, {.target = target + offset});
     if (!exchange) return exchange.error();
@@ -125,8 +125,7 @@ Result<Source::Target> Source::find(const std::string& name) const {
   const auto records = at_.empty() ? agent::read_records() : std::vector<agent::LaunchRecord>{};
   if (const auto* record = find_record(records, name)) {
     const auto asked = ask_launches({*record});
-    if (asked.empty())
-      return Error{Errc::not_found, record->id + " is gone from all of its nodes"};
+    if (asked.empty()) return Error{Errc::not_found, record->id + " is gone from all of its nodes"};
     Target target{name, row_of(asked.front()), {}};
     for (const auto& one : asked.front().parts) {
       Part part{one.part.host, one.job.value_or(JobRow{}), one.why};
@@ -163,9 +162,9 @@ JobsAnswer Source::jobs() const {
     for (const auto& launch : launches) all.jobs.push_back(row_of(launch));
   }
   // Many machines have no service: that alone is no trouble.
-  const bool is_expected = services_.is_named || !at_.empty() ||
-                           (all.error && all.error->code != Errc::not_found &&
-                            all.error->code != Errc::unavailable);
+  const bool is_expected =
+      services_.is_named || !at_.empty() ||
+      (all.error && all.error->code != Errc::not_found && all.error->code != Errc::unavailable);
   if (all.answered.empty() && all.error && (is_expected || all.jobs.empty()))
     answer.trouble = "no acc-agent answers: " + all.error->what;
   answer.jobs = std::move(all.jobs);
@@ -175,7 +174,8 @@ JobsAnswer Source::jobs() const {
 JobAnswer Source::job(const std::string& id) {
   JobAnswer answer{id, {}, {}, {}};
   const auto has_unknown = [&] {
-    return std::ranges::any_of(target_->parts, [](const Part& part) { return part.row.id.empty(); });
+    return std::ranges::any_of(target_->parts,
+                               [](const Part& part) { return part.row.id.empty(); });
   };
   if (!target_ || target_->name != id || has_unknown()) {
     if (const auto found = look_up(id); !found && (!target_ || target_->name != id)) {

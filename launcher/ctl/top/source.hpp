@@ -25,8 +25,8 @@ class Source {
 
  private:
   struct Part {
-    std::string node;    ///< as the launch names it; empty: a job on one node
-    JobRow row;          ///< without an id: not found yet
+    std::string node;  ///< as the launch names it; empty: a job on one node
+    JobRow row;        ///< without an id: not found yet
     std::string why{};
   };
   struct Target {

@@ -65,6 +65,7 @@ struct Model {
 
   std::size_t menu = 0;  ///< the line of a menu with the cursor
   std::string order;     ///< "stop", "restart", or a signal, that waits for a yes
+  std::string target;    ///< the job that it is for, whatever is selected meanwhile
   std::string input;     ///< of search and filter
   std::string search;    ///< the last one
   std::string notice;    ///< of what was done; until the next key
@@ -74,8 +75,29 @@ struct Model {
 
 // ---- events ----
 enum class Key {
-  character, up, down, left, right, page_up, page_down, home, end, enter, escape, backspace, tab,
-  f1, f2, f3, f4, f5, f6, f7, f8, f9, f10
+  character,
+  up,
+  down,
+  left,
+  right,
+  page_up,
+  page_down,
+  home,
+  end,
+  enter,
+  escape,
+  backspace,
+  tab,
+  f1,
+  f2,
+  f3,
+  f4,
+  f5,
+  f6,
+  f7,
+  f8,
+  f9,
+  f10
 };
 struct KeyPress {
   Key key = Key::character;
@@ -110,8 +132,7 @@ struct OrderAnswer {
   std::string text;
   bool is_done = false;
 };
-using Event =
-    std::variant<KeyPress, Resized, Tick, JobsAnswer, JobAnswer, LogAnswer, OrderAnswer>;
+using Event = std::variant<KeyPress, Resized, Tick, JobsAnswer, JobAnswer, LogAnswer, OrderAnswer>;
 
 // ---- what is asked for ----
 /// Something to do once.

@@ -63,8 +63,8 @@ std::vector<TableRow> rows_of(const JobFigures& job, const TableState& state) {
     rows.push_back({"node " + std::to_string(node), node, true});
     const auto before = rows.size();
     add_ranks([&](const RankFigures& rank) { return rank.node == node; });
-    const bool is_hidden = rows.size() == before &&
-                           !fits_filter(text_of_row(job, rows.back()), state.filter);
+    const bool is_hidden =
+        rows.size() == before && !fits_filter(text_of_row(job, rows.back()), state.filter);
     if (is_hidden) rows.pop_back();
   }
   if (state.is_tree) return rows;
@@ -91,8 +91,7 @@ std::string text_of_row(const JobFigures& job, const TableRow& row) {
     return node.name + "  " + node.state + "  " + node.why;
   }
   std::string text;
-  for (const auto& column : rank_columns())
-    text += column.text(job, job.ranks[row.index]) + "  ";
+  for (const auto& column : rank_columns()) text += column.text(job, job.ranks[row.index]) + "  ";
   return text;
 }
 
@@ -110,7 +109,8 @@ bool fits_filter(std::string_view text, std::string_view filter) {
 
 std::size_t selected_index(const std::vector<TableRow>& rows, const TableState& state) {
   const auto found = std::ranges::find(rows, state.selected, &TableRow::id);
-  return found == rows.end() ? 0 : static_cast<std::size_t>(found - rows.begin());
+  if (found != rows.end()) return static_cast<std::size_t>(found - rows.begin());
+  return rows.empty() ? 0 : std::min(state.at, rows.size() - 1);
 }
 
 void scroll_to(TableState& state, std::size_t selected, std::size_t rows, std::size_t height) {

@@ -13,13 +13,14 @@ namespace acc::ctl::top {
 
 /// What a user chose for one of the tables.
 struct TableState {
-  std::string selected;     ///< TableRow::id; it stays selected wherever the order puts it
-  std::size_t first = 0;    ///< the row at the top of the window
-  std::size_t shift = 0;    ///< columns that are scrolled out at the left
-  std::size_t column = 0;   ///< that it is sorted by
+  std::string selected;    ///< TableRow::id; it stays selected wherever the order puts it
+  std::size_t at = 0;      ///< where that was: if it vanishes, its place is selected
+  std::size_t first = 0;   ///< the row at the top of the window
+  std::size_t shift = 0;   ///< columns that are scrolled out at the left
+  std::size_t column = 0;  ///< that it is sorted by
   bool is_descending = false;
-  bool is_tree = false;     ///< by node
-  std::string filter;       ///< rows with this text alone; "a|b": with one of them
+  bool is_tree = false;  ///< by node
+  std::string filter;    ///< rows with this text alone; "a|b": with one of them
 };
 
 struct TableRow {
@@ -39,7 +40,7 @@ struct TableRow {
 /// Whatever the case. An empty filter fits all.
 [[nodiscard]] bool fits_filter(std::string_view text, std::string_view filter);
 
-/// Index of the selected row, or of the first one if that is gone; 0 also without rows.
+/// Index of the selected row, or of the one in its place if it is gone; 0 also without rows.
 [[nodiscard]] std::size_t selected_index(const std::vector<TableRow>& rows,
                                          const TableState& state);
 /// Moves the window so that the selected row is in it.

@@ -77,13 +77,13 @@ class Top {
   }
 
   void wait() {
-    std::array<pollfd, 3> fds{{{STDIN_FILENO, POLLIN, 0},
-                               {signals_.fd(), POLLIN, 0},
-                               {fetcher_.fd(), POLLIN, 0}}};
+    std::array<pollfd, 3> fds{
+        {{STDIN_FILENO, POLLIN, 0}, {signals_.fd(), POLLIN, 0}, {fetcher_.fd(), POLLIN, 0}}};
     // While a question is out its answer wakes us; the time is shown all the same.
     const auto left = std::chrono::ceil<Millis>(due_ - clock_now());
     const auto patience = fetcher_.is_busy() && left <= Millis{0} ? kInterval : left;
-    const int n = ::poll(fds.data(), fds.size(), static_cast<int>(std::max(Millis{0}, patience).count()));
+    const int n =
+        ::poll(fds.data(), fds.size(), static_cast<int>(std::max(Millis{0}, patience).count()));
     if (n <= 0) return handle(Tick{});
     if (fds[1].revents != 0) take_signals();
     if (fds[2].revents != 0) {
@@ -140,8 +140,7 @@ int run_top(const Command& command) {
   if (!command.operands.empty()) {
     model.wanted = command.operands.front();
     model.page = Page::ranks;
-    if (const auto found = source.look_up(model.wanted); !found)
-      return fail_to_find(found.error());
+    if (const auto found = source.look_up(model.wanted); !found) return fail_to_find(found.error());
   }
   auto screen = Screen::open();
   if (!screen) return fail(screen.error());

@@ -63,7 +63,8 @@ std::vector<std::size_t> widths_of(const TableView& table) {
     // A mark of the order stands behind the name.
     std::size_t width = table.names[i].size() + (i == table.sorted ? 1 : 0);
     for (const auto& row : table.rows)
-      width = std::max(width, std::min(width_of(row.cells[i].text), i == 0 ? kWidestId : kWidestCell));
+      width =
+          std::max(width, std::min(width_of(row.cells[i].text), i == 0 ? kWidestId : kWidestCell));
     widths.push_back(width);
   }
   return widths;
@@ -77,8 +78,8 @@ void draw_table(const TableView& table, std::size_t shift, std::size_t columns, 
     const bool is_sorted = i == table.sorted;
     const auto name =
         table.names[i] + (is_sorted ? std::string{table.is_descending ? "v" : "^"} : std::string{});
-    heading.push_back({fitted(name, widths[i], table.are_right[i]),
-                       is_sorted ? Style::sorted : Style::heading});
+    heading.push_back(
+        {fitted(name, widths[i], table.are_right[i]), is_sorted ? Style::sorted : Style::heading});
     heading.push_back({std::string(kGap, ' '), Style::heading});
   }
   heading.push_back({std::string(columns + shift, ' '), Style::heading});
@@ -87,10 +88,10 @@ void draw_table(const TableView& table, std::size_t shift, std::size_t columns, 
     Line line;
     for (std::size_t i = 0; i < row.cells.size(); ++i) {
       const auto& cell = row.cells[i];
-      const auto text = i == last ? cell.text
-                                  : fitted(shortened(cell.text, widths[i]), widths[i],
-                                           table.are_right[i]);
-      const auto style = row.is_selected             ? Style::selected
+      const auto text =
+          i == last ? cell.text
+                    : fitted(shortened(cell.text, widths[i]), widths[i], table.are_right[i]);
+      const auto style = row.is_selected              ? Style::selected
                          : cell.style != Style::plain ? cell.style
                                                       : row.style;
       line.push_back({text, style});
@@ -124,8 +125,8 @@ void draw_jobs(const Model& model, Frame& frame) {
     TableView::Row cells;
     for (const auto& column : job_columns()) {
       const bool is_state = column.name == "STATE";
-      cells.cells.push_back({column.text(job, model.now_ms),
-                             is_state ? style_of_state(job.state) : Style::plain});
+      cells.cells.push_back(
+          {column.text(job, model.now_ms), is_state ? style_of_state(job.state) : Style::plain});
     }
     cells.is_selected = row.id == state.selected;
     table.rows.push_back(std::move(cells));
@@ -133,12 +134,11 @@ void draw_jobs(const Model& model, Frame& frame) {
   draw_table(table, state.shift, model.size.columns, frame);
 }
 
-std::string node_label(const NodeFigures& node) {
-  std::string text = node.name;
-  if (!node.is_watched && node.slots > 0)
-    text += ": ranks " + std::to_string(node.first_rank) + "-" +
-            std::to_string(node.first_rank + node.slots - 1);
-  return text;
+std::string ranks_of(const NodeFigures& node) {
+  if (node.slots <= 0) return "";
+  const auto last = node.first_rank + node.slots - 1;
+  return std::to_string(node.first_rank) +
+         (node.slots == 1 ? std::string{} : "-" + std::to_string(last));
 }
 
 void draw_ranks(const Model& model, Frame& frame) {
@@ -170,7 +170,8 @@ void draw_ranks(const Model& model, Frame& frame) {
       for (const auto* column : shown)
         cells.cells.push_back(
             {column->total != nullptr ? column->total(job, row.index, totals) : "", cells.style});
-      if (name_at < cells.cells.size()) cells.cells[name_at].text = node_label(node);
+      if (!state.is_tree) cells.cells[0].text = ranks_of(node);
+      if (name_at < cells.cells.size()) cells.cells[name_at].text = node.name;
     } else {
       const auto& rank = job.ranks[row.index];
       cells.style = style_of(rank);
@@ -213,14 +214,11 @@ Line job_title(const Model& model) {
     state = job.nodes[0].state;
   Line line{{plain_line(row.id, 64), Style::title}, {"  ", Style::plain}};
   line.push_back({plain_line(state, 40), style_of_state(state)});
-  if (row.exit_code) line.push_back({", exit code " + std::to_string(*row.exit_code), Style::plain});
+  if (row.exit_code)
+    line.push_back({", exit code " + std::to_string(*row.exit_code), Style::plain});
   std::string rest;
-  if (row.started_ms > 0) {
-    const auto end = job.is_over && row.ended_ms > 0 ? row.ended_ms : model.now_ms;
-    if (!job.is_over || row.ended_ms > 0)
-      rest += (job.is_over ? " after " : " for ") +
-              span_words(static_cast<double>(end - row.started_ms) / 1000);
-  }
+  if (row.started_ms > 0 && (!job.is_over || row.ended_ms > 0))
+    rest += (job.is_over ? " after " : " for ") + span_words(seconds_of(row, model.now_ms));
   const auto world = std::max<std::uint64_t>(
       totals.ranks, static_cast<std::uint64_t>(std::max<std::int64_t>(0, job.world_size)));
   rest += ", " + plural(world, "rank");
@@ -235,10 +233,12 @@ Line job_title(const Model& model) {
 Line sums_line(const JobFigures& job) {
   const auto totals = totals_of(job);
   std::vector<std::string> parts;
-  parts.push_back(totals.running == totals.ranks
-                      ? plural(totals.running, "rank") + " running"
-                      : std::to_string(totals.running) + " of " + plural(totals.ranks, "rank") +
-                            " running");
+  const bool has_others =
+      std::ranges::any_of(job.nodes, [](const auto& node) { return !node.is_watched; });
+  parts.push_back(totals.running == totals.ranks ? plural(totals.running, "rank") + " running"
+                                                 : std::to_string(totals.running) + " of " +
+                                                       plural(totals.ranks, "rank") + " running");
+  if (has_others) parts.back() += " here";
   if (totals.least_step) {
     const bool is_one = totals.least_step == totals.most_step;
     parts.push_back("step " + std::to_string(*totals.least_step) +
@@ -247,9 +247,8 @@ Line sums_line(const JobFigures& job) {
   if (totals.steps_per_second) parts.push_back(rate_text(*totals.steps_per_second) + " steps/s");
   if (totals.cpu_percent) parts.push_back("CPU " + percent_text(*totals.cpu_percent) + " %");
   if (totals.running > 0)
-    parts.push_back(
-        "memory " +
-        size_words(static_cast<std::uint64_t>(std::max<std::int64_t>(0, totals.rss_bytes))));
+    parts.push_back("memory " + size_words(static_cast<std::uint64_t>(
+                                    std::max<std::int64_t>(0, totals.rss_bytes))));
   double gpu = 0;
   std::size_t gpus = 0;
   for (const auto& node : job.nodes) {
@@ -260,7 +259,8 @@ Line sums_line(const JobFigures& job) {
     }
   }
   if (gpus > 0)
-    parts.push_back(plural(gpus, "GPU") + " " + percent_text(gpu / static_cast<double>(gpus)) + " %");
+    parts.push_back(plural(gpus, "GPU") + " " + percent_text(gpu / static_cast<double>(gpus)) +
+                    " %");
   return {{join(parts, ", "), Style::plain}};
 }
 
@@ -278,8 +278,7 @@ Line news_line(const Model& model) {
   if (!job.gone.empty())
     return {{"the job is gone: " + job.gone + ". Its last figures:", Style::warning}};
   if (!job.row.reason.empty()) return {{plain_line(job.row.reason, kLongestWords), Style::warning}};
-  if (!job.restart_reason.empty())
-    return {{"last restart: " + job.restart_reason, Style::faint}};
+  if (!job.restart_reason.empty()) return {{"last restart: " + job.restart_reason, Style::faint}};
   return {};
 }
 
@@ -292,8 +291,8 @@ void draw_heading(const Model& model, Frame& frame) {
                             model.trouble.empty() ? Style::faint : Style::warning}});
     return;
   }
-  frame.lines.push_back(two_sided(is_jobs ? jobs_title(model) : job_title(model),
-                                  clock_text(model.now_ms), columns));
+  frame.lines.push_back(
+      two_sided(is_jobs ? jobs_title(model) : job_title(model), clock_text(model.now_ms), columns));
   if (heading_height(model) <= 2) return;
   if (!is_jobs) {
     const auto words = plain_line(command_text(model.job->row), kLongestWords);
@@ -334,14 +333,15 @@ void draw_log(const Model& model, Frame& frame) {
     title.push_back({"  " + log.trouble, Style::warning});
   const auto top = log_top(model);
   const auto shown = std::min<std::uint64_t>(log.text.end() - top, log_height(model));
-  const auto at = log.follows ? std::string{"follows"}
-                              : "line " + std::to_string(top + 1) + " of " +
-                                    std::to_string(log.text.end());
+  const auto at = log.follows
+                      ? std::string{"follows"}
+                      : "line " + std::to_string(top + 1) + " of " + std::to_string(log.text.end());
   frame.lines.push_back(cut(two_sided(std::move(title), at, columns), 0, columns));
   if (log.text.is_empty()) frame.lines.push_back({{why_empty(model), Style::faint}});
   for (std::uint64_t i = 0; i < shown; ++i) {
     const auto entry = log.text.at(top + i);
-    const auto line = entry.is_note ? Line{{entry.text, Style::faint}} : marked(entry.text, model.search);
+    const auto line =
+        entry.is_note ? Line{{entry.text, Style::faint}} : marked(entry.text, model.search);
     frame.lines.push_back(cut(line, log.shift, columns));
   }
 }
@@ -357,12 +357,14 @@ Frame frame_of(const Model& model) {
     if (model.page == Page::jobs) {
       draw_jobs(model, frame);
       if (model.are_jobs_known && model.jobs.empty())
-        frame.lines.push_back({{"no job of yours is known here; acc-ctl submit starts one", Style::faint}});
+        frame.lines.push_back(
+            {{"no job of yours is known here; acc-ctl submit starts one", Style::faint}});
     } else if (model.job) {
       draw_ranks(model, frame);
       if (model.job->ranks.empty() && model.job->nodes.size() <= 1)
         frame.lines.push_back({{model.job->is_over ? "it has ended, and no rank is known any more"
-                                                   : "no rank runs yet", Style::faint}});
+                                                   : "no rank runs yet",
+                                Style::faint}});
     }
   }
   frame.lines.resize(std::max<std::size_t>(1, model.size.rows));

@@ -19,16 +19,21 @@ struct KeyLabel {
 
 std::vector<KeyLabel> keys_of(const Model& model) {
   if (model.page == Page::log) {
-    return {{"F1", "Help "}, {"F3", "Search "},
+    return {{"F1", "Help "},
+            {"F3", "Search "},
             {"Tab", model.log.place.is_stderr ? "Stdout " : "Stderr "},
-            {"f", model.log.follows ? "Hold   " : "Follow "}, {"Esc", "Back "}, {"F10", "Quit"}};
+            {"f", model.log.follows ? "Hold   " : "Follow "},
+            {"Esc", "Back "},
+            {"F10", "Quit"}};
   }
   if (model.page == Page::jobs)
     return {{"F1", "Help "},   {"F3", "Search "}, {"F4", "Filter "}, {"F6", "SortBy "},
             {"F9", "Signal "}, {"F10", "Quit "},  {"Enter", "Ranks"}};
-  return {{"F1", "Help "},   {"F3", "Search "}, {"F4", "Filter "},
-          {"F5", model.rank_table.is_tree ? "List " : "Tree "},
-          {"F6", "SortBy "}, {"F9", "Signal "}, {"F10", "Quit "}, {"Enter", "Log "}, {"Esc", "Jobs"}};
+  return {{"F1", "Help "},   {"F3", "Search "},
+          {"F4", "Filter "}, {"F5", model.rank_table.is_tree ? "List " : "Tree "},
+          {"F6", "SortBy "}, {"F9", "Signal "},
+          {"F10", "Quit "},  {"Enter", "Log "},
+          {"Esc", "Jobs"}};
 }
 
 Line key_line(const Model& model) {
@@ -55,9 +60,9 @@ Line question(const Model& model) {
   const auto what = model.order == "stop" || model.order == "restart"
                         ? (model.order == "stop" ? std::string{"Stop "} : std::string{"Restart "})
                         : "Send SIG" + model.order + " to all ranks of ";
-  const auto job = model.page == Page::jobs ? model.job_table.selected : model.wanted;
   const bool ends = found != rows.end() && found->ends_job;
-  return {{what + plain_line(job, 64) + (ends ? "? It ends the job." : "?") + " y, or any key: no ",
+  return {{what + plain_line(model.target, 64) + (ends ? "? It ends the job." : "?") +
+               " y, or any key: no ",
            Style::warning}};
 }
 
@@ -158,7 +163,8 @@ constexpr std::array<std::string_view, 21> kHelp{
 void draw_help(Frame& frame) {
   for (std::size_t i = 0; i + 1 < frame.lines.size(); ++i) {
     frame.lines[i].clear();
-    if (i < kHelp.size()) frame.lines[i] = {{std::string{kHelp[i]}, i == 0 ? Style::title : Style::plain}};
+    if (i < kHelp.size())
+      frame.lines[i] = {{std::string{kHelp[i]}, i == 0 ? Style::title : Style::plain}};
   }
 }
 

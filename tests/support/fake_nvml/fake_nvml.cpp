@@ -2,6 +2,7 @@
 // file that FAKE_NVML names, read anew by each nvmlInit_v2:
 //
 //   gpus=4 links:0=18 ecc:1=2 pending:0=1 failed:0=1 throttle:2=8 lost:3=1 init=9 hang=1
+//   use:0=93 memory:0=1048576 pid:0=1234
 //
 // ecc:1=2 is two uncorrected errors of GPU 1; hang: nvmlInit_v2 never returns.
 #include <unistd.h>
@@ -86,6 +87,35 @@ int nvmlDeviceGetNvLinkState(void* device, unsigned link, int* is_active) {
   if (facts().find(of_gpu("links", device)) == facts().end() || link >= kLinks)
     return kNotSupported;
   *is_active = link < fact(of_gpu("links", device)) ? 1 : 0;
+  return answer(device);
+}
+
+struct Use {
+  unsigned gpu, memory;
+};
+int nvmlDeviceGetUtilizationRates(void* device, Use* use) {
+  *use = {static_cast<unsigned>(fact(of_gpu("use", device))), 0};
+  return answer(device);
+}
+
+struct Memory {
+  unsigned long long total, free, used;
+};
+int nvmlDeviceGetMemoryInfo(void* device, Memory* memory) {
+  const auto used = fact(of_gpu("memory", device));
+  *memory = {2 * used, used, used};
+  return answer(device);
+}
+
+struct Process {
+  unsigned pid;
+  unsigned long long memory;
+  unsigned gpu_instance, compute_instance;
+};
+int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, Process* processes) {
+  const auto pid = fact(of_gpu("pid", device));
+  *count = pid != 0 ? 1 : 0;
+  if (pid != 0) processes[0] = {static_cast<unsigned>(pid), 0, 0, 0};
   return answer(device);
 }
 

@@ -1,6 +1,7 @@
 #include "agent/control_protocol.hpp"
 #include "agent/control_server.hpp"
 
+#include "common/json_bytes.hpp"
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
@@ -89,6 +90,34 @@ TEST_CASE("each request of the control socket is understood", "[agent][control]"
         SIGHUP);
 }
 
+TEST_CASE("what costs more is asked for by name", "[agent][control]") {
+  const auto status = [](std::string_view line) {
+    return std::get<control::Status>(*control::decode(line));
+  };
+  CHECK(status(R"({"do":"status"})") == control::Status{});
+  CHECK(status(R"({"do":"status","last_lines":true,"gpus":true})") == control::Status{true, true});
+  CHECK(status(R"({"do":"status","last_lines":"yes","gpus":1})") == control::Status{});
+  CHECK(std::get<control::Output>(*control::decode(
+            R"({"do":"output","local_rank":3,"stream":"stderr","from":70000})")) ==
+        control::Output{LocalRank{3}, true, 70'000});
+  CHECK(std::get<control::Output>(*control::decode(R"({"do":"output","local_rank":0})")) ==
+        control::Output{});
+  CHECK(why(R"({"do":"output"})").find("\"local_rank\" is missing") == 0);
+  CHECK(why(R"({"do":"output","local_rank":-1})").find("\"local_rank\"") == 0);
+  CHECK(why(R"({"do":"output","local_rank":99999999999})").find("\"local_rank\"") == 0);
+  CHECK(why(R"({"do":"output","local_rank":0,"stream":7})").find("\"stream\"") == 0);
+  CHECK(why(R"({"do":"output","local_rank":0,"from":-5})").find("\"from\"") == 0);
+}
+
+TEST_CASE("output is carried as the bytes that it is", "[agent][control]") {
+  const auto json =
+      nlohmann::json::parse(control::output_reply({Round{2}, 10, 14, "a\xff\x1b\n"}));
+  CHECK(json["round"] == 2);
+  CHECK(json["from"] == 10);
+  CHECK(json["end"] == 14);
+  CHECK(bytes_of(json["text"].get<std::string>()) == "a\xff\x1b\n");
+}
+
 TEST_CASE("a request that means nothing is refused with what would", "[agent][control]") {
   CHECK(why("").find("one line with a JSON object") != std::string::npos);
   CHECK(why("[1]").find("one line with a JSON object") != std::string::npos);
@@ -127,6 +156,16 @@ TEST_CASE("the status of a job has what is known of each worker", "[agent][contr
   CHECK(json["workers"][1]["exit_code"] == 139);
   CHECK(json["workers"][1]["signal"] == "SIGSEGV");
   CHECK(json["workers"][2]["state"] == "starting");
+  CHECK_FALSE(json["workers"][0].contains("last_line"));
+  CHECK_FALSE(json.contains("gpus"));
+  job.workers[0].last_line = "step 7";
+  job.workers[0].gpus = {1};
+  job.gpus = {{1, 93, 5, 10}, {2, std::nullopt, 0, 0}};
+  const auto more = nlohmann::json::parse(control::encode(job));
+  CHECK(more["workers"][0]["last_line"] == "step 7");
+  CHECK(more["workers"][0]["gpus"] == nlohmann::json{1});
+  CHECK(more["gpus"][0]["percent"] == 93);
+  CHECK(more["gpus"][1]["percent"].is_null());
 }
 
 TEST_CASE("a job's state is told in one of five words", "[agent][control]") {

@@ -44,3 +44,16 @@ TEST_CASE("a tail of line ends has nothing to read in it", "[agent][output]") {
   tail.append("again");
   CHECK(tail.text() == "again");
 }
+
+TEST_CASE("a tail knows its end without the rest, and how much there was", "[agent][output]") {
+  TailBuffer tail;
+  CHECK(tail.text(10).empty());
+  tail.append("abcdef");
+  CHECK(tail.text(2) == "ef");
+  CHECK(tail.text(100) == "abcdef");
+  tail.append(std::string(TailBuffer::kSize, 'x'));
+  tail.append("yz");
+  CHECK(tail.text(3) == "xyz");
+  CHECK(tail.total() == 6 + TailBuffer::kSize + 2);
+  CHECK(tail.last_append() > acc::Instant{});
+}

@@ -1,5 +1,6 @@
-#include "common/plain_text.hpp"
 #include "launcher/ctl/top/cells.hpp"
+
+#include "common/plain_text.hpp"
 #include "launcher/ctl/top/log_text.hpp"
 
 #include <catch2/catch.hpp>
@@ -16,9 +17,14 @@ TEST_CASE("nothing in a line of output steers a terminal", "[common][top]") {
   CHECK(plain_line("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\") == "link");
   CHECK(plain_line("\x1bPdevice\x1b\\text") == "text");
   CHECK(plain_line("\x1b(0text\x1b") == "text");
-  CHECK(plain_line("a\x07" "b\x08" "c\x7f") == "abc");
-  CHECK(plain_line("\xc2\x9b" "31mC1\xc2\x85") == "C1");
-  CHECK(plain_line("a\xe2\x80\xae" "b\xe2\x81\xa6" "c\xef\xbb\xbf") == "abc");  // directions, BOM
+  CHECK(plain_line("a\x07"
+                   "b\x08"
+                   "c\x7f") == "abc");
+  CHECK(plain_line("\xc2\x9b"
+                   "31mC1\xc2\x85") == "C1");
+  CHECK(plain_line("a\xe2\x80\xae"
+                   "b\xe2\x81\xa6"
+                   "c\xef\xbb\xbf") == "abc");  // directions, BOM
   CHECK(plain_line("\xff\xfe z") == "?? z");
   CHECK(plain_line("\xed\xa0\x80") == "???");  // a surrogate
   CHECK(plain_line("a\tb") == "a       b");

@@ -1,11 +1,13 @@
 #include "launcher/ctl/top/figures.hpp"
+
 #include "launcher/ctl/top/table.hpp"
-#include "trial.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <string>
 #include <vector>
+
+#include "trial.hpp"
 
 using namespace acc::ctl;
 using namespace acc::ctl::top;
@@ -22,7 +24,8 @@ std::vector<std::string> ids(const std::vector<TableRow>& rows) {
 
 }  // namespace
 
-TEST_CASE("the processor's share is measured between two answers by the node's own clock", "[top]") {
+TEST_CASE("the processor's share is measured between two answers by the node's own clock",
+          "[top]") {
   auto live = status(1);
   const auto first = figures_of(known(), std::vector{answered(live)}, nullptr, kNow);
   CHECK_FALSE(first.ranks[0].cpu_percent);
@@ -41,8 +44,9 @@ TEST_CASE("the processor's share is measured between two answers by the node's o
 
 TEST_CASE("any answer gives figures", "[top]") {
   for (const std::string body :
-       {"", "{}", "[]", "null", "{\"workers\":7}", "{\"state\":\"running\",\"workers\":[1,null,{}]}",
-        "{\"id\":\"x\",\"live\":[]}", "{\"id\":\"x\",\"live\":{\"workers\":[{\"rank\":\"x\"}]}}",
+       {"", "{}", "[]", "null", "{\"workers\":7}",
+        "{\"state\":\"running\",\"workers\":[1,null,{}]}", "{\"id\":\"x\",\"live\":[]}",
+        "{\"id\":\"x\",\"live\":{\"workers\":[{\"rank\":\"x\"}]}}",
         "{\"state\":\"running\",\"workers\":[{\"cpu_s\":1e999,\"step\":-5,\"gpus\":[1,\"x\"]}],"
         "\"node_table\":[1,{}],\"gpus\":[1,{}]}"}) {
     for (const bool is_of_service : {false, true}) {
@@ -76,6 +80,39 @@ TEST_CASE("a job that is gone keeps its last figures", "[top]") {
   CHECK(second.row.state == "ended");
   CHECK(second.ranks.size() == 2);
   CHECK(second.ranks[0].end == "ended");
+}
+
+TEST_CASE("of a job that has ended its report tells of the ranks", "[top]") {
+  const Json worker{{"rank", 0}, {"local_rank", 0}, {"pid", 7}, {"peak_rss_bytes", 4096}};
+  auto killed = worker;
+  killed.update({{"rank", 1}, {"local_rank", 1}, {"exit", {{"signal", "SIGSEGV"}, {"signo", 11}}}});
+  auto good = worker;
+  good["exit"] = {{"code", 0}};
+  auto never = worker;
+  never.update({{"rank", 2}, {"local_rank", 2}, {"exit", nullptr}});
+  auto lost = worker;
+  lost.update({{"rank", 9}, {"local_rank", nullptr}});
+  PartAnswer part{"", PartAnswer::How::answered, true};
+  part.body = Json{{"id", "train-x"},
+                   {"state", "failed"},
+                   {"exit_code", 139},
+                   {"report",
+                    {{"host", "vm"},
+                     {"world_size", 3},
+                     {"restarts", 2},
+                     {"max_restarts", 2},
+                     {"workers", {good, killed, never, lost}},
+                     {"first_failure", {{"rank", 1}, {"last_lines", {"one", "the \x1b[1mend"}}}}}}}
+                  .dump();
+  const auto job = figures_of(known(), std::vector{part}, nullptr, kNow);
+  CHECK(job.is_over);
+  CHECK(job.nodes[0].name == "vm");
+  CHECK(job.restarts_used == 2);
+  REQUIRE(job.ranks.size() == 3);
+  CHECK(job.ranks[0].end == "exit 0");
+  CHECK(job.ranks[1].end == "SIGSEGV");
+  CHECK(job.ranks[1].last_line == "the end");
+  CHECK(job.ranks[2].end == "not started");
 }
 
 TEST_CASE("ranks of other machines are told of by the coordinator's table alone", "[top]") {
@@ -129,7 +166,8 @@ TEST_CASE("rows are sorted, filtered and put below their nodes", "[top]") {
         std::vector<std::string>{"rank 0.1", "rank 1.0", "rank 0.0", "rank 1.1"});
   state.is_tree = true;
   CHECK(ids(top::rows_of(job, state)) == std::vector<std::string>{"node 0", "rank 0.1", "rank 0.0",
-                                                                  "node 1", "rank 1.0", "rank 1.1"});
+                                                                  "node 1", "rank 1.0",
+                                                                  "rank 1.1"});
   state.filter = "RANK 3|rank 0";  // of their last lines
   CHECK(ids(top::rows_of(job, state)) ==
         std::vector<std::string>{"node 0", "rank 0.0", "node 1", "rank 1.1"});

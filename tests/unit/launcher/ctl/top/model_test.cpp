@@ -1,8 +1,8 @@
-#include "trial.hpp"
-
 #include <catch2/catch.hpp>
 
 #include <string>
+
+#include "trial.hpp"
 
 using namespace acc::ctl;
 using namespace acc::ctl::top;
@@ -72,9 +72,7 @@ SCENARIO("a signal is sent after a yes alone", "[top]") {
   for (int i = 0; i < 4; ++i) press(model, Key::down);
   CHECK_FALSE(press(model, Key::enter).order);
   CHECK(shown(model).find("Send SIGUSR1 to all ranks of train.77? y") != std::string::npos);
-  WHEN("the answer is y") {
-    CHECK(type(model, "y").order == Order{"train.77", "signal", "USR1"});
-  }
+  WHEN("the answer is y") { CHECK(type(model, "y").order == Order{"train.77", "signal", "USR1"}); }
   WHEN("it is Enter") {
     CHECK_FALSE(press(model, Key::enter).order);
     CHECK(shown(model).find("nothing was sent") != std::string::npos);
@@ -88,9 +86,29 @@ SCENARIO("a signal is sent after a yes alone", "[top]") {
   }
 }
 
+SCENARIO("a signal is for the job that was chosen, also if the list changes before the yes",
+         "[top]") {
+  Model model;
+  (void)step(model, Resized{{24, 80}}, kNow);
+  auto other = known();
+  other.id = "train.99";
+  auto third = known();
+  third.id = "train.98";
+  (void)step(model, JobsAnswer{{known(), third, other}, ""}, kNow);
+  press(model, Key::down);
+  type(model, "k");
+  press(model, Key::enter);
+  (void)step(model, JobsAnswer{{known(), other}, ""}, kNow);
+  CHECK(model.job_table.selected == "train.99");  // what took its place
+  CHECK(shown(model).find("Send SIGTERM to all ranks of train.98? It ends the job.") !=
+        std::string::npos);
+  CHECK(type(model, "y").order == Order{"train.98", "signal", "TERM"});
+}
+
 SCENARIO("a job that has ended gets no signal", "[top]") {
   auto model = of_job({answered(status(2))});
-  (void)step(model, JobAnswer{"train.77", known(), {PartAnswer{"", PartAnswer::How::gone}}, ""}, kNow);
+  (void)step(model, JobAnswer{"train.77", known(), {PartAnswer{"", PartAnswer::How::gone}}, ""},
+             kNow);
   press(model, Key::f9);
   CHECK(model.panel == Panel::none);
   CHECK(shown(model).find("the job has ended") != std::string::npos);
@@ -166,6 +184,7 @@ SCENARIO("what a log has lost is told", "[top]") {
   auto model = of_log();
   (void)step(model, log_answer(model, 1000, "half a line\nwhole\n"), kNow);
   CHECK(shown(model).find("half") == std::string::npos);
+  CHECK(shown(model).find("-- what is before is not kept --\nwhole\n") != std::string::npos);
   (void)step(model, log_answer(model, 2000, "late\n"), kNow);
   CHECK(shown(model).find("whole\n-- 982 bytes left out --\nlate\n") != std::string::npos);
 }

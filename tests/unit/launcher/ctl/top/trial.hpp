@@ -13,19 +13,29 @@ namespace acc::ctl::top::trial {
 inline constexpr std::int64_t kNow = 1'000'000'000;
 
 inline nlohmann::json worker(int rank, int local, double seconds = 10, double cpu_s = 5) {
-  return {{"rank", rank},       {"local_rank", local},  {"pid", 1000 + rank},
-          {"state", "running"}, {"exit_code", nullptr}, {"signal", nullptr},
-          {"seconds", seconds}, {"rss_bytes", 1 << 20}, {"cpu_s", cpu_s},
-          {"step", nullptr},    {"last_line", "line of rank " + std::to_string(rank)}};
+  return {{"rank", rank},
+          {"local_rank", local},
+          {"pid", 1000 + rank},
+          {"state", "running"},
+          {"exit_code", nullptr},
+          {"signal", nullptr},
+          {"seconds", seconds},
+          {"rss_bytes", 1 << 20},
+          {"cpu_s", cpu_s},
+          {"step", nullptr},
+          {"last_line", "line of rank " + std::to_string(rank)}};
 }
 
 /// An agent's answer with `count` ranks from `first` on.
 inline nlohmann::json status(int count, int first = 0) {
   auto workers = nlohmann::json::array();
   for (int i = 0; i < count; ++i) workers.push_back(worker(first + i, i));
-  return {{"job", "train"},    {"state", "running"}, {"round", 0}, {"restarts_used", 0},
-          {"max_restarts", 3}, {"world_size", count}, {"node", "vm"}, {"nodes", 1},
-          {"seconds", 12.0},   {"command", {"python3", "train.py"}}, {"workers", workers}};
+  return {{"job", "train"},    {"state", "running"},
+          {"round", 0},        {"restarts_used", 0},
+          {"max_restarts", 3}, {"world_size", count},
+          {"node", "vm"},      {"nodes", 1},
+          {"seconds", 12.0},   {"command", {"python3", "train.py"}},
+          {"workers", workers}};
 }
 
 inline PartAnswer answered(const nlohmann::json& live, std::string node = {}) {

@@ -1,8 +1,8 @@
-#include "trial.hpp"
-
 #include <catch2/catch.hpp>
 
 #include <string>
+
+#include "trial.hpp"
 
 using namespace acc::ctl;
 using namespace acc::ctl::top;
@@ -58,7 +58,10 @@ TEST_CASE("every page and panel fits every window, whatever the texts", "[top]")
       press(model, Key::enter);
       model.page = Page::log;
       check_fits(model);
-      LogAnswer log{"train.77", model.log.place, {}, -1, 0, "\x1b[2J東京" + std::string(500, 'y') + "\n", false, ""};
+      LogAnswer log{"train.77", model.log.place,
+                    {},         -1,
+                    0,          "\x1b[2J東京" + std::string(500, 'y') + "\n",
+                    false,      ""};
       (void)step(model, log, kNow);
       check_fits(model);
       for (int i = 0; i < 5; ++i) press(model, Key::right);
@@ -76,7 +79,8 @@ TEST_CASE("every page and panel fits every window, whatever the texts", "[top]")
 TEST_CASE("a job is shown in 80 columns", "[top]") {
   auto live = status(4);
   for (int i = 0; i < 4; ++i) {
-    live["workers"][i].update({{"step", 1200 + i}, {"steps_per_second", 3.125}, {"seconds_since_heartbeat", 0.3}});
+    live["workers"][i].update(
+        {{"step", 1200 + i}, {"steps_per_second", 3.125}, {"seconds_since_heartbeat", 0.3}});
   }
   live["workers"][2]["seconds_since_heartbeat"] = 42;
   live["workers"][3].update({{"state", "exited"}, {"exit_code", 139}, {"signal", "SIGSEGV"}});
@@ -85,7 +89,8 @@ TEST_CASE("a job is shown in 80 columns", "[top]") {
   CHECK(text.find("train.77  running for 12 s, 4 ranks, attempt 0, restarts 0 of 3") == 0);
   CHECK(text.find("3 of 4 ranks running, step 1200 to 1202, 3.12 steps/s, memory 3.0 MiB") !=
         std::string::npos);
-  CHECK(text.find("RANK^  PID STATE      STEP STEPS/S  MEMORY CPU% LAST LINE") != std::string::npos);
+  CHECK(text.find("RANK^  PID STATE      STEP STEPS/S  MEMORY CPU% LAST LINE") !=
+        std::string::npos);
   CHECK(text.find("    2 1002 quiet 42 s 1202    3.12 1.0 MiB    - line of rank 2") !=
         std::string::npos);
   CHECK(text.find("    3 1003 SIGSEGV") != std::string::npos);
@@ -104,6 +109,22 @@ TEST_CASE("two nodes have a column, or a row each in the tree", "[top]") {
   INFO(text);
   CHECK(text.find("node1      running 2.0 MiB") != std::string::npos);
   CHECK(text.find("  2   1002 running 1.0 MiB") != std::string::npos);
+}
+
+TEST_CASE("nodes that are seen elsewhere have a row with their ranks", "[top]") {
+  auto live = status(2);
+  live["world_size"] = 5;
+  live["node_table"] = {{{"node", "vm"}, {"host", "vm"}, {"first_rank", 0}, {"slots", 2}},
+                        {{"node", "vm2"}, {"host", "vm2"}, {"first_rank", 2}, {"slots", 3}}};
+  auto model = of_job({answered(live)});
+  auto text = shown(model);
+  INFO(text);
+  CHECK(text.find("5 ranks on 2 nodes") != std::string::npos);
+  CHECK(text.find("2 ranks running here") != std::string::npos);
+  CHECK(text.find("  2-4 vm2       elsewhere") != std::string::npos);
+  press(model, Key::end);
+  press(model, Key::enter);
+  CHECK(shown(model).find("a log is of one rank") != std::string::npos);
 }
 
 TEST_CASE("1,024 ranks cost no more lines than the window has", "[top]") {
