@@ -27,8 +27,7 @@ VoteCounter::Count VoteCounter::count() const {
     if (vote.join.epoch == last->epoch) ranks.push_back(vote.join.node_rank);
   }
   std::ranges::sort(ranks);
-  const auto repeated = std::ranges::unique(ranks);
-  ranks.erase(repeated.begin(), repeated.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   const auto needed = planted::elect_without_majority ? 1U : majority_of(last->nodes);
   return {static_cast<std::uint32_t>(ranks.size()), needed};
 }

@@ -179,6 +179,9 @@ Result<void> Daemon::listen_to_browsers() {
 Result<void> Daemon::listen_to_peers() {
   HttpSettings http;
   http.limits.reserved = 0;  // of a peer, no user is known before its requests
+  // Two of each part of a launch, and all its hosts may stand behind one address.
+  http.limits.connections = 4096;
+  http.limits.connections_of_a_user = 2304;
   peer_server_ =
       std::make_unique<HttpServer>(io_, http, [this](Principal door, HttpRequest request) {
         return answer_peer(*api_, users_, *secret_, std::move(door), std::move(request));

@@ -4,11 +4,6 @@ acc_library(agent_http
     json_text.cpp api_body.cpp api_json.cpp api_file_growth.cpp api_call.cpp api_log_stream.cpp api_raw_log.cpp api_event_stream.cpp api_metrics.cpp api_routes.cpp
   PUBLIC acc::common acc::agent_accept
   PRIVATE acc::agent_metrics acc::agent_output acc::log nlohmann_json::nlohmann_json)
-if(ACC_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  # Its check of function types can't be assembled for coroutines: "Cannot represent a difference across sections".
-  set_source_files_properties(http_stream.cpp http_connection.cpp http_server.cpp api_call.cpp api_log_stream.cpp api_raw_log.cpp api_event_stream.cpp api_metrics.cpp api_routes.cpp
-    PROPERTIES COMPILE_OPTIONS -fno-sanitize=function)
-endif()
 # The daemons of other nodes: the TLS door, and the proxy.
 acc_library(agent_peers
   SOURCES cluster_secret.cpp host_lookup.cpp peer_stream.cpp peer_dial.cpp peer_door.cpp peer_api.cpp peer_proxy.cpp
@@ -31,8 +26,5 @@ acc_library(agent_loopback
 acc_library(agent_peer_rules SOURCES peer_rules.cpp loopback_rules.cpp PUBLIC acc::common acc_asio)
 acc_library(agent_settings SOURCES settings.cpp PUBLIC acc::common PRIVATE acc::agent_peer_rules nlohmann_json::nlohmann_json)
 acc_library(agent_daemon_run SOURCES daemon.cpp PUBLIC acc::agent_settings acc::agent_http PRIVATE acc::agent_loopback acc::agent_peers acc::agent acc::log)
-if(ACC_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  set_source_files_properties(loopback_door.cpp host_lookup.cpp peer_stream.cpp peer_dial.cpp peer_door.cpp peer_api.cpp peer_proxy.cpp PROPERTIES COMPILE_OPTIONS -fno-sanitize=function)
-endif()
 acc_program(acc-agent SOURCES acc_agent_main.cpp start_jobs.cpp
   LIBRARIES acc::agent_daemon_run acc::agent_peers acc::agent_daemon acc::agent_settings acc::agent acc::log)

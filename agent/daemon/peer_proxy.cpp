@@ -29,7 +29,7 @@ using Step = ReplyParser::Step;
 namespace {
 
 constexpr std::size_t kProxyPieceBytes = 16 * 1024;  // as a TLS record
-constexpr std::size_t kMostFacts = 64 * 1024;   // of one node's reply in the list
+constexpr std::size_t kMostFacts = 64 * 1024;        // of one node's reply in the list
 constexpr std::size_t kAskedAtOnce = 256;
 constexpr Millis kKeptFor{2'000};
 constexpr std::size_t kMostKept = 256;
@@ -54,8 +54,8 @@ struct PeerProxy::Exchange {
   std::string node;
   ReplyParser parser;
   std::function<void()> on_whole;  ///< the reply ended, and its connection may go on
-  std::string input;  ///< read, and not yet parsed
-  std::string body;   ///< parsed, and not yet passed on
+  std::string input;               ///< read, and not yet parsed
+  std::string body;                ///< parsed, and not yet passed on
   std::array<char, kProxyPieceBytes> piece{};
 
   /// The next step of the reply; `broken` also for its end in the middle.
@@ -140,10 +140,9 @@ NodeAddress PeerProxy::with_port(NodeAddress address) const {
   return address;
 }
 
-std::unique_ptr<PeerStream> PeerProxy::take_kept(const NodeAddress& node, const Tls& tls) {
-  const auto name = join_host_port(node.host, node.port);
+std::unique_ptr<PeerStream> PeerProxy::take_kept(const std::string& line, const Tls& tls) {
   for (auto it = kept_.begin(); it != kept_.end();) {
-    if (it->node != name) {
+    if (it->line != line) {
       ++it;
       continue;
     }
@@ -159,13 +158,12 @@ std::unique_ptr<PeerStream> PeerProxy::take_kept(const NodeAddress& node, const 
   return nullptr;
 }
 
-void PeerProxy::keep(const NodeAddress& node, const Tls& tls, std::unique_ptr<PeerStream> stream) {
+void PeerProxy::keep(const std::string& line, const Tls& tls, std::unique_ptr<PeerStream> stream) {
   if (kept_.size() >= kMostKept) {
     kept_.front().stream->close();
     kept_.erase(kept_.begin());
   }
-  kept_.push_back(
-      {join_host_port(node.host, node.port), tls, std::move(stream), clock_now() + kKeptFor});
+  kept_.push_back({line, tls, std::move(stream), clock_now() + kKeptFor});
   if (kept_.size() == 1) close_kept();
 }
 
@@ -202,7 +200,8 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
   std::string text = peer_request(request, *target, *user, is_head);
   request.body = std::string{};
   const auto node = with_port(*address);
-  auto stream = take_kept(node, *tls);
+  const std::string line = *user + '@' + join_host_port(node.host, node.port);
+  auto stream = take_kept(line, *tls);
   if (!stream) {
     auto dialled = co_await dial_peer(io_, lookups_, turns_, node, *tls, settings_.connect);
     if (!dialled) co_return failure(dialled.error());
@@ -225,9 +224,9 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
     reply.headers.emplace_back("Location",
                                "/v1/nodes/" + printable(target->node) + printable(*where, 500));
   if (reply.status == 204) co_return reply;
-  exchange->on_whole = alive_.bind([this, node, tls = *tls, weak = std::weak_ptr{exchange}] {
+  exchange->on_whole = alive_.bind([this, line, tls = *tls, weak = std::weak_ptr{exchange}] {
     if (const auto whole = weak.lock(); whole && whole->stream)
-      keep(node, tls, std::move(whole->stream));
+      keep(line, tls, std::move(whole->stream));
   });
   reply.stream = [exchange](std::shared_ptr<BodyWriter> to) {
     return Exchange::relay(exchange, std::move(to));

@@ -52,8 +52,8 @@ class PeerProxy final : public OtherNodes {
 
   using Tls = std::shared_ptr<const rendezvous::TlsContext>;
   /// A connection that was kept; null: there is none. A new secret has another context.
-  [[nodiscard]] std::unique_ptr<PeerStream> take_kept(const NodeAddress& node, const Tls& tls);
-  void keep(const NodeAddress& node, const Tls& tls, std::unique_ptr<PeerStream> stream);
+  [[nodiscard]] std::unique_ptr<PeerStream> take_kept(const std::string& line, const Tls& tls);
+  void keep(const std::string& line, const Tls& tls, std::unique_ptr<PeerStream> stream);
   void close_kept();
 
   boost::asio::io_context& io_;
@@ -66,7 +66,7 @@ class PeerProxy final : public OtherNodes {
   /// By user: those that ask while the nodes are being asked get the same answer.
   std::map<uid_t, std::shared_ptr<Listing>> listings_;
   struct Kept {
-    std::string node;
+    std::string line;  ///< user and node
     Tls tls;
     std::unique_ptr<PeerStream> stream;
     Instant until;

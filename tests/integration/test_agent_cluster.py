@@ -353,6 +353,18 @@ class Bursts(ClusterTest):
         self.assertEqual(self.hosts.output("d", "python3", "-c", code, self.hosts.address("b"), hello, str(10 * SLACK)).strip(), "16" * 150)
         self.assertEqual(self.curl(a, "http://acc/v1/nodes/b/v1/node")["name"], "b")
 
+    def test_the_streams_of_a_launch_whose_hosts_stand_behind_one_address_are_all_served(self):
+        """Two streams of each of 150 hosts."""
+        a, b = self.daemon("a"), self.daemon("b")
+        job = self.submit(b, "echo up; exec sleep 600")
+        lines = [Line(a.path, 60) for _ in range(300)]
+        for line in lines:
+            self.addCleanup(line.close)
+            line.send(f"GET /v1/nodes/b/v1/jobs/{job}/logs?stream=stdout&format=raw&follow=1 HTTP/1.1\r\nHost: acc\r\n\r\n")
+        heads = [line.read_to(b"\r\n\r\n") for line in lines]
+        self.assertEqual([head for head in heads if not head.startswith(b"HTTP/1.1 200 ")], [])
+        self.assertNotIn("peer_refused", b.log)
+
     def test_a_peer_that_is_crowded_out_gets_the_alert_for_it(self):
         """65 connections of one host that say nothing: the oldest is closed, in words of TLS."""
         self.daemon("b")

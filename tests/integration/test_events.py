@@ -31,6 +31,21 @@ class Events(JobTest):
         self.assertEqual((events[-1]["verdict"], events[-1]["exit_code"], events[-1]["restarts"]), ("succeeded", 0, 1))
         self.assertEqual({event["job"] for event in events}, {events[0]["job"]})
 
+    def test_the_events_of_a_job_that_is_started_again_and_again_keep_their_size(self):
+        for _ in range(8):
+            self.finished(f"--num_processes 1 --events {self.path} --events_size 2K", "exit=0")
+        texts = [read(self.path + ".1"), read(self.path)]
+        for text in texts:
+            self.assertLessEqual(len(text), 2048)
+            self.assertEqual(json.loads(text.splitlines()[0])["event"], "file_continued")
+        begins = [json.loads(text.splitlines()[0])["begins_at"] for text in texts]
+        self.assertEqual(begins[1], begins[0] + len(texts[0]))
+        rows = [json.loads(line) for text in texts for line in text.splitlines()[1:]]
+        for one, other in zip(rows, rows[1:]):
+            self.assertEqual(other["seq"], one["seq"] + 1 if other["job"] == one["job"] else 0)
+        self.assertEqual(rows[-1]["event"], "job_ended")
+        self.assertEqual(sorted(os.listdir(os.path.dirname(self.path))), ["events.jsonl", "events.jsonl.1"])
+
     def test_two_jobs_share_a_file(self):
         for _ in range(2):
             self.finished(f"--num_processes 1 --events {self.path}", "exit=0")
