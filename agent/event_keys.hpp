@@ -69,6 +69,11 @@ inline constexpr std::array kEventKeys{
              "until the next round starts here; 0 on several "
              "nodes, where the coordinator waits"},
     EventKey{"restart", "reason", "text", "\"rank 1 exited with code 7\""},
+    EventKey{"progress", "round", "number",
+             "every 10 s, of a job whose workers send heartbeats"},
+    EventKey{"progress", "rank", "number", "of this node's worker that has done the fewest steps"},
+    EventKey{"progress", "step", "number", "of its last heartbeat"},
+    EventKey{"progress", "steps_per_second", "number or null", "null: too few were seen"},
     EventKey{"stopping", "signal", "text", "that asked for it"},
     EventKey{"stopping", "grace_s", "number", "so long workers have to end"},
     EventKey{"node_joined", "name", "text",

@@ -196,7 +196,8 @@ struct Variable {
 /// job here by closing it (life_line.hpp).
 struct LifeLine {
   int fd = -1;
-  std::string token;  ///< of the marks on standard output
+  std::string token;          ///< of the marks on standard output
+  bool wants_events = false;  ///< as marks on standard error
 };
 
 struct JobPlan {
