@@ -58,8 +58,9 @@ std::string AgentLoop::metrics() {
   job.losses = output_.losses();
   if (auto lost = event_log_ ? event_log_->losses() : std::nullopt)
     job.losses.push_back(std::move(*lost));
-  job.checks_health = static_cast<bool>(health_);
+  job.checks_health = health_ || clock_;
   if (health_) job.findings = health_->findings();
+  if (clock_) job.findings.push_back(*clock_);
   return to_metrics(job);
 }
 

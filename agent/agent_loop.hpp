@@ -151,6 +151,7 @@ class AgentLoop {
   void report_stopped(const ReportStopped& a);
   void check_at_interval();
   void leave_unfit(const std::string& why);
+  void note_clock_skew(Millis ahead);
 
   // the status line on a terminal: agent_status.cpp
   void open_status();
@@ -227,6 +228,7 @@ class AgentLoop {
     bool had_rate = false;
   };
   ProgressTold progress_told_;  ///< the last event
+  std::optional<health::Finding> clock_;  ///< that it differs from the coordinator's
   bool is_flush_hurried_ = false;  ///< a signal came after the workers' end
 };
 

@@ -85,7 +85,7 @@ inline constexpr std::array kEventKeys{
     EventKey{"node_lost", "name", "text", "of the node: it has no part in this round any more"},
     EventKey{"stop_ordered", "by", "text or null", "the node on which the round ended first"},
     EventKey{"stop_ordered", "reason", "text", "why the coordinator stops the round"},
-    EventKey{"health", "probe", "text", "disk, memory, shm, cpu, name, net, gpu or command"},
+    EventKey{"health", "probe", "text", "disk, memory, shm, cpu, name, net, gpu, command or clock"},
     EventKey{"health", "subject", "text or null", "a folder, \"GPU 3\", \"eth0\""},
     EventKey{"health", "severity", "text", "warning; unfit: the node leaves or doesn't begin"},
     EventKey{"health", "text", "text", "what was found"},
