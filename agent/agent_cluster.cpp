@@ -126,12 +126,7 @@ void AgentLoop::end_loop() {
   if (control_) control_->close();
   metrics_server_.reset();
   if (!job_) return io_.stop();
-  const bool is_orphan = finish_->end.outcome == Outcome::guardian_lost;
-  job_->leave(finish_->end.outcome == Outcome::unfit ? end_reason_
-              : !is_orphan                           ? std::string{to_string(finish_->end.outcome)}
-              : end_reason_.empty()                  ? "its acc-launch was killed"
-                                                     : end_reason_,
-              [this] { io_.stop(); });
+  job_->leave(leave_words(finish_->end.outcome, end_reason_), [this] { io_.stop(); });
 }
 
 // ---- stacks and hangs ----
@@ -180,7 +175,9 @@ void AgentLoop::act(const ReportStopped& a) { report_stopped(a); }
 
 void AgentLoop::act(const ReportUnkillable&) { job_->report(unkillable_failure(node_facts())); }
 void AgentLoop::act(const AskJob& a) { job_->ask_job(a.signo); }
-void AgentLoop::act(const AskRestart&) { job_->ask_restart(); }
+void AgentLoop::act(const AskRestart&) {
+  job_->ask_restart(std::exchange(restart_answer_, nullptr));
+}
 
 // Called before the supervisor handles the exit, so that the other workers know why they are
 // stopped.

@@ -23,6 +23,7 @@ namespace {
 // Beyond that many workers reading /proc for a request would hold up the loop.
 constexpr std::size_t kMeasuredWorkers = 1024;
 constexpr Millis kTablePatience{500};
+constexpr Millis kRestartPatience{1'500};  // less than the daemon's own for a reply
 constexpr std::size_t kShownWords = 64;
 
 double seconds_of(Instant from, Instant to) {
@@ -64,7 +65,13 @@ void AgentLoop::on_control(const control::Request& request, uid_t uid,
   const auto note = [&](const std::string& what) {
     messages_.note(what + " asked over the control socket by uid " + std::to_string(uid));
   };
-  if (std::holds_alternative<control::Status>(request)) return reply_status(std::move(reply));
+  if (const auto* wanted = std::get_if<control::Status>(&request))
+    return reply_status(*wanted, std::move(reply));
+  if (const auto* wanted = std::get_if<control::Output>(&request)) {
+    auto kept = output_.kept_output(wanted->local_rank, wanted->is_stderr, wanted->from);
+    return reply(
+        control::output_reply({group_.round, kept.from, kept.end, std::move(kept.text)}));
+  }
   if (std::holds_alternative<control::Stacks>(request)) {
     if (group_.phase != Phase::running)
       return reply(control::refusal("conflict", "no worker runs now"));
@@ -89,17 +96,17 @@ void AgentLoop::on_control(const control::Request& request, uid_t uid,
     const auto why = why_no_restart(group_);
     if (!why.empty()) return reply(control::refusal("conflict", why));
     note("restart");
+    if (group_.coordinated) return ask_all_for_restart(std::move(reply));
     reply(control::done());
-    // Of a job on several nodes the coordinator tells it, with the next round.
-    if (!group_.coordinated) restart_reason_ = "asked for over the control socket";
+    restart_reason_ = "asked for over the control socket";
     handle(RestartAsked{clock_now()});
   }
   check_emptied();
 }
 
 // The other nodes are known to the coordinator, which may not answer: then without them.
-void AgentLoop::reply_status(std::function<void(std::string)> reply) {
-  if (!job_ || !place_) return reply(control::encode(view()));
+void AgentLoop::reply_status(control::Status wanted, std::function<void(std::string)> reply) {
+  if (!job_ || !place_) return reply(control::encode(view(wanted)));
   struct Question {
     explicit Question(boost::asio::io_context& io) : timer{io} {}
     boost::asio::steady_timer timer;
@@ -107,9 +114,9 @@ void AgentLoop::reply_status(std::function<void(std::string)> reply) {
   };
   const auto question = std::make_shared<Question>(io_);
   question->reply = std::move(reply);
-  const auto answer = [this, question](std::vector<control::NodeView> table) {
+  const auto answer = [this, question, wanted](std::vector<control::NodeView> table) {
     if (!question->reply) return;
-    auto seen = view();
+    auto seen = view(wanted);
     seen.table = std::move(table);
     std::exchange(question->reply, nullptr)(control::encode(seen));
     question->timer.cancel();
@@ -126,7 +133,35 @@ void AgentLoop::reply_status(std::function<void(std::string)> reply) {
   });
 }
 
-control::JobView AgentLoop::view() const {
+// The coordinator decides, and its answer is the reply.
+void AgentLoop::ask_all_for_restart(std::function<void(std::string)> reply) {
+  struct Question {
+    explicit Question(boost::asio::io_context& io) : timer{io} {}
+    boost::asio::steady_timer timer;
+    std::function<void(std::string)> reply;
+  };
+  const auto question = std::make_shared<Question>(io_);
+  question->reply = std::move(reply);
+  const auto answer = [question](const std::string& why_not) {
+    if (!question->reply) return;
+    const auto to = std::exchange(question->reply, nullptr);
+    to(why_not.empty() ? control::done() : control::refusal("conflict", why_not));
+    question->timer.cancel();
+  };
+  question->timer.expires_after(kRestartPatience);
+  question->timer.async_wait([answer](boost::system::error_code cancelled) {
+    if (!cancelled)
+      answer(
+          "the coordinator of its nodes gives no answer: look whether a restart follows, else "
+          "try again");
+  });
+  restart_answer_ = answer;
+  handle(RestartAsked{clock_now()});
+  restart_answer_ = nullptr;
+  check_emptied();
+}
+
+control::JobView AgentLoop::view(const control::Status& wanted) const {
   const auto now = clock_now();
   control::JobView seen;
   seen.name = job_name(plan_);
@@ -153,6 +188,7 @@ control::JobView AgentLoop::view() const {
   for (const auto& record : records) {
     control::WorkerView worker{record.rank, record.local_rank, record.pid, record.status, 0, {},
                                {}};
+    if (wanted.last_lines) worker.last_line = output_.last_line(record.local_rank);
     worker.progress = progress_of(record);
     const bool has_begun = record.started != Instant{};
     if (has_begun) worker.seconds = seconds_of(record.started, record.status ? record.ended : now);

@@ -20,7 +20,7 @@ void AgentLoop::open_events() {
   if (plan_.events_file.empty() && !is_followed) return;
   if (!plan_.events_file.empty()) {
     event_log_ =
-        std::make_unique<EventLog>(io_, plan_.events_file, plan_.output.patience,
+        std::make_unique<EventLog>(io_, plan_.events_file, plan_.events_size, plan_.output.patience,
                                    [this](const Losses& losses) { messages_.degraded(losses); });
   }
   const auto put = [this, is_followed](std::string_view line) {

@@ -133,8 +133,9 @@ class AgentLoop {
   void open_control();
   void on_control(const control::Request& request, uid_t uid,
                   std::function<void(std::string)> reply);
-  void reply_status(std::function<void(std::string)> reply);
-  [[nodiscard]] control::JobView view() const;
+  void ask_all_for_restart(std::function<void(std::string)> reply);
+  void reply_status(control::Status wanted, std::function<void(std::string)> reply);
+  [[nodiscard]] control::JobView view(const control::Status& wanted = {}) const;
   [[nodiscard]] std::optional<control::WorkerView::Progress> progress_of(
       const WorkerRecord& record) const;
 
@@ -214,6 +215,7 @@ class AgentLoop {
   boost::asio::steady_timer status_timer_;
 
   std::string restart_reason_;
+  rendezvous::RendezvousClient::RestartAnswer restart_answer_;  ///< for AskRestart
   std::string end_reason_;    ///< why this node ended without the coordinator
   bool look_is_due_ = false;  ///< after_exits() is on its way
   std::optional<Finish> finish_;

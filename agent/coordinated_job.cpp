@@ -65,8 +65,8 @@ void CoordinatedJob::report_stopped(bool progress) {
 void CoordinatedJob::ask_job(int signo) {
   if (client_) client_->signal_received(signo);
 }
-void CoordinatedJob::ask_restart() {
-  if (client_) client_->restart_asked();
+void CoordinatedJob::ask_restart(rendezvous::RendezvousClient::RestartAnswer answer) {
+  if (client_) client_->restart_asked(std::move(answer));
 }
 void CoordinatedJob::port_reserved(std::uint16_t port) { client_->port_reserved(port); }
 

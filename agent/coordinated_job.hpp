@@ -36,7 +36,7 @@ class CoordinatedJob {
   void report_completed();
   void report_stopped(bool progress);
   void ask_job(int signo);
-  void ask_restart();
+  void ask_restart(rendezvous::RendezvousClient::RestartAnswer answer);
   void port_reserved(std::uint16_t port);
 
   void ask(rendezvous::KvRequest request, rendezvous::RendezvousClient::KvAnswer answer);

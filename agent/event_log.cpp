@@ -17,15 +17,15 @@ constexpr Millis kEventLetGo{100};
 
 }  // namespace
 
-EventLog::EventLog(boost::asio::io_context& io, const std::string& path, Millis patience,
-                   std::function<void(const Losses&)> on_degraded)
+EventLog::EventLog(boost::asio::io_context& io, const std::string& path, std::uint64_t largest,
+                   Millis patience, std::function<void(const Losses&)> on_degraded)
     : on_degraded_{std::move(on_degraded)} {
   // Called on the writer thread.
   auto wake = [&io, on_wake = alive_.bind([this] { tell_news(); })]() mutable {
     boost::asio::post(io, on_wake);
   };
-  queue_ = std::make_shared<EventFileQueue>(path, DropPolicy::Limits{kEventQueueBytes, patience},
-                                            std::move(wake));
+  queue_ = std::make_shared<EventFileQueue>(
+      path, largest, DropPolicy::Limits{kEventQueueBytes, patience}, std::move(wake));
 }
 
 EventLog::~EventLog() { queue_->stop(kEventStop); }

@@ -5,6 +5,7 @@
 #include "common/alive.hpp"
 #include "common/duration.hpp"
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -25,9 +26,10 @@ class EventFileQueue;
 /// Used on the loop's thread only. The io_context outlives it.
 class EventLog {
  public:
+  /// @param largest  bytes of the file, then it is renamed to PATH.1; 0: any
   /// @param on_degraded  called on the loop, once, when the file begins to lose lines
-  EventLog(boost::asio::io_context& io, const std::string& path, Millis patience,
-           std::function<void(const Losses&)> on_degraded);
+  EventLog(boost::asio::io_context& io, const std::string& path, std::uint64_t largest,
+           Millis patience, std::function<void(const Losses&)> on_degraded);
   ~EventLog();
   EventLog(const EventLog&) = delete;
   EventLog& operator=(const EventLog&) = delete;

@@ -222,6 +222,12 @@ struct JobPlan {
   HangPolicy hang;
   OutputPlan output;
   std::string events_file;  ///< --events: lines of JSON are appended; empty: none
+  /// What acc-agent takes of this node for the job; acc-launch itself takes nothing.
+  struct Share {
+    std::optional<std::uint32_t> slots;  ///< nothing: one for each worker
+    std::uint32_t gpus = 0;
+  } share;
+  std::uint64_t events_size = 0;  ///< of the file, which is then renamed to .1; 0: any
   HealthPlan health;
   std::optional<MetricsAddress> metrics;  ///< --metrics
   std::string report_file;              ///< --report: JSON is written there at the end; empty: none

@@ -339,9 +339,9 @@ class Launch {
     if (plan.cluster.several() && plan.cluster.insecure && !plan.cluster.loopback && !prints)
       tell("warning: --insecure: whoever reaches port " +
            std::to_string(plan.cluster.control_port) + " can join, read and stop this job");
+    plan.script_problem = check_script_file(spec, kind_of(spec), environment_);
     if (prints) return print(plan_to_json(spec, plan));
     plan.warnings.clear();  // told
-    plan.script_problem = check_script_file(spec, kind_of(spec), environment_);
     const int reason = plan.script_problem.errnum;
     // On several machines the others wait for this one: it joins and lets all of them know. On a
     // life line none has begun.

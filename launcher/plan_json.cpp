@@ -151,6 +151,7 @@ std::string plan_to_json(const JobSpec& spec, const agent::JobPlan& plan) {
   out["env"] = plan.env;
   if (plan.env.empty()) out["env"] = Json::object();
   out["command"] = plan.command;
+  out["program_problem"] = text_or_null(plan.script_problem.what);
   if (plan.kind == agent::JobKind::elastic) out["launch"] = launch(spec, plan);
   out["defaulted"] = plan.defaulted.empty() ? Json::object() : Json(plan.defaulted);
   if (plan.kind == agent::JobKind::elastic) {
@@ -168,7 +169,10 @@ std::string plan_to_json(const JobSpec& spec, const agent::JobPlan& plan) {
   out["stop"] = stop(plan.stop);
   out["hang"] = hang(plan.hang);
   out["output"] = output(plan.output);
+  out["share"] = {{"slots", plan.share.slots ? Json(*plan.share.slots) : Json{}},
+                  {"gpus", plan.share.gpus}};
   out["events"] = text_or_null(plan.events_file);
+  out["events_size"] = plan.events_size;
   out["health"] = {{"before_rounds", plan.health.before_rounds},
                    {"interval_s", seconds(plan.health.interval)},
                    {"timeout_s", seconds(plan.health.patience)},

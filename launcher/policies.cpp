@@ -95,11 +95,18 @@ class Policies {
                            !health.command.empty() || !health.checkpoint_folder.empty();
   }
 
-  void rest() {
+  void rest(const Environment& environment) {
     plan_.events_file = spec_.text("events"_key);
+    take("events_size"_key, parse_bytes(spec_.text("events_size"_key)), plan_.events_size);
     plan_.report_file = spec_.text("report"_key);
     if (spec_.is_set("metrics"_key) && !spec_.text("metrics"_key).empty())
       take_metrics(spec_.text("metrics"_key));
+    if (spec_.is_set("slots"_key)) plan_.share.slots = count("slots"_key);
+    plan_.share.gpus = count("gpus"_key);
+    if (plan_.share.gpus > 0 && variable(environment, "ACC_JOB_FOLDER").empty())
+      plan_.warnings.push_back(spec_.name_for_complaint("gpus"_key) +
+                               ": only acc-agent gives GPUs, to the files of its jobs folder; here "
+                               "gpu_ids and num_processes count");
     plan_.role = spec_.text("role"_key);
     plan_.start_method = spec_.text("start_method"_key);
     if (!spec_.is_set("stdin"_key)) return;
@@ -113,7 +120,10 @@ class Policies {
       plan_.metrics = agent::MetricsAddress{"127.0.0.1", *port};
       return;
     }
-    const auto endpoint = parse_endpoint(text);
+    // 0, any free port, is one for listening only: no endpoint has it.
+    const bool takes_any_port = text.ends_with(":0");
+    auto endpoint = parse_endpoint(takes_any_port ? text.substr(0, text.size() - 2) : text);
+    if (takes_any_port && endpoint && !endpoint->port) endpoint->port = 0;
     if (!endpoint || !endpoint->port || !is_interface_address(endpoint->host))
       return complain("metrics"_key, in_quotes(text) +
                                          " is neither a PORT nor ADDRESS:PORT, as 9400, "
@@ -169,7 +179,7 @@ void plan_policies(const JobSpec& spec, const Environment& environment, agent::J
   policies.hang();
   policies.output(environment);
   policies.health();
-  policies.rest();
+  policies.rest(environment);
 }
 
 Complaints check_local_ranks(const JobSpec& spec, const agent::JobPlan& plan) {

@@ -31,7 +31,8 @@ std::optional<ConnectionId> Admission::named(ConnectionId id) {
   from.nameless.erase(id);
   nameless_.erase(id);
   from.named.insert(id);
-  if (from.named.size() <= limits_.half_open_per_source) return std::nullopt;
+  if (from.named.size() <= limits_.named_per_source.value_or(limits_.half_open_per_source))
+    return std::nullopt;
   return *from.named.begin();
 }
 

@@ -17,7 +17,8 @@ namespace acc::rendezvous {
 
 struct AdmissionLimits {
   std::size_t half_open = 256;  ///< connections that have proved nothing yet
-  std::size_t half_open_per_source = 64;
+  std::size_t half_open_per_source = 64;          ///< that named no key, and as many that did
+  std::optional<std::size_t> named_per_source{};  ///< in place of it for those that named a key
   Millis greeting{5000};  ///< for the handshake and the first frame together
   /// Per source; above it, for `penalty`, only connections that name a key of ours get a handshake.
   std::uint32_t failures_per_second = 20;

@@ -51,6 +51,8 @@ constexpr Kind kind_of(const Close*) { return {39, "close"}; }
 constexpr Kind kind_of(const Notice*) { return {40, "notice", 0}; }
 constexpr Kind kind_of(const Table*) { return {41, "table"}; }
 constexpr Kind kind_of(const Probe*) { return {42, "probe"}; }
+/// Skipped by an agent that doesn't wait for it.
+constexpr Kind kind_of(const RestartReply*) { return {43, "restart_reply", 0}; }
 constexpr Kind kind_of(const KvRequest*) { return {64, "kv_request"}; }
 constexpr Kind kind_of(const KvReply*) { return {65, "kv_reply"}; }
 constexpr Kind kind_of(const KvRestore*) { return {66, "kv_restore"}; }

@@ -215,6 +215,9 @@ class Membership {
   template <class Other>
   void on(NodeIndex, const Other&, Instant, MembershipActions&) {}  // not meant for a coordinator
 
+  /// Empty: what a RestartRequest asks for is done, now or with the next round.
+  [[nodiscard]] std::string why_no_restart() const;
+
   void start_round(Instant now, MembershipActions& out);
   void send_start(std::size_t place, Instant now, MembershipActions& out);
   void finish_by_signal(Instant now, MembershipActions& out);
@@ -304,6 +307,7 @@ class Membership {
 
   RestartLedger ledger_;
   bool restart_is_due_ = false;
+  bool restart_is_asked_ = false;  ///< while a round stops: another one follows, whatever it was
   std::string restart_reason_;
   /// Failures of this round, and the root cause of the latest failed round (for Close).
   struct Failures {

@@ -27,6 +27,7 @@ void Membership::begin_gathering(Instant now) {
   phase_ = MembershipPhase::gathering;
   phase_since_ = now;
   next_notice_ = now + Millis{5'000};
+  restart_is_asked_ = false;
 }
 
 std::vector<NodeIndex> Membership::assignable() const {

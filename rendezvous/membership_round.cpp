@@ -4,6 +4,7 @@
 #include "rendezvous/planted.hpp"
 
 #include <algorithm>
+#include <utility>
 
 // The life of a round, from the first Ready to the last Stopped, and what follows it.
 namespace acc::rendezvous {
@@ -139,17 +140,45 @@ void Membership::on(NodeIndex index, const Stopped& stopped, Instant now, Member
   if (phase_ == MembershipPhase::stopping) after_stop(now, out);
 }
 
-// The round ends without a failure, so that what follows is a round and no restart of the budget. One
-// that ends or begins anyway is what was asked for.
+std::string Membership::why_no_restart() const {
+  if (end_signal_.signo != 0) return "the job is being stopped";
+  switch (phase_) {
+    case MembershipPhase::gathering:
+      return "no worker runs now: the job waits for its nodes, and all workers start anew with the "
+             "next round";
+    case MembershipPhase::assigning:
+      return "its workers are just being started";
+    case MembershipPhase::stopping:
+      if (recovered_unconfirmed_) break;
+      if (failures_.now && failures_.now->kind == Failure::Kind::cannot_start)
+        return "its workers can't be started";
+      return {};
+    case MembershipPhase::running:
+    case MembershipPhase::backing_off:
+      return {};
+    case MembershipPhase::closed:
+      return "the job is over";
+    case MembershipPhase::stepped_down:
+      break;
+  }
+  return "its coordinator has just changed: try again";
+}
+
+// The round ends without a failure, so that what follows is a round and no restart of the budget.
+// One that is ending already is followed by another one, also without a restart left.
 void Membership::on(NodeIndex index, const RestartRequest&, Instant now, MembershipActions& out) {
-  if (end_signal_.signo != 0) return;
+  auto why_not = why_no_restart();
+  const bool is_refused = !why_not.empty();
+  send(index, RestartReply{std::move(why_not)}, out);
+  if (is_refused) return;
   if (phase_ == MembershipPhase::backing_off) {
     begin_gathering(now);
     return consider_round(now, out);
   }
-  if (phase_ != MembershipPhase::running) return;
-  stop_round(Stop::Why::membership, "restart asked for on " + nodes_[index].join.node.name, now,
-             out);
+  std::string reason = "restart asked for on " + nodes_[index].join.node.name;
+  if (phase_ == MembershipPhase::running)
+    return stop_round(Stop::Why::membership, std::move(reason), now, out);
+  if (!std::exchange(restart_is_asked_, true)) restart_reason_ = std::move(reason);
 }
 
 void Membership::on(NodeIndex index, const SignalRequest& request, Instant now,
@@ -381,7 +410,7 @@ void Membership::after_stop(Instant now, MembershipActions& out) {
   recovering_until_.reset();
   if (end_signal_.while_well) return finish_by_signal(now, out);
   if (recovered_unconfirmed_) return start_anew(now, out);
-  if (!has_failed()) {  // stopped because of other nodes
+  if (!has_failed() || restart_is_asked_) {  // stopped because of other nodes, or asked to
     if (end_signal_.signo != 0) return finish_by_signal(now, out);
     begin_gathering(now);
     return consider_round(now, out);

@@ -202,6 +202,12 @@ void fields(A& a, Is<Probe> auto& m) {
   a(stamp);
 }
 
+template <class A>
+void fields(A& a, Is<RestartReply> auto& m) {
+  auto& [why_not] = m;
+  a(why_not);
+}
+
 // ---- elected coordinator → the job's first address ----
 
 template <class A>

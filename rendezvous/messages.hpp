@@ -305,6 +305,11 @@ struct Table {
   std::vector<TableRow> rows;
 };
 
+/// Answers a RestartRequest.
+struct RestartReply {
+  std::string why_not;  ///< empty: all workers start anew, now or with the next round
+};
+
 /// Answered immediately by a Heartbeat: its echo proves that the agent follows this coordinator
 /// now.
 struct Probe {
@@ -365,10 +370,10 @@ struct KvRestore {
   std::int64_t added = 0;  ///< this node's share of a counter; 0: it is a value
 };
 
-using Message =
-    std::variant<Join, Ready, Heartbeat, WorkerFailed, Completed, Stopped, SignalRequest, Leave,
-                 TableRequest, RestartRequest, Welcome, Refused, Assigned, Start, HeartbeatAck, Stop, Signal, Close,
-                 Notice, Table, Probe, LeaderMoved, KvRequest, KvReply, KvRestore>;
+using Message = std::variant<Join, Ready, Heartbeat, WorkerFailed, Completed, Stopped,
+                             SignalRequest, Leave, TableRequest, RestartRequest, Welcome, Refused,
+                             Assigned, Start, HeartbeatAck, Stop, Signal, Close, Notice, Table,
+                             Probe, RestartReply, LeaderMoved, KvRequest, KvReply, KvRestore>;
 
 /// A message with its epoch, which is sent in the header.
 struct Frame {

@@ -43,7 +43,18 @@ void RendezvousClient::workers_stopped(bool progress) {
   perform(client_.workers_stopped(progress, time_of_event()));
 }
 void RendezvousClient::signal_received(int signo) { perform(client_.signal_received(signo)); }
-void RendezvousClient::restart_asked() { perform(client_.restart_asked()); }
+
+void RendezvousClient::restart_asked(RestartAnswer answer) {
+  restart_answers_.push_back(std::move(answer));
+  perform(client_.restart_asked());
+  if (!client_.is_connected())
+    answer_restarts("the coordinator of its nodes isn't reached now: try again");
+}
+
+void RendezvousClient::answer_restarts(const std::string& why_not) {
+  for (const auto& answer : std::exchange(restart_answers_, {})) answer(why_not);
+}
+
 void RendezvousClient::leave(const std::string& why) {
   perform(client_.leaves(why, time_of_event()));
 }
@@ -128,6 +139,7 @@ void RendezvousClient::take_link(std::shared_ptr<Link> link) {
   on.on_lost = [this](const std::string& why, bool not_authentic) {
     link_.reset();
     perform(client_.link_lost(why, time_of_event(), not_authentic));
+    answer_restarts("the coordinator of its nodes was lost before it answered: try again");
   };
   link_->start(std::move(on));
   const std::string address = link_->own_address();
@@ -143,6 +155,8 @@ void RendezvousClient::on_link_frame(const Frame& frame) {
   }
   if (const auto* part = std::get_if<Table>(&frame.message)) return questions_.received(*part);
   if (const auto* ack = std::get_if<HeartbeatAck>(&frame.message)) compare_clocks(*ack);
+  if (const auto* reply = std::get_if<RestartReply>(&frame.message))
+    return answer_restarts(reply->why_not);
   const bool was_connected = client_.is_connected();
   if (!was_connected && std::holds_alternative<Welcome>(frame.message))
     replay_store(frame.epoch.term);

@@ -74,7 +74,10 @@ class RendezvousClient {
   void workers_completed();
   void workers_stopped(bool progress);
   void signal_received(int signo);
-  void restart_asked();
+  /// Empty: all workers start anew. Else why they don't.
+  using RestartAnswer = std::function<void(const std::string& why_not)>;
+  /// `answer` is called at most once: not by a coordinator of an older version.
+  void restart_asked(RestartAnswer answer);
   void leave(const std::string& why);
   [[nodiscard]] bool may_run() const;
   [[nodiscard]] bool is_connected() const { return client_.is_connected(); }
@@ -186,7 +189,10 @@ class RendezvousClient {
   bool is_ending_ = false;
   boost::asio::steady_timer etcd_timer_;
 
+  void answer_restarts(const std::string& why_not);
+
   StoreQuestions questions_;
+  std::vector<RestartAnswer> restart_answers_;
   Alive alive_;
 };
 

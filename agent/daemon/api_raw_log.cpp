@@ -1,13 +1,16 @@
 #include "agent/daemon/api_raw_log.hpp"
 
 #include "agent/daemon/api_json.hpp"
+#include "agent/output/event_file_line.hpp"
 #include "common/duration.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -21,43 +24,90 @@ constexpr std::size_t kRawPieceBytes = 64 * 1024;
 /// How often a file is looked for that a running job has not made yet, or that can't be watched.
 constexpr Millis kLookAtRawLogAgain{500};
 
+/// One file of a stream, and its place in it. Of events there are up to two, which say where they
+/// begin; a reader's offset is about all of them together.
+struct RawPart {
+  UniqueFd fd{};
+  ino_t inode = 0;
+  std::uint64_t begin = 0;
+  std::uint64_t size = 0;
+  [[nodiscard]] std::uint64_t end() const { return begin + size; }
+};
+
 struct RawFile {
   ApiContext& api;
   Principal who;
   JobId id;
   RawLogQuery query;
   std::uint64_t offset = 0;
-  UniqueFd fd{};
-  ino_t inode = 0;
+  RawPart part{};
+  std::optional<RawPart> next{};  ///< read when `part` is at its end
   FileGrowth::Watch watch{};
 };
 
-bool read_piece(const RawFile& file, std::string& piece) {
-  piece.resize(kRawPieceBytes);
+std::uint64_t begin_of(int fd) {
+  std::array<char, kMaxEventFileLine> head;
   ssize_t n = 0;
-  do n = ::pread(file.fd.get(), piece.data(), piece.size(), static_cast<off_t>(file.offset));
+  do n = ::pread(fd, head.data(), head.size(), 0);
+  while (n < 0 && errno == EINTR);
+  return n > 0 ? begins_at({head.data(), static_cast<std::size_t>(n)}) : 0;
+}
+
+std::optional<RawPart> open_part(const RawFile& file, bool is_previous) {
+  auto choice = file.query.choice;
+  choice.is_previous = is_previous;
+  auto opened = file.api.jobs.open_output(file.who, file.id, choice);
+  struct stat now {};
+  if (!opened || ::fstat(opened->get(), &now) != 0) return std::nullopt;
+  RawPart part{std::move(*opened), now.st_ino, 0, static_cast<std::uint64_t>(now.st_size)};
+  if (choice.is_events) part.begin = begin_of(part.fd.get());
+  return part;
+}
+
+/// The newer one first: if it is renamed meanwhile, both are the same.
+std::optional<RawPart> open_previous(const RawFile& file, const RawPart& current) {
+  if (!file.query.choice.is_events || current.begin == 0) return std::nullopt;
+  auto previous = open_part(file, true);
+  const bool is_before =
+      previous && previous->inode != current.inode && previous->end() == current.begin;
+  return is_before ? std::move(previous) : std::nullopt;
+}
+
+bool read_piece(const RawFile& file, std::string& piece) {
+  piece.clear();
+  if (file.offset < file.part.begin) return false;
+  piece.resize(kRawPieceBytes);
+  const auto at = static_cast<off_t>(file.offset - file.part.begin);
+  ssize_t n = 0;
+  do n = ::pread(file.part.fd.get(), piece.data(), piece.size(), at);
   while (n < 0 && errno == EINTR);
   piece.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
   return !piece.empty();
 }
 
-/// The file that has the name now, if it is another than ours: after a rotation. True: it begins
-/// anew.
-bool open_raw_again(RawFile& file) {
-  auto opened = file.api.jobs.open_output(file.who, file.id, file.query.choice);
-  struct stat now {};
-  if (!opened || ::fstat(opened->get(), &now) != 0) return false;
-  if (file.fd && now.st_ino == file.inode) return false;
-  const bool is_first = !file.fd;
-  file.fd = std::move(*opened);
-  file.inode = now.st_ino;
-  if (!is_first) file.offset = 0;
+/// The file that has the name now, if it is another than ours: after a rotation. Ours is read to
+/// its end once more, as it may have grown before it was renamed. True: there is something to read.
+bool go_on(RawFile& file) {
+  if (file.next) {
+    const bool is_events = file.query.choice.is_events;
+    // A reader so slow that two files were renamed: what is left of the first is lost.
+    if (auto between = open_previous(file, *file.next); between && between->begin >= file.offset)
+      file.next = std::move(between);
+    file.part = std::move(*file.next);
+    file.next.reset();
+    file.offset = is_events ? std::max(file.offset, file.part.begin) : 0;
+    return true;
+  }
+  auto current = open_part(file, false);
+  if (!current || (file.part.fd && current->inode == file.part.inode)) return false;
+  const bool is_first = !file.part.fd;
+  (is_first ? file.part : file.next.emplace()) = std::move(*current);
   return true;
 }
 
 /// Until there is nothing more at the moment; false: the reader has gone.
 asio::awaitable<bool> send_all(RawFile& file, BodyWriter& to, std::string& piece) {
-  while (file.fd && read_piece(file, piece)) {
+  while (file.part.fd && read_piece(file, piece)) {
     file.offset += piece.size();
     const bool is_written = co_await to.write(piece);
     if (!is_written) co_return false;
@@ -77,26 +127,32 @@ asio::awaitable<void> follow_raw(std::shared_ptr<RawFile> kept, std::shared_ptr<
     do {
       const bool is_open = co_await send_all(file, *to, piece);
       if (!is_open) co_return;
-    } while (open_raw_again(file));
+    } while (go_on(file));
     if (is_at_end) co_return;
     piece = std::string{};
     // What is written between the watch and the wait is reported; what was before, is seen here.
-    if (file.fd) file.watch = file.api.growth.watch(file.fd.get(), [to] { to->notify(); });
+    const int fd = file.part.fd.get();
+    if (file.part.fd) file.watch = file.api.growth.watch(fd, [to] { to->notify(); });
     struct stat now {};
-    const bool has_more = file.fd && ::fstat(file.fd.get(), &now) == 0 &&
-                          static_cast<std::uint64_t>(now.st_size) > file.offset;
+    const bool has_more = file.part.fd && ::fstat(fd, &now) == 0 &&
+                          file.part.begin + static_cast<std::uint64_t>(now.st_size) > file.offset;
     if (has_more) continue;
-    const bool is_watched = file.fd && file.watch;
+    const bool is_watched = file.part.fd && file.watch;
     co_await to->wait(is_watched ? Instant::max() : clock_now() + kLookAtRawLogAgain);
   }
 }
 
 /// What is there now.
-asio::awaitable<void> write_so_far(std::shared_ptr<RawFile> file, std::uint64_t size,
+asio::awaitable<void> write_so_far(std::shared_ptr<RawFile> file, std::uint64_t end,
                                    std::shared_ptr<BodyWriter> to) {
   std::string piece;
-  while (file->offset < size && read_piece(*file, piece)) {
-    piece.resize(std::min<std::uint64_t>(piece.size(), size - file->offset));
+  while (file->offset < end) {
+    if (!read_piece(*file, piece)) {
+      if (!file->next) co_return;
+      go_on(*file);
+      continue;
+    }
+    piece.resize(std::min<std::uint64_t>(piece.size(), end - file->offset));
     file->offset += piece.size();
     const bool is_written = co_await to->write(piece);
     if (!is_written) co_return;
@@ -108,22 +164,27 @@ asio::awaitable<void> write_so_far(std::shared_ptr<RawFile> file, std::uint64_t 
 asio::awaitable<HttpReply> serve_raw_log(ApiContext& api, ApiCall call, RawLogQuery query) {
   const auto file =
       std::make_shared<RawFile>(RawFile{api, std::move(call.who), std::move(call.id), query});
-  open_raw_again(*file);
-  struct stat now {};
-  const bool is_there = file->fd && ::fstat(file->fd.get(), &now) == 0;
-  const auto size = is_there ? static_cast<std::uint64_t>(now.st_size) : 0;
-  file->offset = query.from.value_or(size);
-  if (file->offset > size)
+  go_on(*file);
+  const auto end = file->part.end();
+  file->offset = query.from.value_or(end);
+  if (file->offset > end)
     co_return refused(416, "from=" + std::to_string(file->offset) + ": there are " +
-                               std::to_string(size) + " bytes");
+                               std::to_string(end) + " bytes");
+  if (file->offset < file->part.begin) {
+    if (auto previous = open_previous(*file, file->part)) {
+      file->next = std::move(file->part);
+      file->part = std::move(*previous);
+    }
+    file->offset = std::max(file->offset, file->part.begin);  // what was before is gone
+  }
   HttpReply reply;
   reply.headers.emplace_back("X-Acc-From", std::to_string(file->offset));
   reply.content_type = "application/octet-stream";
   if (query.follows) {
     reply.stream = [file](std::shared_ptr<BodyWriter> to) { return follow_raw(file, std::move(to)); };
-  } else if (size > file->offset) {
-    reply.stream = [file, size](std::shared_ptr<BodyWriter> to) {
-      return write_so_far(file, size, std::move(to));
+  } else if (end > file->offset) {
+    reply.stream = [file, end](std::shared_ptr<BodyWriter> to) {
+      return write_so_far(file, end, std::move(to));
     };
   }
   co_return reply;

@@ -62,6 +62,12 @@ Result<std::shared_ptr<const rendezvous::Secret>> ClusterSecret::secret() {
   return secret_;
 }
 
+bool ClusterSecret::accepts(std::string_view key_id) {
+  const auto loaded = secret();
+  return loaded &&
+         std::ranges::any_of((*loaded)->keys, [&](const auto& key) { return key.id == key_id; });
+}
+
 Result<std::shared_ptr<const TlsContext>> ClusterSecret::for_dialling() {
   const auto loaded = secret();
   if (!loaded) return loaded.error();

@@ -23,6 +23,8 @@ class ClusterSecret {
   ClusterSecret(std::string file, bool is_root) : file_{std::move(file)}, is_root_{is_root} {}
 
   [[nodiscard]] Result<std::shared_ptr<const rendezvous::Secret>> secret();
+  /// False for a key that was taken out of the file since it proved a connection.
+  [[nodiscard]] bool accepts(std::string_view key_id);
   [[nodiscard]] Result<std::shared_ptr<const rendezvous::TlsContext>> for_dialling();
   [[nodiscard]] Result<std::shared_ptr<const rendezvous::TlsContext>> for_listening();
 

@@ -181,7 +181,7 @@ Result<void> Daemon::listen_to_peers() {
   http.limits.reserved = 0;  // of a peer, no user is known before its requests
   peer_server_ =
       std::make_unique<HttpServer>(io_, http, [this](Principal door, HttpRequest request) {
-        return answer_peer(*api_, users_, std::move(door), std::move(request));
+        return answer_peer(*api_, users_, *secret_, std::move(door), std::move(request));
       });
   door_ = std::make_unique<PeerDoor>(io_, *secret_, *peer_server_);
   return door_->listen(*parse_listen_address(settings_.listen));

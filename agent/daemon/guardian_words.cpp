@@ -79,7 +79,8 @@ std::vector<std::string> guardian_words(const std::vector<std::string>& submitte
   const bool has_events = has([](const auto& word) {
     return names(word, "events") || names(word, "hosts") || names(word, "hostfile");
   });
-  if (!has_events) words.insert(words.end(), {"--events", user_folder + "/events.jsonl"});
+  if (!has_events)
+    words.insert(words.end(), {"--events", user_folder + "/events.jsonl", "--events_size", "16M"});
   words.insert(words.end(), submitted.begin(), submitted.end());
   return words;
 }

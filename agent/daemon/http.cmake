@@ -3,7 +3,7 @@ acc_library(agent_http
   SOURCES http_message.cpp http_parser.cpp http_reply_parser.cpp http_quota.cpp http_stream.cpp http_connection.cpp http_socket_file.cpp http_server.cpp sse.cpp
     json_text.cpp api_body.cpp api_json.cpp api_file_growth.cpp api_call.cpp api_log_stream.cpp api_raw_log.cpp api_event_stream.cpp api_metrics.cpp api_routes.cpp
   PUBLIC acc::common acc::agent_accept
-  PRIVATE acc::agent_metrics acc::log nlohmann_json::nlohmann_json)
+  PRIVATE acc::agent_metrics acc::agent_output acc::log nlohmann_json::nlohmann_json)
 if(ACC_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   # Its check of function types can't be assembled for coroutines: "Cannot represent a difference across sections".
   set_source_files_properties(http_stream.cpp http_connection.cpp http_server.cpp api_call.cpp api_log_stream.cpp api_raw_log.cpp api_event_stream.cpp api_metrics.cpp api_routes.cpp

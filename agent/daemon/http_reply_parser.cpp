@@ -98,6 +98,10 @@ bool ReplyParser::end() {
   return in.is_done() && !error;
 }
 
+bool ReplyParser::keeps_alive() const {
+  return !impl_->is_broken && impl_->is_done() && impl_->keep_alive();
+}
+
 unsigned ReplyParser::status() const { return impl_->status; }
 
 std::optional<std::string_view> ReplyParser::header(std::string_view name) const {

@@ -28,6 +28,8 @@ class ReplyParser {
   /// The connection ended. True: the reply is whole.
   [[nodiscard]] bool end();
   [[nodiscard]] unsigned status() const;
+  /// Of a whole reply: another request may follow over its connection.
+  [[nodiscard]] bool keeps_alive() const;
   /// The first header of this name (in lower case).
   [[nodiscard]] std::optional<std::string_view> header(std::string_view name) const;
 

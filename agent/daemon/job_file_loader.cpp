@@ -1,7 +1,6 @@
 #include "agent/daemon/job_file_loader.hpp"
 
 #include "agent/daemon/on_pool.hpp"
-#include "agent/daemon/plan_program.hpp"
 #include "agent/daemon/process_identity.hpp"
 #include "common/log.hpp"
 #include "common/random.hpp"
@@ -93,8 +92,22 @@ awaitable<void> JobFileLoader::load_one(JobFile file) {
     co_await add(std::move(file), std::move(*user), *checked);
 }
 
+std::string JobFileLoader::complaint(const PlanShare& share) const {
+  const auto& table = keeper_.slots();
+  if (share.slots == 0 && share.gpus == 0) return "slots: at least 1, or a GPU";
+  if (share.slots > table.slots())
+    return "it takes " + plural(share.slots, "slot") +
+           " (one for each worker, unless its key slots says another number), and this node has " +
+           std::to_string(table.slots());
+  if (share.gpus > table.gpus().size())
+    return "gpus: it asks for " + plural(share.gpus, "GPU") + ", and this node has " +
+           std::to_string(table.gpus().size()) +
+           ": ask for fewer, or name them in the settings of its acc-agent";
+  return {};
+}
+
 // Of a copy: what was checked is what will run, also if the file is changed meanwhile.
-awaitable<Result<std::uint32_t>> JobFileLoader::check(LoginUser user, const JobFile& file) {
+awaitable<Result<PlanShare>> JobFileLoader::check(LoginUser user, const JobFile& file) {
   const std::string name = "check-" + random_name() + ".yaml";
   std::function<Result<std::string>()> copy = [this, name, text = file.text, uid = user.uid,
                                                gid = user.gid] {
@@ -110,11 +123,10 @@ awaitable<Result<std::uint32_t>> JobFileLoader::check(LoginUser user, const JobF
   (void)co_await on_pool(keeper_.files(), std::move(remove));
   if (trial.has_error()) co_return trial.error();
   if (trial->exit_code == 0) {
-    const auto workers = std::max(1U, workers_of_plan(trial->output).value_or(1));
-    const auto there = keeper_.slots().slots();
-    if (workers <= there) co_return workers;
-    co_return Error{Errc::bad_config, "it runs " + plural(workers, "worker") +
-                                          " here, and this node has " + plural(there, "slot")};
+    const auto share = share_of_plan(trial->output);
+    const auto why = complaint(share);
+    if (why.empty()) co_return share;
+    co_return Error{Errc::bad_config, why};
   }
   constexpr std::size_t kLongest = 2000;
   std::string why{trim(trial->output)};
@@ -124,7 +136,7 @@ awaitable<Result<std::uint32_t>> JobFileLoader::check(LoginUser user, const JobF
   co_return Error{Errc::bad_config, printable(why, kLongest)};
 }
 
-awaitable<void> JobFileLoader::add(JobFile file, LoginUser user, std::uint32_t slots) {
+awaitable<void> JobFileLoader::add(JobFile file, LoginUser user, PlanShare share) {
   StoredJob job;
   job.uid = user.uid;
   job.gid = user.gid;
@@ -133,7 +145,8 @@ awaitable<void> JobFileLoader::add(JobFile file, LoginUser user, std::uint32_t s
   job.file_digest = file.digest;
   job.boot_id = boot_id();
   job.submission.name = file.name;
-  job.submission.slots = slots;
+  job.submission.slots = share.slots;
+  job.submission.gpus = share.gpus;
   job.submission.wait = true;
   job.submission.restart = RestartRule::always;
   job.submission.working_directory = user.home;
@@ -142,7 +155,7 @@ awaitable<void> JobFileLoader::add(JobFile file, LoginUser user, std::uint32_t s
   if (added.has_error()) refuse(file.name + ".yaml", added.error().what);
 }
 
-awaitable<void> JobFileLoader::change(JobPtr job, JobFile file, std::uint32_t slots) {
+awaitable<void> JobFileLoader::change(JobPtr job, JobFile file, PlanShare share) {
   std::function<Result<void>()> write = [this, id = job->id(), text = file.text,
                                          uid = job->stored.uid, gid = job->stored.gid] {
     return keeper_.folder().write_config(id, text, uid, gid);
@@ -151,10 +164,15 @@ awaitable<void> JobFileLoader::change(JobPtr job, JobFile file, std::uint32_t sl
   if (written.has_error()) co_return refuse(file.name + ".yaml", written.error().what);
   job->stored.file_digest = file.digest;
   job->stored.boot_id = boot_id();
-  job->stored.submission.slots = slots;
-  if (auto& table = keeper_.slots(); table.holds(job->id()))
-    table.restore(job->id(), slots, job->stored.gpus, job->stored.uid);
-  keeper_.change(job, Reconfigured{});
+  auto& wanted = job->stored.submission;
+  auto& table = keeper_.slots();
+  const bool holds = table.holds(job->id());
+  const bool has_other_share = wanted.gpus != share.gpus || (!holds && wanted.slots != share.slots);
+  wanted.slots = share.slots;
+  wanted.gpus = share.gpus;
+  if (holds && !has_other_share)
+    table.restore(job->id(), share.slots, job->stored.gpus, job->stored.uid);
+  keeper_.change(job, Reconfigured{has_other_share});
 }
 
 }  // namespace acc::agent::daemon

@@ -2,6 +2,7 @@
 
 #include "agent/daemon/job_files.hpp"
 #include "agent/daemon/job_keeper.hpp"
+#include "agent/daemon/plan_program.hpp"
 
 /// Keeps the jobs of jobs.d as their files say: one job a file, started again whenever it ends.
 namespace acc::agent::daemon {
@@ -18,10 +19,12 @@ class JobFileLoader {
  private:
   boost::asio::awaitable<Result<void>> load_all();
   boost::asio::awaitable<void> load_one(JobFile file);
-  /// How many slots its workers take.
-  boost::asio::awaitable<Result<std::uint32_t>> check(LoginUser user, const JobFile& file);
-  boost::asio::awaitable<void> add(JobFile file, LoginUser user, std::uint32_t slots);
-  boost::asio::awaitable<void> change(JobPtr job, JobFile file, std::uint32_t slots);
+  /// What it takes of the node.
+  boost::asio::awaitable<Result<PlanShare>> check(LoginUser user, const JobFile& file);
+  boost::asio::awaitable<void> add(JobFile file, LoginUser user, PlanShare share);
+  boost::asio::awaitable<void> change(JobPtr job, JobFile file, PlanShare share);
+  /// Why this node can never give so much; empty: it can.
+  [[nodiscard]] std::string complaint(const PlanShare& share) const;
   void stop_job_without_file(const JobFiles& found);
   void refuse(const std::string& name, const std::string& why);
   [[nodiscard]] JobPtr job_of(const std::string& name) const;

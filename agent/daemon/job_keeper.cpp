@@ -384,7 +384,10 @@ awaitable<void> JobKeeper::watch(JobPtr job) {
   job->process.close(ignored);
   if (is_child && info.si_code == CLD_EXITED) {
     remove_job_group(processes_->group(), job->id());
-    change(job, GuardianEnded{info.si_status, lived, random_fraction()});
+    std::int64_t unused_ms = 0;
+    const Found left = processes_->look(*job, UniqueFd{}, unused_ms);
+    const bool has_begun = left.has_started || left.exit_code.has_value();
+    change(job, GuardianEnded{info.si_status, lived, random_fraction(), has_begun});
     co_return;
   }
   std::int64_t ended_ms = 0;

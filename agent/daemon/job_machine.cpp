@@ -4,6 +4,8 @@
 #include "common/restart_policy.hpp"
 #include "common/text.hpp"
 
+#include <utility>
+
 namespace acc::agent::daemon {
 
 namespace {
@@ -56,16 +58,23 @@ JobActions delay_restart(JobLife& life, const std::string& text, Delay lived, do
   return {DisarmTimers{}, Record{}, Report{"restarted", life.reason}, ArmDelay{delay}};
 }
 
+// What it takes of the node has changed.
+JobActions ask_anew(JobLife& life) {
+  life.phase = Phase::queued;
+  return {FreeSlots{}, Record{}, AskForSlots{}};
+}
+
 // A guardian is gone, in whatever way.
 JobActions gone(JobLife& life, const std::string& text, Delay lived, double jitter) {
-  if (life.again) {  // it was stopped to start anew, in the slots that it has
+  if (life.again) {  // it was stopped to start anew, in the slots that it has, or in others
     life.again = false;
+    const bool asks_anew = std::exchange(life.asks_anew, false);
     life.stop_asked = false;
     life.quick_failures = 0;
     life.starts_again = 0;
     life.reason.clear();
     JobActions actions{DisarmTimers{}, Record{}, Report{"restarted", "restarted: " + text}};
-    append(actions, start(life));
+    append(actions, asks_anew ? ask_anew(life) : start(life));
     return actions;
   }
   if (wants_restart(life)) return delay_restart(life, text, lived, jitter);
@@ -108,7 +117,10 @@ JobActions on(JobLife& life, const GuardianEnded& ended) {
   if (!has_guardian(life)) return {};
   life.exit_code = ended.exit_code;
   life.reason.clear();
-  return gone(life, "exit code " + std::to_string(ended.exit_code), ended.lived, ended.jitter);
+  const auto code = std::to_string(ended.exit_code);
+  if (ended.has_begun) return gone(life, "exit code " + code, ended.lived, ended.jitter);
+  life.reason = "acc-launch exited with code " + code + " before it began";
+  return gone(life, std::string{life.reason}, ended.lived, ended.jitter);
 }
 
 JobActions on(JobLife& life, const GuardianLost& lost) {
@@ -129,7 +141,7 @@ JobActions ask_to_stop(JobLife& life, std::optional<std::uint32_t> grace_s) {
 JobActions on(JobLife& life, const StopAsked& asked) {
   if (life.phase == Phase::ended) return {};
   life.stop_asked = true;
-  life.again = false;
+  life.again = life.asks_anew = false;
   if (!has_guardian(life)) {
     life.reason = life.phase == Phase::queued ? "stopped before its first start"
                                               : "stopped while it waited for its restart";
@@ -149,7 +161,7 @@ JobActions on(JobLife& life, const EndSignaled&) {
 JobActions start_anew(JobLife& life) {
   life.phase = Phase::queued;
   life.stop_asked = false;
-  life.again = false;
+  life.again = life.asks_anew = false;
   life.starts_again = 0;
   life.quick_failures = 0;
   life.exit_code.reset();
@@ -172,10 +184,16 @@ JobActions on(JobLife& life, const RestartAsked&) {
   return {};  // it is about to start, or its agent restarts the workers
 }
 
-JobActions on(JobLife& life, const Reconfigured&) {
+JobActions on(JobLife& life, const Reconfigured& e) {
   if (life.phase == Phase::ended) return start_anew(life);
-  if (!has_guardian(life)) return on(life, RestartAsked{});
+  if (!has_guardian(life)) {
+    if (!e.has_other_share) return on(life, RestartAsked{});
+    JobActions actions{DisarmTimers{}};
+    append(actions, ask_anew(life));
+    return actions;
+  }
   life.again = true;
+  life.asks_anew = life.asks_anew || e.has_other_share;
   if (life.phase == Phase::stopping) return {Record{}};
   life.stop_asked = true;  // against the policy alone: `again` comes first
   return ask_to_stop(life, life.grace_s);
@@ -213,7 +231,7 @@ JobActions on(JobLife& life, const Found& found) {
     life.again = false;
     life.stop_asked = false;
     if (life.starts > 0) --life.starts;  // that one never ran
-    return start(life);
+    return std::exchange(life.asks_anew, false) ? ask_anew(life) : start(life);
   }
   return on(life, GuardianLost{
                       found.same_boot ? "it ended without an exit code" : "the node was restarted",

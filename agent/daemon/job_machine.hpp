@@ -30,6 +30,7 @@ struct JobLife {
   JobState end = JobState::succeeded;  ///< of an ended one
   bool stop_asked = false;             ///< no restart by policy any more
   bool again = false;                  ///< stopping only in order to start anew
+  bool asks_anew = false;              ///< then not in the slots and GPUs that it has
   std::optional<std::uint32_t> grace_s;
   std::optional<int> exit_code;
   std::string reason;
@@ -59,6 +60,7 @@ struct GuardianEnded {
   int exit_code = 0;
   Delay lived{0};
   double jitter = 0.5;
+  bool has_begun = true;  ///< false: it ended before its first act, and may have said nothing
 };
 struct GuardianLost {
   std::string how;  ///< "killed by SIGKILL (9)"
@@ -73,7 +75,9 @@ struct StopAsked {
 struct EndSignaled {};
 struct RestartAsked {};
 /// Its file in jobs.d changed: a new guardian, also where the workers could have been restarted.
-struct Reconfigured {};
+struct Reconfigured {
+  bool has_other_share = false;  ///< of the node: its slots and GPUs are asked for anew
+};
 struct DelayOver {};
 struct KillDue {};
 /// What a restarted daemon found of a job that had a guardian (docs/decisions/0034-daemon.md).

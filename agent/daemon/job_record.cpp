@@ -189,10 +189,11 @@ Json life_json(const JobLife& life) {
   const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(nullptr); };
   return {{"phase", kPhases[life.phase]},        {"end", kStates[life.end]},
           {"stop_asked", life.stop_asked},       {"again", life.again},
+          {"asks_anew", life.asks_anew},         {"max_starts_again", life.max_starts_again},
           {"grace_s", or_null(life.grace_s)},    {"exit_code", or_null(life.exit_code)},
           {"reason", json_text_of(life.reason)}, {"starts", life.starts},
           {"starts_again", life.starts_again},   {"quick_failures", life.quick_failures},
-          {"restart", kRules[life.rule]},        {"max_starts_again", life.max_starts_again}};
+          {"restart", kRules[life.rule]}};
 }
 
 std::string read_life(const Json& object, JobLife& life) {
@@ -201,6 +202,7 @@ std::string read_life(const Json& object, JobLife& life) {
   reader.name("end", kStates, life.end);
   reader.boolean("stop_asked", life.stop_asked);
   reader.boolean("again", life.again);
+  reader.boolean("asks_anew", life.asks_anew);
   reader.optional("grace_s", life.grace_s);
   reader.optional("exit_code", life.exit_code);
   reader.text("reason", life.reason);

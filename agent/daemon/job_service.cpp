@@ -198,25 +198,13 @@ class JobService::Impl {
       co_return Error{Errc::bad_usage, printable(why, kLongest)};
     }
     const auto program = program_of_plan(plan->output);
-    if (!program) co_return std::nullopt;
-    // By a shell, which has the same PATH and folder.
-    const char* const look =
-        program->is_script
-            ? R"(test -f "$0" && test -r "$0")"
-            : R"(case "$0" in */*) test -f "$0" && test -x "$0";; *) command -v "$0";; esac)";
-    const std::string where = submission.working_directory;
-    submission.launch.reset();  // no secret for it
-    std::vector<std::string> shell{"-c", look, program->path};
-    const auto name = user.name;
-    const auto found = co_await keeper.trials().try_program(
-        "/bin/sh", std::move(user), std::move(submission), std::move(shell));
-    if (found.has_error()) co_return found.error();
-    if (found->exit_code == 0) co_return std::nullopt;
+    if (!program || program->is_there) co_return std::nullopt;
     co_return Error{Errc::bad_usage,
                     std::string{program->is_script ? "the script " : "the program "} +
                         in_quotes(program->path, 300) + " can't be " +
                         (program->is_script ? "read" : "executed") + " in " +
-                        in_quotes(where, 300) + " on " + host_name() + " by user " + name +
+                        in_quotes(submission.working_directory, 300) + " on " + host_name() +
+                        " by user " + user.name +
                         ": files aren't copied: put it there, or into a shared folder"};
   }
 
@@ -433,7 +421,9 @@ Result<UniqueFd> JobService::open_output(Principal who, const JobId& id,
   auto folder = impl_->keeper.folder().open_user_folder(id);
   if (folder.has_error()) return folder.error();
   const uid_t owner = (*job)->stored.uid;
-  if (choice.is_events) return open_user_file(folder->get(), "events.jsonl", owner);
+  if (choice.is_events)
+    return open_user_file(folder->get(), choice.is_previous ? "events.jsonl.1" : "events.jsonl",
+                          owner);
   if (choice.local_rank)
     return open_rank_log(folder->get(), *choice.local_rank, choice.is_stderr, owner);
   auto fd = open_user_file(folder->get(), choice.is_stderr ? "stderr.log" : "stdout.log", owner);

@@ -116,6 +116,7 @@ struct OutputChoice {
   bool is_stderr = false;
   std::optional<std::uint32_t> local_rank;  ///< one rank's log file in place of acc-launch's stream
   bool is_events = false;  ///< what acc-launch wrote with --events, in place of any output
+  bool is_previous = false;  ///< of events: the file before the one that is written now
 };
 
 /// Failures are acc::Error: not_found (or another user's), not_permitted, bad_usage, exhausted

@@ -64,19 +64,12 @@ awaitable<Result<LauncherTrials::Trial>> LauncherTrials::try_launcher(
 
 awaitable<Result<LauncherTrials::Trial>> LauncherTrials::try_launcher(
     LoginUser user, Submission submission, std::vector<std::string> words) const {
-  co_return co_await try_program(settings_.launcher, std::move(user), std::move(submission),
-                                 std::move(words));
-}
-
-awaitable<Result<LauncherTrials::Trial>> LauncherTrials::try_program(
-    std::string program, LoginUser user, Submission submission,
-    std::vector<std::string> words) const {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) co_return system_error(errno, "pipe");
   UniqueFd output{ends[0]};
   UniqueFd write_end{ends[1]};
   GuardianRequest request;
-  request.launcher = std::move(program);
+  request.launcher = settings_.launcher;
   request.words = std::move(words);
   request.environment = guardian_environment(user, submission, "", {}, settings_.lang);
   std::erase_if(request.environment, [](const auto& one) {

@@ -34,10 +34,6 @@ class LauncherTrials {
   /// and, of a launch, its secret.
   boost::asio::awaitable<Result<Trial>> try_launcher(LoginUser user, Submission submission,
                                                      std::vector<std::string> words) const;
-  /// Any program, there and so.
-  boost::asio::awaitable<Result<Trial>> try_program(std::string program, LoginUser user,
-                                                    Submission submission,
-                                                    std::vector<std::string> words) const;
 
  private:
   const ServiceSettings& settings_;

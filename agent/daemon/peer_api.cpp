@@ -50,8 +50,16 @@ awaitable<Result<std::string>> UserNames::name_of(Principal who) {
   co_return user->name;
 }
 
-awaitable<HttpReply> answer_peer(ApiContext& api, UserNames& users, Principal door,
-                                 HttpRequest request) {
+awaitable<HttpReply> answer_peer(ApiContext& api, UserNames& users, ClusterSecret& secret,
+                                 Principal door, HttpRequest request) {
+  if (!secret.accepts(door.key_id)) {
+    auto reply = refused_as(403, "authentication_failed",
+                            "the secret of " + host_name() +
+                                " was replaced: it has no longer the key of this connection, " +
+                                door.key_id);
+    reply.closes = true;
+    co_return reply;
+  }
   auto vouched = vouched_user(request);
   if (vouched.refusal.status != 0) co_return refused(vouched.refusal.status, vouched.refusal.what);
   auto user = co_await users.find(vouched.name);

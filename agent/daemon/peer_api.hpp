@@ -1,6 +1,7 @@
 #pragma once
 
 #include "agent/daemon/api_call.hpp"
+#include "agent/daemon/cluster_secret.hpp"
 #include "common/error.hpp"
 
 #include <boost/asio/awaitable.hpp>
@@ -31,7 +32,9 @@ class UserNames {
 
 /// A request of another daemon: in the name of the user that it vouches for.
 /// @param door  from the connection: key_id of the proof
-boost::asio::awaitable<HttpReply> answer_peer(ApiContext& api, UserNames& users, Principal door,
+/// @param secret  has that key still: a connection outlives a request
+boost::asio::awaitable<HttpReply> answer_peer(ApiContext& api, UserNames& users,
+                                              ClusterSecret& secret, Principal door,
                                               HttpRequest request);
 
 }  // namespace acc::agent::daemon

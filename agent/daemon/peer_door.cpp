@@ -5,7 +5,9 @@
 #include "common/text.hpp"
 #include "rendezvous/channel.hpp"
 
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -27,8 +29,9 @@ using rendezvous::Io;
 
 namespace {
 
-/// Of a peer that lives, also on a busy machine; a longer one gives its place to another.
+/// Of a peer that lives, also on a busy machine; a longer one gives its place to one that waits.
 constexpr Millis kLongHandshake{1000};
+constexpr std::size_t kHandshakesOfSource = 64;  ///< at a time
 constexpr std::size_t kHello = 2 * 1024;  ///< bytes of a first message that are examined
 
 Result<UniqueFd> bind_and_listen(const tcp::endpoint& at, bool is_dual_stack) {
@@ -120,6 +123,8 @@ void PeerDoor::stop() {
   accepting_.close();
   timer_.cancel();
   for (auto& [id, one] : half_open_) one.stream->close();
+  for (auto& [source, turns] : turns_)
+    for (auto& [id, turn] : turns.waiting) turn->cancel();
 }
 
 void PeerDoor::take(UniqueFd socket) {
@@ -136,9 +141,10 @@ void PeerDoor::take(UniqueFd socket) {
   half_open_.emplace(id, HalfOpen{stream.get(), source, clock_now()});
   arm_timer();
   asio::co_spawn(io_, greet(id, {from, source, verdict.is_trusted}, std::move(stream)),
-                 alive_.bind([this, id](std::exception_ptr error) {
+                 alive_.bind([this, id, source](std::exception_ptr error) {
                    if (!error) return;
                    log::error("peer_failed", {{"why", "an exception"}});
+                   end_turn(id, source);
                    half_open_.erase(id);
                    admission_.passed(id);
                  }));
@@ -165,6 +171,7 @@ asio::awaitable<void> PeerDoor::greet(Id id, Peer peer, std::unique_ptr<PeerStre
 }
 
 asio::awaitable<PeerDoor::Outcome> PeerDoor::prove(Id id, const Peer& peer, PeerStream& stream) {
+  const auto watch = alive_.watch();
   const bool has_bytes = co_await stream.readable();
   if (!has_bytes) co_return Outcome{false, "closed the connection"};
   const auto tls = secret_.for_listening();
@@ -175,7 +182,8 @@ asio::awaitable<PeerDoor::Outcome> PeerDoor::prove(Id id, const Peer& peer, Peer
   std::array<char, kHello> bytes;
   const auto first = first_bytes(stream.fd(), bytes);
   if (first.empty()) co_return Outcome{false, "closed the connection"};
-  if (!rendezvous::names_key((*tls)->secret(), first)) {
+  const bool is_named = rendezvous::names_key((*tls)->secret(), first);
+  if (!is_named) {
     if (!peer.is_trusted) co_return Outcome{true, {}};
   } else if (is_crowded(id)) {
     answer_in_clear(stream.fd(), rendezvous::kAlertBusy);
@@ -185,7 +193,13 @@ asio::awaitable<PeerDoor::Outcome> PeerDoor::prove(Id id, const Peer& peer, Peer
     answer_in_clear(stream.fd(), answer_without_tls(first));
     co_return Outcome{false, "speaks no TLS"};
   }
+  if (is_named) {
+    const bool has_turn = co_await await_turn(id, peer.source);
+    if (!has_turn) co_return Outcome{true, {}};
+  }
   const Io io = co_await stream.shake_hands(*tls);
+  if (!watch.is_alive()) co_return Outcome{true, {}};
+  end_turn(id, peer.source);
   const auto& proof = stream.tls().proof();
   if (io != Io::done)
     co_return Outcome{false, "authentication failed: it named " +
@@ -211,15 +225,61 @@ void PeerDoor::make_room(Id older) {
   drop(older, "too many connections that prove nothing");
 }
 
-// A handshake that goes on isn't broken off for another one: its peer may take it for done already,
-// as in TLS 1.3 it has nothing more to wait for. True: this one is to come again.
-bool PeerDoor::is_crowded(Id named) {
-  const auto oldest = admission_.named(named);
-  const auto found = oldest ? half_open_.find(*oldest) : half_open_.end();
-  if (found == half_open_.end()) return false;
-  if (clock_now() - found->second.since < kLongHandshake) return true;
-  drop(*oldest, "too many handshakes at once");
-  return false;
+// More than wait for their turn. This one is to come again.
+bool PeerDoor::is_crowded(Id named) { return admission_.named(named).has_value(); }
+
+// False: it took too long, or the door closes. A handshake that goes on isn't broken off for
+// another one before it is long: its peer may take it for done already, as in TLS 1.3 it has
+// nothing more to wait for.
+asio::awaitable<bool> PeerDoor::await_turn(Id id, std::string source) {
+  const auto watch = alive_.watch();
+  while (turns_[source].running.size() >= kHandshakesOfSource) {
+    hurry(source);
+    auto& turns = turns_[source];
+    if (turns.running.size() < kHandshakesOfSource) break;
+    Instant next = Instant::max();
+    for (const auto& [other, since] : turns.running) next = std::min(next, since + kLongHandshake);
+    const auto turn = std::make_shared<asio::steady_timer>(io_, next);
+    turns.waiting.emplace(id, turn);
+    co_await turn->async_wait(asio::as_tuple(asio::use_awaitable));
+    if (!watch.is_alive()) co_return false;
+    turns_[source].waiting.erase(id);
+    if (half_open_.contains(id) && accepting_.is_open()) continue;
+    wake_next(source);  // it may have been this one's turn
+    co_return false;
+  }
+  turns_[source].running.emplace(id, clock_now());
+  co_return true;
+}
+
+void PeerDoor::end_turn(Id id, const std::string& source) {
+  const auto found = turns_.find(source);
+  if (found == turns_.end()) return;
+  found->second.running.erase(id);
+  wake_next(source);
+}
+
+void PeerDoor::wake_next(const std::string& source) {
+  const auto found = turns_.find(source);
+  if (found == turns_.end()) return;
+  auto& [running, waiting] = found->second;
+  if (waiting.empty()) {
+    if (running.empty()) turns_.erase(found);
+  } else if (running.size() < kHandshakesOfSource) {
+    waiting.begin()->second->cancel();
+    waiting.erase(waiting.begin());
+  }
+}
+
+// Ends the handshakes that have gone on for too long, as others wait.
+void PeerDoor::hurry(const std::string& source) {
+  std::vector<Id> late;
+  for (const auto& [id, since] : turns_[source].running)
+    if (clock_now() - since >= kLongHandshake) late.push_back(id);
+  for (const Id id : late) {
+    drop(id, "a handshake of more than " + describe(kLongHandshake) + " while others wait");
+    end_turn(id, source);
+  }
 }
 
 // It counts at once; its coroutine ends in this turn of the loop.
@@ -230,6 +290,12 @@ void PeerDoor::drop(Id id, const std::string& why) {
   auto& stream = *found->second.stream;
   if (!stream.has_begun()) answer_in_clear(stream.fd(), rendezvous::kAlertBusy);
   stream.close();
+  const auto turns = turns_.find(found->second.source);
+  if (turns == turns_.end()) return;
+  const auto turn = turns->second.waiting.find(id);
+  if (turn == turns->second.waiting.end()) return;
+  turn->second->cancel();
+  turns->second.waiting.erase(turn);
 }
 
 void PeerDoor::failed(Id id, const std::string& source, const std::string& why) {

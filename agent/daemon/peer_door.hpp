@@ -14,16 +14,24 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 
 namespace acc::agent::daemon {
 
+/// Of one that names a key of ours a launch over many hosts has hundreds at once, perhaps all from
+/// one address (a proxy): they wait for their turn. One that names none is a stranger.
+inline constexpr rendezvous::AdmissionLimits kPeerLimits{.half_open = 1024,
+                                                         .named_per_source = 512};
+
 /// Accepts other daemons over TLS, and hands on those that hold the secret. One that hasn't proved
-/// it costs little and changes nothing: the rules are those of the rendezvous (admission.hpp).
+/// it costs little and changes nothing: the rules are those of the rendezvous (admission.hpp), but
+/// that of those that name a key a bounded number of a source shakes hands at a time, in the order
+/// of their arrival; the rest waits as long as it may take to prove itself.
 class PeerDoor {
  public:
   PeerDoor(boost::asio::io_context& io, ClusterSecret& secret, HttpServer& server,
-           rendezvous::AdmissionLimits limits = {});
+           rendezvous::AdmissionLimits limits = kPeerLimits);
   ~PeerDoor();
   PeerDoor(const PeerDoor&) = delete;
   PeerDoor& operator=(const PeerDoor&) = delete;
@@ -54,6 +62,10 @@ class PeerDoor {
   boost::asio::awaitable<Outcome> prove(Id id, const Peer& peer, PeerStream& stream);
   void make_room(Id older);
   bool is_crowded(Id named);
+  boost::asio::awaitable<bool> await_turn(Id id, std::string source);
+  void end_turn(Id id, const std::string& source);
+  void wake_next(const std::string& source);
+  void hurry(const std::string& source);
   void drop(Id id, const std::string& why);
   void failed(Id id, const std::string& source, const std::string& why);
   void arm_timer();
@@ -71,6 +83,12 @@ class PeerDoor {
     Instant since;
   };
   std::map<Id, HalfOpen> half_open_;
+  /// The handshakes of one source.
+  struct Turns {
+    std::map<Id, Instant> running;                                     ///< since when
+    std::map<Id, std::shared_ptr<boost::asio::steady_timer>> waiting;  ///< cancelled at their turn
+  };
+  std::map<std::string, Turns> turns_;
   Id last_ = 0;
   AcceptLoop accepting_;
   Alive alive_;

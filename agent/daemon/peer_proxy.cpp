@@ -11,8 +11,11 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <exception>
 #include <utility>
 
@@ -27,6 +30,8 @@ namespace {
 constexpr std::size_t kProxyPieceBytes = 16 * 1024;  // as a TLS record
 constexpr std::size_t kMostFacts = 64 * 1024;   // of one node's reply in the list
 constexpr std::size_t kAskedAtOnce = 256;
+constexpr Millis kKeptFor{2'000};
+constexpr std::size_t kMostKept = 256;
 /// Of the other daemon's reply; the rest is about its connection.
 constexpr std::array<std::string_view, 4> kPassedBack{"allow", "retry-after", "x-acc-version",
                                                       "x-acc-from"};
@@ -47,6 +52,7 @@ struct PeerProxy::Exchange {
   std::unique_ptr<PeerStream> stream;
   std::string node;
   ReplyParser parser;
+  std::function<void()> on_whole;  ///< the reply ended, and its connection may go on
   std::string input;  ///< read, and not yet parsed
   std::string body;   ///< parsed, and not yet passed on
   std::array<char, kProxyPieceBytes> piece{};
@@ -82,7 +88,7 @@ struct PeerProxy::Exchange {
   }
   static awaitable<void> relay(std::shared_ptr<Exchange> self, std::shared_ptr<BodyWriter> to) {
     to->when_closed([weak = std::weak_ptr{self}] {
-      if (const auto kept = weak.lock()) kept->stream->close();
+      if (const auto kept = weak.lock(); kept && kept->stream) kept->stream->close();
     });
     for (;;) {
       const auto step = co_await self->next();
@@ -91,7 +97,11 @@ struct PeerProxy::Exchange {
         self->body.clear();
         if (!is_written) co_return;
       }
-      if (step == Step::done) co_return;
+      if (step == Step::done) {
+        const bool goes_on = self->input.empty() && self->parser.keeps_alive();
+        if (goes_on && self->on_whole) self->on_whole();
+        co_return;
+      }
       if (step == Step::broken) co_return to->break_off();
     }
   }
@@ -119,13 +129,56 @@ PeerProxy::PeerProxy(asio::io_context& io, const Jobs& jobs, ClusterSecret& secr
       jobs_{jobs},
       secret_{secret},
       users_{users},
-      settings_{std::move(settings)} {}
+      settings_{std::move(settings)},
+      kept_timer_{io} {}
 
 PeerProxy::~PeerProxy() = default;
 
 NodeAddress PeerProxy::with_port(NodeAddress address) const {
   if (address.port == 0) address.port = settings_.port;
   return address;
+}
+
+std::unique_ptr<PeerStream> PeerProxy::take_kept(const NodeAddress& node, const Tls& tls) {
+  const auto name = join_host_port(node.host, node.port);
+  for (auto it = kept_.begin(); it != kept_.end();) {
+    if (it->node != name) {
+      ++it;
+      continue;
+    }
+    auto found = std::move(*it);
+    it = kept_.erase(it);
+    // What comes unasked is its end.
+    char byte = 0;
+    const bool is_quiet = ::recv(found.stream->fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+                          (errno == EAGAIN || errno == EWOULDBLOCK);
+    if (is_quiet && found.tls == tls) return std::move(found.stream);
+    found.stream->close();
+  }
+  return nullptr;
+}
+
+void PeerProxy::keep(const NodeAddress& node, const Tls& tls, std::unique_ptr<PeerStream> stream) {
+  if (kept_.size() >= kMostKept) {
+    kept_.front().stream->close();
+    kept_.erase(kept_.begin());
+  }
+  kept_.push_back(
+      {join_host_port(node.host, node.port), tls, std::move(stream), clock_now() + kKeptFor});
+  if (kept_.size() == 1) close_kept();
+}
+
+// Of those whose time is over; sets the timer for the next one.
+void PeerProxy::close_kept() {
+  while (!kept_.empty() && kept_.front().until <= clock_now()) {
+    kept_.front().stream->close();
+    kept_.erase(kept_.begin());
+  }
+  if (kept_.empty()) return;
+  kept_timer_.expires_at(kept_.front().until);
+  kept_timer_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
+    if (!cancelled) close_kept();
+  }));
 }
 
 awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
@@ -145,12 +198,16 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
   const auto tls = secret_.for_dialling();
   if (!tls) co_return refused_as(503, "no_secret", tls.error().what);
   const bool is_head = request.method == "HEAD";
-  std::string text = peer_request(request, *target, *user);
+  std::string text = peer_request(request, *target, *user, is_head);
   request.body = std::string{};
-  auto stream =
-      co_await dial_peer(io_, lookups_, turns_, with_port(*address), *tls, settings_.connect);
-  if (!stream) co_return failure(stream.error());
-  auto exchange = std::make_shared<Exchange>(std::move(*stream), target->node, is_head);
+  const auto node = with_port(*address);
+  auto stream = take_kept(node, *tls);
+  if (!stream) {
+    auto dialled = co_await dial_peer(io_, lookups_, turns_, node, *tls, settings_.connect);
+    if (!dialled) co_return failure(dialled.error());
+    stream = std::move(*dialled);
+  }
+  auto exchange = std::make_shared<Exchange>(std::move(stream), target->node, is_head);
   PeerError error;
   const bool is_answered = co_await exchange->ask(
       io_.get_executor(), std::move(text), clock_now() + settings_.reply, settings_.reply, error);
@@ -167,6 +224,10 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
     reply.headers.emplace_back("Location",
                                "/v1/nodes/" + printable(target->node) + printable(*where, 500));
   if (reply.status == 204) co_return reply;
+  exchange->on_whole = alive_.bind([this, node, tls = *tls, weak = std::weak_ptr{exchange}] {
+    if (const auto whole = weak.lock(); whole && whole->stream)
+      keep(node, tls, std::move(whole->stream));
+  });
   reply.stream = [exchange](std::shared_ptr<BodyWriter> to) {
     return Exchange::relay(exchange, std::move(to));
   };

@@ -4,9 +4,11 @@
 #include "agent/daemon/other_nodes.hpp"
 #include "agent/daemon/peer_api.hpp"
 #include "agent/daemon/peer_dial.hpp"
+#include "common/alive.hpp"
 #include "common/duration.hpp"
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <cstdint>
 #include <map>
@@ -26,7 +28,8 @@ struct ProxySettings {
 };
 
 /// Passes requests on to the daemons of other nodes, byte by byte: a caller that doesn't read stops
-/// the reading from there.
+/// the reading from there. A connection whose reply is whole is kept for a moment: of a launch
+/// several requests go to each node one after the other, and a handshake costs most of one.
 class PeerProxy final : public OtherNodes {
  public:
   PeerProxy(boost::asio::io_context& io, const Jobs& jobs, ClusterSecret& secret, UserNames& users,
@@ -47,6 +50,12 @@ class PeerProxy final : public OtherNodes {
                                        std::size_t number);
   [[nodiscard]] NodeAddress with_port(NodeAddress address) const;
 
+  using Tls = std::shared_ptr<const rendezvous::TlsContext>;
+  /// A connection that was kept; null: there is none. A new secret has another context.
+  [[nodiscard]] std::unique_ptr<PeerStream> take_kept(const NodeAddress& node, const Tls& tls);
+  void keep(const NodeAddress& node, const Tls& tls, std::unique_ptr<PeerStream> stream);
+  void close_kept();
+
   boost::asio::io_context& io_;
   HostLookups lookups_;
   DialTurns turns_;
@@ -56,6 +65,15 @@ class PeerProxy final : public OtherNodes {
   ProxySettings settings_;
   /// By user: those that ask while the nodes are being asked get the same answer.
   std::map<uid_t, std::shared_ptr<Listing>> listings_;
+  struct Kept {
+    std::string node;
+    Tls tls;
+    std::unique_ptr<PeerStream> stream;
+    Instant until;
+  };
+  std::vector<Kept> kept_;  ///< the oldest first
+  boost::asio::steady_timer kept_timer_;
+  Alive alive_;
 };
 
 }  // namespace acc::agent::daemon

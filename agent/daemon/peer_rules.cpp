@@ -133,13 +133,11 @@ std::optional<NodeTarget> split_node_target(const HttpRequest& request) {
 }
 
 std::string peer_request(const HttpRequest& request, const NodeTarget& target,
-                         std::string_view user) {
+                         std::string_view user, bool is_last) {
   std::string text =
       request.method + ' ' + target.rest + " HTTP/1.1\r\nHost: " + target.node + "\r\nX-Acc-User: ";
-  text.append(user)
-      .append("\r\nX-Acc-Version: ")
-      .append(version())
-      .append("\r\nConnection: close\r\n");
+  text.append(user).append("\r\nX-Acc-Version: ").append(version()).append("\r\n");
+  if (is_last) text += "Connection: close\r\n";
   for (const auto& [name, value] : request.headers) {
     if (std::ranges::find(kPassedOn, name) == kPassedOn.end()) continue;
     if (std::ranges::any_of(value, is_control)) continue;

@@ -44,7 +44,8 @@ struct NodeTarget {
 
 /// The request as another daemon gets it: in the name of `user`. Of the caller's headers only those
 /// that a handler reads are passed on, so that none can claim anything.
+/// @param is_last  over its connection
 [[nodiscard]] std::string peer_request(const HttpRequest& request, const NodeTarget& target,
-                                       std::string_view user);
+                                       std::string_view user, bool is_last = true);
 
 }  // namespace acc::agent::daemon

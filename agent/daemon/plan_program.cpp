@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <vector>
 
 namespace acc::agent::daemon {
@@ -33,6 +34,20 @@ std::optional<std::uint32_t> workers_of_plan(std::string_view output) {
   return found->get<std::uint32_t>();
 }
 
+PlanShare share_of_plan(std::string_view output) {
+  PlanShare share{std::max(1U, workers_of_plan(output).value_or(1)), 0};
+  const auto plan = plan_in(output);
+  if (!plan.is_object() || !plan.contains("share") || !plan["share"].is_object()) return share;
+  const auto& asked = plan["share"];
+  const auto take = [&](const char* name, std::uint32_t& into) {
+    const auto found = asked.find(name);
+    if (found != asked.end() && found->is_number_unsigned()) into = found->get<std::uint32_t>();
+  };
+  take("slots", share.slots);
+  take("gpus", share.gpus);
+  return share;
+}
+
 std::optional<PlanProgram> program_of_plan(std::string_view output) {
   const auto plan = plan_in(output);
   if (!plan.is_object() || !plan.contains("command") || !plan["command"].is_array())
@@ -43,14 +58,15 @@ std::optional<PlanProgram> program_of_plan(std::string_view output) {
     words.push_back(word.get<std::string>());
   }
   if (words.empty()) return std::nullopt;
+  const bool is_there = !plan.contains("program_problem") || !plan["program_problem"].is_string();
   // An interpreter with a script, or with options of its own (-m package).
   const std::string name = words[0].substr(words[0].rfind('/') + 1);
   const bool is_unbuffered = words.size() > 1 && words[1] == "-u";
   const std::size_t script = is_unbuffered ? 2 : 1;
   const bool is_python = is_unbuffered || name.starts_with("python");
   if (is_python && words.size() > script && !words[script].starts_with('-'))
-    return PlanProgram{words[script], true};
-  return PlanProgram{words[0], false};
+    return PlanProgram{is_there, words[script], true};
+  return PlanProgram{is_there, words[0], false};
 }
 
 }  // namespace acc::agent::daemon

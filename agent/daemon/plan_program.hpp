@@ -9,6 +9,7 @@ namespace acc::agent::daemon {
 
 /// What a job's workers execute.
 struct PlanProgram {
+  bool is_there = true;    ///< for its user, in its folder
   std::string path;        ///< as in the plan: absolute, relative to the folder, or a name for PATH
   bool is_script = false;  ///< of an interpreter: it must be readable, not executable
 };
@@ -16,5 +17,11 @@ struct PlanProgram {
 [[nodiscard]] std::optional<PlanProgram> program_of_plan(std::string_view output);
 /// Workers on this node, which take a slot each.
 [[nodiscard]] std::optional<std::uint32_t> workers_of_plan(std::string_view output);
+/// What of the node its config file asks for; slots: one for each worker, if it names none.
+struct PlanShare {
+  std::uint32_t slots = 1;
+  std::uint32_t gpus = 0;
+};
+[[nodiscard]] PlanShare share_of_plan(std::string_view output);
 
 }  // namespace acc::agent::daemon

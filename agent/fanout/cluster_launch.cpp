@@ -187,8 +187,8 @@ class ClusterRun {
 
   void open_events() {
     if (launch_.events_file.empty()) return;
-    events_ = std::make_unique<EventLog>(io_, launch_.events_file, launch_.patience,
-                                         destinations_.on_degraded);
+    events_ = std::make_unique<EventLog>(io_, launch_.events_file, launch_.events_size,
+                                         launch_.patience, destinations_.on_degraded);
   }
 
   [[nodiscard]] bool wants_events() const { return shows_status_ || events_; }
@@ -338,6 +338,8 @@ class ClusterRun {
   }
 
   void act(const SendGo& a) {
+    // The first host reports the job from now on, on success too; it may be this machine.
+    if (a.host == 0) note_report_written(guardian_);
     auto& line = *lines_[a.host];
     if (!std::exchange(has_begun_, true)) record();  // before anything runs there
     line.err->open();

@@ -5,6 +5,7 @@
 #include "common/duration.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ struct ClusterLaunch {
   Millis end_patience{120'000};       ///< for the other hosts when the first has ended
   std::vector<std::string> warnings;  ///< to be told
   std::string events_file;            ///< of --events: of all hosts; empty: none
+  std::uint64_t events_size = 0;      ///< bytes, then the file is renamed; 0: any
   bool shows_status = true;           ///< where stderr is a terminal
 };
 

@@ -1,16 +1,28 @@
 #include "agent/output/event_file_queue.hpp"
 
+#include "agent/output/event_file_line.hpp"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 
 namespace acc::agent {
 
+namespace {
+
+/// Behind the path, while it is made.
+constexpr const char* kNextFile = ".next";
+
+}  // namespace
+
 // Without a reader a FIFO is refused (ENXIO) and tried again; a slow one is waited for in
 // write_once().
 int EventFileQueue::open_file() {
+  if (largest_ != 0 && ::access(path_.c_str(), F_OK) != 0)
+    ::rename((path_ + kNextFile).c_str(), path_.c_str());
   fd_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
                    0644));
   if (!fd_) return errno;
@@ -18,13 +30,57 @@ int EventFileQueue::open_file() {
   return 0;
 }
 
+// Cut off between the two renamings, it leaves the next file under the name that it is made with:
+// open_file().
+int EventFileQueue::rotate() {
+  const std::string next = path_ + kNextFile;
+  const std::string line = event_file_line(begins_at_ + size_);
+  UniqueFd fresh{
+      ::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644)};
+  if (!fresh) return errno;
+  const ssize_t n = ::write(fresh.get(), line.data(), line.size());
+  if (n != static_cast<ssize_t>(line.size())) {
+    const int why = n < 0 ? errno : ENOSPC;
+    ::unlink(next.c_str());
+    return why;
+  }
+  if (::rename(path_.c_str(), (path_ + ".1").c_str()) != 0) return errno;
+  if (::rename(next.c_str(), path_.c_str()) != 0) return errno;
+  fd_ = std::move(fresh);
+  begins_at_ += size_;
+  size_ = line.size();
+  return 0;
+}
+
+// Whole lines up to the limit; a line that is longer is a file of its own.
+int EventFileQueue::make_room(std::string_view& bytes) {
+  if (!is_rotating_ || is_in_line_ || is_torn_ || size_ + bytes.size() <= largest_) return 0;
+  const auto room = static_cast<std::size_t>(largest_ > size_ ? largest_ - size_ : 0);
+  auto end = room == 0 ? std::string_view::npos : bytes.rfind('\n', room - 1);
+  if (end == std::string_view::npos) {
+    const int why = size_ > kMaxEventFileLine ? rotate() : 0;
+    if (why != 0) return why;
+    end = bytes.substr(0, static_cast<std::size_t>(largest_)).rfind('\n');
+    if (end == std::string_view::npos) end = bytes.find('\n');
+  }
+  if (end != std::string_view::npos) bytes = bytes.substr(0, end + 1);
+  return 0;
+}
+
 // A job that was killed may have left half a line.
 void EventFileQueue::look_at_end() {
   struct stat info {};
-  if (::fstat(fd_.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) return;
+  const bool is_regular = ::fstat(fd_.get(), &info) == 0 && S_ISREG(info.st_mode);
+  is_rotating_ = is_regular && largest_ != 0;
+  size_ = is_regular ? static_cast<std::uint64_t>(info.st_size) : 0;
+  begins_at_ = 0;
+  if (size_ == 0) return;
   const UniqueFd reading{::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY)};
   char last = '\n';
   if (reading && ::pread(reading.get(), &last, 1, info.st_size - 1) == 1) is_torn_ = last != '\n';
+  std::array<char, kMaxEventFileLine> head;
+  const ssize_t n = reading ? ::pread(reading.get(), head.data(), head.size(), 0) : 0;
+  if (n > 0) begins_at_ = begins_at({head.data(), static_cast<std::size_t>(n)});
 }
 
 std::size_t EventFileQueue::write_once(std::string_view bytes) {
@@ -37,12 +93,18 @@ std::size_t EventFileQueue::write_once(std::string_view bytes) {
   }
   if (is_torn_) {
     const char end = '\n';
-    if (::write(fd_.get(), &end, 1) == 1) is_torn_ = false;
+    if (::write(fd_.get(), &end, 1) == 1) {
+      is_torn_ = false;
+      ++size_;
+    }
   }
+  const auto all = bytes;
+  if (const int why = make_room(bytes); why != 0) return refuse(all, why);
   const ssize_t n = is_torn_ ? -1 : ::write(fd_.get(), bytes.data(), bytes.size());
   if (n > 0) {
     const auto taken = static_cast<std::size_t>(n);
     set_refused(0);
+    size_ += taken;
     progressed(taken);
     is_in_line_ = bytes[taken - 1] != '\n';  // the rest of the line follows
     return taken;

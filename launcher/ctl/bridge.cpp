@@ -120,6 +120,7 @@ class EventFollower {
     const auto target = events_target(state, offset_);
     if (target.empty()) return;
     again_.reset();
+    has_begun_ = false;
     if (auto talk = Talk::begin(socket, {.target = target}))
       talk_ = std::move(*talk);
     else
@@ -132,6 +133,11 @@ class EventFollower {
     const auto what = talk_->go_on(piece);
     constexpr unsigned kOk = 200;
     const bool is_stream = talk_->status() == kOk;
+    if (is_stream && !std::exchange(has_begun_, true)) {
+      // Above what was asked for, if the oldest events are kept no longer.
+      const auto from = parse_number<std::uint64_t>(talk_->header("x-acc-from")).value_or(offset_);
+      if (std::exchange(offset_, from) != from) held_.clear();
+    }
     if (is_stream) {
       held_ += piece;
       offset_ += piece.size();
@@ -144,8 +150,10 @@ class EventFollower {
     std::string marks;
     std::size_t from = 0;
     for (auto end = held_.find('\n'); end != std::string::npos; end = held_.find('\n', from)) {
-      if (end - from < agent::kMaxEventMark / 2)
-        marks += agent::encode(agent::HostEvent{held_.substr(from, end - from)}, token);
+      const auto line = std::string_view{held_}.substr(from, end - from);
+      const bool is_of_file = line.find(R"("event":"file_continued")") != std::string_view::npos;
+      if (!is_of_file && line.size() < agent::kMaxEventMark / 2)
+        marks += agent::encode(agent::HostEvent{std::string{line}}, token);
       from = end + 1;
     }
     held_.erase(0, from);
@@ -155,6 +163,7 @@ class EventFollower {
  private:
   bool is_wanted_ = false;
   bool is_whole_ = false;
+  bool has_begun_ = false;  ///< the answer's header is there
   std::unique_ptr<Talk> talk_;
   std::string held_;
   std::uint64_t offset_ = 0;

@@ -286,8 +286,11 @@ void on_state(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   if (is_over(job.state)) {
     const bool is_news = !state.ended;
     state.ended = code_of_end(job);
-    if (is_news && !job.exit_code && job.state == "failed")
-      out.emplace_back(TellBridge{"its job " + state.job + " failed: " + job.reason});
+    // What ran has told its end itself; a reason is there if it could not.
+    if (is_news && job.state == "failed" && (!job.exit_code || !job.reason.empty()))
+      out.emplace_back(TellBridge{
+          "its job " + state.job + " failed: " + job.reason + "; what it wrote: acc-ctl logs " +
+          (state.wish.node.empty() ? "" : "--node " + state.wish.node + " ") + state.job});
     if (!is_news) revive_streams(state, out);
   }
   const bool is_hurried = state.ended || state.is_line_closed || is_all_copied(state);

@@ -142,6 +142,10 @@ int show_output(const Invocation& call, const LaunchState& launch) {
 int code_of(const Followed& end, const std::string& id) {
   switch (end.how) {
     case Followed::How::job_ended:
+      // What ran has told its end itself; a reason is there if it could not.
+      if (end.exit_code && end.state == "failed" && !end.reason.empty() && !id.empty())
+        tell(id + " failed: " + printable(end.reason, 1000) + "; what it wrote: acc-ctl logs " +
+             id);
       if (end.exit_code) return *end.exit_code;
       tell("the job is " + (end.state.empty() ? "gone" : printable(end.state, 40)) +
            (end.reason.empty() ? "" : ": " + printable(end.reason, 400)));

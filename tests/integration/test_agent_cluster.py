@@ -335,6 +335,24 @@ class Bursts(ClusterTest):
         self.assertEqual(self.burst(daemons, 40), [])
         self.assertNotIn("authentication failed", b.log)
 
+    def test_members_of_a_launch_behind_one_address_wait_for_their_turn_and_none_is_refused(self):
+        """150 handshakes of one address at once that name the cluster's key and then stand still: each has its turn, 64 at a time."""
+        a, b = self.daemon("a"), self.daemon("b")
+        listener = self.hosts.run("d", ["python3", "-c", "import socket,sys\ns=socket.create_server(('',%d)); print('up',flush=True)\n"
+                                        "print(s.accept()[0].recv(4000).hex(),flush=True)" % PORT], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(listener.communicate)
+        self.assertEqual(listener.stdout.readline().strip(), "up")
+        self.assertGreaterEqual(self.raw(a, "/v1/nodes/d/v1/node")[0], 500)
+        hello = listener.stdout.readline().strip()
+        code = ("import selectors,socket,sys,time\nhello=bytes.fromhex(sys.argv[2]); wait=selectors.DefaultSelector()\n"
+                "for i in range(150):\n s=socket.create_connection((sys.argv[1],%d)); s.send(hello); wait.register(s,1)\n"
+                "got=''; end=time.monotonic()+float(sys.argv[3])\n"
+                "while len(got)<300 and time.monotonic()<end:\n"
+                " for key,_ in wait.select(0.1):\n  got+=(key.fileobj.recv(1) or b'\\0').hex(); wait.unregister(key.fileobj)\n"
+                "print(got)" % PORT)
+        self.assertEqual(self.hosts.output("d", "python3", "-c", code, self.hosts.address("b"), hello, str(10 * SLACK)).strip(), "16" * 150)
+        self.assertEqual(self.curl(a, "http://acc/v1/nodes/b/v1/node")["name"], "b")
+
     def test_a_peer_that_is_crowded_out_gets_the_alert_for_it(self):
         """65 connections of one host that say nothing: the oldest is closed, in words of TLS."""
         self.daemon("b")

@@ -213,6 +213,30 @@ class Refusals(OnDaemons):
             self.assertEqual([one for one in self.jobs(host) if one["name"].startswith("hosts-")], [], host)
         return job.stderr
 
+    def trial_only(self, name, otherwise):
+        """An acc-launch that checks, and does something else when it shall run."""
+        path = os.path.join(self.folder, name)
+        write(path, f'#!/bin/sh\ncase " $* " in *" --print_plan "*) exec {ACC} "$@";; esac\n{otherwise}\n', 0o755)
+        return path
+
+    def test_a_part_that_dies_before_acc_launch_begins_is_told_and_where_its_log_is(self):
+        self.begin("a")
+        self.nodes["b"] = self.daemon("b", "--launch", self.trial_only("launch", "exit 77"))
+        job = self.launch("mark=up", "a:1,b:1", flags="--join_timeout 2s")
+        self.assertNotEqual(job.wait(60), 0, job.stderr)
+        self.assertRegex(job.stderr, r"acc-launch: b: its job (\S+) failed: acc-launch exited with code 77 before it began; what it wrote: acc-ctl logs --node b \1")
+        self.nothing_left(job)
+
+    def test_a_submitted_job_whose_acc_launch_cannot_be_executed_is_told(self):
+        broken = self.trial_only("launch", "exit 77")
+        self.nodes = {"a": self.daemon("a", "--launch", broken)}
+        for mode, code, why in ((0o755, 77, "acc-launch exited with code 77 before it began"), (0o644, 126, "execute '.*/launch': Permission denied")):
+            os.chmod(broken, mode)
+            done = subprocess.run([*self.at("a"), CTL, "--socket", self.nodes["a"].path, "submit", "--", "--cpu", "--num_processes", "1", "--no_python", "true"],
+                                  capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60 * SLACK)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertRegex(done.stderr, rf"acc-ctl: (\S+) failed: {why}.*; what it wrote: acc-ctl logs \1")
+
     def test_a_missing_script_and_a_full_node_are_named_in_one_message(self):
         self.begin("a b")
         self.nodes["c"] = self.daemon("c", "--slots", "1")

@@ -291,6 +291,18 @@ class Nodes(ControlTest):
             self.assertIn("restart asked for on", job.stderr)
 
 
+    def test_a_restart_asked_while_a_round_forms_is_refused_with_a_sentence(self):
+        port = free_port()
+        job = self.job(f"--nnodes 2 --nproc_per_node 1 --rdzv_backend tcp --rdzv_endpoint 127.0.0.1:{port} --rdzv_id ctl --join_timeout 60s",
+                       "mark=up hold", env={"XDG_RUNTIME_DIR": self.runtime})
+        until(lambda: self.sockets(), "the socket")
+        answer = until(lambda: (lambda said: None if "isn't reached" in said.get("error", "") else said)(self.ask({"do": "restart"})), "the coordinator")
+        self.assertEqual(answer.get("code"), "conflict", answer)
+        self.assertIn("the job waits for its nodes", answer["error"])
+        self.ask({"do": "stop"})
+        self.assertEqual(job.wait(15), 143)
+
+
 class Folders(ControlTest):
     def test_a_path_longer_than_a_sockets_address_may_be(self):
         self.runtime = os.path.join(self.runtime, "d" * 120, "e" * 120)

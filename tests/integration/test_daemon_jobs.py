@@ -613,6 +613,35 @@ class JobFiles(Case):
         self.assertEqual(daemon.ended(job)["state"], "stopped")
         self.assertEqual(len(self.marked("two")), 1)
 
+    def test_a_job_file_asks_for_gpus_gets_them_alone_and_is_refused_where_there_are_none(self):
+        script = os.path.join(self.folder, "run")
+        write(script, f'#!/bin/sh\nexport FAKE_EVENTS={self.marks}\nexec {FAKE} "$@"\n', 0o755)
+
+        def put(name, words, more):
+            self.put(name, words, more=more)
+            path = os.path.join(self.files, name)
+            write(path, read(path).replace(f"script: {FAKE}", f"script: {script}"))
+        put("two.yaml", "mark=two hold", "gpus: 2\nslots: 3\n")
+        put("five.yaml", "mark=five hold", "gpus: 5\n")
+        daemon = self.start(self.files)
+        self.wait_marks("two", 1)
+        job = self.of(daemon, "two")[0]
+        self.assertEqual(job["gpus"], [0, 1])
+        self.assertEqual((daemon.do("node")["gpus_free"], daemon.do("node")["free"]), ([2, 3], daemon.do("node")["slots"] - 3))
+        self.assertIn("CUDA_VISIBLE_DEVICES=0,1", read(f"/proc/{self.marked('two')[0][3]}/environ").split("\0"))
+        refused = [event["text"] for event in daemon.events if event["event"] == "refused"]
+        self.assertEqual(len(refused), 1, refused)
+        self.assertIn("five.yaml is refused: gpus: it asks for 5 GPUs, and this node has 4", refused[0])
+        # A change asks anew, and waits for what another job has.
+        other = self.submit(daemon, "mark=other hold", slots=1, gpus=2)
+        self.wait_marks("other", 1)
+        put("two.yaml", "mark=three hold", "gpus: 3\n")
+        daemon.do("reload")
+        until(lambda: daemon.state(job["id"]) == "waiting", "the wait for a third GPU", 20)
+        daemon.do("stop", id=other)
+        self.wait_marks("three", 1)
+        self.assertEqual(self.of(daemon, "two")[0]["gpus"], [0, 1, 2])
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

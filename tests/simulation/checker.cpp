@@ -48,6 +48,8 @@ void Checker::stop_sent(const Epoch& epoch, rendezvous::Stop::Why why) {
   if (why == rendezvous::Stop::Why::membership) membership_.insert(epoch.round);
 }
 
+void Checker::restart_promised(const Epoch& epoch) { membership_.insert(epoch.round); }
+
 void Checker::closed(MembershipId membership, const rendezvous::Close& close) {
   any_success_ = any_success_ || close.outcome == Outcome::succeeded;
   const auto [found, is_new] = outcomes_.emplace(membership, close);

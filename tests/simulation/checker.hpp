@@ -23,6 +23,8 @@ class Checker {
   /// The coordinator sends a Start of that epoch.
   void start_sent(MembershipId membership, const rendezvous::Epoch& epoch, bool was_elected);
   void stop_sent(const rendezvous::Epoch& epoch, rendezvous::Stop::Why why);
+  /// The round was asked to be followed by another one, whatever ends it.
+  void restart_promised(const rendezvous::Epoch& epoch);
   /// A coordinator started without agents of the job of which etcd held a round.
   void begins_anew();
   void closed(MembershipId membership, const rendezvous::Close& close);

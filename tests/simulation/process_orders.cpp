@@ -134,6 +134,9 @@ void Process::note_start(const Frame& frame) const {
     checker.start_sent(membership_id_, frame.epoch, membership_->was_elected());
   if (const auto* stop = std::get_if<Stop>(&frame.message))
     checker.stop_sent(frame.epoch, stop->why);
+  const auto* reply = std::get_if<RestartReply>(&frame.message);
+  if (reply && reply->why_not.empty() && membership_->phase() == MembershipPhase::stopping)
+    checker.restart_promised(frame.epoch);
 }
 
 void Process::act(const SendTo& send) {

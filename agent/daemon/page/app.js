@@ -185,8 +185,10 @@ async function readRounds(id, signal) {
     const reply = await ask(`${jobPath(id)}/logs?stream=events&format=raw&from=${chosen.offset}`, { signal });
     const added = await reply.arrayBuffer();
     if (signal.aborted) return;
-    if (chosen.offset === 0) chosen.decoder = new TextDecoder();
-    chosen.offset += added.byteLength;
+    // Above what was asked for, if the oldest events are kept no longer.
+    const from = Number(reply.headers.get("X-Acc-From") ?? chosen.offset);
+    if (chosen.offset === 0 || from !== chosen.offset) chosen.decoder = new TextDecoder();
+    chosen.offset = from + added.byteLength;
     chosen.rounds.feed(chosen.decoder.decode(added, { stream: true }));
   } catch (wrong) {
     if (!(wrong instanceof Refused)) throw wrong;

@@ -2,6 +2,7 @@
 
 #include "agent/event_keys.hpp"
 #include "agent/event_log.hpp"
+#include "agent/output/event_file_line.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -122,7 +123,7 @@ TEST_CASE("events are appended, and half a line of a killed job stays by itself"
   std::ofstream{path} << "{\"seq\":0}\n{\"se";
   boost::asio::io_context io;
   {
-    EventLog log{io, path, Millis{1'000}, {}};
+    EventLog log{io, path, 0, Millis{1'000}, {}};
     log.write("{\"seq\":1}");
     log.write("{\"seq\":2}");
     log.finish({Millis{20'000}, Millis{20'000}});
@@ -136,7 +137,7 @@ TEST_CASE("events are appended, and half a line of a killed job stays by itself"
 TEST_CASE("a full disk loses events, which is told once and counted", "[agent][events]") {
   boost::asio::io_context io;
   int told = 0;
-  EventLog log{io, "/dev/full", Millis{1'000}, [&](const Losses& losses) {
+  EventLog log{io, "/dev/full", 0, Millis{1'000}, [&](const Losses& losses) {
                  ++told;
                  CHECK(losses.why == "No space left on device");
                }};
@@ -150,4 +151,69 @@ TEST_CASE("a full disk loses events, which is told once and counted", "[agent][e
   CHECK(log.losses()->lines == 3);
   CHECK(log.losses()->where == "events in /dev/full");
   CHECK(told == 1);
+}
+
+namespace {
+
+std::string text_of_file(const std::string& path) {
+  std::ifstream in{path};
+  return {std::istreambuf_iterator<char>{in}, {}};
+}
+
+}  // namespace
+
+TEST_CASE("the file of events of a job that restarts for ever doesn't fill the disk",
+          "[agent][events]") {
+  constexpr std::uint64_t kLargest = 1000;
+  const acc::testing::TestFolder folder;
+  const std::string path = (folder / "events.jsonl").string();
+  std::string all;  // each byte that was ever written, with the lines of renamed files
+  std::uint64_t rotations = 0;
+  for (int start = 0; start < 4; ++start) {
+    boost::asio::io_context io;
+    EventLog log{io, path, kLargest, Millis{1'000}, {}};
+    for (int i = 0; i < 25; ++i) {
+      const std::string line = "{\"seq\":" + std::to_string(i) + ",\"event\":\"" +
+                               std::string(static_cast<std::size_t>(10 + 7 * i % 60), 'x') + "\"}";
+      log.write(line);
+      log.finish({Millis{20'000}, Millis{20'000}});
+      const auto now = text_of_file(path);
+      CHECK(now.size() <= kLargest);
+      const auto begin = begins_at(now);
+      if (begin > all.size() - std::min<std::size_t>(all.size(), kLargest) && begin == all.size()) {
+        ++rotations;
+        all += event_file_line(begin);
+        CHECK(text_of_file(path + ".1").size() <= kLargest);
+      }
+      all += line + "\n";
+      CHECK(all.substr(static_cast<std::size_t>(begin)) == now);
+    }
+    CHECK(!log.losses());
+  }
+  CHECK(rotations > 3);
+  const auto previous = text_of_file(path + ".1");
+  const auto current = text_of_file(path);
+  CHECK(begins_at(previous) + previous.size() == begins_at(current));
+  CHECK(all.substr(static_cast<std::size_t>(begins_at(previous))) == previous + current);
+}
+
+TEST_CASE("a renaming of the events' file that was cut off is completed", "[agent][events]") {
+  const acc::testing::TestFolder folder;
+  const std::string path = (folder / "events.jsonl").string();
+  std::ofstream{path + ".next"} << event_file_line(5000);
+  boost::asio::io_context io;
+  EventLog log{io, path, 1000, Millis{1'000}, {}};
+  log.write("{}");
+  log.finish({Millis{20'000}, Millis{20'000}});
+  CHECK(text_of_file(path) == event_file_line(5000) + "{}\n");
+}
+
+TEST_CASE("what a file of events says of its place is not trusted", "[agent][events]") {
+  CHECK(begins_at(event_file_line(77)) == 77);
+  CHECK(begins_at("") == 0);
+  CHECK(begins_at(R"({"v":1,"seq":0})") == 0);
+  CHECK(begins_at(R"({"v":1,"event":"file_continued","begins_at":)") == 0);
+  CHECK(begins_at("{\"v\":1,\"event\":\"file_continued\",\"begins_at\":-1}\n") == 0);
+  CHECK(begins_at("{\"v\":1,\"event\":\"file_continued\",\"begins_at\":18446744073709551615}\n") ==
+        0);
 }

@@ -443,9 +443,38 @@ SCENARIO("a restart is asked for on one node", "[rendezvous][membership]") {
   WHEN("a failed round stops") {
     job.says(job.peers[1], WorkerFailed{exited(1)});
     job.says(job.peers[0], RestartRequest{});
+    CHECK(job.last<RestartReply>(job.peers[0]).why_not.empty());
     job.all_stopped();
-    THEN("its own restart follows, which counts") {
-      CHECK(job.membership().ledger().restarts == ledger.restarts + 1);
+    THEN("a round follows at once, and no restart is used up") {
+      CHECK(job.phase() == MembershipPhase::assigning);
+      CHECK(job.membership().ledger() == ledger);
+      CHECK(job.last<Assigned>(job.peers[1]).reason == "restart asked for on a");
+      AND_WHEN("that round fails, too") {
+        job.next_round_starts();
+        job.says(job.peers[1], WorkerFailed{exited(1)});
+        job.all_stopped();
+        THEN("its restart counts") {
+          CHECK(job.membership().ledger().restarts == ledger.restarts + 1);
+        }
+      }
+    }
+  }
+  WHEN("the workers can't be started") {
+    Failure failure = exited(127);
+    failure.kind = Failure::Kind::cannot_start;
+    job.says(job.peers[1], WorkerFailed{failure});
+    job.says(job.peers[0], RestartRequest{});
+    THEN("it is refused") {
+      CHECK(job.last<RestartReply>(job.peers[0]).why_not == "its workers can't be started");
+    }
+  }
+  WHEN("the job is being stopped") {
+    job.says(job.peers[0], SignalRequest{SIGTERM});
+    job.says(job.peers[1], RestartRequest{});
+    THEN("it is refused") {
+      CHECK(job.last<RestartReply>(job.peers[1]).why_not == "the job is being stopped");
+      job.all_stopped();
+      CHECK(job.over->outcome == Outcome::stopped);
     }
   }
   WHEN("the next round is waited for") {
@@ -457,6 +486,27 @@ SCENARIO("a restart is asked for on one node", "[rendezvous][membership]") {
     REQUIRE(job.phase() == MembershipPhase::backing_off);
     job.says(job.peers[2], RestartRequest{});
     THEN("it comes now") { CHECK(job.phase() == MembershipPhase::assigning); }
+  }
+}
+
+SCENARIO("a restart asked for while a round forms isn't answered ok and dropped",
+         "[rendezvous][membership]") {
+  Desk desk{options_for(3, 3)};
+  const PeerId a = desk.comes("a");
+  WHEN("nodes are still missing") {
+    desk.says(a, RestartRequest{});
+    THEN("it is refused, and says what the job waits for") {
+      CHECK_THAT(desk.last<RestartReply>(a).why_not, Contains("waits for its nodes"));
+    }
+  }
+  WHEN("the workers are being started") {
+    desk.comes("b");
+    desk.comes("c");
+    REQUIRE(desk.membership().phase() == MembershipPhase::assigning);
+    desk.says(a, RestartRequest{});
+    THEN("it is refused, as on one node") {
+      CHECK(desk.last<RestartReply>(a).why_not == "its workers are just being started");
+    }
   }
 }
 

@@ -127,6 +127,7 @@ inline std::vector<Message> sample_messages() {
             .first = sample_failure(),
             .ledger = sample_ledger()},
       Notice{"waits for 1 of 3 nodes: rank 2"},
+      RestartReply{"the job is over"},
       Table{.first = 1,
             .nodes = 3,
             .rows = {{"b", "b.example", "10.0.0.2", Rank{8}, 8},

@@ -73,7 +73,9 @@ class FakeJobs final : public Jobs {
   [[nodiscard]] NodeFacts node() const override { return facts; }
   [[nodiscard]] Result<UniqueFd> open_output(Principal, const JobId& id,
                                              const OutputChoice& choice) const override {
-    const std::string file = choice.is_events ? path(id, false) + ".events" : path(id, choice.is_stderr);
+    const std::string file = choice.is_events
+                                 ? path(id, false) + (choice.is_previous ? ".events.1" : ".events")
+                                 : path(id, choice.is_stderr);
     UniqueFd fd{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
     if (!fd) return Error{Errc::not_found, "nothing yet"};
     return fd;

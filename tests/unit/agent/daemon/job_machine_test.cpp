@@ -186,6 +186,38 @@ TEST_CASE("a changed job file stops the job and starts it anew in its slots", "[
   }
 }
 
+TEST_CASE("a job whose acc-launch ended before it began says so", "[daemon]") {
+  auto life = running(RestartRule::no);
+  (void)step(life, GuardianEnded{77, Delay{0}, 0.5, false});
+  CHECK(state_of(life) == JobState::failed);
+  CHECK(life.exit_code == 77);
+  CHECK(life.reason == "acc-launch exited with code 77 before it began");
+}
+
+TEST_CASE("a job file that asks for other GPUs waits for them before its job starts anew",
+          "[daemon]") {
+  SECTION("while it runs") {
+    auto life = running(RestartRule::always);
+    CHECK(find<StopGuardian>(step(life, Reconfigured{true})) != nullptr);
+    const auto actions = step(life, GuardianEnded{143});
+    CHECK(find<StartGuardian>(actions) == nullptr);
+    CHECK(find<FreeSlots>(actions) != nullptr);
+    CHECK(find<AskForSlots>(actions) != nullptr);
+    CHECK(life.phase == Phase::queued);
+    CHECK(find<StartGuardian>(step(life, SlotsGiven{})) != nullptr);
+    (void)step(life, GuardianStarted{});
+    (void)step(life, Reconfigured{});
+    CHECK(find<StartGuardian>(step(life, GuardianEnded{143})) != nullptr);
+  }
+  SECTION("while it waits") {
+    JobLife life;
+    (void)step(life, Submitted{});
+    const auto actions = step(life, Reconfigured{true});
+    CHECK(find<FreeSlots>(actions) != nullptr);
+    CHECK(find<AskForSlots>(actions) != nullptr);
+  }
+}
+
 TEST_CASE("what a restarted daemon found decides how a job goes on", "[daemon]") {
   for (const Phase phase : {Phase::starting, Phase::running, Phase::stopping}) {
     JobLife life;
@@ -292,7 +324,7 @@ TEST_CASE("no order of events starts a guardian beside another or loses slots", 
           play(DelayOver{});
           break;
         default:
-          if (random() % 4 == 0) play(Reconfigured{});
+          if (random() % 4 == 0) play(Reconfigured{random() % 2 == 0});
       }
     }
     // Whatever was played: a stop ends it when its guardian ends.

@@ -252,8 +252,18 @@ TEST_CASE("the program of a printed plan is its script, or what runs without pyt
   CHECK(of(R"(["sh", "-c", "true"])") == "program sh");
   CHECK(of("[]") == "none");
   CHECK(of("7") == "none");
+  CHECK(program_of_plan("{\n \"command\": [\"a\"], \"program_problem\": null\n}")->is_there);
+  CHECK_FALSE(program_of_plan("{\n \"command\": [\"a\"], \"program_problem\": \"cannot start\"\n}")
+                  ->is_there);
   CHECK(workers_of_plan("{\n \"launch\": {\"nproc_per_node\": 6}\n}") == 6);
   CHECK_FALSE(workers_of_plan("{\n \"launch\": {\"nproc_per_node\": -6}\n}"));
+  const auto share = share_of_plan(
+      "{\n \"launch\": {\"nproc_per_node\": 6},\n \"share\": {\"slots\": null, \"gpus\": 2}\n}");
+  CHECK(share.slots == 6);
+  CHECK(share.gpus == 2);
+  CHECK(share_of_plan("{\n \"share\": {\"slots\": 3}\n}").slots == 3);
+  CHECK(share_of_plan("no plan").slots == 1);
+  CHECK(share_of_plan("{\n \"share\": {\"gpus\": -1}\n}").gpus == 0);
   CHECK_FALSE(program_of_plan(""));
   CHECK_FALSE(program_of_plan("{"));
 }

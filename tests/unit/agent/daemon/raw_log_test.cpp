@@ -1,8 +1,10 @@
 #include "agent/daemon/http_reply_parser.hpp"
+#include "agent/output/event_file_line.hpp"
+
+#include <filesystem>
+#include <fstream>
 
 #include "api_fixture.hpp"
-
-#include <fstream>
 
 using namespace acc;
 using namespace acc::agent::daemon;
@@ -61,6 +63,82 @@ TEST_CASE("a job's events are read as a raw stream, and only so", "[agent][http]
                             "stream=events&format=raw&rank=0"}) {
     INFO(wrong);
     CHECK_THAT(server.ask(std::string{"GET /v1/jobs/a-1/logs?"} + wrong), Contains(" 400 "));
+  }
+}
+
+namespace {
+
+/// The file of a job's events, rotated as acc-launch does.
+struct RotatingEvents {
+  std::string path;
+  std::string all{};  ///< each byte that was ever written
+  std::uint64_t begin = 0;
+
+  void write(const std::string& line) {
+    std::ofstream{path, std::ios::app} << line;
+    all += line;
+  }
+  void rotate() {
+    std::filesystem::rename(path, path + ".1");
+    begin = all.size();
+    write(acc::agent::event_file_line(begin));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a reader of events by offset reads on over a rotation, without a line lost or doubled",
+          "[agent][http]") {
+  ApiServer server;
+  server.add_job("a-1", ::geteuid());
+  RotatingEvents events{server.jobs().path("a-1", false) + ".events"};
+  const auto read_from = [&](std::uint64_t from) {
+    return server.ask("GET /v1/jobs/a-1/logs?stream=events&format=raw&from=" +
+                      std::to_string(from));
+  };
+  const auto body_from = [&](std::uint64_t from) {
+    bool is_whole = false;
+    return unchunked(read_from(from), is_whole);
+  };
+  events.write("{\"seq\": 0}\n{\"seq\": 1}\n");
+  const auto first = events.all.size();
+  events.rotate();
+  events.write("{\"seq\": 2}\n");
+  CHECK(body_from(0) == events.all);
+  CHECK(body_from(5) == events.all.substr(5));
+  CHECK(body_from(first) == events.all.substr(first));
+  CHECK(body_from(events.all.size() - 3) == "2}\n");
+  CHECK_THAT(server.ask("GET /v1/jobs/a-1/logs?stream=events&format=raw&from=99999"),
+             Contains(" 416 ") && Contains(std::to_string(events.all.size()) + " bytes"));
+  WHEN("the oldest are kept no longer") {
+    events.rotate();
+    events.write("{\"seq\": 3}\n");
+    bool is_whole = false;
+    const auto reply = read_from(0);
+    THEN("the reply says where it begins") {
+      CHECK_THAT(reply, Contains("X-Acc-From: " + std::to_string(first) + "\r\n"));
+      CHECK(unchunked(reply, is_whole) == events.all.substr(first));
+    }
+  }
+  WHEN("it follows") {
+    auto line = server.client();
+    REQUIRE(
+        line.send("GET /v1/jobs/a-1/logs?stream=events&format=raw&follow=1&from=3 HTTP/1.1\r\n"
+                  "Connection: close\r\n\r\n"));
+    std::string reply = line.read_to("2}\n");
+    events.write("{\"seq\": 3}\n");
+    events.rotate();
+    events.write("{\"seq\": 4}\n");
+    reply += line.read_to("4}\n");
+    events.rotate();
+    events.write("{\"seq\": 5}\n");
+    server.on_loop([&] { server.jobs().end("a-1", 0); });
+    reply += line.read_all();
+    bool is_whole = false;
+    THEN("it gets each byte once") {
+      CHECK(unchunked(reply, is_whole) == events.all.substr(3));
+      CHECK(is_whole);
+    }
   }
 }
 

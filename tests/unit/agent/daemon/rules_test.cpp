@@ -147,7 +147,7 @@ TEST_CASE("numbers of events go on, and the oldest are forgotten", "[daemon]") {
 
 TEST_CASE("a report, rank logs and events are added unless the words name them", "[daemon]") {
   const Texts report{"--report", "/f/report.json"};
-  const Texts events{"--events", "/f/events.jsonl"};
+  const Texts events{"--events", "/f/events.jsonl", "--events_size", "16M"};
   const auto joined = [](std::initializer_list<Texts> parts) {
     Texts all;
     for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());

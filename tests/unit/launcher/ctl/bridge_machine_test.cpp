@@ -110,6 +110,24 @@ SCENARIO("a bridge submits what the life line says when all hosts are prepared",
         "/v1/nodes/b/v1/jobs/hosts-x.1-abcdef/logs?stream=stdout&format=raw&follow=1&from=0");
 }
 
+TEST_CASE("a part of a launch that died before acc-launch began said nothing", "[ctl][bridge]") {
+  const auto* reason = GENERATE("", "execute '/bin/acc-launch': Permission denied");
+  Story story;
+  story.ordered(agent::Prepare{"token"});
+  story.answered(BridgeAsk::check, 200, R"({"ok": true, "version": "1.2"})");
+  story.ordered(agent::Go{});
+  story.answered(BridgeAsk::submit, 201, R"({"id": "hosts-x.1-abcdef"})");
+  story.answered(
+      BridgeAsk::state, 200,
+      Json{{"id", "hosts-x.1-abcdef"}, {"state", "failed"}, {"exit_code", 126}, {"reason", reason}}
+          .dump());
+  const auto told = story.all<TellBridge>();
+  REQUIRE(told.size() == (*reason == 0 ? 0 : 1));
+  if (!told.empty())
+    CHECK(told[0].text == std::string{"its job hosts-x.1-abcdef failed: "} + reason +
+                              "; what it wrote: acc-ctl logs --node b hosts-x.1-abcdef");
+}
+
 SCENARIO("a node that can't run the job is told in one line, with its cure", "[ctl][bridge]") {
   struct Row {
     unsigned status;
