@@ -60,7 +60,8 @@ void AgentLoop::join_nodes() {
     handle(JobClosed{{Outcome::nodes_missing, to_int(code)}, clock_now()});
   };
   const auto begun = job_->begin(
-      [end_here](const Error& error) { end_here(ExitCode::nodes_missing, error.what); });
+      [end_here](const Error& error) { end_here(ExitCode::nodes_missing, error.what); },
+      [this](Millis ahead) { note_clock_skew(ahead); });
   if (!begun) end_here(ExitCode::failure, begun.error().what);
 }
 

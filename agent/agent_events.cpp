@@ -1,5 +1,6 @@
 #include "agent/agent_loop.hpp"
 #include "agent/coordinated_job.hpp"
+#include "agent/fanout/orders.hpp"
 #include "agent/job_metrics.hpp"
 #include "agent/metrics_server.hpp"
 #include "agent/output/worker_stream.hpp"
@@ -15,12 +16,18 @@ constexpr Millis kEventPatience{2'000};
 }  // namespace
 
 void AgentLoop::open_events() {
-  if (plan_.events_file.empty()) return;
-  event_log_ =
-      std::make_unique<EventLog>(io_, plan_.events_file, plan_.events_size, plan_.output.patience,
-                                 [this](const Losses& losses) { messages_.degraded(losses); });
-  events_.open([this](std::string_view line) { event_log_->write(line); }, job_id_,
-               job_ ? job_->node_name() : host_name());
+  const bool is_followed = plan_.life_line && plan_.life_line->wants_events;
+  if (plan_.events_file.empty() && !is_followed) return;
+  if (!plan_.events_file.empty()) {
+    event_log_ =
+        std::make_unique<EventLog>(io_, plan_.events_file, plan_.events_size, plan_.output.patience,
+                                   [this](const Losses& losses) { messages_.degraded(losses); });
+  }
+  const auto put = [this, is_followed](std::string_view line) {
+    if (event_log_) event_log_->write(line);
+    if (is_followed) output_.say(encode(HostEvent{std::string{line}}, plan_.life_line->token));
+  };
+  events_.open(put, job_id_, job_ ? job_->node_name() : host_name());
   events_.job_started(plan_, guardian_.pid);
 }
 
@@ -51,8 +58,9 @@ std::string AgentLoop::metrics() {
   job.losses = output_.losses();
   if (auto lost = event_log_ ? event_log_->losses() : std::nullopt)
     job.losses.push_back(std::move(*lost));
-  job.checks_health = static_cast<bool>(health_);
+  job.checks_health = health_ || clock_;
   if (health_) job.findings = health_->findings();
+  if (clock_) job.findings.push_back(*clock_);
   return to_metrics(job);
 }
 
@@ -76,8 +84,8 @@ void AgentLoop::note_round_started() {
 
 // The file gets a moment for the last lines: what it doesn't take by then is lost, and reported.
 void AgentLoop::note_end(JobReport& report) {
-  if (!event_log_) return;
   events_.job_ended(report);
+  if (!event_log_) return;
   event_log_->finish({kEventPatience, kEventPatience});
   if (auto lost = event_log_->losses()) report.losses.push_back(std::move(*lost));
 }

@@ -65,4 +65,15 @@ void AgentLoop::leave_unfit(const std::string& why) {
   check_emptied();
 }
 
+// Whatever --health says: the figure costs nothing, and no decision here depends on wall clocks.
+void AgentLoop::note_clock_skew(Millis ahead) {
+  const auto far = describe(ahead < Millis{0} ? -ahead : ahead);
+  clock_ = health::Finding{"clock", "", health::Severity::warning,
+                           "its clock is " + far + (ahead < Millis{0} ? " behind" : " ahead of") +
+                               " the coordinator's, so that times in logs and events of the nodes "
+                               "can't be compared: is NTP running? (--clock_skew)"};
+  events_.health(*clock_);
+  messages_.warning("health of this node: " + clock_->words);
+}
+
 }  // namespace acc::agent

@@ -47,6 +47,7 @@ class MetricsServer;
 class WorkerServer;
 struct NodeFacts;
 struct WorkerCalls;
+struct WorkerProgress;
 
 /// The agent's event loop: feeds the supervisor with events (signals, exits, timers, the guardian's
 /// end) and carries out its actions. One thread.
@@ -153,6 +154,7 @@ class AgentLoop {
   void report_stopped(const ReportStopped& a);
   void check_at_interval();
   void leave_unfit(const std::string& why);
+  void note_clock_skew(Millis ahead);
 
   // the status line on a terminal: agent_status.cpp
   void open_status();
@@ -160,6 +162,7 @@ class AgentLoop {
   void draw_status_after(Millis delay);
   /// Of running workers, from their heartbeats.
   void show_progress();
+  void note_progress(const std::vector<WorkerProgress>& workers);
   [[nodiscard]] std::string status_now() const;
 
   // helpers
@@ -224,6 +227,13 @@ class AgentLoop {
   bool shows_progress_ = false;  ///< also while workers run: none of them has the terminal itself
   Instant in_phase_since_{};  ///< kept only where shows_status_
   std::string progress_line_;
+  struct ProgressTold {
+    std::optional<Round> round;
+    Instant when{};
+    bool had_rate = false;
+  };
+  ProgressTold progress_told_;  ///< the last event
+  std::optional<health::Finding> clock_;  ///< that it differs from the coordinator's
   bool is_flush_hurried_ = false;  ///< a signal came after the workers' end
 };
 

@@ -12,6 +12,7 @@ namespace {
 // What is over sooner isn't worth a line.
 constexpr Millis kStatusDelay{500};
 constexpr Millis kStatusPeriod{1'000};
+constexpr Millis kProgressPeriod{10'000};  // of events
 
 }  // namespace
 
@@ -45,7 +46,7 @@ void AgentLoop::draw_status_after(Millis delay) {
 }
 
 void AgentLoop::show_progress() {
-  if (!shows_progress_ || group_.phase != Phase::running) return;
+  if (group_.phase != Phase::running || (!shows_progress_ && !events_.is_open())) return;
   std::vector<WorkerProgress> workers;
   for (const auto& record : workers_.records()) {
     if (record.pid == 0 || record.status) continue;
@@ -54,10 +55,26 @@ void AgentLoop::show_progress() {
     workers.push_back({record.rank, progress->step, progress->steps_per_second,
                        progress->seconds_since_heartbeat, std::move(progress->section)});
   }
+  note_progress(workers);
+  if (!shows_progress_) return;
   const bool was_silent = progress_line_.empty();
   progress_line_ = progress_text(workers);
   if (progress_line_.empty()) output_.set_status("");
   if (was_silent && !progress_line_.empty()) draw_status_after(kStatusDelay);
+}
+
+// Also when the rate is known for the first time.
+void AgentLoop::note_progress(const std::vector<WorkerProgress>& workers) {
+  if (!events_.is_open() || workers.empty()) return;
+  const auto& slowest = slowest_of(workers);
+  const auto now = clock_now();
+  const bool has_rate = slowest.steps_per_second.has_value();
+  const bool is_due = progress_told_.round != group_.round ||
+                      now - progress_told_.when >= kProgressPeriod ||
+                      (has_rate && !progress_told_.had_rate);
+  if (!is_due) return;
+  progress_told_ = {group_.round, now, has_rate};
+  events_.progress(group_.round, {slowest.rank, slowest.step, slowest.steps_per_second});
 }
 
 std::string AgentLoop::status_now() const {

@@ -17,10 +17,12 @@ CoordinatedJob::CoordinatedJob(boost::asio::io_context& io, const JobPlan& plan,
       host_{std::move(host)},
       on_order_{std::move(on_order)} {}
 
-Result<void> CoordinatedJob::begin(std::function<void(const Error&)> cannot_listen) {
+Result<void> CoordinatedJob::begin(std::function<void(const Error&)> cannot_listen,
+                                   OnClockSkew on_clock_skew) {
   node_ = choose_node_name(plan_.cluster, host_);
   auto options = rendezvous_options(plan_, host_, node_);
   if (!options) return options.error();
+  options->on_clock_skew = std::move(on_clock_skew);
   client_ = std::make_unique<rendezvous::RendezvousClient>(
       io_, std::move(*options), [this](const rendezvous::NodeOrder& order) { on_order(order); });
   client_->begin(std::move(cannot_listen));

@@ -19,6 +19,8 @@ namespace acc::agent {
 class CoordinatedJob {
  public:
   using OnOrder = std::function<void(const rendezvous::NodeOrder&)>;
+  /// How far this machine's clock is ahead of the coordinator's.
+  using OnClockSkew = std::function<void(Millis)>;
 
   CoordinatedJob(boost::asio::io_context& io, const JobPlan& plan, const GuardianLink& guardian,
                  std::string host, OnOrder on_order);
@@ -27,7 +29,7 @@ class CoordinatedJob {
 
   /// Loads the secret and begins to look for the other nodes. A configuration that can't work ends
   /// this node by a GiveUp or by the returned error.
-  Result<void> begin(std::function<void(const Error&)> cannot_listen);
+  Result<void> begin(std::function<void(const Error&)> cannot_listen, OnClockSkew on_clock_skew);
 
   // ---- the supervisor's reports ----
   void report(const rendezvous::Failure& failure);

@@ -147,6 +147,17 @@ void JobEvents::restarting(std::uint32_t restarts, std::uint32_t max_restarts, M
   put(event);
 }
 
+void JobEvents::progress(Round round, const Progress& progress) {
+  if (!sink_) return;
+  auto event = line("progress");
+  event.json["round"] = round.value();
+  event.json["rank"] = progress.rank.value();
+  event.json["step"] = progress.step;
+  event.json["steps_per_second"] =
+      progress.steps_per_second ? EventJson(*progress.steps_per_second) : EventJson{};
+  put(event);
+}
+
 void JobEvents::stopping(int signo, Millis grace) {
   if (!sink_) return;
   auto event = line("stopping");

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,12 @@ class JobEvents {
   void restarting(std::uint32_t restarts, std::uint32_t max_restarts, Millis delay,
                   const std::string& reason);
   void stopping(int signo, Millis grace);
+  struct Progress {
+    Rank rank{0};  ///< the slowest one here
+    std::uint64_t step = 0;
+    std::optional<double> steps_per_second;
+  };
+  void progress(Round round, const Progress& progress);
   /// The nodes of a round: those that had no part in the last one joined, those that are missing
   /// are lost.
   void nodes(const std::vector<control::NodeView>& table);

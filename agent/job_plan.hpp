@@ -146,6 +146,7 @@ struct Cluster {
   std::optional<Millis> last_call;  ///< empty: 30 s while previous members are missing, else 1 s
   Millis dead_after{5'000};         ///< silence after which a peer counts as lost
   Millis lease{10'000};             ///< more than dead_after + 2 beats
+  Millis clock_skew{1'000};         ///< --clock_skew; 0: any
   ScaleUp scale_up = ScaleUp::next_round;
   std::vector<JobFact> facts;
   std::vector<std::string> etcd_endpoints;  ///< "https://10.0.0.5:2379"
@@ -196,7 +197,8 @@ struct Variable {
 /// job here by closing it (life_line.hpp).
 struct LifeLine {
   int fd = -1;
-  std::string token;  ///< of the marks on standard output
+  std::string token;          ///< of the marks on standard output
+  bool wants_events = false;  ///< as marks on standard error
 };
 
 struct JobPlan {

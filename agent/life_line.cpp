@@ -93,6 +93,7 @@ Result<LifeLineStart> read_life_line(int fd) {
         return Error{Errc::malformed, "--life_line: too many variables"};
       start.variables.push_back({std::move(variable->name), std::move(variable->value), true});
     }
+    if (std::holds_alternative<SendEvents>(*order)) start.line.wants_events = true;
     if (auto* prepare = std::get_if<Prepare>(&*order)) {
       start.line.token = std::move(prepare->token);
       return start;

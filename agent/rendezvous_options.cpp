@@ -142,6 +142,7 @@ Result<rendezvous::RendezvousClientOptions> rendezvous_options(const JobPlan& pl
   client.serves_seed = cluster.hosting == Hosting::must;
   client.timings = {cluster.dead_after, cluster.lease};
   client.join_timeout = cluster.join_timeout;
+  options.clock_skew = cluster.clock_skew;
   client.seed = random_number();
 
   auto& membership = options.membership;

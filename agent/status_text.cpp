@@ -13,14 +13,6 @@ namespace acc::agent {
 
 namespace {
 
-// Whole seconds: the line is drawn anew each second.
-std::string shown_seconds(Millis time) {
-  const auto seconds = std::chrono::ceil<std::chrono::seconds>(time).count();
-  constexpr std::int64_t kMinute = 60;
-  if (seconds < kMinute) return std::to_string(seconds) + " s";
-  return std::to_string(seconds / kMinute) + " min " + std::to_string(seconds % kMinute) + " s";
-}
-
 std::string after_reason(const StatusFacts& facts) {
   return facts.reason.empty() ? "" : ", after: " + printable(facts.reason);
 }
@@ -48,16 +40,13 @@ std::string shown_status(const StatusFacts& facts) {
   return {};
 }
 
-// By characters: a byte 10xxxxxx goes on with one.
-std::string cut(std::string text, std::size_t columns) {
-  std::size_t width = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if ((static_cast<unsigned char>(text[i]) & 0xC0U) == 0x80U) continue;
-    if (width++ < columns) continue;
-    text.resize(i);
-    break;
-  }
-  return text;
+}  // namespace
+
+std::string shown_seconds(Millis time) {
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(time).count();
+  constexpr std::int64_t kMinute = 60;
+  if (seconds < kMinute) return std::to_string(seconds) + " s";
+  return std::to_string(seconds / kMinute) + " min " + std::to_string(seconds % kMinute) + " s";
 }
 
 // Three digits: 0.00412, 3.14, 1234.
@@ -72,17 +61,31 @@ std::string shown_rate(double steps_per_second) {
   return text.data();
 }
 
-}  // namespace
+// By characters: a byte 10xxxxxx goes on with one.
+std::string cut_to(std::string text, std::size_t columns) {
+  std::size_t width = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xC0U) == 0x80U) continue;
+    if (width++ < columns) continue;
+    text.resize(i);
+    break;
+  }
+  return text;
+}
 
-std::string progress_text(const std::vector<WorkerProgress>& workers) {
-  if (workers.empty()) return {};
+const WorkerProgress& slowest_of(const std::vector<WorkerProgress>& workers) {
   const auto is_slower = [](const WorkerProgress& a, const WorkerProgress& b) {
     if (a.step != b.step) return a.step < b.step;
     // Without a rate yet it has just begun.
     const double none = std::numeric_limits<double>::max();
     return a.steps_per_second.value_or(none) < b.steps_per_second.value_or(none);
   };
-  const auto& slowest = *std::ranges::min_element(workers, is_slower);
+  return *std::ranges::min_element(workers, is_slower);
+}
+
+std::string progress_text(const std::vector<WorkerProgress>& workers) {
+  if (workers.empty()) return {};
+  const auto& slowest = slowest_of(workers);
   std::string text = "step " + std::to_string(slowest.step);
   if (slowest.steps_per_second) text += ", " + shown_rate(*slowest.steps_per_second) + " steps/s";
   if (!slowest.section.empty()) text += ", in section '" + printable(slowest.section) + "'";
@@ -97,7 +100,7 @@ std::string progress_text(const std::vector<WorkerProgress>& workers) {
 
 std::string status_text(const StatusFacts& facts, std::size_t columns) {
   const auto text = shown_status(facts);
-  return text.empty() ? text : cut("acc-launch: " + text, columns);
+  return text.empty() ? text : cut_to("acc-launch: " + text, columns);
 }
 
 }  // namespace acc::agent

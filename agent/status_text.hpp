@@ -33,9 +33,18 @@ struct WorkerProgress {
   double seconds_since_heartbeat = 0;
   std::string section;  ///< empty: in none
 };
+/// The one with the fewest steps, of those the slowest. @param workers  at least one
+[[nodiscard]] const WorkerProgress& slowest_of(const std::vector<WorkerProgress>& workers);
 /// "step 1200, 3.1 steps/s, slowest: rank 3": the step and rate of the slowest of them, since a
 /// synchronous program gets on as that one does. Empty: there is none.
 [[nodiscard]] std::string progress_text(const std::vector<WorkerProgress>& workers);
+
+/// "3.14", "12346"
+[[nodiscard]] std::string shown_rate(double steps_per_second);
+/// Cut to so many characters, of which some may take several bytes.
+[[nodiscard]] std::string cut_to(std::string text, std::size_t columns);
+/// Whole seconds, as a line that is drawn each second shows them: "1 min 15 s".
+[[nodiscard]] std::string shown_seconds(Millis time);
 
 /// Without a line's end, at most `columns` wide; empty: there is nothing to wait for.
 [[nodiscard]] std::string status_text(const StatusFacts& facts, std::size_t columns);

@@ -172,6 +172,7 @@ class CoordinatorPlanner {
     cluster_.last_call = time_of("last_call"_key, {"last_call_timeout"});
     if (const auto time = time_of("dead_after"_key, {})) cluster_.dead_after = *time;
     if (!spec_.is_given("dead_after"_key)) keep_alive();
+    if (const auto time = time_of("clock_skew"_key, {})) cluster_.clock_skew = *time;
     constexpr Millis kQuickest{250};
     if (cluster_.dead_after < kQuickest)
       complain("dead_after"_key, describe(cluster_.dead_after) +

@@ -34,7 +34,8 @@ constexpr Key kNotPassedOn[] = {"hosts"_key,         "hostfile"_key,     "ssh"_k
                                 "ssh_options"_key,   "launch_agent"_key, "remote_launch"_key,
                                 "env"_key,           "tag_output"_key,   "print_plan"_key, "detach"_key,
                                 "nnodes"_key,        "num_machines"_key, "nproc_per_node"_key,
-                                "num_processes"_key, "report"_key};
+                                "num_processes"_key, "report"_key,       "events"_key,
+                                "events_size"_key};
 
 class UnknownFacts final : public HostFacts {
  public:
@@ -89,6 +90,10 @@ class HostsPlanner {
     launch.sends_secret =
         list_.hosts.size() > 1 && !spec_.flag("insecure"_key) && !spec_.is_given("secret_file"_key);
     set_patience();
+    // In a config file that the hosts read, too, it is for each of them.
+    if (is_flag("events"_key)) launch.events_file = line_.given("events"_key)->word;
+    if (const auto size = parse_bytes(spec_.text("events_size"_key))) launch.events_size = *size;
+    launch.shows_status = !spec_.flag("quiet"_key) && spec_.text("color"_key) != "never";
     launch.id = "hosts-" + inputs_.random;
     launch.detaches = spec_.flag("detach"_key);
     if (launch.uses_daemons) {
@@ -167,6 +172,10 @@ class HostsPlanner {
       complain(
           "--detach needs acc-agent on the hosts, which keeps the job: leave --ssh and "
           "--launch_agent out");
+    if (spec_.flag("detach"_key) && is_flag("events"_key))
+      complain(
+          "--events needs a connection to the hosts, and --detach leaves none: leave it out; each "
+          "acc-agent has its part's events (/v1/jobs/ID/logs?stream=events)");
     if (is_flag("launch_agent"_key)) {
       agent_ = split_words("launch_agent"_key);
       if (agent_.empty()) return;

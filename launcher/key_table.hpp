@@ -102,6 +102,8 @@ struct KeyTable {
      .help = "a machine that is silent for so long is lost"},
     {.name = "lease", .group = machines, .place = top, .type = duration,
      .help = "a machine that reaches nobody for so long ends its workers; default: twice dead_after"},
+    {.name = "clock_skew", .group = machines, .place = top, .type = duration, .initial = "1",
+     .help = "warn if this machine's clock differs by more than this from the coordinator's; 0 = never"},
     {.name = "scale_up", .group = machines, .place = top, .type = text, .initial = "next_round",
      .choices = "next_round now",
      .help = "a machine that comes late waits for the next restart, or causes one"},

@@ -415,6 +415,9 @@ class Launch {
     auto planned = plan_hosts(line_, spec, inputs);
     append(complaints, std::move(planned.complaints));
     append(complaints, check_values(spec, environment_));
+    agent::JobPlan written_here;
+    written_here.events_file = planned.launch.events_file;
+    append(complaints, check_output_paths(written_here, planned.launch.warnings));
     if (!complaints.empty()) {
       agent::note_refusal(guardian, complaints.front().what);
       return refuse(spec, std::move(complaints));

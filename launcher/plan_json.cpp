@@ -132,6 +132,7 @@ Json cluster(const agent::Cluster& cluster) {
           {"last_call_s", cluster.last_call ? Json(seconds(*cluster.last_call)) : Json{}},
           {"dead_after_s", seconds(cluster.dead_after)},
           {"lease_s", seconds(cluster.lease)},
+          {"clock_skew_s", seconds(cluster.clock_skew)},
           {"scale_up", kScaleUp[cluster.scale_up]},
           {"facts", facts},
           {"etcd_endpoints", cluster.etcd_endpoints},

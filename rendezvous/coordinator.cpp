@@ -1,5 +1,7 @@
 #include "rendezvous/coordinator.hpp"
 
+#include "rendezvous/clock_skew.hpp"
+
 #include "common/log.hpp"
 #include "rendezvous/codec.hpp"
 
@@ -152,7 +154,13 @@ void Coordinator::perform(const MembershipActions& actions) {
 
 void Coordinator::act(const SendTo& a) {
   const auto found = links_.find(a.peer.value());
-  if (found != links_.end()) found->second->send(a.frame);
+  if (found == links_.end()) return;
+  const auto* ack = std::get_if<HeartbeatAck>(&a.frame.message);
+  if (ack == nullptr) return found->second->send(a.frame);
+  // The membership knows no wall clock.
+  auto dated = *ack;
+  dated.clock_ms = static_cast<std::uint64_t>(wall_clock_ms());
+  found->second->send({a.frame.epoch, dated});
 }
 
 void Coordinator::act(const SendAll& a) {

@@ -142,6 +142,13 @@ void CoordinatorClient::renew_lease(std::uint32_t heartbeat, Millis granted, Cli
   out.emplace_back(SetLease{*lease_end_});
 }
 
+std::optional<Millis> CoordinatorClient::round_trip_of(std::uint32_t heartbeat,
+                                                       Instant now) const {
+  const auto& [number, sent] = heartbeats_sent_[heartbeat % kHeartbeatsKept];
+  if (number != heartbeat || sent == Instant{}) return std::nullopt;
+  return std::chrono::duration_cast<Millis>(now - sent);
+}
+
 // Close to the shortest recent one: a pause of either side says nothing about the network.
 void CoordinatorClient::note_round_trip(Millis took) {
   const auto longer = round_trip_ + round_trip_ / 8 + Millis{1};

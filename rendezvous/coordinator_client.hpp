@@ -176,6 +176,8 @@ class CoordinatorClient {
 
   // ---- observers ----
   [[nodiscard]] LinkPhase phase() const { return phase_; }
+  /// Since that heartbeat was sent; nothing: it isn't one of the last.
+  [[nodiscard]] std::optional<Millis> round_trip_of(std::uint32_t heartbeat, Instant now) const;
   [[nodiscard]] bool is_connected() const { return phase_ == LinkPhase::joined; }
   [[nodiscard]] Epoch epoch() const { return epoch_; }
   [[nodiscard]] Term term() const { return term_; }

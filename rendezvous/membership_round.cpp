@@ -71,7 +71,7 @@ void Membership::send_start(std::size_t rank, Instant now, MembershipActions& ou
 
 void Membership::on(NodeIndex index, const Heartbeat& heartbeat, Instant now,
                     MembershipActions& out) {
-  HeartbeatAck ack{heartbeat.heartbeat, stamp(now), Millis{0}};
+  HeartbeatAck ack{heartbeat.heartbeat, stamp(now), Millis{0}, 0};
   if (const auto rank = places_.of_node(index)) {
     auto& place = places_[*rank];
     note_echo(*rank, heartbeat.echo, now);

@@ -167,8 +167,8 @@ void fields(A& a, Is<Start> auto& m) {
 }
 template <class A>
 void fields(A& a, Is<HeartbeatAck> auto& m) {
-  auto& [heartbeat, stamp, granted] = m;
-  a(heartbeat, stamp, granted);
+  auto& [heartbeat, stamp, granted, clock_ms] = m;
+  a(heartbeat, stamp, granted, clock_ms);
 }
 template <class A>
 void fields(A& a, Is<Stop> auto& m) {

@@ -16,6 +16,7 @@ RendezvousClient::RendezvousClient(boost::asio::io_context& io, RendezvousClient
       on_order_{std::move(on_order)},
       client_{options_.client, boot_now()},
       clocks_{read_clocks()},
+      skew_{options_.clock_skew},
       timer_{io},
       listener_{io, listener_options(), listener_events()},
       last_leader_timer_{io},
@@ -153,6 +154,7 @@ void RendezvousClient::on_link_frame(const Frame& frame) {
     return questions_.answered(*reply, now);
   }
   if (const auto* part = std::get_if<Table>(&frame.message)) return questions_.received(*part);
+  if (const auto* ack = std::get_if<HeartbeatAck>(&frame.message)) compare_clocks(*ack);
   if (const auto* reply = std::get_if<RestartReply>(&frame.message))
     return answer_restarts(reply->why_not);
   const bool was_connected = client_.is_connected();
@@ -160,6 +162,15 @@ void RendezvousClient::on_link_frame(const Frame& frame) {
     replay_store(frame.epoch.term);
   perform(client_.received(frame, time_of_event()));
   if (!was_connected && client_.is_connected()) questions_.ask_again();
+}
+
+void RendezvousClient::compare_clocks(const HeartbeatAck& ack) {
+  if (!options_.on_clock_skew) return;
+  const auto trip = client_.round_trip_of(ack.heartbeat, boot_now());
+  if (!trip) return;
+  const auto ahead =
+      skew_.judge(static_cast<std::int64_t>(ack.clock_ms), wall_clock_ms(), *trip);
+  if (ahead) options_.on_clock_skew(*ahead);
 }
 
 // Sent before the first heartbeat, which declares the replay complete.

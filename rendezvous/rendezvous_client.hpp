@@ -2,6 +2,7 @@
 
 #include "common/alive.hpp"
 #include "common/clocks.hpp"
+#include "rendezvous/clock_skew.hpp"
 #include "rendezvous/coordinator.hpp"
 #include "rendezvous/coordinator_client.hpp"
 #include "rendezvous/dialer.hpp"
@@ -46,6 +47,9 @@ struct RendezvousClientOptions {
   std::shared_ptr<const TlsContext> listen_tls;
   bool is_insecure = false;
   AdmissionLimits admission;
+  Millis clock_skew{0};  ///< so far this machine's clock may be from the coordinator's; 0: any
+  /// Once, if it is farther: how far ours is ahead.
+  std::function<void(Millis)> on_clock_skew{};
 };
 
 /// One agent's part in the rendezvous, with its sockets: its CoordinatorClient, its listener, and
@@ -120,6 +124,7 @@ class RendezvousClient {
   // links
   void on_peer(std::shared_ptr<Channel> channel, std::string_view first_frame);
   void on_link_frame(const Frame& frame);
+  void compare_clocks(const HeartbeatAck& ack);
   void take_link(std::shared_ptr<Link> link);
   [[nodiscard]] Coordinator::Hooks coordinator_hooks();
   void retire(const std::string& why);
@@ -158,6 +163,7 @@ class RendezvousClient {
   OnOrder on_order_;
   CoordinatorClient client_;
   ClockWatch clocks_;
+  ClockSkew skew_;
   boost::asio::steady_timer timer_;
   Instant armed_ = Instant::max();
 

@@ -1,5 +1,6 @@
 #include "agent/evidence/collector.hpp"
 
+#include "agent/evidence/flight_dump.hpp"
 #include "agent/evidence/proc_facts.hpp"
 #include "agent/evidence/rank_evidence.hpp"
 #include "agent/evidence/stack_text.hpp"
@@ -35,7 +36,9 @@ namespace {
 constexpr int kPageFd = 3;
 constexpr Millis kAnswerTime{500};    // of the limit: to write the text
 constexpr Millis kPythonTime{3'000};  // at most, for the handlers of all processes
+constexpr Millis kFlightTime{2'000};
 constexpr std::size_t kMostPython = 1024 * 1024;
+constexpr off_t kMostDump = off_t{64} * 1024 * 1024;
 
 std::string read_all(int fd) {
   std::string text;
@@ -207,12 +210,33 @@ class Collector {
       const auto torch = variable_of(pid, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
       const auto dump = (torch.empty() ? "/tmp/nccl_trace_rank_" : torch) +
                         std::to_string(rank.summary.rank.value());
-      struct stat info {};
-      struct stat process {};
-      const auto proc = "/proc/" + std::to_string(pid);
-      if (::stat(dump.c_str(), &info) == 0 && ::stat(proc.c_str(), &process) == 0 &&
-          info.st_mtime >= process.st_mtime)
-        rank.notes.push_back("torch's flight record: " + dump);
+      if (!is_dump_of(pid, dump)) continue;
+      rank.notes.push_back("torch's flight record: " + dump);
+      dumps_.emplace_back(dump, &rank);
+    }
+    read_flight_dumps();
+  }
+
+  // The folder may be one that all users write to.
+  static bool is_dump_of(pid_t pid, const std::string& dump) {
+    struct stat info {};
+    struct stat process {};
+    const auto proc = "/proc/" + std::to_string(pid);
+    return ::lstat(dump.c_str(), &info) == 0 && ::stat(proc.c_str(), &process) == 0 &&
+           S_ISREG(info.st_mode) && info.st_uid == process.st_uid &&
+           info.st_size <= kMostDump && info.st_mtime >= process.st_mtime;
+  }
+
+  void read_flight_dumps() {
+    const auto python = dumps_.empty() ? std::string{} : find_tool("python3");
+    if (python.empty()) return;
+    std::vector<std::string> paths;
+    for (const auto& [path, rank] : dumps_) paths.push_back(path);
+    std::vector<ToolRun> runs{{flight_reader(python, paths), {}, false}};
+    run_tools(runs, 1, std::min(clock_now() + kFlightTime, deadline_));
+    for (auto& found : decode_flight(runs.front().output)) {
+      const auto whose = std::ranges::find(dumps_, found.path, &Dump::first);
+      if (whose != dumps_.end()) whose->second->flight = std::move(found.groups);
     }
   }
 
@@ -320,9 +344,12 @@ class Collector {
     if (s.at.empty() && !rank.native.empty()) s.at = place_of(rank.native.front());
   }
 
+  using Dump = std::pair<std::string, RankEvidence*>;
+
   Request request_;
   Instant deadline_;
   std::vector<RankEvidence> ranks_;
+  std::vector<Dump> dumps_;
 };
 
 }  // namespace

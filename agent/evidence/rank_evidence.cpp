@@ -96,6 +96,29 @@ heartbeat::Beat beat_of(const Json& json) {
   return beat;
 }
 
+Json json_of(const FlightCall& call) { return {call.number, call.name, call.state}; }
+
+FlightCall flight_call_of(const Json& json) {
+  return {json.at(0).get<std::uint64_t>(), json.at(1).get<std::string>(),
+          json.at(2).get<std::string>()};
+}
+
+Json json_of(const std::vector<FlightGroup>& groups) {
+  Json json = Json::array();
+  for (const auto& group : groups)
+    json.push_back({group.name, json_of(group.last), group.open ? json_of(*group.open) : Json{}});
+  return json;
+}
+
+std::vector<FlightGroup> flight_of(const Json& json) {
+  std::vector<FlightGroup> groups;
+  for (const auto& one : json) {
+    groups.push_back({one.at(0).get<std::string>(), flight_call_of(one.at(1)), std::nullopt});
+    if (!one.at(2).is_null()) groups.back().open = flight_call_of(one.at(2));
+  }
+  return groups;
+}
+
 Json json_of(const RankEvidence& rank) {
   Json json{{"summary", json_of(rank.summary)}};
   if (rank.beat) json["beat"] = json_of(*rank.beat);
@@ -107,6 +130,7 @@ Json json_of(const RankEvidence& rank) {
   if (!rank.python.empty()) json["python"] = json_of(rank.python);
   if (!rank.native.empty()) json["native"] = json_of(rank.native);
   if (!rank.notes.empty()) json["notes"] = rank.notes;
+  if (!rank.flight.empty()) json["flight"] = json_of(rank.flight);
   return json;
 }
 
@@ -121,6 +145,7 @@ RankEvidence rank_of(const Json& json) {
   rank.system_call = json.value("call", std::string{});
   if (json.contains("python")) rank.python = stacks_of(json.at("python"));
   if (json.contains("native")) rank.native = stacks_of(json.at("native"));
+  if (json.contains("flight")) rank.flight = flight_of(json.at("flight"));
   if (json.contains("notes")) rank.notes = json.at("notes").get<std::vector<std::string>>();
   return rank;
 }
@@ -224,7 +249,7 @@ void fit(NodeEvidence& evidence, std::size_t bytes) {
     for (auto& rank : evidence.ranks) {
       shorten(rank.python, step.threads, step.frames);
       shorten(rank.native, step.threads, step.frames);
-      if (step.threads == 0) rank = {.summary = rank.summary, .beat = rank.beat};
+      if (step.threads == 0) rank = {.summary = rank.summary, .beat = rank.beat, .flight = rank.flight};
     }
   }
 }

@@ -52,6 +52,20 @@ struct RankSummary {
 /// Equal for ranks in the same place and state: a stopped rank isn't like one that waits there.
 [[nodiscard]] std::string group_key(const RankSummary& rank);
 
+/// A collective in a dump of torch's flight recorder.
+struct FlightCall {
+  std::uint64_t number = 0;  ///< of the calls of its process group
+  std::string name;          ///< "all_reduce"
+  std::string state;         ///< scheduled, started, completed
+  friend bool operator==(const FlightCall&, const FlightCall&) = default;
+};
+struct FlightGroup {
+  std::string name;
+  FlightCall last;
+  std::optional<FlightCall> open{};  ///< the first one that isn't completed
+  friend bool operator==(const FlightGroup&, const FlightGroup&) = default;
+};
+
 struct RankEvidence {
   RankSummary summary;
   std::optional<heartbeat::Beat> beat;
@@ -63,6 +77,7 @@ struct RankEvidence {
   std::vector<ThreadStack> python;
   std::vector<ThreadStack> native;  ///< the main thread first
   std::vector<std::string> notes;   ///< why something is missing, where a record lies
+  std::vector<FlightGroup> flight;  ///< what torch's flight recorder says
 };
 
 /// Totals of one look, for the text.

@@ -47,8 +47,10 @@ constexpr std::array<std::string_view, 16> kSystem{
     "select",          "syscall",   "read",   "recv",
     "raise",           "usleep",    "sleep",  "kill",
     "sched_yield",     "??",        "accept", "wait4"};
-constexpr std::array<std::string_view, 6> kSystemBeginnings{
-    "__", "futex", "pthread_", "sem_", "std::this_thread", "ep_poll"};
+constexpr std::array<std::string_view, 14> kSystemBeginnings{
+    "__",         "futex",       "pthread_",   "sem_",       "std::this_thread",
+    "ep_poll",    "PyObject_",   "PyEval_",    "_PyEval_",   "_PyFunction_",
+    "_PyObject_", "cfunction_",  "PyNumber_",  "method_vectorcall"};
 
 // "wait (threading.py:320)" says less than the line of the program that calls it.
 bool is_of_standard_library(const Frame& frame) {

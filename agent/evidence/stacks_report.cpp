@@ -1,6 +1,7 @@
 #include "agent/evidence/stacks_report.hpp"
 
 #include "agent/evidence/culprits.hpp"
+#include "agent/evidence/flight_dump.hpp"
 #include "common/duration.hpp"
 #include "common/text.hpp"
 
@@ -68,6 +69,8 @@ std::string facts_of(const RankEvidence& rank, bool names_node) {
   if (const auto words = collective_words(s); !words.empty()) text += "; " + words;
   text += '\n';
   for (const auto& note : rank.notes) text += "    " + note + '\n';
+  for (const auto& group : rank.flight)
+    text += "    torch's flight recorder: " + flight_words(group) + '\n';
   return text;
 }
 
@@ -123,6 +126,7 @@ std::string stacks_text(const Facts& facts, const std::vector<RankEvidence>& ran
               (summaries[i].at.empty() ? "" : ", at " + summaries[i].at) +
               (culprits.why.empty() ? "" : ": " + culprits.why) + '\n';
   }
+  for (const auto& line : missing_in_flight(ranks)) text += line + '\n';
   for (const auto& group : groups_of(ranks)) {
     text += "\n---- " + names_of(group) + " ----\n";
     for (std::size_t i = 0; i < std::min(group.size(), kRanksShown); ++i)

@@ -1,8 +1,10 @@
 #include "agent/fanout/cluster_launch.hpp"
 
 #include "agent/descriptor_limit.hpp"
+#include "agent/event_log.hpp"
 #include "agent/fanout/fan_out.hpp"
 #include "agent/fanout/host_stream.hpp"
+#include "agent/fanout/launch_course.hpp"
 #include "agent/fanout/launch_record.hpp"
 #include "agent/fanout/orders.hpp"
 #include "agent/fanout/transport.hpp"
@@ -11,6 +13,7 @@
 #include "agent/output/destinations.hpp"
 #include "agent/output/pump.hpp"
 #include "agent/spawn.hpp"
+#include "agent/status_text.hpp"
 #include "common/alive.hpp"
 #include "common/exit_codes.hpp"
 #include "common/random.hpp"
@@ -44,6 +47,8 @@ namespace asio = boost::asio;
 constexpr Millis kStoppedHostsPatience{2'000};
 constexpr Millis kStoppedHostsFlush{30'000};
 constexpr Millis kHurriedHostsFlush{300};
+constexpr Millis kEventsPatience{2'000};
+constexpr Millis kLineDelay{500};
 /// For transports that stop the job on their hosts, when we were killed.
 constexpr Millis kStopPatience{20'000};
 constexpr Millis kWithoutEnd{std::chrono::hours{24 * 365}};
@@ -90,12 +95,17 @@ class ClusterRun {
       : launch_{launch},
         guardian_{guardian},
         secret_{std::move(secret)},
+        console_{facts_without_journal()},
+        course_{names_of(launch)},
         words_{launch.is_ssh, launch.transport, version(), launch.uses_daemons},
         state_{fan_out_over(launch.hosts.size(), policy_of(launch))},
         signals_{io_, open_hosts_signals().release()},
         guardian_fd_{io_},
         pump_{io_, [this] { destinations_.flush(); }},
-        destinations_{facts_without_journal(), OutputOptions{}, nullptr, launch.patience, wake()} {
+        destinations_{console_, OutputOptions{}, nullptr, launch.patience, wake()},
+        status_timer_{io_} {
+    shows_status_ = launch.shows_status && !launch.detaches && console_.err_is_tty &&
+                    !console_.no_color && (console_.same_target || !console_.out_is_tty);
     for (std::size_t i = 0; i < kFanOutTimers; ++i) timers_.emplace_back(io_);
     for (std::size_t i = 0; i < launch.hosts.size(); ++i) {
       lines_.push_back(std::make_unique<HostLine>(io_));
@@ -116,6 +126,8 @@ class ClusterRun {
 
   int run() {
     destinations_.begin_round();
+    open_events();
+    draw_status();
     for (const auto& warning : launch_.warnings) say("warning: " + warning);
     watch_signals();
     watch_guardian();
@@ -123,8 +135,13 @@ class ClusterRun {
     io_.run();
     const int code = exit_code_.value_or(to_int(ExitCode::agent_lost));
     if (is_guardian_lost_) return code;
+    destinations_.set_status("");
     destinations_.finish([this] { return flush_limits(); });
-    const auto losses = destinations_.losses();
+    auto losses = destinations_.losses();
+    if (events_) {
+      events_->finish({kEventsPatience, kEventsPatience});
+      if (auto lost = events_->losses()) losses.push_back(std::move(*lost));
+    }
     const bool is_lost =
         std::ranges::any_of(losses, [](const Losses& lost) { return !lost.reader_left; });
     for (const auto& lost : losses) {
@@ -159,6 +176,46 @@ class ClusterRun {
   }
 
   void say(const std::string& text) { destinations_.say("acc-launch: " + text); }
+
+  // ---- what the hosts tell of the job ----
+
+  static std::vector<std::string> names_of(const ClusterLaunch& launch) {
+    std::vector<std::string> names;
+    for (const auto& host : launch.hosts) names.push_back(host.name);
+    return names;
+  }
+
+  void open_events() {
+    if (launch_.events_file.empty()) return;
+    events_ = std::make_unique<EventLog>(io_, launch_.events_file, launch_.events_size,
+                                         launch_.patience, destinations_.on_degraded);
+  }
+
+  [[nodiscard]] bool wants_events() const { return shows_status_ || events_; }
+
+  void on_event(HostIndex host, const std::string& line) {
+    if (events_) events_->write(line);
+    if (shows_status_) course_.take(host, line);
+  }
+
+  void draw_status() {
+    if (!shows_status_ || exit_code_) return;
+    const auto seen = std::pair{state_.phase, course_.changes()};
+    if (std::exchange(status_of_, seen) != seen) in_phase_since_ = clock_now();
+    const auto in_phase = std::chrono::duration_cast<Millis>(clock_now() - in_phase_since_);
+    // What is over sooner isn't worth a line.
+    auto text = in_phase < kLineDelay ? std::string{} : course_.status(state_, in_phase);
+    constexpr std::size_t kNoWidth = 80;
+    const auto window = window_size(STDOUT_FILENO, STDERR_FILENO).columns;
+    const std::size_t columns = window == 0 ? kNoWidth : window;
+    if (!text.empty()) text = cut_to("acc-launch: " + text, columns - 1);
+    destinations_.set_status(std::move(text));
+    destinations_.flush();
+    status_timer_.expires_after(kLineDelay);
+    status_timer_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
+      if (!cancelled) draw_status();
+    }));
+  }
 
   // ---- events in ----
 
@@ -220,6 +277,7 @@ class ClusterRun {
   }
 
   void on_mark(HostIndex index, const LaunchMark& mark) {
+    if (const auto* event = std::get_if<HostEvent>(&mark)) return on_event(index, event->line);
     // Posted: the stream that found it is being read.
     asio::post(io_, alive_.bind([this, index, mark] {
       if (const auto* prepared = std::get_if<Prepared>(&mark))
@@ -258,7 +316,9 @@ class ClusterRun {
     line.out = std::make_unique<HostStream>(
         targets(false), token_,
         [this, host = a.host](const LaunchMark& mark) { on_mark(host, mark); });
-    line.err = std::make_unique<HostStream>(targets(true), token_, HostStream::OnMark{});
+    line.err = std::make_unique<HostStream>(
+        targets(true), token_,
+        [this, host = a.host](const LaunchMark& mark) { on_mark(host, mark); });
     destinations_.console(false).reserve(pipe_capacity(pipes.out.get()));
     destinations_.console(true).reserve(pipe_capacity(pipes.err.get()));
     line.out_reader = pump_.add(std::move(pipes.out), *line.out);
@@ -273,6 +333,7 @@ class ClusterRun {
     if (!launch_.folder.empty()) text += encode(SetFolder{launch_.folder});
     for (const auto& variable : launch_.variables)
       text += encode(SetVariable{variable.name, variable.value});
+    if (wants_events()) text += encode(SendEvents{});
     return text + encode(Prepare{token_});
   }
 
@@ -366,6 +427,8 @@ class ClusterRun {
   const ClusterLaunch& launch_;
   const GuardianLink& guardian_;
   std::optional<rendezvous::SecretBytes> secret_;
+  const ConsoleFacts console_;
+  LaunchCourse course_;
   const TransportWords words_;
   const std::string token_ = random_name() + random_name();
   FanOutState state_;
@@ -377,6 +440,11 @@ class ClusterRun {
   Descriptor guardian_fd_;
   Pump pump_;
   Destinations destinations_;
+  std::unique_ptr<EventLog> events_;  ///< --events
+  asio::steady_timer status_timer_;
+  bool shows_status_ = false;
+  std::pair<FanOutPhase, std::uint64_t> status_of_{};
+  Instant in_phase_since_ = clock_now();
   Spawner spawner_;
   std::vector<std::unique_ptr<HostLine>> lines_;
   std::vector<asio::steady_timer> timers_;

@@ -5,6 +5,7 @@
 #include "common/duration.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ struct ClusterLaunch {
   Millis patience{60'000};            ///< of our own reader, as OutputPlan::patience
   Millis end_patience{120'000};       ///< for the other hosts when the first has ended
   std::vector<std::string> warnings;  ///< to be told
+  std::string events_file;            ///< of --events: of all hosts; empty: none
+  std::uint64_t events_size = 0;      ///< bytes, then the file is renamed; 0: any
+  bool shows_status = true;           ///< where stderr is a terminal
 };
 
 /// Runs it to its end. @return the job's exit code. Blocks; call in the agent process of

@@ -22,7 +22,8 @@ void HostStream::take(std::string_view bytes, DropPolicy::Origin origin) {
     const auto length = end == 0 ? bytes.size() : end;
     mark_.append(bytes.substr(0, length));
     bytes.remove_prefix(length);
-    if (mark_.back() == '\n' || mark_.size() > kMaxMark) take_mark(origin);
+    const auto most = begins_mark(mark_, token_) ? kMaxEventMark : kMaxMark;
+    if (mark_.back() == '\n' || mark_.size() > most) take_mark(origin);
   }
 }
 

@@ -56,12 +56,17 @@ struct Encoder {
     return "env " + escaped(o.name) + "=" + escaped(o.value);
   }
   std::string operator()(const Prepare& o) const { return "prepare " + escaped(o.token); }
+  std::string operator()(const SendEvents&) const { return "events"; }
   std::string operator()(const Go&) const { return "go"; }
   std::string operator()(const PassSignal& o) const {
     return "signal " + signal_name(o.signo).substr(3);
   }
   std::string operator()(const Leave&) const { return "leave"; }
 };
+
+std::string mark_prefix(std::string_view token) {
+  return kMarkBegin + std::string{"acc-node "} + std::string{token} + " ";
+}
 
 Error malformed(std::string_view line) {
   return {Errc::malformed, "the life line brought " + in_quotes(line, 60) + ", which is no order"};
@@ -94,6 +99,7 @@ Result<LaunchOrder> decode_order(std::string_view line) {
   std::optional<LaunchOrder> order;
   if (word == "go" && rest.empty()) order = Go{};
   if (word == "leave" && rest.empty()) order = Leave{};
+  if (word == "events" && rest.empty()) order = SendEvents{};
   if (word == "signal") order = decode_passed_signal(rest);
   if (word == "env") order = decode_variable(rest);
   if (word == "folder" || word == "prepare") {
@@ -119,24 +125,29 @@ std::string encode(const LaunchMark& mark, std::string_view token) {
     line += " started " + escaped(started->id);
   if (const auto* ended = std::get_if<JobEnded>(&mark))
     line += " ended " + std::to_string(ended->exit_code);
+  if (const auto* event = std::get_if<HostEvent>(&mark)) line += " event " + escaped(event->line);
   return line + "\n";
 }
 
 std::optional<LaunchMark> decode_mark(std::string_view line, std::string_view token) {
-  const std::string begin = kMarkBegin + std::string{"acc-node "} + std::string{token} + " ";
-  if (token.empty() || !line.starts_with(begin)) return std::nullopt;
-  line.remove_prefix(begin.size());
+  if (!begins_mark(line, token)) return std::nullopt;
+  line.remove_prefix(mark_prefix(token).size());
   const auto space = std::min(line.find(' '), line.size());
   const auto word = line.substr(0, space);
   const auto rest = line.substr(std::min(space + 1, line.size()));
-  if ((word == "prepared" || word == "started") && !rest.empty()) {
+  if ((word == "prepared" || word == "started" || word == "event") && !rest.empty()) {
     auto text = unescaped(rest);
     if (text && word == "prepared") return Prepared{std::move(*text)};
+    if (text && word == "event") return HostEvent{std::move(*text)};
     if (text) return JobStarted{std::move(*text)};
   }
   const auto code = parse_number<std::uint8_t>(rest);
   if (word == "ended" && code) return JobEnded{*code};
   return std::nullopt;
+}
+
+bool begins_mark(std::string_view text, std::string_view token) {
+  return !token.empty() && text.starts_with(mark_prefix(token));
 }
 
 bool is_passed_on(int signo) { return std::ranges::find(kSignals, signo) != kSignals.end(); }

@@ -9,7 +9,7 @@
 
 /// What the acc-launch that runs a job on several hosts and the ones that it starts there say to
 /// each other. Orders are lines on the standard input of the remote one, its life line; marks are
-/// lines in its standard output. Decoding is total.
+/// lines in its standard output, those of events in its standard error. Decoding is total.
 namespace acc::agent {
 
 // ---- orders ----
@@ -22,6 +22,8 @@ struct SetVariable {
   std::string name;
   std::string value;
 };
+/// Report what happens, as marks: the lines of --events.
+struct SendEvents {};
 /// All that belongs to the start is known: check it, and answer with Prepared.
 struct Prepare {
   std::string token;  ///< stands in all marks, so that no output of a worker is taken for one
@@ -33,7 +35,7 @@ struct PassSignal {
 };
 /// The job goes on by itself. Only to a transport that started it in the background.
 struct Leave {};
-using LaunchOrder = std::variant<SetFolder, SetVariable, Prepare, Go, PassSignal, Leave>;
+using LaunchOrder = std::variant<SetFolder, SetVariable, SendEvents, Prepare, Go, PassSignal, Leave>;
 
 inline constexpr std::size_t kMaxOrder = std::size_t{256} << 10U;  ///< bytes of a line
 
@@ -53,14 +55,22 @@ struct JobStarted {
 struct JobEnded {
   int exit_code = 0;
 };
-using LaunchMark = std::variant<Prepared, JobStarted, JobEnded>;
+/// One line of --events there.
+struct HostEvent {
+  std::string line;
+};
+using LaunchMark = std::variant<Prepared, JobStarted, JobEnded, HostEvent>;
 
 inline constexpr char kMarkBegin = '\x1e';
-inline constexpr std::size_t kMaxMark = 256;
+inline constexpr std::size_t kMaxMark = 256;  ///< bytes, but for an event's
+inline constexpr std::size_t kMaxEventMark = std::size_t{64} << 10U;
 
 [[nodiscard]] std::string encode(const LaunchMark& mark, std::string_view token);
 /// @param line  from kMarkBegin on, without its end
 [[nodiscard]] std::optional<LaunchMark> decode_mark(std::string_view line, std::string_view token);
+
+/// Whether it begins a mark with this token, whatever follows.
+[[nodiscard]] bool begins_mark(std::string_view text, std::string_view token);
 
 /// The signals that a life line passes on.
 [[nodiscard]] bool is_passed_on(int signo);

@@ -34,6 +34,8 @@ constexpr std::size_t kMostBridgeAnswer = std::size_t{16} << 20U;
 /// The daemon has 3 s to connect and 25 s for the other one's answer.
 constexpr Millis kAskPatience{32'000};
 constexpr Millis kFlushPatience{60'000};
+constexpr Millis kEventsPause{1'000};  // no events are there yet, or the stream broke
+constexpr Millis kLastEvents{2'000};   // when the job has ended
 
 /// One request, and its answer as it arrives; never blocks.
 class Talk {
@@ -103,6 +105,71 @@ struct Copy {
   bool has_begun = false;  ///< the answer's header is there
 };
 
+/// The events of the job, whose lines become marks.
+class EventFollower {
+ public:
+  void want() { is_wanted_ = true; }
+  [[nodiscard]] bool is_open() const { return static_cast<bool>(talk_); }
+  [[nodiscard]] const Talk& talk() const { return *talk_; }
+  [[nodiscard]] std::optional<Instant> tries_again() const { return again_; }
+
+  /// Opens the stream when there is a job, and again when it broke. @param is_over  not any more
+  void follow(const std::string& socket, const BridgeState& state, bool is_over) {
+    if (is_over) again_.reset();
+    if (!is_wanted_ || is_over || talk_ || is_whole_ || (again_ && clock_now() < *again_)) return;
+    const auto target = events_target(state, offset_);
+    if (target.empty()) return;
+    again_.reset();
+    has_begun_ = false;
+    if (auto talk = Talk::begin(socket, {.target = target}))
+      talk_ = std::move(*talk);
+    else
+      again_ = clock_now() + kEventsPause;
+  }
+
+  /// What the descriptor is ready for. @return marks
+  std::string read(const std::string& token) {
+    std::string piece;
+    const auto what = talk_->go_on(piece);
+    constexpr unsigned kOk = 200;
+    const bool is_stream = talk_->status() == kOk;
+    if (is_stream && !std::exchange(has_begun_, true)) {
+      // Above what was asked for, if the oldest events are kept no longer.
+      const auto from = parse_number<std::uint64_t>(talk_->header("x-acc-from")).value_or(offset_);
+      if (std::exchange(offset_, from) != from) held_.clear();
+    }
+    if (is_stream) {
+      held_ += piece;
+      offset_ += piece.size();
+    }
+    if (what == Talk::Now::done || what == Talk::Now::broken) {
+      is_whole_ = is_stream && what == Talk::Now::done;
+      talk_.reset();
+      if (!is_whole_) again_ = clock_now() + kEventsPause;
+    }
+    std::string marks;
+    std::size_t from = 0;
+    for (auto end = held_.find('\n'); end != std::string::npos; end = held_.find('\n', from)) {
+      const auto line = std::string_view{held_}.substr(from, end - from);
+      const bool is_of_file = line.find(R"("event":"file_continued")") != std::string_view::npos;
+      if (!is_of_file && line.size() < agent::kMaxEventMark / 2)
+        marks += agent::encode(agent::HostEvent{std::string{line}}, token);
+      from = end + 1;
+    }
+    held_.erase(0, from);
+    return marks;
+  }
+
+ private:
+  bool is_wanted_ = false;
+  bool is_whole_ = false;
+  bool has_begun_ = false;  ///< the answer's header is there
+  std::unique_ptr<Talk> talk_;
+  std::string held_;
+  std::uint64_t offset_ = 0;
+  std::optional<Instant> again_;
+};
+
 class Bridge {
  public:
   Bridge(BridgeWish wish, std::string socket)
@@ -119,14 +186,21 @@ class Bridge {
   }
 
   int run() {
-    while (!code_ || (has_output() && clock_now() < flush_until_)) {
+    while (!is_done()) {
       wait();
       fire_timers();
+      events_.follow(socket_, state_, code_.has_value());
     }
     return *code_;
   }
 
  private:
+  [[nodiscard]] bool is_done() const {
+    if (!code_) return false;
+    if (events_.is_open() && clock_now() < events_until_) return false;
+    return !has_output() || clock_now() >= flush_until_;
+  }
+
   [[nodiscard]] bool has_output() const {
     return std::ranges::any_of(
         copies_, [](const Copy& one) { return !one.is_gone && !one.unwritten.empty(); });
@@ -175,6 +249,7 @@ class Bridge {
   void act(FinishBridge& a) {
     code_ = a.code;
     flush_until_ = clock_now() + kFlushPatience;
+    events_until_ = clock_now() + kLastEvents;
     questions_.clear();
     for (auto& copy : copies_) copy.talk.reset();
   }
@@ -195,12 +270,18 @@ class Bridge {
     for (const auto& question : questions_)
       fds.push_back({question.talk ? question.talk->fd() : -1,
                      question.talk ? question.talk->wants() : short{0}, 0});
+    const bool reads_events = events_.is_open() && !copies_[0].is_gone &&
+                              copies_[0].unwritten.size() < kChunk;
+    fds.push_back({reads_events ? events_.talk().fd() : -1,
+                   reads_events ? events_.talk().wants() : short{0}, 0});
     const int n = ::poll(fds.data(), fds.size(), patience());
     if (n > 0 && fds[0].revents != 0) read_line();
     for (std::size_t i = 0; i < copies_.size(); ++i) {
       if (fds[1 + 2 * i].revents != 0) write_some(copies_[i]);
       if (fds[2 + 2 * i].revents != 0 && copies_[i].talk) read_some(i == 1);
     }
+    if (reads_events && fds.back().revents != 0)
+      copies_[0].unwritten += events_.read(token_);
     for (const auto& one : std::exchange(failed_, {})) handle(one);
     hear_answers(fds, asked);
   }
@@ -248,6 +329,8 @@ class Bridge {
       heed(question.due);
     }
     if (code_) heed(flush_until_);
+    if (code_ && events_.is_open()) heed(events_until_);
+    if (const auto again = events_.tries_again()) heed(*again);
     if (!next) return -1;
     const auto left = std::chrono::ceil<Millis>(*next - clock_now()).count();
     return static_cast<int>(std::clamp<std::int64_t>(left, 0, INT_MAX));
@@ -273,6 +356,10 @@ class Bridge {
       if (!order) return close_line();
       if (const auto* prepare = std::get_if<agent::Prepare>(&*order)) token_ = prepare->token;
       if (std::holds_alternative<agent::Go>(*order)) is_early_ = false;
+      if (std::holds_alternative<agent::SendEvents>(*order)) {
+        events_.want();
+        continue;
+      }
       handle(BridgeOrdered{std::move(*order)});
     }
     if (held_.size() > agent::kMaxOrder) close_line();
@@ -332,7 +419,9 @@ class Bridge {
   std::vector<BridgeStreamEnded> failed_;
   std::array<std::optional<Instant>, kBridgeTimers> timers_;
   std::optional<int> code_;
+  EventFollower events_;
   Instant flush_until_{};
+  Instant events_until_{};
 };
 
 std::string octal_umask() {

@@ -202,6 +202,7 @@ void obey(BridgeState& state, const agent::PassSignal& order, BridgeActions& out
       if (is_stop) finish(state, 128 + order.signo, out);
   }
 }
+void obey(BridgeState&, const agent::SendEvents&, BridgeActions&) {}  // the bridge itself does it
 void obey(BridgeState& state, const agent::Leave&, BridgeActions& out) {
   if (state.phase == BridgePhase::running) finish(state, 0, out);
 }
@@ -488,6 +489,11 @@ BridgeState bridge_of(BridgeWish wish) {
 BridgeActions step(BridgeState& state, const BridgeEvent& event) {
   if (state.phase == BridgePhase::finished) return {};
   return std::visit([&](const auto& e) { return on(state, e); }, event);
+}
+
+std::string events_target(const BridgeState& state, std::uint64_t from) {
+  if (state.job.empty()) return {};
+  return of_job(state, "/logs?stream=events&format=raw&follow=1&from=" + std::to_string(from));
 }
 
 }  // namespace acc::ctl

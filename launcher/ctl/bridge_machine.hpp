@@ -136,6 +136,9 @@ using BridgeAction = std::variant<AskDaemon, OpenStream, CloseStream, SendMark, 
                                   ArmBridgeTimer, FinishBridge>;
 using BridgeActions = std::vector<BridgeAction>;
 
+/// Where the events of the job are, from this byte on; empty: there is no job yet.
+[[nodiscard]] std::string events_target(const BridgeState& state, std::uint64_t from);
+
 [[nodiscard]] BridgeState bridge_of(BridgeWish wish);
 BridgeActions step(BridgeState& state, const BridgeEvent& event);
 

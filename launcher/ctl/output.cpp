@@ -99,6 +99,7 @@ int follow_launch(const Invocation& call, const LaunchState& launch) {
   wish.uses_daemons = true;
   wish.transport = "acc-ctl bridge";
   wish.leaves_at = attaches ? 2 : 1;
+  wish.shows_status = attaches;
   for (const auto& one : launch.parts) {
     if (!one.job) continue;
     std::vector<std::string> words{own_path(), "bridge", "--socket=" + wish.socket,

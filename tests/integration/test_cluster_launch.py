@@ -106,6 +106,26 @@ class Jobs(OnDaemons):
             self.assertEqual(len(re.findall("job failed", job.stderr)), 1, job.stderr)
             self.assertIn(f"rank {failing} ", job.stderr)
 
+    def test_events_of_all_hosts_are_one_file_here(self):
+        self.begin()
+        job = self.ends(self.launch("mark=up rank=1 attempt=0 exit=3 any attempt=0 hold any", flags="--max_restarts 1 --events all.jsonl"), 0)
+        with open(os.path.join(job.folder, "all.jsonl")) as f:
+            events = [json.loads(line) for line in f]
+        for name in "abc":
+            own = [e for e in events if e["node"] == name]
+            self.assertEqual([e["seq"] for e in own], list(range(len(own))), name)
+            self.assertEqual((own[0]["event"], own[-1]["event"]), ("job_started", "job_ended"))
+        self.assertEqual([(e["node"], e["rank"]) for e in events if e["event"] == "failure"], [("b", 1)])
+        # The daemons keep theirs as well.
+        id = next(one["id"] for one in self.jobs("b"))
+        self.assertEqual(self.nodes["b"].ask("GET", f"/v1/jobs/{id}/logs?stream=events&format=raw").status, 200)
+        self.assertIn("--detach leaves none", self.ended_early("--detach --events all.jsonl"))
+
+    def ended_early(self, flags):
+        job = self.launch("mark=up", flags=flags)
+        self.assertEqual(job.wait(), 2, job.stderr)
+        return job.stderr
+
     def test_a_failed_round_is_restarted_on_all_hosts(self):
         self.begin()
         job = self.ends(self.launch("mark=up rank=1 attempt=0 exit=3 any attempt=0 hold", flags="--max_restarts 1"), 0)

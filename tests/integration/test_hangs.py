@@ -1,5 +1,5 @@
 """Workers that make no progress: found by their heartbeats, the one that the others wait for is named with its stack, all restart."""
-import json, os, re, shutil, signal, subprocess, tempfile, time, unittest
+import json, os, pickle, re, shutil, signal, subprocess, tempfile, time, unittest
 
 from harness import BIN, PROGRAMS, SLACK, JobTest, children_of, free_port, main, own_token, read, state_of, until
 from test_control import ask_at
@@ -124,6 +124,7 @@ class Ddp(HangTest):
 
     def test_one_that_is_stopped_is_named(self):
         text = self.named("stop=0@20", None, "it was stopped by a signal (state T)")
+        self.assertNotIn("at PyObject_", text.partition("\n----")[0])
         self.assertIn("state T (stopped)", text)
 
     def test_one_that_never_enters_the_collective_is_named(self):
@@ -131,12 +132,12 @@ class Ddp(HangTest):
 
 
 class Stacks(HangTest):
-    def start(self, workers, words="1000000 20", flags="", program=None):
+    def start(self, workers, words="1000000 20", flags="", program=None, env=None):
         runtime = tempfile.mkdtemp(prefix="acc-runtime-")
         os.chmod(runtime, 0o700)
         self.addCleanup(shutil.rmtree, runtime, ignore_errors=True)
         job = self.job(f"--num_processes {workers} --log_dir logs --no_python {flags}", words, program=program or [WORKER],
-                       env={"XDG_RUNTIME_DIR": runtime})
+                       env={"XDG_RUNTIME_DIR": runtime, **(env or {})})
         folder = os.path.join(runtime, "acc/jobs")
         until(lambda: os.path.isdir(folder) and [n for n in os.listdir(folder) if not n.startswith(".")], "the control socket")
         self.socket = os.path.join(folder, next(n for n in os.listdir(folder) if not n.startswith(".")))
@@ -161,6 +162,26 @@ class Stacks(HangTest):
         self.assertEqual(shown.returncode, 0, shown.stderr)
         self.assertIn("asked for over the control socket", shown.stdout)
         self.assertIn("rank 1", shown.stdout)
+
+    def test_a_dump_of_torchs_flight_recorder_says_who_has_not_come(self):
+        folder = tempfile.mkdtemp(prefix="acc-flight-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        job = self.start(3, env={"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": os.path.join(folder, "trace_")})
+        def entry(number, state):
+            return {"process_group": ("0", "default_pg"), "collective_seq_id": number, "profiling_name": "nccl:all_reduce", "state": state, "is_p2p": False}
+        for rank, states in enumerate((["completed", "started"], ["completed"])):
+            with open(os.path.join(folder, f"trace_{rank}"), "wb") as f:
+                pickle.dump({"version": "2.5", "entries": [entry(number + 41, state) for number, state in enumerate(states)]}, f, protocol=2)
+        class Evil:  # what a dump may not do
+            def __reduce__(self):
+                return os.mkdir, (os.path.join(folder, "made"),)
+        with open(os.path.join(folder, "trace_2"), "wb") as f:
+            pickle.dump({"entries": [Evil()]}, f)
+        reply = ask_at(self.socket, {"do": "stacks"}, timeout=20)
+        self.assertIn("torch's flight recorder: rank 1 hasn't come to all_reduce #42 of default_pg, in which rank 0 waits\n", reply["text"])
+        self.assertIn(f"torch's flight record: {folder}/trace_2\n", reply["text"])
+        self.assertFalse(os.path.exists(os.path.join(folder, "made")))
+        self.assertIsNone(job.process.poll())
 
     def test_sigquit_writes_them_and_ends_the_job(self):
         job = self.start(2)

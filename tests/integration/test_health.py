@@ -1,7 +1,7 @@
 """--health: a node that is unfit doesn't begin a job, or leaves it; a probe that hangs is told and holds up nothing."""
 import json, os, signal, tempfile, time, unittest
 
-from cluster import ClusterTest
+from cluster import WALL_CLOCK, ClusterTest
 from harness import BIN, SLACK, JobTest, is_root, main, processes_with, read, until, write
 from hosts import needs_hosts
 
@@ -165,6 +165,23 @@ class SeveralNodes(ClusterTest):
         finding = next(event for event in course("b") if event["event"] == "health" and event["probe"] == "command")
         self.assertEqual((finding["severity"], finding["text"]), ("unfit", "--health_check ended with 1"))
         self.assertEqual((course("b")[-1]["event"], course("b")[-1]["verdict"]), ("job_ended", "unfit"))
+        self.stop(cluster)
+
+    def test_a_clock_that_differs_from_the_coordinators_is_told_once(self):
+        cluster = self.cluster("a b c", words="run=300s")
+        for host, offset, more in (("a", "+0", ""), ("b", "-7200", f"--events {cluster.folder}/events-b"), ("c", "+90", "--clock_skew 0")):
+            clock = os.path.join(cluster.folder, f"clock.{host}")
+            write(clock, offset)
+            cluster.start(host, more, env={"LD_PRELOAD": WALL_CLOCK, "WALL_CLOCK_FILE": clock})
+        cluster.wait_round(0, 3)
+        cluster.nodes["b"].wait_text(r"health of this node: its clock is 2 h behind the coordinator's")
+        events = [json.loads(line) for line in read(f"{cluster.folder}/events-b").splitlines()]
+        self.assertEqual([(e["probe"], e["severity"]) for e in events if e["event"] == "health"], [("clock", "warning")])
+        begun = time.monotonic()
+        until(lambda: time.monotonic() - begun > 1, "ten more heartbeats", 5)
+        self.assertEqual(cluster.nodes["b"].stderr.count("its clock"), 1)
+        for other in "ac":
+            self.assertNotIn("its clock", cluster.nodes[other].stderr)
         self.stop(cluster)
 
     def test_a_node_that_is_unfit_at_the_start_never_joins(self):

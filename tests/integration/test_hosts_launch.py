@@ -85,6 +85,18 @@ class Jobs(OnHosts):
         self.assertEqual(sorted(job.stdout.splitlines()), sorted([f"{a}: zero", f"{b}: one"]))
         self.assertEqual(job.stderr.splitlines(), [f"{c}: two"])
 
+    def test_events_of_all_hosts_are_one_file_here(self):
+        job = self.ends(self.launch("mark=up out=hello rank=1 attempt=0 exit=3 any attempt=0 hold any", flags="--max_restarts 1 --events all.jsonl"), 0)
+        with open(os.path.join(job.folder, "all.jsonl")) as f:
+            events = [json.loads(line) for line in f]
+        by_node = {name: [e for e in events if e["node"] == name] for name in self.hosts.names}
+        self.assertEqual(sum(map(len, by_node.values())), len(events))
+        for name, own in by_node.items():
+            self.assertEqual([e["seq"] for e in own], list(range(len(own))), name)
+            self.assertEqual((own[0]["event"], own[-1]["event"]), ("job_started", "job_ended"))
+        self.assertEqual([(e["node"], e["rank"]) for e in events if e["event"] == "failure"], [("b", 1)])
+        self.assertNotIn("acc-node", job.stderr)
+
     def test_a_count_for_the_whole_job_is_shared_among_the_hosts(self):
         job = self.ends(self.launch("mark=up", "0 0 0", "--num_processes 4"), 0)
         self.assertEqual(len(job.events("up")), 4)

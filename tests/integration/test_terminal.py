@@ -167,8 +167,8 @@ class Terminal(unittest.TestCase):
             self.assertEqual(lines, [f"rank {rank} line {i}" for i in range(40)])
         self.assertFalse([line for line in shown if "workers left" in line], shown)
 
-    def test_a_status_line_shows_steps_and_the_slowest_rank_between_their_lines(self):
-        script = '''import os, sys, time
+    HEARTBEATS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../runtime/python")
+    STEPS = '''import os, sys, time
 sys.path.insert(0, os.environ["ACC_HEARTBEAT_FOLDER"])
 import acc_heartbeat
 for step in range(120):
@@ -176,10 +176,18 @@ for step in range(120):
     time.sleep(0.05 + 0.05 * int(os.environ["RANK"]))
     if step % 40 == 39: print("line", step, "of", os.environ["RANK"], flush=True)
 '''
-        folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../runtime/python")
-        self.start("--num_processes 2", script=script, env={"ACC_HEARTBEAT_FOLDER": folder})
+
+    def test_a_status_line_shows_steps_and_the_slowest_rank_between_their_lines(self):
+        self.start("--num_processes 2", script=self.STEPS, env={"ACC_HEARTBEAT_FOLDER": self.HEARTBEATS})
+        self.assert_progress(rb"acc-launch: step \d+, [\d.]+ steps/s, slowest: rank 1")
+
+    def test_a_status_line_of_several_hosts_shows_the_slowest_of_all(self):
+        self.start("--hosts localhost:2 --env ACC_HEARTBEAT_FOLDER", script=self.STEPS, env={"ACC_HEARTBEAT_FOLDER": self.HEARTBEATS})
+        self.assert_progress(rb"acc-launch: step \d+, [\d.]+ steps/s, slowest: rank 1 on localhost")
+
+    def assert_progress(self, line):
         self.read_until(b" steps/s, slowest: rank 1", 30)
-        self.assertRegex(self.text, rb"acc-launch: step \d+, [\d.]+ steps/s, slowest: rank 1")
+        self.assertRegex(self.text, line)
         self.assertEqual(self.exit_code(60), 0)
         shown = screen(self.text)
         self.assertEqual([line for line in shown if "slowest" in line], [])

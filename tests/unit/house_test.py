@@ -62,7 +62,7 @@ EXAMPLE_HEADERS = {("examples/08_fashion_mnist_cpp", f"{name}.hpp")
 FLOORS = {
     "agent": {
         "plans and rules": "job_plan group_state transitions coordinated supervisor translate lease_terms interrupt_watch "
-                           "pmi_session report_keys event_keys metrics_text status_text health_findings worker_calls control_protocol fanout/orders fanout/fan_out fanout/trouble_text job_name watch/*",
+                           "pmi_session report_keys event_keys metrics_text status_text health_findings worker_calls control_protocol fanout/orders fanout/fan_out fanout/trouble_text fanout/launch_course job_name watch/*",
         "system": "small_file error_file containment memory_limit left_overs orphan_sweep spawn_child spawn terminal "
                   "terminal_interrupts service_notify output/* health_probes health_nvml health_prober gpu_sampler descriptor_limit accept_loop asio_impl watch/learned_times evidence/*",
         "guardian": "guardian_board job_folder_notes report_file lease_timer lease_watch guardian",
@@ -79,7 +79,7 @@ FLOORS = {
         "hub": "output_hub",
     },
     "agent/fanout": {
-        "rules": "orders fan_out trouble_text",
+        "rules": "orders fan_out launch_course trouble_text",
         "one host": "host_stream transport",
         "all hosts": "launch_record cluster_launch",
     },
@@ -121,7 +121,7 @@ FLOORS = {
         "program": "top",
     },
     "rendezvous": {
-        "messages": "messages message_fields wire codec frame_splitter peer planted timings round_record private_file secret",
+        "messages": "messages message_fields clock_skew wire codec frame_splitter peer planted timings round_record private_file secret",
         "rules": "vote_counter authority inquiries node_table node_order place_table join_rules membership membership_* "
                  "coordinator_client coordinator_client_* kv_store kv_replay store_questions leadership etcd_json etcd_records admission",
         "connections": "tls lookup port_holder socket_users channel channel_read link listener own_listener dialer last_leader_file",

@@ -57,7 +57,9 @@ export class Parts {
       part.job = await read(part.at, { signal });
       const reply = await ask(`${part.at}/logs?stream=events&format=raw&from=${part.offset}`, { signal });
       const added = await reply.arrayBuffer();
-      part.offset += added.byteLength;
+      const from = Number(reply.headers.get("X-Acc-From") ?? part.offset);
+      if (from !== part.offset) part.decoder = new TextDecoder();  // the oldest events are kept no longer
+      part.offset = from + added.byteLength;
       part.rounds.feed(part.decoder.decode(added, { stream: true }));
       if (isOver(part.job)) part.rounds.closeAll(part.job.ended_ms, true);
       part.wasOver = isOver(part.job);

@@ -88,8 +88,8 @@ SCENARIO("a lease counts from the moment at which the heartbeat was sent", "[ren
     THEN("it doesn't count") { CHECK(*desk.client.lease_end() == started + kSecond * 10); }
   }
   WHEN("the answer is of another coordinator or an older round") {
-    desk.hears({{2, 1}, Round{0}}, HeartbeatAck{heartbeat.heartbeat, 99, kSecond * 10});
-    desk.hears({{0, 0}, Round{0}}, HeartbeatAck{heartbeat.heartbeat, 99, kSecond * 10});
+    desk.hears({{2, 1}, Round{0}}, HeartbeatAck{heartbeat.heartbeat, 99, kSecond * 10, 0});
+    desk.hears({{0, 0}, Round{0}}, HeartbeatAck{heartbeat.heartbeat, 99, kSecond * 10, 0});
     THEN("it doesn't count") { CHECK(*desk.client.lease_end() == started + kSecond * 10); }
   }
 }

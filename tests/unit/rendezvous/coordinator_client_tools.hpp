@@ -140,7 +140,7 @@ class ClientDesk {
     }
   }
   void acks(std::uint32_t heartbeat, Millis granted = kSecond * 10) {
-    hears(HeartbeatAck{heartbeat, 80 + heartbeat, granted});
+    hears(HeartbeatAck{heartbeat, 80 + heartbeat, granted, 0});
   }
 
   Instant now{std::chrono::hours{3}};

@@ -111,7 +111,8 @@ inline std::vector<Message> sample_messages() {
               .for_ever = false},
       sample_assigned(),
       Start{.master = {"10.0.0.1", 29500}, .heartbeat = 1, .granted = Millis{2000}},
-      HeartbeatAck{.heartbeat = 17, .stamp = 100, .granted = Millis{2000}},
+      HeartbeatAck{
+          .heartbeat = 17, .stamp = 100, .granted = Millis{2000}, .clock_ms = 1'800'000'000'123},
       Stop{.why = Stop::Why::end,
            .signo = 15,
            .grace = Millis{10'000},

@@ -1,4 +1,5 @@
 #include "agent/evidence/culprits.hpp"
+#include "agent/evidence/flight_dump.hpp"
 #include "agent/evidence/stack_text.hpp"
 #include "agent/evidence/stacks_report.hpp"
 
@@ -254,6 +255,39 @@ TEST_CASE("what was found survives the way between processes", "[agent][evidence
     CHECK_FALSE(decode_request(text).has_value());
     CHECK_FALSE(decode_node(text).has_value());
   }
+}
+
+TEST_CASE("torch's flight recorder says who hasn't come to a collective", "[agent][evidence]") {
+  const auto dumps = decode_flight(
+      R"({"path": "/d/0", "groups": {"default_pg": {"last": {"number": 44, "name": "all_gather", "state": "scheduled"}, "open": {"number": 42, "name": "all_reduce", "state": "started"}}}}
+no line of its
+{"path": "/d/1", "groups": {"default_pg": {"last": {"number": 41, "name": "all_reduce", "state": "completed"}, "open": null}}}
+{"path": "/d/2", "error": "a dump holds no os.system"}
+{"path": 7, "groups": {"x": {"last": 1}, "y": 2}}
+)");
+  REQUIRE(dumps.size() == 3);
+  CHECK(dumps[0].path == "/d/0");
+  CHECK(flight_words(dumps[0].groups.at(0)) ==
+        "default_pg: in all_reduce #42 (started), queued up to #44");
+  CHECK(flight_words(dumps[1].groups.at(0)) == "default_pg: has completed all_reduce #41");
+  CHECK(dumps[2].groups.empty());
+  std::vector<RankEvidence> all(3);
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    all[i].summary.rank = Rank{i};
+    all[i].flight = dumps[i == 1 ? 1 : 0].groups;
+  }
+  const auto lines = missing_in_flight(all);
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0] ==
+        "torch's flight recorder: rank 1 hasn't come to all_reduce #42 of default_pg, in which ranks "
+        "0,2 wait");
+  CHECK(stacks_text({}, all).find(lines[0] + "\n") != std::string::npos);
+  all[1].flight = dumps[0].groups;
+  CHECK(missing_in_flight(all).empty());  // all have come
+  CHECK(missing_in_flight({}).empty());
+  const auto again = decode_node(encode(NodeEvidence{"a", all, {}}));
+  REQUIRE(again.has_value());
+  CHECK(again->ranks[0].flight == all[0].flight);
 }
 
 TEST_CASE("what doesn't fit into the store loses stacks, and keeps its ranks", "[agent][evidence]") {

@@ -67,6 +67,11 @@ TEST_CASE("only a line with the job's token is a mark", "[agent][fanout]") {
   CHECK(std::get<Prepared>(*decode_mark(line(Prepared{"1.2"}, "t0k"), "t0k")).version == "1.2");
   CHECK(std::get<JobEnded>(*decode_mark(line(JobEnded{255}, "t0k"), "t0k")).exit_code == 255);
   CHECK(std::get<JobStarted>(*decode_mark(line(JobStarted{"x.0-a"}, "t0k"), "t0k")).id == "x.0-a");
+  const HostEvent event{R"({"event": "failure", "cause": "100 % \n"})"};
+  CHECK(std::get<HostEvent>(*decode_mark(line(event, "t0k"), "t0k")).line == event.line);
+  CHECK(begins_mark(line(event, "t0k"), "t0k"));
+  CHECK(!begins_mark(line(event, "t0k"), "t0"));
+  CHECK(!begins_mark(line(event, ""), ""));
   CHECK(!decode_mark(line(JobEnded{0}, "t0k"), "other"));
   CHECK(!decode_mark(line(JobEnded{0}, ""), ""));
   for (const std::string_view text : {"", "\x1e",

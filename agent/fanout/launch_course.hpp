@@ -1,0 +1,50 @@
+#pragma once
+
+#include "agent/fanout/fan_out.hpp"
+#include "common/duration.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace acc::agent {
+
+/// What a job on several hosts does, as the events of its hosts tell (docs/events.md), for the
+/// status line (pure). An event is foreign: what is no event changes nothing.
+class LaunchCourse {
+ public:
+  explicit LaunchCourse(std::vector<std::string> hosts);
+
+  void take(HostIndex host, std::string_view event);
+  /// Without a line's end; empty: workers run, and nothing more is known.
+  [[nodiscard]] std::string status(const FanOutState& state, Millis in_phase) const;
+  /// Changes with each change of what the hosts do; the time since then is `in_phase`.
+  [[nodiscard]] std::uint64_t changes() const { return changes_; }
+
+ private:
+  enum class Doing { nothing, running, stopping, between, ended };
+  struct Progress {
+    std::uint64_t rank = 0;
+    std::uint64_t step = 0;
+    std::optional<double> steps_per_second;
+  };
+  struct Host {
+    std::string name;
+    Doing doing = Doing::nothing;
+    std::uint64_t workers = 0;
+    std::uint64_t alive = 0;
+    std::optional<Progress> progress;
+  };
+  void set(Host& host, Doing doing);
+  [[nodiscard]] std::size_t count(Doing doing) const;
+  [[nodiscard]] std::string progress_words() const;
+
+  std::vector<Host> hosts_;
+  std::string reason_;  ///< of the last restart
+  std::uint64_t changes_ = 0;
+};
+
+}  // namespace acc::agent
