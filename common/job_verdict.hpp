@@ -21,10 +21,12 @@ class JobVerdict {
 
   void add(int code) {
     auto& kind = is_of_one_node(code) ? of_one_node_ : code == 0 ? success_ : failure_;
-    if (!kind) kind = code;
+    // Those that wait in vain for the lost one tell how the job ended.
+    if (!kind || code == to_int(ExitCode::nodes_missing)) kind = code;
   }
 
-  /// The first failure in the order of add(); nothing, if nothing was reported.
+  /// The first failure in the order of add(), and of those of one node a missing node; nothing, if
+  /// nothing was reported.
   [[nodiscard]] std::optional<int> code() const {
     return failure_ ? failure_ : success_ ? success_ : of_one_node_;
   }

@@ -51,6 +51,7 @@ std::string value_of(const Environment& environment, const char* name) {
 DaemonFound find_daemon(const Environment& environment) {
   std::string places[] = {value_of(environment, "ACC_AGENT_SOCKET"), "/run/acc/agent.sock",
                           value_of(environment, "XDG_RUNTIME_DIR")};
+  if (places[0].starts_with('@')) places[0].clear();  // the socket of a worker in a job
   if (!places[0].empty()) places[1] = places[2] = {};
   if (!places[2].empty()) places[2] += "/acc/agent.sock";
   DaemonFound found;

@@ -1,5 +1,6 @@
 #include "agent/daemon/api_metrics.hpp"
 
+#include "agent/control_protocol.hpp"
 #include "agent/daemon/api_json.hpp"
 #include "agent/metrics_text.hpp"
 
@@ -70,8 +71,9 @@ struct Questions {
 
 asio::awaitable<void> ask_agent(Jobs& jobs, Principal who, JobId id,
                                 std::shared_ptr<Questions> questions) {
-  const auto reply =
-      co_await jobs.control(std::move(who), id, std::string{control::kStatusRequest} + "}");
+  std::string request{control::kStatusRequest};
+  request += '}';
+  const auto reply = co_await jobs.control(std::move(who), id, std::move(request));
   if (reply.has_error()) co_return;
   if (auto figures = figures_of(id, *reply)) questions->figures.push_back(std::move(*figures));
 }

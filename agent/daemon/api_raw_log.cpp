@@ -136,8 +136,11 @@ asio::awaitable<void> follow_raw(std::shared_ptr<RawFile> kept, std::shared_ptr<
     struct stat now {};
     const bool has_more = file.part.fd && ::fstat(fd, &now) == 0 &&
                           file.part.begin + static_cast<std::uint64_t>(now.st_size) > file.offset;
-    if (has_more) continue;
-    const bool is_watched = file.part.fd && file.watch;
+    // Renamed before the watch: nothing is reported of our file any more, nor of one that isn't there
+    // yet under the name.
+    const auto named = open_part(file, false);
+    if (has_more || (named && file.part.fd && named->inode != file.part.inode)) continue;
+    const bool is_watched = file.part.fd && file.watch && named;
     co_await to->wait(is_watched ? Instant::max() : clock_now() + kLookAtRawLogAgain);
   }
 }

@@ -44,7 +44,8 @@ Result<UniqueFd> bind_and_listen(const tcp::endpoint& at, bool is_dual_stack) {
   if (fd && ::bind(fd.get(), at.data(), static_cast<socklen_t>(at.size())) == 0 &&
       ::listen(fd.get(), INT_MAX) == 0)  // the kernel limits it to net.core.somaxconn
     return fd;
-  return system_error(errno, "--listen " + join_host_port(at.address().to_string(), at.port()));
+  const int why = errno;  // writing an address down sets it to 0
+  return system_error(why, "--listen " + join_host_port(at.address().to_string(), at.port()));
 }
 
 /// For the quota of connections; two that share a number share their quota. Never root's.

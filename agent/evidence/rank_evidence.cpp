@@ -188,10 +188,12 @@ std::string group_key(const RankSummary& rank) {
 }
 
 std::string encode(const Request& r) {
-  Json json{{"job", r.facts.job},     {"node", r.facts.node}, {"round", r.facts.round},
-            {"why", r.facts.why},     {"when", r.facts.when}, {"page", r.has_page},
-            {"limit_ms", r.limit_ms}, {"file", r.file},       {"workers", Json::array()},
-            {"gathered", Json::array()}, {"missing", r.facts.missing}};
+  Json json{{"job", r.facts.job},        {"node", r.facts.node},
+            {"round", r.facts.round},    {"why", r.facts.why},
+            {"when", r.facts.when},      {"page", r.has_page},
+            {"limit_ms", r.limit_ms},    {"file", r.file},
+            {"workers", Json::array()},  {"gathered", Json::array()},
+            {"missing", r.facts.missing}};
   for (const auto& node : r.gathered) json["gathered"].push_back(json_of(node));
   for (const auto& worker : r.workers)
     json["workers"].push_back({{"rank", worker.rank.value()},
@@ -249,7 +251,12 @@ void fit(NodeEvidence& evidence, std::size_t bytes) {
     for (auto& rank : evidence.ranks) {
       shorten(rank.python, step.threads, step.frames);
       shorten(rank.native, step.threads, step.frames);
-      if (step.threads == 0) rank = {.summary = rank.summary, .beat = rank.beat, .flight = rank.flight};
+      if (step.threads > 0) continue;
+      RankEvidence bare;
+      bare.summary = rank.summary;
+      bare.beat = rank.beat;
+      bare.flight = rank.flight;
+      rank = std::move(bare);
     }
   }
 }

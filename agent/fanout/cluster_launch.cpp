@@ -142,14 +142,12 @@ class ClusterRun {
       events_->finish({kEventsPatience, kEventsPatience});
       if (auto lost = events_->losses()) losses.push_back(std::move(*lost));
     }
-    const bool is_lost =
-        std::ranges::any_of(losses, [](const Losses& lost) { return !lost.reader_left; });
     for (const auto& lost : losses) {
       if (!lost.reader_left)
         say(lost.where + ": " + std::to_string(lost.lines) + " lines were lost: " + lost.why);
     }
     destinations_.finish([] { return FlushLimits{kStoppedHostsPatience, kStoppedHostsPatience}; });
-    return is_lost && code == 0 ? to_int(ExitCode::output) : code;
+    return code;  // the job's, as on one host
   }
 
  private:
@@ -353,7 +351,8 @@ class ClusterRun {
   // A job that acc-ctl doesn't know can still be seen on each host.
   void record() {
     if (!launch_.uses_daemons || !launch_.is_recorded) return;
-    LaunchRecord record{launch_.id, launch_.socket, launch_.folder, wall_ms(), launch_.detaches, {}};
+    LaunchRecord record{launch_.id, launch_.socket,   launch_.folder,
+                        wall_ms(),  launch_.detaches, {}};
     for (std::size_t i = 0; i < names_.size(); ++i)
       record.parts.push_back({names_[i], launch_.hosts[i].node, state_.hosts[i].job});
     const auto written = write_record(record);

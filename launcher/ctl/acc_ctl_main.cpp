@@ -3,6 +3,7 @@
 #include "launcher/ctl/bridge.hpp"
 #include "launcher/ctl/command.hpp"
 #include "launcher/ctl/ctl.hpp"
+#include "launcher/ctl/outcome.hpp"
 #include "launcher/ctl/pages.hpp"
 #include "launcher/ctl/top/top.hpp"
 
@@ -16,11 +17,6 @@
 
 namespace acc::ctl {
 namespace {
-
-int print(const std::string& text) {
-  const bool is_written = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
-  return static_cast<int>(is_written ? CtlExit::done : CtlExit::failed);
-}
 
 int complain(const Complaints& complaints) {
   for (const auto& one : complaints) std::fprintf(stderr, "acc-ctl: %s\n", one.what.c_str());
@@ -42,7 +38,12 @@ int run(const std::vector<std::string>& words) {
     return complain({{Errc::bad_usage, "--completion: expected bash, zsh or fish"}});
   }
   if (command.verb == "top") return top::run_top(command);
-  return carry_out(command);
+  const int exit = carry_out(command);
+  if (output_failure() == 0) return exit;
+  tell(system_error(output_failure(), "can't write to the standard output").what);
+  // These end as the job does.
+  const bool is_of_job = command.verb == "submit" || command.verb == "attach";
+  return exit != code(CtlExit::done) || is_of_job ? exit : code(CtlExit::failed);
 }
 
 }  // namespace

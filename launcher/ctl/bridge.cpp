@@ -207,8 +207,7 @@ class Bridge {
   }
 
   void handle(const BridgeEvent& event) {
-    for (auto& action : step(state_, event))
-      std::visit([this](auto& one) { act(one); }, action);
+    for (auto& action : step(state_, event)) std::visit([this](auto& one) { act(one); }, action);
   }
 
   // ---- actions ----
@@ -270,8 +269,8 @@ class Bridge {
     for (const auto& question : questions_)
       fds.push_back({question.talk ? question.talk->fd() : -1,
                      question.talk ? question.talk->wants() : short{0}, 0});
-    const bool reads_events = events_.is_open() && !copies_[0].is_gone &&
-                              copies_[0].unwritten.size() < kChunk;
+    const bool reads_events =
+        events_.is_open() && !copies_[0].is_gone && copies_[0].unwritten.size() < kChunk;
     fds.push_back({reads_events ? events_.talk().fd() : -1,
                    reads_events ? events_.talk().wants() : short{0}, 0});
     const int n = ::poll(fds.data(), fds.size(), patience());
@@ -280,8 +279,7 @@ class Bridge {
       if (fds[1 + 2 * i].revents != 0) write_some(copies_[i]);
       if (fds[2 + 2 * i].revents != 0 && copies_[i].talk) read_some(i == 1);
     }
-    if (reads_events && fds.back().revents != 0)
-      copies_[0].unwritten += events_.read(token_);
+    if (reads_events && fds.back().revents != 0) copies_[0].unwritten += events_.read(token_);
     for (const auto& one : std::exchange(failed_, {})) handle(one);
     hear_answers(fds, asked);
   }
@@ -482,7 +480,8 @@ BridgeLine parse_bridge(std::span<const std::string> words) {
     }
     if (!is_right) line.complaint = "bridge: " + in_quotes(word, 80) + " has no meaning";
   }
-  if (i < words.size()) wish.words.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end());
+  if (i < words.size())
+    wish.words.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end());
   wish.node = wish.node == "-" ? std::string{} : wish.name;
   const bool is_whole = !wish.name.empty() && !line.socket.empty() &&
                         (!wish.job.empty() || (!wish.launch.empty() && !wish.words.empty()));

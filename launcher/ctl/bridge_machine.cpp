@@ -53,9 +53,13 @@ std::string submission_of(const BridgeState& state, bool only_checks) {
   const auto& wish = state.wish;
   auto env = Json::object();
   for (const auto& [name, value] : state.variables) env[name] = json_text_of(value);
-  Json body{{"name", job_name_of(wish)}, {"words", json_texts_of(wish.words)},
-            {"working_directory", json_text_of(state.folder)}, {"env", std::move(env)},
-            {"umask", wish.umask}, {"slots", wish.slots}, {"wait", false}};
+  Json body{{"name", job_name_of(wish)},
+            {"words", json_texts_of(wish.words)},
+            {"working_directory", json_text_of(state.folder)},
+            {"env", std::move(env)},
+            {"umask", wish.umask},
+            {"slots", wish.slots},
+            {"wait", false}};
   if (wish.has_secret)
     body["launch"] = {{"id", wish.launch}, {"nodes", wish.nodes}, {"node_rank", wish.node_rank}};
   if (only_checks) body["check"] = true;
@@ -267,8 +271,7 @@ void on_state(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   const auto jobs = jobs_of_service("{\"jobs\": [" + e.body + "]}", {});
   const bool is_known = e.status == kOk && jobs && jobs->size() == 1;
   if (state.phase == BridgePhase::checking) {
-    if (!is_known)
-      return complain(state, refusal_text(e.status, e.body), ExitCode::failure, out);
+    if (!is_known) return complain(state, refusal_text(e.status, e.body), ExitCode::failure, out);
     state.phase = BridgePhase::prepared;
     out.emplace_back(SendMark{agent::Prepared{version()}});
     return;
@@ -294,8 +297,9 @@ void on_state(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
     if (!is_news) revive_streams(state, out);
   }
   const bool is_hurried = state.ended || state.is_line_closed || is_all_copied(state);
-  out.emplace_back(ArmBridgeTimer{
-      BridgeTimer::state, state.ended ? 4 * kStateSoon : is_hurried ? kStateSoon : kStateEvery});
+  out.emplace_back(ArmBridgeTimer{BridgeTimer::state, state.ended  ? 4 * kStateSoon
+                                                      : is_hurried ? kStateSoon
+                                                                   : kStateEvery});
   end_if_over(state, out);
 }
 
@@ -322,7 +326,8 @@ BridgeActions on(BridgeState& state, const BridgeLineClosed&) {
   BridgeActions out;
   state.is_line_closed = true;
   const bool is_attached = !state.wish.job.empty();
-  if (state.phase == BridgePhase::submitting && !is_attached) return out;  // stopped when it is known
+  if (state.phase == BridgePhase::submitting && !is_attached)
+    return out;  // stopped when it is known
   if (state.phase != BridgePhase::running || is_attached) {
     finish(state, to_int(ExitCode::nodes_missing), out);
     return out;
@@ -422,7 +427,8 @@ BridgeActions on(BridgeState& state, const BridgeStreamEnded& e) {
     return out;
   }
   if (e.status != 0 && e.status != kOk) state.last_failure = refusal_text(e.status, e.body);
-  const auto pause = std::min(kLongestBridgePause, kFirstBridgePause * (1U << std::min(stream.failures, 8U)));
+  const auto pause =
+      std::min(kLongestBridgePause, kFirstBridgePause * (1U << std::min(stream.failures, 8U)));
   ++stream.failures;
   out.emplace_back(ArmBridgeTimer{e.is_err ? BridgeTimer::err : BridgeTimer::out, pause});
   // Whether anything is reached at all shows sooner than by the next question.
@@ -458,9 +464,9 @@ BridgeActions on(BridgeState& state, const BridgeTimerFired& e) {
       break;
     case BridgeTimer::end:
       complain(state,
-               state.is_stop_heard ? "its job " + state.job + " was told to stop, and still runs"
-                                   : "its job " + state.job +
-                                         " could not be stopped: " + state.last_failure,
+               state.is_stop_heard
+                   ? "its job " + state.job + " was told to stop, and still runs"
+                   : "its job " + state.job + " could not be stopped: " + state.last_failure,
                ExitCode::agent_lost, out);
       break;
     case BridgeTimer::out:

@@ -86,7 +86,8 @@ std::vector<std::string> step_words(const Json& worker) {
   const bool has_rate =
       worker.contains("steps_per_second") && worker["steps_per_second"].is_number();
   std::array<char, 32> rate{"-"};
-  if (has_rate) std::snprintf(rate.data(), rate.size(), "%.3g", real_of(worker, "steps_per_second"));
+  if (has_rate)
+    std::snprintf(rate.data(), rate.size(), "%.3g", real_of(worker, "steps_per_second"));
   const auto section = text_of(worker, "section");
   return {std::to_string(number_of(worker, "step")), rate.data(),
           section.empty() ? span_words(real_of(worker, "seconds_since_heartbeat")) + " ago"

@@ -67,6 +67,13 @@ const agent::LaunchRecord* find_record(const std::vector<agent::LaunchRecord>& r
   return found;
 }
 
+std::vector<std::string> unknown_nodes(const LaunchState& launch) {
+  std::vector<std::string> nodes;
+  for (const auto& one : launch.parts)
+    if (!one.job && !one.why.empty()) nodes.push_back(one.part.host);
+  return nodes;
+}
+
 JobRow row_of(const LaunchState& launch) {
   JobRow row;
   row.id = row.name = launch.record.id;
@@ -76,13 +83,10 @@ JobRow row_of(const LaunchState& launch) {
   bool any_stopping = false;
   bool any_lives = false;
   bool any_stopped = false;
-  std::vector<std::string> missing;
+  const auto missing = unknown_nodes(launch);
   JobVerdict verdict;
   for (const auto& [part, job, why] : launch.parts) {
-    if (!job) {
-      if (!why.empty()) missing.push_back(part.host);
-      continue;
-    }
+    if (!job) continue;
     if (row.words.empty()) {
       row.words = job->words;
       row.user = job->user;
@@ -96,7 +100,11 @@ JobRow row_of(const LaunchState& launch) {
   }
   row.exit_code = verdict.code();
   if (!missing.empty()) row.reason = "not known: " + join(missing, ", ");
-  if (any_lives || (!missing.empty() && !row.exit_code)) {
+  const bool any_known =
+      std::ranges::any_of(launch.parts, [](const auto& one) { return one.job.has_value(); });
+  if (!any_known && !missing.empty()) {
+    row.state = "unknown";
+  } else if (any_lives || (!missing.empty() && !row.exit_code)) {
     row.state = any_stopping ? "stopping" : "running";
     row.exit_code.reset();
     row.ended_ms = 0;
@@ -177,9 +185,8 @@ std::vector<LaunchState> ask_launches(const std::vector<agent::LaunchRecord>& re
       launch.parts.push_back(
           {part, found != node.jobs.end() ? std::optional{*found} : std::nullopt, node.why});
     }
-    const bool is_gone = std::ranges::all_of(launch.parts, [](const LaunchPartState& one) {
-      return !one.job && one.why.empty();
-    });
+    const bool is_gone = std::ranges::all_of(
+        launch.parts, [](const LaunchPartState& one) { return !one.job && one.why.empty(); });
     if (is_gone) {
       agent::remove_record(record.id);
     } else {

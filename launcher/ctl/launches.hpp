@@ -31,7 +31,9 @@ struct LaunchState {
 /// What a user means by `wanted`: a launch's id, or an unambiguous beginning of it.
 [[nodiscard]] const agent::LaunchRecord* find_record(
     const std::vector<agent::LaunchRecord>& records, std::string_view wanted);
-/// One row for all parts.
+/// The nodes that can't be asked what they have of it.
+[[nodiscard]] std::vector<std::string> unknown_nodes(const LaunchState& launch);
+/// One row for all parts. The state is "unknown" where no node that can be asked knows of it.
 [[nodiscard]] JobRow row_of(const LaunchState& launch);
 /// Without the local parts of launches, which have a row of their own.
 [[nodiscard]] std::vector<JobRow> without_parts(std::vector<JobRow> jobs,

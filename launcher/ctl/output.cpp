@@ -136,6 +136,8 @@ int show_output(const Invocation& call, const LaunchState& launch) {
   for (const auto& one : launch.parts) {
     if (one.job) worst = std::max(worst, whole_output(call, *one.job, *query));
   }
+  // Why was told before.
+  if (!unknown_nodes(launch).empty()) worst = std::max(worst, code(CtlExit::no_service));
   return worst;
 }
 

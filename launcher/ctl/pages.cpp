@@ -163,7 +163,8 @@ std::string zsh() {
          "  local -a verbs=(\n" +
          verbs +
          "  )\n"
-         "  if [[ $service == acc-top ]]; then words=(acc-ctl top ${words[2,-1]}); (( CURRENT++ )); fi\n"
+         "  if [[ $service == acc-top ]]; then words=(acc-ctl top ${words[2,-1]}); (( CURRENT++ "
+         ")); fi\n"
          "  if (( CURRENT == 2 )); then _describe verb verbs; return; fi\n"
          "  local verb=$words[2]\n"
          "  shift words; (( CURRENT-- ))\n"

@@ -48,7 +48,9 @@ std::vector<std::string> sockets_in(const std::string& folder) {
 
 Services find_services(const std::string& flag) {
   if (!flag.empty()) return {{flag}, true};
-  if (const auto named = variable("ACC_AGENT_SOCKET"); !named.empty()) return {{named}, true};
+  // In a job it names the worker's socket, an abstract one.
+  if (const auto named = variable("ACC_AGENT_SOCKET"); !named.empty() && named[0] != '@')
+    return {{named}, true};
   Services services;
   if (const auto runtime = variable("XDG_RUNTIME_DIR"); !runtime.empty())
     services.sockets.push_back(runtime + "/acc/agent.sock");

@@ -61,6 +61,11 @@ int steer(const Invocation& call, const JobRow& job, int signo) {
   return fail(outcome.exit, outcome.text);
 }
 
+std::string not_asked(const LaunchState& launch, const std::vector<std::string>& nodes) {
+  return launch.record.id + ": what runs on " + join(nodes, ", ") +
+         " isn't known, and was not asked: try again when the service answers";
+}
+
 int steer(const Invocation& call, const LaunchState& launch, int signo) {
   // A node that hasn't found the others yet hears of a stop from nobody else.
   const bool to_all = call.command.verb == "stop";
@@ -75,7 +80,10 @@ int steer(const Invocation& call, const LaunchState& launch, int signo) {
     else
       failed = exit;
   }
-  if (is_done) return code(CtlExit::done);
+  const auto unknown = unknown_nodes(launch);
+  // Restarts and signals are of the whole job, whichever node passes them on.
+  if (is_done && (!to_all || unknown.empty())) return code(CtlExit::done);
+  if (!unknown.empty()) return fail(CtlExit::no_service, not_asked(launch, unknown));
   if (!failed) tell("nothing of " + launch.record.id + " runs");
   return failed.value_or(code(CtlExit::refused));
 }
@@ -95,12 +103,12 @@ int remove(const LaunchState& launch) {
       return fail(CtlExit::refused, launch.record.id + " hasn't ended: stop it first");
   }
   int worst = code(CtlExit::done);
-  bool is_known = true;
   for (const auto& one : launch.parts) {
-    is_known = is_known && (one.job || one.why.empty());
     if (one.job) worst = std::max(worst, remove(*one.job));
   }
-  if (worst == code(CtlExit::done) && is_known) agent::remove_record(launch.record.id);
+  const auto unknown = unknown_nodes(launch);
+  if (!unknown.empty()) return fail(CtlExit::no_service, not_asked(launch, unknown));
+  if (worst == code(CtlExit::done)) agent::remove_record(launch.record.id);
   return worst;
 }
 

@@ -133,7 +133,8 @@ Result<std::string> submission(const Command& command, const Planned& planned) {
         return Error{Errc::bad_usage,
                      "--env " + in_quotes(one, 80) +
                          (name.empty() ? ": a name is missing" : ": this variable isn't set here")};
-      env[name] = json_text_of(equals == std::string::npos ? std::string{ours} : one.substr(equals + 1));
+      env[name] =
+          json_text_of(equals == std::string::npos ? std::string{ours} : one.substr(equals + 1));
     }
   }
   body["env"] = std::move(env);

@@ -13,8 +13,9 @@ namespace {
 constexpr std::array kVerbs{
     VerbRow{"ps", "", 0, "lists jobs: of the service, and those of plain acc-launch of this user"},
     VerbRow{"status", "ID", 1, "shows one job: its ranks, pids, memory, restarts"},
-    VerbRow{"top", "[ID]", 1,
-            "shows jobs, or a job's ranks, live on the whole terminal; F1: its keys. Also: acc-top"},
+    VerbRow{
+        "top", "[ID]", 1,
+        "shows jobs, or a job's ranks, live on the whole terminal; F1: its keys. Also: acc-top"},
     VerbRow{"logs", "ID", 1, "shows what a job wrote"},
     VerbRow{"submit", "-- WORDS…", 0,
             "starts a job: WORDS as behind acc-launch; follows its output, exits as it does"},

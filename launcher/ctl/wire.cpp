@@ -211,16 +211,23 @@ Result<Answer> ask_service(const std::string& socket, const HttpRequest& request
   }
 }
 
+static int output_errno = 0;
+
 bool write_out(int fd, std::string_view text, const Interrupts* interrupts) {
   constexpr std::size_t kPiece = 4096;  // of which a pipe that is ready takes all
   while (!text.empty()) {
     if (wait_for(fd, POLLOUT, std::nullopt, interrupts) == Ready::interrupted) return false;
     const auto n = ::write(fd, text.data(), std::min(text.size(), kPiece));
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (n <= 0) return false;
+    if (n <= 0) {
+      if (fd == STDOUT_FILENO && errno != EPIPE) output_errno = errno;
+      return false;
+    }
     text.remove_prefix(static_cast<std::size_t>(n));
   }
   return true;
 }
+
+int output_failure() { return output_errno; }
 
 }  // namespace acc::ctl

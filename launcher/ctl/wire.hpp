@@ -80,5 +80,7 @@ struct Answer {
 
 /// All of `text` to `fd`, whose reader may be slow; false: it is gone, or `interrupts` came.
 bool write_out(int fd, std::string_view text, const Interrupts* interrupts);
+/// Why the standard output took no more; 0: it took all, or its reader left (`| head`).
+[[nodiscard]] int output_failure();
 
 }  // namespace acc::ctl

@@ -147,6 +147,16 @@ class Ends(OnDaemons):
         self.assertEqual(len(job.events("got_SIGINT")), 3)
         self.assertEqual(len(re.findall("got SIGINT", job.stderr)), 1, job.stderr)
 
+    def test_after_an_early_ctrl_c_the_other_hosts_waited_for_the_first(self):
+        self.begin("a b")
+        for after in (0, 0.03, 0.06, 0.09, 0.12, 0.15, 0.2):
+            job = self.launch("mark=up hold", "a:1,b:1")
+            until(lambda: job.agent, "the agent", 5)
+            time.sleep(after)  # the moment is what is tried
+            job.process.send_signal(signal.SIGINT)
+            self.assertIn(job.wait(15), (130, -signal.SIGINT), job.stderr)  # the latter: before it could handle one
+            self.nothing_left(job)
+
     def test_sigterm_stops_all_hosts(self):
         job = self.started()
         job.process.send_signal(signal.SIGTERM)
@@ -307,6 +317,22 @@ class Detached(OnDaemons):
 
     def names_of(self, hosts):
         return " ".join(host.split(":")[0] for host in hosts.split(","))
+
+    def test_a_stop_at_once_left_the_nodes_that_had_not_joined_yet(self):
+        for _ in range(3):
+            job = self.detached(hosts="a:1,b:1", count=0)
+            self.ctl("stop", self.id)
+            self.nothing_left(job)
+
+    def test_without_its_service_nothing_was_said_to_run(self):
+        self.detached(hosts="a:1,b:1", count=2)
+        self.nodes["a"].stop()
+        for verb in ("stop", "logs", "rm", "restart"):
+            self.ctl(verb, self.id, code=4)
+        self.ctl("ps", code=4)
+        self.nodes["a"].start()
+        until(lambda: os.path.exists(self.nodes["a"].path), "the service", 10)
+        self.ctl("stop", self.id)
 
     def test_a_detached_job_is_seen_steered_and_stopped_from_here(self):
         job = self.detached("note=USR1 on=TERM:0 mark=up hold", user=ALICE)

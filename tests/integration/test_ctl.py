@@ -212,6 +212,15 @@ class Played(CtlTest):
         self.assertEqual(self.ps()[0]["words"], JOB["words"])
         self.assertEqual(self.ps()[0]["state"], "running")
 
+    def test_what_a_full_disk_did_not_take_was_a_success(self):
+        for words in (["ps"], ["ps", "--json"]):
+            with open("/dev/full", "w") as full:
+                self.assertIn("can't write to the standard output: No space left on device", self.ctl(*words, code=1, stdout=full)[1])
+
+    def test_in_a_job_the_socket_of_its_worker_was_taken_for_the_service(self):
+        self.environment["ACC_AGENT_SOCKET"] = "@acc-launch/worker/1-nobody"
+        self.assertEqual(self.ps()[0]["id"], JOB["id"])
+
     def test_what_the_service_refuses_has_its_own_exit_code(self):
         for status, code in ((404, 3), (409, 5), (403, 5), (429, 5), (503, 5), (400, 2), (500, 1)):
             self.service.replies["POST", f"/v1/jobs/{JOB['id']}/stop"] = (status, {"error": f"no \x1b {status}", "code": "x"})

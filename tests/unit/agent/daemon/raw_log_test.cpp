@@ -81,7 +81,11 @@ struct RotatingEvents {
   void rotate() {
     std::filesystem::rename(path, path + ".1");
     begin = all.size();
-    write(acc::agent::event_file_line(begin));
+    // Its first line is there as soon as the file is.
+    const auto line = acc::agent::event_file_line(begin);
+    std::ofstream{path + ".new"} << line;
+    std::filesystem::rename(path + ".new", path);
+    all += line;
   }
 };
 

@@ -46,6 +46,9 @@ TEST_CASE("a launch is one row, whose end is that of all its parts", "[ctl][laun
 TEST_CASE("a node that can't be asked is named and counts as running", "[ctl][launches]") {
   const auto row = row_of(launch({launch_job("hosts-x.0", "running"), std::nullopt}, "no route"));
   CHECK((row.state == "running" && row.reason == "not known: b"));
+  CHECK(unknown_nodes(launch({std::nullopt, std::nullopt}, "no route")) ==
+        std::vector<std::string>{"a", "b"});
+  CHECK(row_of(launch({std::nullopt, std::nullopt}, "no route")).state == "unknown");
   CHECK(launch_json(launch({std::nullopt}, "no route"))["parts"][0]["error"] == "no route");
 }
 
