@@ -156,6 +156,7 @@ std::string output_reply(const OutputView& output) {
                       {"round", output.round.value()},
                       {"from", output.from},
                       {"end", output.end},
+                      {"captured", output.is_captured},
                       {"text", json_text_of(output.text)}});
 }
 

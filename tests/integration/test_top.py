@@ -3,7 +3,7 @@ import json, os, signal, subprocess, threading, time, unittest
 
 import test_cluster_launch
 import test_ctl
-from harness import BIN, PROGRAMS, SLACK, children_of, main, read, until, write
+from harness import ACC, BIN, PROGRAMS, SLACK, children_of, main, read, until, write
 from hosts import needs_hosts
 from test_ctl import CTL, JOB, CtlTest, Service
 from tty_program import TtyProgram, pyte
@@ -110,6 +110,23 @@ class Pages(TopTest):
         self.assertGreater(held, 0)
         screen.press("q", "q")
         self.ends(screen, 0)
+
+    def test_output_that_nobody_keeps_is_told(self):
+        """One worker alone has the terminal of its acc-launch."""
+        path = os.path.join(self.runtime, "work.sh")
+        write(path, "#!/bin/bash\necho straight; sleep 1000", 0o755)
+        launch = TtyProgram([ACC, "--num_processes", "1", "--no_python", path], {**self.environment, "TERM": "xterm-256color"}, self.runtime)
+        self.addCleanup(launch.close)
+        launch.wait_for("straight")
+        until(self.ps, "the job's control socket")
+        screen = self.top("work")
+        screen.wait_for("1 rank running")
+        screen.press("enter")
+        screen.wait_for("its output goes to where acc-launch was started; --log_dir would keep it")
+        screen.press("q", "q")
+        self.ends(screen, 0)
+        os.kill(launch.pid, signal.SIGTERM)
+        self.assertEqual(launch.wait(), 143)
 
     def test_nothing_that_a_job_writes_steers_the_terminal(self):
         self.job_of(r"printf '\033]0;pwned\007\033[2J\033[31mred\033[0m \302\2335mC1 \342\200\256turned 東京\n'; printf '\033[6n\033c' >&2; sleep 1000",
