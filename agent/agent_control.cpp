@@ -69,8 +69,8 @@ void AgentLoop::on_control(const control::Request& request, uid_t uid,
     return reply_status(*wanted, std::move(reply));
   if (const auto* wanted = std::get_if<control::Output>(&request)) {
     auto kept = output_.kept_output(wanted->local_rank, wanted->is_stderr, wanted->from);
-    return reply(
-        control::output_reply({group_.round, kept.from, kept.end, std::move(kept.text)}));
+    return reply(control::output_reply(
+        {group_.round, kept.from, kept.end, std::move(kept.text), kept.is_captured}));
   }
   if (std::holds_alternative<control::Stacks>(request)) {
     if (group_.phase != Phase::running)

@@ -63,7 +63,7 @@ Json goodput_json(const GoodputFigures& g) {
 }
 
 /// A flag that is missing is false; any other kind of value is, too.
-bool is_set(const Json& json, const char* name) {
+bool has_flag(const Json& json, const char* name) {
   const auto flag = json.find(name);
   return flag != json.end() && flag->is_boolean() && flag->get<bool>();
 }
@@ -133,7 +133,7 @@ Result<Request> decode(std::string_view line) {
   const auto wanted = json.find("do");
   const std::string word =
       wanted != json.end() && wanted->is_string() ? wanted->get<std::string>() : std::string{};
-  if (word == "status") return Request{Status{is_set(json, "last_lines"), is_set(json, "gpus")}};
+  if (word == "status") return Request{Status{has_flag(json, "last_lines"), has_flag(json, "gpus")}};
   if (word == "stop") return decode_stop(json);
   if (word == "signal") return decode_signal(json);
   if (word == "restart") return Request{Restart{}};
@@ -156,6 +156,7 @@ std::string output_reply(const OutputView& output) {
                       {"round", output.round.value()},
                       {"from", output.from},
                       {"end", output.end},
+                      {"captured", output.is_captured},
                       {"text", json_text_of(output.text)}});
 }
 

@@ -66,8 +66,9 @@ struct OutputView {
   std::uint64_t from = 0;  ///< offset of the text; more than was asked for: the rest is forgotten
   std::uint64_t end = 0;   ///< bytes that the stream has had in this round
   std::string text;        ///< any bytes
+  bool is_captured = true;  ///< false: it reaches its place without us, or as a part of stdout
 };
-/// {"ok": true, "round": N, "from": N, "end": N, "text": "…"}, bytes as in common/json_bytes.hpp.
+/// {"ok": true, "round": N, "from": N, "end": N, "captured": true, "text": "…"}, bytes as in common/json_bytes.hpp.
 [[nodiscard]] std::string output_reply(const OutputView& output);
 /// {"error": "…", "code": "bad_request"}, as the daemon's API answers.
 [[nodiscard]] std::string refusal(std::string_view code, std::string_view why);

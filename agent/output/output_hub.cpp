@@ -48,6 +48,7 @@ struct OutputHub::Channel {
   UniqueFd child_end;
   std::string path;                // of its log file, or empty
   std::size_t prefix_columns = 0;  // in front of its lines
+  bool is_captured = false;        // in this round; also after its end
 };
 
 struct OutputHub::Worker {
@@ -148,6 +149,7 @@ Result<void> OutputHub::open_channel(Channel& channel, LocalRank local, Rank ran
   channel.prefix_columns = route.show == Show::prefixed ? prefix_width(plan_.prefix, prefix) : 0;
   auto read_end = open_read_end(channel, route, is_err);
   if (!read_end) return read_end.error();
+  channel.is_captured = true;
   const std::size_t capacity = capacity_of(read_end->get());
 
   WorkerStream::Targets to;
@@ -266,10 +268,12 @@ std::string OutputHub::last_line(LocalRank local) const {
 OutputHub::Kept OutputHub::kept_output(LocalRank local, bool is_stderr, std::uint64_t from) const {
   if (local.value() >= workers_.size()) return {};
   const auto& worker = workers_[local.value()];
-  const auto& tail = is_stderr ? worker.err.tail : worker.out.tail;
+  const auto& channel = is_stderr ? worker.err : worker.out;
+  const auto& tail = channel.tail;
   const auto end = tail.total();
   const auto wanted = end > from ? end - from : 0;
-  Kept kept{tail.text(std::min<std::uint64_t>(wanted, TailBuffer::kSize)), 0, end};
+  Kept kept{tail.text(std::min<std::uint64_t>(wanted, TailBuffer::kSize)), 0, end,
+            channel.is_captured};
   kept.from = end - kept.text.size();
   return kept;
 }

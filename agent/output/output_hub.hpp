@@ -81,6 +81,7 @@ class OutputHub {
     std::string text;
     std::uint64_t from = 0;  ///< its offset in the stream
     std::uint64_t end = 0;   ///< bytes that the stream has had
+    bool is_captured = false;  ///< false: it is inherited, or shares the pipe of stdout
   };
   /// Behind the first `from` bytes. Of both streams if they share a pipe: stdout has all.
   [[nodiscard]] Kept kept_output(LocalRank local, bool is_stderr, std::uint64_t from) const;

@@ -113,6 +113,12 @@ LogAnswer read_memory(const JobRow& job, const LogPlace& place, std::optional<st
   log.round = number_of(reply, "round");
   log.from = static_cast<std::uint64_t>(std::max<std::int64_t>(0, number_of(reply, "from")));
   log.text = bytes_of(text_of(reply, "text"));
+  const auto captured = reply.is_object() ? reply.find("captured") : reply.end();
+  const bool is_elsewhere = log.trouble.empty() && captured != reply.end() && *captured == false;
+  if (is_elsewhere && place.is_stderr)
+    log.trouble = "its stderr is on stdout (Tab), or goes to where acc-launch was started";
+  else if (is_elsewhere)
+    log.trouble = "its output goes to where acc-launch was started; --log_dir would keep it";
   return log;
 }
 
@@ -142,7 +148,9 @@ Result<Source::Target> Source::find(const std::string& name) const {
   if (found) return Target{name, *found, {{"", *found}}};
   // Perhaps because the service that knows it doesn't answer.
   const bool is_missed = all.answered.empty() && (services_.is_named || all.jobs.empty());
-  if (found.error().code != Errc::bad_usage && is_missed && all.error) return *all.error;
+  if (found.error().code != Errc::bad_usage && is_missed && all.error)
+    return Error{all.error->code == Errc::not_found ? Errc::unavailable : all.error->code,
+                 found.error().what + ", and no acc-agent answers: " + all.error->what};
   return found.error();
 }
 

@@ -115,6 +115,7 @@ TEST_CASE("output is carried as the bytes that it is", "[agent][control]") {
   CHECK(json["round"] == 2);
   CHECK(json["from"] == 10);
   CHECK(json["end"] == 14);
+  CHECK(json["captured"] == true);
   CHECK(bytes_of(json["text"].get<std::string>()) == "a\xff\x1b\n");
 }
 
