@@ -37,23 +37,9 @@ Coordinator::Coordinator(boost::asio::io_context& io, MembershipOptions options,
 
 void Coordinator::admit(PeerId peer, std::shared_ptr<Link> link, const Join& join) {
   const std::string address = link->peer_address();
-  note_skew(join);
   links_.emplace(peer.value(), std::move(link));
   listen_to(peer);
   perform(membership_.joined(peer, join, address, time_of_event()));
-}
-
-// No decision depends on wall clocks, but comparing the logs of two nodes does.
-void Coordinator::note_skew(const Join& join) const {
-  constexpr Millis kWorthTelling{5'000};
-  const auto here = std::chrono::system_clock::now().time_since_epoch();
-  const auto skew = std::chrono::duration_cast<Millis>(here) - Millis{join.wall_clock_ms};
-  if (join.wall_clock_ms == 0 || std::chrono::abs(skew) < kWorthTelling) return;
-  hooks_.tell("the clock of node " + join.node.name + " is " +
-                  acc::describe(std::chrono::abs(skew)) +
-                  (skew > Millis{0} ? " behind" : " ahead of") +
-                  " the one here: times in its log differ, nothing else does",
-              true);
 }
 
 void Coordinator::listen_to(PeerId peer) {

@@ -63,7 +63,6 @@ class Coordinator {
  private:
   /// By boot_now(), as all times of the membership. Handles a doubt about the clocks first.
   Instant time_of_event();
-  void note_skew(const Join& join) const;
   void listen_to(PeerId peer);
   void on_frame(PeerId peer, const Frame& frame);
   void on_lost(PeerId peer, const std::string& why);

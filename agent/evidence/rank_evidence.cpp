@@ -14,42 +14,63 @@ std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+constexpr std::size_t kNodeAt = 2;
+constexpr std::size_t kLongestText = 1000;
+
+// Of another node or process: it is shown on terminals. UTF-8 stays, but for controls: U+0080 to
+// U+009F are such, too.
+std::string shown_text(const Json& json) {
+  auto text = json.get<std::string>();
+  if (text.size() > kLongestText) text.resize(kLongestText);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool is_second = i > 0 && text[i - 1] == '\xc2' && byte < 0xa0;
+    if (byte < 0x20 || byte == 0x7f || is_second) text[i] = '?';
+  }
+  return text;
+}
+
+std::vector<std::string> shown_texts(const Json& json) {
+  std::vector<std::string> texts;
+  for (const auto& one : json) texts.push_back(shown_text(one));
+  return texts;
+}
+
+// A row without names: of a thousand ranks all have to fit into one value of the store.
 Json json_of(const RankSummary& s) {
-  Json json{{"rank", s.rank.value()},
-            {"local_rank", s.local_rank.value()},
-            {"node", s.node},
-            {"pid", s.pid},
-            {"state", std::string(1, s.state)},
-            {"silent", s.is_silent},
-            {"beaten", s.has_beaten},
-            {"step", s.step},
-            {"collectives", s.collectives},
-            {"inside", s.is_inside},
-            {"operation", s.operation},
-            {"waits", nullptr},
-            {"stack", s.stack_key},
-            {"at", s.at}};
-  if (s.waits_for_others) json["waits"] = *s.waits_for_others;
-  return json;
+  return {s.rank.value(),
+          s.local_rank.value(),
+          s.node,
+          s.pid,
+          std::string(1, s.state),
+          s.is_silent,
+          s.has_beaten,
+          s.step,
+          s.collectives,
+          s.is_inside,
+          s.operation,
+          s.waits_for_others ? Json(*s.waits_for_others) : Json{},
+          s.stack_key,
+          s.at};
 }
 
 RankSummary summary_of(const Json& json) {
   RankSummary s;
-  s.rank = Rank{json.at("rank").get<std::uint32_t>()};
-  s.local_rank = LocalRank{json.at("local_rank").get<std::uint32_t>()};
-  s.node = json.at("node").get<std::string>();
-  s.pid = json.at("pid").get<pid_t>();
-  const auto state = json.at("state").get<std::string>();
+  s.rank = Rank{json.at(0).get<std::uint32_t>()};
+  s.local_rank = LocalRank{json.at(1).get<std::uint32_t>()};
+  s.node = shown_text(json.at(kNodeAt));
+  s.pid = json.at(3).get<pid_t>();
+  const auto state = shown_text(json.at(4));
   s.state = state.empty() ? '?' : state.front();
-  s.is_silent = json.at("silent").get<bool>();
-  s.has_beaten = json.at("beaten").get<bool>();
-  s.step = json.at("step").get<std::uint64_t>();
-  s.collectives = json.at("collectives").get<std::uint64_t>();
-  s.is_inside = json.at("inside").get<bool>();
-  s.operation = json.at("operation").get<std::string>();
-  if (json.at("waits").is_boolean()) s.waits_for_others = json.at("waits").get<bool>();
-  s.stack_key = json.at("stack").get<std::string>();
-  s.at = json.at("at").get<std::string>();
+  s.is_silent = json.at(5).get<bool>();
+  s.has_beaten = json.at(6).get<bool>();
+  s.step = json.at(7).get<std::uint64_t>();
+  s.collectives = json.at(8).get<std::uint64_t>();
+  s.is_inside = json.at(9).get<bool>();
+  s.operation = shown_text(json.at(10));
+  if (json.at(11).is_boolean()) s.waits_for_others = json.at(11).get<bool>();
+  s.stack_key = shown_text(json.at(12));
+  s.at = shown_text(json.at(13));
   return s;
 }
 
@@ -70,9 +91,9 @@ Json json_of(const std::vector<ThreadStack>& stacks) {
 std::vector<ThreadStack> stacks_of(const Json& json) {
   std::vector<ThreadStack> stacks;
   for (const auto& words : json) {
-    ThreadStack stack{words.at(0).get<std::string>(), {}};
+    ThreadStack stack{shown_text(words.at(0)), {}};
     for (std::size_t i = 1; i < words.size(); i += 2)
-      stack.frames.push_back({words.at(i).get<std::string>(), words.at(i + 1).get<std::string>()});
+      stack.frames.push_back({shown_text(words.at(i)), shown_text(words.at(i + 1))});
     stacks.push_back(std::move(stack));
   }
   return stacks;
@@ -92,15 +113,15 @@ heartbeat::Beat beat_of(const Json& json) {
   beat.checkpoints = json.at(3).get<std::uint64_t>();
   beat.checkpoint_step = json.at(4).get<std::uint64_t>();
   beat.section_since_ns = json.at(5).get<std::uint64_t>();
-  beat.section = json.at(6).get<std::string>();
+  beat.section = shown_text(json.at(6));
   return beat;
 }
 
 Json json_of(const FlightCall& call) { return {call.number, call.name, call.state}; }
 
 FlightCall flight_call_of(const Json& json) {
-  return {json.at(0).get<std::uint64_t>(), json.at(1).get<std::string>(),
-          json.at(2).get<std::string>()};
+  return {json.at(0).get<std::uint64_t>(), shown_text(json.at(1)),
+          shown_text(json.at(2))};
 }
 
 Json json_of(const std::vector<FlightGroup>& groups) {
@@ -113,7 +134,7 @@ Json json_of(const std::vector<FlightGroup>& groups) {
 std::vector<FlightGroup> flight_of(const Json& json) {
   std::vector<FlightGroup> groups;
   for (const auto& one : json) {
-    groups.push_back({one.at(0).get<std::string>(), flight_call_of(one.at(1)), std::nullopt});
+    groups.push_back({shown_text(one.at(0)), flight_call_of(one.at(1)), std::nullopt});
     if (!one.at(2).is_null()) groups.back().open = flight_call_of(one.at(2));
   }
   return groups;
@@ -140,27 +161,35 @@ RankEvidence rank_of(const Json& json) {
   if (json.contains("beat")) rank.beat = beat_of(json.at("beat"));
   rank.seconds_since_beat = json.value("since_beat", 0.0);
   rank.worker_pid = json.value("worker", pid_t{0});
-  rank.command = json.value("command", std::string{});
-  rank.wait_channel = json.value("channel", std::string{});
-  rank.system_call = json.value("call", std::string{});
+  rank.command = (json.contains("command") ? shown_text(json.at("command")) : std::string{});
+  rank.wait_channel = (json.contains("channel") ? shown_text(json.at("channel")) : std::string{});
+  rank.system_call = (json.contains("call") ? shown_text(json.at("call")) : std::string{});
   if (json.contains("python")) rank.python = stacks_of(json.at("python"));
   if (json.contains("native")) rank.native = stacks_of(json.at("native"));
   if (json.contains("flight")) rank.flight = flight_of(json.at("flight"));
-  if (json.contains("notes")) rank.notes = json.at("notes").get<std::vector<std::string>>();
+  if (json.contains("notes")) rank.notes = shown_texts(json.at("notes"));
   return rank;
 }
 
 Json json_of(const NodeEvidence& evidence) {
   Json json{{"node", evidence.node}, {"tools", evidence.tools}, {"ranks", Json::array()}};
-  for (const auto& rank : evidence.ranks) json["ranks"].push_back(json_of(rank));
+  for (const auto& rank : evidence.ranks) {
+    json["ranks"].push_back(json_of(rank));
+    auto& name = json["ranks"].back()["summary"][kNodeAt];
+    if (rank.summary.node == evidence.node) name = "";
+  }
   return json;
 }
 
 NodeEvidence node_of(const Json& json) {
   NodeEvidence evidence;
-  evidence.node = json.at("node").get<std::string>();
-  evidence.tools = json.at("tools").get<std::vector<std::string>>();
-  for (const auto& one : json.at("ranks")) evidence.ranks.push_back(rank_of(one));
+  evidence.node = shown_text(json.at("node"));
+  evidence.tools = shown_texts(json.at("tools"));
+  for (const auto& one : json.at("ranks")) {
+    evidence.ranks.push_back(rank_of(one));
+    auto& name = evidence.ranks.back().summary.node;
+    if (name.empty()) name = evidence.node;
+  }
   return evidence;
 }
 
@@ -188,12 +217,10 @@ std::string group_key(const RankSummary& rank) {
 }
 
 std::string encode(const Request& r) {
-  Json json{{"job", r.facts.job},        {"node", r.facts.node},
-            {"round", r.facts.round},    {"why", r.facts.why},
-            {"when", r.facts.when},      {"page", r.has_page},
-            {"limit_ms", r.limit_ms},    {"file", r.file},
-            {"workers", Json::array()},  {"gathered", Json::array()},
-            {"missing", r.facts.missing}};
+  Json json{{"job", r.facts.job},     {"node", r.facts.node}, {"round", r.facts.round},
+            {"why", r.facts.why},     {"when", r.facts.when}, {"page", r.has_page},
+            {"limit_ms", r.limit_ms}, {"file", r.file},       {"workers", Json::array()},
+            {"gathered", Json::array()}, {"missing", r.facts.missing}};
   for (const auto& node : r.gathered) json["gathered"].push_back(json_of(node));
   for (const auto& worker : r.workers)
     json["workers"].push_back({{"rank", worker.rank.value()},
@@ -251,12 +278,7 @@ void fit(NodeEvidence& evidence, std::size_t bytes) {
     for (auto& rank : evidence.ranks) {
       shorten(rank.python, step.threads, step.frames);
       shorten(rank.native, step.threads, step.frames);
-      if (step.threads > 0) continue;
-      RankEvidence bare;
-      bare.summary = rank.summary;
-      bare.beat = rank.beat;
-      bare.flight = rank.flight;
-      rank = std::move(bare);
+      if (step.threads == 0) rank = {.summary = rank.summary, .flight = rank.flight};
     }
   }
 }

@@ -314,9 +314,10 @@ class ClusterRun {
     line.out = std::make_unique<HostStream>(
         targets(false), token_,
         [this, host = a.host](const LaunchMark& mark) { on_mark(host, mark); });
-    line.err = std::make_unique<HostStream>(
-        targets(true), token_,
-        [this, host = a.host](const LaunchMark& mark) { on_mark(host, mark); });
+    HostStream::OnMark on_event;
+    if (wants_events())
+      on_event = [this, host = a.host](const LaunchMark& mark) { on_mark(host, mark); };
+    line.err = std::make_unique<HostStream>(targets(true), token_, std::move(on_event));
     destinations_.console(false).reserve(pipe_capacity(pipes.out.get()));
     destinations_.console(true).reserve(pipe_capacity(pipes.err.get()));
     line.out_reader = pump_.add(std::move(pipes.out), *line.out);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
+#include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   namespace evidence = acc::agent::evidence;
@@ -27,9 +28,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const char c : shown)
     if (c == '\x1b' || c == '\r') std::abort();
   const auto answer = evidence::decode_answer(text);
-  if (answer && evidence::find_culprits(answer->ranks).which.size() > answer->ranks.size())
+  auto node = answer ? acc::Result<evidence::NodeEvidence>{answer->evidence}
+                     : evidence::decode_node(text);
+  if (!node) return 0;
+  std::vector<evidence::RankSummary> ranks;
+  for (const auto& one : node->ranks) ranks.push_back(one.summary);
+  const auto culprits = evidence::find_culprits(ranks);
+  if (culprits.which.size() > ranks.size() || (!ranks.empty() && culprits.which.empty()))
     std::abort();
-  const auto ranks = evidence::decode_ranks(text);
-  if (ranks && !ranks->empty() && evidence::find_culprits(*ranks).which.empty()) std::abort();
+  // What another node sent is shown on terminals.
+  for (const char c : evidence::text_of_nodes({}, {*node}))
+    if (c == '\x1b' || c == '\r') std::abort();
+  evidence::fit(*node, 4096);
+  if (!evidence::decode_node(evidence::encode(*node))) std::abort();
   return 0;
 }

@@ -310,6 +310,24 @@ TEST_CASE("what doesn't fit into the store loses stacks, and keeps its ranks", "
   CHECK(encode(node).size() <= 4 * 1024);
 }
 
+TEST_CASE("what is found of a thousand silent ranks fits into one value of the store",
+          "[agent][evidence]") {
+  NodeEvidence node{"node-0123456789.cluster.example.org", {}, {}};
+  for (const auto& summary : ranks(1024)) {
+    RankEvidence one;
+    one.summary = summary;
+    one.summary.node = node.node;
+    one.summary.stack_key = "17446744073709551615";
+    one.summary.at = "a_function_of_the_program (trainer.py:1234)";
+    one.beat = heartbeat::Beat{};
+    one.notes = {"its Python handler wrote no stack in time"};
+    node.ranks.push_back(one);
+  }
+  fit(node, 192 * 1024);
+  CHECK(encode(node).size() <= 192 * 1024);
+  CHECK(node.ranks.size() == 1024);
+}
+
 TEST_CASE("the text of several nodes names each rank's node, and those without an answer",
           "[agent][evidence]") {
   std::vector<RankEvidence> all;
