@@ -125,75 +125,20 @@ void AgentLoop::end_loop() {
   if (control_) control_->close();
   metrics_server_.reset();
   if (!job_) return io_.stop();
-  const bool is_orphan = finish_->end.outcome == Outcome::guardian_lost;
-  job_->leave(finish_->end.outcome == Outcome::unfit ? end_reason_
-              : !is_orphan                           ? std::string{to_string(finish_->end.outcome)}
-              : end_reason_.empty()                  ? "its acc-launch was killed"
-                                                     : end_reason_,
-              [this] { io_.stop(); });
+  job_->leave(leave_words(finish_->end.outcome, end_reason_), [this] { io_.stop(); });
 }
 
-// ---- hangs ----
+// ---- stacks and hangs ----
 
-std::function<void(const JobWatch::Summaries&, std::function<void(JobWatch::Summaries)>)>
+std::function<void(const evidence::NodeEvidence&, std::function<void(JobWatch::Evidence)>)>
 AgentLoop::comparing_nodes() {
   if (plan_.kind != JobKind::elastic || !plan_.cluster.several()) return {};
-  return [this](const auto& mine, auto done) { compare_with_nodes(mine, std::move(done)); };
+  return [this](const auto& mine, auto done) { node_stacks_.compare(mine, std::move(done)); };
 }
 
-// Each node writes what it found about its silent ranks under its own key, and reads those of the
-// others: all of them judge the same facts, and the node of the rank that is behind reports it. A
-// node whose ranks go on writes nothing.
-void AgentLoop::compare_with_nodes(const JobWatch::Summaries& mine,
-                                   std::function<void(JobWatch::Summaries)> done) {
-  constexpr Millis kPatience{12'000};  // another node notices up to a second, and collects for ten
-  constexpr Millis kLost{1'000};       // … or there is no coordinator to answer
-  if (!job_ || !place_ || place_->nodes < 2) return done ? done(mine) : void();
-  struct Gathering {
-    JobWatch::Summaries all;
-    std::uint32_t missing = 0;
-    std::function<void(JobWatch::Summaries)> done;
-    std::function<void()> finish;
-  };
-  const auto key_of = [](std::uint32_t node) { return "acc/silent/" + std::to_string(node); };
-  rendezvous::KvRequest own;
-  own.op = rendezvous::KvRequest::Op::set;
-  own.key = key_of(place_->node_rank.value());
-  own.value = evidence::encode(mine);
-  if (!done) {  // they go on
-    own.op = rendezvous::KvRequest::Op::remove;
-    return job_->ask(std::move(own), [](const auto&) {});
-  }
-  const auto gathering = std::make_shared<Gathering>();
-  gathering->all = mine;
-  gathering->finish = [gathering = std::weak_ptr{gathering}] {
-    const auto self = gathering.lock();
-    if (!self || !self->done) return;
-    // In the same order on all nodes, or they would name different ranks.
-    std::ranges::sort(self->all, {}, &evidence::RankSummary::rank);
-    std::exchange(self->done, nullptr)(std::move(self->all));
-  };
-  gathering->missing = place_->nodes - 1;
-  gathering->done = std::move(done);
-  job_->ask(std::move(own), [](const auto&) {});
-  for (std::uint32_t node = 0; node < place_->nodes; ++node) {
-    if (node == place_->node_rank.value()) continue;
-    rendezvous::KvRequest other;
-    other.op = rendezvous::KvRequest::Op::get;
-    other.key = key_of(node);
-    other.timeout = kPatience;
-    job_->ask(std::move(other), [gathering](const rendezvous::KvReply& reply) {
-      if (reply.status == rendezvous::KvReply::Status::ok) {
-        if (auto ranks = evidence::decode_ranks(reply.value)) {
-          auto& all = gathering->all;
-          all.insert(all.end(), ranks->begin(), ranks->end());
-        }
-      }
-      if (--gathering->missing == 0) gathering->finish();
-    });
-  }
-  const auto timer = std::make_shared<boost::asio::steady_timer>(io_, kPatience + kLost);
-  timer->async_wait([gathering, timer](boost::system::error_code) { gathering->finish(); });
+void AgentLoop::collect_stacks(const std::string& why, JobWatch::Collected done) {
+  if (job_ && place_ && place_->nodes > 1) return node_stacks_.collect(why, std::move(done));
+  watch_.collect(why, JobWatch::kCollectTime, std::move(done));
 }
 
 // ---- reports ----

@@ -65,11 +65,17 @@ void AgentLoop::on_control(const control::Request& request, uid_t uid,
   const auto note = [&](const std::string& what) {
     messages_.note(what + " asked over the control socket by uid " + std::to_string(uid));
   };
-  if (std::holds_alternative<control::Status>(request)) return reply_status(std::move(reply));
+  if (const auto* wanted = std::get_if<control::Status>(&request))
+    return reply_status(*wanted, std::move(reply));
+  if (const auto* wanted = std::get_if<control::Output>(&request)) {
+    auto kept = output_.kept_output(wanted->local_rank, wanted->is_stderr, wanted->from);
+    return reply(
+        control::output_reply({group_.round, kept.from, kept.end, std::move(kept.text)}));
+  }
   if (std::holds_alternative<control::Stacks>(request)) {
     if (group_.phase != Phase::running)
       return reply(control::refusal("conflict", "no worker runs now"));
-    return watch_.collect("asked for over the control socket", [reply](const auto& answer) {
+    return collect_stacks("asked for over the control socket", [reply](const auto& answer) {
       reply(answer ? control::stacks_reply(answer->file, answer->text)
                    : control::refusal("failed", answer.error().what));
     });
@@ -99,8 +105,8 @@ void AgentLoop::on_control(const control::Request& request, uid_t uid,
 }
 
 // The other nodes are known to the coordinator, which may not answer: then without them.
-void AgentLoop::reply_status(std::function<void(std::string)> reply) {
-  if (!job_ || !place_) return reply(control::encode(view()));
+void AgentLoop::reply_status(control::Status wanted, std::function<void(std::string)> reply) {
+  if (!job_ || !place_) return reply(control::encode(view(wanted)));
   struct Question {
     explicit Question(boost::asio::io_context& io) : timer{io} {}
     boost::asio::steady_timer timer;
@@ -108,9 +114,9 @@ void AgentLoop::reply_status(std::function<void(std::string)> reply) {
   };
   const auto question = std::make_shared<Question>(io_);
   question->reply = std::move(reply);
-  const auto answer = [this, question](std::vector<control::NodeView> table) {
+  const auto answer = [this, question, wanted](std::vector<control::NodeView> table) {
     if (!question->reply) return;
-    auto seen = view();
+    auto seen = view(wanted);
     seen.table = std::move(table);
     std::exchange(question->reply, nullptr)(control::encode(seen));
     question->timer.cancel();
@@ -155,7 +161,7 @@ void AgentLoop::ask_all_for_restart(std::function<void(std::string)> reply) {
   check_emptied();
 }
 
-control::JobView AgentLoop::view() const {
+control::JobView AgentLoop::view(const control::Status& wanted) const {
   const auto now = clock_now();
   control::JobView seen;
   seen.name = job_name(plan_);
@@ -173,6 +179,7 @@ control::JobView AgentLoop::view() const {
   seen.agent = ::getpid();
   if (run_folder_.holds_logs()) seen.log_folder = run_folder_.path();
   seen.seconds = seconds_of(began_, now);
+  seen.goodput = watch_.goodput(now);
   const auto words = std::min(plan_.command.size(), kShownWords);
   seen.command.assign(plan_.command.begin(),
                       plan_.command.begin() + static_cast<std::ptrdiff_t>(words));
@@ -181,6 +188,7 @@ control::JobView AgentLoop::view() const {
   for (const auto& record : records) {
     control::WorkerView worker{record.rank, record.local_rank, record.pid, record.status, 0, {},
                                {}};
+    if (wanted.last_lines) worker.last_line = output_.last_line(record.local_rank);
     worker.progress = progress_of(record);
     const bool has_begun = record.started != Instant{};
     if (has_begun) worker.seconds = seconds_of(record.started, record.status ? record.ended : now);

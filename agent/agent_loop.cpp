@@ -1,6 +1,7 @@
 #include "agent/agent_loop.hpp"
 
 #include "agent/control_server.hpp"
+#include "agent/coordinated_job.hpp"
 #include "agent/interrupt_watch.hpp"
 #include "agent/job_folder_notes.hpp"
 #include "agent/life_line_watch.hpp"
@@ -108,7 +109,13 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian,
                 messages_}},
       recorder_{plan_, workers_, output_, run_folder_, containment_},
       watch_{{io_, plan_, workers_, messages_, run_folder_, job_id_, watched_node(plan)},
-             {[this](const auto& hang) { on_hang(hang); }, comparing_nodes()}},
+             {[this](const auto& hang) { on_hang(hang); }, [this] { show_progress(); },
+              comparing_nodes()}},
+      node_stacks_{{io_, watch_,
+                    [this](auto request, auto answer) {
+                      job_->ask(std::move(request), std::move(answer));
+                    },
+                    [this](auto answer) { job_->table(std::move(answer)); }}},
       max_restarts_{plan.restart.max_restarts},
       signals_{io_, open_signals()},
       guardian_fd_{io_},
@@ -177,6 +184,7 @@ void AgentLoop::handle(const Event& event) {
     watch_.round_ended(
         group_.first_failure || group_.restart_asked || group_.lease_over || is_for_another,
         clock_now());
+    node_stacks_.round_ended();
   }
   for (const auto& action : actions) carry_out(action);
   spare_stopping_workers();
@@ -244,6 +252,7 @@ void AgentLoop::on_started(const std::optional<StartFailure>& failure) {
   note_round_started();
   handle(RoundStarted{now});
   watch_.round_started(services_->heartbeats(), group_.round, now);
+  if (job_ && place_) node_stacks_.round_started(place_->node_rank, place_->nodes);
   if (group_.terminal_rank) terminal_.lent();
   forget_last_attempt();
   const std::string status = std::to_string(group_.size) + " workers running, attempt " +
@@ -327,9 +336,10 @@ void AgentLoop::dump_stacks_before(int signo) {
   };
   if (group_.phase != Phase::running || watch_.is_collecting()) return stop();
   messages_.announce(signal_name(signo) + ": collecting the workers' stacks, then stopping");
-  watch_.collect(signal_name(signo) + " to acc-launch", [this, stop](const auto&) {
-    if (!finish_ && group_.phase == Phase::running) stop();
-  });
+  watch_.collect(signal_name(signo) + " to acc-launch", JobWatch::kCollectTime,
+                 [this, stop](const auto&) {
+                   if (!finish_ && group_.phase == Phase::running) stop();
+                 });
 }
 
 // The first press only went to the worker; with it, this is the second.

@@ -12,6 +12,7 @@
 #include "agent/lease_timer.hpp"
 #include "agent/left_overs.hpp"
 #include "agent/lent_terminal.hpp"
+#include "agent/node_stacks.hpp"
 #include "agent/output/output_hub.hpp"
 #include "agent/output/run_folder.hpp"
 #include "agent/round_starter.hpp"
@@ -118,23 +119,22 @@ class AgentLoop {
   template <class Other>
   void prepare(const Other&) {}
   void heed_lease();
-  /// What the nodes of a job found about their silent ranks, exchanged in the store of the round.
-  void compare_with_nodes(const JobWatch::Summaries& mine,
-                          std::function<void(JobWatch::Summaries)> done);
   void tell_workers_of(const WorkerRecord& record);
   [[nodiscard]] NodeFacts node_facts() const;
   /// Null for a job on one node.
-  std::function<void(const JobWatch::Summaries&, std::function<void(JobWatch::Summaries)>)>
+  std::function<void(const evidence::NodeEvidence&, std::function<void(JobWatch::Evidence)>)>
   comparing_nodes();
+  /// Of all ranks of the job.
+  void collect_stacks(const std::string& why, JobWatch::Collected done);
   void end_loop();
 
   // the control socket: agent_control.cpp
   void open_control();
   void on_control(const control::Request& request, uid_t uid,
                   std::function<void(std::string)> reply);
-  void reply_status(std::function<void(std::string)> reply);
   void ask_all_for_restart(std::function<void(std::string)> reply);
-  [[nodiscard]] control::JobView view() const;
+  void reply_status(control::Status wanted, std::function<void(std::string)> reply);
+  [[nodiscard]] control::JobView view(const control::Status& wanted = {}) const;
   [[nodiscard]] std::optional<control::WorkerView::Progress> progress_of(
       const WorkerRecord& record) const;
 
@@ -156,8 +156,8 @@ class AgentLoop {
   void open_status();
   void follow_status();
   void draw_status_after(Millis delay);
-  /// Of running workers, from their heartbeats: "step 1200, 3.1 steps/s"; empty: nothing is known.
-  void show_progress(std::string line);
+  /// Of running workers, from their heartbeats.
+  void show_progress();
   [[nodiscard]] std::string status_now() const;
 
   // helpers
@@ -194,6 +194,7 @@ class AgentLoop {
   std::unique_ptr<MetricsServer> metrics_server_;  ///< --metrics
   std::unique_ptr<HealthCheck> health_;            ///< --health
   JobWatch watch_;
+  NodeStacks node_stacks_;  ///< used in a job on several nodes
   GroupState group_;
   std::unique_ptr<CoordinatedJob> job_;  ///< in a job on several nodes
   std::optional<Assignment> place_;      ///< there: from the coordinator
@@ -217,6 +218,7 @@ class AgentLoop {
   std::optional<Finish> finish_;
   bool is_hurrying_at_once_ = false;  ///< of two presses in a worker's terminal the first is old
   bool shows_status_ = false;
+  bool shows_progress_ = false;  ///< also while workers run: none of them has the terminal itself
   Instant in_phase_since_{};  ///< kept only where shows_status_
   std::string progress_line_;
   bool is_flush_hurried_ = false;  ///< a signal came after the workers' end

@@ -19,13 +19,16 @@ void AgentLoop::open_status() {
   const auto& output = plan_.output;
   shows_status_ = output_.can_show_status() && !output.quiet && !console_.no_color &&
                   output.color != Choice::no && !output.is_reported_elsewhere;
+  shows_progress_ = shows_status_ && !output_.is_bypassed();
   if (shows_status_) follow_status();
 }
 
 // After each change of the phase.
 void AgentLoop::follow_status() {
   in_phase_since_ = clock_now();
-  // Not while workers run: their first line must find a clean terminal.
+  // Not while workers run, until they have sent heartbeats: their first line must find a clean
+  // terminal.
+  progress_line_.clear();
   output_.set_status("");
   draw_status_after(kStatusDelay);
 }
@@ -41,12 +44,20 @@ void AgentLoop::draw_status_after(Millis delay) {
   });
 }
 
-void AgentLoop::show_progress(std::string line) {
+void AgentLoop::show_progress() {
+  if (!shows_progress_ || group_.phase != Phase::running) return;
+  std::vector<WorkerProgress> workers;
+  for (const auto& record : workers_.records()) {
+    if (record.pid == 0 || record.status) continue;
+    auto progress = progress_of(record);
+    if (!progress) continue;
+    workers.push_back({record.rank, progress->step, progress->steps_per_second,
+                       progress->seconds_since_heartbeat, std::move(progress->section)});
+  }
   const bool was_silent = progress_line_.empty();
-  progress_line_ = std::move(line);
-  if (!shows_status_ || group_.phase != Phase::running) return;
+  progress_line_ = progress_text(workers);
   if (progress_line_.empty()) output_.set_status("");
-  if (was_silent) draw_status_after(kStatusDelay);
+  if (was_silent && !progress_line_.empty()) draw_status_after(kStatusDelay);
 }
 
 std::string AgentLoop::status_now() const {

@@ -1,5 +1,6 @@
 #include "agent/control_protocol.hpp"
 
+#include "common/json_bytes.hpp"
 #include "common/text.hpp"
 
 #include <nlohmann/json.hpp>
@@ -51,6 +52,39 @@ Result<Request> decode_signal(const Json& json) {
   return Request{Signal{signo}};
 }
 
+// As in the report.
+Json goodput_json(const GoodputFigures& g) {
+  const auto seconds = [](Millis time) { return std::chrono::duration<double>(time).count(); };
+  return {{"share", g.goodput()},
+          {"seconds", seconds(g.total)},
+          {"seconds_waiting", seconds(g.waiting)},
+          {"seconds_restarting", seconds(g.restarting)},
+          {"seconds_lost_work", g.knows_checkpoints ? Json(seconds(g.lost_work)) : Json{}}};
+}
+
+/// A flag that is missing is false; any other kind of value is, too.
+bool is_set(const Json& json, const char* name) {
+  const auto flag = json.find(name);
+  return flag != json.end() && flag->is_boolean() && flag->get<bool>();
+}
+
+Result<Request> decode_output(const Json& json) {
+  Output wanted;
+  const auto rank = json.find("local_rank");
+  if (rank == json.end() || !rank->is_number_unsigned() || rank->get<std::uint64_t>() > UINT32_MAX)
+    return bad("\"local_rank\" is missing: a worker's number on this node, from 0");
+  wanted.local_rank = LocalRank{rank->get<std::uint32_t>()};
+  const auto stream = json.find("stream");
+  wanted.is_stderr = stream != json.end() && *stream == "stderr";
+  if (stream != json.end() && *stream != "stdout" && *stream != "stderr")
+    return bad("\"stream\" is stdout or stderr");
+  const auto from = json.find("from");
+  if (from != json.end() && !from->is_number_unsigned())
+    return bad("\"from\" is an offset in bytes");
+  if (from != json.end()) wanted.from = from->get<std::uint64_t>();
+  return Request{wanted};
+}
+
 Json to_json(const WorkerView& worker) {
   const bool lives = !worker.status;
   const auto* killed = lives ? nullptr : std::get_if<Signaled>(&*worker.status);
@@ -82,6 +116,7 @@ Json to_json(const WorkerView& worker) {
       json["steps_per_second"] = *worker.progress->steps_per_second;
     if (!worker.progress->section.empty()) json["section"] = worker.progress->section;
   }
+  if (worker.last_line) json["last_line"] = *worker.last_line;
   return json;
 }
 
@@ -97,13 +132,14 @@ Result<Request> decode(std::string_view line) {
   const auto wanted = json.find("do");
   const std::string word =
       wanted != json.end() && wanted->is_string() ? wanted->get<std::string>() : std::string{};
-  if (word == "status") return Request{Status{}};
+  if (word == "status") return Request{Status{is_set(json, "last_lines"), is_set(json, "gpus")}};
   if (word == "stop") return decode_stop(json);
   if (word == "signal") return decode_signal(json);
   if (word == "restart") return Request{Restart{}};
   if (word == "stacks") return Request{Stacks{}};
+  if (word == "output") return decode_output(json);
   return bad((word.empty() ? "\"do\" is missing" : in_quotes(word, 32) + " is no request") +
-             ": one of status, stop, signal, restart, stacks");
+             ": one of status, stop, signal, restart, stacks, output");
 }
 
 std::string done() { return "{\"ok\":true}\n"; }
@@ -112,6 +148,14 @@ std::string stacks_reply(std::string_view file, std::string_view text) {
   Json json{{"ok", true}, {"file", nullptr}, {"text", text}};
   if (!file.empty()) json["file"] = file;
   return line_of(json);
+}
+
+std::string output_reply(const OutputView& output) {
+  return line_of(Json{{"ok", true},
+                      {"round", output.round.value()},
+                      {"from", output.from},
+                      {"end", output.end},
+                      {"text", json_text_of(output.text)}});
 }
 
 std::string refusal(std::string_view code, std::string_view why) {
@@ -182,6 +226,7 @@ std::string encode(const JobView& job) {
             {"log_folder", nullptr},
             {"seconds", job.seconds},
             {"command", job.command},
+            {"goodput", goodput_json(job.goodput)},
             {"workers", Json::array()}};
   if (!job.log_folder.empty()) json["log_folder"] = job.log_folder;
   for (const auto& worker : job.workers) json["workers"].push_back(to_json(worker));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "agent/group_state.hpp"
+#include "agent/watch/goodput.hpp"
 #include "common/error.hpp"
 #include "common/exit_status.hpp"
 #include "common/ids.hpp"
@@ -22,7 +23,12 @@ namespace acc::agent::control {
 inline constexpr std::size_t kMaxRequest = 4096;  ///< bytes, with the end of the line
 
 // ---- requests ----
-struct Status {};
+/// What costs more than the rest is measured for those who ask for it.
+struct Status {
+  bool last_lines = false;  ///< the last line of each worker's output
+  bool gpus = false;        ///< what the GPUs of this node do
+  friend bool operator==(const Status&, const Status&) = default;
+};
 struct Stop {
   std::optional<Millis> grace;  ///< nothing: the job's own
 };
@@ -33,7 +39,14 @@ struct Restart {};
 /// The stacks of all workers of this node: takes up to 11 s.
 struct Stacks {};
 inline constexpr std::string_view kStacksRequest = R"({"do": "stacks"})";
-using Request = std::variant<Status, Stop, Signal, Restart, Stacks>;
+/// What a worker of this node wrote in this round: the last 64 KiB are kept.
+struct Output {
+  LocalRank local_rank{0};
+  bool is_stderr = false;
+  std::uint64_t from = 0;  ///< offset in the stream
+  friend bool operator==(const Output&, const Output&) = default;
+};
+using Request = std::variant<Status, Stop, Signal, Restart, Stacks, Output>;
 
 /// Total: any bytes give a request or an error in words.
 [[nodiscard]] Result<Request> decode(std::string_view line);
@@ -45,6 +58,15 @@ using Request = std::variant<Status, Stop, Signal, Restart, Stacks>;
 [[nodiscard]] std::string done();
 /// {"ok": true, "file": PATH or null, "text": "…"}
 [[nodiscard]] std::string stacks_reply(std::string_view file, std::string_view text);
+/// What is kept of a worker's stream.
+struct OutputView {
+  Round round{0};
+  std::uint64_t from = 0;  ///< offset of the text; more than was asked for: the rest is forgotten
+  std::uint64_t end = 0;   ///< bytes that the stream has had in this round
+  std::string text;        ///< any bytes
+};
+/// {"ok": true, "round": N, "from": N, "end": N, "text": "…"}, bytes as in common/json_bytes.hpp.
+[[nodiscard]] std::string output_reply(const OutputView& output);
 /// {"error": "…", "code": "bad_request"}, as the daemon's API answers.
 [[nodiscard]] std::string refusal(std::string_view code, std::string_view why);
 
@@ -72,6 +94,7 @@ struct WorkerView {
     std::string section;
   };
   std::optional<Progress> progress{};  ///< none: it has sent no heartbeat
+  std::optional<std::string> last_line{};  ///< plain text; none: not asked for
 };
 
 struct NodeView {
@@ -98,6 +121,7 @@ struct JobView {
   std::string log_folder;  ///< empty: none holds logs
   double seconds = 0;      ///< since the agent's start
   std::vector<std::string> command;
+  GoodputFigures goodput;  ///< of this node
   std::vector<WorkerView> workers;
   std::vector<NodeView> table;  ///< of several nodes, where the coordinator answered in time
 };

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <utility>
 
 namespace acc::agent {
 
@@ -29,6 +32,13 @@ void add_job(MetricsText& text, const JobMetrics& job) {
   text.one("acc_job_max_restarts", view.max_restarts);
   text.one("acc_job_world_size", view.world_size.value());
   text.one("acc_job_nodes", view.nodes);
+  const auto& goodput = view.goodput;
+  const auto seconds = [](Millis time) { return std::chrono::duration<double>(time).count(); };
+  text.one("acc_job_goodput_ratio", goodput.goodput());
+  text.begin("acc_job_lost_seconds_total")
+      .add({"waiting"}, seconds(goodput.waiting))
+      .add({"restarts"}, seconds(goodput.restarting));
+  if (goodput.knows_checkpoints) text.add({"lost_steps"}, seconds(goodput.lost_work));
   if (!job.is_on_several_nodes) return;
   text.one("acc_job_nodes_joined_total", static_cast<double>(job.counts.nodes_joined));
   text.one("acc_job_nodes_lost_total", static_cast<double>(job.counts.nodes_lost));
@@ -74,6 +84,24 @@ void add_workers(MetricsText& text, const JobMetrics& job) {
     if (worker.usage) text.add({std::to_string(worker.rank.value())}, worker.usage->cpu_s);
 }
 
+// Of workers that live and have sent a heartbeat; without any the metrics are absent.
+void add_progress(MetricsText& text, const JobMetrics& job) {
+  using Progress = control::WorkerView::Progress;
+  const auto add = [&](MetricId id, const std::function<std::optional<double>(const Progress&)>& of) {
+    bool has_begun = false;
+    for (const auto& worker : job.view.workers) {
+      const auto value = worker.status || !worker.progress ? std::nullopt : of(*worker.progress);
+      if (!value) continue;
+      if (!std::exchange(has_begun, true)) text.begin(id);
+      text.add({std::to_string(worker.rank.value())}, *value);
+    }
+  };
+  add("acc_worker_step", [](const Progress& p) { return static_cast<double>(p.step); });
+  add("acc_worker_steps_per_second", [](const Progress& p) { return p.steps_per_second; });
+  add("acc_worker_heartbeat_age_seconds",
+      [](const Progress& p) { return p.seconds_since_heartbeat; });
+}
+
 void add_output(MetricsText& text, const JobMetrics& job) {
   text.one("acc_output_bytes_total", static_cast<double>(job.output_bytes));
   text.one("acc_output_lines_total", static_cast<double>(job.output_lines));
@@ -95,6 +123,7 @@ std::string to_metrics(const JobMetrics& job) {
   add_node(text, job);
   add_health(text, job);
   add_workers(text, job);
+  add_progress(text, job);
   add_output(text, job);
   return text.take();
 }

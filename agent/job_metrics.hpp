@@ -10,11 +10,9 @@
 
 namespace acc::agent {
 
-/// What a scrape of acc-launch --metrics shows; filled by the agent for each scrape. Figures of
-/// heartbeats (steps per second, age of the last one, goodput) belong in here, with their rows in
-/// metrics_text.hpp.
+/// What a scrape of acc-launch --metrics shows; filled by the agent for each scrape.
 struct JobMetrics {
-  control::JobView view;  ///< state, round, ledger, workers with their usage
+  control::JobView view;  ///< state, round, ledger, goodput, workers with usage and progress
   JobEvents::Counts counts;
   double start_time_s = 0;  ///< Unix time
   bool is_on_several_nodes = false;

@@ -114,9 +114,10 @@ std::vector<std::string> others(const JobReport& r, const FailureReport& first) 
     } else if (is_success(*w.status)) {
       finished.push_back(rank);
     } else if (++failed <= kOthersShown) {
+      // The first may be of another node, whose clock was compared with ours to a millisecond or so.
       const auto later = std::chrono::duration_cast<Millis>(w.ended - first.worker.ended);
-      lines.push_back("rank " + rank + " " + describe(*w.status) + ", " + describe(later) +
-                      " later");
+      lines.push_back("rank " + rank + " " + describe(*w.status) + ", " +
+                      (later > Millis{0} ? describe(later) + " later" : "at the same time"));
     }
     if (w.was_stopped)
       lines.push_back("rank " + rank + " was stopped (state T); it was continued to end it");

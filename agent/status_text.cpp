@@ -4,6 +4,10 @@
 #include "common/text.hpp"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <limits>
 
 namespace acc::agent {
 
@@ -56,7 +60,40 @@ std::string cut(std::string text, std::size_t columns) {
   return text;
 }
 
+// Three digits: 0.00412, 3.14, 1234.
+std::string shown_rate(double steps_per_second) {
+  std::array<char, 32> text{};
+  const int width = steps_per_second >= 1000 ? 0 : 3;
+  if (width == 0) {
+    std::snprintf(text.data(), text.size(), "%.0f", steps_per_second);
+  } else {
+    std::snprintf(text.data(), text.size(), "%.*g", width, steps_per_second);
+  }
+  return text.data();
+}
+
 }  // namespace
+
+std::string progress_text(const std::vector<WorkerProgress>& workers) {
+  if (workers.empty()) return {};
+  const auto is_slower = [](const WorkerProgress& a, const WorkerProgress& b) {
+    if (a.step != b.step) return a.step < b.step;
+    // Without a rate yet it has just begun.
+    const double none = std::numeric_limits<double>::max();
+    return a.steps_per_second.value_or(none) < b.steps_per_second.value_or(none);
+  };
+  const auto& slowest = *std::ranges::min_element(workers, is_slower);
+  std::string text = "step " + std::to_string(slowest.step);
+  if (slowest.steps_per_second) text += ", " + shown_rate(*slowest.steps_per_second) + " steps/s";
+  if (!slowest.section.empty()) text += ", in section '" + printable(slowest.section) + "'";
+  if (workers.size() > 1) text += ", slowest: rank " + std::to_string(slowest.rank.value());
+  constexpr double kSilent = 10;
+  if (slowest.section.empty() && slowest.seconds_since_heartbeat >= kSilent) {
+    const auto silent = std::chrono::duration<double>{slowest.seconds_since_heartbeat};
+    text += ", no heartbeat for " + shown_seconds(std::chrono::duration_cast<Millis>(silent));
+  }
+  return text;
+}
 
 std::string status_text(const StatusFacts& facts, std::size_t columns) {
   const auto text = shown_status(facts);

@@ -3,7 +3,10 @@
 #include "agent/group_state.hpp"
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace acc::agent {
 
@@ -21,6 +24,18 @@ struct StatusFacts {
   Millis left{0};        ///< until the next round, or until SIGKILL; 0: unknown
   std::string progress;  ///< of running workers, from heartbeats; empty: nothing is known
 };
+
+/// A running worker of this node that sends heartbeats.
+struct WorkerProgress {
+  Rank rank{0};
+  std::uint64_t step = 0;
+  std::optional<double> steps_per_second;
+  double seconds_since_heartbeat = 0;
+  std::string section;  ///< empty: in none
+};
+/// "step 1200, 3.1 steps/s, slowest: rank 3": the step and rate of the slowest of them, since a
+/// synchronous program gets on as that one does. Empty: there is none.
+[[nodiscard]] std::string progress_text(const std::vector<WorkerProgress>& workers);
 
 /// Without a line's end, at most `columns` wide; empty: there is nothing to wait for.
 [[nodiscard]] std::string status_text(const StatusFacts& facts, std::size_t columns);

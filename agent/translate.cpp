@@ -84,9 +84,10 @@ Failure unkillable_failure(const NodeFacts& node) {
   return told;
 }
 
-std::string leave_words(Outcome outcome) {
-  if (outcome == Outcome::guardian_lost) return "its acc-launch was killed";
-  return std::string{to_string(outcome)};
+std::string leave_words(Outcome outcome, const std::string& why) {
+  if (outcome == Outcome::unfit) return why;
+  if (outcome != Outcome::guardian_lost) return std::string{to_string(outcome)};
+  return why.empty() ? "its acc-launch was killed" : why;
 }
 
 }  // namespace acc::agent

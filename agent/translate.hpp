@@ -26,6 +26,7 @@ struct NodeFacts {
 [[nodiscard]] rendezvous::Failure unkillable_failure(const NodeFacts& node);
 
 /// What the coordinator reads of a node that ends before the job does.
-[[nodiscard]] std::string leave_words(Outcome outcome);
+/// @param why  the node's own reason; empty where there is none
+[[nodiscard]] std::string leave_words(Outcome outcome, const std::string& why);
 
 }  // namespace acc::agent

@@ -27,6 +27,15 @@ add_library(acc_openssl INTERFACE)
 target_include_directories(acc_openssl SYSTEM INTERFACE ${OPENSSL_INCLUDE})
 target_link_libraries(acc_openssl INTERFACE ${OPENSSL_SSL_STATIC} ${OPENSSL_CRYPTO_STATIC} ${CMAKE_DL_LIBS} Threads::Threads)
 
+# ncurses for acc-top. Descriptions of terminals are files of each machine (/etc/terminfo, /lib/terminfo, /usr/share/terminfo).
+find_library(NCURSESW_STATIC libncursesw.a REQUIRED)
+find_library(TINFO_STATIC libtinfo.a REQUIRED)
+find_path(NCURSES_INCLUDE ncurses.h REQUIRED)
+add_library(acc_ncurses INTERFACE)
+target_include_directories(acc_ncurses SYSTEM INTERFACE ${NCURSES_INCLUDE})
+target_compile_definitions(acc_ncurses INTERFACE NCURSES_WIDECHAR=1)
+target_link_libraries(acc_ncurses INTERFACE ${NCURSESW_STATIC} ${TINFO_STATIC})
+
 # CUDA and NCCL: headers only, the libraries are loaded at run time by the runtime room.
 if(NOT ACC_CUDA STREQUAL "OFF")
   if(ACC_CUDA STREQUAL "ON")

@@ -6,6 +6,8 @@ include(CMakePackageConfigHelpers)
 foreach(program acc-launch acc-agent acc-rendezvous acc-test acc-ctl)
   install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT acc)
 endforeach()
+# Another name of acc-ctl, a link.
+install(FILES ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/acc-top DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT acc)
 # Started by acc-test, by nobody else.
 install(TARGETS acc-test-worker RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/acc COMPONENT acc)
 install(FILES configs/systemd/acc-launch@.service configs/systemd/acc-agent.service DESTINATION lib/systemd/system COMPONENT acc)
@@ -16,7 +18,7 @@ install(FILES README.md CHANGELOG.md SECURITY.md CONTRIBUTING.md LICENSE DESTINA
 install(FILES runtime/python/acc_heartbeat.py DESTINATION ${CMAKE_INSTALL_DATADIR}/acc/python COMPONENT acc)
 install(DIRECTORY docs configs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT acc
   PATTERN "__pycache__" EXCLUDE PATTERN "quickstart.sh" EXCLUDE REGEX "/examples/CMakeLists.txt$" EXCLUDE)
-foreach(room agent agent/daemon agent/fanout agent/output common launcher launcher/check launcher/ctl rendezvous runtime)
+foreach(room agent agent/daemon agent/fanout agent/output common launcher launcher/check launcher/ctl launcher/ctl/top rendezvous runtime)
   install(FILES ${room}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/${room} COMPONENT acc)
 endforeach()
 
@@ -58,6 +60,16 @@ if(NOT ACC_SANITIZE)  # they come from running the programs
   install(FILES ${acc_pages}/zsh DESTINATION share/zsh/vendor-completions RENAME _acc-launch COMPONENT acc)
   install(FILES ${acc_pages}/fish DESTINATION share/fish/vendor_completions.d RENAME acc-launch.fish COMPONENT acc)
   install(FILES ${acc_pages}/acc-ctl.bash DESTINATION share/bash-completion/completions RENAME acc-ctl COMPONENT acc)
+  # Both are looked for by the program's name; zsh reads the names in the file.
+  foreach(link acc-top.1.gz=acc-ctl.1.gz acc-top=acc-ctl acc-top.fish=acc-ctl.fish)
+    string(REPLACE "=" ";" link ${link})
+    list(GET link 0 name)
+    list(GET link 1 target)
+    file(CREATE_LINK ${target} ${acc_pages}/${name} SYMBOLIC)
+  endforeach()
+  install(FILES ${acc_pages}/acc-top.1.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT acc)
+  install(FILES ${acc_pages}/acc-top DESTINATION share/bash-completion/completions COMPONENT acc)
+  install(FILES ${acc_pages}/acc-top.fish DESTINATION share/fish/vendor_completions.d COMPONENT acc)
   install(FILES ${acc_pages}/acc-ctl.zsh DESTINATION share/zsh/vendor-completions RENAME _acc-ctl COMPONENT acc)
   install(FILES ${acc_pages}/acc-ctl.fish DESTINATION share/fish/vendor_completions.d COMPONENT acc)
 endif()

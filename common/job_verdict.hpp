@@ -2,19 +2,21 @@
 
 #include "common/exit_codes.hpp"
 
+#include <algorithm>
 #include <optional>
 
 namespace acc {
 
-/// The exit code of a job on several nodes, of what their agents report. Those that take part at the
-/// end all report the job's. One that was lost on the way reports what happened to it alone: the job
-/// may have gone on without it, so that counts only where nobody reports anything else.
+/// The exit code of a job on several nodes, of what their agents report. Those that take part at
+/// the end all report the job's. One that was lost on the way reports what happened to it alone:
+/// the job may have gone on without it, so that counts only where nobody reports anything else.
 class JobVerdict {
  public:
   /// Whether `code` may tell of the end of one node's part only.
   [[nodiscard]] static constexpr bool is_of_one_node(int code) {
-    return code == to_int(ExitCode::nodes_missing) || code == to_int(ExitCode::agent_lost) ||
-           code == to_int(ExitCode::refused);
+    return std::ranges::any_of(kExitCodes, [code](const ExitCodeRow& row) {
+      return to_int(row.code) == code && row.end_of == EndOf::node;
+    });
   }
 
   void add(int code) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <vector>
 
@@ -23,6 +24,9 @@ class YamlReader : public YAML::EventHandler {
  public:
   DocumentBuilder builder;
 
+  /// Where the last scalar in quotes begins, or its anchor or tag.
+  [[nodiscard]] const std::optional<YAML::Mark>& last_quoted() const { return last_quoted_; }
+
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ > 1)
       builder.refuse(line(mark), "a second document ('---') begins: a config file is one document");
@@ -36,6 +40,7 @@ class YamlReader : public YAML::EventHandler {
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& text) override {
+    if (tag == "!") last_quoted_ = mark;
     scalar(mark, tagged(mark, tag, text), text, anchor);
   }
 
@@ -106,6 +111,7 @@ class YamlReader : public YAML::EventHandler {
   }
 
   int documents_ = 0;
+  std::optional<YAML::Mark> last_quoted_;
   std::map<YAML::anchor_t, Value> anchors_;
   std::vector<YAML::anchor_t> open_anchors_;
 };
@@ -136,6 +142,31 @@ std::string_view content_of(std::string_view line) {
   const auto begin = line.find_first_not_of(" \t\r");
   return begin == std::string_view::npos || line[begin] == '#' ? std::string_view{}
                                                                : line.substr(begin);
+}
+
+std::string_view text_from(const YAML::Mark& mark, std::string_view text) {
+  const auto lines = lines_of(text);
+  const auto line = static_cast<std::size_t>(mark.line);
+  if (line >= lines.size()) return {};
+  const auto begin = static_cast<std::size_t>(lines[line].data() - text.data());
+  return text.substr(std::min(begin + static_cast<std::size_t>(mark.column), text.size()));
+}
+
+/// Whether the scalar in quotes at the beginning of `text` has no end. yaml-cpp takes the rest of
+/// the file for its value: the keys in it would be lost without a word.
+bool is_unclosed(std::string_view text) {
+  while (text.starts_with('&') || text.starts_with('!')) {  // an anchor, a tag
+    text.remove_prefix(std::min(text.find_first_of(" \t\r\n"), text.size()));
+    text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+  }
+  const char quote = text.empty() ? '\0' : text.front();
+  if (quote != '"' && quote != '\'') return false;
+  for (std::size_t i = 1; i < text.size(); ++i) {
+    const bool is_escape = quote == '"' ? text[i] == '\\' : text.substr(i).starts_with("''");
+    if (!is_escape && text[i] == quote) return false;
+    if (is_escape) ++i;
+  }
+  return true;
 }
 
 /// "4: column 1: …". The parser names the place where it could not go on; what has to be mended is
@@ -186,6 +217,9 @@ Result<Document> read_yaml(std::string_view text, const std::string& name) {
     return refuse(std::string{" not valid YAML: "} + printable(e.what()));
   }
   if (reader.builder.refused()) return refuse(reader.builder.refusal());
+  if (const auto& mark = reader.last_quoted(); mark && is_unclosed(text_from(*mark, text)))
+    return refuse(std::to_string(mark->line + 1) + ": the quote in column " +
+                  std::to_string(mark->column + 1) + " is never closed");
   return reader.builder.take(name);
 }
 

@@ -120,7 +120,10 @@ class Policies {
       plan_.metrics = agent::MetricsAddress{"127.0.0.1", *port};
       return;
     }
-    const auto endpoint = parse_endpoint(text);
+    // 0, any free port, is one for listening only: no endpoint has it.
+    const bool takes_any_port = text.ends_with(":0");
+    auto endpoint = parse_endpoint(takes_any_port ? text.substr(0, text.size() - 2) : text);
+    if (takes_any_port && endpoint && !endpoint->port) endpoint->port = 0;
     if (!endpoint || !endpoint->port || !is_interface_address(endpoint->host))
       return complain("metrics"_key, in_quotes(text) +
                                          " is neither a PORT nor ADDRESS:PORT, as 9400, "

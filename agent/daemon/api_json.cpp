@@ -18,6 +18,12 @@ constexpr int kDeepestForeign = 64;  // of a report
 
 std::string line(const json& value) { return json_text(value) + '\n'; }
 
+json launch_of(const JobRecord& job) {
+  const auto& launch = job.submission.launch;
+  if (!launch) return nullptr;
+  return {{"id", launch->id}, {"nodes", launch->nodes}, {"node_rank", launch->node_rank}};
+}
+
 json to_json(const JobRecord& job) {
   return {{"id", job.id},
           {"name", job.submission.name},
@@ -32,6 +38,7 @@ json to_json(const JobRecord& job) {
           {"starts", job.starts},
           {"slots", job.submission.slots},
           {"gpus", job.gpus},
+          {"launch", launch_of(job)},
           {"words", json_texts_of(job.submission.words)},
           {"working_directory", json_text_of(job.submission.working_directory)}};
 }

@@ -32,6 +32,34 @@ double number_at(const MetricsJson& json, const char* key) {
   return found != json.end() && found->is_number() ? found->get<double>() : 0;
 }
 
+std::optional<double> number_if_at(const MetricsJson& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+template <class Better>
+void keep(std::optional<double>& best, std::optional<double> value, Better better) {
+  if (value) best = best ? better(*best, *value) : *value;
+}
+
+void add_progress_of(const MetricsJson& worker, JobFigures& figures) {
+  const auto least = [](double a, double b) { return std::min(a, b); };
+  const auto most = [](double a, double b) { return std::max(a, b); };
+  keep(figures.step, number_if_at(worker, "step"), least);
+  keep(figures.steps_per_second, number_if_at(worker, "steps_per_second"), least);
+  keep(figures.heartbeat_age_s, number_if_at(worker, "seconds_since_heartbeat"), most);
+}
+
+void add_goodput_of(const MetricsJson& status, JobFigures& figures) {
+  const auto goodput = status.find("goodput");
+  if (goodput == status.end() || !goodput->is_object()) return;
+  figures.goodput = number_if_at(*goodput, "share");
+  figures.waiting_s = number_at(*goodput, "seconds_waiting");
+  figures.restarting_s = number_at(*goodput, "seconds_restarting");
+  figures.lost_work_s = number_if_at(*goodput, "seconds_lost_work");
+}
+
 /// The answers of several agents; the last one ends the wait.
 struct Questions {
   explicit Questions(const asio::any_io_executor& executor) : done{executor} {}
@@ -71,11 +99,38 @@ std::optional<JobFigures> figures_of(JobId id, std::string_view status) {
     if (!worker.is_object()) continue;
     const auto state = worker.find("state");
     if (state != worker.end() && *state == "exited") ++figures.exited;
-    if (state != worker.end() && *state == "running") ++figures.running;
+    if (state != worker.end() && *state == "running") {
+      ++figures.running;
+      add_progress_of(worker, figures);
+    }
     figures.rss_bytes += number_at(worker, "rss_bytes");
     figures.cpu_s += number_at(worker, "cpu_s");
   }
+  add_goodput_of(json, figures);
   return figures;
+}
+
+// A metric that no job has is absent.
+static void add_watched(MetricsText& text, const std::vector<JobFigures>& figures) {
+  const auto of_each = [&](MetricId id, std::optional<double> JobFigures::*value) {
+    bool has_begun = false;
+    for (const auto& job : figures) {
+      if (!(job.*value)) continue;
+      if (!std::exchange(has_begun, true)) text.begin(id);
+      text.add({job.id}, *(job.*value));
+    }
+  };
+  of_each("acc_daemon_job_goodput_ratio", &JobFigures::goodput);
+  bool has_begun = false;
+  for (const auto& job : figures) {
+    if (!job.goodput) continue;
+    if (!std::exchange(has_begun, true)) text.begin("acc_daemon_job_lost_seconds_total");
+    text.add({job.id, "waiting"}, job.waiting_s).add({job.id, "restarts"}, job.restarting_s);
+    if (job.lost_work_s) text.add({job.id, "lost_steps"}, *job.lost_work_s);
+  }
+  of_each("acc_daemon_job_step", &JobFigures::step);
+  of_each("acc_daemon_job_steps_per_second", &JobFigures::steps_per_second);
+  of_each("acc_daemon_job_heartbeat_age_seconds", &JobFigures::heartbeat_age_s);
 }
 
 std::string encode_metrics(const NodeFacts& node, const std::vector<JobRecord>& jobs,
@@ -114,6 +169,7 @@ std::string encode_metrics(const NodeFacts& node, const std::vector<JobRecord>& 
     text.add({job.id, "running"}, job.running).add({job.id, "exited"}, job.exited);
   of_each("acc_daemon_job_resident_memory_bytes", &JobFigures::rss_bytes);
   of_each("acc_daemon_job_cpu_seconds_total", &JobFigures::cpu_s);
+  add_watched(text, figures);
   text.one("acc_daemon_jobs_unanswered", number(unanswered));
   return text.take();
 }

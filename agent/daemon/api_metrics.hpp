@@ -18,6 +18,15 @@ struct JobFigures {
   double exited = 0;
   double rss_bytes = 0;
   double cpu_s = 0;
+  /// Of its workers here that sent heartbeats: the one with the fewest steps, the slowest, the one
+  /// that has been silent longest. None did: nothing.
+  std::optional<double> step;
+  std::optional<double> steps_per_second;
+  std::optional<double> heartbeat_age_s;
+  std::optional<double> goodput;  ///< nothing: an older agent's status hasn't it
+  double waiting_s = 0;
+  double restarting_s = 0;
+  std::optional<double> lost_work_s;
 };
 
 /// From an agent's reply to {"do": "status"}; nothing if it isn't one (pure).

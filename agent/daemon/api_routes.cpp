@@ -1,7 +1,7 @@
 #include "agent/daemon/api_routes.hpp"
 
-#include "agent/daemon/api_body.hpp"
 #include "agent/control_protocol.hpp"
+#include "agent/daemon/api_body.hpp"
 #include "agent/daemon/api_event_stream.hpp"
 #include "agent/daemon/api_json.hpp"
 #include "agent/daemon/api_log_stream.hpp"
@@ -54,12 +54,21 @@ awaitable<HttpReply> list_jobs(ApiContext& api, ApiCall call) {
   co_return json_reply(200, encode_jobs(api.jobs.list(call.who)));
 }
 
+/// What the agent is asked for: last_lines=1, gpus=1.
+std::string status_request(const ApiCall& call) {
+  std::string request = R"({"do": "status")";
+  for (const std::string name : {"last_lines", "gpus"})
+    if (call.query(name) == "1") request += ", \"" + name + "\": true";
+  return request + "}";
+}
+
 awaitable<HttpReply> show_job(ApiContext& api, ApiCall call) {
   const auto found = api.jobs.find(call.who, call.id);
   if (!found) co_return failed(found.error(), 400);
   JobDetails details;
   if (found->state == JobState::running || found->state == JobState::stopping) {
-    const auto live = co_await api.jobs.control(call.who, call.id, R"({"do": "status"})");
+    auto request = status_request(call);
+    const auto live = co_await api.jobs.control(call.who, call.id, std::move(request));
     if (live) details.live = *live;  // an agent that starts or ends has no socket
   }
   const auto report = api.jobs.report(call.who, call.id);
@@ -164,7 +173,7 @@ constexpr std::array kRoutes{
     Route{"POST", "/v1/jobs", kEvery, BodyUse::required, "", 201, "200 403 409 411 415 429",
           submit},
     Route{"GET", "/v1/jobs", kEvery, BodyUse::none, "", 200, "", list_jobs},
-    Route{"GET", "/v1/jobs/{id}", kEvery, BodyUse::none, "", 200, "404", show_job},
+    Route{"GET", "/v1/jobs/{id}", kEvery, BodyUse::none, "last_lines gpus", 200, "404", show_job},
     Route{"DELETE", "/v1/jobs/{id}", kEvery, BodyUse::none, "", 204, "403 404 409", remove_job},
     Route{"POST", "/v1/jobs/{id}/stop", kEvery, BodyUse::optional, "", 202, "403 404 409 415",
           stop_job},
@@ -215,8 +224,8 @@ bool is_json(std::string_view content_type) {
 }
 
 /// What is wrong with the request whatever the route does with it.
-std::optional<HttpReply> unfit(const ApiContext& api, const Route& route, Principal who,
-                               const HttpRequest& request) {
+std::optional<HttpReply> refusal_of(const ApiContext& api, const Route& route, Principal who,
+                                    const HttpRequest& request) {
   if (route.may_call == MayCall::operators && who.uid != 0 && who.uid != api.own)
     return refused(403, "only root and the user of the daemon may do this");
   if (route.body == BodyUse::required && !request.header("content-length") &&
@@ -277,7 +286,7 @@ awaitable<HttpReply> answer(ApiContext& api, Principal who, HttpRequest request)
     reply.headers.emplace_back("Allow", found.allowed);
     co_return reply;
   }
-  if (auto refusal = unfit(api, *found.route, who, request)) co_return std::move(*refusal);
+  if (auto refusal = refusal_of(api, *found.route, who, request)) co_return std::move(*refusal);
   const bool has_id = found.route->path.find("{id}") != std::string_view::npos;
   if (has_id && !is_id(found.id))
     co_return refused(404, "there is no job " + in_quotes(found.id, 100));

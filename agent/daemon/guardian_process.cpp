@@ -186,6 +186,31 @@ pid_t clone_process(int cgroup_fd, int& pidfd) {
   return plain;
 }
 
+struct Forked {
+  pid_t pid;
+  UniqueFd pidfd;
+};
+
+Result<Forked> fork_child(const Prepared& child, int cgroup_fd) {
+  // No handler of ours may run in the child.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  int pidfd = -1;
+  const pid_t pid = clone_process(cgroup_fd, pidfd);
+  if (pid == 0) run_child(child);
+  const int why = errno;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (pid < 0) return system_error(why, "start acc-launch: fork");
+  Forked forked{pid, UniqueFd{pidfd}};
+  if (forked.pidfd) return forked;
+  // No descriptor was left: its end would not be seen.
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  return system_error(why, "start acc-launch: pidfd_open");
+}
+
 bool is_protected_from_oom() {
   const auto score = parse_number<int>(trim(read_small_file("/proc/self/oom_score_adj")));
   return score.value_or(0) < 0;
@@ -240,24 +265,10 @@ Result<HeldGuardian> HeldGuardian::fork(const GuardianRequest& request) {
       request.nofile ? &*request.nofile : nullptr,
       is_protected_from_oom(),
   };
-  // No handler of ours may run in the child.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  int pidfd = -1;
-  held.pid_ = clone_process(request.cgroup_fd, pidfd);
-  if (held.pid_ == 0) run_child(child);
-  const int why = errno;
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (held.pid_ < 0) return system_error(why, "start acc-launch: fork");
-  held.pidfd_.reset(pidfd);
-  if (!held.pidfd_) {  // no descriptor was left: its end would not be seen
-    held.gate_.reset();
-    ::kill(held.pid_, SIGKILL);
-    ::waitpid(held.pid_, nullptr, 0);
-    return system_error(why, "start acc-launch: pidfd_open");
-  }
+  auto forked = fork_child(child, request.cgroup_fd);
+  if (!forked) return forked.error();
+  held.pid_ = forked->pid;
+  held.pidfd_ = std::move(forked->pidfd);
   return held;
 }
 

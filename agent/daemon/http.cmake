@@ -12,7 +12,7 @@ acc_library(agent_peers
 # The door for browsers, with the status page: its files become a source.
 set(page_files ${CMAKE_CURRENT_LIST_DIR}/page/index.html ${CMAKE_CURRENT_LIST_DIR}/page/style.css ${CMAKE_CURRENT_LIST_DIR}/page/app.js
   ${CMAKE_CURRENT_LIST_DIR}/page/api.js
-  ${CMAKE_CURRENT_LIST_DIR}/page/log.js ${CMAKE_CURRENT_LIST_DIR}/page/rounds.js ${CMAKE_CURRENT_LIST_DIR}/page/timeline.js ${CMAKE_CURRENT_LIST_DIR}/page/words.js
+  ${CMAKE_CURRENT_LIST_DIR}/page/log.js ${CMAKE_CURRENT_LIST_DIR}/page/parts.js ${CMAKE_CURRENT_LIST_DIR}/page/rounds.js ${CMAKE_CURRENT_LIST_DIR}/page/timeline.js ${CMAKE_CURRENT_LIST_DIR}/page/words.js
   ${CMAKE_CURRENT_LIST_DIR}/page/icon.svg)
 set(page_source ${CMAKE_CURRENT_BINARY_DIR}/page_files.cpp)
 add_custom_command(OUTPUT ${page_source}

@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <set>
 #include <span>
 #include <thread>
 #include <tuple>
@@ -64,6 +65,16 @@ void shorten(std::string& key) {
   key = std::to_string(hash);
 }
 
+std::vector<RankEvidence> one_stack_for_each_place(std::vector<RankEvidence> ranks) {
+  std::set<std::string> seen;
+  for (auto& rank : ranks) {
+    if (seen.insert(group_key(rank.summary)).second) continue;
+    rank.python.clear();
+    rank.native.clear();
+  }
+  return ranks;
+}
+
 class Collector {
  public:
   Collector(Request request, Instant deadline)
@@ -77,10 +88,9 @@ class Collector {
     Answer answer;
     for (auto& rank : ranks_) conclude(rank);
     answer.text = stacks_text(request_.facts, ranks_);
-    for (const auto& rank : ranks_) {
-      answer.ranks.push_back(rank.summary);
-      shorten(answer.ranks.back().stack_key);
-    }
+    answer.evidence = {request_.facts.node, one_stack_for_each_place(std::move(ranks_)),
+                       request_.facts.tools};
+    for (auto& rank : answer.evidence.ranks) shorten(rank.summary.stack_key);
     return answer;
   }
 
@@ -324,7 +334,11 @@ int collect_evidence() {
   if (!request) return 2;
   const auto file = request->file;
   const Instant deadline = began + Millis{request->limit_ms};
-  auto answer = Collector{std::move(*request), deadline}.collect();
+  Answer answer;
+  if (request->gathered.empty())
+    answer = Collector{std::move(*request), deadline}.collect();
+  else  // nothing is looked at
+    answer.text = text_of_nodes(std::move(request->facts), std::move(request->gathered));
   if (!file.empty() && write_whole_file(file, answer.text)) answer.file = file;
   write_all(STDOUT_FILENO, encode(answer));
   return 0;

@@ -53,16 +53,96 @@ RankSummary summary_of(const Json& json) {
   return s;
 }
 
-Json json_of(const std::vector<RankSummary>& ranks) {
+// "TITLE", then a function and a place for each frame.
+Json json_of(const std::vector<ThreadStack>& stacks) {
   Json json = Json::array();
-  for (const auto& rank : ranks) json.push_back(json_of(rank));
+  for (const auto& stack : stacks) {
+    Json words = Json::array({stack.title});
+    for (const auto& frame : stack.frames) {
+      words.push_back(frame.function);
+      words.push_back(frame.place);
+    }
+    json.push_back(std::move(words));
+  }
   return json;
 }
 
-std::vector<RankSummary> summaries_of(const Json& json) {
-  std::vector<RankSummary> ranks;
-  for (const auto& one : json) ranks.push_back(summary_of(one));
-  return ranks;
+std::vector<ThreadStack> stacks_of(const Json& json) {
+  std::vector<ThreadStack> stacks;
+  for (const auto& words : json) {
+    ThreadStack stack{words.at(0).get<std::string>(), {}};
+    for (std::size_t i = 1; i < words.size(); i += 2)
+      stack.frames.push_back({words.at(i).get<std::string>(), words.at(i + 1).get<std::string>()});
+    stacks.push_back(std::move(stack));
+  }
+  return stacks;
+}
+
+// Only what the text shows of it.
+Json json_of(const heartbeat::Beat& beat) {
+  return {beat.beats,           beat.time_ns,          beat.step,   beat.checkpoints,
+          beat.checkpoint_step, beat.section_since_ns, beat.section};
+}
+
+heartbeat::Beat beat_of(const Json& json) {
+  heartbeat::Beat beat;
+  beat.beats = json.at(0).get<std::uint64_t>();
+  beat.time_ns = json.at(1).get<std::uint64_t>();
+  beat.step = json.at(2).get<std::uint64_t>();
+  beat.checkpoints = json.at(3).get<std::uint64_t>();
+  beat.checkpoint_step = json.at(4).get<std::uint64_t>();
+  beat.section_since_ns = json.at(5).get<std::uint64_t>();
+  beat.section = json.at(6).get<std::string>();
+  return beat;
+}
+
+Json json_of(const RankEvidence& rank) {
+  Json json{{"summary", json_of(rank.summary)}};
+  if (rank.beat) json["beat"] = json_of(*rank.beat);
+  if (rank.seconds_since_beat > 0) json["since_beat"] = rank.seconds_since_beat;
+  if (rank.worker_pid != 0) json["worker"] = rank.worker_pid;
+  if (!rank.command.empty()) json["command"] = rank.command;
+  if (!rank.wait_channel.empty()) json["channel"] = rank.wait_channel;
+  if (!rank.system_call.empty()) json["call"] = rank.system_call;
+  if (!rank.python.empty()) json["python"] = json_of(rank.python);
+  if (!rank.native.empty()) json["native"] = json_of(rank.native);
+  if (!rank.notes.empty()) json["notes"] = rank.notes;
+  return json;
+}
+
+RankEvidence rank_of(const Json& json) {
+  RankEvidence rank;
+  rank.summary = summary_of(json.at("summary"));
+  if (json.contains("beat")) rank.beat = beat_of(json.at("beat"));
+  rank.seconds_since_beat = json.value("since_beat", 0.0);
+  rank.worker_pid = json.value("worker", pid_t{0});
+  rank.command = json.value("command", std::string{});
+  rank.wait_channel = json.value("channel", std::string{});
+  rank.system_call = json.value("call", std::string{});
+  if (json.contains("python")) rank.python = stacks_of(json.at("python"));
+  if (json.contains("native")) rank.native = stacks_of(json.at("native"));
+  if (json.contains("notes")) rank.notes = json.at("notes").get<std::vector<std::string>>();
+  return rank;
+}
+
+Json json_of(const NodeEvidence& evidence) {
+  Json json{{"node", evidence.node}, {"tools", evidence.tools}, {"ranks", Json::array()}};
+  for (const auto& rank : evidence.ranks) json["ranks"].push_back(json_of(rank));
+  return json;
+}
+
+NodeEvidence node_of(const Json& json) {
+  NodeEvidence evidence;
+  evidence.node = json.at("node").get<std::string>();
+  evidence.tools = json.at("tools").get<std::vector<std::string>>();
+  for (const auto& one : json.at("ranks")) evidence.ranks.push_back(rank_of(one));
+  return evidence;
+}
+
+void shorten(std::vector<ThreadStack>& stacks, std::size_t threads, std::size_t frames) {
+  if (stacks.size() > threads) stacks.resize(threads);
+  for (auto& stack : stacks)
+    if (stack.frames.size() > frames) stack.frames.resize(frames);
 }
 
 // Bytes of another process: anything may be in them.
@@ -77,10 +157,17 @@ auto total(std::string_view text, Read read) -> Result<decltype(read(Json{}))> {
 
 }  // namespace
 
+std::string group_key(const RankSummary& rank) {
+  const bool is_stopped = rank.state == 'T' || rank.state == 'D';
+  return (is_stopped ? std::string(1, rank.state) : std::string{}) + rank.stack_key;
+}
+
 std::string encode(const Request& r) {
   Json json{{"job", r.facts.job},     {"node", r.facts.node}, {"round", r.facts.round},
             {"why", r.facts.why},     {"when", r.facts.when}, {"page", r.has_page},
-            {"limit_ms", r.limit_ms}, {"file", r.file},       {"workers", Json::array()}};
+            {"limit_ms", r.limit_ms}, {"file", r.file},       {"workers", Json::array()},
+            {"gathered", Json::array()}, {"missing", r.facts.missing}};
+  for (const auto& node : r.gathered) json["gathered"].push_back(json_of(node));
   for (const auto& worker : r.workers)
     json["workers"].push_back({{"rank", worker.rank.value()},
                                {"local_rank", worker.local_rank.value()},
@@ -100,6 +187,8 @@ Result<Request> decode_request(std::string_view text) {
     r.has_page = json.at("page").get<bool>();
     r.limit_ms = json.at("limit_ms").get<std::int64_t>();
     r.file = json.at("file").get<std::string>();
+    r.facts.missing = json.at("missing").get<std::vector<std::string>>();
+    for (const auto& one : json.at("gathered")) r.gathered.push_back(node_of(one));
     for (const auto& one : json.at("workers"))
       r.workers.push_back({Rank{one.at("rank").get<std::uint32_t>()},
                            LocalRank{one.at("local_rank").get<std::uint32_t>()},
@@ -109,20 +198,35 @@ Result<Request> decode_request(std::string_view text) {
 }
 
 std::string encode(const Answer& a) {
-  return dump(Json{{"text", a.text}, {"ranks", json_of(a.ranks)}, {"file", a.file}});
+  return dump(Json{{"text", a.text}, {"evidence", json_of(a.evidence)}, {"file", a.file}});
 }
 
 Result<Answer> decode_answer(std::string_view text) {
   return total(text, [](const Json& json) {
-    return Answer{json.at("text").get<std::string>(), summaries_of(json.at("ranks")),
+    return Answer{json.at("text").get<std::string>(), node_of(json.at("evidence")),
                   json.at("file").get<std::string>()};
   });
 }
 
-std::string encode(const std::vector<RankSummary>& ranks) { return dump(json_of(ranks)); }
+std::string encode(const NodeEvidence& evidence) { return dump(json_of(evidence)); }
 
-Result<std::vector<RankSummary>> decode_ranks(std::string_view text) {
-  return total(text, [](const Json& json) { return summaries_of(json); });
+Result<NodeEvidence> decode_node(std::string_view text) {
+  return total(text, [](const Json& json) { return node_of(json); });
+}
+
+void fit(NodeEvidence& evidence, std::size_t bytes) {
+  struct Step {
+    std::size_t threads;
+    std::size_t frames;
+  };
+  for (const auto& step : {Step{8, 40}, Step{2, 24}, Step{1, 12}, Step{0, 0}}) {
+    if (encode(evidence).size() <= bytes) return;
+    for (auto& rank : evidence.ranks) {
+      shorten(rank.python, step.threads, step.frames);
+      shorten(rank.native, step.threads, step.frames);
+      if (step.threads == 0) rank = {.summary = rank.summary, .beat = rank.beat};
+    }
+  }
 }
 
 }  // namespace acc::agent::evidence

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -48,6 +49,9 @@ struct RankSummary {
   friend bool operator==(const RankSummary&, const RankSummary&) = default;
 };
 
+/// Equal for ranks in the same place and state: a stopped rank isn't like one that waits there.
+[[nodiscard]] std::string group_key(const RankSummary& rank);
+
 struct RankEvidence {
   RankSummary summary;
   std::optional<heartbeat::Beat> beat;
@@ -64,12 +68,24 @@ struct RankEvidence {
 /// Totals of one look, for the text.
 struct Facts {
   std::string job;
-  std::string node;
+  std::string node;  ///< of several: all that answered, "a, b"
   std::uint64_t round = 0;
   std::string why;   ///< "no heartbeat for 10 s", "asked for by acc-ctl stacks"
   std::string when;  ///< in UTC
   std::vector<std::string> tools;
+  std::vector<std::string> missing;  ///< nodes without an answer: "b (ranks 4-7)"
 };
+
+/// What a node found about its ranks, for the text of all nodes. Of ranks in the same place only the
+/// first one's stacks are kept.
+struct NodeEvidence {
+  std::string node;
+  std::vector<RankEvidence> ranks;
+  std::vector<std::string> tools;
+};
+/// Drops what is the least needed until encode() takes at most so many bytes: other threads, outer
+/// frames, in the end all stacks. Fewer than the summaries it can't be.
+void fit(NodeEvidence& evidence, std::size_t bytes);
 
 /// What the agent hands to the collecting process, and gets back.
 struct Request {
@@ -84,10 +100,12 @@ struct Request {
   bool has_page = false;  ///< on descriptor 3
   std::int64_t limit_ms = 10'000;
   std::string file;  ///< where the text is written; empty: nowhere
+  /// What several nodes found: no worker is looked at, the text is made of this.
+  std::vector<NodeEvidence> gathered;
 };
 struct Answer {
   std::string text;
-  std::vector<RankSummary> ranks;
+  NodeEvidence evidence;
   std::string file;  ///< where the text lies; empty: it could not be written
 };
 
@@ -95,7 +113,7 @@ struct Answer {
 [[nodiscard]] Result<Request> decode_request(std::string_view text);
 [[nodiscard]] std::string encode(const Answer& answer);
 [[nodiscard]] Result<Answer> decode_answer(std::string_view text);
-[[nodiscard]] std::string encode(const std::vector<RankSummary>& ranks);
-[[nodiscard]] Result<std::vector<RankSummary>> decode_ranks(std::string_view text);
+[[nodiscard]] std::string encode(const NodeEvidence& evidence);
+[[nodiscard]] Result<NodeEvidence> decode_node(std::string_view text);
 
 }  // namespace acc::agent::evidence

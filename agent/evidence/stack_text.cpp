@@ -50,6 +50,12 @@ constexpr std::array<std::string_view, 16> kSystem{
 constexpr std::array<std::string_view, 6> kSystemBeginnings{
     "__", "futex", "pthread_", "sem_", "std::this_thread", "ep_poll"};
 
+// "wait (threading.py:320)" says less than the line of the program that calls it.
+bool is_of_standard_library(const Frame& frame) {
+  return frame.place.find("/lib/python3") != std::string::npos &&
+         frame.place.find("-packages/") == std::string::npos;
+}
+
 std::string_view base_of(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
 bool is_of_system(std::string_view function) {
@@ -221,9 +227,13 @@ std::string key_of(const ThreadStack& stack) {
 }
 
 std::string place_of(const ThreadStack& stack) {
-  const auto own = std::ranges::find_if(stack.frames, [](const Frame& frame) {
+  const auto is_own = [](const Frame& frame) {
     return !is_of_system(frame.function) && frame.place.find("libc") == std::string::npos;
+  };
+  auto own = std::ranges::find_if(stack.frames, [&](const Frame& frame) {
+    return is_own(frame) && !is_of_standard_library(frame);
   });
+  if (own == stack.frames.end()) own = std::ranges::find_if(stack.frames, is_own);
   if (own == stack.frames.end()) return {};
   const std::string place{base_of(own->place)};
   return own->function + (place.empty() ? "" : " (" + place + ")");

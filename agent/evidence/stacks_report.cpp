@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
+#include <utility>
 
 namespace acc::agent::evidence {
 
@@ -14,6 +16,7 @@ namespace {
 
 constexpr std::size_t kFramesShown = 40;
 constexpr std::size_t kOtherThreads = 8;
+constexpr std::size_t kRanksShown = 256;  // of those in the same place
 
 std::string_view state_words(char state) {
   switch (state) {
@@ -51,12 +54,14 @@ std::string collective_words(const RankSummary& s) {
   return s.is_inside ? "is inside of " + what : "has left " + what;
 }
 
-std::string facts_of(const RankEvidence& rank) {
+std::string facts_of(const RankEvidence& rank, bool names_node) {
   const auto& s = rank.summary;
-  std::string text = "  rank " + std::to_string(s.rank.value()) + "  pid " + std::to_string(s.pid) +
+  std::string text = "  rank " + std::to_string(s.rank.value()) +
+                     (names_node ? "  on " + s.node : "") + "  pid " + std::to_string(s.pid) +
                      (rank.command.empty() ? "" : " (" + rank.command + ")") + "  state " +
                      std::string(1, s.state) + " (" + std::string{state_words(s.state)} + ")";
-  if (rank.worker_pid != s.pid) text += "  started by pid " + std::to_string(rank.worker_pid);
+  if (rank.worker_pid != s.pid && rank.worker_pid != 0)
+    text += "  started by pid " + std::to_string(rank.worker_pid);
   if (!rank.wait_channel.empty()) text += "  in " + rank.wait_channel;
   if (!rank.system_call.empty()) text += "  system call " + rank.system_call;
   text += "\n    " + beat_words(rank);
@@ -85,14 +90,9 @@ void add_stacks(std::string& text, std::string_view kind, const std::vector<Thre
 
 using Group = std::vector<const RankEvidence*>;
 
-// In the same place, and in the same state: a stopped rank isn't like one that waits there.
 std::vector<Group> groups_of(const std::vector<RankEvidence>& ranks) {
   std::map<std::string, Group> by_key;
-  for (const auto& rank : ranks) {
-    const auto& s = rank.summary;
-    const bool is_stopped = s.state == 'T' || s.state == 'D';
-    by_key[(is_stopped ? std::string(1, s.state) : std::string{}) + s.stack_key].push_back(&rank);
-  }
+  for (const auto& rank : ranks) by_key[group_key(rank.summary)].push_back(&rank);
   std::vector<Group> groups;
   for (auto& [key, group] : by_key) groups.push_back(std::move(group));
   std::ranges::stable_sort(groups, {}, &Group::size);
@@ -110,8 +110,11 @@ std::string names_of(const Group& group) {
 std::string stacks_text(const Facts& facts, const std::vector<RankEvidence>& ranks) {
   std::string text = "job " + facts.job + ", attempt " + std::to_string(facts.round) + ", node " +
                      facts.node + ", " + facts.when + "\n" + facts.why + "\n";
+  for (const auto& node : facts.missing) text += "no answer from node " + node + '\n';
   std::vector<RankSummary> summaries;
   for (const auto& rank : ranks) summaries.push_back(rank.summary);
+  const bool names_nodes = std::ranges::any_of(
+      summaries, [&](const RankSummary& s) { return s.node != summaries.front().node; });
   const bool any_silent = std::ranges::any_of(summaries, &RankSummary::is_silent);
   const auto culprits = find_culprits(summaries);
   if (any_silent && culprits.which.size() < ranks.size()) {
@@ -122,8 +125,16 @@ std::string stacks_text(const Facts& facts, const std::vector<RankEvidence>& ran
   }
   for (const auto& group : groups_of(ranks)) {
     text += "\n---- " + names_of(group) + " ----\n";
-    for (const auto* rank : group) text += facts_of(*rank);
-    const auto& first = *group.front();
+    for (std::size_t i = 0; i < std::min(group.size(), kRanksShown); ++i)
+      text += facts_of(*group[i], names_nodes);
+    if (group.size() > kRanksShown)
+      text += "  … " + std::to_string(group.size() - kRanksShown) + " more ranks\n";
+    // Of other nodes' ranks not each has come with its stacks.
+    const auto has_stack = [](const RankEvidence* rank) {
+      return !rank->python.empty() || !rank->native.empty();
+    };
+    const auto with_stack = std::ranges::find_if(group, has_stack);
+    const auto& first = with_stack == group.end() ? *group.front() : **with_stack;
     if (group.size() > 1 && (!first.python.empty() || !first.native.empty()))
       text += "  stacks of rank " + std::to_string(first.summary.rank.value()) + ":\n";
     add_stacks(text, "Python", first.python);
@@ -132,6 +143,22 @@ std::string stacks_text(const Facts& facts, const std::vector<RankEvidence>& ran
   text += "\nread with: " + (facts.tools.empty() ? "/proc" : "/proc, " + join(facts.tools, ", ")) +
           '\n';
   return text;
+}
+
+std::string text_of_nodes(Facts facts, std::vector<NodeEvidence> nodes) {
+  std::vector<RankEvidence> all;
+  std::vector<std::string> names;
+  for (auto& node : nodes) {
+    names.push_back(node.node);
+    std::ranges::move(node.ranks, std::back_inserter(all));
+    for (auto& tool : node.tools)
+      if (std::ranges::find(facts.tools, tool) == facts.tools.end())
+        facts.tools.push_back(std::move(tool));
+  }
+  std::ranges::sort(all, {}, [](const RankEvidence& rank) { return rank.summary.rank; });
+  std::ranges::sort(names);
+  facts.node = join(names, ", ");
+  return stacks_text(facts, all);
 }
 
 }  // namespace acc::agent::evidence

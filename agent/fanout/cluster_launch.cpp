@@ -277,6 +277,8 @@ class ClusterRun {
   }
 
   void act(const SendGo& a) {
+    // The first host reports the job from now on, on success too; it may be this machine.
+    if (a.host == 0) note_report_written(guardian_);
     auto& line = *lines_[a.host];
     if (!std::exchange(has_begun_, true)) record();  // before anything runs there
     line.err->open();

@@ -8,6 +8,7 @@
 #include "agent/output/tail_buffer.hpp"
 #include "agent/output/terminal_view.hpp"
 #include "agent/output/worker_stream.hpp"
+#include "common/plain_text.hpp"
 #include "common/log.hpp"
 
 #include <boost/asio/post.hpp>
@@ -250,6 +251,29 @@ std::string OutputHub::tail(LocalRank local) const {
   return both += worker.err.tail.text();
 }
 
+std::string OutputHub::last_line(LocalRank local) const {
+  constexpr std::size_t kLookedAt = 1024;
+  constexpr std::size_t kShown = 256;
+  if (local.value() >= workers_.size()) return {};
+  const auto& [out, err] = workers_[local.value()];
+  const bool is_err_later = err.tail.last_append() > out.tail.last_append();
+  const auto& last = is_err_later ? err.tail : out.tail;
+  auto line = last_plain_line(last.text(kLookedAt), kShown);
+  if (!line.empty()) return line;
+  return last_plain_line((is_err_later ? out.tail : err.tail).text(kLookedAt), kShown);
+}
+
+OutputHub::Kept OutputHub::kept_output(LocalRank local, bool is_stderr, std::uint64_t from) const {
+  if (local.value() >= workers_.size()) return {};
+  const auto& worker = workers_[local.value()];
+  const auto& tail = is_stderr ? worker.err.tail : worker.out.tail;
+  const auto end = tail.total();
+  const auto wanted = end > from ? end - from : 0;
+  Kept kept{tail.text(std::min<std::uint64_t>(wanted, TailBuffer::kSize)), 0, end};
+  kept.from = end - kept.text.size();
+  return kept;
+}
+
 std::string OutputHub::log_path(LocalRank local, Streams which) const {
   if (local.value() >= workers_.size()) return {};
   const Worker& worker = workers_[local.value()];
@@ -279,6 +303,14 @@ void OutputHub::say(std::string_view line) { destinations_->say(line); }
 
 bool OutputHub::can_show_status() const {
   return facts_.err_is_tty && (facts_.same_target || !facts_.out_is_tty);
+}
+
+bool OutputHub::is_bypassed() const {
+  for (std::uint32_t i = 0; i < local_world_size_; ++i) {
+    const auto routes = routes_of(plan_, LocalRank{i}, local_world_size_, facts_);
+    if (routes.out.inherit || routes.err.inherit) return true;
+  }
+  return false;
 }
 
 void OutputHub::set_status(std::string line) {

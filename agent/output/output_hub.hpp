@@ -73,6 +73,18 @@ class OutputHub {
   /// on stderr; of both, in order, when they share a pipe. Kept until the next begin_round. Empty
   /// for an inherited stream.
   [[nodiscard]] std::string tail(LocalRank local) const;
+  /// The last line that the worker wrote to either stream, plain text of a bounded length. Costs a
+  /// look at the last 1 KiB. Empty: none, or the stream is inherited.
+  [[nodiscard]] std::string last_line(LocalRank local) const;
+  /// A piece of what a worker wrote in this round, as far as it is kept.
+  struct Kept {
+    std::string text;
+    std::uint64_t from = 0;  ///< its offset in the stream
+    std::uint64_t end = 0;   ///< bytes that the stream has had
+  };
+  /// Behind the first `from` bytes. Of both streams if they share a pipe: stdout has all.
+  [[nodiscard]] Kept kept_output(LocalRank local, bool is_stderr, std::uint64_t from) const;
+
   /// Empty if there is no file. Streams::both: the folder that holds the files.
   [[nodiscard]] std::string log_path(LocalRank local, Streams which) const;
 
@@ -82,6 +94,8 @@ class OutputHub {
 
   /// stderr is a terminal, and no stream of a worker reaches it past us but a worker's own.
   [[nodiscard]] bool can_show_status() const;
+  /// A worker has our own descriptors, and writes to the terminal past us.
+  [[nodiscard]] bool is_bypassed() const;
   /// A line below all others on that terminal, without an end; empty: none. Returns when a worker
   /// that writes to the terminal itself finds it gone.
   void set_status(std::string line);

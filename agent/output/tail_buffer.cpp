@@ -19,6 +19,8 @@ void TailBuffer::grow(std::size_t needed) {
 
 void TailBuffer::append(std::string_view bytes) {
   if (bytes.empty()) return;
+  total_ += bytes.size();
+  last_append_ = clock_now();
   if (bytes.size() > kSize) bytes.remove_prefix(bytes.size() - kSize);
   if (size_ + bytes.size() > capacity_ && capacity_ < kSize) grow(size_ + bytes.size());
   const std::size_t first = std::min(bytes.size(), capacity_ - next_);
@@ -28,12 +30,15 @@ void TailBuffer::append(std::string_view bytes) {
   size_ = std::min(size_ + bytes.size(), capacity_);
 }
 
-std::string TailBuffer::text() const {
-  if (size_ == 0) return {};
-  const std::size_t start = (next_ + capacity_ - size_) % capacity_;
-  const std::size_t first = std::min(size_, capacity_ - start);
+std::string TailBuffer::text() const { return text(size_); }
+
+std::string TailBuffer::text(std::size_t most) const {
+  const std::size_t length = std::min(most, size_);
+  if (length == 0) return {};
+  const std::size_t start = (next_ + capacity_ - length) % capacity_;
+  const std::size_t first = std::min(length, capacity_ - start);
   std::string all(bytes_.get() + start, first);
-  return all.append(bytes_.get(), size_ - first);
+  return all.append(bytes_.get(), length - first);
 }
 
 bool TailBuffer::blank() const { return text().find_first_not_of(" \t\r\n") == std::string::npos; }

@@ -1,6 +1,9 @@
 #pragma once
 
+#include "common/duration.hpp"
+
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,6 +18,11 @@ class TailBuffer {
 
   void append(std::string_view bytes);
   [[nodiscard]] std::string text() const;
+  /// The last `most` bytes of it.
+  [[nodiscard]] std::string text(std::size_t most) const;
+  /// How many bytes the stream has had.
+  [[nodiscard]] std::uint64_t total() const { return total_; }
+  [[nodiscard]] Instant last_append() const { return last_append_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
   /// Whether there is anything to read in it but spaces and line ends.
   [[nodiscard]] bool blank() const;
@@ -26,6 +34,8 @@ class TailBuffer {
   std::unique_ptr<char[]> bytes_;  // a ring once size_ == kSize
   std::size_t capacity_ = 0;
   std::size_t size_ = 0;
+  std::uint64_t total_ = 0;
+  Instant last_append_{};
   std::size_t next_ = 0;  // where the next byte goes
 };
 

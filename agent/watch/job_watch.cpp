@@ -2,6 +2,7 @@
 
 #include "agent/control_protocol.hpp"
 #include "agent/evidence/culprits.hpp"
+#include "agent/evidence/stacks_report.hpp"
 #include "agent/job_name.hpp"
 #include "agent/output/run_folder.hpp"
 #include "agent/small_file.hpp"
@@ -28,7 +29,7 @@ namespace {
 constexpr Millis kLookInterval{1'000};
 // A timer that is so late means that this process was stopped, and probably the workers as well.
 constexpr Millis kLate{5'000};
-constexpr Millis kCollectTime{10'000};
+constexpr Millis kTogetherTime{2'000};
 // The node of the rank that is behind reports it; if it doesn't, this one does.
 constexpr Millis kOtherNodesPatience{5'000};
 
@@ -180,7 +181,10 @@ void JobWatch::look() {
   next_deadline_.reset();
   if (!is_suspended_ && !is_judging_) {
     const auto beats = board_->beats();
-    if (board_->is_in_use()) look_for_stragglers(beats, now);
+    if (board_->is_in_use()) {
+      look_for_stragglers(beats, now);
+      hooks_.on_look();
+    }
     if (parts_.plan.hang.is_on()) look_for_hangs(beats, living(), now);
     if (now >= stall_look_ + stall_.interval()) look_for_stall(now);
   }
@@ -251,9 +255,10 @@ void JobWatch::on_silent(const HangDetector::Look& look) {
                      {"ranks", evidence::describe_ranks(ranks)}});
   auto suspects = look.silent;
   suspects.insert(suspects.end(), look.nearly.begin(), look.nearly.end());
-  start_collecting(words, suspects, [this, suspects](Result<evidence::Answer> answer) {
-    conclude(suspects, std::move(answer));
-  });
+  start_collecting({.why = words, .silent = suspects},
+                   [this, suspects](Result<evidence::Answer> answer) {
+                     conclude(suspects, std::move(answer));
+                   });
 }
 
 void JobWatch::on_stall(Millis quiet) {
@@ -267,11 +272,12 @@ void JobWatch::on_stall(Millis quiet) {
   parts_.messages.warning(words + ": collecting stacks");
   is_judging_ = true;
   beats_then_.clear();
-  start_collecting(words, all, [this, all, restarts](Result<evidence::Answer> answer) {
-    if (restarts && board_ != nullptr) return conclude(all, std::move(answer));
-    is_judging_ = false;
-    arm();
-  });
+  start_collecting({.why = words, .silent = all},
+                   [this, all, restarts](Result<evidence::Answer> answer) {
+                     if (restarts && board_ != nullptr) return conclude(all, std::move(answer));
+                     is_judging_ = false;
+                     arm();
+                   });
 }
 
 std::vector<SilentRank> JobWatch::still_silent(const std::vector<SilentRank>& silent) const {
@@ -285,8 +291,8 @@ std::vector<SilentRank> JobWatch::still_silent(const std::vector<SilentRank>& si
   return found;
 }
 
-JobWatch::Summaries JobWatch::summaries_of_page(const std::vector<SilentRank>& silent) const {
-  Summaries ranks;
+evidence::NodeEvidence JobWatch::evidence_of_page(const std::vector<SilentRank>& silent) const {
+  evidence::NodeEvidence found{.node = parts_.node, .ranks = {}, .tools = {}};
   const auto beats = board_->beats();
   for (const auto& one : silent) {
     const auto& record = parts_.workers.records().at(one.rank.value());
@@ -304,9 +310,11 @@ JobWatch::Summaries JobWatch::summaries_of_page(const std::vector<SilentRank>& s
       summary.is_inside = beat.collective.is_inside;
       summary.operation = heartbeat::operation_name(beat.collective.operation);
     }
-    ranks.push_back(std::move(summary));
+    evidence::RankEvidence rank;
+    rank.summary = std::move(summary);
+    found.ranks.push_back(std::move(rank));
   }
-  return ranks;
+  return found;
 }
 
 void JobWatch::call_off() {
@@ -319,18 +327,18 @@ void JobWatch::conclude(const std::vector<SilentRank>& found, Result<evidence::A
   if (board_ == nullptr) return;
   const auto silent = still_silent(found);
   if (silent.empty()) return call_off();
-  Summaries ranks;
   const std::string file = answer ? answer->file : std::string{};
-  if (answer) {
-    for (auto& rank : answer->ranks) {
-      const bool is_one = std::ranges::any_of(
-          silent, [&](const SilentRank& one) { return one.rank == rank.local_rank; });
-      if (is_one) ranks.push_back(std::move(rank));
-    }
+  evidence::NodeEvidence mine;
+  if (answer) mine = std::move(answer->evidence);
+  for (auto& rank : mine.ranks) {
+    rank.summary.is_silent = std::ranges::any_of(silent, [&](const SilentRank& one) {
+      return one.rank == rank.summary.local_rank;
+    });
   }
-  if (ranks.empty()) ranks = summaries_of_page(silent);
-  if (!hooks_.compare) return name_culprit(silent, file, ranks);
-  hooks_.compare(ranks, [this, silent, file, round = round_](const Summaries& all) {
+  if (std::ranges::none_of(mine.ranks, [](const auto& rank) { return rank.summary.is_silent; }))
+    mine = evidence_of_page(silent);
+  if (!hooks_.compare) return name_culprit(silent, file, {std::move(mine)});
+  hooks_.compare(mine, [this, silent, file, round = round_](const Evidence& all) {
     if (board_ == nullptr || round != round_ || !is_judging_) return;
     if (!still_silent(silent).empty()) return name_culprit(silent, file, all);
     hooks_.compare({}, nullptr);
@@ -339,7 +347,13 @@ void JobWatch::conclude(const std::vector<SilentRank>& found, Result<evidence::A
 }
 
 void JobWatch::name_culprit(const std::vector<SilentRank>& silent, const std::string& file,
-                            const Summaries& ranks) {
+                            const Evidence& nodes) {
+  std::vector<evidence::RankSummary> ranks;
+  for (const auto& node : nodes)
+    for (const auto& rank : node.ranks)
+      if (rank.summary.is_silent) ranks.push_back(rank.summary);
+  // In the same order on all nodes, or they would name different ranks.
+  std::ranges::sort(ranks, {}, &evidence::RankSummary::rank);
   const auto culprits = evidence::find_culprits(ranks);
   const auto& rank = ranks.at(culprits.which.front());
   const auto mine = std::ranges::find_if(silent, [&](const SilentRank& one) {
@@ -355,7 +369,7 @@ void JobWatch::name_culprit(const std::vector<SilentRank>& silent, const std::st
       others.push_back(ranks[culprits.which[i]].rank.value());
     cause += "; likewise " + rank_list(others);
   }
-  if (mine != silent.end()) return hooks_.on_hang({own.rank, cause, file});
+  if (mine != silent.end()) return report_hang({own.rank, cause, file}, nodes);
   // It is on another node, which finds the same and reports it.
   cause = "hung: waits for rank " + std::to_string(rank.rank.value()) + " on " + rank.node +
           ", which " + cause;
@@ -364,6 +378,18 @@ void JobWatch::name_culprit(const std::vector<SilentRank>& silent, const std::st
       [this, hang = Hang{own.rank, cause, file}](boost::system::error_code cancelled) {
         if (!cancelled && board_ != nullptr) hooks_.on_hang(hang);
       });
+}
+
+// On several nodes its file gets what all of them found.
+void JobWatch::report_hang(Hang hang, const Evidence& nodes) {
+  if (nodes.size() < 2 || hang.file.empty()) return hooks_.on_hang(hang);
+  const auto rank = parts_.workers.records().at(hang.rank.value()).rank.value();
+  const auto why = "rank " + std::to_string(rank) + " " + hang.cause;
+  const auto file = hang.file;
+  write_together(why, nodes, {}, file,
+                 [this, hang = std::move(hang)](const Result<evidence::Answer>&) {
+                   if (board_ != nullptr) hooks_.on_hang(hang);
+                 });
 }
 
 // ---- evidence ----
@@ -380,17 +406,22 @@ std::string JobWatch::next_file() {
          parts_.job_id + "-" + name;
 }
 
-void JobWatch::start_collecting(const std::string& why, const std::vector<SilentRank>& silent,
-                                Collected done) {
+evidence::Request JobWatch::request_for(const std::string& why) const {
   evidence::Request request;
   request.facts.job = parts_.job_id;
   request.facts.node = parts_.node;
   request.facts.round = round_.value();
   request.facts.why = why;
   request.facts.when = utc_now();
-  request.limit_ms = kCollectTime.count();
+  return request;
+}
+
+void JobWatch::start_collecting(const Collection& wanted, Collected done) {
+  const auto& silent = wanted.silent;
+  auto request = request_for(wanted.why);
+  request.limit_ms = wanted.limit.count();
   request.has_page = board_->fd() >= 0;
-  request.file = next_file();
+  if (wanted.is_kept) request.file = next_file();
   for (const auto& record : parts_.workers.records()) {
     if (record.pid == 0 || record.status) continue;
     const bool is_silent = std::ranges::any_of(
@@ -410,9 +441,35 @@ void JobWatch::start_collecting(const std::string& why, const std::vector<Silent
   });
 }
 
-void JobWatch::collect(const std::string& why, Collected done) {
+void JobWatch::collect(const std::string& why, Millis limit, Collected done) {
   if (board_ == nullptr) return done(Error{Errc::unavailable, "no worker runs now"});
-  start_collecting(why, {}, std::move(done));
+  start_collecting({.why = why, .silent = {}, .limit = limit}, std::move(done));
+}
+
+void JobWatch::collect_for_other(const std::string& why, Millis limit, Collected done) {
+  if (board_ == nullptr) return done(Error{Errc::unavailable, "no worker runs now"});
+  start_collecting({.why = why, .silent = {}, .limit = limit, .is_kept = false}, std::move(done));
+}
+
+void JobWatch::write_together(const std::string& why, Evidence nodes,
+                              std::vector<std::string> missing, const std::string& file,
+                              Collected done) {
+  auto request = request_for(why);
+  request.facts.missing = std::move(missing);
+  request.limit_ms = kTogetherTime.count();
+  request.file = file;
+  request.gathered = std::move(nodes);
+  const auto without_file = [facts = request.facts, gathered = request.gathered] {
+    return evidence::Answer{evidence::text_of_nodes(facts, gathered), {}, {}};
+  };
+  // With the round all our children are ended.
+  if (board_ == nullptr) return done(without_file());
+  std::erase_if(together_, [](const auto& run) { return !run->is_running(); });
+  together_.push_back(std::make_unique<evidence::EvidenceRun>(parts_.io));
+  together_.back()->start(request, -1,
+                          [without_file, done = std::move(done)](Result<evidence::Answer> answer) {
+                            done(answer ? std::move(answer) : without_file());
+                          });
 }
 
 }  // namespace acc::agent

@@ -13,6 +13,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,7 +28,7 @@ class UserMessages;
 /// request.
 class JobWatch {
  public:
-  using Summaries = std::vector<evidence::RankSummary>;
+  using Evidence = std::vector<evidence::NodeEvidence>;
   struct Hang {
     LocalRank rank{0};
     std::string cause;
@@ -35,9 +36,11 @@ class JobWatch {
   };
   struct Hooks {
     std::function<void(const Hang&)> on_hang;
+    /// After each look at heartbeats, once a second.
+    std::function<void()> on_look;
     /// On several nodes: adds what the other nodes found about their silent ranks, now or later.
     /// Without `done`: takes back what this node told them.
-    std::function<void(const Summaries& mine, std::function<void(Summaries)>)> compare;
+    std::function<void(const evidence::NodeEvidence& mine, std::function<void(Evidence)>)> compare;
   };
   /// All outlive the watch.
   struct Parts {
@@ -63,14 +66,20 @@ class JobWatch {
   [[nodiscard]] GoodputFigures goodput(Instant now) const { return goodput_.at(now); }
   [[nodiscard]] std::optional<heartbeat::Beat> beat(LocalRank worker) const;
   [[nodiscard]] std::optional<double> steps_per_second(LocalRank worker) const {
-    return stragglers_.steps_per_second(worker);
+    return stragglers_.steps_per_second(worker, clock_now());
   }
   [[nodiscard]] bool saw_checkpoint() const;
 
   using Collected = std::function<void(Result<evidence::Answer>)>;
   /// Stacks of all workers here, written into the log folder. Several may ask at once.
-  void collect(const std::string& why, Collected done);
+  void collect(const std::string& why, Millis limit, Collected done);
+  /// As that, but for another node, which writes them with its own.
+  void collect_for_other(const std::string& why, Millis limit, Collected done);
   [[nodiscard]] bool is_collecting() const { return evidence_.is_running(); }
+  /// Stacks of several nodes as one text, written to `file`.
+  void write_together(const std::string& why, Evidence nodes, std::vector<std::string> missing,
+                      const std::string& file, Collected done);
+  static constexpr Millis kCollectTime{10'000};
 
  private:
   void arm();
@@ -84,14 +93,22 @@ class JobWatch {
   void call_off();
   void conclude(const std::vector<SilentRank>& found, Result<evidence::Answer> answer);
   void name_culprit(const std::vector<SilentRank>& silent, const std::string& file,
-                    const Summaries& ranks);
+                    const Evidence& nodes);
+  void report_hang(Hang hang, const Evidence& nodes);
   /// Those that have given no sign of life since they were found silent.
   [[nodiscard]] std::vector<SilentRank> still_silent(const std::vector<SilentRank>& silent) const;
-  void start_collecting(const std::string& why, const std::vector<SilentRank>& silent,
-                        Collected done);
+  struct Collection {
+    std::string why;
+    std::vector<SilentRank> silent{};
+    Millis limit{kCollectTime};
+    bool is_kept = true;  ///< in a file
+  };
+  void start_collecting(const Collection& wanted, Collected done);
+  [[nodiscard]] evidence::Request request_for(const std::string& why) const;
   [[nodiscard]] std::string next_file();
   [[nodiscard]] std::vector<bool> living() const;
-  [[nodiscard]] Summaries summaries_of_page(const std::vector<SilentRank>& silent) const;
+  [[nodiscard]] evidence::NodeEvidence evidence_of_page(
+      const std::vector<SilentRank>& silent) const;
 
   Parts parts_;
   Hooks hooks_;
@@ -105,6 +122,7 @@ class JobWatch {
   StallDetector stall_;
   Goodput goodput_;
   evidence::EvidenceRun evidence_;
+  std::vector<std::unique_ptr<evidence::EvidenceRun>> together_;
   std::vector<Collected> waiting_;  ///< for the collection that runs
   std::optional<Instant> next_deadline_;
   Instant stall_look_{};

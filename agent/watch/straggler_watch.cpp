@@ -52,11 +52,23 @@ std::optional<double> StragglerWatch::pace_of(const Worker& worker) {
   return static_cast<double>(time) / 1e9 / static_cast<double>(steps);
 }
 
-std::optional<double> StragglerWatch::steps_per_second(LocalRank worker) const {
+std::optional<double> StragglerWatch::steps_per_second(LocalRank worker, Instant now) const {
   if (worker.value() >= workers_.size()) return std::nullopt;
-  const auto pace = pace_of(workers_[worker.value()]);
-  if (!pace || *pace <= 0) return std::nullopt;
-  return 1 / *pace;
+  const auto& samples = workers_[worker.value()].samples;
+  if (samples.size() < 2) return std::nullopt;
+  const auto& first = samples.front();
+  const auto& last = samples.back();
+  const auto steps = static_cast<double>(last.step - first.step);
+  const auto now_ns = static_cast<std::uint64_t>(now.time_since_epoch().count());
+  const auto ns_since = [](std::uint64_t from, std::uint64_t to) {
+    return to > from ? static_cast<double>(to - from) : 0;
+  };
+  double time = ns_since(first.time_ns, last.time_ns);
+  // Between two looks a step may have been done that isn't among the samples yet.
+  constexpr double kLook = 1e9;
+  if (ns_since(last.time_ns, now_ns) > time / steps + kLook) time = ns_since(first.time_ns, now_ns);
+  if (time < static_cast<double>(kWindowNs)) return std::nullopt;
+  return steps * 1e9 / time;
 }
 
 std::vector<StragglerWatch::Straggler> StragglerWatch::look(

@@ -30,8 +30,10 @@ class StragglerWatch {
   /// as fast as the others again
   std::vector<Straggler> look(const std::vector<heartbeat::Beat>& beats, Instant now);
 
-  /// Over the last steps; nothing: too few were seen.
-  [[nodiscard]] std::optional<double> steps_per_second(LocalRank worker) const;
+  /// Over the last steps, from two seconds of them on; of a worker that is late with its next step the
+  /// time of waiting counts, so that a hang isn't shown with the rate of before. Nothing: too few
+  /// steps were seen, or it is in a section.
+  [[nodiscard]] std::optional<double> steps_per_second(LocalRank worker, Instant now) const;
 
  private:
   struct Sample {

@@ -4,12 +4,14 @@
 #include "launcher/ctl/command.hpp"
 #include "launcher/ctl/ctl.hpp"
 #include "launcher/ctl/pages.hpp"
+#include "launcher/ctl/top/top.hpp"
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace acc::ctl {
@@ -39,6 +41,7 @@ int run(const std::vector<std::string>& words) {
     if (!text.empty()) return print(text);
     return complain({{Errc::bad_usage, "--completion: expected bash, zsh or fish"}});
   }
+  if (command.verb == "top") return top::run_top(command);
   return carry_out(command);
 }
 
@@ -47,5 +50,8 @@ int run(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // `| head`: an error of write, not our end
-  return acc::ctl::run({argv + std::min(argc, 1), argv + argc});
+  std::vector<std::string> words{argv + std::min(argc, 1), argv + argc};
+  const std::string_view name{argc > 0 ? argv[0] : ""};
+  if (name.substr(name.rfind('/') + 1) == "acc-top") words.insert(words.begin(), "top");
+  return acc::ctl::run(words);
 }

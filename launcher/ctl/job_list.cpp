@@ -205,6 +205,11 @@ std::optional<std::vector<JobRow>> jobs_of_service(const std::string& body,
   return rows;
 }
 
+std::optional<JobRow> job_of_service(const Json& job, const std::string& socket) {
+  if (!job.is_object() || text_of(job, "id").empty()) return std::nullopt;
+  return row_of(job, socket);
+}
+
 std::optional<JobRow> job_of_agent(const std::string& status, const std::string& socket,
                                    const std::string& user, std::int64_t now_ms) {
   const auto live = parse_json(status);
@@ -282,7 +287,6 @@ std::string jobs_json(const std::vector<JobRow>& jobs) {
          "\n";
 }
 
-/// What a job runs, without the flags of acc-launch or of an interpreter before it.
 std::string command_text(const JobRow& job) {
   if (job.words.empty()) return job.reason;
   if (job.is_of_service) {

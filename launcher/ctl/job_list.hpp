@@ -33,6 +33,9 @@ struct JobRow {
 /// Of GET /v1/jobs; nothing if it isn't that.
 [[nodiscard]] std::optional<std::vector<JobRow>> jobs_of_service(const std::string& body,
                                                                  const std::string& socket);
+/// Of GET /v1/jobs/ID; nothing if it isn't that.
+[[nodiscard]] std::optional<JobRow> job_of_service(const nlohmann::json& job,
+                                                   const std::string& socket);
 /// Of an agent's status. `file`: its socket's name, "JOB.PID.sock", whose JOB.PID is the id.
 [[nodiscard]] std::optional<JobRow> job_of_agent(const std::string& status,
                                                  const std::string& socket, const std::string& user,
@@ -46,6 +49,8 @@ struct JobRow {
 [[nodiscard]] Result<JobRow> find_job(const std::vector<JobRow>& jobs, std::string_view wanted);
 [[nodiscard]] bool is_over(std::string_view state);
 
+/// What a job runs, without the flags of acc-launch or of an interpreter before it.
+[[nodiscard]] std::string command_text(const JobRow& job);
 /// The document of `ps --json`.
 [[nodiscard]] std::string jobs_json(const std::vector<JobRow>& jobs);
 [[nodiscard]] std::string jobs_table(const std::vector<JobRow>& jobs, std::int64_t now_ms,

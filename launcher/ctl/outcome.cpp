@@ -18,19 +18,28 @@ int fail(CtlExit exit, const std::string& text) {
   return code(exit);
 }
 
+Failure failure_of(const Error& error) {
+  if (error.code == Errc::bad_usage) return {CtlExit::usage, error.what};
+  if (error.code == Errc::not_permitted) return {CtlExit::refused, error.what};
+  return {error.code == Errc::malformed ? CtlExit::failed : CtlExit::no_service, error.what};
+}
+
+Failure failure_of(const Answer& answer) {
+  auto why = error_of(answer.body);
+  if (why.empty()) why = "acc-agent answers with status " + std::to_string(answer.status);
+  if (answer.status == kHttpNotFound) return {CtlExit::no_such_job, why};
+  if (answer.status == kHttpBadRequest) return {CtlExit::usage, why};
+  return {answer.status >= 500 && answer.status != 503 ? CtlExit::failed : CtlExit::refused, why};
+}
+
 int fail(const Error& error) {
-  if (error.code == Errc::bad_usage) return fail(CtlExit::usage, error.what);
-  if (error.code == Errc::not_permitted) return fail(CtlExit::refused, error.what);
-  return fail(error.code == Errc::malformed ? CtlExit::failed : CtlExit::no_service, error.what);
+  const auto failure = failure_of(error);
+  return fail(failure.exit, failure.text);
 }
 
 int fail(const Answer& answer) {
-  auto why = error_of(answer.body);
-  if (why.empty()) why = "acc-agent answers with status " + std::to_string(answer.status);
-  if (answer.status == kHttpNotFound) return fail(CtlExit::no_such_job, why);
-  if (answer.status == kHttpBadRequest) return fail(CtlExit::usage, why);
-  return fail(answer.status >= 500 && answer.status != 503 ? CtlExit::failed : CtlExit::refused,
-              why);
+  const auto failure = failure_of(answer);
+  return fail(failure.exit, failure.text);
 }
 
 }  // namespace acc::ctl

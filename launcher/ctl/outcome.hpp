@@ -24,10 +24,18 @@ void tell(const std::string& text);
 /// A reader that has seen enough (`| head`) is no failure.
 int print(const std::string& text);
 
-int fail(CtlExit exit, const std::string& text);
+/// What went wrong, and how a command ends by it.
+struct Failure {
+  CtlExit exit = CtlExit::failed;
+  std::string text;
+};
 /// An error of a connection, or of looking a job up.
-int fail(const Error& error);
+[[nodiscard]] Failure failure_of(const Error& error);
 /// What the service said no to.
+[[nodiscard]] Failure failure_of(const Answer& answer);
+
+int fail(CtlExit exit, const std::string& text);
+int fail(const Error& error);
 int fail(const Answer& answer);
 
 inline constexpr unsigned kHttpOk = 200;

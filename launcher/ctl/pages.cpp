@@ -99,6 +99,7 @@ std::string bash() {
          "  local cur=${COMP_WORDS[COMP_CWORD]} verb= flags='" +
          flags_of("") +
          "' word i\n"
+         "  if [[ ${COMP_WORDS[0]##*/} == acc-top ]]; then verb=top; fi\n"
          "  for ((i = 1; i < COMP_CWORD; ++i)); do\n"
          "    word=${COMP_WORDS[i]}\n"
          "    if [[ $verb == submit && $word == -- ]]; then compopt -o default; return; fi\n"
@@ -123,7 +124,7 @@ std::string bash() {
          "    *) compopt -o default ;;\n"
          "  esac\n"
          "}\n"
-         "complete -F _acc_ctl acc-ctl\n";
+         "complete -F _acc_ctl acc-ctl acc-top\n";
 }
 
 /// In single quotes of a shell, within brackets of zsh's _arguments.
@@ -154,7 +155,7 @@ std::string zsh() {
     cases += takes_id(verb) ? "        '*:job:_acc_ctl_jobs'\n" : "        '*::word:_files'\n";
     cases += "      ;;\n";
   }
-  return "#compdef acc-ctl\n# made from acc-ctl's table of verbs and flags\n"
+  return "#compdef acc-ctl acc-top\n# made from acc-ctl's table of verbs and flags\n"
          "_acc_ctl_jobs() { compadd -- $(" +
          std::string{kIds} +
          ") }\n"
@@ -162,6 +163,7 @@ std::string zsh() {
          "  local -a verbs=(\n" +
          verbs +
          "  )\n"
+         "  if [[ $service == acc-top ]]; then words=(acc-ctl top ${words[2,-1]}); (( CURRENT++ )); fi\n"
          "  if (( CURRENT == 2 )); then _describe verb verbs; return; fi\n"
          "  local verb=$words[2]\n"
          "  shift words; (( CURRENT-- ))\n"
@@ -184,7 +186,8 @@ std::string fish_text(std::string_view text) {
 std::string fish() {
   std::string out =
       "# fish completion for acc-ctl, made from its table of verbs and flags\n"
-      "complete -c acc-ctl -f\n";
+      "complete -c acc-ctl -f\n"
+      "complete -c acc-top -w 'acc-ctl top'\n";
   std::string with_id;
   for (const auto& verb : verb_rows()) {
     out += "complete -c acc-ctl -n __fish_use_subcommand -a " + std::string{verb.name} + " -d " +

@@ -122,11 +122,14 @@ int show_stacks(const JobRow& job) {
 }
 
 int show_stacks(const LaunchState& launch) {
-  int worst = code(CtlExit::done);
+  // The agent of each node knows the others, and gathers the stacks of all.
+  int last = code(CtlExit::done);
   for (const auto& one : launch.parts) {
-    if (one.job && !is_over(one.job->state)) worst = std::max(worst, show_stacks(*one.job));
+    if (!one.job || is_over(one.job->state)) continue;
+    last = show_stacks(*one.job);
+    if (last == code(CtlExit::done)) break;
   }
-  return worst;
+  return last;
 }
 
 int show_node(const Invocation& call) {

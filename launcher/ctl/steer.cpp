@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace acc::ctl {
 
@@ -26,28 +27,36 @@ int post(const std::string& socket, const std::string& target, const Json& body,
 
 }  // namespace
 
+Failure order(const JobRow& job, const std::string& verb, Json body) {
+  const Failure done{CtlExit::done, verb == "signal"
+                                        ? "passed " + text_of(body, "signal") + " on to " + job.id
+                                        : "asked " + job.id + " to " + verb};
+  if (job.is_of_service) {
+    const auto answer = ask_service(job.socket, {.method = "POST",
+                                                 .target = job.at + "/v1/jobs/" + job.id + "/" + verb,
+                                                 .body = body.empty() ? "" : to_line(body)});
+    if (!answer) return failure_of(answer.error());
+    return answer->status >= kHttpRedirect ? failure_of(*answer) : done;
+  }
+  body["do"] = verb;
+  auto line = to_line(body);
+  line.pop_back();
+  const auto answer = ask_agent(job.socket, line);
+  if (!answer) return failure_of(answer.error());
+  const auto why = error_of(*answer);
+  if (why.empty()) return done;
+  const bool is_usage = text_of(parse_json(*answer), "code") == "bad_request";
+  return {is_usage ? CtlExit::usage : CtlExit::refused, job.id + ": " + why};
+}
+
 int steer(const Invocation& call, const JobRow& job, int signo) {
   auto body = Json::object();
   const auto& verb = call.command.verb;
   if (verb == "stop" && call.command.has("--grace"))
     body["grace_s"] = parse_number<unsigned>(call.command.value("--grace")).value_or(0);
   if (verb == "signal") body["signal"] = signal_name(signo);
-  const std::string done = verb == "signal" ? "passed " + signal_name(signo) + " on to " + job.id
-                                            : "asked " + job.id + " to " + verb;
-  if (job.is_of_service)
-    return post(job.socket, job.at + "/v1/jobs/" + job.id + "/" + verb, body, done);
-  body["do"] = verb;
-  auto line = to_line(body);
-  line.pop_back();
-  const auto answer = ask_agent(job.socket, line);
-  if (!answer) return fail(answer.error());
-  const auto why = error_of(*answer);
-  if (why.empty()) {
-    tell(done);
-    return code(CtlExit::done);
-  }
-  const bool is_usage = text_of(parse_json(*answer), "code") == "bad_request";
-  return fail(is_usage ? CtlExit::usage : CtlExit::refused, job.id + ": " + why);
+  const auto outcome = order(job, verb, std::move(body));
+  return fail(outcome.exit, outcome.text);
 }
 
 int steer(const Invocation& call, const LaunchState& launch, int signo) {

@@ -13,6 +13,8 @@ namespace {
 constexpr std::array kVerbs{
     VerbRow{"ps", "", 0, "lists jobs: of the service, and those of plain acc-launch of this user"},
     VerbRow{"status", "ID", 1, "shows one job: its ranks, pids, memory, restarts"},
+    VerbRow{"top", "[ID]", 1,
+            "shows jobs, or a job's ranks, live on the whole terminal; F1: its keys. Also: acc-top"},
     VerbRow{"logs", "ID", 1, "shows what a job wrote"},
     VerbRow{"submit", "-- WORDS…", 0,
             "starts a job: WORDS as behind acc-launch; follows its output, exits as it does"},
@@ -37,7 +39,7 @@ constexpr std::array kFlags{
             "the service's socket (ACC_AGENT_SOCKET, else $XDG_RUNTIME_DIR/acc/agent.sock, "
             "/run/acc/agent.sock)"},
     FlagRow{"--json", 0, "", "ps status events node nodes submit token", "prints JSON"},
-    FlagRow{"--node", 0, "NODE", "ps status logs attach stop signal restart stacks rm node",
+    FlagRow{"--node", 0, "NODE", "ps status top logs attach stop signal restart stacks rm node",
             "of another node, HOST[:PORT], through the service of this one"},
     FlagRow{"--follow", 'f', "", "logs events", "waits for more"},
     FlagRow{"--rank", 0, "R", "logs attach", "of this local rank alone"},

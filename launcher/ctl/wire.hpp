@@ -58,6 +58,8 @@ class Exchange {
   static Result<Exchange> open(const std::string& socket, const HttpRequest& request);
 
   [[nodiscard]] unsigned status() const { return response_->status(); }
+  /// The first header of this name; empty: none.
+  [[nodiscard]] std::string header(std::string_view name) const { return response_->header(name); }
   /// Waits for more of the body. `until` nothing: without end, as a stream may be silent.
   Arrived next(std::string& into, std::optional<Instant> until, const Interrupts* interrupts);
 

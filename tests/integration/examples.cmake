@@ -8,6 +8,6 @@ foreach(example ${examples})
     COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/examples_test.py $<TARGET_FILE:acc-launch> ${example})
   set_tests_properties(${name} PROPERTIES LABELS "integration;examples" TIMEOUT 120 SKIP_RETURN_CODE 77)
 endforeach()
-# Trains with a worker per core; beside other tests it would only measure their load.
-set_tests_properties("example: 08_fashion_mnist_cpp" PROPERTIES TIMEOUT 300 RUN_SERIAL ON)
-set_tests_properties("example: 02_fashion_mnist" PROPERTIES TIMEOUT 300 RUN_SERIAL ON LABELS "integration;examples;torch")
+# They train with a worker per core.
+set_tests_properties("example: 08_fashion_mnist_cpp" PROPERTIES TIMEOUT 300 COST 300 PROCESSORS ${acc_busy_processors})
+set_tests_properties("example: 02_fashion_mnist" PROPERTIES TIMEOUT 300 COST 300 PROCESSORS ${acc_busy_processors} LABELS "integration;examples;torch")

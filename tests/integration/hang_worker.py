@@ -1,6 +1,7 @@
-"""A rank with heartbeats of Python: hang_worker.py STEPS MILLISECONDS [sleep=RANK@STEP] [ddp] [any=TOKEN]. With ddp the ranks meet in
-torch's all_reduce in each step, and the hanging one sleeps outside of it."""
-import os, sys, time
+"""A rank with heartbeats of Python: hang_worker.py STEPS MILLISECONDS [WHAT=RANK@STEP] [ddp] [any=TOKEN]. With ddp the ranks train a
+model of torch's DistributedDataParallel, and meet in its backward. WHAT: sleep (in Python), spin (in the C library of SPIN_LIBRARY,
+holding the interpreter's lock), stop (SIGSTOP to itself), skip (waits for something else, while the others meet), section."""
+import ctypes, os, signal, sys, threading, time
 
 sys.path.insert(0, os.environ["ACC_HEARTBEAT_FOLDER"])
 import acc_heartbeat
@@ -16,6 +17,18 @@ def sleep_for_ever():
         time.sleep(3600)
 
 
+def spin_in_c():
+    ctypes.PyDLL(os.environ["SPIN_LIBRARY"]).spin_for_ever()
+
+
+def stop_itself():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def forget_the_collective():
+    threading.Event().wait()
+
+
 def is_due(what, step):
     return os.environ["ACC_ROUND"] == "0" and faults.get(what) == f"{rank}@{step}"
 
@@ -23,16 +36,22 @@ def is_due(what, step):
 if "ddp" in words:
     import torch, torch.distributed as dist
     dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(4)]))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 for step in range(steps):
     acc_heartbeat.heartbeat(step)
-    if is_due("sleep", step):
-        sleep_for_ever()
+    for what, hang in (("sleep", sleep_for_ever), ("spin", spin_in_c), ("stop", stop_itself), ("skip", forget_the_collective)):
+        if is_due(what, step):
+            hang()
     if is_due("section", step):
         with acc_heartbeat.section("evaluation", timeout=1):
             sleep_for_ever()
     time.sleep(pause)
     if "ddp" in words:
-        dist.all_reduce(torch.ones(4))
+        optimizer.zero_grad()
+        model(torch.randn(8, 64)).square().mean().backward()
+        optimizer.step()
 acc_heartbeat.checkpoint(steps)
 print(f"rank {rank} done", flush=True)

@@ -1,7 +1,7 @@
 // A rank that trains nothing: `heartbeat_worker STEPS MILLISECONDS [WHAT=RANK@STEP…] [any=TOKEN]`.
 // In each step it beats, works and meets the others in an all_reduce. WHAT: spin (computes for
 // ever), sleep, skip (never enters the collective of this step), section (sleeps in a section with
-// a limit of 1 s), long (sleeps 3 s in a section without one), stop (SIGSTOP to itself), slow (from
+// a limit of 1 s), die (SIGKILL to itself), long (sleeps 3 s in a section without one), stop (SIGSTOP to itself), slow (from
 // here on 3 times slower; no collectives), nosave (reports no checkpoints).
 #include <signal.h>
 #include <unistd.h>
@@ -54,6 +54,7 @@ void step_once(std::uint64_t step, std::chrono::milliseconds work,
   if (is_due("spin", step)) spin_for_ever();
   if (is_due("sleep", step)) sleep_for_ever();
   if (is_due("stop", step)) ::raise(SIGSTOP);
+  if (is_due("die", step)) ::raise(SIGKILL);
   if (is_due("skip", step)) forget_the_collective();
   if (is_due("section", step)) {
     const acc::agent::Section section{"a short one", 1s};

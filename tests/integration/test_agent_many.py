@@ -1,10 +1,10 @@
-"""acc-agent under many jobs, and on a full disk: what each job takes is given back. ACC_TEST_JOBS=1000 is the long run."""
+"""acc-agent under many jobs, and on a full disk: what each job takes is given back. ACC_TEST_SERIES=1000 is the long run."""
 import os, signal, subprocess, time, unittest
 
 from harness import FAKE, SANITIZED, is_root, main, own_token, processes_with, read, until
 from test_agent_daemon import ENDED, DaemonTest
 
-JOBS = int(os.environ.get("ACC_TEST_JOBS", "120"))
+JOBS = int(os.environ.get("ACC_TEST_SERIES", "120"))
 
 
 class ManyTest(DaemonTest):

@@ -358,6 +358,9 @@ class Real(CtlTest):
 
     def setUp(self):
         super().setUp()
+        self.make_service()
+
+    def make_service(self):
         self.state = tempfile.mkdtemp(prefix="acc-state-")
         self.addCleanup(shutil.rmtree, self.state, ignore_errors=True)
         self.environment["ACC_AGENT_SOCKET"] = self.state + "/agent.sock"

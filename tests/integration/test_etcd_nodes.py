@@ -40,7 +40,11 @@ class Etcd:
                               errors="replace", env={**os.environ, "ETCDCTL_API": "3"})
 
     def keys(self):
-        return self.ctl("get", "--prefix", "/acc/", "--keys-only").stdout.split()
+        """An etcdctl without an answer, on a busy machine, is no etcd without keys."""
+        def listed():
+            done = self.ctl("get", "--prefix", "/acc/", "--keys-only")
+            return done if done.returncode == 0 else None
+        return until(listed, "etcd's keys").stdout.split()
 
     def term(self):
         return int(self.ctl("get", "--print-value-only", "/acc/none/term").stdout or 0)

@@ -10,6 +10,7 @@ WORKER = shutil.copy(os.path.join(BIN, "heartbeat_worker"), PROGRAMS.name)
 SCRIPT = os.path.join(HERE, "hang_worker.py")
 MODULE = os.path.join(HERE, "../../runtime/python")
 HANG = 124
+COMPILER = shutil.which("cc") or shutil.which("gcc")
 GDB = shutil.which("gdb") or shutil.which("eu-stack")
 
 
@@ -95,10 +96,38 @@ class Python(HangTest):
         self.assertIn("at sleep_for_ever (", report["cause"])
         self.assertIn("hang_worker.py:", read(report["stacks"]))
 
-    @unittest.skipUnless(TORCH_PYTHON, "no Python here has torch (Debian: python3-torch)")
-    def test_of_torch_ranks_the_one_outside_of_the_collective_is_named(self):
-        job = self.run_python(3, "1000000 5 sleep=1@20 ddp", HANG, python=TORCH_PYTHON, timeout="5", deadline=180)
-        self.assert_culprit(job, 1, "sleep_for_ever", "ranks 0,2 wait for it")
+
+@unittest.skipUnless(TORCH_PYTHON, "no Python here has torch (Debian: python3-torch)")
+class Ddp(HangTest):
+    """Three ranks of PyTorch's DDP, one of which hangs; ACC_HANG_REPEATS runs each case so often."""
+
+    def named(self, fault, stack, words=(), env=None):
+        for _ in range(int(os.environ.get("ACC_HANG_REPEATS", "1"))):
+            job = self.run_job(3, f"1000000 5 {fault} ddp", HANG, program=[TORCH_PYTHON, SCRIPT], timeout="5", deadline=180,
+                               env={"ACC_HEARTBEAT_FOLDER": MODULE, **(env or {})})
+            text = self.assert_culprit(job, int(fault[fault.index("=") + 1]), stack, words)
+            print(f"{fault}: {self.report(job)['first_failure']['cause']}")
+        return text
+
+    def test_one_that_sleeps_in_python_is_named(self):
+        self.named("sleep=1@20", "sleep_for_ever", "ranks 0,2 wait for it")
+
+    @unittest.skipUnless(COMPILER and GDB, "needs a C compiler, and gdb or eu-stack")
+    def test_one_that_spins_in_c_is_named(self):
+        folder = tempfile.mkdtemp(prefix="acc-spin-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        library = os.path.join(folder, "libspin.so")
+        source = "volatile unsigned long n; void spin_for_ever(void) { for (;;) ++n; }"
+        subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", "-x", "c", "-", "-o", library], input=source, text=True, check=True)
+        text = self.named("spin=2@20", "spin_in_c", "ranks 0,1 wait for it", {"SPIN_LIBRARY": library})
+        self.assertIn("spin_for_ever", text)  # the native stack
+
+    def test_one_that_is_stopped_is_named(self):
+        text = self.named("stop=0@20", None, "it was stopped by a signal (state T)")
+        self.assertIn("state T (stopped)", text)
+
+    def test_one_that_never_enters_the_collective_is_named(self):
+        self.named("skip=1@20", "forget_the_collective", "ranks 0,2 wait for it")
 
 
 class Stacks(HangTest):
@@ -119,7 +148,7 @@ class Stacks(HangTest):
         job = self.start(2, "150 20")
         until(lambda: any(w["step"] for w in ask_at(self.socket, {"do": "status"})["workers"]), "a step")
         reply = ask_at(self.socket, {"do": "stacks"}, timeout=20)
-        self.assertTrue(reply["ok"], reply)
+        self.assertTrue(reply.get("ok"), reply)
         self.assertEqual(read(reply["file"]), reply["text"])
         for rank in (0, 1):
             self.assertRegex(reply["text"], rf"rank {rank}  pid \d+ \(heartbeat_worke")
@@ -144,7 +173,7 @@ class Stacks(HangTest):
         self.start(64, "hold", program=[os.path.join(PROGRAMS.name, "fake_worker")])
         began = time.monotonic()
         reply = ask_at(self.socket, {"do": "stacks"}, timeout=30)
-        self.assertTrue(reply["ok"], reply)
+        self.assertTrue(reply.get("ok"), reply)
         self.assertLessEqual(time.monotonic() - began, 11 * SLACK)
         self.assertEqual(len(set(re.findall(r"^  rank (\d+) ", reply["text"], re.M))), 64)
 
@@ -192,6 +221,62 @@ class Watching(HangTest):
 
 
 class SeveralNodes(HangTest):
+    def start(self, nodes, words="1000000 20", flags=""):
+        """A job on several nodes, each with two ranks; the control sockets by node rank."""
+        port, token = free_port(), own_token("stacks")
+        folders, jobs = [], []
+        for rank in range(nodes):
+            runtime = tempfile.mkdtemp(prefix="acc-runtime-")
+            os.chmod(runtime, 0o700)
+            self.addCleanup(shutil.rmtree, runtime, ignore_errors=True)
+            folders.append(os.path.join(runtime, "acc/jobs"))
+            jobs.append(self.job(f"--num_machines {nodes} --num_processes {2 * nodes} --main_process_ip 127.0.0.1 --main_process_port {port} "
+                                 f"--machine_rank {rank} --node_name n{rank} --log_dir logs --grace 2 --no_python {flags}", words, program=[WORKER], token=token,
+                                 env={"XDG_RUNTIME_DIR": runtime}))
+        def control_socket(folder):
+            return os.path.isdir(folder) and next((os.path.join(folder, name) for name in os.listdir(folder) if not name.startswith(".")), None)
+        self.sockets = [until(lambda: control_socket(folder), "the control socket") for folder in folders]
+        for at in self.sockets:
+            until(lambda: any(w["step"] for w in ask_at(at, {"do": "status"})["workers"]), "a step of each node", 30)
+        return jobs
+
+    def test_stacks_are_those_of_all_ranks_in_one_text(self):
+        jobs = self.start(3)
+        for asked in (0, 2):  # the coordinator's node, and another
+            reply = ask_at(self.sockets[asked], {"do": "stacks"}, timeout=30)
+            self.assertTrue(reply.get("ok"), reply)
+            self.assertEqual(sorted(re.findall(r"^  rank (\d)  on (n\d) ", reply["text"], re.M)),
+                             [(str(rank), f"n{rank // 2}") for rank in range(6)], reply["text"])
+            self.assertIn(", node n0, n1, n2, ", reply["text"])
+            self.assertNotIn("no answer", reply["text"])
+            self.assertEqual(read(reply["file"]), reply["text"])
+        self.assertNotIn("stacks of all ranks here", jobs[1].stderr)  # it was not asked itself
+        for job in jobs:
+            self.assertIsNone(job.process.poll())
+
+    def test_a_node_that_does_not_answer_is_named_within_ten_seconds(self):
+        jobs = self.start(3, flags="--dead_after 30 --lease 60")
+        agent = jobs[1].agent
+        os.kill(agent, signal.SIGSTOP)
+        self.addCleanup(lambda: os.path.exists(f"/proc/{agent}") and os.kill(agent, signal.SIGCONT))
+        began = time.monotonic()
+        reply = ask_at(self.sockets[0], {"do": "stacks"}, timeout=30)
+        os.kill(agent, signal.SIGCONT)
+        self.assertTrue(reply.get("ok"), reply)
+        self.assertLessEqual(time.monotonic() - began, 10 * SLACK)
+        self.assertIn("no answer from node n1 (ranks 2-3)\n", reply["text"])
+        self.assertEqual(sorted(set(re.findall(r"^  rank \d  on (n\d) ", reply["text"], re.M))), ["n0", "n2"])
+
+    def test_stacks_asked_for_when_a_node_is_lost_are_those_of_the_rest(self):
+        jobs = self.start(3)
+        agent = jobs[1].agent
+        os.kill(agent, signal.SIGSTOP)  # silent for 5 s it is lost, and the round ends
+        self.addCleanup(lambda: os.path.exists(f"/proc/{agent}") and os.kill(agent, signal.SIGCONT))
+        reply = ask_at(self.sockets[0], {"do": "stacks"}, timeout=30)
+        self.assertTrue(reply.get("ok"), reply)
+        self.assertIn("no answer from node n1 (ranks 2-3)\n", reply["text"])
+        self.assertEqual(sorted(set(re.findall(r"^  rank \d  on (n\d) ", reply["text"], re.M))), ["n0", "n2"])
+
     def test_the_rank_on_another_node_is_named_by_both(self):
         port = free_port()
         flags = (f"--num_machines 2 --num_processes 4 --main_process_ip 127.0.0.1 --main_process_port {port} --hang_timeout 3 "
@@ -204,6 +289,10 @@ class SeveralNodes(HangTest):
         for job in jobs:
             self.assertIn("rank 3", self.report(job)["first_failure"]["cause"] + f"rank {self.report(job)['first_failure']['rank']}")
             self.assertEqual(self.report(job)["first_failure"]["rank"], 3, job.stderr)
+        # The node of the rank has the stacks of all.
+        stacks = read(self.report(jobs[1])["first_failure"]["stacks"])
+        self.assertIn("behind the others: rank 3", stacks)
+        self.assertEqual(sorted(re.findall(r"^  rank (\d)  on n\d ", stacks, re.M)), ["0", "1", "2", "3"], stacks)
 
 
 if __name__ == "__main__":

@@ -95,6 +95,14 @@ class Jobs(OnHosts):
             self.assertEqual(len(re.findall("job failed", job.stderr)), 1, job.stderr)
             self.assertIn(f"rank {failing} ", job.stderr)
 
+    def test_the_report_of_a_job_that_ran_said_not_started_where_the_hosts_share_a_folder(self):
+        for word, code, verdict in (("exit=0", 0, "succeeded"), ("any rank=1 exit=3 any hold", 3, "failed")):
+            job = self.launch(word, flags="--report report.json")
+            self.ends(job, code)
+            with open(os.path.join(job.folder, "report.json")) as f:
+                report = json.load(f)
+            self.assertEqual((report["verdict"], report["exit_code"]), (verdict, code))
+
     def test_exit_code_255_is_a_workers_and_no_lost_connection(self):
         job = self.ends(self.launch("any rank=1 exit=255 any hold"), 255)
         self.assertNotIn("connection", job.stderr)

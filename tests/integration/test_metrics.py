@@ -1,9 +1,10 @@
 """--metrics: what Prometheus sees of a job."""
-import os, re, shutil, socket, statistics, subprocess, time, unittest, urllib.error, urllib.request
+import os, re, shutil, socket, statistics, struct, subprocess, time, unittest, urllib.error, urllib.request
 
-from harness import SANITIZED, SLACK, JobTest, free_port, main, until
+from harness import BIN, PROGRAMS, SANITIZED, SLACK, JobTest, free_port, main, read, until
 
 PROMTOOL = os.environ.get("ACC_PROMTOOL") or shutil.which("promtool")
+WORKER = shutil.copy(os.path.join(BIN, "heartbeat_worker"), PROGRAMS.name)
 CONFIGS = os.path.join(os.path.dirname(__file__), "../../configs")
 
 
@@ -40,11 +41,7 @@ class Metrics(JobTest):
         self.assertGreater(value(text, 'acc_worker_resident_memory_bytes{rank="1"}'), 10_000)
         self.assertGreaterEqual(value(text, 'acc_worker_cpu_seconds_total{rank="0"}'), 0)
         job.wait_stderr(f"metrics at http://127.0.0.1:{port}/metrics")
-        if PROMTOOL:
-            checked = subprocess.run([PROMTOOL, "check", "metrics"], input=text, capture_output=True, text=True)
-            self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
-        else:
-            print("promtool (Debian's prometheus) is missing: the format was not checked by it")
+        self.check_format(text)
 
     def test_a_port_that_is_taken_costs_the_metrics_and_not_the_job(self):
         with socket.socket() as taken:
@@ -73,15 +70,57 @@ class Metrics(JobTest):
         job.process.terminate()
         self.assertEqual(job.wait(), 143)
 
+    def check_format(self, text):
+        if not PROMTOOL:
+            return print("promtool (Debian's prometheus) is missing: the format was not checked by it")
+        checked = subprocess.run([PROMTOOL, "check", "metrics"], input=text, capture_output=True, text=True)
+        self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
+
+    def test_ranks_with_heartbeats_have_steps_and_the_job_its_goodput(self):
+        port = free_port()
+        self.job(f"--num_processes 2 --max_restarts 1 --metrics {port} --no_python", "1000000 20 die=1@40", program=[WORKER])
+        def scraped():
+            try:
+                return scrape(port)
+            except OSError:
+                return ""
+        text = until(lambda: (t := scraped()) and value(t, "acc_job_restarts_total") == 1 and value(t, 'acc_worker_steps_per_second{rank="1"}') and t,
+                     "a rate after the restart", 30)
+        for rank in (0, 1):
+            self.assertGreater(value(text, f'acc_worker_step{{rank="{rank}"}}'), 20)
+            rate = value(text, f'acc_worker_steps_per_second{{rank="{rank}"}}')
+            self.assertTrue(0 < rate < 51, rate)
+            self.assertGreaterEqual(value(text, f'acc_worker_heartbeat_age_seconds{{rank="{rank}"}}'), 0)
+        self.assertTrue(0 < value(text, "acc_job_goodput_ratio") < 1)
+        for cause in ("waiting", "restarts", "lost_steps"):
+            self.assertGreaterEqual(value(text, f'acc_job_lost_seconds_total{{cause="{cause}"}}'), 0)
+        self.check_format(text)
+
+    def beat_for_all(self, job):
+        """Writes a heartbeat of each rank into the round's page, as its worker would (docs/worker-socket.md)."""
+        env = dict(word.split("=", 1) for word in read(f"/proc/{next(iter(job.alive()))}/environ").split("\0") if "=" in word)
+        with socket.socket(socket.AF_UNIX) as agent:  # the first one is a message: from then on the page is read
+            agent.connect(env["ACC_AGENT_SOCKET"].replace("@", "\0", 1))
+            agent.sendall(f"hello {env['RANK']}\nbeat 1\n".encode())
+        with open(env["ACC_HEARTBEAT_PAGE"].rpartition(":")[0], "r+b") as page:
+            head = page.read(64)
+            slots, slot_bytes, first = struct.unpack_from("<III", head, 12)
+            for rank in range(slots):
+                page.seek(first + rank * slot_bytes)
+                page.write(struct.pack("<QQQ", 1, time.monotonic_ns(), 40 + rank))
+
     def test_a_scrape_of_many_ranks_is_quick(self):
         workers = 1024
         job, port = self.running(f"--num_processes {workers} --capture no", "mark=up hold", workers)
+        self.beat_for_all(job)
+        until(lambda: 'acc_worker_step{rank="1"} 41' in scrape(port), "the heartbeats")
         times = []
         for _ in range(9):
             begin = time.monotonic()
             text = scrape(port)
             times.append(time.monotonic() - begin)
-        self.assertEqual(text.count("acc_worker_resident_memory_bytes{"), workers)
+        for name in ("resident_memory_bytes", "step", "heartbeat_age_seconds"):
+            self.assertEqual(text.count(f"acc_worker_{name}{{"), workers)
         print(f"a scrape of {workers} ranks: {1e3 * statistics.median(times):.1f} ms (median of {len(times)}), best {1e3 * min(times):.1f} ms")
         if not SANITIZED:
             self.assertLess(min(times), 0.1 * SLACK)  # 20 ms were promised, on a machine that does nothing else

@@ -224,7 +224,7 @@ class OneMachine(JobTest):
 
 
 @needs_hosts
-class Partition(Faults):
+class Minority(Faults):
     def test_the_minority_ends_its_workers_before_the_majority_starts_anew(self):
         for way in ("both", "in", "out"):
             # Enough for the last of the four to be started on a busy machine.
@@ -239,8 +239,11 @@ class Partition(Faults):
             cluster.nodes["a"].wait_text(r"node d\b.* lost")
             cluster.nodes["d"].wait_text("lease")
             cluster.hosts.heal("d")
-            self.stop_all(cluster)
+            self.stop(cluster)
 
+
+@needs_hosts
+class Partition(Faults):
     def test_a_node_that_comes_back_joins_the_next_round(self):
         cluster, _ = self.running("a b c d", 4, nnodes="2:4")
         cluster.hosts.partition("d")
@@ -250,7 +253,7 @@ class Partition(Faults):
         cluster.kill_worker(0)
         lives = cluster.wait_round(2, 4)
         self.assertEqual({life.node for life in lives}, {"a", "b", "c", "d"})
-        self.stop_all(cluster)
+        self.stop(cluster)
 
     def test_a_short_partition_is_no_matter(self):
         cluster, before = self.running("a b c", 3, times="--dead_after 2s --lease 4s --grace 1s")
@@ -260,7 +263,7 @@ class Partition(Faults):
         cluster.hosts.heal("b")
         until(lambda: time.monotonic() - begun > 5.0, "more than a lease", 8)
         self.assert_untouched(cluster, before)
-        self.stop_all(cluster)
+        self.stop(cluster)
 
     def test_of_two_nodes_the_survivor_ends_by_its_lease_and_says_why(self):
         for lost, left in (("a", "b"), ("b", "a")):
@@ -279,9 +282,6 @@ class Partition(Faults):
         # A new connection works, so b is in again, in this round or, if the coordinator gave it up in the same moment, the next.
         cluster.nodes["b"].wait_text("again", deadline=5)
         cluster.wait(lambda: len(lives := cluster.living()) == 3 and len({life.round for life in lives}) == 1 and lives[0].round < 2, "all three workers in one round")
-        self.stop_all(cluster)
-
-    def stop_all(self, cluster):
         self.stop(cluster)
 
 

@@ -2,8 +2,9 @@
 import json, os, unittest
 
 import browser
+import test_agent_daemon
 import test_agent_http
-from harness import main, until
+from harness import free_port, main, until, write
 
 # Three ranks; the second fails in its first round, and all run on after the restart.
 JOB = """
@@ -155,6 +156,56 @@ class Page(PageTest):
             page.wait("document.getElementById('job').hidden", "the list")
             back = page.run("return getComputedStyle(document.body).backgroundColor")
             self.assertEqual(back, "rgb(13, 18, 25)" if is_dark else "rgb(244, 246, 249)")
+
+
+class SeveralNodes(PageTest):
+    def test_the_ranks_of_all_nodes_and_goodput_are_shown_while_the_job_runs(self):
+        secret = os.path.join(self.folder, "secret")
+        write(secret, os.urandom(32).hex() + "\n")
+        os.chmod(secret, 0o600)
+        doors = [free_port(), free_port()]
+        nodes = ",".join(f"127.0.0.1:{port}" for port in doors)
+        def flags(port):
+            return "--secret-file", secret, "--listen", f"127.0.0.1:{port}", "--nodes", nodes
+        self.node.stop()
+        self.node = self.daemon("--http", f"127.0.0.1:{self.port}", *flags(doors[0]))
+        os.mkdir(os.path.join(self.folder, "other"))
+        other = test_agent_daemon.Daemon(os.path.join(self.folder, "other"), "--slots", "4", "--gpus", "none", *flags(doors[1])).wait_ready()
+        self.addCleanup(other.stop)
+        # Rank 3, on the other node, fails once; all go on.
+        script = f'if [ "$RANK" = 3 ] && [ ! -e {self.folder}/failed ]; then touch {self.folder}/failed; exit 7; fi; echo here is $RANK; exec sleep 600'
+        os.chmod(self.folder, 0o777)
+        port, ids = free_port(), []
+        for rank, daemon in enumerate((self.node, other)):
+            made = daemon.ask("POST", "/v1/jobs", {"name": "pair", "working_directory": "/", "launch": {"id": "pair-1", "nodes": 2, "node_rank": rank},
+                              "words": f"--num_machines 2 --num_processes 4 --machine_rank {rank} --node_name n{rank} --main_process_ip 127.0.0.1 "
+                                       f"--main_process_port {port} --max_restarts 1 --restart_delay 0 --no_python sh -c".split() + [script]})
+            self.assertEqual(made.status, 201, made.body)
+            ids.append(made.json["id"])
+        self.addCleanup(lambda: [d.ask("POST", f"/v1/jobs/{i}/stop", {"grace_s": 0}) and d.wait_ended(i) for d, i in zip((self.node, other), ids)])
+        self.enter("--read-only")
+        page = self.browser
+        page.wait("document.querySelectorAll('#job-rows tr').length === 1", "the job's row")
+        page.click("#job-rows a")
+        page.wait("document.getElementById('timeline').getAttribute('aria-label').includes('2 rounds, 4 ranks')", "the ranks of both nodes", 40)
+        page.wait("document.getElementById('finding-text').textContent.startsWith('Rank 3 on n1 exited with code 7')", "the failure on the other node")
+        page.wait("document.getElementById('timeline-note').hidden", "no word about missing ranks")
+        page.wait("/^Of .* so far: .* lost in restarts/.test(document.getElementById('goodput-text').textContent)", "goodput while it runs")
+        self.assertRegex(page.text("#goodput-share"), r"^[\d.]+ %$")
+        page.click("#table summary")
+        page.wait("document.querySelectorAll('#rank-rows tr').length === 4", "a row for each rank")
+        page.click("#rank-rows tr:nth-child(3) button")  # the log comes from the other node
+        until(lambda: self.log().strip() == "here is 2", "the log of a rank of the other node")
+        self.assertEqual(page.text("#log-node"), f"on 127.0.0.1:{doors[1]}")
+        self.picture("nodes")
+        self.assertEqual(page.complaints(), [])
+        # A node that is gone is named, and what it told stays.
+        other.process.kill()
+        other.process.wait()
+        page.wait(f"document.getElementById('timeline-note').textContent.includes('127.0.0.1:{doors[1]}')", "the words about the other node", 40)
+        self.assertIn("4 ranks", page.run("return document.getElementById('timeline').getAttribute('aria-label')"))
+        test_agent_daemon.Daemon.__init__(other, os.path.join(self.folder, "other"), "--slots", "4", "--gpus", "none", *flags(doors[1]))
+        other.wait_ready()
 
 
 class Files(test_agent_http.PortTest):

@@ -167,6 +167,24 @@ class Terminal(unittest.TestCase):
             self.assertEqual(lines, [f"rank {rank} line {i}" for i in range(40)])
         self.assertFalse([line for line in shown if "workers left" in line], shown)
 
+    def test_a_status_line_shows_steps_and_the_slowest_rank_between_their_lines(self):
+        script = '''import os, sys, time
+sys.path.insert(0, os.environ["ACC_HEARTBEAT_FOLDER"])
+import acc_heartbeat
+for step in range(120):
+    acc_heartbeat.heartbeat(step)
+    time.sleep(0.05 + 0.05 * int(os.environ["RANK"]))
+    if step % 40 == 39: print("line", step, "of", os.environ["RANK"], flush=True)
+'''
+        folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../runtime/python")
+        self.start("--num_processes 2", script=script, env={"ACC_HEARTBEAT_FOLDER": folder})
+        self.read_until(b" steps/s, slowest: rank 1", 30)
+        self.assertRegex(self.text, rb"acc-launch: step \d+, [\d.]+ steps/s, slowest: rank 1")
+        self.assertEqual(self.exit_code(60), 0)
+        shown = screen(self.text)
+        self.assertEqual([line for line in shown if "slowest" in line], [])
+        self.assertEqual(sorted(line for line in shown if line.startswith("line ")), sorted(f"line {i} of {r}" for i in (39, 79, 119) for r in (0, 1)))
+
     def test_no_status_line_where_none_is_wanted(self):
         for flags, env in (("--quiet", {}), ("", {"NO_COLOR": "1"}), ("", {"TERM": "dumb"}), ("--color never", {})):
             with self.subTest(flags=flags, env=env):

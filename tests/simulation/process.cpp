@@ -236,7 +236,7 @@ void Process::close_all(bool died) {
 // Finish was ordered and carried out: the process exits by itself, and its data is delivered.
 void Process::exit() {
   if (ended_) return;
-  if (client_) carry_out(client_->leaves(agent::leave_words(finish_->end.outcome), now()));
+  if (client_) carry_out(client_->leaves(agent::leave_words(finish_->end.outcome, {}), now()));
   note("ends: " + std::string{to_string(finish_->end.outcome)} + ", code " +
        std::to_string(finish_->end.exit_code));
   // A process that leaves in the middle of the job sends nothing to etcd.

@@ -19,7 +19,7 @@ ROOMS = {
     "agent/daemon": ({"common", "agent", "rendezvous"}, {"boost/system", "boost/assert", "boost/beast", "nlohmann"} | ASIO),
     "launcher": ({"common", "agent", "rendezvous"}, {"boost/system", "boost/assert", "yaml-cpp", "nlohmann"}),
     # acc-ctl: a client of the daemon and of the agents' control sockets.
-    "launcher/ctl": ({"common", "agent", "launcher"}, {"boost/system", "boost/beast", "nlohmann"} | ASIO),
+    "launcher/ctl": ({"common", "agent", "launcher"}, {"boost/system", "boost/beast", "nlohmann", "ncurses.h", "term.h"} | ASIO),
     "launcher/check": ({"common", "agent", "launcher"}, {"nlohmann"}),
     "runtime": ({"common", "acc"}, {"boost/system", "boost/assert", "nlohmann", "zlib.h", "nccl.h", "cuda"}),
     "examples": ({"acc"}, set()),
@@ -51,6 +51,8 @@ ONLY_IN = {
     "fmt": lambda path: path == "common/log.cpp",
     "nccl.h": lambda path: path.endswith(".cpp"),
     "cuda": lambda path: path.endswith(".cpp"),
+    "ncurses.h": lambda path: path == "launcher/ctl/top/screen.cpp",
+    "term.h": lambda path: path == "launcher/ctl/top/screen.cpp",
 }
 # An example is a program of its own, as a user would write it.
 EXAMPLE_HEADERS = {("examples/08_fashion_mnist_cpp", f"{name}.hpp")
@@ -65,7 +67,7 @@ FLOORS = {
                   "terminal_interrupts service_notify output/* health_probes health_nvml health_prober descriptor_limit accept_loop asio_impl watch/learned_times evidence/*",
         "guardian": "guardian_board job_folder_notes report_file lease_timer lease_watch guardian",
         "workers": "worker_connection worker_server control_server local_store metrics_server pmi_server environment worker_start worker_group lent_terminal heartbeat_board",
-        "job": "rendezvous_options coordinated_job report report_json lost_ranks job_recorder job_events job_metrics event_log health_check user_messages worker_services round_starter watch/job_watch",
+        "job": "rendezvous_options coordinated_job report report_json lost_ranks job_recorder job_events job_metrics event_log health_check user_messages worker_services round_starter watch/job_watch node_stacks",
         "loop": "life_line life_line_watch agent_loop agent_cluster agent_control agent_events agent_health agent_status agent",
         "several hosts": "fanout/*",
     },
@@ -106,7 +108,17 @@ FLOORS = {
         "formats": "sse_reader http_response job_list bridge_machine",
         "connections": "wire places launches",
         "verbs": "outcome invocation follow submit output show steer",
+        "top": "top/*",
         "programs": "bridge ctl acc_ctl_main",
+    },
+    "launcher/ctl/top": {
+        "cells": "cells frame log_text",
+        "figures": "figures columns table",
+        "model": "state model_keys model",
+        "view": "view_panels view",
+        "connections": "source fetcher",
+        "terminal": "screen",
+        "program": "top",
     },
     "rendezvous": {
         "messages": "messages message_fields wire codec frame_splitter peer planted timings round_record private_file secret",
@@ -127,7 +139,7 @@ RETIRED = {
 }
 RETIRED_ROOMS = ("agent", "common", "launcher", "rendezvous", "runtime")
 SYSTEM = re.compile(r"(sys|linux|net|netinet|arpa|asm|bits)/[\w/.-]+|[\w-]+(\.h)?")
-LIBRARIES = ["boost/[a-z_]+", "nlohmann", "yaml-cpp", "spdlog", "fmt", "openssl", "zlib.h", "nccl.h", "cuda", "catch2"]
+LIBRARIES = ["boost/[a-z_]+", "nlohmann", "yaml-cpp", "spdlog", "fmt", "openssl", "zlib.h", "nccl.h", "cuda", "catch2", "ncurses.h", "term.h"]
 LIBRARY = re.compile(rf"({'|'.join(LIBRARIES)})\b")
 
 
@@ -308,11 +320,29 @@ def check_retired_words(root):
                 continue
             for number, word, term in retired_words(path.read_text()):
                 yield f"{path.relative_to(root)}:{number}: \"{word}\" is retired: {term}"
+        for path in sorted((root / room).rglob("*.md")):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                for pattern, term in RETIRED.items():
+                    if word := re.search(pattern, line):
+                        yield f"{path.relative_to(root)}:{number}: \"{word[0]}\" is retired: {term}"
+
+
+# Rooms whose page names each of their files.
+PAGES = ("agent", "agent/daemon", "agent/fanout", "agent/output", "common", "launcher", "launcher/check", "launcher/ctl", "rendezvous", "runtime")
+
+
+def check_pages(root):
+    for room in PAGES:
+        page = (root / room / "README.md").read_text()
+        names = {path.stem for path in (root / room).iterdir() if path.suffix in {".hpp", ".cpp"}}
+        for name in sorted(names):
+            if not re.search(rf"\b{name}\b", page):
+                yield f"{room}/README.md says nothing of {name}"
 
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_retired_words(root))
+    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_retired_words(root)) + list(check_pages(root))
     files = 0
     for room in ROOMS:
         for path in sorted((root / room).rglob("*")):

@@ -1,6 +1,7 @@
 // The page: what is shown where, and when it is read again.
 import { EventFeed, Refused, ask, jobPath, pause, read } from "/api.js";
 import { LogTail } from "/log.js";
+import { Parts } from "/parts.js";
 import { Rounds, exitWords, kindOf, words } from "/rounds.js";
 import { Timeline } from "/timeline.js";
 import { ago, bytes, clean, clock, duration, element, moment, plural, say } from "/words.js";
@@ -113,13 +114,13 @@ async function readJobs() {
 
 // ---- one job ----
 
-const chosen = { id: null, job: null, rounds: null, offset: 0, runs: null, page: 0, round: null };
+const chosen = { id: null, job: null, rounds: null, parts: null, offset: 0, runs: null, page: 0, round: null, logPart: null };
 let timeline, log;
 
 function open(id) {
   if (id === chosen.id) return;
   chosen.runs?.abort();
-  Object.assign(chosen, { id, job: null, rounds: new Rounds(), offset: 0, page: 0, round: null, runs: null, live: null });
+  Object.assign(chosen, { id, job: null, rounds: new Rounds(), parts: null, offset: 0, page: 0, round: null, runs: null, live: null, logPart: null });
   document.body.classList.toggle("has-job", id !== null);
   $("job").hidden = id === null;
   log.close();
@@ -164,6 +165,10 @@ async function readJob(id, signal) {
   const isFirst = chosen.job === null, was = chosen.job;
   if (signal.aborted) return;
   chosen.job = job;
+  if (job.launch?.nodes > 1) chosen.parts ??= new Parts(job.launch);
+  // Nodes that are slow to answer hold up nothing: what they say is shown when it is there.
+  const parts = chosen.parts;
+  parts?.look(signal).then(isNew => { if (isNew && parts === chosen.parts) showRounds(chosen.job); }).catch(() => {});
   await readRounds(id, signal);
   if (signal.aborted) return;
   $("job-body").hidden = false;
@@ -217,7 +222,7 @@ function showFinding(job, rounds) {
   const lastBad = rounds.rounds.findLast(round => round.failure || round.ordered);
   const told = isOver(job) ? job.report?.first_failure : null;
   const failure = told ? { rank: told.rank, cause: told.cause, time: Date.parse(told.time), seconds: told.seconds_into_attempt, round: told.attempt, host: told.host }
-    : lastBad?.failure ? { ...lastBad.failure, round: lastBad.number, host: rounds.node } : null;
+    : lastBad?.failure ? { host: rounds.node, ...lastBad.failure, round: lastBad.number } : null;
   const startFailure = job.report?.start_failure || rounds.startFailure;
   $("finding").hidden = !failure && !startFailure && !lastBad;
   if ($("finding").hidden) return;
@@ -246,9 +251,13 @@ function showRounds(job) {
     else note = job.state === "waiting" ? "Nothing runs so far." : isOver(job) ? "No round was recorded." : "No round has started so far.";
   }
   if (isOver(job)) rounds.closeAll(job.ended_ms, true);
-  const last = rounds.last;
-  if (last && last.worldSize > last.workers.size)
+  chosen.parts?.addTo(rounds);
+  const last = rounds.last, others = chosen.parts?.found.size ?? 0;
+  if (last && last.worldSize > last.workers.size && others === 0)
     note = `${last.workers.size} of ${last.worldSize} ranks run on this node, ${clean(rounds.node)}; the pages of the other ${plural(last.nodes - 1, "node")} show theirs. ${note}`;
+  else if (last && last.worldSize > last.workers.size)
+    note = `${last.workers.size} of ${last.worldSize} ranks are shown, of ${plural(others + 1, "node")} of ${last.nodes}. ${note}`;
+  for (const { node, error } of chosen.parts?.silent ?? []) note += ` ${clean(node)}: ${clean(error)}.`;
   chosen.shown = rounds;
   $("timeline-note").hidden = !note;
   say($("timeline-note"), note);
@@ -265,11 +274,11 @@ function showRounds(job) {
 }
 
 function showGoodput(job) {
-  const told = isOver(job) ? job.report?.goodput : null;
+  const told = isOver(job) ? job.report?.goodput : job.live?.goodput;
   $("goodput").hidden = !told;
   if (!told) return;
   say($("goodput-share"), `${(told.share * 100).toFixed(told.share > 0.995 ? 0 : 1)} %`);
-  const total = job.report.seconds || 1;
+  const total = (isOver(job) ? job.report.seconds : told.seconds) || 1;
   const work = told.seconds_lost_work ?? 0;
   const parts = { use: Math.max(0, total - told.seconds_restarting - told.seconds_waiting - work), restarting: told.seconds_restarting, waiting: told.seconds_waiting, work };
   $("goodput-bar").replaceChildren(...Object.entries(parts).map(([part, seconds]) => {
@@ -277,7 +286,7 @@ function showGoodput(job) {
     piece.style.flexGrow = seconds / total;
     return piece;
   }));
-  say($("goodput-text"), `Of ${duration(total * 1000)}: ${duration(parts.restarting * 1000)} lost in restarts, ${duration(parts.waiting * 1000)} before the first start` +
+  say($("goodput-text"), `Of ${duration(total * 1000)}${isOver(job) ? "" : " so far"}: ${duration(parts.restarting * 1000)} lost in restarts, ${duration(parts.waiting * 1000)} before the first start` +
     (told.seconds_lost_work === null ? "." : `, ${duration(work * 1000)} of work after the last checkpoints.`));
 }
 
@@ -305,7 +314,7 @@ const tableRound = () => chosen.shown.rounds.includes(chosen.round) ? chosen.rou
 function rankRow(round, worker, live, now) {
   const kind = kindOf(round, worker), exit = kind === "first" ? round.failure.cause : exitWords(worker);
   const button = element("button", { type: "button", text: "Log", "aria-label": `Log of rank ${worker.rank}` });
-  button.addEventListener("click", () => showRankLog(worker.local));
+  button.addEventListener("click", () => showRankLog(worker));
   const cell = (text, attributes) => element("td", { text, ...attributes });
   const memory = live?.rss_bytes ?? worker.memory;
   return element("tr", { "data-key": `${chosen.id} ${worker.rank} ${worker.local}` }, cell(worker.rank), cell(words[kind] + (exit ? `: ${exit}` : "")), cell(duration((worker.end ?? now) - worker.start)),
@@ -334,7 +343,7 @@ function showTables() {
   patchRows($("round-rows"), chosen.shown.rounds.slice(-200).reverse().map(one => roundRow(one, now)));
   chosen.page = Math.min(chosen.page, Math.max(0, Math.ceil(ranks.length / ranksAPage) - 1));
   const from = chosen.page * ranksAPage, part = ranks.slice(from, from + ranksAPage);
-  const live = new Map(round === chosen.shown.last ? (chosen.job.live?.workers ?? []).map(worker => [worker.rank, worker]) : []);
+  const live = new Map(round === chosen.shown.last ? [...(chosen.job.live?.workers ?? []), ...(chosen.parts?.live ?? [])].map(worker => [worker.rank, worker]) : []);
   patchRows($("rank-rows"), part.map(rank => rankRow(round, round.workers.get(rank), live.get(rank), now)));
   say($("ranks-title"), `Ranks of round ${round.number}`);
   say($("ranks-place"), part.length ? `${part[0]} to ${part.at(-1)} (${ranks.length} in all)` : "none");
@@ -347,11 +356,14 @@ function showTables() {
 function openLog() {
   const text = $("log-rank").value.trim();
   const rank = /^\d+$/.test(text) ? Number(text) : null;
-  log.open(chosen.id, $("log-stream").value, rank, chosen.job && isOver(chosen.job));
+  const part = chosen.logPart;
+  say($("log-node"), part ? `on ${clean(part.node)}` : "");
+  log.open(part?.at ?? jobPath(chosen.id), $("log-stream").value, rank, chosen.job && isOver(part?.job ?? chosen.job));
 }
 
-function showRankLog(local) {
-  $("log-rank").value = local;
+function showRankLog(worker) {
+  chosen.logPart = worker.part ?? null;
+  $("log-rank").value = worker.local;
   openLog();
   $("log-title").scrollIntoView({ block: "nearest" });
 }
@@ -441,7 +453,7 @@ function route() {
 timeline = new Timeline($("timeline"), $("tip"), {
   choose(rank, round) {
     const worker = round?.workers.get(rank);
-    if (worker) showRankLog(worker.local);
+    if (worker) showRankLog(worker);
   },
   tell: text => say($("timeline-status"), text),
 });
@@ -457,7 +469,8 @@ $("table").addEventListener("toggle", () => { if ($("table").open) showTables();
 $("ranks-back").addEventListener("click", () => { --chosen.page; showTables(); });
 $("ranks-on").addEventListener("click", () => { ++chosen.page; showTables(); });
 $("log-stream").addEventListener("change", openLog);
-$("log-rank").addEventListener("change", openLog);
+// A number that was typed in is a local rank of this node.
+$("log-rank").addEventListener("change", () => { chosen.logPart = null; openLog(); });
 $("log-follow").addEventListener("change", () => { log.follows = $("log-follow").checked; openLog(); });
 addEventListener("hashchange", route);
 setInterval(() => { if (!document.hidden) showJobs(); }, 10_000);

@@ -1,5 +1,5 @@
 // The end of one log, and what is added to it.
-import { ask, jobPath, pause, Refused } from "./api.js";
+import { ask, pause, Refused } from "./api.js";
 import { logLine } from "./words.js";
 
 const tailBytes = 64 * 1024;
@@ -22,8 +22,9 @@ export class LogTail {
     this.runs = null;
   }
 
-  /** @param rank  a local rank; null: acc-launch's own output */
-  open(id, stream, rank, isOver) {
+  /** @param at  path of the job
+   *  @param rank  a local rank; null: acc-launch's own output */
+  open(at, stream, rank, isOver) {
     this.close();
     this.lines = [];
     this.partial = "";
@@ -31,7 +32,7 @@ export class LogTail {
     this.wasCut = false;
     this.show();
     this.runs = new AbortController();
-    const path = `${jobPath(id)}/logs?format=raw&stream=${stream}${rank === null ? "" : `&rank=${rank}`}`;
+    const path = `${at}/logs?format=raw&stream=${stream}${rank === null ? "" : `&rank=${rank}`}`;
     this.read(path, this.runs.signal, isOver);
   }
 

@@ -83,7 +83,7 @@ export class Rounds {
       });
     } else if (e.event === "worker_ended" && worker) {
       Object.assign(worker, {
-        end: time, code: e.exit_code, signal: e.signal, stopped: e.stopped_by_us, memory: e.peak_rss_bytes,
+        end: time, code: e.exit_code, signal: e.signal, stopped: e.stopped_by_us, lost: false, memory: e.peak_rss_bytes,
       });
       if (Number.isFinite(e.seconds)) worker.end = Math.min(time, worker.start + e.seconds * 1000);
       round.end = Math.max(round.end ?? 0, worker.end);
@@ -101,6 +101,25 @@ export class Rounds {
     } else if (e.event === "job_ended") {
       this.closeAll(time, true);
       this.ended = time;
+    }
+  }
+
+  /** The ranks of another node in the same rounds; each worker is then in both.
+   *  @param part  where they run, for their logs */
+  adopt(others, part) {
+    const places = new Map();  // an acc-launch that was started again counts from 0 again
+    const place = number => { places.set(number, (places.get(number) ?? -1) + 1); return `${number} ${places.get(number)}`; };
+    const theirs = new Map(others.rounds.map(round => [place(round.number), round]));
+    places.clear();
+    for (const round of this.rounds) {
+      const other = theirs.get(place(round.number));
+      if (!other) continue;
+      for (const [rank, worker] of other.workers) {
+        worker.part ??= part;
+        round.workers.set(rank, worker);
+        if (worker.end !== null) round.end = Math.max(round.end ?? 0, worker.end);
+      }
+      if (other.failure && !(round.failure?.time <= other.failure.time)) round.failure = { ...other.failure, host: others.node };
     }
   }
 

@@ -82,6 +82,29 @@ TEST_CASE("a scrape has help, type and samples in Prometheus' format", "[agent][
   CHECK_THAT(text, !Contains("acc_rendezvous_connected"));  // a job on one node
 }
 
+TEST_CASE("heartbeats and goodput have figures, and a job without heartbeats none of ranks",
+          "[agent][metrics]") {
+  auto job = two_workers();
+  CHECK_THAT(to_metrics(job), !Contains("acc_worker_step"));
+  job.view.goodput = {Millis{100'000}, Millis{2'000}, Millis{8'000}, Millis{0}, false};
+  job.view.workers[0].progress = control::WorkerView::Progress{1200, 0.5, std::nullopt, ""};
+  auto text = to_metrics(job);
+  CHECK_THAT(text, Contains("acc_worker_step{rank=\"4\"} 1200\n"));
+  CHECK_THAT(text, Contains("acc_worker_heartbeat_age_seconds{rank=\"4\"} 0.5\n"));
+  CHECK_THAT(text, !Contains("acc_worker_steps_per_second"));
+  CHECK_THAT(text, Contains("acc_job_goodput_ratio 0.9\n"));
+  CHECK_THAT(text, Contains("acc_job_lost_seconds_total{cause=\"waiting\"} 2\n"));
+  CHECK_THAT(text, Contains("acc_job_lost_seconds_total{cause=\"restarts\"} 8\n"));
+  CHECK_THAT(text, !Contains("lost_steps\""));  // unknown, which isn't 0
+  job.view.workers[0].progress->steps_per_second = 3.5;
+  job.view.workers[1].progress = job.view.workers[0].progress;  // it has exited
+  job.view.goodput.knows_checkpoints = true;
+  text = to_metrics(job);
+  CHECK_THAT(text, Contains("acc_worker_steps_per_second{rank=\"4\"} 3.5\n"));
+  CHECK_THAT(text, !Contains("rank=\"5\""));
+  CHECK_THAT(text, Contains("acc_job_lost_seconds_total{cause=\"lost_steps\"} 0\n"));
+}
+
 TEST_CASE("a label has few values: a path isn't one", "[agent][metrics]") {
   auto job = two_workers();
   job.losses = {{"log files in /a/b", "full", 10, 2, {}}, {"stdout", "gone", 5, 1, {}}};

@@ -66,6 +66,9 @@ TEST_CASE(
   CHECK_THAT(text, Contains("    | step 42\n"));
   CHECK_THAT(text, Contains("restarted 2 of 2 times"));
   CHECK_THAT(text, Contains("rank 0 exited with code 1, 100 ms later"));
+  auto on_two_nodes = failed_job();
+  on_two_nodes.workers[0].ended = on_two_nodes.failures.front().worker.ended - Millis{1};
+  CHECK_THAT(to_text(on_two_nodes, false), Contains("rank 0 exited with code 1, at the same time"));
   CHECK_THAT(text, Contains("we stopped rank 2"));  // not blamed: we ended it
   CHECK_THAT(text, Contains("/logs/run/attempt_2/1"));
   CHECK_THAT(text, Contains("exit code 137"));

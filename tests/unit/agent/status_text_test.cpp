@@ -41,6 +41,28 @@ TEST_CASE("workers that run and say nothing have no status line", "[agent][statu
   CHECK(status_text(facts, 80).empty());
 }
 
+TEST_CASE("progress is that of the slowest rank, by name", "[agent][status]") {
+  CHECK(progress_text({}).empty());
+  CHECK(progress_text({{.rank = Rank{0}, .step = 7}}) == "step 7");
+  CHECK(progress_text({{.rank = Rank{0}, .step = 7, .steps_per_second = 0.25}}) ==
+        "step 7, 0.25 steps/s");
+  std::vector<WorkerProgress> two{{.rank = Rank{4}, .step = 120, .steps_per_second = 3.14159},
+                                  {.rank = Rank{5}, .step = 119, .steps_per_second = 3.2}};
+  CHECK(progress_text(two) == "step 119, 3.2 steps/s, slowest: rank 5");
+  two[1].step = 120;
+  CHECK(progress_text(two) == "step 120, 3.14 steps/s, slowest: rank 4");
+  two[0].steps_per_second = 12'345.6;
+  two[1].steps_per_second.reset();
+  two[1].section = "eval\n";
+  CHECK(progress_text(two) == "step 120, 12346 steps/s, slowest: rank 4");
+  two[1].step = 100;
+  CHECK(progress_text(two).starts_with("step 100, in section 'eval"));
+  CHECK(progress_text(two).find('\n') == std::string::npos);
+  two[1].section.clear();
+  two[1].seconds_since_heartbeat = 74.5;
+  CHECK(progress_text(two) == "step 100, slowest: rank 5, no heartbeat for 1 min 15 s");
+}
+
 TEST_CASE("the status line fits the terminal, whatever its words", "[agent][status]") {
   StatusFacts facts;
   facts.phase = Phase::running;

@@ -62,6 +62,15 @@ TEST_CASE("a node without a coordinator ends with the code for it", "[agent][tra
   }
 }
 
+TEST_CASE("what the coordinator reads of a node that leaves", "[agent][translate]") {
+  CHECK(leave_words(Outcome::succeeded, "") == "succeeded");
+  CHECK(leave_words(Outcome::unfit, "this node is unfit: no space") ==
+        "this node is unfit: no space");
+  CHECK(leave_words(Outcome::guardian_lost, "") == "its acc-launch was killed");
+  CHECK(leave_words(Outcome::guardian_lost, "its connection was closed") ==
+        "its connection was closed");
+}
+
 TEST_CASE("what only the agent carries out is no event", "[agent][translate]") {
   CHECK_FALSE(event_of(rdzv::OrderPort{}, kNow));
   CHECK_FALSE(event_of(rdzv::SetLease{kNow}, kNow));

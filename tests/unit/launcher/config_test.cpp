@@ -103,6 +103,17 @@ TEST_CASE("broken files are refused with a line", "[launcher][config]") {
   CHECK(complaints_of("a: &x [*x]\n").find("cfg.yaml:1") == 0);
 }
 
+TEST_CASE("a quote that was never closed swallowed the keys below it", "[launcher][config]") {
+  CHECK(complaints_of("distributed_type: 'NO'\nrole: \"abc\nmax_restarts: 3\n") ==
+        "cfg.yaml:2: the quote in column 7 is never closed");
+  CHECK(complaints_of("distributed_type: 'NO'\nrole: &a 'it''s\nmax_restarts: 3\n") ==
+        "cfg.yaml:2: the quote in column 7 is never closed");
+  CHECK(complaints_of("role: \"abc\\\"\ndistributed_type: NO\n") ==
+        "cfg.yaml:1: the quote in column 7 is never closed");
+  for (const std::string closed : {R"("a\"b")", "'it''s'", "&a \"x\ny\"", "'a' # b's", "\"\""})
+    CHECK(complaints_of("distributed_type: 'NO'\nrole: " + closed) == "");
+}
+
 TEST_CASE("bombs are refused, in bounded memory", "[launcher][config]") {
   std::string aliases = "a: &a [x,x,x,x,x,x,x,x,x]\n";
   for (char c = 'b'; c < 'z'; ++c) {

@@ -139,6 +139,16 @@ TEST_CASE("our own flags reach the plan", "[launcher][plan]") {
   CHECK(plan.report_file == "r.json");
 }
 
+TEST_CASE("metrics at any free port of all addresses were refused", "[launcher][plan]") {
+  const auto metrics = [](const std::string& where) {
+    return Trial{{"--num_processes=2", "--metrics=" + where, "s.py"}}.planned().plan.metrics;
+  };
+  CHECK(metrics("0")->port == 0);
+  CHECK(metrics("0.0.0.0:0")->host == "0.0.0.0");
+  CHECK(metrics("[::]:0")->host == "::");
+  CHECK(metrics("[::]:9400")->port == 9400);
+}
+
 TEST_CASE("the prefix of lines comes from torchrun's variable", "[launcher][plan]") {
   Trial c{
       {"--num_processes=2", "s.py"}, "", {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "<${rank}>"}}};

@@ -30,6 +30,23 @@ TEST_CASE("an agent's status becomes a job's figures", "[daemon][metrics]") {
   CHECK(odd->running + odd->exited == 0);
 }
 
+TEST_CASE("a job's progress is that of its slowest rank here", "[daemon][metrics]") {
+  constexpr std::string_view kTraining =
+      R"({"goodput": {"share": 0.75, "seconds_waiting": 1, "seconds_restarting": 24, "seconds_lost_work": null},
+          "workers": [{"state": "running", "step": 9, "steps_per_second": 2.5, "seconds_since_heartbeat": 0.5},
+                      {"state": "running", "step": 8, "steps_per_second": null, "seconds_since_heartbeat": 4},
+                      {"state": "exited", "step": 1, "seconds_since_heartbeat": 900}]})";
+  const auto text = encode_metrics({}, {}, {*figures_of("t-1", kTraining), *figures_of("t-2", kStatus)}, 0);
+  CHECK_THAT(text, Contains("acc_daemon_job_step{job=\"t-1\"} 8\n"));
+  CHECK_THAT(text, Contains("acc_daemon_job_steps_per_second{job=\"t-1\"} 2.5\n"));
+  CHECK_THAT(text, Contains("acc_daemon_job_heartbeat_age_seconds{job=\"t-1\"} 4\n"));
+  CHECK_THAT(text, Contains("acc_daemon_job_goodput_ratio{job=\"t-1\"} 0.75\n"));
+  CHECK_THAT(text, Contains("acc_daemon_job_lost_seconds_total{job=\"t-1\",cause=\"restarts\"} 24\n"));
+  CHECK_THAT(text, !Contains("lost_steps\""));
+  CHECK_THAT(text, !Contains("acc_daemon_job_step{job=\"t-2\""));
+  CHECK_THAT(text, !Contains("acc_daemon_job_goodput_ratio{job=\"t-2\""));
+}
+
 TEST_CASE("the daemon's metrics count jobs by state, slots and GPUs", "[daemon][metrics]") {
   NodeFacts node;
   node.version = "1.0";

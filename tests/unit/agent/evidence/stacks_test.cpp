@@ -218,16 +218,84 @@ TEST_CASE("what was found survives the way between processes", "[agent][evidence
   all[1].waits_for_others = true;
   all[2].waits_for_others = false;
   all[2].at = "f (x.cpp:3)";
-  const auto again = decode_ranks(encode(all));
+  NodeEvidence node{"a", {}, {"gdb"}};
+  for (const auto& summary : all) {
+    RankEvidence one;
+    one.summary = summary;
+    node.ranks.push_back(one);
+  }
+  node.ranks[0].python = {{"Current thread", {{"f", "a.py:1"}, {"g", ""}}}, {"Thread 2", {}}};
+  node.ranks[0].notes = {"a note"};
+  node.ranks[1].beat = heartbeat::Beat{};
+  node.ranks[1].beat->step = 7;
+  node.ranks[1].beat->section = "evaluation";
+  const auto again = decode_node(encode(node));
   REQUIRE(again.has_value());
-  CHECK(*again == all);
-  const auto answer = decode_answer(encode(Answer{"text \xff", all, "/tmp/x"}));
+  CHECK(again->node == "a");
+  CHECK(again->tools == node.tools);
+  REQUIRE(again->ranks.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) CHECK(again->ranks[i].summary == all[i]);
+  CHECK(again->ranks[0].python == node.ranks[0].python);
+  CHECK(again->ranks[0].notes == node.ranks[0].notes);
+  CHECK(again->ranks[1].beat == node.ranks[1].beat);
+  CHECK_FALSE(again->ranks[2].beat);
+  const auto answer = decode_answer(encode(Answer{"text \xff", node, "/tmp/x"}));
   REQUIRE(answer.has_value());
-  CHECK(answer->ranks == all);
+  CHECK(answer->evidence.ranks.size() == 3);
+  Request request;
+  request.gathered = {node, node};
+  request.facts.missing = {"b (ranks 3-5)"};
+  const auto asked = decode_request(encode(request));
+  REQUIRE(asked.has_value());
+  CHECK(asked->gathered.size() == 2);
+  CHECK(asked->facts.missing == request.facts.missing);
   for (const std::string_view text : {"", "{}", "[1]", "[{}]", "null", "{\"text\": 1}"}) {
     CHECK_FALSE(decode_answer(text).has_value());
     CHECK_FALSE(decode_request(text).has_value());
+    CHECK_FALSE(decode_node(text).has_value());
   }
+}
+
+TEST_CASE("what doesn't fit into the store loses stacks, and keeps its ranks", "[agent][evidence]") {
+  NodeEvidence node{"a", {}, {}};
+  for (const auto& summary : ranks(8)) {
+    RankEvidence one;
+    one.summary = summary;
+    one.native.assign(40, {"Thread", std::vector<Frame>(40, {"a_function_with_a_name", "x.cpp:1"})});
+    node.ranks.push_back(one);
+  }
+  const auto whole = encode(node).size();
+  fit(node, whole);
+  CHECK(encode(node).size() == whole);
+  fit(node, 64 * 1024);
+  CHECK(encode(node).size() <= 64 * 1024);
+  CHECK_FALSE(node.ranks[0].native.empty());
+  fit(node, 4 * 1024);
+  CHECK(node.ranks.size() == 8);
+  CHECK(node.ranks[7].summary == ranks(8)[7]);
+  CHECK(encode(node).size() <= 4 * 1024);
+}
+
+TEST_CASE("the text of several nodes names each rank's node, and those without an answer",
+          "[agent][evidence]") {
+  std::vector<RankEvidence> all;
+  for (const auto& summary : ranks(4)) {
+    RankEvidence one;
+    one.summary = summary;
+    one.summary.node = summary.rank.value() < 2 ? "a" : "b";
+    one.summary.stack_key = "1";
+    all.push_back(one);
+  }
+  all[2].native = {{"Thread 1", {{"wait_here", "x.cpp:1"}}}};  // the only one that came with it
+  Facts facts;
+  facts.node = "a, b";
+  facts.missing = {"c (ranks 4-5)"};
+  const auto text = stacks_text(facts, all);
+  INFO(text);
+  CHECK(text.find("no answer from node c (ranks 4-5)\n") != std::string::npos);
+  CHECK(text.find("  rank 1  on a  pid") != std::string::npos);
+  CHECK(text.find("  rank 3  on b  pid") != std::string::npos);
+  CHECK(text.find("stacks of rank 2:\n    native, Thread 1:\n      wait_here") != std::string::npos);
 }
 
 TEST_CASE("the text shows the odd rank first, and equal ones together", "[agent][evidence]") {

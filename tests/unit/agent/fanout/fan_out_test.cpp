@@ -166,6 +166,7 @@ TEST_CASE("the exit code is the job's", "[agent][fanout]") {
                       {{255, 255, 255}, 255},
                       {{70, 0, 0}, 0},
                       {{0, 69, 0}, 0},
+                      {{74, 0, 0}, 0},  // unfit: it left, and the job went on without it
                       {{70, 7, 7}, 7},
                       {{77, 143, 143}, 143},
                       {{70, std::nullopt, std::nullopt}, 70},
@@ -244,7 +245,8 @@ SCENARIO("a host that doesn't follow the end of the others is cut off", "[agent]
   CHECK(Story::finish(story.ended(1, 70)) == to_int(ExitCode::success));
 }
 
-TEST_CASE("a job that went on without a lost host was stopped two minutes later", "[agent][fanout]") {
+TEST_CASE("a job that went on without a lost host was stopped two minutes later",
+          "[agent][fanout]") {
   Story story{3};
   story.run_all();
   CHECK(count<ArmFanOutTimer>(story.ended(0, to_int(ExitCode::agent_lost))) == 0);

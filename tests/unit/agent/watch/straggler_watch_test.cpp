@@ -38,7 +38,8 @@ class Race {
                        Instant{std::chrono::nanoseconds{static_cast<std::int64_t>(now_ * 1e9)}});
   }
   std::optional<double> rate(std::uint32_t rank) const {
-    return watch_.steps_per_second(LocalRank{rank});
+    return watch_.steps_per_second(
+        LocalRank{rank}, Instant{std::chrono::nanoseconds{static_cast<std::int64_t>(now_ * 1e9)}});
   }
 
  private:
@@ -94,6 +95,35 @@ TEST_CASE("a rank that recovers and slows down again is told again", "[agent][st
   CHECK(told(200) == 0);
   race.slow_down(1, 4);
   CHECK(told(200) == 1);
+}
+
+TEST_CASE("the rate of a rank that hangs falls with the time that it waits", "[agent][straggler]") {
+  StragglerWatch watch;
+  watch.begin_round(1);
+  std::vector<Beat> beats(1);
+  const auto rate = [&](std::int64_t second) {
+    return watch.steps_per_second(LocalRank{0}, Instant{std::chrono::seconds{second}});
+  };
+  for (std::uint64_t second = 1; second <= 11; ++second) {
+    beats[0].beats = beats[0].step = 2 * second;
+    beats[0].time_ns = second * 1'000'000'000;
+    watch.look(beats, Instant{std::chrono::seconds{second}});
+  }
+  CHECK(rate(11).value() == Approx(2));
+  CHECK(rate(12).value() == Approx(2));  // not late yet
+  const auto late = rate(20).value();
+  CHECK(late < 1.2);
+  CHECK(rate(100).value() < late);
+  // In a section no steps are due.
+  beats[0].section_since_ns = 12'000'000'000;
+  watch.look(beats, Instant{std::chrono::seconds{13}});
+  CHECK_FALSE(rate(13));
+}
+
+TEST_CASE("slow steps have a rate after the second of them", "[agent][straggler]") {
+  Race race{2, 10.0, 0, 1};
+  for (int i = 0; i < 15; ++i) race.second();
+  CHECK(race.rate(0).value() == Approx(0.1).epsilon(0.05));
 }
 
 TEST_CASE("one rank alone is no straggler, nor is one after a section", "[agent][straggler]") {

@@ -1,0 +1,75 @@
+#pragma once
+
+#include "agent/watch/job_watch.hpp"
+#include "common/alive.hpp"
+#include "common/ids.hpp"
+#include "rendezvous/messages.hpp"
+
+#include <boost/asio/io_context.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace acc::agent {
+
+/// Stacks of the ranks of all nodes of a job, which the agents exchange through the store of the
+/// round: on request, and what each found about its silent ranks.
+///
+/// A request is counted in acc/stacks/asked and written to acc/stacks/ask/N. All agents wait there
+/// for the next one: a question that the coordinator holds, without any traffic. Each answers with
+/// acc/stacks/N/NODE_RANK.
+class NodeStacks {
+ public:
+  using Answer = std::function<void(rendezvous::KvReply)>;
+  using TableAnswer = std::function<void(const std::vector<rendezvous::TableRow>&)>;
+  /// All outlive this.
+  struct Parts {
+    boost::asio::io_context& io;
+    JobWatch& watch;
+    std::function<void(rendezvous::KvRequest, Answer)> ask;  ///< the store of the round
+    std::function<void(TableAnswer)> table;
+  };
+  explicit NodeStacks(Parts parts) : parts_{std::move(parts)} {}
+  ~NodeStacks();
+  NodeStacks(const NodeStacks&) = delete;
+  NodeStacks& operator=(const NodeStacks&) = delete;
+
+  void round_started(NodeRank own, std::uint32_t nodes);
+  void round_ended();
+
+  /// Of all nodes within 10 s, as one text; a node that doesn't answer is named in it.
+  void collect(const std::string& why, JobWatch::Collected done);
+
+  /// Adds what the other nodes found about their silent ranks. Without `done`: takes back what this
+  /// node told them. A node whose ranks go on tells nothing.
+  void compare(const evidence::NodeEvidence& mine, std::function<void(JobWatch::Evidence)> done);
+
+ private:
+  struct Gathering;
+  using GatheringPtr = std::shared_ptr<Gathering>;
+
+  void wait_for_request(std::uint64_t number);
+  void answer(std::uint64_t number, const std::string& why);
+  GatheringPtr begin(Millis patience, std::function<void(Gathering&)> done);
+  /// Those that other nodes write under PREFIX/NODE_RANK.
+  void ask_others(const GatheringPtr& gathering, const std::string& prefix, Millis patience);
+  void request(const GatheringPtr& gathering, const std::string& why);
+  void write(Gathering& gathering, const std::string& why, const JobWatch::Collected& done);
+  void store(rendezvous::KvRequest::Op op, const std::string& key, std::string value = {});
+  void remove_later(const std::string& key);
+  [[nodiscard]] std::size_t most_bytes() const;
+
+  Parts parts_;
+  NodeRank own_{0};
+  std::uint32_t nodes_ = 1;
+  bool is_running_ = false;
+  std::vector<std::uint64_t> own_requests_;
+  std::vector<std::weak_ptr<Gathering>> open_;
+  Alive alive_;
+};
+
+}  // namespace acc::agent

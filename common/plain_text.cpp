@@ -1,0 +1,123 @@
+#include "common/plain_text.hpp"
+
+#include "common/text.hpp"
+
+#include <cstdint>
+
+namespace acc {
+
+namespace {
+
+/// One character at the front of `text`.
+struct Scanned {
+  char32_t character = 0;
+  std::size_t bytes = 1;
+  bool is_valid = false;
+};
+
+bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; }
+
+// By Unicode's table 3-7, as is_utf8 of json_bytes.hpp.
+Scanned scan(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  if (first < 0x80) return {first, 1, true};
+  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() < length) return {};
+  char32_t character = first & (0xFFU >> (length + 1));
+  for (std::size_t i = 1; i < length; ++i) {
+    if (!is_continuation(text[i])) return {};
+    character = (character << 6U) | (static_cast<unsigned char>(text[i]) & 0x3FU);
+  }
+  constexpr char32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  const bool is_surrogate = character >= 0xD800 && character < 0xE000;
+  if (character < kLeast[length] || is_surrogate || character > 0x10FFFF) return {};
+  return {character, length, true};
+}
+
+bool is_control(char32_t c) { return c < 0x20 || (c >= 0x7F && c < 0xA0); }
+
+/// Turns the direction of text, breaks lines, or takes no place.
+bool is_invisible(char32_t c) {
+  return c == 0xAD || c == 0x61C || c == 0x180E || (c >= 0x200B && c <= 0x200F) ||
+         (c >= 0x2028 && c <= 0x202E) || (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF ||
+         (c >= 0xFFF9 && c <= 0xFFFB) || (c >= 0xE0000 && c <= 0xE0FFF);
+}
+
+/// Behind a string of a control function (OSC, DCS …), which ends with BEL or ST.
+std::size_t end_of_string(std::string_view text, std::size_t at) {
+  for (; at < text.size(); ++at) {
+    if (text[at] == '\a') return at + 1;
+    if (text[at] == '\x1b') return at + 1 < text.size() && text[at + 1] == '\\' ? at + 2 : at;
+    if (text[at] == '\xc2' && at + 1 < text.size() && text[at + 1] == '\x9c') return at + 2;
+  }
+  return at;
+}
+
+/// Behind the parameters and the final byte of a control sequence (CSI).
+std::size_t end_of_sequence(std::string_view text, std::size_t at) {
+  while (at < text.size() && text[at] >= 0x20 && text[at] < 0x40) ++at;
+  return at < text.size() && text[at] >= 0x40 && text[at] < 0x7F ? at + 1 : at;
+}
+
+/// Behind the escape sequence whose kind is `kind` and whose content begins at `at` (ECMA-48).
+std::size_t end_of_escape(std::string_view text, char32_t kind, std::size_t at) {
+  if (kind == '[') return end_of_sequence(text, at);
+  if (kind == ']' || kind == 'P' || kind == 'X' || kind == '^' || kind == '_')
+    return end_of_string(text, at);
+  if (kind < 0x20 || kind > 0x2F) return at;
+  while (at < text.size() && text[at] >= 0x20 && text[at] <= 0x2F) ++at;
+  return at < text.size() && text[at] >= 0x30 && text[at] < 0x7F ? at + 1 : at;
+}
+
+/// What a terminal shows of a line with a progress bar, if each state is longer than the last one.
+std::string_view last_state(std::string_view line) {
+  while (!line.empty() && (line.back() == '\r' || line.back() == '\n')) line.remove_suffix(1);
+  return line.substr(line.rfind('\r') + 1);  // npos + 1 is 0
+}
+
+}  // namespace
+
+std::string plain_line(std::string_view line, std::size_t limit) {
+  constexpr std::size_t kTab = 8;
+  line = last_state(line);
+  std::string out;
+  std::size_t column = 0;
+  for (std::size_t at = 0; at < line.size();) {
+    const auto next = scan(line.substr(at));
+    const auto begin = at;
+    at += next.bytes;
+    if (next.character == 0x1B && next.is_valid) {
+      if (at >= line.size()) break;
+      const char kind = line[at];
+      if (kind >= 0x20 && kind < 0x7F) at = end_of_escape(line, static_cast<char32_t>(kind), at + 1);
+      continue;
+    }
+    const bool is_c1 = next.is_valid && next.character >= 0x80 && next.character < 0xA0;
+    if (is_c1) {
+      at = end_of_escape(line, next.character - 0x40, at);
+      continue;
+    }
+    std::string_view piece = line.substr(begin, next.bytes);
+    if (!next.is_valid) piece = "?";
+    if (next.character == '\t')
+      piece = std::string_view{"        "}.substr(0, kTab - column % kTab);
+    else if (next.is_valid && (is_control(next.character) || is_invisible(next.character)))
+      continue;
+    if (out.size() + piece.size() > limit) break;
+    out += piece;
+    column += next.character == '\t' ? piece.size() : 1;
+  }
+  return out;
+}
+
+std::string last_plain_line(std::string_view text, std::size_t limit) {
+  while (!text.empty()) {
+    const auto begin = text.rfind('\n') + 1;  // npos + 1 is 0
+    const auto line = plain_line(text.substr(begin), limit);
+    if (!trim(line).empty()) return line;
+    text = text.substr(0, begin == 0 ? 0 : begin - 1);
+  }
+  return {};
+}
+
+}  // namespace acc
