@@ -79,9 +79,12 @@ struct RotatingEvents {
     all += line;
   }
   void rotate() {
-    std::filesystem::rename(path, path + ".1");
     begin = all.size();
-    write(acc::agent::event_file_line(begin));
+    const auto line = acc::agent::event_file_line(begin);
+    std::ofstream{path + ".next"} << line;
+    std::filesystem::rename(path, path + ".1");
+    std::filesystem::rename(path + ".next", path);
+    all += line;
   }
 };
 
