@@ -117,18 +117,16 @@ inline constexpr std::array kDaemonMetrics{
 /// Number of a row, by its name: a misspelt name does not compile.
 struct MetricId {
   const MetricRow* row = nullptr;
+  template <std::size_t N>
+  consteval void find(const std::array<MetricRow, N>& rows, std::string_view name) {
+    for (const auto& one : rows)
+      if (one.name == name) row = &one;
+  }
   consteval MetricId(const char* name) {  // NOLINT(google-explicit-constructor)
     find(kCommonMetrics, name);
     find(kLaunchMetrics, name);
     find(kDaemonMetrics, name);
     if (row == nullptr) throw "no such metric";
-  }
-
- private:
-  template <std::size_t N>
-  consteval void find(const std::array<MetricRow, N>& rows, std::string_view name) {
-    for (const auto& one : rows)
-      if (one.name == name) row = &one;
   }
 };
 

@@ -10,6 +10,8 @@ namespace acc::rendezvous {
 namespace {
 
 constexpr Millis kFirstBackoff{50};
+/// Before the first round: the nodes of a launch start together, some before the coordinator's.
+constexpr Millis kFirstBackoffAtStart{10};
 constexpr Millis kLongestBackoff{1'000};
 constexpr Millis kDialLimit{3'000};
 constexpr Millis kFirstTell{5'000};
@@ -145,9 +147,10 @@ void CoordinatorClient::count_dial() {
 
 // Full jitter: after a loss all agents start at the same moment.
 Millis CoordinatorClient::backoff() {
-  const auto shift = std::min<std::size_t>(dials_, 6);
+  const auto shift = std::min<std::size_t>(dials_, 7);
+  const auto first = epoch_.term.number == 0 ? kFirstBackoffAtStart : kFirstBackoff;
   const auto ceiling =
-      std::min<Millis>({kFirstBackoff * (1 << shift), kLongestBackoff,
+      std::min<Millis>({first * (1 << shift), kLongestBackoff,
                         std::max<Millis>(timings_.heartbeat_timeout / 5, kFirstBackoff)});
   random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
   const double fraction = static_cast<double>(random_ >> 11U) * 0x1.0p-53;

@@ -42,6 +42,7 @@ struct RawFile {
   std::uint64_t offset = 0;
   RawPart part{};
   std::optional<RawPart> next{};  ///< read when `part` is at its end
+  bool is_named = false;  ///< a file has the name; between two renamings none has
   FileGrowth::Watch watch{};
 };
 
@@ -99,6 +100,7 @@ bool go_on(RawFile& file) {
     return true;
   }
   auto current = open_part(file, false);
+  file.is_named = current.has_value();
   if (!current || (file.part.fd && current->inode == file.part.inode)) return false;
   const bool is_first = !file.part.fd;
   (is_first ? file.part : file.next.emplace()) = std::move(*current);
@@ -133,14 +135,12 @@ asio::awaitable<void> follow_raw(std::shared_ptr<RawFile> kept, std::shared_ptr<
     // What is written between the watch and the wait is reported; what was before, is seen here.
     const int fd = file.part.fd.get();
     if (file.part.fd) file.watch = file.api.growth.watch(fd, [to] { to->notify(); });
+    if (go_on(file)) continue;  // renamed before the watch
     struct stat now {};
     const bool has_more = file.part.fd && ::fstat(fd, &now) == 0 &&
                           file.part.begin + static_cast<std::uint64_t>(now.st_size) > file.offset;
-    // Renamed before the watch: nothing is reported of our file any more, nor of one that isn't there
-    // yet under the name.
-    const auto named = open_part(file, false);
-    if (has_more || (named && file.part.fd && named->inode != file.part.inode)) continue;
-    const bool is_watched = file.part.fd && file.watch && named;
+    if (has_more) continue;
+    const bool is_watched = file.part.fd && file.is_named && file.watch;
     co_await to->wait(is_watched ? Instant::max() : clock_now() + kLookAtRawLogAgain);
   }
 }

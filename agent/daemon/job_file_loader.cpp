@@ -57,10 +57,11 @@ void JobFileLoader::stop_job_without_file(const JobFiles& found) {
   for (const auto& [id, job] : std::map{keeper_.jobs()}) {
     const auto& name = job->stored.job_file;
     if (name.empty()) continue;
+    const uid_t uid = job->stored.uid;
     const bool is_there =
         std::ranges::any_of(
             found.files,
-            [&](const auto& file) { return file.name == name && file.uid == job->stored.uid; }) ||
+            [&](const auto& file) { return file.name == name && file.uid == uid; }) ||
         std::ranges::any_of(found.refused, [&](const auto& file) { return file.stem == name; });
     if (is_there) continue;
     job->stored.job_file.clear();  // a file of that name will be another job

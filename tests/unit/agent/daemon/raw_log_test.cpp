@@ -79,12 +79,11 @@ struct RotatingEvents {
     all += line;
   }
   void rotate() {
-    std::filesystem::rename(path, path + ".1");
     begin = all.size();
-    // Its first line is there as soon as the file is.
     const auto line = acc::agent::event_file_line(begin);
-    std::ofstream{path + ".new"} << line;
-    std::filesystem::rename(path + ".new", path);
+    std::ofstream{path + ".next"} << line;
+    std::filesystem::rename(path, path + ".1");
+    std::filesystem::rename(path + ".next", path);
     all += line;
   }
 };
