@@ -152,7 +152,6 @@ struct Source {
   std::uint64_t offset = 0;
   UniqueFd fd{};
   ino_t inode = 0;
-  bool is_named = false;      ///< a file has the name
   bool is_replaced = false;   ///< another one has it: this one is read to its end, then that one
   std::uint64_t partial = 0;  ///< bytes behind the last line's end when we last looked
   Instant partial_since{};
@@ -181,8 +180,7 @@ struct Follower {
 void open_again(Follower& f, Source& source) {
   auto opened = f.api.jobs.open_output(f.who, f.id, {source.is_stderr, f.query.rank});
   struct stat file {};
-  source.is_named = opened && ::fstat(opened->get(), &file) == 0;
-  if (!source.is_named) return;
+  if (!opened || ::fstat(opened->get(), &file) != 0) return;
   const bool is_another = source.fd && source.inode != file.st_ino;
   if (source.fd && !is_another) return;
   struct stat old {};
@@ -241,6 +239,13 @@ asio::awaitable<bool> send_pieces(Follower& f, bool is_over) {
   co_return is_sent;
 }
 
+std::optional<ino_t> inode_of_name(Follower& f, const Source& source) {
+  const auto opened = f.api.jobs.open_output(f.who, f.id, {source.is_stderr, f.query.rank});
+  struct stat file {};
+  if (!opened || ::fstat(opened->get(), &file) != 0) return std::nullopt;
+  return file.st_ino;
+}
+
 /// Watches the files, and tells how long to wait at most. Nothing: look again, something grew.
 std::optional<Instant> prepare_wait(Follower& f) {
   Instant until = Instant::max();
@@ -248,7 +253,10 @@ std::optional<Instant> prepare_wait(Follower& f) {
     struct stat file {};
     if (source.fd)
       source.watch = f.api.growth.watch(source.fd.get(), [to = f.to] { to->notify(); });
-    const bool is_watched = source.fd && source.is_named && source.watch;
+    // Renamed before the watch: nothing is reported of it any more.
+    const auto named = inode_of_name(f, source);
+    if (source.fd && named && *named != source.inode) return std::nullopt;
+    const bool is_watched = source.fd && named && source.watch;
     if (!is_watched) until = std::min(until, clock_now() + kLookAgain);
     if (!source.fd) continue;
     if (::fstat(source.fd.get(), &file) != 0) continue;

@@ -278,7 +278,11 @@ void fit(NodeEvidence& evidence, std::size_t bytes) {
     for (auto& rank : evidence.ranks) {
       shorten(rank.python, step.threads, step.frames);
       shorten(rank.native, step.threads, step.frames);
-      if (step.threads == 0) rank = {.summary = rank.summary, .flight = rank.flight};
+      if (step.threads > 0) continue;
+      RankEvidence bare;
+      bare.summary = rank.summary;
+      bare.flight = rank.flight;
+      rank = std::move(bare);
     }
   }
 }
