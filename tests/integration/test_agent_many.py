@@ -117,6 +117,8 @@ class FullDisk(ManyTest):
         runs, ends = self.begin(daemon, "hold"), self.begin(daemon, "exit=7")
         daemon.wait_ended(ends)
         later = self.begin(daemon, "after=1s exit=5")
+        for job in (runs, later):  # what is accepted begins a moment later, and then has its place for the exit code
+            until(lambda: os.path.exists(path := f"{daemon.state}/jobs/{job}/user/started") and os.path.getsize(path), "the guardian")
         last_event = daemon.ask("GET", "/v1/events").json["events"][-1]["id"]
         self.fill()
         daemon.stop(signal.SIGKILL)
