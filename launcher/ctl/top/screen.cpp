@@ -189,6 +189,10 @@ Result<std::unique_ptr<Screen>> Screen::open() {
   ::noecho();
   ::nonl();
   ::keypad(stdscr, TRUE);
+  // Terminals that don't follow what keypad() asks of them send these for the arrows.
+  static constexpr std::pair<const char*, int> kPlainArrows[]{
+      {"\033[A", KEY_UP}, {"\033[B", KEY_DOWN}, {"\033[C", KEY_RIGHT}, {"\033[D", KEY_LEFT}};
+  for (const auto& [text, key] : kPlainArrows) ::define_key(text, key);
   ::nodelay(stdscr, TRUE);
   ::intrflush(stdscr, FALSE);
   screen->has_colors_ = !is_set("NO_COLOR") && ::has_colors();
