@@ -94,6 +94,7 @@ std::string AgentLoop::status_now() const {
   const auto due = group_.phase == Phase::backing_off
                        ? timers_[static_cast<std::size_t>(Timer::backoff)].expiry()
                        : group_.grace_ends;
+  facts.kills_next = group_.term_sent || group_.alive == 0;  // else SIGTERM comes first
   facts.left = std::max(Millis{0}, std::chrono::duration_cast<Millis>(due - now));
   facts.progress = progress_line_;
   const std::size_t columns = output_.columns() == 0 ? kUnknownWidth : output_.columns();

@@ -229,8 +229,8 @@ std::string goodput_words(const JobReport& r) {
                      " was of use; lost: " + describe(g.restarting) + " in restarts, " +
                      describe(g.waiting) + " before the first start";
   if (g.knows_checkpoints)
-    text += ", " + describe(g.lost_work) + " of work after the last checkpoints";
-  return text;
+    return text + ", " + describe(g.lost_work) + " of work after the last checkpoints";
+  return text + "; work of failed attempts counts as of use, as no checkpoint was reported";
 }
 
 void add_common(Block& block, const JobReport& r) {

@@ -31,7 +31,10 @@ std::string shown_status(const StatusFacts& facts) {
     case Phase::stopping:
     case Phase::killing:
       return "stopping, " + std::to_string(facts.alive) + " of " + plural(facts.workers, "worker") +
-             " left" + (facts.left > Millis{0} ? ", killed in " + shown_seconds(facts.left) : "");
+             " left" +
+             (facts.left <= Millis{0} ? ""
+              : facts.kills_next      ? ", killed in " + shown_seconds(facts.left)
+                                      : ", SIGTERM in " + shown_seconds(facts.left));
     case Phase::running:
       return facts.progress;
     case Phase::finished:

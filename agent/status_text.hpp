@@ -19,10 +19,11 @@ struct StatusFacts {
   std::uint32_t workers = 1;   ///< workers of this node
   RestartLedger ledger;
   std::uint32_t max_restarts = 0;
-  std::string reason;    ///< of the last restart, or why it waits
-  Millis in_phase{0};    ///< so long already
-  Millis left{0};        ///< until the next round, or until SIGKILL; 0: unknown
-  std::string progress;  ///< of running workers, from heartbeats; empty: nothing is known
+  std::string reason;      ///< of the last restart, or why it waits
+  Millis in_phase{0};      ///< so long already
+  Millis left{0};          ///< until the next round, or until SIGTERM or SIGKILL; 0: unknown
+  bool kills_next = true;  ///< `left` is until SIGKILL
+  std::string progress;    ///< of running workers, from heartbeats; empty: nothing is known
 };
 
 /// A running worker of this node that sends heartbeats.

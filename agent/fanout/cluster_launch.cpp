@@ -377,7 +377,12 @@ class ClusterRun {
   void act(const DisarmFanOutTimer& a) { timers_[static_cast<std::size_t>(a.timer)].cancel(); }
   void act(const TellTroubles&) {
     const auto text = describe_troubles(state_, names_, words_);
-    note_refusal(guardian_, text.substr(0, text.find('\n')));
+    std::string line;
+    for (const auto& part : split(text, '\n')) {
+      const auto words = trim(part);
+      if (!words.empty()) line.append(line.empty() ? "" : " ").append(words);
+    }
+    note_refusal(guardian_, line);
     say(text);
   }
   void act(const TellLost& a) { say(describe_lost(a, names_[a.host], words_)); }

@@ -109,6 +109,8 @@ int follow_launch(const Invocation& call, const LaunchState& launch) {
     words.push_back(one.part.node.empty() ? one.part.host : one.part.node);
     wish.hosts.push_back({one.part.host, std::move(words), one.part.node});
   }
+  if (wish.hosts.empty() && !unknown_nodes(launch).empty())
+    return fail(CtlExit::no_service, launch.record.id + ": none of its nodes can be asked now");
   if (wish.hosts.empty()) return fail(CtlExit::no_such_job, "no node has a job of it");
   return agent::run_on_hosts(wish, agent::GuardianLink{});
 }

@@ -123,13 +123,16 @@ int show_stacks(const JobRow& job) {
 
 int show_stacks(const LaunchState& launch) {
   // The agent of each node knows the others, and gathers the stacks of all.
-  int last = code(CtlExit::done);
+  std::optional<int> last;
   for (const auto& one : launch.parts) {
     if (!one.job || is_over(one.job->state)) continue;
     last = show_stacks(*one.job);
     if (last == code(CtlExit::done)) break;
   }
-  return last;
+  if (last) return *last;
+  if (!unknown_nodes(launch).empty())
+    return fail(CtlExit::no_service, launch.record.id + ": none of its nodes can be asked now");
+  return fail(CtlExit::refused, "nothing of " + launch.record.id + " runs");
 }
 
 int show_node(const Invocation& call) {

@@ -327,8 +327,8 @@ class Detached(OnDaemons):
     def test_without_its_service_nothing_was_said_to_run(self):
         self.detached(hosts="a:1,b:1", count=2)
         self.nodes["a"].stop()
-        for verb in ("stop", "logs", "rm", "restart"):
-            self.ctl(verb, self.id, code=4)
+        for words in (["stop"], ["logs"], ["logs", "-f"], ["attach"], ["stacks"], ["rm"], ["restart"]):
+            self.ctl(*words, self.id, code=4)
         self.ctl("ps", code=4)
         self.nodes["a"].start()
         until(lambda: os.path.exists(self.nodes["a"].path), "the service", 10)

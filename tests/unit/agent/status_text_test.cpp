@@ -18,6 +18,8 @@ TEST_CASE("the status line says what is waited for, and for how long", "[agent][
   facts.phase = Phase::stopping;
   facts.alive = 2;
   CHECK(status_text(facts, 200) == "acc-launch: stopping, 2 of 8 workers left, killed in 4 s");
+  facts.kills_next = false;  // after a Ctrl-C that a worker may have swallowed at its start
+  CHECK(status_text(facts, 200) == "acc-launch: stopping, 2 of 8 workers left, SIGTERM in 4 s");
   facts.left = Millis{0};
   CHECK(status_text(facts, 200) == "acc-launch: stopping, 2 of 8 workers left");
   facts.phase = Phase::awaiting;
