@@ -30,9 +30,9 @@ struct StatusFacts {
 struct WorkerProgress {
   Rank rank{0};
   std::uint64_t step = 0;
-  std::optional<double> steps_per_second;
+  std::optional<double> steps_per_second{};
   double seconds_since_heartbeat = 0;
-  std::string section;  ///< empty: in none
+  std::string section{};  ///< empty: in none
 };
 /// The one with the fewest steps, of those the slowest. @param workers  at least one
 [[nodiscard]] const WorkerProgress& slowest_of(const std::vector<WorkerProgress>& workers);

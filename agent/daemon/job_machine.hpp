@@ -83,7 +83,7 @@ struct KillDue {};
 /// What a restarted daemon found of a job that had a guardian (docs/decisions/0034-daemon.md).
 struct Found {
   bool lives = false;
-  std::optional<int> exit_code;
+  std::optional<int> exit_code{};
   bool has_started = false;
   bool same_boot = true;
   double jitter = 0.5;

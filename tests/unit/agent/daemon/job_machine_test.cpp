@@ -267,7 +267,7 @@ TEST_CASE("no order of events starts a guardian beside another or loses slots", 
   for (int game = 0; game < 3000; ++game) {
     JobLife life;
     life.rule = static_cast<RestartRule>(random() % 3);
-    life.max_starts_again = random() % 3;
+    life.max_starts_again = static_cast<std::uint32_t>(random() % 3);
     bool guardian = false;
     bool slots = false;
     bool asked = false;
