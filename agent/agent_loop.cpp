@@ -125,7 +125,7 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian,
               boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_}},
       watchdog_{io_},
       health_timer_{io_},
-      status_timer_{io_} {
+      status_line_{io_, output_, [this] { return status_facts(); }} {
   group_.size = plan_.local_world_size;
   group_.restart = plan_.restart;
   group_.stop = plan_.stop;
@@ -173,7 +173,7 @@ int AgentLoop::run() {
 void AgentLoop::handle(const Event& event) {
   const Phase before = group_.phase;
   const auto actions = step(group_, event);
-  if (shows_status_ && before != group_.phase) follow_status();
+  if (before != group_.phase) status_line_.phase_changed(group_.phase);
   if (log::enabled(log::Level::debug) && before != group_.phase) {
     log::debug("phase", {{"job", job_id_},
                          {"round", group_.round.value()},
@@ -460,6 +460,7 @@ void AgentLoop::act(const DisarmTimer& a) {
 
 void AgentLoop::act(const Finish& a) {
   finish_ = a;
+  status_line_.close();
   end_loop();
 }
 

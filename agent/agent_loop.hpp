@@ -18,6 +18,7 @@
 #include "agent/output/run_folder.hpp"
 #include "agent/round_starter.hpp"
 #include "agent/service_notify.hpp"
+#include "agent/status_line.hpp"
 #include "agent/supervisor.hpp"
 #include "agent/user_messages.hpp"
 #include "agent/watch/job_watch.hpp"
@@ -47,7 +48,6 @@ class MetricsServer;
 class WorkerServer;
 struct NodeFacts;
 struct WorkerCalls;
-struct WorkerProgress;
 
 /// The agent's event loop: feeds the supervisor with events (signals, exits, timers, the guardian's
 /// end) and carries out its actions. One thread.
@@ -158,12 +158,10 @@ class AgentLoop {
 
   // the status line on a terminal: agent_status.cpp
   void open_status();
-  void follow_status();
-  void draw_status_after(Millis delay);
   /// Of running workers, from their heartbeats.
   void show_progress();
   void note_progress(const std::vector<WorkerProgress>& workers);
-  [[nodiscard]] std::string status_now() const;
+  [[nodiscard]] StatusFacts status_facts() const;
 
   // helpers
   void forget_last_attempt();
@@ -215,7 +213,7 @@ class AgentLoop {
   std::array<boost::asio::steady_timer, kTimers> timers_;
   boost::asio::steady_timer watchdog_;
   boost::asio::steady_timer health_timer_;
-  boost::asio::steady_timer status_timer_;
+  StatusLine status_line_;
 
   std::string restart_reason_;
   rendezvous::RendezvousClient::RestartAnswer restart_answer_;  ///< for AskRestart
@@ -223,10 +221,6 @@ class AgentLoop {
   bool look_is_due_ = false;  ///< after_exits() is on its way
   std::optional<Finish> finish_;
   bool is_hurrying_at_once_ = false;  ///< of two presses in a worker's terminal the first is old
-  bool shows_status_ = false;
-  bool shows_progress_ = false;  ///< also while workers run: none of them has the terminal itself
-  Instant in_phase_since_{};  ///< kept only where shows_status_
-  std::string progress_line_;
   struct ProgressTold {
     std::optional<Round> round;
     Instant when{};

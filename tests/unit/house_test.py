@@ -67,7 +67,7 @@ FLOORS = {
                   "terminal_interrupts service_notify output/* health_probes health_nvml health_prober gpu_sampler descriptor_limit accept_loop asio_impl watch/learned_times evidence/*",
         "guardian": "guardian_board job_folder_notes report_file lease_timer lease_watch guardian",
         "workers": "worker_connection worker_server control_server local_store metrics_server pmi_server environment worker_start worker_group lent_terminal heartbeat_board",
-        "job": "rendezvous_options coordinated_job report report_json lost_ranks job_recorder job_events job_metrics event_log health_check gpu_watch user_messages worker_services round_starter watch/job_watch node_stacks",
+        "job": "rendezvous_options coordinated_job report report_json lost_ranks job_recorder job_events job_metrics event_log health_check status_line gpu_watch user_messages worker_services round_starter watch/job_watch node_stacks",
         "loop": "life_line life_line_watch agent_loop agent_cluster agent_control agent_events agent_health agent_status agent",
         "several hosts": "fanout/*",
     },
