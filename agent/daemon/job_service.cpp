@@ -331,6 +331,14 @@ awaitable<Result<void>> JobService::signal(Principal who, JobId id, int signo) {
   co_return impl_->keeper.processes().send_signal(**job, signo);
 }
 
+// An agent's reply; empty: it agreed.
+static std::string refusal_in(const std::string& reply) {
+  const auto answer = nlohmann::json::parse(reply, nullptr, false);
+  if (!answer.is_object() || !answer.contains("error")) return {};
+  const auto& why = answer["error"];
+  return printable(why.is_string() ? why.get<std::string>() : reply, 500);
+}
+
 awaitable<Result<void>> JobService::restart(Principal who, JobId id) {
   const auto job = impl_->find(who, id);
   if (job.has_error()) co_return job.error();
@@ -339,12 +347,17 @@ awaitable<Result<void>> JobService::restart(Principal who, JobId id) {
   if (phase == Phase::running) {
     const auto reply = co_await keeper.processes().ask(*job, R"({"do": "restart"})");
     if (reply.has_error()) co_return reply.error();
-    if (reply->find("\"error\"") != std::string::npos)
-      co_return Error{Errc::bad_usage, "the job's agent refused: " + printable(*reply, 500)};
+    const auto why = refusal_in(*reply);
+    if (!why.empty()) co_return Error{Errc::bad_usage, "the job's agent refused: " + why};
     co_return Result<void>{};
   }
   if (phase == Phase::queued || phase == Phase::starting)
     co_return Error{Errc::bad_usage, "job " + id + " hasn't started yet"};
+  if (phase == Phase::ended && (*job)->stored.submission.launch)
+    co_return Error{Errc::bad_usage,
+                    "job " + id +
+                        " is this node's part of a job on several nodes, which has ended: "
+                        "acc-launch --hosts starts it anew on all of them"};
   if (phase == Phase::ended) {
     if (impl_->is_closed) co_return Error{Errc::unavailable, "acc-agent shuts down"};
     if (!impl_->drained.empty())

@@ -3,6 +3,7 @@
 #include "common/duration.hpp"
 
 #include <optional>
+#include <utility>
 
 namespace acc::agent {
 
@@ -29,6 +30,7 @@ class Goodput {
 
   void round_started(Instant now) {
     (has_run_ ? restarting_ : waiting_) += now - since_;
+    lost_ += std::exchange(unsaved_, {});  // another round: the last one was of no use after all
     has_run_ = is_running_ = true;
     since_ = saved_ = now;
   }
@@ -37,17 +39,20 @@ class Goodput {
     knows_checkpoints_ = true;
     if (is_running_) saved_ = now;
   }
-  /// The round ends because of a failure, or by an order that another one follows.
-  void round_failed(Instant now) {
+  /// @param is_lost  by a failure, or by an order that another one follows. A node whose workers have
+  /// completed may learn later that they did so in vain.
+  void round_ended(bool is_lost, Instant now) {
     if (!is_running_) return;
     is_running_ = false;
-    lost_ += now - saved_;
+    is_lost_ = is_lost;
+    (is_lost ? lost_ : unsaved_) += now - saved_;
     since_ = now;
   }
   [[nodiscard]] GoodputFigures at(Instant now) const {
     auto waiting = waiting_;
     auto restarting = restarting_;
-    if (!is_running_) (has_run_ ? restarting : waiting) += now - since_;
+    const bool is_idle = !is_running_ && (!has_run_ || is_lost_);
+    if (is_idle) (has_run_ ? restarting : waiting) += now - since_;
     using std::chrono::duration_cast;
     return {duration_cast<Millis>(now - began_), duration_cast<Millis>(waiting),
             duration_cast<Millis>(restarting),
@@ -61,8 +66,10 @@ class Goodput {
   std::chrono::nanoseconds waiting_{0};
   std::chrono::nanoseconds restarting_{0};
   std::chrono::nanoseconds lost_{0};
+  std::chrono::nanoseconds unsaved_{0};  ///< of a round that ended, and wasn't said to be lost
   bool has_run_ = false;
   bool is_running_ = false;
+  bool is_lost_ = false;  ///< the last round
   bool knows_checkpoints_ = false;
 };
 

@@ -121,13 +121,13 @@ void JobWatch::round_started(HeartbeatBoard& board, Round round, Instant now) {
 }
 
 void JobWatch::round_ended(bool is_lost, Instant now) {
+  goodput_.round_ended(is_lost, now);
   if (board_ == nullptr) return;
   if (board_->is_in_use())
     hangs_.look(board_->beats(), std::vector<bool>(parts_.workers.records().size(), false), now);
   saw_checkpoint_ = saw_checkpoint_ || board_->checkpoints() > 0;
   if (const auto learned = hangs_.learned(); learned && !times_file_.empty())
     write_learned_times(times_file_, *learned);
-  if (is_lost) goodput_.round_failed(now);
   board_ = nullptr;
   is_judging_ = false;
   timer_.cancel();

@@ -350,6 +350,10 @@ class Detached(OnDaemons):
         until(lambda: len(job.events("up")) == 6, "the workers anew", 30)
         self.ctl("stop", self.id[:12], user=ALICE)
         self.nothing_left(job)
+        part = self.jobs("a")[0]["id"]
+        refused = self.nodes["a"].ask("POST", f"/v1/jobs/{part}/restart")
+        self.assertEqual(refused.status, 409, refused.body)
+        self.assertIn("acc-launch --hosts starts it anew on all of them", refused.json["error"])
         self.assertEqual(len(job.events("got_SIGUSR1")), 3)
         state = json.loads(self.ctl("status", self.id, "--json", user=ALICE))
         self.assertEqual([part["state"] for part in state["parts"]][0], "stopped")

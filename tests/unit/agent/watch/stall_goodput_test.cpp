@@ -47,12 +47,24 @@ TEST_CASE("no worker is no stall", "[agent][stall]") {
   CHECK_FALSE(stall.look({}, kBegin + 10min));
 }
 
+TEST_CASE("a node whose workers had completed counted the whole attempt as a restart",
+          "[agent][goodput]") {
+  Goodput goodput{kBegin};
+  goodput.round_started(kBegin);
+  goodput.checkpoint(kBegin + 10s);
+  goodput.round_ended(false, kBegin + 20s);
+  CHECK(goodput.at(kBegin + 21s).restarting == 0s);  // the job may be over
+  goodput.round_started(kBegin + 25s);               // another node's had failed
+  CHECK(goodput.at(kBegin + 40s).restarting == 5s);
+  CHECK(goodput.at(kBegin + 40s).lost_work == 10s);
+}
+
 TEST_CASE("goodput: waiting, restarts and work after the last checkpoint are lost",
           "[agent][goodput]") {
   Goodput goodput{kBegin};
   goodput.round_started(kBegin + 10s);
   goodput.checkpoint(kBegin + 60s);
-  goodput.round_failed(kBegin + 90s);  // 30 s of work lost
+  goodput.round_ended(true, kBegin + 90s);  // 30 s of work lost
   goodput.round_started(kBegin + 100s);
   const auto figures = goodput.at(kBegin + 200s);
   CHECK(figures.total == 200s);
@@ -65,8 +77,8 @@ TEST_CASE("goodput: waiting, restarts and work after the last checkpoint are los
 TEST_CASE("without a reported checkpoint lost work isn't known", "[agent][goodput]") {
   Goodput goodput{kBegin};
   goodput.round_started(kBegin);
-  goodput.round_failed(kBegin + 50s);
-  goodput.round_failed(kBegin + 55s);  // the stop after the failure
+  goodput.round_ended(true, kBegin + 50s);
+  goodput.round_ended(true, kBegin + 55s);  // the stop after the failure
   const auto figures = goodput.at(kBegin + 100s);
   CHECK_FALSE(figures.knows_checkpoints);
   CHECK(figures.lost_work == 0s);
