@@ -358,7 +358,7 @@ void JobWatch::name_culprit(const std::vector<SilentRank>& silent, const std::st
   const auto culprits = evidence::find_culprits(ranks);
   const auto& rank = ranks.at(culprits.which.front());
   const auto mine = std::ranges::find_if(silent, [&](const SilentRank& one) {
-    return rank.node == parts_.node && one.rank == rank.local_rank;
+    return parts_.workers.records().at(one.rank.value()).rank == rank.rank;  // names may be equal
   });
   const auto& own = mine != silent.end() ? *mine : silent.front();
   std::string cause = silence_words(own, rank);

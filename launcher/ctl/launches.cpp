@@ -67,6 +67,16 @@ const agent::LaunchRecord* find_record(const std::vector<agent::LaunchRecord>& r
   return found;
 }
 
+std::optional<RankPlace> place_of(const LaunchState& launch, std::uint32_t rank) {
+  for (const auto& one : launch.parts) {
+    if (!one.job) return std::nullopt;
+    const auto workers = static_cast<std::uint32_t>(one.job->slots);
+    if (rank < workers) return RankPlace{&one, rank};
+    rank -= workers;
+  }
+  return std::nullopt;
+}
+
 std::vector<std::string> unknown_nodes(const LaunchState& launch) {
   std::vector<std::string> nodes;
   for (const auto& one : launch.parts)

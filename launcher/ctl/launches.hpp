@@ -31,6 +31,13 @@ struct LaunchState {
 /// What a user means by `wanted`: a launch's id, or an unambiguous beginning of it.
 [[nodiscard]] const agent::LaunchRecord* find_record(
     const std::vector<agent::LaunchRecord>& records, std::string_view wanted);
+/// The part that has this rank of the whole job, and its number there. Nothing: no part has it, or a
+/// node before it can't be asked.
+struct RankPlace {
+  const LaunchPartState* part;
+  std::uint32_t local_rank;
+};
+[[nodiscard]] std::optional<RankPlace> place_of(const LaunchState& launch, std::uint32_t rank);
 /// The nodes that can't be asked what they have of it.
 [[nodiscard]] std::vector<std::string> unknown_nodes(const LaunchState& launch);
 /// One row for all parts. The state is "unknown" where no node that can be asked knows of it.

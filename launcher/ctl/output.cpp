@@ -129,9 +129,32 @@ int show_output(const Invocation& call, const JobRow& job) {
   return code_of(end, attaches ? job.id : std::string{});
 }
 
+// Ranks of a launch are counted over all of its nodes, those of a job on its own.
+static int show_rank(const Invocation& call, const LaunchState& launch) {
+  const auto rank = parse_number<std::uint32_t>(call.command.value("--rank"));
+  const auto place = rank ? place_of(launch, *rank) : std::nullopt;
+  if (!place && !unknown_nodes(launch).empty())
+    return fail(
+        CtlExit::no_service,
+        launch.record.id + ": where that rank is isn't known: not all nodes can be asked now");
+  if (!place)
+    return fail(CtlExit::no_such_job,
+                launch.record.id + " has no rank " + printable(call.command.value("--rank"), 40));
+  Command there = call.command;
+  there.flags["--rank"] = {std::to_string(place->local_rank)};
+  return show_output(Invocation{there, call.services}, *place->part->job);
+}
+
 int show_output(const Invocation& call, const LaunchState& launch) {
-  if (call.command.verb == "attach" || call.command.has("--follow"))
-    return follow_launch(call, launch);
+  if (call.command.has("--rank")) return show_rank(call, launch);
+  const bool follows = call.command.verb == "attach" || call.command.has("--follow");
+  for (const char* flag : {"--since", "--stdout", "--stderr"}) {
+    if (follows && call.command.has(flag))
+      return fail(CtlExit::usage, std::string{flag} +
+                                      " while following all nodes of a launch: add --rank R, or "
+                                      "leave --follow out");
+  }
+  if (follows) return follow_launch(call, launch);
   const auto query = log_query(call);
   if (!query) return code(CtlExit::usage);
   int worst = code(CtlExit::done);

@@ -43,7 +43,7 @@ constexpr std::array kFlags{
     FlagRow{"--node", 0, "NODE", "ps status top logs attach stop signal restart stacks rm node",
             "of another node, HOST[:PORT], through the service of this one"},
     FlagRow{"--follow", 'f', "", "logs events", "waits for more"},
-    FlagRow{"--rank", 0, "R", "logs attach", "of this local rank alone"},
+    FlagRow{"--rank", 0, "R", "logs attach", "of this rank alone; of a launch: of all nodes' ranks"},
     FlagRow{"--stdout", 0, "", "logs attach", "the standard output alone"},
     FlagRow{"--stderr", 0, "", "logs attach", "the standard error alone"},
     FlagRow{"--since", 0, "T", "logs",

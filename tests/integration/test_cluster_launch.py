@@ -324,6 +324,15 @@ class Detached(OnDaemons):
             self.ctl("stop", self.id)
             self.nothing_left(job)
 
+    def test_the_log_of_a_rank_of_the_second_node_was_looked_for_on_the_first(self):
+        job = self.detached("rank=2 out=two any rank=1 out=one any after=1s mark=done", hosts="a:2,b:1", count=0)
+        until(lambda: len(job.events("done")) == 3, "the workers", 20)
+        self.assertEqual(self.ctl("logs", "--rank", "2", self.id), "two\n")
+        self.assertEqual(self.ctl("logs", "-f", "--rank", "2", self.id), "two\n")
+        self.assertEqual(self.ctl("logs", "--rank", "1", self.id), "one\n")
+        self.ctl("logs", "--rank", "3", self.id, code=3)
+        self.ctl("logs", "-f", "--since", "1m", self.id, code=2)
+
     def test_without_its_service_nothing_was_said_to_run(self):
         self.detached(hosts="a:1,b:1", count=2)
         self.nodes["a"].stop()

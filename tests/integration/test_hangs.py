@@ -242,7 +242,7 @@ class Watching(HangTest):
 
 
 class SeveralNodes(HangTest):
-    def start(self, nodes, words="1000000 20", flags=""):
+    def start(self, nodes, words="1000000 20", flags="", is_named=True):
         """A job on several nodes, each with two ranks; the control sockets by node rank."""
         port, token = free_port(), own_token("stacks")
         folders, jobs = [], []
@@ -252,7 +252,7 @@ class SeveralNodes(HangTest):
             self.addCleanup(shutil.rmtree, runtime, ignore_errors=True)
             folders.append(os.path.join(runtime, "acc/jobs"))
             jobs.append(self.job(f"--num_machines {nodes} --num_processes {2 * nodes} --main_process_ip 127.0.0.1 --main_process_port {port} "
-                                 f"--machine_rank {rank} --node_name n{rank} --log_dir logs --grace 2 --no_python {flags}", words, program=[WORKER], token=token,
+                                 f"--machine_rank {rank} {f'--node_name n{rank}' * is_named} --log_dir logs --grace 2 --no_python {flags}", words, program=[WORKER], token=token,
                                  env={"XDG_RUNTIME_DIR": runtime}))
         def control_socket(folder):
             return os.path.isdir(folder) and next((os.path.join(folder, name) for name in os.listdir(folder) if not name.startswith(".")), None)
@@ -260,6 +260,11 @@ class SeveralNodes(HangTest):
         for at in self.sockets:
             until(lambda: any(w["step"] for w in ask_at(at, {"do": "status"})["workers"]), "a step of each node", 30)
         return jobs
+
+    def test_of_two_nodes_with_one_host_name_each_blamed_its_own_rank(self):
+        for job in self.start(2, "1000000 20 spin=3@100", "--hang_timeout 2", is_named=False):
+            self.assertEqual(job.wait(60), 124, job.stderr)
+            self.assertRegex(job.stderr, r"job failed: rank 3 (on \S+ )?hung: no heartbeat for \S+ s after step 100")
 
     def test_stacks_are_those_of_all_ranks_in_one_text(self):
         jobs = self.start(3)

@@ -1,7 +1,6 @@
 #include "launcher/ctl/launches.hpp"
 
 #include <catch2/catch.hpp>
-
 #include <nlohmann/json.hpp>
 
 namespace acc::ctl {
@@ -31,15 +30,20 @@ LaunchState launch(std::vector<std::optional<JobRow>> jobs, const std::string& w
 }  // namespace
 
 TEST_CASE("a launch is one row, whose end is that of all its parts", "[ctl][launches]") {
-  auto row = row_of(launch({launch_job("hosts-x.0", "failed", 0), launch_job("hosts-x.1", "running")}));
+  auto row =
+      row_of(launch({launch_job("hosts-x.0", "failed", 0), launch_job("hosts-x.1", "running")}));
   CHECK((row.id == "hosts-x" && row.state == "running" && row.slots == 4 && !row.exit_code));
-  row = row_of(launch({launch_job("hosts-x.0", "succeeded", 0), launch_job("hosts-x.1", "failed", 5)}));
+  row = row_of(
+      launch({launch_job("hosts-x.0", "succeeded", 0), launch_job("hosts-x.1", "failed", 5)}));
   CHECK((row.state == "failed" && row.exit_code == 5));
-  row = row_of(launch({launch_job("hosts-x.0", "stopped", 143), launch_job("hosts-x.1", "failed", 143)}));
+  row = row_of(
+      launch({launch_job("hosts-x.0", "stopped", 143), launch_job("hosts-x.1", "failed", 143)}));
   CHECK(row.state == "stopped");
-  row = row_of(launch({launch_job("hosts-x.0", "failed", 70), launch_job("hosts-x.1", "succeeded", 0)}));
+  row = row_of(
+      launch({launch_job("hosts-x.0", "failed", 70), launch_job("hosts-x.1", "succeeded", 0)}));
   CHECK((row.state == "succeeded" && row.exit_code == 0));
-  row = row_of(launch({launch_job("hosts-x.0", "succeeded", 0), launch_job("hosts-x.1", "succeeded", 0)}));
+  row = row_of(
+      launch({launch_job("hosts-x.0", "succeeded", 0), launch_job("hosts-x.1", "succeeded", 0)}));
   CHECK((row.state == "succeeded" && row.exit_code == 0));
 }
 
@@ -52,10 +56,22 @@ TEST_CASE("a node that can't be asked is named and counts as running", "[ctl][la
   CHECK(launch_json(launch({std::nullopt}, "no route"))["parts"][0]["error"] == "no route");
 }
 
+TEST_CASE("the logs of a rank of the second node were looked for on the first", "[ctl][launches]") {
+  auto two = launch({launch_job("hosts-x.0", "running"), launch_job("hosts-x.1", "running")});
+  two.parts[0].job->slots = 2;
+  two.parts[1].job->slots = 3;
+  CHECK(place_of(two, 1)->local_rank == 1);
+  CHECK(place_of(two, 2)->part == &two.parts[1]);
+  CHECK(place_of(two, 4)->local_rank == 2);
+  CHECK_FALSE(place_of(two, 5));
+  two.parts[0].job.reset();
+  CHECK_FALSE(place_of(two, 4));
+}
+
 TEST_CASE("the parts of a launch aren't listed beside it", "[ctl][launches]") {
   const std::vector<LaunchState> launches{launch({launch_job("hosts-x.0", "running")})};
-  const auto left =
-      without_parts({launch_job("hosts-x.0", "running"), launch_job("hosts-xy.0", "running")}, launches);
+  const auto left = without_parts(
+      {launch_job("hosts-x.0", "running"), launch_job("hosts-xy.0", "running")}, launches);
   REQUIRE(left.size() == 1);
   CHECK(left[0].name == "hosts-xy.0");
 }
@@ -71,15 +87,17 @@ TEST_CASE("a launch is meant by its id, or a beginning that no other has", "[ctl
 }
 
 TEST_CASE("records are read as they were written, and nonsense is none", "[ctl][launches]") {
-  agent::LaunchRecord record{"hosts-x", "/run/acc/agent.sock", "/work", 17, true,
-                             {{"a", "", "hosts-x.0-abcdef"}, {"b", "b:1", ""}}};
+  agent::LaunchRecord record{"hosts-x", "/run/acc/agent.sock",
+                             "/work",   17,
+                             true,      {{"a", "", "hosts-x.0-abcdef"}, {"b", "b:1", ""}}};
   const auto read = agent::decode_record(agent::encode_record(record));
   REQUIRE(read.has_value());
   CHECK((read->id == record.id && read->socket == record.socket && read->is_detached));
   REQUIRE(read->parts.size() == 2);
   CHECK((read->parts[1].node == "b:1" && read->parts[0].job == "hosts-x.0-abcdef"));
   for (const auto* text :
-       {"", "{}", "[]", R"({"id": "x", "parts": []})", R"({"id": "../x", "parts": [{"host": "a"}]})",
+       {"", "{}", "[]", R"({"id": "x", "parts": []})",
+        R"({"id": "../x", "parts": [{"host": "a"}]})",
         R"({"id": "x", "parts": [{"node": "b/../c"}]})", R"({"id": "x", "parts": [1]})"})
     CHECK_FALSE(agent::decode_record(text).has_value());
 }
