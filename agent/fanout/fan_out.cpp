@@ -39,9 +39,20 @@ void start_some(FanOutState& state, FanOutActions& out) {
   }
 }
 
+/// A place for output that can't be written is as on one host; all else that hosts lack is a
+/// failure.
+int code_of_troubles(const FanOutState& state) {
+  const bool is_output = std::ranges::all_of(state.hosts, [](const FanOutHost& host) {
+    const auto* exited = host.trouble ? std::get_if<Exited>(&host.trouble->status) : nullptr;
+    return !host.trouble || (host.trouble->what == HostTrouble::What::exited && exited != nullptr &&
+                             exited->code == to_int(ExitCode::output));
+  });
+  return to_int(is_output ? ExitCode::output : ExitCode::failure);
+}
+
 /// What the agents report. Without any word of an end the nodes are missing.
 int exit_code_of(const FanOutState& state) {
-  if (state.has_failed) return to_int(ExitCode::failure);
+  if (state.has_failed) return code_of_troubles(state);
   if (state.is_detached) return 0;
   if (const auto code = state.verdict.code()) return *code;
   const bool any_ended = std::ranges::any_of(

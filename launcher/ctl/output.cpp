@@ -112,7 +112,13 @@ int follow_launch(const Invocation& call, const LaunchState& launch) {
   if (wish.hosts.empty() && !unknown_nodes(launch).empty())
     return fail(CtlExit::no_service, launch.record.id + ": none of its nodes can be asked now");
   if (wish.hosts.empty()) return fail(CtlExit::no_such_job, "no node has a job of it");
-  return agent::run_on_hosts(wish, agent::GuardianLink{});
+  const int exit = agent::run_on_hosts(wish, agent::GuardianLink{});
+  const auto unknown = unknown_nodes(launch);
+  if (unknown.empty()) return exit;
+  tell("what was written on " + join(unknown, ", ") +
+       " is missing: could not be asked at the beginning; acc-ctl logs " + launch.record.id +
+       " asks again");
+  return exit != code(CtlExit::done) ? exit : code(CtlExit::no_service);
 }
 
 }  // namespace

@@ -157,7 +157,7 @@ class Surroundings(JobTest):
 
     def test_three_hundred_left_overs_made_one_endless_line(self):
         job = self.job("--num_processes 1 --max_restarts 60 --restart_delay 0", "escape after=2ms exit=1")
-        self.assertEqual(job.wait(30), 1)
+        self.assertEqual(job.wait(120), 1)
         block = job.stderr.split("job failed")[1]
         self.assertLess(max(map(len, block.splitlines())), 2000)
         self.assertIn("60 earlier failures", block)

@@ -128,9 +128,9 @@ class Stuck(JobTest):
 class Gone(JobTest):
     def test_head_took_two_lines_and_the_rest_was_lost_without_a_word(self):
         read_end, write_end = os.pipe()
-        job = self.job("--num_processes 2 --report report.json", "lines=1000 after=300ms lines=1000 mark=wrote exit=0", stdout=write_end)
+        job = self.job("--num_processes 2 --report report.json", "lines=1000 after=300ms lines=10000 mark=wrote exit=0", stdout=write_end)
         os.close(write_end)
-        os.read(read_end, 10)
+        os.read(read_end, 10)  # what follows is more than the pipe holds
         os.close(read_end)
         self.assertEqual(job.wait(10), 0, job.stderr)
         self.assertEqual(len(job.events("wrote")), 2)

@@ -102,6 +102,17 @@ SCENARIO("only so many transports are started at once", "[agent][fanout]") {
   CHECK(started == 100);
 }
 
+TEST_CASE("a report that can't be written had another exit code on hosts", "[agent][fanout]") {
+  for (const int second : {73, 2}) {
+    Story story{3};
+    story(FanOutBegan{});
+    story.exited(0, 73);
+    story.exited(1, second);
+    story.prepared(2);
+    CHECK(Story::finish(story.exited(2, 0)) == (second == 73 ? 73 : 1));
+  }
+}
+
 SCENARIO("all that hosts lack is named in one message", "[agent][fanout]") {
   GIVEN("four hosts, the first of which fails") {
     Story story{4};
