@@ -39,14 +39,21 @@ void start_some(FanOutState& state, FanOutActions& out) {
   }
 }
 
+bool lacks_output(const HostTrouble& trouble) {
+  const auto* exited = std::get_if<Exited>(&trouble.status);
+  return trouble.what == HostTrouble::What::exited && exited != nullptr &&
+         exited->code == to_int(ExitCode::output);
+}
+
 /// A place for output that can't be written is as on one host; all else that hosts lack is a
 /// failure.
 int code_of_troubles(const FanOutState& state) {
-  const bool is_output = std::ranges::all_of(state.hosts, [](const FanOutHost& host) {
-    const auto* exited = host.trouble ? std::get_if<Exited>(&host.trouble->status) : nullptr;
-    return !host.trouble || (host.trouble->what == HostTrouble::What::exited && exited != nullptr &&
-                             exited->code == to_int(ExitCode::output));
-  });
+  bool is_output = false;
+  for (const auto& host : state.hosts) {
+    if (!host.trouble) continue;
+    if (!lacks_output(*host.trouble)) return to_int(ExitCode::failure);
+    is_output = true;
+  }
   return to_int(is_output ? ExitCode::output : ExitCode::failure);
 }
 
