@@ -77,7 +77,12 @@ Result<UniqueFd> greet(const SocketAddress& address, const TcpStorePlace& place,
   };
   // Also after a failed send: a server that closed may have sent the reason before.
   auto got = receive_all(fd->get(), std::as_writable_bytes(std::span{theirs}), deadline);
-  if (!got) return stranger((sent ? got : sent).error().what);
+  if (!got) {
+    const auto& why = (sent ? got : sent).error();
+    auto wrong = stranger(why.what);
+    if (why.code == Errc::timed_out) wrong.code = Errc::timed_out;
+    return wrong;
+  }
   if (theirs != magic()) return stranger("it greets with '" + printable(theirs, 20) + "'");
   const auto answer = read_frame(fd->get(), deadline);
   if (!answer) return stranger(answer.error().what);
@@ -221,7 +226,9 @@ std::shared_ptr<Store> look_who_listens(const TcpStorePlace& place, std::uint16_
     const auto& why = line.error();
     if (why.code == Errc::bad_usage)
       throw Error{ErrorCode::invalid_argument, why.what, {place.rank}};
-    if (why.code != Errc::malformed && why.code != Errc::not_permitted) continue;
+    if (why.code != Errc::malformed && why.code != Errc::not_permitted &&
+        why.code != Errc::timed_out)
+      continue;
     found = "listen at " + address.text() + ": Address already in use (" + why.what + ")";
     return nullptr;
   }
@@ -279,7 +286,9 @@ acc::Error try_all(const TcpStorePlace& place, Deadline deadline, std::shared_pt
       }
       if (is_final(line.error())) return line.error();
       // A refusal says more than a closed port.
-      if (!wrong || line.error().code == Errc::malformed) wrong = line.error();
+      const bool says_more =
+          line.error().code == Errc::malformed || line.error().code == Errc::timed_out;
+      if (!wrong || (says_more && wrong->code != Errc::malformed)) wrong = line.error();
     }
   }
   return wrong.value_or(acc::Error{Errc::not_found, "'" + place.host + "' has no address"});
@@ -288,10 +297,13 @@ acc::Error try_all(const TcpStorePlace& place, Deadline deadline, std::shared_pt
 std::shared_ptr<Store> join(const TcpStorePlace& place, Deadline deadline) {
   const auto began = Clock::now();
   auto pause = 1ms;
+  acc::Error wrong{Errc::timed_out, ""};
   for (;;) {
     std::shared_ptr<Store> opened;
-    const auto wrong = try_all(place, deadline, opened);
+    auto attempt = try_all(place, deadline, opened);
     if (opened) return opened;
+    // The last attempt runs out of time: what an earlier one was told is the reason.
+    if (wrong.what.empty() || attempt.code != Errc::timed_out) wrong = std::move(attempt);
     if (wrong.code == Errc::exhausted) throw Error{ErrorCode::system, wrong.what, {0}};
     const bool is_late = Clock::now() + pause >= deadline;
     if (wrong.code == Errc::bad_usage && (is_late || Clock::now() - began >= kTakenTime))
