@@ -37,6 +37,28 @@ std::optional<control::ProcessUsage> usage_of(pid_t pid) {
                                   ticks);
 }
 
+/// The reply to a question that the coordinator may never answer: given once, by what is returned
+/// or, when the time is over, with what `late` says.
+std::function<void(std::string)> reply_within(boost::asio::io_context& io, Millis limit,
+                                              std::function<std::string()> late,
+                                              std::function<void(std::string)> reply) {
+  struct Question {
+    boost::asio::steady_timer timer;
+    std::function<void(std::string)> reply;
+  };
+  const auto question =
+      std::make_shared<Question>(Question{boost::asio::steady_timer{io, limit}, std::move(reply)});
+  auto answer = [question](const std::string& text) {
+    if (!question->reply) return;
+    std::exchange(question->reply, nullptr)(text);
+    question->timer.cancel();
+  };
+  question->timer.async_wait([answer, late](boost::system::error_code cancelled) {
+    if (!cancelled) answer(late());
+  });
+  return answer;
+}
+
 }  // namespace
 
 // After the first workers are on their way: a program that lives for a moment must not wait for it.
@@ -113,53 +135,27 @@ void AgentLoop::reply_status(control::Status wanted, std::function<void(std::str
     return control::encode(seen);
   };
   if (!job_ || !place_) return reply(encoded({}));
-  struct Question {
-    explicit Question(boost::asio::io_context& io) : timer{io} {}
-    boost::asio::steady_timer timer;
-    std::function<void(std::string)> reply;
-  };
-  const auto question = std::make_shared<Question>(io_);
-  question->reply = std::move(reply);
-  const auto answer = [encoded, question](std::vector<control::NodeView> table) {
-    if (!question->reply) return;
-    std::exchange(question->reply, nullptr)(encoded(std::move(table)));
-    question->timer.cancel();
-  };
-  question->timer.expires_after(kTablePatience);
-  question->timer.async_wait([answer](boost::system::error_code cancelled) {
-    if (!cancelled) answer({});
-  });
-  job_->table([answer](const std::vector<rendezvous::TableRow>& rows) {
+  const auto answer = reply_within(
+      io_, kTablePatience, [encoded] { return encoded({}); }, std::move(reply));
+  job_->table([answer, encoded](const std::vector<rendezvous::TableRow>& rows) {
     std::vector<control::NodeView> table;
     table.reserve(rows.size());
     for (const auto& row : rows) table.push_back({row.node, row.host, row.first_rank, row.slots});
-    answer(std::move(table));
+    answer(encoded(std::move(table)));
   });
 }
 
 // The coordinator decides, and its answer is the reply.
 void AgentLoop::ask_all_for_restart(std::function<void(std::string)> reply) {
-  struct Question {
-    explicit Question(boost::asio::io_context& io) : timer{io} {}
-    boost::asio::steady_timer timer;
-    std::function<void(std::string)> reply;
+  const auto late = [] {
+    return control::refusal("conflict",
+                            "the coordinator of its nodes gives no answer: look whether a restart "
+                            "follows, else try again");
   };
-  const auto question = std::make_shared<Question>(io_);
-  question->reply = std::move(reply);
-  const auto answer = [question](const std::string& why_not) {
-    if (!question->reply) return;
-    const auto to = std::exchange(question->reply, nullptr);
-    to(why_not.empty() ? control::done() : control::refusal("conflict", why_not));
-    question->timer.cancel();
+  const auto answer = reply_within(io_, kRestartPatience, late, std::move(reply));
+  restart_answer_ = [answer](const std::string& why_not) {
+    answer(why_not.empty() ? control::done() : control::refusal("conflict", why_not));
   };
-  question->timer.expires_after(kRestartPatience);
-  question->timer.async_wait([answer](boost::system::error_code cancelled) {
-    if (!cancelled)
-      answer(
-          "the coordinator of its nodes gives no answer: look whether a restart follows, else "
-          "try again");
-  });
-  restart_answer_ = answer;
   handle(RestartAsked{clock_now()});
   restart_answer_ = nullptr;
   check_emptied();

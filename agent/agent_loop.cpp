@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <utility>
 
 // Events in, actions out. What a job on several nodes adds stands in agent_cluster.cpp.
 namespace acc::agent {
@@ -112,11 +113,10 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian,
       watch_{{io_, plan_, workers_, messages_, run_folder_, job_id_, watched_node(plan)},
              {[this](const auto& hang) { on_hang(hang); }, [this] { show_progress(); },
               comparing_nodes()}},
-      node_stacks_{{io_, watch_,
-                    [this](auto request, auto answer) {
-                      job_->ask(std::move(request), std::move(answer));
-                    },
-                    [this](auto answer) { job_->table(std::move(answer)); }}},
+      node_stacks_{
+          {io_, watch_,
+           [this](auto request, auto answer) { job_->ask(std::move(request), std::move(answer)); },
+           [this](auto answer) { job_->table(std::move(answer)); }}},
       max_restarts_{plan.restart.max_restarts},
       signals_{io_, open_signals()},
       guardian_fd_{io_},
@@ -335,12 +335,12 @@ void AgentLoop::dump_stacks_before(int signo) {
     handle(SignalArrived{signo, clock_now()});
     check_emptied();
   };
-  if (group_.phase != Phase::running || watch_.is_collecting()) return stop();
+  const bool is_second = std::exchange(stops_after_stacks_, true);
+  if (group_.phase != Phase::running || watch_.is_collecting() || is_second) return stop();
   messages_.announce(signal_name(signo) + ": collecting the workers' stacks, then stopping");
-  watch_.collect(signal_name(signo) + " to acc-launch", JobWatch::kCollectTime,
-                 [this, stop](const auto&) {
-                   if (!finish_ && group_.phase == Phase::running) stop();
-                 });
+  collect_stacks(signal_name(signo) + " to acc-launch", [this, stop](const auto&) {
+    if (!finish_ && group_.phase == Phase::running) stop();
+  });
 }
 
 // The first press only went to the worker; with it, this is the second.
@@ -421,8 +421,8 @@ void AgentLoop::begin_round(const StartRound& a) {
   workers_.start(std::move(std::get<Launch>(prepared)));
 }
 
-// Two presses in a worker's terminal: it was sent SIGINT by the kernel. One of ours, too, could hide
-// the next press from the watch: a signal that is pending is not queued again.
+// Two presses in a worker's terminal: it was sent SIGINT by the kernel. One of ours, too, could
+// hide the next press from the watch: a signal that is pending is not queued again.
 void AgentLoop::act(const SignalWorkers& a) {
   if (!is_hurrying_at_once_ || a.signo != SIGINT) workers_.signal(a.signo);
 }

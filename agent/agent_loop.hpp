@@ -220,15 +220,16 @@ class AgentLoop {
   std::string end_reason_;    ///< why this node ended without the coordinator
   bool look_is_due_ = false;  ///< after_exits() is on its way
   std::optional<Finish> finish_;
+  bool stops_after_stacks_ = false;   ///< the first SIGQUIT; the next one doesn't wait for them
   bool is_hurrying_at_once_ = false;  ///< of two presses in a worker's terminal the first is old
   struct ProgressTold {
     std::optional<Round> round;
     Instant when{};
     bool had_rate = false;
   };
-  ProgressTold progress_told_;  ///< the last event
+  ProgressTold progress_told_;            ///< the last event
   std::optional<health::Finding> clock_;  ///< that it differs from the coordinator's
-  bool is_flush_hurried_ = false;  ///< a signal came after the workers' end
+  bool is_flush_hurried_ = false;         ///< a signal came after the workers' end
 };
 
 }  // namespace acc::agent

@@ -266,6 +266,22 @@ class SeveralNodes(HangTest):
             self.assertEqual(job.wait(60), 124, job.stderr)
             self.assertRegex(job.stderr, r"job failed: rank 3 (on \S+ )?hung: no heartbeat for \S+ s after step 100")
 
+    def test_sigquit_saved_the_stacks_of_one_node_alone(self):
+        jobs = self.start(2)
+        jobs[0].process.send_signal(signal.SIGQUIT)
+        self.assertEqual([job.wait(40) for job in jobs], [131, 131], jobs[0].stderr)
+        path = re.search(r"stacks of all ranks\D*: (\S+)", jobs[0].stderr)[1]
+        self.assertEqual(sorted(re.findall(r"^  rank (\d)  on n\d ", read(os.path.join(jobs[0].folder, path)), re.M)), list("0123"))
+
+    def test_a_second_sigquit_waits_for_no_other_nodes_stacks(self):
+        jobs = self.start(2)
+        os.kill(jobs[1].agent, signal.SIGSTOP)  # it would be waited for
+        self.addCleanup(os.kill, jobs[1].agent, signal.SIGCONT)
+        jobs[0].process.send_signal(signal.SIGQUIT)
+        jobs[0].wait_stderr("collecting the workers' stacks")
+        jobs[0].process.send_signal(signal.SIGQUIT)
+        jobs[0].wait_stderr("got SIGQUIT", 5)
+
     def test_stacks_are_those_of_all_ranks_in_one_text(self):
         jobs = self.start(3)
         for asked in (0, 2):  # the coordinator's node, and another
