@@ -1,12 +1,8 @@
 #include "agent/agent_loop.hpp"
 
-#include "agent/control_server.hpp"
-#include "agent/coordinated_job.hpp"
-#include "agent/interrupt_watch.hpp"
 #include "agent/job_folder_notes.hpp"
-#include "agent/life_line_watch.hpp"
-#include "agent/metrics_server.hpp"
-#include "agent/report_file.hpp"
+#include "agent/job_name.hpp"
+#include "agent/lost_ranks.hpp"
 #include "common/exit_codes.hpp"
 #include "common/host_name.hpp"
 #include "common/log.hpp"
@@ -14,29 +10,15 @@
 
 #include <boost/asio/post.hpp>
 
-#include <sys/signalfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <utility>
 
-// Events in, actions out. What a job on several nodes adds stands in agent_cluster.cpp.
 namespace acc::agent {
 
 namespace {
-
-constexpr Millis kReportPatience{2'000};
-// While a job is being stopped, a destination of output that takes nothing holds up workers for no
-// longer than this: their grace is for a checkpoint. The end of the output is waited for no longer
-// either …
-constexpr Millis kStoppingPatience{2'000};
-// … and no longer than this where a destination is merely slow.
-constexpr Millis kStoppedFlush{30'000};
-constexpr Millis kHurriedFlush{300};
-constexpr Millis kForever{std::chrono::hours{24 * 365}};
 
 bool wants_color(const OutputPlan& output, const ConsoleFacts& console) {
   if (output.color != Choice::automatic) return output.color == Choice::yes;
@@ -47,9 +29,13 @@ std::optional<LocalRank> reader_of(const JobPlan& plan) {
   return plan.local_world_size == 1 ? std::optional{LocalRank{0}} : plan.stdin_rank;
 }
 
+bool has_other_nodes(const JobPlan& plan) {
+  return plan.kind == JobKind::elastic && plan.cluster.several();
+}
+
 // Machines may share the folder for logs.
 std::string node_of(const JobPlan& plan) {
-  if (plan.kind != JobKind::elastic || !plan.cluster.several()) return {};
+  if (!has_other_nodes(plan)) return {};
   return plan.cluster.node_name.empty() ? host_name() : plan.cluster.node_name;
 }
 
@@ -58,114 +44,204 @@ std::string watched_node(const JobPlan& plan) {
   return node.empty() ? host_name() : node;
 }
 
-int open_signals() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  for (const int signo :
-       {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH})
-    ::sigaddset(&set, signo);
-  struct sigaction hang_up {};
-  ::sigaction(SIGHUP, nullptr, &hang_up);
-  if (hang_up.sa_handler != SIG_IGN) ::sigaddset(&set, SIGHUP);  // under nohup it stays ignored
-  ::sigprocmask(SIG_BLOCK, &set, nullptr);
-  return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+// A compiled program needs no time before it can report its own error.
+bool is_interpreter(const std::string& program) {
+  const auto name = program.substr(program.rfind('/') + 1);  // npos + 1 is 0
+  return name.starts_with("python") || name.starts_with("pypy");
 }
 
 }  // namespace
 
 AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian,
                      const DescriptorLimit& limit)
-    : descriptors_{limit},
-      plan_{plan},
+    : AgentLoop{plan, guardian, limit, random_name()} {}
+
+AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian,
+                     const DescriptorLimit& limit, const std::string& random)
+    : plan_{plan},
       guardian_{guardian},
       console_{detect_console()},
-      color_{wants_color(plan.output, console_)},
-      random_{random_name()},
-      job_id_{plan.cluster.job + '-' + random_},
-      service_{guardian.pid},
+      job_id_{plan.cluster.job + '-' + random},
       output_{io_, plan_.output, plan_.local_world_size, console_},
-      messages_{[this](std::string_view line) { output_.say(line); }, plan_.output, color_},
+      messages_{[this](std::string_view line) { output_.say(line); }, plan_.output,
+                wants_color(plan_.output, console_)},
       run_folder_{plan_.output, run_id_of(plan_.cluster.job, std::getenv(kJobFolderVariable)),
-                  node_of(plan_), random_},
-      workers_{io_,
-               containment_,
-               output_,
-               {[this](const auto& record) { on_exit(record); },
-                [this](const auto& failure) { on_started(failure); },
-                [this](const auto& failure) {
-                  handle(StartFailed{failure, clock_now()});
-                },
-                [this](pid_t pid) { lease_bound_.add(pid); }}},
-      left_overs_{io_,
-                  containment_,
-                  {[this](pid_t pid) { return workers_.is_living_worker(pid); },
-                   [this](const auto& asked) { on_left_overs_asked(asked); }}},
-      lease_bound_{guardian},
-      terminal_{io_,
-                guardian,
-                reader_of(plan),
-                workers_,
-                {[this] { on_terminal_stop(); }, [this] { messages_.kept_interrupt(); }}},
-      starter_{{plan_, guardian_, console_, descriptors_, containment_, output_, run_folder_,
-                messages_}},
+                  node_of(plan_), random},
+      terms_{plan_},
+      timers_{io_,
+              [this](Timer which) {
+                if (!ending_.is_decided()) feed(TimerFired{which, clock_now()});
+              }},
+      workers_{io_, containment_, output_, worker_hooks()},
+      left_overs_{io_, containment_, left_over_hooks()},
+      terminal_{io_, guardian, reader_of(plan), workers_, terminal_hooks()},
+      starter_{{plan_, guardian_, console_, limit, containment_, output_, run_folder_, messages_,
+                preloader_}},
       recorder_{plan_, workers_, output_, run_folder_, containment_},
-      gpus_{io_},
       watch_{{io_, plan_, workers_, messages_, run_folder_, job_id_, watched_node(plan)},
-             {[this](const auto& hang) { on_hang(hang); }, [this] { show_progress(); },
-              comparing_nodes()}},
-      node_stacks_{
-          {io_, watch_,
-           [this](auto request, auto answer) { job_->ask(std::move(request), std::move(answer)); },
-           [this](auto answer) { job_->table(std::move(answer)); }}},
-      max_restarts_{plan.restart.max_restarts},
-      signals_{io_, open_signals()},
-      guardian_fd_{io_},
-      timers_{boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_},
-              boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_},
-              boost::asio::steady_timer{io_}, boost::asio::steady_timer{io_}},
-      watchdog_{io_},
-      health_timer_{io_},
-      status_line_{io_, output_, [this] { return status_facts(); }} {
+             watch_hooks()},
+      status_{{io_, plan_, job_id_, guardian.pid, group_, terms_, workers_, watch_, run_folder_,
+               timers_, output_, [this] { return node_name(); }}},
+      health_{io_, plan_, guardian, group_, health_hooks()},
+      telemetry_{{io_, plan_, group_, messages_, output_, status_, health_}},
+      signals_{io_, group_, signal_hooks()},
+      parents_{io_, guardian, parent_hooks()},
+      course_{{io_, guardian.pid, reader_of(plan), group_, signals_, containment_, starter_,
+               messages_, terms_, recorder_, telemetry_.events(),
+               [this](LocalRank local) {
+                 return services_ ? services_->no_restart_reason(local) : std::string{};
+               }}},
+      control_{io_, group_, messages_, control_hooks()},
+      ending_{{plan_, job_id_, guardian_, group_, terms_, starter_, recorder_, watch_, messages_,
+               course_, telemetry_, output_, wants_color(plan_.output, console_),
+               [this] { return signals_.end_asked(); }}} {
   group_.size = plan_.local_world_size;
   group_.restart = plan_.restart;
   group_.stop = plan_.stop;
   output_.set_job(job_id_, plan_.role);
-  output_.on_degraded([this](const Losses& losses) {
-    messages_.degraded(losses);
-    events_.output_lost(losses);
-    service_.status("degraded: " + losses.where + ": " + losses.why);
-  });
+  output_.on_degraded([this](const Losses& losses) { course_.output_degraded(losses); });
   log::set_writer([this](std::string_view line) { output_.say(line); });
-  if (descriptors_.before()) workers_.spawner().set_child_nofile(*descriptors_.before());
+  if (limit.before()) workers_.spawner().set_child_nofile(*limit.before());
   if (guardian_.board != nullptr) workers_.spawner().heed_lease(&guardian_.board->lease_ends_ns);
 }
 
-AgentLoop::~AgentLoop() = default;
+AgentLoop::~AgentLoop() {
+  log::set_writer([](std::string_view) {});
+}
 
 int AgentLoop::run() {
-  watch_signals();
-  watch_guardian();
-  watch_life_line();
-  feed_watchdog();
+  signals_.watch();
+  parents_.begin(plan_.life_line);
+  course_.begin();
   boost::asio::post(io_, [this] { begin_job(); });
   boost::asio::post(io_, [this] { open_control(); });
   io_.run();
-  // The supervisor always ends with Finish; without it the loop had nothing left to wait for, which
-  // is a bug.
-  const Finish finish = finish_.value_or(Finish{{Outcome::failed, to_int(ExitCode::failure)}});
-  service_.stopping("job over: " + std::string{to_string(finish.end.outcome)});
-  if (guardian_.board != nullptr) guardian_.board->finishing = true;
-  output_.finish([this] { return flush_limits(); });
-  // After the flush: the report includes output that was lost at the very end.
-  auto report = make_report(finish.end);
-  note_end(report);
-  report.is_unwritten = !write_report(report);
-  if (report.is_unwritten && report.exit_code == 0) report.exit_code = to_int(ExitCode::output);
-  const std::string block = to_text(report, color_);
-  if (!block.empty() && !plan_.output.is_reported_elsewhere) output_.say(block);
-  output_.finish(kReportPatience, kReportPatience);
-  log::set_writer([](std::string_view) {});
-  return report.exit_code;
+  return ending_.conclude(link_ ? &link_->job() : nullptr);
+}
+
+// ---- what the parts tell the loop ----
+
+WorkerGroup::Hooks AgentLoop::worker_hooks() {
+  return {[this](const auto& record) { on_exit(record); },
+          [this](const auto& failure) { on_started(failure); },
+          [this](const auto& failure) {
+            handle(StartFailed{failure, clock_now()});
+          },
+          [this](pid_t pid) {
+            if (link_) link_->worker_made(pid);
+          }};
+}
+
+LeftOvers::Hooks AgentLoop::left_over_hooks() {
+  return {[this](pid_t pid) { return workers_.is_living_worker(pid); },
+          [this](const auto& asked) { course_.left_overs_asked(asked); }};
+}
+
+LentTerminal::Hooks AgentLoop::terminal_hooks() {
+  return {[this] { signals_.stop_from_terminal(); }, [this] { messages_.kept_interrupt(); }};
+}
+
+JobWatch::Hooks AgentLoop::watch_hooks() {
+  JobWatch::Hooks hooks{
+      [this](const auto& hang) { on_hang(hang); }, [this] { show_progress(); }, {}};
+  if (has_other_nodes(plan_)) {
+    hooks.compare = [this](const auto& mine, auto done) { link_->compare(mine, std::move(done)); };
+  }
+  return hooks;
+}
+
+NodeHealth::Hooks AgentLoop::health_hooks() {
+  return {[this](const health::Finding& finding, bool is_shown) {
+            telemetry_.events().health(finding);
+            if (is_shown) messages_.warning("health of this node: " + finding.words);
+          },
+          [this](const std::string& why) { leave_unfit(why); }};
+}
+
+JobSignals::Hooks AgentLoop::signal_hooks() {
+  return {
+      [this](const auto& event) { feed(event); },
+      [this] { on_child_changed(); },
+      [this](int signo) { on_job_control(signo); },
+      [this] { terminal_.pressed(); },
+      [this] { return parents_.is_guardian_gone(); },
+      [this](int signo, const auto& done) {
+        if (watch_.is_collecting()) return false;
+        messages_.announce(signal_name(signo) + ": collecting the workers' stacks, then stopping");
+        collect_stacks(signal_name(signo) + " to acc-launch", [done](const auto&) { done(); });
+        return true;
+      }};
+}
+
+ParentWatch::Hooks AgentLoop::parent_hooks() {
+  const auto on_lost = [this](const std::string& why) {
+    if (ending_.is_decided()) return;
+    if (!why.empty()) {
+      ending_.set_reason(why);
+      messages_.warning(why + ": stopping the workers here");
+    }
+    feed(GuardianLost{clock_now()});
+  };
+  return {on_lost, [this](int signo) { signals_.take(signo); }};
+}
+
+ControlRequests::Hooks AgentLoop::control_hooks() {
+  return {[this](const auto& event) { feed(event); },
+          [this](const auto& wanted) { return status_.view(wanted); },
+          [this](auto answer) { link_->table(std::move(answer)); },
+          [this](const control::Output& wanted) {
+            auto kept = output_.kept_output(wanted.local_rank, wanted.is_stderr, wanted.from);
+            return control::OutputView{group_.round, kept.from, kept.end, std::move(kept.text),
+                                       kept.is_captured};
+          },
+          [this](const auto& why, auto done) { collect_stacks(why, std::move(done)); },
+          [this](const auto& reason) { terms_.set_restart_reason(reason); }};
+}
+
+CoordinatorLink::Hooks AgentLoop::link_hooks() {
+  return {[this](const auto& event) { feed(event); },
+          [this](const LeaseOver& event) { handle(event); },
+          [this](const std::string& why) { ending_.set_reason(why); },
+          [this](const auto& lost) {
+            if (services_) services_->tell_lost(lost);
+          },
+          [this](Millis ahead) { health_.note_clock_skew(ahead); }};
+}
+
+// ---- the start ----
+
+void AgentLoop::begin_job() {
+  open_preloader();
+  if (has_other_nodes(plan_)) join_job();
+  telemetry_.open(job_id_, [this] { return node_name(); }, guardian_.pid);
+  const auto& output = plan_.output;
+  status_.line().open(!output.quiet && !console_.no_color && output.color != Choice::no &&
+                          !output.is_reported_elsewhere,
+                      group_.phase);
+  if (!link_) handle(Began{clock_now()});
+}
+
+// The health is checked before this node takes a place: a spare needs none of its time.
+void AgentLoop::join_job() {
+  constexpr Millis kStartupGrace{500};
+  group_.coordinated = true;
+  if (is_interpreter(plan_.command.front())) group_.startup_grace = kStartupGrace;
+  link_ = std::make_unique<CoordinatorLink>(
+      CoordinatorLink::Parts{io_, plan_, guardian_, recorder_, terms_, starter_, course_, watch_},
+      link_hooks());
+  health_.check_before_round(
+      [this](const std::string& why) { why.empty() ? link_->join() : leave_unfit(why); });
+}
+
+// After the first workers are on their way: a program that lives for a moment must not wait for it.
+void AgentLoop::open_control() {
+  if (ending_.is_decided()) return;
+  auto place = find_control_place(std::getenv("ACC_JOB_FOLDER"),
+                                  control_folders(std::getenv("XDG_RUNTIME_DIR"), ::geteuid()),
+                                  job_name(plan_), guardian_.pid != 0 ? guardian_.pid : ::getpid());
+  const auto listening = place ? control_.listen(std::move(*place)) : Result<void>{place.error()};
+  if (!listening)
+    log::info("no_control_socket", {{"job", job_id_}, {"why", listening.error().what}});
 }
 
 // ---- events in ----
@@ -173,7 +249,7 @@ int AgentLoop::run() {
 void AgentLoop::handle(const Event& event) {
   const Phase before = group_.phase;
   const auto actions = step(group_, event);
-  if (before != group_.phase) status_line_.phase_changed(group_.phase);
+  if (before != group_.phase) status_.line().phase_changed(group_.phase);
   if (log::enabled(log::Level::debug) && before != group_.phase) {
     log::debug("phase", {{"job", job_id_},
                          {"round", group_.round.value()},
@@ -185,87 +261,23 @@ void AgentLoop::handle(const Event& event) {
     watch_.round_ended(
         group_.first_failure || group_.restart_asked || group_.lease_over || is_for_another,
         clock_now());
-    node_stacks_.round_ended();
+    if (link_) link_->round_ended();
   }
   for (const auto& action : actions) carry_out(action);
-  spare_stopping_workers();
+  ending_.spare_stopping_workers();
 }
 
-void AgentLoop::watch_signals() {
-  signals_.async_wait(Descriptor::wait_read, [this](boost::system::error_code error) {
-    if (error) return;
-    signalfd_siginfo info{};
-    while (!finish_ && ::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
-      const bool is_of_terminal = info.ssi_code == SI_QUEUE && info.ssi_int == kTerminalInterrupt;
-      const bool has_workers = group_.phase == Phase::running || group_.phase == Phase::stopping;
-      if (!is_of_terminal) on_signal(static_cast<int>(info.ssi_signo));
-      if (is_of_terminal && has_workers) terminal_.pressed();
-    }
-    if (!finish_) watch_signals();
-  });
+void AgentLoop::feed(const Event& event) {
+  handle(event);
+  check_emptied();
 }
 
-void AgentLoop::on_signal(int signo) {
-  switch (signo) {
-    case SIGCHLD:
-      on_child_changed();
-      return;
-    case SIGTSTP:
-      watch_.suspended();
-      workers_.signal(SIGTSTP);
-      return;
-    case SIGCONT:
-      if (terminal_.lend_again()) group_.terminal_rank = terminal_.reader();
-      workers_.signal(SIGCONT);
-      watch_.resumed(clock_now());
-      return;
-    case SIGQUIT:
-      return dump_stacks_before(signo);
-    case SIGWINCH:
-      output_.window_changed();
-      workers_.signal(SIGWINCH);
-      return;
-    case SIGTERM:
-      // Our parent-death signal can't be told from any other SIGTERM; where pidfd_open is refused
-      // there is no other notification.
-      if (guardian_.pid != 0 && ::getppid() != guardian_.pid) {
-        handle(GuardianLost{std::chrono::steady_clock::now()});
-        check_emptied();
-        return;
-      }
-      [[fallthrough]];
-    default:
-      handle(SignalArrived{signo, std::chrono::steady_clock::now()});
-      check_emptied();
-  }
-}
-
-void AgentLoop::on_started(const std::optional<StartFailure>& failure) {
-  const auto now = clock_now();
-  if (failure) {
-    events_.start_failed(group_.round, words_for(*failure));
-    handle(StartFailed{*failure, now});
-    check_emptied();
-    return;
-  }
-  log::info("round_started",
-            {{"job", job_id_}, {"round", group_.round.value()}, {"workers", group_.size}});
-  note_round_started();
-  handle(RoundStarted{now});
-  watch_.round_started(services_->heartbeats(), group_.round, now);
-  if (job_ && place_) node_stacks_.round_started(place_->node_rank, place_->nodes);
-  if (group_.terminal_rank) terminal_.lent();
-  forget_last_attempt();
-  const std::string status = std::to_string(group_.size) + " workers running, attempt " +
-                             std::to_string(group_.round.value());
-  if (group_.round > Round{0}) return service_.status(status);
-  service_.ready(status);
-  boost::asio::post(io_, sweep_dead_cgroups);  // of others before us: not in the way of the start
-}
-
-void AgentLoop::forget_last_attempt() {
-  if (run_folder_.forget_some(group_.round)) return;
-  boost::asio::post(io_, [this] { forget_last_attempt(); });
+void AgentLoop::on_job_control(int signo) {
+  if (signo == SIGTSTP) watch_.suspended();
+  if (signo == SIGCONT && terminal_.lend_again()) group_.terminal_rank = terminal_.reader();
+  if (signo == SIGWINCH) output_.window_changed();
+  workers_.signal(signo);
+  if (signo == SIGCONT) watch_.resumed(clock_now());
 }
 
 // A child exited or stopped: a worker, whose pidfd reports its exit, or an orphan that was
@@ -278,20 +290,55 @@ void AgentLoop::on_child_changed() {
   } else if (group_.phase == Phase::stopping && group_.left_overs_due) {
     left_overs_.terminate();
   }
-  after_exits();
+  look_for_exits();
 }
 
 // One look for all exits of a turn of the loop: the kernel walks through all children for it.
-void AgentLoop::after_exits() {
+void AgentLoop::look_for_exits() {
   if (look_is_due_) return;
   look_is_due_ = true;
   boost::asio::post(io_, [this] {
     look_is_due_ = false;
-    if (!workers_.reap_orphans()) return after_exits();
+    if (!workers_.reap_orphans()) return look_for_exits();
     check_emptied();
   });
 }
 
+// The round is over when no process of it is left, also none that went its own way.
+void AgentLoop::check_emptied() {
+  const bool is_ending = group_.phase == Phase::stopping || group_.phase == Phase::killing;
+  if (ending_.is_decided() || !is_ending || !containment_.is_empty()) return;
+  output_.end_round();
+  left_overs_.reset();
+  const bool progress = starter_.progress_changed() || watch_.saw_checkpoint();
+  handle(Emptied{clock_now(), progress, random_fraction()});
+  check_emptied();  // the next round may have failed to start at once
+}
+
+void AgentLoop::on_started(const std::optional<StartFailure>& failure) {
+  const auto now = clock_now();
+  if (failure) {
+    course_.start_failed(*failure);
+    return feed(StartFailed{*failure, now});
+  }
+  log::info("round_started",
+            {{"job", job_id_}, {"round", group_.round.value()}, {"workers", group_.size}});
+  telemetry_.round_started(terms_, workers_.records());
+  if (link_ && telemetry_.wants_nodes())
+    link_->table([this](const auto& table) { telemetry_.events().nodes(table); });
+  health_.round_started();
+  handle(RoundStarted{now});
+  watch_.round_started(services_->heartbeats(), group_.round, now);
+  if (link_) link_->round_started();
+  if (group_.terminal_rank) terminal_.lent();
+  forget_last_attempt();
+  course_.round_started();
+  // Of others before us: not in the way of the start.
+  if (group_.round == Round{0}) boost::asio::post(io_, sweep_dead_cgroups);
+}
+
+// The other workers learn of a lost one before the supervisor handles its exit, so that they know
+// why they are stopped.
 void AgentLoop::on_exit(const WorkerRecord& record) {
   log::info("worker_exited", {{"job", job_id_},
                               {"round", group_.round.value()},
@@ -299,124 +346,90 @@ void AgentLoop::on_exit(const WorkerRecord& record) {
                               {"local_rank", record.local_rank.value()},
                               {"pid", record.pid},
                               {"status", describe(*record.status)}});
-  events_.worker_ended(group_.round, record);
+  telemetry_.events().worker_ended(group_.round, record);
   if (record.local_rank == terminal_.reader())
     terminal_.take_back(record, group_.terminal_rank == record.local_rank);
   heed_lease();
   services_->drain();  // its last message
-  tell_workers_of(record);
+  if (!is_success(*record.status) && !record.asked_to_end)
+    services_->tell_lost({lost_here(record, recorder_.oom_facts(*record.status))});
   handle(WorkerExited{record.local_rank, *record.status, record.ended,
                       services_->asked_not_to_restart(record.local_rank)});
-  if (group_.phase == Phase::running)
-    service_.status(std::to_string(group_.alive) + " workers running");
-  after_exits();
-}
-
-// The round is over when no process of it is left, also none that went its own way.
-void AgentLoop::check_emptied() {
-  if (finish_ || (group_.phase != Phase::stopping && group_.phase != Phase::killing)) return;
-  if (!containment_.is_empty()) return;
-  output_.end_round();
-  left_overs_.reset();
-  const bool progress = starter_.progress_changed() || watch_.saw_checkpoint();
-  handle(Emptied{std::chrono::steady_clock::now(), progress, random_fraction()});
-  check_emptied();  // the next round may have failed to start at once
+  course_.worker_ended();
+  look_for_exits();
 }
 
 void AgentLoop::on_hang(const JobWatch::Hang& hang) {
   recorder_.note_stacks(hang.file);
-  handle(HangFound{hang.rank, hang.cause, clock_now()});
-  check_emptied();
+  feed(HangFound{hang.rank, hang.cause, clock_now()});
 }
 
-// As a core dump would, the stacks show what the workers were doing. A second signal doesn't wait.
-void AgentLoop::dump_stacks_before(int signo) {
-  const auto stop = [this, signo] {
-    handle(SignalArrived{signo, clock_now()});
-    check_emptied();
-  };
-  const bool is_second = std::exchange(stops_after_stacks_, true);
-  if (group_.phase != Phase::running || watch_.is_collecting() || is_second) return stop();
-  messages_.announce(signal_name(signo) + ": collecting the workers' stacks, then stopping");
-  collect_stacks(signal_name(signo) + " to acc-launch", [this, stop](const auto&) {
-    if (!finish_ && group_.phase == Phase::running) stop();
-  });
-}
-
-// The first press only went to the worker; with it, this is the second.
-void AgentLoop::on_terminal_stop() {
-  if (finish_) return;
-  if (group_.interrupts == 0) {
-    is_hurrying_at_once_ = true;
-    handle(SignalArrived{SIGINT, clock_now()});
-  }
-  handle(SignalArrived{SIGINT, clock_now()});
-  is_hurrying_at_once_ = false;
-  check_emptied();
-}
-
-void AgentLoop::watch_guardian() {
-  if (guardian_.pid == 0) return;
-  const int fd = static_cast<int>(::syscall(SYS_pidfd_open, guardian_.pid, 0U));
-  if (fd < 0) return;  // PDEATHSIG still sends SIGTERM
-  guardian_fd_.assign(fd);
-  guardian_fd_.async_wait(Descriptor::wait_read, [this](boost::system::error_code error) {
-    if (error) return;
-    handle(GuardianLost{std::chrono::steady_clock::now()});
-    check_emptied();
-  });
-}
-
-// A signal takes the way of one from this host, over the guardian, which counts those to hurry.
-void AgentLoop::watch_life_line() {
-  if (!plan_.life_line) return;
-  const auto on_passed = [this](int signo) {
-    if (guardian_.pid != 0) {
-      ::kill(guardian_.pid, signo);
-    } else {
-      on_signal(signo);
-    }
-  };
-  const auto on_end = [this](const std::string& why) {
-    if (finish_) return;
-    end_reason_ = why;
-    messages_.warning(why + ": stopping the workers here");
-    handle(GuardianLost{clock_now()});
-    check_emptied();
-  };
-  life_line_ = std::make_unique<LifeLineWatch>(io_, plan_.life_line->fd, on_passed, on_end);
-}
-
-void AgentLoop::feed_watchdog() {
-  const auto period = service_.watchdog_period();
-  if (!period) return;
-  service_.feed_watchdog();
-  watchdog_.expires_after(*period);
-  watchdog_.async_wait([this](boost::system::error_code error) {
-    if (!error) feed_watchdog();
-  });
+void AgentLoop::leave_unfit(const std::string& why) {
+  const auto reason = "this node is unfit: " + why;
+  ending_.set_reason(reason);
+  messages_.warning(reason + "; it leaves the job");
+  feed(JobClosed{{Outcome::unfit, to_int(ExitCode::unfit)}, clock_now()});
 }
 
 // ---- actions out ----
 
 void AgentLoop::carry_out(const Action& action) {
-  std::visit([this](const auto& a) { act(a); }, action);
+  std::visit(
+      [this](const auto& a) {
+        if constexpr (requires { course_.tell(a); }) {
+          course_.tell(a);
+        } else if constexpr (requires { link_->report(a); }) {
+          link_->report(a);
+        } else {
+          act(a);
+        }
+      },
+      action);
+}
+
+// On several nodes the check is over by now: a node that has a place and doesn't start costs all
+// the others a round.
+void AgentLoop::act(const StartRound& a) {
+  if (link_) return begin_round(a);
+  health_.check_before_round([this, a](const std::string& why) {
+    if (why.empty()) return begin_round(a);
+    on_started(
+        StartFailure{LocalRank{0}, kUnfitNode, "health check", "this node is unfit: " + why});
+  });
+}
+
+void AgentLoop::open_preloader() {
+  if (plan_.preload.modules.empty()) return;
+  auto program = starter_.preload_program(job_id_);
+  if (!program) return;  // the start of the first round says so
+  preloader_ = std::make_unique<Preloader>(
+      Preloader::Tools{io_, workers_.spawner(), containment_,
+                       [this](const std::string& text) { messages_.warning(text); },
+                       [this](const std::string& text) { messages_.note(text); }},
+      plan_.preload);
+  preloader_->start(std::move(*program));
 }
 
 void AgentLoop::begin_round(const StartRound& a) {
+  if (!preloader_) return make_workers(a);
+  preloader_->when_settled([this, a] { make_workers(a); });
+}
+
+void AgentLoop::make_workers(const StartRound& a) {
   left_overs_.reset();  // nothing of a kill of the last round may reach this one
   if (!services_) {
     services_ = std::make_unique<WorkerServices>(
-        io_, plan_, job_id_, job_.get(), messages_,
+        io_, plan_, job_id_, link_ ? &link_->job() : nullptr, messages_,
         [this](Rank rank, int code) { workers_.abort(rank, code); });
   }
   const bool lends_terminal = terminal_.is_lent_at_start();
   group_.terminal_rank = lends_terminal ? terminal_.reader() : std::nullopt;
-  lease_bound_.clear();
+  if (link_) link_->begin_round();
   recorder_.begin_round(a.round);
-  auto prepared = starter_.prepare({a.round, job_id_, place_, group_.ledger.restarts, max_restarts_,
-                                    restart_reason_, terminal_.reader(), lends_terminal},
-                                   *services_);
+  auto prepared = starter_.prepare(
+      {a.round, job_id_, terms_.place(), group_.ledger.restarts, terms_.max_restarts(),
+       terms_.restart_reason(), terminal_.reader(), lends_terminal},
+      *services_);
   if (const auto* failure = std::get_if<StartFailure>(&prepared)) return on_started(*failure);
   workers_.start(std::move(std::get<Launch>(prepared)));
 }
@@ -424,138 +437,79 @@ void AgentLoop::begin_round(const StartRound& a) {
 // Two presses in a worker's terminal: it was sent SIGINT by the kernel. One of ours, too, could
 // hide the next press from the watch: a signal that is pending is not queued again.
 void AgentLoop::act(const SignalWorkers& a) {
-  if (!is_hurrying_at_once_ || a.signo != SIGINT) workers_.signal(a.signo);
+  if (!signals_.is_of_two_presses() || a.signo != SIGINT) workers_.signal(a.signo);
 }
 
 void AgentLoop::act(const TerminateEscaped&) {
   if (!containment_.is_empty()) left_overs_.terminate();
 }
 
-void AgentLoop::on_left_overs_asked(const std::vector<LeftOver>& asked) {
-  if (group_.alive > 0) return;
-  messages_.left_over(asked);
-  for (const auto& process : asked) recorder_.add_left_over(process);
-}
-
 void AgentLoop::act(const KillAll&) {
-  if (health_ && !job_) health_->cancel();  // one before a round that won't be
+  if (!link_) health_.cancel();  // one before a round that won't be
+  if (preloader_) preloader_->forget_waiter();
   workers_.cancel_start();
   workers_.signal(SIGKILL);  // needs neither /proc nor a cgroup
   left_overs_.kill();
 }
 
 void AgentLoop::act(const ArmTimer& a) {
-  auto& timer = timers_.at(static_cast<std::size_t>(a.timer));
-  timer.expires_after(a.timer == Timer::left_over ? left_over_patience(a.after) : a.after);
-  timer.async_wait([this, which = a.timer](boost::system::error_code error) {
-    if (error || finish_) return;
-    handle(TimerFired{which, std::chrono::steady_clock::now()});
-    check_emptied();
+  timers_.arm(a.timer, a.timer == Timer::left_over ? left_over_patience(a.after) : a.after);
+}
+
+void AgentLoop::act(const DisarmTimer& a) { timers_.disarm(a.timer); }
+
+void AgentLoop::act(const Finish& a) {
+  ending_.decide(a.end);
+  if (preloader_) preloader_->stop();
+  signals_.stop();
+  if (services_) services_->close();
+  health_.close();
+  control_.close();
+  status_.close();
+  telemetry_.close();
+  if (!link_) return io_.stop();
+  link_->job().leave(ending_.words_for_others(), [this] { io_.stop(); });
+}
+
+// The round is over, and the node offers itself for the next one. Unfit, it leaves instead: then
+// the coordinator gives its place to a spare.
+void AgentLoop::act(const ReportStopped& a) {
+  if (ends_for_good(group_) || group_.lease_over) {
+    health_.cancel();
+    return link_->job().report_stopped(a.progress);
+  }
+  health_.check_before_round([this, progress = a.progress](const std::string& why) {
+    why.empty() ? link_->job().report_stopped(progress) : leave_unfit(why);
   });
 }
 
-void AgentLoop::act(const DisarmTimer& a) {
-  timers_.at(static_cast<std::size_t>(a.timer)).cancel();
+void AgentLoop::act(const AskRestart&) { link_->job().ask_restart(control_.take_restart_answer()); }
+
+// ---- helpers ----
+
+void AgentLoop::forget_last_attempt() {
+  if (run_folder_.forget_some(group_.round)) return;
+  boost::asio::post(io_, [this] { forget_last_attempt(); });
 }
 
-void AgentLoop::act(const Finish& a) {
-  finish_ = a;
-  status_line_.close();
-  end_loop();
+void AgentLoop::heed_lease() {
+  if (link_) link_->heed_lease();
 }
 
-void AgentLoop::act(const TellFailure& a) {
-  recorder_.add(recorder_.describe(a.failure));
-  const auto& failure = recorder_.latest();
-  events_.failed(failure);
-  restart_reason_ = "rank " + std::to_string(failure.worker.rank.value()) + " " + failure.cause;
-  const bool nobody_waits =
-      group_.size == 1 && group_.ledger.budget_used >= group_.restart.max_restarts;
-  if (!nobody_waits) messages_.failure(failure);
-  if (terminal_.reader() != failure.worker.local_rank) messages_.wanted_input(failure);
+void AgentLoop::show_progress() {
+  auto& line = status_.line();
+  if (group_.phase != Phase::running) return;
+  if (!line.shows_progress() && !telemetry_.events().is_open()) return;
+  const auto workers = status_.progress();
+  telemetry_.progress(group_.round, workers);
+  if (line.shows_progress()) line.show_progress(progress_text(workers));
 }
 
-void AgentLoop::act(const TellRestart& a) {
-  messages_.restart(a);
-  events_.restarting(a.ledger.restarts + 1, a.max_restarts, a.delay, restart_reason_);
-  service_.status(restart_words(a.ledger, a.max_restarts) + " after: " + restart_reason_);
+void AgentLoop::collect_stacks(const std::string& why, JobWatch::Collected done) {
+  if (link_) return link_->collect_stacks(why, std::move(done));
+  watch_.collect(why, JobWatch::kCollectTime, std::move(done));
 }
 
-void AgentLoop::act(const TellStartRetry& a) { messages_.start_retry(a, words_for(a.failure)); }
-
-void AgentLoop::act(const TellStopping& a) {
-  if (!is_hurrying_at_once_) messages_.stopping(a);
-  events_.stopping(a.signo, a.grace);
-  service_.stopping("stopping, asked by " + signal_name(a.signo));
-}
-
-void AgentLoop::act(const TellNoRestart& a) { messages_.no_restart(a); }
-void AgentLoop::act(const TellHurry& a) { messages_.hurry(a, is_hurrying_at_once_); }
-
-void AgentLoop::act(const TellKilling& a) {
-  const auto alive = containment_.left_over(LeftOvers::kNamed);
-  messages_.killing(a, alive);
-  if (group_.alive > 0) return;
-  for (const auto& process : alive) recorder_.add_left_over(process);
-}
-
-// ---- the output's end and the report ----
-
-void AgentLoop::spare_stopping_workers() {
-  const bool is_ending = group_.phase == Phase::stopping || group_.phase == Phase::killing;
-  if (is_ending &&
-      (group_.stop_signal != 0 || (group_.stop_ordered && group_.stop_ordered->for_good)))
-    output_.shorten_patience(kStoppingPatience);
-}
-
-// How long the rest of the output is waited for. The loop has ended: signals are looked for here.
-FlushLimits AgentLoop::flush_limits() {
-  if (service_.watchdog_period()) service_.feed_watchdog();
-  signalfd_siginfo info{};
-  while (::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
-    const auto signo = static_cast<int>(info.ssi_signo);
-    is_flush_hurried_ = is_flush_hurried_ || signo == SIGINT || signo == SIGTERM ||
-                        signo == SIGHUP || signo == SIGQUIT;
-  }
-  if (is_flush_hurried_ || group_.guardian_lost || group_.interrupts >= 2)
-    return {kHurriedFlush, kHurriedFlush};
-  const Millis patience = plan_.output.patience;
-  if (group_.stop_signal == 0) return {patience, kForever};
-  return {std::min(patience, kStoppingPatience), kStoppedFlush};
-}
-
-std::string AgentLoop::words_for(const StartFailure& failure) const {
-  return recorder_.words_for(failure, starter_.program());
-}
-
-JobReport AgentLoop::make_report(const End& end) const {
-  JobRecorder::JobEnd job{.job_id = job_id_,
-                          .guardian = guardian_.pid,
-                          .end = end,
-                          .group = group_,
-                          .world_size = place_ ? place_->world_size : plan_.world_size,
-                          .max_restarts = max_restarts_,
-                          .program = starter_.program(),
-                          .last_word = {},
-                          .reason = end_reason_,
-                          .restarted_after = job_ ? restart_reason_ : std::string{},
-                          .goodput = watch_.goodput(clock_now())};
-  const bool by_signal = end.outcome == Outcome::stopped || end.outcome == Outcome::preempted;
-  if (group_.is_signal_unheard && by_signal)
-    job.reason = signal_name(group_.stop_signal) + "; the other nodes could not be told";
-  if (job_ && job_->close()) job.last_word = {*job_->close(), job_->node_name(), job_->closed_at()};
-  return recorder_.report(job);
-}
-
-bool AgentLoop::write_report(const JobReport& report) {
-  if (plan_.report_file.empty()) return true;
-  const ShortReport instead{to_string(report.outcome),
-                            report.exit_code == 0 ? to_int(ExitCode::output) : report.exit_code,
-                            "the whole report could not be written", guardian_.pid};
-  const auto written = write_report_file(plan_.report_file, to_json(report), instead);
-  note_report_written(guardian_);
-  if (written.has_error()) messages_.error("the report is lost: " + written.error().what);
-  return written.has_value();
-}
+std::string AgentLoop::node_name() const { return link_ ? link_->job().node_name() : host_name(); }
 
 }  // namespace acc::agent

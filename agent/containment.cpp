@@ -1,6 +1,7 @@
 #include "agent/containment.hpp"
 
 #include "agent/small_file.hpp"
+#include "common/log.hpp"
 #include "common/random.hpp"
 #include "common/text.hpp"
 
@@ -176,7 +177,7 @@ std::vector<Containment::Member> Containment::members() const {
   std::vector<Member> members;
   std::unordered_set<pid_t> children;
   for (const pid_t pid : children_of_this_process()) {
-    if (children.insert(pid).second) members.push_back({pid, true});
+    if (!is_helper(pid) && children.insert(pid).second) members.push_back({pid, true});
   }
   for (const pid_t pid : cgroup_members(path_)) {
     if (!children.contains(pid)) members.push_back({pid, false});
@@ -202,7 +203,14 @@ bool Containment::is_empty() const {
   // Every process of a round descends from us, whatever its group, session or cgroup, and an orphan
   // becomes our child: without children there are no descendants.
   siginfo_t info{};
-  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
+  if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD) return true;
+  return helper_ != 0 && children_of_this_process() == std::vector{helper_};
+}
+
+void Containment::adopt(pid_t pid) const {
+  if (path_.empty()) return;
+  if (!write_small_file(path_ + "/cgroup.procs", std::to_string(pid)))
+    log::info("cgroup_refused", {{"pid", pid}, {"errno", errno}});
 }
 
 std::vector<LeftOver> Containment::left_over(std::size_t named) const {

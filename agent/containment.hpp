@@ -37,6 +37,13 @@ class Containment {
   /// least 6.18 otherwise kills whatever CLONE_INTO_CGROUP starts in it afterwards.
   void prepare_round();
 
+  /// A child of ours that belongs to no round: it is no member, and the round is empty without it.
+  /// 0: there is none.
+  void set_helper(pid_t pid) { helper_ = pid; }
+  [[nodiscard]] bool is_helper(pid_t pid) const { return pid != 0 && pid == helper_; }
+  /// Puts a process into the cgroup, where there is one: what it forks is born there.
+  void adopt(pid_t pid) const;
+
   struct Member {
     pid_t pid = 0;
     bool is_child = false;  ///< of ours; else known by the cgroup alone
@@ -61,6 +68,7 @@ class Containment {
   std::string path_;
   UniqueFd cgroup_;
   bool was_killed_ = false;
+  pid_t helper_ = 0;
 };
 
 /// "sleep (pid 71)"; the name is the process's own text and is made printable.

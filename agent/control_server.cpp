@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace acc::agent {
@@ -50,46 +51,28 @@ bool is_listening(const ControlPlace& place) {
   return connected || errno == EAGAIN;  // EAGAIN: its queue is full
 }
 
-/// A folder of this user, and no link.
-Result<UniqueFd> open_own_folder(int parent, const char* path, const std::string& shown) {
-  const bool is_below = parent != AT_FDCWD;
-  UniqueFd fd{
-      ::openat(parent, path, O_PATH | O_DIRECTORY | O_CLOEXEC | (is_below ? O_NOFOLLOW : 0))};
-  struct stat info {};
-  if (!fd || ::fstat(fd.get(), &info) != 0)
-    return system_error(errno, "open the folder '" + shown + "'");
-  if (info.st_uid != ::geteuid())
-    return Error{Errc::not_permitted,
-                 "'" + shown + "' belongs to uid " + std::to_string(info.st_uid)};
-  return fd;
-}
-
-Result<UniqueFd> make_own_folder(const UniqueFd& parent, const char* name,
-                                 const std::string& shown) {
-  if (::mkdirat(parent.get(), name, 0700) != 0 && errno != EEXIST)
-    return system_error(errno, "make the folder '" + shown + "'");
-  return open_own_folder(parent.get(), name, shown);
-}
-
 }  // namespace
 
-Result<std::optional<ControlPlace>> find_control_place(const char* job_folder,
-                                                       const char* runtime_folder,
-                                                       const std::string& job, pid_t pid) {
+Result<ControlPlace> find_control_place(const char* job_folder,
+                                        const std::vector<ControlFolder>& folders,
+                                        const std::string& job, pid_t pid) {
   if (job_folder != nullptr && job_folder[0] == '/') {
-    auto folder = open_own_folder(AT_FDCWD, job_folder, job_folder);
-    if (!folder) return folder.error();
-    return std::optional{ControlPlace{std::move(*folder), "control.sock", false}};
+    const std::string shown = std::string{"open the folder '"} + job_folder + "'";
+    UniqueFd folder{::open(job_folder, O_PATH | O_DIRECTORY | O_CLOEXEC)};
+    struct stat info {};
+    if (!folder || ::fstat(folder.get(), &info) != 0) return system_error(errno, shown);
+    if (info.st_uid != ::geteuid())
+      return Error{Errc::not_permitted,
+                   shown + ": it belongs to uid " + std::to_string(info.st_uid)};
+    return ControlPlace{std::move(folder), "control.sock"};
   }
-  if (runtime_folder == nullptr || runtime_folder[0] != '/') return std::optional<ControlPlace>{};
-  const std::string base{runtime_folder};
-  const auto runtime = open_own_folder(AT_FDCWD, runtime_folder, base);
-  if (!runtime) return runtime.error();
-  const auto acc = make_own_folder(*runtime, "acc", base + "/acc");
-  if (!acc) return acc.error();
-  auto jobs = make_own_folder(*acc, "jobs", base + "/acc/jobs");
-  if (!jobs) return jobs.error();
-  return std::optional{ControlPlace{std::move(*jobs), control::socket_name(job, pid), true}};
+  std::string why;
+  for (const auto& place : folders) {
+    auto folder = open_control_folder(place, true);
+    if (folder) return ControlPlace{std::move(*folder), control::socket_name(job, pid)};
+    why += (why.empty() ? "" : "; ") + folder.error().what;
+  }
+  return Error{Errc::unavailable, why.empty() ? "there is no folder for it" : why};
 }
 
 // ---- a connection ----

@@ -2,6 +2,7 @@
 
 #include "agent/accept_loop.hpp"
 #include "agent/control_protocol.hpp"
+#include "common/control_folders.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 
@@ -11,7 +12,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,16 +22,13 @@ namespace acc::agent {
 struct ControlPlace {
   UniqueFd folder;
   std::string name;
-  bool is_shared = false;  ///< with the sockets of other jobs
 };
 
-/// $ACC_JOB_FOLDER/control.sock, else $XDG_RUNTIME_DIR/acc/jobs/JOB.PID.sock. Nothing: neither
-/// variable is set. Folders below $XDG_RUNTIME_DIR are made (0700); a folder of another user, or a
-/// link in place of one, is refused.
-[[nodiscard]] Result<std::optional<ControlPlace>> find_control_place(const char* job_folder,
-                                                                     const char* runtime_folder,
-                                                                     const std::string& job,
-                                                                     pid_t pid);
+/// $ACC_JOB_FOLDER/control.sock, else JOB.PID.sock in the first of `folders` that can be used. An
+/// error says why each of them can't.
+[[nodiscard]] Result<ControlPlace> find_control_place(const char* job_folder,
+                                                      const std::vector<ControlFolder>& folders,
+                                                      const std::string& job, pid_t pid);
 
 /// The agent's end of the control socket. Only root and the same user are heard, each for one
 /// request of a bounded size; a connection that says nothing, or doesn't read, is closed after some

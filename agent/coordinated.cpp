@@ -132,13 +132,15 @@ Actions on_repeated_stop(GroupState& group, const SignalArrived& e) {
 }
 
 /// A Ctrl-C that another node heard first was this one's too: a later one here is the second. What
-/// comes at once is the same one, which srun sends to all nodes.
+/// comes at once is the same one, which srun sends to all nodes; acc-launch --hosts sends a node
+/// only repetitions of what it sent to another.
 void count_press_elsewhere(GroupState& group, const SignalArrived& e) {
   constexpr Millis kSamePress{1'000};
   const bool is_ordered = group.stop_ordered && group.stop_ordered->signo == SIGINT;
   if (e.signo != SIGINT || !is_ordered || group.stop_signal != 0) return;
   group.stop_signal = SIGINT;
-  if (e.now - group.stop_ordered->now >= kSamePress) ++group.interrupts;
+  const bool is_new = e.now - group.stop_ordered->now >= kSamePress;
+  if (is_new || group.stop.is_from_one_launch) ++group.interrupts;
 }
 
 // Started by an order of a coordinator that did not know of the signal yet, or never will.

@@ -344,7 +344,7 @@ int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
   ::signal(SIGXFSZ, SIG_IGN);  // ulimit -f: as a full disk, also for the report of a lost agent
   notes.sync();
   const int exit_code = Guardian{agent, signals, not_ours, board, wake_fd, pipe_fd}.run();
-  notes.ended(exit_code);
+  notes.ended(exit_code, board != nullptr && board->was_stopped);
   return exit_code;
 }
 

@@ -109,6 +109,10 @@ void note_refusal(const GuardianLink& guardian, const std::string& why) {
   if (guardian.board != nullptr) copy_to(guardian.board->refusal, why);
 }
 
+void note_stopped(const GuardianLink& guardian) {
+  if (guardian.board != nullptr) guardian.board->was_stopped = true;
+}
+
 void note_report_written(const GuardianLink& guardian) {
   if (guardian.board != nullptr) guardian.board->report_is_written = true;
 }

@@ -27,6 +27,10 @@ struct GuardianBoard {
   char refusal[512];                    ///< why nothing was started; empty: not known
   std::atomic<bool> report_is_written;  ///< by the agent, or it could not be
 
+  /// Workers were ended by a signal to the job, here or on another node: its exit code is that of a
+  /// stop and no failure.
+  std::atomic<bool> was_stopped;
+
   // ---- jobs on several nodes ----
   /// CLOCK_BOOTTIME in nanoseconds: afterwards no worker of this node may live. 0: no lease yet.
   std::atomic<std::int64_t> lease_ends_ns;
@@ -83,6 +87,8 @@ void note_orphan_patience(const GuardianLink& guardian, Millis patience);
 void note_report(const GuardianLink& guardian, const std::string& path);
 /// For that report: why nothing was started.
 void note_refusal(const GuardianLink& guardian, const std::string& why);
+/// The job ended by a signal to it, here or on another node.
+void note_stopped(const GuardianLink& guardian);
 /// The agent has tried to write it: there is nothing to add.
 void note_report_written(const GuardianLink& guardian);
 

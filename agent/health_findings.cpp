@@ -67,6 +67,10 @@ struct Judgement {
       return finding(r, severity, "only " + whole(r.value) + " files can be made in " + r.subject);
     if (r.what == "is_read_only" && r.value != 0)
       return finding(r, severity, r.subject + " is read-only");
+    if (r.what == "is_missing")
+      return finding(r, Severity::warning,
+                     "there is no folder " + r.subject +
+                         ": is its file system mounted? " + r.text + " is looked at instead");
     if (r.what == "errno")
       return finding(r, Severity::warning, "can't look at " + r.subject + ": " + r.text);
     return std::nullopt;

@@ -52,11 +52,14 @@ std::vector<Reading> measure_space(const std::string& probe, const std::string& 
   if (::statvfs(at.c_str(), &facts) != 0)
     return {{probe, path, "errno", static_cast<double>(errno), std::strerror(errno)}};
   const std::string text = use == "checkpoints" && is_shared(at) ? "shared" : use;
+  std::error_code failed;
+  const bool is_missing = use == "checkpoints" && !fs::exists(path, failed) && !failed;
   const double free_bytes =
       static_cast<double>(facts.f_bavail) * static_cast<double>(facts.f_frsize);
   std::vector<Reading> readings{{probe, path, "free_bytes", free_bytes, text}};
   if (facts.f_files > 0)  // else the file system doesn't count them
     readings.push_back({probe, path, "free_inodes", static_cast<double>(facts.f_favail), text});
+  if (is_missing) readings.push_back({probe, path, "is_missing", 1.0, at});
   readings.push_back(
       {probe, path, "is_read_only", (facts.f_flag & ST_RDONLY) != 0 ? 1.0 : 0.0, text});
   return readings;

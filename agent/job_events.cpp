@@ -38,7 +38,7 @@ struct JobEvents::Line {
 };
 
 void JobEvents::open(std::function<void(std::string_view)> sink, std::string job,
-                     std::string node) {
+                     std::function<std::string()> node) {
   sink_ = std::move(sink);
   job_ = std::move(job);
   node_ = std::move(node);
@@ -50,7 +50,7 @@ JobEvents::Line JobEvents::line(std::string_view event) {
            {"time", iso_utc(std::chrono::system_clock::now())},
            {"t", event_seconds(clock_now() - began_)},
            {"job", job_},
-           {"node", node_},
+           {"node", node_()},
            {"event", event}}};
 }
 

@@ -33,7 +33,8 @@ class JobEvents {
   };
 
   /// @param sink  takes one line without its end; empty: nothing is written
-  void open(std::function<void(std::string_view)> sink, std::string job, std::string node);
+  void open(std::function<void(std::string_view)> sink, std::string job,
+            std::function<std::string()> node);
   [[nodiscard]] bool is_open() const { return static_cast<bool>(sink_); }
 
   void job_started(const JobPlan& plan, pid_t guardian);
@@ -76,7 +77,7 @@ class JobEvents {
 
   std::function<void(std::string_view)> sink_;
   std::string job_;
-  std::string node_;
+  std::function<std::string()> node_;
   Instant began_ = clock_now();
   std::uint64_t next_ = 0;
   Counts counts_;

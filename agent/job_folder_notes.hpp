@@ -17,8 +17,9 @@ class JobFolderNotes {
   JobFolderNotes();
   /// Brings `started` to the disk. Apart, as workers needn't wait for that.
   void sync() const;
-  /// Makes exit.json: the guardian's last act.
-  void ended(int exit_code) const;
+  /// Makes exit.json: the guardian's last act. @param was_stopped  by a signal to the job, perhaps
+  /// on another node, of which the daemon here knows nothing
+  void ended(int exit_code, bool was_stopped = false) const;
 
  private:
   std::string folder_;  ///< empty: no daemon asked

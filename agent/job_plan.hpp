@@ -79,6 +79,8 @@ struct StopPolicy {
   std::vector<int> preempt_signals;  ///< these end the job with 75 (requeue)
   Millis preempt_grace{30'000};      ///< grace after one of them
   Millis give_up{10'000};            ///< after SIGKILL: then a process counts as unkillable
+  /// Signals come from acc-launch --hosts: the first one to one node, each further one to all.
+  bool is_from_one_launch = false;
 };
 
 struct Master {
@@ -174,6 +176,13 @@ struct HealthPlan {
   std::string checkpoint_folder{};  ///< --health_folder
 };
 
+/// Whether workers are forked from a process that has imported their modules (preload/preloader.hpp).
+struct PreloadPlan {
+  /// "torch,transformers"; "auto": what the script imports at its top level; empty: they start cold.
+  std::string modules{};
+  Millis patience{60'000};  ///< for the imports
+};
+
 /// Where metrics are served.
 struct MetricsAddress {
   std::string host = "127.0.0.1";
@@ -229,6 +238,7 @@ struct JobPlan {
   } share;
   std::uint64_t events_size = 0;  ///< of the file, which is then renamed to .1; 0: any
   HealthPlan health;
+  PreloadPlan preload;                    ///< --preload
   std::optional<MetricsAddress> metrics;  ///< --metrics
   std::string report_file;              ///< --report: JSON is written there at the end; empty: none
   std::optional<LocalRank> stdin_rank;  ///< --stdin: this worker gets our stdin

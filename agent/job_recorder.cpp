@@ -123,6 +123,7 @@ JobReport JobRecorder::report(const JobEnd& job) const {
   report.exit_code = job.end.exit_code;
   report.stop_signal = job.group.stop_signal;
   report.restarts = job.group.ledger.restarts;
+  report.restarts_used = job.group.ledger.budget_used;
   report.max_restarts = job.max_restarts;
   report.duration = std::chrono::duration_cast<Millis>(clock_now() - began_);
   report.failures = failures_;
@@ -134,10 +135,13 @@ JobReport JobRecorder::report(const JobEnd& job) const {
   if (report.start_failure)
     report.start_failure_words = words_for(*report.start_failure, job.program);
   report.reason = job.reason;
+  const bool is_unfit = report.outcome == Outcome::unfit;  // this node's own matter
+  if (is_unfit && report.reason.empty()) report.reason = report.start_failure_words;
   if (job.last_word) {
     const auto& close = job.last_word->close;
-    report.reason = close.reason;
+    if (!is_unfit) report.reason = close.reason;
     report.restarts = close.ledger.restarts;
+    report.restarts_used = close.ledger.budget_used;
     if (close.first && close.first->node != job.last_word->node)
       report.elsewhere = describe_elsewhere(*close.first, job.last_word->told);
   }

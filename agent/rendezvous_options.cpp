@@ -154,6 +154,7 @@ Result<rendezvous::RendezvousClientOptions> rendezvous_options(const JobPlan& pl
   membership.facts = client.self.facts;
   membership.timings = client.timings;
   membership.seed = random_number();
+  membership.starts_no_node_again = plan.stop.is_from_one_launch;
   options.serve_seed = serve_seed_of(cluster.hosting);
   options.listen = cluster.listen;
   if (cluster.backend != Backend::etcd) return options;

@@ -86,9 +86,10 @@ std::string headline(const JobReport& r) {
 
 std::string what_was_done(const JobReport& r) {
   std::string text = "not restarted (--max_restarts is 0)";
-  if (r.restarts > r.max_restarts) {
-    text = "restarted " + plural(r.restarts, "time") + ", a budget of " +
-           std::to_string(r.max_restarts) + " that healthy times refilled";
+  if (r.restarts > r.restarts_used) {
+    text = "restarted " + std::to_string(r.restarts_used) + " of " +
+           plural(r.max_restarts, "time") + ", " + std::to_string(r.restarts) +
+           " in all (those that were asked for, or that healthy times gave back, don't count)";
   } else if (r.max_restarts > 0) {
     text = "restarted " + std::to_string(r.restarts) + " of " + plural(r.max_restarts, "time");
   }
@@ -198,7 +199,9 @@ void add_failure(Block& block, const JobReport& r, const FailureReport& f) {
             rank_words(f.worker) + " on " + r.host + ", pid " + std::to_string(f.worker.pid));
   block.row("when", when_words(f));
   if (!f.stacks_path.empty()) block.row("stacks", f.stacks_path);
+  if (!f.no_restart.empty()) block.row("it said", "a restart won't help: " + f.no_restart);
   add_evidence(block, f);
+  if (!f.hint.empty()) block.row("hint", f.hint);
   block.row("done", what_was_done(r));
   for (const auto& line : others(r, f)) block.row("others", line);
   add_before(block, r);

@@ -30,6 +30,8 @@ struct FailureReport {
   std::string tail;                            ///< its last output
   std::string log_path;                        ///< empty: no log file
   std::string stacks_path;                     ///< of a hang: all ranks' stacks; empty: none
+  std::string no_restart{};                    ///< the worker said why a restart won't help
+  std::string hint{};                          ///< what to do about it; empty: not known
 };
 
 /// The decisive failure, on another node, as that node's agent reported it.
@@ -49,7 +51,8 @@ struct JobReport {
   Outcome outcome = Outcome::succeeded;
   int exit_code = 0;
   int stop_signal = 0;
-  std::uint32_t restarts = 0;
+  std::uint32_t restarts = 0;       ///< in all
+  std::uint32_t restarts_used = 0;  ///< of max_restarts
   std::uint32_t max_restarts = 0;
   Millis duration{0};
   GoodputFigures goodput;

@@ -52,6 +52,7 @@ OrderedJson failure_json(const FailureReport& f, const std::string& host) {
   json["last_lines"] = last_lines(f.tail, 100);
   json["log"] = text_or_null(f.log_path);
   json["stacks"] = text_or_null(f.stacks_path);
+  json["no_restart"] = text_or_null(f.no_restart);
   json["node_lost"] = false;
   return json;
 }
@@ -88,6 +89,7 @@ std::string to_json(const JobReport& r) {
                    {"verdict", to_string(r.outcome)},
                    {"exit_code", r.exit_code},
                    {"restarts", r.restarts},
+                   {"restarts_used", r.restarts_used},
                    {"max_restarts", r.max_restarts},
                    {"failed_attempts", r.failed_rounds},
                    {"seconds", static_cast<double>(r.duration.count()) / 1000}};

@@ -31,7 +31,9 @@ inline constexpr std::array kReportKeys{
               "short report (format, host, "
               "pid, verdict, exit_code, reason) running, not_started, agent_lost"},
     ReportKey{"", "exit_code", "number", "of acc-launch"},
-    ReportKey{"", "restarts", "number", "of all workers, in this job"},
+    ReportKey{"", "restarts", "number", "of all workers, in this job; also those that were asked for"},
+    ReportKey{"", "restarts_used", "number",
+              "of max_restarts: without those that were asked for or given back (--restart_refill)"},
     ReportKey{"", "max_restarts", "number", "as given"},
     ReportKey{"", "failed_attempts", "number", "also those that `failures` leaves out"},
     ReportKey{"", "seconds", "number", "from the agent's start to its end"},
@@ -68,7 +70,10 @@ inline constexpr std::array kReportKeys{
         "of its output; 100 at most; of many failures only the first and the latest have them"},
     ReportKey{"failure", "log", "text or null", "folder of its log files"},
     ReportKey{"failure", "stacks", "text or null",
-              "of a hang: the file with the stacks of all workers of that machine"},
+              "of a hang: the file with the stacks of all workers of that machine; \"stderr\": no "
+              "folder took it"},
+    ReportKey{"failure", "no_restart", "text or null",
+              "the worker asked not to be restarted, and why; of a worker of this machine"},
     ReportKey{"failure", "node_lost", "true or false", "a whole machine: the rank is its first"},
     ReportKey{"exit", "code", "number", "it exited with"},
     ReportKey{"exit", "signal", "text", "or was killed by: \"SIGKILL\""},

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <span>
 #include <utility>
 
@@ -99,7 +100,9 @@ std::string RoundStarter::make_folders(Round round) {
     run_folder.path().copy(note, sizeof note - 1);  // zeroed memory: the end is marked
   }
   tools_.output.begin_round(round, run_folder.path());
-  if (is_first && plan_.output.log_dir.empty() && run_folder.holds_logs())
+  std::error_code none;
+  const bool is_there = std::filesystem::is_directory(run_folder.path(), none);
+  if (is_first && plan_.output.log_dir.empty() && run_folder.holds_logs() && is_there)
     tools_.messages.note("log files are in " + run_folder.path() +
                          " (--log_dir names another place)");
   return error_folder;
@@ -151,7 +154,30 @@ std::variant<Launch, StartFailure> RoundStarter::prepare(const Order& order,
                 plan_.cores,
                 std::move(environment),
                 std::move(make_folder),
-                services.pmi()};
+                services.pmi(),
+                tools_.preloader.get()};
+}
+
+std::optional<Preloader::Program> RoundStarter::preload_program(
+    const std::string& job_id) const {
+  RoundFacts facts;
+  facts.assignment.ranks = {plan_.first_rank, plan_.local_world_size};
+  facts.assignment.world_size = plan_.world_size;
+  facts.assignment.master = plan_.master;
+  facts.job_id = job_id;
+  facts.max_restarts = plan_.restart.max_restarts;
+  facts.console = [this, ranks = facts.assignment.ranks](LocalRank local) {
+    return tools_.output.environment(local, ranks.of(local));
+  };
+  RoundEnvironment environment{plan_, caller_environment(), facts};
+  const char* path = environment.find("PATH");
+  auto program = find_on_path(plan_.command.front(), path != nullptr ? path : kDefaultPath);
+  if (program.empty()) return std::nullopt;
+  std::vector<WorkerEnvironment> workers;
+  for (std::uint32_t i = 0; i < plan_.local_world_size; ++i)
+    workers.push_back(environment.for_worker(LocalRank{i}));
+  const bool has_other_nodes = plan_.kind == JobKind::elastic && plan_.cluster.several();
+  return Preloader::Program{std::move(program), plan_.command, {workers, has_other_nodes}};
 }
 
 bool RoundStarter::progress_changed() const {

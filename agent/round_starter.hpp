@@ -10,6 +10,7 @@
 #include "agent/worker_services.hpp"
 #include "agent/worker_start.hpp"
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -29,6 +30,7 @@ class RoundStarter {
     OutputHub& output;
     RunFolder& run_folder;
     const UserMessages& messages;
+    const std::unique_ptr<Preloader>& preloader;  ///< null: workers start cold
   };
   explicit RoundStarter(const Tools& tools);
 
@@ -45,6 +47,9 @@ class RoundStarter {
   };
   [[nodiscard]] std::variant<Launch, StartFailure> prepare(const Order& order,
                                                            WorkerServices& services);
+  /// What all workers of this node have in all rounds; nothing: the interpreter was not found.
+  [[nodiscard]] std::optional<Preloader::Program> preload_program(
+      const std::string& job_id) const;
   /// On node rank 0 of a job on several nodes: a port for the workers' store, held until the next
   /// round. A fixed job's first round has the port that its users expect.
   std::uint16_t reserve_store_port(Round round);

@@ -130,6 +130,10 @@ class Spawner {
   /// nanoseconds; 0: no lease) has passed, and ends if so: we may have been stopped since we looked
   /// ourselves. `ends_ns` outlives the spawner; null: no job with leases.
   void heed_lease(const std::atomic<std::int64_t>* ends_ns) { lease_ends_ns_ = ends_ns; }
+  /// That moment; 0: no lease.
+  [[nodiscard]] std::int64_t lease_ends_ns() const {
+    return lease_ends_ns_ != nullptr ? lease_ends_ns_->load() : 0;
+  }
 
  private:
   friend class HeldChildren;

@@ -286,4 +286,9 @@ std::string_view to_string(Phase phase) {
   return kNames[phase];
 }
 
+bool ends_for_good(const GroupState& group) {
+  return group.stop_signal != 0 || group.closed ||
+         (group.stop_ordered && group.stop_ordered->for_good);
+}
+
 }  // namespace acc::agent

@@ -25,4 +25,7 @@ Actions step(GroupState& group, const Event& event);
 /// Why a RestartAsked would be ignored now, for the one who asks; empty: it wouldn't.
 [[nodiscard]] std::string_view why_no_restart(const GroupState& group);
 
+/// No round will follow the one that runs, whatever comes of it.
+[[nodiscard]] bool ends_for_good(const GroupState& group);
+
 }  // namespace acc::agent

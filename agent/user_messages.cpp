@@ -1,7 +1,10 @@
 #include "agent/user_messages.hpp"
 
 #include "common/host_name.hpp"
+#include "common/plain_text.hpp"
 #include "common/text.hpp"
+
+#include <algorithm>
 
 namespace acc::agent {
 
@@ -28,7 +31,22 @@ void UserMessages::warning(const std::string& text) const { line("warning: " + t
 
 void UserMessages::note(const std::string& text) const { of_job(text, false); }
 
+void UserMessages::note_of_node(const std::string& text) const { line(text, false); }
+
 void UserMessages::announce(const std::string& text) const { of_job(text, true); }
+
+void UserMessages::text(const std::string& lines) const {
+  constexpr std::size_t kMost = std::size_t{64} << 10U;
+  std::string shown;
+  std::size_t at = 0;
+  while (at < lines.size() && shown.size() < kMost) {
+    const auto end = std::min(lines.find('\n', at), lines.size());
+    shown += plain_line(std::string_view{lines}.substr(at, end - at), kMost) + '\n';
+    at = end + 1;
+  }
+  if (at < lines.size()) shown += "... (" + std::to_string(lines.size() - at) + " bytes more)\n";
+  say_(shown);
+}
 
 void UserMessages::failure(const FailureReport& f) const {
   line("rank " + std::to_string(f.worker.rank.value()) + " (pid " + std::to_string(f.worker.pid) +
@@ -38,14 +56,14 @@ void UserMessages::failure(const FailureReport& f) const {
 }
 
 // With several workers stdin is /dev/null, and the errors of pdb and input() don't say so.
-void UserMessages::wanted_input(const FailureReport& failure) const {
+std::string UserMessages::input_hint(const FailureReport& failure) {
   const std::string text = failure.tail + (failure.error ? failure.error->message : "");
   const bool wanted_input = text.find("bdb.BdbQuit") != std::string::npos ||
                             text.find("EOFError: EOF when reading a line") != std::string::npos;
-  if (!wanted_input) return;
-  note("rank " + std::to_string(failure.worker.rank.value()) +
-       " wanted to read its standard input, which is /dev/null with several workers: --stdin " +
-       std::to_string(failure.worker.local_rank.value()) + " gives it ours");
+  if (!wanted_input) return {};
+  return "rank " + std::to_string(failure.worker.rank.value()) +
+         " wanted to read its standard input, which is /dev/null with several workers: --stdin " +
+         std::to_string(failure.worker.local_rank.value()) + " gives it ours";
 }
 
 void UserMessages::restart(const TellRestart& told) const {

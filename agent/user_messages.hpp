@@ -18,11 +18,16 @@ class UserMessages {
   void error(const std::string& text) const;
   void warning(const std::string& text) const;
   void note(const std::string& text) const;
+  /// A note of each node's own: told on all of them.
+  void note_of_node(const std::string& text) const;
   /// A note that is shown with --quiet, too.
   void announce(const std::string& text) const;
+  /// Many lines of evidence, made safe for a terminal; of a long text the beginning.
+  void text(const std::string& lines) const;
   void failure(const FailureReport& failure) const;
-  /// Of a worker without our standard input: how it gets that, if it failed for want of it.
-  void wanted_input(const FailureReport& failure) const;
+  /// Of a worker without our standard input: how it gets that, if it failed for want of it; empty:
+  /// it didn't.
+  [[nodiscard]] static std::string input_hint(const FailureReport& failure);
   void restart(const TellRestart& told) const;
   void start_retry(const TellStartRetry& told, const std::string& words) const;
   void stopping(const TellStopping& told) const;

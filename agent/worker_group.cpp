@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,9 +50,9 @@ void WorkerGroup::start(Launch launch) {
   exited_.clear();
   records_.assign(launch.ranks.count, {});
   pidfds_.clear();
+  pidfds_.resize(launch.ranks.count);
   living_.clear();
   if (!dev_null_) dev_null_ = UniqueFd{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
-  pidfds_.reserve(launch.ranks.count);
   start_.reset();  // before the next one takes as much
   start_ = std::make_unique<WorkerStart>(spawner_, std::move(launch));
   is_starting_ = true;
@@ -68,10 +69,18 @@ void WorkerGroup::make_some() {
     }
     if (const auto failure = make_one(made)) return end_start(failure);
   }
-  let_go();
+  start_->launch.preloader != nullptr ? fork_all() : let_go();
 }
 
 std::optional<StartFailure> WorkerGroup::make_one(std::uint32_t index) {
+  if (index >= start_->requests.size()) {
+    if (auto failure = prepare_one(index)) return failure;
+  }
+  return start_->launch.preloader != nullptr ? std::nullopt : spawn_one(index);
+}
+
+// Everything that a worker is started with, cold or warm.
+std::optional<StartFailure> WorkerGroup::prepare_one(std::uint32_t index) {
   const Launch& launch = start_->launch;
   const LocalRank local{index};
   auto& record = records_[index];
@@ -89,7 +98,7 @@ std::optional<StartFailure> WorkerGroup::make_one(std::uint32_t index) {
   const bool owns_stdin = launch.stdin_rank == local;
   const auto& environment =
       start_->environments.emplace_back(start_->launch.environment.for_worker(local));
-  SpawnRequest request;
+  SpawnRequest& request = start_->requests.emplace_back();
   request.path = launch.path.c_str();
   request.argv = launch.argv.get();
   request.envp = environment.pointers.data();
@@ -98,8 +107,15 @@ std::optional<StartFailure> WorkerGroup::make_one(std::uint32_t index) {
   request.stderr_fd = streams->err;
   request.pmi_fd = pmi.get();
   request.terminal_fd = owns_stdin && launch.stdin_terminal ? STDIN_FILENO : -1;
-  request.cgroup_fd = containment_.cgroup_fd();
   request.cpus = index < start_->masks.size() ? &start_->masks[index] : nullptr;
+  start_->pmi.push_back(std::move(pmi));
+  return std::nullopt;
+}
+
+std::optional<StartFailure> WorkerGroup::spawn_one(std::uint32_t index) {
+  const LocalRank local{index};
+  SpawnRequest& request = start_->requests[index];
+  request.cgroup_fd = containment_.cgroup_fd();
   auto result = start_->held.add(request);
   if (auto* refused = std::get_if<SpawnFailure>(&result);
       refused && is_cgroup_refusal(*refused, request.cgroup_fd)) {
@@ -109,24 +125,72 @@ std::optional<StartFailure> WorkerGroup::make_one(std::uint32_t index) {
     result = start_->held.add(request);
   }
   output_.close_child_ends(local);
+  start_->pmi[index].reset();
   if (const auto* refused = std::get_if<SpawnFailure>(&result))
     return StartFailure{local, refused->errnum, refused->step, {}};
   auto& spawned = std::get<Spawned>(result);
-  record.pid = spawned.pid;
-  living_.emplace(spawned.pid, index);
-  auto& pidfd = pidfds_.emplace_back(std::make_unique<Descriptor>(io_));
+  return add_worker(index, spawned.pid, std::move(spawned.pidfd));
+}
+
+std::optional<StartFailure> WorkerGroup::add_worker(std::size_t index, pid_t pid, UniqueFd pidfd) {
+  auto& record = records_[index];
+  record.pid = pid;
+  living_.emplace(pid, index);
+  pidfds_[index] = std::make_unique<Descriptor>(io_);
   boost::system::error_code refused;
-  pidfd->assign(spawned.pidfd.get(), refused);
+  pidfds_[index]->assign(pidfd.get(), refused);
   if (refused) {
-    living_.erase(spawned.pid);  // unwatched, it is reaped as an orphan
-    pidfd.reset();
-    return StartFailure{local, refused.value(), "epoll", {}};
+    living_.erase(pid);  // unwatched, it is reaped as an orphan
+    pidfds_[index].reset();
+    return StartFailure{record.local_rank, refused.value(), "epoll", {}};
   }
-  static_cast<void>(spawned.pidfd.release());
+  static_cast<void>(pidfd.release());
   watch(index);
-  hooks_.on_made(record.pid);
+  hooks_.on_made(pid);
   return std::nullopt;
 }
+
+// ---- a warm start ----
+
+void WorkerGroup::fork_all() {
+  Preloader& preloader = *start_->launch.preloader;
+  if (!preloader.can_fork(start_->environments)) return start_cold();
+  preloader.fork_round(warm_workers(*start_),
+                       {[this](LocalRank local, pid_t pid) { take_forked(local, pid); },
+                        [this] { let_forked_go(); }, [this] { start_cold(); }});
+}
+
+void WorkerGroup::take_forked(LocalRank local, pid_t pid) {
+  UniqueFd pidfd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U))};
+  const auto failure = pidfd ? add_worker(local.value(), pid, std::move(pidfd))
+                             : StartFailure{local, errno, "pidfd_open", {}};
+  if (!failure) return;
+  cancel_start();
+  end_start(failure);
+}
+
+void WorkerGroup::let_forked_go() {
+  for (const auto& record : records_) output_.close_child_ends(record.local_rank);
+  const auto now = steady_clock::now();
+  for (auto& record : records_) record.started = now;
+  start_->launch.preloader->open_gate(spawner_.lease_ends_ns());
+  end_start(std::nullopt);
+  start_.reset();
+}
+
+// From what was prepared for a warm start. Those that were forked wait at a gate that won't open.
+void WorkerGroup::start_cold() {
+  for (const auto& [pid, index] : std::exchange(living_, {})) {
+    ::kill(pid, SIGKILL);  // reaped as an orphan
+    pidfds_[index].reset();
+  }
+  exited_.clear();
+  start_->launch.preloader = nullptr;
+  start_->made = 0;
+  make_some();
+}
+
+// ---- a cold start ----
 
 // All are there. The first goes ahead, and shows whether the program can be executed.
 void WorkerGroup::let_go() {
@@ -171,6 +235,7 @@ void WorkerGroup::note_failures() {
 void WorkerGroup::cancel_start() {
   if (!is_starting_) return;
   is_starting_ = false;
+  if (start_ && start_->launch.preloader != nullptr) start_->launch.preloader->cancel_round();
   for (const auto index : std::exchange(exited_, {})) watch(index);
 }
 
@@ -280,7 +345,8 @@ bool WorkerGroup::reap_orphans() {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
       return true;
-    if (living_.contains(info.si_pid)) return true;  // its own watch takes it, then we are called
+    // Its own watch takes it, then we are called.
+    if (living_.contains(info.si_pid) || containment_.is_helper(info.si_pid)) return true;
     ::waitpid(info.si_pid, nullptr, WNOHANG);
   } while (std::chrono::steady_clock::now() < end);
   return false;

@@ -84,6 +84,13 @@ class WorkerGroup {
   // a start
   void make_some();
   std::optional<StartFailure> make_one(std::uint32_t index);
+  std::optional<StartFailure> prepare_one(std::uint32_t index);
+  std::optional<StartFailure> spawn_one(std::uint32_t index);
+  std::optional<StartFailure> add_worker(std::size_t index, pid_t pid, UniqueFd pidfd);
+  void fork_all();
+  void take_forked(LocalRank local, pid_t pid);
+  void let_forked_go();
+  void start_cold();
   void let_go();
   void release_rest();
   void watch_left();

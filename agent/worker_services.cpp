@@ -66,7 +66,7 @@ WorkerCalls WorkerServices::calls() {
     log::info("checkpoint", {{"job", job_id_}, {"local_rank", rank.value()}, {"step", step}});
   };
   calls.on_no_restart = [this](LocalRank rank, const std::string& why) {
-    asked_not_to_restart_.insert(rank);
+    asked_not_to_restart_[rank] = why.empty() ? "it gave no reason" : why;
     messages_.note("local rank " + std::to_string(rank.value()) +
                    " asks not to be restarted: " + why);
   };

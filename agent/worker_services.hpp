@@ -9,8 +9,8 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -42,6 +42,11 @@ class WorkerServices {
   [[nodiscard]] bool asked_not_to_restart(LocalRank worker) const {
     return asked_not_to_restart_.contains(worker);
   }
+  /// Why, in its words; empty: it didn't ask, or gave no reason.
+  [[nodiscard]] std::string no_restart_reason(LocalRank worker) const {
+    const auto found = asked_not_to_restart_.find(worker);
+    return found == asked_not_to_restart_.end() ? std::string{} : found->second;
+  }
   /// The workers' heartbeats and sections of this round.
   [[nodiscard]] HeartbeatBoard& heartbeats() { return heartbeats_; }
   [[nodiscard]] const HeartbeatBoard& heartbeats() const { return heartbeats_; }
@@ -59,7 +64,7 @@ class WorkerServices {
   std::unique_ptr<LocalStore> store_;  ///< in a job on one node
   WorkerServer server_;
   std::unique_ptr<PmiServer> pmi_;            ///< only for programs of MPICH's kind
-  std::set<LocalRank> asked_not_to_restart_;  ///< in this round
+  std::map<LocalRank, std::string> asked_not_to_restart_;  ///< in this round, and why
 };
 
 }  // namespace acc::agent

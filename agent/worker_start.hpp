@@ -1,6 +1,7 @@
 #pragma once
 
 #include "agent/environment.hpp"
+#include "agent/preload/preloader.hpp"
 #include "agent/spawn.hpp"
 
 #include <cstddef>
@@ -26,6 +27,7 @@ struct Launch {
   RoundEnvironment environment;
   std::function<void(LocalRank)> before_each;  ///< just before that one is made
   PmiServer* pmi = nullptr;                    ///< null: no connection for PMI
+  Preloader* preloader = nullptr;              ///< null: all start cold
 };
 
 struct WorkerStart {
@@ -33,10 +35,16 @@ struct WorkerStart {
 
   Launch launch;
   std::vector<WorkerEnvironment> environments;
+  /// Of those that are ready to be made, in their order.
+  std::vector<SpawnRequest> requests;
+  std::vector<UniqueFd> pmi;  ///< of each request, until its worker has it
   std::vector<std::vector<unsigned long>> masks;  ///< of launch.cores, as the kernel wants them
   HeldChildren held;
   std::uint32_t made = 0;
 };
+
+/// As Preloader::fork_round takes them.
+[[nodiscard]] std::vector<Preloader::Worker> warm_workers(const WorkerStart& start);
 
 /// Bits as sched_setaffinity takes them.
 [[nodiscard]] std::vector<unsigned long> affinity_mask(const std::vector<std::uint32_t>& cores);

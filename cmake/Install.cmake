@@ -18,7 +18,7 @@ install(FILES README.md CHANGELOG.md SECURITY.md CONTRIBUTING.md LICENSE DESTINA
 install(FILES runtime/python/acc_heartbeat.py DESTINATION ${CMAKE_INSTALL_DATADIR}/acc/python COMPONENT acc)
 install(DIRECTORY docs configs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT acc
   PATTERN "__pycache__" EXCLUDE PATTERN "quickstart.sh" EXCLUDE REGEX "/examples/CMakeLists.txt$" EXCLUDE)
-foreach(room agent agent/daemon agent/fanout agent/output common launcher launcher/check launcher/ctl launcher/ctl/top rendezvous runtime)
+foreach(room agent agent/daemon agent/fanout agent/preload agent/output common launcher launcher/check launcher/ctl launcher/ctl/top rendezvous runtime)
   install(FILES ${room}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/${room} COMPONENT acc)
 endforeach()
 

@@ -58,7 +58,7 @@ inline constexpr std::array kExitCodes{
                 "drain the node; a reboot is usually needed"},
     ExitCodeRow{
         ExitCode::output, EndOf::job, "output",
-        "what was asked for can't be written: --report, --log_dir, or --print_plan to a full disk",
+        "what was asked for can't be written: --report, --log_dir, --events, or --print_plan to a full disk",
         "check the path and the space on its disk"},
     ExitCodeRow{ExitCode::unfit, EndOf::node, "unfit",
                 "the health checks found this node unfit (--health): it left the job, or didn't "

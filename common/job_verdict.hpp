@@ -21,12 +21,15 @@ class JobVerdict {
 
   void add(int code) {
     auto& kind = is_of_one_node(code) ? of_one_node_ : code == 0 ? success_ : failure_;
-    // Those that wait in vain for the lost one tell how the job ended.
-    if (!kind || code == to_int(ExitCode::nodes_missing)) kind = code;
+    // Those that wait in vain for the lost one tell how the job ended; an unfit one tells why.
+    const bool is_unfit = kind == to_int(ExitCode::unfit);
+    if (!kind || code == to_int(ExitCode::unfit) ||
+        (code == to_int(ExitCode::nodes_missing) && !is_unfit))
+      kind = code;
   }
 
-  /// The first failure in the order of add(), and of those of one node a missing node; nothing, if
-  /// nothing was reported.
+  /// The first failure in the order of add(), and of those of one node an unfit or a missing node;
+  /// nothing, if nothing was reported.
   [[nodiscard]] std::optional<int> code() const {
     return failure_ ? failure_ : success_ ? success_ : of_one_node_;
   }

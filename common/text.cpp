@@ -89,6 +89,8 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
   std::size_t best_distance = most + 1;
   for (const auto candidate : candidates) {
     const auto distance = edit_distance(word.substr(0, 100), candidate);
+    // A slip seldom changes the first letter and another one: "bogus" is not "logs".
+    if (distance > 1 && !candidate.starts_with(word.substr(0, 1))) continue;
     if (distance < best_distance) {
       best = candidate;
       best_distance = distance;

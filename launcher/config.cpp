@@ -154,6 +154,25 @@ bool was_removed(std::string_view key) {
   return std::ranges::find(kRemoved, key) != std::end(kRemoved);
 }
 
+/// Keys of a job on SageMaker, which the original's config file holds beside ours.
+bool is_of_sagemaker(std::string_view key) {
+  constexpr std::string_view kKeys[] = {"additional_args",
+                                        "aws_access_key_id",
+                                        "aws_secret_access_key",
+                                        "base_job_name",
+                                        "ec2_instance_type",
+                                        "iam_role_name",
+                                        "image_uri",
+                                        "profile",
+                                        "py_version",
+                                        "pytorch_version",
+                                        "region",
+                                        "sagemaker_inputs_file",
+                                        "sagemaker_metrics_file",
+                                        "transformers_version"};
+  return std::ranges::find(kKeys, key) != std::end(kKeys);
+}
+
 struct Advice {
   std::string text;
   std::string meant;  ///< a key of the file; empty if none is near
@@ -176,10 +195,19 @@ Advice advice_for(std::string_view key) {
 
 void check_names(const Config& config, KeyCheck& check) {
   std::vector<const Entry*> unknown;
+  // Then the whole file is refused for it (merge.cpp).
+  const auto* kind = config.find("compute_environment");
+  const bool is_for_sagemaker = kind != nullptr && python_text(*kind) == "AMAZON_SAGEMAKER";
   for (const auto& entry : config.keys) {
     if (was_removed(entry.key)) {
       check.notes.push_back(config.where(entry.value) + ": '" + entry.key +
                             "' has no effect: it was removed from Accelerate, delete it");
+    } else if (is_of_sagemaker(entry.key)) {
+      if (is_for_sagemaker) continue;
+      check.complaints.push_back(
+          {Errc::bad_config, config.where(entry.value) + ": '" + entry.key +
+                                 "' is for SageMaker, whose jobs this launcher doesn't start: "
+                                 "delete it, or start the job with `accelerate launch`"});
     } else if (!is_config_key(entry.key)) {
       unknown.push_back(&entry);
     }

@@ -243,9 +243,9 @@ Result<Value> check_value(const KeyRow& row, const Value& value) {
     const auto quoted =
         row.type == Type::streams ? kept_if(parse_streams(shown), shown) : parse_value(row, shown);
     if (!quoted) return quoted.error();  // in quotes it would be no better
-    return Error{Errc::bad_config, "unquoted " + shown + " is a boolean in YAML, not " +
-                                       metavar(row) + ": write '" + shown +
-                                       "' in quotes if the word is meant"};
+    const std::string quote = value.is_json ? "\"" : "'";
+    return Error{Errc::bad_config, as_read(value) + ", not " + metavar(row) + ": write " + quote +
+                                       shown + quote + " in quotes if the word is meant"};
   }
   auto checked = parse_value(row, python_text(value));
   if (checked && (row.type == Type::text || row.type == Type::path))

@@ -70,6 +70,7 @@ class JsonReader : public nlohmann::json_sax<nlohmann::json> {
   bool add(Value value, std::string spelled) {
     value.line = line_;
     value.spelled = std::move(spelled);
+    value.is_json = true;
     builder.add(std::move(value));
     return !builder.refused();
   }
@@ -91,6 +92,7 @@ Result<Document> read_json(std::string_view text, const std::string& name) {
     return Error{Errc::bad_config, name + ":" + what};
   };
   if (text.size() > kMaxConfigBytes) return refuse(" larger than 1 MiB: not a config file");
+  if (trim(text).empty()) return Document{};  // as an empty YAML file
   std::uint32_t line = 1;
   JsonReader reader{line};
   const bool read = nlohmann::json::sax_parse(

@@ -61,6 +61,9 @@ constexpr Habit kHabits[] = {
      "mpirun's flag; not needed here: leave it out"},
     {"wdir wd", "mpirun's flag; workers start in the current folder: cd there first", true},
     {"display-map display-allocation report-bindings", "mpirun's flag; here --print_plan"},
+    {"mpirun_ccl mpirun-ccl",
+     "Accelerate's flag; oneCCL reads the number from a variable: CCL_WORKER_COUNT=N acc-launch …",
+     true},
     {"mca", "Open MPI's flag; its parameters can be set as variables: OMPI_MCA_name=value", true},
     {"v verbose V", "--version prints the version; --log_level info or debug tells more"},
 };

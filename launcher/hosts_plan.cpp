@@ -3,6 +3,7 @@
 #include "common/duration.hpp"
 #include "common/text.hpp"
 #include "launcher/key_table.hpp"
+#include "launcher/main_port.hpp"
 #include "launcher/setting_parsers.hpp"
 #include "launcher/shell_words.hpp"
 
@@ -53,15 +54,6 @@ class UnknownFacts final : public HostFacts {
   std::string deepspeed(const std::string& /*interpreter*/) override { return {}; }
   CpuTopology topology() override { return {}; }
 };
-
-/// Below the ports that systems give to clients, and below torch's own.
-std::uint16_t port_from(std::string_view random) {
-  constexpr std::uint64_t kFirst = 20'000;
-  constexpr std::uint64_t kPorts = 9'400;
-  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
-  for (const char c : random) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return static_cast<std::uint16_t>(kFirst + hash % kPorts);
-}
 
 bool is_variable_name(std::string_view name) {
   return !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) == 0 &&
@@ -192,7 +184,9 @@ class HostsPlanner {
     launch.transport = "sh";
     const auto other =
         std::ranges::find_if(list_.hosts, [this](const Host& host) { return !is_here(host); });
-    if (other == list_.hosts.end() && !spec_.flag("detach"_key)) return;
+    // A service here counts the workers, also where it reaches no other host.
+    const bool needs_daemons = other != list_.hosts.end() || spec_.flag("detach"_key);
+    if (!needs_daemons && inputs_.daemon.socket.empty()) return;
     launch.transport = "acc-ctl bridge";
     launch.uses_daemons = true;
     check_daemons(other == list_.hosts.end() ? list_.hosts.front() : *other);
@@ -303,6 +297,7 @@ class HostsPlanner {
   void check_machines() {
     const auto hosts = list_.hosts.size();
     const auto count = plural(hosts, "host");
+    planned_.launch.min_hosts = hosts;
     if (is_flag("num_machines"_key) && is_flag("nnodes"_key))
       complain("--num_machines and --nnodes say the same thing: give one of them");
     if (is_flag("num_machines"_key) &&
@@ -314,6 +309,7 @@ class HostsPlanner {
     if (hosts < nodes->min || hosts > nodes->max)
       complain("--nnodes " + printable(line_.given("nnodes"_key)->word) + ", but there are " +
                count + ": leave it out");
+    planned_.launch.min_hosts = nodes->min;
     if (nodes->min != nodes->max) nodes_ = line_.given("nnodes"_key)->word;
   }
 
@@ -340,6 +336,10 @@ class HostsPlanner {
                  " slots: leave it out, or give the slots that you want");
       return;
     }
+    if (!per_node && total == -1 && !spec_.is_given("num_processes"_key))  // with a config file
+      return complain(spec_.config_path +
+                      ": num_processes is not set, and the hosts have no slots: write it there, "
+                      "give --num_processes, or slots: --hosts HOST:2,…");
     if (per_node || !spec_.is_given("num_processes"_key) || !total) return;
     const auto each = *total / static_cast<std::int64_t>(hosts.size());
     const auto more = *total % static_cast<std::int64_t>(hosts.size());

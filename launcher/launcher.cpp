@@ -117,14 +117,6 @@ std::vector<Group> platforms(const CommandLine& line) {
   return groups;
 }
 
-int check_paths(agent::JobPlan& plan) {
-  std::vector<std::string> warnings;
-  const auto complaints = check_output_paths(plan, warnings);
-  for (const auto& warning : warnings) tell("warning: " + warning);
-  for (const auto& complaint : complaints) tell(complaint.what);
-  return complaints.empty() ? 0 : to_int(ExitCode::output);
-}
-
 /// The deepspeed program reads it and passes the variables on to other machines. It may hold
 /// secrets of the environment.
 int write_deepspeed_env(const agent::JobPlan& plan, Environment environment) {
@@ -298,6 +290,7 @@ class Launch {
     plan.life_line = life_line_;
     // One of several hosts, whose output goes to the same place.
     if (life_line_ || secret_) {
+      plan.stop.is_from_one_launch = true;
       plan.output.is_reported_elsewhere = spec.integer("machine_rank"_key).value_or(0) != 0;
       // Beside workers of other hosts a local rank says little.
       if (plan.output.prefix == agent::OutputPlan{}.prefix)
@@ -350,7 +343,7 @@ class Launch {
       agent::note_refusal(guardian, plan.script_problem.what);
       return to_int(exit_code_for_start(reason));
     }
-    if (const int code = check_paths(plan); code != 0) return code;
+    if (const int code = check_paths(plan, guardian); code != 0) return code;
     if (plan.kind == agent::JobKind::deepspeed) {
       if (const int code = write_deepspeed_env(plan, environment_); code != 0) return code;
     }
@@ -400,6 +393,16 @@ class Launch {
             "shared folder)"};
   }
 
+  int check_paths(agent::JobPlan& plan, const agent::GuardianLink& guardian) const {
+    std::vector<std::string> warnings;
+    const auto complaints = check_output_paths(plan, has_output_, warnings);
+    for (const auto& warning : warnings) tell("warning: " + warning);
+    for (const auto& complaint : complaints) tell(complaint.what);
+    if (complaints.empty()) return 0;
+    agent::note_refusal(guardian, complaints.front().what);
+    return to_int(ExitCode::output);
+  }
+
   int start_on_hosts(const JobSpec& spec, Complaints complaints,
                      const agent::GuardianLink& guardian) {
     HostsInputs inputs{environment_, working_directory(), own_program(),  host_name(),
@@ -410,19 +413,24 @@ class Launch {
       if (text) inputs.hostfile_text = std::move(*text);
       if (!text) return refuse(spec, std::move(complaints));
     }
+    if (inputs.folder == ".")
+      complaints.push_back({Errc::not_found,
+                            "the working directory was removed: change to one that is on all hosts "
+                            "(cd), and start again"});
     inputs.daemon = find_daemon(environment_);
     inputs.ctl = program_beside(inputs.program, "acc-ctl");
     auto planned = plan_hosts(line_, spec, inputs);
     append(complaints, std::move(planned.complaints));
     append(complaints, check_values(spec, environment_));
-    agent::JobPlan written_here;
-    written_here.events_file = planned.launch.events_file;
-    append(complaints, check_output_paths(written_here, planned.launch.warnings));
     if (!complaints.empty()) {
       agent::note_refusal(guardian, complaints.front().what);
       return refuse(spec, std::move(complaints));
     }
     if (line_.given("print_plan"_key) != nullptr) return print(hosts_to_json(planned));
+    agent::JobPlan written_here;
+    written_here.events_file = planned.launch.events_file;
+    if (spec.text("report"_key) == "-") written_here.report_file = "-";
+    if (const int code = check_paths(written_here, guardian); code != 0) return code;
     set_log_level(spec);
     return agent::run_on_hosts(planned.launch, guardian);
   }

@@ -24,6 +24,14 @@ std::optional<std::int64_t> port_of_endpoint(const JobSpec& spec) {
 
 }  // namespace
 
+std::uint16_t port_from(std::string_view random) {
+  constexpr std::uint64_t kFirst = 20'000;
+  constexpr std::uint64_t kPorts = 9'400;
+  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
+  for (const char c : random) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  return static_cast<std::uint16_t>(kFirst + hash % kPorts);
+}
+
 std::optional<std::int64_t> wanted_port(const JobSpec& spec) {
   const auto given = spec.integer("main_process_port"_key);
   return given ? given : port_of_endpoint(spec);

@@ -302,10 +302,10 @@ class Merger {
     if (line_.given(key) != nullptr) return rules_.check_bf16_option();
     if (value == nullptr || value->is_none()) return;
     if (value->text() == nullptr) {
-      complain(
-          config_->where(*value) + ": mixed_precision: unquoted " + printable(value->spelled) +
-          " is " + std::string{kind_name(*value)} +
-          " in YAML, not a precision: write mixed_precision: 'no' in quotes, or fp16, bf16, fp8");
+      complain(config_->where(*value) + ": mixed_precision: " + as_read(*value) +
+               ", not a precision: write " +
+               (value->is_json ? R"("no", "fp16", "bf16" or "fp8")"
+                               : "mixed_precision: 'no' in quotes, or fp16, bf16, fp8"));
       return;
     }
     spec().set(key, *value, Source::config, config_->where(*value));

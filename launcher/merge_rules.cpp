@@ -18,13 +18,15 @@ void MergeRules::distributed_type(const Value& value, const std::string& where) 
     // The original goes on with False: one plain process, but without NO's default of
     // num_processes.
     if (!spec_.is_given("num_processes"_key)) {
-      complain(where + ": distributed_type: unquoted " + printable(value.spelled) +
-               " is a boolean in YAML, so num_processes has no default here: write "
-               "distributed_type: 'NO' in quotes, or give --num_processes");
+      complain(
+          where + ": distributed_type: " + as_read(value) +
+          ", so num_processes has no default here: write " +
+          (value.is_json ? R"("distributed_type": "NO")" : "distributed_type: 'NO' in quotes") +
+          ", or give --num_processes");
       spec_.set("num_processes"_key, Value{std::int64_t{1}}, Source::by_default, "");
     } else {
-      spec_.notes.push_back(where + ": distributed_type: unquoted " + printable(value.spelled) +
-                            " is a boolean in YAML; taken as 'NO'. Quote it.");
+      spec_.notes.push_back(where + ": distributed_type: " + as_read(value) + "; taken as 'NO'. " +
+                            (value.is_json ? R"(Write "NO".)" : "Quote it."));
     }
     spec_.set("distributed_type"_key, Value{"NO"}, Source::config, where);
     return;
@@ -84,8 +86,10 @@ void MergeRules::defaults_with_config() {
   fill("dynamo_backend"_key, Value{"no"});
   if (spec_.integer("num_processes"_key) == -1 && !spec_.is_given("num_processes"_key) &&
       spec_.can_judge({"num_processes"_key, "distributed_type"_key})) {
-    complain(spec_.config_path +
-             ": num_processes is not set: write it there or give --num_processes");
+    // The hosts may say how many by their slots (hosts_plan.cpp).
+    if (!spec_.is_given("hosts"_key) && !spec_.is_given("hostfile"_key))
+      complain(spec_.config_path +
+               ": num_processes is not set: write it there or give --num_processes");
     spec_.reject("num_processes"_key);
   }
   const auto ids = spec_.text("gpu_ids"_key);
@@ -169,6 +173,10 @@ void MergeRules::torchrun_counts() {
 void MergeRules::counts() {
   for (const Key key : {"num_processes"_key, "num_machines"_key}) {
     const auto number = spec_.integer(key).value_or(0);
+    if (number == 0 && key == "num_processes"_key && spec_.is_given(key) && spec_.can_judge({key}))
+      spec_.notes.push_back(spec_.name_for_complaint(key) +
+                            " is 0: not no worker, but one plain process without RANK, as "
+                            "accelerate does; write a number from 1");
     if (number >= 0 || !spec_.is_given(key) || !spec_.can_judge({key})) continue;
     complain(spec_.name_for_complaint(key) + ": " + std::to_string(number) +
              " is no count: write a number from 1");
@@ -246,6 +254,11 @@ std::int64_t MergeRules::number_from(std::initializer_list<std::string_view> nam
 
 void MergeRules::threads() {
   const auto key = "num_cpu_threads_per_process"_key;
+  const auto given = spec_.integer(key).value_or(1);
+  if (given < 1 && spec_.is_given(key) && spec_.can_judge({key}))
+    spec_.notes.push_back(spec_.name_for_complaint(key) + " is " +
+                          std::to_string(given) + ": OpenMP takes no such OMP_NUM_THREADS, and "
+                          "chooses a number itself; write a number from 1");
   if (spec_.is_set(key)) return;
   const auto complaints_before = complaints_.size();
   const auto from_caller = number_from({"OMP_NUM_THREADS"}, 1);

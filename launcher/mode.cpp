@@ -176,7 +176,8 @@ class Builder {
       complain(spec_.name_for_complaint(key) + ": '" +
                printable(unquoted ? spec_.value(key).spelled : spec_.text(key)) +
                "' is not a dynamo backend" +
-               (unquoted ? ": unquoted, YAML reads it as a boolean; write 'no' in quotes"
+               (unquoted ? ": " + as_read(spec_.value(key)) + "; write " +
+                               (spec_.value(key).is_json ? "\"no\"" : "'no' in quotes")
                          : ": choose one of " + join(choices, ", ")));
     }
     for (const auto& row : key_rows()) {

@@ -19,6 +19,7 @@ int why_closed(const std::string& folder) {
   struct stat info {};
   if (::stat(folder.c_str(), &info) != 0) return errno;
   if (!S_ISDIR(info.st_mode)) return ENOTDIR;
+  if (info.st_nlink == 0) return ENOENT;  // removed while we are in it
   return ::access(folder.c_str(), W_OK | X_OK) == 0 ? 0 : errno;
 }
 
@@ -55,7 +56,8 @@ int why_no_appending(const std::string& path) {
 
 }  // namespace
 
-Complaints check_output_paths(agent::JobPlan& plan, std::vector<std::string>& warnings) {
+Complaints check_output_paths(agent::JobPlan& plan, bool has_output,
+                              std::vector<std::string>& warnings) {
   Complaints complaints;
   const auto judge = [&](const char* flag, const std::string& path, int reason,
                          const char* meanwhile) {
@@ -74,6 +76,9 @@ Complaints check_output_paths(agent::JobPlan& plan, std::vector<std::string>& wa
   if (!plan.report_file.empty() && plan.report_file != "-")
     judge("--report", plan.report_file, why_no_file(plan.report_file),
           ": the job starts all the same");
+  if (plan.report_file == "-" && !has_output)
+    complaints.push_back(
+        system_error(EBADF, "--report -: the standard output is closed, nothing can be written"));
   if (!plan.events_file.empty())
     judge("--events", plan.events_file, why_no_appending(plan.events_file),
           ": the job starts all the same, and its events are dropped until that is mended");

@@ -11,6 +11,8 @@ namespace acc::launcher {
 /// Where --log_dir and --report can't be written: told before the start, not after days. A disk
 /// that is full or read-only is no complaint: it may be so only for now, and workers go on without
 /// logs. Makes the folder of the logs, and notes in the plan where that was told.
-Complaints check_output_paths(agent::JobPlan& plan, std::vector<std::string>& warnings);
+/// @param has_output  whether the caller left us a standard output
+Complaints check_output_paths(agent::JobPlan& plan, bool has_output,
+                              std::vector<std::string>& warnings);
 
 }  // namespace acc::launcher

@@ -54,6 +54,7 @@ class Planner {
     append(check_rendezvous(spec_));
     if (mode_is_known(spec_)) {
       choose_kind();
+      check_preload();
       bind_cores();
     }
     drop_unchanged();
@@ -127,6 +128,21 @@ class Planner {
   }
 
   /// A program buffers what it writes into a pipe, and loses that when it crashes; Python has -u.
+  /// Only where the workers are Python's, and ours to start.
+  void check_preload() {
+    const auto& plan = planned_.plan;
+    if (plan.preload.modules.empty()) return;
+    const auto refuse = [&](const std::string& why) {
+      complain(spec_.name_for_complaint("preload"_key) + ": " + why);
+    };
+    if (plan.kind == agent::JobKind::mpirun || plan.kind == agent::JobKind::deepspeed)
+      return refuse("the workers are started by another launcher here, which can't fork them");
+    if (runs_directly(spec_, inputs_.script))
+      refuse(in_quotes(spec_.script) +
+             " isn't started by Python, so there is nothing that could be imported for it: leave "
+             "--preload out");
+  }
+
   void plan_pty() {
     const bool automatic = spec_.text("pty"_key) == "auto";
     if (automatic) planned_.plan.output.pty = runs_directly(spec_, inputs_.script);

@@ -178,6 +178,8 @@ std::string plan_to_json(const JobSpec& spec, const agent::JobPlan& plan) {
                    {"timeout_s", seconds(plan.health.patience)},
                    {"command", text_or_null(plan.health.command)},
                    {"checkpoint_folder", text_or_null(plan.health.checkpoint_folder)}};
+  out["preload"] = {{"modules", text_or_null(plan.preload.modules)},
+                    {"timeout_s", seconds(plan.preload.patience)}};
   out["metrics"] = nullptr;
   if (plan.metrics) out["metrics"] = {{"host", plan.metrics->host}, {"port", plan.metrics->port}};
   out["report"] = text_or_null(plan.report_file);

@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <cctype>
 #include <limits>
 
 namespace acc::launcher {
@@ -20,6 +21,17 @@ bool is_interface_address(const std::string& host) {
   in6_addr unused{};
   return host == "localhost" || ::inet_pton(AF_INET, host.c_str(), &unused) == 1 ||
          ::inet_pton(AF_INET6, host.c_str(), &unused) == 1;
+}
+
+// "torch.nn": identifiers of ASCII letters, or of others, as Python allows them.
+bool is_module_name(std::string_view name) {
+  const auto is_letter = [](unsigned char c) { return std::isalpha(c) != 0 || c == '_' || c >= 0x80; };
+  return std::ranges::all_of(split(name, '.'), [&](const std::string& part) {
+    return !part.empty() && is_letter(static_cast<unsigned char>(part.front())) &&
+           std::ranges::all_of(part, [&](unsigned char c) {
+             return is_letter(c) || std::isdigit(c) != 0;
+           });
+  });
 }
 
 class Policies {
@@ -93,6 +105,21 @@ class Policies {
     health.patience = std::clamp(time("health_timeout"_key), Millis{10}, Millis{20'000});
     health.before_rounds = spec_.flag("health"_key) || health.interval > Millis{0} ||
                            !health.command.empty() || !health.checkpoint_folder.empty();
+  }
+
+  void preload() {
+    auto& preload = plan_.preload;
+    preload.patience = std::max(time("preload_timeout"_key), Millis{10});
+    std::vector<std::string> modules;
+    for (const auto& word : split(spec_.text("preload"_key), ',')) {
+      const auto name = trim(word);
+      if (!name.empty() && !is_module_name(name))
+        return complain("preload"_key, in_quotes(name) +
+                                           " is no name of a Python module: write them as "
+                                           "torch,transformers, or auto");
+      if (!name.empty()) modules.emplace_back(name);
+    }
+    preload.modules = join(modules, ",");
   }
 
   void rest(const Environment& environment) {
@@ -179,6 +206,7 @@ void plan_policies(const JobSpec& spec, const Environment& environment, agent::J
   policies.hang();
   policies.output(environment);
   policies.health();
+  policies.preload();
   policies.rest(environment);
 }
 

@@ -122,7 +122,10 @@ Result<NodeRange> parse_nodes(std::string_view text) {
   const auto min = parse_number<std::uint32_t>(text.substr(0, colon));
   const auto max =
       colon == std::string_view::npos ? min : parse_number<std::uint32_t>(text.substr(colon + 1));
-  if (!min || !max || *min == 0 || *min > *max) {
+  if (min && max && *min > *max)
+    return bad(in_quotes(text) + ": the least number of machines is above the greatest: write " +
+               "MIN:MAX, as " + std::to_string(*max) + ":" + std::to_string(*min));
+  if (!min || !max || *min == 0) {
     return bad(in_quotes(text) + " is not a number of machines: write N or MIN:MAX, as 2 or 2:4");
   }
   return NodeRange{*min, *max};

@@ -1,5 +1,7 @@
 #include "launcher/value.hpp"
 
+#include "common/text.hpp"
+
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -91,6 +93,12 @@ struct IsTrue {
 std::string python_text(const Value& value) { return std::visit(ToText{}, value.data); }
 
 bool truthy(const Value& value) { return std::visit(IsTrue{}, value.data); }
+
+std::string as_read(const Value& value) {
+  const auto spelled = printable(value.spelled.empty() ? python_text(value) : value.spelled);
+  return (value.is_json ? "" : "unquoted ") + spelled + " is " + std::string{kind_name(value)} +
+         (value.is_json ? " in JSON" : " in YAML");
+}
 
 std::string_view kind_name(const Value& value) {
   constexpr std::string_view kNames[] = {"null", "a boolean", "a whole number", "a number",

@@ -19,6 +19,7 @@ struct Value {
   std::variant<std::monostate, bool, std::int64_t, double, std::string, List, Map> data;
   std::uint32_t line = 0;  ///< of the config file, from 1; 0: not from a file
   std::string spelled;     ///< as written in the file, for messages; empty for lists and maps
+  bool is_json = false;    ///< written in JSON, where only true and false are booleans
 
   Value();  // all defined where Entry is complete
   Value(bool v);
@@ -57,6 +58,8 @@ inline Value::Value(Map v) : data{std::move(v)} {}
 [[nodiscard]] bool truthy(const Value& value);
 /// As repr(float): the shortest text that reads back as the same number.
 [[nodiscard]] std::string python_float(double number);
+/// "unquoted no is a boolean in YAML", "false is a boolean in JSON". @param value  from a file
+[[nodiscard]] std::string as_read(const Value& value);
 /// "text", "a whole number", "a boolean" …, for messages.
 [[nodiscard]] std::string_view kind_name(const Value& value);
 

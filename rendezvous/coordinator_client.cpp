@@ -127,6 +127,7 @@ void CoordinatorClient::on(const Frame& frame, const Start& start, Instant now,
     return;
   }
   state_ = NodeState::running;
+  is_stop_ordered_ = false;
   place_.master = start.master;
   out.emplace_back(OrderRound{place_});
 }
@@ -168,6 +169,7 @@ void CoordinatorClient::on(const Frame& frame, const HeartbeatAck& ack, Instant 
 void CoordinatorClient::on(const Frame& frame, const Stop& stop, Instant, ClientActions& out) {
   if (is_stale(frame)) return;
   if (has_workers()) {
+    is_stop_ordered_ = true;
     out.emplace_back(OrderStop{stop});
     return;
   }

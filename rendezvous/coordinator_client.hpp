@@ -270,6 +270,7 @@ class CoordinatorClient {
 
   // lease
   std::optional<Instant> lease_end_;
+  bool is_stop_ordered_ = false;   ///< of this round
   bool is_lease_doubted_ = false;  ///< it ends early unless confirmed
   static constexpr std::size_t kHeartbeatsKept = 64;
   std::array<std::pair<std::uint32_t, Instant>, kHeartbeatsKept> heartbeats_sent_{};

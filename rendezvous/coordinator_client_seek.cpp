@@ -200,7 +200,7 @@ void CoordinatorClient::lose_link(const std::string& why, Instant now, ClientAct
   begin_search(now);
   last_failure_ = why;
   std::string text = "lost the coordinator at " + address_text(coordinator_) + ": " + why;
-  if (has_workers() && lease_end_) {
+  if (has_workers() && lease_end_ && !is_stop_ordered_) {
     const auto left = std::chrono::duration_cast<Millis>(*lease_end_ - now);
     text += "; the workers here go on for " + describe(std::max(left, Millis{0})) +
             " unless it or its successor is found";

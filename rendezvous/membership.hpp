@@ -12,6 +12,7 @@
 #include "rendezvous/vote_counter.hpp"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,6 +48,8 @@ struct MembershipOptions : JobTerms {
   /// etcd elected this coordinator and limits its term (lead_until): no votes, no quorum, and each
   /// round is committed before it starts.
   bool external_leader = false;
+  /// Nothing starts a node's agent again (acc-launch --hosts): one that left isn't waited for.
+  bool starts_no_node_again = false;
   Term term{1, 0};
 };
 
@@ -193,6 +196,7 @@ class Membership {
   void consider_round(Instant now, MembershipActions& out);
   [[nodiscard]] std::optional<Instant> last_call_end(std::size_t present) const;
   void begin_gathering(Instant now);
+  [[nodiscard]] std::string why_too_few() const;
   [[nodiscard]] std::size_t members_in(const std::vector<NodeIndex>& order) const;
   [[nodiscard]] std::vector<Candidate> candidates(const std::vector<NodeIndex>& present) const;
   void assign(const std::vector<NodeIndex>& order, Instant now, MembershipActions& out);
@@ -306,6 +310,7 @@ class Membership {
   std::uint64_t random_;
 
   RestartLedger ledger_;
+  std::map<std::string, std::string> left_for_good_;  ///< why, by the node's name
   bool restart_is_due_ = false;
   bool restart_is_asked_ = false;  ///< while a round stops: another one follows, whatever it was
   std::string restart_reason_;

@@ -188,6 +188,7 @@ NodeIndex Membership::enter(const Arrival& a) {
   const auto known = nodes_.by_name(a.join.node.name);
   if (known && nodes_[*known].join.node.incarnation != a.join.node.incarnation)
     places_.vacate(*known);
+  left_for_good_.erase(a.join.node.name);
   return nodes_.enter(a.peer, a.join, a.address, a.now);
 }
 

@@ -189,12 +189,14 @@ void Membership::on(NodeIndex index, const SignalRequest& request, Instant now,
     return;
   }
   const bool again = end_signal_.signo != 0;
+  // A repetition may come to all nodes: the first press tells who asked.
+  const std::string by = request.signo == end_signal_.signo ? end_signal_.by : name;
   if (!again) {
     end_signal_.signo = request.signo;
     end_signal_.by = name;
     end_signal_.while_well = phase_ == MembershipPhase::running;
   }
-  const std::string reason = signal_name(request.signo) + " to the agent on " + name;
+  const std::string reason = signal_name(request.signo) + " to the agent on " + by;
   if (phase_ == MembershipPhase::running || phase_ == MembershipPhase::stopping) {
     const bool preempts =
         stop_request(request.signo, options_.policy->preempt_signals).is_preemption;
@@ -202,7 +204,7 @@ void Membership::on(NodeIndex index, const SignalRequest& request, Instant now,
     stop.why = Stop::Why::end;
     stop.signo = request.signo;
     stop.grace = preempts ? options_.policy->preempt_grace : options_.policy->grace;
-    stop.by = name;
+    stop.by = by;
     stop.reason = reason;
     send_all(std::move(stop), out);
     if (phase_ == MembershipPhase::running) {
@@ -220,6 +222,7 @@ void Membership::on(NodeIndex index, const SignalRequest& request, Instant now,
 void Membership::on(NodeIndex index, const Leave& leave, Instant now, MembershipActions& out) {
   const auto rank = places_.of_node(index);
   const auto peer = *nodes_[index].peer;
+  if (options_.starts_no_node_again) left_for_good_[nodes_[index].join.node.name] = leave.why;
   if (rank) {
     // Its workers are gone, by its own report.
     places_[*rank].state = NodeState::stopped;
@@ -231,6 +234,7 @@ void Membership::on(NodeIndex index, const Leave& leave, Instant now, Membership
   forget(index);
   out.emplace_back(ClosePeer{peer});
   if (phase_ == MembershipPhase::stopping) after_stop(now, out);
+  consider_round(now, out);
 }
 
 void Membership::on(NodeIndex index, const TableRequest&, Instant, MembershipActions& out) {

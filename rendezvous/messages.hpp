@@ -158,7 +158,6 @@ struct Join {
   std::uint32_t nodes_min = 1;
   std::uint32_t nodes_max = 1;
   std::vector<JobFact> facts;
-  std::int64_t wall_clock_ms = 0;  ///< unused: HeartbeatAck::clock_ms tells of a skew
   // Its knowledge of the job, after a loss of the coordinator.
   NodeState state = NodeState::nothing;
   Epoch epoch;  ///< of the last assignment; term.number 0: none so far

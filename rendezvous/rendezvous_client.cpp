@@ -200,9 +200,6 @@ void RendezvousClient::act(const Send& a) {
     return;
   }
   Join join = *said;
-  join.wall_clock_ms =
-      std::chrono::duration_cast<Millis>(std::chrono::system_clock::now().time_since_epoch())
-          .count();
   if (!inside_) {
     if (link_) link_->send({a.frame.epoch, std::move(join)});
     return;

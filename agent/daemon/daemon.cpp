@@ -8,6 +8,7 @@
 #include "agent/daemon/peer_door.hpp"
 #include "agent/daemon/peer_proxy.hpp"
 #include "agent/service_notify.hpp"
+#include "agent/service_watchdog.hpp"
 #include "agent/small_file.hpp"
 #include "common/exit_codes.hpp"
 #include "common/log.hpp"
@@ -77,7 +78,7 @@ class Daemon {
         settings_{std::move(settings)},
         notifier_{::getpid()},
         signals_{io_, SIGTERM, SIGINT, SIGHUP},
-        watchdog_{io_},
+        watchdog_{io_, notifier_, [this] { return is_well(); }},
         stop_timer_{io_} {}
 
   int run(const StartJobs& start_jobs);
@@ -93,7 +94,7 @@ class Daemon {
   asio::awaitable<void> reload();
   void take_fresh(Settings fresh);
   void stop(int signo);
-  void feed_watchdog();
+  [[nodiscard]] bool is_well() const;
   [[nodiscard]] std::string status() const;
 
   LoadSettings load_;
@@ -104,7 +105,7 @@ class Daemon {
   /// last result could end the loop before it was run.
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
   asio::signal_set signals_;
-  asio::steady_timer watchdog_;
+  ServiceWatchdog watchdog_;
   asio::steady_timer stop_timer_;
   JobsRun run_;
   std::unique_ptr<FileGrowth> growth_;
@@ -226,7 +227,7 @@ int Daemon::run(const StartJobs& start_jobs) {
   wait_for_signal();
   if (notifier_.is_service()) {
     told_ = run_.jobs->on_event([this](const JobEvent&) { notifier_.status(status()); });
-    feed_watchdog();
+    watchdog_.begin();
   }
   notifier_.ready(status());
   log::info("listening", {{"socket", settings_.socket},
@@ -318,16 +319,8 @@ void Daemon::stop(int signo) {
   if (loopback_) loopback_->stop(ended);
 }
 
-void Daemon::feed_watchdog() {
-  const auto period = notifier_.watchdog_period();
-  if (!period) return;
-  // A loop that turns, and still serves.
-  if (is_stopping_ || server_->is_listening()) notifier_.feed_watchdog();
-  watchdog_.expires_after(*period);
-  watchdog_.async_wait([this](boost::system::error_code error) {
-    if (!error) feed_watchdog();
-  });
-}
+// A loop that turns, and still serves.
+bool Daemon::is_well() const { return is_stopping_ || server_->is_listening(); }
 
 }  // namespace
 

@@ -14,6 +14,13 @@ namespace acc::agent::daemon {
 
 using boost::asio::awaitable;
 
+namespace {
+
+/// As it stands in the folder: .yaml or .yml.
+std::string file_name(const JobFile& file) { return file.path.substr(file.path.rfind('/') + 1); }
+
+}  // namespace
+
 void JobFileLoader::refuse(const std::string& name, const std::string& why) {
   log::error("job_file_refused", {{"file", name}, {"why", why}});
   keeper_.events().report(
@@ -84,9 +91,9 @@ awaitable<void> JobFileLoader::load_one(JobFile file) {
     co_return;
   }
   auto user = co_await keeper_.look_up(file.uid, file.gid);
-  if (user.has_error()) co_return refuse(file.name + ".yaml", user.error().what);
+  if (user.has_error()) co_return refuse(file_name(file), user.error().what);
   const auto checked = co_await check(*user, file);
-  if (checked.has_error()) co_return refuse(file.name + ".yaml", checked.error().what);
+  if (checked.has_error()) co_return refuse(file_name(file), checked.error().what);
   if (job)
     co_await change(job, std::move(file), *checked);
   else
@@ -153,7 +160,7 @@ awaitable<void> JobFileLoader::add(JobFile file, LoginUser user, PlanShare share
   job.submission.working_directory = user.home;
   job.life.rule = RestartRule::always;
   const auto added = co_await keeper_.add(std::move(job), std::move(user), &file.text);
-  if (added.has_error()) refuse(file.name + ".yaml", added.error().what);
+  if (added.has_error()) refuse(file_name(file), added.error().what);
 }
 
 awaitable<void> JobFileLoader::change(JobPtr job, JobFile file, PlanShare share) {
@@ -162,7 +169,7 @@ awaitable<void> JobFileLoader::change(JobPtr job, JobFile file, PlanShare share)
     return keeper_.folder().write_config(id, text, uid, gid);
   };
   const auto written = co_await on_pool(keeper_.files(), std::move(write));
-  if (written.has_error()) co_return refuse(file.name + ".yaml", written.error().what);
+  if (written.has_error()) co_return refuse(file_name(file), written.error().what);
   job->stored.file_digest = file.digest;
   job->stored.boot_id = boot_id();
   auto& wanted = job->stored.submission;

@@ -191,7 +191,8 @@ Result<void> StateFolder::make_job(const StoredJob& job, const std::string* job_
   auto made = fill();
   if (made.has_error()) {
     (void)remove_tree(jobs_.get(), beside);
-    return Error{made.error().code, "make the job's folder: " + made.error().what,
+    return Error{made.error().code,
+                 "make the job's folder in '" + path_ + "/jobs': " + made.error().what,
                  made.error().errnum};
   }
   return made;

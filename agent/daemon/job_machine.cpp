@@ -33,9 +33,10 @@ JobActions start(JobLife& life) {
   return {StartGuardian{}};
 }
 
-// Which end an exit code is. A job that was stopped is `stopped` whatever its code.
-JobState end_of(const JobLife& life) {
-  if (life.stop_asked) return JobState::stopped;
+// Which end an exit code is. A job that was stopped is `stopped` whatever its code, also where
+// another daemon was asked for it: that of another node of the job.
+JobState end_of(const JobLife& life, bool was_stopped) {
+  if (life.stop_asked || was_stopped) return JobState::stopped;
   return life.exit_code == 0 ? JobState::succeeded : JobState::failed;
 }
 
@@ -65,7 +66,8 @@ JobActions ask_anew(JobLife& life) {
 }
 
 // A guardian is gone, in whatever way.
-JobActions gone(JobLife& life, const std::string& text, Delay lived, double jitter) {
+JobActions gone(JobLife& life, const std::string& text, Delay lived, double jitter,
+                bool was_stopped = false) {
   if (life.again) {  // it was stopped to start anew, in the slots that it has, or in others
     life.again = false;
     const bool asks_anew = std::exchange(life.asks_anew, false);
@@ -78,7 +80,7 @@ JobActions gone(JobLife& life, const std::string& text, Delay lived, double jitt
     return actions;
   }
   if (wants_restart(life)) return delay_restart(life, text, lived, jitter);
-  const JobState state = end_of(life);
+  const JobState state = end_of(life, was_stopped);
   return end(life, state, state == JobState::stopped ? "stopped: " + text : text);
 }
 
@@ -118,7 +120,8 @@ JobActions on(JobLife& life, const GuardianEnded& ended) {
   life.exit_code = ended.exit_code;
   life.reason.clear();
   const auto code = std::to_string(ended.exit_code);
-  if (ended.has_begun) return gone(life, "exit code " + code, ended.lived, ended.jitter);
+  if (ended.has_begun)
+    return gone(life, "exit code " + code, ended.lived, ended.jitter, ended.was_stopped);
   life.reason = "acc-launch exited with code " + code + " before it began";
   return gone(life, std::string{life.reason}, ended.lived, ended.jitter);
 }
@@ -222,7 +225,9 @@ JobActions on(JobLife& life, const Found& found) {
       actions.emplace_back(ArmKill{std::chrono::seconds{*life.grace_s} + kKillAfterGrace});
     return actions;
   }
-  if (found.exit_code) return on(life, GuardianEnded{*found.exit_code, Delay{0}, found.jitter});
+  if (found.exit_code)
+    return on(life,
+              GuardianEnded{*found.exit_code, Delay{0}, found.jitter, true, found.was_stopped});
   if (!found.has_started) {
     if (life.stop_asked && !life.again) {
       life.reason = "stopped before it ran";

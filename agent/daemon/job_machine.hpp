@@ -61,6 +61,7 @@ struct GuardianEnded {
   Delay lived{0};
   double jitter = 0.5;
   bool has_begun = true;  ///< false: it ended before its first act, and may have said nothing
+  bool was_stopped = false;  ///< by a signal to the job: to its guardian, or on another node
 };
 struct GuardianLost {
   std::string how;  ///< "killed by SIGKILL (9)"
@@ -87,6 +88,7 @@ struct Found {
   bool has_started = false;
   bool same_boot = true;
   double jitter = 0.5;
+  bool was_stopped = false;  ///< as in GuardianEnded
 };
 using JobChange =
     std::variant<Submitted, SlotsGiven, GuardianStarted, StartFailed, GuardianEnded, GuardianLost,

@@ -61,6 +61,7 @@ Found JobProcesses::look(const Job& job, const UniqueFd& process, std::int64_t& 
   const auto note = decode_exit(*text);
   if (note.has_error()) return found;
   found.exit_code = note->exit_code;
+  found.was_stopped = note->was_stopped;
   if (note->time_ms >= job.stored.started_ms && note->time_ms <= wall_ms())
     ended_ms = note->time_ms;
   return found;

@@ -305,6 +305,7 @@ Result<ExitNote> decode_exit(std::string_view text) {
   RecordReader reader{root, ""};
   reader.number("exit_code", note.exit_code);
   reader.number("time_ms", note.time_ms);
+  if (root.contains("stopped")) reader.boolean("stopped", note.was_stopped);
   if (!reader.complaint().empty()) return wrong(reader.complaint());
   if (note.exit_code < 0 || note.exit_code > 255) return wrong("exit_code is none");
   return note;

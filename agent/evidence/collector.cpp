@@ -352,6 +352,17 @@ class Collector {
   std::vector<Dump> dumps_;
 };
 
+void save(Answer& answer, const std::vector<std::string>& files) {
+  for (const auto& file : files) {
+    const auto written = write_whole_file(file, answer.text);
+    if (written) {
+      answer.file = file;
+      return;
+    }
+    answer.not_saved += (answer.not_saved.empty() ? "" : "; ") + written.error().what;
+  }
+}
+
 }  // namespace
 
 int collect_evidence() {
@@ -359,14 +370,14 @@ int collect_evidence() {
   const Instant began = clock_now();
   auto request = decode_request(read_all(STDIN_FILENO));
   if (!request) return 2;
-  const auto file = request->file;
+  const auto files = request->files;
   const Instant deadline = began + Millis{request->limit_ms};
   Answer answer;
   if (request->gathered.empty())
     answer = Collector{std::move(*request), deadline}.collect();
   else  // nothing is looked at
     answer.text = text_of_nodes(std::move(request->facts), std::move(request->gathered));
-  if (!file.empty() && write_whole_file(file, answer.text)) answer.file = file;
+  save(answer, files);
   write_all(STDOUT_FILENO, encode(answer));
   return 0;
 }

@@ -219,7 +219,7 @@ std::string group_key(const RankSummary& rank) {
 std::string encode(const Request& r) {
   Json json{{"job", r.facts.job},     {"node", r.facts.node}, {"round", r.facts.round},
             {"why", r.facts.why},     {"when", r.facts.when}, {"page", r.has_page},
-            {"limit_ms", r.limit_ms}, {"file", r.file},       {"workers", Json::array()},
+            {"limit_ms", r.limit_ms}, {"files", r.files},     {"workers", Json::array()},
             {"gathered", Json::array()}, {"missing", r.facts.missing}};
   for (const auto& node : r.gathered) json["gathered"].push_back(json_of(node));
   for (const auto& worker : r.workers)
@@ -240,7 +240,7 @@ Result<Request> decode_request(std::string_view text) {
     r.facts.when = json.at("when").get<std::string>();
     r.has_page = json.at("page").get<bool>();
     r.limit_ms = json.at("limit_ms").get<std::int64_t>();
-    r.file = json.at("file").get<std::string>();
+    r.files = json.at("files").get<std::vector<std::string>>();
     r.facts.missing = json.at("missing").get<std::vector<std::string>>();
     for (const auto& one : json.at("gathered")) r.gathered.push_back(node_of(one));
     for (const auto& one : json.at("workers"))
@@ -252,13 +252,13 @@ Result<Request> decode_request(std::string_view text) {
 }
 
 std::string encode(const Answer& a) {
-  return dump(Json{{"text", a.text}, {"evidence", json_of(a.evidence)}, {"file", a.file}});
+  return dump(Json{{"text", a.text}, {"evidence", json_of(a.evidence)}, {"file", a.file}, {"not_saved", a.not_saved}});
 }
 
 Result<Answer> decode_answer(std::string_view text) {
   return total(text, [](const Json& json) {
     return Answer{json.at("text").get<std::string>(), node_of(json.at("evidence")),
-                  json.at("file").get<std::string>()};
+                  json.at("file").get<std::string>(), json.at("not_saved").get<std::string>()};
   });
 }
 

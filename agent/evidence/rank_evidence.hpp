@@ -114,14 +114,16 @@ struct Request {
   std::vector<Worker> workers;
   bool has_page = false;  ///< on descriptor 3
   std::int64_t limit_ms = 10'000;
-  std::string file;  ///< where the text is written; empty: nowhere
+  /// The text is written to the first of them that takes it; empty: nowhere.
+  std::vector<std::string> files;
   /// What several nodes found: no worker is looked at, the text is made of this.
   std::vector<NodeEvidence> gathered;
 };
 struct Answer {
   std::string text;
   NodeEvidence evidence;
-  std::string file;  ///< where the text lies; empty: it could not be written
+  std::string file;          ///< where the text lies; empty: nowhere
+  std::string not_saved{};   ///< why files that were to be tried before it could not be written
 };
 
 [[nodiscard]] std::string encode(const Request& request);

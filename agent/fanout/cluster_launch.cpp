@@ -52,8 +52,7 @@ constexpr Millis kLineDelay{500};
 /// For transports that stop the job on their hosts, when we were killed.
 constexpr Millis kStopPatience{20'000};
 constexpr Millis kWithoutEnd{std::chrono::hours{24 * 365}};
-constexpr std::uint64_t kDescriptorsOfHost = 4;
-constexpr std::uint64_t kDescriptorsOfOurs = 40;
+constexpr std::uint64_t kDescriptorsOfHost = 4, kDescriptorsOfOurs = 40;
 
 ConsoleFacts facts_without_journal() {
   auto facts = detect_console();
@@ -97,6 +96,7 @@ class ClusterRun {
         secret_{std::move(secret)},
         console_{facts_without_journal()},
         course_{names_of(launch)},
+        names_{names_of(launch)},
         words_{launch.is_ssh, launch.transport, version(), launch.uses_daemons},
         state_{fan_out_over(launch.hosts.size(), policy_of(launch))},
         signals_{io_, open_hosts_signals().release()},
@@ -107,10 +107,8 @@ class ClusterRun {
     shows_status_ = launch.shows_status && !launch.detaches && console_.err_is_tty &&
                     !console_.no_color && (console_.same_target || !console_.out_is_tty);
     for (std::size_t i = 0; i < kFanOutTimers; ++i) timers_.emplace_back(io_);
-    for (std::size_t i = 0; i < launch.hosts.size(); ++i) {
+    for (std::size_t i = 0; i < launch.hosts.size(); ++i)
       lines_.push_back(std::make_unique<HostLine>(io_));
-      names_.push_back(launch.hosts[i].name);
-    }
     destinations_.on_degraded = [this](const Losses& losses) {
       say("warning: " + losses.where + ": " + losses.why +
           "; output is being dropped, the workers go on");
@@ -161,6 +159,7 @@ class ClusterRun {
     policy.uses_daemons = launch.uses_daemons;
     policy.detaches = launch.detaches;
     policy.leaves_at = launch.leaves_at;
+    policy.min_hosts = launch.min_hosts;
     // What they do then is to see the jobs' ends.
     if (launch.uses_daemons) policy.leave_patience = launch.end_patience;
     return policy;
@@ -189,24 +188,28 @@ class ClusterRun {
                                          launch_.patience, destinations_.on_degraded);
   }
 
-  [[nodiscard]] bool wants_events() const { return shows_status_ || events_; }
+  [[nodiscard]] bool wants_events() const {
+    return shows_status_ || events_ || launch_.min_hosts != 0;
+  }
 
   void on_event(HostIndex host, const std::string& line) {
     if (events_) events_->write(line);
-    if (shows_status_) course_.take(host, line);
+    course_.take(host, line);
+    const HostWorks works{host, course_.is_at_work(host)};
+    asio::post(io_, alive_.bind([this, works] { handle(works); }));
   }
 
   void draw_status() {
     if (!shows_status_ || exit_code_) return;
-    const auto seen = std::pair{state_.phase, course_.changes()};
+    const bool is_stopping = state_.stop_signal != 0;
+    const auto seen = std::pair{state_.phase, is_stopping ? UINT64_MAX : course_.changes()};
     if (std::exchange(status_of_, seen) != seen) in_phase_since_ = clock_now();
     const auto in_phase = std::chrono::duration_cast<Millis>(clock_now() - in_phase_since_);
-    // What is over sooner isn't worth a line.
-    auto text = in_phase < kLineDelay ? std::string{} : course_.status(state_, in_phase);
-    constexpr std::size_t kNoWidth = 80;
+    // What is over sooner isn't worth a line, but for the answer to a Ctrl-C.
+    auto text = course_.status(state_, in_phase);
+    if (in_phase < kLineDelay && !is_stopping) text.clear();
     const auto window = window_size(STDOUT_FILENO, STDERR_FILENO).columns;
-    const std::size_t columns = window == 0 ? kNoWidth : window;
-    if (!text.empty()) text = cut_to("acc-launch: " + text, columns - 1);
+    if (!text.empty()) text = cut_to("acc-launch: " + text, (window == 0 ? 80U : window) - 1U);
     destinations_.set_status(std::move(text));
     destinations_.flush();
     status_timer_.expires_after(kLineDelay);
@@ -242,6 +245,7 @@ class ClusterRun {
       pump_.resume();  // what is held, is held until the former time
     }
     handle(FanOutSignal{signo});
+    draw_status();
   }
 
   // Nobody waits for the exit code. The transports end with us, and so do the life lines.
@@ -346,14 +350,14 @@ class ClusterRun {
   }
   void act(const SendSignal& a) { lines_[a.host]->transport.send(encode(PassSignal{a.signo})); }
   void act(const SendLeave& a) { lines_[a.host]->transport.send(encode(Leave{})); }
-  // All jobs are known: with their ids.
-  void act(const RecordLaunch&) { record(); }
+  void act(const RecordLaunch&) { record(); }  // with the ids of all jobs
 
   // A job that acc-ctl doesn't know can still be seen on each host.
   void record() {
     if (!launch_.uses_daemons || !launch_.is_recorded) return;
-    LaunchRecord record{launch_.id, launch_.socket,   launch_.folder,
-                        wall_ms(),  launch_.detaches, {}};
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    LaunchRecord record{launch_.id, launch_.socket, launch_.folder,
+                        std::chrono::duration_cast<Millis>(now).count(), launch_.detaches, {}};
     for (std::size_t i = 0; i < names_.size(); ++i)
       record.parts.push_back({names_[i], launch_.hosts[i].node, state_.hosts[i].job});
     const auto written = write_record(record);
@@ -361,10 +365,6 @@ class ClusterRun {
       say("warning: acc-ctl on this machine will not know the job: " + written.error().what);
   }
 
-  static std::int64_t wall_ms() {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<Millis>(now).count();
-  }
   void act(const CloseLifeLine& a) { lines_[a.host]->transport.close_line(); }
   void act(const KillTransport& a) { lines_[a.host]->transport.kill(); }
   void act(const ArmFanOutTimer& a) {
@@ -386,6 +386,7 @@ class ClusterRun {
     say(text);
   }
   void act(const TellLost& a) { say(describe_lost(a, names_[a.host], words_)); }
+  void act(const TellMissed& a) { say(describe_missed(state_.hosts[a.host], names_[a.host])); }
   void act(const TellNotStarted& a) {
     say("the job is stopped on all hosts, as " + names_[a.host] + " could not start its part");
   }
@@ -434,10 +435,10 @@ class ClusterRun {
   std::optional<rendezvous::SecretBytes> secret_;
   const ConsoleFacts console_;
   LaunchCourse course_;
+  const std::vector<std::string> names_;
   const TransportWords words_;
   const std::string token_ = random_name() + random_name();
   FanOutState state_;
-  std::vector<std::string> names_;
 
   asio::io_context io_{1};
   Alive alive_;  // before what is destroyed after it; ended by our destructor

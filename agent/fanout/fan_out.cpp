@@ -64,7 +64,7 @@ int exit_code_of(const FanOutState& state) {
   if (const auto code = state.verdict.code()) return *code;
   const bool any_ended = std::ranges::any_of(
       state.hosts, [](const FanOutHost& host) { return host.exit_code.has_value(); });
-  if (any_ended) return 0;
+  if (any_ended && !state.is_rest_told) return 0;
   return state.stop_signal != 0 ? 128 + state.stop_signal : to_int(ExitCode::nodes_missing);
 }
 
@@ -73,7 +73,7 @@ void finish_if_empty(FanOutState& state, FanOutActions& out) {
   if (state.phase == FanOutPhase::starting && any_in(state, HostPhase::waiting)) return;
   state.phase = FanOutPhase::finished;
   for (const auto timer : {FanOutTimer::start, FanOutTimer::verdict, FanOutTimer::leave,
-                           FanOutTimer::end, FanOutTimer::stop})
+                           FanOutTimer::end, FanOutTimer::stop, FanOutTimer::rest})
     out.emplace_back(DisarmFanOutTimer{timer});
   out.emplace_back(FinishFanOut{exit_code_of(state)});
 }
@@ -106,6 +106,65 @@ void go(FanOutState& state, FanOutActions& out) {
     host.phase = HostPhase::running;
     out.emplace_back(SendGo{i});
   });
+}
+
+// An elastic job has begun, too, where a host ended alone.
+bool has_begun(const FanOutHost& host) {
+  if (host.has_begun || !host.exit_code) return host.has_begun;
+  return *host.exit_code == 0 || JobVerdict::is_of_one_node(*host.exit_code);
+}
+
+void detach_if_begun(FanOutState& state, FanOutActions& out) {
+  const bool may = state.policy.detaches && !state.is_detached && !state.missed &&
+                   state.phase == FanOutPhase::running && state.stop_signal == 0;
+  if (!may || std::ranges::none_of(state.hosts, &FanOutHost::has_begun)) return;
+  if (!std::ranges::all_of(state.hosts, has_begun)) return;
+  state.is_detached = true;
+  for_living(state, [&](HostIndex i, FanOutHost& host) {
+    host.is_closed = true;  // its end is no loss
+    out.emplace_back(SendLeave{i});
+  });
+}
+
+/// Refused by the acc-launch there, before it could tell the other nodes.
+bool is_refusal(int code) {
+  return code == to_int(ExitCode::usage) || code == to_int(ExitCode::output);
+}
+
+// Nothing starts a part of the job again. The others may have to wait for it until --join_timeout,
+// and learn from us that this is in vain.
+void heed_missing(FanOutState& state, HostIndex index, FanOutActions& out) {
+  const auto left = static_cast<std::size_t>(
+      std::ranges::count_if(state.hosts, [](const FanOutHost& host) {
+        return host.phase == HostPhase::running && !host.exit_code;
+      }));
+  const bool is_ours = state.policy.min_hosts != 0 && state.phase == FanOutPhase::running &&
+                       state.stop_signal == 0 && !state.is_detached;
+  const auto code = state.hosts[index].exit_code;
+  const bool is_refused = code && is_refusal(*code);
+  if (!is_ours || state.missed || left == 0) return;
+  if (!is_refused && left >= state.policy.min_hosts) return;
+  state.missed = index;
+  out.emplace_back(ArmFanOutTimer{FanOutTimer::rest, state.policy.rest_patience});
+}
+
+void end_the_rest(FanOutState& state, FanOutActions& out) {
+  if (state.phase != FanOutPhase::running || state.stop_signal != 0 || !state.missed) return;
+  // The connection to it may be lost, and not that of the other nodes.
+  const bool goes_on = std::ranges::any_of(state.hosts, [](const FanOutHost& host) {
+    return host.phase == HostPhase::running && !host.exit_code && host.is_at_work;
+  });
+  if (goes_on) {
+    out.emplace_back(ArmFanOutTimer{FanOutTimer::rest, state.policy.rest_patience});
+    return;
+  }
+  state.is_rest_told = true;
+  out.emplace_back(TellMissed{*state.missed});
+  for_living(state, [&](HostIndex i, const FanOutHost& host) {
+    if (!host.exit_code) out.emplace_back(SendSignal{i, SIGTERM});
+  });
+  if (!std::exchange(state.is_end_armed, true))
+    out.emplace_back(ArmFanOutTimer{FanOutTimer::end, state.policy.end_patience});
 }
 
 // A host has answered, or can't.
@@ -160,12 +219,16 @@ FanOutActions on(FanOutState& state, const HostReportedStart& e) {
       std::ranges::none_of(state.hosts, [](const FanOutHost& host) { return host.job.empty(); });
   if (state.phase != FanOutPhase::running || !all_started) return out;
   out.emplace_back(RecordLaunch{});
-  if (!state.policy.detaches || state.stop_signal != 0) return out;
-  state.is_detached = true;
-  for_living(state, [&](HostIndex i, FanOutHost& host) {
-    host.is_closed = true;  // its end is no loss
-    out.emplace_back(SendLeave{i});
-  });
+  return out;
+}
+
+FanOutActions on(FanOutState& state, const HostWorks& e) {
+  FanOutActions out;
+  auto& host = state.hosts[e.host];
+  if (host.phase != HostPhase::running) return out;
+  host.is_at_work = e.is_at_work;
+  host.has_begun = host.has_begun || e.is_at_work;
+  detach_if_begun(state, out);
   return out;
 }
 
@@ -183,12 +246,14 @@ FanOutActions on(FanOutState& state, const HostReportedEnd& e) {
   if (host.phase != HostPhase::running || host.exit_code) return {};
   host.exit_code = e.exit_code;
   const bool is_alone = JobVerdict::is_of_one_node(e.exit_code);
-  if (!is_alone || !host.is_closed) state.verdict.add(e.exit_code);
+  const bool is_of_ours = state.is_rest_told && e.exit_code == 128 + SIGTERM;
+  if (!is_of_ours && (!is_alone || !host.is_closed)) state.verdict.add(e.exit_code);
   FanOutActions out;
   // A transport may wait for the end of its input.
   if (!std::exchange(host.is_closed, true)) out.emplace_back(CloseLifeLine{e.host});
   // The job may go on without a host that ended alone, for days.
   if (!is_alone && !std::exchange(state.is_end_armed, true)) arm_end(state, out);
+  if (is_alone || is_refusal(e.exit_code)) heed_missing(state, e.host, out);
   return out;
 }
 
@@ -211,7 +276,9 @@ FanOutActions on(FanOutState& state, const TransportExited& e) {
     leave(state, out);
   } else if (was_running && !host.exit_code && !host.is_closed) {
     out.emplace_back(TellLost{e.host, e.status, e.last_words});
+    heed_missing(state, e.host, out);
   }
+  detach_if_begun(state, out);
   finish_if_empty(state, out);
   return out;
 }
@@ -283,6 +350,9 @@ FanOutActions on(FanOutState& state, const FanOutTimerFired& e) {
       for_living(state, [&](HostIndex i, const FanOutHost& host) {
         if (!host.exit_code) out.emplace_back(SendSignal{i, SIGTERM});
       });
+      return out;
+    case FanOutTimer::rest:
+      end_the_rest(state, out);
       return out;
     case FanOutTimer::leave:
       if (state.phase != FanOutPhase::leaving) return out;

@@ -43,6 +43,8 @@ struct FanOutHost {
   std::optional<HostTrouble> trouble;
   std::string job;               ///< id of its job, where a daemon runs it
   std::optional<int> exit_code;  ///< as its acc-launch reported it
+  bool has_begun = false;        ///< it has run workers
+  bool is_at_work = false;       ///< it runs them now
   bool is_closed = false;        ///< we closed its life line
 };
 
@@ -53,9 +55,11 @@ struct FanOutPolicy {
   Millis leave_patience{5'000};   ///< from closing a life line to SIGKILL for its transport
   Millis end_patience{120'000};   ///< from the first host's end to closing the life lines of others
   Millis stop_patience{3'000};    ///< from the first host's end by a signal to telling the others
+  Millis rest_patience{5'000};    ///< from the end of one host's part to telling the others
+  std::size_t min_hosts = 0;      ///< that the job needs; 0: it isn't ours to end
   std::string version;            ///< ours, which all hosts must have
   bool uses_daemons = false;      ///< each host reports the start of its job
-  bool detaches = false;          ///< when all have, the jobs go on without us
+  bool detaches = false;          ///< when all run workers, the jobs go on without us
   std::uint32_t leaves_at = 0;    ///< attached: so many stop signals let the jobs go; 0: never
 };
 
@@ -66,8 +70,8 @@ enum class FanOutPhase {
   finished,
 };
 
-enum class FanOutTimer { start, verdict, leave, end, stop };
-inline constexpr auto kFanOutTimers = static_cast<std::size_t>(FanOutTimer::stop) + 1;
+enum class FanOutTimer { start, verdict, leave, end, stop, rest };
+inline constexpr auto kFanOutTimers = static_cast<std::size_t>(FanOutTimer::rest) + 1;
 
 using HostIndex = std::size_t;
 
@@ -80,6 +84,8 @@ struct FanOutState {
   std::uint32_t stop_requests = 0;
   bool is_end_armed = false;
   bool is_detached = false;
+  std::optional<HostIndex> missed;  ///< the first whose part ended, and that the job can't do without
+  bool is_rest_told = false;        ///< the others were told to end, because of it
   JobVerdict verdict;  ///< of the hosts that ended by themselves
 };
 
@@ -99,6 +105,11 @@ struct HostReportedStart {
   HostIndex host = 0;
   std::string job;
 };
+/// Its workers are there, or are no longer.
+struct HostWorks {
+  HostIndex host = 0;
+  bool is_at_work = false;
+};
 struct HostReportedEnd {
   HostIndex host = 0;
   int exit_code = 0;
@@ -116,8 +127,8 @@ struct FanOutTimerFired {
   FanOutTimer timer = FanOutTimer::start;
 };
 using FanOutEvent =
-    std::variant<FanOutBegan, TransportFailed, HostPrepared, HostReportedStart, HostReportedEnd,
-                 TransportExited, FanOutSignal, FanOutTimerFired>;
+    std::variant<FanOutBegan, TransportFailed, HostPrepared, HostReportedStart, HostWorks,
+                 HostReportedEnd, TransportExited, FanOutSignal, FanOutTimerFired>;
 
 // ---- actions ----
 struct StartTransport {
@@ -169,12 +180,16 @@ struct TellStoppedEarly {
 struct TellLate {
   HostIndex host = 0;
 };
+/// Its part has ended for good, and the job can't go on: the others are told to end.
+struct TellMissed {
+  HostIndex host = 0;
+};
 struct FinishFanOut {
   int exit_code = 0;
 };
 using FanOutAction = std::variant<StartTransport, SendGo, SendSignal, SendLeave, RecordLaunch,
                                   CloseLifeLine, KillTransport, ArmFanOutTimer, DisarmFanOutTimer, TellTroubles, TellLost, TellNotStarted,
-                                  TellStoppedEarly, TellLate, FinishFanOut>;
+                                  TellStoppedEarly, TellLate, TellMissed, FinishFanOut>;
 using FanOutActions = std::vector<FanOutAction>;
 
 FanOutActions step(FanOutState& state, const FanOutEvent& event);

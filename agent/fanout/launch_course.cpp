@@ -85,8 +85,27 @@ std::string LaunchCourse::progress_words() const {
   return text + ", slowest: rank " + std::to_string(progress.rank) + " on " + slowest->name;
 }
 
+// By the user's signal, whatever the hosts report of it.
+std::string LaunchCourse::stopping_words(const FanOutState& state) const {
+  std::uint64_t alive = 0;
+  std::uint64_t workers = 0;
+  for (const auto& host : hosts_) {
+    alive += host.alive;
+    workers += host.workers;
+  }
+  if (state.phase == FanOutPhase::running && alive > 0)
+    return "stopping, " + std::to_string(alive) + " of " + plural(workers, "worker") + " left";
+  const auto here = std::ranges::count_if(state.hosts, [](const FanOutHost& host) {
+    return host.phase != HostPhase::waiting && host.phase != HostPhase::gone;
+  });
+  return "stopping, waiting for " + plural(static_cast<std::uint64_t>(here), "host") + " to end";
+}
+
 std::string LaunchCourse::status(const FanOutState& state, Millis in_phase) const {
   const auto since = ", " + shown_seconds(in_phase);
+  const bool is_over = state.phase == FanOutPhase::finished || state.is_detached;
+  if (!is_over && (state.stop_signal != 0 || state.phase == FanOutPhase::leaving))
+    return stopping_words(state) + since;
   if (state.phase == FanOutPhase::starting) {
     const auto ready = std::ranges::count(state.hosts, HostPhase::prepared, &FanOutHost::phase);
     return std::to_string(ready) + " of " + plural(state.hosts.size(), "host") + " are ready" +

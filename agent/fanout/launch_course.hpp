@@ -21,6 +21,9 @@ class LaunchCourse {
   void take(HostIndex host, std::string_view event);
   /// Without a line's end; empty: workers run, and nothing more is known.
   [[nodiscard]] std::string status(const FanOutState& state, Millis in_phase) const;
+  [[nodiscard]] bool is_at_work(HostIndex host) const {
+    return hosts_[host].doing == Doing::running;
+  }
   /// Changes with each change of what the hosts do; the time since then is `in_phase`.
   [[nodiscard]] std::uint64_t changes() const { return changes_; }
 
@@ -41,6 +44,7 @@ class LaunchCourse {
   void set(Host& host, Doing doing);
   [[nodiscard]] std::size_t count(Doing doing) const;
   [[nodiscard]] std::string progress_words() const;
+  [[nodiscard]] std::string stopping_words(const FanOutState& state) const;
 
   std::vector<Host> hosts_;
   std::string reason_;  ///< of the last restart

@@ -29,4 +29,7 @@ struct TransportWords {
 [[nodiscard]] std::string describe_lost(const TellLost& lost, const std::string& host,
                                         const TransportWords& words);
 
+/// Why the job ends on the others: a host's part has ended for good.
+[[nodiscard]] std::string describe_missed(const FanOutHost& missed, const std::string& host);
+
 }  // namespace acc::agent

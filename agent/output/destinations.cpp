@@ -81,9 +81,22 @@ void Destinations::tell_news(OutputQueue& queue) {
   const auto news = queue.news(clock_now());
   if (news == OutputQueue::News::none) return;
   if (news == OutputQueue::News::recovered) return say("acc-launch: " + queue.describe_recovery());
+  if (news == OutputQueue::News::stuck) {
+    // Where our own lines go: they would wait, too.
+    return &queue == &console(true) ? void() : say("acc-launch: warning: " + queue.describe_stuck());
+  }
   const auto losses = queue.losses();
   const bool is_known = &queue == files_.get() && is_log_dir_closed;
   if (losses && on_degraded && !is_known) on_degraded(*losses);
+}
+
+std::optional<Instant> Destinations::next_news() const {
+  std::optional<Instant> next;
+  for_each([&](const OutputQueue& queue) {
+    const auto at = is_finished_ ? std::nullopt : queue.stuck_at();
+    if (at && (!next || *at < *next)) next = at;
+  });
+  return next;
 }
 
 std::vector<Losses> Destinations::losses() const {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,8 +42,10 @@ class Destinations {
   void say(std::string_view text);
   /// Hands the batches to the writer threads, and reports what has changed.
   void flush();
-  /// Reports which destination begins to lose data, and which takes data again.
+  /// Reports which destination begins to lose data, or takes none, and which takes data again.
   void tell_news();
+  /// When tell_news() has something to report of a destination that takes nothing until then.
+  [[nodiscard]] std::optional<Instant> next_news() const;
   [[nodiscard]] std::vector<Losses> losses() const;
   /// Waits until all is written, within the limits; what isn't is given up. Afterwards tell_news()
   /// does nothing until the next round.

@@ -12,6 +12,7 @@
 #include "common/log.hpp"
 
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -56,6 +57,12 @@ struct OutputHub::Worker {
   Channel err;
 };
 
+struct OutputHub::NewsTimer {
+  explicit NewsTimer(boost::asio::io_context& io) : timer{io} {}
+  boost::asio::steady_timer timer;
+  bool is_armed = false;
+};
+
 OutputHub::OutputHub(boost::asio::io_context& io, const OutputPlan& plan,
                      std::uint32_t local_world_size, const ConsoleFacts& facts,
                      OutputOptions options)
@@ -64,7 +71,12 @@ OutputHub::OutputHub(boost::asio::io_context& io, const OutputPlan& plan,
       facts_{facts},
       options_{std::move(options)},
       wants_files_{wants_files(plan, local_world_size, facts)},
-      pump_{std::make_unique<Pump>(io, [this] { destinations_->flush(); })},
+      pump_{std::make_unique<Pump>(io,
+                                   [this] {
+                                     destinations_->flush();
+                                     watch_destinations();
+                                   })},
+      news_timer_{std::make_unique<NewsTimer>(io)},
       workers_(local_world_size) {
   // Called on the writer threads.
   auto wake = [&io, on_wake = alive_.bind([this] {
@@ -336,6 +348,20 @@ void OutputHub::count_output() {
 
 OutputTotals OutputHub::totals() const { return totals_ ? *totals_ : OutputTotals{}; }
 
+void OutputHub::watch_destinations() {
+  if (news_timer_->is_armed) return;
+  const auto next = destinations_->next_news();
+  if (!next) return;
+  news_timer_->is_armed = true;
+  news_timer_->timer.expires_at(*next);
+  news_timer_->timer.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
+    news_timer_->is_armed = false;
+    if (cancelled) return;
+    destinations_->tell_news();
+    watch_destinations();
+  }));
+}
+
 std::vector<Losses> OutputHub::losses() const { return destinations_->losses(); }
 
 void OutputHub::on_degraded(std::function<void(const Losses&)> told) {
@@ -344,6 +370,7 @@ void OutputHub::on_degraded(std::function<void(const Losses&)> told) {
 
 void OutputHub::finish(const AskFlushLimits& limits) {
   end_round();
+  news_timer_->timer.cancel();
   destinations_->finish(limits);
 }
 

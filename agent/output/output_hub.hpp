@@ -136,6 +136,7 @@ class OutputHub {
  private:
   struct Channel;
   struct Worker;
+  struct NewsTimer;
 
   [[nodiscard]] std::string folder_of(LocalRank local) const;
   [[nodiscard]] bool wants_color(bool is_err) const;
@@ -143,6 +144,8 @@ class OutputHub {
                             bool is_err);
   Result<UniqueFd> open_read_end(Channel& channel, const Route& route, bool is_err);
   void close_channel(Channel& channel);
+  /// A destination that takes nothing is told of in time, also if the workers write no more.
+  void watch_destinations();
 
   const OutputPlan plan_;
   const std::uint32_t local_world_size_;
@@ -154,6 +157,7 @@ class OutputHub {
   std::unique_ptr<Destinations> destinations_;
   std::unique_ptr<OutputTotals> totals_;  // none: nothing is counted; outlives the streams
   std::unique_ptr<Pump> pump_;
+  std::unique_ptr<NewsTimer> news_timer_;
   std::vector<Worker> workers_;
   Round round_{};
   std::string run_folder_;

@@ -38,6 +38,11 @@ OutputQueue::News OutputQueue::news(Instant now) {
     was_losing_ = true;
     return std::exchange(is_told_, true) ? News::none : News::degraded;
   }
+  const auto stuck = stuck_at();
+  if (stuck && now >= *stuck) {
+    is_stuck_told_ = true;
+    return News::stuck;
+  }
   if (!was_losing_ || now < last_recovery_ + kQuiet) return News::none;
   was_losing_ = false;
   last_recovery_ = now;
@@ -57,6 +62,19 @@ std::optional<Losses> OutputQueue::losses() const {
   losses.lines = lost.lines;
   losses.since = lost.since;
   return losses;
+}
+
+// A full queue holds up the workers, and what follows is degraded.
+std::optional<Instant> OutputQueue::stuck_at() const {
+  const auto bytes = queued();
+  if (is_stuck_told_ || is_told_ || bytes == 0 || bytes >= queue_bytes_) return std::nullopt;
+  return std::max(filled_at_, last_progress()) + policy_.patience();
+}
+
+std::string OutputQueue::describe_stuck() const {
+  return where_ + ": it took nothing for " + describe(policy_.patience()) +
+         "; output waits in memory, and is dropped beyond " + std::to_string(queue_bytes_ >> 10U) +
+         " KiB or if it is not read by the end of the job";
 }
 
 std::string OutputQueue::describe_recovery() {
@@ -122,7 +140,7 @@ void OutputQueue::run() {
 }
 
 void OutputQueue::added(Lock& lock, std::size_t bytes) {
-  queued_.fetch_add(bytes, std::memory_order_acq_rel);
+  if (queued_.fetch_add(bytes, std::memory_order_acq_rel) == 0) filled_at_ = clock_now();
   ensure_thread();
   const bool wake = waiting_;
   lock.unlock();

@@ -42,12 +42,17 @@ class OutputQueue : public std::enable_shared_from_this<OutputQueue> {
   void begin_round() { policy_.begin_round(queued()); }
   void shorten_patience(Millis patience) { policy_.shorten(patience); }
 
-  enum class News { none, degraded, recovered };
-  /// What has changed since the last call; degraded comes once.
+  /// stuck: it has taken nothing for the patience, and there still is room.
+  enum class News { none, stuck, degraded, recovered };
+  /// What has changed since the last call; stuck and degraded come once.
   News news(Instant now);
   [[nodiscard]] std::optional<Losses> losses() const;
   /// For people, after News::recovered: what was lost since the last such message.
   std::string describe_recovery();
+  /// For people, after News::stuck.
+  [[nodiscard]] std::string describe_stuck() const;
+  /// When this becomes News::stuck unless anything is taken; nothing: it is empty, full or told.
+  [[nodiscard]] std::optional<Instant> stuck_at() const;
 
   /// Waits as long as the queue shrinks: until `patience` after its last step (but not before
   /// `from` + `patience`), and never beyond `until`. True when all that was queued has been written
@@ -143,6 +148,8 @@ class OutputQueue : public std::enable_shared_from_this<OutputQueue> {
   const std::size_t queue_bytes_;
   DropPolicy policy_;
   bool is_told_ = false;
+  bool is_stuck_told_ = false;
+  Instant filled_at_{};  // when the empty queue got something
   bool was_losing_ = false;
   bool was_cut_off_ = false;  // by the end of the job, before the patience was over
   Instant last_recovery_{};

@@ -56,6 +56,10 @@ std::string silence_words(const SilentRank& silent, const evidence::RankSummary&
   return text + ", before its first step";
 }
 
+bool is_python(const std::string& program) {
+  return program.substr(program.rfind('/') + 1).starts_with("python");  // npos + 1 is 0
+}
+
 std::string one_decimal(double value) {
   std::ostringstream text;
   text << std::fixed << std::setprecision(value < 10 ? 2 : 1) << value;
@@ -110,6 +114,7 @@ void JobWatch::round_started(HeartbeatBoard& board, Round round, Instant now) {
   stall_.begin(now);
   stall_look_ = now;
   goodput_.round_started(now);
+  slow_restart_.round_started(now);
   next_deadline_.reset();
   if (parts_.plan.hang.is_on()) next_deadline_ = now + hangs_.first_limit();
   board.on_first_sign([this] { arm(); });
@@ -122,6 +127,7 @@ void JobWatch::round_started(HeartbeatBoard& board, Round round, Instant now) {
 
 void JobWatch::round_ended(bool is_lost, Instant now) {
   goodput_.round_ended(is_lost, now);
+  slow_restart_.round_ended(is_lost, now);
   if (board_ == nullptr) return;
   if (board_->is_in_use())
     hangs_.look(board_->beats(), std::vector<bool>(parts_.workers.records().size(), false), now);
@@ -184,6 +190,7 @@ void JobWatch::look() {
     const auto beats = board_->beats();
     if (board_->is_in_use()) {
       look_for_stragglers(beats, now);
+      look_for_slow_restart(beats);
       hooks_.on_look();
     }
     if (parts_.plan.hang.is_on()) look_for_hangs(beats, living(), now);
@@ -209,6 +216,17 @@ void JobWatch::look_for_hangs(const std::vector<heartbeat::Beat>& beats,
                             "(docs/worker-socket.md)");
   }
   if (!seen.silent.empty()) on_silent(seen);
+}
+
+void JobWatch::look_for_slow_restart(const std::vector<heartbeat::Beat>& beats) {
+  const auto& plan = parts_.plan;
+  if (!plan.preload.modules.empty() || !is_python(plan.command.front())) return;
+  if (const auto found = slow_restart_.look(beats)) {
+    parts_.messages.note("the restart took " + describe(found->whole) + ", of which " +
+                         describe(found->workers) +
+                         " passed from the workers' start to their first heartbeat: --preload auto "
+                         "saves the imports in it");
+  }
 }
 
 void JobWatch::look_for_stragglers(const std::vector<heartbeat::Beat>& beats, Instant now) {
@@ -328,7 +346,8 @@ void JobWatch::conclude(const std::vector<SilentRank>& found, Result<evidence::A
   if (board_ == nullptr) return;
   const auto silent = still_silent(found);
   if (silent.empty()) return call_off();
-  const std::string file = answer ? answer->file : std::string{};
+  const bool is_on_stderr = answer && answer->file.empty();
+  const std::string file = is_on_stderr ? kOnStderr : answer ? answer->file : std::string{};
   evidence::NodeEvidence mine;
   if (answer) mine = std::move(answer->evidence);
   for (auto& rank : mine.ranks) {
@@ -383,7 +402,7 @@ void JobWatch::name_culprit(const std::vector<SilentRank>& silent, const std::st
 
 // On several nodes its file gets what all of them found.
 void JobWatch::report_hang(Hang hang, const Evidence& nodes) {
-  if (nodes.size() < 2 || hang.file.empty()) return hooks_.on_hang(hang);
+  if (nodes.size() < 2 || hang.file.empty() || hang.file == kOnStderr) return hooks_.on_hang(hang);
   const auto rank = parts_.workers.records().at(hang.rank.value()).rank.value();
   const auto why = "rank " + std::to_string(rank) + " " + hang.cause;
   const auto file = hang.file;
@@ -395,16 +414,32 @@ void JobWatch::report_hang(Hang hang, const Evidence& nodes) {
 
 // ---- evidence ----
 
-std::string JobWatch::next_file() {
+/// In the order in which they are tried: any of these folders may be full or closed.
+std::vector<std::string> JobWatch::next_files() {
+  std::vector<std::string> files;
   const std::string name = "stacks-" + std::to_string(++files_) + ".txt";
   if (parts_.run_folder.holds_logs()) {
     const auto folder = parts_.run_folder.make_attempt(round_);
     std::error_code none;
-    if (!folder.empty()) return std::filesystem::absolute(folder, none).string() + "/" + name;
+    if (!folder.empty())
+      files.push_back(std::filesystem::absolute(folder, none).string() + "/" + name);
   }
   const char* const temporary = std::getenv("TMPDIR");
-  return std::string{temporary != nullptr && *temporary == '/' ? temporary : "/tmp"} + "/acc-" +
-         parts_.job_id + "-" + name;
+  const bool is_named = temporary != nullptr && *temporary == '/';
+  for (const std::string folder : {is_named ? temporary : "/tmp", "/var/tmp", "/dev/shm"}) {
+    auto file = folder + "/acc-" + parts_.job_id + "-" + name;
+    if (std::ranges::find(files, file) == files.end()) files.push_back(std::move(file));
+  }
+  return files;
+}
+
+void JobWatch::tell_of_stacks(const evidence::Answer& answer) const {
+  if (answer.file.empty()) {
+    parts_.messages.warning("the stacks can't be saved (" + answer.not_saved + "):");
+    return parts_.messages.text(answer.text);
+  }
+  parts_.messages.warning("stacks of all ranks here: " + answer.file +
+                          (answer.not_saved.empty() ? "" : " (" + answer.not_saved + ")"));
 }
 
 evidence::Request JobWatch::request_for(const std::string& why) const {
@@ -422,7 +457,7 @@ void JobWatch::start_collecting(const Collection& wanted, Collected done) {
   auto request = request_for(wanted.why);
   request.limit_ms = wanted.limit.count();
   request.has_page = board_->fd() >= 0;
-  if (wanted.is_kept) request.file = next_file();
+  if (wanted.is_kept) request.files = next_files();
   for (const auto& record : parts_.workers.records()) {
     if (record.pid == 0 || record.status) continue;
     const bool is_silent = std::ranges::any_of(
@@ -432,11 +467,12 @@ void JobWatch::start_collecting(const Collection& wanted, Collected done) {
   const bool was_running = evidence_.is_running();
   waiting_.push_back(std::move(done));
   if (was_running && silent.empty()) return;  // the same answer serves both
-  evidence_.start(request, board_->fd(), [this](Result<evidence::Answer> answer) {
+  const bool is_kept = !request.files.empty();
+  evidence_.start(request, board_->fd(), [this, is_kept](Result<evidence::Answer> answer) {
     if (!answer) {
       parts_.messages.warning(answer.error().what);
-    } else if (!answer->file.empty()) {
-      parts_.messages.warning("stacks of all ranks here: " + answer->file);
+    } else if (is_kept) {
+      tell_of_stacks(*answer);
     }
     for (const auto& one : std::exchange(waiting_, {})) one(answer);
   });
@@ -458,7 +494,7 @@ void JobWatch::write_together(const std::string& why, Evidence nodes,
   auto request = request_for(why);
   request.facts.missing = std::move(missing);
   request.limit_ms = kTogetherTime.count();
-  request.file = file;
+  if (!file.empty()) request.files.push_back(file);
   request.gathered = std::move(nodes);
   const auto without_file = [facts = request.facts, gathered = request.gathered] {
     return evidence::Answer{evidence::text_of_nodes(facts, gathered), {}, {}};
@@ -468,7 +504,11 @@ void JobWatch::write_together(const std::string& why, Evidence nodes,
   std::erase_if(together_, [](const auto& run) { return !run->is_running(); });
   together_.push_back(std::make_unique<evidence::EvidenceRun>(parts_.io));
   together_.back()->start(request, -1,
-                          [without_file, done = std::move(done)](Result<evidence::Answer> answer) {
+                          [this, without_file,
+                           done = std::move(done)](Result<evidence::Answer> answer) {
+                            if (answer && !answer->not_saved.empty())
+                              parts_.messages.warning("stacks of the other nodes can't be added: " +
+                                                      answer->not_saved);
                             done(answer ? std::move(answer) : without_file());
                           });
 }

@@ -5,6 +5,7 @@
 #include "agent/job_plan.hpp"
 #include "agent/watch/goodput.hpp"
 #include "agent/watch/hang_detector.hpp"
+#include "agent/watch/slow_restart.hpp"
 #include "agent/watch/stall_detector.hpp"
 #include "agent/watch/straggler_watch.hpp"
 #include "agent/worker_group.hpp"
@@ -32,8 +33,10 @@ class JobWatch {
   struct Hang {
     LocalRank rank{0};
     std::string cause;
-    std::string file;  ///< with the stacks; empty: none
+    std::string file;  ///< with the stacks; kOnStderr: no file took them; empty: none
   };
+  /// In place of a file in the report.
+  static constexpr const char* kOnStderr = "stderr";
   struct Hooks {
     std::function<void(const Hang&)> on_hang;
     /// After each look at heartbeats, once a second.
@@ -88,6 +91,7 @@ class JobWatch {
                       Instant now);
   void look_for_stragglers(const std::vector<heartbeat::Beat>& beats, Instant now);
   void look_for_stall(Instant now);
+  void look_for_slow_restart(const std::vector<heartbeat::Beat>& beats);
   void on_silent(const HangDetector::Look& look);
   void on_stall(Millis quiet);
   void call_off();
@@ -105,7 +109,8 @@ class JobWatch {
   };
   void start_collecting(const Collection& wanted, Collected done);
   [[nodiscard]] evidence::Request request_for(const std::string& why) const;
-  [[nodiscard]] std::string next_file();
+  [[nodiscard]] std::vector<std::string> next_files();
+  void tell_of_stacks(const evidence::Answer& answer) const;
   [[nodiscard]] std::vector<bool> living() const;
   [[nodiscard]] evidence::NodeEvidence evidence_of_page(
       const std::vector<SilentRank>& silent) const;
@@ -121,6 +126,7 @@ class JobWatch {
   StragglerWatch stragglers_;
   StallDetector stall_;
   Goodput goodput_;
+  SlowRestart slow_restart_;
   evidence::EvidenceRun evidence_;
   std::vector<std::unique_ptr<evidence::EvidenceRun>> together_;
   std::vector<Collected> waiting_;  ///< for the collection that runs

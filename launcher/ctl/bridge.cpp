@@ -248,7 +248,7 @@ class Bridge {
   void act(FinishBridge& a) {
     code_ = a.code;
     flush_until_ = clock_now() + kFlushPatience;
-    events_until_ = clock_now() + kLastEvents;
+    events_until_ = clock_now() + (state_.ended ? kLastEvents : Millis{0});
     questions_.clear();
     for (auto& copy : copies_) copy.talk.reset();
   }

@@ -85,9 +85,8 @@ class Named {
   // No job of this name: perhaps because the service that knows it doesn't answer.
   int fail_to_find(const Error& error) const {
     if (error.code == Errc::bad_usage) return fail(error);
-    const bool is_service_missed =
-        all_->answered.empty() && (call_.services.is_named || all_->jobs.empty());
-    if (is_service_missed && all_->error) {
+    if (!all_->unseen.empty()) tell(all_->unseen);
+    if (is_service_missed(call_.services, *all_, call_.at())) {
       tell(error.what);
       return fail(*all_->error);
     }

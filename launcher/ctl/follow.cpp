@@ -23,6 +23,10 @@ constexpr Millis kLongestPause{1'000};
 
 using How = Followed::How;
 
+/// A daemon that starts (503), or one that doesn't reach the job's node now, where a restart of the
+/// daemon takes a moment as well (502, 504).
+bool may_come_back(unsigned status) { return status >= 502 && status <= 504; }
+
 /// A stream of events that is connected anew when it is lost.
 class Stream {
  public:
@@ -40,10 +44,9 @@ class Stream {
       request_.last_id = reader_.last_id();
       auto exchange = Exchange::open(socket_, request_);
       constexpr unsigned kOk = 200;
-      constexpr unsigned kNotNow = 503;
-      const bool is_starting = exchange && was_connected_ && exchange->status() == kNotNow;
-      if (exchange && exchange->status() != kOk && !is_starting) return refused(*exchange);
-      if (exchange && !is_starting) {
+      const bool is_away = exchange && was_connected_ && may_come_back(exchange->status());
+      if (exchange && exchange->status() != kOk && !is_away) return refused(*exchange);
+      if (exchange && !is_away) {
         has_news_ = false;
         if (const auto end = read(*exchange)) return *end;
         reader_.begin_again();
@@ -60,11 +63,13 @@ class Stream {
         lost_since = now;
         say("the connection to acc-agent is lost, trying again for a minute; the job goes on");
       }
-      if (now - *lost_since > kReconnectFor)
+      if (now - *lost_since > kReconnectFor) {
+        if (is_away) return refused(*exchange);
         return {How::lost,
                 std::nullopt,
                 {},
                 exchange ? "acc-agent closes the connection" : exchange.error().what};
+      }
       if (const auto end = wait(pause)) return *end;
       pause = std::min(2 * pause, kLongestPause);
     }

@@ -121,10 +121,17 @@ std::string ranks_table(const Json& live, std::size_t width) {
   return table_text(rows, width);
 }
 
+std::string restart_figures(const Json& live) {
+  const auto used = number_of(live, "restarts_used");
+  const auto all = number_of(live, "restarts");
+  return "restarts " + std::to_string(used) + " of " +
+         std::to_string(number_of(live, "max_restarts")) +
+         (all > used ? " (" + std::to_string(all) + " in all)" : "");
+}
+
 std::string live_lines(const Json& live) {
-  std::string out = "round " + std::to_string(number_of(live, "round")) + ", restarts " +
-                    std::to_string(number_of(live, "restarts_used")) + " of " +
-                    std::to_string(number_of(live, "max_restarts")) + ", world size " +
+  std::string out = "round " + std::to_string(number_of(live, "round")) + ", " +
+                    restart_figures(live) + ", world size " +
                     std::to_string(number_of(live, "world_size"));
   const auto nodes = number_of(live, "nodes");
   if (nodes > 1)

@@ -27,6 +27,18 @@ struct NodeJobs {
   std::string why;
 };
 
+/// Does it for each index below `count`, each time on one of some threads.
+template <class Do>
+void at_once(std::size_t count, const Do& act) {
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (auto i = next++; i < count; i = next++) act(i);
+  };
+  std::vector<std::jthread> threads;
+  for (std::size_t i = 1; i < std::min(count, kAskedAtOnce); ++i) threads.emplace_back(work);
+  work();
+}
+
 NodeJobs ask_node(const std::string& socket, const std::string& node) {
   NodeJobs found;
   const auto answer = ask_service(socket, {.target = node_prefix(node) + "/v1/jobs"});
@@ -112,8 +124,8 @@ JobRow row_of(const LaunchState& launch) {
   if (!missing.empty()) row.reason = "not known: " + join(missing, ", ");
   const bool any_known =
       std::ranges::any_of(launch.parts, [](const auto& one) { return one.job.has_value(); });
-  if (!any_known && !missing.empty()) {
-    row.state = "unknown";
+  if (!any_known) {
+    row.state = missing.empty() ? "gone" : "unknown";
   } else if (any_lives || (!missing.empty() && !row.exit_code)) {
     row.state = any_stopping ? "stopping" : "running";
     row.exit_code.reset();
@@ -148,13 +160,18 @@ std::string launch_text(const LaunchState& launch, std::int64_t now_ms, std::siz
   return text + table_text(rows, width);
 }
 
-Json launch_json(const LaunchState& launch) {
+Json launch_json(const LaunchState& launch, const std::vector<Json>& answers) {
   const auto row = row_of(launch);
   auto shown = parse_json(jobs_json({row}))["jobs"][0];
   shown["source"] = "launch";
   shown["parts"] = Json::array();
-  for (const auto& [part, job, why] : launch.parts) {
-    Json one{{"node", part.host}, {"job", nullptr}, {"state", nullptr}, {"exit_code", nullptr}};
+  for (std::size_t i = 0; i < launch.parts.size(); ++i) {
+    const auto& [part, job, why] = launch.parts[i];
+    Json one{{"node", part.host},    {"job", nullptr},  {"state", nullptr},
+             {"exit_code", nullptr}, {"live", nullptr}, {"report", nullptr}};
+    for (const char* key : {"live", "report"})
+      if (i < answers.size() && answers[i].is_object() && answers[i].contains(key))
+        one[key] = answers[i][key];
     if (job) {
       one["job"] = job->id;
       one["state"] = job->state;
@@ -174,15 +191,9 @@ std::vector<LaunchState> ask_launches(const std::vector<agent::LaunchRecord>& re
   }
   std::vector<std::pair<const std::pair<std::string, std::string>*, NodeJobs*>> work;
   for (auto& [at, jobs] : nodes) work.emplace_back(&at, &jobs);
-  std::atomic<std::size_t> next{0};
-  const auto ask = [&] {
-    for (auto i = next++; i < work.size(); i = next++)
-      *work[i].second = ask_node(work[i].first->first, work[i].first->second);
-  };
-  std::vector<std::thread> threads;
-  for (std::size_t i = 1; i < std::min(work.size(), kAskedAtOnce); ++i) threads.emplace_back(ask);
-  ask();
-  for (auto& thread : threads) thread.join();
+  at_once(work.size(), [&](std::size_t i) {
+    *work[i].second = ask_node(work[i].first->first, work[i].first->second);
+  });
   std::vector<LaunchState> launches;
   for (const auto& record : records) {
     LaunchState launch{record, {}};
@@ -204,6 +215,17 @@ std::vector<LaunchState> ask_launches(const std::vector<agent::LaunchRecord>& re
     }
   }
   return launches;
+}
+
+std::vector<Json> ask_parts(const LaunchState& launch) {
+  std::vector<Json> answers(launch.parts.size());
+  at_once(answers.size(), [&](std::size_t i) {
+    const auto& job = launch.parts[i].job;
+    if (!job) return;
+    const auto answer = ask_service(job->socket, {.target = job->at + "/v1/jobs/" + job->id});
+    if (answer && answer->status == 200) answers[i] = parse_json(answer->body);
+  });
+  return answers;
 }
 
 }  // namespace acc::ctl

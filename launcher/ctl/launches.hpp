@@ -40,17 +40,22 @@ struct RankPlace {
 [[nodiscard]] std::optional<RankPlace> place_of(const LaunchState& launch, std::uint32_t rank);
 /// The nodes that can't be asked what they have of it.
 [[nodiscard]] std::vector<std::string> unknown_nodes(const LaunchState& launch);
-/// One row for all parts. The state is "unknown" where no node that can be asked knows of it.
+/// One row for all parts. The state is "unknown" where no node that can be asked knows of it, and
+/// "gone" where all can be asked and none has it.
 [[nodiscard]] JobRow row_of(const LaunchState& launch);
 /// Without the local parts of launches, which have a row of their own.
 [[nodiscard]] std::vector<JobRow> without_parts(std::vector<JobRow> jobs,
                                                 const std::vector<LaunchState>& launches);
 [[nodiscard]] std::string launch_text(const LaunchState& launch, std::int64_t now_ms,
                                       std::size_t width);
-[[nodiscard]] nlohmann::json launch_json(const LaunchState& launch);
+/// @param answers  of GET /v1/jobs/ID, one for each part; null: not known
+[[nodiscard]] nlohmann::json launch_json(const LaunchState& launch,
+                                         const std::vector<nlohmann::json>& answers);
 
 /// Asks all nodes at once. Records whose jobs are gone from all nodes are removed.
 [[nodiscard]] std::vector<LaunchState> ask_launches(
     const std::vector<agent::LaunchRecord>& records);
+/// What each part's daemon says of it, with its ranks: GET /v1/jobs/ID; null: no answer.
+[[nodiscard]] std::vector<nlohmann::json> ask_parts(const LaunchState& launch);
 
 }  // namespace acc::ctl

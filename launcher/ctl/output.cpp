@@ -56,6 +56,40 @@ std::string shown(const JobRow& job, int fd, const std::string& text) {
   return is_ours(job) || ::isatty(fd) != 1 ? text : terminal_safe(text);
 }
 
+/// Which ranks a job of the service has, as far as that is known: of its node, if it runs or has
+/// ended.
+std::vector<std::int64_t> ranks_of(const JobRow& job) {
+  std::vector<std::int64_t> ranks;
+  const auto answer = ask_service(job.socket, {.target = job.at + "/v1/jobs/" + job.id});
+  if (!answer || answer->status != kHttpOk) return ranks;
+  const auto shown = parse_json(answer->body);
+  for (const char* part : {"live", "report"}) {
+    if (!ranks.empty() || !shown.is_object() || !shown.contains(part)) continue;
+    const auto& facts = shown[part];
+    if (!facts.is_object() || !facts.contains("workers") || !facts["workers"].is_array()) continue;
+    for (const auto& worker : facts["workers"])  // a lost machine's have no local rank
+      if (worker.is_object() && worker.contains("local_rank") &&
+          worker["local_rank"].is_number_integer())
+        ranks.push_back(number_of(worker, "local_rank"));
+  }
+  return ranks;
+}
+
+std::string without_rank(const std::string& id, const std::string& rank, std::int64_t last) {
+  return id + " has no rank " + printable(rank, 40) + ": it has " +
+         (last == 0 ? std::string{"rank 0 alone"} : "ranks 0 to " + std::to_string(last));
+}
+
+/// Why there is no such output; nothing: there is, or that isn't known.
+std::optional<std::string> missing_rank(const Invocation& call, const JobRow& job) {
+  if (!call.command.has("--rank")) return std::nullopt;
+  const auto& word = call.command.value("--rank");
+  const auto rank = parse_number<std::int64_t>(word);
+  const auto ranks = ranks_of(job);
+  if (!rank || ranks.empty() || std::ranges::find(ranks, *rank) != ranks.end()) return std::nullopt;
+  return without_rank(job.id, word, std::ranges::max(ranks));
+}
+
 int whole_output(const Invocation& call, const JobRow& job, const std::string& query) {
   for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
     const bool is_error = fd == STDERR_FILENO;
@@ -78,6 +112,9 @@ int whole_output(const Invocation& call, const JobRow& job, const std::string& q
         return code(CtlExit::done);
       }
     }
+    const auto missing =
+        exchange->status() == kHttpNotFound ? missing_rank(call, job) : std::nullopt;
+    if (missing) return fail(CtlExit::no_such_job, *missing);
     if (exchange->status() != kHttpOk) return fail(Answer{exchange->status(), body});
   }
   return code(CtlExit::done);
@@ -129,9 +166,14 @@ int show_output(const Invocation& call, const JobRow& job) {
   if (!query) return code(CtlExit::usage);
   const bool attaches = call.command.verb == "attach";
   if (!attaches && !call.command.has("--follow")) return whole_output(call, job, *query);
+  // A job that waits for its start tells its ranks only when it has ended.
+  if (const auto missing = missing_rank(call, job)) return fail(CtlExit::no_such_job, *missing);
   const auto on_interrupt = attaches ? OnInterrupt::stop_then_leave : OnInterrupt::leave;
   const auto end = follow_output(job, {*query, on_interrupt, !is_ours(job)});
-  if (!attaches && end.how == Followed::How::job_ended) return code(CtlExit::done);
+  if (!attaches && end.how == Followed::How::job_ended) {
+    if (const auto missing = missing_rank(call, job)) return fail(CtlExit::no_such_job, *missing);
+    return code(CtlExit::done);
+  }
   return code_of(end, attaches ? job.id : std::string{});
 }
 
@@ -145,7 +187,8 @@ static int show_rank(const Invocation& call, const LaunchState& launch) {
         launch.record.id + ": where that rank is isn't known: not all nodes can be asked now");
   if (!place)
     return fail(CtlExit::no_such_job,
-                launch.record.id + " has no rank " + printable(call.command.value("--rank"), 40));
+                without_rank(launch.record.id, call.command.value("--rank"),
+                             static_cast<std::int64_t>(row_of(launch).slots) - 1));
   Command there = call.command;
   there.flags["--rank"] = {std::to_string(place->local_rank)};
   return show_output(Invocation{there, call.services}, *place->part->job);

@@ -24,9 +24,13 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-std::string own_name() {
-  const auto* user = ::getpwuid(::geteuid());
-  return user != nullptr ? user->pw_name : std::to_string(::geteuid());
+std::string user_name(uid_t uid) {
+  const auto* user = ::getpwuid(uid);
+  return user != nullptr ? user->pw_name : std::to_string(uid);
+}
+
+std::vector<ControlFolder> places_of_user() {
+  return control_folders(std::getenv("XDG_RUNTIME_DIR"), ::geteuid());
 }
 
 std::vector<std::string> sockets_in(const std::string& folder) {
@@ -44,6 +48,21 @@ std::vector<std::string> sockets_in(const std::string& folder) {
   return found;
 }
 
+/// The job whose agent listens at `socket`; nothing: it ended, and its socket is removed.
+std::optional<JobRow> job_at(const std::string& socket, std::int64_t now_ms) {
+  struct stat info {};
+  if (::lstat(socket.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode)) return std::nullopt;
+  const auto user = user_name(info.st_uid);
+  const auto status = ask_agent(socket, R"({"do":"status"})", kListPatience);
+  if (status) return job_of_agent(*status, socket, user, now_ms);
+  // An agent gives its socket this name only when it listens already.
+  const bool is_dead = status.error().code == Errc::unavailable &&
+                       status.error().what.ends_with("nothing listens there");
+  if (is_dead && info.st_uid == ::geteuid()) ::unlink(socket.c_str());
+  if (status.error().code == Errc::timed_out) return silent_job(socket, user);
+  return std::nullopt;
+}
+
 }  // namespace
 
 Services find_services(const std::string& flag) {
@@ -52,31 +71,34 @@ Services find_services(const std::string& flag) {
   if (const auto named = variable("ACC_AGENT_SOCKET"); !named.empty() && named[0] != '@')
     return {{named}, true};
   Services services;
-  if (const auto runtime = variable("XDG_RUNTIME_DIR"); !runtime.empty())
-    services.sockets.push_back(runtime + "/acc/agent.sock");
+  for (const auto& place : places_of_user()) {
+    struct stat info {};  // no daemon listens in a base that is shared
+    const bool is_own = ::stat(place.base.c_str(), &info) == 0 && info.st_uid == ::geteuid();
+    if (!place.is_base_shared && (is_own || place.base == variable("XDG_RUNTIME_DIR")))
+      services.sockets.push_back(place.base + "/" + place.own + "/agent.sock");
+  }
   services.sockets.emplace_back("/run/acc/agent.sock");
   return services;
 }
 
-std::vector<JobRow> jobs_of_agents(std::int64_t now_ms) {
-  std::vector<JobRow> jobs;
-  const auto runtime = variable("XDG_RUNTIME_DIR");
-  if (runtime.empty()) return jobs;
-  const auto user = own_name();
-  for (const auto& socket : sockets_in(runtime + "/acc/jobs")) {
-    const auto status = ask_agent(socket, R"({"do":"status"})", kListPatience);
-    struct stat info {};
-    // An agent gives its socket this name only when it listens already.
-    const bool is_dead = !status && status.error().code == Errc::unavailable &&
-                         status.error().what.ends_with("nothing listens there");
-    if (is_dead && ::lstat(socket.c_str(), &info) == 0 && S_ISSOCK(info.st_mode) &&
-        info.st_uid == ::geteuid())
-      ::unlink(socket.c_str());
-    if (!status && status.error().code == Errc::timed_out) jobs.push_back(silent_job(socket, user));
-    if (!status) continue;
-    if (auto job = job_of_agent(*status, socket, user, now_ms)) jobs.push_back(std::move(*job));
+PlainJobs jobs_of_agents(const std::vector<ControlFolder>& places, std::int64_t now_ms) {
+  PlainJobs found;
+  for (const auto& place : places) {
+    // Root may look at another user's by naming the folder; its agents answer root.
+    const auto folder = open_control_folder(place, false);
+    const bool is_foreign = !folder && folder.error().code == Errc::not_permitted;
+    if (is_foreign && (place.is_base_shared || ::geteuid() != 0)) {
+      found.unseen += (found.unseen.empty() ? "" : "; ") + folder.error().what;
+      continue;
+    }
+    for (const auto& socket : sockets_in(place.path())) {
+      if (auto job = job_at(socket, now_ms)) found.jobs.push_back(std::move(*job));
+    }
   }
-  return jobs;
+  if (found.unseen.empty() && variable("XDG_RUNTIME_DIR").empty())
+    found.unseen = "XDG_RUNTIME_DIR isn't set here: jobs that were started with one of their own "
+                   "aren't seen";
+  return found;
 }
 
 AllJobs find_jobs(const Services& services, std::int64_t now_ms, const std::string& at) {
@@ -84,7 +106,8 @@ AllJobs find_jobs(const Services& services, std::int64_t now_ms, const std::stri
   for (const auto& socket : services.sockets) {
     const auto answer = ask_service(socket, {.target = at + "/v1/jobs"});
     if (!answer) {
-      if (!all.error) all.error = answer.error();
+      const bool says_more = !all.error || all.error->code == Errc::not_found;
+      if (says_more) all.error = answer.error();
       continue;
     }
     auto jobs = jobs_of_service(answer->body, socket);
@@ -101,8 +124,16 @@ AllJobs find_jobs(const Services& services, std::int64_t now_ms, const std::stri
     }
   }
   if (!at.empty()) return all;
-  for (auto& job : jobs_of_agents(now_ms)) all.jobs.push_back(std::move(job));
+  auto plain = jobs_of_agents(places_of_user(), now_ms);
+  for (auto& job : plain.jobs) all.jobs.push_back(std::move(job));
+  all.unseen = std::move(plain.unseen);
   return all;
+}
+
+bool is_service_missed(const Services& services, const AllJobs& all, const std::string& at) {
+  if (!all.answered.empty() || !all.error) return false;
+  const bool is_there = all.error->code != Errc::not_found;
+  return services.is_named || !at.empty() || (is_there && all.jobs.empty());
 }
 
 }  // namespace acc::ctl

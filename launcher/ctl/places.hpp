@@ -1,5 +1,6 @@
 #pragma once
 
+#include "common/control_folders.hpp"
 #include "launcher/ctl/job_list.hpp"
 
 #include <optional>
@@ -16,16 +17,27 @@ struct Services {
 };
 [[nodiscard]] Services find_services(const std::string& flag);
 
-/// $XDG_RUNTIME_DIR/acc/jobs/*.sock. Sockets of agents that were killed are removed.
-[[nodiscard]] std::vector<JobRow> jobs_of_agents(std::int64_t now_ms);
+/// Jobs of plain acc-launch: *.sock in all places of common/control_folders. Sockets of agents that
+/// were killed are removed.
+struct PlainJobs {
+  std::vector<JobRow> jobs;
+  std::string unseen;  ///< why there may be others; empty: there is no reason to think so
+};
+[[nodiscard]] PlainJobs jobs_of_agents(const std::vector<ControlFolder>& places,
+                                       std::int64_t now_ms);
 
 /// `at`: "/v1/nodes/b", of another node alone; empty: of this one.
 struct AllJobs {
   std::vector<JobRow> jobs;
   std::vector<std::string> answered;  ///< sockets of services
-  std::optional<Error> error;         ///< of the first service that did not answer
+  std::optional<Error> error;         ///< of a service that did not answer, first of one that is there
+  std::string unseen;                 ///< as PlainJobs
 };
 [[nodiscard]] AllJobs find_jobs(const Services& services, std::int64_t now_ms,
                                 const std::string& at = {});
+/// No service answered, though one was named, is needed for another node, or has a socket: a job
+/// that isn't found may be its own.
+[[nodiscard]] bool is_service_missed(const Services& services, const AllJobs& all,
+                                     const std::string& at);
 
 }  // namespace acc::ctl

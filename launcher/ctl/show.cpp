@@ -70,7 +70,8 @@ int show_jobs(const Invocation& call) {
   if (call.services.is_named && all.answered.empty() && all.error) return fail(*all.error);
   if (call.wants_json()) return print(jobs_json(all.jobs));
   if (all.answered.empty() && all.jobs.empty())
-    tell("no acc-agent answers, and no acc-launch of yours runs here");
+    tell("no acc-agent answers, and no acc-launch of yours runs here" +
+         (all.unseen.empty() ? "" : " (" + all.unseen + ")"));
   return print(jobs_table(all.jobs, now, terminal_width()));
 }
 
@@ -86,6 +87,8 @@ int show_status(const Invocation& call, const JobRow& job) {
     text = answer->body;
   } else {
     const auto answer = ask_agent(job.socket, R"({"do":"status"})");
+    if (!answer && answer.error().code == Errc::timed_out)
+      return fail(CtlExit::no_service, job.id + " gives no answer: its acc-launch may be suspended");
     if (!answer) return fail(answer.error());
     live = parse_json(*answer);
     auto shown = parse_json(jobs_json({job}))["jobs"][0];
@@ -97,7 +100,7 @@ int show_status(const Invocation& call, const JobRow& job) {
 }
 
 int show_status(const Invocation& call, const LaunchState& launch) {
-  if (call.wants_json()) return print(to_line(launch_json(launch)));
+  if (call.wants_json()) return print(to_line(launch_json(launch, ask_parts(launch))));
   return print(launch_text(launch, now_ms(), terminal_width()));
 }
 

@@ -44,6 +44,9 @@ Failure order(const JobRow& job, const std::string& verb, Json body) {
   auto line = to_line(body);
   line.pop_back();
   const auto answer = ask_agent(job.socket, line);
+  if (!answer && answer.error().code == Errc::timed_out)
+    return {CtlExit::no_service, job.id + " gives no answer: its acc-launch may be suspended, and may "
+                                          "still carry this out when it goes on"};
   if (!answer) return failure_of(answer.error());
   const auto why = error_of(*answer);
   if (why.empty()) return done;

@@ -61,7 +61,6 @@ Join join() {
       .nodes_min = 8,
       .nodes_max = 16,
       .facts = {{"script", "train.py", 1}, {"arguments", "--lr 3e-4", 2}, {"precision", "bf16", 3}},
-      .wall_clock_ms = 1'763'709'104'000,
       .epoch = {},
       .ledger = ledger(),
       .vote = {},
@@ -132,7 +131,6 @@ std::string to_json_frame(const Join& m) {
   auto& facts = j["facts"] = json::array();
   for (const auto& fact : m.facts)
     facts.push_back({{"name", fact.name}, {"value", fact.value}, {"hash", fact.hash}});
-  j["wall_clock_ms"] = m.wall_clock_ms;
   j["state"] = m.state;
   j["of_round"] = {m.epoch.term.number, m.epoch.term.candidate, m.epoch.round.value()};
   j["node_rank"] = m.node_rank.value();
@@ -159,7 +157,6 @@ Join join_of(std::string_view frame) {
   for (const auto& fact : j.at("facts"))
     m.facts.push_back({fact.at("name").get<std::string>(), fact.at("value").get<std::string>(),
                        fact.at("hash").get<std::uint64_t>()});
-  m.wall_clock_ms = j.at("wall_clock_ms").get<std::int64_t>();
   m.state = j.at("state").get<NodeState>();
   const auto& epoch = j.at("of_round");
   m.epoch = {{epoch[0].get<std::uint32_t>(), epoch[1].get<std::uint32_t>()},

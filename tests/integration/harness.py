@@ -8,6 +8,9 @@ BIN = os.environ.get("ACC_BIN", os.path.join(os.path.dirname(__file__), "../../b
 # Copied to where another user may run them, too: a checkout in somebody's home is closed to others.
 PROGRAMS = tempfile.TemporaryDirectory(prefix="acc-programs-")
 os.chmod(PROGRAMS.name, 0o755)
+# Control sockets of this test's jobs: tests that run beside it list those in the common places.
+RUNTIME = os.path.join(PROGRAMS.name, "runtime")
+os.mkdir(RUNTIME, 0o700)
 ACC, FAKE = (shutil.copy(os.path.join(BIN, name), PROGRAMS.name) for name in ("acc-launch", "fake_worker"))
 # Sanitizers and slow machines stretch time; bounds that a user was promised are multiplied by this.
 SLACK = float(os.environ.get("ACC_TEST_SLACK", "1"))
@@ -122,7 +125,8 @@ class Job:
         flags = flags.split() if isinstance(flags, str) else list(flags)
         command = [*wrap, ACC, *flags, *(program or ["--no_python", FAKE]), self.token, *words]
         environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")}
-        environment.update(FAKE_EVENTS=self.events_file, HOME=self.folder, **(env or {}))
+        environment.update(FAKE_EVENTS=self.events_file, HOME=self.folder, **{"XDG_RUNTIME_DIR": RUNTIME, **(env or {})})
+        environment = {k: v for k, v in environment.items() if v is not None}
         self.out_path, self.err_path = os.path.join(self.folder, "stdout"), os.path.join(self.folder, "stderr")
         self.started = time.monotonic()
         with contextlib.ExitStack() as files:

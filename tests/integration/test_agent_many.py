@@ -131,6 +131,7 @@ class FullDisk(ManyTest):
         self.fill()  # what ended has given something back
         refused = daemon.ask("POST", "/v1/jobs", {"name": "t", "working_directory": "/", "words": ["--num_processes", "1", "--no_python", "true"]})
         self.assertIn("No space left on device", refused.json["error"])
+        self.assertIn(f"make the job's folder in '{daemon.state}/jobs'", refused.json["error"])
         os.remove(os.path.join(self.disk, "filler"))
         self.assertEqual(daemon.wait_ended(self.begin(daemon, "exit=3"))["exit_code"], 3)
         self.remove_all(daemon, [job["id"] for job in daemon.ask("GET", "/v1/jobs").json["jobs"]])

@@ -211,8 +211,44 @@ class Ends(OnDaemons):
             self.assertEqual(lines, list(range(400)))
 
 
+    def test_a_second_ctrl_c_did_not_reach_the_other_hosts(self):
+        job = self.started("ignore=INT ignore=TERM mark=up hold", "a:1,b:1", 2, flags="--grace 60s")
+        for pause in (0.3, 0):
+            job.process.send_signal(signal.SIGINT)
+            time.sleep(pause)  # two that are pending count as one
+        self.ends(job, 130, 20)
+
+    def test_a_third_ctrl_c_kills_the_workers_of_the_other_hosts(self):
+        job = self.started("ignore=INT ignore=TERM mark=up hold", "a:1,b:1", 2, flags="--grace 60s")
+        for _ in range(3):
+            job.process.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        self.ends(job, 130, 20)
+        self.assertNotIn("SIGINT to the agent on b", job.stderr)  # it was pressed on a
+
+
 @needs_hosts
 class Refusals(OnDaemons):
+    def test_hosts_that_are_only_this_one_ran_beside_its_slots(self):
+        self.begin("a")
+        job = self.launch("mark=up", "a:9")
+        self.assertNotEqual(job.wait(), 0)
+        self.assertRegex(job.stderr, "needs 9 slots .* has 8")
+        job = self.ends(self.launch("mark=up", "a:2"), 0)
+        record, = self.jobs("a")
+        self.assertEqual((record["slots"], record["state"]), (2, "succeeded"))
+        self.ctl("drain", "a", "--reason", "new disks")
+        self.assertNotEqual(self.launch("mark=up", "a:1").wait(), 0)
+        self.assertIn("new disks", self.last.stderr)
+
+    def test_a_working_folder_that_was_removed_was_no_absolute_path(self):
+        self.begin("a b")
+        gone = 'mkdir gone; cd gone; rmdir ../gone; exec "$@"'
+        job = self.job(f"--hosts a,b {FLAGS}", "mark=up", wrap=[*self.at("a"), "sh", "-c", gone, "sh"], env={"ACC_AGENT_SOCKET": self.nodes["a"].path})
+        self.assertEqual(job.wait(), 1, job.stderr)
+        self.assertEqual(job.stderr.count("the working directory was removed"), 1, job.stderr)
+        self.assertNotIn("must be absolute", job.stderr)
+
     def refused(self, words="mark=up", hosts="a:1,b:1,c:1", within=5.0, **options):
         job = self.launch(words, hosts, **options)
         self.assertEqual(job.wait(30), 1, job.stderr)
@@ -353,6 +389,8 @@ class Detached(OnDaemons):
         table = self.ctl("status", self.id, user=ALICE)
         for host in "abc":
             self.assertRegex(table, rf"(?m)^{host} +running")
+        shown = json.loads(self.ctl("status", self.id, "--json", user=ALICE))  # it said nothing of the workers
+        self.assertEqual([[worker["rank"] for worker in part["live"]["workers"]] for part in shown["parts"]], [[0], [1], [2]])
         self.ctl("signal", "USR1", self.id, user=ALICE)
         until(lambda: len(job.events("got_SIGUSR1")) == 3, "the signal")
         self.ctl("restart", self.id, user=ALICE)
@@ -365,7 +403,8 @@ class Detached(OnDaemons):
         self.assertIn("acc-launch --hosts starts it anew on all of them", refused.json["error"])
         self.assertEqual(len(job.events("got_SIGUSR1")), 3)
         state = json.loads(self.ctl("status", self.id, "--json", user=ALICE))
-        self.assertEqual([part["state"] for part in state["parts"]][0], "stopped")
+        # That of the others was "failed" with 143: their daemons weren't asked.
+        self.assertEqual([part["state"] for part in state["parts"]], ["stopped"] * 3)
         self.ctl("rm", self.id, user=ALICE)
         self.assertFalse(os.path.exists(record))
 
@@ -385,6 +424,23 @@ class Detached(OnDaemons):
         self.assertEqual((attached.returncode, self.plain(out)), (5, "late\n" * 2), err)
         self.assertEqual(self.plain(self.ctl("logs", "--stdout", self.id)), "early\nlate\n" * 2)
         self.assertEqual(json.loads(self.ctl("ps", "--json"))["jobs"][0]["exit_code"], 5)
+
+    def test_the_log_of_a_rank_ended_when_the_daemon_of_its_node_was_restarted(self):
+        go = self.folder + "/go"
+        script = self.folder + "/waits.py"
+        write(script, f"import os, time\nprint('early', flush=True)\nwhile not os.path.exists('{go}'):\n    time.sleep(0.01)\nprint('late', flush=True)\n")
+        job = self.detached("", "a:1,b:1", 0, program=[script])
+        follows = subprocess.Popen([*self.at("a"), CTL, "logs", "-f", "--rank", "1", self.id], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env={**os.environ, "ACC_AGENT_SOCKET": self.nodes["a"].path, "HOME": job.folder})
+        self.addCleanup(lambda: follows.poll() is None and follows.kill())
+        self.assertEqual(self.plain(follows.stdout.readline()), "early\n")
+        self.nodes["b"].process.kill()
+        self.nodes["b"].process.wait()
+        self.assertIn("trying again", follows.stderr.readline())
+        self.nodes["b"].start().wait_ready()
+        write(go, "")
+        out, err = follows.communicate(timeout=60 * SLACK)
+        self.assertEqual((follows.returncode, self.plain(out)), (0, "late\n"), err)
 
     def test_ctrl_c_ends_the_reading_of_logs_and_not_the_job(self):
         job = self.detached("ignore=INT ignore=TERM mark=up hold", "a:1,b:1", 2)

@@ -29,7 +29,9 @@ class CtlTest(JobTest):
         return out, err
 
     def ps(self):
-        return json.loads(self.ctl("ps", "--json")[0])["jobs"]
+        """Without plain jobs of other tests, which may be listed from the places that all programs of a user know."""
+        return [j for j in json.loads(self.ctl("ps", "--json")[0])["jobs"]
+                if j["source"] != "acc-launch" or os.path.exists(f"{self.runtime}/acc/jobs/{j['id']}.sock")]
 
 
 class Words(CtlTest):
@@ -91,11 +93,40 @@ class Plain(CtlTest):
         job.wait_events("up", 4)
         self.ctl("stop", "--grace", "0", "fake_worker")
         self.assertEqual(job.wait(5), 143)
-        self.ctl("status", "fake_worker", code=4)  # perhaps the service that knows it doesn't answer
+        if not os.path.exists("/run/acc/agent.sock"):  # else the service that knows it may not answer
+            self.assertNotIn("agent.sock", self.ctl("status", "fake_worker", code=3)[1])
+
+    def test_a_job_without_xdg_runtime_dir_is_not_denied(self):
+        """Docker, su and cron: the variable is missing for the job, for acc-ctl, or for both."""
+        job = self.job("--num_processes 1", "mark=up hold", env={"XDG_RUNTIME_DIR": None})
+        job.wait_events("up", 1)
+        name = f"fake_worker.{job.pid}"
+        with_it, without_it = self.environment, {k: v for k, v in self.environment.items() if k != "XDG_RUNTIME_DIR"}
+        for environment in (without_it, with_it):
+            self.environment = environment
+            until(lambda: name in self.ctl("ps")[0], "the job in the list")
+            self.assertIn(f"{name}: running", self.ctl("status", name)[0])
+        self.environment = without_it
+        self.ctl("stop", "--grace", "0", name)
+        self.assertEqual(job.wait(5), 143)
+        self.assertNotIn(name, self.ctl("ps")[0])
+
+    def test_a_missing_variable_is_named_when_nothing_is_found(self):
+        """The job has a folder of its own, and this shell doesn't know it."""
+        job = self.start("--num_processes 1", "mark=up hold")
+        name = f"fake_worker.{job.pid}"
+        del self.environment["XDG_RUNTIME_DIR"]
+        out, err = self.ctl("ps")
+        self.assertNotIn(name, out)
+        if not out.splitlines()[1:]:
+            self.assertIn("XDG_RUNTIME_DIR isn't set here", err)
+        process = self.popen("status", name)
+        self.assertIn("XDG_RUNTIME_DIR isn't set here", process.communicate(timeout=30)[1])
 
     def test_its_logs_are_where_it_was_started(self):
-        self.start("--num_processes 2 --log_dir logs --redirects 3", "mark=up hold", workers=2)
-        self.assertIn("logs/", self.ctl("logs", "fake", code=5)[1])
+        job = self.start("--num_processes 2 --log_dir logs --redirects 3", "mark=up hold", workers=2)
+        self.assertIn(f"{os.path.realpath(job.folder)}/logs/", self.ctl("logs", "fake", code=5)[1])
+        self.assertIn(f"{os.path.realpath(job.folder)}/logs/", self.ctl("status", "fake")[0])
 
     def test_several_jobs_of_one_prefix_are_named(self):
         jobs = [self.start("--num_processes 1", "mark=up hold") for _ in range(2)]
@@ -113,8 +144,20 @@ class Plain(CtlTest):
             self.assertEqual([(j["id"], j["state"]) for j in self.ps()], [(f"fake_worker.{job.pid}", "running")])
             self.assertLess(time.monotonic() - begin, 8 * SLACK)
             self.assertIn("suspended?", self.ctl("ps")[0])
+            self.assertIn("may be suspended", self.ctl("status", "fake_worker", code=4)[1])
+            self.assertIn("may still carry this out", self.ctl("restart", "fake_worker", code=4)[1])
         finally:
             os.kill(job.agent, signal.SIGCONT)
+
+    def test_restarts_that_were_asked_for_are_told_apart(self):
+        job = self.start("--num_processes 2 --max_restarts 1 --report report.json", "mark=up hold", workers=2)
+        self.ctl("restart", "fake_worker")
+        job.wait_events("up", 4)
+        self.assertIn("restarts 0 of 1 (1 in all)", self.ctl("status", "fake_worker")[0])
+        self.ctl("stop", "--grace", "0", "fake_worker")
+        self.assertEqual(job.wait(5), 143)
+        report = self.report(job)
+        self.assertEqual((report["restarts"], report["restarts_used"], report["max_restarts"]), (1, 0, 1))
 
     def test_the_socket_of_a_killed_agent_is_ignored_and_removed(self):
         job = self.start("--num_processes 1", "mark=up hold")
@@ -432,6 +475,16 @@ class Real(CtlTest):
         self.ctl("rm", job, code=5)
         self.ctl("stop", "--grace", "5", job)
         self.assertEqual(self.state_is(job, "stopped")["exit_code"], 143)
+
+    def test_the_logs_of_a_rank_that_there_is_not_were_followed_to_a_good_end(self):
+        job = self.submit("sleep", "100")
+        until(lambda: (json.loads(self.ctl("status", "--json", job)[0]).get("live") or {}).get("workers"), "the worker in the status")
+        for words in (["logs", "-f"], ["logs"], ["attach"]):
+            self.assertIn(f"{job} has no rank 9: it has rank 0 alone", self.ctl(*words, "--rank", "9", job, code=3)[1])
+        self.ctl("stop", "--grace", "5", job)
+        self.state_is(job, "stopped")
+        self.assertIn("has no rank 9", self.ctl("logs", "-f", "--rank", "9", job, code=3)[1])
+        self.ctl("logs", "-f", "--rank", "0", job)
 
     def test_logs_are_followed_over_a_restart_of_the_service(self):
         job = self.submit("sh", "-c", f"echo one; while [ ! -e {self.runtime}/go ]; do sleep 0.05; done; echo two")

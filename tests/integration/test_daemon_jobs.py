@@ -580,10 +580,12 @@ class JobFiles(Case):
         put("wrong.yaml", "exit=0")
         with open(os.path.join(self.files, "wrong.yaml"), "a") as wrong:
             wrong.write("no_such_key: 1\n")
+        put("other.yml", "exit=0", more="no_such_key: 1\n")
         daemon = self.start(self.files)
         self.wait_marks("one", 1)
         refused = [event["text"] for event in daemon.events if event["event"] == "refused"]
-        self.assertEqual(len(refused), 2, refused)
+        self.assertEqual(len(refused), 3, refused)
+        self.assertTrue(any("job file other.yml is refused" in text for text in refused), refused)  # it was called other.yaml
         self.assertTrue(any("open.yaml" in text and "others than its owner may write it" in text for text in refused), refused)
         self.assertTrue(any("wrong.yaml" in text and "no_such_key" in text for text in refused), refused)
         job = self.of(daemon, "one")[0]["id"]

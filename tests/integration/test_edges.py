@@ -114,6 +114,15 @@ class Surroundings(JobTest):
         self.assertNotIn("TMPDIR", self.finished("--num_processes 2", "", env={"TMPDIR": "/tmp"}).stderr)
         self.assertNotIn("TMPDIR", self.finished("--num_processes 1 --cpu", "", env={"TMPDIR": place}).stderr)
 
+    def test_log_files_were_told_to_be_in_a_folder_that_is_not_there(self):
+        if not is_root():
+            self.skipTest("needs root: mount")
+        closed = 'mount --bind /tmp /tmp && mount -o remount,bind,ro /tmp && exec "$@"'
+        job = self.finished("--num_processes 2 --tee 3", "out=hello", env={"TMPDIR": None}, wrap=["unshare", "-m", "sh", "-c", closed, "sh"])
+        self.assertIn("hello", job.stdout)
+        self.assertIn("log folder failed", job.stderr)
+        self.assertNotIn("log files are in", job.stderr)
+
     def test_a_port_that_another_user_had_reserved_was_somebodys(self):
         if not is_root():
             self.skipTest("needs root")

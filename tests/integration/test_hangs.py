@@ -1,7 +1,7 @@
 """Workers that make no progress: found by their heartbeats, the one that the others wait for is named with its stack, all restart."""
 import json, os, pickle, re, shutil, signal, subprocess, tempfile, time, unittest
 
-from harness import BIN, PROGRAMS, SLACK, JobTest, children_of, free_port, main, own_token, read, state_of, until
+from harness import BIN, PROGRAMS, SLACK, JobTest, children_of, free_port, is_root, main, own_token, read, state_of, until
 from test_control import ask_at
 from test_torch import PYTHON as TORCH_PYTHON
 
@@ -129,6 +129,36 @@ class Ddp(HangTest):
 
     def test_one_that_never_enters_the_collective_is_named(self):
         self.named("skip=1@20", "forget_the_collective", "ranks 0,2 wait for it")
+
+
+@unittest.skipUnless(is_root(), "mounts need root")
+class FullDisk(HangTest):
+    """A hang's stacks are its only evidence: they are not lost without a word."""
+
+    def hang(self, *others):
+        """The folder for temporary files, and `others`, are file systems without a free byte."""
+        folder = tempfile.mkdtemp(prefix="acc-test-")
+        os.mkdir(f"{folder}/full")
+        fill = " && ".join(f"mount -t tmpfs -o size=4k none {at} && {{ head -c 8192 /dev/zero >{at}/fill 2>/dev/null || true; }}"
+                           for at in (f"{folder}/full", *others))
+        job = self.job("--num_processes 2 --hang_timeout 2 --first_step_timeout 60 --grace 2 --report report.json", "1000000 20 stop=1@20",
+                       program=["--no_python", WORKER], env={"TMPDIR": f"{folder}/full"}, wrap=["unshare", "-m", "sh", "-c", f'{fill} && exec "$@"', "sh"],
+                       folder=folder)
+        self.assertEqual(job.wait(90), 124, job.stderr)
+        self.assertIn("No space left on device", job.stderr)
+        return job, self.report(job)["first_failure"]["stacks"]
+
+    def test_stacks_that_the_disk_has_no_room_for_lie_in_another_folder(self):
+        job, file = self.hang()
+        self.assertRegex(job.stderr, rf"stacks of all ranks here: {re.escape(file or '')} \(write '{job.folder}/full/\S+': No space left on device\)")
+        self.addCleanup(os.unlink, file)
+        self.assertIn("behind the others: rank 1", read(file))
+
+    def test_stacks_that_no_folder_has_room_for_are_on_stderr(self):
+        job, file = self.hang("/var/tmp", "/dev/shm")
+        self.assertEqual(file, "stderr")
+        self.assertIn("the stacks can't be saved", job.stderr)
+        self.assertIn("behind the others: rank 1", job.stderr)
 
 
 class Stacks(HangTest):

@@ -49,6 +49,7 @@ class OneNode(JobTest):
         report = self.report(job)
         self.assertEqual((report["verdict"], report["exit_code"]), ("unfit", 74))
         self.assertIn("ib0 has no link", report["start_failure"])
+        self.assertIn("ib0 has no link", report["reason"])  # it was null
 
     def test_it_is_checked_again_before_each_round(self):
         command = 'test ! -e flag || { echo "the flag is there"; exit 1; }; touch flag'
@@ -139,6 +140,13 @@ class OneNode(JobTest):
         self.assertEqual(job.wait(), 74, job.stderr)
         self.assertRegex(job.stderr, r"only \d+ MiB are free in small")
 
+    def test_a_folder_of_checkpoints_that_is_not_there_was_not_told(self):
+        job = self.finished("--num_processes 1 --health_folder not/there", "mark=up exit=0")
+        self.assertEqual(job.stderr.count("there is no folder not/there: is its file system mounted?"), 1, job.stderr)
+        os.makedirs(job.folder + "/there")
+        job = self.finished("--num_processes 1 --health_folder there", "mark=up exit=0", folder=job.folder)
+        self.assertNotIn("there is no folder", job.stderr)
+
 
 @needs_hosts
 class SeveralNodes(ClusterTest):
@@ -146,7 +154,7 @@ class SeveralNodes(ClusterTest):
         cluster = self.cluster("a b c", nnodes="2:2", words="run=300s", flags="--max_restarts 3")
         flag = os.path.join(cluster.folder, "bad")
         for host in "ab":
-            cluster.start(host, f"--events {cluster.folder}/events-{host} --health_interval 0.2 --health_check test${{IFS}}!${{IFS}}-e${{IFS}}{flag}-{host}")
+            cluster.start(host, f"--events {cluster.folder}/events-{host} --report {cluster.folder}/report-{host} --health_interval 0.2 --health_check test${{IFS}}!${{IFS}}-e${{IFS}}{flag}-{host}")
         cluster.wait_round(0, 2)
         cluster.start("c")
         cluster.nodes["c"].wait_text("spare")
@@ -155,6 +163,8 @@ class SeveralNodes(ClusterTest):
         self.assertEqual({life.node for life in lives}, {"a", "c"})
         cluster.nodes["b"].expect(74)
         self.assertIn("this node is unfit: --health_check ended with 1; it leaves the job", cluster.nodes["b"].stderr)
+        report = json.loads(read(f"{cluster.folder}/report-b"))
+        self.assertEqual((report["verdict"], report["reason"]), ("unfit", "this node is unfit: --health_check ended with 1"))
         cluster.nodes["a"].wait_text("this node is unfit")
         course = lambda host: [json.loads(line) for line in read(f"{cluster.folder}/events-{host}").splitlines()]
         lost = lambda: [event["name"] for event in course("a") if event["event"] == "node_lost"]

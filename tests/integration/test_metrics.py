@@ -43,6 +43,16 @@ class Metrics(JobTest):
         job.wait_stderr(f"metrics at http://127.0.0.1:{port}/metrics")
         self.check_format(text)
 
+    def test_of_several_hosts_only_the_first_told_its_free_port(self):
+        job = self.job("--hosts localhost:1,127.0.0.1:1 --metrics 0 --env FAKE_EVENTS", "mark=up hold")
+        urls = lambda: re.findall(r"metrics of node (\S+) at http://127\.0\.0\.1:(\d+)/metrics", job.stderr)
+        until(lambda: len(urls()) == 2, "both nodes' ports", 30)
+        self.assertEqual(len({name for name, _ in urls()}), 2, job.stderr)
+        job.wait_events("up", 2, 30)
+        for _, port in urls():
+            until(lambda: value(scrape(port), 'acc_job_state{state="running"}') == 1, "the running job")
+        job.close()
+
     def test_a_port_that_is_taken_costs_the_metrics_and_not_the_job(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))

@@ -74,6 +74,16 @@ class Slow(JobTest):
 class Stuck(JobTest):
     LINES = 400_000
 
+    def test_a_reader_that_took_nothing_was_told_of_in_the_report_only(self):
+        read_end, write_end = os.pipe()
+        self.addCleanup(os.close, read_end)
+        job = self.job("--num_processes 2 --output_patience 1s", "lines=30000 mark=wrote hold", stdout=write_end)
+        os.close(write_end)
+        job.wait_events("wrote", 2)
+        job.wait_stderr("warning: stdout: it took nothing for 1 s; output waits in memory")
+        job.process.terminate()
+        self.assertEqual(job.wait(), 143)
+
     def test_a_stuck_reader_holds_workers_for_the_patience_only_and_the_cure_is_told(self):
         read_end, write_end = os.pipe()
         self.addCleanup(os.close, read_end)

@@ -119,11 +119,52 @@ class Report(JobTest):
         self.assertEqual(job.wait(), 2)
         self.assertEqual(json.loads(job.stdout)["verdict"], "not_started")
 
+    def test_a_report_for_a_closed_standard_output_was_lost_and_the_exit_code_was_0(self):
+        folder = self.job("--num_processes 1", "exit=0").folder
+        for flags in ("--num_processes 1", "--hosts localhost:1"):
+            with self.subTest(flags=flags):
+                ran = subprocess.run(["sh", "-c", f"exec {ACC} {flags} --report - --no_python touch ran >&-"], cwd=folder, capture_output=True, text=True,
+                                     timeout=60)
+                self.assertEqual(ran.returncode, 73, ran.stderr)
+                self.assertIn("--report -: the standard output is closed", ran.stderr)
+                self.assertFalse(os.path.exists(folder + "/ran"))
+
+    def test_a_report_in_a_folder_that_was_removed_was_lost_after_the_job(self):
+        folder = self.job("--num_processes 1", "exit=0").folder
+        for flag in ("--report r.json", "--report ./r.json", "--events e.jsonl"):
+            with self.subTest(flag=flag):
+                gone = os.path.join(folder, "gone")
+                os.mkdir(gone)
+                ran = subprocess.run(["sh", "-c", f"rmdir {gone} && exec {ACC} {flag} --num_processes 1 --no_python touch {folder}/ran"], cwd=gone,
+                                     capture_output=True, text=True, timeout=60)
+                self.assertEqual(ran.returncode, 73, ran.stderr)
+                self.assertIn("No such file or directory", ran.stderr)
+                self.assertFalse(os.path.exists(folder + "/ran"))
+
+    def test_places_that_cannot_be_written_ended_a_launch_on_hosts_with_1(self):
+        folder = self.job("--num_processes 1", "exit=0").folder
+        ran = subprocess.run([ACC, "--hosts", "localhost:1", "--events", "/proc/no/events", "--no_python", "true"], cwd=folder, capture_output=True,
+                             text=True, timeout=60)
+        self.assertEqual(ran.returncode, 73, ran.stderr)
+
     def test_times_count_from_the_workers_own_start(self):
         job = self.finished("--num_processes 40 --report r.json", "rank=0 after=300ms exit=7 any hold", 7)
         first = self.report(job, "r.json")["first_failure"]
         self.assertGreaterEqual(first["seconds_into_attempt"], 0.3)
         self.assertEqual(first["seconds"], first["seconds_into_attempt"])
+
+    def test_why_a_worker_asked_not_to_be_restarted_was_nowhere_in_the_report(self):
+        script = ("import os, socket, time\n"
+                  "if os.environ['RANK'] == '0': time.sleep(60)\n"
+                  "agent = socket.socket(socket.AF_UNIX)\n"
+                  "agent.connect(os.environ['ACC_AGENT_SOCKET'].replace('@', '\\0', 1))\n"
+                  "agent.sendall(b'hello 1\\nno_restart the loss is NaN\\n')\n"
+                  "os._exit(9)\n")
+        job = self.job("--num_processes 2 --max_restarts 3 --report r.json --no_python", "", program=["/usr/bin/python3", "-c", script])
+        self.assertEqual(job.wait(30), 9, job.stderr)
+        report = self.report(job, "r.json")
+        self.assertEqual((report["verdict"], report["first_failure"]["no_restart"]), ("never_retry", "the loss is NaN"))
+        self.assertIn("a restart won't help: the loss is NaN", job.stderr)
 
 
 BOUND = "import os; print(os.environ['LOCAL_RANK'], sorted(os.sched_getaffinity(0)))"

@@ -185,6 +185,23 @@ for step in range(120):
         self.start("--hosts localhost:2 --env ACC_HEARTBEAT_FOLDER", script=self.STEPS, env={"ACC_HEARTBEAT_FOLDER": self.HEARTBEATS})
         self.assert_progress(rb"acc-launch: step \d+, [\d.]+ steps/s, slowest: rank 1 on localhost")
 
+    def test_the_status_line_of_hosts_went_on_as_if_nothing_had_been_typed_after_ctrl_c(self):
+        deaf = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(60)\n"
+        self.start("--hosts localhost:2 --grace 2s", script=deaf)
+        self.read_until(b"up", 30, count=2)
+        descendants, agents = children_of(self.pid), []
+        while descendants:
+            agents += [pid for pid in descendants if read(f"/proc/{pid}/comm") == "acc:agent\n"]
+            descendants = [child for pid in descendants for child in children_of(pid)]
+        self.assertEqual(len(agents), 2)
+        os.kill(agents[1], signal.SIGSTOP)  # the host's, which would report the stop
+        self.addCleanup(lambda: os.path.exists(f"/proc/{agents[1]}") and os.kill(agents[1], signal.SIGCONT))
+        self.type(b"\x03")
+        self.read_until(b"acc-launch: stopping, 2 of 2 workers left")
+        os.kill(agents[1], signal.SIGCONT)
+        self.assertEqual(self.exit_code(30), 130)
+        self.assertEqual([line for line in screen(self.text) if "left" in line and "acc-launch: stopping, " in line], [])
+
     def assert_progress(self, line):
         self.read_until(b" steps/s, slowest: rank 1", 30)
         self.assertRegex(self.text, line)

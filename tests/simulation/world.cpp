@@ -135,7 +135,6 @@ ProcessSpec World::spec_of(HostId host, const std::string& name) {
   client.self.nodes_min = scenario_.nodes_min;
   client.self.nodes_max = scenario_.nodes_max;
   client.self.policy = policy();
-  client.self.wall_clock_ms = random_.between(0, 4'000'000'000'000);  // no wall clock counts
   if (!scenario_.by_etcd)
     client.seed_endpoint = {address(scenario_.stands_alone ? coordinator_host : 0), kPort};
   client.external_leader = scenario_.by_etcd;

@@ -170,7 +170,9 @@ class Assembly {
     has_several_parts_ = answers.size() > 1;
     for (std::size_t i = 0; i < answers.size(); ++i) add(answers[i], i, launch);
     const auto& first = launch.parts.front();
-    if (has_several_parts_) {
+    const bool are_all_gone = std::ranges::all_of(
+        answers, [](const PartAnswer& one) { return one.how == PartAnswer::How::gone; });
+    if (has_several_parts_ && !are_all_gone) {
       auto row = row_of(launch);
       row.user = row.user.empty() ? job_.row.user : row.user;
       row.words = row.words.empty() ? job_.row.words : row.words;
@@ -179,8 +181,6 @@ class Assembly {
     } else if (first.job) {
       job_.row = *first.job;
     }
-    const bool are_all_gone = std::ranges::all_of(
-        answers, [](const PartAnswer& one) { return one.how == PartAnswer::How::gone; });
     if (are_all_gone) {
       job_.gone = answers.front().is_of_service ? "it was removed (acc-ctl rm)"
                                                 : "its acc-launch has ended";
@@ -254,8 +254,10 @@ class Assembly {
   /// Of a job that has ended: acc-launch's --report.
   void add_report(const Json& report, NodeFigures& figures, std::size_t node) {
     if (figures.name.empty()) figures.name = text_of(report, "host");
-    job_.restarts_used = number_of(report, "restarts");
-    job_.round = std::max(job_.round, job_.restarts_used);
+    const auto restarts = number_of(report, "restarts");
+    job_.restarts_used = report.contains("restarts_used") ? number_of(report, "restarts_used")
+                                                          : restarts;  // of an earlier version
+    job_.round = std::max(job_.round, restarts);
     job_.max_restarts = number_of(report, "max_restarts");
     job_.world_size = count_of(report, "world_size");
     for (const auto& worker : report["workers"]) {
@@ -276,7 +278,8 @@ class Assembly {
     if (before_ == nullptr || index >= before_->nodes.size()) return;
     const auto& old = before_->nodes[index];
     if (figures.name.empty()) figures.name = old.name;
-    if (figures.state.empty()) figures.state = old.state;
+    if (figures.state.empty())
+      figures.state = has_ended && !is_over(old.state) ? "ended" : old.state;
     figures.slots = old.slots;
     figures.first_rank = old.first_rank;
     for (auto rank : before_->ranks) {

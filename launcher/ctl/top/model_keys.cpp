@@ -302,7 +302,7 @@ Outcome back(Model& model) {
 }
 
 Outcome on_log_key(Model& model, const KeyPress& press) {
-  if (press.key == Key::escape || is_character(press, "q")) return back(model);
+  if (press.key == Key::escape) return back(model);
   if (press.key == Key::tab || is_character(press, "o")) return switch_stream(model);
   if (is_character(press, "fF")) {
     model.log.top = log_top(model);
@@ -316,7 +316,6 @@ Outcome on_table_key(Model& model, const KeyPress& press) {
   const bool is_jobs = model.page == Page::jobs;
   if (press.key == Key::enter) return is_jobs ? open_job(model) : open_log(model);
   if (press.key == Key::escape) return back(model);
-  if (is_character(press, "q")) model.is_over = true;
   if (press.key == Key::f4 || is_character(press, "\\")) open_panel(model, Panel::filter);
   if (press.key == Key::f6 || is_character(press, "<>,.")) open_panel(model, Panel::columns);
   if (press.key == Key::f9 || is_character(press, "k")) open_signals(model);
@@ -333,7 +332,7 @@ Outcome on_table_key(Model& model, const KeyPress& press) {
 }
 
 Outcome on_page_key(Model& model, const KeyPress& press) {
-  if (press.key == Key::f10) model.is_over = true;
+  if (press.key == Key::f10 || is_character(press, "q")) model.is_over = true;
   if (press.key == Key::f1 || is_character(press, "h?")) open_panel(model, Panel::help);
   if (press.key == Key::f3 || is_character(press, "/")) open_panel(model, Panel::search);
   if (moves(model, press.key)) return {};

@@ -147,8 +147,7 @@ Result<Source::Target> Source::find(const std::string& name) const {
   const auto found = find_job(all.jobs, name);
   if (found) return Target{name, *found, {{"", *found}}};
   // Perhaps because the service that knows it doesn't answer.
-  const bool is_missed = all.answered.empty() && (services_.is_named || all.jobs.empty());
-  if (found.error().code != Errc::bad_usage && is_missed && all.error)
+  if (found.error().code != Errc::bad_usage && is_service_missed(services_, all, at_))
     return Error{all.error->code == Errc::not_found ? Errc::unavailable : all.error->code,
                  found.error().what + ", and no acc-agent answers: " + all.error->what};
   return found.error();
@@ -174,7 +173,8 @@ JobsAnswer Source::jobs() const {
       services_.is_named || !at_.empty() ||
       (all.error && all.error->code != Errc::not_found && all.error->code != Errc::unavailable);
   if (all.answered.empty() && all.error && (is_expected || all.jobs.empty()))
-    answer.trouble = "no acc-agent answers: " + all.error->what;
+    answer.trouble = "no acc-agent answers: " + all.error->what +
+                     (all.unseen.empty() ? "" : "; " + all.unseen);
   answer.jobs = std::move(all.jobs);
   return answer;
 }

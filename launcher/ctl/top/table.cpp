@@ -28,6 +28,11 @@ std::string id_of_rank(const RankFigures& rank) {
   return "rank " + std::to_string(rank.node) + "." + std::to_string(rank.local_rank);
 }
 
+/// Words and numbers that a user knows a row by; figures change each second.
+bool is_searched(std::string_view column, bool is_right) {
+  return !is_right || column == "RANK" || column == "PID" || column == "EXIT";
+}
+
 }  // namespace
 
 std::vector<TableRow> rows_of(std::span<const JobRow> jobs, const TableState& state,
@@ -81,7 +86,8 @@ std::vector<TableRow> rows_of(const JobFigures& job, const TableState& state) {
 
 std::string text_of_row(const JobRow& job, std::int64_t now_ms) {
   std::string text;
-  for (const auto& column : job_columns()) text += column.text(job, now_ms) + "  ";
+  for (const auto& column : job_columns())
+    if (is_searched(column.name, column.is_right)) text += column.text(job, now_ms) + "  ";
   return text;
 }
 
@@ -91,7 +97,9 @@ std::string text_of_row(const JobFigures& job, const TableRow& row) {
     return node.name + "  " + node.state + "  " + node.why;
   }
   std::string text;
-  for (const auto& column : rank_columns()) text += column.text(job, job.ranks[row.index]) + "  ";
+  for (const auto& column : rank_columns())
+    if (is_searched(column.name, column.is_right))
+      text += column.text(job, job.ranks[row.index]) + "  ";
   return text;
 }
 

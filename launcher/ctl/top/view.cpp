@@ -234,6 +234,7 @@ Line sums_line(const JobFigures& job) {
   const auto totals = totals_of(job);
   std::vector<std::string> parts;
   const bool has_others =
+      static_cast<std::int64_t>(totals.ranks) < job.world_size ||
       std::ranges::any_of(job.nodes, [](const auto& node) { return !node.is_watched; });
   parts.push_back(totals.running == totals.ranks ? plural(totals.running, "rank") + " running"
                                                  : std::to_string(totals.running) + " of " +

@@ -38,10 +38,10 @@ struct Folder {
 };
 
 ControlPlace place_in(const char* job_folder, const char* runtime_folder) {
-  auto place = find_control_place(job_folder, runtime_folder, "train", 42);
+  const std::string here = runtime_folder != nullptr ? runtime_folder : "/nonexistent";
+  auto place = find_control_place(job_folder, {{here, "acc", false}}, "train", 42);
   REQUIRE(place.has_value());
-  REQUIRE(*place);
-  return std::move(**place);
+  return std::move(*place);
 }
 
 ControlServer::Handler answers(const std::string& text) {
@@ -278,20 +278,74 @@ SCENARIO("a control socket is found, served and removed", "[agent][control]") {
 
 TEST_CASE("without a folder of its own there is no control socket", "[agent][control]") {
   Folder folder;
-  const auto none = find_control_place(nullptr, nullptr, "x", 1);
-  REQUIRE(none.has_value());
-  CHECK_FALSE(*none);
-  CHECK_FALSE(*find_control_place("relative", "", "x", 1));
-  CHECK_FALSE(find_control_place(nullptr, (folder.path + "/missing").c_str(), "x", 1).has_value());
+  const auto find = [](const std::string& base) {
+    return find_control_place(nullptr, {{base, "acc", false}}, "x", 1);
+  };
+  CHECK_FALSE(find_control_place("relative", {}, "x", 1).has_value());
+  CHECK_FALSE(find(folder.path + "/missing").has_value());
   SECTION("a link in place of its folder is not followed") {
     fs::create_directory(folder.path + "/elsewhere");
     fs::create_symlink(folder.path + "/elsewhere", folder.path + "/acc");
-    CHECK_FALSE(find_control_place(nullptr, folder.path.c_str(), "x", 1).has_value());
+    CHECK_FALSE(find(folder.path).has_value());
     CHECK(fs::is_empty(folder.path + "/elsewhere"));
   }
   SECTION("a folder of another user is refused") {
     if (::geteuid() != 0) return;
     REQUIRE(::chown(folder.path.c_str(), 1, 1) == 0);
-    CHECK_FALSE(find_control_place(nullptr, folder.path.c_str(), "x", 1).has_value());
+    CHECK_FALSE(find(folder.path).has_value());
   }
+}
+
+TEST_CASE("without XDG_RUNTIME_DIR the control socket lies where acc-ctl finds it, in a private folder",
+          "[agent][control]") {
+  Folder folder;
+  const auto places = control_folders(nullptr, ::geteuid(), folder.path + "/none", folder.path);
+  const auto own = folder.path + "/acc-" + std::to_string(::geteuid());
+  const auto find = [&] { return find_control_place(nullptr, places, "train", 42); };
+  REQUIRE(places.size() == 2);
+  CHECK(places.back().path() == own + "/jobs");
+  SECTION("it is made for this user alone") {
+    REQUIRE(find().has_value());
+    struct stat info {};
+    REQUIRE(::stat(own.c_str(), &info) == 0);
+    CHECK((info.st_mode & 07777) == 0700);
+    CHECK(fs::is_directory(own + "/jobs"));
+  }
+  SECTION("one that another user made before is refused") {
+    if (::geteuid() != 0) return;
+    fs::create_directory(own);
+    REQUIRE(::chown(own.c_str(), 1, 1) == 0);
+    REQUIRE_FALSE(find().has_value());
+    CHECK(find().error().what.find("belongs to uid 1") != std::string::npos);
+    CHECK(fs::is_empty(own));
+  }
+  SECTION("a link there is not followed") {
+    fs::create_directory(folder.path + "/elsewhere");
+    fs::create_symlink(folder.path + "/elsewhere", own);
+    CHECK_FALSE(find().has_value());
+    CHECK(fs::is_empty(folder.path + "/elsewhere"));
+  }
+  SECTION("one that others may write to is refused") {
+    fs::create_directory(own);
+    fs::permissions(own, fs::perms::all);
+    CHECK_FALSE(find().has_value());
+  }
+  SECTION("a program that only looks makes nothing") {
+    CHECK_FALSE(open_control_folder(places.back(), false).has_value());
+    CHECK_FALSE(fs::exists(own));
+  }
+}
+
+TEST_CASE("a variable that names another folder hides no place from acc-ctl", "[agent][control]") {
+  const auto paths = [](const char* runtime) {
+    std::vector<std::string> all;
+    for (const auto& place : control_folders(runtime, 7)) all.push_back(place.path());
+    return all;
+  };
+  using Paths = std::vector<std::string>;
+  const Paths usual{"/run/user/7/acc/jobs", "/tmp/acc-7/jobs"};
+  CHECK(paths(nullptr) == usual);
+  CHECK(paths("relative") == usual);
+  CHECK(paths("/run/user/7/") == usual);
+  CHECK(paths("/x") == Paths{"/x/acc/jobs", usual[0], usual[1]});
 }

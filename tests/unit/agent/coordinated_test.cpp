@@ -168,6 +168,12 @@ SCENARIO("the user asks one node of a job to end", "[agent][supervisor]") {
         CHECK(story.signal(SIGINT) == "ask SIGINT, tell hurry, SIGTERM, escaped, grace 2 s");
         CHECK(story.signal(SIGINT) == "ask SIGINT, tell killing, kill, give_up 10 s");
       }
+      THEN("a second Ctrl-C of acc-launch --hosts didn't reach the nodes that heard of the first") {
+        story.group.stop.is_from_one_launch = true;
+        story.now += Millis{300};
+        CHECK(story.signal(SIGINT) == "ask SIGINT, tell hurry, SIGTERM, escaped, grace 2 s");
+        CHECK(story.signal(SIGINT) == "ask SIGINT, tell killing, kill, give_up 10 s");
+      }
       THEN("the same one, sent to all nodes, hurries nothing") {
         CHECK(story.signal(SIGINT) == "ask SIGINT");
         CHECK(story.signal(SIGINT) == "ask SIGINT, tell hurry, SIGTERM, escaped, grace 2 s");

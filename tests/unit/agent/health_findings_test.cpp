@@ -54,6 +54,7 @@ TEST_CASE("which figures make a node unfit, which only warn, and which mean noth
       {{"disk", "/ckpt", "is_read_only", 1, "checkpoints"}, {}, true, true, kUnfit},
       {{"disk", "/ckpt", "is_read_only", 0, "checkpoints"}, {}, true, true, kNothing},
       {{"disk", "/ckpt", "free_inodes", 3, "checkpoints"}, {}, true, true, kUnfit},
+      {{"disk", "/ckpt", "is_missing", 1, "/"}, {}, true, true, kWarning},
       {{"disk", "/ckpt", "errno", 2, "No such file or directory"}, {}, true, true, kWarning},
       {{"memory", "", "available_bytes", 20 * kMega}, {}, true, true, kUnfit},
       {{"memory", "", "available_bytes", 20 * kMega}, {}, false, true, kWarning},

@@ -25,10 +25,11 @@ using EventKeySet = std::set<std::string>;
 
 struct RecordedEvents {
   std::vector<nlohmann::json> lines;
+  std::string node = "node-a";
   JobEvents events;
   RecordedEvents() {
     events.open([this](std::string_view line) { lines.push_back(nlohmann::json::parse(line)); },
-                "job-1", "node-a");
+                "job-1", [this] { return node; });
   }
 };
 
@@ -69,6 +70,15 @@ void tell_all(JobEvents& events) {
 }
 
 }  // namespace
+
+TEST_CASE("events of two hosts with one host name had one node name", "[agent][events]") {
+  RecordedEvents recorded;
+  recorded.events.stopping(SIGTERM, Millis{1});
+  recorded.node = "node-a-1";  // the coordinator knew another node-a
+  recorded.events.stopping(SIGTERM, Millis{1});
+  CHECK(recorded.lines.at(0)["node"] == "node-a");
+  CHECK(recorded.lines.at(1)["node"] == "node-a-1");
+}
 
 TEST_CASE("each event has the keys that are documented, and no others", "[agent][events]") {
   std::map<std::string, EventKeySet> documented;

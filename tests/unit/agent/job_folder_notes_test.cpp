@@ -44,6 +44,13 @@ TEST_CASE("a guardian notes its start, and its exit code at its end", "[agent]")
   CHECK_FALSE(folder.has("exit.json.new"));
 }
 
+TEST_CASE("a guardian notes that its job was stopped", "[agent]") {
+  const JobFolder folder;
+  const JobFolderNotes notes;
+  notes.ended(143, true);
+  CHECK(folder.text("exit.json").ends_with(", \"stopped\": true}\n"));
+}
+
 TEST_CASE("an exit code has its place also on a disk that is full by then", "[agent]") {
   const JobFolder folder;
   const JobFolderNotes notes;

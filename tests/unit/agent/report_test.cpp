@@ -2,6 +2,7 @@
 
 #include "agent/report_file.hpp"
 #include "agent/report_keys.hpp"
+#include "agent/user_messages.hpp"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -37,6 +38,7 @@ JobReport failed_job() {
   report.outcome = Outcome::failed;
   report.exit_code = 137;
   report.restarts = 2;
+  report.restarts_used = 2;
   report.max_restarts = 2;
   report.workers = {worker(0, Exited{1}, Millis{12'100}),
                     worker(1, Signaled{SIGKILL}, Millis{12'000}),
@@ -208,6 +210,30 @@ TEST_CASE("a failure on another node is told as one here", "[agent][report]") {
   CHECK_THAT(to_text(report, false), Contains("error     as the worker wrote it:\n    | Trace"));
   report.elsewhere->host = "node-a";  // two nodes on one host
   CHECK_THAT(to_text(report, false), Contains("rank 5 on b was killed"));
+}
+
+TEST_CASE("restarts that were asked for read as a budget that healthy times refilled",
+          "[agent][report]") {
+  auto report = failed_job();
+  report.restarts = 5;
+  CHECK_THAT(to_text(report, false), Contains("restarted 2 of 2 times, 5 in all (those that were "
+                                              "asked for, or that healthy times gave back"));
+  const auto json = nlohmann::json::parse(to_json(report));
+  CHECK(json["restarts"] == 5);
+  CHECK(json["restarts_used"] == 2);
+  CHECK(json["max_restarts"] == 2);
+}
+
+TEST_CASE("the report of a worker that read its standard input in vain had no hint",
+          "[agent][report]") {
+  auto report = failed_job();
+  report.failures.front().hint = UserMessages::input_hint(report.failures.front());
+  CHECK_THAT(to_text(report, false), !Contains("hint"));
+  report.failures.front().tail = "name? Traceback\nEOFError: EOF when reading a line\n";
+  report.failures.front().hint = UserMessages::input_hint(report.failures.front());
+  CHECK_THAT(to_text(report, false),
+             Contains("hint      rank 1 wanted to read its standard input, which is /dev/null with "
+                      "several workers: --stdin 1 gives it ours\n"));
 }
 
 TEST_CASE("the block of another node lacked the failures before", "[agent][report]") {

@@ -1,5 +1,7 @@
 #include "agent/service_notify.hpp"
 
+#include "agent/service_watchdog.hpp"
+
 #include <catch2/catch.hpp>
 
 #include <sys/socket.h>
@@ -13,39 +15,75 @@
 using namespace acc;
 using namespace acc::agent;
 
+namespace {
+
+/// A service manager's socket with an abstract name that the kernel picks.
+struct Manager {
+  UniqueFd socket{::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+  std::string name;
+  Manager() {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    socklen_t length = sizeof(sa_family_t);
+    REQUIRE(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
+    length = sizeof address;
+    REQUIRE(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
+    name.assign(address.sun_path + 1, length - offsetof(sockaddr_un, sun_path) - 1);
+  }
+  /// As process `pid` of a service with a watchdog of `usec` finds it.
+  ServiceNotifier notifier(pid_t pid, const char* usec) const {
+    ::setenv("NOTIFY_SOCKET", ("@" + name).c_str(), 1);
+    ::setenv("WATCHDOG_USEC", usec, 1);
+    ::setenv("WATCHDOG_PID", "42", 1);
+    ServiceNotifier made{pid};
+    ::unsetenv("NOTIFY_SOCKET");
+    ::unsetenv("WATCHDOG_USEC");
+    ::unsetenv("WATCHDOG_PID");
+    return made;
+  }
+  /// Empty: nothing was sent.
+  [[nodiscard]] std::string received() const {
+    char text[64] = {};
+    const auto n = ::recv(socket.get(), text, sizeof text, MSG_DONTWAIT);
+    return {text, n > 0 ? static_cast<std::size_t>(n) : 0};
+  }
+};
+
+}  // namespace
+
 TEST_CASE("states reach the service manager's socket, also an abstract one", "[agent]") {
-  const UniqueFd manager{::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  socklen_t length = sizeof(sa_family_t);  // the kernel picks an abstract name
-  REQUIRE(::bind(manager.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
-  length = sizeof address;
-  REQUIRE(::getsockname(manager.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
-  const std::string name{address.sun_path + 1, length - offsetof(sockaddr_un, sun_path) - 1};
-  ::setenv("NOTIFY_SOCKET", ("@" + name).c_str(), 1);
-  ::setenv("WATCHDOG_USEC", "3000000", 1);
-  ::setenv("WATCHDOG_PID", "42", 1);
-  const ServiceNotifier notifier{42};
-  const ServiceNotifier not_ours{43};
-  ::unsetenv("NOTIFY_SOCKET");
-  ::unsetenv("WATCHDOG_USEC");
-  ::unsetenv("WATCHDOG_PID");
+  const Manager manager;
+  const auto notifier = manager.notifier(42, "3000000");
+  const auto not_ours = manager.notifier(43, "3000000");
   CHECK(notifier.is_service());
   CHECK(notifier.watchdog_period() == Millis{1500});
   CHECK_FALSE(not_ours.watchdog_period().has_value());
-  const auto received = [&] {
-    char text[64] = {};
-    const auto n = ::recv(manager.get(), text, sizeof text, MSG_DONTWAIT);
-    return std::string{text, n > 0 ? static_cast<std::size_t>(n) : 0};
-  };
   notifier.ready("2 workers running");
-  CHECK(received() == "READY=1\nSTATUS=2 workers running");
+  CHECK(manager.received() == "READY=1\nSTATUS=2 workers running");
   notifier.status("1 worker running");
-  CHECK(received() == "STATUS=1 worker running");
+  CHECK(manager.received() == "STATUS=1 worker running");
   notifier.feed_watchdog();
-  CHECK(received() == "WATCHDOG=1");
+  CHECK(manager.received() == "WATCHDOG=1");
   notifier.stopping("by SIGTERM");
-  CHECK(received() == "STOPPING=1\nSTATUS=by SIGTERM");
+  CHECK(manager.received() == "STOPPING=1\nSTATUS=by SIGTERM");
+}
+
+TEST_CASE("systemd's watchdog is fed while the service is well", "[agent]") {
+  const Manager manager;
+  const auto notifier = manager.notifier(42, "2000");
+  boost::asio::io_context io{1};
+  int asked = 0;
+  bool is_well = false;
+  ServiceWatchdog watchdog{io, notifier, [&] {
+                             ++asked;
+                             return is_well;
+                           }};
+  watchdog.begin();
+  while (asked < 3) REQUIRE(io.run_one_for(std::chrono::seconds{10}) == 1);
+  CHECK(manager.received().empty());
+  is_well = true;
+  while (asked < 4) REQUIRE(io.run_one_for(std::chrono::seconds{10}) == 1);
+  CHECK(manager.received() == "WATCHDOG=1");
 }
 
 TEST_CASE("without a service manager nothing is sent and nothing fails", "[agent]") {

@@ -718,3 +718,16 @@ TEST_CASE("a hang that is found while the workers are ending anyway is nothing",
   CHECK(step(story.group, HangFound{LocalRank{1}, "hung", story.now}).empty());
   CHECK(story.group.first_failure->local_rank == LocalRank{0});
 }
+
+TEST_CASE("only a signal, the job's end or an order for good ends a job for good", "[agent][supervisor]") {
+  GroupState group;
+  CHECK_FALSE(ends_for_good(group));
+  SECTION("a signal") { group.stop_signal = SIGTERM; }
+  SECTION("the job's end") { group.closed = JobClosed{}; }
+  SECTION("an order") {
+    group.stop_ordered = StopOrdered{};
+    CHECK_FALSE(ends_for_good(group));  // for another round
+    group.stop_ordered->for_good = true;
+  }
+  CHECK(ends_for_good(group));
+}

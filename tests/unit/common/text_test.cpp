@@ -28,6 +28,10 @@ TEST_CASE("the nearest name is offered only when it may be meant", "[common]") {
   CHECK(nearest("num_proceses", kNames) == "num_processes");
   CHECK(nearest("mixed_precison", kNames) == "mixed_precision");
   CHECK(nearest("zzz", kNames).empty());
+  CHECK(nearest("um_processes", kNames) == "num_processes");
+  constexpr std::string_view kVerbs[] = {"logs", "stop", "status"};
+  CHECK(nearest("bogus", kVerbs).empty());  // "did you mean logs?"
+  CHECK(nearest("stpo", kVerbs) == "stop");
   CHECK(nearest("", kNames).empty());
 }
 

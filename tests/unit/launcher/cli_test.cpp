@@ -61,6 +61,7 @@ TEST_CASE("habits from other launchers are answered with the word to use here", 
   CHECK(complaint({"--fp16", "s.py"}).find("--mixed_precision fp16") != std::string::npos);
   CHECK(complaint({"--num_gpus=4", "s.py"}).find("--num_processes N") != std::string::npos);
   CHECK(complaint({"-v", "s.py"}).find("--version") != std::string::npos);
+  CHECK(complaint({"--mpirun_ccl", "1", "s.py"}).find("CCL_WORKER_COUNT=N") != std::string::npos);
 }
 
 TEST_CASE("mpirun's flags are answered with the flag to use here", "[launcher][cli]") {

@@ -1,11 +1,14 @@
 #include "launcher/config.hpp"
 
+#include "launcher/config_keys.hpp"
 #include "launcher/document.hpp"
+#include "launcher/key_table.hpp"
 
 #include <catch2/catch.hpp>
 
 using namespace acc;
 using namespace acc::launcher;
+using namespace acc::launcher::literals;
 
 namespace {
 
@@ -47,6 +50,23 @@ TEST_CASE("a file ending in .json is JSON, with lines", "[launcher][config]") {
   CHECK(parse_config("{\n\"a\": nope}", "cfg.json").error().what.find("cfg.json:2") == 0);
 }
 
+TEST_CASE("an empty JSON file was not valid JSON near nothing", "[launcher][config]") {
+  for (const auto* text : {"", " \n"})
+    CHECK(parse_config(text, "cfg.json").error().what ==
+          "cfg.json: the file is empty; it needs at least distributed_type");
+}
+
+TEST_CASE("false in a JSON file was explained as YAML", "[launcher][config]") {
+  const auto config =
+      parse_config(R"({"main_process_ip": false, "distributed_type": "NO"})", "c.json");
+  const auto refused = check_value(row_of("main_process_ip"_key), *config->find("main_process_ip"));
+  REQUIRE(refused.has_error());
+  CHECK(refused.error().what ==
+        "false is a boolean in JSON, not ADDRESS: write \"false\" in quotes if the word is meant");
+  CHECK(as_read(*parse_config("a: no\n", "c.yaml")->find("a")) ==
+        "unquoted no is a boolean in YAML");
+}
+
 TEST_CASE("unknown keys are listed sorted, each with the nearest known one", "[launcher][config]") {
   const auto text = complaints_of("distributed_type: 'NO'\nzeta: 1\nnum_proceses: 2\n");
   CHECK(text.find("cfg.yaml:3: unknown key 'num_proceses' (did you mean num_processes?)") !=
@@ -60,6 +80,18 @@ TEST_CASE("a key of a section at the top level is told where it belongs", "[laun
   CHECK(complaints_of("distributed_type: 'NO'\ncpu: true\n").find("use_cpu") != std::string::npos);
   CHECK(complaints_of("distributed_type: FSDP\nfsdp_config: 3\n").find("must be a mapping") !=
         std::string::npos);
+}
+
+TEST_CASE("SageMaker's keys were called unknown", "[launcher][config]") {
+  const auto text = complaints_of("distributed_type: 'NO'\niam_role_name: r\nregion: eu\n");
+  CHECK(text.find("cfg.yaml:2: 'iam_role_name' is for SageMaker, whose jobs this launcher doesn't "
+                  "start") != std::string::npos);
+  CHECK(text.find("cfg.yaml:3: 'region' is for SageMaker") != std::string::npos);
+  CHECK(text.find("unknown") == std::string::npos);
+  // One refusal says it all.
+  CHECK(complaints_of("compute_environment: AMAZON_SAGEMAKER\ndistributed_type: 'NO'\n"
+                      "iam_role_name: r\n")
+            .find("iam_role_name") == std::string::npos);
 }
 
 TEST_CASE("a flag that is no key, and a key that is gone, say so", "[launcher][config]") {

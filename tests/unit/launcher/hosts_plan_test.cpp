@@ -94,6 +94,20 @@ TEST_CASE("workers are shared as the user counts them", "[launcher][hosts]") {
   CHECK(workers({"--hosts", "a:1,b:2"}, yaml) == Workers{1, 2});  // a flag beats the file
 }
 
+TEST_CASE("slots suffice where the config file has no num_processes", "[launcher][hosts]") {
+  const std::string yaml = "distributed_type: MULTI_GPU\nmixed_precision: bf16\n";
+  HostsTrial slots{{"--hosts", "a:1,b:2", "--ssh", "x.py"}, yaml};
+  CHECK(slots.planned().workers == std::vector<std::optional<std::uint32_t>>{1, 2});
+  CHECK_THAT(slots.command(1), Contains("--nproc_per_node=2"));
+  HostsTrial file{{"--hostfile", "h", "--ssh", "x.py"}, yaml, {}, "a slots=1\nb slots=2\n"};
+  CHECK(file.complaints().empty());
+  HostsTrial per_node{{"--hosts", "a,b", "--ssh", "--nproc_per_node", "4", "x.py"}, yaml};
+  CHECK(per_node.complaints().empty());
+  HostsTrial bare{{"--hosts", "a,b", "--ssh", "x.py"}, yaml};
+  CHECK_THAT(bare.complaints(),
+             Contains("cfg.yaml: num_processes is not set") && Contains("HOST:2"));
+}
+
 TEST_CASE("what contradicts the hosts is refused with both values", "[launcher][hosts]") {
   const auto complaints = [](Words words) {
     words.emplace_back("x.py");
@@ -172,6 +186,16 @@ TEST_CASE("without ssh the way to other machines is our own daemon's", "[launche
         Words{"--node_rank=1", "--slots=4", "--secret", "b", "--"});
   CHECK(std::find(other.begin(), other.end(), "--node_rank=1") != other.end());
   CHECK(Words(other.end() - 3, other.end()) == Words{"--", "x.py", "arg"});
+}
+
+TEST_CASE("hosts that are only this one took no slots of its acc-agent", "[launcher][hosts]") {
+  HostsTrial trial{{"--hosts", "login1:9", "x.py"}};
+  CHECK_FALSE(trial.planned().launch.uses_daemons);
+  trial.daemon = {"/run/acc/agent.sock", false, {}};
+  const auto plan = trial.planned();
+  REQUIRE(plan.complaints.empty());
+  CHECK(plan.launch.uses_daemons);
+  CHECK(std::ranges::count(plan.launch.hosts.at(0).command, "--slots=9") == 1);
 }
 
 TEST_CASE("what the daemons can't do is refused with its cure", "[launcher][hosts]") {

@@ -155,6 +155,31 @@ TEST_CASE("an unquoted NO is taken as NO only where num_processes is given", "[l
   CHECK(given.merged().spec.notes.size() == 1);
 }
 
+TEST_CASE("no workers asked for silently became one plain process", "[launcher][merge]") {
+  Trial flag{{"--cpu", "--num_processes=0", "s.py"}};
+  Trial file{{"s.py"}, "distributed_type: 'NO'\nnum_processes: 0\n"};
+  for (auto* c : {&flag, &file}) {
+    CHECK(c->complaints().empty());
+    const auto notes = c->merged().spec.notes;
+    REQUIRE(notes.size() == 1);
+    CHECK(notes[0].find("one plain process without RANK") != std::string::npos);
+  }
+  Trial guessed{{"--cpu", "s.py"}};
+  CHECK(guessed.merged().spec.notes.empty());
+}
+
+TEST_CASE("no threads a worker were passed on to OpenMP without a word", "[launcher][merge]") {
+  for (const auto* count : {"0", "-2"}) {
+    Trial c{{"--cpu", "--num_processes=2", std::string{"--num_cpu_threads_per_process="} + count,
+             "s.py"}};
+    REQUIRE(c.merged().spec.notes.size() == 1);
+    CHECK(c.merged().spec.notes[0].find(std::string{"--num_cpu_threads_per_process is "} + count) ==
+          0);
+  }
+  Trial some{{"--cpu", "--num_processes=2", "--num_cpu_threads_per_process=4", "s.py"}};
+  CHECK(some.merged().spec.notes.empty());
+}
+
 TEST_CASE("a mode flag switches off what the file says of the mode", "[launcher][merge]") {
   Trial c{{"--multi_gpu", "s.py"},
           "distributed_type: FSDP\nnum_processes: 2\nparallelism_config:\n  x: 1\n"};

@@ -49,3 +49,8 @@ TEST_CASE("machines are N or MIN:MAX", "[launcher][parsers]") {
   CHECK(parse_nodes("2:4")->min == 2);
   for (const auto* bad : {"0", "4:2", "", "a", "1:", ":2"}) CHECK(!parse_nodes(bad).has_value());
 }
+
+TEST_CASE("3:2 was called no MIN:MAX", "[launcher][parsers]") {
+  CHECK(parse_nodes("3:2").error().what ==
+        "'3:2': the least number of machines is above the greatest: write MIN:MAX, as 2:3");
+}

@@ -504,6 +504,23 @@ SCENARIO("of two nodes the coordinator's is lost", "[rendezvous][member]") {
   }
 }
 
+TEST_CASE("workers that are being stopped were said to go on", "[rendezvous][member]") {
+  ClientDesk desk{client_options("b")};
+  desk.runs(1, 2);
+  const auto told = [&] {
+    desk.forget();
+    desk.loses_link();
+    return desk.told();
+  };
+  SECTION("a stop was ordered before the coordinator was lost") {
+    Stop stop;
+    stop.reason = "node a lost";
+    desk.hears(stop);
+    CHECK_THAT(told(), Contains("lost the coordinator") && !Contains("the workers here go on"));
+  }
+  SECTION("they run") { CHECK_THAT(told(), Contains("the workers here go on")); }
+}
+
 SCENARIO("of two nodes, with etcd as witness", "[rendezvous][member]") {
   auto options = client_options("b");
   options.external_leader = true;

@@ -215,6 +215,22 @@ SCENARIO("an agent goes by itself", "[rendezvous][membership]") {
   }
 }
 
+TEST_CASE("the nodes of one launch waited ten minutes for one that had left for good",
+          "[rendezvous][membership]") {
+  for (const bool is_of_launch : {true, false}) {
+    auto options = options_for(2, 2);
+    options.starts_no_node_again = is_of_launch;
+    RunningJob job{options, 2};
+    job.says(job.peers[1], Leave{"unfit: no GPU"});
+    job.says(job.peers[0], Stopped{});
+    job.pass(kSecond * 5);
+    CHECK(job.phase() == (is_of_launch ? MembershipPhase::closed : MembershipPhase::gathering));
+    if (!is_of_launch) continue;
+    CHECK(job.last<Close>(job.peers[0]).exit_code == 69);
+    CHECK_THAT(job.last<Close>(job.peers[0]).reason, Contains("b left: unfit: no GPU"));
+  }
+}
+
 SCENARIO("restarts are booked for the whole job", "[rendezvous][membership]") {
   const auto fails = [](RunningJob& job, const Failure& failure) {
     job.says(job.peers[1], WorkerFailed{failure});
@@ -371,7 +387,8 @@ SCENARIO("a signal comes to one agent", "[rendezvous][membership]") {
       job.says(job.peers[0], SignalRequest{SIGTERM});
       THEN("that is passed on too") {
         CHECK(job.count<Stop>(job.peers[1]) == 2);
-        CHECK(job.last<Stop>(job.peers[1]).by == "a");
+        CHECK(job.last<Stop>(job.peers[1]).by == "c");  // the first one tells who asked
+        CHECK(job.last<Stop>(job.peers[1]).reason == "SIGTERM to the agent on c");
       }
     }
   }

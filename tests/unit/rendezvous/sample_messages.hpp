@@ -64,7 +64,6 @@ inline Join sample_join() {
           .nodes_min = 2,
           .nodes_max = 4,
           .facts = {{"script", "train.py", 0xfeedface}, {"precision", "bf16", 0xbeef}},
-          .wall_clock_ms = 1'763'709'104'000,
           .state = NodeState::running,
           .epoch = kSampleEpoch,
           .node_rank = NodeRank{1},

@@ -70,6 +70,20 @@ TEST_CASE("a job that a signal of the user ended was started again as if it had 
   CHECK(life.exit_code == 130);
 }
 
+TEST_CASE("the part of a job that was stopped through another node was failed with 143",
+          "[daemon]") {
+  auto life = running();
+  (void)step(life, GuardianEnded{143, Delay{0}, 0.5, true, true});
+  CHECK(state_of(life) == JobState::stopped);
+  CHECK(life.exit_code == 143);
+  auto found = running();
+  (void)step(found, Found{.exit_code = 143, .has_started = true, .was_stopped = true});
+  CHECK(state_of(found) == JobState::stopped);
+  auto killed = running();  // a worker was, by somebody
+  (void)step(killed, GuardianEnded{143});
+  CHECK(state_of(killed) == JobState::failed);
+}
+
 SCENARIO("a stop is recorded before the signal is sent, and no restart follows it", "[daemon]") {
   auto life = running(RestartRule::always);
   const auto actions = step(life, StopAsked{5});

@@ -240,7 +240,7 @@ TEST_CASE("what was found survives the way between processes", "[agent][evidence
   CHECK(again->ranks[0].notes == node.ranks[0].notes);
   CHECK(again->ranks[1].beat == node.ranks[1].beat);
   CHECK_FALSE(again->ranks[2].beat);
-  const auto answer = decode_answer(encode(Answer{"text \xff", node, "/tmp/x"}));
+  const auto answer = decode_answer(encode(Answer{"text \xff", node, "/tmp/x", "full"}));
   REQUIRE(answer.has_value());
   CHECK(answer->evidence.ranks.size() == 3);
   Request request;

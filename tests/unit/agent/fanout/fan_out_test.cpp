@@ -178,6 +178,8 @@ TEST_CASE("the exit code is the job's", "[agent][fanout]") {
                       {{70, 0, 0}, 0},
                       {{0, 69, 0}, 0},
                       {{74, 0, 0}, 0},  // unfit: it left, and the job went on without it
+                      {{74, 69, 69}, 74},  // the others missed the unfit one
+                      {{69, 74, 69}, 74},
                       {{70, 7, 7}, 7},
                       {{77, 143, 143}, 143},
                       {{70, std::nullopt, std::nullopt}, 70},
@@ -281,6 +283,47 @@ TEST_CASE("a job that went on without a lost host was stopped two minutes later"
   CHECK(all<ArmFanOutTimer>(story.ended(1, 0)).at(0).timer == FanOutTimer::end);
 }
 
+TEST_CASE("the others waited ten minutes for a node whose part had ended for good",
+          "[agent][fanout]") {
+  for (const int code : {69, 70, 74, 77, 73}) {
+    Story story{3};
+    story.state.policy.min_hosts = code == 73 ? 1 : 3;
+    story.run_all();
+    story(HostWorks{0, true});
+    const auto ended = story.ended(1, code);
+    REQUIRE(all<ArmFanOutTimer>(ended).back().timer == FanOutTimer::rest);
+    CHECK(all<ArmFanOutTimer>(ended).back().delay <= Millis{5'000});
+    // Those that run workers may go on without us.
+    CHECK(count<SendSignal>(story(FanOutTimerFired{FanOutTimer::rest})) == 0);
+    story(HostWorks{0, false});
+    const auto told = story(FanOutTimerFired{FanOutTimer::rest});
+    CHECK(all<TellMissed>(told).at(0).host == 1);
+    REQUIRE(all<SendSignal>(told).size() == 2);
+    CHECK(all<SendSignal>(told)[0].signo == SIGTERM);
+    story.ended(0, 143);
+    CHECK(Story::finish(story.ended(2, 143)) == code);
+  }
+}
+
+TEST_CASE("a job whose lost node was given up had exit code 0", "[agent][fanout]") {
+  Story story{2};
+  story.state.policy.min_hosts = 2;
+  story.run_all();
+  story.exited(1, 255);
+  CHECK(count<SendSignal>(story(FanOutTimerFired{FanOutTimer::rest})) == 1);
+  CHECK(Story::finish(story.ended(0, 143)) == to_int(ExitCode::nodes_missing));
+}
+
+TEST_CASE("a job with enough nodes left goes on, as one that was attached to", "[agent][fanout]") {
+  for (const std::size_t min : {0, 2}) {
+    Story story{3};
+    story.state.policy.min_hosts = min;
+    story.run_all();
+    CHECK(count<ArmFanOutTimer>(story.ended(1, to_int(ExitCode::unfit))) == 0);
+    CHECK(count<ArmFanOutTimer>(story.exited(2, 255)) == (min == 2 ? 1 : 0));
+  }
+}
+
 TEST_CASE("any events in any order end in one exit code and leave no transport",
           "[agent][fanout]") {
   for (unsigned seed = 0; seed < 2000; ++seed) {
@@ -290,6 +333,7 @@ TEST_CASE("any events in any order end in one exit code and leave no transport",
       return (random >> 8U) % below;
     };
     Story story{1 + next(5), 1 + next(3)};
+    story.state.policy.min_hosts = next(4);
     std::vector<int> living(story.state.hosts.size(), 0);  // 0: not started, 1: lives, 2: gone
     std::size_t finishes = 0;
     const auto apply = [&](const FanOutActions& actions) {
@@ -304,7 +348,10 @@ TEST_CASE("any events in any order end in one exit code and leave no transport",
     for (int i = 0; i < 60 && finishes == 0; ++i) {
       const HostIndex host = next(static_cast<unsigned>(living.size()));
       const bool lives = living[host] == 1;
-      switch (next(6)) {
+      switch (next(7)) {
+        case 6:
+          if (lives) apply(story(HostWorks{host, next(2) == 0}));
+          break;
         case 0:
           if (lives) apply(story(HostPrepared{host, next(8) == 0 ? "0.9" : "1.0"}));
           break;
@@ -350,14 +397,35 @@ SCENARIO("hosts with daemons report the start of their jobs", "[agent][fanout]")
     story(HostReportedStart{0, "x.0-a"});
     CHECK(count<SendLeave>(story(HostReportedStart{2, "x.2-c"})) == 0);
     WHEN("the last one has started") {
-      const auto actions = story(HostReportedStart{1, "x.1-b"});
-      CHECK(count<RecordLaunch>(actions) == 1);
-      CHECK(count<SendLeave>(actions) == 3);
+      const auto known = story(HostReportedStart{1, "x.1-b"});
+      CHECK(count<RecordLaunch>(known) == 1);
+      CHECK(count<SendLeave>(known) == 0);
+      CHECK(count<SendLeave>(story(HostWorks{0, true})) == 0);
+      CHECK(count<SendLeave>(story(HostWorks{0, false})) == 0);
+      CHECK(count<SendLeave>(story(HostWorks{2, true})) == 0);
+      CHECK(count<SendLeave>(story(HostWorks{1, true})) == 3);
       THEN("the ends of the transports are no loss, and the exit code is 0") {
         CHECK(count<TellLost>(story.exited(0, 0)) == 0);
         story.exited(1, 0);
         CHECK(Story::finish(story.exited(2, 0)) == 0);
       }
+    }
+    WHEN("a job that was refused on one node had printed its id and exit code 0") {
+      story.state.policy.min_hosts = 3;
+      story(HostReportedStart{1, "x.1-b"});
+      story(HostWorks{0, true});
+      story(HostWorks{0, false});
+      CHECK(count<SendLeave>(story.ended(2, to_int(ExitCode::output))) == 0);
+      CHECK(count<SendSignal>(story(FanOutTimerFired{FanOutTimer::rest})) == 2);
+      story.ended(0, 143);
+      CHECK(Story::finish(story.ended(1, 143)) == to_int(ExitCode::output));
+    }
+    WHEN("all are unfit") {
+      story.state.policy.min_hosts = 3;
+      story(HostReportedStart{1, "x.1-b"});
+      story.ended(0, to_int(ExitCode::unfit));
+      story.ended(1, to_int(ExitCode::unfit));
+      CHECK(Story::finish(story.ended(2, to_int(ExitCode::unfit))) == to_int(ExitCode::unfit));
     }
     WHEN("the last one is refused") {
       const auto actions = story.exited(1, 1);

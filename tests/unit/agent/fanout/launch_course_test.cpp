@@ -65,6 +65,24 @@ TEST_CASE("the progress of a job on several hosts is that of its slowest rank", 
   CHECK(course.changes() == changes);
 }
 
+TEST_CASE("after Ctrl-C the status line went on with steps", "[agent][fanout]") {
+  LaunchCourse course{{"a", "b"}};
+  auto state = fan_out_over(2, {});
+  state.phase = FanOutPhase::running;
+  for (auto& host : state.hosts) host.phase = HostPhase::running;
+  for (const HostIndex host : {0U, 1U}) course.take(host, started(4));
+  course.take(0, progress(1, 120, "3"));
+  state.stop_signal = 2;
+  CHECK(course.status(state, Millis{0}) == "stopping, 8 of 8 workers left, 0 s");
+  course.take(1, R"({"event": "worker_ended"})");
+  CHECK(course.status(state, Millis{7'000}) == "stopping, 7 of 8 workers left, 7 s");
+  state.phase = FanOutPhase::leaving;
+  state.hosts[0].phase = HostPhase::gone;
+  CHECK(course.status(state, Millis{8'000}) == "stopping, waiting for 1 host to end, 8 s");
+  state.phase = FanOutPhase::finished;
+  CHECK(course.status(state, Millis{8'000}).empty());
+}
+
 TEST_CASE("what is no event changes nothing", "[agent][fanout]") {
   LaunchCourse course{{"a"}};
   for (const std::string_view text : {"", "{", "[]", "null", "{}", R"({"event": 1})", R"({"event": "later"})",

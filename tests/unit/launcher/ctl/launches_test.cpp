@@ -53,7 +53,16 @@ TEST_CASE("a node that can't be asked is named and counts as running", "[ctl][la
   CHECK(unknown_nodes(launch({std::nullopt, std::nullopt}, "no route")) ==
         std::vector<std::string>{"a", "b"});
   CHECK(row_of(launch({std::nullopt, std::nullopt}, "no route")).state == "unknown");
-  CHECK(launch_json(launch({std::nullopt}, "no route"))["parts"][0]["error"] == "no route");
+  CHECK(row_of(launch({std::nullopt, std::nullopt})).state == "gone");  // it was "failed"
+  CHECK(launch_json(launch({std::nullopt}, "no route"), {})["parts"][0]["error"] == "no route");
+}
+
+TEST_CASE("status --json of a launch said nothing of its workers", "[ctl][launches]") {
+  const auto two = launch({launch_job("hosts-x.0", "running"), launch_job("hosts-x.1", "running")});
+  const nlohmann::json live{{"workers", {{{"rank", 0}, {"pid", 7}}}}};
+  const auto shown = launch_json(two, {{{"live", live}}, nullptr});
+  CHECK(shown["parts"][0]["live"]["workers"][0]["pid"] == 7);
+  CHECK(shown["parts"][1]["live"].is_null());
 }
 
 TEST_CASE("the logs of a rank of the second node were looked for on the first", "[ctl][launches]") {

@@ -82,6 +82,24 @@ TEST_CASE("a job that is gone keeps its last figures", "[top]") {
   CHECK(second.ranks[0].end == "ended");
 }
 
+TEST_CASE("a launch that was removed was shown as failed", "[top]") {
+  const auto first = figures_of(
+      known(), std::vector{answered(status(2), "a"), answered(status(2, 2), "b")}, nullptr, kNow);
+  PartAnswer gone{"a", PartAnswer::How::gone, true};
+  auto other = gone;
+  other.node = "b";
+  const auto second = figures_of(known(), std::vector{gone, other}, &first, kNow);
+  CHECK(second.is_over);
+  CHECK(second.row.state == "ended");
+  CHECK(second.gone == "it was removed (acc-ctl rm)");
+  CHECK(second.ranks.size() == 4);
+  auto good = known();
+  good.state = "succeeded";
+  good.exit_code = 0;
+  const auto third = figures_of(good, std::vector{gone, other}, nullptr, kNow);
+  CHECK((third.row.state == "succeeded" && third.row.exit_code == 0));
+}
+
 TEST_CASE("of a job that has ended its report tells of the ranks", "[top]") {
   const Json worker{{"rank", 0}, {"local_rank", 0}, {"pid", 7}, {"peak_rss_bytes", 4096}};
   auto killed = worker;

@@ -142,6 +142,33 @@ SCENARIO("pages open and close by Enter and Esc", "[top]") {
   CHECK(model.is_over);
 }
 
+SCENARIO("q went back from a log, where the help says that it quits", "[top]") {
+  auto model = of_log();
+  CHECK(model.page == Page::log);
+  type(model, "q");
+  CHECK(model.is_over);
+  auto other = of_log();
+  type(other, "/q");
+  CHECK_FALSE(other.is_over);  // a letter of what is searched
+  CHECK(other.input == "q");
+}
+
+SCENARIO("the filter found digits in figures such as 99 MiB", "[top]") {
+  auto live = status(4);
+  for (auto& one : live["workers"]) one["rss_bytes"] = 99 << 20;
+  live["workers"][0]["step"] = 99;
+  live["workers"][2]["last_line"] = "epoch 99";
+  auto model = of_job({answered(live)});
+  press(model, Key::f4);
+  type(model, "99");
+  REQUIRE(rows_of(model).size() == 1);
+  CHECK(rows_of(model)[0].id == "rank 0.2");
+  press(model, Key::escape);
+  press(model, Key::f4);
+  type(model, "mib");
+  CHECK(rows_of(model).empty());
+}
+
 SCENARIO("a log follows its end until it is scrolled", "[top]") {
   auto model = of_log({10, 40});
   std::string text;

@@ -127,6 +127,16 @@ TEST_CASE("nodes that are seen elsewhere have a row with their ranks", "[top]") 
   CHECK(shown(model).find("a log is of one rank") != std::string::npos);
 }
 
+TEST_CASE("the part of a job on several nodes said 2 ranks and 0 of 1 in one heading", "[top]") {
+  auto live = status(1);
+  live["world_size"] = 2;
+  live["workers"][0].update({{"state", "exited"}, {"exit_code", 0}});
+  const auto text = shown(of_job({answered(live)}));
+  INFO(text);
+  CHECK(text.find(", 2 ranks, ") != std::string::npos);
+  CHECK(text.find("0 of 1 rank running here") != std::string::npos);
+}
+
 TEST_CASE("1,024 ranks cost no more lines than the window has", "[top]") {
   auto model = of_job({answered(status(1024))}, {60, 200});
   press(model, Key::end);

@@ -1,0 +1,147 @@
+#include "agent/coordinator_link.hpp"
+
+#include "agent/job_course.hpp"
+#include "agent/job_recorder.hpp"
+#include "agent/lost_ranks.hpp"
+#include "agent/round_starter.hpp"
+#include "agent/round_terms.hpp"
+#include "agent/translate.hpp"
+#include "common/exit_codes.hpp"
+#include "common/host_name.hpp"
+#include "common/text.hpp"
+
+#include <utility>
+
+namespace acc::agent {
+
+using rendezvous::Failure;
+
+// As much as a message takes.
+static std::string end_of(const std::string& text) {
+  constexpr std::size_t kLines = 40;
+  std::string end = join(last_lines(text, kLines), "\n");
+  if (end.size() <= rendezvous::kMaxText) return end;
+  end.erase(0, end.size() - rendezvous::kMaxText);
+  return end.substr(end.find('\n') + 1);
+}
+
+CoordinatorLink::CoordinatorLink(const Parts& parts, Hooks hooks)
+    : parts_{parts},
+      hooks_{std::move(hooks)},
+      job_{parts.io, parts.plan, parts.guardian, host_name(),
+           [this](const auto& order) { on_order(order); }},
+      stacks_{
+          {parts.io, parts.watch,
+           [this](auto request, auto answer) { job_.ask(std::move(request), std::move(answer)); },
+           [this](auto answer) { job_.table(std::move(answer)); }}},
+      lease_bound_{parts.guardian} {}
+
+void CoordinatorLink::join() {
+  const auto end_here = [this](ExitCode code, const std::string& why) {
+    hooks_.on_give_up(why);
+    hooks_.on_event(JobClosed{{Outcome::nodes_missing, to_int(code)}, clock_now()});
+  };
+  const auto begun =
+      job_.begin([end_here](const Error& error) { end_here(ExitCode::nodes_missing, error.what); },
+                 hooks_.on_clock_skew);
+  if (!begun) end_here(ExitCode::failure, begun.error().what);
+}
+
+void CoordinatorLink::table(std::function<void(std::vector<control::NodeView>)> answer) {
+  job_.table([answer = std::move(answer)](const std::vector<rendezvous::TableRow>& rows) {
+    std::vector<control::NodeView> table;
+    table.reserve(rows.size());
+    for (const auto& row : rows) table.push_back({row.node, row.host, row.first_rank, row.slots});
+    answer(std::move(table));
+  });
+}
+
+// ---- orders of the coordinator ----
+
+void CoordinatorLink::on_order(const rendezvous::NodeOrder& order) {
+  std::visit([this](const auto& one) { prepare(one); }, order);
+  if (const auto event = event_of(order, clock_now())) hooks_.on_event(*event);
+}
+
+void CoordinatorLink::prepare(const rendezvous::OrderPort& order) {
+  job_.port_reserved(parts_.starter.reserve_store_port(order.round));
+}
+
+void CoordinatorLink::prepare(const rendezvous::OrderRound& order) {
+  if (const auto lacks = job_.take_lease_timer_warning()) parts_.course.note(*lacks, true);
+  heed_lease();  // of an older lease, which ended while no worker ran
+  parts_.terms.take(order.place);
+  parts_.course.round_ordered(order.place);
+}
+
+void CoordinatorLink::prepare(const rendezvous::OrderStop& order) {
+  hooks_.tell_lost(lost_by(order.stop));
+  parts_.course.stop_ordered(order.stop, job_.node_name());
+}
+
+void CoordinatorLink::prepare(const rendezvous::OrderKill& order) {
+  parts_.course.note("killing the workers here: " + order.why, true);
+}
+
+void CoordinatorLink::prepare(const rendezvous::GiveUp& order) { hooks_.on_give_up(order.text); }
+
+void CoordinatorLink::prepare(const rendezvous::Tell& order) {
+  parts_.course.note(order.text, order.is_warning);
+}
+
+void CoordinatorLink::heed_lease() {
+  if (take_lease_end(parts_.guardian)) hooks_.on_lease_over(LeaseOver{clock_now()});
+}
+
+// ---- the course of a round ----
+
+void CoordinatorLink::round_started() {
+  if (parts_.terms.place()) stacks_.round_started(parts_.terms.node_rank(), parts_.terms.nodes());
+}
+
+void CoordinatorLink::collect_stacks(const std::string& why, JobWatch::Collected done) {
+  if (parts_.terms.nodes() > 1) return stacks_.collect(why, std::move(done));
+  parts_.watch.collect(why, JobWatch::kCollectTime, std::move(done));
+}
+
+void CoordinatorLink::compare(const evidence::NodeEvidence& mine,
+                              std::function<void(JobWatch::Evidence)> done) {
+  stacks_.compare(mine, std::move(done));
+}
+
+// ---- reports ----
+
+NodeFacts CoordinatorLink::node_facts() const {
+  const auto& place = parts_.terms.place();
+  return {place ? place->ranks : RankRange{}, host_name()};
+}
+
+void CoordinatorLink::report(const ReportFailed& a) {
+  const auto report = parts_.recorder.describe(a.failure);
+  Failure failure = failure_of(a.failure, node_facts(), clock_now());
+  failure.cause = report.cause;
+  if (report.error) {
+    failure.error = report.error->message;
+    failure.traceback = end_of(report.error->traceback);
+  }
+  failure.last_lines = end_of(report.tail);
+  failure.into_round = report.into_round;
+  failure.log_path = report.log_path;
+  failure.pid = report.worker.pid;
+  failure.out_of_memory = report.out_of_memory;
+  job_.report(failure);
+}
+
+void CoordinatorLink::report(const ReportStartFailed& a) {
+  Failure failure = failure_of(a.failure, node_facts());
+  failure.cause = parts_.course.words_for(a.failure);
+  job_.report(failure);
+}
+
+void CoordinatorLink::report(const ReportCompleted&) { job_.report_completed(); }
+void CoordinatorLink::report(const ReportUnkillable&) {
+  job_.report(unkillable_failure(node_facts()));
+}
+void CoordinatorLink::report(const AskJob& a) { job_.ask_job(a.signo); }
+
+}  // namespace acc::agent

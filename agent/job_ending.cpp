@@ -1,0 +1,117 @@
+#include "agent/job_ending.hpp"
+
+#include "agent/coordinated_job.hpp"
+#include "agent/guardian_board.hpp"
+#include "agent/job_course.hpp"
+#include "agent/job_recorder.hpp"
+#include "agent/job_telemetry.hpp"
+#include "agent/output/output_hub.hpp"
+#include "agent/report_file.hpp"
+#include "agent/round_starter.hpp"
+#include "agent/round_terms.hpp"
+#include "agent/translate.hpp"
+#include "agent/user_messages.hpp"
+#include "agent/watch/job_watch.hpp"
+#include "common/exit_codes.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace acc::agent {
+
+namespace {
+
+constexpr Millis kReportPatience{2'000};
+// While a job is being stopped, a destination of output that takes nothing is waited for no longer
+// than this …
+constexpr Millis kStoppingPatience{2'000};
+// … and at its end no longer than this where a destination is merely slow.
+constexpr Millis kStoppedFlush{30'000};
+constexpr Millis kHurriedFlush{300};
+constexpr Millis kForever{std::chrono::hours{24 * 365}};
+
+}  // namespace
+
+FlushLimits limits_of_last_flush(bool is_hurried, bool is_stopped, Millis patience) {
+  if (is_hurried) return {kHurriedFlush, kHurriedFlush};
+  if (!is_stopped) return {patience, kForever};
+  return {std::min(patience, kStoppingPatience), kStoppedFlush};
+}
+
+// The supervisor always ends with Finish; without it the loop had nothing left to wait for, which
+// is a bug.
+End JobEnding::end() const {
+  return end_.value_or(End{Outcome::failed, to_int(ExitCode::failure)});
+}
+
+std::string JobEnding::words_for_others() const { return leave_words(end().outcome, reason_); }
+
+void JobEnding::spare_stopping_workers() {
+  const auto& group = parts_.group;
+  const bool is_ending = group.phase == Phase::stopping || group.phase == Phase::killing;
+  if (is_ending && (group.stop_signal != 0 || (group.stop_ordered && group.stop_ordered->for_good)))
+    parts_.output.shorten_patience(kStoppingPatience);
+}
+
+int JobEnding::conclude(const CoordinatedJob* job) {
+  auto& output = parts_.output;
+  parts_.course.job_over(end().outcome);
+  if (parts_.guardian.board != nullptr) parts_.guardian.board->finishing = true;
+  output.finish([this] { return flush_limits(); });
+  // After the flush: the report includes output that was lost at the very end.
+  auto report = make_report(job);
+  if (report.outcome == Outcome::stopped || report.outcome == Outcome::preempted)
+    note_stopped(parts_.guardian);
+  parts_.telemetry.finish(report);
+  report.is_unwritten = !write(report);
+  if (report.is_unwritten && report.exit_code == 0) report.exit_code = to_int(ExitCode::output);
+  const std::string block = to_text(report, parts_.color);
+  if (!block.empty() && !parts_.plan.output.is_reported_elsewhere) output.say(block);
+  output.finish(kReportPatience, kReportPatience);
+  return report.exit_code;
+}
+
+FlushLimits JobEnding::flush_limits() const {
+  parts_.course.feed_watchdog();
+  const auto& group = parts_.group;
+  const bool is_hurried = parts_.is_end_asked() || group.guardian_lost || group.interrupts >= 2;
+  return limits_of_last_flush(is_hurried, group.stop_signal != 0, parts_.plan.output.patience);
+}
+
+JobReport JobEnding::make_report(const CoordinatedJob* job) const {
+  const auto& group = parts_.group;
+  const auto& terms = parts_.terms;
+  const auto outcome = end().outcome;
+  JobRecorder::JobEnd facts{
+      .job_id = parts_.job_id,
+      .guardian = parts_.guardian.pid,
+      .end = end(),
+      .group = group,
+      .world_size = terms.world_size(),
+      .max_restarts = terms.max_restarts(),
+      .program = parts_.starter.program(),
+      .last_word = {},
+      .reason = reason_,
+      .restarted_after = job != nullptr ? terms.restart_reason() : std::string{},
+      .goodput = parts_.watch.goodput(clock_now())};
+  const bool by_signal = outcome == Outcome::stopped || outcome == Outcome::preempted;
+  if (group.is_signal_unheard && by_signal)
+    facts.reason = signal_name(group.stop_signal) + "; the other nodes could not be told";
+  if (job != nullptr && job->close())
+    facts.last_word = {*job->close(), job->node_name(), job->closed_at()};
+  return parts_.recorder.report(facts);
+}
+
+bool JobEnding::write(const JobReport& report) const {
+  const auto& file = parts_.plan.report_file;
+  if (file.empty()) return true;
+  const ShortReport instead{to_string(report.outcome),
+                            report.exit_code == 0 ? to_int(ExitCode::output) : report.exit_code,
+                            "the whole report could not be written", parts_.guardian.pid};
+  const auto written = write_report_file(file, to_json(report), instead);
+  note_report_written(parts_.guardian);
+  if (written.has_error()) parts_.messages.error("the report is lost: " + written.error().what);
+  return written.has_value();
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,100 @@
+#include "agent/job_signals.hpp"
+
+#include "agent/interrupt_watch.hpp"
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <utility>
+
+namespace acc::agent {
+
+namespace {
+
+int open_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int signo :
+       {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH})
+    ::sigaddset(&set, signo);
+  struct sigaction hang_up {};
+  ::sigaction(SIGHUP, nullptr, &hang_up);
+  if (hang_up.sa_handler != SIG_IGN) ::sigaddset(&set, SIGHUP);  // under nohup it stays ignored
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+}  // namespace
+
+JobSignals::JobSignals(boost::asio::io_context& io, const GroupState& group, Hooks hooks)
+    : group_{group}, hooks_{std::move(hooks)}, signals_{io, open_signals()} {}
+
+void JobSignals::watch() {
+  signals_.async_wait(
+      boost::asio::posix::stream_descriptor::wait_read, [this](boost::system::error_code error) {
+        if (error) return;
+        signalfd_siginfo info{};
+        while (!is_stopped_ &&
+               ::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
+          const bool is_of_terminal =
+              info.ssi_code == SI_QUEUE && info.ssi_int == kTerminalInterrupt;
+          const bool has_workers =
+              group_.phase == Phase::running || group_.phase == Phase::stopping;
+          if (!is_of_terminal) take(static_cast<int>(info.ssi_signo));
+          if (is_of_terminal && has_workers) hooks_.on_press();
+        }
+        if (!is_stopped_) watch();
+      });
+}
+
+void JobSignals::take(int signo) {
+  switch (signo) {
+    case SIGCHLD:
+      return hooks_.on_child();
+    case SIGTSTP:
+    case SIGCONT:
+    case SIGWINCH:
+      return hooks_.on_job_control(signo);
+    case SIGQUIT:
+      return dump_stacks_before(signo);
+    case SIGTERM:
+      if (hooks_.is_guardian_gone()) return hooks_.on_event(GuardianLost{clock_now()});
+      [[fallthrough]];
+    default:
+      hooks_.on_event(SignalArrived{signo, clock_now()});
+  }
+}
+
+// As a core dump would, the stacks show what the workers were doing. A second signal doesn't wait.
+void JobSignals::dump_stacks_before(int signo) {
+  const auto stop = [this, signo] { hooks_.on_event(SignalArrived{signo, clock_now()}); };
+  const bool is_second = std::exchange(stops_after_stacks_, true);
+  if (group_.phase != Phase::running || is_second) return stop();
+  const bool is_collecting = hooks_.collect_stacks(signo, [this, stop] {
+    if (!is_stopped_ && group_.phase == Phase::running) stop();
+  });
+  if (!is_collecting) stop();
+}
+
+void JobSignals::stop_from_terminal() {
+  if (is_stopped_) return;
+  if (group_.interrupts == 0) {
+    is_of_two_presses_ = true;
+    hooks_.on_event(SignalArrived{SIGINT, clock_now()});
+  }
+  hooks_.on_event(SignalArrived{SIGINT, clock_now()});
+  is_of_two_presses_ = false;
+}
+
+bool JobSignals::end_asked() {
+  signalfd_siginfo info{};
+  while (::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
+    const auto signo = static_cast<int>(info.ssi_signo);
+    end_asked_ =
+        end_asked_ || signo == SIGINT || signo == SIGTERM || signo == SIGHUP || signo == SIGQUIT;
+  }
+  return end_asked_;
+}
+
+}  // namespace acc::agent

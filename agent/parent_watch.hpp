@@ -1,0 +1,48 @@
+#pragma once
+
+#include "agent/guardian_board.hpp"
+#include "agent/life_line_watch.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace acc::agent {
+
+struct LifeLine;
+
+/// Notices that what started this job is gone: the guardian, or, behind the life line, the
+/// acc-launch of another host. The workers must not outlive it.
+///
+/// Used on the loop's thread only. The io_context outlives it.
+class ParentWatch {
+ public:
+  struct Hooks {
+    /// @param why  of a life line's end; empty: the guardian is gone
+    std::function<void(const std::string& why)> on_lost;
+    /// A signal from the launching host, where there is no guardian to pass it to.
+    std::function<void(int signo)> on_signal;
+  };
+  ParentWatch(boost::asio::io_context& io, const GuardianLink& guardian, Hooks hooks);
+
+  void begin(const std::optional<LifeLine>& life_line);
+  /// Our parent-death signal, SIGTERM, can't be told from any other SIGTERM; where pidfd_open is
+  /// refused there is no other notification.
+  [[nodiscard]] bool is_guardian_gone() const;
+
+ private:
+  void watch_guardian();
+  void pass_on(int signo);
+
+  boost::asio::io_context& io_;
+  GuardianLink guardian_;
+  Hooks hooks_;
+  boost::asio::posix::stream_descriptor pidfd_;
+  std::unique_ptr<LifeLineWatch> life_line_;
+};
+
+}  // namespace acc::agent

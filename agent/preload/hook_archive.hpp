@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+/// The preloader's Python code, which is part of our program, as an interpreter takes it.
+namespace acc::agent::preload {
+
+/// preloader.py, from the build.
+[[nodiscard]] std::string_view preloader_source();
+
+/// `source` as the module `name`.py in an uncompressed zip archive, which Python imports from
+/// (PYTHONPATH=ARCHIVE) without another module.
+[[nodiscard]] std::string make_archive(std::string_view name, std::string_view source);
+
+/// For `python -c`, before the arguments of the worker's command line: takes the archive as a packet
+/// from descriptor 3, and executes the interpreter again, with the worker's command line and
+/// the archive first in its PYTHONPATH. That the script isn't run instead is certain then: an
+/// interpreter that would ignore PYTHONPATH (-E, -I, -S, also by a wrapper) is found out before.
+[[nodiscard]] std::string_view first_stage();
+
+}  // namespace acc::agent::preload

@@ -1,0 +1,592 @@
+# The preloader: a Python interpreter that has imported the modules of --preload and forks the
+# workers of each round (docs/decisions/0043-warm-start.md).
+#
+# It is started with the command line of a worker, and runs as `sitecustomize`, before the
+# interpreter turns to the script. In the preloader this module never returns. In a forked worker it
+# does, and the interpreter goes on as in any other start: so __main__, sys.argv and all that
+# follows from the command line are the interpreter's own work.
+#
+# Descriptor 3 is a SOCK_SEQPACKET socket to the agent. A message is a list of fields with a zero
+# byte between them, the first of which names it.
+import os
+import sys
+
+CONTROL_FD = 3
+GATE_WORD = 8  # bytes: the end of the lease in nanoseconds of CLOCK_BOOTTIME, 0: none
+LARGEST_MESSAGE = 1 << 18
+HOOK_VARIABLE = "ACC_PRELOAD_HOOK"
+
+# What native libraries read when they are loaded: that can't be observed from Python.
+NATIVE_PREFIXES = ("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "BLIS_", "GOTO_", "LD_", "MALLOC_", "GLIBC_")
+
+
+class Control:
+    """The socket to the agent. Uses the C module alone, as `socket` would import a dozen others."""
+
+    def __init__(self):
+        with Borrowed("_socket") as c:
+            self.c = c
+        self.socket = self.c.socket(self.c.AF_UNIX, self.c.SOCK_SEQPACKET, 0, CONTROL_FD)
+        self.socket.setblocking(True)
+
+    def send(self, *fields):
+        data = b"\0".join(f if isinstance(f, bytes) else str(f).encode("utf-8", "surrogateescape") for f in fields)
+        try:
+            self.socket.send(data[: LARGEST_MESSAGE // 2], self.c.MSG_NOSIGNAL)
+        except OSError:
+            os._exit(0)  # the agent is gone
+
+    def receive(self):
+        """The fields of one message and its descriptors; ends the process when the agent is gone."""
+        most_fds = 8
+        try:
+            data, ancillary, _, _ = self.socket.recvmsg(
+                LARGEST_MESSAGE, self.c.CMSG_SPACE(most_fds * 4), self.c.MSG_CMSG_CLOEXEC)
+        except OSError:
+            os._exit(0)
+        if not data:
+            os._exit(0)
+        fds = []
+        for level, kind, body in ancillary:
+            if level == self.c.SOL_SOCKET and kind == self.c.SCM_RIGHTS:
+                fds += [int.from_bytes(body[i : i + 4], sys.byteorder) for i in range(0, len(body) // 4 * 4, 4)]
+        return data.split(b"\0"), fds
+
+    def close(self):
+        self.socket.detach()
+        os.close(CONTROL_FD)
+
+
+class Borrowed:
+    """Imports a module of the standard library for our own use: a worker finds sys.modules without it."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        self.before = set(sys.modules)
+        return __import__(self.name)
+
+    def __exit__(self, *_):
+        for name in set(sys.modules) - self.before:
+            del sys.modules[name]
+
+
+class WatchedEnvironment(dict):
+    """The data of os.environ during the imports: notes which of a rank's own variables were asked for."""
+
+    def __init__(self, data, own):
+        super().__init__(data)
+        self.own = own
+        self.asked = set()
+
+    def note(self, name):
+        if name in self.own:
+            self.asked.add(name)
+
+    def __getitem__(self, name):
+        self.note(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name):
+        self.note(name)
+        return super().__contains__(name)
+
+    def get(self, name, default=None):
+        self.note(name)
+        return super().get(name, default)
+
+    def __setitem__(self, name, value):
+        self.note(name)
+        super().__setitem__(name, value)
+
+    def __delitem__(self, name):
+        self.note(name)
+        super().__delitem__(name)
+
+
+LIBC_SIGNALS = 0b11 << 31  # 32 and 33: libc's own, handled from the first thread on
+
+
+def signal_sets(names):
+    """Bits of the signals, by the names of /proc/self/status."""
+    words = {}
+    with open("/proc/self/status", "rb") as status:
+        for line in status:
+            name, _, value = line.partition(b":")
+            if name in names:
+                words[name] = int(value, 16) & ~LIBC_SIGNALS
+    return words
+
+
+def open_descriptors():
+    found = {}
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found[int(fd)] = os.readlink("/proc/self/fd/" + fd)
+        except OSError:
+            pass  # that of the listing itself
+    return found
+
+
+def shared_mappings():
+    found = set()
+    with open("/proc/self/maps", "rb") as maps:
+        for line in maps:
+            fields = line.split(None, 5)
+            if fields[1][3:4] == b"s" and fields[1][1:2] == b"w" or len(fields) > 5 and fields[5].startswith(b"/dev/") and not fields[5].startswith((b"/dev/shm/", b"/dev/zero")):
+                found.add(fields[5].strip().decode("utf-8", "replace") if len(fields) > 5 else "memory without a name")
+    return found
+
+
+def has_living_child():
+    for task in os.listdir("/proc/self/task"):
+        with open("/proc/self/task/" + task + "/children", "rb") as children:
+            if children.read().strip():
+                return True
+    return False
+
+
+class SelfCheck:
+    """What the imports did to this process that a fork wouldn't carry over, or would share."""
+
+    SIGNALS = {b"SigBlk": "blocked signals", b"SigIgn": "ignores signals", b"SigCgt": "changed a signal handler"}
+
+    def __init__(self):
+        self.pid = os.getpid()
+        self.forked = False
+        self.descriptors = open_descriptors()
+        self.mappings = shared_mappings()
+        self.signals = signal_sets(self.SIGNALS)
+        self.threads = len(os.listdir("/proc/self/task"))
+        self.quick = self.quick_facts()
+        os.register_at_fork(before=self.note_fork)
+
+    def note_fork(self):
+        self.forked = True
+
+    @staticmethod
+    def quick_facts():
+        """Threads, by the links of the folder that lists them, and the lowest descriptor that is free."""
+        lowest = os.open("/", os.O_RDONLY | os.O_CLOEXEC)
+        os.close(lowest)
+        return os.stat("/proc/self/task").st_nlink, lowest
+
+    def has_changed(self):
+        return self.forked or self.quick_facts() != self.quick
+
+    def reason(self):
+        """Why a worker can't be forked from here; empty: it can."""
+        threads = self.new_threads()
+        if threads > 0 and not self.forked:
+            self.try_fork()
+            threads = self.new_threads()
+        if threads > 0:
+            return "started %d thread%s" % (threads, "" if threads == 1 else "s")
+        if self.forked:
+            return "called os.fork"
+        if has_living_child():
+            return "started a process"
+        now = open_descriptors()
+        for fd, what in now.items():
+            if self.descriptors.get(fd) != what and self.is_real(fd):
+                return "opened " + ("a socket" if what.startswith("socket:") else "a pipe" if what.startswith("pipe:") else what)
+        if any(fd not in now for fd in self.descriptors if fd <= CONTROL_FD):
+            return "closed a standard descriptor"
+        new = shared_mappings() - self.mappings
+        if new:
+            return "mapped " + sorted(new)[0] + " shared with its children"
+        for name, value in signal_sets(self.SIGNALS).items():
+            if value != self.signals[name]:
+                return self.SIGNALS[name]
+        for name in ("gettrace", "getprofile"):
+            if getattr(sys, name)() is not None:
+                return "installed a tracer (sys.%s)" % name.replace("get", "set")
+        return self.output()
+
+    def new_threads(self):
+        return len(os.listdir("/proc/self/task")) - self.threads
+
+    def try_fork(self):
+        """A library may stop its threads before a fork, and start them again when they are needed
+        (pthread_atfork; OpenBLAS does)."""
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        self.forked = False
+        with Borrowed("time") as time:
+            until = time.monotonic() + 0.1  # a thread that was joined may still be listed
+            while self.new_threads() > 0 and time.monotonic() < until:
+                os.sched_yield()
+
+    @staticmethod
+    def is_real(fd):
+        try:
+            os.fstat(fd)
+            return True
+        except OSError:
+            return False
+
+    @staticmethod
+    def output():
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        for fd in (1, 2):
+            size = os.fstat(fd).st_size
+            if size:
+                words = os.pread(fd, 200, 0).decode("utf-8", "replace").strip().splitlines()
+                return "printed '%s'" % (words[0] if words else "")
+        return ""
+
+
+class ImportWatch:
+    """Sees after the code of which module the process had changed: at the begin and the end of each import it looks, at a cost of
+    some microseconds. Replaces importlib's function that executes a module, and puts it back."""
+
+    def __init__(self, check):
+        self.check = check
+        self.running = []
+        self.culprit = ""
+        self.importlib = sys.modules["_frozen_importlib"]
+
+    def __enter__(self):
+        self.real = self.importlib._load_unlocked
+        self.importlib._load_unlocked = self.load
+        return self
+
+    def __exit__(self, *_):
+        self.importlib._load_unlocked = self.real
+
+    def load(self, spec):
+        self.look()
+        self.running.append(spec.name)
+        try:
+            return self.real(spec)
+        finally:
+            self.look()
+            self.running.pop()
+
+    def look(self):
+        if not self.culprit and self.running and self.check.has_changed():
+            self.culprit = self.running[-1]
+
+
+def statements(nodes):
+    for node in nodes:
+        yield node
+        if type(node).__name__ == "Try":
+            for inner in statements(node.body):
+                yield inner
+
+
+def script_path(arguments):
+    """The source of the program that the command line names; None: it can't be found without running code."""
+    words = [a for a in arguments if a != "-u"]
+    if words[:1] != ["-m"]:
+        path = words[0]
+        return os.path.join(path, "__main__.py") if os.path.isdir(path) else path
+    parts = words[1].split(".")
+    for base in [os.getcwd()] + sys.path:
+        whole = os.path.join(base, *parts)
+        for path in (whole + ".py", os.path.join(whole, "__main__.py")):
+            if os.path.isfile(path):
+                return path
+    return None
+
+
+def imports_of(path):
+    """Modules of installed packages that the source imports at its top level, in its order."""
+    from importlib.machinery import PathFinder
+    only_ast = 0x400  # ast.PyCF_ONLY_AST
+    with open(path, "rb") as file:
+        tree = compile(file.read(), path, "exec", only_ast, True)
+    folder = os.path.dirname(os.path.realpath(path))
+    found = []
+    for node in statements(tree.body):
+        kind = type(node).__name__
+        if kind == "Import":
+            names = [alias.name for alias in node.names]
+        elif kind == "ImportFrom" and node.level == 0 and node.module:
+            names = [node.module]
+        else:
+            continue
+        for name in names:
+            spec = PathFinder.find_spec(name.partition(".")[0])
+            places = [spec.origin] if spec and spec.origin else list(spec.submodule_search_locations or []) if spec else []
+            installed = [p for p in places if p and ("site-packages" in p or "dist-packages" in p)]
+            if installed and not os.path.realpath(installed[0]).startswith(folder + os.sep) and name not in found:
+                found.append(name)
+    return found
+
+
+class Imports:
+    def __init__(self, control):
+        fields, _ = control.receive()  # begin, the agent's pid, modules, names of a rank's own variables
+        self.control = control
+        self.agent = int(fields[1])
+        self.is_auto = fields[2] == b"auto"
+        self.modules = [m.decode() for m in fields[2].split(b",") if m]
+        self.own = {name for name in fields[3].split(b",") if name}
+        self.changes = []
+
+    def refuse(self, module, reason):
+        self.control.send("unsafe", module, reason)
+        os._exit(0)
+
+    def run(self):
+        self.check = SelfCheck()
+        if sys.gettrace() is not None or sys.getprofile() is not None:
+            self.refuse("", "a tracer is active at the interpreter's start")
+        if self.check.threads > 1:
+            self.refuse("", "the interpreter has threads at its start")
+        with Borrowed("time") as time:
+            clock = time.monotonic
+        began = clock()
+        if self.is_auto:
+            self.modules = self.read_script()
+        real = os.environ._data
+        watched = WatchedEnvironment(real, self.own)
+        os.environ._data = os.environb._data = watched
+        with ImportWatch(self.check) as watch:
+            for module in self.modules:
+                self.control.send("importing", module)
+                self.load(module)
+                self.look(watch.culprit or module, watched)
+        os.environ._data = os.environb._data = real
+        self.changes = [(n, watched.get(n)) for n in set(real) | set(watched) if real.get(n) != watched.get(n)]
+        real.clear()
+        real.update(watched)
+        with Borrowed("gc") as gc:
+            gc.freeze()  # a worker's collector need not touch, and so copy, what all share
+        self.control.send("ready", "%.3f" % (clock() - began), resident_bytes(), ",".join(self.modules))
+
+    def read_script(self):
+        path = None
+        try:
+            path = script_path(sys.argv[:1] if sys.argv[:1] != ["-m"] else original_arguments())
+            return imports_of(path) if path else []
+        except (OSError, SyntaxError, ValueError, IndexError) as error:
+            self.refuse("", "the imports of %s can't be read: %s" % (path, error))
+
+    def load(self, module):
+        try:
+            __import__(module)
+        except BaseException as error:  # SystemExit, too: the module meant to end the process
+            if os.getpid() != self.check.pid:
+                os._exit(0)
+            what = "called sys.exit" if isinstance(error, SystemExit) else "can't be imported: %s: %s" % (type(error).__name__, error)
+            self.refuse(module, what)
+        if os.getpid() != self.check.pid:
+            os._exit(0)  # the import forked, and this is the copy: the other one is told by the check
+
+    def look(self, module, watched):
+        reason = self.check.reason()
+        if reason:
+            self.refuse(module, reason)
+        if watched.asked:
+            names = ", ".join(sorted(n.decode() for n in watched.asked))
+            self.refuse(module, "read " + names + ", which differs between ranks, at import")
+
+
+def original_arguments():
+    with open("/proc/self/cmdline", "rb") as file:
+        words = [w.decode("utf-8", "surrogateescape") for w in file.read().split(b"\0")[1:-1]]
+    return words[words.index("-m") :] if "-m" in words else words
+
+
+def resident_bytes():
+    with open("/proc/self/statm", "rb") as statm:
+        return int(statm.read().split()[1]) * 4096
+
+
+class Worker:
+    """One forked worker on its way from the fork to the interpreter's next step."""
+
+    def __init__(self, imports, gate, plan):
+        self.imports = imports
+        self.gate = gate
+        self.plan = plan
+
+    def prepare(self, fields, fds):
+        """Everything that can be done before the gate; raises OSError."""
+        _, offset, length = (int(f) for f in fields[2:5])
+        os.setpgid(0, 0)
+        for target, fd in enumerate(fds[:3]):
+            os.dup2(fd, target)
+        self.extra = fds[3] if len(fds) > 3 else -1
+        for fd in fds[:3]:
+            os.close(fd)
+        cores = [int(core) for core in fields[5].split(b",") if core]
+        if cores:
+            try:
+                os.sched_setaffinity(0, cores)
+            except OSError:
+                pass  # as in a cold start: they may have been taken from us meanwhile
+        self.lends_terminal = fields[6] == b"1"
+        self.set_environment(os.pread(self.plan, length, offset))
+        os.close(self.plan)
+        renew()
+
+    def set_environment(self, block):
+        changes = self.imports.changes
+        os.environb.clear()
+        for entry in block.split(b"\0"):
+            name, equals, value = entry.partition(b"=")
+            if equals and name:
+                os.environb[name] = value
+        for name, value in changes:
+            if value is None:
+                os.environb.pop(name, None)
+            else:
+                os.environb[name] = value
+
+    def wait_at_gate(self):
+        """Ends the process unless the agent lets it go; then it is the agent's child."""
+        word = os.read(self.gate, GATE_WORD)
+        if len(word) != GATE_WORD:
+            os._exit(127)
+        set_parent_death_signal()
+        if os.getppid() != self.imports.agent:
+            os._exit(127)
+        lease_ends = int.from_bytes(word, sys.byteorder, signed=True)
+        if lease_ends and clock_gettime_ns(CLOCK_BOOTTIME) >= lease_ends:
+            os._exit(127)
+        os.close(self.gate)
+        self.imports.control.close()
+        if self.extra >= 0:
+            os.dup2(self.extra, CONTROL_FD)
+            if self.extra != CONTROL_FD:
+                os.close(self.extra)
+        if self.lends_terminal:
+            take_terminal()
+        for fd, stream in ((0, sys.stdin), (1, sys.stdout)):
+            if stream is not None and not stream.write_through and os.isatty(fd) != stream.line_buffering:
+                stream.reconfigure(line_buffering=os.isatty(fd))
+
+
+def renew():
+    """State that a process has for itself: what a cold start makes anew."""
+    modules = sys.modules
+    if "numpy.random" in modules:
+        modules["numpy.random"].seed()
+    if "multiprocessing.process" in modules:
+        modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
+    if "threading" in modules:
+        main = modules["threading"].main_thread()
+        if hasattr(main, "_set_native_id"):
+            main._set_native_id()
+    if "logging" in modules:
+        logging = modules["logging"]
+        if isinstance(getattr(logging, "_startTime", None), float):
+            logging._startTime = logging.time.time()
+        elif hasattr(logging, "_startTime"):
+            logging._startTime = logging.time.time_ns()
+
+
+def take_terminal():
+    with Borrowed("_signal") as signal:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
+        try:
+            os.tcsetpgrp(0, os.getpid())
+        except OSError:
+            pass
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTTOU])
+
+
+def close_all(fds):
+    for fd in fds:
+        os.close(fd)
+
+
+def make_workers(imports, number, gate, plan):
+    """In a process of its own, the maker: forks the workers and ends, so that they become children of the agent.
+    Returns in the workers only."""
+    control = imports.control
+    control.send("maker", number, os.getpid())
+    while True:
+        fields, fds = control.receive()
+        if fields[1] != number:
+            close_all(fds)  # of a round that was given up, whose maker was killed
+            continue
+        if fields[0] == b"end":
+            os._exit(0)
+        if os.fork() == 0:
+            worker = Worker(imports, gate, plan)
+            try:
+                worker.prepare(fields, fds)
+            except OSError as error:
+                control.send("failed", number, fields[2], error.errno or 0, error)
+                os._exit(127)
+            control.send("worker", number, fields[2], os.getpid())
+            worker.wait_at_gate()
+            return
+        close_all(fds)
+
+
+def serve(imports):
+    """Returns in the workers only."""
+    while True:
+        fields, fds = imports.control.receive()
+        if fields[0] != b"round":
+            close_all(fds)  # as in make_workers
+            continue
+        number = fields[1]
+        maker = os.fork()
+        if maker == 0:
+            return make_workers(imports, number, *fds)
+        close_all(fds)
+        _, status = os.waitpid(maker, 0)
+        imports.control.send("made", number, status, resident_bytes())
+
+
+def leave_no_trace():
+    """Of the way by which the interpreter found this file."""
+    hook = os.environ.pop(HOOK_VARIABLE, "")
+    place = "/proc/self/fd/" + hook
+    rest = [p for p in os.environ.get("PYTHONPATH", "").split(":") if p != place]
+    if rest:
+        os.environ["PYTHONPATH"] = ":".join(rest)
+    else:
+        os.environ.pop("PYTHONPATH", None)
+    sys.path[:] = [p for p in sys.path if p != place]
+    sys.path_importer_cache.pop(place, None)
+    if "zipimport" in sys.modules:
+        sys.modules["zipimport"]._zip_directory_cache.pop(place, None)
+    os.close(int(hook))
+
+
+def import_real_sitecustomize():
+    """The site's own, which this file stands before. @return the error if there is none"""
+    sys.modules.pop("sitecustomize", None)
+    try:
+        __import__("sitecustomize")
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+        return error
+    return None
+
+
+if HOOK_VARIABLE in os.environ:
+    leave_no_trace()
+    _missing = import_real_sitecustomize()
+    _control = Control()
+    _control.send("started")
+    with Borrowed("_ctypes") as _c:
+        _prctl = _c.dlsym(_c.dlopen(None, 2), "prctl")
+        _call = _c.call_function
+
+    def set_parent_death_signal():
+        if _call(_prctl, (1, 9)) != 0:  # PR_SET_PDEATHSIG, SIGKILL
+            os._exit(127)
+
+    with Borrowed("time") as _time:
+        clock_gettime_ns = _time.clock_gettime_ns
+        CLOCK_BOOTTIME = _time.CLOCK_BOOTTIME
+    _imports = Imports(_control)
+    _imports.run()
+    serve(_imports)
+    if _missing is not None:
+        raise _missing

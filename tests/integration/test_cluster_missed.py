@@ -1,0 +1,71 @@
+"""acc-launch --hosts through daemons: a part of the job ends for good, and the others mustn't wait for it."""
+import os, signal
+
+from harness import main, until, write
+from hosts import needs_hosts
+from test_cluster_launch import OnDaemons
+
+
+@needs_hosts
+class Missed(OnDaemons):
+    """A part that has ended for good: nothing starts it again, and the others waited for it for ten minutes."""
+    LONG = "--join_timeout 600s --max_restarts 3"
+
+    def test_after_a_killed_acc_launch_the_other_host_waited_for_ten_minutes(self):
+        self.begin("a b")
+        for killed in "ba":
+            job = self.launch("mark=up hold", "a:1,b:1", self.LONG)
+            job.wait_events("up", 2, 20)
+            os.kill(next(one["pid"] for one in self.jobs(killed) if one["state"] == "running"), signal.SIGKILL)
+            self.assertIn(job.wait(40), (69, 70), job.stderr)
+            self.nothing_left(job)
+
+    def test_after_a_killed_acc_launch_a_detached_job_waited_for_ten_minutes(self):
+        self.begin("a b")
+        for killed, other in ("ba", "ab"):
+            job = self.launch("mark=up hold", "a:1,b:1", f"--detach {self.LONG}")
+            self.assertEqual(job.wait(), 0, job.stderr)
+            until(lambda: len(job.events("up")) == 2, "the workers", 5)
+            os.kill(next(one["pid"] for one in self.jobs(killed) if one["state"] == "running"), signal.SIGKILL)
+            self.nothing_left(job, 30)
+            self.assertEqual({one["state"] for one in self.jobs(other)}, {"failed"})
+
+    def test_after_a_cut_network_the_host_that_was_left_waited_for_ten_minutes(self):
+        self.begin("a b")
+        job = self.launch("mark=up hold", "a:1,b:1", self.LONG)
+        job.wait_events("up", 2, 20)
+        self.hosts.partition("b")
+        until(lambda: self.jobs("b")[0]["state"] == "failed", "the end of the part that is cut off", 60)
+        self.hosts.heal()
+        self.ends(job, 69, 60)
+
+    def test_a_report_that_cannot_be_written_left_the_other_host_waiting(self):
+        self.begin("a b")
+        for detach in ("", "--detach"):
+            job = self.launch("mark=up hold", "a:1,b:1", f"{detach} --report /nonexist/x.json {self.LONG}")
+            self.ends(job, 73, 40)
+            self.assertEqual(job.stdout, "")
+            self.assertIn("exit code 73", job.stderr)
+
+    def test_an_unfit_host_left_the_other_one_waiting(self):
+        self.begin("a b")
+        check = self.folder + "/check"
+        write(check, '#!/bin/sh\n[ "$(hostname)" != b ] || { echo "broken here"; exit 1; }\n', 0o755)
+        for detach in ("", "--detach"):
+            job = self.launch("mark=up hold", "a:1,b:1", f"{detach} --health_check {check} {self.LONG}")
+            self.ends(job, 74, 40)
+            self.assertEqual(job.stdout, "")
+            self.ctl("undrain", "b")
+
+    def test_an_elastic_job_goes_on_without_a_host_whose_acc_launch_was_killed(self):
+        self.begin()
+        job = self.launch("mark=up hold", flags=f"--nnodes 2:3 {self.LONG}")
+        job.wait_events("up", 3, 20)
+        os.kill(self.jobs("b")[0]["pid"], signal.SIGKILL)
+        until(lambda: len(job.events("up")) == 5, "the second round", 30)
+        job.process.send_signal(signal.SIGTERM)
+        self.ends(job, 143)
+
+
+if __name__ == "__main__":
+    main()

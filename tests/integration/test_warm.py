@@ -1,0 +1,400 @@
+"""--preload: workers that are forked from a process which has imported their modules are as those of a cold start; what can't be
+forked safely starts cold, with the reason."""
+import json, os, re, signal, sys, tempfile, unittest
+
+from harness import JobTest, children_of, free_port, main, own_token, processes_with, read, state_of, until, write
+from test_torch import PYTHON as TORCH
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+# docs/operations.md, "Warm start", has the same list.
+DIFFERENT = {
+    # the base environment of the agent's moment, but not of what a program reads
+    "environ": {"MASTER_PORT", "ACC_JOB_ID", "ACC_AGENT_SOCKET", "ACC_HEARTBEAT_PAGE", "TORCHELASTIC_ERROR_FILE", "WHOAMI", "TORCHELASTIC_RUN_ID"},
+}
+
+
+class WarmTest(JobTest):
+    """Jobs of a Python script with modules of its own beside it and packages on PYTHONPATH."""
+
+    def setUp(self):
+        super().setUp()
+        self.packages = self.folder_for("packages")
+        self.here = self.folder_for("script")
+
+    def folder_for(self, name):
+        folder = tempfile.TemporaryDirectory(prefix=f"acc-{name}-")
+        self.addCleanup(folder.cleanup)
+        return folder.name
+
+    def package(self, name, text):
+        write(os.path.join(self.packages, f"{name}.py"), text)
+
+    def script(self, text, name="train.py"):
+        path = os.path.join(self.here, name)
+        write(path, text)
+        return path
+
+    def start(self, flags, script, *words, env=None, **more):
+        environment = {"PYTHONPATH": self.packages, "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", **(env or {})}
+        return self.job(flags, list(words), env=environment, program=[script], **more)
+
+    def ended(self, job, code=0):
+        self.assertEqual(job.wait(), code, job.stderr)
+        return job
+
+
+HEAVY = """
+import os
+with open(os.environ["IMPORTS"], "a") as file:
+    file.write(f"{os.getpid()}\\n")
+"""
+TRAIN = """
+import os, signal, sys, time
+import heavy
+flag = os.environ["FLAG"]
+print("rank", os.environ["RANK"], "attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
+if os.environ["RANK"] == "0" and not os.path.exists(flag):
+    open(flag, "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+if not os.path.exists(flag):
+    time.sleep(60)
+"""
+
+
+class Same(WarmTest):
+    def know(self, flags, script, env=None):
+        answers = {}
+        for start in ("cold", "warm"):
+            path = os.path.join(self.here, start)
+            preload = ["--preload", "json,random"] if start == "warm" else []
+            job = self.ended(self.start(["--num_processes", "2", *preload, *flags], script, "--lr", "3e-4", "ü", env={"WHOAMI": path, **(env or {})}))
+            self.assertNotIn("start cold", job.stderr)
+            self.assertEqual("preloaded json,random" in job.stderr, start == "warm", job.stderr)
+            self.assertIn("hello from 1", job.stdout)
+            texts = [read(f"{path}.{rank}").replace(job.folder, "FOLDER").replace(path, "PATH") for rank in (0, 1)]
+            answers[start] = [json.loads(text) for text in texts]
+        return answers
+
+    def compare(self, answers):
+        for cold, warm in zip(answers["cold"], answers["warm"]):
+            for name in cold["facts"]:
+                one, other = cold["facts"][name], warm["facts"][name]
+                if name in ("environ", "c_environ"):
+                    if name == "c_environ":
+                        one, other = (dict(entry.split("=", 1) for entry in entries) for entries in (one, other))
+                    one, other = ({k: v for k, v in each.items() if k not in DIFFERENT["environ"]} for each in (one, other))
+                elif name == "argv" or name == "orig_argv":
+                    one, other = ([re.sub(r"any=\w+", "any", word) for word in each] for each in (one, other))
+                elif name == "proc_cmdline":
+                    one, other = (re.sub(r"any=\w+", "any", each) for each in (one, other))
+                elif name == "main":
+                    one, other = (re.sub(r"0x[0-9a-f]+", "ADDRESS", str(each)) for each in (one, other))
+                elif name == "cgroup":
+                    one, other = (re.sub(r"acc-launch-job-\S+", "job", each) for each in (one, other))
+                with self.subTest(what=name):
+                    self.assertEqual(one, other)
+
+    def test_a_script_knows_nothing_of_a_warm_start(self):
+        script = self.script(read(os.path.join(HERE, "whoami.py")))
+        self.compare(self.know([], script))
+
+    def test_nor_does_a_module(self):
+        write(os.path.join(self.packages, "whoami_module.py"), read(os.path.join(HERE, "whoami.py")))
+        self.compare(self.know(["-m"], "whoami_module"))
+
+    def test_nor_does_one_that_writes_to_a_pseudo_terminal(self):
+        script = self.script(read(os.path.join(HERE, "whoami.py")))
+        self.compare(self.know(["--pty", "on"], script))
+
+    def test_each_rank_has_random_numbers_of_its_own(self):
+        script = self.script(read(os.path.join(HERE, "whoami.py")))
+        first, second = (answer["own"] for answer in self.know([], script)["warm"])
+        for name in first:
+            with self.subTest(what=name):
+                self.assertNotEqual(first[name], second[name])
+
+    def test_a_traceback_is_that_of_a_cold_start(self):
+        script = self.script("def f():\n    raise ValueError('no')\n\nf()\n")
+        texts = []
+        for flags in ([], ["--preload", "json"]):
+            job = self.ended(self.start(["--num_processes", "1", "--max_restarts", "0", *flags], script), 1)
+            texts.append(re.findall(r"Traceback.*?ValueError: no", job.stderr, re.S)[0])
+        self.assertEqual(*texts)
+
+    def test_exit_codes_and_atexit_and_signals(self):
+        script = self.script("import atexit, os, signal, sys\natexit.register(lambda: print('at exit', flush=True))\n"
+                             "exec(sys.argv[-1])\n")
+        for words, code in (("sys.exit(7)", 7), ("os.kill(os.getpid(), signal.SIGTERM)", 143), ("sys.exit()", 0)):
+            job = self.ended(self.start(["--num_processes", "1", "--max_restarts", "0", "--preload", "json"], script, words), code)
+            self.assertEqual("at exit" in job.stdout, code != 143, job.stdout)
+
+    def test_a_worker_starts_processes_of_its_own_by_all_methods(self):
+        script = self.script("""
+import multiprocessing, sys
+def double(n): return 2 * n
+if __name__ == "__main__":
+    for method in ("fork", "spawn", "forkserver"):
+        with multiprocessing.get_context(method).Pool(2) as pool:
+            print(method, pool.map(double, [1, 2, 3]), flush=True)
+""")
+        job = self.ended(self.start(["--num_processes", "2", "--preload", "multiprocessing.pool"], script))
+        for method in ("fork", "spawn", "forkserver"):
+            self.assertEqual(job.stdout.count(f"{method} [2, 4, 6]"), 2, job.stdout)
+
+    def test_what_an_import_changes_in_the_environment_reaches_the_worker(self):
+        self.package("sets", "import os\nos.environ['TOKENIZERS'] = 'off'\nos.environ.pop('GONE', None)\n")
+        script = self.script("import os\nprint('found', os.environ.get('TOKENIZERS'), os.environ.get('GONE'))\n")
+        job = self.ended(self.start(["--num_processes", "1", "--preload", "sets"], script, env={"GONE": "no"}))
+        self.assertIn("found off None", job.stdout)
+
+
+class Rounds(WarmTest):
+    def test_a_restart_imports_nothing_again(self):
+        self.package("heavy", HEAVY)
+        imports, flag = os.path.join(self.here, "imports"), os.path.join(self.here, "flag")
+        job = self.ended(self.start(["--num_processes", "3", "--max_restarts", "2", "--preload", "heavy"], self.script(TRAIN),
+                                    env={"IMPORTS": imports, "FLAG": flag}))
+        self.assertEqual(len(read(imports).split()), 1, "imported once, by the preloader")
+        for rank in range(3):
+            self.assertIn(f"rank {rank} attempt 1", job.stdout)
+        self.assertIn("preloaded heavy", job.stderr)
+
+    def test_many_restarts_leave_nothing_in_agent_and_preloader(self):
+        """ACC_RESTARTS=200: the soak."""
+        restarts = int(os.environ.get("ACC_RESTARTS", "10"))
+        self.package("heavy", HEAVY)
+        imports = os.path.join(self.here, "imports")
+        script = self.script("""
+import os, sys, heavy
+agent, attempt = os.getppid(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+preloader = open(os.environ["IMPORTS"]).read().split()[0]
+resident = [int(open(f"/proc/{pid}/statm").read().split()[1]) for pid in (agent, preloader)]
+print("seen", attempt, os.environ["RANK"], len(os.listdir(f"/proc/{agent}/fd")), len(os.listdir(f"/proc/{preloader}/fd")), *resident, flush=True)
+if attempt < int(sys.argv[-1]) and os.environ["RANK"] == "1":
+    sys.exit(1)
+if attempt < int(sys.argv[-1]):
+    import time; time.sleep(600)
+""")
+        job = self.start(["--num_processes", "2", "--max_restarts", str(restarts), "--restart_delay", "0", "--preload", "heavy"], script, str(restarts),
+                         env={"IMPORTS": imports})
+        self.assertEqual(job.wait(30 + restarts), 0, job.stderr)
+        seen = {int(words[1]): [int(word) for word in words[3:]] for words in map(str.split, job.stdout.splitlines()) if words[:1] == ["seen"] and words[2] == "1"}
+        self.assertEqual(sorted(seen), list(range(restarts + 1)))
+        first, last = seen[2], seen[restarts]
+        self.assertEqual(first[:2], last[:2], "descriptors of agent and preloader")
+        self.assertLess(last[2] - first[2], 256, "pages of the agent")
+        self.assertLess(last[3] - first[3], 256, "pages of the preloader")
+        self.assertEqual(len(read(imports).split()), 1)
+
+    def test_auto_takes_what_the_script_imports_from_installed_packages(self):
+        site = os.path.join(self.packages, "site-packages")
+        os.mkdir(site)
+        write(os.path.join(site, "heavy.py"), HEAVY)
+        write(os.path.join(self.here, "own.py"), "print('of the user')\n")
+        imports, flag = os.path.join(self.here, "imports"), os.path.join(self.here, "flag")
+        job = self.ended(self.start(["--num_processes", "2", "--max_restarts", "2", "--preload", "auto"], self.script("import own\n" + TRAIN),
+                                    env={"IMPORTS": imports, "FLAG": flag, "PYTHONPATH": site}))
+        self.assertIn("preloaded heavy in", job.stderr)
+        self.assertEqual(len(read(imports).split()), 1)
+        self.assertEqual(job.stdout.count("of the user"), 4, "the user's own module is imported by each worker of each round")
+
+    def test_a_preloader_that_is_killed_between_rounds_is_replaced(self):
+        self.package("heavy", HEAVY)
+        imports, flag, go = (os.path.join(self.here, name) for name in ("imports", "flag", "go"))
+        script = self.script("""
+import os, sys, time
+import heavy
+attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+open(os.environ["FLAG"] + attempt, "w").close()
+if attempt == "0":
+    while not os.path.exists(os.environ["GO"]): time.sleep(0.01)
+    sys.exit(5)
+""")
+        job = self.start(["--num_processes", "2", "--max_restarts", "1", "--preload", "heavy"], script, env={"IMPORTS": imports, "FLAG": flag, "GO": go})
+        until(lambda: os.path.exists(flag + "0"), "the first attempt")
+        preloader = int(read(imports).split()[0])
+        self.assertEqual(state_of(preloader), "S")
+        os.kill(preloader, signal.SIGKILL)
+        job.wait_stderr("another preloader is started")
+        write(go, "")
+        self.ended(job)
+        self.assertTrue(os.path.exists(flag + "1"))
+        self.assertEqual(len(read(imports).split()), 2, "once by each preloader")
+
+    def test_nothing_is_left_when_guardian_or_agent_is_killed(self):
+        for victim in ("guardian", "agent"):
+            with self.subTest(victim=victim):
+                self.package("heavy", HEAVY)
+                imports, flag = os.path.join(self.here, f"imports-{victim}"), os.path.join(self.here, f"flag-{victim}")
+                script = self.script("import os, time, heavy\nopen(os.environ['FLAG'] + os.environ['RANK'], 'w').close()\ntime.sleep(600)\n")
+                job = self.start(["--num_processes", "2", "--preload", "heavy"], script, env={"IMPORTS": imports, "FLAG": flag})
+                until(lambda: all(os.path.exists(flag + rank) for rank in "01"), "the workers")
+                preloader = int(read(imports).split()[0])
+                os.kill(job.pid if victim == "guardian" else children_of(job.pid)[0], signal.SIGKILL)
+                until(lambda: not processes_with(job.token) and state_of(preloader) in (None, "Z"), "the end of all")
+
+    def test_ctrl_c_while_modules_are_imported_ends_the_job_at_once(self):
+        self.package("slow", "import os, time\nopen(os.environ['FLAG'], 'w').close()\ntime.sleep(600)\n")
+        flag = os.path.join(self.here, "flag")
+        job = self.start(["--num_processes", "2", "--preload", "slow"], self.script("print('ran')\n"), env={"FLAG": flag})
+        until(lambda: os.path.exists(flag), "the import")
+        os.kill(job.pid, signal.SIGINT)
+        self.assertEqual(job.wait(), 130, job.stderr)
+        self.assertNotIn("ran", job.stdout)
+        self.assertFalse(processes_with(job.token))
+
+    def test_several_nodes_restart_warm(self):
+        self.package("heavy", HEAVY)
+        port, flag = free_port(), os.path.join(self.here, "flag")
+        script = self.script(TRAIN)
+        token = own_token("warm")
+        jobs = [self.start(["--num_processes", "4", "--num_machines", "2", "--machine_rank", str(node), "--main_process_ip", "127.0.0.1",
+                            "--main_process_port", str(port), "--max_restarts", "2", "--preload", "heavy"], script,
+                           env={"IMPORTS": os.path.join(self.here, f"imports{node}"), "FLAG": flag}, token=token) for node in (0, 1)]
+        for job in jobs:
+            self.ended(job)
+        output = "".join(job.stdout for job in jobs)
+        for rank in range(4):
+            self.assertIn(f"rank {rank} attempt 1", output)
+        for node in (0, 1):
+            self.assertEqual(len(read(os.path.join(self.here, f"imports{node}")).split()), 1, "".join(job.stderr for job in jobs))
+
+
+# What a module does at import, and the reason that the user reads.
+HOSTILE = {
+    "threads": ("import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n", "'hostile' started 1 thread"),
+    "socket": ("import socket\nkept = socket.socket()\n", "'hostile' opened a socket"),
+    "device": ("kept = open('/dev/full', 'wb')\n", "'hostile' opened /dev/full"),
+    "handler": ("import signal\nsignal.signal(signal.SIGUSR1, lambda *_: None)\n", "'hostile' changed a signal handler"),
+    "ignores": ("import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n", "'hostile' ignores signals"),
+    "fork": ("import os\nif os.fork() == 0: os._exit(0)\nos.wait()\n", "'hostile' called os.fork"),
+    "child": ("import subprocess\nkept = subprocess.Popen(['sleep', '600'])\n", "'hostile' started a process"),
+    "exit": ("import sys\nsys.exit(3)\n", "'hostile' called sys.exit"),
+    "crash": ("import os\nos._exit(3)\n", "exited with code 3 while it imported 'hostile'"),
+    "kill": ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "was killed by SIGSEGV (11) while it imported 'hostile'"),
+    "hang": ("import time\ntime.sleep(600)\n", "the import of 'hostile' was not over after 6 s"),
+    "print": ("print('hello')\n", "'hostile' printed 'hello'"),
+    "error": ("raise ImportError('broken')\n", "'hostile' can't be imported: ImportError: broken"),
+    "rank": ("import os\nrank = os.environ.get('LOCAL_RANK')\n", "'hostile' read LOCAL_RANK, which differs between ranks, at import"),
+    "shared": ("import mmap\nkept = mmap.mmap(-1, 4096)\n", "'hostile' mapped"),
+    "tracer": ("import sys\nsys.setprofile(lambda *_: None)\n", "'hostile' installed a tracer"),
+}
+
+
+class Hostile(WarmTest):
+    def test_each_ends_in_a_cold_start_with_its_reason(self):
+        for name, (text, reason) in HOSTILE.items():
+            with self.subTest(module=name):
+                self.package("hostile", text)
+                timeout = ["--preload_timeout", "6"] if name == "hang" else []
+                job = self.ended(self.start(["--num_processes", "2", "--preload", "hostile", *timeout],
+                                            self.script("import os\nprint('ran', os.environ['RANK'], flush=True)\n")))
+                self.assertIn(reason, job.stderr)
+                self.assertEqual(job.stderr.count("start cold"), 1, job.stderr)
+                for rank in (0, 1):
+                    self.assertIn(f"ran {rank}", job.stdout)
+                self.assertFalse(processes_with(job.token))
+
+    def test_threads_that_their_library_ends_before_a_fork_are_no_reason(self):
+        """As OpenBLAS does by pthread_atfork."""
+        self.package("polite", """
+import os, threading
+stop = threading.Event()
+thread = threading.Thread(target=stop.wait)
+thread.start()
+def end():
+    stop.set()
+    thread.join()
+os.register_at_fork(before=end)
+""")
+        job = self.ended(self.start(["--num_processes", "2", "--preload", "polite"], self.script("print('ran')\n")))
+        self.assertIn("preloaded polite", job.stderr)
+        self.assertNotIn("start cold", job.stderr)
+
+    def test_the_module_inside_a_package_that_did_it_is_named(self):
+        self.package("culprit", HOSTILE["threads"][0] + "import leaf\n")
+        self.package("leaf", "")
+        self.package("innocent", "import json, culprit, random\nimport another\n")
+        self.package("another", "import wave\n")
+        job = self.ended(self.start(["--num_processes", "2", "--preload", "innocent"], self.script("print('ran')\n")))
+        self.assertIn("'culprit' started 1 thread", job.stderr)
+
+    def test_an_interpreter_that_ignores_the_environment_is_found_out_before_the_script_runs(self):
+        self.package("heavy", HEAVY)
+        wrapper = os.path.join(self.here, "isolated-python")
+        write(wrapper, f'#!/bin/sh\nexec {sys.executable} -I "$@"\n', 0o755)
+        job = self.ended(self.start(["--num_processes", "2", "--preload", "heavy"], self.script("import os\nprint('ran', os.environ['RANK'])\n"),
+                                    env={"PYTHON_EXEC": wrapper}))
+        self.assertIn("the interpreter ignores PYTHONPATH", job.stderr)
+        self.assertEqual(job.stdout.count("ran"), 2, "no run but those of the ranks")
+
+    def test_a_wrapper_that_starts_python_is_fine(self):
+        self.package("heavy", HEAVY)
+        wrapper = os.path.join(self.here, "python-wrapper")
+        write(wrapper, f'#!/bin/sh\nexec {sys.executable} "$@"\n', 0o755)
+        imports = os.path.join(self.here, "imports")
+        job = self.ended(self.start(["--num_processes", "2", "--preload", "heavy"], self.script("import heavy\n"),
+                                    env={"PYTHON_EXEC": wrapper, "IMPORTS": imports}))
+        self.assertIn("preloaded heavy", job.stderr)
+        self.assertEqual(len(read(imports).split()), 1)
+
+    def test_what_is_not_python_is_refused(self):
+        job = self.job(["--num_processes", "2", "--preload", "torch"], "exit=0")
+        self.assertEqual(job.wait(), 2, job.stderr)
+        self.assertIn("isn't started by Python", job.stderr)
+        job = self.start(["--num_processes", "2", "--preload", "torch;numpy"], self.script(""))
+        self.assertEqual(job.wait(), 2, job.stderr)
+        self.assertIn("'torch;numpy' is no name of a Python module", job.stderr)
+
+
+TRAINING = """
+import os, sys, torch, torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+import torch.multiprocessing as multiprocessing
+
+def child(index, queue):
+    queue.put(index + 10)
+
+@record
+def main():
+    dist.init_process_group("gloo")
+    rank, attempt = dist.get_rank(), os.environ["TORCHELASTIC_RESTART_COUNT"]
+    torch.manual_seed(7)
+    model = DistributedDataParallel(torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = torch.randn(64, 8, generator=torch.Generator().manual_seed(rank))
+    for step, (batch,) in enumerate(DataLoader(TensorDataset(data), batch_size=16, num_workers=2)):
+        loss = model(batch).pow(2).mean()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+        print("loss", rank, attempt, step, loss.item().hex(), flush=True)
+    queue = multiprocessing.get_context("spawn").SimpleQueue()
+    process = multiprocessing.get_context("spawn").Process(target=child, args=(rank, queue))
+    process.start(); print("child", rank, attempt, queue.get(), flush=True); process.join()
+    if attempt == "0" and rank == 1:
+        raise ValueError("as planned")
+    dist.barrier()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@unittest.skipUnless(TORCH, "no Python here has torch")
+class Torch(WarmTest):
+    def test_a_training_is_bit_equal_cold_and_warm_and_over_a_restart(self):
+        lines = {}
+        for start in ("cold", "warm"):
+            preload = ["--preload", "auto"] if start == "warm" else []
+            job = self.start(["--num_processes", "2", "--max_restarts", "1", *preload], self.script(TRAINING), env={"PYTHON_EXEC": TORCH, "PYTHONPATH": ""})
+            self.assertEqual(job.wait(240), 0, job.stderr)
+            self.assertEqual("preloaded torch" in job.stderr, start == "warm", job.stderr)
+            self.assertIn("ValueError: as planned", job.stderr, "as @record wrote it down")
+            lines[start] = sorted(line for line in job.stdout.splitlines() if line.startswith(("loss", "child")))
+            self.assertEqual(len(lines[start]), 2 * 2 * 5, job.stdout)
+        self.assertEqual(lines["cold"], lines["warm"])
+
+
+if __name__ == "__main__":
+    main()

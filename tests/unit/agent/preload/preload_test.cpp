@@ -1,0 +1,208 @@
+#include "agent/preload/hook_archive.hpp"
+#include "agent/preload/preload_course.hpp"
+#include "agent/preload/preload_environment.hpp"
+#include "agent/preload/preload_messages.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+using namespace acc;
+using namespace acc::agent;
+using namespace acc::agent::preload;
+using Catch::Matchers::Contains;
+
+using Phase = PreloadCourse::Phase;
+using Next = PreloadCourse::Next;
+using namespace std::string_literals;
+
+namespace {
+
+constexpr std::uint64_t kMega = std::uint64_t{1} << 20U;
+
+PreloadCourse importing(const std::string& module = "torch") {
+  PreloadCourse course{Millis{60'000}};
+  course.begin(Instant{});
+  CHECK(course.on(Started{}) == Next::nothing);
+  CHECK(course.on(Importing{module}) == Next::nothing);
+  return course;
+}
+
+PreloadCourse ready() {
+  auto course = importing();
+  CHECK(course.on(Ready{1.3, 200 * kMega, "torch"}) == Next::nothing);
+  return course;
+}
+
+std::string warning_of(PreloadCourse& course) { return course.take_warning().value_or(""); }
+
+WorkerEnvironment environment(std::vector<std::string> variables) {
+  WorkerEnvironment worker;
+  worker.own = std::move(variables);
+  for (auto& text : worker.own) worker.pointers.push_back(text.data());
+  worker.pointers.push_back(nullptr);
+  return worker;
+}
+
+}  // namespace
+
+TEST_CASE("a packet of the preloader that isn't a message is refused, and its text is made printable",
+          "[agent][preload]") {
+  for (const auto& packet :
+       {""s, "ready"s, "ready\0 1.5\0 1\0 torch"s, "ready\0x\0001\0torch"s, "ready\0-1\0001\0torch"s,
+        "worker\0001\0000\0001"s, "worker\0001\0-1\00050"s, "worker\0000\00050"s, "maker\0001\0zero"s, "maker\0001\0000"s, "made\0000"s, "Ready"s,
+        "failed\0000\0001"s, "unsafe\0torch"s, "started\0001"s})
+    CHECK_FALSE(decode(packet));
+  const auto unsafe = decode("unsafe\0torch\0printed '\x1b[31m'"s);
+  REQUIRE(unsafe);
+  CHECK(std::get<Unsafe>(*unsafe).reason.find('\x1b') == std::string::npos);
+  const auto made = decode("worker\0009\0003\0004711"s);
+  REQUIRE(made);
+  CHECK(std::get<WorkerMade>(*made).local == LocalRank{3});
+  CHECK(std::get<WorkerMade>(*made).fork == 9);
+  CHECK(std::get<WorkerMade>(*made).pid == 4711);
+}
+
+TEST_CASE("the user reads what was preloaded once, also if it is preloaded again",
+          "[agent][preload]") {
+  auto course = ready();
+  CHECK(course.phase() == Phase::ready);
+  CHECK(course.take_note() == "preloaded torch in 1.3 s; workers are forked from that process");
+  CHECK(course.on_exit(Signaled{SIGKILL}, "") == Next::replace);
+  course.begin(Instant{});
+  static_cast<void>(course.on(Started{}));
+  static_cast<void>(course.on(Ready{1.1, 200 * kMega, "torch"}));
+  CHECK_FALSE(course.take_note());
+}
+
+TEST_CASE("what can't be forked starts cold, and the warning names the module and the reason",
+          "[agent][preload]") {
+  SECTION("unsafe") {
+    auto course = importing();
+    CHECK(course.on(Unsafe{"torch", "started 3 threads"}) == Next::drop);
+    CHECK(warning_of(course) == "--preload: 'torch' started 3 threads: the workers start cold");
+    CHECK(course.is_settled());
+  }
+  SECTION("ended by an import") {
+    auto course = importing("bad");
+    CHECK(course.on_exit(Exited{3}, "") == Next::drop);
+    CHECK(warning_of(course) ==
+          "--preload: the preloader exited with code 3 while it imported 'bad': the workers start cold");
+  }
+  SECTION("its interpreter is none") {
+    PreloadCourse course{Millis{60'000}};
+    course.begin(Instant{});
+    CHECK(course.on_exit(Exited{2}, "unknown option -c") == Next::drop);
+    CHECK_THAT(warning_of(course), Contains("the interpreter can't run the preloader: it exited "
+                                            "with code 2 (unknown option -c)"));
+  }
+  SECTION("an import that hangs") {
+    auto course = importing("slow");
+    CHECK(course.deadline() == Instant{} + Millis{60'000});
+    CHECK(course.on_time_out() == Next::drop);
+    CHECK_THAT(warning_of(course), Contains("the import of 'slow' was not over after") &&
+                                       Contains("--preload_timeout"));
+  }
+  SECTION("nothing to import") {
+    auto course = importing();
+    CHECK(course.on(Ready{0.1, kMega, ""}) == Next::drop);
+    CHECK_THAT(warning_of(course), Contains("imports no installed package"));
+  }
+  SECTION("a message out of order") {
+    auto course = ready();
+    CHECK(course.on(Started{}) == Next::drop);
+  }
+}
+
+TEST_CASE("a preloader that dies, grows or fails to fork is replaced three times and no more",
+          "[agent][preload]") {
+  auto course = ready();
+  for (std::uint32_t i = 0; i < PreloadCourse::kReplacements; ++i) {
+    CAPTURE(i);
+    Next next{};
+    switch (i % 3) {
+      case 0:
+        next = course.on_exit(Signaled{SIGKILL}, "");
+        CHECK(warning_of(course) == "--preload: the preloader was killed by SIGKILL (9): another "
+                                    "preloader is started");
+        break;
+      case 1:
+        course.begin_round();
+        CHECK_FALSE(course.is_settled());
+        next = course.end_round(300 * kMega);
+        CHECK_THAT(warning_of(course), Contains("from 200 MiB to 300 MiB"));
+        break;
+      default:
+        course.begin_round();
+        next = course.fail_round("no memory");
+        CHECK_THAT(warning_of(course), Contains("in this round they start cold"));
+    }
+    CHECK(next == Next::replace);
+    CHECK_FALSE(course.is_settled());
+    course.begin(Instant{});
+    static_cast<void>(course.on(Started{}));
+    static_cast<void>(course.on(Ready{1.3, 200 * kMega, "torch"}));
+    CHECK(course.phase() == Phase::ready);
+  }
+  CHECK(course.on_exit(Signaled{SIGKILL}, "") == Next::drop);
+  CHECK_THAT(warning_of(course), Contains("again: the workers start cold"));
+  CHECK(course.phase() == Phase::off);
+}
+
+TEST_CASE("between rounds it may gain a few pages", "[agent][preload]") {
+  auto course = ready();
+  course.begin_round();
+  CHECK(course.end_round(220 * kMega) == Next::nothing);
+  CHECK(course.phase() == Phase::ready);
+}
+
+TEST_CASE("a preloader finds what all workers have in all rounds, and nothing of a rank",
+          "[agent][preload]") {
+  std::vector<WorkerEnvironment> workers;
+  workers.push_back(environment({"PATH=/bin", "RANK=0", "GPU=0", "MASTER_PORT=29500", "WORLD_SIZE=2", "ONLY=0"}));
+  workers.push_back(environment({"PATH=/bin", "RANK=1", "GPU=1", "MASTER_PORT=29500", "WORLD_SIZE=2"}));
+  const PreloadEnvironment alone{workers, false};
+  CHECK(alone.shared() == std::vector<std::string>{"PATH=/bin", "WORLD_SIZE=2"});
+  CHECK_THAT(alone.own_names(), Catch::Matchers::VectorContains("GPU"s) &&
+                                    Catch::Matchers::VectorContains("ONLY"s) &&
+                                    Catch::Matchers::VectorContains("MASTER_PORT"s));
+  CHECK(alone.unobservable().empty());
+  const PreloadEnvironment with_others{workers, true};
+  CHECK(with_others.shared() == std::vector<std::string>{"PATH=/bin"});
+
+  const auto later = environment({"PATH=/bin", "RANK=0", "GPU=7", "MASTER_PORT=41000", "WORLD_SIZE=2"});
+  CHECK(alone.fits(later.pointers.data()));
+  const auto other = environment({"PATH=/usr/bin", "RANK=0", "WORLD_SIZE=2"});
+  CHECK_FALSE(alone.fits(other.pointers.data()));
+  const auto less = environment({"RANK=0", "WORLD_SIZE=2"});
+  CHECK_FALSE(alone.fits(less.pointers.data()));
+  const auto more = environment({"PATH=/bin", "RANK=0", "WORLD_SIZE=2", "NEW=1"});
+  CHECK_FALSE(alone.fits(more.pointers.data()));
+}
+
+TEST_CASE("a number of threads that differs between ranks is read by libraries, unseen: no warm start",
+          "[agent][preload]") {
+  std::vector<WorkerEnvironment> workers;
+  workers.push_back(environment({"OMP_NUM_THREADS=1"}));
+  workers.push_back(environment({"OMP_NUM_THREADS=2"}));
+  CHECK(PreloadEnvironment{workers, false}.unobservable() == "OMP_NUM_THREADS");
+}
+
+TEST_CASE("a round's environments stand one behind the other", "[agent][preload]") {
+  Environments all;
+  const auto one = environment({"A=1", "B=22"});
+  const auto two = environment({"C=3"});
+  CHECK(all.add(one.pointers.data()) == std::pair<std::size_t, std::size_t>{0, 9});
+  CHECK(all.add(two.pointers.data()) == std::pair<std::size_t, std::size_t>{9, 4});
+  CHECK(all.text() == "A=1\0B=22\0C=3\0"s);
+}
+
+TEST_CASE("the archive is a zip file with one stored member", "[agent][preload]") {
+  const auto archive = make_archive("sitecustomize", "print('here')\n");
+  CHECK(archive.starts_with("PK\x03\x04"));
+  CHECK(archive.find("sitecustomize.pyprint('here')\n") != std::string::npos);
+  CHECK(archive.size() < kLongestMessage);
+  CHECK(make_archive("sitecustomize", preloader_source()).size() < kLongestMessage / 2);
+}
