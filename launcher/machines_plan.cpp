@@ -192,7 +192,10 @@ class MachinesPlanner {
 
   void choose_port() {
     auto& master = plan_.master;
-    if (spec_.flag("standalone"_key) && machines_ == 1) return stand_alone(any_free_port());
+    if (spec_.flag("standalone"_key) && machines_ == 1) {
+      cluster_.job = random_uuid();  // as torchrun does, whatever --rdzv_id says
+      return stand_alone(any_free_port());
+    }
     auto wanted = wanted_port(spec_);
     if (bad_main_port(spec_)) wanted.reset();  // told by make_plan
     master.port_is_given = wanted.has_value() && *wanted != 0;
@@ -210,6 +213,7 @@ class MachinesPlanner {
                       Errc::unavailable);
     }
     const auto taken = master.port;
+    if (!spec_.is_given("rdzv_id"_key)) cluster_.job = random_uuid();
     stand_alone(any_free_port());
     plan_.warnings.push_back("port " + std::to_string(taken) + " is already in use" +
                              user_of(taken) + ": port " + std::to_string(master.port) +
@@ -249,7 +253,6 @@ class MachinesPlanner {
 
   void stand_alone(std::uint16_t port) {
     cluster_.standalone = true;
-    cluster_.job = random_uuid();
     plan_.master.port = port;
     plan_.master.port_is_given = false;
   }

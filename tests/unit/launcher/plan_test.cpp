@@ -102,6 +102,18 @@ TEST_CASE("a port that the user names is used in every round", "[launcher][plan]
   CHECK(any.planned().plan.master.port != 0);
 }
 
+TEST_CASE("a job lost the name of --rdzv_id where its port was taken", "[launcher][plan]") {
+  Trial named{{"--num_processes=2", "--rdzv_id=nightly", "s.py"}};
+  named.facts.taken = {29500};
+  CHECK(named.planned().plan.cluster.standalone);
+  CHECK(named.planned().plan.cluster.job == "nightly");
+  Trial nameless{{"--num_processes=2", "s.py"}};
+  nameless.facts.taken = {29500};
+  CHECK(nameless.planned().plan.cluster.job.size() == 36);  // a random UUID
+  Trial alone{{"--standalone", "--nproc-per-node=2", "--rdzv_id=nightly", "s.py"}};
+  CHECK(alone.planned().plan.cluster.job.size() == 36);  // torchrun's
+}
+
 TEST_CASE("a taken port becomes a free one on one machine, and an error on several",
           "[launcher][plan]") {
   Trial one{{"--num_processes=2", "s.py"}};
