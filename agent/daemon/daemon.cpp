@@ -7,6 +7,7 @@
 #include "agent/daemon/peer_api.hpp"
 #include "agent/daemon/peer_door.hpp"
 #include "agent/daemon/peer_proxy.hpp"
+#include "agent/daemon/startup_pages.hpp"
 #include "agent/service_notify.hpp"
 #include "agent/service_watchdog.hpp"
 #include "agent/small_file.hpp"
@@ -236,6 +237,7 @@ int Daemon::run(const StartJobs& start_jobs) {
                           {"http_at", settings_.http.empty() ? "no" : settings_.http},
                           {"pid", ::getpid()},
                           {"version", version()}});
+  release_startup_pages();
   io_.run();
   return 0;
 }
