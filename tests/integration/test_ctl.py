@@ -1,7 +1,7 @@
 """acc-ctl: against jobs of plain acc-launch, against a service that a test plays, and against acc-agent itself."""
 import contextlib, http.server, json, os, shutil, signal, socket, socketserver, subprocess, tempfile, threading, time, unittest
 
-from harness import BIN, PROGRAMS, SLACK, JobTest, main, read, until
+from harness import BIN, PROGRAMS, SLACK, JobTest, hide_other_jobs, main, read, until
 
 CTL = shutil.copy(os.path.join(BIN, "acc-ctl"), PROGRAMS.name)
 AGENT = os.path.join(BIN, "acc-agent")
@@ -517,4 +517,5 @@ class Real(CtlTest):
 
 
 if __name__ == "__main__":
+    hide_other_jobs()
     main()

@@ -3,7 +3,7 @@ import json, os, signal, subprocess, threading, time, unittest
 
 import test_cluster_launch
 import test_ctl
-from harness import ACC, BIN, PROGRAMS, SLACK, children_of, main, read, until, write
+from harness import ACC, BIN, PROGRAMS, SLACK, children_of, hide_other_jobs, main, read, until, write
 from hosts import needs_hosts
 from test_ctl import CTL, JOB, CtlTest, Service
 from tty_program import TtyProgram, pyte
@@ -466,4 +466,5 @@ class OnHosts(test_cluster_launch.OnDaemons):
 
 
 if __name__ == "__main__":
+    hide_other_jobs()
     main()
