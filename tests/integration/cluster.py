@@ -11,7 +11,7 @@ At the end of every test the diaries must prove P1 and P3, and no process may be
 import contextlib, os, re, shutil, signal, subprocess, sys, tempfile, time
 
 import harness
-from harness import BIN, PROGRAMS, SLACK, Job, JobTest, own_token, state_of, until
+from harness import BIN, PATIENCE, PROGRAMS, SLACK, Job, JobTest, own_token, state_of, until
 from hosts import Hosts
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../chaos"))
@@ -64,10 +64,10 @@ class Node(Job):
         """Until the launcher has said all of these (regular expressions)."""
         def missing():
             return [pattern for pattern in patterns if not re.search(pattern, self.stderr)]
-        end = time.monotonic() + deadline * SLACK
+        end = time.monotonic() + deadline * PATIENCE
         while missing() and self.process.poll() is None and time.monotonic() < end:
             time.sleep(0.01)
-        assert not missing(), f"{self.host} (exit {self.process.poll()}) did not say {missing()} in {deadline * SLACK:g} s:\n{self.cluster.tell()}"
+        assert not missing(), f"{self.host} (exit {self.process.poll()}) did not say {missing()} in {deadline * PATIENCE:g} s:\n{self.cluster.tell()}"
 
 
 class Cluster:
@@ -152,10 +152,10 @@ class Cluster:
         return self.wait(enough, f"{workers} workers of a round after {number}", deadline)
 
     def wait(self, condition, what, deadline=15.0):
-        end = time.monotonic() + deadline * SLACK
+        end = time.monotonic() + deadline * PATIENCE
         while not (value := condition()):
             if time.monotonic() > end:
-                raise AssertionError(f"waited {deadline * SLACK:g} s for {what}\n{self.tell()}")
+                raise AssertionError(f"waited {deadline * PATIENCE:g} s for {what}\n{self.tell()}")
             time.sleep(0.01)
         return value
 

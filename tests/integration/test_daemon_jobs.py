@@ -23,7 +23,7 @@ class Daemon:
         self.ready = threading.Event()
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
-        until(lambda: self.ready.is_set() or self.process.poll() is not None, "the daemon's start")
+        until(lambda: self.ready.is_set() or not self.reader.is_alive(), "the daemon's start")
 
     def read(self):
         for line in self.process.stdout:

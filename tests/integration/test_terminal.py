@@ -1,7 +1,7 @@
 """What users see and type in a terminal; each test is named for what they saw."""
 import contextlib, fcntl, os, pty, re, select, shutil, signal, struct, sys, tempfile, termios, time, unittest
 
-from harness import ACC, FAKE, SLACK, children_of, main, read, until
+from harness import ACC, FAKE, PATIENCE, SLACK, children_of, main, read, until
 
 BAR = r'''import os, sys, time
 for i in range(20):
@@ -61,7 +61,7 @@ class Terminal(unittest.TestCase):
         os.close(master)
 
     def read_until(self, word, deadline=15, count=1):
-        end = time.monotonic() + deadline * SLACK
+        end = time.monotonic() + deadline * PATIENCE
         while self.text.count(word) < count:
             ready, _, _ = select.select([self.master], [], [], max(0, end - time.monotonic()))
             self.assertTrue(ready, f"no {count} x {word!r} in {self.text!r}")
@@ -86,7 +86,7 @@ class Terminal(unittest.TestCase):
 
     def exit_code(self, deadline=15):
         """Reads on meanwhile, or a full terminal would hold the end."""
-        end = time.monotonic() + deadline * SLACK
+        end = time.monotonic() + deadline * PATIENCE
         while True:
             if select.select([self.master], [], [], 0.01)[0]:
                 with contextlib.suppress(OSError):
