@@ -181,7 +181,10 @@ if attempt < int(sys.argv[-1]):
         seen = {int(words[1]): [int(word) for word in words[3:]] for words in map(str.split, job.stdout.splitlines()) if words[:1] == ["seen"] and words[2] == "1"}
         self.assertEqual(sorted(seen), list(range(restarts + 1)))
         first, last = seen[2], seen[restarts]
-        self.assertEqual(first[:2], last[:2], "descriptors of agent and preloader")
+        # One more may be open while the agent still starts the other worker.
+        half = restarts // 2
+        few = lambda rounds: [min(seen[number][column] for number in rounds) for column in (0, 1)]
+        self.assertEqual(few(range(2, half)), few(range(half, restarts + 1)), "descriptors of agent and preloader")
         self.assertLess(last[2] - first[2], 256, "pages of the agent")
         self.assertLess(last[3] - first[3], 256, "pages of the preloader")
         self.assertEqual(len(read(imports).split()), 1)
