@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -30,6 +31,8 @@ std::string full_host_name();
 /// `name` itself.
 std::string name_in_hosts(std::string_view hosts, const std::string& name);
 
+/// Standard output of `program --version`, read for at most `limit`; then the program is killed.
+std::string version_text(const std::string& program, std::chrono::milliseconds limit);
 /// Runs `mpirun --version` for at most two seconds: openmpi, intel (any other), or empty.
 std::string mpirun_kind();
 

@@ -29,8 +29,35 @@ Environment path_only() {
   return {{"PATH", path == nullptr ? "" : path}};
 }
 
-/// Standard output of `program --version`, read for at most `limit`; then the program is killed.
-std::string version_of(const std::string& program, std::chrono::milliseconds limit) {
+/// PREFIX/lib/pythonX.Y/{site,dist}-packages of the interpreter, Debian's
+/// /usr/lib/python3/dist-packages, PYTHONPATH.
+std::vector<fs::path> package_folders(const std::string& interpreter) {
+  std::vector<fs::path> folders;
+  if (const char* path = std::getenv("PYTHONPATH")) {
+    for (const auto& part : split(path, ':')) {
+      if (!part.empty()) folders.emplace_back(part);
+    }
+  }
+  const auto found = find_program(interpreter, path_only());
+  std::error_code ignored;
+  // A virtual environment's python is a link to the system's: its own prefix counts first, then
+  // where it leads.
+  for (const auto& program : {fs::path{found}, fs::canonical(found, ignored)}) {
+    const auto prefix = program.parent_path().parent_path();
+    for (const auto& lib : {prefix / "lib", prefix / "local" / "lib", prefix / "lib64"}) {
+      for (const auto& version : fs::directory_iterator{lib, ignored}) {
+        if (!version.path().filename().string().starts_with("python3")) continue;
+        folders.push_back(version.path() / "site-packages");
+        folders.push_back(version.path() / "dist-packages");
+      }
+    }
+  }
+  return folders;
+}
+
+}  // namespace
+
+std::string version_text(const std::string& program, std::chrono::milliseconds limit) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return {};
   UniqueFd reading{ends[0]};
@@ -65,39 +92,11 @@ std::string version_of(const std::string& program, std::chrono::milliseconds lim
   return text;
 }
 
-/// PREFIX/lib/pythonX.Y/{site,dist}-packages of the interpreter, Debian's
-/// /usr/lib/python3/dist-packages, PYTHONPATH.
-std::vector<fs::path> package_folders(const std::string& interpreter) {
-  std::vector<fs::path> folders;
-  if (const char* path = std::getenv("PYTHONPATH")) {
-    for (const auto& part : split(path, ':')) {
-      if (!part.empty()) folders.emplace_back(part);
-    }
-  }
-  const auto found = find_program(interpreter, path_only());
-  std::error_code ignored;
-  // A virtual environment's python is a link to the system's: its own prefix counts first, then
-  // where it leads.
-  for (const auto& program : {fs::path{found}, fs::canonical(found, ignored)}) {
-    const auto prefix = program.parent_path().parent_path();
-    for (const auto& lib : {prefix / "lib", prefix / "local" / "lib", prefix / "lib64"}) {
-      for (const auto& version : fs::directory_iterator{lib, ignored}) {
-        if (!version.path().filename().string().starts_with("python3")) continue;
-        folders.push_back(version.path() / "site-packages");
-        folders.push_back(version.path() / "dist-packages");
-      }
-    }
-  }
-  return folders;
-}
-
-}  // namespace
-
 std::string mpirun_kind() {
   for (const std::string_view name : {"mpirun", "mpiexec"}) {
     const auto program = find_program(name, path_only());
     if (program.empty()) continue;
-    return version_of(program, std::chrono::seconds{2}).find("Open MPI") != std::string::npos
+    return version_text(program, std::chrono::seconds{2}).find("Open MPI") != std::string::npos
                ? "openmpi"
                : "intel";
   }

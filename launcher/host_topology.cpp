@@ -1,24 +1,17 @@
 #include "common/text.hpp"
 #include "launcher/core_binding.hpp"
+#include "launcher/host_limits.hpp"
 
 #include <dirent.h>
 #include <sched.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 
 // What /sys says of cores, caches, sockets, NUMA nodes and GPUs.
 namespace acc::launcher {
 
 namespace {
-
-std::string first_line(const std::string& path) {
-  std::ifstream file{path};
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 std::optional<std::uint32_t> number_in(const std::string& path) {
   return parse_number<std::uint32_t>(trim(first_line(path)));

@@ -1,25 +1,20 @@
 #include "launcher/check/machine_view.hpp"
 
-#include "common/text.hpp"
 #include "common/unique_fd.hpp"
 #include "launcher/check/worker_program.hpp"
 #include "launcher/host_facts.hpp"
+#include "launcher/host_limits.hpp"
 #include "launcher/host_probes.hpp"
 #include "launcher/program.hpp"
 
 #include <netdb.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
-#include <fstream>
-#include <thread>
 
 namespace acc::check {
 namespace {
@@ -34,57 +29,6 @@ std::optional<std::uint64_t> hard_limit(__rlimit_resource_t what) {
   rlimit limit{};
   if (::getrlimit(what, &limit) != 0 || limit.rlim_max == RLIM_INFINITY) return std::nullopt;
   return limit.rlim_max;
-}
-
-std::string first_line(const std::string& path) {
-  std::ifstream file{path};
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-/// The folder of our control group (version 2); empty: there is none.
-std::string cgroup_folder() {
-  std::ifstream file{"/proc/self/cgroup"};
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("0::")) return "/sys/fs/cgroup" + line.substr(3);
-  return {};
-}
-
-/// "200000 100000" of cpu.max is two cores.
-std::optional<double> cpu_quota(const std::string& folder) {
-  const auto words = split(first_line(folder + "/cpu.max"), ' ');
-  if (words.size() != 2) return std::nullopt;
-  const auto quota = parse_number<std::uint64_t>(words[0]);
-  const auto period = parse_number<std::uint64_t>(words[1]);
-  if (!quota || !period || *period == 0) return std::nullopt;
-  return static_cast<double>(*quota) / static_cast<double>(*period);
-}
-
-std::optional<std::uint64_t> available_memory(const std::string& cgroup) {
-  std::optional<std::uint64_t> available;
-  std::ifstream file{"/proc/meminfo"};
-  for (std::string name, unit; file >> name;) {
-    std::uint64_t kib = 0;
-    if (!(file >> kib)) break;
-    std::getline(file, unit);
-    if (name == "MemAvailable:") available = kib * 1024;
-  }
-  const auto limit = parse_number<std::uint64_t>(first_line(cgroup + "/memory.max"));
-  const auto used = parse_number<std::uint64_t>(first_line(cgroup + "/memory.current"));
-  if (limit && used) {
-    const auto left = *limit > *used ? *limit - *used : 0;
-    available = available ? std::min(*available, left) : left;
-  }
-  return available;
-}
-
-std::uint32_t allowed_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) == 0)
-    return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&set)));
-  return std::max(1U, std::thread::hardware_concurrency());
 }
 
 std::vector<std::string> addresses_of(const std::string& name) {
@@ -114,13 +58,11 @@ void look_at_limits(MachineView& view) {
   view.open_files_hard = hard_limit(RLIMIT_NOFILE);
   view.processes = soft_limit(RLIMIT_NPROC);
   view.locked_bytes = soft_limit(RLIMIT_MEMLOCK);
-  struct statvfs shm {};
-  if (::statvfs("/dev/shm", &shm) == 0)
-    view.shm_bytes = static_cast<std::uint64_t>(shm.f_blocks) * shm.f_frsize;
-  const auto cgroup = cgroup_folder();
-  view.cpu_quota = cpu_quota(cgroup);
-  view.memory_bytes = available_memory(cgroup);
-  view.cores = allowed_cores();
+  view.shm_bytes = launcher::shared_memory_size();
+  const auto cgroup = launcher::cgroup_folder();
+  view.cpu_quota = launcher::cpu_quota(cgroup);
+  view.memory_bytes = launcher::available_memory(cgroup);
+  view.cores = launcher::allowed_cores();
   view.cgroup_writable = !cgroup.empty() && ::access(cgroup.c_str(), W_OK) == 0;
 }
 

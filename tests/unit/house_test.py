@@ -21,6 +21,7 @@ ROOMS = {
     # acc-ctl: a client of the daemon and of the agents' control sockets.
     "launcher/ctl": ({"common", "agent", "launcher"}, {"boost/system", "boost/beast", "nlohmann", "ncurses.h", "term.h"} | ASIO),
     "launcher/check": ({"common", "agent", "launcher"}, {"nlohmann"}),
+    "launcher/env": ({"common", "launcher", "launcher/check"}, {"nlohmann"}),
     "runtime": ({"common", "acc"}, {"boost/system", "boost/assert", "nlohmann", "zlib.h", "nccl.h", "cuda"}),
     "examples": ({"acc"}, set()),
 }

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "launcher/config.hpp"
+#include "launcher/env/fact_table.hpp"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace acc::env {
+
+/// Looks at this machine and this process's variables. Starts `python --version`, `nvcc --version`
+/// and acc-test's worker program (for NCCL's version), for two seconds each at most; no GPU is used.
+/// @param config_file  to be shown; empty: Accelerate's default one
+[[nodiscard]] std::vector<Section> collect_facts(const launcher::Environment& environment,
+                                                 const std::string& config_file);
+
+// ---- pure ----
+/// PRETTY_NAME of /etc/os-release, without its quotes.
+[[nodiscard]] std::string os_name(std::string_view os_release);
+/// The "model name" of /proc/cpuinfo; empty where there is none (arm64).
+[[nodiscard]] std::string cpu_model(std::string_view cpuinfo);
+/// "release 12.4, V12.4.131" of nvcc's words becomes "12.4.131".
+[[nodiscard]] std::string nvcc_version(std::string_view text);
+
+}  // namespace acc::env

@@ -1,0 +1,38 @@
+#include "launcher/env/collect.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+
+namespace acc::env {
+
+TEST_CASE("names and versions are taken out of the system's files", "[env]") {
+  CHECK(os_name("ID=debian\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n") ==
+        "Debian GNU/Linux 12 (bookworm)");
+  CHECK(os_name("") == "");
+  CHECK(cpu_model("processor\t: 0\nmodel name\t: Fast CPU: 3 GHz\n") == "Fast CPU: 3 GHz");
+  CHECK(cpu_model("CPU implementer\t: 0x41\n") == "");
+  CHECK(nvcc_version("Cuda compilation tools, release 12.4, V12.4.131\nBuild x") == "12.4.131");
+  CHECK(nvcc_version("no") == "");
+}
+
+TEST_CASE("a machine without Python, config and GPU is described all the same", "[env]") {
+  const launcher::Environment bare{{"PATH", "/nonexistent"}, {"SLURM_JOB_ID", "7"},
+                                   {"NCCL_TOKEN", "x"}};
+  const auto sections = collect_facts(bare, "/nonexistent.yaml");
+  const auto value = [&](std::string_view title, std::string_view name) {
+    const auto section = std::ranges::find(sections, title, &Section::title);
+    REQUIRE(section != sections.end());
+    const auto fact = std::ranges::find(section->facts, name, &Fact::name);
+    REQUIRE(fact != section->facts.end());
+    return fact->value;
+  };
+  CHECK(value("config", "file") == "/nonexistent.yaml (not there)");
+  CHECK(value("Python", "interpreter") == "");
+  CHECK(value("variables", "SLURM_JOB_ID") == "7");
+  CHECK(value("variables", "NCCL_TOKEN") == "(set, not shown)");
+  CHECK(!value("hardware", "cores").empty());
+  CHECK(!value("network", "lo").empty());
+}
+
+}  // namespace acc::env
