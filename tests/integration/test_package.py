@@ -206,7 +206,7 @@ class Programs(unittest.TestCase):
     @unittest.skipUnless(shutil.which("man"), "no man here")
     def test_manual_pages_are_shown_without_a_warning(self):
         wanted = {"acc-launch": "--num_processes N", "acc-test": "--bandwidth", "acc-rendezvous": "--listen ADDRESS",
-                  "acc-agent": "--state-dir FOLDER", "acc-ctl": "submit -- WORDS", "acc-top": "top [ID]"}
+                  "acc-agent": "--state-dir FOLDER", "acc-ctl": "submit -- WORDS", "acc-env": "--config_file FILE", "acc-top": "top [ID]"}
         for program, word in wanted.items():
             page = self.prefix / f"share/man/man1/{program}.1.gz"
             shown = subprocess.run(["man", "--warnings", "--local-file", page], capture_output=True, text=True, timeout=LIMIT_S,
@@ -235,7 +235,7 @@ class Programs(unittest.TestCase):
 
     def test_what_only_acc_test_starts_is_no_command_and_is_found(self):
         commands = {file.name for file in (self.prefix / "bin").iterdir()}
-        self.assertEqual(commands, {"acc-launch", "acc-agent", "acc-test", "acc-rendezvous", "acc-ctl", "acc-top"})
+        self.assertEqual(commands, {"acc-launch", "acc-agent", "acc-test", "acc-rendezvous", "acc-ctl", "acc-env", "acc-top"})
         self.assertIn("usage: acc-ctl top", run(self.prefix / "bin/acc-top", "--help"))
         self.assertIn("all is well", run(self.prefix / "bin/acc-test", "--local_only"))
 
