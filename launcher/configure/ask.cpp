@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 
@@ -40,8 +41,18 @@ bool is_ours(const Answers& answers) {
   return answers.is_local() && answers.text("machine_type") != "XLA";
 }
 
+/// How acc-launch deals out workers to machines.
+std::string shares_of(std::int64_t workers, std::int64_t machines) {
+  const auto least = workers / machines;
+  const auto more = workers % machines;
+  if (more == 0) return plural(static_cast<std::uint64_t>(least), "worker") + " on each machine";
+  return std::to_string(least + 1) + " on each of the first " +
+         plural(static_cast<std::uint64_t>(more), "machine") + ", " + std::to_string(least) +
+         " on the others";
+}
+
 /// Once, after the last question: what the answers mean for a start.
-void tell_consequences(const Answers& answers, const std::string& path, bool is_default_place) {
+void tell_consequences(const Answers& answers, const std::string& path) {
   if (!is_ours(answers))
     tell("note: jobs on SageMaker and TPUs are started with `accelerate launch --config_file " +
          printable(path, 1000) + "`");
@@ -58,10 +69,13 @@ void tell_consequences(const Answers& answers, const std::string& path, bool is_
     tell(
         "note: torch dynamo without mixed precision is efficient with TF32 only, which Accelerate "
         "turns on by itself");
-  if (answers.integer("num_machines") > 1)
-    tell("note: each machine needs this file with its own machine_rank" +
-         std::string{is_default_place ? ""
-                                      : ", and all of them the same secret (acc-config secret)"});
+  if (answers.integer("num_machines") <= 1) return;
+  tell("note: each machine needs this file with its own machine_rank, and all of them the same " +
+       std::string{"secret (acc-config secret)"});
+  const auto workers = answers.integer("num_processes");
+  const auto machines = answers.integer("num_machines");
+  if (workers < machines) return;  // acc-launch refuses it
+  tell("note: " + shares_of(workers, machines) + "; any other split: acc-launch --hosts a:8,b:4");
 }
 
 std::string usual_command(const std::string& path, bool is_default_place) {
@@ -75,7 +89,7 @@ int save(const Command& command, const Answers& answers, const Preview& preview)
     return to_int(ExitCode::output);
   }
   const bool is_default_place = !command.has("--config_file");
-  tell_consequences(answers, preview.path, is_default_place);
+  tell_consequences(answers, preview.path);
   std::string done = "wrote " + printable(preview.path, 1000) + "\n";
   if (is_ours(answers))
     done += "Start with: " + usual_command(printable(preview.path, 1000), is_default_place) + "\n";

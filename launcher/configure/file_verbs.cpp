@@ -177,7 +177,8 @@ int make_secret(const Command& command) {
   if (made)
     return print(*made + (replaces ? "The one before is in " + printable(kept) + ".\n" : ""));
   if (replaces) ::rename(kept.c_str(), path.c_str());
-  tell(made.error().what);
+  const bool is_there = !replaces && !path.empty() && file_exists(path);
+  tell(made.error().what + (is_there ? "\n--force makes another one and keeps this" : ""));
   return to_int(made.error().code == Errc::bad_usage ? ExitCode::usage : ExitCode::output);
 }
 

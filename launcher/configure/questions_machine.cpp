@@ -130,9 +130,7 @@ std::string doubt_ids(const Answers& answers, const Value& value) {
   return {};
 }
 
-}  // namespace
-
-void add_machine_questions(Questions& table) {
+void add_environment_questions(Questions& table) {
   table.push_back({.id = "compute_environment",
                    .kind = Kind::choice,
                    .text = "In which compute environment are you running?",
@@ -153,6 +151,9 @@ void add_machine_questions(Questions& table) {
                    .help = "multi-X: several workers, each with a device of that kind, on one "
                            "machine or several. DeepSpeed, FSDP and Megatron-LM are asked for "
                            "later: choose the devices here."});
+}
+
+void add_count_questions(Questions& table) {
   table.push_back({.id = "num_machines",
                    .kind = Kind::integer,
                    .text = "How many different machines will you use (more than 1 for multi-node "
@@ -175,6 +176,9 @@ void add_machine_questions(Questions& table) {
                    .help = "0 is the machine that hosts the main process; each machine has another "
                            "number.",
                    .choices_now = machine_ranks});
+}
+
+void add_meeting_questions(Questions& table) {
   table.push_back({.id = "main_process_ip",
                    .kind = Kind::text,
                    .text = "What is the IP address of the machine that will host the main process?",
@@ -213,6 +217,9 @@ void add_machine_questions(Questions& table) {
        .help = "static: each machine has a fixed rank. c10d: ranks are dealt out when "
                "the machines meet, and machines may be replaced.",
        .doubt = doubt_backend});
+}
+
+void add_cpu_questions(Questions& table) {
   table.push_back({.id = "debug",
                    .kind = Kind::yes_no,
                    .text =
@@ -250,62 +257,9 @@ void add_machine_questions(Questions& table) {
                    .doubt = doubt_missing_file});
 }
 
-void add_device_questions(Questions& table) {
-  table.push_back({.id = "num_processes",
-                   .kind = Kind::integer,
-                   .key = "num_processes",
-                   .initial = Value{std::int64_t{1}},
-                   .when = "multi-X, TPU, DeepSpeed, FSDP or Megatron-LM",
-                   .applies = has_processes,
-                   .help = "The workers of the whole job, over all machines. Machines that differ: "
-                           "enter their counts as 8+4, the sum is written. acc-launch gives the "
-                           "first machines one more where a sum doesn't divide; any other split "
-                           "takes `acc-launch --hosts a:8,b:4`.",
-                   .text_now = process_question,
-                   .refuse = refuse_single_gpu,
-                   .doubt = doubt_processes});
-  table.push_back({.id = "gpu_ids",
-                   .kind = Kind::text,
-                   .key = "gpu_ids",
-                   .initial = Value{"all"},
-                   .when = "devices, without DeepSpeed, FSDP and Megatron-LM",
-                   .applies = takes_ids,
-                   .help = "Numbers as the driver counts them: 0,1,3. all: every device of this "
-                           "machine.",
-                   .text_now = ids_question,
-                   .doubt = doubt_ids});
-  table.push_back({.id = "enable_cpu_affinity",
-                   .kind = Kind::yes_no,
-                   .text = "Would you like to enable numa efficiency? (In Accelerate supported on "
-                           "NVIDIA hardware only.)",
-                   .key = "enable_cpu_affinity",
-                   .initial = Value{false},
-                   .when = "no distributed training, or multi-GPU; not on the CPU",
-                   .applies = takes_affinity,
-                   .help = "yes: each worker is bound to the cores near its GPU."});
-}
+constexpr auto kOnCluster = [](const Answers& a) { return a.is_yes("tpu_use_cluster"); };
 
-void add_tpu_questions(Questions& table) {
-  constexpr auto kOnTpu = [](const Answers& a) { return a.text("machine_type") == "XLA"; };
-  constexpr auto kOnCluster = [](const Answers& a) { return a.is_yes("tpu_use_cluster"); };
-  table.push_back({.id = "main_training_function",
-                   .kind = Kind::text,
-                   .text =
-                       "What is the name of the function in your script that should be launched "
-                       "in all parallel scripts?",
-                   .key = "main_training_function",
-                   .initial = Value{"main"},
-                   .when = "TPU",
-                   .applies = kOnTpu,
-                   .help = "TPU jobs are started with `accelerate launch`, which calls this "
-                           "function in each process."});
-  table.push_back({.id = "tpu_use_cluster",
-                   .kind = Kind::yes_no,
-                   .text = "Are you using a TPU cluster?",
-                   .key = "tpu_use_cluster",
-                   .initial = Value{false},
-                   .when = "TPU",
-                   .applies = kOnTpu});
+void add_cluster_questions(Questions& table) {
   const auto add = [&](std::string_view id, Kind kind, std::string text, std::string_view key,
                        std::optional<Value> initial, bool (*applies)(const Answers&),
                        std::string_view when, std::size_t repeats_from = 0) {
@@ -347,6 +301,73 @@ void add_tpu_questions(Questions& table) {
   add("tpu_env", Kind::text,
       "What environment variables do you wish to set in each pod, separated by a comma", "",
       Value{""}, kOnCluster, "TPU cluster");
+}
+
+}  // namespace
+
+void add_machine_questions(Questions& table) {
+  add_environment_questions(table);
+  add_count_questions(table);
+  add_meeting_questions(table);
+  add_cpu_questions(table);
+}
+
+void add_device_questions(Questions& table) {
+  table.push_back({.id = "num_processes",
+                   .kind = Kind::integer,
+                   .key = "num_processes",
+                   .initial = Value{std::int64_t{1}},
+                   .when = "multi-X, TPU, DeepSpeed, FSDP or Megatron-LM",
+                   .applies = has_processes,
+                   .help = "The workers of the whole job, over all machines. Machines that differ: "
+                           "enter their counts as 8+4, the sum is written. acc-launch gives the "
+                           "first machines one more where a sum doesn't divide; any other split "
+                           "takes `acc-launch --hosts a:8,b:4`.",
+                   .text_now = process_question,
+                   .refuse = refuse_single_gpu,
+                   .doubt = doubt_processes});
+  table.push_back({.id = "gpu_ids",
+                   .kind = Kind::text,
+                   .key = "gpu_ids",
+                   .initial = Value{"all"},
+                   .when = "devices, without DeepSpeed, FSDP and Megatron-LM",
+                   .applies = takes_ids,
+                   .help = "Numbers as the driver counts them: 0,1,3. all: every device of this "
+                           "machine.",
+                   .text_now = ids_question,
+                   .doubt = doubt_ids});
+  table.push_back({.id = "enable_cpu_affinity",
+                   .kind = Kind::yes_no,
+                   .text = "Would you like to enable numa efficiency? (In Accelerate supported on "
+                           "NVIDIA hardware only.)",
+                   .key = "enable_cpu_affinity",
+                   .initial = Value{false},
+                   .when = "no distributed training, or multi-GPU; not on the CPU",
+                   .applies = takes_affinity,
+                   .help = "yes: each worker is bound to the cores near its GPU."});
+}
+
+void add_tpu_questions(Questions& table) {
+  constexpr auto kOnTpu = [](const Answers& a) { return a.text("machine_type") == "XLA"; };
+  table.push_back({.id = "main_training_function",
+                   .kind = Kind::text,
+                   .text =
+                       "What is the name of the function in your script that should be launched "
+                       "in all parallel scripts?",
+                   .key = "main_training_function",
+                   .initial = Value{"main"},
+                   .when = "TPU",
+                   .applies = kOnTpu,
+                   .help = "TPU jobs are started with `accelerate launch`, which calls this "
+                           "function in each process."});
+  table.push_back({.id = "tpu_use_cluster",
+                   .kind = Kind::yes_no,
+                   .text = "Are you using a TPU cluster?",
+                   .key = "tpu_use_cluster",
+                   .initial = Value{false},
+                   .when = "TPU",
+                   .applies = kOnTpu});
+  add_cluster_questions(table);
 }
 
 }  // namespace acc::configure

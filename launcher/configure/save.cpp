@@ -84,6 +84,7 @@ Result<void> save_file(const std::string& path, std::string_view text) {
     target = real.string();
   }
   const auto folder = fs::path{target}.parent_path();
+  failed.clear();  // no such file yet
   if (!folder.empty()) fs::create_directories(folder, failed);
   if (failed) return cannot_write(failed.value(), path);
   struct stat old {};
