@@ -196,7 +196,7 @@ class Launch {
     const auto made = make_secret_file(wanted);
     if (made) return print(*made);
     tell("--make_secret: " + made.error().what);
-    return to_int(made.error().code == Errc::bad_usage ? ExitCode::usage : ExitCode::output);
+    return to_int(secret_path_for(wanted).empty() ? ExitCode::usage : ExitCode::output);
   }
 
   /// False: the file with the facts can't be read, so that what the machine has isn't known.

@@ -47,6 +47,7 @@ int run(const std::vector<std::string>& words) {
 }  // namespace acc::configure
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // `| head`: an error of write, not our end
+  // Errors of write, not our end: `| head`, and a limit on the size of files.
+  for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
   return acc::configure::run({argv + std::min(argc, 1), argv + argc});
 }

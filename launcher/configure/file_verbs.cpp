@@ -179,7 +179,7 @@ int make_secret(const Command& command) {
   if (replaces) ::rename(kept.c_str(), path.c_str());
   const bool is_there = !replaces && !path.empty() && file_exists(path);
   tell(made.error().what + (is_there ? "\n--force makes another one and keeps this" : ""));
-  return to_int(made.error().code == Errc::bad_usage ? ExitCode::usage : ExitCode::output);
+  return to_int(path.empty() ? ExitCode::usage : ExitCode::output);
 }
 
 }  // namespace acc::configure

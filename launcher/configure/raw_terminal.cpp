@@ -27,7 +27,7 @@ void restore_and_end(int signal) {
   const int error = errno;
   if (g_is_raw.exchange(false)) {
     ::tcsetattr(STDIN_FILENO, TCSANOW, &g_original);
-    constexpr char kShown[] = "\x1b[?25h\r\n";
+    constexpr char kShown[] = "\x1b[?25h\n";
     [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, kShown, sizeof kShown - 1);
   }
   errno = error;
