@@ -105,6 +105,17 @@ Preview preview_of(const Answers& answers, const std::string& path) {
   return preview;
 }
 
+/// "yes|no", "whole number".
+std::string kinds_of_answers(const Prompt& prompt) {
+  const auto kind = prompt.question->kind;
+  std::vector<std::string> options;
+  for (const auto& option : prompt.options)
+    options.push_back(kind == Kind::yes_no ? option.label : python_text(option.value));
+  if (!options.empty()) return join(options, "|");
+  if (kind == Kind::integer || kind == Kind::choice) return "whole number";
+  return kind == Kind::number ? "number" : "text";
+}
+
 }  // namespace
 
 int ask_and_write(const Command& command) {
@@ -144,16 +155,15 @@ std::string list_of_questions() {
     const auto prompt = prompt_for(question, none);
     std::string line{question.id};
     line.resize(std::max(line.size() + 2, kTextColumn), ' ');
-    std::vector<std::string> options;
-    for (const auto& option : prompt.options)
-      options.push_back(question.kind == Kind::yes_no ? option.label : python_text(option.value));
-    std::string what = options.empty() ? std::string{question.kind == Kind::integer ? "whole number"
-                                                     : question.kind == Kind::number ? "number"
-                                                                                     : "text"}
-                                       : join(options, "|");
-    if (question.initial) what += ", default " + answer_text(prompt, *question.initial);
-    if (!question.when.empty()) what += "; for: " + std::string{question.when};
-    out += line + what + "\n";
+    line += kinds_of_answers(prompt);
+    if (question.initial) {
+      const bool is_yes_no = question.kind == Kind::yes_no;
+      const auto text =
+          is_yes_no ? answer_text(prompt, *question.initial) : python_text(*question.initial);
+      line += text.empty() ? ", default empty" : ", default " + text;
+    }
+    if (!question.when.empty()) line += "; for: " + std::string{question.when};
+    out += line + "\n";
   }
   return out;
 }

@@ -107,9 +107,10 @@ bool takes_affinity(const Answers& answers) {
 
 std::string ids_question(const Answers& answers) {
   const auto type = answers.text("machine_type");
-  const auto device = type == "NO"             ? std::string{"GPU(s)"}
-                      : type == "MULTI_NEURON" ? std::string{"Neuron cores"}
-                                               : type.substr(6) + "(s)";
+  constexpr std::string_view kPrefix = "MULTI_";
+  std::string device = "GPU(s)";
+  if (type.starts_with(kPrefix)) device = type.substr(kPrefix.size()) + "(s)";
+  if (type == "MULTI_NEURON") device = "Neuron cores";
   return "What " + device +
          " (by id) should be used for training on this machine as a comma-separated list?";
 }

@@ -84,7 +84,6 @@ Reply TerminalAsker::ask(const Prompt& prompt) {
   if (!has_menu && !prompt.initial.empty()) text += " [" + prompt.initial + "]";
   write_out(text + "\n");
   Reply reply;
-  terminal_ = std::make_unique<RawTerminal>(decoder_);
   if (has_menu) {
     std::vector<std::string> labels;
     for (const auto& option : prompt.options) labels.push_back(option.label);
@@ -92,17 +91,16 @@ Reply TerminalAsker::ask(const Prompt& prompt) {
   } else {
     reply = read_line(prompt.question->kind != Kind::secret);
   }
-  terminal_.reset();
   return reply;
 }
 
 Reply TerminalAsker::choose(const std::vector<std::string>& labels, std::size_t initial) {
   Menu menu{labels, initial, rows_for_menu()};
-  terminal_->write(std::string{kHideCursor} +
-                   "arrow keys or the first letters, then Enter; ? explains, < goes back\n" +
-                   menu_text(menu));
+  terminal_.write(std::string{kHideCursor} +
+                  "arrow keys or the first letters, then Enter; ? explains, < goes back\n" +
+                  menu_text(menu));
   for (;;) {
-    const auto key = terminal_->read_key();
+    const auto key = terminal_.read_key();
     const auto drawn = menu.rows();
     auto reply = common_reply(key);
     if (key.name == Key::Name::enter) reply = Reply{Reply::Kind::option, {}, menu.marked()};
@@ -112,22 +110,22 @@ Reply TerminalAsker::choose(const std::vector<std::string>& labels, std::size_t 
       const auto chosen = reply->kind == Reply::Kind::option
                               ? std::string{kGreen} + labels[menu.marked()] + kPlain + "\n"
                               : std::string{};
-      terminal_->write(up(drawn + 1) + kClearBelow + chosen + kShowCursor);
+      terminal_.write(up(drawn + 1) + kClearBelow + chosen + kShowCursor);
       return *reply;
     }
     menu.press(key);
     menu.resize(rows_for_menu());
     const bool was_away = key.name == Key::Name::suspend;
-    terminal_->write((was_away ? std::string{kHideCursor} : up(drawn)) + kClearBelow +
-                     menu_text(menu));
+    terminal_.write((was_away ? std::string{kHideCursor} : up(drawn)) + kClearBelow +
+                    menu_text(menu));
   }
 }
 
 Reply TerminalAsker::read_line(bool is_shown) {
   LineEdit edit;
   for (;;) {
-    terminal_->write(edit_text(edit, is_shown));
-    const auto key = terminal_->read_key();
+    terminal_.write(edit_text(edit, is_shown));
+    const auto key = terminal_.read_key();
     const bool is_end_of_empty = key.name == Key::Name::closed && !edit.text().empty();
     auto reply = is_end_of_empty ? std::nullopt : common_reply(key);
     if (key.name == Key::Name::enter) {
@@ -136,7 +134,7 @@ Reply TerminalAsker::read_line(bool is_shown) {
       if (trim(edit.text()) == "<") reply = Reply{Reply::Kind::back};
     }
     if (reply) {
-      terminal_->write("\n");
+      terminal_.write("\n");
       return *reply;
     }
     edit.press(key);
@@ -149,10 +147,8 @@ Verdict TerminalAsker::confirm(const Preview& preview) {
   text += preview.text;
   if (!preview.changes.empty()) text += "\nWhat changes in it:\n" + preview.changes;
   write_out(text + "\n");
-  terminal_ = std::make_unique<RawTerminal>(decoder_);
   const auto reply =
       choose({"write it", "go back to the last question", "quit without writing"}, 0);
-  terminal_.reset();
   if (reply.kind == Reply::Kind::back) return Verdict::back;
   if (reply.kind == Reply::Kind::explain) return confirm(preview);
   if (reply.kind != Reply::Kind::option) return Verdict::quit;

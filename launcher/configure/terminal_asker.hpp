@@ -3,14 +3,14 @@
 #include "launcher/configure/asker.hpp"
 #include "launcher/configure/raw_terminal.hpp"
 
-#include <memory>
 #include <string>
 #include <vector>
 
 namespace acc::configure {
 
-/// Menus with arrow keys and lines to type, on a terminal. It is in raw mode only while it waits
-/// for an answer.
+/// Menus with arrow keys and lines to type, on a terminal. It is in raw mode from the first
+/// question to the last, as keys typed between two of them would else be the line discipline's:
+/// Ctrl-C a signal, Ctrl-D lost.
 class TerminalAsker : public Asker {
  public:
   Reply ask(const Prompt& prompt) override;
@@ -21,8 +21,8 @@ class TerminalAsker : public Asker {
   Reply choose(const std::vector<std::string>& labels, std::size_t initial);
   Reply read_line(bool is_shown);
 
-  KeyDecoder decoder_;  ///< here, so that what was typed ahead is kept for the next question
-  std::unique_ptr<RawTerminal> terminal_;
+  KeyDecoder decoder_;
+  RawTerminal terminal_{decoder_};
 };
 
 }  // namespace acc::configure

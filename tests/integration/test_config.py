@@ -1,5 +1,5 @@
 """acc-config as its users meet it: at a terminal, in a pipe, with files that can't be written or read."""
-import contextlib, fcntl, json, os, resource, select, shlex, shutil, signal, struct, subprocess, tempfile, termios, time, unittest
+import contextlib, fcntl, json, os, re, resource, select, shlex, shutil, signal, struct, subprocess, tempfile, termios, time, unittest
 
 from harness import ACC, BIN, NOBODY, PROGRAMS, SLACK, is_root, main, read, until, write
 
@@ -386,6 +386,21 @@ class Reading(Folder):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("fsdp_use_orig_params was removed in FSDP 2: dropped", done.stderr)
         self.assertIn("fsdp_reshard_after_forward: true\n", read(self.at("a.yaml")))
+
+
+class Documented(Folder):
+    def test_every_command_of_the_page_works_when_pasted(self):
+        page = read(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/acc-config.md"))
+        blocks = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
+        self.assertGreater(len(blocks), 4)
+        env = {**self.env, "PATH": PROGRAMS.name + ":" + os.environ["PATH"]}
+        for block in blocks:
+            with self.subTest(block=block):
+                done = subprocess.run(["bash", "-euc", block], capture_output=True, text=True, timeout=60 * SLACK, env=env, cwd=self.folder,
+                                      stdin=subprocess.DEVNULL)
+                self.assertEqual(done.returncode, 0, done.stderr)
+        for name in ("job.yaml", "fsdp.yaml", "cpu.json", "here.yaml", "mpi.yaml", "acc.yaml", "fsdp1.yaml", "fsdp2.yaml"):
+            self.assertEqual(self.run_config("check", name).returncode, 0, name)
 
 
 if __name__ == "__main__":
