@@ -193,7 +193,7 @@ class Launch {
   }
 
   [[nodiscard]] int make_secret(const std::string& wanted) const {
-    const auto made = make_secret_file(wanted);
+    const auto made = make_secret_file(wanted, "--make_secret FILE");
     if (made) return print(*made);
     tell("--make_secret: " + made.error().what);
     return to_int(secret_path_for(wanted).empty() ? ExitCode::usage : ExitCode::output);

@@ -12,12 +12,12 @@ std::string secret_path_for(const std::string& wanted) {
   return wanted.empty() ? rendezvous::default_secret_path(rendezvous::secret_places()) : wanted;
 }
 
-Result<std::string> make_secret_file(const std::string& wanted) {
+Result<std::string> make_secret_file(const std::string& wanted, const std::string& how) {
   const auto path = secret_path_for(wanted);
   if (path.empty())
     return Error{Errc::bad_usage,
-                 "HOME isn't set and this user has no home folder to put it in: name a file, and "
-                 "give it to all machines with --secret_file FILE"};
+                 "HOME isn't set and this user has no home folder to put it in: name a file, " +
+                     how + ", and give it to all machines with --secret_file FILE"};
   const auto key_id = rendezvous::make_secret(path);
   if (!key_id) return key_id.error();
   std::string next = "; name it there and here with --secret_file or ACC_SECRET_FILE.\n";

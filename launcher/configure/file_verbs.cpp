@@ -173,7 +173,7 @@ int make_secret(const Command& command) {
     tell(system_error(errno, "can't replace " + in_quotes(path)).what);
     return to_int(ExitCode::output);
   }
-  const auto made = launcher::make_secret_file(wanted);
+  const auto made = launcher::make_secret_file(wanted, "acc-config secret FILE");
   if (made)
     return print(*made + (replaces ? "The one before is in " + printable(kept) + ".\n" : ""));
   if (replaces) ::rename(kept.c_str(), path.c_str());

@@ -188,10 +188,9 @@ std::string help_text(std::string_view verb) {
   if (is_overview) {
     out =
         "usage: acc-config [VERB] [flags]\n\n"
-        "Writes the config file of acc-launch and `accelerate launch`. Without a verb it asks: "
-        "arrow\n"
-        "keys choose, Enter takes, ? explains, < or Ctrl-B goes back, Ctrl-C ends without "
-        "writing.\n\nverbs\n";
+        "Writes the config file of acc-launch and `accelerate launch`. Without a verb\n"
+        "it asks: arrow keys choose, Enter takes, ? explains, < or Ctrl-B goes back,\n"
+        "Ctrl-C ends without writing.\n\nverbs\n";
     for (const auto& one : verb_rows()) {
       const auto left = std::string{one.name} + " " + std::string{one.operands};
       if (!one.name.empty()) out += entry(std::string{trim(left)}, one.help);
@@ -205,8 +204,8 @@ std::string help_text(std::string_view verb) {
     if (is_overview || belongs_to(flag, verb)) out += entry(flag);
   }
   return out +
-         "\nexit code: 0; 2: usage, a wrong answer or a wrong file; 73: it can't be written; 130: "
-         "Ctrl-C.\n";
+         "\nexit code: 0; 2: usage, a wrong answer or a wrong file; 73: it can't be\n"
+         "written; 130: Ctrl-C.\n";
 }
 
 std::string completion(std::string_view shell) {
