@@ -119,12 +119,16 @@ std::string kinds_of_answers(const Prompt& prompt) {
 }  // namespace
 
 int ask_and_write(const Command& command) {
+  const auto path = file_of(command);
+  if (const auto place = check_place(path); !place) {
+    tell(place.error().what);
+    return to_int(ExitCode::output);
+  }
   auto asker = asker_for(command);
   if (!asker) {
     tell(asker.error().what);
     return to_int(ExitCode::usage);
   }
-  const auto path = file_of(command);
   Answers answers;
   for (;;) {
     const auto done = interview(**asker, answers);

@@ -9,7 +9,6 @@
 #include "launcher/configure/messages.hpp"
 #include "launcher/configure/save.hpp"
 #include "launcher/help.hpp"
-#include "launcher/hosts_plan.hpp"
 #include "launcher/key_table.hpp"
 #include "launcher/merge.hpp"
 #include "launcher/mode.hpp"
@@ -136,7 +135,7 @@ int update(const Command& command) {
 }
 
 int check(const Command& command) {
-  const auto facts = launcher::unknown_facts();
+  const auto facts = any_machine();
   const auto path = file_of(command);
   auto view = view_of(command, *facts);
   if (!view) return usage(view.error().what);

@@ -1,4 +1,5 @@
 #include "common/text.hpp"
+#include "launcher/config_keys.hpp"
 #include "launcher/configure/questions.hpp"
 
 #include <algorithm>
@@ -51,8 +52,11 @@ std::string doubt_backend(const Answers& /*answers*/, const Value& value) {
   return "acc-launch knows static, c10d (also called tcp) and etcd";
 }
 
-std::string doubt_empty(const Answers& /*answers*/, const Value& value) {
-  return python_text(value).empty() ? "nothing was entered" : "";
+std::string doubt_address(const Answers& /*answers*/, const Value& value) {
+  const auto text = python_text(value);
+  if (text.empty()) return "nothing was entered";
+  const auto address = launcher::parse_value(*launcher::find_key("main_process_ip"), text);
+  return address ? std::string{} : address.error().what;
 }
 
 std::string refuse_machines(const Answers& /*answers*/, const Value& value) {
@@ -187,7 +191,7 @@ void add_meeting_questions(Questions& table) {
                    .when = "more than one machine",
                    .applies = on_several_machines,
                    .help = "The address or the name of machine 0 as the others reach it.",
-                   .doubt = doubt_empty});
+                   .doubt = doubt_address});
   table.push_back({.id = "main_process_port",
                    .kind = Kind::integer,
                    .text = "What is the port you will use to communicate with the main process?",

@@ -74,6 +74,19 @@ class Replacement {
 
 }  // namespace
 
+Result<void> check_place(const std::string& path) {
+  std::error_code failed;
+  if (fs::is_directory(path, failed)) return cannot_write(EISDIR, path);
+  if (fs::exists(path, failed) && ::access(path.c_str(), W_OK) != 0)
+    return cannot_write(errno, path);
+  if (fs::exists(path, failed) && !fs::is_regular_file(path, failed)) return {};
+  auto folder = fs::absolute(path, failed).parent_path();
+  while (folder.has_relative_path() && !fs::exists(folder, failed)) folder = folder.parent_path();
+  if (!fs::is_directory(folder, failed)) return cannot_write(ENOTDIR, path);
+  if (::access(folder.c_str(), W_OK) != 0) return cannot_write(errno, path);
+  return {};
+}
+
 Result<void> save_file(const std::string& path, std::string_view text) {
   if (path.empty()) return Error{Errc::bad_usage, "the path of the file is empty"};
   std::error_code failed;

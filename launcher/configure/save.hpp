@@ -13,4 +13,8 @@ namespace acc::configure {
 /// @return Errc::system and its kin with the path and the reason; then nothing has changed
 Result<void> save_file(const std::string& path, std::string_view text);
 
+/// Whether save_file could do it, asked before a person answers forty questions. The disk may still
+/// be full then.
+Result<void> check_place(const std::string& path);
+
 }  // namespace acc::configure

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+using acc::configure::check_place;
 using acc::configure::save_file;
 using acc::configure::text_of_file;
 namespace fs = std::filesystem;
@@ -25,6 +26,7 @@ SCENARIO("a file is replaced as a whole", "[configure][save]") {
   const auto path = (folder / "a.yaml").string();
   GIVEN("no file, in a folder that isn't there either") {
     const auto deep = (folder / "x/y/a.yaml").string();
+    CHECK(check_place(deep).has_value());
     REQUIRE(save_file(deep, "new\n").has_value());
     CHECK(text_of_file(deep) == "new\n");
     CHECK(files_in(folder / "x/y") == 1);
@@ -52,6 +54,8 @@ SCENARIO("a file is replaced as a whole", "[configure][save]") {
   GIVEN("a folder of that name, and a place that is none") {
     fs::create_directory(path);
     CHECK_FALSE(save_file(path, "new\n").has_value());
+    CHECK_FALSE(check_place(path).has_value());
+    CHECK_FALSE(check_place("/dev/null/a.yaml").has_value());
     CHECK_FALSE(save_file("/proc/acc/a.yaml", "new\n").has_value());
     CHECK_FALSE(save_file("/dev/full", "new\n").has_value());
     CHECK(files_in(folder.path()) == 1);
