@@ -7,7 +7,7 @@ namespace acc::configure {
 
 namespace {
 
-using Name = Key::Name;
+using Name = KeyPress::Name;
 
 constexpr char kEscape = '\x1b';
 
@@ -44,12 +44,12 @@ std::size_t character_size(unsigned char first) {
 
 }  // namespace
 
-std::optional<Key> KeyDecoder::take(std::size_t size, Key key) {
+std::optional<KeyPress> KeyDecoder::take(std::size_t size, KeyPress key) {
   bytes_.erase(0, size);
   return key;
 }
 
-std::optional<Key> KeyDecoder::escape_sequence(bool is_all) {
+std::optional<KeyPress> KeyDecoder::escape_sequence(bool is_all) {
   if (bytes_.size() == 1) return is_all ? take(1, {}) : std::nullopt;
   if (bytes_[1] != '[' && bytes_[1] != 'O') return take(2, {});
   const auto end =
@@ -59,7 +59,7 @@ std::optional<Key> KeyDecoder::escape_sequence(bool is_all) {
   return take(size, {sequence_key(std::string_view{bytes_}.substr(2, size - 2)), {}});
 }
 
-std::optional<Key> KeyDecoder::next(bool is_all) {
+std::optional<KeyPress> KeyDecoder::next(bool is_all) {
   if (bytes_.empty()) return std::nullopt;
   if (bytes_[0] == kEscape) return escape_sequence(is_all);
   const auto first = static_cast<unsigned char>(bytes_[0]);

@@ -6,7 +6,7 @@
 
 namespace acc::configure {
 
-struct Key {
+struct KeyPress {
   enum class Name {
     text,  ///< what was typed, one character
     enter,
@@ -30,7 +30,7 @@ struct Key {
   };
   Name name = Name::unknown;
   std::string text{};
-  friend bool operator==(const Key&, const Key&) = default;
+  friend bool operator==(const KeyPress&, const KeyPress&) = default;
 };
 
 /// Bytes of a terminal in raw mode as keys. Total: what is no known sequence is `unknown`.
@@ -38,13 +38,13 @@ class KeyDecoder {
  public:
   void feed(std::string_view bytes) { bytes_ += bytes; }
   /// The next whole key. @param is_all  no more bytes follow soon: an ESC alone is the key Esc
-  [[nodiscard]] std::optional<Key> next(bool is_all);
+  [[nodiscard]] std::optional<KeyPress> next(bool is_all);
   /// Bytes wait for the rest of their sequence.
   [[nodiscard]] bool is_partial() const { return !bytes_.empty(); }
 
  private:
-  std::optional<Key> take(std::size_t size, Key key);
-  std::optional<Key> escape_sequence(bool is_all);
+  std::optional<KeyPress> take(std::size_t size, KeyPress key);
+  std::optional<KeyPress> escape_sequence(bool is_all);
 
   std::string bytes_;
 };

@@ -22,41 +22,41 @@ std::size_t width_of(const std::string& text) {
   return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return !goes_on(c); }));
 }
 
-void LineEdit::press(const Key& key) {
+void LineEdit::press(const KeyPress& key) {
   switch (key.name) {
-    case Key::Name::text:
+    case KeyPress::Name::text:
       before_ += key.text;
       break;
-    case Key::Name::backspace:
+    case KeyPress::Name::backspace:
       before_.erase(last_character(before_));
       break;
-    case Key::Name::remove:
+    case KeyPress::Name::remove:
       after_.erase(0, first_character_end(after_));
       break;
-    case Key::Name::left: {
+    case KeyPress::Name::left: {
       const auto at = last_character(before_);
       after_.insert(0, before_.substr(at));
       before_.erase(at);
       break;
     }
-    case Key::Name::right: {
+    case KeyPress::Name::right: {
       const auto end = first_character_end(after_);
       before_ += after_.substr(0, end);
       after_.erase(0, end);
       break;
     }
-    case Key::Name::home:
+    case KeyPress::Name::home:
       after_.insert(0, before_);
       before_.clear();
       break;
-    case Key::Name::end:
+    case KeyPress::Name::end:
       before_ += after_;
       after_.clear();
       break;
-    case Key::Name::clear_line:
+    case KeyPress::Name::clear_line:
       before_.clear();
       break;
-    case Key::Name::clear_word: {
+    case KeyPress::Name::clear_word: {
       const auto word = before_.find_last_not_of(' ');
       const auto blank = word == std::string::npos ? word : before_.rfind(' ', word);
       before_.erase(blank == std::string::npos ? 0 : blank + 1);

@@ -10,7 +10,7 @@ namespace acc::configure {
 /// A line that is being typed, and where its cursor is; pure.
 class LineEdit {
  public:
-  void press(const Key& key);
+  void press(const KeyPress& key);
   [[nodiscard]] std::string text() const { return before_ + after_; }
   [[nodiscard]] const std::string& before_cursor() const { return before_; }
   [[nodiscard]] const std::string& behind_cursor() const { return after_; }

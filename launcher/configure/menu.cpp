@@ -19,27 +19,27 @@ void Menu::resize(std::size_t rows) {
   scroll();
 }
 
-void Menu::press(const Key& key) {
+void Menu::press(const KeyPress& key) {
   const auto last = labels_.size() - 1;
-  if (key.name == Key::Name::text) return type(key.text);
+  if (key.name == KeyPress::Name::text) return type(key.text);
   typed_.clear();
   switch (key.name) {
-    case Key::Name::up:
+    case KeyPress::Name::up:
       marked_ -= marked_ > 0 ? 1 : 0;
       break;
-    case Key::Name::down:
+    case KeyPress::Name::down:
       marked_ = std::min(marked_ + 1, last);
       break;
-    case Key::Name::home:
+    case KeyPress::Name::home:
       marked_ = 0;
       break;
-    case Key::Name::end:
+    case KeyPress::Name::end:
       marked_ = last;
       break;
-    case Key::Name::page_up:
+    case KeyPress::Name::page_up:
       marked_ -= std::min(marked_, rows());
       break;
-    case Key::Name::page_down:
+    case KeyPress::Name::page_down:
       marked_ = std::min(marked_ + rows(), last);
       break;
     default:

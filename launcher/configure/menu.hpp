@@ -16,7 +16,7 @@ class Menu {
 
   /// Moves the mark: arrows, Home, End, pages. Digits and letters go to the line that begins with
   /// what was typed; digits count lines from 0 where no label is a number.
-  void press(const Key& key);
+  void press(const KeyPress& key);
   void resize(std::size_t rows);
   [[nodiscard]] std::size_t marked() const { return marked_; }
   [[nodiscard]] std::size_t first_in_view() const { return first_; }

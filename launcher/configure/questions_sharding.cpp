@@ -40,7 +40,7 @@ std::string refuse_on_neuron(const Answers& answers, const Value& value) {
   return "it doesn't run on Neuron devices";
 }
 
-constexpr auto kDeepspeed = [](const Answers& a) { return a.is_yes("use_deepspeed"); };
+constexpr auto kUsesDeepspeed = [](const Answers& a) { return a.is_yes("use_deepspeed"); };
 constexpr auto kZero = [](const Answers& a) {
   return a.is_yes("use_deepspeed") && !a.is_yes("use_deepspeed_config");
 };
@@ -136,7 +136,7 @@ void add_deepspeed_machines(SectionRows& rows) {
       "As deepspeed --include takes it: node1@node2:0,1.");
 }
 
-constexpr auto kFsdp = [](const Answers& a) { return a.is_yes("use_fsdp"); };
+constexpr auto kUsesFsdp = [](const Answers& a) { return a.is_yes("use_fsdp"); };
 constexpr auto kFsdp1 = [](const Answers& a) {
   return a.is_yes("use_fsdp") && a.integer("fsdp_version") == 1;
 };
@@ -147,7 +147,7 @@ constexpr auto kParallelism = [](const Answers& a) { return a.is_yes("use_parall
 
 void add_wrap_questions(SectionRows& rows) {
   rows.choice("fsdp_auto_wrap_policy", "What should be your auto wrap policy?",
-              plain_options("TRANSFORMER_BASED_WRAP SIZE_BASED_WRAP NO_WRAP"), 0, "FSDP", kFsdp,
+              plain_options("TRANSFORMER_BASED_WRAP SIZE_BASED_WRAP NO_WRAP"), 0, "FSDP", kUsesFsdp,
               "What is sharded as one unit: named layers, modules above a size, or the model.");
   constexpr auto kByLayer = [](const Answers& a) {
     return a.text("fsdp_auto_wrap_policy") == "TRANSFORMER_BASED_WRAP";
@@ -195,7 +195,7 @@ void add_fsdp_loading_questions(SectionRows& rows) {
                         .section = rows.section,
                         .key = "fsdp_state_dict_type",
                         .when = "FSDP",
-                        .applies = kFsdp,
+                        .applies = kUsesFsdp,
                         .help = "SHARDED: each rank saves its part. FULL: rank 0 saves all.",
                         .choices_now = state_dict_types});
   rows.add("fsdp_forward_prefetch", Kind::yes_no,
@@ -208,7 +208,7 @@ void add_fsdp_loading_questions(SectionRows& rows) {
       "fsdp_cpu_ram_efficient_loading", Kind::yes_no,
       "Do you want to enable CPU RAM efficient model loading? Only applicable for Transformers "
       "models",
-      Value{true}, "FSDP", kFsdp, "Only the first rank reads the checkpoint.");
+      Value{true}, "FSDP", kUsesFsdp, "Only the first rank reads the checkpoint.");
   rows.add(
       "fsdp_sync_module_states", Kind::yes_no,
       "Do you want each individually wrapped FSDP unit to broadcast module parameters from "
@@ -220,7 +220,7 @@ void add_fsdp_loading_questions(SectionRows& rows) {
       },
       "With RAM efficient loading it is always on.");
   rows.add("fsdp_activation_checkpointing", Kind::yes_no,
-           "Do you want to enable FSDP activation checkpointing?", Value{false}, "FSDP", kFsdp,
+           "Do you want to enable FSDP activation checkpointing?", Value{false}, "FSDP", kUsesFsdp,
            "Computes activations again in the backward pass, to save memory.");
 }
 
@@ -266,7 +266,7 @@ void add_deepspeed_questions(Questions& table) {
   table.back().refuse = refuse_on_neuron;
   rows.add("use_deepspeed_config", Kind::yes_no,
            "Do you want to specify a json file to a DeepSpeed config?", Value{false}, "DeepSpeed",
-           kDeepspeed, "Then DeepSpeed's own file decides, also on the precision.");
+           kUsesDeepspeed, "Then DeepSpeed's own file decides, also on the precision.");
   table.back().key = {};
   rows.add(
       "deepspeed_config_file", Kind::text,
@@ -278,10 +278,10 @@ void add_deepspeed_questions(Questions& table) {
   rows.add("zero3_init_flag", Kind::yes_no,
            "Do you want to enable `deepspeed.zero.Init` when using ZeRO Stage-3 for constructing "
            "massive models?",
-           Value{false}, "DeepSpeed", kDeepspeed,
+           Value{false}, "DeepSpeed", kUsesDeepspeed,
            "The model is built sharded. Needs Transformers where the job runs.");
   rows.add("use_moe", Kind::yes_no, "Do you want to enable Mixture-of-Experts training (MoE)?",
-           Value{false}, "DeepSpeed", kDeepspeed, "");
+           Value{false}, "DeepSpeed", kUsesDeepspeed, "");
   table.back().key = {};
   rows.add(
       "deepspeed_moe_layer_cls_names", Kind::text,
@@ -304,7 +304,7 @@ void add_sharding_questions(Questions& table) {
   table.back().refuse = refuse_on_neuron;
   rows.choice(
       "fsdp_version", "What should be your FSDP version?",
-      {{"1", Value{std::int64_t{1}}}, {"2", Value{std::int64_t{2}}}}, 1, "FSDP", kFsdp,
+      {{"1", Value{std::int64_t{1}}}, {"2", Value{std::int64_t{2}}}}, 1, "FSDP", kUsesFsdp,
       "2 needs PyTorch 2.6; acc-config convert --to fsdp2 makes a file of 2 from one of 1.");
   rows.choice("fsdp_sharding_strategy", "What should be your sharding strategy?",
               plain_options("FULL_SHARD SHARD_GRAD_OP NO_SHARD HYBRID_SHARD HYBRID_SHARD_ZERO2"), 0,
@@ -315,8 +315,8 @@ void add_sharding_questions(Questions& table) {
            "Do you want to enable resharding after forward?", Value{true}, "FSDP 2", kFsdp2,
            "yes saves memory, no saves communication.");
   rows.add("fsdp_offload_params", Kind::yes_no,
-           "Do you want to offload parameters and gradients to CPU?", Value{false}, "FSDP", kFsdp,
-           "Saves memory of the GPU and costs time.");
+           "Do you want to offload parameters and gradients to CPU?", Value{false}, "FSDP",
+           kUsesFsdp, "Saves memory of the GPU and costs time.");
   add_wrap_questions(rows);
   add_fsdp_loading_questions(rows);
   add_parallelism_questions(table);

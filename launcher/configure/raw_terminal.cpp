@@ -75,11 +75,11 @@ void RawTerminal::leave() {
 
 void RawTerminal::write(const std::string& text) { launcher::write_all(STDOUT_FILENO, text); }
 
-Key RawTerminal::read_key() {
+KeyPress RawTerminal::read_key() {
   constexpr int kRestOfSequenceMs = 50;  // an arrow key's bytes arrive together
   for (;;) {
     if (auto key = decoder_.next(false)) {
-      if (key->name != Key::Name::suspend) return *key;
+      if (key->name != KeyPress::Name::suspend) return *key;
       leave();
       ::raise(SIGTSTP);  // goes on here after `fg`
       enter();
@@ -95,7 +95,7 @@ Key RawTerminal::read_key() {
     char bytes[256];
     const auto got = ::read(STDIN_FILENO, bytes, sizeof bytes);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return {Key::Name::closed, {}};
+    if (got <= 0) return {KeyPress::Name::closed, {}};
     decoder_.feed({bytes, static_cast<std::size_t>(got)});
   }
 }

@@ -18,7 +18,7 @@ class RawTerminal {
   ~RawTerminal();
 
   /// Waits for a key. Ctrl-Z stops this process with the terminal as it was, and is then reported.
-  [[nodiscard]] Key read_key();
+  [[nodiscard]] KeyPress read_key();
   void write(const std::string& text);
 
  private:

@@ -66,10 +66,10 @@ std::string edit_text(const LineEdit& edit, bool is_shown) {
 }
 
 /// What every prompt does with these.
-std::optional<Reply> common_reply(const Key& key) {
-  if (key.name == Key::Name::interrupt) return Reply{Reply::Kind::cancelled};
-  if (key.name == Key::Name::back) return Reply{Reply::Kind::back};
-  if (key.name == Key::Name::closed)
+std::optional<Reply> common_reply(const KeyPress& key) {
+  if (key.name == KeyPress::Name::interrupt) return Reply{Reply::Kind::cancelled};
+  if (key.name == KeyPress::Name::back) return Reply{Reply::Kind::back};
+  if (key.name == KeyPress::Name::closed)
     return Reply{Reply::Kind::ended, "the input ended before the question "};
   return std::nullopt;
 }
@@ -103,9 +103,9 @@ Reply TerminalAsker::choose(const std::vector<std::string>& labels, std::size_t 
     const auto key = terminal_.read_key();
     const auto drawn = menu.rows();
     auto reply = common_reply(key);
-    if (key.name == Key::Name::enter) reply = Reply{Reply::Kind::option, {}, menu.marked()};
-    if (key.name == Key::Name::text && key.text == "?") reply = Reply{Reply::Kind::explain};
-    if (key.name == Key::Name::text && key.text == "<") reply = Reply{Reply::Kind::back};
+    if (key.name == KeyPress::Name::enter) reply = Reply{Reply::Kind::option, {}, menu.marked()};
+    if (key.name == KeyPress::Name::text && key.text == "?") reply = Reply{Reply::Kind::explain};
+    if (key.name == KeyPress::Name::text && key.text == "<") reply = Reply{Reply::Kind::back};
     if (reply) {
       const auto chosen = reply->kind == Reply::Kind::option
                               ? std::string{kGreen} + labels[menu.marked()] + kPlain + "\n"
@@ -115,7 +115,7 @@ Reply TerminalAsker::choose(const std::vector<std::string>& labels, std::size_t 
     }
     menu.press(key);
     menu.resize(rows_for_menu());
-    const bool was_away = key.name == Key::Name::suspend;
+    const bool was_away = key.name == KeyPress::Name::suspend;
     terminal_.write((was_away ? std::string{kHideCursor} : up(drawn)) + kClearBelow +
                     menu_text(menu));
   }
@@ -126,9 +126,9 @@ Reply TerminalAsker::read_line(bool is_shown) {
   for (;;) {
     terminal_.write(edit_text(edit, is_shown));
     const auto key = terminal_.read_key();
-    const bool is_end_of_empty = key.name == Key::Name::closed && !edit.text().empty();
+    const bool is_end_of_empty = key.name == KeyPress::Name::closed && !edit.text().empty();
     auto reply = is_end_of_empty ? std::nullopt : common_reply(key);
-    if (key.name == Key::Name::enter) {
+    if (key.name == KeyPress::Name::enter) {
       reply = Reply{Reply::Kind::typed, edit.text()};
       if (trim(edit.text()) == "?") reply = Reply{Reply::Kind::explain};
       if (trim(edit.text()) == "<") reply = Reply{Reply::Kind::back};

@@ -8,7 +8,7 @@
 #include <vector>
 
 using namespace acc::configure;
-using Name = Key::Name;
+using Name = KeyPress::Name;
 
 namespace {
 
@@ -20,7 +20,7 @@ std::vector<Name> names_of(std::string_view bytes) {
   return names;
 }
 
-Key typed(std::string text) { return {Name::text, std::move(text)}; }
+KeyPress typed(std::string text) { return {Name::text, std::move(text)}; }
 
 }  // namespace
 
@@ -42,7 +42,7 @@ TEST_CASE("a key whose bytes arrive one by one is one key", "[configure][termina
     CHECK(decoder.is_partial());
   }
   decoder.feed("A");
-  CHECK(decoder.next(false) == Key{Name::up, {}});
+  CHECK(decoder.next(false) == KeyPress{Name::up, {}});
   decoder.feed("\xc3");
   CHECK_FALSE(decoder.next(false));
   decoder.feed("\xa4");
