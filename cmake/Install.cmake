@@ -3,7 +3,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-foreach(program acc-launch acc-agent acc-rendezvous acc-test acc-ctl acc-env)
+foreach(program acc-launch acc-agent acc-rendezvous acc-test acc-ctl acc-env acc-config)
   install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT acc)
 endforeach()
 # Another name of acc-ctl, a link.
@@ -18,7 +18,7 @@ install(FILES README.md CHANGELOG.md SECURITY.md CONTRIBUTING.md LICENSE DESTINA
 install(FILES runtime/python/acc_heartbeat.py DESTINATION ${CMAKE_INSTALL_DATADIR}/acc/python COMPONENT acc)
 install(DIRECTORY docs configs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT acc
   PATTERN "__pycache__" EXCLUDE PATTERN "quickstart.sh" EXCLUDE REGEX "/examples/CMakeLists.txt$" EXCLUDE)
-foreach(room agent agent/daemon agent/fanout agent/preload agent/output common launcher launcher/check launcher/ctl launcher/ctl/top launcher/env rendezvous runtime)
+foreach(room agent agent/daemon agent/fanout agent/preload agent/output common launcher launcher/check launcher/configure launcher/ctl launcher/ctl/top launcher/env rendezvous runtime)
   install(FILES ${room}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/${room} COMPONENT acc)
 endforeach()
 
@@ -38,29 +38,37 @@ if(NOT ACC_SANITIZE)  # they come from running the programs
   set(acc_summary_of_acc-rendezvous "a meeting point for jobs on several machines")
   set(acc_summary_of_acc-ctl "show and steer jobs")
   set(acc_summary_of_acc-env "describe this machine for a bug report")
+  set(acc_summary_of_acc-config "ask for, check and convert config files of jobs")
   set(acc_summary_of_acc-agent "the service of a node: takes, starts and keeps jobs")
-  foreach(program acc-test acc-rendezvous acc-agent acc-ctl acc-env)
+  foreach(program acc-test acc-rendezvous acc-agent acc-ctl acc-env acc-config)
     add_custom_command(OUTPUT ${acc_pages}/${program}.1.gz
       COMMAND ${program} --help > ${acc_pages}/${program}.help
       COMMAND acc-docs --print man ${program} ${acc_summary_of_${program}} < ${acc_pages}/${program}.help > ${acc_pages}/${program}.1
       COMMAND ${GZIP} -9nf ${acc_pages}/${program}.1
       DEPENDS acc-docs ${program} VERBATIM)
   endforeach()
-  foreach(shell bash zsh fish)
-    add_custom_command(OUTPUT ${acc_pages}/acc-ctl.${shell}
-      COMMAND acc-ctl --completion ${shell} > ${acc_pages}/acc-ctl.${shell}
-      DEPENDS acc-ctl VERBATIM)
+  foreach(program acc-ctl acc-config)
+    foreach(shell bash zsh fish)
+      add_custom_command(OUTPUT ${acc_pages}/${program}.${shell}
+        COMMAND ${program} --completion ${shell} > ${acc_pages}/${program}.${shell}
+        DEPENDS ${program} VERBATIM)
+    endforeach()
   endforeach()
   add_custom_target(acc-pages ALL
-    DEPENDS ${acc_pages}/acc-launch.1.gz ${acc_pages}/acc-test.1.gz ${acc_pages}/acc-rendezvous.1.gz ${acc_pages}/acc-agent.1.gz ${acc_pages}/acc-ctl.1.gz ${acc_pages}/acc-env.1.gz
-      ${acc_pages}/acc-ctl.bash ${acc_pages}/acc-ctl.zsh ${acc_pages}/acc-ctl.fish)
-  install(FILES ${acc_pages}/acc-launch.1.gz ${acc_pages}/acc-test.1.gz ${acc_pages}/acc-rendezvous.1.gz ${acc_pages}/acc-agent.1.gz ${acc_pages}/acc-ctl.1.gz ${acc_pages}/acc-env.1.gz
+    DEPENDS ${acc_pages}/acc-launch.1.gz ${acc_pages}/acc-test.1.gz ${acc_pages}/acc-rendezvous.1.gz ${acc_pages}/acc-agent.1.gz ${acc_pages}/acc-ctl.1.gz
+      ${acc_pages}/acc-config.1.gz ${acc_pages}/acc-env.1.gz ${acc_pages}/acc-ctl.bash ${acc_pages}/acc-ctl.zsh ${acc_pages}/acc-ctl.fish
+      ${acc_pages}/acc-config.bash ${acc_pages}/acc-config.zsh ${acc_pages}/acc-config.fish)
+  install(FILES ${acc_pages}/acc-launch.1.gz ${acc_pages}/acc-test.1.gz ${acc_pages}/acc-rendezvous.1.gz ${acc_pages}/acc-agent.1.gz ${acc_pages}/acc-ctl.1.gz
+      ${acc_pages}/acc-config.1.gz ${acc_pages}/acc-env.1.gz
     DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT acc)
   # The folders are Debian's.
   install(FILES ${acc_pages}/bash DESTINATION share/bash-completion/completions RENAME acc-launch COMPONENT acc)
   install(FILES ${acc_pages}/zsh DESTINATION share/zsh/vendor-completions RENAME _acc-launch COMPONENT acc)
   install(FILES ${acc_pages}/fish DESTINATION share/fish/vendor_completions.d RENAME acc-launch.fish COMPONENT acc)
   install(FILES ${acc_pages}/acc-ctl.bash DESTINATION share/bash-completion/completions RENAME acc-ctl COMPONENT acc)
+  install(FILES ${acc_pages}/acc-config.bash DESTINATION share/bash-completion/completions RENAME acc-config COMPONENT acc)
+  install(FILES ${acc_pages}/acc-config.zsh DESTINATION share/zsh/vendor-completions RENAME _acc-config COMPONENT acc)
+  install(FILES ${acc_pages}/acc-config.fish DESTINATION share/fish/vendor_completions.d COMPONENT acc)
   # Both are looked for by the program's name; zsh reads the names in the file.
   foreach(link acc-top.1.gz=acc-ctl.1.gz acc-top=acc-ctl acc-top.fish=acc-ctl.fish)
     string(REPLACE "=" ";" link ${link})

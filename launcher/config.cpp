@@ -148,12 +148,6 @@ std::vector<std::string_view> config_key_names() {
   return names;
 }
 
-/// Keys that `accelerate config` wrote in earlier versions. They had no effect on the launch.
-bool was_removed(std::string_view key) {
-  constexpr std::string_view kRemoved[] = {"ipex_config"};
-  return std::ranges::find(kRemoved, key) != std::end(kRemoved);
-}
-
 /// Keys of a job on SageMaker, which the original's config file holds beside ours.
 bool is_of_sagemaker(std::string_view key) {
   constexpr std::string_view kKeys[] = {"additional_args",
@@ -222,6 +216,11 @@ void check_names(const Config& config, KeyCheck& check) {
 }
 
 }  // namespace
+
+bool was_removed(std::string_view key) {
+  constexpr std::string_view kRemoved[] = {"ipex_config"};
+  return std::ranges::find(kRemoved, key) != std::end(kRemoved);
+}
 
 KeyCheck check_config_keys(const Config& config) {
   KeyCheck check;

@@ -46,6 +46,8 @@ struct KeyCheck {
   std::vector<std::string> meant;  ///< the keys that were probably meant
   std::vector<std::string> notes;  ///< keys without effect
 };
+/// Keys that `accelerate config` wrote in earlier versions. They had no effect on the launch.
+[[nodiscard]] bool was_removed(std::string_view key);
 KeyCheck check_config_keys(const Config& config);
 
 }  // namespace acc::launcher

@@ -115,6 +115,18 @@ static constexpr Deviation kDeviations[] = {
     {"flags like max_restarts, tee or log_dir are no config keys",
      "every flag but the mode switches is; so are script and script_args",
      "a config file can be a whole job, for instance a service"},
+    {"accelerate config asks again without a word, and overwrites a file unseen",
+     "acc-config says what is valid, goes back, and at a terminal shows the file and what changes "
+     "in it; the answers mean the same",
+     "a slip at the tenth question costs one key"},
+    {"accelerate config ends at DeepSpeed, fp8 or zero3_init_flag where their library is missing",
+     "the file is written; acc-launch checks where the job runs",
+     "the file may be for another machine"},
+    {"accelerate config creates an IAM role for SageMaker",
+     "acc-config writes its name, and a note says to create it",
+     "the launcher holds no AWS credentials"},
+    {"accelerate config update refuses a file with max_restarts or ipex_config",
+     "keys of acc-launch stay, ipex_config is dropped", "acc-launch reads such files"},
 };
 
 std::span<const Deviation> deviations() { return kDeviations; }

@@ -71,8 +71,8 @@ constexpr Habit kHabits[] = {
 constexpr std::pair<std::string_view, std::string_view> kCommands[] = {
     {"launch", "acc-launch is `accelerate launch` already: leave the word out"},
     {"config",
-     "config files are plain text (examples: configs/), and those of `accelerate config` work as "
-     "they are; acc-launch --print_config shows what counts"},
+     "the program for it is acc-config; files of `accelerate config` work as they are, and "
+     "acc-launch --print_config shows what counts"},
     {"env", "acc-test --local_only looks at this machine"},
     {"test", "the program for it is acc-test"},
 };

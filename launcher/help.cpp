@@ -30,9 +30,8 @@ constexpr std::string_view kMostUsed[] = {"config_file",  "num_processes",   "cp
                                           "machine_rank", "main_process_ip", "main_process_port",
                                           "max_restarts", "grace",           "log_dir",
                                           "tee",          "stdin",           "report",
-                                          "module",
-                                          "no_python",    "quiet",           "print_plan",
-                                          "print_config", "version"};
+                                          "module",       "no_python",       "quiet",
+                                          "print_plan",   "print_config",    "version"};
 
 /// `text` broken at blanks, from the second line on indented to the text column.
 std::string wrapped(const std::string& text) {
@@ -160,21 +159,23 @@ Result<std::string> help_for(std::span<const Group> platforms) {
   return out + "\nThe other groups: acc-launch --help; all flags: acc-launch --help all\n";
 }
 
-std::string config_text(const JobSpec& spec) {
+std::string config_text(const JobSpec& spec, bool with_defaults) {
   std::string out =
       "# config file: " + (spec.config_path.empty() ? std::string{"none"} : spec.config_path) +
       "\n";
   for (const auto& group : group_rows()) {
     if (group.group == Group::inspect) continue;
-    out += "\n# " + std::string{group.title} + "\n";
+    std::string lines;
     for (const auto& row : key_rows()) {
       if (row.group != group.group) continue;
       const auto& setting = spec[key_of(row)];
+      if (setting.source == Source::by_default && !with_defaults) continue;
       std::string line =
           std::string{row.name} + " = " + printable(python_text(setting.value), 1000);
       line.resize(std::max(line.size() + 1, std::size_t{56}), ' ');
-      out += line + "# " + source_text(setting) + "\n";
+      lines += line + "# " + source_text(setting) + "\n";
     }
+    if (!lines.empty()) out += "\n# " + std::string{group.title} + "\n" + lines;
   }
   return out;
 }

@@ -24,6 +24,7 @@
 #include "launcher/output_paths.hpp"
 #include "launcher/plan.hpp"
 #include "launcher/plan_json.hpp"
+#include "launcher/secret_file.hpp"
 #include "launcher/user_messages.hpp"
 #include "rendezvous/secret.hpp"
 
@@ -47,9 +48,6 @@ namespace acc::launcher {
 using namespace literals;
 
 namespace {
-
-/// Where root's acc-agent looks (agent/daemon/cluster_secret.cpp).
-constexpr std::string_view kSecretOfService = "/etc/acc/secret";
 
 void append(Complaints& complaints, Complaints more) {
   complaints.insert(complaints.end(), std::make_move_iterator(more.begin()),
@@ -195,24 +193,10 @@ class Launch {
   }
 
   [[nodiscard]] int make_secret(const std::string& wanted) const {
-    const auto path =
-        wanted.empty() ? rendezvous::default_secret_path(rendezvous::secret_places()) : wanted;
-    if (path.empty()) {
-      tell(
-          "--make_secret: HOME isn't set and this user has no home folder to put it in: name a "
-          "file, --make_secret FILE, and give it to all machines with --secret_file FILE");
-      return to_int(ExitCode::usage);
-    }
-    const auto key_id = rendezvous::make_secret(path);
-    if (!key_id) {
-      tell("--make_secret: " + key_id.error().what);
-      return to_int(ExitCode::output);
-    }
-    std::string next = "; name it there and here with --secret_file or ACC_SECRET_FILE.\n";
-    if (wanted.empty()) next = ": acc-launch finds it in the same place there.\n";
-    if (path == kSecretOfService) next = ": root's acc-agent finds it in the same place there.\n";
-    return print("made the secret " + *key_id + " in " + printable(path) +
-                 "\nCopy that file to the other machines, for you alone to read (mode 0600)" + next);
+    const auto made = make_secret_file(wanted, "--make_secret FILE");
+    if (made) return print(*made);
+    tell("--make_secret: " + made.error().what);
+    return to_int(secret_path_for(wanted).empty() ? ExitCode::usage : ExitCode::output);
   }
 
   /// False: the file with the facts can't be read, so that what the machine has isn't known.

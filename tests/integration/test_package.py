@@ -206,7 +206,8 @@ class Programs(unittest.TestCase):
     @unittest.skipUnless(shutil.which("man"), "no man here")
     def test_manual_pages_are_shown_without_a_warning(self):
         wanted = {"acc-launch": "--num_processes N", "acc-test": "--bandwidth", "acc-rendezvous": "--listen ADDRESS",
-                  "acc-agent": "--state-dir FOLDER", "acc-ctl": "submit -- WORDS", "acc-env": "--config_file FILE", "acc-top": "top [ID]"}
+                  "acc-agent": "--state-dir FOLDER", "acc-ctl": "submit -- WORDS", "acc-env": "--config_file FILE", "acc-top": "top [ID]",
+                  "acc-config": "--config_file FILE"}
         for program, word in wanted.items():
             page = self.prefix / f"share/man/man1/{program}.1.gz"
             shown = subprocess.run(["man", "--warnings", "--local-file", page], capture_output=True, text=True, timeout=LIMIT_S,
@@ -227,6 +228,8 @@ class Programs(unittest.TestCase):
     def test_other_shells_read_their_completions(self):
         for shell, file in (("zsh", "zsh/vendor-completions/_acc-launch"), ("fish", "fish/vendor_completions.d/acc-launch.fish"),
                             ("zsh", "zsh/vendor-completions/_acc-ctl"), ("fish", "fish/vendor_completions.d/acc-ctl.fish"),
+                            ("zsh", "zsh/vendor-completions/_acc-config"), ("fish", "fish/vendor_completions.d/acc-config.fish"),
+                            ("bash", "bash-completion/completions/acc-config"),
                             ("bash", "bash-completion/completions/acc-ctl"), ("bash", "bash-completion/completions/acc-top")):
             with self.subTest(shell=shell):
                 if not shutil.which(shell):
@@ -235,7 +238,7 @@ class Programs(unittest.TestCase):
 
     def test_what_only_acc_test_starts_is_no_command_and_is_found(self):
         commands = {file.name for file in (self.prefix / "bin").iterdir()}
-        self.assertEqual(commands, {"acc-launch", "acc-agent", "acc-test", "acc-rendezvous", "acc-ctl", "acc-env", "acc-top"})
+        self.assertEqual(commands, {"acc-launch", "acc-agent", "acc-test", "acc-rendezvous", "acc-ctl", "acc-env", "acc-config", "acc-top"})
         self.assertIn("usage: acc-ctl top", run(self.prefix / "bin/acc-top", "--help"))
         self.assertIn("all is well", run(self.prefix / "bin/acc-test", "--local_only"))
 

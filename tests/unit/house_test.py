@@ -20,6 +20,8 @@ ROOMS = {
     "launcher": ({"common", "agent", "rendezvous"}, {"boost/system", "boost/assert", "yaml-cpp", "nlohmann"}),
     # acc-ctl: a client of the daemon and of the agents' control sockets.
     "launcher/ctl": ({"common", "agent", "launcher"}, {"boost/system", "boost/beast", "nlohmann", "ncurses.h", "term.h"} | ASIO),
+    # acc-config: makes the secret, too, by the launcher's function.
+    "launcher/configure": ({"common", "launcher"}, {"nlohmann"}),
     "launcher/check": ({"common", "agent", "launcher"}, {"nlohmann"}),
     "launcher/env": ({"common", "launcher", "launcher/check"}, {"nlohmann"}),
     "runtime": ({"common", "acc"}, {"boost/system", "boost/assert", "nlohmann", "zlib.h", "nccl.h", "cuda"}),
@@ -103,7 +105,15 @@ FLOORS = {
         "job": "job_spec node_list host_list shell_words hosts_plan scheduler scheduler_rules mode policies merge_rules merge coordinator_plan main_port machines_plan "
                "commands output_paths",
         "plan": "plan plan_json hosts_json",
-        "programs": "help user_messages completions docs_tables man_page launcher acc_*_main",
+        "programs": "help user_messages secret_file completions docs_tables man_page launcher acc_*_main",
+    },
+    "launcher/configure": {
+        "words": "verbs command pages messages python_numbers keys line_edit menu",
+        "questions": "question questions questions_* questionnaire",
+        "files": "config_map config_text line_changes fsdp2 foreign_line other_launchers save host_view",
+        "asking": "asker plain_asker script_askers raw_terminal terminal_asker interview",
+        "verbs": "ask file_verbs convert",
+        "programs": "acc_config_main",
     },
     "launcher/ctl": {
         "words": "verbs command pages text_table",
@@ -330,7 +340,7 @@ def check_retired_words(root):
 
 
 # Rooms whose page names each of their files.
-PAGES = ("agent", "agent/daemon", "agent/fanout", "agent/output", "common", "launcher", "launcher/check", "launcher/ctl", "rendezvous", "runtime")
+PAGES = ("agent", "agent/daemon", "agent/fanout", "agent/output", "common", "launcher", "launcher/check", "launcher/configure", "launcher/ctl", "rendezvous", "runtime")
 
 
 def check_pages(root):

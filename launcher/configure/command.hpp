@@ -1,0 +1,30 @@
+#pragma once
+
+#include "common/error.hpp"
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace acc::configure {
+
+/// acc-config's words, sorted; nothing is looked up.
+struct Command {
+  std::string verb;  ///< empty: the questionnaire
+  std::vector<std::string> operands;
+  std::map<std::string, std::vector<std::string>, std::less<>> flags;  ///< by FlagRow::name
+  std::vector<std::string> words;                                      ///< behind `--`
+  bool has_words = false;
+  Complaints complaints;
+
+  [[nodiscard]] bool has(std::string_view flag) const { return flags.contains(flag); }
+  /// The last one given; empty: none.
+  [[nodiscard]] std::string value(std::string_view flag) const;
+  [[nodiscard]] std::vector<std::string> values(std::string_view flag) const;
+};
+
+/// Total: any words give an answer, with all complaints together.
+[[nodiscard]] Command parse_command(std::span<const std::string> words);
+
+}  // namespace acc::configure

@@ -1,0 +1,407 @@
+"""acc-config as its users meet it: at a terminal, in a pipe, with files that can't be written or read."""
+import contextlib, fcntl, json, os, re, resource, select, shlex, shutil, signal, struct, subprocess, tempfile, termios, time, unittest
+
+from harness import ACC, BIN, NOBODY, PROGRAMS, SLACK, is_root, main, read, until, write
+
+CONFIG = shutil.copy(os.path.join(BIN, "acc-config"), PROGRAMS.name)
+UP, DOWN, ENTER, BACK, CTRL_C, CTRL_D, CTRL_Z = b"\x1b[A", b"\x1b[B", b"\r", b"\x02", b"\x03", b"\x04", b"\x1a"
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="acc-config-")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.env = {**os.environ, "HOME": self.folder, "TERM": "xterm"}
+        for name in ("HF_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "ACC_SECRET_FILE"):
+            self.env.pop(name, None)
+
+    def at(self, name):
+        return os.path.join(self.folder, name)
+
+    def run_config(self, *words, stdin="", **options):
+        return subprocess.run([CONFIG, *words], input=stdin, capture_output=True, text=True, timeout=30 * SLACK, env=self.env,
+                              cwd=self.folder, **options)
+
+    def answer(self, *answers, name="out.yaml", **options):
+        write(self.at("answers.json"), json.dumps(answers))
+        return self.run_config("--config_file", self.at(name), "--answers", self.at("answers.json"), **options)
+
+
+class Terminal(Folder):
+    def start(self, *words, rows=40, program=None):
+        self.master, self.slave = os.openpty()
+        self.addCleanup(os.close, self.master)
+        self.addCleanup(os.close, self.slave)
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 120, 0, 0))
+        self.before = termios.tcgetattr(self.slave)
+        take = lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        self.child = subprocess.Popen(program or [CONFIG, *words], stdin=self.slave, stdout=self.slave, stderr=self.slave, env=self.env, cwd=self.folder,
+                                      start_new_session=True, preexec_fn=take)
+        self.addCleanup(self.end)
+        self.text = b""
+
+    def end(self):
+        with contextlib.suppress(ProcessLookupError):
+            self.child.kill()
+        self.child.wait()
+
+    def read_until(self, word, deadline=10):
+        """What was read before is forgotten: a question may be asked twice."""
+        end = time.monotonic() + deadline * SLACK
+        while word not in self.text:
+            ready, _, _ = select.select([self.master], [], [], max(0, end - time.monotonic()))
+            self.assertTrue(ready, f"no {word!r} in {self.text!r}")
+            self.text += os.read(self.master, 4096)
+        seen, _, self.text = self.text.partition(word)
+        return seen + word
+
+    def type(self, *keys):
+        os.write(self.master, b"".join(keys))
+
+    def exit_code(self):
+        """Reads on meanwhile, or a full terminal would hold the end."""
+        until(lambda: self.drain() or self.child.poll() is not None, "the end of acc-config")
+        self.drain()
+        return self.child.wait()
+
+    def drain(self):
+        while select.select([self.master], [], [], 0)[0]:
+            self.text += os.read(self.master, 4096)
+        return False
+
+    def is_raw(self):
+        return not termios.tcgetattr(self.slave)[3] & termios.ICANON
+
+    def assert_terminal_as_before(self):
+        self.assertEqual(termios.tcgetattr(self.slave), self.before)
+
+    def to_the_counts(self):
+        self.read_until(b"compute environment")
+        self.type(ENTER)
+        self.read_until(b"type of machine")
+        self.type(DOWN * 5, UP, ENTER)
+        self.read_until(b"How many different machines")
+
+    def to_the_preview(self):
+        """On the CPU alone, with defaults."""
+        self.read_until(b"compute environment")
+        self.type(ENTER)
+        self.read_until(b"type of machine")
+        self.type(ENTER)
+        self.read_until(b"CPU only")
+        self.type(b"yes\r")
+        self.read_until(b"torch dynamo")
+        self.type(ENTER)
+        self.read_until(b"DeepSpeed")
+        self.type(ENTER)
+        self.read_until(b"mixed precision")
+        self.type(b"bf\r")
+        self.read_until(b"write it")
+
+    def test_arrow_keys_choose_and_the_file_is_shown_before_it_is_written(self):
+        self.start("--config_file", "a.yaml")
+        self.to_the_preview()
+        self.assertFalse(os.path.exists(self.at("a.yaml")))
+        self.type(ENTER)
+        self.assertEqual(self.exit_code(), 0, self.text)
+        self.assertIn("mixed_precision: bf16\n", read(self.at("a.yaml")))
+        self.assertIn("use_cpu: true\n", read(self.at("a.yaml")))
+        self.assert_terminal_as_before()
+
+    def test_keys_that_are_typed_ahead_are_not_lost(self):
+        self.start("--config_file", "a.yaml")
+        self.read_until(b"compute environment")
+        self.type(ENTER, ENTER, b"yes\r", ENTER, ENTER, DOWN * 2, ENTER, ENTER)
+        self.assertEqual(self.exit_code(), 0, self.text)
+        self.assertIn("mixed_precision: bf16\n", read(self.at("a.yaml")))
+
+    def test_ctrl_c_ends_without_writing_and_restores_the_terminal(self):
+        for in_menu in (True, False):
+            with self.subTest(in_menu=in_menu):
+                self.start("--config_file", "a.yaml")
+                if in_menu:
+                    self.read_until(b"SageMaker")
+                else:
+                    self.to_the_counts()
+                until(self.is_raw, "raw mode")
+                self.type(CTRL_C)
+                self.assertEqual(self.exit_code(), 130)
+                self.assertIn(b"nothing was written", self.text)
+                self.assert_terminal_as_before()
+                self.assertEqual(os.listdir(self.folder), [])
+
+    def test_a_signal_that_ends_it_restores_the_terminal(self):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+            with self.subTest(number=number):
+                self.start("--config_file", "a.yaml")
+                self.read_until(b"SageMaker")
+                until(self.is_raw, "raw mode")
+                self.child.send_signal(number)
+                self.assertEqual(self.exit_code(), -number)
+                self.assert_terminal_as_before()
+                self.assertTrue(self.text.endswith(b"\x1b[?25h\r\n"), self.text)  # the cursor is shown again
+                self.assertEqual([name for name in os.listdir(self.folder) if not name.startswith("core")], [])
+
+    def test_ctrl_z_gives_the_terminal_back_and_fg_goes_on(self):
+        shell = f"{shlex.quote(CONFIG)} --config_file a.yaml; echo stopped; read -r word; fg >/dev/null; echo ended $?"
+        self.start(program=["bash", "-m", "-c", shell])
+        self.read_until(b"SageMaker")
+        until(self.is_raw, "raw mode")
+        self.type(CTRL_Z)
+        self.read_until(b"stopped")
+        self.assert_terminal_as_before()
+        self.type(b"\n")
+        self.read_until(b"SageMaker")
+        until(self.is_raw, "raw mode again")
+        self.type(DOWN, UP, ENTER)
+        self.read_until(b"type of machine")
+        self.type(CTRL_C)
+        self.read_until(b"ended 130")
+        self.assertEqual(self.exit_code(), 0)
+        self.assert_terminal_as_before()
+
+    def test_back_explain_and_a_wrong_answer(self):
+        self.start("--config_file", "a.yaml")
+        self.to_the_counts()
+        self.type(b"two\r")
+        self.read_until(b"expected a whole number")
+        self.read_until(b"How many different machines")
+        self.type(b"?\r")
+        self.read_until(b"Key of the file: num_machines")
+        self.read_until(b"How many different machines")
+        self.type(BACK)
+        self.read_until(b"type of machine")
+        self.type(b"<")
+        self.read_until(b"compute environment")
+        self.type(BACK)
+        self.read_until(b"this is the first question")
+        self.type(CTRL_D)
+        self.assertEqual(self.exit_code(), 2)
+        self.assert_terminal_as_before()
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_what_changes_in_a_file_that_is_there(self):
+        write(self.at("a.yaml"), "distributed_type: FSDP\nmixed_precision: bf16\n")
+        self.start("--config_file", "a.yaml")
+        self.to_the_preview()
+        self.type(b"q\r")
+        self.assertEqual(self.exit_code(), 130)
+        self.assertEqual(read(self.at("a.yaml")), "distributed_type: FSDP\nmixed_precision: bf16\n")
+
+    def test_from_the_preview_back_to_the_last_question(self):
+        write(self.at("a.yaml"), "distributed_type: FSDP\n")
+        self.start("--config_file", "a.yaml")
+        self.to_the_preview()
+        self.type(b"go\r")
+        self.read_until(b"mixed precision")
+        self.type(b"fp16\r")
+        seen = self.read_until(b"write it")
+        self.assertIn(b"exists. It will become", seen)
+        self.assertIn(b"- distributed_type: FSDP", seen)
+        self.type(ENTER)
+        self.assertEqual(self.exit_code(), 0)
+        self.assertIn("mixed_precision: fp16\n", read(self.at("a.yaml")))
+
+    def test_a_menu_that_is_longer_than_the_window(self):
+        self.start("--config_file", "a.yaml", rows=8)
+        self.read_until(b"compute environment")
+        self.type(ENTER)
+        self.read_until(b"type of machine")
+        self.assertNotIn(b"TPU", self.read_until(b"multi-HPU"))
+        self.type(b"\x1b[F")
+        self.read_until(b"TPU")
+        self.type(CTRL_C)
+        self.assertEqual(self.exit_code(), 130)
+
+
+class Pipes(Folder):
+    def test_without_a_terminal_each_line_is_an_answer(self):
+        done = self.run_config("--config_file", "a.yaml", stdin="\nNO\nyes\n\n\nbf16\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("mixed_precision: bf16\n", read(self.at("a.yaml")))
+
+    def test_a_wrong_line_is_explained_and_asked_again(self):
+        done = self.run_config("--config_file", "a.yaml", stdin="\n?\nMULTI_GPUS\n<\n0\nNO\nyes\n\n\nbf16\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("'MULTI_GPUS': expected one of", done.stdout)
+
+    def test_an_input_that_ends_names_the_question_and_writes_nothing(self):
+        done = self.run_config("--config_file", "a.yaml", stdin="\nmulti-GPU\n2\n0\n")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("main_process_ip", done.stderr)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_answers_by_name(self):
+        done = self.run_config("--config_file", "a.yaml", "--set", "machine_type=MULTI_CPU", "--set", "num_processes=4")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("num_processes: 4\n", read(self.at("a.yaml")))
+        done = self.run_config("--config_file", "b.yaml", "--answers", "-", stdin="machine_type: MULTI_GPU\nnum_processes: 2\nuse_fsdp: yes\n"
+                               "fsdp_auto_wrap_policy: NO_WRAP\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("distributed_type: FSDP\n", read(self.at("b.yaml")))
+        done = self.run_config("--config_file", "c.yaml", "--set", "machine_typ=NO", "--set", "use_mpirun=yes")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("did you mean machine_type?", done.stderr)
+        self.assertIn("use_mpirun was not asked for", done.stderr)
+        self.assertFalse(os.path.exists(self.at("c.yaml")))
+
+    def test_hostile_answers(self):
+        for text in ("", "[[]]", "{", "5", "[1, 2", "\0\0", "[" * 5000, "- [1]\n- {a: 1}\n"):
+            with self.subTest(text=text[:20]):
+                write(self.at("answers.yaml"), text)
+                done = self.run_config("--config_file", "a.yaml", "--answers", "answers.yaml")
+                self.assertEqual(done.returncode, 2, done.stdout)
+                self.assertFalse(os.path.exists(self.at("a.yaml")))
+
+
+class Writing(Folder):
+    ANSWERS = (0, 0, "yes", "", "", 2)
+
+    def test_the_default_place_is_made_and_acc_launch_finds_it(self):
+        write(self.at("answers.json"), json.dumps([0, 1, "", "", "", "", "2", 0]))
+        done = self.run_config("--answers", "answers.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("Start with: acc-launch train.py", done.stdout)
+        self.assertTrue(os.path.exists(self.at(".cache/huggingface/accelerate/default_config.yaml")))
+        plan = subprocess.run([ACC, "--print_plan", "--no_python", "true"], capture_output=True, text=True, env=self.env, cwd=self.folder,
+                              timeout=30 * SLACK)
+        self.assertEqual(json.loads(plan.stdout)["launch"]["nproc_per_node"], 2, plan.stderr)
+
+    def test_a_disk_that_is_full_leaves_the_old_file_and_nothing_else(self):
+        write(self.at("a.yaml"), "old\n")
+        write(self.at("answers.json"), json.dumps(self.ANSWERS))
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+        done = self.run_config("--config_file", "a.yaml", "--answers", "answers.json", preexec_fn=limit)
+        self.assertEqual(done.returncode, 73, done.stderr)
+        self.assertIn("nothing was written", done.stderr)
+        self.assertEqual(read(self.at("a.yaml")), "old\n")
+        self.assertEqual(sorted(os.listdir(self.folder)), ["a.yaml", "answers.json"])
+        self.assertEqual(self.answer(*self.ANSWERS, name="/dev/full").returncode, 73)
+
+    def test_a_folder_that_may_not_be_written(self):
+        os.chmod(self.folder, 0o555)
+        self.addCleanup(os.chmod, self.folder, 0o755)
+        words = ("--config_file", "a.yaml", "--set", "use_cpu=yes")
+        done = self.run_config(*words, **({"user": NOBODY, "group": NOBODY} if is_root() else {}))
+        self.assertEqual(done.returncode, 73, done.stderr)
+        self.assertIn("Permission denied", done.stderr)
+
+    def test_a_file_that_its_owner_closed_stays_as_it_is(self):
+        if is_root():
+            os.chown(self.folder, NOBODY, NOBODY)
+        write(self.at("a.yaml"), "old\n", 0o444)
+        done = self.run_config("--config_file", "a.yaml", "--set", "use_cpu=yes", **({"user": NOBODY, "group": NOBODY} if is_root() else {}))
+        self.assertEqual(done.returncode, 73, done.stderr)
+        self.assertEqual(read(self.at("a.yaml")), "old\n")
+
+    def test_default_never_replaces_a_file_unasked(self):
+        write(self.at("a.yaml"), "mine\n")
+        self.assertEqual(self.run_config("default", "--config_file", "a.yaml").returncode, 0)
+        self.assertEqual(read(self.at("a.yaml")), "mine\n")
+        self.assertEqual(self.run_config("default", "--config_file", "a.yaml", "--force", "--mixed_precision", "bf16").returncode, 0)
+        self.assertEqual(json.loads(read(self.at("a.yaml")))["mixed_precision"], "bf16")
+        self.assertEqual(self.run_config("default", "--mixed_precision", "fp17").returncode, 2)
+
+    def test_update_keeps_a_file_that_it_does_not_understand(self):
+        for text in ("distributed_type: 'NO'\nfoo: 1\n", "a: [\n", "", "distributed_type: NO\n"):
+            write(self.at("a.yaml"), text)
+            done = self.run_config("update", "a.yaml")
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn("a.yaml", done.stderr)
+            self.assertEqual(read(self.at("a.yaml")), text)
+
+    def test_the_secret_is_for_its_owner_alone_and_is_kept(self):
+        self.assertEqual(self.run_config("secret", "s").returncode, 0)
+        first = read(self.at("s"))
+        self.assertEqual(os.stat(self.at("s")).st_mode & 0o777, 0o600)
+        refused = self.run_config("secret", "s")
+        self.assertEqual(refused.returncode, 73)
+        self.assertIn("--force", refused.stderr)
+        self.assertEqual(read(self.at("s")), first)
+        self.assertEqual(self.run_config("secret", "--force", "s").returncode, 0)
+        self.assertNotEqual(read(self.at("s")), first)
+        self.assertEqual(read(self.at("s.old")), first)
+
+
+class Reading(Folder):
+    def test_check_tells_all_complaints_with_their_lines(self):
+        write(self.at("a.yaml"), "distributed_type: MULTI_GPUS\nmixed_precison: bf16\nnum_processes: many\nmain_process_port: 99999\n")
+        done = self.run_config("check", "a.yaml")
+        self.assertEqual(done.returncode, 2)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("acc-config: a.yaml:")]
+        self.assertEqual([line.split(":")[2] for line in lines], ["1", "2", "3", "4"])
+        self.assertIn("4 complaints about a.yaml", done.stderr)
+
+    def test_check_takes_the_flags_into_account(self):
+        write(self.at("a.yaml"), "distributed_type: MULTI_GPU\n")
+        done = self.run_config("check", "a.yaml")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("num_processes is not set", done.stderr)
+        self.assertEqual(self.run_config("check", "a.yaml", "--", "--num_processes", "4").stderr, "")
+        self.assertEqual(self.run_config("check", "a.yaml", "--", "--num_processes", "x").returncode, 2)
+
+    def test_hostile_files_are_refused_at_once(self):
+        bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+            f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9))
+        for text in ("\0\1\2", "{" * 100_000, "- " * 50_000, "a: b\n" * 400_000, bomb, "a: !!python/object:os.system x\n", "5\n", "\xff"):
+            with self.subTest(text=text[:20]):
+                write(self.at("a.yaml"), text)
+                for verb in ("check", "update", "show"):
+                    self.assertEqual(self.run_config(verb, "a.yaml").returncode, 2)
+        os.unlink(self.at("a.yaml"))
+        os.mkfifo(self.at("a.yaml"))
+        self.assertEqual(self.run_config("check", "a.yaml").returncode, 2)
+
+    def test_show_says_who_set_each_value(self):
+        write(self.at("a.yaml"), "distributed_type: MULTI_CPU\nnum_processes: 2\n")
+        done = self.run_config("show", "a.yaml", "--", "--num_processes", "3")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^num_processes = 3 +# flag --num_processes$")
+        self.assertRegex(done.stdout, r"(?m)^distributed_type = MULTI_CPU +# a.yaml:1$")
+        self.assertNotIn("# default", done.stdout)
+        self.assertIn("# default", self.run_config("show", "a.yaml", "--all").stdout)
+
+    def test_a_converted_command_line_is_good_and_starts_what_it_started(self):
+        write(self.at("facts.json"), '{"gpus": 0}')
+        for line in ("torchrun --nproc_per_node 2 --no-python", "mpirun -np 2 --bind-to core"):
+            with self.subTest(line=line):
+                words = ["--host_facts", "facts.json", "--output_file", "a.yaml", "--overwrite", "--", *line.split(), "/bin/sh", "-c", "echo rank $RANK"]
+                done = self.run_config("convert", *words)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(self.run_config("check", "a.yaml").returncode, 0)
+                start = shlex.split(done.stdout.splitlines()[-1].removeprefix("Start with: "))
+                self.assertEqual(start[0], "acc-launch")
+                job = subprocess.run([ACC, "--main_process_port", "0", *start[1:]], capture_output=True, text=True, env=self.env, cwd=self.folder,
+                                     timeout=60 * SLACK)
+                self.assertEqual(sorted(word for word in job.stdout.split("\n") if "rank" in word)[-1][-6:], "rank 1", job.stderr)
+
+    def test_a_file_for_fsdp_1_is_converted_and_kept_unless_overwritten(self):
+        old = "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_use_orig_params: true\n"
+        write(self.at("a.yaml"), old)
+        self.assertEqual(self.run_config("convert", "--to", "fsdp2", "a.yaml").returncode, 2)
+        write(self.at("b.yaml"), "here\n")
+        self.assertEqual(self.run_config("convert", "--to", "fsdp2", "a.yaml", "--output_file", "b.yaml").returncode, 2)
+        self.assertEqual((read(self.at("a.yaml")), read(self.at("b.yaml"))), (old, "here\n"))
+        done = self.run_config("convert", "--to", "fsdp2", "a.yaml", "--overwrite")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("fsdp_use_orig_params was removed in FSDP 2: dropped", done.stderr)
+        self.assertIn("fsdp_reshard_after_forward: true\n", read(self.at("a.yaml")))
+
+
+class Documented(Folder):
+    def test_every_command_of_the_page_works_when_pasted(self):
+        page = read(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/acc-config.md"))
+        blocks = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
+        self.assertGreater(len(blocks), 4)
+        env = {**self.env, "PATH": PROGRAMS.name + ":" + os.environ["PATH"]}
+        for block in blocks:
+            with self.subTest(block=block):
+                done = subprocess.run(["bash", "-euc", block], capture_output=True, text=True, timeout=60 * SLACK, env=env, cwd=self.folder,
+                                      stdin=subprocess.DEVNULL)
+                self.assertEqual(done.returncode, 0, done.stderr)
+        for name in ("job.yaml", "fsdp.yaml", "cpu.json", "here.yaml", "mpi.yaml", "acc.yaml", "fsdp1.yaml", "fsdp2.yaml"):
+            self.assertEqual(self.run_config("check", name).returncode, 0, name)
+
+
+if __name__ == "__main__":
+    main()
