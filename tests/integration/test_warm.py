@@ -1,6 +1,6 @@
 """--preload: workers that are forked from a process which has imported their modules are as those of a cold start; what can't be
 forked safely starts cold, with the reason."""
-import json, os, re, signal, sys, tempfile, time, unittest
+import json, os, re, signal, socket, subprocess, sys, tempfile, time, unittest
 
 from harness import JobTest, children_of, free_port, main, own_token, processes_with, read, state_of, until, write
 from test_torch import PYTHON as TORCH
@@ -489,6 +489,97 @@ class Ahead(WarmTest):
         self.ended(job)
         self.assertFalse(job.all_alive())
         self.gone([maker, *forked])
+
+# A preloader that reports a worker which doesn't exist: what the agent sees if one is gone before it can be watched.
+LIAR = """#!%s
+import os, socket, sys
+if "-c" not in sys.argv[1:3]:
+    os.execv(%r, [%r, *sys.argv[1:]])
+control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=3)
+for _ in range(2):
+    control.recv(1 << 18)
+control.send(b"started")
+control.send(b"ready" + b"\\0" + b"0.1" + b"\\0" + b"1" + b"\\0" + b"heavy")
+kept = []
+while True:
+    data, fds, _, _ = socket.recv_fds(control, 4096, 8)
+    if not data: break
+    kept += fds
+    word, number = data.split(b"\\0")[:2]
+    if word == b"round":
+        control.send(b"\\0".join([b"maker", number, b"%%d" %% os.getpid()]))
+        control.send(b"\\0".join([b"worker", number, b"0", b"%%d" %% (2 ** 31 - 1)]))
+    elif word == b"collect":
+        control.send(b"\\0".join([b"made", number, b"0", b"1"]))
+"""
+
+
+class Refused(WarmTest):
+    def test_a_worker_that_cannot_be_watched_is_a_failed_start(self):
+        wrapper = os.path.join(self.here, "python-liar")
+        write(wrapper, LIAR % (sys.executable, sys.executable, sys.executable), 0o755)
+        job = self.ended(self.start(["--num_processes", "2", "--max_restarts", "1", "--restart_delay", "0", "--preload", "heavy"], self.script("print('ran')\n"),
+                                    env={"PYTHON_EXEC": wrapper}), 126)
+        self.assertIn("pidfd_open", job.stderr)
+        self.assertNotIn("ran", job.stdout)
+        self.assertFalse(job.all_alive())
+
+
+# The preloader's forks without an agent: "round" and "collect" come over descriptor 3, as from an agent.
+SERVE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import forked_workers
+class Imports:
+    agent, changes, control = 0, [], forked_workers.Channel(3)
+forked_workers.serve(Imports)
+"""
+
+
+class Surplus(unittest.TestCase):
+    def test_a_round_with_fewer_workers_than_wait_ends_the_others(self):
+        ours, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.addCleanup(ours.close)
+        orders, orders_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        asks_end, asks = os.pipe()
+        gate_end, gate = os.pipe()
+        plan = os.memfd_create("environment")
+        os.write(plan, b"RANK=0\0")
+        room = os.path.join(HERE, "../../agent/preload")
+        process = subprocess.Popen([sys.executable, "-B", "-c", SERVE, room], preexec_fn=lambda: os.dup2(control.fileno(), 3), pass_fds=[3], close_fds=True)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        said = lambda: ours.recv(1000).decode().split("\0")
+        socket.send_fds(ours, [b"round\0" b"7\0" b"0"], [orders_end.fileno(), asks_end])
+        for end in (control, orders_end):
+            end.close()
+        os.close(asks_end)
+        word, number, maker = said()
+        self.assertEqual((word, number), ("maker", "7"))
+        os.write(asks, (3).to_bytes(4, sys.byteorder))
+        self.assertEqual([said()[:2] for _ in range(3)], [["waits", "7"]] * 3)
+        forked = children_of(int(maker))
+        self.assertEqual(len(forked), 3)
+        os.write(asks, (2 | 1 << 31).to_bytes(4, sys.byteorder))
+        for rank in (b"0", b"1"):
+            socket.send_fds(orders, [b"\0".join([b"worker", rank, b"0", b"7", b"", b"0"])], [gate_end, plan, 0, 1, 2])
+        used = []
+        for _ in range(2):
+            word, number, rank, pid = said()
+            self.assertEqual((word, number), ("worker", "7"))
+            used.append(int(pid))
+        self.assertTrue(set(used) < set(forked))
+        os.close(asks)
+        orders.close()
+        ours.send(b"collect\0" b"7")
+        self.assertEqual(said()[:3], ["made", "7", "0"])
+        until(lambda: all(state_of(pid) in (None, "Z", "X") for pid in set(forked) - set(used)), "the end of the one without an order")
+        self.assertEqual([state_of(pid) for pid in used], ["S", "S"], "at the gate")
+        os.close(gate)
+        until(lambda: all(state_of(pid) in (None, "Z", "X") for pid in used), "the end of those whose gate didn't open")
+        os.close(gate_end)
+        os.close(plan)
+
 
 # What a module does at import, and the reason that the user reads.
 HOSTILE = {
