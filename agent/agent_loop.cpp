@@ -262,6 +262,7 @@ void AgentLoop::handle(const Event& event) {
         group_.first_failure || group_.restart_asked || group_.lease_over || is_for_another,
         clock_now());
     if (link_) link_->round_ended();
+    if (preloader_) preloader_->pause_ahead();
   }
   for (const auto& action : actions) carry_out(action);
   ending_.spare_stopping_workers();
@@ -328,6 +329,9 @@ void AgentLoop::on_started(const std::optional<StartFailure>& failure) {
     link_->table([this](const auto& table) { telemetry_.events().nodes(table); });
   health_.round_started();
   handle(RoundStarted{now});
+  // On several nodes another round may follow at any time, as nodes join and leave.
+  if (preloader_ && (link_ || may_restart(group_.restart, group_.ledger)))
+    preloader_->fork_ahead(group_.size);
   watch_.round_started(services_->heartbeats(), group_.round, now);
   if (link_) link_->round_started();
   if (group_.terminal_rank) terminal_.lent();
@@ -405,7 +409,8 @@ void AgentLoop::open_preloader() {
   preloader_ = std::make_unique<Preloader>(
       Preloader::Tools{io_, workers_.spawner(), containment_,
                        [this](const std::string& text) { messages_.warning(text); },
-                       [this](const std::string& text) { messages_.note(text); }},
+                       [this](const std::string& text) { messages_.note(text); },
+                       [this] { note_cgroup(guardian_, containment_.cgroup_path()); }},
       plan_.preload);
   preloader_->start(std::move(*program));
 }

@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -15,11 +16,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <unordered_set>
+#include <utility>
 
 namespace acc::agent {
 
@@ -40,6 +44,25 @@ std::string cgroup_name() {
 // An agent holds a lock on the folder of its cgroup as long as it lives, which needs no look at a
 // pid: that may be unreadable (hidepid), or belong to another process (another pid namespace).
 bool lock_folder(int fd) { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; }
+
+UniqueFd open_and_lock(const std::string& path) {
+  UniqueFd folder{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  return folder && lock_folder(folder.get()) ? std::move(folder) : UniqueFd{};
+}
+
+// Its members were killed: the kernel reports when the last of them has left.
+void await_empty(const std::string& path) {
+  constexpr int kPatienceMs = 200;
+  const UniqueFd events{::open((path + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC)};
+  pollfd changed{events.get(), POLLPRI, 0};
+  std::array<char, 256> text{};
+  while (events) {
+    const auto got = ::pread(events.get(), text.data(), text.size(), 0);
+    const std::string_view read{text.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0))};
+    if (read.find("populated 1") == std::string_view::npos) return;
+    if (::poll(&changed, 1, kPatienceMs) <= 0) return;
+  }
+}
 
 bool owner_is_dead(const std::string& path) {
   const UniqueFd fd{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
@@ -92,9 +115,8 @@ Containment::Containment() {
 void Containment::make_cgroup(std::string path) {
   if (::mkdir(path.c_str(), 0755) != 0) return;
   path_ = std::move(path);
-  cgroup_ = UniqueFd{::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  if (!cgroup_ || !lock_folder(cgroup_.get()))
-    give_up_cgroup();  // without the lock others would think us dead
+  cgroup_ = open_and_lock(path_);
+  if (!cgroup_) give_up_cgroup();  // without the lock others would think us dead
 }
 
 void Containment::prepare_round() {
@@ -105,12 +127,52 @@ void Containment::prepare_round() {
   if (!base.empty()) make_cgroup(base + cgroup_name());
 }
 
-Containment::~Containment() { give_up_cgroup(); }
+Containment::~Containment() {
+  give_up_cgroup();
+  drop_reserve();
+  for (const auto& path : dropped_) await_empty(path);
+  remove_dropped();
+}
 
 void Containment::give_up_cgroup() {
   cgroup_.reset();
   if (!path_.empty()) ::rmdir(path_.c_str());
   path_.clear();
+}
+
+void Containment::reserve(pid_t pid) {
+  drop_reserve();
+  remove_dropped();
+  if (path_.empty()) return;
+  std::string path = path_.substr(0, path_.rfind('/') + 1) + cgroup_name();
+  if (::mkdir(path.c_str(), 0755) != 0) return;
+  reserve_ = open_and_lock(path);
+  reserve_path_ = std::move(path);
+  if (!reserve_ || !write_small_file(reserve_path_ + "/cgroup.procs", std::to_string(pid)))
+    drop_reserve();
+}
+
+bool Containment::use_reserve() {
+  if (reserve_path_.empty()) return false;
+  if (!path_.empty()) dropped_.push_back(std::move(path_));
+  path_ = std::exchange(reserve_path_, {});
+  cgroup_ = std::move(reserve_);
+  was_killed_ = false;
+  remove_dropped();
+  return true;
+}
+
+void Containment::drop_reserve() {
+  reserve_.reset();
+  if (reserve_path_.empty()) return;
+  write_small_file(reserve_path_ + "/cgroup.kill", "1");
+  dropped_.push_back(std::exchange(reserve_path_, {}));
+}
+
+void Containment::remove_dropped() {
+  std::erase_if(dropped_, [](const std::string& path) {
+    return ::rmdir(path.c_str()) == 0 || errno != EBUSY;
+  });
 }
 
 // "12 34 " or a line each. Numbers that mean no single process are left out.

@@ -44,6 +44,14 @@ class Containment {
   /// Puts a process into the cgroup, where there is one: what it forks is born there.
   void adopt(pid_t pid) const;
 
+  /// Puts a process that belongs to no round yet into a cgroup of its own, where there are cgroups:
+  /// what it forks from now on is born there, and is not the present round's.
+  void reserve(pid_t pid);
+  /// That cgroup is the round's from now on. @return false: there is none
+  bool use_reserve();
+  /// What is in it ends, or has ended.
+  void drop_reserve();
+
   struct Member {
     pid_t pid = 0;
     bool is_child = false;  ///< of ours; else known by the cgroup alone
@@ -64,9 +72,13 @@ class Containment {
 
  private:
   void make_cgroup(std::string path);
+  void remove_dropped();
 
   std::string path_;
   UniqueFd cgroup_;
+  std::string reserve_path_;  ///< empty: there is none
+  UniqueFd reserve_;
+  std::vector<std::string> dropped_;  ///< folders of reserves, to be removed when they are empty
   bool was_killed_ = false;
   pid_t helper_ = 0;
 };

@@ -5,6 +5,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 namespace acc::agent {
 
 namespace {
@@ -40,7 +42,34 @@ std::optional<std::uint64_t> number_in(const std::string& path) {
   return parse_number<std::uint64_t>(trim(read_small_file(path)));
 }
 
+// "MemAvailable:   123 kB", "inactive_file 4096": the number after `key`.
+std::optional<std::uint64_t> entry_in(const std::string& path, std::string_view key) {
+  for (const auto& line : split(read_small_file(path), '\n')) {
+    if (!line.starts_with(key)) continue;
+    const auto words = split(trim(std::string_view{line}.substr(key.size())), ' ');
+    return parse_number<std::uint64_t>(words.front());
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+std::uint64_t free_memory_bytes() {
+  const std::uint64_t machine = entry_in("/proc/meminfo", "MemAvailable:").value_or(0) * 1024;
+  const auto place = find_memory_cgroup();
+  if (place.folder.empty()) return machine;
+  const auto file = [&place](const char* v2, const char* v1) {
+    return number_in(place.folder + (place.is_v2 ? v2 : v1));
+  };
+  const auto limit = file("/memory.max", "/memory.limit_in_bytes");
+  const auto used = file("/memory.current", "/memory.usage_in_bytes");
+  if (!limit || !used) return machine;
+  // Pages of files that nothing uses are given up when memory is needed.
+  const char* const idle_files = place.is_v2 ? "inactive_file " : "total_inactive_file ";
+  const auto idle = entry_in(place.folder + "/memory.stat", idle_files).value_or(0);
+  const auto held = *used > idle ? *used - idle : 0;
+  return std::min(machine, *limit > held ? *limit - held : 0);
+}
 
 std::optional<std::uint64_t> MemoryWatch::kills() const {
   if (folder_.empty()) return std::nullopt;

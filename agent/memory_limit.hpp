@@ -14,6 +14,9 @@ struct MemoryFacts {
   std::optional<std::uint64_t> peak_bytes;
 };
 
+/// What the machine and this process's memory cgroup still have to give; 0: unknown.
+[[nodiscard]] std::uint64_t free_memory_bytes();
+
 class MemoryWatch {
  public:
   /// Called before a round; the first time it finds the cgroup (v2's memory.events or

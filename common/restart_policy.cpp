@@ -36,6 +36,11 @@ RestartDecision decide_restart(const RestartPolicy& policy, RestartLedger& ledge
   return {RestartVerdict::restart, delay};
 }
 
+bool may_restart(const RestartPolicy& policy, const RestartLedger& ledger) {
+  if (policy.max_restarts == 0) return false;
+  return ledger.budget_used < policy.max_restarts || policy.refill_after > Millis{0};
+}
+
 bool in_classes(const std::vector<CodeRange>& classes, const ExitStatus& status) {
   const int code = shell_code(status);
   return std::ranges::any_of(classes,

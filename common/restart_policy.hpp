@@ -66,6 +66,9 @@ struct RestartDecision {
 RestartDecision decide_restart(const RestartPolicy& policy, RestartLedger& ledger,
                                const FailedRound& round);
 
+/// Whether a failure of the present round may be followed by another one, as far as can be known while it runs.
+[[nodiscard]] bool may_restart(const RestartPolicy& policy, const RestartLedger& ledger);
+
 [[nodiscard]] bool in_classes(const std::vector<CodeRange>& classes, const ExitStatus& status);
 /// 0 for the first quick failure, then base, 2 × base … up to the maximum, ± jitter by
 /// `jitter_sample` in [0, 1).

@@ -2,6 +2,7 @@
 
 #include <boost/crc.hpp>
 
+#include <array>
 #include <cstdint>
 
 namespace acc::agent::preload {
@@ -29,25 +30,35 @@ constexpr std::uint16_t kJan1980 = 0x21;  // the first day that the format has
 
 }  // namespace
 
-std::string make_archive(std::string_view name, std::string_view source) {
-  const std::string file = std::string{name} + ".py";
-  boost::crc_32_type crc;
-  crc.process_bytes(source.data(), source.size());
-  ZipHeader common;  // of both headers: no flags, stored, its time and day, sums, lengths
-  common.u16(kVersion).u16(0).u16(0).u16(0).u16(kJan1980).u32(crc.checksum());
-  common.u32(source.size()).u32(source.size());
-  common.u16(static_cast<std::uint16_t>(file.size())).u16(0);
-  std::string archive = "PK\x03\x04" + common.text() + file;
-  archive += source;
-  const std::size_t directory = archive.size();
-  ZipHeader made_by;
-  made_by.u16(kVersion);
-  ZipHeader place;  // no comment, the first volume, attributes, where its header is
-  place.u16(0).u16(0).u16(0).u32(0).u32(0);
-  archive += "PK\x01\x02" + made_by.text() + common.text() + place.text() + file;
+std::string make_archive(std::span<const PythonModule> modules) {
+  std::string archive;
+  std::string directory;
+  for (const auto& [name, source] : modules) {
+    const std::string file = std::string{name} + ".py";
+    boost::crc_32_type crc;
+    crc.process_bytes(source.data(), source.size());
+    ZipHeader common;  // of both headers: no flags, stored, its time and day, sums, lengths
+    common.u16(kVersion).u16(0).u16(0).u16(0).u16(kJan1980).u32(crc.checksum());
+    common.u32(source.size()).u32(source.size());
+    common.u16(static_cast<std::uint16_t>(file.size())).u16(0);
+    ZipHeader made_by;
+    made_by.u16(kVersion);
+    ZipHeader place;  // no comment, the first volume, attributes, where its header is
+    place.u16(0).u16(0).u16(0).u32(0).u32(archive.size());
+    directory += "PK\x01\x02" + made_by.text() + common.text() + place.text() + file;
+    archive += "PK\x03\x04" + common.text() + file;
+    archive += source;
+  }
+  const auto count = static_cast<std::uint16_t>(modules.size());
   ZipHeader end;
-  end.u16(0).u16(0).u16(1).u16(1).u32(archive.size() - directory).u32(directory).u16(0);
-  return archive + "PK\x05\x06" + end.text();
+  end.u16(0).u16(0).u16(count).u16(count).u32(directory.size()).u32(archive.size()).u16(0);
+  return archive + directory + "PK\x05\x06" + end.text();
+}
+
+std::string preloader_archive() {
+  const std::array<PythonModule, 2> modules{
+      {{"sitecustomize", preloader_source()}, {"acc_forked_workers", forked_workers_source()}}};
+  return make_archive(modules);
 }
 
 std::string_view first_stage() {

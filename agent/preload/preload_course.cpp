@@ -107,6 +107,10 @@ PreloadCourse::Next PreloadCourse::fail_round(std::string why) {
   return next;
 }
 
+PreloadCourse::Next PreloadCourse::fail_cancelled(const std::string& why) {
+  return replace_or_off("a cancelled start of workers was not cleaned up: " + why);
+}
+
 std::optional<std::string> PreloadCourse::take_warning() {
   return std::exchange(warning_, std::nullopt);
 }

@@ -47,11 +47,15 @@ class PreloadCourse {
   Next end_round(std::uint64_t resident_bytes);
   /// The workers of a round couldn't be made.
   Next fail_round(std::string why);
+  /// What was left of a start that was cancelled didn't end.
+  Next fail_cancelled(const std::string& why);
 
   [[nodiscard]] Phase phase() const { return phase_; }
   /// Nobody needs to wait for it: it is ready, or won't be.
   [[nodiscard]] bool is_settled() const { return phase_ == Phase::ready || phase_ == Phase::off; }
   [[nodiscard]] Instant deadline() const { return began_ + patience_; }
+  /// Of the present one, when it was ready.
+  [[nodiscard]] std::uint64_t resident_bytes() const { return resident_bytes_; }
   /// What the user should read, once: why workers start cold, or why it is replaced.
   [[nodiscard]] std::optional<std::string> take_warning();
   /// "preloaded torch in 1.3 s", once in a job.

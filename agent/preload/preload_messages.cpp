@@ -38,6 +38,13 @@ std::optional<Message> decode_ready(const Fields& f) {
   return Ready{*took, *bytes, words(f[3])};
 }
 
+std::optional<Message> decode_waits(const Fields& f) {
+  const auto fork = parse_number<ForkNumber>(f[1]);
+  const auto bytes = parse_number<std::uint64_t>(f[2]);
+  if (!fork || !bytes) return std::nullopt;
+  return Waits{*fork, *bytes};
+}
+
 std::optional<Message> decode_worker(const Fields& f) {
   const auto fork = parse_number<ForkNumber>(f[1]);
   const auto local = local_rank(f[2]);
@@ -79,6 +86,7 @@ std::optional<Message> decode(std::string_view packet) {
   if (is("importing", 2)) return Importing{words(fields[1])};
   if (is("ready", 4)) return decode_ready(fields);
   if (is("unsafe", 3)) return Unsafe{words(fields[1]), words(fields[2])};
+  if (is("waits", 3)) return decode_waits(fields);
   if (is("worker", 4)) return decode_worker(fields);
   if (is("failed", 5)) return decode_failed(fields);
   if (is("made", 4)) return decode_made(fields);
@@ -93,18 +101,22 @@ std::string encode_begin(pid_t agent, std::string_view modules,
   return joined({"begin", std::to_string(agent), modules, join(own_names, ",")});
 }
 
-std::string encode_round(ForkNumber fork) { return joined({"round", std::to_string(fork)}); }
+std::string encode_round(ForkNumber fork, pid_t example) {
+  return joined({"round", std::to_string(fork), std::to_string(example)});
+}
 
-std::string encode_worker(ForkNumber fork, LocalRank local,
+std::string encode_worker(LocalRank local,
                           std::pair<std::size_t, std::size_t> environment,
                           const std::vector<std::uint32_t>& cores, bool takes_terminal) {
   std::string list;
   for (const auto core : cores) list += (list.empty() ? "" : ",") + std::to_string(core);
-  return joined({"worker", std::to_string(fork), std::to_string(local.value()), std::to_string(environment.first),
+  return joined({"worker", std::to_string(local.value()), std::to_string(environment.first),
                  std::to_string(environment.second), list, takes_terminal ? "1" : "0"});
 }
 
-std::string encode_end(ForkNumber fork) { return joined({"end", std::to_string(fork)}); }
+std::string encode_collect(ForkNumber fork) {
+  return joined({"collect", std::to_string(fork)});
+}
 
 std::pair<std::size_t, std::size_t> Environments::add(const char* const* envp) {
   const std::size_t begin = text_.size();

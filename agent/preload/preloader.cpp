@@ -1,6 +1,7 @@
 #include "agent/preload/preloader.hpp"
 
 #include "agent/containment.hpp"
+#include "agent/memory_limit.hpp"
 #include "agent/preload/hook_archive.hpp"
 #include "common/log.hpp"
 
@@ -27,10 +28,10 @@ namespace {
 // From the order to fork until all workers wait at their gate: usually some milliseconds each.
 constexpr Millis kForkPatience{5'000};
 constexpr Millis kForkPatienceEach{100};
+constexpr Millis kCancelPatience{2'000};
 constexpr Millis kEndPatience{500};
-// Orders under way to the maker: enough that it never waits, few enough for a socket's buffer.
+// Orders under way to the workers: enough that none waits, few enough for a socket's buffer.
 constexpr std::size_t kOrdersAtOnce = 16;
-constexpr std::size_t kMostDescriptors = 4;
 
 UniqueFd memory_file(const char* name) {
   return UniqueFd{::memfd_create(name, MFD_CLOEXEC)};
@@ -53,12 +54,13 @@ struct Preloader::ForkingRound {
   std::vector<Worker> workers;
   RoundHooks hooks;
   std::vector<std::pair<std::size_t, std::size_t>> environments;  ///< offset, length
+  UniqueFd plan;                                                  ///< their text
+  UniqueFd gate;                                                  ///< the read end
   std::vector<pid_t> pids;
   std::size_t sent = 0;
   std::size_t made = 0;
-  bool has_maker = false;
+  bool must_adopt = false;  ///< its workers were born elsewhere
   bool is_cancelled = false;
-  std::optional<preload::Made> maker_ended;
 };
 
 Preloader::Preloader(const Tools& tools, const PreloadPlan& plan)
@@ -68,16 +70,20 @@ Preloader::Preloader(const Tools& tools, const PreloadPlan& plan)
       dev_null_{::open("/dev/null", O_RDONLY | O_CLOEXEC)},
       exit_{tools.io},
       control_{tools.io},
-      timer_{tools.io} {}
+      timer_{tools.io},
+      ahead_timer_{tools.io} {}
 
 Preloader::~Preloader() {
   stop();
+  const auto wait_for = [](const UniqueFd& ended) {
+    pollfd fd{ended.get(), POLLIN, 0};
+    return ended && ::poll(&fd, 1, static_cast<int>(kEndPatience.count())) > 0;
+  };
+  static_cast<void>(wait_for(ended_set_));  // no worker that waits outlives the job
   if (ending_ == 0) return;
   // At the job's end nobody else reaps it.
   const UniqueFd ended{static_cast<int>(::syscall(SYS_pidfd_open, ending_, 0U))};
-  pollfd fd{ended.get(), POLLIN, 0};
-  if (::poll(&fd, 1, static_cast<int>(kEndPatience.count())) > 0)
-    ::waitpid(ending_, nullptr, WNOHANG);
+  if (wait_for(ended)) ::waitpid(ending_, nullptr, WNOHANG);
 }
 
 // ---- its process ----
@@ -123,7 +129,7 @@ bool Preloader::spawn() {
   watch_exit();
   read_on();
   limit(course_.deadline(), [this] { follow(course_.on_time_out()); });
-  return send(preload::make_archive("sitecustomize", preload::preloader_source())) &&
+  return send(preload::preloader_archive()) &&
          send(preload::encode_begin(::getpid(), plan_.modules, program_->environment.own_names()));
 }
 
@@ -144,6 +150,11 @@ void Preloader::watch_exit() {
 }
 
 void Preloader::end_process() {
+  set_.reset();
+  tools_.containment.drop_reserve();
+  example_ = 0;
+  ahead_.on_preloader_ended(clock_now());
+  follow_ahead();
   boost::system::error_code ignored;
   control_.close(ignored);
   exit_.close(ignored);
@@ -168,6 +179,8 @@ void Preloader::stop() {
   waiter_ = nullptr;
   round_.reset();
   gate_.reset();
+  pause_ahead();
+  if (set_) ended_set_ = set_->end();
   program_.reset();
   if (pid_ != 0) ending_ = pid_;
   end_process();
@@ -243,21 +256,77 @@ void Preloader::take(std::string_view packet) {
 }
 
 bool Preloader::send(const std::string& packet, std::span<const int> fds) {
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostDescriptors * sizeof(int))> space{};
-  iovec part{const_cast<char*>(packet.data()), packet.size()};
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  if (!fds.empty()) {
-    header.msg_control = space.data();
-    header.msg_controllen = CMSG_SPACE(fds.size_bytes());
-    cmsghdr* const rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(fds.size_bytes());
-    std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
+  return send_packet(control_.native_handle(), packet, fds);
+}
+
+// ---- workers ahead of their round ----
+
+void Preloader::fork_ahead(std::uint32_t workers) {
+  if (course_.phase() == PreloadCourse::Phase::off) return;
+  ahead_.round_started(workers, clock_now());
+  follow_ahead();
+}
+
+void Preloader::pause_ahead() {
+  ahead_.pause();
+  follow_ahead();
+}
+
+void Preloader::follow_ahead() {
+  const auto due = ahead_.due();
+  if (!due) return static_cast<void>(ahead_timer_.cancel());
+  ahead_timer_.expires_at(*due);
+  ahead_timer_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
+    if (!cancelled) fork_one_ahead();
+  }));
+}
+
+void Preloader::fork_one_ahead() {
+  if (course_.phase() == PreloadCourse::Phase::off) return;
+  if (course_.phase() != PreloadCourse::Phase::ready || round_) {
+    ahead_.postpone(clock_now());
+    return follow_ahead();
   }
-  return ::sendmsg(control_.native_handle(), &header, MSG_NOSIGNAL) >= 0;
+  const auto workers = ahead_.on_due(free_memory_bytes(), course_.resident_bytes(), clock_now());
+  if (workers == 0) return;
+  // A maker that has just begun is asked when it is where its workers are to be born.
+  if (set_ ? set_->ask(workers, false) : open_set()) return;
+  log::info("not_forked_ahead", {{"errno", errno}});
+  lose_set();
+}
+
+void Preloader::act(const preload::Waits& m) {
+  if (!set_ || m.fork != set_->number()) return;
+  ahead_.on_waits(m.own_bytes, clock_now());
+  if (ahead_.phase() == preload::WaitingCourse::Phase::complete)
+    log::info("workers_forked_ahead", {{"workers", ahead_.waiting()}, {"own_bytes", m.own_bytes}});
+  follow_ahead();
+}
+
+bool Preloader::open_set() {
+  set_ = std::make_unique<WorkerSet>(tools_.io, ++forks_);
+  if (!set_->is_open()) return false;
+  const bool is_sent = send(preload::encode_round(forks_, example_), set_->theirs());
+  set_->close_theirs();
+  set_->watch([this] {
+    round_ ? fail_round("one of them, or the process that forks them, has ended") : lose_set();
+  });
+  return is_sent;
+}
+
+void Preloader::lose_set() {
+  end_set();
+  ahead_.on_lost(clock_now());
+  follow_ahead();
+}
+
+// What has no order ends. The maker's end makes the others children of this process.
+void Preloader::end_set() {
+  if (!set_) return;
+  const auto number = set_->number();
+  set_.reset();
+  tools_.containment.drop_reserve();
+  send(preload::encode_collect(number));
 }
 
 // ---- a round ----
@@ -277,6 +346,8 @@ bool Preloader::can_fork(const std::vector<WorkerEnvironment>& workers) const {
 
 void Preloader::fork_round(std::vector<Worker> workers, RoundHooks hooks) {
   course_.begin_round();
+  ahead_.take();
+  follow_ahead();
   round_ = std::make_unique<ForkingRound>();
   round_->workers = std::move(workers);
   round_->hooks = std::move(hooks);
@@ -285,55 +356,63 @@ void Preloader::fork_round(std::vector<Worker> workers, RoundHooks hooks) {
   preload::Environments environments;
   for (const auto& worker : round_->workers)
     round_->environments.push_back(environments.add(worker.envp));
-  const UniqueFd plan = memory_file("acc-environments");
+  round_->plan = memory_file("acc-environments");
   const auto& text = environments.text();
   int ends[2];
-  if (::pwrite(plan.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+  if (::pwrite(round_->plan.get(), text.data(), text.size(), 0) !=
+          static_cast<ssize_t>(text.size()) ||
       ::pipe2(ends, O_CLOEXEC) != 0)
     return fail_round(std::strerror(errno));
-  const UniqueFd gate{ends[0]};
+  round_->gate.reset(ends[0]);
   gate_.reset(ends[1]);
-  const std::array fds{gate.get(), plan.get()};
   limit(clock_now() + kForkPatience + kForkPatienceEach * round_->workers.size(),
         [this] { fail_round("it took too long"); });
-  ++forks_;
-  if (!send(preload::encode_round(forks_), fds)) fail_round(std::strerror(errno));
+  if (!set_ && !open_set()) return fail_round(std::strerror(errno));
+  if (set_->maker() != 0) begin_orders();
 }
 
-// It is in the control group of the round before it forks, so all workers are born there.
 void Preloader::act(const preload::Maker& m) {
-  if (!is_current(m.fork) || round_->has_maker) return;
-  round_->has_maker = true;
-  if (round_->is_cancelled) {
-    send(preload::encode_end(forks_));
-    return;
-  }
-  tools_.containment.adopt(m.pid);
-  send_workers();
+  if (!set_ || m.fork != set_->number() || set_->maker() != 0) return;
+  set_->set_maker(m.pid);
+  if (round_) return begin_orders();
+  tools_.containment.reserve(m.pid);
+  if (!set_->ask(1, false)) lose_set();
 }
 
-void Preloader::send_workers() {
+// The maker is in the control group of the round before it forks for it: these workers are born
+// there. One that forked ahead has brought its own.
+void Preloader::begin_orders() {
+  if (tools_.containment.use_reserve()) {
+    tools_.cgroup_changed();
+  } else {
+    tools_.containment.adopt(set_->maker());
+    round_->must_adopt = set_->has_forked_ahead();
+  }
+  if (!set_->ask(static_cast<std::uint32_t>(round_->workers.size()), true))
+    return fail_round(std::strerror(errno));
+  send_orders();
+}
+
+void Preloader::send_orders() {
   auto& round = *round_;
   for (; round.sent < round.workers.size() && round.sent < round.made + kOrdersAtOnce;
        ++round.sent) {
     const auto& worker = round.workers[round.sent];
-    std::vector<int> fds;
+    std::vector<int> fds{round.gate.get(), round.plan.get()};
     for (int standard = 0; standard < 3; ++standard) {
       const int given = worker.streams.at(static_cast<std::size_t>(standard));
       fds.push_back(given >= 0 ? given : standard);
     }
     if (worker.pmi >= 0) fds.push_back(worker.pmi);
-    if (!send(preload::encode_worker(forks_, worker.local, round.environments[round.sent], worker.cores,
-                                     worker.takes_terminal),
-              fds))
-      return fail_round(std::strerror(errno));
-    if (round.sent + 1 == round.workers.size() && !send(preload::encode_end(forks_)))
+    if (!set_->order(preload::encode_worker(worker.local, round.environments[round.sent],
+                                            worker.cores, worker.takes_terminal),
+                     fds))
       return fail_round(std::strerror(errno));
   }
 }
 
 void Preloader::act(const preload::WorkerMade& m) {
-  if (!is_current(m.fork) || round_->is_cancelled) return;
+  if (!is_current(m.fork) || round_->is_cancelled || !set_) return;
   auto& round = *round_;
   const auto found =
       std::ranges::find(round.workers, m.local, [](const Worker& w) { return w.local; });
@@ -342,11 +421,11 @@ void Preloader::act(const preload::WorkerMade& m) {
     return fail_round("it sent an unexpected message");
   round.pids[index] = m.pid;
   ++round.made;
+  if (round.must_adopt) tools_.containment.adopt(m.pid);
   const Alive::Watch watch = alive_.watch();
   round.hooks.on_made(m.local, m.pid);
   if (!watch.is_alive() || !round_ || round_->is_cancelled) return;
-  send_workers();
-  if (round_) finish_round_if_made();
+  round_->made < round_->workers.size() ? send_orders() : end_set();
 }
 
 void Preloader::act(const preload::WorkerFailed& m) {
@@ -356,26 +435,19 @@ void Preloader::act(const preload::WorkerFailed& m) {
 
 void Preloader::act(const preload::Made& m) {
   if (!is_current(m.fork)) return;
+  timer_.cancel();
   if (round_->is_cancelled) {
     round_.reset();
     return follow(course_.end_round(m.resident_bytes));
   }
-  round_->maker_ended = m;
-  if (m.status != 0 || round_->sent < round_->workers.size())
-    return fail_round("the process that forks them " +
-                      describe(exit_status_from_wait(m.status)));
-  finish_round_if_made();
-}
-
-// The messages of the workers and the preloader come in any order.
-void Preloader::finish_round_if_made() {
-  if (!round_->maker_ended || round_->made < round_->workers.size()) return;
+  if (m.status != 0 || round_->made < round_->workers.size())
+    return fail_round("the process that forks them " + describe(exit_status_from_wait(m.status)));
   const bool all_are_ours = std::ranges::all_of(
       round_->pids, [](pid_t pid) { return look_at_child(pid) == ChildState::alive; });
   if (!all_are_ours) return fail_round("one of them has ended");
-  timer_.cancel();
   const auto round = std::move(round_);
-  const auto grown = course_.end_round(round->maker_ended->resident_bytes);
+  example_ = round->pids.front();
+  const auto grown = course_.end_round(m.resident_bytes);
   const Alive::Watch watch = alive_.watch();
   round->hooks.on_all_made();
   if (watch.is_alive()) follow(grown);
@@ -394,20 +466,20 @@ void Preloader::fail_round(const std::string& why) {
   timer_.cancel();
   gate_.reset();
   const auto round = std::move(round_);
-  const auto next = course_.fail_round(why);
+  const bool is_cancelled = round && round->is_cancelled;
+  const auto next = is_cancelled ? course_.fail_cancelled(why) : course_.fail_round(why);
   const Alive::Watch watch = alive_.watch();
-  follow(next);  // at the end of the socket the maker ends, too
-  if (watch.is_alive() && round && !round->is_cancelled) round->hooks.on_failed();
+  follow(next);  // the preloader ends, and with it the maker and all that still have no order
+  if (watch.is_alive() && round && !is_cancelled) round->hooks.on_failed();
 }
 
-// The maker ends when it was told that no order follows, and the preloader is free for the next
-// round after that.
+// The preloader is free for the next round when the maker has ended.
 void Preloader::cancel_round() {
   gate_.reset();
   if (!round_ || round_->is_cancelled) return;
   round_->is_cancelled = true;
-  if (round_->has_maker && round_->sent < round_->workers.size())
-    send(preload::encode_end(forks_));
+  end_set();
+  limit(clock_now() + kCancelPatience, [this] { fail_round("it took too long"); });
 }
 
 }  // namespace acc::agent

@@ -4,6 +4,8 @@
 #include "agent/preload/preload_course.hpp"
 #include "agent/preload/preload_environment.hpp"
 #include "agent/preload/preload_messages.hpp"
+#include "agent/preload/waiting_course.hpp"
+#include "agent/preload/worker_set.hpp"
 #include "agent/spawn.hpp"
 #include "common/alive.hpp"
 #include "common/unique_fd.hpp"
@@ -39,6 +41,7 @@ class Preloader {
     Containment& containment;
     std::function<void(const std::string&)> warn;
     std::function<void(const std::string&)> note;
+    std::function<void()> cgroup_changed;  ///< Containment::cgroup_path of the round
   };
   /// What a worker of this node is started with in any round.
   struct Program {
@@ -60,6 +63,12 @@ class Preloader {
   void forget_waiter() { waiter_ = nullptr; }
   /// At the job's end: kills the process. The destructor waits for its end.
   void stop();
+
+  /// A round has started, and another one may follow: forks workers for it ahead, one at a time, with
+  /// rests (WaitingCourse). They are no children of this process until a round uses them.
+  void fork_ahead(std::uint32_t workers);
+  /// The round ends: what waits by now is what the next one uses.
+  void pause_ahead();
 
   // ---- a round ----
 
@@ -101,6 +110,7 @@ class Preloader {
   void take_packets();
   void take(std::string_view packet);
   void act(const preload::Maker& m);
+  void act(const preload::Waits& m);
   void act(const preload::WorkerMade& m);
   void act(const preload::WorkerFailed& m);
   void act(const preload::Made& m);
@@ -112,9 +122,14 @@ class Preloader {
   void tell();
   void settle();
   void limit(Instant until, std::function<void()> then);
-  void send_workers();
+  void follow_ahead();
+  void fork_one_ahead();
+  bool open_set();
+  void lose_set();
+  void end_set();
+  void begin_orders();
+  void send_orders();
   bool send(const std::string& packet, std::span<const int> fds = {});
-  void finish_round_if_made();
   void fail_round(const std::string& why);
   /// Of the round under way; others are what is left of rounds that were given up.
   [[nodiscard]] bool is_current(preload::ForkNumber fork) const { return round_ && fork == forks_; }
@@ -133,8 +148,13 @@ class Preloader {
   Descriptor control_;
   boost::asio::steady_timer timer_;  ///< of the imports, or of a round's forks
   std::function<void()> waiter_;
+  preload::WaitingCourse ahead_;
+  boost::asio::steady_timer ahead_timer_;
+  std::unique_ptr<WorkerSet> set_;  ///< waits, or is forked for the round
+  pid_t example_ = 0;               ///< a worker of its last round
+  UniqueFd ended_set_;              ///< WorkerSet::end, at the job's end
   std::unique_ptr<ForkingRound> round_;
-  preload::ForkNumber forks_ = 0;  ///< rounds so far
+  preload::ForkNumber forks_ = 0;  ///< sets so far
   UniqueFd gate_;  ///< the write end
   std::size_t waiting_at_gate_ = 0;
   Alive alive_;

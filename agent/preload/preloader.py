@@ -8,68 +8,13 @@
 #
 # Descriptor 3 is a SOCK_SEQPACKET socket to the agent. A message is a list of fields with a zero
 # byte between them, the first of which names it.
+#
+# This file has the imports and the look at what they did; forked_workers.py beside it has the workers.
 import os
 import sys
 
 CONTROL_FD = 3
-GATE_WORD = 8  # bytes: the end of the lease in nanoseconds of CLOCK_BOOTTIME, 0: none
-LARGEST_MESSAGE = 1 << 18
 HOOK_VARIABLE = "ACC_PRELOAD_HOOK"
-
-# What native libraries read when they are loaded: that can't be observed from Python.
-NATIVE_PREFIXES = ("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "BLIS_", "GOTO_", "LD_", "MALLOC_", "GLIBC_")
-
-
-class Control:
-    """The socket to the agent. Uses the C module alone, as `socket` would import a dozen others."""
-
-    def __init__(self):
-        with Borrowed("_socket") as c:
-            self.c = c
-        self.socket = self.c.socket(self.c.AF_UNIX, self.c.SOCK_SEQPACKET, 0, CONTROL_FD)
-        self.socket.setblocking(True)
-
-    def send(self, *fields):
-        data = b"\0".join(f if isinstance(f, bytes) else str(f).encode("utf-8", "surrogateescape") for f in fields)
-        try:
-            self.socket.send(data[: LARGEST_MESSAGE // 2], self.c.MSG_NOSIGNAL)
-        except OSError:
-            os._exit(0)  # the agent is gone
-
-    def receive(self):
-        """The fields of one message and its descriptors; ends the process when the agent is gone."""
-        most_fds = 8
-        try:
-            data, ancillary, _, _ = self.socket.recvmsg(
-                LARGEST_MESSAGE, self.c.CMSG_SPACE(most_fds * 4), self.c.MSG_CMSG_CLOEXEC)
-        except OSError:
-            os._exit(0)
-        if not data:
-            os._exit(0)
-        fds = []
-        for level, kind, body in ancillary:
-            if level == self.c.SOL_SOCKET and kind == self.c.SCM_RIGHTS:
-                fds += [int.from_bytes(body[i : i + 4], sys.byteorder) for i in range(0, len(body) // 4 * 4, 4)]
-        return data.split(b"\0"), fds
-
-    def close(self):
-        self.socket.detach()
-        os.close(CONTROL_FD)
-
-
-class Borrowed:
-    """Imports a module of the standard library for our own use: a worker finds sys.modules without it."""
-
-    def __init__(self, name):
-        self.name = name
-
-    def __enter__(self):
-        self.before = set(sys.modules)
-        return __import__(self.name)
-
-    def __exit__(self, *_):
-        for name in set(sys.modules) - self.before:
-            del sys.modules[name]
 
 
 class WatchedEnvironment(dict):
@@ -396,151 +341,6 @@ def original_arguments():
     return words[words.index("-m") :] if "-m" in words else words
 
 
-def resident_bytes():
-    with open("/proc/self/statm", "rb") as statm:
-        return int(statm.read().split()[1]) * 4096
-
-
-class Worker:
-    """One forked worker on its way from the fork to the interpreter's next step."""
-
-    def __init__(self, imports, gate, plan):
-        self.imports = imports
-        self.gate = gate
-        self.plan = plan
-
-    def prepare(self, fields, fds):
-        """Everything that can be done before the gate; raises OSError."""
-        _, offset, length = (int(f) for f in fields[2:5])
-        os.setpgid(0, 0)
-        for target, fd in enumerate(fds[:3]):
-            os.dup2(fd, target)
-        self.extra = fds[3] if len(fds) > 3 else -1
-        for fd in fds[:3]:
-            os.close(fd)
-        cores = [int(core) for core in fields[5].split(b",") if core]
-        if cores:
-            try:
-                os.sched_setaffinity(0, cores)
-            except OSError:
-                pass  # as in a cold start: they may have been taken from us meanwhile
-        self.lends_terminal = fields[6] == b"1"
-        self.set_environment(os.pread(self.plan, length, offset))
-        os.close(self.plan)
-        renew()
-
-    def set_environment(self, block):
-        changes = self.imports.changes
-        os.environb.clear()
-        for entry in block.split(b"\0"):
-            name, equals, value = entry.partition(b"=")
-            if equals and name:
-                os.environb[name] = value
-        for name, value in changes:
-            if value is None:
-                os.environb.pop(name, None)
-            else:
-                os.environb[name] = value
-
-    def wait_at_gate(self):
-        """Ends the process unless the agent lets it go; then it is the agent's child."""
-        word = os.read(self.gate, GATE_WORD)
-        if len(word) != GATE_WORD:
-            os._exit(127)
-        set_parent_death_signal()
-        if os.getppid() != self.imports.agent:
-            os._exit(127)
-        lease_ends = int.from_bytes(word, sys.byteorder, signed=True)
-        if lease_ends and clock_gettime_ns(CLOCK_BOOTTIME) >= lease_ends:
-            os._exit(127)
-        os.close(self.gate)
-        self.imports.control.close()
-        if self.extra >= 0:
-            os.dup2(self.extra, CONTROL_FD)
-            if self.extra != CONTROL_FD:
-                os.close(self.extra)
-        if self.lends_terminal:
-            take_terminal()
-        for fd, stream in ((0, sys.stdin), (1, sys.stdout)):
-            if stream is not None and not stream.write_through and os.isatty(fd) != stream.line_buffering:
-                stream.reconfigure(line_buffering=os.isatty(fd))
-
-
-def renew():
-    """State that a process has for itself: what a cold start makes anew."""
-    modules = sys.modules
-    if "numpy.random" in modules:
-        modules["numpy.random"].seed()
-    if "multiprocessing.process" in modules:
-        modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
-    if "threading" in modules:
-        main = modules["threading"].main_thread()
-        if hasattr(main, "_set_native_id"):
-            main._set_native_id()
-    if "logging" in modules:
-        logging = modules["logging"]
-        if isinstance(getattr(logging, "_startTime", None), float):
-            logging._startTime = logging.time.time()
-        elif hasattr(logging, "_startTime"):
-            logging._startTime = logging.time.time_ns()
-
-
-def take_terminal():
-    with Borrowed("_signal") as signal:
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
-        try:
-            os.tcsetpgrp(0, os.getpid())
-        except OSError:
-            pass
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTTOU])
-
-
-def close_all(fds):
-    for fd in fds:
-        os.close(fd)
-
-
-def make_workers(imports, number, gate, plan):
-    """In a process of its own, the maker: forks the workers and ends, so that they become children of the agent.
-    Returns in the workers only."""
-    control = imports.control
-    control.send("maker", number, os.getpid())
-    while True:
-        fields, fds = control.receive()
-        if fields[1] != number:
-            close_all(fds)  # of a round that was given up, whose maker was killed
-            continue
-        if fields[0] == b"end":
-            os._exit(0)
-        if os.fork() == 0:
-            worker = Worker(imports, gate, plan)
-            try:
-                worker.prepare(fields, fds)
-            except OSError as error:
-                control.send("failed", number, fields[2], error.errno or 0, error)
-                os._exit(127)
-            control.send("worker", number, fields[2], os.getpid())
-            worker.wait_at_gate()
-            return
-        close_all(fds)
-
-
-def serve(imports):
-    """Returns in the workers only."""
-    while True:
-        fields, fds = imports.control.receive()
-        if fields[0] != b"round":
-            close_all(fds)  # as in make_workers
-            continue
-        number = fields[1]
-        maker = os.fork()
-        if maker == 0:
-            return make_workers(imports, number, *fds)
-        close_all(fds)
-        _, status = os.waitpid(maker, 0)
-        imports.control.send("made", number, status, resident_bytes())
-
-
 def leave_no_trace():
     """Of the way by which the interpreter found this file."""
     hook = os.environ.pop(HOOK_VARIABLE, "")
@@ -570,23 +370,15 @@ def import_real_sitecustomize():
 
 
 if HOOK_VARIABLE in os.environ:
+    import acc_forked_workers as _workers
+    from acc_forked_workers import Borrowed, resident_bytes
+    del sys.modules["acc_forked_workers"]
     leave_no_trace()
     _missing = import_real_sitecustomize()
-    _control = Control()
+    _control = _workers.Channel(CONTROL_FD)
     _control.send("started")
-    with Borrowed("_ctypes") as _c:
-        _prctl = _c.dlsym(_c.dlopen(None, 2), "prctl")
-        _call = _c.call_function
-
-    def set_parent_death_signal():
-        if _call(_prctl, (1, 9)) != 0:  # PR_SET_PDEATHSIG, SIGKILL
-            os._exit(127)
-
-    with Borrowed("time") as _time:
-        clock_gettime_ns = _time.clock_gettime_ns
-        CLOCK_BOOTTIME = _time.CLOCK_BOOTTIME
     _imports = Imports(_control)
     _imports.run()
-    serve(_imports)
+    _workers.serve(_imports)
     if _missing is not None:
         raise _missing

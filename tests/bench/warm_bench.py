@@ -10,6 +10,7 @@ BIN = os.environ.get("ACC_BIN", os.path.join(os.path.dirname(__file__), "../../b
 ACC = os.path.join(BIN, "acc-launch")
 # torchrun of torch 1.13 doesn't start under Python 3.11 by itself.
 TORCHRUN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../integration/torchrun.py")
+RUNS = 4.0  # seconds that a job runs before it is looked at: those of the next round are forked meanwhile
 WORKER = """
 import os, sys, time
 import torch
@@ -103,12 +104,13 @@ def measure_start(launcher, workers, script):
         return (max(when for when, _ in marks(folder, "up", 0, workers).values()) - begin) / 1e6
 
 
-def measure_restart(launcher, workers, script, mode, what):
-    """SIGKILL of a rank until the new ranks have got there."""
+def measure_restart(launcher, workers, script, mode, what, age=0.0):
+    """SIGKILL of a rank until the new ranks have got there. `age`: seconds that the round has run by then."""
     with tempfile.TemporaryDirectory() as folder:
         process = launcher.start(mode, folder, script)
         try:
             until(lambda: marks(folder, what, 0, workers), f"the first round of {launcher.name}")
+            time.sleep(age)
             victim = marks(folder, "up", 0, workers)[workers - 1][1]
             begin = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
             os.kill(victim, signal.SIGKILL)
@@ -119,16 +121,27 @@ def measure_restart(launcher, workers, script, mode, what):
             process.wait(60)
 
 
+def descendants(pid):
+    found = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/children") as children:
+            for child in map(int, children.read().split()):
+                found += [child, *descendants(child)]
+    return found
+
+
 def measure_memory(launcher, workers, script):
-    """PSS of all workers, MiB."""
+    """PSS of all that the launcher has started, MiB: workers, and with --preload the preloader and those that wait for the next round."""
     with tempfile.TemporaryDirectory() as folder:
         process = launcher.start("idle", folder, script)
         try:
             until(lambda: marks(folder, "up", 0, workers), f"the workers of {launcher.name}")
+            time.sleep(RUNS)
             total = 0
-            for _, pid in marks(folder, "up", 0, workers).values():
-                with open(f"/proc/{pid}/smaps_rollup") as lines:
-                    total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+            for pid in descendants(process.pid):
+                with open(f"/proc/{pid}/comm") as comm, open(f"/proc/{pid}/smaps_rollup") as lines:
+                    if comm.read().strip() != "acc-launch":
+                        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
             return total / 1024
         finally:
             process.terminate()
@@ -174,9 +187,10 @@ def main():
                 add("start, ms", "forkserver with preload", (max(w for w, _ in marks(marked, "up", 0, workers).values()) - begin) / 1e6)
             for launcher in launchers(python, workers):
                 add("start, ms", launcher.name, measure_start(launcher, workers, files["worker"]))
-                add("restart, ms", launcher.name, measure_restart(launcher, workers, files["worker"], "restart", "up"))
-                add("restart until the process group is formed, ms", launcher.name, measure_restart(launcher, workers, files["worker"], "ddp", "group"))
-                add("memory of idle workers (PSS), MiB", launcher.name, measure_memory(launcher, workers, files["worker"]))
+                add("restart, ms", launcher.name, measure_restart(launcher, workers, files["worker"], "restart", "up", RUNS))
+                add("restart at once, ms", launcher.name, measure_restart(launcher, workers, files["worker"], "restart", "up"))
+                add("restart until the process group is formed, ms", launcher.name, measure_restart(launcher, workers, files["worker"], "ddp", "group", RUNS))
+                add("memory of idle workers and what is ready for the next ones (PSS), MiB", launcher.name, measure_memory(launcher, workers, files["worker"]))
         medians = {figure: {name: statistics.median(values) for name, values in names.items()} for figure, names in rows.items()}
         for figure, names in medians.items():
             ours = names["acc-launch --preload torch"]

@@ -1,6 +1,6 @@
 """--preload: workers that are forked from a process which has imported their modules are as those of a cold start; what can't be
 forked safely starts cold, with the reason."""
-import json, os, re, signal, sys, tempfile, unittest
+import json, os, re, signal, socket, subprocess, sys, tempfile, time, unittest
 
 from harness import JobTest, children_of, free_port, main, own_token, processes_with, read, state_of, until, write
 from test_torch import PYTHON as TORCH
@@ -42,6 +42,25 @@ class WarmTest(JobTest):
         self.assertEqual(job.wait(), code, job.stderr)
         return job
 
+    def compare(self, answers):
+        for cold, warm in zip(answers["cold"], answers["warm"]):
+            for name in cold["facts"]:
+                one, other = cold["facts"][name], warm["facts"][name]
+                if name in ("environ", "c_environ"):
+                    if name == "c_environ":
+                        one, other = (dict(entry.split("=", 1) for entry in entries) for entries in (one, other))
+                    one, other = ({k: v for k, v in each.items() if k not in DIFFERENT["environ"]} for each in (one, other))
+                elif name == "argv" or name == "orig_argv":
+                    one, other = ([re.sub(r"any=\w+", "any", word) for word in each] for each in (one, other))
+                elif name == "proc_cmdline":
+                    one, other = (re.sub(r"any=\w+", "any", each) for each in (one, other))
+                elif name == "main":
+                    one, other = (re.sub(r"0x[0-9a-f]+", "ADDRESS", str(each)) for each in (one, other))
+                elif name == "cgroup":
+                    one, other = (re.sub(r"acc-launch-job-\S+", "job", each) for each in (one, other))
+                with self.subTest(what=name):
+                    self.assertEqual(one, other)
+
 
 HEAVY = """
 import os
@@ -74,25 +93,6 @@ class Same(WarmTest):
             texts = [read(f"{path}.{rank}").replace(job.folder, "FOLDER").replace(path, "PATH") for rank in (0, 1)]
             answers[start] = [json.loads(text) for text in texts]
         return answers
-
-    def compare(self, answers):
-        for cold, warm in zip(answers["cold"], answers["warm"]):
-            for name in cold["facts"]:
-                one, other = cold["facts"][name], warm["facts"][name]
-                if name in ("environ", "c_environ"):
-                    if name == "c_environ":
-                        one, other = (dict(entry.split("=", 1) for entry in entries) for entries in (one, other))
-                    one, other = ({k: v for k, v in each.items() if k not in DIFFERENT["environ"]} for each in (one, other))
-                elif name == "argv" or name == "orig_argv":
-                    one, other = ([re.sub(r"any=\w+", "any", word) for word in each] for each in (one, other))
-                elif name == "proc_cmdline":
-                    one, other = (re.sub(r"any=\w+", "any", each) for each in (one, other))
-                elif name == "main":
-                    one, other = (re.sub(r"0x[0-9a-f]+", "ADDRESS", str(each)) for each in (one, other))
-                elif name == "cgroup":
-                    one, other = (re.sub(r"acc-launch-job-\S+", "job", each) for each in (one, other))
-                with self.subTest(what=name):
-                    self.assertEqual(one, other)
 
     def test_a_script_knows_nothing_of_a_warm_start(self):
         script = self.script(read(os.path.join(HERE, "whoami.py")))
@@ -263,6 +263,322 @@ if attempt == "0":
             self.assertIn(f"rank {rank} attempt 1", output)
         for node in (0, 1):
             self.assertEqual(len(read(os.path.join(self.here, f"imports{node}")).split()), 1, "".join(job.stderr for job in jobs))
+
+
+def start_time(pid):
+    """In ticks since the machine's start; None if there is no such process."""
+    try:
+        return int(read(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[19])
+    except OSError:
+        return None
+
+
+AHEAD = """
+import os, sys, time
+import heavy
+attempt, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
+def mark(what, text=""):
+    path = os.environ["MARKS"] + "." + what
+    with open(path + ".new", "w") as file: file.write(str(text))
+    os.rename(path + ".new", path)
+mark(f"up.{attempt}.{rank}", os.getpid())
+while not os.path.exists(f"{os.environ['MARKS']}.go.{attempt}"): time.sleep(0.01)
+sys.exit(5 if attempt < sys.argv[-1] and rank == "0" else 0)
+"""
+
+
+class Ahead(WarmTest):
+    """The workers of the next round are forked while the present one runs."""
+
+    def setUp(self):
+        super().setUp()
+        self.package("heavy", HEAVY)
+        self.marks = os.path.join(self.here, "mark")
+        self.imports = os.path.join(self.here, "imports")
+
+    def begin(self, workers=2, restarts=2, last=1, flags=()):
+        job = self.start(["--num_processes", str(workers), "--max_restarts", str(restarts), "--restart_delay", "0", "--preload", "heavy", *flags],
+                         self.script(AHEAD), str(last), env={"MARKS": self.marks, "IMPORTS": self.imports})
+        self.up(job, 0, workers)
+        return job
+
+    def up(self, job, attempt, workers):
+        """Waits for the workers of an attempt. @return their pids"""
+        places = [f"{self.marks}.up.{attempt}.{rank}" for rank in range(workers)]
+        until(lambda: job.process.poll() is not None or all(map(os.path.exists, places)), f"attempt {attempt}")
+        self.assertIsNone(job.process.poll(), job.stderr)
+        return [int(read(place)) for place in places]
+
+    def go(self, attempt):
+        write(f"{self.marks}.go.{attempt}", "")
+
+    def preloader(self):
+        return int(read(self.imports).split()[-1])
+
+    def waiting(self, workers):
+        """@return the maker and its workers, when all of them wait for their orders"""
+        def look():
+            for maker in children_of(self.preloader()):
+                forked = children_of(maker)
+                if len(forked) == workers and all(state_of(pid) == "S" for pid in (maker, *forked)):
+                    found[:] = [maker, *forked]
+                    return True
+            return False
+        found = []
+        until(look, f"{workers} workers that wait")
+        return found[0], found[1:]
+
+    def gone(self, pids, what="their end"):
+        until(lambda: all(state_of(pid) in (None, "Z", "X") for pid in pids), what)
+
+    def test_a_restart_uses_them(self):
+        job = self.begin()
+        maker, forked = self.waiting(2)
+        born = {pid: start_time(pid) for pid in forked}
+        self.assertFalse(set(forked) & set(children_of(job.agent)), "no children of the agent until they are used")
+        self.assertEqual({os.getpgid(pid) for pid in forked}, set(forked), "no signal to another's group reaches them")
+        self.go(0)
+        self.assertEqual(sorted(self.up(job, 1, 2)), sorted(forked))
+        self.assertEqual({pid: start_time(pid) for pid in forked}, born, "they were there before the failure")
+        self.gone([maker])
+        self.assertTrue(set(forked) <= set(children_of(job.agent)))
+        self.go(1)
+        self.ended(job)
+        self.assertEqual(len(read(self.imports).split()), 1)
+        self.assertNotIn("ended by acc-launch", job.stderr)
+
+    def test_they_know_nothing_of_it(self):
+        """As Same, in a round that used workers which were forked ahead, and in one that started cold."""
+        whoami = read(os.path.join(HERE, "whoami.py"))
+        script = self.script(whoami.replace('if __name__ == "__main__":\n', 'if __name__ == "__main__" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":\n'
+            '    import time\n    open(os.environ["MARKS"] + ".up.0." + os.environ["RANK"], "w").write(str(os.getpid()))\n'
+            '    while not os.path.exists(os.environ["MARKS"] + ".go.0"): time.sleep(0.01)\n    sys.exit(5) if os.environ["RANK"] == "0" else time.sleep(600)\n'
+            'if __name__ == "__main__":\n    facts_pid = os.getpid()\n').replace('"hash":', '"pid": facts_pid, "hash":'))
+        answers, forked = {}, []
+        for start in ("cold", "warm"):
+            path = self.marks = os.path.join(self.here, start)
+            preload = ["--preload", "heavy,json,random"] if start == "warm" else []
+            job = self.start(["--num_processes", "2", "--max_restarts", "1", "--restart_delay", "0", *preload], script, "--lr", "3e-4", "ü",
+                             env={"WHOAMI": path, "MARKS": path, "IMPORTS": self.imports})
+            self.up(job, 0, 2)
+            if preload:
+                _, forked = self.waiting(2)
+            self.go(0)
+            self.ended(job)
+            texts = [read(f"{path}.{rank}").replace(job.folder, "FOLDER").replace(path, "PATH") for rank in (0, 1)]
+            answers[start] = [json.loads(text) for text in texts]
+        self.assertEqual(sorted(answer["pid"] for answer in answers["warm"]), sorted(forked))
+        self.compare(answers)
+        first, second = (answer["own"] for answer in answers["warm"])
+        for name in first:
+            self.assertNotEqual(first[name], second[name], name)
+
+    def test_each_restart_has_a_set_of_its_own(self):
+        job = self.begin(restarts=5, last=4)
+        used, descriptors = [], []
+        for attempt in range(4):
+            maker, forked = self.waiting(2)
+            self.assertEqual(children_of(self.preloader()), [maker], "the makers before were reaped")
+            descriptors.append([len(os.listdir(f"/proc/{pid}/fd")) for pid in (job.agent, self.preloader())])
+            self.go(attempt)
+            self.assertEqual(sorted(self.up(job, attempt + 1, 2)), sorted(forked))
+            used += forked
+        self.assertEqual(len(set(used)), 8)
+        self.assertEqual(descriptors[1:3], descriptors[2:4], "descriptors of agent and preloader")
+        self.go(4)
+        self.ended(job)
+
+    def test_none_is_forked_where_no_restart_is_left(self):
+        job = self.begin(restarts=1)
+        self.waiting(2)
+        self.go(0)
+        last = self.up(job, 1, 2)
+        began = time.monotonic()
+        until(lambda: time.monotonic() - began > 2.5 or children_of(self.preloader()), "a time in which others fork")
+        self.assertEqual(children_of(self.preloader()), [])
+        self.assertEqual([state_of(pid) for pid in last], ["S", "S"])
+        self.go(1)
+        self.ended(job)
+
+    def test_a_round_that_comes_early_uses_those_that_wait_and_forks_the_others(self):
+        job = self.begin(workers=6)
+        until(lambda: any(children_of(maker) for maker in children_of(self.preloader())), "the first that waits")
+        first = [pid for maker in children_of(self.preloader()) for pid in children_of(maker)][:1]
+        self.go(0)
+        used = self.up(job, 1, 6)
+        self.assertTrue(set(first) <= set(used), (first, used))
+        self.assertEqual(len(set(used)), 6)
+        self.assertTrue(set(used) <= set(children_of(job.agent)))
+        self.go(1)
+        self.ended(job)
+        self.assertNotIn("start cold", job.stderr)
+
+    def test_the_report_counts_from_the_start_of_the_round(self):
+        report = os.path.join(self.here, "report")
+        job = self.begin(flags=["--report", report])
+        _, forked = self.waiting(2)
+        tick = os.sysconf("SC_CLK_TCK")
+        until(lambda: all(time.clock_gettime(time.CLOCK_BOOTTIME) - start_time(pid) / tick > 0.5 for pid in forked), "half a second of waiting")
+        failed = time.monotonic()
+        self.go(0)
+        self.up(job, 1, 2)
+        self.go(1)
+        self.ended(job)
+        since = time.monotonic() - failed
+        workers = json.loads(read(report))["workers"]
+        self.assertEqual(sorted(worker["pid"] for worker in workers), sorted(forked))
+        for worker in workers:
+            self.assertLess(worker["seconds"], since, "its time is that of the round, not of the process")
+
+    def test_one_that_is_killed_ends_the_set_and_another_is_forked(self):
+        job = self.begin()
+        maker, forked = self.waiting(2)
+        os.kill(forked[1], signal.SIGKILL)
+        self.gone([maker, *forked])
+        _, again = self.waiting(2)
+        self.assertFalse(set(again) & set(forked))
+        self.go(0)
+        self.assertEqual(sorted(self.up(job, 1, 2)), sorted(again))
+        self.go(1)
+        self.ended(job)
+        self.assertNotIn("start cold", job.stderr)
+
+    def test_a_maker_that_is_killed_takes_them_with_it(self):
+        job = self.begin()
+        maker, forked = self.waiting(2)
+        os.kill(maker, signal.SIGKILL)
+        self.gone(forked)
+        self.go(0)
+        self.up(job, 1, 2)
+        self.go(1)
+        self.ended(job)
+        self.assertNotIn("start cold", job.stderr)
+        self.assertFalse(job.all_alive())
+
+    def test_a_preloader_that_is_killed_takes_them_with_it_and_its_successor_forks_others(self):
+        job = self.begin()
+        maker, forked = self.waiting(2)
+        first = self.preloader()
+        os.kill(first, signal.SIGKILL)
+        self.gone([first, maker, *forked])
+        until(lambda: len(read(self.imports).split()) == 2, "the second preloader")
+        _, again = self.waiting(2)
+        self.go(0)
+        self.assertEqual(sorted(self.up(job, 1, 2)), sorted(again))
+        self.go(1)
+        self.ended(job)
+
+    def test_nothing_is_left_when_guardian_or_agent_is_killed_or_the_job_is_stopped(self):
+        for victim in ("guardian", "agent", "stop"):
+            with self.subTest(victim=victim):
+                self.marks, self.imports = (os.path.join(self.here, f"{name}-{victim}") for name in ("mark", "imports"))
+                job = self.begin()
+                maker, forked = self.waiting(2)
+                preloader = self.preloader()
+                os.kill(job.agent if victim == "agent" else job.pid, signal.SIGTERM if victim == "stop" else signal.SIGKILL)
+                if victim == "stop":
+                    job.wait()
+                    self.assertFalse(job.all_alive(), "at the moment when acc-launch has ended")
+                self.gone([preloader, maker, *forked])
+                until(lambda: not job.all_alive(), "the end of all")
+
+    def test_a_job_that_succeeds_ends_those_that_no_round_used(self):
+        job = self.begin(last=0)
+        maker, forked = self.waiting(2)
+        self.go(0)
+        self.ended(job)
+        self.assertFalse(job.all_alive())
+        self.gone([maker, *forked])
+
+# A preloader that reports a worker which doesn't exist: what the agent sees if one is gone before it can be watched.
+LIAR = """#!%s
+import os, socket, sys
+if "-c" not in sys.argv[1:3]:
+    os.execv(%r, [%r, *sys.argv[1:]])
+control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=3)
+for _ in range(2):
+    control.recv(1 << 18)
+control.send(b"started")
+control.send(b"ready" + b"\\0" + b"0.1" + b"\\0" + b"1" + b"\\0" + b"heavy")
+kept = []
+while True:
+    data, fds, _, _ = socket.recv_fds(control, 4096, 8)
+    if not data: break
+    kept += fds
+    word, number = data.split(b"\\0")[:2]
+    if word == b"round":
+        control.send(b"\\0".join([b"maker", number, b"%%d" %% os.getpid()]))
+        control.send(b"\\0".join([b"worker", number, b"0", b"%%d" %% (2 ** 31 - 1)]))
+    elif word == b"collect":
+        control.send(b"\\0".join([b"made", number, b"0", b"1"]))
+"""
+
+
+class Refused(WarmTest):
+    def test_a_worker_that_cannot_be_watched_is_a_failed_start(self):
+        wrapper = os.path.join(self.here, "python-liar")
+        write(wrapper, LIAR % (sys.executable, sys.executable, sys.executable), 0o755)
+        job = self.ended(self.start(["--num_processes", "2", "--max_restarts", "1", "--restart_delay", "0", "--preload", "heavy"], self.script("print('ran')\n"),
+                                    env={"PYTHON_EXEC": wrapper}), 126)
+        self.assertIn("pidfd_open", job.stderr)
+        self.assertNotIn("ran", job.stdout)
+        self.assertFalse(job.all_alive())
+
+
+# The preloader's forks without an agent: "round" and "collect" come over descriptor 3, as from an agent.
+SERVE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import forked_workers
+class Imports:
+    agent, changes, control = 0, [], forked_workers.Channel(3)
+forked_workers.serve(Imports)
+"""
+
+
+class Surplus(unittest.TestCase):
+    def test_a_round_with_fewer_workers_than_wait_ends_the_others(self):
+        ours, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.addCleanup(ours.close)
+        orders, orders_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        asks_end, asks = os.pipe()
+        gate_end, gate = os.pipe()
+        plan = os.memfd_create("environment")
+        os.write(plan, b"RANK=0\0")
+        room = os.path.join(HERE, "../../agent/preload")
+        process = subprocess.Popen([sys.executable, "-B", "-c", SERVE, room], preexec_fn=lambda: os.dup2(control.fileno(), 3), pass_fds=[3], close_fds=True)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        said = lambda: ours.recv(1000).decode().split("\0")
+        socket.send_fds(ours, [b"round\0" b"7\0" b"0"], [orders_end.fileno(), asks_end])
+        for end in (control, orders_end):
+            end.close()
+        os.close(asks_end)
+        word, number, maker = said()
+        self.assertEqual((word, number), ("maker", "7"))
+        os.write(asks, (3).to_bytes(4, sys.byteorder))
+        self.assertEqual([said()[:2] for _ in range(3)], [["waits", "7"]] * 3)
+        forked = children_of(int(maker))
+        self.assertEqual(len(forked), 3)
+        os.write(asks, (2 | 1 << 31).to_bytes(4, sys.byteorder))
+        for rank in (b"0", b"1"):
+            socket.send_fds(orders, [b"\0".join([b"worker", rank, b"0", b"7", b"", b"0"])], [gate_end, plan, 0, 1, 2])
+        used = []
+        for _ in range(2):
+            word, number, rank, pid = said()
+            self.assertEqual((word, number), ("worker", "7"))
+            used.append(int(pid))
+        self.assertTrue(set(used) < set(forked))
+        os.close(asks)
+        orders.close()
+        ours.send(b"collect\0" b"7")
+        self.assertEqual(said()[:3], ["made", "7", "0"])
+        until(lambda: all(state_of(pid) in (None, "Z", "X") for pid in set(forked) - set(used)), "the end of the one without an order")
+        self.assertEqual([state_of(pid) for pid in used], ["S", "S"], "at the gate")
+        os.close(gate)
+        until(lambda: all(state_of(pid) in (None, "Z", "X") for pid in used), "the end of those whose gate didn't open")
+        os.close(gate_end)
+        os.close(plan)
 
 
 # What a module does at import, and the reason that the user reads.

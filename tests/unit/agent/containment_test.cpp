@@ -113,6 +113,61 @@ TEST_CASE("a round after a kill is not killed at its start by the kernel", "[age
   }
 }
 
+TEST_CASE("what was born in a reserve is of no round until one uses it", "[agent][containment]") {
+  std::string reserve;
+  {
+    Containment containment;
+    if (containment.cgroup_fd() < 0) {
+      WARN("SKIPPED: no writable cgroup v2 here");
+      return;
+    }
+    CHECK_FALSE(containment.use_reserve());
+    const std::string round = containment.cgroup_path();
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::pause();
+      ::_exit(0);
+    }
+    containment.set_helper(child);
+    containment.reserve(child);
+    CHECK(containment.members().empty());
+    containment.kill_cgroup();
+    CHECK(look_at_child(child) == ChildState::alive);
+    REQUIRE(containment.use_reserve());
+    reserve = containment.cgroup_path();
+    CHECK(reserve != round);
+    CHECK_FALSE(std::filesystem::exists(round));
+    CHECK(containment.members().size() == 1);
+    containment.kill_cgroup();
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WTERMSIG(status) == SIGKILL);
+  }
+  CHECK_FALSE(std::filesystem::exists(reserve));
+}
+
+TEST_CASE("a reserve that no round used ends with the agent's containment", "[agent][containment]") {
+  std::filesystem::path base;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  {
+    Containment containment;
+    base = std::filesystem::path{containment.cgroup_path()}.parent_path();
+    containment.reserve(child);
+  }
+  if (base.empty()) ::kill(child, SIGKILL);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WTERMSIG(status) == SIGKILL);
+  const std::string own = "acc-launch-job-" + std::to_string(::getpid()) + '-';
+  if (base.empty()) return;
+  for (const auto& entry : std::filesystem::directory_iterator{base})
+    CHECK_FALSE(entry.path().filename().string().starts_with(own));
+}
+
 TEST_CASE("the cgroup of an agent that died is swept by the next one", "[agent][containment]") {
   std::string base;
   {

@@ -132,3 +132,20 @@ TEST_CASE("a signal counts as 128 + its number in a class of codes", "[common][r
   CHECK_FALSE(in_classes({{2, 2}, {64, 78}}, Exited{79}));
   CHECK_FALSE(in_classes({}, Exited{1}));
 }
+
+TEST_CASE("while a round runs it is known whether a restart may follow", "[common][restart]") {
+  RestartPolicy policy;
+  RestartLedger ledger;
+  CHECK_FALSE(may_restart(policy, ledger));
+  policy.refill_after = Millis{1'000};
+  CHECK_FALSE(may_restart(policy, ledger));  // none to give back
+  policy.max_restarts = 2;
+  policy.refill_after = Millis{0};
+  ledger.restarts = 5;  // asked for, or given back
+  ledger.budget_used = 1;
+  CHECK(may_restart(policy, ledger));
+  ledger.budget_used = 2;
+  CHECK_FALSE(may_restart(policy, ledger));
+  policy.refill_after = Millis{1'000};
+  CHECK(may_restart(policy, ledger));
+}

@@ -53,11 +53,15 @@ TEST_CASE("a packet of the preloader that isn't a message is refused, and its te
   for (const auto& packet :
        {""s, "ready"s, "ready\0 1.5\0 1\0 torch"s, "ready\0x\0001\0torch"s, "ready\0-1\0001\0torch"s,
         "worker\0001\0000\0001"s, "worker\0001\0-1\00050"s, "worker\0000\00050"s, "maker\0001\0zero"s, "maker\0001\0000"s, "made\0000"s, "Ready"s,
-        "failed\0000\0001"s, "unsafe\0torch"s, "started\0001"s})
+        "waits\0001"s, "waits\0001\0-5"s, "failed\0000\0001"s, "unsafe\0torch"s, "started\0001"s})
     CHECK_FALSE(decode(packet));
   const auto unsafe = decode("unsafe\0torch\0printed '\x1b[31m'"s);
   REQUIRE(unsafe);
   CHECK(std::get<Unsafe>(*unsafe).reason.find('\x1b') == std::string::npos);
+  const auto waits = decode("waits\0007\0004096"s);
+  REQUIRE(waits);
+  CHECK(std::get<Waits>(*waits).fork == 7);
+  CHECK(std::get<Waits>(*waits).own_bytes == 4096);
   const auto made = decode("worker\0009\0003\0004711"s);
   REQUIRE(made);
   CHECK(std::get<WorkerMade>(*made).local == LocalRank{3});
@@ -199,10 +203,20 @@ TEST_CASE("a round's environments stand one behind the other", "[agent][preload]
   CHECK(all.text() == "A=1\0B=22\0C=3\0"s);
 }
 
-TEST_CASE("the archive is a zip file with one stored member", "[agent][preload]") {
-  const auto archive = make_archive("sitecustomize", "print('here')\n");
+TEST_CASE("what is left of a cancelled start is told as such, and costs the preloader",
+          "[agent][preload]") {
+  auto course = ready();
+  course.begin_round();
+  CHECK(course.fail_cancelled("it took too long") == Next::replace);
+  CHECK(warning_of(course) == "--preload: a cancelled start of workers was not cleaned up: it took "
+                              "too long: another preloader is started");
+}
+
+TEST_CASE("the archive is a zip file with stored members", "[agent][preload]") {
+  const std::vector<PythonModule> modules{{"one", "print('here')\n"}, {"two", "print('there')\n"}};
+  const auto archive = make_archive(modules);
   CHECK(archive.starts_with("PK\x03\x04"));
-  CHECK(archive.find("sitecustomize.pyprint('here')\n") != std::string::npos);
-  CHECK(archive.size() < kLongestMessage);
-  CHECK(make_archive("sitecustomize", preloader_source()).size() < kLongestMessage / 2);
+  CHECK(archive.find("one.pyprint('here')\n") != std::string::npos);
+  CHECK(archive.find("two.pyprint('there')\n") != std::string::npos);
+  CHECK(preloader_archive().size() < kLongestMessage / 2);
 }
