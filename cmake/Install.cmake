@@ -3,7 +3,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-foreach(program acc-launch acc-agent acc-rendezvous acc-test acc-ctl acc-env acc-config)
+foreach(program acc acc-launch acc-agent acc-rendezvous acc-test acc-ctl acc-env acc-config)
   install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT acc)
 endforeach()
 # Another name of acc-ctl, a link.
@@ -34,13 +34,14 @@ if(NOT ACC_SANITIZE)  # they come from running the programs
     COMMAND acc-docs --print zsh > ${acc_pages}/zsh
     COMMAND acc-docs --print fish > ${acc_pages}/fish
     DEPENDS acc-docs)
+  set(acc_summary_of_acc "the words of accelerate, with our programs behind them")
   set(acc_summary_of_acc-test "check a machine, and all ranks of a job together")
   set(acc_summary_of_acc-rendezvous "a meeting point for jobs on several machines")
   set(acc_summary_of_acc-ctl "show and steer jobs")
   set(acc_summary_of_acc-env "describe this machine for a bug report")
   set(acc_summary_of_acc-config "ask for, check and convert config files of jobs")
   set(acc_summary_of_acc-agent "the service of a node: takes, starts and keeps jobs")
-  foreach(program acc-test acc-rendezvous acc-agent acc-ctl acc-env acc-config)
+  foreach(program acc acc-test acc-rendezvous acc-agent acc-ctl acc-env acc-config)
     add_custom_command(OUTPUT ${acc_pages}/${program}.1.gz
       COMMAND ${program} --help > ${acc_pages}/${program}.help
       COMMAND acc-docs --print man ${program} ${acc_summary_of_${program}} < ${acc_pages}/${program}.help > ${acc_pages}/${program}.1
@@ -56,10 +57,10 @@ if(NOT ACC_SANITIZE)  # they come from running the programs
   endforeach()
   add_custom_target(acc-pages ALL
     DEPENDS ${acc_pages}/acc-launch.1.gz ${acc_pages}/acc-test.1.gz ${acc_pages}/acc-rendezvous.1.gz ${acc_pages}/acc-agent.1.gz ${acc_pages}/acc-ctl.1.gz
-      ${acc_pages}/acc-config.1.gz ${acc_pages}/acc-env.1.gz ${acc_pages}/acc-ctl.bash ${acc_pages}/acc-ctl.zsh ${acc_pages}/acc-ctl.fish
+      ${acc_pages}/acc-config.1.gz ${acc_pages}/acc-env.1.gz ${acc_pages}/acc.1.gz ${acc_pages}/acc-ctl.bash ${acc_pages}/acc-ctl.zsh ${acc_pages}/acc-ctl.fish
       ${acc_pages}/acc-config.bash ${acc_pages}/acc-config.zsh ${acc_pages}/acc-config.fish)
   install(FILES ${acc_pages}/acc-launch.1.gz ${acc_pages}/acc-test.1.gz ${acc_pages}/acc-rendezvous.1.gz ${acc_pages}/acc-agent.1.gz ${acc_pages}/acc-ctl.1.gz
-      ${acc_pages}/acc-config.1.gz ${acc_pages}/acc-env.1.gz
+      ${acc_pages}/acc-config.1.gz ${acc_pages}/acc-env.1.gz ${acc_pages}/acc.1.gz
     DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT acc)
   # The folders are Debian's.
   install(FILES ${acc_pages}/bash DESTINATION share/bash-completion/completions RENAME acc-launch COMPONENT acc)

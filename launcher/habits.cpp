@@ -73,8 +73,12 @@ constexpr std::pair<std::string_view, std::string_view> kCommands[] = {
     {"config",
      "the program for it is acc-config; files of `accelerate config` work as they are, and "
      "acc-launch --print_config shows what counts"},
-    {"env", "acc-test --local_only looks at this machine"},
+    {"env", "the program for it is acc-env, for bug reports; acc-test --local_only checks this machine"},
     {"test", "the program for it is acc-test"},
+    {"to-fsdp2", "that is acc-config convert --to fsdp2 FILE"},
+    {"merge-weights", "`accelerate merge-weights` does it"},
+    {"estimate-memory", "`accelerate estimate-memory` does it"},
+    {"tpu-config", "TPU pods aren't supported"},
 };
 
 }  // namespace

@@ -205,7 +205,7 @@ class Programs(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("man"), "no man here")
     def test_manual_pages_are_shown_without_a_warning(self):
-        wanted = {"acc-launch": "--num_processes N", "acc-test": "--bandwidth", "acc-rendezvous": "--listen ADDRESS",
+        wanted = {"acc": "to-fsdp2", "acc-launch": "--num_processes N", "acc-test": "--bandwidth", "acc-rendezvous": "--listen ADDRESS",
                   "acc-agent": "--state-dir FOLDER", "acc-ctl": "submit -- WORDS", "acc-env": "--config_file FILE", "acc-top": "top [ID]",
                   "acc-config": "--config_file FILE"}
         for program, word in wanted.items():
@@ -238,8 +238,11 @@ class Programs(unittest.TestCase):
 
     def test_what_only_acc_test_starts_is_no_command_and_is_found(self):
         commands = {file.name for file in (self.prefix / "bin").iterdir()}
-        self.assertEqual(commands, {"acc-launch", "acc-agent", "acc-test", "acc-rendezvous", "acc-ctl", "acc-env", "acc-config", "acc-top"})
+        self.assertEqual(commands, {"acc", "acc-launch", "acc-agent", "acc-test", "acc-rendezvous", "acc-ctl", "acc-env", "acc-config", "acc-top"})
         self.assertIn("usage: acc-ctl top", run(self.prefix / "bin/acc-top", "--help"))
+        for word in ("launch", "config", "env", "test", "ctl", "agent", "rendezvous"):
+            self.assertIn(f"acc-{word}", run(self.prefix / "bin/acc", word, "--help").splitlines()[0])
+        self.assertEqual(run(self.prefix / "bin/acc", "env", "--version"), run(self.prefix / "bin/acc-env", "--version"))
         self.assertIn("all is well", run(self.prefix / "bin/acc-test", "--local_only"))
 
 

@@ -42,7 +42,11 @@ struct AskedAgent {
               if (is_restart && group.coordinated && keeps_restart_answer)
                 restart_answer = requests.take_restart_answer();
             },
-            [](const control::Status&) { return control::JobView{.name = "train"}; },
+            [](const control::Status&) {
+              control::JobView view;
+              view.name = "train";
+              return view;
+            },
             [this](auto answer) { table = std::move(answer); },
             [](const control::Output& wanted) {
               return control::OutputView{Round{3}, wanted.from, 9, "text"};

@@ -34,7 +34,7 @@ struct ReadSignals {
     signals->watch();
   }
   ~ReadSignals() {
-    signals->end_asked();
+    static_cast<void>(signals->end_asked());
     ::sigprocmask(SIG_SETMASK, &mask_before, nullptr);
   }
   ReadSignals(const ReadSignals&) = delete;
