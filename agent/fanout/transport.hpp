@@ -35,7 +35,7 @@ class Transport {
   /// Bytes for its standard input; wiped from memory when they are written.
   void send(std::string bytes);
   void close_line();
-  void kill() const;
+  void kill();
   [[nodiscard]] bool is_running() const { return pid_ > 0; }
 
  private:

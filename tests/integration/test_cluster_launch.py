@@ -412,7 +412,11 @@ class Detached(OnDaemons):
         go = self.folder + "/go"
         script = self.folder + "/waits.py"
         write(script, f"import os, time\nprint('early', flush=True)\nwhile not os.path.exists('{go}'):\n    time.sleep(0.01)\n"
-              "print('late', flush=True)\nraise SystemExit(5 * int(os.environ['RANK']))\n")
+              "print('late', flush=True)\n"
+              # The end of rank 1 stops rank 0, which is to have said all by then.
+              f"if os.environ['RANK'] == '0': open('{go}0', 'w').close()\n"
+              f"while not os.path.exists('{go}0'): time.sleep(0.01)\n"
+              "raise SystemExit(5 * int(os.environ['RANK']))\n")
         job = self.detached("", "a:1,b:1", 0, program=[script])
         attached = subprocess.Popen([*self.at("a"), CTL, "attach", "--all", self.id], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                     env={**os.environ, "ACC_AGENT_SOCKET": self.nodes["a"].path, "HOME": job.folder})

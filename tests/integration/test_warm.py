@@ -178,7 +178,7 @@ if attempt < int(sys.argv[-1]):
         job = self.start(["--num_processes", "2", "--max_restarts", str(restarts), "--restart_delay", "0", "--preload", "heavy"], script, str(restarts),
                          env={"IMPORTS": imports})
         self.assertEqual(job.wait(30 + restarts), 0, job.stderr)
-        seen = {int(words[1]): [int(word) for word in words[3:]] for words in map(str.split, job.stdout.splitlines()) if words[:1] == ["seen"] and words[2] == "1"}
+        seen = {int(words[1]): [int(word) for word in words[3:]] for words in map(str.split, job.stdout.splitlines()) if words[:1] == ["seen"] and words[2:3] == ["1"]}
         self.assertEqual(sorted(seen), list(range(restarts + 1)))
         first, last = seen[2], seen[restarts]
         # One more may be open while the agent still starts the other worker.
