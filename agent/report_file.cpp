@@ -3,7 +3,9 @@
 #include "agent/report_keys.hpp"
 #include "agent/small_file.hpp"
 #include "common/exit_codes.hpp"
+#include "common/foreign_file.hpp"
 #include "common/host_name.hpp"
+#include "common/text.hpp"
 
 #include <poll.h>
 #include <unistd.h>
@@ -60,6 +62,10 @@ Result<void> write_to_standard_output(std::string_view text) {
 Result<void> write_report_file(const std::string& path, std::string_view json,
                                const ShortReport& instead) {
   if (path == kStandardOutput) return write_to_standard_output(json);
+  // A forgotten FILE behind --report makes the script the report's file.
+  if (holds_other_text(path, kReportBegin))
+    return Error{Errc::not_permitted, "write the report: " + in_quotes(path) +
+                                          " holds something else, and is left as it is"};
   auto written = write_whole_file(path, json);
   if (written || overwrite_file(path, json)) return {};
   (void)overwrite_file(path, to_json(instead));
@@ -78,7 +84,7 @@ std::string to_json(const ShortReport& report) {
 }
 
 void write_running_report(const std::string& path, const GuardianLink& guardian) {
-  if (path.empty() || path == kStandardOutput) return;
+  if (path.empty() || path == kStandardOutput || holds_other_text(path, kReportBegin)) return;
   const auto text = to_json({"running", 0, "", guardian.pid});
   if (write_whole_file(path, text, kReserved)) return;
   // An error here recurs at the end, and is reported then.

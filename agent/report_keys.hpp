@@ -7,6 +7,9 @@
 /// test holds the JSON to it.
 namespace acc::agent {
 
+/// What a report begins with, without spaces and line ends.
+inline constexpr std::string_view kReportBegin = "{\"format\":";
+
 /// Higher when a key changes its meaning or goes; new ones may come at any time.
 inline constexpr int kReportFormat = 1;
 

@@ -1,5 +1,7 @@
 #include "launcher/output_paths.hpp"
 
+#include "agent/report_keys.hpp"
+#include "common/foreign_file.hpp"
 #include "common/text.hpp"
 
 #include <sys/stat.h>
@@ -73,6 +75,15 @@ Complaints check_output_paths(agent::JobPlan& plan, bool has_output,
           ": the job starts all the same, without log files and error files until that is mended");
     plan.output.is_log_dir_closed = !warnings.empty();
   }
+  const auto keep = [&](const char* flag, const std::string& path, std::string_view begin,
+                        const char* wanted) {
+    if (!holds_other_text(path, begin)) return;
+    complaints.push_back({Errc::bad_usage, std::string{flag} + ": '" + printable(path) +
+                                               "' holds something else than " + wanted +
+                                               ", and is left as it is: name another file"});
+  };
+  keep("--report", plan.report_file, agent::kReportBegin, "a report");
+  keep("--events", plan.events_file, "{", "events");
   if (!plan.report_file.empty() && plan.report_file != "-")
     judge("--report", plan.report_file, why_no_file(plan.report_file),
           ": the job starts all the same");

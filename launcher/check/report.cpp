@@ -1,6 +1,7 @@
 #include "launcher/check/report.hpp"
 
 #include "common/exit_codes.hpp"
+#include "common/foreign_file.hpp"
 #include "common/text.hpp"
 
 #include <nlohmann/json.hpp>
@@ -49,6 +50,11 @@ bool Report::open(const std::string& json_file, bool has_output) {
   };
   json_file_ = json_file;
   if (quiet && !has_output) return refuse(EBADF, "write to the standard output");
+  if (!quiet && holds_other_text(json_file, "{")) {
+    std::fprintf(stderr, "acc-test: --json: '%s' holds something else than results, and is left as it is\n",
+                 printable(json_file).c_str());
+    return false;
+  }
   if (!quiet && !json_file.empty()) {
     const UniqueFd file{::open(json_file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)};
     if (!file) return refuse(errno, "write '" + printable(json_file) + "'");

@@ -1,5 +1,5 @@
 """Surroundings that once made acc-launch do the wrong thing; each test is named for what the user saw."""
-import os, pty, re, select, shutil, signal, subprocess, sys, time
+import os, pty, re, select, shutil, signal, subprocess, sys, tempfile, time
 
 from harness import ACC, FAKE, NOBODY, SANITIZED, SLACK, JobTest, free_port, is_root, main, read, until, write
 
@@ -32,6 +32,23 @@ class Surroundings(JobTest):
         job.wait_events("up", 1)
         self.finished("--num_processes 1", "exit=0", wrap=["unshare", "-pf", "--mount-proc", "--kill-child"])
         self.assertIsNone(job.process.poll(), job.stderr)
+
+    def test_a_forgotten_file_name_replaced_the_script_by_a_report(self):
+        """`--report train.py`, and no script is left; or the config file, or the script itself is named."""
+        folder = tempfile.mkdtemp(prefix="acc-edges-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        script, config = folder + "/train.py", folder + "/cfg.yaml"
+        for words in (["--report", script], ["--report", script, script], ["--events", script, script], ["--report", config, "--config_file", config, script],
+                      ["--report", script, "--nonsense", script]):
+            write(script, "print('mine')\n")
+            write(config, "num_processes: 1\n")
+            done = subprocess.run([ACC, "--num_processes", "1", *words], capture_output=True, text=True, cwd=folder)
+            self.assertIn(done.returncode, (2, 73), (words, done.stderr))
+            self.assertEqual((read(script), read(config)), ("print('mine')\n", "num_processes: 1\n"), (words, done.stderr))
+            self.assertIn("left as it is", done.stderr, words)
+        report = folder + "/r.json"
+        for _ in range(2):  # an older report is replaced
+            self.assertEqual(subprocess.run([ACC, "--num_processes", "1", "--report", report, script], capture_output=True).returncode, 0)
 
     def test_the_report_replaced_dev_null_by_a_file(self):
         folder = self.job("--num_processes 1", "exit=0").folder

@@ -7,7 +7,7 @@ from harness import ACC, JobTest, is_root, main, read, until, write
 class Report(JobTest):
     def stale(self, folder):
         path = os.path.join(folder, "r.json")
-        write(path, '{"verdict": "succeeded", "job": "an old one"}')
+        write(path, '{"format": 1, "verdict": "succeeded", "job": "an old one"}')
         return path
 
     def run_with_a_stale_one(self, *words):

@@ -713,7 +713,9 @@ class Torch(WarmTest):
             self.assertEqual("preloaded torch" in job.stderr, start == "warm", job.stderr)
             self.assertIn("ValueError: as planned", job.stderr, "as @record wrote it down")
             lines[start] = sorted(line for line in job.stdout.splitlines() if line.startswith(("loss", "child")))
-            self.assertEqual(len(lines[start]), 2 * 2 * 5, job.stdout)
+            # Rank 0 of the first round may have been stopped before its child's line.
+            lines[start] = [line for line in lines[start] if not line.startswith("child 0 0")]
+            self.assertEqual(len(lines[start]), 2 * 2 * 5 - 1, job.stdout)
         self.assertEqual(lines["cold"], lines["warm"])
 
 
