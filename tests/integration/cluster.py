@@ -21,8 +21,9 @@ HISTORY = shutil.copy(os.path.join(BIN, "history_worker"), PROGRAMS.name)
 PAUSED_CLOCK = shutil.copy(os.path.join(BIN, "paused_clock.so"), PROGRAMS.name)
 WALL_CLOCK = shutil.copy(os.path.join(BIN, "wall_clock.so"), PROGRAMS.name)
 PORT = 29400
-# Short, so that a test is: a lost node is noticed after 0.5 s, its lease is over after 1 s.
-DEAD, LEASE = 0.5 * SLACK, 1.0 * SLACK
+# Short, so that a test is: a lost node is noticed after 1 s, its lease is over after 2 s; half of it was too
+# little for a machine that stands still for a second now and then.
+DEAD, LEASE = 1.0 * SLACK, 2.0 * SLACK
 TIMES = f"--dead_after {DEAD * 1000:.0f}ms --lease {LEASE * 1000:.0f}ms --join_timeout 20s --last_call 1s --grace 2s --restart_delay 0"
 
 
