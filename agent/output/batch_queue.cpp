@@ -52,7 +52,9 @@ void BatchQueue::ended(const void* who) {
 
 void BatchQueue::set_status(std::string line) {
   status_ = std::move(line);
-  if (needs_status() && queued() == 0) flush();
+  // Lines don't pile up before a slow terminal: the next one says it, too. Nothing else would take
+  // the last one away.
+  if (needs_status() && (queued() == 0 || status_.empty())) flush();
 }
 
 bool BatchQueue::needs_status() const {

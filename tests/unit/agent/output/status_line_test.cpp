@@ -1,5 +1,10 @@
 #include "tests/unit/agent/output/support.hpp"
 
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+
 using namespace acc;
 using namespace acc::agent;
 using namespace acc::agent::testing;
@@ -59,6 +64,35 @@ SCENARIO("a status line isn't drawn into a worker's unfinished line", "[agent][o
   hub.set_status("status");
   write_all(worker.out.get(), "done\n");
   CHECK(terminal.shows("50 %\rdone\nstatus"));
+}
+
+SCENARIO("a status line stayed where the terminal had not taken all when it ended", "[agent][output]") {
+  StatusTerminal terminal;
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const UniqueFd read_end{ends[0]};
+  const UniqueFd write_end{ends[1]};
+  ConsoleFacts facts;
+  facts.out_is_tty = facts.err_is_tty = facts.same_target = true;
+  OutputPlan plan;
+  plan.capture = Choice::yes;
+  static_cast<Bench&>(terminal).start(plan, 2, facts, {.out = write_end.get(), .err = write_end.get()});
+  auto& hub = *terminal.hub;
+  const std::string message(256UL * 1024, 'm');  // more than the pipe takes
+  hub.say(message);
+  hub.set_status("waiting");
+  hub.say("behind it");
+  hub.set_status("");
+  std::string got;
+  char buffer[65536];
+  while (!got.ends_with("behind it\n" + kErase) && !got.ends_with("behind it\nwaiting" + kErase)) {
+    pollfd ready{read_end.get(), POLLIN, 0};
+    const int n = ::poll(&ready, 1, 10'000);
+    INFO(got.substr(got.size() - std::min<std::size_t>(got.size(), 100)));
+    REQUIRE(n == 1);
+    got.append(buffer, static_cast<std::size_t>(::read(read_end.get(), buffer, sizeof buffer)));
+  }
+  hub.finish(Millis{10'000});
 }
 
 SCENARIO("what isn't a terminal, or only half of one, has no status line", "[agent][output]") {
