@@ -1,6 +1,7 @@
 #include "agent/parent_watch.hpp"
 
 #include "agent/job_plan.hpp"
+#include "common/poll_now.hpp"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -30,9 +31,15 @@ void ParentWatch::watch_guardian() {
   const int fd = static_cast<int>(::syscall(SYS_pidfd_open, guardian_.pid, 0U));
   if (fd < 0) return;  // PDEATHSIG still sends SIGTERM
   pidfd_.assign(fd);
+  await_guardian_end();
+}
+
+void ParentWatch::await_guardian_end() {
   pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                     [this](boost::system::error_code error) {
-                      if (!error) hooks_.on_lost({});
+                      if (error) return;
+                      if (!is_ready(pidfd_.native_handle(), POLLIN)) return await_guardian_end();
+                      hooks_.on_lost({});
                     });
 }
 

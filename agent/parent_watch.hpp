@@ -36,6 +36,7 @@ class ParentWatch {
 
  private:
   void watch_guardian();
+  void await_guardian_end();
   void pass_on(int signo);
 
   boost::asio::io_context& io_;

@@ -1,5 +1,6 @@
 #include "agent/worker_connection.hpp"
 
+#include "common/poll_now.hpp"
 #include "common/text.hpp"
 
 #include <boost/asio/post.hpp>
@@ -313,7 +314,10 @@ void WorkerConnection::watch_hang_up() {
   descriptor_.async_wait(Descriptor::wait_error,
                          [self = shared_from_this()](boost::system::error_code error) {
                            self->watching_ = false;
-                           if (!error && self->asked_) self->close();
+                           if (error || !self->asked_) return;
+                           if (!is_ready(self->descriptor_.native_handle(), 0))
+                             return self->watch_hang_up();
+                           self->close();
                          });
 }
 

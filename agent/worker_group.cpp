@@ -3,6 +3,7 @@
 #include "agent/containment.hpp"
 #include "agent/pmi_server.hpp"
 #include "common/log.hpp"
+#include "common/poll_now.hpp"
 
 #include <boost/asio/post.hpp>
 
@@ -218,8 +219,14 @@ void WorkerGroup::watch_left() {
   const int fd = ::fcntl(start_->held.left_fd(), F_DUPFD_CLOEXEC, 0);
   boost::system::error_code refused;
   if (fd < 0 || left_.assign(fd, refused)) return;  // it stays until the next start
+  await_left();
+}
+
+void WorkerGroup::await_left() {
   left_.async_wait(Descriptor::wait_read, [this, epoch = epoch_](boost::system::error_code error) {
     if (error || epoch != epoch_) return;
+    // Too early it would take the stacks of children away that are about to call exec.
+    if (!is_ready(left_.native_handle(), POLLIN)) return await_left();
     left_.close();
     note_failures();
     start_.reset();

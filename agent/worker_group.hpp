@@ -94,6 +94,7 @@ class WorkerGroup {
   void let_go();
   void release_rest();
   void watch_left();
+  void await_left();
   void note_failures();
   void end_start(const std::optional<StartFailure>& failure);
   // afterwards

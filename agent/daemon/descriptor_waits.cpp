@@ -1,5 +1,7 @@
 #include "agent/daemon/descriptor_waits.hpp"
 
+#include "common/poll_now.hpp"
+
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -94,8 +96,11 @@ awaitable<Result<std::string>> read_to_end(UniqueFd fd, std::size_t most,
 awaitable<bool> await_readable(UniqueFd fd, std::chrono::milliseconds limit) {
   Limited source{co_await asio::this_coro::executor, std::move(fd), limit};
   boost::system::error_code error;
-  co_await source.descriptor().async_wait(Descriptor::wait_read,
-                                          asio::redirect_error(asio::use_awaitable, error));
+  do {
+    co_await source.descriptor().async_wait(Descriptor::wait_read,
+                                            asio::redirect_error(asio::use_awaitable, error));
+  } while (!error && !source.is_late() &&
+           !is_ready(source.descriptor().native_handle(), POLLIN));
   co_return !source.is_late();
 }
 

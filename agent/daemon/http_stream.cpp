@@ -1,5 +1,7 @@
 #include "agent/daemon/http_stream.hpp"
 
+#include "common/poll_now.hpp"
+
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -48,7 +50,11 @@ class SocketStream final : public ByteStream {
     socket_.async_wait(is_unix ? Socket::wait_error : Socket::wait_read,
                        [this, gone = std::move(gone)](boost::system::error_code error) mutable {
                          if (error) return;
-                         if (is_unix || has_ended()) gone();
+                         switch (look()) {
+                           case Peer::silent: return watch(std::move(gone));
+                           case Peer::gone: return gone();
+                           case Peer::wrote: return;
+                         }
                        });
   }
   void cancel() override {
@@ -65,10 +71,18 @@ class SocketStream final : public ByteStream {
   }
 
  private:
-  /// False: the client sent a next request early. The end is noticed by writing then.
-  [[nodiscard]] bool has_ended() {
+  enum class Peer {
+    gone,
+    wrote,   ///< a next request, early: the end is noticed by writing then
+    silent,  ///< Asio told of nothing (common/poll_now.hpp)
+  };
+  [[nodiscard]] Peer look() {
+    const int fd = socket_.native_handle();
+    if (std::is_same_v<Protocol, asio::local::stream_protocol>)
+      return is_ready(fd, 0) ? Peer::gone : Peer::silent;
+    if (!is_ready(fd, POLLIN)) return Peer::silent;
     char byte = 0;
-    return ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
+    return ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0 ? Peer::wrote : Peer::gone;
   }
 
   Socket socket_;

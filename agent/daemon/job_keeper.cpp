@@ -10,6 +10,7 @@
 #include "common/exit_codes.hpp"
 #include "common/exit_status.hpp"
 #include "common/log.hpp"
+#include "common/poll_now.hpp"
 #include "common/random.hpp"
 #include "common/text.hpp"
 
@@ -368,9 +369,11 @@ awaitable<void> JobKeeper::start_guardian(JobPtr job) {
 // Until the guardian has ended.
 awaitable<void> JobKeeper::watch(JobPtr job) {
   boost::system::error_code error;
-  co_await job->process.async_wait(Descriptor::wait_read,
-                                   asio::redirect_error(asio::use_awaitable, error));
-  if (error || is_closed_) co_return;
+  do {
+    co_await job->process.async_wait(Descriptor::wait_read,
+                                     asio::redirect_error(asio::use_awaitable, error));
+    if (error || is_closed_) co_return;
+  } while (!is_ready(job->process.native_handle(), POLLIN));
   crash_point("end.seen");
   siginfo_t info{};
   // A child of an earlier daemon is none of ours: then its files tell.

@@ -16,6 +16,7 @@
 #include "agent/status_text.hpp"
 #include "common/alive.hpp"
 #include "common/exit_codes.hpp"
+#include "common/poll_now.hpp"
 #include "common/random.hpp"
 #include "common/version.hpp"
 #include "rendezvous/secret.hpp"
@@ -259,8 +260,14 @@ class ClusterRun {
     const int fd = static_cast<int>(::syscall(SYS_pidfd_open, guardian_.pid, 0U));
     if (fd < 0) return;  // the kernel still sends SIGTERM
     guardian_fd_.assign(fd);
+    await_guardian_end();
+  }
+
+  void await_guardian_end() {
     guardian_fd_.async_wait(Descriptor::wait_read, [this](boost::system::error_code error) {
-      if (!error) on_guardian_lost();
+      if (error) return;
+      if (!is_ready(guardian_fd_.native_handle(), POLLIN)) return await_guardian_end();
+      on_guardian_lost();
     });
   }
 

@@ -358,8 +358,6 @@ FanOutActions on(FanOutState& state, const FanOutTimerFired& e) {
       if (state.phase != FanOutPhase::leaving) return out;
       for_living(state,
                  [&](HostIndex i, const FanOutHost&) { out.emplace_back(KillTransport{i}); });
-      // Until the last one is gone: nothing else would end the launch.
-      out.emplace_back(ArmFanOutTimer{FanOutTimer::leave, state.policy.leave_patience});
       return out;
   }
   return out;

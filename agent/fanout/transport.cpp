@@ -70,24 +70,30 @@ int Transport::start(Spawner& spawner, const std::vector<std::string>& command, 
   pid_ = child.pid;
   on_exit_ = std::move(on_exit);
   exit_.assign(child.pidfd.release());
-  exit_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                   alive_.bind([this](boost::system::error_code error) {
-                     if (!error) reap();
-                   }));
+  await_exit();
   line_.assign(in.write.release());
   pipes = {std::move(out.read), std::move(err.read)};
   return 0;
 }
 
-void Transport::reap() {
+// Asio may tell of an exit that hasn't happened (common/poll_now.hpp).
+void Transport::await_exit() {
+  exit_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                   alive_.bind([this](boost::system::error_code error) {
+                     if (!error && !reap()) await_exit();
+                   }));
+}
+
+bool Transport::reap() {
   int status = 0;
-  if (::waitpid(pid_, &status, WNOHANG) != pid_) return;
+  if (::waitpid(pid_, &status, WNOHANG) != pid_) return false;
   pid_ = 0;
   boost::system::error_code ignored;
   exit_.close(ignored);
   // Before acc-launch on the host sees the end of its life line, and speaks of it.
   on_exit_(exit_status_from_wait(status));
   line_.close(ignored);
+  return true;
 }
 
 void Transport::send(std::string bytes) {
@@ -122,12 +128,8 @@ void Transport::close_line() {
   if (writing_.empty()) line_.close(ignored);
 }
 
-void Transport::kill() {
-  if (pid_ <= 0) return;
-  ::kill(-pid_, SIGKILL);
-  // It may have ended long ago, without a word from its pidfd: seen with a thousand of them on a
-  // busy machine, one a thousand launches. Nobody would wait for it again.
-  reap();
+void Transport::kill() const {
+  if (pid_ > 0) ::kill(-pid_, SIGKILL);
 }
 
 }  // namespace acc::agent

@@ -35,12 +35,14 @@ class Transport {
   /// Bytes for its standard input; wiped from memory when they are written.
   void send(std::string bytes);
   void close_line();
-  void kill();
+  void kill() const;
   [[nodiscard]] bool is_running() const { return pid_ > 0; }
 
  private:
   void write_next();
-  void reap();
+  void await_exit();
+  /// False: it still runs.
+  bool reap();
 
   boost::asio::posix::stream_descriptor exit_;  // the pidfd
   boost::asio::posix::stream_descriptor line_;
