@@ -6,7 +6,8 @@
 namespace acc {
 
 /// A regular file with something else in it: not empty, and its text, without spaces and line ends,
-/// doesn't begin with `begin`. Such a file was named by mistake (`--report train.py`), and must not be written over. False where there is no file, or it can't be read.
+/// doesn't begin with `begin`. Such a file was named by mistake (`--report train.py`), and must not
+/// be written over. False where there is no file, or it can't be read.
 [[nodiscard]] bool holds_other_text(const std::string& path, std::string_view begin);
 
 }  // namespace acc

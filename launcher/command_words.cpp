@@ -25,12 +25,14 @@ constexpr std::array kWords{
                 "makes a config file for FSDP 2 from one for FSDP 1"},
     CommandWord{"merge-weights", "", "", kOfTheOriginal},
     CommandWord{"estimate-memory", "", "", kOfTheOriginal},
-    CommandWord{"tpu-config", "", "", "TPU pods aren't supported: `accelerate tpu-config` starts them"},
+    CommandWord{"tpu-config", "", "",
+                "TPU pods aren't supported: `accelerate tpu-config` starts them"},
 };
 
 std::string help_text() {
   std::string text =
-      "usage: acc WORD …\n\nThe words of `accelerate`, with our programs behind them; acc WORD --help tells more.\n\n";
+      "usage: acc WORD …\n\nThe words of `accelerate`, with our programs behind them; acc WORD "
+      "--help tells more.\n\n";
   for (const auto& one : kWords) {
     if (one.program.empty()) continue;
     auto line = "  " + std::string{one.word};

@@ -5,13 +5,15 @@
 #include <string_view>
 #include <vector>
 
-/// The words behind `acc`, and behind `accelerate`, whose programs are ours under other names (pure).
+/// The words behind `acc`, and behind `accelerate`, whose programs are ours under other names
+/// (pure).
 namespace acc::launcher {
 
 struct CommandWord {
-  std::string_view word;     ///< as typed behind acc
-  std::string_view program;  ///< of ours, in the folder of acc; empty: there is none, `summary` says why
-  std::string_view first;    ///< words in front of the user's; separated by spaces
+  std::string_view word;  ///< as typed behind acc
+  std::string_view
+      program;  ///< of ours, in the folder of acc; empty: there is none, `summary` says why
+  std::string_view first;  ///< words in front of the user's; separated by spaces
   std::string_view summary;
 };
 

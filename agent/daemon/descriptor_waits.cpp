@@ -99,8 +99,7 @@ awaitable<bool> await_readable(UniqueFd fd, std::chrono::milliseconds limit) {
   do {
     co_await source.descriptor().async_wait(Descriptor::wait_read,
                                             asio::redirect_error(asio::use_awaitable, error));
-  } while (!error && !source.is_late() &&
-           !is_ready(source.descriptor().native_handle(), POLLIN));
+  } while (!error && !source.is_late() && !is_ready(source.descriptor().native_handle(), POLLIN));
   co_return !source.is_late();
 }
 

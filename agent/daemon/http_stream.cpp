@@ -36,8 +36,8 @@ class SocketStream final : public ByteStream {
     co_return error ? 0 : n;
   }
   asio::awaitable<bool> write(std::string_view bytes) override {
-    const auto [error, n] =
-        co_await asio::async_write(socket_, asio::buffer(bytes.data(), bytes.size()), kStreamResult);
+    const auto [error, n] = co_await asio::async_write(
+        socket_, asio::buffer(bytes.data(), bytes.size()), kStreamResult);
     co_return !error && n == bytes.size();
   }
   void try_write(std::string_view bytes) override {
@@ -51,9 +51,12 @@ class SocketStream final : public ByteStream {
                        [this, gone = std::move(gone)](boost::system::error_code error) mutable {
                          if (error) return;
                          switch (look()) {
-                           case Peer::silent: return watch(std::move(gone));
-                           case Peer::gone: return gone();
-                           case Peer::wrote: return;
+                           case Peer::silent:
+                             return watch(std::move(gone));
+                           case Peer::gone:
+                             return gone();
+                           case Peer::wrote:
+                             return;
                          }
                        });
   }

@@ -62,12 +62,12 @@ void WorkerSet::close_theirs() {
 }
 
 void WorkerSet::watch(std::function<void()> then) {
-  orders_.async_wait(Descriptor::wait_read, alive_.bind([this, then = std::move(then)](
-                                                            boost::system::error_code error) {
-    if (error) return;
-    if (!is_ready(orders_.native_handle(), POLLIN)) return watch(then);
-    then();
-  }));
+  orders_.async_wait(Descriptor::wait_read,
+                     alive_.bind([this, then = std::move(then)](boost::system::error_code error) {
+                       if (error) return;
+                       if (!is_ready(orders_.native_handle(), POLLIN)) return watch(then);
+                       then();
+                     }));
 }
 
 // A pipe whose reader has ended: SIGPIPE is ignored by an agent, and the watch reports the end.

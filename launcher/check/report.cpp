@@ -51,7 +51,8 @@ bool Report::open(const std::string& json_file, bool has_output) {
   json_file_ = json_file;
   if (quiet && !has_output) return refuse(EBADF, "write to the standard output");
   if (!quiet && holds_other_text(json_file, "{")) {
-    std::fprintf(stderr, "acc-test: --json: '%s' holds something else than results, and is left as it is\n",
+    std::fprintf(stderr,
+                 "acc-test: --json: '%s' holds something else than results, and is left as it is\n",
                  printable(json_file).c_str());
     return false;
   }

@@ -3,6 +3,8 @@
 #include "common/text.hpp"
 #include "launcher/configure/verbs.hpp"
 
+#include <utility>
+
 namespace acc::configure {
 
 namespace {
@@ -44,30 +46,15 @@ class Reader {
   }
 
   void take_flag(const std::string& word) {
-    const auto equals = word.starts_with("--") ? word.find('=') : std::string::npos;
-    const auto name = word.substr(0, equals);
-    const auto* flag = find_flag(name);
+    const auto name = word.substr(0, word.starts_with("--") ? word.find('=') : std::string::npos);
+    const auto* flag = launcher::find_flag(flag_rows(), name);
     if (flag == nullptr) return complain_of_flag(name);
-    auto& values = command_.flags[std::string{flag->name}];
-    if (flag->metavar.empty()) {
-      if (equals != std::string::npos) complain(name + " takes no value");
-      values.emplace_back();
-    } else if (equals != std::string::npos) {
-      values.push_back(word.substr(equals + 1));
-    } else if (at_ < words_.size()) {
-      values.push_back(words_[at_++]);
-    } else {
-      values.emplace_back();
-      complain(name + " needs a value: " + std::string{flag->metavar});
-    }
+    if (auto wrong = launcher::take_flag(*flag, words_, at_, command_.flags); !wrong.empty())
+      complain(std::move(wrong));
   }
 
   void complain_of_flag(const std::string& name) {
-    std::vector<std::string_view> names;
-    for (const auto& flag : flag_rows()) {
-      if (belongs_to(flag, command_.verb)) names.push_back(flag.name);
-    }
-    const auto meant = nearest(name, names);
+    const auto meant = launcher::nearest_flag(flag_rows(), command_.verb, name);
     const auto& verb = command_.verb;
     complain(printable(name, 60) + " is no flag of acc-config" + (verb.empty() ? "" : " " + verb) +
              (meant.empty() ? std::string{} : " (did you mean " + std::string{meant} + "?)"));
@@ -79,9 +66,9 @@ class Reader {
     }
     if (!command_.complaints.empty()) return;
     for (const auto& [name, values] : command_.flags) {
-      if (!belongs_to(*find_flag(name), command_.verb)) complain_of_flag(name);
-      const bool is_empty = !find_flag(name)->metavar.empty() && values.back().empty();
-      if (is_empty) complain(name + ": the value is empty");
+      const auto& flag = *launcher::find_flag(flag_rows(), name);
+      if (!belongs_to(flag, command_.verb)) complain_of_flag(name);
+      if (!flag.metavar.empty() && values.back().empty()) complain(name + ": the value is empty");
     }
     const auto& row = *find_verb(command_.verb);
     const auto usage = "acc-config " + command_.verb + " " + std::string{row.operands};
@@ -100,8 +87,7 @@ class Reader {
 }  // namespace
 
 std::string Command::value(std::string_view flag) const {
-  const auto found = flags.find(flag);
-  return found == flags.end() ? std::string{} : found->second.back();
+  return launcher::last_value(flags, flag);
 }
 
 std::vector<std::string> Command::values(std::string_view flag) const {

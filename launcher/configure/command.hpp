@@ -1,8 +1,8 @@
 #pragma once
 
 #include "common/error.hpp"
+#include "launcher/flag_table.hpp"
 
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,8 +13,8 @@ namespace acc::configure {
 struct Command {
   std::string verb;  ///< empty: the questionnaire
   std::vector<std::string> operands;
-  std::map<std::string, std::vector<std::string>, std::less<>> flags;  ///< by FlagRow::name
-  std::vector<std::string> words;                                      ///< behind `--`
+  launcher::FlagValues flags;
+  std::vector<std::string> words;  ///< behind `--`
   bool has_words = false;
   Complaints complaints;
 

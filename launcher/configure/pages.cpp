@@ -10,54 +10,7 @@ namespace acc::configure {
 
 namespace {
 
-constexpr std::size_t kTextColumn = 26;
-constexpr std::size_t kWidth = 80;
-
-std::size_t columns(std::string_view text) {  // of UTF-8
-  return static_cast<std::size_t>(
-      std::ranges::count_if(text, [](unsigned char c) { return (c & 0xc0U) != 0x80U; }));
-}
-
-/// Two columns; the right one is wrapped.
-std::string entry(const std::string& left, std::string_view right) {
-  std::string out = "  " + left;
-  std::size_t column = columns(out);
-  if (column + 2 > kTextColumn) {
-    out += "\n";
-    column = 0;
-  }
-  out.append(kTextColumn - column, ' ');
-  column = kTextColumn;
-  bool is_first = true;
-  for (const auto& word : split(right, ' ')) {
-    if (!is_first && column + 1 + columns(word) > kWidth) {
-      out += "\n" + std::string(kTextColumn, ' ');
-      column = kTextColumn;
-      is_first = true;
-    }
-    out += (is_first ? "" : " ") + word;
-    column += columns(word) + (is_first ? 0 : 1);
-    is_first = false;
-  }
-  return out + "\n";
-}
-
-std::string entry(const FlagRow& flag) {
-  std::string left = flag.letter != 0 ? std::string{'-', flag.letter} + ", " : std::string{};
-  left += std::string{flag.name};
-  if (!flag.metavar.empty()) left += " " + std::string{flag.metavar};
-  return entry(left, flag.help);
-}
-
-std::string flags_of(std::string_view verb) {
-  std::vector<std::string> all;
-  for (const auto& flag : flag_rows()) {
-    if (!belongs_to(flag, verb)) continue;
-    all.emplace_back(flag.name);
-    if (flag.letter != 0) all.push_back(std::string{'-', flag.letter});
-  }
-  return join(all, " ");
-}
+std::string flags_of(std::string_view verb) { return launcher::spellings_of(flag_rows(), verb); }
 
 std::string all_verbs() {
   std::vector<std::string> names;
@@ -97,30 +50,20 @@ std::string bash() {
          "complete -F _acc_config acc-config\n";
 }
 
-/// In single quotes of a shell, within brackets of zsh's _arguments.
-std::string zsh_text(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '[' || c == ']' || c == '\\' || c == ':') out += '\\';
-    out += c == '\'' ? std::string{"'\\''"} : std::string(1, c);
-  }
-  return out;
-}
-
 std::string zsh() {
   std::string verbs;
   std::string cases;
   for (const auto& verb : verb_rows()) {
     if (!verb.name.empty())
-      verbs += "    '" + std::string{verb.name} + ":" + zsh_text(verb.help) + "'\n";
+      verbs += "    '" + std::string{verb.name} + ":" + launcher::zsh_text(verb.help) + "'\n";
     cases += "    " + (verb.name.empty() ? std::string{"*"} : std::string{verb.name}) +
              ")\n      _arguments \\\n";
     for (const auto& flag : flag_rows()) {
       if (!belongs_to(flag, verb.name)) continue;
       const bool takes_value = !flag.metavar.empty();
       cases += "        '" + std::string{flag.name} + (takes_value ? "=" : "") + "[" +
-               zsh_text(flag.help) + "]" +
-               (takes_value ? ":" + zsh_text(flag.metavar) + ":_files" : "") + "' \\\n";
+               launcher::zsh_text(flag.help) + "]" +
+               (takes_value ? ":" + launcher::zsh_text(flag.metavar) + ":_files" : "") + "' \\\n";
     }
     cases += "        '*::word:_files'\n      ;;\n";
   }
@@ -143,21 +86,12 @@ std::string zsh() {
          "_acc_config \"$@\"\n";
 }
 
-std::string fish_text(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\'' || c == '\\') out += '\\';
-    out += c;
-  }
-  return "'" + out + "'";
-}
-
 std::string fish() {
   std::string out = "# fish completion for acc-config, made from its table of verbs and flags\n";
   for (const auto& verb : verb_rows()) {
     if (verb.name.empty()) continue;
     out += "complete -c acc-config -f -n __fish_use_subcommand -a " + std::string{verb.name} +
-           " -d " + fish_text(verb.help) + "\n";
+           " -d " + launcher::fish_text(verb.help) + "\n";
   }
   for (const auto& flag : flag_rows()) {
     std::vector<std::string> verbs;
@@ -171,10 +105,7 @@ std::string fish() {
     if (is_without_verb) when = "__fish_use_subcommand" + (when.empty() ? "" : "; or " + when);
     out += "complete -c acc-config";
     if (!when.empty()) out += " -n '" + when + "'";
-    out += " -l " + std::string{flag.name.substr(2)};
-    if (flag.letter != 0) out += std::string{" -s "} + flag.letter;
-    if (!flag.metavar.empty()) out += flag.metavar == "FILE" ? " -r -F" : " -x";
-    out += " -d " + fish_text(flag.help) + "\n";
+    out += launcher::fish_flag(flag) + "\n";
   }
   return out;
 }
@@ -193,15 +124,15 @@ std::string help_text(std::string_view verb) {
         "Ctrl-C ends without writing.\n\nverbs\n";
     for (const auto& one : verb_rows()) {
       const auto left = std::string{one.name} + " " + std::string{one.operands};
-      if (!one.name.empty()) out += entry(std::string{trim(left)}, one.help);
+      if (!one.name.empty()) out += launcher::help_entry(std::string{trim(left)}, one.help);
     }
     out += "\nflags\n";
   } else {
     out = "usage: acc-config " + std::string{verb} + " [flags] " + std::string{row->operands} +
-          "\n\n" + entry(std::string{verb}, row->help) + "\nflags\n";
+          "\n\n" + launcher::help_entry(std::string{verb}, row->help) + "\nflags\n";
   }
   for (const auto& flag : flag_rows()) {
-    if (is_overview || belongs_to(flag, verb)) out += entry(flag);
+    if (is_overview || belongs_to(flag, verb)) out += launcher::help_entry(flag);
   }
   return out +
          "\nexit code: 0; 2: usage, a wrong answer or a wrong file; 73: it can't be\n"

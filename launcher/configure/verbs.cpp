@@ -1,7 +1,5 @@
 #include "launcher/configure/verbs.hpp"
 
-#include "common/text.hpp"
-
 #include <algorithm>
 #include <array>
 #include <string>
@@ -62,23 +60,6 @@ std::span<const FlagRow> flag_rows() { return kFlags; }
 const VerbRow* find_verb(std::string_view name) {
   const auto found = std::ranges::find(kVerbs, name, &VerbRow::name);
   return found == kVerbs.end() ? nullptr : &*found;
-}
-
-bool belongs_to(const FlagRow& flag, std::string_view verb) {
-  if (flag.verbs.empty()) return true;
-  const auto verbs = split(flag.verbs, ' ');
-  return std::ranges::find(verbs, verb.empty() ? std::string_view{"-"} : verb) != verbs.end();
-}
-
-const FlagRow* find_flag(std::string_view word) {
-  std::string name{word};
-  if (name.starts_with("--")) std::replace(name.begin() + 2, name.end(), '-', '_');
-  for (const auto& flag : kFlags) {
-    const bool is_letter =
-        word.size() == 2 && flag.letter != 0 && word[0] == '-' && word[1] == flag.letter;
-    if (name == flag.name || is_letter) return &flag;
-  }
-  return nullptr;
 }
 
 }  // namespace acc::configure

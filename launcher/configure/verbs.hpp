@@ -1,5 +1,7 @@
 #pragma once
 
+#include "launcher/flag_table.hpp"
+
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -18,16 +20,7 @@ struct VerbRow {
 [[nodiscard]] std::span<const VerbRow> verb_rows();
 [[nodiscard]] const VerbRow* find_verb(std::string_view name);
 
-struct FlagRow {
-  std::string_view name;     ///< with its dashes; _ may be written as -
-  char letter;               ///< 0: none
-  std::string_view metavar;  ///< empty: takes no value
-  std::string_view verbs;    ///< separated by spaces, "-" for none; empty: all of them
-  std::string_view help;
-};
+using launcher::FlagRow;
 [[nodiscard]] std::span<const FlagRow> flag_rows();
-[[nodiscard]] bool belongs_to(const FlagRow& flag, std::string_view verb);
-/// Of `--name` or `-l`; nullptr: there is none of this name.
-[[nodiscard]] const FlagRow* find_flag(std::string_view word);
 
 }  // namespace acc::configure

@@ -53,30 +53,15 @@ class Parser {
   }
 
   void take_flag(const std::string& word) {
-    const auto equals = word.starts_with("--") ? word.find('=') : std::string::npos;
-    const auto name = word.substr(0, equals);
+    const auto name = word.substr(0, word.starts_with("--") ? word.find('=') : std::string::npos);
     const auto* flag = find_flag(name, command_.verb);
     if (flag == nullptr) return complain_of_flag(name);
-    auto& values = command_.flags[std::string{flag->name}];
-    if (flag->metavar.empty()) {
-      if (equals != std::string::npos) complain(name + " takes no value");
-      values.emplace_back();
-    } else if (equals != std::string::npos) {
-      values.push_back(word.substr(equals + 1));
-    } else if (at_ < words_.size()) {
-      values.push_back(words_[at_++]);
-    } else {
-      values.emplace_back();
-      complain(name + " needs a value: " + std::string{flag->metavar});
-    }
+    if (auto wrong = launcher::take_flag(*flag, words_, at_, command_.flags); !wrong.empty())
+      complain(std::move(wrong));
   }
 
   void complain_of_flag(const std::string& name) {
-    std::vector<std::string_view> names;
-    for (const auto& flag : flag_rows()) {
-      if (belongs_to(flag, command_.verb)) names.push_back(flag.name);
-    }
-    const auto meant = nearest(name, names);
+    const auto meant = launcher::nearest_flag(flag_rows(), command_.verb, name);
     const std::string of = command_.verb.empty() ? "acc-ctl" : "acc-ctl " + command_.verb;
     std::string what = printable(name, 60) + " is no flag of " + of;
     if (!meant.empty())
@@ -143,8 +128,7 @@ class Parser {
 }  // namespace
 
 std::string Command::value(std::string_view flag) const {
-  const auto found = flags.find(flag);
-  return found == flags.end() ? std::string{} : found->second.back();
+  return launcher::last_value(flags, flag);
 }
 
 Command parse_command(std::span<const std::string> words) { return Parser{words}.parse(); }

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "common/error.hpp"
+#include "launcher/flag_table.hpp"
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,7 +15,7 @@ namespace acc::ctl {
 struct Command {
   std::string verb;
   std::vector<std::string> operands;
-  std::map<std::string, std::vector<std::string>, std::less<>> flags;  ///< by FlagRow::name
+  launcher::FlagValues flags;
   std::vector<std::string> words;  ///< of submit: the command line behind `acc-launch`
   Complaints complaints;
 

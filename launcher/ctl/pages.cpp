@@ -10,44 +10,10 @@ namespace acc::ctl {
 
 namespace {
 
-constexpr std::size_t kTextColumn = 26;
-constexpr std::size_t kWidth = 80;
-
-/// Two columns; the right one is wrapped.
-std::string entry(const std::string& left, std::string_view right) {
-  std::string out = "  " + left;
-  std::size_t column = out.size();
-  if (left.find("…") != std::string::npos) column -= 2;  // three bytes, one sign
-  if (column + 2 > kTextColumn) {
-    out += "\n";
-    column = 0;
-  }
-  out.append(kTextColumn - column, ' ');
-  column = kTextColumn;
-  bool is_first = true;
-  for (const auto& word : split(right, ' ')) {
-    if (!is_first && column + 1 + word.size() > kWidth) {
-      out += "\n" + std::string(kTextColumn, ' ');
-      column = kTextColumn;
-      is_first = true;
-    }
-    out += (is_first ? "" : " ") + word;
-    column += word.size() + (is_first ? 0 : 1);
-    is_first = false;
-  }
-  return out + "\n";
-}
-
-std::string entry(const FlagRow& flag) {
-  std::string left = flag.letter != 0 ? std::string{'-', flag.letter} + ", " : std::string{};
-  left += std::string{flag.name};
-  if (!flag.metavar.empty()) left += " " + std::string{flag.metavar};
-  return entry(left, flag.help);
-}
-
 std::string entry(const VerbRow& verb) {
   const std::string operands{verb.operands};
-  return entry(std::string{verb.name} + (operands.empty() ? "" : " " + operands), verb.help);
+  return launcher::help_entry(std::string{verb.name} + (operands.empty() ? "" : " " + operands),
+                              verb.help);
 }
 
 std::string usage_of(const VerbRow& verb) {
@@ -61,20 +27,7 @@ constexpr std::string_view kCodes =
 
 // ---- completions ----
 
-std::vector<std::string> spellings(const FlagRow& flag) {
-  std::vector<std::string> all{std::string{flag.name}};
-  if (flag.letter != 0) all.push_back(std::string{'-', flag.letter});
-  return all;
-}
-
-std::string flags_of(std::string_view verb) {
-  std::vector<std::string> all;
-  for (const auto& flag : flag_rows()) {
-    if (!belongs_to(flag, verb)) continue;
-    for (auto& one : spellings(flag)) all.push_back(std::move(one));
-  }
-  return join(all, " ");
-}
+std::string flags_of(std::string_view verb) { return launcher::spellings_of(flag_rows(), verb); }
 
 std::string all_verbs() {
   std::vector<std::string> names;
@@ -127,29 +80,21 @@ std::string bash() {
          "complete -F _acc_ctl acc-ctl acc-top\n";
 }
 
-/// In single quotes of a shell, within brackets of zsh's _arguments.
-std::string zsh_text(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '[' || c == ']' || c == '\\' || c == ':') out += '\\';
-    out += c == '\'' ? std::string{"'\\''"} : std::string(1, c);
-  }
-  return out;
-}
-
 std::string zsh() {
   std::string verbs;
   std::string cases;
   for (const auto& verb : verb_rows()) {
-    verbs += "    '" + std::string{verb.name} + ":" + zsh_text(verb.help) + "'\n";
+    verbs += "    '" + std::string{verb.name} + ":" + launcher::zsh_text(verb.help) + "'\n";
     cases += "    " + std::string{verb.name} + ")\n      _arguments \\\n";
     for (const auto& flag : flag_rows()) {
       if (!belongs_to(flag, verb.name)) continue;
-      for (const auto& spelled : spellings(flag)) {
+      for (const auto& spelled : launcher::spellings(flag)) {
         const bool is_long = spelled.starts_with("--");
         const std::string form = flag.metavar.empty() ? "" : is_long ? "=" : "+";
-        const std::string value = flag.metavar.empty() ? "" : ":" + zsh_text(flag.metavar) + ": ";
-        cases += "        '" + spelled + form + "[" + zsh_text(flag.help) + "]" + value + "' \\\n";
+        const std::string value =
+            flag.metavar.empty() ? "" : ":" + launcher::zsh_text(flag.metavar) + ": ";
+        cases += "        '" + spelled + form + "[" + launcher::zsh_text(flag.help) + "]" + value +
+                 "' \\\n";
       }
     }
     cases += takes_id(verb) ? "        '*:job:_acc_ctl_jobs'\n" : "        '*::word:_files'\n";
@@ -175,15 +120,6 @@ std::string zsh() {
          "_acc_ctl \"$@\"\n";
 }
 
-std::string fish_text(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\'' || c == '\\') out += '\\';
-    out += c;
-  }
-  return "'" + out + "'";
-}
-
 std::string fish() {
   std::string out =
       "# fish completion for acc-ctl, made from its table of verbs and flags\n"
@@ -192,7 +128,7 @@ std::string fish() {
   std::string with_id;
   for (const auto& verb : verb_rows()) {
     out += "complete -c acc-ctl -n __fish_use_subcommand -a " + std::string{verb.name} + " -d " +
-           fish_text(verb.help) + "\n";
+           launcher::fish_text(verb.help) + "\n";
     if (takes_id(verb)) with_id += " " + std::string{verb.name};
   }
   out += "complete -c acc-ctl -n '__fish_seen_subcommand_from" + with_id + "' -a \"(" +
@@ -201,10 +137,7 @@ std::string fish() {
     out += "complete -c acc-ctl";
     if (!flag.verbs.empty())
       out += " -n '__fish_seen_subcommand_from " + std::string{flag.verbs} + "'";
-    out += " -l " + std::string{flag.name.substr(2)};
-    if (flag.letter != 0) out += std::string{" -s "} + flag.letter;
-    if (!flag.metavar.empty()) out += flag.metavar == "FILE" ? " -r -F" : " -x";
-    out += " -d " + fish_text(flag.help) + "\n";
+    out += launcher::fish_flag(flag) + "\n";
   }
   return out;
 }
@@ -222,7 +155,7 @@ std::string help_text(std::string_view verb) {
     out += "\nID: a job's id, a prefix of it that no other has, or its name.\n\nflags\n";
   }
   for (const auto& flag : flag_rows()) {
-    if (row == nullptr || belongs_to(flag, verb)) out += entry(flag);
+    if (row == nullptr || belongs_to(flag, verb)) out += launcher::help_entry(flag);
   }
   return out + std::string{kCodes};
 }

@@ -1,7 +1,5 @@
 #include "launcher/ctl/verbs.hpp"
 
-#include "common/text.hpp"
-
 #include <algorithm>
 #include <array>
 #include <string>
@@ -43,7 +41,8 @@ constexpr std::array kFlags{
     FlagRow{"--node", 0, "NODE", "ps status top logs attach stop signal restart stacks rm node",
             "of another node, HOST[:PORT], through the service of this one"},
     FlagRow{"--follow", 'f', "", "logs events", "waits for more"},
-    FlagRow{"--rank", 0, "R", "logs attach", "of this rank alone; of a launch: of all nodes' ranks"},
+    FlagRow{"--rank", 0, "R", "logs attach",
+            "of this rank alone; of a launch: of all nodes' ranks"},
     FlagRow{"--stdout", 0, "", "logs attach", "the standard output alone"},
     FlagRow{"--stderr", 0, "", "logs attach", "the standard error alone"},
     FlagRow{"--since", 0, "T", "logs",
@@ -79,19 +78,9 @@ const VerbRow* find_verb(std::string_view name) {
   return found == kVerbs.end() ? nullptr : &*found;
 }
 
-bool belongs_to(const FlagRow& flag, std::string_view verb) {
-  if (flag.verbs.empty()) return true;
-  const auto verbs = split(flag.verbs, ' ');
-  return std::ranges::find(verbs, verb) != verbs.end();
-}
-
 const FlagRow* find_flag(std::string_view word, std::string_view verb) {
-  for (const auto& flag : kFlags) {
-    const bool is_letter =
-        word.size() == 2 && flag.letter != 0 && word[0] == '-' && word[1] == flag.letter;
-    if ((word == flag.name || is_letter) && (verb.empty() || belongs_to(flag, verb))) return &flag;
-  }
-  return nullptr;
+  const auto* flag = launcher::find_flag(kFlags, word);
+  return flag != nullptr && (verb.empty() || belongs_to(*flag, verb)) ? flag : nullptr;
 }
 
 }  // namespace acc::ctl

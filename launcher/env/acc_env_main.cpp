@@ -32,8 +32,8 @@ int run(const std::vector<std::string>& words) {
     std::fputs("acc-env: try --help\n", stderr);
     return to_int(ExitCode::usage);
   }
-  return print(to_string(collect_facts(launcher::read_environment(), command.config_file),
-                         command.format));
+  return print(
+      to_string(collect_facts(launcher::read_environment(), command.config_file), command.format));
 }
 
 }  // namespace

@@ -61,7 +61,8 @@ Section about_system() {
   ::uname(&name);
   const auto cgroup = launcher::cgroup_folder();
   std::string group = cgroup.empty() ? "version 1, or none" : "version 2, " + cgroup;
-  if (!cgroup.empty()) group += ::access(cgroup.c_str(), W_OK) == 0 ? " (writable)" : " (read-only)";
+  if (!cgroup.empty())
+    group += ::access(cgroup.c_str(), W_OK) == 0 ? " (writable)" : " (read-only)";
   return {"system",
           {{"host", launcher::full_host_name()},
            {"system", os_name(whole_file("/etc/os-release"))},
@@ -85,8 +86,8 @@ Section about_hardware() {
   return {"hardware",
           {{"CPU", cpu_model(whole_file("/proc/cpuinfo"))},
            {"cores", plural(launcher::count_physical_cores(), "core") + ", " +
-                         plural(launcher::allowed_cores(), "hardware thread") +
-                         " that we may use" + cores.data()},
+                         plural(launcher::allowed_cores(), "hardware thread") + " that we may use" +
+                         cores.data()},
            {"NUMA nodes", nodes == 0 ? "" : std::to_string(nodes)},
            {"memory", gibibytes(launcher::memory_field("MemTotal")) + ", available " +
                           gibibytes(launcher::available_memory(cgroup))},
@@ -109,13 +110,14 @@ Section about_gpus(const Environment& environment) {
   std::vector<std::string> names;
   for (const auto& [name, count] : kinds) names.push_back(std::to_string(count) + " x " + name);
   const auto nccl = check::probe_nccl(check::find_worker_program());
-  return {"GPU",
-          {{"for a worker",
-            devices.count == 0 ? "none" : std::to_string(devices.count) + " (" + devices.kind + ")"},
-           {"GPUs", names.empty() ? "none" : join(names, ", ")},
-           {"driver", launcher::nvidia_driver()},
-           {"CUDA toolkit", cuda_toolkit(environment)},
-           {"NCCL", nccl.found}}};
+  return {
+      "GPU",
+      {{"for a worker",
+        devices.count == 0 ? "none" : std::to_string(devices.count) + " (" + devices.kind + ")"},
+       {"GPUs", names.empty() ? "none" : join(names, ", ")},
+       {"driver", launcher::nvidia_driver()},
+       {"CUDA toolkit", cuda_toolkit(environment)},
+       {"NCCL", nccl.found}}};
 }
 
 Section about_python(const Environment& environment) {
@@ -160,8 +162,8 @@ std::string advertised_address() {
 }
 
 std::string speed_of(const std::string& interface) {
-  const auto speed = parse_number<std::int64_t>(
-      launcher::first_line("/sys/class/net/" + interface + "/speed"));
+  const auto speed =
+      parse_number<std::int64_t>(launcher::first_line("/sys/class/net/" + interface + "/speed"));
   return speed && *speed > 0 ? ", " + std::to_string(*speed) + " Mbit/s" : "";
 }
 
@@ -244,10 +246,14 @@ std::string nvcc_version(std::string_view text) {
 }
 
 std::vector<Section> collect_facts(const Environment& environment, const std::string& config_file) {
-  return {about_us(),     about_system(),
-          about_hardware(), about_gpus(environment),
-          about_python(environment), about_network(),
-          about_config(environment, config_file), about_variables(environment)};
+  return {about_us(),
+          about_system(),
+          about_hardware(),
+          about_gpus(environment),
+          about_python(environment),
+          about_network(),
+          about_config(environment, config_file),
+          about_variables(environment)};
 }
 
 }  // namespace acc::env

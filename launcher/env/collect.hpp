@@ -10,7 +10,8 @@
 namespace acc::env {
 
 /// Looks at this machine and this process's variables. Starts `python --version`, `nvcc --version`
-/// and acc-test's worker program (for NCCL's version), for two seconds each at most; no GPU is used.
+/// and acc-test's worker program (for NCCL's version), for two seconds each at most; no GPU is
+/// used.
 /// @param config_file  to be shown; empty: Accelerate's default one
 [[nodiscard]] std::vector<Section> collect_facts(const launcher::Environment& environment,
                                                  const std::string& config_file);

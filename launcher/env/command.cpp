@@ -9,8 +9,8 @@
 namespace acc::env {
 namespace {
 
-constexpr std::array<std::string_view, 6> kNames{"--format", "--markdown", "--json",
-                                                 "--config_file", "--help", "--version"};
+constexpr std::array<std::string_view, 6> kNames{"--format",      "--markdown", "--json",
+                                                 "--config_file", "--help",     "--version"};
 
 std::optional<Format> format_of(std::string_view word) {
   if (word == "text") return Format::text;
@@ -68,7 +68,8 @@ Command parse_command(std::span<const std::string> words) {
 
 std::string help_text() {
   return "usage: acc-env [--format text|markdown|json] [--config_file FILE]\n\n"
-         "Prints what a bug report should hold: versions, system, cores, memory, GPUs, Python and its\n"
+         "Prints what a bug report should hold: versions, system, cores, memory, GPUs, Python and "
+         "its\n"
          "packages, addresses, the config file, and the variables of launchers and schedulers.\n"
          "Secrets aren't shown.\n"
          "  acc-env --markdown            to be pasted into an issue\n"

@@ -15,14 +15,15 @@ constexpr std::string_view kNotFound = "not found";
 constexpr std::string_view kNotShown = "(set, not shown)";
 
 constexpr std::array<std::string_view, 30> kWantedPrefixes{
-    "ACC_",  "ACCELERATE_", "PET_",   "TORCH",   "PYTORCH_", "NCCL_", "CUDA_",  "NVIDIA_",
-    "HIP_",  "ROCR_",       "GLOO_",  "UCX_",    "FI_",      "OMP_",  "MKL_",   "SLURM_",
-    "PBS_",  "LSB_",        "SGE_",   "FLUX_",   "OMPI_",    "PMI_",  "PMIX_",  "MPI",
-    "FSDP_", "DEEPSPEED_",  "PYTHON", "KUBERNETES_SERVICE_",          "MASTER_", "JOB_COMPLETION_"};
+    "ACC_",    "ACCELERATE_",    "PET_",  "TORCH", "PYTORCH_",   "NCCL_",  "CUDA_",
+    "NVIDIA_", "HIP_",           "ROCR_", "GLOO_", "UCX_",       "FI_",    "OMP_",
+    "MKL_",    "SLURM_",         "PBS_",  "LSB_",  "SGE_",       "FLUX_",  "OMPI_",
+    "PMI_",    "PMIX_",          "MPI",   "FSDP_", "DEEPSPEED_", "PYTHON", "KUBERNETES_SERVICE_",
+    "MASTER_", "JOB_COMPLETION_"};
 constexpr std::array<std::string_view, 10> kWantedNames{
     "RANK",        "WORLD_SIZE",   "LOCAL_RANK",      "LOCAL_WORLD_SIZE", "NODE_RANK",
     "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "LD_PRELOAD",       "XDG_RUNTIME_DIR"};
-constexpr std::array<std::string_view, 6> kSecretWords{"SECRET", "TOKEN",  "PASSWORD",
+constexpr std::array<std::string_view, 6> kSecretWords{"SECRET", "TOKEN",      "PASSWORD",
                                                        "PASSWD", "CREDENTIAL", "APIKEY"};
 
 bool is_secret(std::string_view name) {
@@ -76,9 +77,8 @@ std::string shown_config(std::string_view text) {
   for (const auto& line : split(text, '\n')) {
     const auto colon = line.find(':');
     const auto key = trim(std::string_view{line}.substr(0, colon));
-    const auto value = colon == std::string::npos
-                           ? std::string_view{}
-                           : trim(std::string_view{line}.substr(colon + 1));
+    const auto value = colon == std::string::npos ? std::string_view{}
+                                                  : trim(std::string_view{line}.substr(colon + 1));
     const bool is_hidden = !value.empty() && !key.starts_with('#') && is_secret(key);
     out += is_hidden ? line.substr(0, colon + 1) + " " + std::string{kNotShown}
                      : without_url_passwords(line);
@@ -154,9 +154,12 @@ std::string to_json(const std::vector<Section>& sections) {
 
 std::string to_string(const std::vector<Section>& sections, Format format) {
   switch (format) {
-    case Format::markdown: return to_markdown(sections);
-    case Format::json: return to_json(sections);
-    case Format::text: break;
+    case Format::markdown:
+      return to_markdown(sections);
+    case Format::json:
+      return to_json(sections);
+    case Format::text:
+      break;
   }
   return to_text(sections);
 }

@@ -100,7 +100,7 @@ FLOORS = {
     },
     "launcher": {
         "table of settings": "value setting_parsers key_row key_table config_keys deviations",
-        "input": "habits command_words spellings cli document document_* yaml_scalar config",
+        "input": "habits command_words flag_table spellings cli document document_* yaml_scalar config",
         "host": "host_* core_binding elf_libraries program",
         "job": "job_spec node_list host_list shell_words hosts_plan scheduler scheduler_rules mode policies merge_rules merge coordinator_plan main_port machines_plan "
                "commands output_paths",

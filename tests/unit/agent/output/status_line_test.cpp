@@ -66,7 +66,8 @@ SCENARIO("a status line isn't drawn into a worker's unfinished line", "[agent][o
   CHECK(terminal.shows("50 %\rdone\nstatus"));
 }
 
-SCENARIO("a status line stayed where the terminal had not taken all when it ended", "[agent][output]") {
+SCENARIO("a status line stayed where the terminal had not taken all when it ended",
+         "[agent][output]") {
   StatusTerminal terminal;
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
@@ -76,7 +77,8 @@ SCENARIO("a status line stayed where the terminal had not taken all when it ende
   facts.out_is_tty = facts.err_is_tty = facts.same_target = true;
   OutputPlan plan;
   plan.capture = Choice::yes;
-  static_cast<Bench&>(terminal).start(plan, 2, facts, {.out = write_end.get(), .err = write_end.get()});
+  static_cast<Bench&>(terminal).start(plan, 2, facts,
+                                      {.out = write_end.get(), .err = write_end.get()});
   auto& hub = *terminal.hub;
   const std::string message(256UL * 1024, 'm');  // more than the pipe takes
   hub.say(message);

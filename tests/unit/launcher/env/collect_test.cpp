@@ -17,8 +17,8 @@ TEST_CASE("names and versions are taken out of the system's files", "[env]") {
 }
 
 TEST_CASE("a machine without Python, config and GPU is described all the same", "[env]") {
-  const launcher::Environment bare{{"PATH", "/nonexistent"}, {"SLURM_JOB_ID", "7"},
-                                   {"NCCL_TOKEN", "x"}};
+  const launcher::Environment bare{
+      {"PATH", "/nonexistent"}, {"SLURM_JOB_ID", "7"}, {"NCCL_TOKEN", "x"}};
   const auto sections = collect_facts(bare, "/nonexistent.yaml");
   const auto value = [&](std::string_view title, std::string_view name) {
     const auto section = std::ranges::find(sections, title, &Section::title);

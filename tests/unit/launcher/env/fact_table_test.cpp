@@ -22,12 +22,15 @@ TEST_CASE("a bug report showed no secret", "[env]") {
 }
 
 TEST_CASE("a config file is shown with its layout, and without its secrets", "[env]") {
-  CHECK(shown_config("a: 1\nfsdp_config:\n  x: y\nhub_token: abc\n# token: said\nsecret_file: /s\n") ==
-        "a: 1\nfsdp_config:\n  x: y\nhub_token: (set, not shown)\n# token: said\nsecret_file: /s\n");
+  CHECK(
+      shown_config(
+          "a: 1\nfsdp_config:\n  x: y\nhub_token: abc\n# token: said\nsecret_file: /s\n") ==
+      "a: 1\nfsdp_config:\n  x: y\nhub_token: (set, not shown)\n# token: said\nsecret_file: /s\n");
 }
 
 TEST_CASE("variables of launchers and schedulers are wanted, others aren't", "[env]") {
-  for (const char* name : {"SLURM_JOB_ID", "ACCELERATE_USE_CPU", "NCCL_DEBUG", "RANK", "LD_PRELOAD"})
+  for (const char* name :
+       {"SLURM_JOB_ID", "ACCELERATE_USE_CPU", "NCCL_DEBUG", "RANK", "LD_PRELOAD"})
     CHECK(is_wanted_variable(name));
   for (const char* name : {"HOME", "HF_TOKEN", "RANKING", "PS1"}) CHECK(!is_wanted_variable(name));
 }
