@@ -42,17 +42,6 @@ std::optional<std::uint64_t> memory_field(const std::string& name) {
   return std::nullopt;
 }
 
-std::optional<std::uint64_t> available_memory(const std::string& cgroup) {
-  auto available = memory_field("MemAvailable");
-  const auto limit = parse_number<std::uint64_t>(first_line(cgroup + "/memory.max"));
-  const auto used = parse_number<std::uint64_t>(first_line(cgroup + "/memory.current"));
-  if (limit && used) {
-    const auto left = *limit > *used ? *limit - *used : 0;
-    available = available ? std::min(*available, left) : left;
-  }
-  return available;
-}
-
 std::uint32_t allowed_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -17,9 +17,6 @@ namespace acc::launcher {
 /// In cores: "200000 100000" of cpu.max is 2.
 [[nodiscard]] std::optional<double> cpu_quota(const std::string& cgroup);
 
-/// In bytes, of the machine and of the control group, whichever has less.
-[[nodiscard]] std::optional<std::uint64_t> available_memory(const std::string& cgroup);
-
 /// A field of /proc/meminfo, as "MemTotal", in bytes.
 [[nodiscard]] std::optional<std::uint64_t> memory_field(const std::string& name);
 

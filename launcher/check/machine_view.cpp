@@ -1,5 +1,6 @@
 #include "launcher/check/machine_view.hpp"
 
+#include "agent/memory_limit.hpp"
 #include "common/unique_fd.hpp"
 #include "launcher/check/worker_program.hpp"
 #include "launcher/host_facts.hpp"
@@ -61,7 +62,7 @@ void look_at_limits(MachineView& view) {
   view.shm_bytes = launcher::shared_memory_size();
   const auto cgroup = launcher::cgroup_folder();
   view.cpu_quota = launcher::cpu_quota(cgroup);
-  view.memory_bytes = launcher::available_memory(cgroup);
+  if (const auto free = agent::free_memory_bytes(); free != 0) view.memory_bytes = free;
   view.cores = launcher::allowed_cores();
   view.cgroup_writable = !cgroup.empty() && ::access(cgroup.c_str(), W_OK) == 0;
 }

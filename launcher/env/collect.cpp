@@ -1,5 +1,6 @@
 #include "launcher/env/collect.hpp"
 
+#include "agent/memory_limit.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
 #include "common/version.hpp"
@@ -90,7 +91,7 @@ Section about_hardware() {
                          cores.data()},
            {"NUMA nodes", nodes == 0 ? "" : std::to_string(nodes)},
            {"memory", gibibytes(launcher::memory_field("MemTotal")) + ", available " +
-                          gibibytes(launcher::available_memory(cgroup))},
+                          gibibytes(agent::free_memory_bytes())},
            {"memory limit", limit ? gibibytes(*limit) : "none"},
            {"/dev/shm", gibibytes(launcher::shared_memory_size())}}};
 }
@@ -117,7 +118,8 @@ Section about_gpus(const Environment& environment) {
        {"GPUs", names.empty() ? "none" : join(names, ", ")},
        {"driver", launcher::nvidia_driver()},
        {"CUDA toolkit", cuda_toolkit(environment)},
-       {"NCCL", nccl.found}}};
+       {"NCCL",
+        nccl.found.empty() && !nccl.error.empty() ? "not found: " + nccl.error : nccl.found}}};
 }
 
 Section about_python(const Environment& environment) {
@@ -197,6 +199,8 @@ Section about_config(const Environment& environment, const std::string& config_f
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
     section.facts.front().value += " (not there)";
+  } else if (!fs::is_regular_file(path, ignored) || ::access(path.c_str(), R_OK) != 0) {
+    section.facts.front().value += " (can't be read)";
   } else {
     const auto text = shown_config(whole_file(path));
     section.facts.push_back({"contents", text.size() > 1 ? "\n" + text : "empty"});

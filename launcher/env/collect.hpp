@@ -9,9 +9,9 @@
 
 namespace acc::env {
 
-/// Looks at this machine and this process's variables. Starts `python --version`, `nvcc --version`
-/// and acc-test's worker program (for NCCL's version), for two seconds each at most; no GPU is
-/// used.
+/// Looks at this machine and this process's variables. Starts `python --version` and
+/// `nvcc --version` for two seconds at most, and acc-test's worker program, which knows NCCL's
+/// version, for ten; no GPU is used.
 /// @param config_file  to be shown; empty: Accelerate's default one
 [[nodiscard]] std::vector<Section> collect_facts(const launcher::Environment& environment,
                                                  const std::string& config_file);

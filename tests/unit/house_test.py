@@ -23,7 +23,7 @@ ROOMS = {
     # acc-config: makes the secret, too, by the launcher's function.
     "launcher/configure": ({"common", "launcher"}, {"nlohmann"}),
     "launcher/check": ({"common", "agent", "launcher"}, {"nlohmann"}),
-    "launcher/env": ({"common", "launcher", "launcher/check"}, {"nlohmann"}),
+    "launcher/env": ({"common", "agent", "launcher", "launcher/check"}, {"nlohmann"}),
     "runtime": ({"common", "acc"}, {"boost/system", "boost/assert", "nlohmann", "zlib.h", "nccl.h", "cuda"}),
     "examples": ({"acc"}, set()),
 }
@@ -45,7 +45,7 @@ RUNTIME_FOLDERS = {
     "selftest": set(),
 }
 # The launcher hands a plan over; what the agent is made of is not its business.
-AGENT_PUBLIC = {"agent/agent.hpp", "agent/fanout/cluster_launch.hpp", "agent/fanout/launch_record.hpp", "agent/fanout/orders.hpp", "agent/guardian.hpp", "agent/life_line.hpp", "agent/job_plan.hpp", "agent/event_keys.hpp", "agent/health_prober.hpp", "agent/gpu_sampler.hpp", "agent/metrics_text.hpp", "agent/report_keys.hpp", "agent/evidence/collector.hpp"}
+AGENT_PUBLIC = {"agent/agent.hpp", "agent/fanout/cluster_launch.hpp", "agent/fanout/launch_record.hpp", "agent/fanout/orders.hpp", "agent/guardian.hpp", "agent/life_line.hpp", "agent/job_plan.hpp", "agent/event_keys.hpp", "agent/health_prober.hpp", "agent/gpu_sampler.hpp", "agent/memory_limit.hpp", "agent/metrics_text.hpp", "agent/report_keys.hpp", "agent/evidence/collector.hpp"}
 # Of the rendezvous the launcher only makes the secret, and looks whether there is one.
 RENDEZVOUS_FOR_LAUNCHER = {"rendezvous/secret.hpp"}
 # Some things are known to one file, or to one kind of file, only.

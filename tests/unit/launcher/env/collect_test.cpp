@@ -28,6 +28,10 @@ TEST_CASE("a machine without Python, config and GPU is described all the same", 
     return fact->value;
   };
   CHECK(value("config", "file") == "/nonexistent.yaml (not there)");
+  const auto folder = collect_facts(bare, "/tmp");
+  const auto config = std::ranges::find(folder, std::string_view{"config"}, &Section::title);
+  REQUIRE(config != folder.end());
+  CHECK(config->facts.front().value == "/tmp (can't be read)");
   CHECK(value("Python", "interpreter") == "");
   CHECK(value("variables", "SLURM_JOB_ID") == "7");
   CHECK(value("variables", "NCCL_TOKEN") == "(set, not shown)");
