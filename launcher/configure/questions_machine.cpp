@@ -74,8 +74,8 @@ std::string process_question(const Answers& answers) {
   constexpr std::string_view kPrefix = "MULTI_";
   if (type.starts_with(kPrefix) && type != "MULTI_CPU" && type != "MULTI_NEURON")
     what = type.substr(kPrefix.size()) + "(s)";
-  return "How many " + what + " should be used for distributed training" +
-         (answers.integer("num_machines") > 1 ? ", over all machines together?" : "?");
+  return "Number of " + what +
+         (answers.integer("num_machines") > 1 ? ", over all machines together" : "");
 }
 
 bool has_processes(const Answers& answers) {
@@ -115,8 +115,7 @@ std::string ids_question(const Answers& answers) {
   std::string device = "GPU(s)";
   if (type.starts_with(kPrefix)) device = type.substr(kPrefix.size()) + "(s)";
   if (type == "MULTI_NEURON") device = "Neuron cores";
-  return "What " + device +
-         " (by id) should be used for training on this machine as a comma-separated list?";
+  return device + " of this machine to train on: ids, comma-separated, or all";
 }
 
 std::string doubt_ids(const Answers& answers, const Value& value) {
@@ -138,7 +137,7 @@ std::string doubt_ids(const Answers& answers, const Value& value) {
 void add_environment_questions(Questions& table) {
   table.push_back({.id = "compute_environment",
                    .kind = Kind::choice,
-                   .text = "In which compute environment are you running?",
+                   .text = "Where the job runs",
                    .key = "compute_environment",
                    .initial = Value{"LOCAL_MACHINE"},
                    .choices = {{"This machine", Value{"LOCAL_MACHINE"}},
@@ -148,7 +147,7 @@ void add_environment_questions(Questions& table) {
                            "launch` to read."});
   table.push_back({.id = "machine_type",
                    .kind = Kind::choice,
-                   .text = "Which type of machine are you using?",
+                   .text = "Devices to train on",
                    .initial = Value{"NO"},
                    .choices = machine_types(),
                    .when = "on this machine",
@@ -161,8 +160,7 @@ void add_environment_questions(Questions& table) {
 void add_count_questions(Questions& table) {
   table.push_back({.id = "num_machines",
                    .kind = Kind::integer,
-                   .text = "How many different machines will you use (more than 1 for multi-node "
-                           "training)?",
+                   .text = "Number of machines",
                    .key = "num_machines",
                    .initial = Value{std::int64_t{1}},
                    .when = "multi-X",
@@ -173,7 +171,7 @@ void add_count_questions(Questions& table) {
                    .doubt = doubt_below_one});
   table.push_back({.id = "machine_rank",
                    .kind = Kind::choice,
-                   .text = "What is the rank of this machine?",
+                   .text = "Rank of this machine",
                    .key = "machine_rank",
                    .initial = Value{std::int64_t{0}},
                    .when = "more than one machine",
@@ -186,7 +184,7 @@ void add_count_questions(Questions& table) {
 void add_meeting_questions(Questions& table) {
   table.push_back({.id = "main_process_ip",
                    .kind = Kind::text,
-                   .text = "What is the IP address of the machine that will host the main process?",
+                   .text = "Address of the machine with rank 0",
                    .key = "main_process_ip",
                    .when = "more than one machine",
                    .applies = on_several_machines,
@@ -194,26 +192,26 @@ void add_meeting_questions(Questions& table) {
                    .doubt = doubt_address});
   table.push_back({.id = "main_process_port",
                    .kind = Kind::integer,
-                   .text = "What is the port you will use to communicate with the main process?",
+                   .text = "Port of rank 0's store",
                    .key = "main_process_port",
                    .when = "more than one machine",
                    .applies = on_several_machines,
                    .help = "A free port of machine 0; 29500 is usual. The one after it should be "
                            "free, too: acc-launch's coordinator listens there.",
                    .doubt = doubt_port});
-  table.push_back({.id = "same_network",
-                   .kind = Kind::yes_no,
-                   .text = "Are all the machines on the same local network? Answer no if nodes are "
-                           "on the cloud and/or on different network hosts",
-                   .key = "same_network",
-                   .initial = Value{true},
-                   .when = "more than one machine",
-                   .applies = on_several_machines,
-                   .help = "With no you are asked how the machines find each other."});
+  table.push_back(
+      {.id = "same_network",
+       .kind = Kind::yes_no,
+       .text = "Do all machines share one local network? (no: cloud machines, or several networks)",
+       .key = "same_network",
+       .initial = Value{true},
+       .when = "more than one machine",
+       .applies = on_several_machines,
+       .help = "With no you are asked how the machines find each other."});
   table.push_back(
       {.id = "rdzv_backend",
        .kind = Kind::text,
-       .text = "What rendezvous backend will you use? ('static', 'c10d', ...)",
+       .text = "Rendezvous backend (static, c10d …)",
        .key = "rdzv_backend",
        .initial = Value{"static"},
        .when = "more than one machine, not on one network",
@@ -225,20 +223,19 @@ void add_meeting_questions(Questions& table) {
 }
 
 void add_cpu_questions(Questions& table) {
-  table.push_back({.id = "debug",
-                   .kind = Kind::yes_no,
-                   .text =
-                       "Should distributed operations be checked while running for errors? This "
-                       "can avoid timeout issues but will be slower.",
-                   .key = "debug",
-                   .initial = Value{false},
-                   .when = "multi-X",
-                   .applies = is_multi,
-                   .help = "Accelerate compares the shapes of all ranks before each collective."});
+  table.push_back(
+      {.id = "debug",
+       .kind = Kind::yes_no,
+       .text =
+           "Check collectives for mismatches at run time? (slower; turns time-outs into errors)",
+       .key = "debug",
+       .initial = Value{false},
+       .when = "multi-X",
+       .applies = is_multi,
+       .help = "Accelerate compares the shapes of all ranks before each collective."});
   table.push_back({.id = "use_cpu",
                    .kind = Kind::yes_no,
-                   .text = "Do you want to run your training on CPU only (even if a GPU / Apple "
-                           "Silicon / Ascend NPU device is available)?",
+                   .text = "Train on the CPU, whatever accelerator is there?",
                    .initial = Value{false},
                    .when = "no distributed training",
                    .applies = [](const Answers& a) { return a.text("machine_type") == "NO"; },
@@ -246,7 +243,7 @@ void add_cpu_questions(Questions& table) {
   table.push_back(
       {.id = "use_mpirun",
        .kind = Kind::yes_no,
-       .text = "Do you want the launcher to start mpirun?",
+       .text = "Start the workers by mpirun?",
        .initial = Value{false},
        .when = "multi-CPU",
        .applies = [](const Answers& a) { return a.text("machine_type") == "MULTI_CPU"; },
@@ -254,7 +251,7 @@ void add_cpu_questions(Questions& table) {
                "yes: mpirun is run around your script."});
   table.push_back({.id = "mpirun_hostfile",
                    .kind = Kind::text,
-                   .text = "Please enter the path to the hostfile to use with mpirun",
+                   .text = "Host file of mpirun",
                    .initial = Value{"~/hostfile"},
                    .when = "with mpirun",
                    .applies = [](const Answers& a) { return a.is_yes("use_mpirun"); },
@@ -277,35 +274,29 @@ void add_cluster_questions(Questions& table) {
                      .applies = applies,
                      .repeats_from = repeats_from});
   };
-  add("tpu_name", Kind::text, "What is the name of your TPU cluster?", "tpu_name", {}, kOnCluster,
-      "TPU cluster");
-  add("tpu_zone", Kind::text, "What is the zone of your TPU cluster?", "tpu_zone", {}, kOnCluster,
-      "TPU cluster");
-  add("tpu_use_sudo", Kind::text,
-      "To run a python script in a TPU pod, should `sudo` be used? [yes/NO]", "tpu_use_sudo",
+  add("tpu_name", Kind::text, "Name of the TPU cluster", "tpu_name", {}, kOnCluster, "TPU cluster");
+  add("tpu_zone", Kind::text, "Zone of the TPU cluster", "tpu_zone", {}, kOnCluster, "TPU cluster");
+  add("tpu_use_sudo", Kind::text, "Run the script under `sudo` in the pod?", "tpu_use_sudo",
       Value{false}, kOnCluster, "TPU cluster");
-  add("run_commands", Kind::yes_no, "Do you have code you wish to run on startup in each pod?", "",
-      Value{false}, kOnCluster, "TPU cluster");
+  add("run_commands", Kind::yes_no, "Run commands when a pod starts?", "", Value{false}, kOnCluster,
+      "TPU cluster");
   constexpr auto kRuns = [](const Answers& a) { return a.is_yes("run_commands"); };
-  add("use_command_file", Kind::yes_no, "Is this code located in a bash script?", "", Value{false},
-      kRuns, "code at startup");
+  add("use_command_file", Kind::yes_no, "Do they stand in a bash script?", "", Value{false}, kRuns,
+      "code at startup");
   add(
-      "command_file", Kind::text, "What is the path to your bash script?", "", {},
+      "command_file", Kind::text, "Bash script with them", "", {},
       [](const Answers& a) { return a.is_yes("use_command_file"); }, "code in a script");
   constexpr auto kTypes = [](const Answers& a) {
     return a.is_yes("run_commands") && !a.is_yes("use_command_file");
   };
-  add("command", Kind::text, "Please enter a single command to be run on startup in each pod", "",
-      {}, kTypes, "code that isn't in a script");
-  add("another_command", Kind::yes_no, "Do you wish to add another command?", "", Value{false},
-      kTypes, "code that isn't in a script", 1);
-  add("tpu_vm", Kind::text,
-      "If not using an instance group, what are the names of the Compute VM instances to be used, "
-      "separated by a comma",
-      "", Value{""}, kOnCluster, "TPU cluster");
-  add("tpu_env", Kind::text,
-      "What environment variables do you wish to set in each pod, separated by a comma", "",
+  add("command", Kind::text, "One command that each pod runs when it starts", "", {}, kTypes,
+      "code that isn't in a script");
+  add("another_command", Kind::yes_no, "One more command?", "", Value{false}, kTypes,
+      "code that isn't in a script", 1);
+  add("tpu_vm", Kind::text, "Compute VM instances, comma-separated (without an instance group)", "",
       Value{""}, kOnCluster, "TPU cluster");
+  add("tpu_env", Kind::text, "Environment variables of each pod, comma-separated", "", Value{""},
+      kOnCluster, "TPU cluster");
 }
 
 }  // namespace
@@ -341,24 +332,22 @@ void add_device_questions(Questions& table) {
                            "machine.",
                    .text_now = ids_question,
                    .doubt = doubt_ids});
-  table.push_back({.id = "enable_cpu_affinity",
-                   .kind = Kind::yes_no,
-                   .text = "Would you like to enable numa efficiency? (In Accelerate supported on "
-                           "NVIDIA hardware only.)",
-                   .key = "enable_cpu_affinity",
-                   .initial = Value{false},
-                   .when = "no distributed training, or multi-GPU; not on the CPU",
-                   .applies = takes_affinity,
-                   .help = "yes: each worker is bound to the cores near its GPU."});
+  table.push_back(
+      {.id = "enable_cpu_affinity",
+       .kind = Kind::yes_no,
+       .text = "Bind workers to the cores near their GPU (NUMA)? (Accelerate itself: NVIDIA only)",
+       .key = "enable_cpu_affinity",
+       .initial = Value{false},
+       .when = "no distributed training, or multi-GPU; not on the CPU",
+       .applies = takes_affinity,
+       .help = "yes: each worker is bound to the cores near its GPU."});
 }
 
 void add_tpu_questions(Questions& table) {
   constexpr auto kOnTpu = [](const Answers& a) { return a.text("machine_type") == "XLA"; };
   table.push_back({.id = "main_training_function",
                    .kind = Kind::text,
-                   .text =
-                       "What is the name of the function in your script that should be launched "
-                       "in all parallel scripts?",
+                   .text = "Function of your script that each process calls",
                    .key = "main_training_function",
                    .initial = Value{"main"},
                    .when = "TPU",
@@ -367,7 +356,7 @@ void add_tpu_questions(Questions& table) {
                            "function in each process."});
   table.push_back({.id = "tpu_use_cluster",
                    .kind = Kind::yes_no,
-                   .text = "Are you using a TPU cluster?",
+                   .text = "Is it a TPU cluster?",
                    .key = "tpu_use_cluster",
                    .initial = Value{false},
                    .when = "TPU",

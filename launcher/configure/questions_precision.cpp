@@ -66,34 +66,27 @@ struct Fp8Rows {
 void add_transformer_engine_questions(Fp8Rows& rows) {
   constexpr std::string_view kWhen = "fp8 with te";
   rows.add("use_autocast_during_eval", Kind::yes_no,
-           "Do you want to use FP8 autocast during eval mode? Generally better metrics are found "
-           "when this is disabled",
+           "Keep FP8 autocast on while evaluating? (off often gives better metrics)",
            "use_autocast_during_eval", Value{false}, kWhen, kTe);
-  rows.add("margin", Kind::integer, "What margin should be used for gradient scaling?", "margin",
+  rows.add("margin", Kind::integer, "Margin of the gradient scale", "margin",
            Value{std::int64_t{0}}, kWhen, kTe);
-  rows.add("interval", Kind::integer,
-           "What interval should be used for how often the scaling factor is recomputed?",
-           "interval", Value{std::int64_t{1}}, kWhen, kTe);
-  rows.add("fp8_format", Kind::choice, "Which weight format should be used?", "fp8_format",
-           Value{"HYBRID"}, kWhen, kTe, plain_options("HYBRID E4M3 E5M2"));
-  rows.add("amax_history_length", Kind::integer,
-           "What length of history should be used for the amax scaling factor computation?",
-           "amax_history_length", Value{std::int64_t{1024}}, kWhen, kTe);
-  rows.add("amax_compute_algorithm", Kind::choice,
-           "Which algorithm should be used for the amax scaling factor computation?",
+  rows.add("interval", Kind::integer, "Steps between two computations of the scale", "interval",
+           Value{std::int64_t{1}}, kWhen, kTe);
+  rows.add("fp8_format", Kind::choice, "Format of the weights", "fp8_format", Value{"HYBRID"},
+           kWhen, kTe, plain_options("HYBRID E4M3 E5M2"));
+  rows.add("amax_history_length", Kind::integer, "Steps of history for amax", "amax_history_length",
+           Value{std::int64_t{1024}}, kWhen, kTe);
+  rows.add("amax_compute_algorithm", Kind::choice, "How the scale follows from amax",
            "amax_compute_algorithm", Value{"max"}, kWhen, kTe, plain_options("max most_recent"));
   rows.add("override_linear_precision", Kind::yes_no,
-           "Do you want to execute `fprop`, `dgrad`, and `wgrad` GEMMS in higher precision?", "",
-           Value{false}, kWhen, kTe);
+           "Compute some of `fprop`, `dgrad`, `wgrad` in a higher precision?", "", Value{false},
+           kWhen, kTe);
   for (const std::string_view gemm : {"fprop", "dgrad", "wgrad"})
-    rows.add(gemm, Kind::yes_no,
-             "Should `" + std::string{gemm} + "` be executed in higher precision?", "",
+    rows.add(gemm, Kind::yes_no, "Compute `" + std::string{gemm} + "` in a higher precision?", "",
              Value{false}, "some in higher precision", kOverride);
 }
 
-std::string question_of_instance(const Answers& /*answers*/) {
-  return "Which EC2 instance type do you want to use for your training?";
-}
+std::string question_of_instance(const Answers& /*answers*/) { return "EC2 instance type"; }
 
 struct CloudRows {
   Questions& table;
@@ -115,11 +108,11 @@ struct CloudRows {
 void add_cloud_account_questions(CloudRows& rows) {
   const std::string_view kWhen = "SageMaker";
   constexpr auto kByKeys = [](const Answers& a) { return a.integer("credentials") == 1; };
-  rows.add("credentials", Kind::choice, "How do you want to authorize?", "", Value{std::int64_t{0}},
-           kWhen, is_cloud,
+  rows.add("credentials", Kind::choice, "Credentials from", "", Value{std::int64_t{0}}, kWhen,
+           is_cloud,
            {{"AWS Profile", Value{std::int64_t{0}}},
             {"Credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)", Value{std::int64_t{1}}}});
-  rows.add("profile", Kind::text, "Enter your AWS Profile name", "profile", Value{"default"},
+  rows.add("profile", Kind::text, "AWS profile", "profile", Value{"default"},
            "with a profile",
            [](const Answers& a) { return is_cloud(a) && a.integer("credentials") == 0; });
   rows.add("aws_access_key_id", Kind::text, "AWS Access Key ID", "", {}, "with credentials",
@@ -132,42 +125,36 @@ void add_cloud_account_questions(CloudRows& rows) {
   rows.table.back().help = "Not written and not used here.";
   rows.add("region", Kind::text, "Enter your AWS Region", "region", Value{"us-east-1"}, kWhen,
            is_cloud);
-  rows.add("role_management", Kind::choice,
-           "Do you already have an IAM Role for executing Amazon SageMaker Training Jobs?", "",
+  rows.add("role_management", Kind::choice, "IAM role of the training jobs", "",
            Value{std::int64_t{0}}, kWhen, is_cloud,
            {{"Provide IAM Role name", Value{std::int64_t{0}}},
-            {"Create new IAM role using credentials", Value{std::int64_t{1}}}});
+            {"A new one (to be created by you)", Value{std::int64_t{1}}}});
   rows.table.back().help =
       "acc-config makes no role: with the second answer it writes the name "
       "accelerate_sagemaker_execution_role, and you create that role.";
-  rows.add("iam_role_name", Kind::text, "Enter your IAM role name", "iam_role_name", {},
+  rows.add("iam_role_name", Kind::text, "Name of the IAM role", "iam_role_name", {},
            "with a role",
            [](const Answers& a) { return is_cloud(a) && a.integer("role_management") == 0; });
 }
 
 void add_cloud_file_questions(CloudRows& rows) {
   const std::string_view kWhen = "SageMaker";
-  rows.add("is_custom_docker_image", Kind::yes_no, "Do you want to use custom Docker image?", "",
+  rows.add("is_custom_docker_image", Kind::yes_no, "Use a Docker image of your own?", "",
            Value{false}, kWhen, is_cloud);
   rows.add("image_uri", Kind::text, "Enter your Docker image", "", {}, "a custom image",
            [](const Answers& a) { return a.is_yes("is_custom_docker_image"); });
   rows.add("is_sagemaker_inputs_enabled", Kind::yes_no,
-           "Do you want to provide SageMaker input channels with data locations?", "", Value{false},
-           kWhen, is_cloud);
+           "Name input channels and where their data lies?", "", Value{false}, kWhen, is_cloud);
   rows.add("sagemaker_inputs_file", Kind::text,
-           "Enter the path to the SageMaker inputs TSV file with columns (channel_name, "
-           "data_location)",
-           "", {}, "input channels",
+           "TSV file of the inputs (columns channel_name, data_location)", "", {}, "input channels",
            [](const Answers& a) { return a.is_yes("is_sagemaker_inputs_enabled"); });
-  rows.add("is_sagemaker_metrics_enabled", Kind::yes_no, "Do you want to enable SageMaker metrics?",
-           "", Value{false}, kWhen, is_cloud);
+  rows.add("is_sagemaker_metrics_enabled", Kind::yes_no, "Report metrics to SageMaker?", "",
+           Value{false}, kWhen, is_cloud);
   rows.add("sagemaker_metrics_file", Kind::text,
-           "Enter the path to the SageMaker metrics TSV file with columns (metric_name, "
-           "metric_regex)",
-           "", {}, "metrics",
+           "TSV file of the metrics (columns metric_name, metric_regex)", "", {}, "metrics",
            [](const Answers& a) { return a.is_yes("is_sagemaker_metrics_enabled"); });
   rows.add(
-      "sagemaker_mode", Kind::choice, "What is the distributed mode?", "distributed_type",
+      "sagemaker_mode", Kind::choice, "Distributed mode", "distributed_type",
       Value{"NO"}, kWhen, is_cloud,
       {{"No distributed training", Value{"NO"}}, {"Data parallelism", Value{"DATA_PARALLEL"}}});
 }
@@ -195,37 +182,32 @@ void add_dynamo_questions(Questions& table, bool of_cloud) {
                      .applies = customizes,
                      .help = help});
   };
-  add("use_dynamo", Kind::yes_no, "Do you wish to optimize your script with torch dynamo?", "",
-      Value{false}, of_cloud ? "SageMaker" : "on this machine",
-      "yes: torch.compile for the model.");
+  add("use_dynamo", Kind::yes_no, "Compile with torch dynamo?", "", Value{false},
+      of_cloud ? "SageMaker" : "on this machine", "yes: torch.compile for the model.");
   table.back().applies = applies;
-  add("dynamo_backend", Kind::choice, "Which dynamo backend would you like to use?",
-      "dynamo_backend", Value{"INDUCTOR"}, "torch dynamo", "inductor is PyTorch's own.",
-      dynamo_backends());
+  add("dynamo_backend", Kind::choice, "Backend of dynamo", "dynamo_backend", Value{"INDUCTOR"},
+      "torch dynamo", "inductor is PyTorch's own.", dynamo_backends());
   table.back().applies = compiles;
   table.back().refuse = refuse_backend;
-  add("use_custom_options", Kind::yes_no,
-      "Do you want to customize the defaults sent to torch.compile?", "", Value{false},
+  add("use_custom_options", Kind::yes_no, "Set options of torch.compile?", "", Value{false},
       "torch dynamo", "");
   table.back().applies = compiles;
-  add("dynamo_mode", Kind::choice, "Which mode do you want to use?", "dynamo_mode",
-      Value{"default"}, "customized dynamo", "What to optimize for.",
+  add("dynamo_mode", Kind::choice, "Mode of torch.compile", "dynamo_mode", Value{"default"},
+      "customized dynamo", "What to optimize for.",
       plain_options("default reduce-overhead max-autotune"));
-  add("dynamo_use_fullgraph", Kind::yes_no,
-      "Do you want the fullgraph mode, or is it ok to break the model into several subgraphs?",
+  add("dynamo_use_fullgraph", Kind::yes_no, "Demand one whole graph (yes), or allow several (no)?",
       "dynamo_use_fullgraph", Value{false}, "customized dynamo", "yes: one graph or an error.");
-  add("dynamo_use_dynamic", Kind::yes_no, "Do you want to enable dynamic shape tracing?",
-      "dynamo_use_dynamic", Value{false}, "customized dynamo",
-      "yes: inputs of several sizes need no new compilation.");
+  add("dynamo_use_dynamic", Kind::yes_no, "Trace with dynamic shapes?", "dynamo_use_dynamic",
+      Value{false}, "customized dynamo", "yes: inputs of several sizes need no new compilation.");
   add("dynamo_use_regional_compilation", Kind::yes_no,
-      "Do you want to enable regional compilation?", "dynamo_use_regional_compilation",
+      "Compile repeated blocks once (regional compilation)?", "dynamo_use_regional_compilation",
       Value{false}, "customized dynamo", "yes: repeated blocks are compiled once.");
 }
 
 void add_precision_questions(Questions& table) {
   table.push_back({.id = "mixed_precision",
                    .kind = Kind::choice,
-                   .text = "Do you wish to use mixed precision?",
+                   .text = "Mixed precision",
                    .key = "mixed_precision",
                    .initial = Value{"no"},
                    .choices = precisions(),
@@ -238,23 +220,21 @@ void add_precision_questions(Questions& table) {
                    .help = "bf16 needs an NVIDIA GPU of the Ampere generation or later; fp8 a "
                            "library where the job runs: torchao, Transformer Engine or MS-AMP."});
   Fp8Rows rows{table};
-  rows.add("fp8_backend", Kind::choice, "Which FP8 backend do you want to use?", "backend",
-           Value{"AO"}, "fp8",
+  rows.add("fp8_backend", Kind::choice, "Backend for FP8", "backend", Value{"AO"}, "fp8",
            [](const Answers& a) { return a.is_local() && a.text("mixed_precision") == "fp8"; },
            {{"ao", Value{"AO"}}, {"te", Value{"TE"}}, {"msamp", Value{"MSAMP"}}});
   add_transformer_engine_questions(rows);
   rows.add(
-      "optimization_level", Kind::choice, "Which optimization level should be used?",
-      "optimization_level", Value{"O2"}, "fp8 with msamp",
-      [](const Answers& a) { return a.text("fp8_backend") == "MSAMP"; }, plain_options("O1 O2"));
+      "optimization_level", Kind::choice, "Optimization level", "optimization_level", Value{"O2"},
+      "fp8 with msamp", [](const Answers& a) { return a.text("fp8_backend") == "MSAMP"; },
+      plain_options("O1 O2"));
   rows.add("enable_fsdp_float8_all_gather", Kind::yes_no,
-           "Do you want to enable FSDP2 float8 all gather? This is recommended for better "
-           "performance if using FSDP2",
-           "enable_fsdp_float8_all_gather", Value{true}, "fp8 with ao", kAo);
-  rows.add("pad_inner_dim", Kind::yes_no,
-           "Do you want to pad the inner dimension of weight matrices before float8 matmuls? It is "
-           "required for _scaled_mm, and may cause memory spikes",
-           "pad_inner_dim", Value{true}, "fp8 with ao", kAo);
+           "All-gather in float8 with FSDP2? (faster there)", "enable_fsdp_float8_all_gather",
+           Value{true}, "fp8 with ao", kAo);
+  rows.add(
+      "pad_inner_dim", Kind::yes_no,
+      "Pad the inner dimension of weights for float8 products? (_scaled_mm needs it; takes memory)",
+      "pad_inner_dim", Value{true}, "fp8 with ao", kAo);
 }
 
 void add_sagemaker_questions(Questions& table) {
@@ -271,13 +251,12 @@ void add_sagemaker_questions(Questions& table) {
            [](const Answers& a) { return is_cloud(a) && a.text("sagemaker_mode") == "NO"; });
   table.back().text_now = question_of_instance;
   rows.add("debug", Kind::yes_no,
-           "Should distributed operations be checked while running for errors? This can avoid "
-           "timeout issues but will be slower.",
+           "Check collectives for mismatches at run time? (slower; turns time-outs into errors)",
            "debug", Value{false}, "SageMaker with data parallelism", is_cloud_job_of_several);
-  rows.add("num_machines", Kind::integer, "How many machines do you want use?", "num_machines",
+  rows.add("num_machines", Kind::integer, "Number of instances", "num_machines",
            Value{std::int64_t{1}}, "SageMaker with data parallelism", is_cloud_job_of_several);
-  rows.add("mixed_precision", Kind::choice, "Do you wish to use FP16 or BF16 (mixed precision)?",
-           "mixed_precision", Value{"no"}, "SageMaker", is_cloud, precisions());
+  rows.add("mixed_precision", Kind::choice, "Mixed precision", "mixed_precision", Value{"no"},
+           "SageMaker", is_cloud, precisions());
 }
 
 }  // namespace acc::configure

@@ -60,20 +60,20 @@ constexpr auto kHostfile = [](const Answers& a) {
 
 void add_offload_questions(SectionRows& rows) {
   constexpr std::string_view kWhen = "ZeRO stage 2 or 3";
-  rows.choice("offload_optimizer_device", "Where to offload optimizer states?",
+  rows.choice("offload_optimizer_device", "Optimizer states are offloaded to",
               plain_options("none cpu nvme"), 0, kWhen, kOffload,
               "cpu and nvme save memory of the GPU and cost time.");
-  rows.choice("offload_param_device", "Where to offload parameters?",
+  rows.choice("offload_param_device", "Parameters are offloaded to",
               plain_options("none cpu nvme"), 0, kWhen, kOffload,
               "DeepSpeed offloads parameters with stage 3 only.");
   rows.add(
-      "offload_param_nvme_path", Kind::text, "Nvme path to offload parameters?", Value{"/nvme"},
+      "offload_param_nvme_path", Kind::text, "NVMe folder for parameters", Value{"/nvme"},
       "parameters on nvme",
       [](const Answers& a) { return a.text("offload_param_device") == "nvme"; },
       "A folder on a fast disk, on every machine.");
   rows.add(
-      "offload_optimizer_nvme_path", Kind::text, "Nvme path to offload optimizer states?",
-      Value{"/nvme"}, "optimizer states on nvme",
+      "offload_optimizer_nvme_path", Kind::text, "NVMe folder for optimizer states", Value{"/nvme"},
+      "optimizer states on nvme",
       [](const Answers& a) { return a.text("offload_optimizer_device") == "nvme"; },
       "A folder on a fast disk, on every machine.");
 }
@@ -83,41 +83,38 @@ void add_zero_questions(SectionRows& rows) {
   std::vector<Option> stages;
   for (std::int64_t stage = 0; stage <= 3; ++stage)
     stages.push_back({std::to_string(stage), Value{stage}});
-  rows.choice("zero_stage", "What should be your DeepSpeed's ZeRO optimization stage?",
-              std::move(stages), 2, kWhen, kZero,
+  rows.choice("zero_stage", "ZeRO stage", std::move(stages), 2, kWhen, kZero,
               "1 shards optimizer states over the workers, 2 gradients too, 3 parameters too; 0: "
               "nothing.");
   add_offload_questions(rows);
   rows.add("gradient_accumulation_steps", Kind::integer,
-           "How many gradient accumulation steps you're passing in your script?",
-           Value{std::int64_t{1}}, kWhen, kZero, "Batches before an optimizer step.");
+           "Gradient accumulation steps of your script", Value{std::int64_t{1}}, kWhen, kZero,
+           "Batches before an optimizer step.");
   rows.table.back().doubt = doubt_below_one;
-  rows.add("use_gradient_clipping", Kind::yes_no, "Do you want to use gradient clipping?",
-           Value{false}, kWhen, kZero, "");
+  rows.add("use_gradient_clipping", Kind::yes_no, "Clip gradients?", Value{false}, kWhen, kZero,
+           "");
   rows.table.back().key = {};
   rows.add(
-      "gradient_clipping", Kind::number, "What is the gradient clipping value?", Value{1.0},
+      "gradient_clipping", Kind::number, "Largest norm of the gradients", Value{1.0},
       "gradient clipping", [](const Answers& a) { return a.is_yes("use_gradient_clipping"); },
       "The norm to clip to.");
-  rows.add("zero3_save_16bit_model", Kind::yes_no,
-           "Do you want to save 16-bit model weights when using ZeRO Stage-3?", Value{false},
-           "ZeRO stage 3", kZero3, "yes: whole weights are gathered when the model is saved.");
+  rows.add("zero3_save_16bit_model", Kind::yes_no, "Save 16-bit weights (ZeRO stage 3)?",
+           Value{false}, "ZeRO stage 3", kZero3,
+           "yes: whole weights are gathered when the model is saved.");
 }
 
 void add_deepspeed_machines(SectionRows& rows) {
-  rows.choice("deepspeed_multinode_launcher", "Which type of launcher do you want to use?",
+  rows.choice("deepspeed_multinode_launcher", "How DeepSpeed reaches the machines",
               plain_options("pdsh standard openmpi mvapich mpich nossh slurm"), 0,
               "DeepSpeed on several machines", kSeveral,
               "standard: this launcher on each machine. The others start the program deepspeed, "
               "which reaches the machines by itself.");
-  rows.add("deepspeed_hostfile", Kind::text,
-           "DeepSpeed configures multi-node compute resources with a hostfile; each row is "
-           "`hostname slots=[num_gpus]`. Please specify the location of the hostfile",
-           {}, "a launcher other than standard", kHostfile,
+  rows.add("deepspeed_hostfile", Kind::text, "Host file of DeepSpeed", {},
+           "a launcher other than standard", kHostfile,
            "A line for each machine: node1 slots=8. Machines may differ.");
   rows.table.back().doubt = doubt_missing_file;
   rows.add("is_exclusion_filter", Kind::yes_no,
-           "Do you want to specify an exclusion filter string?", Value{false},
+           "Leave out some hosts or devices (exclusion filter)?", Value{false},
            "a launcher other than standard", kHostfile,
            "Machines and devices to leave out: node1@node2:0,1.");
   rows.table.back().key = {};
@@ -126,7 +123,7 @@ void add_deepspeed_machines(SectionRows& rows) {
       "an exclusion filter", [](const Answers& a) { return a.is_yes("is_exclusion_filter"); },
       "As deepspeed --exclude takes it: node1@node2:0,1.");
   rows.add("is_inclusion_filter", Kind::yes_no,
-           "Do you want to specify an inclusion filter string?", Value{false},
+           "Take only some hosts or devices (inclusion filter)?", Value{false},
            "a launcher other than standard", kHostfile,
            "Machines and devices to use, and no others: node1@node2:0,1.");
   rows.table.back().key = {};
@@ -146,32 +143,28 @@ constexpr auto kFsdp2 = [](const Answers& a) {
 constexpr auto kParallelism = [](const Answers& a) { return a.is_yes("use_parallelism_config"); };
 
 void add_wrap_questions(SectionRows& rows) {
-  rows.choice("fsdp_auto_wrap_policy", "What should be your auto wrap policy?",
+  rows.choice("fsdp_auto_wrap_policy", "Which modules are wrapped",
               plain_options("TRANSFORMER_BASED_WRAP SIZE_BASED_WRAP NO_WRAP"), 0, "FSDP", kUsesFsdp,
               "What is sharded as one unit: named layers, modules above a size, or the model.");
   constexpr auto kByLayer = [](const Answers& a) {
     return a.text("fsdp_auto_wrap_policy") == "TRANSFORMER_BASED_WRAP";
   };
   rows.add("use_no_split_modules", Kind::yes_no,
-           "Do you want to use the model's `_no_split_modules` to wrap? Only applicable for "
-           "Transformers models",
-           Value{false}, "TRANSFORMER_BASED_WRAP", kByLayer,
+           "Wrap the model's own `_no_split_modules`? (Transformers models)", Value{false},
+           "TRANSFORMER_BASED_WRAP", kByLayer,
            "Models of Transformers name their layers themselves.");
   rows.table.back().key = {};
   rows.add(
       "fsdp_transformer_layer_cls_to_wrap", Kind::text,
-      "Specify the comma-separated list of transformer layer class names (case-sensitive) to "
-      "wrap, e.g. BertLayer or BertLayer,BertEmbeddings",
-      {}, "TRANSFORMER_BASED_WRAP with names of your own",
+      "Layer classes to wrap, comma-separated, as BertLayer,BertEmbeddings", {},
+      "TRANSFORMER_BASED_WRAP with names of your own",
       [](const Answers& a) {
         return a.text("fsdp_auto_wrap_policy") == "TRANSFORMER_BASED_WRAP" &&
                !a.is_yes("use_no_split_modules");
       },
       "Names of Python classes, as in the model's source.");
   rows.add(
-      "fsdp_min_num_params", Kind::integer,
-      "What should be your FSDP's minimum number of parameters for the default auto wrapping "
-      "policy?",
+      "fsdp_min_num_params", Kind::integer, "Parameters from which a module is wrapped",
       Value{std::int64_t{100'000'000}}, "SIZE_BASED_WRAP",
       [](const Answers& a) { return a.text("fsdp_auto_wrap_policy") == "SIZE_BASED_WRAP"; },
       "Written out: 100000000, not 1e8.");
@@ -186,47 +179,42 @@ std::vector<Option> state_dict_types(const Answers& answers) {
 
 /// Of FSDP's first version too: what the second one has no counterpart for.
 void add_fsdp_loading_questions(SectionRows& rows) {
-  rows.choice("fsdp_backward_prefetch", "What should be your FSDP's backward prefetch policy?",
+  rows.choice("fsdp_backward_prefetch", "Prefetch in the backward pass",
               plain_options("BACKWARD_PRE BACKWARD_POST NO_PREFETCH"), 0, "FSDP 1", kFsdp1,
               "PRE gathers the next parameters earlier and takes more memory.");
   rows.table.push_back({.id = "fsdp_state_dict_type",
                         .kind = Kind::choice,
-                        .text = "What should be your FSDP's state dict type?",
+                        .text = "Form of the state dict",
                         .section = rows.section,
                         .key = "fsdp_state_dict_type",
                         .when = "FSDP",
                         .applies = kUsesFsdp,
                         .help = "SHARDED: each rank saves its part. FULL: rank 0 saves all.",
                         .choices_now = state_dict_types});
-  rows.add("fsdp_forward_prefetch", Kind::yes_no,
-           "Do you want to enable FSDP's forward prefetch policy?", Value{false}, "FSDP 1", kFsdp1,
-           "Gathers the next parameters while the forward pass computes.");
+  rows.add("fsdp_forward_prefetch", Kind::yes_no, "Prefetch in the forward pass?", Value{false},
+           "FSDP 1", kFsdp1, "Gathers the next parameters while the forward pass computes.");
   rows.add("fsdp_use_orig_params", Kind::yes_no,
-           "Do you want to enable FSDP's `use_orig_params` feature?", Value{true}, "FSDP 1", kFsdp1,
+           "Keep the original parameters (`use_orig_params`)?", Value{true}, "FSDP 1", kFsdp1,
            "Parameters keep their names and shapes for the optimizer.");
-  rows.add(
-      "fsdp_cpu_ram_efficient_loading", Kind::yes_no,
-      "Do you want to enable CPU RAM efficient model loading? Only applicable for Transformers "
-      "models",
-      Value{true}, "FSDP", kUsesFsdp, "Only the first rank reads the checkpoint.");
+  rows.add("fsdp_cpu_ram_efficient_loading", Kind::yes_no,
+           "Load the weights on rank 0 alone, to save memory? (Transformers models)", Value{true},
+           "FSDP", kUsesFsdp, "Only the first rank reads the checkpoint.");
   rows.add(
       "fsdp_sync_module_states", Kind::yes_no,
-      "Do you want each individually wrapped FSDP unit to broadcast module parameters from "
-      "rank 0 at the start?",
-      Value{true}, "FSDP 1 without RAM efficient loading",
+      "Broadcast the parameters of each FSDP unit from rank 0 before training?", Value{true},
+      "FSDP 1 without RAM efficient loading",
       [](const Answers& a) {
         return a.is_yes("use_fsdp") && a.integer("fsdp_version") == 1 &&
                !a.is_yes("fsdp_cpu_ram_efficient_loading");
       },
       "With RAM efficient loading it is always on.");
-  rows.add("fsdp_activation_checkpointing", Kind::yes_no,
-           "Do you want to enable FSDP activation checkpointing?", Value{false}, "FSDP", kUsesFsdp,
-           "Computes activations again in the backward pass, to save memory.");
+  rows.add("fsdp_activation_checkpointing", Kind::yes_no, "Checkpoint activations?", Value{false},
+           "FSDP", kUsesFsdp, "Computes activations again in the backward pass, to save memory.");
 }
 
 void add_parallelism_questions(Questions& table) {
   SectionRows rows{table, "parallelism_config"};
-  rows.add("use_parallelism_config", Kind::yes_no, "Do you want to use the parallelism config?",
+  rows.add("use_parallelism_config", Kind::yes_no, "Set the sizes of parallel dimensions?",
            Value{false}, "FSDP 2", kFsdp2,
            "Several kinds of parallelism at once; their sizes multiply to the number of workers.");
   table.back().section = {};
@@ -236,17 +224,14 @@ void add_parallelism_questions(Questions& table) {
              kParallelism, help);
     table.back().doubt = doubt_below_one;
   };
-  size("parallelism_config_dp_replicate_size", "What is the data parallelism replicate size?",
+  size("parallelism_config_dp_replicate_size", "Replicas (data parallel)",
        "Copies of the sharded model.");
-  size("parallelism_config_dp_shard_size", "What is the FSDP shard size?",
+  size("parallelism_config_dp_shard_size", "Ranks that one model is sharded over",
        "Workers over which a copy is sharded.");
-  size("parallelism_config_tp_size", "What is the tensor parallelism size?",
-       "Workers that share each layer.");
-  size("parallelism_config_cp_size", "What is the context parallelism size?",
-       "Workers that share a sequence.");
+  size("parallelism_config_tp_size", "Tensor parallel size", "Workers that share each layer.");
+  size("parallelism_config_cp_size", "Context parallel size", "Workers that share a sequence.");
   rows.choice(
-      "parallelism_config_cp_comm_strategy",
-      "What is the compute parallelism communication strategy?",
+      "parallelism_config_cp_comm_strategy", "How context parallel ranks exchange their parts",
       plain_options("allgather alltoall"), 0, "context parallelism above 1",
       [](const Answers& a) { return a.integer("parallelism_config_cp_size") > 1; },
       "How the workers exchange parts of the sequence.");
@@ -257,37 +242,34 @@ void add_parallelism_questions(Questions& table) {
 void add_deepspeed_questions(Questions& table) {
   SectionRows rows{table, "deepspeed_config"};
   rows.add(
-      "use_deepspeed", Kind::yes_no, "Do you want to use DeepSpeed?", Value{false},
+      "use_deepspeed", Kind::yes_no, "Train with DeepSpeed?", Value{false},
       "no distributed training, or multi-X other than CPU",
       [](const Answers& a) { return a.text("machine_type") == "NO" || may_shard(a); },
       "DeepSpeed must be installed where the job runs.");
   table.back().section = {};
   table.back().key = {};
   table.back().refuse = refuse_on_neuron;
-  rows.add("use_deepspeed_config", Kind::yes_no,
-           "Do you want to specify a json file to a DeepSpeed config?", Value{false}, "DeepSpeed",
-           kUsesDeepspeed, "Then DeepSpeed's own file decides, also on the precision.");
+  rows.add("use_deepspeed_config", Kind::yes_no, "Is there a DeepSpeed config file (JSON)?",
+           Value{false}, "DeepSpeed", kUsesDeepspeed,
+           "Then DeepSpeed's own file decides, also on the precision.");
   table.back().key = {};
   rows.add(
-      "deepspeed_config_file", Kind::text,
-      "Please enter the path to the json DeepSpeed config file", Value{"none"},
+      "deepspeed_config_file", Kind::text, "DeepSpeed config file", Value{"none"},
       "a DeepSpeed config file", [](const Answers& a) { return a.is_yes("use_deepspeed_config"); },
       "The file must be there on every machine.");
   table.back().doubt = doubt_missing_file;
   add_zero_questions(rows);
   rows.add("zero3_init_flag", Kind::yes_no,
-           "Do you want to enable `deepspeed.zero.Init` when using ZeRO Stage-3 for constructing "
-           "massive models?",
-           Value{false}, "DeepSpeed", kUsesDeepspeed,
+           "Build the model sharded, with `deepspeed.zero.Init` (ZeRO stage 3)?", Value{false},
+           "DeepSpeed", kUsesDeepspeed,
            "The model is built sharded. Needs Transformers where the job runs.");
-  rows.add("use_moe", Kind::yes_no, "Do you want to enable Mixture-of-Experts training (MoE)?",
-           Value{false}, "DeepSpeed", kUsesDeepspeed, "");
+  rows.add("use_moe", Kind::yes_no, "Train a mixture of experts (MoE)?", Value{false}, "DeepSpeed",
+           kUsesDeepspeed, "");
   table.back().key = {};
   rows.add(
       "deepspeed_moe_layer_cls_names", Kind::text,
-      "Specify the comma-separated list of MoE layer class names (case-sensitive), e.g. "
-      "MixtralSparseMoeBlock or JetMoEAttention,JetMoEBlock",
-      {}, "MoE", [](const Answers& a) { return a.is_yes("use_moe"); },
+      "MoE layer classes, comma-separated, as JetMoEAttention,JetMoEBlock", {}, "MoE",
+      [](const Answers& a) { return a.is_yes("use_moe"); },
       "Names of Python classes, as in the model's source.");
   add_deepspeed_machines(rows);
 }
@@ -295,7 +277,7 @@ void add_deepspeed_questions(Questions& table) {
 void add_sharding_questions(Questions& table) {
   SectionRows rows{table, "fsdp_config"};
   rows.add(
-      "use_fsdp", Kind::yes_no, "Do you want to use FullyShardedDataParallel?", Value{false},
+      "use_fsdp", Kind::yes_no, "Train with FullyShardedDataParallel (FSDP)?", Value{false},
       "multi-X other than CPU, without DeepSpeed",
       [](const Answers& a) { return may_shard(a) && !a.is_yes("use_deepspeed"); },
       "PyTorch shards parameters, gradients and optimizer states over the workers.");
@@ -303,20 +285,19 @@ void add_sharding_questions(Questions& table) {
   table.back().key = {};
   table.back().refuse = refuse_on_neuron;
   rows.choice(
-      "fsdp_version", "What should be your FSDP version?",
+      "fsdp_version", "Version of FSDP",
       {{"1", Value{std::int64_t{1}}}, {"2", Value{std::int64_t{2}}}}, 1, "FSDP", kUsesFsdp,
       "2 needs PyTorch 2.6; acc-config convert --to fsdp2 makes a file of 2 from one of 1.");
-  rows.choice("fsdp_sharding_strategy", "What should be your sharding strategy?",
+  rows.choice("fsdp_sharding_strategy", "What is sharded",
               plain_options("FULL_SHARD SHARD_GRAD_OP NO_SHARD HYBRID_SHARD HYBRID_SHARD_ZERO2"), 0,
               "FSDP 1", kFsdp1,
               "FULL_SHARD shards all; HYBRID shards within a machine and copies between machines.");
   table.back().key = "fsdp_reshard_after_forward";
   rows.add("fsdp_reshard_after_forward", Kind::yes_no,
-           "Do you want to enable resharding after forward?", Value{true}, "FSDP 2", kFsdp2,
+           "Shard parameters again after the forward pass?", Value{true}, "FSDP 2", kFsdp2,
            "yes saves memory, no saves communication.");
-  rows.add("fsdp_offload_params", Kind::yes_no,
-           "Do you want to offload parameters and gradients to CPU?", Value{false}, "FSDP",
-           kUsesFsdp, "Saves memory of the GPU and costs time.");
+  rows.add("fsdp_offload_params", Kind::yes_no, "Offload parameters and gradients to the CPU?",
+           Value{false}, "FSDP", kUsesFsdp, "Saves memory of the GPU and costs time.");
   add_wrap_questions(rows);
   add_fsdp_loading_questions(rows);
   add_parallelism_questions(table);
@@ -327,39 +308,37 @@ void add_megatron_questions(Questions& table) {
   constexpr auto kMegatron = [](const Answers& a) { return a.is_yes("use_megatron_lm"); };
   constexpr std::string_view kWhen = "Megatron-LM";
   rows.add(
-      "use_megatron_lm", Kind::yes_no, "Do you want to use Megatron-LM?", Value{false},
+      "use_megatron_lm", Kind::yes_no, "Train with Megatron-LM?", Value{false},
       "multi-GPU, without DeepSpeed and FSDP",
       [](const Answers& a) { return a.is_local() && a.distributed_type() == "MULTI_GPU"; },
       "Tensor and pipeline parallelism for large language models.");
   table.back().section = {};
   table.back().key = {};
-  rows.add("megatron_lm_tp_degree", Kind::integer, "What is the Tensor Parallelism degree/size?",
+  rows.add("megatron_lm_tp_degree", Kind::integer, "Tensor parallel size of Megatron-LM",
            Value{std::int64_t{1}}, kWhen, kMegatron, "Workers that share each layer.");
   table.back().doubt = doubt_below_one;
   rows.add(
-      "megatron_lm_sequence_parallelism", Kind::yes_no,
-      "Do you want to enable Sequence Parallelism?", Value{true}, "tensor parallelism above 1",
+      "megatron_lm_sequence_parallelism", Kind::yes_no, "Split activations along the sequence?",
+      Value{true}, "tensor parallelism above 1",
       [](const Answers& a) { return a.integer("megatron_lm_tp_degree") > 1; },
       "Saves memory of activations.");
-  rows.add("megatron_lm_pp_degree", Kind::integer, "What is the Pipeline Parallelism degree/size?",
-           Value{std::int64_t{1}}, kWhen, kMegatron, "Workers that hold successive layers.");
+  rows.add("megatron_lm_pp_degree", Kind::integer, "Pipeline stages", Value{std::int64_t{1}}, kWhen,
+           kMegatron, "Workers that hold successive layers.");
   table.back().doubt = doubt_below_one;
   rows.add(
-      "megatron_lm_num_micro_batches", Kind::integer, "What is the number of micro-batches?",
-      Value{std::int64_t{1}}, "pipeline parallelism above 1",
+      "megatron_lm_num_micro_batches", Kind::integer, "Micro-batches", Value{std::int64_t{1}},
+      "pipeline parallelism above 1",
       [](const Answers& a) { return a.integer("megatron_lm_pp_degree") > 1; },
       "Parts of a batch that are in the pipeline at once.");
   table.back().doubt = doubt_below_one;
-  rows.add("megatron_lm_recompute_activations", Kind::yes_no,
-           "Do you want to enable selective activation recomputation?", Value{true}, kWhen,
-           kMegatron, "Saves memory and costs a little time.");
+  rows.add("megatron_lm_recompute_activations", Kind::yes_no, "Recompute activations selectively?",
+           Value{true}, kWhen, kMegatron, "Saves memory and costs a little time.");
   rows.add("megatron_lm_use_distributed_optimizer", Kind::yes_no,
-           "Do you want to use the distributed optimizer, which shards optimizer state and "
-           "gradients across data parallel ranks?",
+           "Shard optimizer state and gradients over data parallel ranks (distributed optimizer)?",
            Value{true}, kWhen, kMegatron, "");
   rows.add("megatron_lm_gradient_clipping", Kind::number,
-           "What is the gradient clipping value based on global L2 Norm (0 to disable)?",
-           Value{1.0}, kWhen, kMegatron, "");
+           "Largest global L2 norm of the gradients (0: no clipping)", Value{1.0}, kWhen, kMegatron,
+           "");
 }
 
 }  // namespace acc::configure
