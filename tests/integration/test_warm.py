@@ -165,15 +165,16 @@ class Rounds(WarmTest):
         self.package("heavy", HEAVY)
         imports = os.path.join(self.here, "imports")
         script = self.script("""
-import os, sys, heavy
+import os, sys, time, heavy
 agent, attempt = os.getppid(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 preloader = open(os.environ["IMPORTS"]).read().split()[0]
 resident = [int(open(f"/proc/{pid}/statm").read().split()[1]) for pid in (agent, preloader)]
-print("seen", attempt, os.environ["RANK"], len(os.listdir(f"/proc/{agent}/fd")), len(os.listdir(f"/proc/{preloader}/fd")), *resident, flush=True)
+opened = lambda pid: min(len(os.listdir(f"/proc/{pid}/fd")) for look in range(20) if not time.sleep(0.005))
+print("seen", attempt, os.environ["RANK"], opened(agent), opened(preloader), *resident, flush=True)
 if attempt < int(sys.argv[-1]) and os.environ["RANK"] == "1":
     sys.exit(1)
 if attempt < int(sys.argv[-1]):
-    import time; time.sleep(600)
+    time.sleep(600)
 """)
         job = self.start(["--num_processes", "2", "--max_restarts", str(restarts), "--restart_delay", "0", "--preload", "heavy"], script, str(restarts),
                          env={"IMPORTS": imports})
@@ -181,10 +182,11 @@ if attempt < int(sys.argv[-1]):
         seen = {int(words[1]): [int(word) for word in words[3:]] for words in map(str.split, job.stdout.splitlines()) if words[:1] == ["seen"] and words[2:3] == ["1"]}
         self.assertEqual(sorted(seen), list(range(restarts + 1)))
         first, last = seen[2], seen[restarts]
-        # One more may be open while the agent still starts the other worker.
+        # More are open while the agent still starts the other worker, or already has some of the next round: a leak raises the least of them.
         half = restarts // 2
-        few = lambda rounds: [min(seen[number][column] for number in rounds) for column in (0, 1)]
-        self.assertEqual(few(range(2, half)), few(range(half, restarts + 1)), "descriptors of agent and preloader")
+        few = lambda rounds, column: min(seen[number][column] for number in rounds)
+        for column, process in enumerate(("agent", "preloader")):
+            self.assertLessEqual(few(range(half, restarts + 1), column), few(range(1, half), column), f"descriptors of the {process}")
         self.assertLess(last[2] - first[2], 256, "pages of the agent")
         self.assertLess(last[3] - first[3], 256, "pages of the preloader")
         self.assertEqual(len(read(imports).split()), 1)
@@ -218,7 +220,7 @@ if attempt == "0":
         job = self.start(["--num_processes", "2", "--max_restarts", "1", "--preload", "heavy"], script, env={"IMPORTS": imports, "FLAG": flag, "GO": go})
         until(lambda: os.path.exists(flag + "0"), "the first attempt")
         preloader = int(read(imports).split()[0])
-        self.assertEqual(state_of(preloader), "S")
+        until(lambda: state_of(preloader) == "S", "the preloader's wait for an order")
         os.kill(preloader, signal.SIGKILL)
         job.wait_stderr("another preloader is started")
         write(go, "")
