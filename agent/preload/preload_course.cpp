@@ -72,7 +72,7 @@ PreloadCourse::Next PreloadCourse::on(const Message& message) {
 
 PreloadCourse::Next PreloadCourse::on_exit(const ExitStatus& status,
                                            const std::string& last_words) {
-  if (phase_ == Phase::off) return Next::nothing;
+  if (!has_process()) return Next::nothing;
   const std::string said = last_words.empty() ? "" : " (" + printable(last_words) + ")";
   if (phase_ != Phase::importing) return replace_or_off("the preloader " + ended(status));
   if (!is_prepared_)
@@ -105,6 +105,12 @@ PreloadCourse::Next PreloadCourse::fail_round(std::string why) {
   const auto next = replace_or_off("the workers could not be forked: " + std::move(why));
   if (warning_ && next == Next::replace) *warning_ += "; in this round they start cold";
   return next;
+}
+
+PreloadCourse::Next PreloadCourse::on_lease_over() {
+  if (phase_ == Phase::off) return Next::nothing;
+  phase_ = Phase::postponed;
+  return Next::postpone;
 }
 
 PreloadCourse::Next PreloadCourse::fail_cancelled(const std::string& why) {

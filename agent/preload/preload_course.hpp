@@ -15,11 +15,14 @@
 ///       │           │        │
 ///       ▼           ▼        ▼
 ///      off    importing again, at most kReplacements times; then off
+///
+/// postponed: it ended with its node's lease, as all workers did. The next round starts another one,
+/// and that is no replacement: a long job may lose any number of leases.
 namespace acc::agent::preload {
 
 class PreloadCourse {
  public:
-  enum class Phase { off, importing, ready, forking };
+  enum class Phase { off, importing, ready, forking, postponed };
   static constexpr std::uint32_t kReplacements = 3;
 
   /// What the caller is to do, besides telling the user what there is to tell.
@@ -27,6 +30,7 @@ class PreloadCourse {
     nothing,
     drop,     ///< end it: workers start cold from now on
     replace,  ///< end it and start another one
+    postpone,  ///< end it; the next round starts another one
   };
 
   explicit PreloadCourse(Millis patience) : patience_{patience} {}
@@ -47,12 +51,18 @@ class PreloadCourse {
   Next end_round(std::uint64_t resident_bytes);
   /// The workers of a round couldn't be made.
   Next fail_round(std::string why);
+  /// It ended with its node's lease, or couldn't be started because of it.
+  Next on_lease_over();
   /// What was left of a start that was cancelled didn't end.
   Next fail_cancelled(const std::string& why);
 
   [[nodiscard]] Phase phase() const { return phase_; }
   /// Nobody needs to wait for it: it is ready, or won't be.
-  [[nodiscard]] bool is_settled() const { return phase_ == Phase::ready || phase_ == Phase::off; }
+  [[nodiscard]] bool is_settled() const { return phase_ == Phase::ready || !has_process(); }
+  /// Of which workers can be forked, now or later.
+  [[nodiscard]] bool has_process() const {
+    return phase_ != Phase::off && phase_ != Phase::postponed;
+  }
   [[nodiscard]] Instant deadline() const { return began_ + patience_; }
   /// Of the present one, when it was ready.
   [[nodiscard]] std::uint64_t resident_bytes() const { return resident_bytes_; }

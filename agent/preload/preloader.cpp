@@ -3,6 +3,7 @@
 #include "agent/containment.hpp"
 #include "agent/memory_limit.hpp"
 #include "agent/preload/hook_archive.hpp"
+#include "common/clocks.hpp"
 #include "common/log.hpp"
 
 #include <fcntl.h>
@@ -96,8 +97,11 @@ void Preloader::start(Program program) {
     return follow(course_.on_refused(differing + " differs between ranks, and native libraries "
                                      "read it while they are loaded"));
   }
-  if (!spawn()) return follow(course_.on_refused(std::string{"can't start the preloader: "} +
-                                                 std::strerror(errno)));
+  if (spawn()) return;
+  const int why = errno;
+  follow(why == ETIME ? course_.on_lease_over()
+                      : course_.on_refused(std::string{"can't start the preloader: "} +
+                                           std::strerror(why)));
 }
 
 bool Preloader::spawn() {
@@ -145,7 +149,7 @@ void Preloader::watch_exit() {
     pid_ = 0;
     tools_.containment.set_helper(0);
     if (round_) return fail_round("the preloader ended");
-    follow(course_.on_exit(how, last_words()));
+    follow(is_lease_over() ? course_.on_lease_over() : course_.on_exit(how, last_words()));
   }));
 }
 
@@ -186,9 +190,16 @@ void Preloader::stop() {
   end_process();
 }
 
+// The guardian kills all that the agent started when the lease ends, this process with the workers.
+bool Preloader::is_lease_over() const {
+  const auto ends = tools_.spawner.lease_ends_ns();
+  return ends != 0 && boot_now().time_since_epoch() >= std::chrono::nanoseconds{ends};
+}
+
 // ---- its life ----
 
 void Preloader::when_settled(std::function<void()> then) {
+  if (course_.phase() == PreloadCourse::Phase::postponed && program_) start(std::move(*program_));
   if (course_.is_settled()) return then();
   waiter_ = std::move(then);
 }
@@ -262,7 +273,7 @@ bool Preloader::send(const std::string& packet, std::span<const int> fds) {
 // ---- workers ahead of their round ----
 
 void Preloader::fork_ahead(std::uint32_t workers) {
-  if (course_.phase() == PreloadCourse::Phase::off) return;
+  if (!course_.has_process()) return;
   ahead_.round_started(workers, clock_now());
   follow_ahead();
 }
@@ -282,7 +293,7 @@ void Preloader::follow_ahead() {
 }
 
 void Preloader::fork_one_ahead() {
-  if (course_.phase() == PreloadCourse::Phase::off) return;
+  if (!course_.has_process()) return;
   if (course_.phase() != PreloadCourse::Phase::ready || round_) {
     ahead_.postpone(clock_now());
     return follow_ahead();
@@ -332,7 +343,7 @@ void Preloader::end_set() {
 // ---- a round ----
 
 bool Preloader::can_fork(const std::vector<WorkerEnvironment>& workers) const {
-  if (course_.phase() == PreloadCourse::Phase::off || !program_) return false;  // it was told
+  if (!course_.has_process() || !program_) return false;  // it was told
   const auto refuse = [this](const std::string& why) {
     tools_.warn("--preload: in this round the workers start cold: " + why);
     return false;
@@ -467,7 +478,9 @@ void Preloader::fail_round(const std::string& why) {
   gate_.reset();
   const auto round = std::move(round_);
   const bool is_cancelled = round && round->is_cancelled;
-  const auto next = is_cancelled ? course_.fail_cancelled(why) : course_.fail_round(why);
+  const auto next = is_lease_over() ? course_.on_lease_over()
+                    : is_cancelled  ? course_.fail_cancelled(why)
+                                    : course_.fail_round(why);
   const Alive::Watch watch = alive_.watch();
   follow(next);  // the preloader ends, and with it the maker and all that still have no order
   if (watch.is_alive() && round && !is_cancelled) round->hooks.on_failed();

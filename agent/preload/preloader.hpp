@@ -134,6 +134,7 @@ class Preloader {
   /// Of the round under way; others are what is left of rounds that were given up.
   [[nodiscard]] bool is_current(preload::ForkNumber fork) const { return round_ && fork == forks_; }
   void end_process();
+  [[nodiscard]] bool is_lease_over() const;
   [[nodiscard]] std::string last_words() const;
 
   const Tools tools_;

@@ -3,13 +3,14 @@ import os, random, shutil, signal, subprocess, sys, time
 
 import faults
 import history
-from cluster import Cluster
+from cluster import PYTHON_WORKER, Cluster
 from harness import SLACK
 
 HOSTS = "a b c d e"
 SLOTS = {"a": 1, "b": 2, "c": 1, "d": 2, "e": 1}
 MIN = 3
 TIMES = "--dead_after 500ms --lease 1s --join_timeout 60s --last_call 500ms --grace 1s --restart_delay 0"
+MODULES = "ctypes,fcntl,json,random,re,socket,threading"
 RECOVERY = 20.0 * SLACK  # seconds within which the job must run again once enough nodes are well
 
 
@@ -18,10 +19,12 @@ class Violation(Exception):
 
 
 class Chaos:
-    def __init__(self, seed, seconds, keep):
-        self.seed, self.seconds, self.keep = seed, seconds, keep
+    def __init__(self, seed, seconds, keep, preload=False):
+        self.seed, self.seconds, self.keep, self.preload = seed, seconds, keep, preload
         self.random = random.Random(seed)
-        self.cluster = Cluster(f"{HOSTS} x", nnodes=f"{MIN}:5", flags="--max_restarts 1000000 --rdzv_id chaos", times=TIMES, words="linger=0s ckpt=30ms")
+        warm = f" --preload {MODULES}" if preload else ""
+        self.cluster = Cluster(f"{HOSTS} x", nnodes=f"{MIN}:5", flags=f"--max_restarts 1000000 --rdzv_id chaos{warm}", times=TIMES, words="linger=0s ckpt=30ms")
+        self.faults = faults.ALL + (faults.WARM if preload else ())
         self.members = HOSTS.split()
         self.clocks = faults.Clocks(self.cluster, ("b", "d"))
         self.pauses = faults.Pauses(self.cluster, ("a", "e"))
@@ -38,12 +41,15 @@ class Chaos:
         print(f"{(at - self.begun) / 1e9:8.2f} s  {text}", flush=True)
 
     # ---- the job ----
+    def program(self):
+        return {"program": [PYTHON_WORKER]} if self.preload else {}
+
     def launch(self, host):
         old = self.cluster.nodes.get(host)
         if old:
             self.archive[f"{host}.{len(self.archive)}"] = old.stderr
         self.excused.discard(host)
-        self.cluster.start(host, f"--nproc_per_node {SLOTS[host]}", env={**self.clocks.environment(host), **self.pauses.environment(host)})
+        self.cluster.start(host, f"--nproc_per_node {SLOTS[host]}", env={**self.clocks.environment(host), **self.pauses.environment(host)}, **self.program())
 
     def ended(self):
         return [host for host in self.members if host in self.cluster.nodes and self.cluster.nodes[host].process.poll() is not None]
@@ -94,7 +100,7 @@ class Chaos:
         count = 2 if may_fail >= 2 and self.random.random() < 0.3 else 1
         chosen = []
         for host in self.random.sample(nodes, count):
-            fault = self.random.choice(faults.ALL)(self, host)
+            fault = self.random.choice(self.faults)(self, host)
             self.note(f"{fault.name} on {host}")
             fault.begin()
             chosen.append(fault)
@@ -185,7 +191,7 @@ class Chaos:
             print(f"--- {name} said:\n{text[-6000:]}")
         also = history.violations(lives, paused=self.paused)
         print("\n".join(f"VIOLATION: {text}" for text in dict.fromkeys([str(violation), *also])))
-        print(f"again: tests/chaos/run --seed {self.seed} --seconds {self.seconds:g}", flush=True)
+        print(f"again: tests/chaos/run --seed {self.seed} --seconds {self.seconds:g}{' --preload' if self.preload else ''}", flush=True)
 
     def close(self):
         if self.keep:

@@ -273,7 +273,7 @@ class Stranger(Fault):
             subprocess.run([harness.ACC, "--make_secret", other], check=True, capture_output=True)
         more, self.code = self.random.choice(((f"--node_name {self.host}", 77), (f"--secret_file {other}", 77), ("--nnodes 7", 77), ("--rdzv_id stale", 77)))
         self.chaos.note(f"  {more}")
-        self.stranger = self.cluster.start("x", f"--rdzv_conf is_host=false {more}")
+        self.stranger = self.cluster.start("x", f"--rdzv_conf is_host=false {more}", **self.chaos.program())
 
     def end(self):
         # The coordinator may be in trouble just now; then the stranger waits, as all would.
@@ -317,3 +317,47 @@ class Noise(Fault):
 
 ALL = (FrozenAgent, frozen, frozen, PowerOff, Killed, AgentKilled, LinkDown, Partition, Partition, PairCut, HalfOpen, Reset, SlowLine, ClockJump,
        WorkerCrash, Userdefined, Stranger, Noise)
+
+
+def preloader_of(cluster, host):
+    """Of the agent's children the one that is no worker: its command line is a worker's, but it keeps no diary. None while there is none."""
+    agent = cluster.nodes[host].agent
+    lives = {life.pid for life in cluster.living(host)}
+    return next((pid for pid in harness.children_of(agent or 0) if pid not in lives), None)
+
+
+class PreloaderKilled(Fault):
+    """Running workers stay; another preloader is started, and after the third the job goes on cold."""
+    name = "preloader killed"
+
+    def begin(self):
+        pid = preloader_of(self.cluster, self.host)
+        if pid:
+            FrozenMachine.send(pid, signal.SIGKILL)
+
+
+class PreloaderStopped(Fault):
+    """A round that asks it for workers starts cold after a time-out."""
+    name = "preloader stopped"
+
+    def begin(self):
+        self.pid = preloader_of(self.cluster, self.host)
+        if self.pid:
+            FrozenMachine.send(self.pid, signal.SIGSTOP)
+
+    def end(self):
+        if self.pid and harness.state_of(self.pid) == "T":
+            FrozenMachine.send(self.pid, signal.SIGCONT)
+
+
+class WaitingKilled(Fault):
+    """One of those that were forked ahead of their round."""
+    name = "a waiting worker killed"
+
+    def begin(self):
+        waiting = [pid for maker in harness.children_of(preloader_of(self.cluster, self.host) or 0) for pid in harness.children_of(maker)]
+        if waiting:
+            FrozenMachine.send(self.random.choice(waiting), signal.SIGKILL)
+
+
+WARM = (PreloaderKilled, PreloaderStopped, WaitingKilled)

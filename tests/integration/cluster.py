@@ -18,6 +18,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import history  # noqa: E402
 
 HISTORY = shutil.copy(os.path.join(BIN, "history_worker"), PROGRAMS.name)
+# As HISTORY, a script: what --preload starts.
+PYTHON_WORKER = shutil.copy(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/history_worker.py"), PROGRAMS.name)
 PAUSED_CLOCK = shutil.copy(os.path.join(BIN, "paused_clock.so"), PROGRAMS.name)
 WALL_CLOCK = shutil.copy(os.path.join(BIN, "wall_clock.so"), PROGRAMS.name)
 PORT = 29400

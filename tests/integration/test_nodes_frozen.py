@@ -4,7 +4,7 @@ import unittest
 import os, random, re, signal, subprocess, sys, time
 
 import harness
-from cluster import DEAD, LEASE, PAUSED_CLOCK, TIMES, Cluster, ClusterTest
+from cluster import DEAD, LEASE, PAUSED_CLOCK, PYTHON_WORKER, TIMES, Cluster, ClusterTest
 from harness import SLACK, main, processes_with, state_of, until
 from hosts import needs_hosts
 
@@ -65,6 +65,21 @@ class FrozenMachine(ClusterTest):
         cluster.nodes["a"].wait_text(r"lease over|the lease is over", r"no longer the coordinator|coordinator is now on")
         cluster.kill_worker(1)
         cluster.wait_after(number, 5)
+        self.stop(cluster)
+
+    def test_a_machine_whose_preloader_ended_with_its_lease_starts_warm_again(self):
+        cluster = self.cluster("a b c", nnodes="2:3", flags="--max_restarts 9 --preload ctypes,json", times=QUICK)
+        for host in cluster.names:
+            cluster.start(host, program=[PYTHON_WORKER], env={"PYTHON_EXEC": sys.executable})
+        cluster.wait_round(0, 3)
+        number = self.freeze_and_wake(cluster, "c", 2, list.sort)
+        cluster.nodes["c"].wait_text(r"lease over|the lease is over", "spare")
+        cluster.kill_worker(0)
+        cluster.wait_after(number, 3)
+        self.assertNotIn("cold", cluster.nodes["c"].stderr)
+        worker = next(life.pid for life in cluster.living() if life.node == "c")
+        others = [pid for pid in harness.children_of(cluster.nodes["c"].agent) if pid != worker]
+        self.assertEqual(len(others), 1, "the preloader that forked it")
         self.stop(cluster)
 
     def test_a_job_on_one_machine_has_no_lease_timer(self):

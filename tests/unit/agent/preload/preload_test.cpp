@@ -155,6 +155,34 @@ TEST_CASE("a preloader that dies, grows or fails to fork is replaced three times
   CHECK(course.phase() == Phase::off);
 }
 
+TEST_CASE("a preloader that ended with its node's lease is started again by the next round, however often",
+          "[agent][preload]") {
+  auto course = ready();
+  for (std::uint32_t i = 0; i < 2 * PreloadCourse::kReplacements; ++i) {
+    CAPTURE(i);
+    CHECK(course.on_lease_over() == Next::postpone);
+    CHECK(course.phase() == Phase::postponed);
+    CHECK(course.is_settled());  // a round that comes now starts it, or starts cold
+    CHECK_FALSE(course.has_process());
+    CHECK(course.on_exit(Signaled{SIGKILL}, "") == Next::nothing);
+    CHECK(warning_of(course).empty());
+    course.begin(Instant{});
+    CHECK_FALSE(course.is_settled());
+    static_cast<void>(course.on(Started{}));
+    static_cast<void>(course.on(Ready{1.3, 200 * kMega, "torch"}));
+    CHECK(course.phase() == Phase::ready);
+  }
+  CHECK(course.on_exit(Signaled{SIGKILL}, "") == Next::replace);
+}
+
+TEST_CASE("a job that starts cold for a reason of its own isn't tried again after a lease",
+          "[agent][preload]") {
+  auto course = importing();
+  CHECK(course.on(Unsafe{"torch", "started 4 threads"}) == Next::drop);
+  CHECK(course.on_lease_over() == Next::nothing);
+  CHECK(course.phase() == Phase::off);
+}
+
 TEST_CASE("between rounds it may gain a few pages", "[agent][preload]") {
   auto course = ready();
   course.begin_round();
