@@ -128,6 +128,46 @@ class Same(WarmTest):
             job = self.ended(self.start(["--num_processes", "1", "--max_restarts", "0", "--preload", "json"], script, words), code)
             self.assertEqual("at exit" in job.stdout, code != 143, job.stdout)
 
+    def test_a_breakpoint_reads_the_terminal_as_in_a_cold_start(self):
+        script = self.script("x = 41\nbreakpoint()\nx += 1\nprint('x is', x, flush=True)\n")
+        keys = os.path.join(self.here, "keys")
+        write(keys, "p x\nn\nc\n")
+        said = []
+        for start in ("cold", "warm"):
+            with open(keys) as stdin:
+                flags = ["--preload", "json"] if start == "warm" else []
+                said.append(self.ended(self.start(["--num_processes", "1", "--max_restarts", "0", *flags], script, stdin=stdin)).stdout)
+        self.assertIn("(Pdb) 41", said[0])
+        self.assertIn("x is 42", said[0])
+        self.assertEqual(*said)
+
+    def test_a_core_file_is_written_as_in_a_cold_start(self):
+        if read("/proc/sys/kernel/core_pattern").strip() not in ("core", "core.%p"):
+            self.skipTest("core files of this machine don't go to the working directory")
+        script = self.script("import os, resource, sys\nos.chdir(sys.argv[-1])\nresource.setrlimit(resource.RLIMIT_CORE, (1 << 30, 1 << 30))\nos.abort()\n")
+        for place in (self.folder_for("cold"), self.folder_for("warm")):
+            flags = ["--preload", "json"] if "warm" in place else []
+            job = self.ended(self.start(["--num_processes", "1", "--max_restarts", "0", *flags], script, place), 134)
+            cores = [name for name in os.listdir(place) if name.startswith("core")]
+            self.assertEqual(len(cores), 1, job.stderr)
+            self.assertGreater(os.stat(os.path.join(place, cores[0])).st_size, 1 << 20)
+
+    def test_coverage_counts_the_same_lines(self):
+        python = next((each for each in ("/usr/bin/python3", sys.executable) if subprocess.run([each, "-c", "import coverage"], capture_output=True).returncode == 0), None)
+        if not python:
+            self.skipTest("no Python here has coverage")
+        script = self.script("import json\ndef used():\n    return 1\ndef unused():\n    return 2\nprint(used())\n")
+        data, counted = os.path.join(self.here, "data"), []
+        for preload in ([], ["--preload", "json"]):
+            job = self.ended(self.job(["--num_processes", "1", "--max_restarts", "0", *preload, "-m"], "", env={"PYTHON_EXEC": python},
+                                      program=["coverage", "run", f"--data-file={data}", script]))
+            self.assertEqual("preloaded json" in job.stderr, bool(preload), job.stderr)
+            report = subprocess.run([python, "-m", "coverage", "report", "-m", f"--data-file={data}", f"--include={script}"], capture_output=True, text=True)
+            self.assertIn("train.py", report.stdout, report.stderr + job.stderr)
+            counted.append(report.stdout.split("train.py")[1].split()[:4])
+            os.remove(data)
+        self.assertEqual(counted, [["6", "1", "83%", "5"]] * 2)
+
     def test_a_worker_starts_processes_of_its_own_by_all_methods(self):
         script = self.script("""
 import multiprocessing, sys
