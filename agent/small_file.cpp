@@ -1,5 +1,6 @@
 #include "agent/small_file.hpp"
 
+#include "common/foreign_file.hpp"
 #include "common/random.hpp"
 #include "common/unique_fd.hpp"
 
@@ -49,9 +50,7 @@ Result<void> write_whole_file(const std::string& path, std::string_view text, st
   struct stat info {};
   const bool exists = ::stat(path.c_str(), &info) == 0;
   if (exists && !S_ISREG(info.st_mode)) return write_in_place(path, text);
-  char resolved[PATH_MAX];
-  const std::string target =
-      exists && ::realpath(path.c_str(), resolved) != nullptr ? resolved : path;
+  const std::string target = file_behind_links(path);
   const std::string beside = target + ".tmp-" + random_name();
   const UniqueFd fd{::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)};
   if (!fd) return system_error(errno, "write '" + path + "'");

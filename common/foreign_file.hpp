@@ -10,4 +10,8 @@ namespace acc {
 /// be written over. False where there is no file, or it can't be read.
 [[nodiscard]] bool holds_other_text(const std::string& path, std::string_view begin);
 
+/// The file that opening `path` for writing creates or changes: symbolic links are followed, also one
+/// to a file that isn't there yet. `path` itself where links go in a circle.
+[[nodiscard]] std::string file_behind_links(const std::string& path);
+
 }  // namespace acc

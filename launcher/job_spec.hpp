@@ -49,6 +49,8 @@ class JobSpec {
   std::string config_path;  ///< empty: no config file
   std::string script;
   std::vector<std::string> script_args;
+  /// "job.yaml:3: script: train.py", if the command line's program takes its place; else empty.
+  std::string script_replaced;
   /// Keys of deepspeed_config in file order, and mixed_precision if it came from the file.
   std::vector<std::string> deepspeed_fields;
   /// fp8_* keys that are no option: each becomes a variable, as in the original.

@@ -65,6 +65,13 @@ void set_log_level(const JobSpec& spec) {
   if (const auto level = kNames.find(spec.text("log_level"_key))) log::set_level(*level);
 }
 
+// Words for the script of a config file are an easy mistake.
+std::string instead_of(const JobSpec& spec) {
+  if (spec.script_replaced.empty()) return {};
+  return "; the first word that is no flag is the program, and took the place of " +
+         printable(spec.script_replaced) + " (further arguments of that one: script_args in the file)";
+}
+
 /// What exec would say, before anything is started; errnum 0: nothing.
 agent::ScriptProblem check_script_file(const JobSpec& spec, ScriptKind kind,
                                        const Environment& environment) {
@@ -77,7 +84,8 @@ agent::ScriptProblem check_script_file(const JobSpec& spec, ScriptKind kind,
     const bool word = !on_path && !found && spec.script.find('/') == std::string::npos;
     const bool is_program = word && !find_program(spec.script, environment).empty();
     return {reason, system_error(reason, "cannot start '" + printable(spec.script) + "'").what +
-                        (is_program ? " (a program on PATH? add --no_python)" : "")};
+                        (is_program ? " (a program on PATH? add --no_python)" : "") +
+                        instead_of(spec)};
   }
   const auto cannot = [&](int reason, const std::string& what) {
     return agent::ScriptProblem{reason, "cannot start '" + printable(spec.script) + "': " + what};

@@ -316,6 +316,8 @@ class Merger {
     if (line_.script) {
       spec().script = *line_.script;
       spec().script_args = line_.script_args;
+      if (const auto* other = config_ ? config_->find("script") : nullptr)
+        spec().script_replaced = config_->where(*other) + ": script: " + python_text(*other);
       spec().set("script"_key, Value{*line_.script}, Source::flag, "");
       List words;
       for (const auto& word : line_.script_args) words.emplace_back(word);

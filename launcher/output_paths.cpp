@@ -40,9 +40,7 @@ int why_no_file(const std::string& path) {
   struct stat info {};
   const bool exists = ::stat(path.c_str(), &info) == 0;
   if (!exists || S_ISREG(info.st_mode)) {  // written beside it and renamed
-    std::error_code unresolved;
-    const auto target = std::filesystem::canonical(path, unresolved).string();
-    return why_closed(folder_of(unresolved ? path : target));
+    return why_closed(folder_of(file_behind_links(path)));
   }
   if (S_ISDIR(info.st_mode)) return EISDIR;
   return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;  // a device or a pipe
@@ -51,7 +49,7 @@ int why_no_file(const std::string& path) {
 int why_no_appending(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0)
-    return errno == ENOENT ? why_closed(folder_of(path)) : errno;
+    return errno == ENOENT ? why_closed(folder_of(file_behind_links(path))) : errno;
   if (S_ISDIR(info.st_mode)) return EISDIR;
   return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;
 }

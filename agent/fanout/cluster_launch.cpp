@@ -18,6 +18,7 @@
 #include "common/exit_codes.hpp"
 #include "common/poll_now.hpp"
 #include "common/random.hpp"
+#include "common/text.hpp"
 #include "common/version.hpp"
 #include "rendezvous/secret.hpp"
 

@@ -15,6 +15,8 @@ void ConsoleQueue::open() {
   struct stat target {};
   if (::fstat(fd_, &target) != 0 || S_ISREG(target.st_mode)) return;
   regular_ = false;
+  // Closed when we were started: /dev/null stands in its place, for reading (guardian.cpp).
+  if ((::fcntl(fd_, F_GETFL) & O_ACCMODE) == O_RDONLY) return;
   if (S_ISCHR(target.st_mode) || S_ISFIFO(target.st_mode)) {
     const std::string path = "/proc/self/fd/" + std::to_string(fd_);
     own_.reset(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));

@@ -119,6 +119,25 @@ class Report(JobTest):
         self.assertEqual(job.wait(), 2)
         self.assertEqual(json.loads(job.stdout)["verdict"], "not_started")
 
+    def test_a_report_through_a_link_replaced_the_link_if_its_file_was_not_there_yet(self):
+        job = self.job("--num_processes 1 --report link.json", "exit=0", folder=self.folder_with_link())
+        self.assertEqual(job.wait(), 0, job.stderr)
+        self.assertTrue(os.path.islink(os.path.join(job.folder, "link.json")))
+        self.assertEqual(json.loads(read(os.path.join(job.folder, "there", "report.json")))["verdict"], "succeeded")
+
+    def folder_with_link(self):
+        folder = tempfile.mkdtemp(prefix="acc-test-")
+        os.mkdir(os.path.join(folder, "there"))
+        os.symlink("there/report.json", os.path.join(folder, "link.json"))
+        return folder
+
+    def test_output_to_a_closed_standard_output_was_lost_without_a_word(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ran = subprocess.run(["sh", "-c", f"exec {ACC} --num_processes 1 --report r.json --no_python sh -c 'echo one; echo two' >&-"],
+                                 cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+            self.assertIn("output is being dropped", ran.stderr)
+            self.assertEqual(json.loads(read(os.path.join(folder, "r.json")))["losses"][0]["lines"], 2, ran.stderr)
+
     def test_a_report_for_a_closed_standard_output_was_lost_and_the_exit_code_was_0(self):
         folder = self.job("--num_processes 1", "exit=0").folder
         for flags in ("--num_processes 1", "--hosts localhost:1"):
