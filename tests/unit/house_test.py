@@ -42,6 +42,7 @@ RUNTIME_FOLDERS = {
     "checkpoint": set(),
     "training": {"device", "checkpoint"},
     "capi": set(),
+    "weights": {"checkpoint"},
     "selftest": set(),
 }
 # The launcher hands a plan over; what the agent is made of is not its business.
