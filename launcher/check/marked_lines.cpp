@@ -22,7 +22,7 @@ MarkedLine read_marked_line(std::string_view line) {
   using Kind = MarkedLine::Kind;
   constexpr std::pair<std::string_view, Kind> kMarks[] = {
       {kTextMark, Kind::text}, {kJsonMark, Kind::result}, {kMachineMark, Kind::machine}};
-  // "[default0]:" is short; further on a mark is somebody's text.
+  // "[default0]:" is short; further on a mark is the program's own text.
   constexpr std::size_t kPrefix = 300;
   MarkedLine found{Kind::plain, line};
   std::size_t first = std::string_view::npos;

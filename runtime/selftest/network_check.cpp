@@ -249,7 +249,7 @@ class NetworkCheck {
     for (int node = 0; node < place_.nodes; ++node) {
       if (learn(node, appear)) continue;
       auto& facts = nodes_[static_cast<std::size_t>(node)];
-      facts.name = "node " + std::to_string(node);
+      facts.name = "node rank " + std::to_string(node);
       facts.trouble = "its rank didn't appear within 30 s";
     }
     tell_names_apart();

@@ -67,7 +67,7 @@ class Judge {
                                {node},
                                false,
                                name(node) + " took no part: " + nodes_[at(node)].trouble,
-                               "look at the machine: acc-ctl status, its log"});
+                               "look at that machine, and at what was printed there"});
     explained_.insert(node);
   }
 
