@@ -4,6 +4,7 @@ import contextlib, json, os, re, shutil, signal, subprocess, tempfile, unittest
 from harness import BIN, PROGRAMS, SLACK, free_port, main, read, until
 from hosts import Hosts, needs_hosts
 from test_cluster_launch import ALICE, OnDaemons
+from test_hosts_launch import OnHosts
 
 for name in ("acc-ctl", "acc-test-worker", "acc-test"):
     if not os.path.exists(os.path.join(PROGRAMS.name, name)):
@@ -223,6 +224,15 @@ class ThroughDaemons(OnDaemons):
             done = subprocess.run([ACC_TEST, "--hosts", "a,b", *words], capture_output=True, text=True, timeout=LIMIT_S, check=False)
             self.assertEqual((done.returncode, done.stdout), (2, ""), words)
             self.assertIn(said, done.stderr)
+
+
+@needs_hosts
+class ThroughTransports(OnHosts):
+    def test_without_daemons_acc_launch_is_started_on_the_hosts_not_acc_test(self):
+        done = subprocess.run([ACC_TEST, *PLAIN, "--hosts", self.list(), "--launch_agent", self.agent(), "--network"], capture_output=True, text=True,
+                              timeout=LIMIT_S, check=False, cwd="/tmp")
+        self.assertIn(done.returncode, (0, 1), done.stdout + done.stderr)  # 1: a machine that does much else has slow pairs
+        self.assertRegex(done.stdout, r"(?m)^acc-test: (all is well|FAILED: network): .*36 checks of 3 machines, 4 checks with 3 ranks")
 
 
 if __name__ == "__main__":

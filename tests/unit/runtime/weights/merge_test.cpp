@@ -53,7 +53,7 @@ struct Model {
             {"a.seen", TensorView{std::span{seen}, {}}}};
   }
   /// As save_state() stores it: the last one is a buffer.
-  void save(const fs::path& path) {
+  void save(const fs::path& path, std::uint64_t max_shard_bytes = std::uint64_t{1} << 40) {
     auto named = tensors();
     CheckpointState state;
     for (auto& tensor : named) {
@@ -63,7 +63,9 @@ struct Model {
            Placement::replicated, tensor.name == "a.seen" ? "buffers" : "model"});
     }
     on_ranks(1, [&](ProcessGroup& group) {
-      Checkpointer{group, quiet_options(path.parent_path())}.save_as(path, state);
+      auto how = quiet_options(path.parent_path());
+      how.max_shard_bytes = max_shard_bytes;
+      Checkpointer{group, how}.save_as(path, state);
     });
   }
 };
@@ -90,6 +92,19 @@ TEST_CASE("a merged checkpoint is what save_model() writes, byte for byte", "[ru
     for (const auto& file : wanted)
       CHECK((contents_of(options.folder / file) == contents_of(folder / ("model" + name) / file)));
   }
+}
+
+TEST_CASE("a checkpoint whose model is in several files is merged to the same",
+          "[runtime][weights]") {
+  const TemporaryFolder folder;
+  Model model;
+  model.save(folder / "one");
+  model.save(folder / "several", 2'000'000);
+  CHECK(fs::exists(folder / "several" / "model-00001-of-00002.safetensors"));
+  for (const auto* name : {"one", "several"})
+    CHECK(refusal_of(folder / name, into(folder / (name + std::string{"-out"}))).empty());
+  CHECK((contents_of(folder / "one-out" / "model.safetensors") ==
+         contents_of(folder / "several-out" / "model.safetensors")));
 }
 
 TEST_CASE("pieces of several ranks become whole tensors", "[runtime][weights]") {
