@@ -8,8 +8,8 @@ foreach(program acc acc-launch acc-agent acc-rendezvous acc-test acc-ctl acc-env
 endforeach()
 # Another name of acc-ctl, a link.
 install(FILES ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/acc-top DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT acc)
-# Started by acc-test, by nobody else.
-install(TARGETS acc-test-worker RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/acc COMPONENT acc)
+# Started by acc-test, and by acc for its words that read models; by nobody else.
+install(TARGETS acc-test-worker acc-weights RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/acc COMPONENT acc)
 install(FILES configs/systemd/acc-launch@.service configs/systemd/acc-agent.service DESTINATION lib/systemd/system COMPONENT acc)
 install(FILES configs/systemd/acc.tmpfiles DESTINATION lib/tmpfiles.d RENAME acc.conf COMPONENT acc)
 
@@ -48,7 +48,17 @@ if(NOT ACC_SANITIZE)  # they come from running the programs
       COMMAND ${GZIP} -9nf ${acc_pages}/${program}.1
       DEPENDS acc-docs ${program} VERBATIM)
   endforeach()
-  foreach(program acc-ctl acc-config)
+  # Pages of the words that no other program answers.
+  set(acc_summary_of_merge-weights "make model.safetensors of a checkpoint")
+  set(acc_summary_of_estimate-memory "the memory that a model takes")
+  foreach(word merge-weights estimate-memory)
+    add_custom_command(OUTPUT ${acc_pages}/acc-${word}.1.gz
+      COMMAND acc ${word} --help > ${acc_pages}/acc-${word}.help
+      COMMAND acc-docs --print man acc-${word} ${acc_summary_of_${word}} < ${acc_pages}/acc-${word}.help > ${acc_pages}/acc-${word}.1
+      COMMAND ${GZIP} -9nf ${acc_pages}/acc-${word}.1
+      DEPENDS acc-docs acc acc-weights VERBATIM)
+  endforeach()
+  foreach(program acc acc-ctl acc-config)
     foreach(shell bash zsh fish)
       add_custom_command(OUTPUT ${acc_pages}/${program}.${shell}
         COMMAND ${program} --completion ${shell} > ${acc_pages}/${program}.${shell}
@@ -58,14 +68,19 @@ if(NOT ACC_SANITIZE)  # they come from running the programs
   add_custom_target(acc-pages ALL
     DEPENDS ${acc_pages}/acc-launch.1.gz ${acc_pages}/acc-test.1.gz ${acc_pages}/acc-rendezvous.1.gz ${acc_pages}/acc-agent.1.gz ${acc_pages}/acc-ctl.1.gz
       ${acc_pages}/acc-config.1.gz ${acc_pages}/acc-env.1.gz ${acc_pages}/acc.1.gz ${acc_pages}/acc-ctl.bash ${acc_pages}/acc-ctl.zsh ${acc_pages}/acc-ctl.fish
-      ${acc_pages}/acc-config.bash ${acc_pages}/acc-config.zsh ${acc_pages}/acc-config.fish)
+      ${acc_pages}/acc-config.bash ${acc_pages}/acc-config.zsh ${acc_pages}/acc-config.fish
+      ${acc_pages}/acc-merge-weights.1.gz ${acc_pages}/acc-estimate-memory.1.gz ${acc_pages}/acc.bash ${acc_pages}/acc.zsh ${acc_pages}/acc.fish)
   install(FILES ${acc_pages}/acc-launch.1.gz ${acc_pages}/acc-test.1.gz ${acc_pages}/acc-rendezvous.1.gz ${acc_pages}/acc-agent.1.gz ${acc_pages}/acc-ctl.1.gz
       ${acc_pages}/acc-config.1.gz ${acc_pages}/acc-env.1.gz ${acc_pages}/acc.1.gz
+      ${acc_pages}/acc-merge-weights.1.gz ${acc_pages}/acc-estimate-memory.1.gz
     DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT acc)
   # The folders are Debian's.
   install(FILES ${acc_pages}/bash DESTINATION share/bash-completion/completions RENAME acc-launch COMPONENT acc)
   install(FILES ${acc_pages}/zsh DESTINATION share/zsh/vendor-completions RENAME _acc-launch COMPONENT acc)
   install(FILES ${acc_pages}/fish DESTINATION share/fish/vendor_completions.d RENAME acc-launch.fish COMPONENT acc)
+  install(FILES ${acc_pages}/acc.bash DESTINATION share/bash-completion/completions RENAME acc COMPONENT acc)
+  install(FILES ${acc_pages}/acc.zsh DESTINATION share/zsh/vendor-completions RENAME _acc COMPONENT acc)
+  install(FILES ${acc_pages}/acc.fish DESTINATION share/fish/vendor_completions.d COMPONENT acc)
   install(FILES ${acc_pages}/acc-ctl.bash DESTINATION share/bash-completion/completions RENAME acc-ctl COMPONENT acc)
   install(FILES ${acc_pages}/acc-config.bash DESTINATION share/bash-completion/completions RENAME acc-config COMPONENT acc)
   install(FILES ${acc_pages}/acc-config.zsh DESTINATION share/zsh/vendor-completions RENAME _acc-config COMPONENT acc)

@@ -13,7 +13,8 @@
 
 namespace {
 
-/// In the folder of this program, or on PATH where that was copied alone. Returns only if it fails.
+/// In the folder of this program, in the one for programs that nobody types, or on PATH where acc
+/// was copied alone. Returns only if it fails.
 int become(const std::string& program, const std::vector<std::string>& words) {
   std::error_code error;
   const auto here = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
@@ -22,7 +23,10 @@ int become(const std::string& program, const std::vector<std::string>& words) {
   auto copies = words;
   for (auto& word : copies) argv.push_back(word.data());
   argv.push_back(nullptr);
-  if (!error) ::execv((here / program).c_str(), argv.data());
+  for (const auto& folder : {here, here / "../libexec/acc"}) {
+    if (!error) ::execv((folder / program).c_str(), argv.data());
+    if (!error && errno != ENOENT) break;
+  }
   if (error || errno == ENOENT) ::execvp(program.c_str(), argv.data());
   const int why = errno;
   std::fprintf(stderr, "acc: '%s' can't be started: %s; it belongs beside acc, in '%s'\n",

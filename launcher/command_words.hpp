@@ -15,6 +15,8 @@ struct CommandWord {
       program;  ///< of ours, in the folder of acc; empty: there is none, `summary` says why
   std::string_view first;  ///< words in front of the user's; separated by spaces
   std::string_view summary;
+  /// For completion, separated by spaces, of programs without completions of their own.
+  std::string_view flags{};
 };
 
 /// In the order of the help text.
@@ -29,5 +31,8 @@ struct Dispatch {
   bool is_complaint = false;
 };
 [[nodiscard]] Dispatch dispatch(std::span<const std::string> words);
+
+/// For bash, zsh or fish; behind the word the program's own are used. Empty: another shell.
+[[nodiscard]] std::string word_completion(std::string_view shell);
 
 }  // namespace acc::launcher

@@ -397,7 +397,7 @@ class Launch {
 
   int start_on_hosts(const JobSpec& spec, Complaints complaints,
                      const agent::GuardianLink& guardian) {
-    HostsInputs inputs{environment_, working_directory(), own_program(),  host_name(),
+    HostsInputs inputs{environment_, working_directory(), acc_launch_program(), host_name(),
                        {},           random_name(),       default_config_};
     if (line_.given("hostfile"_key) != nullptr) {
       auto text = read_hostfile(spec.text("hostfile"_key));
@@ -431,6 +431,13 @@ class Launch {
     std::error_code failed;
     const auto path = std::filesystem::read_symlink("/proc/self/exe", failed);
     return failed ? "acc-launch" : path.string();
+  }
+
+  /// What a transport starts on the hosts. This process may be acc-test.
+  static std::string acc_launch_program() {
+    const auto own = own_program();
+    const auto beside = program_beside(own, "acc-launch");
+    return beside.find('/') == std::string::npos ? own : beside;
   }
 
   /// Else by PATH.

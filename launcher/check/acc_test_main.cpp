@@ -5,6 +5,8 @@
 #include "launcher/check/command.hpp"
 #include "launcher/check/machine_checks.hpp"
 #include "launcher/check/machine_view.hpp"
+#include "launcher/check/marked_lines.hpp"
+#include "launcher/check/on_rank.hpp"
 #include "launcher/check/report.hpp"
 #include "launcher/check/worker_program.hpp"
 #include "launcher/launcher.hpp"
@@ -16,8 +18,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace acc::check {
@@ -36,6 +41,7 @@ class Test {
 
   int run(const agent::GuardianLink& guardian, bool has_output) {
     report_.quiet = command_.json_file == "-";
+    report_.is_on_hosts = command_.on_hosts;
     if (::access(worker_.c_str(), X_OK) != 0) {
       std::fprintf(stderr, "acc-test: '%s' is missing: it belongs there or beside acc-test\n",
                    worker_.c_str());
@@ -44,6 +50,7 @@ class Test {
     if (const auto wrong = wrong_options(worker_, command_.worker); !wrong.empty())
       return complain({{Errc::bad_usage, wrong}});
     if (!report_.open(command_.json_file, has_output)) return to_int(ExitCode::output);
+    if (command_.on_hosts) return run_on_hosts(guardian, has_output);
     auto words = command_.launch;
     words.emplace_back("--no_python");
     words.push_back(worker_);
@@ -57,7 +64,42 @@ class Test {
   }
 
  private:
+  /// The ranks, and what is to be known of their machines, come back in their standard output.
+  int run_on_hosts(const agent::GuardianLink& guardian, bool has_output) {
+    auto words = command_.launch;
+    words.emplace_back("--no_python");
+    words.push_back(own_program());
+    words.emplace_back(kOnRank);
+    words.emplace_back("--marked");
+    words.insert(words.end(), command_.worker.begin(), command_.worker.end());
+    std::optional<int> code;
+    try {
+      OutputReader reader{[this](std::string_view line) { report_.take_line(line); }};
+      report_.output = reader.output();
+      code = launcher::launch(words, guardian, has_output);
+      reader.finish();
+      report_.output = STDOUT_FILENO;
+    } catch (const std::system_error& error) {
+      std::fprintf(stderr, "acc-test: read what the ranks print: %s\n",
+                   error.code().message().c_str());
+      return to_int(ExitCode::resources);
+    }
+    // Refused, in words.
+    if (!report_.has_heard() && *code == to_int(ExitCode::usage)) return *code;
+    return report_.finish(*code);
+  }
+
+  static std::string own_program() {
+    std::error_code failed;
+    const auto path = std::filesystem::read_symlink("/proc/self/exe", failed);
+    return failed ? "acc-test" : path.string();
+  }
+
   std::optional<int> look(const agent::JobPlan& plan) {
+    if (command_.network && !plan.cluster.several())
+      return complain({{Errc::bad_usage,
+                        "--network measures between machines, and the job has one: give --hosts "
+                        "a,b, or --nnodes N and start acc-test on each"}});
     looked_ = true;
     report_.begin(plan);
     report_.add_machine(judge(look_at_machine(plan, launcher::read_environment(), worker_), plan));
@@ -90,6 +132,10 @@ int print(const std::string& text, bool has_output) {
 int main(int argc, char** argv) {
   using namespace acc::check;
   const bool has_output = ::fcntl(STDOUT_FILENO, F_GETFD) >= 0;
+  if (argc > 1 && std::string_view{argv[1]} == kOnRank) {
+    const std::vector<std::string> words(argv + 2, argv + argc);
+    return run_on_rank(words);
+  }
   return acc::agent::run_guarded([&](const acc::agent::GuardianLink& guardian) {
     std::signal(SIGPIPE,
                 SIG_IGN);  // `| head`: what isn't read any more is dropped, the test goes on

@@ -2,6 +2,8 @@
 
 #include "common/text.hpp"
 #include "launcher/cli.hpp"
+#include "launcher/hosts_plan.hpp"
+#include "launcher/key_table.hpp"
 
 #include <algorithm>
 #include <array>
@@ -69,7 +71,8 @@ const Letter* letter_of(std::string_view word) {
 }
 
 std::vector<std::string_view> own_names() {
-  std::vector<std::string_view> names{"--bandwidth", "--local_only", "--json", "--help"};
+  std::vector<std::string_view> names{"--bandwidth", "--network", "--local_only", "--json",
+                                      "--help"};
   for (const auto& letter : kLetters) names.push_back(letter.longer);
   for (const auto& letter : kLongOnly) names.push_back(letter.name);
   return names;
@@ -77,7 +80,12 @@ std::vector<std::string_view> own_names() {
 
 /// What acc-launch would say of its part, with our own options among those that may be meant.
 void check_launch_words(Command& command) {
+  using namespace launcher::literals;
   const auto line = launcher::parse_command_line(command.launch);
+  command.on_hosts = launcher::is_on_hosts(line);
+  if (line.given("detach"_key) != nullptr)
+    command.complaints.push_back(
+        {Errc::bad_usage, "--detach: acc-test waits for what the ranks find: leave it out"});
   const auto names = own_names();
   for (auto complaint : line.complaints) {
     for (const std::string_view word : command.launch) {
@@ -118,6 +126,8 @@ Command parse_command(std::span<const std::string> words) {
       command.help = true;
     } else if (name == "--version") {
       command.version = true;
+    } else if (name == "--network") {
+      command.network = true;
     } else if (name == "--local_only") {
       command.only_machine = true;
     } else if (name == "--json") {
@@ -138,21 +148,33 @@ Command parse_command(std::span<const std::string> words) {
   check_launch_words(command);
   if (letters && !command.bandwidth)
     command.complaints.push_back({Errc::bad_usage, "-b, -e and their like need --bandwidth"});
+  const auto refuse = [&](std::string what) {
+    command.complaints.push_back({Errc::bad_usage, std::move(what)});
+  };
+  if (command.bandwidth && command.network)
+    refuse("--bandwidth measures collectives of all ranks, --network pairs of machines: give one");
+  if (command.only_machine && (command.network || command.on_hosts))
+    refuse("--local_only looks at this machine alone: without --hosts and --network");
   if (command.bandwidth) command.worker.emplace_back("--bandwidth");
+  if (command.network) command.worker.emplace_back("--network");
   return command;
 }
 
 std::string help_text() {
   std::string text =
-      "usage: acc-test [--config_file FILE | --num_processes N …] [--bandwidth [-b 8 -e 64M …]] "
-      "[--json FILE]\n\n"
+      "usage: acc-test [--hosts a,b:8 | --config_file FILE | --num_processes N …] [--json FILE]\n"
+      "                [--network | --bandwidth [-b 8 -e 64M …]]\n\n"
       "Checks this machine, then starts a job over all ranks, as acc-launch would with the same\n"
       "flags, and checks what the ranks do together: who they are, every collective, sharding,\n"
-      "training, checkpoints, and that mistakes are told. On several machines type it on each.\n\n"
+      "training, checkpoints, and that mistakes are told. On several machines type it on each,\n"
+      "or once with --hosts: then it checks each of them.\n\n"
+      "  --network         measures pairs of machines instead, and names the node, the link or\n"
+      "                    the direction that is broken or slow; one rank a machine is enough\n"
       "  --bandwidth       measures instead, in nccl-tests' way and columns\n"
       "  --json FILE       the results as JSON, too; -: to standard output\n"
       "  --local_only      looks at this machine and starts nothing\n"
-      "  any flag of acc-launch: --num_processes, --cpu, --nnodes …\n\nwith --bandwidth:\n";
+      "  any flag of acc-launch: --hosts, --num_processes, --cpu, --nnodes …\n\n"
+      "with --bandwidth (-T with all):\n";
   for (const auto& letter : kLetters) {
     auto line = "  " + std::string{letter.name} + ", " + std::string{letter.longer};
     line.resize(std::max<std::size_t>(line.size() + 1, 24), ' ');
@@ -162,8 +184,8 @@ std::string help_text() {
     text +=
         "  " + std::string{letter.name} + std::string(16, ' ') + std::string{letter.help} + "\n";
   return text +
-         "\nexit code: 0: all is well; 1: a check failed; else as acc-launch's "
-         "(docs/exit-codes.md, man acc-launch)\n";
+         "\nexit code: 0: all is well; 1: a check failed, or --network found something; else as\n"
+         "acc-launch's (docs/exit-codes.md, man acc-launch)\n";
 }
 
 }  // namespace acc::check

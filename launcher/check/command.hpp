@@ -14,6 +14,8 @@ struct Command {
   std::vector<std::string> worker;  ///< options of the program that runs on every rank
   std::string json_file;            ///< --json FILE; "-": standard output; empty: none
   bool bandwidth = false;
+  bool network = false;   ///< --network: only the network between the nodes is measured
+  bool on_hosts = false;  ///< --hosts or --hostfile: the ranks, and their machines, are elsewhere
   bool help = false;
   bool version = false;
   bool only_machine = false;  ///< --local_only: no job is started

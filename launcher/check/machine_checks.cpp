@@ -3,6 +3,8 @@
 #include "common/enum_names.hpp"
 #include "common/text.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <cstdio>
 
@@ -163,9 +165,30 @@ Check check_nccl(const MachineView& m) {
 
 }  // namespace
 
-std::string_view to_string(Verdict verdict) {
-  static constexpr EnumNames<Verdict, Verdict::failed> kNames{{"ok", "note", "warning", "failed"}};
-  return kNames[verdict];
+namespace {
+
+constexpr EnumNames<Verdict, Verdict::failed> kVerdicts{{"ok", "note", "warning", "failed"}};
+
+}  // namespace
+
+std::string_view to_string(Verdict verdict) { return kVerdicts[verdict]; }
+
+nlohmann::json as_json(const Check& check) {
+  return {{"name", check.name},
+          {"verdict", to_string(check.verdict)},
+          {"found", check.found},
+          {"remedy", check.remedy}};
+}
+
+std::optional<Check> check_of(const nlohmann::json& json) {
+  if (!json.is_object()) return std::nullopt;
+  const auto text = [&](const char* key) {
+    const auto at = json.find(key);
+    return at != json.end() && at->is_string() ? at->get<std::string>() : std::string{};
+  };
+  const auto verdict = kVerdicts.find(text("verdict"));
+  if (!verdict || text("name").empty()) return std::nullopt;
+  return Check{text("name"), *verdict, text("found"), text("remedy")};
 }
 
 std::vector<Check> judge(const MachineView& machine, const agent::JobPlan& plan) {

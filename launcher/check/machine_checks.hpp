@@ -3,7 +3,10 @@
 #include "agent/job_plan.hpp"
 #include "launcher/check/machine_view.hpp"
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +32,10 @@ struct Check {
 
 /// The checks for this job on such a machine, in the order in which they are told.
 [[nodiscard]] std::vector<Check> judge(const MachineView& machine, const agent::JobPlan& plan);
+
+[[nodiscard]] nlohmann::json as_json(const Check& check);
+/// nothing: not what as_json() made.
+[[nodiscard]] std::optional<Check> check_of(const nlohmann::json& json);
 
 /// "ok       open files    1048576 may be open" and, below a warning or failure, its remedy.
 [[nodiscard]] std::string to_text(const Check& check);

@@ -3,6 +3,7 @@
 #include "common/exit_codes.hpp"
 #include "common/foreign_file.hpp"
 #include "common/text.hpp"
+#include "launcher/check/marked_lines.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -20,13 +21,6 @@ namespace acc::check {
 namespace {
 
 using nlohmann::json;
-
-json as_json(const Check& check) {
-  return {{"name", check.name},
-          {"verdict", to_string(check.verdict)},
-          {"found", check.found},
-          {"remedy", check.remedy}};
-}
 
 std::string counted(std::size_t number, const std::string& one, const std::string& many) {
   return std::to_string(number) + " " + (number == 1 ? one : many);
@@ -68,8 +62,13 @@ bool Report::open(const std::string& json_file, bool has_output) {
 
 void Report::say(const std::string& text) const {
   if (quiet) return;
-  std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
+  for (std::size_t done = 0; done < text.size();) {
+    const auto n = ::write(output, text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;  // a reader that has seen enough; the last line tells by itself
+    done += static_cast<std::size_t>(n);
+  }
 }
 
 void Report::begin(const agent::JobPlan& plan) {
@@ -100,23 +99,89 @@ int Report::finish_machine() {
   return conclude(true, "all is well: " + of + ", " + counted(warned, "warning", "warnings"), 0);
 }
 
-int Report::finish(int code) {
-  std::ifstream file{path_of(results_file_)};
+void Report::take_line(std::string_view line) {
+  const auto marked = read_marked_line(line);
+  const std::string content{marked.content};
+  switch (marked.kind) {
+    case MarkedLine::Kind::machine:
+      return add_host(content);
+    case MarkedLine::Kind::result:
+      if (json::parse(content, nullptr, false).is_object()) results_.push_back(content);
+      return;
+    case MarkedLine::Kind::text:
+    case MarkedLine::Kind::plain:
+      say(content + "\n");
+  }
+}
+
+/// A machine of --hosts: one line if all is well, and what isn't.
+void Report::add_host(std::string_view told) {
+  const auto all = json::parse(told, nullptr, false);
+  if (!all.is_object() || !all.contains("checks") || !all["checks"].is_array()) return;
+  Host host{all.value("host", "?"), {}};
+  for (const auto& one : all["checks"])
+    if (auto check = check_of(one)) host.checks.push_back(std::move(*check));
+  const auto ranks = all.value("ranks", 1U);
+  workers_ = hosts_.empty() ? ranks : workers_ + ranks;
+  const auto failed = count(host.checks, Verdict::failed);
+  const auto warned = count(host.checks, Verdict::warning);
+  say(to_text({printable(host.name),
+               failed > 0   ? Verdict::failed
+               : warned > 0 ? Verdict::warning
+                            : Verdict::ok,
+               counted(host.checks.size(), "check", "checks") + " of the machine" +
+                   (warned > 0 ? ", " + counted(warned, "warning", "warnings") : "") + ", " +
+                   counted(ranks, "rank", "ranks"),
+               ""}));
+  for (auto check : host.checks) {
+    if (check.verdict != Verdict::warning && check.verdict != Verdict::failed) continue;
+    check.found = printable(host.name) + ": " + check.found;
+    say(to_text(check));
+  }
+  hosts_.push_back(std::move(host));
+  nodes_ = static_cast<std::uint32_t>(hosts_.size());
+}
+
+std::string Report::counts() const {
+  std::size_t checks = machine_.size();
+  for (const auto& host : hosts_) checks += host.checks.size();
+  return counted(checks, "check", "checks") + " of " +
+         (!is_on_hosts ? std::string{"this machine"}
+                       : counted(hosts_.size(), "machine", "machines")) +
+         ", " + counted(results_.size(), "check", "checks") + " with " +
+         counted(workers_, "rank", "ranks");
+}
+
+std::vector<std::string> Report::failures() const {
   std::vector<std::string> failed;
-  for (std::string line; std::getline(file, line);) {
+  for (const auto& line : results_) {
     const auto result = json::parse(line, nullptr, false);
-    if (!result.is_object()) continue;  // its writer was killed in the middle of it
-    results_.push_back(line);
-    if (result.value("verdict", "") == "failed") failed.push_back(result.value("name", "?"));
+    if (result.value("verdict", "") != "failed") continue;
+    const auto name = result.value("name", "?");
+    // Of the network the last line says what it is about.
+    failed.push_back(name == "network" ? name + ": " + result.value("found", "") : name);
   }
   for (const auto& check : machine_)
     if (check.verdict == Verdict::failed) failed.push_back(check.name);
-  const auto of = counted(machine_.size(), "check", "checks") + " of this machine, " +
-                  counted(results_.size(), "check", "checks") + " with " +
-                  counted(workers_, "rank", "ranks");
+  for (const auto& host : hosts_)
+    for (const auto& check : host.checks)
+      if (check.verdict == Verdict::failed)
+        failed.push_back(printable(host.name) + ": " + check.name);
+  return failed;
+}
+
+int Report::finish(int code) {
+  std::ifstream file{path_of(results_file_)};
+  for (std::string line; std::getline(file, line);)
+    // Its writer may have been killed in the middle of it.
+    if (json::parse(line, nullptr, false).is_object()) results_.push_back(line);
+  const auto failed = failures();
+  const auto of = counts();
   if (!failed.empty())
     return conclude(false, "FAILED: " + join(failed, ", ") + " (" + of + ")",
                     code != 0 ? code : to_int(ExitCode::failure));
+  if (code != 0 && is_on_hosts && !has_heard())
+    return conclude(false, "FAILED: no rank reported, exit code " + std::to_string(code), code);
   if (code != 0)
     return conclude(
         false, "FAILED: the job ended with exit code " + std::to_string(code) + ", after " + of,
@@ -138,8 +203,14 @@ bool Report::write_json(bool well, const std::string& last_line, int code) const
            {"seconds", seconds()},
            {"said", last_line},
            {"machine", json::array()},
+           {"machines", json::array()},
            {"results", json::array()}};
   for (const auto& check : machine_) all["machine"].push_back(as_json(check));
+  for (const auto& host : hosts_) {
+    json one{{"host", host.name}, {"checks", json::array()}};
+    for (const auto& check : host.checks) one["checks"].push_back(as_json(check));
+    all["machines"].push_back(std::move(one));
+  }
   for (const auto& line : results_) all["results"].push_back(json::parse(line, nullptr, false));
   const auto text = all.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
   if (quiet) return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace acc::check {
@@ -18,6 +19,9 @@ namespace acc::check {
 class Report {
  public:
   bool quiet = false;  ///< JSON goes to standard output: nothing else may
+  int output = 1;      ///< where lines go: standard output, or what it was before it was taken
+
+  bool is_on_hosts = false;  ///< the machines are others, and tell by themselves
 
   /// Makes the file for the ranks' results and tells its name in ACC_TEST_RESULTS; looks whether
   /// `json_file` can be written, so that no test runs for nothing. Complains by itself.
@@ -27,6 +31,10 @@ class Report {
   [[nodiscard]] bool machine_failed() const;
   void begin_ranks();
 
+  /// With --hosts: a line of the ranks' output. What isn't behind a mark is printed as it is.
+  void take_line(std::string_view line);
+  [[nodiscard]] bool has_heard() const { return !hosts_.empty() || !results_.empty(); }
+
   /// No job was to be started. @return the exit code.
   [[nodiscard]] int finish_machine();
   /// @param code  of the job. @return the exit code of acc-test.
@@ -34,6 +42,9 @@ class Report {
 
  private:
   void say(const std::string& text) const;
+  void add_host(std::string_view told);
+  [[nodiscard]] std::string counts() const;
+  [[nodiscard]] std::vector<std::string> failures() const;
   [[nodiscard]] int conclude(bool well, const std::string& last_line, int code);
   [[nodiscard]] bool write_json(bool well, const std::string& last_line, int code) const;
   [[nodiscard]] double seconds() const;
@@ -41,6 +52,11 @@ class Report {
   std::string json_file_;
   UniqueFd results_file_;  ///< in memory: nothing stays behind, whatever becomes of us
   std::vector<Check> machine_;
+  struct Host {
+    std::string name;
+    std::vector<Check> checks;
+  };
+  std::vector<Host> hosts_;           ///< of --hosts, as they told
   std::vector<std::string> results_;  ///< of the ranks, a JSON object each
   Instant started_ = std::chrono::steady_clock::now();
   std::uint32_t workers_ = 1;

@@ -98,16 +98,6 @@ void checksum_blocks(Bytes bytes, std::uint64_t at, std::vector<std::uint32_t>& 
   }
 }
 
-void compare(const fs::path& path, const FileRecord& file, std::size_t block, Bytes bytes) {
-  const auto found = checksum(bytes);
-  if (found == file.crc32[block]) return;
-  throw Error{ErrorCode::corrupt, "'" + printable(path.native(), 500) + "': bytes " +
-                                      std::to_string(block * kBlock) + " to " +
-                                      std::to_string(block * kBlock + bytes.size() - 1) +
-                                      " aren't those that were written (checksum " + hex(found) +
-                                      ", was " + hex(file.crc32[block]) + ")"};
-}
-
 UniqueFd open_in_size(const fs::path& path, const FileRecord& file) {
   std::uint64_t size = 0;
   auto fd = open_for_reading(path, size);
@@ -155,6 +145,16 @@ std::size_t blocks_of(const FileRecord& file) noexcept {
   return static_cast<std::size_t>((file.bytes + kBlock - 1) / kBlock);
 }
 
+void check_block(const fs::path& path, const FileRecord& file, std::size_t block, Bytes bytes) {
+  const auto found = checksum(bytes);
+  if (found == file.crc32[block]) return;
+  throw Error{ErrorCode::corrupt, "'" + printable(path.native(), 500) + "': bytes " +
+                                      std::to_string(block * kBlock) + " to " +
+                                      std::to_string(block * kBlock + bytes.size() - 1) +
+                                      " aren't those that were written (checksum " + hex(found) +
+                                      ", was " + hex(file.crc32[block]) + ")"};
+}
+
 void check_blocks(const fs::path& folder, const FileRecord& file, std::size_t first,
                   std::size_t count, int threads) {
   const auto path = folder / file.name;
@@ -171,7 +171,7 @@ void check_blocks(const fs::path& folder, const FileRecord& file, std::size_t fi
              const auto bytes = buffer.first(
                  static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, file.bytes - at)));
              read_at(fd.get(), bytes, at, path);
-             compare(path, file, block, bytes);
+             check_block(path, file, block, bytes);
            }
          });
 }
@@ -184,7 +184,7 @@ std::string read_checked(const fs::path& folder, const FileRecord& file) {
   read_at(fd.get(), bytes, 0, path);
   for (std::size_t block = 0; block < blocks_of(file); ++block) {
     const auto from = block * kBlock;
-    compare(path, file, block, bytes.subspan(from, std::min(kBlock, bytes.size() - from)));
+    check_block(path, file, block, bytes.subspan(from, std::min(kBlock, bytes.size() - from)));
   }
   return text;
 }

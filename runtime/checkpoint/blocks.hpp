@@ -36,6 +36,8 @@ struct FileRecord {
 /// @throws Error corrupt: what differs, in which file, at which byte; system.
 void check_blocks(const fs::path& folder, const FileRecord& file, std::size_t first,
                   std::size_t count, int threads);
+/// Compares one block's bytes, which were read from `path`. @throws Error corrupt
+void check_block(const fs::path& path, const FileRecord& file, std::size_t block, Bytes bytes);
 /// A whole small file, compared.
 [[nodiscard]] std::string read_checked(const fs::path& folder, const FileRecord& file);
 

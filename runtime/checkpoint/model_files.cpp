@@ -74,6 +74,12 @@ void StagedFiles::add(const std::string& name, std::span<const Bytes> pieces) {
   [[maybe_unused]] const auto record = write_file(files_, staged_.back().beside, pieces, 2);
 }
 
+StagedFiles::Open StagedFiles::create(const std::string& name) {
+  const auto target = target_of(folder_ / name);
+  staged_.push_back({beside(target), target});
+  return {files_.create(staged_.back().beside), staged_.back().beside};
+}
+
 void StagedFiles::make_valid(const std::vector<std::string>& outdated) {
   std::error_code none;
   const auto replaces = [&](const Staged& file) { return fs::exists(file.target, none); };

@@ -26,6 +26,13 @@ class StagedFiles {
   /// @throws Error invalid_argument: under this name is a device, a pipe, a folder; system.
   void add(const std::string& name, std::span<const Bytes> pieces);
 
+  /// As add(), for a caller that writes the file and syncs it by itself.
+  struct Open {
+    UniqueFd fd;
+    fs::path path;  ///< temporary
+  };
+  [[nodiscard]] Open create(const std::string& name);
+
   /// The one place where files, whose bytes are all on disk, become valid: in the order in which
   /// they were added; then `outdated` is removed. If several files replace existing ones, the old
   /// one of the last is removed first, so that no reader sees a mixture of old and new; and a list

@@ -344,6 +344,10 @@ std::optional<unsigned> bits_of(std::string_view type) noexcept {
   return known != nullptr ? std::optional{known->bits} : std::nullopt;
 }
 
+std::size_t order_of(std::string_view type) noexcept {
+  return static_cast<std::size_t>(std::ranges::find(kTypes, type, &Type::name) - kTypes.begin());
+}
+
 std::uint64_t header_length(std::span<const std::byte, kLengthBytes> first,
                             std::uint64_t file_bytes, std::string_view file) {
   std::uint64_t length = 0;

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdio>
 #include <unordered_set>
+#include <utility>
 
 namespace acc::runtime::safetensors {
 namespace {
@@ -42,8 +43,7 @@ bool is_shard_of(std::string_view name, std::string_view stem) {
 namespace {
 
 void check(const NamedTensor& tensor) {
-  const auto who = "tensor '" + printable(tensor.name) + "'";
-  if (tensor.name == "__metadata__") refuse(who + " has the name that the format keeps for itself");
+  const auto who = "tensor " + in_quotes(tensor.name);
   if (std::ranges::any_of(tensor.view.shape, [](auto extent) { return extent < 0; })) {
     refuse(who + " has the shape " + to_string(tensor.view.shape));
   }
@@ -52,13 +52,6 @@ void check(const NamedTensor& tensor) {
     refuse(who + " is on " + to_string(tensor.view.device) + ", not in host memory");
   }
   if (tensor.view.data == nullptr && tensor.view.bytes() > 0) refuse(who + " has no memory");
-}
-
-/// Where a type stands in the package's order: the higher, the larger its elements.
-int order_of(DType dtype) noexcept {
-  constexpr std::array kRising{DType::u8,  DType::i8,  DType::f16, DType::bf16, DType::i32,
-                               DType::u32, DType::f32, DType::f64, DType::i64,  DType::u64};
-  return static_cast<int>(std::ranges::find(kRising, dtype) - kRising.begin());
 }
 
 /// JSON text, which can't express strings that aren't UTF-8.
@@ -73,20 +66,20 @@ std::string text_of(const Json& value) {
 
 }  // namespace
 
-Layout lay_out(std::span<const NamedTensor> tensors, const TensorMetadata& metadata) {
-  Layout layout;
+Head head_of(std::span<const Described> tensors, const TensorMetadata& metadata) {
+  Head head;
   std::unordered_set<std::string_view> names;
-  for (const auto& tensor : tensors) {
-    check(tensor);
-    if (!names.insert(tensor.name).second) {
-      refuse("tensor '" + printable(tensor.name) + "' is there twice");
-    }
-    layout.order.push_back(&tensor);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto name = tensors[i].name;
+    if (name == "__metadata__")
+      refuse("tensor " + in_quotes(name) + " has the name that the format keeps for itself");
+    if (!names.insert(name).second) refuse("tensor " + in_quotes(name) + " is there twice");
+    head.order.push_back(i);
   }
-  std::ranges::sort(layout.order, [](const auto* a, const auto* b) {
-    const auto left = order_of(a->view.dtype);
-    const auto right = order_of(b->view.dtype);
-    return left != right ? left > right : a->name < b->name;
+  std::ranges::sort(head.order, [&](std::size_t a, std::size_t b) {
+    const auto left = order_of(tensors[a].type);
+    const auto right = order_of(tensors[b].type);
+    return left != right ? left > right : tensors[a].name < tensors[b].name;
   });
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
@@ -94,13 +87,13 @@ Layout lay_out(std::span<const NamedTensor> tensors, const TensorMetadata& metad
   auto text = text_of(header);
   text.pop_back();
   std::uint64_t at = 0;
-  for (const auto* tensor : layout.order) {
-    const auto end = at + tensor->view.bytes();
-    const nlohmann::ordered_json facts{{"dtype", type_of(tensor->view.dtype)},
-                                       {"shape", tensor->view.shape},
-                                       {"data_offsets", {at, end}}};
+  for (const auto index : head.order) {
+    const auto& tensor = tensors[index];
+    const auto end = at + tensor.bytes;
+    const nlohmann::ordered_json facts{
+        {"dtype", tensor.type}, {"shape", *tensor.shape}, {"data_offsets", {at, end}}};
     if (text.size() > 1) text += ',';
-    text += text_of(json(tensor->name)) + ':' + facts.dump();
+    text += text_of(json(tensor.name)) + ':' + facts.dump();
     at = end;
   }
   text += '}';
@@ -110,32 +103,56 @@ Layout lay_out(std::span<const NamedTensor> tensors, const TensorMetadata& metad
            std::to_string(kMaxHeader));
   }
   for (std::size_t i = 0; i < kLengthBytes; ++i) {
-    layout.head += static_cast<char>(text.size() >> (8 * i) & 0xff);
+    head.text += static_cast<char>(text.size() >> (8 * i) & 0xff);
   }
-  layout.head += text;
-  layout.bytes = layout.head.size() + at;
+  head.text += text;
+  head.bytes = head.text.size() + at;
+  return head;
+}
+
+Layout lay_out(std::span<const NamedTensor> tensors, const TensorMetadata& metadata) {
+  std::vector<Described> described;
+  for (const auto& tensor : tensors) {
+    check(tensor);
+    described.push_back(
+        {tensor.name, type_of(tensor.view.dtype), &tensor.view.shape, tensor.view.bytes()});
+  }
+  auto head = head_of(described, metadata);
+  Layout layout{std::move(head.text), {}, head.bytes};
+  for (const auto index : head.order) layout.order.push_back(&tensors[index]);
   return layout;
+}
+
+std::vector<std::vector<std::size_t>> group_by_size(std::span<const std::uint64_t> bytes,
+                                                    std::uint64_t most) {
+  std::vector<std::vector<std::size_t>> groups;
+  std::vector<std::size_t> open;
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] > most) {
+      groups.push_back({i});
+      continue;
+    }
+    if (bytes[i] > most - sum) {
+      groups.push_back(std::exchange(open, {}));
+      sum = 0;
+    }
+    open.push_back(i);
+    sum += bytes[i];
+  }
+  if (!open.empty() || groups.empty()) groups.push_back(std::move(open));
+  return groups;
 }
 
 std::vector<std::vector<NamedTensor>> split_by_size(std::span<const NamedTensor> tensors,
                                                     std::uint64_t most) {
+  std::vector<std::uint64_t> bytes;
+  for (const auto& tensor : tensors) bytes.push_back(tensor.view.bytes());
   std::vector<std::vector<NamedTensor>> groups;
-  std::vector<NamedTensor> open;
-  std::uint64_t bytes = 0;
-  for (const auto& tensor : tensors) {
-    const auto more = tensor.view.bytes();
-    if (more > most) {
-      groups.push_back({tensor});
-      continue;
-    }
-    if (bytes + more > most) {
-      groups.push_back(std::exchange(open, {}));
-      bytes = 0;
-    }
-    open.push_back(tensor);
-    bytes += more;
+  for (const auto& group : group_by_size(bytes, most)) {
+    groups.emplace_back();
+    for (const auto index : group) groups.back().push_back(tensors[index]);
   }
-  if (!open.empty() || groups.empty()) groups.push_back(std::move(open));
   return groups;
 }
 
@@ -149,9 +166,15 @@ std::string file_name(std::string_view stem, std::size_t number, std::size_t of)
   return name + ".safetensors";
 }
 
+std::string index_text(const std::map<std::string, std::string>& file_of_tensor,
+                       std::uint64_t tensor_bytes) {
+  const json index{{"metadata", {{"total_size", tensor_bytes}}}, {"weight_map", file_of_tensor}};
+  return index.dump(2) + "\n";
+}
+
 std::string index_text(std::span<const std::vector<NamedTensor>> groups, std::string_view stem) {
   std::uint64_t total = 0;
-  auto where = json::object();
+  std::map<std::string, std::string> where;
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const auto file = file_name(stem, i, groups.size());
     for (const auto& tensor : groups[i]) {
@@ -159,8 +182,7 @@ std::string index_text(std::span<const std::vector<NamedTensor>> groups, std::st
       total += tensor.view.bytes();
     }
   }
-  const json index{{"metadata", {{"total_size", total}}}, {"weight_map", std::move(where)}};
-  return index.dump(2) + "\n";
+  return index_text(where, total);
 }
 
 }  // namespace acc::runtime::safetensors

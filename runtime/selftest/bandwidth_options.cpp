@@ -164,7 +164,8 @@ std::string read_bandwidth_options(const std::vector<std::string>& words,
                                    BandwidthOptions& options) {
   for (std::size_t at = 0; at < words.size(); ++at) {
     const auto& word = words[at];
-    if (word == "--silent" || word == "--only_options") continue;
+    constexpr std::string_view kOthers[] = {"--silent", "--only_options", "--marked", "--network"};
+    if (std::ranges::find(kOthers, word) != std::end(kOthers)) continue;
     if (word == "--bandwidth") {
       options.wanted = true;
       continue;

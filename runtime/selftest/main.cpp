@@ -1,5 +1,6 @@
 #include "runtime/selftest/bandwidth.hpp"
 #include "runtime/selftest/checks.hpp"
+#include "runtime/selftest/network_check.hpp"
 #include "runtime/selftest/probe.hpp"
 #include "runtime/selftest/results.hpp"
 
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -46,7 +48,7 @@ Complaint complaint_of(ProcessGroup& group, const Named& named, std::string& fou
   try {
     found = named.check(group);
     return {};
-  } catch (const Error& error) {
+  } catch (const runtime::Error& error) {
     return {error.what(), std::ranges::find(error.ranks(), 0) != error.ranks().end()};
   } catch (const std::exception& error) {
     return {error.what()};
@@ -118,12 +120,22 @@ int run_worker(const std::vector<std::string>& words) {
     std::fprintf(stderr, "acc-test: %s\n", wrong.c_str());
     return 2;
   }
+  const auto style = given("--marked")   ? Style::marked
+                     : given("--silent") ? Style::silent
+                                         : Style::text;
+  if (given("--network")) {
+    NetworkOptions network;
+    if (given("-T")) network.limit = bandwidth.timeout;
+    const char* rank = std::getenv("RANK");
+    Results results{rank != nullptr ? std::atoi(rank) : 0, style};
+    return check_network(network, results);
+  }
   GroupOptions options;
   options.timeout = bandwidth.timeout;
   const auto began = Clock::now();
   auto group = ProcessGroup::from_environment(options);
   const double joined = seconds_since(began);
-  Results results{group, given("--silent")};
+  Results results{group, style};
   if (bandwidth.wanted) {
     measure_bandwidth(group, bandwidth, results);
     return 0;

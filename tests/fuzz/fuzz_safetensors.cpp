@@ -51,6 +51,26 @@ void write_again(const Header& header, std::string_view data, std::uint64_t data
   }
 }
 
+/// As merge-weights does, with tensors of any type.
+void describe_again(const Header& header) {
+  std::vector<Described> described;
+  for (const auto& entry : header.entries)
+    described.push_back({entry.name, entry.type, &entry.shape, entry.bytes});
+  const auto head = head_of(described, header.metadata);
+  const auto again =
+      parse_header(std::string_view{head.text}.substr(kLengthBytes), head.bytes, "again");
+  check_places(again, head.text.size(), head.bytes);
+  if (again.metadata != header.metadata || again.entries.size() != header.entries.size())
+    std::abort();
+  for (std::size_t i = 0; i < head.order.size(); ++i) {
+    // Empty tensors stand at the same place as what follows them.
+    const auto& before = header.entries[head.order[i]];
+    const auto now = std::ranges::find(again.entries, before.name, &SafetensorsEntry::name);
+    if (now == again.entries.end() || now->type != before.type || now->shape != before.shape)
+      std::abort();
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -64,6 +84,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto header = parse_header(whole.substr(kLengthBytes, length), size, "fuzzed");
     check_places(header, data_begin, size);
     write_again(header, whole.substr(data_begin), data_begin);
+    describe_again(header);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::corrupt) std::abort();
     if (std::string_view{error.what()}.find("'fuzzed': ") != 0) std::abort();

@@ -162,6 +162,11 @@ class Hosts:
         self._rules(one, f"cut_{other}", [f"ip saddr {theirs[0]} drop", f"ip6 saddr {theirs[1]} drop"],
                     [f"ip daddr {theirs[0]} drop", f"ip6 daddr {theirs[1]} drop"])
 
+    def slow_between(self, sender, receiver, kbytes=500):
+        """What goes from the one to the other, and that alone, is dropped above so many KiB in a second."""
+        self._rules(receiver, f"slow_{sender}", [f"{ip} saddr {address} limit rate over {kbytes} kbytes/second drop"
+                                                 for ip, address in (("ip", self.address(sender)), ("ip6", self.address6(sender)))])
+
     def loss(self, host, percent):
         """That share of the packets is lost on the way in, and again on the way out."""
         self._rules(host, "loss", *[[f"numgen random mod 100 < {percent} drop"]] * 2)

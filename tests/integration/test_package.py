@@ -207,7 +207,7 @@ class Programs(unittest.TestCase):
     def test_manual_pages_are_shown_without_a_warning(self):
         wanted = {"acc": "to-fsdp2", "acc-launch": "--num_processes N", "acc-test": "--bandwidth", "acc-rendezvous": "--listen ADDRESS",
                   "acc-agent": "--state-dir FOLDER", "acc-ctl": "submit -- WORDS", "acc-env": "--config_file FILE", "acc-top": "top [ID]",
-                  "acc-config": "--config_file FILE"}
+                  "acc-config": "--config_file FILE", "acc-merge-weights": "--max_shard_size SIZE", "acc-estimate-memory": "--dtypes TYPE"}
         for program, word in wanted.items():
             page = self.prefix / f"share/man/man1/{program}.1.gz"
             shown = subprocess.run(["man", "--warnings", "--local-file", page], capture_output=True, text=True, timeout=LIMIT_S,
@@ -229,7 +229,8 @@ class Programs(unittest.TestCase):
         for shell, file in (("zsh", "zsh/vendor-completions/_acc-launch"), ("fish", "fish/vendor_completions.d/acc-launch.fish"),
                             ("zsh", "zsh/vendor-completions/_acc-ctl"), ("fish", "fish/vendor_completions.d/acc-ctl.fish"),
                             ("zsh", "zsh/vendor-completions/_acc-config"), ("fish", "fish/vendor_completions.d/acc-config.fish"),
-                            ("bash", "bash-completion/completions/acc-config"),
+                            ("bash", "bash-completion/completions/acc-config"), ("bash", "bash-completion/completions/acc"),
+                            ("zsh", "zsh/vendor-completions/_acc"), ("fish", "fish/vendor_completions.d/acc.fish"),
                             ("bash", "bash-completion/completions/acc-ctl"), ("bash", "bash-completion/completions/acc-top")):
             with self.subTest(shell=shell):
                 if not shutil.which(shell):
@@ -242,6 +243,8 @@ class Programs(unittest.TestCase):
         self.assertIn("usage: acc-ctl top", run(self.prefix / "bin/acc-top", "--help"))
         for word in ("launch", "config", "env", "test", "ctl", "agent", "rendezvous"):
             self.assertIn(f"acc-{word}", run(self.prefix / "bin/acc", word, "--help").splitlines()[0])
+        for word in ("merge-weights", "estimate-memory"):
+            self.assertIn(f"usage: acc {word}", run(self.prefix / "bin/acc", word, "--help"))
         self.assertEqual(run(self.prefix / "bin/acc", "env", "--version"), run(self.prefix / "bin/acc-env", "--version"))
         self.assertIn("all is well", run(self.prefix / "bin/acc-test", "--local_only"))
 

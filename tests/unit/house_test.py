@@ -42,7 +42,8 @@ RUNTIME_FOLDERS = {
     "checkpoint": set(),
     "training": {"device", "checkpoint"},
     "capi": set(),
-    "selftest": set(),
+    "weights": {"checkpoint"},
+    "selftest": {"net", "bootstrap", "tcp"},
 }
 # The launcher hands a plan over; what the agent is made of is not its business.
 AGENT_PUBLIC = {"agent/agent.hpp", "agent/fanout/cluster_launch.hpp", "agent/fanout/launch_record.hpp", "agent/fanout/orders.hpp", "agent/guardian.hpp", "agent/life_line.hpp", "agent/job_plan.hpp", "agent/event_keys.hpp", "agent/health_prober.hpp", "agent/gpu_sampler.hpp", "agent/memory_limit.hpp", "agent/metrics_text.hpp", "agent/report_keys.hpp", "agent/evidence/collector.hpp"}

@@ -72,12 +72,12 @@ class SafetensorsModel {
   [[nodiscard]] std::span<const SafetensorsFile> files() const noexcept { return files_; }
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] bool contains(std::string_view name) const noexcept;
+  /// The one that holds it, by the index.
+  [[nodiscard]] const SafetensorsFile& file_of(std::string_view name) const;
   [[nodiscard]] HostTensor read(std::string_view name) const;
   void read(std::string_view name, const TensorView& into) const;
 
  private:
-  [[nodiscard]] const SafetensorsFile& file_of(std::string_view name) const;
-
   std::string name_;  ///< for messages
   std::vector<SafetensorsFile> files_;
   std::map<std::string, std::size_t, std::less<>> where_;  ///< name → files_

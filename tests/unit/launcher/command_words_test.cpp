@@ -32,4 +32,23 @@ TEST_CASE("a word that nobody has is answered with the one that was meant", "[la
   CHECK(of({"--version"}).text.starts_with("acc "));
 }
 
+TEST_CASE("each shell is offered every word that has a program", "[launcher][words]") {
+  for (const std::string shell : {"bash", "zsh", "fish"}) {
+    const auto text = of({"--completion", shell}).text;
+    for (const auto& one : command_words()) {
+      INFO(shell << " " << one.word);
+      CHECK((text.find(one.word) != std::string::npos) != one.program.empty());
+    }
+    CHECK(text.find("overwrite") != std::string::npos);
+  }
+  CHECK(of({"--completion", "tcsh"}).is_complaint);
+}
+
+TEST_CASE("what reads models is behind its words", "[launcher][words]") {
+  const auto merge = of({"merge-weights", "a", "b"});
+  CHECK(merge.program == "acc-weights");
+  CHECK(merge.words == Typed{"merge-weights", "a", "b"});
+  CHECK(of({"estimate_memory", "a"}).words == Typed{"estimate-memory", "a"});
+}
+
 }  // namespace acc::launcher

@@ -54,10 +54,27 @@ TEST_CASE("the checks heed -T, too", "[check]") {
   CHECK(command.worker == Words{"-T", "5"});
 }
 
+TEST_CASE("acc-test's words on several machines", "[check]") {
+  const auto command = parse({"--hosts", "a,b:8", "--network", "-T", "2"});
+  CHECK(command.complaints.empty());
+  CHECK(command.on_hosts);
+  CHECK(command.network);
+  CHECK(command.launch == Words{"--hosts", "a,b:8"});
+  CHECK(command.worker == Words{"-T", "2", "--network"});
+  CHECK_FALSE(parse({"--num_processes=2"}).on_hosts);
+  CHECK(parse({"--hostfile", "hosts"}).on_hosts);
+  const auto said = [](const Words& words) { return parse(words).complaints.at(0).what; };
+  CHECK(said({"--network", "--bandwidth"}).find("give one") != std::string::npos);
+  CHECK(said({"--hosts", "a", "--local_only"}).starts_with("--local_only looks at this machine"));
+  CHECK(said({"--hosts", "a,b", "--detach"}).starts_with("--detach: acc-test waits"));
+  CHECK(said({"--netwrk"}).find("did you mean --network?") != std::string::npos);
+}
+
 TEST_CASE("acc-test's help names every option that it reads", "[check]") {
   const auto help = help_text();
-  for (const std::string word : {"--bandwidth", "--json", "--local_only", "-b", "-e", "-f", "-n",
-                                 "-w", "-o", "-d", "-r", "-c", "-a", "-T", "-R", "-u", "--only"}) {
+  for (const std::string word :
+       {"--bandwidth", "--network", "--json", "--local_only", "-b", "-e", "-f", "-n", "-w", "-o",
+        "-d", "-r", "-c", "-a", "-T", "-R", "-u", "--only"}) {
     INFO(word);
     CHECK(help.find(word) != std::string::npos);
   }
