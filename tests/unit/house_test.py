@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """house_test.py ROOT: checks every #include of the rooms against the permitted dependencies (docs/architecture.md),
-and comments and identifiers against the retired words.
+comments and identifiers against the retired words, and the sizes of classes and functions (house_sizes.py).
 
 A room that needs a new dependency gets it in the table below, in the same commit as in docs/architecture.md.
 """
@@ -8,6 +8,8 @@ import fnmatch
 import pathlib
 import re
 import sys
+
+import house_sizes
 
 ASIO = {"boost/asio", "boost/process"}
 # room: (rooms it may include, libraries it may include)
@@ -373,7 +375,7 @@ def check_headers_of_accelerator(root):
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_retired_words(root)) + list(check_pages(root)) + list(check_headers_of_accelerator(root))
+    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_retired_words(root)) + list(check_pages(root)) + list(check_headers_of_accelerator(root)) + list(house_sizes.check_sizes(root))
     files = 0
     for room in ROOMS:
         for path in sorted((root / room).rglob("*")):
