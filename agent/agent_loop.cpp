@@ -213,7 +213,8 @@ CoordinatorLink::Hooks AgentLoop::link_hooks() {
 void AgentLoop::begin_job() {
   open_preloader();
   if (has_other_nodes(plan_)) join_job();
-  telemetry_.open(job_id_, [this] { return node_name(); }, guardian_.pid);
+  telemetry_.open(
+      job_id_, [this] { return node_name(); }, guardian_.pid);
   const auto& output = plan_.output;
   status_.line().open(!output.quiet && !console_.no_color && output.color != Choice::no &&
                           !output.is_reported_elsewhere,
@@ -257,7 +258,7 @@ void AgentLoop::handle(const Event& event) {
                          {"to", to_string(group_.phase)}});
   }
   if (before == Phase::running && group_.phase != Phase::running) {
-    const bool is_for_another = group_.stop_ordered && !group_.stop_ordered->for_good;
+    const bool is_for_another = group_.orders.stop && !group_.orders.stop->for_good;
     watch_.round_ended(
         group_.first_failure || group_.restart_asked || group_.lease_over || is_for_another,
         clock_now());

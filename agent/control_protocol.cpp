@@ -133,7 +133,8 @@ Result<Request> decode(std::string_view line) {
   const auto wanted = json.find("do");
   const std::string word =
       wanted != json.end() && wanted->is_string() ? wanted->get<std::string>() : std::string{};
-  if (word == "status") return Request{Status{has_flag(json, "last_lines"), has_flag(json, "gpus")}};
+  if (word == "status")
+    return Request{Status{has_flag(json, "last_lines"), has_flag(json, "gpus")}};
   if (word == "stop") return decode_stop(json);
   if (word == "signal") return decode_signal(json);
   if (word == "restart") return Request{Restart{}};
@@ -184,15 +185,15 @@ std::optional<ProcessUsage> usage_from_stat(std::string_view text, std::uint64_t
 }
 
 std::string_view state_of(const GroupState& group) {
-  const bool ends_for_good = group.stop_signal != 0 || group.guardian_lost || group.closed ||
-                             (group.stop_ordered && group.stop_ordered->for_good);
+  const bool ends_for_good = group.stop_signal != 0 || group.guardian_lost || group.orders.close ||
+                             (group.orders.stop && group.orders.stop->for_good);
   switch (group.phase) {
     case Phase::running:
       return "running";
     case Phase::stopping:
     case Phase::killing:
       if (ends_for_good) return "stopping";
-      if (group.restart_asked || group.stop_ordered || group.lease_over) return "restarting";
+      if (group.restart_asked || group.orders.stop || group.lease_over) return "restarting";
       // Whether a restart follows a failure is decided when nothing is left running.
       return group.first_failure && group.restart.max_restarts > group.ledger.budget_used
                  ? "restarting"

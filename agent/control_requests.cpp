@@ -113,7 +113,7 @@ void ControlRequests::reply_status(control::Status wanted, Reply reply) {
     seen.table = std::move(table);
     return control::encode(seen);
   };
-  if (!group_.coordinated || !group_.ordered_round) return reply(encoded({}));
+  if (!group_.coordinated || !group_.orders.round) return reply(encoded({}));
   const auto answer = reply_within(
       io_, kTablePatience, [encoded] { return encoded({}); }, std::move(reply));
   hooks_.table([answer, encoded](std::vector<control::NodeView> table) {

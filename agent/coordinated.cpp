@@ -31,7 +31,7 @@ bool means_now(const StopOrdered& order) {
 }
 
 bool is_ordered_for_good(const GroupState& group) {
-  return group.stop_ordered && group.stop_ordered->for_good;
+  return group.orders.stop && group.orders.stop->for_good;
 }
 
 // Asked to end for good, this node doesn't wait for ever for the job to be closed.
@@ -39,9 +39,9 @@ void await_close(const GroupState& group, Actions& actions) {
   const bool ordered = is_ordered_for_good(group);
   if (group.stop_signal == 0 && !ordered) return;
   const Millis own = stop_of(group).is_preemption ? group.stop.preempt_grace : group.stop.grace;
-  const Millis grace = ordered ? group.stop_ordered->grace : own;
+  const Millis grace = ordered ? group.orders.stop->grace : own;
   const Millis wait = group.is_signal_unheard ? kCloseTimeoutUnheard
-                      : group.ordered_round   ? grace + kCloseTimeout
+                      : group.orders.round    ? grace + kCloseTimeout
                                               : kCloseTimeoutBeforeStart;
   actions.emplace_back(ArmTimer{Timer::close_timeout, wait});
 }
@@ -91,12 +91,12 @@ Actions hurry(GroupState& group, const StopOrdered& order) {
 }
 
 Actions finish_closed(GroupState& group) {
-  const End& end = group.closed->end;
+  const End& end = group.orders.close->end;
   // For the report: the signal may have come to another node.
   if (end.outcome == Outcome::stopped && end.exit_code > 128)
     group.stop_signal = end.exit_code - 128;
-  if (end.outcome == Outcome::preempted && group.stop_signal == 0 && group.stop_ordered)
-    group.stop_signal = signo_of(*group.stop_ordered);
+  if (end.outcome == Outcome::preempted && group.stop_signal == 0 && group.orders.stop)
+    group.stop_signal = signo_of(*group.orders.stop);
   return finish(group, end);
 }
 
@@ -136,10 +136,10 @@ Actions on_repeated_stop(GroupState& group, const SignalArrived& e) {
 /// only repetitions of what it sent to another.
 void count_press_elsewhere(GroupState& group, const SignalArrived& e) {
   constexpr Millis kSamePress{1'000};
-  const bool is_ordered = group.stop_ordered && group.stop_ordered->signo == SIGINT;
+  const bool is_ordered = group.orders.stop && group.orders.stop->signo == SIGINT;
   if (e.signo != SIGINT || !is_ordered || group.stop_signal != 0) return;
   group.stop_signal = SIGINT;
-  const bool is_new = e.now - group.stop_ordered->now >= kSamePress;
+  const bool is_new = e.now - group.orders.stop->now >= kSamePress;
   if (is_new || group.stop.is_from_one_launch) ++group.interrupts;
 }
 
@@ -152,12 +152,12 @@ Actions refuse_round(GroupState& group) {
 Millis startup_left(const GroupState& group, const StopOrdered& order) {
   const bool has_workers = group.starting || group.phase == Phase::running;
   if (!has_workers || order.for_good || means_now(order)) return Millis{0};
-  return std::chrono::duration_cast<Millis>(group.round_ordered_at + group.startup_grace -
+  return std::chrono::duration_cast<Millis>(group.orders.round_at + group.startup_grace -
                                             order.now);
 }
 
 Actions carry_out_stop(GroupState& group, const StopOrdered& order) {
-  group.is_stop_held = false;
+  group.orders.is_stop_held = false;
   if (group.starting) return abort_start(group);
   switch (group.phase) {
     case Phase::running:
@@ -188,16 +188,16 @@ Actions on_began(GroupState& group) {
 
 Actions on_emptied(GroupState& group, const Emptied& e) {
   group.progress = e.progress;
-  group.is_stop_held = false;
+  group.orders.is_stop_held = false;
   if (group.guardian_lost) return finish_stopped(group);
-  if (group.closed) return finish_closed(group);
+  if (group.orders.close) return finish_closed(group);
   Actions actions;
-  const bool asked_to_end = group.stop_signal != 0 || group.stop_ordered || group.lease_over;
+  const bool asked_to_end = group.stop_signal != 0 || group.orders.stop || group.lease_over;
   if (group.start_failure && is_worth_a_retry(*group.start_failure) && !asked_to_end) {
     if (auto again = retry_start(group, e.now)) return *again;
     actions.emplace_back(ReportStartFailed{*group.start_failure});
   }
-  const bool completed = !group.first_failure && !group.start_failure && !group.stop_ordered &&
+  const bool completed = !group.first_failure && !group.start_failure && !group.orders.stop &&
                          !group.lease_over && !group.stopped_by_signal;
   if (completed) {
     actions.emplace_back(ReportCompleted{});
@@ -217,9 +217,9 @@ Actions on_close_timeout(GroupState& group) {
     return finish(
         group, {Outcome::cannot_start, to_int(exit_code_for_start(group.start_failure->errnum))});
   }
-  if (group.stop_ordered->signo == 0)
+  if (group.orders.stop->signo == 0)
     return finish(group, {Outcome::nodes_missing, to_int(ExitCode::failure)});
-  group.stop_signal = group.stop_ordered->signo;
+  group.stop_signal = group.orders.stop->signo;
   return finish_stopped(group);
 }
 
@@ -242,15 +242,15 @@ Actions on_guardian_lost(GroupState& group) {
 }
 
 Actions on(GroupState& group, const RoundOrdered& e) {
-  const bool is_newer = !group.ordered_round || e.round > *group.ordered_round;
+  const bool is_newer = !group.orders.round || e.round > *group.orders.round;
   if (!is_resting(group) || !is_newer) return {};
   if (group.stop_signal != 0) return refuse_round(group);
-  group.ordered_round = e.round;
-  group.round_ordered_at = e.now;
+  group.orders.round = e.round;
+  group.orders.round_at = e.now;
   group.round = e.round;
   group.ledger = e.ledger;
-  group.stop_ordered.reset();
-  group.is_stop_held = false;
+  group.orders.stop.reset();
+  group.orders.is_stop_held = false;
   group.lease_over = false;
   group.progress = false;
   group.start_retry_until.reset();
@@ -261,19 +261,19 @@ Actions on(GroupState& group, const RoundOrdered& e) {
 
 Actions on(GroupState& group, const StopOrdered& e) {
   const bool for_good = e.for_good || is_ordered_for_good(group);
-  group.stop_ordered = e;
-  group.stop_ordered->for_good = for_good;
-  if (const Millis left = startup_left(group, *group.stop_ordered); left > Millis{0}) {
-    group.is_stop_held = true;
+  group.orders.stop = e;
+  group.orders.stop->for_good = for_good;
+  if (const Millis left = startup_left(group, *group.orders.stop); left > Millis{0}) {
+    group.orders.is_stop_held = true;
     return {ArmTimer{Timer::startup, left}};
   }
   return carry_out_stop(group, e);
 }
 
 Actions on_startup_over(GroupState& group, Instant now) {
-  if (!group.is_stop_held) return {};
-  group.stop_ordered->now = now;
-  return carry_out_stop(group, *group.stop_ordered);
+  if (!group.orders.is_stop_held) return {};
+  group.orders.stop->now = now;
+  return carry_out_stop(group, *group.orders.stop);
 }
 
 // All workers here live: their end would make those of other nodes fail, which could be told first.
@@ -304,8 +304,8 @@ Actions on(GroupState& group, const LeaseOver&) {
 }
 
 Actions on(GroupState& group, const JobClosed& e) {
-  if (group.closed) return {};
-  group.closed = e;
+  if (group.orders.close) return {};
+  group.orders.close = e;
   if (group.starting) return abort_start(group);
   if (is_resting(group) || group.phase == Phase::backing_off) return finish_closed(group);
   Actions actions;

@@ -231,9 +231,17 @@ using Action =
     std::variant<StartRound, SignalWorkers, TerminateEscaped, KillAll, ArmTimer, DisarmTimer,
                  Finish, TellFailure, TellRestart, TellStartRetry, TellStopping, TellNoRestart,
                  TellHurry, TellKilling, TellRestartAsked, ReportFailed, ReportStartFailed,
-                 ReportCompleted, ReportStopped, ReportUnkillable, AskJob,
-                 AskRestart>;
+                 ReportCompleted, ReportStopped, ReportUnkillable, AskJob, AskRestart>;
 using Actions = std::vector<Action>;
+
+/// What the coordinator has ordered.
+struct Orders {
+  std::optional<Round> round;  ///< the newest; a round never comes twice
+  Instant round_at{};
+  std::optional<StopOrdered> stop;
+  bool is_stop_held = false;       ///< it waits for Timer::startup
+  std::optional<JobClosed> close;  ///< also where this node ends without the coordinator
+};
 
 struct GroupState {
   // ---- fixed for the job ----
@@ -280,14 +288,10 @@ struct GroupState {
   RestartLedger ledger;
 
   // ---- orders (coordinated) ----
-  std::optional<Round> ordered_round;  ///< the newest; a round never comes twice
-  Instant round_ordered_at{};
-  std::optional<StopOrdered> stop_ordered;
-  bool is_stop_held = false;  ///< stop_ordered waits for Timer::startup
+  Orders orders;
   bool is_connected = false;  ///< to a coordinator
   /// A signal that ends the job arrived while there was no coordinator to report it to.
   bool is_signal_unheard = false;
-  std::optional<JobClosed> closed;
   bool lease_over = false;  ///< in this round
   bool progress = false;    ///< of the last round, for a repeated answer
 };

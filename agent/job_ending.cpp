@@ -49,7 +49,7 @@ std::string JobEnding::words_for_others() const { return leave_words(end().outco
 void JobEnding::spare_stopping_workers() {
   const auto& group = parts_.group;
   const bool is_ending = group.phase == Phase::stopping || group.phase == Phase::killing;
-  if (is_ending && (group.stop_signal != 0 || (group.stop_ordered && group.stop_ordered->for_good)))
+  if (is_ending && (group.stop_signal != 0 || (group.orders.stop && group.orders.stop->for_good)))
     parts_.output.shorten_patience(kStoppingPatience);
 }
 

@@ -157,12 +157,12 @@ Actions on(GroupState& group, const Emptied& e) {
 Actions on_grace_over(GroupState& group, Instant now) {
   if (group.phase != Phase::stopping) return {};
   if (group.term_sent || group.alive == 0) return kill(group, group.armed_grace);
-  // The time after SIGUSR1 or SIGINT is over; no worker is killed without a SIGTERM before. What was
-  // given was the time for a checkpoint, or for a start that swallows SIGINT; or it was all.
+  // The time after SIGUSR1 or SIGINT is over; no worker is killed without a SIGTERM before. What
+  // was given was the time for a checkpoint, or for a start that swallows SIGINT; or it was all.
   const bool was_all = !stop_of(group).is_preemption && group.armed_grace >= group.stop.grace;
   Actions actions;
-  ask_to_end(group, actions,
-             was_all ? std::min(group.stop.grace, kHurriedGrace) : group.stop.grace, now);
+  ask_to_end(group, actions, was_all ? std::min(group.stop.grace, kHurriedGrace) : group.stop.grace,
+             now);
   return actions;
 }
 
@@ -287,8 +287,8 @@ std::string_view to_string(Phase phase) {
 }
 
 bool ends_for_good(const GroupState& group) {
-  return group.stop_signal != 0 || group.closed ||
-         (group.stop_ordered && group.stop_ordered->for_good);
+  return group.stop_signal != 0 || group.orders.close ||
+         (group.orders.stop && group.orders.stop->for_good);
 }
 
 }  // namespace acc::agent

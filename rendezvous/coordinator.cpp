@@ -1,8 +1,7 @@
 #include "rendezvous/coordinator.hpp"
 
-#include "rendezvous/clock_skew.hpp"
-
 #include "common/log.hpp"
+#include "rendezvous/clock_skew.hpp"
 #include "rendezvous/codec.hpp"
 
 #include <boost/asio/post.hpp>
@@ -14,7 +13,7 @@ Coordinator::Coordinator(boost::asio::io_context& io, MembershipOptions options,
       hooks_{std::move(hooks)},
       membership_{std::move(options), boot_now()},
       clocks_{read_clocks()},
-      timer_{io},
+      timer_{io, [this] { on_timer(); }},
       farewell_{io} {
   arm();
 }
@@ -26,7 +25,7 @@ Coordinator::Coordinator(boost::asio::io_context& io, MembershipOptions options,
       links_{std::move(voters)},
       membership_{options, boot_now()},
       clocks_{read_clocks()},
-      timer_{io},
+      timer_{io, [this] { on_timer(); }},
       farewell_{io} {
   for (const auto& [peer, link] : links_) listen_to(PeerId{peer});
   MembershipActions actions;
@@ -198,24 +197,13 @@ void Coordinator::answer(const KvStore::Answers& answers) {
 }
 
 // A time of the membership's clock, for a timer.
-static Instant timer_time(Instant boot) {
-  return boot == Instant::max() ? boot : clock_now() + (boot - boot_now());
-}
-
-// The timer may fire early, never late: it is only ever set to an earlier time.
 void Coordinator::arm() {
   Instant next = timer_time(membership_.next_deadline());
   if (const auto store = store_.next_deadline()) next = std::min(next, *store);
-  if (next >= armed_) return;
-  armed_ = next;
-  timer_.expires_at(next);
-  timer_.async_wait(alive_.bind([this](boost::system::error_code error) {
-    if (!error) on_timer();
-  }));
+  timer_.fire_by(next);
 }
 
 void Coordinator::on_timer() {
-  armed_ = Instant::max();
   const Alive::Watch watch = alive_.watch();
   answer(store_.tick(clock_now()));
   perform(membership_.tick(time_of_event()));

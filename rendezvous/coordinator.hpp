@@ -2,6 +2,7 @@
 
 #include "common/alive.hpp"
 #include "common/clocks.hpp"
+#include "rendezvous/deadline_timer.hpp"
 #include "rendezvous/kv_store.hpp"
 #include "rendezvous/link.hpp"
 #include "rendezvous/membership.hpp"
@@ -95,8 +96,7 @@ class Coordinator {
   std::vector<Held> held_;         ///< until the store is complete again, after an election
   std::set<std::uint64_t> whole_;  ///< peers that have replayed all their writes
   ClockWatch clocks_;
-  boost::asio::steady_timer timer_;
-  Instant armed_ = Instant::max();
+  DeadlineTimer timer_;
   boost::asio::steady_timer farewell_;
   std::function<void()> all_left_;
   Alive alive_;

@@ -13,10 +13,10 @@ CoordinatorClient::CoordinatorClient(CoordinatorClientOptions options, Instant n
       timings_{options_.timings},
       coordinator_{options_.seed_endpoint},
       coordinator_here_{options_.serves_seed},
+      standbys_{options_.self.node.name, timings_.heartbeat_timeout, now},
+      dials_{options_.seed},
       began_{now},
-      lost_at_{now},
-      ticked_{now},
-      random_{options_.seed} {}
+      ticked_{now} {}
 
 ClientActions CoordinatorClient::received(const Frame& frame, Instant now) {
   ClientActions out;
@@ -44,37 +44,37 @@ void CoordinatorClient::on(const Frame& frame, const Welcome& welcome, Instant n
   oldest_round_ = std::min(epoch_.round, frame.epoch.round);
   timings_.heartbeat_timeout = welcome.heartbeat_timeout;
   timings_.lease = welcome.lease;
-  echo_ = welcome.stamp;
+  standbys_.set_heartbeat_timeout(timings_.heartbeat_timeout);
+  heartbeats_.set_stamp(welcome.stamp);
   heard_ = now;
-  coordinator_ = dialed_;
+  coordinator_ = dials_.chosen();
   next_heartbeat_ = now;
-  dials_ = 0;
+  dials_.restart_pauses();
   last_failure_.clear();
   send_voters_to(has_coordinator(), out);
   if (is_new) {
     out.emplace_back(Tell{"the coordinator is now on " + welcome.coordinator + " (term " +
                           std::to_string(term_.number) + ", round " +
                           std::to_string(epoch_.round.value()) + ")"});
-  } else if (lost_at_ != began_) {
+  } else if (standbys_.lost_at() != began_) {
     out.emplace_back(Tell{"in contact with the coordinator on " + welcome.coordinator + " again"});
   }
-  if (unsent_failure_) send(WorkerFailed{*unsent_failure_}, out);
-  unsent_failure_.reset();
+  if (unsent_.failure) send(WorkerFailed{*unsent_.failure}, out);
   // What happened between the Join and its answer.
   if (state_ != joined_with_ && state_ == NodeState::completed) send(Completed{}, out);
   if (state_ != joined_with_ && state_ == NodeState::stopped) send(Stopped{}, out);
-  if (unsent_signal_) send(SignalRequest{*unsent_signal_}, out);
-  unsent_signal_.reset();
+  if (unsent_.signal) send(SignalRequest{*unsent_.signal}, out);
+  unsent_ = {};
   heartbeat(now, out);
 }
 
 void CoordinatorClient::on(const Frame& frame, const Assigned& assigned, Instant now,
                            ClientActions& out) {
   if (is_stale(frame) || has_workers()) return;
-  echo_ = assigned.stamp;
+  heartbeats_.set_stamp(assigned.stamp);
   if (assigned.spare) {
     state_ = NodeState::nothing;
-    standbys_ = assigned.standbys;
+    standbys_.set(assigned.standbys);
     out.emplace_back(Tell{assigned.reason.empty()
                               ? "the job runs without this node: it waits as a spare"
                               : assigned.reason});
@@ -85,7 +85,7 @@ void CoordinatorClient::on(const Frame& frame, const Assigned& assigned, Instant
   epoch_ = frame.epoch;
   oldest_round_ = epoch_.round;
   state_ = NodeState::assigned;
-  standbys_ = assigned.standbys;
+  standbys_.set(assigned.standbys);
   place_ = {.epoch = epoch_,
             .node_rank = assigned.node_rank,
             .nodes = assigned.nodes,
@@ -110,17 +110,17 @@ ClientActions CoordinatorClient::port_reserved(std::uint16_t port, Instant now) 
 }
 
 void CoordinatorClient::send_ready(std::uint16_t port, Instant now, ClientActions& out) {
-  send(Ready{next_heartbeat(now), echo_, port}, out);
+  send(Ready{heartbeats_.send(now), heartbeats_.stamp(), port}, out);
 }
 
 void CoordinatorClient::on(const Frame& frame, const Start& start, Instant now,
                            ClientActions& out) {
   const bool is_ours = frame.epoch == epoch_ && state_ == NodeState::assigned;
   if (is_stale(frame) || (!is_ours && !planted::accept_stale_round) || has_workers()) return;
-  lease_end_.reset();
+  lease_.drop();
   renew_lease(start.heartbeat, start.granted, out);
   if (!may_run(now)) {  // too old to be of use: the place is given back
-    lease_end_.reset();
+    lease_.drop();
     out.emplace_back(ClearLease{});
     state_ = NodeState::stopped;
     send(Stopped{}, out);
@@ -135,33 +135,16 @@ void CoordinatorClient::on(const Frame& frame, const Start& start, Instant now,
 // Counted from the time at which the heartbeat was sent, by this clock: any delay of the answer
 // only shortens the lease.
 void CoordinatorClient::renew_lease(std::uint32_t heartbeat, Millis granted, ClientActions& out) {
-  const auto& [number, sent] = heartbeats_sent_[heartbeat % kHeartbeatsKept];
-  if (number != heartbeat || granted <= Millis{0}) return;
-  if (lease_end_ && *lease_end_ >= sent + granted) return;
-  lease_end_ = sent + granted;
-  is_lease_doubted_ = false;
-  out.emplace_back(SetLease{*lease_end_});
-}
-
-std::optional<Millis> CoordinatorClient::round_trip_of(std::uint32_t heartbeat,
-                                                       Instant now) const {
-  const auto& [number, sent] = heartbeats_sent_[heartbeat % kHeartbeatsKept];
-  if (number != heartbeat || sent == Instant{}) return std::nullopt;
-  return std::chrono::duration_cast<Millis>(now - sent);
-}
-
-// Close to the shortest recent one: a pause of either side says nothing about the network.
-void CoordinatorClient::note_round_trip(Millis took) {
-  const auto longer = round_trip_ + round_trip_ / 8 + Millis{1};
-  round_trip_ = round_trip_ == Millis{0} ? took : std::min(took, longer);
+  const auto sent = heartbeats_.sent_at(heartbeat);
+  if (!sent || granted <= Millis{0} || !lease_.extend(*sent + granted)) return;
+  out.emplace_back(SetLease{*lease_.end()});
 }
 
 void CoordinatorClient::on(const Frame& frame, const HeartbeatAck& ack, Instant now,
                            ClientActions& out) {
   if (is_stale(frame)) return;
-  echo_ = std::max(echo_, ack.stamp);
-  const auto& [number, sent] = heartbeats_sent_[ack.heartbeat % kHeartbeatsKept];
-  if (number == ack.heartbeat) note_round_trip(std::chrono::duration_cast<Millis>(now - sent));
+  heartbeats_.note_stamp(ack.stamp);
+  heartbeats_.answered(ack.heartbeat, now);
   // An expired lease is not renewed: its workers are being killed.
   if (has_workers() && may_run(now)) renew_lease(ack.heartbeat, ack.granted, out);
 }
@@ -194,7 +177,7 @@ void CoordinatorClient::on(const Frame&, const Notice& notice, Instant, ClientAc
 void CoordinatorClient::on(const Frame& frame, const Probe& probe, Instant now,
                            ClientActions& out) {
   if (is_stale(frame)) return;
-  echo_ = std::max(echo_, probe.stamp);
+  heartbeats_.note_stamp(probe.stamp);
   heartbeat(now, out);
 }
 
@@ -204,13 +187,9 @@ void CoordinatorClient::on(const Frame& frame, const Probe& probe, Instant now,
 ClientActions CoordinatorClient::clock_doubted(Instant now) {
   ClientActions out;
   if (phase_ == LinkPhase::ended || planted::trust_stopped_clocks) return out;
-  heartbeats_sent_.fill({});
+  heartbeats_.forget();
   const Instant end = now + timings_.confirmation();
-  if (has_workers() && lease_end_ && end < *lease_end_) {
-    lease_end_ = end;
-    is_lease_doubted_ = true;
-    out.emplace_back(SetLease{end});
-  }
+  if (has_workers() && lease_.doubt(end)) out.emplace_back(SetLease{end});
   if (phase_ == LinkPhase::joined) heartbeat(now, out);
   return out;
 }
@@ -220,7 +199,7 @@ ClientActions CoordinatorClient::worker_failed(const Failure& failure, Instant) 
   if (phase_ == LinkPhase::joined) {
     send(WorkerFailed{failure}, out);
   } else {
-    unsent_failure_ = failure;
+    unsent_.failure = failure;
   }
   return out;
 }
@@ -229,7 +208,7 @@ ClientActions CoordinatorClient::workers_completed(Instant) {
   ClientActions out;
   if (!has_workers()) return out;
   state_ = NodeState::completed;
-  lease_end_.reset();
+  lease_.drop();
   out.emplace_back(ClearLease{});
   if (phase_ == LinkPhase::joined) send(Completed{}, out);
   return out;
@@ -241,7 +220,7 @@ ClientActions CoordinatorClient::workers_stopped(bool progress, Instant now) {
   // of this round has begun.
   if (state_ == NodeState::nothing || state_ == NodeState::assigned) return out;
   state_ = NodeState::stopped;
-  lease_end_.reset();
+  lease_.drop();
   out.emplace_back(ClearLease{});
   if (phase_ == LinkPhase::joined) send(Stopped{progress}, out);
   if (give_up_when_empty_) give_up(give_up_when_empty_->why, give_up_when_empty_->text, out);
@@ -254,7 +233,7 @@ ClientActions CoordinatorClient::signal_received(int signo) {
   if (phase_ == LinkPhase::joined) {
     send(SignalRequest{signo}, out);
   } else {
-    unsent_signal_ = signo;
+    unsent_.signal = signo;
   }
   return out;
 }
@@ -305,7 +284,7 @@ ClientActions CoordinatorClient::tick(Instant now) {
       }
       break;
     case LinkPhase::seeking:
-      if (now >= next_dial_) dial_next(now, out);
+      if (now >= dials_.due()) dial_next(now, out);
       break;
     case LinkPhase::ended:
       break;
@@ -318,10 +297,10 @@ ClientActions CoordinatorClient::tick(Instant now) {
 }
 
 void CoordinatorClient::check_lease(Instant now, ClientActions& out) {
-  if (!has_workers() || !lease_end_ || now < *lease_end_) return;
-  lease_end_.reset();  // the guardian keeps its copy and goes on killing
+  if (!has_workers() || !lease_.is_over(now)) return;
+  lease_.drop();  // the guardian keeps its copy and goes on killing
   out.emplace_back(OrderKill{
-      is_lease_doubted_
+      lease_.is_doubted()
           ? "the clocks of this machine may have stood still, and the job's coordinator did not "
             "confirm the lease within " +
                 describe(timings_.confirmation())
@@ -329,15 +308,9 @@ void CoordinatorClient::check_lease(Instant now, ClientActions& out) {
                 ": the lease is over"});
 }
 
-std::uint32_t CoordinatorClient::next_heartbeat(Instant now) {
-  ++heartbeat_;
-  heartbeats_sent_[heartbeat_ % kHeartbeatsKept] = {heartbeat_, now};
-  return heartbeat_;
-}
-
 void CoordinatorClient::heartbeat(Instant now, ClientActions& out) {
   next_heartbeat_ = now + timings_.heartbeat_interval();
-  send(Heartbeat{next_heartbeat(now), echo_}, out);
+  send(Heartbeat{heartbeats_.send(now), heartbeats_.stamp()}, out);
 }
 
 void CoordinatorClient::send(Message message, ClientActions& out) const {
@@ -348,11 +321,11 @@ Instant CoordinatorClient::next_deadline() const {
   if (phase_ == LinkPhase::ended) return Instant::max();
   Instant next = ticked_ + timings_.heartbeat_timeout / 4;
   if (phase_ == LinkPhase::joined) next = std::min(next, next_heartbeat_);
-  if (phase_ == LinkPhase::seeking) next = std::min(next, next_dial_);
+  if (phase_ == LinkPhase::seeking) next = std::min(next, dials_.due());
   if (phase_ == LinkPhase::dialing || phase_ == LinkPhase::joining)
     next = std::min(next, link_deadline_);
   if (phase_ == LinkPhase::joining && !ballot_.empty()) next = std::min(next, gives_vote_at_);
-  if (lease_end_ && has_workers()) next = std::min(next, *lease_end_);
+  if (lease_.end() && has_workers()) next = std::min(next, *lease_.end());
   return next;
 }
 

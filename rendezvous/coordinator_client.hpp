@@ -1,12 +1,14 @@
 #pragma once
 
+#include "rendezvous/dial_sequence.hpp"
+#include "rendezvous/heartbeat_log.hpp"
 #include "rendezvous/membership.hpp"
 #include "rendezvous/messages.hpp"
 #include "rendezvous/peer.hpp"
+#include "rendezvous/standby_choice.hpp"
 #include "rendezvous/vote_counter.hpp"
+#include "rendezvous/worker_lease.hpp"
 
-#include <array>
-#include <bitset>
 #include <optional>
 #include <string>
 #include <variant>
@@ -177,14 +179,16 @@ class CoordinatorClient {
   // ---- observers ----
   [[nodiscard]] LinkPhase phase() const { return phase_; }
   /// Since that heartbeat was sent; nothing: it isn't one of the last.
-  [[nodiscard]] std::optional<Millis> round_trip_of(std::uint32_t heartbeat, Instant now) const;
+  [[nodiscard]] std::optional<Millis> round_trip_of(std::uint32_t heartbeat, Instant now) const {
+    return heartbeats_.round_trip_of(heartbeat, now);
+  }
   [[nodiscard]] bool is_connected() const { return phase_ == LinkPhase::joined; }
   [[nodiscard]] Epoch epoch() const { return epoch_; }
   [[nodiscard]] Term term() const { return term_; }
   [[nodiscard]] NodeState state() const { return state_; }
-  [[nodiscard]] std::optional<Instant> lease_end() const { return lease_end_; }
+  [[nodiscard]] std::optional<Instant> lease_end() const { return lease_.end(); }
   /// True if workers may be started now.
-  [[nodiscard]] bool may_run(Instant now) const { return lease_end_ && now < *lease_end_; }
+  [[nodiscard]] bool may_run(Instant now) const { return lease_.is_valid(now); }
   [[nodiscard]] HostPort coordinator() const { return coordinator_; }
   /// In the round of epoch(); nodes: its size.
   [[nodiscard]] const RoundPlace& place() const { return place_; }
@@ -196,19 +200,10 @@ class CoordinatorClient {
   // seeking
   void seek(Instant now, ClientActions& out);
   void lose_link(const std::string& why, Instant now, ClientActions& out);
-  [[nodiscard]] std::size_t election_window(Instant now) const;
-  [[nodiscard]] std::size_t first_called(Instant now) const;
-  [[nodiscard]] std::size_t preferred_standby(Instant now) const;
-  void pass_over(const HostPort& unreachable, Instant now);
   void begin_search(Instant now);
-  void count_dial();
   [[nodiscard]] std::vector<HostPort> targets(Instant now) const;
-  [[nodiscard]] Millis window_length() const;
-  [[nodiscard]] Instant window_end(Instant now) const;
   [[nodiscard]] Millis backoff();
   void dial_next(Instant now, ClientActions& out);
-  [[nodiscard]] Millis dial_limit(int share) const;
-  [[nodiscard]] std::optional<std::size_t> own_standby() const;
   void count_votes(Instant now, ClientActions& out);
   void send_voters_on(Instant now, ClientActions& out);
   void send_voters_to(const Refused& elsewhere, ClientActions& out);
@@ -220,6 +215,8 @@ class CoordinatorClient {
   void tell_seeking(Instant now, ClientActions& out);
   void seek_again(Millis delay, Instant now, ClientActions& out);
   [[nodiscard]] bool can_elect() const;
+  /// Of a launch: this node never had a place in a round.
+  [[nodiscard]] bool is_at_start() const { return epoch_.term.number == 0; }
   [[nodiscard]] Join make_join() const;
   [[nodiscard]] std::string sought() const;
 
@@ -238,8 +235,6 @@ class CoordinatorClient {
   void on(const Frame&, const Other&, Instant, ClientActions&) {}  // not meant for an agent
   [[nodiscard]] bool is_stale(const Frame& frame) const;
   void heartbeat(Instant now, ClientActions& out);
-  std::uint32_t next_heartbeat(Instant now);
-  void note_round_trip(Millis took);
   void send(Message message, ClientActions& out) const;
   void send_ready(std::uint16_t port, Instant now, ClientActions& out);
   void renew_lease(std::uint32_t heartbeat, Millis granted, ClientActions& out);
@@ -263,45 +258,29 @@ class CoordinatorClient {
   NodeState state_ = NodeState::nothing;
   NodeState joined_with_ = NodeState::nothing;  ///< as sent in the last Join
   RoundPlace place_;
-  std::uint16_t port_ = 0;  ///< reserved for the workers' store of this round
-  std::vector<Standby> standbys_;
-  std::optional<Failure> unsent_failure_;
+  std::uint16_t port_ = 0;        ///< reserved for the workers' store of this round
+  bool is_stop_ordered_ = false;  ///< of this round
+  WorkerLease lease_;
+  HeartbeatLog heartbeats_;
+  /// What the next coordinator is told.
+  struct Unsent {
+    std::optional<Failure> failure;
+    std::optional<int> signal;
+  } unsent_;
   std::optional<GiveUp> give_up_when_empty_;
 
-  // lease
-  std::optional<Instant> lease_end_;
-  bool is_stop_ordered_ = false;   ///< of this round
-  bool is_lease_doubted_ = false;  ///< it ends early unless confirmed
-  static constexpr std::size_t kHeartbeatsKept = 64;
-  std::array<std::pair<std::uint32_t, Instant>, kHeartbeatsKept> heartbeats_sent_{};
-  std::uint32_t heartbeat_ = 0;
-  std::uint64_t echo_ = 0;
-  Millis round_trip_{0};  ///< of a heartbeat and its answer
-
   // seeking and voting
+  StandbyChoice standbys_;
+  DialSequence dials_;
   VoteCounter ballot_;
   Instant began_;
-  Instant lost_at_;  ///< start of the time without a coordinator
   Instant heard_{};  ///< last frame of the coordinator
   Instant next_heartbeat_{};
-  Instant next_dial_{};
   Instant link_deadline_{};  ///< for connecting, or for the Welcome
   Instant ticked_;
   Instant next_tell_{};
-  std::size_t dials_ = 0;  ///< since the loss
-  HostPort dialed_;
-  HostPort first_target_;        ///< of the list being tried
-  std::size_t next_target_ = 0;  ///< in that list
-  std::bitset<kMaxStandbys>
-      passed_;  ///< standbys that could not be reached in election_window passed_in_
-  std::size_t passed_in_ = 0;
-  Instant stands_until_{};       ///< this node waits for votes, in its own election_window or not
-  Instant gives_vote_at_{};      ///< joining: unless refused earlier
-  std::uint32_t redirects_ = 0;  ///< in a row
-  std::optional<HostPort> redirect_;
+  Instant gives_vote_at_{};  ///< joining: unless refused earlier
   std::string last_failure_;
-  std::optional<int> unsent_signal_;
-  std::uint64_t random_;
 };
 
 [[nodiscard]] std::string_view to_string(LinkPhase phase);

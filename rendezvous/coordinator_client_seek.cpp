@@ -9,11 +9,6 @@ namespace acc::rendezvous {
 
 namespace {
 
-constexpr Millis kFirstBackoff{50};
-/// Before the first round: the nodes of a launch start together, some before the coordinator's.
-constexpr Millis kFirstBackoffAtStart{10};
-constexpr Millis kLongestBackoff{1'000};
-constexpr Millis kDialLimit{3'000};
 constexpr Millis kFirstTell{5'000};
 constexpr Millis kTellEvery{30'000};
 
@@ -21,7 +16,8 @@ constexpr Millis kTellEvery{30'000};
 
 ClientActions CoordinatorClient::begin(Instant now) {
   ClientActions out;
-  ticked_ = began_ = lost_at_ = now;
+  ticked_ = began_ = now;
+  standbys_.lost(now);
   next_tell_ = now + kFirstTell;
   dial_next(now, out);
   return out;
@@ -46,65 +42,29 @@ std::vector<HostPort> CoordinatorClient::targets(Instant now) const {
   const auto add = [&](const HostPort& to) {
     if (to.port != 0 && std::ranges::find(list, to) == list.end()) list.push_back(to);
   };
-  const auto own = own_standby();
-  // A standby that waits for votes in its own election_window calls no other one.
-  const bool waits = now < stands_until_ || standbys_.empty() || own == first_called(now);
-  if (can_elect() && !waits) {
-    const auto size = standbys_.size();
-    const auto first = first_called(now);
-    const auto called = preferred_standby(now);
-    // Including those that were passed over: they may be back, or merely slow.
-    for (std::size_t i = (called + size - first) % size + 1; i-- > 0;) {
-      if ((first + i) % size != own) add(standbys_[(first + i) % size].at);
-    }
-    for (std::size_t i = first; i-- > 0;) {
-      if (i != own) add(standbys_[i].at);
-    }
-  }
+  if (can_elect()) std::ranges::for_each(standbys_.to_call(coordinator_, now), add);
   const bool is_own_home = options_.serves_seed && !coordinator_here_;
-  const bool is_own = own && coordinator_ == standbys_[*own].at;
-  if (!is_own && !(is_own_home && coordinator_ == options_.seed_endpoint)) add(coordinator_);
+  if (!standbys_.is_own(coordinator_) && !(is_own_home && coordinator_ == options_.seed_endpoint))
+    add(coordinator_);
   if (!is_own_home) add(options_.seed_endpoint);
   // One of them may be the coordinator by now, or know it, when etcd is unreachable or a spare's
   // coordinator is lost.
-  if (options_.external_leader || epoch_.term.number == 0) {
-    for (std::size_t i = 0; i < standbys_.size(); ++i) {
-      if (i != own) add(standbys_[i].at);
-    }
-  }
+  if (options_.external_leader || is_at_start()) std::ranges::for_each(standbys_.others(), add);
   return list;
 }
 
 void CoordinatorClient::dial_next(Instant now, ClientActions& out) {
-  const auto list = targets(now);
-  const bool is_redirected = redirect_.has_value() && !coordinator_here_;
-  if (list.empty() && !is_redirected) {  // this node is the only candidate left
-    next_dial_ = now + kLongestBackoff;
+  const auto is_first = dials_.choose(targets(now), !coordinator_here_);
+  if (!is_first) {  // this node is the only candidate left
+    dials_.set_due(now + DialSequence::kLongestBackoff);
     phase_ = LinkPhase::seeking;
     return;
   }
-  if (!list.empty() && list.front() != first_target_) {
-    first_target_ = list.front();
-    next_target_ = 0;
-  }
-  dialed_ = is_redirected ? *redirect_ : list[next_target_ % list.size()];
-  // All but the first get less time, the lost coordinator among them: the lease runs out while this
-  // node waits.
-  const auto share = is_redirected || dialed_ == list.front() ? 2 : 5;
-  const auto limit = dial_limit(share);
+  const auto limit =
+      dials_.limit(is_at_start(), *is_first, timings_.heartbeat_timeout, heartbeats_.round_trip());
   phase_ = LinkPhase::dialing;
-  redirect_.reset();
   link_deadline_ = now + 4 * limit + Millis{500};  // the dialer keeps its own limits
-  out.emplace_back(DialTo{dialed_, coordinator_here_, limit});
-}
-
-// Time limit for connecting. A connection with a known round trip gets three of them; without one,
-// the second attempt waits longer than the first, which should report a wrong address soon.
-Millis CoordinatorClient::dial_limit(int share) const {
-  if (epoch_.term.number == 0) return dials_ == 0 ? kDialLimit : 2 * kDialLimit;
-  const auto quick =
-      std::clamp<Millis>(timings_.heartbeat_timeout / share, Millis{100}, kDialLimit);
-  return std::max(quick, std::min<Millis>(3 * round_trip_, 2 * kDialLimit));
+  out.emplace_back(DialTo{dials_.chosen(), coordinator_here_, limit});
 }
 
 ClientActions CoordinatorClient::link_up(const std::string& local_address, Instant now) {
@@ -113,9 +73,10 @@ ClientActions CoordinatorClient::link_up(const std::string& local_address, Insta
   phase_ = LinkPhase::joining;
   if (!local_address.empty()) address_ = local_address;
   gives_vote_at_ = now + timings_.heartbeat_timeout / 5;
-  // If the target is not coordinator yet, the Join waits as a vote, until the next election_window.
-  link_deadline_ = can_elect() ? std::max(window_end(now), now + timings_.heartbeat_timeout / 2)
-                               : now + std::max<Millis>(timings_.heartbeat_timeout, kDialLimit);
+  // If the target is not coordinator yet, the Join waits as a vote, until the next election window.
+  link_deadline_ =
+      can_elect() ? std::max(standbys_.window_end(now), now + timings_.heartbeat_timeout / 2)
+                  : now + std::max<Millis>(timings_.heartbeat_timeout, DialSequence::kLongestLimit);
   joined_with_ = state_;
   out.emplace_back(Send{{{term_, epoch_.round}, make_join()}});
   return out;
@@ -125,44 +86,27 @@ ClientActions CoordinatorClient::dial_failed(const DialFailure& failure, Instant
   ClientActions out;
   if (phase_ != LinkPhase::dialing) return out;
   last_failure_ = failure.what;
-  if (failure.not_authentic && epoch_.term.number == 0) {
+  if (failure.not_authentic && is_at_start()) {
     give_up(GiveUp::Why::not_authentic, failure.what, out);
     return out;
   }
   phase_ = LinkPhase::seeking;
-  count_dial();
-  pass_over(dialed_, now);
-  const auto list = targets(now);
-  const bool is_another = !list.empty() && list.front() != first_target_;
-  const bool more_to_try = list.size() > 1 && next_target_ % list.size() != 0;
-  next_dial_ = is_another || more_to_try ? now : now + backoff();
+  dials_.failed();
+  standbys_.pass_over(dials_.chosen(), now);
+  dials_.set_due(dials_.has_untried(targets(now)) ? now : now + backoff());
   count_votes(now, out);
   return out;
 }
 
-void CoordinatorClient::count_dial() {
-  ++dials_;
-  ++next_target_;
-}
-
-// Full jitter: after a loss all agents start at the same moment.
 Millis CoordinatorClient::backoff() {
-  const auto shift = std::min<std::size_t>(dials_, 7);
-  const auto first = epoch_.term.number == 0 ? kFirstBackoffAtStart : kFirstBackoff;
-  const auto ceiling =
-      std::min<Millis>({first * (1 << shift), kLongestBackoff,
-                        std::max<Millis>(timings_.heartbeat_timeout / 5, kFirstBackoff)});
-  random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
-  const double fraction = static_cast<double>(random_ >> 11U) * 0x1.0p-53;
-  return ceiling / 2 +
-         Millis{static_cast<Millis::rep>(static_cast<double>(ceiling.count()) * fraction / 2)};
+  return dials_.backoff(is_at_start(), timings_.heartbeat_timeout);
 }
 
 void CoordinatorClient::seek_again(Millis delay, Instant now, ClientActions& out) {
   out.emplace_back(Hang{});
   phase_ = LinkPhase::seeking;
-  count_dial();
-  next_dial_ = now + delay;
+  dials_.failed();
+  dials_.set_due(now + delay);
   count_votes(now, out);
 }
 
@@ -176,32 +120,31 @@ ClientActions CoordinatorClient::link_lost(const std::string& why, Instant now,
   }
   last_failure_ = why;
   phase_ = LinkPhase::seeking;
-  if (not_authentic && epoch_.term.number == 0) {
-    give_up(GiveUp::Why::not_authentic, address_text(dialed_) + " " + why, out);
+  if (not_authentic && is_at_start()) {
+    give_up(GiveUp::Why::not_authentic, address_text(dials_.chosen()) + " " + why, out);
     return out;
   }
-  count_dial();
-  next_dial_ = now + backoff();
+  dials_.failed();
+  dials_.set_due(now + backoff());
   count_votes(now, out);
   return out;
 }
 
-// Reachability learnt during an earlier loss is discarded.
 void CoordinatorClient::begin_search(Instant now) {
   phase_ = LinkPhase::seeking;
-  lost_at_ = next_dial_ = now;
+  standbys_.lost(now);
+  standbys_.stand_no_more();
+  dials_.set_due(now);
+  dials_.restart();
   next_tell_ = now + kFirstTell;
-  dials_ = next_target_ = 0;
-  passed_.reset();
-  stands_until_ = {};
 }
 
 void CoordinatorClient::lose_link(const std::string& why, Instant now, ClientActions& out) {
   begin_search(now);
   last_failure_ = why;
   std::string text = "lost the coordinator at " + address_text(coordinator_) + ": " + why;
-  if (has_workers() && lease_end_ && !is_stop_ordered_) {
-    const auto left = std::chrono::duration_cast<Millis>(*lease_end_ - now);
+  if (has_workers() && lease_.end() && !is_stop_ordered_) {
+    const auto left = std::chrono::duration_cast<Millis>(*lease_.end() - now);
     text += "; the workers here go on for " + describe(std::max(left, Millis{0})) +
             " unless it or its successor is found";
   }
@@ -226,10 +169,10 @@ ClientActions CoordinatorClient::coordinator_is_at(const HostPort& to, Instant n
   ClientActions out;
   if (phase_ == LinkPhase::ended) return out;
   if (phase_ == LinkPhase::joined && coordinator_ == to) return out;
-  if (coordinator_ != to) dials_ = next_target_ = 0;  // it is called first
+  if (coordinator_ != to) dials_.restart();  // it is called first
   coordinator_ = to;
   const bool tries_another =
-      (phase_ == LinkPhase::dialing || phase_ == LinkPhase::joining) && dialed_ != to;
+      (phase_ == LinkPhase::dialing || phase_ == LinkPhase::joining) && dials_.chosen() != to;
   if (options_.external_leader && tries_another) {
     out.emplace_back(Hang{});
     phase_ = LinkPhase::seeking;
@@ -245,7 +188,7 @@ ClientActions CoordinatorClient::coordinator_is_here(const HostPort& at, Instant
   phase_ = LinkPhase::seeking;
   coordinator_ = at;
   coordinator_here_ = true;
-  dials_ = next_target_ = 0;
+  dials_.restart();
   dial_next(now, out);
   return out;
 }
@@ -270,19 +213,20 @@ ClientActions CoordinatorClient::refused_elsewhere(const std::string& why) {
 // ---- messages, and giving up ----
 
 void CoordinatorClient::on(const Frame&, const Refused& refused, Instant now, ClientActions& out) {
-  const bool can_be_renamed = refused.refusal == Refusal::duplicate &&
-                              !options_.other_name.empty() && epoch_.term.number == 0;
+  const bool can_be_renamed =
+      refused.refusal == Refusal::duplicate && !options_.other_name.empty() && is_at_start();
   if (can_be_renamed) {
     auto& name = options_.self.node.name;
     out.emplace_back(Tell{"another machine of this job is called " + name +
                               ", too: this one goes by " + options_.other_name,
                           false});
     name = std::exchange(options_.other_name, {});
+    standbys_.rename(name);
     return seek_again(Millis{0}, now, out);
   }
   if (refused.for_ever) {
-    GiveUp end{GiveUp::Why::refused,
-               "refused by the coordinator at " + address_text(dialed_) + ": " + refused.what};
+    GiveUp end{GiveUp::Why::refused, "refused by the coordinator at " +
+                                         address_text(dials_.chosen()) + ": " + refused.what};
     if (!has_workers()) return give_up(end.why, end.text, out);
     out.emplace_back(OrderKill{end.text});
     give_up_when_empty_ = std::move(end);
@@ -291,25 +235,19 @@ void CoordinatorClient::on(const Frame&, const Refused& refused, Instant now, Cl
   last_failure_ = refused.what;
   // A coordinator that hasn't noticed its own loss may be the target of a redirect: it is tried
   // anyway.
-  const auto own = own_standby();
-  const bool is_own = own && refused.redirect == standbys_[*own].at;
-  const bool known = refused.redirect.port != 0 && refused.redirect != dialed_ && !is_own &&
+  const bool known = refused.redirect.port != 0 && refused.redirect != dials_.chosen() &&
+                     !standbys_.is_own(refused.redirect) &&
                      (refused.refusal == Refusal::moved || refused.redirect != coordinator_);
-  if (known) redirect_ = refused.redirect;
-  if (refused.redirect.port == 0) pass_over(dialed_, now);  // it can't be elected
+  if (refused.redirect.port == 0) standbys_.pass_over(dials_.chosen(), now);  // it can't be elected
   if (refused.refusal == Refusal::moved && known) {
     coordinator_ = refused.redirect;
     coordinator_here_ = false;
   }
   const bool was_member = phase_ == LinkPhase::joined;
-  constexpr std::uint32_t kQuickRedirects = 4;  // more are a cycle
-  redirects_ = known ? redirects_ + 1 : 0;
-  seek_again(known && redirects_ <= kQuickRedirects ? Millis{0} : backoff(), now, out);
-  if (was_member) {
-    lost_at_ = now;
-    passed_.reset();
-  }
-  if (redirect_) next_target_ = 0;
+  const bool at_once = dials_.redirected(known ? std::optional{refused.redirect} : std::nullopt);
+  seek_again(at_once ? Millis{0} : backoff(), now, out);
+  if (was_member) standbys_.lost(now);
+  if (known) dials_.rewind();
 }
 
 void CoordinatorClient::give_up(GiveUp::Why why, std::string text, ClientActions& out) {
@@ -322,19 +260,18 @@ void CoordinatorClient::give_up(GiveUp::Why why, std::string text, ClientActions
 void CoordinatorClient::forget_round(Instant now, ClientActions& out) {
   epoch_.term = {};  // the round stays: the next one must be above it, or the supervisor ignores it
   place_ = {};
-  standbys_.clear();
+  standbys_.set({});
+  standbys_.lost(now);
   state_ = NodeState::nothing;
-  lost_at_ = now;
-  passed_.reset();
   out.emplace_back(Tell{"the previous round is given up: this node joins as a new one"});
   seek_again(Millis{0}, now, out);
-  dials_ = 0;
+  dials_.restart_pauses();
 }
 
 void CoordinatorClient::consider_giving_up(Instant now, ClientActions& out) {
   if (phase_ == LinkPhase::joined || phase_ == LinkPhase::ended || has_workers()) return;
   const bool had_place = epoch_.term.number != 0;
-  const auto lost_for = std::chrono::duration_cast<Millis>(now - lost_at_);
+  const auto lost_for = standbys_.lost_for(now);
   const std::string where = address_text(coordinator_);
   if (had_place && !can_elect() && !options_.external_leader && !coordinator_here_ &&
       lost_for >= timings_.lease) {
@@ -364,11 +301,11 @@ std::string CoordinatorClient::sought() const {
 void CoordinatorClient::tell_seeking(Instant now, ClientActions& out) {
   if (now < next_tell_ || phase_ == LinkPhase::ended) return;
   next_tell_ = now + kTellEvery;
-  const auto waited = std::chrono::duration_cast<Millis>(now - lost_at_);
+  const auto waited = standbys_.lost_for(now);
   std::string text = "waiting for " + sought() + " for " +
                      describe(Millis{waited / Millis{1'000} * 1'000}) + " (up to " +
                      describe(options_.join_timeout) + ")";
-  if (can_elect() && standbys_.empty()) {
+  if (can_elect() && standbys_.all().empty()) {
     text += ", as no other node can take over";
   } else if (can_elect()) {
     const auto [have, needed] = ballot_.count();

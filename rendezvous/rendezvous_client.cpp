@@ -17,15 +17,14 @@ RendezvousClient::RendezvousClient(boost::asio::io_context& io, RendezvousClient
       client_{options_.client, boot_now()},
       clocks_{read_clocks()},
       skew_{options_.clock_skew},
-      timer_{io},
+      timer_{io, [this] { perform(client_.tick(time_of_event())); }},
       listener_{io, listener_options(), listener_events()},
-      last_leader_timer_{io},
-      seed_timer_{io},
-      etcd_timer_{io},
       questions_{[this](Message message) {
         if (link_ && client_.is_connected())
           link_->send({{client_.term(), client_.epoch().round}, std::move(message)});
-      }} {}
+      }} {
+  if (options_.etcd) be_candidate();
+}
 
 RendezvousClient::~RendezvousClient() {
   alive_.end();
@@ -67,20 +66,7 @@ void RendezvousClient::perform(const ClientActions& actions) {
   arm();
 }
 
-// The timer may fire early, never late: it is only ever set to an earlier time.
-void RendezvousClient::arm() {
-  const Instant due = client_.next_deadline();
-  if (due == Instant::max()) return;
-  const Instant next = clock_now() + (due - boot_now());
-  if (next >= armed_) return;
-  armed_ = next;
-  timer_.expires_at(next);
-  timer_.async_wait(alive_.bind([this](boost::system::error_code error) {
-    if (error) return;
-    armed_ = Instant::max();
-    perform(client_.tick(time_of_event()));
-  }));
-}
+void RendezvousClient::arm() { timer_.fire_by(timer_time(client_.next_deadline())); }
 
 // ---- time ----
 
@@ -114,13 +100,7 @@ void RendezvousClient::act(const DialTo& a) {
     take_link(std::move(ours));
     return;
   }
-  DialOptions dial_options;
-  dial_options.to = a.to;
-  dial_options.tls = options_.dial_tls;
-  dial_options.limit = a.limit;
-  dial_options.is_insecure = options_.is_insecure;
-  dial_options.channel.heartbeat_timeout = options_.client.timings.heartbeat_timeout;
-  dial_ = dial(io_, std::move(dial_options), [this](Dialled dialled) {
+  dial_ = dial(io_, dial_options(a.to, a.limit), [this](Dialled dialled) {
     const auto finished = std::exchange(dial_, nullptr);
     if (dialled.has_value()) return take_link(link_over(std::move(*dialled)));
     const auto& error = dialled.error();
@@ -130,6 +110,16 @@ void RendezvousClient::act(const DialTo& a) {
          error.kind == Kind::refused, error.what},
         time_of_event()));
   });
+}
+
+DialOptions RendezvousClient::dial_options(const HostPort& to, Millis limit) const {
+  DialOptions how;
+  how.to = to;
+  how.tls = options_.dial_tls;
+  how.limit = limit;
+  how.is_insecure = options_.is_insecure;
+  how.channel.heartbeat_timeout = options_.client.timings.heartbeat_timeout;
+  return how;
 }
 
 void RendezvousClient::take_link(std::shared_ptr<Link> link) {
@@ -168,8 +158,7 @@ void RendezvousClient::compare_clocks(const HeartbeatAck& ack) {
   if (!options_.on_clock_skew) return;
   const auto trip = client_.round_trip_of(ack.heartbeat, boot_now());
   if (!trip) return;
-  const auto ahead =
-      skew_.judge(static_cast<std::int64_t>(ack.clock_ms), wall_clock_ms(), *trip);
+  const auto ahead = skew_.judge(static_cast<std::int64_t>(ack.clock_ms), wall_clock_ms(), *trip);
   if (ahead) options_.on_clock_skew(*ahead);
 }
 
@@ -256,7 +245,7 @@ Coordinator::Hooks RendezvousClient::coordinator_hooks() {
   Coordinator::Hooks hooks;
   hooks.tell = [this](const std::string& text, bool is_warning) { tell(text, is_warning); };
   hooks.stepped_down = [this](const std::string& why) { retire(why); };
-  if (options_.etcd) add_etcd_hooks(hooks);
+  if (etcd_) add_etcd_hooks(hooks);
   hooks.job_over = [this](const Close& close) {
     job_is_over_ = true;
     log::info("job_over", {{"exit_code", close.exit_code}, {"reason", close.reason}});
@@ -265,11 +254,9 @@ Coordinator::Hooks RendezvousClient::coordinator_hooks() {
 }
 
 void RendezvousClient::retire(const std::string& why) {
-  seed_timer_.cancel();
-  last_leader_timer_.cancel();
-  end_rival_watch();
-  resign_leadership();
-  seed_dial_.reset();
+  if (seed_guard_) seed_guard_->stop();
+  if (etcd_) etcd_->resign();
+  successor_notice_.reset();
   // The coordinator is still on the stack.
   std::shared_ptr<Coordinator> retired{std::move(coordinator_)};
   boost::asio::post(io_, alive_.bind([this, retired, why] {
@@ -282,34 +269,18 @@ void RendezvousClient::announce_to_seed() {
   const auto seed_endpoint = options_.client.seed_endpoint;
   if (!coordinator_ || !listener_.at() || seed_endpoint.port == 0 || client_.options().serves_seed)
     return;
-  seed_timer_.expires_after(
-      std::max<Millis>(options_.client.timings.heartbeat_timeout, Millis{1'000}));
-  seed_timer_.async_wait(alive_.bind([this, seed_endpoint](boost::system::error_code error) {
-    if (error || !coordinator_) return;
-    DialOptions to_seed;
-    to_seed.to = seed_endpoint;
-    to_seed.tls = options_.dial_tls;
-    to_seed.is_insecure = options_.is_insecure;
-    to_seed.limit = options_.client.timings.heartbeat_timeout;
-    seed_dial_ = dial(io_, std::move(to_seed), [this](Dialled dialled) {
-      const auto finished = std::exchange(seed_dial_, nullptr);
-      if (dialled.has_value()) {
-        const auto channel = *dialled;
-        HostPort here = *listener_.at();
-        here.host = channel->local().host;
-        channel->start({});
-        channel->send(
-            encode(coordinator_->membership().epoch(), LeaderMoved{options_.membership.job, here}));
-        channel->close();
-      }
-      announce_to_seed();
-    });
-  }));
+  const auto timeout = options_.client.timings.heartbeat_timeout;
+  SuccessorNotice::Options notice{dial_options(seed_endpoint, timeout),
+                                  std::max<Millis>(timeout, Millis{1'000})};
+  successor_notice_ = std::make_unique<
+      SuccessorNotice>(io_, std::move(notice), [this](const std::string& host) {
+    const HostPort here{host, listener_.at()->port};
+    return encode(coordinator_->membership().epoch(), LeaderMoved{options_.membership.job, here});
+  });
 }
 
 void RendezvousClient::end(std::function<void()> done) {
-  last_leader_timer_.cancel();
-  end_rival_watch();
+  if (seed_guard_) seed_guard_->stop();
   listener_.stop();
   is_ending_ = true;
   // A coordinator that leaves in the middle of the job has nothing to announce: the others detect
@@ -317,13 +288,14 @@ void RendezvousClient::end(std::function<void()> done) {
   const bool has_news =
       coordinator_ && coordinator_->membership().phase() == MembershipPhase::closed;
   if (!has_news) {
-    leadership_.reset();
+    if (etcd_) etcd_->withdraw();
+    successor_notice_.reset();
     std::shared_ptr<Coordinator> ended{std::move(coordinator_)};  // it may be on the stack
     boost::asio::post(io_, [ended, done = std::move(done)] { done(); });
     return;
   }
-  if (last_leader_) last_leader_->remove();
-  if (options_.etcd) {
+  if (seed_guard_) seed_guard_->remove_file();
+  if (etcd_) {
     done = [this, after = std::move(done)]() mutable { end_with_etcd(std::move(after)); };
   }
   constexpr Millis kFarewell{2'000};

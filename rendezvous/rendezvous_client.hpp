@@ -5,16 +5,16 @@
 #include "rendezvous/clock_skew.hpp"
 #include "rendezvous/coordinator.hpp"
 #include "rendezvous/coordinator_client.hpp"
+#include "rendezvous/deadline_timer.hpp"
 #include "rendezvous/dialer.hpp"
-#include "rendezvous/etcd_leadership.hpp"
-#include "rendezvous/last_leader_file.hpp"
+#include "rendezvous/etcd_candidate.hpp"
 #include "rendezvous/lookup.hpp"
 #include "rendezvous/own_listener.hpp"
-#include "rendezvous/rival_watch.hpp"
+#include "rendezvous/seed_guard.hpp"
 #include "rendezvous/store_questions.hpp"
+#include "rendezvous/successor_notice.hpp"
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include <functional>
 #include <map>
@@ -27,13 +27,6 @@ namespace acc::rendezvous {
 
 /// Whether this node's agent offers to be the first coordinator.
 enum class ServeSeed { must, may, never };
-
-/// Address of etcd, and where this node itself listens.
-struct EtcdOptions {
-  EtcdServers servers;
-  std::string prefix = "/acc";
-  std::uint16_t listen_port = 0;  ///< 0: any
-};
 
 struct RendezvousClientOptions {
   CoordinatorClientOptions client;
@@ -105,20 +98,16 @@ class RendezvousClient {
   Result<void> serve_seed(const std::vector<std::string>& addresses);
   void become_first_coordinator();
   void watch_for_rival();
-  void end_rival_watch();
-  void renew_last_leader_file();
 
   // etcd
   using OnCannot = std::function<void(const Error&)>;
+  void be_candidate();
   void begin_with_etcd(OnCannot cannot);
-  void look_up_etcd(std::size_t index, OnCannot cannot);
   void listen_for_etcd(const std::string& own_address, const OnCannot& cannot);
   void seek_in_etcd();
-  void etcd_trouble(const std::string& text);
   void follow(const Leader& leader);
   void lead(const BecomeLeader& won);
   void add_etcd_hooks(Coordinator::Hooks& hooks);
-  void resign_leadership();
   void end_with_etcd(std::function<void()> done);
 
   // links
@@ -126,6 +115,7 @@ class RendezvousClient {
   void on_link_frame(const Frame& frame);
   void compare_clocks(const HeartbeatAck& ack);
   void take_link(std::shared_ptr<Link> link);
+  [[nodiscard]] DialOptions dial_options(const HostPort& to, Millis limit) const;
   [[nodiscard]] Coordinator::Hooks coordinator_hooks();
   void retire(const std::string& why);
   void announce_to_seed();
@@ -155,8 +145,9 @@ class RendezvousClient {
   void tell(std::string text, bool is_warning = false);
   void arm();
 
-  // the store
+  // requests of the workers
   void replay_store(const Term& term);
+  void answer_restarts(const std::string& why_not);
 
   boost::asio::io_context& io_;
   RendezvousClientOptions options_;
@@ -164,8 +155,7 @@ class RendezvousClient {
   CoordinatorClient client_;
   ClockWatch clocks_;
   ClockSkew skew_;
-  boost::asio::steady_timer timer_;
-  Instant armed_ = Instant::max();
+  DeadlineTimer timer_;
 
   OwnListener listener_;
   std::shared_ptr<Lookup> lookup_;
@@ -176,21 +166,12 @@ class RendezvousClient {
   std::uint64_t last_peer_ = 0;
   Coordinator::Links votes_;
   std::unique_ptr<Coordinator> coordinator_;
-  std::optional<LastLeaderFile> last_leader_;  ///< while this node is the first coordinator
-  boost::asio::steady_timer last_leader_timer_;
-  boost::asio::steady_timer seed_timer_;
-  std::shared_ptr<Dial> seed_dial_;
-  std::unique_ptr<RivalWatch> rival_watch_;  ///< until there is a round
+  std::unique_ptr<SeedGuard> seed_guard_;              ///< of the job's first coordinator
+  std::unique_ptr<SuccessorNotice> successor_notice_;  ///< elected, and the seed is elsewhere
 
-  HostPort here_;  ///< with etcd: the listener's address for others; port 0: not yet known
-  std::unique_ptr<EtcdLeadership> leadership_;  ///< while there is no other coordinator
-  std::string last_trouble_;
+  std::unique_ptr<EtcdCandidate> etcd_;
   bool job_is_over_ = false;  ///< by decision of the coordinator in this process
   bool is_ending_ = false;
-  boost::asio::steady_timer etcd_timer_;
-
-  void answer_restarts(const std::string& why_not);
-
   StoreQuestions questions_;
   std::vector<RestartAnswer> restart_answers_;
   Alive alive_;

@@ -1,8 +1,6 @@
 #include "rendezvous/codec.hpp"
 #include "rendezvous/rendezvous_client.hpp"
 
-#include <boost/asio/post.hpp>
-
 // Becoming the job's first coordinator, and the connections to it.
 namespace acc::rendezvous {
 
@@ -57,34 +55,23 @@ Result<void> RendezvousClient::serve_seed(const std::vector<std::string>& addres
 void RendezvousClient::watch_for_rival() {
   const auto& client = options_.client;
   const auto timeout = client.timings.heartbeat_timeout;
-  RivalWatch::Options watch{{}, client.self, std::max<Millis>(timeout, Millis{1'000})};
-  watch.dial.to = client.seed_endpoint;
-  watch.dial.tls = options_.dial_tls;
-  watch.dial.is_insecure = options_.is_insecure;
-  watch.dial.limit = timeout;
-  watch.dial.channel.heartbeat_timeout = timeout;
-  rival_watch_ =
-      std::make_unique<RivalWatch>(io_, std::move(watch), [this](const std::string& why) {
-        end_rival_watch();
-        if (coordinator_ && !coordinator_->membership().has_round())
-          perform(client_.refused_elsewhere(why));
-      });
-}
-
-// It may be on the stack.
-void RendezvousClient::end_rival_watch() {
-  if (!rival_watch_) return;
-  std::shared_ptr<RivalWatch> ended{std::move(rival_watch_)};
-  boost::asio::post(io_, [ended] {});
+  seed_guard_->watch_for_rival({dial_options(client.seed_endpoint, timeout), client.self,
+                                std::max<Millis>(timeout, Millis{1'000})});
 }
 
 void RendezvousClient::become_first_coordinator() {
   auto membership = options_.membership;
-  if (membership.where.empty()) membership.where = describe(options_.client.seed_endpoint);
-  client_.set_address_here(options_.client.seed_endpoint.host);
-  last_leader_.emplace(membership.job, options_.client.seed_endpoint.port);
+  const auto& seed = options_.client.seed_endpoint;
+  if (membership.where.empty()) membership.where = describe(seed);
+  client_.set_address_here(seed.host);
+  seed_guard_ = std::make_unique<SeedGuard>(
+      io_, membership.job, seed.port,
+      SeedGuard::Hooks{[this] { return coordinator_ && coordinator_->membership().has_round(); },
+                       [this](const std::string& why) {
+                         if (coordinator_) perform(client_.refused_elsewhere(why));
+                       }});
   const auto& times = membership.timings;
-  const auto left_ago = last_leader_->age();
+  const auto left_ago = seed_guard_->left_ago();
   membership.is_restarted_seed =
       left_ago && *left_ago < (times.lease + times.heartbeat_timeout) * 2;
   if (membership.is_restarted_seed) {
@@ -93,19 +80,7 @@ void RendezvousClient::become_first_coordinator() {
          true);
   }
   coordinator_ = std::make_unique<Coordinator>(io_, std::move(membership), coordinator_hooks());
-  renew_last_leader_file();
-}
-
-void RendezvousClient::renew_last_leader_file() {
-  if (!coordinator_ || !last_leader_) return;
-  if (coordinator_->membership().has_round()) {
-    last_leader_->renew();
-    end_rival_watch();
-  }
-  last_leader_timer_.expires_after(options_.client.timings.heartbeat_timeout / 2);
-  last_leader_timer_.async_wait(alive_.bind([this](boost::system::error_code error) {
-    if (!error) renew_last_leader_file();
-  }));
+  seed_guard_->renew_file(options_.client.timings.heartbeat_timeout / 2);
 }
 
 void RendezvousClient::on_peer(std::shared_ptr<Channel> channel, std::string_view first_frame) {
@@ -132,7 +107,8 @@ void RendezvousClient::on_peer(std::shared_ptr<Channel> channel, std::string_vie
   if (proved_another_job) return turn_away("its key is for another job");
   if (join->node == options_.client.self.node) {  // the endpoint leads back here: a NAT, a service
     channel->close();
-    return end_rival_watch();
+    if (seed_guard_) seed_guard_->end_rival_watch();
+    return;
   }
   const PeerId peer{++last_peer_};
   auto link = link_over(std::move(channel));

@@ -35,22 +35,22 @@ DropPolicy::Verdict OutputQueue::ask(Instant now) {
 OutputQueue::News OutputQueue::news(Instant now) {
   if (policy_.is_dropping()) ask(now);  // it may have drained
   if (policy_.is_dropping() || refused() != 0) {
-    was_losing_ = true;
-    return std::exchange(is_told_, true) ? News::none : News::degraded;
+    told_.was_losing = true;
+    return std::exchange(told_.degraded, true) ? News::none : News::degraded;
   }
   const auto stuck = stuck_at();
   if (stuck && now >= *stuck) {
-    is_stuck_told_ = true;
+    told_.stuck = true;
     return News::stuck;
   }
-  if (!was_losing_ || now < last_recovery_ + kQuiet) return News::none;
-  was_losing_ = false;
-  last_recovery_ = now;
+  if (!told_.was_losing || now < told_.recovery + kQuiet) return News::none;
+  told_.was_losing = false;
+  told_.recovery = now;
   return News::recovered;
 }
 
 std::optional<Losses> OutputQueue::losses() const {
-  const LossCount lost = this->lost();
+  const auto lost = lost_.count();
   if (lost.bytes == 0 && !policy_.is_dropping()) return std::nullopt;
   Losses losses;
   losses.where = where_;
@@ -67,7 +67,7 @@ std::optional<Losses> OutputQueue::losses() const {
 // A full queue holds up the workers, and what follows is degraded.
 std::optional<Instant> OutputQueue::stuck_at() const {
   const auto bytes = queued();
-  if (is_stuck_told_ || is_told_ || bytes == 0 || bytes >= queue_bytes_) return std::nullopt;
+  if (told_.stuck || told_.degraded || bytes == 0 || bytes >= queue_bytes_) return std::nullopt;
   return std::max(filled_at_, last_progress()) + policy_.patience();
 }
 
@@ -78,10 +78,9 @@ std::string OutputQueue::describe_stuck() const {
 }
 
 std::string OutputQueue::describe_recovery() {
-  const LossCount lost = this->lost();
-  const LossCount before = std::exchange(lost_before_, lost);
-  return where_ + " works again; lost meanwhile: " + plural(lost.lines - before.lines, "line") +
-         ", " + plural(lost.bytes - before.bytes, "byte") + " (" + reason(lost.error) + ")";
+  const auto lost = lost_.take_new();
+  return where_ + " works again; lost meanwhile: " + plural(lost.lines, "line") + ", " +
+         plural(lost.bytes, "byte") + " (" + reason(lost.error) + ")";
 }
 
 std::string OutputQueue::reason(int error) const {
@@ -166,20 +165,11 @@ void OutputQueue::lose(std::string_view bytes, int error) {
 }
 
 void OutputQueue::count_lost(std::string_view bytes, int error) {
-  const std::lock_guard guard{loss_mutex_};
-  if (lost_.bytes == 0) lost_.since = clock_now();
-  lost_.bytes += bytes.size();
-  lost_.lines += lines_in(bytes);
-  if (error != 0) lost_.error = error;
+  lost_.add(bytes.size(), lines_in(bytes), error);
 }
 
 std::uint64_t OutputQueue::lines_in(std::string_view bytes) const {
   return static_cast<std::uint64_t>(std::count(bytes.begin(), bytes.end(), '\n'));
-}
-
-OutputQueue::LossCount OutputQueue::lost() const {
-  const std::lock_guard guard{loss_mutex_};
-  return lost_;
 }
 
 void OutputQueue::set_refused(int error) {

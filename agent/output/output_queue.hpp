@@ -1,6 +1,7 @@
 #pragma once
 
 #include "agent/output/drop_policy.hpp"
+#include "agent/output/loss_counter.hpp"
 #include "agent/output/losses.hpp"
 #include "common/duration.hpp"
 
@@ -122,13 +123,6 @@ class OutputQueue : public std::enable_shared_from_this<OutputQueue> {
   std::atomic<std::size_t> written_{0};  // of it
 
  private:
-  struct LossCount {
-    std::uint64_t bytes = 0;
-    std::uint64_t lines = 0;
-    Instant since{};
-    int error = 0;  // errno of the last refused write; 0: the destination was too slow
-  };
-
   void run();
   [[nodiscard]] bool is_stopping() const { return stopping_.load(std::memory_order_acquire); }
   [[nodiscard]] bool is_late() const {
@@ -139,7 +133,6 @@ class OutputQueue : public std::enable_shared_from_this<OutputQueue> {
   void wake_when_half_empty();
   void left_queue(std::size_t bytes);
   void count_lost(std::string_view bytes, int error);
-  [[nodiscard]] LossCount lost() const;
   [[nodiscard]] std::string reason(int error) const;
   void call_wake();
 
@@ -147,13 +140,15 @@ class OutputQueue : public std::enable_shared_from_this<OutputQueue> {
   const std::string where_;
   const std::size_t queue_bytes_;
   DropPolicy policy_;
-  bool is_told_ = false;
-  bool is_stuck_told_ = false;
-  Instant filled_at_{};  // when the empty queue got something
-  bool was_losing_ = false;
+  Instant filled_at_{};       // when the empty queue got something
   bool was_cut_off_ = false;  // by the end of the job, before the patience was over
-  Instant last_recovery_{};
-  LossCount lost_before_;
+  /// What news() has said.
+  struct Told {
+    bool degraded = false;
+    bool stuck = false;
+    bool was_losing = false;  ///< and no recovery was told since
+    Instant recovery{};       ///< when one was told last
+  } told_;
   Instant start_again_{};  // not before; after a failure
   int start_error_ = 0;    // errno of the last try, 0 once the thread runs
   /// No thread can be had (a process limit), and the loop itself writes what is left at the end.
@@ -164,8 +159,7 @@ class OutputQueue : public std::enable_shared_from_this<OutputQueue> {
   std::condition_variable quiet_;  // the queue is empty, or the thread has ended
   std::function<void()> wake_;     // guarded by wake_mutex_
   std::mutex wake_mutex_;
-  LossCount lost_;  // guarded by loss_mutex_
-  mutable std::mutex loss_mutex_;
+  LossCounter lost_;
   std::atomic<std::size_t> queued_{0};
   std::atomic<Instant::rep> last_progress_{0};
   std::atomic<std::size_t> wake_below_{0};  // 0: no wake-up is due; else the limit plus 1

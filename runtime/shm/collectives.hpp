@@ -3,6 +3,8 @@
 #include "runtime/shm/peers.hpp"
 #include "runtime/shm/pull.hpp"
 #include "runtime/shm/regions.hpp"
+#include "runtime/shm/staged_collectives.hpp"
+#include "runtime/shm/work.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -20,27 +22,6 @@ class Collectives {
   void run(ActiveCall& active);
 
  private:
-  // A call in bytes.
-  struct Work {
-    ActiveCall& active;
-    const Descriptor& what;
-    const std::byte* send;
-    std::byte* recv;
-    std::size_t item;   ///< bytes of an element
-    std::size_t bytes;  ///< of `count` elements
-    [[nodiscard]] bool is(Operation operation) const noexcept {
-      return what.operation == operation;
-    }
-    /// Elements of a rank: its own in the _v forms, else the same for all.
-    [[nodiscard]] std::size_t count_of(int rank) const noexcept;
-    [[nodiscard]] std::size_t bytes_of(int rank) const noexcept { return count_of(rank) * item; }
-    [[nodiscard]] std::size_t offset_of(int rank) const noexcept;
-    [[nodiscard]] std::size_t most_bytes() const noexcept;  ///< of any rank
-    /// Bytes of all ranks' parts.
-    [[nodiscard]] std::size_t whole_bytes(int ranks) const noexcept;
-  };
-  [[nodiscard]] std::size_t staged_bytes(const Work& work) const noexcept;
-  [[nodiscard]] std::size_t small_limit(const Work& work) const noexcept;
   [[nodiscard]] bool arrives_first(const Work& work) noexcept;
   void alone(const Work& work);
 
@@ -48,25 +29,6 @@ class Collectives {
   void small(const Work& work);
   void stage_small(const Work& work, std::byte* slot);
   void copy_out_small(const Work& work);
-
-  // collectives_staged.cpp
-  void staged(const Work& work, bool has_arrived);
-  template <class In, class Out>
-  void pipeline(const Work& work, std::size_t chunks, bool has_arrived, In in, Out out);
-  [[nodiscard]] std::size_t chunk_bytes(std::size_t whole) const noexcept;
-  [[nodiscard]] std::size_t piece_bytes(std::size_t whole) const noexcept;
-  void await_free(const Work& work, std::size_t chunk, std::uint32_t number);
-  void all_reduce(const Work& work, bool has_arrived);
-  void reduce(const Work& work, bool has_arrived);
-  void reduce_slices(const Work& work, bool has_arrived, bool takes);
-  void reduce_scatter(const Work& work, bool has_arrived);
-  void all_gather(const Work& work, bool has_arrived);
-  void gather(const Work& work, bool has_arrived);
-  void scatter(const Work& work, bool has_arrived);
-  void all_to_all(const Work& work, bool has_arrived);
-  void all_to_all_v(const Work& work);
-  void compare_lengths(const Work& work, std::uint32_t chunk);
-  void broadcast(const Work& work, bool has_arrived);
 
   // collectives_direct.cpp
   /// Addresses of this rank's buffers, if this call can use them.
@@ -87,26 +49,16 @@ class Collectives {
   bool pull(const Work& work);
   void meet(const Work& work);
 
-  struct Span {
-    std::size_t begin, end;
-    [[nodiscard]] std::size_t size() const noexcept { return end - begin; }
-  };
-  /// The part of `count` elements that `rank` reduces; whole cache lines except the last.
-  [[nodiscard]] Span slice(std::size_t count, std::size_t item, int rank) const noexcept;
-
   Peers& peers_;
   const Regions& regions_;
   const Segment& segment_;
   int rank_;
   int size_;
-  std::uint32_t chunk_number_ = 0;    ///< of the last chunk; the same on all ranks
-  std::uint32_t meeting_number_ = 0;  ///< likewise
+  std::uint32_t meeting_number_ = 0;  ///< the same on all ranks
   std::vector<const void*> inputs_;   ///< of a reduction, by rank
+  StagedCollectives staged_;
   PullTrial broadcast_trial_;
   PullTrial all_gather_trial_;
 };
-
-/// memcpy that allows nullptr for 0 bytes, and equal addresses.
-void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept;
 
 }  // namespace acc::runtime::shm

@@ -49,7 +49,7 @@ void Collectives::agreed(const Work& work) {
   const bool is_trial = pulls != nullptr && !pulls->is_over();
   const auto began = is_trial ? Clock::now() : Clock::time_point{};
   const bool pulled = all_want_to_pull(work) && pull(work);
-  if (!pulled) staged(work, true);
+  if (!pulled) staged_.run(work, true);
   if (is_trial) pulls->ran(pulled, Clock::now() - began, work.bytes);
 }
 
@@ -97,7 +97,7 @@ void Collectives::registered(const Work& work) {
 template <class Source, class Target>
 void Collectives::reduce_slice(const Work& work, Source source, Target target) {
   const auto& reduction = runtime::reduction(work.what.dtype, work.what.reduce);
-  const auto mine = slice(work.what.count, work.item, rank_);
+  const auto mine = slice(work.what.count, work.item, rank_, size_);
   constexpr std::size_t kBlock =
       4096;  // bytes: the reduced block is copied while it is in the first-level cache
   const auto step = kBlock / work.item;

@@ -153,7 +153,7 @@ print("code", os.waitstatus_to_exitcode(status), flush=True)
         self.addCleanup(os.close, master)
         self.text = b""
         self.read_until(master, b"up\r\n")
-        time.sleep(0.1)  # the shell above must have handed the terminal over before the key is pressed
+        until(lambda: os.tcgetpgrp(master) != pid, "the shell above to hand the terminal over")
         os.write(master, b"\x1a")
         self.read_until(master, b"stopped")
         self.read_until(master, b"shell has it True")

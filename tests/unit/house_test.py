@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """house_test.py ROOT: checks every #include of the rooms against the permitted dependencies (docs/architecture.md),
-and comments and identifiers against the retired words.
+comments and identifiers against the retired words, and the sizes of classes and functions (house_sizes.py).
 
 A room that needs a new dependency gets it in the table below, in the same commit as in docs/architecture.md.
 """
@@ -8,6 +8,8 @@ import fnmatch
 import pathlib
 import re
 import sys
+
+import house_sizes
 
 ASIO = {"boost/asio", "boost/process"}
 # room: (rooms it may include, libraries it may include)
@@ -77,7 +79,7 @@ FLOORS = {
         "several hosts": "fanout/*",
     },
     "agent/output": {
-        "rules": "losses output_options console_facts routes terminal_view drop_policy line_splitter tail_buffer",
+        "rules": "losses loss_counter output_options console_facts routes terminal_view drop_policy line_splitter tail_buffer",
         "files": "event_file_line log_file run_folder pseudo_terminal",
         "queues": "output_queue batch_queue console_queue journal_queue log_file_queue event_file_queue destinations",
         "streams": "worker_stream pump",
@@ -135,11 +137,11 @@ FLOORS = {
     },
     "rendezvous": {
         "messages": "messages message_fields clock_skew wire codec frame_splitter peer planted timings round_record private_file secret",
-        "rules": "vote_counter authority inquiries node_table node_order place_table join_rules membership membership_* "
+        "rules": "vote_counter standby_choice dial_sequence heartbeat_log worker_lease authority inquiries node_table node_order place_table join_rules membership membership_* "
                  "coordinator_client coordinator_client_* kv_store kv_replay store_questions leadership etcd_json etcd_records admission",
-        "connections": "tls lookup port_holder socket_users channel channel_read link listener own_listener dialer last_leader_file",
-        "etcd": "etcd_access etcd_tls etcd_credentials etcd_http etcd_base64 etcd_refusal etcd_client etcd_leadership",
-        "programs": "coordinator rival_watch rendezvous_client rendezvous_client_* acc_rendezvous_main",
+        "connections": "deadline_timer tls lookup port_holder socket_users channel channel_read link listener own_listener dialer last_leader_file",
+        "etcd": "etcd_access etcd_tls etcd_credentials etcd_http etcd_base64 etcd_refusal etcd_client etcd_leadership etcd_candidate",
+        "programs": "coordinator successor_notice rival_watch seed_guard rendezvous_client rendezvous_client_* acc_rendezvous_main",
     },
 }
 # Words that were replaced, each with the term to use (docs/architecture.md, glossary). They are refused in comments and
@@ -374,7 +376,7 @@ def check_headers_of_accelerator(root):
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_retired_words(root)) + list(check_pages(root)) + list(check_headers_of_accelerator(root))
+    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_retired_words(root)) + list(check_pages(root)) + list(check_headers_of_accelerator(root)) + list(house_sizes.check_sizes(root))
     files = 0
     for room in ROOMS:
         for path in sorted((root / room).rglob("*")):

@@ -131,7 +131,7 @@ TEST_CASE("the status of one node is given at once, that of several with the nod
   CHECK_FALSE(agent.table);
   agent.replies.clear();
   agent.group.coordinated = true;
-  agent.group.ordered_round = Round{0};
+  agent.group.orders.round = Round{0};
   CHECK(agent.ask(control::Status{}).is_null());
   REQUIRE(agent.table);
   SECTION("from the coordinator") {

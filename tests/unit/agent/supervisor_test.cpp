@@ -249,7 +249,8 @@ SCENARIO("the user asks the job to end", "[agent][supervisor]") {
         CHECK(find<ArmTimer>(first)->after == seconds{15});
       }
       THEN("they had the grace twice: after it, SIGTERM leaves them a moment") {
-        const auto later = story.after(seconds{15}, TimerFired{Timer::grace, story.now + seconds{15}});
+        const auto later =
+            story.after(seconds{15}, TimerFired{Timer::grace, story.now + seconds{15}});
         CHECK(find<SignalWorkers>(later)->signo == SIGTERM);
         CHECK(find<ArmTimer>(later)->after == seconds{2});
       }
@@ -719,15 +720,16 @@ TEST_CASE("a hang that is found while the workers are ending anyway is nothing",
   CHECK(story.group.first_failure->local_rank == LocalRank{0});
 }
 
-TEST_CASE("only a signal, the job's end or an order for good ends a job for good", "[agent][supervisor]") {
+TEST_CASE("only a signal, the job's end or an order for good ends a job for good",
+          "[agent][supervisor]") {
   GroupState group;
   CHECK_FALSE(ends_for_good(group));
   SECTION("a signal") { group.stop_signal = SIGTERM; }
-  SECTION("the job's end") { group.closed = JobClosed{}; }
+  SECTION("the job's end") { group.orders.close = JobClosed{}; }
   SECTION("an order") {
-    group.stop_ordered = StopOrdered{};
+    group.orders.stop = StopOrdered{};
     CHECK_FALSE(ends_for_good(group));  // for another round
-    group.stop_ordered->for_good = true;
+    group.orders.stop->for_good = true;
   }
   CHECK(ends_for_good(group));
 }

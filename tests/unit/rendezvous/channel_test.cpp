@@ -249,9 +249,8 @@ SCENARIO("a frame that never ends", "[rendezvous][channel]") {
   }
   WHEN("a frame is begun, and goes on by a byte now and then") {
     const auto frame = notice(1000);
-    const auto began = std::chrono::steady_clock::now();
     std::size_t sent = 0;
-    auto next = began;
+    auto next = std::chrono::steady_clock::now();
     half.loop.until([&] {
       if (std::chrono::steady_clock::now() >= next && half.seen.closed.empty()) {
         next += 10ms;
@@ -261,7 +260,7 @@ SCENARIO("a frame that never ends", "[rendezvous][channel]") {
     });
     THEN("the whole frame has its time, not each byte") {
       CHECK(half.is_closed_by(Cause::slow_frame));
-      CHECK(std::chrono::steady_clock::now() - began < 1s);
+      CHECK(sent < frame.size());
     }
   }
 }
@@ -301,7 +300,7 @@ SCENARIO("bytes that are no frames", "[rendezvous][channel]") {
 }
 
 TEST_CASE("who sends too many frames is read more slowly, and loses none",
-          "[rendezvous][channel]") {
+          "[rendezvous][channel][timing]") {
   const bool is_tls = GENERATE(false, true);
   CAPTURE(is_tls);
   Pair pair{is_tls, {}, {.frames_per_second = 2000}};

@@ -278,7 +278,7 @@ TEST_CASE("an absurd timeout is a long one, not an overflow", "[rendezvous][kv]"
   CHECK(t.one(get("x", Millis::min())).status == Status::missing);
 }
 
-TEST_CASE("ten thousand waiters are woken in one go, in time", "[rendezvous][kv]") {
+TEST_CASE("ten thousand waiters are woken in one go, in time", "[rendezvous][kv][timing]") {
   constexpr int kWaiters = 10'000;
   Trial t{kv_limits_for(kWaiters)};
   const bool at_barrier = GENERATE(false, true);

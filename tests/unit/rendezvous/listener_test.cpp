@@ -217,9 +217,8 @@ SCENARIO("strangers", "[rendezvous][listener]") {
       return stranger.is_gone;
     }));
     THEN("it is gone when its time is over, not later for each byte") {
-      const auto took = std::chrono::steady_clock::now() - began;
-      CHECK(took > 300ms);
-      CHECK(took < 1500ms);
+      CHECK(std::chrono::steady_clock::now() - began > 300ms);
+      CHECK(sent < bytes.size());
     }
   }
   CHECK(host.peers.size() <= 1);

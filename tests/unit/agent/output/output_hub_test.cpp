@@ -188,8 +188,9 @@ SCENARIO("ranks that are filtered out", "[agent][output]") {
   write_all(first.out.get(), "unseen\n");
   write_all(first.err.get(), "Traceback\n");
   write_all(second.out.get(), "seen\n");
-  CHECK(hub.run_until(
-      [&] { return hub.hub->tail(LocalRank{0}) == "unseen\nTraceback\n" && !hub.out.text().empty(); }));
+  CHECK(hub.run_until([&] {
+    return hub.hub->tail(LocalRank{0}) == "unseen\nTraceback\n" && !hub.out.text().empty();
+  }));
   hub.end();
   CHECK(hub.log(0, "stdout.log") == "unseen\n");
   CHECK(hub.log(0, "stderr.log") == "Traceback\n");
@@ -218,7 +219,7 @@ SCENARIO("redirects go to the file alone, and its path is known", "[agent][outpu
   CHECK(hub.hub->log_path(LocalRank{1}, kBoth).empty());
 }
 
-SCENARIO("the worker has exited but a child of it holds the pipe", "[agent][output]") {
+SCENARIO("the worker has exited but a child of it holds the pipe", "[agent][output][timing]") {
   Hub hub;
   hub.start(tee(hub), 1);
   auto held = hub.open(0);
@@ -249,7 +250,8 @@ SCENARIO("a worker that still writes when the round ends", "[agent][output]") {
   CHECK(hub.hub->tail(LocalRank{0}).size() == 65'536);
 }
 
-SCENARIO("a warning on stderr hid in the report what the worker said last on stdout", "[agent][output]") {
+SCENARIO("a warning on stderr hid in the report what the worker said last on stdout",
+         "[agent][output]") {
   Hub hub;
   hub.start({}, 1);
   auto worker = hub.open(0);

@@ -141,7 +141,7 @@ SCENARIO("a console that is slow but moves gets the end of the output and the re
 }
 
 SCENARIO("a console that takes longer than the cap loses the rest, counted, not the report",
-         "[agent][output]") {
+         "[agent][output][timing]") {
   Bench bench;
   SlowConsole console;
   bench.start({}, 1, {.same_target = true}, {.out = console.out.get(), .err = console.out.get()});
@@ -164,7 +164,7 @@ SCENARIO("a console that takes longer than the cap loses the rest, counted, not 
 }
 
 SCENARIO("a console that nobody reads is given up after the patience, and is counted",
-         "[agent][output]") {
+         "[agent][output][timing]") {
   Bench bench;
   SlowConsole console;
   bench.start({}, 1, {.same_target = true}, {.out = console.out.get(), .err = console.out.get()});
@@ -332,7 +332,7 @@ SCENARIO("the job is stopped while a reader is stuck", "[agent][output]") {
   }
 }
 
-SCENARIO("the end of the output is waited for until a Ctrl-C", "[agent][output]") {
+SCENARIO("the end of the output is waited for until a Ctrl-C", "[agent][output][timing]") {
   Bench bench;
   SlowConsole console;
   bench.start({}, 1, {.same_target = true}, {.out = console.out.get(), .err = console.out.get()});
@@ -475,7 +475,7 @@ SCENARIO("a log file that takes data again says at its end what is missing", "[a
   CHECK(bench.hub->losses()[0].bytes == 13);
 }
 
-SCENARIO("a terminal that nobody reads", "[agent][output]") {
+SCENARIO("a terminal that nobody reads", "[agent][output][timing]") {
   ::signal(SIGPIPE, SIG_IGN);
   Bench bench;
   Terminal terminal;

@@ -1,4 +1,5 @@
-#include "runtime/shm/collectives.hpp"
+#include "runtime/shm/staged_collectives.hpp"
+
 #include "runtime/shm/reduce.hpp"
 
 #include <algorithm>
@@ -19,7 +20,14 @@ std::size_t part_of(std::size_t whole, std::size_t chunk, std::size_t number) {
 
 }  // namespace
 
-void Collectives::staged(const Work& work, bool has_arrived) {
+StagedCollectives::StagedCollectives(Peers& peers)
+    : peers_{peers},
+      segment_{peers.segment()},
+      rank_{peers.rank()},
+      size_{peers.size()},
+      inputs_(static_cast<std::size_t>(size_)) {}
+
+void StagedCollectives::run(const Work& work, bool has_arrived) {
   switch (work.what.operation) {
     case Operation::all_reduce:
       return all_reduce(work, has_arrived);
@@ -42,7 +50,7 @@ void Collectives::staged(const Work& work, bool has_arrived) {
 
 /// Halves if there would be fewer than two chunks, so that one is staged while the other is
 /// processed.
-std::size_t Collectives::chunk_bytes(std::size_t whole) const noexcept {
+std::size_t StagedCollectives::chunk_bytes(std::size_t whole) const noexcept {
   const auto chunk = segment_.layout().chunk;
   if (whole >= 2 * chunk) return chunk;
   return std::min(chunk, std::max(kLeastChunk, divide_up(whole / 2, kLine) * kLine));
@@ -50,14 +58,14 @@ std::size_t Collectives::chunk_bytes(std::size_t whole) const noexcept {
 
 /// Bytes of a piece where a chunk holds one for each rank. With kMaxRanks a chunk has one cache
 /// line of each.
-std::size_t Collectives::piece_bytes(std::size_t whole) const noexcept {
+std::size_t StagedCollectives::piece_bytes(std::size_t whole) const noexcept {
   return std::max(kLine, chunk_bytes(whole) / static_cast<std::size_t>(size_) / kLine * kLine);
 }
 
 /// Chunks are numbered; a slot serves every second one. All ranks post `taken` for every chunk, the
 /// last one before they return, so the first two chunks of a call wait for those of the previous
 /// call.
-void Collectives::await_free(const Work& work, std::size_t chunk, std::uint32_t number) {
+void StagedCollectives::await_free(const Work& work, std::size_t chunk, std::uint32_t number) {
   const bool only_root_reads = work.is(Operation::gather);
   if (chunk >= 2 && only_root_reads) {
     if (rank_ != work.what.root)
@@ -70,7 +78,8 @@ void Collectives::await_free(const Work& work, std::size_t chunk, std::uint32_t 
 /// @param in   stages chunk `c` in the slots of number `k`; false: this rank has nothing to stage
 /// @param out  processes it, waiting for what it needs
 template <class In, class Out>
-void Collectives::pipeline(const Work& work, std::size_t chunks, bool has_arrived, In in, Out out) {
+void StagedCollectives::pipeline(const Work& work, std::size_t chunks, bool has_arrived, In in,
+                                 Out out) {
   const auto before = chunk_number_;
   const auto number = [&](std::size_t chunk) {
     return before + 1 + static_cast<std::uint32_t>(chunk);
@@ -97,22 +106,22 @@ void Collectives::pipeline(const Work& work, std::size_t chunks, bool has_arrive
 
 // Every rank stages all but its own slice, reduces its slice of all inputs, and copies out the
 // slices of the others; in a reduce only root copies out.
-void Collectives::all_reduce(const Work& work, bool has_arrived) {
+void StagedCollectives::all_reduce(const Work& work, bool has_arrived) {
   reduce_slices(work, has_arrived, true);
 }
 
-void Collectives::reduce(const Work& work, bool has_arrived) {
+void StagedCollectives::reduce(const Work& work, bool has_arrived) {
   reduce_slices(work, has_arrived, work.what.root == rank_);
 }
 
-void Collectives::reduce_slices(const Work& work, bool has_arrived, bool takes) {
+void StagedCollectives::reduce_slices(const Work& work, bool has_arrived, bool takes) {
   const auto item = work.item;
   const auto unit = chunk_bytes(work.bytes) / item;
   const bool all_take = work.what.operation == Operation::all_reduce;
   const auto& reduction = runtime::reduction(work.what.dtype, work.what.reduce);
   const auto in = [&](std::size_t c, std::uint32_t k) {
     const auto count = part_of(work.what.count, unit, c);
-    const auto own = slice(count, item, rank_);
+    const auto own = slice(count, item, rank_, size_);
     const auto* from = work.send + c * unit * item;
     await_free(work, c, k);
     auto* slot = segment_.chunk(rank_, k);
@@ -122,7 +131,7 @@ void Collectives::reduce_slices(const Work& work, bool has_arrived, bool takes) 
   };
   const auto out = [&](std::size_t c, std::uint32_t k) {
     const auto count = part_of(work.what.count, unit, c);
-    const auto own = slice(count, item, rank_);
+    const auto own = slice(count, item, rank_, size_);
     const auto at = c * unit * item;
     peers_.await_all(work.active, Count::staged, k);
     for (int r = 0; r < size_; ++r)
@@ -137,7 +146,7 @@ void Collectives::reduce_slices(const Work& work, bool has_arrived, bool takes) 
     post(peers_.mine().processed, k * kStep);
     for (int step = 1; takes && step < size_; ++step) {
       const int r = peers_.after(step);
-      const auto theirs = slice(count, item, r);
+      const auto theirs = slice(count, item, r, size_);
       peers_.await(work.active, r, Count::processed, k);
       copy_bytes(work.recv + at + theirs.begin * item, segment_.chunk(r, k) + theirs.begin * item,
                  theirs.size() * item);
@@ -147,7 +156,7 @@ void Collectives::reduce_slices(const Work& work, bool has_arrived, bool takes) 
 }
 
 // A chunk holds a piece for each rank.
-void Collectives::reduce_scatter(const Work& work, bool has_arrived) {
+void StagedCollectives::reduce_scatter(const Work& work, bool has_arrived) {
   const auto item = work.item;
   const auto most = work.most_bytes();
   const auto stride = piece_bytes(most * static_cast<std::size_t>(size_));
@@ -177,8 +186,8 @@ void Collectives::reduce_scatter(const Work& work, bool has_arrived) {
   pipeline(work, divide_up(most, stride), has_arrived, in, out);
 }
 
-void Collectives::all_gather(const Work& work, bool has_arrived) {
-  const auto most = staged_bytes(work);
+void StagedCollectives::all_gather(const Work& work, bool has_arrived) {
+  const auto most = work.staged_bytes(size_);
   const auto unit = chunk_bytes(most);
   const auto in = [&](std::size_t c, std::uint32_t k) {
     const auto bytes = part_of(work.bytes_of(rank_), unit, c);
@@ -198,8 +207,8 @@ void Collectives::all_gather(const Work& work, bool has_arrived) {
   pipeline(work, divide_up(most, unit), has_arrived, in, out);
 }
 
-void Collectives::gather(const Work& work, bool has_arrived) {
-  const auto most = staged_bytes(work);
+void StagedCollectives::gather(const Work& work, bool has_arrived) {
+  const auto most = work.staged_bytes(size_);
   const auto unit = chunk_bytes(most);
   const bool is_root = work.what.root == rank_;
   const auto in = [&](std::size_t c, std::uint32_t k) {
@@ -224,7 +233,7 @@ void Collectives::gather(const Work& work, bool has_arrived) {
 }
 
 // Root stages each rank's part in that rank's slot, which has space for a whole chunk.
-void Collectives::scatter(const Work& work, bool has_arrived) {
+void StagedCollectives::scatter(const Work& work, bool has_arrived) {
   const auto most = work.most_bytes();
   const auto unit = chunk_bytes(most);
   const int root = work.what.root;
@@ -245,7 +254,7 @@ void Collectives::scatter(const Work& work, bool has_arrived) {
   pipeline(work, divide_up(most, unit), has_arrived, in, out);
 }
 
-void Collectives::all_to_all(const Work& work, bool has_arrived) {
+void StagedCollectives::all_to_all(const Work& work, bool has_arrived) {
   const auto ranks = static_cast<std::size_t>(size_);
   const auto unit = piece_bytes(work.bytes * ranks);
   const auto own = static_cast<std::size_t>(rank_);
@@ -275,7 +284,7 @@ void Collectives::all_to_all(const Work& work, bool has_arrived) {
 // The length of each pair is known to its two ranks only. Every rank announces its largest part on
 // arrival, so that all use the same number of chunks; its first chunk holds the lengths that it
 // sends, for the receivers to compare.
-void Collectives::all_to_all_v(const Work& work) {
+void StagedCollectives::all_to_all_v(const Work& work) {
   const auto& call = work.active.call;
   peers_.arrive(work.active, work.most_bytes());
   peers_.await_arrivals(work.active);
@@ -320,7 +329,7 @@ void Collectives::all_to_all_v(const Work& work) {
              work.bytes_of(rank_));
 }
 
-void Collectives::compare_lengths(const Work& work, std::uint32_t chunk) {
+void StagedCollectives::compare_lengths(const Work& work, std::uint32_t chunk) {
   for (int step = 1; step < size_; ++step) {
     const int from = peers_.after(step);
     peers_.await(work.active, from, Count::staged, chunk);
@@ -337,7 +346,7 @@ void Collectives::compare_lengths(const Work& work, std::uint32_t chunk) {
   }
 }
 
-void Collectives::broadcast(const Work& work, bool has_arrived) {
+void StagedCollectives::broadcast(const Work& work, bool has_arrived) {
   const auto unit = chunk_bytes(work.bytes);
   const int root = work.what.root;
   const auto in = [&](std::size_t c, std::uint32_t k) {
