@@ -64,6 +64,12 @@ class Links(unittest.TestCase):
             self.assertIn(page, linked, f"README.md has no link to docs/{page.name}")
 
 
+    def test_the_site_has_each_page_in_its_list(self):
+        mapped = [line.split(" ")[0] for line in text_of("docs/site/map.txt").splitlines() if not line.startswith("#")]
+        self.assertEqual([page for page in mapped if not (ROOT / page).exists()], [])
+        self.assertEqual([page for page in map(str, markdown.pages()) if page not in mapped], [])
+
+
 # ---- troubleshooting.md ----
 
 ROOMS = ("launcher", "agent", "rendezvous", "common", "runtime")
