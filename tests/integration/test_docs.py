@@ -13,7 +13,7 @@ import functools, os, pathlib, re, shlex, shutil, subprocess, sys, tempfile, uni
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 import markdown
 from examples_test import missing, python_with_torch
-from harness import BIN, SANITIZED, SLACK, main
+from harness import BIN, SANITIZED, SLACK, main, until
 
 # Pages whose blocks are run by tests of their own.
 ELSEWHERE = {"docs/acc-config.md": "test_config.py", "docs/runtime.md": "test_package.py", "docs/worker-socket.md": "test_nodes_frozen.py",
@@ -226,19 +226,58 @@ class Flags(unittest.TestCase):
             facts = os.path.join(folder, "facts.json")  # of a machine that can do all that the documents show
             pathlib.Path(facts).write_text('{"gpus": 8, "fp8": true, "mpi": "openmpi", "deepspeed": "0.15.0"}')
             for page, line, command, block in documented():
-                if block is None or command[0] != "acc-launch" or any(word.startswith(("…", "...", "$")) for word in command):
+                if command[0] != "acc-launch" or len(command) < 3 or any(word.startswith(("…", "...", "$")) or word.isupper() for word in command):
                     continue
-                if "shows a mistake" in block.notes or block.language == "sh" and block.note("not run") is None:
+                if block and ("shows a mistake" in block.notes or block.language == "sh" and block.note("not run") is None):
                     continue  # its exit code is seen when it is run
                 if any(word.lstrip("-").replace("-", "_") in {"make_secret", "version", "help", "print_config", "config_file", "life_line"} for word in command):
                     continue
                 done = subprocess.run(["acc-launch", "--host_facts", facts, "--print_plan", *command[1:]], capture_output=True, text=True, cwd=folder, timeout=60 * SLACK,
                                       env={**env, "ACC_SECRET_FILE": secret}, stdin=subprocess.DEVNULL)
                 planned += 1
-                if "no acc-agent answers here" in done.stderr:
-                    continue
+                if "no acc-agent answers here" in done.stderr or block is None and "several machines need the main process IP" in done.stderr:
+                    continue  # that is there, or a scheduler says it
                 self.assertNotEqual(done.returncode, 2, f"{page}:{line}: {' '.join(command)}: {done.stderr}")
         self.assertGreater(planned, 15)
+
+
+class Steering(unittest.TestCase):
+    """Each command of acc-ctl in the documents, sent to a daemon with a job of its own. What has other nodes or an answer that isn't yes is refused,
+    but not as a mistake of the command line."""
+
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.env = {**environment(), "HOME": self.folder, "XDG_RUNTIME_DIR": self.folder, "XDG_STATE_HOME": self.folder, "TERM": "dumb"}
+        daemon = subprocess.Popen([os.path.join(BIN, "acc-agent"), "--state-dir", os.path.join(self.folder, "agent"), "--slots", "64", "--log-level", "error"],
+                                  env=self.env)
+        self.addCleanup(daemon.wait)
+        self.addCleanup(daemon.terminate)
+        self.env["ACC_AGENT_SOCKET"] = os.path.join(self.folder, "agent/agent.sock")
+        until(lambda: os.path.exists(self.env["ACC_AGENT_SOCKET"]), "the daemon's socket")
+
+    def ctl(self, *words):
+        return subprocess.run(["acc-ctl", *words], capture_output=True, text=True, env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL, timeout=60 * SLACK)
+
+    def test_each_command_of_acc_ctl_is_accepted(self):
+        seen = {}
+        for page, line, command, block in documented():
+            if command[0] != "acc-ctl" or "top" in command or "submit" in command and "--" not in command or any(word in {"…", "..."} for word in command):
+                continue
+            seen.setdefault(tuple(command[1:]), f"{page}:{line}")
+        pathlib.Path(self.folder, "train.py").write_text("import time; time.sleep(1)\n")
+        self.assertGreater(len(seen), 20)
+        for words, where in seen.items():
+            if not words or words[0] in {"/agent/agent.sock", "--socket"}:
+                continue
+            job = self.ctl("submit", "--detach", "--wait", "--", "--num_processes", "1", "--no_python", "sleep", "1")
+            self.assertEqual(job.returncode, 0, job.stderr)
+            filled = [job.stdout.strip() if word.rstrip("…") in {"ID", "[ID]", "fine"} else word.strip("'") for word in words]
+            if filled[0] in {"status", "logs", "attach", "stop", "stacks", "restart", "rm", "signal"} and not any(job.stdout.strip() in word for word in filled):
+                filled += ["USR1"] * (filled[0] == "signal") + [job.stdout.strip()]
+            with self.subTest(where=where, words=filled):
+                done = self.ctl(*filled)
+                self.assertNotEqual(done.returncode, 2, done.stderr)
+                self.assertNotEqual(done.returncode, 4, done.stderr)
 
 
 # ---- pages ----
