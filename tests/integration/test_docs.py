@@ -344,7 +344,7 @@ def _libacc_dev(folder):
 
 # What a block may need: (scratch folder) -> variables that its commands get, or None where the machine hasn't it.
 NEEDS = {"torch": _torch, "libacc-dev": _libacc_dev, "compiler": _program("c++"), "cmake": _program("cmake"), "pkg-config": _program("pkg-config"),
-         "curl": _program("curl"), "pandoc": _program("pandoc")}
+         "curl": _program("curl"), "jq": _program("jq")}
 
 
 def _add_pages():
