@@ -179,6 +179,9 @@ class Accelerate(unittest.TestCase):
             for name in re.findall(r"`(?:acc::)?(?:\w+(?:::|\.|\(\)\.))*(\w+)\(", row[1]):
                 seen += 1
                 self.assertRegex(headers, rf"\b{name}\b", f"{row[1].strip()}: no such name")
+            for name in re.findall(r"`(\w+)`", row[0]) if row[1].strip().startswith("the same") else ():
+                seen += 1
+                self.assertRegex(headers, rf"\b{name}\(", f"{name} isn't the same")
         self.assertGreater(seen, 40)
 
 
