@@ -13,6 +13,7 @@ import functools, os, pathlib, re, shlex, shutil, subprocess, sys, tempfile, uni
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 import markdown
 from examples_test import missing, python_with_torch
+from hosts import Hosts, needs_hosts
 from harness import BIN, SANITIZED, SLACK, main, until
 
 # Pages whose blocks are run by tests of their own.
@@ -278,6 +279,71 @@ class Steering(unittest.TestCase):
                 done = self.ctl(*filled)
                 self.assertNotEqual(done.returncode, 2, done.stderr)
                 self.assertNotEqual(done.returncode, 4, done.stderr)
+
+
+@needs_hosts
+class Machines(unittest.TestCase):
+    """What is shown of several machines (`node1$ acc-launch …`) forms a job on hosts of these names, each in a network of its own."""
+
+    # Blocks that need what tests of their own set up.
+    NOT_HERE = {"--hosts": "test_hosts_launch.py, systemd/two_nodes_test.sh", "etcd": "test_etcd_nodes.py", "--make_secret": "setUp"}
+
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        os.chmod(self.folder, 0o755)
+        self.hosts = self.enterContext(Hosts("node1 node2 node3 head"))
+        for host in self.hosts.names:
+            self.hosts.hosts_entry(host, {name: self.hosts.address(name) for name in self.hosts.names})
+        # A home that all machines share, with the secret that the documents make there.
+        self.env = {**environment(), "HOME": self.folder, "XDG_CONFIG_HOME": os.path.join(self.folder, "config"), "XDG_RUNTIME_DIR": self.folder}
+        subprocess.run(["acc-launch", "--make_secret"], env=self.env, check=True, capture_output=True)
+        self.env.pop("XDG_RUNTIME_DIR")  # one for each machine
+        pathlib.Path(self.folder, "train.py").write_text('import os\nprint("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])\n')
+
+    def shown(self):
+        """(where, {host: [program, word…]}) of each block: of one that shows one machine's line alone the others type the same, with their own rank."""
+        for page in markdown.pages():
+            for block in markdown.blocks((markdown.ROOT / page).read_text()):
+                lines = {}
+                for line in block.text.splitlines():
+                    if typed := re.fullmatch(r"(node\d|head)\$ (acc-(?:launch|rendezvous) .*)", line):
+                        lines.setdefault(typed[1], words_of(typed[2]))
+                    elif block.language == "sh" and block.note("not run") == "several machines" and line.startswith("acc-launch "):
+                        yield f"{page}:{block.line}", {"node1": words_of(line)}
+                if lines and not any(word in " ".join(sum(lines.values(), [])) for word in self.NOT_HERE):
+                    yield f"{page}:{block.line}", lines
+
+    def test_each_line_forms_a_job(self):
+        seen = 0
+        for where, lines in self.shown():
+            seen += 1
+            launch = lines["node1"]
+            nnodes = int(launch[launch.index("--nnodes") + 1].split(":")[0])
+            for number in range(2, nnodes + 1):
+                rank = [str(number - 1) if before == "--node-rank" else word for before, word in zip(["", *launch], launch)]
+                lines.setdefault(f"node{number}", rank)
+            lines = {host: words for host, words in lines.items() if host == "head" or int(host[4:]) <= nnodes}
+            with self.subTest(where=where):
+                self.check(lines, launch, nnodes)
+        self.assertGreater(seen, 4)
+
+    def check(self, lines, launch, nnodes):
+        here = {"env": self.env, "cwd": self.folder, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        started = {}
+        try:
+            for host, words in lines.items():  # GPUs are none here
+                started[host] = self.hosts.run(host, ["2" if word == "gpu" else word for word in words], **here)
+            said = {host: process.communicate(timeout=90 * SLACK)[0] for host, process in started.items() if host != "head"}
+        finally:
+            for process in started.values():
+                process.terminate()
+                process.wait(30 * SLACK)
+                process.stdout.close()
+        self.assertEqual({host: started[host].returncode for host in said}, dict.fromkeys(said, 0), said)
+        each = launch[launch.index("--nproc-per-node") + 1]
+        size = nnodes * int("2" if each == "gpu" else each)
+        ranks = [line for text in said.values() for line in text.splitlines() if line.startswith("rank ")]
+        self.assertEqual(sorted(ranks), sorted(f"rank {rank} of {size}" for rank in range(size)), said)
 
 
 # ---- pages ----
