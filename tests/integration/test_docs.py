@@ -118,11 +118,17 @@ def flags_of_launch():
     return {**flags, "-h": False, "--help": False, "--version": False}
 
 
+def program_of(word):
+    """Behind a word of acc: a program of ours, or the word itself ("acc merge-weights")."""
+    program = "acc-config" if word == "to-fsdp2" else f"acc-{word}"
+    return program if program in PROGRAMS else f"acc {word}"
+
+
 @functools.lru_cache(None)
 def flags_of(program):
     if program == "acc-launch":
         return flags_of_launch()
-    text = help_of(program)
+    text = help_of(*program.split(" "))
     flags = {}
     for line in text.splitlines():
         # "  -e, --env NAME", "--socket FILE", "[--port PORT]"
@@ -152,7 +158,7 @@ def complaint(command):
             return None
         if words[0] not in verbs_of("acc"):
             return None if words[0] in {"tpu-config"} else f"acc has no word {words[0]!r}"
-        program = "acc-config" if words[0] == "to-fsdp2" else "acc-" + words[0]
+        program = program_of(words[0])
         words = words[1:]
         if program == "acc-top":
             program, words = "acc-ctl", ["top", *words]
@@ -191,7 +197,8 @@ class Flags(unittest.TestCase):
         self.assertEqual(wrong, [])
 
     def test_no_flag_in_a_code_span_is_unknown_to_all_programs(self):
-        known = FOREIGN.union(*(flags_of(program) for program in PROGRAMS if program not in {"acc", "acc-top"}))
+        programs = {*PROGRAMS, *map(program_of, verbs_of("acc"))} - {"acc", "acc-top"}
+        known = FOREIGN.union(*map(flags_of, programs))
         seen, wrong = 0, []
         for page in markdown.pages():
             if page.parts[0] == "examples":
