@@ -8,8 +8,8 @@ acc_build_packages="build-essential cmake ninja-build pkg-config git ca-certific
   libboost1.81-dev libyaml-cpp-dev libspdlog-dev nlohmann-json3-dev libssl-dev catch2 zlib1g-dev libncurses-dev"
 # What tests play faults with; a test that lacks its tool skips and says so.
 acc_test_packages="iproute2 nftables netcat-openbsd etcd-server etcd-client procps psmisc util-linux strace systemd slurm-wlm munge openmpi-bin mpich libmpich-dev libopenmpi-dev openssh-client openssh-server python3-pyte python3-coverage"
-# Large: fetched while the programs are compiled.
-acc_browser_packages="chromium chromium-driver"
+# Large: fetched while the programs are compiled. pandoc makes the site of the documents.
+acc_browser_packages="chromium chromium-driver pandoc"
 
 acc_say() { if [ -t 1 ]; then printf '\033[1m== %s\033[0m\n' "$*"; else printf '== %s\n' "$*"; fi; }
 acc_die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }

@@ -2,3 +2,6 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_test(NAME "house: a room includes only what it may know"
   COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/house_test.py ${PROJECT_SOURCE_DIR})
 set_tests_properties("house: a room includes only what it may know" PROPERTIES LABELS "unit;house" TIMEOUT 30)
+add_test(NAME "house: the documents say what is there"
+  COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/docs_test.py)
+set_tests_properties("house: the documents say what is there" PROPERTIES LABELS "unit;house;docs" TIMEOUT 60)

@@ -1,5 +1,5 @@
 """acc-launch under a real Slurm and a real Open MPI: the same command line in every task, without an address or a rank."""
-import json, os, shutil, subprocess, tempfile, unittest
+import json, os, re, shutil, subprocess, tempfile, unittest
 
 import slurm
 from harness import ACC, is_root, read, until, write
@@ -101,6 +101,22 @@ class RealSlurm(Planning):
 
     def test_workers_of_all_tasks_are_one_job(self):
         self.check_one_job(lambda *words: self.srun("-N", "1", *words))
+
+    def test_the_batch_script_of_the_page_trains_on_all_tasks(self):
+        """As it stands in docs/from-slurm.md, but on the one host that is here, without GPUs."""
+        page = read(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/from-slurm.md"))
+        script = re.search(r"^(#!/bin/bash\n.*?)^EOF$", page, re.M | re.S)[1]
+        script, changed = re.subn(r"--nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n#SBATCH --cpus-per-task=64",
+                                  "--nodes=1\n#SBATCH --ntasks-per-node=2", script)
+        self.assertEqual(changed, 1)
+        write(self.folder + "/train.sbatch", script, 0o755)
+        write(self.folder + "/train.py", "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\n")
+        env = {**self.slurm.env, **self.env, "PATH": os.path.dirname(ACC) + ":" + self.slurm.env["PATH"]}
+        done = subprocess.run(["sbatch", "--wait", "-o", self.folder + "/train.out", self.folder + "/train.sbatch"], env=env, cwd=self.folder,
+                              capture_output=True, text=True, timeout=120, check=False)
+        said = read(self.folder + "/train.out")
+        self.assertEqual(done.returncode, 0, done.stderr + said)
+        self.assertEqual(sorted(line for line in said.splitlines() if line.startswith("rank")), ["rank 0 of 2", "rank 1 of 2"], said)
 
 
 class RealOpenMpi(Planning):
