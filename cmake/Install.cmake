@@ -16,6 +16,7 @@ install(FILES configs/systemd/acc.tmpfiles DESTINATION lib/tmpfiles.d RENAME acc
 # Documents, laid out as in the repository, so that their links lead somewhere.
 install(FILES README.md CHANGELOG.md SECURITY.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT acc)
 install(FILES runtime/python/acc_heartbeat.py DESTINATION ${CMAKE_INSTALL_DATADIR}/acc/python COMPONENT acc)
+install(DIRECTORY runtime/python/acc_launch DESTINATION ${CMAKE_INSTALL_DATADIR}/acc/python COMPONENT acc PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY docs configs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT acc
   PATTERN "__pycache__" EXCLUDE PATTERN "quickstart.sh" EXCLUDE REGEX "/docs/site$" EXCLUDE REGEX "/examples/CMakeLists.txt$" EXCLUDE)
 foreach(room agent agent/daemon agent/fanout agent/preload agent/output common launcher launcher/check launcher/configure launcher/ctl launcher/ctl/top launcher/env rendezvous runtime)

@@ -50,6 +50,24 @@ function(acc_program name)
   endif()
 endfunction()
 
+# acc_portable(names…): these programs once more in portable/, the same objects linked for older C libraries too, as the wheel ships
+# them (docs/decisions/0044-wheel.md). Not built by default: --target acc-portable.
+add_library(acc_old_glibc OBJECT EXCLUDE_FROM_ALL cmake/portable/functions.c cmake/portable/versions.S)
+target_compile_options(acc_old_glibc PRIVATE -O2 -fno-pie -ffunction-sections -fdata-sections -Wall -Wextra)
+add_custom_target(acc-portable)
+function(acc_portable)
+  foreach(name ${ARGN})
+    add_executable(portable-${name} EXCLUDE_FROM_ALL $<TARGET_OBJECTS:${name}> $<TARGET_OBJECTS:acc_old_glibc>)
+    set_target_properties(portable-${name} PROPERTIES OUTPUT_NAME ${name} LINKER_LANGUAGE CXX
+      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/portable)
+    target_link_libraries(portable-${name} PRIVATE $<TARGET_PROPERTY:${name},LINK_LIBRARIES>)
+    # The old versions of what libc took over in 2.34 were in these; today's are empty, and there for old programs.
+    target_link_options(portable-${name} PRIVATE $<TARGET_PROPERTY:${name},LINK_OPTIONS>
+      -Wl,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2 -l:librt.so.1 -Wl,--as-needed)
+    add_dependencies(acc-portable portable-${name})
+  endforeach()
+endfunction()
+
 # acc_runtime_part(name SOURCES…): the objects of one folder of the runtime, position-independent, as they go into both
 # the static and the shared library that users' programs link.
 function(acc_runtime_part name)

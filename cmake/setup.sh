@@ -7,7 +7,7 @@ acc_bin=$acc_root/build/release/bin
 acc_build_packages="build-essential cmake ninja-build pkg-config git ca-certificates file python3 ccache
   libboost1.81-dev libyaml-cpp-dev libspdlog-dev nlohmann-json3-dev libssl-dev catch2 zlib1g-dev libncurses-dev"
 # What tests play faults with; a test that lacks its tool skips and says so.
-acc_test_packages="iproute2 nftables netcat-openbsd etcd-server etcd-client procps psmisc util-linux strace systemd slurm-wlm munge openmpi-bin mpich libmpich-dev libopenmpi-dev openssh-client openssh-server python3-pyte python3-coverage"
+acc_test_packages="iproute2 nftables netcat-openbsd etcd-server etcd-client procps psmisc util-linux strace systemd slurm-wlm munge openmpi-bin mpich libmpich-dev libopenmpi-dev openssh-client openssh-server python3-pyte python3-coverage python3-venv python3-cloudpickle"
 # Large: fetched while the programs are compiled. pandoc makes the site of the documents.
 acc_browser_packages="chromium chromium-driver pandoc"
 

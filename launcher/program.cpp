@@ -61,9 +61,15 @@ std::string find_program(std::string_view name, const Environment& environment) 
   return is_executable_file(path) ? path : std::string{};
 }
 
-std::string find_interpreter(const Environment& environment) {
+std::string find_interpreter(const Environment& environment, const std::string& program) {
+  namespace fs = std::filesystem;
   const auto chosen = variable(environment, "PYTHON_EXEC");
   if (!chosen.empty()) return std::string{chosen};
+  std::error_code failed;
+  const auto own = fs::read_symlink(program, failed).parent_path();
+  if (!failed && fs::exists(own.parent_path() / "pyvenv.cfg", failed) &&
+      is_executable_file(own / "python"))
+    return own / "python";
   for (const std::string_view home : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const auto folder = variable(environment, home);
     if (folder.empty()) continue;

@@ -30,8 +30,10 @@ enum class ScriptKind {
 /// there is none.
 [[nodiscard]] std::string find_program(std::string_view name, const Environment& environment);
 
-/// $PYTHON_EXEC, else the python of $VIRTUAL_ENV or $CONDA_PREFIX, else python3 or python on PATH,
-/// else "python3".
-[[nodiscard]] std::string find_interpreter(const Environment& environment);
+/// $PYTHON_EXEC, else the python of the virtual environment in which this program is installed, else
+/// that of $VIRTUAL_ENV or $CONDA_PREFIX, else python3 or python on PATH, else "python3".
+/// @param program  a link to this program
+[[nodiscard]] std::string find_interpreter(const Environment& environment,
+                                           const std::string& program = "/proc/self/exe");
 
 }  // namespace acc::launcher

@@ -27,12 +27,13 @@ def blocks_of(example):
     return [(commands, expected.splitlines()) for commands, expected in found]
 
 
-def python_with_torch():
-    """As acc_find_torch of cmake/setup.sh: the first interpreter that has torch with gloo; None if there is none."""
+def python_with_torch(*modules):
+    """As acc_find_torch of cmake/setup.sh: the first interpreter that has torch with gloo, and these modules; None if there is none."""
     places = [os.environ.get("PYTHON_EXEC")]
     places += [f"{os.environ[name]}/bin/python3" for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if name in os.environ]
     for python in filter(None, places + ["python3", "/usr/bin/python3"]):
-        probe = "import numpy, sys, torch.distributed as d; print(sys.executable); sys.exit(not d.is_gloo_available())"
+        probe = (f"import {', '.join(['numpy', 'sys', *modules])}, torch.distributed as d; print(sys.executable); "
+                 "sys.exit(not d.is_gloo_available())")
         try:
             done = subprocess.run([python, "-c", probe], capture_output=True, text=True)
         except OSError:
@@ -64,6 +65,13 @@ def main():
             return 77
         print(f"Python with torch: {python}")
         environment["PYTHON_EXEC"] = python
+    if example == "10_notebook":
+        python = python_with_torch("nbconvert", "ipykernel", "cloudpickle")
+        if python is None:
+            print("SKIP: needs a Python with torch, nbconvert, ipykernel and cloudpickle")
+            return 77
+        environment["PYTHONPATH"] = f"{ROOT}/runtime/python"
+        environment["PATH"] = f"{pathlib.Path(python).parent}:{environment['PATH']}"
 
     failed = 0
     with tempfile.TemporaryDirectory() as scratch:

@@ -17,8 +17,8 @@ Limits = collections.namedtuple("Limits", "page lines members", defaults=(MAX_CL
 ARGUED = {
     "acc::rendezvous::Membership": Limits("0037-membership-stays-one-machine.md", lines=1550, members=35),
     "acc::rendezvous::CoordinatorClient": Limits("0037-membership-stays-one-machine.md", lines=850),
-    "acc::runtime::ProcessGroup": Limits("0044-sizes.md", lines=800),
-    "acc::runtime::cuda::Api": Limits("0044-sizes.md", members=40),
+    "acc::runtime::ProcessGroup": Limits("0049-sizes.md", lines=800),
+    "acc::runtime::cuda::Api": Limits("0049-sizes.md", members=40),
 }
 
 LITERAL = re.compile(r'R"(\w*)\(.*?\)\1"|\'(?:[^\'\\\n]|\\.)+\'|"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.S)

@@ -60,6 +60,22 @@ TEST_CASE("the interpreter is the active environment's", "[launcher][program]") 
   CHECK(find_interpreter({{"PATH", path}, {"PYTHON_EXEC", "mypy"}}) == "mypy");
 }
 
+TEST_CASE("a program in a virtual environment takes that one's interpreter, activated or not",
+          "[launcher][program]") {
+  const Folder folder;
+  const auto other = folder.file("other/bin/python", "", 0755);
+  const auto python = folder.file("venv/bin/python", "", 0755);
+  const std::string link = folder.path / "link";
+  fs::create_symlink(folder.file("venv/bin/acc-launch", "", 0755), link);
+  const Environment environment{{"PATH", folder.path}, {"VIRTUAL_ENV", folder.path / "other"}};
+  CHECK(find_interpreter(environment, link) == other);  // a folder named bin is none yet
+  folder.file("venv/pyvenv.cfg", "", 0644);
+  CHECK(find_interpreter(environment, link) == python);
+  CHECK(find_interpreter({{"PYTHON_EXEC", "mypy"}}, link) == "mypy");
+  fs::remove(python);
+  CHECK(find_interpreter(environment, link) == other);
+}
+
 TEST_CASE("the libraries that a program is linked with are read from its file", "[launcher][program]") {
   const auto libraries = linked_libraries("/proc/self/exe");
   CHECK(std::find(libraries.begin(), libraries.end(), "libc.so.6") != libraries.end());
