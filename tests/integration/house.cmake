@@ -2,3 +2,5 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_test(NAME "house: a room includes only what it may know"
   COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/house_test.py ${PROJECT_SOURCE_DIR})
 set_tests_properties("house: a room includes only what it may know" PROPERTIES LABELS "unit;house" TIMEOUT 30)
+add_test(NAME "release: notes, digests, comparison and bill of materials" COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/release/release_test.py)
+set_tests_properties("release: notes, digests, comparison and bill of materials" PROPERTIES LABELS "unit;release" TIMEOUT 90)
