@@ -31,8 +31,7 @@ build() {
     cmake --build --preset release --parallel "${ACC_JOBS:-$(nproc)}"
     (cd build/release && cpack >/dev/null && mv ./*.deb "$out/")
     if [ -x cmake/wheel.sh ]; then
-      ACC_NO_SETUP=1 ./cmake/wheel.sh
-      mv build/release/wheel/*.whl "$out/"
+      ACC_NO_SETUP=1 ./cmake/wheel.sh "$out"
     else
       acc_say "no wheel: this version has no cmake/wheel.sh"
     fi
