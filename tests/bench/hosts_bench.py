@@ -4,8 +4,8 @@
   hosts_bench.py [--bin build/release/bin] [--layouts ab,abc] [--bytes 16777216,67108864] [--rounds 3]
 
 A layout names the host of each rank: "ab" is one rank on each of two hosts, "aabb" two on each. gloo is PyTorch's, by a
-Python that has torch (PYTHON_EXEC); Open MPI needs a benchmark that speaks this one's options (ACC_BENCH_OPENMPI=PROGRAM,
-built elsewhere: no MPI header is needed here). Needs root. Prints the best median and the ratios ours / peer.
+Python that has torch (PYTHON_EXEC); Open MPI's benchmark, peers/collectives_mpi.c, is built where its compiler is installed.
+Needs root. Prints the best median and the ratios ours / peer.
 """
 import argparse
 import collections
@@ -18,7 +18,7 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "integration"))
-from hosts import Hosts  # noqa: E402
+from hosts import WHY_NOT, Hosts  # noqa: E402, F401
 
 GLOO = r"""
 import json, os, sys, time, torch, torch.distributed as dist
@@ -77,11 +77,10 @@ def openmpi(hosts, layout, _, args):
                        'exec nsenter --net=/run/netns/$ns unshare --uts sh -c "hostname $host; $*"\n')
         os.chmod(enter, 0o755)
         places = ",".join(f"{host}:{layout.count(host)}" for host in sorted(set(layout)))
-        points = ",".join(f"allreduce:{size}" for size in args.bytes.split(","))
         mpi = hosts.run("a", ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", str(len(layout)), "--host", places,
                               "--mca", "plm_rsh_agent", enter, "--mca", "btl", "tcp,self,vader", "--mca", "btl_tcp_if_include", "eth0",
-                              "--mca", "oob_tcp_if_include", "eth0", os.environ["ACC_BENCH_OPENMPI"], "--peer", "openmpi", "--ranks",
-                              str(len(layout)), "--budget-ms", "150", "--side", os.path.join(folder, "side"), "--points", points],
+                              "--mca", "oob_tcp_if_include", "eth0", args.openmpi, "150",
+                              *(f"allreduce:{size}" for size in args.bytes.split(","))],
                         stdout=subprocess.PIPE, text=True)
         return figures(mpi.communicate(timeout=120)[0])
 
@@ -97,8 +96,15 @@ def main():
     peers = {"ours": ours}
     if subprocess.run([args.python, "-c", "import torch.distributed"], capture_output=True).returncode == 0:
         peers["gloo"] = gloo
-    if shutil.which("mpirun.openmpi") and os.environ.get("ACC_BENCH_OPENMPI"):
-        peers["openmpi"] = openmpi
+    with tempfile.TemporaryDirectory() as folder:
+        if shutil.which("mpirun.openmpi") and shutil.which("mpicc.openmpi"):
+            args.openmpi = os.path.join(folder, "collectives_mpi")
+            subprocess.run(["mpicc.openmpi", "-O2", os.path.join(ROOT, "tests/bench/peers/collectives_mpi.c"), "-o", args.openmpi], check=True)
+            peers["openmpi"] = openmpi
+        measure(peers, args)
+
+
+def measure(peers, args):
     for layout in args.layouts.split(","):
         best = collections.defaultdict(dict)
         with Hosts(sorted(set(layout))) as hosts:

@@ -101,11 +101,11 @@ class Timed:
         self.took.setdefault(name, []).append((last - before) / 1e6)
 
 
-def command(*words, **options):
+def command(*words, codes=(0,), **options):
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, **options)
 
     def end():
-        if process.wait(60):
+        if process.wait(60) not in codes:
             raise SystemExit(f"{' '.join(words)}: exit code {process.returncode}")
     return end
 
@@ -136,7 +136,7 @@ class Inside:
         self.args, self.folder = args, folder
         self.stamp = os.path.join(folder, "stamp")
         self.timed = Timed("/run")
-        self.figures, self.absent = {}, []
+        self.samples, self.absent = {}, []
         self.socket = "/run/acc-bench/agent.sock"
         subprocess.run(["systemctl", "start", "dbus"], check=True)  # systemd-run --wait needs it
         self.agent = subprocess.Popen([f"{folder}/acc-agent", "--state-dir", "/run/acc-bench", "--slots", "300"], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -167,25 +167,36 @@ class Inside:
             assert " 201 " in answer.split("\r\n")[0], answer
             return self.ended
 
+        def stamp_ended(server):
+            wait(lambda: server.supervisor.getProcessInfo("stamp")["statename"] == "EXITED", "the end of supervisord's program")
+
+        def by_supervisorctl():
+            # 7: it ended before supervisord looked whether it runs. Its stamp says that it did.
+            end = command("supervisorctl", "-c", "/run/supervisor.conf", "start", "stamp", codes=(0, 7))
+            return lambda: (end(), stamp_ended(rpc()) if rpc else None)
+
         def by_rpc():
-            import xmlrpc.client
-            from supervisor.xmlrpc import SupervisorTransport
-            server = xmlrpc.client.ServerProxy("http://127.0.0.1", transport=SupervisorTransport(None, None, "unix:///run/supervisor.sock"))
+            server = rpc()
             server.supervisor.startProcess("stamp", False)
-            return lambda: wait(lambda: server.supervisor.getProcessInfo("stamp")["statename"] == "EXITED", "its end")
+            return lambda: stamp_ended(server)
         ways = {"acc-ctl submit": lambda: command(f"{self.folder}/acc-ctl", "submit", "--", *self.words(self.stamp, path), stderr=subprocess.DEVNULL),
                 "systemd-run --wait": lambda: command("systemd-run", "--wait", "--quiet", self.stamp, path),
                 "HTTP to acc-agent": by_http}
+        rpc = None
         if self.supervisor:
-            ways["supervisorctl start"] = lambda: command("supervisorctl", "-c", "/run/supervisor.conf", "start", "stamp")
+            ways["supervisorctl start"] = by_supervisorctl
             with contextlib.suppress(ImportError):
-                import supervisor.xmlrpc  # noqa: F401
+                import xmlrpc.client
+                from supervisor.xmlrpc import SupervisorTransport
                 ways["XML-RPC to supervisord"] = by_rpc
+
+                def rpc():
+                    return xmlrpc.client.ServerProxy("http://127.0.0.1", transport=SupervisorTransport(None, None, "unix:///run/supervisor.sock"))
         for _ in range(self.args.reps + 1):
             for name, way in ways.items():
                 self.timed.measure(name, 1, way)
         for name, took in self.timed.took.items():
-            self.figures[f"submit, ms: {name}"] = statistics.median(took[1:])
+            self.samples[f"submit, ms: {name}"] = took[1:]
 
     def ps(self):
         have = http(self.socket, "GET", "/v1/jobs", "").count('"id"')
@@ -203,7 +214,7 @@ class Inside:
                 took[name].append((time.monotonic() - before) * 1e3)
                 assert len(shown.stdout.splitlines()) > 200
         for name, times in took.items():
-            self.figures[f"200 known, ms: {name}"] = statistics.median(times[1:])
+            self.samples[f"200 known, ms: {name}"] = times[1:]
 
     def idle(self):
         """Of daemons that were just started and have one sleeping job."""
@@ -214,22 +225,24 @@ class Inside:
         time.sleep(10)
         for name, pid in pids.items():
             rss, switches = usage(pid)
-            self.figures[f"idle, MiB: {name}"] = rss
-            self.figures[f"idle, wake-ups/s: {name}"] = (switches - before[name][1]) / (time.monotonic() - began)
+            self.samples[f"idle, MiB: {name}"] = [rss]
+            self.samples[f"idle, wake-ups/s: {name}"] = [(switches - before[name][1]) / (time.monotonic() - began)]
         id = re.search(r'"id": *"(sleeper-[a-z0-9]+)"', http(self.socket, "GET", "/v1/jobs", ""))[1]
         http(self.socket, "POST", f"/v1/jobs/{id}/stop", '{"grace_s": 0}')
         self.ended()
 
     def run(self):
-        try:
-            for part in ("idle", "submit", "ps"):
-                if part in self.args.parts.split(","):
+        errors = []
+        for part in ("idle", "submit", "ps"):
+            if part in self.args.parts.split(","):
+                try:
                     getattr(self, part)()
-        finally:
-            self.agent.kill()
-            if self.supervisor:
-                self.supervisor.send_signal(signal.SIGTERM)
-        print(json.dumps({"figures": self.figures, "absent": self.absent}))
+                except (Exception, SystemExit) as error:  # what was measured before counts
+                    errors.append(f"{part}: {type(error).__name__}: {error}")
+        self.agent.kill()
+        if self.supervisor:
+            self.supervisor.send_signal(signal.SIGTERM)
+        print(json.dumps({"samples": self.samples, "absent": self.absent, "errors": errors}))
 
 
 # ---- on hosts ----
@@ -246,7 +259,7 @@ class OnHosts:
         self.args, self.folder = args, folder
         self.hosts = hosts.Hosts(self.names)
         self.list = self.names.split()
-        self.figures, self.absent = {}, []
+        self.samples, self.absent = {}, []
         self.timed = Timed(folder)
         addresses = {name: self.hosts.address(name) for name in self.list}
         for name in self.list:
@@ -337,17 +350,17 @@ class OnHosts:
                 self.timed.measure(name, 8, way)
             self.started_by_hand()
         for name, took in self.timed.took.items():
-            self.figures[f"8 hosts, ms to the last worker: {name}"] = statistics.median(took[1:])
+            self.samples[f"8 hosts, ms to the last worker: {name}"] = took[1:]
         program = f"{self.args.bin}/acc-bench-rendezvous"
         if os.path.exists(program):
             rows = [json.loads(subprocess.run([program, "--tls", "8"], capture_output=True, check=True, text=True).stdout.splitlines()[-1]) for _ in range(5)]
             log("acc-bench-rendezvous --tls 8:", rows[-1])
             key = next((key for key in ("join_to_all_assigned_ms",) if key in rows[0]), None)
             if key:
-                self.figures["8 hosts, ms of it: rendezvous"] = statistics.median(row[key] for row in rows)
+                self.samples["8 hosts, ms of it: rendezvous"] = [row[key] for row in rows]
 
     def output(self):
-        lines, count = f"{self.folder}/lines", 200_000
+        lines, count = f"{self.folder}/lines", self.args.lines
         ways = {"acc-launch --hosts": [f"{self.args.bin}/acc-launch", "--hosts", "b:4", "--cpu", "--num_cpu_threads_per_process", "1", "--no_python", lines, str(count)]}
         if getattr(self, "ssh", None) and shutil.which("mpirun.openmpi"):
             ways["mpirun over ssh"] = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", "4", "--host", "b:4", "--tag-output", "--mca", "plm_rsh_agent", self.ssh, "--mca",
@@ -361,14 +374,19 @@ class OnHosts:
                 text = process.communicate(timeout=120)[0]
                 rates.append(4 * count / (time.monotonic() - began))
                 torn = max(torn, 4 * count - sum(1 for line in text.split(b"\n") if whole.fullmatch(line)))
-            self.figures[f"lines/s from another host: {name}"] = statistics.median(rates)
-            self.figures[f"lines of 800,000 torn or lost: {name}"] = torn
+            self.samples[f"lines/s from another host: {name}"] = rates
+            self.samples[f"lines of {4 * count:,} torn or lost: {name}"] = [torn]
 
     def close(self):
         for daemon in self.daemons:
             daemon.process.kill()
             daemon.process.wait()
         self.hosts.close()
+
+
+def compile_programs(folder):
+    for name, text in (("stamp", STAMP_C), ("lines", LINES_C)):
+        subprocess.run(["cc", "-O2", "-x", "c", "-", "-o", f"{folder}/{name}"], input=text, text=True, check=True)
 
 
 def under_systemd(args, folder):
@@ -384,7 +402,7 @@ def under_systemd(args, folder):
                                "--parts", args.parts, "--reps", str(args.reps)], stdout=subprocess.PIPE, text=True)
     if done.returncode:
         log(f"no systemd here (exit code {done.returncode}): submit, ps and idle are left out")
-        return {"figures": {}, "absent": ["systemd"]}
+        return {"samples": {}, "absent": ["systemd"], "errors": []}
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -400,6 +418,7 @@ def main():
     parser.add_argument("--bin", default=os.path.join(HERE, "../../build/release/bin"))
     parser.add_argument("--parts", default="submit,ps,idle,hosts,output")
     parser.add_argument("--reps", type=int, default=20)
+    parser.add_argument("--lines", type=int, default=200_000, help="of each of 4 workers, in output")
     parser.add_argument("--json", help="write the JSON object there instead of to stdout")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -410,9 +429,8 @@ def main():
     parts = args.parts.split(",")
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        for name, text in (("stamp", STAMP_C), ("lines", LINES_C)):
-            subprocess.run(["cc", "-O2", "-x", "c", "-", "-o", f"{folder}/{name}"], input=text, text=True, check=True)
-        found = under_systemd(args, folder) if {"submit", "ps", "idle"} & set(parts) else {"figures": {}, "absent": []}
+        compile_programs(folder)
+        found = under_systemd(args, folder) if {"submit", "ps", "idle"} & set(parts) else {"samples": {}, "absent": [], "errors": []}
         if {"hosts", "output"} & set(parts):
             hosts = OnHosts(args, folder)
             try:
@@ -422,10 +440,13 @@ def main():
                     hosts.output()
             finally:
                 hosts.close()
-            found["figures"].update(hosts.figures)
+            found["samples"].update(hosts.samples)
             found["absent"] += hosts.absent
-    table(found["figures"])
-    text = json.dumps({**found, "reps": args.reps, "cpus": os.cpu_count()}, indent=1)
+    figures = {name: statistics.median(values) for name, values in found["samples"].items()}
+    table(figures)
+    for error in found["errors"]:
+        log("failed:", error)
+    text = json.dumps({"figures": figures, **found, "reps": args.reps, "cpus": os.cpu_count()}, indent=1)
     if args.json:
         with open(args.json, "w") as file:
             file.write(text + "\n")

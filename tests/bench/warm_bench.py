@@ -130,13 +130,13 @@ def descendants(pid):
     return found
 
 
-def measure_memory(launcher, workers, script):
+def measure_memory(launcher, workers, script, age):
     """PSS of all that the launcher has started, MiB: workers, and with --preload the preloader and those that wait for the next round."""
     with tempfile.TemporaryDirectory() as folder:
         process = launcher.start("idle", folder, script)
         try:
             until(lambda: marks(folder, "up", 0, workers), f"the workers of {launcher.name}")
-            time.sleep(RUNS)
+            time.sleep(age)
             total = 0
             for pid in descendants(process.pid):
                 with open(f"/proc/{pid}/comm") as comm, open(f"/proc/{pid}/smaps_rollup") as lines:
@@ -155,6 +155,42 @@ def python_with_torch():
     raise SystemExit("skipped: no Python here has torch")
 
 
+def write_programs(folder):
+    files = {}
+    for name, text in (("worker", WORKER), ("forkserver", FORKSERVER), ("bare", BARE)):
+        files[name] = os.path.join(folder, name + ".py")
+        with open(files[name], "w") as file:
+            file.write(text)
+    return files
+
+
+def measure_round(add, python, workers, files, parts=("start", "restart", "at once", "group", "memory"), age=lambda launcher: RUNS):
+    """Each figure once, by turns; add(figure, launcher, value) takes them. age(launcher): seconds that a round runs before it is looked at."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if "start" in parts:
+        begin = time.monotonic()
+        subprocess.run([python, "-c", "import torch"], env=env, check=True)
+        add("start, ms", "python -c 'import torch'", (time.monotonic() - begin) * 1e3)
+        with tempfile.TemporaryDirectory() as marked:
+            begin = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            subprocess.run([python, files["forkserver"], marked, str(workers)], env=env, check=True)
+            add("start, ms", "forkserver with preload", (max(w for w, _ in marks(marked, "up", 0, workers).values()) - begin) / 1e6)
+    if "restart" in parts:
+        bare = subprocess.run([python, files["bare"], str(workers)], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True)
+        add("restart, ms", "the forks alone", float(bare.stderr) * 1e3)
+    for launcher in launchers(python, workers):
+        measures = {
+            "start": ("start, ms", lambda: measure_start(launcher, workers, files["worker"])),
+            "restart": ("restart, ms", lambda: measure_restart(launcher, workers, files["worker"], "restart", "up", age(launcher))),
+            "at once": ("restart at once, ms", lambda: measure_restart(launcher, workers, files["worker"], "restart", "up")),
+            "group": ("restart until the process group is formed, ms", lambda: measure_restart(launcher, workers, files["worker"], "ddp", "group", age(launcher))),
+            "memory": ("memory of idle workers and what is ready for the next ones (PSS), MiB", lambda: measure_memory(launcher, workers, files["worker"], age(launcher))),
+        }
+        for part in parts:
+            figure, measure = measures[part]
+            add(figure, launcher.name, measure())
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--workers", type=int, default=8)
@@ -164,33 +200,13 @@ def main():
     python, workers = python_with_torch(), given.workers
     os.environ["PYTHON_EXEC"] = python
     with tempfile.TemporaryDirectory() as folder:
-        files = {}
-        for name, text in (("worker", WORKER), ("forkserver", FORKSERVER), ("bare", BARE)):
-            files[name] = os.path.join(folder, name + ".py")
-            with open(files[name], "w") as file:
-                file.write(text)
-        rows = {}
+        files, rows = write_programs(folder), {}
 
         def add(figure, name, value):
             rows.setdefault(figure, {}).setdefault(name, []).append(value)
 
         for _ in range(given.repeats):
-            begin = time.monotonic()
-            subprocess.run([python, "-c", "import torch"], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
-            add("start, ms", "python -c 'import torch'", (time.monotonic() - begin) * 1e3)
-            bare = subprocess.run([python, files["bare"], str(workers)], env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.PIPE, text=True, check=True)
-            add("restart, ms", "the forks alone", float(bare.stderr) * 1e3)
-            with tempfile.TemporaryDirectory() as marked:
-                begin = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-                subprocess.run([python, files["forkserver"], marked, str(workers)], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
-                add("start, ms", "forkserver with preload", (max(w for w, _ in marks(marked, "up", 0, workers).values()) - begin) / 1e6)
-            for launcher in launchers(python, workers):
-                add("start, ms", launcher.name, measure_start(launcher, workers, files["worker"]))
-                add("restart, ms", launcher.name, measure_restart(launcher, workers, files["worker"], "restart", "up", RUNS))
-                add("restart at once, ms", launcher.name, measure_restart(launcher, workers, files["worker"], "restart", "up"))
-                add("restart until the process group is formed, ms", launcher.name, measure_restart(launcher, workers, files["worker"], "ddp", "group", RUNS))
-                add("memory of idle workers and what is ready for the next ones (PSS), MiB", launcher.name, measure_memory(launcher, workers, files["worker"]))
+            measure_round(add, python, workers, files)
         medians = {figure: {name: statistics.median(values) for name, values in names.items()} for figure, names in rows.items()}
         for figure, names in medians.items():
             ours = names["acc-launch --preload torch"]

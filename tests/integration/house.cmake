@@ -5,3 +5,5 @@ set_tests_properties("house: a room includes only what it may know" PROPERTIES L
 add_test(NAME "house: the documents say what is there"
   COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/docs_test.py)
 set_tests_properties("house: the documents say what is there" PROPERTIES LABELS "unit;house;docs" TIMEOUT 60)
+add_test(NAME "release: notes, digests, comparison and bill of materials" COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/release/release_test.py)
+set_tests_properties("release: notes, digests, comparison and bill of materials" PROPERTIES LABELS "unit;release" TIMEOUT 90)
