@@ -100,8 +100,10 @@ GroupManifest make_manifest(const Joined& joined, const GroupOptions& options) {
 
 Gather gather_of(Store& store, const std::string& key, int rank, int size = 1,
                  Store::Deadline deadline = {},
-                 std::function<Error(const Gather::Texts&)> late = {}) {
-  return {store, {key + "/members", rank, size, deadline, std::move(late)}};
+                 std::function<Error(const Gather::Texts&)> late = {},
+                 std::function<void()> check_parties = {}) {
+  return {store,
+          {key + "/members", rank, size, deadline, std::move(late), std::move(check_parties)}};
 }
 
 }  // namespace
@@ -118,7 +120,8 @@ std::vector<int> GroupManifest::local_ranks(int rank) const {
 bool GroupManifest::one_host() const { return local_ranks(0).size() == members.size(); }
 
 GroupManifest gather_members(Store& store, const std::string& key, const Member& me,
-                             const GroupOptions& options, Store::Deadline deadline) {
+                             const GroupOptions& options, Store::Deadline deadline,
+                             std::function<void()> check_parties) {
   const auto describe_text = [](int rank, const std::string& text) {
     const auto member = parse_member(text);
     return member ? describe(*member) : std::to_string(rank);
@@ -134,7 +137,7 @@ GroupManifest gather_members(Store& store, const std::string& key, const Member&
     joined.emplace(member.rank, std::move(member));
   };
   const auto answer = [&](const Gather::Texts&) { return to_text(make_manifest(joined, options)); };
-  auto gather = gather_of(store, key, me.rank, me.size, deadline, late);
+  auto gather = gather_of(store, key, me.rank, me.size, deadline, late, std::move(check_parties));
   return parse_manifest(gather.run(to_text(me), {check, answer}), me);
 }
 

@@ -28,9 +28,11 @@ inline constexpr const char* kCanNccl = "automatic, with a device";
 inline constexpr const char* kCannotNccl = "automatic, without a device";
 
 /// Collective: announces this rank and returns the manifest that rank 0 makes of all members.
+/// @param check_parties  as Gather::Options::check_parties
 /// @throws Error timed_out naming the ranks that haven't joined; or the failure of another rank.
 [[nodiscard]] GroupManifest gather_members(Store& store, const std::string& key, const Member& me,
-                                           const GroupOptions& options, Store::Deadline deadline);
+                                           const GroupOptions& options, Store::Deadline deadline,
+                                           std::function<void()> check_parties = {});
 
 /// Reports to rank 0, and through it to all others, that this rank can't join.
 void report_failure(Store& store, const std::string& key, const Member& me,

@@ -95,8 +95,9 @@ acc_status acc_state_add_optimizer(acc_state* state, acc_optimizer* optimizer, c
 acc_status acc_state_add_tensor(acc_state* state, const acc_parameter* tensor, int32_t sharded) {
   return guarded([&] {
     const auto known = known_parameter(given(tensor, "tensor"));
+    if (known.name == nullptr || *known.name == '\0') refuse("the tensor has no name");
     given(state, "state")
-        .tensors.push_back({text_of(known.name), view_of(known, known.values),
+        .tensors.push_back({known.name, view_of(known, known.values),
                             sharded != 0 ? Placement::sharded : Placement::replicated,
                             "registered"});
   });

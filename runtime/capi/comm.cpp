@@ -43,6 +43,8 @@ GroupOptions to_options(const acc_config* config) {
   if (known.backend < ACC_BACKEND_AUTOMATIC || known.backend > ACC_BACKEND_NCCL)
     refuse("there is no backend number " + std::to_string(known.backend));
   options.backend = static_cast<BackendKind>(known.backend);
+  if (known.check != ACC_DEFAULT && known.check != 0 && known.check != 1)
+    refuse("check is " + std::to_string(known.check) + "; it must be 0, 1 or ACC_DEFAULT");
   if (known.check != ACC_DEFAULT) options.check = known.check != 0;
   options.init_timeout = to_limit(known.init_timeout_ms, "init_timeout_ms");
   options.timeout = to_limit(known.timeout_ms, "timeout_ms");

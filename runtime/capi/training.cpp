@@ -67,7 +67,9 @@ std::vector<Parameter> parameters_of(const acc_parameter* parameters, std::size_
              ", that of the first " + std::to_string(stride));
     const acc_parameter known = known_parameter(one);
     Parameter& parameter = made.emplace_back();
-    parameter.name = text_of(known.name);
+    if (known.name == nullptr || *known.name == '\0')
+      refuse("parameters[" + std::to_string(i) + "] has no name");
+    parameter.name = known.name;
     parameter.value = view_of(known, known.values);
     if (known.gradient != nullptr) parameter.gradient = view_of(known, known.gradient);
   }

@@ -20,6 +20,10 @@ Checkpointer::Impl::Impl(ProcessGroup group, CheckpointOptions options, checkpoi
   if (options_.max_shard_bytes == 0) {
     throw Error{ErrorCode::invalid_argument, "max_shard_bytes is 0"};
   }
+  if (options_.keep_last < 0) {
+    throw Error{ErrorCode::invalid_argument, "keep_last is " + std::to_string(options_.keep_last) +
+                                                 "; it must be 0 (all stay) or above"};
+  }
   if (!options_.async) return;
   if (group_.size() > 1) {
     writers_ = group_.split(0, group_.rank(), group_.name() + " checkpoint");
@@ -172,7 +176,9 @@ fs::path Checkpointer::save(std::uint64_t number, const CheckpointState& state) 
 }
 
 void Checkpointer::save_as(const fs::path& path, const CheckpointState& state) {
-  impl_->save(impl_->plan_for(path), state);
+  auto plan = impl_->plan_for(path);
+  plan.target = checkpoint::followed(plan.target);
+  impl_->save(std::move(plan), state);
 }
 
 void Checkpointer::wait() { impl_->wait(); }

@@ -2,6 +2,7 @@
 
 #include "common/text.hpp"
 #include "common/worker_env.hpp"
+#include "runtime/checkpoint/manifest.hpp"
 
 #include <unistd.h>
 #include <zlib.h>
@@ -79,6 +80,7 @@ namespace acc::runtime::checkpoint {
 namespace {
 
 constexpr std::string_view kTemporary = ".tmp-acc.";
+constexpr std::size_t kLongestName = 255;  ///< bytes of a name in a folder, on Linux
 
 std::string first_line(const char* path) {
   std::ifstream file{path};
@@ -131,6 +133,45 @@ void remove_whole(FileOps& files, const fs::path& target) {
   remove_tree(files, doomed);
 }
 
+/// The first bytes of a name, without half a character at the end.
+std::string_view cut_name(std::string_view name, std::size_t bytes) {
+  if (name.size() <= bytes) return name;
+  const auto continues = [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) == 0x80U; };
+  while (bytes > 0 && continues(name[bytes])) --bytes;
+  return name.substr(0, bytes);
+}
+
+/// Is `path` the root, the working directory, or a folder above it?
+bool holds_working_directory(const fs::path& path) {
+  std::error_code none;
+  auto here = fs::current_path(none);
+  for (; !here.empty(); here = here.parent_path()) {
+    if (fs::equivalent(path, here, none)) return true;
+    if (here == here.parent_path()) break;
+  }
+  return false;
+}
+
+/// Why a save must not replace the folder `path`; empty: it holds a checkpoint, or nothing.
+std::string reason_to_keep(const fs::path& path) {
+  if (path == path.root_path()) return "is the root folder";
+  if (holds_working_directory(path)) return "is the working directory, or a folder above it";
+  std::error_code failed;
+  if (fs::is_empty(path, failed)) return {};
+  if (failed) fail("read folder", path, failed.value());
+  const auto manifest = path / kManifest;
+  if (!fs::is_regular_file(manifest, failed)) return "has files, and isn't a checkpoint";
+  try {
+    constexpr std::uint64_t kMost = std::uint64_t{1} << 30;
+    (void)parse_manifest(read_small(manifest, kMost), manifest.native());
+    return {};
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::corrupt) throw;
+    return std::string{"has files, and its manifest isn't that of a checkpoint ("} + error.what() +
+           ")";
+  }
+}
+
 bool is_damaged(const fs::path& path) {
   try {
     [[maybe_unused]] const Checkpoint opened{path};
@@ -168,7 +209,7 @@ std::string temporary_name(const Writer& writer, std::string_view target) {
                             writer.start, std::uint64_t{writer.job}, writer.round, writer.count}) {
     name += std::to_string(number) + ".";
   }
-  return name.append(target);
+  return name.append(cut_name(target, kLongestName - name.size()));
 }
 
 std::optional<Writer> writer_of(std::string_view temporary_name) {
@@ -226,13 +267,47 @@ void remove_leftovers(FileOps& files, const fs::path& folder, const Tell& tell) 
 }
 
 fs::path aside_of(const fs::path& target) {
-  return target.parent_path() / (std::string{kAside} + target.filename().native());
+  const auto& name = target.filename().native();
+  if (kAside.size() + name.size() <= kLongestName)
+    return target.parent_path() / (std::string{kAside} + name);
+  const auto number = "." + std::to_string(digest(name));
+  const auto room = kLongestName - kAside.size() - number.size();
+  return target.parent_path() / (std::string{kAside}.append(cut_name(name, room)) + number);
+}
+
+fs::path followed(const fs::path& target) {
+  std::error_code failed;
+  if (!fs::is_symlink(target, failed)) return target;
+  auto there = fs::weakly_canonical(target, failed);
+  return failed ? target : there;
+}
+
+void require_replaceable(const fs::path& target, Standing standing) {
+  std::error_code failed;
+  const auto there = fs::symlink_status(target, failed);
+  if (there.type() == fs::file_type::not_found) return;
+  if (there.type() == fs::file_type::none) fail("stat", target, failed.value());
+  const bool numbered = standing == Standing::numbered;
+  if (numbered && there.type() == fs::file_type::symlink) return;  // only the link is replaced
+  std::string reason;
+  if (there.type() != fs::file_type::directory) {
+    reason = "exists, and isn't a folder";
+  } else if (!numbered) {
+    reason = reason_to_keep(target);
+  }
+  if (reason.empty()) return;
+  throw Error{ErrorCode::invalid_argument,
+              in_quotes(target.native()) + " " + reason +
+                  ": it would be removed. Save to another path, or remove it first",
+              {},
+              "checkpoint"};
 }
 
 fs::path present(const fs::path& target) {
   std::error_code none;
-  if (!fs::exists(target, none) && fs::exists(aside_of(target), none)) return aside_of(target);
-  return target;
+  if (fs::exists(target, none)) return target;
+  auto aside = aside_of(followed(target));
+  return fs::exists(aside, none) ? aside : target;
 }
 
 void put_in_place(FileOps& files, const fs::path& whole, const fs::path& target, const Tell& tell) {

@@ -28,7 +28,7 @@ struct Writer {
 };
 /// This process, with an unused count.
 [[nodiscard]] Writer this_writer();
-/// ".tmp-acc.<place>.<pid>.<start>.<job>.<round>.<count>.checkpoint_7"
+/// ".tmp-acc.<place>.<pid>.<start>.<job>.<round>.<count>.checkpoint_7"; a long target is cut.
 [[nodiscard]] std::string temporary_name(const Writer& writer, std::string_view target);
 [[nodiscard]] std::optional<Writer> writer_of(std::string_view temporary_name);
 /// Is this writer certainly gone? In the same place if its process is; elsewhere if this process is
@@ -42,6 +42,18 @@ struct Writer {
 void make_folders(FileOps& files, const fs::path& path);
 /// Removes the temporary folders of writers that are gone; reports what can't be removed.
 void remove_leftovers(FileOps& files, const fs::path& folder, const Tell& tell);
+
+/// Whose is the name of a checkpoint?
+enum class Standing : std::uint8_t {
+  numbered,  ///< ours: checkpoint_<number> in a folder of checkpoints
+  by_itself  ///< the program's: what is there may be anything
+};
+/// Where a save to `target` puts its folder: where the link leads, if it is one that leads
+/// somewhere.
+[[nodiscard]] fs::path followed(const fs::path& target);
+/// @throws Error invalid_argument: a save to `target` would remove what is no checkpoint: something
+///   else than a folder, a folder with other files, or one that holds the working directory.
+void require_replaceable(const fs::path& target, Standing standing);
 
 /// Moves `whole` to `target`, atomically and durably; what was there is removed, or reported.
 void put_in_place(FileOps& files, const fs::path& whole, const fs::path& target, const Tell& tell);

@@ -184,6 +184,10 @@ void make_valid(FileOps& files, const fs::path& folder, const fs::path& target, 
   put_in_place(files, folder, target, tell);
 }
 
+Standing standing_of(const SavePlan& plan) {
+  return plan.lock != nullptr ? Standing::numbered : Standing::by_itself;
+}
+
 /// Pruning affects a later attempt, too.
 bool may_prune(const Tell& tell) {
   try {
@@ -207,6 +211,7 @@ void finish(FileOps& files, const SavePlan& plan, const fs::path& folder,
   [[maybe_unused]] const auto record =
       write_file(files, folder / kManifest, to_text(assembly.manifest()));
   files.sync_folder(folder);
+  require_replaceable(plan.target, standing_of(plan));  // it may have been filled meanwhile
   make_valid(files, folder, plan.target, tell);
   if (plan.removal.keep > 0 && may_prune(tell))
     keep_last(files, plan.target.parent_path(), plan.number, plan.removal, tell);
@@ -235,6 +240,7 @@ Begun begin(ProcessGroup& group, FileOps& files, const SavePlan& plan, const Tel
     const auto parent = plan.target.parent_path();
     const auto name = temporary_name(this_writer(), plan.target.filename().native());
     const auto failure = caught([&] {
+      require_replaceable(plan.target, standing_of(plan));
       make_folders(files, parent);
       if (plan.lock != nullptr) plan.lock->take(parent, tell, files);
       remove_leftovers(files, parent, tell);

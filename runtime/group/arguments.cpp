@@ -1,7 +1,9 @@
 #include "runtime/group/arguments.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace acc::runtime {
 
@@ -201,6 +203,36 @@ const char* fault_in_launch(const Call& call) noexcept {
     default:
       return nullptr;
   }
+}
+
+const char* fault_between(std::span<const Call> messages) {
+  struct Used {
+    Range memory;
+    bool receives;
+  };
+  std::vector<Used> all;
+  for (const Call& call : messages) {
+    const bool receives = call.what.operation != Operation::send;
+    if (call.bytes() > 0)
+      all.push_back({{bytes_at(receives ? call.recv : call.send), call.bytes()}, receives});
+  }
+  const std::less<> before;
+  std::sort(all.begin(), all.end(),
+            [&](const Used& a, const Used& b) { return before(a.memory.at, b.memory.at); });
+  // Of those before in memory, the one that reaches furthest.
+  Range sent;
+  Range received;
+  for (const Used& used : all) {
+    if (used.receives && overlap(received, used.memory))
+      return "two messages are received into the same memory";
+    if (overlap(used.receives ? sent : received, used.memory))
+      return "a message is received into memory that another one of the same call sends";
+    Range& furthest = used.receives ? received : sent;
+    if (furthest.bytes == 0 ||
+        before(furthest.at + furthest.bytes, used.memory.at + used.memory.bytes))
+      furthest = used.memory;
+  }
+  return nullptr;
 }
 
 std::uint64_t digest_of(std::span<const std::size_t> counts) noexcept {

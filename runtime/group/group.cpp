@@ -188,12 +188,13 @@ SharedBuffer Group::allocate(std::size_t bytes, const CallOptions& how) {
 // ---- several at once ----
 
 std::vector<Work> Group::start_messages(std::vector<Call> calls, const CallOptions& how) {
+  for (const Call& call : calls) check(call, false);
+  if (const char* fault = fault_between(calls)) refuse(calls.front(), fault);
   if (collected_ != nullptr) {
     std::vector<Work> works;
     for (Call& call : calls) works.push_back(collect(call, how));
     return works;
   }
-  for (const Call& call : calls) check(call, false);
   if (asynchronous_) {
     std::vector<std::shared_ptr<Work::State>> states;
     for (Call& call : calls) {

@@ -6,6 +6,8 @@
 #include "runtime/net/error_text.hpp"
 #include "runtime/net/fields.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace acc::runtime {
@@ -16,6 +18,8 @@ namespace {
 constexpr std::size_t kMostNamed = 16;
 /// For the others to read the error.
 constexpr auto kReadTime = std::chrono::milliseconds{800};
+/// Between two checks of the parties while waiting for the store.
+constexpr auto kCheckInterval = std::chrono::milliseconds{20};
 
 struct Sent {
   int party = 0;
@@ -64,6 +68,22 @@ std::vector<std::string> Gather::all(const std::string& text) {
   return *std::move(texts);
 }
 
+template <class Get>
+std::string Gather::await(const Get& get) const {
+  if (!options_.check_parties) return get(options_.deadline);
+  while (true) {
+    const auto slice =
+        std::min(options_.deadline, std::chrono::steady_clock::now() + kCheckInterval);
+    try {
+      return get(slice);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::timed_out) throw;
+      options_.check_parties();
+      if (slice == options_.deadline) throw;
+    }
+  }
+}
+
 Gather::Texts Gather::collect(const std::string& own, const Root& root) {
   if (root.check) root.check(options_.party, own);
   Texts texts{{options_.party, own}};
@@ -71,7 +91,7 @@ Gather::Texts Gather::collect(const std::string& own, const Root& root) {
   while (texts.size() < static_cast<std::size_t>(options_.size)) {
     std::string received;
     try {
-      received = mail.next(options_.deadline);
+      received = await([&](Store::Deadline until) { return mail.next(until); });
     } catch (const Error& error) {
       if (error.code() == ErrorCode::timed_out) throw options_.late(texts);
       throw;
@@ -92,7 +112,7 @@ Gather::Texts Gather::collect(const std::string& own, const Root& root) {
 std::string Gather::await_answer() {
   std::string answer;
   try {
-    answer = store_.get(answer_key(), options_.deadline);
+    answer = await([&](Store::Deadline until) { return store_.get(answer_key(), until); });
   } catch (const Error& error) {
     if (error.code() != ErrorCode::timed_out) throw;
     Texts texts;

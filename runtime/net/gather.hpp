@@ -30,6 +30,9 @@ class Gather {
     Store::Deadline deadline;
     /// Makes the error of a party whose deadline has passed, given what had been sent by then.
     std::function<Error(const Texts& sent)> late;
+    /// Called again and again while this party waits: throws what makes waiting pointless, such as
+    /// the death of a party, of which the store knows nothing. Empty: nothing does.
+    std::function<void()> check_parties = {};
   };
   /// @param store  outlives this.
   Gather(Store& store, Options options);
@@ -58,6 +61,9 @@ class Gather {
   [[nodiscard]] std::string answer_key() const { return options_.key + "/answer"; }
   [[nodiscard]] Texts collect(const std::string& own, const Root& root);
   [[nodiscard]] std::string await_answer();
+  /// Reads by `get(deadline)`, until its deadline or an error of check_parties.
+  template <class Get>
+  [[nodiscard]] std::string await(const Get& get) const;
 
   Store& store_;
   Options options_;

@@ -29,7 +29,14 @@ std::string name_or_index(const std::string& name, std::size_t index) {
 }
 
 // Texts of a checkpoint are JSON; other texts are stored as JSON strings.
-std::string wrapped(const std::string& text) { return nlohmann::json(text).dump(); }
+std::string wrapped(std::string_view name, const std::string& text) {
+  try {
+    return nlohmann::json(text).dump();
+  } catch (const nlohmann::json::exception&) {
+    throw Error{ErrorCode::invalid_argument,
+                "save_state: what '" + printable(name) + "' gave isn't UTF-8 text"};
+  }
+}
 
 std::string unwrapped(std::string_view name, std::string_view text) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
@@ -203,13 +210,13 @@ void Accelerator::State::add_texts(CheckpointState& state) {
     state.shared[numbered("scheduler", index++)] = prepared.scheduler->state_text();
   index = 0;
   for (const LoaderBase* loader : loaders)
-    state.shared[numbered("loader", index++)] = wrapped(to_string(loader->state()));
+    state.shared[numbered("loader", index++)] = wrapped("loader", to_string(loader->state()));
   state.shared[kScaler] = scaler.state_text();
   state.shared[kOwn] = nlohmann::json{{"batches", gradient_state->batches()},
                                       {"accumulation_steps", gradient_state->steps()},
                                       {"iteration", options.project.iteration}}
                            .dump();
-  state.per_rank[kGenerator] = wrapped(generator.state());
+  state.per_rank[kGenerator] = wrapped(kGenerator, generator.state());
 }
 
 CheckpointState Accelerator::State::what_to_save() {
@@ -220,9 +227,10 @@ CheckpointState Accelerator::State::what_to_save() {
   add_texts(state);
   for (const Text& text : texts) {
     if (text.owner == Owner::each_rank) {
-      state.per_rank[registered(text.name)] = wrapped(text.save());
+      state.per_rank[registered(text.name)] = wrapped(text.name, text.save());
     } else {  // those of other ranks would not be kept
-      state.shared[registered(text.name)] = group.rank() == 0 ? wrapped(text.save()) : "null";
+      state.shared[registered(text.name)] =
+          group.rank() == 0 ? wrapped(text.name, text.save()) : "null";
     }
   }
   return state;

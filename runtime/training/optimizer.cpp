@@ -36,6 +36,12 @@ GroupSettings settings_of(const AdamWOptions& options) {
           .weight_decay = options.weight_decay};
 }
 
+void require_setting(bool holds, const char* what, double value, const char* rule) {
+  if (holds) return;
+  throw Error{ErrorCode::invalid_argument,
+              std::string{what} + " is " + shortest(value) + "; it must be " + rule};
+}
+
 bool any_momentum(std::span<const GroupSettings> groups) {
   return std::ranges::any_of(groups, [](const auto& group) { return group.momentum != 0; });
 }
@@ -52,6 +58,9 @@ void require_reachable(const training::Gradients& gradients, bool on_device_too)
   constexpr const char* kWho = "an optimizer";
   gradients.require_memory(kWho);
   for (const Parameter& parameter : gradients.parameters) {
+    if (parameter.value.data == nullptr && parameter.value.count() > 0)
+      throw Error{ErrorCode::invalid_argument,
+                  std::string{kWho} + ": the value of '" + parameter.name + "' has no memory"};
     const DType type = parameter.value.dtype;
     if (!on_device_too)
       training::require_host(parameter.gradient.device, kWho,
@@ -223,13 +232,24 @@ Sgd::Sgd(GradientReducer& reducer, SgdOptions options)
     : Optimizer{reducer, settings_of(options), options.groups, Reach::device},
       options_{std::move(options)},
       has_momentum_{any_momentum(groups())} {
+  check_settings();
   require_own_kernels(this->parameters(), "Sgd");
 }
 Sgd::Sgd(std::vector<Parameter> parameters, SgdOptions options)
     : Optimizer{std::move(parameters), settings_of(options), options.groups, Reach::device},
       options_{std::move(options)},
       has_momentum_{any_momentum(groups())} {
+  check_settings();
   require_own_kernels(this->parameters(), "Sgd");
+}
+
+void Sgd::check_settings() const {
+  require_setting(std::isfinite(options_.dampening), "Sgd: dampening", options_.dampening,
+                  "finite");
+  if (options_.nesterov && (options_.momentum == 0 || options_.dampening != 0))
+    throw Error{ErrorCode::invalid_argument,
+                "Sgd: nesterov needs a momentum, and no dampening; they are " +
+                    shortest(options_.momentum) + " and " + shortest(options_.dampening)};
 }
 
 std::vector<std::string_view> Sgd::kinds() const {
@@ -267,12 +287,27 @@ std::string Sgd::settings_text() const {
 AdamW::AdamW(GradientReducer& reducer, AdamWOptions options)
     : Optimizer{reducer, settings_of(options), options.groups, Reach::device},
       options_{std::move(options)} {
+  check_settings();
   require_own_kernels(this->parameters(), "AdamW");
 }
 AdamW::AdamW(std::vector<Parameter> parameters, AdamWOptions options)
     : Optimizer{std::move(parameters), settings_of(options), options.groups, Reach::device},
       options_{std::move(options)} {
+  check_settings();
   require_own_kernels(this->parameters(), "AdamW");
+}
+
+void AdamW::check_momentum(double momentum) const {
+  require_setting(momentum >= 0 && momentum < 1, "AdamW: beta1", momentum,
+                  "at least 0 and below 1");
+}
+
+void AdamW::check_settings() const {
+  for (const GroupSettings& group : groups()) check_momentum(group.momentum);
+  require_setting(options_.beta2 >= 0 && options_.beta2 < 1, "AdamW: beta2", options_.beta2,
+                  "at least 0 and below 1");
+  require_setting(options_.epsilon >= 0 && std::isfinite(options_.epsilon), "AdamW: epsilon",
+                  options_.epsilon, "0 or above, and finite");
 }
 
 std::vector<std::string_view> AdamW::kinds() const { return {"exp_avg", "exp_avg_sq"}; }

@@ -20,6 +20,13 @@ void require_finite(const char* what, double value) {
               std::string{"an optimizer with a "} + what + " of " + shortest(value)};
 }
 
+void require_not_negative(const char* what, double value) {
+  require_finite(what, value);
+  if (value >= 0) return;
+  throw Error{ErrorCode::invalid_argument,
+              std::string{"an optimizer with a negative "} + what + ", " + shortest(value)};
+}
+
 std::string text_of(const GroupSettings& group) {
   return "rate " + shortest(group.learning_rate) +
          (group.momentum != 0 ? ", momentum " + shortest(group.momentum) : "") +
@@ -40,9 +47,9 @@ void Optimizer::make_groups(GroupSettings settings, const std::vector<ParameterG
                        group.weight_decay.value_or(rest.weight_decay)});
   }
   for (const GroupSettings& group : groups_) {
-    require_finite("learning rate", group.learning_rate);
-    require_finite("momentum", group.momentum);
-    require_finite("weight decay", group.weight_decay);
+    require_not_negative("learning rate", group.learning_rate);
+    require_not_negative("momentum", group.momentum);
+    require_not_negative("weight decay", group.weight_decay);
   }
   for (const Parameter& parameter : parameters()) {
     const auto found = std::ranges::find_if(
@@ -64,10 +71,14 @@ void Optimizer::set_learning_rate(std::size_t group, double rate) {
 }
 
 void Optimizer::set_momentum(std::size_t group, double momentum) {
-  require_finite("momentum", momentum);
+  check_momentum(momentum);
   if (group >= groups_.size())
     throw Error{ErrorCode::invalid_argument, "an optimizer has no group " + std::to_string(group)};
   groups_[group].momentum = momentum;
+}
+
+void Optimizer::check_momentum(double momentum) const {
+  require_not_negative("momentum", momentum);
 }
 
 std::string Optimizer::description() const {

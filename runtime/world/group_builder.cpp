@@ -106,7 +106,8 @@ class GroupBuilder {
       report_failure(*config_.store, config_.key, me, error);
       throw;
     }
-    manifest_ = gather_members(*config_.store, config_.key, me, config_.options, deadline_);
+    manifest_ = gather_members(*config_.store, config_.key, me, config_.options, deadline_,
+                               config_.check_parent);
   }
 
   void describe_ranks() {
@@ -194,6 +195,12 @@ class GroupBuilder {
       child.key = std::move(wanted.key);
       child.store = parent.store();
       child.options.name = std::move(wanted.name);
+      // The parent's ranks are watched; a rank that died won't join, nor one that knows of it.
+      child.check_parent = [&parent, name = child.options.name] {
+        if (const auto cause = parent.backend().cause())
+          throw Error{cause->code(), "form group '" + name + "': " + cause->what(), cause->ranks(),
+                      "split"};
+      };
       if (wanted.limit) child.options.init_timeout = wanted.limit;
       return form_group(std::move(child));
     };

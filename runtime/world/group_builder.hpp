@@ -6,6 +6,7 @@
 #include "runtime/net/store.hpp"
 
 #include <acc/process_group.hpp>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,8 @@ struct GroupConfig {
   std::string master_address;  ///< selects the interface to other hosts; empty: unknown
   /// The host of this rank; set by tests that simulate several hosts.
   std::optional<HostFacts> host;
+  /// Of a sub-group: throws why its parent is broken, if it is. Empty: none.
+  std::function<void()> check_parent;
 };
 
 /// Finds the other members through the store, chooses the backend (one host: shared memory; several

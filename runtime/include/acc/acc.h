@@ -229,7 +229,7 @@ ACC_API acc_status acc_send(acc_comm* comm, const void* data, size_t count, acc_
 ACC_API acc_status acc_recv(acc_comm* comm, void* data, size_t count, acc_dtype dtype, int32_t from,
                             const acc_call* how);
 
-/* Both at the same time. */
+/* Both at the same time. send and recv must not overlap: ACC_INVALID_ARGUMENT. */
 ACC_API acc_status acc_sendrecv(acc_comm* comm, const void* send, size_t send_count, int32_t to,
                                 void* recv, size_t recv_count, int32_t from, acc_dtype dtype,
                                 const acc_call* how);

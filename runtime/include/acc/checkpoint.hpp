@@ -136,7 +136,10 @@ class Checkpointer {
   /// async: throws what the save before failed with, before anything else is done.
   /// @return its folder; with async it isn't there yet.
   std::filesystem::path save(std::uint64_t number, const CheckpointState& state);
-  /// Saves under this path, in place of what is there; nothing older is removed.
+  /// Saves under this path, in place of the checkpoint or the empty folder that is there, or where
+  /// a link to a folder leads; nothing older is removed.
+  /// @throws Error  also invalid_argument, and nothing is removed: the path is that of a file, of a
+  ///   folder with other files than a checkpoint's, of the working directory or a folder above it
   void save_as(const std::filesystem::path& path, const CheckpointState& state);
   /// Until the save in flight is complete. @throws Error what it failed with, once.
   void wait();

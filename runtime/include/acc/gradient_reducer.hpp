@@ -60,6 +60,7 @@ class GradientReducer {
   /// @throws Error  mismatch naming the parameter and both shapes; invalid_argument.
   GradientReducer(ProcessGroup group, std::vector<Parameter> parameters,
                   ReducerOptions options = {});
+  /// One that was moved from may only be destroyed or assigned to.
   GradientReducer(GradientReducer&&) noexcept;
   GradientReducer& operator=(GradientReducer&&) noexcept;
   /// During a backward it aborts the group, as the peers would wait in vain.

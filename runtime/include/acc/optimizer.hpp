@@ -66,6 +66,7 @@ class Optimizer {
   }
   /// @throws Error invalid_argument: no such group; not a finite number
   void set_learning_rate(std::size_t group, double rate);
+  /// @throws Error invalid_argument: negative, or for AdamW not below 1
   void set_momentum(std::size_t group, double momentum);
 
   /// What must be the same on every rank, in words: "Sgd of 2 parameters: rate 0.1, …".
@@ -124,6 +125,8 @@ class Optimizer {
   [[nodiscard]] void* stream() const noexcept;
   /// Its name and the settings beside GroupSettings, for description().
   [[nodiscard]] virtual std::string settings_text() const { return "an optimizer"; }
+  /// @throws Error invalid_argument: a momentum that this optimizer can't have
+  virtual void check_momentum(double momentum) const;
 
  private:
   struct Memory;
@@ -152,7 +155,8 @@ struct SgdOptions {
   std::vector<ParameterGroup> groups = {};            ///< with settings of their own
 };
 
-/// As torch.optim.SGD.
+/// As torch.optim.SGD, which refuses the same settings: negative ones; nesterov without momentum or
+/// with dampening.
 class Sgd final : public Optimizer {
  public:
   Sgd(GradientReducer& reducer, SgdOptions options);
@@ -162,6 +166,7 @@ class Sgd final : public Optimizer {
   [[nodiscard]] std::vector<std::string_view> kinds() const override;
   void update(const Piece& piece) const override;
   [[nodiscard]] std::string settings_text() const override;
+  void check_settings() const;
   SgdOptions options_;
   bool has_momentum_;  ///< in any group, when it was made
 };
@@ -176,7 +181,8 @@ struct AdamWOptions {
   std::vector<ParameterGroup> groups = {};            ///< with settings of their own
 };
 
-/// As torch.optim.AdamW: weight decay apart from the gradient.
+/// As torch.optim.AdamW: weight decay apart from the gradient. Refuses the same settings: negative
+/// ones, and betas that aren't below 1.
 class AdamW final : public Optimizer {
  public:
   AdamW(GradientReducer& reducer, AdamWOptions options);
@@ -186,6 +192,8 @@ class AdamW final : public Optimizer {
   [[nodiscard]] std::vector<std::string_view> kinds() const override;
   void update(const Piece& piece) const override;
   [[nodiscard]] std::string settings_text() const override;
+  void check_momentum(double momentum) const override;
+  void check_settings() const;
   AdamWOptions options_;
 };
 

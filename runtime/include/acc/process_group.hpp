@@ -54,7 +54,8 @@ struct Message {
 /// in order by a thread of the group. On nccl every call is enqueued on CallOptions::stream and
 /// returns immediately. `count`s are elements; bytes, ranks and counts of 0 are legal. In place:
 /// all_reduce, broadcast, reduce with send == recv; all_gather with send == recv + rank * count;
-/// reduce_scatter with recv == send + rank * count; any other overlap is invalid_argument. One
+/// reduce_scatter with recv == send + rank * count; any other overlap
+/// is invalid_argument, also between the messages of one sendrecv or batch. One
 /// thread at a time may call (abort: any thread, any time); concurrent calls of two threads have
 /// another order on every rank, and are reported as a mismatch at best.
 ///

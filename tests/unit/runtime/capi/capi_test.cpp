@@ -226,6 +226,11 @@ TEST_CASE("wrong arguments are refused in words", "[capi]") {
   CHECK(objects == nullptr);
   CHECK(acc_work_wait(nullptr, 0) == ACC_INVALID_ARGUMENT);
   CHECK(acc_init_threads(2, nullptr, nullptr) == ACC_INVALID_ARGUMENT);
+  acc_config config = ACC_CONFIG_INIT;
+  config.check = 5;
+  acc_comm* comm = nullptr;
+  CHECK(acc_init_single(&config, &comm) == ACC_INVALID_ARGUMENT);
+  CHECK_THAT(acc_last_error(), Catch::Contains("check is 5"));
   CHECK(acc_is_broken(alone.comm) == 0);
   CHECK(acc_barrier(alone.comm, nullptr) == ACC_OK);
 }

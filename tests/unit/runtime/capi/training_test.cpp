@@ -211,8 +211,12 @@ TEST_CASE("what a C program does wrong in training is told", "[capi][training]")
     parameter.size = 3;
     CHECK(acc_reducer_create(comm, &parameter, 1, nullptr, &reducer) == ACC_INVALID_ARGUMENT);
     CHECK_THAT(acc_last_error(), Contains("wasn't initialised"));
-    CHECK(reducer == nullptr);
     parameter.size = sizeof parameter;
+    parameter.name = nullptr;
+    CHECK(acc_reducer_create(comm, &parameter, 1, nullptr, &reducer) == ACC_INVALID_ARGUMENT);
+    CHECK_THAT(acc_last_error(), Contains("parameters[0] has no name"));
+    CHECK(reducer == nullptr);
+    parameter.name = "w";
     EXPECT_OK(acc_reducer_create(comm, &parameter, 1, nullptr, &reducer));
     CHECK(acc_reducer_ready(reducer, 5) == ACC_INVALID_ARGUMENT);
     CHECK(acc_reducer_gradient(reducer, 5) == nullptr);
@@ -227,6 +231,14 @@ TEST_CASE("what a C program does wrong in training is told", "[capi][training]")
     EXPECT_OK(acc_state_create(&state));
     EXPECT_OK(acc_state_add_optimizer(state, optimizer, nullptr));
     CHECK(acc_state_add_optimizer(state, optimizer, nullptr) == ACC_INVALID_ARGUMENT);
+    acc_parameter nameless = parameter;
+    nameless.name = nullptr;
+    CHECK(acc_state_add_tensor(state, &nameless, 0) == ACC_INVALID_ARGUMENT);
+    acc_checkpointer_config folder = ACC_CHECKPOINTER_CONFIG_INIT;
+    folder.keep_last = -1;
+    acc_checkpointer* checkpointer = nullptr;
+    CHECK(acc_checkpointer_create(comm, &folder, &checkpointer) == ACC_INVALID_ARGUMENT);
+    CHECK_THAT(acc_last_error(), Contains("keep_last is -1"));
     CHECK(acc_state_set_text(state, "x", "\xff", 1, 0) == ACC_INVALID_ARGUMENT);
     CHECK(acc_state_text(state, "x", 0, nullptr) == nullptr);
     CHECK(acc_optimizer_step(nullptr) == ACC_INVALID_ARGUMENT);

@@ -5,6 +5,8 @@
 
 #include <acc/checkpoint.hpp>
 #include <atomic>
+#include <mutex>
+#include <set>
 
 using namespace acc::testing;
 
@@ -139,6 +141,96 @@ TEST_CASE("a checkpoint under a path of one's own", "[runtime][checkpoint]") {
   });
   CHECK(names_in(folder / "runs") == std::vector<std::string>{"best"});
   CHECK_FALSE(fs::exists(folder / "checkpoints"));
+}
+
+namespace {
+
+/// What the ranks of a save to `path` throw, each once; empty: nothing.
+std::set<std::string> refusals(const fs::path& path) {
+  std::mutex guard;
+  std::set<std::string> words;
+  on_ranks(2, [&](ProcessGroup& group) {
+    Checkpointer checkpoints{group, quiet_options("unused")};
+    SmallRun run{group.rank(), 2, 5};
+    try {
+      checkpoints.save_as(path, run.state());
+    } catch (const Error& error) {
+      const std::lock_guard lock{guard};
+      words.insert(error.code() == ErrorCode::invalid_argument ? error.what() : "another code");
+    }
+  });
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("a save to a path with the user's own files removes none of them",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "data" / "deep");
+  put_contents(folder / "data" / "deep" / "precious", "x");
+  put_contents(folder / "file", "y");
+  fs::create_directory(folder / "extension");
+  put_contents(folder / "extension" / "manifest.json", R"({"manifest_version": 3})");
+  fs::create_directory_symlink(folder / "data", folder / "link");
+  fs::create_symlink("loop", folder / "loop");
+  const auto before = names_in(folder.path());
+  struct Case {
+    const char* name;
+    const char* words;
+  };
+  for (const auto& [name, words] : std::vector<Case>{{"data", "isn't a checkpoint"},
+                                                     {"link", "isn't a checkpoint"},
+                                                     {"file", "isn't a folder"},
+                                                     {"loop", "isn't a folder"},
+                                                     {"extension", "isn't that of a checkpoint"}}) {
+    INFO(name);
+    const auto said = refusals(folder / name);
+    REQUIRE(said.size() == 1);
+    CHECK_THAT(*said.begin(), Catch::Contains(words) && Catch::Contains("would be removed"));
+    CHECK(names_in(folder.path()) == before);
+  }
+  CHECK(contents_of(folder / "data" / "deep" / "precious") == "x");
+  CHECK(contents_of(folder / "file") == "y");
+}
+
+TEST_CASE("a save doesn't replace the working directory, nor a folder above it",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "a" / "b");
+  const auto before = fs::current_path();
+  fs::current_path(folder / "a" / "b");
+  const std::vector<std::set<std::string>> said{refusals("."), refusals(".."), refusals("/")};
+  const bool is_there = fs::is_directory(folder / "a" / "b");
+  fs::current_path(before);
+  CHECK(is_there);
+  for (const auto& words : said) {
+    REQUIRE(words.size() == 1);
+    CHECK_THAT(*words.begin(), Catch::Contains("working directory, or a folder above it") ||
+                                   Catch::Contains("is the root folder"));
+  }
+}
+
+TEST_CASE("a save to a link lands in the folder that it leads to", "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "disk");
+  fs::create_directory_symlink(folder / "disk", folder / "link");
+  for (int i = 0; i < 2; ++i) {  // into an empty folder, then over a checkpoint
+    CHECK(refusals(folder / "link").empty());
+    CHECK(fs::is_symlink(folder / "link"));
+    CHECK(fs::exists(folder / "disk" / "manifest.json"));
+  }
+  CHECK(names_in(folder.path()) == std::vector<std::string>{"disk", "link"});
+}
+
+TEST_CASE("a checkpoint's name may be as long as names can be", "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  std::string name(254, 'n');
+  name[200] = '\xc3';  // one character of two bytes
+  name.insert(201, 1, '\xa4');
+  for (int i = 0; i < 2; ++i) CHECK(refusals(folder / name).empty());
+  CHECK(names_in(folder.path()) == std::vector<std::string>{name});
+  CHECK(checkpoint::aside_of(folder / name).filename().native().size() <= 255);
 }
 
 TEST_CASE("the files of a checkpoint, as the documentation tells", "[runtime][checkpoint]") {

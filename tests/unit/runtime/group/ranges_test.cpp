@@ -222,6 +222,29 @@ TEST_CASE("one message of a batch that is refused: none is begun", "[ranges]") {
   CHECK(s.script->calls.empty());
 }
 
+TEST_CASE("messages that run at once and share memory are refused, and none is begun", "[ranges]") {
+  Scripted s{0, 3};
+  std::vector<float> data(6);
+  const std::span all{data};
+  const auto of = [&](std::vector<Message> messages) {
+    return error_of([&] { s.group.batch(messages); });
+  };
+  const auto into_sent =
+      Catch::EndsWith("received into memory that another one of the same call sends");
+  CHECK_THAT(error_of([&] { s.group.sendrecv(data, 1, data, 2); }), into_sent);
+  CHECK_THAT(error_of([&] { s.group.sendrecv(all.first(4), 1, all.last(3), 2); }), into_sent);
+  CHECK_THAT(
+      of({Message::send(data, 1), Message::send(all.first(1), 2), Message::recv(all.last(1), 2)}),
+      into_sent);
+  CHECK_THAT(of({Message::recv(data, 1), Message::recv(data, 2)}),
+             Catch::EndsWith("two messages are received into the same memory"));
+  CHECK(s.script->calls.empty());
+  // One buffer may be sent to several, and parts that only touch are legal.
+  CHECK(of({Message::send(all.first(3), 1), Message::send(all.first(3), 2),
+            Message::recv(all.subspan(3, 1), 1), Message::recv(all.last(2), 2)}) ==
+        "nothing was thrown");
+}
+
 TEST_CASE("objects, splits and shared memory have time-outs of their own", "[ranges]") {
   const CallOptions soon{.timeout = Millis{60}};
   const std::vector<std::string> parts{"a", "b"};

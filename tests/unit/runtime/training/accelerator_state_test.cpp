@@ -291,6 +291,23 @@ TEST_CASE("what a registered function throws on one rank is thrown on all, and t
   }
 }
 
+TEST_CASE("what a registered function gives must be UTF-8, or all ranks learn which one isn't",
+          "[runtime][training]") {
+  const TestFolder folder;
+  std::vector<std::string> saved(2);
+  on_ranks(2, [&](ProcessGroup& group) {
+    Small run{group};
+    run.accelerator.register_for_checkpointing(
+        "log", [&] { return std::string{group.rank() == 1 ? "\xff" : "x"}; },
+        [](std::string_view) {}, Accelerator::Owner::each_rank);
+    saved[static_cast<std::size_t>(group.rank())] =
+        refusal([&] { run.accelerator.save_state(folder / "one"); });
+  });
+  for (const auto& told : saved)
+    CHECK_THAT(told, Catch::Contains("invalid_argument") && Catch::Contains("'log'") &&
+                         Catch::Contains("isn't UTF-8"));
+}
+
 TEST_CASE("a name is registered once, as a tensor or as text", "[runtime][training]") {
   Accelerator accelerator{ProcessGroup::single()};
   std::vector<float> x(2);

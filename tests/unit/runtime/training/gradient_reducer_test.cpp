@@ -524,3 +524,21 @@ TEST_CASE("a reducer that goes away in the middle of a backward tells the peers"
   });
   CHECK(told == 1);
 }
+
+TEST_CASE("a reducer that goes away before its first bucket is full tells the peers, too",
+          "[runtime][training]") {
+  auto groups = thread_groups(2);
+  std::atomic<int> told = 0;
+  acc::testing::on_all(groups, [&](ProcessGroup& group) {
+    Model model{{300, 300}};
+    auto reducer = std::make_unique<GradientReducer>(group, model.parameters);  // one bucket
+    reducer->ready(1);
+    if (group.rank() == 0) return reducer.reset();
+    const Error error = error_of([&] {
+      reducer->ready(0);
+      reducer->finish();
+    });
+    told += error.code() == ErrorCode::aborted ? 1 : 0;
+  });
+  CHECK(told == 1);
+}

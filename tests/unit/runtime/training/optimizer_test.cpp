@@ -8,6 +8,7 @@
 #include <acc/optimizer.hpp>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -281,6 +282,53 @@ TEST_CASE("a text that no optimizer wrote is refused", "[runtime][training]") {
   sgd.load_state_text(R"({"steps": 3, "learning_rate": 0.25})");
   CHECK(sgd.steps() == 3);
   CHECK(sgd.learning_rate() == 0.25);
+}
+
+TEST_CASE("settings that torch refuses are refused, each by its name", "[runtime][training]") {
+  std::vector<float> values(3), gradient(3);
+  const std::vector<Parameter> parameters{{"w", std::span{values}, std::span{gradient}}};
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  const auto refused = [&](const auto& make) -> std::string {
+    try {
+      make();
+    } catch (const Error& error) {
+      return error.code() == ErrorCode::invalid_argument ? error.what() : "another code";
+    }
+    return "made";
+  };
+  const auto sgd = [&](const SgdOptions& options) {
+    return refused([&] { const Sgd made{parameters, options}; });
+  };
+  const auto adamw = [&](const AdamWOptions& options) {
+    return refused([&] { const AdamW made{parameters, options}; });
+  };
+  for (const double beta : {1.0, 1.5, -0.1, kNaN}) {
+    INFO(beta);
+    CHECK(adamw({.beta1 = beta}) != "made");
+    CHECK_THAT(adamw({.beta2 = beta}), Catch::Contains("beta2"));
+  }
+  CHECK_THAT(adamw({.beta1 = 1}), Catch::Contains("beta1"));
+  CHECK_THAT(adamw({.epsilon = -1e-8}), Catch::Contains("epsilon"));
+  CHECK_THAT(adamw({.epsilon = kNaN}), Catch::Contains("epsilon"));
+  CHECK_THAT(adamw({.learning_rate = -1}), Catch::Contains("negative learning rate"));
+  CHECK_THAT(sgd({.learning_rate = -1}), Catch::Contains("negative learning rate"));
+  CHECK_THAT(sgd({.momentum = -0.5}), Catch::Contains("negative momentum"));
+  CHECK_THAT(sgd({.weight_decay = -1}), Catch::Contains("negative weight decay"));
+  CHECK_THAT(sgd({.nesterov = true}), Catch::Contains("nesterov"));
+  CHECK_THAT(sgd({.momentum = 0.9, .dampening = 0.1, .nesterov = true}),
+             Catch::Contains("nesterov"));
+  CHECK(adamw({.learning_rate = 0, .beta1 = 0, .beta2 = 0, .epsilon = 0}) == "made");
+  CHECK(sgd({.momentum = 2, .nesterov = true}) == "made");  // as torch
+  AdamW well{parameters, {}};
+  CHECK_THAT(refused([&] { well.set_momentum(0, 2); }), Catch::Contains("beta1"));
+  CHECK(well.groups()[0].momentum == 0.9);
+
+  Parameter empty = parameters.front();
+  empty.value.data = nullptr;
+  CHECK_THAT(refused([&] {
+               const Sgd made{std::vector{empty}, SgdOptions{}};
+             }),
+             Catch::Contains("the value of 'w' has no memory"));
 }
 
 TEST_CASE("parameters without gradient are refused", "[runtime][training]") {

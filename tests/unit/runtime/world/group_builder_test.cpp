@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <functional>
 #include <future>
 #include <vector>
@@ -250,6 +251,45 @@ TEST_CASE("groups split into groups", "[bootstrap][form]") {
   const std::vector<std::vector<int>> expected{
       {2, 3, 3}, {1, 2, 2}, {1, 3, 3}, {0, 2, 2}, {0, 3, 3}};
   for (std::size_t r = 0; r < ranks.size(); ++r) CHECK(ranks[r].get() == expected[r]);
+}
+
+TEST_CASE("a rank that dies while a sub-group forms is known at once, not after the time to join",
+          "[bootstrap][form]") {
+  const auto store = make_memory_store();
+  std::vector<std::future<std::shared_ptr<Group>>> forming;
+  for (int r = 0; r < 3; ++r) {
+    auto mine = config(r, 3, store);
+    mine.options.init_timeout = 300s;
+    forming.push_back(std::async(std::launch::async, [mine] { return form_group(mine); }));
+  }
+  std::vector<std::shared_ptr<Group>> groups;
+  for (auto& each : forming) groups.push_back(each.get());
+  std::vector<std::future<std::string>> survivors;
+  for (int r = 0; r < 2; ++r) {
+    survivors.push_back(std::async(std::launch::async, [&, r]() -> std::string {
+      try {
+        (void)groups[static_cast<std::size_t>(r)]->split(0, r, "part", {});
+        return "formed";
+      } catch (const Error& error) {
+        return std::string{to_string(error.code())} + ": " + error.what();
+      }
+    }));
+  }
+  // Rank 2 takes part in the exchange of colors, and dies before it joins.
+  const std::array<std::int64_t, 2> wish{0, 2};
+  std::array<std::int64_t, 6> wishes{};
+  Call call;
+  call.what.operation = Operation::all_gather;
+  call.what.dtype = DType::i64;
+  call.what.count = 2;
+  call.send = wish.data();
+  call.recv = wishes.data();
+  groups[2]->run(call, {});
+  groups[0]->backend().lost(2, "killed by SIGKILL");
+  for (auto& survivor : survivors) {
+    REQUIRE(survivor.wait_for(60s) == std::future_status::ready);
+    CHECK_THAT(survivor.get(), Catch::StartsWith("peer_lost: ") && Catch::Contains("rank 2"));
+  }
 }
 
 TEST_CASE("nonsense is refused without asking anybody", "[bootstrap][form]") {
