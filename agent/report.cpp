@@ -1,5 +1,6 @@
 #include "agent/report.hpp"
 
+#include "common/plain_text.hpp"
 #include "common/text.hpp"
 
 #include <fcntl.h>
@@ -115,7 +116,8 @@ std::vector<std::string> others(const JobReport& r, const FailureReport& first) 
     } else if (is_success(*w.status)) {
       finished.push_back(rank);
     } else if (++failed <= kOthersShown) {
-      // The first may be of another node, whose clock was compared with ours to a millisecond or so.
+      // The first may be of another node, whose clock was compared with ours to a millisecond or
+      // so.
       const auto later = std::chrono::duration_cast<Millis>(w.ended - first.worker.ended);
       lines.push_back("rank " + rank + " " + describe(*w.status) + ", " +
                       (later > Millis{0} ? describe(later) + " later" : "at the same time"));
@@ -257,33 +259,13 @@ void add_common(Block& block, const JobReport& r) {
 
 }  // namespace
 
-// What a terminal would obey: control characters of ASCII and, in UTF-8, of Latin-1 (U+009B begins
-// an escape sequence), and the marks that turn the direction of the text or break its lines. A tab
-// stays. @return bytes at `at` to leave out; 0: none
-static std::size_t control_at(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) {
-    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0U;
-  };
-  if (text[at] != '\t' && (byte(0) < 0x20 || byte(0) == 0x7f)) return 1;
-  if (byte(0) == 0xc2 && byte(1) >= 0x80 && byte(1) <= 0x9f) return 2;
-  if (byte(0) != 0xe2) return 0;
-  const bool is_mark = byte(1) == 0x80 && (byte(2) == 0x8e || byte(2) == 0x8f);   // U+200E, F
-  const bool is_turn = byte(1) == 0x80 && byte(2) >= 0xa8 && byte(2) <= 0xae;     // U+2028-E
-  const bool is_isolate = byte(1) == 0x81 && byte(2) >= 0xa6 && byte(2) <= 0xa9;  // U+2066-9
-  return is_mark || is_turn || is_isolate ? 3 : 0;
-}
-
-static std::string without_controls(std::string_view line, std::size_t width) {
-  std::string clean;
-  for (std::size_t at = 0; at < line.size();) {
-    if (clean.size() >= width) return clean + "…";
-    if (const std::size_t skip = control_at(line, at); skip != 0) {
-      at += skip;
-    } else {
-      clean += line[at++];
-    }
-  }
-  return clean;
+// No character is cut by `width`, which counts bytes.
+static std::string safe_line(std::string_view line, std::size_t width) {
+  auto safe = safe_text(line);
+  if (safe.size() <= width) return safe;
+  std::size_t end = width;
+  while (end > 0 && (static_cast<unsigned char>(safe[end]) & 0xC0U) == 0x80U) --end;
+  return safe.substr(0, end) + "…";
 }
 
 std::vector<std::string> last_lines(std::string_view tail, std::size_t count, std::size_t width) {
@@ -296,7 +278,7 @@ std::vector<std::string> last_lines(std::string_view tail, std::size_t count, st
     while (!line.empty() && line.back() == '\r') line.remove_suffix(1);
     if (const auto bar = line.rfind('\r'); bar != std::string_view::npos)
       line = line.substr(bar + 1);
-    lines.insert(lines.begin(), without_controls(line, width));
+    lines.insert(lines.begin(), safe_line(line, width));
   }
   return lines;
 }

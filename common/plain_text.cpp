@@ -2,11 +2,16 @@
 
 #include "common/text.hpp"
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdio>
+#include <utility>
 
 namespace acc {
 
 namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 /// One character at the front of `text`.
 struct Scanned {
@@ -17,11 +22,16 @@ struct Scanned {
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; }
 
+/// Bytes of the character that `first` begins.
+std::size_t length_of(unsigned char first) {
+  return first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : first >= 0xC2 ? 2 : 1;
+}
+
 // By Unicode's table 3-7, as is_utf8 of json_bytes.hpp.
 Scanned scan(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   if (first < 0x80) return {first, 1, true};
-  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  const std::size_t length = length_of(first);
   if (first < 0xC2 || first > 0xF4 || text.size() < length) return {};
   char32_t character = first & (0xFFU >> (length + 1));
   for (std::size_t i = 1; i < length; ++i) {
@@ -41,6 +51,24 @@ bool is_invisible(char32_t c) {
   return c == 0xAD || c == 0x61C || c == 0x180E || (c >= 0x200B && c <= 0x200F) ||
          (c >= 0x2028 && c <= 0x202E) || (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF ||
          (c >= 0xFFF9 && c <= 0xFFFB) || (c >= 0xE0000 && c <= 0xE0FFF);
+}
+
+/// Parts of words in some scripts, and of emoji: they take no place, but hide nothing.
+bool is_joiner(char32_t c) { return c == 0x200C || c == 0x200D; }
+
+/// `text` may be the beginning of a character whose end isn't there yet.
+bool is_cut(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  return first <= 0xF4 && text.size() < length_of(first) &&
+         std::ranges::all_of(text.substr(1), is_continuation);
+}
+
+/// "\x1b", "\u202e", "\U000e0001"
+std::string visible(char32_t c) {
+  char text[16];
+  const char* const format = c < 0x80 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x";
+  std::snprintf(text, sizeof text, format, static_cast<unsigned>(c));
+  return text;
 }
 
 /// Behind a string of a control function (OSC, DCS …), which ends with BEL or ST.
@@ -109,6 +137,48 @@ std::string plain_line(std::string_view line, std::size_t limit) {
     column += next.character == '\t' ? piece.size() : 1;
   }
   return out;
+}
+
+std::string SafeText::add(std::string_view piece) {
+  std::string joined;
+  if (!cut_.empty()) {
+    joined = std::exchange(cut_, {}).append(piece);
+    piece = joined;
+  }
+  std::string out;
+  out.reserve(piece.size());
+  while (!piece.empty()) {
+    const auto next = scan(piece);
+    if (!next.is_valid && is_cut(piece)) {
+      cut_ = piece;
+      break;
+    }
+    const bool is_kept = next.character == '\n' || next.character == '\t' ||
+                         is_joiner(next.character) ||
+                         !(is_control(next.character) || is_invisible(next.character));
+    if (!next.is_valid) {
+      out += kReplacement;
+    } else if (is_kept) {
+      out += piece.substr(0, next.bytes);
+    } else {
+      out += visible(next.character);
+    }
+    piece.remove_prefix(next.bytes);
+  }
+  return out;
+}
+
+std::string SafeText::end() {
+  std::string out;
+  for (std::size_t i = 0; i < cut_.size(); ++i) out += kReplacement;
+  cut_.clear();
+  return out;
+}
+
+std::string safe_text(std::string_view text) {
+  SafeText safe;
+  auto out = safe.add(text);
+  return out += safe.end();
 }
 
 std::string last_plain_line(std::string_view text, std::size_t limit) {

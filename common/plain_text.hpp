@@ -16,4 +16,22 @@ namespace acc {
 /// The last line of `text` that has anything to read, as plain_line gives it; empty: none.
 [[nodiscard]] std::string last_plain_line(std::string_view text, std::size_t limit);
 
+/// Foreign text of many lines, made safe for a terminal piece by piece: nothing is deleted, so that
+/// no two halves of a character join, and a character may be cut between two pieces. What a
+/// terminal obeys, turns or hides becomes visible ("\x1b", "\u009b", "\u202e"), each byte that
+/// isn't UTF-8 U+FFFD; line ends, tabs and the joiners of scripts and emoji (U+200C, U+200D) stay.
+class SafeText {
+ public:
+  /// What of `piece` can be judged already.
+  [[nodiscard]] std::string add(std::string_view piece);
+  /// What was kept for a next piece that doesn't follow.
+  [[nodiscard]] std::string end();
+
+ private:
+  std::string cut_;  ///< the beginning of a character, at most three bytes
+};
+
+/// The same of a whole text.
+[[nodiscard]] std::string safe_text(std::string_view text);
+
 }  // namespace acc

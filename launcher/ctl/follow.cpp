@@ -1,8 +1,8 @@
 #include "launcher/ctl/follow.hpp"
 
+#include "common/plain_text.hpp"
 #include "common/text.hpp"
 #include "launcher/ctl/sse_reader.hpp"
-#include "launcher/ctl/text_table.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <utility>
 
@@ -157,10 +158,9 @@ class OutputStream : public Stream {
     if ((!is_error && event.name != "stdout") || !data.is_string()) return std::nullopt;
     const auto& text = data.get_ref<const std::string&>();
     const int fd = is_error ? STDERR_FILENO : STDOUT_FILENO;
-    std::string_view rest = text;
-    const auto safe = wish_.is_escaped && ::isatty(fd) == 1 ? terminal_safe(text) : std::string{};
-    if (!safe.empty()) rest = safe;
-    if (!write_out(fd, rest, &interrupts_)) {
+    const bool is_escaped = wish_.is_escaped && ::isatty(fd) == 1;
+    const auto safe = is_escaped ? safe_[is_error ? 1 : 0].add(text) : std::string{};
+    if (!write_out(fd, is_escaped ? safe : text, &interrupts_)) {
       if (interrupts_.take() == 0) return Followed{How::output_closed, {}, {}, {}};
       if (auto end = interrupted()) return end;
       return std::nullopt;  // what the reader didn't take is lost to the one who interrupts
@@ -185,6 +185,7 @@ class OutputStream : public Stream {
   std::string id_;
   std::string at_;
   FollowWish wish_;
+  std::array<SafeText, 2> safe_;  ///< of stdout and stderr: a character may be cut between events
   bool has_asked_ = false;
 };
 

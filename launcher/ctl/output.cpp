@@ -1,6 +1,7 @@
 #include "launcher/ctl/output.hpp"
 
 #include "agent/fanout/cluster_launch.hpp"
+#include "common/plain_text.hpp"
 #include "common/text.hpp"
 #include "launcher/ctl/text_table.hpp"
 
@@ -52,9 +53,8 @@ std::string where_output_is(const JobRow& job) {
                          : ", and to the files in " + printable(folder, 400));
 }
 
-std::string shown(const JobRow& job, int fd, const std::string& text) {
-  return is_ours(job) || ::isatty(fd) != 1 ? text : terminal_safe(text);
-}
+/// Another user's output must not steer this terminal.
+bool is_made_safe(const JobRow& job, int fd) { return !is_ours(job) && ::isatty(fd) == 1; }
 
 /// Which ranks a job of the service has, as far as that is known: of its node, if it runs or has
 /// ended.
@@ -101,6 +101,8 @@ int whole_output(const Invocation& call, const JobRow& job, const std::string& q
     if (!exchange) return fail(exchange.error());
     std::string piece;
     std::string body;
+    const bool is_escaped = is_made_safe(job, fd);
+    SafeText safe;  // a character may be cut between two pieces
     for (;;) {
       const auto arrived = exchange->next(piece, clock_now() + kAnswerPatience, nullptr);
       if (arrived == Arrived::end) break;
@@ -108,10 +110,11 @@ int whole_output(const Invocation& call, const JobRow& job, const std::string& q
         return fail(CtlExit::failed, "acc-agent stopped in the middle of the output");
       if (exchange->status() != kHttpOk) {
         body += piece;
-      } else if (!write_out(fd, shown(job, fd, piece), nullptr)) {
+      } else if (!write_out(fd, is_escaped ? safe.add(piece) : piece, nullptr)) {
         return code(CtlExit::done);
       }
     }
+    static_cast<void>(write_out(fd, safe.end(), nullptr));
     const auto missing =
         exchange->status() == kHttpNotFound ? missing_rank(call, job) : std::nullopt;
     if (missing) return fail(CtlExit::no_such_job, *missing);

@@ -1,5 +1,6 @@
 #include "launcher/ctl/show.hpp"
 
+#include "common/plain_text.hpp"
 #include "common/text.hpp"
 #include "launcher/ctl/follow.hpp"
 #include "launcher/ctl/output.hpp"
@@ -121,7 +122,7 @@ int show_stacks(const JobRow& job) {
     reply = parse_json(*answer);
   }
   const auto text = text_of(reply, "text");
-  return print(::isatty(STDOUT_FILENO) == 1 ? terminal_safe(text) : text);
+  return print(::isatty(STDOUT_FILENO) == 1 ? safe_text(text) : text);
 }
 
 int show_stacks(const LaunchState& launch) {

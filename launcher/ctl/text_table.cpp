@@ -72,25 +72,6 @@ std::string size_words(std::uint64_t bytes) {
   return text;
 }
 
-std::string terminal_safe(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    const auto byte = static_cast<unsigned char>(c);
-    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0U;
-    const bool is_c1 = byte == 0xc2 && next >= 0x80 && next < 0xa0;  // U+0080 to U+009F
-    const bool is_control = (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f;
-    if (is_c1) {
-      out += printable(text.substr(i++, 2));
-    } else if (is_control) {
-      out += printable(text.substr(i, 1));
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 std::size_t terminal_width() {
   constexpr std::size_t kUsual = 80;
   winsize size{};

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 /// Tables and amounts for people.
@@ -18,9 +17,6 @@ namespace acc::ctl {
 [[nodiscard]] std::string span_words(double seconds);
 /// "1.2 GiB", "14 MiB", "900 KiB".
 [[nodiscard]] std::string size_words(std::uint64_t bytes);
-/// Text of several lines: keeps line ends, tabs and what UTF-8 is made of, escapes what a terminal
-/// obeys.
-[[nodiscard]] std::string terminal_safe(std::string_view text);
 /// Of the terminal at stdout; 80 if it is none, or smaller.
 [[nodiscard]] std::size_t terminal_width();
 

@@ -1,3 +1,4 @@
+#include "common/plain_text.hpp"
 #include "launcher/ctl/command.hpp"
 #include "launcher/ctl/http_response.hpp"
 #include "launcher/ctl/job_list.hpp"
@@ -79,7 +80,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   if (const auto job = job_of_agent(text, "/x/a.1.sock", "me", 1'000'000))
     shown += job_text(*job, parse_json(text), 1'000'000, 80);
-  for (const char c : shown + terminal_safe(text) + drawn(text)) {
+  for (const char c : shown + acc::safe_text(text) + drawn(text)) {
     if (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') std::abort();
   }
   return 0;

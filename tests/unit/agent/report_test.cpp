@@ -137,15 +137,15 @@ TEST_CASE("a start failure says what to do", "[agent][report]") {
              Contains("ulimit -u"));
 }
 
-TEST_CASE("last lines show a progress bar's last state and no control characters",
+TEST_CASE("last lines show a progress bar's last state, and control characters as text",
           "[agent][report]") {
   CHECK(last_lines("a\nb\nc\n", 2) == std::vector<std::string>{"b", "c"});
   CHECK(last_lines("10%\r20%\r30%", 5) == std::vector<std::string>{"30%"});
-  CHECK(last_lines("\x1b[31mred\x1b[0m\n", 5) == std::vector<std::string>{"[31mred[0m"});
+  CHECK(last_lines("\x1b[31mred\x1b[0m\n", 5) == std::vector<std::string>{R"(\x1b[31mred\x1b[0m)"});
   // CSI and the mark that turns the text around, as UTF-8; letters and dots stay.
   CHECK(last_lines("A\xe2\x80\xae B \xc2\x9b"
                    "31m C\xe2\x80\xa9\n",
-                   5) == std::vector<std::string>{"A B 31m C"});
+                   5) == std::vector<std::string>{R"(A\u202e B \u009b31m C\u2029)"});
   CHECK(last_lines("caf\xc3\xa9 \xe2\x80\xa6", 5) ==
         std::vector<std::string>{"caf\xc3\xa9 \xe2\x80\xa6"});
   CHECK(last_lines("no newline", 5) == std::vector<std::string>{"no newline"});
@@ -153,6 +153,20 @@ TEST_CASE("last lines show a progress bar's last state and no control characters
   CHECK(last_lines("", 5).empty());
   CHECK(last_lines("\n\n\n", 5).empty());
   CHECK(last_lines(std::string(1000, 'x'), 1, 10).front() == "xxxxxxxxxx…");
+}
+
+TEST_CASE("a worker that puts ESC between the halves of CSI doesn't clear the reader's terminal",
+          "[agent][report]") {
+  const auto lines = last_lines(
+      "\xc2\x1b\x9b"
+      "31m \x9b"
+      "2J\n",
+      1);
+  CHECK(lines.front() ==
+        "\xEF\xBF\xBD\\x1b\xEF\xBF\xBD"
+        "31m \xEF\xBF\xBD"
+        "2J");
+  CHECK(last_lines("ab\xc3\xa9", 1, 3).front() == "ab…");
 }
 
 TEST_CASE("the JSON report is whole and valid for any bytes", "[agent][report]") {
