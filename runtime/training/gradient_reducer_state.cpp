@@ -86,7 +86,8 @@ GradientReducer::State::State(ProcessGroup its_group, std::vector<Parameter> par
 }
 
 GradientReducer::State::~State() {
-  if ((begun && reduces) || next_bucket > 0 || !sharing.empty())  // peers may have begun what this one has not
+  // Peers may have begun what this one has not.
+  if ((begun && reduces) || next_bucket > 0 || !sharing.empty())
     group.abort("a gradient reducer went away in the middle of a backward");
   drain();
 }
