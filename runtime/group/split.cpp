@@ -1,3 +1,4 @@
+#include "runtime/group/arguments.hpp"
 #include "runtime/group/group.hpp"
 #include "runtime/timeout.hpp"
 
@@ -25,6 +26,23 @@ std::vector<Wish> gather_wishes(Group& group, Wish mine, const CallOptions& how)
   call.recv = wishes.data();
   group.run(call, how);
   return wishes;
+}
+
+std::int64_t digest_of_list(const std::vector<int>& members) {
+  const std::vector<std::size_t> words{members.begin(), members.end()};
+  return static_cast<std::int64_t>(digest_of(words));
+}
+
+/// The ranks with another color than most have; of equally many, than the lowest rank has.
+std::vector<int> unlike_most(const std::vector<Wish>& wishes) {
+  const auto same_as = [&](const Wish& wish) {
+    return std::ranges::count(wishes, wish.color, &Wish::color);
+  };
+  const auto most = std::ranges::max_element(wishes, {}, same_as);  // the first of them
+  std::vector<int> unlike;
+  for (std::size_t r = 0; r < wishes.size(); ++r)
+    if (wishes[r].color != most->color) unlike.push_back(static_cast<int>(r));
+  return unlike;
 }
 
 }  // namespace
@@ -59,19 +77,15 @@ std::shared_ptr<Group> Group::sub_group(std::span<const int> ranks, std::string 
   // list is detected.
   const auto mine = std::find(members.begin(), members.end(), facts_.rank);
   const auto place = mine == members.end() ? -1 : mine - members.begin();
-  const auto wishes = gather_wishes(*this, {place < 0 ? -1 : 0, place}, how);
+  // Lists are compared by a digest, in place of the color.
+  const auto wishes = gather_wishes(*this, {digest_of_list(members), place}, how);
   ++children_;
-  for (int r = 0; r < facts_.size; ++r) {
-    const auto& wish = wishes[static_cast<std::size_t>(r)];
-    const auto at = std::find(members.begin(), members.end(), r);
-    const std::int64_t expected = at == members.end() ? -1 : at - members.begin();
-    if (wish.key == expected) continue;
+  if (auto unlike = unlike_most(wishes); !unlike.empty()) {
     const Error cause{ErrorCode::mismatch,
-                      "sub_group of group '" + facts_.name + "': rank " + std::to_string(r) +
-                          " was called with another list than rank " + std::to_string(facts_.rank),
-                      {r},
-                      "split",
-                      numbers_.sequence};
+                      "sub_group of group '" + facts_.name + "': " + describe_ranks(unlike) + " " +
+                          (unlike.size() == 1 ? "was" : "were") +
+                          " called with another list than the others",
+                      unlike, "split", numbers_.sequence};
     backend_->abort(cause);
     break_with(cause);
     throw cause;

@@ -87,6 +87,21 @@ TEST_CASE("sub_group: ranks that aren't there or come twice are refused", "[spli
   });
 }
 
+TEST_CASE("sub_group: the rank whose list differs from the others' is blamed on every rank",
+          "[split]") {
+  std::vector<std::vector<int>> blamed(4);
+  on_ranks(4, [&](ProcessGroup& group) {
+    const std::vector<int> ranks = group.rank() == 2 ? std::vector{0, 1, 2} : std::vector{0, 1, 3};
+    try {
+      (void)group.sub_group(ranks);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::mismatch)
+        blamed[static_cast<std::size_t>(group.rank())] = error.ranks();
+    }
+  });
+  CHECK(blamed == std::vector<std::vector<int>>(4, {2}));
+}
+
 TEST_CASE("sub_group: ranks with different lists all learn it", "[split]") {
   auto groups = acc::testing::thread_groups(3);
   std::vector<ErrorCode> codes(3, ErrorCode::system);
