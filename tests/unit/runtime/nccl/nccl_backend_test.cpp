@@ -321,9 +321,9 @@ TEST_CASE("messages in device memory go at the same time, those of the host are 
     wait_all(works);
     // `right` sends the first element of what it has for its own right neighbour.
     expect(in.read_as<std::int32_t>()[0] == element(right, (right + 1) % 3, 0), "a batch");
-    std::vector<float> host(2);
+    std::vector<float> host(2), into(2);
     expect(told_by([&] {
-             group.sendrecv(host, right, host, left);
+             group.sendrecv(host, right, into, left);
            }).find("calls that are launched together need device memory") != std::string::npos,
            "host memory is refused");
     expect(!group.broken(), "the group is as before");
