@@ -90,7 +90,7 @@ std::unique_ptr<Backend> make_nccl_backend(std::shared_ptr<Store> store, GroupFa
   std::optional<Clock::time_point> deadline;
   if (limit.count() > 0) deadline = Clock::now() + limit;
   const auto [mine, device] = set_up_rank(facts, options);
-  const auto id = bootstrap(*store, facts, mine, deadline, limit, make_id);
+  const auto id = bootstrap(*store, facts, mine, deadline, limit, make_id, options.check_parties);
 
   const auto& cuda = cuda::library();
   const cuda::DeviceScope here{cuda, device};

@@ -4,6 +4,7 @@
 #include "runtime/group/group.hpp"
 #include "runtime/net/store.hpp"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +18,7 @@ struct NcclOptions {
   /// Compare the calls of the ranks before each call. For debugging, as torch's
   /// TORCH_DISTRIBUTED_DEBUG=DETAIL: every call waits for all ranks.
   bool check = false;
+  std::function<void()> check_parties = {};  ///< as Gather::Options::check_parties
   Millis abort_limit{10'000};  ///< of ncclCommAbort; past it the process ends with status 74
   Millis close_limit{5'000};   ///< of ncclCommFinalize, which waits for the peers; then: abort
 };

@@ -86,7 +86,8 @@ std::optional<Error> incompatibility(const std::string& group,
 
 UniqueId bootstrap(Store& store, const GroupFacts& facts, const RankSetup& mine,
                    std::optional<Clock::time_point> deadline, Millis limit,
-                   const std::function<UniqueId()>& make_id) {
+                   const std::function<UniqueId()>& make_id,
+                   const std::function<void()>& check_parties) {
   const auto late = [&](const Gather::Texts& sent) {
     const auto error = not_joined(sent, facts.size, "joined NCCL", limit,
                                   [&](int rank, const std::string&) { return who(facts, rank); });
@@ -114,7 +115,7 @@ UniqueId bootstrap(Store& store, const GroupFacts& facts, const RankSetup& mine,
     return std::string{id.bytes, sizeof id.bytes};
   };
   const auto end = deadline.value_or(Clock::time_point::max());
-  Gather gather{store, {facts.key + "/nccl", facts.rank, facts.size, end, late}};
+  Gather gather{store, {facts.key + "/nccl", facts.rank, facts.size, end, late, check_parties}};
   std::string id;
   try {
     id = gather.run(to_text(mine), {check, answer});

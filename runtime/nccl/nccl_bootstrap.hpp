@@ -37,11 +37,13 @@ struct RankSetup {
 
 /// Reports this rank and waits for all. Collective.
 /// @param make_id  called on rank 0 if all are compatible; what it throws is reported to all
+/// @param check_parties  as Gather::Options::check_parties
 /// @throws Error  the same on every rank: timed_out naming the missing ranks, or the
 ///   incompatibility
 [[nodiscard]] UniqueId bootstrap(Store& store, const GroupFacts& facts, const RankSetup& mine,
                                  std::optional<Clock::time_point> deadline, Millis limit,
-                                 const std::function<UniqueId()>& make_id);
+                                 const std::function<UniqueId()>& make_id,
+                                 const std::function<void()>& check_parties = {});
 
 /// The identity of this host for NCCL, which refuses two ranks with the same device on it.
 [[nodiscard]] std::string machine_id();

@@ -135,7 +135,7 @@ std::unique_ptr<Backend> make_hosts_backend(Store& store, std::shared_ptr<LocalG
     parts.connections = local_group->open_connections(deadline);
     addressed = true;
     parts.mesh = connect_mesh(store, options.key, options.manifest, placement, options.lookup,
-                              options.master_address, deadline);
+                              options.master_address, deadline, options.check_parties);
     backend = std::make_unique<HostsBackend>(std::move(parts), local_group, options);
   } catch (const Error& error) {
     failure = error;
@@ -150,7 +150,7 @@ std::unique_ptr<Backend> make_hosts_backend(Store& store, std::shared_ptr<LocalG
     };
     Gather ready{store,
                  {options.key + "/ready", static_cast<int>(placement.host),
-                  static_cast<int>(placement.hosts.size()), deadline, late}};
+                  static_cast<int>(placement.hosts.size()), deadline, late, options.check_parties}};
     if (ours) return ready.report_failure(*ours);
     (void)ready.all("ready");
   });

@@ -6,6 +6,7 @@
 #include "runtime/bootstrap/manifest.hpp"
 #include "runtime/net/store.hpp"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ struct HostsOptions {
   std::vector<RankFacts> ranks;
   Lookup lookup;  ///< for the interface variables
   std::string master_address;
+  std::function<void()> check_parties = {};  ///< as Gather::Options::check_parties
 };
 
 /// The backend of ranks on several hosts: shared memory within a host, TCP between them, spread

@@ -223,7 +223,8 @@ class Connecting {
 }  // namespace
 
 Gather gather_addresses(Store& store, const std::string& key, const GroupManifest& manifest,
-                        const RankPlacement& placement, Deadline deadline) {
+                        const RankPlacement& placement, Deadline deadline,
+                        std::function<void()> check_parties) {
   const auto limit = std::chrono::ceil<Millis>(deadline - Clock::now());
   const auto late = [&manifest, limit](const Gather::Texts& sent) {
     return not_joined(sent, static_cast<int>(manifest.members.size()), "sent their addresses",
@@ -231,16 +232,20 @@ Gather gather_addresses(Store& store, const std::string& key, const GroupManifes
                         return describe(manifest.members[static_cast<std::size_t>(rank)]);
                       });
   };
-  return {store, {key + "/addresses", placement.rank, placement.size(), deadline, late}};
+  return {store,
+          {key + "/addresses", placement.rank, placement.size(), deadline, late,
+           std::move(check_parties)}};
 }
 
 Mesh connect_mesh(Store& store, const std::string& key, const GroupManifest& manifest,
                   const RankPlacement& placement, const Lookup& lookup,
-                  const std::string& master_address, Deadline deadline) {
+                  const std::string& master_address, Deadline deadline,
+                  std::function<void()> check_parties) {
   Mesh mesh;
   mesh.token = manifest.token;
   mesh.congestion = lookup("ACC_TCP_CONGESTION").value_or("");
-  auto gather = gather_addresses(store, key, manifest, placement, deadline);
+  auto gather =
+      gather_addresses(store, key, manifest, placement, deadline, std::move(check_parties));
   std::string mine;
   try {
     mine = to_text(open_listener(mesh, manifest, placement, lookup, master_address, deadline));

@@ -9,6 +9,7 @@
 #include "runtime/tcp/placement.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,14 +30,16 @@ struct Mesh {
 /// @param manifest  outlives the returned object
 [[nodiscard]] Gather gather_addresses(Store& store, const std::string& key,
                                       const GroupManifest& manifest, const RankPlacement& placement,
-                                      Deadline deadline);
+                                      Deadline deadline, std::function<void()> check_parties = {});
 
 /// Exchanges addresses and connects. Collective over all ranks of the group.
+/// @param check_parties  as Gather::Options::check_parties
 /// @throws Error system: which connection failed, and the addresses of all ranks; or a rank has
 ///   only a loopback address to offer.
 [[nodiscard]] Mesh connect_mesh(Store& store, const std::string& key, const GroupManifest& manifest,
                                 const RankPlacement& placement, const Lookup& lookup,
-                                const std::string& master_address, Deadline deadline);
+                                const std::string& master_address, Deadline deadline,
+                                std::function<void()> check_parties = {});
 
 /// One more connection to another rank.
 [[nodiscard]] Result<UniqueFd> connect_to_rank(const Mesh& mesh, int from, int to, Purpose purpose,

@@ -230,6 +230,7 @@ std::unique_ptr<Backend> GroupBuilder::make_nccl() {
   NcclOptions options;
   options.init_timeout = config_.options.init_timeout;
   options.check = manifest_.check;
+  options.check_parties = config_.check_parent;
   return make_nccl_backend(config_.store ? config_.store : make_memory_store(), facts_, options);
 }
 
@@ -242,6 +243,7 @@ std::unique_ptr<Backend> GroupBuilder::make_hosts() {
   options.ranks = facts_.ranks;
   options.lookup = environment();
   options.master_address = config_.master_address;
+  options.check_parties = config_.check_parent;
   return make_hosts_backend(*config_.store, connect_local_group(), std::move(options), deadline_);
 }
 
