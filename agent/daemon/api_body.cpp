@@ -73,6 +73,7 @@ class Reader {
          Complaint& complaints)
       : object_{object}, prefix_{std::move(prefix)}, complaints_{complaints} {
     for (const auto& [key, value] : object.items()) {
+      if (is_full()) break;
       if (std::ranges::find(known, key) != known.end()) continue;
       const auto meant = nearest(key, known);
       complain(key,
@@ -81,9 +82,13 @@ class Reader {
     }
   }
   void complain(std::string_view key, const std::string& what) {
-    // A body of a thousand wrong keys shall not give an answer of a thousand lines.
+    if (!is_full()) complaints_.push_back(prefix_ + printable(key) + ": " + what);
+  }
+  /// A body of a thousand wrong keys gives neither an answer of a thousand lines nor the work of
+  /// one.
+  [[nodiscard]] bool is_full() const {
     constexpr std::size_t kMost = 20;
-    if (complaints_.size() < kMost) complaints_.push_back(prefix_ + printable(key) + ": " + what);
+    return complaints_.size() >= kMost;
   }
   [[nodiscard]] const json* find(std::string_view key) const {
     const auto found = object_.find(std::string{key});
@@ -149,15 +154,15 @@ void read_words(Reader& reader, std::vector<std::string>& into) {
     return reader.complain("words", "missing: the command line of acc-launch, as a list of text");
   if (!value->is_array()) return reader.wrong_kind("words", *value, "a list of text");
   if (value->empty()) return reader.complain("words", "is empty: a script at least is needed");
-  for (std::size_t i = 0; i < value->size(); ++i) {
+  for (std::size_t i = 0; i < value->size() && !reader.is_full(); ++i) {
     const auto& word = (*value)[i];
-    const auto key = "words[" + std::to_string(i) + ']';
+    const auto key = [&] { return "words[" + std::to_string(i) + ']'; };
     if (!word.is_string()) {
-      reader.wrong_kind(key, word, "text");
+      reader.wrong_kind(key(), word, "text");
       continue;
     }
     into.push_back(bytes_of(word.get<std::string>()));
-    if (has_zero_byte(into.back())) reader.complain(key, "contains a zero byte");
+    if (has_zero_byte(into.back())) reader.complain(key(), "contains a zero byte");
   }
 }
 
@@ -166,6 +171,7 @@ void read_env(Reader& reader, std::map<std::string, std::string>& into) {
   if (value == nullptr) return;
   if (!value->is_object()) return reader.wrong_kind("env", *value, "an object of text");
   for (const auto& [name, text] : value->items()) {
+    if (reader.is_full()) return;
     const auto key = "env." + name;
     if (name.empty() || name.find('=') != std::string::npos || has_zero_byte(name)) {
       reader.complain(key, "is no name of a variable");

@@ -8,6 +8,8 @@
 
 #include <boost/asio/awaitable.hpp>
 
+#include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,9 +21,11 @@ namespace acc::agent::daemon {
 struct ApiContext {
   Jobs& jobs;
   FileGrowth& growth;
-  uid_t own = 0;  ///< the daemon's user
-  OtherNodes* nodes = nullptr;  ///< outlives the server; null: none can be asked
+  uid_t own = 0;                  ///< the daemon's user
+  OtherNodes* nodes = nullptr;    ///< outlives the server; null: none can be asked
   TokenIssuer* tokens = nullptr;  ///< outlives the server; null: no door takes any
+  /// Of each user, requests that wait for a job's agent or hold what it said: some MiB each.
+  std::map<uid_t, std::size_t> asking{};
 };
 
 /// One request, matched with its route and found well-formed: its body has a right type, its query

@@ -14,19 +14,17 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kDeepestForeign = 64;  // of a report
-
 std::string line(const json& value) { return json_text(value) + '\n'; }
 
 json launch_of(const JobRecord& job) {
-  const auto& launch = job.submission.launch;
+  const auto& launch = job.submission->launch;
   if (!launch) return nullptr;
   return {{"id", launch->id}, {"nodes", launch->nodes}, {"node_rank", launch->node_rank}};
 }
 
 json to_json(const JobRecord& job) {
   return {{"id", job.id},
-          {"name", job.submission.name},
+          {"name", job.submission->name},
           {"user", job.user},
           {"state", to_text(job.state)},
           {"exit_code", job.exit_code ? json(*job.exit_code) : json(nullptr)},
@@ -36,11 +34,11 @@ json to_json(const JobRecord& job) {
           {"ended_ms", job.ended_ms},
           {"pid", job.pid},
           {"starts", job.starts},
-          {"slots", job.submission.slots},
+          {"slots", job.submission->slots},
           {"gpus", job.gpus},
           {"launch", launch_of(job)},
-          {"words", json_texts_of(job.submission.words)},
-          {"working_directory", json_text_of(job.submission.working_directory)}};
+          {"words", json_texts_of(job.submission->words)},
+          {"working_directory", json_text_of(job.submission->working_directory)}};
 }
 
 json to_json(const JobEvent& event) {
@@ -59,7 +57,7 @@ std::string encode_job(const JobRecord& job, const JobDetails& details) {
        {std::pair<const char*, const std::string&>{"report", details.report},
         {"live", details.live}}) {
     if (text.empty()) continue;
-    auto foreign = parse_bounded(text, kDeepestForeign);
+    auto foreign = parse_bounded(text, kDeepestForeign, kMostForeign);
     if (!foreign.is_discarded()) value[key] = std::move(foreign);
   }
   return line(value);
@@ -108,7 +106,8 @@ std::string encode_end(const JobRecord& job) {
 std::string encode_nodes(const std::vector<NodeAnswer>& answers) {
   auto list = json::array();
   for (const auto& one : answers) {
-    auto facts = one.facts.empty() ? json(nullptr) : parse_bounded(one.facts, kDeepestForeign);
+    auto facts =
+        one.facts.empty() ? json(nullptr) : parse_bounded(one.facts, kDeepestForeign, kMostForeign);
     json value{{"node", one.node}, {"ok", facts.is_object()}};
     if (facts.is_object()) {
       value["facts"] = std::move(facts);

@@ -2,6 +2,7 @@
 
 #include "agent/control_protocol.hpp"
 #include "agent/daemon/api_json.hpp"
+#include "agent/daemon/json_text.hpp"
 #include "agent/metrics_text.hpp"
 
 #include <boost/asio/as_tuple.hpp>
@@ -91,7 +92,7 @@ std::vector<JobId> running_jobs(std::vector<JobRecord> jobs) {
 }  // namespace
 
 std::optional<JobFigures> figures_of(JobId id, std::string_view status) {
-  const auto json = MetricsJson::parse(status, nullptr, false);
+  const auto json = parse_bounded(status, kDeepestForeign, kMostForeign);
   if (!json.is_object() || !json.contains("workers") || !json["workers"].is_array())
     return std::nullopt;
   JobFigures figures;

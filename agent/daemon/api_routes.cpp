@@ -62,7 +62,35 @@ std::string status_request(const ApiCall& call) {
   return request + "}";
 }
 
+/// One of the requests of a user that may ask jobs' agents at once.
+class Asking {
+ public:
+  Asking(ApiContext& api, uid_t uid) : count_{api.asking}, uid_{uid} {
+    constexpr std::size_t kMost = 32;
+    auto& held = count_[uid_];
+    is_granted_ = held < kMost;
+    if (is_granted_) ++held;
+  }
+  ~Asking() {
+    if (is_granted_ && --count_[uid_] == 0) count_.erase(uid_);
+  }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+  [[nodiscard]] bool is_granted() const { return is_granted_; }
+
+ private:
+  std::map<uid_t, std::size_t>& count_;  // the context outlives all calls
+  uid_t uid_;
+  bool is_granted_ = false;
+};
+
+HttpReply too_many_questions() {
+  return refused(503, "this user asks too many jobs at once how they are: try again later");
+}
+
 awaitable<HttpReply> show_job(ApiContext& api, ApiCall call) {
+  const Asking asking{api, call.who.uid};
+  if (!asking.is_granted()) co_return too_many_questions();
   const auto found = api.jobs.find(call.who, call.id);
   if (!found) co_return failed(found.error(), 400);
   JobDetails details;
@@ -99,6 +127,8 @@ awaitable<HttpReply> restart_job(ApiContext& api, ApiCall call) {
 }
 
 awaitable<HttpReply> show_stacks(ApiContext& api, ApiCall call) {
+  const Asking asking{api, call.who.uid};
+  if (!asking.is_granted()) co_return too_many_questions();
   std::string request{control::kStacksRequest};
   const auto reply = co_await api.jobs.control(call.who, call.id, std::move(request));
   if (!reply) co_return failed(reply.error(), 409);

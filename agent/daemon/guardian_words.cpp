@@ -119,6 +119,16 @@ bool is_job_name(std::string_view text) {
              text, [&](char c) { return is_lower(c) || c == '.' || c == '_' || c == '-'; });
 }
 
+std::size_t memory_of(const Submission& submission) {
+  constexpr std::size_t kOfWord = 32;
+  constexpr std::size_t kOfVariable = 128;  // a node of the map with two strings
+  std::size_t bytes = submission.working_directory.size();
+  for (const auto& word : submission.words) bytes += word.size() + kOfWord;
+  for (const auto& [name, value] : submission.env)
+    bytes += name.size() + value.size() + kOfVariable;
+  return bytes;
+}
+
 std::string submission_complaint(const Submission& submission) {
   if (!submission.name.empty() && !is_job_name(submission.name))
     return "name: " + in_quotes(submission.name, 80) +

@@ -31,6 +31,12 @@ struct LoginUser {
                                                             const std::vector<std::uint32_t>& gpus,
                                                             const std::string& lang);
 
+inline constexpr std::size_t kMostVariables = 4096;  ///< that a submission may add
+
+/// What it holds in memory, about: characters, and what the library keeps for each word and
+/// variable.
+[[nodiscard]] std::size_t memory_of(const Submission& submission);
+
 /// Names the first thing that makes a submission impossible; empty: it may be recorded.
 [[nodiscard]] std::string submission_complaint(const Submission& submission);
 [[nodiscard]] bool is_job_name(std::string_view text);

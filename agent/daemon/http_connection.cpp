@@ -23,7 +23,8 @@ namespace {
 
 constexpr auto kResult = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t kReadBytes = 4 * 1024;  ///< held by each connection, also by an idle one
-constexpr Millis kReplyTime{30'000};          ///< for a client to take a reply that isn't streamed
+constexpr std::size_t kShortReply = 16 * 1024;
+constexpr Millis kReplyTime{30'000};  ///< for a client to take a reply that isn't streamed
 
 /// Lets one coroutine wait for whatever else happens on the loop.
 class Wakeup {
@@ -63,6 +64,28 @@ class BodyShare {
 
  private:
   std::shared_ptr<HttpShared> shared_;
+  uid_t uid_;
+  std::size_t bytes_;
+  bool is_granted_;
+};
+
+/// A share of the memory for replies, until the client has taken this one. Short ones are free.
+class ReplyShare {
+ public:
+  ReplyShare(HttpShared& shared, uid_t uid, std::size_t bytes)
+      : shared_{shared},
+        uid_{uid},
+        bytes_{bytes > kShortReply ? bytes : 0},
+        is_granted_{bytes_ == 0 || shared_.quota.take_reply(uid, bytes_)} {}
+  ~ReplyShare() {
+    if (is_granted_ && bytes_ > 0) shared_.quota.give_reply(uid_, bytes_);
+  }
+  ReplyShare(const ReplyShare&) = delete;
+  ReplyShare& operator=(const ReplyShare&) = delete;
+  [[nodiscard]] bool is_granted() const { return is_granted_; }
+
+ private:
+  HttpShared& shared_;  // the connection holds it
   uid_t uid_;
   std::size_t bytes_;
   bool is_granted_;
@@ -289,9 +312,17 @@ asio::awaitable<bool> HttpConnection::State::send(HttpReply reply, bool is_head,
   const bool is_streamed = static_cast<bool>(reply.stream);
   const bool is_chunked = is_streamed && !is_http_1_0;
   keeps_alive = keeps_alive && (!is_streamed || is_chunked);
+  const ReplyShare share{*shared, who.uid, reply.body.size()};
+  if (!share.is_granted()) {
+    reply = error_reply({503,
+                         "too many replies wait for their readers: read them, or try again "
+                         "later"});
+    reply.headers.emplace_back("Retry-After", "1");
+  }
   const auto size = is_streamed ? std::nullopt : std::optional{reply.body.size()};
   std::string out = reply_head(reply, size, is_chunked, keeps_alive);
   if (!is_streamed && !is_head) out += reply.body;
+  reply.body = std::string{};
   limit(clock_now() + kReplyTime);
   bool is_sent = co_await stream->write(out);
   unlimited();

@@ -37,9 +37,26 @@ void ClientQuota::give_body(uid_t uid, std::size_t bytes) {
   forget_empty(uid);
 }
 
+bool ClientQuota::take_reply(uid_t uid, std::size_t bytes) {
+  auto& share = shares_[uid];
+  const bool has_room = reply_bytes_ + bytes <= limits_.reply_bytes &&
+                        share.reply_bytes + bytes <= limits_.reply_bytes_of_a_user;
+  if (!has_room && share.reply_bytes > 0) return false;
+  reply_bytes_ += bytes;
+  share.reply_bytes += bytes;
+  return true;
+}
+
+void ClientQuota::give_reply(uid_t uid, std::size_t bytes) {
+  reply_bytes_ -= bytes;
+  shares_[uid].reply_bytes -= bytes;
+  forget_empty(uid);
+}
+
 void ClientQuota::forget_empty(uid_t uid) {
   const auto found = shares_.find(uid);
-  if (found != shares_.end() && found->second.connections == 0 && found->second.body_bytes == 0)
+  if (found != shares_.end() && found->second.connections == 0 && found->second.body_bytes == 0 &&
+      found->second.reply_bytes == 0)
     shares_.erase(found);
 }
 

@@ -67,8 +67,7 @@ void JobFileLoader::stop_job_without_file(const JobFiles& found) {
     const uid_t uid = job->stored.uid;
     const bool is_there =
         std::ranges::any_of(
-            found.files,
-            [&](const auto& file) { return file.name == name && file.uid == uid; }) ||
+            found.files, [&](const auto& file) { return file.name == name && file.uid == uid; }) ||
         std::ranges::any_of(found.refused, [&](const auto& file) { return file.stem == name; });
     if (is_there) continue;
     job->stored.job_file.clear();  // a file of that name will be another job
@@ -152,12 +151,13 @@ awaitable<void> JobFileLoader::add(JobFile file, LoginUser user, PlanShare share
   job.job_file = file.name;
   job.file_digest = file.digest;
   job.boot_id = boot_id();
-  job.submission.name = file.name;
-  job.submission.slots = share.slots;
-  job.submission.gpus = share.gpus;
-  job.submission.wait = true;
-  job.submission.restart = RestartRule::always;
-  job.submission.working_directory = user.home;
+  auto& wanted = job.submission.edit();
+  wanted.name = file.name;
+  wanted.slots = share.slots;
+  wanted.gpus = share.gpus;
+  wanted.wait = true;
+  wanted.restart = RestartRule::always;
+  wanted.working_directory = user.home;
   job.life.rule = RestartRule::always;
   const auto added = co_await keeper_.add(std::move(job), std::move(user), &file.text);
   if (added.has_error()) refuse(file_name(file), added.error().what);
@@ -172,7 +172,7 @@ awaitable<void> JobFileLoader::change(JobPtr job, JobFile file, PlanShare share)
   if (written.has_error()) co_return refuse(file_name(file), written.error().what);
   job->stored.file_digest = file.digest;
   job->stored.boot_id = boot_id();
-  auto& wanted = job->stored.submission;
+  auto& wanted = job->stored.submission.edit();
   auto& table = keeper_.slots();
   const bool holds = table.holds(job->id());
   const bool has_other_share = wanted.gpus != share.gpus || (!holds && wanted.slots != share.slots);

@@ -91,7 +91,7 @@ awaitable<Result<void>> JobKeeper::start() {
     auto job = std::make_shared<Job>(io_, std::move(stored));
     jobs_[job->id()] = job;
     if (has_slots(job->stored.life))
-      slots_.restore(job->id(), job->stored.submission.slots, job->stored.gpus, job->stored.uid);
+      slots_.restore(job->id(), job->stored.submission->slots, job->stored.gpus, job->stored.uid);
   }
   for (const auto& [id, job] : std::map{jobs_}) adopt(job);
   spawn("empty trash", empty_trash());
@@ -163,17 +163,17 @@ JobId JobKeeper::new_id(const std::string& name) const {
 
 awaitable<Result<JobPtr>> JobKeeper::add(StoredJob stored, LoginUser user,
                                          const std::string* job_file) {
-  stored.id = new_id(stored.submission.name);
+  stored.id = new_id(stored.submission->name);
   stored.submitted_ms = wall_ms();
   if (job_file != nullptr)
-    stored.submission.words = {"--config_file", folder_->config_path(stored.id)};
+    stored.submission.edit().words = {"--config_file", folder_->config_path(stored.id)};
   auto job = std::make_shared<Job>(io_, std::move(stored));
   job->user = std::move(user);
   jobs_[job->id()] = job;  // the id is taken, and the job counts
   job->is_leaving = true;  // but it isn't shown before its folder is there
   // Already now, so that a second submission doesn't find the same slots free.
   slots_.ask(job->id(),
-             {job->stored.submission.slots, job->stored.submission.gpus, job->stored.uid});
+             {job->stored.submission->slots, job->stored.submission->gpus, job->stored.uid});
   std::function<Result<void>()> make = [this, job, job_file] {
     return folder_->make_job(job->stored, job_file);
   };
@@ -236,7 +236,7 @@ awaitable<void> JobKeeper::carry_out_all(JobPtr job) {
 
 awaitable<void> JobKeeper::carry_out(JobPtr job, JobAction action) {
   if (std::holds_alternative<AskForSlots>(action)) {
-    const auto& wanted = job->stored.submission;
+    const auto& wanted = *job->stored.submission;
     slots_.ask(job->id(), {wanted.slots, wanted.gpus, job->stored.uid});
     give_slots();
     const bool is_queued = job->stored.life.phase == Phase::queued;

@@ -236,7 +236,7 @@ std::string encode_job(const StoredJob& job) {
                   {"uid", job.uid},
                   {"gid", job.gid},
                   {"user", json_text_of(job.user)},
-                  {"submission", submission_json(job.submission)},
+                  {"submission", submission_json(*job.submission)},
                   {"life", life_json(job.life)},
                   {"submitted_ms", job.submitted_ms},
                   {"started_ms", job.started_ms},
@@ -286,7 +286,7 @@ Result<StoredJob> decode_job(std::string_view text) {
   if (job.guardian.pid < 0 || job.guardian.pid == 1) return damaged("pid is none of a guardian");
   if (!submission->is_object()) return damaged("submission is no object");
   if (!life->is_object()) return damaged("life is no object");
-  if (auto wrong = read_submission(*submission, job.submission); !wrong.empty())
+  if (auto wrong = read_submission(*submission, job.submission.edit()); !wrong.empty())
     return damaged(wrong);
   if (auto wrong = read_life(*life, job.life); !wrong.empty()) return damaged(wrong);
   return job;

@@ -22,7 +22,7 @@ struct StoredJob {
   uid_t uid = 0;
   gid_t gid = 0;
   std::string user;
-  Submission submission;
+  SharedSubmission submission;
   JobLife life;
   std::int64_t submitted_ms = 0;
   std::int64_t started_ms = 0;

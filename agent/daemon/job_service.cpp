@@ -2,6 +2,7 @@
 
 #include "agent/daemon/job_file_loader.hpp"
 #include "agent/daemon/job_keeper.hpp"
+#include "agent/daemon/json_text.hpp"
 #include "agent/daemon/on_pool.hpp"
 #include "agent/daemon/plan_program.hpp"
 #include "agent/daemon/user_file.hpp"
@@ -109,16 +110,10 @@ class JobService::Impl {
   }
 
   // They stay in memory: an ended job may be started again.
-  [[nodiscard]] static std::size_t bytes_of(const Submission& submission) {
-    std::size_t bytes = submission.working_directory.size();
-    for (const auto& word : submission.words) bytes += word.size();
-    for (const auto& [name, value] : submission.env) bytes += name.size() + value.size();
-    return bytes;
-  }
   [[nodiscard]] std::size_t bytes_of(uid_t uid) {
     std::size_t bytes = 0;
     for (const auto& [id, job] : keeper.jobs())
-      if (job->stored.uid == uid) bytes += bytes_of(job->stored.submission);
+      if (job->stored.uid == uid) bytes += memory_of(*job->stored.submission);
     return bytes;
   }
 
@@ -147,7 +142,7 @@ class JobService::Impl {
     if (uid != 0 && jobs_of(uid) >= settings.max_jobs_of_user)
       return Error{Errc::exhausted, "this user has " + std::to_string(settings.max_jobs_of_user) +
                                         " jobs that haven't ended, which is the limit"};
-    if (bytes_of(uid) + bytes_of(submission) > settings.max_bytes_of_user)
+    if (bytes_of(uid) + memory_of(submission) > settings.max_bytes_of_user)
       return Error{Errc::exhausted,
                    "the words and variables of this user's jobs would be more than " +
                        std::to_string(settings.max_bytes_of_user >> 20U) +
@@ -172,6 +167,9 @@ class JobService::Impl {
   awaitable<Result<LoginUser>> admit(Principal who, Submission& submission) {
     if (auto wrong = submission_complaint(submission); !wrong.empty())
       co_return Error{Errc::bad_usage, wrong};
+    if (submission.env.size() > kMostVariables)  // not of a job that is recorded already
+      co_return Error{Errc::bad_usage, "env: " + plural(submission.env.size(), "variable") +
+                                           "; at most " + std::to_string(kMostVariables)};
     auto user = co_await user_for(who, submission.user);
     if (user.has_error()) co_return user.error();
     if (auto why = refusal(who, submission, user->uid)) co_return *why;
@@ -215,7 +213,8 @@ class JobService::Impl {
     if (!job || job->stored.life.exit_code != to_int(ExitCode::unfit) || !drained.empty()) return;
     if (!is_operator({job->stored.uid, job->stored.gid}))
       return log::warn("node_unfit_for_job", {{"job", id}, {"user", job->stored.user}});
-    const auto json = nlohmann::json::parse(report ? *report : std::string{}, nullptr, false);
+    const auto json =
+        parse_bounded(report ? *report : std::string{}, kDeepestForeign, kMostForeign);
     std::string why = "unfit";
     for (const auto* key : {"start_failure", "reason"})
       if (json.is_object() && json.contains(key) && json[key].is_string()) why = json[key];
@@ -353,7 +352,7 @@ awaitable<Result<void>> JobService::restart(Principal who, JobId id) {
   }
   if (phase == Phase::queued || phase == Phase::starting)
     co_return Error{Errc::bad_usage, "job " + id + " hasn't started yet"};
-  if (phase == Phase::ended && (*job)->stored.submission.launch)
+  if (phase == Phase::ended && (*job)->stored.submission->launch)
     co_return Error{Errc::bad_usage,
                     "job " + id +
                         " is this node's part of a job on several nodes, which has ended: "
@@ -362,7 +361,7 @@ awaitable<Result<void>> JobService::restart(Principal who, JobId id) {
     if (impl_->is_closed) co_return Error{Errc::unavailable, "acc-agent shuts down"};
     if (!impl_->drained.empty())
       co_return Error{Errc::unavailable, "this node is drained: " + impl_->drained};
-    const auto& wanted = (*job)->stored.submission;
+    const auto& wanted = *(*job)->stored.submission;
     const SlotRequest request{wanted.slots, wanted.gpus, (*job)->stored.uid};
     if (!keeper.slots().can_hold(request))
       co_return Error{Errc::exhausted, "this node no longer has that many slots or GPUs"};
@@ -446,7 +445,7 @@ Result<UniqueFd> JobService::open_output(Principal who, const JobId& id,
 }
 
 Result<std::string> JobService::report(Principal who, const JobId& id) const {
-  constexpr std::size_t kLongest = std::size_t{4} << 20U;
+  constexpr std::size_t kLongest = std::size_t{1} << 20U;
   const auto job = impl_->find(who, id);
   if (job.has_error()) return job.error();
   auto folder = impl_->keeper.folder().open_user_folder(id);

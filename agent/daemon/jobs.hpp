@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 /// What the daemon's API can do with jobs: the line between the HTTP handlers and the job service.
@@ -55,11 +56,11 @@ struct Launch {
 };
 
 struct Submission {
-  std::string name;                ///< empty: "job". [a-z0-9][a-z0-9._-]{0,63}
-  std::vector<std::string> words;  ///< the command line behind `acc-launch`
-  std::string working_directory;   ///< absolute, as the user sees it
+  std::string name;                        ///< empty: "job". [a-z0-9][a-z0-9._-]{0,63}
+  std::vector<std::string> words;          ///< the command line behind `acc-launch`
+  std::string working_directory;           ///< absolute, as the user sees it
   std::map<std::string, std::string> env;  ///< added to the login environment of the user
-  std::string user;                ///< only for root: run as; empty: who asks
+  std::string user;                        ///< only for root: run as; empty: who asks
   mode_t umask = 022;
   std::uint32_t slots = 1;
   std::uint32_t gpus = 0;
@@ -68,6 +69,23 @@ struct Submission {
   std::uint32_t max_starts_again = 0;  ///< 0 with a rule: without limit
   std::optional<Launch> launch{};
   bool only_checks = false;  ///< `check`: says whether it could run here, and keeps nothing
+};
+
+/// A submission that a job and its records share: it may be large, and lists have all of them.
+class SharedSubmission {
+ public:
+  SharedSubmission() : value_{std::make_shared<Submission>()} {}
+  SharedSubmission(Submission value) : value_{std::make_shared<Submission>(std::move(value))} {}
+  [[nodiscard]] const Submission& operator*() const { return *value_; }
+  [[nodiscard]] const Submission* operator->() const { return value_.get(); }
+  /// To change it: records that were made before keep theirs.
+  [[nodiscard]] Submission& edit() {
+    if (value_.use_count() > 1) value_ = std::make_shared<Submission>(*value_);
+    return *value_;
+  }
+
+ private:
+  std::shared_ptr<Submission> value_;
 };
 
 /// The answer to a submission that only checks.
@@ -82,7 +100,7 @@ struct JobRecord {
   JobId id;
   uid_t uid = 0;
   std::string user;
-  Submission submission;
+  SharedSubmission submission;
   JobState state = JobState::waiting;
   std::optional<int> exit_code;
   std::string reason;               ///< in words: why it waits, failed or was refused; may be empty
@@ -115,7 +133,7 @@ struct JobEvent {
 struct OutputChoice {
   bool is_stderr = false;
   std::optional<std::uint32_t> local_rank;  ///< one rank's log file in place of acc-launch's stream
-  bool is_events = false;  ///< what acc-launch wrote with --events, in place of any output
+  bool is_events = false;    ///< what acc-launch wrote with --events, in place of any output
   bool is_previous = false;  ///< of events: the file before the one that is written now
 };
 
@@ -149,7 +167,7 @@ class Jobs {
   /// A regular file of the job's owner, opened for reading; not_found: nothing was written yet.
   [[nodiscard]] virtual Result<UniqueFd> open_output(Principal who, const JobId& id,
                                                      const OutputChoice& choice) const = 0;
-  /// The report of acc-launch, if there is one: at most 4 MiB.
+  /// The report of acc-launch, if there is one: at most 1 MiB.
   [[nodiscard]] virtual Result<std::string> report(Principal who, const JobId& id) const = 0;
 
   /// Events after `number` that `who` may see; the oldest may be gone (some thousand are kept).

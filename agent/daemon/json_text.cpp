@@ -10,9 +10,11 @@ using nlohmann::json;
 
 namespace {
 
-/// Brackets within brackets, outside of strings; strings that never end don't matter here.
-bool is_deeper_than(std::string_view text, int limit) {
+/// Brackets within brackets, and values, outside of strings; strings that never end don't matter
+/// here.
+bool is_beyond(std::string_view text, int deepest, std::size_t most) {
   int depth = 0;
+  std::size_t values = 1;
   bool in_string = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -22,9 +24,11 @@ bool is_deeper_than(std::string_view text, int limit) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '{' || c == '[') {
-      if (++depth > limit) return true;
+      if (++depth > deepest || ++values > most) return true;
     } else if (c == '}' || c == ']') {
       --depth;
+    } else if (c == ',' && ++values > most) {
+      return true;
     }
   }
   return false;
@@ -32,8 +36,8 @@ bool is_deeper_than(std::string_view text, int limit) {
 
 }  // namespace
 
-json parse_bounded(std::string_view text, int deepest) {
-  if (is_deeper_than(text, deepest)) return json(json::value_t::discarded);
+json parse_bounded(std::string_view text, int deepest, std::size_t most) {
+  if (is_beyond(text, deepest, most)) return json(json::value_t::discarded);
   return json::parse(text, nullptr, false);
 }
 

@@ -2,14 +2,22 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <cstddef>
+#include <limits>
 #include <string>
 #include <string_view>
 
 namespace acc::agent::daemon {
 
-/// Discarded if it isn't JSON, or has more brackets within brackets than that: what nests deeply is
-/// printed, and destroyed, by recursion.
-[[nodiscard]] nlohmann::json parse_bounded(std::string_view text, int deepest);
+/// Of what a user's processes or another node wrote.
+inline constexpr int kDeepestForeign = 64;
+inline constexpr std::size_t kMostForeign = 100'000;
+
+/// Discarded if it isn't JSON, has more brackets within brackets than `deepest`: what nests deeply
+/// is printed, and destroyed, by recursion; or has more than `most` values: each costs many times
+/// its bytes.
+[[nodiscard]] nlohmann::json parse_bounded(
+    std::string_view text, int deepest, std::size_t most = std::numeric_limits<std::size_t>::max());
 /// On one line, without its end. Bytes that aren't UTF-8 are replaced.
 [[nodiscard]] std::string json_text(const nlohmann::json& value);
 /// What another daemon's refusal says: its "error", or the whole of what is no such reply.

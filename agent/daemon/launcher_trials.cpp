@@ -41,15 +41,15 @@ Result<GuardianRequest> request_for(const ServiceSettings& settings, const State
   const std::string user_folder = folder.user_path(job.id());
   GuardianRequest request;
   request.launcher = settings.launcher;
-  request.words = guardian_words(job.stored.submission.words, user_folder);
+  request.words = guardian_words(job.stored.submission->words, user_folder);
   request.user = *job.user;
-  request.environment = guardian_environment(*job.user, job.stored.submission, user_folder,
+  request.environment = guardian_environment(*job.user, *job.stored.submission, user_folder,
                                              job.stored.gpus, settings.lang);
-  request.umask = job.stored.submission.umask;
-  request.working_directory = job.stored.submission.working_directory;
+  request.umask = job.stored.submission->umask;
+  request.working_directory = job.stored.submission->working_directory;
   request.user_folder = user_folder;
   request.nofile = settings.nofile;
-  auto secret = secret_for(settings, *job.user, job.stored.submission);
+  auto secret = secret_for(settings, *job.user, *job.stored.submission);
   if (!secret) return secret.error();
   request.secret = std::move(*secret);
   return request;

@@ -72,9 +72,13 @@ Services find_services(const std::string& flag) {
     return {{named}, true};
   Services services;
   for (const auto& place : places_of_user()) {
-    struct stat info {};  // no daemon listens in a base that is shared
-    const bool is_own = ::stat(place.base.c_str(), &info) == 0 && info.st_uid == ::geteuid();
-    if (!place.is_base_shared && (is_own || place.base == variable("XDG_RUNTIME_DIR")))
+    // No daemon listens in a base that is shared. In one of another user (XDG_RUNTIME_DIR after
+    // `su` without `-`) that user may listen, and must not receive submissions: it has to be named.
+    struct stat info {};
+    const bool is_there = ::stat(place.base.c_str(), &info) == 0;
+    const bool is_trusted = is_there && (info.st_uid == ::geteuid() || info.st_uid == 0) &&
+                            (info.st_mode & S_IWOTH) == 0;
+    if (!place.is_base_shared && (is_trusted || !is_there))
       services.sockets.push_back(place.base + "/" + place.own + "/agent.sock");
   }
   services.sockets.emplace_back("/run/acc/agent.sock");
@@ -96,8 +100,9 @@ PlainJobs jobs_of_agents(const std::vector<ControlFolder>& places, std::int64_t 
     }
   }
   if (found.unseen.empty() && variable("XDG_RUNTIME_DIR").empty())
-    found.unseen = "XDG_RUNTIME_DIR isn't set here: jobs that were started with one of their own "
-                   "aren't seen";
+    found.unseen =
+        "XDG_RUNTIME_DIR isn't set here: jobs that were started with one of their own "
+        "aren't seen";
   return found;
 }
 

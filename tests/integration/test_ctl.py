@@ -1,5 +1,5 @@
 """acc-ctl: against jobs of plain acc-launch, against a service that a test plays, and against acc-agent itself."""
-import contextlib, http.server, json, os, shutil, signal, socket, socketserver, subprocess, tempfile, threading, time, unittest
+import contextlib, http.server, json, os, select, shutil, signal, socket, socketserver, subprocess, tempfile, threading, time, unittest
 
 from harness import BIN, PROGRAMS, SLACK, JobTest, hide_other_jobs, main, read, until
 
@@ -62,6 +62,23 @@ class Words(CtlTest):
         self.ctl("submit", "--", "--num_processes", "1", "--no_python", "true", code=4)
         self.ctl("--socket", "/nonexistent/agent.sock", "ps", code=4)
         self.assertEqual(self.ps(), [])
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root")
+    def test_root_after_su_submits_nothing_to_an_agent_of_the_folders_user(self):
+        folder = os.path.join(self.runtime, "acc")
+        os.mkdir(folder)
+        os.chown(self.runtime, 1001, 1001)
+        with socket.socket(socket.AF_UNIX) as foreign:
+            foreign.bind(os.path.join(folder, "agent.sock"))
+            foreign.listen()
+            foreign.setblocking(False)
+            self.popen("submit", "--", "--num_processes", "1", "--no_python", "true").communicate(timeout=30 * SLACK)
+            self.popen("node").communicate(timeout=30 * SLACK)
+            self.assertRaises(BlockingIOError, foreign.accept)
+            process = self.popen("--socket", os.path.join(folder, "agent.sock"), "node")
+            until(lambda: select.select([foreign], [], [], 0.1)[0], "a connection to the agent that was named")
+            process.kill()
+            process.communicate()
 
 
 class Plain(CtlTest):

@@ -1,6 +1,8 @@
 #include "agent/daemon/api_json.hpp"
 
 #include "agent/daemon/api_body.hpp"
+#include "agent/daemon/json_text.hpp"
+#include "agent/daemon/json_text.hpp"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -75,6 +77,26 @@ TEST_CASE("a thousand wrong keys give a bounded answer", "[agent][http]") {
   CHECK(decode_submission(body).complaints.size() == 20);
 }
 
+TEST_CASE("a body of many wrong words is judged up to the last complaint that is told",
+          "[agent][http]") {
+  std::string body = R"({"working_directory": "/", "words": [)";
+  for (int i = 0; i < 30; ++i) body += "7,";
+  body += R"("behind"], "env": {"A": "b"}})";
+  const auto got = decode_submission(body);
+  CHECK(got.complaints.size() == 20);
+  CHECK(got.value.words.empty());
+  CHECK(got.value.env.empty());
+}
+
+TEST_CASE("a report of countless small values is left out of a job's page", "[agent][http]") {
+  std::string report = R"({"a":[)";
+  for (std::size_t i = 0; i < kMostForeign; ++i) report += "{},";
+  report += "{}]}";
+  CHECK(encode_job(JobRecord{}, {report, {}}).find("\"report\"") == std::string::npos);
+  CHECK(encode_job(JobRecord{}, {R"({"a":[{},{}]})", {}}).find("\"report\"") != std::string::npos);
+  CHECK(parse_bounded("[1,2,\",,,,\"]", 4, 4).is_array());
+}
+
 TEST_CASE("stop, signal and drain read their one key", "[agent][http]") {
   CHECK_FALSE(decode_stop("").value.has_value());
   CHECK_FALSE(decode_stop("{}").value.has_value());
@@ -102,6 +124,6 @@ TEST_CASE("a user's report is put in if it is JSON, and can't break the answer",
   CHECK_FALSE(with("not json").contains("report"));
   CHECK_FALSE(with(std::string(1'000'000, '[')).contains("report"));
   CHECK_FALSE(with(std::string(70, '[') + std::string(70, ']')).contains("report"));
-  job.submission.words = {"\xff\xfe"};
+  job.submission.edit().words = {"\xff\xfe"};
   CHECK(with("{}")["words"].size() == 1);
 }

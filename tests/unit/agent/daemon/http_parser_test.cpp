@@ -141,4 +141,21 @@ SCENARIO("one user can't take what others need", "[agent][http]") {
       CHECK(quota.body_bytes() == 0);
     }
   }
+  GIVEN("100 bytes of replies that nobody read yet, 60 a user") {
+    HttpLimits limits;
+    limits.reply_bytes = 100;
+    limits.reply_bytes_of_a_user = 60;
+    ClientQuota quota{limits, 500};
+    THEN("a client that reads none of its replies gets no more of them") {
+      CHECK(quota.take_reply(1001, 40));
+      CHECK_FALSE(quota.take_reply(1001, 30));
+      quota.give_reply(1001, 40);
+      CHECK(quota.take_reply(1001, 30));
+    }
+    THEN("one long list reaches each user, whatever others hold") {
+      CHECK(quota.take_reply(1001, 500));
+      CHECK_FALSE(quota.take_reply(1001, 1));
+      CHECK(quota.take_reply(1002, 500));
+    }
+  }
 }

@@ -30,8 +30,8 @@ StoredJob sample_record(const std::string& id) {
   job.id = id;
   job.uid = ::geteuid();
   job.gid = ::getegid();
-  job.submission.words = {"true"};
-  job.submission.working_directory = "/";
+  job.submission.edit().words = {"true"};
+  job.submission.edit().working_directory = "/";
   return job;
 }
 

@@ -179,6 +179,19 @@ TEST_CASE("a guardian's environment is the user's login, the submission and the 
   CHECK(guardian_environment(user, job, "/f", {2}, "C").at(1) == "CUDA_VISIBLE_DEVICES=7");
 }
 
+TEST_CASE("52,000 variables of three letters count as what they take in memory", "[daemon]") {
+  Submission submission;
+  submission.words = {"train.py"};
+  const auto before = memory_of(submission);
+  for (int i = 0; i < 1000; ++i) submission.env["A" + std::to_string(i)] = "";
+  CHECK(memory_of(submission) - before > 128'000);
+  SharedSubmission shared{std::move(submission)};
+  const auto listed = shared;
+  CHECK(&*listed == &*shared);
+  shared.edit().slots = 5;
+  CHECK(listed->slots == 1);
+}
+
 TEST_CASE("a submission that can't be run is refused with what is wrong", "[daemon]") {
   Submission good;
   good.words = {"train.py"};
@@ -208,10 +221,10 @@ StoredJob sample() {
   job.uid = 1001;
   job.gid = 100;
   job.user = "ann";
-  job.submission.name = "train";
-  job.submission.words = {"train.py", "a\xff\n\"b", "\x01", "ü"};
-  job.submission.working_directory = "/srv/\xfe";
-  job.submission.env = {{"A", "\x80"}, {"B", ""}};
+  job.submission.edit().name = "train";
+  job.submission.edit().words = {"train.py", "a\xff\n\"b", "\x01", "ü"};
+  job.submission.edit().working_directory = "/srv/\xfe";
+  job.submission.edit().env = {{"A", "\x80"}, {"B", ""}};
   job.life.phase = Phase::stopping;
   job.life.rule = RestartRule::on_failure;
   job.life.exit_code = 70;
@@ -229,9 +242,9 @@ TEST_CASE("a job's record is read as it was written, whatever bytes are in it", 
   const auto job = sample();
   const auto read = decode_job(encode_job(job));
   REQUIRE(read.has_value());
-  CHECK(read->submission.words == job.submission.words);
-  CHECK(read->submission.env == job.submission.env);
-  CHECK(read->submission.working_directory == job.submission.working_directory);
+  CHECK(read->submission->words == job.submission->words);
+  CHECK(read->submission->env == job.submission->env);
+  CHECK(read->submission->working_directory == job.submission->working_directory);
   CHECK(read->life == job.life);
   CHECK(read->guardian == job.guardian);
   CHECK(read->gpus == job.gpus);
