@@ -62,8 +62,10 @@ std::string with_host(std::string_view cure, const std::string& host) {
 
 std::string describe_ssh(const std::string& last, const std::string& host) {
   for (const auto& [said, cure] : kSshCures) {
-    if (last.find(said) != std::string::npos)
-      return printable(last, kMostText) + ": " + with_host(cure, host);
+    if (last.find(said) != std::string::npos) {
+      const auto end = last.find_last_not_of(" .:");
+      return printable(last.substr(0, end + 1), kMostText) + ": " + with_host(cure, host);
+    }
   }
   const std::string advice = "try `ssh " + host + " true`";
   return last.empty() ? "ssh failed without a word: " + advice

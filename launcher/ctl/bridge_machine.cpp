@@ -71,7 +71,7 @@ std::string refusal_text(unsigned status, const std::string& body) {
   auto why = error_of(body);
   std::ranges::replace(why, '\n', ' ');
   if (why.empty()) return "its acc-agent answers with status " + std::to_string(status);
-  constexpr std::string_view kOfSubmit = ": submit with wait, or later";
+  constexpr std::string_view kOfSubmit = ": submit with --wait, or later";
   if (status == kTooMany && why.ends_with(kOfSubmit)) {
     why.resize(why.size() - kOfSubmit.size());
     why += ": stop one of them, try later, or leave this host out";
