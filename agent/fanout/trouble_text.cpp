@@ -175,4 +175,11 @@ std::string describe_missed(const FanOutHost& missed, const std::string& host) {
          ", and nothing starts it again: stopping the other hosts";
 }
 
+std::string describe_left(const FanOutHost& left, const std::string& host,
+                          const TransportWords& words) {
+  const auto what = left.silence ? " is unreachable" : " does not report the end of its part";
+  return host + what + "; its part ends when its lease is over" +
+         (words.uses_daemons ? "" : ", or when acc-launch there notices the lost connection");
+}
+
 }  // namespace acc::agent

@@ -197,6 +197,15 @@ SCENARIO("a stream that broke off goes on where it was", "[ctl][bridge]") {
   CHECK(story.only<OpenStream>().target.ends_with("stream=stderr&format=raw&follow=1&from=4711"));
   for (int i = 0; i < 20; ++i) story.hears(BridgeStreamEnded{true, 0, false, {}});
   CHECK(story.delay(BridgeTimer::err) == Millis{2000});
+  WHEN("an answer that was due is 5 s late") {
+    story.hears(BridgeTimerFired{BridgeTimer::silence});
+    const auto lost = std::get<agent::ContactLost>(story.only<SendMark>().mark);
+    CHECK(lost.silent == Millis{15'000});
+    CHECK(lost.limit == Millis{60'000});
+    story.answered(BridgeAsk::state, 200, kRuns);
+    CHECK(std::holds_alternative<agent::ContactBack>(story.only<SendMark>().mark));
+    CHECK(story.delay(BridgeTimer::silence) == Millis{15'000});
+  }
   WHEN("a minute passes without contact") {
     story.hears(BridgeUnanswered{BridgeAsk::state, "nothing listens there"});
     story.hears(BridgeTimerFired{BridgeTimer::contact});
