@@ -301,7 +301,7 @@ class Refusals(OnDaemons):
         text = self.refused("", program=["train.py"], folder=folder)
         self.assertIn("2 of 3 hosts can't take part, so nothing was started:", text)
         self.assertRegex(text, r"\n  b: .*train\.py.*files aren't copied")
-        self.assertRegex(text, r"\n  c: no room: it needs 1 slot .*running here")
+        self.assertRegex(text, r"\n  c: no room: it needs 1 slot, .*running here")
 
     def test_what_hosts_lack_is_named_for_all_in_one_message(self):
         self.begin("a")
