@@ -45,6 +45,8 @@ constexpr int kForwarded[] = {SIGTERM, SIGINT,  SIGHUP,  SIGQUIT, SIGUSR1,
 // once.
 constexpr std::chrono::seconds kDeafAgent{20};
 constexpr unsigned kImpatient = 3;
+// On several hosts it leaves by itself, with the right exit code, one second after the third.
+constexpr std::chrono::seconds kDeafOnHosts{5};
 
 bool is_ignored(int signo) {
   struct sigaction action {};
@@ -172,7 +174,7 @@ class Guardian {
       forward_signals();
       if (const auto status = reap()) return *status;
       lease_timer_.ensure();  // also after the end of one
-      if (is_agent_deaf() || interrupts_ > kImpatient) ::kill(agent_, SIGKILL);
+      if (is_agent_deaf() || (interrupts_ > kImpatient && !is_on_hosts())) ::kill(agent_, SIGKILL);
     }
   }
 
@@ -202,6 +204,8 @@ class Guardian {
     return board_ == nullptr || !board_->finishing;
   }
 
+  [[nodiscard]] bool is_on_hosts() const { return board_ != nullptr && board_->is_on_hosts; }
+
   void tell_agents_death(int status, int killed) const {
     const std::string text = "acc-launch: the agent (pid " + std::to_string(agent_) + ") was " +
                              describe(exit_status_from_wait(status)) + "; " +
@@ -221,8 +225,9 @@ class Guardian {
       const int signo = static_cast<int>(info.ssi_signo);
       if (signo == SIGCHLD || signo == SIGTTOU) continue;
       if (signo == SIGINT && ++interrupts_ == kImpatient)
-        deaf_from_ = std::chrono::steady_clock::now() + kDeafAgent;
-      if (signo == SIGTSTP && lease_.has_lease()) {  // stopped, we could not watch it
+        deaf_from_ = std::chrono::steady_clock::now() + (is_on_hosts() ? kDeafOnHosts : kDeafAgent);
+      // Stopped, we could not watch it; and the agents on other hosts wouldn't stop with us.
+      if (signo == SIGTSTP && (lease_.has_lease() || is_on_hosts())) {
         say("acc-launch: a job on several nodes can't be suspended\n");
         continue;
       }

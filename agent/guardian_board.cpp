@@ -100,6 +100,10 @@ void note_orphan_patience(const GuardianLink& guardian, Millis patience) {
   if (guardian.board != nullptr) guardian.board->orphan_patience_ms = patience.count();
 }
 
+void note_hosts(const GuardianLink& guardian) {
+  if (guardian.board != nullptr) guardian.board->is_on_hosts = true;
+}
+
 void note_report(const GuardianLink& guardian, const std::string& path) {
   if (guardian.board == nullptr || path.size() >= sizeof guardian.board->report_file) return;
   copy_to(guardian.board->report_file, path);

@@ -21,6 +21,7 @@ struct GuardianBoard {
   /// Of a job on several hosts: when the agent has died, its children get so long to stop the job
   /// there before they are killed.
   std::atomic<std::int64_t> orphan_patience_ms;
+  std::atomic<bool> is_on_hosts;  ///< the agent has no workers: its job runs on several hosts
 
   // ---- the report (report_file.hpp) ----
   char report_file[4096];               ///< --report; empty: none is wanted
@@ -81,6 +82,9 @@ void note_cgroup(const GuardianLink& guardian, const std::string& folder);
 
 /// How long children that the agent leaves behind by its death get to end by themselves.
 void note_orphan_patience(const GuardianLink& guardian, Millis patience);
+
+/// The agent runs a job on several hosts: it can't be suspended, and the third Ctrl-C ends it soon.
+void note_hosts(const GuardianLink& guardian);
 
 /// Where the report of this job goes, as soon as that is known; empty: nowhere. If the agent writes
 /// none, the guardian does.

@@ -39,8 +39,8 @@ constexpr Habit kHabits[] = {
     // ---- mpirun and mpiexec of Open MPI, MPICH and Intel MPI
     {"np n", "mpirun's flag; here --num_processes N", true, "num_processes"},
     {"N npernode ppn perhost", "mpirun's flag; here --nproc_per_node N", true, "nproc_per_node"},
-    {"host H hosts", "mpirun's flag; here --hosts a:8,b:8, with --ssh", true, "hosts"},
-    {"machinefile hostfile f", "mpirun's flag; here --hostfile FILE, with --ssh", true, "hostfile"},
+    {"host H hosts", "mpirun's flag; here --hosts a:8,b:8, through acc-agent on each, or with --ssh", true, "hosts"},
+    {"machinefile hostfile f", "mpirun's flag; here --hostfile FILE, through acc-agent on each, or with --ssh", true, "hostfile"},
     {"x genvlist envlist export",
      "mpirun's flag; workers inherit all variables: VAR=value acc-launch …; with --hosts --env "
      "NAME",

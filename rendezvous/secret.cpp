@@ -160,8 +160,8 @@ Result<Secret> load_secret(const SecretPlaces& places) {
   if (!text) {
     Error error = text.error();
     if (error.code == Errc::not_found)
-      error.what += "; make one on one node with 'acc-launch --make_secret " + place.path +
-                    "' and copy it to the others";
+      error.what += "; copy it from a node that has it, to the same place; where no node has one yet, "
+                    "'acc-launch --make_secret " + place.path + "' makes it";
     return error;
   }
   auto keys = parse_keys(place.path, text->view());

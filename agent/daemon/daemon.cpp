@@ -259,15 +259,21 @@ void Daemon::on_signal(int signo) {
 }
 
 void Daemon::take_fresh(Settings fresh) {
-  const auto fixed = [](const Settings& s) {
-    return std::tie(s.state_dir, s.socket, s.launch, s.jobs_dir, s.slots, s.gpus, s.listen, s.http,
-                    s.secret_file);
+  std::vector<std::string> waiting;
+  const auto compare = [&](const char* name, auto field) {
+    if (fresh.*field != settings_.*field) waiting.emplace_back(name);
   };
-  if (fixed(fresh) != fixed(settings_))
-    log::warn(
-        "settings_wait_for_restart",
-        {{"settings",
-          "of state-dir, socket, launch, jobs-dir, slots, gpus, listen, http and secret-file"}});
+  compare("state-dir", &Settings::state_dir);
+  compare("socket", &Settings::socket);
+  compare("launch", &Settings::launch);
+  compare("jobs-dir", &Settings::jobs_dir);
+  compare("slots", &Settings::slots);
+  compare("gpus", &Settings::gpus);
+  compare("listen", &Settings::listen);
+  compare("http", &Settings::http);
+  compare("secret-file", &Settings::secret_file);
+  if (!waiting.empty())
+    log::warn("settings_wait_for_restart", {{"settings", join(waiting, ", ")}});
   settings_.prune_age = fresh.prune_age;
   settings_.prune_jobs = fresh.prune_jobs;
   settings_.nodes = fresh.nodes;
@@ -279,6 +285,7 @@ void Daemon::take_fresh(Settings fresh) {
 asio::awaitable<void> Daemon::reload() {
   notifier_.reloading();
   auto fresh = load_();
+  const bool is_taken = fresh.has_value();
   if (fresh) {
     take_fresh(std::move(*fresh));
   } else {
@@ -296,7 +303,7 @@ asio::awaitable<void> Daemon::reload() {
     const auto key = loopback_->reload();
     if (!key) log::error("tokens_keep_their_key", {{"why", key.error().what}});
   }
-  log::info("reloaded");
+  if (is_taken) log::info("reloaded");
   notifier_.ready(status());
 }
 

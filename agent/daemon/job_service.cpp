@@ -148,19 +148,22 @@ class JobService::Impl {
                        std::to_string(settings.max_bytes_of_user >> 20U) +
                        " MiB: remove ended ones, or carry less by --env"};
     const SlotRequest wanted{submission.slots, submission.gpus, uid};
-    const std::string asked = plural(wanted.slots, "slot") + " and " + plural(wanted.gpus, "GPU");
+    const auto with_gpus = [&](std::size_t slot_count, std::size_t gpu_count) {
+      return plural(slot_count, "slot") +
+             (wanted.gpus == 0 ? "" : " and " + plural(gpu_count, "GPU"));
+    };
+    const std::string asked = with_gpus(wanted.slots, wanted.gpus);
     if (!slots.can_hold(wanted))
-      return Error{Errc::bad_usage, "slots: it needs " + asked + ", and this node has " +
-                                        std::to_string(slots.slots()) + " and " +
-                                        std::to_string(slots.gpus().size()) +
-                                        ": ask for fewer, or raise them in the settings of its "
-                                        "acc-agent"};
+      return Error{Errc::exhausted, "it needs " + asked + ", and this node has " +
+                                        with_gpus(slots.slots(), slots.gpus().size()) +
+                                        " in all: ask for fewer, or raise that in the settings of "
+                                        "its acc-agent"};
     if (submission.wait || slots.has_free(wanted)) return std::nullopt;
-    std::string text = "no room: it needs " + asked + ", free are " +
-                       std::to_string(slots.free_slots()) + " and " +
-                       std::to_string(slots.free_gpus().size()) + "; here runs " + busy_text(who);
-    if (slots.waiting() > 0) text += ", and " + plural(slots.waiting(), "job") + " wait";
-    return Error{Errc::exhausted, text + ": submit with wait, or later"};
+    std::string text = "no room: it needs " + asked + ", free: " +
+                       with_gpus(slots.free_slots(), slots.free_gpus().size()) + "; running here: " + busy_text(who);
+    if (slots.waiting() > 0) text += ", and " + plural(slots.waiting(), "job") +
+              (slots.waiting() == 1 ? " waits" : " wait");
+    return Error{Errc::exhausted, text + ": submit with --wait, or later"};
   }
 
   // The user that it would run as; all that can be judged without it.
@@ -366,7 +369,7 @@ awaitable<Result<void>> JobService::restart(Principal who, JobId id) {
     if (!keeper.slots().can_hold(request))
       co_return Error{Errc::exhausted, "this node no longer has that many slots or GPUs"};
     if (!wanted.wait && !keeper.slots().has_free(request))
-      co_return Error{Errc::exhausted, "no room: here runs " + impl_->busy_text(who)};
+      co_return Error{Errc::exhausted, "no room: running here: " + impl_->busy_text(who)};
   }
   keeper.change(*job, RestartAsked{});
   co_return Result<void>{};

@@ -208,7 +208,7 @@ class ClusterRun {
     if (std::exchange(status_of_, seen) != seen) in_phase_since_ = clock_now();
     const auto in_phase = std::chrono::duration_cast<Millis>(clock_now() - in_phase_since_);
     // What is over sooner isn't worth a line, but for the answer to a Ctrl-C.
-    auto text = course_.status(state_, in_phase);
+    auto text = course_.status(state_, in_phase, clock_now());
     if (in_phase < kLineDelay && !is_stopping) text.clear();
     const auto window = window_size(STDOUT_FILENO, STDERR_FILENO).columns;
     if (!text.empty()) text = cut_to("acc-launch: " + text, (window == 0 ? 80U : window) - 1U);
@@ -294,6 +294,10 @@ class ClusterRun {
         handle(HostPrepared{index, prepared->version});
       if (const auto* started = std::get_if<JobStarted>(&mark))
         handle(HostReportedStart{index, started->id});
+      if (const auto* lost = std::get_if<ContactLost>(&mark))
+        handle(HostContact{index, HostSilence{clock_now() - lost->silent,
+                                              clock_now() - lost->silent + lost->limit}});
+      if (std::holds_alternative<ContactBack>(mark)) handle(HostContact{index, std::nullopt});
       if (const auto* ended = std::get_if<JobEnded>(&mark))
         handle(HostReportedEnd{index, ended->exit_code});
     }));
@@ -395,6 +399,12 @@ class ClusterRun {
   }
   void act(const TellLost& a) { say(describe_lost(a, names_[a.host], words_)); }
   void act(const TellMissed& a) { say(describe_missed(state_.hosts[a.host], names_[a.host])); }
+  void act(const TellContact& a) {
+    const auto& silence = state_.hosts[a.host].silence;
+    say(silence ? "warning: " + silence_words(names_[a.host], *silence, clock_now())
+                : names_[a.host] + " answers again");
+  }
+  void act(const TellLeft& a) { say(describe_left(state_.hosts[a.host], names_[a.host], words_)); }
   void act(const TellNotStarted& a) {
     say("the job is stopped on all hosts, as " + names_[a.host] + " could not start its part");
   }
@@ -497,6 +507,7 @@ int run_on_hosts(const ClusterLaunch& launch, const GuardianLink& guardian) {
     return to_int(ExitCode::resources);
   }
   if (launch.uses_daemons) note_orphan_patience(guardian, kStopPatience);
+  note_hosts(guardian);
   try {
     return ClusterRun{launch, guardian, std::move(secret)}.run();
   } catch (const std::exception& e) {

@@ -19,6 +19,9 @@ bool any_in(const FanOutState& state, HostPhase phase) {
                              [&](const FanOutHost& host) { return host.phase == phase; });
 }
 
+/// The third Ctrl-C kills the workers, as on one host.
+constexpr std::uint32_t kHurriedStops = 3;
+
 bool is_stop(int signo) { return signo != SIGUSR1 && signo != SIGUSR2; }
 
 template <class Do>
@@ -73,7 +76,8 @@ void finish_if_empty(FanOutState& state, FanOutActions& out) {
   if (state.phase == FanOutPhase::starting && any_in(state, HostPhase::waiting)) return;
   state.phase = FanOutPhase::finished;
   for (const auto timer : {FanOutTimer::start, FanOutTimer::verdict, FanOutTimer::leave,
-                           FanOutTimer::end, FanOutTimer::stop, FanOutTimer::rest})
+                           FanOutTimer::end, FanOutTimer::stop, FanOutTimer::rest,
+                           FanOutTimer::hurry})
     out.emplace_back(DisarmFanOutTimer{timer});
   out.emplace_back(FinishFanOut{exit_code_of(state)});
 }
@@ -240,6 +244,36 @@ void arm_end(const FanOutState& state, FanOutActions& out) {
     out.emplace_back(ArmFanOutTimer{FanOutTimer::stop, state.policy.stop_patience});
 }
 
+// The job was stopped, and has ended on other hosts: one that can't be reached is not waited for.
+void leave_silent(FanOutState& state, FanOutActions& out) {
+  if (state.phase != FanOutPhase::running || state.stop_signal == 0 || !state.is_end_armed) return;
+  for_living(state, [&](HostIndex i, FanOutHost& host) {
+    if (!host.silence || host.exit_code || std::exchange(host.is_closed, true)) return;
+    out.emplace_back(TellLeft{i});
+    out.emplace_back(KillTransport{i});
+  });
+}
+
+FanOutActions on(FanOutState& state, const HostContact& e) {
+  FanOutActions out;
+  auto& host = state.hosts[e.host];
+  if (host.phase != HostPhase::running || host.exit_code) return out;
+  host.silence = e.silence;
+  if (state.phase != FanOutPhase::running || state.is_detached) return out;
+  out.emplace_back(TellContact{e.host});
+  // It may be the one that was to tell the others.
+  if (e.silence && state.stop_signal != 0 && !state.is_end_armed) {
+    const auto other = std::ranges::find_if(state.hosts, [](const FanOutHost& one) {
+      return lives(one) && !one.silence && !one.exit_code;
+    });
+    if (other != state.hosts.end() && state.stop_requests == 1)
+      out.emplace_back(SendSignal{static_cast<HostIndex>(other - state.hosts.begin()),
+                                  state.stop_signal});
+  }
+  leave_silent(state, out);
+  return out;
+}
+
 FanOutActions on(FanOutState& state, const HostReportedEnd& e) {
   auto& host = state.hosts[e.host];
   // What a host says that we let go before the job began is no end of the job.
@@ -288,10 +322,25 @@ FanOutActions on(FanOutState& state, const TransportExited& e) {
 FanOutActions pass_on(FanOutState& state, int signo) {
   FanOutActions out;
   const bool to_all = is_stop(signo) && state.stop_requests > 1;
-  for_living(state, [&](HostIndex i, const FanOutHost&) {
-    if (to_all || out.empty()) out.emplace_back(SendSignal{i, signo});
+  const bool is_any_heard = std::ranges::any_of(
+      state.hosts, [](const FanOutHost& host) { return lives(host) && !host.silence; });
+  for_living(state, [&](HostIndex i, const FanOutHost& host) {
+    const bool hears = !host.silence || !is_any_heard;
+    if (to_all || (hears && out.empty())) out.emplace_back(SendSignal{i, signo});
   });
   return out;
+}
+
+// A host that can't be reached would hold the command until the network is back. Its lease ends its
+// part, or the end of the connection does.
+void leave_the_rest(FanOutState& state, FanOutActions& out) {
+  state.phase = FanOutPhase::leaving;
+  for_living(state, [&](HostIndex i, FanOutHost& host) {
+    host.is_closed = true;
+    if (!host.exit_code) out.emplace_back(TellLeft{i});
+    out.emplace_back(KillTransport{i});
+  });
+  finish_if_empty(state, out);
 }
 
 FanOutActions on(FanOutState& state, const FanOutSignal& e) {
@@ -307,7 +356,14 @@ FanOutActions on(FanOutState& state, const FanOutSignal& e) {
         leave(state, out);
         return out;
       }
-      return pass_on(state, e.signo);
+      out = pass_on(state, e.signo);
+      if (!is_stop(e.signo) || state.stop_requests < kHurriedStops) return out;
+      if (state.stop_requests == kHurriedStops) {
+        out.emplace_back(ArmFanOutTimer{FanOutTimer::hurry, state.policy.hurry_patience});
+      } else {
+        leave_the_rest(state, out);
+      }
+      return out;
     case FanOutPhase::starting:
       if (!is_stop(e.signo)) return out;
       for (auto& host : state.hosts) {
@@ -350,9 +406,13 @@ FanOutActions on(FanOutState& state, const FanOutTimerFired& e) {
       for_living(state, [&](HostIndex i, const FanOutHost& host) {
         if (!host.exit_code) out.emplace_back(SendSignal{i, SIGTERM});
       });
+      leave_silent(state, out);
       return out;
     case FanOutTimer::rest:
       end_the_rest(state, out);
+      return out;
+    case FanOutTimer::hurry:
+      if (state.phase == FanOutPhase::running) leave_the_rest(state, out);
       return out;
     case FanOutTimer::leave:
       if (state.phase != FanOutPhase::leaving) return out;

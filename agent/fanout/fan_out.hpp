@@ -38,6 +38,12 @@ struct HostTrouble {
   std::string text;  ///< the last lines of its standard error
 };
 
+/// Nothing was heard of a host's daemon.
+struct HostSilence {
+  Instant since;   ///< the last answer
+  Instant until;  ///< then its transport gives it up
+};
+
 struct FanOutHost {
   HostPhase phase = HostPhase::waiting;
   std::optional<HostTrouble> trouble;
@@ -46,6 +52,7 @@ struct FanOutHost {
   bool has_begun = false;        ///< it has run workers
   bool is_at_work = false;       ///< it runs them now
   bool is_closed = false;        ///< we closed its life line
+  std::optional<HostSilence> silence;
 };
 
 struct FanOutPolicy {
@@ -56,6 +63,7 @@ struct FanOutPolicy {
   Millis end_patience{120'000};   ///< from the first host's end to closing the life lines of others
   Millis stop_patience{3'000};    ///< from the first host's end by a signal to telling the others
   Millis rest_patience{5'000};    ///< from the end of one host's part to telling the others
+  Millis hurry_patience{1'000};   ///< from the third stop signal to leaving hosts that don't follow
   std::size_t min_hosts = 0;      ///< that the job needs; 0: it isn't ours to end
   std::string version;            ///< ours, which all hosts must have
   bool uses_daemons = false;      ///< each host reports the start of its job
@@ -70,8 +78,8 @@ enum class FanOutPhase {
   finished,
 };
 
-enum class FanOutTimer { start, verdict, leave, end, stop, rest };
-inline constexpr auto kFanOutTimers = static_cast<std::size_t>(FanOutTimer::rest) + 1;
+enum class FanOutTimer { start, verdict, leave, end, stop, rest, hurry };
+inline constexpr auto kFanOutTimers = static_cast<std::size_t>(FanOutTimer::hurry) + 1;
 
 using HostIndex = std::size_t;
 
@@ -110,6 +118,11 @@ struct HostWorks {
   HostIndex host = 0;
   bool is_at_work = false;
 };
+/// The contact with its daemon is lost, or back.
+struct HostContact {
+  HostIndex host = 0;
+  std::optional<HostSilence> silence;
+};
 struct HostReportedEnd {
   HostIndex host = 0;
   int exit_code = 0;
@@ -128,7 +141,8 @@ struct FanOutTimerFired {
 };
 using FanOutEvent =
     std::variant<FanOutBegan, TransportFailed, HostPrepared, HostReportedStart, HostWorks,
-                 HostReportedEnd, TransportExited, FanOutSignal, FanOutTimerFired>;
+                 HostContact, HostReportedEnd, TransportExited, FanOutSignal,
+                 FanOutTimerFired>;
 
 // ---- actions ----
 struct StartTransport {
@@ -180,6 +194,14 @@ struct TellStoppedEarly {
 struct TellLate {
   HostIndex host = 0;
 };
+/// The contact is lost, or back.
+struct TellContact {
+  HostIndex host = 0;
+};
+/// It was told to kill its workers and hasn't reported their end: it is left to its lease.
+struct TellLeft {
+  HostIndex host = 0;
+};
 /// Its part has ended for good, and the job can't go on: the others are told to end.
 struct TellMissed {
   HostIndex host = 0;
@@ -189,7 +211,7 @@ struct FinishFanOut {
 };
 using FanOutAction = std::variant<StartTransport, SendGo, SendSignal, SendLeave, RecordLaunch,
                                   CloseLifeLine, KillTransport, ArmFanOutTimer, DisarmFanOutTimer, TellTroubles, TellLost, TellNotStarted,
-                                  TellStoppedEarly, TellLate, TellMissed, FinishFanOut>;
+                                  TellStoppedEarly, TellLate, TellContact, TellLeft, TellMissed, FinishFanOut>;
 using FanOutActions = std::vector<FanOutAction>;
 
 FanOutActions step(FanOutState& state, const FanOutEvent& event);

@@ -101,7 +101,19 @@ std::string LaunchCourse::stopping_words(const FanOutState& state) const {
   return "stopping, waiting for " + plural(static_cast<std::uint64_t>(here), "host") + " to end";
 }
 
-std::string LaunchCourse::status(const FanOutState& state, Millis in_phase) const {
+std::string LaunchCourse::waiting_words(const FanOutState& state) const {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (hosts_[i].doing != Doing::ended && !state.hosts[i].exit_code &&
+        state.hosts[i].phase != HostPhase::gone)
+      names.push_back(hosts_[i].name);
+  }
+  const bool is_short = !names.empty() && names.size() <= 3;
+  return "waiting for " + (is_short ? join(names, ", ") : std::string{"the other hosts"}) +
+         " to end";
+}
+
+std::string LaunchCourse::status(const FanOutState& state, Millis in_phase, Instant now) const {
   const auto since = ", " + shown_seconds(in_phase);
   const bool is_over = state.phase == FanOutPhase::finished || state.is_detached;
   if (!is_over && (state.stop_signal != 0 || state.phase == FanOutPhase::leaving))
@@ -112,6 +124,14 @@ std::string LaunchCourse::status(const FanOutState& state, Millis in_phase) cons
            since;
   }
   if (state.phase != FanOutPhase::running) return {};
+  // What such a host does is not known: neither its workers nor its end.
+  const auto silent = std::ranges::find_if(state.hosts, [](const FanOutHost& host) {
+    return host.phase == HostPhase::running && !host.exit_code && host.silence;
+  });
+  if (silent != state.hosts.end())
+    return "waiting for " +
+           silence_words(hosts_[static_cast<std::size_t>(silent - state.hosts.begin())].name,
+                         *silent->silence, now);
   std::uint64_t alive = 0;
   std::uint64_t workers = 0;
   for (const auto& host : hosts_) {
@@ -122,11 +142,16 @@ std::string LaunchCourse::status(const FanOutState& state, Millis in_phase) cons
   if (count(Doing::stopping) > 0)
     return "stopping, " + std::to_string(alive) + " of " + plural(workers, "worker") + " left";
   if (const auto words = progress_words(); !words.empty()) return words;
+  if (count(Doing::ended) > 0) return waiting_words(state) + since;
   if (count(Doing::running) > 0) return {};
-  if (count(Doing::ended) > 0)
-    return "waiting for the other hosts to end" + since;
   return "waiting for the hosts to start workers" + since +
          (reason_.empty() ? "" : ", after: " + printable(reason_));
+}
+
+std::string silence_words(const std::string& host, const HostSilence& silence, Instant now) {
+  const auto of = [](auto time) { return shown_seconds(std::chrono::duration_cast<Millis>(time)); };
+  return host + ": no contact for " + of(now - silence.since) + ", given up after " +
+         describe(std::chrono::duration_cast<Millis>(silence.until - silence.since));
 }
 
 }  // namespace acc::agent

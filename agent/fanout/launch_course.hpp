@@ -20,7 +20,8 @@ class LaunchCourse {
 
   void take(HostIndex host, std::string_view event);
   /// Without a line's end; empty: workers run, and nothing more is known.
-  [[nodiscard]] std::string status(const FanOutState& state, Millis in_phase) const;
+  [[nodiscard]] std::string status(const FanOutState& state, Millis in_phase,
+                                   Instant now = {}) const;
   [[nodiscard]] bool is_at_work(HostIndex host) const {
     return hosts_[host].doing == Doing::running;
   }
@@ -44,11 +45,16 @@ class LaunchCourse {
   void set(Host& host, Doing doing);
   [[nodiscard]] std::size_t count(Doing doing) const;
   [[nodiscard]] std::string progress_words() const;
+  [[nodiscard]] std::string waiting_words(const FanOutState& state) const;
   [[nodiscard]] std::string stopping_words(const FanOutState& state) const;
 
   std::vector<Host> hosts_;
   std::string reason_;  ///< of the last restart
   std::uint64_t changes_ = 0;
 };
+
+/// "n3: no contact for 20 s, given up after 60 s".
+[[nodiscard]] std::string silence_words(const std::string& host, const HostSilence& silence,
+                                        Instant now);
 
 }  // namespace acc::agent

@@ -126,6 +126,10 @@ std::string encode(const LaunchMark& mark, std::string_view token) {
   if (const auto* ended = std::get_if<JobEnded>(&mark))
     line += " ended " + std::to_string(ended->exit_code);
   if (const auto* event = std::get_if<HostEvent>(&mark)) line += " event " + escaped(event->line);
+  if (const auto* lost = std::get_if<ContactLost>(&mark))
+    line += " lost " + std::to_string(lost->silent.count()) + "/" +
+            std::to_string(lost->limit.count());
+  if (std::holds_alternative<ContactBack>(mark)) line += " back";
   return line + "\n";
 }
 
@@ -140,6 +144,13 @@ std::optional<LaunchMark> decode_mark(std::string_view line, std::string_view to
     if (text && word == "prepared") return Prepared{std::move(*text)};
     if (text && word == "event") return HostEvent{std::move(*text)};
     if (text) return JobStarted{std::move(*text)};
+  }
+  if (word == "back" && rest.empty()) return ContactBack{};
+  if (word == "lost") {
+    const auto slash = std::min(rest.find('/'), rest.size());
+    const auto silent = parse_number<std::uint32_t>(rest.substr(0, slash));
+    const auto limit = parse_number<std::uint32_t>(rest.substr(std::min(slash + 1, rest.size())));
+    if (silent && limit) return ContactLost{Millis{*silent}, Millis{*limit}};
   }
   const auto code = parse_number<std::uint8_t>(rest);
   if (word == "ended" && code) return JobEnded{*code};

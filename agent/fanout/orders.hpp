@@ -1,5 +1,6 @@
 #pragma once
 
+#include "common/duration.hpp"
 #include "common/error.hpp"
 
 #include <optional>
@@ -55,11 +56,17 @@ struct JobStarted {
 struct JobEnded {
   int exit_code = 0;
 };
+/// Of a transport that leads to a daemon, which no longer answers.
+struct ContactLost {
+  Millis silent{0};  ///< since its last answer
+  Millis limit{0};   ///< so long after it the transport gives up
+};
+struct ContactBack {};
 /// One line of --events there.
 struct HostEvent {
   std::string line;
 };
-using LaunchMark = std::variant<Prepared, JobStarted, JobEnded, HostEvent>;
+using LaunchMark = std::variant<Prepared, JobStarted, JobEnded, HostEvent, ContactLost, ContactBack>;
 
 inline constexpr char kMarkBegin = '\x1e';
 inline constexpr std::size_t kMaxMark = 256;  ///< bytes, but for an event's

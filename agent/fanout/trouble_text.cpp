@@ -62,8 +62,10 @@ std::string with_host(std::string_view cure, const std::string& host) {
 
 std::string describe_ssh(const std::string& last, const std::string& host) {
   for (const auto& [said, cure] : kSshCures) {
-    if (last.find(said) != std::string::npos)
-      return printable(last, kMostText) + ": " + with_host(cure, host);
+    if (last.find(said) != std::string::npos) {
+      const auto end = last.find_last_not_of(" .:");
+      return printable(last.substr(0, end + 1), kMostText) + ": " + with_host(cure, host);
+    }
   }
   const std::string advice = "try `ssh " + host + " true`";
   return last.empty() ? "ssh failed without a word: " + advice
@@ -171,6 +173,13 @@ std::string describe_missed(const FanOutHost& missed, const std::string& host) {
   }
   return "the job can't go on without " + host + ": " + why +
          ", and nothing starts it again: stopping the other hosts";
+}
+
+std::string describe_left(const FanOutHost& left, const std::string& host,
+                          const TransportWords& words) {
+  const auto what = left.silence ? " is unreachable" : " does not report the end of its part";
+  return host + what + "; its part ends when its lease is over" +
+         (words.uses_daemons ? "" : ", or when acc-launch there notices the lost connection");
 }
 
 }  // namespace acc::agent

@@ -32,4 +32,8 @@ struct TransportWords {
 /// Why the job ends on the others: a host's part has ended for good.
 [[nodiscard]] std::string describe_missed(const FanOutHost& missed, const std::string& host);
 
+/// After the third Ctrl-C, or after the job's end on the other hosts.
+[[nodiscard]] std::string describe_left(const FanOutHost& left, const std::string& host,
+                                        const TransportWords& words);
+
 }  // namespace acc::agent

@@ -23,6 +23,8 @@ namespace {
 constexpr Millis kContactPatience{60'000};
 constexpr Millis kStateEvery{10'000};
 constexpr Millis kStateSoon{500};
+/// From the last answer on: one that was due has not come for 5 s.
+constexpr Millis kSilence = kStateEvery + Millis{5'000};
 constexpr Millis kFirstBridgePause{50};
 constexpr Millis kLongestBridgePause{2'000};
 constexpr Millis kLookPause{500};
@@ -71,7 +73,7 @@ std::string refusal_text(unsigned status, const std::string& body) {
   auto why = error_of(body);
   std::ranges::replace(why, '\n', ' ');
   if (why.empty()) return "its acc-agent answers with status " + std::to_string(status);
-  constexpr std::string_view kOfSubmit = ": submit with wait, or later";
+  constexpr std::string_view kOfSubmit = ": submit with --wait, or later";
   if (status == kTooMany && why.ends_with(kOfSubmit)) {
     why.resize(why.size() - kOfSubmit.size());
     why += ": stop one of them, try later, or leave this host out";
@@ -148,11 +150,17 @@ void stop_copying(BridgeState& state, BridgeActions& out) {
   }
 }
 
+void heard(BridgeState& state, BridgeActions& out) {
+  out.emplace_back(ArmBridgeTimer{BridgeTimer::contact, kContactPatience});
+  out.emplace_back(ArmBridgeTimer{BridgeTimer::silence, kSilence});
+  if (std::exchange(state.is_silent, false)) out.emplace_back(SendMark{agent::ContactBack{}});
+}
+
 void begin(BridgeState& state, std::string job, BridgeActions& out) {
   state.job = std::move(job);
   state.phase = BridgePhase::running;
   out.emplace_back(SendMark{agent::JobStarted{state.job}});
-  out.emplace_back(ArmBridgeTimer{BridgeTimer::contact, kContactPatience});
+  heard(state, out);
   out.emplace_back(ArmBridgeTimer{BridgeTimer::state, kStateEvery});
   if (state.wish.detaches) {
     for (auto& stream : state.streams) stream.is_whole = true;
@@ -284,7 +292,7 @@ void on_state(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
     out.emplace_back(ArmBridgeTimer{BridgeTimer::state, kStateSoon});
     return;
   }
-  out.emplace_back(ArmBridgeTimer{BridgeTimer::contact, kContactPatience});
+  heard(state, out);
   const auto& job = jobs->front();
   if (is_over(job.state)) {
     const bool is_news = !state.ended;
@@ -455,6 +463,10 @@ BridgeActions on(BridgeState& state, const BridgeTimerFired& e) {
                    state.job + ") is given up here" +
                    (state.last_failure.empty() ? "" : ": " + state.last_failure),
                ExitCode::nodes_missing, out);
+      break;
+    case BridgeTimer::silence:
+      state.is_silent = true;
+      out.emplace_back(SendMark{agent::ContactLost{kSilence, kContactPatience}});
       break;
     case BridgeTimer::state:
       ask_state(state, out);

@@ -36,7 +36,7 @@ struct BridgeWish {
 enum class BridgePhase { reading, checking, prepared, submitting, running, finished };
 enum class BridgeAsk { check, submit, find, state, stop, signal };
 inline constexpr auto kBridgeAsks = static_cast<std::size_t>(BridgeAsk::signal) + 1;
-enum class BridgeTimer { contact, state, find, stop, end, out, err };
+enum class BridgeTimer { contact, silence, state, find, stop, end, out, err };
 inline constexpr auto kBridgeTimers = static_cast<std::size_t>(BridgeTimer::err) + 1;
 
 struct BridgeStream {
@@ -59,6 +59,7 @@ struct BridgeState {
   unsigned stops = 0;                   ///< signals that end a job, passed on so far
   std::vector<int> held_signals;        ///< that came before the job's id
   bool is_line_closed = false;
+  bool is_silent = false;  ///< acc-launch knows that there is no contact
   bool is_stop_heard = false;  ///< the daemon took the order to stop
   std::string last_failure;    ///< why there is no contact
 };

@@ -105,12 +105,17 @@ int remove(const LaunchState& launch) {
     if (one.job && !is_over(one.job->state))
       return fail(CtlExit::refused, launch.record.id + " hasn't ended: stop it first");
   }
+  // All or nothing: what is left of it would be seen by nobody.
+  const auto unknown = unknown_nodes(launch);
+  if (!unknown.empty())
+    return fail(CtlExit::no_service, "nothing of " + launch.record.id + " was removed: " +
+                                         join(unknown, ", ") +
+                                         (unknown.size() == 1 ? " doesn't" : " don't") +
+                                         " answer: try again when the service there does");
   int worst = code(CtlExit::done);
   for (const auto& one : launch.parts) {
     if (one.job) worst = std::max(worst, remove(*one.job));
   }
-  const auto unknown = unknown_nodes(launch);
-  if (!unknown.empty()) return fail(CtlExit::no_service, not_asked(launch, unknown));
   if (worst == code(CtlExit::done)) agent::remove_record(launch.record.id);
   return worst;
 }

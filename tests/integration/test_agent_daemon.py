@@ -462,9 +462,13 @@ class Life(DaemonTest):
         write(settings, '{"prune_job": 5}')
         os.unlink(daemon.path)  # a cleaner of temporary files
         daemon.process.send_signal(signal.SIGHUP)
-        until(lambda: daemon.log.count("reloaded") == 2, "the second reload")
+        until(lambda: "reload_refused" in daemon.log and os.path.exists(daemon.path), "the second reload")
         self.assertIn("there is no setting prune_job (did you mean prune-jobs?)", daemon.log)
         self.assertEqual(daemon.job(id)["state"], "running")
+        write(settings, '{"log_level": "info", "listen": "127.0.0.1:1"}')
+        daemon.process.send_signal(signal.SIGHUP)
+        until(lambda: daemon.log.count("reloaded") == 2, "the third reload")  # the second one was refused
+        self.assertRegex(daemon.log, r'settings_wait_for_restart settings=listen\s')
 
     def test_systemd_is_told_when_it_is_ready_alive_and_stopping(self):
         manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -233,7 +233,7 @@ class Refusals(OnDaemons):
         self.begin("a")
         job = self.launch("mark=up", "a:9")
         self.assertNotEqual(job.wait(), 0)
-        self.assertRegex(job.stderr, "needs 9 slots .* has 8")
+        self.assertRegex(job.stderr, "needs 9 slots, and this node has 8 slots")
         job = self.ends(self.launch("mark=up", "a:2"), 0)
         record, = self.jobs("a")
         self.assertEqual((record["slots"], record["state"]), (2, "succeeded"))
@@ -301,7 +301,7 @@ class Refusals(OnDaemons):
         text = self.refused("", program=["train.py"], folder=folder)
         self.assertIn("2 of 3 hosts can't take part, so nothing was started:", text)
         self.assertRegex(text, r"\n  b: .*train\.py.*files aren't copied")
-        self.assertRegex(text, r"\n  c: no room: it needs 1 slot .*here runs")
+        self.assertRegex(text, r"\n  c: no room: it needs 1 slot, .*running here")
 
     def test_what_hosts_lack_is_named_for_all_in_one_message(self):
         self.begin("a")
@@ -407,6 +407,23 @@ class Detached(OnDaemons):
         self.assertEqual([part["state"] for part in state["parts"]], ["stopped"] * 3)
         self.ctl("rm", self.id, user=ALICE)
         self.assertFalse(os.path.exists(record))
+
+    def test_rm_removed_the_parts_of_the_nodes_that_answered(self):
+        job = self.detached("mark=up", "a:1,b:1", 2)
+        self.nothing_left(job)
+        self.nodes["b"].stop()
+        self.ctl("rm", self.id, code=4)
+        self.assertEqual(len(self.jobs("a")), 1)
+        self.nodes["b"].start().wait_ready()
+        self.ctl("rm", self.id)
+        self.assertEqual((self.jobs("a"), self.jobs("b")), ([], []))
+
+    def test_a_job_that_is_too_large_for_the_node_was_taken_for_a_wrong_command_line(self):
+        self.nodes = {"a": self.daemon("a", "--slots", "2")}
+        done = subprocess.run([*self.at("a"), CTL, "--socket", self.nodes["a"].path, "submit", "--", "--cpu", "--num_processes", "4", "--no_python", "true"],
+                              capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60 * SLACK)
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn("it needs 4 slots, and this node has 2 slots in all", done.stderr)
 
     def test_logs_of_all_nodes_are_read_and_attach_ends_as_the_job(self):
         go = self.folder + "/go"

@@ -1,5 +1,5 @@
 """acc-launch --hosts through daemons: a part of the job ends for good, and the others mustn't wait for it."""
-import os, signal
+import os, signal, time
 
 from harness import main, until, write
 from hosts import needs_hosts
@@ -65,6 +65,52 @@ class Missed(OnDaemons):
         until(lambda: len(job.events("up")) == 5, "the second round", 30)
         job.process.send_signal(signal.SIGTERM)
         self.ends(job, 143)
+
+
+@needs_hosts
+class Unreachable(OnDaemons):
+    """One of the hosts can't be reached any longer."""
+    def cut(self, words="ignore=INT ignore=TERM mark=up hold", flags="--grace 60s"):
+        self.begin("a b")
+        job = self.launch(words, "a:1,b:1", flags)
+        job.wait_events("up", 2, 20)
+        self.hosts.partition("b")
+        return job
+
+    def pressed(self, presses):
+        job = self.cut()
+        for _ in range(presses):
+            job.process.send_signal(signal.SIGINT)
+            time.sleep(0.2)  # two that are pending count as one
+        self.assertEqual(job.wait(10), 130, job.stderr)
+        self.assertRegex(job.stderr, "acc-launch: b (is unreachable|does not report the end of its part); its part ends when its lease is over")
+        self.hosts.heal()
+        self.nothing_left(job, 60)
+
+    def test_three_ctrl_c_did_not_end_the_command_while_a_host_was_unreachable(self):
+        self.pressed(3)
+
+    def test_more_than_three_ctrl_c_ended_it_with_70(self):
+        self.pressed(5)
+
+    def test_one_ctrl_c_waited_a_minute_for_an_unreachable_host_and_nothing_was_said(self):
+        job = self.cut("mark=up hold", "--grace 2s --max_restarts 3 --join_timeout 60s")
+        until(lambda: "b: no contact for" in job.stderr, "the line", 40)
+        job.process.send_signal(signal.SIGINT)
+        self.assertEqual(job.wait(20), 130, job.stderr)
+        self.assertRegex(job.stderr, r"acc-launch: warning: b: no contact for 1\d s, given up after 1 min")
+        self.assertIn("b is unreachable; its part ends when its lease is over", job.stderr)
+        self.hosts.heal()
+        self.nothing_left(job, 60)
+
+    def test_ctrl_z_gave_a_prompt_and_the_job_went_on(self):
+        self.begin("a b")
+        job = self.launch("mark=up hold", "a:1,b:1")
+        job.wait_events("up", 2, 20)
+        job.process.send_signal(signal.SIGTSTP)
+        job.process.send_signal(signal.SIGTERM)  # a stopped process would not end
+        self.ends(job, 143)
+        self.assertIn("can't be suspended", job.stderr)
 
 
 if __name__ == "__main__":

@@ -531,6 +531,16 @@ class RealSsh(OnHosts):
         job.wait()
         until(lambda: not job.all_alive(), "the end on all hosts", 10)
 
+    def test_three_ctrl_c_did_not_end_the_command_while_ssh_had_no_answer(self):
+        job = self.ssh("ignore=INT ignore=TERM mark=up hold")
+        job.wait_events("up", 3)
+        self.hosts.partition("c")
+        for _ in range(3):
+            job.process.send_signal(signal.SIGINT)
+            time.sleep(0.2)  # two that are pending count as one
+        self.assertEqual(job.wait(10), 130, job.stderr)
+        self.assertIn(f"root@{self.hosts.address('c')} does not report the end of its part; its part ends when its lease is over", job.stderr)
+
     def test_a_killed_ssh_is_named(self):
         job = self.ssh("mark=up hold")
         job.wait_events("up", 3)

@@ -247,6 +247,64 @@ SCENARIO("signals are passed on", "[agent][fanout]") {
   }
 }
 
+TEST_CASE("three times Ctrl-C did not end a launch with an unreachable host", "[agent][fanout]") {
+  for (const int failed : {0, 7}) {
+    Story story{2};
+    story.run_all();
+    story(FanOutSignal{SIGINT});
+    story(FanOutSignal{SIGINT});
+    const auto third = story(FanOutSignal{SIGINT});
+    CHECK(count<SendSignal>(third) == 2);  // those that hear kill their workers
+    CHECK(count<KillTransport>(third) == 0);
+    const auto timer = all<ArmFanOutTimer>(third).at(0);
+    CHECK(timer.timer == FanOutTimer::hurry);
+    CHECK(timer.delay <= Millis{2'000});
+    if (failed != 0) story.ended(0, failed);
+    const auto left = story(FanOutTimerFired{FanOutTimer::hurry});
+    CHECK(all<TellLeft>(left).back().host == 1);
+    CHECK(all<KillTransport>(left).back().host == 1);
+    if (failed == 0) CHECK(Story::finish(story.exited(0, 137)) == std::nullopt);
+    const auto gone = story.exited(1, 137);
+    CHECK(count<TellLost>(gone) == 0);
+    CHECK(Story::finish(gone) == (failed == 0 ? 130 : failed));
+  }
+}
+
+TEST_CASE("a fourth Ctrl-C on several hosts leaves at once", "[agent][fanout]") {
+  Story story{2};
+  story.run_all();
+  for (int i = 0; i < 3; ++i) story(FanOutSignal{SIGINT});
+  CHECK(count<KillTransport>(story(FanOutSignal{SIGINT})) == 2);
+  story.exited(0, 137);
+  CHECK(Story::finish(story.exited(1, 137)) == 130);
+}
+
+TEST_CASE("one Ctrl-C waited a minute for an unreachable host", "[agent][fanout]") {
+  const HostSilence silence{Instant{}, Instant{} + Millis{60'000}};
+  GIVEN("a host that is known to be unreachable, the first one") {
+    Story story{3};
+    story.run_all();
+    CHECK(count<TellContact>(story(HostContact{0, silence})) == 1);
+    CHECK(all<SendSignal>(story(FanOutSignal{SIGINT})).at(0).host == 1);
+    CHECK(count<TellLeft>(story.ended(1, 130)) == 0);
+    const auto left = story(FanOutTimerFired{FanOutTimer::stop});
+    CHECK(all<TellLeft>(left).at(0).host == 0);
+    CHECK(all<KillTransport>(left).at(0).host == 0);
+    story.exited(0, 137);
+    CHECK(Story::finish(story.ended(2, 130)) == 130);
+  }
+  GIVEN("one whose silence shows only after the Ctrl-C") {
+    Story story{2};
+    story.run_all();
+    CHECK(all<SendSignal>(story(FanOutSignal{SIGINT})).at(0).host == 0);
+    CHECK(all<SendSignal>(story(HostContact{0, silence})).at(0).host == 1);
+    story.ended(1, 130);
+    CHECK(count<TellContact>(story(HostContact{0, std::nullopt})) == 1);
+    CHECK(count<KillTransport>(story(HostContact{0, silence})) == 1);
+    CHECK(Story::finish(story.exited(0, 137)) == 130);
+  }
+}
+
 SCENARIO("a host that doesn't follow the end of the others is cut off", "[agent][fanout]") {
   Story story{2};
   story.run_all();
@@ -348,7 +406,7 @@ TEST_CASE("any events in any order end in one exit code and leave no transport",
     for (int i = 0; i < 60 && finishes == 0; ++i) {
       const HostIndex host = next(static_cast<unsigned>(living.size()));
       const bool lives = living[host] == 1;
-      switch (next(7)) {
+      switch (next(8)) {
         case 6:
           if (lives) apply(story(HostWorks{host, next(2) == 0}));
           break;
@@ -362,6 +420,10 @@ TEST_CASE("any events in any order end in one exit code and leave no transport",
           if (!lives) break;
           living[host] = 2;
           apply(story(TransportExited{host, Exited{static_cast<int>(next(256))}, ""}));
+          break;
+        case 7:
+          if (lives)
+            apply(story(HostContact{host, next(2) == 0 ? std::nullopt : std::optional<HostSilence>{HostSilence{}}}));
           break;
         case 3:
           apply(story(FanOutSignal{next(2) == 0 ? SIGINT : SIGUSR1}));

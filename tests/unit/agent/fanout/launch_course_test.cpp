@@ -46,7 +46,7 @@ TEST_CASE("the status line of several hosts says what is waited for", "[agent][f
   course.take(0, started(2));
   CHECK(course.status(state, Millis{0}).empty());
   course.take(0, R"({"event": "job_ended"})");
-  CHECK(course.status(state, Millis{4'000}) == "waiting for the other hosts to end, 4 s");
+  CHECK(course.status(state, Millis{4'000}) == "waiting for b, c to end, 4 s");
   state.phase = FanOutPhase::finished;
   CHECK(course.status(state, Millis{0}).empty());
 }
@@ -63,6 +63,22 @@ TEST_CASE("the progress of a job on several hosts is that of its slowest rank", 
   course.take(1, started(4));  // a round of its own: what was known is of the last one
   CHECK(course.status(state, Millis{0}) == "step 120, slowest: rank 1 on a");
   CHECK(course.changes() == changes);
+}
+
+TEST_CASE("the wait for an unreachable host had no name and no deadline", "[agent][fanout]") {
+  LaunchCourse course{{"n2", "n3"}};
+  auto state = fan_out_over(2, {});
+  state.phase = FanOutPhase::running;
+  for (auto& host : state.hosts) host.phase = HostPhase::running;
+  for (const HostIndex host : {0U, 1U}) course.take(host, started(4));
+  course.take(0, R"({"event": "job_ended"})");
+  CHECK(course.status(state, Millis{2'000}) == "waiting for n3 to end, 2 s");  // it was empty
+  const Instant since{};
+  state.hosts[1].silence = HostSilence{since, since + Millis{60'000}};
+  CHECK(course.status(state, Millis{2'000}, since + Millis{20'000}) ==
+        "waiting for n3: no contact for 20 s, given up after 1 min");
+  state.hosts[1].phase = HostPhase::gone;
+  CHECK(course.status(state, Millis{2'000}, since).find("n3") == std::string::npos);
 }
 
 TEST_CASE("after Ctrl-C the status line went on with steps", "[agent][fanout]") {

@@ -69,6 +69,10 @@ TEST_CASE("only a line with the job's token is a mark", "[agent][fanout]") {
   CHECK(std::get<JobStarted>(*decode_mark(line(JobStarted{"x.0-a"}, "t0k"), "t0k")).id == "x.0-a");
   const HostEvent event{R"({"event": "failure", "cause": "100 % \n"})"};
   CHECK(std::get<HostEvent>(*decode_mark(line(event, "t0k"), "t0k")).line == event.line);
+  const ContactLost lost{Millis{15'000}, Millis{60'000}};
+  CHECK(std::get<ContactLost>(*decode_mark(line(lost, "t0k"), "t0k")).silent == lost.silent);
+  CHECK(std::get<ContactLost>(*decode_mark(line(lost, "t0k"), "t0k")).limit == lost.limit);
+  CHECK(std::holds_alternative<ContactBack>(*decode_mark(line(ContactBack{}, "t0k"), "t0k")));
   CHECK(begins_mark(line(event, "t0k"), "t0k"));
   CHECK(!begins_mark(line(event, "t0k"), "t0"));
   CHECK(!begins_mark(line(event, ""), ""));
@@ -81,6 +85,10 @@ TEST_CASE("only a line with the job's token is a mark", "[agent][fanout]") {
                                       "acc-node t0k ended",
                                       "\x1e"
                                       "acc-node t0k ended x",
+                                      "\x1e"
+                                      "acc-node t0k lost 15000",
+                                      "\x1e"
+                                      "acc-node t0k lost 15000/x",
                                       "\x1e"
                                       "acc-node t0k ended 256",
                                       "\x1e"

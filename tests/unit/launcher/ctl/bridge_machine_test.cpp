@@ -140,8 +140,8 @@ SCENARIO("a node that can't run the job is told in one line, with its cure", "[c
           "b:29700: connection refused", 69},
       Row{403, R"({"error": "no such user: 'alice'", "code": "no_such_user"})",
           "no such user: 'alice'", 77},
-      Row{429, R"({"error": "no room: here runs x: submit with wait, or later", "code": "exhausted"})",
-          "no room: here runs x: stop one of them, try later, or leave this host out", 1},
+      Row{429, R"({"error": "no room: running here: x: submit with --wait, or later", "code": "exhausted"})",
+          "no room: running here: x: stop one of them, try later, or leave this host out", 1},
       Row{400, R"({"error": "acc-launch: --foo is no flag", "code": "bad_request"})",
           "--foo is no flag", 2},
       Row{500, "<html>", "its acc-agent answers with status 500", 1});
@@ -197,6 +197,15 @@ SCENARIO("a stream that broke off goes on where it was", "[ctl][bridge]") {
   CHECK(story.only<OpenStream>().target.ends_with("stream=stderr&format=raw&follow=1&from=4711"));
   for (int i = 0; i < 20; ++i) story.hears(BridgeStreamEnded{true, 0, false, {}});
   CHECK(story.delay(BridgeTimer::err) == Millis{2000});
+  WHEN("an answer that was due is 5 s late") {
+    story.hears(BridgeTimerFired{BridgeTimer::silence});
+    const auto lost = std::get<agent::ContactLost>(story.only<SendMark>().mark);
+    CHECK(lost.silent == Millis{15'000});
+    CHECK(lost.limit == Millis{60'000});
+    story.answered(BridgeAsk::state, 200, kRuns);
+    CHECK(std::holds_alternative<agent::ContactBack>(story.only<SendMark>().mark));
+    CHECK(story.delay(BridgeTimer::silence) == Millis{15'000});
+  }
   WHEN("a minute passes without contact") {
     story.hears(BridgeUnanswered{BridgeAsk::state, "nothing listens there"});
     story.hears(BridgeTimerFired{BridgeTimer::contact});
