@@ -51,6 +51,11 @@ Result<void> write_whole_file(const std::string& path, std::string_view text, st
   const bool exists = ::stat(path.c_str(), &info) == 0;
   if (exists && !S_ISREG(info.st_mode)) return write_in_place(path, text);
   const std::string target = file_behind_links(path);
+  struct stat behind {};
+  // /proc/PID/fd/N of a memfd or a removed file: what its link reads as names no file, or another.
+  if (exists && (::stat(target.c_str(), &behind) != 0 || behind.st_ino != info.st_ino ||
+                 behind.st_dev != info.st_dev))
+    return overwrite_file(path, text);
   const std::string beside = target + ".tmp-" + random_name();
   const UniqueFd fd{::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)};
   if (!fd) return system_error(errno, "write '" + path + "'");

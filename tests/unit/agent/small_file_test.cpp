@@ -2,12 +2,15 @@
 
 #include "agent/guardian.hpp"
 #include "agent/report_file.hpp"
+#include "common/unique_fd.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -69,4 +72,15 @@ TEST_CASE("a report for which there is no room didn't stay at running", "[agent]
   ::signal(SIGXFSZ, handler);
   CHECK(written.error().what == "write '" + file + "': File too large");
   CHECK(read_small_file(file) == to_json({"failed", 3, "why", 7}));
+}
+
+TEST_CASE("a file that has no name, as the memory of another process, is written in place",
+          "[agent]") {
+  const UniqueFd memory{::memfd_create("small-file-test", MFD_CLOEXEC)};
+  REQUIRE(memory);
+  const auto path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(memory.get());
+  CHECK(write_whole_file(path, "a long first text", 65536).has_value());
+  CHECK(write_whole_file(path, "short").has_value());
+  CHECK(read_small_file(path) == "short");
+  CHECK(::access("/memfd:small-file-test (deleted)", F_OK) != 0);
 }

@@ -62,7 +62,8 @@ class Wheel(unittest.TestCase):
     def test_programs_are_executable_and_nothing_else_is(self):
         executable = {entry.filename for entry in self.wheel.infolist() if entry.external_attr >> 16 & 0o111}
         data = f"acc_launch-{self.version}.data"
-        self.assertEqual(executable, {f"{data}/scripts/{name}" for name in (*build_wheel.COMMANDS, "acc-top")} | {f"{data}/data/libexec/acc/acc-test-worker"})
+        self.assertEqual(executable, {f"{data}/scripts/{name}" for name in (*build_wheel.COMMANDS, "acc-top")} 
+                         | {f"{data}/data/libexec/acc/{name}" for name in build_wheel.WORKERS})
         for entry in self.wheel.infolist():
             self.assertEqual(entry.external_attr >> 28, 0o10, f"{entry.filename} is a plain file")
 
