@@ -6,6 +6,10 @@
 #include "common/duration.hpp"
 #include "common/text.hpp"
 
+#include <boost/asio/post.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -155,6 +159,7 @@ struct Source {
   bool is_replaced = false;   ///< another one has it: this one is read to its end, then that one
   std::uint64_t partial = 0;  ///< bytes behind the last line's end when we last looked
   Instant partial_since{};
+  bool is_cut_character = false;  ///< they are the begin of a character: only growth ends the wait
   FileGrowth::Watch watch{};
 };
 
@@ -214,10 +219,12 @@ asio::awaitable<bool> send_piece(Follower& f, Source& source, bool is_over) {
     if (is_new) {
       source.partial = piece.size();
       source.partial_since = clock_now();
+      source.is_cut_character = false;
     }
     const bool is_due = takes_all || piece.size() == kPieceBytes ||
                         (!is_new && clock_now() - source.partial_since >= kPartialLineTime);
     if (is_due) n = takes_all ? piece.size() : whole_part(piece, true);
+    source.is_cut_character = is_due && n == 0;
   }
   if (n == 0) co_return false;
   source.offset += n;
@@ -262,7 +269,8 @@ std::optional<Instant> prepare_wait(Follower& f) {
     if (::fstat(source.fd.get(), &file) != 0) continue;
     const auto size = static_cast<std::uint64_t>(file.st_size);
     if (size != source.offset + source.partial) return std::nullopt;
-    if (source.partial > 0) until = std::min(until, source.partial_since + kPartialLineTime);
+    if (source.partial > 0 && !source.is_cut_character)
+      until = std::min(until, source.partial_since + kPartialLineTime);
   }
   return until;
 }
@@ -274,6 +282,8 @@ asio::awaitable<void> follow(std::shared_ptr<Follower> kept, std::shared_ptr<Bod
     if (event.job == id) to->notify();
   });
   while (to->is_open()) {
+    // Files are the user's: whatever becomes of them, others of the loop have their turn.
+    co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
     const auto job = f.api.jobs.find(f.who, f.id);
     if (!job) {
       const std::string gone = to_text(ServerSentEvent{

@@ -4,6 +4,10 @@
 #include "agent/output/event_file_line.hpp"
 #include "common/duration.hpp"
 
+#include <boost/asio/post.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -74,9 +78,10 @@ std::optional<RawPart> open_previous(const RawFile& file, const RawPart& current
   return is_before ? std::move(previous) : std::nullopt;
 }
 
-bool read_piece(const RawFile& file, std::string& piece) {
+bool read_piece(RawFile& file, std::string& piece) {
   piece.clear();
-  if (file.offset < file.part.begin) return false;
+  // What was before a part's begin is gone, also where its first line claims a begin of its own.
+  file.offset = std::max(file.offset, file.part.begin);
   piece.resize(kRawPieceBytes);
   const auto at = static_cast<off_t>(file.offset - file.part.begin);
   ssize_t n = 0;
@@ -123,6 +128,8 @@ asio::awaitable<void> follow_raw(std::shared_ptr<RawFile> kept, std::shared_ptr<
     if (event.job == id) to->notify();
   });
   for (;;) {
+    // Files are the user's: whatever becomes of them, others of the loop have their turn.
+    co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
     const auto job = file.api.jobs.find(file.who, file.id);
     const bool is_at_end = !job || is_over(job->state);  // before the file is read
     std::string piece;

@@ -11,6 +11,7 @@
 #include "common/log.hpp"
 #include "common/random.hpp"
 
+#include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -96,24 +97,53 @@ Result<void> JobProcesses::send_signal(const Job& job, int signo) const {
   return {};
 }
 
+namespace {
+
+/// Tells when something appears in a folder. The kernel lets a user have few instances of inotify (128), and ours
+/// are root's: beyond some, a request looks at its folder from time to time.
+class FolderWatch {
+ public:
+  FolderWatch(int& watched, int folder) : watched_{watched}, counts_{watched < kMost} {
+    if (!counts_) return fd_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));  // never readable
+    ++watched_;
+    fd_.reset(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+    const auto path = "/proc/self/fd/" + std::to_string(folder);
+    if (::inotify_add_watch(fd_.get(), path.c_str(), IN_MOVED_TO | IN_CREATE) < 0) fd_.reset();
+  }
+  ~FolderWatch() {
+    if (counts_) --watched_;
+  }
+  FolderWatch(const FolderWatch&) = delete;
+  FolderWatch& operator=(const FolderWatch&) = delete;
+
+  [[nodiscard]] bool is_open() const { return static_cast<bool>(fd_); }
+  [[nodiscard]] UniqueFd changes() const { return UniqueFd{::dup(fd_.get())}; }
+  [[nodiscard]] Millis look_again() const { return counts_ ? Millis::max() : Millis{100}; }
+
+ private:
+  static constexpr int kMost = 16;
+  int& watched_;
+  bool counts_;
+  UniqueFd fd_;
+};
+
+}  // namespace
+
 // The agent renames its socket into the folder when its first workers are on their way.
 awaitable<Result<UniqueFd>> JobProcesses::connect(JobPtr job, bool is_awaited) const {
   const auto folder = folder_.open_user_folder(job->id());
   if (folder.has_error()) co_return folder.error();
   const auto deadline = clock_now() + kSocketLimit;
   for (;;) {
-    UniqueFd changes{::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)};
-    const auto path = "/proc/self/fd/" + std::to_string(folder->get());
-    const bool is_watched =
-        ::inotify_add_watch(changes.get(), path.c_str(), IN_MOVED_TO | IN_CREATE) >= 0;
+    const FolderWatch watch{watched_, folder->get()};
     auto socket = connect_user_socket(folder->get(), "control.sock", job->stored.uid);
     if (socket.has_value() || socket.error().code != Errc::not_found) co_return socket;
     const auto left = std::chrono::duration_cast<Millis>(deadline - clock_now());
-    if (!is_awaited || !is_watched || left <= Millis{0} || !job->process.is_open())
+    if (!is_awaited || !watch.is_open() || left <= Millis{0} || !job->process.is_open())
       co_return Error{Errc::unavailable, "job " + job->id() +
                                              " is only just being started, its agent can't be "
                                              "asked yet: try again in a moment"};
-    co_await await_readable(std::move(changes), left);
+    co_await await_readable(watch.changes(), std::min<Millis>(left, watch.look_again()));
   }
 }
 

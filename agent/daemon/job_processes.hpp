@@ -39,6 +39,7 @@ class JobProcesses {
   const StateFolder& folder_;
   std::string group_;
   boost::asio::thread_pool& files_;
+  mutable int watched_ = 0;  ///< folders that are watched for a socket now
 };
 
 void send_to(const UniqueFd& process, int signo);

@@ -46,10 +46,10 @@ Result<UniqueFd> open_folder(int from, const std::string& path) {
   return at;
 }
 
-// What `best` prefers among the entries of a folder; at most some thousand are looked at.
+// The entry of a folder that is worth most; at most so many are looked at: the folder is the user's, and
+// the loop is everybody's.
 std::optional<std::string> best_entry(
-    int folder, const std::function<std::optional<std::int64_t>(const char*)>& worth) {
-  constexpr int kMost = 10'000;
+    int folder, int most_entries, const std::function<std::optional<std::int64_t>(const char*)>& worth) {
   const int copy = ::openat(folder, ".", kFolderFlags);
   DIR* const entries = copy >= 0 ? ::fdopendir(copy) : nullptr;
   if (entries == nullptr) {
@@ -60,7 +60,7 @@ std::optional<std::string> best_entry(
   std::int64_t most = 0;
   int seen = 0;
   while (const dirent* entry = ::readdir(entries)) {
-    if (++seen > kMost) break;
+    if (++seen > most_entries) break;
     if (entry->d_name[0] == '.') continue;
     const auto value = worth(entry->d_name);
     if (!value || (best && *value <= most)) continue;
@@ -86,7 +86,8 @@ std::optional<std::string> latest_run(int logs) {
     if (name.find('/') == std::string::npos && name[0] != '.' && time_of_folder(logs, name.c_str()))
       return name;
   }
-  return best_entry(logs, [&](const char* name) { return time_of_folder(logs, name); });
+  constexpr int kMostRuns = 256;  // each costs a stat; only where `latest` is missing
+  return best_entry(logs, kMostRuns, [&](const char* name) { return time_of_folder(logs, name); });
 }
 
 }  // namespace
@@ -144,7 +145,8 @@ Result<UniqueFd> open_rank_log(int folder, std::uint32_t local_rank, bool is_std
   auto run_folder = open_folder(logs->get(), *run);
   if (run_folder.has_error()) return run_folder.error();
   // Of a worker that the newest attempt hasn't started yet, the one before has the log.
-  const auto attempt = best_entry(run_folder->get(), [&](const char* name) {
+  constexpr int kMostAttempts = 4'096;
+  const auto attempt = best_entry(run_folder->get(), kMostAttempts, [&](const char* name) {
     const std::string_view text{name};
     std::optional<std::int64_t> number;
     if (text.starts_with(kAttempt))

@@ -399,6 +399,62 @@ class Clients(DaemonTest):
         self.assertLessEqual(daemon.status_of("VmRSS"), 8 * 1024)
 
 
+class UsersFiles(DaemonTest):
+    """What a job's folder holds is its user's, and one loop serves all."""
+
+    def begin(self, shell="sleep 600"):
+        daemon = self.daemon()
+        id = self.submit(daemon, shell)
+        until(lambda: daemon.job(id)["state"] == "running", "the job")
+        return daemon, id, os.path.join(daemon.state, "jobs", id, "user")
+
+    def test_events_that_claim_a_later_begin_froze_the_daemon(self):
+        daemon, id, folder = self.begin()
+        path = os.path.join(folder, "events.jsonl")
+        until(lambda: os.path.exists(path), "the job's events")
+        os.remove(path)
+        reader = Line(daemon.path)
+        self.addCleanup(reader.close)
+        reader.send(f"GET /v1/jobs/{id}/logs?stream=events&format=raw&follow=1 HTTP/1.0\r\n\r\n")
+        self.assertIn(b" 200 ", reader.read_to(b"\r\n\r\n"))
+        with open(path + ".new", "w") as file:
+            file.write('{"v":1,"event":"file_continued","begins_at":9}\n')
+        os.rename(path + ".new", path)
+        self.assertIn(b"file_continued", reader.read_to(b"\n"))
+        self.assertEqual(daemon.ask("GET", "/healthz").status, 200)
+
+    def test_output_that_ends_within_a_character_kept_a_core_busy(self):
+        daemon, id, _ = self.begin("printf 'begun\\n\\360'; sleep 600")
+        reader = Line(daemon.path)
+        self.addCleanup(reader.close)
+        reader.send(f"GET /v1/jobs/{id}/logs?stream=stdout&follow=1 HTTP/1.0\r\n\r\n")
+        reader.read_to(b"begun")
+        def seconds():
+            words = read(f"/proc/{daemon.pid}/stat").rsplit(")", 1)[1].split()
+            return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+        began, before = time.monotonic(), seconds()
+        until(lambda: time.monotonic() - began > 1.5, "time in which nothing happens")
+        self.assertLess(seconds() - before, 0.3 * SLACK)
+
+    def test_requests_that_wait_for_an_agent_took_all_of_roots_inotify_instances(self):
+        daemon, id, folder = self.begin()
+        until(lambda: os.path.exists(os.path.join(folder, "control.sock")), "the agent's socket")
+        os.rename(os.path.join(folder, "control.sock"), os.path.join(folder, "away"))
+        asking = [Line(daemon.path) for _ in range(60)]
+        for line in asking:
+            self.addCleanup(line.close)
+            line.send(f"POST /v1/jobs/{id}/stacks HTTP/1.1\r\nHost: acc\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}")
+        def watches():
+            links = []
+            for fd in os.listdir(f"/proc/{daemon.pid}/fd"):
+                with contextlib.suppress(OSError):
+                    links.append(os.readlink(f"/proc/{daemon.pid}/fd/{fd}"))
+            return len([link for link in links if "inotify" in link])
+        until(lambda: watches() >= 16, "requests that wait")
+        self.assertEqual(daemon.ask("GET", "/healthz").status, 200)  # behind all of them
+        self.assertLess(watches(), 40)
+
+
 class Life(DaemonTest):
     def follow_over(self, daemon, signo):
         """Follows a job while the daemon is ended by `signo` and started again, twice."""

@@ -42,7 +42,7 @@ static Json to_json(const JobRecord& job) {
   return {{"id", job.id}, {"uid", job.uid}, {"state", name_of(job.state)}, {"reason", job.reason},
           {"exit_code", job.exit_code ? Json(*job.exit_code) : Json(nullptr)}, {"pid", job.pid},
           {"starts", job.starts}, {"gpus", job.gpus}, {"ended_ms", job.ended_ms},
-          {"env", job.submission.env}, {"name", job.submission.name}};
+          {"env", job.submission->env}, {"name", job.submission->name}};
 }
 
 static Json read_output(const Result<UniqueFd>& fd) {
