@@ -104,7 +104,10 @@ namespace {
 class FolderWatch {
  public:
   FolderWatch(int& watched, int folder) : watched_{watched}, counts_{watched < kMost} {
-    if (!counts_) return fd_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));  // never readable
+    if (!counts_) {
+      fd_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));  // never readable
+      return;
+    }
     ++watched_;
     fd_.reset(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
     const auto path = "/proc/self/fd/" + std::to_string(folder);

@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (job.error().what.empty()) std::abort();
     return 0;
   }
-  if (!is_job_id(job->id) || job->submission.words.empty()) std::abort();
+  if (!is_job_id(job->id) || job->submission->words.empty()) std::abort();
   const std::string once = encode_job(*job);
   const auto again = decode_job(once);
   if (again.has_error() || encode_job(*again) != once) std::abort();
