@@ -303,7 +303,7 @@ class Proxy(ClusterTest):
         self.curl(b, "--json", '{"grace_s": 0}', f"http://acc/v1/jobs/{busy}/stop")
         b.wait_ended(busy)
         self.curl(b, "-X", "DELETE", f"http://acc/v1/jobs/{busy}")
-        self.assertRegex(check([script], slots=9)["error"], "this node has 8 and 0: ask for fewer, or raise them in the settings of its acc-agent")
+        self.assertRegex(check([script], slots=9)["error"], "this node has 8 slots in all: ask for fewer, or raise that in the settings of its acc-agent")
         self.curl(b, "--json", '{"reason": "new disk"}', "http://acc/v1/node/drain")
         self.assertIn("drained: new disk", check([script])["error"])
         self.assertEqual(b.ask("GET", "/v1/jobs").json, {"jobs": []})

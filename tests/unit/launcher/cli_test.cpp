@@ -70,9 +70,9 @@ TEST_CASE("mpirun's flags are answered with the flag to use here", "[launcher][c
     CHECK(hint(flag) == std::string{"unrecognized arguments: "} + flag +
                             " (mpirun's flag; here --num_processes N)");
   for (const auto* flag : {"-machinefile", "-hostfile", "-f"})
-    CHECK(hint(flag).find("here --hostfile FILE, with --ssh") != std::string::npos);
+    CHECK(hint(flag).find("here --hostfile FILE, through acc-agent") != std::string::npos);
   for (const auto* flag : {"-hosts", "-H", "--host"})
-    CHECK(hint(flag).find("here --hosts a:8,b:8, with --ssh") != std::string::npos);
+    CHECK(hint(flag).find("here --hosts a:8,b:8, through acc-agent") != std::string::npos);
   CHECK(hint("--timestamp-output").find("--tee 3") != std::string::npos);
   CHECK(hint("--bind-to").find("--numa_binding") != std::string::npos);
   CHECK(hint("-x").find("workers inherit all variables") != std::string::npos);
