@@ -443,7 +443,7 @@ class UsersFiles(DaemonTest):
         asking = [Line(daemon.path) for _ in range(60)]
         for line in asking:
             self.addCleanup(line.close)
-            line.send(f"POST /v1/jobs/{id}/stacks HTTP/1.1\r\nHost: acc\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}")
+            line.send(f"POST /v1/jobs/{id}/stacks HTTP/1.1\r\nHost: acc\r\nContent-Length: 0\r\n\r\n")
         def watches():
             links = []
             for fd in os.listdir(f"/proc/{daemon.pid}/fd"):
