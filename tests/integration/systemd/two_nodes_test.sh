@@ -105,7 +105,7 @@ walker() { on 1 setpriv --reuid=4711 --regid=4711 --clear-groups env HOME=/home/
 check "one command runs a job on both" walker 'acc-launch --hosts node1:1,node2:1 --cpu --max-restarts 3 train.py'
 cp "$made/said" "$made/job"
 for n in 1 2; do check "rank $((n - 1)) ran on node$n" grep -qx "\[default$((n - 1))\]:rank $((n - 1)) of 2 on node$n" "$made/job"; done
-check "too many slots are refused with the cure" sh -c "nsenter -t ${managers[0]} -a acc-launch --hosts node1:900,node2:1 --cpu --no_python true 2>&1 | grep 'raise them in the settings'"
+check "too many slots are refused with the cure" sh -c "nsenter -t ${managers[0]} -a acc-launch --hosts node1:900,node2:1 --cpu --no_python true 2>&1 | grep 'raise that in the settings'"
 check "a job is left running" walker 'id=$(acc-launch --detach --hosts node1:1,node2:1 --cpu --no_python sleep 100000) && echo "$id" >/home/walker/id'
 on 2 systemctl kill -s KILL acc-agent
 check "node2's daemon is back after SIGKILL" sh -c "for i in \$(seq 100); do nsenter -t ${managers[0]} -a acc-ctl nodes 2>/dev/null | grep -q '^node2 .*0.*[0-9]' && exit 0; sleep 0.1; done; exit 1"
