@@ -21,8 +21,9 @@ struct HostAddresses {
 };
 
 /// Addresses of host names. The system's resolver blocks for as long as a server doesn't answer, so
-/// each look-up has a thread of its own while it lasts: one user's wrong name delays no other. Of
-/// more at once than there may be threads, as a launch over hundreds of hosts has, the rest waits.
+/// each look-up has a thread of its own while it lasts: a wrong name delays no other. Of more at
+/// once than there may be threads, as a launch over hundreds of hosts has, the rest waits; no user
+/// has a share of their own, so that one who asks for many such names delays all.
 class HostLookups {
  public:
   explicit HostLookups(boost::asio::io_context& io) : io_{io} {}
