@@ -64,8 +64,8 @@ sigset_t guarded_signals() {
   return set;
 }
 
-// If a standard descriptor is closed when we start, a pipe of ours would get its number. What is written
-// to one that was closed is refused, as before, so that lost output is counted and told.
+// If a standard descriptor is closed when we start, a pipe of ours would get its number. What is
+// written to one that was closed is refused, as before, so that lost output is counted and told.
 void fill_standard_descriptors() {
   for (int fd = ::open("/dev/null", O_RDONLY); fd >= 0; fd = ::open("/dev/null", O_RDONLY)) {
     if (fd <= STDERR_FILENO) continue;

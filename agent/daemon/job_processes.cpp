@@ -99,8 +99,8 @@ Result<void> JobProcesses::send_signal(const Job& job, int signo) const {
 
 namespace {
 
-/// Tells when something appears in a folder. The kernel lets a user have few instances of inotify (128), and ours
-/// are root's: beyond some, a request looks at its folder from time to time.
+/// Tells when something appears in a folder. The kernel lets a user have few instances of inotify
+/// (128), and ours are root's: beyond kMost, a request looks at its folder again every 100 ms.
 class FolderWatch {
  public:
   FolderWatch(int& watched, int folder) : watched_{watched}, counts_{watched < kMost} {

@@ -160,8 +160,10 @@ class JobService::Impl {
                                         "its acc-agent"};
     if (submission.wait || slots.has_free(wanted)) return std::nullopt;
     std::string text = "no room: it needs " + asked + ", free: " +
-                       with_gpus(slots.free_slots(), slots.free_gpus().size()) + "; running here: " + busy_text(who);
-    if (slots.waiting() > 0) text += ", and " + plural(slots.waiting(), "job") +
+                       with_gpus(slots.free_slots(), slots.free_gpus().size()) +
+                       "; running here: " + busy_text(who);
+    if (slots.waiting() > 0)
+      text += ", and " + plural(slots.waiting(), "job") +
               (slots.waiting() == 1 ? " waits" : " wait");
     return Error{Errc::exhausted, text + ": submit with --wait, or later"};
   }

@@ -46,10 +46,11 @@ Result<UniqueFd> open_folder(int from, const std::string& path) {
   return at;
 }
 
-// The entry of a folder that is worth most; at most so many are looked at: the folder is the user's, and
-// the loop is everybody's.
+// The entry of a folder that is worth most; at most so many are looked at: the folder is the
+// user's, and the loop is everybody's.
 std::optional<std::string> best_entry(
-    int folder, int most_entries, const std::function<std::optional<std::int64_t>(const char*)>& worth) {
+    int folder, int most_entries,
+    const std::function<std::optional<std::int64_t>(const char*)>& worth) {
   const int copy = ::openat(folder, ".", kFolderFlags);
   DIR* const entries = copy >= 0 ? ::fdopendir(copy) : nullptr;
   if (entries == nullptr) {
