@@ -194,7 +194,8 @@ def sleep():
     os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)", {token!r}])
 """)
         process = subprocess.Popen([str(self.bin / "python"), str(script)], cwd=script.parent, env=self.environment(), stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's background job ignores it
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.stderr.close)
         self.addCleanup(self.end, process, token)
@@ -248,7 +249,8 @@ import sys
 from jupyter_client.manager import start_new_kernel
 manager, client = start_new_kernel()
 def texts(cell, until=None):
-    message, found, state = client.execute(cell), "", ""
+    # Without stop_on_error=False a kernel refuses what arrives right after a cell that failed.
+    message, found, state = client.execute(cell, stop_on_error=False), "", ""
     while state != "idle":
         answer = client.get_iopub_msg(timeout=60)
         if answer["parent_header"].get("msg_id") == message:
