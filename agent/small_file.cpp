@@ -41,7 +41,9 @@ static Result<void> write_all(int fd, std::string_view text, const std::string& 
 }
 
 static Result<void> write_in_place(const std::string& path, std::string_view text) {
-  const UniqueFd fd{::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)};
+  // O_CREAT: the kernel then refuses another user's pipe in a folder as /tmp (fs.protected_fifos).
+  const UniqueFd fd{
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644)};
   if (!fd) return system_error(errno, "write '" + path + "'");
   return write_all(fd.get(), text, path);
 }
@@ -50,7 +52,8 @@ Result<void> write_whole_file(const std::string& path, std::string_view text, st
   struct stat info {};
   const bool exists = ::stat(path.c_str(), &info) == 0;
   if (exists && !S_ISREG(info.st_mode)) return write_in_place(path, text);
-  const std::string target = file_behind_links(path);
+  const auto [target, refused] = file_behind_links(path);
+  if (refused != 0) return system_error(refused, "write '" + path + "'");
   struct stat behind {};
   // /proc/PID/fd/N of a memfd or a removed file: what its link reads as names no file, or another.
   if (exists && (::stat(target.c_str(), &behind) != 0 || behind.st_ino != info.st_ino ||

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <climits>
 
 namespace acc {
@@ -25,19 +26,39 @@ bool holds_other_text(const std::string& path, std::string_view begin) {
   return !text.empty() && !text.starts_with(begin);
 }
 
-std::string file_behind_links(const std::string& path) {
+namespace {
+
+std::string folder_of(const std::string& file) {
+  const auto slash = file.rfind('/');
+  return slash == std::string::npos ? "" : file.substr(0, slash + 1);
+}
+
+bool is_trap(const struct stat& link, const std::string& folder) {
+  struct stat of_folder {};
+  if (::stat(folder.empty() ? "." : folder.c_str(), &of_folder) != 0) return true;
+  constexpr mode_t kShared = S_ISVTX | S_IWOTH;
+  return (of_folder.st_mode & kShared) == kShared && link.st_uid != ::geteuid() &&
+         link.st_uid != of_folder.st_uid;
+}
+
+}  // namespace
+
+FileBehindLinks file_behind_links(const std::string& path) {
   constexpr int kMostLinks = 40;  // as the kernel
   std::string file = path;
   for (int links = 0; links < kMostLinks; ++links) {
+    // What is judged is what is read, whatever takes its name meanwhile.
+    const UniqueFd link{::open(file.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)};
+    struct stat info {};
+    if (!link || ::fstat(link.get(), &info) != 0 || !S_ISLNK(info.st_mode)) return {file};
+    if (is_trap(info, folder_of(file))) return {{}, EACCES};
     std::array<char, PATH_MAX> to{};
-    const auto n = ::readlink(file.c_str(), to.data(), to.size());
-    if (n < 0) return file;
+    const auto n = ::readlinkat(link.get(), "", to.data(), to.size());
+    if (n < 0) return {{}, errno};
     const std::string_view target{to.data(), static_cast<std::size_t>(n)};
-    const auto slash = file.rfind('/');
-    const bool is_relative = !target.starts_with('/') && slash != std::string::npos;
-    file = (is_relative ? file.substr(0, slash + 1) : "") + std::string{target};
+    file = (target.starts_with('/') ? "" : folder_of(file)) + std::string{target};
   }
-  return path;
+  return {{}, ELOOP};
 }
 
 }  // namespace acc

@@ -10,8 +10,15 @@ namespace acc {
 /// be written over. False where there is no file, or it can't be read.
 [[nodiscard]] bool holds_other_text(const std::string& path, std::string_view begin);
 
-/// The file that opening `path` for writing creates or changes: symbolic links are followed, also one
-/// to a file that isn't there yet. `path` itself where links go in a circle.
-[[nodiscard]] std::string file_behind_links(const std::string& path);
+/// The file that opening a path for writing creates or changes.
+struct FileBehindLinks {
+  std::string file;
+  int error = 0;  ///< errno of a path that must not be followed; then `file` is empty
+};
+/// Symbolic links of `path`'s last component are followed, also one to a file that isn't there yet;
+/// those of its folders are left to the kernel.
+/// @return EACCES: another user's link in a sticky folder that all may write to, as /tmp is. The
+/// kernel refuses to open those (fs.protected_symlinks). ELOOP: more links than the kernel follows.
+[[nodiscard]] FileBehindLinks file_behind_links(const std::string& path);
 
 }  // namespace acc

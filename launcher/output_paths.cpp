@@ -36,11 +36,16 @@ int why_no_logs(const std::string& folder) {
   return failed ? failed.value() : why_closed(folder);
 }
 
+int why_no_new_file(const std::string& path) {
+  const auto [file, refused] = file_behind_links(path);
+  return refused != 0 ? refused : why_closed(folder_of(file));
+}
+
 int why_no_file(const std::string& path) {
   struct stat info {};
   const bool exists = ::stat(path.c_str(), &info) == 0;
   if (!exists || S_ISREG(info.st_mode)) {  // written beside it and renamed
-    return why_closed(folder_of(file_behind_links(path)));
+    return why_no_new_file(path);
   }
   if (S_ISDIR(info.st_mode)) return EISDIR;
   return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;  // a device or a pipe
@@ -49,7 +54,7 @@ int why_no_file(const std::string& path) {
 int why_no_appending(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0)
-    return errno == ENOENT ? why_closed(folder_of(file_behind_links(path))) : errno;
+    return errno == ENOENT ? why_no_new_file(path) : errno;
   if (S_ISDIR(info.st_mode)) return EISDIR;
   return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;
 }

@@ -85,6 +85,10 @@ void Destinations::tell_news(OutputQueue& queue) {
     // Where our own lines go: they would wait, too.
     return &queue == &console(true) ? void() : say("acc-launch: warning: " + queue.describe_stuck());
   }
+  tell_losses(queue);
+}
+
+void Destinations::tell_losses(const OutputQueue& queue) {
   const auto losses = queue.losses();
   const bool is_known = &queue == files_.get() && is_log_dir_closed;
   if (losses && on_degraded && !is_known) on_degraded(*losses);
@@ -120,6 +124,12 @@ void Destinations::finish(const AskFlushLimits& limits) {
   write(files_.get());
   write(err_.get());
   write(out_.get());
+  // A reader may be found gone only now. What was given up is in the report's block.
+  for_each([&](OutputQueue& queue) {
+    const auto losses = queue.losses();
+    if (losses && losses->reader_left && queue.news(clock_now()) == OutputQueue::News::degraded)
+      tell_losses(queue);
+  });
 }
 
 // It had not had the whole patience.

@@ -65,6 +65,7 @@ class Destinations {
       if (queue != nullptr) act(*queue);
   }
   void tell_news(OutputQueue& queue);
+  void tell_losses(const OutputQueue& queue);
   [[nodiscard]] bool was_cut_off(const OutputQueue& queue, Instant from) const;
   bool write_out(OutputQueue& queue, Instant from, const AskFlushLimits& limits);
 

@@ -1,5 +1,5 @@
 """The file of --report: whatever becomes of a job, it never is one of an older job."""
-import contextlib, json, os, signal, subprocess, tempfile
+import contextlib, json, os, signal, subprocess, tempfile, unittest
 
 from harness import ACC, JobTest, is_root, main, read, until, write
 
@@ -131,7 +131,20 @@ class Report(JobTest):
         os.symlink("there/report.json", os.path.join(folder, "link.json"))
         return folder
 
+    @unittest.skipUnless(is_root(), "needs root")
+    def test_root_s_report_went_where_another_user_s_link_in_a_shared_folder_pointed_to(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o1777)
+            link = os.path.join(folder, "r.json")
+            os.symlink("/etc/acc-test-planted", link)
+            os.lchown(link, 1001, 1001)
+            job = self.job(f"--num_processes 1 --report {link}", "exit=0")
+            self.assertEqual(job.wait(), 73, job.stderr)
+            self.assertIn(f"--report: can't write to '{link}': Permission denied", job.stderr)
+            self.assertFalse(os.path.exists("/etc/acc-test-planted"))
+
     def test_output_to_a_closed_standard_output_was_lost_without_a_word(self):
+        """However short the job: that nobody reads may be found at its very end."""
         with tempfile.TemporaryDirectory() as folder:
             ran = subprocess.run(["sh", "-c", f"exec {ACC} --num_processes 1 --report r.json --no_python sh -c 'echo one; echo two' >&-"],
                                  cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)

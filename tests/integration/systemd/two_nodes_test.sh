@@ -107,9 +107,14 @@ cp "$made/said" "$made/job"
 for n in 1 2; do check "rank $((n - 1)) ran on node$n" grep -qx "\[default$((n - 1))\]:rank $((n - 1)) of 2 on node$n" "$made/job"; done
 check "too many slots are refused with the cure" sh -c "nsenter -t ${managers[0]} -a acc-launch --hosts node1:900,node2:1 --cpu --no_python true 2>&1 | grep 'raise that in the settings'"
 check "a job is left running" walker 'id=$(acc-launch --detach --hosts node1:1,node2:1 --cpu --no_python sleep 100000) && echo "$id" >/home/walker/id'
-on 2 systemctl kill -s KILL acc-agent
+worker_on_node2() { on 2 pgrep -u 4711 -x sleep; }
+check "its worker runs on node2" sh -c "for i in \$(seq 100); do nsenter -t ${managers[1]} -a pgrep -u 4711 -x sleep && exit 0; sleep 0.1; done; exit 1"
+worker=$(worker_on_node2 || :)
+# The daemon alone: without --kill-whom it is every process of the service, and so the jobs too.
+on 2 systemctl kill --kill-whom=main -s KILL acc-agent
 check "node2's daemon is back after SIGKILL" sh -c "for i in \$(seq 100); do nsenter -t ${managers[0]} -a acc-ctl nodes 2>/dev/null | grep -q '^node2 .*0.*[0-9]' && exit 0; sleep 0.1; done; exit 1"
 check "the job runs" walker 'acc-ctl status "$(cat ~/id)" | grep -q running'
+check "with the worker that it had on node2" test "$(worker_on_node2)" = "$worker"
 check "it is stopped on both" walker 'acc-ctl stop --grace 1 "$(cat ~/id)" && for i in $(seq 100); do acc-ctl status "$(cat ~/id)" 2>&1 | grep -q "running\|stopping" || exit 0; sleep 0.1; done; exit 1'
 check "nothing of it is left on node2" sh -c "for i in \$(seq 100); do nsenter -t ${managers[1]} -a pgrep -u walker || exit 0; sleep 0.1; done; exit 1"
 

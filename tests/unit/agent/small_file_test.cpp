@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -42,6 +43,32 @@ TEST_CASE("a file is replaced as a whole, also through a link", "[agent]") {
         2);  // nothing beside
   CHECK(write_whole_file(std::string{base} + "/none/file", "x").has_error());
   fs::remove_all(base);
+}
+
+TEST_CASE("root's report went where another user's link in a shared folder pointed to", "[agent]") {
+  constexpr uid_t kOther = 1001;
+  const acc::testing::TestFolder folder;
+  const auto shared = folder / "shared";
+  const auto target = folder / "target";
+  const auto link = (shared / "report.json").string();
+  fs::create_directory(shared);
+  fs::create_symlink(target, link);
+  const auto make_sticky = [&] { return ::chmod(shared.c_str(), S_ISVTX | 0777) == 0; };
+  if (::lchown(link.c_str(), kOther, kOther) != 0) {
+    WARN("needs root: skipped");
+    return;
+  }
+
+  CHECK(write_whole_file(link, "text").has_value());  // as any program follows it
+  fs::remove(target);
+  REQUIRE(make_sticky());
+  const auto written = write_whole_file(link, "text");
+  REQUIRE(written.has_error());
+  CHECK(written.error().what == "write '" + link + "': Permission denied");
+  CHECK_FALSE(fs::exists(target));
+  REQUIRE(::lchown(link.c_str(), ::geteuid(), ::getegid()) == 0);
+  CHECK(write_whole_file(link, "text").has_value());
+  CHECK(read_small_file(target.string()) == "text");
 }
 
 TEST_CASE("what is written over a file has nothing of the old text behind it", "[agent]") {
