@@ -9,6 +9,7 @@
 #include "common/version.hpp"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -129,6 +130,7 @@ int main(int argc, char** argv) {
   nothing.sa_handler = [](int) {};
   ::sigaction(SIGPIPE, &nothing, nullptr);
   ::umask(022);
+  ::prctl(PR_SET_DUMPABLE, 0);  // a core file would hold the cluster's secret
   CommandLine line;
   for (int i = 1; i < argc; ++i) {
     const std::string word{argv[i]};

@@ -253,7 +253,7 @@ void Daemon::wait_for_signal() {
 void Daemon::on_signal(int signo) {
   if (signo != SIGHUP) return stop(signo);
   if (is_stopping_) return;
-  asio::co_spawn(io_, reload(), [](std::exception_ptr failed) {
+  asio::co_spawn(io_, reload(), [](const std::exception_ptr& failed) {
     if (failed) log::error("reload_failed", {{"why", "an exception"}});
   });
 }

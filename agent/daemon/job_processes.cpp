@@ -103,7 +103,9 @@ namespace {
 /// (128), and ours are root's: beyond kMost, a request looks at its folder again every 100 ms.
 class FolderWatch {
  public:
-  FolderWatch(int& watched, int folder) : watched_{watched}, counts_{watched < kMost} {
+  /// @param closer  where an instance is closed, which takes the kernel 10 to 100 ms
+  FolderWatch(int& watched, boost::asio::thread_pool& closer, int folder)
+      : watched_{watched}, closer_{closer}, counts_{watched < kMost} {
     if (!counts_) {
       fd_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));  // never readable
       return;
@@ -114,7 +116,9 @@ class FolderWatch {
     if (::inotify_add_watch(fd_.get(), path.c_str(), IN_MOVED_TO | IN_CREATE) < 0) fd_.reset();
   }
   ~FolderWatch() {
-    if (counts_) --watched_;
+    if (!counts_) return;
+    --watched_;
+    boost::asio::post(closer_, [fd = std::move(fd_)] {});
   }
   FolderWatch(const FolderWatch&) = delete;
   FolderWatch& operator=(const FolderWatch&) = delete;
@@ -126,6 +130,7 @@ class FolderWatch {
  private:
   static constexpr int kMost = 16;
   int& watched_;
+  boost::asio::thread_pool& closer_;
   bool counts_;
   UniqueFd fd_;
 };
@@ -136,18 +141,29 @@ class FolderWatch {
 awaitable<Result<UniqueFd>> JobProcesses::connect(JobPtr job, bool is_awaited) const {
   const auto folder = folder_.open_user_folder(job->id());
   if (folder.has_error()) co_return folder.error();
+  const auto try_once = [&] {
+    return connect_user_socket(folder->get(), "control.sock", job->stored.uid);
+  };
+  const auto is_final = [](const Result<UniqueFd>& socket) {
+    return socket.has_value() || socket.error().code != Errc::not_found;
+  };
+  auto socket = try_once();
   const auto deadline = clock_now() + kSocketLimit;
-  for (;;) {
-    const FolderWatch watch{watched_, folder->get()};
-    auto socket = connect_user_socket(folder->get(), "control.sock", job->stored.uid);
-    if (socket.has_value() || socket.error().code != Errc::not_found) co_return socket;
+  // A watch is made for those alone that wait.
+  while (!is_final(socket)) {
     const auto left = std::chrono::duration_cast<Millis>(deadline - clock_now());
-    if (!is_awaited || !watch.is_open() || left <= Millis{0} || !job->process.is_open())
-      co_return Error{Errc::unavailable, "job " + job->id() +
-                                             " is only just being started, its agent can't be "
-                                             "asked yet: try again in a moment"};
+    const Error unavailable{Errc::unavailable, "job " + job->id() +
+                                                   " is only just being started, its agent can't "
+                                                   "be asked yet: try again in a moment"};
+    if (!is_awaited || left <= Millis{0} || !job->process.is_open()) co_return unavailable;
+    const FolderWatch watch{watched_, files_, folder->get()};
+    if (!watch.is_open()) co_return unavailable;
+    socket = try_once();  // it may have come before the watch
+    if (is_final(socket)) break;
     co_await await_readable(watch.changes(), std::min<Millis>(left, watch.look_again()));
+    socket = try_once();
   }
+  co_return socket;
 }
 
 awaitable<Result<std::string>> JobProcesses::ask(JobPtr job, std::string request) const {

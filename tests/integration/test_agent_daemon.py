@@ -380,6 +380,23 @@ class Clients(DaemonTest):
         self.assertIn(b"event: end", stopped.rest())
 
     @unittest.skipIf(SANITIZED, "a sanitizer has memory and threads of its own")
+    def test_one_users_questions_about_ten_jobs_made_the_daemon_deaf_for_half_a_minute(self):
+        """Each question to an agent took 10 to 100 ms of the loop, asleep in the kernel."""
+        daemon = self.daemon("--slots", "10")
+        ids = [self.submit(daemon, "sleep 600") for _ in range(10)]
+        for id in ids:
+            until(lambda: "live" in daemon.job(id), "an answer of its agent")
+        lines = [Line(daemon.path) for _ in range(200)]
+        for line in lines:
+            self.addCleanup(line.close)
+            line.send("GET /metrics HTTP/1.1\r\nHost: acc\r\nConnection: close\r\n\r\n")
+        began = time.monotonic()
+        self.assertEqual(daemon.ask("GET", "/healthz").status, 200)
+        self.assertLess(time.monotonic() - began, 10 * SLACK)
+        codes = [int(line.rest().split()[1]) for line in lines]
+        self.assertIn(200, codes)
+        self.assertLessEqual(set(codes), {200, 503})
+
     def test_without_work_it_sleeps_in_eight_megabytes(self):
         daemon = self.daemon()
         id = self.submit(daemon, "true")
