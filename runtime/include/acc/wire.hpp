@@ -2,9 +2,13 @@
 
 #include <acc/error.hpp>
 #include <acc/types.hpp>
+#include <array>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -14,8 +18,24 @@
 /// How a sample is sent from rank 0 to the others when batches are dispatched. Plain structs,
 /// strings, vectors, pairs and HostTensors do already; for anything else specialize Wire. The ranks
 /// of a job run the same program on machines of one kind, so plain values are sent as they are in
-/// memory.
+/// memory: a struct that holds a pointer or a view needs a Wire of its own.
 namespace acc::runtime {
+
+/// Pointers and views name memory of their own process alone, and can't be sent.
+template <class T>
+inline constexpr bool is_view_of_memory = std::is_pointer_v<T>;
+template <class T, std::size_t N>
+inline constexpr bool is_view_of_memory<std::span<T, N>> = true;
+template <class C, class Traits>
+inline constexpr bool is_view_of_memory<std::basic_string_view<C, Traits>> = true;
+template <class T>
+inline constexpr bool is_view_of_memory<std::reference_wrapper<T>> = true;
+template <class T, std::size_t N>
+inline constexpr bool is_view_of_memory<std::array<T, N>> = is_view_of_memory<T>;
+
+/// What can be sent as its bytes.
+template <class T>
+concept PlainValue = std::is_trivially_copyable_v<T> && !is_view_of_memory<T>;
 
 template <class T>
 struct Wire;
@@ -37,8 +57,8 @@ inline std::string_view take_bytes(std::string_view& in, std::uint64_t bytes) {
   return part;
 }
 
-template <class T>
-requires(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>) struct Wire<T> {
+template <PlainValue T>
+struct Wire<T> {
   static void write(std::string& out, const T& value) {
     out.append(reinterpret_cast<const char*>(&value), sizeof value);
   }
@@ -90,7 +110,7 @@ struct Wire<std::vector<T>> {
   }
 
  private:
-  static constexpr bool kPlain = std::is_trivially_copyable_v<T> && !std::same_as<T, bool>;
+  static constexpr bool kPlain = PlainValue<T> && !std::same_as<T, bool>;
 };
 
 template <class A, class B>

@@ -1,7 +1,12 @@
 #include <catch2/catch.hpp>
 
 #include <acc/wire.hpp>
+#include <array>
+#include <functional>
 #include <limits>
+#include <span>
+#include <string_view>
+#include <utility>
 
 using namespace acc::runtime;
 
@@ -31,6 +36,14 @@ void round_trip(const T& value) {
 }
 
 }  // namespace
+
+// Spans of rank 0's memory were sent as addresses: SIGSEGV on the others, or their own bytes there.
+static_assert(!Wired<int*> && !Wired<std::span<int>> && !Wired<std::span<const float, 3>> &&
+              !Wired<std::string_view> && !Wired<std::reference_wrapper<int>> &&
+              !Wired<std::array<std::string_view, 2>> && !Wired<std::vector<std::string_view>> &&
+              !Wired<std::pair<std::span<int>, int>>);
+static_assert(Wired<std::array<int, 3>> && Wired<std::pair<int, int>> &&
+              Wired<std::vector<std::string>> && Wired<std::vector<bool>>);
 
 TEST_CASE("samples are the same after the journey, or an error", "[runtime][data]") {
   round_trip(42);
