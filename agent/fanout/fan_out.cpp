@@ -280,7 +280,9 @@ FanOutActions on(FanOutState& state, const HostReportedEnd& e) {
   if (host.phase != HostPhase::running || host.exit_code) return {};
   host.exit_code = e.exit_code;
   const bool is_alone = JobVerdict::is_of_one_node(e.exit_code);
-  const bool is_of_ours = state.is_rest_told && e.exit_code == 128 + SIGTERM;
+  // Told to end, as the job had ended on other hosts or couldn't go on: no end of the job either.
+  const bool was_told = state.is_rest_told || (host.is_closed && state.verdict.code());
+  const bool is_of_ours = was_told && e.exit_code == 128 + SIGTERM;
   if (!is_of_ours && (!is_alone || !host.is_closed)) state.verdict.add(e.exit_code);
   FanOutActions out;
   // A transport may wait for the end of its input.

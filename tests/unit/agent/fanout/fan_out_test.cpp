@@ -317,6 +317,16 @@ SCENARIO("a host that doesn't follow the end of the others is cut off", "[agent]
   CHECK(Story::finish(story.ended(1, 70)) == to_int(ExitCode::success));
 }
 
+TEST_CASE("a job that succeeded without a host that was cut off had exit code 143",
+          "[agent][fanout]") {
+  Story story{3};
+  story.run_all();
+  story.ended(0, 0);
+  story.ended(2, 0);
+  CHECK(count<CloseLifeLine>(story(FanOutTimerFired{FanOutTimer::end})) == 1);
+  CHECK(Story::finish(story.ended(1, 143)) == 0);
+}
+
 TEST_CASE("after an early Ctrl-C a host that hadn't joined yet waited for the others",
           "[agent][fanout]") {
   Story story{3};
