@@ -203,7 +203,8 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
   const std::string line = *user + '@' + join_host_port(node.host, node.port);
   auto stream = take_kept(line, *tls);
   if (!stream) {
-    auto dialled = co_await dial_peer(io_, lookups_, turns_, node, *tls, settings_.connect);
+    auto dialled =
+        co_await dial_peer(io_, lookups_, turns_, who.uid, node, *tls, settings_.connect);
     if (!dialled) co_return failure(dialled.error());
     stream = std::move(*dialled);
   }
@@ -289,8 +290,9 @@ awaitable<void> PeerProxy::ask_one(std::string user, std::shared_ptr<Listing> li
   if (!address) co_return fail("bad_request", in_quotes(answer.node, 80) + " is no HOST[:PORT]");
   if (!tls) co_return fail("no_secret", tls.error().what);
   const Instant due = clock_now() + settings_.list;
-  auto stream =
-      co_await dial_peer(io_, lookups_, turns_, with_port(*address), *tls, settings_.list);
+  constexpr uid_t kOperator = 0;  // the names are of the settings
+  auto stream = co_await dial_peer(io_, lookups_, turns_, kOperator, with_port(*address), *tls,
+                                   settings_.list);
   if (!stream) co_return fail(stream.error().code, stream.error().what);
   const auto exchange = std::make_shared<Exchange>(std::move(*stream), answer.node, false);
   HttpRequest request;
