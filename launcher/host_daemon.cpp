@@ -1,5 +1,6 @@
 #include "launcher/host_daemon.hpp"
 
+#include "common/duration.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
 
@@ -9,14 +10,35 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <cstring>
+#include <string_view>
 
 namespace acc::launcher {
 
 namespace {
 
-/// errno; 0: a process listens there. Its user is the daemon's.
+/// A daemon that is stopped (SIGSTOP) or stuck takes connections, as the kernel does that for it:
+/// it is asked for what costs it nothing.
+bool is_answering(int fd) {
+  constexpr int kPatience_ms = 4'000;
+  constexpr std::string_view kAsk =
+      "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+  if (::send(fd, kAsk.data(), kAsk.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return true;
+  const auto until = clock_now() + Millis{kPatience_ms};
+  for (;;) {
+    const auto left = std::chrono::ceil<Millis>(until - clock_now()).count();
+    pollfd answer{fd, POLLIN, 0};
+    const int n = ::poll(&answer, 1, static_cast<int>(std::max<std::int64_t>(left, 0)));
+    if (n > 0) return true;
+    if (n == 0 || errno != EINTR) return false;
+  }
+}
+
+/// errno; 0: a process listens there. Its user is the daemon's. ETIMEDOUT: it gives no answer.
 int try_socket(const std::string& path, uid_t& user) {
   const UniqueFd fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (!fd) return errno;
@@ -38,12 +60,20 @@ int try_socket(const std::string& path, uid_t& user) {
   user = ::geteuid();
   if (failed == 0 && ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0)
     user = peer.uid;
-  return 0;
+  return failed != 0 || is_answering(fd.get()) ? 0 : ETIMEDOUT;
 }
 
 std::string value_of(const Environment& environment, const char* name) {
   const auto found = environment.find(name);
   return found != environment.end() ? found->second : std::string{};
+}
+
+std::string why_of(int failed) {
+  if (failed == ECONNREFUSED) return "nothing listens there";
+  if (failed == ETIMEDOUT)
+    return "it takes connections, but gives no answer: its process is stopped (kill -CONT PID) or "
+           "stuck (systemctl restart acc-agent; jobs go on)";
+  return std::strerror(failed);
 }
 
 }  // namespace
@@ -60,8 +90,7 @@ DaemonFound find_daemon(const Environment& environment) {
     uid_t user = 0;
     const int failed = try_socket(place, user);
     if (failed == 0) return {place, user != 0, {}};
-    found.why += (found.why.empty() ? "" : ", ") + printable(place) + ": " +
-                 (failed == ECONNREFUSED ? "nothing listens there" : std::strerror(failed));
+    found.why += (found.why.empty() ? "" : ", ") + printable(place) + ": " + why_of(failed);
   }
   return found;
 }

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,7 +26,9 @@ struct ApiContext {
   OtherNodes* nodes = nullptr;    ///< outlives the server; null: none can be asked
   TokenIssuer* tokens = nullptr;  ///< outlives the server; null: no door takes any
   /// Of each user, requests that wait for a job's agent or hold what it said: some MiB each.
-  std::map<uid_t, std::size_t> asking{};
+  /// Shared with replies that are still to be made.
+  std::shared_ptr<std::map<uid_t, std::size_t>> asking =
+      std::make_shared<std::map<uid_t, std::size_t>>();
 };
 
 /// One request, matched with its route and found well-formed: its body has a right type, its query

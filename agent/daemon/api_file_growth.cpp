@@ -24,9 +24,9 @@ FileGrowth::Watch FileGrowth::watch(int fd, std::function<void()> told) {
   if (!inotify_.is_open()) return {};
   // Through /proc the file itself is meant, whatever its name leads to by now.
   const auto path = "/proc/self/fd/" + std::to_string(fd);
-  const int number =
-      ::inotify_add_watch(inotify_.native_handle(), path.c_str(),
-                          IN_MODIFY | IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF | IN_ONESHOT);
+  const int number = ::inotify_add_watch(
+      inotify_.native_handle(), path.c_str(),
+      IN_MODIFY | IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF | IN_CREATE | IN_MOVED_TO | IN_ONESHOT);
   if (number < 0) return {};
   struct Handle {
     Alive::Watch owner;

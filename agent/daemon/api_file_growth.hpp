@@ -20,9 +20,10 @@ class FileGrowth {
   FileGrowth(const FileGrowth&) = delete;
   FileGrowth& operator=(const FileGrowth&) = delete;
 
-  /// Calls `told` at the next write to the open file `fd`, its renaming or removal, until the
-  /// handle is dropped. Whatever was written before isn't reported: look after this call. Empty:
-  /// the kernel has no watch left, so the caller has to look from time to time.
+  /// Calls `told` at the next write to the open file `fd`, its renaming or removal, of a folder at
+  /// the next entry that is made in it, until the handle is dropped. Whatever was written before
+  /// isn't reported: look after this call. Empty: the kernel has no watch left, so the caller has
+  /// to look from time to time.
   using Watch = std::shared_ptr<void>;
   [[nodiscard]] Watch watch(int fd, std::function<void()> told);
   [[nodiscard]] std::size_t watched() const { return watches_.size(); }

@@ -53,14 +53,21 @@ json to_json(const JobEvent& event) {
 
 std::string encode_job(const JobRecord& job, const JobDetails& details) {
   auto value = to_json(job);
+  if (!details.report_left_out.empty()) value["report_left_out"] = details.report_left_out;
+  std::string passed_through;
   for (const auto& [key, text] :
-       {std::pair<const char*, const std::string&>{"report", details.report},
+       {std::pair<std::string, const std::string&>{"report", details.report},
         {"live", details.live}}) {
     if (text.empty()) continue;
-    auto foreign = parse_bounded(text, kDeepestForeign, kMostForeign);
-    if (!foreign.is_discarded()) value[key] = std::move(foreign);
+    auto foreign = pass_through(text, kDeepestForeign, kMostForeign);
+    if (foreign.left_out.empty())
+      passed_through += ",\"" + key + "\":" + foreign.text;
+    else
+      value[key + "_left_out"] = std::move(foreign.left_out);
   }
-  return line(value);
+  auto whole = json_text(value);
+  whole.pop_back();
+  return whole + passed_through + "}\n";
 }
 
 std::string encode_jobs(const std::vector<JobRecord>& jobs) {

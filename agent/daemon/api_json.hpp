@@ -3,6 +3,7 @@
 #include "agent/daemon/jobs.hpp"
 #include "agent/daemon/token_issuer.hpp"
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,12 +11,15 @@
 /// The JSON that the API answers with.
 namespace acc::agent::daemon {
 
-/// What only one job's page has; empty: left out. JSON of the user's processes, which is put in if
-/// it is some.
+/// What only one job's page has. JSON of the user's processes, which is passed through if it is
+/// some.
 struct JobDetails {
-  std::string report;
+  std::string report;  ///< empty: there is none
   std::string live;
+  std::string report_left_out{};  ///< why a report that is there can't be shown
 };
+/// As `report`, with what else a job's page has but for `live`: what encode_job makes at most.
+inline constexpr std::size_t kMostJobBytes = (std::size_t{1} << 20U) + (std::size_t{64} << 10U);
 [[nodiscard]] std::string encode_job(const JobRecord& job, const JobDetails& details);
 [[nodiscard]] std::string encode_jobs(const std::vector<JobRecord>& jobs);
 [[nodiscard]] std::string encode_submitted(const JobId& id);

@@ -1,6 +1,7 @@
 #include "agent/daemon/api_log_stream.hpp"
 
 #include "agent/daemon/api_json.hpp"
+#include "agent/daemon/api_rank_folders.hpp"
 #include "agent/daemon/api_raw_log.hpp"
 #include "agent/daemon/sse.hpp"
 #include "common/duration.hpp"
@@ -102,12 +103,12 @@ bool was_written_before(const struct stat& file, std::int64_t since_ms) {
   return file.st_mtim.tv_sec * 1000 + file.st_mtim.tv_nsec / 1'000'000 < since_ms;
 }
 
-/// As much as there is at `offset`, up to `into.size()`; 0 also for a failed read.
-std::size_t read_at(int fd, std::uint64_t offset, std::span<char> into) {
+/// As much as there is at `offset`, up to `into.size()`; nothing: it can't be read.
+std::optional<std::size_t> read_at(int fd, std::uint64_t offset, std::span<char> into) {
   for (;;) {
     const auto n = ::pread(fd, into.data(), into.size(), static_cast<off_t>(offset));
     if (n >= 0) return static_cast<std::size_t>(n);
-    if (errno != EINTR) return 0;
+    if (errno != EINTR) return std::nullopt;
   }
 }
 
@@ -120,9 +121,10 @@ asio::awaitable<void> write_file(std::shared_ptr<UniqueFd> fd, std::uint64_t siz
   for (std::uint64_t at = 0; at < size;) {
     piece.resize(std::min<std::uint64_t>(kPieceBytes, size - at));
     const auto n = read_at(fd->get(), at, piece);
-    if (n == 0) break;  // cut off meanwhile
-    at += n;
-    const bool is_written = co_await to->write({piece.data(), n});
+    if (!n) co_return to->break_off();
+    if (*n == 0) break;  // cut off meanwhile
+    at += *n;
+    const bool is_written = co_await to->write({piece.data(), *n});
     if (!is_written) co_return;
   }
 }
@@ -159,6 +161,7 @@ struct Source {
   bool is_replaced = false;   ///< another one has it: this one is read to its end, then that one
   std::uint64_t partial = 0;  ///< bytes behind the last line's end when we last looked
   Instant partial_since{};
+  bool is_stuck = false;          ///< it says that it has more, and gives none
   bool is_cut_character = false;  ///< they are the begin of a character: only growth ends the wait
   FileGrowth::Watch watch{};
 };
@@ -171,6 +174,7 @@ struct Follower {
   std::vector<Source> sources{};
   std::shared_ptr<BodyWriter> to{};
   bool is_first_look = true;
+  RankFolders folders{};
 
   [[nodiscard]] std::string event_id() const {
     LogOffsets offsets = query.from;
@@ -204,6 +208,7 @@ void open_again(Follower& f, Source& source) {
 
 /// Sends one event, if there is something to send. `is_over`: also the last line without its end.
 asio::awaitable<bool> send_piece(Follower& f, Source& source, bool is_over) {
+  source.is_stuck = false;
   if (!source.fd) co_return false;
   const bool takes_all = is_over || source.is_replaced;
   struct stat file {};
@@ -212,7 +217,11 @@ asio::awaitable<bool> send_piece(Follower& f, Source& source, bool is_over) {
   if (size < source.offset) source.offset = 0;  // it was cut off: it begins anew
   if (size == source.offset) co_return false;
   std::string piece(std::min<std::uint64_t>(kPieceBytes, size - source.offset), '\0');
-  piece.resize(read_at(source.fd.get(), source.offset, piece));
+  const auto got = read_at(source.fd.get(), source.offset, piece);
+  if (!got) f.to->break_off();
+  source.is_stuck = got == 0U;
+  if (!got || *got == 0) co_return false;
+  piece.resize(*got);
   auto n = whole_part(piece, false);
   if (n == 0) {
     const bool is_new = source.partial != piece.size();
@@ -256,6 +265,10 @@ std::optional<ino_t> inode_of_name(Follower& f, const Source& source) {
 /// Watches the files, and tells how long to wait at most. Nothing: look again, something grew.
 std::optional<Instant> prepare_wait(Follower& f) {
   Instant until = Instant::max();
+  if (f.query.rank) {
+    f.folders.watch(f.api, f.who, f.id, f.to);
+    until = f.folders.look_again_by();
+  }
   for (auto& source : f.sources) {
     struct stat file {};
     if (source.fd)
@@ -263,11 +276,12 @@ std::optional<Instant> prepare_wait(Follower& f) {
     // Renamed before the watch: nothing is reported of it any more.
     const auto named = inode_of_name(f, source);
     if (source.fd && named && *named != source.inode) return std::nullopt;
-    const bool is_watched = source.fd && named && source.watch;
+    const bool is_watched = source.fd && named && source.watch && !source.is_stuck;
     if (!is_watched) until = std::min(until, clock_now() + kLookAgain);
     if (!source.fd) continue;
     if (::fstat(source.fd.get(), &file) != 0) continue;
     const auto size = static_cast<std::uint64_t>(file.st_size);
+    if (source.is_stuck) continue;
     if (size != source.offset + source.partial) return std::nullopt;
     if (source.partial > 0 && !source.is_cut_character)
       until = std::min(until, source.partial_since + kPartialLineTime);
@@ -338,7 +352,8 @@ asio::awaitable<HttpReply> serve_logs(ApiContext& api, ApiCall call) {
   if (!job) co_return failed(job.error(), 400);
   if (query.is_raw)
     co_return co_await serve_raw_log(
-        api, std::move(call), {{query.has_err, query.rank, query.is_events}, query.raw_from, query.follows});
+        api, std::move(call),
+        {{query.has_err, query.rank, query.is_events}, query.raw_from, query.follows});
   if (query.follows) co_return growth(api, std::move(call), query);
   co_return whole_file(api, call, query);
 }

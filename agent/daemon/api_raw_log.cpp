@@ -1,6 +1,7 @@
 #include "agent/daemon/api_raw_log.hpp"
 
 #include "agent/daemon/api_json.hpp"
+#include "agent/daemon/api_rank_folders.hpp"
 #include "agent/output/event_file_line.hpp"
 #include "common/duration.hpp"
 
@@ -46,8 +47,10 @@ struct RawFile {
   std::uint64_t offset = 0;
   RawPart part{};
   std::optional<RawPart> next{};  ///< read when `part` is at its end
-  bool is_named = false;  ///< a file has the name; between two renamings none has
+  bool is_named = false;          ///< a file has the name; between two renamings none has
   FileGrowth::Watch watch{};
+  RankFolders folders{};
+  bool is_unreadable = false;
 };
 
 std::uint64_t begin_of(int fd) {
@@ -78,6 +81,7 @@ std::optional<RawPart> open_previous(const RawFile& file, const RawPart& current
   return is_before ? std::move(previous) : std::nullopt;
 }
 
+/// False: nothing more is there now, or it can't be read.
 bool read_piece(RawFile& file, std::string& piece) {
   piece.clear();
   // What was before a part's begin is gone, also where its first line claims a begin of its own.
@@ -87,6 +91,7 @@ bool read_piece(RawFile& file, std::string& piece) {
   ssize_t n = 0;
   do n = ::pread(file.part.fd.get(), piece.data(), piece.size(), at);
   while (n < 0 && errno == EINTR);
+  file.is_unreadable = n < 0;
   piece.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
   return !piece.empty();
 }
@@ -112,13 +117,15 @@ bool go_on(RawFile& file) {
   return true;
 }
 
-/// Until there is nothing more at the moment; false: the reader has gone.
+/// Until there is nothing more at the moment; false: the reader has gone, or is told that the body
+/// isn't whole.
 asio::awaitable<bool> send_all(RawFile& file, BodyWriter& to, std::string& piece) {
   while (file.part.fd && read_piece(file, piece)) {
     file.offset += piece.size();
     const bool is_written = co_await to.write(piece);
     if (!is_written) co_return false;
   }
+  if (file.is_unreadable) to.break_off();
   co_return to.is_open();
 }
 
@@ -127,6 +134,7 @@ asio::awaitable<void> follow_raw(std::shared_ptr<RawFile> kept, std::shared_ptr<
   const auto told = file.api.jobs.on_event([to, id = file.id](const JobEvent& event) {
     if (event.job == id) to->notify();
   });
+  std::optional<std::uint64_t> stuck_at;
   for (;;) {
     // Files are the user's: whatever becomes of them, others of the loop have their turn.
     co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
@@ -141,14 +149,19 @@ asio::awaitable<void> follow_raw(std::shared_ptr<RawFile> kept, std::shared_ptr<
     piece = std::string{};
     // What is written between the watch and the wait is reported; what was before, is seen here.
     const int fd = file.part.fd.get();
+    const bool is_of_rank = file.query.choice.local_rank.has_value();
+    if (is_of_rank) file.folders.watch(file.api, file.who, file.id, to);
     if (file.part.fd) file.watch = file.api.growth.watch(fd, [to] { to->notify(); });
     if (go_on(file)) continue;  // renamed before the watch
     struct stat now {};
     const bool has_more = file.part.fd && ::fstat(fd, &now) == 0 &&
                           file.part.begin + static_cast<std::uint64_t>(now.st_size) > file.offset;
-    if (has_more) continue;
-    const bool is_watched = file.part.fd && file.is_named && file.watch;
-    co_await to->wait(is_watched ? Instant::max() : clock_now() + kLookAtRawLogAgain);
+    // Twice at the same place: a file that says it has more, and gives none.
+    if (has_more && std::exchange(stuck_at, file.offset) != file.offset) continue;
+    const bool is_watched = file.part.fd && file.is_named && file.watch && !has_more;
+    auto until = is_watched ? Instant::max() : clock_now() + kLookAtRawLogAgain;
+    if (is_of_rank) until = std::min(until, file.folders.look_again_by());
+    co_await to->wait(until);
   }
 }
 
@@ -158,6 +171,7 @@ asio::awaitable<void> write_so_far(std::shared_ptr<RawFile> file, std::uint64_t 
   std::string piece;
   while (file->offset < end) {
     if (!read_piece(*file, piece)) {
+      if (file->is_unreadable) co_return to->break_off();
       if (!file->next) co_return;
       go_on(*file);
       continue;
@@ -191,7 +205,9 @@ asio::awaitable<HttpReply> serve_raw_log(ApiContext& api, ApiCall call, RawLogQu
   reply.headers.emplace_back("X-Acc-From", std::to_string(file->offset));
   reply.content_type = "application/octet-stream";
   if (query.follows) {
-    reply.stream = [file](std::shared_ptr<BodyWriter> to) { return follow_raw(file, std::move(to)); };
+    reply.stream = [file](std::shared_ptr<BodyWriter> to) {
+      return follow_raw(file, std::move(to));
+    };
   } else if (end > file->offset) {
     reply.stream = [file, end](std::shared_ptr<BodyWriter> to) {
       return write_so_far(file, end, std::move(to));

@@ -13,7 +13,7 @@ namespace acc::agent::daemon {
 struct RawLogQuery {
   OutputChoice choice;
   std::optional<std::uint64_t> from;  ///< offset in the file; nothing: its end
-  bool follows = false;    ///< until the job has ended
+  bool follows = false;               ///< until the job has ended
 };
 
 /// GET /v1/jobs/ID/logs?format=raw: one stream byte by byte. A body that breaks off isn't whole:

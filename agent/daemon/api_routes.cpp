@@ -67,19 +67,19 @@ class Asking {
  public:
   Asking(ApiContext& api, uid_t uid) : count_{api.asking}, uid_{uid} {
     constexpr std::size_t kMost = 32;
-    auto& held = count_[uid_];
+    auto& held = (*count_)[uid_];
     is_granted_ = held < kMost;
     if (is_granted_) ++held;
   }
   ~Asking() {
-    if (is_granted_ && --count_[uid_] == 0) count_.erase(uid_);
+    if (is_granted_ && --(*count_)[uid_] == 0) count_->erase(uid_);
   }
   Asking(const Asking&) = delete;
   Asking& operator=(const Asking&) = delete;
   [[nodiscard]] bool is_granted() const { return is_granted_; }
 
  private:
-  std::map<uid_t, std::size_t>& count_;  // the context outlives all calls
+  std::shared_ptr<std::map<uid_t, std::size_t>> count_;
   uid_t uid_;
   bool is_granted_ = false;
 };
@@ -89,8 +89,8 @@ HttpReply too_many_questions() {
 }
 
 awaitable<HttpReply> show_job(ApiContext& api, ApiCall call) {
-  const Asking asking{api, call.who.uid};
-  if (!asking.is_granted()) co_return too_many_questions();
+  auto asking = std::make_shared<Asking>(api, call.who.uid);
+  if (!asking->is_granted()) co_return too_many_questions();
   const auto found = api.jobs.find(call.who, call.id);
   if (!found) co_return failed(found.error(), 400);
   JobDetails details;
@@ -99,9 +99,19 @@ awaitable<HttpReply> show_job(ApiContext& api, ApiCall call) {
     const auto live = co_await api.jobs.control(call.who, call.id, std::move(request));
     if (live) details.live = *live;  // an agent that starts or ends has no socket
   }
-  const auto report = api.jobs.report(call.who, call.id);
-  if (report) details.report = *report;
-  co_return json_reply(200, encode_job(*found, details));
+  if (details.live.empty()) asking.reset();  // what it holds is small
+  HttpReply reply;
+  reply.late_bytes = kMostJobBytes + details.live.size();
+  reply.late_body = [&jobs = api.jobs, job = *found, who = call.who, asking,
+                     details = std::move(details)]() mutable {
+    auto report = jobs.report(who, job.id);
+    if (report)
+      details.report = std::move(*report);
+    else if (report.error().code != Errc::not_found)
+      details.report_left_out = report.error().what;
+    return encode_job(job, details);
+  };
+  co_return reply;
 }
 
 awaitable<HttpReply> stop_job(ApiContext& api, ApiCall call) {

@@ -10,7 +10,9 @@
 
 #include <csignal>
 #include <cstring>
+#include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -22,8 +24,6 @@ namespace acc::agent::daemon {
 namespace asio = boost::asio;
 
 namespace {
-
-constexpr int kMostThreads = 32;
 
 HostAddresses ask_system(const NodeAddress& of) {
   HostAddresses answer;
@@ -45,39 +45,6 @@ HostAddresses ask_system(const NodeAddress& of) {
   return answer;
 }
 
-/// Between a waiting coroutine and its thread, which may outlive it, and the loop.
-struct Question {
-  std::mutex mutex;
-  asio::io_context* io = nullptr;  ///< null: nothing waits any more
-  asio::steady_timer* timer = nullptr;
-  std::optional<HostAddresses> answer;
-};
-
-/// In the coroutine's frame: also when it is destroyed while it waits.
-class Asker {
- public:
-  explicit Asker(std::shared_ptr<Question> question) : question_{std::move(question)} {}
-  ~Asker() {
-    const std::lock_guard lock{question_->mutex};
-    question_->io = nullptr;
-  }
-  Asker(const Asker&) = delete;
-  Asker& operator=(const Asker&) = delete;
-
- private:
-  std::shared_ptr<Question> question_;
-};
-
-void answer(const std::shared_ptr<Question>& question, HostAddresses found) {
-  const std::lock_guard lock{question->mutex};
-  if (question->io == nullptr) return;
-  question->answer = std::move(found);
-  asio::post(*question->io, [question] {
-    const std::lock_guard inner{question->mutex};
-    if (question->io != nullptr) question->timer->cancel();
-  });
-}
-
 /// Signals are for the daemon's own thread.
 bool start_thread(std::function<void()> work) {
   sigset_t all;
@@ -96,44 +63,146 @@ bool start_thread(std::function<void()> work) {
 
 }  // namespace
 
-/// A place in the queue for a thread, in the coroutine's frame.
-class HostLookups::Turn {
- public:
-  Turn(asio::io_context& io, std::shared_ptr<Queue> queue, Instant due)
-      : timer{io, due}, queue_{std::move(queue)} {
-    queue_->push_back(this);
+/// One name that is looked up. Used on the loop alone; its thread only carries it.
+struct HostLookups::Question {
+  uid_t uid = 0;
+  NodeAddress of{};
+  asio::steady_timer* timer = nullptr;  ///< of the coroutine that waits; null: none does any more
+  bool is_started = false;
+  std::optional<HostAddresses> answer{};
+
+  void tell(HostAddresses found) {
+    answer = std::move(found);
+    if (timer != nullptr) timer->cancel();
   }
-  ~Turn() { leave(); }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-
-  void leave() { std::erase(*queue_, this); }
-  static void give_next(Queue& queue) {
-    if (queue.empty()) return;
-    Turn* const next = queue.front();
-    next->leave();
-    next->timer.cancel();
-  }
-
-  asio::steady_timer timer;
-
- private:
-  std::shared_ptr<Queue> queue_;
 };
 
-/// Whatever its end: the next one may find a thread free.
-class HostLookups::Asking {
+/// The users' queues and their shares of the threads. Used on the loop, but for `end`.
+class HostLookups::Shares : public std::enable_shared_from_this<HostLookups::Shares> {
  public:
-  explicit Asking(std::shared_ptr<Queue> queue) : queue_{std::move(queue)} {}
-  ~Asking() { Turn::give_next(*queue_); }
-  Asking(const Asking&) = delete;
-  Asking& operator=(const Asking&) = delete;
+  Shares(asio::io_context& io, LookupLimits limits, Resolver resolver)
+      : io_{&io}, limits_{limits}, resolver_{std::move(resolver)} {}
+
+  void ask(const std::shared_ptr<Question>& question) {
+    users_[question->uid].waiting.push_back(question);
+    start_next();
+  }
+  void forget(const std::shared_ptr<Question>& question) {
+    question->timer = nullptr;
+    const auto user = users_.find(question->uid);
+    if (user == users_.end()) return;
+    std::erase(user->second.waiting, question);
+    forget_idle(user);
+  }
+  /// The loop ends: threads that still run report to nothing.
+  void close() {
+    const std::lock_guard lock{mutex_};
+    io_ = nullptr;
+  }
+  [[nodiscard]] std::size_t share_of(uid_t uid) const {
+    return is_operator(uid) ? limits_.of_operator : limits_.of_a_user;
+  }
 
  private:
-  std::shared_ptr<Queue> queue_;
+  struct User {
+    std::deque<std::shared_ptr<Question>> waiting;
+    std::size_t running = 0;  ///< threads, also those that nothing waits for any more
+  };
+  using Users = std::map<uid_t, User>;
+
+  [[nodiscard]] bool is_operator(uid_t uid) const { return uid == 0 || uid == limits_.own; }
+  [[nodiscard]] bool may_start(uid_t uid, const User& user) const {
+    if (user.waiting.empty() || user.running >= share_of(uid) || running_ >= limits_.threads)
+      return false;
+    return is_operator(uid) || running_of_users_ < limits_.of_users;
+  }
+  void start_next() {
+    for (;;) {
+      // Each user in turn, from the one behind the last on.
+      auto next = users_.upper_bound(last_);
+      for (std::size_t seen = 0; seen < users_.size(); ++seen, ++next) {
+        if (next == users_.end()) next = users_.begin();
+        if (may_start(next->first, next->second)) break;
+      }
+      if (next == users_.end()) next = users_.begin();
+      if (next == users_.end() || !may_start(next->first, next->second)) return;
+      last_ = next->first;
+      auto question = std::move(next->second.waiting.front());
+      next->second.waiting.pop_front();
+      start(std::move(question));
+    }
+  }
+  void start(std::shared_ptr<Question> question) {
+    const uid_t uid = question->uid;
+    count(uid, 1);
+    question->is_started = true;
+    const bool is_started =
+        start_thread([self = shared_from_this(), question, of = question->of]() mutable {
+          auto found = self->resolver_(of);
+          self->end(std::move(question), std::move(found));
+        });
+    if (is_started) return;
+    count(uid, -1);
+    HostAddresses none;
+    none.failed = "no thread can be started for it: try again";
+    question->tell(std::move(none));
+    forget_idle(users_.find(uid));
+  }
+  /// On the thread of a look-up.
+  void end(std::shared_ptr<Question> question, HostAddresses found) {
+    const std::lock_guard lock{mutex_};
+    if (io_ == nullptr) return;
+    asio::post(*io_, [self = shared_from_this(), question = std::move(question),
+                      found = std::move(found)]() mutable {
+      self->count(question->uid, -1);
+      question->tell(std::move(found));
+      self->forget_idle(self->users_.find(question->uid));
+      self->start_next();
+    });
+  }
+  void count(uid_t uid, int change) {
+    auto& user = users_[uid];
+    user.running = user.running + static_cast<std::size_t>(change);
+    running_ = running_ + static_cast<std::size_t>(change);
+    if (!is_operator(uid)) running_of_users_ = running_of_users_ + static_cast<std::size_t>(change);
+  }
+  void forget_idle(Users::iterator user) {
+    if (user != users_.end() && user->second.running == 0 && user->second.waiting.empty())
+      users_.erase(user);
+  }
+
+  std::mutex mutex_;
+  asio::io_context* io_;  ///< by mutex_
+  const LookupLimits limits_;
+  const Resolver resolver_;
+  Users users_;
+  uid_t last_ = 0;  ///< whose look-up was started last
+  std::size_t running_ = 0;
+  std::size_t running_of_users_ = 0;  ///< of `running_`: not of operators
 };
 
-asio::awaitable<HostAddresses> HostLookups::find(NodeAddress of, Instant due) {
+/// In the coroutine's frame: also when it is destroyed while it waits.
+class HostLookups::Asker {
+ public:
+  Asker(std::shared_ptr<Shares> shares, std::shared_ptr<Question> question)
+      : shares_{std::move(shares)}, question_{std::move(question)} {}
+  ~Asker() { shares_->forget(question_); }
+  Asker(const Asker&) = delete;
+  Asker& operator=(const Asker&) = delete;
+
+ private:
+  std::shared_ptr<Shares> shares_;
+  std::shared_ptr<Question> question_;
+};
+
+HostLookups::HostLookups(asio::io_context& io) : HostLookups{io, {}, ask_system} {}
+
+HostLookups::HostLookups(asio::io_context& io, LookupLimits limits, Resolver resolver)
+    : io_{io}, shares_{std::make_shared<Shares>(io, limits, std::move(resolver))} {}
+
+HostLookups::~HostLookups() { shares_->close(); }
+
+asio::awaitable<HostAddresses> HostLookups::find(uid_t uid, NodeAddress of, Instant due) {
   boost::system::error_code not_numeric;
   const auto address = asio::ip::make_address(of.host, not_numeric);
   HostAddresses result;
@@ -141,37 +210,19 @@ asio::awaitable<HostAddresses> HostLookups::find(NodeAddress of, Instant due) {
     result.found.emplace_back(address, of.port);
     co_return result;
   }
-  result.failed = "too many names are being looked up: do this node's DNS servers answer?";
-  while (running_->load() >= kMostThreads) {
-    Turn turn{io_, queue_, due};
-    co_await turn.timer.async_wait(asio::as_tuple(asio::use_awaitable));
-    if (clock_now() >= due) co_return result;
-  }
-  const Asking asking{queue_};
+  const auto shares = shares_;
   asio::steady_timer timer{io_, due};
-  const auto question = std::make_shared<Question>();
-  question->io = &io_;
-  question->timer = &timer;
-  const Asker asker{question};
-  running_->fetch_add(1);
-  const bool is_started = start_thread([question, of, running = running_] {
-    auto found = ask_system(of);
-    running->fetch_sub(1);  // before the one that waits for this thread hears of it
-    answer(question, std::move(found));
-  });
-  if (!is_started) {
-    running_->fetch_sub(1);
-    co_return result;
-  }
-  for (;;) {
-    {
-      const std::lock_guard lock{question->mutex};
-      if (question->answer) co_return std::move(*question->answer);
-    }
-    if (clock_now() >= due) break;
+  const auto question = std::make_shared<Question>(Question{uid, std::move(of), &timer});
+  const Asker asker{shares, question};
+  shares->ask(question);
+  while (!question->answer && clock_now() < due)
     co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
-  }
-  result.failed = "this node's DNS servers don't answer in time";
+  if (question->answer) co_return std::move(*question->answer);
+  result.failed = question->is_started
+                      ? "this node's DNS servers don't answer in time"
+                      : "too many names are being looked up, at most " +
+                            std::to_string(shares->share_of(uid)) +
+                            " at once for one user: do this node's DNS servers answer?";
   co_return result;
 }
 

@@ -7,8 +7,11 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
-#include <atomic>
-#include <deque>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,28 +23,39 @@ struct HostAddresses {
   std::string failed;  ///< why there are none
 };
 
+struct LookupLimits {
+  std::size_t threads = 32;
+  std::size_t of_users = 24;  ///< of `threads`: the rest is for operators alone
+  std::size_t of_a_user = 4;
+  std::size_t of_operator = 16;  ///< root, the daemon's user
+  uid_t own = ::geteuid();
+};
+
 /// Addresses of host names. The system's resolver blocks for as long as a server doesn't answer, so
-/// each look-up has a thread of its own while it lasts: a wrong name delays no other. Of more at
-/// once than there may be threads, as a launch over hundreds of hosts has, the rest waits; no user
-/// has a share of their own, so that one who asks for many such names delays all.
+/// each look-up has a thread of its own while it lasts. Each user has a queue and a share of the
+/// threads, which the users' queues get in turn: names that no server answers for delay the further
+/// names of the user who asked for them, and of no other.
 class HostLookups {
  public:
-  explicit HostLookups(boost::asio::io_context& io) : io_{io} {}
+  /// Blocks; called on any thread, several at once.
+  using Resolver = std::function<HostAddresses(const NodeAddress&)>;
+
+  explicit HostLookups(boost::asio::io_context& io);
+  HostLookups(boost::asio::io_context& io, LookupLimits limits, Resolver resolver);
+  ~HostLookups();
   HostLookups(const HostLookups&) = delete;
   HostLookups& operator=(const HostLookups&) = delete;
 
-  boost::asio::awaitable<HostAddresses> find(NodeAddress of, Instant due);
+  /// @param uid  who named the host; 0 for names from the settings of the daemon
+  boost::asio::awaitable<HostAddresses> find(uid_t uid, NodeAddress of, Instant due);
 
  private:
-  class Turn;
-  class Asking;
-  using Queue = std::deque<Turn*>;
+  struct Question;
+  class Asker;
+  class Shares;
 
   boost::asio::io_context& io_;
-  /// Threads, also those that nothing waits for any more.
-  std::shared_ptr<std::atomic<int>> running_ = std::make_shared<std::atomic<int>>(0);
-  /// Shared with frames that are destroyed after us.
-  std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
+  std::shared_ptr<Shares> shares_;  ///< shared with threads and frames that end after us
 };
 
 }  // namespace acc::agent::daemon

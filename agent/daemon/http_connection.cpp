@@ -7,7 +7,9 @@
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
 #include <array>
@@ -75,7 +77,7 @@ class ReplyShare {
   ReplyShare(HttpShared& shared, uid_t uid, std::size_t bytes)
       : shared_{shared},
         uid_{uid},
-        bytes_{bytes > kShortReply ? bytes : 0},
+        bytes_{counted(bytes)},
         is_granted_{bytes_ == 0 || shared_.quota.take_reply(uid, bytes_)} {}
   ~ReplyShare() {
     if (is_granted_ && bytes_ > 0) shared_.quota.give_reply(uid_, bytes_);
@@ -83,8 +85,17 @@ class ReplyShare {
   ReplyShare(const ReplyShare&) = delete;
   ReplyShare& operator=(const ReplyShare&) = delete;
   [[nodiscard]] bool is_granted() const { return is_granted_; }
+  /// The reply has been made, and is smaller than was thought.
+  void shrink_to(std::size_t bytes) {
+    bytes = counted(bytes);
+    if (!is_granted_ || bytes >= bytes_) return;
+    shared_.quota.give_reply(uid_, bytes_ - bytes);
+    bytes_ = bytes;
+  }
 
  private:
+  static std::size_t counted(std::size_t bytes) { return bytes > kShortReply ? bytes : 0; }
+
   HttpShared& shared_;  // the connection holds it
   uid_t uid_;
   std::size_t bytes_;
@@ -110,6 +121,30 @@ HttpRefusal late(std::string_view what, Millis limit) {
 }
 
 }  // namespace
+
+asio::awaitable<ReplyTurns::Turn> ReplyTurns::wait(uid_t uid) {
+  const auto executor = co_await asio::this_coro::executor;
+  const auto [queue, is_first] = queues_.try_emplace(uid);
+  if (is_first) {
+    // Also where nobody waits: requests that arrived meanwhile are read before this reply is made.
+    co_await asio::post(executor, asio::use_awaitable);
+  } else {
+    const auto turn = std::make_shared<asio::steady_timer>(executor, Instant::max());
+    queue->second.push_back(turn);
+    co_await turn->async_wait(kResult);
+  }
+  co_return Turn{this, [this, uid](void*) { end(uid); }};
+}
+
+void ReplyTurns::end(uid_t uid) {
+  const auto queue = queues_.find(uid);
+  if (queue->second.empty()) {
+    queues_.erase(queue);
+    return;
+  }
+  queue->second.front()->cancel();
+  queue->second.pop_front();
+}
 
 struct HttpConnection::State : std::enable_shared_from_this<HttpConnection::State> {
   State(const asio::any_io_executor& on, std::unique_ptr<ByteStream> bytes, Principal principal,
@@ -312,7 +347,15 @@ asio::awaitable<bool> HttpConnection::State::send(HttpReply reply, bool is_head,
   const bool is_streamed = static_cast<bool>(reply.stream);
   const bool is_chunked = is_streamed && !is_http_1_0;
   keeps_alive = keeps_alive && (!is_streamed || is_chunked);
-  const ReplyShare share{*shared, who.uid, reply.body.size()};
+  ReplyTurns::Turn turn;
+  if (reply.late_body) turn = co_await shared->turns.wait(who.uid);
+  ReplyShare share{*shared, who.uid, reply.late_body ? reply.late_bytes : reply.body.size()};
+  if (share.is_granted() && reply.late_body) {
+    reply.body = reply.late_body();
+    share.shrink_to(reply.body.size());
+  }
+  reply.late_body = nullptr;
+  turn.reset();
   if (!share.is_granted()) {
     reply = error_reply({503,
                          "too many replies wait for their readers: read them, or try again "

@@ -8,8 +8,13 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
 
+#include <sys/types.h>
+
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 
 namespace acc::agent::daemon {
@@ -23,11 +28,29 @@ struct HttpTimes {
 
 using HttpHandler = std::function<boost::asio::awaitable<HttpReply>(Principal, HttpRequest)>;
 
+/// Which connection makes a large reply: of one user one at a time, in the order of their arrival,
+/// and one each turn of the loop.
+class ReplyTurns {
+ public:
+  /// Held while a reply is made; lives no longer than this object.
+  using Turn = std::shared_ptr<void>;
+  /// No deadline: the connections before it are a bounded number, and each has milliseconds.
+  boost::asio::awaitable<Turn> wait(uid_t uid);
+
+ private:
+  /// Cancelled at their turn. A user's queue is there while a turn is held.
+  using Queue = std::deque<std::shared_ptr<boost::asio::steady_timer>>;
+  void end(uid_t uid);
+
+  std::map<uid_t, Queue> queues_;
+};
+
 /// What all connections of a server have in common.
 struct HttpShared {
   HttpHandler handler;
   HttpTimes times;
   ClientQuota quota;
+  ReplyTurns turns{};
 };
 
 /// One connection: requests in, replies out, one after the other, each with its deadlines. The

@@ -3,6 +3,7 @@
 #include <boost/asio/awaitable.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -60,6 +61,11 @@ struct HttpReply {
   std::vector<std::pair<std::string, std::string>> headers;
   /// In place of `body`: writes it as it arises. Held alive until it has returned.
   std::function<boost::asio::awaitable<void>(std::shared_ptr<BodyWriter>)> stream;
+  /// In place of `body`: makes it, of about `late_bytes` at most. Called when the connection has
+  /// the memory for it, and one after the other for each user, so that other requests are answered
+  /// between two of them; not called for a reply that is refused.
+  std::function<std::string()> late_body;
+  std::size_t late_bytes = 0;
   bool closes = false;  ///< the connection, after this reply
 };
 

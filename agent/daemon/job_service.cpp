@@ -71,6 +71,7 @@ class JobService::Impl {
   boost::asio::io_context& io;
   JobKeeper keeper;
   JobFileLoader loader;
+  NewestAttempts newest;
   std::string drained;
   bool is_closed = false;
   std::uint64_t next_listener = 1;
@@ -159,12 +160,12 @@ class JobService::Impl {
                                         " in all: ask for fewer, or raise that in the settings of "
                                         "its acc-agent"};
     if (submission.wait || slots.has_free(wanted)) return std::nullopt;
-    std::string text = "no room: it needs " + asked + ", free: " +
-                       with_gpus(slots.free_slots(), slots.free_gpus().size()) +
+    std::string text = "no room: it needs " + asked +
+                       ", free: " + with_gpus(slots.free_slots(), slots.free_gpus().size()) +
                        "; running here: " + busy_text(who);
     if (slots.waiting() > 0)
-      text += ", and " + plural(slots.waiting(), "job") +
-              (slots.waiting() == 1 ? " waits" : " wait");
+      text +=
+          ", and " + plural(slots.waiting(), "job") + (slots.waiting() == 1 ? " waits" : " wait");
     return Error{Errc::exhausted, text + ": submit with --wait, or later"};
   }
 
@@ -442,11 +443,17 @@ Result<UniqueFd> JobService::open_output(Principal who, const JobId& id,
     return open_user_file(folder->get(), choice.is_previous ? "events.jsonl.1" : "events.jsonl",
                           owner);
   if (choice.local_rank)
-    return open_rank_log(folder->get(), *choice.local_rank, choice.is_stderr, owner);
+    return open_rank_log(folder->get(), impl_->newest, *choice.local_rank, choice.is_stderr, owner);
   auto fd = open_user_file(folder->get(), choice.is_stderr ? "stderr.log" : "stdout.log", owner);
   if (fd.has_error() && fd.error().code == Errc::not_found)
     return Error{Errc::not_found, "job " + id + " has written nothing yet"};
   return fd;
+}
+
+std::vector<UniqueFd> JobService::open_log_folders(Principal who, const JobId& id) const {
+  if (impl_->find(who, id).has_error()) return {};
+  const auto folder = impl_->keeper.folder().open_user_folder(id);
+  return folder.has_error() ? std::vector<UniqueFd>{} : daemon::open_log_folders(folder->get());
 }
 
 Result<std::string> JobService::report(Principal who, const JobId& id) const {

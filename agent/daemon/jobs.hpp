@@ -167,6 +167,10 @@ class Jobs {
   /// A regular file of the job's owner, opened for reading; not_found: nothing was written yet.
   [[nodiscard]] virtual Result<UniqueFd> open_output(Principal who, const JobId& id,
                                                      const OutputChoice& choice) const = 0;
+  /// In which folders a rank's next log file shows first: of the job's logs, for a new run, and of
+  /// the newest run, for a new attempt. Empty: there are none yet.
+  [[nodiscard]] virtual std::vector<UniqueFd> open_log_folders(Principal who,
+                                                               const JobId& id) const = 0;
   /// The report of acc-launch, if there is one: at most 1 MiB.
   [[nodiscard]] virtual Result<std::string> report(Principal who, const JobId& id) const = 0;
 

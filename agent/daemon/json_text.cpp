@@ -41,6 +41,31 @@ json parse_bounded(std::string_view text, int deepest, std::size_t most) {
   return json::parse(text, nullptr, false);
 }
 
+Foreign pass_through(std::string_view text, int deepest, std::size_t most) {
+  // As the parser does, which skips it.
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  if (is_beyond(text, deepest, most))
+    return {{},
+            "it has more than " + std::to_string(most) + " values, or is nested more than " +
+                std::to_string(deepest) + " deep"};
+  if (!json::accept(text)) return {{}, "it is no JSON"};
+  Foreign out;
+  out.text.reserve(text.size());
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool is_space = c == ' ' || c == '\n' || c == '\r' || c == '\t';
+    if (!in_string && is_space) continue;
+    out.text += c;
+    if (in_string && c == '\\')
+      out.text += text[++i];  // there is one: it is JSON
+    else if (c == '"')
+      in_string = !in_string;
+  }
+  return out;
+}
+
 std::string json_text(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }

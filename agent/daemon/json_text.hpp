@@ -21,6 +21,12 @@ inline constexpr std::size_t kMostForeign = 100'000;
 /// On one line, without its end. Bytes that aren't UTF-8 are replaced.
 [[nodiscard]] std::string json_text(const nlohmann::json& value);
 /// What another daemon's refusal says: its "error", or the whole of what is no such reply.
+/// JSON of a user's process as a part of other JSON, without white space between its values.
+struct Foreign {
+  std::string text;
+  std::string left_out;  ///< why there is none: it is no JSON, too large or nested too deeply
+};
+[[nodiscard]] Foreign pass_through(std::string_view text, int deepest, std::size_t most);
 [[nodiscard]] std::string error_in(std::string_view body);
 
 }  // namespace acc::agent::daemon

@@ -158,7 +158,7 @@ void DialTurns::wake_next(const std::string& address) {
 }
 
 asio::awaitable<PeerDialled> dial_peer(asio::io_context& io, HostLookups& lookups, DialTurns& turns,
-                                       NodeAddress to,
+                                       uid_t uid, NodeAddress to,
                                        std::shared_ptr<const rendezvous::TlsContext> tls,
                                        Millis limit) {
   const Instant due = clock_now() + limit;
@@ -167,7 +167,7 @@ asio::awaitable<PeerDialled> dial_peer(asio::io_context& io, HostLookups& lookup
   if (!turn)
     co_return PeerError{503, "busy",
                         "too many connections to " + name + " are being made at once: try again"};
-  const auto looked_up = co_await lookups.find(to, due);
+  const auto looked_up = co_await lookups.find(uid, to, due);
   if (looked_up.found.empty())
     co_return PeerError{502, "unknown_host",
                         "the host name " + in_quotes(to.host, 255) + " is not known here (" +

@@ -56,9 +56,10 @@ class DialTurns {
 /// A connection to the daemon at `to` (with a port), over which both have proved that they hold the
 /// secret; all its addresses are tried one after the other. One that has too many connections at
 /// once is tried again.
+/// @param uid  as of HostLookups::find
 /// @param due  for looking up the name, connecting and shaking hands together
 [[nodiscard]] boost::asio::awaitable<PeerDialled> dial_peer(
-    boost::asio::io_context& io, HostLookups& lookups, DialTurns& turns, NodeAddress to,
+    boost::asio::io_context& io, HostLookups& lookups, DialTurns& turns, uid_t uid, NodeAddress to,
     std::shared_ptr<const rendezvous::TlsContext> tls, Millis limit);
 
 /// The codes of errors about another node, which aren't those of their status alone.

@@ -5,6 +5,7 @@
 #include "agent/daemon/http_reply_parser.hpp"
 #include "agent/daemon/json_text.hpp"
 #include "common/endpoint.hpp"
+#include "common/log.hpp"
 #include "common/text.hpp"
 
 #include <boost/asio/as_tuple.hpp>
@@ -39,6 +40,19 @@ constexpr std::array<std::string_view, 4> kPassedBack{"allow", "retry-after", "x
 constexpr std::array<std::string_view, 4> kNames{"Allow", "Retry-After", "X-Acc-Version",
                                                  "X-Acc-From"};
 
+/// A peer that takes longer for a reply is asked whether it still answers at all: with the time of
+/// a connection 5 s together.
+constexpr Millis kDoubtAfter{2'000};
+
+void log_failure(std::exception_ptr failed) {
+  if (!failed) return;
+  try {
+    std::rethrow_exception(failed);
+  } catch (const std::exception& error) {
+    log::error("peer_failed", {{"why", error.what()}});
+  }
+}
+
 HttpReply failure(const PeerError& error) {
   return refused_as(error.status, error.code, error.what);
 }
@@ -56,6 +70,8 @@ struct PeerProxy::Exchange {
   std::function<void()> on_whole;  ///< the reply ended, and its connection may go on
   std::string input;               ///< read, and not yet parsed
   std::string body;                ///< parsed, and not yet passed on
+  std::string silence{};           ///< why no answer is waited for any longer
+  bool is_answered = false;        ///< or failed
   std::array<char, kProxyPieceBytes> piece{};
 
   /// The next step of the reply; `broken` also for its end in the middle.
@@ -77,11 +93,14 @@ struct PeerProxy::Exchange {
     const bool is_sent = co_await stream->write(request);
     request = std::string{};
     const auto step = is_sent ? co_await next() : Step::broken;
+    is_answered = true;
     if (step == Step::has_head) co_return true;
-    if (deadline.is_late())
+    constexpr const char* kMayBeDone = "it may have carried the request out: ask for the state";
+    if (!silence.empty())
+      error = {504, "no_answer", silence + " (" + kMayBeDone + ")"};
+    else if (deadline.is_late())
       error = {504, "no_answer",
-               node + " did not answer within " + describe(limit) +
-                   ": it may have carried the request out; ask for the state"};
+               node + " did not answer within " + describe(limit) + " (" + kMayBeDone + ")"};
     else
       error = {502, "node_unreachable",
                node + " closed the connection without an answer: was its acc-agent stopped?"};
@@ -203,14 +222,21 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
   const std::string line = *user + '@' + join_host_port(node.host, node.port);
   auto stream = take_kept(line, *tls);
   if (!stream) {
-    auto dialled = co_await dial_peer(io_, lookups_, turns_, node, *tls, settings_.connect);
+    auto dialled =
+        co_await dial_peer(io_, lookups_, turns_, who.uid, node, *tls, settings_.connect);
     if (!dialled) co_return failure(dialled.error());
     stream = std::move(*dialled);
   }
   auto exchange = std::make_shared<Exchange>(std::move(stream), target->node, is_head);
   PeerError error;
+  asio::steady_timer doubt{io_, kDoubtAfter};
+  doubt.async_wait(alive_.bind(
+      [this, exchange, node, tls = *tls, uid = who.uid](boost::system::error_code answered) {
+        if (!answered) asio::co_spawn(io_, doubt_peer(exchange, node, tls, uid), log_failure);
+      }));
   const bool is_answered = co_await exchange->ask(
       io_.get_executor(), std::move(text), clock_now() + settings_.reply, settings_.reply, error);
+  doubt.cancel();
   if (!is_answered) co_return failure(error);
   HttpReply reply;
   const auto& parser = exchange->parser;
@@ -232,6 +258,16 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
     return Exchange::relay(exchange, std::move(to));
   };
   co_return reply;
+}
+
+// A daemon that was stopped behind a connection's handshake, or is stuck, shakes no further hands.
+awaitable<void> PeerProxy::doubt_peer(std::shared_ptr<Exchange> exchange, NodeAddress node, Tls tls,
+                                      uid_t uid) {
+  const auto dialled = co_await dial_peer(io_, lookups_, turns_, uid, node, tls, settings_.connect);
+  if (dialled) (*dialled)->close();
+  if (dialled || exchange->is_answered || dialled.error().code != "no_answer") co_return;
+  exchange->silence = dialled.error().what;
+  exchange->stream->cancel();
 }
 
 // ---- all nodes ----
@@ -289,8 +325,9 @@ awaitable<void> PeerProxy::ask_one(std::string user, std::shared_ptr<Listing> li
   if (!address) co_return fail("bad_request", in_quotes(answer.node, 80) + " is no HOST[:PORT]");
   if (!tls) co_return fail("no_secret", tls.error().what);
   const Instant due = clock_now() + settings_.list;
-  auto stream =
-      co_await dial_peer(io_, lookups_, turns_, with_port(*address), *tls, settings_.list);
+  constexpr uid_t kOperator = 0;  // the names are of the settings
+  auto stream = co_await dial_peer(io_, lookups_, turns_, kOperator, with_port(*address), *tls,
+                                   settings_.list);
   if (!stream) co_return fail(stream.error().code, stream.error().what);
   const auto exchange = std::make_shared<Exchange>(std::move(*stream), answer.node, false);
   HttpRequest request;

@@ -55,6 +55,8 @@ class PeerProxy final : public OtherNodes {
   [[nodiscard]] std::unique_ptr<PeerStream> take_kept(const std::string& line, const Tls& tls);
   void keep(const std::string& line, const Tls& tls, std::unique_ptr<PeerStream> stream);
   void close_kept();
+  boost::asio::awaitable<void> doubt_peer(std::shared_ptr<Exchange> exchange, NodeAddress node,
+                                          Tls tls, uid_t uid);
 
   boost::asio::io_context& io_;
   HostLookups lookups_;

@@ -91,6 +91,22 @@ std::optional<std::string> latest_run(int logs) {
   return best_entry(logs, kMostRuns, [&](const char* name) { return time_of_folder(logs, name); });
 }
 
+constexpr std::string_view kAttempt = "attempt_";
+
+std::optional<std::uint32_t> newest_attempt(int run_folder) {
+  constexpr int kMostAttempts = 4'096;
+  std::optional<std::uint32_t> newest;
+  best_entry(run_folder, kMostAttempts, [&](const char* name) {
+    const std::string_view text{name};
+    if (text.starts_with(kAttempt)) {
+      const auto number = parse_number<std::uint32_t>(text.substr(kAttempt.size()));
+      if (number && (!newest || *number > *newest)) newest = number;
+    }
+    return std::optional<std::int64_t>{};
+  });
+  return newest;
+}
+
 }  // namespace
 
 Result<UniqueFd> open_user_file(int folder, const std::string& path, uid_t owner) {
@@ -131,8 +147,50 @@ bool has_user_file(int folder, const std::string& name) {
   return ::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-Result<UniqueFd> open_rank_log(int folder, std::uint32_t local_rank, bool is_stderr, uid_t owner) {
-  constexpr std::string_view kAttempt = "attempt_";
+std::optional<std::string> NewestAttempts::in(int run_folder) {
+  constexpr Millis kReadAgain{50};
+  constexpr std::int64_t kTick_ns = 20'000'000;  // two ticks of the slowest kernel's file times
+  constexpr std::size_t kMostKnown = 1024;
+  const auto name_of = [](std::uint32_t number) {
+    return std::string{kAttempt} + std::to_string(number);
+  };
+  struct stat info {};
+  if (::fstat(run_folder, &info) != 0) return std::nullopt;
+  if (known_.size() >= kMostKnown) known_.clear();
+  const auto [found, is_new] = known_.try_emplace({info.st_dev, info.st_ino});
+  auto& known = found->second;
+  const bool is_unchanged =
+      info.st_mtim.tv_sec == known.changed.tv_sec && info.st_mtim.tv_nsec == known.changed.tv_nsec;
+  const auto now = clock_now();
+  if (is_new || !(is_unchanged && known.is_settled)) {
+    if (is_new || now >= known.read_at + kReadAgain) {
+      ++reads_;
+      timespec time{};
+      ::clock_gettime(CLOCK_REALTIME, &time);
+      const auto age_ns = (time.tv_sec - info.st_mtim.tv_sec) * std::int64_t{1'000'000'000} +
+                          (time.tv_nsec - info.st_mtim.tv_nsec);
+      known = {info.st_mtim, age_ns > kTick_ns, now, newest_attempt(run_folder)};
+    } else if (known.attempt) {
+      while (time_of_folder(run_folder, name_of(*known.attempt + 1).c_str())) ++*known.attempt;
+    }
+  }
+  return known.attempt ? std::optional{name_of(*known.attempt)} : std::nullopt;
+}
+
+std::vector<UniqueFd> open_log_folders(int folder) {
+  std::vector<UniqueFd> opened;
+  auto logs = open_folder(folder, "logs");
+  if (logs.has_error()) return opened;
+  if (const auto run = latest_run(logs->get())) {
+    if (auto run_folder = open_folder(logs->get(), *run); run_folder.has_value())
+      opened.push_back(std::move(*run_folder));
+  }
+  opened.push_back(std::move(*logs));
+  return opened;
+}
+
+Result<UniqueFd> open_rank_log(int folder, NewestAttempts& attempts, std::uint32_t local_rank,
+                               bool is_stderr, uid_t owner) {
   const auto none = [&] {
     return Error{Errc::not_found,
                  "rank " + std::to_string(local_rank) +
@@ -145,15 +203,7 @@ Result<UniqueFd> open_rank_log(int folder, std::uint32_t local_rank, bool is_std
   if (!run) return none();
   auto run_folder = open_folder(logs->get(), *run);
   if (run_folder.has_error()) return run_folder.error();
-  // Of a worker that the newest attempt hasn't started yet, the one before has the log.
-  constexpr int kMostAttempts = 4'096;
-  const auto attempt = best_entry(run_folder->get(), kMostAttempts, [&](const char* name) {
-    const std::string_view text{name};
-    std::optional<std::int64_t> number;
-    if (text.starts_with(kAttempt))
-      number = parse_number<std::uint32_t>(text.substr(kAttempt.size()));
-    return number;
-  });
+  const auto attempt = attempts.in(run_folder->get());
   if (!attempt) return none();
   const std::string path =
       *attempt + '/' + std::to_string(local_rank) + (is_stderr ? "/stderr.log" : "/stdout.log");

@@ -1,12 +1,19 @@
 #pragma once
 
+#include "common/duration.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <ctime>
+#include <map>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 /// Reads what a job's user may have put into the job's folder, as root: by descriptor, through no
 /// link, and only what belongs to that user. `folder` is an open descriptor of jobs/ID/user.
@@ -19,10 +26,35 @@ namespace acc::agent::daemon {
 [[nodiscard]] Result<std::string> read_user_file(int folder, const std::string& path, uid_t owner,
                                                  std::size_t limit);
 [[nodiscard]] bool has_user_file(int folder, const std::string& name);
+
+/// The newest attempt_K in the folder of a run. It is remembered while the folder doesn't change:
+/// of a job with thousands of attempts hundreds of readers may look for it at each line of output.
+class NewestAttempts {
+ public:
+  /// Its name; nothing: there is none. In a folder that changes all the time an attempt may be
+  /// found up to 50 ms late, unless its number is the one after the last.
+  [[nodiscard]] std::optional<std::string> in(int run_folder);
+  /// How often a folder was read.
+  [[nodiscard]] std::size_t reads() const { return reads_; }
+
+ private:
+  struct Known {
+    timespec changed{};       ///< the folder's time when it was read
+    bool is_settled = false;  ///< a later change would have another time
+    Instant read_at{};
+    std::optional<std::uint32_t> attempt;
+  };
+
+  std::map<std::pair<dev_t, ino_t>, Known> known_;
+  std::size_t reads_ = 0;
+};
+
 /// The newest log file of a rank: logs/RUN/attempt_K/RANK/stdout.log. RUN is what logs/latest
 /// names, if that is a name in there, else the newest folder.
-[[nodiscard]] Result<UniqueFd> open_rank_log(int folder, std::uint32_t local_rank, bool is_stderr,
-                                             uid_t owner);
+[[nodiscard]] Result<UniqueFd> open_rank_log(int folder, NewestAttempts& attempts,
+                                             std::uint32_t local_rank, bool is_stderr, uid_t owner);
+/// `logs`, and that of its newest run, as far as they are there.
+[[nodiscard]] std::vector<UniqueFd> open_log_folders(int folder);
 /// A connection to a unix socket of that user, whose listener has its uid, too.
 [[nodiscard]] Result<UniqueFd> connect_user_socket(int folder, const std::string& name,
                                                    uid_t owner);

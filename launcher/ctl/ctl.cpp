@@ -88,8 +88,11 @@ class Named {
     if (!all_->unseen.empty()) tell(all_->unseen);
     if (is_service_missed(call_.services, *all_, call_.at())) {
       tell(error.what);
-      return fail(*all_->error);
+      return fail(failure_of(*all_->error).exit, unanswered(call_.services, *all_->error));
     }
+    if (all_->answered.empty())
+      tell("no acc-agent answers here, so that only jobs of acc-launch are known: " +
+           std::string{kStartsIt});
     return fail(CtlExit::no_such_job, error.what);
   }
 

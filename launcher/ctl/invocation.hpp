@@ -30,7 +30,7 @@ struct Invocation {
       if (connected) return act(socket);
       if (!error) error = connected.error();
     }
-    return fail(CtlExit::no_service, "no acc-agent answers (" + error->what + ")");
+    return fail(CtlExit::no_service, unanswered(services, *error));
   }
 };
 

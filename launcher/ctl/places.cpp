@@ -56,8 +56,8 @@ std::optional<JobRow> job_at(const std::string& socket, std::int64_t now_ms) {
   const auto status = ask_agent(socket, R"({"do":"status"})", kListPatience);
   if (status) return job_of_agent(*status, socket, user, now_ms);
   // An agent gives its socket this name only when it listens already.
-  const bool is_dead = status.error().code == Errc::unavailable &&
-                       status.error().what.ends_with("nothing listens there");
+  const bool is_dead =
+      status.error().code == Errc::unavailable && status.error().what.ends_with(kNothingListens);
   if (is_dead && info.st_uid == ::geteuid()) ::unlink(socket.c_str());
   if (status.error().code == Errc::timed_out) return silent_job(socket, user);
   return std::nullopt;
@@ -133,6 +133,14 @@ AllJobs find_jobs(const Services& services, std::int64_t now_ms, const std::stri
   for (auto& job : plain.jobs) all.jobs.push_back(std::move(job));
   all.unseen = std::move(plain.unseen);
   return all;
+}
+
+std::string unanswered(const Services& services, const Error& error) {
+  const bool is_down = error.code == Errc::not_found || error.what.ends_with(kNothingListens);
+  if (!is_down) return error.what;
+  return "no acc-agent answers (" + error.what + "): " +
+         (services.is_named ? "is that the socket of one that runs (--socket, ACC_AGENT_SOCKET)?"
+                            : std::string{kStartsIt});
 }
 
 bool is_service_missed(const Services& services, const AllJobs& all, const std::string& at) {

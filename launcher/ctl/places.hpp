@@ -5,10 +5,14 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 /// Where services and agents listen, and the jobs that they name.
 namespace acc::ctl {
+
+inline constexpr std::string_view kStartsIt =
+    "'systemctl start acc-agent' starts it, or 'acc-agent' one for your own jobs";
 
 /// The one that was named (--socket, ACC_AGENT_SOCKET), or the places where there may be one.
 struct Services {
@@ -30,11 +34,13 @@ struct PlainJobs {
 struct AllJobs {
   std::vector<JobRow> jobs;
   std::vector<std::string> answered;  ///< sockets of services
-  std::optional<Error> error;         ///< of a service that did not answer, first of one that is there
-  std::string unseen;                 ///< as PlainJobs
+  std::optional<Error> error;  ///< of a service that did not answer, first of one that is there
+  std::string unseen;          ///< as PlainJobs
 };
 [[nodiscard]] AllJobs find_jobs(const Services& services, std::int64_t now_ms,
                                 const std::string& at = {});
+/// The message of a service that did not answer: with its cure, where none runs.
+[[nodiscard]] std::string unanswered(const Services& services, const Error& error);
 /// No service answered, though one was named, is needed for another node, or has a socket: a job
 /// that isn't found may be its own.
 [[nodiscard]] bool is_service_missed(const Services& services, const AllJobs& all,

@@ -62,13 +62,16 @@ bool show_event(const Invocation& call, const Json& event) {
 int show_jobs(const Invocation& call) {
   const auto now = now_ms();
   auto all = find_jobs(call.services, now, call.at());
-  if (!call.at().empty() && all.answered.empty() && all.error) return fail(*all.error);
+  const auto fail_unanswered = [&] {
+    return fail(failure_of(*all.error).exit, unanswered(call.services, *all.error));
+  };
+  if (!call.at().empty() && all.answered.empty() && all.error) return fail_unanswered();
   if (call.at().empty()) {
     const auto launches = ask_launches(agent::read_records());
     all.jobs = without_parts(std::move(all.jobs), launches);
     for (const auto& launch : launches) all.jobs.push_back(row_of(launch));
   }
-  if (call.services.is_named && all.answered.empty() && all.error) return fail(*all.error);
+  if (call.services.is_named && all.answered.empty() && all.error) return fail_unanswered();
   if (call.wants_json()) return print(jobs_json(all.jobs));
   if (all.answered.empty() && all.jobs.empty())
     tell("no acc-agent answers, and no acc-launch of yours runs here" +
@@ -89,7 +92,8 @@ int show_status(const Invocation& call, const JobRow& job) {
   } else {
     const auto answer = ask_agent(job.socket, R"({"do":"status"})");
     if (!answer && answer.error().code == Errc::timed_out)
-      return fail(CtlExit::no_service, job.id + " gives no answer: its acc-launch may be suspended");
+      return fail(CtlExit::no_service,
+                  job.id + " gives no answer: its acc-launch may be suspended");
     if (!answer) return fail(answer.error());
     live = parse_json(*answer);
     auto shown = parse_json(jobs_json({job}))["jobs"][0];
@@ -154,7 +158,7 @@ int show_node(const Invocation& call) {
     rows.push_back(node_row(text_of(node, "name"), node));
     list.push_back(node);
   }
-  if (list.empty()) return fail(CtlExit::no_service, "no acc-agent answers (" + error->what + ")");
+  if (list.empty()) return fail(CtlExit::no_service, unanswered(call.services, *error));
   if (!call.wants_json()) return print(table_text(rows, terminal_width()));
   return print(to_line(list[0]));
 }

@@ -115,7 +115,7 @@ Result<UniqueFd> connect_to(const std::string& socket) {
   while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     if (errno == EINTR) continue;
     if (errno == ECONNREFUSED)
-      return Error{Errc::unavailable, attempted + ": nothing listens there"};
+      return Error{Errc::unavailable, attempted + ": " + std::string{kNothingListens}};
     if (errno != EAGAIN) return system_error(errno, attempted);
     if (clock_now() > until) return Error{Errc::timed_out, attempted + ": it is busy"};
     ::poll(nullptr, 0, 10);  // its queue is full; the kernel has nothing to wait for
@@ -147,6 +147,38 @@ Result<std::string> ask_agent(const std::string& socket, const std::string& line
   return Error{Errc::unavailable, in_quotes(socket) + " closed the connection without an answer"};
 }
 
+namespace {
+
+/// A request to another node has the answer of this node's acc-agent within 3 s for the connection
+/// and 25 s for the other one's reply.
+Millis patience_of(const HttpRequest& request) {
+  constexpr Millis kOtherNode{32'000};
+  return request.target.starts_with("/v1/nodes/") ? kOtherNode : kAnswerPatience;
+}
+
+/// Why an answer needs not be waited for: acc-agent doesn't even answer what costs it nothing.
+std::optional<Error> silence_at(const std::string& socket) {
+  constexpr Millis kPatience{2'000};
+  const auto fd = connect_to(socket);
+  if (!fd) return fd.error();
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  const bool is_known =
+      ::getsockopt(fd->get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0;
+  const auto text = encode({.target = "/healthz"});
+  const auto sent = ::send(fd->get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0 || wait_for(fd->get(), POLLIN, clock_now() + kPatience, nullptr) == Ready::yes)
+    return std::nullopt;
+  const auto pid = std::to_string(peer.pid);
+  return Error{Errc::timed_out,
+               in_quotes(socket) + " takes connections, but gives no answer: its acc-agent " +
+                   (is_known ? "(pid " + pid + ") is stopped (kill -CONT " + pid + ")"
+                             : "is stopped (kill -CONT PID)") +
+                   " or stuck (systemctl restart acc-agent; jobs go on)"};
+}
+
+}  // namespace
+
 Exchange::Exchange(UniqueFd fd, std::string socket)
     : fd_{std::move(fd)}, socket_{std::move(socket)} {}
 
@@ -155,11 +187,18 @@ Result<Exchange> Exchange::open(const std::string& socket, const HttpRequest& re
   if (!fd) return fd.error();
   if (const auto sent = send_all(fd->get(), encode(request), socket); !sent) return sent.error();
   Exchange exchange{std::move(*fd), socket};
-  const auto until = clock_now() + kAnswerPatience;
+  constexpr Millis kDoubtAfter{3'000};
+  const auto began = clock_now();
+  auto until = began + kDoubtAfter;
   std::array<char, 65536> chunk;
   while (!exchange.response_->has_header()) {
-    if (wait_for(exchange.fd_.get(), POLLIN, until, nullptr) != Ready::yes)
-      return Error{Errc::timed_out, in_quotes(socket) + " gives no answer"};
+    if (wait_for(exchange.fd_.get(), POLLIN, until, nullptr) != Ready::yes) {
+      const bool is_asked = until != began + kDoubtAfter;
+      if (is_asked) return Error{Errc::timed_out, in_quotes(socket) + " gives no answer"};
+      if (auto why = silence_at(socket)) return std::move(*why);
+      until = began + patience_of(request);
+      continue;
+    }
     const auto n = ::recv(exchange.fd_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (n <= 0)

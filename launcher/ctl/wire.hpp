@@ -32,6 +32,8 @@ class Interrupts {
   UniqueFd fd_;
 };
 
+/// The end of the message where a socket is there, and no process listens at it.
+inline constexpr std::string_view kNothingListens = "nothing listens there";
 /// not_found: no socket is there; unavailable: nothing listens at it.
 [[nodiscard]] Result<UniqueFd> connect_to(const std::string& socket);
 
@@ -54,7 +56,7 @@ enum class Arrived { data, end, lost, interrupted, timed_out };
 /// One request, and its answer as it arrives.
 class Exchange {
  public:
-  /// Until the answer's header is there.
+  /// Until the answer's header is there. A service that is stopped is told after 5 s.
   static Result<Exchange> open(const std::string& socket, const HttpRequest& request);
 
   [[nodiscard]] unsigned status() const { return response_->status(); }

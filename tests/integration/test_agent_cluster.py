@@ -244,6 +244,17 @@ class Proxy(ClusterTest):
             self.assertEqual(self.curl(a, "http://acc" + twice, user=ALICE)["code"], "bad_request")
         self.assertEqual(self.curl(a, "http://acc/v1/nodes/b/%76%31/nodes/c/v1/node", user=ALICE)["code"], "bad_request")
 
+    def test_a_daemon_that_was_stopped_after_a_request_is_named_as_silent(self):
+        """Its connection is kept for the next request, and taken before the daemon is asked whether it lives."""
+        a, b = self.daemon("a"), self.daemon("b")
+        ask = lambda: self.curl(a, "http://acc/v1/nodes/b/v1/node")
+        self.assertEqual(ask()["slots"], 8)
+        os.kill(b.pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, b.pid, signal.SIGCONT)
+        silent = ask()
+        self.assertEqual(silent["code"], "no_answer")
+        self.assertIn("is the process there stopped", silent["error"])
+
     def test_a_secret_is_replaced_without_a_restart(self):
         keys = [os.urandom(32).hex() for _ in range(2)]
         files = {host: self.make_secret("secret-" + host, keys[0]) for host in "ab"}

@@ -1,7 +1,7 @@
 """acc-ctl: against jobs of plain acc-launch, against a service that a test plays, and against acc-agent itself."""
 import contextlib, http.server, json, os, select, shutil, signal, socket, socketserver, subprocess, tempfile, threading, time, unittest
 
-from harness import BIN, PROGRAMS, SLACK, JobTest, hide_other_jobs, main, read, until
+from harness import ACC, BIN, PROGRAMS, SLACK, JobTest, hide_other_jobs, main, read, until
 
 CTL = shutil.copy(os.path.join(BIN, "acc-ctl"), PROGRAMS.name)
 AGENT = os.path.join(BIN, "acc-agent")
@@ -58,10 +58,25 @@ class Words(CtlTest):
             self.ctl(*words, code=2)
 
     def test_without_a_service_it_is_exit_code_4(self):
-        self.assertIn("no acc-agent answers", self.ctl("node", code=4)[1])
+        self.assertRegex(self.ctl("node", code=4)[1], r"no acc-agent answers \(.*\): 'systemctl start acc-agent' starts it")
+        if not os.path.exists("/run/acc/agent.sock"):
+            self.assertIn("'systemctl start acc-agent' starts it", self.ctl("status", "train-k3jd82", code=3)[1])
         self.ctl("submit", "--", "--num_processes", "1", "--no_python", "true", code=4)
-        self.ctl("--socket", "/nonexistent/agent.sock", "ps", code=4)
+        self.assertIn("is that the socket of one that runs", self.ctl("--socket", "/nonexistent/agent.sock", "ps", code=4)[1])
         self.assertEqual(self.ps(), [])
+
+    def test_a_stopped_service_is_named_with_its_pid(self):
+        """SIGSTOP: the kernel still takes connections for it."""
+        path = os.path.join(self.runtime, "stopped.sock")
+        with socket.socket(socket.AF_UNIX) as stopped:
+            stopped.bind(path)
+            stopped.listen()
+            self.assertRegex(self.ctl("--socket", path, "ps", code=4)[1],
+                             rf"takes connections, but gives no answer: its acc-agent \(pid {os.getpid()}\) is stopped \(kill -CONT {os.getpid()}\) or stuck")
+            self.environment["ACC_AGENT_SOCKET"] = path
+            started = subprocess.run([ACC, "--hosts", "node7:1", "--no_python", "true"], env=self.environment, cwd=self.runtime, text=True,
+                                     stdin=subprocess.DEVNULL, capture_output=True, timeout=60 * SLACK)
+            self.assertIn("it takes connections, but gives no answer", started.stderr)
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root")
     def test_root_after_su_submits_nothing_to_an_agent_of_the_folders_user(self):

@@ -54,6 +54,10 @@ class RawClient {
     const auto n = ::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     return n > 0 ? static_cast<std::size_t>(n) : 0;
   }
+  [[nodiscard]] bool has_answer() const {
+    char byte = 0;
+    return ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+  }
   void end_writing() { ::shutdown(fd_.get(), SHUT_WR); }
   /// Up to and with `mark`; without it what came until the end, and "(end)".
   std::string read_to(const std::string& mark) {

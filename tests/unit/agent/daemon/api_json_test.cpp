@@ -2,7 +2,6 @@
 
 #include "agent/daemon/api_body.hpp"
 #include "agent/daemon/json_text.hpp"
-#include "agent/daemon/json_text.hpp"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include <string>
 
 using namespace acc::agent::daemon;
+using Catch::Matchers::Contains;
 
 namespace {
 
@@ -92,7 +92,9 @@ TEST_CASE("a report of countless small values is left out of a job's page", "[ag
   std::string report = R"({"a":[)";
   for (std::size_t i = 0; i < kMostForeign; ++i) report += "{},";
   report += "{}]}";
-  CHECK(encode_job(JobRecord{}, {report, {}}).find("\"report\"") == std::string::npos);
+  const auto without = nlohmann::json::parse(encode_job(JobRecord{}, {report, {}}));
+  CHECK_FALSE(without.contains("report"));
+  CHECK_THAT(without["report_left_out"].get<std::string>(), Contains("more than 100000 values"));
   CHECK(encode_job(JobRecord{}, {R"({"a":[{},{}]})", {}}).find("\"report\"") != std::string::npos);
   CHECK(parse_bounded("[1,2,\",,,,\"]", 4, 4).is_array());
 }
@@ -122,8 +124,20 @@ TEST_CASE("a user's report is put in if it is JSON, and can't break the answer",
   CHECK(with(R"({"verdict": "fine"})")["report"]["verdict"] == "fine");
   CHECK(with("{}")["live"]["state"] == "running");
   CHECK_FALSE(with("not json").contains("report"));
+  CHECK(with("not json")["report_left_out"] == "it is no JSON");
+  CHECK(with("{\"a\": 1e999}")["report_left_out"] == "it is no JSON");
+  CHECK(with("{\"a\": \"\xff\"}")["report_left_out"] == "it is no JSON");
+  CHECK(with("\"a\"}, {\"b\": 1")["report_left_out"] == "it is no JSON");
+  CHECK_FALSE(with("{}").contains("report_left_out"));
+  CHECK_FALSE(with("").contains("report_left_out"));
   CHECK_FALSE(with(std::string(1'000'000, '[')).contains("report"));
   CHECK_FALSE(with(std::string(70, '[') + std::string(70, ']')).contains("report"));
+  const auto line = encode_job(
+      job,
+      {"\xef\xbb\xbf {\r\n\t\"a \\\" b\\\\\": [ 1 , \"\\\\\", \" \" ] }\n\n", R"({"b": "\" "})"});
+  CHECK(line.find("\"report\":{\"a \\\" b\\\\\":[1,\"\\\\\",\" \"]},") != std::string::npos);
+  CHECK(line.find('\n') == line.size() - 1);
+  CHECK(nlohmann::json::parse(line)["live"]["b"] == "\" ");
   job.submission.edit().words = {"\xff\xfe"};
   CHECK(with("{}")["words"].size() == 1);
 }

@@ -208,3 +208,67 @@ TEST_CASE("a socket's place is taken from the dead only", "[agent][http]") {
              Contains("too long"));
   std::filesystem::remove_all(folder);
 }
+
+TEST_CASE("reports that a user doesn't read aren't made beyond the memory for replies",
+          "[agent][http]") {
+  auto settings = ApiServer::own_settings();
+  settings.limits.reply_bytes_of_a_user = 4 << 20;
+  ApiServer api{settings};
+  api.add_job("t-1", ::geteuid());
+  int made = 0;
+  api.on_loop([&] {
+    api.jobs().end("t-1", 0);
+    api.jobs().kept_report = '"' + std::string(1'000'000, 'x') + '"';
+    api.jobs().on_report = [&] { ++made; };
+  });
+  std::vector<RawClient> lines;
+  int sent = 0;
+  int refused = 0;
+  for (int i = 0; i < 20; ++i) {
+    lines.push_back(api.client());
+    lines.back().send("GET /v1/jobs/t-1 HTTP/1.1\r\n\r\n");
+    const auto status = lines.back().read_to("\r\n");  // and no more of it
+    sent += status.starts_with("HTTP/1.1 200") ? 1 : 0;
+    refused += status.starts_with("HTTP/1.1 503") ? 1 : 0;
+  }
+  api.on_loop([&] { CHECK(made == sent); });
+  CHECK(sent >= 3);
+  CHECK(refused == 20 - sent);
+  CHECK(refused > 0);
+  CHECK_THAT(lines[0].read_to("xxx\""), Contains("report"));
+  CHECK(api.comes_true([&] { return made == sent; }));
+}
+
+TEST_CASE("a user's two hundred large reports hold up no other request", "[agent][http]") {
+  ApiServer api;
+  api.add_job("t-1", ::geteuid());
+  constexpr int kReaders = 200;
+  int made = 0;
+  bool is_answered_between = false;
+  std::vector<RawClient> lines;
+  for (int i = 0; i < kReaders + 1; ++i) {
+    lines.push_back(api.client());
+    lines.back().send("GET /healthz HTTP/1.1\r\n\r\n");
+    REQUIRE_THAT(lines.back().read_reply(), StartsWith("HTTP/1.1 200"));
+  }
+  auto& other = lines.back();
+  api.on_loop([&] {
+    api.jobs().end("t-1", 0);
+    api.jobs().kept_report = "[" + std::string(50'000, ' ') + "]";
+    api.jobs().on_report = [&] {
+      ++made;
+      if (made == 1) other.send("GET /healthz HTTP/1.1\r\n\r\n");
+      if (made == kReaders / 2) is_answered_between = other.has_answer();
+    };
+    // All of them are there before the loop looks.
+    for (int i = 0; i < kReaders; ++i)
+      lines[static_cast<std::size_t>(i)].send("GET /v1/jobs/t-1 HTTP/1.1\r\n\r\n");
+  });
+  for (int i = 0; i < kReaders; ++i)
+    REQUIRE_THAT(lines[static_cast<std::size_t>(i)].read_reply(), StartsWith("HTTP/1.1 200"));
+  CHECK_THAT(other.read_reply(), StartsWith("HTTP/1.1 200"));
+  api.on_loop([&] {
+    CHECK(made == kReaders);
+    CHECK(is_answered_between);
+  });
+}

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -76,11 +77,19 @@ class FakeJobs final : public Jobs {
     const std::string file = choice.is_events
                                  ? path(id, false) + (choice.is_previous ? ".events.1" : ".events")
                                  : path(id, choice.is_stderr);
-    UniqueFd fd{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
+    const std::string of_rank = choice.local_rank ? attempt : std::string{};
+    UniqueFd fd{
+        ::open((file + of_rank).c_str(), (is_unreadable ? O_WRONLY : O_RDONLY) | O_CLOEXEC)};
     if (!fd) return Error{Errc::not_found, "nothing yet"};
     return fd;
   }
+  [[nodiscard]] std::vector<UniqueFd> open_log_folders(Principal, const JobId&) const override {
+    std::vector<UniqueFd> folders;
+    folders.emplace_back(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    return folders;
+  }
   [[nodiscard]] Result<std::string> report(Principal, const JobId&) const override {
+    if (on_report) on_report();
     if (kept_report.empty()) return Error{Errc::not_found, "no report"};
     return kept_report;
   }
@@ -141,6 +150,9 @@ class FakeJobs final : public Jobs {
   NodeFacts facts{"node-a", "0.1.0", 8, 8, {0, 1}, {0, 1}, ""};
   std::string live;
   std::string kept_report;
+  std::function<void()> on_report{};  ///< called where a report is read
+  std::string attempt;                ///< behind the names of ranks' files
+  bool is_unreadable = false;         ///< reading an output fails
 
  private:
   static bool sees(Principal who, uid_t uid) { return who.uid == 0 || who.uid == uid; }

@@ -15,9 +15,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <thread>
 
 using namespace acc;
 using namespace acc::agent::daemon;
@@ -127,14 +130,15 @@ TEST_CASE("the newest log of a rank is found, and through no link but `latest`",
   const acc::testing::TestFolder folder;
   const auto fd = open_folder(folder.path());
   const uid_t own = ::geteuid();
+  NewestAttempts attempts;
   const auto read = [&](std::uint32_t rank) -> std::string {
-    const auto log = open_rank_log(fd.get(), rank, false, own);
+    const auto log = open_rank_log(fd.get(), attempts, rank, false, own);
     if (log.has_error()) return "error: " + log.error().what;
     char text[64];
     const auto n = ::read(log->get(), text, sizeof text);
     return {text, static_cast<std::size_t>(n)};
   };
-  CHECK(open_rank_log(fd.get(), 0, false, own).error().code == Errc::not_found);
+  CHECK(open_rank_log(fd.get(), attempts, 0, false, own).error().code == Errc::not_found);
   for (const auto* run : {"logs/run_a", "logs/run_b"})
     for (const auto* attempt : {"attempt_2", "attempt_10"})
       fs::create_directories(folder / run / attempt / "0");
@@ -143,7 +147,7 @@ TEST_CASE("the newest log of a rank is found, and through no link but `latest`",
   write(folder / "logs/run_b/attempt_10/0/stdout.log", "b10");
   fs::create_symlink("run_a", folder / "logs/latest");
   CHECK(read(0) == "a10");
-  CHECK(open_rank_log(fd.get(), 1, false, own).error().code == Errc::not_found);
+  CHECK(open_rank_log(fd.get(), attempts, 1, false, own).error().code == Errc::not_found);
   SECTION("a link that leads out is not followed") {
     fs::remove(folder / "logs/latest");
     fs::create_directories(folder / "secret/attempt_0/0");
@@ -159,6 +163,33 @@ TEST_CASE("the newest log of a rank is found, and through no link but `latest`",
     fs::create_directory_symlink("/etc", folder / "logs/run_a/attempt_10/0");
     CHECK(read(0).starts_with("error: "));
   }
+}
+
+TEST_CASE("readers of a job with thousands of attempts don't each read through all of them",
+          "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto make = [&](int attempt) {
+    fs::create_directory(folder / ("attempt_" + std::to_string(attempt)));
+  };
+  for (int i = 0; i < 4'000; ++i) make(i);
+  fs::last_write_time(folder.path(), fs::file_time_type::clock::now() - std::chrono::hours{1});
+  const auto fd = open_folder(folder.path());
+  NewestAttempts attempts;
+  for (int i = 0; i < 250; ++i) REQUIRE(attempts.in(fd.get()) == "attempt_3999");
+  CHECK(attempts.reads() == 1);
+  make(4'000);
+  CHECK(attempts.in(fd.get()) == "attempt_4000");
+  make(4'001);
+  CHECK(attempts.in(fd.get()) == "attempt_4001");
+  make(4'050);  // this node had no part in those between
+  const auto deadline = clock_now() + Millis{10'000};
+  while (attempts.in(fd.get()) != "attempt_4050" && clock_now() < deadline)
+    std::this_thread::sleep_for(Millis{5});
+  CHECK(attempts.in(fd.get()) == "attempt_4050");
+  fs::remove(folder / "attempt_4050");
+  while (attempts.in(fd.get()) != "attempt_4001" && clock_now() < deadline)
+    std::this_thread::sleep_for(Millis{5});
+  CHECK(attempts.in(fd.get()) == "attempt_4001");
 }
 
 TEST_CASE("a socket that is a link, or of another user, is not connected to", "[daemon]") {

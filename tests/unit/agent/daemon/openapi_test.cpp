@@ -95,7 +95,9 @@ TEST_CASE("the described properties are those that are written and read", "[agen
     for (const auto key : body.keys) keys.insert(std::string{key});
     CHECK(properties(api, std::string{body.schema}) == keys);
   }
-  CHECK(properties(api, "Job") == written(encode_job(JobRecord{}, {"{}", "{}"})));
+  auto of_job = written(encode_job(JobRecord{}, {"{}", "{}"}));
+  of_job.merge(written(encode_job(JobRecord{}, {"no JSON", "no JSON"})));
+  CHECK(properties(api, "Job") == of_job);
   CHECK(properties(api, "Jobs") == written(encode_jobs({})));
   CHECK(properties(api, "Submitted") == written(encode_submitted("a")));
   CHECK(properties(api, "Node") == written(encode_node(NodeFacts{}, {})));

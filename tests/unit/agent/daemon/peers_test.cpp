@@ -11,8 +11,14 @@
 #include <boost/asio/io_context.hpp>
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <condition_variable>
 #include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 using namespace acc;
 using namespace acc::agent::daemon;
@@ -182,7 +188,8 @@ TEST_CASE("a reply is read in any pieces, and one that breaks off isn't whole", 
 
 TEST_CASE("what is no reply of a daemon ends in an error, in bounded memory", "[agent][peers]") {
   CHECK(read_reply("SSH-2.0-OpenSSH_9.2\r\n\r\n", 4).end == ReplyStep::broken);
-  CHECK(read_reply("HTTP/1.1 200 OK\r\nX: " + std::string(100'000, 'x'), 4096).end == ReplyStep::broken);
+  CHECK(read_reply("HTTP/1.1 200 OK\r\nX: " + std::string(100'000, 'x'), 4096).end ==
+        ReplyStep::broken);
   CHECK(read_reply("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 4).end ==
         ReplyStep::broken);
   CHECK(read_reply(
@@ -279,7 +286,7 @@ TEST_CASE("a thousand names at once are looked up, some after the others", "[dae
     NodeAddress localhost;
     localhost.host = "localhost";
     localhost.port = 1;
-    const auto answer = co_await lookups.find(localhost, due);
+    const auto answer = co_await lookups.find(1000, localhost, due);
     found += answer.found.empty() ? 0 : 1;
     if (answer.found.empty()) failed = answer.failed;
   };
@@ -288,4 +295,147 @@ TEST_CASE("a thousand names at once are looked up, some after the others", "[dae
   io.run();
   CHECK(failed.empty());
   CHECK(found == kNames);
+}
+
+namespace {
+
+/// Names beginning with "slow" are answered when the test says so, all others at once.
+class FakeNames {
+ public:
+  HostLookups::Resolver resolver() {
+    return [facts = facts_](const NodeAddress& of) {
+      std::unique_lock lock{facts->mutex};
+      facts->asked.push_back(of.host);
+      facts->changed.notify_all();
+      if (of.host.starts_with("slow"))
+        facts->changed.wait(lock, [&] { return facts->is_released; });
+      HostAddresses answer;
+      answer.found.emplace_back(boost::asio::ip::address_v4::loopback(), of.port);
+      return answer;
+    };
+  }
+  void release() {
+    const std::lock_guard lock{facts_->mutex};
+    facts_->is_released = true;
+    facts_->changed.notify_all();
+  }
+  std::vector<std::string> asked() const {
+    const std::lock_guard lock{facts_->mutex};
+    return facts_->asked;
+  }
+
+ private:
+  struct Facts {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<std::string> asked;
+    bool is_released = false;
+  };
+  std::shared_ptr<Facts> facts_ = std::make_shared<Facts>();  // its threads may outlive us
+};
+
+struct Lookups {
+  explicit Lookups(LookupLimits limits = {}) : of{io, limits, names.resolver()} {}
+  ~Lookups() { names.release(); }
+  Lookups(const Lookups&) = delete;
+  Lookups& operator=(const Lookups&) = delete;
+
+  void ask(uid_t uid, std::string name, std::function<void(HostAddresses)> told,
+           Millis limit = Millis{60'000}) {
+    NodeAddress address;
+    address.host = std::move(name);
+    address.port = 1;
+    boost::asio::co_spawn(io, of.find(uid, address, clock_now() + limit),
+                          [told](const std::exception_ptr& failed, HostAddresses found) {
+                            if (!failed && told) told(std::move(found));
+                          });
+  }
+
+  boost::asio::io_context io{1};
+  FakeNames names;
+  HostLookups of;
+};
+
+constexpr uid_t kAnn = 61001;
+constexpr uid_t kBob = 61002;
+
+}  // namespace
+
+SCENARIO("a user's slow host names hold up the look-ups of no other user", "[agent][peers]") {
+  GIVEN("a user who asks for 250 names that no server answers for") {
+    Lookups lookups;
+    std::size_t of_ann = 0;
+    for (int i = 0; i < 250; ++i)
+      lookups.ask(kAnn, "slow" + std::to_string(i), [&](const auto&) { ++of_ann; });
+    WHEN("another user asks for a name") {
+      bool is_found = false;
+      lookups.ask(kBob, "node7", [&](const HostAddresses& answer) {
+        is_found = !answer.found.empty();
+        lookups.io.stop();
+      });
+      lookups.io.run();
+      THEN("it is found while four of the slow names are still asked for") {
+        CHECK(is_found);
+        CHECK(of_ann == 0);
+        const auto asked = lookups.names.asked();
+        CHECK(std::ranges::count_if(
+                  asked, [](const std::string& name) { return name.starts_with("slow"); }) <= 4);
+      }
+    }
+    WHEN("the servers answer at last") {
+      lookups.io.poll();
+      lookups.names.release();
+      lookups.io.run();
+      THEN("each of the names has its answer") { CHECK(of_ann == 250); }
+    }
+  }
+  GIVEN("as many users with slow names as there are threads") {
+    Lookups lookups;
+    for (uid_t uid = kAnn; uid < kAnn + 32; ++uid)
+      for (int i = 0; i < 4; ++i) lookups.ask(uid, "slow", {});
+    WHEN("the nodes of the settings are looked up") {
+      int found = 0;
+      for (int i = 0; i < 20; ++i)
+        lookups.ask(0, "node" + std::to_string(i), [&](const HostAddresses& answer) {
+          found += answer.found.empty() ? 0 : 1;
+          if (found == 20) lookups.io.stop();
+        });
+      lookups.io.run();
+      THEN("there are threads for them") { CHECK(found == 20); }
+    }
+  }
+}
+
+TEST_CASE("users' look-ups take turns, however many names one of them asks for", "[agent][peers]") {
+  LookupLimits limits;
+  limits.threads = limits.of_users = limits.of_a_user = 1;
+  Lookups lookups{limits};
+  int answered = 0;
+  const auto count = [&](const HostAddresses&) { ++answered; };
+  for (const auto* name : {"a1", "a2", "a3"}) lookups.ask(kAnn, name, count);
+  for (const auto* name : {"b1", "b2"}) lookups.ask(kBob, name, count);
+  lookups.io.run();
+  CHECK(answered == 5);
+  CHECK(lookups.names.asked() == std::vector<std::string>{"a1", "b1", "a2", "b2", "a3"});
+}
+
+TEST_CASE("a look-up whose asker gave up makes room for the next when its server answers",
+          "[agent][peers]") {
+  LookupLimits limits;
+  limits.of_a_user = 1;
+  Lookups lookups{limits};
+  std::string why;
+  bool is_found = false;
+  lookups.ask(
+      kAnn, "slow",
+      [&](const HostAddresses& answer) {
+        why = answer.failed;
+        lookups.names.release();
+      },
+      Millis{1});
+  lookups.ask(kAnn, "node7",
+              [&](const HostAddresses& answer) { is_found = !answer.found.empty(); });
+  lookups.io.run();
+  CHECK_THAT(why, Contains("don't answer in time"));
+  CHECK(is_found);
 }

@@ -59,8 +59,8 @@ TEST_CASE("a job's events are read as a raw stream, and only so", "[agent][http]
   bool is_whole = false;
   CHECK(unchunked(server.ask("GET /v1/jobs/a-1/logs?stream=events&format=raw&from=10"), is_whole) ==
         "\n{\"seq\": 1}\n");
-  for (const auto* wrong : {"stream=events", "stream=events&follow=1",
-                            "stream=events&format=raw&rank=0"}) {
+  for (const auto* wrong :
+       {"stream=events", "stream=events&follow=1", "stream=events&format=raw&rank=0"}) {
     INFO(wrong);
     CHECK_THAT(server.ask(std::string{"GET /v1/jobs/a-1/logs?"} + wrong), Contains(" 400 "));
   }
@@ -217,4 +217,40 @@ TEST_CASE("a raw log that a stopping daemon breaks off isn't whole", "[agent][ht
   bool is_whole = true;
   CHECK(unchunked(reply.substr(0, reply.rfind("(end)")), is_whole) == "text");
   CHECK_FALSE(is_whole);
+}
+
+TEST_CASE("a reader of a rank's log goes on with the next attempt's when that begins",
+          "[agent][http]") {
+  ApiServer server;
+  server.add_job("a-1", ::geteuid());
+  const auto write = [&](const std::string& attempt, const std::string& text) {
+    std::ofstream{server.jobs().path("a-1", false) + attempt, std::ios::app} << text;
+  };
+  server.on_loop([&] { server.jobs().attempt = ".0"; });
+  write(".0", "first");
+  auto raw = server.client();
+  REQUIRE(
+      raw.send("GET /v1/jobs/a-1/logs?stream=stdout&rank=0&format=raw&follow=1 HTTP/1.0\r\n\r\n"));
+  CHECK_THAT(raw.read_to("first"), Contains(" 200 "));
+  auto events = server.client();
+  REQUIRE(events.send("GET /v1/jobs/a-1/logs?stream=stdout&rank=0&follow=1 HTTP/1.0\r\n\r\n"));
+  CHECK_THAT(events.read_to("first"), Contains(" 200 "));
+  server.on_loop([&] { server.jobs().attempt = ".1"; });
+  write(".1", "second");
+  CHECK_THAT(raw.read_to("second"), !Contains("silence"));
+  CHECK_THAT(events.read_to("second"), !Contains("silence"));
+}
+
+TEST_CASE("a log that can't be read ends broken off, and keeps the daemon from nothing",
+          "[agent][http]") {
+  ApiServer server;
+  server.add_job("a-1", ::geteuid());
+  server.jobs().write("a-1", false, "text");
+  server.on_loop([&] { server.jobs().is_unreadable = true; });
+  for (const auto* query : {"", "&follow=1", "&format=raw", "&format=raw&follow=1"}) {
+    INFO(query);
+    const auto reply = server.ask(std::string{"GET /v1/jobs/a-1/logs?stream=stdout"} + query);
+    CHECK_THAT(reply, Contains(" 200 ") && Contains("(end)"));
+    CHECK_THAT(reply, !Contains("\r\n0\r\n\r\n"));  // a whole body's last chunk
+  }
 }
