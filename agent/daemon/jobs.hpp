@@ -75,7 +75,7 @@ struct Submission {
 class SharedSubmission {
  public:
   SharedSubmission() : value_{std::make_shared<Submission>()} {}
-  SharedSubmission(Submission value) : value_{std::make_shared<Submission>(std::move(value))} {}
+  explicit SharedSubmission(Submission value) : value_{std::make_shared<Submission>(std::move(value))} {}
   [[nodiscard]] const Submission& operator*() const { return *value_; }
   [[nodiscard]] const Submission* operator->() const { return value_.get(); }
   /// To change it: records that were made before keep theirs.
