@@ -216,6 +216,7 @@ void obey(BridgeState& state, const agent::PassSignal& order, BridgeActions& out
   }
 }
 void obey(BridgeState&, const agent::SendEvents&, BridgeActions&) {}  // the bridge itself does it
+void obey(BridgeState&, const agent::AskContact&, BridgeActions&) {}  // not of a bridge
 void obey(BridgeState& state, const agent::Leave&, BridgeActions& out) {
   if (state.phase == BridgePhase::running) finish(state, 0, out);
 }
