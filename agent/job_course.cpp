@@ -87,8 +87,11 @@ void JobCourse::round_ordered(const rendezvous::RoundPlace& place) {
 void JobCourse::stop_ordered(const rendezvous::Stop& stop, const std::string& own_name) {
   parts_.events.stop_ordered(stop.by, stop.reason);
   // What the next round is waited for; the former one's reason is over.
-  parts_.terms.set_restart_reason(stop.reason);
-  if (stop.by != own_name) note("stopping the workers here: " + stop.reason, false);
+  if (stop.why != rendezvous::Stop::Why::end) parts_.terms.set_restart_reason(stop.reason);
+  if (stop.by == own_name) return;
+  const auto text = "stopping the workers here: " + stop.reason;
+  parts_.messages.note(text);
+  service_.status(text);
 }
 
 void JobCourse::note(const std::string& text, bool is_warning) {

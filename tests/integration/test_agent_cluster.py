@@ -202,7 +202,7 @@ class Proxy(ClusterTest):
         launch = {"words": ["x"], "working_directory": "/", "launch": {"id": "t-1", "nodes": 1, "node_rank": 0}}
         answer = self.curl(lone, "--json", json.dumps(launch), "http://acc/v1/jobs", user=ALICE)
         self.assertEqual(answer["code"], "unavailable")
-        self.assertIn("launch: a has no cluster secret", answer["error"])
+        self.assertIn("launch: this node (a) has no cluster secret", answer["error"])
         self.assertEqual(self.curl(lone, "http://acc/v1/nodes", user=ALICE)["nodes"][0]["facts"]["name"], "a")
         refused = NodeDaemon(self.hosts, "b", self.folder, "--listen", str(PORT))
         self.daemons.append(refused)
