@@ -1,5 +1,6 @@
 #include "agent/agent_loop.hpp"
 
+#include "agent/fanout/orders.hpp"
 #include "agent/job_folder_notes.hpp"
 #include "agent/job_name.hpp"
 #include "agent/lost_ranks.hpp"
@@ -182,7 +183,8 @@ ParentWatch::Hooks AgentLoop::parent_hooks() {
     }
     feed(GuardianLost{clock_now()});
   };
-  return {on_lost, [this](int signo) { signals_.take(signo); }};
+  const auto on_ask = [this] { output_.say(encode(Here{}, plan_.life_line->token)); };
+  return {on_lost, [this](int signo) { signals_.take(signo); }, on_ask};
 }
 
 ControlRequests::Hooks AgentLoop::control_hooks() {

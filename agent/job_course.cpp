@@ -86,12 +86,19 @@ void JobCourse::round_ordered(const rendezvous::RoundPlace& place) {
 
 void JobCourse::stop_ordered(const rendezvous::Stop& stop, const std::string& own_name) {
   parts_.events.stop_ordered(stop.by, stop.reason);
-  if (stop.by != own_name) note("stopping the workers here: " + stop.reason, false);
+  // What the next round is waited for; the former one's reason is over.
+  if (stop.why != rendezvous::Stop::Why::end) parts_.terms.set_restart_reason(stop.reason);
+  if (stop.by == own_name) return;
+  const auto text = "stopping the workers here: " + stop.reason;
+  parts_.messages.note(text);
+  service_.status(text);
 }
 
 void JobCourse::note(const std::string& text, bool is_warning) {
   is_warning ? parts_.messages.warning(text) : parts_.messages.note(text);
-  service_.status(text);
+  // Of workers that run a warning stands until its condition is over, which a note says.
+  const bool is_over = !is_warning && parts_.group.phase == Phase::running;
+  service_.status(is_over ? std::to_string(parts_.group.alive) + " workers running" : text);
 }
 
 // ---- workers and output ----

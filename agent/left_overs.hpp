@@ -43,7 +43,6 @@ class LeftOvers {
   void kill();
   /// The round is over, or a new one begins: nothing is under way any more.
   void reset();
-  [[nodiscard]] bool was_asked(pid_t pid) const { return asked_.contains(pid); }
 
  private:
   enum class Aim { none, terminate, kill };

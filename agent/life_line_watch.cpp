@@ -9,9 +9,12 @@
 namespace acc::agent {
 
 LifeLineWatch::LifeLineWatch(boost::asio::io_context& io, int fd,
-                             std::function<void(int)> on_signal,
+                             std::function<void(int)> on_signal, std::function<void()> on_ask,
                              std::function<void(const std::string&)> on_end)
-    : line_{io, fd}, on_signal_{std::move(on_signal)}, on_end_{std::move(on_end)} {
+    : line_{io, fd},
+      on_signal_{std::move(on_signal)},
+      on_ask_{std::move(on_ask)},
+      on_end_{std::move(on_end)} {
   read();
 }
 
@@ -32,6 +35,7 @@ void LifeLineWatch::take(std::size_t bytes) {
     const Alive::Watch watch = alive_.watch();
     if (const auto* passed = std::get_if<PassSignal>(&*order)) on_signal_(passed->signo);
     if (!watch.is_alive()) return;
+    if (std::holds_alternative<AskContact>(*order)) on_ask_();
   }
   if (held_.size() > kMaxOrder) return end("its life line brought a line without an end");
   read();

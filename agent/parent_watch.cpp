@@ -18,7 +18,7 @@ void ParentWatch::begin(const std::optional<LifeLine>& life_line) {
   watch_guardian();
   if (!life_line) return;
   life_line_ = std::make_unique<LifeLineWatch>(
-      io_, life_line->fd, [this](int signo) { pass_on(signo); },
+      io_, life_line->fd, [this](int signo) { pass_on(signo); }, hooks_.on_ask,
       [this](const std::string& why) { hooks_.on_lost(why); });
 }
 

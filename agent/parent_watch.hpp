@@ -26,6 +26,8 @@ class ParentWatch {
     std::function<void(const std::string& why)> on_lost;
     /// A signal from the launching host, where there is no guardian to pass it to.
     std::function<void(int signo)> on_signal;
+    /// The launching host wants to hear from us.
+    std::function<void()> on_ask;
   };
   ParentWatch(boost::asio::io_context& io, const GuardianLink& guardian, Hooks hooks);
 

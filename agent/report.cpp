@@ -283,10 +283,15 @@ std::vector<std::string> last_lines(std::string_view tail, std::size_t count, st
   return lines;
 }
 
-std::string describe_cause(const ExitStatus& status, const OomFacts& oom) {
+std::string describe_cause(const ExitStatus& status, const OomFacts& oom,
+                           std::optional<std::chrono::seconds> cpu_limit) {
   const auto* killed = std::get_if<Signaled>(&status);
   if (killed == nullptr) return describe(status);
   std::string text = "was " + describe(status);
+  const bool is_out_of_memory = killed->signo == SIGKILL && oom.known && oom.kills > 0;
+  if (cpu_limit && !is_out_of_memory)
+    return text + ": its processor time reached the limit of " +
+           std::to_string(cpu_limit->count()) + " s (ulimit -t)";
   if (killed->signo == SIGKILL && oom.known) {
     if (oom.kills == 0) return text + ", not by OOM";
     text += ": out of memory";

@@ -84,7 +84,9 @@ struct OomFacts {
 
 /// A worker's end as text: "killed by SIGKILL (9): out of memory (limit 64 MiB)", "exited with
 /// code 7".
-[[nodiscard]] std::string describe_cause(const ExitStatus& status, const OomFacts& oom);
+/// @param cpu_limit  of processor time, if the worker had used it up
+[[nodiscard]] std::string describe_cause(const ExitStatus& status, const OomFacts& oom,
+                                         std::optional<std::chrono::seconds> cpu_limit = {});
 /// "cannot start './x': Permission denied", with advice where there is one.
 [[nodiscard]] std::string describe_start_failure(const StartFailure& failure,
                                                  const std::string& program,

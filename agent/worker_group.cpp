@@ -1,6 +1,7 @@
 #include "agent/worker_group.hpp"
 
 #include "agent/containment.hpp"
+#include "agent/cpu_limit.hpp"
 #include "agent/pmi_server.hpp"
 #include "common/log.hpp"
 #include "common/poll_now.hpp"
@@ -263,11 +264,21 @@ void WorkerGroup::watch(std::size_t index) {
                              });
 }
 
+// As the kernel sees a child of ours.
+static siginfo_t look_at(pid_t pid, int what) {
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(pid), &info, what | WNOHANG | WNOWAIT) != 0) return {};
+  return info;
+}
+
 void WorkerGroup::take_exit(std::size_t index) {
   if (is_starting_) return exited_.push_back(index);  // caused by something else
   auto& record = records_[index];
   int status = 0;
   rusage usage{};
+  if (const auto seen = look_at(record.pid, WEXITED);
+      seen.si_code == CLD_KILLED || seen.si_code == CLD_DUMPED)
+    record.cpu_limit = reached_cpu_limit(record.pid, seen.si_status);
   const pid_t reaped = ::wait4(record.pid, &status, WNOHANG, &usage);
   if (reaped == 0) return watch(index);
   if (reaped < 0) status = 255 << 8;  // it was reaped elsewhere: all we know is that it is gone
@@ -284,13 +295,6 @@ void WorkerGroup::take_exit(std::size_t index) {
     hooks_.on_exec_failed(StartFailure{record.local_rank, why.errnum, why.step, {}});
   }
   hooks_.on_exit(record);
-}
-
-// As the kernel sees a child of ours.
-static siginfo_t look_at(pid_t pid, int what) {
-  siginfo_t info{};
-  if (::waitid(P_PID, static_cast<id_t>(pid), &info, what | WNOHANG | WNOWAIT) != 0) return {};
-  return info;
 }
 
 void WorkerGroup::signal(int signo) {

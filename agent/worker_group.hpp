@@ -35,6 +35,7 @@ struct WorkerRecord {
   bool was_stopped = false;   ///< found in state T when it was asked to end
   std::optional<SpawnFailure> exec_failure{};  ///< it never ran the program
   std::optional<int> abort_code{};             ///< of MPI_Abort
+  std::optional<std::chrono::seconds> cpu_limit{};  ///< of processor time, if its end is due to it
 };
 
 /// The worker processes of the current round. Each exit is reported once, in the order in which the

@@ -97,9 +97,9 @@ static constexpr Deviation kDeviations[] = {
      "all at once, each with file and line, with exit code 2", "five typos are mended in one go"},
     {"any script is given to Python unless --no_python says otherwise",
      "a program, or a script whose #! line names another interpreter, is run by itself; without "
-     "its "
-     "execute bit it is refused",
-     "Python could only report a syntax error"},
+     "its execute bit it is refused. A file that is named *.py is Python's, whatever its first "
+     "line says",
+     "Python could only report a syntax error; the name .py is the user's word that it is Python's"},
     {"workers inherit the launcher's stdin, stdout and stderr",
      "one worker on a terminal does; of several each has /dev/null as stdin (--stdin RANK gives "
      "one "

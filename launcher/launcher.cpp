@@ -254,7 +254,9 @@ class Launch {
       return;
     }
     const auto hint = command_hint(spec.script);
-    const bool is_file = ::access(spec.script.c_str(), F_OK) == 0;
+    // A folder of that name ("test", "config") is a script only if Python could begin with it.
+    const bool is_file =
+        ::access(spec.script.c_str(), F_OK) == 0 && why_not_for_python(spec.script) != EISDIR;
     if (hint.empty() || is_file || spec.flag("module"_key) || spec.flag("no_python"_key)) return;
     complaints.push_back({Errc::bad_usage, "there is no script '" + printable(spec.script) +
                                                "': " + std::string{hint}});
@@ -309,6 +311,15 @@ class Launch {
 
   int start(const JobSpec& spec, agent::JobPlan& plan, const agent::GuardianLink& guardian) {
     const bool prints = line_.given("print_plan"_key) != nullptr;
+    plan.script_problem = check_script_file(spec, kind_of(spec), environment_);
+    const int reason = plan.script_problem.errnum;
+    // On several machines the others wait for this one: it joins and lets all of them know. On a
+    // life line none has begun.
+    if (reason != 0 && !prints && (!plan.cluster.several() || plan.life_line)) {
+      tell(plan.script_problem.what);
+      agent::note_refusal(guardian, plan.script_problem.what);
+      return to_int(exit_code_for_start(reason));
+    }
     const bool is_heard = !plan.output.is_reported_elsewhere;  // once a job, not once a host
     const bool quiet = spec.flag("quiet"_key) || !is_heard;
     for (const auto& note : spec.notes) {
@@ -324,17 +335,8 @@ class Launch {
     if (plan.cluster.several() && plan.cluster.insecure && !plan.cluster.loopback && !prints)
       tell("warning: --insecure: whoever reaches port " +
            std::to_string(plan.cluster.control_port) + " can join, read and stop this job");
-    plan.script_problem = check_script_file(spec, kind_of(spec), environment_);
     if (prints) return print(plan_to_json(spec, plan));
     plan.warnings.clear();  // told
-    const int reason = plan.script_problem.errnum;
-    // On several machines the others wait for this one: it joins and lets all of them know. On a
-    // life line none has begun.
-    if (reason != 0 && (!plan.cluster.several() || plan.life_line)) {
-      tell(plan.script_problem.what);
-      agent::note_refusal(guardian, plan.script_problem.what);
-      return to_int(exit_code_for_start(reason));
-    }
     if (const int code = check_paths(plan, guardian); code != 0) return code;
     if (plan.kind == agent::JobKind::deepspeed) {
       if (const int code = write_deepspeed_env(plan, environment_); code != 0) return code;

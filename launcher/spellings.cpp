@@ -24,6 +24,29 @@ constexpr std::string_view kTorchrunAlone[] = {
     "master_port",     "event_log_handler", "numa_binding",       "signals_to_handle",
     "shutdown_timeout"};
 
+/// Letters of `longer` in their order, its first one among them: "procs" of "processes".
+bool is_short_for(std::string_view word, std::string_view longer) {
+  if (word.empty() || word.size() >= longer.size() || word[0] != longer[0]) return false;
+  std::size_t at = 0;
+  for (const char c : longer) at += at < word.size() && word[at] == c ? 1 : 0;
+  return at == word.size();
+}
+
+/// "num_procs" of "num_processes": each part is the name's, or short for it.
+bool is_shortened(std::string_view word, std::string_view name) {
+  std::string spelled{word};
+  std::ranges::replace(spelled, '-', '_');
+  const auto given = split(spelled, '_');
+  std::string longer{name};
+  std::ranges::replace(longer, '-', '_');
+  const auto known = split(longer, '_');
+  constexpr std::size_t kFewestLetters = 5;  // "m_p" is half of all names
+  if (given.size() != known.size() || word.size() < kFewestLetters) return false;
+  return std::ranges::equal(given, known, [](std::string_view a, std::string_view b) {
+    return a == b || is_short_for(a, b);
+  });
+}
+
 }  // namespace
 
 Spellings::Spellings() {
@@ -75,6 +98,16 @@ const KeyRow* Spellings::find_abbreviated(std::string_view spelled) const {
   return is_torchruns ? find(names.front()) : nullptr;
 }
 
+std::string Spellings::lengthened(std::string_view word) const {
+  std::string name;
+  for (const auto& [known, row] : names_) {
+    if (!known.starts_with("--") || !is_shortened(word, std::string_view{known}.substr(2))) continue;
+    if (!name.empty() && find(name) != row) return {};
+    name = std::max(name, known);  // of two forms of a name, the one with _
+  }
+  return name;
+}
+
 Spellings::Meant Spellings::meant_by(std::string_view spelled) const {
   constexpr std::size_t kMostToList = 4;
   const auto longer =
@@ -92,8 +125,8 @@ Spellings::Meant Spellings::meant_by(std::string_view spelled) const {
   }
   std::ranges::sort(names);
   const auto known = nearest(spelled.substr(2), names);
-  if (known.empty()) return {};
-  const auto name = "--" + std::string{known};
+  const auto name = known.empty() ? lengthened(spelled.substr(2)) : "--" + std::string{known};
+  if (name.empty()) return {};
   return {find(name), "did you mean " + name + "?"};
 }
 

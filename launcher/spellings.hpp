@@ -31,6 +31,8 @@ class Spellings {
   void add(const KeyRow& row, std::string_view name);
   /// One spelling a flag.
   [[nodiscard]] std::vector<std::string_view> beginning_with(std::string_view spelled) const;
+  /// "--num_processes" for "num_procs"; empty: it is short for none, or for several.
+  [[nodiscard]] std::string lengthened(std::string_view word) const;
 
   std::unordered_map<std::string, const KeyRow*> names_;
 };

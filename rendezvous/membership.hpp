@@ -130,7 +130,6 @@ class Membership {
   // ---- observers ----
   [[nodiscard]] MembershipPhase phase() const { return phase_; }
   [[nodiscard]] Epoch epoch() const { return epoch_; }
-  [[nodiscard]] bool was_elected() const { return elected_; }
   /// A committed round is known: this coordinator continues an existing job.
   [[nodiscard]] bool has_round() const { return has_round_; }
   [[nodiscard]] const RestartLedger& ledger() const { return ledger_; }
@@ -278,7 +277,6 @@ class Membership {
                            ///< disconnected
   Epoch epoch_;
   bool has_round_ = false;  ///< epoch_.round has been assigned
-  bool elected_ = false;
   /// Lower bound for the next round number: an agent may have seen rounds of a coordinator unknown
   /// to this one.
   std::optional<Round> newest_heard_;

@@ -33,7 +33,7 @@ MembershipActions Membership::committed(const Epoch& epoch, Instant now) {
 // etcd lease when this one was elected.
 MembershipActions Membership::recover(const RoundRecord& last, Instant now) {
   MembershipActions out;
-  elected_ = has_round_ = recovered_unconfirmed_ = true;
+  has_round_ = recovered_unconfirmed_ = true;
   epoch_.round = last.epoch.round;
   ledger_ = last.ledger;
   places_.clear();

@@ -258,7 +258,6 @@ void Membership::reattach(NodeIndex index, NodeRank rank, Instant now, Membershi
 // ---- a job in progress lost its coordinator, and this one is new at the seed address ----
 
 void Membership::take_over(const ElectionResult& result, Instant now, MembershipActions& out) {
-  elected_ = true;
   has_round_ = true;
   authority_->elected(result.nodes, now);
   epoch_ = {result.term, result.last.round};

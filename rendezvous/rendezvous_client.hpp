@@ -74,7 +74,6 @@ class RendezvousClient {
   void leave(const std::string& why);
   [[nodiscard]] bool may_run() const;
   [[nodiscard]] bool is_connected() const { return client_.is_connected(); }
-  [[nodiscard]] bool is_coordinator() const { return coordinator_ != nullptr; }
   /// The node's name in the job, which may differ from its first one.
   [[nodiscard]] const std::string& node_name() const { return client_.options().self.node.name; }
 

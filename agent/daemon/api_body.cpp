@@ -265,6 +265,7 @@ Decoded<Submission> decode_submission(std::string_view body) {
   read_env(reader, job.env);
   read_umask(reader, job.umask);
   reader.number("slots", job.slots, 1);
+  job.names_slots = reader.find("slots") != nullptr;
   reader.number("gpus", job.gpus, 0);
   reader.flag("wait", job.wait);
   reader.text("user", job.user);
@@ -304,7 +305,7 @@ Decoded<int> decode_signal(std::string_view body) {
   if (out.value == 0)
     reader.complain("signal", in_quotes(name, 40) +
                                   " isn't passed on to workers: SIGTERM, SIGINT, SIGHUP, "
-                                  "SIGQUIT, SIGUSR1 or SIGUSR2");
+                                  "SIGQUIT, SIGUSR1 or SIGUSR2; `stop` ends a job");
   return out;
 }
 

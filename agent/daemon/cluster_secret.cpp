@@ -1,6 +1,7 @@
 #include "agent/daemon/cluster_secret.hpp"
 
 #include "agent/daemon/peer_rules.hpp"
+#include "common/host_name.hpp"
 #include "common/text.hpp"
 
 #include <sys/stat.h>
@@ -47,9 +48,13 @@ Result<std::shared_ptr<const rendezvous::Secret>> ClusterSecret::secret() {
   const auto places = places_of(file_, is_root_);
   auto loaded = rendezvous::load_secret(places);
   if (!loaded) {
+    // Named: a launch shows it in the line of the host that it couldn't ask.
+    const std::string node = "this node (" + host_name() + ")";
     Error error = loaded.error();
-    if (error.code == Errc::not_found)
-      error.what = "this node has no cluster secret: " + error.what +
+    if (error.code != Errc::not_found)
+      error.what = node + " can't read the cluster's secret: " + error.what;
+    else
+      error.what = node + " has no cluster secret: " + error.what +
                    "; acc-agent finds it by --secret-file" +
                    (is_root_ ? ", or at " + std::string{kRootFile} : std::string{});
     return error;

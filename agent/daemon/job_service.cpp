@@ -179,13 +179,27 @@ class JobService::Impl {
     auto user = co_await user_for(who, submission.user);
     if (user.has_error()) co_return user.error();
     if (auto why = refusal(who, submission, user->uid)) co_return *why;
+    if (!submission.names_slots) {
+      submission.slots = co_await workers_of(*user, submission);
+      if (auto why = refusal(who, submission, user->uid)) co_return *why;
+    }
     if (auto& launch = submission.launch) {
       const auto& derive = keeper.settings().launch_secret;
-      if (!derive) co_return Error{Errc::unavailable, "launch: this node has no cluster secret"};
+      if (!derive)
+        co_return Error{Errc::unavailable, "launch: " + host_name() + " has no cluster secret"};
       if (const auto secret = derive(user->name, *launch); secret.has_error())
         co_return Error{Errc::unavailable, "launch: " + secret.error().what};
     }
     co_return user;
+  }
+
+  // The slots that the job takes: 1 where its plan can't be made, which its log will explain.
+  awaitable<std::uint32_t> workers_of(LoginUser user, Submission submission) {
+    std::vector<std::string> words{"--print_plan"};
+    words.insert(words.end(), submission.words.begin(), submission.words.end());
+    const auto plan = co_await keeper.trials().try_launcher(std::move(user), std::move(submission),
+                                                            std::move(words));
+    co_return plan.has_value() && plan->exit_code == 0 ? share_of_plan(plan->output).slots : 1;
   }
 
   // What acc-launch itself finds wrong, as that user in that folder, and whether what the workers
@@ -202,14 +216,18 @@ class JobService::Impl {
       co_return Error{Errc::bad_usage, printable(why, kLongest)};
     }
     const auto program = program_of_plan(plan->output);
-    if (!program || program->is_there) co_return std::nullopt;
+    if (!program || program->problem.empty()) co_return std::nullopt;
+    // acc-launch's own reason and advice, behind the path as it quotes it.
+    const auto reason = program->problem.rfind("': ");
+    const auto why = reason == std::string::npos ? program->problem
+                                                 : program->problem.substr(reason + 3);
     co_return Error{Errc::bad_usage,
                     std::string{program->is_script ? "the script " : "the program "} +
                         in_quotes(program->path, 300) + " can't be " +
                         (program->is_script ? "read" : "executed") + " in " +
                         in_quotes(submission.working_directory, 300) + " on " + host_name() +
-                        " by user " + user.name +
-                        ": files aren't copied: put it there, or into a shared folder"};
+                        " by user " + user.name + ": " + printable(why, 500) +
+                        "; files aren't copied: put it there, or into a shared folder"};
   }
 
   // A job's own health checks found this node unfit. Only those of an operator take it out of
@@ -288,7 +306,7 @@ awaitable<Result<JobId>> JobService::submit(Principal who, Submission submission
   stored.user = user->name;
   stored.life.rule = submission.restart;
   stored.life.max_starts_again = submission.max_starts_again;
-  stored.submission = std::move(submission);
+  stored.submission = SharedSubmission{std::move(submission)};
   auto job = co_await impl_->keeper.add(std::move(stored), std::move(*user), nullptr);
   if (job.has_error()) co_return job.error();
   co_return (*job)->id();

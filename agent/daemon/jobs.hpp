@@ -63,6 +63,7 @@ struct Submission {
   std::string user;                        ///< only for root: run as; empty: who asks
   mode_t umask = 022;
   std::uint32_t slots = 1;
+  bool names_slots = true;  ///< false: one for each worker that `words` start here; not recorded
   std::uint32_t gpus = 0;
   bool wait = false;  ///< for free slots; false: refuse when the node is full
   RestartRule restart = RestartRule::no;
@@ -75,7 +76,8 @@ struct Submission {
 class SharedSubmission {
  public:
   SharedSubmission() : value_{std::make_shared<Submission>()} {}
-  SharedSubmission(Submission value) : value_{std::make_shared<Submission>(std::move(value))} {}
+  explicit SharedSubmission(Submission value)
+      : value_{std::make_shared<Submission>(std::move(value))} {}
   [[nodiscard]] const Submission& operator*() const { return *value_; }
   [[nodiscard]] const Submission* operator->() const { return value_.get(); }
   /// To change it: records that were made before keep theirs.

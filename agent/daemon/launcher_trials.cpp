@@ -5,6 +5,7 @@
 #include "agent/daemon/job_processes.hpp"
 #include "agent/job_folder_notes.hpp"
 #include "common/exit_status.hpp"
+#include "common/host_name.hpp"
 #include "common/unique_fd.hpp"
 
 #include <fcntl.h>
@@ -29,7 +30,7 @@ Result<rendezvous::SecretBytes> secret_for(const ServiceSettings& settings, cons
                                            const Submission& submission) {
   if (!submission.launch) return rendezvous::SecretBytes{};
   if (!settings.launch_secret)
-    return Error{Errc::unavailable, "launch: this node has no cluster secret"};
+    return Error{Errc::unavailable, "launch: " + host_name() + " has no cluster secret"};
   Launch launch = *submission.launch;
   return settings.launch_secret(user.name, launch);
 }

@@ -44,7 +44,6 @@ class PeerProxy final : public OtherNodes {
   struct Exchange;
   struct Listing;
 
-  boost::asio::awaitable<std::string> ask_all(std::string user);
   boost::asio::awaitable<void> ask_some(std::string user, std::shared_ptr<Listing> listing);
   boost::asio::awaitable<void> ask_one(std::string user, std::shared_ptr<Listing> listing,
                                        std::size_t number);

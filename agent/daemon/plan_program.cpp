@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace acc::agent::daemon {
@@ -58,15 +59,17 @@ std::optional<PlanProgram> program_of_plan(std::string_view output) {
     words.push_back(word.get<std::string>());
   }
   if (words.empty()) return std::nullopt;
-  const bool is_there = !plan.contains("program_problem") || !plan["program_problem"].is_string();
+  std::string problem;
+  if (const auto found = plan.find("program_problem"); found != plan.end() && found->is_string())
+    problem = found->get<std::string>();
   // An interpreter with a script, or with options of its own (-m package).
   const std::string name = words[0].substr(words[0].rfind('/') + 1);
   const bool is_unbuffered = words.size() > 1 && words[1] == "-u";
   const std::size_t script = is_unbuffered ? 2 : 1;
   const bool is_python = is_unbuffered || name.starts_with("python");
   if (is_python && words.size() > script && !words[script].starts_with('-'))
-    return PlanProgram{is_there, words[script], true};
-  return PlanProgram{is_there, words[0], false};
+    return PlanProgram{words[script], true, std::move(problem)};
+  return PlanProgram{words[0], false, std::move(problem)};
 }
 
 }  // namespace acc::agent::daemon

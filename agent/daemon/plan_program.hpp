@@ -9,9 +9,9 @@ namespace acc::agent::daemon {
 
 /// What a job's workers execute.
 struct PlanProgram {
-  bool is_there = true;    ///< for its user, in its folder
   std::string path;        ///< as in the plan: absolute, relative to the folder, or a name for PATH
   bool is_script = false;  ///< of an interpreter: it must be readable, not executable
+  std::string problem;     ///< in acc-launch's words, with its advice; empty: it is there
 };
 // Of what `acc-launch --print_plan` wrote, messages and plan; nothing if that can't be seen. Pure.
 [[nodiscard]] std::optional<PlanProgram> program_of_plan(std::string_view output);

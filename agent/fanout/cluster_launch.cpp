@@ -2,6 +2,7 @@
 
 #include "agent/descriptor_limit.hpp"
 #include "agent/event_log.hpp"
+#include "agent/fanout/contact_watch.hpp"
 #include "agent/fanout/fan_out.hpp"
 #include "agent/fanout/host_stream.hpp"
 #include "agent/fanout/launch_course.hpp"
@@ -28,6 +29,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -86,6 +88,9 @@ struct HostLine {
   std::unique_ptr<HostStream> err;
   std::shared_ptr<Pump::Reader> out_reader;
   std::shared_ptr<Pump::Reader> err_reader;
+  int out_fd = -1;  ///< of the readers, which own them
+  int err_fd = -1;
+  std::optional<ContactWatch> contact;  ///< of a running job, without a daemon
 };
 
 /// Feeds the state machine with events and carries out its actions. One thread.
@@ -105,7 +110,8 @@ class ClusterRun {
         guardian_fd_{io_},
         pump_{io_, [this] { destinations_.flush(); }},
         destinations_{console_, OutputOptions{}, nullptr, launch.patience, wake()},
-        status_timer_{io_} {
+        status_timer_{io_},
+        contact_timer_{io_} {
     shows_status_ = launch.shows_status && !launch.detaches && console_.err_is_tty &&
                     !console_.no_color && (console_.same_target || !console_.out_is_tty);
     for (std::size_t i = 0; i < kFanOutTimers; ++i) timers_.emplace_back(io_);
@@ -298,6 +304,8 @@ class ClusterRun {
         handle(HostContact{index, HostSilence{clock_now() - lost->silent,
                                               clock_now() - lost->silent + lost->limit}});
       if (std::holds_alternative<ContactBack>(mark)) handle(HostContact{index, std::nullopt});
+      if (auto& contact = lines_[index]->contact; contact && std::holds_alternative<Here>(mark))
+        contact->answered();
       if (const auto* ended = std::get_if<JobEnded>(&mark))
         handle(HostReportedEnd{index, ended->exit_code});
     }));
@@ -331,9 +339,11 @@ class ClusterRun {
         targets(false), token_,
         [this, host = a.host](const LaunchMark& mark) { on_mark(host, mark); });
     HostStream::OnMark on_event;
-    if (wants_events())
+    if (wants_events() || !launch_.uses_daemons)
       on_event = [this, host = a.host](const LaunchMark& mark) { on_mark(host, mark); };
     line.err = std::make_unique<HostStream>(targets(true), token_, std::move(on_event));
+    line.out_fd = pipes.out.get();
+    line.err_fd = pipes.err.get();
     destinations_.console(false).reserve(pipe_capacity(pipes.out.get()));
     destinations_.console(true).reserve(pipe_capacity(pipes.err.get()));
     line.out_reader = pump_.add(std::move(pipes.out), *line.out);
@@ -359,6 +369,28 @@ class ClusterRun {
     if (!std::exchange(has_begun_, true)) record();  // before anything runs there
     line.err->open();
     line.transport.send(encode(Go{}));
+    if (launch_.uses_daemons) return;  // acc-ctl bridge watches its daemon
+    line.contact.emplace(clock_now());
+    if (!std::exchange(looks_for_contact_, true)) look_for_contact();
+  }
+  void look_for_contact() {
+    for (HostIndex i = 0; i < lines_.size(); ++i) {
+      const auto& host = state_.hosts[i];
+      auto& line = *lines_[i];
+      if (host.phase != HostPhase::running || host.exit_code || !line.contact) continue;
+      const auto heard = std::max(line.out->last_heard(), line.err->last_heard());
+      const bool has_unread = is_ready(line.out_fd, POLLIN) || is_ready(line.err_fd, POLLIN);
+      const auto found = line.contact->look(clock_now(), heard, has_unread);
+      if (found.asks) line.transport.send(encode(AskContact{}));
+      if (found.silent_since && !host.silence)
+        handle(HostContact{i, HostSilence{*found.silent_since, {}}});
+      if (!found.silent_since && host.silence) handle(HostContact{i, std::nullopt});
+    }
+    if (exit_code_) return;
+    contact_timer_.expires_after(ContactWatch::kEvery);
+    contact_timer_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
+      if (!cancelled) look_for_contact();
+    }));
   }
   void act(const SendSignal& a) { lines_[a.host]->transport.send(encode(PassSignal{a.signo})); }
   void act(const SendLeave& a) { lines_[a.host]->transport.send(encode(Leave{})); }
@@ -466,6 +498,7 @@ class ClusterRun {
   Destinations destinations_;
   std::unique_ptr<EventLog> events_;  ///< --events
   asio::steady_timer status_timer_;
+  asio::steady_timer contact_timer_;
   bool shows_status_ = false;
   std::pair<FanOutPhase, std::uint64_t> status_of_{};
   Instant in_phase_since_ = clock_now();
@@ -477,6 +510,7 @@ class ClusterRun {
   bool is_flush_hurried_ = false;
   bool has_no_record_ = false;
   bool has_begun_ = false;  ///< a host was told to go
+  bool looks_for_contact_ = false;
 };
 
 }  // namespace

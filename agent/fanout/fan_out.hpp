@@ -38,10 +38,10 @@ struct HostTrouble {
   std::string text;  ///< the last lines of its standard error
 };
 
-/// Nothing was heard of a host's daemon.
+/// Nothing was heard of a host.
 struct HostSilence {
-  Instant since;   ///< the last answer
-  Instant until;  ///< then its transport gives it up
+  Instant since;                   ///< the last answer
+  std::optional<Instant> until{};  ///< then its transport gives it up, if that is known
 };
 
 struct FanOutHost {

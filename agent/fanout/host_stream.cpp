@@ -11,6 +11,7 @@ HostStream::HostStream(Targets targets, std::string token, OnMark on_mark)
       on_mark_{std::move(on_mark)} {}
 
 void HostStream::take(std::string_view bytes, DropPolicy::Origin origin) {
+  heard_ = clock_now();
   while (!bytes.empty()) {
     if (mark_.empty()) {
       const auto begin = on_mark_ ? std::min(bytes.find(kMarkBegin), bytes.size()) : bytes.size();

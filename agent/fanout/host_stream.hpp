@@ -3,6 +3,7 @@
 #include "agent/fanout/orders.hpp"
 #include "agent/output/tail_buffer.hpp"
 #include "agent/output/worker_stream.hpp"
+#include "common/duration.hpp"
 
 #include <functional>
 #include <string>
@@ -26,6 +27,7 @@ class HostStream final : public WorkerStream {
   /// follows.
   void open();
   [[nodiscard]] std::string tail() const { return tail_.text(); }
+  [[nodiscard]] Instant last_heard() const { return heard_; }
 
  private:
   void pass(std::string_view bytes, DropPolicy::Origin origin);
@@ -35,6 +37,7 @@ class HostStream final : public WorkerStream {
   std::string token_;
   OnMark on_mark_;
   bool is_open_ = false;
+  Instant heard_{};
   std::string mark_;  ///< what may become one, from kMarkBegin on
 };
 

@@ -62,6 +62,7 @@ struct Encoder {
     return "signal " + signal_name(o.signo).substr(3);
   }
   std::string operator()(const Leave&) const { return "leave"; }
+  std::string operator()(const AskContact&) const { return "ask"; }
 };
 
 std::string mark_prefix(std::string_view token) {
@@ -100,6 +101,7 @@ Result<LaunchOrder> decode_order(std::string_view line) {
   if (word == "go" && rest.empty()) order = Go{};
   if (word == "leave" && rest.empty()) order = Leave{};
   if (word == "events" && rest.empty()) order = SendEvents{};
+  if (word == "ask" && rest.empty()) order = AskContact{};
   if (word == "signal") order = decode_passed_signal(rest);
   if (word == "env") order = decode_variable(rest);
   if (word == "folder" || word == "prepare") {
@@ -130,6 +132,7 @@ std::string encode(const LaunchMark& mark, std::string_view token) {
     line += " lost " + std::to_string(lost->silent.count()) + "/" +
             std::to_string(lost->limit.count());
   if (std::holds_alternative<ContactBack>(mark)) line += " back";
+  if (std::holds_alternative<Here>(mark)) line += " here";
   return line + "\n";
 }
 
@@ -146,6 +149,7 @@ std::optional<LaunchMark> decode_mark(std::string_view line, std::string_view to
     if (text) return JobStarted{std::move(*text)};
   }
   if (word == "back" && rest.empty()) return ContactBack{};
+  if (word == "here" && rest.empty()) return Here{};
   if (word == "lost") {
     const auto slash = std::min(rest.find('/'), rest.size());
     const auto silent = parse_number<std::uint32_t>(rest.substr(0, slash));

@@ -10,7 +10,7 @@
 
 /// What the acc-launch that runs a job on several hosts and the ones that it starts there say to
 /// each other. Orders are lines on the standard input of the remote one, its life line; marks are
-/// lines in its standard output, those of events in its standard error. Decoding is total.
+/// lines in its standard output, those of events and Here in its standard error. Decoding is total.
 namespace acc::agent {
 
 // ---- orders ----
@@ -36,7 +36,10 @@ struct PassSignal {
 };
 /// The job goes on by itself. Only to a transport that started it in the background.
 struct Leave {};
-using LaunchOrder = std::variant<SetFolder, SetVariable, SendEvents, Prepare, Go, PassSignal, Leave>;
+/// Answer with Here: the launching host has heard nothing for a while. Of a running job.
+struct AskContact {};
+using LaunchOrder = std::variant<SetFolder, SetVariable, SendEvents, Prepare, Go, PassSignal, Leave,
+                                 AskContact>;
 
 inline constexpr std::size_t kMaxOrder = std::size_t{256} << 10U;  ///< bytes of a line
 
@@ -62,11 +65,14 @@ struct ContactLost {
   Millis limit{0};   ///< so long after it the transport gives up
 };
 struct ContactBack {};
+/// In standard error: the answer to AskContact.
+struct Here {};
 /// One line of --events there.
 struct HostEvent {
   std::string line;
 };
-using LaunchMark = std::variant<Prepared, JobStarted, JobEnded, HostEvent, ContactLost, ContactBack>;
+using LaunchMark =
+    std::variant<Prepared, JobStarted, JobEnded, HostEvent, ContactLost, ContactBack, Here>;
 
 inline constexpr char kMarkBegin = '\x1e';
 inline constexpr std::size_t kMaxMark = 256;  ///< bytes, but for an event's

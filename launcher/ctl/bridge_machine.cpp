@@ -151,6 +151,7 @@ void stop_copying(BridgeState& state, BridgeActions& out) {
 }
 
 void heard(BridgeState& state, BridgeActions& out) {
+  state.last_failure.clear();  // its condition is over
   out.emplace_back(ArmBridgeTimer{BridgeTimer::contact, kContactPatience});
   out.emplace_back(ArmBridgeTimer{BridgeTimer::silence, kSilence});
   if (std::exchange(state.is_silent, false)) out.emplace_back(SendMark{agent::ContactBack{}});
@@ -215,6 +216,7 @@ void obey(BridgeState& state, const agent::PassSignal& order, BridgeActions& out
   }
 }
 void obey(BridgeState&, const agent::SendEvents&, BridgeActions&) {}  // the bridge itself does it
+void obey(BridgeState&, const agent::AskContact&, BridgeActions&) {}  // not of a bridge
 void obey(BridgeState& state, const agent::Leave&, BridgeActions& out) {
   if (state.phase == BridgePhase::running) finish(state, 0, out);
 }
@@ -316,7 +318,7 @@ void on_stop(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   // Not found, or ended already.
   const bool is_heard = e.status == kAccepted || e.status == kConflict || e.status == kNotFound;
   if (!is_heard) {
-    state.last_failure = refusal_text(e.status, e.body);
+    state.stop_failure = refusal_text(e.status, e.body);
     out.emplace_back(ArmBridgeTimer{BridgeTimer::stop, kStateSoon});
     return;
   }
@@ -395,6 +397,7 @@ BridgeActions on(BridgeState& state, const BridgeUnanswered& e) {
       }
       break;
     case BridgeAsk::stop:
+      state.stop_failure = e.why;
       out.emplace_back(ArmBridgeTimer{BridgeTimer::stop, kStateSoon});
       break;
     case BridgeAsk::signal:
@@ -478,7 +481,7 @@ BridgeActions on(BridgeState& state, const BridgeTimerFired& e) {
       complain(state,
                state.is_stop_heard
                    ? "its job " + state.job + " was told to stop, and still runs"
-                   : "its job " + state.job + " could not be stopped: " + state.last_failure,
+                   : "its job " + state.job + " could not be stopped: " + state.stop_failure,
                ExitCode::agent_lost, out);
       break;
     case BridgeTimer::out:

@@ -61,7 +61,8 @@ struct BridgeState {
   bool is_line_closed = false;
   bool is_silent = false;  ///< acc-launch knows that there is no contact
   bool is_stop_heard = false;  ///< the daemon took the order to stop
-  std::string last_failure;    ///< why there is no contact
+  std::string last_failure;    ///< why there is no contact; empty: there is
+  std::string stop_failure;    ///< why the last request to stop wasn't heard
 };
 
 // ---- events ----

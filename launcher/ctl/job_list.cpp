@@ -191,7 +191,12 @@ std::string error_of(const std::string& body) {
   const auto answer = parse_json(body);
   std::string text = safe(text_of(answer, "error"));
   if (!answer.is_object()) return text;
-  for (const auto& complaint : words_of(answer, "complaints")) text += "\n  " + safe(complaint);
+  const auto complaints = words_of(answer, "complaints");
+  // The error is the complaints in one line: each is told once, several in lines of their own.
+  if (complaints.size() == 1 && safe(complaints[0]) == text) return text;
+  if (!complaints.empty() && safe(join(complaints, "; ")) == text)
+    text = plural(complaints.size(), "thing") + " in the request can't be taken:";
+  for (const auto& complaint : complaints) text += "\n  " + safe(complaint);
   return text;
 }
 

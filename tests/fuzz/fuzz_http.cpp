@@ -62,7 +62,7 @@ void use(const HttpRequest& request) {
   (void)decode_signal(request.body);
   (void)decode_drain(request.body);
   JobRecord record;
-  record.submission = job.value;
+  record.submission = SharedSubmission{job.value};
   if (encode_job(record, {request.body, request.body}).empty()) std::abort();
   if (const auto last = request.header("last-event-id")) {
     const auto offsets = parse_log_offsets(*last);

@@ -192,6 +192,19 @@ class DaemonTest(unittest.TestCase):
 
 
 class Jobs(DaemonTest):
+    def test_a_job_that_names_no_slots_takes_one_for_each_of_its_workers(self):
+        daemon = self.daemon()
+
+        def submit(workers, **more):
+            words = ["--num_processes", str(workers), "--no_python", "sleep", "600"]
+            return daemon.ask("POST", "/v1/jobs", {"words": words, "working_directory": "/", **more})
+        two, one = submit(2).json["id"], submit(2, slots=1).json["id"]
+        self.assertEqual([daemon.ask("GET", f"/v1/jobs/{id}").json["slots"] for id in (two, one)], [2, 1])
+        full = submit(2)
+        self.assertEqual(full.status, 429, full.body)
+        self.assertIn("it needs 2 slots, free: 1 slot", full.json["error"])
+        self.assertIn("it needs 5 slots, and this node has 4 slots in all", submit(5).json["error"])
+
     def test_a_job_is_submitted_followed_and_shown_with_its_end(self):
         daemon = self.daemon()
         words = ["--num_processes", "1", "--no_python", "sh", "-c", "echo one; echo bad >&2; printf two; exit 7"]

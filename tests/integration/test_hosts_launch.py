@@ -316,6 +316,21 @@ class Refused(OnHosts):
         self.refused(job, "2 of 2 hosts", r"  10.77.9.9: enter\d?.*exited with code 9 before acc-launch answered \(enter: there is no host 10.77.9.9\)"
                      .replace(r"enter\d?.*exited", r".*exited"))
 
+    def test_over_ssh_nothing_was_said_of_a_host_that_stopped_answering(self):
+        relay = os.path.join(self.folder, "relay.sh")
+        write(relay, f'#!/bin/bash\nexec {self.agent()} "$@" < <(echo $BASHPID > {self.folder}/relay.$1; exec cat)\n', 0o755)
+        job = self.launch("mark=up hold", agent=relay)
+        job.wait_events("up", 3, 20)
+        host = self.hosts.address("b")
+        cat = int(read(f"{self.folder}/relay.{host}"))
+        os.kill(cat, signal.SIGSTOP)  # what we ask doesn't arrive any more
+        until(lambda: f"acc-launch: warning: {host}: no contact for " in job.stderr, "the line", 40)
+        os.kill(cat, signal.SIGCONT)
+        until(lambda: f"acc-launch: {host} answers again" in job.stderr, "the end of the silence", 20)
+        self.assertEqual(job.stderr.count("no contact for"), 1, job.stderr)
+        job.process.send_signal(signal.SIGTERM)
+        self.ends(job, 143)
+
     def test_a_silent_host_is_named_with_the_first_failure(self):
         silent = os.path.join(self.folder, "silent.sh")
         write(silent, "#!/bin/sh\nexec sleep 1000\n", 0o755)

@@ -37,6 +37,12 @@ class Limits(JobTest):
         self.assertEqual(job.wait(15), 71, job.stderr)
         self.assertIn("ulimit -u", job.stderr)
 
+    def test_a_worker_killed_at_its_hard_limit_of_processor_time_is_told_so(self):
+        job = self.job("--num_processes 1", "", program=["--no_python", "sh", "-c", "while :; do :; done"],
+                       preexec=lambda: resource.setrlimit(resource.RLIMIT_CPU, (1, 1)))
+        self.assertEqual(job.wait(60), 137, job.stderr)
+        self.assertIn("was killed by SIGKILL (9): its processor time reached the limit of 1 s (ulimit -t)", job.stderr)
+
     def test_a_file_size_limit_loses_the_report_and_not_the_job(self):
         with tempfile.TemporaryDirectory() as folder:
             job = self.job(f"--num_processes 1 --report {folder}/report.json", "exit=0",

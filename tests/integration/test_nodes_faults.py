@@ -2,8 +2,8 @@
 prove P1 (no two rounds overlap) and P3 (ranks are a bijection) by their diaries."""
 import os, signal, subprocess, time, unittest
 
-from cluster import BIN, DEAD, LEASE, PORT, TIMES, ClusterTest
-from harness import SLACK, JobTest, free_port, main, own_token, read, state_of, until
+from cluster import BIN, DEAD, HISTORY, LEASE, PORT, TIMES, ClusterTest
+from harness import RUNTIME, SLACK, JobTest, free_port, main, own_token, read, state_of, until
 from hosts import needs_hosts
 
 RENDEZVOUS = os.path.join(BIN, "acc-rendezvous")
@@ -47,6 +47,20 @@ class LostNode(Faults):
         # Nobody heard of its end: its workers might have lived until then.
         self.assertGreater(seconds(min(life.start for life in lives), begun), LEASE * 0.8)
         cluster.nodes["a"].wait_text(r"node c\b.* lost")
+        self.stop(cluster)
+
+    def test_a_node_that_waited_for_a_lost_one_showed_the_reason_of_an_earlier_restart(self):
+        cluster, _ = self.running("a b", 2)
+        cluster.kill_worker(1)
+        cluster.wait_round(1, 2)
+        cluster.hosts.end_processes("b")
+        cluster.nodes["a"].wait_text(r"node b\b.* lost")
+        job = f"{os.path.basename(HISTORY)}.{cluster.nodes['a'].pid}"
+
+        def shown():
+            done = subprocess.run([os.path.join(BIN, "acc-ctl"), "status", job], capture_output=True, text=True, env={**os.environ, "XDG_RUNTIME_DIR": RUNTIME})
+            return done.stdout + done.stderr
+        until(lambda: "last restart: node b " in shown(), shown(), 10)
         self.stop(cluster)
 
     def test_a_node_whose_processes_are_killed_is_noticed_at_once(self):

@@ -21,7 +21,7 @@ std::string show(const Epoch& epoch) {
          std::to_string(epoch.round.value());
 }
 
-void Checker::start_sent(MembershipId membership, const Epoch& epoch, bool was_elected) {
+void Checker::start_sent(MembershipId membership, const Epoch& epoch, bool is_successor) {
   const auto found = tables_.find(epoch);
   if (found != tables_.end() && found->second.membership == membership) return;
   if (found != tables_.end() && living_in_all_ > 0) {
@@ -30,7 +30,7 @@ void Checker::start_sent(MembershipId membership, const Epoch& epoch, bool was_e
   }
   // A coordinator without history begins the job anew, with all its restarts; agents that knew more
   // are not in a majority.
-  if (!was_elected && lives_.insert(membership).second) {
+  if (!is_successor && lives_.insert(membership).second) {
     counted_.clear();
     membership_.clear();
     if (living_in_all_ == 0) tables_.clear();

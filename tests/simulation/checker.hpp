@@ -21,7 +21,7 @@ class Checker {
 
   // ---- events of a coordinator ----
   /// The coordinator sends a Start of that epoch.
-  void start_sent(MembershipId membership, const rendezvous::Epoch& epoch, bool was_elected);
+  void start_sent(MembershipId membership, const rendezvous::Epoch& epoch, bool is_successor);
   void stop_sent(const rendezvous::Epoch& epoch, rendezvous::Stop::Why why);
   /// The round was asked to be followed by another one, whatever ends it.
   void restart_promised(const rendezvous::Epoch& epoch);

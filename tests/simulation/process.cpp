@@ -42,6 +42,7 @@ void Process::begin() {
   if (spec_.listens) world_.network().listen(host_, this);
   if (spec_.serves_seed) {
     membership_.emplace(spec_.membership, now());
+    is_successor_ = false;
     membership_id_ = world_.next_membership();
   }
   if (spec_.client) {

@@ -263,6 +263,7 @@ class Process final : public SocketOwner {
   std::optional<rendezvous::CoordinatorClient> client_;
   std::optional<rendezvous::Membership> membership_;
   MembershipId membership_id_ = 0;
+  bool is_successor_ = false;  ///< membership_ continues the job of another coordinator
   std::optional<rendezvous::Leadership> leadership_;
   std::uint64_t leadership_number_ = 0;  ///< answers to an earlier one are dropped
   bool has_inherited_ = false;

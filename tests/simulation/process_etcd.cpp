@@ -84,6 +84,7 @@ void Process::act(const BecomeLeader& won) {
   options.term = {won.term, 0};
   membership_id_ = world_.next_membership();
   membership_.emplace(std::move(options), now());
+  is_successor_ = won.last.has_value();
   has_inherited_ = won.last.has_value();
   if (won.last) carry_out(membership_->recover(*won.last, office_time()));
   if (membership_)

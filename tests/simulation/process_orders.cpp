@@ -119,6 +119,7 @@ void Process::act(const TakeOver& take) {
   membership_id_ = world_.next_membership();
   MembershipActions actions;
   membership_.emplace(spec_.membership, take.result, now(), actions);
+  is_successor_ = true;
   for (const auto& vote : take.result.votes) {
     if (const auto end = end_of(vote.peer)) peers_.at(*end).role = Peer::Role::of_membership;
   }
@@ -131,7 +132,7 @@ void Process::act(const TakeOver& take) {
 void Process::note_start(const Frame& frame) const {
   auto& checker = world_.checker();
   if (std::holds_alternative<Start>(frame.message))
-    checker.start_sent(membership_id_, frame.epoch, membership_->was_elected());
+    checker.start_sent(membership_id_, frame.epoch, is_successor_);
   if (const auto* stop = std::get_if<Stop>(&frame.message))
     checker.stop_sent(frame.epoch, stop->why);
   const auto* reply = std::get_if<RestartReply>(&frame.message);

@@ -24,7 +24,8 @@ struct SeenOfParents {
   std::vector<std::string> seen;
   ParentWatch::Hooks hooks() {
     return {[this](const std::string& why) { seen.push_back("lost: " + why); },
-            [this](int signo) { seen.push_back(std::to_string(signo)); }};
+            [this](int signo) { seen.push_back(std::to_string(signo)); },
+            [this] { seen.emplace_back("asked"); }};
   }
   void run_until_seen(std::size_t count) {
     const auto until = clock_now() + std::chrono::seconds{10};
@@ -68,12 +69,13 @@ TEST_CASE("a life line passes signals on, and its end is the end of what started
   SeenOfParents parents;
   ParentWatch watch{parents.io, {}, parents.hooks()};
   watch.begin(LifeLine{.fd = ends[0], .token = "t"});
-  const auto order = encode(PassSignal{SIGUSR1});
+  const auto order = encode(PassSignal{SIGUSR1}) + encode(AskContact{});
   REQUIRE(::write(host.get(), order.data(), order.size()) == static_cast<ssize_t>(order.size()));
-  parents.run_until_seen(1);
-  host.reset();
   parents.run_until_seen(2);
-  REQUIRE(parents.seen.size() == 2);
+  host.reset();
+  parents.run_until_seen(3);
+  REQUIRE(parents.seen.size() == 3);
   CHECK(parents.seen[0] == std::to_string(SIGUSR1));
-  CHECK(parents.seen[1] == "lost: its connection to the launching host was closed");
+  CHECK(parents.seen[1] == "asked");
+  CHECK(parents.seen[2] == "lost: its connection to the launching host was closed");
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <set>
 #include <string>
@@ -15,6 +16,7 @@
 using namespace acc;
 using namespace acc::agent;
 using Catch::Contains;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -126,6 +128,16 @@ TEST_CASE("SIGKILL is told apart from running out of memory", "[agent][report]")
   CHECK(describe_cause(killed, {true, 1, 64U << 20U, 64U << 20U}) ==
         "was killed by SIGKILL (9): out of memory (limit 64 MiB, peak 64 MiB)");
   CHECK(describe_cause(Exited{7}, {}) == "exited with code 7");
+}
+
+TEST_CASE("a worker killed at its hard limit of processor time isn't just killed by SIGKILL",
+          "[agent][report]") {
+  const ExitStatus killed = Signaled{SIGKILL};
+  CHECK(describe_cause(killed, {true, 0, {}, {}}, 60s) ==
+        "was killed by SIGKILL (9): its processor time reached the limit of 60 s (ulimit -t)");
+  CHECK(describe_cause(Signaled{SIGXCPU}, {}, 1s) ==
+        "was killed by SIGXCPU (24): its processor time reached the limit of 1 s (ulimit -t)");
+  CHECK_THAT(describe_cause(killed, {true, 1, {}, {}}, 60s), Contains("out of memory"));
 }
 
 TEST_CASE("a start failure says what to do", "[agent][report]") {

@@ -47,7 +47,7 @@ TEST_CASE("a guardian that lives was believed to be gone", "[agent][stale]") {
   }
   boost::asio::io_context io{1};
   int lost = 0;
-  ParentWatch watch{io, {guardian}, {[&](const std::string&) { ++lost; }, [](int) {}}};
+  ParentWatch watch{io, {guardian}, {[&](const std::string&) { ++lost; }, [](int) {}, [] {}}};
   test::StaleEvent stale{io};
   stale.hit([&] { watch.begin(std::nullopt); });
   CHECK(lost == 0);

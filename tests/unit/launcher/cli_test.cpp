@@ -43,6 +43,20 @@ TEST_CASE("an option is not abbreviated", "[launcher][cli]") {
         std::string::npos);
 }
 
+TEST_CASE("a shortened flag, as --num_procs, is answered with the whole one",
+          "[launcher][cli]") {
+  const auto said = [](const std::string& flag) { return complaint({flag, "2", "s.py"}); };
+  CHECK(said("--num_procs") == "unrecognized arguments: --num_procs (did you mean --num_processes?)");
+  CHECK(said("--num-procs") == "unrecognized arguments: --num-procs (did you mean --num_processes?)");
+  CHECK(complaint({"--main_proc_ip=h", "s.py"}).find("did you mean --main_process_ip?") !=
+        std::string::npos);
+  CHECK(said("--grad_accum_steps").find("did you mean --gradient_accumulation_steps?") !=
+        std::string::npos);
+  CHECK(said("--mac_num").find("did you mean") == std::string::npos);  // parts in another order
+  // its value isn't taken for the script
+  CHECK(parse_command_line(Words{"--num_procs", "2", "s.py"}).script == "s.py");
+}
+
 TEST_CASE("torchrun's own flags may be abbreviated as for torchrun", "[launcher][cli]") {
   CHECK(value({"--nproc_per", "2", "s.py"}, "nproc_per_node"_key) == "2");
   CHECK(value({"--nproc-per-no=2", "s.py"}, "nproc_per_node"_key) == "2");

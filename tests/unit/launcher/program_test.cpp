@@ -38,7 +38,6 @@ struct Folder {
 TEST_CASE("a script's kind is told by its name, its first bytes and its mode",
           "[launcher][program]") {
   const Folder folder;
-  CHECK(script_kind(folder.file("a.py", "#!/bin/sh\n", 0755)) == ScriptKind::python);
   CHECK(script_kind(folder.file("run.sh", "#!/bin/sh\n", 0755)) == ScriptKind::executable);
   CHECK(script_kind(folder.file("run", "#!/usr/bin/env python3\n", 0755)) == ScriptKind::python);
   CHECK(script_kind(folder.file("text", "print(1)\n", 0755)) == ScriptKind::python);
@@ -46,6 +45,13 @@ TEST_CASE("a script's kind is told by its name, its first bytes and its mode",
   CHECK(script_kind(folder.file("plain", "#!/usr/bin/env python3\n", 0644)) == ScriptKind::python);
   CHECK(script_kind(folder.path / "nothing") == ScriptKind::missing);
   CHECK(script_kind("/proc/self/exe") == ScriptKind::executable);
+}
+
+TEST_CASE("an executable train.py with #!/bin/sh is given to Python, as accelerate and torchrun do",
+          "[launcher][program]") {
+  const Folder folder;
+  CHECK(script_kind(folder.file("train.py", "#!/bin/sh\n", 0755)) == ScriptKind::python);
+  CHECK(script_kind(folder.file("train.py", "#!/bin/sh\n", 0644)) == ScriptKind::python);
 }
 
 TEST_CASE("the interpreter is the active environment's", "[launcher][program]") {

@@ -158,7 +158,6 @@ SCENARIO("a coordinator is elected by three of five", "[rendezvous][membership]"
   CHECK(desk.phase() == MembershipPhase::running);
   CHECK(desk.membership().epoch() == Epoch{{2, 2}, Round{4}});
   CHECK(desk.membership().ledger().restarts == 4);
-  CHECK(desk.membership().was_elected());
   CHECK(desk.count<Welcome>(c) == 1);
   CHECK(desk.count<Stop>(c) == 0);
 

@@ -34,11 +34,18 @@ TEST_CASE("a submission is read whole", "[agent][http]") {
   CHECK(job.env == std::map<std::string, std::string>{{"A", "1"}, {"B", ""}});
   CHECK(job.umask == 027);
   CHECK(job.slots == 2);
+  CHECK(job.names_slots);
   CHECK(job.gpus == 1);
   CHECK(job.wait);
   CHECK(job.user == "ann");
   CHECK(job.restart == RestartRule::on_failure);
   CHECK(job.max_starts_again == 3);
+}
+
+TEST_CASE("a submission without slots names none, so that its plan decides", "[agent][http]") {
+  const auto got = decode_submission(R"({"words": ["t.py"], "working_directory": "/"})");
+  REQUIRE(got.complaints.empty());
+  CHECK_FALSE(got.value.names_slots);
 }
 
 TEST_CASE("all that is wrong with a submission is said at once, by name", "[agent][http]") {

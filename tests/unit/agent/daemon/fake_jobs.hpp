@@ -112,7 +112,7 @@ class FakeJobs final : public Jobs {
     JobRecord job;
     job.id = id;
     job.uid = uid;
-    job.submission = std::move(submission);
+    job.submission = SharedSubmission{std::move(submission)};
     job.state = JobState::running;
     jobs[id] = std::move(job);
     tell(id, uid, "submitted");

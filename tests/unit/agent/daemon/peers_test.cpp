@@ -259,9 +259,10 @@ TEST_CASE("the program of a printed plan is its script, or what runs without pyt
   CHECK(of(R"(["sh", "-c", "true"])") == "program sh");
   CHECK(of("[]") == "none");
   CHECK(of("7") == "none");
-  CHECK(program_of_plan("{\n \"command\": [\"a\"], \"program_problem\": null\n}")->is_there);
-  CHECK_FALSE(program_of_plan("{\n \"command\": [\"a\"], \"program_problem\": \"cannot start\"\n}")
-                  ->is_there);
+  CHECK(program_of_plan("{\n \"command\": [\"a\"], \"program_problem\": null\n}")->problem ==
+        "");
+  CHECK(program_of_plan("{\n \"command\": [\"a\"], \"program_problem\": \"cannot start\"\n}")
+            ->problem == "cannot start");
   CHECK(workers_of_plan("{\n \"launch\": {\"nproc_per_node\": 6}\n}") == 6);
   CHECK_FALSE(workers_of_plan("{\n \"launch\": {\"nproc_per_node\": -6}\n}"));
   const auto share = share_of_plan(

@@ -28,6 +28,7 @@ TEST_CASE("orders come back as they were, whatever bytes they hold", "[agent][fa
   CHECK(std::get<SetVariable>(there_and_back(SetVariable{"EMPTY", ""})).value.empty());
   CHECK(std::get<Prepare>(there_and_back(Prepare{"token"})).token == "token");
   CHECK(std::holds_alternative<Go>(there_and_back(Go{})));
+  CHECK(std::holds_alternative<AskContact>(there_and_back(AskContact{})));
   for (const int signo : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
     CHECK(std::get<PassSignal>(there_and_back(PassSignal{signo})).signo == signo);
 }
@@ -35,6 +36,7 @@ TEST_CASE("orders come back as they were, whatever bytes they hold", "[agent][fa
 TEST_CASE("a line that is no order is refused", "[agent][fanout]") {
   for (const std::string_view line : {"",
                                       "go now",
+                                      "ask now",
                                       "Go",
                                       "signal",
                                       "signal KILL",

@@ -218,6 +218,15 @@ SCENARIO("a stream that broke off goes on where it was", "[ctl][bridge]") {
     story.answered(BridgeAsk::state, 200, kRuns);
     CHECK(story.delay(BridgeTimer::contact) == Millis{60'000});
   }
+  WHEN("it answered again, and later the contact is lost without a word") {
+    story.hears(BridgeUnanswered{BridgeAsk::state, "nothing listens there"});
+    story.answered(BridgeAsk::state, 200, kRuns);
+    story.hears(BridgeTimerFired{BridgeTimer::contact});
+    THEN("the reason of the former loss isn't told for this one") {
+      CHECK(story.only<TellBridge>().text ==
+            "no contact for 1 min, so its part of the job (hosts-x.1-abcdef) is given up here");
+    }
+  }
 }
 
 SCENARIO("streams that stand still behind the job's end are opened anew", "[ctl][bridge]") {

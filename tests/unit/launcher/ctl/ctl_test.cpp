@@ -333,6 +333,12 @@ TEST_CASE("an error's sentence and complaints are told, made printable", "[ctl]"
   CHECK(error_of("<html>").empty());
 }
 
+TEST_CASE("a refused `acc-ctl signal KILL` is told once", "[ctl]") {
+  CHECK(error_of(R"({"error":"signal: no","complaints":["signal: no"]})") == "signal: no");
+  CHECK(error_of(R"({"error":"name: a; gpus: b","complaints":["name: a","gpus: b"]})") ==
+        "2 things in the request can't be taken:\n  name: a\n  gpus: b");
+}
+
 TEST_CASE("a submission carries what was asked for", "[ctl]") {
   ::setenv("ACC_CTL_TEST", "ours", 1);
   Planned planned;
