@@ -1,5 +1,7 @@
 #pragma once
 
+#include "runtime/user_call.hpp"
+
 #include <acc/error.hpp>
 #include <acc/process_group.hpp>
 #include <acc/types.hpp>
@@ -48,11 +50,15 @@ struct Descriptor {
   Operation operation = Operation::none;
   DType dtype = DType::u8;
   ReduceOp reduce = ReduceOp::sum;
-  std::uint8_t unused = 0;
-  friend bool operator==(const Descriptor&, const Descriptor&) = default;
+  UserCall within = UserCall::none;  ///< for messages; not compared
+  friend bool operator==(const Descriptor& a, const Descriptor& b) noexcept {
+    return a.sequence == b.sequence && a.count == b.count && a.digest == b.digest &&
+           a.root == b.root && a.operation == b.operation && a.dtype == b.dtype &&
+           a.reduce == b.reduce;
+  }
 };
 static_assert(sizeof(Descriptor) == 32);
-/// "all_reduce f32 x1000 sum #17"; inapplicable parts are left out.
+/// "all_gather f32 x1000 #17 (in gather_for_metrics)"; inapplicable parts are left out.
 [[nodiscard]] std::string to_string(const Descriptor& what);
 /// "rank 1: all_reduce f32 x900 sum #17, ranks 0,2: x1000": one for each rank, ascending; the
 /// Error's ranks are those that differ from the most common call.

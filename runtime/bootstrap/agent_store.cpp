@@ -67,6 +67,14 @@ class AgentStore final : public Store {
     return sum;
   }
 
+  void remove(const std::string& key) override {
+    auto connection = take();
+    if (const auto value = connection.get(key); value && value->starts_with(kInParts))
+      for (std::size_t part = 0; check(connection.remove(part_key(key, part))); ++part) continue;
+    (void)check(connection.remove(key));
+    give_back(std::move(connection));
+  }
+
  private:
   static std::string part_key(const std::string& key, std::size_t part) {
     return key + "#" + std::to_string(part);

@@ -126,6 +126,10 @@ class TcpStore final : public Store {
     return *sum;
   }
 
+  void remove(const std::string& key) override {
+    (void)ask({"remove", key}, Clock::now() + kPatience);
+  }
+
  private:
   static constexpr auto kPatience = 30s;  ///< for requests that don't wait
 

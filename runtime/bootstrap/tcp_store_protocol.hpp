@@ -26,7 +26,7 @@ inline constexpr const char* kRankTaken = "rank";  ///< a live process has that 
 inline constexpr const char* kExhausted = "full";  ///< rank 0 has no descriptor left
 // Then requests with one answer each: {"set", key, value} {"ok"} · {"get", key} {"value", bytes},
 // once it is set · {"peek", key} {"value", bytes} or {"missing"} · {"add", key, delta} {"number",
-// sum} · any: {"error", why}, or {"failed", why} if the server can't continue
+// sum} · {"remove", key} {"ok"}, also without one · any: {"error", why}, or {"failed", why} if the server can't continue
 
 /// `frame`, ready to be sent.
 [[nodiscard]] inline std::string framed(std::string_view frame) {

@@ -317,6 +317,7 @@ class TcpStoreServer::Loop {
     const std::size_t words = question.size();
     if (verb == "set" && words == 3) return set(client, question[1], question[2]);
     if (verb == "add" && words == 3) return add(client, question[1], question[2]);
+    if (verb == "remove" && words == 2) return remove(client, question[1]);
     if ((verb == "get" || verb == "peek") && words == 2) {
       const auto found = values_.find(question[1]);
       if (found != values_.end()) return client.say(pack({"value", found->second}));
@@ -344,6 +345,14 @@ class TcpStoreServer::Loop {
     const auto sum = std::to_string(*before + *delta);
     if (!store(key, sum)) return client.say(pack({"error", "the store is full"}));
     client.say(pack({"number", sum}));
+  }
+
+  void remove(Client& client, const std::string& key) {
+    if (const auto found = values_.find(key); found != values_.end()) {
+      bytes_ -= key.size() + found->second.size();
+      values_.erase(found);
+    }
+    client.say(pack({"ok"}));
   }
 
   bool store(const std::string& key, const std::string& value) {

@@ -166,6 +166,7 @@ Reduction parse_reduction(std::string_view word) {
 }
 
 HostTensor gather(ProcessGroup& group, const ConstTensorView& mine) {
+  const InUserCall within{UserCall::gather};
   if (group.size() == 1) return copy_of(mine);
   require_same_shape(group, mine.shape, "gather");
   Shape shape = mine.shape;
@@ -189,6 +190,7 @@ HostTensor gather(ProcessGroup& group, const ConstTensorView& mine) {
 
 HostTensor pad_across_processes(ProcessGroup& group, const ConstTensorView& given, int dim,
                                 double fill, bool fill_first) {
+  const InUserCall within{UserCall::pad_across_processes};
   if (on_device(given)) {
     const HostTensor copy = copy_of(given);
     return pad_across_processes(group, copy.view(), dim, fill, fill_first);
@@ -230,6 +232,7 @@ HostTensor pad_across_processes(ProcessGroup& group, const ConstTensorView& give
 }
 
 HostTensor reduce(ProcessGroup& group, const ConstTensorView& mine, Reduction how) {
+  const InUserCall within{UserCall::reduce};
   if (group.size() == 1) return copy_of(mine);
   if (how == Reduction::mean && !is_floating(mine.dtype)) {
     throw Error{ErrorCode::invalid_argument,
@@ -250,12 +253,14 @@ HostTensor reduce(ProcessGroup& group, const ConstTensorView& mine, Reduction ho
 }
 
 HostTensor broadcast(ProcessGroup& group, const ConstTensorView& mine, int from) {
+  const InUserCall within{UserCall::broadcast};
   HostTensor result = copy_of(mine);
   group.broadcast(result.bytes().data(), result.count(), result.dtype(), from);
   return result;
 }
 
 std::vector<std::string> gather_object(ProcessGroup& group, std::span<const std::string> mine) {
+  const InUserCall within{UserCall::gather_object};
   const auto of_ranks = group.all_gather_object(pack(mine));
   std::vector<std::string> all;
   for (std::size_t rank = 0; rank < of_ranks.size(); ++rank)
@@ -265,6 +270,7 @@ std::vector<std::string> gather_object(ProcessGroup& group, std::span<const std:
 
 std::vector<std::string> broadcast_object_list(ProcessGroup& group,
                                                std::span<const std::string> mine, int from) {
+  const InUserCall within{UserCall::broadcast_object_list};
   std::vector<std::string> list;
   unpack(group.broadcast_object(group.rank() == from ? pack(mine) : std::string{}, from), from,
          list);
@@ -279,6 +285,7 @@ HostTensor first_of(const ConstTensorView& tensor, std::size_t count) {
 }
 
 bool Trigger::check(ProcessGroup& group) {
+  const InUserCall within{UserCall::check_trigger};
   std::int32_t raised = set_ ? 1 : 0;
   group.all_reduce(std::span{&raised, 1}, ReduceOp::max);
   if (raised == 0) return false;

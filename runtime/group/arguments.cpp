@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <vector>
 
 namespace acc::runtime {
@@ -156,7 +157,82 @@ bool has_root(Operation operation) noexcept {
          operation == Operation::gather || operation == Operation::scatter;
 }
 
+struct Memory {
+  Range read;
+  Range written;
+};
+
+/// What a call uses on this rank.
+Memory memory_of(const Call& call, int rank, int size) noexcept {
+  const Parts parts = parts_of(call, rank, size);
+  const bool is_root = rank == call.what.root;
+  const Range none;
+  const auto sends = [&](std::size_t bytes) { return Range{bytes_at(call.send), bytes}; };
+  const auto receives = [&](std::size_t bytes) { return Range{bytes_at(call.recv), bytes}; };
+  switch (call.what.operation) {
+    case Operation::all_reduce:
+      return {sends(call.bytes()), receives(call.bytes())};
+    case Operation::reduce:
+      return {sends(call.bytes()), is_root ? receives(call.bytes()) : none};
+    case Operation::broadcast:
+      return is_root ? Memory{receives(call.bytes()), none} : Memory{none, receives(call.bytes())};
+    case Operation::all_gather:
+      return {sends(parts.mine), receives(parts.all)};
+    case Operation::gather:
+      return {sends(parts.mine), is_root ? receives(parts.all) : none};
+    case Operation::scatter:
+      return {is_root ? sends(parts.all) : none, receives(parts.mine)};
+    case Operation::reduce_scatter:
+      return {sends(parts.all), receives(parts.mine)};
+    case Operation::all_to_all: {
+      const std::size_t each = size_of(call.what.dtype);
+      if (call.by_pairs())
+        return {sends(sum_of(call.counts) * each), receives(sum_of(call.recv_counts) * each)};
+      return {sends(parts.all), receives(parts.all)};
+    }
+    case Operation::send:
+      return {sends(call.bytes()), none};
+    case Operation::recv:
+      return {none, receives(call.bytes())};
+    default:
+      return {};
+  }
+}
+
 }  // namespace
+
+const char* UsedMemory::add(const Call& call, int rank, int size) {
+  const auto meets = [](const Ranges& ranges, Range one) {
+    if (one.bytes == 0) return false;
+    const auto after = ranges.lower_bound(one.at + one.bytes);
+    return after != ranges.begin() && std::less<>{}(one.at, std::prev(after)->second);
+  };
+  // Ranges that are read may overlap: as one they are apart from the others again.
+  const auto join = [](Ranges& ranges, Range one) {
+    if (one.bytes == 0) return;
+    const std::less<> before;
+    const std::byte* begin = one.at;
+    const std::byte* end = one.at + one.bytes;
+    auto after = ranges.lower_bound(end);
+    while (after != ranges.begin() && before(begin, std::prev(after)->second)) {
+      const auto met = std::prev(after);
+      begin = before(met->first, begin) ? met->first : begin;
+      end = before(end, met->second) ? met->second : end;
+      after = ranges.erase(met);
+    }
+    ranges.emplace(begin, end);
+  };
+  const Memory used = memory_of(call, rank, size);
+  if (meets(written_, used.written))
+    return "it receives into memory into which another call of the same coalesce receives";
+  if (meets(written_, used.read))
+    return "it sends memory into which another call of the same coalesce receives";
+  if (meets(read_, used.written))
+    return "it receives into memory that another call of the same coalesce sends";
+  join(read_, used.read);
+  join(written_, used.written);
+  return nullptr;
+}
 
 const char* fault_of(const Call& call, int rank, int size, bool waits) noexcept {
   const Descriptor& what = call.what;

@@ -45,6 +45,8 @@ std::string words(const Descriptor& what, const Descriptor* unlike) {
   if (what.root >= 0)
     add(unlike != nullptr && what.root != unlike->root, "root " + std::to_string(what.root));
   add(unlike != nullptr && what.sequence != unlike->sequence, "#" + std::to_string(what.sequence));
+  if (const auto user = to_string(what.within); !user.empty())
+    add(unlike != nullptr && what.within != unlike->within, "(in " + std::string{user} + ")");
   return text;
 }
 

@@ -29,6 +29,7 @@ std::optional<FlightRecorder::Entry> FlightRecorder::read(const Slot& slot,
   entry.what.count = slot.count.load(std::memory_order_acquire);
   const auto kinds = slot.kinds.load(std::memory_order_acquire);
   entry.what.root = static_cast<std::int32_t>(static_cast<std::uint32_t>(kinds >> 32));
+  entry.what.within = static_cast<UserCall>((kinds >> 24) & 0xffU);
   entry.what.operation = static_cast<Operation>((kinds >> 16) & 0xffU);
   entry.what.dtype = static_cast<DType>((kinds >> 8) & 0xffU);
   entry.what.reduce = static_cast<ReduceOp>(kinds & 0xffU);
@@ -91,6 +92,7 @@ std::string to_json(const FlightRecorder::Entry& entry, std::string_view group, 
     line["reduce"] = to_string(entry.what.reduce);
   if (entry.what.root >= 0) line["root"] = entry.what.root;
   if (entry.peer >= 0) line["peer"] = entry.peer;
+  if (const auto user = to_string(entry.what.within); !user.empty()) line["in"] = user;
   line["state"] = to_string(entry.state);
   line["begin_ns"] = nanos(entry.begin);
   if (entry.end != Clock::time_point{}) line["end_ns"] = nanos(entry.end);

@@ -76,6 +76,7 @@ class FlightRecorder {
 
   static std::uint64_t pack(const Descriptor& what) noexcept {
     return static_cast<std::uint64_t>(static_cast<std::uint32_t>(what.root)) << 32 |
+           static_cast<std::uint64_t>(what.within) << 24 |
            static_cast<std::uint64_t>(what.operation) << 16 |
            static_cast<std::uint64_t>(what.dtype) << 8 | static_cast<std::uint64_t>(what.reduce);
   }

@@ -99,8 +99,11 @@ void Group::check(const Call& call, bool waits) const {
 }
 
 void Group::prepare(Call& call, const CallOptions& how, bool waits) {
+  call.what.within = InUserCall::current();
   check(call, waits);
   if (how.timeout && *how.timeout < Millis{0}) refuse(call, "its timeout is negative");
+  if (coalesced_ != nullptr) [[unlikely]]
+    if (const char* fault = coalesced_->add(call, facts_.rank, facts_.size)) refuse(call, fault);
   const auto peer = static_cast<std::size_t>(call.peer);
   switch (call.what.operation) {
     case Operation::send:
@@ -233,13 +236,19 @@ Work Group::collect(Call call, const CallOptions& how) {
 }
 
 void Group::require_no_coalesce(std::string_view what) const {
-  if (collected_ != nullptr)
+  if (coalesced_ != nullptr)
     throw Error{ErrorCode::invalid_argument,
                 std::string{what} + " within coalesce, on group '" + facts_.name + "'"};
 }
 
 void Group::coalesce(const std::function<void()>& body) {
   require_no_coalesce("coalesce");
+  UsedMemory memory;
+  struct Within {
+    explicit Within(UsedMemory*& place, UsedMemory& used) : place_{place} { place_ = &used; }
+    ~Within() { place_ = nullptr; }
+    UsedMemory*& place_;
+  } const within{coalesced_, memory};
   if (!asynchronous_) return body();
   const Numbers before = numbers_;
   std::vector<std::shared_ptr<Work::State>> states;
@@ -290,6 +299,8 @@ void Group::launch(std::span<const std::shared_ptr<Work::State>> states) {
 
 void Group::refuse(const Call& call, const char* fault) const {
   std::string said{to_string(call.what.operation)};
+  if (const auto user = to_string(call.what.within); !user.empty())
+    said += " (in " + std::string{user} + ")";
   if (call.what.root >= 0) said += " root " + std::to_string(call.what.root);
   if (call.what.operation == Operation::send) said += " to " + std::to_string(call.peer);
   if (call.what.operation == Operation::recv) said += " from " + std::to_string(call.peer);

@@ -2,6 +2,7 @@
 
 #include "common/heartbeat_slot.hpp"
 #include "runtime/backend.hpp"
+#include "runtime/group/arguments.hpp"
 #include "runtime/group/call_queue.hpp"
 #include "runtime/group/flight_recorder.hpp"
 #include "runtime/net/store.hpp"
@@ -121,7 +122,8 @@ class Group {
     std::vector<std::uint64_t> received;
   };
   Numbers numbers_;
-  std::vector<std::shared_ptr<Work::State>>* collected_ = nullptr;  // within coalesce
+  std::vector<std::shared_ptr<Work::State>>* collected_ = nullptr;  // within coalesce, asynchronous
+  UsedMemory* coalesced_ = nullptr;                                 // within coalesce
   std::uint64_t children_ = 0;                                      // sub-groups requested
 
   const std::uint64_t made_in_;  // fork_generation()

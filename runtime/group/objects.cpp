@@ -37,6 +37,7 @@ std::string room_for(const Counts& lengths) {
 }  // namespace
 
 std::vector<std::string> ProcessGroup::all_gather_object(std::string_view mine, CallOptions how) {
+  const InUserCall within{UserCall::all_gather_object};
   impl().require_no_coalesce("all_gather_object");
   const Counts lengths = lengths_of_all(*this, mine.size(), how);
   std::string all = room_for(lengths);
@@ -46,6 +47,7 @@ std::vector<std::string> ProcessGroup::all_gather_object(std::string_view mine, 
 
 std::vector<std::string> ProcessGroup::gather_object(std::string_view mine, int root,
                                                      CallOptions how) {
+  const InUserCall within{UserCall::gather_object};
   impl().require_no_coalesce("gather_object");
   const Counts lengths = lengths_of_all(*this, mine.size(), how);
   std::string all = rank() == root ? room_for(lengths) : std::string{};
@@ -55,6 +57,7 @@ std::vector<std::string> ProcessGroup::gather_object(std::string_view mine, int 
 }
 
 std::string ProcessGroup::broadcast_object(std::string_view roots, int root, CallOptions how) {
+  const InUserCall within{UserCall::broadcast_object};
   impl().require_no_coalesce("broadcast_object");
   std::uint64_t length = roots.size();
   broadcast(&length, 1, DType::u64, root, how);
@@ -66,6 +69,7 @@ std::string ProcessGroup::broadcast_object(std::string_view roots, int root, Cal
 
 std::string ProcessGroup::scatter_object(std::span<const std::string> roots, int root,
                                          CallOptions how) {
+  const InUserCall within{UserCall::scatter_object};
   impl().require_no_coalesce("scatter_object");
   // The lengths of all ranks, and the largest, to which all parts are padded.
   struct Lengths {

@@ -48,6 +48,7 @@ std::vector<int> unlike_most(const std::vector<Wish>& wishes) {
 }  // namespace
 
 std::shared_ptr<Group> Group::split(int color, int key, std::string name, const CallOptions& how) {
+  const InUserCall within{UserCall::split};
   const auto wishes = gather_wishes(*this, {color, key}, how);
   ++children_;
   if (color < 0) return nullptr;
@@ -62,6 +63,7 @@ std::shared_ptr<Group> Group::split(int color, int key, std::string name, const 
 
 std::shared_ptr<Group> Group::sub_group(std::span<const int> ranks, std::string name,
                                         const CallOptions& how) {
+  const InUserCall within{UserCall::sub_group};
   std::vector<int> members{ranks.begin(), ranks.end()};
   auto sorted = members;
   std::sort(sorted.begin(), sorted.end());

@@ -15,7 +15,7 @@ using nlohmann::json;
 json to_json(const Descriptor& what) {
   return json::array({what.sequence, what.count, what.digest, what.root,
                       static_cast<int>(what.operation), static_cast<int>(what.dtype),
-                      static_cast<int>(what.reduce)});
+                      static_cast<int>(what.reduce), static_cast<int>(what.within)});
 }
 
 Descriptor descriptor_from(const json& fields) {
@@ -32,6 +32,7 @@ Descriptor descriptor_from(const json& fields) {
   what.operation = static_cast<Operation>(number(4, static_cast<int>(Operation::allocate) + 1));
   what.dtype = static_cast<DType>(number(5, kDTypes));
   what.reduce = static_cast<ReduceOp>(number(6, static_cast<int>(ReduceOp::avg) + 1));
+  if (fields.size() > 7) what.within = static_cast<UserCall>(number(7, 256));
   return what;
 }
 

@@ -27,7 +27,8 @@ class MemoryStore final : public Store {
     if (deadline == Deadline::max()) {  // glibc overflows on it
       changed_.wait(lock, there);
     } else if (!changed_.wait_until(lock, deadline, there)) {
-      throw Error{ErrorCode::timed_out, "key '" + key + "' was not set in time in the memory store"};
+      throw Error{ErrorCode::timed_out,
+                  "key '" + key + "' was not set in time in the memory store"};
     }
     return values_.at(key);
   }
@@ -51,6 +52,11 @@ class MemoryStore final : public Store {
     }
     changed_.notify_all();
     return sum;
+  }
+
+  void remove(const std::string& key) override {
+    const std::lock_guard lock{mutex_};
+    values_.erase(key);
   }
 
  private:

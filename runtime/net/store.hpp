@@ -23,6 +23,8 @@ class Store {
   [[nodiscard]] virtual std::optional<std::string> peek(const std::string& key) = 0;
   /// @return the new value; a counter starts at 0.
   virtual std::int64_t add(const std::string& key, std::int64_t delta) = 0;
+  /// A key that isn't set stays so.
+  virtual void remove(const std::string& key) = 0;
 };
 
 /// For threads of one process.

@@ -6,6 +6,7 @@
 #include "runtime/bootstrap/member.hpp"
 #include "runtime/bootstrap/store_place.hpp"
 #include "runtime/bootstrap/tcp_store.hpp"
+#include "runtime/net/mailbox.hpp"
 #include "runtime/net/store.hpp"
 #include "runtime/selftest/network_rounds.hpp"
 #include "runtime/selftest/network_verdict.hpp"
@@ -26,7 +27,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -225,7 +225,7 @@ class NetworkCheck {
       if (order.contains("verdict")) {
         results_.print_on_every_node();
         tell(order);
-        store_->add(key("read"), 1);
+        runtime::Mailbox{*store_, key("read")}.put(std::to_string(place_.node));
         return;
       }
       for (const auto& pair : order.value("pairs", json::array())) {
@@ -415,8 +415,12 @@ class NetworkCheck {
     const auto present =
         std::ranges::count_if(nodes_, [](const NodeFacts& node) { return node.trouble.empty(); });
     const auto deadline = Clock::now() + times_.limit;
-    while (store_->add(key("read"), 0) < present - 1 && Clock::now() < deadline)
-      std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    runtime::Mailbox readers{*store_, key("read")};
+    try {
+      for (auto node = present; node > 1; --node) (void)readers.next(deadline);
+    } catch (const runtime::Error& error) {
+      if (error.code() != ErrorCode::timed_out) throw;  // one of them is stuck: the verdict is told
+    }
   }
 
   // ---- every node ----

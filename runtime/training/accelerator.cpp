@@ -1,5 +1,6 @@
 #include "runtime/training/accelerator_state.hpp"
 #include "runtime/training/model_agreement.hpp"
+#include "runtime/user_call.hpp"
 
 #include <acc/accelerator.hpp>
 #include <acc/cuda.hpp>
@@ -11,6 +12,10 @@
 
 namespace acc::runtime {
 namespace {
+
+UserCall name_of_turn(bool is_local) noexcept {
+  return is_local ? UserCall::local_main_process_first : UserCall::main_process_first;
+}
 
 std::string_view variable(const char* name) {
   const char* value = std::getenv(name);
@@ -87,15 +92,20 @@ Device Accelerator::device() const { return state().group.device(); }
 
 // ---- in turn ----
 
-void Accelerator::wait_for_everyone() { state().group.barrier(); }
+void Accelerator::wait_for_everyone() {
+  const InUserCall within{UserCall::wait_for_everyone};
+  state().group.barrier();
+}
 
-Accelerator::Turn::Turn(ProcessGroup& group, bool goes_first)
-    : group_{goes_first ? &group : nullptr} {
+Accelerator::Turn::Turn(ProcessGroup& group, bool goes_first, bool is_local)
+    : is_local_{is_local}, group_{goes_first ? &group : nullptr} {
+  const InUserCall within{name_of_turn(is_local)};
   if (!goes_first) group.barrier();
 }
 
 Accelerator::Turn::~Turn() {
   if (group_ == nullptr) return;
+  const InUserCall within{name_of_turn(is_local_)};
   try {
     group_->barrier();
   } catch (...) {  // NOLINT(bugprone-empty-catch): the group is broken, and its next use reports it
@@ -103,10 +113,10 @@ Accelerator::Turn::~Turn() {
 }
 
 Accelerator::Turn Accelerator::main_process_first() {
-  return Turn{state().group, is_main_process()};
+  return Turn{state().group, is_main_process(), false};
 }
 Accelerator::Turn Accelerator::local_main_process_first() {
-  return Turn{state().group, is_local_main_process()};
+  return Turn{state().group, is_local_main_process(), true};
 }
 
 void Accelerator::print_line(const std::string& line) const {
@@ -131,6 +141,7 @@ std::vector<std::string> Accelerator::gather_object(std::span<const std::string>
 }
 
 HostTensor Accelerator::gather_for_metrics(const ConstTensorView& mine) {
+  const InUserCall within{UserCall::gather_for_metrics};
   HostTensor all = gather(mine);
   if (mine.shape.empty()) return all;  // one value of each rank: no duplicates
   const auto there = static_cast<std::size_t>(all.shape().front());
@@ -147,6 +158,7 @@ std::vector<HostTensor> Accelerator::gather_for_metrics(std::span<const TensorVi
 }
 
 std::vector<std::string> Accelerator::gather_for_metrics(std::span<const std::string> mine) {
+  const InUserCall within{UserCall::gather_for_metrics};
   std::vector<std::string> all = gather_object(mine);
   const GradientState& loader = *state().gradient_state;
   all.resize(samples_for_metrics(all.size(), loader.end_of_dataloader(), loader.remainder()));
@@ -169,6 +181,7 @@ bool Accelerator::check_trigger() { return state().trigger.check(state().group);
 
 GradientReducer& Accelerator::prepare_model(std::vector<Parameter> parameters,
                                             ReducerOptions options) {
+  const InUserCall within{UserCall::prepare_model};
   state().refuse_shared_memory(parameters);
   std::vector<ModelBuffer> buffers = options.buffers;
   GradientReducer& made =
@@ -266,6 +279,7 @@ void Accelerator::unscale_gradients(Optimizer& optimizer) {
 }
 
 ClippedNorm Accelerator::clip_grad_norm(Optimizer& optimizer, double max_norm, Norm norm) {
+  const InUserCall within{UserCall::clip_grad_norm};
   unscale_gradients(optimizer);
   return runtime::clip_grad_norm(optimizer, max_norm, norm);
 }
@@ -276,6 +290,7 @@ void Accelerator::clip_grad_value(Optimizer& optimizer, double limit) {
 }
 
 bool Accelerator::step(Optimizer& optimizer) {
+  const InUserCall within{UserCall::step};
   if (!sync_gradients()) return false;
   const bool stepped = state().scaler.step(optimizer);
   state().scaler.update();

@@ -1,6 +1,7 @@
 #include "common/text.hpp"
 #include "runtime/checkpoint/model_files.hpp"
 #include "runtime/training/accelerator_state.hpp"
+#include "runtime/user_call.hpp"
 
 #include <acc/accelerator.hpp>
 #include <acc/cuda.hpp>
@@ -94,6 +95,7 @@ void Accelerator::register_for_checkpointing(std::string name, std::function<std
 }
 
 std::filesystem::path Accelerator::save_state(const std::filesystem::path& path) {
+  const InUserCall within{UserCall::save_state};
   State& s = state();
   ProjectConfiguration& project = s.options.project;
   if (!project.automatic_checkpoint_naming && path.empty())
@@ -115,6 +117,7 @@ std::filesystem::path Accelerator::save_state(const std::filesystem::path& path)
 
 std::filesystem::path Accelerator::load_state(const std::filesystem::path& path,
                                               LoadStateOptions options) {
+  const InUserCall within{UserCall::load_state};
   State& s = state();
   const bool numbered = s.options.project.automatic_checkpoint_naming;
   if (path.empty() && !numbered)
@@ -162,6 +165,7 @@ std::vector<std::string> Accelerator::save_model(const std::filesystem::path& fo
 std::vector<std::string> Accelerator::save_model(const GradientReducer& model,
                                                  const std::filesystem::path& folder,
                                                  std::string_view max_shard_size) {
+  const InUserCall within{UserCall::save_model};
   State& s = state();
   std::string names;
   s.together("save_model", [&] {
@@ -181,6 +185,7 @@ void Accelerator::load_model(const std::filesystem::path& path) {
 }
 
 void Accelerator::load_model(const GradientReducer& model, const std::filesystem::path& path) {
+  const InUserCall within{UserCall::load_model};
   State& s = state();
   std::vector<NamedTensor> tensors;
   s.together("load_model", [&] {

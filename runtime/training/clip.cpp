@@ -1,6 +1,7 @@
 #include "runtime/training/device_gradients.hpp"
 #include "runtime/training/exact_squares.hpp"
 #include "runtime/training/gradients.hpp"
+#include "runtime/user_call.hpp"
 
 #include <acc/clip.hpp>
 #include <acc/error.hpp>
@@ -93,11 +94,13 @@ ClippedNorm clip_grad_norm(std::span<const Parameter> parameters, double max_nor
 }
 
 ClippedNorm clip_grad_norm(GradientReducer& reducer, double max_norm, Norm norm) {
+  const InUserCall within{UserCall::clip_grad_norm};
   reducer.require_between_backwards("clip_grad_norm");
   return clip(training::gradients_of(reducer), max_norm, norm);
 }
 
 ClippedNorm clip_grad_norm(Optimizer& optimizer, double max_norm, Norm norm) {
+  const InUserCall within{UserCall::clip_grad_norm};
   training::require_between_backwards(optimizer, "clip_grad_norm");
   return clip(training::GradientsOf{optimizer}.get(), max_norm, norm);
 }

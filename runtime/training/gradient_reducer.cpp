@@ -1,4 +1,5 @@
 #include "runtime/training/gradient_reducer_state.hpp"
+#include "runtime/user_call.hpp"
 
 #include <acc/error.hpp>
 #include <algorithm>
@@ -13,7 +14,11 @@ using training::named;
 
 GradientReducer::GradientReducer(ProcessGroup group, std::vector<Parameter> parameters,
                                  ReducerOptions options)
-    : state_{std::make_unique<State>(std::move(group), std::move(parameters), std::move(options))} {
+    : state_{[&] {
+        const InUserCall within{UserCall::gradient_reducer};
+        return std::make_unique<State>(std::move(group), std::move(parameters), std::move(options));
+      }()} {
+  const InUserCall within{UserCall::gradient_reducer};
   broadcast_buffers();
 }
 
@@ -66,6 +71,7 @@ void GradientReducer::require_between_backwards(std::string_view what) const {
 }
 
 void GradientReducer::ready(std::size_t index) {
+  const InUserCall within{UserCall::ready};
   State& s = *state_;
   if (index >= s.parameters().size())
     throw Error{ErrorCode::invalid_argument, "ready(" + std::to_string(index) + "): there are " +
@@ -78,6 +84,7 @@ void GradientReducer::ready(std::size_t index) {
 }
 
 void GradientReducer::finish() {
+  const InUserCall within{UserCall::backward};
   State& s = *state_;
   if (!s.is_reduced()) {
     s.added_up = true;
@@ -101,6 +108,7 @@ void GradientReducer::finish() {
 }
 
 void GradientReducer::cancel() {
+  const InUserCall within{UserCall::cancel_backward};
   State& s = *state_;
   s.cancel();
   // A rank that didn't cancel has its next call instead: a mismatch, and not two kinds of weights.
@@ -153,6 +161,7 @@ GradientReducer::NoSync::~NoSync() {
 }
 
 void GradientReducer::broadcast_buffers() {
+  const InUserCall within{UserCall::broadcast_buffers};
   for (const ModelBuffer& buffer : state_->options.buffers) state_->broadcast(buffer.value);
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/training/gradients.hpp"
 #include "runtime/training/settings_text.hpp"
+#include "runtime/user_call.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -40,6 +41,7 @@ bool LossScaler::agree(Optimizer& optimizer, bool finite) {
 }
 
 bool LossScaler::unscale(Optimizer& optimizer) {
+  const InUserCall within{UserCall::unscale_gradients};
   if (!options_.enabled) return true;
   Stage& stage = stages_[&optimizer];
   if (stage.unscaled || stage.stepped)
@@ -60,6 +62,7 @@ bool LossScaler::unscale(Optimizer& optimizer) {
 }
 
 bool LossScaler::step(Optimizer& optimizer) {
+  const InUserCall within{UserCall::step};
   skipped_last_ = false;
   skipped_now_.erase(&optimizer);
   if (!options_.enabled) {

@@ -2,6 +2,7 @@
 
 #include "runtime/backend.hpp"
 #include "runtime/checkpoint/safetensors_format.hpp"
+#include "runtime/user_call.hpp"
 
 #include <acc/error.hpp>
 #include <algorithm>
@@ -141,6 +142,7 @@ void check_same_model(std::span<const Parameter> parameters, std::span<const Mod
 
 void check_same(const std::string& problem, const std::string& mine, ProcessGroup& group) {
   if (group.size() == 1) return;
+  const InUserCall within{UserCall::prepare};
   const auto all = group.all_gather_object(mine);
   const auto other = std::ranges::find_if(all, [&](const auto& one) { return one != all[0]; });
   if (other == all.end()) return;

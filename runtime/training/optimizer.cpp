@@ -6,6 +6,7 @@
 #include "runtime/training/optimizer_kernels.hpp"
 #include "runtime/training/optimizer_memory.hpp"
 #include "runtime/training/settings_text.hpp"
+#include "runtime/user_call.hpp"
 
 #include <acc/error.hpp>
 #include <acc/optimizer.hpp>
@@ -153,6 +154,7 @@ void Optimizer::make_state() {
 }
 
 void Optimizer::step() {
+  const InUserCall within{UserCall::step};
   if (reducer_ != nullptr) reducer_->require_between_backwards("step");
   make_state();
   ++steps_;

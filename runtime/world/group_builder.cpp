@@ -3,8 +3,10 @@
 #include "common/duration.hpp"
 #include "runtime/bootstrap/local_group.hpp"
 #include "runtime/bootstrap/manifest.hpp"
+#include "runtime/fork.hpp"
 #include "runtime/nccl/nccl_backend.hpp"
 #include "runtime/net/error_text.hpp"
+#include "runtime/net/recorded_store.hpp"
 #include "runtime/shm/shm_backend.hpp"
 #include "runtime/tcp/hosts_backend.hpp"
 #include "runtime/world/peer_failure_listener.hpp"
@@ -13,6 +15,7 @@
 
 #include <acc/cuda.hpp>
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace acc::runtime {
@@ -64,7 +67,12 @@ std::string requested_backend(const GroupOptions& options) {
 class GroupBuilder {
  public:
   explicit GroupBuilder(GroupConfig config)
-      : config_{std::move(config)}, deadline_{deadline_of(config_.options)} {}
+      : config_{std::move(config)}, deadline_{deadline_of(config_.options)} {
+    if (config_.size == 1 || !is_sub_group()) return;
+    job_store_ = config_.store;
+    recorded_ = std::make_shared<RecordedStore>(config_.store);
+    config_.store = recorded_;
+  }
 
   std::shared_ptr<Group> run() {
     meet();
@@ -80,6 +88,9 @@ class GroupBuilder {
   }
 
  private:
+  /// Of those a program may make any number; the keys of others stay until the round ends.
+  [[nodiscard]] bool is_sub_group() const { return static_cast<bool>(config_.check_parent); }
+
   [[nodiscard]] Member introduce() {
     Member me;
     me.rank = config_.rank;
@@ -188,12 +199,12 @@ class GroupBuilder {
 
   GroupMaker sub_groups() const {
     GroupConfig of_child = config_;
+    if (job_store_) of_child.store = job_store_;
     return [of_child](Group& parent, SubGroup wanted) mutable {
       GroupConfig child = of_child;
       child.rank = wanted.rank;
       child.size = static_cast<int>(wanted.members.size());
       child.key = std::move(wanted.key);
-      child.store = parent.store();
       child.options.name = std::move(wanted.name);
       // The parent's ranks are watched; a rank that died won't join, nor one that knows of it.
       child.check_parent = [&parent, name = child.options.name] {
@@ -207,19 +218,31 @@ class GroupBuilder {
   }
 
   std::shared_ptr<Group> with_failure_listener(std::unique_ptr<Group> group) {
-    if (config_.agent_socket.empty() || config_.size == 1) return group;
-    std::vector<int> job_ranks;
-    for (const auto& member : manifest_.members) job_ranks.push_back(member.job_rank);
-    auto watch = PeerFailureListener::watch(config_.agent_socket, config_.job_rank,
-                                            group->backend(), std::move(job_ranks));
-    // The listener calls the backend, so it ends before the group.
-    return {group.release(), [watch](Group* owned) mutable {
+    if (config_.size == 1) return group;
+    std::shared_ptr<void> watch;
+    if (!config_.agent_socket.empty()) {
+      std::vector<int> job_ranks;
+      for (const auto& member : manifest_.members) job_ranks.push_back(member.job_rank);
+      watch = PeerFailureListener::watch(config_.agent_socket, config_.job_rank, group->backend(),
+                                         std::move(job_ranks));
+    }
+    const auto leave = [recorded = recorded_, key = config_.key, rank = config_.rank,
+                        size = config_.size] {
+      if (recorded) recorded->leave(key, rank, size);
+    };
+    // The listener calls the backend, so it ends before the group. Keys of a broken one stay: the
+    // store may be as lost as the peers, and nobody should wait for it.
+    return {group.release(), [watch, leave, made_in = fork_generation()](Group* owned) mutable {
               watch.reset();
+              const bool is_well = !owned->broken() && std::uncaught_exceptions() == 0;
               delete owned;  // NOLINT(cppcoreguidelines-owning-memory)
+              if (is_well && made_in == fork_generation()) leave();
             }};
   }
 
   GroupConfig config_;
+  std::shared_ptr<Store> job_store_;         // of a sub-group: what recorded_ writes to
+  std::shared_ptr<RecordedStore> recorded_;  // of a sub-group
   Deadline deadline_;
   UniqueFd listener_;
   GroupManifest manifest_;

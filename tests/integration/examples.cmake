@@ -1,7 +1,7 @@
 # Each section of examples/README.md, run as it stands there.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 set(examples 01_hello_ranks 02_fashion_mnist 03_survive_a_crash 04_torchrun_line 05_cpp_worker
-  07_c_api_python 08_fashion_mnist_cpp 10_notebook)
+  07_c_api_python 08_fashion_mnist_cpp 09_early_stop_cpp 10_notebook 11_accelerate)
 foreach(example ${examples})
   set(name "example: ${example}")
   add_test(NAME ${name}

@@ -65,6 +65,13 @@ def main():
             return 77
         print(f"Python with torch: {python}")
         environment["PYTHON_EXEC"] = python
+    if example == "11_accelerate":
+        python = python_with_torch("accelerate")
+        if python is None:
+            print("SKIP: needs a Python with torch, gloo and accelerate")
+            return 77
+        print(f"Python with accelerate: {python}")
+        environment["PYTHON_EXEC"] = python
     if example == "10_notebook":
         python = python_with_torch("nbconvert", "ipykernel", "cloudpickle")
         if python is None:

@@ -18,7 +18,7 @@ from harness import BIN, SANITIZED, SLACK, main, until
 
 # Pages whose blocks are run by tests of their own.
 ELSEWHERE = {"docs/acc-config.md": "test_config.py", "docs/runtime.md": "test_package.py", "docs/worker-socket.md": "test_nodes_frozen.py",
-             "examples/README.md": "examples_test.py"}
+             "examples/README.md": "examples_test.py", "examples/12_cluster/README.md": "test_cluster_walk.py"}
 PROGRAMS = ("acc-launch", "acc-test", "acc-ctl", "acc-config", "acc-env", "acc-agent", "acc-rendezvous", "acc-top", "acc")
 LIMIT_S = 240
 # Flags of other programs that the documents speak of.
@@ -279,7 +279,7 @@ class Steering(unittest.TestCase):
                 continue
             job = self.ctl("submit", "--detach", "--wait", "--", "--num_processes", "1", "--no_python", "sleep", "1")
             self.assertEqual(job.returncode, 0, job.stderr)
-            filled = [job.stdout.strip() if word.rstrip("…") in {"ID", "[ID]", "fine"} else word.strip("'") for word in words]
+            filled = [job.stdout.strip() if word.rstrip("…") in {"ID", "[ID]", "$job", "fine"} else word.strip("'") for word in words]
             if filled[0] in {"status", "logs", "attach", "stop", "stacks", "restart", "rm", "signal"} and not any(job.stdout.strip() in word for word in filled):
                 filled += ["USR1"] * (filled[0] == "signal") + [job.stdout.strip()]
             with self.subTest(where=where, words=filled):

@@ -76,6 +76,14 @@ class Package(unittest.TestCase):
         run("cmake", "--build", build, limit_s=300)
         return build / "fashion_mnist"
 
+    def test_the_training_with_an_early_stop_builds_by_itself_and_trains(self):
+        build = self.folder / "early_stop"
+        run("cmake", "-S", ROOT / "examples/09_early_stop_cpp", "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}",
+            "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
+        run("cmake", "--build", build, limit_s=300)
+        done = self.launch(2, build / "early_stop", "--epochs", 2, "--project", self.folder / "stopped")
+        self.assertRegex(done, r"epoch 2  loss 0\.\d+ .* of 203 right")
+
     def refused_cuda(self, program):
         done = subprocess.run([program, "--device", "cuda"], capture_output=True, text=True, timeout=LIMIT_S,
                               env={**self.environment, "CUDA_VISIBLE_DEVICES": ""})

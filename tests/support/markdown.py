@@ -21,7 +21,7 @@ class Block:
 def pages():
     """The documents that a user reads, relative to the root."""
     own = [path.relative_to(ROOT) for path in sorted((ROOT / "docs").glob("*.md"))]
-    return [pathlib.Path("README.md"), pathlib.Path("SECURITY.md"), pathlib.Path("examples/README.md"), *own]
+    return [pathlib.Path("README.md"), pathlib.Path("SECURITY.md"), pathlib.Path("examples/README.md"), pathlib.Path("examples/12_cluster/README.md"), *own]
 
 
 def all_pages():

@@ -106,13 +106,15 @@ class Accelerator {
   /// Scope in which one rank goes first; the others wait until it ends, also by an exception.
   class [[nodiscard]] Turn {
    public:
-    Turn(Turn&& other) noexcept : group_{std::exchange(other.group_, nullptr)} {}
+    Turn(Turn&& other) noexcept
+        : is_local_{other.is_local_}, group_{std::exchange(other.group_, nullptr)} {}
     Turn& operator=(Turn&&) = delete;
     ~Turn();
 
    private:
     friend class Accelerator;
-    Turn(ProcessGroup& group, bool goes_first);
+    Turn(ProcessGroup& group, bool goes_first, bool is_local);
+    bool is_local_ = false;
     ProcessGroup* group_;  ///< of the accelerator, which outlives this; nullptr: not the first
   };
   /// The scope is run by the main process, then by the others: { auto turn =

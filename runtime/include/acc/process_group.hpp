@@ -253,8 +253,9 @@ class ProcessGroup {
                                               CallOptions how = {});
   /// Launches the calls that `body` makes on this group as one, which on nccl saves most of the
   /// cost of many small ones; on cpu they are carried out one by one. They use device memory and
-  /// the same stream; no barrier, objects or split. Handles returned by _async forms in it can be
-  /// waited for afterwards.
+  /// the same stream; no barrier, objects or split. As they may run at the same time, what one of
+  /// them writes no other one may use: refused (invalid_argument), also on cpu. Handles returned by
+  /// _async forms in it can be waited for afterwards.
   void coalesce(const std::function<void()>& body);
 
   // -- forms that return a handle; buffers belong to the group until it is done --

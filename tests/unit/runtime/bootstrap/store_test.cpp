@@ -105,6 +105,23 @@ TEST_CASE("a store gives back what another rank put there", "[bootstrap][store]"
   }
 }
 
+TEST_CASE("a key that was removed isn't there, and may be set anew", "[bootstrap][store]") {
+  for (auto& [kind, one, other] : every_kind()) {
+    CAPTURE(kind);
+    one->set("key", "x");
+    one->set("large", std::string(600'000, 'x'));
+    (void)one->add("n", 3);
+    for (const std::string key : {"key", "large", "n", "never there"}) {
+      other->remove(key);
+      CHECK_FALSE(one->peek(key));
+    }
+    CHECK_FALSE(one->peek("large#0"));
+    CHECK(other->add("n", 1) == 1);
+    one->set("key", "y");
+    CHECK(other->peek("key") == "y");
+  }
+}
+
 TEST_CASE("a get waits for its key, while others ask on", "[bootstrap][store]") {
   for (auto& [kind, one, other] : every_kind()) {
     CAPTURE(kind);

@@ -118,3 +118,33 @@ TEST_CASE("the digest of counts tells their order and their number apart", "[arg
   CHECK(digest({3, 0}) != digest({0, 3}));
   CHECK(digest({}) != 0);
 }
+
+TEST_CASE("calls at the same time share no memory that one of them writes", "[arguments]") {
+  Buffers m;
+  float* const x = m.a.data();
+  float* const y = m.b.data();
+  const auto refused = [&](std::initializer_list<Call> calls) {
+    UsedMemory used;
+    const char* fault = nullptr;
+    for (const Call& call : calls)
+      if (fault == nullptr) fault = used.add(call, 1, kSize);
+    return fault != nullptr;
+  };
+  const auto reduce_to = [&](float* from, float* to, std::size_t count) {
+    return call_of(Operation::all_reduce, from, to, count);
+  };
+  CHECK_FALSE(refused({reduce_to(x, x, 8), reduce_to(x + 8, x + 8, 8), reduce_to(y, y, 64)}));
+  CHECK(refused({reduce_to(x, x, 8), reduce_to(x + 7, x + 7, 1)}));
+  CHECK(refused({reduce_to(x + 7, x + 7, 1), reduce_to(x, x, 8)}));
+  CHECK_FALSE(refused({reduce_to(x, y, 8), reduce_to(x + 4, y + 8, 8), reduce_to(x, y + 16, 16)}));
+  CHECK(refused({reduce_to(x, y, 8), reduce_to(x + 20, y + 8, 8), reduce_to(y + 15, y + 30, 1)}));
+  CHECK(refused({reduce_to(x, y, 8), reduce_to(x + 20, y + 8, 8), reduce_to(y + 40, x + 27, 1)}));
+  // What a rank only passes to others, or doesn't touch.
+  CHECK_FALSE(refused({call_of(Operation::broadcast, x, x, 8, 1), reduce_to(x, y, 8)}));
+  CHECK(refused({call_of(Operation::broadcast, x, x, 8, 0), reduce_to(x, y, 8)}));
+  CHECK_FALSE(refused({call_of(Operation::reduce, y, x, 8, 0), reduce_to(x, y + 8, 8)}));
+  CHECK(refused({call_of(Operation::reduce, y, x, 8, 1), reduce_to(x, y + 8, 8)}));
+  CHECK(refused({call_of(Operation::all_gather, y, x, 8), reduce_to(x + 23, y + 8, 1)}));
+  CHECK_FALSE(refused({call_of(Operation::all_gather, y, x, 8), reduce_to(x + 24, y + 8, 1)}));
+  CHECK_FALSE(refused({call_of(Operation::barrier, nullptr, nullptr, 0), reduce_to(x, x, 0)}));
+}

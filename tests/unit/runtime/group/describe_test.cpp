@@ -34,6 +34,21 @@ TEST_CASE("a call is told in the words that apply to it", "[describe]") {
   CHECK(to_string(allocate) == "allocate 4096 bytes #1");
 }
 
+TEST_CASE("the call that the user wrote stands behind the one that it is made of", "[describe]") {
+  auto metrics = all_reduce(10);
+  metrics.within = UserCall::gather_for_metrics;
+  auto trigger = all_reduce(1);
+  trigger.within = UserCall::check_trigger;
+  CHECK(to_string(metrics) == "all_reduce f32 x10 sum #17 (in gather_for_metrics)");
+  CHECK(metrics == all_reduce(10));
+  CHECK_THAT(mismatch(std::vector{trigger, metrics, metrics}, "g").what(),
+             Catch::EndsWith("rank 0: all_reduce f32 x1 sum #17 (in check_trigger), ranks 1,2: x10 "
+                             "(in gather_for_metrics)"));
+  trigger.within = static_cast<UserCall>(255);  // of a newer version
+  CHECK(to_string(trigger) == "all_reduce f32 x1 sum #17");
+  STATIC_REQUIRE(static_cast<int>(UserCall::load_model) < 255);
+}
+
 TEST_CASE("ranks are told as ranges", "[describe]") {
   CHECK(describe_ranks(std::vector{1}) == "rank 1");
   CHECK(describe_ranks(std::vector{5, 0, 2, 1}) == "ranks 0-2,5");

@@ -7,6 +7,7 @@
 
 #include <acc/operations.hpp>
 #include <array>
+#include <functional>
 #include <list>
 
 using namespace acc::runtime;
@@ -275,6 +276,40 @@ TEST_CASE("on cpu coalesced calls are carried out as they come", "[ranges]") {
       group.all_reduce(b);
     });
     expect(a[0] == 2.0F && b[0] == 4.0F, "coalesced");
+  });
+}
+
+TEST_CASE("coalesced calls that share memory which one of them writes are refused, also on cpu",
+          "[ranges]") {
+  on_ranks(2, [](ProcessGroup& group) {
+    std::vector<float> a(4, 1), b(4, 1);
+    std::vector<float> both(8);
+    const auto coalesced = [&](const std::function<void()>& second) {
+      return error_of([&] {
+        group.coalesce([&] {
+          group.all_reduce(a.data(), b.data(), 4, DType::f32);
+          second();
+        });
+      });
+    };
+    expect(
+        coalesced([&] { group.broadcast(b, 0); }).find("of the same coalesce") != std::string::npos,
+        "what was received is sent");
+    expect(coalesced([&] {
+             group.broadcast(std::span{a}.last(1), 1);
+           }).find("of the same coalesce") != std::string::npos ||
+               group.rank() == 1,
+           "what is sent is overwritten, by one element");
+    expect(coalesced([&] {
+             group.all_reduce(a.data(), b.data(), 4, DType::f32);
+           }).find("into which another call") != std::string::npos,
+           "received twice");
+    expect(coalesced([&] { (void)group.all_gather_object("x"); }).find("within coalesce") !=
+               std::string::npos,
+           "objects, whose memory is the group's");
+    expect(coalesced([&] { group.all_gather(a, both); }).empty(), "both may send the same memory");
+    expect(!group.broken(), "the group is as before");
+    group.all_reduce(b);  // afterwards it is nobody's
   });
 }
 

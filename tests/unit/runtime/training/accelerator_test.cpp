@@ -115,6 +115,29 @@ TEST_CASE("the main process goes first, also when it fails", "[runtime][training
   CHECK(values == 20);
 }
 
+TEST_CASE("ranks that call different things read the calls that they wrote",
+          "[runtime][training]") {
+  std::mutex mutex;
+  std::vector<std::string> told;
+  on_ranks(3, [&](ProcessGroup& group) {
+    Accelerator accelerator{group};
+    const std::vector<float> losses(5);
+    const auto why = refusal([&] {
+      if (accelerator.is_main_process())
+        accelerator.wait_for_everyone();
+      else
+        (void)accelerator.gather_for_metrics(losses);
+    });
+    const std::scoped_lock lock{mutex};
+    told.push_back(why);
+  });
+  REQUIRE(told.size() == 3);
+  for (const auto& why : told)
+    CHECK_THAT(
+        why, Catch::Contains("rank 0: barrier #1 (in wait_for_everyone), ranks 1,2: all_gather") &&
+                 Catch::Contains("#1 (in gather_for_metrics)"));
+}
+
 TEST_CASE("work is done where it is asked for", "[runtime][training]") {
   std::mutex mutex;
   std::vector<std::string> done;

@@ -15,6 +15,8 @@
 #include <array>
 #include <functional>
 #include <future>
+#include <mutex>
+#include <set>
 #include <vector>
 
 using namespace acc::runtime;
@@ -50,6 +52,43 @@ std::vector<std::string> form(std::vector<GroupConfig> formations) {
   for (auto& rank : ranks) said.push_back(rank.get());
   return said;
 }
+
+/// Knows its keys.
+class CountingStore final : public Store {
+ public:
+  [[nodiscard]] std::string kind() const override { return store_->kind(); }
+  void set(const std::string& key, const std::string& value) override {
+    store_->set(key, value);
+    const std::lock_guard lock{mutex_};
+    keys_.insert(key);
+  }
+  [[nodiscard]] std::string get(const std::string& key, Deadline deadline) override {
+    return store_->get(key, deadline);
+  }
+  [[nodiscard]] std::optional<std::string> peek(const std::string& key) override {
+    return store_->peek(key);
+  }
+  std::int64_t add(const std::string& key, std::int64_t delta) override {
+    const auto sum = store_->add(key, delta);
+    const std::lock_guard lock{mutex_};
+    keys_.insert(key);
+    return sum;
+  }
+  void remove(const std::string& key) override {
+    store_->remove(key);
+    const std::lock_guard lock{mutex_};
+    keys_.erase(key);
+  }
+  [[nodiscard]] std::set<std::string> keys() {
+    const std::lock_guard lock{mutex_};
+    return keys_;
+  }
+
+ private:
+  std::shared_ptr<Store> store_ = make_memory_store();
+  std::mutex mutex_;
+  std::set<std::string> keys_;
+};
 
 std::string here(int rank) {
   return std::to_string(rank) + " (host " + host_facts().name + ", pid " +
@@ -251,6 +290,29 @@ TEST_CASE("groups split into groups", "[bootstrap][form]") {
   const std::vector<std::vector<int>> expected{
       {2, 3, 3}, {1, 2, 2}, {1, 3, 3}, {0, 2, 2}, {0, 3, 3}};
   for (std::size_t r = 0; r < ranks.size(); ++r) CHECK(ranks[r].get() == expected[r]);
+}
+
+TEST_CASE("sub-groups that are made and dropped leave no keys in the store", "[bootstrap][form]") {
+  const auto store = std::make_shared<CountingStore>();
+  std::vector<std::future<std::shared_ptr<Group>>> forming;
+  for (int r = 0; r < 3; ++r)
+    forming.push_back(
+        std::async(std::launch::async, [mine = config(r, 3, store)] { return form_group(mine); }));
+  std::vector<std::shared_ptr<Group>> groups;
+  for (auto& each : forming) groups.push_back(each.get());
+  const auto of_the_job = store->keys();
+  std::vector<std::future<void>> ranks;
+  for (int r = 0; r < 3; ++r)
+    ranks.push_back(std::async(std::launch::async, [&, r] {
+      auto& group = *groups[static_cast<std::size_t>(r)];
+      for (int i = 0; i < 3; ++i) {
+        const auto pair = group.sub_group(std::array{2, 0}, "", {});
+        const auto all = group.split(0, r, "", {});
+        const auto inner = all->split(r == 1 ? 1 : 0, 0, "", {});
+      }
+    }));
+  for (auto& rank : ranks) CHECK_NOTHROW(rank.get());
+  CHECK(store->keys() == of_the_job);
 }
 
 TEST_CASE("a rank that dies while a sub-group forms is known at once, not after the time to join",

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace acc::runtime {
+
+/// A call of the public interface that is made of calls of a group. Messages name it beside the
+/// inner call, which the user didn't write. The numbers travel between ranks: append only.
+enum class UserCall : std::uint8_t {
+  none,  ///< the group's call itself
+  wait_for_everyone,
+  main_process_first,
+  local_main_process_first,
+  gather,
+  gather_object,
+  gather_for_metrics,
+  pad_across_processes,
+  reduce,
+  broadcast,
+  broadcast_object_list,
+  check_trigger,
+  all_gather_object,
+  broadcast_object,
+  scatter_object,
+  split,
+  sub_group,
+  prepare_model,
+  prepare,
+  gradient_reducer,
+  ready,
+  backward,
+  cancel_backward,
+  broadcast_buffers,
+  clip_grad_norm,
+  step,
+  unscale_gradients,
+  save_state,
+  load_state,
+  save_model,
+  load_model,
+};
+/// "gather_for_metrics"; empty for none, and for numbers of a newer version.
+[[nodiscard]] std::string_view to_string(UserCall call) noexcept;
+
+/// Scope of such a call on this thread. Of nested scopes the outermost is what the user wrote.
+class InUserCall {
+ public:
+  explicit InUserCall(UserCall call) noexcept;
+  ~InUserCall();
+  InUserCall(const InUserCall&) = delete;
+  InUserCall& operator=(const InUserCall&) = delete;
+
+  [[nodiscard]] static UserCall current() noexcept;
+
+ private:
+  const bool is_outermost_;
+};
+
+}  // namespace acc::runtime
