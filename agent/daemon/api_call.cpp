@@ -15,6 +15,21 @@ std::optional<std::string_view> ApiCall::query(std::string_view name) const {
   return std::nullopt;
 }
 
+Asking::Asking(ApiContext& api, uid_t uid) : count_{api.asking}, uid_{uid} {
+  constexpr std::size_t kMost = 32;
+  auto& held = (*count_)[uid_];
+  is_granted_ = held < kMost;
+  if (is_granted_) ++held;
+}
+
+Asking::~Asking() {
+  if (is_granted_ && --(*count_)[uid_] == 0) count_->erase(uid_);
+}
+
+HttpReply too_many_questions() {
+  return refused(503, "this user asks too many jobs at once how they are: try again later");
+}
+
 HttpReply json_reply(unsigned status, std::string body) {
   HttpReply reply;
   reply.status = status;

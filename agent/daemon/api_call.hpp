@@ -31,6 +31,21 @@ struct ApiContext {
       std::make_shared<std::map<uid_t, std::size_t>>();
 };
 
+/// One of the requests of a user that may ask jobs' agents at once.
+class Asking {
+ public:
+  Asking(ApiContext& api, uid_t uid);
+  ~Asking();
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+  [[nodiscard]] bool is_granted() const { return is_granted_; }
+
+ private:
+  std::shared_ptr<std::map<uid_t, std::size_t>> count_;
+  uid_t uid_;
+  bool is_granted_ = false;
+};
+
 /// One request, matched with its route and found well-formed: its body has a right type, its query
 /// only names that the route knows.
 struct ApiCall {
@@ -45,6 +60,8 @@ struct ApiCall {
 [[nodiscard]] HttpReply json_reply(unsigned status, std::string body);
 [[nodiscard]] HttpReply refused(unsigned status, const std::string& what,
                                 const std::vector<std::string>& complaints = {});
+/// For who isn't granted Asking.
+[[nodiscard]] HttpReply too_many_questions();
 /// With a code that says more than the status.
 [[nodiscard]] HttpReply refused_as(unsigned status, std::string_view code, const std::string& what);
 /// 400 with all complaints.

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <limits>
 #include <utility>
 
 namespace acc::agent::daemon {
@@ -22,8 +23,27 @@ json launch_of(const JobRecord& job) {
   return {{"id", launch->id}, {"nodes", launch->nodes}, {"node_rank", launch->node_rank}};
 }
 
-json to_json(const JobRecord& job) {
-  return {{"id", job.id},
+/// The command line, or so much of it as a list shows, and how many words that leaves out.
+struct ShownWords {
+  std::vector<std::string> words;
+  std::size_t left_out = 0;
+};
+
+ShownWords shown_words(const JobRecord& job, std::size_t most_bytes) {
+  ShownWords shown;
+  std::size_t bytes = 0;
+  for (const auto& word : job.submission->words) {
+    bytes += word.size();
+    if (bytes > most_bytes) break;
+    shown.words.push_back(word);
+  }
+  shown.left_out = job.submission->words.size() - shown.words.size();
+  return shown;
+}
+
+json to_json(const JobRecord& job, std::size_t most_bytes_of_words) {
+  const auto [words, left_out] = shown_words(job, most_bytes_of_words);
+  json value{{"id", job.id},
           {"name", job.submission->name},
           {"user", job.user},
           {"state", to_text(job.state)},
@@ -37,8 +57,10 @@ json to_json(const JobRecord& job) {
           {"slots", job.submission->slots},
           {"gpus", job.gpus},
           {"launch", launch_of(job)},
-          {"words", json_texts_of(job.submission->words)},
+          {"words", json_texts_of(words)},
           {"working_directory", json_text_of(job.submission->working_directory)}};
+  if (left_out > 0) value["words_left_out"] = left_out;
+  return value;
 }
 
 json to_json(const JobEvent& event) {
@@ -52,7 +74,7 @@ json to_json(const JobEvent& event) {
 }  // namespace
 
 std::string encode_job(const JobRecord& job, const JobDetails& details) {
-  auto value = to_json(job);
+  auto value = to_json(job, std::numeric_limits<std::size_t>::max());
   if (!details.report_left_out.empty()) value["report_left_out"] = details.report_left_out;
   std::string passed_through;
   for (const auto& [key, text] :
@@ -72,7 +94,7 @@ std::string encode_job(const JobRecord& job, const JobDetails& details) {
 
 std::string encode_jobs(const std::vector<JobRecord>& jobs) {
   auto list = json::array();
-  for (const auto& job : jobs) list.push_back(to_json(job));
+  for (const auto& job : jobs) list.push_back(to_json(job, kListedWordBytes));
   return line({{"jobs", std::move(list)}});
 }
 

@@ -21,6 +21,10 @@ struct JobDetails {
 /// As `report`, with what else a job's page has but for `live`: what encode_job makes at most.
 inline constexpr std::size_t kMostJobBytes = (std::size_t{1} << 20U) + (std::size_t{64} << 10U);
 [[nodiscard]] std::string encode_job(const JobRecord& job, const JobDetails& details);
+/// So much of each job's command line is in a list of jobs.
+inline constexpr std::size_t kListedWordBytes = 4096;
+/// About what encode_jobs makes of a job at most.
+inline constexpr std::size_t kListedJobBytes = kListedWordBytes + 2048;
 [[nodiscard]] std::string encode_jobs(const std::vector<JobRecord>& jobs);
 [[nodiscard]] std::string encode_submitted(const JobId& id);
 [[nodiscard]] std::string encode_node(const NodeFacts& node, const std::vector<JobRecord>& jobs);

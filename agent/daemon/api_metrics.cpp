@@ -179,6 +179,8 @@ std::string encode_metrics(const NodeFacts& node, const std::vector<JobRecord>& 
 }
 
 asio::awaitable<HttpReply> serve_metrics(ApiContext& api, ApiCall call) {
+  const Asking asking{api, call.who.uid};
+  if (!asking.is_granted()) co_return too_many_questions();
   const auto jobs = api.jobs.list(call.who);
   const auto running = running_jobs(jobs);
   const auto executor = co_await asio::this_coro::executor;

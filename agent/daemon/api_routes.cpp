@@ -51,7 +51,10 @@ awaitable<HttpReply> submit(ApiContext& api, ApiCall call) {
 }
 
 awaitable<HttpReply> list_jobs(ApiContext& api, ApiCall call) {
-  co_return json_reply(200, encode_jobs(api.jobs.list(call.who)));
+  HttpReply reply;
+  reply.late_bytes = api.jobs.list(call.who).size() * kListedJobBytes;
+  reply.late_body = [&jobs = api.jobs, who = call.who] { return encode_jobs(jobs.list(who)); };
+  co_return reply;
 }
 
 /// What the agent is asked for: last_lines=1, gpus=1.
@@ -60,32 +63,6 @@ std::string status_request(const ApiCall& call) {
   for (const std::string name : {"last_lines", "gpus"})
     if (call.query(name) == "1") request += ", \"" + name + "\": true";
   return request + "}";
-}
-
-/// One of the requests of a user that may ask jobs' agents at once.
-class Asking {
- public:
-  Asking(ApiContext& api, uid_t uid) : count_{api.asking}, uid_{uid} {
-    constexpr std::size_t kMost = 32;
-    auto& held = (*count_)[uid_];
-    is_granted_ = held < kMost;
-    if (is_granted_) ++held;
-  }
-  ~Asking() {
-    if (is_granted_ && --(*count_)[uid_] == 0) count_->erase(uid_);
-  }
-  Asking(const Asking&) = delete;
-  Asking& operator=(const Asking&) = delete;
-  [[nodiscard]] bool is_granted() const { return is_granted_; }
-
- private:
-  std::shared_ptr<std::map<uid_t, std::size_t>> count_;
-  uid_t uid_;
-  bool is_granted_ = false;
-};
-
-HttpReply too_many_questions() {
-  return refused(503, "this user asks too many jobs at once how they are: try again later");
 }
 
 awaitable<HttpReply> show_job(ApiContext& api, ApiCall call) {
@@ -131,6 +108,8 @@ awaitable<HttpReply> signal_job(ApiContext& api, ApiCall call) {
 }
 
 awaitable<HttpReply> restart_job(ApiContext& api, ApiCall call) {
+  const Asking asking{api, call.who.uid};
+  if (!asking.is_granted()) co_return too_many_questions();
   const auto done = co_await api.jobs.restart(call.who, call.id);
   if (!done) co_return failed(done.error(), 409);
   co_return accepted();

@@ -122,6 +122,19 @@ TEST_CASE("stop, signal and drain read their one key", "[agent][http]") {
   CHECK_FALSE(decode_drain(R"({"reason": ""})").is_right());
 }
 
+TEST_CASE("a list of jobs with long command lines took gigabytes of the daemon", "[agent][http]") {
+  JobRecord job;
+  job.submission.edit().words = {"train.py", std::string(250'000, 'x'), "last"};
+  const auto list = encode_jobs(std::vector<JobRecord>(178, job));
+  CHECK(list.size() < 178 * kListedJobBytes);
+  const auto listed = nlohmann::json::parse(list)["jobs"][177];
+  CHECK(listed["words"] == nlohmann::json::array({"train.py"}));
+  CHECK(listed["words_left_out"] == 2);
+  const auto whole = nlohmann::json::parse(encode_job(job, {}));
+  CHECK(whole["words"].size() == 3);
+  CHECK_FALSE(whole.contains("words_left_out"));
+}
+
 TEST_CASE("a user's report is put in if it is JSON, and can't break the answer", "[agent][http]") {
   JobRecord job;
   job.id = "a-1";

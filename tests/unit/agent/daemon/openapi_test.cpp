@@ -95,8 +95,11 @@ TEST_CASE("the described properties are those that are written and read", "[agen
     for (const auto key : body.keys) keys.insert(std::string{key});
     CHECK(properties(api, std::string{body.schema}) == keys);
   }
+  JobRecord long_one;
+  long_one.submission.edit().words = {std::string(kListedWordBytes + 1, 'x')};
   auto of_job = written(encode_job(JobRecord{}, {"{}", "{}"}));
   of_job.merge(written(encode_job(JobRecord{}, {"no JSON", "no JSON"})));
+  of_job.merge(keys_of(json::parse(encode_jobs({long_one}))["jobs"][0]));
   CHECK(properties(api, "Job") == of_job);
   CHECK(properties(api, "Jobs") == written(encode_jobs({})));
   CHECK(properties(api, "Submitted") == written(encode_submitted("a")));
