@@ -436,6 +436,11 @@ class ClusterRun {
     say(silence ? "warning: " + silence_words(names_[a.host], *silence, clock_now())
                 : names_[a.host] + " answers again");
   }
+  void act(const TellAlone&) {
+    say("warning: no host is in contact: the network of this machine may be down. The job goes on "
+        "there, and is waited for");
+  }
+  void act(const SendWaitLonger& a) { lines_[a.host]->transport.send(encode(WaitLonger{})); }
   void act(const TellLeft& a) { say(describe_left(state_.hosts[a.host], names_[a.host], words_)); }
   void act(const TellNotStarted& a) {
     say("the job is stopped on all hosts, as " + names_[a.host] + " could not start its part");

@@ -232,6 +232,7 @@ FanOutActions on(FanOutState& state, const HostWorks& e) {
   if (host.phase != HostPhase::running) return out;
   host.is_at_work = e.is_at_work;
   host.has_begun = host.has_begun || e.is_at_work;
+  host.is_apart = host.is_apart && !e.is_at_work;
   detach_if_begun(state, out);
   return out;
 }
@@ -244,6 +245,13 @@ void arm_end(const FanOutState& state, FanOutActions& out) {
     out.emplace_back(ArmFanOutTimer{FanOutTimer::stop, state.policy.stop_patience});
 }
 
+// A host that was cut off while the job went on would look for it until --join_timeout.
+bool has_succeeded_without_the_rest(const FanOutState& state) {
+  return state.verdict.code() == 0 && std::ranges::all_of(state.hosts, [](const FanOutHost& host) {
+           return !lives(host) || host.exit_code || host.is_apart;
+         });
+}
+
 // The job was stopped, and has ended on other hosts: one that can't be reached is not waited for.
 void leave_silent(FanOutState& state, FanOutActions& out) {
   if (state.phase != FanOutPhase::running || state.stop_signal == 0 || !state.is_end_armed) return;
@@ -254,13 +262,33 @@ void leave_silent(FanOutState& state, FanOutActions& out) {
   });
 }
 
+// The network here may be down, and the job goes on without us.
+void wait_longer_if_alone(const FanOutState& state, FanOutActions& out) {
+  if (!state.policy.uses_daemons || state.stop_signal != 0 || state.is_end_armed) return;
+  const auto is_heard = [](const FanOutHost& host) {
+    return lives(host) && !host.exit_code && !host.silence;
+  };
+  if (std::ranges::any_of(state.hosts, is_heard)) return;
+  out.emplace_back(TellAlone{});
+  for (HostIndex i = 0; i < state.hosts.size(); ++i) {
+    const auto& host = state.hosts[i];
+    if (lives(host) && !host.exit_code) out.emplace_back(SendWaitLonger{i});
+  }
+}
+
 FanOutActions on(FanOutState& state, const HostContact& e) {
   FanOutActions out;
   auto& host = state.hosts[e.host];
   if (host.phase != HostPhase::running || host.exit_code) return out;
+  if (host.silence && e.silence) {
+    host.silence->until = e.silence->until;  // the transport waits longer
+    return out;
+  }
   host.silence = e.silence;
+  host.is_apart = host.is_apart || e.silence;
   if (state.phase != FanOutPhase::running || state.is_detached) return out;
   out.emplace_back(TellContact{e.host});
+  if (e.silence) wait_longer_if_alone(state, out);
   // It may be the one that was to tell the others.
   if (e.silence && state.stop_signal != 0 && !state.is_end_armed) {
     const auto other = std::ranges::find_if(state.hosts, [](const FanOutHost& one) {
@@ -289,6 +317,8 @@ FanOutActions on(FanOutState& state, const HostReportedEnd& e) {
   if (!std::exchange(host.is_closed, true)) out.emplace_back(CloseLifeLine{e.host});
   // The job may go on without a host that ended alone, for days.
   if (!is_alone && !std::exchange(state.is_end_armed, true)) arm_end(state, out);
+  if (state.phase == FanOutPhase::running && has_succeeded_without_the_rest(state))
+    out.emplace_back(ArmFanOutTimer{FanOutTimer::end, state.policy.apart_patience});
   if (is_alone || is_refusal(e.exit_code)) heed_missing(state, e.host, out);
   return out;
 }

@@ -52,6 +52,7 @@ struct FanOutHost {
   bool has_begun = false;        ///< it has run workers
   bool is_at_work = false;       ///< it runs them now
   bool is_closed = false;        ///< we closed its life line
+  bool is_apart = false;         ///< cut off, and not seen at work since
   std::optional<HostSilence> silence;
 };
 
@@ -61,6 +62,7 @@ struct FanOutPolicy {
   Millis verdict_delay{4'000};    ///< after the first failure, for all others to be named with it
   Millis leave_patience{5'000};   ///< from closing a life line to SIGKILL for its transport
   Millis end_patience{120'000};   ///< from the first host's end to closing the life lines of others
+  Millis apart_patience{15'000};  ///< the same, of hosts that are apart when the job has succeeded
   Millis stop_patience{3'000};    ///< from the first host's end by a signal to telling the others
   Millis rest_patience{5'000};    ///< from the end of one host's part to telling the others
   Millis hurry_patience{1'000};   ///< from the third stop signal to leaving hosts that don't follow
@@ -158,6 +160,9 @@ struct SendSignal {
 struct SendLeave {
   HostIndex host = 0;
 };
+struct SendWaitLonger {
+  HostIndex host = 0;
+};
 /// The ids of all jobs are known.
 struct RecordLaunch {};
 /// acc-launch on that host stops the job there.
@@ -198,6 +203,8 @@ struct TellLate {
 struct TellContact {
   HostIndex host = 0;
 };
+/// No host is in contact any more, and all are waited for longer.
+struct TellAlone {};
 /// It was told to kill its workers and hasn't reported their end: it is left to its lease.
 struct TellLeft {
   HostIndex host = 0;
@@ -209,9 +216,9 @@ struct TellMissed {
 struct FinishFanOut {
   int exit_code = 0;
 };
-using FanOutAction = std::variant<StartTransport, SendGo, SendSignal, SendLeave, RecordLaunch,
+using FanOutAction = std::variant<StartTransport, SendGo, SendSignal, SendLeave, SendWaitLonger, RecordLaunch,
                                   CloseLifeLine, KillTransport, ArmFanOutTimer, DisarmFanOutTimer, TellTroubles, TellLost, TellNotStarted,
-                                  TellStoppedEarly, TellLate, TellContact, TellLeft, TellMissed, FinishFanOut>;
+                                  TellStoppedEarly, TellLate, TellContact, TellAlone, TellLeft, TellMissed, FinishFanOut>;
 using FanOutActions = std::vector<FanOutAction>;
 
 FanOutActions step(FanOutState& state, const FanOutEvent& event);

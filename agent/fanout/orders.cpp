@@ -63,6 +63,7 @@ struct Encoder {
   }
   std::string operator()(const Leave&) const { return "leave"; }
   std::string operator()(const AskContact&) const { return "ask"; }
+  std::string operator()(const WaitLonger&) const { return "wait"; }
 };
 
 std::string mark_prefix(std::string_view token) {
@@ -102,6 +103,7 @@ Result<LaunchOrder> decode_order(std::string_view line) {
   if (word == "leave" && rest.empty()) order = Leave{};
   if (word == "events" && rest.empty()) order = SendEvents{};
   if (word == "ask" && rest.empty()) order = AskContact{};
+  if (word == "wait" && rest.empty()) order = WaitLonger{};
   if (word == "signal") order = decode_passed_signal(rest);
   if (word == "env") order = decode_variable(rest);
   if (word == "folder" || word == "prepare") {

@@ -38,8 +38,11 @@ struct PassSignal {
 struct Leave {};
 /// Answer with Here: the launching host has heard nothing for a while. Of a running job.
 struct AskContact {};
+/// No host is in contact: the network of the launching one may be down. To a transport that leads
+/// to a daemon, which waits longer for its own then.
+struct WaitLonger {};
 using LaunchOrder = std::variant<SetFolder, SetVariable, SendEvents, Prepare, Go, PassSignal, Leave,
-                                 AskContact>;
+                                 AskContact, WaitLonger>;
 
 inline constexpr std::size_t kMaxOrder = std::size_t{256} << 10U;  ///< bytes of a line
 

@@ -155,7 +155,8 @@ std::string describe_lost(const TellLost& lost, const std::string& host,
   if (words.uses_daemons)
     return "what " + host + " does is not known any longer: " + words.program + " " +
            describe(lost.status) + said +
-           "; its part of the job may go on, until the other hosts miss it";
+           "; its part of the job may go on: 'acc-ctl --node " + host +
+           " ps' shows it, 'acc-ctl stop ID' ends it";
   if (exited != nullptr && exited->code == to_int(ExitCode::agent_lost))
     return "acc-launch on " + host + " ended without a report" + said;
   return "the connection to " + host + " was lost: " + words.program + " " + describe(lost.status) +

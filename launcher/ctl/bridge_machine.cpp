@@ -21,6 +21,8 @@ namespace {
 
 // How long a job's daemon may be away: a restart takes a second, an upgrade some.
 constexpr Millis kContactPatience{60'000};
+/// Where no host of the launch is in contact: this machine may have lost its network.
+constexpr Millis kLonePatience{600'000};
 constexpr Millis kStateEvery{10'000};
 constexpr Millis kStateSoon{500};
 /// From the last answer on: one that was due has not come for 5 s.
@@ -152,6 +154,7 @@ void stop_copying(BridgeState& state, BridgeActions& out) {
 
 void heard(BridgeState& state, BridgeActions& out) {
   state.last_failure.clear();  // its condition is over
+  state.patience = kContactPatience;
   out.emplace_back(ArmBridgeTimer{BridgeTimer::contact, kContactPatience});
   out.emplace_back(ArmBridgeTimer{BridgeTimer::silence, kSilence});
   if (std::exchange(state.is_silent, false)) out.emplace_back(SendMark{agent::ContactBack{}});
@@ -217,6 +220,12 @@ void obey(BridgeState& state, const agent::PassSignal& order, BridgeActions& out
 }
 void obey(BridgeState&, const agent::SendEvents&, BridgeActions&) {}  // the bridge itself does it
 void obey(BridgeState&, const agent::AskContact&, BridgeActions&) {}  // not of a bridge
+void obey(BridgeState& state, const agent::WaitLonger&, BridgeActions& out) {
+  if (state.phase != BridgePhase::running || !state.is_silent) return;
+  state.patience = kLonePatience;
+  out.emplace_back(ArmBridgeTimer{BridgeTimer::contact, kLonePatience - kSilence});
+  out.emplace_back(SendMark{agent::ContactLost{kSilence, kLonePatience}});
+}
 void obey(BridgeState& state, const agent::Leave&, BridgeActions& out) {
   if (state.phase == BridgePhase::running) finish(state, 0, out);
 }
@@ -462,7 +471,7 @@ BridgeActions on(BridgeState& state, const BridgeTimerFired& e) {
   switch (e.timer) {
     case BridgeTimer::contact:
       complain(state,
-               "no contact for " + describe(kContactPatience) + ", so its part of the job (" +
+               "no contact for " + describe(state.patience) + ", so its part of the job (" +
                    state.job + ") is given up here" +
                    (state.last_failure.empty() ? "" : ": " + state.last_failure),
                ExitCode::nodes_missing, out);

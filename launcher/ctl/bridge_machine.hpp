@@ -59,6 +59,7 @@ struct BridgeState {
   unsigned stops = 0;                   ///< signals that end a job, passed on so far
   std::vector<int> held_signals;        ///< that came before the job's id
   bool is_line_closed = false;
+  Millis patience{0};      ///< without contact
   bool is_silent = false;  ///< acc-launch knows that there is no contact
   bool is_stop_heard = false;  ///< the daemon took the order to stop
   std::string last_failure;    ///< why there is no contact; empty: there is

@@ -327,6 +327,41 @@ TEST_CASE("a job that succeeded without a host that was cut off had exit code 14
   CHECK(Story::finish(story.ended(1, 143)) == 0);
 }
 
+TEST_CASE("a job that succeeded waited two minutes for a host that was cut off",
+          "[agent][fanout]") {
+  Story story{3};
+  story.run_all();
+  story(HostContact{1, HostSilence{Instant{}, {}}});
+  const auto delay = [&](const FanOutActions& actions) {
+    return all<ArmFanOutTimer>(actions).back().delay;
+  };
+  CHECK(delay(story.ended(0, 0)) == story.state.policy.end_patience);
+  GIVEN("it is apart still, or back and looks for the job") {
+    story(HostContact{1, std::nullopt});
+    CHECK(delay(story.ended(2, 0)) == story.state.policy.apart_patience);
+  }
+  GIVEN("it takes part again") {
+    story(HostWorks{1, true});
+    CHECK(count<ArmFanOutTimer>(story.ended(2, 0)) == 0);
+  }
+}
+
+TEST_CASE("a machine that lost its network gave a healthy job up after a minute",
+          "[agent][fanout]") {
+  const HostSilence silence{Instant{}, Instant{} + Millis{60'000}};
+  const HostSilence longer{Instant{} + Millis{1}, Instant{} + Millis{600'000}};
+  Story story{2};
+  story.state.policy.uses_daemons = true;
+  story.run_all();
+  CHECK(count<SendWaitLonger>(story(HostContact{0, silence})) == 0);
+  const auto alone = story(HostContact{1, silence});
+  CHECK(count<TellAlone>(alone) == 1);
+  CHECK(count<SendWaitLonger>(alone) == 2);
+  CHECK(story(HostContact{0, longer}).empty());
+  CHECK(story.state.hosts[0].silence->since == silence.since);
+  CHECK(story.state.hosts[0].silence->until == longer.until);
+}
+
 TEST_CASE("after an early Ctrl-C a host that hadn't joined yet waited for the others",
           "[agent][fanout]") {
   Story story{3};

@@ -29,6 +29,7 @@ TEST_CASE("orders come back as they were, whatever bytes they hold", "[agent][fa
   CHECK(std::get<Prepare>(there_and_back(Prepare{"token"})).token == "token");
   CHECK(std::holds_alternative<Go>(there_and_back(Go{})));
   CHECK(std::holds_alternative<AskContact>(there_and_back(AskContact{})));
+  CHECK(std::holds_alternative<WaitLonger>(there_and_back(WaitLonger{})));
   for (const int signo : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
     CHECK(std::get<PassSignal>(there_and_back(PassSignal{signo})).signo == signo);
 }

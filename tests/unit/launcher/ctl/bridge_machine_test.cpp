@@ -206,6 +206,16 @@ SCENARIO("a stream that broke off goes on where it was", "[ctl][bridge]") {
     CHECK(std::holds_alternative<agent::ContactBack>(story.only<SendMark>().mark));
     CHECK(story.delay(BridgeTimer::silence) == Millis{15'000});
   }
+  WHEN("no host of the launch is in contact, so that this machine's network may be down") {
+    story.hears(BridgeOrdered{agent::WaitLonger{}});
+    CHECK(story.actions.empty());  // it has contact
+    story.hears(BridgeTimerFired{BridgeTimer::silence});
+    story.hears(BridgeOrdered{agent::WaitLonger{}});
+    CHECK(story.delay(BridgeTimer::contact) == Millis{585'000});
+    CHECK(std::get<agent::ContactLost>(story.only<SendMark>().mark).limit == Millis{600'000});
+    story.hears(BridgeTimerFired{BridgeTimer::contact});
+    CHECK_THAT(story.only<TellBridge>().text, Catch::StartsWith("no contact for 10 min, so"));
+  }
   WHEN("a minute passes without contact") {
     story.hears(BridgeUnanswered{BridgeAsk::state, "nothing listens there"});
     story.hears(BridgeTimerFired{BridgeTimer::contact});
