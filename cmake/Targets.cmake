@@ -10,6 +10,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE MATCHES "Rel")
   target_compile_options(acc_options INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-maybe-uninitialized
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-mismatched-new-delete>)
 endif()
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+  # Its baseline has a fused multiply-add, and GCC uses it wherever it may. Numbers are the same bits as on amd64, whose baseline
+  # has none: ranks on both kinds of machine would drift apart.
+  target_compile_options(acc_options INTERFACE -ffp-contract=off)
+endif()
 if(ACC_UNITY)
   # Where a source is included, its unnamed namespaces look to GCC as if they stood in a header.
   target_compile_options(acc_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)

@@ -6,6 +6,11 @@ acc_bin=$acc_root/build/release/bin
 
 acc_build_packages="build-essential cmake ninja-build pkg-config git ca-certificates file python3 ccache
   libboost1.81-dev libyaml-cpp-dev libspdlog-dev nlohmann-json3-dev libssl-dev catch2 zlib1g-dev libncurses-dev"
+# For aarch64 (tests/arm64.sh): the tools of this machine, and what cmake/arm64/root.sh unpacks for the target.
+acc_cross_packages="g++-aarch64-linux-gnu qemu-user-static"
+# For tests/arm64/machine.py.
+acc_machine_packages="qemu-system-arm ipxe-qemu cpio"
+acc_target_packages="libboost1.81-dev libyaml-cpp-dev libspdlog-dev nlohmann-json3-dev libssl-dev catch2 zlib1g-dev libncurses-dev"
 # What tests play faults with; a test that lacks its tool skips and says so.
 acc_test_packages="iproute2 nftables netcat-openbsd etcd-server etcd-client procps psmisc util-linux strace systemd slurm-wlm munge openmpi-bin mpich libmpich-dev libopenmpi-dev openssh-client openssh-server python3-pyte python3-coverage python3-venv python3-cloudpickle"
 # Large: fetched while the programs are compiled. pandoc makes the site of the documents.
@@ -76,17 +81,17 @@ acc_install_optional() {
   acc_say "going on without: $(acc_missing "$@" | tr '\n' ' ')(the tests that need them will be skipped)"
 }
 
-# acc_build [TARGET…]: preset release; the programs are then in $acc_bin.
+# acc_build [TARGET…]: preset release, or $acc_preset; the programs are then in build/PRESET/bin ($acc_bin).
 acc_build() {
-  local targets=()
+  local targets=() preset=${acc_preset:-release}
   [ $# -eq 0 ] || targets=(--target "$@")
-  acc_say "building (preset release, programs in build/release/bin)"
+  acc_say "building (preset $preset, programs in build/$preset/bin)"
   mkdir -p "$acc_root/build"
-  (cd "$acc_root" && cmake --preset release >build/configure.log 2>&1) || {
+  (cd "$acc_root" && cmake --preset "$preset" >build/configure.log 2>&1) || {
     cat "$acc_root/build/configure.log" >&2
     acc_die "cmake could not configure the build"
   }
-  (cd "$acc_root" && cmake --build --preset release --parallel "$(nproc)" "${targets[@]}") ||
+  (cd "$acc_root" && cmake --build --preset "$preset" --parallel "${ACC_JOBS:-$(nproc)}" "${targets[@]}") ||
     acc_die "the build failed"
 }
 

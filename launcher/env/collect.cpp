@@ -219,6 +219,29 @@ Section about_variables(const Environment& environment) {
   return section;
 }
 
+// Of servers; the numbers stand in MIDR_EL1.
+struct ArmCore {
+  std::string_view implementer, part, name;
+};
+constexpr ArmCore kArmCores[] = {
+    {"0x41", "0xd08", "Arm Cortex-A72"},  {"0x41", "0xd0c", "Arm Neoverse N1"},
+    {"0x41", "0xd40", "Arm Neoverse V1"}, {"0x41", "0xd49", "Arm Neoverse N2"},
+    {"0x41", "0xd4f", "Arm Neoverse V2"}, {"0x41", "0xd83", "Arm Neoverse V3AE"},
+    {"0x41", "0xd84", "Arm Neoverse V3"}, {"0x41", "0xd8e", "Arm Neoverse N3"},
+    {"0xc0", "0xac3", "Ampere Ampere-1"}, {"0xc0", "0xac4", "Ampere Ampere-1A"},
+    {"0x46", "0x001", "Fujitsu A64FX"},   {"0x48", "0xd01", "HiSilicon TSV110"},
+};
+
+/// The value of the first line "name : value"; empty: there is none.
+std::string value_in(std::string_view text, std::string_view name) {
+  for (const auto& line : split(text, '\n')) {
+    const auto colon = line.find(':');
+    if (colon != std::string::npos && trim(std::string_view{line}.substr(0, colon)) == name)
+      return std::string{trim(std::string_view{line}.substr(colon + 1))};
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string os_name(std::string_view os_release) {
@@ -234,12 +257,16 @@ std::string os_name(std::string_view os_release) {
 }
 
 std::string cpu_model(std::string_view cpuinfo) {
-  for (const auto& line : split(cpuinfo, '\n')) {
-    const auto colon = line.find(':');
-    if (colon != std::string::npos && trim(std::string_view{line}.substr(0, colon)) == "model name")
-      return std::string{trim(std::string_view{line}.substr(colon + 1))};
+  if (auto name = value_in(cpuinfo, "model name"); !name.empty()) return name;
+  const auto implementer = value_in(cpuinfo, "CPU implementer");
+  const auto part = value_in(cpuinfo, "CPU part");
+  if (implementer.empty() || part.empty()) return {};
+  const auto numbers = "implementer " + implementer + ", part " + part;
+  for (const auto& core : kArmCores) {
+    if (core.implementer == implementer && core.part == part)
+      return std::string{core.name} + " (" + numbers + ")";
   }
-  return {};
+  return numbers;
 }
 
 std::string nvcc_version(std::string_view text) {

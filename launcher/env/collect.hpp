@@ -19,7 +19,8 @@ namespace acc::env {
 // ---- pure ----
 /// PRETTY_NAME of /etc/os-release, without its quotes.
 [[nodiscard]] std::string os_name(std::string_view os_release);
-/// The "model name" of /proc/cpuinfo; empty where there is none (arm64).
+/// The "model name" of /proc/cpuinfo. aarch64 has none: the numbers of its implementer and part,
+/// and the name where it is known.
 [[nodiscard]] std::string cpu_model(std::string_view cpuinfo);
 /// "release 12.4, V12.4.131" of nvcc's words becomes "12.4.131".
 [[nodiscard]] std::string nvcc_version(std::string_view text);

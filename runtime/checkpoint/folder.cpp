@@ -162,8 +162,8 @@ std::string reason_to_keep(const fs::path& path) {
   const auto manifest = path / kManifest;
   if (!fs::is_regular_file(manifest, failed)) return "has files, and isn't a checkpoint";
   try {
-    constexpr std::uint64_t kMost = std::uint64_t{1} << 30;
-    (void)parse_manifest(read_small(manifest, kMost), manifest.native());
+    constexpr std::uint64_t kLargest = std::uint64_t{1} << 30;
+    (void)parse_manifest(read_small(manifest, kLargest), manifest.native());
     return {};
   } catch (const Error& error) {
     if (error.code() != ErrorCode::corrupt) throw;
@@ -267,7 +267,7 @@ void remove_leftovers(FileOps& files, const fs::path& folder, const Tell& tell) 
 }
 
 fs::path aside_of(const fs::path& target) {
-  const auto& name = target.filename().native();
+  const std::string name = target.filename();  // a copy: the path is a temporary
   if (kAside.size() + name.size() <= kLongestName)
     return target.parent_path() / (std::string{kAside} + name);
   const auto number = "." + std::to_string(digest(name));

@@ -9,6 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
 namespace acc::runtime::ACC_REDUCE_ISA {
 namespace {
 
@@ -236,6 +240,114 @@ struct Loops {
     for (std::size_t i = 0; i < count; ++i) o[i] = Type::write(End::of(p[i], ranks));
   }
 };
+
+#if defined(__aarch64__)
+// ---- f16 on aarch64: FCVTL and FCVTN convert four at once; the compiler doesn't find them ----
+
+struct OneHalf : F16 {};  ///< of the elements behind the last four
+
+template <class Op>
+struct Loops<F16, Op> {
+  using Rest = Loops<OneHalf, Op>;
+  using Stored = typename Rest::Stored;
+  using Partial = typename Rest::Partial;
+  using Four = typename Rest::Four;
+  using Lanes = float32x4_t;
+  static constexpr std::size_t kLanes = 4;
+
+  static Lanes read(const Stored* from) {
+    float16x4_t halves;
+    __builtin_memcpy(&halves, from, sizeof halves);
+    return vcvt_f32_f16(halves);
+  }
+  static void write(Stored* to, Lanes values) {
+    const float16x4_t halves = vcvt_f16_f32(values);
+    __builtin_memcpy(to, &halves, sizeof halves);
+  }
+  static Lanes load(const Partial* from) {
+    Lanes values;
+    __builtin_memcpy(&values, from, sizeof values);
+    return values;
+  }
+  static void store(Partial* to, Lanes values) { __builtin_memcpy(to, &values, sizeof values); }
+  static Lanes end(AsIs<F16>, Lanes sum, int) { return sum; }
+  static Lanes end(Mean<F16>, Lanes sum, int ranks) { return sum / static_cast<float>(ranks); }
+
+  static std::size_t whole(std::size_t count) { return count & ~(kLanes - 1); }
+  static Four behind(Four in, std::size_t count) {
+    in.a += count;
+    if (in.b != nullptr) in.b += count;
+    if (in.c != nullptr) in.c += count;
+    if (in.d != nullptr) in.d += count;
+    return in;
+  }
+
+  template <int kInputs>
+  static Lanes further(Lanes value, const Four& in, std::size_t i) {
+    if constexpr (kInputs > 1) value = Op::template of<Lanes>(value, read(in.b + i));
+    if constexpr (kInputs > 2) value = Op::template of<Lanes>(value, read(in.c + i));
+    if constexpr (kInputs > 3) value = Op::template of<Lanes>(value, read(in.d + i));
+    return value;
+  }
+  template <int kInputs>
+  static Lanes sum(const Four& in, std::size_t i) {
+    return further<kInputs>(read(in.a + i), in, i);
+  }
+  template <int kInputs>
+  static Lanes sum(Lanes value, const Four& in, std::size_t i) {
+    return further<kInputs>(Op::template of<Lanes>(value, read(in.a + i)), in, i);
+  }
+
+  static void begin(void* partial, const void* input, std::size_t count) {
+    first<1>(partial, Four{&input, 0, 1}, count);
+  }
+  static void add(void* partial, const void* input, std::size_t count) {
+    next<1>(partial, Four{&input, 0, 1}, count);
+  }
+  static void add_partial(void* partial, const void* other, std::size_t count) {
+    Rest::add_partial(partial, other, count);
+  }
+  template <int kInputs>
+  static void first(void* partial, const Four& in, std::size_t count) {
+    auto* p = static_cast<Partial*>(partial);
+    const std::size_t most = whole(count);
+    for (std::size_t i = 0; i < most; i += kLanes) store(p + i, sum<kInputs>(in, i));
+    Rest::template first<kInputs>(p + most, behind(in, most), count - most);
+  }
+  template <int kInputs>
+  static void next(void* partial, const Four& in, std::size_t count) {
+    auto* p = static_cast<Partial*>(partial);
+    const std::size_t most = whole(count);
+    for (std::size_t i = 0; i < most; i += kLanes) store(p + i, sum<kInputs>(load(p + i), in, i));
+    Rest::template next<kInputs>(p + most, behind(in, most), count - most);
+  }
+  template <int kInputs, class End>
+  static void only(void* out, const Four& in, std::size_t count, int ranks) {
+    auto* o = static_cast<Stored*>(out);
+    const std::size_t most = whole(count);
+    for (std::size_t i = 0; i < most; i += kLanes)
+      write(o + i, end(End{}, sum<kInputs>(in, i), ranks));
+    Rest::template only<kInputs, End>(o + most, behind(in, most), count - most, ranks);
+  }
+  template <int kInputs, class End>
+  static void last(void* out, const void* partial, const Four& in, std::size_t count, int ranks) {
+    auto* o = static_cast<Stored*>(out);
+    const auto* p = static_cast<const Partial*>(partial);
+    const std::size_t most = whole(count);
+    for (std::size_t i = 0; i < most; i += kLanes)
+      write(o + i, end(End{}, sum<kInputs>(load(p + i), in, i), ranks));
+    Rest::template last<kInputs, End>(o + most, p + most, behind(in, most), count - most, ranks);
+  }
+  template <class End>
+  static void finish(void* out, const void* partial, std::size_t count, int ranks) {
+    auto* o = static_cast<Stored*>(out);
+    const auto* p = static_cast<const Partial*>(partial);
+    const std::size_t most = whole(count);
+    for (std::size_t i = 0; i < most; i += kLanes) write(o + i, end(End{}, load(p + i), ranks));
+    Rest::template finish<End>(o + most, p + most, count - most, ranks);
+  }
+};
+#endif
 
 constexpr std::size_t kBlock = 4096;  ///< bytes of partial sums: they stay in the first-level cache
 

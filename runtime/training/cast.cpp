@@ -7,6 +7,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace acc::runtime::training {
@@ -48,7 +50,7 @@ void f16_to_floats_slowly(const std::uint16_t* from, float* to, std::size_t coun
 #if defined(__x86_64__)
 /// The instructions round as Half does; every server CPU since 2013 has them, but the compiled
 /// baseline does not.
-bool has_f16c() {
+bool converts_halves() {
   static const bool has = __builtin_cpu_supports("f16c") && __builtin_cpu_supports("avx");
   return has;
 }
@@ -70,8 +72,24 @@ __attribute__((target("avx,f16c"))) void f16_to_floats_fast(const std::uint16_t*
                      _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
   f16_to_floats_slowly(from + i, to + i, count - i);
 }
+#elif defined(__aarch64__)
+constexpr bool converts_halves() { return true; }  // as FCVTN and FCVTL, which every aarch64 has
+
+void floats_to_f16_fast(const float* from, std::uint16_t* to, std::size_t count) {
+  std::size_t i = 0;
+  for (; i + 4 <= count; i += 4)
+    vst1_u16(to + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(from + i))));
+  floats_to_f16_slowly(from + i, to + i, count - i);
+}
+
+void f16_to_floats_fast(const std::uint16_t* from, float* to, std::size_t count) {
+  std::size_t i = 0;
+  for (; i + 4 <= count; i += 4)
+    vst1q_f32(to + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from + i))));
+  f16_to_floats_slowly(from + i, to + i, count - i);
+}
 #else
-constexpr bool has_f16c() { return false; }
+constexpr bool converts_halves() { return false; }
 constexpr auto floats_to_f16_fast = floats_to_f16_slowly;
 constexpr auto f16_to_floats_fast = f16_to_floats_slowly;
 #endif
@@ -79,13 +97,14 @@ constexpr auto f16_to_floats_fast = f16_to_floats_slowly;
 void floats_to_16(const float* from, void* to, DType type, std::size_t count) {
   auto* bits = static_cast<std::uint16_t*>(to);
   if (type == DType::bf16) return floats_to_bf16(from, bits, count);
-  has_f16c() ? floats_to_f16_fast(from, bits, count) : floats_to_f16_slowly(from, bits, count);
+  converts_halves() ? floats_to_f16_fast(from, bits, count)
+                    : floats_to_f16_slowly(from, bits, count);
 }
 
 void floats_from_16(const void* from, DType type, float* to, std::size_t count) {
   const auto* bits = static_cast<const std::uint16_t*>(from);
   if (type == DType::bf16) return bf16_to_floats(bits, to, count);
-  has_f16c() ? f16_to_floats_fast(bits, to, count) : f16_to_floats_slowly(bits, to, count);
+  converts_halves() ? f16_to_floats_fast(bits, to, count) : f16_to_floats_slowly(bits, to, count);
 }
 
 const std::byte* at(const void* base, DType type, std::size_t index) {

@@ -11,6 +11,9 @@ TEST_CASE("names and versions are taken out of the system's files", "[env]") {
         "Debian GNU/Linux 12 (bookworm)");
   CHECK(os_name("") == "");
   CHECK(cpu_model("processor\t: 0\nmodel name\t: Fast CPU: 3 GHz\n") == "Fast CPU: 3 GHz");
+  CHECK(cpu_model("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n") ==
+        "Arm Neoverse V2 (implementer 0x41, part 0xd4f)");
+  CHECK(cpu_model("CPU implementer\t: 0x99\nCPU part\t: 0x1\n") == "implementer 0x99, part 0x1");
   CHECK(cpu_model("CPU implementer\t: 0x41\n") == "");
   CHECK(nvcc_version("Cuda compilation tools, release 12.4, V12.4.131\nBuild x") == "12.4.131");
   CHECK(nvcc_version("no") == "");
