@@ -296,9 +296,8 @@ TEST_CASE("coalesced calls that share memory which one of them writes are refuse
         coalesced([&] { group.broadcast(b, 0); }).find("of the same coalesce") != std::string::npos,
         "what was received is sent");
     expect(coalesced([&] {
-             group.broadcast(std::span{a}.last(1), 1);
-           }).find("of the same coalesce") != std::string::npos ||
-               group.rank() == 1,
+             group.all_reduce(both.data(), a.data() + 3, 1, DType::f32);
+           }).find("that another call of the same coalesce sends") != std::string::npos,
            "what is sent is overwritten, by one element");
     expect(coalesced([&] {
              group.all_reduce(a.data(), b.data(), 4, DType::f32);
@@ -307,7 +306,8 @@ TEST_CASE("coalesced calls that share memory which one of them writes are refuse
     expect(coalesced([&] { (void)group.all_gather_object("x"); }).find("within coalesce") !=
                std::string::npos,
            "objects, whose memory is the group's");
-    expect(coalesced([&] { group.all_gather(a, both); }).empty(), "both may send the same memory");
+    expect(coalesced([&] { group.all_gather(a, both); }) == "nothing was thrown",
+           "both may send the same memory");
     expect(!group.broken(), "the group is as before");
     group.all_reduce(b);  // afterwards it is nobody's
   });
