@@ -160,7 +160,8 @@ TEST_CASE("what the options in acc:: are filled with is in acc::, too", "[runtim
   const acc::ReducerOptions options{.mode = acc::GradientMode::reduce_scatter,
                                     .compression = acc::Compression::bf16};
   CHECK(options.mode == GradientMode::reduce_scatter);
-  const acc::GroupOptions group{.backend = acc::BackendKind::cpu};
+  acc::GroupOptions group;
+  group.backend = acc::BackendKind::cpu;
   CHECK(group.backend == BackendKind::cpu);
 }
 
