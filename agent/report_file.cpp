@@ -5,6 +5,7 @@
 #include "common/exit_codes.hpp"
 #include "common/foreign_file.hpp"
 #include "common/host_name.hpp"
+#include "common/plain_text.hpp"
 #include "common/text.hpp"
 
 #include <poll.h>
@@ -25,18 +26,17 @@ constexpr std::size_t kReserved = 64UL * 1024;
 
 std::string json_text(std::string_view text) {
   std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20 || byte >= 0x7f) {  // may be no UTF-8: as Latin-1
+  while (!text.empty()) {
+    const auto shown = shown_character(text);
+    if (shown == 0) {  // may be no UTF-8: as Latin-1
       char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", byte);
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned char>(text[0]));
       out += escaped;
     } else {
-      out += c;
+      if (text[0] == '"' || text[0] == '\\') out += '\\';
+      out += text.substr(0, shown);
     }
+    text.remove_prefix(std::max<std::size_t>(1, shown));
   }
   return out + '"';
 }

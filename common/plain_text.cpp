@@ -105,6 +105,14 @@ std::string_view last_state(std::string_view line) {
 
 }  // namespace
 
+std::size_t shown_character(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto next = scan(text);
+  const bool is_shown =
+      next.is_valid && !is_control(next.character) && !is_invisible(next.character);
+  return is_shown ? next.bytes : 0;
+}
+
 std::string plain_line(std::string_view line, std::size_t limit) {
   constexpr std::size_t kTab = 8;
   line = last_state(line);

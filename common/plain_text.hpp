@@ -13,6 +13,10 @@ namespace acc {
 /// @param limit  bytes at most; no character is cut
 [[nodiscard]] std::string plain_line(std::string_view line, std::size_t limit = std::string::npos);
 
+/// Bytes of the character at the front of `text`, if it shows as itself on any terminal; 0: it is a
+/// control character, turns or hides text, or is no UTF-8.
+[[nodiscard]] std::size_t shown_character(std::string_view text);
+
 /// The last line of `text` that has anything to read, as plain_line gives it; empty: none.
 [[nodiscard]] std::string last_plain_line(std::string_view text, std::size_t limit);
 

@@ -1,5 +1,7 @@
 #include "common/text.hpp"
 
+#include "common/plain_text.hpp"
+
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
@@ -50,15 +52,18 @@ std::string_view trim(std::string_view text) {
 
 std::string printable(std::string_view text, std::size_t limit) {
   std::string out;
-  for (const unsigned char c : text) {
+  while (!text.empty()) {
     if (out.size() >= limit) return out + "…";
-    if (c >= 0x20 && c < 0x7f) {
-      out += static_cast<char>(c);
+    const auto shown = shown_character(text);
+    if (shown > 0) {
+      out += text.substr(0, shown);
     } else {
       char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned>(c));
+      std::snprintf(escaped, sizeof escaped, "\\x%02x",
+                    static_cast<unsigned>(static_cast<unsigned char>(text[0])));
       out += escaped;
     }
+    text.remove_prefix(std::max<std::size_t>(1, shown));
   }
   return out;
 }

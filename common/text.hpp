@@ -27,8 +27,8 @@ template <class T>
 [[nodiscard]] std::string to_lower(std::string_view text);
 [[nodiscard]] std::string to_upper(std::string_view text);
 [[nodiscard]] std::string_view trim(std::string_view text);
-/// `text` with control and non-ASCII bytes escaped, at most `limit` bytes: safe to print for any
-/// origin.
+/// `text` with all bytes escaped that don't show as themselves on a terminal (plain_text.hpp), cut
+/// behind `limit` bytes: safe to print for any origin.
 [[nodiscard]] std::string printable(std::string_view text, std::size_t limit = 200);
 /// 'text', escaped by printable().
 [[nodiscard]] std::string in_quotes(std::string_view text, std::size_t limit = 500);

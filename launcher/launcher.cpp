@@ -72,6 +72,18 @@ std::string instead_of(const JobSpec& spec) {
          printable(spec.script_replaced) + " (further arguments of that one: script_args in the file)";
 }
 
+/// What a missing script is, where that can be seen.
+std::string kind_of_missing(const std::string& script) {
+  constexpr std::string_view kDashes[] = {"\u2010", "\u2011", "\u2012", "\u2013",
+                                          "\u2014", "\u2015", "\u2212"};
+  for (const auto dash : kDashes)
+    if (script.starts_with(dash))
+      return " (its first character is a dash, as a text editor makes it of two hyphens: type --)";
+  std::error_code failed;
+  const auto target = std::filesystem::read_symlink(script, failed);
+  return failed ? "" : " (it is a link to '" + printable(target.native()) + "', which isn't there)";
+}
+
 /// What exec would say, before anything is started; errnum 0: nothing.
 agent::ScriptProblem check_script_file(const JobSpec& spec, ScriptKind kind,
                                        const Environment& environment) {
@@ -84,7 +96,8 @@ agent::ScriptProblem check_script_file(const JobSpec& spec, ScriptKind kind,
     const bool word = !on_path && !found && spec.script.find('/') == std::string::npos;
     const bool is_program = word && !find_program(spec.script, environment).empty();
     return {reason, system_error(reason, "cannot start '" + printable(spec.script) + "'").what +
-                        (is_program ? " (a program on PATH? add --no_python)" : "") +
+                        (is_program ? " (a program on PATH? add --no_python)"
+                                    : kind_of_missing(spec.script)) +
                         instead_of(spec)};
   }
   const auto cannot = [&](int reason, const std::string& what) {

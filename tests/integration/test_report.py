@@ -25,6 +25,15 @@ class Report(JobTest):
         self.assertEqual(report["verdict"], "not_started")
         self.assertIn("num_processes", report["reason"])
 
+    def test_a_pasted_dash_and_a_link_to_nothing_were_no_such_file_alone(self):
+        folder = self.job("--num_processes 1", "exit=0").folder
+        os.symlink("nöwhere", os.path.join(folder, "train.py"))
+        for word, told in (("—num_processes", "cannot start '—num_processes': No such file or directory (its first character is a dash, as a text"),
+                           ("train.py", "cannot start 'train.py': No such file or directory (it is a link to 'nöwhere', which isn't there)")):
+            ran = subprocess.run([ACC, "--num_machines", "1", word], cwd=folder, capture_output=True, text=True, timeout=60)
+            self.assertEqual(ran.returncode, 127)
+            self.assertIn(told, ran.stderr)
+
     def test_a_script_that_is_not_there(self):
         ran, report = self.run_with_a_stale_one("nope.py")
         self.assertEqual(ran.returncode, 127)

@@ -38,4 +38,7 @@ TEST_CASE("the nearest name is offered only when it may be meant", "[common]") {
 TEST_CASE("foreign bytes are made safe to print", "[common]") {
   CHECK(printable("a\x1b[31m\n") == "a\\x1b[31m\\x0a");
   CHECK(printable("abcdef", 3) == "abc…");
+  CHECK(printable("ünï.py \xe2\x80\x94") == "ünï.py —");
+  CHECK(printable("a\xe2\x80\xae \xc2\x9b \xff\xc3") ==
+        "a\\xe2\\x80\\xae \\xc2\\x9b \\xff\\xc3");  // turned, a control, no UTF-8
 }
