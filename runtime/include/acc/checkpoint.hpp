@@ -139,7 +139,8 @@ class Checkpointer {
   /// Saves under this path, in place of the checkpoint or the empty folder that is there, or where
   /// a link to a folder leads; nothing older is removed.
   /// @throws Error  also invalid_argument, and nothing is removed: the path is that of a file, of a
-  ///   folder with other files than a checkpoint's, of the working directory or a folder above it
+  ///   folder with other files than a checkpoint's (also next to one's), of the working directory
+  ///   or a folder above it
   void save_as(const std::filesystem::path& path, const CheckpointState& state);
   /// Until the save in flight is complete. @throws Error what it failed with, once.
   void wait();
