@@ -27,15 +27,15 @@ template <class Sample>
 struct Dataset {
   std::size_t size = 0;
   /// Called concurrently by several threads if the loader has several workers.
-  std::function<Sample(std::size_t index)> get;
+  std::function<Sample(std::size_t index)> get = {};
 };
 
 /// A dataset that is read sequentially. Every rank opens it and must see the same ones in the same
 /// order; with dispatch_batches rank 0 alone does.
 template <class Sample>
 struct StreamDataset {
-  std::function<Stream<Sample>(std::uint64_t epoch)> open;
-  std::optional<std::size_t> size;  ///< if known beforehand
+  std::function<Stream<Sample>(std::uint64_t epoch)> open = {};
+  std::optional<std::size_t> size = {};  ///< if known beforehand
 };
 
 struct LoaderOptions {

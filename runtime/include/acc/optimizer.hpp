@@ -19,7 +19,7 @@ struct StateTensor;  // acc/checkpoint.hpp
 /// Parameters with settings of their own, as torch's param_groups. What isn't given is as the
 /// optimizer's options say.
 struct ParameterGroup {
-  std::string name;  ///< for messages and checkpoints
+  std::string name = {};  ///< for messages and checkpoints
   /// A parameter belongs to the first group that contains it; if none does, to group 0.
   std::function<bool(const Parameter&)> contains = {};
   std::optional<double> learning_rate = {};
