@@ -4,6 +4,7 @@
 #include <acc/acc_training.h>
 
 #include <acc/clip.hpp>
+#include <acc/sampler.hpp>
 #include <acc/sharding.hpp>
 #include <cmath>
 #include <limits>
@@ -117,11 +118,14 @@ acc_status acc_shard(const acc_comm* comm, uint64_t samples, const acc_sharding*
   return made(batches, [&] {
     const auto& group = given(comm, "comm").group;
     const acc_sharding how = known_part(sharding, kSharding);
+    if (samples > kMostSamples)  // a batch of each would be made
+      refuse("samples is " + std::to_string(samples) + ": at most 2^40");
     const auto count = static_cast<std::size_t>(samples);
     const auto order = how.shuffle != 0 ? IndexOrder::shuffled(count, how.seed, epoch)
                                         : IndexOrder::sequential(count);
     const BatchSamplerShard shard{order, rules_of(how), group.rank(), group.size()};
     auto all = std::make_unique<acc_batches>();
+    all->batches.reserve(shard.size());
     for (std::size_t i = 0; i < shard.size(); ++i) {
       const auto batch = shard[i];
       all->batches.emplace_back(batch.begin(), batch.end());

@@ -7,16 +7,30 @@
 
 #include <acc/error.hpp>
 #include <cstdio>
+#include <system_error>
 #include <utility>
 
 namespace acc::runtime {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+/// Absolute, so that a change of the working directory has no effect.
+fs::path absolute_path(const fs::path& path) {
+  if (path.empty())
+    throw Error{ErrorCode::invalid_argument, "a checkpoint needs a path, and it is empty"};
+  std::error_code failed;
+  const auto whole = fs::absolute(path, failed);
+  if (failed) checkpoint::fail("find from the working directory", path, failed.value());
+  return whole.lexically_normal();
+}
+
+}  // namespace
+
 Checkpointer::Impl::Impl(ProcessGroup group, CheckpointOptions options, checkpoint::FileOps& files)
     : group_{std::move(group)}, options_{std::move(options)}, files_{files}, writers_{group_} {
-  // Absolute, so that a change of the working directory has no effect.
-  options_.folder = fs::absolute(options_.folder).lexically_normal();
+  options_.folder = absolute_path(options_.folder);
   if (options_.max_shard_bytes == 0) {
     throw Error{ErrorCode::invalid_argument, "max_shard_bytes is 0"};
   }
@@ -58,7 +72,7 @@ void Checkpointer::Impl::tell(const std::string& what) const noexcept {
 
 checkpoint::SavePlan Checkpointer::Impl::plan_for(fs::path target) const {
   checkpoint::SavePlan plan;
-  plan.target = fs::absolute(target).lexically_normal();
+  plan.target = absolute_path(target);
   if (!plan.target.has_filename()) plan.target = plan.target.parent_path();  // "here/"
   plan.max_shard_bytes = options_.max_shard_bytes;
   plan.threads = options_.threads;

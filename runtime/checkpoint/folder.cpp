@@ -152,6 +152,19 @@ bool holds_working_directory(const fs::path& path) {
   return false;
 }
 
+/// The first name in a checkpoint's folder that isn't of its files; empty: none.
+std::string foreign_name(const fs::path& path, const Manifest& manifest) {
+  auto names = names_in_folder(path);
+  std::ranges::sort(names);
+  const auto is_foreign = [&](const std::string& name) {
+    std::error_code none;
+    if (fs::is_directory(fs::symlink_status(path / name, none))) return true;
+    return name != kManifest && manifest.find(name) == nullptr;
+  };
+  const auto found = std::ranges::find_if(names, is_foreign);
+  return found != names.end() ? *found : std::string{};
+}
+
 /// Why a save must not replace the folder `path`; empty: it holds a checkpoint, or nothing.
 std::string reason_to_keep(const fs::path& path) {
   if (path == path.root_path()) return "is the root folder";
@@ -162,9 +175,11 @@ std::string reason_to_keep(const fs::path& path) {
   const auto manifest = path / kManifest;
   if (!fs::is_regular_file(manifest, failed)) return "has files, and isn't a checkpoint";
   try {
-    constexpr std::uint64_t kLargest = std::uint64_t{1} << 30;
-    (void)parse_manifest(read_small(manifest, kLargest), manifest.native());
-    return {};
+    constexpr std::uint64_t kMost = std::uint64_t{1} << 30;
+    const auto foreign =
+        foreign_name(path, parse_manifest(read_small(manifest, kMost), manifest.native()));
+    if (foreign.empty()) return {};
+    return "is a checkpoint, and also has " + in_quotes(foreign) + ", which isn't one of its files";
   } catch (const Error& error) {
     if (error.code() != ErrorCode::corrupt) throw;
     return std::string{"has files, and its manifest isn't that of a checkpoint ("} + error.what() +
@@ -236,8 +251,11 @@ void make_folders(FileOps& files, const fs::path& path) {
   if (path.empty() || fs::is_directory(path, none)) return;
   const auto parent = path.parent_path();
   if (parent != path) make_folders(files, parent);
-  if (fs::is_directory(path, none)) return;  // "a/b/" has the parent "a/b"
-  if (fs::exists(path, none)) fail("use as folder", path, ENOTDIR);
+  std::error_code failed;
+  const auto there = fs::status(path, failed);
+  if (fs::is_directory(there)) return;  // "a/b/" has the parent "a/b"
+  if (there.type() == fs::file_type::none) fail("use as folder", path, failed.value());
+  if (fs::exists(there)) fail("use as folder", path, ENOTDIR);
   try {
     files.make_folder(path);
   } catch (const Error&) {
@@ -267,7 +285,7 @@ void remove_leftovers(FileOps& files, const fs::path& folder, const Tell& tell) 
 }
 
 fs::path aside_of(const fs::path& target) {
-  const std::string name = target.filename();  // a copy: the path is a temporary
+  const std::string name = target.filename().native();
   if (kAside.size() + name.size() <= kLongestName)
     return target.parent_path() / (std::string{kAside} + name);
   const auto number = "." + std::to_string(digest(name));
@@ -298,7 +316,7 @@ void require_replaceable(const fs::path& target, Standing standing) {
   if (reason.empty()) return;
   throw Error{ErrorCode::invalid_argument,
               in_quotes(target.native()) + " " + reason +
-                  ": it would be removed. Save to another path, or remove it first",
+                  ": it would be removed. Save to another path, or move it away first",
               {},
               "checkpoint"};
 }

@@ -3,7 +3,11 @@
 
 #include <acc/error.hpp>
 #include <acc/readers.hpp>
+#include <algorithm>
+#include <charconv>
+#include <concepts>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace acc::runtime {
@@ -142,6 +146,40 @@ const std::vector<std::string>& CsvReader::header() const noexcept { return stat
 bool CsvReader::next(std::vector<std::string>& row) { return state_->read_row(row); }
 std::uint64_t CsvReader::line() const noexcept { return state_->line; }
 
+/// Is this number, which is out of the type's range, too small for it? Else it is too large.
+bool is_tiny(std::string_view number) {
+  constexpr std::int64_t kFar = std::int64_t{1} << 40;  // beyond any field's digits
+  const auto mark = number.find_first_of("eE");
+  const auto digits = number.substr(0, mark);
+  const auto first = static_cast<std::int64_t>(digits.find_first_of("123456789"));
+  const auto point = static_cast<std::int64_t>(std::min(digits.find('.'), digits.size()));
+  std::int64_t exponent = 0;
+  if (mark != std::string_view::npos) {
+    auto text = number.substr(mark + 1);
+    if (text.starts_with('+')) text.remove_prefix(1);
+    exponent = parse_number<std::int64_t>(text).value_or(text.starts_with('-') ? -kFar : kFar);
+    exponent = std::clamp(exponent, -kFar, kFar);
+  }
+  return point - first + exponent < 0;
+}
+
+/// As strtod and numpy read a field: "+1", and 0 for what is too small for the type. Nothing for
+/// what is too large for it, which they make infinite.
+template <Element T>
+std::optional<T> number_in(std::string_view field) {
+  if (field.starts_with('+') && !field.starts_with("+-")) field.remove_prefix(1);
+  T value{};
+  const auto* const end = field.data() + field.size();
+  const auto [behind, error] = std::from_chars(field.data(), end, value);
+  if (behind != end) return std::nullopt;
+  if (error == std::errc{}) return value;
+  if constexpr (std::floating_point<T>) {
+    if (error == std::errc::result_out_of_range && is_tiny(field))
+      return field.starts_with('-') ? -T{0} : T{0};
+  }
+  return std::nullopt;
+}
+
 template <Element T>
 HostTensor read_csv_numbers(const std::string& path, CsvOptions options) {
   CsvReader reader{path, options};
@@ -152,7 +190,7 @@ HostTensor read_csv_numbers(const std::string& path, CsvOptions options) {
   for (; reader.next(row); ++rows) {
     columns = row.size();
     for (std::size_t i = 0; i < row.size(); ++i) {
-      const auto value = parse_number<T>(trim(row[i]));
+      const auto value = number_in<T>(trim(row[i]));
       if (!value) {
         throw Error{ErrorCode::corrupt, path + ": line " + std::to_string(reader.line()) +
                                             ", field " + std::to_string(i + 1) + ": '" +

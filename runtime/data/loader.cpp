@@ -46,7 +46,11 @@ LoaderState parse_loader_state(std::string_view text) {
 
 LoaderBase::LoaderBase(LoaderOptions options, ProcessGroup group,
                        std::optional<std::size_t> samples, bool stream)
-    : options_{std::move(options)}, group_{std::move(group)}, samples_{samples}, stream_{stream} {
+    : options_{std::move(options)},
+      group_{std::move(group)},
+      samples_{samples},
+      dataset_size_{samples.value_or(0)},
+      stream_{stream} {
   if (group_) {
     rank_ = group_.rank();
     ranks_ = group_.size();
@@ -150,6 +154,13 @@ std::size_t LoaderBase::enter_epoch() {
   const std::size_t from = std::max(static_cast<std::size_t>(state_.samples), skipped);
   *status_ = {false, remainder(from)};
   return from;
+}
+
+void LoaderBase::require_in_dataset(const IndexOrder& order) const {
+  if (order.size() == 0 || order.largest() < dataset_size_) return;
+  refuse(options_, "the sampler's order of epoch " + std::to_string(state_.epoch) +
+                       " has the index " + std::to_string(order.largest()) + ", and the dataset " +
+                       std::to_string(dataset_size_) + " samples");
 }
 
 PrefetchOptions LoaderBase::prefetch_options() const {

@@ -1,6 +1,9 @@
+#include <acc/error.hpp>
 #include <acc/sampler.hpp>
+#include <algorithm>
 #include <limits>
 #include <numeric>
+#include <string>
 #include <utility>
 
 namespace acc::runtime {
@@ -50,12 +53,15 @@ double Random::uniform() noexcept { return static_cast<double>(next() >> 11) * 0
 IndexOrder IndexOrder::sequential(std::size_t size) {
   IndexOrder order;
   order.size_ = size;
+  order.largest_ = size > 0 ? size - 1 : 0;
   return order;
 }
 
 IndexOrder IndexOrder::shuffled(std::size_t size, std::uint64_t seed, std::uint64_t epoch) {
-  IndexOrder order;
-  order.size_ = size;
+  if (size > kMostSamples)
+    throw Error{ErrorCode::invalid_argument, "a shuffled order of " + std::to_string(size) +
+                                                 " samples: at most 2^40 can be shuffled"};
+  IndexOrder order = sequential(size);
   const Random random{seed, epoch};
   if (size <= std::numeric_limits<std::uint32_t>::max()) {
     order.narrow_ = shuffle<std::uint32_t>(size, random);
@@ -68,6 +74,7 @@ IndexOrder IndexOrder::shuffled(std::size_t size, std::uint64_t seed, std::uint6
 IndexOrder IndexOrder::of(std::vector<std::size_t> indices) {
   IndexOrder order;
   order.size_ = indices.size();
+  if (!indices.empty()) order.largest_ = *std::ranges::max_element(indices);
   order.wide_ = std::make_shared<const std::vector<std::size_t>>(std::move(indices));
   return order;
 }

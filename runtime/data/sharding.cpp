@@ -9,9 +9,6 @@ namespace acc::runtime {
 
 namespace {
 
-/// Beyond it, it is an overflow or a sign that was lost, and memory would end first.
-constexpr std::size_t kMostSamples = std::size_t{1} << 40;
-
 void require_batch_size(std::size_t batch_size) {
   if (batch_size == 0 || batch_size > kMostSamples)
     throw Error{ErrorCode::invalid_argument, "a batch size of " + std::to_string(batch_size)};

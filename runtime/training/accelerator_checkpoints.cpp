@@ -1,4 +1,5 @@
 #include "common/text.hpp"
+#include "runtime/checkpoint/folder.hpp"
 #include "runtime/checkpoint/model_files.hpp"
 #include "runtime/training/accelerator_state.hpp"
 #include "runtime/user_call.hpp"
@@ -171,10 +172,12 @@ std::vector<std::string> Accelerator::save_model(const GradientReducer& model,
   s.together("save_model", [&] {
     const std::uint64_t most = checkpoint::parse_size(max_shard_size);
     const auto& buffers = s.buffers_of(model);
+    if (folder.empty())
+      throw Error{ErrorCode::invalid_argument, "save_model: the path of a folder is needed"};
     if (!is_main_process()) return;
     std::vector<HostTensor> copies;
     const auto tensors = on_host(tensors_of(model.parameters(), buffers), copies);
-    std::filesystem::create_directories(folder);
+    checkpoint::make_folders(checkpoint::FileOps::real(), folder);
     names = join(save_safetensors_model(folder, tensors, most, {{"format", "pt"}}), "\n");
   });
   return split(s.group.broadcast_object(names, 0), '\n');

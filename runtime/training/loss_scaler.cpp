@@ -57,6 +57,7 @@ bool LossScaler::unscale(Optimizer& optimizer) {
   if (!stage.finite) {
     bad_ = finite ? std::string{} : training::first_not_finite(gradients);
     bad_group_ = group_of(optimizer);
+    bad_is_reduced_ = optimizer.reducer() != nullptr;
   }
   return stage.finite;
 }
@@ -106,24 +107,28 @@ void LossScaler::update() {
   }
 }
 
-/// On all ranks, as all know that the gradients aren't finite.
+/// On all ranks, as all know that the gradients aren't finite. Gradients of a reducer were reduced,
+/// so any rank's NaN is everywhere by now: only without a reducer a rank can be named.
 void LossScaler::give_up() {
   std::string name = bad_;
+  std::string where;
   std::vector<int> ranks;
   if (bad_group_ && bad_group_.size() > 1) {
     const auto names = bad_group_.all_gather_object(bad_);
     const auto first = std::ranges::find_if(names, [](const auto& one) { return !one.empty(); });
-    if (first != names.end()) {
-      name = *first;
+    if (first != names.end()) name = *first;
+    if (bad_is_reduced_) {
+      where = " after the reduction over all ranks, any of which may have caused it";
+    } else if (first != names.end()) {
       ranks.push_back(static_cast<int>(first - names.begin()));
+      where = " on rank " + std::to_string(ranks.front());
     }
   }
   throw Error{ErrorCode::invalid_argument,
               "LossScaler: gradients are infinite or NaN at a loss scale of " +
                   training::shortest(scale_) + ", and it doesn't fall below min_scale, " +
                   training::shortest(options_.min_scale) + "; the first is that of '" + name + "'" +
-                  (ranks.empty() ? "" : " on rank " + std::to_string(ranks.front())) +
-                  ". It is the loss or the model that isn't finite",
+                  where + ". It is the loss or the model that isn't finite",
               ranks, "loss_scaler"};
 }
 

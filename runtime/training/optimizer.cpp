@@ -254,6 +254,15 @@ void Sgd::check_settings() const {
                     shortest(options_.momentum) + " and " + shortest(options_.dampening)};
 }
 
+void Sgd::check_momentum(double momentum) const {
+  Optimizer::check_momentum(momentum);
+  if (has_momentum_ || momentum == 0) return;
+  throw Error{ErrorCode::invalid_argument,
+              "Sgd: a momentum of " + shortest(momentum) +
+                  " for an optimizer made without one, which has no state for it: give a group a "
+                  "momentum in SgdOptions"};
+}
+
 std::vector<std::string_view> Sgd::kinds() const {
   if (!has_momentum_) return {};
   return {"momentum_buffer"};

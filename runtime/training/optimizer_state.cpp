@@ -181,7 +181,8 @@ void Optimizer::load_state_text(std::string_view text) {
     for (std::size_t i = 0; i < groups.size(); ++i) {
       groups[i].learning_rate = number((*stored)[i], "learning_rate");
       const double momentum = number((*stored)[i], "momentum");
-      if (groups[i].momentum != 0) groups[i].momentum = momentum;  // else there is no place for it
+      const bool has_place = groups[i].momentum != 0 || !kinds().empty();
+      if (has_place) groups[i].momentum = momentum;
     }
   }
   steps_ = steps->get<std::uint64_t>();

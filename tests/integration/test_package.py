@@ -132,6 +132,12 @@ class Package(unittest.TestCase):
         for header in ("acc.h", "acc_training.h"):
             run("gcc", "-std=c99", *WARNINGS, include, "-include", self.prefix / "include/acc" / header, "-x", "c", "/dev/null")
 
+    def test_options_named_one_by_one_give_no_warning(self):
+        compilers = [name for name in ("g++", "clang++") if shutil.which(name)]
+        for compiler in compilers:
+            with self.subTest(compiler=compiler):
+                run(compiler, "-std=c++20", *WARNINGS, f"-I{self.prefix}/include", HERE / "package/designated.cpp")
+
     def test_headers_ask_for_the_standard_library_and_each_other_only(self):
         guests = {"json.hpp": r"nlohmann/", "torch.hpp": r"torch/|ATen/|c10/"}  # adapters, for users who have these
         for header in sorted((self.prefix / "include/acc").rglob("*.h*")):

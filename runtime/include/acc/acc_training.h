@@ -36,7 +36,7 @@ typedef struct acc_sharding {
 ACC_API void acc_sharding_init(acc_sharding* sharding, size_t size);
 
 /* This rank's batches of samples 0 .. samples - 1 in that epoch, as Accelerate's data loaders shard
- * them. Doesn't communicate. ACC_INVALID_ARGUMENT. */
+ * them. Doesn't communicate. ACC_INVALID_ARGUMENT: also more than 2^40 samples. */
 ACC_API acc_status acc_shard(const acc_comm* comm, uint64_t samples, const acc_sharding* sharding,
                              uint64_t epoch, acc_batches** batches);
 ACC_API size_t acc_batches_count(const acc_batches* batches);

@@ -296,8 +296,8 @@ class Accelerator {
   /// @return the folder; with async_checkpoints it is complete after wait_for_checkpoint().
   /// @throws Error  on all ranks, also what a registered function threw on one; invalid_argument:
   ///   during a backward; the folder holds another run's checkpoints (load_state() first), or
-  ///   another job writes there; `path` has something else than a checkpoint, which would be
-  ///   removed
+  ///   another job writes there; `path` has something else than a checkpoint, or something
+  ///   beside its files, which would be removed
   std::filesystem::path save_state(const std::filesystem::path& path = {});
   /// From `path`, or with automatic naming the newest that is whole. After all was prepared and
   /// before the first batch; a zero_grad() between them leaves the gradients of an accumulated
@@ -316,6 +316,7 @@ class Accelerator {
   /// model-00001-of-00002.safetensors … and model.safetensors.index.json. By the main process;
   /// collective. What a crash leaves is the old model or the new one, never a mixture.
   /// @return the names of the files, the index last.
+  /// @throws Error  on all ranks; system: it can't be written, with the path and the reason
   std::vector<std::string> save_model(const std::filesystem::path& folder,
                                       std::string_view max_shard_size = "10GB");
   std::vector<std::string> save_model(const GradientReducer& model,

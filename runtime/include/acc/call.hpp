@@ -28,17 +28,17 @@ enum class BackendKind : std::uint8_t {
 struct GroupOptions {
   BackendKind backend = BackendKind::automatic;
   /// Time for all ranks to join. 0: no limit. ACC_INIT_TIMEOUT (seconds, or "250ms").
-  std::optional<Millis> init_timeout;  ///< default 300 s
+  std::optional<Millis> init_timeout = {};  ///< default 300 s
   /// Time limit of an operation. 0: none. ACC_COLLECTIVE_TIMEOUT.
-  std::optional<Millis> timeout;  ///< default 1800 s on cpu, 600 s on nccl, as torch
-  std::string name = "world";     ///< in messages
+  std::optional<Millis> timeout = {};  ///< default 1800 s on cpu, 600 s on nccl, as torch
+  std::string name = "world";          ///< in messages
   /// Compare the calls of the ranks. Default: on for cpu, off for nccl. ACC_CHECK=0|1.
-  std::optional<bool> check;
+  std::optional<bool> check = {};
 };
 
 /// Options of one call. Time-outs as in GroupOptions.
 struct CallOptions {
-  std::optional<Millis> timeout;  ///< default: the group's. 0: none
+  std::optional<Millis> timeout = {};  ///< default: the group's. 0: none
   /// cuda: the stream (cudaStream_t) that orders the call; nullptr is the legacy stream.
   void* stream = nullptr;
 };

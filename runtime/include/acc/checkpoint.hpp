@@ -26,8 +26,8 @@ enum class Placement : std::uint8_t {
 };
 
 struct StateTensor {
-  std::string name;  ///< used once in a part
-  TensorView view;   ///< read by save, filled by load; host or CUDA memory
+  std::string name = {};  ///< used once in a part
+  TensorView view = {};   ///< read by save, filled by load; host or CUDA memory
   Placement placement = Placement::replicated;
   /// Names its files, <part>.safetensors: letters, digits, '_' and '-'.
   std::string part = "model";
@@ -37,9 +37,10 @@ struct StateTensor {
 using StateTexts = std::map<std::string, std::string>;
 
 struct CheckpointState {
-  std::vector<StateTensor> tensors;
-  StateTexts shared;  ///< the same on every rank, rank 0's is written: position in the data, scaler
-  StateTexts per_rank;  ///< each rank's own: generators of random numbers
+  std::vector<StateTensor> tensors = {};
+  /// The same on every rank, rank 0's is written: position in the data, scaler.
+  StateTexts shared = {};
+  StateTexts per_rank = {};  ///< each rank's own: generators of random numbers
 };
 
 /// A tensor of a checkpoint, all its pieces together.
@@ -106,9 +107,9 @@ struct CheckpointOptions {
   int threads = 2;
   /// Receives warnings: a checkpoint that was skipped, or can't be removed. Called on rank 0, also
   /// from the writing thread. Default: a line on stderr.
-  std::function<void(const std::string& what)> tell;
+  std::function<void(const std::string& what)> tell = {};
   /// Called on rank 0 when a checkpoint is complete, also from the writing thread.
-  std::function<void(std::uint64_t number, const std::filesystem::path& path)> saved;
+  std::function<void(std::uint64_t number, const std::filesystem::path& path)> saved = {};
 };
 
 /// Saves and loads the state of a group's ranks. Every call but the destructor is collective, and
@@ -139,7 +140,8 @@ class Checkpointer {
   /// Saves under this path, in place of the checkpoint or the empty folder that is there, or where
   /// a link to a folder leads; nothing older is removed.
   /// @throws Error  also invalid_argument, and nothing is removed: the path is that of a file, of a
-  ///   folder with other files than a checkpoint's, of the working directory or a folder above it
+  ///   folder with other files than a checkpoint's (also next to one's), of the working directory
+  ///   or a folder above it
   void save_as(const std::filesystem::path& path, const CheckpointState& state);
   /// Until the save in flight is complete. @throws Error what it failed with, once.
   void wait();

@@ -27,15 +27,15 @@ template <class Sample>
 struct Dataset {
   std::size_t size = 0;
   /// Called concurrently by several threads if the loader has several workers.
-  std::function<Sample(std::size_t index)> get;
+  std::function<Sample(std::size_t index)> get = {};
 };
 
 /// A dataset that is read sequentially. Every rank opens it and must see the same ones in the same
 /// order; with dispatch_batches rank 0 alone does.
 template <class Sample>
 struct StreamDataset {
-  std::function<Stream<Sample>(std::uint64_t epoch)> open;
-  std::optional<std::size_t> size;  ///< if known beforehand
+  std::function<Stream<Sample>(std::uint64_t epoch)> open = {};
+  std::optional<std::size_t> size = {};  ///< if known beforehand
 };
 
 struct LoaderOptions {
@@ -114,6 +114,8 @@ class LoaderBase {
   /// @return samples of the epoch that are passed over.
   std::size_t enter_epoch();
   [[nodiscard]] PrefetchOptions prefetch_options() const;
+  /// @throws Error invalid_argument  the sampler names a sample that the dataset hasn't
+  void require_in_dataset(const IndexOrder& order) const;
   /// So many steps, counted from `from`.
   void handed_out(std::size_t from, std::size_t steps, bool last) noexcept;
   void end_epoch() noexcept;
@@ -124,6 +126,7 @@ class LoaderBase {
   int ranks_ = 1;
   StepShape shape_;
   std::optional<std::size_t> samples_;
+  std::size_t dataset_size_;  ///< where it isn't a stream
   bool stream_;
   std::shared_ptr<LoaderStatus> status_ = std::make_shared<LoaderStatus>();
   LoaderState state_;

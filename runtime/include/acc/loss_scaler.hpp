@@ -46,7 +46,8 @@ class LossScaler {
   bool step(Optimizer& optimizer);
   /// After the steps of all optimizers.
   /// @throws Error invalid_argument, on all ranks: gradients are infinite or NaN at min_scale too;
-  /// it names the first such parameter. The scale stays, nothing was stepped.
+  /// it names the first such parameter, and without a reducer its rank (a reduced gradient is
+  /// infinite or NaN on all). The scale stays, nothing was stepped.
   void update();
 
   /// Were this one's gradients divided since the last update()?
@@ -89,7 +90,8 @@ class LossScaler {
   std::map<const Optimizer*, Stage> stages_;  ///< since the last update(); addresses alone
   std::set<const Optimizer*> skipped_now_;    ///< whose last step was skipped; likewise
   std::string bad_;
-  ProcessGroup bad_group_;  ///< of bad_
+  ProcessGroup bad_group_;       ///< of bad_
+  bool bad_is_reduced_ = false;  ///< bad_ may be another rank's doing
   std::function<void(double)> callback_;
 };
 

@@ -19,7 +19,7 @@ struct StateTensor;  // acc/checkpoint.hpp
 /// Parameters with settings of their own, as torch's param_groups. What isn't given is as the
 /// optimizer's options say.
 struct ParameterGroup {
-  std::string name;  ///< for messages and checkpoints
+  std::string name = {};  ///< for messages and checkpoints
   /// A parameter belongs to the first group that contains it; if none does, to group 0.
   std::function<bool(const Parameter&)> contains = {};
   std::optional<double> learning_rate = {};
@@ -66,7 +66,8 @@ class Optimizer {
   }
   /// @throws Error invalid_argument: no such group; not a finite number
   void set_learning_rate(std::size_t group, double rate);
-  /// @throws Error invalid_argument: negative, or for AdamW not below 1
+  /// @throws Error invalid_argument: negative, or for AdamW not below 1; for Sgd above 0, and no
+  ///   group had a momentum when it was made: there is no state for it
   void set_momentum(std::size_t group, double momentum);
 
   /// What must be the same on every rank, in words: "Sgd of 2 parameters: rate 0.1, …".
@@ -166,6 +167,7 @@ class Sgd final : public Optimizer {
   [[nodiscard]] std::vector<std::string_view> kinds() const override;
   void update(const Piece& piece) const override;
   [[nodiscard]] std::string settings_text() const override;
+  void check_momentum(double momentum) const override;
   void check_settings() const;
   SgdOptions options_;
   bool has_momentum_;  ///< in any group, when it was made

@@ -10,15 +10,15 @@ namespace acc::runtime {
 
 /// A trained tensor and its gradient, which has the same type, shape and device.
 struct Parameter {
-  std::string name;     ///< for messages and checkpoints; the same on every rank, used once
-  TensorView value;     ///< f16, bf16, f32 or f64
-  TensorView gradient;  ///< no data: a GradientReducer finds the place for it
+  std::string name = {};     ///< for messages and checkpoints; the same on every rank, used once
+  TensorView value = {};     ///< f16, bf16, f32 or f64
+  TensorView gradient = {};  ///< no data: a GradientReducer finds the place for it
 };
 
 /// What a model holds besides parameters: running means and their like.
 struct ModelBuffer {
-  std::string name;
-  TensorView value;
+  std::string name = {};
+  TensorView value = {};
 };
 
 /// A stretch of a parameter whose gradient this rank answers for: all of it, or with sharded

@@ -56,8 +56,9 @@ class CsvReader {
   std::unique_ptr<State> state_;
 };
 
-/// A CSV file of numbers: shape {rows, columns}.
-/// @throws Error corrupt  also for a field that isn't a number, or doesn't fit in T
+/// A CSV file of numbers: shape {rows, columns}. What is too small for T is 0, as strtod and numpy
+/// read it.
+/// @throws Error corrupt  also for a field that isn't a number, or is too large for T
 template <Element T>
 [[nodiscard]] HostTensor read_csv_numbers(const std::string& path, CsvOptions options = {});
 extern template HostTensor read_csv_numbers<float>(const std::string&, CsvOptions);

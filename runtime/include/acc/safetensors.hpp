@@ -17,8 +17,8 @@
 namespace acc::runtime {
 
 struct NamedTensor {
-  std::string name;
-  ConstTensorView view;  ///< in host memory
+  std::string name = {};
+  ConstTensorView view = {};  ///< in host memory
 };
 
 /// Of a file as a whole; `{"format", "pt"}` is what Hugging Face's transformers asks for.

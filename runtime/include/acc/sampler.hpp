@@ -25,6 +25,10 @@ class Random {
   std::uint64_t state_;
 };
 
+/// Beyond it a number of samples is an overflow or a sign that was lost, and memory would end
+/// first.
+inline constexpr std::size_t kMostSamples = std::size_t{1} << 40;
+
 /// The samples of an epoch in their order. Copies share the memory: 4 bytes a sample, 8 above 2^32
 /// samples, none for a sequence.
 class IndexOrder {
@@ -34,12 +38,15 @@ class IndexOrder {
   [[nodiscard]] static IndexOrder sequential(std::size_t size);
   /// Fisher and Yates: for i from size - 1 down to 1, i changes places with below(i + 1) of
   /// Random{seed, epoch}.
+  /// @throws Error invalid_argument  more than kMostSamples
   [[nodiscard]] static IndexOrder shuffled(std::size_t size, std::uint64_t seed,
                                            std::uint64_t epoch);
   /// Any other: a subset, some samples more than once.
   [[nodiscard]] static IndexOrder of(std::vector<std::size_t> indices);
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  /// The largest index; 0 without samples.
+  [[nodiscard]] std::size_t largest() const noexcept { return largest_; }
   /// position < size()
   [[nodiscard]] std::size_t operator[](std::size_t position) const noexcept {
     if (narrow_) return (*narrow_)[position];
@@ -48,11 +55,14 @@ class IndexOrder {
 
  private:
   std::size_t size_ = 0;
+  std::size_t largest_ = 0;
   std::shared_ptr<const std::vector<std::uint32_t>> narrow_;
   std::shared_ptr<const std::vector<std::size_t>> wide_;  ///< neither: a sequence
 };
 
-/// Decides in which order the samples of a dataset are read. It must say the same on every rank.
+/// Decides in which order the samples of a dataset are read. It must say the same on every rank,
+/// and name no index that the dataset hasn't: the loader throws invalid_argument, and reads
+/// nothing.
 class Sampler {
  public:
   virtual ~Sampler() = default;

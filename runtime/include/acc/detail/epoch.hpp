@@ -102,9 +102,10 @@ class Epoch {
     auto rules = loader_.options_.rules();
     // Alone nothing needs to be even: the last batch is as short as it is.
     if (loader_.ranks_ == 1) rules.even_batches = false;
-    auto shard =
-        std::make_shared<BatchSamplerShard>(loader_.options_.sampler->order(loader_.state_.epoch),
-                                            rules, loader_.rank_, loader_.ranks_, from_);
+    auto order = loader_.options_.sampler->order(loader_.state_.epoch);
+    loader_.require_in_dataset(order);  // all ranks know it: none waits for another
+    auto shard = std::make_shared<BatchSamplerShard>(std::move(order), rules, loader_.rank_,
+                                                     loader_.ranks_, from_);
     const std::size_t count = shard->size();
     batches_.emplace(
         [this, shard, count](std::size_t number) -> std::optional<Batch> {
@@ -160,6 +161,7 @@ class Epoch {
     steps_ahead_.emplace(
         [this, order, steps, count, fill](std::size_t number) -> std::optional<Step> {
           if (number >= count) return std::nullopt;
+          loader_.require_in_dataset(order);  // here, where a failure is sent to all ranks
           return make_step(read((*steps)[number]),
                            [&](std::size_t i) { return loader_.get_(order[i % fill]); });
         },

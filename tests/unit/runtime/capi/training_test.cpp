@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 #include <thread>
 
@@ -175,6 +176,13 @@ TEST_CASE("shards of all ranks are the samples, each once", "[capi][training]") 
     sharding.even_batches = 0;
     sharding.shuffle = 1;
     acc_batches* batches = nullptr;
+    for (const int shuffle : {0, 1}) {  // the rest of a subtraction, or -1
+      sharding.shuffle = shuffle;
+      expect(acc_shard(comm, std::numeric_limits<std::uint64_t>::max(), &sharding, 3, &batches) ==
+                     ACC_INVALID_ARGUMENT &&
+                 batches == nullptr,
+             "too many samples are the caller's mistake");
+    }
     EXPECT_OK(acc_shard(comm, 50, &sharding, 3, &batches));
     auto& own = of_ranks[static_cast<std::size_t>(acc_rank(comm))];
     for (std::size_t b = 0; b < acc_batches_count(batches); ++b) {

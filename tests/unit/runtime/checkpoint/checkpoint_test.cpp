@@ -194,6 +194,52 @@ TEST_CASE("a save to a path with the user's own files removes none of them",
   CHECK(contents_of(folder / "file") == "y");
 }
 
+TEST_CASE("what a user put into a checkpoint's folder isn't gone after the next save to it",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  const auto saved = folder / "best";
+  REQUIRE(refusals(saved).empty());
+  const auto manifest = contents_of(saved / "manifest.json");
+  const auto refused = [&](const std::string& foreign) {
+    const auto said = refusals(saved);
+    REQUIRE(said.size() == 1);
+    CHECK_THAT(*said.begin(), Catch::Contains("'" + saved.native() + "' is a checkpoint, and") &&
+                                  Catch::Contains("also has '" + foreign + "'") &&
+                                  Catch::Contains("would be removed"));
+    CHECK(contents_of(saved / "manifest.json") == manifest);
+    CHECK(names_in(folder.path()) == std::vector<std::string>{"best"});
+  };
+  fs::create_directory(saved / "sub");
+  put_contents(saved / "sub" / "precious", "x");
+  refused("sub");
+  CHECK(contents_of(saved / "sub" / "precious") == "x");
+  put_contents(saved / "notes.txt", "mine");
+  refused("notes.txt");  // by name the first of both
+  CHECK(contents_of(saved / "notes.txt") == "mine");
+  fs::remove_all(saved / "sub");
+  fs::remove(saved / "notes.txt");
+  fs::remove(saved / "state.json");  // a folder in the place of one of its files
+  fs::create_directory(saved / "state.json");
+  refused("state.json");
+  fs::remove(saved / "state.json");
+  CHECK(refusals(saved).empty());  // damaged, and nobody else's
+}
+
+TEST_CASE("a checkpoint without a path is an Error of this library", "[runtime][checkpoint]") {
+  const auto empty = Catch::Contains("needs a path");
+  const TemporaryFolder folder;
+  Checkpointer checkpoints{ProcessGroup::single(), quiet_options(folder.path())};
+  CHECK_THROWS_WITH(checkpoints.save_as("", {}), empty);
+  CHECK_THROWS_WITH(checkpoints.load_from("", {}), empty);
+  CHECK_THROWS_WITH((Checkpointer{ProcessGroup::single(), quiet_options("")}), empty);
+  const auto before = fs::current_path();
+  fs::create_directory(folder / "gone");
+  fs::current_path(folder / "gone");
+  fs::remove(folder / "gone");
+  CHECK_THROWS_AS(checkpoints.save_as("here", {}), Error);
+  fs::current_path(before);
+}
+
 TEST_CASE("a save doesn't replace the working directory, nor a folder above it",
           "[runtime][checkpoint]") {
   const TemporaryFolder folder;

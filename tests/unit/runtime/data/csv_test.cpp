@@ -5,6 +5,7 @@
 #include <acc/error.hpp>
 #include <acc/readers.hpp>
 #include <array>
+#include <cmath>
 
 using namespace acc::runtime;
 using namespace acc::testing;
@@ -118,6 +119,26 @@ TEST_CASE("numbers become a tensor", "[runtime][data]") {
                     Catch::Contains("line 2, field 2: ' 2.5' is no number of type i64"));
   const TemporaryFile empty{"x,y\n"};
   CHECK(read_csv_numbers<double>(empty.path()).shape() == Shape{0, 2});
+}
+
+TEST_CASE("numbers that are too small for the type are 0, and a plus is no mistake",
+          "[runtime][data]") {
+  const std::string small = "0." + std::string(400, '0') + "1";
+  const TemporaryFile file{"1e-46,-1e-60,+1,+2.5e+1," + small + ",123e-99999999999999999999\n"};
+  const auto read = read_csv_numbers<float>(file.path(), headless());
+  CHECK(read == HostTensor::of<float>(std::array<float, 6>{0, -0.0F, 1, 25, 0, 0}, {1, 6}));
+  CHECK(std::signbit(read.as<float>()[1]));
+  CHECK(read_csv_numbers<double>(file.path(), headless()).as<double>()[0] == 1e-46);
+  const TemporaryFile whole{"+7,-7\n"};
+  CHECK(read_csv_numbers<std::int64_t>(whole.path(), headless()) ==
+        HostTensor::of<std::int64_t>(std::array<std::int64_t, 2>{7, -7}, {1, 2}));
+  for (const std::string& wrong : std::vector<std::string>{
+           "1e39", "-1e60", "1" + std::string(60, '0'), "1e99999999999999999999", "+", "+-1", "++1",
+           "1e", "1e-46x", "-", "0x1p-200"}) {
+    const TemporaryFile one{wrong + "\n"};
+    CHECK_THROWS_WITH(read_csv_numbers<float>(one.path(), headless()),
+                      Catch::Contains("'" + wrong + "' is no number of type f32"));
+  }
 }
 
 TEST_CASE("a file is read the same in pieces as at once", "[runtime][data]") {

@@ -5,6 +5,7 @@
 #include <acc/error.hpp>
 #include <acc/loader.hpp>
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <set>
 
@@ -254,6 +255,44 @@ TEST_CASE("a sampler decides which samples come, and how often", "[runtime][data
   CHECK(loader.length() == 2);
   CHECK(epoch_of(loader) == Batches{{1, 1}, {1}});
   CHECK(epoch_of(loader) == Batches{{3, 1}, {1}});
+}
+
+TEST_CASE("a sampler that names a sample beyond the dataset's end is refused before it is read",
+          "[runtime][data]") {
+  struct Beyond : Sampler {
+    [[nodiscard]] std::size_t size() const override { return 4; }
+    [[nodiscard]] IndexOrder order(std::uint64_t epoch) const override {
+      return epoch == 0 ? IndexOrder::of({0, 9, 1, 2}) : IndexOrder::of({0, 1, 10, 2});
+    }
+  };
+  const auto dispatched = GENERATE(false, true);
+  on_ranks(2, [&](ProcessGroup& group) {
+    std::atomic<std::size_t> largest = 0;
+    const auto get = [&](std::size_t index) {
+      largest = std::max(largest.load(), index);
+      return static_cast<Index>(index);
+    };
+    LoaderOptions options{
+        .sampler = std::make_shared<Beyond>(), .dispatch_batches = dispatched, .name = "train"};
+    Loader loader{Dataset<Index>{10, get}, options, group};
+    if (epoch_of(loader).size() != 2) throw std::runtime_error{"epoch 0 isn't read"};
+    std::string told;
+    try {
+      (void)epoch_of(loader);
+    } catch (const Error& error) {
+      told = error.what();
+      const bool here = !dispatched || group.rank() == 0;
+      if (here != (error.code() == ErrorCode::invalid_argument))
+        throw std::runtime_error{"another code: " + told};
+    }
+    const std::string words =
+        "train: the sampler's order of epoch 1 has the index 10, and the dataset 10 samples";
+    if (told.find(words) == std::string::npos) throw std::runtime_error{"told: " + told};
+    if (largest > 9) throw std::runtime_error{"it was read"};
+  });
+  RandomSampler eleven{11, 1};
+  CHECK(eleven.order(0).largest() == 10);
+  CHECK(IndexOrder{}.largest() == 0);
 }
 
 TEST_CASE("a loader without a way to its samples, or of absurd batches, is refused by name",

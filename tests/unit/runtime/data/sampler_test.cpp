@@ -1,8 +1,10 @@
 #include <catch2/catch.hpp>
 
+#include <acc/error.hpp>
 #include <acc/sampler.hpp>
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <vector>
 
 using namespace acc::runtime;
@@ -30,6 +32,15 @@ TEST_CASE("the generator gives the numbers that its description gives", "[runtim
   Random wide{9};
   for (const auto expected : {1793025443176021020U, 858227042946259851U, 5834428409981161225U})
     CHECK(wide.below((std::uint64_t{1} << 63) + 1) == expected);
+}
+
+TEST_CASE("more samples than memory could ever hold aren't shuffled, by an Error of this library",
+          "[runtime][data]") {
+  const auto most = std::numeric_limits<std::size_t>::max();
+  CHECK_THROWS_AS(IndexOrder::shuffled(most, 1, 0), Error);
+  CHECK_THROWS_WITH(IndexOrder::shuffled((std::size_t{1} << 40) + 1, 1, 0),
+                    "a shuffled order of 1099511627777 samples: at most 2^40 can be shuffled");
+  CHECK(IndexOrder::sequential(most).largest() == most - 1);
 }
 
 TEST_CASE("an order is the same for ever", "[runtime][data]") {

@@ -7,6 +7,9 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <string>
+#include <vector>
 
 using namespace acc::runtime;
 using acc::testing::on_ranks;
@@ -191,6 +194,48 @@ TEST_CASE("factors that make no sense are refused", "[runtime][training]") {
   CHECK_THROWS_AS(LossScaler({.growth_interval = 0}), Error);
 }
 
+TEST_CASE("the rank of a NaN is named where it is known, and no other is blamed",
+          "[runtime][training]") {
+  const auto reduced = GENERATE(true, false);
+  std::vector<std::string> told(3);
+  std::vector<std::vector<int>> blamed(3, {-1});
+  on_ranks(3, [&](ProcessGroup& group) {
+    std::vector<float> value(4, 1), own(4, 1);
+    std::unique_ptr<GradientReducer> reducer;
+    std::unique_ptr<Sgd> sgd;
+    if (reduced) {
+      reducer = std::make_unique<GradientReducer>(
+          group, std::vector<Parameter>{{"w", std::span<float>{value}}});
+      sgd = std::make_unique<Sgd>(*reducer, SgdOptions{});
+    } else {
+      sgd = std::make_unique<Sgd>(
+          std::vector<Parameter>{{"w", std::span<float>{value}, std::span<float>{own}}},
+          SgdOptions{});
+    }
+    LossScaler scaler{{.initial_scale = 1, .min_scale = 1}, group};
+    auto* gradient = reduced ? static_cast<float*>(reducer->gradient(0).data) : own.data();
+    gradient[3] = group.rank() == 1 ? NAN : 1.0F;
+    if (reduced) {
+      reducer->ready(0);
+      reducer->finish();
+    }
+    const auto rank = static_cast<std::size_t>(group.rank());
+    try {
+      if (!scaler.step(*sgd)) scaler.update();
+    } catch (const Error& error) {
+      told[rank] = error.what();
+      blamed[rank].assign(error.ranks().begin(), error.ranks().end());
+    }
+  });
+  const std::vector<int> whose = reduced ? std::vector<int>{} : std::vector<int>{1};
+  CHECK(blamed == std::vector<std::vector<int>>(3, whose));
+  CHECK(told == std::vector<std::string>(3, told[0]));
+  CHECK_THAT(told[0],
+             Catch::Contains("'w'") &&
+                 Catch::Contains(reduced ? "any of which may have caused it" : " on rank 1.") &&
+                 !Catch::Contains("rank 0"));
+}
+
 TEST_CASE("the scale has a floor, where the run ends and the first bad parameter is named",
           "[runtime][training]") {
   std::vector<std::string> told(3);
@@ -233,8 +278,8 @@ TEST_CASE("the scale has a floor, where the run ends and the first bad parameter
     right += all ? 1 : 0;
   });
   CHECK(right == 3);
-  CHECK_THAT(told[0],
-             Catch::Contains("'bad'") && Catch::Contains("min_scale") && Catch::Contains("rank "));
+  CHECK_THAT(told[0], Catch::Contains("'bad'") && Catch::Contains("min_scale") &&
+                          Catch::Contains("any of which may have caused it"));
   CHECK(told[1] == told[0]);
   CHECK(told[2] == told[0]);
   CHECK_THROWS_AS(LossScaler({.min_scale = 0}), Error);

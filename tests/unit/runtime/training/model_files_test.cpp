@@ -179,6 +179,43 @@ TEST_CASE("files that aren't the model's are refused on all ranks, before anythi
   CHECK_FALSE(fs::exists(folder / "m"));
 }
 
+TEST_CASE("a model that can't be written is an Error with path and reason on every rank",
+          "[runtime][training]") {
+  const TestFolder folder;
+  std::ofstream{folder / "file"} << "x";
+  fs::create_symlink("loop", folder / "loop");
+  struct Case {
+    fs::path path;
+    ErrorCode code;
+    std::string words;
+  };
+  const std::vector<Case> cases{
+      {folder / "file", ErrorCode::system, "/file': Not a directory"},
+      {folder / "file" / "sub", ErrorCode::system, "/file': Not a directory"},
+      {folder / "loop", ErrorCode::system, "/loop': Too many levels of symbolic links"},
+      {folder / "loop" / "sub", ErrorCode::system, "/loop': Too many levels of symbolic links"},
+      {"/proc/x", ErrorCode::system, "'/proc/x': No such file or directory"},
+      {"", ErrorCode::invalid_argument, "the path of a folder is needed"}};
+  on_ranks(2, [&](ProcessGroup& group) {
+    Accelerator accelerator{group};
+    Net net{1};
+    net.prepare(accelerator);
+    for (const auto& [path, code, words] : cases) {
+      try {
+        accelerator.save_model(path);
+      } catch (const Error& error) {  // any other exception ends this rank, and the test fails
+        if (error.code() == code && std::string{error.what()}.find(words) != std::string::npos)
+          continue;
+        throw std::runtime_error{"not '" + words + "' but " + error.what()};
+      }
+      throw std::runtime_error{"written: " + path.native()};
+    }
+    accelerator.wait_for_everyone();
+    accelerator.save_model(folder / "good");
+  });
+  CHECK(names_in(folder / "good") == std::vector<std::string>{"model.safetensors"});
+}
+
 TEST_CASE("which model is meant must be said where there are several", "[runtime][training]") {
   const TestFolder folder;
   Accelerator accelerator{ProcessGroup::single()};

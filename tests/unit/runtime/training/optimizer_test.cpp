@@ -323,12 +323,36 @@ TEST_CASE("settings that torch refuses are refused, each by its name", "[runtime
   CHECK_THAT(refused([&] { well.set_momentum(0, 2); }), Catch::Contains("beta1"));
   CHECK(well.groups()[0].momentum == 0.9);
 
+  Sgd plain{parameters, {}};
+  CHECK_THAT(refused([&] { plain.set_momentum(0, 0.9); }),
+             Catch::Contains("a momentum of 0.9 for an optimizer made without one"));
+  CHECK(plain.groups()[0].momentum == 0);
+  plain.set_momentum(0, 0);
+
   Parameter empty = parameters.front();
   empty.value.data = nullptr;
   CHECK_THAT(refused([&] {
                const Sgd made{std::vector{empty}, SgdOptions{}};
              }),
              Catch::Contains("the value of 'w' has no memory"));
+}
+
+TEST_CASE("a momentum that a group got after it was made is there after a resume",
+          "[runtime][training]") {
+  std::vector<float> values(2), gradients(2, 1);
+  const std::vector<Parameter> parameters{
+      {"w", std::span<float>{values}, std::span<float>{gradients}}};
+  const SgdOptions options{
+      .groups = {
+          {.name = "moving", .contains = [](const Parameter&) { return false; }, .momentum = 0.9}}};
+  Sgd first{parameters, options};
+  first.set_momentum(0, 0.5);
+  Sgd second{parameters, options};
+  second.load_state_text(first.state_text());
+  CHECK(second.groups()[0].momentum == 0.5);
+  Sgd plain{parameters, {.groups = {{.name = "moving", .contains = options.groups[0].contains}}}};
+  plain.load_state_text(first.state_text());  // its tensors are told of by load_state()
+  CHECK(plain.groups()[0].momentum == 0);
 }
 
 TEST_CASE("parameters without gradient are refused", "[runtime][training]") {
