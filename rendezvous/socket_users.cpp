@@ -13,15 +13,13 @@
 
 namespace acc::rendezvous {
 
-namespace {
-
-struct End {
+struct SocketUsers::End {
   int family = AF_UNSPEC;
   in6_addr address{};  ///< IPv4: the first four bytes
   in_port_t port = 0;  ///< network order
 };
 
-End end_of(const sockaddr_storage& storage) {
+SocketUsers::End SocketUsers::end_of(const sockaddr_storage& storage) {
   End end;
   if (storage.ss_family == AF_INET) {
     sockaddr_in v4{};
@@ -43,6 +41,8 @@ End end_of(const sockaddr_storage& storage) {
   return end;
 }
 
+namespace {
+
 struct Request {
   nlmsghdr header{};
   inet_diag_req_v2 question{};
@@ -50,19 +50,7 @@ struct Request {
 
 }  // namespace
 
-SocketUsers::Answer SocketUsers::at_other_end(int socket, Side other) {
-  sockaddr_storage near{};
-  sockaddr_storage far{};
-  socklen_t near_size = sizeof near;
-  socklen_t far_size = sizeof far;
-  auto* const near_address = reinterpret_cast<sockaddr*>(&near);
-  auto* const far_address = reinterpret_cast<sockaddr*>(&far);
-  if (::getsockname(socket, near_address, &near_size) != 0) return {};
-  if (::getpeername(socket, far_address, &far_size) != 0) return {Known::gone};
-  const End ours = end_of(near);
-  const End theirs = end_of(far);
-  if (theirs.family == AF_UNSPEC || ours.family != theirs.family) return {};
-
+SocketUsers::Answer SocketUsers::ask(const End& end, const End* connected_to) {
   if (!kernel_) {
     kernel_ = UniqueFd{::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)};
     if (!kernel_) return {};
@@ -72,14 +60,14 @@ SocketUsers::Answer SocketUsers::at_other_end(int socket, Side other) {
   request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
   request.header.nlmsg_flags = NLM_F_REQUEST;
   auto& question = request.question;
-  question.sdiag_family = static_cast<std::uint8_t>(theirs.family);
+  question.sdiag_family = static_cast<std::uint8_t>(end.family);
   question.sdiag_protocol = IPPROTO_TCP;
   question.idiag_states = ~0U;
-  question.id.idiag_sport = theirs.port;
-  std::memcpy(question.id.idiag_src, &theirs.address, sizeof theirs.address);
-  if (other == Side::connects) {
-    question.id.idiag_dport = ours.port;
-    std::memcpy(question.id.idiag_dst, &ours.address, sizeof ours.address);
+  question.id.idiag_sport = end.port;
+  std::memcpy(question.id.idiag_src, &end.address, sizeof end.address);
+  if (connected_to != nullptr) {
+    question.id.idiag_dport = connected_to->port;
+    std::memcpy(question.id.idiag_dst, &connected_to->address, sizeof connected_to->address);
   }
   question.id.idiag_cookie[0] = question.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
   if (::send(kernel_.get(), &request, sizeof request, 0) != sizeof request) return {};
@@ -100,6 +88,24 @@ SocketUsers::Answer SocketUsers::at_other_end(int socket, Side other) {
   if (size < static_cast<ssize_t>(NLMSG_HDRLEN + sizeof found)) return {};
   std::memcpy(&found, reply + NLMSG_HDRLEN, sizeof found);
   return {Known::yes, found.idiag_uid};
+}
+
+SocketUsers::Answer SocketUsers::at_other_end(int socket, Side other) {
+  sockaddr_storage near{};
+  sockaddr_storage far{};
+  socklen_t near_size = sizeof near;
+  socklen_t far_size = sizeof far;
+  auto* const near_address = reinterpret_cast<sockaddr*>(&near);
+  auto* const far_address = reinterpret_cast<sockaddr*>(&far);
+  if (::getsockname(socket, near_address, &near_size) != 0) return {};
+  if (::getpeername(socket, far_address, &far_size) != 0) return {Known::gone};
+  const End ours = end_of(near);
+  const End theirs = end_of(far);
+  if (theirs.family == AF_UNSPEC || ours.family != theirs.family) return {};
+  const Answer answer = ask(theirs, other == Side::connects ? &ours : nullptr);
+  // A kernel without tcp_diag finds no socket at all, not even this one.
+  const bool is_blind = answer.known == Known::gone && ask(ours, &theirs).known == Known::gone;
+  return is_blind ? Answer{} : answer;
 }
 
 static std::string rule_of_users(uid_t theirs) {

@@ -2,6 +2,7 @@
 
 #include "common/unique_fd.hpp"
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <optional>
@@ -37,6 +38,11 @@ class SocketUsers {
   [[nodiscard]] std::optional<std::string> expected_refusal(int socket);
 
  private:
+  struct End;
+  static End end_of(const sockaddr_storage& storage);
+  /// Who holds the socket at `end`. @param connected_to  null: it listens
+  Answer ask(const End& end, const End* connected_to);
+
   UniqueFd kernel_;
 };
 

@@ -76,7 +76,7 @@ std::vector<RankFacts> facts_of(const std::vector<pid_t>& pids) {
 void LocalRank::run(Operation operation, const void* send, void* recv, std::size_t count,
                     DType type, ReduceOp op, int root) {
   Call call;
-  call.what = {++sequence_, count, 0, root, operation, type, op, 0};
+  call.what = {++sequence_, count, 0, root, operation, type, op, {}};
   call.send = send;
   call.recv = recv;
   call.limit = limit;
@@ -89,7 +89,7 @@ void LocalRank::run_v(Operation operation, const void* send, void* recv,
   call.what = {++sequence_, std::accumulate(counts.begin(), counts.end(), std::size_t{0}),
                0,           root,
                operation,   type,
-               {},          0};
+               {},          {}};
   call.send = send;
   call.recv = recv;
   call.counts = counts;
@@ -99,7 +99,7 @@ void LocalRank::run_v(Operation operation, const void* send, void* recv,
 
 void LocalRank::send(const void* data, std::size_t count, DType type, int to) {
   Call call;
-  call.what = {++sent_[static_cast<std::size_t>(to)], count, 0, to, Operation::send, type, {}, 0};
+  call.what = {++sent_[static_cast<std::size_t>(to)], count, 0, to, Operation::send, type, {}, {}};
   call.send = data;
   call.peer = to;
   call.limit = limit;
@@ -109,7 +109,7 @@ void LocalRank::send(const void* data, std::size_t count, DType type, int to) {
 void LocalRank::recv(void* data, std::size_t count, DType type, int from) {
   Call call;
   const auto number = ++received_[static_cast<std::size_t>(from)];
-  call.what = {number, count, 0, from, Operation::recv, type, {}, 0};
+  call.what = {number, count, 0, from, Operation::recv, type, {}, {}};
   call.recv = data;
   call.peer = from;
   call.limit = limit;
@@ -118,7 +118,7 @@ void LocalRank::recv(void* data, std::size_t count, DType type, int from) {
 
 SharedBuffer LocalRank::allocate(std::size_t bytes) {
   Call call;
-  call.what = {++sequence_, bytes, 0, -1, Operation::allocate, DType::u8, {}, 0};
+  call.what = {++sequence_, bytes, 0, -1, Operation::allocate, DType::u8, {}, {}};
   call.limit = limit;
   return backend_->allocate(bytes, call);
 }
