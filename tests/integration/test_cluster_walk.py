@@ -27,7 +27,7 @@ class Shell:
         """(exit code, output)"""
         self.typed += 1
         mark = f"@@ {self.typed}"
-        self.process.stdin.write(f"{line}\necho; echo '{mark} '$?\n")
+        self.process.stdin.write(f"{line}\ncode=$?; echo; echo '{mark} '$code\n")
         self.process.stdin.flush()
 
         def ended():
