@@ -8,7 +8,7 @@ Each ```sh block of a page is run, all blocks of a page in one shell and one scr
     <!-- shows a mistake -->   of a user; its flags aren't ours
 Everywhere, also in code spans and in what is shown of other machines, a command of ours has no flag and no verb that its program doesn't know.
 """
-import functools, os, pathlib, re, shlex, shutil, subprocess, sys, tempfile, unittest
+import functools, json, os, pathlib, re, shlex, shutil, subprocess, sys, tempfile, unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 import markdown
@@ -262,6 +262,14 @@ class Steering(unittest.TestCase):
         self.addCleanup(daemon.terminate)
         self.env["ACC_AGENT_SOCKET"] = os.path.join(self.folder, "agent/agent.sock")
         until(lambda: os.path.exists(self.env["ACC_AGENT_SOCKET"]), "the daemon's socket")
+        self.addCleanup(self.end_jobs)  # they live on without the daemon, and write into its folder
+
+    def end_jobs(self):
+        def running():
+            return [job["id"] for job in json.loads(self.ctl("ps", "--json").stdout)["jobs"] if job["state"] in {"waiting", "running", "stopping"}]
+        for job in running():
+            self.ctl("stop", "--grace", "0", job)
+        until(lambda: not running(), "the end of all jobs", 30)
 
     def ctl(self, *words):
         return subprocess.run(["acc-ctl", *words], capture_output=True, text=True, env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL, timeout=60 * SLACK)
