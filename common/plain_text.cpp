@@ -1,7 +1,5 @@
 #include "common/plain_text.hpp"
 
-#include "common/text.hpp"
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -193,7 +191,7 @@ std::string last_plain_line(std::string_view text, std::size_t limit) {
   while (!text.empty()) {
     const auto begin = text.rfind('\n') + 1;  // npos + 1 is 0
     const auto line = plain_line(text.substr(begin), limit);
-    if (!trim(line).empty()) return line;
+    if (line.find_first_not_of(' ') != std::string::npos) return line;
     text = text.substr(0, begin == 0 ? 0 : begin - 1);
   }
   return {};

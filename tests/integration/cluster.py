@@ -199,6 +199,8 @@ class ClusterTest(JobTest):
 
     def stop(self, cluster):
         """Ends a job that would run for ever."""
-        next(node for node in cluster.nodes.values() if node.process.poll() is None).process.send_signal(signal.SIGTERM)
+        running = [node for node in cluster.nodes.values() if node.process.poll() is None]
+        for node in running[:1]:
+            node.process.send_signal(signal.SIGTERM)
         for node in cluster.nodes.values():
             node.wait()

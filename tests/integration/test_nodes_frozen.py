@@ -190,7 +190,8 @@ class PausedMachine(ClusterTest):
         for name in others:
             self.assertNotIn("SIGKILL", cluster.nodes[name].stderr, cluster.tell())
         if network:
-            cluster.nodes[host].wait_text("spare")
+            node = cluster.nodes[host]
+            until(lambda: "spare" in node.stderr or "attempt" in node.stderr.partition("the coordinator is now on")[2], f"{host} to be back", 30)
         return cluster, took
 
     def test_a_worker_of_it_makes_no_checkpoint_valid(self):

@@ -296,8 +296,7 @@ class Accelerator {
   /// @return the folder; with async_checkpoints it is complete after wait_for_checkpoint().
   /// @throws Error  on all ranks, also what a registered function threw on one; invalid_argument:
   ///   during a backward; the folder holds another run's checkpoints (load_state() first), or
-  ///   another job writes there; `path` has something else than a checkpoint, or something
-  ///   beside its files, which would be removed
+  ///   another job writes there; `path` has files that aren't a checkpoint's, and would be removed
   std::filesystem::path save_state(const std::filesystem::path& path = {});
   /// From `path`, or with automatic naming the newest that is whole. After all was prepared and
   /// before the first batch; a zero_grad() between them leaves the gradients of an accumulated
@@ -315,8 +314,7 @@ class Accelerator {
   /// model.safetensors or, above `max_shard_size` ("10GB", "500MiB", or a number of bytes),
   /// model-00001-of-00002.safetensors … and model.safetensors.index.json. By the main process;
   /// collective. What a crash leaves is the old model or the new one, never a mixture.
-  /// @return the names of the files, the index last.
-  /// @throws Error  on all ranks; system: it can't be written, with the path and the reason
+  /// @return the names of the files, the index last. @throws Error  on all ranks; system: why not
   std::vector<std::string> save_model(const std::filesystem::path& folder,
                                       std::string_view max_shard_size = "10GB");
   std::vector<std::string> save_model(const GradientReducer& model,
@@ -325,8 +323,7 @@ class Accelerator {
   /// Fills the prepared model from such a folder or file, which the main process reads and gives to
   /// all; master copies of prepared optimizers follow. Collective.
   /// @throws Error  on all ranks; invalid_argument: a tensor is missing, of another type or shape,
-  /// or
-  ///   there is one that isn't the model's
+  ///   or there is one that isn't the model's
   void load_model(const std::filesystem::path& path);
   void load_model(const GradientReducer& model, const std::filesystem::path& path);
 
