@@ -85,12 +85,13 @@ class ReplyShare {
   ReplyShare(const ReplyShare&) = delete;
   ReplyShare& operator=(const ReplyShare&) = delete;
   [[nodiscard]] bool is_granted() const { return is_granted_; }
-  /// The reply has been made, and is smaller than was thought.
-  void shrink_to(std::size_t bytes) {
+  /// The reply has been made. No longer granted if it is larger than was thought, and too large.
+  void change_to(std::size_t bytes) {
     bytes = counted(bytes);
-    if (!is_granted_ || bytes >= bytes_) return;
-    shared_.quota.give_reply(uid_, bytes_ - bytes);
+    if (!is_granted_ || bytes == bytes_) return;
+    if (bytes_ > 0) shared_.quota.give_reply(uid_, bytes_);
     bytes_ = bytes;
+    is_granted_ = bytes_ == 0 || shared_.quota.take_reply(uid_, bytes_);
   }
 
  private:
@@ -352,7 +353,7 @@ asio::awaitable<bool> HttpConnection::State::send(HttpReply reply, bool is_head,
   ReplyShare share{*shared, who.uid, reply.late_body ? reply.late_bytes : reply.body.size()};
   if (share.is_granted() && reply.late_body) {
     reply.body = reply.late_body();
-    share.shrink_to(reply.body.size());
+    share.change_to(reply.body.size());
   }
   reply.late_body = nullptr;
   turn.reset();

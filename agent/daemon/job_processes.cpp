@@ -17,10 +17,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -104,32 +107,39 @@ namespace {
 class FolderWatch {
  public:
   /// @param closer  where an instance is closed, which takes the kernel 10 to 100 ms
-  FolderWatch(int& watched, boost::asio::thread_pool& closer, int folder)
-      : watched_{watched}, closer_{closer}, counts_{watched < kMost} {
+  FolderWatch(std::shared_ptr<std::atomic<int>> watched, boost::asio::thread_pool& closer,
+              int folder)
+      : watched_{std::move(watched)}, closer_{closer}, counts_{*watched_ < kMost} {
     if (!counts_) {
       fd_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));  // never readable
       return;
     }
-    ++watched_;
+    ++*watched_;
     fd_.reset(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
     const auto path = "/proc/self/fd/" + std::to_string(folder);
     if (::inotify_add_watch(fd_.get(), path.c_str(), IN_MOVED_TO | IN_CREATE) < 0) fd_.reset();
   }
   ~FolderWatch() {
     if (!counts_) return;
-    --watched_;
-    boost::asio::post(closer_, [fd = std::move(fd_)] {});
+    boost::asio::post(closer_, [fd = std::move(fd_), watched = watched_]() mutable {
+      fd.reset();
+      --*watched;
+    });
   }
   FolderWatch(const FolderWatch&) = delete;
   FolderWatch& operator=(const FolderWatch&) = delete;
 
   [[nodiscard]] bool is_open() const { return static_cast<bool>(fd_); }
   [[nodiscard]] UniqueFd changes() const { return UniqueFd{::dup(fd_.get())}; }
+  void forget_changes() const {
+    char events[4096];
+    while (counts_ && ::read(fd_.get(), events, sizeof events) > 0) continue;
+  }
   [[nodiscard]] Millis look_again() const { return counts_ ? Millis::max() : Millis{100}; }
 
  private:
   static constexpr int kMost = 16;
-  int& watched_;
+  std::shared_ptr<std::atomic<int>> watched_;
   boost::asio::thread_pool& closer_;
   bool counts_;
   UniqueFd fd_;
@@ -149,19 +159,20 @@ awaitable<Result<UniqueFd>> JobProcesses::connect(JobPtr job, bool is_awaited) c
   };
   auto socket = try_once();
   const auto deadline = clock_now() + kSocketLimit;
-  // A watch is made for those alone that wait.
+  std::optional<FolderWatch> watch;  // of a request that waits: one, whatever its user does there
   while (!is_final(socket)) {
     const auto left = std::chrono::duration_cast<Millis>(deadline - clock_now());
     const Error unavailable{Errc::unavailable, "job " + job->id() +
                                                    " is only just being started, its agent can't "
                                                    "be asked yet: try again in a moment"};
     if (!is_awaited || left <= Millis{0} || !job->process.is_open()) co_return unavailable;
-    const FolderWatch watch{watched_, files_, folder->get()};
-    if (!watch.is_open()) co_return unavailable;
-    socket = try_once();  // it may have come before the watch
-    if (is_final(socket)) break;
-    co_await await_readable(watch.changes(), std::min<Millis>(left, watch.look_again()));
-    socket = try_once();
+    if (watch)
+      co_await await_readable(watch->changes(), std::min<Millis>(left, watch->look_again()));
+    else
+      watch.emplace(watched_, files_, folder->get());
+    if (!watch->is_open()) co_return unavailable;
+    watch->forget_changes();
+    socket = try_once();  // it may have come before the watch, or with what was forgotten
   }
   co_return socket;
 }

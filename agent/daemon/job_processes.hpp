@@ -8,7 +8,9 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/thread_pool.hpp>
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -39,7 +41,8 @@ class JobProcesses {
   const StateFolder& folder_;
   std::string group_;
   boost::asio::thread_pool& files_;
-  mutable int watched_ = 0;  ///< folders that are watched for a socket now
+  /// Folders that are watched for a socket, and watches that are being closed on `files_`.
+  std::shared_ptr<std::atomic<int>> watched_ = std::make_shared<std::atomic<int>>(0);
 };
 
 void send_to(const UniqueFd& process, int signo);

@@ -466,6 +466,41 @@ class UsersFiles(DaemonTest):
         until(lambda: time.monotonic() - began > 1.5, "time in which nothing happens")
         self.assertLess(seconds() - before, 0.3 * SLACK)
 
+    def test_unread_pages_of_a_job_with_a_long_command_line_were_not_counted(self):
+        daemon = self.daemon()
+        id = self.submit(daemon, "sleep 600 #" + "x" * 100_000)
+        until(lambda: daemon.job(id)["state"] == "running", "the job")
+        lines = [Line(daemon.path) for _ in range(240)]
+        for line in lines:
+            self.addCleanup(line.close)
+            line.send(f"GET /v1/jobs/{id} HTTP/1.1\r\nHost: acc\r\nConnection: close\r\n\r\n")
+        answers = [line.read_to(b"\r\n").split()[1] for line in lines]
+        self.assertEqual(set(answers), {b"200", b"503"})
+        self.assertLess(answers.count(b"200") * 100_000, 20 << 20)
+
+    def test_an_agent_that_never_comes_cost_an_instance_of_inotify_for_each_file(self):
+        daemon, id, folder = self.begin()
+        until(lambda: os.path.exists(os.path.join(folder, "control.sock")), "the agent's socket")
+        os.rename(os.path.join(folder, "control.sock"), os.path.join(folder, "away"))
+        line = Line(daemon.path)
+        self.addCleanup(line.close)
+        line.send(f"POST /v1/jobs/{id}/stacks HTTP/1.1\r\nHost: acc\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+        most = 0
+        for number in range(300):
+            with open(os.path.join(folder, f"file{number}"), "w"):
+                pass
+            most = max(most, self.watches(daemon))
+        self.assertLessEqual(most, 4)  # one of the API, one of the request, and its copy while it waits
+        os.rename(os.path.join(folder, "away"), os.path.join(folder, "control.sock"))
+        self.assertIn(b" 200 ", line.read_to(b"\r\n"))
+
+    def watches(self, daemon):
+        links = []
+        for fd in os.listdir(f"/proc/{daemon.pid}/fd"):
+            with contextlib.suppress(OSError):
+                links.append(os.readlink(f"/proc/{daemon.pid}/fd/{fd}"))
+        return len([link for link in links if "inotify" in link])
+
     def test_requests_that_wait_for_an_agent_took_all_of_roots_inotify_instances(self):
         daemon, id, folder = self.begin()
         until(lambda: os.path.exists(os.path.join(folder, "control.sock")), "the agent's socket")
@@ -474,15 +509,9 @@ class UsersFiles(DaemonTest):
         for line in asking:
             self.addCleanup(line.close)
             line.send(f"POST /v1/jobs/{id}/stacks HTTP/1.1\r\nHost: acc\r\nContent-Length: 0\r\n\r\n")
-        def watches():
-            links = []
-            for fd in os.listdir(f"/proc/{daemon.pid}/fd"):
-                with contextlib.suppress(OSError):
-                    links.append(os.readlink(f"/proc/{daemon.pid}/fd/{fd}"))
-            return len([link for link in links if "inotify" in link])
-        until(lambda: watches() >= 16, "requests that wait")
+        until(lambda: self.watches(daemon) >= 16, "requests that wait")
         self.assertEqual(daemon.ask("GET", "/healthz").status, 200)  # behind all of them
-        self.assertLess(watches(), 40)
+        self.assertLess(self.watches(daemon), 40)
 
 
 class Life(DaemonTest):
