@@ -1,6 +1,6 @@
 """The daemon's jobs without its HTTP API: submitted, stopped, restarted, kept apart by user, and found again after the
 daemon was killed at any step. tests/support/daemon_driver.cpp plays the daemon."""
-import contextlib, json, os, pwd, random, shutil, signal, subprocess, tempfile, threading, time, unittest
+import contextlib, errno, json, os, pwd, random, shutil, signal, subprocess, tempfile, threading, time, unittest
 
 from harness import ACC, BIN, FAKE, PROGRAMS, SLACK, is_root, own_token, processes_with, read, state_of, until, write
 
@@ -107,11 +107,20 @@ class Case(unittest.TestCase):
                     os.kill(pid, signal.SIGKILL)
             return found
         until(lambda: not left(), "the last process")
-        # Jobs that ended after the last daemon.
-        for job in os.listdir(os.path.join(self.state, "jobs")):
-            for group in ("/sys/fs/cgroup/jobs", "/sys/fs/cgroup/unified/jobs"):
-                for path, _, _ in os.walk(os.path.join(group, job), topdown=False):
-                    os.rmdir(path)
+        # Jobs that ended after the last daemon: a control group is busy while its last process, which has nothing in
+        # /proc/PID/environ any more, still exits.
+        def removed():
+            for job in os.listdir(os.path.join(self.state, "jobs")):
+                for group in ("/sys/fs/cgroup/jobs", "/sys/fs/cgroup/unified/jobs"):
+                    for path, _, _ in os.walk(os.path.join(group, job), topdown=False):
+                        try:
+                            os.rmdir(path)
+                        except OSError as error:
+                            if error.errno != errno.EBUSY:
+                                raise
+                            return False
+            return True
+        until(removed, "empty control groups")
         shutil.rmtree(self.folder)
 
     def start(self, *more, crash=None):
