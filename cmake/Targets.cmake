@@ -15,6 +15,8 @@ if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
   # has none: ranks on both kinds of machine would drift apart.
   target_compile_options(acc_options INTERFACE -ffp-contract=off)
 endif()
+# An empty optional that is read, an index past the end: these end the program where it is tested.
+target_compile_definitions(acc_options INTERFACE $<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)
 if(ACC_UNITY)
   # Where a source is included, its unnamed namespaces look to GCC as if they stood in a header.
   target_compile_options(acc_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)

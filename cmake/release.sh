@@ -1,7 +1,7 @@
 #!/bin/bash
-# Makes a version from the last commit: packages, wheel, sources, bill of materials, digests.
+# Makes a version from the last commit: packages and wheels for amd64 and arm64, sources, bill of materials, digests.
 #   cmake/release.sh VERSION [FOLDER]   into FOLDER (build/release-VERSION), which must not exist
-#   cmake/release.sh --check            builds twice in different folders and compares byte by byte; takes two full builds
+#   cmake/release.sh --check            builds twice in different folders and compares byte by byte; takes twice as long
 # Refused: a CHANGELOG.md without the section, another version in CMakeLists.txt, changes that aren't committed.
 # Everything is built from `git archive`, with the commit's time as SOURCE_DATE_EPOCH, without ccache.
 set -eu
@@ -16,33 +16,39 @@ check() {
   [ -z "$(git status --porcelain)" ] || acc_die "there are changes that aren't committed: $(git status --porcelain | head -3 | tr '\n' ' ')"
 }
 
-# build VERSION FOLDER_OF_SOURCES FOLDER_OF_RESULTS
-build() {
-  local version=$1 source=$2 out=$3
-  mkdir -p "$source" "$out"
-  git archive HEAD | tar -x -C "$source"
-  git archive --format=tar --prefix="acc-$version/" HEAD | gzip -9n >"$out/acc-$version.tar.gz"
+# build_for PRESET SOURCES RESULTS: packages and the wheel of one architecture.
+build_for() {
+  local preset=$1 source=$2 out=$3
   # Paths of this machine get into a program through __FILE__ and debug information: both begin at the root of the sources.
   local map="-ffile-prefix-map=$source/="
+  acc_say "building for preset $preset"
   (
     cd "$source"
     export CCACHE_DISABLE=1  # what another folder compiled proves nothing
-    cmake --preset release -DACC_TESTS=OFF -DCMAKE_C_FLAGS="$map" -DCMAKE_CXX_FLAGS="$map" >/dev/null
-    cmake --build --preset release --parallel "${ACC_JOBS:-$(nproc)}"
-    (cd build/release && cpack >/dev/null && mv ./*.deb "$out/")
-    if [ -x cmake/wheel.sh ]; then
-      ACC_NO_SETUP=1 ./cmake/wheel.sh "$out"
-    else
-      acc_say "no wheel: this version has no cmake/wheel.sh"
-    fi
+    cmake --preset "$preset" -DACC_TESTS=OFF -DCMAKE_C_FLAGS="$map" -DCMAKE_CXX_FLAGS="$map" >/dev/null
+    cmake --build --preset "$preset" --parallel "${ACC_JOBS:-$(nproc)}" --target all
+    (cd "build/$preset" && cpack >/dev/null && mv ./*.deb "$out/")
+    ACC_NO_SETUP=1 ./cmake/wheel.sh $([ "$preset" = release ] || echo "--$preset") "$out"
   )
+}
+
+# build VERSION FOLDER_OF_SOURCES FOLDER_OF_RESULTS
+build() {
+  local version=$1 source=$2 out=$3
+  cmake/arm64/root.sh
+  mkdir -p "$source/build" "$out"
+  git archive HEAD | tar -x -C "$source"
+  git archive --format=tar --prefix="acc-$version/" HEAD | gzip -9n >"$out/acc-$version.tar.gz"
+  ln -s "$acc_root/build/arm64-root" "$source/build/arm64-root"
+  build_for release "$source" "$out"
+  build_for arm64 "$source" "$out"
   acc_say "bill of materials"
-  python3 cmake/release/sbom.py --build "$source/build/release" --version "$version" --out "$out/acc-$version.spdx.json" "$out"/*
+  python3 cmake/release/sbom.py --build "$source/build/release" --same-in build/arm64-root/versions --version "$version" --out "$out/acc-$version.spdx.json" "$out"/*
   python3 cmake/release/artifacts.py sums "$out"
 }
 
 [ $# -ge 1 ] && [ "$1" != --help ] || { sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2; }
-acc_install $acc_build_packages
+acc_install $acc_build_packages $acc_cross_packages
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 umask 022

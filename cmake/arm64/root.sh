@@ -2,6 +2,7 @@
 # Makes build/arm64-root: the headers and libraries of Debian's arm64 packages that the build needs, unpacked and not installed.
 # `root.sh machine` makes build/arm64-machine: a kernel and busybox, for tests/arm64/machine.py.
 # Needs no root and changes nothing of this machine's packages. Does nothing if the folder holds these packages already.
+# FOLDER/versions: what was unpacked, "name version" in a line.
 set -euo pipefail
 . "$(dirname "$0")/../setup.sh"
 
@@ -12,7 +13,7 @@ case $what in
   *) acc_die "what is '$what'? root or machine" ;;
 esac
 root=$acc_root/build/arm64-$what
-if [ -e "$root/complete" ] && [ "$(cat "$root/complete")" = "$packages" ]; then exit 0; fi
+if [ -e "$root/versions" ] && [ "$(cat "$root/complete" 2>/dev/null)" = "$packages" ]; then exit 0; fi
 acc_say "unpacking Debian's arm64 packages in build/arm64-$what"
 rm -rf "$root"
 state=$root/apt
@@ -32,6 +33,9 @@ if [ "$what" = machine ]; then
 else
   apt_arm64 install -y --download-only $packages
 fi
-for package in "$state"/archives/*.deb; do dpkg-deb --extract "$package" "$root"; done
+for package in "$state"/archives/*.deb; do
+  dpkg-deb --extract "$package" "$root"
+  dpkg-deb --show --showformat '${Package} ${Version}\n' "$package"
+done >"$root/versions"
 rm -rf "$state"
 echo "$packages" >"$root/complete"

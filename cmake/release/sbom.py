@@ -6,6 +6,7 @@
 Nothing in it is written by hand: headers come from the compiler's dependencies that ninja keeps, archives from the link commands and
 from what g++ names, packages and versions from dpkg, licences from the packages' copyright files. A file that belongs to no
 package, or a copyright file without a licence that is known here, is an error. FILEs are what is shipped; their digests are in it.
+--same-in FILE, "name version" lines: what another architecture was built from; a package of another version there is an error.
 SOURCE_DATE_EPOCH is its time; two runs over the same build are equal byte by byte.
 """
 from __future__ import annotations
@@ -144,15 +145,26 @@ def components_of(build: pathlib.Path) -> list[dict[str, str]]:
     return [component(package) for package in sorted(set(packages_of(foreign).values())) if not DECLARATIONS_ONLY.fullmatch(package)]
 
 
+def check_same(components: list[dict[str, str]], lines: str) -> None:
+    """@throws Unknown  packages of another version in lines, of which each is "name version"."""
+    versions = dict(line.split(" ", 1) for line in lines.splitlines())
+    other = [f"{one['package']} {one['version']} here, {versions[one['package']]} there" for one in components if versions.get(one["package"], one["version"]) != one["version"]]
+    if other:
+        raise Unknown("another architecture is built from other versions: " + ", ".join(other) + "; update the packages of this machine, or remove that architecture's folder")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--version", required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--same-in", type=pathlib.Path)
     parser.add_argument("files", type=pathlib.Path, nargs="*")
     options = parser.parse_args()
     try:
         components = components_of(options.build)
+        if options.same_in:
+            check_same(components, options.same_in.read_text())
     except Unknown as problem:
         print(f"sbom.py: {problem}", file=sys.stderr)
         return 1

@@ -114,6 +114,12 @@ class Linked(unittest.TestCase):
         with self.assertRaisesRegex(sbom.Unknown, "/nowhere/mine.h"):
             sbom.packages_of({"/nowhere/zlib.h", "/nowhere/mine.h"}, ask)
 
+    def test_another_architecture_from_other_versions_is_an_error(self):
+        here = [{"package": "zlib1g-dev", "version": "1:1.2.13"}, {"package": "libx-dev", "version": "2"}]
+        sbom.check_same(here, "zlib1g-dev 1:1.2.13\nlibother-dev 7\n")
+        with self.assertRaisesRegex(sbom.Unknown, "zlib1g-dev 1:1.2.13 here, 1:1.2.14 there"):
+            sbom.check_same(here, "zlib1g-dev 1:1.2.14\n")
+
     def test_headers_of_cuda_are_declarations_of_what_is_loaded_later(self):
         self.assertEqual(sbom.packages_of({"/usr/local/cuda-13.0/include/cuda.h"}, lambda _: ""), {})
         for name in ("libc6-dev", "linux-libc-dev", "nvidia-cuda-dev", "libnccl-dev"):
