@@ -19,7 +19,8 @@ struct EventKey {
 };
 
 inline constexpr std::array kEventKeys{
-    EventKey{"", "v", "number", "1; raised when an event or a key changes its meaning or is removed"},
+    EventKey{"", "v", "number",
+             "1; raised when an event or a key changes its meaning or is removed"},
     EventKey{"", "seq", "number", "from 0 in each job and node; a gap: lines were lost"},
     EventKey{"", "time", "text", "UTC, \"2026-03-02T03:14:07.000Z\", by this machine's clock"},
     EventKey{"", "t", "number", "seconds since the agent's start, by a clock that never jumps"},
