@@ -290,7 +290,7 @@ void AgentLoop::on_child_changed() {
   heed_lease();
   if (group_.phase == Phase::running) terminal_.suspend_with_worker();
   if (group_.phase == Phase::killing) {
-    left_overs_.kill();  // new orphans may have come up from those just killed
+    left_overs_.kill();  // those just killed may have left new orphans
   } else if (group_.phase == Phase::stopping && group_.left_overs_due) {
     left_overs_.terminate();
   }

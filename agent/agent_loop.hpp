@@ -82,8 +82,8 @@ class AgentLoop {
   void on_hang(const JobWatch::Hang& hang);
   void leave_unfit(const std::string& why);
 
-  // actions out: what is told goes to JobCourse, reports of a job on several nodes to
-  // CoordinatorLink, the rest is here
+  // actions out: JobCourse carries out messages, CoordinatorLink reports of a job on several nodes;
+  // the rest is here
   void carry_out(const Action& action);
   void act(const StartRound& a);
   void act(const SignalWorkers& a);

@@ -11,8 +11,8 @@ using namespace transitions;
 
 namespace {
 
-// The other nodes may use up their grace before the coordinator can close the job; so long after
-// that this node goes by itself.
+// The other nodes may use up their grace before the coordinator can close the job. This node ends
+// by itself this long after that.
 constexpr Millis kCloseTimeout{10'000};
 // Nothing was started on any node: only the coordinator's answer is waited for.
 constexpr Millis kCloseTimeoutBeforeStart{2'000};
@@ -92,7 +92,7 @@ Actions hurry(GroupState& group, const StopOrdered& order) {
 
 Actions finish_closed(GroupState& group) {
   const End& end = group.orders.close->end;
-  // For the report: the signal may have come to another node.
+  // For the report: another node may have received the signal.
   if (end.outcome == Outcome::stopped && end.exit_code > 128)
     group.stop_signal = end.exit_code - 128;
   if (end.outcome == Outcome::preempted && group.stop_signal == 0 && group.orders.stop)
@@ -131,8 +131,8 @@ Actions on_repeated_stop(GroupState& group, const SignalArrived& e) {
   return {ArmTimer{Timer::close_timeout, kHurriedGrace}};
 }
 
-/// A Ctrl-C that another node heard first was this one's too: a later one here is the second. What
-/// comes at once is the same one, which srun sends to all nodes; acc-launch --hosts sends a node
+/// A Ctrl-C that another node received first counts here too: a later one is the second. One that
+/// follows at once is the same one, which srun sends to all nodes; acc-launch --hosts sends a node
 /// only repetitions of what it sent to another.
 void count_press_elsewhere(GroupState& group, const SignalArrived& e) {
   constexpr Millis kSamePress{1'000};
@@ -228,7 +228,7 @@ Actions on_signal(GroupState& group, const SignalArrived& e) {
   // Without a coordinator, what ends nothing can be passed on here at least.
   if (!ends && !group.is_connected) return on(group, SignalOrdered{e.signo});
   Actions actions{AskJob{e.signo}};
-  if (!ends) return actions;  // comes back as SignalOrdered
+  if (!ends) return actions;  // the coordinator returns it as SignalOrdered
   group.is_signal_unheard = group.is_signal_unheard || !group.is_connected;
   count_press_elsewhere(group, e);
   append(actions, group.stop_signal == 0 ? on_first_stop(group, e) : on_repeated_stop(group, e));
@@ -319,7 +319,7 @@ Actions on(GroupState& group, const GaveUp& e) {
   return is_resting(group) ? finish_stopped(group) : Actions{};
 }
 
-// A signal that could not be reported goes out with the new connection; wait for the answer.
+// A signal that could not be reported is sent over the new connection; wait for the answer.
 Actions on(GroupState& group, const LinkChanged& e) {
   group.is_connected = e.is_connected;
   if (!e.is_connected || !group.is_signal_unheard) return {};

@@ -7,7 +7,8 @@
 /// holds the lines to it.
 namespace acc::agent {
 
-/// Higher when an event or a key changes its meaning or goes; new ones may come at any time.
+/// Raised when an event or a key changes its meaning or is removed; both may be added at any
+/// time.
 inline constexpr int kEventsVersion = 1;
 
 struct EventKey {
@@ -18,7 +19,8 @@ struct EventKey {
 };
 
 inline constexpr std::array kEventKeys{
-    EventKey{"", "v", "number", "1; higher when an event or a key changes its meaning or goes"},
+    EventKey{"", "v", "number",
+             "1; raised when an event or a key changes its meaning or is removed"},
     EventKey{"", "seq", "number", "from 0 in each job and node; a gap: lines were lost"},
     EventKey{"", "time", "text", "UTC, \"2026-03-02T03:14:07.000Z\", by this machine's clock"},
     EventKey{"", "t", "number", "seconds since the agent's start, by a clock that never jumps"},

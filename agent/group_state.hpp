@@ -191,7 +191,7 @@ struct TellStopping {
   Millis grace;
   bool preempted;
 };
-/// A signal came while the round was ending anyway: no restart will follow.
+/// A signal arrived while the round was ending anyway: no restart will follow.
 struct TellNoRestart {
   int signo;
 };
@@ -221,7 +221,7 @@ struct ReportStopped {
   bool progress = false;
 };
 struct ReportUnkillable {};
-/// A signal came to this node and is meant for the whole job.
+/// A signal reached this node and is meant for the whole job.
 struct AskJob {
   int signo;
 };
@@ -236,7 +236,7 @@ using Actions = std::vector<Action>;
 
 /// What the coordinator has ordered.
 struct Orders {
-  std::optional<Round> round;  ///< the newest; a round never comes twice
+  std::optional<Round> round;  ///< the newest; no round is ordered twice
   Instant round_at{};
   std::optional<StopOrdered> stop;
   bool is_stop_held = false;       ///< it waits for Timer::startup
@@ -276,7 +276,7 @@ struct GroupState {
 
   // ---- the end ----
   int stop_signal = 0;  ///< the first one that asked for it
-  /// It came while all was well: the end of the round is its doing.
+  /// It arrived while all workers were healthy: it ended the round.
   bool stopped_by_signal = false;
   std::uint32_t interrupts = 0;  ///< Ctrl-C so far
   bool guardian_lost = false;

@@ -10,7 +10,7 @@ namespace acc::agent {
 /// What a report begins with, without spaces and line ends.
 inline constexpr std::string_view kReportBegin = "{\"format\":";
 
-/// Higher when a key changes its meaning or goes; new ones may come at any time.
+/// Raised when a key changes its meaning or is removed; keys may be added at any time.
 inline constexpr int kReportFormat = 1;
 
 struct ReportKey {
@@ -21,7 +21,7 @@ struct ReportKey {
 };
 
 inline constexpr std::array kReportKeys{
-    ReportKey{"", "format", "number", "1; higher when a key changes its meaning or goes"},
+    ReportKey{"", "format", "number", "1; raised when a key changes its meaning or is removed"},
     ReportKey{"", "job", "text", "id of the run, as in ACC_JOB_ID"},
     ReportKey{"", "host", "text", "of this machine"},
     ReportKey{"", "pid", "number", "of the acc-launch that was started"},

@@ -45,7 +45,7 @@ inline constexpr std::array kExitCodes{
         ExitCode::usage, EndOf::job, "usage", "the command line or the config file is wrong",
         "read the complaints: each names the flag or the key, its value and where it stands"},
     ExitCodeRow{ExitCode::nodes_missing, EndOf::node, "nodes_missing",
-                "too few nodes came or came back in time, or this node lost the others",
+                "too few nodes joined or rejoined in time, or this node lost the others",
                 "read which nodes are named and look at them and at the network between"},
     ExitCodeRow{ExitCode::agent_lost, EndOf::node, "agent_lost",
                 "the agent process died (a signal named in the message); its workers were ended",

@@ -9,7 +9,7 @@ namespace acc {
 
 /// The exit code of a job on several nodes, of what their agents report. Those that take part at
 /// the end all report the job's. One that was lost on the way reports what happened to it alone:
-/// the job may have gone on without it, so that counts only where nobody reports anything else.
+/// the job may have gone on without it, so that counts only where no node reports anything else.
 class JobVerdict {
  public:
   /// Whether `code` may tell of the end of one node's part only.

@@ -62,7 +62,7 @@ static constexpr Deviation kDeviations[] = {
      "a failure anywhere stops and restarts all workers, with one count for the job; the machines "
      "talk on main_process_port + 1 (--control_port)",
      "half a job on a new attempt would wait for ever"},
-    {"several machines: whoever reaches the port of the store can join and run code",
+    {"several machines: any host that reaches the port of the store can join and run code",
      "beyond loopback a secret is needed (--make_secret), unless --insecure is given",
      "a launcher starts programs"},
     {"c10d: SIGTERM to one machine's agent takes that machine out, the others go on without it",

@@ -346,7 +346,7 @@ class Launch {
     if (!quiet) tell_about_ignored(line_);
     for (const auto& warning : plan.warnings) tell("warning: " + warning);
     if (plan.cluster.several() && plan.cluster.insecure && !plan.cluster.loopback && !prints)
-      tell("warning: --insecure: whoever reaches port " +
+      tell("warning: --insecure: any host that reaches port " +
            std::to_string(plan.cluster.control_port) + " can join, read and stop this job");
     if (prints) return print(plan_to_json(spec, plan));
     plan.warnings.clear();  // told

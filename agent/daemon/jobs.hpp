@@ -20,7 +20,7 @@
 /// docs/decisions/0034-daemon.md has the whole.
 namespace acc::agent::daemon {
 
-using JobId = std::string;  ///< "train-k3jd82": [a-z0-9][a-z0-9._-]*, checked where it comes in
+using JobId = std::string;  ///< "train-k3jd82": [a-z0-9][a-z0-9._-]*, checked on arrival
 
 /// Who asks, from the kernel (SO_PEERCRED), or a user that another daemon vouches for by name. Sees
 /// and steers the jobs of its own uid; the user that the daemon runs as, and root, see all.

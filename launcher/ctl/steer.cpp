@@ -70,7 +70,7 @@ std::string not_asked(const LaunchState& launch, const std::vector<std::string>&
 }
 
 int steer(const Invocation& call, const LaunchState& launch, int signo) {
-  // A node that hasn't found the others yet hears of a stop from nobody else.
+  // A node that hasn't found the others yet receives a stop only from here.
   const bool to_all = call.command.verb == "stop";
   std::optional<int> failed;
   bool is_done = false;
@@ -105,7 +105,7 @@ int remove(const LaunchState& launch) {
     if (one.job && !is_over(one.job->state))
       return fail(CtlExit::refused, launch.record.id + " hasn't ended: stop it first");
   }
-  // All or nothing: what is left of it would be seen by nobody.
+  // All or nothing: what is left of it would appear in no list.
   const auto unknown = unknown_nodes(launch);
   if (!unknown.empty())
     return fail(CtlExit::no_service, "nothing of " + launch.record.id + " was removed: " +

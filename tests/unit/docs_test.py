@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """docs_test.py: what the documents say is there. Links and anchors lead somewhere; troubleshooting.md has the messages that name a cure, and no
-others; from-accelerate.md has the whole API of Accelerator, and of ours only what the headers have; the site's list names each page."""
+others; from-accelerate.md has the whole API of Accelerator, and of ours only what the headers have; the site's list names each page; files and names
+of the tables "Where a change goes" are there."""
 import functools
 import pathlib
 import re
@@ -68,6 +69,79 @@ class Links(unittest.TestCase):
         mapped = [line.split(" ")[0] for line in text_of("docs/site/map.txt").splitlines() if not line.startswith("#")]
         self.assertEqual([page for page in mapped if not (ROOT / page).exists()], [])
         self.assertEqual([page for page in map(str, markdown.pages()) if page not in mapped], [])
+
+
+# ---- where a change goes ----
+
+WHERE = "## Where a change goes"
+# What a cell names: files, of the page's folder, of the root or of the tests; folders; identifiers that stand in the row's files.
+A_FILE = re.compile(r"[\w./*-]+\.(?:cpp|hpp|h|py|json|md)|[\w./-]+/")
+A_NAME = re.compile(r"(?:\w+::)*([A-Za-z_]\w*)(?:\(\w+\))?")
+
+
+def changes(page, text):
+    """(line, files, tests, complaints) of each row of the page's table."""
+    lines = text.splitlines()
+    begin = lines.index(WHERE) + 3
+    folder = page.parent
+    for number, row in enumerate(lines[begin:], begin + 1):
+        if not row.startswith("|"):
+            return
+        cells = re.split(r"(?<!\\)\|", row)[1:-1]
+        if len(cells) != 3:
+            yield number, [], [], ["not three cells"]
+            continue
+        wrong, found = [], []
+        for place in cells[1:]:
+            spans, paths = [span for _, span in markdown.spans(place)], []
+            for span in filter(A_FILE.fullmatch, spans):
+                roots = (ROOT / folder, ROOT, ROOT / "tests/unit" / folder)
+                some = [path for root in roots for path in root.glob(span.rstrip("/"))]
+                paths += some
+                wrong += [] if some else [f"no such file: {span}"]
+            found.append(paths)
+        everything = "".join(path.read_text() for path in found[0] + found[1] if path.is_file())
+        for _, span in markdown.spans(cells[1]):
+            name = A_NAME.fullmatch(span)
+            if name and not A_FILE.fullmatch(span) and not re.search(rf"\b{name[1]}\b", everything):
+                wrong.append(f"none of the row's files has {span}")
+        yield number, found[0], found[1], wrong
+
+
+class Changes(unittest.TestCase):
+    def test_each_file_and_name_of_where_a_change_goes_is_there(self):
+        seen, wrong = 0, []
+        for page in filter(lambda page: WHERE in text_of(page).splitlines(), markdown.all_pages()):
+            for line, files, tests, complaints in changes(page, text_of(page)):
+                seen += 1
+                wrong += [f"{page}:{line}: {complaint}" for complaint in complaints]
+                if not files:
+                    wrong.append(f"{page}:{line}: no file")
+                if not any("tests" in path.relative_to(ROOT).parts for path in tests):
+                    wrong.append(f"{page}:{line}: no test")
+        self.assertGreater(seen, 30)
+        self.assertEqual(wrong, [])
+
+    def test_contributing_leads_to_each_of_these_tables(self):
+        linked = {target for _, target in markdown.links(text_of("CONTRIBUTING.md"))}
+        for page in filter(lambda page: WHERE in text_of(page).splitlines(), markdown.all_pages()):
+            self.assertIn(f"{page}#where-a-change-goes", linked)
+
+    def test_the_rule_itself(self):
+        page = pathlib.Path("agent/README.md")
+        rows = ["a | `step` in `supervisor.cpp` | `supervisor_test.cpp`", "b | `no_such_name` in `supervisor.cpp` | `supervisor_test.cpp`",
+                "c | `no_such_file.cpp`, `--flag` | `tests/unit/house_test.py`", "d | `common/*.hpp` | `no_such_test.cpp`", "e | f"]
+        text = "\n".join([WHERE, "| change | files | test |", "|---|---|---|", *(f"| {row} |" for row in rows), "", "| not | a | row |"])
+        self.assertEqual([len(complaints) for *_, complaints in changes(page, text)], [0, 1, 1, 1, 1])
+
+
+class Glossary(unittest.TestCase):
+    def test_it_has_each_term_once_and_stays_short(self):
+        table = text_of("docs/architecture.md").split("## Glossary", 1)[1].split("|---|---|\n", 1)[1].split("\n\n", 1)[0]
+        terms = [row.split("|")[1].strip() for row in table.splitlines()]
+        self.assertLessEqual(len(terms), 40, "merge two entries, or find a word that needs none")
+        words = [word.strip() for term in terms for word in term.split(",")]
+        self.assertEqual(sorted(words), sorted(set(words)))
 
 
 # ---- troubleshooting.md ----

@@ -374,9 +374,20 @@ def check_headers_of_accelerator(root):
                 yield f"docs/runtime.md: accelerator.hpp {'includes' if name in excepted else 'does not include'} {name}"
 
 
+def check_operations(root):
+    """The agent prints the operations of the runtime by their numbers, and may not include it: both list the same words."""
+    def words_of(file, begin, end):
+        return re.findall(r'"(\w+)"', (root / file).read_text().split(begin, 1)[1].split(end, 1)[0])
+
+    runtime = words_of("runtime/group/describe.cpp", "EnumNames<Operation", ";")
+    common = words_of("common/heartbeat_page.cpp", "kOperations{", ";")
+    if runtime != common or len(runtime) < 10:
+        yield f"operations of runtime/group/describe.cpp {runtime} and of common/heartbeat_page.cpp {common} differ"
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
-    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_retired_words(root)) + list(check_pages(root)) + list(check_headers_of_accelerator(root)) + list(house_sizes.check_sizes(root))
+    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_retired_words(root)) + list(check_pages(root)) + list(check_headers_of_accelerator(root)) + list(check_operations(root)) + list(house_sizes.check_sizes(root))
     files = 0
     for room in ROOMS:
         for path in sorted((root / room).rglob("*")):
