@@ -6,6 +6,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -229,7 +230,7 @@ void add_elsewhere(Block& block, const JobReport& r, const FailureElsewhere& the
 std::string goodput_words(const JobReport& r) {
   const auto& g = r.goodput;
   if (r.restarts == 0 && !g.knows_checkpoints) return {};
-  const auto share = std::to_string(static_cast<int>(g.goodput() * 100 + 0.5)) + " %";
+  const auto share = std::to_string(std::lround(g.goodput() * 100)) + " %";
   std::string text = share + " of " + describe(g.total) +
                      " was of use; lost: " + describe(g.restarting) + " in restarts, " +
                      describe(g.waiting) + " before the first start";

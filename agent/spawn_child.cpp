@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <ctime>
+#include <limits>
 
 // Built without sanitizers and stack protectors: their state belongs to the agent's thread, whose
 // thread-local memory this code sees.
@@ -72,10 +73,12 @@ long place(int from, int to) {
   return call(SYS_dup3, from, to, 0);
 }
 
+constexpr long kLastFd = std::numeric_limits<unsigned>::max();
+
 // Everything from `first` on closes at exec. Containers with an older seccomp profile, and kernels
 // before 5.11, refuse close_range.
 void close_others(int first) {
-  if (call(SYS_close_range, first, static_cast<long>(~0U), CLOSE_RANGE_CLOEXEC) == 0) return;
+  if (call(SYS_close_range, first, kLastFd, CLOSE_RANGE_CLOEXEC) == 0) return;
   rlimit limit{};
   call(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, word(&limit));
   constexpr rlim_t kMost = 65536;
@@ -88,7 +91,7 @@ void take_descriptors(ChildSlot& slot) {
     // Copies the few below and no more: a copy of all costs each of N workers N descriptors.
     require(
         slot, "close_range",
-        call(SYS_close_range, slot.first_foreign_fd, static_cast<long>(~0U), CLOSE_RANGE_UNSHARE));
+        call(SYS_close_range, slot.first_foreign_fd, kLastFd, CLOSE_RANGE_UNSHARE));
   }
   require(slot, "dup2", place(slot.stdin_fd, 0));
   require(slot, "dup2", place(slot.stdout_fd, 1));

@@ -52,8 +52,8 @@ std::optional<Placement> in_slurm(const Environment& environment) {
   const auto name = std::to_string(*job) + "." + std::to_string(*step);
   Placement place{.who = "Slurm step " + name,
                   .job = "slurm-" + name,
-                  .machines = *tasks,
-                  .rank = *rank,
+                  .machines = tasks,
+                  .rank = rank,
                   .port = port_of(*job + 131ULL * *step),
                   .is_host = *rank == 0};
   place.tasks_here =
@@ -111,8 +111,8 @@ std::optional<Placement> in_open_mpi(const Environment& environment) {
   const auto number = parse_number<std::uint64_t>(name);
   Placement place{.who = "Open MPI job " + printable(name),
                   .job = "mpi-" + plain_word(name),
-                  .machines = *size,
-                  .rank = *rank,
+                  .machines = size,
+                  .rank = rank,
                   .port = port_of(number ? *number >> 16U : number_of(name))};
   place.tasks_here = std::max(1U, count(environment, "OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1));
   place.task_here = count(environment, "OMPI_COMM_WORLD_LOCAL_RANK").value_or(0);
@@ -167,7 +167,7 @@ std::optional<Placement> in_indexed_job(const Environment& environment,
   if (!pod.ends_with(ending)) return std::nullopt;
   const auto job = pod.substr(0, pod.size() - ending.size());
   Placement place{
-      .who = "Kubernetes job " + printable(job), .job = "k8s-" + plain_word(job), .rank = *index};
+      .who = "Kubernetes job " + printable(job), .job = "k8s-" + plain_word(job), .rank = index};
   place.port = kKubernetesPort;
   place.is_host = *index == 0;
   if (pod.size() < host_name.size())

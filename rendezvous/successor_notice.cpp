@@ -20,7 +20,7 @@ void SuccessorNotice::send() {
   dial_ = dial(io_, options_.dial, [this](Dialled dialled) {
     const auto finished = std::exchange(dial_, nullptr);
     if (dialled.has_value()) {
-      const auto channel = *dialled;
+      const auto& channel = *dialled;
       channel->start({});
       channel->send(frame_(channel->local().host));
       channel->close();

@@ -326,7 +326,7 @@ asio::awaitable<HttpReply> HttpConnection::State::carry_out(Got got) {
                        std::rethrow_exception(failed);
                      } catch (const std::exception& error) {
                        why = error.what();
-                     } catch (...) {
+                     } catch (...) {  // nothing can be said of it
                      }
                      log::error("request_failed", {{"request", printable(asked)}, {"why", why}});
                      reply = error_reply({500, "an error of the daemon; its log says more"});

@@ -104,7 +104,8 @@ RequestParser::Step RequestParser::feed(std::string_view bytes, std::size_t& con
     const auto rest = bytes.substr(consumed);
     const auto n = in.put(boost::asio::const_buffer{rest.data(), rest.size()}, error);
     consumed += n;
-    if (!in.is_header_told && (in.header_bytes += n) > kMostHeaderBytes)
+    if (!in.is_header_told) in.header_bytes += n;
+    if (!in.is_header_told && in.header_bytes > kMostHeaderBytes)
       return in.failed(http::make_error_code(http::error::header_limit));
     if (error == http::error::need_more) {
       // A line that never ends: of a chunk's extension, or a trailer.

@@ -70,7 +70,8 @@ ReplyParser::Step ReplyParser::feed(std::string_view bytes, std::size_t& consume
     const auto rest = bytes.substr(consumed);
     const auto n = in.put(boost::asio::const_buffer{rest.data(), rest.size()}, error);
     consumed += n;
-    if (!in.is_head_told && (in.header_bytes += n) > kMostReplyHeader) in.is_broken = true;
+    if (!in.is_head_told) in.header_bytes += n;
+    if (!in.is_head_told && in.header_bytes > kMostReplyHeader) in.is_broken = true;
     // A line that never ends: of a chunk's extension, or a trailer.
     if (error == http::error::need_more && n == 0 && rest.size() > kMostReplyHeader)
       in.is_broken = true;

@@ -104,7 +104,8 @@ asio::awaitable<bool> PeerStream::write(std::string_view bytes) {
     const bool is_ready = co_await ready(io);
     if (!is_ready) co_return false;
   }
-  co_return bytes.empty();
+  const bool is_all = bytes.empty();
+  co_return is_all;
 }
 
 void PeerStream::try_write(std::string_view bytes) {

@@ -92,7 +92,7 @@ Section about_hardware() {
            {"NUMA nodes", nodes == 0 ? "" : std::to_string(nodes)},
            {"memory", gibibytes(launcher::memory_field("MemTotal")) + ", available " +
                           gibibytes(agent::free_memory_bytes())},
-           {"memory limit", limit ? gibibytes(*limit) : "none"},
+           {"memory limit", limit ? gibibytes(limit) : "none"},
            {"/dev/shm", gibibytes(launcher::shared_memory_size())}}};
 }
 

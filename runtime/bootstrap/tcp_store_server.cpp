@@ -74,7 +74,8 @@ class TcpStoreServer::Loop {
         most_clients_{static_cast<std::size_t>(size) * 16 + 64} {
     if (!wake_)
       throw Error{ErrorCode::system, "store server: " + system_error(errno, "eventfd").what};
-    owners_[self.rank] = {std::move(self), 1};
+    const int rank = self.rank;
+    owners_[rank] = {std::move(self), 1};
     thread_ = quiet_thread([this] { run(); });
   }
 

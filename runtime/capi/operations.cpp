@@ -14,6 +14,7 @@ acc_status on(acc_comm* comm, Body&& body) noexcept {
 
 template <class Body>
 acc_status begun(acc_comm* comm, acc_work** work, Body&& body) noexcept {
+  // made() catches what it throws.  NOLINTNEXTLINE(bugprone-unhandled-exception-at-new)
   return made(work, [&] { return new acc_work{body(given(comm, "comm").group)}; });
 }
 

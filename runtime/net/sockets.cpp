@@ -358,12 +358,10 @@ Result<UniqueFd> receive_with(int fd, std::span<std::byte> bytes, Deadline deadl
         std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
         received.reset(descriptor);
       }
-    } else if (n == 0) {
+    } else if (n == 0 || errno == ECONNRESET) {
       return closed("the peer closed the connection");
     } else if (errno == EAGAIN) {
       if (auto ready = await(fd, POLLIN, deadline); !ready) return ready.error();
-    } else if (errno == ECONNRESET) {
-      return closed("the peer closed the connection");
     } else if (errno != EINTR) {
       return system_error(errno, "receive from a peer");
     }

@@ -7,6 +7,7 @@
 #include <acc/process_group.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -141,7 +142,7 @@ int run_worker(const std::vector<std::string>& words) {
     return 0;
   }
   results.print("         " + ranks_text(group) + ", backend " + std::string{group.backend()} +
-                ", met in " + std::to_string(static_cast<int>(joined * 1e3 + 0.5)) + " ms\n");
+                ", met in " + std::to_string(std::lround(joined * 1e3)) + " ms\n");
   return run_checks(group, results);
 }
 

@@ -58,8 +58,8 @@ void Collectives::dispatch(ActiveCall& active) {
     case Operation::reduce_scatter: {
       const auto rank = static_cast<std::size_t>(placement_.rank);
       if (call.counts.empty()) return reduce(active, {n * count, rank * count, (rank + 1) * count});
-      const auto mine =
-          std::accumulate(call.counts.begin(), call.counts.begin() + rank, std::size_t{0});
+      const auto before = call.counts.first(rank);
+      const auto mine = std::accumulate(before.begin(), before.end(), std::size_t{0});
       return reduce(active, {count, mine, mine + call.counts[rank]});
     }
     case Operation::broadcast:
@@ -155,7 +155,8 @@ void Collectives::all_to_all_v(ActiveCall& active) {
   const auto each = size_of(call.what.dtype);
   const auto lengths = lengths_of_all(active);
   const auto at = [&](std::span<const std::size_t> counts, std::size_t rank) {
-    return std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0}) * each;
+    const auto before = counts.first(rank);
+    return std::accumulate(before.begin(), before.end(), std::size_t{0}) * each;
   };
   for (std::size_t shift = 1; shift < n; ++shift) {
     std::vector<StagingPipeline::Piece> pieces;

@@ -87,7 +87,7 @@ void Scheduler::load_state_text(std::string_view text) {
 
 LambdaScheduler::LambdaScheduler(Optimizer& optimizer, Schedule schedule)
     : LambdaScheduler{optimizer,
-                      std::vector<Schedule>(optimizer.groups().size(), std::move(schedule))} {}
+                      std::vector<Schedule>(optimizer.groups().size(), schedule)} {}
 
 LambdaScheduler::LambdaScheduler(Optimizer& optimizer, std::vector<Schedule> schedules)
     : Scheduler{optimizer}, schedules_{std::move(schedules)} {
