@@ -350,7 +350,10 @@ int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
   ::signal(SIGXFSZ, SIG_IGN);  // ulimit -f: as a full disk, also for the report of a lost agent
   notes.sync();
   const int exit_code = Guardian{agent, signals, not_ours, board, wake_fd, pipe_fd}.run();
-  notes.ended(exit_code, board != nullptr && board->was_stopped);
+  if (board == nullptr)
+    notes.ended(exit_code);
+  else
+    notes.ended(exit_code, board->was_stopped, board->refusal);
   return exit_code;
 }
 
