@@ -45,8 +45,17 @@ constexpr int kForwarded[] = {SIGTERM, SIGINT,  SIGHUP,  SIGQUIT, SIGUSR1,
 // once.
 constexpr std::chrono::seconds kDeafAgent{20};
 constexpr unsigned kImpatient = 3;
+// A stopped agent acts on no signal, and would say so at its end alone.
+constexpr std::chrono::seconds kStoppedAgent{5};
 // On several hosts it leaves by itself, with the right exit code, one second after the third.
 constexpr std::chrono::seconds kDeafOnHosts{5};
+
+/// By SIGSTOP, or for another reason that SIGCONT ends.
+bool is_stopped(pid_t pid) {
+  const auto stat = read_small_file("/proc/" + std::to_string(pid) + "/stat");
+  const auto name_end = stat.rfind(") ");
+  return name_end != std::string::npos && stat.substr(name_end + 2, 1) == "T";
+}
 
 bool is_ignored(int signo) {
   struct sigaction action {};
@@ -174,6 +183,7 @@ class Guardian {
       forward_signals();
       if (const auto status = reap()) return *status;
       lease_timer_.ensure();  // also after the end of one
+      tell_of_stopped_agent();
       if (is_agent_deaf() || (interrupts_ > kImpatient && !is_on_hosts())) ::kill(agent_, SIGKILL);
     }
   }
@@ -184,8 +194,9 @@ class Guardian {
                     {wake_fd_.get(), POLLIN, 0},
                     {lease_.clock_fd(), POLLIN, 0}};
     auto patience = lease_.may_sleep();
-    if (deaf_from_) {
-      const std::chrono::nanoseconds left = *deaf_from_ - std::chrono::steady_clock::now();
+    for (const auto& until : {deaf_from_, look_at_}) {
+      if (!until) continue;
+      const std::chrono::nanoseconds left = *until - std::chrono::steady_clock::now();
       patience = std::max(std::chrono::nanoseconds{0}, std::min(left, patience.value_or(left)));
     }
     constexpr std::int64_t kSecond = 1'000'000'000;
@@ -196,6 +207,16 @@ class Guardian {
     if (fds[2].revents != 0) {
       [[maybe_unused]] const auto n = ::read(wake_fd_.get(), &rings, sizeof rings);
     }
+  }
+
+  void tell_of_stopped_agent() {
+    if (!look_at_ || std::chrono::steady_clock::now() < *look_at_) return;
+    look_at_.reset();
+    if (!is_stopped(agent_)) return;
+    const auto pid = std::to_string(agent_);
+    say("acc-launch: the agent (pid " + pid +
+        ") is stopped (SIGSTOP), and acts on no signal: 'kill -CONT " + pid +
+        "' lets it go on, a third Ctrl-C kills it and the workers\n");
   }
 
   bool is_agent_deaf() {
@@ -224,8 +245,12 @@ class Guardian {
     while (::read(signal_fd_.get(), &info, sizeof info) == sizeof info) {
       const int signo = static_cast<int>(info.ssi_signo);
       if (signo == SIGCHLD || signo == SIGTTOU) continue;
-      if (signo == SIGINT && ++interrupts_ == kImpatient)
-        deaf_from_ = std::chrono::steady_clock::now() + (is_on_hosts() ? kDeafOnHosts : kDeafAgent);
+      const auto now = std::chrono::steady_clock::now();
+      if (signo == SIGINT && ++interrupts_ == kImpatient) {
+        const std::chrono::seconds patience = is_on_hosts() ? kDeafOnHosts : kDeafAgent;
+        deaf_from_ = is_stopped(agent_) ? now : now + patience;
+      }
+      if ((signo == SIGINT || signo == SIGTERM) && !look_at_) look_at_ = now + kStoppedAgent;
       // Stopped, we could not watch it; and the agents on other hosts wouldn't stop with us.
       if (signo == SIGTSTP && (lease_.has_lease() || is_on_hosts())) {
         say("acc-launch: a job on several nodes can't be suspended\n");
@@ -318,6 +343,7 @@ class Guardian {
   pid_t interrupt_watch_ = -1;
   unsigned interrupts_ = 0;
   std::optional<Instant> deaf_from_;  ///< an agent that still runs then does not react to signals
+  std::optional<Instant> look_at_;    ///< whether the agent is stopped: one was asked to end
 };
 
 }  // namespace
@@ -350,7 +376,10 @@ int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
   ::signal(SIGXFSZ, SIG_IGN);  // ulimit -f: as a full disk, also for the report of a lost agent
   notes.sync();
   const int exit_code = Guardian{agent, signals, not_ours, board, wake_fd, pipe_fd}.run();
-  notes.ended(exit_code, board != nullptr && board->was_stopped);
+  if (board == nullptr)
+    notes.ended(exit_code);
+  else
+    notes.ended(exit_code, board->was_stopped, board->refusal);
   return exit_code;
 }
 

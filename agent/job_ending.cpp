@@ -62,6 +62,8 @@ int JobEnding::conclude(const CoordinatedJob* job) {
   auto report = make_report(job);
   if (report.outcome == Outcome::stopped || report.outcome == Outcome::preempted)
     note_stopped(parts_.guardian);
+  if (report.outcome == Outcome::cannot_start)
+    note_refusal(parts_.guardian, report.start_failure_words);
   parts_.telemetry.finish(report);
   report.is_unwritten = !write(report);
   if (report.is_unwritten && report.exit_code == 0) report.exit_code = to_int(ExitCode::output);

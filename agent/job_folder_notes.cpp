@@ -1,5 +1,6 @@
 #include "agent/job_folder_notes.hpp"
 
+#include "agent/report_file.hpp"
 #include "common/unique_fd.hpp"
 
 #include <fcntl.h>
@@ -20,11 +21,12 @@ constexpr int kFlags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
 // Lays hold of the disk space that exit.json needs: on a disk that is full by then, it goes here.
 constexpr char kStarted[] = "the guardian runs; exit.json follows at its end                ";
 
-std::string exit_text(int exit_code, bool was_stopped) {
+std::string exit_text(int exit_code, bool was_stopped, std::string_view not_started) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
   return "{\"exit_code\": " + std::to_string(exit_code) + ", \"time_ms\": " + std::to_string(ms) +
-         (was_stopped ? ", \"stopped\": true" : "") + "}\n";
+         (was_stopped ? ", \"stopped\": true" : "") +
+         (not_started.empty() ? "" : ", \"not_started\": " + json_string(not_started)) + "}\n";
 }
 
 bool write_synced(const std::string& path, int extra_flags, const std::string& text) {
@@ -62,12 +64,12 @@ void JobFolderNotes::sync() const {
   }
 }
 
-void JobFolderNotes::ended(int exit_code, bool was_stopped) const {
+void JobFolderNotes::ended(int exit_code, bool was_stopped, std::string_view not_started) const {
   if (folder_.empty()) return;
   const std::string path = folder_ + "/exit.json";
   const std::string beside = path + ".new";
   const std::string started = folder_ + "/started";
-  const std::string text = exit_text(exit_code, was_stopped);
+  const std::string text = exit_text(exit_code, was_stopped, not_started);
   const bool is_done =
       (write_synced(beside, O_TRUNC, text) && ::rename(beside.c_str(), path.c_str()) == 0) ||
       (write_synced(started, 0, text) && ::rename(started.c_str(), path.c_str()) == 0);

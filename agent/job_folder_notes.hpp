@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 /// What the guardian of a daemon's job writes down in the job's folder, so that a restarted daemon,
 /// which can't wait for a process that isn't its child, knows how the job stands
@@ -17,9 +18,11 @@ class JobFolderNotes {
   JobFolderNotes();
   /// Brings `started` to the disk. Apart, as workers needn't wait for that.
   void sync() const;
-  /// Makes exit.json: the guardian's last act. @param was_stopped  by a signal to the job, perhaps
-  /// on another node, of which the daemon here knows nothing
-  void ended(int exit_code, bool was_stopped = false) const;
+  /// Makes exit.json: the guardian's last act.
+  /// @param was_stopped  by a signal to the job, perhaps on another node, of which the daemon here
+  ///   knows nothing
+  /// @param not_started  why there was no worker; empty: there was one, or it isn't known
+  void ended(int exit_code, bool was_stopped = false, std::string_view not_started = {}) const;
 
  private:
   std::string folder_;  ///< empty: no daemon asked

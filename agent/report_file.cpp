@@ -24,23 +24,6 @@ constexpr std::string_view kStandardOutput = "-";
 /// A report that quotes the output of two failures has about so much.
 constexpr std::size_t kReserved = 64UL * 1024;
 
-std::string json_text(std::string_view text) {
-  std::string out = "\"";
-  while (!text.empty()) {
-    const auto shown = shown_character(text);
-    if (shown == 0) {  // may be no UTF-8: as Latin-1
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned char>(text[0]));
-      out += escaped;
-    } else {
-      if (text[0] == '"' || text[0] == '\\') out += '\\';
-      out += text.substr(0, shown);
-    }
-    text.remove_prefix(std::max<std::size_t>(1, shown));
-  }
-  return out + '"';
-}
-
 // Never more than a pipe takes at once, so that no write blocks.
 Result<void> write_to_standard_output(std::string_view text) {
   constexpr std::size_t kPiece = 4096;
@@ -72,14 +55,31 @@ Result<void> write_report_file(const std::string& path, std::string_view json,
   return written;
 }
 
+std::string json_string(std::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    const auto shown = shown_character(text);
+    if (shown == 0) {  // may be no UTF-8: as Latin-1
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned char>(text[0]));
+      out += escaped;
+    } else {
+      if (text[0] == '"' || text[0] == '\\') out += '\\';
+      out += text.substr(0, shown);
+    }
+    text.remove_prefix(std::max<std::size_t>(1, shown));
+  }
+  return out + '"';
+}
+
 std::string to_json(const ShortReport& report) {
   const bool ended = report.verdict != "running";
   return "{\n  \"format\": " + std::to_string(kReportFormat) +
-         ",\n  \"host\": " + json_text(host_name()) +
+         ",\n  \"host\": " + json_string(host_name()) +
          ",\n  \"pid\": " + std::to_string(report.pid) +
-         ",\n  \"verdict\": " + json_text(report.verdict) +
+         ",\n  \"verdict\": " + json_string(report.verdict) +
          ",\n  \"exit_code\": " + (ended ? std::to_string(report.exit_code) : "null") +
-         ",\n  \"reason\": " + (report.reason.empty() ? "null" : json_text(report.reason)) +
+         ",\n  \"reason\": " + (report.reason.empty() ? "null" : json_string(report.reason)) +
          "\n}\n";
 }
 

@@ -18,6 +18,9 @@ struct ShortReport {
   pid_t pid = 0;  ///< of the guardian
 };
 [[nodiscard]] std::string to_json(const ShortReport& report);
+/// As a string of JSON, with its quotes. What is shown by no terminal is escaped, also bytes that
+/// aren't UTF-8.
+[[nodiscard]] std::string json_string(std::string_view text);
 
 /// Whole, as write_whole_file; "-" is the standard output, which gets 30 s to take it. On a disk
 /// that is full it goes into the space that the report "running" reserved. Where not even that

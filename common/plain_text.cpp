@@ -197,4 +197,32 @@ std::string last_plain_line(std::string_view text, std::size_t limit) {
   return {};
 }
 
+std::string safe_json(std::string_view json) {
+  const auto add_escape = [](std::string& out, char16_t unit) {
+    char escaped[8];
+    std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(unit));
+    out += escaped;
+  };
+  std::string out;
+  out.reserve(json.size());
+  while (!json.empty()) {
+    const auto next = scan(json);
+    const auto c = next.character;
+    const bool is_space = c == '\n' || c == '\t' || c == '\r';
+    const bool is_escaped = (is_control(c) && !is_space) || (is_invisible(c) && !is_joiner(c));
+    if (!next.is_valid) {
+      out += kReplacement;
+    } else if (!is_escaped) {
+      out += json.substr(0, next.bytes);
+    } else if (c < 0x10000) {
+      add_escape(out, static_cast<char16_t>(c));
+    } else {  // as two units of UTF-16
+      add_escape(out, static_cast<char16_t>(0xD800 + ((c - 0x10000) >> 10U)));
+      add_escape(out, static_cast<char16_t>(0xDC00 + ((c - 0x10000) & 0x3FFU)));
+    }
+    json.remove_prefix(next.bytes);
+  }
+  return out;
+}
+
 }  // namespace acc

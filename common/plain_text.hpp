@@ -38,4 +38,9 @@ class SafeText {
 /// The same of a whole text.
 [[nodiscard]] std::string safe_text(std::string_view text);
 
+/// JSON that is safe for a terminal, and means the same: what safe_text makes visible is written as
+/// "\u009b", which a reader of JSON turns back; bytes that aren't UTF-8, and so no JSON, are
+/// U+FFFD.
+[[nodiscard]] std::string safe_json(std::string_view json);
+
 }  // namespace acc

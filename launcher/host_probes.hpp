@@ -38,7 +38,8 @@ std::string mpirun_kind();
 
 /// Looks into the site-packages that belong to this interpreter. Never runs Python.
 bool has_module(const std::string& interpreter, std::string_view module);
-/// From the package's dist-info; "0" if it is there without one; empty if it isn't there.
+/// From the package's dist-info, else its version.py (Debian's python3-torch), else its egg-info;
+/// "0" if it is there without any of them; empty if it isn't there.
 std::string installed_version(const std::string& interpreter, std::string_view package);
 
 }  // namespace acc::launcher

@@ -55,6 +55,36 @@ std::vector<fs::path> package_folders(const std::string& interpreter) {
   return folders;
 }
 
+/// Of "torch-2.4.0.dist-info", "numpy-1.24.2-py3.11.egg-info": what stands behind the first dash.
+std::string version_in_name(const fs::path& folder, std::string_view package,
+                            std::string_view ending) {
+  const auto start = std::string{package} + "-";
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator{folder, ignored}) {
+    const auto name = entry.path().filename().string();
+    if (!name.starts_with(start) || !name.ends_with(ending)) continue;
+    const auto version = name.substr(start.size(), name.size() - start.size() - ending.size());
+    return version.substr(0, version.find("-py"));
+  }
+  return {};
+}
+
+/// Of a line `__version__ = '1.13.0a0'`, perhaps with a type, in a file that isn't run.
+std::string assigned_version(const fs::path& file) {
+  constexpr std::string_view kName = "__version__";
+  std::ifstream in{file};
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with(kName)) continue;
+    const auto equals = line.find('=', kName.size());
+    const auto value =
+        trim(std::string_view{line}.substr(equals == std::string::npos ? line.size() : equals + 1));
+    const bool is_quoted = !value.empty() && (value[0] == '\'' || value[0] == '"');
+    const auto end = is_quoted ? value.find(value[0], 1) : std::string_view::npos;
+    if (end != std::string_view::npos) return std::string{value.substr(1, end - 1)};
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string version_text(const std::string& program, std::chrono::milliseconds limit) {
@@ -136,17 +166,15 @@ bool has_module(const std::string& interpreter, std::string_view module) {
 }
 
 std::string installed_version(const std::string& interpreter, std::string_view package) {
-  const auto start = std::string{package} + "-";
   std::error_code ignored;
   for (const auto& folder : package_folders(interpreter)) {
     if (!fs::exists(folder / package / "__init__.py", ignored)) continue;
-    for (const auto& entry : fs::directory_iterator{folder, ignored}) {
-      const auto name = entry.path().filename().string();
-      const auto end = name.find(".dist-info");
-      if (name.starts_with(start) && end != std::string::npos)
-        return name.substr(start.size(), end - start.size());
-    }
-    return "0";
+    if (const auto found = version_in_name(folder, package, ".dist-info"); !found.empty())
+      return found;
+    if (const auto found = assigned_version(folder / package / "version.py"); !found.empty())
+      return found;
+    const auto found = version_in_name(folder, package, ".egg-info");
+    return found.empty() ? "0" : found;
   }
   return {};
 }

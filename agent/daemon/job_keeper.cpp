@@ -390,8 +390,8 @@ awaitable<void> JobKeeper::watch(JobPtr job) {
     std::int64_t unused_ms = 0;
     const Found left = processes_->look(*job, UniqueFd{}, unused_ms);
     const bool has_begun = left.has_started || left.exit_code.has_value();
-    change(job,
-           GuardianEnded{info.si_status, lived, random_fraction(), has_begun, left.was_stopped});
+    change(job, GuardianEnded{info.si_status, lived, random_fraction(), has_begun, left.was_stopped,
+                              left.not_started});
     co_return;
   }
   std::int64_t ended_ms = 0;
@@ -399,7 +399,8 @@ awaitable<void> JobKeeper::watch(JobPtr job) {
   if (found.exit_code && !is_child) {
     remove_job_group(processes_->group(), job->id());
     if (ended_ms != 0) job->stored.ended_ms = ended_ms;
-    change(job, GuardianEnded{*found.exit_code, lived, random_fraction(), true, found.was_stopped});
+    change(job, GuardianEnded{*found.exit_code, lived, random_fraction(), true, found.was_stopped,
+                              found.not_started});
     co_return;
   }
   if (!is_child && !found.has_started) {  // its gate closed with the daemon that made it

@@ -4,6 +4,7 @@
 #include "common/restart_policy.hpp"
 #include "common/text.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace acc::agent::daemon {
@@ -12,11 +13,6 @@ namespace {
 
 void append(JobActions& actions, JobActions more) {
   for (auto& action : more) actions.push_back(std::move(action));
-}
-
-std::string in_seconds(Delay delay) {
-  const auto tenths = (delay.count() + 50) / 100;
-  return std::to_string(tenths / 10) + '.' + std::to_string(tenths % 10) + " s";
 }
 
 JobActions end(JobLife& life, JobState state, const std::string& text) {
@@ -46,17 +42,27 @@ bool wants_restart(const JobLife& life) {
   return life.max_starts_again == 0 || life.starts_again < life.max_starts_again;
 }
 
-JobActions delay_restart(JobLife& life, const std::string& text, Delay lived, double jitter) {
-  if (lived >= kHealthyAfter) life.quick_failures = 0;
+/// How a guardian ended.
+struct End {
+  std::string text;
+  Delay lived{0};
+  double jitter = 0.5;
+  bool has_started = true;  ///< false: no worker, as the script isn't there
+  bool was_stopped = false;
+};
+
+JobActions delay_restart(JobLife& life, const End& end) {
+  if (end.lived >= kHealthyAfter) life.quick_failures = 0;
   RestartPolicy policy;
-  policy.delay_max = kLongestDelay;
-  const Delay delay = restart_delay(policy, life.quick_failures, jitter);
+  policy.delay_max = end.has_started ? kLongestDelay : kLongestDelayNotStarted;
+  if (!end.has_started) life.quick_failures = std::max(life.quick_failures, 1U);
+  const Delay delay = restart_delay(policy, life.quick_failures, end.jitter);
   if (life.quick_failures < 32) ++life.quick_failures;
   ++life.starts_again;
   life.phase = Phase::delayed;
-  life.reason = text + "; restarts " +
-                (delay.count() == 0 ? std::string{"at once"} : "in " + in_seconds(delay));
-  return {DisarmTimers{}, Record{}, Report{"restarted", life.reason}, ArmDelay{delay}};
+  life.reason = end.text;
+  return {DisarmTimers{}, Record{}, Report{"restarted", with_delay(end.text, delay)},
+          ArmDelay{delay}};
 }
 
 // What it takes of the node has changed.
@@ -66,8 +72,7 @@ JobActions ask_anew(JobLife& life) {
 }
 
 // A guardian is gone, in whatever way.
-JobActions gone(JobLife& life, const std::string& text, Delay lived, double jitter,
-                bool was_stopped = false) {
+JobActions gone(JobLife& life, const End& how) {
   if (life.again) {  // it was stopped to start anew, in the slots that it has, or in others
     life.again = false;
     const bool asks_anew = std::exchange(life.asks_anew, false);
@@ -75,13 +80,13 @@ JobActions gone(JobLife& life, const std::string& text, Delay lived, double jitt
     life.quick_failures = 0;
     life.starts_again = 0;
     life.reason.clear();
-    JobActions actions{DisarmTimers{}, Record{}, Report{"restarted", "restarted: " + text}};
+    JobActions actions{DisarmTimers{}, Record{}, Report{"restarted", "restarted: " + how.text}};
     append(actions, asks_anew ? ask_anew(life) : start(life));
     return actions;
   }
-  if (wants_restart(life)) return delay_restart(life, text, lived, jitter);
-  const JobState state = end_of(life, was_stopped);
-  return end(life, state, state == JobState::stopped ? "stopped: " + text : text);
+  if (wants_restart(life)) return delay_restart(life, how);
+  const JobState state = end_of(life, how.was_stopped);
+  return end(life, state, state == JobState::stopped ? "stopped: " + how.text : how.text);
 }
 
 bool has_guardian(const JobLife& life) {
@@ -112,25 +117,31 @@ JobActions on(JobLife& life, const StartFailed& failed) {
   if (!has_guardian(life)) return {};
   life.exit_code = failed.exit_code;
   life.reason = failed.reason;
-  return gone(life, failed.reason, Delay{0}, failed.jitter);
+  return gone(life, {failed.reason, Delay{0}, failed.jitter, false});
 }
 
 JobActions on(JobLife& life, const GuardianEnded& ended) {
   if (!has_guardian(life)) return {};
   life.exit_code = ended.exit_code;
   life.reason.clear();
-  const auto code = std::to_string(ended.exit_code);
-  if (ended.has_begun)
-    return gone(life, "exit code " + code, ended.lived, ended.jitter, ended.was_stopped);
-  life.reason = "acc-launch exited with code " + code + " before it began";
-  return gone(life, std::string{life.reason}, ended.lived, ended.jitter);
+  const auto code = "exit code " + std::to_string(ended.exit_code);
+  End how{code, ended.lived, ended.jitter, true, ended.was_stopped};
+  if (!ended.has_begun) {
+    life.reason =
+        "acc-launch exited with code " + std::to_string(ended.exit_code) + " before it began";
+    how = {life.reason, ended.lived, ended.jitter, false};
+  } else if (!ended.not_started.empty()) {
+    how.text = ended.not_started + " (" + code + ")";
+    how.has_started = false;
+  }
+  return gone(life, how);
 }
 
 JobActions on(JobLife& life, const GuardianLost& lost) {
   if (!has_guardian(life)) return {};
   life.exit_code = to_int(ExitCode::agent_lost);
   life.reason = "acc-launch was lost: " + lost.how;
-  return gone(life, life.reason, lost.lived, lost.jitter);
+  return gone(life, {life.reason, lost.lived, lost.jitter});
 }
 
 JobActions ask_to_stop(JobLife& life, std::optional<std::uint32_t> grace_s) {
@@ -226,8 +237,8 @@ JobActions on(JobLife& life, const Found& found) {
     return actions;
   }
   if (found.exit_code)
-    return on(life,
-              GuardianEnded{*found.exit_code, Delay{0}, found.jitter, true, found.was_stopped});
+    return on(life, GuardianEnded{*found.exit_code, Delay{0}, found.jitter, true, found.was_stopped,
+                                  found.not_started});
   if (!found.has_started) {
     if (life.stop_asked && !life.again) {
       life.reason = "stopped before it ran";
@@ -263,6 +274,13 @@ JobState state_of(const JobLife& life) {
 
 bool has_slots(const JobLife& life) {
   return life.phase != Phase::queued && life.phase != Phase::ended;
+}
+
+std::string with_delay(const std::string& text, Delay delay) {
+  if (delay <= Delay{0}) return text + "; restarts at once";
+  const auto tenths = (delay.count() + 50) / 100;
+  return text + "; restarts in " + std::to_string(tenths / 10) + '.' + std::to_string(tenths % 10) +
+         " s";
 }
 
 JobActions step(JobLife& life, const JobChange& change) {

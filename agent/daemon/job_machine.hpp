@@ -62,6 +62,7 @@ struct GuardianEnded {
   double jitter = 0.5;
   bool has_begun = true;  ///< false: it ended before its first act, and may have said nothing
   bool was_stopped = false;  ///< by a signal to the job: to its guardian, or on another node
+  std::string not_started = {};  ///< why acc-launch started no worker; empty: it did, or not known
 };
 struct GuardianLost {
   std::string how;  ///< "killed by SIGKILL (9)"
@@ -88,7 +89,8 @@ struct Found {
   bool has_started = false;
   bool same_boot = true;
   double jitter = 0.5;
-  bool was_stopped = false;  ///< as in GuardianEnded
+  bool was_stopped = false;  ///< as in GuardianEnded, and the next
+  std::string not_started{};
 };
 using JobChange =
     std::variant<Submitted, SlotsGiven, GuardianStarted, StartFailed, GuardianEnded, GuardianLost,
@@ -119,12 +121,18 @@ using JobAction = std::variant<AskForSlots, FreeSlots, StartGuardian, StopGuardi
                                ArmDelay, ArmKill, DisarmTimers, Record, Report>;
 using JobActions = std::vector<JobAction>;
 
+/// Why a job waits for its restart, and how long it still does.
+[[nodiscard]] std::string with_delay(const std::string& text, Delay delay);
+
 /// Total: an event that means nothing in this state changes nothing.
 [[nodiscard]] JobActions step(JobLife& life, const JobChange& change);
 
 /// After so long a start counts as healthy, and the next restart comes at once.
 inline constexpr Delay kHealthyAfter{60'000};
 inline constexpr Delay kLongestDelay{60'000};
+/// Of a job that can't start, as its script isn't there: no try is at once, as nothing was running
+/// that users miss, and what is wrong is mostly for a person to put right.
+inline constexpr Delay kLongestDelayNotStarted{300'000};
 /// A guardian that was given a grace and still runs so long after it is killed.
 inline constexpr Delay kKillAfterGrace{15'000};
 

@@ -66,6 +66,7 @@ Found JobProcesses::look(const Job& job, const UniqueFd& process, std::int64_t& 
   if (note.has_error()) return found;
   found.exit_code = note->exit_code;
   found.was_stopped = note->was_stopped;
+  found.not_started = note->not_started;
   if (note->time_ms >= job.stored.started_ms && note->time_ms <= wall_ms())
     ended_ms = note->time_ms;
   return found;

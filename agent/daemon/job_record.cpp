@@ -306,6 +306,7 @@ Result<ExitNote> decode_exit(std::string_view text) {
   reader.number("exit_code", note.exit_code);
   reader.number("time_ms", note.time_ms);
   if (root.contains("stopped")) reader.boolean("stopped", note.was_stopped);
+  if (root.contains("not_started")) reader.text("not_started", note.not_started);
   if (!reader.complaint().empty()) return wrong(reader.complaint());
   if (note.exit_code < 0 || note.exit_code > 255) return wrong("exit_code is none");
   return note;

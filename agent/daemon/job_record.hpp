@@ -43,11 +43,12 @@ inline constexpr std::size_t kMaxJobFile = std::size_t{4} << 20U;
 [[nodiscard]] Result<StoredJob> decode_job(std::string_view text);
 
 /// user/exit.json, which the job's user wrote: {"exit_code": 0..255, "time_ms": …}, and
-/// "stopped": true after a signal to the job.
+/// "stopped": true after a signal to the job; "not_started": why there was no worker.
 struct ExitNote {
   int exit_code = 0;
   std::int64_t time_ms = 0;
   bool was_stopped = false;
+  std::string not_started = {};
 };
 [[nodiscard]] Result<ExitNote> decode_exit(std::string_view text);
 

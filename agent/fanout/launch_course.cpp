@@ -150,7 +150,7 @@ std::string LaunchCourse::status(const FanOutState& state, Millis in_phase, Inst
 
 std::string silence_words(const std::string& host, const HostSilence& silence, Instant now) {
   const auto of = [](auto time) { return shown_seconds(std::chrono::duration_cast<Millis>(time)); };
-  std::string text = host + ": no contact for " + of(now - silence.since);
+  std::string text = host + ": no answer for " + of(now - silence.since);
   if (silence.until)
     text += ", given up after " +
             describe(std::chrono::duration_cast<Millis>(*silence.until - silence.since));

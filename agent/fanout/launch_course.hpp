@@ -53,7 +53,7 @@ class LaunchCourse {
   std::uint64_t changes_ = 0;
 };
 
-/// "n3: no contact for 20 s, given up after 1 min".
+/// "n3: no answer for 20 s, given up after 1 min".
 [[nodiscard]] std::string silence_words(const std::string& host, const HostSilence& silence,
                                         Instant now);
 

@@ -152,11 +152,15 @@ std::string describe_lost(const TellLost& lost, const std::string& host,
   const auto lines = lines_of(lost.last_words);
   const std::string said = lines.empty() ? "" : " (" + printable(lines.back(), kMostText) + ")";
   const auto* exited = std::get_if<Exited>(&lost.status);
-  if (words.uses_daemons)
-    return "what " + host + " does is not known any longer: " + words.program + " " +
-           describe(lost.status) + said +
+  if (words.uses_daemons) {
+    // Its own complaint, which names the host, stands above this line.
+    const bool is_told =
+        !lines.empty() && lines.back().starts_with(std::string{kOurs} + host + ": ");
+    return "what " + host + " does is not known any longer" +
+           (is_told ? "" : ": " + words.program + " " + describe(lost.status) + said) +
            "; its part of the job may go on: 'acc-ctl --node " + host +
            " ps' shows it, 'acc-ctl stop ID' ends it";
+  }
   if (exited != nullptr && exited->code == to_int(ExitCode::agent_lost))
     return "acc-launch on " + host + " ended without a report" + said;
   return "the connection to " + host + " was lost: " + words.program + " " + describe(lost.status) +

@@ -471,7 +471,7 @@ BridgeActions on(BridgeState& state, const BridgeTimerFired& e) {
   switch (e.timer) {
     case BridgeTimer::contact:
       complain(state,
-               "no contact for " + describe(state.patience) + ", so its part of the job (" +
+               "no answer for " + describe(state.patience) + ", so its part of the job (" +
                    state.job + ") is given up here" +
                    (state.last_failure.empty() ? "" : ": " + state.last_failure),
                ExitCode::nodes_missing, out);

@@ -37,7 +37,7 @@ int submit(const Invocation& call) {
     job.id = text_of(parse_json(answer->body), "id");
     job.socket = socket;
     if (job.id.empty()) return fail(CtlExit::failed, "acc-agent names no id of the job");
-    if (call.wants_json()) print(answer->body);
+    if (call.wants_json()) print_json(answer->body);
     if (call.command.has("--detach"))
       return call.wants_json() ? 0 : print(printable(job.id) + "\n");
     return code_of(follow_output(job, {"", OnInterrupt::stop_then_leave, false}), job.id);

@@ -187,6 +187,14 @@ std::string to_line(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+bool is_unanswered(unsigned status, const std::string& body) {
+  constexpr unsigned kBadGateway = 502;
+  constexpr unsigned kGatewayTimeout = 504;
+  const auto code = text_of(parse_json(body), "code");
+  if (status == kBadGateway) return code != "authentication_failed";
+  return status == kGatewayTimeout || code == "busy";
+}
+
 std::string error_of(const std::string& body) {
   const auto answer = parse_json(body);
   std::string text = safe(text_of(answer, "error"));

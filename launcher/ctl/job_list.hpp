@@ -67,5 +67,8 @@ struct JobRow {
 [[nodiscard]] std::string to_line(const nlohmann::json& value);  ///< never throws
 /// Of an error's answer: its sentence and its complaints, printable; empty if it has none.
 [[nodiscard]] std::string error_of(const std::string& body);
+/// Does this reply say that another node can't be reached, or gives no answer? One that knows
+/// another secret does answer.
+[[nodiscard]] bool is_unanswered(unsigned status, const std::string& body);
 
 }  // namespace acc::ctl

@@ -1,5 +1,6 @@
 #include "launcher/ctl/outcome.hpp"
 
+#include "common/plain_text.hpp"
 #include "launcher/ctl/job_list.hpp"
 
 #include <unistd.h>
@@ -12,6 +13,8 @@ int print(const std::string& text) {
   write_out(STDOUT_FILENO, text, nullptr);
   return code(CtlExit::done);
 }
+
+int print_json(std::string_view json) { return print(safe_json(json)); }
 
 int fail(CtlExit exit, const std::string& text) {
   tell(text);
@@ -29,7 +32,9 @@ Failure failure_of(const Answer& answer) {
   if (why.empty()) why = "acc-agent answers with status " + std::to_string(answer.status);
   if (answer.status == kHttpNotFound) return {CtlExit::no_such_job, why};
   if (answer.status == kHttpBadRequest) return {CtlExit::usage, why};
-  return {answer.status >= 500 && answer.status != 503 ? CtlExit::failed : CtlExit::refused, why};
+  if (is_unanswered(answer.status, answer.body)) return {CtlExit::no_service, why};
+  const bool is_failed = answer.status == kHttpInternalError || answer.status > kHttpGatewayTimeout;
+  return {is_failed ? CtlExit::failed : CtlExit::refused, why};
 }
 
 int fail(const Error& error) {

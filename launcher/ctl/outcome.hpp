@@ -4,6 +4,7 @@
 #include "launcher/ctl/wire.hpp"
 
 #include <string>
+#include <string_view>
 
 /// How a command ends: what it prints, and its exit code.
 namespace acc::ctl {
@@ -23,6 +24,8 @@ enum class CtlExit : int {
 void tell(const std::string& text);
 /// A reader that has seen enough (`| head`) is no failure.
 int print(const std::string& text);
+/// JSON, perhaps with words of other users, so that nothing in it steers a terminal.
+int print_json(std::string_view json);
 
 /// What went wrong, and how a command ends by it.
 struct Failure {
@@ -31,7 +34,7 @@ struct Failure {
 };
 /// An error of a connection, or of looking a job up.
 [[nodiscard]] Failure failure_of(const Error& error);
-/// What the service said no to.
+/// What the service said no to, or the node that it was to ask doesn't answer.
 [[nodiscard]] Failure failure_of(const Answer& answer);
 
 int fail(CtlExit exit, const std::string& text);
@@ -42,5 +45,7 @@ inline constexpr unsigned kHttpOk = 200;
 inline constexpr unsigned kHttpRedirect = 300;
 inline constexpr unsigned kHttpBadRequest = 400;
 inline constexpr unsigned kHttpNotFound = 404;
+inline constexpr unsigned kHttpInternalError = 500;
+inline constexpr unsigned kHttpGatewayTimeout = 504;
 
 }  // namespace acc::ctl

@@ -118,8 +118,9 @@ AllJobs find_jobs(const Services& services, std::int64_t now_ms, const std::stri
     auto jobs = jobs_of_service(answer->body, socket);
     if (answer->status != 200 || !jobs) {
       const auto why = error_of(answer->body);
-      all.error =
-          Error{Errc::not_permitted, why.empty() ? "'" + socket + "' is no acc-agent" : why};
+      const bool is_silent = is_unanswered(answer->status, answer->body);
+      all.error = Error{is_silent ? Errc::unavailable : Errc::not_permitted,
+                        why.empty() ? "'" + socket + "' is no acc-agent" : why};
       continue;
     }
     all.answered.push_back(socket);

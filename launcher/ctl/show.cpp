@@ -50,7 +50,7 @@ std::vector<std::string> node_row(const std::string& name, const Json& node) {
 }
 
 bool show_event(const Invocation& call, const Json& event) {
-  if (call.wants_json()) return write_out(STDOUT_FILENO, to_line(event), nullptr);
+  if (call.wants_json()) return write_out(STDOUT_FILENO, safe_json(to_line(event)), nullptr);
   const std::string line =
       time_words(number_of(event, "time_ms")) + "  " + printable(text_of(event, "job"), 80) + "  " +
       printable(text_of(event, "kind"), 40) + "  " + printable(text_of(event, "text"), 400) + "\n";
@@ -72,7 +72,7 @@ int show_jobs(const Invocation& call) {
     for (const auto& launch : launches) all.jobs.push_back(row_of(launch));
   }
   if (call.services.is_named && all.answered.empty() && all.error) return fail_unanswered();
-  if (call.wants_json()) return print(jobs_json(all.jobs));
+  if (call.wants_json()) return print_json(jobs_json(all.jobs));
   if (all.answered.empty() && all.jobs.empty())
     tell("no acc-agent answers, and no acc-launch of yours runs here" +
          (all.unseen.empty() ? "" : " (" + all.unseen + ")"));
@@ -100,12 +100,12 @@ int show_status(const Invocation& call, const JobRow& job) {
     shown["live"] = live;
     text = to_line(shown);
   }
-  if (call.wants_json()) return print(text);
+  if (call.wants_json()) return print_json(text);
   return print(job_text(job, live, now_ms(), terminal_width()));
 }
 
 int show_status(const Invocation& call, const LaunchState& launch) {
-  if (call.wants_json()) return print(to_line(launch_json(launch, ask_parts(launch))));
+  if (call.wants_json()) return print_json(to_line(launch_json(launch, ask_parts(launch))));
   return print(launch_text(launch, now_ms(), terminal_width()));
 }
 
@@ -160,7 +160,7 @@ int show_node(const Invocation& call) {
   }
   if (list.empty()) return fail(CtlExit::no_service, unanswered(call.services, *error));
   if (!call.wants_json()) return print(table_text(rows, terminal_width()));
-  return print(to_line(list[0]));
+  return print_json(to_line(list[0]));
 }
 
 int show_nodes(const Invocation& call) {
@@ -168,7 +168,7 @@ int show_nodes(const Invocation& call) {
     const auto answer = ask_service(socket, {.target = "/v1/nodes"});
     if (!answer) return fail(answer.error());
     if (answer->status != kHttpOk) return fail(*answer);
-    if (call.wants_json()) return print(answer->body);
+    if (call.wants_json()) return print_json(answer->body);
     const auto all = parse_json(answer->body);
     std::vector<std::vector<std::string>> rows{node_heading()};
     std::string troubles;

@@ -142,7 +142,7 @@ int make_token(const Invocation& call) {
         ask_service(socket, {.method = "POST", .target = "/v1/token", .body = to_line(wish)});
     if (!answer) return fail(answer.error());
     if (answer->status >= kHttpRedirect) return fail(*answer);
-    if (call.wants_json()) return print(answer->body);
+    if (call.wants_json()) return print_json(answer->body);
     const auto issued = parse_json(answer->body);
     return print(printable(text_of(issued, wish.contains("browser") ? "url" : "token")) + "\n");
   });

@@ -118,40 +118,48 @@ void unpack(std::string_view packed, int rank, std::vector<std::string>& list) {
   }
 }
 
-/// A shape as ranks compare it: its first dimensions, and how many more there are.
-struct Extents {
+/// The type and the shape of a tensor as ranks compare them: of the shape its first dimensions, and
+/// how many there are. Eight words, sent at once.
+struct Form {
   static constexpr std::size_t kCompared = 7;
-  std::int64_t dimensions = 0;
+  std::int32_t dtype = 0;
+  std::int32_t dimensions = 0;
   std::array<std::int64_t, kCompared> extents{};
 
-  explicit Extents(const Shape& shape = {}) : dimensions{static_cast<std::int64_t>(shape.size())} {
-    std::copy_n(shape.begin(), std::min(shape.size(), kCompared), extents.begin());
+  Form() = default;
+  explicit Form(const ConstTensorView& tensor)
+      : dtype{static_cast<std::int32_t>(tensor.dtype)},
+        dimensions{static_cast<std::int32_t>(tensor.shape.size())} {
+    std::copy_n(tensor.shape.begin(), std::min(tensor.shape.size(), kCompared), extents.begin());
   }
-  friend bool operator==(const Extents&, const Extents&) = default;
+  friend bool operator==(const Form&, const Form&) = default;
   [[nodiscard]] std::string words() const {
     const auto all = static_cast<std::size_t>(dimensions);
-    const auto text = to_string(Shape{extents.begin(), extents.begin() + std::min(all, kCompared)});
+    std::string text{to_string(static_cast<DType>(dtype))};
+    text += " " + to_string(Shape{extents.begin(), extents.begin() + std::min(all, kCompared)});
     return all <= kCompared ? text : text + " of " + std::to_string(all) + " dimensions";
   }
 };
 
-/// Of calls whose result has a shape that follows from this rank's: [2, 3] and [3, 2] are as many
-/// elements, and each rank would read them in its own way.
-void require_same_shape(ProcessGroup& group, const Shape& mine, const char* operation) {
+/// Of calls whose result has a type and a shape that follow from this rank's: [2, 3] and [3, 2] are
+/// as many elements, f64 and i64 as many bytes, and each rank would read them in its own way.
+void require_same_form(ProcessGroup& group, const ConstTensorView& mine, const char* operation) {
   if (!group.impl().options().check.value_or(false)) return;
-  constexpr std::size_t kWords = sizeof(Extents) / sizeof(std::int64_t);
-  const Extents own{mine};
-  std::vector<Extents> all(static_cast<std::size_t>(group.size()));
+  constexpr std::size_t kWords = sizeof(Form) / sizeof(std::int64_t);
+  const Form own{mine};
+  std::vector<Form> all(static_cast<std::size_t>(group.size()));
   group.all_gather(&own, all.data(), kWords, DType::i64);
-  const auto other = std::ranges::find_if(all, [&](const Extents& e) { return e != all[0]; });
+  const auto other = std::ranges::find_if(all, [&](const Form& form) { return form != all[0]; });
   if (other == all.end()) return;
   std::vector<int> others;
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] == *other) others.push_back(static_cast<int>(rank));
+  const bool same_type = other->dtype == all[0].dtype;
   throw Error{ErrorCode::mismatch,
-              std::string{operation} + ": the ranks have tensors of different shapes: rank 0 has " +
-                  all[0].words() + ", " + describe_ranks(others) + " " + have(others) + " " +
-                  other->words() + "; pad_across_processes makes them alike",
+              std::string{operation} + ": the ranks have tensors of different " +
+                  (same_type ? "shapes" : "types") + ": rank 0 has " + all[0].words() + ", " +
+                  describe_ranks(others) + " " + have(others) + " " + other->words() +
+                  (same_type ? "; pad_across_processes makes them alike" : ""),
               others, operation};
 }
 
@@ -168,7 +176,7 @@ Reduction parse_reduction(std::string_view word) {
 HostTensor gather(ProcessGroup& group, const ConstTensorView& mine) {
   const InUserCall within{UserCall::gather};
   if (group.size() == 1) return copy_of(mine);
-  require_same_shape(group, mine.shape, "gather");
+  require_same_form(group, mine, "gather");
   Shape shape = mine.shape;
   if (shape.empty()) {
     shape = {group.size()};

@@ -1,5 +1,6 @@
 #include "runtime/training/gradient_reducer_state.hpp"
 
+#include "runtime/training/gradients.hpp"
 #include "runtime/training/model_agreement.hpp"
 
 #include <acc/cuda.hpp>
@@ -53,6 +54,7 @@ std::vector<std::size_t> order_from_bytes(std::string_view text) {
 std::vector<Parameter> checked(std::vector<Parameter> parameters, const ReducerOptions& options,
                                ProcessGroup& group) {
   training::check_parameters(parameters, group.device());
+  training::require_apart(parameters, "a gradient reducer");
   if (options.compression != Compression::none) {
     if (options.mode == GradientMode::reduce_scatter)
       throw Error{ErrorCode::invalid_argument,

@@ -5,8 +5,12 @@
 #include "runtime/training/element_kernels.hpp"
 
 #include <acc/error.hpp>
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <string>
+#include <tuple>
+#include <vector>
 
 namespace acc::runtime {
 
@@ -24,6 +28,14 @@ namespace {
 std::string gradient_of(const Parameter& parameter) {
   return "the gradient of '" + parameter.name + "'";
 }
+
+/// The memory of a value or a gradient.
+struct Place {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+  std::size_t parameter = 0;  ///< index
+  bool is_gradient = false;
+};
 
 }  // namespace
 
@@ -45,6 +57,35 @@ void Gradients::require_memory(std::string_view what) const {
     if (parameter.gradient.data == nullptr && parameter.gradient.count() > 0)
       throw Error{ErrorCode::invalid_argument,
                   std::string{what} + ": " + gradient_of(parameter) + " has no memory"};
+}
+
+void require_apart(std::span<const Parameter> parameters, std::string_view what) {
+  std::vector<Place> places;
+  places.reserve(2 * parameters.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    for (const TensorView* view : {&parameters[i].value, &parameters[i].gradient}) {
+      if (view->data == nullptr || view->bytes() == 0) continue;
+      const auto begin = reinterpret_cast<std::uintptr_t>(view->data);
+      places.push_back({begin, begin + view->bytes(), i, view == &parameters[i].gradient});
+    }
+  }
+  std::ranges::sort(places, {}, &Place::begin);
+  const auto shared = std::ranges::adjacent_find(
+      places, [](const Place& before, const Place& after) { return after.begin < before.end; });
+  if (shared == places.end()) return;
+  const auto words = [&](const Place& place) {
+    const Parameter& parameter = parameters[place.parameter];
+    return (place.is_gradient ? "the gradient of parameter " : "the value of parameter ") +
+           std::to_string(place.parameter) +
+           (parameter.name.empty() ? "" : " ('" + parameter.name + "')");
+  };
+  const auto [first, second] =
+      std::minmax(shared[0], shared[1], [](const Place& a, const Place& b) {
+        return std::tie(a.parameter, a.is_gradient) < std::tie(b.parameter, b.is_gradient);
+      });
+  throw Error{ErrorCode::invalid_argument,
+              std::string{what} + ": " + words(first) + " and " + words(second) +
+                  " share memory; give a tensor that is used in two places once"};
 }
 
 Gradients gradients_of(GradientReducer& reducer) {

@@ -27,6 +27,11 @@ struct Gradients {
   void require_memory(std::string_view what) const;
 };
 
+/// Values and gradients, each in memory of its own? One element in two of them would be updated
+/// twice, and reduced while it is written.
+/// @throws Error invalid_argument naming the first two that share memory.
+void require_apart(std::span<const Parameter> parameters, std::string_view what);
+
 /// Of the reducer, which is to outlive them.
 [[nodiscard]] Gradients gradients_of(GradientReducer& reducer);
 

@@ -58,6 +58,7 @@ std::string decay_text(std::span<const Parameter> parameters,
 void require_reachable(const training::Gradients& gradients, bool on_device_too) {
   constexpr const char* kWho = "an optimizer";
   gradients.require_memory(kWho);
+  training::require_apart(gradients.parameters, kWho);
   for (const Parameter& parameter : gradients.parameters) {
     if (parameter.value.data == nullptr && parameter.value.count() > 0)
       throw Error{ErrorCode::invalid_argument,
@@ -295,6 +296,15 @@ std::string Sgd::settings_text() const {
          (options_.nesterov ? ", nesterov" : "") + decay_text(parameters(), options_.decays);
 }
 
+Optimizer::MoreSettings Sgd::more_settings() const {
+  return {{"dampening", options_.dampening}, {"nesterov", options_.nesterov ? 1.0 : 0.0}};
+}
+
+void Sgd::set_more(const MoreSettings& settings) {
+  options_.dampening = settings.at("dampening");
+  options_.nesterov = settings.at("nesterov") != 0;
+}
+
 AdamW::AdamW(GradientReducer& reducer, AdamWOptions options)
     : Optimizer{reducer, settings_of(options), options.groups, Reach::device},
       options_{std::move(options)} {
@@ -319,6 +329,15 @@ void AdamW::check_settings() const {
                   "at least 0 and below 1");
   require_setting(options_.epsilon >= 0 && std::isfinite(options_.epsilon), "AdamW: epsilon",
                   options_.epsilon, "0 or above, and finite");
+}
+
+Optimizer::MoreSettings AdamW::more_settings() const {
+  return {{"beta2", options_.beta2}, {"epsilon", options_.epsilon}};
+}
+
+void AdamW::set_more(const MoreSettings& settings) {
+  options_.beta2 = settings.at("beta2");
+  options_.epsilon = settings.at("epsilon");
 }
 
 std::vector<std::string_view> AdamW::kinds() const { return {"exp_avg", "exp_avg_sq"}; }

@@ -77,6 +77,13 @@ void Optimizer::set_momentum(std::size_t group, double momentum) {
   groups_[group].momentum = momentum;
 }
 
+void Optimizer::set_weight_decay(std::size_t group, double weight_decay) {
+  require_not_negative("weight decay", weight_decay);
+  if (group >= groups_.size())
+    throw Error{ErrorCode::invalid_argument, "an optimizer has no group " + std::to_string(group)};
+  groups_[group].weight_decay = weight_decay;
+}
+
 void Optimizer::check_momentum(double momentum) const {
   require_not_negative("momentum", momentum);
 }

@@ -148,13 +148,16 @@ std::string Optimizer::state_text() const {
   for (const GroupSettings& group : groups_)
     groups.push_back({{"name", group.name},
                       {"learning_rate", group.learning_rate},
-                      {"momentum", group.momentum}});
-  return nlohmann::json{
-      {"steps", steps_}, {"learning_rate", learning_rate()}, {"groups", std::move(groups)}}
+                      {"momentum", group.momentum},
+                      {"weight_decay", group.weight_decay}});
+  return nlohmann::json{{"steps", steps_},
+                        {"learning_rate", learning_rate()},
+                        {"groups", std::move(groups)},
+                        {"settings", more_settings()}}
       .dump();
 }
 
-/// Rates and momentum of the groups; of a checkpoint of version 0.1 the one rate of all.
+/// Of a checkpoint of version 0.1 the one rate of all groups.
 void Optimizer::load_state_text(std::string_view text) {
   const auto refuse = [&](const std::string& why) {
     throw Error{ErrorCode::corrupt, "the state of an optimizer: " + why};
@@ -183,10 +186,18 @@ void Optimizer::load_state_text(std::string_view text) {
       const double momentum = number((*stored)[i], "momentum");
       const bool has_place = groups[i].momentum != 0 || !kinds().empty();
       if (has_place) groups[i].momentum = momentum;
+      if ((*stored)[i].contains("weight_decay"))
+        groups[i].weight_decay = number((*stored)[i], "weight_decay");
     }
   }
+  MoreSettings more = more_settings();
+  if (const auto settings = json.find("settings"); settings != json.end())
+    for (auto& [name, value] : more)
+      if (settings->is_object() && settings->contains(name))
+        value = number(*settings, name.c_str());
   steps_ = steps->get<std::uint64_t>();
   groups_ = std::move(groups);
+  set_more(more);
 }
 
 }  // namespace acc::runtime

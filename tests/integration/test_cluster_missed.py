@@ -95,10 +95,10 @@ class Unreachable(OnDaemons):
 
     def test_one_ctrl_c_waited_a_minute_for_an_unreachable_host_and_nothing_was_said(self):
         job = self.cut("mark=up hold", "--grace 2s --max_restarts 3 --join_timeout 60s")
-        until(lambda: "b: no contact for" in job.stderr, "the line", 40)
+        until(lambda: "b: no answer for" in job.stderr, "the line", 40)
         job.process.send_signal(signal.SIGINT)
         self.assertEqual(job.wait(20), 130, job.stderr)
-        self.assertRegex(job.stderr, r"acc-launch: warning: b: no contact for 1\d s, given up after 1 min")
+        self.assertRegex(job.stderr, r"acc-launch: warning: b: no answer for 1\d s, given up after 1 min")
         self.assertIn("b is unreachable; its part ends when its lease is over", job.stderr)
         self.hosts.heal()
         self.nothing_left(job, 60)

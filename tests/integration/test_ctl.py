@@ -287,6 +287,23 @@ class Played(CtlTest):
         self.assertEqual(self.ps()[0]["words"], JOB["words"])
         self.assertEqual(self.ps()[0]["state"], "running")
 
+    def test_json_held_bytes_that_steer_a_terminal(self):
+        """The service's own JSON, and that of a service that isn't ours: as escapes, which mean the same."""
+        evil = {**JOB, "words": ["\x1b[2J", "a\x7f\x9b31m", "\u202e", "\U000e0041", "größe"]}
+        body = json.dumps(evil, ensure_ascii=False).encode()
+        self.service.replies["GET", "/v1/jobs"] = (200, {"jobs": [evil]})
+        self.service.replies["GET", f"/v1/jobs/{JOB['id']}"] = (200, body)
+        self.service.replies["GET", "/v1/nodes"] = (200, body)
+        self.service.replies["GET", "/v1/node"] = (200, body)
+        self.service.replies["POST", "/v1/jobs"] = (201, body)
+        for words in (["ps", "--json"], ["status", "--json", "train"], ["nodes", "--json"], ["node", "--json"],
+                      ["submit", "--json", "--detach", "--", "--num_processes", "1", "--no_python", "true"]):
+            out = self.ctl(*words)[0]
+            self.assertTrue(all(c.isprintable() or c == "\n" for c in out), out)
+            told = json.loads(out)
+            self.assertEqual((told["jobs"][0] if "jobs" in told else told)["words"], evil["words"])
+            self.assertIn("größe", out)
+
     def test_what_a_full_disk_did_not_take_was_a_success(self):
         for words in (["ps"], ["ps", "--json"]):
             with open("/dev/full", "w") as full:
@@ -303,6 +320,13 @@ class Played(CtlTest):
             self.assertIn(f"{status}", err)
             self.assertNotIn("\x1b", err)
         self.ctl("stop", "other", code=3)
+
+    def test_a_node_that_gives_no_answer_was_a_refusal_in_one_command_and_a_failure_in_another(self):
+        for status, code, exit in ((504, "no_answer", 4), (502, "no_daemon", 4), (503, "busy", 4), (502, "authentication_failed", 5)):
+            for path in ("/v1/jobs", "/v1/node"):
+                self.service.replies["GET", "/v1/nodes/b" + path] = (status, {"error": f"b: {code}", "code": code})
+            for words in (["ps"], ["status", "train"], ["node"]):
+                self.assertIn(f"b: {code}", self.ctl("--node", "b", *words, code=exit)[1])
 
     def test_requests_are_what_the_api_wants(self):
         base = f"/v1/jobs/{JOB['id']}"

@@ -178,6 +178,18 @@ class Jobs(Case):
                          if is_root() else ended["reason"])
         self.assertEqual(ended["exit_code"], 1)
 
+    def test_a_job_whose_script_is_gone_says_so_and_when_it_is_tried_again(self):
+        daemon = self.start()
+        gone = os.path.join(self.folder, "gone.py")
+        job = daemon.do("submit", words=["--num_processes", "1", "--no_python", gone], restart="always")
+        def told():
+            now = daemon.do("find", id=job)
+            return now if "restarts" in now["reason"] else None
+        self.assertRegex(until(told, "its restart")["reason"],
+                         rf"^cannot start '{gone}': No such file or directory \(exit code 127\); restarts in \d+\.\d s$")
+        daemon.do("stop", id=job)
+        self.assertEqual(daemon.ended(job)["state"], "stopped")
+
     def test_stop_signal_and_restart(self):
         daemon = self.start()
         job = self.submit(daemon, "note=USR1 note=TERM mark=up hold")

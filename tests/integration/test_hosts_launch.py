@@ -324,10 +324,10 @@ class Refused(OnHosts):
         host = self.hosts.address("b")
         cat = int(read(f"{self.folder}/relay.{host}"))
         os.kill(cat, signal.SIGSTOP)  # what we ask doesn't arrive any more
-        until(lambda: f"acc-launch: warning: {host}: no contact for " in job.stderr, "the line", 40)
+        until(lambda: f"acc-launch: warning: {host}: no answer for " in job.stderr, "the line", 40)
         os.kill(cat, signal.SIGCONT)
         until(lambda: f"acc-launch: {host} answers again" in job.stderr, "the end of the silence", 20)
-        self.assertEqual(job.stderr.count("no contact for"), 1, job.stderr)
+        self.assertEqual(job.stderr.count("no answer for"), 1, job.stderr)
         job.process.send_signal(signal.SIGTERM)
         self.ends(job, 143)
 

@@ -43,6 +43,29 @@ class Signals(JobTest):
         self.assertLess(time.monotonic() - t, 1.5 * SLACK)
         self.assert_nothing_left(job)
 
+    def test_a_stopped_agent_took_a_third_ctrl_c_silently_for_20_seconds(self):
+        job = self.job("--num_processes 2", "mark=up hold")
+        job.wait_events("up", 2)
+        agent = job.agent
+        os.kill(agent, signal.SIGSTOP)
+        until(lambda: state_of(agent) == "T", "the stop")
+        job.process.send_signal(signal.SIGINT)
+        until(lambda: f"the agent (pid {agent}) is stopped" in job.stderr, "the line about the agent", 15)
+        self.assertIn(f"'kill -CONT {agent}' lets it go on, a third Ctrl-C kills it and the workers", job.stderr)
+        self.assertIsNone(job.process.poll())
+        # Each is taken before the next one is sent: equal signals that are pending are one.
+        for count in (2, 3):
+            until(lambda: not self.is_pending(job.pid, signal.SIGINT), "the end of the last Ctrl-C")
+            job.process.send_signal(signal.SIGINT)
+        self.assertEqual(job.wait(10), 70)
+        self.assert_nothing_left(job)
+
+    @staticmethod
+    def is_pending(pid, signo):
+        with open(f"/proc/{pid}/status") as status:
+            masks = [int(line.split()[1], 16) for line in status if line.startswith(("SigPnd", "ShdPnd"))]
+        return any(mask >> (signo - 1) & 1 for mask in masks)
+
     def test_stop_while_waiting_for_a_restart_is_immediate(self):
         job = self.job("--num_processes 1 --max_restarts 5 --restart_delay 30s", "mark=up exit=1")
         job.wait_events("up", 2)

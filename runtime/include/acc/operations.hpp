@@ -24,7 +24,7 @@ enum class Reduction : std::uint8_t { none, sum, mean, max, min };
 /// The tensors of all ranks, concatenated along dim 0; of scalars one dimension of as many as there
 /// are ranks. All ranks have the same shape and type. A group of one: `mine` as it is.
 /// @throws Error mismatch, on all ranks alike, with the group as before: where the group compares
-///   calls (by default on cpu), ranks with other shapes
+///   calls (by default on cpu), ranks with other shapes or types
 [[nodiscard]] HostTensor gather(ProcessGroup& group, const ConstTensorView& mine);
 
 /// `mine` made as long along `dim` as the longest of all ranks, with `fill` behind it (before it

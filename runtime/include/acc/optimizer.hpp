@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -52,7 +53,7 @@ class Optimizer {
   void step();
   void zero_grad();
 
-  /// Of group 0; load_state_text() brings that of the checkpoint, as in torch.
+  /// Of group 0.
   [[nodiscard]] double learning_rate() const noexcept { return groups_.front().learning_rate; }
   /// Of all groups. @throws Error invalid_argument: not a finite number
   void set_learning_rate(double rate);
@@ -69,6 +70,8 @@ class Optimizer {
   /// @throws Error invalid_argument: negative, or for AdamW not below 1; for Sgd above 0, and no
   ///   group had a momentum when it was made: there is no state for it
   void set_momentum(std::size_t group, double momentum);
+  /// @throws Error invalid_argument: no such group; negative, or not a finite number
+  void set_weight_decay(std::size_t group, double weight_decay);
 
   /// What must be the same on every rank, in words: "Sgd of 2 parameters: rate 0.1, …".
   [[nodiscard]] std::string description() const;
@@ -89,6 +92,8 @@ class Optimizer {
   /// or to be filled on any number of ranks, sharded or not.
   [[nodiscard]] std::vector<StateTensor> state(std::string_view part = "optimizer");
   [[nodiscard]] std::string state_text() const;  ///< the rest, as JSON
+  /// Steps and all settings, as torch.optim's load_state_dict: those of the checkpoint replace the
+  /// constructor's. What a checkpoint of an older version doesn't have stays as it is.
   /// @throws Error corrupt
   void load_state_text(std::string_view text);
 
@@ -128,6 +133,12 @@ class Optimizer {
   [[nodiscard]] virtual std::string settings_text() const { return "an optimizer"; }
   /// @throws Error invalid_argument: a momentum that this optimizer can't have
   virtual void check_momentum(double momentum) const;
+  /// The settings beside GroupSettings by the names that a checkpoint has for them, of any type
+  /// that a double can hold.
+  using MoreSettings = std::map<std::string, double, std::less<>>;
+  [[nodiscard]] virtual MoreSettings more_settings() const { return {}; }
+  /// @param settings  of a checkpoint: the names of more_settings(), each finite
+  virtual void set_more(const MoreSettings& settings) { static_cast<void>(settings); }
 
  private:
   struct Memory;
@@ -168,6 +179,8 @@ class Sgd final : public Optimizer {
   void update(const Piece& piece) const override;
   [[nodiscard]] std::string settings_text() const override;
   void check_momentum(double momentum) const override;
+  [[nodiscard]] MoreSettings more_settings() const override;
+  void set_more(const MoreSettings& settings) override;
   void check_settings() const;
   SgdOptions options_;
   bool has_momentum_;  ///< in any group, when it was made
@@ -195,6 +208,8 @@ class AdamW final : public Optimizer {
   void update(const Piece& piece) const override;
   [[nodiscard]] std::string settings_text() const override;
   void check_momentum(double momentum) const override;
+  [[nodiscard]] MoreSettings more_settings() const override;
+  void set_more(const MoreSettings& settings) override;
   void check_settings() const;
   AdamWOptions options_;
 };

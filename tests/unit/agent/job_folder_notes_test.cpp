@@ -51,6 +51,15 @@ TEST_CASE("a guardian notes that its job was stopped", "[agent]") {
   CHECK(folder.text("exit.json").ends_with(", \"stopped\": true}\n"));
 }
 
+TEST_CASE("a guardian notes why there was no worker, whatever bytes the name has", "[agent]") {
+  const JobFolder folder;
+  const JobFolderNotes notes;
+  notes.ended(127, false, "cannot start 'a\"b\xff': No such file or directory");
+  CHECK(folder.text("exit.json")
+            .ends_with(R"(, "not_started": "cannot start 'a\"b\u00ff': No such file or directory"})"
+                       "\n"));
+}
+
 TEST_CASE("an exit code has its place also on a disk that is full by then", "[agent]") {
   const JobFolder folder;
   const JobFolderNotes notes;

@@ -20,6 +20,17 @@ std::string in_pieces(const std::string& text, std::size_t size) {
 
 }  // namespace
 
+TEST_CASE("JSON for a terminal means the same, and steers nothing", "[common]") {
+  CHECK(safe_json("{\n\t\"a\": \"b\"}\r\n") == "{\n\t\"a\": \"b\"}\r\n");
+  CHECK(safe_json("\"\x7f\xc2\x9b\x1b\"") == R"("\u007f\u009b\u001b")");
+  CHECK(safe_json("\"\xe2\x80\xae\xf3\xa0\x81\x81\"") == R"("\u202e\udb40\udc41")");
+  CHECK(safe_json("\"gr\xc3\xb6\xc3\x9f"
+                  "e\xe2\x80\x8d\"") ==
+        "\"gr\xc3\xb6\xc3\x9f"
+        "e\xe2\x80\x8d\"");
+  CHECK(safe_json("\"\x9b\xff\"") == "\"\xef\xbf\xbd\xef\xbf\xbd\"");
+}
+
 TEST_CASE("foreign text keeps its letters, and shows what a terminal would obey", "[common]") {
   CHECK(safe_text("ä\tb\n") == "ä\tb\n");
   CHECK(safe_text("\x1b[2J\r\a") == R"(\x1b[2J\x0d\x07)");

@@ -154,6 +154,37 @@ TEST_CASE("restarts come at once, then after 1, 2, 4 seconds, and at most a minu
   CHECK(find<ArmDelay>(step(life, GuardianEnded{1, kHealthyAfter, 0.5}))->delay == Delay{0});
 }
 
+TEST_CASE("a job whose script isn't there was tried each minute, and said only exit code 127",
+          "[daemon]") {
+  const std::string why = "cannot start '/srv/train.py': No such file or directory";
+  auto life = running(RestartRule::always);
+  std::vector<long> delays;
+  for (int i = 0; i < 11; ++i) {
+    const auto actions =
+        i == 10 ? step(life, Found{.exit_code = 127, .has_started = true, .not_started = why})
+                : step(life, GuardianEnded{127, Delay{10}, 0.5, true, false, why});
+    REQUIRE(find<ArmDelay>(actions) != nullptr);
+    delays.push_back(find<ArmDelay>(actions)->delay.count());
+    CHECK(life.reason == why + " (exit code 127)");
+    if (i == 1) CHECK(find<Report>(actions)->text == life.reason + "; restarts in 2.0 s");
+    (void)step(life, DelayOver{});
+    (void)step(life, GuardianStarted{});
+    CHECK(life.reason.empty());
+  }
+  CHECK(delays == std::vector<long>{1000, 2000, 4000, 8000, 16000, 32000, 64000, 128000, 256000,
+                                    300000, 300000});
+  // Once it runs, it is one of those that ran.
+  CHECK(find<ArmDelay>(step(life, GuardianEnded{1, Delay{10}, 0.5}))->delay == kLongestDelay);
+  auto no_folder = running(RestartRule::always);
+  CHECK(find<ArmDelay>(step(no_folder, StartFailed{1, "no folder"}))->delay.count() == 1000);
+}
+
+TEST_CASE("how long a job waits for its restart is counted down", "[daemon]") {
+  CHECK(with_delay("exit code 1", Delay{0}) == "exit code 1; restarts at once");
+  CHECK(with_delay("exit code 1", Delay{-5}) == "exit code 1; restarts at once");
+  CHECK(with_delay("exit code 1", Delay{61'960}) == "exit code 1; restarts in 62.0 s");
+}
+
 TEST_CASE("a job restarts no more often than it may", "[daemon]") {
   auto life = running(RestartRule::on_failure, 2);
   for (int i = 0; i < 2; ++i) {

@@ -278,6 +278,9 @@ TEST_CASE("an exit note of a user is taken only if it is one", "[daemon]") {
   CHECK(decode_exit(R"({"exit_code": 7, "time_ms": 12})")->exit_code == 7);
   CHECK_FALSE(decode_exit(R"({"exit_code": 7, "time_ms": 12})")->was_stopped);
   CHECK(decode_exit(R"({"exit_code": 143, "time_ms": 12, "stopped": true})")->was_stopped);
+  CHECK(decode_exit(R"({"exit_code": 127, "time_ms": 12, "not_started": "why"})")->not_started ==
+        "why");
+  CHECK(decode_exit(R"({"exit_code": 127, "time_ms": 12, "not_started": 1})").has_error());
   for (const std::string bad :
        {"", "7", "{}", R"({"exit_code": 256, "time_ms": 1})", R"({"exit_code": -1, "time_ms": 1})",
         R"({"exit_code": 143, "time_ms": 1, "stopped": 1})", R"({"exit_code": "0", "time_ms": 1})",

@@ -76,7 +76,7 @@ TEST_CASE("the wait for an unreachable host had no name and no deadline", "[agen
   const Instant since{};
   state.hosts[1].silence = HostSilence{since, since + Millis{60'000}};
   CHECK(course.status(state, Millis{2'000}, since + Millis{20'000}) ==
-        "waiting for n3: no contact for 20 s, given up after 1 min");
+        "waiting for n3: no answer for 20 s, given up after 1 min");
   state.hosts[1].phase = HostPhase::gone;
   CHECK(course.status(state, Millis{2'000}, since).find("n3") == std::string::npos);
 }

@@ -66,6 +66,17 @@ TEST_CASE("hosts with the same trouble stand together", "[agent][fanout]") {
   CHECK_THAT(text, Contains("\n  n3: its acc-launch is version 0.9, this one is 1.0"));
 }
 
+TEST_CASE("the line of a host that was given up stood once more, in brackets, in the next one",
+          "[agent][fanout]") {
+  const TransportWords daemons{false, "acc-ctl", "1.0", true};
+  const std::string rest =
+      "; its part of the job may go on: 'acc-ctl --node b ps' shows it, 'acc-ctl stop ID' ends it";
+  CHECK(describe_lost({1, Exited{69}, "x\nacc-launch: b: no answer for 1 min, so its part …\n"},
+                      "b", daemons) == "what b does is not known any longer" + rest);
+  CHECK(describe_lost({1, Signaled{SIGKILL, false}, "x\n"}, "b", daemons) ==
+        "what b does is not known any longer: acc-ctl killed by SIGKILL (9) (x)" + rest);
+}
+
 TEST_CASE("a lost connection is told with its host", "[agent][fanout]") {
   CHECK(describe_lost({1, Signaled{SIGKILL, false}, "x\nclient_loop: Broken pipe\n"}, "b", kSsh) ==
         "the connection to b was lost: ssh killed by SIGKILL (9) (client_loop: Broken pipe); "

@@ -214,13 +214,13 @@ SCENARIO("a stream that broke off goes on where it was", "[ctl][bridge]") {
     CHECK(story.delay(BridgeTimer::contact) == Millis{585'000});
     CHECK(std::get<agent::ContactLost>(story.only<SendMark>().mark).limit == Millis{600'000});
     story.hears(BridgeTimerFired{BridgeTimer::contact});
-    CHECK_THAT(story.only<TellBridge>().text, Catch::StartsWith("no contact for 10 min, so"));
+    CHECK_THAT(story.only<TellBridge>().text, Catch::StartsWith("no answer for 10 min, so"));
   }
   WHEN("a minute passes without contact") {
     story.hears(BridgeUnanswered{BridgeAsk::state, "nothing listens there"});
     story.hears(BridgeTimerFired{BridgeTimer::contact});
     CHECK(story.only<TellBridge>().text ==
-          "no contact for 1 min, so its part of the job (hosts-x.1-abcdef) is given up here: "
+          "no answer for 1 min, so its part of the job (hosts-x.1-abcdef) is given up here: "
           "nothing listens there");
     CHECK(story.only<FinishBridge>().code == 69);
   }
@@ -234,7 +234,7 @@ SCENARIO("a stream that broke off goes on where it was", "[ctl][bridge]") {
     story.hears(BridgeTimerFired{BridgeTimer::contact});
     THEN("the reason of the former loss isn't told for this one") {
       CHECK(story.only<TellBridge>().text ==
-            "no contact for 1 min, so its part of the job (hosts-x.1-abcdef) is given up here");
+            "no answer for 1 min, so its part of the job (hosts-x.1-abcdef) is given up here");
     }
   }
 }

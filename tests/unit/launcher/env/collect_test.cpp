@@ -1,8 +1,13 @@
 #include "launcher/env/collect.hpp"
 
+#include "launcher/host_probes.hpp"
+#include "tests/support/temporary_folder.hpp"
+
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 namespace acc::env {
 
@@ -17,6 +22,35 @@ TEST_CASE("names and versions are taken out of the system's files", "[env]") {
   CHECK(cpu_model("CPU implementer\t: 0x41\n") == "");
   CHECK(nvcc_version("Cuda compilation tools, release 12.4, V12.4.131\nBuild x") == "12.4.131");
   CHECK(nvcc_version("no") == "");
+}
+
+TEST_CASE("Debian's python3-torch, which has no dist-info, was there without a version", "[env]") {
+  const acc::testing::TestFolder prefix;
+  const auto packages = prefix / "lib/python3.11/dist-packages";
+  const auto write = [](const std::filesystem::path& file, std::string_view text) {
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream{file} << text;
+  };
+  const auto python = (prefix / "bin/python3").string();
+  write(python, "#!/bin/sh\n");
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  const auto version = [&](const char* package) {
+    return launcher::installed_version(python, package);
+  };
+  write(packages / "torch/__init__.py", "raise 'not run'\n");
+  CHECK(version("torch") == "0");
+  std::filesystem::create_directories(packages / "torch-1.13.0a0+gitunknown.egg-info");
+  CHECK(version("torch") == "1.13.0a0+gitunknown");
+  write(packages / "torch/version.py", "debug = False\n__version__: str = '1.13.0a0'\n");
+  CHECK(version("torch") == "1.13.0a0");
+  write(packages / "torch-2.4.0.dist-info/METADATA", "");
+  CHECK(version("torch") == "2.4.0");
+
+  write(packages / "numpy/__init__.py", "");
+  write(packages / "numpy/version.py", "from ._version import get\n__version__ = get()\n");
+  write(packages / "numpy-1.24.2-py3.11.egg-info/PKG-INFO", "");
+  CHECK(version("numpy") == "1.24.2");
+  CHECK(version("nothing").empty());
 }
 
 TEST_CASE("a machine without Python, config and GPU is described all the same", "[env]") {

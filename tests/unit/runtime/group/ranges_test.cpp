@@ -322,9 +322,29 @@ TEST_CASE("ranks that gather tensors of other shapes all learn it", "[ranges]") 
              (void)gather(group, ConstTensorView{six, shape});
            })
                .starts_with("mismatch: gather: the ranks have tensors of different shapes: rank 0 "
-                            "has [2, 3], rank 1 has [3, 2]"),
+                            "has f32 [2, 3], rank 1 has f32 [3, 2]; pad_across_processes"),
            "told on every rank");
     expect(!group.broken(), "the group is as before");
     expect(gather(group, six).count() == 18, "it works");
+  });
+}
+
+TEST_CASE("a rank that gathers another type broke the group, and no rank learned both types",
+          "[ranges]") {
+  auto groups = ProcessGroup::threads(3, on_cpu());
+  acc::testing::on_all(groups, [&](ProcessGroup& group) {
+    // As many elements, and as many bytes.
+    const std::vector<double> doubles(2);
+    const std::vector<std::int64_t> integers(2);
+    const auto gather_mine = [&] {
+      if (group.rank() == 2) return gather(group, ConstTensorView{integers, Shape{2}});
+      return gather(group, ConstTensorView{doubles, Shape{2}});
+    };
+    expect(error_of([&] { (void)gather_mine(); }) ==
+               "mismatch: gather: the ranks have tensors of different types: rank 0 has f64 [2], "
+               "rank 2 has i64 [2]",
+           "told on every rank");
+    expect(!group.broken(), "the group is as before");
+    expect(gather(group, doubles).count() == 6, "it works");
   });
 }

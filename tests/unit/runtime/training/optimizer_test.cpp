@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <tuple>
+#include <type_traits>
 
 using namespace acc::runtime;
 using acc::testing::on_ranks;
@@ -353,6 +354,57 @@ TEST_CASE("a momentum that a group got after it was made is there after a resume
   Sgd plain{parameters, {.groups = {{.name = "moving", .contains = options.groups[0].contains}}}};
   plain.load_state_text(first.state_text());  // its tensors are told of by load_state()
   CHECK(plain.groups()[0].momentum == 0);
+}
+
+TEST_CASE("after a resume all settings are those of the checkpoint, as in torch",
+          "[runtime][training]") {
+  std::vector<float> values(2), gradients(2, 1);
+  const std::vector<Parameter> parameters{
+      {"w", std::span<float>{values}, std::span<float>{gradients}}};
+  const auto resumed = [&](auto kind, const auto& then, const auto& now) {
+    using Kind = typename decltype(kind)::type;
+    const Kind first{parameters, then};
+    Kind second{parameters, now};
+    second.load_state_text(first.state_text());
+    CHECK(second.description() == first.description());
+    return second.groups()[0].weight_decay;
+  };
+  CHECK(resumed(std::type_identity<Sgd>{},
+                SgdOptions{.momentum = 0.9, .weight_decay = 0.25, .nesterov = true},
+                SgdOptions{.momentum = 0.5, .dampening = 0.5, .weight_decay = 0.125}) == 0.25);
+  CHECK(resumed(std::type_identity<AdamW>{},
+                AdamWOptions{.beta1 = 0.5, .beta2 = 0.75, .epsilon = 1e-3, .weight_decay = 0},
+                AdamWOptions{}) == 0);
+
+  AdamW adamw{parameters, {.weight_decay = 0.25}};
+  adamw.load_state_text(R"({"steps": 1, "groups": [{"learning_rate": 1, "momentum": 0.5}]})");
+  CHECK(adamw.groups()[0].weight_decay == 0.25);  // a checkpoint of a version that didn't save it
+  adamw.set_weight_decay(0, 0.5);
+  CHECK(adamw.groups()[0].weight_decay == 0.5);
+  CHECK_THROWS_WITH(adamw.set_weight_decay(0, -1), Catch::Contains("negative weight decay"));
+  CHECK_THROWS_WITH(adamw.set_weight_decay(1, 0), Catch::Contains("no group 1"));
+}
+
+TEST_CASE("parameters that share memory are refused, with both of them", "[runtime][training]") {
+  std::vector<float> memory(8), gradients(8);
+  const auto part = [](std::vector<float>& of, std::size_t from) {
+    return std::span<float>{of}.subspan(from, 4);
+  };
+  const Parameter head{"head", part(memory, 0), part(gradients, 0)};
+  const auto refused = [&](Parameter other, const std::string& why) {
+    CHECK_THROWS_WITH((Sgd{{other, head}, {}}), Catch::Contains(why));
+    on_ranks(1, [&](ProcessGroup& group) {
+      CHECK_THROWS_WITH((GradientReducer{group, {other, head}}), Catch::Contains(why));
+    });
+  };
+  refused({"tail", part(memory, 3), part(gradients, 4)},
+          "the value of parameter 0 ('tail') and the value of parameter 1 ('head') share memory");
+  refused({"tail", part(memory, 4), part(gradients, 1)},
+          "the gradient of parameter 0 ('tail') and the gradient of parameter 1 ('head') share");
+  refused({"", part(memory, 4), part(memory, 4)},
+          "the value of parameter 0 and the gradient of parameter 0 share memory");
+  const Sgd made{{{"tail", part(memory, 4), part(gradients, 4)}, head}, {}};
+  CHECK(made.parameters().size() == 2);
 }
 
 TEST_CASE("parameters without gradient are refused", "[runtime][training]") {
