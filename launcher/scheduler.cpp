@@ -52,7 +52,7 @@ std::optional<Placement> in_slurm(const Environment& environment) {
   const auto name = std::to_string(*job) + "." + std::to_string(*step);
   Placement place{.who = "Slurm step " + name,
                   .job = "slurm-" + name,
-                  .machines = tasks,
+                  .machines = *tasks,
                   .rank = rank,
                   .port = port_of(*job + 131ULL * *step),
                   .is_host = *rank == 0};
@@ -111,7 +111,7 @@ std::optional<Placement> in_open_mpi(const Environment& environment) {
   const auto number = parse_number<std::uint64_t>(name);
   Placement place{.who = "Open MPI job " + printable(name),
                   .job = "mpi-" + plain_word(name),
-                  .machines = size,
+                  .machines = *size,
                   .rank = rank,
                   .port = port_of(number ? *number >> 16U : number_of(name))};
   place.tasks_here = std::max(1U, count(environment, "OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1));
