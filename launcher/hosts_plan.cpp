@@ -19,7 +19,8 @@ using namespace literals;
 namespace {
 
 constexpr Key kOnlyWithHosts[] = {"ssh"_key,           "ssh_options"_key, "launch_agent"_key,
-                                  "remote_launch"_key, "env"_key,         "tag_output"_key, "detach"_key};
+                                  "remote_launch"_key, "env"_key,         "tag_output"_key,
+                                  "detach"_key,        "wait"_key};
 /// Each host gets its own; one for all would be wrong.
 constexpr std::pair<Key, std::string_view> kOfOneMachine[] = {
     {"machine_rank"_key, "each host gets its number by its place among the hosts"},
@@ -31,12 +32,12 @@ constexpr std::pair<Key, std::string_view> kOfOneMachine[] = {
     {"secret_fd"_key, "each job on hosts gets a fresh secret"},
     {"life_line"_key, "it is for the acc-launch that runs there"}};
 /// Said anew for each host, or for this side alone.
-constexpr Key kNotPassedOn[] = {"hosts"_key,         "hostfile"_key,     "ssh"_key,
-                                "ssh_options"_key,   "launch_agent"_key, "remote_launch"_key,
-                                "env"_key,           "tag_output"_key,   "print_plan"_key, "detach"_key,
-                                "nnodes"_key,        "num_machines"_key, "nproc_per_node"_key,
-                                "num_processes"_key, "report"_key,       "events"_key,
-                                "events_size"_key};
+constexpr Key kNotPassedOn[] = {"hosts"_key,        "hostfile"_key,       "ssh"_key,
+                                "ssh_options"_key,  "launch_agent"_key,   "remote_launch"_key,
+                                "env"_key,          "tag_output"_key,     "print_plan"_key,
+                                "detach"_key,       "wait"_key,           "nnodes"_key,
+                                "num_machines"_key, "nproc_per_node"_key, "num_processes"_key,
+                                "report"_key,       "events"_key,         "events_size"_key};
 
 class UnknownFacts final : public HostFacts {
  public:
@@ -88,6 +89,7 @@ class HostsPlanner {
     launch.shows_status = !spec_.flag("quiet"_key) && spec_.text("color"_key) != "never";
     launch.id = "hosts-" + inputs_.random;
     launch.detaches = spec_.flag("detach"_key);
+    launch.waits = spec_.flag("wait"_key);
     if (launch.uses_daemons) {
       launch.socket = inputs_.daemon.socket;
       for (std::size_t i = 0; i < list_.hosts.size(); ++i)
@@ -164,6 +166,10 @@ class HostsPlanner {
       complain(
           "--detach needs acc-agent on the hosts, which keeps the job: leave --ssh and "
           "--launch_agent out");
+    if (spec_.flag("wait"_key) && (is_flag("ssh"_key) || is_flag("launch_agent"_key)))
+      complain(
+          "--wait needs acc-agent on the hosts, which counts their slots: leave --ssh and "
+          "--launch_agent out");
     if (spec_.flag("detach"_key) && is_flag("events"_key))
       complain(
           "--events needs a connection to the hosts, and --detach leaves none: leave it out; each "
@@ -185,7 +191,8 @@ class HostsPlanner {
     const auto other =
         std::ranges::find_if(list_.hosts, [this](const Host& host) { return !is_here(host); });
     // A service here counts the workers, also where it reaches no other host.
-    const bool needs_daemons = other != list_.hosts.end() || spec_.flag("detach"_key);
+    const bool needs_daemons =
+        other != list_.hosts.end() || spec_.flag("detach"_key) || spec_.flag("wait"_key);
     if (!needs_daemons && inputs_.daemon.socket.empty()) return;
     launch.transport = "acc-ctl bridge";
     launch.uses_daemons = true;

@@ -141,6 +141,8 @@ struct KeyTable {
      .help = "with --hosts: each line behind the name of its host"},
     {.name = "detach", .group = machines, .place = nowhere, .type = flag, .initial = "false",
      .help = "with --hosts, through acc-agent: prints the job's id when it has started, and returns; acc-ctl attach ID"},
+    {.name = "wait", .group = machines, .place = nowhere, .type = flag, .initial = "false",
+     .help = "with --hosts, through acc-agent: waits until all hosts have free slots; without it a full host refuses the job"},
     {.name = "secret_fd", .group = machines, .place = nowhere, .type = integer,
      .help = "read the job's secret from this descriptor, one line, instead of from a file"},
     {.name = "life_line", .group = machines, .place = nowhere, .type = integer,

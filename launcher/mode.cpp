@@ -58,6 +58,7 @@ class Builder {
     const auto mode = mode_of(spec_);
     common();
     precision(interpreter);
+    absent_gpus();
     if (!mode_is_known(spec_)) return std::move(out_);
     if (mode == Mode::deepspeed) {
       deepspeed(interpreter, cwd);
@@ -251,6 +252,17 @@ class Builder {
       return false;
     }
     return *value.integer() > 1;
+  }
+
+  /// The original says nothing, and the script fails later, or trains on the processor.
+  void absent_gpus() {
+    if (spec_.flag("cpu"_key) || spec_.flag("use_cpu"_key)) return;
+    const auto ids = spec_.text("gpu_ids"_key);
+    const bool has_ids = spec_.is_set("gpu_ids"_key) && !ids.empty() && ids != "all";
+    if ((!has_ids && !spec_.flag("multi_gpu"_key)) || facts_.gpus() > 0) return;
+    out_.warnings.push_back(spec_.name_for_complaint(has_ids ? "gpu_ids"_key : "multi_gpu"_key) +
+                            ": no GPU was found on this machine (acc-env shows what is): the "
+                            "workers start all the same, and will find none");
   }
 
   /// RTX 40 cards with drivers before 550.40.07 hang or fail in NCCL's peer-to-peer transport.

@@ -49,6 +49,7 @@ struct End {
   double jitter = 0.5;
   bool has_started = true;  ///< false: no worker, as the script isn't there
   bool was_stopped = false;
+  std::string reason{};  ///< without the exit code, which is shown beside it; empty: as `text`
 };
 
 JobActions delay_restart(JobLife& life, const End& end) {
@@ -60,7 +61,7 @@ JobActions delay_restart(JobLife& life, const End& end) {
   if (life.quick_failures < 32) ++life.quick_failures;
   ++life.starts_again;
   life.phase = Phase::delayed;
-  life.reason = end.text;
+  life.reason = end.reason.empty() ? end.text : end.reason;
   return {DisarmTimers{}, Record{}, Report{"restarted", with_delay(end.text, delay)},
           ArmDelay{delay}};
 }
@@ -132,6 +133,7 @@ JobActions on(JobLife& life, const GuardianEnded& ended) {
     how = {life.reason, ended.lived, ended.jitter, false};
   } else if (!ended.not_started.empty()) {
     how.text = ended.not_started + " (" + code + ")";
+    how.reason = ended.not_started;
     how.has_started = false;
   }
   return gone(life, how);

@@ -8,6 +8,7 @@
 #include "agent/fanout/launch_course.hpp"
 #include "agent/fanout/launch_record.hpp"
 #include "agent/fanout/orders.hpp"
+#include "agent/fanout/slot_wait.hpp"
 #include "agent/fanout/transport.hpp"
 #include "agent/fanout/trouble_text.hpp"
 #include "agent/output/console_facts.hpp"
@@ -155,6 +156,24 @@ class ClusterRun {
     destinations_.finish([] { return FlushLimits{kStoppedHostsPatience, kStoppedHostsPatience}; });
     return code;  // the job's, as on one host
   }
+
+  /// All hosts are to be asked again, as one has no room.
+  [[nodiscard]] bool is_to_wait() const {
+    return launch_.waits && !is_guardian_lost_ && SlotWait::is_due(state_);
+  }
+  /// What is waited for, for the user; nothing: it is what was told last.
+  [[nodiscard]] std::optional<std::string> wait_words(SlotWait& wait) const {
+    std::vector<std::string> why;
+    for (std::size_t i = 0; i < names_.size(); ++i) {
+      const auto& trouble = state_.hosts[i].trouble;
+      const bool is_known = trouble && !trouble->text.empty();
+      why.push_back(is_known ? describe(*trouble, names_[i], words_)
+                             : "another job took its last free slots");
+    }
+    return wait.tell(state_, names_, why);
+  }
+  /// A stop signal that came when all had ended; 0: none.
+  [[nodiscard]] int late_signal() const { return late_signal_; }
 
  private:
   using Descriptor = asio::posix::stream_descriptor;
@@ -420,6 +439,7 @@ class ClusterRun {
   }
   void act(const DisarmFanOutTimer& a) { timers_[static_cast<std::size_t>(a.timer)].cancel(); }
   void act(const TellTroubles&) {
+    if (is_to_wait()) return;  // wait_words
     const auto text = describe_troubles(state_, names_, words_);
     std::string line;
     for (const auto& part : split(text, '\n')) {
@@ -443,7 +463,8 @@ class ClusterRun {
   void act(const SendWaitLonger& a) { lines_[a.host]->transport.send(encode(WaitLonger{})); }
   void act(const TellLeft& a) { say(describe_left(state_.hosts[a.host], names_[a.host], words_)); }
   void act(const TellNotStarted& a) {
-    say("the job is stopped on all hosts, as " + names_[a.host] + " could not start its part");
+    say("the job is stopped on all hosts, as " + names_[a.host] + " could not start its part" +
+        (is_to_wait() ? ", and all are asked again" : ""));
   }
   void act(const TellStoppedEarly& a) {
     say("stopped by " + signal_name(a.signo) + " before anything was started");
@@ -477,9 +498,9 @@ class ClusterRun {
     signalfd_siginfo info{};
     while (::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
       const auto signo = static_cast<int>(info.ssi_signo);
-      is_flush_hurried_ = is_flush_hurried_ || (signo != SIGUSR1 && signo != SIGUSR2);
+      if (signo != SIGUSR1 && signo != SIGUSR2) late_signal_ = signo;
     }
-    if (is_flush_hurried_ || state_.stop_requests >= 2)
+    if (late_signal_ != 0 || state_.stop_requests >= 2)
       return {kHurriedHostsFlush, kHurriedHostsFlush};
     if (state_.stop_signal == 0) return {launch_.patience, kWithoutEnd};
     return {std::min(launch_.patience, kStoppedHostsPatience), kStoppedHostsFlush};
@@ -512,11 +533,61 @@ class ClusterRun {
   std::vector<asio::steady_timer> timers_;
   std::optional<int> exit_code_;
   bool is_guardian_lost_ = false;
-  bool is_flush_hurried_ = false;
+  int late_signal_ = 0;
   bool has_no_record_ = false;
   bool has_begun_ = false;  ///< a host was told to go
   bool looks_for_contact_ = false;
 };
+
+/// @return the stop signal that ended the pause, SIGTERM also for the guardian's death; 0: it is
+/// over
+int pause_between_tries(Millis length, const GuardianLink& guardian) {
+  const UniqueFd signals = open_hosts_signals();
+  const Instant end = clock_now() + length;
+  for (;;) {
+    if (guardian.pid != 0 && ::getppid() != guardian.pid) return SIGTERM;
+    const auto left = std::chrono::ceil<Millis>(end - clock_now()).count();
+    if (left <= 0) return 0;
+    pollfd fd{signals.get(), POLLIN, 0};
+    ::poll(&fd, 1, static_cast<int>(left));
+    signalfd_siginfo info{};
+    while (::read(signals.get(), &info, sizeof info) == sizeof info) {
+      const auto signo = static_cast<int>(info.ssi_signo);
+      if (signo != SIGUSR1 && signo != SIGUSR2) return signo;
+    }
+  }
+}
+
+/// Once, or until no host of a launch that waits is full.
+int run_tries(const ClusterLaunch& launch, const GuardianLink& guardian) {
+  SlotWait wait;
+  for (;;) {
+    std::optional<rendezvous::SecretBytes> secret;
+    if (launch.sends_secret) {
+      auto made = rendezvous::random_secret();
+      if (!made) {
+        std::fprintf(stderr, "acc-launch: %s\n", made.error().what.c_str());
+        return to_int(ExitCode::resources);
+      }
+      secret = std::move(*made);
+    }
+    int signo = 0;
+    {
+      ClusterRun run{launch, guardian, std::move(secret)};
+      const int code = run.run();
+      if (!run.is_to_wait()) return code;
+      if (const auto text = run.wait_words(wait))
+        std::fprintf(stderr, "acc-launch: %s\n", text->c_str());
+      signo = run.late_signal();
+    }
+    if (signo == 0) signo = pause_between_tries(wait.pause(random_fraction()), guardian);
+    if (signo == 0) continue;
+    std::fprintf(stderr, "acc-launch: stopped by %s before anything was started\n",
+                 signal_name(signo).c_str());
+    if (launch.is_recorded) remove_record(launch.id);
+    return 128 + signo;
+  }
+}
 
 }  // namespace
 
@@ -525,15 +596,6 @@ int run_on_hosts(const ClusterLaunch& launch, const GuardianLink& guardian) {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
   ::signal(SIGCHLD, SIG_DFL);
-  std::optional<rendezvous::SecretBytes> secret;
-  if (launch.sends_secret) {
-    auto made = rendezvous::random_secret();
-    if (!made) {
-      std::fprintf(stderr, "acc-launch: %s\n", made.error().what.c_str());
-      return to_int(ExitCode::resources);
-    }
-    secret = std::move(*made);
-  }
   DescriptorLimit limit;
   const auto needed =
       count_open_descriptors() + kDescriptorsOfOurs + kDescriptorsOfHost * launch.hosts.size();
@@ -548,7 +610,7 @@ int run_on_hosts(const ClusterLaunch& launch, const GuardianLink& guardian) {
   if (launch.uses_daemons) note_orphan_patience(guardian, kStopPatience);
   note_hosts(guardian);
   try {
-    return ClusterRun{launch, guardian, std::move(secret)}.run();
+    return run_tries(launch, guardian);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "acc-launch: the job's hosts can't be watched any longer: %s\n", e.what());
     return to_int(ExitCode::agent_lost);

@@ -25,6 +25,7 @@ struct ClusterLaunch {
   std::size_t min_hosts = 0;      ///< fewer can't run the job; 0: it isn't ours to end
   std::uint32_t leaves_at = 0;    ///< acc-ctl attach: so many Ctrl-C leave the job; 0: never
   bool detaches = false;          ///< the job goes on without us when it has started
+  bool waits = false;             ///< until all hosts have room
   bool is_recorded = true;        ///< for acc-ctl; false: it is already
   std::string id;                 ///< names the launch: of its record, and of the daemons' jobs
   std::string socket;             ///< of our daemon

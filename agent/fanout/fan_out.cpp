@@ -338,6 +338,7 @@ FanOutActions on(FanOutState& state, const TransportExited& e) {
                          state.phase == FanOutPhase::running && state.stop_signal == 0;
   if (never_ran) {
     state.has_failed = true;
+    if (!host.trouble) host.trouble = HostTrouble{HostTrouble::What::exited, e.status, 0, {}};
     out.emplace_back(TellNotStarted{e.host});
     leave(state, out);
   } else if (was_running && !host.exit_code && !host.is_closed) {

@@ -51,6 +51,12 @@ inline constexpr std::size_t kMaxOrder = std::size_t{256} << 10U;  ///< bytes of
 /// @param line  without its end
 [[nodiscard]] Result<LaunchOrder> decode_order(std::string_view line);
 
+/// Exit code of a transport that leads to a daemon: the node has no room for the job now.
+inline constexpr int kNoRoomExit = 75;  // as EX_TEMPFAIL of sysexits.h
+/// What it says last then, for a launch that doesn't wait.
+inline constexpr std::string_view kNoRoomCure =
+    ": stop one of them, wait for it (--wait), or leave this host out";
+
 // ---- marks ----
 struct Prepared {
   std::string version;

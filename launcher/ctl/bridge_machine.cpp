@@ -70,15 +70,21 @@ std::string submission_of(const BridgeState& state, bool only_checks) {
   return to_line(body);
 }
 
+constexpr std::string_view kOfSubmit = ": submit with --wait, or later";
+
+/// It has no room now, and may have it later.
+bool is_full(unsigned status, const std::string& body) {
+  return status == kTooMany && error_of(body).ends_with(kOfSubmit);
+}
+
 /// One line: what the daemon says, and what to do where that isn't in it.
 std::string refusal_text(unsigned status, const std::string& body) {
   auto why = error_of(body);
   std::ranges::replace(why, '\n', ' ');
   if (why.empty()) return "its acc-agent answers with status " + std::to_string(status);
-  constexpr std::string_view kOfSubmit = ": submit with --wait, or later";
-  if (status == kTooMany && why.ends_with(kOfSubmit)) {
+  if (is_full(status, body)) {
     why.resize(why.size() - kOfSubmit.size());
-    why += ": stop one of them, try later, or leave this host out";
+    why += agent::kNoRoomCure;
   }
   // What acc-launch there says has its name in front.
   constexpr std::string_view kOurs = "acc-launch: ";
@@ -86,12 +92,14 @@ std::string refusal_text(unsigned status, const std::string& body) {
   return why;
 }
 
-ExitCode code_of_refusal(unsigned status, const std::string& code) {
+int code_of_refusal(unsigned status, const std::string& body) {
+  if (is_full(status, body)) return agent::kNoRoomExit;
+  const auto code = text_of(parse_json(body), "code");
   if (code == "no_such_user" || code == "authentication_failed" || code == "version_differs")
-    return ExitCode::refused;
-  if (status == 400) return ExitCode::usage;
-  return status == 502 || status == 504 || code == "busy" ? ExitCode::nodes_missing
-                                                          : ExitCode::failure;
+    return to_int(ExitCode::refused);
+  if (status == 400) return to_int(ExitCode::usage);
+  return to_int(status == 502 || status == 504 || code == "busy" ? ExitCode::nodes_missing
+                                                                 : ExitCode::failure);
 }
 
 /// The request may have been carried out all the same.
@@ -105,9 +113,12 @@ void finish(BridgeState& state, int code, BridgeActions& out) {
   out.emplace_back(FinishBridge{code});
 }
 
-void complain(BridgeState& state, std::string text, ExitCode code, BridgeActions& out) {
+void complain(BridgeState& state, std::string text, int code, BridgeActions& out) {
   out.emplace_back(TellBridge{std::move(text)});
-  finish(state, to_int(code), out);
+  finish(state, code, out);
+}
+void complain(BridgeState& state, std::string text, ExitCode code, BridgeActions& out) {
+  complain(state, std::move(text), to_int(code), out);
 }
 
 void open_stream(BridgeState& state, bool is_err, BridgeActions& out) {
@@ -236,8 +247,7 @@ void on_check(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   if (state.phase != BridgePhase::checking) return;
   const auto answer = parse_json(e.body);
   if (e.status != kOk)
-    return complain(state, refusal_text(e.status, e.body),
-                    code_of_refusal(e.status, text_of(answer, "code")), out);
+    return complain(state, refusal_text(e.status, e.body), code_of_refusal(e.status, e.body), out);
   state.phase = BridgePhase::prepared;
   out.emplace_back(SendMark{agent::Prepared{text_of(answer, "version")}});
 }
@@ -255,7 +265,7 @@ void on_submit(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) 
   const auto code = text_of(answer, "code");
   state.last_failure = refusal_text(e.status, e.body);
   if (is_uncertain(e.status, code, state.last_failure)) return look_for_job(state, out);
-  complain(state, state.last_failure, code_of_refusal(e.status, code), out);
+  complain(state, state.last_failure, code_of_refusal(e.status, e.body), out);
 }
 
 // The answer to the submission was lost: is there such a job?
@@ -263,7 +273,10 @@ void on_find(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   if (state.phase != BridgePhase::submitting) return;
   const auto jobs = e.status == kOk ? jobs_of_service(e.body, {}) : std::nullopt;
   if (jobs) {
-    const auto found = std::ranges::find(*jobs, job_name_of(state.wish), &JobRow::name);
+    // One that was stopped is of a former try of a launch that waits for room.
+    const auto found = std::ranges::find_if(*jobs, [&](const JobRow& job) {
+      return job.name == job_name_of(state.wish) && job.state != "stopped";
+    });
     if (found != jobs->end()) return begin(state, found->id, out);
   }
   if (state.looks < kMostLooks) return look_for_job(state, out);

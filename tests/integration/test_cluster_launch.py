@@ -303,6 +303,38 @@ class Refusals(OnDaemons):
         self.assertRegex(text, r"\n  b: .*train\.py.*files aren't copied")
         self.assertRegex(text, r"\n  c: no room: it needs 1 slot, .*running here")
 
+    def test_a_full_host_was_refused_and_wait_was_no_flag(self):
+        self.begin("a b")
+        self.nodes["c"] = self.daemon("c", "--slots", "1")
+        blocker = self.submit(self.nodes["c"], "exec sleep 600")
+        job = self.launch("mark=up", flags="--wait")
+        until(lambda: "waiting for room on c (c: no room: it needs 1 slot, free: 0 slots" in job.stderr, "the line", 20)
+        self.assertIn("Ctrl-C ends the wait", job.stderr)
+        self.assertEqual([one for host in "ab" for one in self.jobs(host)], [])  # nothing is held
+        self.nodes["c"].ask("POST", f"/v1/jobs/{blocker}/stop", {"grace_s": 0})
+        self.ends(job, 0, 60)
+        self.assertEqual(len(job.events("up")), 3)
+        self.assertEqual(job.stderr.count("waiting for room"), 1, job.stderr)
+
+    def test_ctrl_c_ends_the_wait_for_a_full_host(self):
+        self.begin("a")
+        self.nodes["b"] = self.daemon("b", "--slots", "1")
+        self.submit(self.nodes["b"], "exec sleep 600")
+        job = self.launch("mark=up", "a:1,b:1", "--wait")
+        until(lambda: "waiting for room on b" in job.stderr, "the line", 20)
+        job.process.send_signal(signal.SIGINT)
+        self.assertEqual(job.wait(20), 130, job.stderr)
+        self.assertIn("stopped by SIGINT before anything was started", job.stderr)
+        self.assertEqual(job.events("up"), [])
+
+    def test_launches_that_need_each_others_hosts_all_run(self):
+        """Each host has room for one of them."""
+        self.nodes = {host: self.daemon(host, "--slots", "1") for host in "ab"}
+        jobs = [self.launch("mark=up after=300ms exit=0", hosts, "--wait") for hosts in ("a:1,b:1", "b:1,a:1", "a:1,b:1")]
+        for job in jobs:
+            self.assertEqual(job.wait(120), 0, job.stderr)
+            self.assertEqual(len(job.events("up")), 2)
+
     def test_what_hosts_lack_is_named_for_all_in_one_message(self):
         self.begin("a")
         self.daemon("c", secret=self.make_secret("other"))

@@ -186,7 +186,7 @@ class Jobs(Case):
             now = daemon.do("find", id=job)
             return now if "restarts" in now["reason"] else None
         self.assertRegex(until(told, "its restart")["reason"],
-                         rf"^cannot start '{gone}': No such file or directory \(exit code 127\); restarts in \d+\.\d s$")
+                         rf"^cannot start '{gone}': No such file or directory; restarts in \d+\.\d s$")
         daemon.do("stop", id=job)
         self.assertEqual(daemon.ended(job)["state"], "stopped")
 

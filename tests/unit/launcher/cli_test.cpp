@@ -111,14 +111,14 @@ TEST_CASE("an unknown flag with a value hides nothing that stands behind it", "[
   CHECK(near.given("config_file"_key) != nullptr);
   CHECK(near.rejected == std::vector<Key>{"num_processes"_key, "tee"_key});
   const auto strange =
-      parse_command_line(Words{"--wat", "2", "--num_processes", "two", "s.py", "--cpu"});
+      parse_command_line(Words{"--zzz", "2", "--num_processes", "two", "s.py", "--cpu"});
   CHECK(strange.complaints.size() == 2);
   CHECK(strange.given("cpu"_key) == nullptr);
 }
 
 TEST_CASE("what may be the script's own flag isn't judged", "[launcher][cli]") {
   for (const auto* script : {"train.py", "./train"}) {
-    const auto line = parse_command_line(Words{"--wat", script, "--num_processes", "two"});
+    const auto line = parse_command_line(Words{"--zzz", script, "--num_processes", "two"});
     CHECK(line.complaints.size() == 1);
     CHECK(!line.script_is_certain);
   }
@@ -191,7 +191,7 @@ TEST_CASE("values of the wrong kind are named", "[launcher][cli]") {
 }
 
 TEST_CASE("all complaints come at once", "[launcher][cli]") {
-  CHECK(parse_command_line(Words{"--num_processes=x", "--mixed_precision=y", "--wat", "s.py"})
+  CHECK(parse_command_line(Words{"--num_processes=x", "--mixed_precision=y", "--zzz", "s.py"})
             .complaints.size() == 3);
 }
 

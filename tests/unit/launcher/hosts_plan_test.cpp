@@ -211,4 +211,6 @@ TEST_CASE("what the daemons can't do is refused with its cure", "[launcher][host
   CHECK_THAT(login.complaints(), Contains("leave the name in front of @ out"));
   HostsTrial detached{{"--hosts", "a,b", "--ssh", "--detach", "x.py"}};
   CHECK_THAT(detached.complaints(), Contains("--detach needs acc-agent"));
+  HostsTrial waits{{"--hosts", "a,b", "--ssh", "--wait", "x.py"}};
+  CHECK_THAT(waits.complaints(), Contains("--wait needs acc-agent"));
 }

@@ -110,3 +110,24 @@ TEST_CASE("sizes of parallelism decide what is passed on", "[launcher][mode]") {
   CHECK(env.count("PARALLELISM_CONFIG_CP_COMM_STRATEGY") == 0);
   CHECK(env.at("PARALLELISM_CONFIG_CP_BACKEND") == "torch");
 }
+
+TEST_CASE("multi-GPU training on a machine without a GPU began without a word", "[launcher]") {
+  const auto warned = [](std::vector<std::string> words, std::uint32_t gpus) {
+    words.insert(words.end(), {"--num_processes", "2", "s.py"});
+    Trial trial{std::move(words)};
+    trial.facts.devices = gpus;
+    const auto planned = trial.planned();
+    CHECK(planned.complaints.empty());
+    std::string text;
+    for (const auto& warning : planned.plan.warnings) text += warning + "\n";
+    return text;
+  };
+  CHECK_THAT(warned({"--multi_gpu"}, 0),
+             Catch::Contains("--multi_gpu: no GPU was found on this machine"));
+  CHECK_THAT(warned({"--gpu_ids", "0,1"}, 0),
+             Catch::Contains("--gpu_ids: no GPU was found on this machine"));
+  CHECK(warned({"--multi_gpu"}, 2).empty());
+  CHECK(warned({"--gpu_ids", "all"}, 0).empty());
+  CHECK(warned({"--gpu_ids", "0,1", "--cpu"}, 0).empty());
+  CHECK(warned({}, 0).empty());
+}

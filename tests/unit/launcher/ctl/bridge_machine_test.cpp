@@ -140,8 +140,11 @@ SCENARIO("a node that can't run the job is told in one line, with its cure", "[c
           "b:29700: connection refused", 69},
       Row{403, R"({"error": "no such user: 'alice'", "code": "no_such_user"})",
           "no such user: 'alice'", 77},
-      Row{429, R"({"error": "no room: running here: x: submit with --wait, or later", "code": "exhausted"})",
-          "no room: running here: x: stop one of them, try later, or leave this host out", 1},
+      Row{429,
+          R"({"error": "no room: running here: x: submit with --wait, or later", "code": "exhausted"})",
+          "no room: running here: x: stop one of them, wait for it (--wait), or leave this host "
+          "out",
+          75},
       Row{400, R"({"error": "acc-launch: --foo is no flag", "code": "bad_request"})",
           "--foo is no flag", 2},
       Row{500, "<html>", "its acc-agent answers with status 500", 1});

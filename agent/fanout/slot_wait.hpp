@@ -1,0 +1,33 @@
+#pragma once
+
+#include "agent/fanout/fan_out.hpp"
+#include "common/duration.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace acc::agent {
+
+/// A launch that waits until all of its hosts have room (pure). All are asked, and if one is full
+/// all are released and asked again later: between two tries it holds no slot anywhere, so that
+/// launches that need each other's hosts can't block each other.
+class SlotWait {
+ public:
+  /// A try has ended only because hosts had no room: nothing else is wrong, and nobody stopped it.
+  [[nodiscard]] static bool is_due(const FanOutState& state);
+
+  /// What the launch waits for, for the user; nothing: it is what was told last.
+  [[nodiscard]] std::optional<std::string> tell(const FanOutState& state,
+                                                const std::vector<std::string>& names,
+                                                const std::vector<std::string>& why);
+  /// Until the next try: longer each time, up to 15 s. @param fraction  random, in [0, 1): two
+  /// launches that took slots from each other ask at different times
+  [[nodiscard]] Millis pause(double fraction);
+
+ private:
+  std::vector<HostIndex> told_;
+  unsigned tries_ = 0;
+};
+
+}  // namespace acc::agent
