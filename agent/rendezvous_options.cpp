@@ -82,6 +82,7 @@ rendezvous::ServeSeed serve_seed_of(Hosting hosting) {
 
 Result<void> load_keys(const Cluster& cluster, rendezvous::RendezvousClientOptions& options) {
   options.is_insecure = cluster.insecure;
+  if (cluster.backend != Backend::etcd) rendezvous::start_openssl_for_keys();
   if (cluster.secret) {
     options.dial_tls = rendezvous::TlsContext::for_dialling(*cluster.secret, cluster.job);
     options.listen_tls = rendezvous::TlsContext::for_listening(*cluster.secret);

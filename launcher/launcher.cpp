@@ -69,7 +69,8 @@ void set_log_level(const JobSpec& spec) {
 std::string instead_of(const JobSpec& spec) {
   if (spec.script_replaced.empty()) return {};
   return "; the first word that is no flag is the program, and took the place of " +
-         printable(spec.script_replaced) + " (further arguments of that one: script_args in the file)";
+         printable(spec.script_replaced) +
+         " (further arguments of that one: script_args in the file)";
 }
 
 /// What a missing script is, where that can be seen.
@@ -380,7 +381,8 @@ class Launch {
       const auto taken =
           is_shared ? Result<int>{orders} : agent::take_descriptor(number(*secret_flag));
       if (!taken) return Error{Errc::bad_usage, "--secret_fd: " + taken.error().what};
-      auto secret = rendezvous::read_secret(*taken);
+      auto secret = rendezvous::read_secret(
+          *taken, is_shared ? rendezvous::Behind::orders : rendezvous::Behind::nothing);
       if (!is_shared) ::close(*taken);
       if (!secret) return Error{Errc::bad_usage, "--secret_fd: " + secret.error().what};
       secret_ = std::make_shared<const rendezvous::Secret>(std::move(*secret));
@@ -489,6 +491,12 @@ class Launch {
 };
 
 }  // namespace
+
+bool only_prints_plan(int argc, const char* const* argv) {
+  int first = 1;
+  while (first < argc && std::string_view{argv[first]}.starts_with("--secret_fd=")) ++first;
+  return first < argc && std::string_view{argv[first]} == "--print_plan";
+}
 
 int launch(int argc, char** argv, const agent::GuardianLink& guardian, bool has_output) {
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);

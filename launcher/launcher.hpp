@@ -14,6 +14,11 @@ namespace acc::launcher {
 /// standard output, which --help and the like need.
 int launch(int argc, char** argv, const agent::GuardianLink& guardian, bool has_output = true);
 
+/// Whether the command line begins with --print_plan, as the daemon's checks of a job do: launch()
+/// starts nothing then, and needs no guardian. (Behind other words it may be an argument of the
+/// script.)
+[[nodiscard]] bool only_prints_plan(int argc, const char* const* argv);
+
 /// Asked with the plan before anything is started; an exit code ends it there.
 using BeforeStart = std::function<std::optional<int>(const agent::JobPlan&)>;
 

@@ -48,8 +48,13 @@ struct SecretPlaces {
 /// @return Errc::not_found if there is none; `what` names the places and the cure.
 Result<Secret> load_secret(const SecretPlaces& places);
 
-/// Reads one line of at most 4 KiB from `fd` and nothing behind it. Blocks for 30 s at most.
-Result<Secret> read_secret(int fd);
+/// What follows the secret in its descriptor.
+enum class Behind {
+  nothing,  ///< it is read in pieces
+  orders,   ///< not a byte of them is read
+};
+/// Reads one line of at most 4 KiB from `fd`. Blocks for 30 s at most.
+Result<Secret> read_secret(int fd, Behind behind);
 /// 32 random bytes in hex, for one job.
 Result<SecretBytes> random_secret();
 

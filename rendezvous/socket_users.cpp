@@ -108,6 +108,15 @@ SocketUsers::Answer SocketUsers::at_other_end(int socket, Side other) {
   return is_blind ? Answer{} : answer;
 }
 
+// A listener with all addresses is found by each of them.
+bool SocketUsers::is_listening(std::uint16_t port) {
+  End v4{AF_INET, {}, htons(port)};
+  const in_addr loopback{htonl(INADDR_LOOPBACK)};
+  std::memcpy(&v4.address, &loopback, sizeof loopback);
+  const End v6{AF_INET6, in6addr_loopback, htons(port)};
+  return ask(v4, nullptr).known == Known::yes || ask(v6, nullptr).known == Known::yes;
+}
+
 static std::string rule_of_users(uid_t theirs) {
   return "it belongs to user " + std::to_string(theirs) + ", this side to user " +
          std::to_string(::geteuid()) +

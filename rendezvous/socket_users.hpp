@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -36,6 +37,10 @@ class SocketUsers {
   /// Why a listener, by the same rule, will not let us in: root's takes root alone. Nothing: it
   /// may.
   [[nodiscard]] std::optional<std::string> expected_refusal(int socket);
+
+  /// Whether a process of this network namespace listens at the port on loopback, alone or with all
+  /// addresses. False where this kernel doesn't report it.
+  [[nodiscard]] bool is_listening(std::uint16_t port);
 
  private:
   struct End;

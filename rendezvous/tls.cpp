@@ -174,6 +174,13 @@ StreamFault fault_of(unsigned long reason, bool is_in_handshake) {
 
 }  // namespace
 
+void start_openssl_for_keys() {
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_LOAD_CRYPTO_STRINGS |
+                          OPENSSL_INIT_NO_ADD_ALL_CIPHERS | OPENSSL_INIT_NO_ADD_ALL_DIGESTS |
+                          OPENSSL_INIT_NO_ATEXIT,
+                      nullptr);
+}
+
 std::shared_ptr<const TlsContext> TlsContext::for_dialling(const Secret& secret,
                                                            const std::string& job) {
   return std::make_shared<const TlsContext>(Role::dials, secret, job);

@@ -56,7 +56,6 @@ struct Preloader::ForkingRound {
   RoundHooks hooks;
   std::vector<std::pair<std::size_t, std::size_t>> environments;  ///< offset, length
   UniqueFd plan;                                                  ///< their text
-  UniqueFd gate;                                                  ///< the read end
   std::vector<pid_t> pids;
   std::size_t sent = 0;
   std::size_t made = 0;
@@ -72,7 +71,8 @@ Preloader::Preloader(const Tools& tools, const PreloadPlan& plan)
       exit_{tools.io},
       control_{tools.io},
       timer_{tools.io},
-      ahead_timer_{tools.io} {}
+      ahead_timer_{tools.io},
+      gate_{tools.io} {}
 
 Preloader::~Preloader() {
   stop();
@@ -182,7 +182,7 @@ std::string Preloader::last_words() const {
 void Preloader::stop() {
   waiter_ = nullptr;
   round_.reset();
-  gate_.reset();
+  gate_.close();
   pause_ahead();
   if (set_) ended_set_ = set_->end();
   program_.reset();
@@ -294,6 +294,7 @@ void Preloader::follow_ahead() {
 
 void Preloader::fork_one_ahead() {
   if (!course_.has_process()) return;
+  if (ahead_.waiting() == 0) gate_.look_for_store();
   if (course_.phase() != PreloadCourse::Phase::ready || round_) {
     ahead_.postpone(clock_now());
     return follow_ahead();
@@ -363,19 +364,18 @@ void Preloader::fork_round(std::vector<Worker> workers, RoundHooks hooks) {
   round_->workers = std::move(workers);
   round_->hooks = std::move(hooks);
   round_->pids.resize(round_->workers.size());
-  waiting_at_gate_ = round_->workers.size();
   preload::Environments environments;
-  for (const auto& worker : round_->workers)
+  std::vector<const char* const*> pointers;
+  for (const auto& worker : round_->workers) {
     round_->environments.push_back(environments.add(worker.envp));
+    pointers.push_back(worker.envp);
+  }
   round_->plan = memory_file("acc-environments");
   const auto& text = environments.text();
-  int ends[2];
   if (::pwrite(round_->plan.get(), text.data(), text.size(), 0) !=
           static_cast<ssize_t>(text.size()) ||
-      ::pipe2(ends, O_CLOEXEC) != 0)
+      !gate_.make(pointers))
     return fail_round(std::strerror(errno));
-  round_->gate.reset(ends[0]);
-  gate_.reset(ends[1]);
   limit(clock_now() + kForkPatience + kForkPatienceEach * round_->workers.size(),
         [this] { fail_round("it took too long"); });
   if (!set_ && !open_set()) return fail_round(std::strerror(errno));
@@ -409,7 +409,7 @@ void Preloader::send_orders() {
   for (; round.sent < round.workers.size() && round.sent < round.made + kOrdersAtOnce;
        ++round.sent) {
     const auto& worker = round.workers[round.sent];
-    std::vector<int> fds{round.gate.get(), round.plan.get()};
+    std::vector<int> fds{gate_.end_of(round.sent), round.plan.get()};
     for (int standard = 0; standard < 3; ++standard) {
       const int given = worker.streams.at(static_cast<std::size_t>(standard));
       fds.push_back(given >= 0 ? given : standard);
@@ -464,18 +464,9 @@ void Preloader::act(const preload::Made& m) {
   if (watch.is_alive()) follow(grown);
 }
 
-void Preloader::open_gate(std::int64_t lease_ends_ns) {
-  const std::vector<std::int64_t> words(waiting_at_gate_, lease_ends_ns);
-  const auto bytes = words.size() * sizeof words.front();
-  // A pipe takes 64 KiB at once: 8,192 workers.
-  if (::write(gate_.get(), words.data(), bytes) != static_cast<ssize_t>(bytes))
-    log::error("gate_not_opened", {{"errno", errno}});
-  gate_.reset();
-}
-
 void Preloader::fail_round(const std::string& why) {
   timer_.cancel();
-  gate_.reset();
+  gate_.close();
   const auto round = std::move(round_);
   const bool is_cancelled = round && round->is_cancelled;
   const auto next = is_lease_over() ? course_.on_lease_over()
@@ -488,7 +479,7 @@ void Preloader::fail_round(const std::string& why) {
 
 // The preloader is free for the next round when the maker has ended.
 void Preloader::cancel_round() {
-  gate_.reset();
+  gate_.close();
   if (!round_ || round_->is_cancelled) return;
   round_->is_cancelled = true;
   end_set();

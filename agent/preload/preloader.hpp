@@ -4,6 +4,7 @@
 #include "agent/preload/preload_course.hpp"
 #include "agent/preload/preload_environment.hpp"
 #include "agent/preload/preload_messages.hpp"
+#include "agent/preload/round_gate.hpp"
 #include "agent/preload/waiting_course.hpp"
 #include "agent/preload/worker_set.hpp"
 #include "agent/spawn.hpp"
@@ -96,7 +97,7 @@ class Preloader {
   void fork_round(std::vector<Worker> workers, RoundHooks hooks);
   /// Lets all go.
   /// @param lease_ends_ns  as Spawner::heed_lease; 0: no lease
-  void open_gate(std::int64_t lease_ends_ns);
+  void open_gate(std::int64_t lease_ends_ns) { gate_.open(lease_ends_ns); }
   /// Workers that wait at the gate end by themselves.
   void cancel_round();
 
@@ -156,8 +157,7 @@ class Preloader {
   UniqueFd ended_set_;              ///< WorkerSet::end, at the job's end
   std::unique_ptr<ForkingRound> round_;
   preload::ForkNumber forks_ = 0;  ///< sets so far
-  UniqueFd gate_;  ///< the write end
-  std::size_t waiting_at_gate_ = 0;
+  RoundGate gate_;
   Alive alive_;
 };
 

@@ -329,6 +329,37 @@ sys.exit(5 if attempt < sys.argv[-1] and rank == "0" else 0)
 """
 
 
+STORE = """
+import os, signal, socket, sys, time
+import heavy
+rank, attempt, marks = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["MARKS"]
+at = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+def mark(what, text):
+    with open(f"{marks}.{what}.{attempt}.{rank}.new", "w") as file:
+        file.write(text)
+    os.rename(file.name, f"{marks}.{what}.{attempt}.{rank}")
+if rank == 0:
+    time.sleep(0.01)
+    store = socket.create_server(at)
+else:
+    refused = 0
+    while True:
+        try:
+            socket.create_connection(at).close()
+            break
+        except ConnectionRefusedError:
+            refused += 1
+            time.sleep(0.001)
+    mark("refused", str(refused))
+mark("up", str(os.getpid()))
+while not os.path.exists(f"{marks}.go.{attempt}"):
+    time.sleep(0.01)
+if attempt == "0" and rank == 0:
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(60 if attempt == "0" else 0)
+"""
+
+
 class Ahead(WarmTest):
     """The workers of the next round are forked while the present one runs."""
 
@@ -347,7 +378,7 @@ class Ahead(WarmTest):
     def up(self, job, attempt, workers):
         """Waits for the workers of an attempt. @return their pids"""
         places = [f"{self.marks}.up.{attempt}.{rank}" for rank in range(workers)]
-        until(lambda: job.process.poll() is not None or all(map(os.path.exists, places)), f"attempt {attempt}")
+        until(lambda: job.process.poll() is not None or all(os.path.exists(place) and os.path.getsize(place) for place in places), f"attempt {attempt}")
         self.assertIsNone(job.process.poll(), job.stderr)
         return [int(read(place)) for place in places]
 
@@ -388,6 +419,23 @@ class Ahead(WarmTest):
         self.ended(job)
         self.assertEqual(len(read(self.imports).split()), 1)
         self.assertNotIn("ended by acc-launch", job.stderr)
+
+    def test_the_store_of_rank_0_listens_when_the_other_ranks_connect(self):
+        """A client of torch's store that is refused once sleeps for a second, which made a warm restart six times as long."""
+        for tries in range(3):  # rank 0 has 50 ms to listen, on a machine that may have other work
+            self.marks = os.path.join(self.here, f"mark{tries}")
+            job = self.start(["--num_processes", "3", "--max_restarts", "1", "--restart_delay", "0", "--preload", "heavy"], self.script(STORE),
+                             env={"MARKS": self.marks, "IMPORTS": self.imports})
+            self.up(job, 0, 3)
+            self.waiting(3)  # it was seen to listen
+            self.go(0)
+            self.up(job, 1, 3)
+            self.go(1)
+            self.ended(job)
+            refused = [read(f"{self.marks}.refused.1.{rank}") for rank in (1, 2)]
+            if refused == ["0", "0"]:
+                return
+        self.fail(f"refused {refused} times")
 
     def test_they_know_nothing_of_it(self):
         """As Same, in a round that used workers which were forked ahead, and in one that started cold."""

@@ -41,7 +41,7 @@ TEST_CASE("the secret and the orders before the start are read, and nothing behi
   const auto line =
       pipe_with(secret + "\n" + encode(SetFolder{"/a b\n"}) + encode(SetVariable{"NAME", "x=y"}) +
                 encode(Prepare{"t0k"}) + encode(Go{}));
-  const auto read = rendezvous::read_secret(line.get());
+  const auto read = rendezvous::read_secret(line.get(), rendezvous::Behind::orders);
   REQUIRE(read.has_value());
   CHECK(read->keys.at(0).bytes.view() == secret);
   const auto start = read_life_line(line.get());
@@ -66,8 +66,9 @@ TEST_CASE("a life line without an order to prepare says what is wrong", "[agent]
 }
 
 TEST_CASE("what is no secret is refused without showing it", "[agent][life_line]") {
-  const auto problem = [](const std::string& bytes) {
-    const auto secret = rendezvous::read_secret(pipe_with(bytes).get());
+  const auto behind = GENERATE(rendezvous::Behind::nothing, rendezvous::Behind::orders);
+  const auto problem = [&](const std::string& bytes) {
+    const auto secret = rendezvous::read_secret(pipe_with(bytes).get(), behind);
     REQUIRE(!secret.has_value());
     return secret.error().what;
   };

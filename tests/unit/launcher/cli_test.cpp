@@ -1,6 +1,7 @@
 #include "launcher/cli.hpp"
 
 #include "launcher/key_table.hpp"
+#include "launcher/launcher.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -211,4 +212,20 @@ TEST_CASE("the flag --help takes the next word as its topic", "[launcher][cli]")
   const auto mode = parse_command_line(Words{"-h", "--multi_gpu"});
   CHECK(mode.help_topic == "");
   CHECK(mode.given("multi_gpu"_key) != nullptr);
+}
+
+TEST_CASE("a line that begins with --print_plan starts nothing, whatever follows",
+          "[launcher][cli]") {
+  const auto prints = [](std::vector<const char*> words) {
+    words.insert(words.begin(), "acc-launch");
+    return only_prints_plan(static_cast<int>(words.size()), words.data());
+  };
+  CHECK(prints({"--print_plan", "train.py"}));
+  CHECK(prints({"--secret_fd=5", "--print_plan", "--num_processes", "2", "train.py"}));
+  CHECK(!prints({"train.py", "--print_plan"}));
+  CHECK(!prints({"--num_processes", "2", "--print_plan"}));
+  CHECK(!prints({"--print_plan=yes"}));
+  CHECK(!prints({"--secret_fd", "--print_plan"}));
+  CHECK(!prints({"--secret_fd=5"}));
+  CHECK(!prints({}));
 }

@@ -38,7 +38,8 @@ std::string hex(const JobKey& key) {
 }  // namespace
 
 TEST_CASE("key derivation is RFC 5869's", "[rendezvous][secret]") {
-  // Test case 1 (the first 32 of its 42 bytes) and test case 3, which has no salt.
+  // Test case 1 (the first 32 of its 42 bytes), test case 2, whose salt is longer than a block of
+  // the hash, and test case 3, which has no salt.
   std::string salt;
   for (char c = 0; c <= 0x0c; ++c) salt += c;
   std::string info;
@@ -46,6 +47,13 @@ TEST_CASE("key derivation is RFC 5869's", "[rendezvous][secret]") {
   const std::string input(22, '\x0b');
   CHECK(hex(hkdf_sha256(input, salt, info)) ==
         "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf");
+  const auto eighty = [](int from) {
+    std::string bytes;
+    for (int c = from; c < from + 80; ++c) bytes += static_cast<char>(c);
+    return bytes;
+  };
+  CHECK(hex(hkdf_sha256(eighty(0), eighty(0x60), eighty(0xb0))) ==
+        "b11e398dc80327a1c8e7f78c596a49344f012eda2d4efad8a050cc4c19afa97c");
   CHECK(hex(hkdf_sha256(input, "", "")) ==
         "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d");
 }

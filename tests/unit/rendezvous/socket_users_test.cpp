@@ -116,3 +116,30 @@ TEST_CASE("a peer that hung up is told as that", "[rendezvous][socket_users]") {
   own.client.reset();
   CHECK(users.at_other_end(own.server.get(), Side::connects).known == SocketUsers::Known::gone);
 }
+
+TEST_CASE("a listener is found by its port, also one with all addresses",
+          "[rendezvous][socket_users]") {
+  const auto port_of = [](const UniqueFd& socket, const sockaddr* at, socklen_t size) {
+    REQUIRE(::bind(socket.get(), at, size) == 0);
+    sockaddr_storage bound{};
+    socklen_t length = sizeof bound;
+    REQUIRE(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &length) == 0);
+    return ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port);  // both families: one place
+  };
+  SocketUsers users;
+  const auto v4 = loopback(0);
+  const UniqueFd one{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const auto port = port_of(one, reinterpret_cast<const sockaddr*>(&v4), sizeof v4);
+  CHECK(!users.is_listening(port));
+  REQUIRE(::listen(one.get(), 1) == 0);
+  CHECK(users.is_listening(port));
+
+  sockaddr_in6 any{};
+  any.sin6_family = AF_INET6;
+  const UniqueFd all{::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  if (!all) return;  // no IPv6 here
+  const auto wide = port_of(all, reinterpret_cast<const sockaddr*>(&any), sizeof any);
+  CHECK(!users.is_listening(wide));
+  REQUIRE(::listen(all.get(), 1) == 0);
+  CHECK(users.is_listening(wide));
+}
