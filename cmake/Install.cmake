@@ -19,7 +19,7 @@ install(FILES runtime/python/acc_heartbeat.py DESTINATION ${CMAKE_INSTALL_DATADI
 install(DIRECTORY runtime/python/acc_launch DESTINATION ${CMAKE_INSTALL_DATADIR}/acc/python COMPONENT acc PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY docs configs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT acc
   PATTERN "__pycache__" EXCLUDE PATTERN "quickstart.sh" EXCLUDE REGEX "/docs/site$" EXCLUDE REGEX "/examples/CMakeLists.txt$" EXCLUDE)
-foreach(room agent agent/daemon agent/fanout agent/preload agent/output common launcher launcher/check launcher/configure launcher/ctl launcher/ctl/top launcher/env rendezvous runtime)
+foreach(room agent agent/daemon agent/fanout agent/preload agent/output common launcher launcher/check launcher/configure launcher/ctl launcher/ctl/top launcher/env rendezvous runtime runtime/shm)
   install(FILES ${room}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/${room} COMPONENT acc)
 endforeach()
 
