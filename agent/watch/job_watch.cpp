@@ -143,6 +143,14 @@ void JobWatch::round_ended(bool is_lost, Instant now) {
     done(Error{Errc::unavailable, "the workers are ending"});
 }
 
+// A collection would let its workers go on.
+void JobWatch::suspended() {
+  is_suspended_ = true;
+  evidence_.cancel_for_stop();
+  for (const auto& done : std::exchange(waiting_, {}))
+    done(Error{Errc::unavailable, "the workers were stopped by Ctrl-Z"});
+}
+
 void JobWatch::resumed(Instant now) {
   is_suspended_ = false;
   hangs_.restart_clocks(now);
@@ -344,6 +352,10 @@ void JobWatch::call_off() {
 
 void JobWatch::conclude(const std::vector<SilentRank>& found, Result<evidence::Answer> answer) {
   if (board_ == nullptr) return;
+  if (is_suspended_) {
+    is_judging_ = false;
+    return;
+  }
   const auto silent = still_silent(found);
   if (silent.empty()) return call_off();
   const bool is_on_stderr = answer && answer->file.empty();

@@ -62,7 +62,7 @@ class JobWatch {
   /// No worker is judged any more. @param is_lost  by a failure, or for another round
   void round_ended(bool is_lost, Instant now);
   /// All workers are stopped for a while, and go on: Ctrl-Z and fg.
-  void suspended() { is_suspended_ = true; }
+  void suspended();
   void resumed(Instant now);
 
   // ---- what it knows ----
