@@ -86,6 +86,8 @@ class JobWatch {
 
  private:
   void arm();
+  /// The workers were held: what passed until now counts for nothing.
+  void restart_clocks(Instant now);
   void look();
   void look_for_hangs(const std::vector<heartbeat::Beat>& beats, const std::vector<bool>& lives,
                       Instant now);

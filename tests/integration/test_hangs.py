@@ -175,6 +175,15 @@ class Stacks(HangTest):
         self.runtime = runtime
         return job
 
+    def tools(self, script):
+        """A folder with a debugger, which gets: -p PID …"""
+        folder = tempfile.mkdtemp(prefix="acc-tools-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        with open(os.path.join(folder, "eu-stack"), "w") as f:
+            f.write(f"#!/bin/sh\n{script}\n")
+        os.chmod(f.name, 0o755)
+        return folder
+
     def test_of_a_healthy_job_change_nothing(self):
         job = self.start(2, "150 20")
         until(lambda: any(w["step"] for w in ask_at(self.socket, {"do": "status"})["workers"]), "a step")
@@ -187,11 +196,7 @@ class Stacks(HangTest):
 
     def test_ranks_that_a_debugger_left_stopped_go_on(self):
         """Its collecting process is killed in the middle; a rank that was stopped before stays so."""
-        tools = tempfile.mkdtemp(prefix="acc-tools-")
-        self.addCleanup(shutil.rmtree, tools, ignore_errors=True)
-        with open(os.path.join(tools, "eu-stack"), "w") as f:
-            f.write('#!/bin/sh\nkill -STOP "$2"\nexec sleep 60\n')
-        os.chmod(f.name, 0o755)
+        tools = self.tools('kill -STOP "$2"; exec sleep 60')
         job = self.start(2, "hold", program=[os.path.join(PROGRAMS.name, "fake_worker")], env={"PATH": f"{tools}:{os.environ['PATH']}"})
         runs, stopped = job.alive()
         os.kill(stopped, signal.SIGSTOP)
@@ -207,6 +212,15 @@ class Stacks(HangTest):
         until(lambda: state_of(runs) != "T", "rank 0 to go on")
         self.assertEqual(state_of(stopped), "T")
         os.kill(stopped, signal.SIGCONT)
+
+    def test_ranks_that_a_debugger_holds_are_neither_silent_nor_slow(self):
+        tools = self.tools('kill -STOP "$2"; sleep 6; kill -CONT "$2"')
+        job = self.start(2, "500 20", flags="--hang_timeout 3 --first_step_timeout 60", env={"PATH": f"{tools}:{os.environ['PATH']}"})
+        until(lambda: any(w["step"] for w in ask_at(self.socket, {"do": "status"})["workers"]), "a step")
+        self.assertTrue(ask_at(self.socket, {"do": "stacks"}, timeout=30).get("ok"))
+        self.assertEqual(job.wait(90), 0, job.stderr)
+        self.assertNotIn("sent no heartbeat", job.stderr)
+        self.assertNotIn("times slower", job.stderr)
 
     def test_acc_ctl_prints_them(self):
         job = self.start(2)
