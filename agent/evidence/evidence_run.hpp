@@ -45,7 +45,7 @@ class EvidenceRun {
   boost::asio::steady_timer look_;  ///< at the workers that were held
   HeldProcesses held_;
   Instant let_go_until_{};
-  int quiet_ = 0;  ///< looks in a row in which all ran
+  int quiet_ = 0;     ///< looks in a row in which all ran
   UniqueFd process_;  ///< a pidfd: it may be reaped before we end it
   std::string text_;
   Done done_;

@@ -1,4 +1,5 @@
 #include "agent/evidence/held_processes.hpp"
+
 #include "agent/evidence/proc_facts.hpp"
 #include "agent/evidence/tool_runs.hpp"
 #include "common/duration.hpp"
