@@ -15,11 +15,11 @@ CoordinatedJob::CoordinatedJob(boost::asio::io_context& io, const JobPlan& plan,
       plan_{plan},
       guardian_{guardian},
       host_{std::move(host)},
-      on_order_{std::move(on_order)} {}
+      on_order_{std::move(on_order)},
+      node_{choose_node_name(plan_.cluster, host_)} {}
 
 Result<void> CoordinatedJob::begin(std::function<void(const Error&)> cannot_listen,
                                    OnClockSkew on_clock_skew) {
-  node_ = choose_node_name(plan_.cluster, host_);
   auto options = rendezvous_options(plan_, host_, node_);
   if (!options) return options.error();
   options->on_clock_skew = std::move(on_clock_skew);

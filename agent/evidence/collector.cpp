@@ -1,6 +1,7 @@
 #include "agent/evidence/collector.hpp"
 
 #include "agent/evidence/flight_dump.hpp"
+#include "agent/evidence/held_processes.hpp"
 #include "agent/evidence/proc_facts.hpp"
 #include "agent/evidence/rank_evidence.hpp"
 #include "agent/evidence/stack_text.hpp"
@@ -35,6 +36,7 @@ namespace {
 
 constexpr int kPageFd = 3;
 constexpr Millis kAnswerTime{500};    // of the limit: to write the text
+constexpr Millis kLetGoTime{300};     // until no process is held any more
 constexpr Millis kPythonTime{3'000};  // at most, for the handlers of all processes
 constexpr Millis kFlightTime{2'000};
 constexpr std::size_t kMostPython = 1024 * 1024;
@@ -88,6 +90,7 @@ class Collector {
     ask_python();
     ask_flight_records();
     run_native_tools();
+    let_go();
     Answer answer;
     for (auto& rank : ranks_) conclude(rank);
     answer.text = stacks_text(request_.facts, ranks_);
@@ -116,7 +119,7 @@ class Collector {
     }
   }
 
-  void look_at(RankEvidence& rank, const Request::Worker& worker, std::uint64_t now_ns) const {
+  void look_at(RankEvidence& rank, const Request::Worker& worker, std::uint64_t now_ns) {
     auto& s = rank.summary;
     s.rank = worker.rank;
     s.local_rank = worker.local_rank;
@@ -135,11 +138,24 @@ class Collector {
       if (now_ns > beat.time_ns)
         rank.seconds_since_beat = static_cast<double>(now_ns - beat.time_ns) / 1e9;
     }
+    held_.note(s.pid);
     const auto facts = read_proc(s.pid);
     s.state = facts.state;
     rank.command = facts.command;
     rank.wait_channel = facts.wait_channel;
     rank.system_call = facts.system_call;
+  }
+
+  // ---- no process stays stopped that wasn't ----
+
+  void let_go() {
+    const Instant until = clock_now() + kLetGoTime;
+    // Looks in a row in which all ran: a stop that a killed debugger left takes a moment.
+    const int enough = was_tool_ended_ ? 5 : 1;
+    for (int quiet = 0; quiet < enough && clock_now() < until;) {
+      quiet = held_.let_go() ? quiet + 1 : 0;
+      if (quiet < enough) ::poll(nullptr, 0, 10);
+    }
   }
 
   // ---- Python: its handler writes the stacks into memory that we can open ----
@@ -278,12 +294,13 @@ class Collector {
     if (!eu_stack.empty() || !gdb.empty())
       request_.facts.tools.emplace_back(eu_stack.empty() ? "gdb" : "eu-stack");
     if (!py_spy.empty()) request_.facts.tools.emplace_back("py-spy");
-    const Instant until = deadline_ - kAnswerTime;
+    const Instant until = deadline_ - kAnswerTime - kTermTime - kKillTime - kLetGoTime;
     // A debugger of a large program takes seconds of a core: the first suspect has it for itself.
     const std::size_t alone = std::min<std::size_t>(has_suspect ? 1 : 0, runs.size());
     run_tools(std::span{runs}.first(alone), 1, until);
     run_tools(std::span{runs}.subspan(alone),
               std::max(2U, std::min(16U, std::thread::hardware_concurrency())), until);
+    was_tool_ended_ = std::ranges::any_of(runs, [](const auto& run) { return !run.is_finished; });
     for (std::size_t k = 0; k < runs.size(); ++k)
       take_in(ranks_[whose[k].first], runs[k], whose[k].second);
   }
@@ -350,6 +367,8 @@ class Collector {
   Instant deadline_;
   std::vector<RankEvidence> ranks_;
   std::vector<Dump> dumps_;
+  HeldProcesses held_;
+  bool was_tool_ended_ = false;
 };
 
 void save(Answer& answer, const std::vector<std::string>& files) {

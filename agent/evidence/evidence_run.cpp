@@ -21,6 +21,10 @@ namespace acc::agent::evidence {
 namespace {
 
 constexpr Millis kAfterLimit{1'000};
+// A debugger that reads a large program takes a while until it heeds SIGTERM.
+constexpr Millis kLetGoPatience{10'000};
+constexpr Millis kLetGoLook{50};
+constexpr int kQuietLooks = 5;
 constexpr std::size_t kMostAnswer = 64 * 1024 * 1024;
 
 UniqueFd memory_with(const std::string& text) {
@@ -58,11 +62,13 @@ int spawn_collector(int in, int out, int page, pid_t& pid) {
 
 }  // namespace
 
-EvidenceRun::EvidenceRun(boost::asio::io_context& io) : out_{io}, deadline_{io} {}
+EvidenceRun::EvidenceRun(boost::asio::io_context& io) : out_{io}, deadline_{io}, look_{io} {}
 EvidenceRun::~EvidenceRun() { cancel(); }
 
 void EvidenceRun::start(const Request& request, int page, Done done) {
-  cancel();
+  end_process();
+  look_.cancel();  // what is still held is let go after this run
+  for (const auto& worker : request.workers) held_.note_with_children(worker.pid);
   done_ = std::move(done);
   text_.clear();
   int ends[2] = {-1, -1};
@@ -106,12 +112,43 @@ void EvidenceRun::take_in() {
 
 void EvidenceRun::finish(Result<Answer> answer) {
   auto done = std::exchange(done_, nullptr);
-  cancel();
+  // Before anybody is told: from then on a worker may be stopped by a user.
+  if (!process_ || (answer && held_.let_go())) {
+    end_process();
+    held_.clear();
+  } else {
+    cancel();
+  }
   if (done) done(std::move(answer));
 }
 
 // It is reaped with the orphans, by the group of workers; its own children end with it.
 void EvidenceRun::cancel() {
+  const bool was_running = static_cast<bool>(process_);
+  end_process();
+  if (!was_running) return;
+  quiet_ = 0;
+  let_go_until_ = clock_now() + kLetGoPatience;
+  let_go();
+}
+
+void EvidenceRun::cancel_for_stop() {
+  end_process();
+  held_.clear();
+  look_.cancel();
+}
+
+// The collecting process does the same, unless it was ended before it could.
+void EvidenceRun::let_go() {
+  quiet_ = held_.let_go() ? quiet_ + 1 : 0;
+  if (quiet_ >= kQuietLooks || clock_now() >= let_go_until_) return held_.clear();
+  look_.expires_after(kLetGoLook);
+  look_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
+    if (!cancelled) let_go();
+  }));
+}
+
+void EvidenceRun::end_process() {
   done_ = nullptr;
   if (process_) ::syscall(SYS_pidfd_send_signal, process_.get(), SIGKILL, nullptr, 0U);
   process_.reset();

@@ -20,6 +20,7 @@ namespace acc::agent::evidence {
 namespace {
 
 constexpr std::size_t kMostOutput = 4 * 1024 * 1024;  // bytes of one program
+constexpr Millis kReapLook{10};
 
 struct Child {
   ToolRun* run = nullptr;
@@ -27,8 +28,10 @@ struct Child {
   UniqueFd out;
 };
 
-[[noreturn]] void become(const ToolRun& run, int out) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+[[noreturn]] void become(const ToolRun& run, int out, pid_t parent) {
+  ::signal(SIGTERM, SIG_DFL);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // a debugger lets its process go then
+  if (::getppid() != parent) ::_exit(127);
   ::setpgid(0, 0);
   const int null = ::open("/dev/null", O_RDWR);
   ::dup2(null, 0);
@@ -51,8 +54,9 @@ Child begin(ToolRun& run) {
   const UniqueFd in{ends[1]};
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   child.run = &run;
+  const pid_t parent = ::getpid();
   child.pid = ::fork();
-  if (child.pid == 0) become(run, ends[1]);
+  if (child.pid == 0) become(run, ends[1], parent);
   return child;
 }
 
@@ -73,14 +77,31 @@ bool take_in(Child& child) {
   }
 }
 
-void end(Child& child, bool is_finished) {
-  if (child.pid > 0) {
-    if (!is_finished) ::kill(-child.pid, SIGKILL);
-    if (!is_finished) ::kill(child.pid, SIGKILL);
-    // One that is stuck in the kernel is left to our own parent.
-    ::waitpid(child.pid, nullptr, is_finished ? 0 : WNOHANG);
+void signal_all(const std::vector<Child>& children, int signo) {
+  for (const auto& child : children) {
+    ::kill(-child.pid, signo);
+    ::kill(child.pid, signo);
   }
-  child.run->is_finished = is_finished;
+}
+
+// One that is stuck in the kernel is left to our own parent.
+void reap(std::vector<Child>& children, Millis patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  for (;;) {
+    std::erase_if(children, [](const Child& child) {
+      return ::waitpid(child.pid, nullptr, WNOHANG) == child.pid;
+    });
+    if (children.empty() || std::chrono::steady_clock::now() >= until) return;
+    ::poll(nullptr, 0, static_cast<int>(kReapLook.count()));
+  }
+}
+
+// A debugger that gets SIGKILL leaves its process stopped, one that gets SIGTERM lets it go.
+void end_unfinished(std::vector<Child>& children) {
+  signal_all(children, SIGTERM);
+  reap(children, kTermTime);
+  signal_all(children, SIGKILL);
+  reap(children, kKillTime);
 }
 
 }  // namespace
@@ -90,23 +111,24 @@ void run_tools(std::span<ToolRun> runs, std::size_t at_once,
   std::vector<Child> children;
   std::size_t next = 0;
   for (;;) {
-    while (children.size() < at_once && next < runs.size()) {
+    const auto left = std::chrono::ceil<Millis>(deadline - std::chrono::steady_clock::now());
+    while (left > Millis{0} && children.size() < at_once && next < runs.size()) {
       auto child = begin(runs[next++]);
       if (child.pid > 0) children.push_back(std::move(child));
     }
     if (children.empty()) return;
-    const auto left = std::chrono::ceil<Millis>(deadline - std::chrono::steady_clock::now());
     if (left <= Millis{0}) break;
     std::vector<pollfd> waits;
     for (const auto& child : children) waits.push_back({child.out.get(), POLLIN, 0});
     ::poll(waits.data(), waits.size(), static_cast<int>(left.count()));
     for (std::size_t i = children.size(); i-- > 0;) {
       if (waits[i].revents == 0 || take_in(children[i])) continue;
-      end(children[i], true);
+      ::waitpid(children[i].pid, nullptr, 0);
+      children[i].run->is_finished = true;
       children.erase(children.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
-  for (auto& child : children) end(child, false);
+  end_unfinished(children);
 }
 
 std::string find_tool(const std::string& name) {

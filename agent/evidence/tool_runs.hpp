@@ -1,5 +1,7 @@
 #pragma once
 
+#include "common/duration.hpp"
+
 #include <sys/types.h>
 
 #include <chrono>
@@ -17,7 +19,11 @@ struct ToolRun {
   bool is_finished = false;  ///< it ended in time
 };
 
-/// Runs all, some at once; those that are not finished at the deadline are killed. For a program
+/// Those that are not finished at the deadline get SIGTERM, and after so long SIGKILL.
+inline constexpr Millis kTermTime{400};
+inline constexpr Millis kKillTime{100};
+
+/// Runs all, some at once; those that are not finished at the deadline are ended. For a program
 /// without threads: blocks.
 void run_tools(std::span<ToolRun> runs, std::size_t at_once,
                std::chrono::steady_clock::time_point deadline);

@@ -21,6 +21,10 @@ Instant instant_of(std::uint64_t monotonic_ns) {
   return Instant{std::chrono::nanoseconds{monotonic_ns}};
 }
 
+std::uint64_t ns_of(Instant time) {
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds{time.time_since_epoch()}.count());
+}
+
 Millis between(std::uint64_t from_ns, std::uint64_t to_ns) {
   if (to_ns <= from_ns) return Millis{0};
   return std::chrono::ceil<Millis>(std::chrono::nanoseconds{to_ns - from_ns});
@@ -53,12 +57,12 @@ Millis HangDetector::first_limit() const {
 void HangDetector::learn(Seen& seen, const heartbeat::Beat& beat) {
   const bool is_in_section = beat.section_since_ns != 0;
   if (beat.beats != seen.beats) {
-    const auto began_ns =
-        static_cast<std::uint64_t>(std::chrono::nanoseconds{began_.time_since_epoch()}.count());
     if (seen.beats < kFirstBeats && beat.beats >= kFirstBeats)
-      here_.first = std::max(here_.first, between(began_ns, beat.time_ns));
+      here_.first = std::max(here_.first, between(ns_of(began_), beat.time_ns));
     if (seen.beats >= kFirstBeats && !is_in_section && !seen.was_in_section) {
-      here_.step = std::max(here_.step, between(seen.time_ns, beat.time_ns));
+      // Time in which the workers were stopped is no step's.
+      const auto since_ns = std::max(seen.time_ns, ns_of(floor_));
+      here_.step = std::max(here_.step, between(since_ns, beat.time_ns));
       ++intervals_;
     }
     seen.beats = beat.beats;

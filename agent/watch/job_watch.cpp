@@ -143,10 +143,23 @@ void JobWatch::round_ended(bool is_lost, Instant now) {
     done(Error{Errc::unavailable, "the workers are ending"});
 }
 
+// A collection would let its workers go on.
+void JobWatch::suspended() {
+  is_suspended_ = true;
+  evidence_.cancel_for_stop();
+  for (const auto& done : std::exchange(waiting_, {}))
+    done(Error{Errc::unavailable, "the workers were stopped by Ctrl-Z"});
+}
+
 void JobWatch::resumed(Instant now) {
   is_suspended_ = false;
+  restart_clocks(now);
+}
+
+void JobWatch::restart_clocks(Instant now) {
   hangs_.restart_clocks(now);
   stall_.begin(now);
+  stragglers_.restart(now);
 }
 
 // ---- what it knows ----
@@ -181,12 +194,10 @@ void JobWatch::arm() {
 void JobWatch::look() {
   if (board_ == nullptr) return;
   const Instant now = clock_now();
-  if (now - expected_ > kLate) {
-    hangs_.restart_clocks(now);
-    stall_.begin(now);
-  }
+  if (now - expected_ > kLate) restart_clocks(now);
   next_deadline_.reset();
-  if (!is_suspended_ && !is_judging_) {
+  // A debugger holds the workers then: their silence, and slow steps, are ours.
+  if (!is_suspended_ && !is_judging_ && !is_collecting()) {
     const auto beats = board_->beats();
     if (board_->is_in_use()) {
       look_for_stragglers(beats, now);
@@ -194,7 +205,7 @@ void JobWatch::look() {
       hooks_.on_look();
     }
     if (parts_.plan.hang.is_on()) look_for_hangs(beats, living(), now);
-    if (now >= stall_look_ + stall_.interval()) look_for_stall(now);
+    if (!is_judging_ && now >= stall_look_ + stall_.interval()) look_for_stall(now);
   }
   arm();
 }
@@ -344,6 +355,10 @@ void JobWatch::call_off() {
 
 void JobWatch::conclude(const std::vector<SilentRank>& found, Result<evidence::Answer> answer) {
   if (board_ == nullptr) return;
+  if (is_suspended_) {
+    is_judging_ = false;
+    return;
+  }
   const auto silent = still_silent(found);
   if (silent.empty()) return call_off();
   const bool is_on_stderr = answer && answer->file.empty();
@@ -453,6 +468,8 @@ evidence::Request JobWatch::request_for(const std::string& why) const {
 }
 
 void JobWatch::start_collecting(const Collection& wanted, Collected done) {
+  waiting_.push_back(std::move(done));
+  if (is_collecting()) return;  // the same answer serves all
   const auto& silent = wanted.silent;
   auto request = request_for(wanted.why);
   request.limit_ms = wanted.limit.count();
@@ -464,11 +481,9 @@ void JobWatch::start_collecting(const Collection& wanted, Collected done) {
         silent, [&](const SilentRank& one) { return one.rank == record.local_rank; });
     request.workers.push_back({record.rank, record.local_rank, record.pid, is_silent});
   }
-  const bool was_running = evidence_.is_running();
-  waiting_.push_back(std::move(done));
-  if (was_running && silent.empty()) return;  // the same answer serves both
   const bool is_kept = !request.files.empty();
   evidence_.start(request, board_->fd(), [this, is_kept](Result<evidence::Answer> answer) {
+    restart_clocks(clock_now());
     if (!answer) {
       parts_.messages.warning(answer.error().what);
     } else if (is_kept) {

@@ -62,7 +62,7 @@ class JobWatch {
   /// No worker is judged any more. @param is_lost  by a failure, or for another round
   void round_ended(bool is_lost, Instant now);
   /// All workers are stopped for a while, and go on: Ctrl-Z and fg.
-  void suspended() { is_suspended_ = true; }
+  void suspended();
   void resumed(Instant now);
 
   // ---- what it knows ----
@@ -86,6 +86,8 @@ class JobWatch {
 
  private:
   void arm();
+  /// The workers were held: what passed until now counts for nothing.
+  void restart_clocks(Instant now);
   void look();
   void look_for_hangs(const std::vector<heartbeat::Beat>& beats, const std::vector<bool>& lives,
                       Instant now);

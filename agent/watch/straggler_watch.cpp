@@ -12,7 +12,6 @@ constexpr std::uint64_t kWindowSteps = 16;
 constexpr std::uint64_t kWindowNs = 2'000'000'000;  // of short steps more: a hiccup is no straggler
 constexpr std::size_t kMostSamples = 256;
 constexpr double kSlow = 2.0;
-constexpr double kWell = 1.5;
 
 double median_of(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -25,11 +24,16 @@ double median_of(std::vector<double> values) {
 
 void StragglerWatch::begin_round(std::uint32_t workers) { workers_.assign(workers, {}); }
 
-void StragglerWatch::take(Worker& worker, const heartbeat::Beat& beat) {
+void StragglerWatch::restart(Instant now) {
+  floor_ns_ = static_cast<std::uint64_t>(std::chrono::nanoseconds{now.time_since_epoch()}.count());
+  for (auto& worker : workers_) worker.samples.clear();
+}
+
+void StragglerWatch::take(Worker& worker, const heartbeat::Beat& beat) const {
   auto& samples = worker.samples;
   // In a section no steps are done: what was before isn't compared with what comes after.
   if (beat.section_since_ns != 0) return samples.clear();
-  if (beat.beats == 0) return;
+  if (beat.beats == 0 || beat.time_ns < floor_ns_) return;
   if (!samples.empty() && beat.step < samples.back().step) samples.clear();  // it began anew
   if (samples.empty() || beat.step > samples.back().step)
     samples.push_back({beat.step, beat.time_ns});
@@ -87,7 +91,6 @@ std::vector<StragglerWatch::Straggler> StragglerWatch::look(
     if (others.empty()) continue;
     const double times = *paces[i] / std::max(median_of(std::move(others)), 1e-9);
     auto& worker = workers_[i];
-    if (times < kWell) worker.is_told = false;
     if (times <= kSlow || worker.is_told) continue;
     worker.is_told = true;
     const Instant began{std::chrono::nanoseconds{worker.samples.front().time_ns}};

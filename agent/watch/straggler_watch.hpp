@@ -18,6 +18,8 @@ namespace acc::agent {
 class StragglerWatch {
  public:
   void begin_round(std::uint32_t workers);
+  /// The workers were held until now: no step that began before counts.
+  void restart(Instant now);
 
   struct Straggler {
     LocalRank rank{0};
@@ -26,8 +28,7 @@ class StragglerWatch {
     Millis since{0};  ///< so long ago its window of slow steps began
     friend bool operator==(const Straggler&, const Straggler&) = default;
   };
-  /// Takes in the heartbeats of all workers. @return those found now, each once until it has been
-  /// as fast as the others again
+  /// Takes in the heartbeats of all workers. @return those found now, each once a round
   std::vector<Straggler> look(const std::vector<heartbeat::Beat>& beats, Instant now);
 
   /// Over the last steps, from two seconds of them on; of a worker that is late with its next step the
@@ -44,11 +45,12 @@ class StragglerWatch {
     std::deque<Sample> samples;  ///< the oldest first
     bool is_told = false;
   };
-  static void take(Worker& worker, const heartbeat::Beat& beat);
+  void take(Worker& worker, const heartbeat::Beat& beat) const;
   /// Seconds a step; nothing: the window isn't full.
   [[nodiscard]] static std::optional<double> pace_of(const Worker& worker);
 
   std::vector<Worker> workers_;
+  std::uint64_t floor_ns_ = 0;  ///< heartbeats before it aren't taken
 };
 
 }  // namespace acc::agent

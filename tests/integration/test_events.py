@@ -1,7 +1,7 @@
 """--events FILE: what happened, as lines of JSON."""
 import json, os, tempfile
 
-from harness import JobTest, main, read
+from harness import JobTest, free_port, main, read
 
 
 def events_of(path):
@@ -30,6 +30,14 @@ class Events(JobTest):
         self.assertEqual((restart["restarts"], restart["max_restarts"]), (1, 1))
         self.assertEqual((events[-1]["verdict"], events[-1]["exit_code"], events[-1]["restarts"]), ("succeeded", 0, 1))
         self.assertEqual({event["job"] for event in events}, {events[0]["job"]})
+
+    def test_the_first_event_has_the_nodes_name_while_its_health_is_checked(self):
+        self.finished(f"--nnodes 1:2 --nproc_per_node 1 --rdzv_backend tcp --rdzv_endpoint 127.0.0.1:{free_port()} --rdzv_id named "
+                      f"--join_timeout 1 --health --events {self.path}", "exit=0")
+        events = events_of(self.path)
+        self.assertEqual(events[0]["event"], "job_started")
+        self.assertTrue(events[0]["node"])
+        self.assertEqual(len({event["node"] for event in events}), 1)
 
     def test_the_events_of_a_job_that_is_started_again_and_again_keep_their_size(self):
         for _ in range(8):

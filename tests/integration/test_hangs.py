@@ -1,5 +1,5 @@
 """Workers that make no progress: found by their heartbeats, the one that the others wait for is named with its stack, all restart."""
-import json, os, pickle, re, shutil, signal, subprocess, tempfile, time, unittest
+import json, os, pickle, re, shutil, signal, subprocess, tempfile, threading, time, unittest
 
 from harness import BIN, PROGRAMS, SLACK, JobTest, children_of, free_port, is_root, main, own_token, read, state_of, until
 from test_control import ask_at
@@ -175,6 +175,15 @@ class Stacks(HangTest):
         self.runtime = runtime
         return job
 
+    def tools(self, script):
+        """A folder with a debugger, which gets: -p PID …"""
+        folder = tempfile.mkdtemp(prefix="acc-tools-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        with open(os.path.join(folder, "eu-stack"), "w") as f:
+            f.write(f"#!/bin/sh\n{script}\n")
+        os.chmod(f.name, 0o755)
+        return folder
+
     def test_of_a_healthy_job_change_nothing(self):
         job = self.start(2, "150 20")
         until(lambda: any(w["step"] for w in ask_at(self.socket, {"do": "status"})["workers"]), "a step")
@@ -184,6 +193,34 @@ class Stacks(HangTest):
         for rank in (0, 1):
             self.assertRegex(reply["text"], rf"rank {rank}  pid \d+ \(heartbeat_worke")
         self.assertEqual(job.wait(60), 0, job.stderr)
+
+    def test_ranks_that_a_debugger_left_stopped_go_on(self):
+        """Its collecting process is killed in the middle; a rank that was stopped before stays so."""
+        tools = self.tools('kill -STOP "$2"; exec sleep 60')
+        job = self.start(2, "hold", program=[os.path.join(PROGRAMS.name, "fake_worker")], env={"PATH": f"{tools}:{os.environ['PATH']}"})
+        runs, stopped = job.alive()
+        os.kill(stopped, signal.SIGSTOP)
+        until(lambda: state_of(stopped) == "T", "the stop")
+        replies = []
+        asks = threading.Thread(target=lambda: replies.append(ask_at(self.socket, {"do": "stacks"}, timeout=30)))
+        asks.start()
+        until(lambda: state_of(runs) == "T", "the debugger")
+        collector = next(pid for pid in children_of(job.agent) if "--collect_evidence" in read(f"/proc/{pid}/cmdline"))
+        os.kill(collector, signal.SIGKILL)
+        asks.join(60)
+        self.assertFalse(replies[0].get("ok"), replies)
+        until(lambda: state_of(runs) != "T", "rank 0 to go on")
+        self.assertEqual(state_of(stopped), "T")
+        os.kill(stopped, signal.SIGCONT)
+
+    def test_ranks_that_a_debugger_holds_are_neither_silent_nor_slow(self):
+        tools = self.tools('kill -STOP "$2"; sleep 6; kill -CONT "$2"')
+        job = self.start(2, "500 20", flags="--hang_timeout 3 --first_step_timeout 60", env={"PATH": f"{tools}:{os.environ['PATH']}"})
+        until(lambda: any(w["step"] for w in ask_at(self.socket, {"do": "status"})["workers"]), "a step")
+        self.assertTrue(ask_at(self.socket, {"do": "stacks"}, timeout=30).get("ok"))
+        self.assertEqual(job.wait(90), 0, job.stderr)
+        self.assertNotIn("sent no heartbeat", job.stderr)
+        self.assertNotIn("times slower", job.stderr)
 
     def test_acc_ctl_prints_them(self):
         job = self.start(2)

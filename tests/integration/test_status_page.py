@@ -31,12 +31,12 @@ class PageTest(test_agent_http.PortTest):
         self.browser.open(self.ctl("--browser", *words))
         self.browser.wait("document.getElementById('connection').dataset.state === 'live'", "the connection")
 
-    def start(self, script, name="train", ranks=1):
+    def start(self, script, name="train", ranks=1, restarts=2):
         folder = os.path.join(self.folder, name)
         os.makedirs(folder)
         os.chmod(folder, 0o777)
         made = self.node.ask("POST", "/v1/jobs", {"name": name, "working_directory": folder, "words": [
-            "--num_processes", str(ranks), "--max_restarts", "2", "--restart_delay", "0", "--no_python", "sh", "-c", script]})
+            "--num_processes", str(ranks), "--max_restarts", str(restarts), "--restart_delay", "0", "--no_python", "sh", "-c", script]})
         self.assertEqual(made.status, 201, made.body)
         return made.json["id"]
 
@@ -85,6 +85,34 @@ class Page(PageTest):
         self.assertIn("Rank 0, round", page.text("#timeline-status"))
         self.picture("job")
         self.assertEqual(page.complaints(), [])
+
+    def test_the_log_of_a_running_job_says_nothing_of_an_empty_one(self):
+        self.start("sleep 2; echo words; exec sleep 600")
+        self.enter()
+        page = self.browser
+        page.wait("document.querySelectorAll('#job-rows tr').length === 1", "the job's row")
+        page.click("#job-rows a")
+        until(lambda: "words" in self.log(), "the output")
+        page.wait("document.getElementById('log-status').textContent === ''", "no words about an empty log")
+
+    def test_of_several_failed_rounds_the_first_is_named(self):
+        self.start('[ "$ACC_ROUND" -lt 2 ] && exit $((7 + ACC_ROUND)); exec sleep 600')
+        self.enter()
+        page = self.browser
+        page.wait("document.querySelectorAll('#job-rows tr').length === 1", "the job's row")
+        page.click("#job-rows a")
+        page.wait("document.getElementById('finding-text').textContent.includes('1 more round failed after it.')", "both failures")
+        self.assertRegex(page.text("#finding-text"), r"exited with code 7 at .* into round 0\. .* Restarts.* cost ")
+
+    def test_a_job_without_a_restart_had_no_cost_of_one(self):
+        id = self.start("exit 3", restarts=0)
+        self.node.wait_ended(id)
+        self.enter()
+        page = self.browser
+        page.wait("document.querySelectorAll('#job-rows tr').length === 1", "the job's row")
+        page.click("#job-rows a")
+        page.wait("document.getElementById('finding-text').textContent.includes('exited with code 3')", "the failure")
+        self.assertNotIn("cost", page.text("#finding-text"))
 
     def test_events_arrive_live_and_again_after_a_loss(self):
         self.enter("--read-only")

@@ -219,24 +219,33 @@ function showFacts(job) {
 
 /** Which rank failed first, where, when, and what it cost. */
 function showFinding(job, rounds) {
-  const lastBad = rounds.rounds.findLast(round => round.failure || round.ordered);
-  const told = isOver(job) ? job.report?.first_failure : null;
+  const bad = rounds.rounds.filter(round => round.failure || round.ordered);
+  const firstBad = bad[0];
+  const report = isOver(job) ? job.report : null;
+  const count = Math.max(bad.length, report?.failed_attempts ?? 0);
+  // The report's first_failure is what ended the job: of several rounds the last one's.
+  const told = count <= 1 ? report?.first_failure
+    : bad.length <= 1 ? report.failures?.[0]
+    : job.starts <= 1 ? report?.failures?.find(one => one.attempt === firstBad.number && one.rank === firstBad.failure?.rank) : null;
   const failure = told ? { rank: told.rank, cause: told.cause, time: Date.parse(told.time), seconds: told.seconds_into_attempt, round: told.attempt, host: told.host }
-    : lastBad?.failure ? { host: rounds.node, ...lastBad.failure, round: lastBad.number } : null;
+    : firstBad?.failure ? { host: rounds.node, ...firstBad.failure, round: firstBad.number } : null;
   const startFailure = job.report?.start_failure || rounds.startFailure;
-  $("finding").hidden = !failure && !startFailure && !lastBad;
+  $("finding").hidden = !failure && !startFailure && !firstBad;
   if ($("finding").hidden) return;
   const lost = rounds.lostTime(Date.now());
-  const cost = isOver(job) && job.report?.goodput ? job.report.goodput.seconds_restarting * 1000 : lost.restarting;
-  const failed = rounds.rounds.filter(round => round.failure || round.ordered).length;
+  const goodput = isOver(job) ? job.report?.goodput : job.live?.goodput;
+  const work = (goodput?.seconds_lost_work ?? 0) * 1000;
+  const cost = (goodput ? goodput.seconds_restarting * 1000 : lost.restarting) + work;
+  const wasRestarted = rounds.rounds.length > 1 || (job.live ?? job.report)?.restarts > 0;
   const parts = [];
   if (told?.node_lost) parts.push(`Node ${told.host} was lost: ${failure.cause}`);
   else if (failure) parts.push(`Rank ${failure.rank} on ${failure.host} ${failure.cause}`);
-  else if (lastBad) parts.push(`${lastBad.ordered.reason}${lastBad.ordered.by ? ` (node ${lastBad.ordered.by})` : ""}`);
+  else if (firstBad) parts.push(`${firstBad.ordered.reason}${firstBad.ordered.by ? ` (node ${firstBad.ordered.by})` : ""}`);
   else parts.push(startFailure);
   if (failure) parts.push(`at ${clock(failure.time, true)}, ${duration(failure.seconds * 1000)} into round ${failure.round}.`);
-  if (failed > 1) parts.push(`${failed} rounds failed in all; this is the last.`);
-  if (cost > 0) parts.push(`Restarts cost ${duration(cost)}${isOver(job) ? "" : " so far"}.`);
+  if (count > 1) parts.push(`${plural(count - 1, "more round")} failed after it.`);
+  if (wasRestarted && cost > 0)
+    parts.push(`Restarts${work > 0 ? " and lost work" : ""} cost ${duration(cost)}${isOver(job) ? "" : " so far"}.`);
   say($("finding-text"), parts.join(" "));
   const lines = told?.error?.traceback || told?.error?.message || (told?.last_lines ?? []).slice(-20).join("\n");
   $("finding-lines").hidden = !lines;

@@ -51,7 +51,7 @@ export class LogTail {
         }
         const follows = this.follows && !isOver ? "&follow=1" : "";
         const reply = await ask(`${path}&from=${at}${follows}`, { signal });
-        this.on.tell(this.words());
+        let told = this.tellWords();
         const reader = reply.body.getReader();
         for (;;) {
           const { value, done } = await reader.read();
@@ -59,6 +59,7 @@ export class LogTail {
           at += value.length;
           wait = 500;
           this.add(decoder.decode(value, { stream: true }));
+          if (told !== this.words()) told = this.tellWords();
         }
         this.isWhole = true;
         this.on.tell(this.words() + (follows ? " The job has ended." : ""));
@@ -74,6 +75,12 @@ export class LogTail {
         await pause(wait = Math.min(wait * 2, 15000), signal);
       }
     }
+  }
+
+  tellWords() {
+    const words = this.words();
+    this.on.tell(words);
+    return words;
   }
 
   words() {

@@ -150,6 +150,24 @@ TEST_CASE("what passed while all were stopped doesn't count", "[agent][hang]") {
   CHECK(ranks.look(kStart + 1h + 10s).silent.size() == 1);
 }
 
+TEST_CASE("what passed while all were stopped isn't learned as a step", "[agent][hang]") {
+  Ranks ranks{learning()};
+  Instant now = kStart;
+  const auto beats = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      now += 1s;
+      ranks.beat_all(now);
+      CHECK(ranks.look(now).silent.empty());
+    }
+  };
+  beats(30);
+  const auto before = ranks.detector.step_limit();
+  now += 100s;
+  ranks.detector.restart_clocks(now);
+  beats(5);
+  CHECK(ranks.detector.step_limit() == before);
+}
+
 TEST_CASE("a learned time-out is five times the longest interval of any rank", "[agent][hang]") {
   Ranks ranks{learning()};
   Instant now = kStart;
