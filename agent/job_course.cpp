@@ -80,7 +80,10 @@ void JobCourse::round_ordered(const rendezvous::RoundPlace& place) {
   parts_.events.restarting(place.ledger.restarts, place.max_restarts, Millis{0}, place.reason);
   parts_.messages.announce("attempt " + std::to_string(place.epoch.round.value()) + ": " +
                            std::to_string(place.nodes) + (place.nodes == 1 ? " node" : " nodes") +
-                           ", " + restart_words(place.ledger, place.max_restarts) +
+                           // One that was asked for costs none of them.
+                           (place.ledger.budget_used == 0
+                                ? ""
+                                : ", " + restart_words(place.ledger, place.max_restarts)) +
                            " after: " + place.reason);
 }
 

@@ -98,6 +98,11 @@ struct OomFacts {
 /// The block for the terminal; empty if there is nothing to report (success without losses).
 [[nodiscard]] std::string to_text(const JobReport& report, bool color);
 [[nodiscard]] std::string to_json(const JobReport& report);
+/// What the report of another process, as to_json makes it, counts as lost.
+[[nodiscard]] std::vector<Losses> losses_in(std::string_view json);
+/// Such a report with these as well; nothing: it is no whole report.
+[[nodiscard]] std::optional<std::string> with_losses(std::string_view json,
+                                                     const std::vector<Losses>& more);
 /// "2026-03-02T03:14:07.000Z"
 [[nodiscard]] std::string iso_utc(std::chrono::system_clock::time_point when);
 

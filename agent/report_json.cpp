@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <ctime>
+#include <utility>
 
 namespace acc::agent {
 
@@ -19,6 +20,15 @@ OrderedJson text_or_null(const std::string& text) {
 
 OrderedJson seconds_json(std::chrono::nanoseconds time) {
   return static_cast<double>(std::chrono::duration_cast<Millis>(time).count()) / 1000;
+}
+
+OrderedJson loss_json(const Losses& loss) {
+  return {{"where", loss.where}, {"why", loss.why}, {"bytes", loss.bytes}, {"lines", loss.lines}};
+}
+
+// Worker output may be no UTF-8; a report must never fail on it.
+std::string text_of(const OrderedJson& json) {
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + '\n';
 }
 
 OrderedJson status_json(const ExitStatus& status) {
@@ -107,10 +117,7 @@ std::string to_json(const JobReport& r) {
   json["left_over_count"] = r.left_over_count;
   json["unkillable"] = r.unkillable;
   json["losses"] = OrderedJson::array();
-  for (const auto& loss : r.losses) {
-    json["losses"].push_back(
-        {{"where", loss.where}, {"why", loss.why}, {"bytes", loss.bytes}, {"lines", loss.lines}});
-  }
+  for (const auto& loss : r.losses) json["losses"].push_back(loss_json(loss));
   json["log_folder"] = text_or_null(r.log_folder);
   const auto& g = r.goodput;
   json["goodput"] = {
@@ -118,8 +125,32 @@ std::string to_json(const JobReport& r) {
       {"seconds_waiting", seconds_json(g.waiting)},
       {"seconds_restarting", seconds_json(g.restarting)},
       {"seconds_lost_work", g.knows_checkpoints ? seconds_json(g.lost_work) : OrderedJson{}}};
-  // Worker output may be no UTF-8; a report must never fail on it.
-  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + '\n';
+  return text_of(json);
+}
+
+std::vector<Losses> losses_in(std::string_view text) {
+  const auto json = OrderedJson::parse(text, nullptr, false);
+  std::vector<Losses> all;
+  if (!json.is_object() || !json.contains("losses")) return all;
+  for (const auto& one : json["losses"]) {
+    const bool is_loss = one.is_object() && one.contains("where") && one["where"].is_string() &&
+                         one.contains("why") && one["why"].is_string();
+    if (!is_loss) continue;
+    Losses loss{one["where"].get<std::string>(), one["why"].get<std::string>()};
+    for (const auto& [key, into] : {std::pair{"bytes", &loss.bytes}, {"lines", &loss.lines}}) {
+      if (one.contains(key) && one[key].is_number_unsigned()) *into = one[key].get<std::uint64_t>();
+    }
+    all.push_back(std::move(loss));
+  }
+  return all;
+}
+
+std::optional<std::string> with_losses(std::string_view text, const std::vector<Losses>& more) {
+  auto json = OrderedJson::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("losses") || !json["losses"].is_array())
+    return std::nullopt;
+  for (const auto& loss : more) json["losses"].push_back(loss_json(loss));
+  return text_of(json);
 }
 
 }  // namespace acc::agent

@@ -85,6 +85,9 @@ class HostsPlanner {
     set_patience();
     // In a config file that the hosts read, too, it is for each of them.
     if (is_flag("events"_key)) launch.events_file = line_.given("events"_key)->word;
+    // Where the first host writes it. A standard output is the job's there.
+    if (is_flag("report"_key) && is_here(list_.hosts.front()) && spec_.text("report"_key) != "-")
+      launch.report_file = line_.given("report"_key)->word;
     if (const auto size = parse_bytes(spec_.text("events_size"_key))) launch.events_size = *size;
     launch.shows_status = !spec_.flag("quiet"_key) && spec_.text("color"_key) != "never";
     launch.id = "hosts-" + inputs_.random;

@@ -164,7 +164,8 @@ std::string Membership::why_no_restart() const {
   return "its coordinator has just changed: try again";
 }
 
-// The round ends without a failure, so that what follows is a round and no restart of the budget.
+// The round ends without a failure, so that what follows is a restart that none of the budget is
+// booked for, as on one node.
 // One that is ending already is followed by another one, also without a restart left.
 void Membership::on(NodeIndex index, const RestartRequest&, Instant now, MembershipActions& out) {
   auto why_not = why_no_restart();
@@ -175,6 +176,7 @@ void Membership::on(NodeIndex index, const RestartRequest&, Instant now, Members
     begin_gathering(now);
     return consider_round(now, out);
   }
+  restart_is_due_ = true;
   std::string reason = "restart asked for on " + nodes_[index].join.node.name;
   if (phase_ == MembershipPhase::running)
     return stop_round(Stop::Why::membership, std::move(reason), now, out);

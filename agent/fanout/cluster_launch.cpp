@@ -14,6 +14,9 @@
 #include "agent/output/console_facts.hpp"
 #include "agent/output/destinations.hpp"
 #include "agent/output/pump.hpp"
+#include "agent/report.hpp"
+#include "agent/report_file.hpp"
+#include "agent/small_file.hpp"
 #include "agent/spawn.hpp"
 #include "agent/status_text.hpp"
 #include "common/alive.hpp"
@@ -91,6 +94,7 @@ struct HostLine {
   std::shared_ptr<Pump::Reader> err_reader;
   int out_fd = -1;  ///< of the readers, which own them
   int err_fd = -1;
+  std::vector<OutputLost> lost;         ///< of its output, as its daemon tells
   std::optional<ContactWatch> contact;  ///< of a running job, without a daemon
 };
 
@@ -145,6 +149,7 @@ class ClusterRun {
     destinations_.set_status("");
     destinations_.finish([this] { return flush_limits(); });
     auto losses = destinations_.losses();
+    tell_losses_of_hosts();
     if (events_) {
       events_->finish({kEventsPatience, kEventsPatience});
       if (auto lost = events_->losses()) losses.push_back(std::move(*lost));
@@ -245,6 +250,50 @@ class ClusterRun {
     }));
   }
 
+  // ---- output that isn't here ----
+
+  void tell_losses_of_hosts() {
+    if (!launch_.uses_daemons) return;
+    const bool is_left = launch_.leaves_at != 0 && state_.stop_requests >= launch_.leaves_at;
+    std::vector<Losses> others;
+    for (HostIndex i = 0; i < names_.size(); ++i) {
+      const auto& host = state_.hosts[i];
+      auto& lost = lines_[i]->lost;
+      if (!host.job.empty() && !host.exit_code && !state_.is_detached && !is_left)
+        lost.push_back(output_there(i));
+      if (i == 0 && host.exit_code) continue;  // its own are in the report already
+      for (const auto& one : lost)
+        others.push_back({names_[i] + ": " + one.where, one.why, one.bytes, one.lines});
+    }
+    add_to_report(others);
+    for (HostIndex i = 0; i < names_.size(); ++i) {
+      for (const auto& one : lines_[i]->lost) say(describe_loss(one, names_[i]));
+    }
+  }
+
+  [[nodiscard]] OutputLost output_there(HostIndex i) const {
+    const auto& node = launch_.hosts[i].node;
+    return {0, 0, "output of " + names_[i],
+            "it is there: acc-ctl " + (node.empty() ? "" : "--node " + names_[i] + " ") + "logs " +
+                state_.hosts[i].job};
+  }
+
+  void add_to_report(const std::vector<Losses>& others) {
+    const auto& file = launch_.report_file;
+    if (file.empty()) return;
+    const auto text = read_small_file(file);
+    // With --report that host's daemon has no report of its own.
+    if (auto& first = lines_[0]->lost; first.empty()) {
+      for (const auto& one : losses_in(text))
+        first.push_back({one.lines, one.bytes, one.where, one.why});
+    }
+    const auto whole = others.empty() ? std::nullopt : with_losses(text, others);
+    if (!whole) return;
+    const auto written = write_report_file(file, *whole, {});
+    if (written.has_error())
+      say("warning: the report lacks what other hosts lost: " + written.error().what);
+  }
+
   // ---- events in ----
 
   void handle(const FanOutEvent& event) {
@@ -317,6 +366,8 @@ class ClusterRun {
     asio::post(io_, alive_.bind([this, index, mark] {
       if (const auto* prepared = std::get_if<Prepared>(&mark))
         handle(HostPrepared{index, prepared->version});
+      if (const auto* lost = std::get_if<OutputLost>(&mark))
+        lines_[index]->lost.push_back(*lost);
       if (const auto* started = std::get_if<JobStarted>(&mark))
         handle(HostReportedStart{index, started->id});
       if (const auto* lost = std::get_if<ContactLost>(&mark))

@@ -38,6 +38,7 @@ struct ClusterLaunch {
   Millis patience{60'000};            ///< of our own reader, as OutputPlan::patience
   Millis end_patience{120'000};       ///< for the other hosts when the first has ended
   std::vector<std::string> warnings;  ///< to be told
+  std::string report_file;            ///< of --report, where the first host is this machine
   std::string events_file;            ///< of --events: of all hosts; empty: none
   std::uint64_t events_size = 0;      ///< bytes, then the file is renamed; 0: any
   bool shows_status = true;           ///< where stderr is a terminal

@@ -364,8 +364,8 @@ FanOutActions pass_on(FanOutState& state, int signo) {
   return out;
 }
 
-// A host that can't be reached would hold the command until the network is back. Its lease ends its
-// part, or the end of the connection does.
+// A host that can't be reached would hold the command until the network is back. The end of its
+// connection ends its part, or its lease does where no coordinator is reached from there.
 void leave_the_rest(FanOutState& state, FanOutActions& out) {
   state.phase = FanOutPhase::leaving;
   for_living(state, [&](HostIndex i, FanOutHost& host) {

@@ -83,6 +83,17 @@ std::optional<LaunchOrder> decode_variable(std::string_view text) {
   return SetVariable{std::move(*name), std::move(*value)};
 }
 
+std::optional<OutputLost> decode_losses(std::string_view text) {
+  const auto parts = split(text, '\t');
+  if (parts.size() != 4) return std::nullopt;
+  const auto lines = parse_number<std::uint64_t>(parts[0]);
+  const auto bytes = parse_number<std::uint64_t>(parts[1]);
+  auto where = unescaped(parts[2]);
+  auto why = unescaped(parts[3]);
+  if (!lines || !bytes || !where || !why) return std::nullopt;
+  return OutputLost{*lines, *bytes, std::move(*where), std::move(*why)};
+}
+
 std::optional<LaunchOrder> decode_passed_signal(std::string_view name) {
   const auto found = std::ranges::find_if(
       kSignals, [&](int signo) { return signal_name(signo).substr(3) == name; });
@@ -134,6 +145,9 @@ std::string encode(const LaunchMark& mark, std::string_view token) {
     line += " lost " + std::to_string(lost->silent.count()) + "/" +
             std::to_string(lost->limit.count());
   if (std::holds_alternative<ContactBack>(mark)) line += " back";
+  if (const auto* lost = std::get_if<OutputLost>(&mark))
+    line += " losses " + std::to_string(lost->lines) + "\t" + std::to_string(lost->bytes) + "\t" +
+            escaped(lost->where) + "\t" + escaped(lost->why);
   if (std::holds_alternative<Here>(mark)) line += " here";
   return line + "\n";
 }
@@ -157,6 +171,9 @@ std::optional<LaunchMark> decode_mark(std::string_view line, std::string_view to
     const auto silent = parse_number<std::uint32_t>(rest.substr(0, slash));
     const auto limit = parse_number<std::uint32_t>(rest.substr(std::min(slash + 1, rest.size())));
     if (silent && limit) return ContactLost{Millis{*silent}, Millis{*limit}};
+  }
+  if (word == "losses") {
+    if (auto lost = decode_losses(rest)) return std::move(*lost);
   }
   const auto code = parse_number<std::uint8_t>(rest);
   if (word == "ended" && code) return JobEnded{*code};

@@ -3,6 +3,7 @@
 #include "common/duration.hpp"
 #include "common/error.hpp"
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -80,8 +81,15 @@ struct Here {};
 struct HostEvent {
   std::string line;
 };
-using LaunchMark =
-    std::variant<Prepared, JobStarted, JobEnded, HostEvent, ContactLost, ContactBack, Here>;
+/// Of a transport that leads to a daemon: what one destination of its job's output didn't take.
+struct OutputLost {
+  std::uint64_t lines = 0;
+  std::uint64_t bytes = 0;
+  std::string where;
+  std::string why;
+};
+using LaunchMark = std::variant<Prepared, JobStarted, JobEnded, HostEvent, ContactLost, ContactBack,
+                                Here, OutputLost>;
 
 inline constexpr char kMarkBegin = '\x1e';
 inline constexpr std::size_t kMaxMark = 256;  ///< bytes, but for an event's

@@ -180,11 +180,28 @@ std::string describe_missed(const FanOutHost& missed, const std::string& host) {
          ", and nothing starts it again: stopping the other hosts";
 }
 
+std::string describe_loss(const OutputLost& loss, const std::string& host) {
+  if (loss.lines == 0 && loss.bytes == 0)
+    return "warning: " + printable(loss.where) + " may be missing here from its last line on; " +
+           printable(loss.why);
+  return "warning: " + plural(loss.lines, "line") + " of " + printable(loss.where) +
+         (loss.lines == 1 ? " was" : " were") + " lost on " + host + " (" + printable(loss.why) +
+         ")";
+}
+
 std::string describe_left(const FanOutHost& left, const std::string& host,
                           const TransportWords& words) {
   const auto what = left.silence ? " is unreachable" : " does not report the end of its part";
-  return host + what + "; its part ends when its lease is over" +
-         (words.uses_daemons ? "" : ", or when acc-launch there notices the lost connection");
+  if (!words.uses_daemons)
+    return host + what +
+           "; its part ends when its lease is over, or when acc-launch there notices the lost "
+           "connection";
+  // The coordinator of parts that reach each other renews their leases.
+  const auto at_node = "'acc-ctl --node " + host;
+  return host + what + "; its part may go on: " +
+         (left.job.empty() ? at_node + " ps', on any node that reaches it, shows it"
+                           : at_node + " stop " + left.job +
+                                 "', on any node that reaches it, ends it");
 }
 
 }  // namespace acc::agent

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "agent/fanout/fan_out.hpp"
+#include "agent/fanout/orders.hpp"
 
 #include <string>
 #include <string_view>
@@ -31,6 +32,9 @@ struct TransportWords {
 
 /// Why the job ends on the others: a host's part has ended for good.
 [[nodiscard]] std::string describe_missed(const FanOutHost& missed, const std::string& host);
+
+/// Output of a host that isn't here.
+[[nodiscard]] std::string describe_loss(const OutputLost& loss, const std::string& host);
 
 /// After the third Ctrl-C, or after the job's end on the other hosts.
 [[nodiscard]] std::string describe_left(const FanOutHost& left, const std::string& host,

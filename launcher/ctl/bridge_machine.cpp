@@ -289,6 +289,25 @@ int code_of_end(const JobRow& job) {
   return job.state == "stopped" ? 128 + SIGTERM : to_int(ExitCode::agent_lost);
 }
 
+/// The job's agent told them on its standard error, a file that the same full disk may have cut.
+void tell_losses(const std::string& body, BridgeActions& out) {
+  const auto job = parse_json(body);
+  const auto report = job.is_object() ? job.find("report") : job.end();
+  if (!job.is_object() || report == job.end() || !report->is_object()) return;
+  const auto losses = report->find("losses");
+  if (losses == report->end() || !losses->is_array()) return;
+  const auto number = [](const Json& loss, const char* key) {
+    const auto found = loss.find(key);
+    const bool is_count = found != loss.end() && found->is_number_unsigned();
+    return is_count ? found->get<std::uint64_t>() : 0;
+  };
+  for (const auto& loss : *losses) {
+    if (!loss.is_object()) continue;
+    out.emplace_back(SendMark{agent::OutputLost{number(loss, "lines"), number(loss, "bytes"),
+                                                text_of(loss, "where"), text_of(loss, "why")}});
+  }
+}
+
 /// The streams end by themselves when the job has; one that has stood still since is dead.
 void revive_streams(BridgeState& state, BridgeActions& out) {
   for (const bool is_err : {false, true}) {
@@ -321,6 +340,7 @@ void on_state(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   if (is_over(job.state)) {
     const bool is_news = !state.ended;
     state.ended = code_of_end(job);
+    if (is_news) tell_losses(e.body, out);
     // What ran has told its end itself; a reason is there if it could not.
     if (is_news && job.state == "failed" && (!job.exit_code || !job.reason.empty()))
       out.emplace_back(TellBridge{

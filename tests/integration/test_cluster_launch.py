@@ -427,6 +427,8 @@ class Detached(OnDaemons):
         until(lambda: len(job.events("got_SIGUSR1")) == 3, "the signal")
         self.ctl("restart", self.id, user=ALICE)
         until(lambda: len(job.events("up")) == 6, "the workers anew", 30)
+        shown = json.loads(self.ctl("status", self.id, "--json", user=ALICE))
+        self.assertEqual([part["live"]["restarts"] for part in shown["parts"]], [1] * 3)  # it wasn't counted
         self.ctl("stop", self.id[:12], user=ALICE)
         self.nothing_left(job)
         part = self.jobs("a")[0]["id"]

@@ -83,7 +83,7 @@ class Unreachable(OnDaemons):
             job.process.send_signal(signal.SIGINT)
             time.sleep(0.2)  # two that are pending count as one
         self.assertEqual(job.wait(10), 130, job.stderr)
-        self.assertRegex(job.stderr, "acc-launch: b (is unreachable|does not report the end of its part); its part ends when its lease is over")
+        self.assertRegex(job.stderr, "acc-launch: b (is unreachable|does not report the end of its part); its part may go on: 'acc-ctl --node b stop ")
         self.hosts.heal()
         self.nothing_left(job, 60)
 
@@ -99,7 +99,7 @@ class Unreachable(OnDaemons):
         job.process.send_signal(signal.SIGINT)
         self.assertEqual(job.wait(20), 130, job.stderr)
         self.assertRegex(job.stderr, r"acc-launch: warning: b: no answer for 1\d s, given up after 1 min")
-        self.assertIn("b is unreachable; its part ends when its lease is over", job.stderr)
+        self.assertIn("b is unreachable; its part may go on: 'acc-ctl --node b stop ", job.stderr)
         self.hosts.heal()
         self.nothing_left(job, 60)
 

@@ -1,5 +1,5 @@
 """The output of a launch through daemons: four workers' lines on another node reach a pipe and a terminal here, whole."""
-import os, pty, re, threading, time
+import json, os, pty, re, subprocess, threading, time
 
 from harness import SANITIZED, main, processes_with, read, until
 from hosts import needs_hosts
@@ -108,6 +108,25 @@ class Output(OnDaemons):
         gathered.join(20)
         self.assert_whole(gathered.text())
         print("; ".join(f"{name}: {size} KiB" for name, size in sizes.items()))
+
+
+@needs_hosts
+class FullDisk(OnDaemons):
+    """The daemon of one node has its files on a disk that becomes full."""
+    def test_lines_that_a_node_lost_were_missing_without_a_word(self):
+        state = os.path.join(self.folder, "b")
+        os.mkdir(state, 0o755)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,mode=755", "acc-full", state], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", state], check=True)
+        self.begin("a b")
+        file = os.path.join(self.folder, "report.json")
+        job = self.launch("lines=200000", "a:1,b:1", f"--report {file}")
+        self.assertEqual(job.wait(60), 0, job.stderr)
+        told = re.search(r"^acc-launch: warning: (\d+) lines of stdout were lost on b \(No space left on device\)$", job.stderr, re.M)
+        self.assertTrue(told, job.stderr)
+        losses = {one["where"]: one for one in json.loads(read(file))["losses"]}
+        self.assertEqual(losses["b: stdout"]["lines"], int(told[1]), losses)
+        self.assertEqual(losses["b: stdout"]["why"], "No space left on device")
 
 
 if __name__ == "__main__":

@@ -193,6 +193,29 @@ TEST_CASE("the JSON report is whole and valid for any bytes", "[agent][report]")
   CHECK(json["stop_signal"].is_null());
 }
 
+TEST_CASE("what other nodes lost can be added to a report that was written", "[agent][report]") {
+  auto report = failed_job();
+  report.losses = {{"stdout", "No space left on device", 120, 9}};
+  const auto text = to_json(report);
+  const auto here = losses_in(text);
+  REQUIRE(here.size() == 1);
+  CHECK(here[0].where == "stdout");
+  CHECK(here[0].lines == 9);
+  const auto more = with_losses(text, {{"b: stderr", "Input/output error", 20, 2}});
+  REQUIRE(more);
+  const auto json = nlohmann::json::parse(*more);
+  REQUIRE(json["losses"].size() == 2);
+  CHECK(json["losses"][1]["where"] == "b: stderr");
+  CHECK(json["losses"][1]["bytes"] == 20);
+  report.losses.push_back({"b: stderr", "Input/output error", 20, 2});
+  CHECK(*more == to_json(report));
+  for (const std::string foreign : {"", "{", "[]", R"({"verdict": "running"})", R"({"losses": 1})",
+                                    R"({"losses": [7, {"where": 1}]})"}) {
+    CHECK(losses_in(foreign).empty());
+    CHECK_FALSE(with_losses(foreign.substr(0, 25), {}));
+  }
+}
+
 namespace {
 
 /// Rank 5 failed on another host.

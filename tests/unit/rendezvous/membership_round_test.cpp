@@ -442,8 +442,12 @@ SCENARIO("a restart is asked for on one node", "[rendezvous][membership]") {
         job.all_stopped();
         THEN("a round follows at once, and no restart is used up") {
           CHECK(job.phase() == MembershipPhase::assigning);
-          CHECK(job.membership().ledger() == ledger);
+          CHECK(job.membership().ledger().budget_used == ledger.budget_used);
           CHECK(job.last<Assigned>(job.peers[0]).reason == "restart asked for on b");
+        }
+        THEN("it counts as a restart, for the workers and the report") {
+          CHECK(job.membership().ledger().restarts == ledger.restarts + 1);
+          CHECK(job.last<Assigned>(job.peers[2]).ledger == job.membership().ledger());
         }
       }
       AND_WHEN("it is asked for again meanwhile") {
@@ -464,14 +468,15 @@ SCENARIO("a restart is asked for on one node", "[rendezvous][membership]") {
     job.all_stopped();
     THEN("a round follows at once, and no restart is used up") {
       CHECK(job.phase() == MembershipPhase::assigning);
-      CHECK(job.membership().ledger() == ledger);
+      CHECK(job.membership().ledger().budget_used == ledger.budget_used);
+      CHECK(job.membership().ledger().restarts == ledger.restarts + 1);
       CHECK(job.last<Assigned>(job.peers[1]).reason == "restart asked for on a");
       AND_WHEN("that round fails, too") {
         job.next_round_starts();
         job.says(job.peers[1], WorkerFailed{exited(1)});
         job.all_stopped();
         THEN("its restart counts") {
-          CHECK(job.membership().ledger().restarts == ledger.restarts + 1);
+          CHECK(job.membership().ledger().restarts == ledger.restarts + 2);
         }
       }
     }

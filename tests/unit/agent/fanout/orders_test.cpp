@@ -34,6 +34,23 @@ TEST_CASE("orders come back as they were, whatever bytes they hold", "[agent][fa
     CHECK(std::get<PassSignal>(there_and_back(PassSignal{signo})).signo == signo);
 }
 
+TEST_CASE("the mark of lost output comes back whatever its words hold", "[agent][fanout]") {
+  const std::string where = "log files in /a b\t%\n";
+  auto line = encode(OutputLost{9, UINT64_MAX, where, ""}, "t");
+  line.pop_back();
+  CHECK(line.find('\n') == std::string::npos);
+  const auto mark = decode_mark(line, "t");
+  REQUIRE(mark);
+  const auto lost = std::get<OutputLost>(*mark);
+  CHECK(lost.lines == 9);
+  CHECK(lost.bytes == UINT64_MAX);
+  CHECK(lost.where == where);
+  CHECK(lost.why.empty());
+  for (const std::string rest : {"losses", "losses 1", "losses 1\t2\tx", "losses x\t2\ta\tb",
+                                 "losses 1\t2\ta\tb\tc", "losses 1\t2\t%0\tb"})
+    CHECK(!decode_mark(kMarkBegin + std::string{"acc-node t "} + rest, "t"));
+}
+
 TEST_CASE("a line that is no order is refused", "[agent][fanout]") {
   for (const std::string_view line : {"",
                                       "go now",

@@ -77,6 +77,28 @@ TEST_CASE("the line of a host that was given up stood once more, in brackets, in
         "what b does is not known any longer: acc-ctl killed by SIGKILL (9) (x)" + rest);
 }
 
+TEST_CASE("output that isn't here is told with the host that has it", "[agent][fanout]") {
+  CHECK(describe_loss({9, 120, "stdout", "No space left on device"}, "b") ==
+        "warning: 9 lines of stdout were lost on b (No space left on device)");
+  CHECK(describe_loss({0, 0, "output of b", "it is there: acc-ctl --node b logs x"}, "b") ==
+        "warning: output of b may be missing here from its last line on; it is there: acc-ctl "
+        "--node b logs x");
+}
+
+TEST_CASE("a part that is out of reach may go on, as its nodes may reach each other",
+          "[agent][fanout]") {
+  FanOutHost left;
+  left.silence = HostSilence{};
+  left.job = "hosts-x.1-ab";
+  CHECK(describe_left(left, "b", {false, "acc-ctl", "1.0", true}) ==
+        "b is unreachable; its part may go on: 'acc-ctl --node b stop hosts-x.1-ab', on any node "
+        "that reaches it, ends it");
+  left.job.clear();
+  CHECK_THAT(describe_left(left, "b", {false, "acc-ctl", "1.0", true}),
+             Contains("'acc-ctl --node b ps'"));
+  CHECK_THAT(describe_left(left, "b", kSsh), Contains("acc-launch there notices"));
+}
+
 TEST_CASE("a lost connection is told with its host", "[agent][fanout]") {
   CHECK(describe_lost({1, Signaled{SIGKILL, false}, "x\nclient_loop: Broken pipe\n"}, "b", kSsh) ==
         "the connection to b was lost: ssh killed by SIGKILL (9) (client_loop: Broken pipe); "

@@ -110,6 +110,28 @@ SCENARIO("a bridge submits what the life line says when all hosts are prepared",
         "/v1/nodes/b/v1/jobs/hosts-x.1-abcdef/logs?stream=stdout&format=raw&follow=1&from=0");
 }
 
+TEST_CASE("what a full disk of the node lost was told there alone, on that disk", "[ctl][bridge]") {
+  Story story;
+  story.running();
+  const std::string over = R"({"id": "hosts-x.1-abcdef", "state": "succeeded", "exit_code": 0,)";
+  story.answered(BridgeAsk::state, 200,
+                 over + R"("report": {"losses": [{"where": "stdout", "why": "No space left on)"
+                        R"( device", "bytes": 120, "lines": 9}, 7, {"where": 1, "lines": -2}]}})");
+  const auto marks = story.all<SendMark>();
+  REQUIRE(marks.size() == 2);
+  const auto lost = std::get<agent::OutputLost>(marks[0].mark);
+  CHECK(lost.where == "stdout");
+  CHECK(lost.why == "No space left on device");
+  CHECK(lost.lines == 9);
+  CHECK(lost.bytes == 120);
+  CHECK(std::get<agent::OutputLost>(marks[1].mark).lines == 0);
+  AND_WHEN("it is asked again") {
+    story.answered(BridgeAsk::state, 200,
+                   over + R"("report": {"losses": [{"where": "stdout", "lines": 9}]}})");
+    CHECK(story.all<SendMark>().empty());
+  }
+}
+
 TEST_CASE("a part of a launch that died before acc-launch began said nothing", "[ctl][bridge]") {
   const auto* reason = GENERATE("", "execute '/bin/acc-launch': Permission denied");
   Story story;
