@@ -5,10 +5,12 @@
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 
 namespace acc::rendezvous {
@@ -48,12 +50,28 @@ struct Request {
   inet_diag_req_v2 question{};
 };
 
+// The peer can bring about a shortage, by many connections: then it isn't known, but not admitted.
+SocketUsers::Answer unanswered(int error) {
+  const bool is_shortage = error == EMFILE || error == ENFILE || error == ENOMEM ||
+                           error == ENOBUFS || error == EAGAIN || error == EINTR;
+  return {is_shortage ? SocketUsers::Known::gone : SocketUsers::Known::unavailable};
+}
+
+// A socket that no process holds (orphaned, or what is left in TIME-WAIT) has inode 0, and the
+// kernel reports it as root's. Where no connection matches, it reports a listener at the port.
+bool has_holder(const inet_diag_msg& found, bool is_connection) {
+  const auto state = found.idiag_state;
+  const bool is_connected = state == TCP_ESTABLISHED || state == TCP_CLOSE_WAIT ||
+                            state == TCP_FIN_WAIT1 || state == TCP_FIN_WAIT2;
+  return found.idiag_inode != 0 && (is_connection ? is_connected : state == TCP_LISTEN);
+}
+
 }  // namespace
 
 SocketUsers::Answer SocketUsers::ask(const End& end, const End* connected_to) {
   if (!kernel_) {
     kernel_ = UniqueFd{::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)};
-    if (!kernel_) return {};
+    if (!kernel_) return unanswered(errno);
   }
   Request request;
   request.header.nlmsg_len = sizeof request;
@@ -70,11 +88,13 @@ SocketUsers::Answer SocketUsers::ask(const End& end, const End* connected_to) {
     std::memcpy(question.id.idiag_dst, &connected_to->address, sizeof connected_to->address);
   }
   question.id.idiag_cookie[0] = question.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-  if (::send(kernel_.get(), &request, sizeof request, 0) != sizeof request) return {};
+  if (::send(kernel_.get(), &request, sizeof request, 0) != sizeof request)
+    return unanswered(errno);
 
   // The kernel has queued its answer before send() returns.
   alignas(nlmsghdr) char reply[1024];
   const auto size = ::recv(kernel_.get(), reply, sizeof reply, MSG_DONTWAIT);
+  if (size < 0) return unanswered(errno);
   if (size < static_cast<ssize_t>(sizeof(nlmsghdr))) return {};
   nlmsghdr header{};
   std::memcpy(&header, reply, sizeof header);
@@ -82,12 +102,31 @@ SocketUsers::Answer SocketUsers::ask(const End& end, const End* connected_to) {
     nlmsgerr error{};
     if (size < static_cast<ssize_t>(NLMSG_HDRLEN + sizeof error)) return {};
     std::memcpy(&error, reply + NLMSG_HDRLEN, sizeof error);
-    return {error.error == -ENOENT ? Known::gone : Known::unavailable};
+    return error.error == -ENOENT ? Answer{Known::gone} : unanswered(-error.error);
   }
   inet_diag_msg found{};
   if (size < static_cast<ssize_t>(NLMSG_HDRLEN + sizeof found)) return {};
   std::memcpy(&found, reply + NLMSG_HDRLEN, sizeof found);
+  if (!has_holder(found, connected_to != nullptr)) return {Known::gone};
   return {Known::yes, found.idiag_uid};
+}
+
+// A kernel without tcp_diag finds no socket at all. Tried with a socket of our own that no peer can
+// close, unlike our end of a connection.
+bool SocketUsers::is_blind() {
+  if (is_blind_) return *is_blind_;
+  const UniqueFd own{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  if (::bind(own.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) != 0 ||
+      ::listen(own.get(), 0) != 0 ||
+      ::getsockname(own.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0)
+    return false;  // a shortage: tried again the next time
+  is_blind_ = ask(end_of(bound), nullptr).known != Known::yes;
+  return *is_blind_;
 }
 
 SocketUsers::Answer SocketUsers::at_other_end(int socket, Side other) {
@@ -103,9 +142,7 @@ SocketUsers::Answer SocketUsers::at_other_end(int socket, Side other) {
   const End theirs = end_of(far);
   if (theirs.family == AF_UNSPEC || ours.family != theirs.family) return {};
   const Answer answer = ask(theirs, other == Side::connects ? &ours : nullptr);
-  // A kernel without tcp_diag finds no socket at all, not even this one.
-  const bool is_blind = answer.known == Known::gone && ask(ours, &theirs).known == Known::gone;
-  return is_blind ? Answer{} : answer;
+  return answer.known == Known::gone && is_blind() ? Answer{} : answer;
 }
 
 // A listener with all addresses is found by each of them.

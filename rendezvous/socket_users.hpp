@@ -17,7 +17,7 @@ class SocketUsers {
  public:
   enum class Known {
     yes,
-    gone,         ///< the other end is closed already
+    gone,         ///< the other end is closed already: whose it was is unknown
     unavailable,  ///< this kernel or sandbox doesn't report it
   };
   struct Answer {
@@ -47,8 +47,11 @@ class SocketUsers {
   static End end_of(const sockaddr_storage& storage);
   /// Who holds the socket at `end`. @param connected_to  null: it listens
   Answer ask(const End& end, const End* connected_to);
+  /// Whether this kernel finds no sockets at all.
+  bool is_blind();
 
   UniqueFd kernel_;
+  std::optional<bool> is_blind_;
 };
 
 }  // namespace acc::rendezvous

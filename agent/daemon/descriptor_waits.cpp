@@ -25,7 +25,11 @@ class Limited {
  public:
   Limited(const asio::any_io_executor& executor, UniqueFd fd, std::chrono::milliseconds limit)
       : state_{std::make_shared<State>(executor)}, timer_{executor} {
-    state_->descriptor.assign(fd.release());
+    state_->descriptor.assign(fd.get(), refused_);
+    if (refused_)
+      unwatched_ = std::move(fd);
+    else
+      (void)fd.release();
     timer_.expires_after(limit);
     timer_.async_wait([state = state_](boost::system::error_code cancelled) {
       if (cancelled) return;
@@ -36,6 +40,9 @@ class Limited {
   }
   [[nodiscard]] Descriptor& descriptor() { return state_->descriptor; }
   [[nodiscard]] bool is_late() const { return state_->is_late; }
+  /// Why the loop can't watch it.
+  [[nodiscard]] const boost::system::error_code& refused() const { return refused_; }
+  [[nodiscard]] const UniqueFd& unwatched() const { return unwatched_; }
 
  private:
   struct State {
@@ -45,6 +52,8 @@ class Limited {
   };
   std::shared_ptr<State> state_;
   asio::steady_timer timer_;
+  boost::system::error_code refused_;
+  UniqueFd unwatched_;
 };
 
 }  // namespace
@@ -59,6 +68,8 @@ awaitable<Result<std::string>> ask_agent(UniqueFd socket, std::string request,
                    "the job's agent didn't answer within " + std::to_string(limit.count()) + " ms"};
     return Error{Errc::unavailable, "the job's agent closed the connection: " + error.message()};
   };
+  if (peer.refused())
+    co_return Error{Errc::exhausted, "the job's agent can't be asked: " + peer.refused().message()};
   request += '\n';
   boost::system::error_code error;
   co_await asio::async_write(peer.descriptor(), asio::buffer(request),
@@ -81,6 +92,8 @@ awaitable<Result<std::string>> ask_agent(UniqueFd socket, std::string request,
 awaitable<Result<std::string>> read_to_end(UniqueFd fd, std::size_t most,
                                            std::chrono::milliseconds limit, std::string what) {
   Limited source{co_await asio::this_coro::executor, std::move(fd), limit};
+  if (source.refused())
+    co_return Error{Errc::exhausted, "wait for " + what + ": " + source.refused().message()};
   boost::system::error_code error;
   std::string text;
   char chunk[4096];
@@ -96,6 +109,14 @@ awaitable<Result<std::string>> read_to_end(UniqueFd fd, std::size_t most,
 awaitable<bool> await_readable(UniqueFd fd, std::chrono::milliseconds limit) {
   Limited source{co_await asio::this_coro::executor, std::move(fd), limit};
   boost::system::error_code error;
+  asio::steady_timer pause{co_await asio::this_coro::executor};
+  while (source.refused()) {
+    if (is_ready(source.unwatched().get(), POLLIN)) co_return true;
+    if (source.is_late()) co_return false;
+    pause.expires_after(std::min<std::chrono::milliseconds>(limit, std::chrono::milliseconds{50}));
+    co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
+    if (!source.unwatched()) co_return false;
+  }
   do {
     co_await source.descriptor().async_wait(Descriptor::wait_read,
                                             asio::redirect_error(asio::use_awaitable, error));

@@ -19,7 +19,9 @@ boost::asio::awaitable<Result<std::string>> ask_agent(UniqueFd socket, std::stri
 boost::asio::awaitable<Result<std::string>> read_to_end(UniqueFd fd, std::size_t most,
                                                         std::chrono::milliseconds limit,
                                                         std::string what);
-/// Until the descriptor is readable: a pidfd's process has ended. False: the time is over.
+/// Until the descriptor is readable: a pidfd's process has ended. False: the time is over. One that
+/// the loop can't take (no memory) is looked at again and again; without a descriptor, as of a
+/// dup() that failed, it is false after a pause, for the caller to try again.
 boost::asio::awaitable<bool> await_readable(UniqueFd fd, std::chrono::milliseconds limit);
 
 }  // namespace acc::agent::daemon

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <vector>
 
 namespace acc::agent::daemon {
@@ -26,6 +27,14 @@ UniqueFd make_job_group(const std::string& jobs_group, const std::string& id, ui
   if (jobs_group.empty()) return {};
   const std::string path = jobs_group + '/' + id;
   if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) return {};
+  // A user who may make groups could make any number of them, and each takes time to remove. These
+  // files stay root's; cgroup v1 has none of them.
+  const auto limit = [&path](const char* name, const char* value) {
+    const UniqueFd fd{::open((path + name).c_str(), O_WRONLY | O_CLOEXEC)};
+    const auto size = static_cast<ssize_t>(std::strlen(value));
+    return fd ? ::write(fd.get(), value, std::strlen(value)) == size : errno == ENOENT;
+  };
+  if (!limit("/cgroup.max.descendants", "1000") || !limit("/cgroup.max.depth", "16")) return {};
   if (::geteuid() == 0) {
     for (const char* const name :
          {"", "/cgroup.procs", "/cgroup.subtree_control", "/cgroup.threads"}) {

@@ -11,6 +11,11 @@
 #include "common/log.hpp"
 #include "common/random.hpp"
 
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/syscall.h>
@@ -72,21 +77,63 @@ Found JobProcesses::look(const Job& job, const UniqueFd& process, std::int64_t& 
   return found;
 }
 
+namespace {
+
+awaitable<void> pause_for(std::chrono::milliseconds time) {
+  asio::steady_timer timer{co_await asio::this_coro::executor, time};
+  boost::system::error_code ignored;
+  co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+}
+
+/// One of the sweeps of a user.
+class SweepTurn {
+ public:
+  SweepTurn(std::shared_ptr<std::map<uid_t, int>> sweeps, uid_t uid)
+      : sweeps_{std::move(sweeps)}, uid_{uid} {
+    ++(*sweeps_)[uid_];
+  }
+  ~SweepTurn() {
+    if (--(*sweeps_)[uid_] == 0) sweeps_->erase(uid_);
+  }
+  SweepTurn(const SweepTurn&) = delete;
+  SweepTurn& operator=(const SweepTurn&) = delete;
+
+ private:
+  std::shared_ptr<std::map<uid_t, int>> sweeps_;
+  uid_t uid_;
+};
+
+}  // namespace
+
 awaitable<void> JobProcesses::sweep(JobPtr job) const {
-  std::function<std::vector<FoundProcess>()> find_left =
-      [uid = job->stored.uid,
-       mark = std::string{kJobFolderVariable} + '=' + folder_.user_path(job->id())] {
-        return processes_with(uid, mark);
+  constexpr std::size_t kPortion = 32;
+  constexpr int kSweepsOfAUser = 2;
+  using Clock = std::chrono::steady_clock;
+  const auto uid = job->stored.uid;
+  const auto mark = std::string{kJobFolderVariable} + '=' + folder_.user_path(job->id());
+  const auto end = Clock::now() + kSweepLimit;  // the agent's grace runs meanwhile
+  while (sweeps_->contains(uid) && sweeps_->at(uid) >= kSweepsOfAUser) co_await pause_for(100ms);
+  const SweepTurn turn{sweeps_, uid};
+  const auto give_up = std::max(end, Clock::now()) + 5s;
+  for (;;) {
+    const bool is_late = Clock::now() >= end;
+    if (is_late) {
+      std::function<std::uint64_t()> kill_left = [uid, mark] {
+        return kill_processes_with(uid, mark);
       };
-  auto left = co_await on_pool(files_, std::move(find_left));
-  const auto end = std::chrono::steady_clock::now() + kSweepLimit;
-  for (auto& process : left) {
-    const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(
-        end - std::chrono::steady_clock::now());
-    UniqueFd copy{::dup(process.fd.get())};
-    if (co_await await_readable(std::move(copy), std::max(patience, 1ms))) continue;
-    send_to(process.fd, SIGKILL);
-    co_await await_readable(std::move(process.fd), 5s);
+      co_await on_pool(files_, std::move(kill_left));
+    }
+    std::function<std::vector<FoundProcess>()> find_left = [uid, mark] {
+      return processes_with(uid, mark, kPortion);
+    };
+    auto left = co_await on_pool(files_, std::move(find_left));
+    if (left.empty() || Clock::now() >= give_up) break;
+    for (auto& process : left) {
+      const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(
+          (is_late ? give_up : end) - Clock::now());
+      co_await await_readable(std::move(process.fd), std::max(patience, 1ms));
+    }
+    co_await pause_for(50ms);  // scans in a row would hold up the pool
   }
   kill_job_group(group_, job->id());
   remove_job_group(group_, job->id());
@@ -199,18 +246,21 @@ awaitable<void> JobProcesses::stop(JobPtr job, std::optional<std::uint32_t> grac
 awaitable<void> JobProcesses::kill(JobPtr job) const {
   if (!job->process.is_open()) co_return;
   log::warn("job_killed", {{"job", job->id()}, {"why", "its grace is over"}});
-  std::function<std::vector<FoundProcess>()> find_all =
-      [uid = job->stored.uid,
-       mark = std::string{kJobFolderVariable} + '=' + folder_.user_path(job->id())] {
-        return processes_with(uid, mark);
-      };
-  const auto all = co_await on_pool(files_, std::move(find_all));
   // The agent first: its guardian then sweeps up what the workers left.
-  for (const auto& process : all)
-    if (process.pid != job->stored.guardian.pid) send_to(process.fd, SIGKILL);
-  if (!job->process.is_open()) co_return;
-  UniqueFd copy{::dup(job->process.native_handle())};
-  if (co_await await_readable(std::move(copy), 5s)) co_return;
+  std::function<std::uint64_t()> kill_all =
+      [uid = job->stored.uid, spared = job->stored.guardian.pid,
+       mark = std::string{kJobFolderVariable} + '=' + folder_.user_path(job->id())] {
+        return kill_processes_with(uid, mark, spared);
+      };
+  co_await on_pool(files_, std::move(kill_all));
+  const auto end = std::chrono::steady_clock::now() + 5s;
+  for (auto left = 5'000ms; left > 0ms;
+       left = std::chrono::duration_cast<std::chrono::milliseconds>(
+           end - std::chrono::steady_clock::now())) {
+    if (!job->process.is_open()) co_return;
+    UniqueFd copy{::dup(job->process.native_handle())};
+    if (co_await await_readable(std::move(copy), left)) co_return;
+  }
   kill_job_group(group_, job->id());
   if (job->process.is_open()) (void)send_signal(*job, SIGKILL);
 }

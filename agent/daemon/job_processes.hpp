@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,7 @@ class JobProcesses {
   boost::asio::awaitable<void> stop(JobPtr job, std::optional<std::uint32_t> grace_s) const;
   boost::asio::awaitable<void> kill(JobPtr job) const;
   /// The agent of a lost guardian stops its workers within their grace. Nothing starts before that.
+  /// Two of a user at once, each with a few descriptors, whatever processes there are.
   boost::asio::awaitable<void> sweep(JobPtr job) const;
   [[nodiscard]] const std::string& group() const { return group_; }
 
@@ -43,6 +45,8 @@ class JobProcesses {
   boost::asio::thread_pool& files_;
   /// Folders that are watched for a socket, and watches that are being closed on `files_`.
   std::shared_ptr<std::atomic<int>> watched_ = std::make_shared<std::atomic<int>>(0);
+  /// Sweeps of each user at present.
+  std::shared_ptr<std::map<uid_t, int>> sweeps_ = std::make_shared<std::map<uid_t, int>>();
 };
 
 void send_to(const UniqueFd& process, int signo);

@@ -6,8 +6,13 @@
 #include <dirent.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
+#include <functional>
 #include <string_view>
+#include <utility>
 
 namespace acc::agent::daemon {
 
@@ -52,24 +57,54 @@ UniqueFd open_process(const ProcessIdentity& process) {
   return fd;
 }
 
-std::vector<FoundProcess> processes_with(uid_t uid, const std::string& assignment) {
-  std::vector<FoundProcess> found;
+// `use` gets each; it returns whether to go on. @return false: descriptors ran out
+static bool for_each_with(uid_t uid, const std::string& assignment,
+                          const std::function<bool(FoundProcess)>& use) {
   DIR* const folder = ::opendir("/proc");
-  if (folder == nullptr) return found;
+  if (folder == nullptr) return false;
   const std::string wanted = std::string{'\0'} + assignment + '\0';
+  const auto ran_out = [] { return errno == EMFILE || errno == ENFILE || errno == ENOMEM; };
+  bool is_whole = true;
   while (const dirent* entry = ::readdir(folder)) {
     const auto pid = parse_number<pid_t>(entry->d_name);
     if (!pid || *pid <= 1 || *pid == ::getpid()) continue;
     const std::string path = std::string{"/proc/"} + entry->d_name;
     struct stat info {};
     if (::stat(path.c_str(), &info) != 0 || info.st_uid != uid) continue;
+    errno = 0;
     UniqueFd fd = open_pid(*pid);
-    const std::string environment = '\0' + read_small_file(path + "/environ");
+    const std::string environment = fd ? '\0' + read_small_file(path + "/environ") : std::string{};
+    if (environment.size() <= 1 && ran_out()) {
+      is_whole = false;
+      break;
+    }
     const bool is_meant = environment.find(wanted) != std::string::npos;
-    if (fd && is_meant && stat_of(*pid).state != 'Z') found.push_back({*pid, std::move(fd)});
+    if (is_meant && stat_of(*pid).state != 'Z' && !use({*pid, std::move(fd)})) break;
   }
   ::closedir(folder);
+  return is_whole;
+}
+
+std::vector<FoundProcess> processes_with(uid_t uid, const std::string& assignment,
+                                         std::size_t most) {
+  std::vector<FoundProcess> found;
+  const bool is_whole = for_each_with(uid, assignment, [&](FoundProcess process) {
+    found.push_back(std::move(process));
+    return found.size() < most;
+  });
+  if (!is_whole) found.emplace_back();
   return found;
+}
+
+std::uint64_t kill_processes_with(uid_t uid, const std::string& assignment, pid_t spared) {
+  std::uint64_t killed = 0;
+  (void)for_each_with(uid, assignment, [&](const FoundProcess& process) {
+    if (process.pid == spared) return true;
+    ::syscall(SYS_pidfd_send_signal, process.fd.get(), SIGKILL, nullptr, 0U);
+    ++killed;
+    return true;
+  });
+  return killed;
 }
 
 }  // namespace acc::agent::daemon

@@ -19,8 +19,13 @@ struct FoundProcess {
   pid_t pid = 0;
   UniqueFd fd;
 };
-/// Processes of `uid` that were started with `assignment` ("NAME=value") in their environment. It
-/// reads all of /proc: for the rare case that a guardian was killed.
-[[nodiscard]] std::vector<FoundProcess> processes_with(uid_t uid, const std::string& assignment);
+/// Processes of `uid` that were started with `assignment` ("NAME=value") in their environment, at
+/// most `most`: a user may have any number of them, and each takes a descriptor. It reads all of
+/// /proc: for the rare case that a guardian was killed. A last one without a descriptor: none were
+/// left to look further.
+[[nodiscard]] std::vector<FoundProcess> processes_with(uid_t uid, const std::string& assignment,
+                                                       std::size_t most);
+/// SIGKILL to all of them but `spared`, one descriptor at a time. @return how many
+std::uint64_t kill_processes_with(uid_t uid, const std::string& assignment, pid_t spared = 0);
 
 }  // namespace acc::agent::daemon

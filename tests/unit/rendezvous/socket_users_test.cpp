@@ -9,7 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 
 using namespace acc;
@@ -115,6 +120,53 @@ TEST_CASE("a peer that hung up is told as that", "[rendezvous][socket_users]") {
   ::setsockopt(own.client.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
   own.client.reset();
   CHECK(users.at_other_end(own.server.get(), Side::connects).known == SocketUsers::Known::gone);
+}
+
+TEST_CASE("a peer that closed its socket is told as that, and not as root's",
+          "[rendezvous][socket_users]") {
+  SocketUsers users;
+  {
+    const Connection probe{0};
+    if (users.at_other_end(probe.server.get(), Side::connects).known ==
+        SocketUsers::Known::unavailable) {
+      WARN("skipped: this kernel doesn't say whose a socket is");
+      return;
+    }
+  }
+  const auto look = [&](const Connection& own) {
+    return users.at_other_end(own.server.get(), Side::connects).known;
+  };
+  Connection half{0};
+  REQUIRE(::shutdown(half.client.get(), SHUT_WR) == 0);
+  CHECK(look(half) == SocketUsers::Known::yes);  // a process holds it
+
+  Connection own{0};
+  sockaddr_in at{};
+  socklen_t size = sizeof at;
+  REQUIRE(::getsockname(own.client.get(), reinterpret_cast<sockaddr*>(&at), &size) == 0);
+  own.client.reset();
+  CHECK(look(own) == SocketUsers::Known::gone);  // also while its FIN isn't acknowledged yet
+  // The near end of a line of /proc/net/tcp, "0100007F:PORT 0100007F:PORT STATE".
+  char port[16];
+  std::snprintf(port, sizeof port, "%04X", ntohs(at.sin_port));
+  const auto is_acknowledged = [&] {
+    std::ifstream table{"/proc/net/tcp"};
+    for (std::string line; std::getline(table, line);) {
+      std::istringstream words{line};
+      std::string slot, near, far, state;
+      words >> slot >> near >> far >> state;
+      if (near == std::string{"0100007F:"} + port) return state == "05" || state == "06";
+    }
+    return false;
+  };
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+  while (!is_acknowledged() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  REQUIRE(is_acknowledged());
+  CHECK(look(own) == SocketUsers::Known::gone);
+  const auto objection = users.objection(own.server.get(), Side::connects);
+  REQUIRE(objection);
+  CHECK(*objection == "closed the connection unexpectedly");
 }
 
 TEST_CASE("a listener is found by its port, also one with all addresses",
