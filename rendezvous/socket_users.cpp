@@ -125,7 +125,9 @@ bool SocketUsers::is_blind() {
       ::listen(own.get(), 0) != 0 ||
       ::getsockname(own.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0)
     return false;  // a shortage: tried again the next time
-  is_blind_ = ask(end_of(bound), nullptr).known != Known::yes;
+  const Answer seen = ask(end_of(bound), nullptr);
+  if (!kernel_) return false;  // as well
+  is_blind_ = seen.known != Known::yes;
   return *is_blind_;
 }
 
