@@ -154,7 +154,8 @@ std::string encode_check(const CheckedSubmission& checked) {
                {"user", checked.user},
                {"version", checked.version},
                {"slots_free", checked.slots_free},
-               {"gpus_free", checked.gpus_free}});
+               {"gpus_free", checked.gpus_free},
+               {"daemon", checked.daemon}});
 }
 
 std::string encode_token(const IssuedToken& issued) {

@@ -10,6 +10,7 @@
 #include "common/exit_status.hpp"
 #include "common/host_name.hpp"
 #include "common/log.hpp"
+#include "common/random.hpp"
 #include "common/text.hpp"
 #include "common/version.hpp"
 
@@ -76,6 +77,7 @@ class JobService::Impl {
   JobKeeper keeper;
   JobFileLoader loader;
   NewestAttempts newest;
+  const std::string identity = random_name() + random_name();
   std::string drained;
   bool is_closed = false;
   std::uint64_t next_listener = 1;
@@ -326,6 +328,7 @@ awaitable<Result<CheckedSubmission>> JobService::check(Principal who, Submission
   const auto facts = node();
   checked.version = facts.version;
   checked.slots_free = facts.slots_free;
+  checked.daemon = impl_->identity;
   checked.gpus_free = static_cast<std::uint32_t>(facts.gpus_free.size());
   co_return checked;
 }

@@ -96,6 +96,7 @@ struct CheckedSubmission {
   std::string version;
   std::uint32_t slots_free = 0;
   std::uint32_t gpus_free = 0;
+  std::string daemon{};  ///< this one and no other, under whatever name it was reached
 };
 
 struct JobRecord {

@@ -273,7 +273,7 @@ class ClusterRun {
 
   [[nodiscard]] OutputLost output_there(HostIndex i) const {
     const auto& node = launch_.hosts[i].node;
-    return {0, 0, "output of " + names_[i],
+    return {0, 0, "output",
             "it is there: acc-ctl " + (node.empty() ? "" : "--node " + names_[i] + " ") + "logs " +
                 state_.hosts[i].job};
   }
@@ -365,7 +365,7 @@ class ClusterRun {
     // Posted: the stream that found it is being read.
     asio::post(io_, alive_.bind([this, index, mark] {
       if (const auto* prepared = std::get_if<Prepared>(&mark))
-        handle(HostPrepared{index, prepared->version});
+        handle(HostPrepared{index, prepared->version, prepared->daemon});
       if (const auto* lost = std::get_if<OutputLost>(&mark))
         lines_[index]->lost.push_back(*lost);
       if (const auto* started = std::get_if<JobStarted>(&mark))

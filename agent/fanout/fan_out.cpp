@@ -212,6 +212,14 @@ FanOutActions on(FanOutState& state, const HostPrepared& e) {
   if (state.phase != FanOutPhase::starting) return out;
   if (e.version != state.policy.version)
     fail(state, e.host, {HostTrouble::What::other_version, {}, 0, e.version}, out);
+  // Two names of one machine would be two nodes.
+  const auto same = std::ranges::find(state.hosts, e.daemon, &FanOutHost::daemon);
+  if (!e.daemon.empty() && same != state.hosts.end())
+    fail(state, e.host,
+         {HostTrouble::What::same_daemon, {}, 0, {},
+          static_cast<std::size_t>(same - state.hosts.begin())},
+         out);
+  host.daemon = e.daemon;
   after_answer(state, out);
   return out;
 }

@@ -31,11 +31,13 @@ struct HostTrouble {
     exited,         ///< before it was prepared
     other_version,  ///< `text`: which
     silent,         ///< no word in time
+    same_daemon,    ///< as host `other`
   };
   What what = What::exited;
   ExitStatus status{};
   int errnum = 0;
   std::string text;  ///< the last lines of its standard error
+  std::size_t other = 0;
 };
 
 /// Nothing was heard of a host.
@@ -47,6 +49,7 @@ struct HostSilence {
 struct FanOutHost {
   HostPhase phase = HostPhase::waiting;
   std::optional<HostTrouble> trouble;
+  std::string daemon;            ///< which one answered; empty: none runs the part
   std::string job;               ///< id of its job, where a daemon runs it
   std::optional<int> exit_code;  ///< as its acc-launch reported it
   bool has_begun = false;        ///< it has run workers
@@ -110,6 +113,7 @@ struct TransportFailed {
 struct HostPrepared {
   HostIndex host = 0;
   std::string version;
+  std::string daemon{};  ///< empty: none runs the part
 };
 struct HostReportedStart {
   HostIndex host = 0;

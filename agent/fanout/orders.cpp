@@ -135,7 +135,8 @@ std::string encode(const LaunchMark& mark, std::string_view token) {
   std::string line{kMarkBegin};
   line.append("acc-node ").append(token);
   if (const auto* prepared = std::get_if<Prepared>(&mark))
-    line += " prepared " + escaped(prepared->version);
+    line += " prepared " + escaped(prepared->version) +
+            (prepared->daemon.empty() ? "" : "\t" + escaped(prepared->daemon));
   if (const auto* started = std::get_if<JobStarted>(&mark))
     line += " started " + escaped(started->id);
   if (const auto* ended = std::get_if<JobEnded>(&mark))
@@ -159,8 +160,11 @@ std::optional<LaunchMark> decode_mark(std::string_view line, std::string_view to
   const auto word = line.substr(0, space);
   const auto rest = line.substr(std::min(space + 1, line.size()));
   if ((word == "prepared" || word == "started" || word == "event") && !rest.empty()) {
-    auto text = unescaped(rest);
-    if (text && word == "prepared") return Prepared{std::move(*text)};
+    const auto tab = word == "prepared" ? std::min(rest.find('\t'), rest.size()) : rest.size();
+    auto text = unescaped(rest.substr(0, tab));
+    auto daemon = unescaped(rest.substr(std::min(tab + 1, rest.size())));
+    if (text && word == "prepared")
+      return Prepared{std::move(*text), std::move(daemon).value_or("")};
     if (text && word == "event") return HostEvent{std::move(*text)};
     if (text) return JobStarted{std::move(*text)};
   }

@@ -61,6 +61,7 @@ inline constexpr std::string_view kNoRoomCure =
 // ---- marks ----
 struct Prepared {
   std::string version;
+  std::string daemon{};  ///< which one the transport leads to; empty: to none
 };
 /// Of a transport that leads to a daemon: the id of its job there.
 struct JobStarted {

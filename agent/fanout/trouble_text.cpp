@@ -109,6 +109,8 @@ std::string describe(const HostTrouble& trouble, const std::string& host,
     case HostTrouble::What::silent:
       return "no answer yet: is it slow, or does " + printable(words.program) +
              " wait for something? Try it by hand";
+    case HostTrouble::What::same_daemon:
+      return "its acc-agent is that of another host in the list: name each machine once";
     case HostTrouble::What::exited:
       break;
   }
@@ -128,7 +130,10 @@ std::string describe_troubles(const FanOutState& state, const std::vector<std::s
     const auto& trouble = state.hosts[i].trouble;
     if (!trouble) continue;
     ++count;
-    const auto text = describe(*trouble, names[i], words);
+    const auto text = trouble->what == HostTrouble::What::same_daemon
+                          ? "is " + names[trouble->other] +
+                                ", under another name: name each machine once, with all its workers"
+                          : describe(*trouble, names[i], words);
     const auto known = std::ranges::find(groups, text, &Group::text);
     if (known != groups.end()) {
       known->names.push_back(names[i]);
@@ -182,7 +187,8 @@ std::string describe_missed(const FanOutHost& missed, const std::string& host) {
 
 std::string describe_loss(const OutputLost& loss, const std::string& host) {
   if (loss.lines == 0 && loss.bytes == 0)
-    return "warning: " + printable(loss.where) + " may be missing here from its last line on; " +
+    return "warning: " + printable(loss.where) + " of " + host +
+           " may be missing here from its last line on; " +
            printable(loss.why);
   return "warning: " + plural(loss.lines, "line") + " of " + printable(loss.where) +
          (loss.lines == 1 ? " was" : " were") + " lost on " + host + " (" + printable(loss.why) +

@@ -249,7 +249,7 @@ void on_check(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   if (e.status != kOk)
     return complain(state, refusal_text(e.status, e.body), code_of_refusal(e.status, e.body), out);
   state.phase = BridgePhase::prepared;
-  out.emplace_back(SendMark{agent::Prepared{text_of(answer, "version")}});
+  out.emplace_back(SendMark{agent::Prepared{text_of(answer, "version"), text_of(answer, "daemon")}});
 }
 
 void look_for_job(BridgeState& state, BridgeActions& out) {

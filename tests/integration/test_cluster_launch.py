@@ -126,6 +126,13 @@ class Jobs(OnDaemons):
         self.assertEqual(job.wait(), 2, job.stderr)
         return job.stderr
 
+    def test_one_machine_under_two_names_was_two_nodes(self):
+        self.begin("a b")
+        address = self.hosts.address("b")
+        job = self.ends(self.launch("mark=up", f"b:1,{address}:1"), 1)
+        self.assertRegex(job.stderr, rf"{re.escape(address)}: is b, under another name|b: is {re.escape(address)}, under another name")
+        self.assertEqual(job.events("up"), [])
+
     def test_a_failed_round_is_restarted_on_all_hosts(self):
         self.begin()
         job = self.ends(self.launch("mark=up rank=1 attempt=0 exit=3 any attempt=0 hold", flags="--max_restarts 1"), 0)

@@ -247,6 +247,18 @@ SCENARIO("signals are passed on", "[agent][fanout]") {
   }
 }
 
+TEST_CASE("two names of one machine counted as two hosts", "[agent][fanout]") {
+  Story story{3};
+  story(FanOutBegan{});
+  CHECK(all<ArmFanOutTimer>(story(HostPrepared{0, "1.0", "x"})).empty());
+  story(HostPrepared{1, "1.0", "y"});
+  const auto last = story(HostPrepared{2, "1.0", "x"});
+  CHECK(count<SendGo>(last) == 0);
+  REQUIRE(story.state.hosts[2].trouble);
+  CHECK(story.state.hosts[2].trouble->what == HostTrouble::What::same_daemon);
+  CHECK(story.state.hosts[2].trouble->other == 0);
+}
+
 TEST_CASE("three times Ctrl-C did not end a launch with an unreachable host", "[agent][fanout]") {
   for (const int failed : {0, 7}) {
     Story story{2};

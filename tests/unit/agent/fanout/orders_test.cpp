@@ -85,6 +85,9 @@ TEST_CASE("only a line with the job's token is a mark", "[agent][fanout]") {
     return text;
   };
   CHECK(std::get<Prepared>(*decode_mark(line(Prepared{"1.2"}, "t0k"), "t0k")).version == "1.2");
+  CHECK(std::get<Prepared>(*decode_mark(line(Prepared{"1.2"}, "t0k"), "t0k")).daemon.empty());
+  const auto prepared = std::get<Prepared>(*decode_mark(line(Prepared{"1.2", "d"}, "t0k"), "t0k"));
+  CHECK(prepared.version + prepared.daemon == "1.2d");
   CHECK(std::get<JobEnded>(*decode_mark(line(JobEnded{255}, "t0k"), "t0k")).exit_code == 255);
   CHECK(std::get<JobStarted>(*decode_mark(line(JobStarted{"x.0-a"}, "t0k"), "t0k")).id == "x.0-a");
   const HostEvent event{R"({"event": "failure", "cause": "100 % \n"})"};

@@ -63,6 +63,8 @@ TEST_CASE("hosts with the same trouble stand together", "[agent][fanout]") {
   const auto text = describe_troubles(state, names, kSsh);
   CHECK_THAT(text, Catch::StartsWith("11 of 12 hosts can't take part, so nothing was started:\n"));
   CHECK_THAT(text, Contains("\n  n1, n2, n4, n5, n6, n7, n8, n9 and 2 more: there is no"));
+  state.hosts[3].trouble = {HostTrouble::What::same_daemon, {}, 0, {}, 1};
+  CHECK_THAT(describe_troubles(state, names, kSsh), Contains("\n  n3: is n1, under another name"));
   CHECK_THAT(text, Contains("\n  n3: its acc-launch is version 0.9, this one is 1.0"));
 }
 
@@ -80,7 +82,7 @@ TEST_CASE("the line of a host that was given up stood once more, in brackets, in
 TEST_CASE("output that isn't here is told with the host that has it", "[agent][fanout]") {
   CHECK(describe_loss({9, 120, "stdout", "No space left on device"}, "b") ==
         "warning: 9 lines of stdout were lost on b (No space left on device)");
-  CHECK(describe_loss({0, 0, "output of b", "it is there: acc-ctl --node b logs x"}, "b") ==
+  CHECK(describe_loss({0, 0, "output", "it is there: acc-ctl --node b logs x"}, "b") ==
         "warning: output of b may be missing here from its last line on; it is there: acc-ctl "
         "--node b logs x");
 }
