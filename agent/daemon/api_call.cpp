@@ -15,10 +15,14 @@ std::optional<std::string_view> ApiCall::query(std::string_view name) const {
   return std::nullopt;
 }
 
-Asking::Asking(ApiContext& api, uid_t uid) : count_{api.asking}, uid_{uid} {
-  constexpr std::size_t kMost = 32;
+constexpr std::size_t kMostAsking = 32;
+
+Asking::Asking(ApiContext& api, uid_t uid) : Asking{api.asking, uid, kMostAsking} {}
+
+Asking::Asking(std::shared_ptr<std::map<uid_t, std::size_t>> count, uid_t uid, std::size_t most)
+    : count_{std::move(count)}, uid_{uid} {
   auto& held = (*count_)[uid_];
-  is_granted_ = held < kMost;
+  is_granted_ = held < most;
   if (is_granted_) ++held;
 }
 

@@ -29,12 +29,17 @@ struct ApiContext {
   /// Shared with replies that are still to be made.
   std::shared_ptr<std::map<uid_t, std::size_t>> asking =
       std::make_shared<std::map<uid_t, std::size_t>>();
+  /// Of each user, its jobs' agents that are asked for metrics, by all requests together.
+  std::shared_ptr<std::map<uid_t, std::size_t>> measured =
+      std::make_shared<std::map<uid_t, std::size_t>>();
 };
 
 /// One of the requests of a user that may ask jobs' agents at once.
 class Asking {
  public:
   Asking(ApiContext& api, uid_t uid);
+  /// Of another count, with a limit of its own.
+  Asking(std::shared_ptr<std::map<uid_t, std::size_t>> count, uid_t uid, std::size_t most);
   ~Asking();
   Asking(const Asking&) = delete;
   Asking& operator=(const Asking&) = delete;

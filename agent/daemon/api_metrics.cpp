@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -25,6 +26,7 @@ namespace {
 
 // The newest running jobs: agents are asked side by side, and labels stay few.
 constexpr std::size_t kAskedJobs = 100;
+constexpr std::size_t kAskedAtOnce = 8;  ///< of a user
 constexpr std::chrono::milliseconds kAskPatience{1'000};
 
 using MetricsJson = nlohmann::json;
@@ -70,23 +72,42 @@ struct Questions {
   std::vector<JobFigures> figures;
 };
 
-asio::awaitable<void> ask_agent(Jobs& jobs, Principal who, JobId id,
-                                std::shared_ptr<Questions> questions) {
-  std::string request{control::kStatusRequest};
-  request += '}';
-  const auto reply = co_await jobs.control(std::move(who), id, std::move(request));
-  if (reply.has_error()) co_return;
-  if (auto figures = figures_of(id, *reply)) questions->figures.push_back(std::move(*figures));
+/// Jobs of one user that are still to be asked.
+struct OfOwner {
+  uid_t uid = 0;
+  std::vector<JobId> jobs;
+};
+
+// Their agents may be any program of their user, which sends megabytes or nothing: few of a user
+// are asked at once, by all requests together, until each of them has answered or is given up.
+asio::awaitable<void> ask_agents(Jobs& jobs, std::shared_ptr<std::map<uid_t, std::size_t>> measured,
+                                 Principal who, std::shared_ptr<OfOwner> owner,
+                                 std::shared_ptr<Questions> questions) {
+  const auto deadline = std::chrono::steady_clock::now() + kAskPatience;
+  asio::steady_timer pause{co_await asio::this_coro::executor};
+  while (!owner->jobs.empty() && std::chrono::steady_clock::now() < deadline) {
+    const Asking asking{measured, owner->uid, kAskedAtOnce};
+    if (!asking.is_granted()) {
+      pause.expires_after(std::chrono::milliseconds{50});
+      co_await pause.async_wait(asio::as_tuple(asio::use_awaitable));
+      continue;
+    }
+    const JobId id = owner->jobs.back();
+    owner->jobs.pop_back();
+    std::string request{control::kStatusRequest};
+    request += '}';
+    const auto reply = co_await jobs.control(who, id, std::move(request));
+    if (reply.has_error()) continue;
+    if (auto figures = figures_of(id, *reply)) questions->figures.push_back(std::move(*figures));
+  }
 }
 
-std::vector<JobId> running_jobs(std::vector<JobRecord> jobs) {
+std::vector<JobRecord> running_jobs(std::vector<JobRecord> jobs) {
   std::erase_if(jobs, [](const auto& job) {
     return job.state != JobState::running && job.state != JobState::stopping;
   });
   std::ranges::sort(jobs, std::ranges::greater{}, &JobRecord::started_ms);
-  std::vector<JobId> ids;
-  for (const auto& job : jobs) ids.push_back(job.id);
-  return ids;
+  return jobs;
 }
 
 }  // namespace
@@ -185,13 +206,23 @@ asio::awaitable<HttpReply> serve_metrics(ApiContext& api, ApiCall call) {
   const auto running = running_jobs(jobs);
   const auto executor = co_await asio::this_coro::executor;
   const auto questions = std::make_shared<Questions>(executor);
-  questions->open = std::min(running.size(), kAskedJobs);
+  std::map<uid_t, std::shared_ptr<OfOwner>> owners;
+  for (std::size_t i = std::min(running.size(), kAskedJobs); i-- > 0;) {  // the newest is last
+    auto& owner = owners[running[i].uid];
+    if (!owner) owner = std::make_shared<OfOwner>();
+    owner->uid = running[i].uid;
+    owner->jobs.push_back(running[i].id);
+  }
+  for (const auto& [uid, owner] : owners)
+    questions->open += std::min(owner->jobs.size(), kAskedAtOnce);
   questions->done.expires_after(kAskPatience);
-  for (std::size_t i = 0; i < std::min(running.size(), kAskedJobs); ++i) {
-    asio::co_spawn(executor, ask_agent(api.jobs, call.who, running[i], questions),
-                   [questions](const std::exception_ptr&) {
-                     if (--questions->open == 0) questions->done.cancel();
-                   });
+  for (const auto& [uid, owner] : owners) {
+    const auto count = std::min(owner->jobs.size(), kAskedAtOnce);
+    for (std::size_t i = 0; i < count; ++i)
+      asio::co_spawn(executor, ask_agents(api.jobs, api.measured, call.who, owner, questions),
+                     [questions](const std::exception_ptr&) {
+                       if (--questions->open == 0) questions->done.cancel();
+                     });
   }
   if (questions->open > 0) co_await questions->done.async_wait(asio::as_tuple(asio::use_awaitable));
   HttpReply reply;

@@ -80,8 +80,9 @@ awaitable<Result<std::string>> ask_agent(UniqueFd socket, std::string request,
   for (;;) {
     const auto n = co_await peer.descriptor().async_read_some(
         asio::buffer(chunk), asio::redirect_error(asio::use_awaitable, error));
+    const auto searched = reply.size();
     reply.append(chunk, n);
-    const auto line_end = reply.find('\n');
+    const auto line_end = reply.find('\n', searched);
     if (line_end != std::string::npos) co_return reply.substr(0, line_end);
     if (error) co_return failed(error);
     if (reply.size() > kLongest)

@@ -1,6 +1,18 @@
 #include "agent/daemon/api_metrics.hpp"
 
+#include "agent/daemon/api_file_growth.hpp"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "fake_jobs.hpp"
 
 using namespace acc::agent::daemon;
 using Catch::Matchers::Contains;
@@ -36,12 +48,14 @@ TEST_CASE("a job's progress is that of its slowest rank here", "[daemon][metrics
           "workers": [{"state": "running", "step": 9, "steps_per_second": 2.5, "seconds_since_heartbeat": 0.5},
                       {"state": "running", "step": 8, "steps_per_second": null, "seconds_since_heartbeat": 4},
                       {"state": "exited", "step": 1, "seconds_since_heartbeat": 900}]})";
-  const auto text = encode_metrics({}, {}, {*figures_of("t-1", kTraining), *figures_of("t-2", kStatus)}, 0);
+  const auto text =
+      encode_metrics({}, {}, {*figures_of("t-1", kTraining), *figures_of("t-2", kStatus)}, 0);
   CHECK_THAT(text, Contains("acc_daemon_job_step{job=\"t-1\"} 8\n"));
   CHECK_THAT(text, Contains("acc_daemon_job_steps_per_second{job=\"t-1\"} 2.5\n"));
   CHECK_THAT(text, Contains("acc_daemon_job_heartbeat_age_seconds{job=\"t-1\"} 4\n"));
   CHECK_THAT(text, Contains("acc_daemon_job_goodput_ratio{job=\"t-1\"} 0.75\n"));
-  CHECK_THAT(text, Contains("acc_daemon_job_lost_seconds_total{job=\"t-1\",cause=\"restarts\"} 24\n"));
+  CHECK_THAT(text,
+             Contains("acc_daemon_job_lost_seconds_total{job=\"t-1\",cause=\"restarts\"} 24\n"));
   CHECK_THAT(text, !Contains("lost_steps\""));
   CHECK_THAT(text, !Contains("acc_daemon_job_step{job=\"t-2\""));
   CHECK_THAT(text, !Contains("acc_daemon_job_goodput_ratio{job=\"t-2\""));
@@ -69,4 +83,49 @@ TEST_CASE("the daemon's metrics count jobs by state, slots and GPUs", "[daemon][
   CHECK_THAT(text, Contains("acc_daemon_job_starts_total{job=\"t-1\"} 2\n"));
   CHECK_THAT(text, !Contains("job=\"t-2\""));
   CHECK_THAT(text, Contains("acc_daemon_job_workers{job=\"t-1\",state=\"exited\"} 1\n"));
+}
+
+namespace {
+
+struct SlowJobs : FakeJobs {
+  SlowJobs() : FakeJobs{"/nonexistent"} {}
+  Wait<std::string> control(Principal, JobId, std::string) override {
+    most = std::max(most, ++open);
+    boost::asio::steady_timer pause{co_await boost::asio::this_coro::executor,
+                                    std::chrono::milliseconds{1}};
+    co_await pause.async_wait(boost::asio::use_awaitable);
+    --open;
+    ++answered;
+    co_return std::string{kStatus};
+  }
+  int open = 0;
+  int most = 0;
+  int answered = 0;
+};
+
+}  // namespace
+
+TEST_CASE("few jobs of a user are asked at once, by all requests together", "[daemon][metrics]") {
+  SlowJobs jobs;
+  for (int i = 0; i < 20; ++i) {
+    JobRecord job;
+    job.id = "t-" + std::to_string(i);
+    job.state = JobState::running;
+    jobs.jobs[job.id] = job;
+  }
+  boost::asio::io_context io;
+  FileGrowth growth{io};
+  ApiContext api{jobs, growth};
+  int replies = 0;
+  for (int i = 0; i < 3; ++i)
+    boost::asio::co_spawn(io, serve_metrics(api, ApiCall{}),
+                          [&](const std::exception_ptr& failed, const HttpReply& reply) {
+                            CHECK_FALSE(failed);
+                            CHECK(reply.status == 200);
+                            if (++replies == 3) io.stop();
+                          });
+  io.run_for(std::chrono::seconds{20});
+  CHECK(replies == 3);
+  CHECK(jobs.most == 8);
+  CHECK(jobs.answered >= 20);
 }

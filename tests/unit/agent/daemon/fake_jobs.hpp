@@ -18,7 +18,7 @@
 namespace acc::agent::daemon {
 
 /// The job service in memory: jobs run when a test says so, and write where a test writes.
-class FakeJobs final : public Jobs {
+class FakeJobs : public Jobs {
  public:
   template <class T>
   using Wait = boost::asio::awaitable<Result<T>>;
