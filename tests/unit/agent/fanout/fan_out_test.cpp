@@ -250,8 +250,9 @@ SCENARIO("signals are passed on", "[agent][fanout]") {
 TEST_CASE("two names of one machine counted as two hosts", "[agent][fanout]") {
   Story story{3};
   story(FanOutBegan{});
-  CHECK(all<ArmFanOutTimer>(story(HostPrepared{0, "1.0", "x"})).empty());
+  story(HostPrepared{0, "1.0", "x"});
   story(HostPrepared{1, "1.0", "y"});
+  CHECK_FALSE(story.state.has_failed);
   const auto last = story(HostPrepared{2, "1.0", "x"});
   CHECK(count<SendGo>(last) == 0);
   REQUIRE(story.state.hosts[2].trouble);
