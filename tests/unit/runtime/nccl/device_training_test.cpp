@@ -217,10 +217,11 @@ TEST_CASE("a model that isn't on the group's device is refused, not touched",
 
 TEST_CASE("an optimizer refuses what it can't reach", "[runtime][nccl][training]") {
   std::vector<float> memory(2);
+  std::vector<float> gradients(2);
   const Device device{Device::Kind::cuda, 0};
   Parameter parameter{"w", {memory.data(), DType::f32, {2}, device}, {}};
   CHECK_THROWS_WITH((OwnSgd{std::vector{parameter}, 1}), Catch::Contains("has no memory"));
-  parameter.gradient = parameter.value;
+  parameter.gradient = {gradients.data(), DType::f32, {2}, device};
   CHECK_NOTHROW(OwnSgd{std::vector{parameter}, 1});
   parameter.value.dtype = parameter.gradient.dtype = DType::bf16;
   if (device::why_no_kernels().empty())
