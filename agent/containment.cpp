@@ -1,5 +1,6 @@
 #include "agent/containment.hpp"
 
+#include "agent/process_stat.hpp"
 #include "agent/small_file.hpp"
 #include "common/log.hpp"
 #include "common/random.hpp"
@@ -208,12 +209,8 @@ std::vector<pid_t> children_of(pid_t pid) {
 }
 
 LeftOver look_up(pid_t pid) {
-  const std::string stat = read_small_file("/proc/" + std::to_string(pid) + "/stat");
-  const auto open = stat.find('(');
-  const auto close = stat.rfind(')');
-  if (open == std::string::npos || close == std::string::npos || close + 2 >= stat.size())
-    return {pid, "", 'X'};
-  return {pid, stat.substr(open + 1, close - open - 1), stat[close + 2]};
+  auto found = read_process_stat(pid);
+  return {pid, std::move(found.name), found.state};
 }
 
 static std::vector<pid_t> cgroup_members(const std::string& path) {

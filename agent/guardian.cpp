@@ -6,6 +6,7 @@
 #include "agent/lease_timer.hpp"
 #include "agent/lease_watch.hpp"
 #include "agent/orphan_sweep.hpp"
+#include "agent/process_stat.hpp"
 #include "agent/report_file.hpp"
 #include "agent/small_file.hpp"
 #include "agent/terminal.hpp"
@@ -51,11 +52,7 @@ constexpr std::chrono::seconds kStoppedAgent{5};
 constexpr std::chrono::seconds kDeafOnHosts{5};
 
 /// By SIGSTOP, or for another reason that SIGCONT ends.
-bool is_stopped(pid_t pid) {
-  const auto stat = read_small_file("/proc/" + std::to_string(pid) + "/stat");
-  const auto name_end = stat.rfind(") ");
-  return name_end != std::string::npos && stat.substr(name_end + 2, 1) == "T";
-}
+bool is_stopped(pid_t pid) { return read_process_stat(pid).state == 'T'; }
 
 bool is_ignored(int signo) {
   struct sigaction action {};

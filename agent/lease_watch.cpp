@@ -1,6 +1,7 @@
 #include "agent/lease_watch.hpp"
 
 #include "agent/containment.hpp"
+#include "agent/process_stat.hpp"
 #include "agent/small_file.hpp"
 #include "common/duration.hpp"
 #include "common/text.hpp"
@@ -49,21 +50,6 @@ class Look {
   GuardianBoard& board_;
 };
 
-struct Seen {
-  char state = 'X';
-  pid_t parent = 0;
-};
-
-// "71 (any name) S 70 …"
-Seen look_at(pid_t pid) {
-  const std::string stat = read_small_file("/proc/" + std::to_string(pid) + "/stat");
-  const auto close = stat.rfind(')');
-  if (close == std::string::npos || close + 4 >= stat.size()) return {};
-  const auto end = stat.find(' ', close + 4);
-  const auto parent = parse_number<pid_t>(stat.substr(close + 4, end - close - 4));
-  return {stat[close + 2], parent.value_or(0)};
-}
-
 struct Descendant {
   pid_t pid;
   pid_t parent;
@@ -74,7 +60,7 @@ struct Descendant {
 // @return whether it lived.
 bool kill_if_same(const Descendant& process, pid_t agent) {
   const UniqueFd pidfd{static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0U))};
-  const Seen seen = look_at(process.pid);
+  const auto seen = read_process_stat(process.pid);
   const bool is_same = seen.parent == process.parent || seen.parent == agent;
   if (is_same && pidfd) ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0U);
   if (is_same && !pidfd) ::kill(process.pid, SIGKILL);

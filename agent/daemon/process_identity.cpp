@@ -1,5 +1,6 @@
 #include "agent/daemon/process_identity.hpp"
 
+#include "agent/process_stat.hpp"
 #include "agent/small_file.hpp"
 #include "common/text.hpp"
 
@@ -18,48 +19,13 @@ namespace acc::agent::daemon {
 
 namespace {
 
-struct Stat {
-  char state = '?';
-  std::uint64_t start_time = 0;
-};
-
-// The name, field 2, may hold blanks and brackets: fields are counted behind its end.
-Stat stat_of(pid_t pid) {
-  const std::string text = read_small_file("/proc/" + std::to_string(pid) + "/stat");
-  const auto name_end = text.rfind(')');
-  if (name_end == std::string::npos || name_end + 2 >= text.size()) return {};
-  constexpr std::size_t kStartTime = 22 - 3;
-  const auto fields = split(std::string_view{text}.substr(name_end + 2), ' ');
-  if (fields.size() <= kStartTime || fields[0].size() != 1) return {};
-  return {fields[0][0], parse_number<std::uint64_t>(fields[kStartTime]).value_or(0)};
-}
-
 UniqueFd open_pid(pid_t pid) {
   return UniqueFd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U))};
 }
 
-}  // namespace
-
-const std::string& boot_id() {
-  static const std::string kId{trim(read_small_file("/proc/sys/kernel/random/boot_id"))};
-  return kId;
-}
-
-std::uint64_t start_time_of(pid_t pid) { return stat_of(pid).start_time; }
-
-UniqueFd open_process(const ProcessIdentity& process) {
-  if (process.pid <= 1 || process.boot_id != boot_id()) return {};
-  UniqueFd fd = open_pid(process.pid);
-  // Looked at after it was opened: what it is now, this descriptor means.
-  const auto found = stat_of(process.pid);
-  const bool is_dead = found.state == 'Z' || found.state == 'X';
-  if (!fd || is_dead || found.start_time != process.start_time) return {};
-  return fd;
-}
-
 // `use` gets each; it returns whether to go on. @return false: descriptors ran out
-static bool for_each_with(uid_t uid, const std::string& assignment,
-                          const std::function<bool(FoundProcess)>& use) {
+bool for_each_with(uid_t uid, const std::string& assignment,
+                   const std::function<bool(FoundProcess)>& use) {
   DIR* const folder = ::opendir("/proc");
   if (folder == nullptr) return false;
   const std::string wanted = std::string{'\0'} + assignment + '\0';
@@ -79,10 +45,29 @@ static bool for_each_with(uid_t uid, const std::string& assignment,
       break;
     }
     const bool is_meant = environment.find(wanted) != std::string::npos;
-    if (is_meant && stat_of(*pid).state != 'Z' && !use({*pid, std::move(fd)})) break;
+    if (is_meant && read_process_stat(*pid).state != 'Z' && !use({*pid, std::move(fd)})) break;
   }
   ::closedir(folder);
   return is_whole;
+}
+
+}  // namespace
+
+const std::string& boot_id() {
+  static const std::string kId{trim(read_small_file("/proc/sys/kernel/random/boot_id"))};
+  return kId;
+}
+
+std::uint64_t start_time_of(pid_t pid) { return read_process_stat(pid).start_time; }
+
+UniqueFd open_process(const ProcessIdentity& process) {
+  if (process.pid <= 1 || process.boot_id != boot_id()) return {};
+  UniqueFd fd = open_pid(process.pid);
+  // Looked at after it was opened: what it is now, this descriptor means.
+  const auto found = read_process_stat(process.pid);
+  const bool is_dead = found.state == 'Z' || found.state == 'X';
+  if (!fd || is_dead || found.start_time != process.start_time) return {};
+  return fd;
 }
 
 std::vector<FoundProcess> processes_with(uid_t uid, const std::string& assignment,

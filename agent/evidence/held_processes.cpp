@@ -1,5 +1,6 @@
 #include "agent/evidence/held_processes.hpp"
 
+#include "agent/process_stat.hpp"
 #include "agent/small_file.hpp"
 #include "common/text.hpp"
 
@@ -15,22 +16,6 @@ namespace {
 
 constexpr int kNoChildren = 0;
 constexpr int kMostGenerations = 8;
-
-struct Now {
-  char state = '?';  // '?': there is no such process any more
-  std::string start_time;
-};
-
-// The name, which may hold anything, ends at the last parenthesis.
-Now look_at(pid_t pid) {
-  constexpr std::size_t kStartTime = 19;  // field 22, counted from the state
-  const auto stat = read_small_file("/proc/" + std::to_string(pid) + "/stat");
-  const auto name_end = stat.rfind(") ");
-  if (name_end == std::string::npos) return {};
-  const auto fields = split(std::string_view{stat}.substr(name_end + 2), ' ');
-  if (fields.size() <= kStartTime || fields.front().empty()) return {};
-  return {fields.front().front(), std::string{fields[kStartTime]}};
-}
 
 bool is_stop(char state) { return state == 'T' || state == 't'; }
 
@@ -55,11 +40,11 @@ void HeldProcesses::note(pid_t pid) { note(pid, kNoChildren); }
 void HeldProcesses::note_with_children(pid_t pid) { note(pid, kMostGenerations); }
 
 void HeldProcesses::note(pid_t pid, int depth) {
-  auto now = look_at(pid);
-  if (now.state == '?') return;
+  const auto now = read_process_stat(pid);
+  if (now.state == 'X') return;
   const bool is_known = std::ranges::any_of(
       all_, [&](const Held& one) { return one.pid == pid && one.start_time == now.start_time; });
-  if (!is_known) all_.push_back({pid, std::move(now.start_time), is_stop(now.state)});
+  if (!is_known) all_.push_back({pid, now.start_time, is_stop(now.state)});
   if (depth == 0) return;
   const auto id = std::to_string(pid);
   const auto children = read_small_file("/proc/" + id + "/task/" + id + "/children");
@@ -70,7 +55,7 @@ void HeldProcesses::note(pid_t pid, int depth) {
 bool HeldProcesses::let_go() {
   bool do_all_run = true;
   for (const auto& one : all_) {
-    const auto now = look_at(one.pid);
+    const auto now = read_process_stat(one.pid);
     if (one.was_stopped || now.start_time != one.start_time) continue;
     if (!is_stop(now.state) && !has_pending_stop(one.pid)) continue;
     do_all_run = false;

@@ -2,7 +2,7 @@
 
 #include <sys/types.h>
 
-#include <string>
+#include <cstdint>
 #include <vector>
 
 namespace acc::agent::evidence {
@@ -25,7 +25,7 @@ class HeldProcesses {
  private:
   struct Held {
     pid_t pid = 0;
-    std::string start_time;  ///< with the pid its identity
+    std::uint64_t start_time = 0;  ///< with the pid its identity
     bool was_stopped = false;
   };
   void note(pid_t pid, int depth);

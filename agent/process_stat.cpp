@@ -1,0 +1,36 @@
+#include "agent/process_stat.hpp"
+
+#include "agent/small_file.hpp"
+#include "common/text.hpp"
+
+#include <algorithm>
+
+namespace acc::agent {
+
+ProcessStat read_process_stat(pid_t pid) {
+  return parse_process_stat(read_small_file("/proc/" + std::to_string(pid) + "/stat"));
+}
+
+ProcessStat parse_process_stat(std::string_view text) {
+  constexpr int kParent = 4;
+  constexpr int kStartTime = 22;
+  const auto name_begin = text.find('(');
+  const auto name_end = text.rfind(") ");
+  if (name_begin == std::string_view::npos || name_end == std::string_view::npos ||
+      name_end < name_begin || name_end + 2 >= text.size())
+    return {};
+  ProcessStat found;
+  found.name = text.substr(name_begin + 1, name_end - name_begin - 1);
+  auto rest = text.substr(name_end + 2);
+  found.state = rest[0];
+  for (int field = 3; field <= kStartTime && !rest.empty(); ++field) {
+    const auto length = std::min(rest.find(' '), rest.size());
+    const auto word = rest.substr(0, length);
+    if (field == kParent) found.parent = parse_number<pid_t>(word).value_or(0);
+    if (field == kStartTime) found.start_time = parse_number<std::uint64_t>(word).value_or(0);
+    rest.remove_prefix(std::min(length + 1, rest.size()));
+  }
+  return found;
+}
+
+}  // namespace acc::agent

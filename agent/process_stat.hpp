@@ -1,0 +1,25 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace acc::agent {
+
+/// What /proc/PID/stat says of a process. It allocates for the file's text and the name alone: a
+/// sweep reads thousands.
+struct ProcessStat {
+  std::string name;
+  char state = 'X';  ///< as in the file: R, S, D, T (stopped), t (by a debugger), Z; X: it is gone
+  pid_t parent = 0;
+  std::uint64_t start_time = 0;  ///< in clock ticks since the boot; with the pid its identity
+};
+
+/// state X: there is no such process, or it can't be read.
+[[nodiscard]] ProcessStat read_process_stat(pid_t pid);
+/// Of the file's text. The name may hold blanks and brackets.
+[[nodiscard]] ProcessStat parse_process_stat(std::string_view text);
+
+}  // namespace acc::agent
