@@ -33,8 +33,30 @@ Millis between(std::uint64_t from_ns, std::uint64_t to_ns) {
 }  // namespace
 
 void HangDetector::begin_round(Instant now, std::uint32_t workers) {
-  began_ = floor_ = now;
+  began_ = now;
+  restart_clocks(now);
   seen_.assign(workers, {});
+}
+
+void HangDetector::restart_clocks(Instant now) {
+  floor_ = now;
+  holds_.clear();
+}
+
+void HangDetector::leave_out(Instant from, Instant to) {
+  constexpr std::size_t kMost = 64;
+  if (holds_.size() == kMost) {
+    floor_ = std::max(floor_, holds_.front().to);
+    holds_.erase(holds_.begin());
+  }
+  holds_.push_back({from, to});
+}
+
+Millis HangDetector::held_between(Instant from, Instant to) const {
+  Instant::duration held{0};
+  for (const auto& hold : holds_)
+    held += std::max(std::min(hold.to, to) - std::max(hold.from, from), Instant::duration{0});
+  return std::chrono::duration_cast<Millis>(held);
 }
 
 Millis HangDetector::step_limit() const {
@@ -58,11 +80,13 @@ void HangDetector::learn(Seen& seen, const heartbeat::Beat& beat) {
   const bool is_in_section = beat.section_since_ns != 0;
   if (beat.beats != seen.beats) {
     if (seen.beats < kFirstBeats && beat.beats >= kFirstBeats)
-      here_.first = std::max(here_.first, between(ns_of(began_), beat.time_ns));
+      here_.first = std::max(here_.first, between(ns_of(began_), beat.time_ns) -
+                                              held_between(began_, instant_of(beat.time_ns)));
     if (seen.beats >= kFirstBeats && !is_in_section && !seen.was_in_section) {
       // Time in which the workers were stopped is no step's.
-      const auto since_ns = std::max(seen.time_ns, ns_of(floor_));
-      here_.step = std::max(here_.step, between(since_ns, beat.time_ns));
+      const Instant since = std::max(floor_, instant_of(seen.time_ns));
+      here_.step = std::max(here_.step, between(ns_of(since), beat.time_ns) -
+                                            held_between(since, instant_of(beat.time_ns)));
       ++intervals_;
     }
     seen.beats = beat.beats;
@@ -85,7 +109,8 @@ SilentRank HangDetector::judge(LocalRank rank, const heartbeat::Beat& beat, Inst
     found.limit = found.is_before_first_step ? std::max(first_limit(), step_limit()) : step_limit();
     if (found.is_before_first_step && policy_.first_step) found.limit = *policy_.first_step;
   }
-  found.silent = std::max(std::chrono::duration_cast<Millis>(now - since), Millis{0});
+  const auto passed = std::chrono::duration_cast<Millis>(now - since);
+  found.silent = std::max(passed - held_between(since, now), Millis{0});
   return found;
 }
 

@@ -40,7 +40,9 @@ class HangDetector {
 
   void begin_round(Instant now, std::uint32_t workers);
   /// The workers, or this process, were stopped for a while: nothing that passed counts.
-  void restart_clocks(Instant now) { floor_ = now; }
+  void restart_clocks(Instant now);
+  /// A debugger of ours held the workers: that time counts for nothing, what was before it does.
+  void leave_out(Instant from, Instant to);
 
   struct Look {
     std::vector<SilentRank> silent;
@@ -67,6 +69,11 @@ class HangDetector {
     std::uint64_t time_ns = 0;
     bool was_in_section = false;
   };
+  struct Hold {
+    Instant from;
+    Instant to;
+  };
+  [[nodiscard]] Millis held_between(Instant from, Instant to) const;
   void learn(Seen& seen, const heartbeat::Beat& beat);
   [[nodiscard]] SilentRank judge(LocalRank rank, const heartbeat::Beat& beat, Instant now) const;
 
@@ -77,6 +84,7 @@ class HangDetector {
   std::vector<Seen> seen_;
   Instant began_{};
   Instant floor_{};
+  std::vector<Hold> holds_;  ///< the oldest first, few
 };
 
 }  // namespace acc::agent

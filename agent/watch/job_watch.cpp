@@ -156,6 +156,13 @@ void JobWatch::resumed(Instant now) {
   restart_clocks(now);
 }
 
+// Asked for again and again, stacks put off no hang: only the time of the collections is left out.
+void JobWatch::leave_out(Instant from, Instant to) {
+  hangs_.leave_out(from, to);
+  stall_.leave_out(std::chrono::duration_cast<Millis>(to - from));
+  stragglers_.restart(to);
+}
+
 void JobWatch::restart_clocks(Instant now) {
   hangs_.restart_clocks(now);
   stall_.begin(now);
@@ -482,8 +489,9 @@ void JobWatch::start_collecting(const Collection& wanted, Collected done) {
     request.workers.push_back({record.rank, record.local_rank, record.pid, is_silent});
   }
   const bool is_kept = !request.files.empty();
-  evidence_.start(request, board_->fd(), [this, is_kept](Result<evidence::Answer> answer) {
-    restart_clocks(clock_now());
+  const Instant began = clock_now();
+  evidence_.start(request, board_->fd(), [this, is_kept, began](Result<evidence::Answer> answer) {
+    leave_out(began, clock_now());
     if (!answer) {
       parts_.messages.warning(answer.error().what);
     } else if (is_kept) {

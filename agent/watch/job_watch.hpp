@@ -86,8 +86,10 @@ class JobWatch {
 
  private:
   void arm();
-  /// The workers were held: what passed until now counts for nothing.
+  /// The workers, or this process, were stopped: what passed until now counts for nothing.
   void restart_clocks(Instant now);
+  /// A debugger of ours held the workers.
+  void leave_out(Instant from, Instant to);
   void look();
   void look_for_hangs(const std::vector<heartbeat::Beat>& beats, const std::vector<bool>& lives,
                       Instant now);

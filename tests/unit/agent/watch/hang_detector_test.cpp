@@ -150,6 +150,35 @@ TEST_CASE("what passed while all were stopped doesn't count", "[agent][hang]") {
   CHECK(ranks.look(kStart + 1h + 10s).silent.size() == 1);
 }
 
+TEST_CASE("stacks that are asked for again and again put off no hang", "[agent][hang]") {
+  Ranks ranks{fixed(10s), 1};
+  for (int i = 0; i < 3; ++i) ranks.beat_all(kStart + i * 1s);
+  Instant now = kStart + 2s;
+  // Each second of the program's own is followed by two in which a debugger holds it.
+  for (int i = 0; i < 9; ++i) {
+    now += 1s;
+    ranks.detector.leave_out(now, now + 2s);
+    now += 2s;
+    CHECK(ranks.look(now).silent.empty());
+  }
+  const auto look = ranks.look(now + 1s);
+  REQUIRE(look.silent.size() == 1);
+  CHECK(look.silent[0].silent == 10s);
+}
+
+TEST_CASE("many stacks of one silence cost no memory, and no healthy worker",
+          "[agent][hang]") {
+  Ranks ranks{fixed(1h), 1};
+  for (int i = 0; i < 3; ++i) ranks.beat_all(kStart + i * 1s);
+  Instant now = kStart + 2s;
+  for (int i = 0; i < 1000; ++i) {
+    ranks.detector.leave_out(now, now + 10s);
+    now += 11s;
+    CHECK(ranks.look(now).silent.empty());
+  }
+  CHECK(ranks.look(now + 2h).silent.size() == 1);
+}
+
 TEST_CASE("what passed while all were stopped isn't learned as a step", "[agent][hang]") {
   Ranks ranks{learning()};
   Instant now = kStart;
@@ -163,7 +192,8 @@ TEST_CASE("what passed while all were stopped isn't learned as a step", "[agent]
   beats(30);
   const auto before = ranks.detector.step_limit();
   now += 100s;
-  ranks.detector.restart_clocks(now);
+  SECTION("by Ctrl-Z") { ranks.detector.restart_clocks(now); }
+  SECTION("by a debugger of ours") { ranks.detector.leave_out(now - 100s, now); }
   beats(5);
   CHECK(ranks.detector.step_limit() == before);
 }
