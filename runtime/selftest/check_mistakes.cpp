@@ -65,9 +65,9 @@ void wait_in_vain(ProcessGroup& group, int late) {
   if (taken > kLimit + kBusyMachine)
     throw Failed{"a timeout of 300 ms came after " +
                  std::to_string(std::chrono::duration_cast<Millis>(taken).count()) + " ms"};
-  // On a busy machine others may be late, too.
-  if (std::ranges::find(error.ranks(), late) == error.ranks().end())
-    throw Failed{"the late rank " + std::to_string(late) + " isn't named: " + error.what()};
+  if (error.ranks() != std::vector<int>{late})
+    throw Failed{"the late rank " + std::to_string(late) +
+                 " isn't named, or not alone: " + error.what()};
 }
 
 }  // namespace
