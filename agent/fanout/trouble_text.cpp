@@ -109,8 +109,7 @@ std::string describe(const HostTrouble& trouble, const std::string& host,
     case HostTrouble::What::silent:
       return "no answer yet: is it slow, or does " + printable(words.program) +
              " wait for something? Try it by hand";
-    case HostTrouble::What::same_daemon:
-      return "its acc-agent is that of another host in the list: name each machine once";
+    case HostTrouble::What::same_daemon:  // describe_troubles, which knows the other's name
     case HostTrouble::What::exited:
       break;
   }

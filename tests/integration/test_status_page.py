@@ -31,6 +31,12 @@ class PageTest(test_agent_http.PortTest):
         self.browser.open(self.ctl("--browser", *words))
         self.browser.wait("document.getElementById('connection').dataset.state === 'live'", "the connection")
 
+    def enter_the_only_job(self):
+        self.enter()
+        self.browser.wait("document.querySelectorAll('#job-rows tr').length === 1", "the job's row")
+        self.browser.click("#job-rows a")
+        return self.browser
+
     def start(self, script, name="train", ranks=1, restarts=2):
         folder = os.path.join(self.folder, name)
         os.makedirs(folder)
@@ -88,29 +94,20 @@ class Page(PageTest):
 
     def test_the_log_of_a_running_job_says_nothing_of_an_empty_one(self):
         self.start("sleep 2; echo words; exec sleep 600")
-        self.enter()
-        page = self.browser
-        page.wait("document.querySelectorAll('#job-rows tr').length === 1", "the job's row")
-        page.click("#job-rows a")
+        page = self.enter_the_only_job()
         until(lambda: "words" in self.log(), "the output")
         page.wait("document.getElementById('log-status').textContent === ''", "no words about an empty log")
 
     def test_of_several_failed_rounds_the_first_is_named(self):
         self.start('[ "$ACC_ROUND" -lt 2 ] && exit $((7 + ACC_ROUND)); exec sleep 600')
-        self.enter()
-        page = self.browser
-        page.wait("document.querySelectorAll('#job-rows tr').length === 1", "the job's row")
-        page.click("#job-rows a")
+        page = self.enter_the_only_job()
         page.wait("document.getElementById('finding-text').textContent.includes('1 more round failed after it.')", "both failures")
         self.assertRegex(page.text("#finding-text"), r"exited with code 7 at .* into round 0\. .* Restarts.* cost ")
 
     def test_a_job_without_a_restart_had_no_cost_of_one(self):
         id = self.start("exit 3", restarts=0)
         self.node.wait_ended(id)
-        self.enter()
-        page = self.browser
-        page.wait("document.querySelectorAll('#job-rows tr').length === 1", "the job's row")
-        page.click("#job-rows a")
+        page = self.enter_the_only_job()
         page.wait("document.getElementById('finding-text').textContent.includes('exited with code 3')", "the failure")
         self.assertNotIn("cost", page.text("#finding-text"))
 
