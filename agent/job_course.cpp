@@ -82,9 +82,10 @@ void JobCourse::round_ordered(const rendezvous::RoundPlace& place) {
                            std::to_string(place.nodes) + (place.nodes == 1 ? " node" : " nodes") +
                            // One that was asked for costs none of them.
                            (place.ledger.budget_used == 0
-                                ? ""
-                                : ", " + restart_words(place.ledger, place.max_restarts)) +
-                           " after: " + place.reason);
+                                ? ", after: "
+                                : ", " + restart_words(place.ledger, place.max_restarts) +
+                                      " after: ") +
+                           place.reason);
 }
 
 void JobCourse::stop_ordered(const rendezvous::Stop& stop, const std::string& own_name) {
