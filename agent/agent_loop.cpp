@@ -165,7 +165,7 @@ JobSignals::Hooks AgentLoop::signal_hooks() {
       [this] { on_child_changed(); },
       [this](int signo) { on_job_control(signo); },
       [this] { terminal_.pressed(); },
-      [this] { return parents_.is_guardian_gone(); },
+      [this] { return is_guardian_gone(guardian_); },
       [this](int signo, const auto& done) {
         if (watch_.is_collecting()) return false;
         messages_.announce(signal_name(signo) + ": collecting the workers' stacks, then stopping");

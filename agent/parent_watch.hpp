@@ -1,10 +1,10 @@
 #pragma once
 
 #include "agent/guardian_board.hpp"
+#include "agent/guardian_watch.hpp"
 #include "agent/life_line_watch.hpp"
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 
 #include <functional>
 #include <memory>
@@ -32,19 +32,14 @@ class ParentWatch {
   ParentWatch(boost::asio::io_context& io, const GuardianLink& guardian, Hooks hooks);
 
   void begin(const std::optional<LifeLine>& life_line);
-  /// Our parent-death signal, SIGTERM, can't be told from any other SIGTERM; where pidfd_open is
-  /// refused there is no other notification.
-  [[nodiscard]] bool is_guardian_gone() const;
 
  private:
-  void watch_guardian();
-  void await_guardian_end();
   void pass_on(int signo);
 
   boost::asio::io_context& io_;
   GuardianLink guardian_;
   Hooks hooks_;
-  boost::asio::posix::stream_descriptor pidfd_;
+  GuardianWatch guardian_watch_;
   std::unique_ptr<LifeLineWatch> life_line_;
 };
 

@@ -3,6 +3,7 @@
 #include "agent/evidence/held_processes.hpp"
 #include "agent/evidence/rank_evidence.hpp"
 #include "common/alive.hpp"
+#include "common/duration.hpp"
 #include "common/unique_fd.hpp"
 
 #include <boost/asio/io_context.hpp>

@@ -55,10 +55,9 @@ TEST_CASE("the guardian's end is noticed without a signal", "[agent][parent]") {
 }
 
 TEST_CASE("another parent than the guardian means that it is gone", "[agent][parent]") {
-  SeenOfParents parents;
-  CHECK_FALSE(ParentWatch{parents.io, {}, parents.hooks()}.is_guardian_gone());
-  CHECK_FALSE(ParentWatch{parents.io, {::getppid()}, parents.hooks()}.is_guardian_gone());
-  CHECK(ParentWatch{parents.io, {::getpid()}, parents.hooks()}.is_guardian_gone());
+  CHECK_FALSE(is_guardian_gone({}));
+  CHECK_FALSE(is_guardian_gone({::getppid()}));
+  CHECK(is_guardian_gone({::getpid()}));
 }
 
 TEST_CASE("a life line passes signals on, and its end is the end of what started the job",
