@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/keyctl.h>
 #include <linux/sched.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -75,37 +76,42 @@ void set_signals() {
   ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
 }
 
+// A change of the user keeps the session keyring: a job that had the daemon's could read and replace
+// the keys in it, root's and those of all other jobs. False: it is still the daemon's.
+bool leave_session_keyring() {
+  if (::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) >= 0) return true;
+  return errno == ENOSYS || errno == EPERM;  // no keys here, for nobody: a container's filter
+}
+
+// As su and sshd give it: of the user, with the user's own keyring in it. A user who has used up
+// the quota for keys keeps the one above, which is root's and empty.
+void open_session_keyring() {
+  if (::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) < 0) return;
+  ::syscall(SYS_keyctl, KEYCTL_LINK, KEY_SPEC_USER_KEYRING, KEY_SPEC_SESSION_KEYRING);
+}
+
 // libc's functions would first ask all threads of this process, which has none of them any more.
 void take_identity(const Prepared& child) {
   if (!child.changes_user) return;
+  if (!leave_session_keyring()) fail(child, Step::identity);
   if (::syscall(SYS_setgroups, child.group_count, child.groups) != 0 ||
       ::syscall(SYS_setresgid, child.gid, child.gid, child.gid) != 0 ||
       ::syscall(SYS_setresuid, child.uid, child.uid, child.uid) != 0)
     fail(child, Step::identity);
+  open_session_keyring();
 }
 
-int open_spare(const Prepared& child, const char* name, int flags) {
+int open_spare(const Prepared& child, const char* name, int flags, Step step) {
   const int fd = ::open(name, flags | O_CLOEXEC | O_NOCTTY, 0600);
-  if (fd < 0) fail(child, Step::output);
+  if (fd < 0) fail(child, step);
   const int spare = ::fcntl(fd, F_DUPFD_CLOEXEC, kSpare);
   if (spare < 0) fail(child, Step::descriptors);
   ::close(fd);
   return spare;
 }
 
-struct Output {
-  int out;
-  int err;
-};
-
-Output open_output(const Prepared& child) {
-  if (child.user_folder == nullptr) return {child.output_fd, child.output_fd};
-  if (::chdir(child.user_folder) != 0) fail(child, Step::output);
-  ::unlink("started");
-  ::unlink("exit.json");
-  constexpr int kAppend = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK;
-  const int out = open_spare(child, "stdout.log", kAppend);
-  return {out, open_spare(child, "stderr.log", kAppend)};
+void place(const Prepared& child, int fd, int as) {
+  if (::dup2(fd, as) < 0) fail(child, Step::descriptors);
 }
 
 void close_others(int first) {
@@ -115,6 +121,34 @@ void close_others(int first) {
   constexpr rlim_t kMost = 65536;
   const int end = static_cast<int>(limit.rlim_cur < kMost ? limit.rlim_cur : kMost);
   for (int fd = first; fd < end; ++fd) ::close(fd);
+}
+
+// From here on the user's other processes may stop this one for as long as they like: it must have
+// nothing of the daemon's, whose lock, ports and connections it would hold.
+void keep_own_descriptors(Prepared& child) {
+  const int null = open_spare(child, "/dev/null", O_RDWR, Step::descriptors);
+  const int output = child.output_fd >= 0 ? child.output_fd : null;
+  place(child, null, STDIN_FILENO);
+  place(child, output, STDOUT_FILENO);
+  place(child, output, STDERR_FILENO);
+  if (::dup3(child.gate, kGate, O_CLOEXEC) < 0 || ::dup3(child.status, kStatus, O_CLOEXEC) < 0)
+    fail(child, Step::descriptors);
+  child.status = kStatus;
+  if (child.secret >= 0) place(child, child.secret, kSecretDescriptor);
+  close_others(child.secret >= 0 ? kSecretDescriptor + 1 : kStatus + 1);
+}
+
+// As the user, in whose folder they are.
+void open_logs(const Prepared& child) {
+  if (child.user_folder == nullptr) return;
+  if (::chdir(child.user_folder) != 0) fail(child, Step::output);
+  ::unlink("started");
+  ::unlink("exit.json");
+  constexpr int kAppend = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK;
+  const int out = open_spare(child, "stdout.log", kAppend, Step::output);
+  const int err = open_spare(child, "stderr.log", kAppend, Step::output);
+  place(child, out, STDOUT_FILENO);
+  place(child, err, STDERR_FILENO);
 }
 
 // Async-signal-safe calls only: another thread of the daemon may hold any lock.
@@ -127,21 +161,13 @@ void close_others(int first) {
     [[maybe_unused]] const auto n = ::write(fd, "0", 1);
     if (fd >= 0) ::close(fd);
   }
+  keep_own_descriptors(child);
   if (child.nofile != nullptr && ::setrlimit(RLIMIT_NOFILE, child.nofile) != 0)
     fail(child, Step::limits);
   take_identity(child);
-  const Output output = open_output(child);
+  open_logs(child);
   ::umask(child.mask);
   if (::chdir(child.working_directory) != 0) fail(child, Step::folder);
-  const int null = open_spare(child, "/dev/null", O_RDONLY);
-  if (::dup2(null, STDIN_FILENO) < 0 || ::dup2(output.out, STDOUT_FILENO) < 0 ||
-      ::dup2(output.err, STDERR_FILENO) < 0 || ::dup3(child.gate, kGate, O_CLOEXEC) < 0 ||
-      ::dup3(child.status, kStatus, O_CLOEXEC) < 0)
-    fail(child, Step::descriptors);
-  child.status = kStatus;
-  if (child.secret >= 0 && ::dup2(child.secret, kSecretDescriptor) < 0)
-    fail(child, Step::descriptors);
-  close_others(child.secret >= 0 ? kSecretDescriptor + 1 : kStatus + 1);
   char open = 0;
   ssize_t n = 0;
   do n = ::read(kGate, &open, 1);

@@ -2,6 +2,7 @@
 
 #include "agent/daemon/guardian_words.hpp"
 #include "common/enum_names.hpp"
+#include "common/json_bounds.hpp"
 #include "common/json_bytes.hpp"
 #include "common/text.hpp"
 
@@ -23,22 +24,7 @@ constexpr EnumNames<JobState, JobState::stopped> kStates{
     {"waiting", "running", "stopping", "succeeded", "failed", "stopped"}};
 constexpr EnumNames<RestartRule, RestartRule::always> kRules{{"no", "on-failure", "always"}};
 
-// Nesting is counted before parsing: the parser recurses. Text between quotes doesn't count.
-bool is_too_deep(std::string_view text) {
-  constexpr int kDeepest = 16;
-  int depth = 0;
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted && c == '\\') ++i;
-    if (c == '"') quoted = !quoted;
-    if (quoted) continue;
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') --depth;
-    if (depth > kDeepest) return true;
-  }
-  return false;
-}
+constexpr int kDeepestRecord = 16;
 
 // Reads members of one object; the first complaint stays.
 class RecordReader {
@@ -254,7 +240,7 @@ std::string encode_job(const StoredJob& job) {
 
 Result<StoredJob> decode_job(std::string_view text) {
   if (text.size() > kMaxJobFile) return damaged("larger than 4 MiB");
-  if (is_too_deep(text)) return damaged("nested too deeply");
+  if (is_json_beyond(text, kDeepestRecord)) return damaged("nested too deeply");
   const Json root = Json::parse(text, nullptr, false);
   if (!root.is_object()) return damaged(text.empty() ? "empty" : "not a JSON object");
   StoredJob job;
@@ -298,7 +284,7 @@ Result<ExitNote> decode_exit(std::string_view text) {
     return Error{Errc::malformed, "exit.json: " + what};
   };
   if (text.size() > kLongest) return wrong("larger than 4 KiB");
-  if (is_too_deep(text)) return wrong("nested too deeply");
+  if (is_json_beyond(text, kDeepestRecord)) return wrong("nested too deeply");
   const Json root = Json::parse(text, nullptr, false);
   if (!root.is_object()) return wrong("not a JSON object");
   ExitNote note;

@@ -363,7 +363,7 @@ awaitable<Result<void>> JobService::signal(Principal who, JobId id, int signo) {
 
 // An agent's reply; empty: it agreed.
 static std::string refusal_in(const std::string& reply) {
-  const auto answer = nlohmann::json::parse(reply, nullptr, false);
+  const auto answer = parse_bounded(reply, kDeepestForeign, kMostForeign);
   if (!answer.is_object() || !answer.contains("error")) return {};
   const auto& why = answer["error"];
   return printable(why.is_string() ? why.get<std::string>() : reply, 500);

@@ -1,5 +1,6 @@
 #include "agent/daemon/json_text.hpp"
 
+#include "common/json_bounds.hpp"
 #include "common/text.hpp"
 
 #include <nlohmann/json.hpp>
@@ -8,36 +9,8 @@ namespace acc::agent::daemon {
 
 using nlohmann::json;
 
-namespace {
-
-/// Brackets within brackets, and values, outside of strings; strings that never end don't matter
-/// here.
-bool is_beyond(std::string_view text, int deepest, std::size_t most) {
-  int depth = 0;
-  std::size_t values = 1;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > deepest || ++values > most) return true;
-    } else if (c == '}' || c == ']') {
-      --depth;
-    } else if (c == ',' && ++values > most) {
-      return true;
-    }
-  }
-  return false;
-}
-
-}  // namespace
-
 json parse_bounded(std::string_view text, int deepest, std::size_t most) {
-  if (is_beyond(text, deepest, most)) return json(json::value_t::discarded);
+  if (is_json_beyond(text, deepest, most)) return json(json::value_t::discarded);
   return json::parse(text, nullptr, false);
 }
 
@@ -45,7 +18,7 @@ Foreign pass_through(std::string_view text, int deepest, std::size_t most) {
   // As the parser does, which skips it.
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  if (is_beyond(text, deepest, most))
+  if (is_json_beyond(text, deepest, most))
     return {{},
             "it has more than " + std::to_string(most) + " values, or is nested more than " +
                 std::to_string(deepest) + " deep"};

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "common/json_bounds.hpp"
+
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstddef>
@@ -9,24 +11,18 @@
 
 namespace acc::agent::daemon {
 
-/// Of what a user's processes or another node wrote.
-inline constexpr int kDeepestForeign = 64;
-inline constexpr std::size_t kMostForeign = 100'000;
-
-/// Discarded if it isn't JSON, has more brackets within brackets than `deepest`: what nests deeply
-/// is printed, and destroyed, by recursion; or has more than `most` values: each costs many times
-/// its bytes.
+/// Discarded if it isn't JSON, or is_json_beyond.
 [[nodiscard]] nlohmann::json parse_bounded(
     std::string_view text, int deepest, std::size_t most = std::numeric_limits<std::size_t>::max());
 /// On one line, without its end. Bytes that aren't UTF-8 are replaced.
 [[nodiscard]] std::string json_text(const nlohmann::json& value);
-/// What another daemon's refusal says: its "error", or the whole of what is no such reply.
 /// JSON of a user's process as a part of other JSON, without white space between its values.
 struct Foreign {
   std::string text;
   std::string left_out;  ///< why there is none: it is no JSON, too large or nested too deeply
 };
 [[nodiscard]] Foreign pass_through(std::string_view text, int deepest, std::size_t most);
+/// What another daemon's refusal says: its "error", or the whole of what is no such reply.
 [[nodiscard]] std::string error_in(std::string_view body);
 
 }  // namespace acc::agent::daemon

@@ -1,5 +1,6 @@
 #include "launcher/ctl/job_list.hpp"
 
+#include "common/json_bounds.hpp"
 #include "common/json_bytes.hpp"
 #include "common/text.hpp"
 #include "launcher/cli.hpp"
@@ -161,8 +162,11 @@ std::string live_lines(const Json& live) {
 // ---- foreign JSON ----
 
 Json parse_json(std::string_view text) {
+  constexpr int kDeepest = kDeepestForeign + 8;  // a daemon's reply around a user's
+  if (is_json_beyond(text, kDeepest)) return {};
   auto value = Json::parse(text, nullptr, false);
-  return value.is_discarded() ? Json{} : value;
+  if (value.is_discarded()) return {};
+  return value;
 }
 
 std::string text_of(const Json& object, const char* key) {

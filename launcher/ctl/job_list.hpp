@@ -60,7 +60,8 @@ struct JobRow {
                                    std::int64_t now_ms, std::size_t width);
 
 // ---- reading foreign JSON ----
-[[nodiscard]] nlohmann::json parse_json(std::string_view text);  ///< null if it isn't JSON
+/// Null: it is no JSON, or nested too deeply.
+[[nodiscard]] nlohmann::json parse_json(std::string_view text);
 [[nodiscard]] std::string text_of(const nlohmann::json& object, const char* key);
 [[nodiscard]] std::int64_t number_of(const nlohmann::json& object, const char* key);
 [[nodiscard]] double real_of(const nlohmann::json& object, const char* key);

@@ -4,6 +4,7 @@ import contextlib, errno, json, os, pwd, random, shutil, signal, subprocess, tem
 
 from harness import ACC, BIN, FAKE, PROGRAMS, SANITIZED, SLACK, is_root, own_token, processes_with, read, state_of, until, write
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 DRIVER = shutil.copy(os.path.join(BIN, "daemon_driver"), PROGRAMS.name)
 NOT_FOUND, NOT_PERMITTED, BAD_USAGE, EXHAUSTED, UNAVAILABLE = 2, 3, 0, 4, 6
 ENDED = ("succeeded", "failed", "stopped")
@@ -11,13 +12,13 @@ ANN, BOB = 1001, 1002
 
 
 class Daemon:
-    def __init__(self, state, *more, crash=None):
+    def __init__(self, state, *more, crash=None, command=()):
         self.replies, self.events, self.number = {}, [], 0
         self.change = threading.Condition()
         env = {"PATH": os.environ["PATH"], "SECRET_OF_THE_DAEMON": "1"}
         if crash:
             env["ACC_DAEMON_CRASH_AT"] = crash
-        self.process = subprocess.Popen([DRIVER, state, ACC, *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([*command, DRIVER, state, ACC, *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         env=env, text=True)
         self.failed = None
         self.ready = threading.Event()
@@ -110,7 +111,7 @@ class Case(unittest.TestCase):
         # Jobs that ended after the last daemon: a control group is busy while its last process, which has nothing in
         # /proc/PID/environ any more, still exits.
         def removed():
-            for job in os.listdir(os.path.join(self.state, "jobs")):
+            for job in os.listdir(os.path.join(self.state, "jobs")) if os.path.exists(self.state) else ():
                 for group in ("/sys/fs/cgroup/jobs", "/sys/fs/cgroup/unified/jobs"):
                     for path, _, _ in os.walk(os.path.join(group, job), topdown=False):
                         try:
@@ -123,8 +124,8 @@ class Case(unittest.TestCase):
         until(removed, "empty control groups")
         shutil.rmtree(self.folder)
 
-    def start(self, *more, crash=None):
-        self.daemons.append(Daemon(self.state, *more, crash=crash))
+    def start(self, *more, crash=None, command=()):
+        self.daemons.append(Daemon(self.state, *more, crash=crash, command=command))
         return self.daemons[-1]
 
     def marked(self, word):
@@ -347,6 +348,11 @@ class Jobs(Case):
         daemon.ended(runs)
 
 
+def has_keys(keys):
+    """False where a container's filter refuses the kernel's keys to everybody."""
+    return subprocess.run([*keys, "join", *keys, "read", "of-root"], capture_output=True, text=True).stdout == "secret of root\n"
+
+
 @unittest.skipUnless(is_root(), "runs jobs of several users: needs root")
 class Users(Case):
     def test_a_job_runs_as_its_user(self):
@@ -362,6 +368,25 @@ class Users(Case):
         self.assertEqual(os.stat(self.user_folder(job)).st_uid, ANN)
         for name in os.listdir(self.user_folder(job)):
             self.assertEqual(os.lstat(os.path.join(self.user_folder(job), name)).st_uid, ANN, name)
+
+    def test_keys_of_the_daemon_and_of_jobs_are_not_seen_by_other_users_jobs(self):
+        # A change of the user keeps the kernel's session keyring.
+        python = "/usr/bin/python3"  # sys.executable may lie in a home folder
+        if not os.path.exists(python):
+            self.skipTest("no python3 that all users may run")
+        keys = [python, shutil.copy(os.path.join(HERE, "keys.py"), self.folder)]
+        os.chmod(keys[1], 0o644)
+        if not has_keys(keys):
+            self.skipTest("the kernel gives us no keys here")
+        daemon = self.start(command=[*keys, "join"])
+        def in_job(uid, *words):
+            job = daemon.do("submit", uid=uid, words=["--num_processes", "1", "--no_python", *keys, *words])
+            ended = daemon.ended(job)
+            self.assertEqual(ended["exit_code"], 0, f"{words}: {ended}")
+            return daemon.do("log", id=job).removeprefix("[default0]:")
+        in_job(ANN, "add", "of-a-job", "secret of ann")
+        for uid, name in ((ANN, "of-root"), (BOB, "of-root"), (BOB, "of-a-job"), (ANN, "of-a-job")):
+            self.assertEqual(in_job(uid, "read", name), "no such key\n", f"{uid} {name}")
 
     def test_another_users_job_does_not_exist(self):
         daemon = self.start()

@@ -97,7 +97,7 @@ TEST_CASE("a body of many wrong words is judged up to the last complaint that is
 
 TEST_CASE("a report of countless small values is left out of a job's page", "[agent][http]") {
   std::string report = R"({"a":[)";
-  for (std::size_t i = 0; i < kMostForeign; ++i) report += "{},";
+  for (std::size_t i = 0; i < acc::kMostForeign; ++i) report += "{},";
   report += "{}]}";
   const auto without = nlohmann::json::parse(encode_job(JobRecord{}, {report, {}}));
   CHECK_FALSE(without.contains("report"));

@@ -333,6 +333,14 @@ TEST_CASE("an error's sentence and complaints are told, made printable", "[ctl]"
   CHECK(error_of("<html>").empty());
 }
 
+TEST_CASE("acc-ctl stacks died of a job that answered with 2,000,000 brackets", "[ctl]") {
+  constexpr std::size_t kMany = 2'000'000;
+  const auto deep = std::string(kMany, '[') + std::string(kMany, ']');
+  CHECK(parse_json("{\"text\":" + deep + "}").is_null());
+  CHECK(text_of(parse_json(R"({"text": "#0 main"})"), "text") == "#0 main");
+  CHECK(parse_json("{").is_null());
+}
+
 TEST_CASE("a refused `acc-ctl signal KILL` is told once", "[ctl]") {
   CHECK(error_of(R"({"error":"signal: no","complaints":["signal: no"]})") == "signal: no");
   CHECK(error_of(R"({"error":"name: a; gpus: b","complaints":["name: a","gpus: b"]})") ==
