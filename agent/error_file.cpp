@@ -1,5 +1,6 @@
 #include "agent/error_file.hpp"
 
+#include "common/json_bounds.hpp"
 #include "common/unique_fd.hpp"
 
 #include <nlohmann/json.hpp>
@@ -19,23 +20,11 @@ std::string text_of(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string{};
 }
 
-// Nesting is counted before parsing: the parser itself recurses and would overrun the stack.
-bool is_too_deep(std::string_view text) {
-  constexpr int kDeepest = 64;
-  int depth = 0;
-  for (const char c : text) {
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') --depth;
-    if (depth > kDeepest) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 Result<WorkerError> parse_error_file(std::string_view text) {
   if (text.size() > kMaxErrorFile) return Error{Errc::bad_config, "error file: larger than 1 MiB"};
-  if (is_too_deep(text)) return Error{Errc::bad_config, "error file: nested too deeply"};
+  if (is_json_beyond(text, kDeepestForeign)) return Error{Errc::bad_config, "error file: nested too deeply"};
   const Json root = Json::parse(text, nullptr, false);
   if (!root.is_object()) return Error{Errc::bad_config, "error file: not a JSON object"};
   const auto message = root.find("message");
@@ -63,6 +52,7 @@ Result<WorkerError> read_error_file(const std::string& path) {
     text.append(chunk, static_cast<std::size_t>(n));
     if (text.size() > kMaxErrorFile) break;
   }
+  if (text.empty()) return Error{Errc::not_found, "error file: empty"};
   return parse_error_file(text);
 }
 

@@ -79,8 +79,12 @@ FailureReport JobRecorder::describe(const WorkerFailure& failure) const {
                 std::chrono::duration_cast<std::chrono::system_clock::duration>(ago);
   if (plan_.kind == JobKind::elastic) {
     const auto attempt = attempt_folder(run_folder_.path(), round_);
-    if (auto error = read_error_file(error_file_path(attempt, failure.local_rank)))
+    auto error = read_error_file(error_file_path(attempt, failure.local_rank));
+    if (error) {
       report.error = std::move(*error);
+    } else if (error.error().code != Errc::not_found) {
+      report.error = WorkerError{"(not known: " + error.error().what + ")", {}};
+    }
   }
   report.tail = output_.tail(failure.local_rank);
   report.log_path = output_.log_path(failure.local_rank, Streams::both);

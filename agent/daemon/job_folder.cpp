@@ -3,6 +3,7 @@
 #include "agent/daemon/crash_point.hpp"
 #include "agent/daemon/folder_tree.hpp"
 #include "agent/daemon/user_file.hpp"
+#include "common/log.hpp"
 #include "common/random.hpp"
 #include "common/text.hpp"
 
@@ -118,6 +119,9 @@ Result<StateFolder> StateFolder::open(const std::string& path) {
   auto jobs = make_folder(folder.state_.get(), "jobs", kTraversed);
   if (jobs.has_error()) return jobs.error();
   folder.jobs_ = std::move(*jobs);
+  // Made while there is room: it is what makes room on a full disk.
+  auto trash = make_folder(folder.state_.get(), "trash", 0700);
+  if (trash.has_error()) log::warn("no_trash_folder", {{"why", trash.error().what}});
   return folder;
 }
 

@@ -18,7 +18,7 @@ namespace acc::runtime::checkpoint {
 namespace {
 
 /// The kernel moves at most 2 GiB at a time.
-constexpr std::size_t kMost = std::size_t{1} << 30;
+constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
 
 }  // namespace
 
@@ -42,7 +42,7 @@ void FileOps::write(int fd, std::span<const std::byte> bytes, std::uint64_t at,
                     const fs::path& path) {
   auto done = std::size_t{0};
   while (done < bytes.size()) {
-    const auto n = ::pwrite(fd, bytes.data() + done, std::min(bytes.size() - done, kMost),
+    const auto n = ::pwrite(fd, bytes.data() + done, std::min(bytes.size() - done, kMostAtOnce),
                             static_cast<off_t>(at + done));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) fail("write", path, n < 0 ? errno : EIO);
@@ -129,7 +129,7 @@ UniqueFd open_for_reading(const fs::path& path, std::uint64_t& size) {
 
 void read_at(int fd, std::span<std::byte> into, std::uint64_t at, const fs::path& path) {
   while (!into.empty()) {
-    const auto n = ::pread(fd, into.data(), std::min(into.size(), kMost), static_cast<off_t>(at));
+    const auto n = ::pread(fd, into.data(), std::min(into.size(), kMostAtOnce), static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail("read", path, errno);
     if (n == 0) {

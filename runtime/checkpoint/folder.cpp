@@ -175,9 +175,9 @@ std::string reason_to_keep(const fs::path& path) {
   const auto manifest = path / kManifest;
   if (!fs::is_regular_file(manifest, failed)) return "has files, and isn't a checkpoint";
   try {
-    constexpr std::uint64_t kMost = std::uint64_t{1} << 30;
+    constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 30;
     const auto foreign =
-        foreign_name(path, parse_manifest(read_small(manifest, kMost), manifest.native()));
+        foreign_name(path, parse_manifest(read_small(manifest, kLargestManifest), manifest.native()));
     if (foreign.empty()) return {};
     return "is a checkpoint, and also has " + in_quotes(foreign) + ", which isn't one of its files";
   } catch (const Error& error) {

@@ -88,7 +88,10 @@ class HostsBackend final : public Backend {
     }
   }
 
-  void abort(const Error& cause) noexcept override { node_.break_with(cause); }
+  void abort(const Error& cause) noexcept override {
+    node_.break_with(cause);
+    abortable_.await_cause_sent();  // the caller may exit now, and others would see only that
+  }
 
   [[nodiscard]] std::optional<Error> cause() const override { return node_.peers().cause(); }
 

@@ -178,6 +178,18 @@ class functions_error(ValueError): pass
         self.assertIn("in fail\n    raise functions_error(", done.stdout)
         self.assertNotIn("notebook_worker", done.stdout)
 
+    def test_an_exception_with_a_long_text_is_in_the_report(self):
+        done = self.launched("""try:
+    notebook_launcher(functions.fail, num_processes=2)
+except WorkerError as error:
+    print(len(str(error.__cause__)))""", "def fail():\n    raise ValueError('begin' + 'x' * 2_000_000 + 'end')\n")
+        self.assertEqual(done.stdout.splitlines()[-1], str(2_000_008))
+        self.assertIn("ValueError: beginxxx", done.stderr)
+
+    def test_flags_as_one_text_are_refused(self):
+        done = self.launched("notebook_launcher(functions.no, num_processes=2, launch_args='--log_dir logs')", "def no(): pass\n", must=False)
+        self.assertIn("TypeError: launch_args is a list of words", done.stderr)
+
     def test_a_worker_that_is_killed_is_told(self):
         done = self.launched("notebook_launcher(functions.die, num_processes=2)",
                              "import os, signal, time\ndef die():\n    os.environ['RANK'] == '0' and os.kill(os.getpid(), 9)\n    time.sleep(600)\n", must=False)

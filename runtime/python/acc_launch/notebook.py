@@ -20,7 +20,7 @@ import sys
 import types
 from typing import IO, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
-from .programs import Job
+from .programs import PIECE_S, Job
 
 PRECISIONS = ("no", "fp8", "fp16", "bf16")
 DEFAULT_PORT = "29500"
@@ -75,6 +75,8 @@ def notebook_launcher(function: Callable[..., object], args: Sequence[Any] = (),
         return
     _refuse_used_devices()
 
+    if isinstance(launch_args, str):
+        raise TypeError("launch_args is a list of words, as ['--log_dir', 'logs']")
     flags = _flags(num_processes, precision, str(use_port), master_addr, node_rank, num_nodes, rdzv_backend, rdzv_endpoint,
                    rdzv_conf or {}, rdzv_id, max_restarts, monitor_interval)
     if modules := _modules_to_preload(function, preload):
@@ -255,8 +257,8 @@ def _is_descriptor(stream: Any, fd: int) -> bool:
 
 
 def _copy_some(streams: selectors.BaseSelector) -> bool:
-    """Waits for output and passes it on. @return false when there is no more."""
-    for key, _ in streams.select():
+    """Waits for output, PIECE_S at most, and passes it on. @return false when there is no more."""
+    for key, _ in streams.select(PIECE_S):
         source: Any = key.fileobj
         name, decoder = key.data
         piece = os.read(source.fileno(), PIECE)

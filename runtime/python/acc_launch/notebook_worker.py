@@ -48,6 +48,13 @@ def without_own_frames(error):
     return error.with_traceback(frames)
 
 
+def _cut(text, most):
+    """Begin and end of a text that is longer than `most` characters."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most // 2]}\n… {len(text) - most} characters are left out here …\n{text[len(text) - most // 2:]}"
+
+
 def tell(error, path):
     """To the notebook, and to the agent for its report, in torchelastic's format."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
@@ -60,8 +67,9 @@ def tell(error, path):
             line = line[os.write(fd, line):]
     finally:
         os.close(fd)
-    told = {"message": f"{type(error).__name__}: {error}",
-            "extraInfo": {"py_callstack": text, "timestamp": str(int(time.time()))}}
+    # The agent reads at most 1 MiB, and the traceback ends with the message.
+    told = {"message": _cut(f"{type(error).__name__}: {error}", 40_000),
+            "extraInfo": {"py_callstack": _cut(text, 100_000), "timestamp": str(int(time.time()))}}
     with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as file:
         json.dump({"message": told}, file)
 

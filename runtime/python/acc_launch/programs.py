@@ -10,9 +10,11 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import threading
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 PR_SET_PDEATHSIG = 1
+PIECE_S = 0.25
 
 
 def _folders() -> Iterator[str]:
@@ -62,8 +64,31 @@ def _end_with_parent() -> Callable[[], None]:
     return in_child
 
 
+class _Interrupts:
+    """Ctrl-C while a job runs: SIGINT is passed to it, and raised when it has ended. An exception between fork and wait() would lose the job.
+
+    Only the main thread gets them, and only where SIGINT isn't ignored.
+    """
+
+    def __init__(self, told: Callable[[], None]) -> None:
+        self.came = False
+        self._told = told
+        self._before: Any = None
+        if threading.current_thread() is threading.main_thread() and callable(signal.getsignal(signal.SIGINT)):
+            self._before = signal.signal(signal.SIGINT, self._take)
+
+    def _take(self, *_: Any) -> None:
+        self.came = True
+        self._told()
+
+    def release(self) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+            self._before = None
+
+
 class Job:
-    """An acc-launch that this process has started; its end, however it comes, is awaited by wait().
+    """An acc-launch that this process has started; its end, however it comes, is awaited by wait(), which must follow.
 
     It is in a session of its own: a notebook's interrupt goes to a whole process group or to one process, and so reaches it once either way, from
     interrupt(). `on_terminal`: it stays in ours, as it may lend the terminal to a worker, and the terminal signals it.
@@ -71,35 +96,50 @@ class Job:
 
     def __init__(self, arguments: Sequence[str], on_terminal: bool = False, **streams: Any) -> None:
         self.on_terminal = on_terminal
+        self._process: Optional[subprocess.Popen[bytes]] = None
         command: List[str] = [find_program("acc-launch"), *map(str, arguments)]
-        self.process = subprocess.Popen(command, env=environment_of_programs(), start_new_session=not on_terminal,
-                                        preexec_fn=_end_with_parent(), **streams)
+        self._interrupts = _Interrupts(self.interrupt)
+        try:
+            self._process = subprocess.Popen(command, env=environment_of_programs(), start_new_session=not on_terminal,
+                                             preexec_fn=_end_with_parent(), **streams)
+        except BaseException:
+            self._interrupts.release()
+            raise
+        if self._interrupts.came:  # before there was a process to pass it to
+            self.interrupt()
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
 
     def interrupt(self) -> None:
         """As Ctrl-C: the first stops the workers with their grace period, the second shortens that, the third kills."""
-        if not self.on_terminal and self.process.poll() is None:
+        if self._process is not None and not self.on_terminal and self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
 
+    def _await_end(self) -> int:
+        """In pieces: Python's handler of a signal that arrives just before a system call runs when that returns."""
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self.process.wait(PIECE_S)
+
     def wait(self, step: Callable[[], bool]) -> int:
-        """Calls step() until it returns false. @return the exit code: 128 + N of a program that a signal ended.
+        """Calls step(), which must return at least every PIECE_S, until that is false. @return the exit code: 128 + N of a program that a signal ended.
 
         @throws KeyboardInterrupt  the job was interrupted from here, and has ended.
         """
-        interrupted = False
-        while True:
-            try:
-                while step():
-                    pass
-                code = self.process.wait()
-                break
-            except KeyboardInterrupt:
-                interrupted = True
-                self.interrupt()
-            except BaseException:
-                self.process.terminate()
-                self.process.wait()
-                raise
-        if interrupted:
+        try:
+            while step():
+                pass
+            code = self._await_end()
+        except BaseException:
+            self.process.terminate()
+            self.process.wait()
+            raise
+        finally:
+            self._interrupts.release()
+        if self._interrupts.came:
             raise KeyboardInterrupt
         return code if code >= 0 else 128 - code
 

@@ -19,6 +19,12 @@ TEST_CASE("a plain message is read too", "[agent]") {
   CHECK(error->message == "boom");
 }
 
+TEST_CASE("an error whose text has many brackets was taken for deeply nested", "[agent]") {
+  const auto error = parse_error_file(R"({"message": "cannot parse )" + std::string(100, '[') + "\"}");
+  REQUIRE(error.has_value());
+  CHECK(error->message == "cannot parse " + std::string(100, '['));
+}
+
 TEST_CASE("any other bytes are an error, never an exception", "[agent]") {
   for (const std::string& text :
        {std::string{}, std::string{"{"}, std::string{"null"}, std::string{"[]"}, std::string{"{}"},

@@ -298,6 +298,32 @@ TEST_CASE("a killed process is named on all hosts, and not waited for", "[tcp][h
   }
 }
 
+TEST_CASE("a rank that aborted and exited at once was reported as lost, without its reason",
+          "[tcp][hosts]") {
+  for (const std::string layout : {"ab", "aabb"}) {
+    for (std::size_t first = 0; first < layout.size(); first += layout.size() / 2) {
+      CAPTURE(layout, first);
+      const Processes ranks{layout, [&](ProcessGroup& group, const Processes::Line& connection) {
+                              Processes::write(connection, "waits");
+                              if (group.rank() == static_cast<int>(first)) {
+                                (void)Processes::read(connection);
+                                group.abort("I said so");
+                                ::_exit(41);
+                              }
+                              for (;;) sum(group, 50'000);
+                            }};
+      for (std::size_t r = 0; r < layout.size(); ++r) REQUIRE(ranks.said(r) == "waits");
+      Processes::write(ranks.connection(first), "abort");
+      for (std::size_t r = 0; r < layout.size(); ++r) {
+        if (r == first) continue;
+        const auto text = ranks.said(r);
+        CHECK_THAT(text, Catch::StartsWith("aborted: "));
+        CHECK_THAT(text, Catch::Contains("I said so"));
+      }
+    }
+  }
+}
+
 // The others call when it is stopped: were they in calls before, the limit would be for those, too.
 TEST_CASE("a stopped process is named when the time is up", "[tcp][hosts]") {
   for (const std::size_t victim : {0UL, 1UL, 2UL}) {
