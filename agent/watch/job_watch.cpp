@@ -5,6 +5,8 @@
 #include "agent/evidence/stacks_report.hpp"
 #include "agent/job_name.hpp"
 #include "agent/output/run_folder.hpp"
+#include "agent/process_stat.hpp"
+#include "agent/report.hpp"
 #include "agent/small_file.hpp"
 #include "agent/user_messages.hpp"
 #include "agent/watch/learned_times.hpp"
@@ -17,7 +19,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <iomanip>
 #include <sstream>
@@ -32,19 +33,6 @@ constexpr Millis kLate{5'000};
 constexpr Millis kTogetherTime{2'000};
 // The node of the rank that is behind reports it; if it doesn't, this one does.
 constexpr Millis kOtherNodesPatience{5'000};
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  char text[40];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts);
-  return text;
-}
-
-std::string rank_list(const std::vector<std::uint32_t>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + evidence::describe_ranks(ranks);
-}
 
 std::string silence_words(const SilentRank& silent, const evidence::RankSummary& rank) {
   if (!silent.section.empty())
@@ -78,9 +66,7 @@ void add_usage(pid_t pid, WorkerUsage& usage, int depth) {
   }
   constexpr int kDeepest = 8;
   if (depth >= kDeepest) return;
-  const auto children = read_small_file(folder + "task/" + std::to_string(pid) + "/children");
-  for (const auto& word : split(trim(children), ' '))
-    if (const auto child = parse_number<pid_t>(word)) add_usage(*child, usage, depth + 1);
+  for (const auto child : children_of_main_thread(pid)) add_usage(child, usage, depth + 1);
 }
 
 std::string times_file_of(const JobPlan& plan) {
@@ -220,7 +206,7 @@ void JobWatch::look() {
 std::vector<bool> JobWatch::living() const {
   std::vector<bool> lives;
   for (const auto& record : parts_.workers.records())
-    lives.push_back(record.pid != 0 && !record.status);
+    lives.push_back(record.is_living());
   return lives;
 }
 
@@ -266,7 +252,7 @@ void JobWatch::look_for_stall(Instant now) {
   if (parts_.plan.hang.stall == Millis{0}) return;
   std::vector<WorkerUsage> usage;
   for (const auto& record : parts_.workers.records()) {
-    if (record.pid == 0 || record.status) continue;
+    if (!record.is_living()) continue;
     usage.emplace_back();
     add_usage(record.pid, usage.back(), 0);
   }
@@ -285,7 +271,7 @@ void JobWatch::on_silent(const HangDetector::Look& look) {
   const std::string what = first.section.empty() ? "sent no heartbeat for " + describe(first.silent)
                                                  : "in section '" + first.section +
                                                        "' for longer than " + describe(first.limit);
-  const std::string words = rank_list(ranks) + " " + what;
+  const std::string words = evidence::name_ranks(ranks) + " " + what;
   parts_.messages.warning(words + ": collecting stacks");
   log::info("hang", {{"job", parts_.job_id},
                      {"round", round_.value()},
@@ -301,7 +287,7 @@ void JobWatch::on_silent(const HangDetector::Look& look) {
 void JobWatch::on_stall(Millis quiet) {
   std::vector<SilentRank> all;
   for (const auto& record : parts_.workers.records())
-    if (record.pid != 0 && !record.status)
+    if (record.is_living())
       all.push_back({record.local_rank, quiet, Millis{0}, false, {}});
   const std::string words = "no worker here has used the CPU, read or written anything for " +
                             describe(quiet) + " (--stall_timeout)";
@@ -409,7 +395,7 @@ void JobWatch::name_culprit(const std::vector<SilentRank>& silent, const std::st
     std::vector<std::uint32_t> others;
     for (std::size_t i = 1; i < culprits.which.size(); ++i)
       others.push_back(ranks[culprits.which[i]].rank.value());
-    cause += "; likewise " + rank_list(others);
+    cause += "; likewise " + evidence::name_ranks(others);
   }
   if (mine != silent.end()) return report_hang({own.rank, cause, file}, nodes);
   // It is on another node, which finds the same and reports it.
@@ -470,7 +456,7 @@ evidence::Request JobWatch::request_for(const std::string& why) const {
   request.facts.node = parts_.node;
   request.facts.round = round_.value();
   request.facts.why = why;
-  request.facts.when = utc_now();
+  request.facts.when = utc_text(std::chrono::system_clock::now());
   return request;
 }
 
@@ -483,7 +469,7 @@ void JobWatch::start_collecting(const Collection& wanted, Collected done) {
   request.has_page = board_->fd() >= 0;
   if (wanted.is_kept) request.files = next_files();
   for (const auto& record : parts_.workers.records()) {
-    if (record.pid == 0 || record.status) continue;
+    if (!record.is_living()) continue;
     const bool is_silent = std::ranges::any_of(
         silent, [&](const SilentRank& one) { return one.rank == record.local_rank; });
     request.workers.push_back({record.rank, record.local_rank, record.pid, is_silent});
