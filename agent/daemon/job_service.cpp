@@ -78,7 +78,6 @@ class JobService::Impl {
   JobFileLoader loader;
   NewestAttempts newest;
   const std::string identity = random_name() + random_name();
-  std::string drained;
   bool is_closed = false;
   std::uint64_t next_listener = 1;
   /// Outlives the service in the handles that listeners keep.
@@ -142,7 +141,8 @@ class JobService::Impl {
     const auto& settings = keeper.settings();
     auto& slots = keeper.slots();
     if (is_closed) return Error{Errc::unavailable, "acc-agent shuts down"};
-    if (!drained.empty()) return Error{Errc::unavailable, "this node is drained: " + drained};
+    if (keeper.is_drained())
+      return Error{Errc::unavailable, "this node is drained: " + keeper.drained()};
     if (keeper.jobs().size() >= settings.max_jobs)
       return Error{Errc::exhausted, "there are " + plural(keeper.jobs().size(), "job") +
                                         " on this node already: remove ended ones"};
@@ -225,8 +225,8 @@ class JobService::Impl {
     if (!program || program->problem.empty()) co_return std::nullopt;
     // acc-launch's own reason and advice, behind the path as it quotes it.
     const auto reason = program->problem.rfind("': ");
-    const auto why = reason == std::string::npos ? program->problem
-                                                 : program->problem.substr(reason + 3);
+    const auto why =
+        reason == std::string::npos ? program->problem : program->problem.substr(reason + 3);
     co_return Error{Errc::bad_usage,
                     std::string{program->is_script ? "the script " : "the program "} +
                         in_quotes(program->path, 300) + " can't be " +
@@ -240,7 +240,8 @@ class JobService::Impl {
   // service: any user could write such a report.
   void drain_if_unfit(const JobId& id, const Result<std::string>& report) {
     const auto job = keeper.find(id);
-    if (!job || job->stored.life.exit_code != to_int(ExitCode::unfit) || !drained.empty()) return;
+    if (!job || job->stored.life.exit_code != to_int(ExitCode::unfit) || keeper.is_drained())
+      return;
     if (!is_operator({job->stored.uid, job->stored.gid}))
       return log::warn("node_unfit_for_job", {{"job", id}, {"user", job->stored.user}});
     const auto json =
@@ -265,10 +266,9 @@ class JobService::Impl {
     };
     const auto written = co_await on_pool(keeper.files(), std::move(write));
     if (written.has_error()) co_return written;
-    drained = std::move(reason);
-    keeper.set_drained(!drained.empty());
-    if (!drained.empty()) {
-      keeper.events().report("drained", nullptr, drained);
+    keeper.set_drained(reason);
+    if (!reason.empty()) {
+      keeper.events().report("drained", nullptr, reason);
       co_return Result<void>{};
     }
     keeper.events().report("undrained", nullptr, "takes jobs again");
@@ -289,12 +289,11 @@ JobService::~JobService() { *impl_->lives = false; }
 awaitable<Result<void>> JobService::start() {
   auto started = co_await impl_->keeper.start();
   if (started.has_error()) co_return started;
-  impl_->drained = trim(impl_->keeper.folder().read_note(kDrainedNote));
   co_return co_await impl_->loader.load();
 }
 
 awaitable<Result<void>> JobService::reload(PruneRules prune) {
-  impl_->keeper.set_prune_rules(prune);
+  impl_->keeper.pruner().set_rules(prune);
   co_return co_await impl_->loader.load();
 }
 
@@ -340,7 +339,7 @@ awaitable<Result<void>> JobService::stop(Principal who, JobId id,
   if ((*job)->stored.life.phase == Phase::ended)
     co_return Error{Errc::bad_usage, "job " + id + " has ended already"};
   impl_->keeper.change(*job, StopAsked{grace_s});
-  co_await impl_->keeper.settled(*job);
+  co_await settled(*job);
   co_return Result<void>{};
 }
 
@@ -355,7 +354,7 @@ awaitable<Result<void>> JobService::signal(Principal who, JobId id, int signo) {
   const auto state = state_of((*job)->stored.life);
   if (state != JobState::running && state != JobState::stopping)
     co_return Error{Errc::bad_usage, "job " + id + " isn't running"};
-  co_await impl_->keeper.settled(*job);  // one that starts
+  co_await settled(*job);  // one that starts
   // Recorded first: the job may have ended by it before the next line.
   if (signo != SIGUSR1 && signo != SIGUSR2) impl_->keeper.change(*job, EndSignaled{});
   co_return impl_->keeper.processes().send_signal(**job, signo);
@@ -390,8 +389,8 @@ awaitable<Result<void>> JobService::restart(Principal who, JobId id) {
                         "acc-launch --hosts starts it anew on all of them"};
   if (phase == Phase::ended) {
     if (impl_->is_closed) co_return Error{Errc::unavailable, "acc-agent shuts down"};
-    if (!impl_->drained.empty())
-      co_return Error{Errc::unavailable, "this node is drained: " + impl_->drained};
+    if (keeper.is_drained())
+      co_return Error{Errc::unavailable, "this node is drained: " + keeper.drained()};
     const auto& wanted = *(*job)->stored.submission;
     const SlotRequest request{wanted.slots, wanted.gpus, (*job)->stored.uid};
     if (!keeper.slots().can_hold(request))
@@ -408,11 +407,11 @@ awaitable<Result<void>> JobService::remove(Principal who, JobId id) {
   if (job.has_error()) co_return job.error();
   if ((*job)->stored.life.phase != Phase::ended)
     co_return Error{Errc::bad_usage, "job " + id + " hasn't ended: stop it first"};
-  co_await impl_->keeper.settled(*job);
+  co_await settled(*job);
   if (impl_->find(who, id).has_error()) co_return no_job(id);  // another call was first
   if ((*job)->stored.life.phase != Phase::ended)
     co_return Error{Errc::bad_usage, "job " + id + " was restarted meanwhile"};
-  co_return co_await impl_->keeper.drop(*job);
+  co_return co_await impl_->keeper.pruner().drop(*job);
 }
 
 awaitable<Result<void>> JobService::drain(Principal who, std::string reason) {
@@ -453,8 +452,8 @@ Result<JobRecord> JobService::find(Principal who, const JobId& id) const {
 
 NodeFacts JobService::node() const {
   const auto& slots = impl_->keeper.slots();
-  return {host_name(),  version(),         slots.slots(), slots.free_slots(),
-          slots.gpus(), slots.free_gpus(), impl_->drained};
+  return {host_name(),  version(),         slots.slots(),          slots.free_slots(),
+          slots.gpus(), slots.free_gpus(), impl_->keeper.drained()};
 }
 
 Result<UniqueFd> JobService::open_output(Principal who, const JobId& id,
