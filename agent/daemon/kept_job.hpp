@@ -46,6 +46,8 @@ using JobTable = std::map<JobId, JobPtr>;
 [[nodiscard]] JobPtr find_job(const JobTable& jobs, const JobId& id);
 /// Waits until what was decided for it has been carried out.
 boost::asio::awaitable<void> settled(JobPtr job);
+/// As the API shows it.
+[[nodiscard]] JobRecord record_of(const Job& job);
 
 /// Wall clock, since the epoch: for records.
 [[nodiscard]] std::int64_t wall_ms();
