@@ -167,7 +167,7 @@ JobSignals::Hooks AgentLoop::signal_hooks() {
       [this] { terminal_.pressed(); },
       [this] { return is_guardian_gone(guardian_); },
       [this](int signo, const auto& done) {
-        if (watch_.is_collecting()) return false;
+        if (watch_.stacks().is_running()) return false;
         messages_.announce(signal_name(signo) + ": collecting the workers' stacks, then stopping");
         collect_stacks(signal_name(signo) + " to acc-launch", [done](const auto&) { done(); });
         return true;
@@ -230,7 +230,8 @@ void AgentLoop::join_job() {
   group_.coordinated = true;
   if (is_interpreter(plan_.command.front())) group_.startup_grace = kStartupGrace;
   link_ = std::make_unique<CoordinatorLink>(
-      CoordinatorLink::Parts{io_, plan_, guardian_, recorder_, terms_, starter_, course_, watch_},
+      CoordinatorLink::Parts{io_, plan_, guardian_, recorder_, terms_, starter_, course_,
+                             watch_.stacks()},
       link_hooks());
   health_.check_before_round(
       [this](const std::string& why) { why.empty() ? link_->join() : leave_unfit(why); });
@@ -513,9 +514,9 @@ void AgentLoop::show_progress() {
   if (line.shows_progress()) line.show_progress(progress_text(workers));
 }
 
-void AgentLoop::collect_stacks(const std::string& why, JobWatch::Collected done) {
+void AgentLoop::collect_stacks(const std::string& why, StackCollection::Collected done) {
   if (link_) return link_->collect_stacks(why, std::move(done));
-  watch_.collect(why, JobWatch::kCollectTime, std::move(done));
+  watch_.stacks().collect({.why = why}, std::move(done));
 }
 
 std::string AgentLoop::node_name() const { return link_ ? link_->job().node_name() : host_name(); }

@@ -2,7 +2,7 @@
 
 #include "agent/control_protocol.hpp"
 #include "agent/control_server.hpp"
-#include "agent/watch/job_watch.hpp"
+#include "agent/watch/stack_collection.hpp"
 #include "rendezvous/rendezvous_client.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -28,7 +28,7 @@ class ControlRequests {
     /// Of several nodes: those of the round. The coordinator may give no answer.
     std::function<void(std::function<void(std::vector<control::NodeView>)>)> table;
     std::function<control::OutputView(const control::Output&)> output;
-    std::function<void(const std::string& why, JobWatch::Collected)> collect_stacks;
+    std::function<void(const std::string& why, StackCollection::Collected)> collect_stacks;
     /// Before the supervisor restarts the workers of this node alone.
     std::function<void(const std::string&)> set_restart_reason;
   };

@@ -31,7 +31,7 @@ CoordinatorLink::CoordinatorLink(const Parts& parts, Hooks hooks)
       job_{parts.io, parts.plan, parts.guardian, host_name(),
            [this](const auto& order) { on_order(order); }},
       stacks_{
-          {parts.io, parts.watch,
+          {parts.io, parts.stacks,
            [this](auto request, auto answer) { job_.ask(std::move(request), std::move(answer)); },
            [this](auto answer) { job_.table(std::move(answer)); }}},
       lease_bound_{parts.guardian} {}
@@ -99,13 +99,13 @@ void CoordinatorLink::round_started() {
   if (parts_.terms.place()) stacks_.round_started(parts_.terms.node_rank(), parts_.terms.nodes());
 }
 
-void CoordinatorLink::collect_stacks(const std::string& why, JobWatch::Collected done) {
+void CoordinatorLink::collect_stacks(const std::string& why, StackCollection::Collected done) {
   if (parts_.terms.nodes() > 1) return stacks_.collect(why, std::move(done));
-  parts_.watch.collect(why, JobWatch::kCollectTime, std::move(done));
+  parts_.stacks.collect({.why = why}, std::move(done));
 }
 
 void CoordinatorLink::compare(const evidence::NodeEvidence& mine,
-                              std::function<void(JobWatch::Evidence)> done) {
+                              std::function<void(StackCollection::Evidence)> done) {
   stacks_.compare(mine, std::move(done));
 }
 

@@ -37,7 +37,7 @@ class CoordinatorLink {
     RoundTerms& terms;
     RoundStarter& starter;
     JobCourse& course;
-    JobWatch& watch;
+    StackCollection& stacks;  ///< of this node
   };
   struct Hooks {
     std::function<void(const Event&)> on_event;  ///< for the supervisor
@@ -77,9 +77,10 @@ class CoordinatorLink {
 
   // ---- stacks ----
   /// Of all ranks of the job.
-  void collect_stacks(const std::string& why, JobWatch::Collected done);
+  void collect_stacks(const std::string& why, StackCollection::Collected done);
   /// As NodeStacks::compare.
-  void compare(const evidence::NodeEvidence& mine, std::function<void(JobWatch::Evidence)> done);
+  void compare(const evidence::NodeEvidence& mine,
+               std::function<void(StackCollection::Evidence)> done);
 
  private:
   void on_order(const rendezvous::NodeOrder& order);

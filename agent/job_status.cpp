@@ -94,7 +94,7 @@ void JobStatus::add_workers(control::JobView& seen, bool last_lines, Instant now
     worker.progress = progress_of(record);
     const bool has_begun = record.started != Instant{};
     if (has_begun) worker.seconds = seconds_of(record.started, record.status ? record.ended : now);
-    if (!record.status && record.pid != 0 && seen.workers.size() < kMeasuredWorkers)
+    if (record.is_living() && seen.workers.size() < kMeasuredWorkers)
       worker.usage = usage_of(record.pid);
     seen.workers.push_back(std::move(worker));
   }
@@ -127,7 +127,7 @@ std::optional<control::WorkerView::Progress> JobStatus::progress_of(
 std::vector<WorkerProgress> JobStatus::progress() const {
   std::vector<WorkerProgress> workers;
   for (const auto& record : parts_.workers.records()) {
-    if (record.pid == 0 || record.status) continue;
+    if (!record.is_living()) continue;
     auto progress = progress_of(record);
     if (!progress) continue;
     workers.push_back({record.rank, progress->step, progress->steps_per_second,

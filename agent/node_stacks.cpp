@@ -67,7 +67,7 @@ struct NodeStacks::Gathering {
   }
 
   boost::asio::steady_timer timer;
-  JobWatch::Evidence evidence;
+  StackCollection::Evidence evidence;
   std::vector<bool> has_answered;  ///< by node rank
   std::uint32_t missing;
   std::vector<rendezvous::TableRow> rows;
@@ -132,7 +132,8 @@ void NodeStacks::wait_for_request(std::uint64_t number) {
 
 void NodeStacks::answer(std::uint64_t number, const std::string& why) {
   const auto key = answers_of(number) + "/" + std::to_string(own_.value());
-  parts_.watch.collect_for_other(why, kNodeTime, alive_.bind([this, key](auto found) {
+  const StackCollection::Request for_other{.why = why, .limit = kNodeTime, .is_kept = false};
+  parts_.stacks.collect(for_other, alive_.bind([this, key](auto found) {
     if (!found || !is_running_) return;
     evidence::fit(found->evidence, most_bytes());
     store(Op::set, key, evidence::encode(found->evidence));
@@ -169,12 +170,13 @@ void NodeStacks::ask_others(const GatheringPtr& gathering, const std::string& pr
   }
 }
 
-void NodeStacks::collect(const std::string& why, JobWatch::Collected done) {
+void NodeStacks::collect(const std::string& why, StackCollection::Collected done) {
   if (!is_running_) return done(Error{Errc::unavailable, "no worker runs now"});
   const auto gathering = begin(kAnswerPatience, alive_.bind([this, why, done](Gathering& found) {
     write(found, why, done);
   }));
-  parts_.watch.collect(why, kNodeTime, [gathering, own = own_.value()](auto found) {
+  const StackCollection::Request wanted{.why = why, .limit = kNodeTime};
+  parts_.stacks.collect(wanted, [gathering, own = own_.value()](auto found) {
     gathering->own = found;
     if (found)
       gathering->add(own, std::move(found->evidence));
@@ -200,7 +202,7 @@ void NodeStacks::request(const GatheringPtr& gathering, const std::string& why) 
 }
 
 void NodeStacks::write(Gathering& gathering, const std::string& why,
-                       const JobWatch::Collected& done) {
+                       const StackCollection::Collected& done) {
   if (gathering.evidence.empty()) {
     return done(!is_running_      ? Error{Errc::unavailable, "the workers are ending"}
                 : gathering.own   ? Error{Errc::timed_out, "no node answered"}
@@ -212,14 +214,14 @@ void NodeStacks::write(Gathering& gathering, const std::string& why,
   if (!gathering.own && gathering.has_answered[own_.value()])
     missing.push_back(name_of(own_.value(), gathering.rows) + ": " + gathering.own.error().what);
   const auto file = gathering.own ? gathering.own->file : std::string{};
-  parts_.watch.write_together(why, std::move(gathering.evidence), std::move(missing), file, done);
+  parts_.stacks.write_together(why, std::move(gathering.evidence), std::move(missing), file, done);
 }
 
 // ---- hangs ----
 
 // All of them judge the same facts, and the node of the rank that is behind reports it.
 void NodeStacks::compare(const evidence::NodeEvidence& mine,
-                         std::function<void(JobWatch::Evidence)> done) {
+                         std::function<void(StackCollection::Evidence)> done) {
   const auto key = "acc/silent/" + std::to_string(own_.value());
   if (nodes_ < 2) return done ? done({mine}) : void();
   if (!done) return store(Op::remove, key);  // they go on

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "agent/watch/job_watch.hpp"
+#include "agent/watch/stack_collection.hpp"
 #include "common/alive.hpp"
 #include "common/ids.hpp"
 #include "rendezvous/messages.hpp"
@@ -29,7 +29,7 @@ class NodeStacks {
   /// All outlive this.
   struct Parts {
     boost::asio::io_context& io;
-    JobWatch& watch;
+    StackCollection& stacks;                                 ///< of this node
     std::function<void(rendezvous::KvRequest, Answer)> ask;  ///< the store of the round
     std::function<void(TableAnswer)> table;
   };
@@ -42,11 +42,12 @@ class NodeStacks {
   void round_ended();
 
   /// Of all nodes within 10 s, as one text; a node that doesn't answer is named in it.
-  void collect(const std::string& why, JobWatch::Collected done);
+  void collect(const std::string& why, StackCollection::Collected done);
 
   /// Adds what the other nodes found about their silent ranks. Without `done`: takes back what this
   /// node told them. A node whose ranks go on tells nothing.
-  void compare(const evidence::NodeEvidence& mine, std::function<void(JobWatch::Evidence)> done);
+  void compare(const evidence::NodeEvidence& mine,
+               std::function<void(StackCollection::Evidence)> done);
 
  private:
   struct Gathering;
@@ -58,7 +59,7 @@ class NodeStacks {
   /// Those that other nodes write under PREFIX/NODE_RANK.
   void ask_others(const GatheringPtr& gathering, const std::string& prefix, Millis patience);
   void request(const GatheringPtr& gathering, const std::string& why);
-  void write(Gathering& gathering, const std::string& why, const JobWatch::Collected& done);
+  void write(Gathering& gathering, const std::string& why, const StackCollection::Collected& done);
   void store(rendezvous::KvRequest::Op op, const std::string& key, std::string value = {});
   void remove_later(const std::string& key);
   [[nodiscard]] std::size_t most_bytes() const;

@@ -33,4 +33,13 @@ ProcessStat parse_process_stat(std::string_view text) {
   return found;
 }
 
+std::vector<pid_t> children_of_main_thread(pid_t pid) {
+  const auto id = std::to_string(pid);
+  std::vector<pid_t> children;
+  for (const auto& word :
+       split(trim(read_small_file("/proc/" + id + "/task/" + id + "/children")), ' '))
+    if (const auto child = parse_number<pid_t>(word)) children.push_back(*child);
+  return children;
+}
+
 }  // namespace acc::agent

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace acc::agent {
 
@@ -21,5 +22,7 @@ struct ProcessStat {
 [[nodiscard]] ProcessStat read_process_stat(pid_t pid);
 /// Of the file's text. The name may hold blanks and brackets.
 [[nodiscard]] ProcessStat parse_process_stat(std::string_view text);
+/// The processes that its main thread started, where other threads don't count: one small file.
+[[nodiscard]] std::vector<pid_t> children_of_main_thread(pid_t pid);
 
 }  // namespace acc::agent

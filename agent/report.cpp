@@ -24,15 +24,6 @@ constexpr std::size_t kOthersShown = 8;
 
 std::string mebibytes(std::uint64_t bytes) { return std::to_string(bytes >> 20U) + " MiB"; }
 
-std::string utc(std::chrono::system_clock::time_point when) {
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(when);
-  std::tm parts{};
-  ::gmtime_r(&seconds, &parts);
-  char text[40];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts);
-  return text;
-}
-
 std::string rank_words(const WorkerRecord& w) {
   return "rank " + std::to_string(w.rank.value()) + " (local rank " +
          std::to_string(w.local_rank.value()) + ")";
@@ -183,7 +174,8 @@ void add_evidence(Block& block, const FailureReport& f) {
 }
 
 std::string when_words(const FailureReport& f) {
-  return utc(f.when) + ", " + describe(f.into_round) + " into attempt " + std::to_string(f.round);
+  return utc_text(f.when) + ", " + describe(f.into_round) + " into attempt " +
+         std::to_string(f.round);
 }
 
 /// What other nodes saw counts, too: there the first failure's words are not known here.
@@ -259,6 +251,15 @@ void add_common(Block& block, const JobReport& r) {
 }
 
 }  // namespace
+
+std::string utc_text(std::chrono::system_clock::time_point when) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(when);
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  char text[40];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts);
+  return text;
+}
 
 // No character is cut by `width`, which counts bytes.
 static std::string safe_line(std::string_view line, std::size_t width) {

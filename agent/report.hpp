@@ -103,6 +103,8 @@ struct OomFacts {
 /// Such a report with these as well; nothing: it is no whole report.
 [[nodiscard]] std::optional<std::string> with_losses(std::string_view json,
                                                      const std::vector<Losses>& more);
+/// "2026-03-02 03:14:07 UTC"
+[[nodiscard]] std::string utc_text(std::chrono::system_clock::time_point when);
 /// "2026-03-02T03:14:07.000Z"
 [[nodiscard]] std::string iso_utc(std::chrono::system_clock::time_point when);
 

@@ -36,6 +36,7 @@ struct WorkerRecord {
   std::optional<SpawnFailure> exec_failure{};  ///< it never ran the program
   std::optional<int> abort_code{};             ///< of MPI_Abort
   std::optional<std::chrono::seconds> cpu_limit{};  ///< of processor time, if its end is due to it
+  [[nodiscard]] bool is_living() const { return pid != 0 && !status; }
 };
 
 /// The worker processes of the current round. Each exit is reported once, in the order in which the

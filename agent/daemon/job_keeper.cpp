@@ -1,6 +1,5 @@
 #include "agent/daemon/job_keeper.hpp"
 
-#include "agent/control_protocol.hpp"
 #include "agent/daemon/crash_point.hpp"
 #include "agent/daemon/descriptor_waits.hpp"
 #include "agent/daemon/job_group.hpp"
@@ -43,13 +42,9 @@ constexpr auto kSetUpLimit = 30s;
 JobKeeper::JobKeeper(asio::io_context& io, ServiceSettings settings)
     : io_{io},
       settings_{with_node_facts(std::move(settings))},
-      slots_{settings_.slots, *settings_.gpus},
-      prune_timer_{io} {}
+      slots_{settings_.slots, *settings_.gpus} {}
 
-JobKeeper::~JobKeeper() {
-  files_.join();
-  if (slow_) slow_->join();
-}
+JobKeeper::~JobKeeper() { files_.join(); }
 
 void JobKeeper::spawn(const char* what, awaitable<void> work) {
   asio::co_spawn(io_, std::move(work), [what](const std::exception_ptr& failed) {
@@ -62,11 +57,6 @@ void JobKeeper::spawn(const char* what, awaitable<void> work) {
   });
 }
 
-asio::thread_pool& JobKeeper::slow() {
-  if (!slow_) slow_.emplace(1);
-  return *slow_;
-}
-
 // ---- start and adoption ----
 
 awaitable<Result<void>> JobKeeper::start() {
@@ -76,8 +66,13 @@ awaitable<Result<void>> JobKeeper::start() {
   std::function<StateFolder::Contents()> read = [this] { return folder_->read_jobs(); };
   auto contents = co_await on_pool(files_, std::move(read));
   if (auto opened = co_await events_.open(*folder_); opened.has_error()) co_return opened;
-  is_drained_ = !folder_->read_note(kDrainedNote).empty();
+  drained_ = trim(folder_->read_note(kDrainedNote));
   processes_.emplace(*folder_, make_jobs_group(), files_);
+  const auto spawn_task = [this](const char* what, awaitable<void> work) {
+    spawn(what, std::move(work));
+  };
+  pruner_.emplace(JobPruner::Parts{io_, files_, *folder_, events_, jobs_, spawn_task},
+                  settings_.prune);
   for (const auto& damaged : contents.damaged) {
     log::error("job_record_damaged",
                {{"job", damaged.id}, {"why", damaged.why}, {"moved_to", damaged.moved_to}});
@@ -94,8 +89,8 @@ awaitable<Result<void>> JobKeeper::start() {
       slots_.restore(job->id(), job->stored.submission->slots, job->stored.gpus, job->stored.uid);
   }
   for (const auto& [id, job] : std::map{jobs_}) adopt(job);
-  spawn("empty trash", empty_trash());
-  prune_later();
+  pruner_->empty_trash_later();
+  pruner_->prune_later();
   co_return Result<void>{};
 }
 
@@ -137,7 +132,7 @@ awaitable<void> JobKeeper::adopt_ended(JobPtr job) {
 
 void JobKeeper::close() {
   is_closed_ = true;
-  prune_timer_.cancel();
+  if (pruner_) pruner_->close();
   for (const auto& [id, job] : jobs_) {
     job->delay.cancel();
     job->kill.cancel();
@@ -147,11 +142,6 @@ void JobKeeper::close() {
 }
 
 // ---- jobs ----
-
-JobPtr JobKeeper::find(const JobId& id) const {
-  const auto found = jobs_.find(id);
-  return found != jobs_.end() && !found->second->is_leaving ? found->second : nullptr;
-}
 
 JobId JobKeeper::new_id(const std::string& name) const {
   constexpr std::size_t kRandom = 6;
@@ -208,13 +198,6 @@ void JobKeeper::change(const JobPtr& job, const JobChange& event) {
   spawn("carry out", carry_out_all(job));
 }
 
-awaitable<void> JobKeeper::settled(JobPtr job) {
-  while (job->is_busy) {
-    boost::system::error_code woken;
-    co_await job->idle.async_wait(asio::redirect_error(asio::use_awaitable, woken));
-  }
-}
-
 awaitable<void> JobKeeper::carry_out_all(JobPtr job) {
   while (!job->actions.empty()) {
     JobAction action = std::move(job->actions.front());
@@ -251,7 +234,7 @@ awaitable<void> JobKeeper::carry_out(JobPtr job, JobAction action) {
     slots_.free(job->id());
     job->stored.gpus.clear();
     give_slots();
-    prune_later();
+    pruner_->prune_later();
   } else if (std::holds_alternative<StartGuardian>(action)) {
     co_await start_guardian(job);
   } else if (const auto* stop = std::get_if<StopGuardian>(&action)) {
@@ -286,13 +269,13 @@ awaitable<Result<void>> JobKeeper::record(JobPtr job) {
   co_return co_await on_pool(files_, std::move(write));
 }
 
-void JobKeeper::set_drained(bool is_drained) {
-  is_drained_ = is_drained;
+void JobKeeper::set_drained(std::string reason) {
+  drained_ = std::move(reason);
   give_slots();
 }
 
 void JobKeeper::give_slots() {
-  if (is_drained_) return;
+  if (is_drained()) return;
   while (const auto id = slots_.take_next()) {
     const auto found = jobs_.find(*id);
     if (found == jobs_.end()) {
@@ -421,79 +404,6 @@ awaitable<Result<LoginUser>> JobKeeper::look_up(uid_t uid, gid_t gid) {
 awaitable<Result<LoginUser>> JobKeeper::look_up(std::string name) {
   std::function<Result<LoginUser>()> ask_system = [name] { return look_up_user(name); };
   co_return co_await on_pool(files_, std::move(ask_system));
-}
-
-// ---- pruning ----
-
-void JobKeeper::set_prune_rules(const PruneRules& rules) {
-  settings_.prune = rules;
-  prune_later();
-}
-
-void JobKeeper::prune_later() {
-  if (is_pruning_ || is_closed_) return;
-  is_pruning_ = true;
-  spawn("prune", prune());
-}
-
-awaitable<void> JobKeeper::prune() {
-  std::vector<EndedJob> ended;
-  for (const auto& [id, job] : std::map{jobs_}) {
-    if (job->stored.life.phase != Phase::ended || job->is_leaving) continue;
-    if (job->stored.bytes == 0) {
-      std::function<std::uint64_t()> count = [this, id = id] { return folder_->bytes_of(id); };
-      job->stored.bytes = std::max<std::uint64_t>(1, co_await on_pool(slow(), std::move(count)));
-    }
-    if (job->stored.life.phase == Phase::ended)  // it may have been restarted meanwhile
-      ended.push_back({id, job->stored.ended_ms, job->stored.bytes, job->stored.uid});
-  }
-  const auto pruned = jobs_to_prune(settings_.prune, ended, wall_ms());
-  for (const auto& id : pruned) {
-    const auto job = find(id);
-    if (!job || job->stored.life.phase != Phase::ended) continue;
-    co_await settled(job);
-    if (job->stored.life.phase == Phase::ended && !job->is_leaving) (void)co_await drop(job);
-  }
-  is_pruning_ = false;
-  std::erase_if(ended, [&](const auto& one) { return !find(one.id); });
-  const auto next = next_prune_ms(settings_.prune, ended);
-  if (!next || is_closed_) co_return;
-  // Also where the wall clock is set meanwhile it looks again at least once a day.
-  const auto wait = std::chrono::milliseconds{std::max<std::int64_t>(*next - wall_ms(), 1000)};
-  prune_timer_.expires_after(std::min<std::chrono::milliseconds>(wait, 24h));
-  prune_timer_.async_wait([this](boost::system::error_code cancelled) {
-    if (!cancelled) prune_later();
-  });
-}
-
-awaitable<Result<void>> JobKeeper::drop(JobPtr job) {
-  job->is_leaving = true;
-  std::function<Result<void>()> move_away = [this, id = job->id()] {
-    return folder_->drop_job(id);
-  };
-  const auto dropped = co_await on_pool(files_, std::move(move_away));
-  if (dropped.has_error()) {
-    job->is_leaving = false;
-    log::error("job_not_removed", {{"job", job->id()}, {"why", dropped.error().what}});
-    co_return dropped;
-  }
-  jobs_.erase(job->id());
-  events_.report("removed", job.get(), "removed");
-  spawn("empty trash", empty_trash());
-  co_return Result<void>{};
-}
-
-awaitable<void> JobKeeper::empty_trash() {
-  has_trash_ = true;
-  if (is_emptying_) co_return;
-  is_emptying_ = true;
-  while (has_trash_) {
-    has_trash_ = false;
-    std::function<Result<void>()> empty = [this] { return folder_->empty_trash(); };
-    const auto emptied = co_await on_pool(slow(), std::move(empty));
-    if (emptied.has_error()) log::warn("trash_not_empty", {{"why", emptied.error().what}});
-  }
-  is_emptying_ = false;
 }
 
 }  // namespace acc::agent::daemon

@@ -3,6 +3,7 @@
 #include "agent/daemon/event_log.hpp"
 #include "agent/daemon/job_folder.hpp"
 #include "agent/daemon/job_processes.hpp"
+#include "agent/daemon/job_pruner.hpp"
 #include "agent/daemon/kept_job.hpp"
 #include "agent/daemon/launcher_trials.hpp"
 #include "agent/daemon/service_settings.hpp"
@@ -10,10 +11,8 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,11 +38,8 @@ class JobKeeper {
   /// Gives it an id and a folder, and starts it when it has its slots.
   boost::asio::awaitable<Result<JobPtr>> add(StoredJob job, LoginUser user,
                                              const std::string* job_file);
-  /// Feeds the machine. What follows is carried out later: settled() waits for it.
+  /// Feeds the machine. What follows is carried out later: settled() of the job waits for it.
   void change(const JobPtr& job, const JobChange& event);
-  boost::asio::awaitable<void> settled(JobPtr job);
-  /// Of an ended job.
-  boost::asio::awaitable<Result<void>> drop(JobPtr job);
   /// Writes its record anew.
   boost::asio::awaitable<Result<void>> record(JobPtr job);
   boost::asio::awaitable<Result<LoginUser>> look_up(uid_t uid, gid_t gid);
@@ -53,17 +49,20 @@ class JobKeeper {
   [[nodiscard]] const EventLog& events() const { return events_; }
   [[nodiscard]] const JobProcesses& processes() const { return *processes_; }
   [[nodiscard]] const LauncherTrials& trials() const { return trials_; }
-  [[nodiscard]] JobPtr find(const JobId& id) const;
-  [[nodiscard]] const std::map<JobId, JobPtr>& jobs() const { return jobs_; }
+  /// Removes ended jobs; from start() on.
+  [[nodiscard]] JobPruner& pruner() { return *pruner_; }
+  [[nodiscard]] JobPtr find(const JobId& id) const { return find_job(jobs_, id); }
+  [[nodiscard]] const JobTable& jobs() const { return jobs_; }
   [[nodiscard]] SlotTable& slots() { return slots_; }
   [[nodiscard]] const SlotTable& slots() const { return slots_; }
   [[nodiscard]] StateFolder& folder() { return *folder_; }
   [[nodiscard]] boost::asio::thread_pool& files() { return files_; }
   [[nodiscard]] const ServiceSettings& settings() const { return settings_; }
   /// A drained node starts no job that waits; restarts of those that run go on.
-  void set_drained(bool is_drained);
-  [[nodiscard]] bool is_drained() const { return is_drained_; }
-  void set_prune_rules(const PruneRules& rules);
+  /// @param reason  empty: it starts them
+  void set_drained(std::string reason);
+  [[nodiscard]] const std::string& drained() const { return drained_; }
+  [[nodiscard]] bool is_drained() const { return !drained_.empty(); }
   void close();
 
  private:
@@ -73,13 +72,9 @@ class JobKeeper {
   boost::asio::awaitable<void> carry_out(JobPtr job, JobAction action);
   boost::asio::awaitable<void> start_guardian(JobPtr job);
   boost::asio::awaitable<void> watch(JobPtr job);
-  boost::asio::awaitable<void> prune();
-  boost::asio::awaitable<void> empty_trash();
   void spawn(const char* what, boost::asio::awaitable<void> work);
   void give_slots();
-  void prune_later();
   [[nodiscard]] JobId new_id(const std::string& name) const;
-  boost::asio::thread_pool& slow();
 
   boost::asio::io_context& io_;
   ServiceSettings settings_;
@@ -89,14 +84,10 @@ class JobKeeper {
   EventLog events_{files_};
   std::optional<JobProcesses> processes_;  ///< from start() on
   SlotTable slots_;
-  std::map<JobId, JobPtr> jobs_;
-  boost::asio::steady_timer prune_timer_;
-  bool is_pruning_ = false;
-  bool is_emptying_ = false;
-  bool has_trash_ = false;
-  bool is_drained_ = false;
+  JobTable jobs_;
+  std::string drained_;  ///< why; empty: this node isn't
   bool is_closed_ = false;
-  std::optional<boost::asio::thread_pool> slow_;  ///< for what may take long; made when needed
+  std::optional<JobPruner> pruner_;  ///< from start() on
 };
 
 }  // namespace acc::agent::daemon

@@ -4,6 +4,7 @@
 #include "agent/daemon/job_machine.hpp"
 #include "agent/daemon/job_record.hpp"
 
+#include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -11,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -38,6 +40,14 @@ struct Job {
   [[nodiscard]] const JobId& id() const { return stored.id; }
 };
 using JobPtr = std::shared_ptr<Job>;
+using JobTable = std::map<JobId, JobPtr>;
+
+/// Null: there is none, or it is being removed.
+[[nodiscard]] JobPtr find_job(const JobTable& jobs, const JobId& id);
+/// Waits until what was decided for it has been carried out.
+boost::asio::awaitable<void> settled(JobPtr job);
+/// As the API shows it.
+[[nodiscard]] JobRecord record_of(const Job& job);
 
 /// Wall clock, since the epoch: for records.
 [[nodiscard]] std::int64_t wall_ms();

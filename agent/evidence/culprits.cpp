@@ -45,8 +45,7 @@ class Comparison {
     for (const auto i : silent_)
       if (std::ranges::find(found, i) == found.end()) others.push_back(ranks_[i].rank.value());
     const bool is_one = others.size() == 1;
-    return (is_one ? "rank " : "ranks ") + describe_ranks(std::move(others)) +
-           (is_one ? " waits" : " wait");
+    return name_ranks(std::move(others)) + (is_one ? " waits" : " wait");
   }
 
   std::optional<Culprits> stopped() const {
@@ -144,6 +143,11 @@ std::string describe_ranks(std::vector<std::uint32_t> ranks) {
     i = last + 1;
   }
   return text;
+}
+
+std::string name_ranks(std::vector<std::uint32_t> ranks) {
+  const bool is_one = ranks.size() == 1;
+  return (is_one ? "rank " : "ranks ") + describe_ranks(std::move(ranks));
 }
 
 }  // namespace acc::agent::evidence

@@ -22,5 +22,7 @@ struct Culprits {
 
 /// "0,2-3"
 [[nodiscard]] std::string describe_ranks(std::vector<std::uint32_t> ranks);
+/// "rank 3", "ranks 0,2-3"
+[[nodiscard]] std::string name_ranks(std::vector<std::uint32_t> ranks);
 
 }  // namespace acc::agent::evidence

@@ -70,11 +70,6 @@ std::string call_words(const FlightCall& call) {
   return call.name + " #" + std::to_string(call.number);
 }
 
-std::string rank_words(std::vector<std::uint32_t> ranks) {
-  const bool is_one = ranks.size() == 1;
-  return (is_one ? "rank " : "ranks ") + describe_ranks(std::move(ranks));
-}
-
 }  // namespace
 
 std::vector<std::string> flight_reader(const std::string& python,
@@ -136,9 +131,9 @@ std::vector<std::string> missing_in_flight(const std::vector<RankEvidence>& rank
       if (group->last.number < found.first->number) missing.push_back(rank);
     }
     if (missing.empty()) continue;
-    const auto who = rank_words(missing) + (missing.size() == 1 ? " hasn't" : " haven't");
+    const auto who = name_ranks(missing) + (missing.size() == 1 ? " hasn't" : " haven't");
     lines.push_back("torch's flight recorder: " + who + " come to " + call_words(*found.first) +
-                    " of " + name + ", in which " + rank_words(waiting) +
+                    " of " + name + ", in which " + name_ranks(waiting) +
                     (waiting.size() == 1 ? " waits" : " wait"));
   }
   return lines;

@@ -46,10 +46,7 @@ void HeldProcesses::note(pid_t pid, int depth) {
       all_, [&](const Held& one) { return one.pid == pid && one.start_time == now.start_time; });
   if (!is_known) all_.push_back({pid, now.start_time, is_stop(now.state)});
   if (depth == 0) return;
-  const auto id = std::to_string(pid);
-  const auto children = read_small_file("/proc/" + id + "/task/" + id + "/children");
-  for (const auto& word : split(trim(children), ' '))
-    if (const auto child = parse_number<pid_t>(word)) note(*child, depth - 1);
+  for (const auto child : children_of_main_thread(pid)) note(child, depth - 1);
 }
 
 bool HeldProcesses::let_go() {

@@ -1,5 +1,6 @@
 #include "agent/evidence/proc_facts.hpp"
 
+#include "agent/process_stat.hpp"
 #include "agent/small_file.hpp"
 #include "common/text.hpp"
 
@@ -63,12 +64,9 @@ bool is_of(pid_t process, pid_t ancestor) {
 pid_t behind_shells(pid_t worker) {
   for (int i = 0; i < kDeepest; ++i) {
     if (std::ranges::find(kShells, program_of(worker)) == kShells.end()) return worker;
-    const auto children = of(worker, "task/" + std::to_string(worker) + "/children");
-    const auto words = split(trim(children), ' ');
-    if (words.size() != 1) return worker;
-    const auto child = parse_number<pid_t>(words.front());
-    if (!child) return worker;
-    worker = *child;
+    const auto children = children_of_main_thread(worker);
+    if (children.size() != 1) return worker;
+    worker = children.front();
   }
   return worker;
 }

@@ -2,11 +2,11 @@
 
 #include "agent/control_protocol.hpp"
 #include "agent/evidence/culprits.hpp"
-#include "agent/evidence/stacks_report.hpp"
 #include "agent/job_name.hpp"
-#include "agent/output/run_folder.hpp"
+#include "agent/process_stat.hpp"
 #include "agent/small_file.hpp"
 #include "agent/user_messages.hpp"
+#include "agent/watch/hang_cause.hpp"
 #include "agent/watch/learned_times.hpp"
 #include "common/host_name.hpp"
 #include "common/log.hpp"
@@ -16,11 +16,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <ctime>
-#include <filesystem>
 #include <iomanip>
 #include <sstream>
+#include <utility>
 
 namespace acc::agent {
 
@@ -29,32 +27,8 @@ namespace {
 constexpr Millis kLookInterval{1'000};
 // A timer that is so late means that this process was stopped, and probably the workers as well.
 constexpr Millis kLate{5'000};
-constexpr Millis kTogetherTime{2'000};
 // The node of the rank that is behind reports it; if it doesn't, this one does.
 constexpr Millis kOtherNodesPatience{5'000};
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  char text[40];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts);
-  return text;
-}
-
-std::string rank_list(const std::vector<std::uint32_t>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + evidence::describe_ranks(ranks);
-}
-
-std::string silence_words(const SilentRank& silent, const evidence::RankSummary& rank) {
-  if (!silent.section.empty())
-    return "hung in section '" + silent.section + "', which may take " + describe(silent.limit);
-  if (silent.limit == Millis{0})
-    return "hung: no worker used the CPU, read or wrote anything for " + describe(silent.silent);
-  std::string text = "hung: no heartbeat for " + describe(silent.silent);
-  if (rank.has_beaten) return text + " after step " + std::to_string(rank.step);
-  return text + ", before its first step";
-}
 
 bool is_python(const std::string& program) {
   return program.substr(program.rfind('/') + 1).starts_with("python");  // npos + 1 is 0
@@ -78,9 +52,7 @@ void add_usage(pid_t pid, WorkerUsage& usage, int depth) {
   }
   constexpr int kDeepest = 8;
   if (depth >= kDeepest) return;
-  const auto children = read_small_file(folder + "task/" + std::to_string(pid) + "/children");
-  for (const auto& word : split(trim(children), ' '))
-    if (const auto child = parse_number<pid_t>(word)) add_usage(*child, usage, depth + 1);
+  for (const auto child : children_of_main_thread(pid)) add_usage(child, usage, depth + 1);
 }
 
 std::string times_file_of(const JobPlan& plan) {
@@ -100,7 +72,8 @@ JobWatch::JobWatch(const Parts& parts, Hooks hooks)
       hangs_{parts.plan.hang, read_learned_times(times_file_)},
       stall_{parts.plan.hang.stall},
       goodput_{clock_now()},
-      evidence_{parts.io} {}
+      stacks_{{parts.io, parts.workers, parts.messages, parts.run_folder, parts.job_id, parts.node},
+              [this](Instant from, Instant to) { leave_out(from, to); }} {}
 
 // ---- the course of the job ----
 
@@ -108,6 +81,7 @@ void JobWatch::round_started(HeartbeatBoard& board, Round round, Instant now) {
   board_ = &board;
   round_ = round;
   saw_checkpoint_ = false;
+  stacks_.round_started(board, round);
   const auto workers = static_cast<std::uint32_t>(parts_.workers.records().size());
   hangs_.begin_round(now, workers);
   stragglers_.begin_round(workers);
@@ -138,17 +112,12 @@ void JobWatch::round_ended(bool is_lost, Instant now) {
   is_judging_ = false;
   timer_.cancel();
   patience_.cancel();
-  evidence_.cancel();
-  for (const auto& done : std::exchange(waiting_, {}))
-    done(Error{Errc::unavailable, "the workers are ending"});
+  stacks_.round_ended();
 }
 
-// A collection would let its workers go on.
 void JobWatch::suspended() {
   is_suspended_ = true;
-  evidence_.cancel_for_stop();
-  for (const auto& done : std::exchange(waiting_, {}))
-    done(Error{Errc::unavailable, "the workers were stopped by Ctrl-Z"});
+  stacks_.suspended();
 }
 
 void JobWatch::resumed(Instant now) {
@@ -204,7 +173,7 @@ void JobWatch::look() {
   if (now - expected_ > kLate) restart_clocks(now);
   next_deadline_.reset();
   // A debugger holds the workers then: their silence, and slow steps, are ours.
-  if (!is_suspended_ && !is_judging_ && !is_collecting()) {
+  if (!is_suspended_ && !is_judging_ && !stacks_.is_running()) {
     const auto beats = board_->beats();
     if (board_->is_in_use()) {
       look_for_stragglers(beats, now);
@@ -219,8 +188,7 @@ void JobWatch::look() {
 
 std::vector<bool> JobWatch::living() const {
   std::vector<bool> lives;
-  for (const auto& record : parts_.workers.records())
-    lives.push_back(record.pid != 0 && !record.status);
+  for (const auto& record : parts_.workers.records()) lives.push_back(record.is_living());
   return lives;
 }
 
@@ -266,7 +234,7 @@ void JobWatch::look_for_stall(Instant now) {
   if (parts_.plan.hang.stall == Millis{0}) return;
   std::vector<WorkerUsage> usage;
   for (const auto& record : parts_.workers.records()) {
-    if (record.pid == 0 || record.status) continue;
+    if (!record.is_living()) continue;
     usage.emplace_back();
     add_usage(record.pid, usage.back(), 0);
   }
@@ -285,36 +253,34 @@ void JobWatch::on_silent(const HangDetector::Look& look) {
   const std::string what = first.section.empty() ? "sent no heartbeat for " + describe(first.silent)
                                                  : "in section '" + first.section +
                                                        "' for longer than " + describe(first.limit);
-  const std::string words = rank_list(ranks) + " " + what;
+  const std::string words = evidence::name_ranks(ranks) + " " + what;
   parts_.messages.warning(words + ": collecting stacks");
   log::info("hang", {{"job", parts_.job_id},
                      {"round", round_.value()},
                      {"ranks", evidence::describe_ranks(ranks)}});
   auto suspects = look.silent;
   suspects.insert(suspects.end(), look.nearly.begin(), look.nearly.end());
-  start_collecting({.why = words, .silent = suspects},
-                   [this, suspects](Result<evidence::Answer> answer) {
-                     conclude(suspects, std::move(answer));
-                   });
+  stacks_.collect(
+      {.why = words, .silent = suspects},
+      [this, suspects](Result<evidence::Answer> answer) { conclude(suspects, std::move(answer)); });
 }
 
 void JobWatch::on_stall(Millis quiet) {
   std::vector<SilentRank> all;
   for (const auto& record : parts_.workers.records())
-    if (record.pid != 0 && !record.status)
-      all.push_back({record.local_rank, quiet, Millis{0}, false, {}});
+    if (record.is_living()) all.push_back({record.local_rank, quiet, Millis{0}, false, {}});
   const std::string words = "no worker here has used the CPU, read or written anything for " +
                             describe(quiet) + " (--stall_timeout)";
   const bool restarts = parts_.plan.hang.stall_restarts;
   parts_.messages.warning(words + ": collecting stacks");
   is_judging_ = true;
   beats_then_.clear();
-  start_collecting({.why = words, .silent = all},
-                   [this, all, restarts](Result<evidence::Answer> answer) {
-                     if (restarts && board_ != nullptr) return conclude(all, std::move(answer));
-                     is_judging_ = false;
-                     arm();
-                   });
+  stacks_.collect({.why = words, .silent = all},
+                  [this, all, restarts](Result<evidence::Answer> answer) {
+                    if (restarts && board_ != nullptr) return conclude(all, std::move(answer));
+                    is_judging_ = false;
+                    arm();
+                  });
 }
 
 std::vector<SilentRank> JobWatch::still_silent(const std::vector<SilentRank>& silent) const {
@@ -373,9 +339,8 @@ void JobWatch::conclude(const std::vector<SilentRank>& found, Result<evidence::A
   evidence::NodeEvidence mine;
   if (answer) mine = std::move(answer->evidence);
   for (auto& rank : mine.ranks) {
-    rank.summary.is_silent = std::ranges::any_of(silent, [&](const SilentRank& one) {
-      return one.rank == rank.summary.local_rank;
-    });
+    rank.summary.is_silent = std::ranges::any_of(
+        silent, [&](const SilentRank& one) { return one.rank == rank.summary.local_rank; });
   }
   if (std::ranges::none_of(mine.ranks, [](const auto& rank) { return rank.summary.is_silent; }))
     mine = evidence_of_page(silent);
@@ -390,36 +355,15 @@ void JobWatch::conclude(const std::vector<SilentRank>& found, Result<evidence::A
 
 void JobWatch::name_culprit(const std::vector<SilentRank>& silent, const std::string& file,
                             const Evidence& nodes) {
-  std::vector<evidence::RankSummary> ranks;
-  for (const auto& node : nodes)
-    for (const auto& rank : node.ranks)
-      if (rank.summary.is_silent) ranks.push_back(rank.summary);
-  // In the same order on all nodes, or they would name different ranks.
-  std::ranges::sort(ranks, {}, &evidence::RankSummary::rank);
-  const auto culprits = evidence::find_culprits(ranks);
-  const auto& rank = ranks.at(culprits.which.front());
-  const auto mine = std::ranges::find_if(silent, [&](const SilentRank& one) {
-    return parts_.workers.records().at(one.rank.value()).rank == rank.rank;  // names may be equal
-  });
-  const auto& own = mine != silent.end() ? *mine : silent.front();
-  std::string cause = silence_words(own, rank);
-  if (!rank.at.empty()) cause += ", at " + rank.at;
-  if (!culprits.why.empty()) cause += "; " + culprits.why;
-  if (culprits.which.size() > 1) {
-    std::vector<std::uint32_t> others;
-    for (std::size_t i = 1; i < culprits.which.size(); ++i)
-      others.push_back(ranks[culprits.which[i]].rank.value());
-    cause += "; likewise " + rank_list(others);
-  }
-  if (mine != silent.end()) return report_hang({own.rank, cause, file}, nodes);
-  // It is on another node, which finds the same and reports it.
-  cause = "hung: waits for rank " + std::to_string(rank.rank.value()) + " on " + rank.node +
-          ", which " + cause;
+  std::vector<Rank> ranks;
+  for (const auto& record : parts_.workers.records()) ranks.push_back(record.rank);
+  const auto cause = cause_of_hang(silent, ranks, nodes);
+  const Hang hang{cause.worker, cause.text, file};
+  if (cause.is_here) return report_hang(hang, nodes);
   patience_.expires_after(kOtherNodesPatience);
-  patience_.async_wait(
-      [this, hang = Hang{own.rank, cause, file}](boost::system::error_code cancelled) {
-        if (!cancelled && board_ != nullptr) hooks_.on_hang(hang);
-      });
+  patience_.async_wait([this, hang](boost::system::error_code cancelled) {
+    if (!cancelled && board_ != nullptr) hooks_.on_hang(hang);
+  });
 }
 
 // On several nodes its file gets what all of them found.
@@ -428,112 +372,10 @@ void JobWatch::report_hang(Hang hang, const Evidence& nodes) {
   const auto rank = parts_.workers.records().at(hang.rank.value()).rank.value();
   const auto why = "rank " + std::to_string(rank) + " " + hang.cause;
   const auto file = hang.file;
-  write_together(why, nodes, {}, file,
-                 [this, hang = std::move(hang)](const Result<evidence::Answer>&) {
-                   if (board_ != nullptr) hooks_.on_hang(hang);
-                 });
-}
-
-// ---- evidence ----
-
-/// In the order in which they are tried: any of these folders may be full or closed.
-std::vector<std::string> JobWatch::next_files() {
-  std::vector<std::string> files;
-  const std::string name = "stacks-" + std::to_string(++files_) + ".txt";
-  if (parts_.run_folder.holds_logs()) {
-    const auto folder = parts_.run_folder.make_attempt(round_);
-    std::error_code none;
-    if (!folder.empty())
-      files.push_back(std::filesystem::absolute(folder, none).string() + "/" + name);
-  }
-  const char* const temporary = std::getenv("TMPDIR");
-  const bool is_named = temporary != nullptr && *temporary == '/';
-  for (const std::string folder : {is_named ? temporary : "/tmp", "/var/tmp", "/dev/shm"}) {
-    auto file = folder + "/acc-" + parts_.job_id + "-" + name;
-    if (std::ranges::find(files, file) == files.end()) files.push_back(std::move(file));
-  }
-  return files;
-}
-
-void JobWatch::tell_of_stacks(const evidence::Answer& answer) const {
-  if (answer.file.empty()) {
-    parts_.messages.warning("the stacks can't be saved (" + answer.not_saved + "):");
-    return parts_.messages.text(answer.text);
-  }
-  parts_.messages.warning("stacks of all ranks here: " + answer.file +
-                          (answer.not_saved.empty() ? "" : " (" + answer.not_saved + ")"));
-}
-
-evidence::Request JobWatch::request_for(const std::string& why) const {
-  evidence::Request request;
-  request.facts.job = parts_.job_id;
-  request.facts.node = parts_.node;
-  request.facts.round = round_.value();
-  request.facts.why = why;
-  request.facts.when = utc_now();
-  return request;
-}
-
-void JobWatch::start_collecting(const Collection& wanted, Collected done) {
-  waiting_.push_back(std::move(done));
-  if (is_collecting()) return;  // the same answer serves all
-  const auto& silent = wanted.silent;
-  auto request = request_for(wanted.why);
-  request.limit_ms = wanted.limit.count();
-  request.has_page = board_->fd() >= 0;
-  if (wanted.is_kept) request.files = next_files();
-  for (const auto& record : parts_.workers.records()) {
-    if (record.pid == 0 || record.status) continue;
-    const bool is_silent = std::ranges::any_of(
-        silent, [&](const SilentRank& one) { return one.rank == record.local_rank; });
-    request.workers.push_back({record.rank, record.local_rank, record.pid, is_silent});
-  }
-  const bool is_kept = !request.files.empty();
-  const Instant began = clock_now();
-  evidence_.start(request, board_->fd(), [this, is_kept, began](Result<evidence::Answer> answer) {
-    leave_out(began, clock_now());
-    if (!answer) {
-      parts_.messages.warning(answer.error().what);
-    } else if (is_kept) {
-      tell_of_stacks(*answer);
-    }
-    for (const auto& one : std::exchange(waiting_, {})) one(answer);
-  });
-}
-
-void JobWatch::collect(const std::string& why, Millis limit, Collected done) {
-  if (board_ == nullptr) return done(Error{Errc::unavailable, "no worker runs now"});
-  start_collecting({.why = why, .silent = {}, .limit = limit}, std::move(done));
-}
-
-void JobWatch::collect_for_other(const std::string& why, Millis limit, Collected done) {
-  if (board_ == nullptr) return done(Error{Errc::unavailable, "no worker runs now"});
-  start_collecting({.why = why, .silent = {}, .limit = limit, .is_kept = false}, std::move(done));
-}
-
-void JobWatch::write_together(const std::string& why, Evidence nodes,
-                              std::vector<std::string> missing, const std::string& file,
-                              Collected done) {
-  auto request = request_for(why);
-  request.facts.missing = std::move(missing);
-  request.limit_ms = kTogetherTime.count();
-  if (!file.empty()) request.files.push_back(file);
-  request.gathered = std::move(nodes);
-  const auto without_file = [facts = request.facts, gathered = request.gathered] {
-    return evidence::Answer{evidence::text_of_nodes(facts, gathered), {}, {}};
-  };
-  // With the round all our children are ended.
-  if (board_ == nullptr) return done(without_file());
-  std::erase_if(together_, [](const auto& run) { return !run->is_running(); });
-  together_.push_back(std::make_unique<evidence::EvidenceRun>(parts_.io));
-  together_.back()->start(request, -1,
-                          [this, without_file,
-                           done = std::move(done)](Result<evidence::Answer> answer) {
-                            if (answer && !answer->not_saved.empty())
-                              parts_.messages.warning("stacks of the other nodes can't be added: " +
-                                                      answer->not_saved);
-                            done(answer ? std::move(answer) : without_file());
-                          });
+  stacks_.write_together(why, nodes, {}, file,
+                         [this, hang = std::move(hang)](const Result<evidence::Answer>&) {
+                           if (board_ != nullptr) hooks_.on_hang(hang);
+                         });
 }
 
 }  // namespace acc::agent

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "agent/evidence/evidence_run.hpp"
 #include "agent/heartbeat_board.hpp"
 #include "agent/job_plan.hpp"
 #include "agent/watch/goodput.hpp"
 #include "agent/watch/hang_detector.hpp"
 #include "agent/watch/slow_restart.hpp"
+#include "agent/watch/stack_collection.hpp"
 #include "agent/watch/stall_detector.hpp"
 #include "agent/watch/straggler_watch.hpp"
 #include "agent/worker_group.hpp"
@@ -14,7 +14,6 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,11 +24,11 @@ class RunFolder;
 class UserMessages;
 
 /// Looks at the workers while they run: once a second if they send heartbeats, at longer intervals
-/// for --stall_timeout, and never if neither is in use. Collects evidence of a hang, and on
-/// request.
+/// for --stall_timeout, and never if neither is in use. Of a hang it collects the stacks, and names
+/// the rank that is behind.
 class JobWatch {
  public:
-  using Evidence = std::vector<evidence::NodeEvidence>;
+  using Evidence = StackCollection::Evidence;
   struct Hang {
     LocalRank rank{0};
     std::string cause;
@@ -73,16 +72,8 @@ class JobWatch {
   }
   [[nodiscard]] bool saw_checkpoint() const;
 
-  using Collected = std::function<void(Result<evidence::Answer>)>;
-  /// Stacks of all workers here, written into the log folder. Several may ask at once.
-  void collect(const std::string& why, Millis limit, Collected done);
-  /// As that, but for another node, which writes them with its own.
-  void collect_for_other(const std::string& why, Millis limit, Collected done);
-  [[nodiscard]] bool is_collecting() const { return evidence_.is_running(); }
-  /// Stacks of several nodes as one text, written to `file`.
-  void write_together(const std::string& why, Evidence nodes, std::vector<std::string> missing,
-                      const std::string& file, Collected done);
-  static constexpr Millis kCollectTime{10'000};
+  /// Of this node; others than the watch may ask for them at any time.
+  [[nodiscard]] StackCollection& stacks() { return stacks_; }
 
  private:
   void arm();
@@ -105,16 +96,6 @@ class JobWatch {
   void report_hang(Hang hang, const Evidence& nodes);
   /// Those that have given no sign of life since they were found silent.
   [[nodiscard]] std::vector<SilentRank> still_silent(const std::vector<SilentRank>& silent) const;
-  struct Collection {
-    std::string why;
-    std::vector<SilentRank> silent{};
-    Millis limit{kCollectTime};
-    bool is_kept = true;  ///< in a file
-  };
-  void start_collecting(const Collection& wanted, Collected done);
-  [[nodiscard]] evidence::Request request_for(const std::string& why) const;
-  [[nodiscard]] std::vector<std::string> next_files();
-  void tell_of_stacks(const evidence::Answer& answer) const;
   [[nodiscard]] std::vector<bool> living() const;
   [[nodiscard]] evidence::NodeEvidence evidence_of_page(
       const std::vector<SilentRank>& silent) const;
@@ -131,14 +112,11 @@ class JobWatch {
   StallDetector stall_;
   Goodput goodput_;
   SlowRestart slow_restart_;
-  evidence::EvidenceRun evidence_;
-  std::vector<std::unique_ptr<evidence::EvidenceRun>> together_;
-  std::vector<Collected> waiting_;  ///< for the collection that runs
+  StackCollection stacks_;
   std::optional<Instant> next_deadline_;
   Instant stall_look_{};
   Instant expected_{};                       ///< when the timer fires
   std::vector<heartbeat::Beat> beats_then_;  ///< when the silent ones were found
-  std::uint32_t files_ = 0;
   bool is_judging_ = false;  ///< a hang was found and its evidence is being collected
   bool is_suspended_ = false;
   bool is_unused_told_ = false;

@@ -8,6 +8,7 @@
 #include "runtime/bootstrap/tcp_store.hpp"
 #include "runtime/net/mailbox.hpp"
 #include "runtime/net/store.hpp"
+#include "runtime/selftest/network_report.hpp"
 #include "runtime/selftest/network_rounds.hpp"
 #include "runtime/selftest/network_verdict.hpp"
 #include "runtime/tcp/interfaces.hpp"
@@ -177,11 +178,10 @@ class NetworkCheck {
     listener_ = std::move(*listener);
     address = runtime::local_address(listener_.get());
     store_->set(key("node/" + std::to_string(place_.node)),
-                json{{"name", mine.name},
-                     {"host", address.host()},
-                     {"port", address.port()},
-                     {"nic_mbit", speed_of(interface.name)}}
-                    .dump(-1, ' ', false, json::error_handler_t::replace));
+                line_of({{"name", mine.name},
+                         {"host", address.host()},
+                         {"port", address.port()},
+                         {"nic_mbit", speed_of(interface.name)}}));
     if (place_.node == 0) store_->set(key("token"), random_token());
     token_ = store_->get(key("token"), Clock::now() + kNodesAppear);
   }
@@ -238,7 +238,7 @@ class NetworkCheck {
 
   void report(int round, const ProbeResult& result) {
     store_->set(key("report/" + std::to_string(round) + "/" + std::to_string(place_.node)),
-                as_json(result).dump(-1, ' ', false, json::error_handler_t::replace));
+                line_of(as_json(result)));
   }
 
   // ---- node 0 ----
@@ -361,54 +361,9 @@ class NetworkCheck {
 
   void conclude() {
     const auto all = facts();
-    const auto verdict = judge_network(nodes_, all);
-    auto order =
-        json{{"verdict", verdict.blamed.empty() ? "ok" : "failed"},
-             {"rounds", rounds_},
-             {"pairs", json::array()},
-             {"blamed", json::array()},
-             {"nodes", json::array()},
-             {"usual", {{"mbit_per_s", verdict.usual.mbit}, {"rtt_us", verdict.usual.rtt_us}}}};
-    for (const auto& node : nodes_)
-      order["nodes"].push_back({{"name", node.name},
-                                {"address", node.address},
-                                {"interface_mbit_per_s", node.nic_mbit}});
-    for (std::size_t i = 0; i < all.size(); ++i)
-      order["pairs"].push_back(pair_json(all[i], verdict.pairs[i]));
-    for (const auto& blame : verdict.blamed) {
-      auto names = json::array();
-      for (const int node : blame.nodes) names.push_back(name(node));
-      order["blamed"].push_back({{"trouble", to_string(blame.trouble)},
-                                 {"kind", blame.nodes.size() == 1 ? "node"
-                                          : blame.is_directed     ? "direction"
-                                                                  : "link"},
-                                 {"nodes", names},
-                                 {"found", blame.what},
-                                 {"remedy", blame.remedy}});
-    }
-    store_->set(key("round/" + std::to_string(rounds_)),
-                order.dump(-1, ' ', false, json::error_handler_t::replace));
-    tell(order);
-  }
-
-  [[nodiscard]] std::string name(int node) const {
-    return nodes_[static_cast<std::size_t>(node)].name;
-  }
-
-  [[nodiscard]] json pair_json(const PairFacts& pair, const PairVerdict& verdict) const {
-    json one{{"name", "pair"},
-             {"nodes", {name(pair.low), name(pair.high)}},
-             {"trouble", to_string(verdict.trouble)},
-             {"attempts", pair.attempts},
-             {"refused", {pair.low_to_high_refused, pair.high_to_low_refused}},
-             {"failure", pair.failure},
-             {"rtt_us", nullptr},
-             {"mbit_per_s", nullptr}};
-    if (pair.is_measured()) {
-      one["rtt_us"] = pair.rtt_us;
-      one["mbit_per_s"] = {pair.mbit_to_high, pair.mbit_to_low};
-    }
-    return one;
+    const auto network = network_json(nodes_, all, judge_network(nodes_, all), rounds_);
+    store_->set(key("round/" + std::to_string(rounds_)), line_of(network));
+    tell(network);
   }
 
   void await_readers() {
@@ -425,53 +380,12 @@ class NetworkCheck {
 
   // ---- every node ----
 
-  /// The lines of a verdict; the same on each node whose acc-test was started by hand.
-  void tell(const json& verdict) {
-    for (const auto& pair : verdict.at("pairs")) {
-      const std::string trouble = pair.at("trouble");
-      const std::string low = pair.at("nodes").at(0), high = pair.at("nodes").at(1);
-      const auto names = printable(low) + " - " + printable(high);
-      if (pair.at("rtt_us").is_null()) {
-        const std::string refused = pair.at("refused").at(0), failure = pair.at("failure");
-        results_.tell_row(
-            row_head(trouble, names) + printable(failure.empty() ? refused : failure) + "\n",
-            pair.dump(-1, ' ', false, json::error_handler_t::replace));
-        continue;
-      }
-      char figures[96];
-      std::snprintf(figures, sizeof figures, "%10s  %12s  %12s\n",
-                    time_text(pair.at("rtt_us")).c_str(),
-                    rate_text(pair.at("mbit_per_s").at(0)).c_str(),
-                    rate_text(pair.at("mbit_per_s").at(1)).c_str());
-      results_.tell_row(row_head(trouble, names) + figures,
-                        pair.dump(-1, ' ', false, json::error_handler_t::replace));
-    }
-    for (const auto& blame : verdict.at("blamed"))
-      results_.tell_remedy(blame.at("found"), blame.at("remedy"));
-    Result result{"network", verdict.at("verdict") == "ok", {}, seconds()};
-    for (const auto& blame : verdict.at("blamed")) {
-      std::string names;
-      for (const auto& node : blame.at("nodes"))
-        names += (names.empty()                     ? ""
-                  : blame.at("kind") == "direction" ? " to "
-                                                    : " and ") +
-                 node.get<std::string>();
-      result.found += (result.found.empty() ? "" : "; ") + names + ": " +
-                      blame.at("trouble").get<std::string>();
-    }
-    if (result.ok)
-      result.found = plural(verdict.at("pairs").size(), "pair") + ", " +
-                     rate_text(verdict.at("usual").at("mbit_per_s")) + " and " +
-                     time_text(verdict.at("usual").at("rtt_us")) + " are usual";
-    auto details = verdict;
-    details.erase("pairs");  // told, each by itself
-    results_.tell(result, details.dump(-1, ' ', false, json::error_handler_t::replace));
-  }
-
-  static std::string row_head(const std::string& trouble, const std::string& names) {
-    char text[96];
-    std::snprintf(text, sizeof text, "%-8s %-22s ", trouble.c_str(), names.c_str());
-    return text;
+  /// The same on each node whose acc-test was started by hand.
+  void tell(const json& network) {
+    const auto report = network_report(network);
+    for (const auto& row : report.rows) results_.tell_row(row.line, row.json);
+    for (const auto& one : report.remedies) results_.tell_remedy(one.found, one.remedy);
+    results_.tell({"network", report.ok, report.found, seconds()}, report.details);
   }
 
   [[nodiscard]] double seconds() const {

@@ -70,10 +70,10 @@ FLOORS = {
         "plans and rules": "job_plan group_state transitions coordinated supervisor translate lease_terms interrupt_watch "
                            "pmi_session report_keys event_keys metrics_text status_text health_findings worker_calls control_protocol fanout/orders fanout/fan_out fanout/contact_watch fanout/trouble_text fanout/launch_course fanout/slot_wait job_name watch/*",
         "system": "small_file process_stat error_file containment memory_limit cpu_limit left_overs orphan_sweep spawn_child spawn terminal "
-                  "terminal_interrupts service_notify service_watchdog output/* health_probes health_nvml health_prober gpu_sampler descriptor_limit accept_loop asio_impl watch/learned_times evidence/*",
+                  "terminal_interrupts service_notify service_watchdog output/* health_probes health_nvml health_prober gpu_sampler descriptor_limit accept_loop asio_impl watch/learned_times watch/hang_cause evidence/*",
         "guardian": "guardian_board job_folder_notes report_file lease_timer lease_watch guardian_watch guardian",
         "workers": "worker_connection worker_server control_server local_store metrics_server pmi_server environment preload/* worker_start worker_group lent_terminal heartbeat_board",
-        "job": "rendezvous_options coordinated_job report report_json lost_ranks job_recorder job_events job_metrics event_log health_check status_line gpu_watch user_messages worker_services round_starter watch/job_watch node_stacks "
+        "job": "rendezvous_options coordinated_job report report_json lost_ranks job_recorder job_events job_metrics event_log health_check status_line gpu_watch user_messages worker_services round_starter watch/stack_collection watch/job_watch node_stacks "
                "round_terms supervisor_timers job_signals job_status node_health job_telemetry job_course job_ending control_requests coordinator_link",
         "loop": "life_line life_line_watch parent_watch agent_loop agent",
         "several hosts": "fanout/*",
@@ -92,9 +92,9 @@ FLOORS = {
     },
     "agent/daemon": {
         "interface": "jobs",
-        "rules": "json_text job_machine slot_table prune_rules guardian_words job_record plan_program event_ring",
+        "rules": "json_text job_machine slot_table prune_rules guardian_words job_record plan_program event_ring admission_rules",
         "system": "crash_point startup_pages process_identity user_file folder_tree job_folder job_group login_user guardian_process",
-        "service": "service_settings on_pool descriptor_waits job_files kept_job event_log job_processes launcher_trials job_keeper job_file_loader job_service",
+        "service": "service_settings on_pool descriptor_waits job_files kept_job event_log job_processes launcher_trials job_pruner job_keeper job_file_loader admission node_drain job_service",
         "http": "http_message http_parser http_reply_parser http_quota http_stream http_connection http_socket_file http_server sse",
         "api": "other_nodes token_issuer api_json api_body api_file_growth api_call api_rank_folders api_raw_log api_log_stream api_event_stream api_metrics api_routes",
         "peers": "peer_rules host_lookup cluster_secret peer_stream peer_dial peer_door peer_api peer_proxy "

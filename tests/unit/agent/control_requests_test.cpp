@@ -25,7 +25,7 @@ struct AskedAgent {
   std::vector<Event> events;
   std::string restart_reason;
   std::function<void(std::vector<control::NodeView>)> table;
-  JobWatch::Collected stacks;
+  StackCollection::Collected stacks;
   rendezvous::RendezvousClient::RestartAnswer restart_answer;
   bool keeps_restart_answer = true;
   ControlRequests requests{io, group, messages, hooks()};

@@ -2,8 +2,13 @@
 
 #include <catch2/catch.hpp>
 
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
+
+using acc::agent::children_of_main_thread;
 using acc::agent::parse_process_stat;
 using acc::agent::read_process_stat;
 
@@ -29,4 +34,19 @@ SCENARIO("what can't be read is a process that is gone", "[agent]") {
   CHECK(cut.state == 'Z');
   CHECK(cut.parent == 70);
   CHECK(cut.start_time == 0);
+}
+
+SCENARIO("a process finds those that its main thread started", "[agent]") {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  const auto children = children_of_main_thread(::getpid());
+  CHECK(std::ranges::count(children, child) == 1);
+  CHECK(children_of_main_thread(child).empty());
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  CHECK(children_of_main_thread(child).empty());
 }

@@ -212,6 +212,8 @@ TEST_CASE("where nothing tells them apart all silent ranks are named", "[agent][
 
 TEST_CASE("ranks in words", "[agent][evidence]") {
   CHECK(describe_ranks({3, 1, 2, 7, 0, 9, 10}) == "0-3,7,9,10");
+  CHECK(name_ranks({3}) == "rank 3");
+  CHECK(name_ranks({3, 2}) == "ranks 2,3");
 }
 
 TEST_CASE("what was found survives the way between processes", "[agent][evidence]") {

@@ -1,0 +1,88 @@
+#include "agent/daemon/admission_rules.hpp"
+
+#include "agent/daemon/guardian_words.hpp"
+#include "common/text.hpp"
+
+#include <algorithm>
+
+namespace acc::agent::daemon {
+
+namespace {
+
+// "a-k3jd82, b-x2 and 3 other jobs"
+std::string busy_text(const SlotTable& slots, std::vector<JobId> seen) {
+  constexpr std::size_t kNamed = 8;
+  const std::size_t others = slots.holders().size() - std::min(seen.size(), kNamed);
+  if (seen.size() > kNamed) seen.resize(kNamed);
+  std::string text = seen.empty() ? "" : join(seen, ", ");
+  if (others > 0) text += (text.empty() ? "" : " and ") + plural(others, "other job");
+  return text.empty() ? "nothing" : text;
+}
+
+std::optional<Error> refusal_of_user(const Submission& submission, uid_t uid,
+                                     const AdmissionLimits& limits, const NodeLoad& load) {
+  if (uid != 0 && load.jobs_of_user >= limits.jobs_of_user)
+    return Error{Errc::exhausted, "this user has " + std::to_string(limits.jobs_of_user) +
+                                      " jobs that haven't ended, which is the limit"};
+  if (load.bytes_of_user + memory_of(submission) > limits.bytes_of_user)
+    return Error{Errc::exhausted,
+                 "the words and variables of this user's jobs would be more than " +
+                     std::to_string(limits.bytes_of_user >> 20U) +
+                     " MiB: remove ended ones, or carry less by --env"};
+  return std::nullopt;
+}
+
+std::optional<Error> refusal_of_room(const Submission& submission, uid_t uid, const NodeLoad& load,
+                                     const SlotTable& slots) {
+  const SlotRequest wanted{submission.slots, submission.gpus, uid};
+  const auto with_gpus = [&](std::size_t slot_count, std::size_t gpu_count) {
+    return plural(slot_count, "slot") +
+           (wanted.gpus == 0 ? "" : " and " + plural(gpu_count, "GPU"));
+  };
+  const std::string asked = with_gpus(wanted.slots, wanted.gpus);
+  if (!slots.can_hold(wanted))
+    return Error{Errc::exhausted, "it needs " + asked + ", and this node has " +
+                                      with_gpus(slots.slots(), slots.gpus().size()) +
+                                      " in all: ask for fewer, or raise that in the settings of "
+                                      "its acc-agent"};
+  if (submission.wait || slots.has_free(wanted)) return std::nullopt;
+  std::string text = "no room: it needs " + asked +
+                     ", free: " + with_gpus(slots.free_slots(), slots.free_gpus().size()) +
+                     "; running here: " + busy_text(slots, load.seen);
+  if (slots.waiting() > 0)
+    text += ", and " + plural(slots.waiting(), "job") + (slots.waiting() == 1 ? " waits" : " wait");
+  return Error{Errc::exhausted, text + ": submit with --wait, or later"};
+}
+
+}  // namespace
+
+std::optional<Error> refusal_of_all(const NodeLoad& load) {
+  if (load.is_closed) return Error{Errc::unavailable, "acc-agent shuts down"};
+  if (!load.drained.empty())
+    return Error{Errc::unavailable, "this node is drained: " + load.drained};
+  return std::nullopt;
+}
+
+std::optional<Error> refusal_of(const Submission& submission, uid_t uid,
+                                const AdmissionLimits& limits, const NodeLoad& load,
+                                const SlotTable& slots) {
+  if (auto why = refusal_of_all(load)) return why;
+  if (load.jobs >= limits.jobs)
+    return Error{Errc::exhausted, "there are " + plural(load.jobs, "job") +
+                                      " on this node already: remove ended ones"};
+  if (auto why = refusal_of_user(submission, uid, limits, load)) return why;
+  return refusal_of_room(submission, uid, load, slots);
+}
+
+std::optional<Error> refusal_of_restart(const Submission& submission, uid_t uid,
+                                        const NodeLoad& load, const SlotTable& slots) {
+  if (auto why = refusal_of_all(load)) return why;
+  const SlotRequest wanted{submission.slots, submission.gpus, uid};
+  if (!slots.can_hold(wanted))
+    return Error{Errc::exhausted, "this node no longer has that many slots or GPUs"};
+  if (!submission.wait && !slots.has_free(wanted))
+    return Error{Errc::exhausted, "no room: running here: " + busy_text(slots, load.seen)};
+  return std::nullopt;
+}
+
+}  // namespace acc::agent::daemon

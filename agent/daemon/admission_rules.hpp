@@ -1,0 +1,41 @@
+#pragma once
+
+#include "agent/daemon/jobs.hpp"
+#include "agent/daemon/slot_table.hpp"
+#include "common/error.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// Which jobs a node takes, and which of them it takes now (pure).
+namespace acc::agent::daemon {
+
+struct AdmissionLimits {
+  std::size_t jobs = 0;           ///< that are kept, ended ones too
+  std::size_t jobs_of_user = 0;   ///< that haven't ended; root has no such limit
+  std::size_t bytes_of_user = 0;  ///< of the words and variables of all its jobs
+};
+
+/// What is on a node already, when a user's job is to be admitted.
+struct NodeLoad {
+  bool is_closed = false;  ///< acc-agent shuts down
+  std::string drained;     ///< the reason; empty: it takes jobs
+  std::size_t jobs = 0;
+  std::size_t jobs_of_user = 0;
+  std::size_t bytes_of_user = 0;
+  std::vector<JobId> seen;  ///< jobs with slots that the caller may see
+};
+
+/// Why the node takes no job at all; nothing: it does.
+[[nodiscard]] std::optional<Error> refusal_of_all(const NodeLoad& load);
+/// Why a submission can't be taken now, as a job of `uid`; nothing: it can.
+[[nodiscard]] std::optional<Error> refusal_of(const Submission& submission, uid_t uid,
+                                              const AdmissionLimits& limits, const NodeLoad& load,
+                                              const SlotTable& slots);
+/// The same of an ended job that is to start again.
+[[nodiscard]] std::optional<Error> refusal_of_restart(const Submission& submission, uid_t uid,
+                                                      const NodeLoad& load, const SlotTable& slots);
+
+}  // namespace acc::agent::daemon

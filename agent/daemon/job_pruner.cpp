@@ -1,0 +1,117 @@
+#include "agent/daemon/job_pruner.hpp"
+
+#include "agent/daemon/on_pool.hpp"
+#include "common/log.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace acc::agent::daemon {
+
+using boost::asio::awaitable;
+using namespace std::chrono_literals;
+
+JobPruner::JobPruner(const Parts& parts, const PruneRules& rules)
+    : parts_{parts}, rules_{rules}, timer_{parts.io} {}
+
+JobPruner::~JobPruner() {
+  if (slow_) slow_->join();
+}
+
+boost::asio::thread_pool& JobPruner::slow() {
+  if (!slow_) slow_.emplace(1);
+  return *slow_;
+}
+
+void JobPruner::set_rules(const PruneRules& rules) {
+  rules_ = rules;
+  prune_later();
+}
+
+void JobPruner::close() {
+  is_closed_ = true;
+  timer_.cancel();
+}
+
+// ---- the rules ----
+
+void JobPruner::prune_later() {
+  if (is_pruning_ || is_closed_) return;
+  is_pruning_ = true;
+  parts_.spawn("prune", prune());
+}
+
+awaitable<std::vector<EndedJob>> JobPruner::ended_jobs() {
+  std::vector<EndedJob> ended;
+  for (const auto& [id, job] : std::map{parts_.jobs}) {
+    if (job->stored.life.phase != Phase::ended || job->is_leaving) continue;
+    if (job->stored.bytes == 0) {
+      std::function<std::uint64_t()> count = [this, id = id] { return parts_.folder.bytes_of(id); };
+      job->stored.bytes = std::max<std::uint64_t>(1, co_await on_pool(slow(), std::move(count)));
+    }
+    if (job->stored.life.phase == Phase::ended)  // it may have been restarted meanwhile
+      ended.push_back({id, job->stored.ended_ms, job->stored.bytes, job->stored.uid});
+  }
+  co_return ended;
+}
+
+awaitable<void> JobPruner::prune() {
+  auto ended = co_await ended_jobs();
+  for (const auto& id : jobs_to_prune(rules_, ended, wall_ms())) {
+    const auto job = find_job(parts_.jobs, id);
+    if (!job || job->stored.life.phase != Phase::ended) continue;
+    co_await settled(job);
+    if (job->stored.life.phase == Phase::ended && !job->is_leaving) (void)co_await drop(job);
+  }
+  is_pruning_ = false;
+  std::erase_if(ended, [&](const auto& one) { return !find_job(parts_.jobs, one.id); });
+  const auto next = next_prune_ms(rules_, ended);
+  if (!next || is_closed_) co_return;
+  // Also where the wall clock is set meanwhile it looks again at least once a day.
+  const auto wait = std::chrono::milliseconds{std::max<std::int64_t>(*next - wall_ms(), 1000)};
+  timer_.expires_after(std::min<std::chrono::milliseconds>(wait, 24h));
+  timer_.async_wait([this](boost::system::error_code cancelled) {
+    if (!cancelled) prune_later();
+  });
+}
+
+// ---- the folders ----
+
+awaitable<Result<void>> JobPruner::drop(JobPtr job) {
+  job->is_leaving = true;
+  std::function<Result<void>()> move_away = [this, id = job->id()] {
+    return parts_.folder.drop_job(id);
+  };
+  const auto dropped = co_await on_pool(parts_.files, std::move(move_away));
+  if (dropped.has_error()) {
+    job->is_leaving = false;
+    log::error("job_not_removed", {{"job", job->id()}, {"why", dropped.error().what}});
+    co_return dropped;
+  }
+  parts_.jobs.erase(job->id());
+  parts_.events.report("removed", job.get(), "removed");
+  empty_trash_later();
+  co_return Result<void>{};
+}
+
+void JobPruner::empty_trash_later() { parts_.spawn("empty trash", empty_trash()); }
+
+awaitable<void> JobPruner::empty_trash() {
+  has_trash_ = true;
+  if (is_emptying_) co_return;
+  is_emptying_ = true;
+  while (has_trash_) {
+    has_trash_ = false;
+    std::function<Result<void>()> empty = [this] { return parts_.folder.empty_trash(); };
+    const auto emptied = co_await on_pool(slow(), std::move(empty));
+    if (emptied.has_error()) log::warn("trash_not_empty", {{"why", emptied.error().what}});
+  }
+  is_emptying_ = false;
+}
+
+}  // namespace acc::agent::daemon

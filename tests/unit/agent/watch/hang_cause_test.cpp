@@ -1,0 +1,95 @@
+#include "agent/watch/hang_cause.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <vector>
+
+using namespace acc;
+using namespace acc::agent;
+using namespace std::chrono_literals;
+using evidence::NodeEvidence;
+
+namespace {
+
+/// Two silent ranks of a node, at step 41.
+NodeEvidence node_of(const std::string& name, std::uint32_t first_rank) {
+  NodeEvidence node{name, {}, {}};
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    evidence::RankEvidence one;
+    one.summary.rank = Rank{first_rank + i};
+    one.summary.local_rank = LocalRank{i};
+    one.summary.node = name;
+    one.summary.is_silent = one.summary.has_beaten = true;
+    one.summary.step = 41;
+    node.ranks.push_back(std::move(one));
+  }
+  return node;
+}
+
+std::vector<SilentRank> both_silent() {
+  return {{LocalRank{0}, 12s, 10s, false, {}}, {LocalRank{1}, 11s, 10s, false, {}}};
+}
+
+const std::vector<Rank> kOnA{Rank{0}, Rank{1}};
+const std::vector<Rank> kOnB{Rank{2}, Rank{3}};
+
+}  // namespace
+
+TEST_CASE("a hang is blamed on the rank that is behind, with its last step and place",
+          "[agent][watch]") {
+  auto node = node_of("a", 0);
+  node.ranks[1].summary.step = 40;
+  node.ranks[1].summary.at = "load (data.py:7)";
+  const auto cause = cause_of_hang(both_silent(), kOnA, {node});
+  CHECK(cause.worker == LocalRank{1});
+  CHECK(cause.is_here);
+  CHECK(cause.text ==
+        "hung: no heartbeat for 11 s after step 40, at load (data.py:7); others are at step 41");
+}
+
+TEST_CASE("ranks that nothing tells apart are named together", "[agent][watch]") {
+  const auto cause = cause_of_hang(both_silent(), kOnA, {node_of("b", 2), node_of("a", 0)});
+  CHECK(cause.worker == LocalRank{0});
+  CHECK(cause.text == "hung: no heartbeat for 12 s after step 41; likewise ranks 1-3");
+}
+
+TEST_CASE("all nodes blame the same rank, and those without it say that they wait for it",
+          "[agent][watch]") {
+  auto a = node_of("host", 0), b = node_of("host", 2);  // their names are equal
+  b.ranks[1].summary.state = 'T';
+  const auto on_b = cause_of_hang(both_silent(), kOnB, {b, a});
+  CHECK(on_b.is_here);
+  CHECK(on_b.worker == LocalRank{1});
+  const auto on_a = cause_of_hang(both_silent(), kOnA, {a, b});
+  CHECK_FALSE(on_a.is_here);
+  CHECK(on_a.worker == LocalRank{0});
+  CHECK(on_a.text.starts_with("hung: waits for rank 3 on host, which hung: no heartbeat for "));
+  CHECK(on_a.text.ends_with("; it was stopped by a signal (state T)"));
+}
+
+TEST_CASE("a rank that goes on is never blamed", "[agent][watch]") {
+  auto node = node_of("a", 0);
+  node.ranks[0].summary.is_silent = false;
+  node.ranks[0].summary.step = 1;
+  auto silent = both_silent();
+  silent.erase(silent.begin());
+  CHECK(cause_of_hang(silent, kOnA, {node}).worker == LocalRank{1});
+}
+
+TEST_CASE("a hang says whose limit was passed", "[agent][watch]") {
+  auto node = node_of("a", 0);
+  node.ranks.pop_back();
+  const auto text_of = [&](const SilentRank& silent) {
+    return cause_of_hang({silent}, kOnA, {node}).text;
+  };
+  CHECK(text_of({LocalRank{0}, 70s, 60s, false, "save"}) ==
+        "hung in section 'save', which may take 1 min");
+  CHECK(text_of({LocalRank{0}, 20s, 0s, false, {}}) ==
+        "hung: no worker used the CPU, read or wrote anything for 20 s");
+  node.ranks[0].summary.has_beaten = false;
+  CHECK(text_of({LocalRank{0}, 20s, 10s, true, {}}) ==
+        "hung: no heartbeat for 20 s, before its first step");
+}
