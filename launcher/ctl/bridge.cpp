@@ -4,6 +4,7 @@
 #include "common/exit_codes.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
+#include "launcher/ctl/bridge_command.hpp"
 #include "launcher/ctl/bridge_machine.hpp"
 #include "launcher/ctl/http_response.hpp"
 #include "launcher/ctl/wire.hpp"
@@ -117,8 +118,8 @@ class EventFollower {
   void follow(const std::string& socket, const BridgeState& state, bool is_over) {
     if (is_over) again_.reset();
     if (!is_wanted_ || is_over || talk_ || is_whole_ || (again_ && clock_now() < *again_)) return;
-    const auto target = events_target(state, offset_);
-    if (target.empty()) return;
+    if (state.job.empty()) return;
+    const auto target = events_target(state.wish, state.job, offset_);
     again_.reset();
     has_begun_ = false;
     if (auto talk = Talk::begin(socket, {.target = target}))
@@ -131,8 +132,7 @@ class EventFollower {
   std::string read(const std::string& token) {
     std::string piece;
     const auto what = talk_->go_on(piece);
-    constexpr unsigned kOk = 200;
-    const bool is_stream = talk_->status() == kOk;
+    const bool is_stream = talk_->status() == kHttpOk;
     if (is_stream && !std::exchange(has_begun_, true)) {
       // Above what was asked for, if the oldest events are kept no longer.
       const auto from = parse_number<std::uint64_t>(talk_->header("x-acc-from")).value_or(offset_);
@@ -373,12 +373,11 @@ class Bridge {
     std::string piece;
     const auto what = copy.talk->go_on(piece);
     const auto status = copy.talk->status();
-    constexpr unsigned kOk = 200;
-    if (status == kOk && !std::exchange(copy.has_begun, true)) {
+    if (status == kHttpOk && !std::exchange(copy.has_begun, true)) {
       const auto from = parse_number<std::uint64_t>(copy.talk->header("x-acc-from"));
       if (from) handle(BridgeStreamBegun{is_err, *from});
     }
-    if (status == kOk && !piece.empty()) {
+    if (status == kHttpOk && !piece.empty()) {
       if (!copy.is_gone) copy.unwritten += piece;
       handle(BridgeCopied{is_err, piece.size()});
       if (copy.talk) write_some(copy);
@@ -430,80 +429,20 @@ std::string octal_umask() {
   return text;
 }
 
-struct BridgeLine {
-  BridgeWish wish;
-  std::string socket;
-  std::string complaint;
-};
-
-BridgeLine parse_bridge(std::span<const std::string> words) {
-  BridgeLine line;
-  auto& wish = line.wish;
-  const auto number = [&](std::string_view text, unsigned& into) {
-    const auto value = parse_number<unsigned>(text);
-    if (value) into = *value;
-    return value.has_value();
-  };
-  std::size_t i = 0;
-  for (; i < words.size() && words[i] != "--"; ++i) {
-    const std::string_view word = words[i];
-    const auto equals = std::min(word.find('='), word.size());
-    const auto name = word.substr(0, equals);
-    const std::string value{word.substr(std::min(equals + 1, word.size()))};
-    bool is_right = true;
-    if (!word.starts_with("--")) {
-      is_right = std::exchange(wish.name, std::string{word}).empty();
-    } else if (name == "--socket") {
-      line.socket = value;
-    } else if (name == "--launch") {
-      wish.launch = value;
-    } else if (name == "--here") {
-      wish.node = "-";
-    } else if (name == "--nodes") {
-      is_right = number(value, wish.nodes);
-    } else if (name == "--node_rank") {
-      is_right = number(value, wish.node_rank);
-    } else if (name == "--slots") {
-      is_right = number(value, wish.slots);
-    } else if (name == "--secret") {
-      wish.has_secret = true;
-    } else if (name == "--detach") {
-      wish.detaches = true;
-    } else if (name == "--job") {
-      wish.job = value;
-    } else if (name == "--new") {
-      wish.skips_old = true;
-    } else if (name == "--look") {
-      wish.only_looks = true;
-    } else {
-      is_right = false;
-    }
-    if (!is_right) line.complaint = "bridge: " + in_quotes(word, 80) + " has no meaning";
-  }
-  if (i < words.size())
-    wish.words.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end());
-  wish.node = wish.node == "-" ? std::string{} : wish.name;
-  const bool is_whole = !wish.name.empty() && !line.socket.empty() &&
-                        (!wish.job.empty() || (!wish.launch.empty() && !wish.words.empty()));
-  if (line.complaint.empty() && !is_whole)
-    line.complaint = "bridge is started by acc-launch --hosts; not to be used by hand";
-  return line;
-}
-
 }  // namespace
 
 int run_bridge(std::span<const std::string> words) {
-  auto line = parse_bridge(words);
-  if (!line.complaint.empty()) {
-    std::fprintf(stderr, "acc-ctl: %s\n", line.complaint.c_str());
+  auto command = parse_bridge_command(words);
+  if (!command) {
+    std::fprintf(stderr, "acc-ctl: %s\n", command.error().what.c_str());
     return to_int(ExitCode::usage);
   }
   // It outlives an acc-launch that is killed: who else would stop the job? The life line ends then.
   ::prctl(PR_SET_PDEATHSIG, 0);
   std::signal(SIGPIPE, SIG_IGN);
   for (const int signo : {SIGINT, SIGHUP, SIGQUIT}) std::signal(signo, SIG_IGN);
-  line.wish.umask = octal_umask();
-  return Bridge{std::move(line.wish), std::move(line.socket)}.run();
+  command->wish.umask = octal_umask();
+  return Bridge{std::move(command->wish), std::move(command->socket)}.run();
 }
 
 }  // namespace acc::ctl

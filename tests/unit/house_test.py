@@ -120,7 +120,7 @@ FLOORS = {
     },
     "launcher/ctl": {
         "words": "verbs command pages text_table",
-        "formats": "sse_reader http_response job_list bridge_machine",
+        "formats": "sse_reader http_response job_list bridge_command bridge_requests bridge_answers bridge_machine",
         "connections": "wire places launches",
         "verbs": "outcome invocation follow submit output show steer",
         "top": "top/*",
