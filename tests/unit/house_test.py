@@ -121,7 +121,7 @@ FLOORS = {
     "launcher/ctl": {
         "words": "verbs command pages text_table",
         "formats": "sse_reader http_response job_list bridge_command bridge_requests bridge_answers bridge_machine",
-        "connections": "wire places launches",
+        "connections": "wire nonblocking_exchange event_follower places launches",
         "verbs": "outcome invocation follow submit output show steer",
         "top": "top/*",
         "programs": "bridge ctl acc_ctl_main",
