@@ -3,9 +3,9 @@
 #include "agent/fanout/cluster_launch.hpp"
 #include "launcher/cli.hpp"
 #include "launcher/config.hpp"
-#include "launcher/host_daemon.hpp"
 #include "launcher/host_facts.hpp"
 #include "launcher/host_list.hpp"
+#include "launcher/hosts_inputs.hpp"
 #include "launcher/job_spec.hpp"
 
 #include <cstdint>
@@ -22,18 +22,6 @@ namespace acc::launcher {
 
 /// Flags that only mean something with hosts, given without.
 [[nodiscard]] Complaints check_without_hosts(const CommandLine& line);
-
-struct HostsInputs {
-  const Environment& environment;  ///< the caller's
-  std::string folder;              ///< working directory
-  std::string program;             ///< path of this acc-launch
-  std::string host_name;           ///< of this machine
-  std::string hostfile_text;       ///< of --hostfile
-  std::string random;              ///< names the job
-  std::string default_config;      ///< the config file, if it was found and not named
-  DaemonFound daemon{};            ///< what answers on this machine
-  std::string ctl = "acc-ctl";     ///< path of it
-};
 
 struct PlannedHosts {
   agent::ClusterLaunch launch;
