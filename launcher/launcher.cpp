@@ -13,6 +13,8 @@
 #include "launcher/cli.hpp"
 #include "launcher/habits.hpp"
 #include "launcher/help.hpp"
+#include "launcher/host_facts.hpp"
+#include "launcher/hosts_flags.hpp"
 #include "launcher/hosts_inputs.hpp"
 #include "launcher/hosts_json.hpp"
 #include "launcher/hosts_plan.hpp"

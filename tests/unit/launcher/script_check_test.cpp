@@ -1,6 +1,6 @@
 #include "launcher/script_check.hpp"
 
-#include "launcher/hosts_plan.hpp"
+#include "launcher/host_facts.hpp"
 #include "tests/unit/launcher/trial.hpp"
 
 #include <catch2/catch.hpp>
