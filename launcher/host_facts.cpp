@@ -53,9 +53,28 @@ class DetectedFacts : public HostFacts {
   std::optional<Devices> devices_;
 };
 
+class UnknownFacts final : public HostFacts {
+ public:
+  std::string accelerator() override { return "cuda"; }
+  std::uint32_t gpus() override { return 1; }
+  std::vector<std::string> gpu_names() override { return {}; }
+  std::string driver() override { return {}; }
+  bool bf16() override { return true; }
+  std::uint32_t physical_cores() override { return 1; }
+  std::uint32_t logical_cores() override { return 1; }
+  bool port_in_use(std::uint16_t /*port*/) override { return false; }
+  std::string mpi() override { return {}; }
+  bool fp8(const std::string& /*interpreter*/) override { return true; }
+  std::string host_name() override { return {}; }
+  std::string deepspeed(const std::string& /*interpreter*/) override { return {}; }
+  CpuTopology topology() override { return {}; }
+};
+
 }  // namespace
 
 std::unique_ptr<HostFacts> detected_facts() { return std::make_unique<DetectedFacts>(); }
+
+std::unique_ptr<HostFacts> unknown_facts() { return std::make_unique<UnknownFacts>(); }
 
 std::optional<std::uint16_t> free_port() {
   const auto port = pick_free_port();

@@ -49,6 +49,9 @@ std::unique_ptr<HostFacts> detected_facts();
 /// installed, no port taken.
 Result<std::unique_ptr<HostFacts>> facts_from_file(const std::string& path);
 
+/// Facts of a machine that isn't looked at, as the job runs elsewhere: nothing is refused for them.
+std::unique_ptr<HostFacts> unknown_facts();
+
 /// A TCP port that was free a moment ago; nothing if none can be had.
 std::optional<std::uint16_t> free_port();
 

@@ -2,6 +2,7 @@
 
 #include "common/text.hpp"
 #include "launcher/node_list.hpp"
+#include "launcher/setting_parsers.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -225,6 +226,10 @@ HostList merge_hosts(HostList one, HostList other) {
     }
   }
   return list;
+}
+
+bool is_this_machine(const Host& host, std::string_view host_name) {
+  return host.login == host.address && (is_loopback(host.address) || host.address == host_name);
 }
 
 }  // namespace acc::launcher

@@ -40,4 +40,7 @@ inline constexpr std::uint32_t kMaxSlots = 100'000;  ///< of one host
 /// --hosts behind --hostfile, each host once.
 [[nodiscard]] HostList merge_hosts(HostList one, HostList other);
 
+/// @param host_name  of this machine
+[[nodiscard]] bool is_this_machine(const Host& host, std::string_view host_name);
+
 }  // namespace acc::launcher

@@ -2,6 +2,10 @@
 
 #include "common/duration.hpp"
 #include "common/text.hpp"
+#include "launcher/host_list.hpp"
+#include "launcher/host_transport.hpp"
+#include "launcher/host_workers.hpp"
+#include "launcher/hosts_flags.hpp"
 #include "launcher/key_table.hpp"
 #include "launcher/main_port.hpp"
 #include "launcher/setting_parsers.hpp"
@@ -10,6 +14,7 @@
 #include <algorithm>
 #include <cctype>
 #include <iterator>
+#include <string>
 #include <utility>
 
 namespace acc::launcher {
@@ -17,44 +22,6 @@ namespace acc::launcher {
 using namespace literals;
 
 namespace {
-
-constexpr Key kOnlyWithHosts[] = {"ssh"_key,           "ssh_options"_key, "launch_agent"_key,
-                                  "remote_launch"_key, "env"_key,         "tag_output"_key,
-                                  "detach"_key,        "wait"_key};
-/// Each host gets its own; one for all would be wrong.
-constexpr std::pair<Key, std::string_view> kOfOneMachine[] = {
-    {"machine_rank"_key, "each host gets its number by its place among the hosts"},
-    {"node_name"_key, "each host has its own"},
-    {"local_addr"_key, "each host has its own"},
-    {"stdin"_key, "our standard input reaches no other host"},
-    {"standalone"_key, "it is a job on one machine alone"},
-    {"mpirun_hostfile"_key, "mpirun would start the workers"},
-    {"secret_fd"_key, "each job on hosts gets a fresh secret"},
-    {"life_line"_key, "it is for the acc-launch that runs there"}};
-/// Said anew for each host, or for this side alone.
-constexpr Key kNotPassedOn[] = {"hosts"_key,        "hostfile"_key,       "ssh"_key,
-                                "ssh_options"_key,  "launch_agent"_key,   "remote_launch"_key,
-                                "env"_key,          "tag_output"_key,     "print_plan"_key,
-                                "detach"_key,       "wait"_key,           "nnodes"_key,
-                                "num_machines"_key, "nproc_per_node"_key, "num_processes"_key,
-                                "report"_key,       "events"_key,         "events_size"_key};
-
-class UnknownFacts final : public HostFacts {
- public:
-  std::string accelerator() override { return "cuda"; }
-  std::uint32_t gpus() override { return 1; }
-  std::vector<std::string> gpu_names() override { return {}; }
-  std::string driver() override { return {}; }
-  bool bf16() override { return true; }
-  std::uint32_t physical_cores() override { return 1; }
-  std::uint32_t logical_cores() override { return 1; }
-  bool port_in_use(std::uint16_t /*port*/) override { return false; }
-  std::string mpi() override { return {}; }
-  bool fp8(const std::string& /*interpreter*/) override { return true; }
-  std::string host_name() override { return {}; }
-  std::string deepspeed(const std::string& /*interpreter*/) override { return {}; }
-  CpuTopology topology() override { return {}; }
-};
 
 bool is_variable_name(std::string_view name) {
   return !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) == 0 &&
@@ -69,20 +36,31 @@ class HostsPlanner {
 
   PlannedHosts run() {
     read_hosts();
-    check_flags();
+    take(check_with_hosts(line_, spec_));
     read_variables();
     if (list_.hosts.empty()) return std::move(planned_);
-    choose_transport();
-    check_machines();
-    share_workers();
+    auto transport = choose_transport(line_, spec_, inputs_, list_.hosts);
+    take(std::move(transport.complaints));
+    auto shares = share_workers(line_, spec_, list_.hosts);
+    take(std::move(shares.complaints));
+    planned_.workers = std::move(shares.each);
+    nodes_ = std::move(shares.nodes);
     choose_meeting();
     if (!planned_.complaints.empty()) return std::move(planned_);
+    set_launch();
+    planned_.launch.min_hosts = shares.min_hosts;
+    set_patience();
+    set_commands(transport);
+    return std::move(planned_);
+  }
+
+ private:
+  void set_launch() {
     auto& launch = planned_.launch;
     launch.folder = inputs_.folder;
     launch.tags_lines = spec_.flag("tag_output"_key);
     launch.sends_secret =
         list_.hosts.size() > 1 && !spec_.flag("insecure"_key) && !spec_.is_given("secret_file"_key);
-    set_patience();
     // In a config file that the hosts read, too, it is for each of them.
     if (is_flag("events"_key)) launch.events_file = line_.given("events"_key)->word;
     // Where the first host writes it. A standard output is the job's there.
@@ -93,26 +71,37 @@ class HostsPlanner {
     launch.id = "hosts-" + inputs_.random;
     launch.detaches = spec_.flag("detach"_key);
     launch.waits = spec_.flag("wait"_key);
-    if (launch.uses_daemons) {
-      launch.socket = inputs_.daemon.socket;
-      for (std::size_t i = 0; i < list_.hosts.size(); ++i)
-        launch.hosts.push_back({list_.hosts[i].login, bridge_to(i),
-                                is_here(list_.hosts[i]) ? std::string{} : list_.hosts[i].address});
-      launch.sends_secret = false;  // the daemons have one
-      return std::move(planned_);
-    }
-    for (std::size_t i = 0; i < list_.hosts.size(); ++i)
-      launch.hosts.push_back({list_.hosts[i].login, transport_to(list_.hosts[i], words_for(i))});
-    return std::move(planned_);
   }
 
- private:
+  void set_commands(const HostTransport& transport) {
+    auto& launch = planned_.launch;
+    launch.transport = transport.name();
+    launch.is_ssh = transport.kind == HostTransport::Kind::ssh;
+    launch.uses_daemons = transport.kind == HostTransport::Kind::daemons;
+    for (std::size_t i = 0; i < list_.hosts.size(); ++i) {
+      const auto& host = list_.hosts[i];
+      if (launch.uses_daemons) {
+        launch.hosts.push_back(
+            {host.login, bridge_to(i), is_here(host) ? std::string{} : host.address});
+      } else {
+        launch.hosts.push_back(
+            {host.login, command_through(transport, host, is_here(host), words_for(i))});
+      }
+    }
+    if (!launch.uses_daemons) return;
+    launch.socket = inputs_.daemon.socket;
+    launch.sends_secret = false;  // the daemons have one
+  }
+
   void complain(std::string what) {
     planned_.complaints.push_back({Errc::bad_config, std::move(what)});
   }
   [[nodiscard]] bool is_flag(Key key) const { return line_.given(key) != nullptr; }
-  [[nodiscard]] std::string shown(Key key) const {
-    return spec_.name_for_complaint(key) + " " + printable(spec_.text(key));
+  [[nodiscard]] bool is_here(const Host& host) const {
+    return is_this_machine(host, inputs_.host_name);
+  }
+  void take(Complaints complaints) {
+    std::ranges::move(complaints, std::back_inserter(planned_.complaints));
   }
 
   void read_hosts() {
@@ -122,15 +111,7 @@ class HostsPlanner {
       from_file = parse_hostfile(inputs_.hostfile_text, spec_.text("hostfile"_key));
     if (is_flag("hosts"_key)) from_flag = parse_hosts(line_.given("hosts"_key)->word);
     list_ = merge_hosts(std::move(from_file), std::move(from_flag));
-    std::ranges::move(list_.complaints, std::back_inserter(planned_.complaints));
-  }
-
-  void check_flags() {
-    for (const auto& [key, why] : kOfOneMachine) {
-      if (is_flag(key))
-        complain(spec_.name_for_complaint(key) +
-                 " can't be given with --hosts: " + std::string{why});
-    }
+    take(std::move(list_.complaints));
   }
 
   void read_variables() {
@@ -152,81 +133,6 @@ class HostsPlanner {
       }
       planned_.launch.variables.push_back({name, found->second, true});
     }
-  }
-
-  // ---- the way to a host ----
-
-  [[nodiscard]] bool is_here(const Host& host) const {
-    return host.login == host.address &&
-           (is_loopback(host.address) || host.address == inputs_.host_name);
-  }
-
-  void choose_transport() {
-    auto& launch = planned_.launch;
-    if (is_flag("ssh"_key) && is_flag("launch_agent"_key))
-      complain("--ssh and --launch_agent are two ways to the same hosts: give one of them");
-    if (spec_.flag("detach"_key) && (is_flag("ssh"_key) || is_flag("launch_agent"_key)))
-      complain(
-          "--detach needs acc-agent on the hosts, which keeps the job: leave --ssh and "
-          "--launch_agent out");
-    if (spec_.flag("wait"_key) && (is_flag("ssh"_key) || is_flag("launch_agent"_key)))
-      complain(
-          "--wait needs acc-agent on the hosts, which counts their slots: leave --ssh and "
-          "--launch_agent out");
-    if (spec_.flag("detach"_key) && is_flag("events"_key))
-      complain(
-          "--events needs a connection to the hosts, and --detach leaves none: leave it out; each "
-          "acc-agent has its part's events (/v1/jobs/ID/logs?stream=events)");
-    if (is_flag("launch_agent"_key)) {
-      agent_ = split_words("launch_agent"_key);
-      if (agent_.empty()) return;
-      launch.is_ssh = false;
-      launch.transport = agent_.front();
-      return;
-    }
-    if (is_flag("ssh"_key)) {
-      ssh_options_ = split_words("ssh_options"_key);
-      return;
-    }
-    if (is_flag("ssh_options"_key)) complain("--ssh_options needs --ssh");
-    launch.is_ssh = false;
-    launch.transport = "sh";
-    const auto other =
-        std::ranges::find_if(list_.hosts, [this](const Host& host) { return !is_here(host); });
-    // A service here counts the workers, also where it reaches no other host.
-    const bool needs_daemons =
-        other != list_.hosts.end() || spec_.flag("detach"_key) || spec_.flag("wait"_key);
-    if (!needs_daemons && inputs_.daemon.socket.empty()) return;
-    launch.transport = "acc-ctl bridge";
-    launch.uses_daemons = true;
-    check_daemons(other == list_.hosts.end() ? list_.hosts.front() : *other);
-  }
-
-  void check_daemons(const Host& other) {
-    if (is_flag("remote_launch"_key))
-      complain("--remote_launch needs --ssh or --launch_agent: acc-agent has its own acc-launch");
-    for (const auto& host : list_.hosts) {
-      if (host.login == host.address) continue;
-      return complain("--hosts: " + printable(host.login) +
-                      ": acc-agent runs a job as the user who starts it: leave the name in front "
-                      "of @ out, or add --ssh");
-    }
-    const auto& daemon = inputs_.daemon;
-    constexpr std::string_view kCure =
-        " (acc-agent --listen 29700, with the same secret on all hosts; docs/operations.md), or "
-        "add --ssh to start the job through ssh";
-    if (daemon.socket.empty())
-      return complain("--hosts: " + printable(other.login) + " is " +
-                      (is_here(other) ? "this machine" : "another machine") +
-                      ", and no acc-agent answers here that could reach it (" + daemon.why +
-                      "): start it on all hosts" + std::string{kCure});
-    if (daemon.is_of_user && !is_here(other))
-      complain("--hosts: " + printable(other.login) +
-               " is another machine, and the acc-agent that answers here (" +
-               printable(daemon.socket) +
-               ") is your own: jobs on other machines need the system's, which runs as root: start "
-               "it on all hosts" +
-               std::string{kCure});
   }
 
   // The node's slots that its workers take: what is known of their number.
@@ -254,120 +160,6 @@ class HostsPlanner {
     const auto remote = job_words(index);
     words.insert(words.end(), remote.begin(), remote.end());
     return words;
-  }
-
-  std::vector<std::string> split_words(Key key) {
-    if (!is_flag(key)) return {};
-    auto words = split_shell_words(line_.given(key)->word);
-    const auto name = spec_.name_for_complaint(key);
-    if (!words) complain(name + ": " + words.error().what);
-    if (words && words->empty()) complain(name + ": it is empty");
-    return words ? std::move(*words) : std::vector<std::string>{};
-  }
-
-  [[nodiscard]] std::vector<std::string> transport_to(const Host& host,
-                                                      const std::string& line) const {
-    if (!agent_.empty()) return through_agent(host, line);
-    if (!planned_.launch.is_ssh || is_here(host)) return {"sh", "-c", line};
-    std::vector<std::string> words{"ssh"};
-    // The first value of an option counts: the user's.
-    words.insert(words.end(), ssh_options_.begin(), ssh_options_.end());
-    for (const auto* word : {"-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o",
-                             "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3", "--"})
-      words.emplace_back(word);
-    words.push_back(host.login);
-    words.push_back(line);
-    return words;
-  }
-
-  [[nodiscard]] std::vector<std::string> through_agent(const Host& host,
-                                                       const std::string& line) const {
-    constexpr std::string_view kHost = "{host}";
-    constexpr std::string_view kCommand = "{command}";
-    auto words = agent_;
-    bool is_placed = false;
-    for (auto& word : words) {
-      for (const auto& [mark, text] : {std::pair{kHost, &host.login}, std::pair{kCommand, &line}}) {
-        const auto at = word.find(mark);
-        if (at == std::string::npos) continue;
-        word.replace(at, mark.size(), *text);
-        is_placed = true;
-        break;
-      }
-    }
-    if (!is_placed) {
-      words.push_back(host.login);
-      words.push_back(line);
-    }
-    return words;
-  }
-
-  // ---- who runs how many ----
-
-  void check_machines() {
-    const auto hosts = list_.hosts.size();
-    const auto count = plural(hosts, "host");
-    planned_.launch.min_hosts = hosts;
-    if (is_flag("num_machines"_key) && is_flag("nnodes"_key))
-      complain("--num_machines and --nnodes say the same thing: give one of them");
-    if (is_flag("num_machines"_key) &&
-        spec_.integer("num_machines"_key) != static_cast<std::int64_t>(hosts))
-      complain(shown("num_machines"_key) + ", but there are " + count + ": leave it out");
-    if (!is_flag("nnodes"_key)) return;
-    const auto nodes = parse_nodes(line_.given("nnodes"_key)->word);
-    if (!nodes) return;  // complained about by merge
-    if (hosts < nodes->min || hosts > nodes->max)
-      complain("--nnodes " + printable(line_.given("nnodes"_key)->word) + ", but there are " +
-               count + ": leave it out");
-    planned_.launch.min_hosts = nodes->min;
-    if (nodes->min != nodes->max) nodes_ = line_.given("nnodes"_key)->word;
-  }
-
-  void share_workers() {
-    auto& workers = planned_.workers;
-    const auto& hosts = list_.hosts;
-    const bool has_slots =
-        std::ranges::any_of(hosts, [](const Host& host) { return host.slots.has_value(); });
-    const bool per_node = is_flag("nproc_per_node"_key);
-    std::uint64_t sum = 0;
-    for (const auto& host : hosts) {
-      // As mpirun: beside hosts with slots, one without has one.
-      workers.push_back(has_slots ? std::optional{host.slots.value_or(1)} : std::nullopt);
-      sum += host.slots.value_or(1);
-    }
-    if (per_node && is_flag("num_processes"_key))
-      return complain(
-          "--num_processes counts workers over all hosts, --nproc_per_node on each: give one");
-    if (has_slots && per_node) return check_slots();
-    const auto total = spec_.integer("num_processes"_key);
-    if (has_slots) {
-      if (is_flag("num_processes"_key) && total && *total != static_cast<std::int64_t>(sum))
-        complain(shown("num_processes"_key) + ", but the hosts have " + std::to_string(sum) +
-                 " slots: leave it out, or give the slots that you want");
-      return;
-    }
-    if (!per_node && total == -1 && !spec_.is_given("num_processes"_key))  // with a config file
-      return complain(spec_.config_path +
-                      ": num_processes is not set, and the hosts have no slots: write it there, "
-                      "give --num_processes, or slots: --hosts HOST:2,…");
-    if (per_node || !spec_.is_given("num_processes"_key) || !total) return;
-    const auto each = *total / static_cast<std::int64_t>(hosts.size());
-    const auto more = *total % static_cast<std::int64_t>(hosts.size());
-    if (each < 1)
-      return complain(shown("num_processes"_key) + " on " + plural(hosts.size(), "host") +
-                      ": give at least one for each host, or fewer hosts");
-    for (std::size_t i = 0; i < workers.size(); ++i)
-      workers[i] = static_cast<std::uint32_t>(each + (static_cast<std::int64_t>(i) < more ? 1 : 0));
-  }
-
-  void check_slots() {
-    const auto& word = line_.given("nproc_per_node"_key)->word;
-    for (const auto& host : list_.hosts) {
-      if (!host.slots || std::to_string(*host.slots) == word) continue;
-      return complain("--nproc_per_node " + printable(word) + ", but " + host.where + " gives " +
-                      host.login + " " + plural(*host.slots, "slot") + ": leave one of them out");
-    }
-    planned_.workers.assign(list_.hosts.size(), std::nullopt);
   }
 
   // ---- where they meet ----
@@ -425,7 +217,7 @@ class HostsPlanner {
   [[nodiscard]] std::vector<std::string> job_words(std::size_t index) const {
     std::vector<std::string> words;
     for (const auto& option : line_.options) {
-      if (std::ranges::find(kNotPassedOn, option.key) != std::end(kNotPassedOn)) continue;
+      if (!is_passed_on(option.key)) continue;
       const auto& row = row_of(option.key);
       words.push_back("--" + std::string{row.name} +
                       (row.type == Type::flag ? "" : "=" + option.word));
@@ -433,7 +225,7 @@ class HostsPlanner {
     if (is_flag("report"_key) && index == 0)
       words.push_back("--report=" + line_.given("report"_key)->word);
     if (!inputs_.default_config.empty()) words.push_back("--config_file=" + inputs_.default_config);
-    words.push_back("--nnodes=" + (nodes_.empty() ? std::to_string(list_.hosts.size()) : nodes_));
+    words.push_back("--nnodes=" + nodes_);
     if (list_.hosts.size() > 1) words.push_back("--node_rank=" + std::to_string(index));
     if (const auto& workers = planned_.workers[index]) {
       words.push_back("--nproc_per_node=" + std::to_string(*workers));
@@ -468,38 +260,15 @@ class HostsPlanner {
   const JobSpec& spec_;
   const HostsInputs& inputs_;
   HostList list_;
-  std::vector<std::string> agent_;
-  std::vector<std::string> ssh_options_;
   std::vector<std::string> added_;
-  std::string nodes_;  ///< "2:4"
+  std::string nodes_;  ///< --nnodes for each host
   PlannedHosts planned_;
 };
 
 }  // namespace
 
-bool is_on_hosts(const CommandLine& line) {
-  return line.given("hosts"_key) != nullptr || line.given("hostfile"_key) != nullptr;
-}
-
-Complaints check_without_hosts(const CommandLine& line) {
-  Complaints complaints;
-  for (const auto key : kOnlyWithHosts) {
-    const auto* option = line.given(key);
-    if (option == nullptr) continue;
-    std::string hint;
-    if (key == "env"_key)
-      hint = ": on this machine workers inherit all variables: NAME=VALUE acc-launch …";
-    if (key == "tag_output"_key) hint = ": on one machine --tee 3 shows the rank of each line";
-    complaints.push_back(
-        {Errc::bad_config, option->spelled + " needs --hosts or --hostfile" + hint});
-  }
-  return complaints;
-}
-
 PlannedHosts plan_hosts(const CommandLine& line, const JobSpec& spec, const HostsInputs& inputs) {
   return HostsPlanner{line, spec, inputs}.run();
 }
-
-std::unique_ptr<HostFacts> unknown_facts() { return std::make_unique<UnknownFacts>(); }
 
 }  // namespace acc::launcher

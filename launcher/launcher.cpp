@@ -5,9 +5,7 @@
 #include "agent/life_line.hpp"
 #include "common/enum_names.hpp"
 #include "common/exit_codes.hpp"
-#include "common/host_name.hpp"
 #include "common/log.hpp"
-#include "common/random.hpp"
 #include "common/round_end.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
@@ -15,6 +13,9 @@
 #include "launcher/cli.hpp"
 #include "launcher/habits.hpp"
 #include "launcher/help.hpp"
+#include "launcher/host_facts.hpp"
+#include "launcher/hosts_flags.hpp"
+#include "launcher/hosts_inputs.hpp"
 #include "launcher/hosts_json.hpp"
 #include "launcher/hosts_plan.hpp"
 #include "launcher/key_table.hpp"
@@ -24,6 +25,8 @@
 #include "launcher/output_paths.hpp"
 #include "launcher/plan.hpp"
 #include "launcher/plan_json.hpp"
+#include "launcher/program.hpp"
+#include "launcher/script_check.hpp"
 #include "launcher/secret_file.hpp"
 #include "launcher/user_messages.hpp"
 #include "rendezvous/secret.hpp"
@@ -34,8 +37,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -63,61 +64,6 @@ void set_log_level(const JobSpec& spec) {
   constexpr EnumNames<log::Level, log::Level::off> kNames{
       {"trace", "debug", "info", "warn", "error", "off"}};
   if (const auto level = kNames.find(spec.text("log_level"_key))) log::set_level(*level);
-}
-
-// Words for the script of a config file are an easy mistake.
-std::string instead_of(const JobSpec& spec) {
-  if (spec.script_replaced.empty()) return {};
-  return "; the first word that is no flag is the program, and took the place of " +
-         printable(spec.script_replaced) +
-         " (further arguments of that one: script_args in the file)";
-}
-
-/// What a missing script is, where that can be seen.
-std::string kind_of_missing(const std::string& script) {
-  constexpr std::string_view kDashes[] = {"\u2010", "\u2011", "\u2012", "\u2013",
-                                          "\u2014", "\u2015", "\u2212"};
-  for (const auto dash : kDashes)
-    if (script.starts_with(dash))
-      return " (its first character is a dash, as a text editor makes it of two hyphens: type --)";
-  std::error_code failed;
-  const auto target = std::filesystem::read_symlink(script, failed);
-  return failed ? "" : " (it is a link to '" + printable(target.native()) + "', which isn't there)";
-}
-
-/// What exec would say, before anything is started; errnum 0: nothing.
-agent::ScriptProblem check_script_file(const JobSpec& spec, ScriptKind kind,
-                                       const Environment& environment) {
-  if (spec.flag("module"_key)) return {};
-  const bool on_path = spec.flag("no_python"_key) && spec.script.find('/') == std::string::npos;
-  if (on_path && !find_program(spec.script, environment).empty()) return {};
-  if (on_path || kind == ScriptKind::missing) {
-    const bool found = ::access(spec.script.c_str(), F_OK) == 0;
-    const int reason = on_path || found ? ENOENT : errno;  // EACCES: a folder on the way is closed
-    const bool word = !on_path && !found && spec.script.find('/') == std::string::npos;
-    const bool is_program = word && !find_program(spec.script, environment).empty();
-    return {reason, system_error(reason, "cannot start '" + printable(spec.script) + "'").what +
-                        (is_program ? " (a program on PATH? add --no_python)"
-                                    : kind_of_missing(spec.script)) +
-                        instead_of(spec)};
-  }
-  const auto cannot = [&](int reason, const std::string& what) {
-    return agent::ScriptProblem{reason, "cannot start '" + printable(spec.script) + "': " + what};
-  };
-  const bool direct = spec.flag("no_python"_key) || kind == ScriptKind::not_executable;
-  if (direct) {
-    std::error_code failed;
-    if (std::filesystem::is_directory(spec.script, failed)) return cannot(EISDIR, "it is a folder");
-    if (::access(spec.script.c_str(), X_OK) == 0) return {};
-    return cannot(EACCES, "Permission denied (chmod +x it?)");
-  }
-  if (kind != ScriptKind::python) return {};
-  const int reason = why_not_for_python(spec.script);
-  if (reason == 0) return {};
-  if (reason == EISDIR)
-    return cannot(reason, "it is a folder without __main__.py, with which Python would begin");
-  const auto* hint = reason == EACCES ? " (it can't be read: chmod +r it?)" : "";
-  return cannot(reason, std::strerror(reason) + std::string{hint});
 }
 
 /// The groups of flags that go with the mode flags on this line.
@@ -181,7 +127,7 @@ class Launch {
     if (!line_.given("print_config"_key) && !line_.given("print_plan"_key))
       agent::note_report(guardian, spec.text("report"_key));
     const bool looks_only = line_.given("print_config"_key) != nullptr;
-    if (!looks_only && knows_file) check_script_word(spec, complaints);
+    if (!looks_only && knows_file) append(complaints, check_script_word(line_, spec));
     if (looks_only && complaints.empty()) return print(config_text(spec));
     if (is_on_hosts(line_)) return start_on_hosts(spec, std::move(complaints), guardian);
     append(complaints, check_without_hosts(line_));
@@ -257,33 +203,10 @@ class Launch {
     return config.has_value();
   }
 
-  void check_script_word(const JobSpec& spec, Complaints& complaints) const {
-    if (!line_.script_is_certain) return;
-    if (spec.script.empty()) {
-      // Behind a flag with a bad value it may have been taken for the value.
-      if (line_.complaints.empty() && spec.can_judge({"script"_key}))
-        complaints.push_back({Errc::bad_usage,
-                              "the following arguments are required: SCRIPT, the program to run "
-                              "(or `script:` in the config file)"});
-      return;
-    }
-    const auto hint = command_hint(spec.script);
-    // A folder of that name ("test", "config") is a script only if Python could begin with it.
-    const bool is_file =
-        ::access(spec.script.c_str(), F_OK) == 0 && why_not_for_python(spec.script) != EISDIR;
-    if (hint.empty() || is_file || spec.flag("module"_key) || spec.flag("no_python"_key)) return;
-    complaints.push_back({Errc::bad_usage, "there is no script '" + printable(spec.script) +
-                                               "': " + std::string{hint}});
-  }
-
-  [[nodiscard]] ScriptKind kind_of(const JobSpec& spec) const {
-    return spec.flag("module"_key) ? ScriptKind::python : script_kind(spec.script);
-  }
-
   /// `is_good_so_far`: there is no complaint yet. With one, what could go wrong only later is
   /// looked at now, so that the user reads everything at once.
   Complaints make_plan_of(const JobSpec& spec, bool is_good_so_far, agent::JobPlan& plan) {
-    const auto kind = kind_of(spec);
+    const auto kind = script_kind_of(spec);
     PlanInputs inputs{environment_, working_directory(), find_interpreter(environment_), kind};
     if (kind == ScriptKind::executable || spec.flag("no_python"_key))
       inputs.mpi = mpi_library(linked_libraries(
@@ -310,7 +233,7 @@ class Launch {
     append(complaints, check_machines(spec, plan));
     const bool knows_script = line_.script_is_certain && !spec.script.empty();
     if ((is_good_so_far && complaints.empty()) || !knows_script) return std::move(complaints);
-    const auto problem = check_script_file(spec, kind, environment_);
+    const auto problem = check_script_file(spec, environment_);
     if (problem.errnum != 0 && command_hint(spec.script).empty())
       complaints.push_back({Errc::not_found, problem.what});
     return std::move(complaints);
@@ -325,7 +248,7 @@ class Launch {
 
   int start(const JobSpec& spec, agent::JobPlan& plan, const agent::GuardianLink& guardian) {
     const bool prints = line_.given("print_plan"_key) != nullptr;
-    plan.script_problem = check_script_file(spec, kind_of(spec), environment_);
+    plan.script_problem = check_script_file(spec, environment_);
     const int reason = plan.script_problem.errnum;
     // On several machines the others wait for this one: it joins and lets all of them know. On a
     // life line none has begun.
@@ -414,21 +337,18 @@ class Launch {
 
   int start_on_hosts(const JobSpec& spec, Complaints complaints,
                      const agent::GuardianLink& guardian) {
-    HostsInputs inputs{environment_, working_directory(), acc_launch_program(), host_name(),
-                       {},           random_name(),       default_config_};
-    if (line_.given("hostfile"_key) != nullptr) {
-      auto text = read_hostfile(spec.text("hostfile"_key));
-      if (!text) complaints.push_back(text.error());
-      if (text) inputs.hostfile_text = std::move(*text);
-      if (!text) return refuse(spec, std::move(complaints));
+    auto inputs = look_at_inputs(line_, spec, environment_);
+    if (!inputs) {
+      complaints.push_back(inputs.error());
+      return refuse(spec, std::move(complaints));
     }
-    if (inputs.folder == ".")
+    inputs->folder = working_directory();
+    inputs->default_config = default_config_;
+    if (inputs->folder == ".")
       complaints.push_back({Errc::not_found,
                             "the working directory was removed: change to one that is on all hosts "
                             "(cd), and start again"});
-    inputs.daemon = find_daemon(environment_);
-    inputs.ctl = program_beside(inputs.program, "acc-ctl");
-    auto planned = plan_hosts(line_, spec, inputs);
+    auto planned = plan_hosts(line_, spec, *inputs);
     append(complaints, std::move(planned.complaints));
     append(complaints, check_values(spec, environment_));
     if (!complaints.empty()) {
@@ -442,41 +362,6 @@ class Launch {
     if (const int code = check_paths(written_here, guardian); code != 0) return code;
     set_log_level(spec);
     return agent::run_on_hosts(planned.launch, guardian);
-  }
-
-  static std::string own_program() {
-    std::error_code failed;
-    const auto path = std::filesystem::read_symlink("/proc/self/exe", failed);
-    return failed ? "acc-launch" : path.string();
-  }
-
-  /// What a transport starts on the hosts. This process may be acc-test.
-  static std::string acc_launch_program() {
-    const auto own = own_program();
-    const auto beside = program_beside(own, "acc-launch");
-    return beside.find('/') == std::string::npos ? own : beside;
-  }
-
-  /// Else by PATH.
-  static std::string program_beside(const std::string& own, const std::string& name) {
-    const auto path = own.substr(0, own.rfind('/') + 1) + name;
-    return ::access(path.c_str(), X_OK) == 0 ? path : name;
-  }
-
-  static Result<std::string> read_hostfile(const std::string& path) {
-    const auto attempted = "--hostfile: read '" + printable(path) + "'";
-    const UniqueFd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-    if (!file) return Error{Errc::bad_usage, system_error(errno, attempted).what};
-    std::string text;
-    char buffer[65536];
-    while (text.size() <= kMaxHostfileBytes) {
-      const ssize_t n = ::read(file.get(), buffer, sizeof buffer);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return system_error(errno, attempted);
-      if (n == 0) break;
-      text.append(buffer, static_cast<std::size_t>(n));
-    }
-    return text;
   }
 
   bool has_output_;

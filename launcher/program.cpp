@@ -83,4 +83,10 @@ std::string find_interpreter(const Environment& environment, const std::string& 
   return "python3";
 }
 
+std::string own_program(const std::string& otherwise) {
+  std::error_code failed;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", failed);
+  return failed ? otherwise : path.string();
+}
+
 }  // namespace acc::launcher

@@ -36,4 +36,7 @@ enum class ScriptKind {
 [[nodiscard]] std::string find_interpreter(const Environment& environment,
                                            const std::string& program = "/proc/self/exe");
 
+/// Path of the program of this process; `otherwise` where /proc doesn't say.
+[[nodiscard]] std::string own_program(const std::string& otherwise);
+
 }  // namespace acc::launcher

@@ -10,6 +10,7 @@
 #include "launcher/check/report.hpp"
 #include "launcher/check/worker_program.hpp"
 #include "launcher/launcher.hpp"
+#include "launcher/program.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -18,7 +19,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -68,7 +68,7 @@ class Test {
   int run_on_hosts(const agent::GuardianLink& guardian, bool has_output) {
     auto words = command_.launch;
     words.emplace_back("--no_python");
-    words.push_back(own_program());
+    words.push_back(launcher::own_program("acc-test"));
     words.emplace_back(kOnRank);
     words.emplace_back("--marked");
     words.insert(words.end(), command_.worker.begin(), command_.worker.end());
@@ -87,12 +87,6 @@ class Test {
     // Refused, in words.
     if (!report_.has_heard() && *code == to_int(ExitCode::usage)) return *code;
     return report_.finish(*code);
-  }
-
-  static std::string own_program() {
-    std::error_code failed;
-    const auto path = std::filesystem::read_symlink("/proc/self/exe", failed);
-    return failed ? "acc-test" : path.string();
   }
 
   std::optional<int> look(const agent::JobPlan& plan) {

@@ -2,7 +2,7 @@
 
 #include "common/text.hpp"
 #include "launcher/cli.hpp"
-#include "launcher/hosts_plan.hpp"
+#include "launcher/hosts_flags.hpp"
 #include "launcher/key_table.hpp"
 
 #include <algorithm>

@@ -3,15 +3,16 @@
 #include "agent/fanout/orders.hpp"
 #include "common/exit_codes.hpp"
 #include "common/text.hpp"
-#include "common/unique_fd.hpp"
+#include "launcher/ctl/bridge_command.hpp"
 #include "launcher/ctl/bridge_machine.hpp"
+#include "launcher/ctl/event_follower.hpp"
 #include "launcher/ctl/http_response.hpp"
+#include "launcher/ctl/nonblocking_exchange.hpp"
 #include "launcher/ctl/wire.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,72 +25,23 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <variant>
+#include <vector>
 
 namespace acc::ctl {
 
 namespace {
 
-constexpr std::size_t kChunk = std::size_t{64} << 10U;
+constexpr auto kChunk = NonblockingExchange::kChunk;
 constexpr std::size_t kMostBridgeAnswer = std::size_t{16} << 20U;
 /// The daemon has 3 s to connect and 25 s for the other one's answer.
 constexpr Millis kAskPatience{32'000};
 constexpr Millis kFlushPatience{60'000};
-constexpr Millis kEventsPause{1'000};  // no events are there yet, or the stream broke
-constexpr Millis kLastEvents{2'000};   // when the job has ended
-
-/// One request, and its answer as it arrives; never blocks.
-class Talk {
- public:
-  enum class Now { waits, has_bytes, done, broken };
-
-  static Result<std::unique_ptr<Talk>> begin(const std::string& socket,
-                                             const HttpRequest& request) {
-    auto fd = connect_to(socket);
-    if (!fd) return fd.error();
-    return std::unique_ptr<Talk>{new Talk{std::move(*fd), encode(request)}};
-  }
-
-  [[nodiscard]] int fd() const { return fd_.get(); }
-  [[nodiscard]] short wants() const { return unsent_.empty() ? POLLIN : POLLIN | POLLOUT; }
-  [[nodiscard]] unsigned status() const { return response_.has_header() ? response_.status() : 0; }
-
-  [[nodiscard]] std::string header(std::string_view name) const { return response_.header(name); }
-
-  /// What the descriptor is ready for. `into`: a piece of the body.
-  Now go_on(std::string& into) {
-    if (!unsent_.empty() && !send_some()) return Now::broken;
-    std::array<char, kChunk> chunk;
-    const auto n = ::recv(fd_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return Now::waits;
-    if (n <= 0) {
-      const bool is_whole = n == 0 && response_.end();
-      into = response_.take_body();
-      return is_whole ? Now::done : Now::broken;
-    }
-    if (!response_.feed({chunk.data(), static_cast<std::size_t>(n)})) return Now::broken;
-    into = response_.take_body();
-    if (response_.is_done()) return Now::done;
-    return into.empty() ? Now::waits : Now::has_bytes;
-  }
-
- private:
-  Talk(UniqueFd fd, std::string request) : fd_{std::move(fd)}, unsent_{std::move(request)} {}
-
-  bool send_some() {
-    const auto n = ::send(fd_.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0) return errno == EAGAIN || errno == EINTR;
-    unsent_.erase(0, static_cast<std::size_t>(n));
-    return true;
-  }
-
-  UniqueFd fd_;
-  std::string unsent_;
-  HttpResponse response_;
-};
+constexpr Millis kLastEvents{2'000};  // when the job has ended
 
 struct Question {
   BridgeAsk ask{};
-  std::unique_ptr<Talk> talk;
+  std::unique_ptr<NonblockingExchange> exchange;
   std::string body;
   Instant due;
 };
@@ -98,76 +50,11 @@ struct Question {
 /// and a mark.
 struct Copy {
   int fd = -1;
-  std::unique_ptr<Talk> talk;
+  std::unique_ptr<NonblockingExchange> exchange;
   std::string refusal;  ///< the body of an answer that isn't the stream
   std::string unwritten;
   bool is_gone = false;    ///< nothing reads it
   bool has_begun = false;  ///< the answer's header is there
-};
-
-/// The events of the job, whose lines become marks.
-class EventFollower {
- public:
-  void want() { is_wanted_ = true; }
-  [[nodiscard]] bool is_open() const { return static_cast<bool>(talk_); }
-  [[nodiscard]] const Talk& talk() const { return *talk_; }
-  [[nodiscard]] std::optional<Instant> tries_again() const { return again_; }
-
-  /// Opens the stream when there is a job, and again when it broke. @param is_over  not any more
-  void follow(const std::string& socket, const BridgeState& state, bool is_over) {
-    if (is_over) again_.reset();
-    if (!is_wanted_ || is_over || talk_ || is_whole_ || (again_ && clock_now() < *again_)) return;
-    const auto target = events_target(state, offset_);
-    if (target.empty()) return;
-    again_.reset();
-    has_begun_ = false;
-    if (auto talk = Talk::begin(socket, {.target = target}))
-      talk_ = std::move(*talk);
-    else
-      again_ = clock_now() + kEventsPause;
-  }
-
-  /// What the descriptor is ready for. @return marks
-  std::string read(const std::string& token) {
-    std::string piece;
-    const auto what = talk_->go_on(piece);
-    constexpr unsigned kOk = 200;
-    const bool is_stream = talk_->status() == kOk;
-    if (is_stream && !std::exchange(has_begun_, true)) {
-      // Above what was asked for, if the oldest events are kept no longer.
-      const auto from = parse_number<std::uint64_t>(talk_->header("x-acc-from")).value_or(offset_);
-      if (std::exchange(offset_, from) != from) held_.clear();
-    }
-    if (is_stream) {
-      held_ += piece;
-      offset_ += piece.size();
-    }
-    if (what == Talk::Now::done || what == Talk::Now::broken) {
-      is_whole_ = is_stream && what == Talk::Now::done;
-      talk_.reset();
-      if (!is_whole_) again_ = clock_now() + kEventsPause;
-    }
-    std::string marks;
-    std::size_t from = 0;
-    for (auto end = held_.find('\n'); end != std::string::npos; end = held_.find('\n', from)) {
-      const auto line = std::string_view{held_}.substr(from, end - from);
-      const bool is_of_file = line.find(R"("event":"file_continued")") != std::string_view::npos;
-      if (!is_of_file && line.size() < agent::kMaxEventMark / 2)
-        marks += agent::encode(agent::HostEvent{std::string{line}}, token);
-      from = end + 1;
-    }
-    held_.erase(0, from);
-    return marks;
-  }
-
- private:
-  bool is_wanted_ = false;
-  bool is_whole_ = false;
-  bool has_begun_ = false;  ///< the answer's header is there
-  std::unique_ptr<Talk> talk_;
-  std::string held_;
-  std::uint64_t offset_ = 0;
-  std::optional<Instant> again_;
 };
 
 class Bridge {
@@ -189,7 +76,7 @@ class Bridge {
     while (!is_done()) {
       wait();
       fire_timers();
-      events_.follow(socket_, state_, code_.has_value());
+      events_.follow(socket_, state_.wish, state_.job, code_.has_value(), clock_now());
     }
     return *code_;
   }
@@ -215,12 +102,13 @@ class Bridge {
   void act(AskDaemon& a) {
     // The newest question of a kind counts.
     std::erase_if(questions_, [&](const Question& one) { return one.ask == a.ask; });
-    auto talk = Talk::begin(socket_, {.method = a.method, .target = a.target, .body = a.body});
+    auto exchange = NonblockingExchange::begin(
+        socket_, {.method = a.method, .target = a.target, .body = a.body});
     Question question{a.ask, nullptr, {}, clock_now() + kAskPatience};
-    if (talk) {
-      question.talk = std::move(*talk);
+    if (exchange) {
+      question.exchange = std::move(*exchange);
     } else {
-      question.body = "the acc-agent of this node doesn't answer: " + talk.error().what;
+      question.body = "the acc-agent of this node doesn't answer: " + exchange.error().what;
     }
     questions_.push_back(std::move(question));
   }
@@ -228,14 +116,14 @@ class Bridge {
     auto& copy = copies_[a.is_err ? 1 : 0];
     copy.refusal.clear();
     copy.has_begun = false;
-    auto talk = Talk::begin(socket_, {.target = a.target});
-    if (talk) {
-      copy.talk = std::move(*talk);
+    auto exchange = NonblockingExchange::begin(socket_, {.target = a.target});
+    if (exchange) {
+      copy.exchange = std::move(*exchange);
     } else {
       failed_.push_back({a.is_err, 0, false, {}});
     }
   }
-  void act(CloseStream& a) { copies_[a.is_err ? 1 : 0].talk.reset(); }
+  void act(CloseStream& a) { copies_[a.is_err ? 1 : 0].exchange.reset(); }
   void act(SendMark& a) { copies_[0].unwritten += agent::encode(a.mark, token_); }
   void act(TellBridge& a) {
     const bool is_named = state_.phase != BridgePhase::checking && !is_early_;
@@ -250,7 +138,7 @@ class Bridge {
     flush_until_ = clock_now() + kFlushPatience;
     events_until_ = clock_now() + (state_.ended ? kLastEvents : Millis{0});
     questions_.clear();
-    for (auto& copy : copies_) copy.talk.reset();
+    for (auto& copy : copies_) copy.exchange.reset();
   }
 
   // ---- events ----
@@ -262,24 +150,25 @@ class Bridge {
       // POLLERR alone says that nothing reads any more.
       fds.push_back({copy.is_gone ? -1 : copy.fd,
                      static_cast<short>(copy.unwritten.empty() ? 0 : POLLOUT), 0});
-      const bool reads = copy.talk && copy.unwritten.size() < kChunk;
-      fds.push_back({reads ? copy.talk->fd() : -1, reads ? copy.talk->wants() : short{0}, 0});
+      const bool reads = copy.exchange && copy.unwritten.size() < kChunk;
+      fds.push_back(
+          {reads ? copy.exchange->fd() : -1, reads ? copy.exchange->wants() : short{0}, 0});
     }
     const auto asked = questions_.size();
     for (const auto& question : questions_)
-      fds.push_back({question.talk ? question.talk->fd() : -1,
-                     question.talk ? question.talk->wants() : short{0}, 0});
+      fds.push_back({question.exchange ? question.exchange->fd() : -1,
+                     question.exchange ? question.exchange->wants() : short{0}, 0});
     const bool reads_events =
         events_.is_open() && !copies_[0].is_gone && copies_[0].unwritten.size() < kChunk;
-    fds.push_back({reads_events ? events_.talk().fd() : -1,
-                   reads_events ? events_.talk().wants() : short{0}, 0});
+    fds.push_back({reads_events ? events_.exchange().fd() : -1,
+                   reads_events ? events_.exchange().wants() : short{0}, 0});
     const int n = ::poll(fds.data(), fds.size(), patience());
     if (n > 0 && fds[0].revents != 0) read_line();
     for (std::size_t i = 0; i < copies_.size(); ++i) {
       if (fds[1 + 2 * i].revents != 0) write_some(copies_[i]);
-      if (fds[2 + 2 * i].revents != 0 && copies_[i].talk) read_some(i == 1);
+      if (fds[2 + 2 * i].revents != 0 && copies_[i].exchange) read_some(i == 1);
     }
-    if (reads_events && fds.back().revents != 0) copies_[0].unwritten += events_.read(token_);
+    if (reads_events && fds.back().revents != 0) copies_[0].unwritten += events_.read(token_, clock_now());
     for (const auto& one : std::exchange(failed_, {})) handle(one);
     hear_answers(fds, asked);
   }
@@ -292,16 +181,16 @@ class Bridge {
     for (std::size_t i = 0; i < questions.size(); ++i) {
       auto& one = questions[i];
       // What was asked since poll isn't among its descriptors.
-      const bool is_ready = i < asked && one.talk && 5 + i < fds.size() &&
-                            fds[5 + i].fd == one.talk->fd() && fds[5 + i].revents != 0;
+      const bool is_ready = i < asked && one.exchange && 5 + i < fds.size() &&
+                            fds[5 + i].fd == one.exchange->fd() && fds[5 + i].revents != 0;
       std::string piece;
-      const auto what = is_ready ? one.talk->go_on(piece) : Talk::Now::waits;
-      if (one.talk) one.body += piece;
-      if (!one.talk) {
+      const auto got = is_ready ? one.exchange->receive(piece) : Received::nothing;
+      if (one.exchange) one.body += piece;
+      if (!one.exchange) {
         events.emplace_back(BridgeUnanswered{one.ask, one.body});
-      } else if (what == Talk::Now::done) {
-        events.emplace_back(BridgeAnswered{one.ask, one.talk->status(), one.body});
-      } else if (what == Talk::Now::broken || one.body.size() > kMostBridgeAnswer) {
+      } else if (got == Received::end) {
+        events.emplace_back(BridgeAnswered{one.ask, one.exchange->status(), one.body});
+      } else if (got == Received::lost || one.body.size() > kMostBridgeAnswer) {
         events.emplace_back(BridgeUnanswered{
             one.ask, "the acc-agent of this node closed the connection without an answer"});
       } else if (now >= one.due) {
@@ -323,7 +212,7 @@ class Bridge {
       if (timer) heed(*timer);
     }
     for (const auto& question : questions_) {
-      if (!question.talk) return 0;
+      if (!question.exchange) return 0;
       heed(question.due);
     }
     if (code_) heed(flush_until_);
@@ -371,23 +260,22 @@ class Bridge {
   void read_some(bool is_err) {
     auto& copy = copies_[is_err ? 1 : 0];
     std::string piece;
-    const auto what = copy.talk->go_on(piece);
-    const auto status = copy.talk->status();
-    constexpr unsigned kOk = 200;
-    if (status == kOk && !std::exchange(copy.has_begun, true)) {
-      const auto from = parse_number<std::uint64_t>(copy.talk->header("x-acc-from"));
+    const auto got = copy.exchange->receive(piece);
+    const auto status = copy.exchange->status();
+    if (status == kHttpOk && !std::exchange(copy.has_begun, true)) {
+      const auto from = parse_number<std::uint64_t>(copy.exchange->header("x-acc-from"));
       if (from) handle(BridgeStreamBegun{is_err, *from});
     }
-    if (status == kOk && !piece.empty()) {
+    if (status == kHttpOk && !piece.empty()) {
       if (!copy.is_gone) copy.unwritten += piece;
       handle(BridgeCopied{is_err, piece.size()});
-      if (copy.talk) write_some(copy);
+      if (copy.exchange) write_some(copy);
     } else if (copy.refusal.size() < kChunk) {
       copy.refusal += piece;
     }
-    if (what != Talk::Now::done && what != Talk::Now::broken) return;
-    copy.talk.reset();
-    handle(BridgeStreamEnded{is_err, status, what == Talk::Now::done, copy.refusal});
+    if (got != Received::end && got != Received::lost) return;
+    copy.exchange.reset();
+    handle(BridgeStreamEnded{is_err, status, got == Received::end, copy.refusal});
   }
 
   void write_some(Copy& copy) {
@@ -430,80 +318,20 @@ std::string octal_umask() {
   return text;
 }
 
-struct BridgeLine {
-  BridgeWish wish;
-  std::string socket;
-  std::string complaint;
-};
-
-BridgeLine parse_bridge(std::span<const std::string> words) {
-  BridgeLine line;
-  auto& wish = line.wish;
-  const auto number = [&](std::string_view text, unsigned& into) {
-    const auto value = parse_number<unsigned>(text);
-    if (value) into = *value;
-    return value.has_value();
-  };
-  std::size_t i = 0;
-  for (; i < words.size() && words[i] != "--"; ++i) {
-    const std::string_view word = words[i];
-    const auto equals = std::min(word.find('='), word.size());
-    const auto name = word.substr(0, equals);
-    const std::string value{word.substr(std::min(equals + 1, word.size()))};
-    bool is_right = true;
-    if (!word.starts_with("--")) {
-      is_right = std::exchange(wish.name, std::string{word}).empty();
-    } else if (name == "--socket") {
-      line.socket = value;
-    } else if (name == "--launch") {
-      wish.launch = value;
-    } else if (name == "--here") {
-      wish.node = "-";
-    } else if (name == "--nodes") {
-      is_right = number(value, wish.nodes);
-    } else if (name == "--node_rank") {
-      is_right = number(value, wish.node_rank);
-    } else if (name == "--slots") {
-      is_right = number(value, wish.slots);
-    } else if (name == "--secret") {
-      wish.has_secret = true;
-    } else if (name == "--detach") {
-      wish.detaches = true;
-    } else if (name == "--job") {
-      wish.job = value;
-    } else if (name == "--new") {
-      wish.skips_old = true;
-    } else if (name == "--look") {
-      wish.only_looks = true;
-    } else {
-      is_right = false;
-    }
-    if (!is_right) line.complaint = "bridge: " + in_quotes(word, 80) + " has no meaning";
-  }
-  if (i < words.size())
-    wish.words.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end());
-  wish.node = wish.node == "-" ? std::string{} : wish.name;
-  const bool is_whole = !wish.name.empty() && !line.socket.empty() &&
-                        (!wish.job.empty() || (!wish.launch.empty() && !wish.words.empty()));
-  if (line.complaint.empty() && !is_whole)
-    line.complaint = "bridge is started by acc-launch --hosts; not to be used by hand";
-  return line;
-}
-
 }  // namespace
 
 int run_bridge(std::span<const std::string> words) {
-  auto line = parse_bridge(words);
-  if (!line.complaint.empty()) {
-    std::fprintf(stderr, "acc-ctl: %s\n", line.complaint.c_str());
+  auto command = parse_bridge_command(words);
+  if (!command) {
+    std::fprintf(stderr, "acc-ctl: %s\n", command.error().what.c_str());
     return to_int(ExitCode::usage);
   }
   // It outlives an acc-launch that is killed: who else would stop the job? The life line ends then.
   ::prctl(PR_SET_PDEATHSIG, 0);
   std::signal(SIGPIPE, SIG_IGN);
   for (const int signo : {SIGINT, SIGHUP, SIGQUIT}) std::signal(signo, SIG_IGN);
-  line.wish.umask = octal_umask();
-  return Bridge{std::move(line.wish), std::move(line.socket)}.run();
+  command->wish.umask = octal_umask();
+  return Bridge{std::move(command->wish), std::move(command->socket)}.run();
 }
 
 }  // namespace acc::ctl

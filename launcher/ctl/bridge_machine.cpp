@@ -1,21 +1,16 @@
 #include "launcher/ctl/bridge_machine.hpp"
 
 #include "common/exit_codes.hpp"
-#include "common/exit_status.hpp"
-#include "common/json_bytes.hpp"
-#include "common/text.hpp"
 #include "common/version.hpp"
+#include "launcher/ctl/bridge_answers.hpp"
+#include "launcher/ctl/http_response.hpp"
 #include "launcher/ctl/job_list.hpp"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <csignal>
 #include <utility>
 
 namespace acc::ctl {
-
-using Json = nlohmann::json;
 
 namespace {
 
@@ -34,80 +29,6 @@ constexpr unsigned kMostLooks = 20;  // a submission is carried out within 30 s 
 /// From the end of the life line to ours: a job's grace, and what SIGKILL takes.
 constexpr Millis kEndPatience{120'000};
 
-constexpr unsigned kOk = 200;
-constexpr unsigned kCreated = 201;
-constexpr unsigned kAccepted = 202;
-constexpr unsigned kNotFound = 404;
-constexpr unsigned kConflict = 409;
-constexpr unsigned kBeyondEnd = 416;
-constexpr unsigned kTooMany = 429;
-
-std::string at_node(const BridgeState& state, const std::string& path) {
-  return (state.wish.node.empty() ? "" : "/v1/nodes/" + state.wish.node) + path;
-}
-std::string of_job(const BridgeState& state, const std::string& rest = {}) {
-  return at_node(state, "/v1/jobs/" + state.job + rest);
-}
-/// Two parts of a launch may be on one node; its operator reads which is which.
-std::string job_name_of(const BridgeWish& wish) {
-  return wish.launch + "." + std::to_string(wish.node_rank);
-}
-
-std::string submission_of(const BridgeState& state, bool only_checks) {
-  const auto& wish = state.wish;
-  auto env = Json::object();
-  for (const auto& [name, value] : state.variables) env[name] = json_text_of(value);
-  Json body{{"name", job_name_of(wish)},
-            {"words", json_texts_of(wish.words)},
-            {"working_directory", json_text_of(state.folder)},
-            {"env", std::move(env)},
-            {"umask", wish.umask},
-            {"slots", wish.slots},
-            {"wait", false}};
-  if (wish.has_secret)
-    body["launch"] = {{"id", wish.launch}, {"nodes", wish.nodes}, {"node_rank", wish.node_rank}};
-  if (only_checks) body["check"] = true;
-  return to_line(body);
-}
-
-constexpr std::string_view kOfSubmit = ": submit with --wait, or later";
-
-/// It has no room now, and may have it later.
-bool is_full(unsigned status, const std::string& body) {
-  return status == kTooMany && error_of(body).ends_with(kOfSubmit);
-}
-
-/// One line: what the daemon says, and what to do where that isn't in it.
-std::string refusal_text(unsigned status, const std::string& body) {
-  auto why = error_of(body);
-  std::ranges::replace(why, '\n', ' ');
-  if (why.empty()) return "its acc-agent answers with status " + std::to_string(status);
-  if (is_full(status, body)) {
-    why.resize(why.size() - kOfSubmit.size());
-    why += agent::kNoRoomCure;
-  }
-  // What acc-launch there says has its name in front.
-  constexpr std::string_view kOurs = "acc-launch: ";
-  if (why.starts_with(kOurs)) why.erase(0, kOurs.size());
-  return why;
-}
-
-int code_of_refusal(unsigned status, const std::string& body) {
-  if (is_full(status, body)) return agent::kNoRoomExit;
-  const auto code = text_of(parse_json(body), "code");
-  if (code == "no_such_user" || code == "authentication_failed" || code == "version_differs")
-    return to_int(ExitCode::refused);
-  if (status == 400) return to_int(ExitCode::usage);
-  return to_int(status == 502 || status == 504 || code == "busy" ? ExitCode::nodes_missing
-                                                                 : ExitCode::failure);
-}
-
-/// The request may have been carried out all the same.
-bool is_uncertain(unsigned status, const std::string& code, const std::string& why) {
-  return code == "node_unreachable" || code == "no_answer" ||
-         (status == 503 && why.starts_with("not done within"));
-}
-
 void finish(BridgeState& state, int code, BridgeActions& out) {
   if (std::exchange(state.phase, BridgePhase::finished) == BridgePhase::finished) return;
   out.emplace_back(FinishBridge{code});
@@ -125,24 +46,20 @@ void open_stream(BridgeState& state, bool is_err, BridgeActions& out) {
   auto& stream = state.streams[is_err ? 1 : 0];
   if (stream.is_open || stream.is_whole) return;
   stream.is_open = true;
-  const std::string from = stream.offset ? std::to_string(*stream.offset) : "end";
-  out.emplace_back(OpenStream{
-      is_err, of_job(state, std::string{"/logs?stream="} + (is_err ? "stderr" : "stdout") +
-                                "&format=raw&follow=1&from=" + from)});
+  out.emplace_back(OpenStream{is_err, output_target(state.wish, state.job, is_err, stream.offset)});
 }
 
 void ask_state(const BridgeState& state, BridgeActions& out) {
-  out.emplace_back(AskDaemon{BridgeAsk::state, "GET", of_job(state)});
+  out.emplace_back(state_request(state.wish, state.job));
 }
 
 void ask_stop(const BridgeState& state, BridgeActions& out) {
-  out.emplace_back(AskDaemon{BridgeAsk::stop, "POST", of_job(state, "/stop"), "{}"});
+  out.emplace_back(stop_request(state.wish, state.job));
 }
 
 void pass_signal(BridgeState& state, int signo, BridgeActions& out) {
   if (signo == SIGTERM) return ask_stop(state, out);
-  out.emplace_back(AskDaemon{BridgeAsk::signal, "POST", of_job(state, "/signal"),
-                             to_line(Json{{"signal", signal_name(signo)}})});
+  out.emplace_back(signal_request(state.wish, state.job, signo));
 }
 
 bool is_all_copied(const BridgeState& state) {
@@ -191,10 +108,10 @@ void begin(BridgeState& state, std::string job, BridgeActions& out) {
 // ---- orders ----
 
 void obey(BridgeState& state, const agent::SetFolder& order, BridgeActions&) {
-  if (state.phase == BridgePhase::reading) state.folder = order.path;
+  if (state.phase == BridgePhase::reading) state.context.folder = order.path;
 }
 void obey(BridgeState& state, const agent::SetVariable& order, BridgeActions&) {
-  if (state.phase == BridgePhase::reading) state.variables[order.name] = order.value;
+  if (state.phase == BridgePhase::reading) state.context.variables[order.name] = order.value;
 }
 void obey(BridgeState& state, const agent::Prepare&, BridgeActions& out) {
   if (state.phase != BridgePhase::reading) return;
@@ -203,15 +120,13 @@ void obey(BridgeState& state, const agent::Prepare&, BridgeActions& out) {
     state.job = state.wish.job;
     return ask_state(state, out);
   }
-  out.emplace_back(
-      AskDaemon{BridgeAsk::check, "POST", at_node(state, "/v1/jobs"), submission_of(state, true)});
+  out.emplace_back(check_request(state.wish, state.context));
 }
 void obey(BridgeState& state, const agent::Go&, BridgeActions& out) {
   if (state.phase != BridgePhase::prepared) return;
   if (!state.wish.job.empty()) return begin(state, state.wish.job, out);
   state.phase = BridgePhase::submitting;
-  out.emplace_back(AskDaemon{BridgeAsk::submit, "POST", at_node(state, "/v1/jobs"),
-                             submission_of(state, false)});
+  out.emplace_back(submit_request(state.wish, state.context));
 }
 void obey(BridgeState& state, const agent::PassSignal& order, BridgeActions& out) {
   const bool is_stop = order.signo != SIGUSR1 && order.signo != SIGUSR2;
@@ -245,11 +160,10 @@ void obey(BridgeState& state, const agent::Leave&, BridgeActions& out) {
 
 void on_check(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   if (state.phase != BridgePhase::checking) return;
-  const auto answer = parse_json(e.body);
-  if (e.status != kOk)
+  if (e.status != kHttpOk)
     return complain(state, refusal_text(e.status, e.body), code_of_refusal(e.status, e.body), out);
   state.phase = BridgePhase::prepared;
-  out.emplace_back(SendMark{agent::Prepared{text_of(answer, "version"), text_of(answer, "daemon")}});
+  out.emplace_back(SendMark{prepared_by(e.body)});
 }
 
 void look_for_job(BridgeState& state, BridgeActions& out) {
@@ -259,53 +173,21 @@ void look_for_job(BridgeState& state, BridgeActions& out) {
 
 void on_submit(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   if (state.phase != BridgePhase::submitting) return;
-  const auto answer = parse_json(e.body);
-  if (e.status == kCreated && !text_of(answer, "id").empty())
-    return begin(state, text_of(answer, "id"), out);
-  const auto code = text_of(answer, "code");
+  if (auto job = submitted_job(e.status, e.body); !job.empty())
+    return begin(state, std::move(job), out);
   state.last_failure = refusal_text(e.status, e.body);
-  if (is_uncertain(e.status, code, state.last_failure)) return look_for_job(state, out);
+  if (is_uncertain(e.status, e.body)) return look_for_job(state, out);
   complain(state, state.last_failure, code_of_refusal(e.status, e.body), out);
 }
 
 // The answer to the submission was lost: is there such a job?
 void on_find(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   if (state.phase != BridgePhase::submitting) return;
-  const auto jobs = e.status == kOk ? jobs_of_service(e.body, {}) : std::nullopt;
-  if (jobs) {
-    // One that was stopped is of a former try of a launch that waits for room.
-    const auto found = std::ranges::find_if(*jobs, [&](const JobRow& job) {
-      return job.name == job_name_of(state.wish) && job.state != "stopped";
-    });
-    if (found != jobs->end()) return begin(state, found->id, out);
-  }
+  if (auto job = listed_job(e.status, e.body, bridge_job_name(state.wish)); !job.empty())
+    return begin(state, std::move(job), out);
   if (state.looks < kMostLooks) return look_for_job(state, out);
   complain(state, "the job could not be started: " + state.last_failure, ExitCode::nodes_missing,
            out);
-}
-
-int code_of_end(const JobRow& job) {
-  if (job.exit_code) return *job.exit_code & 0xff;
-  return job.state == "stopped" ? 128 + SIGTERM : to_int(ExitCode::agent_lost);
-}
-
-/// The job's agent told them on its standard error, a file that the same full disk may have cut.
-void tell_losses(const std::string& body, BridgeActions& out) {
-  const auto job = parse_json(body);
-  const auto report = job.is_object() ? job.find("report") : job.end();
-  if (!job.is_object() || report == job.end() || !report->is_object()) return;
-  const auto losses = report->find("losses");
-  if (losses == report->end() || !losses->is_array()) return;
-  const auto number = [](const Json& loss, const char* key) {
-    const auto found = loss.find(key);
-    const bool is_count = found != loss.end() && found->is_number_unsigned();
-    return is_count ? found->get<std::uint64_t>() : 0;
-  };
-  for (const auto& loss : *losses) {
-    if (!loss.is_object()) continue;
-    out.emplace_back(SendMark{agent::OutputLost{number(loss, "lines"), number(loss, "bytes"),
-                                                text_of(loss, "where"), text_of(loss, "why")}});
-  }
 }
 
 /// The streams end by themselves when the job has; one that has stood still since is dead.
@@ -319,32 +201,32 @@ void revive_streams(BridgeState& state, BridgeActions& out) {
 }
 
 void on_state(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
-  const auto jobs = jobs_of_service("{\"jobs\": [" + e.body + "]}", {});
-  const bool is_known = e.status == kOk && jobs && jobs->size() == 1;
+  const auto job = job_answered(e.status, e.body);
   if (state.phase == BridgePhase::checking) {
-    if (!is_known) return complain(state, refusal_text(e.status, e.body), ExitCode::failure, out);
+    if (!job) return complain(state, refusal_text(e.status, e.body), ExitCode::failure, out);
     state.phase = BridgePhase::prepared;
     out.emplace_back(SendMark{agent::Prepared{version()}});
     return;
   }
   if (state.phase != BridgePhase::running) return;
-  if (e.status == kNotFound)
+  if (e.status == kHttpNotFound)
     return complain(state, "its job " + state.job + " was removed", ExitCode::agent_lost, out);
-  if (!is_known) {
+  if (!job) {
     state.last_failure = refusal_text(e.status, e.body);
     out.emplace_back(ArmBridgeTimer{BridgeTimer::state, kStateSoon});
     return;
   }
   heard(state, out);
-  const auto& job = jobs->front();
-  if (is_over(job.state)) {
+  if (is_over(job->state)) {
     const bool is_news = !state.ended;
-    state.ended = code_of_end(job);
-    if (is_news) tell_losses(e.body, out);
+    state.ended = code_of_end(*job);
+    if (is_news) {
+      for (auto& loss : losses_of(e.body)) out.emplace_back(SendMark{std::move(loss)});
+    }
     // What ran has told its end itself; a reason is there if it could not.
-    if (is_news && job.state == "failed" && (!job.exit_code || !job.reason.empty()))
+    if (is_news && job->state == "failed" && (!job->exit_code || !job->reason.empty()))
       out.emplace_back(TellBridge{
-          "its job " + state.job + " failed: " + job.reason + "; what it wrote: acc-ctl logs " +
+          "its job " + state.job + " failed: " + job->reason + "; what it wrote: acc-ctl logs " +
           (state.wish.node.empty() ? "" : "--node " + state.wish.node + " ") + state.job});
     if (!is_news) revive_streams(state, out);
   }
@@ -357,9 +239,7 @@ void on_state(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
 
 void on_stop(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   if (state.phase != BridgePhase::running) return;
-  // Not found, or ended already.
-  const bool is_heard = e.status == kAccepted || e.status == kConflict || e.status == kNotFound;
-  if (!is_heard) {
+  if (!is_heard(e.status)) {
     state.stop_failure = refusal_text(e.status, e.body);
     out.emplace_back(ArmBridgeTimer{BridgeTimer::stop, kStateSoon});
     return;
@@ -408,8 +288,7 @@ BridgeActions on(BridgeState& state, const BridgeAnswered& e) {
       on_stop(state, e, out);
       break;
     case BridgeAsk::signal:
-      // A job that has ended takes none.
-      if (e.status != kAccepted && e.status != kConflict && e.status != kNotFound)
+      if (!is_heard(e.status))
         out.emplace_back(
             TellBridge{"the signal was not passed on: " + refusal_text(e.status, e.body)});
       break;
@@ -467,19 +346,19 @@ BridgeActions on(BridgeState& state, const BridgeStreamEnded& e) {
   auto& stream = state.streams[e.is_err ? 1 : 0];
   stream.is_open = false;
   if (state.phase != BridgePhase::running || stream.is_whole) return out;
-  if (e.status == kOk && e.is_whole) {
+  if (e.status == kHttpOk && e.is_whole) {
     stream.is_whole = true;
     if (is_all_copied(state)) ask_state(state, out);
     return out;
   }
-  if (e.status == kNotFound || e.status == kBeyondEnd) {
+  if (e.status == kHttpNotFound || e.status == kHttpRangeNotSatisfiable) {
     complain(state,
              "its output can't be read any further: " + refusal_text(e.status, e.body) +
                  "; the job there goes on",
              ExitCode::output, out);
     return out;
   }
-  if (e.status != 0 && e.status != kOk) state.last_failure = refusal_text(e.status, e.body);
+  if (e.status != 0 && e.status != kHttpOk) state.last_failure = refusal_text(e.status, e.body);
   const auto pause =
       std::min(kLongestBridgePause, kFirstBridgePause * (1U << std::min(stream.failures, 8U)));
   ++stream.failures;
@@ -499,7 +378,7 @@ BridgeActions on(BridgeState& state, const BridgeOutputGone&) {
 BridgeActions on(BridgeState& state, const BridgeTimerFired& e) {
   BridgeActions out;
   if (state.phase == BridgePhase::submitting && e.timer == BridgeTimer::find)
-    out.emplace_back(AskDaemon{BridgeAsk::find, "GET", at_node(state, "/v1/jobs")});
+    out.emplace_back(find_request(state.wish));
   if (state.phase != BridgePhase::running) return out;
   switch (e.timer) {
     case BridgeTimer::contact:
@@ -552,11 +431,6 @@ BridgeState bridge_of(BridgeWish wish) {
 BridgeActions step(BridgeState& state, const BridgeEvent& event) {
   if (state.phase == BridgePhase::finished) return {};
   return std::visit([&](const auto& e) { return on(state, e); }, event);
-}
-
-std::string events_target(const BridgeState& state, std::uint64_t from) {
-  if (state.job.empty()) return {};
-  return of_job(state, "/logs?stream=events&format=raw&follow=1&from=" + std::to_string(from));
 }
 
 }  // namespace acc::ctl

@@ -2,56 +2,37 @@
 
 #include "agent/fanout/orders.hpp"
 #include "common/duration.hpp"
+#include "launcher/ctl/bridge_command.hpp"
+#include "launcher/ctl/bridge_requests.hpp"
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
-/// Pure state machine of `acc-ctl bridge`: the transport of acc-launch --hosts to one node, over the
-/// acc-agent of this one. Orders arrive on its standard input as on any transport's; what is to be
-/// done there becomes requests to the daemon's API.
+/// Pure state machine of `acc-ctl bridge`: the transport of acc-launch --hosts to one node, over
+/// the acc-agent of this one. Orders arrive on its standard input as on any transport's; what is to
+/// be done there becomes requests to the daemon's API.
 namespace acc::ctl {
 
-/// What the command line says.
-struct BridgeWish {
-  std::string node;  ///< the node's name in the API; empty: the one of our own daemon
-  std::string name;  ///< for messages
-  std::string launch;
-  unsigned nodes = 1;
-  unsigned node_rank = 0;
-  unsigned slots = 1;
-  bool has_secret = false;  ///< the daemon derives the job's secret
-  bool detaches = false;    ///< no output is copied; the order to leave is awaited
-  std::string umask = "022";
-  std::vector<std::string> words;
-  std::string job;        ///< attach to this one; empty: submit one
-  bool skips_old = false;  ///< attached: from now on
-  bool only_looks = false;  ///< attached: the first Ctrl-C leaves the job
-};
-
 enum class BridgePhase { reading, checking, prepared, submitting, running, finished };
-enum class BridgeAsk { check, submit, find, state, stop, signal };
-inline constexpr auto kBridgeAsks = static_cast<std::size_t>(BridgeAsk::signal) + 1;
 enum class BridgeTimer { contact, silence, state, find, stop, end, out, err };
 inline constexpr auto kBridgeTimers = static_cast<std::size_t>(BridgeTimer::err) + 1;
 
 struct BridgeStream {
   std::optional<std::uint64_t> offset = 0;  ///< nothing: the end, which the daemon tells
-  bool is_open = false;   ///< a request for it is under way
-  bool is_whole = false;  ///< all of it was copied
-  bool has_moved = false;  ///< since the state was last asked
+  bool is_open = false;                     ///< a request for it is under way
+  bool is_whole = false;                    ///< all of it was copied
+  bool has_moved = false;                   ///< since the state was last asked
   unsigned failures = 0;
 };
 
 struct BridgeState {
   BridgeWish wish;
   BridgePhase phase = BridgePhase::reading;
-  std::string folder = "/";
-  std::map<std::string, std::string> variables;
+  BridgeContext context;
   std::string job;
   std::array<BridgeStream, 2> streams;  ///< stdout, stderr
   std::optional<int> ended;             ///< the job's exit code
@@ -59,8 +40,8 @@ struct BridgeState {
   unsigned stops = 0;                   ///< signals that end a job, passed on so far
   std::vector<int> held_signals;        ///< that came before the job's id
   bool is_line_closed = false;
-  Millis patience{0};      ///< without contact
-  bool is_silent = false;  ///< acc-launch knows that there is no contact
+  Millis patience{0};          ///< without contact
+  bool is_silent = false;      ///< acc-launch knows that there is no contact
   bool is_stop_heard = false;  ///< the daemon took the order to stop
   std::string last_failure;    ///< why there is no contact; empty: there is
   std::string stop_failure;    ///< why the last request to stop wasn't heard
@@ -107,12 +88,6 @@ using BridgeEvent = std::variant<BridgeOrdered, BridgeLineClosed, BridgeAnswered
                                  BridgeOutputGone, BridgeTimerFired>;
 
 // ---- actions ----
-struct AskDaemon {
-  BridgeAsk ask{};
-  std::string method;
-  std::string target;
-  std::string body{};
-};
 struct OpenStream {
   bool is_err = false;
   std::string target;
@@ -138,9 +113,6 @@ struct FinishBridge {
 using BridgeAction = std::variant<AskDaemon, OpenStream, CloseStream, SendMark, TellBridge,
                                   ArmBridgeTimer, FinishBridge>;
 using BridgeActions = std::vector<BridgeAction>;
-
-/// Where the events of the job are, from this byte on; empty: there is no job yet.
-[[nodiscard]] std::string events_target(const BridgeState& state, std::uint64_t from);
 
 [[nodiscard]] BridgeState bridge_of(BridgeWish wish);
 BridgeActions step(BridgeState& state, const BridgeEvent& event);

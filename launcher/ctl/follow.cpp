@@ -26,7 +26,9 @@ using How = Followed::How;
 
 /// A daemon that starts (503), or one that doesn't reach the job's node now, where a restart of the
 /// daemon takes a moment as well (502, 504).
-bool may_come_back(unsigned status) { return status >= 502 && status <= 504; }
+bool may_come_back(unsigned status) {
+  return status >= kHttpBadGateway && status <= kHttpGatewayTimeout;
+}
 
 /// A stream of events that is connected anew when it is lost.
 class Stream {
@@ -44,9 +46,8 @@ class Stream {
     for (;;) {
       request_.last_id = reader_.last_id();
       auto exchange = Exchange::open(socket_, request_);
-      constexpr unsigned kOk = 200;
       const bool is_away = exchange && was_connected_ && may_come_back(exchange->status());
-      if (exchange && exchange->status() != kOk && !is_away) return refused(*exchange);
+      if (exchange && exchange->status() != kHttpOk && !is_away) return refused(*exchange);
       if (exchange && !is_away) {
         has_news_ = false;
         if (const auto end = read(*exchange)) return *end;

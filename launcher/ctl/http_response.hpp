@@ -9,6 +9,20 @@
 
 namespace acc::ctl {
 
+inline constexpr unsigned kHttpOk = 200;
+inline constexpr unsigned kHttpCreated = 201;
+inline constexpr unsigned kHttpAccepted = 202;
+inline constexpr unsigned kHttpRedirect = 300;  ///< and above: not what was asked for
+inline constexpr unsigned kHttpBadRequest = 400;
+inline constexpr unsigned kHttpNotFound = 404;
+inline constexpr unsigned kHttpConflict = 409;
+inline constexpr unsigned kHttpRangeNotSatisfiable = 416;
+inline constexpr unsigned kHttpTooManyRequests = 429;
+inline constexpr unsigned kHttpInternalError = 500;
+inline constexpr unsigned kHttpBadGateway = 502;
+inline constexpr unsigned kHttpUnavailable = 503;
+inline constexpr unsigned kHttpGatewayTimeout = 504;
+
 /// One HTTP/1.1 response from its bytes, in pieces as they arrive; the body may be endless. Total.
 class HttpResponse {
  public:

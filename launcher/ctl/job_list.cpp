@@ -4,6 +4,7 @@
 #include "common/json_bytes.hpp"
 #include "common/text.hpp"
 #include "launcher/cli.hpp"
+#include "launcher/ctl/http_response.hpp"
 #include "launcher/ctl/text_table.hpp"
 
 #include <nlohmann/json.hpp>
@@ -192,11 +193,9 @@ std::string to_line(const Json& value) {
 }
 
 bool is_unanswered(unsigned status, const std::string& body) {
-  constexpr unsigned kBadGateway = 502;
-  constexpr unsigned kGatewayTimeout = 504;
   const auto code = text_of(parse_json(body), "code");
-  if (status == kBadGateway) return code != "authentication_failed";
-  return status == kGatewayTimeout || code == "busy";
+  if (status == kHttpBadGateway) return code != "authentication_failed";
+  return status == kHttpGatewayTimeout || code == "busy";
 }
 
 std::string error_of(const std::string& body) {

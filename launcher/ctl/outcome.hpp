@@ -41,11 +41,4 @@ int fail(CtlExit exit, const std::string& text);
 int fail(const Error& error);
 int fail(const Answer& answer);
 
-inline constexpr unsigned kHttpOk = 200;
-inline constexpr unsigned kHttpRedirect = 300;
-inline constexpr unsigned kHttpBadRequest = 400;
-inline constexpr unsigned kHttpNotFound = 404;
-inline constexpr unsigned kHttpInternalError = 500;
-inline constexpr unsigned kHttpGatewayTimeout = 504;
-
 }  // namespace acc::ctl

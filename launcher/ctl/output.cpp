@@ -4,6 +4,7 @@
 #include "common/plain_text.hpp"
 #include "common/text.hpp"
 #include "launcher/ctl/text_table.hpp"
+#include "launcher/program.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -12,7 +13,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 #include <utility>
 
 namespace acc::ctl {
@@ -123,12 +123,6 @@ int whole_output(const Invocation& call, const JobRow& job, const std::string& q
   return code(CtlExit::done);
 }
 
-std::string own_path() {
-  std::error_code failed;
-  const auto path = std::filesystem::read_symlink("/proc/self/exe", failed);
-  return failed ? "acc-ctl" : path.string();
-}
-
 /// As acc-launch --hosts follows it, through the same transports.
 int follow_launch(const Invocation& call, const LaunchState& launch) {
   const bool attaches = call.command.verb == "attach";
@@ -142,8 +136,8 @@ int follow_launch(const Invocation& call, const LaunchState& launch) {
   wish.shows_status = attaches;
   for (const auto& one : launch.parts) {
     if (!one.job) continue;
-    std::vector<std::string> words{own_path(), "bridge", "--socket=" + wish.socket,
-                                   "--job=" + one.job->id};
+    std::vector<std::string> words{launcher::own_program("acc-ctl"), "bridge",
+                                   "--socket=" + wish.socket, "--job=" + one.job->id};
     if (one.part.node.empty()) words.emplace_back("--here");
     if (attaches && !call.command.has("--all")) words.emplace_back("--new");
     words.push_back(one.part.node.empty() ? one.part.host : one.part.node);

@@ -105,8 +105,8 @@ FLOORS = {
         "table of settings": "value setting_parsers key_row key_table config_keys deviations",
         "input": "habits command_words flag_table spellings cli document document_* yaml_scalar config",
         "host": "host_* core_binding elf_libraries program",
-        "job": "job_spec node_list host_list shell_words hosts_plan scheduler scheduler_rules mode policies merge_rules merge coordinator_plan main_port machines_plan "
-               "commands output_paths",
+        "job": "job_spec node_list host_list hosts_inputs shell_words hosts_flags host_transport host_workers hosts_plan scheduler scheduler_rules mode policies merge_rules merge coordinator_plan main_port machines_plan "
+               "commands output_paths script_check",
         "plan": "plan plan_json hosts_json",
         "programs": "help user_messages secret_file completions docs_tables man_page launcher acc_main acc_*_main",
     },
@@ -120,8 +120,8 @@ FLOORS = {
     },
     "launcher/ctl": {
         "words": "verbs command pages text_table",
-        "formats": "sse_reader http_response job_list bridge_machine",
-        "connections": "wire places launches",
+        "formats": "sse_reader http_response job_list bridge_command bridge_requests bridge_answers bridge_machine",
+        "connections": "wire nonblocking_exchange event_follower places launches",
         "verbs": "outcome invocation follow submit output show steer",
         "top": "top/*",
         "programs": "bridge ctl acc_ctl_main",

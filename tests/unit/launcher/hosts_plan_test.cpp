@@ -1,5 +1,6 @@
 #include "launcher/hosts_plan.hpp"
 
+#include "launcher/hosts_flags.hpp"
 #include "launcher/hosts_json.hpp"
 #include "tests/unit/launcher/trial.hpp"
 

@@ -1,0 +1,100 @@
+#include "launcher/script_check.hpp"
+
+#include "common/text.hpp"
+#include "launcher/habits.hpp"
+#include "launcher/key_table.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace acc::launcher {
+
+using namespace literals;
+
+namespace {
+
+// Words for the script of a config file are an easy mistake.
+std::string instead_of(const JobSpec& spec) {
+  if (spec.script_replaced.empty()) return {};
+  return "; the first word that is no flag is the program, and took the place of " +
+         printable(spec.script_replaced) +
+         " (further arguments of that one: script_args in the file)";
+}
+
+/// What a missing script is, where that can be seen.
+std::string kind_of_missing(const std::string& script) {
+  constexpr std::string_view kDashes[] = {"\u2010", "\u2011", "\u2012", "\u2013",
+                                          "\u2014", "\u2015", "\u2212"};
+  for (const auto dash : kDashes)
+    if (script.starts_with(dash))
+      return " (its first character is a dash, as a text editor makes it of two hyphens: type --)";
+  std::error_code failed;
+  const auto target = std::filesystem::read_symlink(script, failed);
+  return failed ? "" : " (it is a link to '" + printable(target.native()) + "', which isn't there)";
+}
+
+}  // namespace
+
+ScriptKind script_kind_of(const JobSpec& spec) {
+  return spec.flag("module"_key) ? ScriptKind::python : script_kind(spec.script);
+}
+
+Complaints check_script_word(const CommandLine& line, const JobSpec& spec) {
+  if (!line.script_is_certain) return {};
+  if (spec.script.empty()) {
+    // Behind a flag with a bad value it may have been taken for the value.
+    if (!line.complaints.empty() || !spec.can_judge({"script"_key})) return {};
+    return {{Errc::bad_usage,
+             "the following arguments are required: SCRIPT, the program to run "
+             "(or `script:` in the config file)"}};
+  }
+  const auto hint = command_hint(spec.script);
+  // A folder of that name ("test", "config") is a script only if Python could begin with it.
+  const bool is_file =
+      ::access(spec.script.c_str(), F_OK) == 0 && why_not_for_python(spec.script) != EISDIR;
+  if (hint.empty() || is_file || spec.flag("module"_key) || spec.flag("no_python"_key)) return {};
+  return {{Errc::bad_usage,
+           "there is no script '" + printable(spec.script) + "': " + std::string{hint}}};
+}
+
+agent::ScriptProblem check_script_file(const JobSpec& spec, const Environment& environment) {
+  if (spec.flag("module"_key)) return {};
+  const auto kind = script_kind_of(spec);
+  const bool on_path = spec.flag("no_python"_key) && spec.script.find('/') == std::string::npos;
+  if (on_path && !find_program(spec.script, environment).empty()) return {};
+  if (on_path || kind == ScriptKind::missing) {
+    const bool found = ::access(spec.script.c_str(), F_OK) == 0;
+    const int reason = on_path || found ? ENOENT : errno;  // EACCES: a folder on the way is closed
+    const bool word = !on_path && !found && spec.script.find('/') == std::string::npos;
+    const bool is_program = word && !find_program(spec.script, environment).empty();
+    return {reason, system_error(reason, "cannot start '" + printable(spec.script) + "'").what +
+                        (is_program ? " (a program on PATH? add --no_python)"
+                                    : kind_of_missing(spec.script)) +
+                        instead_of(spec)};
+  }
+  const auto cannot = [&](int reason, const std::string& what) {
+    return agent::ScriptProblem{reason, "cannot start '" + printable(spec.script) + "': " + what};
+  };
+  const bool direct = spec.flag("no_python"_key) || kind == ScriptKind::not_executable;
+  if (direct) {
+    std::error_code failed;
+    if (std::filesystem::is_directory(spec.script, failed)) return cannot(EISDIR, "it is a folder");
+    if (::access(spec.script.c_str(), X_OK) == 0) return {};
+    return cannot(EACCES, "Permission denied (chmod +x it?)");
+  }
+  if (kind != ScriptKind::python) return {};
+  const int reason = why_not_for_python(spec.script);
+  if (reason == 0) return {};
+  if (reason == EISDIR)
+    return cannot(reason, "it is a folder without __main__.py, with which Python would begin");
+  const auto* hint = reason == EACCES ? " (it can't be read: chmod +r it?)" : "";
+  return cannot(reason, std::strerror(reason) + std::string{hint});
+}
+
+}  // namespace acc::launcher

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "agent/job_plan.hpp"
+#include "launcher/cli.hpp"
+#include "launcher/config.hpp"
+#include "launcher/job_spec.hpp"
+#include "launcher/program.hpp"
+
+/// Whether the script of a job can be started: what exec would say, with what to type instead.
+namespace acc::launcher {
+
+/// A module counts as a file for Python: where it lies only Python knows.
+[[nodiscard]] ScriptKind script_kind_of(const JobSpec& spec);
+
+/// No script at all, or a word that is none and is known from another program ("run", "config").
+[[nodiscard]] Complaints check_script_word(const CommandLine& line, const JobSpec& spec);
+
+/// What exec would say, before anything is started; errnum 0: nothing.
+[[nodiscard]] agent::ScriptProblem check_script_file(const JobSpec& spec,
+                                                     const Environment& environment);
+
+}  // namespace acc::launcher

@@ -1,0 +1,88 @@
+#include "launcher/script_check.hpp"
+
+#include "launcher/host_facts.hpp"
+#include "tests/unit/launcher/trial.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+using namespace acc;
+using namespace acc::launcher;
+using Catch::Contains;
+using Words = std::vector<std::string>;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct ScriptTrial {
+  fs::path folder;
+  ScriptTrial() {
+    char name[] = "/tmp/script-check-test-XXXXXX";
+    folder = ::mkdtemp(name);
+  }
+  ~ScriptTrial() { fs::remove_all(folder); }
+  ScriptTrial(const ScriptTrial&) = delete;
+  ScriptTrial& operator=(const ScriptTrial&) = delete;
+
+  [[nodiscard]] std::string path(const std::string& name) const { return folder / name; }
+  void file(const std::string& name, mode_t mode) const {
+    std::ofstream{folder / name} << "#!/bin/sh\n";
+    ::chmod(path(name).c_str(), mode);
+  }
+  [[nodiscard]] static JobSpec spec(const Words& words) {
+    const auto facts = unknown_facts();
+    return merge(parse_command_line(words), std::nullopt, *facts, {}).spec;
+  }
+  [[nodiscard]] agent::ScriptProblem problem(const Words& words) const {
+    return check_script_file(spec(words), {{"PATH", folder.native()}});
+  }
+  [[nodiscard]] static std::string complaint(const Words& words) {
+    const auto line = parse_command_line(words);
+    const auto complaints = check_script_word(line, spec(words));
+    return complaints.empty() ? std::string{} : complaints.front().what;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a missing script is told with what it probably is", "[launcher][script]") {
+  ScriptTrial trial;
+  const auto missing = trial.problem({trial.path("none.py")});
+  CHECK(missing.errnum == ENOENT);
+  CHECK_THAT(missing.what, Contains("none.py': No such file"));
+  CHECK_THAT(trial.problem({"\u2013lr"}).what, Contains("its first character is a dash"));
+  fs::create_symlink("gone.py", trial.folder / "link.py");
+  CHECK_THAT(trial.problem({trial.path("link.py")}).what, Contains("it is a link to 'gone.py'"));
+  trial.file("tool", 0755);
+  CHECK_THAT(trial.problem({"tool"}).what, Contains("add --no_python"));
+  CHECK(trial.problem({"--no_python", "tool"}).errnum == 0);
+}
+
+TEST_CASE("a script that can't be run is told with the reason of exec", "[launcher][script]") {
+  ScriptTrial trial;
+  trial.file("plain", 0644);
+  const auto plain = trial.problem({"--no_python", trial.path("plain")});
+  CHECK(plain.errnum == EACCES);
+  CHECK_THAT(plain.what, Contains("chmod +x"));
+  fs::create_directory(trial.folder / "package");
+  CHECK(trial.problem({"--no_python", trial.path("package")}).errnum == EISDIR);
+  CHECK_THAT(trial.problem({trial.path("package")}).what, Contains("without __main__.py"));
+  trial.file("package/__main__.py", 0644);
+  CHECK(trial.problem({trial.path("package")}).errnum == 0);
+  CHECK(trial.problem({"--module", "no.such.module"}).errnum == 0);  // where it lies Python knows
+}
+
+TEST_CASE("a line needs a script, and a command of accelerate is none", "[launcher][script]") {
+  CHECK_THAT(ScriptTrial::complaint({}), Contains("are required: SCRIPT"));
+  // The value may have been meant for the flag before it.
+  CHECK(ScriptTrial::complaint({"--num_processes"}).empty());
+  CHECK_THAT(ScriptTrial::complaint({"launch", "train.py"}), Contains("there is no script"));
+  CHECK(ScriptTrial::complaint({"--module", "launch"}).empty());
+  CHECK(ScriptTrial::complaint({"train.py"}).empty());
+}
