@@ -89,6 +89,9 @@ awaitable<Result<LoginUser>> Admission::admit(Principal who, Submission& submiss
     // Where no plan can be made, 1: its log will say why.
     submission.slots =
         plan.has_value() && plan->exit_code == 0 ? share_of_plan(plan->output).slots : 1;
+    // Of the user's own making: it must be one that the record can hold.
+    if (auto wrong = submission_complaint(submission); !wrong.empty())
+      co_return Error{Errc::bad_usage, wrong};
     if (auto why = refusal(who, submission, user->uid)) co_return *why;
   }
   if (auto& launch = submission.launch) {

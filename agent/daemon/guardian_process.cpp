@@ -9,6 +9,7 @@
 #include <linux/close_range.h>
 #include <linux/keyctl.h>
 #include <linux/sched.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -98,6 +99,8 @@ void take_identity(const Prepared& child) {
       ::syscall(SYS_setresgid, child.gid, child.gid, child.gid) != 0 ||
       ::syscall(SYS_setresuid, child.uid, child.uid, child.uid) != 0)
     fail(child, Step::identity);
+  // With fs.suid_dumpable set, the change has made it dumpable: it has the daemon's memory.
+  ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   open_session_keyring();
 }
 

@@ -22,6 +22,16 @@ std::string make_jobs_group() {
   return path;
 }
 
+// What a user needs to divide it.
+static bool give_group(const std::string& path, uid_t uid, gid_t gid) {
+  if (::geteuid() != 0) return true;
+  for (const char* const name :
+       {"", "/cgroup.procs", "/cgroup.subtree_control", "/cgroup.threads"}) {
+    if (::chown((path + name).c_str(), uid, gid) != 0 && errno != ENOENT) return false;
+  }
+  return true;
+}
+
 UniqueFd make_job_group(const std::string& jobs_group, const std::string& id, uid_t uid,
                         gid_t gid) {
   if (jobs_group.empty()) return {};
@@ -35,12 +45,7 @@ UniqueFd make_job_group(const std::string& jobs_group, const std::string& id, ui
     return fd ? ::write(fd.get(), value, std::strlen(value)) == size : errno == ENOENT;
   };
   if (!limit("/cgroup.max.descendants", "1000") || !limit("/cgroup.max.depth", "16")) return {};
-  if (::geteuid() == 0) {
-    for (const char* const name :
-         {"", "/cgroup.procs", "/cgroup.subtree_control", "/cgroup.threads"}) {
-      if (::chown((path + name).c_str(), uid, gid) != 0 && errno != ENOENT) return {};
-    }
-  }
+  if (!give_group(path, uid, gid)) return {};
   return UniqueFd{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
 }
 
@@ -63,8 +68,17 @@ static void remove_groups(const std::string& path, int depth) {
   ::rmdir(path.c_str());
 }
 
-void remove_job_group(const std::string& jobs_group, const std::string& id) {
-  if (!jobs_group.empty()) remove_groups(jobs_group + '/' + id, 0);
+bool drop_job_group(const std::string& jobs_group, const std::string& id) {
+  return jobs_group.empty() || ::rmdir((jobs_group + '/' + id).c_str()) == 0 || errno == ENOENT;
+}
+
+bool remove_job_group(const std::string& jobs_group, const std::string& id) {
+  if (drop_job_group(jobs_group, id)) return true;
+  const std::string path = jobs_group + '/' + id;
+  give_group(path, 0, 0);
+  kill_job_group(jobs_group, id);
+  remove_groups(path, 0);
+  return drop_job_group(jobs_group, id);
 }
 
 }  // namespace acc::agent::daemon

@@ -19,7 +19,10 @@ namespace acc::agent::daemon {
                                       uid_t uid, gid_t gid);
 /// SIGKILL to all that is in it.
 void kill_job_group(const std::string& jobs_group, const std::string& id);
-/// With the groups that the agent made in it; what has members stays.
-void remove_job_group(const std::string& jobs_group, const std::string& id);
+/// Of one without groups in it. @return whether it is gone
+bool drop_job_group(const std::string& jobs_group, const std::string& id);
+/// SIGKILL to what is in it, and with all groups in it; its user makes no more. May take long.
+/// @return whether it is gone: what was killed still has to end
+bool remove_job_group(const std::string& jobs_group, const std::string& id);
 
 }  // namespace acc::agent::daemon

@@ -97,7 +97,7 @@ awaitable<Result<void>> JobKeeper::start() {
 void JobKeeper::adopt(const JobPtr& job) {
   auto& life = job->stored.life;
   // The group of one that couldn't be removed when it ended.
-  if (life.phase == Phase::ended) return remove_job_group(processes_->group(), job->id());
+  if (life.phase == Phase::ended) return remove_group(job);
   UniqueFd process = open_process(job->stored.guardian);
   std::int64_t ended_ms = 0;
   const Found found = processes_->look(*job, process, ended_ms);
@@ -120,12 +120,13 @@ void JobKeeper::adopt(const JobPtr& job) {
     spawn("watch", watch(job));
   }
   if (ended_ms != 0) job->stored.ended_ms = ended_ms;
-  if (had_guardian && !found.lives) remove_job_group(processes_->group(), job->id());
+  if (had_guardian && !found.lives) remove_group(job);
   change(job, found);
 }
 
 awaitable<void> JobKeeper::adopt_ended(JobPtr job) {
   co_await processes_->sweep(job);
+  remove_group(job);
   std::int64_t ended_ms = 0;
   change(job, processes_->look(*job, UniqueFd{}, ended_ms));
 }
@@ -291,10 +292,15 @@ void JobKeeper::give_slots() {
 
 // ---- guardians ----
 
+void JobKeeper::remove_group(const JobPtr& job) {
+  if (!drop_job_group(processes_->group(), job->id()))
+    spawn("remove group", processes_->remove_group(job));
+}
+
 awaitable<void> JobKeeper::start_guardian(JobPtr job) {
   const auto fail = [&](int exit_code, const std::string& why) {
     log::warn("job_not_started", {{"job", job->id()}, {"why", why}});
-    remove_job_group(processes_->group(), job->id());
+    remove_group(job);
     change(job, StartFailed{exit_code, why, random_fraction()});
   };
   if (!job->user) {
@@ -305,6 +311,7 @@ awaitable<void> JobKeeper::start_guardian(JobPtr job) {
   auto prepared = request_for(settings_, *folder_, *job);
   if (prepared.has_error()) co_return fail(to_int(ExitCode::failure), prepared.error().what);
   GuardianRequest request = std::move(*prepared);
+  co_await processes_->group_removed(job);
   const UniqueFd group =
       make_job_group(processes_->group(), job->id(), job->stored.uid, job->user->gid);
   request.cgroup_fd = group.get();
@@ -369,7 +376,7 @@ awaitable<void> JobKeeper::watch(JobPtr job) {
   boost::system::error_code ignored;
   job->process.close(ignored);
   if (is_child && info.si_code == CLD_EXITED) {
-    remove_job_group(processes_->group(), job->id());
+    remove_group(job);
     std::int64_t unused_ms = 0;
     const Found left = processes_->look(*job, UniqueFd{}, unused_ms);
     const bool has_begun = left.has_started || left.exit_code.has_value();
@@ -380,7 +387,7 @@ awaitable<void> JobKeeper::watch(JobPtr job) {
   std::int64_t ended_ms = 0;
   const Found found = processes_->look(*job, UniqueFd{}, ended_ms);
   if (found.exit_code && !is_child) {
-    remove_job_group(processes_->group(), job->id());
+    remove_group(job);
     if (ended_ms != 0) job->stored.ended_ms = ended_ms;
     change(job, GuardianEnded{*found.exit_code, lived, random_fraction(), true, found.was_stopped,
                               found.not_started});
@@ -391,6 +398,7 @@ awaitable<void> JobKeeper::watch(JobPtr job) {
     co_return;
   }
   co_await processes_->sweep(job);
+  remove_group(job);
   const std::string how =
       is_child ? describe(Signaled{info.si_status, false}) : "it ended without an exit code";
   change(job, GuardianLost{how, lived, random_fraction()});

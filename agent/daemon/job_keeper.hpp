@@ -72,6 +72,7 @@ class JobKeeper {
   boost::asio::awaitable<void> carry_out(JobPtr job, JobAction action);
   boost::asio::awaitable<void> start_guardian(JobPtr job);
   boost::asio::awaitable<void> watch(JobPtr job);
+  void remove_group(const JobPtr& job);
   void spawn(const char* what, boost::asio::awaitable<void> work);
   void give_slots();
   [[nodiscard]] JobId new_id(const std::string& name) const;

@@ -136,7 +136,28 @@ awaitable<void> JobProcesses::sweep(JobPtr job) const {
     co_await pause_for(50ms);  // scans in a row would hold up the pool
   }
   kill_job_group(group_, job->id());
-  remove_job_group(group_, job->id());
+}
+
+awaitable<void> JobProcesses::remove_group(JobPtr job) const {
+  constexpr auto kPatience = 30s;
+  if (std::exchange(job->loses_group, true)) co_return;
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  for (auto pause = 10ms;; pause = std::min(2 * pause, 1'000ms)) {
+    std::function<std::uint64_t()> remove = [group = group_, id = job->id()] {
+      return remove_job_group(group, id) ? 1U : 0U;
+    };
+    if (co_await on_pool(files_, std::move(remove)) != 0) break;
+    if (std::chrono::steady_clock::now() >= end) {
+      log::warn("job_group_left", {{"job", job->id()}, {"group", group_}});
+      break;
+    }
+    co_await pause_for(pause);
+  }
+  job->loses_group = false;
+}
+
+awaitable<void> JobProcesses::group_removed(JobPtr job) const {
+  while (job->loses_group) co_await pause_for(10ms);
 }
 
 Result<void> JobProcesses::send_signal(const Job& job, int signo) const {

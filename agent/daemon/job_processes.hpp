@@ -35,6 +35,11 @@ class JobProcesses {
   /// The agent of a lost guardian stops its workers within their grace. Nothing starts before that.
   /// Two of a user at once, each with a few descriptors, whatever processes there are.
   boost::asio::awaitable<void> sweep(JobPtr job) const;
+  /// The control group of one that has ended, off the loop: what was killed has to end first, and a
+  /// user may have made a thousand groups. Given up after 30 s.
+  boost::asio::awaitable<void> remove_group(JobPtr job) const;
+  /// No remove_group() is at work.
+  boost::asio::awaitable<void> group_removed(JobPtr job) const;
   [[nodiscard]] const std::string& group() const { return group_; }
 
  private:

@@ -36,6 +36,7 @@ struct Job {
   bool is_busy = false;            ///< its actions are being carried out
   boost::asio::steady_timer idle;  ///< cancelled when they have been
   bool is_leaving = false;         ///< its folder is being removed
+  bool loses_group = false;        ///< its control group is being removed
 
   [[nodiscard]] const JobId& id() const { return stored.id; }
 };

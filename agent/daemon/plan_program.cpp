@@ -42,7 +42,9 @@ PlanShare share_of_plan(std::string_view output) {
   const auto& asked = plan["share"];
   const auto take = [&](const char* name, std::uint32_t& into) {
     const auto found = asked.find(name);
-    if (found != asked.end() && found->is_number_unsigned()) into = found->get<std::uint32_t>();
+    if (found != asked.end() && found->is_number_unsigned())
+      into = static_cast<std::uint32_t>(
+          std::min<std::uint64_t>(found->get<std::uint64_t>(), UINT32_MAX));
   };
   take("slots", share.slots);
   take("gpus", share.gpus);

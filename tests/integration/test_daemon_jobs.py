@@ -355,6 +355,15 @@ def has_keys(keys):
 
 @unittest.skipUnless(is_root(), "runs jobs of several users: needs root")
 class Users(Case):
+    def test_a_config_with_slots_0_is_refused_as_its_job_was_lost_at_the_daemons_restart(self):
+        daemon = self.start()
+        config = os.path.join(self.folder, "zero.yaml")
+        write(config, "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: 2\nslots: 0\n", 0o644)
+        reply = daemon.ask("submit", uid=ANN, words=["--config_file", config, "--no_python", "sleep", "600"], slots_of_plan=True)
+        self.assertEqual(reply.get("code"), BAD_USAGE, reply)
+        self.assertIn("slots: at least 1, or a GPU", reply["error"])
+        self.assertEqual(daemon.do("list"), [])
+
     def test_a_job_runs_as_its_user(self):
         daemon = self.start()
         job = daemon.do("submit", uid=ANN, words=["--num_processes", "1", "--no_python", "/bin/sh", "-c", "id -u; id -g; id -G; echo $HOME $USER; touch /root/x"])

@@ -60,6 +60,7 @@ static Submission submission_of(const Json& in) {
   job.env = in.value("env", std::map<std::string, std::string>{});
   job.user = in.value("user", "");
   job.slots = in.value("slots", 1U);
+  job.names_slots = !in.value("slots_of_plan", false);
   job.gpus = in.value("gpus", 0U);
   job.wait = in.value("wait", false);
   const std::string rule = in.value("restart", "no");

@@ -44,3 +44,21 @@ TEST_CASE("a job's control group has few groups below it, by files that stay our
   CHECK(make_job_group(jobs, "t-2", user, ::getegid()));  // cgroup v1: no such files
   fs::remove_all(jobs);
 }
+
+TEST_CASE("groups of a job whose last process still ended were left for ever",
+          "[daemon][job_group]") {
+  char name[] = "/tmp/acc-job-group-XXXXXX";
+  REQUIRE(::mkdtemp(name) != nullptr);
+  const fs::path jobs{name};
+  CHECK(remove_job_group(jobs, "t-1"));  // gone already
+  fs::create_directories(jobs / "t-1" / "a" / "b");
+  fs::create_directories(jobs / "t-1" / "c");
+  std::ofstream{jobs / "t-1" / "c" / "a member"};  // like one, it keeps the folder
+  CHECK_FALSE(drop_job_group(jobs, "t-1"));
+  CHECK_FALSE(remove_job_group(jobs, "t-1"));
+  CHECK_FALSE(fs::exists(jobs / "t-1" / "a"));
+  fs::remove(jobs / "t-1" / "c" / "a member");
+  CHECK(remove_job_group(jobs, "t-1"));
+  CHECK_FALSE(fs::exists(jobs / "t-1"));
+  fs::remove_all(jobs);
+}

@@ -271,6 +271,7 @@ TEST_CASE("the program of a printed plan is its script, or what runs without pyt
   CHECK(share.gpus == 2);
   CHECK(share_of_plan("{\n \"share\": {\"slots\": 3}\n}").slots == 3);
   CHECK(share_of_plan("no plan").slots == 1);
+  CHECK(share_of_plan("{\n \"share\": {\"slots\": 4294967296}\n}").slots == UINT32_MAX);
   CHECK(share_of_plan("{\n \"share\": {\"gpus\": -1}\n}").gpus == 0);
   CHECK_FALSE(program_of_plan(""));
   CHECK_FALSE(program_of_plan("{"));
