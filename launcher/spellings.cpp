@@ -101,7 +101,8 @@ const KeyRow* Spellings::find_abbreviated(std::string_view spelled) const {
 std::string Spellings::lengthened(std::string_view word) const {
   std::string name;
   for (const auto& [known, row] : names_) {
-    if (!known.starts_with("--") || !is_shortened(word, std::string_view{known}.substr(2))) continue;
+    if (!known.starts_with("--") || !is_shortened(word, std::string_view{known}.substr(2)))
+      continue;
     if (!name.empty() && find(name) != row) return {};
     name = std::max(name, known);  // of two forms of a name, the one with _
   }
@@ -118,7 +119,11 @@ Spellings::Meant Spellings::meant_by(std::string_view spelled) const {
     const std::vector<std::string> words{longer.begin(), longer.end()};
     return {nullptr, "it could be " + join(words, ", ")};
   }
-  if (!spelled.starts_with("--")) return {};
+  if (!spelled.starts_with("--")) {  // one dash too few?
+    const auto whole = "-" + std::string{spelled};
+    const auto* row = spelled.size() > 2 ? find(whole) : nullptr;
+    return row == nullptr ? Meant{} : Meant{row, "did you mean " + whole + "?"};
+  }
   std::vector<std::string_view> names;  // without dashes, which say nothing about the nearness
   for (const auto& [name, row] : names_) {
     if (name.starts_with("--")) names.push_back(std::string_view{name}.substr(2));

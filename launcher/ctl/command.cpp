@@ -13,6 +13,27 @@ namespace acc::ctl {
 
 namespace {
 
+/// What other tools call a verb of ours.
+struct ForeignVerb {
+  std::string_view theirs;
+  std::string_view ours;
+};
+constexpr ForeignVerb kForeignVerbs[] = {
+    {"kill", "stop"},    {"cancel", "stop"},      {"terminate", "stop"},  {"list", "ps"},
+    {"jobs", "ps"},      {"run", "submit"},       {"start", "submit"},    {"delete", "rm"},
+    {"remove", "rm"},    {"tail", "logs"},        {"describe", "status"}, {"show", "status"},
+    {"cordon", "drain"}, {"uncordon", "undrain"},
+};
+
+std::string_view meant_by(std::string_view word) {
+  for (const auto& foreign : kForeignVerbs) {
+    if (foreign.theirs == word) return foreign.ours;
+  }
+  std::vector<std::string_view> names;
+  for (const auto& row : verb_rows()) names.push_back(row.name);
+  return nearest(word, names);
+}
+
 class Parser {
  public:
   explicit Parser(std::span<const std::string> words) : words_{words} {}
@@ -44,9 +65,7 @@ class Parser {
       command_.verb = word;
       return;
     }
-    std::vector<std::string_view> names;
-    for (const auto& row : verb_rows()) names.push_back(row.name);
-    const auto meant = nearest(word, names);
+    const auto meant = meant_by(word);
     complain(in_quotes(word, 60) + " is no verb of acc-ctl" +
              (meant.empty() ? std::string{} : " (did you mean " + std::string{meant} + "?)"));
     at_ = words_.size();

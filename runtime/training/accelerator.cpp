@@ -45,6 +45,14 @@ std::uint64_t accumulation_from_environment() {
   return steps;
 }
 
+std::uint64_t accumulation_of(const AcceleratorOptions& options) {
+  if (!options.gradient_accumulation_steps) return accumulation_from_environment();
+  if (*options.gradient_accumulation_steps == 0)
+    throw Error{ErrorCode::invalid_argument,
+                "gradient_accumulation_steps is 0: 1 steps the optimizer at every batch"};
+  return *options.gradient_accumulation_steps;
+}
+
 LossScalerOptions scaler_for(MixedPrecision precision, LossScalerOptions options) {
   options.enabled = options.enabled && precision == MixedPrecision::fp16;
   return options;
@@ -57,9 +65,7 @@ Accelerator::State::State(ProcessGroup its_group, AcceleratorOptions its_options
       options{std::move(its_options)},
       precision{options.mixed_precision ? *options.mixed_precision : precision_from_environment()},
       gradient_state{std::make_shared<GradientState>(
-          options.gradient_accumulation_steps ? *options.gradient_accumulation_steps
-                                              : accumulation_from_environment(),
-          options.sync_with_dataloader, options.sync_each_batch)},
+          accumulation_of(options), options.sync_with_dataloader, options.sync_each_batch)},
       scaler{scaler_for(precision, options.scaler), group} {
   if (options.project.logging_dir.empty())
     options.project.logging_dir = options.project.project_dir;

@@ -41,7 +41,7 @@ struct AcceleratorOptions {
   /// Default: ACCELERATE_MIXED_PRECISION, as acc-launch sets it, else no. fp16 enables the loss
   /// scaler; the loop chooses its own compute type.
   std::optional<MixedPrecision> mixed_precision = {};
-  /// Default: ACCELERATE_GRADIENT_ACCUMULATION_STEPS, else 1.
+  /// At least 1. Default: ACCELERATE_GRADIENT_ACCUMULATION_STEPS, else 1.
   std::optional<std::uint64_t> gradient_accumulation_steps = {};
   bool sync_with_dataloader = true;  ///< the last batch of an epoch ends a step
   bool sync_each_batch = false;

@@ -48,6 +48,7 @@ TEST_CASE("a shortened flag, as --num_procs, is answered with the whole one",
           "[launcher][cli]") {
   const auto said = [](const std::string& flag) { return complaint({flag, "2", "s.py"}); };
   CHECK(said("--num_procs") == "unrecognized arguments: --num_procs (did you mean --num_processes?)");
+  CHECK(said("-num_processes").find("(did you mean --num_processes?)") != std::string::npos);
   CHECK(said("--num-procs") == "unrecognized arguments: --num-procs (did you mean --num_processes?)");
   CHECK(complaint({"--main_proc_ip=h", "s.py"}).find("did you mean --main_process_ip?") !=
         std::string::npos);

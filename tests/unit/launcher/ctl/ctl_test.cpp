@@ -74,6 +74,7 @@ TEST_CASE("behind -- all words of submit are acc-launch's", "[ctl]") {
 }
 
 TEST_CASE("wrong words are told with what may be meant", "[ctl]") {
+  CHECK(holds(complaints("kill x"), "'kill' is no verb of acc-ctl (did you mean stop?)"));
   CHECK(holds(complaints("statsu x"), "'statsu' is no verb of acc-ctl (did you mean status?)"));
   CHECK_FALSE(holds(complaints("bogus"), "did you mean"));
   CHECK(holds(complaints("stop --grce 3 x"), "--grce is no flag of acc-ctl stop (did you mean"));

@@ -350,6 +350,8 @@ TEST_CASE("settings come from the variables that acc-launch sets", "[runtime][tr
   CHECK(accelerator.backward_factor() == 0.25);
   AcceleratorOptions said;
   said.mixed_precision = MixedPrecision::no;
+  said.gradient_accumulation_steps = 0;
+  CHECK_THROWS_WITH((Accelerator{group, said}), Catch::Contains("gradient_accumulation_steps is 0"));
   said.gradient_accumulation_steps = 3;
   CHECK(Accelerator{group, said}.gradient_accumulation_steps() == 3);
   ::setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "many", 1);
