@@ -1,5 +1,6 @@
 #include "runtime/bootstrap/manifest.hpp"
 
+#include "common/text.hpp"
 #include "runtime/backend.hpp"
 #include "runtime/net/fields.hpp"
 #include "runtime/net/gather.hpp"
@@ -13,6 +14,9 @@
 namespace acc::runtime {
 
 namespace {
+
+/// Characters of a group's name in a message.
+constexpr std::size_t kShown = 80;
 
 std::string random_token() {
   unsigned char bytes[16] = {};
@@ -67,6 +71,12 @@ void check_member(const Member& member, const Member& me, const Joined& joined) 
   if (member.rank < 0 || member.rank >= me.size)
     throw Error{ErrorCode::invalid_argument,
                 "there is no rank " + describe(member) + " of " + std::to_string(me.size)};
+  if (member.group != me.group)
+    throw Error{ErrorCode::mismatch,
+                "rank " + describe(member) + " forms group '" + printable(member.group, kShown) +
+                    "', rank " + describe(me) + " group '" + printable(me.group, kShown) +
+                    "': every rank must form the same groups in the same order",
+                {me.rank, member.rank}};
   const auto same = joined.find(member.rank);
   if (same != joined.end())
     throw Error{
@@ -89,10 +99,26 @@ std::string choose_backend(const Joined& joined) {
   return all_can ? "nccl" : "cpu";
 }
 
-GroupManifest make_manifest(const Joined& joined, const GroupOptions& options) {
+/// Rank 0's, if all ranks mean the same.
+bool choose_check(const Joined& joined, bool by_default) {
+  const auto check = [&](const Member& member) { return member.check.value_or(by_default); };
+  const auto& first = joined.begin()->second;
+  for (const auto& [rank, member] : joined) {
+    if (check(member) == check(first)) continue;
+    const auto& on = check(member) ? member : first;
+    const auto& off = check(member) ? first : member;
+    throw Error{ErrorCode::mismatch,
+                "rank " + describe(on) + " compares the ranks' calls, rank " + describe(off) +
+                    " doesn't: GroupOptions::check and ACC_CHECK must be the same on all ranks",
+                {first.rank, member.rank}};
+  }
+  return check(first);
+}
+
+GroupManifest make_manifest(const Joined& joined) {
   GroupManifest manifest;
   manifest.backend = choose_backend(joined);
-  manifest.check = options.check.value_or(manifest.backend == "cpu");
+  manifest.check = choose_check(joined, manifest.backend == "cpu");
   manifest.token = random_token();
   for (const auto& [rank, member] : joined) manifest.members.push_back(member);
   return manifest;
@@ -136,7 +162,7 @@ GroupManifest gather_members(Store& store, const std::string& key, const Member&
     check_member(member, me, joined);
     joined.emplace(member.rank, std::move(member));
   };
-  const auto answer = [&](const Gather::Texts&) { return to_text(make_manifest(joined, options)); };
+  const auto answer = [&](const Gather::Texts&) { return to_text(make_manifest(joined)); };
   auto gather = gather_of(store, key, me.rank, me.size, deadline, late, std::move(check_parties));
   return parse_manifest(gather.run(to_text(me), {check, answer}), me);
 }

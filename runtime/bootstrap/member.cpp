@@ -13,7 +13,7 @@ namespace acc::runtime {
 namespace {
 
 /// Format of a member's text: ranks with different versions of the library can't form a group.
-const std::string kVersion = "acc-member-1";
+const std::string kVersion = "acc-member-2";
 
 std::string inode_of(const char* path) {
   struct stat found {};
@@ -40,20 +40,28 @@ HostFacts host_facts() {
 std::string to_text(const Member& member) {
   return pack({kVersion, std::to_string(member.rank), std::to_string(member.size),
                std::to_string(member.job_rank), std::to_string(member.pid), member.host.key,
-               member.host.name, member.host.network, member.local_group, member.backend});
+               member.host.name, member.host.network, member.local_group, member.backend,
+               member.group, member.check ? (*member.check ? "1" : "0") : ""});
 }
 
 std::optional<Member> parse_member(std::string_view text) {
   auto fields = unpack(text);
-  if (!fields || fields->size() != 10 || fields->front() != kVersion) return std::nullopt;
+  if (!fields || fields->size() != 12 || fields->front() != kVersion) return std::nullopt;
   const auto rank = parse_number<int>(fields->at(1));
   const auto size = parse_number<int>(fields->at(2));
   const auto job_rank = parse_number<int>(fields->at(3));
   const auto pid = parse_number<std::int64_t>(fields->at(4));
   if (!rank || !size || !job_rank || !pid) return std::nullopt;
-  return Member{
-      *rank,         *size,        *job_rank, *pid, {fields->at(5), fields->at(6), fields->at(7)},
-      fields->at(8), fields->at(9)};
+  const auto& check = fields->at(11);
+  return Member{*rank,
+                *size,
+                *job_rank,
+                *pid,
+                {fields->at(5), fields->at(6), fields->at(7)},
+                fields->at(8),
+                fields->at(9),
+                fields->at(10),
+                check.empty() ? std::nullopt : std::optional{check == "1"}};
 }
 
 std::string describe(const Member& member) {

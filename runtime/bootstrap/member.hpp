@@ -28,6 +28,9 @@ struct Member {
   HostFacts host;
   std::string local_group;  ///< abstract name of its listener for ranks of the same host
   std::string backend;      ///< "cpu", "nccl"
+  std::string group;        ///< the name of the group that it forms
+  std::optional<bool> check =
+      {};  ///< as its program or its environment says; nothing: neither does
 
   friend bool operator==(const Member&, const Member&) = default;
 };

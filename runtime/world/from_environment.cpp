@@ -1,11 +1,13 @@
 #include "runtime/bootstrap/agent_store.hpp"
 #include "runtime/bootstrap/launch_environment.hpp"
 #include "runtime/bootstrap/manifest.hpp"
+#include "runtime/bootstrap/rank_process.hpp"
 #include "runtime/bootstrap/tcp_store.hpp"
-#include "runtime/bootstrap/tcp_store_server.hpp"
 #include "runtime/quiet_thread.hpp"
 #include "runtime/shm/segment.hpp"
 #include "runtime/world/group_builder.hpp"
+
+#include <unistd.h>
 
 #include <acc/process_group.hpp>
 #include <algorithm>
@@ -43,12 +45,31 @@ std::shared_ptr<Store> open_store(const LaunchEnvironment& launch, const GroupOp
   }
 }
 
-/// Key prefix of a group, unique in the job: the ordinal of the group in this process, the same on
-/// all ranks. Counted in the store, since the C++ and C libraries may be loaded together.
-std::string next_key(Store& store, const LaunchEnvironment& launch) {
-  const auto round = "acc/" + std::to_string(launch.round.value_or(0));
-  const auto number = store.add(round + "/made/" + this_process(launch.rank).process, 1);
-  return round + "/" + std::to_string(number - 1);
+/// Key prefix of a group, unique in the job: the number of its process among those of its rank, and
+/// of the group in the process. Counted in the store, since the C++ and C libraries may be loaded
+/// together.
+RankProcess count_group(Store& store, const LaunchEnvironment& launch) {
+  const auto prefix = "acc/" + std::to_string(launch.round.value_or(0));
+  RankProcess process{store, prefix, launch.rank};
+  process.count_group();
+  const auto other = process.running_predecessor();
+  if (!other) return process;
+  Member me;
+  me.rank = launch.rank;
+  me.pid = ::getpid();
+  me.host = host_facts();
+  const Error why{ErrorCode::invalid_argument,
+                  "two processes are one rank: " + *other + " and " + describe(me)};
+  report_failure(store, process.key(), me, why);
+  throw why;
+}
+
+/// Why the others may not have joined a later process of this rank; empty: it is the first.
+std::string hint_about_process(int number, const LaunchEnvironment& launch) {
+  if (number == 0) return {};
+  return "; this is process " + std::to_string(number + 1) + " of rank " +
+         std::to_string(launch.rank) +
+         " that forms groups in this attempt, and waits for as many of the others";
 }
 
 /// Why the others may not have found rank 0, for its error message; empty: unknown.
@@ -63,10 +84,23 @@ std::string hint_about_master(const LaunchEnvironment& launch) {
          ", the host of rank 0: the others look for it there";
 }
 
-ProcessGroup form(const LaunchEnvironment& launch, GroupConfig config) {
+bool has_gone(Store& store) {
+  try {
+    (void)store.peek("acc/present");
+    return false;
+  } catch (const Error&) {
+    return true;
+  }
+}
+
+ProcessGroup form(const LaunchEnvironment& launch, const GroupConfig& wanted) {
+  auto config = wanted;
+  int process = 0;
   if (launch.size > 1) {
     config.store = open_store(launch, config.options);
-    config.key = next_key(*config.store, launch);
+    const auto counted = count_group(*config.store, launch);
+    config.key = counted.key();
+    process = counted.number();
     config.master_address = launch.master_address;
     if (!launch.agent_socket.empty()) {
       config.agent_socket = launch.agent_socket;
@@ -74,9 +108,15 @@ ProcessGroup form(const LaunchEnvironment& launch, GroupConfig config) {
     }
   }
   try {
-    return ProcessGroup{form_group(std::move(config))};
+    return ProcessGroup{form_group(config)};
   } catch (const Error& error) {
-    const auto hint = error.code() == ErrorCode::timed_out ? hint_about_master(launch) : "";
+    // The store was that of rank 0's previous process, which ended later than ours. Its next one
+    // serves another.
+    if (error.code() == ErrorCode::system && process > 0 && launch.rank != 0 &&
+        has_gone(*config.store))
+      return form(launch, wanted);
+    if (error.code() != ErrorCode::timed_out) throw;
+    const auto hint = hint_about_process(process, launch) + hint_about_master(launch);
     if (hint.empty()) throw;
     throw Error{error.code(), error.what() + hint, error.ranks()};
   }
@@ -92,7 +132,7 @@ ProcessGroup ProcessGroup::from_environment(Options options) {
   config.rank = launch.rank;
   config.size = launch.size;
   config.options = std::move(options);
-  return form(launch, std::move(config));
+  return form(launch, config);
 }
 
 ProcessGroup ProcessGroup::single(Options options) {

@@ -99,6 +99,8 @@ class GroupBuilder {
     me.pid = ::getpid();
     me.host = config_.host ? *config_.host : host_facts();
     me.backend = requested_backend(config_.options);
+    me.group = config_.options.name;
+    me.check = config_.options.check;
     return me;
   }
 

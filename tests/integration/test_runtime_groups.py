@@ -1,6 +1,6 @@
 """Groups by the variables of every launcher: further ones beside the first and after it, two jobs on one host, and what is told
 when a host lacks something that the runtime likes to have."""
-import json, os, re, shutil, signal, subprocess, tempfile, unittest
+import json, os, re, shutil, signal, subprocess, sys, tempfile, unittest
 
 from harness import BIN, SLACK, free_port, main, read, until
 from hosts import needs_hosts
@@ -91,6 +91,80 @@ class Several(GroupsTest):
 
     def test_acc_launch(self):
         self.under(lambda: [os.path.join(BIN, "acc-launch"), "--num_processes", "3", "--no_python"])
+
+
+class Programs(GroupsTest):
+    """A worker that is a script with two programs: what the first has left in the agent's store is not met by the second."""
+    LAUNCH = os.path.join(BIN, "acc-launch")
+    SCRIPT = ["sh", "-c", '"$@" && "$@"', "sh"]
+
+    def launched(self, *words, flags=(), **variables):
+        job = start([self.LAUNCH, *flags, "--no_python", *words], JOB="a", **variables)
+        text = self.outputs([job])[0]
+        return job.returncode, text
+
+    def test_a_second_program_of_a_worker_forms_its_groups(self):
+        for groups, library, how in ((1, "cpp", "overlap"), (3, "both", "sequence")):
+            with self.subTest(groups=groups):
+                code, text = self.launched(*self.SCRIPT, WORKER, str(groups), library, how, flags=["--num_processes", "3"])
+                self.made(text, groups, 6)
+                self.assertEqual(code, 0, text)
+
+    def test_a_first_program_that_forms_other_numbers_of_groups_on_some_ranks(self):
+        """The single groups of the first program aren't counted: rank 0 has formed none there."""
+        script = f'[ "$RANK" = 0 ] || env -u RANK -u WORLD_SIZE -u ACC_AGENT_SOCKET {WORKER} 1 cpp overlap; exec {WORKER} 2 cpp overlap'
+        code, text = self.launched("sh", "-c", script, flags=["--num_processes", "2"])
+        self.made(text, 2, 2)
+        self.assertEqual(code, 0, text)
+
+    def test_on_two_nodes(self):
+        for rendezvous in (["--main_process_ip", "127.0.0.1", "--main_process_port"], ["--rdzv_backend", "c10d", "--rdzv_id", "q", "--rdzv_endpoint"]):
+            with self.subTest(rendezvous=rendezvous[0]):
+                port = free_port()
+                at = rendezvous + [str(port) if rendezvous[-1] == "--main_process_port" else f"127.0.0.1:{port}"]
+                nodes = [start([self.LAUNCH, "--nnodes", "2", "--node_rank", str(node), "--nproc_per_node", "2", *at, "--no_python", *self.SCRIPT, WORKER, "2", "both", "overlap"], JOB="a")
+                         for node in range(2)]
+                self.made("".join(self.outputs(nodes)), 2, 8)
+                self.assertEqual([node.returncode for node in nodes], [0, 0])
+
+    def test_a_restarted_worker_begins_anew(self):
+        script = f'{WORKER} 1 cpp overlap && {{ [ "$ACC_ROUND" != 0 ] || [ "$RANK" != 1 ] || kill -9 $$; }} && {WORKER} 1 cpp overlap'
+        code, text = self.launched("sh", "-c", script, flags=["--num_processes", "2", "--max_restarts", "1"])
+        self.made(text, 1, 2 + 4)
+        self.assertEqual(code, 0, text)
+
+    def test_a_program_that_crashes_before_its_group_and_is_tried_again(self):
+        """Ranks 0 and 2 lose the crashed one, and all meet as the next of their programs."""
+        script = (f'for run in 1 2 3; do if [ "$RANK$run" = 11 ]; then timeout -s KILL 1 {WORKER} 1 cpp overlap; sleep 2; else {WORKER} 1 cpp overlap && exit; fi; done; exit 1')
+        late = f'[ "$RANK" != 2 ] || sleep 2; {script}'
+        code, text = self.launched("sh", "-c", late, flags=["--num_processes", "3"])
+        self.made(text, 1, 3)
+        self.assertEqual(code, 0, text)
+
+    def test_a_rank_that_alone_runs_a_second_program_says_so(self):
+        script = f'{WORKER} 1 cpp overlap; [ "$RANK" = 1 ] && exec {WORKER} 1 cpp overlap; exec sleep 60'
+        code, text = self.launched("sh", "-c", script, flags=["--num_processes", "3"], ACC_INIT_TIMEOUT=1)
+        self.assertEqual(code, 1, text)
+        self.assertRegex(text, r"ranks 0,2 of 3 have not joined after 1 s; joined: 1 \(host .*\); this is process 2 of rank 1 that forms groups in this attempt, "
+                               "and waits for as many of the others")
+
+    def test_two_programs_of_a_rank_at_once_are_refused(self):
+        """The first one waits for rank 1."""
+        script = f'if [ "$RANK" = 0 ]; then {WORKER} 1 cpp overlap & {WORKER} 1 cpp overlap & wait -n; code=$?; kill $(jobs -p); exit $code; fi; exec sleep 60'
+        code, text = self.launched("bash", "-c", script, flags=["--num_processes", "2"])
+        self.assertEqual(code, 1, text)
+        self.assertRegex(text, r"two processes are one rank: 0 \(host .*, pid \d+\) and 0 \(host .*, pid \d+\)")
+
+    def test_by_hand_while_rank_0s_first_program_still_ends(self):
+        """Its store is still there, and isn't the one that its next program serves."""
+        port = free_port()
+        linger = ("import ctypes, os, sys, time; acc = ctypes.CDLL(sys.argv[1]); comm = ctypes.c_void_p(); done = acc.acc_init(None, ctypes.byref(comm)); "
+                  "acc.acc_finalize(comm); time.sleep(2 * (os.environ['RANK'] == '0')); sys.exit(done)")
+        script = 'library=$1; shift; "$@" "$library" && exec "$@" "$library"'
+        library = os.path.join(BIN, "..", "lib", "libacc.so")
+        ranks = [by_hand(r, 3, port, "sh", "-ec", script, "sh", library, sys.executable, "-c", linger) for r in range(3)]
+        texts = self.outputs(ranks)
+        self.assertEqual([rank.returncode for rank in ranks], [0, 0, 0], texts)
 
 
 class TwoJobs(GroupsTest):

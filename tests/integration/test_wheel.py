@@ -13,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-from harness import SLACK, own_token, processes_with, until
+from harness import SLACK, free_port, own_token, processes_with, until
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -152,6 +152,44 @@ def tell(word, n):
     print(word * n, *(os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "ACCELERATE_MIXED_PRECISION")))
 """)
         self.assertEqual(sorted(done.stdout.splitlines()), ["acc-launch: 2 workers", "hihi 0 2 0 bf16", "hihi 1 2 1 bf16"])
+
+    def on_two_nodes(self, text, functions):
+        """Two notebooks on this machine. @return what each printed"""
+        script = self.script("import sys\nnode = int(sys.argv[1])\n" + text, functions)
+        nodes = [subprocess.Popen([self.bin / "python", script, str(node)], env=self.environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                 for node in range(2)]
+        try:
+            return [node.communicate(timeout=LIMIT_S)[0] for node in nodes]
+        finally:
+            for node in nodes:
+                node.kill()
+                node.communicate()
+
+    def test_notebooks_on_two_nodes_are_one_job(self):
+        """Each has files of its own for its workers, whose paths differ."""
+        for backend, more in (("static", ""), ("c10d", ""), ("static", ", preload='decimal'")):
+            with self.subTest(backend=backend, more=more):
+                texts = self.on_two_nodes(f"notebook_launcher(functions.tell, ('hi',), 2, num_nodes=2, node_rank=node, use_port={free_port()}, rdzv_backend='{backend}'{more})", """
+import os
+def tell(word):
+    print(word, os.environ["RANK"], os.environ["WORLD_SIZE"], [name for name in os.environ if "NOTEBOOK" in name])
+""")
+                said = sorted(line for text in texts for line in text.splitlines() if line.startswith("hi"))
+                self.assertEqual(said, [f"hi {rank} 4 []" for rank in range(4)], texts)
+
+    def test_an_exception_on_another_node_is_told_on_both(self):
+        texts = self.on_two_nodes(f'''try:
+    notebook_launcher(functions.fail, (), 2, num_nodes=2, node_rank=node, use_port={free_port()})
+except WorkerError as error:
+    print("failed", error.rank, error.exit_code, "no luck" in error.traceback, repr(error.__cause__))''', """
+import os, time
+def fail():
+    if os.environ["GROUP_RANK"] == "1" and os.environ["LOCAL_RANK"] == "0":
+        raise ValueError("no luck")
+    time.sleep(600)
+""")
+        self.assertIn("failed 2 1 True None\n", texts[0])
+        self.assertIn("failed 2 1 True ValueError('no luck')\n", texts[1])
 
     def test_what_workers_print_is_in_sys_stdout_whatever_that_is(self):
         done = self.launched("""import io, sys

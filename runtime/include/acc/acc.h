@@ -13,9 +13,10 @@
  * Every function that can fail returns an acc_status; acc_last_error() then says in words what
  * happened. After any status but ACC_INVALID_ARGUMENT and ACC_CORRUPT the communicator is broken
  * for good: each later call fails immediately with the first cause. (But not after ACC_TIMED_OUT of
- * acc_work_wait, whose call goes on, nor ACC_SYSTEM of acc_split and acc_sub_group, nor what
- * acc/acc_training.h says of checkpoints.) ACC_INVALID_ARGUMENT is about this rank alone: the others,
- * whose arguments were in order, are in the call and wait for this rank to make it as well.
+ * acc_work_wait, whose call goes on, nor ACC_SYSTEM of acc_split and acc_sub_group, nor ACC_MISMATCH
+ * of their names, nor what acc/acc_training.h says of checkpoints.) ACC_INVALID_ARGUMENT is about
+ * this rank alone: the others, whose arguments were in order, are in the call and wait for this rank
+ * to make it as well.
  *
  * Counts are elements, a count of 0 is legal. Pointers are host memory on the backend "cpu" and
  * device memory on "nccl". On "cpu" a call blocks until it is done; on "nccl" it is enqueued on
@@ -98,7 +99,7 @@ typedef struct acc_config {
   int32_t check;            /* do all ranks call the same thing? 0, 1, ACC_DEFAULT (cpu: 1) */
   int64_t init_timeout_ms;  /* for all ranks to come; 0: for ever; ACC_DEFAULT: 300 s */
   int64_t timeout_ms;       /* of an operation; 0: for ever; ACC_DEFAULT: 1800 s cpu, 600 s nccl */
-  const char* name;         /* in messages; NULL: "world" */
+  const char* name;         /* in messages; the same on all ranks; NULL: "world" */
 } acc_config;
 #define ACC_CONFIG_INIT \
   { sizeof(acc_config), ACC_BACKEND_AUTOMATIC, ACC_DEFAULT, ACC_DEFAULT, ACC_DEFAULT, NULL }
@@ -137,7 +138,9 @@ ACC_API size_t acc_last_error_ranks(int32_t* ranks, size_t capacity);
 /* Joins all processes of the job, by RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT as acc-launch and
  * torchrun set them, or the variables of Open MPI, MPICH and Slurm; with none of them: alone.
  * Blocks until all have come. `config`: NULL for the defaults. *comm: NULL on failure.
- * ACC_TIMED_OUT (who hasn't come), ACC_PEER_LOST, ACC_INVALID_ARGUMENT, ACC_SYSTEM, ACC_NCCL. */
+ * Collective: all ranks form their communicators in the same order, not in two threads at once.
+ * ACC_TIMED_OUT (who hasn't come), ACC_PEER_LOST, ACC_MISMATCH (of names or `check`),
+ * ACC_INVALID_ARGUMENT, ACC_SYSTEM, ACC_NCCL. */
 ACC_API acc_status acc_init(const acc_config* config, acc_comm** comm);
 /* This process alone. */
 ACC_API acc_status acc_init_single(const acc_config* config, acc_comm** comm);

@@ -31,8 +31,11 @@ struct GroupOptions {
   std::optional<Millis> init_timeout = {};  ///< default 300 s
   /// Time limit of an operation. 0: none. ACC_COLLECTIVE_TIMEOUT.
   std::optional<Millis> timeout = {};  ///< default 1800 s on cpu, 600 s on nccl, as torch
-  std::string name = "world";          ///< in messages
-  /// Compare the calls of the ranks. Default: on for cpu, off for nccl. ACC_CHECK=0|1.
+  /// In messages. The same on all ranks: a rank that forms its groups in another order is found by
+  /// it (mismatch), so groups that are formed one after the other should have different names.
+  std::string name = "world";
+  /// Compare the calls of the ranks; the same on all of them (mismatch). Default: on for cpu, off
+  /// for nccl. ACC_CHECK=0|1.
   std::optional<bool> check = {};
 };
 

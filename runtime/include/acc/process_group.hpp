@@ -80,6 +80,9 @@ class ProcessGroup {
   /// By the worker contract: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT as acc-launch and torchrun
   /// set them, or the variables of Open MPI, MPICH and Slurm; through the agent's key-value store
   /// if ACC_AGENT_SOCKET is set, which is faster. Without any of them: a group of one.
+  /// Collective: all ranks form their groups in the same order, and so do two threads of a process
+  /// only if something orders them alike on all ranks.
+  /// @throws Error timed_out naming who has joined; mismatch: another name or `check` on some rank
   static ProcessGroup from_environment(Options options = {});
   /// A group of this process alone.
   static ProcessGroup single(Options options = {});

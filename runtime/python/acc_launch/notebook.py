@@ -1,7 +1,8 @@
 """notebook_launcher: a function of a notebook on several processes, as Accelerate's, with acc-launch behind it.
 
 The workers are processes of their own, started by acc-launch, not forks of the notebook. The function travels to them in memory: a memfd of
-this process that they read through /proc. So nothing has to be removed afterwards, however the notebook ends.
+this process that they read through /proc. So nothing has to be removed afterwards, however the notebook ends. Its path is in a variable, not in the
+workers' arguments: those must be the same on all nodes of a job.
 """
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ def notebook_launcher(function: Callable[..., object], args: Sequence[Any] = (),
         print(f"acc-launch: {num_processes} workers" + (f" on each of {num_nodes} nodes" if num_nodes > 1 else ""))
         worker = str(pathlib.Path(__file__).with_name("notebook_worker.py"))
         with _variables(log_line_prefix_template):
-            code = _run([*flags, *launch_args, "--report", _path(report), worker, _path(order), _path(errors)])
+            code = _run([*flags, *launch_args, "--report", _path(report), worker], {"ACC_NOTEBOOK_ORDER": _path(order), "ACC_NOTEBOOK_ERRORS": _path(errors)})
         if code != 0:
             raise _error(code, _read(report), _read(errors))
 
@@ -235,11 +236,11 @@ def _read(fd: int) -> bytes:
 
 
 # ---- While it runs
-def _run(arguments: Sequence[str]) -> int:
+def _run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
     """@return acc-launch's exit code. Its output goes to sys.stdout and sys.stderr, whatever those are: a cell, or a file."""
     if _is_descriptor(sys.stdout, 1) and _is_descriptor(sys.stderr, 2):
-        return Job(arguments, stdin=subprocess.DEVNULL).wait(lambda: False)
-    job = Job(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return Job(arguments, variables=variables, stdin=subprocess.DEVNULL).wait(lambda: False)
+    job = Job(arguments, variables=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     with job.process, selectors.DefaultSelector() as streams:
         assert job.process.stdout and job.process.stderr
         for stream, target in ((job.process.stdout, "stdout"), (job.process.stderr, "stderr")):

@@ -1,4 +1,5 @@
-"""notebook_worker.py ORDER ERRORS: a worker of notebook_launcher. Reads the function from ORDER, calls it, and appends what it raised to ERRORS.
+"""notebook_worker.py: a worker of notebook_launcher. Reads the function from the file ACC_NOTEBOOK_ORDER, calls it, and appends what it raised to
+ACC_NOTEBOOK_ERRORS. (Arguments would have to be the same on all nodes of a job.)
 
 Started by acc-launch as a script, so that it doesn't need the package on sys.path. Standard library only.
 """
@@ -80,7 +81,7 @@ def may_restart():
 
 
 def main():
-    _, order, errors = sys.argv
+    order, errors = (os.environ.pop(f"ACC_NOTEBOOK_{file}") for file in ("ORDER", "ERRORS"))  # what the function starts is none of ours
     try:
         function, args = load(order)
         function(*args)

@@ -91,16 +91,16 @@ class Job:
     """An acc-launch that this process has started; its end, however it comes, is awaited by wait(), which must follow.
 
     It is in a session of its own: a notebook's interrupt goes to a whole process group or to one process, and so reaches it once either way, from
-    interrupt(). `on_terminal`: it stays in ours, as it may lend the terminal to a worker, and the terminal signals it.
+    interrupt(). `on_terminal`: it stays in ours, as it may lend the terminal to a worker, and the terminal signals it. `variables`: of its workers.
     """
 
-    def __init__(self, arguments: Sequence[str], on_terminal: bool = False, **streams: Any) -> None:
+    def __init__(self, arguments: Sequence[str], on_terminal: bool = False, variables: Optional[Mapping[str, str]] = None, **streams: Any) -> None:
         self.on_terminal = on_terminal
         self._process: Optional[subprocess.Popen[bytes]] = None
         command: List[str] = [find_program("acc-launch"), *map(str, arguments)]
         self._interrupts = _Interrupts(self.interrupt)
         try:
-            self._process = subprocess.Popen(command, env=environment_of_programs(), start_new_session=not on_terminal,
+            self._process = subprocess.Popen(command, env={**environment_of_programs(), **(variables or {})}, start_new_session=not on_terminal,
                                              preexec_fn=_end_with_parent(), **streams)
         except BaseException:
             self._interrupts.release()

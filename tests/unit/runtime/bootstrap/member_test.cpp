@@ -7,8 +7,11 @@
 using namespace acc::runtime;
 
 TEST_CASE("a member is the same on the rank that reads it", "[bootstrap]") {
-  const Member member{3, 8, 11, 4711, {"host key", "node b", "network"}, "name", "cpu"};
-  CHECK(parse_member(to_text(member)) == member);
+  Member member{3, 8, 11, 4711, {"host key", "node b", "network"}, "name", "cpu", "train", {}};
+  for (const auto check : {std::optional<bool>{}, std::optional{false}, std::optional{true}}) {
+    member.check = check;
+    CHECK(parse_member(to_text(member)) == member);
+  }
   CHECK(describe(member) == "3 (host node b, pid 4711)");
   CHECK_FALSE(parse_member(pack({"acc-member-0"})));
   CHECK_FALSE(parse_member("3 8"));

@@ -169,6 +169,25 @@ TEST_CASE("what fails on one rank fails all at once, long before the timeout",
                             Catch::Contains("nccl rank 1 (host"));
     CHECK(said[1] == said[0]);
   }
+  SECTION("groups formed in another order, or named otherwise") {
+    auto zero = config(0, 2, store), one = config(1, 2, store);
+    zero.options.name = "train";
+    one.options.name = "eval";
+    const auto said = form({zero, one});
+    const auto expected = "mismatch: rank " + here(1) + " forms group 'eval', rank " + here(0) +
+                          " group 'train': every rank must form the same groups in the same order";
+    CHECK(said == std::vector<std::string>(2, expected));
+  }
+  SECTION("one rank that doesn't compare the calls") {
+    auto zero = config(0, 2, store), one = config(1, 2, store);
+    const bool first = GENERATE(true, false);
+    (first ? zero : one).options.check = false;
+    const auto expected = "mismatch: rank " + here(first ? 1 : 0) +
+                          " compares the ranks' calls, rank " + here(first ? 0 : 1) +
+                          " doesn't: GroupOptions::check and ACC_CHECK must be the same on all "
+                          "ranks";
+    CHECK(form({zero, one}) == std::vector<std::string>(2, expected));
+  }
   SECTION("a rank that can't take part, while another is still missing") {
     Member me;
     me.rank = 2;
@@ -206,6 +225,7 @@ TEST_CASE("when the ranks of a host can't meet, each says the cause, not that an
   dying.host = host_facts();
   dying.local_group = "nobody listens here";
   dying.backend = kWantsCpu;
+  dying.group = GroupOptions{}.name;
   Mailbox{*store, "k/members/sent"}.put(pack({"1", to_text(dying)}));
   auto others = std::async(std::launch::async, [&] {
     return form({config(0, 3, store), config(2, 3, store)});
@@ -267,15 +287,36 @@ TEST_CASE("threads that can't be started end the group with an Error", "[bootstr
   CHECK(status == 0);
 }
 
-TEST_CASE("rank 0 decides for all whether calls are compared", "[bootstrap][form]") {
+TEST_CASE("a rank that says what is the default anyway agrees with the others",
+          "[bootstrap][form]") {
   const auto store = make_memory_store();
   std::vector<std::future<std::shared_ptr<Group>>> ranks;
-  for (int r = 0; r < 2; ++r) {
-    auto mine = config(r, 2, store);
-    mine.options.check = r != 0;
+  for (int r = 0; r < 3; ++r) {
+    auto mine = config(r, 3, store);
+    if (r == 1) mine.options.check = true;
     ranks.push_back(std::async(std::launch::async, [mine] { return form_group(mine); }));
   }
-  for (auto& rank : ranks) CHECK(rank.get()->options().check == false);
+  for (auto& rank : ranks) CHECK(rank.get()->options().check == true);
+}
+
+TEST_CASE("a split whose name differs by rank is refused, and the parent stays",
+          "[bootstrap][form]") {
+  auto groups = ProcessGroup::threads(2);
+  std::vector<std::future<std::string>> ranks;
+  for (auto& group : groups) {
+    ranks.push_back(std::async(std::launch::async, [&group]() -> std::string {
+      try {
+        (void)group.split(0, group.rank(), group.rank() == 0 ? "one" : "two");
+        return "formed";
+      } catch (const Error& error) {
+        group.barrier();
+        return error.what();
+      }
+    }));
+  }
+  for (auto& rank : ranks)
+    CHECK(rank.get() == "rank " + here(1) + " forms group 'two', rank " + here(0) +
+                            " group 'one': every rank must form the same groups in the same order");
 }
 
 TEST_CASE("groups split into groups", "[bootstrap][form]") {
