@@ -169,7 +169,8 @@ JobSignals::Hooks AgentLoop::signal_hooks() {
       [this](int signo, const auto& done) {
         if (watch_.stacks().is_running()) return false;
         messages_.announce(signal_name(signo) + ": collecting the workers' stacks, then stopping");
-        collect_stacks(signal_name(signo) + " to acc-launch", [done](const auto&) { done(); });
+        collect_stacks({signal_name(signo) + " to acc-launch", evidence::Purpose::end},
+                       [done](const auto&) { done(); });
         return true;
       }};
 }
@@ -196,7 +197,7 @@ ControlRequests::Hooks AgentLoop::control_hooks() {
             return control::OutputView{group_.round, kept.from, kept.end, std::move(kept.text),
                                        kept.is_captured};
           },
-          [this](const auto& why, auto done) { collect_stacks(why, std::move(done)); },
+          [this](const auto& question, auto done) { collect_stacks(question, std::move(done)); },
           [this](const auto& reason) { terms_.set_restart_reason(reason); }};
 }
 
@@ -514,9 +515,9 @@ void AgentLoop::show_progress() {
   if (line.shows_progress()) line.show_progress(progress_text(workers));
 }
 
-void AgentLoop::collect_stacks(const std::string& why, StackCollection::Collected done) {
-  if (link_) return link_->collect_stacks(why, std::move(done));
-  watch_.stacks().collect({.why = why}, std::move(done));
+void AgentLoop::collect_stacks(const evidence::Question& question, StackCollection::Collected done) {
+  if (link_) return link_->collect_stacks(question, std::move(done));
+  watch_.stacks().collect({.question = question}, std::move(done));
 }
 
 std::string AgentLoop::node_name() const { return link_ ? link_->job().node_name() : host_name(); }

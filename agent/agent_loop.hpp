@@ -102,7 +102,7 @@ class AgentLoop {
   void forget_last_attempt();
   void heed_lease();
   void show_progress();
-  void collect_stacks(const std::string& why, StackCollection::Collected done);
+  void collect_stacks(const evidence::Question& question, StackCollection::Collected done);
   [[nodiscard]] std::string node_name() const;
 
   const JobPlan plan_;

@@ -80,7 +80,7 @@ void ControlRequests::take(const control::Request& request, uid_t uid, Reply rep
 void ControlRequests::collect_stacks(const Reply& reply) {
   if (group_.phase != Phase::running)
     return reply(control::refusal("conflict", "no worker runs now"));
-  hooks_.collect_stacks("asked for over the control socket", [reply](const auto& answer) {
+  hooks_.collect_stacks({"asked for over the control socket", evidence::Purpose::look}, [reply](const auto& answer) {
     reply(answer ? control::stacks_reply(answer->file, answer->text)
                  : control::refusal("failed", answer.error().what));
   });

@@ -28,7 +28,7 @@ class ControlRequests {
     /// Of several nodes: those of the round. The coordinator may give no answer.
     std::function<void(std::function<void(std::vector<control::NodeView>)>)> table;
     std::function<control::OutputView(const control::Output&)> output;
-    std::function<void(const std::string& why, StackCollection::Collected)> collect_stacks;
+    std::function<void(const evidence::Question&, StackCollection::Collected)> collect_stacks;
     /// Before the supervisor restarts the workers of this node alone.
     std::function<void(const std::string&)> set_restart_reason;
   };

@@ -99,9 +99,9 @@ void CoordinatorLink::round_started() {
   if (parts_.terms.place()) stacks_.round_started(parts_.terms.node_rank(), parts_.terms.nodes());
 }
 
-void CoordinatorLink::collect_stacks(const std::string& why, StackCollection::Collected done) {
-  if (parts_.terms.nodes() > 1) return stacks_.collect(why, std::move(done));
-  parts_.stacks.collect({.why = why}, std::move(done));
+void CoordinatorLink::collect_stacks(const evidence::Question& question, StackCollection::Collected done) {
+  if (parts_.terms.nodes() > 1) return stacks_.collect(question, std::move(done));
+  parts_.stacks.collect({.question = question}, std::move(done));
 }
 
 void CoordinatorLink::compare(const evidence::NodeEvidence& mine,

@@ -77,7 +77,7 @@ class CoordinatorLink {
 
   // ---- stacks ----
   /// Of all ranks of the job.
-  void collect_stacks(const std::string& why, StackCollection::Collected done);
+  void collect_stacks(const evidence::Question& question, StackCollection::Collected done);
   /// As NodeStacks::compare.
   void compare(const evidence::NodeEvidence& mine,
                std::function<void(StackCollection::Evidence)> done);

@@ -125,14 +125,14 @@ void NodeStacks::wait_for_request(std::uint64_t number) {
     if (reply.status == KvReply::Status::timed_out) return wait_for_request(number);
     if (reply.status != KvReply::Status::ok) return;  // another round
     if (std::ranges::find(own_requests_, number) == own_requests_.end())
-      answer(number, reply.value);
+      answer(number, evidence::decode_question(reply.value));
     wait_for_request(number + 1);
   }));
 }
 
-void NodeStacks::answer(std::uint64_t number, const std::string& why) {
+void NodeStacks::answer(std::uint64_t number, const evidence::Question& question) {
   const auto key = answers_of(number) + "/" + std::to_string(own_.value());
-  const StackCollection::Request for_other{.why = why, .limit = kNodeTime, .is_kept = false};
+  const StackCollection::Request for_other{.question = question, .limit = kNodeTime, .is_kept = false};
   parts_.stacks.collect(for_other, alive_.bind([this, key](auto found) {
     if (!found || !is_running_) return;
     evidence::fit(found->evidence, most_bytes());
@@ -170,12 +170,12 @@ void NodeStacks::ask_others(const GatheringPtr& gathering, const std::string& pr
   }
 }
 
-void NodeStacks::collect(const std::string& why, StackCollection::Collected done) {
+void NodeStacks::collect(const evidence::Question& question, StackCollection::Collected done) {
   if (!is_running_) return done(Error{Errc::unavailable, "no worker runs now"});
-  const auto gathering = begin(kAnswerPatience, alive_.bind([this, why, done](Gathering& found) {
-    write(found, why, done);
+  const auto gathering = begin(kAnswerPatience, alive_.bind([this, question, done](Gathering& found) {
+    write(found, question, done);
   }));
-  const StackCollection::Request wanted{.why = why, .limit = kNodeTime};
+  const StackCollection::Request wanted{.question = question, .limit = kNodeTime};
   parts_.stacks.collect(wanted, [gathering, own = own_.value()](auto found) {
     gathering->own = found;
     if (found)
@@ -184,24 +184,24 @@ void NodeStacks::collect(const std::string& why, StackCollection::Collected done
       gathering->note(own);
   });
   parts_.table([gathering](const auto& rows) { gathering->rows = rows; });
-  request(gathering, why);
+  request(gathering, question);
 }
 
-void NodeStacks::request(const GatheringPtr& gathering, const std::string& why) {
+void NodeStacks::request(const GatheringPtr& gathering, const evidence::Question& question) {
   KvRequest count;
   count.op = Op::add;
   count.key = "acc/stacks/asked";
   count.delta = 1;
-  parts_.ask(std::move(count), alive_.bind([this, gathering, why](const KvReply& reply) {
+  parts_.ask(std::move(count), alive_.bind([this, gathering, question](const KvReply& reply) {
     if (!is_running_ || reply.status != KvReply::Status::ok || reply.number <= 0) return;
     const auto number = static_cast<std::uint64_t>(reply.number);
     own_requests_.push_back(number);
-    store(Op::set, request_key(number), why);
+    store(Op::set, request_key(number), evidence::encode(question));
     ask_others(gathering, answers_of(number), kAnswerPatience);
   }));
 }
 
-void NodeStacks::write(Gathering& gathering, const std::string& why,
+void NodeStacks::write(Gathering& gathering, const evidence::Question& question,
                        const StackCollection::Collected& done) {
   if (gathering.evidence.empty()) {
     return done(!is_running_      ? Error{Errc::unavailable, "the workers are ending"}
@@ -214,7 +214,7 @@ void NodeStacks::write(Gathering& gathering, const std::string& why,
   if (!gathering.own && gathering.has_answered[own_.value()])
     missing.push_back(name_of(own_.value(), gathering.rows) + ": " + gathering.own.error().what);
   const auto file = gathering.own ? gathering.own->file : std::string{};
-  parts_.stacks.write_together(why, std::move(gathering.evidence), std::move(missing), file, done);
+  parts_.stacks.write_together(question, std::move(gathering.evidence), std::move(missing), file, done);
 }
 
 // ---- hangs ----

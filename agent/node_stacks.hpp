@@ -42,7 +42,7 @@ class NodeStacks {
   void round_ended();
 
   /// Of all nodes within 10 s, as one text; a node that doesn't answer is named in it.
-  void collect(const std::string& why, StackCollection::Collected done);
+  void collect(const evidence::Question& question, StackCollection::Collected done);
 
   /// Adds what the other nodes found about their silent ranks. Without `done`: takes back what this
   /// node told them. A node whose ranks go on tells nothing.
@@ -54,12 +54,12 @@ class NodeStacks {
   using GatheringPtr = std::shared_ptr<Gathering>;
 
   void wait_for_request(std::uint64_t number);
-  void answer(std::uint64_t number, const std::string& why);
+  void answer(std::uint64_t number, const evidence::Question& question);
   GatheringPtr begin(Millis patience, std::function<void(Gathering&)> done);
   /// Those that other nodes write under PREFIX/NODE_RANK.
   void ask_others(const GatheringPtr& gathering, const std::string& prefix, Millis patience);
-  void request(const GatheringPtr& gathering, const std::string& why);
-  void write(Gathering& gathering, const std::string& why, const StackCollection::Collected& done);
+  void request(const GatheringPtr& gathering, const evidence::Question& question);
+  void write(Gathering& gathering, const evidence::Question& question, const StackCollection::Collected& done);
   void store(rendezvous::KvRequest::Op op, const std::string& key, std::string value = {});
   void remove_later(const std::string& key);
   [[nodiscard]] std::size_t most_bytes() const;

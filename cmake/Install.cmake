@@ -142,6 +142,7 @@ set(CPACK_DEBIAN_LIBACC_DESCRIPTION "Process groups for distributed programs: C 
 set(CPACK_DEBIAN_LIBACC-DEV_DESCRIPTION "Process groups and training loops: headers and the C++ library\n Headers, static library, and the CMake and pkg-config files of both libraries.")
 set(CPACK_DEBIAN_ACC_PACKAGE_NAME acc)
 set(CPACK_DEBIAN_ACC_PACKAGE_SECTION utils)
+set(CPACK_DEBIAN_ACC_PACKAGE_RECOMMENDS elfutils)  # eu-stack: native stacks of running workers
 set(CPACK_DEBIAN_ACC_PACKAGE_CONTROL_EXTRA
   "${PROJECT_SOURCE_DIR}/cmake/debian/postinst;${PROJECT_SOURCE_DIR}/cmake/debian/prerm;${PROJECT_SOURCE_DIR}/cmake/debian/postrm")
 set(CPACK_DEBIAN_ACC_PACKAGE_CONTROL_STRICT_PERMISSION TRUE)

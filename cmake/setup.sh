@@ -12,7 +12,7 @@ acc_cross_packages="g++-aarch64-linux-gnu qemu-user-static"
 acc_machine_packages="qemu-system-arm ipxe-qemu cpio"
 acc_target_packages="libboost1.81-dev libyaml-cpp-dev libspdlog-dev nlohmann-json3-dev libssl-dev catch2 zlib1g-dev libncurses-dev"
 # What tests play faults with; a test that lacks its tool skips and says so.
-acc_test_packages="iproute2 nftables netcat-openbsd etcd-server etcd-client procps psmisc util-linux strace systemd slurm-wlm munge openmpi-bin mpich libmpich-dev libopenmpi-dev openssh-client openssh-server python3-pyte python3-coverage python3-venv python3-cloudpickle"
+acc_test_packages="iproute2 nftables netcat-openbsd etcd-server etcd-client procps psmisc util-linux strace systemd slurm-wlm munge openmpi-bin mpich libmpich-dev libopenmpi-dev openssh-client openssh-server python3-pyte python3-coverage python3-venv python3-cloudpickle elfutils"
 # Large: fetched while the programs are compiled. pandoc makes the site of the documents.
 acc_browser_packages="chromium chromium-driver pandoc"
 

@@ -2,6 +2,7 @@
 
 #include "agent/evidence/flight_dump.hpp"
 #include "agent/evidence/held_processes.hpp"
+#include "agent/evidence/native_tool.hpp"
 #include "agent/evidence/proc_facts.hpp"
 #include "agent/evidence/rank_evidence.hpp"
 #include "agent/evidence/stack_text.hpp"
@@ -95,7 +96,7 @@ class Collector {
     for (auto& rank : ranks_) conclude(rank);
     answer.text = stacks_text(request_.facts, ranks_);
     answer.evidence = {request_.facts.node, one_stack_for_each_place(std::move(ranks_)),
-                       request_.facts.tools};
+                       request_.facts.tools, !request_.facts.without_native_tool.empty()};
     for (auto& rank : answer.evidence.ranks) shorten(rank.summary.stack_key);
     return answer;
   }
@@ -196,7 +197,7 @@ class Collector {
     }
   }
 
-  static UniqueFd send_stacks_signal(const RankEvidence& rank) {
+  UniqueFd send_stacks_signal(RankEvidence& rank) const {
     if (!rank.beat || rank.beat->stacks_signal == 0) return {};
     const auto pid = rank.summary.pid;
     const auto signo = rank.beat->stacks_signal;
@@ -204,6 +205,12 @@ class Collector {
     if (signo < static_cast<std::uint32_t>(SIGRTMIN) || !read_proc(pid).catches(signo) ||
         rank.summary.state == 'T')
       return {};
+    if (!may_signal(request_.facts.purpose, rank.summary)) {
+      rank.notes.emplace_back(
+          "before its first heartbeat no signal asks for its Python stack: torch takes it for an "
+          "error (py-spy needs none)");
+      return {};
+    }
     const auto path =
         "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(rank.beat->stacks_fd);
     UniqueFd file{::open(path.c_str(), O_RDWR | O_CLOEXEC)};
@@ -259,8 +266,9 @@ class Collector {
   // ---- native stacks, and Python's by py-spy ----
 
   void run_native_tools() {
-    const auto eu_stack = find_tool("eu-stack");
-    const auto gdb = eu_stack.empty() ? find_tool("gdb") : std::string{};
+    const auto tool =
+        choose_native_tool(request_.facts.purpose, find_tool("eu-stack"), find_tool("gdb"));
+    const bool has_tool = tool.kind != NativeTool::Kind::none;
     const auto py_spy = find_tool("py-spy");
     std::vector<ToolRun> runs;
     std::vector<std::pair<std::size_t, bool>> whose;  // rank, is of Python
@@ -278,21 +286,20 @@ class Collector {
     });
     const bool has_suspect = std::ranges::any_of(order, waits) && !waits(order.front());
     for (const auto i : order) {
-      const auto pid = std::to_string(ranks_[i].summary.pid);
-      if (!py_spy.empty() && ranks_[i].python.empty() && is_python(ranks_[i].summary.pid)) {
-        runs.push_back({{py_spy, "dump", "--nonblocking", "--pid", pid}, {}, false});
+      const auto pid = ranks_[i].summary.pid;
+      if (!py_spy.empty() && ranks_[i].python.empty() && is_python(pid)) {
+        runs.push_back(
+            {{py_spy, "dump", "--nonblocking", "--pid", std::to_string(pid)}, {}, false});
         whose.emplace_back(i, true);
       }
-      if (!eu_stack.empty()) {
-        runs.push_back({{eu_stack, "-p", pid, "-n", "64"}, {}, false});
-        whose.emplace_back(i, false);
-      } else if (!gdb.empty()) {
-        runs.push_back({gdb_words(gdb, pid), {}, false});
-        whose.emplace_back(i, false);
-      }
+      if (!has_tool) continue;
+      runs.push_back({tool.words(pid), {}, false});
+      whose.emplace_back(i, false);
     }
-    if (!eu_stack.empty() || !gdb.empty())
-      request_.facts.tools.emplace_back(eu_stack.empty() ? "gdb" : "eu-stack");
+    if (has_tool)
+      request_.facts.tools.push_back(tool.name());
+    else
+      request_.facts.without_native_tool.push_back(request_.facts.node);
     if (!py_spy.empty()) request_.facts.tools.emplace_back("py-spy");
     const Instant until = deadline_ - kAnswerTime - kTermTime - kKillTime - kLetGoTime;
     // A debugger of a large program takes seconds of a core: the first suspect has it for itself.
@@ -303,24 +310,6 @@ class Collector {
     was_tool_ended_ = std::ranges::any_of(runs, [](const auto& run) { return !run.is_finished; });
     for (std::size_t k = 0; k < runs.size(); ++k)
       take_in(ranks_[whose[k].first], runs[k], whose[k].second);
-  }
-
-  static std::vector<std::string> gdb_words(const std::string& gdb, const std::string& pid) {
-    return {gdb,
-            "-p",
-            pid,
-            "-batch",
-            "-nx",
-            "-iex",
-            "set auto-load off",
-            "-iex",
-            "set debuginfod enabled off",
-            "-ex",
-            "set width 0",
-            "-ex",
-            "set print frame-arguments none",
-            "-ex",
-            "thread apply all bt 48"};
   }
 
   static void take_in(RankEvidence& rank, const ToolRun& run, bool is_of_python) {

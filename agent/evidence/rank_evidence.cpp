@@ -173,6 +173,7 @@ RankEvidence rank_of(const Json& json) {
 
 Json json_of(const NodeEvidence& evidence) {
   Json json{{"node", evidence.node}, {"tools", evidence.tools}, {"ranks", Json::array()}};
+  if (evidence.lacks_native_tool) json["lacks_native_tool"] = true;
   for (const auto& rank : evidence.ranks) {
     json["ranks"].push_back(json_of(rank));
     auto& name = json["ranks"].back()["summary"][kNodeAt];
@@ -185,12 +186,20 @@ NodeEvidence node_of(const Json& json) {
   NodeEvidence evidence;
   evidence.node = shown_text(json.at("node"));
   evidence.tools = shown_texts(json.at("tools"));
+  evidence.lacks_native_tool = json.value("lacks_native_tool", false);
   for (const auto& one : json.at("ranks")) {
     evidence.ranks.push_back(rank_of(one));
     auto& name = evidence.ranks.back().summary.node;
     if (name.empty()) name = evidence.node;
   }
   return evidence;
+}
+
+const char* name_of(Purpose purpose) { return purpose == Purpose::end ? "end" : "look"; }
+
+// A purpose of another version is the one that stops nobody.
+Purpose purpose_of(const std::string& name) {
+  return name == "end" ? Purpose::end : Purpose::look;
 }
 
 void shorten(std::vector<ThreadStack>& stacks, std::size_t threads, std::size_t frames) {
@@ -211,6 +220,10 @@ auto total(std::string_view text, Read read) -> Result<decltype(read(Json{}))> {
 
 }  // namespace
 
+bool may_signal(Purpose purpose, const RankSummary& rank) {
+  return purpose == Purpose::end || rank.has_beaten;
+}
+
 std::string group_key(const RankSummary& rank) {
   const bool is_stopped = rank.state == 'T' || rank.state == 'D';
   return (is_stopped ? std::string(1, rank.state) : std::string{}) + rank.stack_key;
@@ -220,7 +233,8 @@ std::string encode(const Request& r) {
   Json json{{"job", r.facts.job},     {"node", r.facts.node}, {"round", r.facts.round},
             {"why", r.facts.why},     {"when", r.facts.when}, {"page", r.has_page},
             {"limit_ms", r.limit_ms}, {"files", r.files},     {"workers", Json::array()},
-            {"gathered", Json::array()}, {"missing", r.facts.missing}};
+            {"gathered", Json::array()}, {"missing", r.facts.missing},
+            {"purpose", name_of(r.facts.purpose)}};
   for (const auto& node : r.gathered) json["gathered"].push_back(json_of(node));
   for (const auto& worker : r.workers)
     json["workers"].push_back({{"rank", worker.rank.value()},
@@ -237,6 +251,7 @@ Result<Request> decode_request(std::string_view text) {
     r.facts.node = json.at("node").get<std::string>();
     r.facts.round = json.at("round").get<std::uint64_t>();
     r.facts.why = json.at("why").get<std::string>();
+    r.facts.purpose = purpose_of(json.at("purpose").get<std::string>());
     r.facts.when = json.at("when").get<std::string>();
     r.has_page = json.at("page").get<bool>();
     r.limit_ms = json.at("limit_ms").get<std::int64_t>();
@@ -266,6 +281,18 @@ std::string encode(const NodeEvidence& evidence) { return dump(json_of(evidence)
 
 Result<NodeEvidence> decode_node(std::string_view text) {
   return total(text, [](const Json& json) { return node_of(json); });
+}
+
+std::string encode(const Question& question) {
+  return dump(Json{{"why", question.why}, {"purpose", name_of(question.purpose)}});
+}
+
+Question decode_question(std::string_view text) {
+  auto read = total(text, [](const Json& json) {
+    return Question{shown_text(json.at("why")),
+                    purpose_of(json.at("purpose").get<std::string>())};
+  });
+  return read ? std::move(*read) : Question{shown_text(std::string{text}), Purpose::look};
 }
 
 void fit(NodeEvidence& evidence, std::size_t bytes) {

@@ -16,6 +16,12 @@
 /// What was found out about the processes of a node while they live: stacks, and facts of /proc.
 namespace acc::agent::evidence {
 
+/// Why stacks are collected, which decides what the workers may be exposed to for them.
+enum class Purpose : std::uint8_t {
+  look,  ///< they go on: none is stopped for longer than some milliseconds
+  end,   ///< of a hang that was found, or before they are ended: the more is seen the better
+};
+
 struct Frame {
   std::string function;
   std::string place;  ///< "train.py:31", "libc.so.6"; empty: unknown
@@ -49,6 +55,11 @@ struct RankSummary {
   friend bool operator==(const RankSummary&, const RankSummary&) = default;
 };
 
+/// Whether a signal may ask it for its Python stack (pure). A handler breaks off waits that no stop
+/// does, of poll or nanosleep: torch raises an error of it while a rank waits for rank 0's store.
+/// After its first heartbeat it is past that.
+[[nodiscard]] bool may_signal(Purpose purpose, const RankSummary& rank);
+
 /// Equal for ranks in the same place and state: a stopped rank isn't like one that waits there.
 [[nodiscard]] std::string group_key(const RankSummary& rank);
 
@@ -80,15 +91,24 @@ struct RankEvidence {
   std::vector<FlightGroup> flight;  ///< what torch's flight recorder says
 };
 
+/// What a node asks the others for.
+struct Question {
+  std::string why;
+  Purpose purpose = Purpose::look;
+  friend bool operator==(const Question&, const Question&) = default;
+};
+
 /// Totals of one look, for the text.
 struct Facts {
   std::string job;
   std::string node;  ///< of several: all that answered, "a, b"
   std::uint64_t round = 0;
   std::string why;   ///< "no heartbeat for 10 s", "asked for by acc-ctl stacks"
+  Purpose purpose = Purpose::look;
   std::string when;  ///< in UTC
   std::vector<std::string> tools;
   std::vector<std::string> missing;  ///< nodes without an answer: "b (ranks 4-7)"
+  std::vector<std::string> without_native_tool{};  ///< nodes
 };
 
 /// What a node found about its ranks, for the text of all nodes. Of ranks in the same place only the
@@ -97,6 +117,7 @@ struct NodeEvidence {
   std::string node;
   std::vector<RankEvidence> ranks;
   std::vector<std::string> tools;
+  bool lacks_native_tool = false;  ///< none that may be used is installed
 };
 /// Drops what is the least needed until encode() takes at most so many bytes: other threads, outer
 /// frames, in the end all stacks. Fewer than the summaries it can't be.
@@ -132,5 +153,8 @@ struct Answer {
 [[nodiscard]] Result<Answer> decode_answer(std::string_view text);
 [[nodiscard]] std::string encode(const NodeEvidence& evidence);
 [[nodiscard]] Result<NodeEvidence> decode_node(std::string_view text);
+[[nodiscard]] std::string encode(const Question& question);
+/// Total: a text of another form is the reason itself, of a look.
+[[nodiscard]] Question decode_question(std::string_view text);
 
 }  // namespace acc::agent::evidence

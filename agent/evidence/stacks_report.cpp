@@ -2,6 +2,7 @@
 
 #include "agent/evidence/culprits.hpp"
 #include "agent/evidence/flight_dump.hpp"
+#include "agent/evidence/native_tool.hpp"
 #include "common/duration.hpp"
 #include "common/text.hpp"
 
@@ -144,7 +145,11 @@ std::string stacks_text(const Facts& facts, const std::vector<RankEvidence>& ran
     add_stacks(text, "Python", first.python);
     add_stacks(text, "native", first.native);
   }
-  text += "\nread with: " + (facts.tools.empty() ? "/proc" : "/proc, " + join(facts.tools, ", ")) +
+  text += '\n';
+  if (const auto lacks = missing_native_tool(facts.purpose, facts.without_native_tool);
+      !lacks.empty())
+    text += lacks + '\n';
+  text += "read with: " + (facts.tools.empty() ? "/proc" : "/proc, " + join(facts.tools, ", ")) +
           '\n';
   return text;
 }
@@ -154,6 +159,7 @@ std::string text_of_nodes(Facts facts, std::vector<NodeEvidence> nodes) {
   std::vector<std::string> names;
   for (auto& node : nodes) {
     names.push_back(node.node);
+    if (node.lacks_native_tool) facts.without_native_tool.push_back(node.node);
     std::ranges::move(node.ranks, std::back_inserter(all));
     for (auto& tool : node.tools)
       if (std::ranges::find(facts.tools, tool) == facts.tools.end())

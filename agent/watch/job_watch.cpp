@@ -261,7 +261,7 @@ void JobWatch::on_silent(const HangDetector::Look& look) {
   auto suspects = look.silent;
   suspects.insert(suspects.end(), look.nearly.begin(), look.nearly.end());
   stacks_.collect(
-      {.why = words, .silent = suspects},
+      {.question = {words, evidence::Purpose::end}, .silent = suspects},
       [this, suspects](Result<evidence::Answer> answer) { conclude(suspects, std::move(answer)); });
 }
 
@@ -275,7 +275,9 @@ void JobWatch::on_stall(Millis quiet) {
   parts_.messages.warning(words + ": collecting stacks");
   is_judging_ = true;
   beats_then_.clear();
-  stacks_.collect({.why = words, .silent = all},
+  // Without a restart this may be a healthy job that waits.
+  const auto purpose = restarts ? evidence::Purpose::end : evidence::Purpose::look;
+  stacks_.collect({.question = {words, purpose}, .silent = all},
                   [this, all, restarts](Result<evidence::Answer> answer) {
                     if (restarts && board_ != nullptr) return conclude(all, std::move(answer));
                     is_judging_ = false;
@@ -372,7 +374,7 @@ void JobWatch::report_hang(Hang hang, const Evidence& nodes) {
   const auto rank = parts_.workers.records().at(hang.rank.value()).rank.value();
   const auto why = "rank " + std::to_string(rank) + " " + hang.cause;
   const auto file = hang.file;
-  stacks_.write_together(why, nodes, {}, file,
+  stacks_.write_together({why, evidence::Purpose::end}, nodes, {}, file,
                          [this, hang = std::move(hang)](const Result<evidence::Answer>&) {
                            if (board_ != nullptr) hooks_.on_hang(hang);
                          });

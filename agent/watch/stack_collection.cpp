@@ -81,12 +81,13 @@ void StackCollection::tell(const evidence::Answer& answer) const {
                           (answer.not_saved.empty() ? "" : " (" + answer.not_saved + ")"));
 }
 
-evidence::Request StackCollection::request_for(const std::string& why) const {
+evidence::Request StackCollection::request_for(const evidence::Question& question) const {
   evidence::Request request;
   request.facts.job = parts_.job_id;
   request.facts.node = parts_.node;
   request.facts.round = round_.value();
-  request.facts.why = why;
+  request.facts.why = question.why;
+  request.facts.purpose = question.purpose;
   request.facts.when = utc_text(std::chrono::system_clock::now());
   return request;
 }
@@ -95,7 +96,7 @@ void StackCollection::collect(const Request& wanted, Collected done) {
   if (board_ == nullptr) return done(Error{Errc::unavailable, "no worker runs now"});
   waiting_.push_back(std::move(done));
   if (is_running()) return;  // the same answer serves all
-  auto request = request_for(wanted.why);
+  auto request = request_for(wanted.question);
   request.limit_ms = wanted.limit.count();
   request.has_page = board_->fd() >= 0;
   if (wanted.is_kept) request.files = next_files();
@@ -120,10 +121,10 @@ void StackCollection::collect(const Request& wanted, Collected done) {
 
 // ---- of several nodes ----
 
-void StackCollection::write_together(const std::string& why, Evidence nodes,
+void StackCollection::write_together(const evidence::Question& question, Evidence nodes,
                                      std::vector<std::string> missing, const std::string& file,
                                      Collected done) {
-  auto request = request_for(why);
+  auto request = request_for(question);
   request.facts.missing = std::move(missing);
   request.limit_ms = kTogetherTime.count();
   if (!file.empty()) request.files.push_back(file);

@@ -47,7 +47,7 @@ class StackCollection {
   void suspended();
 
   struct Request {
-    std::string why;
+    evidence::Question question;
     std::vector<SilentRank> silent{};
     Millis limit{kTime};
     bool is_kept = true;  ///< in a file
@@ -56,13 +56,13 @@ class StackCollection {
   void collect(const Request& wanted, Collected done);
   [[nodiscard]] bool is_running() const { return run_.is_running(); }
   /// Stacks of several nodes as one text, written to `file`.
-  void write_together(const std::string& why, Evidence nodes, std::vector<std::string> missing,
+  void write_together(const evidence::Question& question, Evidence nodes, std::vector<std::string> missing,
                       const std::string& file, Collected done);
   static constexpr Millis kTime{10'000};
 
  private:
   void cancel_waiting(const char* why);
-  [[nodiscard]] evidence::Request request_for(const std::string& why) const;
+  [[nodiscard]] evidence::Request request_for(const evidence::Question& question) const;
   [[nodiscard]] std::vector<std::string> next_files();
   void tell(const evidence::Answer& answer) const;
 

@@ -162,12 +162,12 @@ class FullDisk(HangTest):
 
 
 class Stacks(HangTest):
-    def start(self, workers, words="1000000 20", flags="", program=None, env=None):
+    def start(self, workers, words="1000000 20", flags="", program=None, env=None, wrap=()):
         runtime = tempfile.mkdtemp(prefix="acc-runtime-")
         os.chmod(runtime, 0o700)
         self.addCleanup(shutil.rmtree, runtime, ignore_errors=True)
         job = self.job(f"--num_processes {workers} --log_dir logs --no_python {flags}", words, program=program or [WORKER],
-                       env={"XDG_RUNTIME_DIR": runtime, **(env or {})})
+                       env={"XDG_RUNTIME_DIR": runtime, **(env or {})}, wrap=wrap)
         folder = os.path.join(runtime, "acc/jobs")
         until(lambda: os.path.isdir(folder) and [n for n in os.listdir(folder) if not n.startswith(".")], "the control socket")
         self.socket = os.path.join(folder, next(n for n in os.listdir(folder) if not n.startswith(".")))
@@ -175,14 +175,51 @@ class Stacks(HangTest):
         self.runtime = runtime
         return job
 
-    def tools(self, script):
+    def tools(self, script, name="eu-stack"):
         """A folder with a debugger, which gets: -p PID …"""
         folder = tempfile.mkdtemp(prefix="acc-tools-")
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
-        with open(os.path.join(folder, "eu-stack"), "w") as f:
+        with open(os.path.join(folder, name), "w") as f:
             f.write(f"#!/bin/sh\n{script}\n")
         os.chmod(f.name, 0o755)
         return folder
+
+    def with_gdb_alone(self):
+        """Options of start(): the only debugger is a gdb, which writes to the file .gdb_ran that it ran."""
+        self.gdb_ran = os.path.join(tempfile.mkdtemp(prefix="acc-gdb-"), "ran")
+        self.addCleanup(shutil.rmtree, os.path.dirname(self.gdb_ran), ignore_errors=True)
+        folder = self.tools(f"echo \"$2\" >>{self.gdb_ran}\necho 'Thread 1 (LWP 1):'\necho '#0  a_frame_of_gdb () at x.c:1'", "gdb")
+        hidden = [at for at in ("/usr/local/bin/eu-stack", "/usr/bin/eu-stack", "/bin/eu-stack") if os.access(at, os.X_OK)]
+        if hidden and not is_root():
+            self.skipTest("eu-stack is installed here, and only root can hide it")
+        mounts = "".join(f"mount --bind /dev/null {at} && " for at in sorted({os.path.realpath(at) for at in hidden}))
+        return {"env": {"PATH": f"{folder}:/usr/bin:/bin"}, "wrap": ["unshare", "-m", "sh", "-c", f'{mounts}exec "$@"', "sh"] if hidden else ()}
+
+    def test_of_a_healthy_job_where_only_gdb_is_installed_stopped_each_worker_for_seconds(self):
+        job = self.start(2, **self.with_gdb_alone())
+        reply = ask_at(self.socket, {"do": "stacks"}, timeout=20)
+        self.assertFalse(os.path.exists(self.gdb_ran), reply)
+        self.assertRegex(reply["text"], r"no native stacks of node \S+: they need eu-stack \(apt-get install elfutils\); gdb would stop each worker for seconds")
+        self.assertIsNone(job.process.poll())
+
+    def test_of_a_job_that_waited_for_rank_0s_store_ended_it_with_interrupted_system_call(self):
+        """As torch does between two tries to connect: nanosleep, and an error if it returns early."""
+        script = ("import ctypes, os, sys; sys.path.insert(0, os.environ['ACC_HEARTBEAT_FOLDER']); import acc_heartbeat; open('ready', 'w').close()\n"
+                  "sys.exit(9 if ctypes.CDLL(None).nanosleep((ctypes.c_long * 2)(5, 0), None) else 0)")
+        job = self.start(1, "", program=[shutil.which("python3"), "-c", script], env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE)})
+        until(lambda: os.path.exists(os.path.join(job.folder, "ready")), "the worker")
+        reply = ask_at(self.socket, {"do": "stacks"}, timeout=20)
+        self.assertIn("before its first heartbeat no signal asks for its Python stack", reply["text"])
+        self.assertEqual(job.wait(60), 0, job.stderr)
+
+    def test_of_a_job_that_sigquit_ends_gdb_reads_them(self):
+        job = self.start(2, **self.with_gdb_alone())
+        os.kill(job.agent, signal.SIGQUIT)
+        self.assertEqual(job.wait(60), 128 + signal.SIGQUIT, job.stderr)
+        self.assertEqual(len(read(self.gdb_ran).split()), 2, job.stderr)
+        text = read(re.search(r"stacks of all ranks here: (\S+)", job.stderr)[1])
+        self.assertIn("a_frame_of_gdb", text)
+        self.assertNotIn("elfutils", text)
 
     def test_of_a_healthy_job_change_nothing(self):
         job = self.start(2, "150 20")

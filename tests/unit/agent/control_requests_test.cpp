@@ -51,7 +51,7 @@ struct AskedAgent {
             [](const control::Output& wanted) {
               return control::OutputView{Round{3}, wanted.from, 9, "text"};
             },
-            [this](const std::string&, auto done) { stacks = std::move(done); },
+            [this](const evidence::Question&, auto done) { stacks = std::move(done); },
             [this](const std::string& reason) { restart_reason = reason; }};
   }
   nlohmann::json ask(const control::Request& request) {

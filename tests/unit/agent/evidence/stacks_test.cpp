@@ -1,5 +1,6 @@
 #include "agent/evidence/culprits.hpp"
 #include "agent/evidence/flight_dump.hpp"
+#include "agent/evidence/native_tool.hpp"
 #include "agent/evidence/stack_text.hpp"
 #include "agent/evidence/stacks_report.hpp"
 
@@ -387,4 +388,72 @@ TEST_CASE("the text shows the odd rank first, and equal ones together", "[agent]
   CHECK(rest != std::string::npos);
   CHECK(odd < rest);
   CHECK(text.find("stacks of rank 0:") > rest);
+}
+
+TEST_CASE("workers that go on are not stopped for seconds by gdb", "[agent][evidence]") {
+  using Kind = NativeTool::Kind;
+  struct Row {
+    Purpose purpose;
+    const char* eu_stack;
+    const char* gdb;
+    Kind kind;
+    const char* name;
+  };
+  for (const auto& row : {Row{Purpose::look, "/e/eu-stack", "/g/gdb", Kind::eu_stack, "eu-stack"},
+                          Row{Purpose::look, "/e/eu-stack", "", Kind::eu_stack, "eu-stack"},
+                          Row{Purpose::look, "", "/g/gdb", Kind::none, ""},
+                          Row{Purpose::look, "", "", Kind::none, ""},
+                          Row{Purpose::end, "/e/eu-stack", "/g/gdb", Kind::eu_stack, "eu-stack"},
+                          Row{Purpose::end, "", "/g/gdb", Kind::gdb, "gdb"},
+                          Row{Purpose::end, "", "", Kind::none, ""}}) {
+    const auto tool = choose_native_tool(row.purpose, row.eu_stack, row.gdb);
+    CHECK(tool.kind == row.kind);
+    CHECK(tool.name() == row.name);
+  }
+  CHECK(choose_native_tool(Purpose::look, "/e/eu-stack", "").words(7) ==
+        std::vector<std::string>{"/e/eu-stack", "-p", "7", "-n", "64"});
+  const auto gdb = choose_native_tool(Purpose::end, "", "/g/gdb").words(7);
+  CHECK(gdb.at(0) == "/g/gdb");
+  CHECK(gdb.at(2) == "7");
+}
+
+TEST_CASE("a worker that still forms its process group isn't signalled for its stack",
+          "[agent][evidence]") {
+  auto forming = rank(1);
+  forming.has_beaten = false;
+  CHECK_FALSE(may_signal(Purpose::look, forming));
+  CHECK(may_signal(Purpose::end, forming));
+  CHECK(may_signal(Purpose::look, rank(1)));
+}
+
+TEST_CASE("stacks without native ones name the package to install, and the nodes",
+          "[agent][evidence]") {
+  Facts facts;
+  CHECK(stacks_text(facts, {}).find("elfutils") == std::string::npos);
+  facts.without_native_tool = {"a"};
+  CHECK(stacks_text(facts, {}).find("no native stacks of node a: they need eu-stack (apt-get install "
+                                    "elfutils); gdb would stop each worker for seconds and isn't "
+                                    "used\n") != std::string::npos);
+  facts.purpose = Purpose::end;
+  CHECK(stacks_text(facts, {}).find("elfutils)\n") != std::string::npos);
+  const auto of_nodes = text_of_nodes({}, {{"a", {}, {}, true}, {"b", {}, {}}, {"c", {}, {}, true}});
+  CHECK(of_nodes.find("no native stacks of node a, c: ") != std::string::npos);
+}
+
+TEST_CASE("why stacks are collected survives the way to other nodes", "[agent][evidence]") {
+  for (const auto purpose : {Purpose::look, Purpose::end}) {
+    const Question question{"SIGQUIT to acc-launch", purpose};
+    CHECK(decode_question(encode(question)) == question);
+    Request request;
+    request.facts.purpose = purpose;
+    CHECK(decode_request(encode(request))->facts.purpose == purpose);
+  }
+  CHECK(decode_question("asked for by another version") ==
+        Question{"asked for by another version", Purpose::look});
+  CHECK(decode_question(R"({"why": "x", "purpose": "a later one"})") ==
+        Question{"x", Purpose::look});
+  for (const auto* text : {"", "{}", "[1]", "null", R"({"why": 1, "purpose": "end"})"})
+    CHECK(decode_question(text) == Question{text, Purpose::look});
+  CHECK(decode_node(encode(NodeEvidence{"a", {}, {}, true}))->lacks_native_tool);
+  CHECK_FALSE(decode_node(encode(NodeEvidence{"a", {}, {}}))->lacks_native_tool);
 }
