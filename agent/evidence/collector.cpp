@@ -126,6 +126,8 @@ class Collector {
     s.local_rank = worker.local_rank;
     s.node = request_.facts.node;
     s.is_silent = worker.is_silent;
+    s.is_overdue = worker.is_overdue;
+    s.is_stuck = worker.is_stuck;
     s.pid = behind_shells(worker.pid);
     if (rank.beat) {
       const auto& beat = *rank.beat;

@@ -25,8 +25,10 @@ class Comparison {
 
   Culprits judge() const {
     if (auto found = stopped()) return *found;
+    if (auto found = lagging()) return *found;
     if (auto found = missing_in_collective()) return *found;
     if (auto found = not_waiting()) return *found;
+    if (auto found = overdue_in_section()) return *found;
     if (auto found = fewest_steps()) return *found;
     if (auto found = odd_stack()) return *found;
     return {silent_, {}};
@@ -62,6 +64,59 @@ class Comparison {
     return std::nullopt;
   }
 
+  // Not silent: it tries something again and again. A thread that only sends heartbeats, while the
+  // program waits, looks the same, but for the stack.
+  std::optional<Culprits> lagging() const {
+    std::uint64_t fewest = UINT64_MAX;
+    std::size_t known_to_wait = 0;
+    bool is_any_overdue = false;
+    for (const auto i : silent_) {
+      const auto& rank = ranks_[i];
+      fewest = std::min(fewest, steps_of(rank));
+      is_any_overdue = is_any_overdue || rank.is_overdue;
+      if (waits(rank).value_or(false)) ++known_to_wait;
+      if (!waits(rank).value_or(true)) return std::nullopt;  // it may be the cause itself
+    }
+    Indices found;
+    bool are_others_silent = true;
+    bool is_any_behind = false;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      const auto& rank = ranks_[i];
+      if (std::ranges::find(silent_, i) != silent_.end()) continue;
+      if (!rank.is_stuck || steps_of(rank) > fewest || waits(rank).value_or(false)) {
+        are_others_silent = false;
+        continue;
+      }
+      is_any_behind = is_any_behind || steps_of(rank) < fewest;
+      found.push_back(i);
+    }
+    // At the same step either may wait for the other one, if no stack tells.
+    const bool is_clear = known_to_wait > 0 || is_any_behind || silent_.size() > found.size();
+    if (found.empty() || !is_clear || (!is_any_behind && !are_others_silent) ||
+        (is_any_overdue && known_to_wait == 0))
+      return std::nullopt;
+    if (is_any_behind)
+      std::erase_if(found, [&](std::size_t i) { return steps_of(ranks_[i]) >= fewest; });
+    return Culprits{found, others_than(found) + " for it"};
+  }
+
+  // A stack that isn't known says nothing; a collective of our runtime does.
+  static std::optional<bool> waits(const RankSummary& rank) {
+    return rank.is_inside ? true : rank.waits_for_others;
+  }
+  static std::uint64_t steps_of(const RankSummary& rank) {
+    return rank.has_beaten ? rank.step + 1 : 0;
+  }
+
+  std::optional<Culprits> overdue_in_section() const {
+    std::uint64_t fewest = UINT64_MAX;
+    for (const auto i : silent_) fewest = std::min(fewest, steps_of(ranks_[i]));
+    // One that is at an earlier step, and in no section, is waited for by that in the section.
+    auto found = some([&](const RankSummary& r) { return r.is_overdue && steps_of(r) == fewest; });
+    if (found.empty()) return std::nullopt;
+    return Culprits{found, {}};
+  }
+
   std::optional<Culprits> missing_in_collective() const {
     std::uint64_t latest = 0;
     const RankSummary* inside = nullptr;
@@ -93,7 +148,6 @@ class Comparison {
   std::optional<Culprits> fewest_steps() const {
     std::uint64_t fewest = UINT64_MAX;
     std::uint64_t most = 0;
-    const auto steps_of = [](const RankSummary& r) { return r.has_beaten ? r.step + 1 : 0; };
     for (const auto i : silent_) {
       fewest = std::min(fewest, steps_of(ranks_[i]));
       most = std::max(most, steps_of(ranks_[i]));

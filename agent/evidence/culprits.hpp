@@ -15,9 +15,10 @@ struct Culprits {
 };
 
 /// Finds them by what differs between them and the others (pure). In this order: a process that is
-/// stopped; one that hasn't entered the collective that others wait in; one whose stack doesn't
-/// wait for other ranks; the fewest steps; the stack that most others don't have. If nothing tells
-/// them apart, all silent ranks.
+/// stopped; one that sends heartbeats of a step that isn't beyond that of the silent ones, while
+/// these wait; one that hasn't entered the collective that others wait in; one whose stack doesn't
+/// wait for other ranks; one in a section for longer than that may take; the fewest steps; the stack
+/// that most others don't have. If nothing tells them apart, all silent ranks.
 [[nodiscard]] Culprits find_culprits(const std::vector<RankSummary>& ranks);
 
 /// "0,2-3"

@@ -51,7 +51,9 @@ Json json_of(const RankSummary& s) {
           s.operation,
           s.waits_for_others ? Json(*s.waits_for_others) : Json{},
           s.stack_key,
-          s.at};
+          s.at,
+          s.is_overdue,
+          s.is_stuck};
 }
 
 RankSummary summary_of(const Json& json) {
@@ -71,6 +73,8 @@ RankSummary summary_of(const Json& json) {
   if (json.at(11).is_boolean()) s.waits_for_others = json.at(11).get<bool>();
   s.stack_key = shown_text(json.at(12));
   s.at = shown_text(json.at(13));
+  s.is_overdue = json.at(14).get<bool>();
+  s.is_stuck = json.at(15).get<bool>();
   return s;
 }
 
@@ -240,7 +244,9 @@ std::string encode(const Request& r) {
     json["workers"].push_back({{"rank", worker.rank.value()},
                                {"local_rank", worker.local_rank.value()},
                                {"pid", worker.pid},
-                               {"silent", worker.is_silent}});
+                               {"silent", worker.is_silent},
+                               {"overdue", worker.is_overdue},
+                               {"stuck", worker.is_stuck}});
   return dump(json);
 }
 
@@ -261,7 +267,8 @@ Result<Request> decode_request(std::string_view text) {
     for (const auto& one : json.at("workers"))
       r.workers.push_back({Rank{one.at("rank").get<std::uint32_t>()},
                            LocalRank{one.at("local_rank").get<std::uint32_t>()},
-                           one.at("pid").get<pid_t>(), one.at("silent").get<bool>()});
+                           one.at("pid").get<pid_t>(), one.at("silent").get<bool>(),
+                           one.at("overdue").get<bool>(), one.at("stuck").get<bool>()});
     return r;
   });
 }

@@ -52,6 +52,8 @@ struct RankSummary {
   std::optional<bool> waits_for_others;
   std::string stack_key;  ///< equal for equal stacks; empty: unknown
   std::string at;         ///< the innermost frame of its own: "spin (train.cpp:31)"
+  bool is_overdue = false;  ///< silent as it is in a section for longer than that may take
+  bool is_stuck = false;    ///< it sends heartbeats, but for long none of a later step
   friend bool operator==(const RankSummary&, const RankSummary&) = default;
 };
 
@@ -130,6 +132,8 @@ struct Request {
     LocalRank local_rank{0};
     pid_t pid = 0;
     bool is_silent = false;
+    bool is_overdue = false;
+    bool is_stuck = false;
   };
   Facts facts;
   std::vector<Worker> workers;

@@ -11,7 +11,11 @@ namespace acc::agent {
 namespace {
 
 std::string silence_words(const SilentRank& silent, const evidence::RankSummary& rank) {
-  if (!silent.section.empty())
+  if (!rank.is_silent)
+    return "hung: sends heartbeats, but lags at step " + std::to_string(rank.step);
+  if (rank.is_overdue && !silent.is_overdue())  // of another node
+    return "hung in a section, for longer than that may take";
+  if (silent.is_overdue())
     return "hung in section '" + silent.section + "', which may take " + describe(silent.limit);
   if (silent.limit == Millis{0})
     return "hung: no worker used the CPU, read or wrote anything for " + describe(silent.silent);
@@ -21,11 +25,11 @@ std::string silence_words(const SilentRank& silent, const evidence::RankSummary&
 }
 
 // In the same order on all nodes, or they would name different ranks.
-std::vector<evidence::RankSummary> silent_ranks(const std::vector<evidence::NodeEvidence>& nodes) {
+std::vector<evidence::RankSummary> all_ranks(const std::vector<evidence::NodeEvidence>& nodes) {
   std::vector<evidence::RankSummary> ranks;
   for (const auto& node : nodes)
     for (const auto& rank : node.ranks)
-      if (rank.summary.is_silent) ranks.push_back(rank.summary);
+      ranks.push_back(rank.summary);
   std::ranges::sort(ranks, {}, &evidence::RankSummary::rank);
   return ranks;
 }
@@ -34,14 +38,17 @@ std::vector<evidence::RankSummary> silent_ranks(const std::vector<evidence::Node
 
 HangCause cause_of_hang(const std::vector<SilentRank>& silent, const std::vector<Rank>& ranks,
                         const std::vector<evidence::NodeEvidence>& nodes) {
-  const auto all = silent_ranks(nodes);
+  const auto all = all_ranks(nodes);
   const auto culprits = evidence::find_culprits(all);
   const auto& culprit = all.at(culprits.which.front());
   const auto here = std::ranges::find_if(silent, [&](const SilentRank& one) {
     return ranks.at(one.rank.value()) == culprit.rank;  // the names of nodes may be equal
   });
-  const bool is_here = here != silent.end();
-  const auto& own = is_here ? *here : silent.front();
+  const auto local = std::ranges::find(ranks, culprit.rank);
+  const bool is_here = local != ranks.end();
+  const auto& own = here != silent.end() ? *here : silent.front();
+  const auto worker =
+      is_here ? LocalRank{static_cast<std::uint32_t>(local - ranks.begin())} : own.rank;
   std::string text = silence_words(own, culprit);
   if (!culprit.at.empty()) text += ", at " + culprit.at;
   if (!culprits.why.empty()) text += "; " + culprits.why;
@@ -54,7 +61,7 @@ HangCause cause_of_hang(const std::vector<SilentRank>& silent, const std::vector
   if (!is_here)
     text = "hung: waits for rank " + std::to_string(culprit.rank.value()) + " on " + culprit.node +
            ", which " + text;
-  return {own.rank, is_here, std::move(text)};
+  return {worker, is_here, std::move(text)};
 }
 
 }  // namespace acc::agent

@@ -33,14 +33,16 @@ Millis between(std::uint64_t from_ns, std::uint64_t to_ns) {
 }  // namespace
 
 void HangDetector::begin_round(Instant now, std::uint32_t workers) {
-  began_ = now;
-  restart_clocks(now);
+  began_ = looked_ = outside_floor_ = now;
   seen_.assign(workers, {});
+  for (auto& seen : seen_) seen.step_since = now;
+  restart_clocks(now);
 }
 
 void HangDetector::restart_clocks(Instant now) {
   floor_ = now;
   holds_.clear();
+  for (auto& seen : seen_) seen.waited = {};
 }
 
 void HangDetector::leave_out(Instant from, Instant to) {
@@ -50,6 +52,11 @@ void HangDetector::leave_out(Instant from, Instant to) {
     holds_.erase(holds_.begin());
   }
   holds_.push_back({from, to});
+}
+
+void HangDetector::wait_for_other_nodes(Instant now) {
+  outside_floor_ = now;
+  for (auto& seen : seen_) seen.waited = {};
 }
 
 Millis HangDetector::held_between(Instant from, Instant to) const {
@@ -75,9 +82,10 @@ Millis HangDetector::first_limit() const {
 }
 
 // A look sees the last of several heartbeats: the time since the look before is the most that any
-// interval among them took. Too long is safe, too short isn't.
-void HangDetector::learn(Seen& seen, const heartbeat::Beat& beat) {
-  const bool is_in_section = beat.section_since_ns != 0;
+// interval among them took. Too long is safe, too short isn't. A step in which one rank was in a
+// section is no step of any other's, either: they waited for it.
+void HangDetector::learn(Seen& seen, const heartbeat::Beat& beat, bool is_any_in_section) {
+  const bool is_in_section = is_any_in_section || beat.section_since_ns != 0;
   if (beat.beats != seen.beats) {
     if (seen.beats < kFirstBeats && beat.beats >= kFirstBeats)
       here_.first = std::max(here_.first, between(ns_of(began_), beat.time_ns) -
@@ -96,6 +104,60 @@ void HangDetector::learn(Seen& seen, const heartbeat::Beat& beat) {
   seen.was_in_section = seen.was_in_section || is_in_section;
 }
 
+bool HangDetector::is_in_section(const heartbeat::Beat& beat, Instant now) const {
+  if (beat.section_since_ns == 0) return false;
+  const auto found = judge(LocalRank{0}, beat, now);
+  return found.limit <= Millis{0} || found.silent < found.limit;
+}
+
+// All sections of this time as one: it is about a second. Of one that has ended, what came after it
+// is taken for it up to the rank's last sign of life.
+HangDetector::Hold HangDetector::time_in_sections(const std::vector<heartbeat::Beat>& beats,
+                                                  const std::vector<bool>& lives,
+                                                  Instant now) const {
+  Hold all{now, looked_};
+  const auto add = [&](Instant from, Instant to) {
+    all.from = std::min(all.from, std::max(from, looked_));
+    all.to = std::max(all.to, std::min(to, now));
+  };
+  for (std::size_t i = 0; i < seen_.size(); ++i) {
+    const auto& beat = beats[i];
+    if (beat.section_since_ns == 0) {
+      if (seen_[i].is_inside) add(looked_, instant_of(beat.time_ns));
+    } else if (lives[i]) {
+      const Instant since = instant_of(beat.section_since_ns);
+      const bool is_over = !is_in_section(beat, now);
+      if (!is_over || looked_ < since + Millis{beat.section_limit_ms})
+        add(since, is_over ? since + Millis{beat.section_limit_ms} : now);
+    }
+  }
+  return all;
+}
+
+void HangDetector::note_waiting(const std::vector<heartbeat::Beat>& beats,
+                                const std::vector<bool>& lives, Instant now) {
+  const auto sections = time_in_sections(beats, lives, now);
+  for (std::size_t i = 0; i < seen_.size(); ++i) {
+    auto& seen = seen_[i];
+    if (beats[i].time_ns != seen.time_ns) seen.waited = {};
+    const Instant from = std::max({sections.from, floor_, instant_of(beats[i].time_ns)});
+    if (from < sections.to) seen.waited += sections.to - from - held_between(from, sections.to);
+    seen.is_inside = beats[i].section_since_ns != 0;
+    if (beats[i].step == seen.step) continue;
+    seen.step = beats[i].step;
+    seen.step_since = now;
+  }
+  looked_ = now;
+}
+
+// A rank that tries something again and again, and sends heartbeats meanwhile.
+bool HangDetector::is_stuck(const Seen& seen, const heartbeat::Beat& beat, Millis limit,
+                            Instant now) const {
+  if (beat.beats < kFirstBeats || beat.section_since_ns != 0) return false;
+  const Instant since = std::max(floor_, seen.step_since);
+  return 2 * (now - since - held_between(since, now)) >= limit;
+}
+
 SilentRank HangDetector::judge(LocalRank rank, const heartbeat::Beat& beat, Instant now) const {
   SilentRank found;
   found.rank = rank;
@@ -105,6 +167,7 @@ SilentRank HangDetector::judge(LocalRank rank, const heartbeat::Beat& beat, Inst
     found.limit = Millis{beat.section_limit_ms};
     since = std::max(floor_, instant_of(beat.section_since_ns));
   } else {
+    since = std::max(since, outside_floor_);
     found.is_before_first_step = beat.beats < kFirstBeats;
     found.limit = found.is_before_first_step ? std::max(first_limit(), step_limit()) : step_limit();
     if (found.is_before_first_step && policy_.first_step) found.limit = *policy_.first_step;
@@ -118,20 +181,33 @@ HangDetector::Look HangDetector::look(const std::vector<heartbeat::Beat>& beats,
                                       const std::vector<bool>& lives, Instant now) {
   Look result;
   const std::size_t count = std::min({beats.size(), lives.size(), seen_.size()});
+  if (count < seen_.size()) return result;
   bool is_used = false;
   for (std::size_t i = 0; i < count; ++i) {
-    learn(seen_[i], beats[i]);
     is_used = is_used || beats[i].time_ns != 0;
+    if (lives[i] && is_in_section(beats[i], now))
+      result.in_section.push_back(LocalRank{static_cast<std::uint32_t>(i)});
   }
+  note_waiting(beats, lives, now);
+  for (std::size_t i = 0; i < count; ++i) learn(seen_[i], beats[i], !result.in_section.empty());
   if (!policy_.is_on()) return result;
   for (std::size_t i = 0; i < count; ++i) {
     if (!lives[i]) continue;
-    const auto found = judge(LocalRank{static_cast<std::uint32_t>(i)}, beats[i], now);
+    const LocalRank rank{static_cast<std::uint32_t>(i)};
+    auto found = judge(rank, beats[i], now);
     if (found.limit <= Millis{0}) continue;  // a section that may take any time
+    const bool was_long = found.silent >= found.limit;
+    const bool was_half = 2 * found.silent >= found.limit;
+    if (found.section.empty()) {
+      if (was_long && !result.in_section.empty()) result.held.push_back(found);
+      const auto waited = std::chrono::duration_cast<Millis>(seen_[i].waited);
+      found.silent = std::max(found.silent - waited, Millis{0});
+    }
     if (found.silent >= found.limit) {
       result.silent.push_back(found);
     } else {
-      if (2 * found.silent >= found.limit) result.nearly.push_back(found);
+      if (was_half) result.nearly.push_back(found);
+      if (!was_half && is_stuck(seen_[i], beats[i], found.limit, now)) result.stuck.push_back(rank);
       const Instant due = now + (found.limit - found.silent);
       result.next = result.next ? std::min(*result.next, due) : due;
     }
@@ -140,7 +216,10 @@ HangDetector::Look HangDetector::look(const std::vector<heartbeat::Beat>& beats,
     result.silent.clear();
     result.is_unused = true;
   }
-  if (result.silent.empty()) result.nearly.clear();
+  if (result.silent.empty()) {
+    result.nearly.clear();
+    result.stuck.clear();
+  }
   return result;
 }
 

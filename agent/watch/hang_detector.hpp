@@ -26,13 +26,16 @@ struct SilentRank {
   Millis limit{0};
   bool is_before_first_step = false;
   std::string section;  ///< whose limit it was; empty: that of a step
+  [[nodiscard]] bool is_overdue() const { return !section.empty() && silent >= limit; }
   friend bool operator==(const SilentRank&, const SilentRank&) = default;
 };
 
 /// Decides from the workers' heartbeats which of them hang (pure: time is an argument).
 ///
 /// A worker is judged from its start, from its last heartbeat and from the begin and end of
-/// sections, whichever was last. In a section only the section's own limit counts.
+/// sections, whichever was last. In a section only the section's own limit counts. The others may
+/// wait for the one in it: as long as any worker is in a section that isn't over its limit, the time
+/// of those outside doesn't pass.
 class HangDetector {
  public:
   HangDetector(const HangPolicy& policy, const LearnedTimes& before)
@@ -43,12 +46,21 @@ class HangDetector {
   void restart_clocks(Instant now);
   /// A debugger of ours held the workers: that time counts for nothing, what was before it does.
   void leave_out(Instant from, Instant to);
+  /// A worker of another node is in a section: the time of those here, outside, begins anew.
+  void wait_for_other_nodes(Instant now);
 
   struct Look {
     std::vector<SilentRank> silent;
     /// Where some are silent: those that are so for at least half of what they may be. Ranks that
     /// wait for each other fall silent within one step, and the last one of them is the cause.
     std::vector<SilentRank> nearly;
+    /// Where some are silent: those that send heartbeats, but none of a later step for at least half
+    /// of what they may be silent. The silent ones may wait for them.
+    std::vector<LocalRank> stuck;
+    /// Those that would be silent, if nobody were in a section.
+    std::vector<SilentRank> held;
+    /// Those in a section that isn't over its limit.
+    std::vector<LocalRank> in_section;
     std::optional<Instant> next;  ///< when the first of the others would be silent for too long
     /// No worker has reported anything in the time for the first step: the program may not use
     /// heartbeats. Then none is silent, unless --first_step_timeout was given.
@@ -67,14 +79,26 @@ class HangDetector {
   struct Seen {
     std::uint64_t beats = 0;
     std::uint64_t time_ns = 0;
-    bool was_in_section = false;
+    bool was_in_section = false;  ///< it, or one that it may have waited for
+    bool is_inside = false;       ///< of a section of its own, at the last look
+    std::uint64_t step = 0;
+    Instant step_since{};          ///< a look saw the step for the first time
+    Instant::duration waited{0};  ///< since its last sign of life, for others in sections
   };
   struct Hold {
     Instant from;
     Instant to;
   };
   [[nodiscard]] Millis held_between(Instant from, Instant to) const;
-  void learn(Seen& seen, const heartbeat::Beat& beat);
+  void learn(Seen& seen, const heartbeat::Beat& beat, bool is_any_in_section);
+  [[nodiscard]] bool is_in_section(const heartbeat::Beat& beat, Instant now) const;
+  /// Since the last look: the time in which any of them was in a section.
+  [[nodiscard]] Hold time_in_sections(const std::vector<heartbeat::Beat>& beats,
+                                      const std::vector<bool>& lives, Instant now) const;
+  void note_waiting(const std::vector<heartbeat::Beat>& beats, const std::vector<bool>& lives,
+                    Instant now);
+  [[nodiscard]] bool is_stuck(const Seen& seen, const heartbeat::Beat& beat, Millis limit,
+                              Instant now) const;
   [[nodiscard]] SilentRank judge(LocalRank rank, const heartbeat::Beat& beat, Instant now) const;
 
   HangPolicy policy_;
@@ -84,6 +108,8 @@ class HangDetector {
   std::vector<Seen> seen_;
   Instant began_{};
   Instant floor_{};
+  Instant looked_{};
+  Instant outside_floor_{};  ///< of those in no section
   std::vector<Hold> holds_;  ///< the oldest first, few
 };
 

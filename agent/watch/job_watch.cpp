@@ -80,7 +80,7 @@ JobWatch::JobWatch(const Parts& parts, Hooks hooks)
 void JobWatch::round_started(HeartbeatBoard& board, Round round, Instant now) {
   board_ = &board;
   round_ = round;
-  saw_checkpoint_ = false;
+  saw_checkpoint_ = is_held_told_ = false;
   stacks_.round_started(board, round);
   const auto workers = static_cast<std::uint32_t>(parts_.workers.records().size());
   hangs_.begin_round(now, workers);
@@ -186,6 +186,10 @@ void JobWatch::look() {
   arm();
 }
 
+Rank JobWatch::rank_of(LocalRank worker) const {
+  return parts_.workers.records().at(worker.value()).rank;
+}
+
 std::vector<bool> JobWatch::living() const {
   std::vector<bool> lives;
   for (const auto& record : parts_.workers.records()) lives.push_back(record.is_living());
@@ -201,7 +205,26 @@ void JobWatch::look_for_hangs(const std::vector<heartbeat::Beat>& beats,
                             ": --hang_timeout has no effect on a program that sends none "
                             "(docs/worker-socket.md)");
   }
+  tell_held(seen);
   if (!seen.silent.empty()) on_silent(seen);
+}
+
+// The time of a section with a limit ends by itself; this one may never end.
+void JobWatch::tell_held(const HangDetector::Look& look) {
+  if (look.held.empty() || is_held_told_) return;
+  const auto beats = board_->beats();
+  for (const auto rank : look.in_section) {
+    const auto& beat = beats.at(rank.value());
+    if (beat.section_limit_ms != 0 || beat.section.empty()) continue;
+    is_held_told_ = true;
+    std::vector<std::uint32_t> ranks;
+    for (const auto& one : look.held) ranks.push_back(rank_of(one.rank).value());
+    return parts_.messages.warning(
+        evidence::name_ranks(ranks) + " sent no heartbeat for " +
+        describe(look.held.front().silent) + ", but rank " + std::to_string(rank_of(rank).value()) +
+        " is in section '" + beat.section +
+        "', which has no time-out: no rank counts as hung until it ends");
+  }
 }
 
 void JobWatch::look_for_slow_restart(const std::vector<heartbeat::Beat>& beats) {
@@ -217,7 +240,7 @@ void JobWatch::look_for_slow_restart(const std::vector<heartbeat::Beat>& beats) 
 
 void JobWatch::look_for_stragglers(const std::vector<heartbeat::Beat>& beats, Instant now) {
   for (const auto& found : stragglers_.look(beats, now)) {
-    const auto rank = parts_.workers.records().at(found.rank.value()).rank.value();
+    const auto rank = rank_of(found.rank).value();
     log::info("straggler", {{"job", parts_.job_id},
                             {"rank", rank},
                             {"steps_per_second", one_decimal(found.steps_per_second)},
@@ -247,8 +270,7 @@ void JobWatch::on_silent(const HangDetector::Look& look) {
   is_judging_ = true;
   beats_then_ = board_->beats();
   std::vector<std::uint32_t> ranks;
-  for (const auto& one : look.silent)
-    ranks.push_back(parts_.workers.records().at(one.rank.value()).rank.value());
+  for (const auto& one : look.silent) ranks.push_back(rank_of(one.rank).value());
   const auto& first = look.silent.front();
   const std::string what = first.section.empty() ? "sent no heartbeat for " + describe(first.silent)
                                                  : "in section '" + first.section +
@@ -258,11 +280,15 @@ void JobWatch::on_silent(const HangDetector::Look& look) {
   log::info("hang", {{"job", parts_.job_id},
                      {"round", round_.value()},
                      {"ranks", evidence::describe_ranks(ranks)}});
-  auto suspects = look.silent;
-  suspects.insert(suspects.end(), look.nearly.begin(), look.nearly.end());
-  stacks_.collect(
-      {.question = {words, evidence::Purpose::end}, .silent = suspects},
-      [this, suspects](Result<evidence::Answer> answer) { conclude(suspects, std::move(answer)); });
+  Suspects found{look.silent, look.nearly, look.stuck};
+  auto suspects = found.silent;
+  suspects.insert(suspects.end(), found.nearly.begin(), found.nearly.end());
+  stacks_.collect({.question = {words, evidence::Purpose::end},
+                   .silent = std::move(suspects),
+                   .stuck = found.stuck},
+                  [this, found = std::move(found)](Result<evidence::Answer> answer) {
+                    conclude(found, std::move(answer));
+                  });
 }
 
 void JobWatch::on_stall(Millis quiet) {
@@ -279,13 +305,13 @@ void JobWatch::on_stall(Millis quiet) {
   const auto purpose = restarts ? evidence::Purpose::end : evidence::Purpose::look;
   stacks_.collect({.question = {words, purpose}, .silent = all},
                   [this, all, restarts](Result<evidence::Answer> answer) {
-                    if (restarts && board_ != nullptr) return conclude(all, std::move(answer));
+                    if (restarts && board_ != nullptr) return conclude({all}, std::move(answer));
                     is_judging_ = false;
                     arm();
                   });
 }
 
-std::vector<SilentRank> JobWatch::still_silent(const std::vector<SilentRank>& silent) const {
+std::vector<SilentRank> JobWatch::silent_of(const std::vector<SilentRank>& silent) const {
   std::vector<SilentRank> found;
   const auto beats = board_->beats();
   for (const auto& one : silent) {
@@ -296,19 +322,39 @@ std::vector<SilentRank> JobWatch::still_silent(const std::vector<SilentRank>& si
   return found;
 }
 
-evidence::NodeEvidence JobWatch::evidence_of_page(const std::vector<SilentRank>& silent) const {
+std::vector<SilentRank> JobWatch::still_silent(const Suspects& suspects) const {
+  auto found = silent_of(suspects.silent);
+  if (found.empty()) return found;
+  const auto others = silent_of(suspects.nearly);
+  found.insert(found.end(), others.begin(), others.end());
+  return found;
+}
+
+bool JobWatch::is_still_stuck(const Suspects& suspects, LocalRank rank) const {
+  if (std::ranges::find(suspects.stuck, rank) == suspects.stuck.end()) return false;
+  const auto beat = board_->beat(rank);
+  const bool is_known = beat && rank.value() < beats_then_.size();
+  return is_known && beat->step == beats_then_[rank.value()].step && beat->section_since_ns == 0;
+}
+
+evidence::NodeEvidence JobWatch::evidence_of_page(const Suspects& suspects,
+                                                  const std::vector<SilentRank>& silent) const {
   evidence::NodeEvidence found{.node = parts_.node, .ranks = {}, .tools = {}};
   const auto beats = board_->beats();
-  for (const auto& one : silent) {
-    const auto& record = parts_.workers.records().at(one.rank.value());
+  for (const auto& record : parts_.workers.records()) {
+    const auto worker = record.local_rank;
+    const auto one = std::ranges::find(silent, worker, &SilentRank::rank);
     evidence::RankSummary summary;
+    summary.is_silent = one != silent.end();
+    summary.is_overdue = summary.is_silent && one->is_overdue();
+    summary.is_stuck = is_still_stuck(suspects, worker);
+    if (!summary.is_silent && !summary.is_stuck) continue;
     summary.rank = record.rank;
-    summary.local_rank = one.rank;
+    summary.local_rank = worker;
     summary.node = parts_.node;
     summary.pid = record.pid;
-    summary.is_silent = true;
-    if (one.rank.value() < beats.size()) {
-      const auto& beat = beats[one.rank.value()];
+    if (worker.value() < beats.size()) {
+      const auto& beat = beats[worker.value()];
       summary.has_beaten = beat.beats > 0;
       summary.step = beat.step;
       summary.collectives = beat.collective.sequence;
@@ -328,7 +374,7 @@ void JobWatch::call_off() {
   arm();
 }
 
-void JobWatch::conclude(const std::vector<SilentRank>& found, Result<evidence::Answer> answer) {
+void JobWatch::conclude(const Suspects& found, Result<evidence::Answer> answer) {
   if (board_ == nullptr) return;
   if (is_suspended_) {
     is_judging_ = false;
@@ -343,13 +389,14 @@ void JobWatch::conclude(const std::vector<SilentRank>& found, Result<evidence::A
   for (auto& rank : mine.ranks) {
     rank.summary.is_silent = std::ranges::any_of(
         silent, [&](const SilentRank& one) { return one.rank == rank.summary.local_rank; });
+    rank.summary.is_stuck = is_still_stuck(found, rank.summary.local_rank);
   }
   if (std::ranges::none_of(mine.ranks, [](const auto& rank) { return rank.summary.is_silent; }))
-    mine = evidence_of_page(silent);
+    mine = evidence_of_page(found, silent);
   if (!hooks_.compare) return name_culprit(silent, file, {std::move(mine)});
-  hooks_.compare(mine, [this, silent, file, round = round_](const Evidence& all) {
+  hooks_.compare(mine, [this, found, silent, file, round = round_](const Evidence& all) {
     if (board_ == nullptr || round != round_ || !is_judging_) return;
-    if (!still_silent(silent).empty()) return name_culprit(silent, file, all);
+    if (!still_silent(found).empty()) return name_culprit(silent, file, all);
     hooks_.compare({}, nullptr);
     call_off();
   });
@@ -371,7 +418,7 @@ void JobWatch::name_culprit(const std::vector<SilentRank>& silent, const std::st
 // On several nodes its file gets what all of them found.
 void JobWatch::report_hang(Hang hang, const Evidence& nodes) {
   if (nodes.size() < 2 || hang.file.empty() || hang.file == kOnStderr) return hooks_.on_hang(hang);
-  const auto rank = parts_.workers.records().at(hang.rank.value()).rank.value();
+  const auto rank = rank_of(hang.rank).value();
   const auto why = "rank " + std::to_string(rank) + " " + hang.cause;
   const auto file = hang.file;
   stacks_.write_together({why, evidence::Purpose::end}, nodes, {}, file,

@@ -90,15 +90,26 @@ class JobWatch {
   void on_silent(const HangDetector::Look& look);
   void on_stall(Millis quiet);
   void call_off();
-  void conclude(const std::vector<SilentRank>& found, Result<evidence::Answer> answer);
+  /// What was found silent, and the ranks that may be the cause besides.
+  struct Suspects {
+    std::vector<SilentRank> silent;
+    std::vector<SilentRank> nearly{};
+    std::vector<LocalRank> stuck{};
+  };
+  void conclude(const Suspects& found, Result<evidence::Answer> answer);
+  /// Silent and nearly so; none: those that were silent go on.
+  [[nodiscard]] std::vector<SilentRank> still_silent(const Suspects& found) const;
+  [[nodiscard]] bool is_still_stuck(const Suspects& found, LocalRank rank) const;
+  void tell_held(const HangDetector::Look& look);
   void name_culprit(const std::vector<SilentRank>& silent, const std::string& file,
                     const Evidence& nodes);
   void report_hang(Hang hang, const Evidence& nodes);
-  /// Those that have given no sign of life since they were found silent.
-  [[nodiscard]] std::vector<SilentRank> still_silent(const std::vector<SilentRank>& silent) const;
+  /// Those that have given no sign of life since they were found so.
+  [[nodiscard]] std::vector<SilentRank> silent_of(const std::vector<SilentRank>& found) const;
   [[nodiscard]] std::vector<bool> living() const;
+  [[nodiscard]] Rank rank_of(LocalRank worker) const;
   [[nodiscard]] evidence::NodeEvidence evidence_of_page(
-      const std::vector<SilentRank>& silent) const;
+      const Suspects& suspects, const std::vector<SilentRank>& silent) const;
 
   Parts parts_;
   Hooks hooks_;
@@ -120,6 +131,7 @@ class JobWatch {
   bool is_judging_ = false;  ///< a hang was found and its evidence is being collected
   bool is_suspended_ = false;
   bool is_unused_told_ = false;
+  bool is_held_told_ = false;  ///< in this round
   bool saw_checkpoint_ = false;
 };
 

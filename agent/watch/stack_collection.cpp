@@ -102,9 +102,11 @@ void StackCollection::collect(const Request& wanted, Collected done) {
   if (wanted.is_kept) request.files = next_files();
   for (const auto& record : parts_.workers.records()) {
     if (!record.is_living()) continue;
-    const bool is_silent = std::ranges::any_of(
-        wanted.silent, [&](const SilentRank& one) { return one.rank == record.local_rank; });
-    request.workers.push_back({record.rank, record.local_rank, record.pid, is_silent});
+    const auto silent = std::ranges::find(wanted.silent, record.local_rank, &SilentRank::rank);
+    const bool is_silent = silent != wanted.silent.end();
+    const bool is_stuck = std::ranges::find(wanted.stuck, record.local_rank) != wanted.stuck.end();
+    request.workers.push_back({record.rank, record.local_rank, record.pid, is_silent,
+                               is_silent && silent->is_overdue(), is_stuck});
   }
   const bool is_kept = !request.files.empty();
   const Instant began = clock_now();

@@ -49,6 +49,7 @@ class StackCollection {
   struct Request {
     evidence::Question question;
     std::vector<SilentRank> silent{};
+    std::vector<LocalRank> stuck{};
     Millis limit{kTime};
     bool is_kept = true;  ///< in a file
   };

@@ -1,6 +1,7 @@
 """A rank with heartbeats of Python: hang_worker.py STEPS MILLISECONDS [WHAT=RANK@STEP] [ddp] [any=TOKEN]. With ddp the ranks train a
 model of torch's DistributedDataParallel, and meet in its backward. WHAT: sleep (in Python), spin (in the C library of SPIN_LIBRARY,
-holding the interpreter's lock), stop (SIGSTOP to itself), skip (waits for something else, while the others meet), section."""
+holding the interpreter's lock), stop (SIGSTOP to itself), skip (waits for something else, while the others meet), section (sleeps in one of
+1 s), save (one of 10 min takes 8 s), free (hangs in a section without a time-out), retry (sends heartbeats of this step for ever)."""
 import ctypes, os, signal, sys, threading, time
 
 sys.path.insert(0, os.environ["ACC_HEARTBEAT_FOLDER"])
@@ -29,6 +30,12 @@ def forget_the_collective():
     threading.Event().wait()
 
 
+def try_again(step):
+    while True:
+        acc_heartbeat.heartbeat(step)
+        time.sleep(0.1)
+
+
 def is_due(what, step):
     return os.environ["ACC_ROUND"] == "0" and faults.get(what) == f"{rank}@{step}"
 
@@ -48,6 +55,14 @@ for step in range(steps):
     if is_due("section", step):
         with acc_heartbeat.section("evaluation", timeout=1):
             sleep_for_ever()
+    if is_due("save", step):
+        with acc_heartbeat.section("checkpoint", timeout=600):
+            time.sleep(8)
+    if is_due("free", step):
+        with acc_heartbeat.section("checkpoint"):
+            sleep_for_ever()
+    if is_due("retry", step):
+        try_again(step)
     time.sleep(pause)
     if "ddp" in words:
         optimizer.zero_grad()

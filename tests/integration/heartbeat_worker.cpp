@@ -1,8 +1,10 @@
 // A rank that trains nothing: `heartbeat_worker STEPS MILLISECONDS [WHAT=RANK@STEP…] [any=TOKEN]`.
 // In each step it beats, works and meets the others in an all_reduce. WHAT: spin (computes for
 // ever), sleep, skip (never enters the collective of this step), section (sleeps in a section with
-// a limit of 1 s), die (SIGKILL to itself), long (sleeps 3 s in a section without one), stop (SIGSTOP to itself), slow (from
-// here on 3 times slower; no collectives), nosave (reports no checkpoints).
+// a limit of 1 s), die (SIGKILL to itself), long (sleeps 3 s in a section without one), save (sleeps 8 s
+// in one of 10 min), free (hangs in one without a limit), retry (heartbeats of this step for ever),
+// stop (SIGSTOP to itself), slow (from here on 3 times slower; no collectives), nosave (reports no
+// checkpoints).
 #include <signal.h>
 #include <unistd.h>
 
@@ -44,6 +46,12 @@ volatile std::uint64_t counter = 0;
 [[gnu::noinline]] void sleep_for_ever() {
   for (;;) std::this_thread::sleep_for(1h);
 }
+[[gnu::noinline]] void try_again(std::uint64_t step) {
+  for (;;) {
+    acc::agent::heartbeat(step);
+    std::this_thread::sleep_for(100ms);
+  }
+}
 [[gnu::noinline]] void forget_the_collective() {
   for (;;) std::this_thread::sleep_for(1h);
 }
@@ -64,6 +72,15 @@ void step_once(std::uint64_t step, std::chrono::milliseconds work,
     const acc::agent::Section section{"a long one"};
     std::this_thread::sleep_for(3s);
   }
+  if (is_due("save", step)) {
+    const acc::agent::Section section{"checkpoint", 10min};
+    std::this_thread::sleep_for(8s);
+  }
+  if (is_due("free", step)) {
+    const acc::agent::Section section{"checkpoint"};
+    sleep_for_ever();
+  }
+  if (is_due("retry", step)) try_again(step);
   std::this_thread::sleep_for(work);
   if (group == nullptr) return;
   std::array<float, 4> data{1, 2, 3, 4};

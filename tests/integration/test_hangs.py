@@ -88,6 +88,29 @@ class Sections(HangTest):
         self.assertIn("hung in section 'evaluation', which may take 1 s", job.stderr)
 
 
+class OneSaves(HangTest):
+    """Ranks that meet in our all_reduce; one of them is in a section, or tries again and again, while the others wait there for it."""
+
+    def test_a_healthy_job_was_ended_as_one_rank_saved(self):
+        job = self.run_job(3, "30 5 save=1@10", 0)
+        self.assertNotIn("hung", job.stderr)
+        self.assertNotIn("sent no heartbeat", job.stderr)
+
+    def test_those_that_waited_were_named_and_not_the_one_that_hung_in_its_section(self):
+        job = self.run_job(3, "1000000 5 section=1@10", HANG)
+        self.assert_culprit(job, 1, None, "in section 'a short one', which may take 1 s")
+
+    def test_one_that_hangs_in_a_section_without_a_timeout_is_told(self):
+        job = self.job("--num_processes 3 --hang_timeout 2 --first_step_timeout 60 --grace 1 --no_python", "1000000 5 free=1@10", program=[WORKER])
+        job.wait_stderr("ranks 0,2 sent no heartbeat", 60)
+        job.wait_stderr("but rank 1 is in section 'checkpoint', which has no time-out: no rank counts as hung until it ends", 5)
+
+    def test_those_that_waited_were_named_and_not_the_one_that_sent_heartbeats_of_one_step(self):
+        job = self.run_job(3, "1000000 5 retry=1@10", HANG)
+        self.assert_culprit(job, 1, None, "hung: sends heartbeats, but lags at step 10")
+        self.assertIn("ranks 0,2 wait for it", job.stderr)
+
+
 class Python(HangTest):
     def test_one_that_sleeps_is_named_with_its_python_stack(self):
         job = self.run_python(2, "1000000 20 sleep=1@5", HANG)
@@ -121,6 +144,16 @@ class Ddp(HangTest):
         subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", "-x", "c", "-", "-o", library], input=source, text=True, check=True)
         text = self.named("spin=2@20", "spin_in_c", "ranks 0,1 wait for it", {"SPIN_LIBRARY": library})
         self.assertIn("spin_for_ever", text)  # the native stack
+
+    def test_a_healthy_job_was_ended_as_one_rank_saved(self):
+        job = self.run_job(3, "30 5 save=1@20 ddp", 0, program=[TORCH_PYTHON, SCRIPT], timeout="5", deadline=180, env={"ACC_HEARTBEAT_FOLDER": MODULE})
+        self.assertNotIn("hung", job.stderr)
+
+    def test_one_that_hangs_in_its_section_is_named(self):
+        self.named("section=1@20", "sleep_for_ever", "hung in section 'evaluation', which may take 1 s")
+
+    def test_one_that_sends_heartbeats_of_one_step_is_named(self):
+        self.named("retry=1@20", None, "hung: sends heartbeats, but lags at step 20")
 
     def test_one_that_is_stopped_is_named(self):
         text = self.named("stop=0@20", None, "it was stopped by a signal (state T)")

@@ -190,6 +190,78 @@ TEST_CASE("a rank whose stack doesn't wait for others is the culprit", "[agent][
   CHECK(find_culprits(all).which.size() == 3);  // none is known to wait
 }
 
+TEST_CASE("a rank that only sent heartbeats of its step was not named, but those that waited for it",
+          "[agent][evidence]") {
+  struct Row {
+    std::string what;
+    bool is_stuck = true;
+    std::uint64_t step = 41;                ///< of rank 1; of the silent ones: 41
+    std::optional<bool> it_waits{};         ///< rank 1, by its stack
+    std::optional<bool> others_wait{};
+    bool does_another_go_on = false;
+    std::vector<std::size_t> culprits{1};
+  };
+  const std::vector<std::size_t> silent{0, 2, 3};
+  const auto row = GENERATE_COPY(values<Row>({
+      {"no stack is known"},
+      {"the others wait", true, 41, false, true},
+      {"it is behind", true, 40},
+      {"it is behind, and another one goes on", true, 40, {}, {}, true, {1}},
+      {"it is behind, and it alone is silent in a call of ours", true, 40, {}, true},
+      {"it goes on", false, 41, {}, {}, false, silent},
+      {"it is ahead", true, 42, {}, {}, false, silent},
+      {"another one goes on, so that nobody waits for all", true, 41, {}, {}, true, {0, 2}},
+      {"it waits, and a thread of it sends them", true, 41, true, {}, false, silent},
+      {"those that are silent don't wait", true, 40, {}, false, false, silent},
+  }));
+  INFO(row.what);
+  auto all = ranks(4);
+  for (const auto i : silent) all[i].waits_for_others = row.others_wait;
+  auto& one = all[1];
+  one.is_silent = false;
+  one.is_stuck = row.is_stuck;
+  one.step = row.step;
+  one.waits_for_others = row.it_waits;
+  if (row.does_another_go_on) {
+    all[3].is_silent = false;
+    all[3].step = 50;
+  }
+  CHECK(find_culprits(all).which == row.culprits);
+}
+
+TEST_CASE("of two ranks at one step, one silent and one not, the silent one is named if no stack "
+          "tells which of them waits",
+          "[agent][evidence]") {
+  auto all = ranks(2);
+  all[1].is_silent = false;
+  all[1].is_stuck = true;
+  CHECK(find_culprits(all).which == std::vector<std::size_t>{0});
+  all[0].waits_for_others = true;
+  CHECK(find_culprits(all).which == std::vector<std::size_t>{1});
+  CHECK(find_culprits(all).why == "rank 0 waits for it");
+}
+
+TEST_CASE("a rank in a section for longer than it may is named, unless it waits for another one",
+          "[agent][evidence]") {
+  auto all = ranks(3);
+  all[1].is_overdue = true;
+  CHECK(find_culprits(all).which == std::vector<std::size_t>{1});
+  SECTION("the others wait by their stacks") {
+    all[0].waits_for_others = all[2].waits_for_others = true;
+    all[1].waits_for_others = false;
+    CHECK(find_culprits(all).which == std::vector<std::size_t>{1});
+  }
+  SECTION("it waits for one by its stack") {
+    all[0].waits_for_others = false;
+    all[1].waits_for_others = true;
+    CHECK(find_culprits(all).which == std::vector<std::size_t>{0});
+  }
+  SECTION("another one is at an earlier step") {
+    all[2].step = 40;
+    CHECK(find_culprits(all).which == std::vector<std::size_t>{2});
+  }
+}
+
 TEST_CASE("the fewest steps, then the odd stack", "[agent][evidence]") {
   auto all = ranks(4);
   for (auto& one : all) one.stack_key = "main > wait";

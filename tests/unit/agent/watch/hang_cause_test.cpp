@@ -93,3 +93,33 @@ TEST_CASE("a hang says whose limit was passed", "[agent][watch]") {
   CHECK(text_of({LocalRank{0}, 20s, 10s, true, {}}) ==
         "hung: no heartbeat for 20 s, before its first step");
 }
+
+TEST_CASE("a rank that lags though it sends heartbeats is blamed with its step", "[agent][watch]") {
+  auto a = node_of("a", 0), b = node_of("b", 2);
+  for (auto* const node : {&a, &b})
+    for (auto& rank : node->ranks) rank.summary.waits_for_others = true;
+  auto& lagging = b.ranks[1].summary;
+  lagging.is_silent = false;
+  lagging.is_stuck = true;
+  lagging.waits_for_others.reset();
+  lagging.at = "fetch (data.py:7)";
+  auto silent_on_b = both_silent();
+  silent_on_b.pop_back();
+  const auto on_b = cause_of_hang(silent_on_b, kOnB, {a, b});
+  CHECK(on_b.is_here);
+  CHECK(on_b.worker == LocalRank{1});
+  CHECK(on_b.text ==
+        "hung: sends heartbeats, but lags at step 41, at fetch (data.py:7); ranks 0-2 wait for it");
+  const auto on_a = cause_of_hang(both_silent(), kOnA, {a, b});
+  CHECK_FALSE(on_a.is_here);
+  CHECK(on_a.text.starts_with("hung: waits for rank 3 on b, which hung: sends heartbeats, but lags "));
+}
+
+TEST_CASE("a section that is over its limit on another node is no silence of heartbeats",
+          "[agent][watch]") {
+  auto a = node_of("a", 0), b = node_of("b", 2);
+  b.ranks[0].summary.is_overdue = true;
+  const auto on_a = cause_of_hang(both_silent(), kOnA, {a, b});
+  CHECK(on_a.text ==
+        "hung: waits for rank 2 on b, which hung in a section, for longer than that may take");
+}

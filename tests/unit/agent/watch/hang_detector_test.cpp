@@ -252,3 +252,160 @@ TEST_CASE("half of what earlier runs took longer is forgotten", "[agent][hang]")
   CHECK(ranks.detector.step_limit() == 200s);  // in this run still as before
   CHECK(ranks.detector.learned()->step == 21s);
 }
+
+namespace {
+
+/// Three ranks that have all sent their third heartbeat at kStart + 2 s, and a look each second.
+struct Three : Ranks {
+  Instant now = kStart + 2s;
+  explicit Three(Millis timeout = 10s) : Ranks{fixed(timeout), 3} {
+    for (int i = 0; i < 3; ++i) beat_all(kStart + i * 1s);
+    look(now);
+  }
+  void enter(std::size_t rank, Millis limit) {
+    beats[rank].section = "checkpoint";
+    beats[rank].section_since_ns = beats[rank].time_ns = ns(now);
+    beats[rank].section_limit_ms = static_cast<std::uint64_t>(limit.count());
+  }
+  void leave(std::size_t rank) {
+    beats[rank].section.clear();
+    beats[rank].section_since_ns = beats[rank].section_limit_ms = 0;
+    beats[rank].time_ns = ns(now);
+  }
+  /// The last one of the looks until then; those before it find nothing.
+  HangDetector::Look look_until(Instant end) {
+    while (now + 1s < end) {
+      now += 1s;
+      INFO("after " << std::chrono::duration_cast<Millis>(now - kStart).count() << " ms");
+      CHECK(look(now).silent.empty());
+    }
+    now = end;
+    return look(now);
+  }
+};
+
+std::vector<std::uint32_t> ranks_of(const std::vector<SilentRank>& silent) {
+  std::vector<std::uint32_t> ranks;
+  for (const auto& one : silent) ranks.push_back(one.rank.value());
+  return ranks;
+}
+
+using Numbers = std::vector<std::uint32_t>;
+
+}  // namespace
+
+TEST_CASE("a healthy job in which one rank saved while the others waited was ended",
+          "[agent][hang]") {
+  Three ranks;
+  const Millis limit = GENERATE(Millis{600s}, Millis{0});
+  ranks.enter(1, limit);
+  const auto held = ranks.look_until(kStart + 300s);
+  CHECK(held.silent.empty());
+  CHECK(ranks_of(held.held) == Numbers{0, 2});
+  CHECK(held.in_section == std::vector<LocalRank>{LocalRank{1}});
+  ranks.leave(1);
+  // Then the clocks go on: all wait for what rank 1 has yet to do in its step.
+  CHECK(ranks.look_until(kStart + 309s).silent.empty());
+  CHECK(ranks_of(ranks.look_until(kStart + 310s).silent) == Numbers{0, 1, 2});
+}
+
+TEST_CASE("what passed before a section counts after it", "[agent][hang]") {
+  Three ranks;
+  ranks.look_until(kStart + 8s);  // 6 s
+  ranks.enter(1, 600s);
+  ranks.look_until(kStart + 100s);
+  ranks.leave(1);
+  CHECK(ranks.look_until(kStart + 103s).silent.empty());
+  const auto look = ranks.look_until(kStart + 104s);
+  CHECK(ranks_of(look.silent) == Numbers{0, 2});
+  CHECK(look.silent[0].silent == 10s);
+}
+
+TEST_CASE("a rank that hung in its section was not named, but those that waited for it",
+          "[agent][hang]") {
+  Three ranks;
+  ranks.enter(1, 60s);
+  CHECK(ranks.look_until(kStart + 61s).silent.empty());
+  const auto look = ranks.look_until(kStart + 62s);
+  REQUIRE(ranks_of(look.silent) == Numbers{1});
+  CHECK(look.silent[0].is_overdue());
+  CHECK(look.silent[0].section == "checkpoint");
+  CHECK(ranks_of(look.nearly) == Numbers{0, 2});  // their stacks tell
+  CHECK(look.held.empty());
+}
+
+TEST_CASE("sections of several ranks, one after the other or at once, hold the others",
+          "[agent][hang]") {
+  Three ranks;
+  ranks.enter(1, 0s);
+  ranks.look_until(kStart + 20s);
+  ranks.enter(2, 0s);
+  ranks.look_until(kStart + 40s);
+  ranks.leave(1);
+  ranks.look_until(kStart + 45s);
+  ranks.leave(2);
+  CHECK(ranks.look_until(kStart + 54s).silent.empty());
+}
+
+TEST_CASE("a rank that exits within its section holds nobody", "[agent][hang]") {
+  Three ranks;
+  ranks.enter(1, 0s);
+  ranks.look_until(kStart + 20s);
+  ranks.lives[1] = false;
+  CHECK(ranks.look_until(kStart + 29s).silent.empty());
+  CHECK(ranks_of(ranks.look_until(kStart + 30s).silent) == Numbers{0, 2});
+}
+
+TEST_CASE("a debugger's time within a section is left out once", "[agent][hang]") {
+  Three ranks;
+  ranks.enter(1, 0s);
+  ranks.look_until(kStart + 20s);
+  ranks.now += 5s;  // no look in it
+  ranks.detector.leave_out(kStart + 20s, ranks.now);
+  ranks.look_until(kStart + 30s);
+  ranks.leave(1);
+  CHECK(ranks.look_until(kStart + 39s).silent.empty());
+  CHECK(ranks.look_until(kStart + 40s).silent.size() == 3);
+}
+
+TEST_CASE("a section on another node holds those here, whose clocks begin anew", "[agent][hang]") {
+  Three ranks;
+  ranks.look_until(kStart + 11s);
+  ranks.detector.wait_for_other_nodes(kStart + 12s);
+  CHECK(ranks.look_until(kStart + 21s).silent.empty());
+  CHECK(ranks.look_until(kStart + 22s).silent.size() == 3);
+}
+
+TEST_CASE("a rank that tries again and again, with heartbeats of one step, is stuck",
+          "[agent][hang]") {
+  Three ranks;
+  const bool goes_on = GENERATE(false, true);
+  HangDetector::Look look;
+  while (ranks.now < kStart + 12s) {
+    ranks.now += 1s;
+    ++ranks.beats[1].beats;
+    ranks.beats[1].time_ns = ns(ranks.now);
+    if (goes_on) ++ranks.beats[1].step;
+    look = ranks.look(ranks.now);
+  }
+  CHECK(ranks_of(look.silent) == Numbers{0, 2});
+  CHECK(look.stuck == (goes_on ? std::vector<LocalRank>{} : std::vector<LocalRank>{LocalRank{1}}));
+}
+
+TEST_CASE("a step in which another rank was in a section isn't learned", "[agent][hang]") {
+  Ranks ranks{learning(), 2};
+  Instant now = kStart;
+  const auto beats = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      now += 1s;
+      ranks.beat_all(now);
+      ranks.look(now);
+    }
+  };
+  beats(30);
+  ranks.beats[1].section_since_ns = ns(now);
+  for (int i = 0; i < 100; ++i) ranks.look(now += 1s);
+  ranks.beats[1].section_since_ns = 0;
+  beats(5);
+  CHECK(ranks.detector.step_limit() == 30s);
+}
