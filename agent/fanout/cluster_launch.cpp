@@ -58,7 +58,7 @@ int run_tries(const ClusterLaunch& launch, const GuardianLink& guardian) {
     if (launch.sends_secret) {
       auto made = rendezvous::random_secret();
       if (!made) {
-        std::fprintf(stderr, "acc-launch: %s\n", made.error().what.c_str());
+        std::fprintf(stderr, "%s: %s\n", launch.program.c_str(), made.error().what.c_str());
         return to_int(ExitCode::resources);
       }
       secret = std::move(*made);
@@ -88,9 +88,9 @@ int run_on_hosts(const ClusterLaunch& launch, const GuardianLink& guardian) {
       count_open_descriptors() + kDescriptorsOfOurs + kDescriptorsOfHost * launch.hosts.size();
   if (needed > limit.now()) {
     std::fprintf(stderr,
-                 "acc-launch: %zu hosts need %zu descriptors, and the limit is %zu: raise it with "
+                 "%s: %zu hosts need %zu descriptors, and the limit is %zu: raise it with "
                  "ulimit -n, or name fewer hosts (exit code %d)\n",
-                 launch.hosts.size(), static_cast<std::size_t>(needed),
+                 launch.program.c_str(), launch.hosts.size(), static_cast<std::size_t>(needed),
                  static_cast<std::size_t>(limit.now()), to_int(ExitCode::resources));
     return to_int(ExitCode::resources);
   }
@@ -99,7 +99,8 @@ int run_on_hosts(const ClusterLaunch& launch, const GuardianLink& guardian) {
   try {
     return run_tries(launch, guardian);
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "acc-launch: the job's hosts can't be watched any longer: %s\n", e.what());
+    std::fprintf(stderr, "%s: the job's hosts can't be watched any longer: %s\n",
+                 launch.program.c_str(), e.what());
     return to_int(ExitCode::agent_lost);
   }
 }

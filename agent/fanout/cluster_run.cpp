@@ -31,9 +31,11 @@
 
 #include <fcntl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <memory>
 #include <optional>
@@ -71,6 +73,7 @@ class ClusterRun {
         words_{launch.is_ssh, launch.transport, version(), launch.uses_daemons},
         state_{fan_out_over(launch.hosts.size(), policy_of(launch))},
         signals_{io_, open_hosts_signals().release()},
+        reader_{io_},
         guardian_watch_{io_, guardian},
         pump_{io_, [this] { destinations_.flush(); }},
         destinations_{console_, OutputOptions{}, nullptr, launch.patience, wake()},
@@ -82,7 +85,10 @@ class ClusterRun {
     for (std::size_t i = 0; i < kFanOutTimers; ++i) timers_.emplace_back(io_);
     for (std::size_t i = 0; i < launch.hosts.size(); ++i)
       lines_.push_back(std::make_unique<HostLine>(io_, pump_, destinations_));
+    destinations_.program = launch.program;
     destinations_.on_degraded = [this](const Losses& losses) {
+      // Who only follows a job has nothing to do without a reader.
+      if (losses.reader_left && launch_.leaves_at != 0) return on_reader_gone();
       say("warning: " + losses.where + ": " + losses.why +
           "; output is being dropped, the workers go on");
     };
@@ -101,6 +107,7 @@ class ClusterRun {
     status_line_.draw();
     for (const auto& warning : launch_.warnings) say("warning: " + warning);
     watch_signals();
+    watch_reader();
     guardian_watch_.begin([this] { on_guardian_lost(); });
     asio::post(io_, alive_.bind([this] { handle(FanOutBegan{}); }));
     io_.run();
@@ -164,7 +171,7 @@ class ClusterRun {
     })]() mutable { asio::post(io_, on_wake); };
   }
 
-  void say(const std::string& text) { destinations_.say("acc-launch: " + text); }
+  void say(const std::string& text) { destinations_.say(launch_.program + ": " + text); }
 
   // ---- what the hosts tell of the job ----
 
@@ -235,6 +242,25 @@ class ClusterRun {
         on_signal(static_cast<int>(info.ssi_signo));
       if (!exit_code_) watch_signals();
     });
+  }
+
+  // A job may be silent for hours: without it nothing is written that would fail.
+  void watch_reader() {
+    struct stat info {};
+    const bool is_pipe = ::fstat(STDOUT_FILENO, &info) == 0 && S_ISFIFO(info.st_mode);
+    if (launch_.leaves_at == 0 || !is_pipe) return;
+    const std::string path = "/proc/self/fd/" + std::to_string(STDOUT_FILENO);
+    // Opened anew, so that O_NONBLOCK is ours alone.
+    const int fd = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return errno == ENXIO ? on_reader_gone() : void();
+    reader_.assign(fd);
+    reader_.async_wait(Descriptor::wait_error,
+                       alive_.bind([this](boost::system::error_code cancelled) {
+                         if (!cancelled) on_reader_gone();
+                       }));
+  }
+  void on_reader_gone() {
+    asio::post(io_, alive_.bind([this] { handle(FanOutReaderGone{}); }));
   }
 
   void on_signal(int signo) {
@@ -396,6 +422,14 @@ class ClusterRun {
   void act(const TellStoppedEarly& a) {
     say("stopped by " + signal_name(a.signo) + " before anything was started");
   }
+  void act(const TellAsked&) {
+    say("asked " + launch_.id + " to stop; Ctrl-C again leaves it alone");
+  }
+  void act(const TellLetGo&) {
+    // A reader of logs never asked it for anything.
+    if (launch_.leaves_at > 1)
+      say("left " + launch_.id + " alone: acc-ctl attach " + launch_.id);
+  }
   void act(const TellLate& a) {
     say("the job has ended on other hosts, and " + names_[a.host] +
         " doesn't follow: its connection is closed, so acc-launch there kills the workers");
@@ -415,7 +449,7 @@ class ClusterRun {
       remove_record(launch_.id);
     // The first host's agent reports the job, if it could.
     const bool is_untold = !first.exit_code && !first.trouble && a.exit_code != 0 &&
-                           state_.stop_signal == 0 && !state_.has_failed;
+                           state_.stop_signal == 0 && !state_.left && !state_.has_failed;
     if (is_untold)
       say("job failed (exit code " + std::to_string(a.exit_code) + "); " + names_.front() +
           ", which would have reported it, was lost");
@@ -428,7 +462,7 @@ class ClusterRun {
       const auto signo = static_cast<int>(info.ssi_signo);
       if (signo != SIGUSR1 && signo != SIGUSR2) late_signal_ = signo;
     }
-    if (late_signal_ != 0 || state_.stop_requests >= 2)
+    if (late_signal_ != 0 || state_.left || state_.stop_requests >= 2)
       return {kHurriedHostsFlush, kHurriedHostsFlush};
     if (state_.stop_signal == 0) return {launch_.patience, kWithoutEnd};
     return {std::min(launch_.patience, kStoppedHostsPatience), kStoppedHostsFlush};
@@ -447,6 +481,7 @@ class ClusterRun {
   asio::io_context io_{1};
   Alive alive_;  // before what is destroyed after it; ended by our destructor
   Descriptor signals_;
+  Descriptor reader_;  ///< our standard output, where it is a pipe and we only follow
   GuardianWatch guardian_watch_;
   Pump pump_;
   Destinations destinations_;

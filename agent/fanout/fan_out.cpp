@@ -62,6 +62,7 @@ int code_of_troubles(const FanOutState& state) {
 
 /// What the agents report. Without any word of an end the nodes are missing.
 int exit_code_of(const FanOutState& state) {
+  if (state.left) return *state.left;
   if (state.has_failed) return code_of_troubles(state);
   if (state.is_detached) return 0;
   if (const auto code = state.verdict.code()) return *code;
@@ -298,11 +299,12 @@ FanOutActions on(FanOutState& state, const HostContact& e) {
   out.emplace_back(TellContact{e.host});
   if (e.silence) wait_longer_if_alone(state, out);
   // It may be the one that was to tell the others.
-  if (e.silence && state.stop_signal != 0 && !state.is_end_armed) {
+  const bool is_one_asked = state.policy.leaves_at == 0 && state.stop_requests == 1;
+  if (e.silence && is_one_asked && !state.is_end_armed) {
     const auto other = std::ranges::find_if(state.hosts, [](const FanOutHost& one) {
       return lives(one) && !one.silence && !one.exit_code;
     });
-    if (other != state.hosts.end() && state.stop_requests == 1)
+    if (other != state.hosts.end())
       out.emplace_back(SendSignal{static_cast<HostIndex>(other - state.hosts.begin()),
                                   state.stop_signal});
   }
@@ -384,7 +386,49 @@ void leave_the_rest(FanOutState& state, FanOutActions& out) {
   finish_if_empty(state, out);
 }
 
+// The jobs go on without acc-ctl, which only follows them.
+void let_go(FanOutState& state, int exit_code, FanOutActions& out) {
+  if (state.phase == FanOutPhase::leaving || state.phase == FanOutPhase::finished) return;
+  for (auto& host : state.hosts) {
+    if (host.phase == HostPhase::waiting) host.phase = HostPhase::gone;
+  }
+  state.left = exit_code;
+  if (exit_code != 0) out.emplace_back(TellLetGo{});
+  leave(state, out);
+}
+
+// Of what acc-ctl gets only a Ctrl-C is for the jobs, and not the end of its terminal or its
+// session. They are stopped as acc-ctl stop does it: a node that hasn't found the others yet learns
+// of it only from here.
+FanOutActions on_signal_of_follower(FanOutState& state, int signo) {
+  FanOutActions out;
+  if (!is_stop(signo)) return pass_on(state, signo);
+  const bool is_order = signo == SIGINT && state.phase == FanOutPhase::running &&
+                        state.stop_requests + 1 < state.policy.leaves_at;
+  if (is_order) {
+    ++state.stop_requests;
+    state.stop_signal = signo;
+    for_living(state, [&](HostIndex i, const FanOutHost& host) {
+      if (!host.exit_code) out.emplace_back(SendSignal{i, SIGTERM});
+    });
+    out.emplace_back(TellAsked{});
+  } else if (state.phase == FanOutPhase::leaving) {
+    for_living(state,
+               [&](HostIndex i, const FanOutHost&) { out.emplace_back(KillTransport{i}); });
+  } else {
+    let_go(state, 128 + signo, out);
+  }
+  return out;
+}
+
+FanOutActions on(FanOutState& state, const FanOutReaderGone&) {
+  FanOutActions out;
+  if (state.policy.leaves_at != 0) let_go(state, 0, out);
+  return out;
+}
+
 FanOutActions on(FanOutState& state, const FanOutSignal& e) {
+  if (state.policy.leaves_at != 0) return on_signal_of_follower(state, e.signo);
   FanOutActions out;
   if (is_stop(e.signo)) {
     ++state.stop_requests;
@@ -392,11 +436,6 @@ FanOutActions on(FanOutState& state, const FanOutSignal& e) {
   }
   switch (state.phase) {
     case FanOutPhase::running:
-      if (is_stop(e.signo) && state.policy.leaves_at != 0 &&
-          state.stop_requests >= state.policy.leaves_at) {
-        leave(state, out);
-        return out;
-      }
       out = pass_on(state, e.signo);
       if (!is_stop(e.signo) || state.stop_requests < kHurriedStops) return out;
       if (state.stop_requests == kHurriedStops) {

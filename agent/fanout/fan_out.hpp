@@ -73,7 +73,7 @@ struct FanOutPolicy {
   std::string version;            ///< ours, which all hosts must have
   bool uses_daemons = false;      ///< each host reports the start of its job
   bool detaches = false;          ///< when all run workers, the jobs go on without us
-  std::uint32_t leaves_at = 0;    ///< attached: so many stop signals let the jobs go; 0: never
+  std::uint32_t leaves_at = 0;    ///< acc-ctl follows: so many Ctrl-C leave them; 0: never
 };
 
 enum class FanOutPhase {
@@ -97,6 +97,7 @@ struct FanOutState {
   std::uint32_t stop_requests = 0;
   bool is_end_armed = false;
   bool is_detached = false;
+  std::optional<int> left;  ///< exit code of acc-ctl, which let the jobs go on
   std::optional<HostIndex> missed;  ///< the first whose part ended, and that the job can't do without
   bool is_rest_told = false;        ///< the others were told to end, because of it
   JobVerdict verdict;  ///< of the hosts that ended by themselves
@@ -142,13 +143,15 @@ struct TransportExited {
 struct FanOutSignal {
   int signo = 0;
 };
+/// Nothing reads our standard output or error any more.
+struct FanOutReaderGone {};
 struct FanOutTimerFired {
   FanOutTimer timer = FanOutTimer::start;
 };
 using FanOutEvent =
     std::variant<FanOutBegan, TransportFailed, HostPrepared, HostReportedStart, HostWorks,
                  HostContact, HostReportedEnd, TransportExited, FanOutSignal,
-                 FanOutTimerFired>;
+                 FanOutReaderGone, FanOutTimerFired>;
 
 // ---- actions ----
 struct StartTransport {
@@ -199,6 +202,10 @@ struct TellNotStarted {
 struct TellStoppedEarly {
   int signo = 0;
 };
+/// acc-ctl passed a Ctrl-C on; the next one leaves the jobs.
+struct TellAsked {};
+/// acc-ctl lets the jobs go on.
+struct TellLetGo {};
 /// The others have ended; this one gets no more time.
 struct TellLate {
   HostIndex host = 0;
@@ -222,7 +229,8 @@ struct FinishFanOut {
 };
 using FanOutAction = std::variant<StartTransport, SendGo, SendSignal, SendLeave, SendWaitLonger, RecordLaunch,
                                   CloseLifeLine, KillTransport, ArmFanOutTimer, DisarmFanOutTimer, TellTroubles, TellLost, TellNotStarted,
-                                  TellStoppedEarly, TellLate, TellContact, TellAlone, TellLeft, TellMissed, FinishFanOut>;
+                                  TellStoppedEarly, TellAsked, TellLetGo, TellLate, TellContact, TellAlone, TellLeft, TellMissed,
+                                  FinishFanOut>;
 using FanOutActions = std::vector<FanOutAction>;
 
 FanOutActions step(FanOutState& state, const FanOutEvent& event);

@@ -6,9 +6,8 @@ namespace acc::agent {
 
 namespace {
 
-bool is_followed_to_its_end(const ClusterLaunch& launch, const FanOutState& state) {
-  const bool is_left = launch.leaves_at != 0 && state.stop_requests >= launch.leaves_at;
-  return !state.is_detached && !is_left;
+bool is_followed_to_its_end(const FanOutState& state) {
+  return !state.is_detached && !state.left;
 }
 
 OutputLost output_left_there(const RemoteHost& host, const std::string& job) {
@@ -20,7 +19,7 @@ OutputLost output_left_there(const RemoteHost& host, const std::string& job) {
 
 LostOutput with_output_left_there(LostOutput lost, const ClusterLaunch& launch,
                                   const FanOutState& state) {
-  if (!is_followed_to_its_end(launch, state)) return lost;
+  if (!is_followed_to_its_end(state)) return lost;
   for (HostIndex i = 0; i < lost.size(); ++i) {
     const auto& host = state.hosts[i];
     if (!host.job.empty() && !host.exit_code)

@@ -20,9 +20,10 @@ struct RemoteHost {
 struct ClusterLaunch {
   std::vector<RemoteHost> hosts;  ///< in the order of their node ranks
   bool is_ssh = true;
+  std::string program = "acc-launch";  ///< for messages: who runs this
   bool uses_daemons = false;          ///< the transports lead to acc-agent daemons (acc-ctl bridge)
   std::size_t min_hosts = 0;          ///< fewer can't run the job; 0: it isn't ours to end
-  std::uint32_t leaves_at = 0;        ///< acc-ctl attach: so many Ctrl-C leave the job; 0: never
+  std::uint32_t leaves_at = 0;        ///< acc-ctl follows: so many Ctrl-C leave the job; 0: never
   bool detaches = false;              ///< the job goes on without us when it has started
   bool waits = false;                 ///< until all hosts have room
   bool is_recorded = true;            ///< for acc-ctl; false: it is already

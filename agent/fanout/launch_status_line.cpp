@@ -27,7 +27,8 @@ void LaunchStatusLine::draw() {
   auto text = course_.status(state_, in_phase, clock_now());
   if (in_phase < kLineDelay && !is_stopping) text.clear();
   const auto window = window_size(STDOUT_FILENO, STDERR_FILENO).columns;
-  if (!text.empty()) text = cut_to("acc-launch: " + text, (window == 0 ? 80U : window) - 1U);
+  if (!text.empty())
+    text = cut_to(destinations_.program + ": " + text, (window == 0 ? 80U : window) - 1U);
   destinations_.set_status(std::move(text));
   destinations_.flush();
   timer_.expires_after(kLineDelay);

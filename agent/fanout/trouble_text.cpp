@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kSshFailed = 255;
 constexpr int kNotFound = 127;
-constexpr std::string_view kOurs = "acc-launch: ";
+/// What begins a line of ours: acc-launch's, or that of a bridge of acc-ctl.
+constexpr std::string_view kOurs[] = {"acc-launch: ", "acc-ctl: "};
 constexpr std::size_t kMostText = 600;
 
 /// What ssh says, and what to do about it. HOST is the host.
@@ -41,12 +42,20 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+/// A line of ours without the program's name; empty: another program's.
+std::string_view without_program(std::string_view line) {
+  for (const auto ours : kOurs) {
+    if (line.starts_with(ours)) return line.substr(ours.size());
+  }
+  return {};
+}
+
 /// What acc-launch on the host complained about; empty: it said nothing.
 std::string own_words(const std::vector<std::string>& lines) {
   std::string text;
   for (const auto& line : lines) {
-    if (!line.starts_with(kOurs) || line == "acc-launch: try --help") continue;
-    const auto words = std::string_view{line}.substr(kOurs.size());
+    const auto words = without_program(line);
+    if (words.empty() || words == "try --help") continue;
     if (words.starts_with("note: ") || words.starts_with("warning: ")) continue;
     text += (text.empty() ? "" : "; ") + printable(words, kMostText);
   }
@@ -159,7 +168,7 @@ std::string describe_lost(const TellLost& lost, const std::string& host,
   if (words.uses_daemons) {
     // Its own complaint, which names the host, stands above this line.
     const bool is_told =
-        !lines.empty() && lines.back().starts_with(std::string{kOurs} + host + ": ");
+        !lines.empty() && without_program(lines.back()).starts_with(host + ": ");
     return "what " + host + " does is not known any longer" +
            (is_told ? "" : ": " + words.program + " " + describe(lost.status) + said) +
            "; its part of the job may go on: 'acc-ctl --node " + host +

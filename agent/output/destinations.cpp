@@ -80,10 +80,10 @@ void Destinations::tell_news() {
 void Destinations::tell_news(OutputQueue& queue) {
   const auto news = queue.news(clock_now());
   if (news == OutputQueue::News::none) return;
-  if (news == OutputQueue::News::recovered) return say("acc-launch: " + queue.describe_recovery());
+  if (news == OutputQueue::News::recovered) return say(program + ": " + queue.describe_recovery());
   if (news == OutputQueue::News::stuck) {
     // Where our own lines go: they would wait, too.
-    return &queue == &console(true) ? void() : say("acc-launch: warning: " + queue.describe_stuck());
+    return &queue == &console(true) ? void() : say(program + ": warning: " + queue.describe_stuck());
   }
   tell_losses(queue);
 }
@@ -149,7 +149,7 @@ bool Destinations::write_out(OutputQueue& queue, Instant from, const AskFlushLim
     if (later - from >= cap || later - std::max(from, queue.last_progress()) >= patience)
       return false;
     if (later - from < kWaitIsTold || std::exchange(is_wait_told_, true)) continue;
-    say("acc-launch: the workers are gone; waiting for " + queue.where() + " to take the last " +
+    say(program + ": the workers are gone; waiting for " + queue.where() + " to take the last " +
         std::to_string(queue.queued() >> 10U) + " KiB (as long as it takes some within " +
         describe(patience) + "; Ctrl-C gives them up)");
   }

@@ -53,6 +53,7 @@ class Destinations {
   /// Ends the writer threads, within a moment.
   void stop();
 
+  std::string program = "acc-launch";              ///< before our lines
   std::string job_id;                              ///< of our lines in the journal
   std::function<void(const Losses&)> on_degraded;  ///< see OutputHub
   bool is_log_dir_closed = false;                  ///< see OutputPlan: no news of the log files

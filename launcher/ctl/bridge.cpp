@@ -127,8 +127,9 @@ class Bridge {
   void act(SendMark& a) { copies_[0].unwritten += agent::encode(a.mark, token_); }
   void act(TellBridge& a) {
     const bool is_named = state_.phase != BridgePhase::checking && !is_early_;
+    const std::string program = state_.wish.job.empty() ? "acc-launch: " : "acc-ctl: ";
     copies_[1].unwritten +=
-        "acc-launch: " + (is_named ? state_.wish.name + ": " : std::string{}) + a.text + "\n";
+        program + (is_named ? state_.wish.name + ": " : std::string{}) + a.text + "\n";
   }
   void act(ArmBridgeTimer& a) {
     timers_[static_cast<std::size_t>(a.timer)] = clock_now() + a.delay;

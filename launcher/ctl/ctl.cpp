@@ -40,7 +40,8 @@ int submit(const Invocation& call) {
     if (call.wants_json()) print_json(answer->body);
     if (call.command.has("--detach"))
       return call.wants_json() ? 0 : print(printable(job.id) + "\n");
-    return code_of(follow_output(job, {"", OnInterrupt::stop_then_leave, false}), job.id);
+    return code_of(follow_output(job, {.query = "", .on_interrupt = OnInterrupt::stop_then_leave}),
+                   job.id);
   });
 }
 

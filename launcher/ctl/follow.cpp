@@ -80,7 +80,9 @@ class Stream {
  protected:
   /// Something: it was the last event that matters.
   virtual std::optional<Followed> take(const ServerEvent& event) = 0;
-  virtual std::optional<Followed> interrupted() { return Followed{How::interrupted, {}, {}, {}}; }
+  virtual std::optional<Followed> interrupted(int signo) {
+    return Followed{How::interrupted, 128 + signo, {}, {}};
+  }
 
   static void say(const std::string& text) {
     write_out(STDERR_FILENO, "acc-ctl: " + text + "\n", nullptr);
@@ -115,8 +117,9 @@ class Stream {
           }
           break;
         case Arrived::interrupted:
-          if (interrupts_.take() == 0) break;
-          if (auto end = interrupted()) return end;
+          if (const int signo = interrupts_.take(); signo != 0) {
+            if (auto end = interrupted(signo)) return end;
+          }
           break;
         default:
           return std::nullopt;
@@ -126,9 +129,9 @@ class Stream {
 
   std::optional<Followed> wait(Millis pause) {
     pollfd fd{interrupts_.fd(), POLLIN, 0};
-    if (::poll(&fd, 1, static_cast<int>(pause.count())) <= 0 || interrupts_.take() == 0)
-      return std::nullopt;
-    return interrupted();
+    if (::poll(&fd, 1, static_cast<int>(pause.count())) <= 0) return std::nullopt;
+    const int signo = interrupts_.take();
+    return signo == 0 ? std::nullopt : interrupted(signo);
   }
 
   std::string socket_;
@@ -162,16 +165,18 @@ class OutputStream : public Stream {
     const bool is_escaped = wish_.is_escaped && ::isatty(fd) == 1;
     const auto safe = is_escaped ? safe_[is_error ? 1 : 0].add(text) : std::string{};
     if (!write_out(fd, is_escaped ? safe : text, &interrupts_)) {
-      if (interrupts_.take() == 0) return Followed{How::output_closed, {}, {}, {}};
-      if (auto end = interrupted()) return end;
+      const int signo = interrupts_.take();
+      if (signo == 0) return Followed{How::output_closed, {}, {}, {}};
+      if (auto end = interrupted(signo)) return end;
       return std::nullopt;  // what the reader didn't take is lost to the one who interrupts
     }
     return std::nullopt;
   }
 
-  std::optional<Followed> interrupted() override {
-    const bool asks = wish_.on_interrupt == OnInterrupt::stop_then_leave;
-    if (!asks || std::exchange(has_asked_, true)) return Stream::interrupted();
+  std::optional<Followed> interrupted(int signo) override {
+    const bool asks = wish_.on_interrupt == OnInterrupt::stop_then_leave &&
+                      (signo == SIGINT || wish_.on_term == OnTerm::as_interrupt);
+    if (!asks || std::exchange(has_asked_, true)) return Stream::interrupted(signo);
     const auto answer = ask_service(
         socket(), {.method = "POST", .target = at_ + "/v1/jobs/" + id_ + "/stop", .body = "{}"});
     if (answer && answer->status < 300) {

@@ -15,17 +15,21 @@ enum class OnInterrupt {
   stop_then_leave  ///< the first asks the job to stop, the second leaves it
 };
 
+/// What it does at SIGTERM, which the end of a session may send.
+enum class OnTerm { as_interrupt, leave };
+
 /// How a follower ended.
 struct Followed {
   enum class How { job_ended, interrupted, output_closed, lost } how = How::lost;
-  std::optional<int> exit_code;  ///< the job's
+  std::optional<int> exit_code;  ///< the job's, or 128 and the signal that interrupted
   std::string state;             ///< the job's
   std::string reason;            ///< the job's; or why the connection is lost
 };
 
 struct FollowWish {
-  std::string query;  ///< behind "follow=1": "&rank=0"
+  std::string query{};  ///< behind "follow=1": "&rank=0"
   OnInterrupt on_interrupt = OnInterrupt::leave;
+  OnTerm on_term = OnTerm::as_interrupt;
   bool is_escaped = false;  ///< another user's output shall not steer this terminal
 };
 

@@ -19,8 +19,6 @@ namespace acc::ctl {
 
 namespace {
 
-constexpr int kInterrupted = 128 + SIGINT;
-
 /// Nothing: --since can't be read.
 std::optional<std::string> log_query(const Invocation& call) {
   std::string query;
@@ -132,6 +130,7 @@ int follow_launch(const Invocation& call, const LaunchState& launch) {
   wish.is_ssh = wish.sends_secret = wish.is_recorded = false;
   wish.uses_daemons = true;
   wish.transport = "acc-ctl bridge";
+  wish.program = "acc-ctl";
   wish.leaves_at = attaches ? 2 : 1;
   wish.shows_status = attaches;
   for (const auto& one : launch.parts) {
@@ -166,7 +165,7 @@ int show_output(const Invocation& call, const JobRow& job) {
   // A job that waits for its start tells its ranks only when it has ended.
   if (const auto missing = missing_rank(call, job)) return fail(CtlExit::no_such_job, *missing);
   const auto on_interrupt = attaches ? OnInterrupt::stop_then_leave : OnInterrupt::leave;
-  const auto end = follow_output(job, {*query, on_interrupt, !is_ours(job)});
+  const auto end = follow_output(job, {*query, on_interrupt, OnTerm::leave, !is_ours(job)});
   if (!attaches && end.how == Followed::How::job_ended) {
     if (const auto missing = missing_rank(call, job)) return fail(CtlExit::no_such_job, *missing);
     return code(CtlExit::done);
@@ -225,7 +224,7 @@ int code_of(const Followed& end, const std::string& id) {
       return code(CtlExit::failed);
     case Followed::How::interrupted:
       if (!id.empty()) tell("left " + id + " alone: acc-ctl attach " + id);
-      return kInterrupted;
+      return end.exit_code.value_or(128 + SIGINT);
     case Followed::How::output_closed:
       return code(CtlExit::done);
     case Followed::How::lost:

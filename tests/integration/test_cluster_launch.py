@@ -1,5 +1,5 @@
 """One command runs a job on several hosts through their daemons: acc-launch --hosts without --ssh."""
-import contextlib, json, os, re, shutil, signal, subprocess, time, unittest
+import contextlib, fcntl, json, os, pty, re, shutil, signal, subprocess, termios, time, unittest
 
 import harness
 from harness import ACC, BIN, FAKE, PROGRAMS, SLACK, Job, JobTest, main, processes_with, read, until, write
@@ -519,6 +519,69 @@ class Detached(OnDaemons):
         self.assertIn("running", [job["state"] for job in json.loads(self.ctl("ps", "--json"))["jobs"] if job["id"].startswith(self.id)])
         self.ctl("stop", "--grace", "1", self.id)
         self.nothing_left(job, 20)
+
+    def follows(self, *words, host="a", **options):
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options}
+        process = subprocess.Popen([*self.at(host), CTL, *words, self.id], text=True, **options,
+                                   env={**os.environ, "ACC_AGENT_SOCKET": self.nodes["a"].path, "HOME": self.last.folder})
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        return process
+
+    def state(self):
+        return json.loads(self.ctl("status", self.id, "--json"))["state"]
+
+    def test_a_terminal_that_closed_during_attach_stopped_the_job(self):
+        job = self.detached("note=TERM note=HUP out=first mark=up hold", "a:1,b:1", 2)
+        master, slave = pty.openpty()
+        attached = self.follows("attach", "--all", stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+                                preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        os.close(slave)
+        seen = b""
+        while b"first" not in seen:
+            seen += os.read(master, 4096)
+        os.close(master)
+        self.assertEqual(attached.wait(20 * SLACK), 128 + signal.SIGHUP)
+        for signo in (signal.SIGHUP, signal.SIGTERM):
+            attached = self.follows("attach", "--all")
+            self.assertEqual(self.plain(attached.stdout.readline()), "first\n")
+            attached.send_signal(signo)
+            _, err = attached.communicate(timeout=20 * SLACK)
+            self.assertEqual((attached.returncode, err), (128 + signo, f"acc-ctl: left {self.id} alone: acc-ctl attach {self.id}\n"))
+        self.assertEqual(self.state(), "running")
+        self.assertEqual(job.events("got_SIGTERM") + job.events("got_SIGHUP"), [])
+        self.ctl("stop", self.id)
+        self.nothing_left(job)
+
+    def test_ctrl_c_during_attach_promised_to_hurry_and_left_the_job(self):
+        job = self.detached("ignore=TERM ignore=INT out=first mark=up hold", "a:1,b:1", 2)
+        attached = self.follows("attach", "--all")
+        self.assertEqual(self.plain(attached.stdout.readline()), "first\n")
+        attached.send_signal(signal.SIGINT)
+        self.assertEqual(attached.stderr.readline(), f"acc-ctl: asked {self.id} to stop; Ctrl-C again leaves it alone\n")
+        attached.send_signal(signal.SIGINT)
+        _, err = attached.communicate(timeout=20 * SLACK)
+        self.assertEqual(attached.returncode, 130)
+        self.assertIn(f"acc-ctl: left {self.id} alone: acc-ctl attach {self.id}\n", err)
+        self.assertNotIn("to hurry", err)
+        self.nothing_left(job, 20)
+
+    def test_a_follower_went_on_without_its_reader_until_the_launch_ended(self):
+        script = self.folder + "/talks.py"
+        write(script, "import time\nprint('first', flush=True)\nwhile True:\n    time.sleep(0.02)\n    print('more', flush=True)\n")
+        silent = self.folder + "/silent.py"
+        write(silent, "import time\nprint('first', flush=True)\ntime.sleep(600)\n")
+        self.begin("a b")
+        for program, words in ((script, ["logs", "-f"]), (script, ["attach", "--all"]), (silent, ["logs", "-f"])):
+            job = self.launch("", "a:1,b:1", "--detach", program=[program])
+            self.assertEqual(job.wait(), 0, job.stderr)
+            self.id = job.stdout.strip()
+            looks = self.follows(*words)
+            self.assertEqual(self.plain(looks.stdout.readline()), "first\n")
+            looks.stdout.close()
+            self.assertEqual((looks.wait(20 * SLACK), looks.stderr.read()), (0, ""))
+            self.assertEqual(self.state(), "running")
+            self.ctl("stop", "--grace", "0", self.id)
+            self.nothing_left(job)
 
     def test_other_nodes_are_shown_and_drained_by_name(self):
         self.nodes = {"a": self.daemon("a", "--nodes", "a,b,nowhere"), "b": self.daemon("b")}

@@ -563,6 +563,18 @@ class Real(CtlTest):
         out, err = follower.communicate(timeout=30 * SLACK)
         self.assertEqual(follower.returncode, 143, err)
 
+    def test_the_end_of_the_session_of_an_attach_stopped_the_job(self):
+        job = self.submit("sh", "-c", "echo up; sleep 100")
+        follower = self.popen("attach", "--all", job)
+        self.addCleanup(follower.kill)
+        self.assertTrue(follower.stdout.readline().endswith("up\n"))
+        follower.send_signal(signal.SIGTERM)
+        out, err = follower.communicate(timeout=30 * SLACK)
+        self.assertEqual(follower.returncode, 143, err)
+        self.assertTrue(err.endswith(f"acc-ctl: left {job} alone: acc-ctl attach {job}\n"), err)
+        self.assertIn('"running"', self.ctl("status", "--json", job)[0])
+        self.ctl("stop", job)
+
     def test_a_drained_node_refuses_and_says_why(self):
         self.ctl("drain", "--reason", "a fan is broken")
         self.assertIn("a fan is broken", self.ctl("submit", "--", "--num_processes", "1", "--no_python", "true", code=5)[1])

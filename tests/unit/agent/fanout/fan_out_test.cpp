@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <array>
 #include <csignal>
 #include <string>
 #include <vector>
@@ -450,6 +451,7 @@ TEST_CASE("any events in any order end in one exit code and leave no transport",
     };
     Story story{1 + next(5), 1 + next(3)};
     story.state.policy.min_hosts = next(4);
+    story.state.policy.leaves_at = next(3);
     std::vector<int> living(story.state.hosts.size(), 0);  // 0: not started, 1: lives, 2: gone
     std::size_t finishes = 0;
     const auto apply = [&](const FanOutActions& actions) {
@@ -464,7 +466,10 @@ TEST_CASE("any events in any order end in one exit code and leave no transport",
     for (int i = 0; i < 60 && finishes == 0; ++i) {
       const HostIndex host = next(static_cast<unsigned>(living.size()));
       const bool lives = living[host] == 1;
-      switch (next(8)) {
+      switch (next(9)) {
+        case 8:
+          if (next(8) == 0) apply(story(FanOutReaderGone{}));
+          break;
         case 6:
           if (lives) apply(story(HostWorks{host, next(2) == 0}));
           break;
@@ -484,7 +489,7 @@ TEST_CASE("any events in any order end in one exit code and leave no transport",
             apply(story(HostContact{host, next(2) == 0 ? std::nullopt : std::optional<HostSilence>{HostSilence{}}}));
           break;
         case 3:
-          apply(story(FanOutSignal{next(2) == 0 ? SIGINT : SIGUSR1}));
+          apply(story(FanOutSignal{std::array{SIGINT, SIGUSR1, SIGHUP}[next(3)]}));
           break;
         case 4:
           if (next(4) == 0)
@@ -573,7 +578,9 @@ SCENARIO("hosts with daemons report the start of their jobs", "[agent][fanout]")
   GIVEN("one that was attached to") {
     story.state.policy.leaves_at = 2;
     story.run_all();
-    CHECK(count<SendSignal>(story(FanOutSignal{SIGINT})) == 1);
+    const auto asked = all<SendSignal>(story(FanOutSignal{SIGINT}));
+    REQUIRE(asked.size() == 3);
+    CHECK(asked[0].signo == SIGTERM);  // as acc-ctl stop
     CHECK(count<CloseLifeLine>(story(FanOutSignal{SIGINT})) == 3);
     story.exited(0, 69);
     story.exited(1, 69);
@@ -581,4 +588,48 @@ SCENARIO("hosts with daemons report the start of their jobs", "[agent][fanout]")
     CHECK(count<TellLost>(last) == 0);
     CHECK(Story::finish(last) == 130);
   }
+}
+
+TEST_CASE("a terminal that closed during acc-ctl attach stopped the job", "[agent][fanout]") {
+  for (const bool is_stopping : {false, true}) {
+    for (const int signo : {SIGHUP, SIGTERM, SIGQUIT}) {
+      Story story{2};
+      story.state.policy.uses_daemons = true;
+      story.state.policy.leaves_at = 2;
+      story.run_all();
+      if (is_stopping) CHECK(count<TellAsked>(story(FanOutSignal{SIGINT})) == 1);
+      const auto left = story(FanOutSignal{signo});
+      CHECK(count<SendSignal>(left) == 0);
+      CHECK(count<CloseLifeLine>(left) == 2);
+      CHECK(count<TellLetGo>(left) == 1);
+      story.exited(0, 69);
+      CHECK(Story::finish(story.exited(1, 69)) == 128 + signo);
+    }
+  }
+}
+
+TEST_CASE("acc-ctl logs -f went on without a reader until the launch ended", "[agent][fanout]") {
+  for (const std::uint32_t leaves_at : {0, 1, 2}) {
+    Story story{2};
+    story.state.policy.leaves_at = leaves_at;
+    story.run_all();
+    const auto left = story(FanOutReaderGone{});
+    CHECK(count<CloseLifeLine>(left) == (leaves_at == 0 ? 0 : 2));  // an acc-launch goes on
+    CHECK(count<TellLetGo>(left) == 0);
+    if (leaves_at == 0) continue;
+    story.exited(0, 69);
+    CHECK(Story::finish(story.exited(1, 69)) == 0);
+  }
+}
+
+TEST_CASE("acc-ctl that is left before it follows anything ends, and says nothing of a job",
+          "[agent][fanout]") {
+  Story story{3, 2};
+  story.state.policy.leaves_at = 2;
+  story(FanOutBegan{});
+  const auto left = story(FanOutSignal{SIGINT});
+  CHECK(count<TellStoppedEarly>(left) == 0);
+  CHECK(count<CloseLifeLine>(left) == 2);
+  story.exited(0, 69);
+  CHECK(Story::finish(story.exited(1, 69)) == 130);
 }

@@ -14,7 +14,6 @@ namespace {
 ClusterLaunch two_hosts() {
   ClusterLaunch launch;
   launch.hosts = {{"a", {}, ""}, {"b", {}, "b"}};
-  launch.leaves_at = 3;
   return launch;
 }
 
@@ -56,7 +55,7 @@ TEST_CASE("a job that goes on without us has lost nothing", "[agent][fanout]") {
   state.is_detached = true;
   CHECK(with_output_left_there({{}, {}}, two_hosts(), state)[1].empty());
   state.is_detached = false;
-  state.stop_requests = 3;  // acc-ctl attach was left
+  state.left = 130;  // acc-ctl attach was left
   CHECK(with_output_left_there({{}, {}}, two_hosts(), state)[1].empty());
 }
 
