@@ -85,7 +85,10 @@ awaitable<Result<LoginUser>> Admission::admit(Principal who, Submission& submiss
   if (user.has_error()) co_return user.error();
   if (auto why = refusal(who, submission, user->uid)) co_return *why;
   if (!submission.names_slots) {
-    const auto plan = co_await plan_of(*user, submission);
+    const auto plan = co_await plan_of(who, *user, submission);
+    const bool was_refused = plan.has_error() && (plan.error().code == Errc::exhausted ||
+                                                  plan.error().code == Errc::unavailable);
+    if (was_refused) co_return plan.error();
     // Where no plan can be made, 1: its log will say why.
     submission.slots =
         plan.has_value() && plan->exit_code == 0 ? share_of_plan(plan->output).slots : 1;
@@ -104,15 +107,17 @@ awaitable<Result<LoginUser>> Admission::admit(Principal who, Submission& submiss
   co_return user;
 }
 
-awaitable<Result<LauncherTrials::Trial>> Admission::plan_of(LoginUser user, Submission submission) {
+awaitable<Result<LauncherTrials::Trial>> Admission::plan_of(Principal who, LoginUser user,
+                                                           Submission submission) {
   std::vector<std::string> words{"--print_plan"};
   words.insert(words.end(), submission.words.begin(), submission.words.end());
   co_return co_await keeper_.trials().try_launcher(std::move(user), std::move(submission),
-                                                   std::move(words));
+                                                   std::move(words), std::move(who.caller));
 }
 
-awaitable<std::optional<Error>> Admission::try_launcher(LoginUser user, Submission submission) {
-  const auto plan = co_await plan_of(user, submission);
+awaitable<std::optional<Error>> Admission::try_launcher(Principal who, LoginUser user,
+                                                          Submission submission) {
+  const auto plan = co_await plan_of(std::move(who), user, submission);
   if (plan.has_error()) co_return plan.error();
   if (plan->exit_code != 0) {
     constexpr std::size_t kLongest = 4000;

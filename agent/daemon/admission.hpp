@@ -27,13 +27,14 @@ class Admission {
   boost::asio::awaitable<Result<LoginUser>> admit(Principal who, Submission& submission);
   /// What acc-launch finds wrong, as that user in that folder, and whether what the workers execute
   /// is there; nothing: all is well.
-  boost::asio::awaitable<std::optional<Error>> try_launcher(LoginUser user, Submission submission);
+  boost::asio::awaitable<std::optional<Error>> try_launcher(Principal who, LoginUser user,
+                                                            Submission submission);
   /// Why an ended job can't start again now; nothing: it can.
   [[nodiscard]] std::optional<Error> restart_refusal(const Principal& who, const Job& job) const;
 
  private:
   boost::asio::awaitable<Result<LoginUser>> user_for(Principal who, std::string name);
-  boost::asio::awaitable<Result<LauncherTrials::Trial>> plan_of(LoginUser user,
+  boost::asio::awaitable<Result<LauncherTrials::Trial>> plan_of(Principal who, LoginUser user,
                                                                 Submission submission);
   [[nodiscard]] std::optional<Error> refusal(const Principal& who, const Submission& submission,
                                              uid_t uid) const;

@@ -318,7 +318,10 @@ asio::awaitable<HttpReply> HttpConnection::State::carry_out(Got got) {
   auto pending = std::make_shared<PendingReply>(executor);
   // The method and target are kept for the log.
   const std::string asked = got.request->method + ' ' + got.request->target;
-  asio::co_spawn(executor, shared->handler(who, std::move(*got.request)),
+  Principal asking = who;
+  asking.caller = std::make_shared<CallerLink>();
+  stream->watch([caller = asking.caller] { caller->close(); });
+  asio::co_spawn(executor, shared->handler(std::move(asking), std::move(*got.request)),
                  [pending, share = got.share, asked](std::exception_ptr failed, HttpReply reply) {
                    if (failed) {
                      std::string why = "unknown";
@@ -334,8 +337,10 @@ asio::awaitable<HttpReply> HttpConnection::State::carry_out(Got got) {
                    pending->reply = std::move(reply);
                    pending->wakeup.notify();
                  });
-  // A call can't be taken back halfway: it goes on, and what it changes can be looked up.
+  // A call can't be taken back halfway: it goes on, and what it changes can be looked up. What has
+  // changed nothing yet ends with its caller.
   while (!pending->reply && clock_now() < got.deadline) co_await pending->wakeup.wait(got.deadline);
+  stream->cancel();  // the watch
   if (pending->reply) co_return std::move(*pending->reply);
   auto reply = error_reply({503, "not done within " + describe(shared->times.request) +
                                      ", and still in progress: ask for the state later"});

@@ -5,6 +5,7 @@
 #include "agent/daemon/job_group.hpp"
 #include "agent/daemon/login_user.hpp"
 #include "agent/daemon/on_pool.hpp"
+#include "agent/daemon/trial_processes.hpp"
 #include "agent/daemon/process_identity.hpp"
 #include "common/exit_codes.hpp"
 #include "common/exit_status.hpp"
@@ -68,6 +69,8 @@ awaitable<Result<void>> JobKeeper::start() {
   if (auto opened = co_await events_.open(*folder_); opened.has_error()) co_return opened;
   drained_ = trim(folder_->read_note(kDrainedNote));
   processes_.emplace(*folder_, make_jobs_group(), files_);
+  trials_.use_group(processes_->group());
+  spawn("earlier trials", end_earlier_trials(processes_->group(), files_));
   const auto spawn_task = [this](const char* what, awaitable<void> work) {
     spawn(what, std::move(work));
   };

@@ -48,7 +48,7 @@ class JobKeeper {
   [[nodiscard]] EventLog& events() { return events_; }
   [[nodiscard]] const EventLog& events() const { return events_; }
   [[nodiscard]] const JobProcesses& processes() const { return *processes_; }
-  [[nodiscard]] const LauncherTrials& trials() const { return trials_; }
+  [[nodiscard]] LauncherTrials& trials() { return trials_; }
   /// Removes ended jobs; from start() on.
   [[nodiscard]] JobPruner& pruner() { return *pruner_; }
   [[nodiscard]] JobPtr find(const JobId& id) const { return find_job(jobs_, id); }
@@ -79,9 +79,9 @@ class JobKeeper {
 
   boost::asio::io_context& io_;
   ServiceSettings settings_;
-  LauncherTrials trials_{settings_};
   std::optional<StateFolder> folder_;
   boost::asio::thread_pool files_{1};
+  LauncherTrials trials_{settings_, files_};
   EventLog events_{files_};
   std::optional<JobProcesses> processes_;  ///< from start() on
   SlotTable slots_;

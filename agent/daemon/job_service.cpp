@@ -101,7 +101,7 @@ awaitable<Result<CheckedSubmission>> JobService::check(Principal who, Submission
   if (user.has_error()) co_return user.error();
   CheckedSubmission checked;
   checked.user = user->name;
-  if (auto complaint = co_await impl_->admission.try_launcher(*user, std::move(submission)))
+  if (auto complaint = co_await impl_->admission.try_launcher(who, *user, std::move(submission)))
     co_return *complaint;
   const auto facts = node();
   checked.version = facts.version;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "agent/daemon/caller_link.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 
@@ -31,6 +32,7 @@ struct Principal {
   /// this node.
   std::string key_id{};
   bool has_token = false;  ///< it isn't the kernel that tells, but a token of that user
+  std::shared_ptr<CallerLink> caller{};  ///< of this request; null: it waits until it is answered
   [[nodiscard]] bool is_of_another_node() const { return !key_id.empty(); }
 };
 

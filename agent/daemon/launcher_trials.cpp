@@ -3,18 +3,25 @@
 #include "agent/daemon/descriptor_waits.hpp"
 #include "agent/daemon/guardian_words.hpp"
 #include "agent/daemon/job_processes.hpp"
+#include "agent/daemon/trial_processes.hpp"
 #include "agent/job_folder_notes.hpp"
 #include "common/exit_status.hpp"
 #include "common/host_name.hpp"
+#include "common/log.hpp"
 #include "common/unique_fd.hpp"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/this_coro.hpp>
 
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <exception>
 #include <utility>
 
 namespace acc::agent::daemon {
@@ -25,6 +32,8 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr auto kTrialLimit = 20s;
+/// For earlier trials of the user. With the trial's own time it is less than a request may take.
+constexpr auto kTurnLimit = 5s;
 
 Result<rendezvous::SecretBytes> secret_for(const ServiceSettings& settings, const LoginUser& user,
                                            const Submission& submission) {
@@ -57,50 +66,111 @@ Result<GuardianRequest> request_for(const ServiceSettings& settings, const State
 }
 
 awaitable<Result<LauncherTrials::Trial>> LauncherTrials::try_launcher(
-    LoginUser user, std::vector<std::string> words) const {
+    LoginUser user, std::vector<std::string> words) {
   Submission nowhere;
   nowhere.working_directory = "/";
-  co_return co_await try_launcher(std::move(user), std::move(nowhere), std::move(words));
+  // A job file's: one after the other, and not held up by what the user submits.
+  co_return co_await run(std::move(user), std::move(nowhere), std::move(words), nullptr, nullptr);
 }
 
 awaitable<Result<LauncherTrials::Trial>> LauncherTrials::try_launcher(
-    LoginUser user, Submission submission, std::vector<std::string> words) const {
+    LoginUser user, Submission submission, std::vector<std::string> words,
+    std::shared_ptr<CallerLink> caller) {
+  auto turn = co_await turns_.wait(user.uid, caller, kTurnLimit);
+  if (turn.has_error()) co_return turn.error();
+  co_return co_await run(std::move(user), std::move(submission), std::move(words),
+                         std::move(caller), std::move(*turn));
+}
+
+namespace {
+
+GuardianRequest trial_request(const ServiceSettings& settings, const LoginUser& user,
+                              const Submission& submission, std::vector<std::string> words) {
+  GuardianRequest request;
+  request.launcher = settings.launcher;
+  request.words = std::move(words);
+  request.environment = guardian_environment(user, submission, "", {}, settings.lang);
+  std::erase_if(request.environment, [](const auto& one) {
+    return one.starts_with(std::string{kJobFolderVariable} + '=');
+  });
+  request.working_directory = submission.working_directory;
+  request.nofile = settings.nofile;
+  request.user = user;
+  return request;
+}
+
+/// A process whose end is waited for, by its parent.
+struct TrialChild {
+  pid_t pid = 0;
+  UniqueFd pidfd;
+  int wait_status = 0;
+
+  awaitable<bool> ended(std::chrono::milliseconds limit) {
+    UniqueFd copy{::dup(pidfd.get())};
+    co_await await_readable(std::move(copy), limit);
+    co_return ::waitpid(pid, &wait_status, WNOHANG) == pid;
+  }
+};
+
+// The kernel waits for a disk or a server of files: the user's turn is taken until it has ended.
+awaitable<void> outlast(TrialChild child, TrialProcesses processes, TrialTurns::Turn turn) {
+  while (!co_await child.ended(60s)) continue;
+  while (!co_await processes.end(60s)) continue;
+  turn.reset();
+}
+
+}  // namespace
+
+awaitable<Result<LauncherTrials::Trial>> LauncherTrials::run(LoginUser user, Submission submission,
+                                                             std::vector<std::string> words,
+                                                             std::shared_ptr<CallerLink> caller,
+                                                             TrialTurns::Turn turn) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) co_return system_error(errno, "pipe");
   UniqueFd output{ends[0]};
   UniqueFd write_end{ends[1]};
-  GuardianRequest request;
-  request.launcher = settings_.launcher;
-  request.words = std::move(words);
-  request.environment = guardian_environment(user, submission, "", {}, settings_.lang);
-  std::erase_if(request.environment, [](const auto& one) {
-    return one.starts_with(std::string{kJobFolderVariable} + '=');
-  });
+  auto request = trial_request(settings_, user, submission, std::move(words));
   auto secret = secret_for(settings_, user, submission);
   if (secret.has_error()) co_return secret.error();
   request.secret = std::move(*secret);
-  request.working_directory = submission.working_directory;
-  request.user = std::move(user);
+  TrialProcesses processes{jobs_group_, user.uid, pool_};
+  processes.enter(request);
   request.output_fd = write_end.get();
   auto held = HeldGuardian::fork(request);
   write_end.reset();
+  processes.look_after_fork();
   if (held.has_error()) co_return held.error();
   held->open_gate();
-  const pid_t pid = held->pid();
-  const UniqueFd pidfd = held->take_pidfd();
+  TrialChild child{held->pid(), held->take_pidfd()};
+  if (caller)
+    caller->when_closed([&] {
+      send_to(child.pidfd, SIGKILL);
+      processes.kill_soon();
+    });
   constexpr std::size_t kMost = std::size_t{64} << 10U;
+  const auto deadline = std::chrono::steady_clock::now() + kTrialLimit;
   auto status = co_await read_to_end(held->take_status(), 64, kTrialLimit, "set-up");
-  auto text =
-      co_await read_to_end(std::move(output), kMost, kTrialLimit, "it didn't end within 20 s");
-  UniqueFd copy{::dup(pidfd.get())};
-  if (!co_await await_readable(std::move(copy), 2s)) {
-    send_to(pidfd, SIGKILL);
-    UniqueFd again{::dup(pidfd.get())};
-    co_await await_readable(std::move(again), 2s);
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+      deadline - std::chrono::steady_clock::now());
+  auto text = co_await read_to_end(std::move(output), kMost, std::max(left, 1ms),
+                                   "it didn't end within 20 s");
+  bool is_ended = text.has_value() && co_await child.ended(2s);
+  if (caller) caller->when_closed(nullptr);
+  send_to(child.pidfd, SIGKILL);
+  if (!is_ended) is_ended = co_await child.ended(2s);
+  const bool is_empty = co_await processes.end(2s);
+  const int wait_status = child.wait_status;
+  if (!is_ended || !is_empty) {
+    log::warn("trial_left", {{"user", request.user.name}, {"pid", child.pid}});
+    boost::asio::co_spawn(co_await boost::asio::this_coro::executor,
+                          outlast(std::move(child), std::move(processes), std::move(turn)),
+                          [](const std::exception_ptr& failed) {
+                            if (failed) log::error("trial_left", {{"why", "an exception"}});
+                          });
   }
-  int wait_status = 0;
-  if (::waitpid(pid, &wait_status, WNOHANG) != pid)
-    co_return Error{Errc::timed_out, "a trial of the job can't be ended"};
+  if (caller && caller->is_closed())
+    co_return Error{Errc::unavailable, "the caller closed its connection"};
+  if (!is_ended) co_return Error{Errc::timed_out, "a trial of the job can't be ended"};
   if (status.has_value() && !status->empty())
     co_return Error{Errc::bad_usage, HeldGuardian::explain(request, *status).reason};
   if (text.has_error()) co_return text.error();

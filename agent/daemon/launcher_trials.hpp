@@ -4,11 +4,15 @@
 #include "agent/daemon/job_folder.hpp"
 #include "agent/daemon/kept_job.hpp"
 #include "agent/daemon/service_settings.hpp"
+#include "agent/daemon/trial_turns.hpp"
 #include "common/error.hpp"
 
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/thread_pool.hpp>
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace acc::agent::daemon {
@@ -17,11 +21,17 @@ namespace acc::agent::daemon {
 [[nodiscard]] Result<GuardianRequest> request_for(const ServiceSettings& settings,
                                                   const StateFolder& folder, const Job& job);
 
-/// Programs that run to their end as a job's user, before there is a job.
+/// Programs that run to their end as a job's user, before there is a job. What they start ends with
+/// them: a submission's variables (LD_PRELOAD) can make any program of them.
 class LauncherTrials {
  public:
-  /// @param settings  outlive this
-  explicit LauncherTrials(const ServiceSettings& settings) : settings_{settings} {}
+  /// @param settings  outlive this, as `pool` does
+  LauncherTrials(const ServiceSettings& settings, boost::asio::thread_pool& pool)
+      : settings_{settings}, pool_{pool} {}
+
+  /// Before the first trial. @param jobs_group  the control group above those of the jobs; may be
+  /// empty
+  void use_group(std::string jobs_group) { jobs_group_ = std::move(jobs_group); }
 
   /// Runs acc-launch as that user, and returns what it wrote and its exit code.
   struct Trial {
@@ -29,14 +39,24 @@ class LauncherTrials {
     std::string output;
   };
   boost::asio::awaitable<Result<Trial>> try_launcher(LoginUser user,
-                                                     std::vector<std::string> words) const;
+                                                     std::vector<std::string> words);
   /// The same where and how a job of this submission would run: in its folder, with its variables
-  /// and, of a launch, its secret.
+  /// and, of a launch, its secret. A few of a user at once: others wait, and end with their caller.
+  /// @return as TrialTurns::wait, where it didn't get its turn
   boost::asio::awaitable<Result<Trial>> try_launcher(LoginUser user, Submission submission,
-                                                     std::vector<std::string> words) const;
+                                                     std::vector<std::string> words,
+                                                     std::shared_ptr<CallerLink> caller);
 
  private:
+  boost::asio::awaitable<Result<Trial>> run(LoginUser user, Submission submission,
+                                            std::vector<std::string> words,
+                                            std::shared_ptr<CallerLink> caller,
+                                            TrialTurns::Turn turn);
+
   const ServiceSettings& settings_;
+  boost::asio::thread_pool& pool_;
+  std::string jobs_group_;
+  TrialTurns turns_;
 };
 
 }  // namespace acc::agent::daemon

@@ -233,7 +233,8 @@ awaitable<HttpReply> LoopbackDoor::answer_client(Principal door, HttpRequest req
       reply =
           refused(403, "this token only reads: acc-ctl token without --read-only makes another");
     } else {
-      const auto who = token_user(claims->uid, claims->gid);
+      auto who = token_user(claims->uid, claims->gid);
+      who.caller = std::move(door.caller);
       reply = co_await answer(api_, who, std::move(request));
     }
   }

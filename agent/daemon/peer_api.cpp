@@ -73,6 +73,7 @@ awaitable<HttpReply> answer_peer(ApiContext& api, UserNames& users, ClusterSecre
     co_return refused(403, in_quotes(vouched.name, 80) + " is root on " + host_name() +
                                " under another name: only \"root\" is taken for it");
   user->key_id = std::move(door.key_id);
+  user->caller = std::move(door.caller);
   auto reply = co_await answer(api, std::move(*user), std::move(request));
   reply.headers.emplace_back("X-Acc-Version", version());
   co_return reply;

@@ -67,6 +67,7 @@ struct PeerProxy::Exchange {
   std::unique_ptr<PeerStream> stream;
   std::string node;
   ReplyParser parser;
+  std::function<void()> on_sent;   ///< the request, all of it
   std::function<void()> on_whole;  ///< the reply ended, and its connection may go on
   std::string input;               ///< read, and not yet parsed
   std::string body;                ///< parsed, and not yet passed on
@@ -92,6 +93,7 @@ struct PeerProxy::Exchange {
     const StreamDeadline deadline{executor, *stream, due};
     const bool is_sent = co_await stream->write(request);
     request = std::string{};
+    if (is_sent && on_sent) on_sent();
     const auto step = is_sent ? co_await next() : Step::broken;
     is_answered = true;
     if (step == Step::has_head) co_return true;
@@ -105,6 +107,19 @@ struct PeerProxy::Exchange {
       error = {502, "node_unreachable",
                node + " closed the connection without an answer: was its acc-agent stopped?"};
     co_return false;
+  }
+  /// For a caller: that it has gone, the other daemon learns by the end of the connection. Before
+  /// that it gets the request: it may be a stop, which isn't waited for.
+  static std::shared_ptr<Exchange> make(std::unique_ptr<PeerStream> over, std::string name,
+                                        bool is_head, std::shared_ptr<CallerLink> caller) {
+    auto made = std::make_shared<Exchange>(std::move(over), std::move(name), is_head);
+    if (!caller) return made;
+    made->on_sent = [caller = std::move(caller), weak = std::weak_ptr{made}] {
+      caller->when_closed([weak] {
+        if (const auto kept = weak.lock(); kept && kept->stream) kept->stream->close();
+      });
+    };
+    return made;
   }
   static awaitable<void> relay(std::shared_ptr<Exchange> self, std::shared_ptr<BodyWriter> to) {
     to->when_closed([weak = std::weak_ptr{self}] {
@@ -227,7 +242,7 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
     if (!dialled) co_return failure(dialled.error());
     stream = std::move(*dialled);
   }
-  auto exchange = std::make_shared<Exchange>(std::move(stream), target->node, is_head);
+  const auto exchange = Exchange::make(std::move(stream), target->node, is_head, who.caller);
   PeerError error;
   asio::steady_timer doubt{io_, kDoubtAfter};
   doubt.async_wait(alive_.bind(

@@ -1,9 +1,10 @@
 """acc-agent as its users see it: curl and raw sockets at the door, real jobs behind it."""
 import contextlib, json, os, pwd, re, shutil, signal, socket, subprocess, tempfile, time, unittest
 
-from harness import ACC, BIN, PROGRAMS, SANITIZED, SLACK, free_port, is_root, main, read, state_of, until, write
+from harness import (ACC, BIN, PROGRAMS, SANITIZED, SLACK, free_port, is_root, main, own_token, processes_with, read, state_of, until,
+                     write)
 
-AGENT = shutil.copy(os.path.join(BIN, "acc-agent"), PROGRAMS.name)
+AGENT, PRELOADED = (shutil.copy(os.path.join(BIN, name), PROGRAMS.name) for name in ("acc-agent", "preloaded.so"))
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 ENDED = ("succeeded", "failed", "stopped")
 
@@ -332,6 +333,96 @@ class Users(DaemonTest):
         id = self.submit(daemon, "id -u")
         texts, end = self.read_through(daemon, f"/v1/jobs/{id}/logs?follow=1")
         self.assertEqual((plain(texts["stdout"]), end["exit_code"]), (f"{user}\n", 0))
+
+
+@unittest.skipIf(SANITIZED, "a sanitized program wants its own library first")
+class Trials(DaemonTest):
+    """acc-launch --print_plan, which the daemon runs for submissions that only check or name no slots."""
+
+    def setUp(self):
+        super().setUp()
+        self.token = own_token(f"trial{time.monotonic_ns()}")
+        self.addCleanup(self.kill_left)
+
+    def kill_left(self):
+        for pid in self.left():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def left(self):
+        return processes_with(self.token)
+
+    def body(self, what, **more):
+        return {"name": "t", "words": ["--num_processes", "1", "--no_python", "true", self.token], "working_directory": "/",
+                "env": {"LD_PRELOAD": PRELOADED, "PRELOADED": what}, **more}
+
+    def begin(self, daemon, what, **more):
+        """Sends it; the caller reads the answer, or hangs up."""
+        text = json.dumps(self.body(what, **more))
+        line = Line(daemon.path, 60)
+        line.send("POST /v1/jobs HTTP/1.1\r\nHost: acc\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                  f"Content-Length: {len(text)}\r\n\r\n{text}")
+        return line
+
+    def test_a_process_that_a_check_forked_away_stayed_for_ever(self):
+        daemon = self.daemon()
+        self.assertEqual(daemon.ask("POST", "/v1/jobs", self.body("leave", check=True)).json["ok"], True)
+        until(lambda: not self.left(), "the end of what the check left")
+        job = daemon.ask("POST", "/v1/jobs", self.body("leave", wait=True)).json["id"]  # without slots
+        daemon.wait_ended(job)
+        until(lambda: not self.left(), "the end of what the submission left")
+
+    def test_two_thousand_checks_of_a_user_ran_at_once_and_went_on_without_their_callers(self):
+        daemon = self.daemon()
+        lines = [self.begin(daemon, "hang", check=True) for _ in range(12)]
+        until(lambda: len(self.left()) >= 4, "the first checks")
+        for _ in range(20):
+            self.assertEqual(daemon.ask("GET", "/healthz").status, 200)
+            self.assertLessEqual(len(self.left()), 4)
+        began = time.monotonic()
+        for line in lines:
+            line.close()
+        until(lambda: not self.left(), "the end of checks whose callers have gone")
+        self.assertLess(time.monotonic() - began, 10 * SLACK)  # by themselves they would hang for 20 s
+        for _ in range(100):
+            self.begin(daemon, "hang", check=True).close()
+        until(lambda: not self.left(), "the end of those that hung up at once")
+        body = self.body("none", check=True)
+        self.assertEqual(daemon.ask("POST", "/v1/jobs", body).json["ok"], True)
+        self.assertEqual(daemon.ask("GET", "/v1/jobs").json, {"jobs": []})
+
+    def test_a_submission_that_names_no_slots_is_not_taken_when_its_caller_has_gone_meanwhile(self):
+        daemon = self.daemon()
+        line = self.begin(daemon, "hang")
+        until(self.left, "the trial")
+        line.close()
+        until(lambda: not self.left(), "its end")
+        self.assertEqual(daemon.ask("GET", "/v1/jobs").json, {"jobs": []})
+
+    def test_checks_beyond_the_bound_are_refused_and_can_be_tried_again(self):
+        daemon = self.daemon()
+        lines = [self.begin(daemon, "hang", check=True) for _ in range(4)]
+        until(lambda: len(self.left()) == 4, "four checks")
+        reply = daemon.ask("POST", "/v1/jobs", self.body("none", check=True))
+        self.assertEqual((reply.status, reply.json["code"]), (429, "exhausted"), reply.body)
+        self.assertIn("try again later", reply.json["error"])
+        for line in lines:
+            line.close()
+        until(lambda: daemon.ask("POST", "/v1/jobs", self.body("none", check=True)).status == 200, "an answer")
+
+    def test_trials_of_a_killed_daemon_are_ended_by_the_next_one(self):
+        daemon = self.daemon()
+        line = self.begin(daemon, "hang", check=True)
+        until(self.left, "the trial")
+        groups = [read(f"/proc/{pid}/cgroup") for pid in self.left()]
+        daemon.process.kill()
+        daemon.process.wait()
+        line.close()
+        if not all("/jobs/" in group for group in groups):
+            self.skipTest("no control groups here: what a killed daemon left isn't found")
+        self.assertTrue(self.left())
+        self.daemon()
+        until(lambda: not self.left(), "the end of the trial")
 
 
 class Clients(DaemonTest):

@@ -1,0 +1,112 @@
+#include "agent/daemon/trial_processes.hpp"
+
+#include "agent/daemon/job_group.hpp"
+#include "agent/daemon/on_pool.hpp"
+#include "agent/daemon/process_identity.hpp"
+#include "agent/small_file.hpp"
+#include "common/log.hpp"
+#include "common/random.hpp"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace acc::agent::daemon {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::string_view kGroupPrefix = "_trial-";  // names of jobs begin with a letter or digit
+
+/// True once `work` returned 0. It runs on the pool, again after pauses until `limit` has passed.
+awaitable<bool> repeat(asio::thread_pool& pool, std::function<std::uint64_t()> work,
+                       std::chrono::milliseconds limit) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  asio::steady_timer pause{co_await asio::this_coro::executor};
+  for (auto time = 2ms;; time = std::min<std::chrono::milliseconds>(time * 2, 100ms)) {
+    auto again = work;
+    const auto left = co_await on_pool(pool, std::move(again));
+    if (left == 0) co_return true;
+    if (std::chrono::steady_clock::now() >= end) co_return false;
+    pause.expires_after(time);
+    boost::system::error_code ignored;
+    co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+}
+
+// A group is busy until the last of its processes has exited.
+std::uint64_t kill_and_remove(const std::string& jobs_group, const std::string& name) {
+  return remove_job_group(jobs_group, name) ? 0 : 1;
+}
+
+}  // namespace
+
+TrialProcesses::TrialProcesses(std::string jobs_group, uid_t uid, asio::thread_pool& pool)
+    : jobs_group_{std::move(jobs_group)},
+      uid_{uid},
+      pool_{pool},
+      name_{std::string{kGroupPrefix} + random_name()},
+      group_{make_job_group(jobs_group_, name_, ::geteuid(), ::getegid())} {}
+
+void TrialProcesses::enter(GuardianRequest& request) const {
+  request.cgroup_fd = group_.get();
+  request.environment.push_back(mark());
+}
+
+bool TrialProcesses::look_after_fork() {
+  const auto events = read_small_file(jobs_group_ + '/' + name_ + "/cgroup.events");
+  if (group_ && events.find("populated 1") != std::string::npos) return true;
+  drop_job_group(jobs_group_, name_);
+  group_.reset();
+  return false;
+}
+
+void TrialProcesses::kill_soon() const {
+  if (group_) return kill_job_group(jobs_group_, name_);
+  asio::post(pool_, [uid = uid_, assignment = mark()] { kill_processes_with(uid, assignment); });
+}
+
+awaitable<bool> TrialProcesses::end(std::chrono::milliseconds limit) const {
+  std::function<std::uint64_t()> work;
+  if (group_)
+    work = [group = jobs_group_, name = name_] { return kill_and_remove(group, name); };
+  else
+    work = [uid = uid_, assignment = mark()] { return kill_processes_with(uid, assignment); };
+  co_return co_await repeat(pool_, std::move(work), limit);
+}
+
+awaitable<void> end_earlier_trials(std::string jobs_group, asio::thread_pool& pool) {
+  if (jobs_group.empty()) co_return;
+  std::vector<std::string> names;  // of now: later ones are ours
+  if (DIR* const folder = ::opendir(jobs_group.c_str()); folder != nullptr) {
+    while (const dirent* entry = ::readdir(folder))
+      if (std::string_view{entry->d_name}.starts_with(kGroupPrefix))
+        names.emplace_back(entry->d_name);
+    ::closedir(folder);
+  }
+  if (names.empty()) co_return;
+  std::function<std::uint64_t()> work = [jobs_group, names = std::move(names)] {
+    std::uint64_t left = 0;
+    for (const auto& name : names) left += kill_and_remove(jobs_group, name);
+    return left;
+  };
+  const bool is_clear = co_await repeat(pool, std::move(work), 10s);
+  if (!is_clear) log::warn("trials_left", {{"group", jobs_group}, {"why", "not to be killed"}});
+}
+
+}  // namespace acc::agent::daemon
