@@ -6,6 +6,7 @@
 #include "agent/small_file.hpp"
 #include "common/log.hpp"
 #include "common/random.hpp"
+#include "common/text.hpp"
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -17,8 +18,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -49,6 +53,13 @@ awaitable<bool> repeat(asio::thread_pool& pool, std::function<std::uint64_t()> w
   }
 }
 
+// Several daemons, each with its own state folder, may run in one control group.
+bool is_of_living_daemon(std::string_view name) {
+  name.remove_prefix(kGroupPrefix.size());
+  const auto pid = parse_number<pid_t>(name.substr(0, name.find('-')));
+  return pid && *pid > 0 && (::kill(*pid, 0) == 0 || errno != ESRCH);
+}
+
 // A group is busy until the last of its processes has exited.
 std::uint64_t kill_and_remove(const std::string& jobs_group, const std::string& name) {
   return remove_job_group(jobs_group, name) ? 0 : 1;
@@ -60,7 +71,7 @@ TrialProcesses::TrialProcesses(std::string jobs_group, uid_t uid, asio::thread_p
     : jobs_group_{std::move(jobs_group)},
       uid_{uid},
       pool_{pool},
-      name_{std::string{kGroupPrefix} + random_name()},
+      name_{std::string{kGroupPrefix} + std::to_string(::getpid()) + '-' + random_name()},
       group_{make_job_group(jobs_group_, name_, ::geteuid(), ::getegid())} {}
 
 void TrialProcesses::enter(GuardianRequest& request) const {
@@ -92,10 +103,11 @@ awaitable<bool> TrialProcesses::end(std::chrono::milliseconds limit) const {
 
 awaitable<void> end_earlier_trials(std::string jobs_group, asio::thread_pool& pool) {
   if (jobs_group.empty()) co_return;
-  std::vector<std::string> names;  // of now: later ones are ours
+  std::vector<std::string> names;
   if (DIR* const folder = ::opendir(jobs_group.c_str()); folder != nullptr) {
     while (const dirent* entry = ::readdir(folder))
-      if (std::string_view{entry->d_name}.starts_with(kGroupPrefix))
+      if (std::string_view{entry->d_name}.starts_with(kGroupPrefix) &&
+          !is_of_living_daemon(entry->d_name))
         names.emplace_back(entry->d_name);
     ::closedir(folder);
   }
