@@ -90,6 +90,7 @@ class HostsPlanner {
     }
     if (!launch.uses_daemons) return;
     launch.socket = inputs_.daemon.socket;
+    launch.node = inputs_.host_name;
     launch.sends_secret = false;  // the daemons have one
   }
 

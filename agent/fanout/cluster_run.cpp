@@ -373,7 +373,8 @@ class ClusterRun {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     LaunchRecord record{launch_.id,       launch_.socket,
                         launch_.folder,   std::chrono::duration_cast<Millis>(now).count(),
-                        launch_.detaches, {}};
+                        launch_.detaches, {},
+                        launch_.node};
     for (std::size_t i = 0; i < names_.size(); ++i)
       record.parts.push_back({names_[i], launch_.hosts[i].node, state_.hosts[i].job});
     const auto written = write_record(record);

@@ -11,7 +11,7 @@ bool is_followed_to_its_end(const FanOutState& state) {
 }
 
 OutputLost output_left_there(const RemoteHost& host, const std::string& job) {
-  const auto node = host.node.empty() ? "" : "--node " + host.name + " ";
+  const auto node = host.node.empty() ? "" : "--node " + host.node + " ";
   return {0, 0, "output", "it is there: acc-ctl " + node + "logs " + job};
 }
 

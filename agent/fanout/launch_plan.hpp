@@ -29,6 +29,7 @@ struct ClusterLaunch {
   bool is_recorded = true;            ///< for acc-ctl; false: it is already
   std::string id;                     ///< names the launch: of its record, and of the daemons' jobs
   std::string socket;                 ///< of our daemon
+  std::string node;                   ///< name of this machine
   std::string transport = "ssh";      ///< for messages
   std::string folder;                 ///< working directory on all hosts
   std::vector<Variable> variables;    ///< of --env

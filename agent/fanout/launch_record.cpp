@@ -36,6 +36,12 @@ bool is_plain_id(std::string_view id) {
          });
 }
 
+/// Of /v1/nodes/NAME/….
+bool is_node_name(std::string_view name) {
+  return std::ranges::all_of(
+      name, [](unsigned char c) { return c > ' ' && c < 0x7f && c != '/' && c != '?'; });
+}
+
 std::string string_of(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string{};
@@ -71,7 +77,8 @@ std::string encode_record(const LaunchRecord& record) {
               {"folder", record.folder},
               {"started_ms", record.started_ms},
               {"detached", record.is_detached},
-              {"parts", std::move(parts)}}
+              {"parts", std::move(parts)},
+              {"node", record.node}}
              .dump(-1, ' ', false, Json::error_handler_t::replace) +
          "\n";
 }
@@ -92,13 +99,12 @@ Result<LaunchRecord> decode_record(std::string_view text) {
     if (!part.is_object()) return wrong;
     record.parts.push_back(
         {string_of(part, "host"), string_of(part, "node"), string_of(part, "job")});
-    const auto& node = record.parts.back().node;
-    const bool is_target = std::ranges::all_of(
-        node, [](unsigned char c) { return c > ' ' && c < 0x7f && c != '/' && c != '?'; });
+    const bool is_target = is_node_name(record.parts.back().node);
     const auto& job = record.parts.back().job;
     if (!is_target || (!job.empty() && !is_plain_id(job))) return wrong;
   }
-  if (record.parts.empty()) return wrong;
+  record.node = string_of(object, "node");
+  if (record.parts.empty() || !is_node_name(record.node)) return wrong;
   return record;
 }
 

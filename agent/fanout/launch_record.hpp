@@ -13,7 +13,7 @@ namespace acc::agent {
 
 struct LaunchPart {
   std::string host;  ///< for people
-  std::string node;  ///< in the API of our daemon (/v1/nodes/NODE/…); empty: its own node
+  std::string node;  ///< in the API of that daemon (/v1/nodes/NODE/…); empty: its own node
   std::string job;   ///< empty: not known yet
 };
 
@@ -24,6 +24,8 @@ struct LaunchRecord {
   std::int64_t started_ms = 0;  ///< wall clock; for printing only
   bool is_detached = false;     ///< no acc-launch follows it
   std::vector<LaunchPart> parts;
+  /// Where that daemon is, as a home may be shared by many nodes; empty: an older acc-launch's.
+  std::string node{};
 };
 
 /// $XDG_STATE_HOME/acc/launches, else ~/.local/state/acc/launches; empty: there is no home.

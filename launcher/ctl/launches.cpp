@@ -1,9 +1,11 @@
 #include "launcher/ctl/launches.hpp"
 
+#include "common/host_name.hpp"
 #include "common/job_verdict.hpp"
 #include "common/text.hpp"
 #include "launcher/ctl/text_table.hpp"
 #include "launcher/ctl/wire.hpp"
+#include "launcher/setting_parsers.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -21,12 +23,6 @@ namespace {
 
 constexpr std::size_t kAskedAtOnce = 32;
 
-/// The jobs of one node, or why they aren't known.
-struct NodeJobs {
-  std::vector<JobRow> jobs;
-  std::string why;
-};
-
 /// Does it for each index below `count`, each time on one of some threads.
 template <class Do>
 void at_once(std::size_t count, const Do& act) {
@@ -39,6 +35,11 @@ void at_once(std::size_t count, const Do& act) {
   work();
 }
 
+std::string refusal(const Answer& answer) {
+  auto why = error_of(answer.body);
+  return why.empty() ? "it answers with status " + std::to_string(answer.status) : why;
+}
+
 NodeJobs ask_node(const std::string& socket, const std::string& node) {
   NodeJobs found;
   const auto answer = ask_service(socket, {.target = node_prefix(node) + "/v1/jobs"});
@@ -47,24 +48,87 @@ NodeJobs ask_node(const std::string& socket, const std::string& node) {
     return found;
   }
   auto jobs = jobs_of_service(answer->body, socket);
-  if (answer->status == 200 && jobs) {
-    found.jobs = std::move(*jobs);
-    for (auto& job : found.jobs) job.at = node_prefix(node);
+  if (answer->status != kHttpOk || !jobs) {
+    found.why = refusal(*answer);
     return found;
   }
-  found.why = error_of(answer->body);
-  if (found.why.empty()) found.why = "it answers with status " + std::to_string(answer->status);
+  found.jobs = std::move(*jobs);
+  for (auto& job : found.jobs) job.at = node_prefix(node);
   return found;
+}
+
+OwnNode ask_own_node(const std::string& socket) {
+  OwnNode own{ask_node(socket, {}), {host_name()}};
+  if (!own.known.why.empty()) return own;
+  const auto answer = ask_service(socket, {.target = "/v1/node"});
+  if (!answer) {
+    own.known.why = answer.error().what;
+  } else if (answer->status != kHttpOk) {
+    own.known.why = refusal(*answer);
+  } else {
+    own.names.push_back(text_of(parse_json(answer->body), "name"));
+  }
+  return own;
 }
 
 std::string name_of_part(const agent::LaunchRecord& record, std::size_t index) {
   return record.id + "." + std::to_string(index);
 }
 
+std::optional<JobRow> find_part(const agent::LaunchRecord& record, std::size_t index,
+                                const std::vector<JobRow>& jobs) {
+  const auto& id = record.parts[index].job;
+  const auto found = std::ranges::find_if(jobs, [&](const JobRow& job) {
+    return id.empty() ? job.name == name_of_part(record, index) : job.id == id;
+  });
+  return found != jobs.end() ? std::optional{*found} : std::nullopt;
+}
+
+using NodePlace = std::pair<std::string, std::string>;  // a daemon's socket, a node's name
+
+void ask_places(std::map<NodePlace, NodeJobs>& places) {
+  std::vector<std::pair<const NodePlace*, NodeJobs*>> work;
+  for (auto& [at, jobs] : places) work.emplace_back(&at, &jobs);
+  at_once(work.size(), [&](std::size_t i) {
+    *work[i].second = ask_node(work[i].first->first, work[i].first->second);
+  });
+}
+
+/// Our daemons that have parts of these launches, if they are those that they were started through.
+std::map<std::string, OwnNode> ask_own_nodes(const std::vector<agent::LaunchRecord>& records) {
+  std::map<std::string, OwnNode> own;
+  for (const auto& record : records) {
+    const bool has_own =
+        std::ranges::any_of(record.parts, [](const auto& part) { return part.node.empty(); });
+    if (has_own) own[record.socket];
+  }
+  std::vector<std::pair<const std::string*, OwnNode*>> work;
+  for (auto& [socket, node] : own) work.emplace_back(&socket, &node);
+  at_once(work.size(), [&](std::size_t i) { *work[i].second = ask_own_node(*work[i].first); });
+  return own;
+}
+
 }  // namespace
 
 std::string node_prefix(const std::string& node) {
   return node.empty() ? std::string{} : "/v1/nodes/" + node;
+}
+
+LaunchPartState part_of_first_daemon(const agent::LaunchRecord& record, std::size_t index,
+                                     const OwnNode& own) {
+  LaunchPartState one{record.parts[index], {}, own.known.why};
+  // Its id is unique, so where it is found is where it runs.
+  one.job = find_part(record, index, own.known.jobs);
+  if (one.job || !one.why.empty()) return one;
+  const bool is_local_name = launcher::is_loopback(one.part.host);
+  const auto& node = !record.node.empty() || is_local_name ? record.node : one.part.host;
+  if (node.empty()) {
+    one.why = "its record, of an older acc-launch, doesn't say on which node it was started";
+  } else if (std::ranges::find(own.names, node) == own.names.end()) {
+    one.part.node = node;
+    if (is_local_name) one.part.host = node;
+  }
+  return one;
 }
 
 const agent::LaunchRecord* find_record(const std::vector<agent::LaunchRecord>& records,
@@ -124,10 +188,13 @@ JobRow row_of(const LaunchState& launch) {
   if (!missing.empty()) row.reason = "not known: " + join(missing, ", ");
   const bool any_known =
       std::ranges::any_of(launch.parts, [](const auto& one) { return one.job.has_value(); });
+  // What a lost part tells is no end of the job, which may go on where nothing can be asked.
+  const bool is_open =
+      !missing.empty() && (!row.exit_code || JobVerdict::is_of_one_node(*row.exit_code));
   if (!any_known) {
     row.state = missing.empty() ? "gone" : "unknown";
-  } else if (any_lives || (!missing.empty() && !row.exit_code)) {
-    row.state = any_stopping ? "stopping" : "running";
+  } else if (any_lives || is_open) {
+    row.state = !any_lives ? "unknown" : any_stopping ? "stopping" : "running";
     row.exit_code.reset();
     row.ended_ms = 0;
   } else {
@@ -185,31 +252,35 @@ Json launch_json(const LaunchState& launch, const std::vector<Json>& answers) {
 }
 
 std::vector<LaunchState> ask_launches(const std::vector<agent::LaunchRecord>& records) {
-  std::map<std::pair<std::string, std::string>, NodeJobs> nodes;
-  for (const auto& record : records) {
-    for (const auto& part : record.parts) nodes[{record.socket, part.node}];
-  }
-  std::vector<std::pair<const std::pair<std::string, std::string>*, NodeJobs*>> work;
-  for (auto& [at, jobs] : nodes) work.emplace_back(&at, &jobs);
-  at_once(work.size(), [&](std::size_t i) {
-    *work[i].second = ask_node(work[i].first->first, work[i].first->second);
-  });
-  std::vector<LaunchState> launches;
+  const auto own = ask_own_nodes(records);
+  std::vector<LaunchState> asked;
+  std::map<NodePlace, NodeJobs> others;
   for (const auto& record : records) {
     LaunchState launch{record, {}};
     for (std::size_t i = 0; i < record.parts.size(); ++i) {
       const auto& part = record.parts[i];
-      const auto& node = nodes[{record.socket, part.node}];
-      const auto found = std::ranges::find_if(node.jobs, [&](const JobRow& job) {
-        return part.job.empty() ? job.name == name_of_part(record, i) : job.id == part.job;
-      });
-      launch.parts.push_back(
-          {part, found != node.jobs.end() ? std::optional{*found} : std::nullopt, node.why});
+      launch.parts.push_back(part.node.empty()
+                                 ? part_of_first_daemon(record, i, own.at(record.socket))
+                                 : LaunchPartState{part, std::nullopt, {}});
+      const auto& node = launch.parts.back().part.node;
+      if (!node.empty()) others[{record.socket, node}];
+    }
+    asked.push_back(std::move(launch));
+  }
+  ask_places(others);
+  std::vector<LaunchState> launches;
+  for (auto& launch : asked) {
+    for (std::size_t i = 0; i < launch.parts.size(); ++i) {
+      auto& one = launch.parts[i];
+      if (one.part.node.empty()) continue;
+      const auto& node = others[{launch.record.socket, one.part.node}];
+      one.job = find_part(launch.record, i, node.jobs);
+      one.why = node.why;
     }
     const bool is_gone = std::ranges::all_of(
         launch.parts, [](const LaunchPartState& one) { return !one.job && one.why.empty(); });
     if (is_gone) {
-      agent::remove_record(record.id);
+      agent::remove_record(launch.record.id);
     } else {
       launches.push_back(std::move(launch));
     }

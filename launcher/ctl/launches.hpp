@@ -14,7 +14,7 @@
 namespace acc::ctl {
 
 struct LaunchPartState {
-  agent::LaunchPart part;
+  agent::LaunchPart part;     ///< its `node` as seen from here
   std::optional<JobRow> job;  ///< nothing: `why`
   std::string why;            ///< the node can't be asked; empty: it has no such job
 };
@@ -27,7 +27,23 @@ struct LaunchState {
 /// In the API of our daemon: "/v1/nodes/b", or nothing for its own node.
 [[nodiscard]] std::string node_prefix(const std::string& node);
 
+/// The jobs of one node, or why they aren't known.
+struct NodeJobs {
+  std::vector<JobRow> jobs;
+  std::string why;
+};
+/// Our daemon, and the names of its node: as it says, and as this process sees it.
+struct OwnNode {
+  NodeJobs known;
+  std::vector<std::string> names;
+};
+
 // ---- pure ----
+/// A part whose node is that of the daemon which the launch was started through. With a home that
+/// nodes share that may be another one than ours: it is asked by its name then (nothing but
+/// `part.node` is set), and what it has is unknown where the record doesn't name it.
+[[nodiscard]] LaunchPartState part_of_first_daemon(const agent::LaunchRecord& record,
+                                                   std::size_t index, const OwnNode& own);
 /// What a user means by `wanted`: a launch's id, or an unambiguous beginning of it.
 [[nodiscard]] const agent::LaunchRecord* find_record(
     const std::vector<agent::LaunchRecord>& records, std::string_view wanted);
@@ -40,8 +56,8 @@ struct RankPlace {
 [[nodiscard]] std::optional<RankPlace> place_of(const LaunchState& launch, std::uint32_t rank);
 /// The nodes that can't be asked what they have of it.
 [[nodiscard]] std::vector<std::string> unknown_nodes(const LaunchState& launch);
-/// One row for all parts. The state is "unknown" where no node that can be asked knows of it, and
-/// "gone" where all can be asked and none has it.
+/// One row for all parts. The state is "unknown" where no node that can be asked knows of it, or
+/// those that do were lost on the way, and "gone" where all can be asked and none has it.
 [[nodiscard]] JobRow row_of(const LaunchState& launch);
 /// Without the local parts of launches, which have a row of their own.
 [[nodiscard]] std::vector<JobRow> without_parts(std::vector<JobRow> jobs,

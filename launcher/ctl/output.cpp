@@ -1,6 +1,7 @@
 #include "launcher/ctl/output.hpp"
 
 #include "agent/fanout/cluster_launch.hpp"
+#include "common/job_verdict.hpp"
 #include "common/plain_text.hpp"
 #include "common/text.hpp"
 #include "launcher/ctl/text_table.hpp"
@@ -151,7 +152,9 @@ int follow_launch(const Invocation& call, const LaunchState& launch) {
   tell("what was written on " + join(unknown, ", ") +
        " is missing: could not be asked at the beginning; acc-ctl logs " + launch.record.id +
        " asks again");
-  return exit != code(CtlExit::done) ? exit : code(CtlExit::no_service);
+  // The end of a part that was lost is none of the job, which may go on there.
+  const bool is_end = exit != code(CtlExit::done) && !JobVerdict::is_of_one_node(exit);
+  return is_end ? exit : code(CtlExit::no_service);
 }
 
 }  // namespace

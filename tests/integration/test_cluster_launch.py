@@ -35,10 +35,10 @@ class OnDaemons(ClusterTest, JobTest):
         self.last = job
         return job
 
-    def ctl(self, *words, code=0, user=None, job=None):
+    def ctl(self, *words, code=0, user=None, job=None, host="a"):
         job = job or self.last
         environment = {**os.environ, "ACC_AGENT_SOCKET": self.nodes["a"].path, "HOME": job.folder}
-        done = subprocess.run([*self.at("a", user), CTL, *words], capture_output=True, text=True, env=environment, cwd="/", timeout=60 * SLACK)
+        done = subprocess.run([*self.at(host, user), CTL, *words], capture_output=True, text=True, env=environment, cwd="/", timeout=60 * SLACK)
         self.assertEqual(done.returncode, code, (words, done.stdout, done.stderr))
         return done.stdout
 
@@ -519,6 +519,25 @@ class Detached(OnDaemons):
         self.assertIn("running", [job["state"] for job in json.loads(self.ctl("ps", "--json"))["jobs"] if job["id"].startswith(self.id)])
         self.ctl("stop", "--grace", "1", self.id)
         self.nothing_left(job, 20)
+
+    def test_with_a_shared_home_the_part_of_the_first_node_was_gone_on_all_others(self):
+        job = self.detached("out=first mark=up hold", "a:1,b:1", 2)
+        self.nodes["c"] = self.daemon("c")
+        for host in "bc":  # each node's own daemon is at the same path, as usual
+            self.hosts.etc[host][self.nodes["a"].path] = self.nodes[host].path
+        for host in "abc":
+            shown = json.loads(self.ctl("status", self.id, "--json", host=host))
+            self.assertEqual((shown["slots"], [part["state"] for part in shown["parts"]]), (2, ["running"] * 2), host)
+            self.assertEqual(self.plain(self.ctl("logs", "--stdout", self.id, host=host)), "first\n" * 2)
+        self.nodes["a"].process.kill()  # its socket stays, over which the others' are mounted
+        self.nodes["a"].process.wait()
+        self.assertRegex(self.ctl("status", self.id, host="c"), r"(?m)^a +unknown")
+        self.ctl("rm", self.id, host="c", code=5)  # b's part runs
+        self.nodes["a"].start().wait_ready()
+        self.ctl("stop", self.id, host="c")
+        self.nothing_left(job)
+        self.ctl("rm", self.id, host="c")
+        self.assertEqual((self.jobs("a"), self.jobs("b")), ([], []))
 
     def follows(self, *words, host="a", **options):
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options}

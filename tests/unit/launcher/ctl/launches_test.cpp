@@ -54,6 +54,11 @@ TEST_CASE("a node that can't be asked is named and counts as running", "[ctl][la
         std::vector<std::string>{"a", "b"});
   CHECK(row_of(launch({std::nullopt, std::nullopt}, "no route")).state == "unknown");
   CHECK(row_of(launch({std::nullopt, std::nullopt})).state == "gone");  // it was "failed"
+  // The other part may go on, and a script would start the job a second time.
+  const auto lost = row_of(launch({launch_job("hosts-x.0", "failed", 70), std::nullopt}, "no route"));
+  CHECK((lost.state == "unknown" && !lost.exit_code));
+  const auto ended = row_of(launch({launch_job("hosts-x.0", "failed", 5), std::nullopt}, "no route"));
+  CHECK((ended.state == "failed" && ended.exit_code == 5));
   CHECK(launch_json(launch({std::nullopt}, "no route"), {})["parts"][0]["error"] == "no route");
 }
 
@@ -85,6 +90,24 @@ TEST_CASE("the parts of a launch aren't listed beside it", "[ctl][launches]") {
   CHECK(left[0].name == "hosts-xy.0");
 }
 
+TEST_CASE("on other nodes with the same home the first node's part was gone", "[ctl][launches]") {
+  agent::LaunchRecord record{"hosts-x", "/run/acc/agent.sock", "/", 0, true, {{"a", "", "hosts-x.0-q"}}, "a"};
+  auto job = launch_job("hosts-x.0", "running");
+  job.id = "hosts-x.0-q";
+  const auto seen = [&](const OwnNode& own) { return part_of_first_daemon(record, 0, own); };
+  CHECK(seen({{{job}, {}}, {"a"}}).job.has_value());
+  const auto gone = seen({{{}, {}}, {"a"}});
+  CHECK((!gone.job && gone.why.empty() && gone.part.node.empty()));
+  CHECK(seen({{{}, {}}, {"b", "b.site"}}).part.node == "a");
+  CHECK(seen({{{}, "nothing listens there"}, {"b"}}).why == "nothing listens there");
+  record.parts[0].host = "localhost";
+  CHECK((seen({{{}, {}}, {"b"}}).part.node == "a" && seen({{{}, {}}, {"b"}}).part.host == "a"));
+  record.node.clear();  // of an older acc-launch
+  CHECK_FALSE(seen({{{}, {}}, {"b"}}).why.empty());
+  record.parts[0].host = "a";
+  CHECK(seen({{{}, {}}, {"b"}}).part.node == "a");
+}
+
 TEST_CASE("a launch is meant by its id, or a beginning that no other has", "[ctl][launches]") {
   std::vector<agent::LaunchRecord> records(2);
   records[0].id = "hosts-ab";
@@ -98,10 +121,11 @@ TEST_CASE("a launch is meant by its id, or a beginning that no other has", "[ctl
 TEST_CASE("records are read as they were written, and nonsense is none", "[ctl][launches]") {
   agent::LaunchRecord record{"hosts-x", "/run/acc/agent.sock",
                              "/work",   17,
-                             true,      {{"a", "", "hosts-x.0-abcdef"}, {"b", "b:1", ""}}};
+                             true,      {{"a", "", "hosts-x.0-abcdef"}, {"b", "b:1", ""}},
+                             "a"};
   const auto read = agent::decode_record(agent::encode_record(record));
   REQUIRE(read.has_value());
-  CHECK((read->id == record.id && read->socket == record.socket && read->is_detached));
+  CHECK((read->id == record.id && read->socket == record.socket && read->is_detached && read->node == "a"));
   REQUIRE(read->parts.size() == 2);
   CHECK((read->parts[1].node == "b:1" && read->parts[0].job == "hosts-x.0-abcdef"));
   for (const auto* text :
