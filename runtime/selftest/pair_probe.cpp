@@ -30,6 +30,7 @@ constexpr std::size_t kTokenBytes = 32;
 constexpr std::size_t kChunk = 256 * 1024;
 constexpr std::size_t kMostPings = 500;
 constexpr runtime::Millis kGreetingLimit{1000};  ///< a stranger may keep silent for so long
+constexpr runtime::Millis kBeganLater{200};      ///< the two nodes don't begin at one moment
 
 /// The first bytes of a connection. Nodes of one job have one byte order.
 struct Greeting {
@@ -108,8 +109,7 @@ class Probe {
       else
         refused = opened.error().what;
     });
-    // A little longer, as the other one may have begun later.
-    auto taken = take(kControl, deadline + std::chrono::milliseconds{200});
+    auto taken = take(kControl, deadline + kBeganLater);
     if (taken) both.in = std::move(*taken);
     opening.join();
     return both;
@@ -217,10 +217,11 @@ class Probe {
     }
   }
 
-  /// The lower node chooses the connection.
+  /// The lower node chooses the connection, once it has waited to the end for one that this node
+  /// may not be able to open. It may have begun later, and then has its whole wait before it.
   [[nodiscard]] UniqueFd first_with_data(UniqueFd out, UniqueFd in) const {
     std::array<pollfd, 2> wait{pollfd{out.get(), POLLIN, 0}, pollfd{in.get(), POLLIN, 0}};
-    const auto deadline = soon() + std::chrono::milliseconds{200};
+    const auto deadline = soon() + times_.limit + kBeganLater;
     for (;;) {
       const int ready = ::poll(wait.data(), wait.size(), runtime::poll_time(deadline));
       if (ready < 0 && errno == EINTR) continue;
