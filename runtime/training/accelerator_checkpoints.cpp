@@ -102,8 +102,7 @@ std::filesystem::path Accelerator::save_state(const std::filesystem::path& path)
   if (!project.automatic_checkpoint_naming && path.empty())
     throw Error{ErrorCode::invalid_argument,
                 "save_state: a path, or automatic_checkpoint_naming, is needed"};
-  CheckpointState what;
-  s.together("save_state", [&] { what = s.what_to_save(); });
+  const CheckpointState what = s.agree_what_to_save();
   if (!project.automatic_checkpoint_naming) {
     s.checkpoints().save_as(path, what);
     ++project.iteration;

@@ -1,6 +1,7 @@
 #include "runtime/training/accelerator_state.hpp"
 
 #include "common/text.hpp"
+#include "runtime/backend.hpp"
 #include "runtime/checkpoint/agreement.hpp"
 #include "runtime/training/accumulated_gradients.hpp"
 
@@ -14,6 +15,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 /// The contents of a checkpoint, for saving and loading.
 namespace acc::runtime {
@@ -161,6 +163,37 @@ void Accelerator::State::refuse_overwriting() {
                   ": call load_state() first to go on with it, or take another project_dir"};
 }
 
+void Accelerator::State::require_same_registered() {
+  if (group.size() == 1) return;
+  std::set<std::string> mine;
+  for (const StateTensor& tensor : tensors) {
+    const bool is_sharded =
+        tensor.placement == Placement::sharded;  // each piece has a shape of its own
+    mine.insert(in_quotes(tensor.name) + " (" + std::string{to_string(tensor.view.dtype)} + " " +
+                (is_sharded ? "sharded" : to_string(tensor.view.shape)) + ")");
+  }
+  for (const Text& text : texts)  // a text of each rank may be one of some ranks
+    if (text.owner == Owner::shared) mine.insert(in_quotes(text.name) + " (text)");
+  const auto all = group.all_gather_object(join(std::vector(mine.begin(), mine.end()), "\n"));
+  const auto other = std::ranges::find_if(all, [&](const auto& one) { return one != all[0]; });
+  if (other == all.end()) return;
+  std::vector<int> others;
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] == *other) others.push_back(static_cast<int>(rank));
+  const auto missing_in = [](const std::string& there, const std::string& here) {
+    const auto known = split(there, '\n');
+    std::vector<std::string> missing;
+    for (const auto& one : split(here, '\n'))
+      if (!one.empty() && std::ranges::find(known, one) == known.end()) missing.push_back(one);
+    return missing.empty() ? "nothing more" : join(missing, ", ");
+  };
+  throw Error{ErrorCode::mismatch,
+              "save_state: the ranks have registered different things: rank 0 has " +
+                  missing_in(*other, all[0]) + ", " + describe_ranks(others) + " " + have(others) +
+                  " " + missing_in(all[0], *other),
+              others, "save_state"};
+}
+
 // ---- what goes in ----
 
 void Accelerator::State::add_tensors(CheckpointState& state) {
@@ -233,6 +266,13 @@ CheckpointState Accelerator::State::what_to_save() {
           group.rank() == 0 ? wrapped(text.name, text.save()) : "null";
     }
   }
+  return state;
+}
+
+CheckpointState Accelerator::State::agree_what_to_save() {
+  CheckpointState state;
+  together("save_state", [&] { state = what_to_save(); });
+  require_same_registered();
   return state;
 }
 

@@ -59,7 +59,12 @@ struct Accelerator::State {
   // ---- checkpoints: what goes into them ----
   Checkpointer& checkpoints();
   void refuse_overwriting();
+  void require_same_registered();
   [[nodiscard]] CheckpointState what_to_save();
+  /// Collective: what_to_save() on all ranks, or the error of one of them; have all registered the
+  /// same? Without it a checkpoint lacks what only some have, which is missed when it is needed.
+  /// @throws Error mismatch on all ranks, with what two of them have.
+  [[nodiscard]] CheckpointState agree_what_to_save();
   /// For load_state: the state to request, and applying the result.
   [[nodiscard]] CheckpointState what_to_load();
   void take(const Restored& found);

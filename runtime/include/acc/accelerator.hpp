@@ -281,7 +281,7 @@ class Accelerator {
   [[nodiscard]] Generator& generator();
 
   // ---- checkpoints ----
-  /// A tensor that is equal on all ranks, or of which each holds a piece. Names are unique.
+  /// A tensor equal on all ranks, or of which each holds a piece; the same names on all (mismatch).
   void register_for_checkpointing(std::string name, const TensorView& tensor,
                                   Placement placement = Placement::replicated);
   enum class Owner : std::uint8_t { shared, each_rank };

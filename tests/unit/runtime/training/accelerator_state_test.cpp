@@ -416,6 +416,71 @@ TEST_CASE("ranks that save to different paths are told so", "[runtime][training]
   CHECK(fs::is_empty(folder.path()));
 }
 
+TEST_CASE("what only some ranks registered is found by save_state, not by load_state after a crash",
+          "[runtime][training]") {
+  const TestFolder folder;
+  std::mutex lock;
+  std::vector<std::string> said;
+  std::string expected;
+  const auto on_three = [&](auto registering, bool must) {
+    said.clear();
+    on_ranks(3, [&](ProcessGroup& group) {
+      Accelerator accelerator{group, in_folder(folder.path())};
+      std::vector<float> values(4 + (group.rank() == 1 ? 1 : 0));
+      registering(accelerator, group.rank(), values);
+      const auto why = refusal([&] { accelerator.save_state(); });
+      accelerator.wait_for_everyone();  // the group is as good as before
+      const std::lock_guard guard{lock};
+      said.push_back(why);
+    });
+    CHECK(said ==
+          std::vector<std::string>(
+              3,
+              must ? "mismatch: save_state: the ranks have registered different things: " + expected
+                   : ""));
+    CHECK(fs::exists(folder.path() / "checkpoints" / "checkpoint_0") == !must);
+  };
+  SECTION("another name") {
+    expected = "rank 0 has 'y' (f32 [4]), rank 1 has 'x' (f32 [5])";
+    on_three(
+        [](Accelerator& accelerator, int rank, std::vector<float>& values) {
+          accelerator.register_for_checkpointing(
+              "both", [] { return std::string{"[]"}; }, [](auto) {});
+          accelerator.register_for_checkpointing(rank == 1 ? "x" : "y", std::span<float>{values});
+        },
+        true);
+  }
+  SECTION("another shape") {
+    expected = "rank 0 has 'x' (f32 [4]), rank 1 has 'x' (f32 [5])";
+    on_three(
+        [](Accelerator& accelerator, int, std::vector<float>& values) {
+          accelerator.register_for_checkpointing("x", std::span<float>{values});
+        },
+        true);
+  }
+  SECTION("a text on some ranks") {
+    expected = "rank 0 has nothing more, rank 2 has 'epoch' (text)";
+    on_three(
+        [](Accelerator& accelerator, int rank, std::vector<float>&) {
+          if (rank == 2)
+            accelerator.register_for_checkpointing(
+                "epoch", [] { return std::string{"1"}; }, [](auto) {});
+        },
+        true);
+  }
+  SECTION("pieces of a tensor, and a text of one rank's own") {
+    on_three(
+        [](Accelerator& accelerator, int rank, std::vector<float>& values) {
+          accelerator.register_for_checkpointing("x", std::span<float>{values}, Placement::sharded);
+          if (rank == 2)
+            accelerator.register_for_checkpointing(
+                "mine", [] { return std::string{"1"}; }, [](auto) {},
+                Accelerator::Owner::each_rank);
+        },
+        false);
+  }
+}
+
 TEST_CASE("a model that is built anew in a loop isn't saved through views of the old one",
           "[runtime][training]") {
   Accelerator accelerator{ProcessGroup::single()};
