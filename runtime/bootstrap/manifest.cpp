@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <vector>
 
 namespace acc::runtime {
 
@@ -71,17 +72,34 @@ void check_member(const Member& member, const Member& me, const Joined& joined) 
   if (member.rank < 0 || member.rank >= me.size)
     throw Error{ErrorCode::invalid_argument,
                 "there is no rank " + describe(member) + " of " + std::to_string(me.size)};
-  if (member.group != me.group)
-    throw Error{ErrorCode::mismatch,
-                "rank " + describe(member) + " forms group '" + printable(member.group, kShown) +
-                    "', rank " + describe(me) + " group '" + printable(me.group, kShown) +
-                    "': every rank must form the same groups in the same order",
-                {me.rank, member.rank}};
   const auto same = joined.find(member.rank);
   if (same != joined.end())
     throw Error{
         ErrorCode::invalid_argument,
         "two processes are one rank: " + describe(same->second) + " and " + describe(member)};
+}
+
+/// Compared when all have joined, so that all receive the error; the store may be rank 0's own.
+std::optional<Error> difference_of_names(const Joined& joined) {
+  if (joined.empty()) return std::nullopt;
+  const auto& [rank, first] = *joined.begin();
+  const auto other = std::find_if(joined.begin(), joined.end(), [&](const auto& entry) {
+    return entry.second.group != first.group;
+  });
+  if (other == joined.end()) return std::nullopt;
+  std::vector<int> like_first, like_other;
+  for (const auto& [number, member] : joined) {
+    if (member.group == first.group) like_first.push_back(number);
+    if (member.group == other->second.group) like_other.push_back(number);
+  }
+  const auto form = [](const std::vector<int>& ranks, const Member& member) {
+    return describe_ranks(ranks) + (ranks.size() == 1 ? " forms" : " form") + " group '" +
+           printable(member.group, kShown) + "'";
+  };
+  return Error{ErrorCode::mismatch,
+               form(like_first, first) + ", " + form(like_other, other->second) +
+                   ": every rank must form the same groups in the same order",
+               like_other};
 }
 
 std::string choose_backend(const Joined& joined) {
@@ -116,6 +134,7 @@ bool choose_check(const Joined& joined, bool by_default) {
 }
 
 GroupManifest make_manifest(const Joined& joined) {
+  if (auto difference = difference_of_names(joined)) throw *std::move(difference);
   GroupManifest manifest;
   manifest.backend = choose_backend(joined);
   manifest.check = choose_check(joined, manifest.backend == "cpu");
@@ -153,6 +172,10 @@ GroupManifest gather_members(Store& store, const std::string& key, const Member&
     return member ? describe(*member) : std::to_string(rank);
   };
   const auto late = [&](const Gather::Texts& sent) {
+    Joined present;
+    for (const auto& [rank, text] : sent)
+      if (auto member = parse_member(text)) present.emplace(rank, *std::move(member));
+    if (auto difference = difference_of_names(present)) return *std::move(difference);
     return not_joined(sent, me.size, "joined", options.init_timeout.value_or(Millis{0}),
                       describe_text);
   };

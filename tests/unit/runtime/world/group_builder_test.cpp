@@ -170,13 +170,20 @@ TEST_CASE("what fails on one rank fails all at once, long before the timeout",
     CHECK(said[1] == said[0]);
   }
   SECTION("groups formed in another order, or named otherwise") {
-    auto zero = config(0, 2, store), one = config(1, 2, store);
+    auto zero = config(0, 3, store), one = config(1, 3, store), two = config(2, 3, store);
     zero.options.name = "train";
-    one.options.name = "eval";
-    const auto said = form({zero, one});
-    const auto expected = "mismatch: rank " + here(1) + " forms group 'eval', rank " + here(0) +
-                          " group 'train': every rank must form the same groups in the same order";
-    CHECK(said == std::vector<std::string>(2, expected));
+    one.options.name = two.options.name = "eval";
+    SECTION("all of them") {
+      const auto expected =
+          "mismatch: rank 0 forms group 'train', ranks 1-2 form group 'eval': every rank must form "
+          "the same groups in the same order";
+      CHECK(form({zero, one, two}) == std::vector<std::string>(3, expected));
+    }
+    SECTION("one is missing") {
+      zero.options.init_timeout = 80ms;
+      CHECK_THAT(form({zero, two}).at(1),
+                 Catch::Contains("rank 0 forms group 'train', rank 2 forms group 'eval'"));
+    }
   }
   SECTION("one rank that doesn't compare the calls") {
     auto zero = config(0, 2, store), one = config(1, 2, store);
@@ -315,8 +322,10 @@ TEST_CASE("a split whose name differs by rank is refused, and the parent stays",
     }));
   }
   for (auto& rank : ranks)
-    CHECK(rank.get() == "rank " + here(1) + " forms group 'two', rank " + here(0) +
-                            " group 'one': every rank must form the same groups in the same order");
+    CHECK(
+        rank.get() ==
+        "rank 0 forms group 'one', rank 1 forms group 'two': every rank must form the same groups "
+        "in the same order");
 }
 
 TEST_CASE("groups split into groups", "[bootstrap][form]") {
