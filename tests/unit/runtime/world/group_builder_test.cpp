@@ -175,7 +175,7 @@ TEST_CASE("what fails on one rank fails all at once, long before the timeout",
     one.options.name = two.options.name = "eval";
     SECTION("all of them") {
       const auto expected =
-          "mismatch: rank 0 forms group 'train', ranks 1-2 form group 'eval': every rank must form "
+          "mismatch: rank 0 forms group 'train', ranks 1,2 form group 'eval': every rank must form "
           "the same groups in the same order";
       CHECK(form({zero, one, two}) == std::vector<std::string>(3, expected));
     }
