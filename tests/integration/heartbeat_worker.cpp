@@ -52,8 +52,10 @@ volatile std::uint64_t counter = 0;
     std::this_thread::sleep_for(100ms);
   }
 }
+// Not the same as sleep_for_ever(): the compiler makes one function of equal ones, and a debugger
+// names it by either.
 [[gnu::noinline]] void forget_the_collective() {
-  for (;;) std::this_thread::sleep_for(1h);
+  for (;;) std::this_thread::sleep_for(2h);
 }
 
 void step_once(std::uint64_t step, std::chrono::milliseconds work,
