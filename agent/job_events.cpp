@@ -115,6 +115,8 @@ void JobEvents::worker_ended(Round round, const WorkerRecord& worker) {
 }
 
 void JobEvents::failed(const FailureReport& failure) {
+  constexpr std::size_t kLines = 20;
+  constexpr std::size_t kWidth = 200;
   ++counts_.failures;
   if (!sink_) return;
   auto event = line("failure");
@@ -123,6 +125,7 @@ void JobEvents::failed(const FailureReport& failure) {
   event.json["out_of_memory"] = failure.out_of_memory;
   event.json["seconds_into_round"] = event_seconds(failure.into_round);
   event.json["log"] = event_text(failure.log_path);
+  event.json["last_lines"] = last_lines(failure.tail, kLines, kWidth);
   put(event);
 }
 

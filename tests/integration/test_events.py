@@ -26,6 +26,7 @@ class Events(JobTest):
         self.assertEqual(words.count("worker_ended"), 4)
         failure = events[words.index("failure")]
         self.assertEqual((failure["rank"], failure["round"], failure["cause"]), (1, 0, "exited with code 7"))
+        self.assertTrue(any("rank 1" in line for line in failure["last_lines"]), failure)
         restart = events[words.index("restart")]
         self.assertEqual((restart["restarts"], restart["max_restarts"]), (1, 1))
         self.assertEqual((events[-1]["verdict"], events[-1]["exit_code"], events[-1]["restarts"]), ("succeeded", 0, 1))

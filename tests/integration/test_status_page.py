@@ -66,6 +66,7 @@ class Page(PageTest):
         page.click("#job-rows a")
         page.wait("document.getElementById('finding-text').textContent.includes('Rank 1')", "the first failure")
         self.assertRegex(page.text("#finding-text"), r"Rank 1 on \S+ exited with code 7 at \d\d:\d\d:\d\d\.\d{3}, .* into round 0")
+        page.wait("document.getElementById('finding-lines').innerText.includes('the loss is NaN')", "its last lines, while the job runs")
         page.wait("document.getElementById('timeline').getAttribute('aria-label').includes('2 rounds, 3 ranks')", "two rounds")
         colors = page.wait("""(() => {
             const canvas = document.getElementById('timeline');
@@ -103,6 +104,14 @@ class Page(PageTest):
         page = self.enter_the_only_job()
         page.wait("document.getElementById('finding-text').textContent.includes('1 more round failed after it.')", "both failures")
         self.assertRegex(page.text("#finding-text"), r"exited with code 7 at .* into round 0\. .* Restarts.* cost ")
+
+    def test_a_job_that_succeeded_after_a_restart_hid_the_last_lines_and_that_lost_work_is_not_known(self):
+        id = self.start('if [ "$ACC_ROUND" = 0 ]; then echo the loss is NaN >&2; exit 7; fi', restarts=1)
+        self.node.wait_ended(id)
+        page = self.enter_the_only_job()
+        page.wait("document.getElementById('finding-text').textContent.includes('exited with code 7')", "the failure")
+        page.wait("document.getElementById('finding-lines').innerText.includes('the loss is NaN')", "its last lines")
+        self.assertIn("the workers report no checkpoints", page.text("#goodput-text"))
 
     def test_a_job_without_a_restart_had_no_cost_of_one(self):
         id = self.start("exit 3", restarts=0)

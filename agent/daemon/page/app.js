@@ -224,7 +224,7 @@ function showFinding(job, rounds) {
   const report = isOver(job) ? job.report : null;
   const count = Math.max(bad.length, report?.failed_attempts ?? 0);
   // The report's first_failure is what ended the job: of several rounds the last one's.
-  const told = count <= 1 ? report?.first_failure
+  const told = count <= 1 ? report?.first_failure ?? report?.failures?.[0]
     : bad.length <= 1 ? report.failures?.[0]
     : job.starts <= 1 ? report?.failures?.find(one => one.attempt === firstBad.number && one.rank === firstBad.failure?.rank) : null;
   const failure = told ? { rank: told.rank, cause: told.cause, time: Date.parse(told.time), seconds: told.seconds_into_attempt, round: told.attempt, host: told.host }
@@ -245,9 +245,10 @@ function showFinding(job, rounds) {
   if (failure) parts.push(`at ${clock(failure.time, true)}, ${duration(failure.seconds * 1000)} into round ${failure.round}.`);
   if (count > 1) parts.push(`${plural(count - 1, "more round")} failed after it.`);
   if (wasRestarted && cost > 0)
-    parts.push(`Restarts${work > 0 ? " and lost work" : ""} cost ${duration(cost)}${isOver(job) ? "" : " so far"}.`);
+    parts.push(`Restarts${work > 0 ? " and lost work" : ""} cost ${duration(cost)}${isOver(job) ? "" : " so far"}${goodput?.seconds_lost_work === null ? ", beside the work that was lost (the workers report no checkpoints)" : ""}.`);
   say($("finding-text"), parts.join(" "));
-  const lines = told?.error?.traceback || told?.error?.message || (told?.last_lines ?? []).slice(-20).join("\n");
+  const output = told?.last_lines?.length ? told.last_lines : firstBad?.failure?.lines ?? [];
+  const lines = told?.error?.traceback || told?.error?.message || output.slice(-20).join("\n");
   $("finding-lines").hidden = !lines;
   $("finding-lines").textContent = String(lines || "").split("\n").map(clean).join("\n");
 }
@@ -296,7 +297,7 @@ function showGoodput(job) {
     return piece;
   }));
   say($("goodput-text"), `Of ${duration(total * 1000)}${isOver(job) ? "" : " so far"}: ${duration(parts.restarting * 1000)} lost in restarts, ${duration(parts.waiting * 1000)} before the first start` +
-    (told.seconds_lost_work === null ? "." : `, ${duration(work * 1000)} of work after the last checkpoints.`));
+    (told.seconds_lost_work === null ? "; work that restarts lost isn't known: the workers report no checkpoints." : `, ${duration(work * 1000)} of work after the last checkpoints.`));
 }
 
 // ---- the tables ----
