@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -62,6 +63,7 @@ struct Running {
   const Probe* probe = nullptr;
   pid_t pid = -1;
   UniqueFd out;
+  UniqueFd process{};  ///< a pidfd; none: its end is seen at the end of its output
   std::string text{};
   bool is_over = false;  ///< its output has ended
   std::optional<int> status{};
@@ -97,21 +99,39 @@ Running start(const Probe& probe, const ProbeSetting& setting) {
   running.pid = ::fork();
   if (running.pid == 0) be_probe(probe, setting, child_end.get());
   ::setpgid(running.pid, running.pid);
-  if (running.pid < 0) running.out.reset();
+  if (running.pid < 0) {
+    running.out.reset();
+    return running;
+  }
+  running.process.reset(static_cast<int>(::syscall(SYS_pidfd_open, running.pid, 0U)));
+  ::fcntl(running.out.get(), F_SETFL, O_NONBLOCK);
   return running;
 }
 
-void read_some(Running& running) {
+/// False: there is no more now.
+bool read_some(Running& running) {
   char bytes[4096];
   const ssize_t n = ::read(running.out.get(), bytes, sizeof bytes);
-  if (n < 0 && errno == EINTR) return;
+  if (n < 0 && errno == EINTR) return true;
+  if (n < 0 && errno == EAGAIN) return false;
   if (n <= 0) {
     running.is_over = true;
-    return;
+    return false;
   }
   running.text.append(bytes, static_cast<std::size_t>(n));
   // Of a command the end counts.
   if (running.text.size() > kMostOutput) running.text.erase(0, kMostOutput / 2);
+  return true;
+}
+
+// The process has ended and isn't reaped. What it has started and what keeps its output open, maybe
+// writing for ever, counts no more.
+void end_output(Running& running) {
+  constexpr int kMostReads = 256;
+  int reads = 0;
+  while (read_some(running) && ++reads < kMostReads) {}
+  if (!running.is_over) ::kill(-running.pid, SIGKILL);
+  running.is_over = true;
 }
 
 bool is_stopped(int stop_fd) {
@@ -141,15 +161,18 @@ void wait_for(std::vector<Running>& all, Instant until, int stop_fd) {
     for (auto& one : all) {
       if (one.is_over || !one.out) continue;
       fds.push_back({one.out.get(), POLLIN, 0});
+      fds.push_back({one.process.get(), POLLIN, 0});  // a negative one is passed over
       waiting.push_back(&one);
     }
     if (fds.empty()) return;
     const auto left = std::chrono::ceil<Millis>(until - clock_now()).count();
     if (left <= 0) return;
-    fds.push_back({stop_fd, POLLIN, 0});  // a negative one is passed over
+    fds.push_back({stop_fd, POLLIN, 0});
     if (::poll(fds.data(), fds.size(), static_cast<int>(left)) <= 0) continue;
-    for (std::size_t i = 0; i < waiting.size(); ++i)
-      if (fds[i].revents != 0) read_some(*waiting[i]);
+    for (std::size_t i = 0; i < waiting.size(); ++i) {
+      if (fds[2 * i].revents != 0) read_some(*waiting[i]);
+      if (fds[2 * i + 1].revents != 0) end_output(*waiting[i]);
+    }
   }
 }
 
