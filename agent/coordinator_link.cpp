@@ -127,6 +127,7 @@ void CoordinatorLink::report(const ReportFailed& a) {
   failure.last_lines = end_of(report.tail);
   failure.into_round = report.into_round;
   failure.log_path = report.log_path;
+  failure.stacks_path = report.stacks_path;
   failure.pid = report.worker.pid;
   failure.out_of_memory = report.out_of_memory;
   job_.report(failure);

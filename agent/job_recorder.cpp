@@ -34,6 +34,7 @@ FailureElsewhere describe_elsewhere(const rendezvous::Failure& failure, Instant 
     report.error = WorkerError{failure.error, failure.traceback};
   report.tail = failure.last_lines;
   report.log_path = failure.log_path;
+  report.stacks_path = failure.stacks_path;
   return there;
 }
 

@@ -210,6 +210,7 @@ void add_elsewhere(Block& block, const JobReport& r, const FailureElsewhere& the
   }
   block.row("when", when_words(f));
   if (f.worker.status) add_evidence(block, f);
+  if (!f.stacks_path.empty()) block.row("stacks", f.stacks_path + " (there)");
   if (!f.log_path.empty()) block.row("its log", f.log_path + " (there)");
   block.row("done", what_was_done(r));
   if (!there.is_node) {

@@ -73,7 +73,7 @@ inline constexpr std::array kReportKeys{
         "of its output; 100 at most; of many failures only the first and the latest have them"},
     ReportKey{"failure", "log", "text or null", "folder of its log files"},
     ReportKey{"failure", "stacks", "text or null",
-              "of a hang: the file with the stacks of all workers of that machine; \"stderr\": no "
+              "of a hang: the file with the workers' stacks, on the failure's host; \"stderr\": no "
               "folder took it"},
     ReportKey{"failure", "no_restart", "text or null",
               "the worker asked not to be restarted, and why; of a worker of this machine"},

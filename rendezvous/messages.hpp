@@ -104,6 +104,7 @@ struct Failure {
   std::string traceback;   ///< … and the traceback in it
   std::string last_lines;  ///< of its output
   std::string log_path;
+  std::string stacks_path;  ///< of a hang: the file with all ranks' stacks, on that host
   std::int64_t pid = 0;
   Millis ago{0};               ///< before this message was sent
   Round round{0};              ///< in which it happened; set by the coordinator

@@ -468,6 +468,10 @@ class SeveralNodes(HangTest):
         for job in jobs:
             self.assertIn("rank 3", self.report(job)["first_failure"]["cause"] + f"rank {self.report(job)['first_failure']['rank']}")
             self.assertEqual(self.report(job)["first_failure"]["rank"], 3, job.stderr)
+        stacks = [self.report(job)["first_failure"]["stacks"] for job in jobs]
+        self.assertEqual(stacks[0], stacks[1], "the file lies on the node of the rank that hung")
+        self.assertRegex(jobs[0].stderr, rf"stacks +{re.escape(stacks[0])} \(there\)")
+        self.assertIn("behind the others: rank 3", read(stacks[0]))
         # The node of the rank has the stacks of all.
         stacks = read(self.report(jobs[1])["first_failure"]["stacks"])
         self.assertIn("behind the others: rank 3", stacks)

@@ -240,6 +240,7 @@ JobReport failed_elsewhere() {
   failure.when = std::chrono::system_clock::time_point{std::chrono::hours{24}};
   failure.tail = "step 41\nstep 42";
   failure.log_path = "/logs/run/attempt_2/1";
+  failure.stacks_path = "/logs/run/stacks-1.txt";
   report.elsewhere = there;
   return report;
 }
@@ -253,6 +254,7 @@ TEST_CASE("a failure on another node is told as one here", "[agent][report]") {
   CHECK_THAT(text, Contains("who       rank 5 (local rank 1) on node-b, pid 4711\n"));
   CHECK_THAT(text, Contains("when      1970-01-02 00:00:00 UTC, 12 s into attempt 2\n"));
   CHECK_THAT(text, Contains("output    its last 2 lines:\n    | step 41\n    | step 42\n"));
+  CHECK_THAT(text, Contains("stacks    /logs/run/stacks-1.txt (there)\n"));
   CHECK_THAT(text, Contains("its log   /logs/run/attempt_2/1 (there)\n"));
   CHECK_THAT(text, Contains("others    we stopped rank 0, 1 (here)\n"));
   report.elsewhere->failure.error = WorkerError{"ValueError: x", "Traceback:\n  line 7"};

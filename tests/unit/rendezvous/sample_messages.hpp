@@ -26,6 +26,7 @@ inline Failure sample_failure() {
           .traceback = "Traceback (most recent call last):\n  File \"train.py\", line 7\n",
           .last_lines = "step 12\nstep 13\n",
           .log_path = "/logs/attempt_1/1/stderr.log",
+          .stacks_path = "/logs/stacks-1.txt",
           .pid = 4711,
           .ago = Millis{1234},
           .round = Round{7},
