@@ -144,9 +144,11 @@ LentTerminal::Hooks AgentLoop::terminal_hooks() {
 
 JobWatch::Hooks AgentLoop::watch_hooks() {
   JobWatch::Hooks hooks{
-      [this](const auto& hang) { on_hang(hang); }, [this] { show_progress(); }, {}};
+      [this](const auto& hang) { on_hang(hang); }, [this] { show_progress(); }, {}, {}};
   if (has_other_nodes(plan_)) {
     hooks.compare = [this](const auto& mine, auto done) { link_->compare(mine, std::move(done)); };
+    hooks.section_signs = {[this] { link_->count_section_signs(1, [](SectionSigns::Count) {}); },
+                           [this](auto done) { link_->count_section_signs(0, std::move(done)); }};
   }
   return hooks;
 }
@@ -515,7 +517,8 @@ void AgentLoop::show_progress() {
   if (line.shows_progress()) line.show_progress(progress_text(workers));
 }
 
-void AgentLoop::collect_stacks(const evidence::Question& question, StackCollection::Collected done) {
+void AgentLoop::collect_stacks(const evidence::Question& question,
+                               StackCollection::Collected done) {
   if (link_) return link_->collect_stacks(question, std::move(done));
   watch_.stacks().collect({.question = question}, std::move(done));
 }

@@ -10,6 +10,10 @@
 #include "common/host_name.hpp"
 #include "common/text.hpp"
 
+#include <boost/asio/steady_timer.hpp>
+
+#include <memory>
+#include <optional>
 #include <utility>
 
 namespace acc::agent {
@@ -99,7 +103,8 @@ void CoordinatorLink::round_started() {
   if (parts_.terms.place()) stacks_.round_started(parts_.terms.node_rank(), parts_.terms.nodes());
 }
 
-void CoordinatorLink::collect_stacks(const evidence::Question& question, StackCollection::Collected done) {
+void CoordinatorLink::collect_stacks(const evidence::Question& question,
+                                     StackCollection::Collected done) {
   if (parts_.terms.nodes() > 1) return stacks_.collect(question, std::move(done));
   parts_.stacks.collect({.question = question}, std::move(done));
 }
@@ -107,6 +112,28 @@ void CoordinatorLink::collect_stacks(const evidence::Question& question, StackCo
 void CoordinatorLink::compare(const evidence::NodeEvidence& mine,
                               std::function<void(StackCollection::Evidence)> done) {
   stacks_.compare(mine, std::move(done));
+}
+
+void CoordinatorLink::count_section_signs(std::int64_t more,
+                                          std::function<void(SectionSigns::Count)> done) {
+  constexpr Millis kPatience{1'000};
+  const auto timer = std::make_shared<boost::asio::steady_timer>(parts_.io, kPatience);
+  const auto waiting = std::make_shared<std::function<void(SectionSigns::Count)>>(std::move(done));
+  const auto answer = [timer, waiting](SectionSigns::Count count) {
+    timer->cancel();
+    if (const auto tell = std::exchange(*waiting, nullptr)) tell(count);
+  };
+  timer->async_wait([answer](boost::system::error_code cancelled) {
+    if (!cancelled) answer(std::nullopt);
+  });
+  rendezvous::KvRequest add;
+  add.op = rendezvous::KvRequest::Op::add;
+  add.key = "acc/sections";
+  add.delta = more;
+  job_.ask(std::move(add), [answer](const rendezvous::KvReply& reply) {
+    const bool is_known = reply.status == rendezvous::KvReply::Status::ok;
+    answer(is_known ? SectionSigns::Count{reply.number} : std::nullopt);
+  });
 }
 
 // ---- reports ----

@@ -4,11 +4,13 @@
 #include "agent/coordinated_job.hpp"
 #include "agent/lease_timer.hpp"
 #include "agent/node_stacks.hpp"
+#include "agent/watch/section_signs.hpp"
 #include "common/worker_socket.hpp"
 #include "rendezvous/coordinator_client.hpp"
 
 #include <boost/asio/io_context.hpp>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -81,6 +83,9 @@ class CoordinatorLink {
   /// As NodeStacks::compare.
   void compare(const evidence::NodeEvidence& mine,
                std::function<void(StackCollection::Evidence)> done);
+  /// Counts them up in the store of the round, and tells their number; without an answer within a
+  /// second nothing.
+  void count_section_signs(std::int64_t more, std::function<void(SectionSigns::Count)> done);
 
  private:
   void on_order(const rendezvous::NodeOrder& order);

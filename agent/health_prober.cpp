@@ -129,7 +129,8 @@ bool read_some(Running& running) {
 void end_output(Running& running) {
   constexpr int kMostReads = 256;
   int reads = 0;
-  while (read_some(running) && ++reads < kMostReads) {}
+  while (read_some(running) && ++reads < kMostReads) {
+  }
   if (!running.is_over) ::kill(-running.pid, SIGKILL);
   running.is_over = true;
 }

@@ -67,7 +67,8 @@ FailureReport JobRecorder::describe(const WorkerFailure& failure) const {
   report.worker = workers_.records().at(failure.local_rank.value());
   const auto oom = oom_facts(failure.status);
   report.out_of_memory = oom.known && oom.kills > 0;
-  report.cause = failure.hang.empty() ? describe_cause(failure.status, oom, report.worker.cpu_limit) : failure.hang;
+  report.cause = failure.hang.empty() ? describe_cause(failure.status, oom, report.worker.cpu_limit)
+                                      : failure.hang;
   if (!failure.hang.empty()) {
     report.worker.ended = failure.when;
     report.stacks_path = stacks_path_;

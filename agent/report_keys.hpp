@@ -34,9 +34,11 @@ inline constexpr std::array kReportKeys{
               "short report (format, host, "
               "pid, verdict, exit_code, reason) running, not_started, agent_lost"},
     ReportKey{"", "exit_code", "number", "of acc-launch"},
-    ReportKey{"", "restarts", "number", "of all workers, in this job; also those that were asked for"},
-    ReportKey{"", "restarts_used", "number",
-              "of max_restarts: without those that were asked for or given back (--restart_refill)"},
+    ReportKey{"", "restarts", "number",
+              "of all workers, in this job; also those that were asked for"},
+    ReportKey{
+        "", "restarts_used", "number",
+        "of max_restarts: without those that were asked for or given back (--restart_refill)"},
     ReportKey{"", "max_restarts", "number", "as given"},
     ReportKey{"", "failed_attempts", "number", "also those that `failures` leaves out"},
     ReportKey{"", "seconds", "number", "from the agent's start to its end"},

@@ -98,11 +98,10 @@ void fields(A& a, Is<JobPolicy> auto& part) {
 template <class A>
 void fields(A& a, Is<Join> auto& m) {
   auto& [version_major, version_minor, job, node, host, address, listens, slots, wanted, nodes_min,
-         nodes_max, facts, state, epoch, node_rank, first_rank, nodes, ledger, vote,
-         policy] = m;
+         nodes_max, facts, state, epoch, node_rank, first_rank, nodes, ledger, vote, policy] = m;
   a(version_major, version_minor, job, node, host, address, listens, slots, wanted, nodes_min,
-    nodes_max, limited(facts, kMaxFacts), state, epoch, node_rank, first_rank, nodes,
-    ledger, vote, policy);
+    nodes_max, limited(facts, kMaxFacts), state, epoch, node_rank, first_rank, nodes, ledger, vote,
+    policy);
 }
 template <class A>
 void fields(A& a, Is<Ready> auto& m) {

@@ -255,7 +255,7 @@ struct HeartbeatAck {
   std::uint32_t heartbeat = 0;
   std::uint64_t stamp = 0;
   Millis granted{0};  ///< the lease ends this long after the heartbeat was sent; 0: no lease
-  /// The coordinator's wall clock, ms since 1970, for people to be told of a difference; 0: unknown.
+  /// The coordinator's wall clock, ms since 1970, to tell people of a difference; 0: unknown.
   std::uint64_t clock_ms = 0;
 };
 

@@ -34,8 +34,8 @@ struct SilentRank {
 ///
 /// A worker is judged from its start, from its last heartbeat and from the begin and end of
 /// sections, whichever was last. In a section only the section's own limit counts. The others may
-/// wait for the one in it: as long as any worker is in a section that isn't over its limit, the time
-/// of those outside doesn't pass.
+/// wait for the one in it: as long as any worker is in a section that isn't over its limit, the
+/// time of those outside doesn't pass.
 class HangDetector {
  public:
   HangDetector(const HangPolicy& policy, const LearnedTimes& before)
@@ -54,13 +54,17 @@ class HangDetector {
     /// Where some are silent: those that are so for at least half of what they may be. Ranks that
     /// wait for each other fall silent within one step, and the last one of them is the cause.
     std::vector<SilentRank> nearly;
-    /// Where some are silent: those that send heartbeats, but none of a later step for at least half
-    /// of what they may be silent. The silent ones may wait for them.
+    /// Where some are silent: those that send heartbeats, but none of a later step for at least
+    /// half of what they may be silent. The silent ones may wait for them.
     std::vector<LocalRank> stuck;
     /// Those that would be silent, if nobody were in a section.
     std::vector<SilentRank> held;
     /// Those in a section that isn't over its limit.
     std::vector<LocalRank> in_section;
+    /// Ranks of other nodes may wait for one here, which is in a section, or has just left one.
+    bool holds_others = false;
+    /// One outside a section has been silent for a quarter of what it may be.
+    bool is_any_waiting = false;
     std::optional<Instant> next;  ///< when the first of the others would be silent for too long
     /// No worker has reported anything in the time for the first step: the program may not use
     /// heartbeats. Then none is silent, unless --first_step_timeout was given.
@@ -79,10 +83,11 @@ class HangDetector {
   struct Seen {
     std::uint64_t beats = 0;
     std::uint64_t time_ns = 0;
-    bool was_in_section = false;  ///< it, or one that it may have waited for
-    bool is_inside = false;       ///< of a section of its own, at the last look
+    bool was_in_section = false;   ///< it, or one that it may have waited for
+    bool is_inside = false;        ///< of a section of its own, at the last look
+    std::uint64_t settled_at = 0;  ///< heartbeats, with which the step after its section is over
     std::uint64_t step = 0;
-    Instant step_since{};          ///< a look saw the step for the first time
+    Instant step_since{};         ///< a look saw the step for the first time
     Instant::duration waited{0};  ///< since its last sign of life, for others in sections
   };
   struct Hold {

@@ -73,7 +73,9 @@ JobWatch::JobWatch(const Parts& parts, Hooks hooks)
       stall_{parts.plan.hang.stall},
       goodput_{clock_now()},
       stacks_{{parts.io, parts.workers, parts.messages, parts.run_folder, parts.job_id, parts.node},
-              [this](Instant from, Instant to) { leave_out(from, to); }} {}
+              [this](Instant from, Instant to) { leave_out(from, to); }} {
+  if (hooks_.section_signs) section_signs_.emplace(*hooks_.section_signs);
+}
 
 // ---- the course of the job ----
 
@@ -84,6 +86,7 @@ void JobWatch::round_started(HeartbeatBoard& board, Round round, Instant now) {
   stacks_.round_started(board, round);
   const auto workers = static_cast<std::uint32_t>(parts_.workers.records().size());
   hangs_.begin_round(now, workers);
+  if (section_signs_) section_signs_->begin_round();
   stragglers_.begin_round(workers);
   stall_.begin(now);
   stall_look_ = now;
@@ -205,25 +208,37 @@ void JobWatch::look_for_hangs(const std::vector<heartbeat::Beat>& beats,
                             ": --hang_timeout has no effect on a program that sends none "
                             "(docs/worker-socket.md)");
   }
-  tell_held(seen);
+  if (section_signs_) section_signs_->note(seen, hangs_.step_limit(), now);
+  tell_held(seen, now);
   if (!seen.silent.empty()) on_silent(seen);
 }
 
 // The time of a section with a limit ends by itself; this one may never end.
-void JobWatch::tell_held(const HangDetector::Look& look) {
-  if (look.held.empty() || is_held_told_) return;
+void JobWatch::tell_held(const HangDetector::Look& look, Instant now) {
+  if (is_held_told_) return;
   const auto beats = board_->beats();
   for (const auto rank : look.in_section) {
     const auto& beat = beats.at(rank.value());
     if (beat.section_limit_ms != 0 || beat.section.empty()) continue;
+    const std::string who = "rank " + std::to_string(rank_of(rank).value());
+    const std::string where = "section '" + beat.section + "', which has no time-out";
+    const Instant since{std::chrono::nanoseconds{beat.section_since_ns}};
+    const auto lasts = std::chrono::duration_cast<Millis>(now - since);
+    if (!look.held.empty()) {
+      std::vector<std::uint32_t> ranks;
+      for (const auto& one : look.held) ranks.push_back(rank_of(one.rank).value());
+      parts_.messages.warning(evidence::name_ranks(ranks) + " sent no heartbeat for " +
+                              describe(look.held.front().silent) + ", but " + who + " is in " +
+                              where + ": no rank counts as hung until it ends");
+    } else if (section_signs_ && lasts >= hangs_.step_limit()) {
+      parts_.messages.warning(who + " has been in " + where + ", for " + describe(lasts) +
+                              ": ranks of other nodes that wait for it don't count as hung until "
+                              "it ends");
+    } else {
+      continue;
+    }
     is_held_told_ = true;
-    std::vector<std::uint32_t> ranks;
-    for (const auto& one : look.held) ranks.push_back(rank_of(one.rank).value());
-    return parts_.messages.warning(
-        evidence::name_ranks(ranks) + " sent no heartbeat for " +
-        describe(look.held.front().silent) + ", but rank " + std::to_string(rank_of(rank).value()) +
-        " is in section '" + beat.section +
-        "', which has no time-out: no rank counts as hung until it ends");
+    return;
   }
 }
 
@@ -269,6 +284,17 @@ void JobWatch::look_for_stall(Instant now) {
 void JobWatch::on_silent(const HangDetector::Look& look) {
   is_judging_ = true;
   beats_then_ = board_->beats();
+  if (!section_signs_ || std::ranges::any_of(look.silent, &SilentRank::is_overdue))
+    return collect_for(look);
+  section_signs_->ask([this, look](bool is_held) {
+    if (board_ == nullptr) return;
+    if (!is_held && !is_suspended_) return collect_for(look);
+    if (is_held) hangs_.wait_for_other_nodes(clock_now());
+    call_off();
+  });
+}
+
+void JobWatch::collect_for(const HangDetector::Look& look) {
   std::vector<std::uint32_t> ranks;
   for (const auto& one : look.silent) ranks.push_back(rank_of(one.rank).value());
   const auto& first = look.silent.front();

@@ -4,6 +4,7 @@
 #include "agent/job_plan.hpp"
 #include "agent/watch/goodput.hpp"
 #include "agent/watch/hang_detector.hpp"
+#include "agent/watch/section_signs.hpp"
 #include "agent/watch/slow_restart.hpp"
 #include "agent/watch/stack_collection.hpp"
 #include "agent/watch/stall_detector.hpp"
@@ -43,6 +44,8 @@ class JobWatch {
     /// On several nodes: adds what the other nodes found about their silent ranks, now or later.
     /// Without `done`: takes back what this node told them.
     std::function<void(const evidence::NodeEvidence& mine, std::function<void(Evidence)>)> compare;
+    /// On several nodes.
+    std::optional<SectionSigns::Hooks> section_signs;
   };
   /// All outlive the watch.
   struct Parts {
@@ -88,6 +91,7 @@ class JobWatch {
   void look_for_stall(Instant now);
   void look_for_slow_restart(const std::vector<heartbeat::Beat>& beats);
   void on_silent(const HangDetector::Look& look);
+  void collect_for(const HangDetector::Look& look);
   void on_stall(Millis quiet);
   void call_off();
   /// What was found silent, and the ranks that may be the cause besides.
@@ -100,7 +104,7 @@ class JobWatch {
   /// Silent and nearly so; none: those that were silent go on.
   [[nodiscard]] std::vector<SilentRank> still_silent(const Suspects& found) const;
   [[nodiscard]] bool is_still_stuck(const Suspects& found, LocalRank rank) const;
-  void tell_held(const HangDetector::Look& look);
+  void tell_held(const HangDetector::Look& look, Instant now);
   void name_culprit(const std::vector<SilentRank>& silent, const std::string& file,
                     const Evidence& nodes);
   void report_hang(Hang hang, const Evidence& nodes);
@@ -119,6 +123,7 @@ class JobWatch {
   Round round_{0};
   std::string times_file_;
   HangDetector hangs_;
+  std::optional<SectionSigns> section_signs_;  ///< of other nodes
   StragglerWatch stragglers_;
   StallDetector stall_;
   Goodput goodput_;

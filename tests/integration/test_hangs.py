@@ -456,6 +456,11 @@ class SeveralNodes(HangTest):
         self.assertIn("no answer from node n1 (ranks 2-3)\n", reply["text"])
         self.assertEqual(sorted(set(re.findall(r"^  rank \d  on (n\d) ", reply["text"], re.M))), ["n0", "n2"])
 
+    def test_a_healthy_job_was_ended_as_a_rank_of_another_node_saved(self):
+        for job in self.start(2, "40 20 save=0@20", "--hang_timeout 4"):
+            self.assertEqual(job.wait(90), 0, job.stderr)
+            self.assertNotIn("sent no heartbeat", job.stderr)
+
     def test_the_rank_on_another_node_is_named_by_both(self):
         port = free_port()
         flags = (f"--num_machines 2 --num_processes 4 --main_process_ip 127.0.0.1 --main_process_port {port} --hang_timeout 3 "

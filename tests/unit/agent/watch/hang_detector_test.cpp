@@ -166,8 +166,7 @@ TEST_CASE("stacks that are asked for again and again put off no hang", "[agent][
   CHECK(look.silent[0].silent == 10s);
 }
 
-TEST_CASE("many stacks of one silence cost no memory, and no healthy worker",
-          "[agent][hang]") {
+TEST_CASE("many stacks of one silence cost no memory, and no healthy worker", "[agent][hang]") {
   Ranks ranks{fixed(1h), 1};
   for (int i = 0; i < 3; ++i) ranks.beat_all(kStart + i * 1s);
   Instant now = kStart + 2s;
@@ -374,6 +373,46 @@ TEST_CASE("a section on another node holds those here, whose clocks begin anew",
   ranks.detector.wait_for_other_nodes(kStart + 12s);
   CHECK(ranks.look_until(kStart + 21s).silent.empty());
   CHECK(ranks.look_until(kStart + 22s).silent.size() == 3);
+}
+
+TEST_CASE("a rank in a section holds other nodes, until its next step is done", "[agent][hang]") {
+  Three ranks;
+  CHECK_FALSE(ranks.look(ranks.now).holds_others);
+  const Millis limit = GENERATE(Millis{60s}, Millis{0});
+  ranks.enter(1, limit);
+  CHECK(ranks.look_until(kStart + 20s).holds_others);
+  ranks.leave(1);
+  SECTION("it goes on") {
+    ranks.beat(1, kStart + 21s);
+    CHECK(ranks.look_until(kStart + 21s).holds_others);  // others may wait for this step of it
+    ranks.beat(1, kStart + 22s);
+    CHECK_FALSE(ranks.look_until(kStart + 22s).holds_others);
+  }
+  SECTION("it hangs") {
+    CHECK(ranks.look_until(kStart + 29s).holds_others);
+    CHECK_FALSE(ranks.look_until(kStart + 30s).holds_others);
+  }
+  SECTION("it exits") {
+    ranks.lives[1] = false;
+    CHECK_FALSE(ranks.look_until(kStart + 21s).holds_others);
+  }
+}
+
+TEST_CASE("a section over its limit holds no other node", "[agent][hang]") {
+  Three ranks;
+  ranks.enter(1, 15s);
+  CHECK(ranks.look_until(kStart + 16s).holds_others);
+  CHECK_FALSE(ranks.look_until(kStart + 17s).holds_others);
+}
+
+TEST_CASE("ranks wait visibly after a quarter of the time-out", "[agent][hang]") {
+  Three ranks{12s};
+  CHECK_FALSE(ranks.look_until(kStart + 4s).is_any_waiting);
+  CHECK(ranks.look_until(kStart + 5s).is_any_waiting);
+  ranks.enter(0, 0s);
+  ranks.enter(1, 0s);
+  ranks.beat(2, ranks.now);
+  CHECK_FALSE(ranks.look_until(kStart + 7s).is_any_waiting);
 }
 
 TEST_CASE("a rank that tries again and again, with heartbeats of one step, is stuck",
