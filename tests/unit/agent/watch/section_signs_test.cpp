@@ -12,11 +12,11 @@ using namespace std::chrono_literals;
 
 namespace {
 
-const Instant kStart{1000s};
-constexpr Millis kLimit{16'000};
+const Instant kFirstLook{1000s};
+constexpr Millis kMayBeSilent{16'000};
 
 /// A node, whose coordinator counts what all give.
-struct Node {
+struct SignNode {
   std::int64_t& number;
   bool is_reached = true;
   std::function<void(SectionSigns::Count)> open{};  ///< a question without its answer yet
@@ -26,13 +26,13 @@ struct Node {
                         if (is_answered_later) return void(open = std::move(done));
                         done(is_reached ? SectionSigns::Count{number} : std::nullopt);
                       }}};
-  explicit Node(std::int64_t& number_of_all) : number{number_of_all} { signs.begin_round(); }
+  explicit SignNode(std::int64_t& number_of_all) : number{number_of_all} { signs.begin_round(); }
 
   void look(Instant now, bool holds_others, bool is_any_waiting) {
     HangDetector::Look look;
     look.holds_others = holds_others;
     look.is_any_waiting = is_any_waiting;
-    signs.note(look, kLimit, now);
+    signs.note(look, kMayBeSilent, now);
   }
   bool is_held() {
     std::optional<bool> told;
@@ -45,17 +45,17 @@ struct Node {
 
 TEST_CASE("a healthy job was ended as a rank of another node saved", "[agent][hang]") {
   std::int64_t number = 0;
-  Node saving{number};
-  Node waiting{number};
+  SignNode saving{number};
+  SignNode waiting{number};
   for (int second = 0; second < 40; ++second) {
-    const Instant now = kStart + second * 1s;
+    const Instant now = kFirstLook + second * 1s;
     saving.look(now, true, false);
     waiting.look(now, false, second % 16 >= 4);
     if (second % 16 == 15) CHECK(waiting.is_held());
   }
   // It has left the section, and hangs.
   for (int second = 40; second < 56; ++second) {
-    const Instant now = kStart + second * 1s;
+    const Instant now = kFirstLook + second * 1s;
     saving.look(now, false, second >= 44);
     waiting.look(now, false, second >= 44);
   }
@@ -65,37 +65,38 @@ TEST_CASE("a healthy job was ended as a rank of another node saved", "[agent][ha
 TEST_CASE("a section of another node that was over before the silence began holds nobody",
           "[agent][hang]") {
   std::int64_t number = 0;
-  Node saving{number};
-  Node waiting{number};
-  saving.look(kStart, true, false);
-  waiting.look(kStart, false, false);
+  SignNode saving{number};
+  SignNode waiting{number};
+  saving.look(kFirstLook, true, false);
+  waiting.look(kFirstLook, false, false);
   for (int second = 1; second < 16; ++second)
-    waiting.look(kStart + second * 1s, false, second >= 4);
+    waiting.look(kFirstLook + second * 1s, false, second >= 4);
   CHECK_FALSE(waiting.is_held());
 }
 
 TEST_CASE("a section of this node is no other node's", "[agent][hang]") {
   std::int64_t number = 0;
-  Node node{number};
-  for (int second = 0; second < 16; ++second) node.look(kStart + second * 1s, true, second >= 4);
+  SignNode node{number};
+  for (int second = 0; second < 16; ++second)
+    node.look(kFirstLook + second * 1s, true, second >= 4);
   CHECK(number > 4);
   CHECK_FALSE(node.is_held());
 }
 
 TEST_CASE("signs are few, and end with the section", "[agent][hang]") {
   std::int64_t number = 0;
-  Node saving{number};
+  SignNode saving{number};
   for (int second = 0; second < 3'600; ++second)
-    saving.look(kStart + second * 1s, second < 1'800, false);
+    saving.look(kFirstLook + second * 1s, second < 1'800, false);
   CHECK(number >= 1'800 / 3 - 1);
   CHECK(number <= 1'800 / 2);
 }
 
 TEST_CASE("without the coordinator's answer nobody is held", "[agent][hang]") {
   std::int64_t number = 0;
-  Node waiting{number};
+  SignNode waiting{number};
   waiting.is_reached = false;
-  waiting.look(kStart, false, true);
+  waiting.look(kFirstLook, false, true);
   number = 5;
   waiting.is_reached = true;
   CHECK_FALSE(waiting.is_held());  // it doesn't know how many there were
@@ -106,9 +107,9 @@ TEST_CASE("without the coordinator's answer nobody is held", "[agent][hang]") {
 
 TEST_CASE("an answer of the round before counts for nothing", "[agent][hang]") {
   std::int64_t number = 3;
-  Node waiting{number};
+  SignNode waiting{number};
   waiting.is_answered_later = true;
-  waiting.look(kStart, false, true);
+  waiting.look(kFirstLook, false, true);
   const auto late = std::exchange(waiting.open, nullptr);
   waiting.signs.begin_round();
   waiting.is_answered_later = false;
