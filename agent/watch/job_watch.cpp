@@ -306,15 +306,13 @@ void JobWatch::collect_for(const HangDetector::Look& look) {
   log::info("hang", {{"job", parts_.job_id},
                      {"round", round_.value()},
                      {"ranks", evidence::describe_ranks(ranks)}});
-  Suspects found{look.silent, look.nearly, look.stuck};
-  auto suspects = found.silent;
-  suspects.insert(suspects.end(), found.nearly.begin(), found.nearly.end());
-  stacks_.collect({.question = {words, evidence::Purpose::end},
-                   .silent = std::move(suspects),
-                   .stuck = found.stuck},
-                  [this, found = std::move(found)](Result<evidence::Answer> answer) {
-                    conclude(found, std::move(answer));
-                  });
+  const Suspects found{look.silent, look.nearly, look.stuck};
+  StackCollection::Request request{
+      .question = {words, evidence::Purpose::end}, .silent = found.silent, .stuck = found.stuck};
+  request.silent.insert(request.silent.end(), found.nearly.begin(), found.nearly.end());
+  stacks_.collect(request, [this, found](Result<evidence::Answer> answer) {
+    conclude(found, std::move(answer));
+  });
 }
 
 void JobWatch::on_stall(Millis quiet) {

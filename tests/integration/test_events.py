@@ -15,7 +15,7 @@ class Events(JobTest):
         self.path = os.path.join(folder.name, "events.jsonl")
 
     def test_a_job_that_restarts_tells_its_course(self):
-        self.finished(f"--num_processes 2 --max_restarts 1 --events {self.path}", "rank=1 attempt=0 exit=7")
+        self.finished(f"--num_processes 2 --max_restarts 1 --events {self.path}", "rank=1 attempt=0 err=the_end exit=7")
         events = events_of(self.path)
         self.assertEqual([event["seq"] for event in events], list(range(len(events))))
         words = [event["event"] for event in events]
@@ -26,7 +26,7 @@ class Events(JobTest):
         self.assertEqual(words.count("worker_ended"), 4)
         failure = events[words.index("failure")]
         self.assertEqual((failure["rank"], failure["round"], failure["cause"]), (1, 0, "exited with code 7"))
-        self.assertTrue(any("rank 1" in line for line in failure["last_lines"]), failure)
+        self.assertEqual(failure["last_lines"], ["the_end"])
         restart = events[words.index("restart")]
         self.assertEqual((restart["restarts"], restart["max_restarts"]), (1, 1))
         self.assertEqual((events[-1]["verdict"], events[-1]["exit_code"], events[-1]["restarts"]), ("succeeded", 0, 1))

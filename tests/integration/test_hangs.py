@@ -106,7 +106,8 @@ class OneSaves(HangTest):
         job.wait_stderr("but rank 1 is in section 'checkpoint', which has no time-out: no rank counts as hung until it ends", 5)
 
     def test_those_that_waited_were_named_and_not_the_one_that_sent_heartbeats_of_one_step(self):
-        job = self.run_job(3, "1000000 5 retry=1@10", HANG)
+        # Looks are a second apart: of 2 s it would be half by chance.
+        job = self.run_job(3, "1000000 5 retry=1@10", HANG, timeout="4")
         self.assert_culprit(job, 1, None, "hung: sends heartbeats, but lags at step 10")
         self.assertIn("ranks 0,2 wait for it", job.stderr)
 
