@@ -290,7 +290,8 @@ void JobWatch::on_silent(const HangDetector::Look& look) {
     if (board_ == nullptr) return;
     if (!is_held && !is_suspended_) return collect_for(look);
     if (is_held) hangs_.wait_for_other_nodes(clock_now());
-    call_off();
+    is_judging_ = false;
+    arm();
   });
 }
 

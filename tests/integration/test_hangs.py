@@ -461,6 +461,7 @@ class SeveralNodes(HangTest):
         for job in self.start(2, "40 20 save=0@20", "--hang_timeout 4"):
             self.assertEqual(job.wait(90), 0, job.stderr)
             self.assertNotIn("sent no heartbeat", job.stderr)
+            self.assertNotIn("the workers go on", job.stderr)
 
     def test_the_rank_on_another_node_is_named_by_both(self):
         port = free_port()
