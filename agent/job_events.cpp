@@ -161,6 +161,17 @@ void JobEvents::progress(Round round, const Progress& progress) {
   put(event);
 }
 
+void JobEvents::straggler(Round round, const Straggler& found) {
+  if (!sink_) return;
+  auto event = line("straggler");
+  event.json["round"] = round.value();
+  event.json["rank"] = found.rank.value();
+  event.json["steps_per_second"] = found.steps_per_second;
+  event.json["times_slower"] = found.times_slower;
+  event.json["since_s"] = event_seconds(found.since);
+  put(event);
+}
+
 void JobEvents::stopping(int signo, Millis grace) {
   if (!sink_) return;
   auto event = line("stopping");

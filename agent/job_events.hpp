@@ -60,6 +60,13 @@ class JobEvents {
     std::optional<double> steps_per_second;
   };
   void progress(Round round, const Progress& progress);
+  struct Straggler {
+    Rank rank{0};
+    double steps_per_second = 0;
+    double times_slower = 0;  ///< than the median of the others here
+    Millis since{0};          ///< so long ago its slow steps began
+  };
+  void straggler(Round round, const Straggler& found);
   /// The nodes of a round: those that had no part in the last one joined, those that are missing
   /// are lost.
   void nodes(const std::vector<control::NodeView>& table);

@@ -11,6 +11,8 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 
+#include <deque>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -37,17 +39,8 @@ std::string http_reply(std::string_view status, std::string_view type, std::stri
 /// One connection; its handlers keep it alive.
 class MetricsSession : public std::enable_shared_from_this<MetricsSession> {
  public:
-  MetricsSession(tcp::socket socket, const std::function<std::string()>& render,
-                 std::shared_ptr<std::size_t> count)
-      : socket_{std::move(socket)},
-        deadline_{socket_.get_executor()},
-        render_{render},
-        count_{std::move(count)} {
-    ++*count_;
-  }
-  ~MetricsSession() { --*count_; }
-  MetricsSession(const MetricsSession&) = delete;
-  MetricsSession& operator=(const MetricsSession&) = delete;
+  MetricsSession(tcp::socket socket, const std::function<std::string()>& render)
+      : socket_{std::move(socket)}, deadline_{socket_.get_executor()}, render_{render} {}
 
   void start() {
     deadline_.expires_after(kMetricsPatience);
@@ -62,12 +55,12 @@ class MetricsSession : public std::enable_shared_from_this<MetricsSession> {
         });
   }
 
- private:
   void close() {
     boost::system::error_code ignored;
     socket_.close(ignored);
   }
 
+ private:
   void reply() {
     reply_ = metrics_reply(request_, render_);
     boost::asio::async_write(socket_, boost::asio::buffer(reply_),
@@ -81,7 +74,6 @@ class MetricsSession : public std::enable_shared_from_this<MetricsSession> {
   tcp::socket socket_;
   boost::asio::steady_timer deadline_;
   const std::function<std::string()> render_;
-  std::shared_ptr<std::size_t> count_;
   std::string request_;
   std::string reply_;
 };
@@ -137,17 +129,25 @@ class MetricsServer::Impl : public std::enable_shared_from_this<Impl> {
         [self = shared_from_this()](boost::system::error_code failed, tcp::socket socket) {
           if (self->is_closed_) return;
           if (failed) return self->accept_later();  // no descriptor, or the client has gone
-          if (*self->count_ < kMetricsConnections)
-            std::make_shared<MetricsSession>(
-                std::move(socket),
-                [weak = self->weak_from_this()] {
-                  const auto alive = weak.lock();
-                  return alive ? alive->render_() : std::string{};
-                },
-                self->count_)
-                ->start();
+          self->begin(std::move(socket));
           self->accept();
         });
+  }
+
+  // The oldest makes room: any user of the machine can connect and say nothing.
+  void begin(tcp::socket socket) {
+    std::erase_if(sessions_, [](const auto& one) { return one.expired(); });
+    if (sessions_.size() >= kMetricsConnections) {
+      if (const auto oldest = sessions_.front().lock()) oldest->close();
+      sessions_.pop_front();
+    }
+    const auto session =
+        std::make_shared<MetricsSession>(std::move(socket), [weak = weak_from_this()] {
+          const auto alive = weak.lock();
+          return alive ? alive->render_() : std::string{};
+        });
+    sessions_.push_back(session);
+    session->start();
   }
 
   void accept_later() {
@@ -160,7 +160,7 @@ class MetricsServer::Impl : public std::enable_shared_from_this<Impl> {
   tcp::acceptor acceptor_;
   boost::asio::steady_timer pause_;
   std::function<std::string()> render_;
-  std::shared_ptr<std::size_t> count_ = std::make_shared<std::size_t>(0);
+  std::deque<std::weak_ptr<MetricsSession>> sessions_;  ///< the oldest first
   bool is_closed_ = false;
 };
 

@@ -40,27 +40,30 @@ static Result<void> write_all(int fd, std::string_view text, const std::string& 
   return {};
 }
 
-static Result<void> write_in_place(const std::string& path, std::string_view text) {
+// A device or a pipe. @param links  O_NOFOLLOW where there were none
+static Result<void> write_in_place(const std::string& path, std::string_view text, int links) {
   // O_CREAT: the kernel then refuses another user's pipe in a folder as /tmp (fs.protected_fifos).
   const UniqueFd fd{
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644)};
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | links, 0644)};
   if (!fd) return system_error(errno, "write '" + path + "'");
   return write_all(fd.get(), text, path);
 }
 
-Result<void> write_whole_file(const std::string& path, std::string_view text, std::size_t reserve) {
+Result<void> write_whole_file(const std::string& path, std::string_view text, std::size_t reserve,
+                              mode_t mode) {
   struct stat info {};
   const bool exists = ::stat(path.c_str(), &info) == 0;
-  if (exists && !S_ISREG(info.st_mode)) return write_in_place(path, text);
   const auto [target, refused] = file_behind_links(path);
   if (refused != 0) return system_error(refused, "write '" + path + "'");
+  if (exists && !S_ISREG(info.st_mode))
+    return write_in_place(path, text, target == path ? O_NOFOLLOW : 0);
   struct stat behind {};
   // /proc/PID/fd/N of a memfd or a removed file: what its link reads as names no file, or another.
   if (exists && (::stat(target.c_str(), &behind) != 0 || behind.st_ino != info.st_ino ||
                  behind.st_dev != info.st_dev))
     return overwrite_file(path, text);
   const std::string beside = target + ".tmp-" + random_name();
-  const UniqueFd fd{::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)};
+  const UniqueFd fd{::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)};
   if (!fd) return system_error(errno, "write '" + path + "'");
   auto written = write_all(fd.get(), text, path);
   if (written.has_value() && reserve > 0)  // not every file system can, and a full one won't

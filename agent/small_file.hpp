@@ -2,6 +2,8 @@
 
 #include "common/error.hpp"
 
+#include <sys/types.h>
+
 #include <string>
 #include <string_view>
 
@@ -15,7 +17,7 @@ namespace acc::agent {
 /// it is.
 /// @param reserve  bytes of the disk that the file keeps for overwrite_file, where it can
 Result<void> write_whole_file(const std::string& path, std::string_view text,
-                              std::size_t reserve = 0);
+                              std::size_t reserve = 0, mode_t mode = 0644);
 /// Writes over a regular file that is there, into the space that it has: for a full disk. A reader
 /// meanwhile may see the beginning alone, but no old text behind the new one.
 Result<void> overwrite_file(const std::string& path, std::string_view text);

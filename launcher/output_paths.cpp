@@ -43,6 +43,7 @@ int why_no_new_file(const std::string& path) {
 
 int why_no_file(const std::string& path) {
   struct stat info {};
+  if (const int refused = file_behind_links(path).error) return refused;
   const bool exists = ::stat(path.c_str(), &info) == 0;
   if (!exists || S_ISREG(info.st_mode)) {  // written beside it and renamed
     return why_no_new_file(path);
@@ -53,8 +54,8 @@ int why_no_file(const std::string& path) {
 
 int why_no_appending(const std::string& path) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0)
-    return errno == ENOENT ? why_no_new_file(path) : errno;
+  if (const int refused = file_behind_links(path).error) return refused;
+  if (::stat(path.c_str(), &info) != 0) return errno == ENOENT ? why_no_new_file(path) : errno;
   if (S_ISDIR(info.st_mode)) return EISDIR;
   return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;
 }

@@ -46,13 +46,19 @@ std::uint64_t network_identity() {
   return net.st_ino;
 }
 
-std::string folder() {
-  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && ::access(runtime, W_OK) == 0) return runtime;
-  for (const char* const shared : {"/dev/shm", "/run", "/tmp"}) {
-    if (::access(shared, W_OK) == 0) return shared;
-  }
-  return {};
+/// Whether nobody else can put a file in there.
+bool is_private(const std::string& folder) {
+  struct stat facts {};
+  constexpr mode_t kOthersWrite = S_IWGRP | S_IWOTH;
+  return ::lstat(folder.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) &&
+         facts.st_uid == ::geteuid() && (facts.st_mode & kOthersWrite) == 0;
+}
+
+/// The user's own in a folder that all may write to; empty: another user took the name.
+std::string own_folder(const std::string& shared) {
+  const std::string own = shared + "/acc-launch-" + std::to_string(::geteuid());
+  ::mkdir(own.c_str(), 0700);
+  return is_private(own) ? own : std::string{};
 }
 
 /// Removes files of jobs that were killed and never restarted.
@@ -70,8 +76,8 @@ void sweep_old(const std::string& place, const std::string& prefix) {
   }
 }
 
-/// The folder may be world-writable: a file that another user put there (a FIFO would block us
-/// until its other end is opened) is ignored. Empty: there is none.
+/// What is no file of ours is ignored (a FIFO would block us until its other end is opened). Empty:
+/// there is none.
 UniqueFd open_note(const std::string& path, int flags) {
   UniqueFd file{::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600)};
   struct stat facts {};
@@ -82,16 +88,27 @@ UniqueFd open_note(const std::string& path, int flags) {
 
 }  // namespace
 
-LastLeaderFile::LastLeaderFile(const std::string& job, std::uint16_t port) {
-  const auto place = folder();
+LastLeaderFile::LastLeaderFile(const std::string& job, std::uint16_t port,
+                               const std::vector<std::string>& shared_folders) {
+  std::string place;
+  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && is_private(runtime) && ::access(runtime, W_OK) == 0) place = runtime;
+  for (const auto& shared : shared_folders) {
+    if (!place.empty()) break;
+    if (::access(shared.c_str(), W_OK) != 0) continue;
+    place = own_folder(shared);
+    if (place.empty()) is_kept_out_ = true;
+  }
   if (place.empty()) return;
-  const std::string prefix = "acc-launch-coordinator-" + std::to_string(::getuid()) + "-";
+  is_kept_out_ = false;
+  const std::string prefix = "coordinator-";
   sweep_old(place, prefix);
   path_ = place + "/" + prefix + std::to_string(network_identity()) + "-" + std::to_string(port) +
           "-" + std::to_string(hash_of(job));
 }
 
 std::optional<Millis> LastLeaderFile::age() const {
+  if (is_kept_out_) return Millis{0};
   if (path_.empty()) return std::nullopt;
   const UniqueFd file = open_note(path_, O_RDONLY);
   if (!file) return std::nullopt;

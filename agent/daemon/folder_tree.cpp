@@ -108,7 +108,8 @@ void add_bytes(int parent, const char* name, dev_t device, int depth, std::uint6
   const Folder folder = open_tree_folder(parent, name);
   if (!folder) return;
   while (const dirent* entry = ::readdir(folder.get())) {
-    if (is_dots(entry->d_name) || ++files > kMost) continue;
+    if (is_dots(entry->d_name)) continue;
+    if (++files > kMost) return;
     struct stat info {};
     if (::fstatat(::dirfd(folder.get()), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
     constexpr std::uint64_t kBlock = 512;

@@ -3,6 +3,7 @@
 #include "agent/daemon/crash_point.hpp"
 #include "agent/daemon/folder_tree.hpp"
 #include "agent/daemon/user_file.hpp"
+#include "common/foreign_file.hpp"
 #include "common/log.hpp"
 #include "common/random.hpp"
 #include "common/text.hpp"
@@ -92,6 +93,12 @@ std::vector<std::string> entries_of(int folder) {
 
 Result<StateFolder> StateFolder::open(const std::string& path) {
   StateFolder folder;
+  std::string link = path;  // a slash at its end would follow it
+  while (link.size() > 1 && link.ends_with('/')) link.pop_back();
+  if (file_behind_links(link).error == EACCES)
+    return Error{Errc::not_permitted, "the state folder '" + path +
+                                          "' is another user's link in a folder that all may "
+                                          "write to: remove it, or name another folder"};
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) return system_error(error.value(), "create the state folder '" + path + "'");
@@ -225,15 +232,24 @@ Result<void> StateFolder::drop_job(const JobId& id) {
   return {};
 }
 
-Result<void> StateFolder::empty_trash() {
+std::vector<StateFolder::Trash> StateFolder::trash() const {
+  std::vector<Trash> found;
   const UniqueFd trash{::openat(state_.get(), "trash", kJobFolderFlags)};
-  if (!trash) return {};
-  Result<void> all;
+  if (!trash) return found;
   for (const auto& name : entries_of(trash.get())) {
-    crash_point("prune.removing");
-    if (auto removed = remove_tree(trash.get(), name); removed.has_error()) all = removed;
+    struct stat info {};
+    const auto user = name + "/user";
+    const bool is_known = ::fstatat(trash.get(), user.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+    found.push_back({name, is_known ? info.st_uid : ::geteuid()});
   }
-  return all;
+  return found;
+}
+
+Result<void> StateFolder::remove_trash(const std::string& name) {
+  const UniqueFd trash{::openat(state_.get(), "trash", kJobFolderFlags)};
+  if (!trash) return failure_of("open the folder of removed jobs");
+  crash_point("prune.removing");
+  return remove_tree(trash.get(), name);
 }
 
 Result<UniqueFd> StateFolder::open_user_folder(const JobId& id) const {
@@ -264,8 +280,7 @@ std::string StateFolder::read_note(const std::string& name) const {
 static bool overwrite_note(int folder, const std::string& name, const std::string& text) {
   const UniqueFd fd{::openat(folder, name.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC)};
   struct stat facts {};
-  return fd && ::fstat(fd.get(), &facts) == 0 &&
-         facts.st_size == static_cast<off_t>(text.size()) &&
+  return fd && ::fstat(fd.get(), &facts) == 0 && facts.st_size == static_cast<off_t>(text.size()) &&
          ::pwrite(fd.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
          ::fsync(fd.get()) == 0;
 }

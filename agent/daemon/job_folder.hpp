@@ -35,9 +35,14 @@ class StateFolder {
   [[nodiscard]] Result<void> write_record(const JobId& id, const std::string& text);
   [[nodiscard]] Result<void> write_config(const JobId& id, const std::string& text, uid_t uid,
                                           gid_t gid);
-  /// The job is gone when it returns; its files go with empty_trash().
+  /// The job is gone when it returns; its files go with remove_trash().
   [[nodiscard]] Result<void> drop_job(const JobId& id);
-  [[nodiscard]] Result<void> empty_trash();
+  struct Trash {
+    std::string name;
+    uid_t uid = 0;  ///< whose job it was
+  };
+  [[nodiscard]] std::vector<Trash> trash() const;
+  [[nodiscard]] Result<void> remove_trash(const std::string& name);
   /// A descriptor of jobs/ID/user.
   [[nodiscard]] Result<UniqueFd> open_user_folder(const JobId& id) const;
   [[nodiscard]] std::uint64_t bytes_of(const JobId& id) const;

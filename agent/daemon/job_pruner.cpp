@@ -20,12 +20,12 @@ JobPruner::JobPruner(const Parts& parts, const PruneRules& rules)
     : parts_{parts}, rules_{rules}, timer_{parts.io} {}
 
 JobPruner::~JobPruner() {
-  if (slow_) slow_->join();
+  for (auto& [what, pool] : slow_) pool.join();
 }
 
-boost::asio::thread_pool& JobPruner::slow() {
-  if (!slow_) slow_.emplace(1);
-  return *slow_;
+boost::asio::thread_pool& JobPruner::slow(Slow what) {
+  constexpr std::size_t kRemovers = 4;
+  return slow_.try_emplace(what, what == Slow::removing ? kRemovers : 1).first->second;
 }
 
 void JobPruner::set_rules(const PruneRules& rules) {
@@ -52,7 +52,8 @@ awaitable<std::vector<EndedJob>> JobPruner::ended_jobs() {
     if (job->stored.life.phase != Phase::ended || job->is_leaving) continue;
     if (job->stored.bytes == 0) {
       std::function<std::uint64_t()> count = [this, id = id] { return parts_.folder.bytes_of(id); };
-      job->stored.bytes = std::max<std::uint64_t>(1, co_await on_pool(slow(), std::move(count)));
+      job->stored.bytes =
+          std::max<std::uint64_t>(1, co_await on_pool(slow(Slow::counting), std::move(count)));
     }
     if (job->stored.life.phase == Phase::ended)  // it may have been restarted meanwhile
       ended.push_back({id, job->stored.ended_ms, job->stored.bytes, job->stored.uid});
@@ -95,23 +96,40 @@ awaitable<Result<void>> JobPruner::drop(JobPtr job) {
   }
   parts_.jobs.erase(job->id());
   parts_.events.report("removed", job.get(), "removed");
-  empty_trash_later();
+  empty_trash_of(job->stored.uid);
   co_return Result<void>{};
 }
 
 void JobPruner::empty_trash_later() { parts_.spawn("empty trash", empty_trash()); }
 
 awaitable<void> JobPruner::empty_trash() {
-  has_trash_ = true;
-  if (is_emptying_) co_return;
-  is_emptying_ = true;
-  while (has_trash_) {
-    has_trash_ = false;
-    std::function<Result<void>()> empty = [this] { return parts_.folder.empty_trash(); };
-    const auto emptied = co_await on_pool(slow(), std::move(empty));
-    if (emptied.has_error()) log::warn("trash_not_empty", {{"why", emptied.error().what}});
+  std::function<std::vector<StateFolder::Trash>()> look = [this] { return parts_.folder.trash(); };
+  for (const auto& one : co_await on_pool(slow(Slow::removing), std::move(look)))
+    empty_trash_of(one.uid);
+}
+
+void JobPruner::empty_trash_of(uid_t uid) {
+  const auto [at, is_first] = removing_.try_emplace(uid, true);
+  at->second = true;
+  if (is_first) parts_.spawn("empty trash", remove_all_of(uid));
+}
+
+// One folder of each user at a time: nobody waits until another's millions of files are deleted.
+awaitable<void> JobPruner::remove_all_of(uid_t uid) {
+  while (std::exchange(removing_[uid], false)) {
+    std::function<std::vector<StateFolder::Trash>()> look = [this] {
+      return parts_.folder.trash();
+    };
+    for (const auto& one : co_await on_pool(slow(Slow::removing), std::move(look))) {
+      if (one.uid != uid) continue;
+      std::function<Result<void>()> remove = [this, one] {
+        return parts_.folder.remove_trash(one.name);
+      };
+      const auto removed = co_await on_pool(slow(Slow::removing), std::move(remove));
+      if (removed.has_error()) log::warn("trash_not_empty", {{"why", removed.error().what}});
+    }
   }
-  is_emptying_ = false;
+  removing_.erase(uid);
 }
 
 }  // namespace acc::agent::daemon

@@ -10,8 +10,9 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 
+#include <cstdint>
 #include <functional>
-#include <optional>
+#include <map>
 #include <vector>
 
 namespace acc::agent::daemon {
@@ -49,16 +50,19 @@ class JobPruner {
   boost::asio::awaitable<void> prune();
   boost::asio::awaitable<std::vector<EndedJob>> ended_jobs();
   boost::asio::awaitable<void> empty_trash();
-  boost::asio::thread_pool& slow();
+  void empty_trash_of(uid_t uid);
+  boost::asio::awaitable<void> remove_all_of(uid_t uid);
+  /// For what may take long. Made when needed.
+  enum class Slow : std::uint8_t { counting, removing };
+  boost::asio::thread_pool& slow(Slow what);
 
   Parts parts_;
   PruneRules rules_;
   boost::asio::steady_timer timer_;
   bool is_pruning_ = false;
-  bool is_emptying_ = false;
-  bool has_trash_ = false;
   bool is_closed_ = false;
-  std::optional<boost::asio::thread_pool> slow_;  ///< for what may take long; made when needed
+  std::map<uid_t, bool> removing_;  ///< users whose folders are being deleted; true: more came
+  std::map<Slow, boost::asio::thread_pool> slow_;
 };
 
 }  // namespace acc::agent::daemon

@@ -42,6 +42,8 @@ template awaitable<StateFolder::Contents> on_pool(asio::thread_pool&,
                                                   std::function<StateFolder::Contents()>);
 template awaitable<std::vector<FoundProcess>> on_pool(asio::thread_pool&,
                                                       std::function<std::vector<FoundProcess>()>);
+template awaitable<std::vector<StateFolder::Trash>> on_pool(
+    asio::thread_pool&, std::function<std::vector<StateFolder::Trash>()>);
 template awaitable<std::uint64_t> on_pool(asio::thread_pool&, std::function<std::uint64_t()>);
 
 }  // namespace acc::agent::daemon

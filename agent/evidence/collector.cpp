@@ -26,6 +26,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
 #include <set>
 #include <span>
 #include <thread>
@@ -248,8 +249,8 @@ class Collector {
     struct stat process {};
     const auto proc = "/proc/" + std::to_string(pid);
     return ::lstat(dump.c_str(), &info) == 0 && ::stat(proc.c_str(), &process) == 0 &&
-           S_ISREG(info.st_mode) && info.st_uid == process.st_uid &&
-           info.st_size <= kMostDump && info.st_mtime >= process.st_mtime;
+           S_ISREG(info.st_mode) && info.st_uid == process.st_uid && info.st_size <= kMostDump &&
+           info.st_mtime >= process.st_mtime;
   }
 
   void read_flight_dumps() {
@@ -362,9 +363,17 @@ class Collector {
   bool was_tool_ended_ = false;
 };
 
+// What a program does is no other user's business; of log folders their owner decides.
+mode_t mode_in(const std::string& folder) {
+  struct stat info {};
+  const bool is_for_all = ::stat(folder.c_str(), &info) != 0 || (info.st_mode & S_IWOTH) != 0;
+  return is_for_all ? 0600 : 0644;
+}
+
 void save(Answer& answer, const std::vector<std::string>& files) {
   for (const auto& file : files) {
-    const auto written = write_whole_file(file, answer.text);
+    const auto folder = std::filesystem::path{file}.parent_path().string();
+    const auto written = write_whole_file(file, answer.text, 0, mode_in(folder));
     if (written) {
       answer.file = file;
       return;

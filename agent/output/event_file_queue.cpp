@@ -1,6 +1,7 @@
 #include "agent/output/event_file_queue.hpp"
 
 #include "agent/output/event_file_line.hpp"
+#include "common/foreign_file.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -23,8 +24,11 @@ constexpr const char* kNextFile = ".next";
 int EventFileQueue::open_file() {
   if (largest_ != 0 && ::access(path_.c_str(), F_OK) != 0)
     ::rename((path_ + kNextFile).c_str(), path_.c_str());
-  fd_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
-                   0644));
+  const auto [file, refused] = file_behind_links(path_);
+  if (refused != 0) return refused;
+  const int links = file == path_ ? O_NOFOLLOW : 0;  // none comes in between
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  fd_.reset(::open(path_.c_str(), kFlags | links, 0644));
   if (!fd_) return errno;
   look_at_end();
   return 0;
@@ -35,8 +39,8 @@ int EventFileQueue::open_file() {
 int EventFileQueue::rotate() {
   const std::string next = path_ + kNextFile;
   const std::string line = event_file_line(begins_at_ + size_);
-  UniqueFd fresh{
-      ::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644)};
+  ::unlink(next.c_str());  // of a job that was killed here; another user's link or pipe stays
+  UniqueFd fresh{::open(next.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644)};
   if (!fresh) return errno;
   const ssize_t n = ::write(fresh.get(), line.data(), line.size());
   if (n != static_cast<ssize_t>(line.size())) {

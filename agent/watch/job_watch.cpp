@@ -256,6 +256,7 @@ void JobWatch::look_for_slow_restart(const std::vector<heartbeat::Beat>& beats) 
 void JobWatch::look_for_stragglers(const std::vector<heartbeat::Beat>& beats, Instant now) {
   for (const auto& found : stragglers_.look(beats, now)) {
     const auto rank = rank_of(found.rank).value();
+    hooks_.on_straggler(rank_of(found.rank), found);
     log::info("straggler", {{"job", parts_.job_id},
                             {"rank", rank},
                             {"steps_per_second", one_decimal(found.steps_per_second)},

@@ -41,6 +41,7 @@ class JobWatch {
     std::function<void(const Hang&)> on_hang;
     /// After each look at heartbeats, once a second.
     std::function<void()> on_look;
+    std::function<void(Rank, const StragglerWatch::Straggler&)> on_straggler;
     /// On several nodes: adds what the other nodes found about their silent ranks, now or later.
     /// Without `done`: takes back what this node told them.
     std::function<void(const evidence::NodeEvidence& mine, std::function<void(Evidence)>)> compare;

@@ -355,10 +355,14 @@ class Watching(HangTest):
             job.close()
 
     def test_a_straggler_is_told_once(self):
-        job = self.job("--num_processes 3 --no_python", "400 40 slow=2@60", program=[WORKER])
+        job = self.job("--num_processes 3 --no_python --events events.jsonl", "400 40 slow=2@60", program=[WORKER])
         self.assertEqual(job.wait(90), 0, job.stderr)
         told = re.findall(r"rank (\d) on \S+ is ([\d.]+) times slower than the other ranks here", job.stderr)
         self.assertEqual([rank for rank, _ in told], ["2"], job.stderr)
+        events = [json.loads(line) for line in read(os.path.join(job.folder, "events.jsonl")).splitlines()]
+        stragglers = [event for event in events if event["event"] == "straggler"]
+        self.assertEqual([event["rank"] for event in stragglers], [2])
+        self.assertGreater(stragglers[0]["times_slower"], 2)
 
     def test_a_program_that_does_nothing_is_told_and_by_wish_restarted(self):
         job = self.job("--num_processes 2 --stall_timeout 2 --no_python", "hold", program=[os.path.join(PROGRAMS.name, "fake_worker")])

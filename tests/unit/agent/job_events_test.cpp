@@ -63,6 +63,7 @@ void tell_all(JobEvents& events) {
   events.nodes({{"b", "host-b", Rank{0}, 2}});
   events.stop_ordered("b", "a lost");
   events.progress(Round{1}, {Rank{3}, 41, 2.5});
+  events.straggler(Round{1}, {Rank{2}, 0.8, 2.5, Millis{40'000}});
   events.stopping(SIGTERM, Millis{15'000});
   events.health({"gpu", "GPU 3", health::Severity::unfit, "GPU 3 is lost"});
   events.output_lost({"stdout", "No space left on device", 10, 1, {}});

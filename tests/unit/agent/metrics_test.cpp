@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 using namespace acc;
 using namespace acc::agent;
@@ -129,6 +130,14 @@ TEST_CASE("the server answers GET /metrics and refuses all else", "[agent][metri
   CHECK_THAT(ask(port, "POST /metrics HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
   CHECK_THAT(ask(port, "\r\n\r\n"), StartsWith("HTTP/1.1 400 "));
   CHECK(ask(port, std::string(100'000, 'x')).empty());
+  // Another user held all 16 connections, and said nothing.
+  boost::asio::io_context of_clients;
+  std::vector<boost::asio::ip::tcp::socket> silent;
+  for (int i = 0; i < 20; ++i) {
+    silent.emplace_back(of_clients);
+    silent.back().connect({boost::asio::ip::address_v4::loopback(), port});
+  }
+  CHECK_THAT(ask(port, "GET /metrics HTTP/1.1\r\n\r\n"), Contains("acc_build_info 1"));
   io.stop();
   loop.join();
   boost::asio::io_context other;

@@ -66,6 +66,11 @@ TEST_CASE("root's report went where another user's link in a shared folder point
   REQUIRE(written.has_error());
   CHECK(written.error().what == "write '" + link + "': Permission denied");
   CHECK_FALSE(fs::exists(target));
+  // Through one to a device root's disk was written over.
+  const auto to_device = (shared / "device").string();
+  fs::create_symlink("/dev/null", to_device);
+  REQUIRE(::lchown(to_device.c_str(), kOther, kOther) == 0);
+  CHECK(write_whole_file(to_device, "text").has_error());
   REQUIRE(::lchown(link.c_str(), ::geteuid(), ::getegid()) == 0);
   CHECK(write_whole_file(link, "text").has_value());
   CHECK(read_small_file(target.string()) == "text");

@@ -27,6 +27,7 @@ class RuntimeFolder {
     ::unsetenv("XDG_RUNTIME_DIR");
     std::filesystem::remove_all(path_);
   }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::size_t files() const {
     return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator{path_},
                                                   std::filesystem::directory_iterator{}));
@@ -105,5 +106,35 @@ TEST_CASE("what another one put in the place of a note neither hangs nor mislead
     std::filesystem::create_hard_link(target, path);
     note.renew();
     CHECK(std::filesystem::file_size(target) == 2);
+  }
+}
+
+TEST_CASE("another user's file switched off the wait for old leases",
+          "[rendezvous][last_leader_file]") {
+  const RuntimeFolder here;
+  const auto shared = here.path() / "shared";
+  const auto spare = here.path() / "spare";
+  for (const auto& folder : {shared, spare}) std::filesystem::create_directory(folder);
+  const std::string own = "acc-launch-" + std::to_string(::geteuid());
+  ::unsetenv("XDG_RUNTIME_DIR");
+  SECTION("a folder of ours is made") {
+    const LastLeaderFile note{"job 7", 29400, {shared, spare}};
+    note.renew();
+    CHECK(note.age());
+    CHECK(std::filesystem::status(shared / own).permissions() == std::filesystem::perms::owner_all);
+    CHECK(LastLeaderFile("job 7", 29400, {shared, spare}).age());
+  }
+  SECTION("its name was taken by a link, a file, or a folder for all") {
+    std::filesystem::create_directory(shared / "other");
+    const int what = GENERATE(0, 1, 2);
+    if (what == 0) std::filesystem::create_symlink(shared / "other", shared / own);
+    if (what == 1) std::ofstream{shared / own} << "x";
+    if (what == 2) {
+      std::filesystem::create_directory(shared / own);
+      std::filesystem::permissions(shared / own, std::filesystem::perms::all);
+    }
+    // The next folder serves; where there is none a coordinator may have been active until now.
+    CHECK_FALSE(LastLeaderFile("job 7", 29400, {shared, spare}).age());
+    CHECK(LastLeaderFile("job 7", 29400, {shared}).age() == Millis{0});
   }
 }

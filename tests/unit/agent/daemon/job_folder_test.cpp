@@ -73,8 +73,33 @@ TEST_CASE("a job is found again as it was recorded last", "[daemon]") {
   CHECK(contents.jobs[0].life.phase == Phase::running);
   REQUIRE(state->drop_job("a-000000").has_value());
   CHECK(state->read_jobs().jobs.empty());
-  CHECK(state->empty_trash().has_value());
+  const auto trash = state->trash();
+  REQUIRE(trash.size() == 1);
+  CHECK(trash[0].uid == ::geteuid());
+  CHECK(state->remove_trash(trash[0].name).has_value());
   CHECK(fs::is_empty(path + "/trash"));
+}
+
+TEST_CASE("root's daemon took the folder behind another user's link for its state", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto shared = folder / "shared";
+  const auto target = folder / "target";
+  const auto link = (shared / "agent").string();
+  for (const auto& one : {shared, target}) fs::create_directory(one);
+  fs::create_directory_symlink(target, link);
+  if (::lchown(link.c_str(), 1001, 1001) != 0) {
+    WARN("needs root: skipped");
+    return;
+  }
+  REQUIRE(::chmod(shared.c_str(), S_ISVTX | 0777) == 0);
+  for (const auto& path : {link, link + "/"}) {
+    const auto state = StateFolder::open(path);
+    REQUIRE(state.has_error());
+    CHECK(state.error().what.find("is another user's link") != std::string::npos);
+  }
+  CHECK(fs::is_empty(target));
+  REQUIRE(::lchown(link.c_str(), ::geteuid(), ::getegid()) == 0);
+  CHECK(StateFolder::open(link).has_value());
 }
 
 TEST_CASE("two daemons don't share a state folder", "[daemon]") {

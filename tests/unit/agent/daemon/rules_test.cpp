@@ -145,6 +145,28 @@ TEST_CASE("numbers of events go on, and the oldest are forgotten", "[daemon]") {
   CHECK(ring.after(~0ULL, all).empty());
 }
 
+TEST_CASE("the events of one user pushed out those of all others", "[agent][daemon]") {
+  EventRing ring{1};
+  const auto add = [&](uid_t uid) {
+    JobEvent event;
+    event.uid = uid;
+    ring.add(event);
+  };
+  const auto count_of = [&](uid_t uid) {
+    return ring.after(0, [&](const JobEvent& event) { return event.uid == uid; }).size();
+  };
+  for (int i = 0; i < 3; ++i) add(1002);
+  add(0);
+  for (int i = 0; i < 10'000; ++i) add(1001);
+  CHECK(count_of(1002) == 3);
+  CHECK(count_of(0) == 1);
+  CHECK(count_of(1001) == EventRing::kKept - 4);
+  // Two that write much share it.
+  for (int i = 0; i < 10'000; ++i) add(1003);
+  CHECK(count_of(1001) == count_of(1003));
+  CHECK(count_of(1002) == 3);
+}
+
 TEST_CASE("a report, rank logs and events are added unless the words name them", "[daemon]") {
   const Texts report{"--report", "/f/report.json"};
   const Texts events{"--events", "/f/events.jsonl", "--events_size", "16M"};
