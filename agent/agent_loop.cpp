@@ -217,7 +217,10 @@ CoordinatorLink::Hooks AgentLoop::link_hooks() {
           [this](const auto& lost) {
             if (services_) services_->tell_lost(lost);
           },
-          [this](Millis ahead) { health_.note_clock_skew(ahead); }};
+          [this](Millis ahead) { health_.note_clock_skew(ahead); },
+          [this](bool is_here) {
+            if (plan_.stop.is_from_one_launch) messages_.tell_job(is_here);
+          }};
 }
 
 // ---- the start ----

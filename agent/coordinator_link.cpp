@@ -90,6 +90,7 @@ void CoordinatorLink::prepare(const rendezvous::OrderKill& order) {
 void CoordinatorLink::prepare(const rendezvous::GiveUp& order) { hooks_.on_give_up(order.text); }
 
 void CoordinatorLink::prepare(const rendezvous::Tell& order) {
+  if (order.is_coordinator_here) hooks_.on_coordinator_here(*order.is_coordinator_here);
   parts_.course.note(order.text, order.is_warning);
 }
 

@@ -50,6 +50,8 @@ class CoordinatorLink {
     /// To the workers here, before they are stopped.
     std::function<void(const std::vector<worker_socket::LostRank>&)> tell_lost;
     CoordinatedJob::OnClockSkew on_clock_skew;
+    /// It has come to this node, or is no longer here.
+    std::function<void(bool is_here)> on_coordinator_here;
   };
   CoordinatorLink(const Parts& parts, Hooks hooks);
 

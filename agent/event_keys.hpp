@@ -24,7 +24,7 @@ inline constexpr std::array kEventKeys{
     EventKey{"", "seq", "number", "from 0 in each job and node; a gap: lines were lost"},
     EventKey{"", "time", "text", "UTC, \"2026-03-02T03:14:07.000Z\", by this machine's clock"},
     EventKey{"", "t", "number", "seconds since the agent's start, by a clock that never jumps"},
-    EventKey{"", "job", "text", "id of the run, as in ACC_JOB_ID"},
+    EventKey{"", "job", "text", "id of the run, as in ACC_JOB_ID; another one on each node"},
     EventKey{"", "node", "text",
              "name of this node; of two with one host name the later one gets its own when it has "
              "joined"},

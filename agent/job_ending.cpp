@@ -68,7 +68,10 @@ int JobEnding::conclude(const CoordinatedJob* job) {
   report.is_unwritten = !write(report);
   if (report.is_unwritten && report.exit_code == 0) report.exit_code = to_int(ExitCode::output);
   const std::string block = to_text(report, parts_.color);
-  if (!block.empty() && !parts_.plan.output.is_reported_elsewhere) output.say(block);
+  // Without its guardian this node ends, and the job goes on on other nodes.
+  const bool goes_on =
+      job != nullptr && parts_.group.guardian_lost && parts_.plan.stop.is_from_one_launch;
+  if (!block.empty() && parts_.messages.tells_job() && !goes_on) output.say(block);
   output.finish(kReportPatience, kReportPatience);
   return report.exit_code;
 }

@@ -22,7 +22,7 @@ struct ReportKey {
 
 inline constexpr std::array kReportKeys{
     ReportKey{"", "format", "number", "1; raised when a key changes its meaning or is removed"},
-    ReportKey{"", "job", "text", "id of the run, as in ACC_JOB_ID"},
+    ReportKey{"", "job", "text", "id of the run, as in ACC_JOB_ID; another one on each node"},
     ReportKey{"", "host", "text", "of this machine"},
     ReportKey{"", "pid", "number", "of the acc-launch that was started"},
     ReportKey{"", "command", "list of texts", "what each worker ran"},

@@ -25,6 +25,11 @@ void UserMessages::of_job(const std::string& text, bool matters) const {
   if (!is_told_elsewhere_) line(text, matters);
 }
 
+void UserMessages::tell_job(bool is_told_here) {
+  is_told_elsewhere_ = !is_told_here;
+  name_ = "acc-launch: " + host_name() + ":";
+}
+
 void UserMessages::error(const std::string& text) const { line(text, true); }
 
 void UserMessages::warning(const std::string& text) const { line("warning: " + text, true); }

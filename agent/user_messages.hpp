@@ -15,6 +15,11 @@ class UserMessages {
  public:
   UserMessages(std::function<void(std::string_view)> say, const OutputPlan& plan, bool color);
 
+  /// Of one launch over several hosts: whether this node tells what is the whole job's, its end as
+  /// well. The first host does, until the coordinator is on another one.
+  void tell_job(bool is_told_here);
+  [[nodiscard]] bool tells_job() const { return !is_told_elsewhere_; }
+
   void error(const std::string& text) const;
   void warning(const std::string& text) const;
   void note(const std::string& text) const;

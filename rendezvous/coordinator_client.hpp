@@ -95,6 +95,8 @@ struct GiveUp {
 struct Tell {
   std::string text;
   bool is_warning = false;
+  /// From now on the coordinator is in this process, or no longer; nothing: as before.
+  std::optional<bool> is_coordinator_here{};
 };
 /// Whether this node is connected to a coordinator.
 struct LinkChanged {

@@ -105,8 +105,9 @@ void CoordinatorClient::count_votes(Instant now, ClientActions& out) {
   coordinator_ = standbys_.all()[*standbys_.own()].at;
   out.emplace_back(Tell{
       "this node takes over as coordinator (term " + std::to_string(result->term.number) +
-      ", round " + std::to_string(result->last.round.value()) + ") with " +
-      std::to_string(result->votes.size()) + " of " + std::to_string(result->nodes) + " nodes"});
+          ", round " + std::to_string(result->last.round.value()) + ") with " +
+          std::to_string(result->votes.size()) + " of " + std::to_string(result->nodes) + " nodes",
+      false, true});
   out.emplace_back(TakeOver{std::move(*result)});
   phase_ = LinkPhase::seeking;
   dials_.restart();

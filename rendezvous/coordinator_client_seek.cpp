@@ -158,7 +158,7 @@ ClientActions CoordinatorClient::stepped_down(const std::string& why, Instant no
   if (phase_ == LinkPhase::ended || !coordinator_here_) return out;
   coordinator_here_ = false;
   if (options_.external_leader) coordinator_ = {};  // unknown until etcd names another
-  out.emplace_back(Tell{"this node is no longer the coordinator: " + why, true});
+  out.emplace_back(Tell{"this node is no longer the coordinator: " + why, true, false});
   if (phase_ != LinkPhase::seeking) out.emplace_back(Hang{});
   begin_search(now);
   dial_next(now, out);

@@ -89,9 +89,9 @@ void RendezvousClient::lead(const BecomeLeader& won) {
              {"term", won.term},
              {"round", last ? std::to_string(last->epoch.round.value()) : "none"}});
   if (last || won.term > 1) {
-    tell("this node takes over as coordinator by etcd (term " + std::to_string(won.term) +
-             (last ? ", round " + std::to_string(last->epoch.round.value()) : "") + ")",
-         false);
+    on_order_(Tell{"this node takes over as coordinator by etcd (term " + std::to_string(won.term) +
+                       (last ? ", round " + std::to_string(last->epoch.round.value()) : "") + ")",
+                   false, true});
   }
   coordinator_ = std::make_unique<Coordinator>(io_, std::move(membership), coordinator_hooks());
   if (last) coordinator_->inherit(*last);

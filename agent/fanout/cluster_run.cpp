@@ -428,8 +428,7 @@ class ClusterRun {
   }
   void act(const TellLetGo&) {
     // A reader of logs never asked it for anything.
-    if (launch_.leaves_at > 1)
-      say("left " + launch_.id + " alone: acc-ctl attach " + launch_.id);
+    if (launch_.leaves_at > 1) say("left " + launch_.id + " alone: acc-ctl attach " + launch_.id);
   }
   void act(const TellLate& a) {
     say("the job has ended on other hosts, and " + names_[a.host] +
@@ -448,12 +447,13 @@ class ClusterRun {
     // What has ended needs no record; where an end wasn't seen, something may still run.
     if (launch_.uses_daemons && launch_.is_recorded && (all_ended || !has_begun_))
       remove_record(launch_.id);
-    // The first host's agent reports the job, if it could.
+    // The first host's agent reports the job, if it could; where the coordinator went to another
+    // one, that one's did.
     const bool is_untold = !first.exit_code && !first.trouble && a.exit_code != 0 &&
                            state_.stop_signal == 0 && !state_.left && !state_.has_failed;
     if (is_untold)
       say("job failed (exit code " + std::to_string(a.exit_code) + "); " + names_.front() +
-          ", which would have reported it, was lost");
+          ", its first host, was lost");
     io_.stop();
   }
 

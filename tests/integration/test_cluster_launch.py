@@ -196,6 +196,17 @@ class Ends(OnDaemons):
         job.process.wait()
         self.nothing_left(job, 20)
 
+    def test_after_the_loss_of_the_first_host_the_jobs_failure_was_never_named(self):
+        job = self.started("mark=up attempt=0 hold any attempt=1 rank=1 exit=9 any hold", hosts="b:1,a:1,c:1",
+                           flags="--nnodes 2:3 --max_restarts 1 --dead_after 900ms")
+        part, = self.jobs("b")
+        os.kill(part["pid"], signal.SIGKILL)
+        self.ends(job, 9, 60)
+        self.assertIn("this node takes over as coordinator", job.stderr)
+        self.assertEqual(len(re.findall("job failed", job.stderr)), 1, job.stderr)
+        self.assertRegex(job.stderr, r"job failed: rank 1 (on \S+ )?exited with code 9")
+        self.assertNotIn("job ended", job.stderr)  # of the part of the first host alone
+
     def test_daemons_that_are_killed_cost_neither_the_job_nor_a_line(self):
         folder = self.folder + "/work"
         os.mkdir(folder, 0o777)
