@@ -50,11 +50,11 @@ struct Descriptor {
   Operation operation = Operation::none;
   DType dtype = DType::u8;
   ReduceOp reduce = ReduceOp::sum;
-  UserCall within = UserCall::none;  ///< for messages; not compared
+  UserCall within = UserCall::none;  ///< compared by may_meet()
   friend bool operator==(const Descriptor& a, const Descriptor& b) noexcept {
     return a.sequence == b.sequence && a.count == b.count && a.digest == b.digest &&
            a.root == b.root && a.operation == b.operation && a.dtype == b.dtype &&
-           a.reduce == b.reduce;
+           a.reduce == b.reduce && may_meet(a.within, b.within);
   }
 };
 static_assert(sizeof(Descriptor) == 32);

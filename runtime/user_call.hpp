@@ -43,6 +43,36 @@ enum class UserCall : std::uint8_t {
 /// "gather_for_metrics"; empty for none, and for numbers of a newer version.
 [[nodiscard]] std::string_view to_string(UserCall call) noexcept;
 
+/// Whether the group's calls within it carry what is its own: another call that happens to make the
+/// same ones would misread it. Not so where the caller's data is sent as it is, nor in a backward,
+/// whose buckets leave within whichever call completes them.
+[[nodiscard]] constexpr bool has_own_format(UserCall call) noexcept {
+  switch (call) {
+    case UserCall::gather_object:
+    case UserCall::broadcast_object_list:
+    case UserCall::all_gather_object:
+    case UserCall::broadcast_object:
+    case UserCall::scatter_object:
+    case UserCall::split:
+    case UserCall::sub_group:
+    case UserCall::prepare_model:
+    case UserCall::prepare:
+    case UserCall::gradient_reducer:
+    case UserCall::cancel_backward:
+    case UserCall::save_state:
+    case UserCall::load_state:
+    case UserCall::save_model:
+    case UserCall::load_model:
+      return true;
+    default:
+      return false;
+  }
+}
+/// Whether two ranks may meet in a call of the group that they make within these.
+[[nodiscard]] constexpr bool may_meet(UserCall one, UserCall other) noexcept {
+  return one == other || (!has_own_format(one) && !has_own_format(other));
+}
+
 /// Scope of such a call on this thread. Of nested scopes the outermost is what the user wrote.
 class InUserCall {
  public:

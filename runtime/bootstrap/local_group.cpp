@@ -174,6 +174,10 @@ UniqueFd LocalGroup::share(std::size_t bytes, Deadline deadline) {
     UniqueFd memory;
     const auto message = read_message(0, &memory, deadline);
     if (auto error = parse_error(message)) throw *std::move(error);
+    if (!memory && message == std::to_string(bytes))  // the kernel dropped it
+      throw Error{ErrorCode::system,
+                  "rank " + describe(ranks_[own_]) +
+                      ": no descriptor is left for the group's memory (ulimit -n)"};
     if (!memory || message != std::to_string(bytes))
       throw Error{ErrorCode::mismatch, "shared memory: the ranks of this host ask for " +
                                            std::to_string(bytes) + " and " +

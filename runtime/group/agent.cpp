@@ -114,8 +114,8 @@ class Sections {
   }
   void begin(std::string_view name, Millis limit) {
     const std::lock_guard lock{mutex_};
-    open_.push_back({std::string{name.empty() ? "unnamed" : name}, acc::heartbeat::coarse_now_ns(),
-                     std::max(limit, Millis{0})});
+    open_.push_back(
+        {std::string{name.empty() ? "unnamed" : name}, acc::heartbeat::coarse_now_ns(), limit});
     report();
   }
   void end() {
@@ -159,6 +159,10 @@ void checkpoint(std::uint64_t step) {
 }
 
 void begin_section(std::string_view name, std::chrono::milliseconds limit) {
+  if (limit < Millis{0})
+    throw runtime::Error{
+        runtime::ErrorCode::invalid_argument,
+        "section " + in_quotes(std::string{name}) + ": its time limit is negative"};
   Sections::one().begin(name, limit);
 }
 void end_section() { Sections::one().end(); }

@@ -47,6 +47,8 @@ std::string words(const Descriptor& what, const Descriptor* unlike) {
   add(unlike != nullptr && what.sequence != unlike->sequence, "#" + std::to_string(what.sequence));
   if (const auto user = to_string(what.within); !user.empty())
     add(unlike != nullptr && what.within != unlike->within, "(in " + std::string{user} + ")");
+  else if (unlike != nullptr && !may_meet(what.within, unlike->within))
+    text += (text.empty() ? "" : " ") + std::string{"(called directly)"};
   return text;
 }
 

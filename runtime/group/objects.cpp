@@ -30,8 +30,16 @@ std::vector<std::string> cut(const std::string& all, const Counts& lengths) {
   return parts;
 }
 
+std::string room_for(std::size_t bytes) {
+  try {
+    return std::string(bytes, '\0');
+  } catch (const std::exception&) {
+    throw Error{ErrorCode::system, "no memory for objects of " + std::to_string(bytes) + " bytes"};
+  }
+}
+
 std::string room_for(const Counts& lengths) {
-  return std::string(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), '\0');
+  return room_for(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}));
 }
 
 }  // namespace
@@ -61,7 +69,7 @@ std::string ProcessGroup::broadcast_object(std::string_view roots, int root, Cal
   impl().require_no_coalesce("broadcast_object");
   std::uint64_t length = roots.size();
   broadcast(&length, 1, DType::u64, root, how);
-  std::string object(length, '\0');
+  std::string object = room_for(length);
   if (rank() == root) object = roots;
   broadcast(object.data(), length, DType::u8, root, how);
   return object;
@@ -93,7 +101,7 @@ std::string ProcessGroup::scatter_object(std::span<const std::string> roots, int
   }
   Lengths mine;
   scatter(lengths.data(), &mine, 2, DType::u64, root, how);
-  std::string object(mine.largest, '\0');
+  std::string object = room_for(mine.largest);
   scatter(padded.data(), object.data(), mine.largest, DType::u8, root, how);
   object.resize(mine.mine);
   return object;

@@ -190,6 +190,7 @@ void ProcessGroup::all_to_all_v(const void* send, std::span<const std::size_t> s
   impl().run(by_pairs(send, send_counts, recv, recv_counts, type), how);
 }
 void ProcessGroup::barrier(CallOptions how) {
+  impl().require_no_coalesce("barrier");
   impl().run(call_of(Operation::barrier, nullptr, nullptr, 0, DType::u8), how);
 }
 void ProcessGroup::send(const void* data, std::size_t count, DType type, int to, CallOptions how) {
@@ -280,6 +281,7 @@ Work ProcessGroup::all_to_all_async(const void* send, void* recv, std::size_t co
   return impl().start(call_of(Operation::all_to_all, send, recv, count, type), how);
 }
 Work ProcessGroup::barrier_async(CallOptions how) {
+  impl().require_no_coalesce("barrier_async");
   return impl().start(call_of(Operation::barrier, nullptr, nullptr, 0, DType::u8), how);
 }
 Work ProcessGroup::send_async(const void* data, std::size_t count, DType type, int to,

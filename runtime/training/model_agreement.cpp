@@ -1,5 +1,6 @@
 #include "runtime/training/model_agreement.hpp"
 
+#include "common/text.hpp"
 #include "runtime/backend.hpp"
 #include "runtime/checkpoint/safetensors_format.hpp"
 #include "runtime/user_call.hpp"
@@ -42,13 +43,16 @@ std::string joined(const std::vector<std::string>& lines) {
   return text;
 }
 
+// Total: with calls that aren't compared (ACC_CHECK=0) it may be another call's text.
 std::vector<std::string> parted(std::string_view text) {
   std::vector<std::string> lines;
   while (!text.empty()) {
-    const std::size_t colon = text.find(':');
-    const std::size_t size = std::stoul(std::string{text.substr(0, colon)});
-    lines.emplace_back(text.substr(colon + 1, size));
-    text.remove_prefix(colon + 1 + size);
+    const std::size_t colon = std::min(text.find(':'), text.size());
+    const auto size = parse_number<std::size_t>(text.substr(0, colon));
+    text.remove_prefix(std::min(colon + 1, text.size()));
+    if (!size || *size > text.size()) return lines;
+    lines.emplace_back(text.substr(0, *size));
+    text.remove_prefix(*size);
   }
   return lines;
 }

@@ -49,6 +49,24 @@ TEST_CASE("the call that the user wrote stands behind the one that it is made of
   STATIC_REQUIRE(static_cast<int>(UserCall::load_model) < 255);
 }
 
+TEST_CASE("calls that carry what is their own meet no others", "[describe]") {
+  const auto within = [](UserCall call) {
+    auto what = all_reduce(1);
+    what.within = call;
+    return what;
+  };
+  CHECK_FALSE(within(UserCall::save_state) == within(UserCall::gather_object));
+  CHECK_FALSE(within(UserCall::split) == within(UserCall::sub_group));
+  CHECK_FALSE(within(UserCall::none) == within(UserCall::cancel_backward));
+  CHECK(within(UserCall::ready) == within(UserCall::backward));
+  CHECK(within(UserCall::none) == within(UserCall::gather));
+  const std::vector ranks{within(UserCall::save_state), within(UserCall::gather_object),
+                          within(UserCall::none), within(UserCall::gather_object)};
+  CHECK_THAT(mismatch(ranks, "g").what(),
+             Catch::EndsWith("rank 0: all_reduce f32 x1 sum #17 (in save_state), rank 2: (called "
+                             "directly), ranks 1,3: (in gather_object)"));
+}
+
 TEST_CASE("ranks are told as ranges", "[describe]") {
   CHECK(describe_ranks(std::vector{1}) == "rank 1");
   CHECK(describe_ranks(std::vector{5, 0, 2, 1}) == "ranks 0-2,5");

@@ -351,7 +351,8 @@ TEST_CASE("settings come from the variables that acc-launch sets", "[runtime][tr
   AcceleratorOptions said;
   said.mixed_precision = MixedPrecision::no;
   said.gradient_accumulation_steps = 0;
-  CHECK_THROWS_WITH((Accelerator{group, said}), Catch::Contains("gradient_accumulation_steps is 0"));
+  CHECK_THROWS_WITH((Accelerator{group, said}),
+                    Catch::Contains("gradient_accumulation_steps is 0"));
   said.gradient_accumulation_steps = 3;
   CHECK(Accelerator{group, said}.gradient_accumulation_steps() == 3);
   ::setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "many", 1);
@@ -626,4 +627,29 @@ TEST_CASE("a loader of the user's own ends a step with its last batch once it is
     steps.push_back(accelerator.sync_gradients());
   }
   CHECK(steps == std::vector<bool>{false, true, true});
+}
+
+TEST_CASE("healthy ranks crashed where the main process alone had gathered an object before",
+          "[runtime][training]") {
+  const int call = GENERATE(0, 1, 2);
+  const Folder folder;
+  std::mutex mutex;
+  std::vector<std::string> told(3);
+  on_ranks(3, [&](ProcessGroup& group) {
+    Accelerator accelerator{group};
+    std::vector<float> value(2);
+    const std::vector<std::string> names{"a"};
+    const auto why = refusal([&] {
+      if (accelerator.is_main_process() && call == 0) (void)group.all_gather_object("host");
+      if (accelerator.is_main_process() && call == 1) accelerator.save_state(folder.path() / "one");
+      if (accelerator.is_main_process() && call == 2) (void)accelerator.gather_object(names);
+      accelerator.prepare_model({{"w", std::span<float>{value}, {}}});
+    });
+    const std::scoped_lock lock{mutex};
+    told[static_cast<std::size_t>(group.rank())] = why;
+  });
+  for (const auto& one : told) {
+    CHECK_THAT(one, Catch::Contains("called different things: rank 0: all_gather u64 x1"));
+    CHECK_THAT(one, Catch::Contains("(in prepare_model)"));
+  }
 }
