@@ -146,8 +146,6 @@ void HangDetector::note_waiting(const std::vector<heartbeat::Beat>& beats,
     const Instant from = std::max({sections.from, floor_, instant_of(beats[i].time_ns)});
     if (from < sections.to) seen.waited += sections.to - from - held_between(from, sections.to);
     seen.is_inside = beats[i].section_since_ns != 0;
-    // The first heartbeat may begin the step in which the others still wait for it.
-    if (seen.is_inside) seen.settled_at = beats[i].beats + 2;
     if (beats[i].step == seen.step) continue;
     seen.step = beats[i].step;
     seen.step_since = now;
@@ -193,7 +191,6 @@ HangDetector::Look HangDetector::look(const std::vector<heartbeat::Beat>& beats,
     if (lives[i] && is_in_section(beats[i], now))
       result.in_section.push_back(LocalRank{static_cast<std::uint32_t>(i)});
   }
-  result.holds_others = !result.in_section.empty();
   note_waiting(beats, lives, now);
   for (std::size_t i = 0; i < count; ++i) learn(seen_[i], beats[i], !result.in_section.empty());
   if (!policy_.is_on()) return result;
@@ -203,9 +200,9 @@ HangDetector::Look HangDetector::look(const std::vector<heartbeat::Beat>& beats,
     auto found = judge(rank, beats[i], now);
     if (found.limit <= Millis{0}) continue;  // a section that may take any time
     const bool was_long = found.silent >= found.limit;
-    if (found.section.empty() && 4 * found.silent >= found.limit) result.is_any_waiting = true;
-    if (found.section.empty() && !was_long && beats[i].beats < seen_[i].settled_at)
-      result.holds_others = true;
+    const Instant last = std::max(floor_, instant_of(beats[i].time_ns));
+    if (found.section.empty() && 4 * (now - last - held_between(last, now)) >= found.limit)
+      result.is_any_waiting = true;
     const bool was_half = 2 * found.silent >= found.limit;
     if (found.section.empty()) {
       if (was_long && !result.in_section.empty()) result.held.push_back(found);

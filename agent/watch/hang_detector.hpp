@@ -61,9 +61,8 @@ class HangDetector {
     std::vector<SilentRank> held;
     /// Those in a section that isn't over its limit.
     std::vector<LocalRank> in_section;
-    /// Ranks of other nodes may wait for one here, which is in a section, or has just left one.
-    bool holds_others = false;
-    /// One outside a section has been silent for a quarter of what it may be.
+    /// One outside a section has been silent for a quarter of what it may be, also while it waits
+    /// for other nodes.
     bool is_any_waiting = false;
     std::optional<Instant> next;  ///< when the first of the others would be silent for too long
     /// No worker has reported anything in the time for the first step: the program may not use
@@ -83,9 +82,8 @@ class HangDetector {
   struct Seen {
     std::uint64_t beats = 0;
     std::uint64_t time_ns = 0;
-    bool was_in_section = false;   ///< it, or one that it may have waited for
-    bool is_inside = false;        ///< of a section of its own, at the last look
-    std::uint64_t settled_at = 0;  ///< heartbeats, with which the step after its section is over
+    bool was_in_section = false;  ///< it, or one that it may have waited for
+    bool is_inside = false;       ///< of a section of its own, at the last look
     std::uint64_t step = 0;
     Instant step_since{};         ///< a look saw the step for the first time
     Instant::duration waited{0};  ///< since its last sign of life, for others in sections

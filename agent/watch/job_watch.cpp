@@ -74,7 +74,9 @@ JobWatch::JobWatch(const Parts& parts, Hooks hooks)
       goodput_{clock_now()},
       stacks_{{parts.io, parts.workers, parts.messages, parts.run_folder, parts.job_id, parts.node},
               [this](Instant from, Instant to) { leave_out(from, to); }} {
-  if (hooks_.section_signs) section_signs_.emplace(*hooks_.section_signs);
+  if (hooks_.section_signs)
+    section_signs_.emplace(*hooks_.section_signs,
+                           [this](bool has_risen) { on_section_signs(has_risen); });
 }
 
 // ---- the course of the job ----
@@ -82,7 +84,7 @@ JobWatch::JobWatch(const Parts& parts, Hooks hooks)
 void JobWatch::round_started(HeartbeatBoard& board, Round round, Instant now) {
   board_ = &board;
   round_ = round;
-  saw_checkpoint_ = is_held_told_ = false;
+  saw_checkpoint_ = is_held_told_ = is_put_off_ = false;
   stacks_.round_started(board, round);
   const auto workers = static_cast<std::uint32_t>(parts_.workers.records().size());
   hangs_.begin_round(now, workers);
@@ -282,21 +284,20 @@ void JobWatch::look_for_stall(Instant now) {
 
 // ---- a hang ----
 
-void JobWatch::on_silent(const HangDetector::Look& look) {
-  is_judging_ = true;
-  beats_then_ = board_->beats();
-  if (!section_signs_ || std::ranges::any_of(look.silent, &SilentRank::is_overdue))
-    return collect_for(look);
-  section_signs_->ask([this, look](bool is_held) {
-    if (board_ == nullptr) return;
-    if (!is_held && !is_suspended_) return collect_for(look);
-    if (is_held) hangs_.wait_for_other_nodes(clock_now());
-    is_judging_ = false;
-    arm();
-  });
+// What other nodes say of their ranks in sections, for which those here may wait.
+void JobWatch::on_section_signs(bool has_risen) {
+  if (board_ == nullptr) return;
+  if (has_risen) hangs_.wait_for_other_nodes(clock_now());
+  if (std::exchange(is_put_off_, false)) look();
 }
 
-void JobWatch::collect_for(const HangDetector::Look& look) {
+void JobWatch::on_silent(const HangDetector::Look& look) {
+  const bool is_any_overdue = std::ranges::any_of(look.silent, &SilentRank::is_overdue);
+  is_put_off_ = section_signs_ && !is_any_overdue &&
+                !section_signs_->is_known(hangs_.step_limit(), clock_now());
+  if (is_put_off_) return;
+  is_judging_ = true;
+  beats_then_ = board_->beats();
   std::vector<std::uint32_t> ranks;
   for (const auto& one : look.silent) ranks.push_back(rank_of(one.rank).value());
   const auto& first = look.silent.front();

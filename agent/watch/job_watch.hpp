@@ -92,7 +92,7 @@ class JobWatch {
   void look_for_stall(Instant now);
   void look_for_slow_restart(const std::vector<heartbeat::Beat>& beats);
   void on_silent(const HangDetector::Look& look);
-  void collect_for(const HangDetector::Look& look);
+  void on_section_signs(bool has_risen);
   void on_stall(Millis quiet);
   void call_off();
   /// What was found silent, and the ranks that may be the cause besides.
@@ -134,6 +134,7 @@ class JobWatch {
   Instant stall_look_{};
   Instant expected_{};                       ///< when the timer fires
   std::vector<heartbeat::Beat> beats_then_;  ///< when the silent ones were found
+  bool is_put_off_ = false;  ///< ranks are silent, and other nodes' sections aren't known
   bool is_judging_ = false;  ///< a hang was found and its evidence is being collected
   bool is_suspended_ = false;
   bool is_unused_told_ = false;

@@ -467,6 +467,11 @@ class SeveralNodes(HangTest):
             self.assertNotIn("sent no heartbeat", job.stderr)
             self.assertNotIn("the workers go on", job.stderr)
 
+    def test_one_that_hangs_in_the_step_of_another_nodes_section_was_not_named_but_the_one_that_saved(self):
+        for job in self.start(2, "1000000 20 save=0@100 sleep=3@100", "--hang_timeout 6"):
+            self.assertEqual(job.wait(90), HANG, job.stderr)
+            self.assertRegex(job.stderr, r"job failed: rank 3 (on \S+ )?hung")
+
     def test_the_rank_on_another_node_is_named_by_both(self):
         port = free_port()
         flags = (f"--num_machines 2 --num_processes 4 --main_process_ip 127.0.0.1 --main_process_port {port} --hang_timeout 3 "

@@ -375,40 +375,12 @@ TEST_CASE("a section on another node holds those here, whose clocks begin anew",
   CHECK(ranks.look_until(kStart + 22s).silent.size() == 3);
 }
 
-TEST_CASE("a rank in a section holds other nodes, until its next step is done", "[agent][hang]") {
-  Three ranks;
-  CHECK_FALSE(ranks.look(ranks.now).holds_others);
-  const Millis limit = GENERATE(Millis{60s}, Millis{0});
-  ranks.enter(1, limit);
-  CHECK(ranks.look_until(kStart + 20s).holds_others);
-  ranks.leave(1);
-  SECTION("it goes on") {
-    ranks.beat(1, kStart + 21s);
-    CHECK(ranks.look_until(kStart + 21s).holds_others);  // others may wait for this step of it
-    ranks.beat(1, kStart + 22s);
-    CHECK_FALSE(ranks.look_until(kStart + 22s).holds_others);
-  }
-  SECTION("it hangs") {
-    CHECK(ranks.look_until(kStart + 29s).holds_others);
-    CHECK_FALSE(ranks.look_until(kStart + 30s).holds_others);
-  }
-  SECTION("it exits") {
-    ranks.lives[1] = false;
-    CHECK_FALSE(ranks.look_until(kStart + 21s).holds_others);
-  }
-}
-
-TEST_CASE("a section over its limit holds no other node", "[agent][hang]") {
-  Three ranks;
-  ranks.enter(1, 15s);
-  CHECK(ranks.look_until(kStart + 16s).holds_others);
-  CHECK_FALSE(ranks.look_until(kStart + 17s).holds_others);
-}
-
 TEST_CASE("ranks wait visibly after a quarter of the time-out", "[agent][hang]") {
   Three ranks{12s};
   CHECK_FALSE(ranks.look_until(kStart + 4s).is_any_waiting);
   CHECK(ranks.look_until(kStart + 5s).is_any_waiting);
+  ranks.detector.wait_for_other_nodes(kStart + 6s);
+  CHECK(ranks.look_until(kStart + 6s).is_any_waiting);  // they still are silent
   ranks.enter(0, 0s);
   ranks.enter(1, 0s);
   ranks.beat(2, ranks.now);

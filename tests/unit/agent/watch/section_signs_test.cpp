@@ -21,24 +21,26 @@ struct SignNode {
   bool is_reached = true;
   std::function<void(SectionSigns::Count)> open{};  ///< a question without its answer yet
   bool is_answered_later = false;
+  std::optional<Instant> risen{};  ///< the last time
+  Instant now{};
   SectionSigns signs{{[this] { ++number; },
                       [this](auto done) {
                         if (is_answered_later) return void(open = std::move(done));
                         done(is_reached ? SectionSigns::Count{number} : std::nullopt);
-                      }}};
+                      }},
+                     [this](bool has_risen) {
+                       if (has_risen) risen = now;
+                     }};
   explicit SignNode(std::int64_t& number_of_all) : number{number_of_all} { signs.begin_round(); }
 
-  void look(Instant now, bool holds_others, bool is_any_waiting) {
+  void look(Instant at, bool is_in_section, bool is_any_waiting) {
+    now = at;
     HangDetector::Look look;
-    look.holds_others = holds_others;
+    if (is_in_section) look.in_section.push_back(LocalRank{0});
     look.is_any_waiting = is_any_waiting;
-    signs.note(look, kMayBeSilent, now);
+    signs.note(look, kMayBeSilent, at);
   }
-  bool is_held() {
-    std::optional<bool> told;
-    signs.ask([&](bool is_held) { told = is_held; });
-    return told.value();
-  }
+  [[nodiscard]] bool is_known() const { return signs.is_known(kMayBeSilent, now); }
 };
 
 }  // namespace
@@ -47,19 +49,24 @@ TEST_CASE("a healthy job was ended as a rank of another node saved", "[agent][ha
   std::int64_t number = 0;
   SignNode saving{number};
   SignNode waiting{number};
-  for (int second = 0; second < 40; ++second) {
-    const Instant now = kFirstLook + second * 1s;
-    saving.look(now, true, false);
-    waiting.look(now, false, second % 16 >= 4);
-    if (second % 16 == 15) CHECK(waiting.is_held());
+  for (int second = 0; second <= 40; ++second) {
+    saving.look(kFirstLook + second * 1s, true, false);
+    waiting.look(kFirstLook + second * 1s, false, second >= 4);
+    if (second >= 8) {
+      INFO(second);
+      CHECK(waiting.risen.value() >= waiting.now - 4s);
+      CHECK(waiting.is_known());
+    }
   }
-  // It has left the section, and hangs.
-  for (int second = 40; second < 56; ++second) {
-    const Instant now = kFirstLook + second * 1s;
-    saving.look(now, false, second >= 44);
-    waiting.look(now, false, second >= 44);
+  // It has left the section, and waits as well: the nodes' times begin at nearly the same moment.
+  for (int second = 41; second < 60; ++second) {
+    saving.look(kFirstLook + second * 1s, false, second >= 44);
+    waiting.look(kFirstLook + second * 1s, false, true);
   }
-  CHECK_FALSE(waiting.is_held());
+  CHECK(waiting.risen.value() >= kFirstLook + 38s);
+  CHECK(waiting.risen.value() <= kFirstLook + 43s);
+  CHECK_FALSE(saving.risen);
+  CHECK(waiting.is_known());
 }
 
 TEST_CASE("a section of another node that was over before the silence began holds nobody",
@@ -71,7 +78,8 @@ TEST_CASE("a section of another node that was over before the silence began hold
   waiting.look(kFirstLook, false, false);
   for (int second = 1; second < 16; ++second)
     waiting.look(kFirstLook + second * 1s, false, second >= 4);
-  CHECK_FALSE(waiting.is_held());
+  CHECK_FALSE(waiting.risen);
+  CHECK(waiting.is_known());
 }
 
 TEST_CASE("a section of this node is no other node's", "[agent][hang]") {
@@ -80,7 +88,7 @@ TEST_CASE("a section of this node is no other node's", "[agent][hang]") {
   for (int second = 0; second < 16; ++second)
     node.look(kFirstLook + second * 1s, true, second >= 4);
   CHECK(number > 4);
-  CHECK_FALSE(node.is_held());
+  CHECK_FALSE(node.risen);
 }
 
 TEST_CASE("signs are few, and end with the section", "[agent][hang]") {
@@ -92,17 +100,27 @@ TEST_CASE("signs are few, and end with the section", "[agent][hang]") {
   CHECK(number <= 1'800 / 2);
 }
 
-TEST_CASE("without the coordinator's answer nobody is held", "[agent][hang]") {
+TEST_CASE("a healthy job was ended as the coordinator was silent when ranks were to be judged",
+          "[agent][hang]") {
   std::int64_t number = 0;
   SignNode waiting{number};
+  for (int second = 4; second < 8; ++second) waiting.look(kFirstLook + second * 1s, false, true);
+  CHECK(waiting.is_known());
   waiting.is_reached = false;
-  waiting.look(kFirstLook, false, true);
-  number = 5;
-  waiting.is_reached = true;
-  CHECK_FALSE(waiting.is_held());  // it doesn't know how many there were
-  number = 6;
-  waiting.is_reached = false;
-  CHECK_FALSE(waiting.is_held());
+  for (int second = 8; second < 16; ++second) waiting.look(kFirstLook + second * 1s, false, true);
+  waiting.look(kFirstLook + 16s, false, true);
+  CHECK_FALSE(waiting.is_known());
+  SECTION("it answers again") {
+    ++number;
+    waiting.is_reached = true;
+    waiting.look(kFirstLook + 18s, false, true);
+    CHECK(waiting.is_known());
+    CHECK(waiting.risen == kFirstLook + 18s);
+  }
+  SECTION("it never does: a hang is told all the same") {
+    waiting.look(kFirstLook + 40s, false, true);
+    CHECK(waiting.is_known());
+  }
 }
 
 TEST_CASE("an answer of the round before counts for nothing", "[agent][hang]") {
@@ -113,7 +131,7 @@ TEST_CASE("an answer of the round before counts for nothing", "[agent][hang]") {
   const auto late = std::exchange(waiting.open, nullptr);
   waiting.signs.begin_round();
   waiting.is_answered_later = false;
+  waiting.look(kFirstLook + 1s, false, false);
   late(SectionSigns::Count{3});
-  number = 0;
-  CHECK_FALSE(waiting.is_held());
+  CHECK_FALSE(waiting.is_known());
 }
