@@ -143,19 +143,20 @@ LentTerminal::Hooks AgentLoop::terminal_hooks() {
 }
 
 JobWatch::Hooks AgentLoop::watch_hooks() {
-  JobWatch::Hooks hooks{[this](const auto& hang) { on_hang(hang); },
-                        [this] { show_progress(); },
-                        [this](Rank rank, const auto& found) {
-                          telemetry_.events().straggler(
-                              group_.round,
-                              {rank, found.steps_per_second, found.times_slower, found.since});
-                        },
-                        {},
-                        {}};
+  JobWatch::Hooks hooks;
+  hooks.on_hang = [this](const auto& hang) { on_hang(hang); };
+  hooks.on_look = [this] { show_progress(); };
+  hooks.on_straggler = [this](Rank rank, const auto& found) {
+    telemetry_.events().straggler(group_.round,
+                                  {rank, found.steps_per_second, found.times_slower, found.since});
+  };
   if (has_other_nodes(plan_)) {
     hooks.compare = [this](const auto& mine, auto done) { link_->compare(mine, std::move(done)); };
     hooks.section_signs = {[this] { link_->count_section_signs(1, [](SectionSigns::Count) {}); },
                            [this](auto done) { link_->count_section_signs(0, std::move(done)); }};
+    hooks.exchange_step = [this](auto expected, auto value, auto done) {
+      link_->exchange_step(std::move(expected), std::move(value), std::move(done));
+    };
   }
   return hooks;
 }

@@ -137,6 +137,23 @@ void CoordinatorLink::count_section_signs(std::int64_t more,
   });
 }
 
+void CoordinatorLink::exchange_step(std::string expected, std::string value,
+                                    SharedStep::Answer done) {
+  using Status = rendezvous::KvReply::Status;
+  rendezvous::KvRequest request;
+  request.op = rendezvous::KvRequest::Op::compare_set;
+  request.key = "acc/longest_step";
+  request.expected = std::move(expected);
+  request.value = value;
+  const auto answer = [value = std::move(value),
+                       done = std::move(done)](const rendezvous::KvReply& reply) {
+    if (reply.status == Status::ok) return done(value);
+    if (reply.status == Status::differs) return done(reply.value);
+    done(reply.status == Status::missing ? std::optional<std::string>{""} : std::nullopt);
+  };
+  job_.ask(std::move(request), answer);
+}
+
 // ---- reports ----
 
 NodeFacts CoordinatorLink::node_facts() const {

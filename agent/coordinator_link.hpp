@@ -5,6 +5,7 @@
 #include "agent/lease_timer.hpp"
 #include "agent/node_stacks.hpp"
 #include "agent/watch/section_signs.hpp"
+#include "agent/watch/shared_step.hpp"
 #include "common/worker_socket.hpp"
 #include "rendezvous/coordinator_client.hpp"
 
@@ -88,6 +89,8 @@ class CoordinatorLink {
   /// Counts them up in the store of the round, and tells their number; without an answer within a
   /// second nothing.
   void count_section_signs(std::int64_t more, std::function<void(SectionSigns::Count)> done);
+  /// As SharedStep::Exchange, in the store of the round.
+  void exchange_step(std::string expected, std::string value, SharedStep::Answer done);
 
  private:
   void on_order(const rendezvous::NodeOrder& order);

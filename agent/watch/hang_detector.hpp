@@ -5,6 +5,7 @@
 #include "common/heartbeat_slot.hpp"
 #include "common/ids.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -48,6 +49,10 @@ class HangDetector {
   void leave_out(Instant from, Instant to);
   /// A worker of another node is in a section: the time of those here, outside, begins anew.
   void wait_for_other_nodes(Instant now);
+
+  /// Of --hang_timeout auto: the longest step seen on this node, and one of another node's.
+  [[nodiscard]] Millis longest_step() const { return std::max(before_.step, here_.step); }
+  void take_longer_step(Millis step) { before_.step = std::max(before_.step, step); }
 
   struct Look {
     std::vector<SilentRank> silent;

@@ -77,6 +77,9 @@ JobWatch::JobWatch(const Parts& parts, Hooks hooks)
   if (hooks_.section_signs)
     section_signs_.emplace(*hooks_.section_signs,
                            [this](bool has_risen) { on_section_signs(has_risen); });
+  if (hooks_.exchange_step && parts.plan.hang.kind == HangPolicy::Kind::learned)
+    shared_step_.emplace(hooks_.exchange_step,
+                         [this](Millis step) { hangs_.take_longer_step(step); });
 }
 
 // ---- the course of the job ----
@@ -89,6 +92,7 @@ void JobWatch::round_started(HeartbeatBoard& board, Round round, Instant now) {
   const auto workers = static_cast<std::uint32_t>(parts_.workers.records().size());
   hangs_.begin_round(now, workers);
   if (section_signs_) section_signs_->begin_round();
+  if (shared_step_) shared_step_->begin_round();
   stragglers_.begin_round(workers);
   stall_.begin(now);
   stall_look_ = now;
@@ -211,6 +215,7 @@ void JobWatch::look_for_hangs(const std::vector<heartbeat::Beat>& beats,
                             "(docs/worker-socket.md)");
   }
   if (section_signs_) section_signs_->note(seen, hangs_.step_limit(), now);
+  if (shared_step_) shared_step_->note(hangs_.longest_step(), seen.is_any_waiting, now);
   tell_held(seen, now);
   if (!seen.silent.empty()) on_silent(seen);
 }

@@ -5,6 +5,7 @@
 #include "agent/watch/goodput.hpp"
 #include "agent/watch/hang_detector.hpp"
 #include "agent/watch/section_signs.hpp"
+#include "agent/watch/shared_step.hpp"
 #include "agent/watch/slow_restart.hpp"
 #include "agent/watch/stack_collection.hpp"
 #include "agent/watch/stall_detector.hpp"
@@ -47,6 +48,7 @@ class JobWatch {
     std::function<void(const evidence::NodeEvidence& mine, std::function<void(Evidence)>)> compare;
     /// On several nodes.
     std::optional<SectionSigns::Hooks> section_signs;
+    SharedStep::Exchange exchange_step;
   };
   /// All outlive the watch.
   struct Parts {
@@ -125,6 +127,7 @@ class JobWatch {
   std::string times_file_;
   HangDetector hangs_;
   std::optional<SectionSigns> section_signs_;  ///< of other nodes
+  std::optional<SharedStep> shared_step_;      ///< of several nodes, with --hang_timeout auto
   StragglerWatch stragglers_;
   StallDetector stall_;
   Goodput goodput_;
