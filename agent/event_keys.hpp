@@ -65,6 +65,7 @@ inline constexpr std::array kEventKeys{
     EventKey{"failure", "out_of_memory", "true or false", "as the kernel counted it"},
     EventKey{"failure", "seconds_into_round", "number", "since that worker's start"},
     EventKey{"failure", "log", "text or null", "folder of its log files"},
+    EventKey{"failure", "stacks", "text or null", "of a hang: the file with the workers' stacks"},
     EventKey{"failure", "last_lines", "list of texts", "of its output; 20 at most"},
     EventKey{"start_failed", "round", "number", ""},
     EventKey{"start_failed", "why", "text", "why the workers could not be started"},

@@ -125,6 +125,7 @@ void JobEvents::failed(const FailureReport& failure) {
   event.json["out_of_memory"] = failure.out_of_memory;
   event.json["seconds_into_round"] = event_seconds(failure.into_round);
   event.json["log"] = event_text(failure.log_path);
+  event.json["stacks"] = event_text(failure.stacks_path);
   event.json["last_lines"] = last_lines(failure.tail, kLines, kWidth);
   put(event);
 }

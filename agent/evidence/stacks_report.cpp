@@ -76,7 +76,8 @@ std::string facts_of(const RankEvidence& rank, bool names_node) {
 }
 
 void add_stack(std::string& text, std::string_view kind, const ThreadStack& stack) {
-  text += "    " + std::string{kind} + ", " + stack.title + ":\n";
+  text +=
+      "    " + std::string{kind} + ", " + stack.title + (stack.title.ends_with(':') ? "\n" : ":\n");
   for (std::size_t i = 0; i < std::min(stack.frames.size(), kFramesShown); ++i) {
     const auto& frame = stack.frames[i];
     text += "      " + frame.function + (frame.place.empty() ? "" : "  " + frame.place) + '\n';
@@ -149,8 +150,8 @@ std::string stacks_text(const Facts& facts, const std::vector<RankEvidence>& ran
   if (const auto lacks = missing_native_tool(facts.purpose, facts.without_native_tool);
       !lacks.empty())
     text += lacks + '\n';
-  text += "read with: " + (facts.tools.empty() ? "/proc" : "/proc, " + join(facts.tools, ", ")) +
-          '\n';
+  text +=
+      "read with: " + (facts.tools.empty() ? "/proc" : "/proc, " + join(facts.tools, ", ")) + '\n';
   return text;
 }
 
@@ -167,6 +168,7 @@ std::string text_of_nodes(Facts facts, std::vector<NodeEvidence> nodes) {
   }
   std::ranges::sort(all, {}, [](const RankEvidence& rank) { return rank.summary.rank; });
   std::ranges::sort(names);
+  names.erase(std::ranges::unique(names).begin(), names.end());  // two nodes of one host
   facts.node = join(names, ", ");
   return stacks_text(facts, all);
 }

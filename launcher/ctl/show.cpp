@@ -49,6 +49,19 @@ std::vector<std::string> node_row(const std::string& name, const Json& node) {
           text_of(node, "drained")};
 }
 
+// The table cuts a long one.
+std::string long_reasons(const std::vector<std::vector<std::string>>& rows) {
+  constexpr std::size_t kShort = 16;
+  constexpr std::size_t kMost = 400;
+  std::string text;
+  for (std::size_t i = 1; i < rows.size(); ++i) {
+    const auto& reason = rows[i].back();
+    if (rows[i][1] != "-" && reason.size() > kShort)
+      text += printable(rows[i][0], 80) + " is drained: " + printable(reason, kMost) + "\n";
+  }
+  return text;
+}
+
 bool show_event(const Invocation& call, const Json& event) {
   if (call.wants_json()) return write_out(STDOUT_FILENO, safe_json(to_line(event)), nullptr);
   const std::string line =
@@ -159,7 +172,7 @@ int show_node(const Invocation& call) {
     list.push_back(node);
   }
   if (list.empty()) return fail(CtlExit::no_service, unanswered(call.services, *error));
-  if (!call.wants_json()) return print(table_text(rows, terminal_width()));
+  if (!call.wants_json()) return print(table_text(rows, terminal_width()) + long_reasons(rows));
   return print_json(to_line(list[0]));
 }
 
@@ -184,7 +197,7 @@ int show_nodes(const Invocation& call) {
       }
     }
     write_out(STDERR_FILENO, troubles, nullptr);
-    return print(table_text(rows, terminal_width()));
+    return print(table_text(rows, terminal_width()) + long_reasons(rows));
   });
 }
 

@@ -576,9 +576,10 @@ class Real(CtlTest):
         self.ctl("stop", job)
 
     def test_a_drained_node_refuses_and_says_why(self):
-        self.ctl("drain", "--reason", "a fan is broken")
+        self.ctl("drain", "--reason", "a fan is broken, and nobody has mended it so far: see the ticket")
         self.assertIn("a fan is broken", self.ctl("submit", "--", "--num_processes", "1", "--no_python", "true", code=5)[1])
-        self.assertIn("a fan", self.ctl("node")[0])
+        table = self.ctl("node")[0]
+        self.assertIn(" is drained: a fan is broken, and nobody has mended it so far: see the ticket\n", table)  # it was cut
         self.ctl("undrain")
         self.ctl("submit", "--", "--num_processes", "1", "--no_python", "true")
         self.assertIn("drained", self.ctl("events")[0])

@@ -246,6 +246,8 @@ function showFinding(job, rounds) {
   if (count > 1) parts.push(`${plural(count - 1, "more round")} failed after it.`);
   if (wasRestarted && cost > 0)
     parts.push(`Restarts${work > 0 ? " and lost work" : ""} cost ${duration(cost)}${isOver(job) ? "" : " so far"}${goodput?.seconds_lost_work === null ? ", beside the work that was lost (the workers report no checkpoints)" : ""}.`);
+  const stacks = told?.stacks ?? firstBad?.failure?.stacks;
+  if (stacks && stacks !== "stderr") parts.push(`The workers' stacks are in ${stacks}`);
   say($("finding-text"), parts.join(" "));
   const output = told?.last_lines?.length ? told.last_lines : firstBad?.failure?.lines ?? [];
   const lines = told?.error?.traceback || told?.error?.message || output.slice(-20).join("\n");
@@ -287,7 +289,8 @@ function showGoodput(job) {
   const told = isOver(job) ? job.report?.goodput : job.live?.goodput;
   $("goodput").hidden = !told;
   if (!told) return;
-  say($("goodput-share"), `${(told.share * 100).toFixed(told.share > 0.995 ? 0 : 1)} %`);
+  const atMost = told.seconds_lost_work === null && told.seconds_restarting > 0 ? "at most " : "";
+  say($("goodput-share"), `${atMost}${(told.share * 100).toFixed(told.share > 0.995 ? 0 : 1)} %`);
   const total = (isOver(job) ? job.report.seconds : told.seconds) || 1;
   const work = told.seconds_lost_work ?? 0;
   const parts = { use: Math.max(0, total - told.seconds_restarting - told.seconds_waiting - work), restarting: told.seconds_restarting, waiting: told.seconds_waiting, work };
