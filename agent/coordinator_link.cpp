@@ -91,7 +91,7 @@ void CoordinatorLink::prepare(const rendezvous::GiveUp& order) { hooks_.on_give_
 
 void CoordinatorLink::prepare(const rendezvous::Tell& order) {
   if (order.is_coordinator_here) hooks_.on_coordinator_here(*order.is_coordinator_here);
-  parts_.course.note(order.text, order.is_warning);
+  if (!order.text.empty()) parts_.course.note(order.text, order.is_warning);
 }
 
 void CoordinatorLink::heed_lease() {

@@ -68,12 +68,21 @@ int JobEnding::conclude(const CoordinatedJob* job) {
   report.is_unwritten = !write(report);
   if (report.is_unwritten && report.exit_code == 0) report.exit_code = to_int(ExitCode::output);
   const std::string block = to_text(report, parts_.color);
-  // Without its guardian this node ends, and the job goes on on other nodes.
-  const bool goes_on =
-      job != nullptr && parts_.group.guardian_lost && parts_.plan.stop.is_from_one_launch;
-  if (!block.empty() && parts_.messages.tells_job() && !goes_on) output.say(block);
+  if (!block.empty() && tells_end(job)) output.say(block);
   output.finish(kReportPatience, kReportPatience);
   return report.exit_code;
+}
+
+// Of one launch over several hosts one node tells it, that with the coordinator. Rather twice than
+// never: one that had the job before tells it where no coordinator has closed it.
+bool JobEnding::tells_end(const CoordinatedJob* job) const {
+  if (job == nullptr || !parts_.plan.stop.is_from_one_launch) return parts_.messages.tells_job();
+  const bool is_closed = job->close().has_value();
+  // Without its guardian this node ends, and the job goes on on the others, if they are a majority.
+  constexpr std::uint32_t kLeastForSuccessor = 3;
+  const bool goes_on = parts_.group.guardian_lost && parts_.terms.nodes() >= kLeastForSuccessor;
+  if (!is_closed && goes_on) return false;
+  return parts_.messages.tells_job() || (!is_closed && parts_.messages.has_told_job());
 }
 
 FlushLimits JobEnding::flush_limits() const {

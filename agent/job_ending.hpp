@@ -69,6 +69,7 @@ class JobEnding {
  private:
   [[nodiscard]] End end() const;
   [[nodiscard]] FlushLimits flush_limits() const;
+  [[nodiscard]] bool tells_end(const CoordinatedJob* job) const;
   [[nodiscard]] JobReport make_report(const CoordinatedJob* job) const;
   bool write(const JobReport& report) const;
 

@@ -13,6 +13,7 @@ UserMessages::UserMessages(std::function<void(std::string_view)> say, const Outp
     : say_{std::move(say)},
       quiet_{plan.quiet},
       is_told_elsewhere_{plan.is_reported_elsewhere},
+      has_told_job_{!plan.is_reported_elsewhere},
       name_{plan.is_reported_elsewhere ? "acc-launch: " + host_name() + ":" : "acc-launch:"},
       color_{color} {}
 
@@ -27,6 +28,7 @@ void UserMessages::of_job(const std::string& text, bool matters) const {
 
 void UserMessages::tell_job(bool is_told_here) {
   is_told_elsewhere_ = !is_told_here;
+  has_told_job_ = has_told_job_ || is_told_here;
   name_ = "acc-launch: " + host_name() + ":";
 }
 

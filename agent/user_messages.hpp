@@ -19,6 +19,8 @@ class UserMessages {
   /// well. The first host does, until the coordinator is on another one.
   void tell_job(bool is_told_here);
   [[nodiscard]] bool tells_job() const { return !is_told_elsewhere_; }
+  /// … now or before.
+  [[nodiscard]] bool has_told_job() const { return has_told_job_; }
 
   void error(const std::string& text) const;
   void warning(const std::string& text) const;
@@ -53,6 +55,7 @@ class UserMessages {
   std::function<void(std::string_view)> say_;
   bool quiet_;
   bool is_told_elsewhere_;
+  bool has_told_job_;
   std::string name_;  ///< "acc-launch:", with this host's name if another one reports the job
   bool color_;
 };

@@ -93,7 +93,7 @@ struct GiveUp {
   std::string text;
 };
 struct Tell {
-  std::string text;
+  std::string text;  ///< empty: nothing is shown
   bool is_warning = false;
   /// From now on the coordinator is in this process, or no longer; nothing: as before.
   std::optional<bool> is_coordinator_here{};

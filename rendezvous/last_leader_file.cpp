@@ -54,10 +54,11 @@ bool is_private(const std::string& folder) {
          facts.st_uid == ::geteuid() && (facts.st_mode & kOthersWrite) == 0;
 }
 
-/// The user's own in a folder that all may write to; empty: another user took the name.
-std::string own_folder(const std::string& shared) {
+/// The user's own in a folder that all may write to; empty: there is none, or another user took the
+/// name.
+std::string own_folder(const std::string& shared, bool is_made) {
   const std::string own = shared + "/acc-launch-" + std::to_string(::geteuid());
-  ::mkdir(own.c_str(), 0700);
+  if (is_made) ::mkdir(own.c_str(), 0700);
   return is_private(own) ? own : std::string{};
 }
 
@@ -90,27 +91,32 @@ UniqueFd open_note(const std::string& path, int flags) {
 
 LastLeaderFile::LastLeaderFile(const std::string& job, std::uint16_t port,
                                const std::vector<std::string>& shared_folders) {
-  std::string place;
+  std::vector<std::string> places;
   const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && is_private(runtime) && ::access(runtime, W_OK) == 0) place = runtime;
+  if (runtime != nullptr && is_private(runtime) && ::access(runtime, W_OK) == 0)
+    places.emplace_back(runtime);
   for (const auto& shared : shared_folders) {
-    if (!place.empty()) break;
     if (::access(shared.c_str(), W_OK) != 0) continue;
-    place = own_folder(shared);
-    if (place.empty()) is_kept_out_ = true;
+    const auto own = own_folder(shared, places.empty());
+    if (!own.empty()) {
+      places.push_back(own);
+    } else if (places.empty()) {
+      is_kept_out_ = true;
+    }
   }
-  if (place.empty()) return;
+  if (places.empty()) return;
   is_kept_out_ = false;
-  const std::string prefix = "coordinator-";
-  sweep_old(place, prefix);
-  path_ = place + "/" + prefix + std::to_string(network_identity()) + "-" + std::to_string(port) +
-          "-" + std::to_string(hash_of(job));
+  const std::string prefix = "acc-launch-coordinator-";
+  sweep_old(places.front(), prefix);
+  for (const auto& place : places)
+    paths_.push_back(place + "/" + prefix + std::to_string(network_identity()) + "-" +
+                     std::to_string(port) + "-" + std::to_string(hash_of(job)));
 }
 
-std::optional<Millis> LastLeaderFile::age() const {
-  if (is_kept_out_) return Millis{0};
-  if (path_.empty()) return std::nullopt;
-  const UniqueFd file = open_note(path_, O_RDONLY);
+namespace {
+
+std::optional<Millis> age_of(const std::string& path) {
+  const UniqueFd file = open_note(path, O_RDONLY);
   if (!file) return std::nullopt;
   char text[32] = {};
   if (::read(file.get(), text, sizeof text - 1) <= 0) return std::nullopt;
@@ -120,16 +126,29 @@ std::optional<Millis> LastLeaderFile::age() const {
   return Millis{now - *noted};
 }
 
+}  // namespace
+
+// In which folder the predecessor wrote may have been another user's choice.
+std::optional<Millis> LastLeaderFile::age() const {
+  if (is_kept_out_) return Millis{0};
+  std::optional<Millis> youngest;
+  for (const auto& path : paths_) {
+    const auto age = age_of(path);
+    if (age && (!youngest || *age < *youngest)) youngest = age;
+  }
+  return youngest;
+}
+
 void LastLeaderFile::renew() const {
-  if (path_.empty()) return;
-  const UniqueFd file = open_note(path_, O_WRONLY | O_CREAT);
+  if (paths_.empty()) return;
+  const UniqueFd file = open_note(paths_.front(), O_WRONLY | O_CREAT);
   if (!file || ::ftruncate(file.get(), 0) != 0) return;
   const auto text = std::to_string(boot_ms()) + "\n";
   [[maybe_unused]] const auto written = ::write(file.get(), text.data(), text.size());
 }
 
 void LastLeaderFile::remove() const {
-  if (!path_.empty()) ::unlink(path_.c_str());
+  for (const auto& path : paths_) ::unlink(path.c_str());
 }
 
 }  // namespace acc::rendezvous

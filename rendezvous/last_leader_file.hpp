@@ -27,7 +27,7 @@ class LastLeaderFile {
   void remove() const;
 
  private:
-  std::string path_;
+  std::vector<std::string> paths_;  ///< the first is written, all are read
   bool is_kept_out_ = false;
 };
 

@@ -63,7 +63,9 @@ void RendezvousClient::seek_in_etcd() {
 }
 
 void RendezvousClient::follow(const Leader& leader) {
-  if (!coordinator_ && !is_ending_) perform(client_.coordinator_is_at(leader.at, time_of_event()));
+  if (coordinator_ || is_ending_) return;
+  on_order_(Tell{"", false, false});
+  perform(client_.coordinator_is_at(leader.at, time_of_event()));
 }
 
 void RendezvousClient::lead(const BecomeLeader& won) {
@@ -88,11 +90,11 @@ void RendezvousClient::lead(const BecomeLeader& won) {
             {{"job", membership.job},
              {"term", won.term},
              {"round", last ? std::to_string(last->epoch.round.value()) : "none"}});
-  if (last || won.term > 1) {
-    on_order_(Tell{"this node takes over as coordinator by etcd (term " + std::to_string(won.term) +
-                       (last ? ", round " + std::to_string(last->epoch.round.value()) : "") + ")",
-                   false, true});
-  }
+  std::string words;  // none of the first one
+  if (last || won.term > 1)
+    words = "this node takes over as coordinator by etcd (term " + std::to_string(won.term) +
+            (last ? ", round " + std::to_string(last->epoch.round.value()) : "") + ")";
+  on_order_(Tell{std::move(words), false, true});
   coordinator_ = std::make_unique<Coordinator>(io_, std::move(membership), coordinator_hooks());
   if (last) coordinator_->inherit(*last);
   perform(client_.coordinator_is_here(etcd_->here(), time_of_event()));

@@ -452,8 +452,7 @@ class ClusterRun {
     const bool is_untold = !first.exit_code && !first.trouble && a.exit_code != 0 &&
                            state_.stop_signal == 0 && !state_.left && !state_.has_failed;
     if (is_untold)
-      say("job failed (exit code " + std::to_string(a.exit_code) + "); " + names_.front() +
-          ", its first host, was lost");
+      say(names_.front() + ", the first host, was lost; exit code " + std::to_string(a.exit_code));
     io_.stop();
   }
 

@@ -16,6 +16,8 @@ constexpr int kFirstOfFixed = 3;  // times the time-out
 constexpr int kFactor = 5;
 constexpr Millis kLeastLearned = std::chrono::seconds{30};
 constexpr std::uint64_t kEnoughIntervals = 20;
+// So long, or an eighth of its limit, is a rank silent before other nodes are asked.
+constexpr Millis kWaiting = std::chrono::seconds{6};
 
 Instant instant_of(std::uint64_t monotonic_ns) {
   return Instant{std::chrono::nanoseconds{monotonic_ns}};
@@ -73,7 +75,7 @@ Millis HangDetector::step_limit() const {
   if (policy_.kind == HangPolicy::Kind::fixed) return policy_.timeout;
   const bool is_known = before_.step > Millis{0} || intervals_ >= kEnoughIntervals;
   if (!is_known) return first_limit();
-  return std::max(kFactor * std::max(before_.step, here_.step), kLeastLearned);
+  return std::max(kFactor * std::max({before_.step, here_.step, elsewhere_}), kLeastLearned);
 }
 
 Millis HangDetector::first_limit() const {
@@ -201,7 +203,8 @@ HangDetector::Look HangDetector::look(const std::vector<heartbeat::Beat>& beats,
     if (found.limit <= Millis{0}) continue;  // a section that may take any time
     const bool was_long = found.silent >= found.limit;
     const Instant last = std::max(floor_, instant_of(beats[i].time_ns));
-    if (found.section.empty() && 4 * (now - last - held_between(last, now)) >= found.limit)
+    if (found.section.empty() &&
+        now - last - held_between(last, now) >= std::min(found.limit / 8, kWaiting))
       result.is_any_waiting = true;
     const bool was_half = 2 * found.silent >= found.limit;
     if (found.section.empty()) {

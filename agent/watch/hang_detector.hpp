@@ -52,7 +52,7 @@ class HangDetector {
 
   /// Of --hang_timeout auto: the longest step seen on this node, and one of another node's.
   [[nodiscard]] Millis longest_step() const { return std::max(before_.step, here_.step); }
-  void take_longer_step(Millis step) { before_.step = std::max(before_.step, step); }
+  void take_longer_step(Millis step) { elsewhere_ = std::max(elsewhere_, step); }
 
   struct Look {
     std::vector<SilentRank> silent;
@@ -66,8 +66,7 @@ class HangDetector {
     std::vector<SilentRank> held;
     /// Those in a section that isn't over its limit.
     std::vector<LocalRank> in_section;
-    /// One outside a section has been silent for a quarter of what it may be, also while it waits
-    /// for other nodes.
+    /// One outside a section has been silent for some seconds, also while it waits for other nodes.
     bool is_any_waiting = false;
     std::optional<Instant> next;  ///< when the first of the others would be silent for too long
     /// No worker has reported anything in the time for the first step: the program may not use
@@ -112,6 +111,7 @@ class HangDetector {
   HangPolicy policy_;
   LearnedTimes before_;
   LearnedTimes here_;
+  Millis elsewhere_{0};          ///< the longest step of other nodes: never learned from too few
   std::uint64_t intervals_ = 0;  ///< learned from
   std::vector<Seen> seen_;
   Instant began_{};

@@ -300,7 +300,10 @@ void JobWatch::on_silent(const HangDetector::Look& look) {
   const bool is_any_overdue = std::ranges::any_of(look.silent, &SilentRank::is_overdue);
   is_put_off_ = section_signs_ && !is_any_overdue &&
                 !section_signs_->is_known(hangs_.step_limit(), clock_now());
-  if (is_put_off_) return;
+  if (is_put_off_) {
+    next_deadline_ = clock_now() + kLookInterval;
+    return;
+  }
   is_judging_ = true;
   beats_then_ = board_->beats();
   std::vector<std::uint32_t> ranks;

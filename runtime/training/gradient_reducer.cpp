@@ -108,10 +108,14 @@ void GradientReducer::finish() {
 }
 
 void GradientReducer::cancel() {
-  const InUserCall within{UserCall::cancel_backward};
   State& s = *state_;
-  s.cancel();
+  {
+    // Ranks that got further have started the same buckets within ready() or backward().
+    const InUserCall within{UserCall::backward};
+    s.cancel();
+  }
   // A rank that didn't cancel has its next call instead: a mismatch, and not two kinds of weights.
+  const InUserCall within{UserCall::cancel_backward};
   s.group.barrier();
 }
 

@@ -462,7 +462,7 @@ class SeveralNodes(HangTest):
         self.assertEqual(sorted(set(re.findall(r"^  rank \d  on (n\d) ", reply["text"], re.M))), ["n0", "n2"])
 
     def test_a_healthy_job_was_ended_as_a_rank_of_another_node_saved(self):
-        for job in self.start(2, "40 20 save=0@20", "--hang_timeout 4"):
+        for job in self.start(2, "40 20 save=0@20", "--hang_timeout 6"):
             self.assertEqual(job.wait(90), 0, job.stderr)
             self.assertNotIn("sent no heartbeat", job.stderr)
             self.assertNotIn("the workers go on", job.stderr)

@@ -136,5 +136,8 @@ TEST_CASE("another user's file switched off the wait for old leases",
     // The next folder serves; where there is none a coordinator may have been active until now.
     CHECK_FALSE(LastLeaderFile("job 7", 29400, {shared, spare}).age());
     CHECK(LastLeaderFile("job 7", 29400, {shared}).age() == Millis{0});
+    LastLeaderFile("job 7", 29400, {shared, spare}).renew();
+    std::filesystem::remove_all(shared / own);  // by who took it
+    CHECK(LastLeaderFile("job 7", 29400, {shared, spare}).age());
   }
 }

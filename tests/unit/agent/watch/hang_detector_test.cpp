@@ -375,16 +375,36 @@ TEST_CASE("a section on another node holds those here, whose clocks begin anew",
   CHECK(ranks.look_until(kStart + 22s).silent.size() == 3);
 }
 
-TEST_CASE("ranks wait visibly after a quarter of the time-out", "[agent][hang]") {
-  Three ranks{12s};
-  CHECK_FALSE(ranks.look_until(kStart + 4s).is_any_waiting);
-  CHECK(ranks.look_until(kStart + 5s).is_any_waiting);
-  ranks.detector.wait_for_other_nodes(kStart + 6s);
+TEST_CASE("ranks wait visibly after an eighth of the time-out, or six seconds", "[agent][hang]") {
+  Three ranks{16s};
+  CHECK_FALSE(ranks.look_until(kStart + 3s).is_any_waiting);
+  CHECK(ranks.look_until(kStart + 4s).is_any_waiting);
+  ranks.detector.wait_for_other_nodes(kStart + 5s);
   CHECK(ranks.look_until(kStart + 6s).is_any_waiting);  // they still are silent
   ranks.enter(0, 0s);
   ranks.enter(1, 0s);
   ranks.beat(2, ranks.now);
   CHECK_FALSE(ranks.look_until(kStart + 7s).is_any_waiting);
+  Three patient{600s};
+  CHECK_FALSE(patient.look_until(kStart + 7s).is_any_waiting);
+  CHECK(patient.look_until(kStart + 8s).is_any_waiting);
+}
+
+TEST_CASE("another node's steps are no reason to judge ranks of which little is known",
+          "[agent][hang]") {
+  Ranks ranks{learning()};
+  for (int i = 0; i < 3; ++i) {
+    ranks.beat_all(kStart + i * 1s);
+    ranks.look(kStart + i * 1s);
+  }
+  ranks.detector.take_longer_step(Millis{11'000});
+  CHECK(ranks.detector.step_limit() == ranks.detector.first_limit());
+  CHECK(ranks.detector.longest_step() < Millis{11'000});
+  for (int i = 3; i < 30; ++i) {
+    ranks.beat_all(kStart + i * 1s);
+    ranks.look(kStart + i * 1s);
+  }
+  CHECK(ranks.detector.step_limit() == Millis{55'000});
 }
 
 TEST_CASE("a rank that tries again and again, with heartbeats of one step, is stuck",

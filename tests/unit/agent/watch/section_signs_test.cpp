@@ -130,8 +130,9 @@ TEST_CASE("an answer of the round before counts for nothing", "[agent][hang]") {
   waiting.look(kFirstLook, false, true);
   const auto late = std::exchange(waiting.open, nullptr);
   waiting.signs.begin_round();
-  waiting.is_answered_later = false;
-  waiting.look(kFirstLook + 1s, false, false);
+  waiting.look(kFirstLook + 1s, false, true);
   late(SectionSigns::Count{3});
   CHECK_FALSE(waiting.is_known());
+  waiting.open(SectionSigns::Count{0});
+  CHECK(waiting.is_known());
 }
