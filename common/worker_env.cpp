@@ -28,7 +28,10 @@ static constexpr std::array kRows{
     Row{kPmiFd, "… the descriptor on which they ask for the others' addresses", true},
     Row{kMpiLocalRank, "… as LOCAL_RANK", true},
     Row{kMpiLocalSize, "… as LOCAL_WORLD_SIZE", true},
-    Row{kAccJobId, "unique name of this job", false},
+    Row{kAccJobId,
+        "unique name of this run of acc-launch: on several nodes another one on each. "
+        "TORCHELASTIC_RUN_ID is the same on all, with `--hosts` or `--rdzv_id` a name of the job",
+        false},
     Row{kAccRound, "number of the attempt, from 0", false},
     Row{kAccRestartCount, "restarts so far", false},
     Row{kAccRestartReason, "why this round began: empty in the first, else the failure in words",

@@ -4,6 +4,7 @@
 #include "runtime/bootstrap/tcp_store.hpp"
 #include "runtime/net/fields.hpp"
 #include "runtime/net/mailbox.hpp"
+#include "runtime/user_call.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -396,7 +397,10 @@ TEST_CASE("a rank that dies while a sub-group forms is known at once, not after 
   call.what.count = 2;
   call.send = wish.data();
   call.recv = wishes.data();
-  groups[2]->run(call, {});
+  {
+    const InUserCall within{UserCall::split};
+    groups[2]->run(call, {});
+  }
   groups[0]->backend().lost(2, "killed by SIGKILL");
   for (auto& survivor : survivors) {
     REQUIRE(survivor.wait_for(60s) == std::future_status::ready);
