@@ -58,6 +58,7 @@ awaitable<std::vector<EndedJob>> JobPruner::ended_jobs() {
     if (job->stored.life.phase == Phase::ended)  // it may have been restarted meanwhile
       ended.push_back({id, job->stored.ended_ms, job->stored.bytes, job->stored.uid});
   }
+  slow_.erase(Slow::counting);
   co_return ended;
 }
 
@@ -104,8 +105,7 @@ void JobPruner::empty_trash_later() { parts_.spawn("empty trash", empty_trash())
 
 awaitable<void> JobPruner::empty_trash() {
   std::function<std::vector<StateFolder::Trash>()> look = [this] { return parts_.folder.trash(); };
-  for (const auto& one : co_await on_pool(slow(Slow::removing), std::move(look)))
-    empty_trash_of(one.uid);
+  for (const auto& one : co_await on_pool(parts_.files, std::move(look))) empty_trash_of(one.uid);
 }
 
 void JobPruner::empty_trash_of(uid_t uid) {
@@ -130,6 +130,7 @@ awaitable<void> JobPruner::remove_all_of(uid_t uid) {
     }
   }
   removing_.erase(uid);
+  if (removing_.empty()) slow_.erase(Slow::removing);  // its threads are of no use now
 }
 
 }  // namespace acc::agent::daemon

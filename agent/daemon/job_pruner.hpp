@@ -52,7 +52,7 @@ class JobPruner {
   boost::asio::awaitable<void> empty_trash();
   void empty_trash_of(uid_t uid);
   boost::asio::awaitable<void> remove_all_of(uid_t uid);
-  /// For what may take long. Made when needed.
+  /// For what may take long. Made when needed, and gone when nothing waits for it.
   enum class Slow : std::uint8_t { counting, removing };
   boost::asio::thread_pool& slow(Slow what);
 

@@ -239,7 +239,9 @@ class Ends(OnHosts):
         os.kill(transport, signal.SIGKILL)
         self.assertNotEqual(job.wait(30), 0)
         self.assertIn(f"the connection to {a} was lost", job.stderr)
-        self.assertIn("job failed (exit code", job.stderr)
+        self.assertRegex(job.stderr, r"job failed: node rank 0 lost")  # by the host to which the coordinator went
+        self.assertEqual(job.stderr.count("job failed"), 1, job.stderr)
+        self.assertRegex(job.stderr, rf"{re.escape(a)}, the first host, was lost; exit code \d+")
         self.nothing_left(job)
 
     def test_an_elastic_job_goes_on_without_a_host_whose_connection_was_killed(self):
