@@ -1,7 +1,7 @@
 """--events FILE: what happened, as lines of JSON."""
-import json, os, tempfile
+import json, os, tempfile, unittest
 
-from harness import JobTest, free_port, main, read
+from harness import JobTest, free_port, is_root, main, read
 
 
 def events_of(path):
@@ -78,6 +78,17 @@ class Events(JobTest):
         job = self.finished(f"--num_processes 1 --events {self.path}/none/events", "mark=up exit=0", code=73)
         self.assertIn("--events: can't write to", job.stderr)
         self.assertFalse(job.events("up"))
+
+    @unittest.skipUnless(is_root(), "plants a link of another user's")
+    def test_roots_events_and_report_were_written_to_a_device_behind_another_users_link(self):
+        shared = os.path.dirname(self.path)
+        os.symlink("/dev/null", self.path)
+        os.lchown(self.path, 1001, 1001)
+        os.chmod(shared, 0o1777)
+        for flag in ("--events", "--report"):
+            job = self.finished(f"--num_processes 1 {flag} {self.path}", "mark=up exit=0", code=73)
+            self.assertIn(f"{flag}: can't write to '{self.path}': Permission denied", job.stderr)
+            self.assertFalse(job.events("up"))
 
     def test_a_job_ended_by_a_signal_says_so(self):
         job = self.job(f"--num_processes 2 --events {self.path}", "mark=up hold")
