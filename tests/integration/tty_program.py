@@ -1,5 +1,5 @@
 """A program on a pseudo-terminal, and what its screen shows, by the terminal emulator pyte (Debian: python3-pyte)."""
-import fcntl, os, pty, select, signal, struct, sys, termios, time
+import fcntl, os, pty, re, select, signal, struct, sys, termios, time
 
 from harness import SLACK
 
@@ -35,6 +35,12 @@ if pyte:
     class Stream(pyte.ByteStream):
         csi = {**pyte.Stream.csi, "S": "scroll_up", "T": "scroll_down"}
         events = pyte.Stream.events | {"scroll_up", "scroll_down"}
+
+
+def is_met(condition, text):
+    if isinstance(condition, str):
+        return condition in text
+    return condition.search(text) if isinstance(condition, re.Pattern) else condition(text)
 
 
 class TtyProgram:
@@ -88,15 +94,18 @@ class TtyProgram:
             pass
         return "\n".join(line.rstrip() for line in self.screen.display)
 
-    def wait_for(self, condition, what="", deadline=15.0):
-        """`condition`: a text that the screen must have, or a function of its text."""
-        met = (lambda text: condition in text) if isinstance(condition, str) else condition
+    def wait_for(self, *conditions, what="", deadline=15.0):
+        """Until one reading of the screen meets all of them: a text or a pattern that it must have, or a function of its text.
+
+        What is asserted of a screen belongs in here. A program draws piece by piece, so where one line stands already the next
+        may not.
+        """
         end = time.monotonic() + deadline * SLACK
-        while not met(self.text()):
+        while missing := [condition for condition in conditions if not is_met(condition, text := self.text())]:
             if time.monotonic() > end:
-                raise AssertionError(f"waited for {what or condition!r}; the screen:\n{self.text()}")
+                raise AssertionError(f"waited for {what or missing}; the screen:\n{text}")
             self.read(0.05)
-        return self.text()
+        return text
 
     def press(self, *keys):
         for key in keys:
