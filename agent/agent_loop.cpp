@@ -187,8 +187,7 @@ JobSignals::Hooks AgentLoop::signal_hooks() {
 
 ParentWatch::Hooks AgentLoop::parent_hooks() {
   const auto on_lost = [this](const std::string& why) {
-    if (ending_.is_decided()) return;
-    if (!why.empty()) {
+    if (!why.empty() && !ending_.is_decided()) {
       ending_.set_reason(why);
       messages_.warning(why + ": stopping the workers here");
     }
@@ -287,6 +286,7 @@ void AgentLoop::handle(const Event& event) {
 }
 
 void AgentLoop::feed(const Event& event) {
+  if (ending_.is_decided() && link_ && asks_for_end(event)) return link_->job().resign();
   handle(event);
   check_emptied();
 }
@@ -484,14 +484,18 @@ void AgentLoop::act(const DisarmTimer& a) { timers_.disarm(a.timer); }
 void AgentLoop::act(const Finish& a) {
   ending_.decide(a.end);
   if (preloader_) preloader_->stop();
-  signals_.stop();
+  const bool holds_office = link_ && a.end.outcome == Outcome::unfit;
+  if (!holds_office) signals_.stop();
   if (services_) services_->close();
   health_.close();
   control_.close();
   status_.close();
   telemetry_.close();
   if (!link_) return io_.stop();
-  link_->job().leave(ending_.words_for_others(), [this] { io_.stop(); });
+  link_->job().leave(ending_.words_for_others(), holds_office, [this] {
+    signals_.stop();
+    io_.stop();
+  });
 }
 
 // The round is over, and the node offers itself for the next one. Unfit, it leaves instead: then

@@ -79,10 +79,17 @@ void CoordinatedJob::table(rendezvous::RendezvousClient::TableAnswer answer) {
   if (client_) client_->table(std::move(answer));
 }
 
-void CoordinatedJob::leave(const std::string& why, std::function<void()> done) {
+void CoordinatedJob::leave(const std::string& why, bool holds_office, std::function<void()> done) {
   if (!client_) return boost::asio::post(io_, std::move(done));
-  if (!close_) client_->leave(why);
-  client_->end(std::move(done));
+  if (close_) return client_->end(std::move(done));
+  client_->leave(why);
+  if (!holds_office) return client_->end(std::move(done));
+  resigned_ = [this, done = std::move(done)] { client_->end(done); };
+  client_->when_dispensable([this] { resign(); });
+}
+
+void CoordinatedJob::resign() {
+  if (resigned_) boost::asio::post(io_, std::exchange(resigned_, {}));
 }
 
 }  // namespace acc::agent

@@ -43,7 +43,10 @@ class CoordinatedJob {
   void table(rendezvous::RendezvousClient::TableAnswer answer);
 
   /// This node has finished the job. `done`: all nodes that must know of it do.
-  void leave(const std::string& why, std::function<void()> done);
+  /// @param holds_office  a coordinator here goes on for the others of a job that isn't over, as
+  ///                      long as they need it or until resign()
+  void leave(const std::string& why, bool holds_office, std::function<void()> done);
+  void resign();
 
   /// Once: what this machine lacks for killing the workers of a node whose processes are all
   /// frozen.
@@ -66,6 +69,7 @@ class CoordinatedJob {
   OnOrder on_order_;
   NodeName node_;
   std::unique_ptr<rendezvous::RendezvousClient> client_;
+  std::function<void()> resigned_;  ///< while only the coordinator goes on here
   std::optional<rendezvous::Close> close_;
   Instant closed_at_{};
   bool is_lease_timer_told_ = false;

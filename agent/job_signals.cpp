@@ -25,7 +25,17 @@ int open_signals() {
   return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+bool is_ending_signal(int signo) {
+  return signo == SIGINT || signo == SIGTERM || signo == SIGHUP || signo == SIGQUIT;
+}
+
 }  // namespace
+
+bool asks_for_end(const Event& event) {
+  const auto* signal = std::get_if<SignalArrived>(&event);
+  return signal != nullptr ? is_ending_signal(signal->signo)
+                           : std::holds_alternative<GuardianLost>(event);
+}
 
 JobSignals::JobSignals(boost::asio::io_context& io, const GroupState& group, Hooks hooks)
     : group_{group}, hooks_{std::move(hooks)}, signals_{io, open_signals()} {}
@@ -90,9 +100,7 @@ void JobSignals::stop_from_terminal() {
 bool JobSignals::end_asked() {
   signalfd_siginfo info{};
   while (::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
-    const auto signo = static_cast<int>(info.ssi_signo);
-    end_asked_ =
-        end_asked_ || signo == SIGINT || signo == SIGTERM || signo == SIGHUP || signo == SIGQUIT;
+    end_asked_ = end_asked_ || is_ending_signal(static_cast<int>(info.ssi_signo));
   }
   return end_asked_;
 }

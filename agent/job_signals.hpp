@@ -9,6 +9,9 @@
 
 namespace acc::agent {
 
+/// A signal that ends a job, or the end of the guardian (pure).
+[[nodiscard]] bool asks_for_end(const Event& event);
+
 /// Signals to this process, and what they mean for the job.
 ///
 /// Used on the loop's thread only, one in a process: it blocks the signals that it reads. The

@@ -4,6 +4,7 @@
 #include "agent/process_stat.hpp"
 #include "agent/small_file.hpp"
 #include "common/duration.hpp"
+#include "common/host_name.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
 
@@ -186,8 +187,8 @@ void LeaseWatch::tell() {
                                              "the coordinator did not confirm it"
                                            : "no contact with the job's coordinator for " +
                                                 describe(Millis{board_->lease_length_ms.load()});
-  const std::string text =
-      "acc-launch: lease over: " + why + "; the workers of this node were killed\n";
+  const std::string text = "acc-launch: lease over: " + why + "; the workers of this node (" +
+                           host_name() + ") were killed\n";
   [[maybe_unused]] const auto n = ::write(STDERR_FILENO, text.data(), text.size());
 }
 

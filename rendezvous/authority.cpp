@@ -37,6 +37,10 @@ bool QuorumAuthority::may_continue_with(std::size_t kept) const {
          kept >= quorum_of(static_cast<std::uint32_t>(contacts_.size()));
 }
 
+bool QuorumAuthority::is_followed_by_all(Instant since) const {
+  return std::ranges::all_of(contacts_, [&](Instant contact) { return contact > since; });
+}
+
 std::optional<std::string> QuorumAuthority::loss(Instant now, Instant since) const {
   if (contacts_.empty() || may_act(now)) return std::nullopt;
   // A new round, an election or a doubt happened recently: the answers are still on their way.

@@ -32,6 +32,8 @@ class Authority {
   [[nodiscard]] virtual bool may_continue_with(std::size_t kept) const = 0;
   /// True if the ends of all leases granted by earlier coordinators are known.
   [[nodiscard]] virtual bool knows_older_leases() const = 0;
+  /// True if every member of the newest round has seen what was written after `since`.
+  [[nodiscard]] virtual bool is_followed_by_all(Instant since) const = 0;
   /// Why this coordinator must step down, as a sentence; nothing: it need not. `since`: the start
   /// of its phase; from then on its members have the time of a lease to answer.
   [[nodiscard]] virtual std::optional<std::string> loss(Instant now, Instant since) const = 0;
@@ -68,6 +70,7 @@ class QuorumAuthority final : public Authority {
   [[nodiscard]] Instant proved_at() override;
   [[nodiscard]] bool may_continue_with(std::size_t kept) const override;
   [[nodiscard]] bool knows_older_leases() const override { return is_confirmed_; }
+  [[nodiscard]] bool is_followed_by_all(Instant since) const override;
   [[nodiscard]] std::optional<std::string> loss(Instant now, Instant since) const override;
 
   void elected(std::size_t nodes, Instant now) override;
@@ -98,6 +101,7 @@ class ExternalAuthority final : public Authority {
   [[nodiscard]] Instant proved_at() override { return asked_; }
   [[nodiscard]] bool may_continue_with(std::size_t) const override { return true; }
   [[nodiscard]] bool knows_older_leases() const override { return true; }
+  [[nodiscard]] bool is_followed_by_all(Instant) const override { return true; }
   [[nodiscard]] std::optional<std::string> loss(Instant, Instant) const override { return {}; }
 
   void extended(Instant end, Instant asked) override;

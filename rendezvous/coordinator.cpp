@@ -135,6 +135,7 @@ void Coordinator::perform(const MembershipActions& actions) {
   }
   answer_held();
   arm();
+  check_dispensable();
 }
 
 void Coordinator::act(const SendTo& a) {
@@ -208,6 +209,20 @@ void Coordinator::on_timer() {
   answer(store_.tick(clock_now()));
   perform(membership_.tick(time_of_event()));
   if (watch.is_alive()) arm();
+}
+
+// Two nodes can't elect a successor, and a spare that waits knows no other address.
+void Coordinator::when_dispensable(std::function<void()> done) {
+  dispensable_ = std::move(done);
+  if (!membership_.is_dispensable())
+    hooks_.tell("this node goes on as the job's coordinator until the others can do without it",
+                false);
+  check_dispensable();
+}
+
+void Coordinator::check_dispensable() {
+  if (dispensable_ && membership_.is_dispensable())
+    boost::asio::post(io_, std::exchange(dispensable_, {}));
 }
 
 void Coordinator::when_all_left(Millis limit, std::function<void()> done) {

@@ -59,6 +59,9 @@ class Coordinator {
   /// `limit`.
   void when_all_left(Millis limit, std::function<void()> done);
 
+  /// Its own node has left the job: calls `done` when the others can do without this coordinator.
+  void when_dispensable(std::function<void()> done);
+
   [[nodiscard]] const Membership& membership() const { return membership_; }
 
  private:
@@ -83,6 +86,7 @@ class Coordinator {
   void arm();
   void on_timer();
   void check_left();
+  void check_dispensable();
 
   boost::asio::io_context& io_;
   Hooks hooks_;
@@ -99,6 +103,7 @@ class Coordinator {
   DeadlineTimer timer_;
   boost::asio::steady_timer farewell_;
   std::function<void()> all_left_;
+  std::function<void()> dispensable_;
   Alive alive_;
 };
 

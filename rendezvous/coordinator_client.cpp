@@ -11,8 +11,7 @@ namespace acc::rendezvous {
 CoordinatorClient::CoordinatorClient(CoordinatorClientOptions options, Instant now)
     : options_{std::move(options)},
       timings_{options_.timings},
-      coordinator_{options_.seed_endpoint},
-      coordinator_here_{options_.serves_seed},
+      coordinator_{options_.seed_endpoint, options_.serves_seed, {}},
       standbys_{options_.self.node.name, timings_.heartbeat_timeout, now},
       dials_{options_.seed},
       began_{now},
@@ -47,7 +46,8 @@ void CoordinatorClient::on(const Frame& frame, const Welcome& welcome, Instant n
   standbys_.set_heartbeat_timeout(timings_.heartbeat_timeout);
   heartbeats_.set_stamp(welcome.stamp);
   heard_ = now;
-  coordinator_ = dials_.chosen();
+  coordinator_.at = dials_.chosen();
+  coordinator_.node = welcome.coordinator;
   next_heartbeat_ = now;
   dials_.restart_pauses();
   last_failure_.clear();

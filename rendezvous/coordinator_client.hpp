@@ -9,6 +9,7 @@
 #include "rendezvous/vote_counter.hpp"
 #include "rendezvous/worker_lease.hpp"
 
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -173,7 +174,7 @@ class CoordinatorClient {
   /// Why no coordinator is found, for messages.
   void set_last_failure(const std::string& why) { last_failure_ = why; }
   /// The first coordinator is in this process; before begin().
-  void set_serves_seed() { options_.serves_seed = coordinator_here_ = true; }
+  void set_serves_seed() { options_.serves_seed = coordinator_.is_here = true; }
 
   /// After the actions of each event were carried out: the change of is_connected(), if any.
   std::optional<LinkChanged> take_link_change();
@@ -191,7 +192,7 @@ class CoordinatorClient {
   [[nodiscard]] std::optional<Instant> lease_end() const { return lease_.end(); }
   /// True if workers may be started now.
   [[nodiscard]] bool may_run(Instant now) const { return lease_.is_valid(now); }
-  [[nodiscard]] HostPort coordinator() const { return coordinator_; }
+  [[nodiscard]] HostPort coordinator() const { return coordinator_.at; }
   /// In the round of epoch(); nodes: its size.
   [[nodiscard]] const RoundPlace& place() const { return place_; }
   [[nodiscard]] const CoordinatorClientOptions& options() const { return options_; }
@@ -206,6 +207,7 @@ class CoordinatorClient {
   [[nodiscard]] std::vector<HostPort> targets(Instant now) const;
   [[nodiscard]] Millis backoff();
   void dial_next(Instant now, ClientActions& out);
+  [[nodiscard]] std::map<NodeRank, std::string> names_of_round() const;
   void count_votes(Instant now, ClientActions& out);
   void send_voters_on(Instant now, ClientActions& out);
   void send_voters_to(const Refused& elsewhere, ClientActions& out);
@@ -246,8 +248,11 @@ class CoordinatorClient {
   CoordinatorClientOptions options_;
   LinkPhase phase_ = LinkPhase::seeking;
   Timings timings_;
-  HostPort coordinator_;        ///< the last one that welcomed us, else seed_endpoint
-  bool coordinator_here_;       ///< it is in this process
+  struct {
+    HostPort at;       ///< the last one that welcomed us, else seed_endpoint
+    bool is_here;      ///< in this process
+    std::string node;  ///< the name of its node; empty: none has welcomed us
+  } coordinator_;
   bool was_connected_ = false;  ///< last result of take_link_change()
   std::string address_;
 

@@ -10,13 +10,9 @@ namespace acc::rendezvous {
 
 std::string address_text(const HostPort& place) { return join_host_port(place.host, place.port); }
 
-// Can the last round reach a majority without the lost coordinator? Two nodes can't.
 bool CoordinatorClient::can_elect() const {
   if (options_.external_leader || is_at_start()) return false;
-  const bool coordinator_was_member =
-      place_.nodes <= kMaxStandbys && standbys_.all().size() < place_.nodes;
-  const auto others = place_.nodes - (coordinator_was_member ? 1 : 0);
-  return others >= majority_of(place_.nodes);
+  return can_lose_coordinator(place_.nodes, standbys_.all().size());
 }
 
 // This node votes for another one: the votes it holds follow. Not immediately: if its own vote is
@@ -37,8 +33,8 @@ void CoordinatorClient::send_voters_to(const Refused& elsewhere, ClientActions& 
 }
 
 Refused CoordinatorClient::has_coordinator() const {
-  return {Refusal::not_coordinator, "the coordinator is at " + address_text(coordinator_),
-          coordinator_, false};
+  return {Refusal::not_coordinator, "the coordinator is at " + address_text(coordinator_.at),
+          coordinator_.at, false};
 }
 
 ClientActions CoordinatorClient::vote_received(PeerId peer, const Join& join,
@@ -91,18 +87,30 @@ ClientActions CoordinatorClient::vote_withdrawn(PeerId peer, Instant) {
   return {};
 }
 
+// A small round has a single member that is no standby: the lost coordinator's node.
+std::map<NodeRank, std::string> CoordinatorClient::names_of_round() const {
+  std::map<NodeRank, std::string> names;
+  for (const auto& standby : standbys_.all()) names[standby.node_rank] = standby.node;
+  if (names.size() + 1 != place_.nodes || coordinator_.node.empty()) return names;
+  NodeRank missing{0};
+  while (names.contains(missing)) missing = NodeRank{missing.value() + 1};
+  names[missing] = coordinator_.node;
+  return names;
+}
+
 void CoordinatorClient::count_votes(Instant now, ClientActions& out) {
   ballot_.remove(PeerId{0});
   const bool is_free = phase_ == LinkPhase::seeking || phase_ == LinkPhase::dialing;
-  if (!is_free || coordinator_here_ || !can_elect() || !standbys_.own()) return;
+  if (!is_free || coordinator_.is_here || !can_elect() || !standbys_.own()) return;
   ballot_.add({PeerId{0}, make_join(), address_});
   auto result = ballot_.result(place_.node_rank.value() + 1);
   // In a round that this node doesn't know it has no rank, hence no term of its own.
   if (!result || result->last != epoch_) return;
   ballot_.clear();
+  result->names = names_of_round();
   if (phase_ != LinkPhase::seeking) out.emplace_back(Hang{});
-  coordinator_here_ = true;
-  coordinator_ = standbys_.all()[*standbys_.own()].at;
+  coordinator_.is_here = true;
+  coordinator_.at = standbys_.all()[*standbys_.own()].at;
   out.emplace_back(Tell{
       "this node takes over as coordinator (term " + std::to_string(result->term.number) +
           ", round " + std::to_string(result->last.round.value()) + ") with " +

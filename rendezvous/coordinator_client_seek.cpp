@@ -37,15 +37,16 @@ Join CoordinatorClient::make_join() const {
 }
 
 std::vector<HostPort> CoordinatorClient::targets(Instant now) const {
-  if (coordinator_here_) return {coordinator_};
+  if (coordinator_.is_here) return {coordinator_.at};
   std::vector<HostPort> list;
   const auto add = [&](const HostPort& to) {
     if (to.port != 0 && std::ranges::find(list, to) == list.end()) list.push_back(to);
   };
-  if (can_elect()) std::ranges::for_each(standbys_.to_call(coordinator_, now), add);
-  const bool is_own_home = options_.serves_seed && !coordinator_here_;
-  if (!standbys_.is_own(coordinator_) && !(is_own_home && coordinator_ == options_.seed_endpoint))
-    add(coordinator_);
+  if (can_elect()) std::ranges::for_each(standbys_.to_call(coordinator_.at, now), add);
+  const bool is_own_home = options_.serves_seed && !coordinator_.is_here;
+  if (!standbys_.is_own(coordinator_.at) &&
+      !(is_own_home && coordinator_.at == options_.seed_endpoint))
+    add(coordinator_.at);
   if (!is_own_home) add(options_.seed_endpoint);
   // One of them may be the coordinator by now, or know it, when etcd is unreachable or a spare's
   // coordinator is lost.
@@ -54,7 +55,7 @@ std::vector<HostPort> CoordinatorClient::targets(Instant now) const {
 }
 
 void CoordinatorClient::dial_next(Instant now, ClientActions& out) {
-  const auto is_first = dials_.choose(targets(now), !coordinator_here_);
+  const auto is_first = dials_.choose(targets(now), !coordinator_.is_here);
   if (!is_first) {  // this node is the only candidate left
     dials_.set_due(now + DialSequence::kLongestBackoff);
     phase_ = LinkPhase::seeking;
@@ -64,7 +65,7 @@ void CoordinatorClient::dial_next(Instant now, ClientActions& out) {
       dials_.limit(is_at_start(), *is_first, timings_.heartbeat_timeout, heartbeats_.round_trip());
   phase_ = LinkPhase::dialing;
   link_deadline_ = now + 4 * limit + Millis{500};  // the dialer keeps its own limits
-  out.emplace_back(DialTo{dials_.chosen(), coordinator_here_, limit});
+  out.emplace_back(DialTo{dials_.chosen(), coordinator_.is_here, limit});
 }
 
 ClientActions CoordinatorClient::link_up(const std::string& local_address, Instant now) {
@@ -142,7 +143,7 @@ void CoordinatorClient::begin_search(Instant now) {
 void CoordinatorClient::lose_link(const std::string& why, Instant now, ClientActions& out) {
   begin_search(now);
   last_failure_ = why;
-  std::string text = "lost the coordinator at " + address_text(coordinator_) + ": " + why;
+  std::string text = "lost the coordinator at " + address_text(coordinator_.at) + ": " + why;
   if (has_workers() && lease_.end() && !is_stop_ordered_) {
     const auto left = std::chrono::duration_cast<Millis>(*lease_.end() - now);
     text += "; the workers here go on for " + describe(std::max(left, Millis{0})) +
@@ -155,9 +156,9 @@ void CoordinatorClient::lose_link(const std::string& why, Instant now, ClientAct
 
 ClientActions CoordinatorClient::stepped_down(const std::string& why, Instant now) {
   ClientActions out;
-  if (phase_ == LinkPhase::ended || !coordinator_here_) return out;
-  coordinator_here_ = false;
-  if (options_.external_leader) coordinator_ = {};  // unknown until etcd names another
+  if (phase_ == LinkPhase::ended || !coordinator_.is_here) return out;
+  coordinator_.is_here = false;
+  if (options_.external_leader) coordinator_.at = {};  // unknown until etcd names another
   out.emplace_back(Tell{"this node is no longer the coordinator: " + why, true, false});
   if (phase_ != LinkPhase::seeking) out.emplace_back(Hang{});
   begin_search(now);
@@ -168,9 +169,9 @@ ClientActions CoordinatorClient::stepped_down(const std::string& why, Instant no
 ClientActions CoordinatorClient::coordinator_is_at(const HostPort& to, Instant now) {
   ClientActions out;
   if (phase_ == LinkPhase::ended) return out;
-  if (phase_ == LinkPhase::joined && coordinator_ == to) return out;
-  if (coordinator_ != to) dials_.restart();  // it is called first
-  coordinator_ = to;
+  if (phase_ == LinkPhase::joined && coordinator_.at == to) return out;
+  if (coordinator_.at != to) dials_.restart();  // it is called first
+  coordinator_.at = to;
   const bool tries_another =
       (phase_ == LinkPhase::dialing || phase_ == LinkPhase::joining) && dials_.chosen() != to;
   if (options_.external_leader && tries_another) {
@@ -186,8 +187,8 @@ ClientActions CoordinatorClient::coordinator_is_here(const HostPort& at, Instant
   if (phase_ == LinkPhase::ended) return out;
   if (phase_ != LinkPhase::seeking) out.emplace_back(Hang{});
   phase_ = LinkPhase::seeking;
-  coordinator_ = at;
-  coordinator_here_ = true;
+  coordinator_.at = at;
+  coordinator_.is_here = true;
   dials_.restart();
   dial_next(now, out);
   return out;
@@ -237,11 +238,11 @@ void CoordinatorClient::on(const Frame&, const Refused& refused, Instant now, Cl
   // anyway.
   const bool known = refused.redirect.port != 0 && refused.redirect != dials_.chosen() &&
                      !standbys_.is_own(refused.redirect) &&
-                     (refused.refusal == Refusal::moved || refused.redirect != coordinator_);
+                     (refused.refusal == Refusal::moved || refused.redirect != coordinator_.at);
   if (refused.redirect.port == 0) standbys_.pass_over(dials_.chosen(), now);  // it can't be elected
   if (refused.refusal == Refusal::moved && known) {
-    coordinator_ = refused.redirect;
-    coordinator_here_ = false;
+    coordinator_.at = refused.redirect;
+    coordinator_.is_here = false;
   }
   const bool was_member = phase_ == LinkPhase::joined;
   const bool at_once = dials_.redirected(known ? std::optional{refused.redirect} : std::nullopt);
@@ -272,8 +273,8 @@ void CoordinatorClient::consider_giving_up(Instant now, ClientActions& out) {
   if (phase_ == LinkPhase::joined || phase_ == LinkPhase::ended || has_workers()) return;
   const bool had_place = epoch_.term.number != 0;
   const auto lost_for = standbys_.lost_for(now);
-  const std::string where = address_text(coordinator_);
-  if (had_place && !can_elect() && !options_.external_leader && !coordinator_here_ &&
+  const std::string where = address_text(coordinator_.at);
+  if (had_place && !can_elect() && !options_.external_leader && !coordinator_.is_here &&
       lost_for >= timings_.lease) {
     // The process there was restarted and waits for a majority of a round that can never have one:
     // this node joins as if it had been restarted, too.
@@ -288,14 +289,14 @@ void CoordinatorClient::consider_giving_up(Instant now, ClientActions& out) {
   }
   if (lost_for < options_.join_timeout) return;
   give_up(GiveUp::Why::unreachable,
-          "no coordinator " + (coordinator_.port != 0 ? "at " + where : "named by etcd") +
+          "no coordinator " + (coordinator_.at.port != 0 ? "at " + where : "named by etcd") +
               " within " + describe(options_.join_timeout) + ": " + last_failure_,
           out);
 }
 
 std::string CoordinatorClient::sought() const {
-  if (coordinator_.port == 0) return "a coordinator that etcd names";
-  return "the coordinator at " + address_text(coordinator_);
+  if (coordinator_.at.port == 0) return "a coordinator that etcd names";
+  return "the coordinator at " + address_text(coordinator_.at);
 }
 
 void CoordinatorClient::tell_seeking(Instant now, ClientActions& out) {

@@ -198,6 +198,18 @@ bool Membership::is_member(PeerId peer) const {
   return node && places_.of_node(*node);
 }
 
+bool Membership::is_dispensable() const {
+  if (phase_ == MembershipPhase::closed || phase_ == MembershipPhase::stepped_down) return true;
+  const bool has_others = std::ranges::any_of(nodes_.connected(), [this](const auto& entry) {
+    return nodes_[entry.second].join.node.name != options_.name;
+  });
+  if (!has_others) return true;
+  if (phase_ != MembershipPhase::running || places_.of_name(options_.name) || standbys_.empty())
+    return false;
+  return can_lose_coordinator(static_cast<std::uint32_t>(places_.size()), standbys_.size()) &&
+         authority_->is_followed_by_all(round_started_);
+}
+
 // ---- authority ----
 
 std::uint64_t Membership::stamp(Instant now) const {

@@ -147,6 +147,9 @@ class Membership {
       return peer && among(*peer);
     });
   }
+  /// True if the other nodes can do without this coordinator, whose own node has left: a round runs
+  /// whose members can elect a successor, nobody is left, or the job is over.
+  [[nodiscard]] bool is_dispensable() const;
   /// True if this peer may use the store of the running round.
   [[nodiscard]] bool is_member(PeerId peer) const;
 

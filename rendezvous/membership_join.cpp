@@ -291,6 +291,9 @@ void Membership::recover_places(const ElectionResult& result, Instant now) {
   unknown.state = NodeState::running;  // until its node reports; lease_end: see note_echo()
   unknown.heard = now;
   places_.assign_unknown(result.nodes, unknown);
+  for (const auto& [rank, name] : result.names) {
+    if (rank.value() < places_.size()) places_[rank.value()].told_name = name;
+  }
   completed_ = 0;
   for (const auto& vote : result.votes) {
     const auto& join = vote.join;

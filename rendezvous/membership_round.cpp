@@ -250,7 +250,7 @@ void Membership::on(NodeIndex index, const TableRequest&, Instant, MembershipAct
       table = Table{static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(places_.size()), {}};
     }
     TableRow row;
-    row.node = places_[i].id.name;
+    row.node = places_.name_of(i);
     row.first_rank = places_[i].ranks.first;
     row.slots = places_[i].ranks.count;
     if (places_[i].node != kNoNode) {
@@ -286,10 +286,11 @@ void Membership::add_losses(Stop& stop) const {
     for (auto* text : {&stop.failure->error, &stop.failure->traceback, &stop.failure->last_lines})
       text->clear();
   }
-  for (const auto& place : places_) {
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const auto& place = places_[i];
     if (!place.gone && !(is_node && place.ranks.first == failures_.now->rank)) continue;
     if (stop.lost.size() < kMaxSmallList)
-      stop.lost.push_back({place.id.name, place.ranks.first, place.ranks.count});
+      stop.lost.push_back({places_.name_of(i), place.ranks.first, place.ranks.count});
   }
 }
 

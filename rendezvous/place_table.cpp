@@ -47,8 +47,13 @@ std::optional<std::size_t> PlaceTable::of_name(const std::string& name) const {
   return found != by_name_.end() ? std::optional{found->second} : std::nullopt;
 }
 
+const std::string& PlaceTable::name_of(std::size_t rank) const {
+  const auto& place = places_[rank];
+  return place.id.name.empty() ? place.told_name : place.id.name;
+}
+
 std::string PlaceTable::describe(std::size_t rank) const {
-  const auto& name = places_[rank].id.name;
+  const auto& name = name_of(rank);
   const std::string text = "node rank " + std::to_string(rank);
   return name.empty() ? text : "node " + name + " (" + text + ")";
 }

@@ -14,6 +14,7 @@ namespace acc::rendezvous {
 struct Place {
   NodeIndex node = kNoNode;  ///< kNoNode: its agent has not joined since the election
   NodeId id;                 ///< for messages, even after the node was erased
+  std::string told_name;     ///< by others, for messages until its node names itself
   RankRange ranks{Rank{0}, 0};
   NodeState state = NodeState::assigned;
   std::uint32_t ready_heartbeat = 0;  ///< of its Ready; 0: none yet
@@ -52,6 +53,8 @@ class PlaceTable {
 
   [[nodiscard]] std::optional<std::size_t> of_node(NodeIndex node) const;
   [[nodiscard]] std::optional<std::size_t> of_name(const std::string& name) const;
+  /// The node's name for messages; empty: nobody has told it.
+  [[nodiscard]] const std::string& name_of(std::size_t rank) const;
   /// "node b (node rank 1)", for messages.
   [[nodiscard]] std::string describe(std::size_t rank) const;
 

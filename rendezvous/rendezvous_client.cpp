@@ -78,13 +78,12 @@ Instant RendezvousClient::time_of_event() {
 
 void RendezvousClient::doubt_clock(Millis step, Instant now) {
   log::info("clock_doubted", {{"job", options_.membership.job}, {"step_ms", step.count()}});
-  if (client_.state() == NodeState::running) {
+  if (client_.state() == NodeState::running)
     tell("the wall clock went forward by " + acc::describe(step) +
              " at once: it was set, or this machine was paused; the coordinator must "
              "confirm the lease within " +
              acc::describe(client_.timings().confirmation()),
          true);
-  }
   perform(client_.clock_doubted(now));
   questions_.ask_current_anew(now);
 }
@@ -167,12 +166,11 @@ void RendezvousClient::replay_store(const Term& term) {
   if (!link_ || term < client_.term()) return;
   auto replay = questions_.take_replay(term);
   if (!replay) return;
-  if (!questions_.remembers_all()) {
+  if (!questions_.remembers_all())
     tell(
         "the workers of this node put more into the key-value store than is remembered for "
         "a loss of the coordinator: the new one's store lacks some of it",
         true);
-  }
   for (auto& entry : *replay) link_->send({{term, client_.epoch().round}, std::move(entry)});
 }
 
@@ -279,6 +277,13 @@ void RendezvousClient::announce_to_seed() {
   });
 }
 
+void RendezvousClient::when_dispensable(std::function<void()> done) {
+  // Later: the coordinator has yet to receive that its own node leaves.
+  boost::asio::post(io_, alive_.bind([this, done = std::move(done)] {
+    coordinator_ && !etcd_ ? coordinator_->when_dispensable(done) : done();
+  }));
+}
+
 void RendezvousClient::end(std::function<void()> done) {
   if (seed_guard_) seed_guard_->stop();
   listener_.stop();
@@ -295,9 +300,7 @@ void RendezvousClient::end(std::function<void()> done) {
     return;
   }
   if (seed_guard_) seed_guard_->remove_file();
-  if (etcd_) {
-    done = [this, after = std::move(done)]() mutable { end_with_etcd(std::move(after)); };
-  }
+  if (etcd_) done = [this, after = std::move(done)]() mutable { end_with_etcd(std::move(after)); };
   constexpr Millis kFarewell{2'000};
   coordinator_->when_all_left(kFarewell, std::move(done));
 }

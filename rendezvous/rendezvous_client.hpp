@@ -86,6 +86,8 @@ class RendezvousClient {
   }
   void table(TableAnswer answer) { questions_.ask_for_table(std::move(answer)); }
 
+  /// For a node that has left: when the others can do without a coordinator here (coordinator.hpp).
+  void when_dispensable(std::function<void()> done);
   /// The job is over for this node: a coordinator in this process stays until the others know the
   /// result.
   void end(std::function<void()> done);

@@ -24,6 +24,8 @@ struct ElectionResult {
   std::uint32_t nodes = 0;  ///< in that round
   RestartLedger ledger;
   std::vector<Vote> votes;  ///< including agents that know only an older round
+  /// Of that round's nodes, by node rank, as far as its assignment told them; for messages.
+  std::map<NodeRank, std::string> names;
 };
 
 class VoteCounter {
@@ -51,5 +53,12 @@ class VoteCounter {
 [[nodiscard]] constexpr std::uint32_t majority_of(std::uint32_t n) { return n / 2 + 1; }
 /// The nodes that the current coordinator needs so that the others can't form a majority.
 [[nodiscard]] constexpr std::uint32_t quorum_of(std::uint32_t n) { return (n + 1) / 2; }
+/// Can a round of `nodes` nodes reach a majority without its coordinator? Two nodes, one of which
+/// coordinates, can't.
+/// @param standbys  of its assignment, which never lists the coordinator's own node
+[[nodiscard]] constexpr bool can_lose_coordinator(std::uint32_t nodes, std::size_t standbys) {
+  const bool coordinator_was_member = nodes <= kMaxStandbys && standbys < nodes;
+  return nodes - (coordinator_was_member ? 1 : 0) >= majority_of(nodes);
+}
 
 }  // namespace acc::rendezvous

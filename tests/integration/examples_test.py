@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIMIT_S = 150
+LIMIT_S = 280
 
 
 def blocks_of(example):

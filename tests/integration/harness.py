@@ -26,13 +26,14 @@ def is_root():
 
 
 def until(condition, what, deadline=10.0):
+    """`what` is waited for, in words; or a function of how it stands when the time is up."""
     end = time.monotonic() + deadline * PATIENCE
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > end:
-            raise AssertionError(f"waited {deadline * PATIENCE:g} s for {what}")
+            raise AssertionError(f"waited {deadline * PATIENCE:g} s for {what() if callable(what) else what}")
         time.sleep(0.002)
 
 
@@ -155,7 +156,7 @@ class Job:
             if self.process.poll() is not None and len(self.events(word)) < count:
                 raise AssertionError(f"acc-launch ended with {self.process.returncode} before {count} x '{word}':\n{self.stderr}")
             return len(self.events(word)) >= count
-        until(enough, f"{count} x '{word}' (have {self.events()})", deadline)
+        until(enough, lambda: f"{count} x '{word}' (have {self.events()}); stderr:\n{self.stderr}", deadline)
         return self.events(word)
 
     def wait(self, deadline=20.0):

@@ -177,6 +177,39 @@ class SeveralNodes(ClusterTest):
         self.assertEqual((course("b")[-1]["event"], course("b")[-1]["verdict"]), ("job_ended", "unfit"))
         self.stop(cluster)
 
+    def unfit_coordinator(self, nodes, nnodes):
+        """The first host, which has the coordinator, becomes unfit while the nodes run."""
+        cluster = self.cluster(nodes, nnodes=nnodes, words="run=300s", flags="--max_restarts 3")
+        flag = os.path.join(cluster.folder, "bad")
+        cluster.start("a", f"--health_interval 0.2 --health_check test${{IFS}}!${{IFS}}-e${{IFS}}{flag}")
+        cluster.start("b")
+        cluster.wait_round(0, 2)
+        return cluster, lambda: write(flag, "")
+
+    def test_of_two_nodes_the_one_with_the_coordinator_left_and_a_spare_waited_on(self):
+        cluster, becomes_bad = self.unfit_coordinator("a b c", "2:2")
+        cluster.start("c")
+        cluster.nodes["c"].wait_text("spare")
+        becomes_bad()
+        lives = cluster.wait_round(1, 2)
+        self.assertEqual({life.node for life in lives}, {"b", "c"})
+        cluster.nodes["a"].expect(74)
+        self.assertIn("this node goes on as the job's coordinator until the others can do without it", cluster.nodes["a"].stderr)
+        # A successor is elected, and the workers live on.
+        until(lambda: any("this node takes over as coordinator" in cluster.nodes[host].stderr for host in "bc"), "a successor")
+        self.assertEqual({life.node for life in cluster.wait_round(1, 2)}, {"b", "c"})
+        self.stop(cluster)
+
+    def test_an_unfit_coordinator_of_two_waits_for_a_node_that_takes_its_place_until_a_signal(self):
+        cluster, becomes_bad = self.unfit_coordinator("a b", "2:2")
+        becomes_bad()
+        cluster.nodes["a"].wait_text("this node goes on as the job's coordinator")
+        cluster.nodes["b"].wait_text("waits for 1 of 2 nodes|1 of 2 nodes")
+        self.assertIsNone(cluster.nodes["a"].process.poll())
+        os.kill(cluster.nodes["a"].process.pid, signal.SIGTERM)
+        cluster.nodes["a"].expect(74)
+        cluster.nodes["b"].expect(69)
+
     def test_a_clock_that_differs_from_the_coordinators_is_told_once(self):
         cluster = self.cluster("a b c", words="run=300s")
         for host, offset, more in (("a", "+0", ""), ("b", "-7200", f"--events {cluster.folder}/events-b"), ("c", "+90", "--clock_skew 0")):

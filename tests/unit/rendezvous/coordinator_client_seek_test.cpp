@@ -162,6 +162,8 @@ SCENARIO("the coordinator of five nodes is lost", "[rendezvous][member]") {
         CHECK(result.last == Epoch{{1, 0}, Round{0}});
         CHECK(result.nodes == 5);
         CHECK(result.votes.size() == 3);
+        CHECK(result.names.size() == 5);
+        CHECK(result.names.at(NodeRank{0}) == "a");  // the lost coordinator's node, no standby
         CHECK_THAT(desk.told(), Contains("takes over as coordinator (term 2, round 0)") &&
                                     Contains("3 of 5 nodes"));
         const auto dials = desk.all<DialTo>();

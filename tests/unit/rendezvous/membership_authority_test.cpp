@@ -25,8 +25,9 @@ ElectionResult win_of(const std::vector<Join>& joins) {
   VoteCounter votes;
   std::uint64_t peer = 0;
   for (const auto& join : joins) votes.add({PeerId{peer++}, join, "socket"});
-  const auto result = votes.result(2);
+  auto result = votes.result(2);
   REQUIRE(result);
+  result->names[NodeRank{0}] = "a";  // it had coordinated
   return *result;
 }
 
@@ -207,8 +208,11 @@ SCENARIO("a coordinator is elected by three of five", "[rendezvous][membership]"
     desk.pass(Millis{8'450});
     CHECK(desk.count<Stop>(c) == 0);
     desk.pass(Millis{100});
-    CHECK_THAT(desk.last<Stop>(c).reason,
-               Contains("did not rejoin after the loss of the coordinator"));
+    // "node rank 0 lost" told nobody which machine to look at.
+    CHECK_THAT(
+        desk.last<Stop>(c).reason,
+        Contains("node a (node rank 0) lost: did not rejoin after the loss of the coordinator"));
+    CHECK(desk.last<Stop>(c).lost.at(0).node == "a");
     desk.all_stopped();
     for (const PeerId peer : {b, c, d}) desk.says(peer, Stopped{});
     THEN("their leases are waited for, counted from the moment of its confirmation") {

@@ -231,6 +231,41 @@ TEST_CASE("the nodes of one launch waited ten minutes for one that had left for 
   }
 }
 
+// Two nodes can't elect a successor, so a spare would wait for nobody.
+SCENARIO("a coordinator whose own node left is needed until a round runs without that node",
+         "[rendezvous][membership]") {
+  RunningJob job{options_for(2, 2), 2};
+  const auto spare = job.comes("c");
+  CHECK_FALSE(job.membership().is_dispensable());
+  job.says(job.peers[0], Leave{"unfit"});
+  job.says(job.peers[1], Stopped{});
+  job.pass(kSecond);
+  REQUIRE(job.phase() == MembershipPhase::assigning);
+  CHECK_FALSE(job.membership().is_dispensable());
+  job.says(job.peers[1], Ready{1, 0, 4000});
+  job.says(spare, Ready{1, 0, 0});
+  REQUIRE(job.phase() == MembershipPhase::running);
+  WHEN("its order to start may be on its way still") {
+    CHECK_FALSE(job.membership().is_dispensable());
+  }
+  WHEN("all members have answered since") {
+    job.pass(kSecond * 3);
+    CHECK(job.membership().is_dispensable());
+  }
+  WHEN("a member says nothing any more") {
+    job.falls_silent(spare);
+    job.pass(kSecond * 3);
+    CHECK_FALSE(job.membership().is_dispensable());
+  }
+}
+
+TEST_CASE("a coordinator whose own node left alone is needed by nobody",
+          "[rendezvous][membership]") {
+  RunningJob job{options_for(1, 2), 1};
+  job.says(job.peers[0], Leave{"unfit"});
+  CHECK(job.membership().is_dispensable());
+}
+
 SCENARIO("restarts are booked for the whole job", "[rendezvous][membership]") {
   const auto fails = [](RunningJob& job, const Failure& failure) {
     job.says(job.peers[1], WorkerFailed{failure});
