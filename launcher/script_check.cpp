@@ -73,10 +73,14 @@ agent::ScriptProblem check_script_file(const JobSpec& spec, const Environment& e
     const int reason = on_path || found ? ENOENT : errno;  // EACCES: a folder on the way is closed
     const bool word = !on_path && !found && spec.script.find('/') == std::string::npos;
     const bool is_program = word && !find_program(spec.script, environment).empty();
+    const auto hint = is_program ? " (a program on PATH? add --no_python)"
+                      : on_path && found
+                          ? " (programs without a slash are looked for on PATH: for the one in "
+                            "this folder write ./" +
+                                printable(spec.script) + ")"
+                          : kind_of_missing(spec.script);
     return {reason, system_error(reason, "cannot start '" + printable(spec.script) + "'").what +
-                        (is_program ? " (a program on PATH? add --no_python)"
-                                    : kind_of_missing(spec.script)) +
-                        instead_of(spec)};
+                        hint + instead_of(spec)};
   }
   const auto cannot = [&](int reason, const std::string& what) {
     return agent::ScriptProblem{reason, "cannot start '" + printable(spec.script) + "': " + what};

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kLengthSize = 4;
 
 /// Likely protocol of an unknown peer; empty: unknown.
-std::string_view guess_stranger(std::string_view begin) {
+std::string guess_stranger(std::string_view begin) {
   constexpr std::array<std::string_view, 9> kHttp{"GET ", "HEAD", "POST", "PUT ", "DELE",
                                                   "OPTI", "CONN", "PATC", "PRI "};
   begin = begin.substr(0, kLengthSize);
@@ -22,6 +22,9 @@ std::string_view guess_stranger(std::string_view begin) {
   // A record of type handshake or alert, version 3.x: only one side has a secret.
   if (begin.starts_with("\x16\x03")) return ": TLS, while this side uses no secret?";
   if (begin.starts_with("\x15\x03")) return ": a TLS alert, while this side uses no secret?";
+  const auto is_text = [](char c) { return c >= ' ' && c <= '~'; };
+  if (begin.size() == kLengthSize && std::ranges::all_of(begin, is_text))
+    return ": text that begins with '" + std::string{begin} + "'";
   return "";
 }
 
@@ -88,7 +91,7 @@ Result<std::size_t> FrameSplitter::checked_length(std::string_view begin) const 
   if (length >= kHeaderSize && length <= max_frame_) return length;
   if (!had_frame_)
     if (const auto guess = guess_stranger(begin); !guess.empty())
-      return Error{Errc::malformed, "not our protocol" + std::string{guess}};
+      return Error{Errc::malformed, "not our protocol" + guess};
   return Error{Errc::malformed, std::string{had_frame_ ? "" : "not our protocol: "} +
                                     "a frame of " + std::to_string(length) + " bytes, between " +
                                     std::to_string(kHeaderSize) + " and " +

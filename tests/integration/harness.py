@@ -129,7 +129,7 @@ class Job:
         flags = flags.split() if isinstance(flags, str) else list(flags)
         command = [*wrap, ACC, *flags, *(program or ["--no_python", FAKE]), self.token, *words]
         environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")}
-        environment.update(FAKE_EVENTS=self.events_file, HOME=self.folder, **{"XDG_RUNTIME_DIR": RUNTIME, **(env or {})})
+        environment.update({"FAKE_EVENTS": self.events_file, "HOME": self.folder, "XDG_RUNTIME_DIR": RUNTIME, **(env or {})})
         environment = {k: v for k, v in environment.items() if v is not None}
         self.out_path, self.err_path = os.path.join(self.folder, "stdout"), os.path.join(self.folder, "stderr")
         self.started = time.monotonic()

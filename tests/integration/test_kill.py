@@ -9,7 +9,7 @@ BOUND = 1.0  # seconds: what a user is promised
 STUBBORN = "ignore=TERM escape escape_stubborn child mark=up hold"
 PHASES = {
     "running": ("--num_processes 3", STUBBORN, ("up", 3)),
-    "stopping": ("--num_processes 3 --grace 20s", "ignore=TERM escape_stubborn mark=up rank=0 after=50ms mark=fails exit=1 any hold", ("fails", 1)),
+    "stopping": ("--num_processes 3 --grace 20s", "ignore=TERM escape_stubborn mark=up rank=0 all=up mark=fails exit=1 any hold", ("fails", 1)),
     "backing off": ("--num_processes 2 --max_restarts 9 --restart_delay 20s", "rank=0 after=20ms mark=fails exit=1 any hold", ("fails", 2)),
     "restarted": ("--num_processes 3 --max_restarts 1 --grace 200ms", "escape_stubborn rank=0 attempt=0 after=50ms exit=1 any attempt=1 mark=again any hold", ("again", 3)),
 }

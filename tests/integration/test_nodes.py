@@ -199,7 +199,8 @@ class Restart(ClusterTest):
     def test_workers_elsewhere_are_told_who_was_lost_before_they_are_asked_to_end(self):
         cluster = self.cluster("a b", flags="--grace 20s")
         for host in cluster.names:
-            cluster.start(host, program=["--no_python", FAKE], words="note=TERM rank=1 after=500ms signal=KILL any lost=20s exit=0")
+            cluster.start(host, program=["--no_python", FAKE], words="note=TERM mark=up rank=1 all=up signal=KILL any lost=20s exit=0",
+                          env={"FAKE_EVENTS": os.path.join(cluster.folder, "up")})
         self.all_end(cluster, 137)
         self.assertRegex(cluster.nodes["a"].stdout, r"(?m)^lost 1 \d+ killed by SIGKILL on b$")
 

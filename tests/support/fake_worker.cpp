@@ -3,18 +3,26 @@
 //
 //   fake_worker mark=up rank=1 attempt=0 after=50ms signal=KILL any hold
 //
-//   out=TEXT err=TEXT    a line to stdout or stderr          exit=N        ends with that code
-//   raw=TEXT             to stdout without a newline         signal=NAME   sends itself that signal
-//   lines=N              N numbered lines to stdout          ignore=NAME   ignores that signal
-//   after=DURATION       waits                               on=NAME:N     exits with N at that
-//   signal note=NAME            appends NAME to $FAKE_EVENTS at that signal, and goes on mark=WORD
-//   appends "WORD rank attempt pid" to $FAKE_EVENTS child                a child in our group that
-//   sleeps for ever escape               a double-forked one in its own session; escape_stubborn:
-//   which also ignores SIGTERM hold_pipe=DURATION   a child in its own session that keeps our
-//   stdout that long memory=MIB           touches that much memory            hold          sleeps
-//   for ever
-//   leave=N              N children in our group that sleep for ever; leave_stubborn: and ignore
-//   SIGTERM lost=DURATION        asks the agent who was lost: a line "lost RANK PID HOW" for each
+// clang-format off
+//   out=TEXT err=TEXT    a line to stdout or stderr
+//   raw=TEXT             to stdout without a newline
+//   lines=N              N numbered lines to stdout
+//   after=DURATION       waits
+//   mark=WORD            appends "WORD rank attempt pid" to $FAKE_EVENTS
+//   all=WORD             waits until all ranks of this attempt have marked WORD
+//   exit=N               ends with that code
+//   signal=NAME          sends itself that signal
+//   ignore=NAME          ignores that signal
+//   on=NAME:N            exits with N at that signal
+//   note=NAME            appends got_NAME to $FAKE_EVENTS at that signal, and goes on
+//   child                a child in our group that sleeps for ever
+//   escape               a double-forked one in its own session; escape_stubborn: which also ignores SIGTERM
+//   leave=N              N children in our group that sleep for ever; leave_stubborn: and ignore SIGTERM
+//   hold_pipe=DURATION   a child in its own session that keeps our stdout that long
+//   memory=MIB           touches that much memory
+//   hold                 sleeps for ever
+//   lost=DURATION        asks the agent who was lost: a line "lost RANK PID HOW" for each
+// clang-format on
 #include "common/agent_client.hpp"
 #include "common/duration.hpp"
 #include "common/exit_status.hpp"
@@ -25,10 +33,12 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -48,6 +58,26 @@ void mark(std::string_view word) {
   const int fd = ::open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (::write(fd, line.data(), line.size()) < 0) std::abort();
   ::close(fd);
+}
+
+int marked(const std::string& word) {
+  std::ifstream events{variable("FAKE_EVENTS")};
+  std::string line;
+  int count = 0;
+  while (std::getline(events, line)) {
+    const auto parts = acc::split(line, ' ');
+    if (parts.size() == 4 && parts[0] == word && parts[2] == variable("ACC_ROUND")) ++count;
+  }
+  return count;
+}
+
+void wait_for_all(const std::string& word) {
+  const int ranks = acc::parse_number<int>(variable("WORLD_SIZE")).value();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{60};
+  while (marked(word) < ranks) {
+    if (std::chrono::steady_clock::now() > end) std::abort();
+    std::this_thread::sleep_for(std::chrono::milliseconds{2});
+  }
 }
 
 int exit_at[32];  // by signal number
@@ -134,6 +164,8 @@ void carry_out(std::string_view key, const std::string& value) {
     ::signal(signo, exit_on_signal);
   } else if (key == "mark")
     mark(value);
+  else if (key == "all")
+    wait_for_all(value);
   else if (key == "child") {
     if (::fork() == 0) hold();
   } else if (key == "leave" || key == "leave_stubborn") {

@@ -159,6 +159,8 @@ TEST_CASE("a stranger at the port is named", "[rendezvous][splitter]") {
   CHECK(complaint_of("GET / HTTP/1.1\r\nHost: a\r\n\r\n") == "not our protocol: an HTTP request?");
   CHECK(complaint_of("POST /x HTTP/1.1\r\n") == "not our protocol: an HTTP request?");
   CHECK(complaint_of("HTTP/1.1 400 Bad Request\r\n") == "not our protocol: an HTTP server?");
+  // A web server that answers without a status line was "a frame of 1329865020 bytes".
+  CHECK(complaint_of("<!DOCTYPE HTML>") == "not our protocol: text that begins with '<!DO'");
   CHECK(complaint_of("SSH-2.0-OpenSSH_9.2") == "not our protocol: an SSH connection?");
   CHECK(complaint_of({"\x16\x03\x01\x02\x00\x01", 6}) ==
         "not our protocol: TLS, while this side uses no secret?");
