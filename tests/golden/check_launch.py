@@ -28,7 +28,12 @@ Cases marked `quirk` are skipped (shown with -v): docs/compatibility.md lists wh
 """
 import argparse, glob, json, os, re, shutil, socket, subprocess, sys, tempfile
 
-DUMP = '''import json, os, sys
+# One that fails waits until all of its attempt are there, on every node: the failure ends those that still start.
+DUMP = '''import json, os, sys, time
+def all_are_there():
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") + "."
+    names = [name for folder in os.environ["CASE_OUT_ALL"].split(":") for name in os.listdir(folder)]
+    return sum(name.startswith(attempt) for name in names) >= int(os.environ.get("WORLD_SIZE", "1"))
 def main():
     out = os.environ["CASE_OUT"]
     n = "%s.%s.%d" % (os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), os.environ.get("RANK", "-"), os.getpid())
@@ -37,6 +42,8 @@ def main():
     os.rename(os.path.join(out, "." + n), os.path.join(out, n))
     how = os.environ.get("CASE_FAIL", "")
     if how == "1" or (how.startswith("first:") and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) < int(how[6:])):
+        end = time.monotonic() + 30
+        while not all_are_there() and time.monotonic() < end: time.sleep(0.01)
         print("asked to fail", file=sys.stderr); sys.exit(7)
 main()
 '''
@@ -205,7 +212,7 @@ def check_started(exp, box, code):
     if "runs_restart_rank" in exp and counts != {c for c, _ in exp["runs_restart_rank"]}:
         out.append(f"restart counts {sorted(counts)}, want {sorted({c for c, _ in exp['runs_restart_rank']})}")
     first = {d["env"].get("LOCAL_RANK"): d for d in dumps if int(d["env"].get("TORCHELASTIC_RESTART_COUNT", 0)) == min(counts)}
-    first_round_ok = exp["exit_code"] == 0 and not box.env.get("CASE_FAIL")
+    first_round_ok = exp["exit_code"] == 0 or bool(box.env.get("CASE_FAIL"))
     workers = exp.get("worker_env") or ([{"LOCAL_RANK": None}] if exp["kind"] == "process" else [])
     for w in workers:
         d = first.get(w["LOCAL_RANK"])
@@ -237,6 +244,8 @@ def run_case(case, acc, really):
     if really and (case.get("error") or not any(starts(n.get("expect") or {}) for n in nodes)):
         return None
     socks, boxes, out = occupy(case), [Box(case, n if "nodes" in case else None) for n in nodes], []
+    for box in boxes:
+        box.env["CASE_OUT_ALL"] = ":".join(one.out for one in boxes)
     try:
         procs = []
         for n, box in zip(nodes, boxes):

@@ -3,6 +3,7 @@
 #include "agent/lease_timer.hpp"
 #include "agent/spawn.hpp"
 #include "common/clocks.hpp"
+#include "common/host_name.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -241,7 +242,8 @@ Millis empty_frozen_node(std::size_t workers, bool with_cgroup) {
   CHECK(look_up(node.agent()).state == 'T');  // so it was not the agent
   CHECK(node.console.line() ==
         "acc-launch: lease over: no contact with the job's coordinator for 300 ms; the workers of "
-        "this node were killed");
+        "this node (" +
+            host_name() + ") were killed");
   ::kill(node.agent(), SIGCONT);
   CHECK(node.news.line() == "fired");
   CHECK(node.news.line() == "no worker");
@@ -537,7 +539,8 @@ TEST_CASE("who kills the lease timer ends the workers, and is told so", "[agent]
   static_cast<void>(node.all_dead());
   CHECK(node.console.line() ==
         "acc-launch: lease over: the process that ends it (acc:lease) was killed; the workers of "
-        "this node were killed");
+        "this node (" +
+            host_name() + ") were killed");
   node.orders.say("end");
   CHECK(node.news.line() == "fired");
   CHECK(node.exit_code() == 0);
