@@ -1,5 +1,5 @@
 """acc-agent under many jobs, and on a full disk: what each job takes is given back. ACC_TEST_SERIES=1000 is the long run."""
-import os, signal, subprocess, time, unittest
+import contextlib, os, signal, subprocess, time, unittest
 
 from harness import FAKE, SANITIZED, is_root, main, own_token, processes_with, read, until
 from test_agent_daemon import ENDED, DaemonTest
@@ -39,18 +39,22 @@ class ManyTest(DaemonTest):
         for id in jobs:
             self.assertEqual(daemon.ask("DELETE", f"/v1/jobs/{id}").status, 204)
         until(lambda: not self.folders(daemon), f"empty folders: {self.folders(daemon)}")
-        self.assertEqual(self.groups(jobs), [])
-        self.assertEqual(processes_with(self.token), {})
+        until(lambda: not self.groups(jobs), "the end of all groups")  # one is busy while its last process still exits
+        until(lambda: not processes_with(self.token), "the end of all processes")
 
 
 class Many(ManyTest):
     def test_sixty_four_jobs_at_once_run_and_leave_nothing(self):
         daemon = self.started("--slots", "64", "--gpus", "none").wait_ready()
-        for _ in range(2):  # what the first time needs stays
-            jobs = [self.begin(daemon, "mark=up any on=TERM:0 hold", env={"FAKE_EVENTS": os.path.join(self.folder, "events")}) for _ in range(64)]
+        def marks():
+            with contextlib.suppress(FileNotFoundError):
+                return len(read(os.path.join(self.folder, "events")).splitlines())
+            return 0
+        for turn in (1, 2):  # what the first time needs stays
+            jobs = [self.begin(daemon, "on=TERM:0 mark=up hold", env={"FAKE_EVENTS": os.path.join(self.folder, "events")}) for _ in range(64)]
             refused = daemon.ask("POST", "/v1/jobs", {"name": "t", "working_directory": "/", "words": ["--num_processes", "1", "--no_python", "true"]})
             self.assertEqual(refused.status, 429, refused.body)
-            until(lambda: len(read(os.path.join(self.folder, "events")).splitlines()) % 64 == 0 and len(processes_with(self.token)) >= 3 * 64, "64 workers", 40)
+            until(lambda: marks() == 64 * turn and len(processes_with(self.token)) >= 3 * 64, "64 workers", 40)
             states = {job["id"]: job["state"] for job in daemon.ask("GET", "/v1/jobs").json["jobs"]}
             self.assertEqual({id: states[id] for id in jobs}, dict.fromkeys(jobs, "running"))
             for id in jobs:
@@ -59,7 +63,7 @@ class Many(ManyTest):
                 self.assertEqual(daemon.wait_ended(id, 40)["state"], "stopped")
             self.remove_all(daemon, jobs)
             before, now = locals().get("now"), self.facts(daemon)
-        self.assertLessEqual(now[0], before[0])
+        until(lambda: self.facts(daemon)[0] <= before[0], "the closing of its descriptors")  # that of our last request may be among them
         if not SANITIZED:
             self.assertLess(now[1], before[1] + 1024)
         lines = [line.split()[0] for line in read(os.path.join(self.folder, "events")).splitlines()]
@@ -85,7 +89,7 @@ class Many(ManyTest):
                 self.assertEqual(listed, jobs)
                 self.remove_all(daemon, jobs)
                 jobs, before, now = {}, locals().get("now"), self.facts(daemon)
-        self.assertLessEqual(now[0], before[0], "descriptors")
+        until(lambda: self.facts(daemon)[0] <= before[0], f"descriptors: {before[0]}, then {now[0]}")  # that of our last request may be among them
         if not SANITIZED:
             self.assertLess(now[1], before[1] + 1024, "KiB of memory")
         print(f"{JOBS} jobs in {time.monotonic() - began:.1f} s; descriptors {before[0]} and {now[0]}, memory {before[1]} and {now[1]} KiB after each half")

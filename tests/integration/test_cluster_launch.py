@@ -2,13 +2,14 @@
 import contextlib, fcntl, json, os, pty, re, shutil, signal, subprocess, termios, time, unittest
 
 import harness
-from harness import ACC, BIN, FAKE, PROGRAMS, SLACK, Job, JobTest, main, processes_with, read, until, write
+from harness import ACC, BIN, FAKE, PATIENCE, PROGRAMS, SLACK, Job, JobTest, main, processes_with, read, until, write
 from hosts import needs_hosts
 from test_agent_cluster import ALICE, ClusterTest
 from test_agent_daemon import ENDED
 
 CTL = shutil.copy(os.path.join(BIN, "acc-ctl"), PROGRAMS.name)
-TIMES = f"--dead_after {1 * SLACK:.0f}s --lease {2 * SLACK:g}s --join_timeout 30s --last_call 1s --grace 2s --restart_delay 0"
+# No test is about these: longer than a machine stands still now and then, and short enough for those that lose a host.
+TIMES = f"--dead_after {3 * SLACK:.0f}s --lease {6 * SLACK:g}s --join_timeout 30s --last_call 5s --grace 2s --restart_delay 0"
 FLAGS = f"--cpu --num_cpu_threads_per_process 1 {TIMES} --env FAKE_EVENTS"
 
 
@@ -31,14 +32,16 @@ class OnDaemons(ClusterTest, JobTest):
     def launch(self, words, hosts="a:1,b:1,c:1", flags="", user=None, env=None, **options):
         job = self.job(f"--hosts {hosts} {FLAGS} {flags}", words, wrap=self.at("a", user),
                        env={"ACC_AGENT_SOCKET": self.nodes["a"].path, **(env or {})}, **options)
-        write(job.events_file, "", 0o666)
+        with open(job.events_file, "a"):  # not emptied: the workers may be quicker than we are
+            pass
+        os.chmod(job.events_file, 0o666)
         self.last = job
         return job
 
     def ctl(self, *words, code=0, user=None, job=None, host="a"):
         job = job or self.last
         environment = {**os.environ, "ACC_AGENT_SOCKET": self.nodes["a"].path, "HOME": job.folder}
-        done = subprocess.run([*self.at(host, user), CTL, *words], capture_output=True, text=True, env=environment, cwd="/", timeout=60 * SLACK)
+        done = subprocess.run([*self.at(host, user), CTL, *words], capture_output=True, text=True, env=environment, cwd="/", timeout=60 * PATIENCE)
         self.assertEqual(done.returncode, code, (words, done.stdout, done.stderr))
         return done.stdout
 
@@ -148,7 +151,7 @@ class Ends(OnDaemons):
         return job
 
     def test_ctrl_c_stops_all_hosts_and_is_told_once(self):
-        job = self.started("note=INT mark=up hold")
+        job = self.started("note=INT mark=up hold", flags="--grace 6s")  # in which each is to say that it got it
         job.process.send_signal(signal.SIGINT)
         self.ends(job, 130)
         self.assertEqual(len(job.events("got_SIGINT")), 3)
@@ -198,7 +201,7 @@ class Ends(OnDaemons):
 
     def test_after_the_loss_of_the_first_host_the_jobs_failure_was_never_named(self):
         job = self.started("mark=up attempt=0 hold any attempt=1 rank=1 exit=9 any hold", hosts="b:1,a:1,c:1",
-                           flags="--nnodes 2:3 --max_restarts 1 --dead_after 900ms")
+                           flags="--nnodes 2:3 --max_restarts 1")
         part, = self.jobs("b")
         os.kill(part["pid"], signal.SIGKILL)
         self.ends(job, 9, 60)
@@ -231,16 +234,16 @@ class Ends(OnDaemons):
 
     def test_a_second_ctrl_c_did_not_reach_the_other_hosts(self):
         job = self.started("ignore=INT ignore=TERM mark=up hold", "a:1,b:1", 2, flags="--grace 60s")
-        for pause in (0.3, 0):
-            job.process.send_signal(signal.SIGINT)
-            time.sleep(pause)  # two that are pending count as one
+        job.process.send_signal(signal.SIGINT)
+        job.wait_stderr("got SIGINT")  # two that are pending count as one
+        job.process.send_signal(signal.SIGINT)
         self.ends(job, 130, 20)
 
     def test_a_third_ctrl_c_kills_the_workers_of_the_other_hosts(self):
         job = self.started("ignore=INT ignore=TERM mark=up hold", "a:1,b:1", 2, flags="--grace 60s")
-        for _ in range(3):
+        for answer in ("got SIGINT", "Ctrl-C again to kill", ""):
             job.process.send_signal(signal.SIGINT)
-            time.sleep(0.3)
+            job.wait_stderr(answer)
         self.ends(job, 130, 20)
         self.assertNotIn("SIGINT to the agent on b", job.stderr)  # it was pressed on a
 
@@ -267,7 +270,7 @@ class Refusals(OnDaemons):
         self.assertEqual(job.stderr.count("the working directory was removed"), 1, job.stderr)
         self.assertNotIn("must be absolute", job.stderr)
 
-    def refused(self, words="mark=up", hosts="a:1,b:1,c:1", within=5.0, **options):
+    def refused(self, words="mark=up", hosts="a:1,b:1,c:1", within=15.0, **options):
         job = self.launch(words, hosts, **options)
         self.assertEqual(job.wait(30), 1, job.stderr)
         self.assertLess(job.seconds, within * SLACK, job.stderr)
@@ -286,7 +289,7 @@ class Refusals(OnDaemons):
     def test_a_part_that_dies_before_acc_launch_begins_is_told_and_where_its_log_is(self):
         self.begin("a")
         self.nodes["b"] = self.daemon("b", "--launch", self.trial_only("launch", "exit 77"))
-        job = self.launch("mark=up", "a:1,b:1", flags="--join_timeout 2s")
+        job = self.launch("mark=up", "a:1,b:1", flags="--join_timeout 6s")
         self.assertNotEqual(job.wait(60), 0, job.stderr)
         self.assertRegex(job.stderr, r"acc-launch: b: its job (\S+) failed: acc-launch exited with code 77 before it began; what it wrote: acc-ctl logs --node b \1")
         self.nothing_left(job)
@@ -326,8 +329,7 @@ class Refusals(OnDaemons):
         self.nodes["c"] = self.daemon("c", "--slots", "1")
         blocker = self.submit(self.nodes["c"], "exec sleep 600")
         job = self.launch("mark=up", flags="--wait")
-        until(lambda: "waiting for room on c (c: no room: it needs 1 slot, free: 0 slots" in job.stderr, "the line", 20)
-        self.assertIn("Ctrl-C ends the wait", job.stderr)
+        until(lambda: "waiting for room on c (c: no room: it needs 1 slot, free: 0 slots" in job.stderr and "Ctrl-C ends the wait" in job.stderr, "the line", 20)
         self.assertEqual([one for host in "ab" for one in self.jobs(host)], [])  # nothing is held
         self.nodes["c"].ask("POST", f"/v1/jobs/{blocker}/stop", {"grace_s": 0})
         self.ends(job, 0, 60)
@@ -379,7 +381,7 @@ class Refusals(OnDaemons):
     def test_a_host_that_does_not_answer_is_named_within_seconds(self):
         self.begin("a b")
         self.hosts.partition("b")
-        self.assertRegex(self.refused(hosts="a,b", within=8.0), r"\n  b: no answer from b:29700")
+        self.assertRegex(self.refused(hosts="a,b"), r"\n  b: no answer from b:29700")
 
     def test_without_a_daemon_both_cures_are_named(self):
         self.nodes = {}
@@ -393,7 +395,7 @@ class Refusals(OnDaemons):
 class Detached(OnDaemons):
     def detached(self, words="mark=up hold", hosts="a:1,b:1,c:1", count=3, **options):
         self.begin(self.names_of(hosts))
-        job = self.launch(words, hosts, "--detach", **options)
+        job = self.launch(words, hosts, f"--detach {options.pop('flags', '')}", **options)
         self.assertEqual(job.wait(), 0, job.stderr)
         self.id = job.stdout.strip()
         self.assertRegex(job.stdout, r"^hosts-[a-z0-9]+\n$")
@@ -413,6 +415,7 @@ class Detached(OnDaemons):
     def test_the_log_of_a_rank_of_the_second_node_was_looked_for_on_the_first(self):
         job = self.detached("rank=2 out=two any rank=1 out=one any after=1s mark=done", hosts="a:2,b:1", count=0)
         until(lambda: len(job.events("done")) == 3, "the workers", 20)
+        self.nothing_left(job)  # their lines are in the files by then
         self.assertEqual(self.ctl("logs", "--rank", "2", self.id), "two\n")
         self.assertEqual(self.ctl("logs", "-f", "--rank", "2", self.id), "two\n")
         self.assertEqual(self.ctl("logs", "--rank", "1", self.id), "one\n")
@@ -429,9 +432,16 @@ class Detached(OnDaemons):
         until(lambda: os.path.exists(self.nodes["a"].path), "the service", 10)
         self.ctl("stop", self.id)
 
+    def with_live(self):
+        """Alice's job as `status` has it, once the agents of all parts answer: one that stands still for 2 s is left out."""
+        def all_answer():
+            shown = json.loads(self.ctl("status", self.id, "--json", user=ALICE))
+            return shown if all(part.get("live") for part in shown["parts"]) else None
+        return until(all_answer, "an answer of all agents")
+
     def test_a_detached_job_is_seen_steered_and_stopped_from_here(self):
         job = self.detached("note=USR1 on=TERM:0 mark=up hold", user=ALICE)
-        self.assertEqual(processes_with(f"--launch={self.id}"), {})
+        until(lambda: not processes_with(f"--launch={self.id}"), "the end of what launched it")
         record = f"{job.folder}/.local/state/acc/launches/{self.id}.json"
         self.assertEqual(os.stat(record).st_mode & 0o777, 0o600)
         rows = json.loads(self.ctl("ps", "--json", user=ALICE))["jobs"]
@@ -439,13 +449,13 @@ class Detached(OnDaemons):
         table = self.ctl("status", self.id, user=ALICE)
         for host in "abc":
             self.assertRegex(table, rf"(?m)^{host} +running")
-        shown = json.loads(self.ctl("status", self.id, "--json", user=ALICE))  # it said nothing of the workers
+        shown = self.with_live()  # it said nothing of the workers
         self.assertEqual([[worker["rank"] for worker in part["live"]["workers"]] for part in shown["parts"]], [[0], [1], [2]])
         self.ctl("signal", "USR1", self.id, user=ALICE)
         until(lambda: len(job.events("got_SIGUSR1")) == 3, "the signal")
         self.ctl("restart", self.id, user=ALICE)
         until(lambda: len(job.events("up")) == 6, "the workers anew", 30)
-        shown = json.loads(self.ctl("status", self.id, "--json", user=ALICE))
+        shown = self.with_live()
         self.assertEqual([part["live"]["restarts"] for part in shown["parts"]], [1] * 3)  # it wasn't counted
         self.ctl("stop", self.id[:12], user=ALICE)
         self.nothing_left(job)
@@ -493,7 +503,7 @@ class Detached(OnDaemons):
         seen = [attached.stdout.readline() for _ in range(2)]
         self.assertEqual(self.plain("".join(seen)), "early\n" * 2)
         write(go, "")
-        out, err = attached.communicate(timeout=30 * SLACK)
+        out, err = attached.communicate(timeout=30 * PATIENCE)
         self.assertEqual((attached.returncode, self.plain(out)), (5, "late\n" * 2), err)
         self.assertEqual(self.plain(self.ctl("logs", "--stdout", self.id)), "early\nlate\n" * 2)
         # attach ends with the agents' last words; the daemons note the end when the guardians have ended, too.
@@ -516,7 +526,7 @@ class Detached(OnDaemons):
         self.assertIn("trying again", follows.stderr.readline())
         self.nodes["b"].start().wait_ready()
         write(go, "")
-        out, err = follows.communicate(timeout=60 * SLACK)
+        out, err = follows.communicate(timeout=60 * PATIENCE)
         self.assertEqual((follows.returncode, self.plain(out)), (0, "late\n"), err)
 
     def test_ctrl_c_ends_the_reading_of_logs_and_not_the_job(self):
@@ -525,7 +535,7 @@ class Detached(OnDaemons):
                                  env={**os.environ, "ACC_AGENT_SOCKET": self.nodes["a"].path, "HOME": job.folder})
         until(lambda: len(processes_with("--job=" + self.id)) == 2, "the followers")
         looks.send_signal(signal.SIGINT)
-        looks.communicate(timeout=20 * SLACK)
+        looks.communicate(timeout=20 * PATIENCE)
         self.assertEqual(looks.returncode, 130)
         self.assertIn("running", [job["state"] for job in json.loads(self.ctl("ps", "--json"))["jobs"] if job["id"].startswith(self.id)])
         self.ctl("stop", "--grace", "1", self.id)
@@ -534,6 +544,8 @@ class Detached(OnDaemons):
     def test_with_a_shared_home_the_part_of_the_first_node_was_gone_on_all_others(self):
         job = self.detached("out=first mark=up hold", "a:1,b:1", 2)
         self.nodes["c"] = self.daemon("c")
+        # A worker marks itself when its line is in a pipe, and its agent may not have read that.
+        until(lambda: self.plain(self.ctl("logs", "--stdout", self.id)) == "first\n" * 2, "both workers' lines")
         for host in "bc":  # each node's own daemon is at the same path, as usual
             self.hosts.etc[host][self.nodes["a"].path] = self.nodes[host].path
         for host in "abc":
@@ -570,12 +582,12 @@ class Detached(OnDaemons):
         while b"first" not in seen:
             seen += os.read(master, 4096)
         os.close(master)
-        self.assertEqual(attached.wait(20 * SLACK), 128 + signal.SIGHUP)
+        self.assertEqual(attached.wait(20 * PATIENCE), 128 + signal.SIGHUP)
         for signo in (signal.SIGHUP, signal.SIGTERM):
             attached = self.follows("attach", "--all")
             self.assertEqual(self.plain(attached.stdout.readline()), "first\n")
             attached.send_signal(signo)
-            _, err = attached.communicate(timeout=20 * SLACK)
+            _, err = attached.communicate(timeout=20 * PATIENCE)
             self.assertEqual((attached.returncode, err), (128 + signo, f"acc-ctl: left {self.id} alone: acc-ctl attach {self.id}\n"))
         self.assertEqual(self.state(), "running")
         self.assertEqual(job.events("got_SIGTERM") + job.events("got_SIGHUP"), [])
@@ -583,13 +595,14 @@ class Detached(OnDaemons):
         self.nothing_left(job)
 
     def test_ctrl_c_during_attach_promised_to_hurry_and_left_the_job(self):
-        job = self.detached("ignore=TERM ignore=INT out=first mark=up hold", "a:1,b:1", 2)
+        # The grace is to last until the second Ctrl-C: when the job has ended, attach ends with its code.
+        job = self.detached("ignore=TERM ignore=INT out=first mark=up hold", "a:1,b:1", 2, flags="--grace 8s")
         attached = self.follows("attach", "--all")
         self.assertEqual(self.plain(attached.stdout.readline()), "first\n")
         attached.send_signal(signal.SIGINT)
         self.assertEqual(attached.stderr.readline(), f"acc-ctl: asked {self.id} to stop; Ctrl-C again leaves it alone\n")
         attached.send_signal(signal.SIGINT)
-        _, err = attached.communicate(timeout=20 * SLACK)
+        _, err = attached.communicate(timeout=20 * PATIENCE)
         self.assertEqual(attached.returncode, 130)
         self.assertIn(f"acc-ctl: left {self.id} alone: acc-ctl attach {self.id}\n", err)
         self.assertNotIn("to hurry", err)
@@ -608,7 +621,7 @@ class Detached(OnDaemons):
             looks = self.follows(*words)
             self.assertEqual(self.plain(looks.stdout.readline()), "first\n")
             looks.stdout.close()
-            self.assertEqual((looks.wait(20 * SLACK), looks.stderr.read()), (0, ""))
+            self.assertEqual((looks.wait(20 * PATIENCE), looks.stderr.read()), (0, ""))
             self.assertEqual(self.state(), "running")
             self.ctl("stop", "--grace", "0", self.id)
             self.nothing_left(job)

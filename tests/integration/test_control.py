@@ -42,6 +42,13 @@ class ControlTest(JobTest):
         path = until(self.sockets, "the control socket")[0]
         return ask_at(path, request)
 
+    def running(self, path=None):
+        """The status of a job that runs: a worker marks itself before its agent has seen all of them start."""
+        def seen():
+            status = ask_at(path, {"do": "status"}) if path else self.ask({"do": "status"})
+            return status if status["state"] == "running" and all(worker["state"] == "running" for worker in status["workers"]) else None
+        return until(seen, "the running job")
+
 
 class Status(ControlTest):
     def test_it_tells_of_every_worker_and_of_the_job(self):
@@ -49,7 +56,7 @@ class Status(ControlTest):
         pids = {int(rank): pid for _, rank, _, pid in job.events("up")}
         until(self.sockets, "the control socket")
         self.assertEqual(os.path.basename(self.sockets()[0]), f"fake_worker.{job.pid}.sock")
-        status = self.ask({"do": "status"})
+        status = self.running()
         self.assertEqual((status["job"], status["state"], status["round"]), ("fake_worker", "running", 0))
         self.assertEqual((status["world_size"], status["max_restarts"], status["restarts_used"]), (2, 3, 0))
         self.assertEqual((status["guardian_pid"], status["agent_pid"]), (job.pid, job.agent))
@@ -118,7 +125,7 @@ class Stop(ControlTest):
         self.ask({"do": "stop", "grace_s": 1})
         self.assertEqual(job.wait(10), 143)
         self.assertGreater(time.monotonic() - begin, 0.9)
-        self.assertLess(time.monotonic() - begin, 8 * SLACK)
+        self.assertLess(time.monotonic() - begin, 20 * SLACK)
 
     def test_a_second_stop_shortens_the_grace_and_never_lengthens_it(self):
         job = self.start("--num_processes 1", "note=TERM mark=up hold hold")
@@ -129,7 +136,7 @@ class Stop(ControlTest):
         begin = time.monotonic()
         self.ask({"do": "stop", "grace_s": 0.5})
         self.assertEqual(job.wait(10), 143)
-        self.assertLess(time.monotonic() - begin, 8 * SLACK)
+        self.assertLess(time.monotonic() - begin, 20 * SLACK)
 
 
 class Signals(ControlTest):
@@ -156,6 +163,7 @@ class Restart(ControlTest):
     def test_all_workers_start_anew_and_no_restart_is_used_up(self):
         job = self.start("--num_processes 2 --max_restarts 0", "mark=up hold", workers=2)
         first = {pid for *_, pid in job.events("up")}
+        self.running()
         self.assertEqual(self.ask({"do": "restart"}), {"ok": True})
         events = job.wait_events("up", 4)
         self.assertEqual(len({pid for *_, pid in events}), 4)
@@ -178,6 +186,7 @@ class Restart(ControlTest):
 
     def test_a_stop_during_the_restart_wins(self):
         job = self.start("--num_processes 1", "note=TERM mark=up hold hold")
+        self.running()
         self.ask({"do": "restart"})
         job.wait_events("got_SIGTERM", 1)
         self.assertEqual(self.ask({"do": "status"})["state"], "restarting")
@@ -193,12 +202,13 @@ class Strangers(ControlTest):
             with contextlib.suppress(ConnectionError):
                 reply = self.ask(line)
                 self.assertEqual(reply["code"], "bad_request")
-        self.assertEqual(self.ask({"do": "status"})["state"], "running")
+        self.running()
         self.assertIsNone(job.process.poll())
 
     def test_a_crowd_that_says_nothing_keeps_nobody_out_for_long(self):
         self.start("--num_processes 1", "mark=up hold")
         path = until(self.sockets, "the control socket")[0]
+        self.running()
         with contextlib.ExitStack() as stack:
             for _ in range(40):
                 s = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -214,7 +224,7 @@ class Strangers(ControlTest):
         shutil.chown(self.runtime, NOBODY, NOBODY)
         job = self.start("--num_processes 1", "mark=up hold", user=NOBODY)
         path = until(self.sockets, "the control socket")[0]
-        self.assertEqual(ask_at(path, {"do": "status"})["state"], "running")  # as root
+        self.running(path)  # as root
         for folder in (self.runtime, self.runtime + "/acc", self.runtime + "/acc/jobs"):
             os.chmod(folder, 0o755)
         os.chmod(path, 0o666)  # the kernel lets it in, the agent doesn't hear it
@@ -260,7 +270,7 @@ class Nodes(ControlTest):
         until(lambda: len(self.sockets()) == 2, "both sockets")
 
         def status():
-            seen = self.ask({"do": "status"})
+            seen = self.running()
             return seen if len(seen.get("node_table", [])) == 2 else None
         seen = until(status, "the table of nodes")
         self.assertEqual((seen["state"], seen["nodes"], seen["world_size"], len(seen["workers"])), ("running", 2, 2, 1))
@@ -276,6 +286,8 @@ class Nodes(ControlTest):
         jobs = self.start_both("mark=up hold")
         jobs[0].wait_events("up", 2)
         until(lambda: len(self.sockets()) == 2, "both sockets")
+        for path in self.sockets():
+            self.running(path)
         for times, path in enumerate(self.sockets(), 1):  # the node of the coordinator, and the other one
             self.assertEqual(ask_at(path, {"do": "restart"}), {"ok": True})
             events = jobs[0].wait_events("up", 2 + 2 * times)
@@ -308,7 +320,7 @@ class Folders(ControlTest):
         self.runtime = os.path.join(self.runtime, "d" * 120, "e" * 120)
         os.makedirs(self.runtime, mode=0o700)
         self.start("--num_processes 1", "mark=up hold")
-        self.assertEqual(self.ask({"do": "status"})["state"], "running")
+        self.running()
 
     def test_the_folder_of_the_job_comes_first(self):
         folder = tempfile.mkdtemp(prefix="acc-folder-")
@@ -316,7 +328,7 @@ class Folders(ControlTest):
         self.start("--num_processes 1", "mark=up hold", env={"ACC_JOB_FOLDER": folder})
         path = os.path.join(folder, "control.sock")
         until(lambda: os.path.exists(path), "the control socket")
-        self.assertEqual(ask_at(path, {"do": "status"})["state"], "running")
+        self.running(path)
         self.assertEqual(self.sockets(), [])
 
     def test_the_socket_of_a_killed_agent_is_replaced(self):

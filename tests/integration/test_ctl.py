@@ -1,7 +1,7 @@
 """acc-ctl: against jobs of plain acc-launch, against a service that a test plays, and against acc-agent itself."""
 import contextlib, http.server, json, os, select, shutil, signal, socket, socketserver, subprocess, tempfile, threading, time, unittest
 
-from harness import ACC, BIN, PROGRAMS, SLACK, JobTest, hide_other_jobs, main, read, until
+from harness import ACC, BIN, PATIENCE, PROGRAMS, SLACK, JobTest, hide_other_jobs, main, read, until
 
 CTL = shutil.copy(os.path.join(BIN, "acc-ctl"), PROGRAMS.name)
 AGENT = os.path.join(BIN, "acc-agent")
@@ -22,7 +22,7 @@ class CtlTest(JobTest):
     def ctl(self, *words, code=0, **options):
         process = self.popen(*words, **options)
         try:
-            out, err = process.communicate(timeout=30 * SLACK)
+            out, err = process.communicate(timeout=30 * PATIENCE)
         finally:
             process.kill()
         self.assertEqual(process.returncode, code, f"acc-ctl {words}: {out}{err}")
@@ -153,7 +153,7 @@ class Plain(CtlTest):
         if not out.splitlines()[1:]:
             self.assertIn("XDG_RUNTIME_DIR isn't set here", err)
         process = self.popen("status", name)
-        self.assertIn("XDG_RUNTIME_DIR isn't set here", process.communicate(timeout=30)[1])
+        self.assertIn("XDG_RUNTIME_DIR isn't set here", process.communicate(timeout=30 * PATIENCE)[1])
 
     def test_its_logs_are_where_it_was_started(self):
         job = self.start("--num_processes 2 --log_dir logs --redirects 3", "mark=up hold", workers=2)
@@ -278,6 +278,11 @@ class Played(CtlTest):
         self.addCleanup(self.service.server_close)
         self.addCleanup(self.service.shutdown)
 
+    def answers_one_by_one(self, request, *streams):
+        """The first connection gets the first of them, and so on. Who is asked changes the answer: we may be later than the next connection."""
+        left = list(streams)
+        self.service.replies[request] = lambda h: h.stream(*left.pop(0))
+
     def test_ps_fits_80_columns_and_nothing_foreign_steers_the_terminal(self):
         self.service.replies["GET", "/v1/jobs"] = (200, {"jobs": [{**JOB, "words": ["x" * 500, "\x1b[2J"]}]})
         out = self.ctl("ps")[0]
@@ -367,12 +372,11 @@ class Played(CtlTest):
 
     def test_attach_begins_at_the_end_and_goes_on_from_there(self):
         logs = "GET", f"/v1/jobs/{JOB['id']}/logs"
-        self.service.replies[logs] = lambda h: h.stream("id: 9,3\n\n", None)
+        self.answers_one_by_one(logs, ["id: 9,3\n\n", None], [event("stdout", "two\n", "13,3"), event("end", {"state": "succeeded", "exit_code": 0})])
         follower = self.popen("attach", "train")
-        until(lambda: any("from=end" in at for _, at, *_ in self.service.requests), "the first connection")
-        self.service.replies[logs] = lambda h: h.stream(event("stdout", "two\n", "13,3"), event("end", {"state": "succeeded", "exit_code": 0}))
-        out, err = follower.communicate(timeout=30 * SLACK)
+        out, err = follower.communicate(timeout=30 * PATIENCE)
         self.assertEqual((follower.returncode, out), (0, "two\n"), err)
+        self.assertTrue(any("from=end" in at for _, at, *_ in self.service.requests), self.service.requests)
         self.assertEqual(self.service.requests[-1][3], "9,3")
 
     def test_submit_plans_first_and_submits_nothing_that_is_wrong(self):
@@ -399,11 +403,10 @@ class Played(CtlTest):
     def test_a_lost_connection_is_made_again_where_it_broke_off(self):
         """The service is restarted under `logs -f`."""
         logs = "GET", f"/v1/jobs/{JOB['id']}/logs"
-        self.service.replies[logs] = lambda h: h.stream(event("stdout", "one\n", "4,0"), "id: 9,0\nevent: stdout\ndata: \"ha", None)
+        self.answers_one_by_one(logs, [event("stdout", "one\n", "4,0"), "id: 9,0\nevent: stdout\ndata: \"ha", None],
+                                [event("stdout", "two\n", "8,0"), event("end", {"state": "succeeded", "exit_code": 0})])
         follower = self.popen("logs", "-f", "train")
-        until(lambda: len(self.service.requests) >= 2, "the first connection")
-        self.service.replies[logs] = lambda h: h.stream(event("stdout", "two\n", "8,0"), event("end", {"state": "succeeded", "exit_code": 0}))
-        out, err = follower.communicate(timeout=30 * SLACK)
+        out, err = follower.communicate(timeout=30 * PATIENCE)
         self.assertEqual((follower.returncode, out), (0, "one\ntwo\n"), err)
         self.assertIn("trying again", err)
         self.assertEqual(self.service.requests[-1][3], "4,0")
@@ -497,7 +500,7 @@ class Real(CtlTest):
         with contextlib.suppress(AssertionError):
             until(lambda: all(j["state"] not in ("running", "stopping") for j in self.ps()), "the jobs' end")
         self.agent.terminate()
-        self.agent.wait(20 * SLACK)
+        self.agent.wait(20 * PATIENCE)
 
     def submit(self, *words, flags=()):
         return self.ctl("submit", "--detach", *flags, "--", "--num_processes", "1", "--no_python", *words)[0].strip()

@@ -152,6 +152,7 @@ class Jobs(Case):
             self.assertIn("oh", daemon.do("log", id=job, stderr=True))
             self.assertEqual(daemon.do("log", id=job, rank=0), "hello\n")
             self.assertEqual(json.loads(daemon.do("report", id=job))["exit_code"], code)
+            until(lambda: len(daemon.kinds(job)) >= 3, f"the events of {job}")
             self.assertEqual(daemon.kinds(job), ["submitted", "started", "ended"])
         self.assertEqual(daemon.ask("log", id=job, rank=7)["code"], NOT_FOUND)
 
@@ -243,7 +244,7 @@ class Jobs(Case):
         os.kill(daemon.do("find", id=job)["pid"], signal.SIGKILL)
         self.wait_marks("up", 2)
         first, second = (int(row[3]) for row in self.marked("up"))
-        self.assertIsNone(state_of(first))
+        self.assertIn(state_of(first), (None, "Z", "X"))  # who reaps it, the machine's first process, may be late
         self.assertEqual(daemon.do("find", id=job)["starts"], 2)
         other = self.submit(daemon, "mark=other hold")
         self.wait_marks("other", 1)
@@ -304,7 +305,7 @@ class Jobs(Case):
             daemon.ended(jobs[-1])
         until(lambda: {job["id"] for job in daemon.do("list")} == {runs, *jobs[-3:]}, "pruning")
         until(lambda: set(os.listdir(os.path.join(self.state, "jobs"))) == {runs, *jobs[-3:]}, "their folders")
-        self.assertIn("removed", daemon.kinds(jobs[0]))
+        until(lambda: "removed" in daemon.kinds(jobs[0]), "the event")
         daemon.do("stop", id=runs)
 
     def test_many_jobs_one_after_another_leave_nothing(self):
@@ -328,8 +329,9 @@ class Jobs(Case):
         os.kill(daemon.do("find", id=jobs[1])["pid"], signal.SIGKILL)
         for job in jobs:
             daemon.ended(job)
+            # One is busy while its last process still exits, also when the job has ended: it is removed a moment later.
             for group in ("/sys/fs/cgroup/jobs", "/sys/fs/cgroup/unified/jobs"):
-                self.assertFalse(os.path.exists(os.path.join(group, job)))
+                until(lambda: not os.path.exists(os.path.join(group, job)), f"the end of {job}'s group in {group}")
 
     def test_it_sleeps_when_nothing_happens(self):
         daemon = self.start()
@@ -507,12 +509,15 @@ class Crashes(Case):
 
     def test_exit_codes_of_jobs_that_ended_meanwhile_are_right(self):
         daemon = self.start()
-        jobs = {self.submit(daemon, f"mark=up after=300ms exit={code}"): code for code in (0, 3, 9)}
+        jobs = {self.submit(daemon, f"on=USR1:{code} mark=ends hold"): code for code in (0, 3, 9)}
         killed = self.submit(daemon, "mark=up hold")
         lives = self.submit(daemon, "mark=up hold")
-        self.wait_marks("up", 5)
+        self.wait_marks("ends", 3)
+        self.wait_marks("up", 2)
         guardian = daemon.do("find", id=killed)["pid"]
         daemon.kill()
+        for row in self.marked("ends"):
+            os.kill(int(row[3]), signal.SIGUSR1)
         os.kill(guardian, signal.SIGKILL)
         for job in jobs:
             until(lambda: os.path.exists(os.path.join(self.user_folder(job), "exit.json")), "its exit.json")
@@ -525,11 +530,11 @@ class Crashes(Case):
         daemon.do("stop", id=lives)
         ended = daemon.ended(lives)
         self.assertEqual((ended["state"], ended["exit_code"]), ("stopped", 143))
-        self.assertEqual(len(self.marked("up")), 5)
+        self.assertEqual((len(self.marked("ends")), len(self.marked("up"))), (3, 2))
 
     def test_a_job_is_adopted_and_its_later_end_is_seen(self):
         daemon = self.start()
-        job = self.submit(daemon, "mark=up note=USR1 after=1s exit=6")
+        job = self.submit(daemon, "on=USR1:6 mark=up hold")
         self.wait_marks("up", 1)
         daemon.kill()
         daemon = self.start()

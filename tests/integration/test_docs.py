@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import markdown
 from examples_test import missing, python_with_torch
 from hosts import Hosts, needs_hosts
-from harness import BIN, SANITIZED, SLACK, main, until
+from harness import BIN, PATIENCE, SANITIZED, SLACK, main, until
 
 # Pages whose blocks are run by tests of their own.
 ELSEWHERE = {"docs/acc-config.md": "test_config.py", "docs/runtime.md": "test_package.py", "docs/worker-socket.md": "test_nodes_frozen.py",
@@ -272,7 +272,7 @@ class Steering(unittest.TestCase):
         until(lambda: not running(), "the end of all jobs", 30)
 
     def ctl(self, *words):
-        return subprocess.run(["acc-ctl", *words], capture_output=True, text=True, env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL, timeout=60 * SLACK)
+        return subprocess.run(["acc-ctl", *words], capture_output=True, text=True, env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL, timeout=60 * PATIENCE)
 
     def test_each_command_of_acc_ctl_is_accepted(self):
         seen = {}

@@ -34,7 +34,7 @@ class Events(JobTest):
 
     def test_the_first_event_has_the_nodes_name_while_its_health_is_checked(self):
         self.finished(f"--nnodes 1:2 --nproc_per_node 1 --rdzv_backend tcp --rdzv_endpoint 127.0.0.1:{free_port()} --rdzv_id named "
-                      f"--join_timeout 1 --health --events {self.path}", "exit=0")
+                      f"--join_timeout 20 --last_call 1s --health --events {self.path}", "exit=0")
         events = events_of(self.path)
         self.assertEqual(events[0]["event"], "job_started")
         self.assertTrue(events[0]["node"])

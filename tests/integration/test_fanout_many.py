@@ -25,12 +25,14 @@ class ManyHosts(unittest.TestCase):
 
     def test_the_cost_of_a_host_does_not_grow_with_their_number(self):
         costs = {FEW: [], MANY: []}
-        for _ in range(3):
+        for turn in range(6):  # what else the machine does costs processor time, too: the least of some
             for hosts, found in costs.items():
                 code, said, processor, seconds = self.launch(hosts)
                 self.assertEqual((code, said), (0, ""))
                 found.append((processor / hosts, seconds))
-        few, many = min(costs[FEW]), min(costs[MANY])
+            few, many = min(costs[FEW]), min(costs[MANY])
+            if turn >= 2 and many[0] < 1.5 * few[0]:
+                break
         print(f"{FEW} hosts: {few[0] * 1e3:.2f} ms of processor time each, {few[1]:.2f} s; {MANY} hosts: {many[0] * 1e3:.2f} ms each, {many[1]:.2f} s")
         self.assertLess(many[0], 1.5 * few[0])
 

@@ -12,7 +12,7 @@ ROOT = HERE.parents[1]
 BIN = pathlib.Path(os.environ.get("ACC_BIN", ROOT / "build/release/bin")).resolve()
 BUILD = BIN.parent
 IMAGES = "/usr/share/datasets/fashion-mnist"
-LIMIT_S = 120
+LIMIT_S = 240
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror", "-fsyntax-only")
 
 
@@ -73,14 +73,14 @@ class Package(unittest.TestCase):
         build = self.folder / folder
         run("cmake", "-S", ROOT / "examples/08_fashion_mnist_cpp", "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}",
             "-DCMAKE_BUILD_TYPE=Debug", *options)
-        run("cmake", "--build", build, limit_s=300)
+        run("cmake", "--build", build, limit_s=600)
         return build / "fashion_mnist"
 
     def test_the_training_with_an_early_stop_builds_by_itself_and_trains(self):
         build = self.folder / "early_stop"
         run("cmake", "-S", ROOT / "examples/09_early_stop_cpp", "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}",
             "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
-        run("cmake", "--build", build, limit_s=300)
+        run("cmake", "--build", build, limit_s=600)
         done = self.launch(2, build / "early_stop", "--epochs", 2, "--project", self.folder / "stopped")
         self.assertRegex(done, r"epoch 2  loss 0\.\d+ .* of 203 right")
 

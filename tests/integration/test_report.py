@@ -90,6 +90,8 @@ class Report(JobTest):
         disk, fill = self.full_disk()
         job = self.job(f"--num_processes 2 --report {disk}/r.json", "mark=up hold")
         job.wait_events("up", 2)
+        path = disk + "/r.json"
+        until(lambda: os.path.exists(path) and json.loads(read(path))["verdict"] == "running", "the report of a job that runs, which reserves its room")
         fill()
         job.process.terminate()
         self.assertEqual(job.wait(), 143, job.stderr)

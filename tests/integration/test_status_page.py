@@ -61,7 +61,7 @@ class Page(PageTest):
         self.enter()
         page = self.browser
         self.assertNotIn("token", page.address)
-        self.assertIn("4", page.text("#node-facts"))
+        page.wait("document.getElementById('node-facts').innerText.includes('4')", "the node's slots")
         page.wait("document.querySelectorAll('#job-rows tr').length === 1", "the job's row")
         page.click("#job-rows a")
         page.wait("document.getElementById('finding-text').textContent.includes('Rank 1')", "the first failure")
@@ -78,10 +78,10 @@ class Page(PageTest):
         # The table has the same as the picture.
         page.click("#table summary")
         page.wait("document.querySelectorAll('#rank-rows tr').length === 3", "a row for each rank")
-        self.assertIn("rank 1: exited with code 7", page.text("#round-rows"))
+        page.wait("document.getElementById('round-rows').innerText.includes('rank 1: exited with code 7')", "why the round ended")
         page.click("#round-rows tr:last-child button")
         page.wait("document.getElementById('rank-rows').innerText.includes('stopped by us')", "the other ranks' ends")
-        self.assertIn("failed first: exited with code 7", page.text("#rank-rows"))
+        page.wait("document.getElementById('rank-rows').innerText.includes('failed first: exited with code 7')", "who failed first")
         # A rank's log, from the table and by the keyboard from the timeline.
         page.wait("document.getElementById('log').textContent.includes('of rank 2')", "the output of all")
         page.click("#rank-rows tr:nth-child(3) button")
@@ -103,7 +103,7 @@ class Page(PageTest):
         self.start('[ "$ACC_ROUND" -lt 2 ] && exit $((7 + ACC_ROUND)); exec sleep 600')
         page = self.enter_the_only_job()
         page.wait("document.getElementById('finding-text').textContent.includes('1 more round failed after it.')", "both failures")
-        self.assertRegex(page.text("#finding-text"), r"exited with code 7 at .* into round 0\. .* Restarts.* cost ")
+        page.wait(r"/exited with code 7 at .* into round 0\. .* Restarts.* cost /.test(document.getElementById('finding-text').innerText)", "the first one, and what both cost")
 
     def test_a_job_that_succeeded_after_a_restart_hid_the_last_lines_and_that_lost_work_is_not_known(self):
         id = self.start('if [ "$ACC_ROUND" = 0 ]; then echo the loss is NaN >&2; exit 7; fi', restarts=1)
@@ -111,7 +111,7 @@ class Page(PageTest):
         page = self.enter_the_only_job()
         page.wait("document.getElementById('finding-text').textContent.includes('exited with code 7')", "the failure")
         page.wait("document.getElementById('finding-lines').innerText.includes('the loss is NaN')", "its last lines")
-        self.assertIn("the workers report no checkpoints", page.text("#goodput-text"))
+        page.wait("document.getElementById('goodput-text').innerText.includes('the workers report no checkpoints')", "what is not known")
 
     def test_a_job_without_a_restart_had_no_cost_of_one(self):
         id = self.start("exit 3", restarts=0)
@@ -147,7 +147,7 @@ class Page(PageTest):
         self.browser.wait("fetch('/v1/node').then(reply => reply.status === 401)", "the new key")
         self.browser.do("POST", "/refresh", {})
         self.browser.wait("document.getElementById('connection').dataset.state === 'expired'", "the words about the session")
-        self.assertIn("acc-ctl token --browser", self.browser.text("#banner"))
+        self.browser.wait("document.getElementById('banner').innerText.includes('acc-ctl token --browser')", "the cure")
 
     def test_hostile_text_stays_text(self):
         id = self.start(HOSTILE, "hostile")
