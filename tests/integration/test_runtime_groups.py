@@ -2,7 +2,7 @@
 when a host lacks something that the runtime likes to have."""
 import json, os, re, shutil, signal, subprocess, sys, tempfile, unittest
 
-from harness import BIN, SLACK, free_port, main, read, until
+from harness import BIN, PATIENCE, SLACK, free_port, main, read, until
 from hosts import needs_hosts
 from test_torch import PYTHON as TORCH
 
@@ -32,7 +32,7 @@ class GroupsTest(unittest.TestCase):
         texts = []
         try:
             for process in processes:
-                texts.append(process.communicate(timeout=deadline * SLACK)[0])
+                texts.append(process.communicate(timeout=deadline * PATIENCE)[0])
         finally:
             for process in processes:
                 if process.poll() is None:
