@@ -1,7 +1,7 @@
 """acc-config as its users meet it: at a terminal, in a pipe, with files that can't be written or read."""
 import contextlib, fcntl, json, os, re, resource, select, shlex, shutil, signal, struct, subprocess, tempfile, termios, time, unittest
 
-from harness import ACC, BIN, NOBODY, PROGRAMS, SLACK, is_root, main, read, until, write
+from harness import ACC, BIN, NOBODY, PATIENCE, PROGRAMS, SLACK, is_root, main, read, until, write
 
 CONFIG = shutil.copy(os.path.join(BIN, "acc-config"), PROGRAMS.name)
 UP, DOWN, ENTER, BACK, CTRL_C, CTRL_D, CTRL_Z = b"\x1b[A", b"\x1b[B", b"\r", b"\x02", b"\x03", b"\x04", b"\x1a"
@@ -47,7 +47,7 @@ class Terminal(Folder):
 
     def read_until(self, word, deadline=10):
         """What was read before is forgotten: a question may be asked twice."""
-        end = time.monotonic() + deadline * SLACK
+        end = time.monotonic() + deadline * PATIENCE
         while word not in self.text:
             ready, _, _ = select.select([self.master], [], [], max(0, end - time.monotonic()))
             self.assertTrue(ready, f"no {word!r} in {self.text!r}")

@@ -7,7 +7,7 @@ from hosts import needs_hosts
 from test_torch import PYTHON, SCRIPT
 
 # Three interpreters that import torch at once on two cores hold up an agent for longer than the other tests' leases of a second, and than two beside builds.
-TIMES = f"--dead_after {3 * SLACK:g}s --lease {6 * SLACK:g}s --join_timeout 60s --last_call 1s --grace 2s --restart_delay 0"
+TIMES = f"--dead_after {3 * SLACK:g}s --lease {6 * SLACK:g}s --join_timeout 60s --last_call 5s --grace 2s --restart_delay 0"
 
 
 @needs_hosts

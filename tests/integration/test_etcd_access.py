@@ -87,7 +87,7 @@ class Access(JobTest):
 
     def assert_told(self, endpoint, more, *expected, env=None):
         """One agent alone says what is wrong long before it gives up."""
-        job = self.start("a", endpoint, f"{more} --join_timeout 3s", env=env)
+        job = self.start("a", endpoint, f"{more} --join_timeout 5s", env=env)
         self.assertEqual(job.wait(), 69, job.stderr)
         for text in expected:
             self.assertIn(text, job.stderr)
@@ -143,16 +143,15 @@ class Access(JobTest):
     def test_a_forgotten_token_is_replaced(self):
         etcd = self.with_users(self.etcd())
         for name in "ab":
-            self.start(name, etcd.url, f"--etcd_user_file {self.user_file()}", words="hold")
+            self.start(name, etcd.url, f"--etcd_user_file {self.user_file()} --dead_after 10s --lease 21s", words="hold")
         until(lambda: "/acc/none/table" in etcd.keys(), "a round", 10)
+        etcd.restart()  # it keeps tokens in memory only, and is back before the leader's 10 s are over
         begun = time.monotonic()
-        etcd.restart()  # it keeps tokens in memory only
-        self.assertLess(time.monotonic() - begun, 20)
-        lease = 4
-        until(lambda: time.monotonic() - begun > 3 * lease, "several leases of the leader to pass", 5 * lease)
+        lease = 10
+        until(lambda: time.monotonic() - begun > 2 * lease, "leases of the leader to pass", 3 * lease)
         self.assertIn("/acc/none/leader", etcd.keys())
         for job in self.jobs.values():
-            self.assertNotIn("coordinator no more", job.stderr)
+            self.assertNotIn("no longer the coordinator", job.stderr)
         self.jobs["a"].process.terminate()
         for job in self.jobs.values():
             self.assertEqual(job.wait(), 143, job.stderr)

@@ -1,5 +1,5 @@
 """Workers that make no progress: found by their heartbeats, the one that the others wait for is named with its stack, all restart."""
-import json, os, pickle, re, shutil, signal, subprocess, tempfile, threading, time, unittest
+import contextlib, json, os, pickle, re, shutil, signal, subprocess, tempfile, threading, time, unittest
 
 from harness import BIN, PROGRAMS, SLACK, JobTest, children_of, free_port, is_root, main, own_token, read, state_of, until
 from test_control import ask_at
@@ -15,7 +15,8 @@ GDB = shutil.which("gdb") or shutil.which("eu-stack")
 
 
 class HangTest(JobTest):
-    def run_job(self, workers, words, code, flags="", program=None, timeout="2", env=None, deadline=90):
+    def run_job(self, workers, words, code, flags="", program=None, timeout="4", env=None, deadline=90):
+        """`timeout`: longer than a busy machine holds up a rank that is well, or it is named."""
         job = self.job(f"--num_processes {workers} --hang_timeout {timeout} --first_step_timeout 60 --grace 2 --log_dir logs "
                        f"--report report.json --no_python {flags}", words, program=program or [WORKER], env=env)
         self.assertEqual(job.wait(deadline), code, job.stderr)
@@ -68,15 +69,15 @@ class OfTheRuntime(HangTest):
 
     def test_it_is_told_within_a_second_of_the_timeout(self):
         job = self.job("--num_processes 2 --hang_timeout 2 --first_step_timeout 60 --grace 1 --no_python", "1000000 5 sleep=1@20", program=[WORKER])
-        until(lambda: "sent no heartbeat" in job.stderr, "the message", 30)
-        told = re.search(r"sent no heartbeat for ([\d.]+) (s|ms)", job.stderr)
-        self.assertLessEqual(float(told[1]), 3 * SLACK)
+        told = until(lambda: re.search(r"sent no heartbeat for ([\d.]+) s", job.stderr), "the message", 30)
+        # A look a second, and two seconds for an agent that the machine holds up.
+        self.assertLessEqual(float(told[1]), (2 + 1 + 2) * SLACK)
         self.assertEqual(job.wait(60), HANG, job.stderr)
 
 
 class Sections(HangTest):
     def test_no_heartbeat_is_due_in_a_section(self):
-        job = self.run_job(1, "30 5 long=0@10", 0, timeout="1")
+        job = self.run_job(1, "30 5 long=0@10", 0, timeout="2")  # the section takes 3 s, and looks are a second apart
         self.assertNotIn("hung", job.stderr)
 
     def test_a_section_that_takes_longer_than_its_limit_hangs(self):
@@ -101,9 +102,10 @@ class OneSaves(HangTest):
         self.assert_culprit(job, 1, None, "in section 'a short one', which may take 1 s")
 
     def test_one_that_hangs_in_a_section_without_a_timeout_is_told(self):
-        job = self.job("--num_processes 3 --hang_timeout 2 --first_step_timeout 60 --grace 1 --no_python", "1000000 5 free=1@10", program=[WORKER])
-        job.wait_stderr("ranks 0,2 sent no heartbeat", 60)
-        job.wait_stderr("but rank 1 is in section 'checkpoint', which has no time-out: no rank counts as hung until it ends", 5)
+        job = self.job("--num_processes 3 --hang_timeout 4 --first_step_timeout 60 --grace 1 --no_python", "1000000 5 free=1@10", program=[WORKER])
+        # Said once, of those that are silent at that look: one of the two may have been a moment later.
+        said = r"rank(s 0,2| 0| 2) sent no heartbeat for \S+ \w+, but rank 1 is in section 'checkpoint', which has no time-out: no rank counts as hung until it ends"
+        until(lambda: re.search(said, job.stderr), lambda: f"the warning; stderr:\n{job.stderr}", 60)
 
     def test_those_that_waited_were_named_and_not_the_one_that_sent_heartbeats_of_one_step(self):
         # Looks are a second apart: of 2 s it would be half by chance.
@@ -175,7 +177,7 @@ class FullDisk(HangTest):
         os.mkdir(f"{folder}/full")
         fill = " && ".join(f"mount -t tmpfs -o size=4k none {at} && {{ head -c 8192 /dev/zero >{at}/fill 2>/dev/null || true; }}"
                            for at in (f"{folder}/full", *others))
-        job = self.job("--num_processes 2 --hang_timeout 2 --first_step_timeout 60 --grace 2 --report report.json", "1000000 20 stop=1@20",
+        job = self.job("--num_processes 2 --hang_timeout 4 --first_step_timeout 60 --grace 2 --report report.json", "1000000 20 stop=1@20",
                        program=["--no_python", WORKER], env={"TMPDIR": f"{folder}/full"}, wrap=["unshare", "-m", "sh", "-c", f'{fill} && exec "$@"', "sh"],
                        folder=folder)
         self.assertEqual(job.wait(90), 124, job.stderr)
@@ -256,7 +258,7 @@ class Stacks(HangTest):
         self.assertNotIn("elfutils", text)
 
     def test_of_a_healthy_job_change_nothing(self):
-        job = self.start(2, "150 20")
+        job = self.start(2, "400 20")  # they live for 8 s
         until(lambda: any(w["step"] for w in ask_at(self.socket, {"do": "status"})["workers"]), "a step")
         reply = ask_at(self.socket, {"do": "stacks"}, timeout=20)
         self.assertTrue(reply.get("ok"), reply)
@@ -333,25 +335,32 @@ class Stacks(HangTest):
         began = time.monotonic()
         reply = ask_at(self.socket, {"do": "stacks"}, timeout=30)
         self.assertTrue(reply.get("ok"), reply)
-        self.assertLessEqual(time.monotonic() - began, 11 * SLACK)
+        self.assertLessEqual(time.monotonic() - began, 15 * SLACK)  # ten, and what a busy machine adds
         self.assertEqual(len(set(re.findall(r"^  rank (\d+) ", reply["text"], re.M))), 64)
 
 
 class Watching(HangTest):
     def wakeups(self, job):
-        return sum(int(read(f"/proc/{job.agent}/task/{task}/status").split("voluntary_ctxt_switches:")[1].split()[0])
-                   for task in os.listdir(f"/proc/{job.agent}/task"))
+        count = 0
+        for task in os.listdir(f"/proc/{job.agent}/task"):
+            with contextlib.suppress(OSError):  # a thread of the start that has ended meanwhile
+                count += int(read(f"/proc/{job.agent}/task/{task}/status").split("voluntary_ctxt_switches:")[1].split()[0])
+        return count
 
     def test_heartbeats_wake_the_agent_once_a_second_and_without_them_nothing_does(self):
         for words, most in (("hold", 0), (None, 1)):
             program = [WORKER] if words is None else [os.path.join(PROGRAMS.name, "fake_worker")]
             job = self.job("--num_processes 2 --hang_timeout 1h --no_python", words or "1000000 10 nosave=0@0", program=program)
             until(lambda: len(job.alive()) == 2, "the workers")
-            time.sleep(2)  # the start's own work
-            before = self.wakeups(job)
-            time.sleep(4)
+            found = []
+            def is_quiet():
+                """In these four seconds, or what a busy machine makes of them. The first ones may still see work of the start."""
+                before, began = self.wakeups(job), time.monotonic()
+                time.sleep(4)
+                found.append((self.wakeups(job) - before, time.monotonic() - began))
+                return found[-1][0] <= most * found[-1][1] + 1
             with self.subTest(words=words):
-                self.assertLessEqual(self.wakeups(job) - before, most * 4 + 1)
+                until(is_quiet, lambda: f"at most {most} a second; wakeups and seconds: {found}", 8)
             job.close()
 
     def test_a_straggler_is_told_once(self):
@@ -404,7 +413,7 @@ class SeveralNodes(HangTest):
         return jobs
 
     def test_of_two_nodes_with_one_host_name_each_blamed_its_own_rank(self):
-        for job in self.start(2, "1000000 20 spin=3@100", "--hang_timeout 2", is_named=False):
+        for job in self.start(2, "1000000 20 spin=3@100", "--hang_timeout 4", is_named=False):
             self.assertEqual(job.wait(60), 124, job.stderr)
             self.assertRegex(job.stderr, r"job failed: rank 3 (on \S+ )?hung: no heartbeat for \S+ s after step 100")
 
@@ -417,8 +426,9 @@ class SeveralNodes(HangTest):
 
     def test_a_second_sigquit_waits_for_no_other_nodes_stacks(self):
         jobs = self.start(2)
-        os.kill(jobs[1].agent, signal.SIGSTOP)  # it would be waited for
-        self.addCleanup(os.kill, jobs[1].agent, signal.SIGCONT)
+        agent = jobs[1].agent
+        os.kill(agent, signal.SIGSTOP)  # it would be waited for
+        self.addCleanup(lambda: os.path.exists(f"/proc/{agent}") and os.kill(agent, signal.SIGCONT))
         jobs[0].process.send_signal(signal.SIGQUIT)
         jobs[0].wait_stderr("collecting the workers' stacks")
         jobs[0].process.send_signal(signal.SIGQUIT)

@@ -52,9 +52,11 @@ class FrozenMachine(ClusterTest):
     def test_its_workers_are_dead_before_it_wakes_up(self):
         cluster = self.running("a b c", 6, slots=2, nnodes="2:3")
         rng = random.Random(7)
+        said = lambda: [len(re.findall(words, cluster.nodes["c"].stderr)) for words in ("lease over|the lease is over", "spare")]
         for order in (list.sort, lambda pids: pids.sort(reverse=True), rng.shuffle):
+            before = said()
             number = self.freeze_and_wake(cluster, "c", 4, order)
-            cluster.nodes["c"].wait_text(r"lease over|the lease is over", "spare")
+            cluster.wait(lambda: all(now > then for now, then in zip(said(), before)), "c to say that its lease is over, and that it is a spare")
             cluster.kill_worker(0)
             cluster.wait_after(number, 6)
         self.stop(cluster)
@@ -78,8 +80,8 @@ class FrozenMachine(ClusterTest):
         cluster.wait_after(number, 3)
         self.assertNotIn("cold", cluster.nodes["c"].stderr)
         worker = next(life.pid for life in cluster.living() if life.node == "c")
-        others = [pid for pid in harness.children_of(cluster.nodes["c"].agent) if pid != worker]
-        self.assertEqual(len(others), 1, "the preloader that forked it")
+        others = lambda: [pid for pid in harness.children_of(cluster.nodes["c"].agent) if pid != worker]
+        until(lambda: len(others()) == 1, lambda: f"the preloader that forked it alone: {others()}")
         self.stop(cluster)
 
     def test_a_job_on_one_machine_has_no_lease_timer(self):
@@ -182,7 +184,7 @@ class PausedMachine(ClusterTest):
         took = time.monotonic() - woke
         print(f"\n  workers of a paused machine lived on for {took:.2f} s (clock {'set right' if wall_is_right else 'wrong'}, "
               f"{'with' if network else 'without'} network, lease {LEASE:g} s)", flush=True)
-        self.assertLess(took, LEASE + 1.0 * SLACK)
+        self.assertLess(took, LEASE + 3.0 * SLACK)
         after = self.lines()[before:]
         stale = [line for line in after if line[0] == "wrote" and int(line[1]) < second]
         self.assertEqual(stale, [], f"a stale rank made a checkpoint valid: {after}\n{cluster.tell()}")

@@ -39,7 +39,7 @@ class Refused(ClusterTest):
         cluster = self.cluster("a b c", backend="static")
         cluster.start("a")
         cluster.start("b")
-        cluster.nodes["a"].wait_text("waiting for other nodes", deadline=8)
+        cluster.nodes["a"].wait_text("waiting for other nodes", "2 of 3", deadline=15)
         stranger = cluster.start("c", "--machine_rank 1").expect(77, 10)
         self.assertIn("rank 1", stranger.stderr)
         self.assertIn(cluster.hosts.address("b"), stranger.stderr)
@@ -182,7 +182,7 @@ import os, socket, sys, time
 host, port, what = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 def connect(): return socket.create_connection((host, port), 5)
 def answer(c):
-    c.settimeout(8)
+    c.settimeout(15)
     try:
         while c.recv(65536): pass
         return "closed"
@@ -228,7 +228,8 @@ class Strangers(ClusterTest):
             for what in ("random", "http", "huge", "zero", "long", "tls"):
                 end, after = self.talk(cluster, what)
                 self.assertIn(end, ("closed", "reset"), what)
-                self.assertLess(float(after), (1.0 if what in ("random", "http", "huge", "long") else 6.0) * SLACK, f"{what}, secret {secret}")
+                # A second, or the 5 s that a handshake may take; and what a busy machine adds.
+                self.assertLess(float(after), (3.0 if what in ("random", "http", "huge", "long") else 9.0) * SLACK, f"{what}, secret {secret}")
             cluster.nodes["a"].wait_text(re.escape(cluster.hosts.address("x")))
             self.assertLess(cluster.nodes["a"].stderr.count("\n"), 40, "the log is rate-limited")
             self.still_works(cluster, before)
@@ -251,8 +252,8 @@ class Strangers(ClusterTest):
         crowd.stdout.readline()
         begun = time.monotonic()
         cluster.start("b")
-        cluster.wait_round(0, 2, 8)
-        self.assertLess(time.monotonic() - begun, 5.0 * SLACK)
+        cluster.wait_round(0, 2, 10)
+        self.assertLess(time.monotonic() - begun, 10.0 * SLACK)
         self.stop(cluster)
 
     def still_works(self, cluster, before):
@@ -286,7 +287,8 @@ while time.monotonic() - begun < 60:
 @needs_hosts
 class Flooded(ClusterTest):
     def test_a_member_is_let_in_again_while_its_own_address_floods_the_coordinator(self):
-        cluster = self.cluster("a b", flags="--max_restarts 0")
+        lease = 3 * LEASE  # the flood takes what a busy machine has left
+        cluster = self.cluster("a b", flags="--max_restarts 0", times=f"--dead_after {lease / 2:g}s --lease {lease:g}s --join_timeout 20s --grace 2s")
         for host in "ab":
             cluster.start(host)
         before = cluster.wait_round(0, 2)
@@ -298,7 +300,7 @@ class Flooded(ClusterTest):
         for _ in range(3):
             cluster.hosts.reset_connections("b")
             begun = time.monotonic()
-            until(lambda: time.monotonic() - begun > 1.5 * LEASE, "more than a lease", 10)
+            until(lambda: time.monotonic() - begun > 1.5 * lease, "more than a lease", 20)
         self.assertEqual({life.pid for life in cluster.living()}, {life.pid for life in before}, cluster.tell())
         self.stop(cluster)
 
@@ -351,7 +353,7 @@ class Clones(ClusterTest):
         cluster = self.clones("a b c", backend="static")
         self.start(cluster, "a")
         self.start(cluster, "b")
-        cluster.nodes["a"].wait_text("waiting for other nodes", deadline=8)
+        cluster.nodes["a"].wait_text("waiting for other nodes", "2 of 3", deadline=15)
         said = self.start(cluster, "c", "--machine_rank 1").expect(77, 10).stderr
         for word in ("node rank 1", cluster.hosts.address("b"), cluster.hosts.address("c"), "--machine_rank"):
             self.assertIn(word, said)
@@ -362,7 +364,8 @@ class Clones(ClusterTest):
 @needs_hosts
 class WallClocks(ClusterTest):
     def test_clocks_that_are_an_hour_apart_and_jump_change_nothing(self):
-        cluster = self.cluster("a b c", flags="--max_restarts 3")
+        lease = 2 * LEASE  # no agent that a busy machine holds up is lost
+        cluster = self.cluster("a b c", flags="--max_restarts 3", times=f"--dead_after {lease / 2:g}s --lease {lease:g}s --join_timeout 20s --grace 2s --restart_delay 0")
         clocks = {}
         for host, offset in (("a", "+3600"), ("b", "-3600"), ("c", "+0")):
             clocks[host] = os.path.join(cluster.folder, f"clock.{host}")
@@ -376,7 +379,7 @@ class WallClocks(ClusterTest):
                 with open(path, "w") as f:
                     f.write(offset)
             begun = time.monotonic()
-            until(lambda: time.monotonic() - begun > 1.5, "more than a lease", 5)
+            until(lambda: time.monotonic() - begun > 1.2 * lease, "more than a lease", 10)
         self.assertEqual({life.pid for life in cluster.living()}, {life.pid for life in before}, cluster.tell())
         cluster.kill_worker(1)
         cluster.wait_round(1, 3)

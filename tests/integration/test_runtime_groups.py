@@ -2,7 +2,7 @@
 when a host lacks something that the runtime likes to have."""
 import json, os, re, shutil, signal, subprocess, sys, tempfile, unittest
 
-from harness import BIN, SLACK, free_port, main, read, until
+from harness import BIN, PATIENCE, SLACK, free_port, main, read, until
 from hosts import needs_hosts
 from test_torch import PYTHON as TORCH
 
@@ -32,7 +32,7 @@ class GroupsTest(unittest.TestCase):
         texts = []
         try:
             for process in processes:
-                texts.append(process.communicate(timeout=deadline * SLACK)[0])
+                texts.append(process.communicate(timeout=deadline * PATIENCE)[0])
         finally:
             for process in processes:
                 if process.poll() is None:
@@ -135,15 +135,17 @@ class Programs(GroupsTest):
 
     def test_a_program_that_crashes_before_its_group_and_is_tried_again(self):
         """Ranks 0 and 2 lose the crashed one, and all meet as the next of their programs."""
-        script = (f'for run in 1 2 3; do if [ "$RANK$run" = 11 ]; then timeout -s KILL 1 {WORKER} 1 cpp overlap; sleep 2; else {WORKER} 1 cpp overlap && exit; fi; done; exit 1')
-        late = f'[ "$RANK" != 2 ] || sleep 2; {script}'
-        code, text = self.launched("sh", "-c", late, flags=["--num_processes", "3"])
+        with tempfile.TemporaryDirectory() as folder:
+            script = (f'for run in 1 2 3; do if [ "$RANK$run" = 11 ]; then timeout -s KILL 1 {WORKER} 1 cpp overlap; : >{folder}/killed; sleep 2; '
+                      f'else {WORKER} 1 cpp overlap && exit; fi; done; exit 1')
+            late = f'[ "$RANK" != 2 ] || until [ -e {folder}/killed ]; do sleep 0.05; done; {script}'
+            code, text = self.launched("sh", "-c", late, flags=["--num_processes", "3"])
         self.made(text, 1, 3)
         self.assertEqual(code, 0, text)
 
     def test_a_rank_that_alone_runs_a_second_program_says_so(self):
-        script = f'{WORKER} 1 cpp overlap; [ "$RANK" = 1 ] && exec {WORKER} 1 cpp overlap; exec sleep 60'
-        code, text = self.launched("sh", "-c", script, flags=["--num_processes", "3"], ACC_INIT_TIMEOUT=1)
+        script = f'{WORKER} 1 cpp overlap; [ "$RANK" = 1 ] && exec env ACC_INIT_TIMEOUT=1 {WORKER} 1 cpp overlap; exec sleep 60'
+        code, text = self.launched("sh", "-c", script, flags=["--num_processes", "3"])
         self.assertEqual(code, 1, text)
         self.assertRegex(text, r"ranks 0,2 of 3 have not joined after 1 s; joined: 1 \(host .*\); this is process 2 of rank 1 that forms groups in this attempt, "
                                "and waits for as many of the others")

@@ -1,10 +1,22 @@
 """acc-launch under a real Slurm and a real Open MPI: the same command line in every task, without an address or a rank."""
-import json, os, re, shutil, subprocess, tempfile, unittest
+import contextlib, json, os, re, shutil, socket, subprocess, tempfile, unittest
 
+import harness
 import slurm
-from harness import ACC, is_root, read, until, write
+from harness import ACC, free_port, is_free, is_root, read, until, write
 
-PORT = 17300  # slurmctld; the nodes' daemons take the next two
+
+def free_ports():
+    """The first of three that no other test takes: slurmctld's, and those of the nodes' daemons."""
+    while True:
+        first = free_port()  # and the next one
+        third = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(OSError):
+            third.bind(f"\0acc-test/port/{first + 2}")
+            if is_free(first + 2):
+                harness.RESERVED.append(third)
+                return first
+        third.close()
 
 
 def plans_in(folder):
@@ -50,7 +62,7 @@ class RealSlurm(Planning):
         why = slurm.missing()
         if why:
             raise unittest.SkipTest(why)
-        cls.slurm = slurm.Slurm(PORT)
+        cls.slurm = slurm.Slurm(free_ports())
         cls.addClassCleanup(cls.slurm.stop)
         cls.slurm.start()
         print(cls.slurm.version(), flush=True)

@@ -27,6 +27,13 @@ def screen(text):
     return lines
 
 
+def comm(pid):
+    try:
+        return read(f"/proc/{pid}/comm").strip()
+    except OSError:  # it ended meanwhile
+        return ""
+
+
 def state_of(pid):
     return read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0]
 
@@ -79,7 +86,7 @@ class Terminal(unittest.TestCase):
         return []
 
     def wait_until_watched(self):
-        until(lambda: len(self.watches()) == 1, "the watch for Ctrl-C")
+        return until(lambda: len(found := self.watches()) == 1 and found, "the watch for Ctrl-C")[0]
 
     def type(self, keys):
         os.write(self.master, keys)
@@ -145,8 +152,12 @@ class Terminal(unittest.TestCase):
 
     def test_a_status_line_counts_down_to_the_next_attempt_and_leaves_nothing(self):
         self.start(self.RESTARTS, self.FAILING)
-        self.read_until(b"acc-launch: next attempt in 1 s (restart 2 of 2), after: rank ")
+        self.read_until(b" s (restart 2 of 2), after: rank ")
         self.assertEqual(self.exit_code(), 3)
+        # A busy machine may draw no line for a second.
+        counted = [int(number) for number in re.findall(rb"acc-launch: next attempt in (\d+) s \(restart 2 of 2\), after: rank ", self.text)]
+        self.assertGreater(len(set(counted)), 1, self.text)
+        self.assertEqual(counted, sorted(counted, reverse=True))
         shown = screen(self.text)
         self.assertFalse([line for line in shown if "next attempt" in line or "stopping," in line], shown)
         # A rank may have been stopped before it came to its line.
@@ -155,7 +166,7 @@ class Terminal(unittest.TestCase):
         self.assertFalse([line for line in course if "line of " in line and not re.fullmatch("line of [01]", line)], shown)
 
     def test_a_status_line_is_never_mixed_into_workers_lines(self):
-        loop = 'trap "" TERM; i=0; while [ $i -lt 40 ]; do echo rank $RANK line $i; i=$((i+1)); sleep 0.05; done; exit 0'
+        loop = 'trap "" TERM; i=0; while [ $i -lt 100 ]; do echo rank $RANK line $i; i=$((i+1)); sleep 0.05; done; exit 0'
         self.start("--num_processes 2 --grace 20", ["sh", "-c", loop])
         self.read_until(b"line 2")
         os.kill(self.pid, signal.SIGTERM)
@@ -164,7 +175,7 @@ class Terminal(unittest.TestCase):
         shown = screen(self.text)
         for rank in "01":
             lines = [line for line in shown if f"rank {rank} line" in line]
-            self.assertEqual(lines, [f"rank {rank} line {i}" for i in range(40)])
+            self.assertEqual(lines, [f"rank {rank} line {i}" for i in range(100)])
         self.assertFalse([line for line in shown if "workers left" in line], shown)
 
     HEARTBEATS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../runtime/python")
@@ -191,7 +202,7 @@ for step in range(120):
         self.read_until(b"up", 30, count=2)
         descendants, agents = children_of(self.pid), []
         while descendants:
-            agents += [pid for pid in descendants if read(f"/proc/{pid}/comm") == "acc:agent\n"]
+            agents += [pid for pid in descendants if comm(pid) == "acc:agent"]
             descendants = [child for pid in descendants for child in children_of(pid)]
         self.assertEqual(len(agents), 2)
         os.kill(agents[1], signal.SIGSTOP)  # the host's, which would report the stop
@@ -204,8 +215,8 @@ for step in range(120):
 
     def assert_progress(self, line):
         self.read_until(b" steps/s, slowest: rank 1", 30)
-        self.assertRegex(self.text, line)
         self.assertEqual(self.exit_code(60), 0)
+        self.assertRegex(self.text, line)
         shown = screen(self.text)
         self.assertEqual([line for line in shown if "slowest" in line], [])
         self.assertEqual(sorted(line for line in shown if line.startswith("line ")), sorted(f"line {i} of {r}" for i in (39, 79, 119) for r in (0, 1)))
@@ -239,7 +250,7 @@ for step in range(120):
         self.assertEqual(self.exit_code(), 130)
         self.assertIn(b"killing at once", self.text)
         self.assertNotIn(b"to hurry", self.text)
-        self.assertLess(time.monotonic() - started, 2 * SLACK)
+        self.assertLess(time.monotonic() - started, 8 * SLACK)
 
     def test_a_third_ctrl_c_was_lost_behind_a_signal_of_ours(self):
         """A signal that is pending is not queued again: a worker that has the terminal gets SIGINT by its keys alone."""
@@ -253,6 +264,7 @@ for step in range(120):
         self.wait_until_watched()
         self.type(b"\x03")
         self.read_until(b"Ctrl-C went to the worker")
+        self.read_until(b"interrupted")  # or the next SIGINT would be the same one to it
         self.type(b"\x03")
         self.read_until(b"asked")
         self.assertEqual(self.text.count(b"interrupted"), 2, self.text)
@@ -265,7 +277,7 @@ for step in range(120):
         self.read_until(b"up")
         self.wait_until_watched()
         self.type(b"\x03")
-        time.sleep(0.5)  # a person's second press
+        self.read_until(b"Ctrl-C went to the worker")
         self.type(b"\x03")
         self.assertEqual(self.exit_code(), 130)
         self.assertIn(b"SIGTERM sent", self.text)
@@ -302,8 +314,7 @@ for step in range(120):
     def test_nothing_is_left_of_the_watch_for_ctrl_c(self):
         self.start("--num_processes 1 --max_restarts 2 --restart_delay 0", [FAKE, "out=up", "attempt=2", "hold", "any", "exit=1"])
         self.read_until(b"up", count=3)
-        self.wait_until_watched()
-        watch = self.watches()[0]
+        watch = self.wait_until_watched()
         self.type(b"\x03")
         self.assertEqual(self.exit_code(), 130)
         until(lambda: not os.path.exists(f"/proc/{watch}"), "its end")

@@ -96,9 +96,8 @@ class Pages(TopTest):
         screen.press("enter")
         number = lambda text: int(text.split("\n")[21].split()[1]) if text.split("\n")[21].startswith("line ") else 0
         first = number(screen.wait_for(lambda text: number(text) > 0, what="a full page"))
-        text = screen.wait_for(lambda text: number(text) > first + 120, what="later lines")  # from there the next match of "line 7" is line 7
-        last = number(text)
-        self.assertEqual([int(line.split()[1]) for line in text.split("\n")[1:22]], list(range(last - 20, last + 1)))
+        follows = lambda text: text.split("\n")[1:22] == [f"line {i}" for i in range(number(text) - 20, number(text) + 1)]
+        screen.wait_for(lambda text: number(text) > first + 120, follows, what="later lines, without a gap")  # from there the next match of "line 7" is line 7
         screen.press("pgup")
         held = number(screen.wait_for("line "))
         screen.press("f1")
@@ -261,7 +260,7 @@ class Ends(TopTest):
                 screen.wait_for("any key goes back")
                 screen.press("f1")
                 screen.wait_for("up 1")
-            self.assertLess(time.monotonic() - begin, 15 * SLACK)
+            self.assertLess(time.monotonic() - begin, 20 * SLACK)
         finally:
             os.kill(job.agent, signal.SIGCONT)
         screen.wait_for(lambda text: "no answer for" not in text, what="an answer")

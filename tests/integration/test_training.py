@@ -4,7 +4,7 @@
 """
 import os, subprocess, tempfile, unittest
 
-from harness import BIN, SLACK, main
+from harness import BIN, PATIENCE, main
 
 RESTARTS = int(os.environ.get("ACC_RESTARTS", "12"))
 IMAGES = "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
@@ -29,7 +29,7 @@ class Resume(unittest.TestCase):
              "--dynamo_backend=no", f"--max_restarts={restarts}", "--restart_delay=0", os.path.join(BIN, "fashion_mnist"),
              "--project", os.path.join(folder, "project"), "--losses", os.path.join(folder, "losses"), "--epochs", "1",
              "--batch-size", str(BATCH), "--images", str(BATCH * (2 * RESTARTS + 3)), *words],
-            capture_output=True, text=True, timeout=(60 + 3 * RESTARTS) * SLACK, check=False)
+            capture_output=True, text=True, timeout=(60 + 3 * RESTARTS) * PATIENCE, check=False)
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
         return done
 
@@ -53,7 +53,7 @@ class Resume(unittest.TestCase):
                  "--dynamo_backend=no", os.path.join(BIN, "fashion_mnist"), "--project", os.path.join(folder, "project"),
                  "--losses", os.path.join(folder, "losses"), "--epochs", "1", "--batch-size", str(BATCH), "--images",
                  str(BATCH * batches), "--save-every", "1", "--crash-at-step", "10", "--crash-rank", "0"],
-                capture_output=True, text=True, timeout=60 * SLACK, check=False)
+                capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
             self.assertEqual(first.returncode, 137, first.stderr)
             done = self.train(folder, 1)
             self.assertIn("1 ranks, going on after step 9", done.stdout)

@@ -422,9 +422,9 @@ class Ahead(WarmTest):
 
     def test_the_store_of_rank_0_listens_when_the_other_ranks_connect(self):
         """A client of torch's store that is refused once sleeps for a second, which made a warm restart six times as long."""
-        for tries in range(3):  # rank 0 has 50 ms to listen, on a machine that may have other work
+        for tries in range(10):
             self.marks = os.path.join(self.here, f"mark{tries}")
-            job = self.start(["--num_processes", "3", "--max_restarts", "1", "--restart_delay", "0", "--preload", "heavy"], self.script(STORE),
+            job = self.start(["--num_processes", "3", "--max_restarts", "1", "--restart_delay", "0", "--log_level", "info", "--preload", "heavy"], self.script(STORE),
                              env={"MARKS": self.marks, "IMPORTS": self.imports})
             self.up(job, 0, 3)
             self.waiting(3)  # it was seen to listen
@@ -432,10 +432,11 @@ class Ahead(WarmTest):
             self.up(job, 1, 3)
             self.go(1)
             self.ended(job)
-            refused = [read(f"{self.marks}.refused.1.{rank}") for rank in (1, 2)]
-            if refused == ["0", "0"]:
+            # Rank 0 has 50 ms to listen. On a machine with other work it may need more, and then the others don't wait for it.
+            if re.search(r"head_start\b.*store_listens=1", job.stderr):
+                self.assertEqual([read(f"{self.marks}.refused.1.{rank}") for rank in (1, 2)], ["0", "0"])
                 return
-        self.fail(f"refused {refused} times")
+        self.fail(f"rank 0 never listened in its head start:\n{job.stderr}")
 
     def test_they_know_nothing_of_it(self):
         """As Same, in a round that used workers which were forked ahead, and in one that started cold."""
@@ -465,16 +466,23 @@ class Ahead(WarmTest):
 
     def test_each_restart_has_a_set_of_its_own(self):
         job = self.begin(restarts=5, last=4)
-        used, descriptors = [], []
+        def opened():
+            """Once both only wait: a set's workers may wait for their orders before the preloader has closed its ends of their sockets."""
+            pids = job.agent, self.preloader()
+            until(lambda: all(state_of(pid) == "S" for pid in pids), "agent and preloader to wait")
+            return [len(os.listdir(f"/proc/{pid}/fd")) for pid in pids]
+        used, descriptors = [], None
         for attempt in range(4):
             maker, forked = self.waiting(2)
             self.assertEqual(children_of(self.preloader()), [maker], "the makers before were reaped")
-            descriptors.append([len(os.listdir(f"/proc/{pid}/fd")) for pid in (job.agent, self.preloader())])
+            if attempt == 1:
+                descriptors = opened()
+            elif attempt > 1:
+                until(lambda: all(now <= then for now, then in zip(opened(), descriptors)), lambda: f"as few descriptors as {descriptors}; now {opened()}")
             self.go(attempt)
             self.assertEqual(sorted(self.up(job, attempt + 1, 2)), sorted(forked))
             used += forked
         self.assertEqual(len(set(used)), 8)
-        self.assertEqual(descriptors[1:3], descriptors[2:4], "descriptors of agent and preloader")
         self.go(4)
         self.ended(job)
 
@@ -486,7 +494,7 @@ class Ahead(WarmTest):
         began = time.monotonic()
         until(lambda: time.monotonic() - began > 2.5 or children_of(self.preloader()), "a time in which others fork")
         self.assertEqual(children_of(self.preloader()), [])
-        self.assertEqual([state_of(pid) for pid in last], ["S", "S"])
+        self.assertFalse([pid for pid in last if state_of(pid) in (None, "Z", "X")], "they run on")
         self.go(1)
         self.ended(job)
 
@@ -664,7 +672,7 @@ class Surplus(unittest.TestCase):
         ours.send(b"collect\0" b"7")
         self.assertEqual(said()[:3], ["made", "7", "0"])
         until(lambda: all(state_of(pid) in (None, "Z", "X") for pid in set(forked) - set(used)), "the end of the one without an order")
-        self.assertEqual([state_of(pid) for pid in used], ["S", "S"], "at the gate")
+        until(lambda: [state_of(pid) for pid in used] == ["S", "S"], "two that wait at the gate")  # after what they said
         os.close(gate)
         until(lambda: all(state_of(pid) in (None, "Z", "X") for pid in used), "the end of those whose gate didn't open")
         os.close(gate_end)
@@ -803,9 +811,9 @@ class Torch(WarmTest):
             self.assertEqual("preloaded torch" in job.stderr, start == "warm", job.stderr)
             self.assertIn("ValueError: as planned", job.stderr, "as @record wrote it down")
             lines[start] = sorted(line for line in job.stdout.splitlines() if line.startswith(("loss", "child")))
-            # Rank 0 of the first round may have been stopped before its child's line.
-            lines[start] = [line for line in lines[start] if not line.startswith("child 0 0")]
-            self.assertEqual(len(lines[start]), 2 * 2 * 5 - 1, job.stdout)
+            # Rank 0 of the first round may have been stopped before the lines that follow its last step.
+            lines[start] = [line for line in lines[start] if not line.startswith(("loss 0 0 3", "child 0 0"))]
+            self.assertEqual(len(lines[start]), 2 * 2 * 5 - 2, job.stdout)
         self.assertEqual(lines["cold"], lines["warm"])
 
 

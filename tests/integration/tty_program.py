@@ -1,7 +1,7 @@
 """A program on a pseudo-terminal, and what its screen shows, by the terminal emulator pyte (Debian: python3-pyte)."""
 import fcntl, os, pty, re, select, signal, struct, sys, termios, time
 
-from harness import SLACK
+from harness import PATIENCE
 
 DEBIANS = "/usr/lib/python3/dist-packages"  # plain Python, which any interpreter of the machine can take
 sys.path.append(DEBIANS)
@@ -100,7 +100,7 @@ class TtyProgram:
         What is asserted of a screen belongs in here. A program draws piece by piece, so where one line stands already the next
         may not.
         """
-        end = time.monotonic() + deadline * SLACK
+        end = time.monotonic() + deadline * PATIENCE
         while missing := [condition for condition in conditions if not is_met(condition, text := self.text())]:
             if time.monotonic() > end:
                 raise AssertionError(f"waited for {what or missing}; the screen:\n{text}")
@@ -113,7 +113,7 @@ class TtyProgram:
 
     def wait(self, deadline=15.0):
         """Its exit code; -N for a signal."""
-        end = time.monotonic() + deadline * SLACK
+        end = time.monotonic() + deadline * PATIENCE
         while self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -124,7 +124,7 @@ class TtyProgram:
         return self.status
 
     def wait_stopped(self, deadline=15.0):
-        end = time.monotonic() + deadline * SLACK
+        end = time.monotonic() + deadline * PATIENCE
         while time.monotonic() < end:
             pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
             if pid and os.WIFSTOPPED(status):
