@@ -4,7 +4,9 @@ comments and identifiers against the retired words, and the sizes of classes and
 
 A room that needs a new dependency gets it in the table below, in the same commit as in docs/architecture.md.
 """
+import ast
 import fnmatch
+import itertools
 import pathlib
 import re
 import sys
@@ -385,9 +387,35 @@ def check_operations(root):
         yield f"operations of runtime/group/describe.cpp {runtime} and of common/heartbeat_page.cpp {common} differ"
 
 
+def registered_cases(text):
+    """{name of a test: its classes}; {"*"}: all of the file."""
+    calls = [(call, case) for cases, block in re.findall(r"foreach\(case ([^)]*)\)(.*?)endforeach\(\)", text, re.S)
+             for call in re.findall(r"acc_integration_test\(([^)]*)\)", block) for case in cases.split()]
+    calls += [(call, "") for call in re.findall(r"acc_integration_test\(([^)]*)\)", re.sub(r"foreach\(.*?endforeach\(\)", "", text, flags=re.S))]
+    found = {}
+    for call, case in calls:
+        name, *words = call.replace("${case}", case).split()
+        classes = itertools.takewhile(lambda word: word not in ("WHOLE_HOST", "BUSY", "TIMEOUT"), words[1:]) if words[:1] == ["CASES"] else "*"
+        found.setdefault(name, set()).update(classes)
+    return found
+
+
+def check_registered_cases(root):
+    """Where ctest runs an integration test class by class, one that no line names never runs."""
+    folder = root / "tests/integration"
+    text = "\n".join(re.sub(r"(?m)#.*", "", path.read_text()) for path in [folder / "CMakeLists.txt", *folder.glob("*.cmake")])
+    found = registered_cases(text)
+    for path in sorted(folder.glob("test_*.py")):
+        cases = found.get(path.stem.removeprefix("test_"), set())
+        for kind in ast.parse(path.read_text()).body:
+            has_tests = isinstance(kind, ast.ClassDef) and any(isinstance(one, ast.FunctionDef) and one.name.startswith("test") for one in kind.body)
+            if has_tests and not cases & {"*", kind.name}:
+                yield f"{path.relative_to(root)}:{kind.lineno}: ctest runs no test of class {kind.name}: name it in tests/integration/CMakeLists.txt"
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
-    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_retired_words(root)) + list(check_pages(root)) + list(check_headers_of_accelerator(root)) + list(check_operations(root)) + list(house_sizes.check_sizes(root))
+    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_retired_words(root)) + list(check_pages(root)) + list(check_headers_of_accelerator(root)) + list(check_operations(root)) + list(check_registered_cases(root)) + list(house_sizes.check_sizes(root))
     files = 0
     for room in ROOMS:
         for path in sorted((root / room).rglob("*")):
