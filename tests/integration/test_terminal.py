@@ -91,14 +91,24 @@ class Terminal(unittest.TestCase):
     def type(self, keys):
         os.write(self.master, keys)
 
+    def take(self, wait):
+        """Reads 4 KiB at most, as much as a terminal gives at once; False: there was nothing, or will be nothing any more."""
+        if not select.select([self.master], [], [], wait)[0]:
+            return False
+        try:
+            data = os.read(self.master, 65536)
+        except OSError:  # the last process that had the terminal open has ended
+            return False
+        self.text += data
+        return bool(data)
+
     def exit_code(self, deadline=15):
-        """Reads on meanwhile, or a full terminal would hold the end."""
+        """Reads on meanwhile, or a full terminal would hold the end; then all that is left."""
         end = time.monotonic() + deadline * PATIENCE
         while True:
-            if select.select([self.master], [], [], 0.01)[0]:
-                with contextlib.suppress(OSError):
-                    self.text += os.read(self.master, 65536)
             got, status = os.waitpid(self.pid, os.WNOHANG)
+            while self.take(0 if got else 0.01) and got:
+                pass
             if got:
                 return os.waitstatus_to_exitcode(status)
             self.assertLess(time.monotonic(), end, f"acc-launch to end; {self.text!r}")
