@@ -109,7 +109,10 @@ std::optional<Duplicate> duplicate(const JobTerms& terms, const NodeTable& nodes
     const auto& node = nodes[*same_name];
     if (node.join.node.incarnation != join.node.incarnation && speaks(node)) {
       const bool by_rank = join.wanted && node.join.wanted == join.wanted;
-      return by_rank ? rank_taken(node) : name_taken(node);
+      auto found = by_rank ? rank_taken(node) : name_taken(node);
+      const bool is_here = node.address == address || node.address.empty();
+      if (is_here && node.join.host == join.host) found.predecessor = same_name;
+      return found;
     }
   }
   if (!join.wanted) return std::nullopt;

@@ -29,6 +29,9 @@ struct Duplicate {
   Refused refused;
   /// The name was derived from the host's: the agent joins again under another one by itself.
   bool is_renamed = false;
+  /// The holder has the newcomer's name, host and address: as likely the node's last agent, which
+  /// is still ending its workers, as a second one.
+  std::optional<NodeIndex> predecessor{};
 };
 
 /// The refusal if another agent has its node name or rank already. The agent that joined first and

@@ -88,7 +88,17 @@ bool Membership::yield_to_newer(const Arrival& a, MembershipActions& out) {
 bool Membership::reject_duplicate(const Arrival& a, MembershipActions& out) {
   auto found = duplicate(options_, nodes_, a.join, a.address, options_.timings, a.now);
   if (!found) return false;
-  refuse(a.peer, std::move(found->refused), out, !found->is_renamed);
+  bool is_told = !found->is_renamed;
+  // Started again at once, an agent may come before the last one of its node has ended.
+  if (found->predecessor) {
+    auto& since = nodes_[*found->predecessor].challenged;
+    since = since.value_or(a.now);
+    const auto patience =
+        options_.timings.lease + (options_.policy ? options_.policy->grace : Millis{0});
+    found->refused.for_ever = a.now - *since > patience;
+    is_told = is_told && found->refused.for_ever;
+  }
+  refuse(a.peer, std::move(found->refused), out, is_told);
   return true;
 }
 

@@ -124,6 +124,36 @@ TEST_CASE("the coordinator's user read of a clash of names that solved itself",
   CHECK_THAT(desk.told, Contains("refused an agent: the node name 'mine' is taken"));
 }
 
+SCENARIO("an agent that was started again at once was refused for ever, as the last one was ending",
+         "[rendezvous][membership]") {
+  Desk desk{options_for(2, 2)};
+  const auto agent = [](std::uint64_t incarnation) {
+    Join join = join_of("b", 2, 2);
+    join.node.incarnation = incarnation;
+    return join;
+  };
+  const PeerId last = desk.comes(agent(1));
+  const PeerId next = desk.comes(agent(2));
+  CHECK(desk.last<Refused>(next).refusal == Refusal::duplicate);
+  CHECK_FALSE(desk.last<Refused>(next).for_ever);
+  CHECK(desk.told.empty());
+  WHEN("the last one leaves") {
+    desk.says(last, Leave{"its acc-launch was killed"});
+    THEN("the place is free") { CHECK(desk.count<Welcome>(desk.comes(agent(2))) == 1); }
+  }
+  WHEN("it runs on for longer than a lease and the grace: they are two") {
+    desk.pass(kSecond * 26);
+    const PeerId again = desk.comes(agent(2));
+    CHECK(desk.last<Refused>(again).for_ever);
+    CHECK_THAT(desk.told, Contains("refused an agent: the node name 'b' is taken"));
+  }
+  WHEN("another one comes from elsewhere") {
+    Join other = agent(3);
+    other.host = "c";
+    THEN("it is refused at once") { CHECK(desk.last<Refused>(desk.comes(other)).for_ever); }
+  }
+}
+
 SCENARIO("two agents want the same rank", "[rendezvous][membership]") {
   Desk desk{options_for(3, 3)};
   const auto wants = [](const std::string& name, std::uint32_t rank,
