@@ -186,13 +186,13 @@ std::string describe(const YAML::Exception& error, std::string_view text) {
   const auto line = at < lines.size() ? lines[at] : std::string_view{};
   if (line.find('[') != std::string_view::npos && line.find("]:") != std::string_view::npos)
     return what + " (an address with brackets needs quotes: '[::1]:29400')";
-  for (std::size_t i = std::min(at + 1, lines.size()); i-- > 0;) {
+  for (std::size_t i = std::min(at, lines.size()); i-- > 0;) {
     const auto content = content_of(lines[i]);
     if (content.empty()) continue;
     const bool has_colon = content.find(": ") != std::string_view::npos ||
                            trim(content).ends_with(':') || content.starts_with('-');
-    if (!has_colon) return what + " (is the colon missing in line " + std::to_string(i + 1) + "?)";
-    if (i < at) break;  // the last line before it that says something
+    if (!has_colon) what += " (is the colon missing in line " + std::to_string(i + 1) + "?)";
+    break;
   }
   return what;
 }

@@ -68,7 +68,7 @@ CASES = [
     (["--config_file", "cfg.yaml", "plain"], "fsdp_config:\n\tfsdp_version: 2\n", 2, ["cfg.yaml:2: a tab in column 1: YAML is indented by blanks"]),
     (["--config_file", "cfg.yaml", "plain"], "num_processes 4\ndistributed_type: 'NO'\n", 2,
      ["cfg.yaml:2: not valid YAML in column", "(is the colon missing in line 1?)"]),
-    (["--config_file", "cfg.yaml", "plain"], "distributed_type: 'NO'\nnum_processes 4\n", 2, ["(is the colon missing in line 2?)"]),
+    (["--config_file", "cfg.yaml", "plain"], "distributed_type: 'NO'\nnum_processes 4\n", 2, ["cfg.yaml:2: unknown key 'num_processes 4' (did you mean num_processes?)"]),
     (["--config_file", "cfg.yaml", "nope.py"], "a: [\n", 2, ["cfg.yaml:"], ["distributed_type is missing"]),
     (["--confg_file", "cfg.yaml", "--nnodes=2", "--grace=fast", "nope.py"], "", 2,
      ["did you mean --config_file?", "--grace: 'fast'"], ["main process", "cannot start"]),
