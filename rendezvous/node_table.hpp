@@ -26,9 +26,9 @@ class NodeTable {
     Instant heard{};             ///< time of its latest frame, by our clock
     bool has_workers = false;    ///< of any round; it gets no place before its Stopped
     bool told_spare = false;
+    std::uint64_t arrival = 0;  ///< counts Joins
     /// Since when another agent, from the same host, asks for its place.
     std::optional<Instant> challenged{};
-    std::uint64_t arrival = 0;  ///< counts Joins
   };
 
   /// Adds the node, or replaces the entry of the node with this name.

@@ -129,6 +129,7 @@ SCENARIO("an agent that was started again at once was refused for ever, as the l
   Desk desk{options_for(2, 2)};
   const auto agent = [](std::uint64_t incarnation) {
     Join join = join_of("b", 2, 2);
+    join.host = "machine";  // --node_name
     join.node.incarnation = incarnation;
     return join;
   };
