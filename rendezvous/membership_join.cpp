@@ -91,11 +91,12 @@ bool Membership::reject_duplicate(const Arrival& a, MembershipActions& out) {
   bool is_told = !found->is_renamed;
   // Started again at once, an agent may come before the last one of its node has ended.
   if (found->predecessor) {
-    auto& since = nodes_[*found->predecessor].challenged;
-    since = since.value_or(a.now);
+    auto& challenge = nodes_[*found->predecessor].challenge;
+    const auto incarnation = a.join.node.incarnation;
+    if (!challenge || challenge->incarnation != incarnation) challenge = {incarnation, a.now};
     const auto patience =
         options_.timings.lease + (options_.policy ? options_.policy->grace : Millis{0});
-    found->refused.for_ever = a.now - *since > patience;
+    found->refused.for_ever = a.now - challenge->since > patience;
     is_told = is_told && found->refused.for_ever;
   }
   refuse(a.peer, std::move(found->refused), out, is_told);

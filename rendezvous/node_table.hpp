@@ -27,8 +27,12 @@ class NodeTable {
     bool has_workers = false;    ///< of any round; it gets no place before its Stopped
     bool told_spare = false;
     std::uint64_t arrival = 0;  ///< counts Joins
-    /// Since when another agent, from the same host, asks for its place.
-    std::optional<Instant> challenged{};
+    /// Another agent, from the same host, that asks for its place, and since when.
+    struct Challenge {
+      std::uint64_t incarnation = 0;
+      Instant since{};
+    };
+    std::optional<Challenge> challenge{};
   };
 
   /// Adds the node, or replaces the entry of the node with this name.

@@ -147,6 +147,9 @@ SCENARIO("an agent that was started again at once was refused for ever, as the l
     const PeerId again = desk.comes(agent(2));
     CHECK(desk.last<Refused>(again).for_ever);
     CHECK_THAT(desk.told, Contains("refused an agent: the node name 'b' is taken"));
+    THEN("a later start is given its time anew") {
+      CHECK_FALSE(desk.last<Refused>(desk.comes(agent(3))).for_ever);
+    }
   }
   WHEN("another one comes from elsewhere") {
     Join other = agent(3);
