@@ -265,8 +265,10 @@ class Steering(unittest.TestCase):
         self.addCleanup(self.end_jobs)  # they live on without the daemon, and write into its folder
 
     def end_jobs(self):
+        """Those of this daemon: the list has the plain launches of this user, too, which are other tests' or somebody's training."""
         def running():
-            return [job["id"] for job in json.loads(self.ctl("ps", "--json").stdout)["jobs"] if job["state"] in {"waiting", "running", "stopping"}]
+            return [job["id"] for job in json.loads(self.ctl("ps", "--json").stdout)["jobs"]
+                    if job["source"] != "acc-launch" and job["state"] in {"waiting", "running", "stopping"}]
         for job in running():
             self.ctl("stop", "--grace", "0", job)
         until(lambda: not running(), "the end of all jobs", 30)
