@@ -86,6 +86,15 @@ def state_of(pid):
         return None
 
 
+def context_switches(pid):
+    """Of all threads: {task: [voluntary, involuntary]}. Equal twice: nothing woke up in between. A thread may end meanwhile."""
+    found = {}
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError):
+            found[task] = [int(count) for count in re.findall(r"ctxt_switches:\s+(\d+)", read(f"/proc/{pid}/task/{task}/status"))]
+    return found
+
+
 def processes_with(token):
     """Living processes that have `token` in their command line: workers and what they forked."""
     found = {}

@@ -1,8 +1,8 @@
 """acc-agent as its users see it: curl and raw sockets at the door, real jobs behind it."""
 import contextlib, json, os, pwd, re, select, shutil, signal, socket, subprocess, tempfile, time, unittest
 
-from harness import (ACC, BIN, PATIENCE, PROGRAMS, SANITIZED, SLACK, free_port, is_root, main, own_token, processes_with, read, state_of, until,
-                     write)
+from harness import (ACC, BIN, PATIENCE, PROGRAMS, SANITIZED, SLACK, context_switches, free_port, is_root, main, own_token, processes_with, read,
+                     state_of, until, write)
 
 AGENT, PRELOADED = (shutil.copy(os.path.join(BIN, name), PROGRAMS.name) for name in ("acc-agent", "preloaded.so"))
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
@@ -506,20 +506,11 @@ class Clients(DaemonTest):
         id = self.submit(daemon, "true")
         daemon.wait_ended(id)
 
-        def switches():
-            """Of all threads."""
-            tasks = f"/proc/{daemon.pid}/task"
-            found = {}
-            for task in os.listdir(tasks):
-                with contextlib.suppress(OSError):  # a thread that deletes ends when nothing waits for it
-                    found[task] = re.findall(r"ctxt_switches:\s+(\d+)", read(f"{tasks}/{task}/status"))
-            return found
-
         def quiet():
             """No wake-up for 10 s; what the job left to do may fall into the first ones."""
-            before = switches()
+            before = context_switches(daemon.pid)
             time.sleep(10)
-            return switches() == before
+            return context_switches(daemon.pid) == before
         self.assertTrue(quiet() or quiet(), "wake-ups of an idle daemon")
         if not SANITIZED:
             self.assertLessEqual(daemon.status_of("VmRSS"), 8 * 1024)

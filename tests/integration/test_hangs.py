@@ -1,7 +1,7 @@
 """Workers that make no progress: found by their heartbeats, the one that the others wait for is named with its stack, all restart."""
 import contextlib, json, os, pickle, re, shutil, signal, subprocess, tempfile, threading, time, unittest
 
-from harness import BIN, PROGRAMS, SLACK, JobTest, children_of, free_port, is_root, main, own_token, read, state_of, until
+from harness import BIN, PROGRAMS, SLACK, JobTest, children_of, context_switches, free_port, is_root, main, own_token, read, state_of, until
 from test_control import ask_at
 from test_torch import PYTHON as TORCH_PYTHON
 
@@ -341,11 +341,7 @@ class Stacks(HangTest):
 
 class Watching(HangTest):
     def wakeups(self, job):
-        count = 0
-        for task in os.listdir(f"/proc/{job.agent}/task"):
-            with contextlib.suppress(OSError):  # a thread of the start that has ended meanwhile
-                count += int(read(f"/proc/{job.agent}/task/{task}/status").split("voluntary_ctxt_switches:")[1].split()[0])
-        return count
+        return sum(voluntary for voluntary, _ in context_switches(job.agent).values())
 
     def test_heartbeats_wake_the_agent_once_a_second_and_without_them_nothing_does(self):
         for words, most in (("hold", 0), (None, 1)):
