@@ -9,7 +9,8 @@
 
 /// What a preloader finds in its environment: what all workers of this node have in all rounds
 /// (pure). A variable that a rank or a round has otherwise is not there, and an import that asks
-/// for one is refused.
+/// for one is refused. But for COLUMNS and LINES: an import may read them (menus and progress bars
+/// do), and sees those of the rank that has least room; the worker has its own, as they are then.
 namespace acc::agent::preload {
 
 class PreloadEnvironment {

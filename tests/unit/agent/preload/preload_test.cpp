@@ -214,6 +214,25 @@ TEST_CASE("a preloader finds what all workers have in all rounds, and nothing of
   CHECK_FALSE(alone.fits(more.pointers.data()));
 }
 
+TEST_CASE("an import may ask for the terminal's width, as accelerate's does", "[agent][preload]") {
+  std::vector<WorkerEnvironment> workers;
+  workers.push_back(environment({"PATH=/bin", "COLUMNS=100", "LINES=30"}));
+  workers.push_back(environment({"PATH=/bin", "COLUMNS=99", "LINES=30"}));
+  const PreloadEnvironment shown{workers, false};
+  CHECK(shown.shared() == std::vector<std::string>{"PATH=/bin", "COLUMNS=99", "LINES=30"});
+  for (const auto& name : shown.own_names()) CHECK((name != "COLUMNS" && name != "LINES"));
+  const auto resized = environment({"PATH=/bin", "COLUMNS=41", "LINES=9"});
+  CHECK(shown.fits(resized.pointers.data()));
+  const auto without = environment({"PATH=/bin"});
+  CHECK(shown.fits(without.pointers.data()));
+
+  workers.clear();
+  workers.push_back(environment({"PATH=/bin"}));
+  const PreloadEnvironment into_a_file{workers, false};
+  CHECK(into_a_file.shared() == std::vector<std::string>{"PATH=/bin"});
+  for (const auto& name : into_a_file.own_names()) CHECK((name != "COLUMNS" && name != "LINES"));
+}
+
 TEST_CASE("a number of threads that differs between ranks is read by libraries, unseen: no warm start",
           "[agent][preload]") {
   std::vector<WorkerEnvironment> workers;
