@@ -131,9 +131,9 @@ Actions on_repeated_stop(GroupState& group, const SignalArrived& e) {
   return {ArmTimer{Timer::close_timeout, kHurriedGrace}};
 }
 
-/// A Ctrl-C that another node received first counts here too: a later one is the second. One that
-/// follows at once is the same one, which srun sends to all nodes; acc-launch --hosts sends a node
-/// only repetitions of what it sent to another.
+// A Ctrl-C that another node received first counts here too: a later one is the second. One that
+// follows at once is the same one, which srun sends to all nodes; acc-launch --hosts sends a node
+// only repetitions of what it sent to another.
 void count_press_elsewhere(GroupState& group, const SignalArrived& e) {
   constexpr Millis kSamePress{1'000};
   const bool is_ordered = group.orders.stop && group.orders.stop->signo == SIGINT;
@@ -259,7 +259,15 @@ Actions on(GroupState& group, const RoundOrdered& e) {
   return actions;
 }
 
+// Of acc-launch --hosts the second Ctrl-C, which is for all nodes, may be here before the order by
+// which the first one comes: it was taken for the first.
+bool is_overtaken_by_press(const GroupState& group, const StopOrdered& e) {
+  return group.stop.is_from_one_launch && e.is_asked_elsewhere && e.signo == SIGINT &&
+         !group.orders.stop && group.stop_signal == SIGINT && group.interrupts > 0;
+}
+
 Actions on(GroupState& group, const StopOrdered& e) {
+  const bool is_overtaken = is_overtaken_by_press(group, e);
   const bool for_good = e.for_good || is_ordered_for_good(group);
   group.orders.stop = e;
   group.orders.stop->for_good = for_good;
@@ -267,7 +275,12 @@ Actions on(GroupState& group, const StopOrdered& e) {
     group.orders.is_stop_held = true;
     return {ArmTimer{Timer::startup, left}};
   }
-  return carry_out_stop(group, e);
+  Actions actions = carry_out_stop(group, e);
+  if (is_overtaken) {
+    ++group.interrupts;
+    append(actions, hurry_by_signal(group, SIGINT, e.now));
+  }
+  return actions;
 }
 
 Actions on_startup_over(GroupState& group, Instant now) {

@@ -64,7 +64,7 @@ void CoordinatorLink::table(std::function<void(std::vector<control::NodeView>)> 
 
 void CoordinatorLink::on_order(const rendezvous::NodeOrder& order) {
   std::visit([this](const auto& one) { prepare(one); }, order);
-  if (const auto event = event_of(order, clock_now())) hooks_.on_event(*event);
+  if (const auto event = event_of(order, job_.node_name(), clock_now())) hooks_.on_event(*event);
 }
 
 void CoordinatorLink::prepare(const rendezvous::OrderPort& order) {

@@ -121,6 +121,7 @@ struct StopOrdered {
   Millis grace{0};
   bool for_good = false;  ///< no round will follow
   Instant now;
+  bool is_asked_elsewhere = false;  ///< another node received the signal
 };
 /// A signal that ends nothing, for the workers of all nodes.
 struct SignalOrdered {

@@ -10,6 +10,7 @@ using rendezvous::Failure;
 namespace {
 
 struct ToEvent {
+  std::string_view own_name;
   Instant now;
 
   std::optional<Event> operator()(const rendezvous::OrderRound& order) const {
@@ -17,7 +18,8 @@ struct ToEvent {
   }
   std::optional<Event> operator()(const rendezvous::OrderStop& order) const {
     const bool for_good = order.stop.why == rendezvous::Stop::Why::end;
-    return StopOrdered{order.stop.signo, order.stop.grace, for_good, now};
+    const bool is_asked_elsewhere = !order.stop.by.empty() && order.stop.by != own_name;
+    return StopOrdered{order.stop.signo, order.stop.grace, for_good, now, is_asked_elsewhere};
   }
   std::optional<Event> operator()(const rendezvous::OrderSignal& order) const {
     return SignalOrdered{order.signal.signo};
@@ -51,8 +53,9 @@ Failure failure_at(const NodeFacts& node, LocalRank local) {
 
 }  // namespace
 
-std::optional<Event> event_of(const rendezvous::NodeOrder& order, Instant now) {
-  return std::visit(ToEvent{now}, order);
+std::optional<Event> event_of(const rendezvous::NodeOrder& order, std::string_view own_name,
+                              Instant now) {
+  return std::visit(ToEvent{own_name, now}, order);
 }
 
 Failure failure_of(const WorkerFailure& failure, const NodeFacts& node, Instant now) {

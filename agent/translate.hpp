@@ -5,13 +5,16 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 /// Between the supervisor of this node and the coordinator of the job: orders become events,
 /// failures become messages. Pure; the simulation uses it, too.
 namespace acc::agent {
 
-/// Nothing: an order that the agent carries out without the supervisor.
-[[nodiscard]] std::optional<Event> event_of(const rendezvous::NodeOrder& order, Instant now);
+/// @param own_name  of this node
+/// @return nothing: an order that the agent carries out without the supervisor
+[[nodiscard]] std::optional<Event> event_of(const rendezvous::NodeOrder& order,
+                                            std::string_view own_name, Instant now);
 
 /// Where the workers of this node are in the job.
 struct NodeFacts {

@@ -33,7 +33,7 @@ void Process::carry_out(const ClientActions& actions) {
 
 // As the agent handles orders of the coordinator, or their absence.
 void Process::obey(const NodeOrder& order) {
-  if (const auto event = agent::event_of(order, now())) feed(*event);
+  if (const auto event = agent::event_of(order, name(), now())) feed(*event);
 }
 
 void Process::carry_out(const MembershipActions& actions) {

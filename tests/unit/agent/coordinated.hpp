@@ -77,7 +77,11 @@ struct Story {
   }
   std::string emptied(bool progress = false) { return feed(Emptied{now, progress, 0.5}); }
   std::string stop(int signo, std::chrono::seconds grace, bool for_good = false) {
-    return feed(StopOrdered{signo, grace, for_good, now});
+    return feed(StopOrdered{signo, grace, for_good, now, false});
+  }
+  /// That another node was asked for.
+  std::string stop_elsewhere(int signo, std::chrono::seconds grace) {
+    return feed(StopOrdered{signo, grace, true, now, true});
   }
   std::string closed(Outcome outcome, int code) { return feed(JobClosed{{outcome, code}, now}); }
   std::string fires(Timer timer) { return feed(TimerFired{timer, now}); }

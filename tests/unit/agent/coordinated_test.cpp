@@ -142,6 +142,16 @@ SCENARIO("the user asks one node of a job to end", "[agent][supervisor]") {
         CHECK(story.all_end(Signaled{SIGINT}) == "report stopped, close_timeout 25 s");
         CHECK(story.closed(Outcome::stopped, 130) == "finish stopped 130");
       }
+      THEN("a second Ctrl-C of acc-launch --hosts that overtook the order was the first one here") {
+        story.group.stop.is_from_one_launch = true;
+        CHECK(story.stop_elsewhere(SIGINT, seconds{60}) ==
+              "tell hurry, SIGTERM, escaped, grace 2 s");
+        CHECK(story.stop_elsewhere(SIGINT, seconds{60}).empty());  // of the repetition
+        CHECK(story.signal(SIGINT) == "ask SIGINT, tell killing, kill, give_up 10 s");
+      }
+      THEN("one that srun sends to all nodes is the same one") {
+        CHECK(story.stop_elsewhere(SIGINT, seconds{60}).empty());
+      }
       THEN("without a coordinator's word the node goes by itself") {
         story.all_end(Signaled{SIGINT});
         CHECK(story.fires(Timer::close_timeout) == "finish stopped 130");

@@ -76,7 +76,8 @@ class AnyOrder {
   }
   void something_rare() {
     const Event events[] = {
-        StopOrdered{roll(2) == 0 ? 0 : SIGINT, Millis{roll(5) * 1000}, roll(8) == 0, story_.now},
+        StopOrdered{roll(2) == 0 ? 0 : SIGINT, Millis{roll(5) * 1000}, roll(8) == 0, story_.now,
+                    roll(2) == 0},
         SignalOrdered{SIGUSR1},
         LeaseOver{story_.now},
         SignalArrived{SIGUSR1, story_.now},

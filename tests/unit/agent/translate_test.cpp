@@ -15,7 +15,7 @@ const Instant kNow{std::chrono::hours{1}};
 
 template <class Expected>
 Expected event(const rdzv::NodeOrder& order) {
-  const auto found = event_of(order, kNow);
+  const auto found = event_of(order, "a", kNow);
   REQUIRE(found);
   REQUIRE(std::holds_alternative<Expected>(*found));
   return std::get<Expected>(*found);
@@ -38,6 +38,11 @@ TEST_CASE("orders of the coordinator become events", "[agent][translate]") {
   CHECK_FALSE(event<StopOrdered>(rdzv::OrderStop{stop}).for_good);
   stop.why = rdzv::Stop::Why::end;
   CHECK(event<StopOrdered>(rdzv::OrderStop{stop}).for_good);
+  CHECK_FALSE(event<StopOrdered>(rdzv::OrderStop{stop}).is_asked_elsewhere);  // by nobody
+  stop.by = "a";
+  CHECK_FALSE(event<StopOrdered>(rdzv::OrderStop{stop}).is_asked_elsewhere);
+  stop.by = "b";
+  CHECK(event<StopOrdered>(rdzv::OrderStop{stop}).is_asked_elsewhere);
 
   rdzv::Close close;
   close.outcome = Outcome::preempted;
@@ -72,10 +77,10 @@ TEST_CASE("what the coordinator reads of a node that leaves", "[agent][translate
 }
 
 TEST_CASE("what only the agent carries out is no event", "[agent][translate]") {
-  CHECK_FALSE(event_of(rdzv::OrderPort{}, kNow));
-  CHECK_FALSE(event_of(rdzv::SetLease{kNow}, kNow));
-  CHECK_FALSE(event_of(rdzv::ClearLease{}, kNow));
-  CHECK_FALSE(event_of(rdzv::Tell{"words"}, kNow));
+  CHECK_FALSE(event_of(rdzv::OrderPort{}, "a", kNow));
+  CHECK_FALSE(event_of(rdzv::SetLease{kNow}, "a", kNow));
+  CHECK_FALSE(event_of(rdzv::ClearLease{}, "a", kNow));
+  CHECK_FALSE(event_of(rdzv::Tell{"words"}, "a", kNow));
 }
 
 TEST_CASE("failures of this node in the words of the job", "[agent][translate]") {
