@@ -32,7 +32,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -50,13 +53,44 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "-";
 }
 
+/// A line in a buffer of its own: a signal may interrupt malloc.
+class MarkLine {
+ public:
+  void add(std::string_view text) {
+    const auto taken = std::min(text.size(), sizeof bytes_ - size_);
+    std::memcpy(bytes_ + size_, text.data(), taken);
+    size_ += taken;
+  }
+  void add_number(int number) {
+    char digits[16];
+    add({digits, std::to_chars(digits, digits + sizeof digits, number).ptr});
+  }
+  void add_variable(const char* name) {
+    const char* value = std::getenv(name);
+    add(value != nullptr ? value : "-");
+  }
+  [[nodiscard]] std::string_view text() const { return {bytes_, size_}; }
+
+ private:
+  char bytes_[256];
+  std::size_t size_ = 0;
+};
+
+/// Also from signal handlers.
 void mark(std::string_view word) {
   const char* path = std::getenv("FAKE_EVENTS");
   if (path == nullptr) return;
-  const std::string line = std::string{word} + ' ' + variable("RANK") + ' ' +
-                           variable("ACC_ROUND") + ' ' + std::to_string(::getpid()) + '\n';
+  MarkLine line;
+  line.add(word);
+  for (const char* name : {"RANK", "ACC_ROUND"}) {
+    line.add(" ");
+    line.add_variable(name);
+  }
+  line.add(" ");
+  line.add_number(::getpid());
+  line.add("\n");
   const int fd = ::open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  if (::write(fd, line.data(), line.size()) < 0) std::abort();
+  if (::write(fd, line.text().data(), line.text().size()) < 0) std::abort();
   ::close(fd);
 }
 
@@ -82,7 +116,16 @@ void wait_for_all(const std::string& word) {
 
 int exit_at[32];  // by signal number
 void exit_on_signal(int signo) { ::_exit(exit_at[signo]); }
-void note_signal(int signo) { mark("got_" + acc::signal_name(signo)); }
+char got_signal[32][16];  // by signal number: "got_SIGTERM"
+void note_signal(int signo) {
+  const int error = errno;
+  mark(got_signal[signo]);
+  errno = error;
+}
+void note(int signo) {
+  ("got_" + acc::signal_name(signo)).copy(got_signal[signo], sizeof got_signal[signo] - 1);
+  ::signal(signo, note_signal);
+}
 
 [[noreturn]] void hold() {
   for (;;) ::pause();
@@ -156,7 +199,7 @@ void carry_out(std::string_view key, const std::string& value) {
   else if (key == "ignore")
     ::signal(acc::signal_number(value), SIG_IGN);
   else if (key == "note")
-    ::signal(acc::signal_number(value), note_signal);
+    note(acc::signal_number(value));
   else if (key == "on") {
     const auto parts = acc::split(value, ':');
     const int signo = acc::signal_number(parts.at(0));
