@@ -86,7 +86,7 @@ TEST_CASE("a rank that doesn't come is named by all that wait, on its host and o
       const auto said = on_ranks(groups, [&](ProcessGroup& group) {
         if (group.rank() == late) return failed.await(group.size() - 1);
         const TallyAtEnd at_end{failed};
-        sum(group, 100'000, ReduceOp::sum, {.timeout = 200ms});
+        sum(group, 100'000, ReduceOp::sum, {.timeout = 900ms});
       });
       for (int r = 0; r < static_cast<int>(layout.size()); ++r) {
         const auto& text = said[static_cast<std::size_t>(r)];
@@ -95,7 +95,7 @@ TEST_CASE("a rank that doesn't come is named by all that wait, on its host and o
           continue;
         }
         CHECK_THAT(text, Catch::StartsWith("timed_out: all_reduce f32 x100000 sum #2"));
-        CHECK_THAT(text, Catch::Contains("timed out after 200 ms: rank " + std::to_string(late) +
+        CHECK_THAT(text, Catch::Contains("timed out after 900 ms: rank " + std::to_string(late) +
                                          " (host " + layout[static_cast<std::size_t>(late)]));
         CHECK_THAT(text, Catch::Contains("has not arrived; it last completed barrier"));
         CHECK_THAT(text, !Catch::Contains("rank " + std::to_string(r) + " (host"));
@@ -112,7 +112,7 @@ TEST_CASE("a message that doesn't come names its sender", "[tcp][hosts]") {
     if (group.rank() == 1) return done.await(1);
     const TallyAtEnd at_end{done};
     float value = 0;
-    group.recv(&value, 1, DType::f32, 1, {.timeout = 150ms});
+    group.recv(&value, 1, DType::f32, 1, {.timeout = 900ms});
   });
   CHECK_THAT(said[0], Catch::StartsWith("timed_out: recv f32 x1") &&
                           Catch::Contains("rank 1 (host b") &&
@@ -331,7 +331,7 @@ TEST_CASE("a stopped process is named when the time is up", "[tcp][hosts]") {
     const Processes ranks{"aab", [](ProcessGroup& group, const Processes::Line& connection) {
                             Processes::write(connection, "ready");
                             if (Processes::read(connection) == "go")
-                              sum(group, 50'000, ReduceOp::sum, {.timeout = 300ms});
+                              sum(group, 50'000, ReduceOp::sum, {.timeout = 900ms});
                           }};
     for (std::size_t r = 0; r < 3; ++r) REQUIRE(ranks.said(r) == "ready");
     ranks.stop(victim);
@@ -340,7 +340,7 @@ TEST_CASE("a stopped process is named when the time is up", "[tcp][hosts]") {
       if (r == victim) continue;
       const auto text = ranks.said(r);
       CHECK_THAT(text, Catch::StartsWith("timed_out: all_reduce"));
-      CHECK_THAT(text, Catch::Contains("timed out after 300 ms: "));
+      CHECK_THAT(text, Catch::Contains("timed out after 900 ms: "));
       CHECK_THAT(text, Catch::Contains("rank " + std::to_string(victim) + " (host"));
       CHECK_THAT(text, Catch::Contains("stopped"));
     }

@@ -123,26 +123,26 @@ TEST_CASE("a rank that doesn't come is named, and who did, on every rank", "[boo
   const auto store = make_memory_store();
   SECTION("one of the last") {
     auto zero = config(0, 3, store), two = config(2, 3, store);
-    zero.options.init_timeout = two.options.init_timeout = 80ms;
+    zero.options.init_timeout = two.options.init_timeout = 900ms;
     const auto said = form({zero, two});
     const auto expected =
-        "timed_out: rank 1 of 3 has not joined after 80 ms; joined: " + here(0) + ", " + here(2);
+        "timed_out: rank 1 of 3 has not joined after 900 ms; joined: " + here(0) + ", " + here(2);
     CHECK(said[0] == expected);
     CHECK(said[1] == expected);
   }
   SECTION("rank 0") {
     auto one = config(1, 3, store), two = config(2, 3, store);
-    one.options.init_timeout = two.options.init_timeout = 80ms;
+    one.options.init_timeout = two.options.init_timeout = 900ms;
     const auto said = form({one, two});
     CHECK(said[0] ==
-          "timed_out: rank 0 of 3 has not joined after 80 ms; joined: " + here(1) + ", " + here(2));
+          "timed_out: rank 0 of 3 has not joined after 900 ms; joined: " + here(1) + ", " + here(2));
   }
   SECTION("several") {
     auto one = config(1, 8, store);
-    one.options.init_timeout = 60ms;
+    one.options.init_timeout = 900ms;
     CHECK(form({one}) ==
           std::vector<std::string>{
-              "timed_out: ranks 0,2-7 of 8 have not joined after 60 ms; joined: " + here(1)});
+              "timed_out: ranks 0,2-7 of 8 have not joined after 900 ms; joined: " + here(1)});
   }
 }
 
@@ -181,7 +181,7 @@ TEST_CASE("what fails on one rank fails all at once, long before the timeout",
       CHECK(form({zero, one, two}) == std::vector<std::string>(3, expected));
     }
     SECTION("one is missing") {
-      zero.options.init_timeout = 80ms;
+      zero.options.init_timeout = 900ms;
       CHECK_THAT(form({zero, two}).at(1),
                  Catch::Contains("rank 0 forms group 'train', rank 2 forms group 'eval'"));
     }
