@@ -6,10 +6,15 @@
 
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <future>
 #include <string>
 
 using namespace acc;
@@ -66,6 +71,45 @@ TEST_CASE("states reach the service manager's socket, also an abstract one", "[a
   CHECK(manager.received() == "WATCHDOG=1");
   notifier.stopping("by SIGTERM");
   CHECK(manager.received() == "STOPPING=1\nSTATUS=by SIGTERM");
+}
+
+TEST_CASE("a reload is told to a manager that is behind, and status lines are not waited for",
+          "[agent]") {
+  const Manager manager;
+  const auto notifier = manager.notifier(42, "0");
+  int most = 0;
+  REQUIRE(std::ifstream{"/proc/sys/net/unix/max_dgram_qlen"} >> most);
+  for (int i = 0; i < most + 2; ++i) notifier.status("full");
+  std::atomic<pid_t> thread{0};
+  auto told = std::async(std::launch::async, [&] {
+    thread = ::gettid();
+    notifier.ready("again");
+  });
+  const auto is_waiting = [&] {
+    std::ifstream file{"/proc/self/task/" + std::to_string(thread) + "/stat"};
+    std::string stat;
+    return std::getline(file, stat) && stat.find(") S ") != std::string::npos;
+  };
+  while (!is_waiting() && told.wait_for(Millis{1}) != std::future_status::ready) {
+  }
+  std::string last;
+  while (told.wait_for(Millis{0}) != std::future_status::ready || !last.starts_with("READY")) {
+    const auto next = manager.received();
+    if (next.empty() && told.wait_for(Millis{0}) == std::future_status::ready) break;
+    if (!next.empty()) last = next;
+  }
+  CHECK(last == "READY=1\nSTATUS=again");
+}
+
+TEST_CASE("a manager that reads nothing costs half a second, not the job", "[agent]") {
+  const Manager manager;
+  const auto notifier = manager.notifier(42, "0");
+  int most = 0;
+  REQUIRE(std::ifstream{"/proc/sys/net/unix/max_dgram_qlen"} >> most);
+  for (int i = 0; i < most + 2; ++i) notifier.status("full");
+  const auto began = std::chrono::steady_clock::now();
+  notifier.ready("again");
+  CHECK(std::chrono::steady_clock::now() - began >= Millis{400});
 }
 
 TEST_CASE("systemd's watchdog is fed while the service is well", "[agent]") {
