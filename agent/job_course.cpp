@@ -28,8 +28,9 @@ std::string JobCourse::words_for(const StartFailure& failure) const {
 void JobCourse::tell(const TellFailure& a) {
   auto described = parts_.recorder.describe(a.failure);
   described.no_restart = parts_.no_restart_reason(a.failure.local_rank);
-  if (parts_.reader != a.failure.local_rank)
-    described.hint = UserMessages::input_hint(described);
+  if (parts_.reader != a.failure.local_rank) described.hint = UserMessages::input_hint(described);
+  if (described.hint.empty())
+    described.hint = UserMessages::module_hint(described, parts_.starter.program());
   parts_.recorder.add(std::move(described));
   const auto& failure = parts_.recorder.latest();
   parts_.events.failed(failure);
@@ -78,14 +79,14 @@ void JobCourse::tell(const TellRestartAsked& a) { parts_.messages.restart_asked(
 void JobCourse::round_ordered(const rendezvous::RoundPlace& place) {
   if (place.ledger.restarts == 0) return;
   parts_.events.restarting(place.ledger.restarts, place.max_restarts, Millis{0}, place.reason);
-  parts_.messages.announce("attempt " + std::to_string(place.epoch.round.value()) + ": " +
-                           std::to_string(place.nodes) + (place.nodes == 1 ? " node" : " nodes") +
-                           // One that was asked for costs none of them.
-                           (place.ledger.budget_used == 0
-                                ? ", after: "
-                                : ", " + restart_words(place.ledger, place.max_restarts) +
-                                      " after: ") +
-                           place.reason);
+  parts_.messages.announce(
+      "attempt " + std::to_string(place.epoch.round.value()) + ": " + std::to_string(place.nodes) +
+      (place.nodes == 1 ? " node" : " nodes") +
+      // One that was asked for costs none of them.
+      (place.ledger.budget_used == 0
+           ? ", after: "
+           : ", " + restart_words(place.ledger, place.max_restarts) + " after: ") +
+      place.reason);
 }
 
 void JobCourse::stop_ordered(const rendezvous::Stop& stop, const std::string& own_name) {

@@ -73,6 +73,20 @@ std::string UserMessages::input_hint(const FailureReport& failure) {
          std::to_string(failure.worker.local_rank.value()) + " gives it ours";
 }
 
+// `accelerate` and torchrun run a script with their own interpreter, which has torch; we take the
+// one on PATH.
+std::string UserMessages::module_hint(const FailureReport& failure, const std::string& program) {
+  constexpr std::string_view kMissing = "ModuleNotFoundError: No module named '";
+  const std::string text = failure.tail + (failure.error ? failure.error->message : "");
+  const auto at = text.rfind(kMissing);
+  const auto name = std::string_view{program}.substr(program.rfind('/') + 1);
+  if (at == std::string::npos || !name.starts_with("python")) return {};
+  const auto begin = at + kMissing.size();
+  const auto module = text.substr(begin, text.find_first_of(".'\n", begin) - begin);
+  return printable(program, 200) + " has no module '" + printable(module, 60) +
+         "': install it there, or run the script with another Python (PYTHON_EXEC names it)";
+}
+
 void UserMessages::restart(const TellRestart& told) const {
   const std::string when = told.delay == Millis{0} ? "now" : "in " + describe(told.delay);
   of_job(

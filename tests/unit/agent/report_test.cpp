@@ -287,6 +287,24 @@ TEST_CASE("the report of a worker that read its standard input in vain had no hi
                       "several workers: --stdin 1 gives it ours\n"));
 }
 
+TEST_CASE("a script that doesn't find torch is told which Python ran it", "[agent][report]") {
+  auto failure = failed_job().failures.front();
+  const auto hint = [&](const std::string& program) {
+    return UserMessages::module_hint(failure, program);
+  };
+  CHECK(hint("/usr/bin/python3").empty());
+  failure.tail = "Traceback …\nModuleNotFoundError: No module named 'torch'\n";
+  CHECK(hint("/usr/local/bin/python3") ==
+        "/usr/local/bin/python3 has no module 'torch': install it there, or run the script with "
+        "another Python (PYTHON_EXEC names it)");
+  failure.tail = "ModuleNotFoundError: No module named 'yaml.nodes'; 'yaml' is not a package";
+  CHECK_THAT(hint("/opt/py/bin/python3.12"), Contains("has no module 'yaml': install"));
+  CHECK(hint("/home/ann/train.sh").empty());
+  failure.tail.clear();
+  failure.error = WorkerError{"ModuleNotFoundError: No module named 'torch'", ""};
+  CHECK_THAT(hint("/usr/bin/python3"), Contains("has no module 'torch'"));
+}
+
 TEST_CASE("the block of another node lacked the failures before", "[agent][report]") {
   auto report = failed_elsewhere();
   report.restarts = 2;
