@@ -10,6 +10,9 @@ from hosts import needs_hosts
 
 # A node that comes late to the first round would be a spare of a job that has room for it.
 QUICK = TIMES.replace("--last_call 1s", "--last_call 3s")
+# Where nodes beside the frozen one must not lose each other, however busy the machine is.
+PATIENT = QUICK.replace(f"--dead_after {DEAD * 1000:.0f}ms --lease {LEASE * 1000:.0f}ms", f"--dead_after {2 * DEAD * 1000:.0f}ms --lease {2.5 * LEASE * 1000:.0f}ms")
+assert PATIENT != QUICK
 DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs")
 
 
@@ -32,7 +35,7 @@ def thaw(pids):
 @needs_hosts
 class FrozenMachine(ClusterTest):
     def running(self, names, workers, **options):
-        cluster = self.cluster(names, flags="--max_restarts 9", times=QUICK, **options)
+        cluster = self.cluster(names, flags="--max_restarts 9", times=PATIENT, **options)
         cluster.start_all()
         cluster.wait_round(0, workers)
         return cluster
@@ -70,7 +73,7 @@ class FrozenMachine(ClusterTest):
         self.stop(cluster)
 
     def test_a_machine_whose_preloader_ended_with_its_lease_starts_warm_again(self):
-        cluster = self.cluster("a b c", nnodes="2:3", flags="--max_restarts 9 --preload ctypes,json", times=QUICK)
+        cluster = self.cluster("a b c", nnodes="2:3", flags="--max_restarts 9 --preload ctypes,json", times=PATIENT)
         for host in cluster.names:
             cluster.start(host, program=[PYTHON_WORKER], env={"PYTHON_EXEC": sys.executable})
         cluster.wait_round(0, 3)
