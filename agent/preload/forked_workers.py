@@ -242,6 +242,7 @@ def renew():
     modules = sys.modules
     if "numpy.random" in modules:
         modules["numpy.random"].seed()
+    renew_torch(modules.get("torch"))
     if "multiprocessing.process" in modules:
         modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
     if "threading" in modules:
@@ -254,6 +255,16 @@ def renew():
             logging._startTime = logging.time.time()
         elif hasattr(logging, "_startTime"):
             logging._startTime = logging.time.time_ns()
+
+
+def renew_torch(torch):
+    """Its generator of the CPU, which a process seeds with 64 random bits at its start. A smaller number is that of a module
+    that called torch.manual_seed at its import, as it would in each worker of a cold start. A GPU's begins with a constant."""
+    try:
+        if torch.initial_seed() >= 1 << 32:
+            torch.default_generator.seed()
+    except AttributeError:
+        pass  # no torch, or not PyTorch's
 
 
 def take_terminal():

@@ -817,6 +817,34 @@ class Torch(WarmTest):
             self.assertEqual(len(lines[start]), 2 * 2 * 5 - 2, job.stdout)
         self.assertEqual(lines["cold"], lines["warm"])
 
+    def seeds(self, *words):
+        """Of two ranks in two attempts: {(rank, attempt): [seed, a number, an order of a shuffling DataLoader]}."""
+        script = self.script("import json, os, time, torch\nfrom torch.utils.data import DataLoader\n"
+                             "who = [os.environ['RANK'], os.environ['TORCHELASTIC_RESTART_COUNT']]\n"
+                             "order = [int(x) for x in DataLoader(range(50), shuffle=True)]\n"
+                             "print(json.dumps([who, [torch.initial_seed(), float(torch.rand(1)), order]]), flush=True)\n"
+                             "open(os.environ['FAKE_EVENTS'] + '.'.join(who), 'w').close()\n"
+                             "while not all(os.path.exists(os.environ['FAKE_EVENTS'] + rank + '.' + who[1]) for rank in '01'): time.sleep(0.01)\n"
+                             "if who == ['1', '0']: raise SystemExit(1)\n")
+        job = self.start(["--num_processes", "2", "--max_restarts", "1", *words], script, env={"PYTHON_EXEC": TORCH})
+        self.assertEqual(job.wait(240), 0, job.stderr)
+        self.assertEqual("preloaded" in job.stderr, bool(words), job.stderr)
+        found = {tuple(who): numbers for who, numbers in map(json.loads, job.stdout.splitlines())}
+        self.assertEqual(len(found), 4, job.stdout)
+        return found
+
+    def test_each_rank_and_attempt_has_random_numbers_of_torch_of_its_own(self):
+        """Warm, all had one seed, and so the same dropout and the same order of the data."""
+        for words in ([], ["--preload", "torch"], ["--preload", "numpy,torch"]):
+            found = self.seeds(*words)
+            for n in range(3):
+                self.assertEqual(len({json.dumps(numbers[n]) for numbers in found.values()}), 4, found)
+
+    def test_a_module_that_seeds_torch_at_its_import_seeds_all_ranks(self):
+        write(os.path.join(self.packages, "seeds_torch.py"), "import torch\ntorch.manual_seed(11)\n")
+        found = self.seeds("--preload", "seeds_torch")
+        self.assertEqual({numbers[0] for numbers in found.values()}, {11})
+
 
 if __name__ == "__main__":
     main()
