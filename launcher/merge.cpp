@@ -20,6 +20,27 @@ bool any_given(const CommandLine& line, std::span<const Key> keys) {
   return std::ranges::any_of(keys, [&](Key key) { return line.given(key) != nullptr; });
 }
 
+/// How many workers, or where another way to say so is.
+constexpr Key kCounts[] = {"nproc_per_node"_key, "nnodes"_key, "num_processes"_key,
+                           "num_machines"_key};
+constexpr Key kOthersWays[] = {"config_file"_key, "cpu"_key, "hosts"_key, "hostfile"_key};
+
+/// A flag by which a line without counts is torchrun's, which starts one worker: Accelerate has no
+/// such flag, nor such a spelling. nullptr: none, or the line says how many.
+const GivenOption* sign_of_torchrun(const CommandLine& line) {
+  constexpr Key kKeys[] = {"standalone"_key, "rdzv_endpoint"_key, "start_method"_key,
+                           "run_path"_key};
+  if (any_given(line, kModeFlags) || any_given(line, kCounts) || any_given(line, kOthersWays))
+    return nullptr;
+  const auto found = std::ranges::find_if(line.options, [&](const GivenOption& option) {
+    // Maybe abbreviated, or with hyphens.
+    const std::string_view spelled{option.spelled};
+    return std::ranges::find(kKeys, option.key) != std::end(kKeys) ||
+           spelled.starts_with("--node") || spelled.starts_with("--master");
+  });
+  return found == line.options.end() ? nullptr : &*found;
+}
+
 /// Keys with a rule of their own.
 bool is_special(const KeyRow& row) {
   constexpr std::string_view kSpecial[] = {"mixed_precision", "distributed_type",
@@ -77,6 +98,7 @@ class Merger {
       take_config();
     } else {
       rules_.scheduler();
+      take_torchruns_default();
       rules_.torchrun_counts();
       rules_.guess_without_config();
     }
@@ -104,6 +126,15 @@ class Merger {
       if (value.empty() || line_.given(key) != nullptr) continue;
       spec().set(key, Value{std::string{value}}, Source::environment, std::string{name});
     }
+  }
+
+  /// torchrun's --nproc_per_node 1, where nobody says how many.
+  void take_torchruns_default() {
+    const auto* flag = sign_of_torchrun(line_);
+    const bool is_counted = std::ranges::any_of(
+        kCounts, [this](Key key) { return spec().is_given(key) || !spec().can_judge({key}); });
+    if (flag == nullptr || is_counted) return;
+    spec().set("nproc_per_node"_key, Value{"1"}, Source::flag, flag->spelled);
   }
 
   void check_flags() {
@@ -360,7 +391,7 @@ class Merger {
 
 bool wants_default_config(const CommandLine& line) {
   return line.given("cpu"_key) == nullptr && line.given("nproc_per_node"_key) == nullptr &&
-         line.given("nnodes"_key) == nullptr;
+         line.given("nnodes"_key) == nullptr && sign_of_torchrun(line) == nullptr;
 }
 
 Merged merge(const CommandLine& line, const std::optional<Config>& config, HostFacts& facts,

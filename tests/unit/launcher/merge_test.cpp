@@ -218,6 +218,40 @@ TEST_CASE("a torchrun line does not read the default config file", "[launcher][m
   CHECK(wants_default_config(parse_command_line(plain)));
 }
 
+TEST_CASE("a torchrun line without numbers is one worker with a rank, as there",
+          "[launcher][merge]") {
+  using Words = std::vector<std::string>;
+  const Words line =
+      GENERATE(Words{"--standalone"},
+               Words{"--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "--rdzv_id=1"},
+               Words{"--master-port=29733"}, Words{"--node_rank=0", "--master_addr=localhost"},
+               Words{"--stand", "--max_restarts=3"});
+  auto words = line;
+  words.emplace_back("s.py");
+  CAPTURE(words);
+  CHECK_FALSE(wants_default_config(parse_command_line(words)));
+  Trial trial{words};
+  const auto& spec = trial.merged().spec;
+  CHECK(trial.complaints().empty());
+  CHECK(spec.text("nproc_per_node"_key) == "1");
+  CHECK(spec.integer("num_processes"_key) == 1);
+  CHECK(spec.defaulted.empty());
+}
+
+TEST_CASE("what Accelerate's lines share with torchrun's says nothing of the number",
+          "[launcher][merge]") {
+  using Words = std::vector<std::string>;
+  const Words line = GENERATE(
+      Words{"--max_restarts=3"}, Words{"--tee=3"}, Words{"--rdzv_backend=c10d"},
+      Words{"--main_process_port=29501"}, Words{"--machine_rank=0"}, Words{"--rdzv_id=nightly"},
+      Words{"--standalone", "--num_processes=4"}, Words{"--master_port=1", "--cpu"});
+  auto words = line;
+  words.emplace_back("s.py");
+  CAPTURE(words);
+  Trial trial{words};
+  CHECK_FALSE(trial.merged().spec.is_given("nproc_per_node"_key));
+}
+
 TEST_CASE("a file can be a whole job", "[launcher][merge]") {
   Trial c{{},
           "distributed_type: MULTI_CPU\nnum_processes: 2\nscript: train.py\nscript_args: [--lr, "
