@@ -62,9 +62,42 @@ void UserMessages::failure(const FailureReport& f) const {
        true);
 }
 
+namespace {
+
+std::string words_of(const FailureReport& failure) {
+  return failure.tail + (failure.error ? failure.error->message : "");
+}
+
+// `accelerate` and torchrun run a script with their own interpreter, which has torch; we take the
+// one on PATH.
+std::string module_hint(const std::string& text, const std::string& program) {
+  constexpr std::string_view kMissing = "ModuleNotFoundError: No module named '";
+  const auto at = text.rfind(kMissing);
+  const auto name = std::string_view{program}.substr(program.rfind('/') + 1);
+  if (at == std::string::npos || !name.starts_with("python")) return {};
+  const auto begin = at + kMissing.size();
+  const auto module = text.substr(begin, text.find_first_of(".'\n", begin) - begin);
+  return printable(program, 200) + " has no module '" + printable(module, 60) +
+         "': install it there, or run the script with another Python (PYTHON_EXEC names it)";
+}
+
+// torchrun starts one worker with a rank where nobody gives a number, `accelerate` a plain process.
+std::string rank_hint(const std::string& text) {
+  constexpr std::string_view kMissing[] = {"environment variable RANK expected, but not set",
+                                           "KeyError: 'RANK'", "KeyError: 'LOCAL_RANK'",
+                                           "KeyError: 'WORLD_SIZE'"};
+  const bool is_missing = std::ranges::any_of(
+      kMissing, [&](auto words) { return text.find(words) != std::string::npos; });
+  if (!is_missing) return {};
+  return "one plain process was started, as by accelerate launch without a number: "
+         "--nproc_per_node N, in front of the script, starts N workers with RANK and WORLD_SIZE";
+}
+
+}  // namespace
+
 // With several workers stdin is /dev/null, and the errors of pdb and input() don't say so.
 std::string UserMessages::input_hint(const FailureReport& failure) {
-  const std::string text = failure.tail + (failure.error ? failure.error->message : "");
+  const std::string text = words_of(failure);
   const bool wanted_input = text.find("bdb.BdbQuit") != std::string::npos ||
                             text.find("EOFError: EOF when reading a line") != std::string::npos;
   if (!wanted_input) return {};
@@ -73,18 +106,10 @@ std::string UserMessages::input_hint(const FailureReport& failure) {
          std::to_string(failure.worker.local_rank.value()) + " gives it ours";
 }
 
-// `accelerate` and torchrun run a script with their own interpreter, which has torch; we take the
-// one on PATH.
-std::string UserMessages::module_hint(const FailureReport& failure, const std::string& program) {
-  constexpr std::string_view kMissing = "ModuleNotFoundError: No module named '";
-  const std::string text = failure.tail + (failure.error ? failure.error->message : "");
-  const auto at = text.rfind(kMissing);
-  const auto name = std::string_view{program}.substr(program.rfind('/') + 1);
-  if (at == std::string::npos || !name.starts_with("python")) return {};
-  const auto begin = at + kMissing.size();
-  const auto module = text.substr(begin, text.find_first_of(".'\n", begin) - begin);
-  return printable(program, 200) + " has no module '" + printable(module, 60) +
-         "': install it there, or run the script with another Python (PYTHON_EXEC names it)";
+std::string UserMessages::start_hint(const FailureReport& failure, const std::string& program) {
+  const auto text = words_of(failure);
+  const auto hint = module_hint(text, program);
+  return hint.empty() ? rank_hint(text) : hint;
 }
 
 void UserMessages::restart(const TellRestart& told) const {

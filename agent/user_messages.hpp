@@ -35,9 +35,10 @@ class UserMessages {
   /// Of a worker without our standard input: how it gets that, if it failed for want of it; empty:
   /// it didn't.
   [[nodiscard]] static std::string input_hint(const FailureReport& failure);
-  /// Of a script that imports a module which its interpreter, `program`, doesn't have; empty: no.
-  [[nodiscard]] static std::string module_hint(const FailureReport& failure,
-                                               const std::string& program);
+  /// Of a script that was started otherwise than it expects: by a `program`, its interpreter,
+  /// without a module that it imports; or without a rank. Empty: neither.
+  [[nodiscard]] static std::string start_hint(const FailureReport& failure,
+                                              const std::string& program);
   void restart(const TellRestart& told) const;
   void start_retry(const TellStartRetry& told, const std::string& words) const;
   void stopping(const TellStopping& told) const;

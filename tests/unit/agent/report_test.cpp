@@ -290,7 +290,7 @@ TEST_CASE("the report of a worker that read its standard input in vain had no hi
 TEST_CASE("a script that doesn't find torch is told which Python ran it", "[agent][report]") {
   auto failure = failed_job().failures.front();
   const auto hint = [&](const std::string& program) {
-    return UserMessages::module_hint(failure, program);
+    return UserMessages::start_hint(failure, program);
   };
   CHECK(hint("/usr/bin/python3").empty());
   failure.tail = "Traceback …\nModuleNotFoundError: No module named 'torch'\n";
@@ -303,6 +303,21 @@ TEST_CASE("a script that doesn't find torch is told which Python ran it", "[agen
   failure.tail.clear();
   failure.error = WorkerError{"ModuleNotFoundError: No module named 'torch'", ""};
   CHECK_THAT(hint("/usr/bin/python3"), Contains("has no module 'torch'"));
+}
+
+TEST_CASE("a script that wants a rank is told how to get one", "[agent][report]") {
+  auto failure = failed_job().failures.front();
+  for (const std::string error :
+       {"ValueError: Error initializing torch.distributed using env:// rendezvous: environment "
+        "variable RANK expected, but not set",
+        "KeyError: 'LOCAL_RANK'"}) {
+    failure.tail = "Traceback …\n" + error + "\n";
+    CHECK_THAT(UserMessages::start_hint(failure, "/usr/bin/python3"),
+               Catch::StartsWith("one plain process was started") &&
+                   Contains("--nproc_per_node N, in front of the script, starts N workers"));
+  }
+  failure.tail = "KeyError: 'lr'";
+  CHECK(UserMessages::start_hint(failure, "/usr/bin/python3").empty());
 }
 
 TEST_CASE("the block of another node lacked the failures before", "[agent][report]") {
