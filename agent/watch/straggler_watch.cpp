@@ -20,12 +20,16 @@ double median_of(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
+std::uint64_t nanoseconds_of(Instant now) {
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds{now.time_since_epoch()}.count());
+}
+
 }  // namespace
 
 void StragglerWatch::begin_round(std::uint32_t workers) { workers_.assign(workers, {}); }
 
 void StragglerWatch::restart(Instant now) {
-  floor_ns_ = static_cast<std::uint64_t>(std::chrono::nanoseconds{now.time_since_epoch()}.count());
+  floor_ns_ = nanoseconds_of(now);
   for (auto& worker : workers_) worker.samples.clear();
 }
 
@@ -46,14 +50,15 @@ void StragglerWatch::take(Worker& worker, const heartbeat::Beat& beat) const {
     samples.pop_front();
 }
 
-std::optional<double> StragglerWatch::pace_of(const Worker& worker) {
-  if (worker.samples.size() < 2) return std::nullopt;
-  const auto& first = worker.samples.front();
+std::optional<StragglerWatch::Pace> StragglerWatch::pace_of(const Worker& worker) const {
+  const auto first = std::ranges::find_if(
+      worker.samples, [this](const Sample& one) { return one.time_ns >= last_section_ns_; });
+  if (first == worker.samples.end()) return std::nullopt;
   const auto& last = worker.samples.back();
-  const std::uint64_t steps = last.step - first.step;
-  const std::uint64_t time = last.time_ns > first.time_ns ? last.time_ns - first.time_ns : 0;
+  const std::uint64_t steps = last.step - first->step;
+  const std::uint64_t time = last.time_ns > first->time_ns ? last.time_ns - first->time_ns : 0;
   if (steps < kWindowSteps || time < kWindowNs) return std::nullopt;
-  return static_cast<double>(time) / 1e9 / static_cast<double>(steps);
+  return Pace{static_cast<double>(time) / 1e9 / static_cast<double>(steps), first->time_ns};
 }
 
 std::optional<double> StragglerWatch::steps_per_second(LocalRank worker, Instant now) const {
@@ -63,7 +68,7 @@ std::optional<double> StragglerWatch::steps_per_second(LocalRank worker, Instant
   const auto& first = samples.front();
   const auto& last = samples.back();
   const auto steps = static_cast<double>(last.step - first.step);
-  const auto now_ns = static_cast<std::uint64_t>(now.time_since_epoch().count());
+  const auto now_ns = nanoseconds_of(now);
   const auto ns_since = [](std::uint64_t from, std::uint64_t to) {
     return to > from ? static_cast<double>(to - from) : 0;
   };
@@ -77,7 +82,9 @@ std::optional<double> StragglerWatch::steps_per_second(LocalRank worker, Instant
 
 std::vector<StragglerWatch::Straggler> StragglerWatch::look(
     const std::vector<heartbeat::Beat>& beats, Instant now) {
-  std::vector<std::optional<double>> paces;
+  if (std::ranges::any_of(beats, [](const auto& beat) { return beat.section_since_ns != 0; }))
+    last_section_ns_ = nanoseconds_of(now);
+  std::vector<std::optional<Pace>> paces;
   for (std::size_t i = 0; i < std::min(beats.size(), workers_.size()); ++i) {
     take(workers_[i], beats[i]);
     paces.push_back(pace_of(workers_[i]));
@@ -87,14 +94,14 @@ std::vector<StragglerWatch::Straggler> StragglerWatch::look(
     if (!paces[i]) continue;
     std::vector<double> others;
     for (std::size_t k = 0; k < paces.size(); ++k)
-      if (k != i && paces[k]) others.push_back(*paces[k]);
+      if (k != i && paces[k]) others.push_back(paces[k]->seconds);
     if (others.empty()) continue;
-    const double times = *paces[i] / std::max(median_of(std::move(others)), 1e-9);
+    const double times = paces[i]->seconds / std::max(median_of(std::move(others)), 1e-9);
     auto& worker = workers_[i];
     if (times <= kSlow || worker.is_told) continue;
     worker.is_told = true;
-    const Instant began{std::chrono::nanoseconds{worker.samples.front().time_ns}};
-    found.push_back({LocalRank{static_cast<std::uint32_t>(i)}, times, 1 / *paces[i],
+    const Instant began{std::chrono::nanoseconds{paces[i]->since_ns}};
+    found.push_back({LocalRank{static_cast<std::uint32_t>(i)}, times, 1 / paces[i]->seconds,
                      std::chrono::duration_cast<Millis>(now - began)});
   }
   return found;

@@ -45,12 +45,18 @@ class StragglerWatch {
     std::deque<Sample> samples;  ///< the oldest first
     bool is_told = false;
   };
+  struct Pace {
+    double seconds = 0;  ///< a step
+    std::uint64_t since_ns = 0;
+  };
   void take(Worker& worker, const heartbeat::Beat& beat) const;
-  /// Seconds a step; nothing: the window isn't full.
-  [[nodiscard]] static std::optional<double> pace_of(const Worker& worker);
+  /// Nothing: the window isn't full.
+  [[nodiscard]] std::optional<Pace> pace_of(const Worker& worker) const;
 
   std::vector<Worker> workers_;
   std::uint64_t floor_ns_ = 0;  ///< heartbeats before it aren't taken
+  /// A worker was in a section: others may have waited for it, some in a step that is longer for it.
+  std::uint64_t last_section_ns_ = 0;
 };
 
 }  // namespace acc::agent

@@ -23,6 +23,15 @@ class Race {
   void slow_down(std::size_t rank, double times) { seconds_[rank] *= times; }
   /// Its next step takes so much longer.
   void hold(std::size_t rank, double seconds) { next_[rank] += seconds; }
+  /// A section of one rank, for which all others wait in their next step.
+  std::size_t section(std::size_t rank, int seconds) {
+    std::size_t found = 0;
+    for (auto& next : next_) next += seconds;
+    beats_[rank].section_since_ns = static_cast<std::uint64_t>(now_ * 1e9);
+    for (int i = 0; i < seconds; ++i) found += second().size();
+    beats_[rank].section_since_ns = 0;
+    return found;
+  }
   /// Nobody looks for so long.
   void skip(double seconds) { now_ += seconds; }
   void restart() {
@@ -146,6 +155,23 @@ TEST_CASE("slow steps have a rate after the second of them", "[agent][straggler]
   Race race{2, 10.0, 0, 1};
   for (int i = 0; i < 15; ++i) race.second();
   CHECK(race.rate(0).value() == Approx(0.1).epsilon(0.05));
+}
+
+TEST_CASE("a rank that waited for another's section was called a straggler", "[agent][straggler]") {
+  for (const std::size_t ranks : {2, 3}) {
+    for (const double step : {0.1, 0.6, 1.2}) {
+      CAPTURE(ranks, step);
+      Race race{ranks, step, 0, 1};
+      for (int i = 0; i < 40; ++i) REQUIRE(race.second().empty());
+      CHECK(race.section(0, 30) == 0);
+      for (int i = 0; i < 80; ++i) REQUIRE(race.second().empty());
+      race.slow_down(1, 2.5);
+      std::vector<StragglerWatch::Straggler> found;
+      for (int i = 0; i < 120 && found.empty(); ++i) found = race.second();
+      REQUIRE(found.size() == 1);  // a real one afterwards is still told
+      CHECK(found[0].rank == LocalRank{1});
+    }
+  }
 }
 
 TEST_CASE("one rank alone is no straggler, nor is one after a section", "[agent][straggler]") {
