@@ -106,7 +106,7 @@ JobReport JobEnding::make_report(const CoordinatedJob* job) const {
       .program = parts_.starter.program(),
       .last_word = {},
       .reason = reason_,
-      .restarted_after = job != nullptr ? terms.restart_reason() : std::string{},
+      .restarted_after = terms.started_after(),
       .goodput = parts_.watch.goodput(clock_now())};
   const bool by_signal = outcome == Outcome::stopped || outcome == Outcome::preempted;
   if (group.is_signal_unheard && by_signal)

@@ -45,7 +45,7 @@ OrderedJson worker_json(const WorkerRecord& w) {
   json["seconds"] = nullptr;
   if (w.status && w.started != Instant{}) json["seconds"] = seconds_json(w.ended - w.started);
   json["stopped_by_us"] = w.asked_to_end;
-  json["peak_rss_bytes"] = w.peak_rss_bytes;
+  json["peak_rss_bytes"] = w.peak_rss_bytes != 0 ? OrderedJson(w.peak_rss_bytes) : OrderedJson{};
   return json;
 }
 
@@ -102,6 +102,7 @@ std::string to_json(const JobReport& r) {
                    {"restarts_used", r.restarts_used},
                    {"max_restarts", r.max_restarts},
                    {"failed_attempts", r.failed_rounds},
+                   {"restarted_after", text_or_null(r.restarted_after)},
                    {"seconds", static_cast<double>(r.duration.count()) / 1000}};
   json["stop_signal"] = text_or_null(r.stop_signal != 0 ? signal_name(r.stop_signal) : "");
   const auto* decisive = decisive_failure(r);

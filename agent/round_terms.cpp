@@ -11,6 +11,7 @@ void RoundTerms::take(const rendezvous::RoundPlace& order) {
       order.world_size,  {order.master.host, order.master.port, plan_.master.port_is_given}};
   max_restarts_ = order.max_restarts;
   restart_reason_ = order.reason;
+  started_after_ = order.reason;
 }
 
 }  // namespace acc::agent

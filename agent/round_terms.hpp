@@ -35,14 +35,18 @@ class RoundTerms {
   [[nodiscard]] std::uint32_t nodes() const { return place_ ? place_->nodes : 1; }
   [[nodiscard]] NodeRank node_rank() const { return place_ ? place_->node_rank : NodeRank{0}; }
   [[nodiscard]] std::uint32_t max_restarts() const { return max_restarts_; }
-  /// Empty: there was no restart yet.
+  /// Of the next restart, as soon as it is known, else of the last one. Empty: there was none yet.
   [[nodiscard]] const std::string& restart_reason() const { return restart_reason_; }
+  /// Why the last round was ordered: "rank 3 on b exited with code 1". Empty: the first one, or one
+  /// node.
+  [[nodiscard]] const std::string& started_after() const { return started_after_; }
 
  private:
   const JobPlan& plan_;
   std::optional<Assignment> place_;
   std::uint32_t max_restarts_;
   std::string restart_reason_;
+  std::string started_after_;
 };
 
 }  // namespace acc::agent

@@ -20,6 +20,7 @@ TEST_CASE("a node's place in a round is the plan's until the coordinator orders 
   CHECK(terms.node_rank() == NodeRank{0});
   CHECK(terms.max_restarts() == 3);
   terms.set_restart_reason("rank 1 exited with code 1");
+  CHECK(terms.started_after().empty());
 
   rendezvous::RoundPlace order;
   order.epoch.round = Round{4};
@@ -39,4 +40,10 @@ TEST_CASE("a node's place in a round is the plan's until the coordinator orders 
   CHECK(terms.node_rank() == NodeRank{1});
   CHECK(terms.max_restarts() == 9);
   CHECK(terms.restart_reason() == "node b was lost");
+  CHECK(terms.started_after() == "node b was lost");
+
+  // The end of that round is why the next one would start: a last one was told as its own cause.
+  terms.set_restart_reason("rank 0 on a exited with code 5");
+  CHECK(terms.restart_reason() == "rank 0 on a exited with code 5");
+  CHECK(terms.started_after() == "node b was lost");
 }
