@@ -23,10 +23,17 @@ class Race {
   void slow_down(std::size_t rank, double times) { seconds_[rank] *= times; }
   /// Its next step takes so much longer.
   void hold(std::size_t rank, double seconds) { next_[rank] += seconds; }
-  /// A section of one rank, for which all others wait in their next step.
+  /// A section of one rank, for which all others wait behind the heartbeat of their next step.
   std::size_t section(std::size_t rank, int seconds) {
     std::size_t found = 0;
-    for (auto& next : next_) next += seconds;
+    for (std::size_t i = 0; i < beats_.size(); ++i) {
+      next_[i] += seconds;
+      if (i == rank) continue;
+      next_[i] += seconds_[i];
+      beats_[i].time_ns = static_cast<std::uint64_t>(now_ * 1e9);
+      ++beats_[i].beats;
+      ++beats_[i].step;
+    }
     beats_[rank].section_since_ns = static_cast<std::uint64_t>(now_ * 1e9);
     for (int i = 0; i < seconds; ++i) found += second().size();
     beats_[rank].section_since_ns = 0;
