@@ -193,6 +193,11 @@ class Planner {
     plan.command = worker_command(spec_, inputs_.interpreter, inputs_.script, true);
     plan_mpi();
     plan_pty();
+    // torchrun leaves the cores to a worker that is alone on its machine.
+    if (is_torchrun_line(spec_) && plan.local_world_size == 1 &&
+        !spec_.is_given("num_cpu_threads_per_process"_key) &&
+        !inputs_.environment.contains("OMP_NUM_THREADS"))
+      plan.env.erase("OMP_NUM_THREADS");
     if (mode != Mode::deepspeed || plan.local_world_size < 2 ||
         inputs_.environment.contains("OMP_NUM_THREADS"))
       return;

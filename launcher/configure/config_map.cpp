@@ -248,6 +248,10 @@ Result<Map> updated_config(const launcher::Config& old) {
   if (auto error = check_type(old, types)) return std::move(*error);
   auto keys = old.keys;
   std::erase_if(keys, [](const Entry& entry) { return launcher::was_removed(entry.key); });
+  // `no` without quotes, which is false in YAML: the original, too, writes what was meant.
+  const auto precision = std::ranges::find(keys, "mixed_precision", &Entry::key);
+  if (precision != keys.end() && precision->value.is_bool() && !truthy(precision->value))
+    precision->value = Value{"no"};
   auto defaults = class_defaults();
   if (python_text(*old.find("distributed_type")) == "NO")
     put(defaults, "num_processes", Value{std::int64_t{1}});

@@ -79,16 +79,10 @@ Result<View> view_of(const Command& command, launcher::HostFacts& facts) {
 /// What make_plan would refuse. Nothing is asked of this machine, on which the job need not run.
 void check_plan(View& view, launcher::HostFacts& facts) {
   const auto environment = launcher::read_environment();
-  auto& complaints = view.complaints;
-  if (!complaints.empty()) {
-    std::ranges::move(launcher::check_values(view.spec, environment),
-                      std::back_inserter(complaints));
-    return;
-  }
   const launcher::PlanInputs inputs{environment, working_folder(), "python3"};
   if (view.spec.script.empty()) view.spec.script = "train.py";
   auto planned = launcher::make_plan(view.spec, facts, inputs);
-  std::ranges::move(planned.complaints, std::back_inserter(complaints));
+  std::ranges::move(planned.complaints, std::back_inserter(view.complaints));
 }
 
 /// N of "FILE:N: …"; 0 for what stands in no line, so that it is first.

@@ -102,6 +102,21 @@ TEST_CASE("a port that the user names is used in every round", "[launcher][plan]
   CHECK(any.planned().plan.master.port != 0);
 }
 
+TEST_CASE("a worker that is alone on its machine has all cores, as under torchrun", "[launcher][plan]") {
+  const auto threads = [](std::vector<std::string> words, Environment caller = {}) {
+    words.emplace_back("s.py");
+    Trial trial{words, "", std::move(caller)};
+    const auto env = trial.planned().plan.env;
+    const auto found = env.find("OMP_NUM_THREADS");
+    return found == env.end() ? std::string{"unset"} : found->second;
+  };
+  CHECK(threads({"--nproc-per-node=1"}) == "unset");
+  CHECK(threads({"--standalone"}) == "unset");
+  CHECK(threads({"--nproc-per-node=2"}) == "1");
+  CHECK(threads({"--nproc-per-node=1", "--num_cpu_threads_per_process=3"}) == "3");
+  CHECK(threads({"--num_processes=1"}) == "1");  // Accelerate's
+}
+
 TEST_CASE("a job lost the name of --rdzv_id where its port was taken", "[launcher][plan]") {
   Trial named{{"--num_processes=2", "--rdzv_id=nightly", "s.py"}};
   named.facts.taken = {29500};
