@@ -54,10 +54,25 @@ awaitable<Result<void>> JobFileLoader::load_all() {
   };
   auto found = co_await on_pool(keeper_.files(), std::move(read));
   if (found.has_error()) co_return found.error();
+  if (!found->has_folder) {
+    keep_jobs_without_folder();
+    co_return Result<void>{};
+  }
   for (const auto& refused : found->refused) refuse(refused.name, refused.why);
   stop_job_without_file(*found);
   for (auto& file : found->files) co_await load_one(std::move(file));
   co_return Result<void>{};
+}
+
+// A mount that is gone, or a folder under another name, is no order to stop all of its jobs.
+void JobFileLoader::keep_jobs_without_folder() {
+  const bool has_jobs = std::ranges::any_of(
+      keeper_.jobs(), [](const auto& entry) { return !entry.second->stored.job_file.empty(); });
+  if (!has_jobs) return;
+  const auto& folder = keeper_.settings().job_files;
+  const std::string why = "there is no such folder; the jobs of its files go on: make an empty one to stop them";
+  log::error("job_files_refused", {{"folder", folder}, {"why", why}});
+  keeper_.events().report("refused", nullptr, "job files " + printable(folder, 200) + ": " + why);
 }
 
 void JobFileLoader::stop_job_without_file(const JobFiles& found) {
@@ -70,6 +85,7 @@ void JobFileLoader::stop_job_without_file(const JobFiles& found) {
             found.files, [&](const auto& file) { return file.name == name && file.uid == uid; }) ||
         std::ranges::any_of(found.refused, [&](const auto& file) { return file.stem == name; });
     if (is_there) continue;
+    log::info("job_file_gone", {{"job", job->id()}, {"file", name}});
     job->stored.job_file.clear();  // a file of that name will be another job
     keeper_.change(job, StopAsked{});
   }

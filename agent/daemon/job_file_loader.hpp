@@ -25,6 +25,7 @@ class JobFileLoader {
   boost::asio::awaitable<void> change(JobPtr job, JobFile file, PlanShare share);
   /// Why this node can never give so much; empty: it can.
   [[nodiscard]] std::string complaint(const PlanShare& share) const;
+  void keep_jobs_without_folder();
   void stop_job_without_file(const JobFiles& found);
   void refuse(const std::string& name, const std::string& why);
   [[nodiscard]] JobPtr job_of(const std::string& name) const;

@@ -75,7 +75,10 @@ Result<JobFiles> read_job_files(const std::string& folder, uid_t daemon) {
   JobFiles found;
   if (folder.empty()) return found;
   const UniqueFd fd{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  if (!fd && errno == ENOENT) return found;
+  if (!fd && errno == ENOENT) {
+    found.has_folder = false;
+    return found;
+  }
   if (!fd) return system_error(errno, "read the job files of '" + folder + "'");
   const int copy = ::openat(fd.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const entries = copy >= 0 ? ::fdopendir(copy) : nullptr;

@@ -29,6 +29,7 @@ struct RefusedFile {
 struct JobFiles {
   std::vector<JobFile> files;
   std::vector<RefusedFile> refused;
+  bool has_folder = true;
 };
 
 /// @param daemon  its uid: one that is not root runs files of its own user alone

@@ -676,6 +676,12 @@ class JobFiles(Case):
         daemon.kill()
         daemon = self.start(self.files)
         self.assertEqual(daemon.state(job), "running")
+        # Nor does a folder that is gone, as a mount may be, end anything.
+        os.rename(self.files, self.files + ".gone")
+        daemon.do("reload")
+        self.assertEqual(daemon.state(job), "running")
+        until(lambda: any("the jobs of its files go on" in event["text"] for event in daemon.events), "the event")
+        os.rename(self.files + ".gone", self.files)
         os.unlink(path)
         daemon.do("reload")
         self.assertEqual(daemon.ended(job)["state"], "stopped")

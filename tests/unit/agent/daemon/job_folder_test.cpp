@@ -285,6 +285,8 @@ TEST_CASE("job files that others may write, links and bad names are refused by n
   CHECK(why["dir.yaml"] == "it is no regular file");
   CHECK(why["good.yml"] == "another file has the same name but for its ending");
   CHECK(read_job_files("/no/such/folder", 0)->files.empty());
+  CHECK_FALSE(read_job_files("/no/such/folder", 0)->has_folder);
+  CHECK(found->has_folder);
 }
 
 TEST_CASE("a process is known by its start and its boot, not by its pid alone", "[daemon]") {
