@@ -70,7 +70,8 @@ void JobFileLoader::keep_jobs_without_folder() {
       keeper_.jobs(), [](const auto& entry) { return !entry.second->stored.job_file.empty(); });
   if (!has_jobs) return;
   const auto& folder = keeper_.settings().job_files;
-  const std::string why = "there is no such folder; the jobs of its files go on: make an empty one to stop them";
+  const std::string why =
+      "there is no such folder; the jobs of its files go on: make an empty one to stop them";
   log::error("job_files_refused", {{"folder", folder}, {"why", why}});
   keeper_.events().report("refused", nullptr, "job files " + printable(folder, 200) + ": " + why);
 }

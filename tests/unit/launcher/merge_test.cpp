@@ -220,12 +220,12 @@ TEST_CASE("a torchrun line does not read the default config file", "[launcher][m
 
 TEST_CASE("a torchrun line without numbers is one worker with a rank, as there",
           "[launcher][merge]") {
-  using Words = std::vector<std::string>;
+  using Flags = std::vector<std::string>;
   const Words line =
-      GENERATE(Words{"--standalone"},
-               Words{"--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "--rdzv_id=1"},
-               Words{"--master-port=29733"}, Words{"--node_rank=0", "--master_addr=localhost"},
-               Words{"--stand", "--max_restarts=3"});
+      GENERATE(Flags{"--standalone"},
+               Flags{"--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "--rdzv_id=1"},
+               Flags{"--master-port=29733"}, Flags{"--node_rank=0", "--master_addr=localhost"},
+               Flags{"--stand", "--max_restarts=3"});
   auto words = line;
   words.emplace_back("s.py");
   CAPTURE(words);
@@ -240,11 +240,11 @@ TEST_CASE("a torchrun line without numbers is one worker with a rank, as there",
 
 TEST_CASE("what Accelerate's lines share with torchrun's says nothing of the number",
           "[launcher][merge]") {
-  using Words = std::vector<std::string>;
-  const Words line = GENERATE(
-      Words{"--max_restarts=3"}, Words{"--tee=3"}, Words{"--rdzv_backend=c10d"},
-      Words{"--main_process_port=29501"}, Words{"--machine_rank=0"}, Words{"--rdzv_id=nightly"},
-      Words{"--standalone", "--num_processes=4"}, Words{"--master_port=1", "--cpu"});
+  using Flags = std::vector<std::string>;
+  const Flags line = GENERATE(
+      Flags{"--max_restarts=3"}, Flags{"--tee=3"}, Flags{"--rdzv_backend=c10d"},
+      Flags{"--main_process_port=29501"}, Flags{"--machine_rank=0"}, Flags{"--rdzv_id=nightly"},
+      Flags{"--standalone", "--num_processes=4"}, Flags{"--master_port=1", "--cpu"});
   auto words = line;
   words.emplace_back("s.py");
   CAPTURE(words);
