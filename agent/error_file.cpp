@@ -29,14 +29,22 @@ Result<WorkerError> parse_error_file(std::string_view text) {
   if (!root.is_object()) return Error{Errc::bad_config, "error file: not a JSON object"};
   const auto message = root.find("message");
   if (message == root.end()) return Error{Errc::bad_config, "error file: no key 'message'"};
-  if (message->is_string()) return WorkerError{message->get<std::string>(), {}};
-  WorkerError error{text_of(*message, "message"), {}};
+  const std::string whole{text};
+  if (message->is_string()) return WorkerError{message->get<std::string>(), {}, whole};
+  WorkerError error{text_of(*message, "message"), {}, whole};
   const auto extra = message->is_object() ? message->find("extraInfo") : message->end();
   if (extra != message->end()) error.traceback = text_of(*extra, "py_callstack");
   if (error.message.empty() && error.traceback.empty()) {
     return Error{Errc::bad_config, "error file: neither a message nor a traceback"};
   }
   return error;
+}
+
+std::string with_error_code(const std::string& json, int code) {
+  auto root = Json::parse(json, nullptr, false);
+  if (!root.is_object() || !root.contains("message") || !root["message"].is_object()) return json;
+  root["message"]["errorCode"] = code;
+  return root.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Result<WorkerError> read_error_file(const std::string& path) {

@@ -11,6 +11,7 @@ namespace acc::agent {
 struct WorkerError {
   std::string message;    ///< "<Type>: <text>", one or more lines
   std::string traceback;  ///< may be empty
+  std::string json{};     ///< the file itself; empty: not known
 };
 
 inline constexpr std::size_t kMaxErrorFile = std::size_t{1}
@@ -18,6 +19,11 @@ inline constexpr std::size_t kMaxErrorFile = std::size_t{1}
 
 /// Total: any bytes give an error record or an Error, never an exception.
 Result<WorkerError> parse_error_file(std::string_view text);
+
+/// For the launcher's own TORCHELASTIC_ERROR_FILE, as torchrun hands the first failed worker's file
+/// on: `json` with message.errorCode, where a message is an object.
+/// @param code  the worker's exit code; of one killed by a signal its negative number
+[[nodiscard]] std::string with_error_code(const std::string& json, int code);
 
 /// not_found when the worker wrote none.
 Result<WorkerError> read_error_file(const std::string& path);

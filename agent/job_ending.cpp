@@ -9,13 +9,16 @@
 #include "agent/report_file.hpp"
 #include "agent/round_starter.hpp"
 #include "agent/round_terms.hpp"
+#include "agent/small_file.hpp"
 #include "agent/translate.hpp"
 #include "agent/user_messages.hpp"
 #include "agent/watch/job_watch.hpp"
 #include "common/exit_codes.hpp"
+#include "common/worker_env.hpp"
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 
 namespace acc::agent {
 
@@ -66,6 +69,7 @@ int JobEnding::conclude(const CoordinatedJob* job) {
     note_refusal(parts_.guardian, report.start_failure_words);
   parts_.telemetry.finish(report);
   report.is_unwritten = !write(report);
+  hand_on_error(report);
   if (report.is_unwritten && report.exit_code == 0) report.exit_code = to_int(ExitCode::output);
   const std::string block = to_text(report, parts_.color);
   if (!block.empty() && tells_end(job)) output.say(block);
@@ -114,6 +118,25 @@ JobReport JobEnding::make_report(const CoordinatedJob* job) const {
   if (job != nullptr && job->close())
     facts.last_word = {*job->close(), job->node_name(), job->closed_at()};
   return parts_.recorder.report(facts);
+}
+
+// TorchX and Kubernetes (/dev/termination-log) read it, and a launcher that started this one.
+void JobEnding::hand_on_error(const JobReport& report) const {
+  const char* path = std::getenv(worker_env::kErrorFile.data());
+  const auto* failure = decisive_failure(report);
+  if (path == nullptr || *path == '\0' || failure == nullptr || !failure->error ||
+      failure->error->json.empty())
+    return;
+  const auto& status = failure->worker.status;
+  const auto* exited = status ? std::get_if<Exited>(&*status) : nullptr;
+  const auto* killed = status ? std::get_if<Signaled>(&*status) : nullptr;
+  const int code = exited != nullptr ? exited->code : killed != nullptr ? -killed->signo : 1;
+  const auto json = with_error_code(failure->error->json, code);
+  auto written = write_whole_file(path, json);
+  if (written.has_error()) written = overwrite_file(path, json);  // a mount, which can't be replaced
+  if (written.has_error())
+    parts_.messages.error("the worker's error is not in TORCHELASTIC_ERROR_FILE: " +
+                          written.error().what);
 }
 
 bool JobEnding::write(const JobReport& report) const {

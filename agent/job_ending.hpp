@@ -72,6 +72,7 @@ class JobEnding {
   [[nodiscard]] bool tells_end(const CoordinatedJob* job) const;
   [[nodiscard]] JobReport make_report(const CoordinatedJob* job) const;
   bool write(const JobReport& report) const;
+  void hand_on_error(const JobReport& report) const;
 
   Parts parts_;
   std::optional<End> end_;

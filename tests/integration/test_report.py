@@ -34,6 +34,25 @@ class Report(JobTest):
             self.assertEqual(ran.returncode, 127)
             self.assertIn(told, ran.stderr)
 
+    def test_the_callers_torchelastic_error_file_stayed_empty(self):
+        """TorchX and Kubernetes read the first failed worker's error there; torchrun writes it."""
+        folder = self.job("--num_processes 1", "exit=0").folder
+        script = os.path.join(folder, "fails.sh")
+        write(script, "#!/bin/sh\n[ $RANK = 1 ] || exec sleep 60\n"
+              "echo '{\"message\": {\"message\": \"ValueError: of rank 1\", \"extraInfo\": {\"py_callstack\": \"T\"}}}' >$TORCHELASTIC_ERROR_FILE\n"
+              "exit 7\n", 0o755)
+        path = self.stale(folder)
+        for words in (["--num_processes", "2"], ["--nproc_per_node", "2"]):
+            ran = subprocess.run([ACC, *words, "--no_python", script], cwd=folder, capture_output=True, text=True, timeout=60,
+                                 env={**os.environ, "TORCHELASTIC_ERROR_FILE": path})
+            self.assertEqual(ran.returncode, 7, ran.stderr)
+            self.assertIn("ValueError: of rank 1", ran.stderr)
+            self.assertEqual(json.loads(read(path)), {"message": {"message": "ValueError: of rank 1", "extraInfo": {"py_callstack": "T"}, "errorCode": 7}})
+        write(path, "as it was")
+        self.assertEqual(subprocess.run([ACC, "--num_processes", "2", "--no_python", "true"], cwd=folder, capture_output=True, timeout=60,
+                                        env={**os.environ, "TORCHELASTIC_ERROR_FILE": path}).returncode, 0)
+        self.assertEqual(read(path), "as it was")
+
     def test_a_script_that_is_not_there(self):
         ran, report = self.run_with_a_stale_one("nope.py")
         self.assertEqual(ran.returncode, 127)

@@ -20,9 +20,21 @@ TEST_CASE("a plain message is read too", "[agent]") {
 }
 
 TEST_CASE("an error whose text has many brackets was taken for deeply nested", "[agent]") {
-  const auto error = parse_error_file(R"({"message": "cannot parse )" + std::string(100, '[') + "\"}");
+  const auto error =
+      parse_error_file(R"({"message": "cannot parse )" + std::string(100, '[') + "\"}");
   REQUIRE(error.has_value());
   CHECK(error->message == "cannot parse " + std::string(100, '['));
+}
+
+TEST_CASE("the first worker's error is handed on with its exit code, as torchrun does", "[agent]") {
+  const std::string text =
+      R"({"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "T"}}})";
+  CHECK(parse_error_file(text)->json == text);
+  CHECK(
+      with_error_code(text, -11) ==
+      R"({"message":{"errorCode":-11,"extraInfo":{"py_callstack":"T"},"message":"ValueError: x"}})");
+  CHECK(with_error_code(R"({"message": "boom"})", 1) == R"({"message": "boom"})");
+  CHECK(with_error_code("no JSON", 1) == "no JSON");
 }
 
 TEST_CASE("any other bytes are an error, never an exception", "[agent]") {
