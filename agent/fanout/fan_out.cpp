@@ -247,11 +247,15 @@ FanOutActions on(FanOutState& state, const HostWorks& e) {
 }
 
 // The coordinator tells the others. Those that hadn't found it yet when a signal ended the job
-// would look for it until --join_timeout.
+// would look for it until --join_timeout. Before the first workers, that may be all of them, and none
+// has anything to bring to its end.
 void arm_end(const FanOutState& state, FanOutActions& out) {
+  constexpr Millis kBeforeWork{250};
   out.emplace_back(ArmFanOutTimer{FanOutTimer::end, state.policy.end_patience});
-  if (state.stop_signal != 0)
-    out.emplace_back(ArmFanOutTimer{FanOutTimer::stop, state.policy.stop_patience});
+  if (state.stop_signal == 0) return;
+  const bool has_begun = std::ranges::any_of(state.hosts, &FanOutHost::has_begun);
+  out.emplace_back(
+      ArmFanOutTimer{FanOutTimer::stop, has_begun ? state.policy.stop_patience : kBeforeWork});
 }
 
 // A host that was cut off while the job went on would look for it until --join_timeout.
