@@ -28,16 +28,13 @@ std::uint64_t nanoseconds_of(Instant now) {
 
 void StragglerWatch::begin_round(std::uint32_t workers) { workers_.assign(workers, {}); }
 
-void StragglerWatch::restart(Instant now) {
-  floor_ns_ = nanoseconds_of(now);
-  for (auto& worker : workers_) worker.samples.clear();
-}
+void StragglerWatch::restart(Instant now) { compared_from_ns_ = nanoseconds_of(now); }
 
 void StragglerWatch::take(Worker& worker, const heartbeat::Beat& beat) const {
   auto& samples = worker.samples;
   // In a section no steps are done: what was before isn't compared with what comes after.
   if (beat.section_since_ns != 0) return samples.clear();
-  if (beat.beats == 0 || beat.time_ns < floor_ns_) return;
+  if (beat.beats == 0) return;
   if (!samples.empty() && beat.step < samples.back().step) samples.clear();  // it began anew
   if (samples.empty() || beat.step > samples.back().step)
     samples.push_back({beat.step, beat.time_ns});
@@ -52,7 +49,7 @@ void StragglerWatch::take(Worker& worker, const heartbeat::Beat& beat) const {
 
 std::optional<StragglerWatch::Pace> StragglerWatch::pace_of(const Worker& worker) const {
   const auto first = std::ranges::find_if(
-      worker.samples, [this](const Sample& one) { return one.time_ns >= last_section_ns_; });
+      worker.samples, [this](const Sample& one) { return one.time_ns >= compared_from_ns_; });
   if (first == worker.samples.end()) return std::nullopt;
   const auto& last = worker.samples.back();
   const std::uint64_t steps = last.step - first->step;
@@ -83,7 +80,7 @@ std::optional<double> StragglerWatch::steps_per_second(LocalRank worker, Instant
 std::vector<StragglerWatch::Straggler> StragglerWatch::look(
     const std::vector<heartbeat::Beat>& beats, Instant now) {
   if (std::ranges::any_of(beats, [](const auto& beat) { return beat.section_since_ns != 0; }))
-    last_section_ns_ = nanoseconds_of(now);
+    compared_from_ns_ = nanoseconds_of(now);
   std::vector<std::optional<Pace>> paces;
   for (std::size_t i = 0; i < std::min(beats.size(), workers_.size()); ++i) {
     take(workers_[i], beats[i]);

@@ -54,9 +54,9 @@ class StragglerWatch {
   [[nodiscard]] std::optional<Pace> pace_of(const Worker& worker) const;
 
   std::vector<Worker> workers_;
-  std::uint64_t floor_ns_ = 0;  ///< heartbeats before it aren't taken
-  /// A worker was in a section: others may have waited for it, some in a step that is longer for it.
-  std::uint64_t last_section_ns_ = 0;
+  /// Paces are compared over steps that began later. Before, a worker was in a section, for which
+  /// others may have waited, or a debugger held them: some in a step that is longer for it.
+  std::uint64_t compared_from_ns_ = 0;
 };
 
 }  // namespace acc::agent
