@@ -278,7 +278,7 @@ Actions on(GroupState& group, const StopOrdered& e) {
   Actions actions = carry_out_stop(group, e);
   if (is_overtaken) {
     ++group.interrupts;
-    append(actions, hurry_by_signal(group, SIGINT, e.now));
+    append(actions, on_repeated_stop(group, {SIGINT, e.now}));
   }
   return actions;
 }

@@ -181,7 +181,7 @@ std::string when_words(const FailureReport& f) {
 /// What other nodes saw counts, too: there the first failure's words are not known here.
 void add_before(Block& block, const JobReport& r) {
   if (r.restarts >= std::max(r.failed_rounds, 1U) && !r.restarted_after.empty()) {
-    block.row("before", plural(r.restarts, "earlier failure") + "; the last: " + r.restarted_after);
+    block.row("before", plural(r.restarts, "restart") + "; the last after: " + r.restarted_after);
   } else if (r.failed_rounds > 1) {
     const auto& first = r.failures.front();
     block.row("before", plural(r.failed_rounds - 1, "earlier failure") + "; the first: rank " +

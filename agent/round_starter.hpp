@@ -57,6 +57,8 @@ class RoundStarter {
   [[nodiscard]] bool progress_changed() const;
   /// As found on PATH; empty: it was not found.
   [[nodiscard]] const std::string& program() const { return program_; }
+  /// One process without a rank.
+  [[nodiscard]] bool is_plain() const { return plan_.kind == JobKind::process; }
 
  private:
   [[nodiscard]] std::optional<StartFailure> check_descriptors(bool has_lease) const;

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -43,8 +44,10 @@ void ServiceNotifier::send(std::string_view state, Arrives arrives) const {
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address_.size());
   // A lost status line does no harm, and a lost WATCHDOG=1 is followed by the next.
   const int waits = arrives == Arrives::must ? 0 : MSG_DONTWAIT;
-  ::sendto(socket_.get(), state.data(), state.size(), MSG_NOSIGNAL | waits,
-           reinterpret_cast<const sockaddr*>(&to), length);
+  while (::sendto(socket_.get(), state.data(), state.size(), MSG_NOSIGNAL | waits,
+                  reinterpret_cast<const sockaddr*>(&to), length) < 0 &&
+         errno == EINTR) {
+  }
 }
 
 void ServiceNotifier::reloading() const {

@@ -68,27 +68,32 @@ std::string words_of(const FailureReport& failure) {
   return failure.tail + (failure.error ? failure.error->message : "");
 }
 
-// `accelerate` and torchrun run a script with their own interpreter, which has torch; we take the
-// one on PATH.
-std::string module_hint(const std::string& text, const std::string& program) {
+/// An exception that nobody caught: the end of what the worker wrote, or of its error file.
+std::string last_line_of(const FailureReport& failure) {
+  const auto lines = last_lines(failure.error ? failure.error->message : failure.tail, 1);
+  return lines.empty() ? std::string{} : lines.back();
+}
+
+// `accelerate` and torchrun run a script with their own interpreter, which has torch; we take the one
+// on PATH. Of 'a.b' Python has found the 'a'.
+std::string module_hint(std::string_view error, const std::string& program) {
   constexpr std::string_view kMissing = "ModuleNotFoundError: No module named '";
-  const auto at = text.rfind(kMissing);
   const auto name = std::string_view{program}.substr(program.rfind('/') + 1);
-  if (at == std::string::npos || !name.starts_with("python")) return {};
-  const auto begin = at + kMissing.size();
-  const auto module = text.substr(begin, text.find_first_of(".'\n", begin) - begin);
+  if (!error.starts_with(kMissing) || !name.starts_with("python")) return {};
+  const auto rest = error.substr(kMissing.size());
+  const auto module = rest.substr(0, rest.find('\''));
+  if (rest.size() != module.size() + 1 || module.find('.') != std::string_view::npos) return {};
   return printable(program, 200) + " has no module '" + printable(module, 60) +
          "': install it there, or run the script with another Python (PYTHON_EXEC names it)";
 }
 
 // torchrun starts one worker with a rank where nobody gives a number, `accelerate` a plain process.
-std::string rank_hint(const std::string& text) {
-  constexpr std::string_view kMissing[] = {"environment variable RANK expected, but not set",
-                                           "KeyError: 'RANK'", "KeyError: 'LOCAL_RANK'",
+std::string rank_hint(std::string_view error) {
+  constexpr std::string_view kMissing[] = {"KeyError: 'RANK'", "KeyError: 'LOCAL_RANK'",
                                            "KeyError: 'WORLD_SIZE'"};
-  const bool is_missing = std::ranges::any_of(
-      kMissing, [&](auto words) { return text.find(words) != std::string::npos; });
-  if (!is_missing) return {};
+  if (std::ranges::find(kMissing, error) == std::end(kMissing) &&
+      error.find("environment variable RANK expected, but not set") == std::string_view::npos)
+    return {};
   return "one plain process was started, as by accelerate launch without a number: "
          "--nproc_per_node N, in front of the script, starts N workers with RANK and WORLD_SIZE";
 }
@@ -106,10 +111,11 @@ std::string UserMessages::input_hint(const FailureReport& failure) {
          std::to_string(failure.worker.local_rank.value()) + " gives it ours";
 }
 
-std::string UserMessages::start_hint(const FailureReport& failure, const std::string& program) {
-  const auto text = words_of(failure);
-  const auto hint = module_hint(text, program);
-  return hint.empty() ? rank_hint(text) : hint;
+std::string UserMessages::start_hint(const FailureReport& failure, const std::string& program,
+                                     bool is_plain) {
+  const auto error = last_line_of(failure);
+  const auto hint = module_hint(error, program);
+  return hint.empty() && is_plain ? rank_hint(error) : hint;
 }
 
 void UserMessages::restart(const TellRestart& told) const {

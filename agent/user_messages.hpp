@@ -37,8 +37,9 @@ class UserMessages {
   [[nodiscard]] static std::string input_hint(const FailureReport& failure);
   /// Of a script that was started otherwise than it expects: by a `program`, its interpreter,
   /// without a module that it imports; or without a rank. Empty: neither.
+  /// @param is_plain  it is a process without a rank
   [[nodiscard]] static std::string start_hint(const FailureReport& failure,
-                                              const std::string& program);
+                                              const std::string& program, bool is_plain);
   void restart(const TellRestart& told) const;
   void start_retry(const TellStartRetry& told, const std::string& words) const;
   void stopping(const TellStopping& told) const;

@@ -57,8 +57,7 @@ static constexpr Deviation kDeviations[] = {
      "the same command line serves all tasks"},
     {"the default config file counts for every command line",
      "not for a torchrun line: one that counts workers as torchrun does (--nproc_per_node, "
-     "--nnodes), or has no number and --standalone, --rdzv_endpoint, --node_rank, --master_addr or "
-     "--master_port, which is one worker as there",
+     "--nnodes), or has --standalone or --rdzv_endpoint and no number, which is one worker as there",
      "torchrun knows no such file, so its lines mean the same here as there"},
     {"several machines, static: a node restarts its own workers and never tells the others",
      "a failure anywhere stops and restarts all workers, with one count for the job; the machines "

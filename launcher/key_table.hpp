@@ -66,7 +66,7 @@ struct KeyTable {
      .help = "GPUs that acc-agent gives to this job alone, in a file of its jobs folder; acc-launch by itself takes gpu_ids"},
     {.name = "num_cpu_threads_per_process", .group = processes, .place = top, .type = integer,
      .variable = "OMP_NUM_THREADS",
-     .help = "threads of a worker; default: OMP_NUM_THREADS, else 1, on the CPU the cores divided by the workers"},
+     .help = "threads of a worker; default: OMP_NUM_THREADS, else 1, on the CPU the cores divided by the workers; of a torchrun line with one worker a machine none"},
     {.name = "enable_cpu_affinity", .group = processes, .place = top, .type = flag, .initial = "false",
      .variable = "ACCELERATE_CPU_AFFINITY",
      .help = "binds each worker to the cores near its GPU, as --numa_binding node"},

@@ -23,23 +23,9 @@ bool any_given(const CommandLine& line, std::span<const Key> keys) {
 /// How many workers, or where another way to say so is.
 constexpr Key kCounts[] = {"nproc_per_node"_key, "nnodes"_key, "num_processes"_key,
                            "num_machines"_key};
-constexpr Key kOthersWays[] = {"config_file"_key, "cpu"_key, "hosts"_key, "hostfile"_key};
-
-/// A flag by which a line without counts is torchrun's, which starts one worker: Accelerate has no
-/// such flag, nor such a spelling. nullptr: none, or the line says how many.
-const GivenOption* sign_of_torchrun(const CommandLine& line) {
-  constexpr Key kKeys[] = {"standalone"_key, "rdzv_endpoint"_key, "start_method"_key,
-                           "run_path"_key};
-  if (any_given(line, kModeFlags) || any_given(line, kCounts) || any_given(line, kOthersWays))
-    return nullptr;
-  const auto found = std::ranges::find_if(line.options, [&](const GivenOption& option) {
-    // Maybe abbreviated, or with hyphens.
-    const std::string_view spelled{option.spelled};
-    return std::ranges::find(kKeys, option.key) != std::end(kKeys) ||
-           spelled.starts_with("--node") || spelled.starts_with("--master");
-  });
-  return found == line.options.end() ? nullptr : &*found;
-}
+/// Accelerate's ways to describe a job, or ours: with one of them the line isn't torchrun's.
+constexpr Key kNotTorchruns[] = {"config_file"_key,     "cpu"_key,     "hosts"_key, "hostfile"_key,
+                                 "mixed_precision"_key, "gpu_ids"_key, "dynamo_backend"_key};
 
 /// Keys with a rule of their own.
 bool is_special(const KeyRow& row) {
@@ -130,11 +116,13 @@ class Merger {
 
   /// torchrun's --nproc_per_node 1, where nobody says how many.
   void take_torchruns_default() {
-    const auto* flag = sign_of_torchrun(line_);
+    const auto* const flag = sign_of_torchrun(line_);
+    const auto per_node = rules_.environment("PET_NPROC_PER_NODE");
     const bool is_counted = std::ranges::any_of(
         kCounts, [this](Key key) { return spec().is_given(key) || !spec().can_judge({key}); });
     if (flag == nullptr || is_counted) return;
-    spec().set("nproc_per_node"_key, Value{"1"}, Source::flag, flag->spelled);
+    spec().set("nproc_per_node"_key, Value{per_node.empty() ? "1" : std::string{per_node}},
+               Source::flag, per_node.empty() ? flag->spelled : "PET_NPROC_PER_NODE");
   }
 
   void check_flags() {
@@ -388,6 +376,13 @@ class Merger {
 };
 
 }  // namespace
+
+const GivenOption* sign_of_torchrun(const CommandLine& line) {
+  if (any_given(line, kModeFlags) || any_given(line, kCounts) || any_given(line, kNotTorchruns))
+    return nullptr;
+  const auto* standalone = line.given("standalone"_key);
+  return standalone != nullptr ? standalone : line.given("rdzv_endpoint"_key);
+}
 
 bool wants_default_config(const CommandLine& line) {
   return line.given("cpu"_key) == nullptr && line.given("nproc_per_node"_key) == nullptr &&

@@ -30,7 +30,9 @@ def main(path):
                case.find("skipped").get("message", "").startswith("SKIP_"))]
     failed = [case for case in cases if case not in passed and case not in skipped]
     for case in failed:
-        print(f"failed: {case.get('name')}: {reason(case.findtext('system-out', ''))[:WIDTH]}")
+        told = [child.get("message", "") for child in case if child.tag in ("failure", "skipped")]
+        why = reason(case.findtext("system-out", "")) or " ".join(told)
+        print(f"failed: {case.get('name')}: {why[:WIDTH]}")
     print(f"{len(passed)} passed, {len(failed)} failed, {len(skipped)} skipped")
     return 0
 

@@ -31,7 +31,7 @@ while step < args.steps:
     step += 1
     time.sleep(0.05)  # the work
     if attempt == 0 and rank == args.crash_rank and step == args.crash_at_step:
-        while not args.checkpoint.exists():  # a training's collectives keep its ranks together: here they may differ
+        while rank != 0 and not args.checkpoint.exists():  # a training's collectives keep its ranks together: here they may differ
             time.sleep(0.01)
         print(f"rank {rank}: crashing on purpose at step {step}", flush=True)
         os.kill(os.getpid(), signal.SIGSEGV)

@@ -6,6 +6,7 @@
 #include "launcher/configure/other_launchers.hpp"
 #include "launcher/habits.hpp"
 #include "launcher/key_table.hpp"
+#include "launcher/merge.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -74,7 +75,9 @@ void put_value(Map& map, const launcher::KeyRow& row, const Value& value) {
 class KnownFlags {
  public:
   KnownFlags(const CommandLine& line, bool is_torchrun, const Map& base, std::uint32_t gpus)
-      : line_{line}, is_torchrun_{is_torchrun}, gpus_{gpus} {
+      : line_{line},
+        is_torchrun_{is_torchrun || launcher::sign_of_torchrun(line) != nullptr},
+        gpus_{gpus} {
     done_.map = base;
   }
 

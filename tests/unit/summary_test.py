@@ -45,7 +45,7 @@ class Summary(unittest.TestCase):
             file.flush()
             self.assertEqual(summary.main(file.name), 0)
         lines = out.getvalue().splitlines()
-        self.assertEqual(lines[0], "failed: not built: ")
+        self.assertEqual(lines[0], "failed: not built: Unable to find executable")
         self.assertTrue(lines[1].startswith("failed: jobs: test_jobs.py:7 test_two: AssertionError"), lines)
         self.assertEqual(lines[2:], ["1 passed, 2 failed, 1 skipped"])
 

@@ -290,7 +290,7 @@ TEST_CASE("the report of a worker that read its standard input in vain had no hi
 TEST_CASE("a script that doesn't find torch is told which Python ran it", "[agent][report]") {
   auto failure = failed_job().failures.front();
   const auto hint = [&](const std::string& program) {
-    return UserMessages::start_hint(failure, program);
+    return UserMessages::start_hint(failure, program, false);
   };
   CHECK(hint("/usr/bin/python3").empty());
   failure.tail = "Traceback …\nModuleNotFoundError: No module named 'torch'\n";
@@ -298,7 +298,12 @@ TEST_CASE("a script that doesn't find torch is told which Python ran it", "[agen
         "/usr/local/bin/python3 has no module 'torch': install it there, or run the script with "
         "another Python (PYTHON_EXEC names it)");
   failure.tail = "ModuleNotFoundError: No module named 'yaml.nodes'; 'yaml' is not a package";
-  CHECK_THAT(hint("/opt/py/bin/python3.12"), Contains("has no module 'yaml': install"));
+  CHECK(hint("/opt/py/bin/python3.12").empty());  // a yaml there is
+  failure.tail = "ModuleNotFoundError: No module named 'torch.distributed.foo'";
+  CHECK(hint("/usr/bin/python3").empty());
+  failure.tail = "ModuleNotFoundError: No module named 'flash_attn'\nValueError: x\n";
+  CHECK(hint("/usr/bin/python3").empty());  // it was caught
+  failure.tail = "ModuleNotFoundError: No module named 'torch'\n";
   CHECK(hint("/home/ann/train.sh").empty());
   failure.tail.clear();
   failure.error = WorkerError{"ModuleNotFoundError: No module named 'torch'", ""};
@@ -312,12 +317,13 @@ TEST_CASE("a script that wants a rank is told how to get one", "[agent][report]"
         "variable RANK expected, but not set",
         "KeyError: 'LOCAL_RANK'"}) {
     failure.tail = "Traceback …\n" + error + "\n";
-    CHECK_THAT(UserMessages::start_hint(failure, "/usr/bin/python3"),
+    CHECK(UserMessages::start_hint(failure, "/usr/bin/python3", false).empty());  // it has one
+    CHECK_THAT(UserMessages::start_hint(failure, "/usr/bin/python3", true),
                Catch::StartsWith("one plain process was started") &&
                    Contains("--nproc_per_node N, in front of the script, starts N workers"));
   }
   failure.tail = "KeyError: 'lr'";
-  CHECK(UserMessages::start_hint(failure, "/usr/bin/python3").empty());
+  CHECK(UserMessages::start_hint(failure, "/usr/bin/python3", true).empty());
 }
 
 TEST_CASE("the block of another node lacked the failures before", "[agent][report]") {
@@ -325,7 +331,7 @@ TEST_CASE("the block of another node lacked the failures before", "[agent][repor
   report.restarts = 2;
   report.restarted_after = "rank 1 exited with code 7";
   const auto before =
-      Contains("before    2 earlier failures; the last: rank 1 exited with code 7\n");
+      Contains("before    2 restarts; the last after: rank 1 exited with code 7\n");
   CHECK_THAT(to_text(report, false), before);
   report.elsewhere->is_node = true;
   CHECK_THAT(to_text(report, false), before);

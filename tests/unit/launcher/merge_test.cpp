@@ -221,11 +221,9 @@ TEST_CASE("a torchrun line does not read the default config file", "[launcher][m
 TEST_CASE("a torchrun line without numbers is one worker with a rank, as there",
           "[launcher][merge]") {
   using Flags = std::vector<std::string>;
-  const Words line =
-      GENERATE(Flags{"--standalone"},
-               Flags{"--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "--rdzv_id=1"},
-               Flags{"--master-port=29733"}, Flags{"--node_rank=0", "--master_addr=localhost"},
-               Flags{"--stand", "--max_restarts=3"});
+  const Flags line =
+      GENERATE(Flags{"--standalone"}, Flags{"--stand", "--max_restarts=3"},
+               Flags{"--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "--rdzv_id=1"});
   auto words = line;
   words.emplace_back("s.py");
   CAPTURE(words);
@@ -243,13 +241,20 @@ TEST_CASE("what Accelerate's lines share with torchrun's says nothing of the num
   using Flags = std::vector<std::string>;
   const Flags line = GENERATE(
       Flags{"--max_restarts=3"}, Flags{"--tee=3"}, Flags{"--rdzv_backend=c10d"},
-      Flags{"--main_process_port=29501"}, Flags{"--machine_rank=0"}, Flags{"--rdzv_id=nightly"},
-      Flags{"--standalone", "--num_processes=4"}, Flags{"--master_port=1", "--cpu"});
+      Flags{"--machine_rank=0"}, Flags{"--rdzv_id=nightly"}, Flags{"--standalone", "--num_processes=4"},
+      Flags{"--standalone", "--cpu"}, Flags{"--rdzv_endpoint=a:1", "--mixed_precision=bf16"},
+      // Recommended to users of Accelerate's files, too, and ours.
+      Flags{"--master_port=1"}, Flags{"--node_rank=0", "--master_addr=a"}, Flags{"--node_name=a"});
   auto words = line;
   words.emplace_back("s.py");
   CAPTURE(words);
   Trial trial{words};
   CHECK_FALSE(trial.merged().spec.is_given("nproc_per_node"_key));
+}
+
+TEST_CASE("a PyTorchJob's number is that of a torchrun line, too", "[launcher][merge]") {
+  Trial trial{{"--standalone", "s.py"}, "", {{"PET_NPROC_PER_NODE", "4"}, {"PET_NNODES", "1"}}};
+  CHECK(trial.merged().spec.integer("num_processes"_key) == 4);
 }
 
 TEST_CASE("a file can be a whole job", "[launcher][merge]") {
