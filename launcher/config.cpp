@@ -87,28 +87,8 @@ Result<Config> load_config(const std::string& path) {
   return parse_config(*text, path);
 }
 
-/// A key of a section by its other name, as fsdp_backward_prefetch_policy of Accelerate before 0.27.
-static void translate_aliases(Map& keys) {
-  for (auto& section : keys) {
-    const auto place = section_of(section.key);
-    auto* const entries = std::get_if<Map>(&section.value.data);
-    if (place == Place::nowhere || entries == nullptr) continue;
-    for (const auto& row : key_rows()) {
-      if (row.place != place || row.aliases.empty()) continue;
-      const auto names = split(row.aliases, ' ');
-      const auto old = std::ranges::find_if(*entries, [&](const Entry& entry) {
-        return std::ranges::find(names, entry.key) != names.end();
-      });
-      if (old != entries->end() &&
-          std::ranges::find(*entries, row.name, &Entry::key) == entries->end())
-        old->key = row.name;
-    }
-  }
-}
-
 /// `fp16: true` and a top-level `dynamo_backend:` stem from old versions of the original.
 static void translate_old_keys(Map& keys) {
-  translate_aliases(keys);
   const auto fp16 = std::ranges::find(keys, "fp16", &Entry::key);
   if (fp16 != keys.end()) {
     const bool has_precision =

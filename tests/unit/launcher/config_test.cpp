@@ -116,11 +116,6 @@ TEST_CASE("distributed_type is required", "[launcher][config]") {
 }
 
 TEST_CASE("keys of old versions are translated", "[launcher][config]") {
-  const auto fsdp = parse_config("fsdp_config:\n  fsdp_backward_prefetch_policy: BACKWARD_POST\n", "c");
-  const auto& section = std::get<Map>(fsdp->find("fsdp_config")->data);
-  REQUIRE(section.size() == 1);
-  CHECK(section[0].key == "fsdp_backward_prefetch");
-  CHECK(*section[0].value.text() == "BACKWARD_POST");
   CHECK(*parse_config("fp16: true\n", "c")->find("mixed_precision")->text() == "fp16");
   CHECK(
       *parse_config("fp16: true\nmixed_precision: bf16\n", "c")->find("mixed_precision")->text() ==
