@@ -28,6 +28,7 @@ constexpr Millis kLookPause{500};
 constexpr unsigned kMostLooks = 20;  // a submission is carried out within 30 s or not at all
 /// From the end of the life line to ours: a job's grace, and what SIGKILL takes.
 constexpr Millis kEndPatience{120'000};
+constexpr Millis kAskedPatience{4'000};  // acc-ctl, which leaves, waits a second longer
 
 void finish(BridgeState& state, int code, BridgeActions& out) {
   if (std::exchange(state.phase, BridgePhase::finished) == BridgePhase::finished) return;
@@ -245,6 +246,8 @@ void on_stop(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
     return;
   }
   state.is_stop_heard = true;
+  if (state.is_line_closed && !state.wish.job.empty())
+    return finish(state, to_int(ExitCode::nodes_missing), out);
   ask_state(state, out);
 }
 
@@ -260,6 +263,12 @@ BridgeActions on(BridgeState& state, const BridgeLineClosed&) {
   const bool is_attached = !state.wish.job.empty();
   if (state.phase == BridgePhase::submitting && !is_attached)
     return out;  // stopped when it is known
+  // acc-ctl said that the job was asked to stop.
+  if (state.phase == BridgePhase::running && is_attached && state.stops > 0 &&
+      !state.is_stop_heard) {
+    out.emplace_back(ArmBridgeTimer{BridgeTimer::end, kAskedPatience});
+    return out;
+  }
   if (state.phase != BridgePhase::running || is_attached) {
     finish(state, to_int(ExitCode::nodes_missing), out);
     return out;

@@ -351,4 +351,34 @@ SCENARIO("an attached bridge follows a job that is there, and stops nothing", "[
   CHECK(story.all<AskDaemon>().empty());
 }
 
+SCENARIO("two quick Ctrl-C of acc-ctl attach left a job that was said to have been asked to stop",
+         "[ctl][bridge]") {
+  auto attached = wish();
+  attached.job = "y";
+  Story story{attached};
+  story.ordered(agent::Prepare{"token"}).answered(BridgeAsk::state, 200, kRuns);
+  story.ordered(agent::Go{}).ordered(agent::PassSignal{SIGTERM});
+  CHECK(story.asks(BridgeAsk::stop));
+  WHEN("it leaves before the daemon has answered") {
+    story.hears(BridgeLineClosed{});
+    CHECK(story.all<FinishBridge>().empty());
+    CHECK(story.delay(BridgeTimer::end) == Millis{4'000});
+    THEN("the answer ends the bridge") {
+      story.answered(BridgeAsk::stop, 202, "{}");
+      CHECK(story.only<FinishBridge>().code == 69);
+    }
+    THEN("a stop that isn't heard is asked for again, and then told") {
+      story.hears(BridgeUnanswered{BridgeAsk::stop, "it is gone"});
+      story.hears(BridgeTimerFired{BridgeTimer::stop});
+      CHECK(story.asks(BridgeAsk::stop));
+      story.hears(BridgeTimerFired{BridgeTimer::end});
+      CHECK(story.only<TellBridge>().text == "its job y could not be stopped: it is gone");
+    }
+  }
+  WHEN("it leaves afterwards") {
+    story.answered(BridgeAsk::stop, 202, "{}").hears(BridgeLineClosed{});
+    THEN("the bridge ends") { CHECK(story.only<FinishBridge>().code == 69); }
+  }
+}
+
 }  // namespace acc::ctl
