@@ -115,7 +115,6 @@ TEST_CASE("a worker that is alone on its machine has all cores, as under torchru
   CHECK(threads({"--nproc-per-node=2"}) == "1");
   CHECK(threads({"--nproc-per-node=1", "--num_cpu_threads_per_process=3"}) == "3");
   CHECK(threads({"--num_processes=1"}) == "1");  // Accelerate's
-  CHECK(threads({"--nproc-per-node=1"}, {{"OMP_NUM_THREADS", "5"}}) == "5");
   CHECK(threads({"--nproc-per-node=1", "--cpu"}) != "unset");  // the cores, as is told
   const Environment task{{"SLURM_JOB_ID", "1"},         {"SLURM_STEP_ID", "0"},
                          {"SLURM_PROCID", "0"},         {"SLURM_LOCALID", "0"},
