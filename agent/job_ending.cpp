@@ -17,6 +17,7 @@
 #include "common/worker_env.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 
@@ -133,7 +134,8 @@ void JobEnding::hand_on_error(const JobReport& report) const {
   const int code = exited != nullptr ? exited->code : killed != nullptr ? -killed->signo : 1;
   const auto json = with_error_code(failure->error->json, code);
   auto written = write_whole_file(path, json);
-  if (written.has_error()) written = overwrite_file(path, json);  // a mount, which can't be replaced
+  const bool is_mount = written.has_error() && written.error().errnum == EBUSY;
+  if (is_mount) written = overwrite_file(path, json);  // it can't be replaced
   if (written.has_error())
     parts_.messages.error("the worker's error is not in TORCHELASTIC_ERROR_FILE: " +
                           written.error().what);
