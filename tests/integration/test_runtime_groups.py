@@ -128,8 +128,11 @@ class Programs(GroupsTest):
                 self.assertEqual([node.returncode for node in nodes], [0, 0])
 
     def test_a_restarted_worker_begins_anew(self):
-        script = f'{WORKER} 1 cpp overlap && {{ [ "$ACC_ROUND" != 0 ] || [ "$RANK" != 1 ] || kill -9 $$; }} && {WORKER} 1 cpp overlap'
-        code, text = self.launched("sh", "-c", script, flags=["--num_processes", "2", "--max_restarts", "1"])
+        """Rank 1 crashes between its programs, once both ranks have ended the first: the restart would end rank 0's before its line."""
+        with tempfile.TemporaryDirectory() as folder:
+            crash = f'[ "$ACC_ROUND" = 0 ] && [ "$RANK" = 1 ] && {{ until [ -e {folder}/0 ]; do sleep 0.05; done; kill -9 $$; }}'
+            script = f'{WORKER} 1 cpp overlap && : >{folder}/$RANK && {{ {crash}; {WORKER} 1 cpp overlap; }}'
+            code, text = self.launched("sh", "-c", script, flags=["--num_processes", "2", "--max_restarts", "1"])
         self.made(text, 1, 2 + 4)
         self.assertEqual(code, 0, text)
 
