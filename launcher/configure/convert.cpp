@@ -65,7 +65,12 @@ std::string in_shell(const std::string& word) {
 }
 
 std::string start_of_line(const ForeignLine& line, const std::string& file) {
-  std::string out = "acc-launch --config_file " + in_shell(file);
+  std::string out;
+  for (const auto& variable : line.variables) {
+    const auto behind_equals = variable.find('=') + 1;
+    out += variable.substr(0, behind_equals) + in_shell(variable.substr(behind_equals)) + " ";
+  }
+  out += "acc-launch --config_file " + in_shell(file);
   for (const auto& word : line.flags) out += " " + in_shell(word);
   for (const auto& word : line.command) out += " " + in_shell(word);
   return out;

@@ -29,13 +29,11 @@ bool is_python(const std::string& word) { return base_name(word).starts_with("py
 struct Start {
   Launcher launcher = Launcher::unknown;
   std::size_t first = 0;  ///< word behind the launcher's name
+  std::vector<std::string> variables{};
 };
 
-/// Variables in front of the program, `VAR=value`, are passed over.
-Start start_of(std::span<const std::string> words) {
-  std::size_t at = 0;
-  while (at < words.size() && words[at].find('=') != std::string::npos && words[at][0] != '-') ++at;
-  if (at == words.size()) return {};
+/// How a line begins whose launcher's name is at `at`, or that of a program that starts it.
+Start start_at(std::span<const std::string> words, std::size_t at) {
   auto name = base_name(words[at]);
   std::size_t next = at + 1;
   if (is_python(words[at])) {
@@ -61,6 +59,18 @@ Start start_of(std::span<const std::string> words) {
     if (name == known) return {launcher, next};
   const bool is_accelerate = name == "accelerate" && next < words.size() && words[next] == "launch";
   return is_accelerate ? Start{Launcher::accelerate, next + 1} : Start{};
+}
+
+/// In front of the launcher may stand variables as for a shell, `VAR=value`, or as for `env`.
+Start start_of(std::span<const std::string> words) {
+  std::size_t at = !words.empty() && base_name(words[0]) == "env" ? 1 : 0;
+  std::vector<std::string> variables;
+  while (at < words.size() && words[at].find('=') != std::string::npos && words[at][0] != '-')
+    variables.push_back(words[at++]);
+  if (at == words.size()) return {};
+  auto start = start_at(words, at);
+  start.variables = std::move(variables);
+  return start;
 }
 
 void put_value(Map& map, const launcher::KeyRow& row, const Value& value) {
@@ -252,6 +262,7 @@ Result<ForeignLine> read_foreign_line(std::span<const std::string> words, const 
     if (value_of(done.map, key) == nullptr && !has_nodes) put(done.map, key, value);
   }
   note_own_keys(done);
+  done.variables = start.variables;
   return done;
 }
 

@@ -12,10 +12,11 @@ namespace acc::configure {
 
 /// A command line of another launcher, said with a config file and acc-launch.
 struct ForeignLine {
-  launcher::Map map;                 ///< of the config file
-  std::vector<std::string> flags;    ///< of acc-launch, for what is no key of a file
-  std::vector<std::string> command;  ///< the program and its arguments
-  std::vector<std::string> notes;    ///< one for each flag without a counterpart
+  launcher::Map map;                     ///< of the config file
+  std::vector<std::string> flags;        ///< of acc-launch, for what is no key of a file
+  std::vector<std::string> command;      ///< the program and its arguments
+  std::vector<std::string> notes;        ///< one for each flag without a counterpart
+  std::vector<std::string> variables{};  ///< NAME=VALUE, as set in front of the line
 };
 
 /// Open MPI's, MPICH's and Intel MPI's mpirun and mpiexec.

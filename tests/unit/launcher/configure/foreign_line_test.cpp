@@ -72,6 +72,16 @@ TEST_CASE("a flag without a counterpart is one line", "[configure][foreign]") {
   CHECK(at(mpi, "num_processes") == "4");
 }
 
+TEST_CASE("variables in front of a command line are kept", "[configure][foreign]") {
+  for (const auto* words : {"OMP_NUM_THREADS=4 A=b=c torchrun --nproc_per_node 2 t.py",
+                            "env OMP_NUM_THREADS=4 A=b=c mpirun -np 2 python t.py"}) {
+    const auto line = read(words);
+    CHECK(acc::join(line.variables, " ") == "OMP_NUM_THREADS=4 A=b=c");
+    CHECK(at(line, "num_processes") == "2");
+  }
+  CHECK(read("torchrun t.py A=1").variables.empty());
+}
+
 TEST_CASE("hosts of mpirun stay flags", "[configure][foreign]") {
   const auto line = read("mpiexec -hosts a,b -ppn 8 python -u train.py x");
   CHECK(acc::join(line.flags, " ") == "--hosts a,b --ssh --nproc_per_node=8");
