@@ -4,9 +4,10 @@
 #include "agent/daemon/descriptor_waits.hpp"
 #include "agent/daemon/job_group.hpp"
 #include "agent/daemon/login_user.hpp"
+#include "agent/daemon/on_own_thread.hpp"
 #include "agent/daemon/on_pool.hpp"
-#include "agent/daemon/trial_processes.hpp"
 #include "agent/daemon/process_identity.hpp"
+#include "agent/daemon/trial_processes.hpp"
 #include "common/exit_codes.hpp"
 #include "common/exit_status.hpp"
 #include "common/log.hpp"
@@ -26,6 +27,7 @@
 #include <cerrno>
 #include <csignal>
 #include <exception>
+#include <memory>
 
 namespace acc::agent::daemon {
 
@@ -38,6 +40,13 @@ namespace {
 
 /// A working directory on a server that doesn't answer.
 constexpr auto kSetUpLimit = 30s;
+
+UniqueFd guardian_of(const StoredJob& job) {
+  const auto process = std::make_shared<UniqueFd>();
+  const bool is_known = run_on_own_thread(
+      job.uid, [process, guardian = job.guardian] { *process = open_process(guardian); }, 2s);
+  return is_known ? std::move(*process) : open_process_of(job.uid, job.guardian);
+}
 }  // namespace
 
 JobKeeper::JobKeeper(asio::io_context& io, ServiceSettings settings)
@@ -101,7 +110,7 @@ void JobKeeper::adopt(const JobPtr& job) {
   auto& life = job->stored.life;
   // The group of one that couldn't be removed when it ended.
   if (life.phase == Phase::ended) return remove_group(job);
-  UniqueFd process = open_process(job->stored.guardian);
+  UniqueFd process = guardian_of(job->stored);
   std::int64_t ended_ms = 0;
   const Found found = processes_->look(*job, process, ended_ms);
   const bool had_guardian = life.phase != Phase::queued && life.phase != Phase::delayed;

@@ -4,6 +4,7 @@
 #include "agent/daemon/crash_point.hpp"
 #include "agent/daemon/descriptor_waits.hpp"
 #include "agent/daemon/job_group.hpp"
+#include "agent/daemon/on_own_thread.hpp"
 #include "agent/daemon/on_pool.hpp"
 #include "agent/daemon/process_identity.hpp"
 #include "agent/daemon/user_file.hpp"
@@ -45,6 +46,8 @@ namespace {
 constexpr auto kSweepLimit = 60s;
 constexpr auto kAgentLimit = 2s;
 constexpr auto kStacksLimit = 15s;
+/// To look through /proc, also on a machine with very many processes that does much else.
+constexpr auto kScanLimit = 20s;
 /// From the start of an agent to its socket.
 constexpr auto kSocketLimit = 3s;
 
@@ -105,6 +108,26 @@ class SweepTurn {
 
 }  // namespace
 
+namespace {
+
+// Nothing: they can't be read now.
+awaitable<std::optional<std::vector<FoundProcess>>> find_processes(uid_t uid, std::string mark,
+                                                                   std::size_t most) {
+  const auto found = std::make_shared<std::vector<FoundProcess>>();
+  const bool is_known = co_await on_own_thread(
+      uid, [=] { *found = processes_with(uid, mark, most); }, kScanLimit);
+  std::optional<std::vector<FoundProcess>> answer;
+  if (is_known) answer = std::move(*found);
+  co_return answer;
+}
+
+awaitable<bool> kill_processes(uid_t uid, std::string mark, pid_t spared) {
+  co_return co_await on_own_thread(
+      uid, [=] { kill_processes_with(uid, mark, spared); }, kScanLimit);
+}
+
+}  // namespace
+
 awaitable<void> JobProcesses::sweep(JobPtr job) const {
   constexpr std::size_t kPortion = 32;
   constexpr int kSweepsOfAUser = 2;
@@ -117,23 +140,15 @@ awaitable<void> JobProcesses::sweep(JobPtr job) const {
   const auto give_up = std::max(end, Clock::now()) + 5s;
   for (;;) {
     const bool is_late = Clock::now() >= end;
-    if (is_late) {
-      std::function<std::uint64_t()> kill_left = [uid, mark] {
-        return kill_processes_with(uid, mark);
-      };
-      co_await on_pool(files_, std::move(kill_left));
-    }
-    std::function<std::vector<FoundProcess>()> find_left = [uid, mark] {
-      return processes_with(uid, mark, kPortion);
-    };
-    auto left = co_await on_pool(files_, std::move(find_left));
-    if (left.empty() || Clock::now() >= give_up) break;
-    for (auto& process : left) {
+    if (is_late) co_await kill_processes(uid, mark, 0);
+    auto left = co_await find_processes(uid, mark, kPortion);
+    if (!left || left->empty() || Clock::now() >= give_up) break;
+    for (auto& process : *left) {
       const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(
           (is_late ? give_up : end) - Clock::now());
       co_await await_readable(std::move(process.fd), std::max(patience, 1ms));
     }
-    co_await pause_for(50ms);  // scans in a row would hold up the pool
+    co_await pause_for(50ms);
   }
   kill_job_group(group_, job->id());
 }
@@ -268,12 +283,8 @@ awaitable<void> JobProcesses::kill(JobPtr job) const {
   if (!job->process.is_open()) co_return;
   log::warn("job_killed", {{"job", job->id()}, {"why", "its grace is over"}});
   // The agent first: its guardian then sweeps up what the workers left.
-  std::function<std::uint64_t()> kill_all =
-      [uid = job->stored.uid, spared = job->stored.guardian.pid,
-       mark = std::string{kJobFolderVariable} + '=' + folder_.user_path(job->id())] {
-        return kill_processes_with(uid, mark, spared);
-      };
-  co_await on_pool(files_, std::move(kill_all));
+  auto mark = std::string{kJobFolderVariable} + '=' + folder_.user_path(job->id());
+  co_await kill_processes(job->stored.uid, std::move(mark), job->stored.guardian.pid);
   const auto end = std::chrono::steady_clock::now() + 5s;
   for (auto left = 5'000ms; left > 0ms;
        left = std::chrono::duration_cast<std::chrono::milliseconds>(

@@ -70,6 +70,15 @@ UniqueFd open_process(const ProcessIdentity& process) {
   return fd;
 }
 
+UniqueFd open_process_of(uid_t uid, const ProcessIdentity& process) {
+  if (process.pid <= 1 || process.boot_id != boot_id()) return {};
+  UniqueFd fd = open_pid(process.pid);
+  struct stat info {};
+  const std::string path = "/proc/" + std::to_string(process.pid);
+  if (!fd || ::stat(path.c_str(), &info) != 0 || info.st_uid != uid) return {};
+  return fd;
+}
+
 std::vector<FoundProcess> processes_with(uid_t uid, const std::string& assignment,
                                          std::size_t most) {
   std::vector<FoundProcess> found;

@@ -14,6 +14,9 @@ namespace acc::agent::daemon {
 [[nodiscard]] std::uint64_t start_time_of(pid_t pid);
 /// A pidfd of just this process; none: it has ended, also where a zombie is left of it.
 [[nodiscard]] UniqueFd open_process(const ProcessIdentity& process);
+/// The same where its start time can't be read (on_own_thread.hpp): the process of that number, if
+/// it is one of `uid`.
+[[nodiscard]] UniqueFd open_process_of(uid_t uid, const ProcessIdentity& process);
 
 struct FoundProcess {
   pid_t pid = 0;
@@ -22,7 +25,7 @@ struct FoundProcess {
 /// Processes of `uid` that were started with `assignment` ("NAME=value") in their environment, at
 /// most `most`: a user may have any number of them, and each takes a descriptor. It reads all of
 /// /proc: for the rare case that a guardian was killed. A last one without a descriptor: none were
-/// left to look further.
+/// left to look further. That user can hold it up (on_own_thread.hpp).
 [[nodiscard]] std::vector<FoundProcess> processes_with(uid_t uid, const std::string& assignment,
                                                        std::size_t most);
 /// SIGKILL to all of them but `spared`, one descriptor at a time. @return how many

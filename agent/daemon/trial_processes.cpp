@@ -1,6 +1,7 @@
 #include "agent/daemon/trial_processes.hpp"
 
 #include "agent/daemon/job_group.hpp"
+#include "agent/daemon/on_own_thread.hpp"
 #include "agent/daemon/on_pool.hpp"
 #include "agent/daemon/process_identity.hpp"
 #include "agent/small_file.hpp"
@@ -8,7 +9,6 @@
 #include "common/random.hpp"
 #include "common/text.hpp"
 
-#include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
@@ -22,6 +22,7 @@
 #include <csignal>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,14 +38,14 @@ namespace {
 
 constexpr std::string_view kGroupPrefix = "_trial-";  // names of jobs begin with a letter or digit
 
-/// True once `work` returned 0. It runs on the pool, again after pauses until `limit` has passed.
-awaitable<bool> repeat(asio::thread_pool& pool, std::function<std::uint64_t()> work,
-                       std::chrono::milliseconds limit) {
+using Work = std::function<awaitable<std::uint64_t>()>;
+
+/// True once `work` returned 0. It runs again after pauses until `limit` has passed.
+awaitable<bool> repeat(Work work, std::chrono::milliseconds limit) {
   const auto end = std::chrono::steady_clock::now() + limit;
   asio::steady_timer pause{co_await asio::this_coro::executor};
   for (auto time = 2ms;; time = std::min<std::chrono::milliseconds>(time * 2, 100ms)) {
-    auto again = work;
-    const auto left = co_await on_pool(pool, std::move(again));
+    const auto left = co_await work();
     if (left == 0) co_return true;
     if (std::chrono::steady_clock::now() >= end) co_return false;
     pause.expires_after(time);
@@ -61,8 +62,22 @@ bool is_of_living_daemon(std::string_view name) {
 }
 
 // A group is busy until the last of its processes has exited.
-std::uint64_t kill_and_remove(const std::string& jobs_group, const std::string& name) {
-  return remove_job_group(jobs_group, name) ? 0 : 1;
+awaitable<std::uint64_t> kill_and_remove(asio::thread_pool& pool, std::string jobs_group,
+                                         std::vector<std::string> names) {
+  std::function<std::uint64_t()> work = [=] {
+    std::uint64_t left = 0;
+    for (const auto& name : names) left += remove_job_group(jobs_group, name) ? 0 : 1;
+    return left;
+  };
+  co_return co_await on_pool(pool, std::move(work));
+}
+
+// @return how many; 1 also where they can't be read
+awaitable<std::uint64_t> kill_marked(uid_t uid, std::string mark) {
+  const auto killed = std::make_shared<std::uint64_t>(0);
+  const bool is_known = co_await on_own_thread(
+      uid, [=] { *killed = kill_processes_with(uid, mark); }, 20s);
+  co_return is_known ? *killed : 1;
 }
 
 }  // namespace
@@ -89,16 +104,16 @@ bool TrialProcesses::look_after_fork() {
 
 void TrialProcesses::kill_soon() const {
   if (group_) return kill_job_group(jobs_group_, name_);
-  asio::post(pool_, [uid = uid_, assignment = mark()] { kill_processes_with(uid, assignment); });
+  begin_on_own_thread(uid_, [uid = uid_, mark = mark()] { kill_processes_with(uid, mark); });
 }
 
 awaitable<bool> TrialProcesses::end(std::chrono::milliseconds limit) const {
-  std::function<std::uint64_t()> work;
+  Work work;
   if (group_)
-    work = [group = jobs_group_, name = name_] { return kill_and_remove(group, name); };
+    work = [this] { return kill_and_remove(pool_, jobs_group_, {name_}); };
   else
-    work = [uid = uid_, assignment = mark()] { return kill_processes_with(uid, assignment); };
-  co_return co_await repeat(pool_, std::move(work), limit);
+    work = [this] { return kill_marked(uid_, mark()); };
+  co_return co_await repeat(std::move(work), limit);
 }
 
 awaitable<void> end_earlier_trials(std::string jobs_group, asio::thread_pool& pool) {
@@ -112,12 +127,8 @@ awaitable<void> end_earlier_trials(std::string jobs_group, asio::thread_pool& po
     ::closedir(folder);
   }
   if (names.empty()) co_return;
-  std::function<std::uint64_t()> work = [jobs_group, names = std::move(names)] {
-    std::uint64_t left = 0;
-    for (const auto& name : names) left += kill_and_remove(jobs_group, name);
-    return left;
-  };
-  const bool is_clear = co_await repeat(pool, std::move(work), 10s);
+  Work work = [&] { return kill_and_remove(pool, jobs_group, names); };
+  const bool is_clear = co_await repeat(std::move(work), 10s);
   if (!is_clear) log::warn("trials_left", {{"group", jobs_group}, {"why", "not to be killed"}});
 }
 

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+
+#include <chrono>
+#include <functional>
+
+#include <sys/types.h>
+
+/// Reads of a user's processes, which that user can hold up in the kernel for any time: while an
+/// execve() waits for a file on a FUSE file system of the user's own, nobody reads the process's
+/// /proc/PID/environ, stat or exe. What does so runs on a thread of its own, which is left behind
+/// when its time is over, and ends with this process at the latest.
+namespace acc::agent::daemon {
+
+/// @param work  owns all that it uses, as it may outlive the caller
+/// @return false: it hasn't ended in time, or too many of that user's are under way (nothing was
+/// run). What it writes to mustn't be read then.
+[[nodiscard]] boost::asio::awaitable<bool> on_own_thread(uid_t uid, std::function<void()> work,
+                                                         std::chrono::milliseconds limit);
+/// The same; it blocks meanwhile.
+[[nodiscard]] bool run_on_own_thread(uid_t uid, std::function<void()> work,
+                                     std::chrono::milliseconds limit);
+
+/// The same, and nobody waits for it.
+void begin_on_own_thread(uid_t uid, std::function<void()> work);
+
+}  // namespace acc::agent::daemon
