@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <string_view>
 
 namespace acc::agent::daemon {
 
@@ -37,12 +39,34 @@ bool is_dots(const char* name) {
   return std::strcmp(name, ".") == 0 || std::strcmp(name, "..") == 0;
 }
 
+// Of a folder that was moved up to the top: whose it must be.
+constexpr std::string_view kDeepPrefix = ".deep-";
+
+std::string deep_name(std::optional<uid_t> owner) {
+  return std::string{kDeepPrefix} + (owner ? std::to_string(*owner) : "") + "-" + random_name();
+}
+
+std::optional<uid_t> owner_in(std::string_view name) {
+  if (!name.starts_with(kDeepPrefix)) return std::nullopt;
+  name.remove_prefix(kDeepPrefix.size());
+  return parse_number<uid_t>(name.substr(0, name.find('-')));
+}
+
+// Root could empty the folders of anybody that a user has moved into one of its own, and that this
+// user can't empty. So below an entry of the top, which the user can't exchange, only folders of
+// its owner are emptied.
 class Remover {
  public:
   Remover(int top, dev_t device) : top_{top}, device_{device} {}
 
-  // Empties the folder; true if it found nothing that has to be visited again.
-  bool empty(DIR* folder, int depth) {
+  // Empties the top; true if it found nothing that has to be visited again.
+  bool empty(DIR* top) { return empty(top, 0, std::nullopt); }
+
+  [[nodiscard]] int errnum() const { return errnum_; }
+  [[nodiscard]] const std::string& where() const { return where_; }
+
+ private:
+  bool empty(DIR* folder, int depth, std::optional<uid_t> owner) {
     bool is_empty = true;
     const int fd = ::dirfd(folder);
     while (const dirent* entry = ::readdir(folder)) {
@@ -52,16 +76,13 @@ class Remover {
         if (errno != ENOENT) note(entry->d_name);
         continue;
       }
-      if (!remove_folder(fd, entry->d_name, depth)) is_empty = false;
+      if (!remove_folder(fd, entry->d_name, depth, depth == 0 ? owner_in(entry->d_name) : owner))
+        is_empty = false;
     }
     return is_empty;
   }
 
-  [[nodiscard]] int errnum() const { return errnum_; }
-  [[nodiscard]] const std::string& where() const { return where_; }
-
- private:
-  bool remove_folder(int parent, const char* name, int depth) {
+  bool remove_folder(int parent, const char* name, int depth, std::optional<uid_t> owner) {
     if (::unlinkat(parent, name, AT_REMOVEDIR) == 0) return true;
     struct stat info {};
     if (::fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT;
@@ -70,7 +91,7 @@ class Remover {
       return true;
     }
     if (depth >= kDeepest) {
-      const std::string up = ".deep-" + random_name();
+      const std::string up = deep_name(owner);
       if (::renameat(parent, name, top_, up.c_str()) != 0) note(name);
       return false;
     }
@@ -85,10 +106,21 @@ class Remover {
         note(name);
         return true;
       }
-      is_empty = empty(folder.get(), depth + 1);
+      const auto own = owner_of(folder.get());
+      if (::geteuid() == 0 && (!own || (owner && *own != *owner))) {
+        errno = EPERM;
+        note(name);
+        return true;
+      }
+      is_empty = empty(folder.get(), depth + 1, own);
     }
     if (::unlinkat(parent, name, AT_REMOVEDIR) != 0 && errno != ENOENT && is_empty) note(name);
     return is_empty;
+  }
+
+  static std::optional<uid_t> owner_of(DIR* folder) {
+    struct stat info {};
+    return ::fstat(::dirfd(folder), &info) == 0 ? std::optional{info.st_uid} : std::nullopt;
   }
 
   void note(const char* name) {
@@ -138,7 +170,7 @@ Result<void> remove_tree(int parent, const std::string& name) {
     const Folder folder = open_tree_folder(parent, name.c_str());
     if (!folder) return system_error(errno, "remove '" + name + "'");
     Remover remover{::dirfd(folder.get()), info.st_dev};
-    const bool is_empty = remover.empty(folder.get(), 0);
+    const bool is_empty = remover.empty(folder.get());
     if (::unlinkat(parent, name.c_str(), AT_REMOVEDIR) == 0) return {};
     if (remover.errnum() != 0)
       return system_error(remover.errnum(), "remove '" + remover.where() + "' in '" + name + "'");

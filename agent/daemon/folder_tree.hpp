@@ -9,7 +9,9 @@
 /// link, onto no other file system.
 namespace acc::agent::daemon {
 
-/// Removes `name` below `parent`. What is nested deeply costs no more descriptors.
+/// Removes `name` below `parent`. What is nested deeply costs no more descriptors. As root it
+/// empties, below each entry of `name`, only folders of that entry's owner: what else a user moved
+/// there, and couldn't remove, stays with EPERM.
 [[nodiscard]] Result<void> remove_tree(int parent, const std::string& name);
 /// What it takes on the disk; it stops counting after some hundred thousand files.
 [[nodiscard]] std::uint64_t bytes_of_tree(int parent, const std::string& name);

@@ -256,6 +256,40 @@ TEST_CASE("a tree is removed whole, however deep, and nothing that its links nam
   CHECK(remove_tree(fd.get(), "tree").has_value());  // it is gone already
 }
 
+TEST_CASE("root doesn't empty another user's folder that a job's user moved there", "[daemon]") {
+  if (::geteuid() != 0) return;
+  constexpr uid_t kUser = 64'100, kOther = 64'101;
+  const acc::testing::TestFolder folder;
+  const auto fd = open_folder(folder.path());
+  const auto give = [&](const std::string& name, uid_t uid) {
+    fs::create_directories(folder / name);
+    REQUIRE(::chown((folder / name).c_str(), uid, uid) == 0);
+  };
+  std::string deep = "tree/user/deep";
+  for (int i = 0; i < 40; ++i) deep += "/d";
+  for (const auto& place : {std::string{"tree/user"}, deep}) {
+    fs::create_directories(folder / place);
+    give(place + "/project", kOther);
+    give(place + "/project/results", kOther);
+    write(folder / (place + "/project/results/model"), "x");
+    give(place + "/own/inner", kUser);
+  }
+  for (auto at = deep; at != "tree"; at = at.substr(0, at.rfind('/'))) give(at, kUser);
+  give("tree/user/own", kUser);
+  give("tree/user/empty", kOther);
+  const auto removed = remove_tree(fd.get(), "tree");
+  REQUIRE(removed.has_error());
+  CHECK(removed.error().what.find("project") != std::string::npos);
+  CHECK(fs::exists(folder / "tree/user/project/results/model"));
+  CHECK_FALSE(fs::exists(folder / "tree/user/own"));
+  CHECK_FALSE(fs::exists(folder / "tree/user/empty"));
+  (void)remove_tree(fd.get(), "tree");  // it is tried again
+  std::size_t models = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(folder / "tree"))
+    models += entry.path().filename() == "model";
+  CHECK(models == 2);
+}
+
 TEST_CASE("job files that others may write, links and bad names are refused by name", "[daemon]") {
   const acc::testing::TestFolder folder;
   const auto add = [&](const std::string& name, mode_t mode) {
