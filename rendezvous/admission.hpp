@@ -11,8 +11,9 @@
 #include <string>
 
 /// Rate and concurrency limits for unauthenticated connections (P5). Pure: the time is passed in. A
-/// node of the cluster names its key in its first bytes. That proves nothing, but strangers don't
-/// know the key id, so they never evict a node that shares their address.
+/// node of the cluster names its key in its first bytes. That proves nothing, as the key id goes over
+/// the wire in clear; but a stranger who has never seen one can't evict a node that shares its
+/// address.
 namespace acc::rendezvous {
 
 struct AdmissionLimits {
@@ -43,7 +44,7 @@ class Admission {
   };
   /// A connection from `source` (an address; the owner shortens IPv6 to its /64) was accepted.
   Verdict accepted(ConnectionId id, const std::string& source, Instant now);
-  /// Its first bytes name a key of ours: strangers can't evict it any more.
+  /// Its first bytes name a key of ours: those that name none can't evict it any more.
   /// @return an older connection of its source to close, as too many name a key
   std::optional<ConnectionId> named(ConnectionId id);
   /// Closed because it was not trusted and named no key. That doesn't count as a failure: a flood

@@ -219,11 +219,34 @@ void PeerDoor::make_room(Id older) {
   if (found != half_open_.end() && !found->second.stream->has_begun() && tls) {
     std::array<char, kHello> bytes;
     if (rendezvous::names_key((*tls)->secret(), first_bytes(found->second.stream->fd(), bytes))) {
-      if (!is_crowded(older)) return;
+      if (!is_crowded(older)) older = newest_of_largest_source();
       admission_.dismissed(older);  // no failure
     }
   }
   drop(older, "too many connections that prove nothing");
+}
+
+// All name a key, which is no proof: one handshake of a node shows its id. Where the
+// most come from, one more is to come again; one that waits for its turn rather than one whose
+// handshake goes on.
+PeerDoor::Id PeerDoor::newest_of_largest_source() const {
+  struct Source {
+    std::size_t count = 0;
+    Id newest = 0;
+    Id newest_waiting = 0;
+  };
+  std::map<std::string_view, Source> sources;
+  const Source* largest = nullptr;
+  for (const auto& [id, one] : half_open_) {
+    if (one.is_dropped) continue;
+    auto& source = sources[one.source];
+    ++source.count;
+    source.newest = id;
+    if (!one.stream->has_begun()) source.newest_waiting = id;
+    if (largest == nullptr || source.count > largest->count) largest = &source;
+  }
+  if (largest == nullptr) return 0;
+  return largest->newest_waiting != 0 ? largest->newest_waiting : largest->newest;
 }
 
 // More than wait for their turn. This one is to come again.
@@ -287,6 +310,7 @@ void PeerDoor::hurry(const std::string& source) {
 void PeerDoor::drop(Id id, const std::string& why) {
   const auto found = half_open_.find(id);
   if (found == half_open_.end()) return admission_.dismissed(id);
+  found->second.is_dropped = true;
   failed(id, found->second.source, why);
   auto& stream = *found->second.stream;
   if (!stream.has_begun()) answer_in_clear(stream.fd(), rendezvous::kAlertBusy);

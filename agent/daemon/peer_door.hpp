@@ -61,6 +61,7 @@ class PeerDoor {
   boost::asio::awaitable<void> greet(Id id, Peer peer, std::unique_ptr<PeerStream> stream);
   boost::asio::awaitable<Outcome> prove(Id id, const Peer& peer, PeerStream& stream);
   void make_room(Id older);
+  [[nodiscard]] Id newest_of_largest_source() const;
   bool is_crowded(Id named);
   boost::asio::awaitable<bool> await_turn(Id id, std::string source);
   void end_turn(Id id, const std::string& source);
@@ -81,6 +82,7 @@ class PeerDoor {
     PeerStream* stream;  ///< of its coroutine, which removes this first
     std::string source;
     Instant since;
+    bool is_dropped = false;  ///< its coroutine ends in this turn of the loop
   };
   std::map<Id, HalfOpen> half_open_;
   /// The handshakes of one source.
