@@ -302,15 +302,19 @@ FanOutActions on(FanOutState& state, const HostContact& e) {
   if (state.phase != FanOutPhase::running || state.is_detached) return out;
   out.emplace_back(TellContact{e.host});
   if (e.silence) wait_longer_if_alone(state, out);
-  // It may be the one that was to tell the others.
+  // It may be the one that was to tell the others, or may have told them: one that is stopping takes
+  // SIGTERM for the repetition of a scheduler, and SIGINT for a second request, which leaves its
+  // workers 2 s.
   const bool is_one_asked = state.policy.leaves_at == 0 && state.stop_requests == 1;
-  if (e.silence && is_one_asked && !state.is_end_armed) {
+  if (e.silence && host.was_asked && is_one_asked && !state.is_end_armed) {
     const auto other = std::ranges::find_if(state.hosts, [](const FanOutHost& one) {
-      return lives(one) && !one.silence && !one.exit_code;
+      return lives(one) && !one.silence && !one.exit_code && !one.was_asked;
     });
-    if (other != state.hosts.end())
-      out.emplace_back(SendSignal{static_cast<HostIndex>(other - state.hosts.begin()),
-                                  state.stop_signal});
+    if (other != state.hosts.end()) {
+      other->was_asked = true;
+      out.emplace_back(
+          SendSignal{static_cast<HostIndex>(other - state.hosts.begin()), SIGTERM});
+    }
   }
   leave_silent(state, out);
   return out;
@@ -371,9 +375,11 @@ FanOutActions pass_on(FanOutState& state, int signo) {
   const bool to_all = is_stop(signo) && state.stop_requests > 1;
   const bool is_any_heard = std::ranges::any_of(
       state.hosts, [](const FanOutHost& host) { return lives(host) && !host.silence; });
-  for_living(state, [&](HostIndex i, const FanOutHost& host) {
+  for_living(state, [&](HostIndex i, FanOutHost& host) {
     const bool hears = !host.silence || !is_any_heard;
-    if (to_all || (hears && out.empty())) out.emplace_back(SendSignal{i, signo});
+    if (!to_all && (!hears || !out.empty())) return;
+    host.was_asked = host.was_asked || is_stop(signo);
+    out.emplace_back(SendSignal{i, signo});
   });
   return out;
 }

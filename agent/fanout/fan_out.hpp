@@ -56,6 +56,7 @@ struct FanOutHost {
   bool is_at_work = false;       ///< it runs them now
   bool is_closed = false;        ///< we closed its life line
   bool is_apart = false;         ///< cut off, and not seen at work since
+  bool was_asked = false;        ///< it was sent a stop signal
   std::optional<HostSilence> silence;
 };
 

@@ -9,6 +9,7 @@
 #include "agent/output/terminal_view.hpp"
 #include "agent/output/worker_stream.hpp"
 #include "common/plain_text.hpp"
+#include "common/host_name.hpp"
 #include "common/log.hpp"
 
 #include <boost/asio/post.hpp>
@@ -91,6 +92,7 @@ OutputHub::OutputHub(boost::asio::io_context& io, const OutputPlan& plan,
   destinations_ = std::make_unique<Destinations>(facts_, options_, std::move(journal),
                                                  plan_.patience, std::move(wake));
   destinations_->is_log_dir_closed = plan_.is_log_dir_closed;
+  if (plan_.is_reported_elsewhere) destinations_->program += ": " + host_name();
 }
 
 OutputHub::~OutputHub() {

@@ -94,7 +94,8 @@ void begin(BridgeState& state, std::string job, BridgeActions& out) {
   state.phase = BridgePhase::running;
   out.emplace_back(SendMark{agent::JobStarted{state.job}});
   heard(state, out);
-  out.emplace_back(ArmBridgeTimer{BridgeTimer::state, kStateEvery});
+  out.emplace_back(
+      ArmBridgeTimer{BridgeTimer::state, state.wish.detaches ? kStateSoon : kStateEvery});
   if (state.wish.detaches) {
     for (auto& stream : state.streams) stream.is_whole = true;
   }
@@ -201,6 +202,11 @@ void revive_streams(BridgeState& state, BridgeActions& out) {
   }
 }
 
+std::string why_of(const JobRow& job) {
+  if (!job.reason.empty() || !job.exit_code) return job.reason;
+  return "exit code " + std::to_string(*job.exit_code);
+}
+
 void on_state(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   const auto job = job_answered(e.status, e.body);
   if (state.phase == BridgePhase::checking) {
@@ -224,10 +230,12 @@ void on_state(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
     if (is_news) {
       for (auto& loss : losses_of(e.body)) out.emplace_back(SendMark{std::move(loss)});
     }
-    // What ran has told its end itself; a reason is there if it could not.
-    if (is_news && job->state == "failed" && (!job->exit_code || !job->reason.empty()))
+    // What ran has told its end itself; a reason is there if it could not. Nobody has read what a
+    // job wrote that was to be left.
+    const bool is_untold = state.wish.detaches || !job->exit_code || !job->reason.empty();
+    if (is_news && job->state == "failed" && is_untold)
       out.emplace_back(TellBridge{
-          "its job " + state.job + " failed: " + job->reason + "; what it wrote: acc-ctl logs " +
+          "its job " + state.job + " failed: " + why_of(*job) + "; what it wrote: acc-ctl logs " +
           (state.wish.node.empty() ? "" : "--node " + state.wish.node + " ") + state.job});
     if (!is_news) revive_streams(state, out);
   }

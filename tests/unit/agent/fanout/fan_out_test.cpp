@@ -319,6 +319,23 @@ TEST_CASE("one Ctrl-C waited a minute for an unreachable host", "[agent][fanout]
   }
 }
 
+TEST_CASE("one Ctrl-C counted as two on a host that heard it when another one fell silent",
+          "[agent][fanout]") {
+  const HostSilence silence{Instant{}, Instant{} + Millis{60'000}};
+  Story story{3};
+  story.run_all();
+  CHECK(all<SendSignal>(story(FanOutSignal{SIGINT})).at(0).host == 0);
+  CHECK(count<SendSignal>(story(HostContact{2, silence})) == 0);
+  // Of the one that heard it nobody knows whether it told the others: they take SIGTERM for no
+  // second request.
+  const auto asked = all<SendSignal>(story(HostContact{0, silence}));
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].host == 1);
+  CHECK(asked[0].signo == SIGTERM);
+  CHECK(count<SendSignal>(story(HostContact{0, std::nullopt})) == 0);
+  CHECK(count<SendSignal>(story(HostContact{0, silence})) == 0);
+}
+
 SCENARIO("a host that doesn't follow the end of the others is cut off", "[agent][fanout]") {
   Story story{2};
   story.run_all();

@@ -329,6 +329,21 @@ SCENARIO("a detached job is started without its output, and left", "[ctl][bridge
   CHECK(story.all<AskDaemon>().empty());
 }
 
+TEST_CASE("a detached job that couldn't start ended after ten seconds, without a word", "[ctl][bridge]") {
+  auto detached = wish();
+  detached.detaches = true;
+  Story story{detached};
+  story.running();
+  const auto armed = story.all<ArmBridgeTimer>();
+  CHECK(std::ranges::any_of(armed, [](const ArmBridgeTimer& one) {
+    return one.timer == BridgeTimer::state && one.delay < std::chrono::seconds{1};
+  }));
+  story.answered(BridgeAsk::state, 200, R"({"id": "x", "state": "failed", "exit_code": 127})");
+  const auto told = story.all<TellBridge>();
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].text.find(" failed: exit code 127; what it wrote: acc-ctl logs ") != std::string::npos);
+}
+
 SCENARIO("an attached bridge follows a job that is there, and stops nothing", "[ctl][bridge]") {
   auto attached = wish();
   attached.job = "y";
