@@ -207,7 +207,8 @@ ControlRequests::Hooks AgentLoop::control_hooks() {
                                        kept.is_captured};
           },
           [this](const auto& question, auto done) { collect_stacks(question, std::move(done)); },
-          [this](const auto& reason) { terms_.set_restart_reason(reason); }};
+          [this](const auto& reason) { terms_.set_restart_reason(reason); },
+          [this](int signo) { signals_.take(signo); }};
 }
 
 CoordinatorLink::Hooks AgentLoop::link_hooks() {

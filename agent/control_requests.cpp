@@ -93,7 +93,7 @@ void ControlRequests::signal(int signo, uid_t uid, const Reply& reply) {
   if (is_lost) return reply(control::refusal("conflict", "no worker runs now"));
   note(signal_name(signo), uid);
   reply(control::done());
-  hooks_.on_event(SignalArrived{signo, clock_now()});
+  hooks_.on_signal(signo);
 }
 
 void ControlRequests::restart(uid_t uid, Reply reply) {

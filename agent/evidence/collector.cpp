@@ -331,6 +331,9 @@ class Collector {
 
   static void conclude(RankEvidence& rank) {
     auto& s = rank.summary;
+    const auto working = static_cast<std::ptrdiff_t>(working_thread(rank.python));
+    const auto first = rank.python.begin();
+    if (working != 0) std::rotate(first, first + working, first + working + 1);
     const auto* const stack = !rank.python.empty()   ? &rank.python.front()
                               : !rank.native.empty() ? &rank.native.front()
                                                      : nullptr;
@@ -340,7 +343,7 @@ class Collector {
       return;
     }
     // The native stack of Python's main thread shows the library in which it waits.
-    const bool is_native_known = !rank.native.empty();
+    const bool is_native_known = !rank.native.empty() && working == 0;
     const bool native_waits = is_native_known && waits_for_others(rank.native.front());
     s.waits_for_others =
         waits_for_others(*stack) || native_waits || (!is_native_known && is_in_backward(*stack));
@@ -349,6 +352,8 @@ class Collector {
         rank.python.empty() && rank.beat && rank.beat->stacks_signal != 0 && !native_waits;
     if (is_half_known) s.waits_for_others.reset();
     s.stack_key = key_of(*stack);
+    // One line of Python may wait for others on one rank, and for something else on another.
+    if (!rank.python.empty() && native_waits) s.stack_key += "+";
     s.at = place_of(*stack);
     if (s.at.empty() && !rank.native.empty()) s.at = place_of(rank.native.front());
   }

@@ -47,10 +47,11 @@ constexpr std::array<std::string_view, 16> kSystem{
     "select",          "syscall",   "read",   "recv",
     "raise",           "usleep",    "sleep",  "kill",
     "sched_yield",     "??",        "accept", "wait4"};
-constexpr std::array<std::string_view, 14> kSystemBeginnings{
+constexpr std::array<std::string_view, 19> kSystemBeginnings{
     "__",         "futex",       "pthread_",   "sem_",       "std::this_thread",
     "ep_poll",    "PyObject_",   "PyEval_",    "_PyEval_",   "_PyFunction_",
-    "_PyObject_", "cfunction_",  "PyNumber_",  "method_vectorcall"};
+    "_PyObject_", "cfunction_",  "PyNumber_",  "method_vectorcall",
+    "PyRun_",     "_PyRun_",     "Py_RunMain", "Py_Bytes",   "PyThread_"};
 
 // "wait (threading.py:320)" says less than the line of the program that calls it.
 bool is_of_standard_library(const Frame& frame) {
@@ -202,6 +203,20 @@ std::vector<ThreadStack> python_stacks(std::string_view text) {
   });
   put_first(stacks, first);
   return stacks;
+}
+
+std::size_t working_thread(const std::vector<ThreadStack>& python) {
+  const auto is_own = [](const Frame& frame) { return !is_of_standard_library(frame); };
+  if (python.empty()) return 0;
+  const auto& frames = python.front().frames;
+  const auto innermost_own = std::ranges::find_if(frames, is_own);
+  const bool waits_for_thread = std::any_of(frames.begin(), innermost_own, [](const Frame& frame) {
+    return frame.function == "join" || frame.function == "result";
+  });
+  if (!waits_for_thread) return 0;
+  for (std::size_t i = 1; i < python.size(); ++i)
+    if (std::ranges::any_of(python[i].frames, is_own)) return i;
+  return 0;
 }
 
 bool waits_for_others(const ThreadStack& stack) {

@@ -15,6 +15,10 @@ namespace acc::agent::evidence {
 /// Of Python's faulthandler and of "py-spy dump"; the thread that was interrupted first.
 [[nodiscard]] std::vector<ThreadStack> python_stacks(std::string_view text);
 
+/// Which of a rank's Python threads is compared with other ranks': the first one, unless that only
+/// waits for another thread to end (Thread.join, Future.result), as where the training runs in it.
+[[nodiscard]] std::size_t working_thread(const std::vector<ThreadStack>& python);
+
 /// Whether this stack waits for other ranks: in a collective of torch, NCCL, gloo, MPI or ours.
 [[nodiscard]] bool waits_for_others(const ThreadStack& stack);
 /// Python's innermost frame is torch's backward, which waits for others in DDP, or computes.

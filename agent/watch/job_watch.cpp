@@ -1,5 +1,6 @@
 #include "agent/watch/job_watch.hpp"
 
+#include "agent/containment.hpp"
 #include "agent/control_protocol.hpp"
 #include "agent/evidence/culprits.hpp"
 #include "agent/job_name.hpp"
@@ -52,7 +53,7 @@ void add_usage(pid_t pid, WorkerUsage& usage, int depth) {
   }
   constexpr int kDeepest = 8;
   if (depth >= kDeepest) return;
-  for (const auto child : children_of_main_thread(pid)) add_usage(child, usage, depth + 1);
+  for (const auto child : children_of(pid)) add_usage(child, usage, depth + 1);
 }
 
 std::string times_file_of(const JobPlan& plan) {

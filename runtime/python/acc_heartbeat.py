@@ -10,7 +10,7 @@
 Without acc-launch all of it does nothing. It also lets the agent read this process's Python stacks: on a real-time
 signal faulthandler writes them to memory (docs/worker-socket.md).
 """
-import contextlib, faulthandler, fcntl, mmap, os, signal, socket, struct, sys, time
+import contextlib, faulthandler, fcntl, math, mmap, os, signal, socket, struct, sys, time
 
 _page = _at = None
 _sections = []
@@ -27,7 +27,10 @@ def _open():
             page = mmap.mmap(file.fileno(), 0)
         if page[:8] != b"ACCBEAT1" or struct.unpack_from("I", page, 8)[0] != 1:
             return
+        if _is_of_ancestor(struct.unpack_from("I", page, int(offset) + 48)[0]):  # a helper of the rank
+            return
         _page, _at = page, int(offset)
+        os.register_at_fork(after_in_child=_leave)  # what a rank forks is no rank
         _stacks = os.memfd_create("acc-stacks")
         fcntl.fcntl(_stacks, fcntl.F_SETFL, os.O_APPEND)
         number = signal.SIGRTMIN + 6
@@ -41,6 +44,23 @@ def _open():
         pass
 
 
+def _leave():
+    global _page
+    _page = None
+
+
+def _is_of_ancestor(pid):
+    parent = os.getppid()
+    for _ in range(32):
+        if parent <= 1 or pid == 0:
+            return False
+        if parent == pid:
+            return True
+        with open(f"/proc/{parent}/stat") as file:
+            parent = int(file.read().rpartition(")")[2].split()[1])
+    return False
+
+
 def _say(line):
     with socket.socket(socket.AF_UNIX) as agent:
         agent.connect(os.environ["ACC_AGENT_SOCKET"].replace("@", "\0", 1))
@@ -50,6 +70,7 @@ def _say(line):
 def heartbeat(step):
     """This process is alive, at this step. Once a step."""
     if _page is not None:
+        step = max(int(step), 0)
         beats = struct.unpack_from("Q", _page, _at)[0]
         struct.pack_into("QQQ", _page, _at, beats + 1, time.monotonic_ns(), step)
 
@@ -57,6 +78,7 @@ def heartbeat(step):
 def checkpoint(step):
     """A complete checkpoint of this step was written: restarts count as progress from here."""
     if _page is not None:
+        step = max(int(step), 0)
         struct.pack_into("QQ", _page, _at + 24, struct.unpack_from("Q", _page, _at + 24)[0] + 1, step)
         with contextlib.suppress(OSError, KeyError):
             _say(b"checkpoint %d" % step)
@@ -65,7 +87,7 @@ def checkpoint(step):
 @contextlib.contextmanager
 def section(name, timeout=None):
     """A part that may take longer than a step; with a timeout in seconds, no longer than that."""
-    _sections.append((name.encode()[:55], time.monotonic_ns(), int((timeout or 0) * 1000)))
+    _sections.append((name.encode()[:55], time.monotonic_ns(), math.ceil(max(timeout or 0, 0) * 1000)))
     _show(_sections[-1])
     try:
         yield

@@ -1,7 +1,7 @@
 """Workers that make no progress: found by their heartbeats, the one that the others wait for is named with its stack, all restart."""
 import contextlib, json, os, pickle, re, shutil, signal, subprocess, tempfile, threading, time, unittest
 
-from harness import BIN, PROGRAMS, SLACK, JobTest, children_of, context_switches, free_port, is_root, main, own_token, read, state_of, until
+from harness import BIN, PROGRAMS, SLACK, JobTest, children_of, context_switches, free_port, is_root, main, own_token, read, state_of, until, write
 from test_control import ask_at
 from test_torch import PYTHON as TORCH_PYTHON
 
@@ -70,8 +70,8 @@ class OfTheRuntime(HangTest):
     def test_it_is_told_within_a_second_of_the_timeout(self):
         job = self.job("--num_processes 2 --hang_timeout 2 --first_step_timeout 60 --grace 1 --no_python", "1000000 5 sleep=1@20", program=[WORKER])
         told = until(lambda: re.search(r"sent no heartbeat for ([\d.]+) s", job.stderr), "the message", 30)
-        # A look a second, and two seconds for an agent that the machine holds up.
-        self.assertLessEqual(float(told[1]), (2 + 1 + 2) * SLACK)
+        # A look a second, and four seconds for an agent that the machine holds up.
+        self.assertLessEqual(float(told[1]), (2 + 1 + 4) * SLACK)
         self.assertEqual(job.wait(60), HANG, job.stderr)
 
 
@@ -121,6 +121,68 @@ class Python(HangTest):
         self.assertEqual(report["rank"], 1)
         self.assertIn("at sleep_for_ever (", report["cause"])
         self.assertIn("hang_worker.py:", read(report["stacks"]))
+
+
+    def run_script(self, script, code, workers=2, flags=""):
+        begin = ("import os, subprocess, sys, threading, time\nsys.path.insert(0, os.environ['ACC_HEARTBEAT_FOLDER'])\nimport acc_heartbeat\n"
+                 "rank = int(os.environ['RANK'])\n")
+        path = os.path.join(self.enterContext(tempfile.TemporaryDirectory(prefix="acc-hang-")), "train.py")
+        write(path, begin + script)
+        return self.run_job(workers, "", code, program=[shutil.which("python3"), path], env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE)}, flags=flags)
+
+    def test_heartbeats_of_what_a_rank_forked_hid_its_hang(self):
+        job = self.run_script("""
+def stuck_here(): time.sleep(1e6)
+for step in range(100000):
+    acc_heartbeat.heartbeat(step)
+    if rank == 1 and step == 3 and os.fork() == 0:
+        while True:
+            acc_heartbeat.heartbeat(step)
+            with acc_heartbeat.section("load"): time.sleep(0.05)
+    if rank == 1 and step == 20: stuck_here()
+    time.sleep(0.02)
+""", HANG)
+        self.assert_culprit(job, 1, "stuck_here", "after step 20")
+
+    def test_the_stack_of_a_helper_was_shown_for_its_ranks(self):
+        job = self.run_script("""
+def stuck_here(): time.sleep(1e6)
+for step in range(100000):
+    acc_heartbeat.heartbeat(step)
+    if rank == 1 and step == 3:
+        helper = "import acc_heartbeat, time; print('ready', flush=True); acc_heartbeat.heartbeat(9); time.sleep(1e6)"
+        subprocess.Popen([sys.executable, "-c", helper], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": sys.path[0]}).stdout.readline()
+    if rank == 1 and step == 20: stuck_here()
+    time.sleep(0.02)
+""", HANG)
+        self.assert_culprit(job, 1, "stuck_here", "after step 20")
+
+    def test_where_the_training_runs_in_a_thread_the_thread_is_judged(self):
+        job = self.run_script("""
+def never_comes(): time.sleep(1e6)
+def all_reduce(): time.sleep(1e6)
+def train():
+    for step in range(9):
+        acc_heartbeat.heartbeat(step)
+        time.sleep(0.02)
+    never_comes() if rank == 1 else all_reduce()
+thread = threading.Thread(target=train)
+thread.start()
+thread.join()
+""", HANG, workers=3)
+        self.assert_culprit(job, 1, "never_comes")
+
+    def test_work_of_a_child_that_a_thread_had_started_was_no_work(self):
+        """--stall_action restart ended the job."""
+        script = "import time; end = time.time() + 8\nwhile time.time() < end: pass"
+        job = self.job("--num_processes 1 --stall_timeout 4 --stall_action restart --no_python", "", program=[
+            shutil.which("python3"), "-c", "import subprocess, sys, threading\n"
+            f"thread = threading.Thread(target=subprocess.run, args=([sys.executable, '-c', {script!r}],)); thread.start(); thread.join()"])
+        self.assertEqual(job.wait(60), 0, job.stderr)
+        self.assertNotIn("hung", job.stderr)
+
+    def test_a_step_that_is_no_number_of_the_page_ended_the_training(self):
+        self.run_script("for step in (-1, 3.0, True): acc_heartbeat.heartbeat(step); acc_heartbeat.checkpoint(step)\n", 0)
 
 
 @unittest.skipUnless(TORCH_PYTHON, "no Python here has torch (Debian: python3-torch)")
@@ -241,11 +303,13 @@ class Stacks(HangTest):
     def test_of_a_job_that_waited_for_rank_0s_store_ended_it_with_interrupted_system_call(self):
         """As torch does between two tries to connect: nanosleep, and an error if it returns early."""
         script = ("import ctypes, os, sys; sys.path.insert(0, os.environ['ACC_HEARTBEAT_FOLDER']); import acc_heartbeat; open('ready', 'w').close()\n"
-                  "sys.exit(9 if ctypes.CDLL(None).nanosleep((ctypes.c_long * 2)(5, 0), None) else 0)")
+                  "while not os.path.exists('asked'):\n"
+                  "    if ctypes.CDLL(None).nanosleep((ctypes.c_long * 2)(5, 0), None): sys.exit(9)")
         job = self.start(1, "", program=[shutil.which("python3"), "-c", script], env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE)})
         until(lambda: os.path.exists(os.path.join(job.folder, "ready")), "the worker")
         reply = ask_at(self.socket, {"do": "stacks"}, timeout=20)
         self.assertIn("before its first heartbeat no signal asks for its Python stack", reply["text"])
+        write(os.path.join(job.folder, "asked"), "")
         self.assertEqual(job.wait(60), 0, job.stderr)
 
     def test_of_a_job_that_sigquit_ends_gdb_reads_them(self):
@@ -258,7 +322,7 @@ class Stacks(HangTest):
         self.assertNotIn("elfutils", text)
 
     def test_of_a_healthy_job_change_nothing(self):
-        job = self.start(2, "400 20")  # they live for 8 s
+        job = self.start(2, "1000 20")  # they live for 20 s
         until(lambda: any(w["step"] for w in ask_at(self.socket, {"do": "status"})["workers"]), "a step")
         reply = ask_at(self.socket, {"do": "stacks"}, timeout=20)
         self.assertTrue(reply.get("ok"), reply)
@@ -288,7 +352,7 @@ class Stacks(HangTest):
 
     def test_ranks_that_a_debugger_holds_are_neither_silent_nor_slow(self):
         tools = self.tools('kill -STOP "$2"; sleep 6; kill -CONT "$2"')
-        job = self.start(2, "500 20", flags="--hang_timeout 3 --first_step_timeout 60", env={"PATH": f"{tools}:{os.environ['PATH']}"})
+        job = self.start(2, "1000 20", flags="--hang_timeout 4 --first_step_timeout 60", env={"PATH": f"{tools}:{os.environ['PATH']}"})
         until(lambda: any(w["step"] for w in ask_at(self.socket, {"do": "status"})["workers"]), "a step")
         self.assertTrue(ask_at(self.socket, {"do": "stacks"}, timeout=30).get("ok"))
         self.assertEqual(job.wait(90), 0, job.stderr)
@@ -322,6 +386,13 @@ class Stacks(HangTest):
         self.assertIn(f"torch's flight record: {folder}/trace_2\n", reply["text"])
         self.assertFalse(os.path.exists(os.path.join(folder, "made")))
         self.assertIsNone(job.process.poll())
+
+    def test_sigquit_by_acc_ctl_wrote_none(self):
+        job = self.start(2)
+        until(lambda: any(w["step"] for w in ask_at(self.socket, {"do": "status"})["workers"]), "a step")
+        self.assertTrue(ask_at(self.socket, {"do": "signal", "signal": "SIGQUIT"}).get("ok"))
+        self.assertEqual(job.wait(60), 128 + signal.SIGQUIT, job.stderr)
+        self.assertIn("stacks of all ranks here: ", job.stderr)
 
     def test_sigquit_writes_them_and_ends_the_job(self):
         job = self.start(2)
@@ -389,8 +460,8 @@ class Watching(HangTest):
 
 
 class SeveralNodes(HangTest):
-    def start(self, nodes, words="1000000 20", flags="", is_named=True):
-        """A job on several nodes, each with two ranks; the control sockets by node rank."""
+    def start(self, nodes, words="1000000 20", flags="", is_named=True, lost="--dead_after 20 --lease 40"):
+        """A job on several nodes, each with two ranks; the control sockets by node rank. `lost`: when a node is, no other test's matter."""
         port, token = free_port(), own_token("stacks")
         folders, jobs = [], []
         for rank in range(nodes):
@@ -399,8 +470,8 @@ class SeveralNodes(HangTest):
             self.addCleanup(shutil.rmtree, runtime, ignore_errors=True)
             folders.append(os.path.join(runtime, "acc/jobs"))
             jobs.append(self.job(f"--num_machines {nodes} --num_processes {2 * nodes} --main_process_ip 127.0.0.1 --main_process_port {port} "
-                                 f"--machine_rank {rank} {f'--node_name n{rank}' * is_named} --log_dir logs --grace 2 --no_python {flags}", words, program=[WORKER], token=token,
-                                 env={"XDG_RUNTIME_DIR": runtime}))
+                                 f"--machine_rank {rank} {f'--node_name n{rank}' * is_named} --log_dir logs --grace 2 {lost} --no_python {flags}", words,
+                                 program=[WORKER], token=token, env={"XDG_RUNTIME_DIR": runtime}))
         def control_socket(folder):
             return os.path.isdir(folder) and next((os.path.join(folder, name) for name in os.listdir(folder) if not name.startswith(".")), None)
         self.sockets = [until(lambda: control_socket(folder), "the control socket") for folder in folders]
@@ -445,7 +516,7 @@ class SeveralNodes(HangTest):
             self.assertIsNone(job.process.poll())
 
     def test_a_node_that_does_not_answer_is_named_within_ten_seconds(self):
-        jobs = self.start(3, flags="--dead_after 30 --lease 60")
+        jobs = self.start(3, lost="--dead_after 30 --lease 60")
         agent = jobs[1].agent
         os.kill(agent, signal.SIGSTOP)
         self.addCleanup(lambda: os.path.exists(f"/proc/{agent}") and os.kill(agent, signal.SIGCONT))
@@ -453,12 +524,12 @@ class SeveralNodes(HangTest):
         reply = ask_at(self.sockets[0], {"do": "stacks"}, timeout=30)
         os.kill(agent, signal.SIGCONT)
         self.assertTrue(reply.get("ok"), reply)
-        self.assertLessEqual(time.monotonic() - began, 10 * SLACK)
+        self.assertLessEqual(time.monotonic() - began, 15 * SLACK)  # ten, and what a busy machine adds
         self.assertIn("no answer from node n1 (ranks 2-3)\n", reply["text"])
         self.assertEqual(sorted(set(re.findall(r"^  rank \d  on (n\d) ", reply["text"], re.M))), ["n0", "n2"])
 
     def test_stacks_asked_for_when_a_node_is_lost_are_those_of_the_rest(self):
-        jobs = self.start(3)
+        jobs = self.start(3, lost="--dead_after 5 --lease 10")
         agent = jobs[1].agent
         os.kill(agent, signal.SIGSTOP)  # silent for 5 s it is lost, and the round ends
         self.addCleanup(lambda: os.path.exists(f"/proc/{agent}") and os.kill(agent, signal.SIGCONT))
@@ -480,8 +551,8 @@ class SeveralNodes(HangTest):
 
     def test_the_rank_on_another_node_is_named_by_both(self):
         port = free_port()
-        flags = (f"--num_machines 2 --num_processes 4 --main_process_ip 127.0.0.1 --main_process_port {port} --hang_timeout 3 "
-                 "--first_step_timeout 60 --grace 2 --no_python")
+        flags = (f"--num_machines 2 --num_processes 4 --main_process_ip 127.0.0.1 --main_process_port {port} --hang_timeout 4 "
+                 "--first_step_timeout 60 --grace 2 --dead_after 20 --lease 40 --no_python")
         token = own_token("hangs")
         jobs = [self.job(f"{flags} --machine_rank {rank} --node_name n{rank} --report report.json", "1000000 5 spin=3@20", program=[WORKER], token=token)
                 for rank in (0, 1)]

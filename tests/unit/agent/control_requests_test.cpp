@@ -52,7 +52,10 @@ struct AskedAgent {
               return control::OutputView{Round{3}, wanted.from, 9, "text"};
             },
             [this](const evidence::Question&, auto done) { stacks = std::move(done); },
-            [this](const std::string& reason) { restart_reason = reason; }};
+            [this](const std::string& reason) { restart_reason = reason; },
+            [this](int signo) {
+              events.push_back(SignalArrived{signo, clock_now()});
+            }};
   }
   nlohmann::json ask(const control::Request& request) {
     requests.take(request, 7, [this](std::string reply) { replies.push_back(std::move(reply)); });

@@ -53,6 +53,20 @@ Current thread 0x00007f02 (most recent call first):
   File "/home/u/train.py", line 40 in <module>
 )";
 
+constexpr const char* kInThread = R"(Thread 0x00007f03 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 324 in wait
+  File "/usr/lib/python3.11/queue.py", line 180 in get
+
+Thread 0x00007f01 (most recent call first):
+  File "/home/u/train.py", line 9 in step
+  File "/usr/lib/python3.11/threading.py", line 975 in run
+
+Current thread 0x00007f02 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 1139 in _wait_for_tstate_lock
+  File "/usr/lib/python3.11/threading.py", line 1119 in join
+  File "/home/u/train.py", line 20 in <module>
+)";
+
 constexpr const char* kPySpy = R"(Process 4711: python train.py
 Python v3.11.7 (/usr/bin/python3.11)
 
@@ -64,6 +78,15 @@ Thread 4711 (active): "MainThread"
 )";
 
 }  // namespace
+
+TEST_CASE("a rank whose main thread only waits for another one is judged by that", "[evidence]") {
+  const auto stacks = python_stacks(kInThread);
+  REQUIRE(stacks.size() == 3);
+  CHECK(stacks[working_thread(stacks)].frames.front().function == "step");
+  CHECK(working_thread(python_stacks(kFaulthandler)) == 0);
+  CHECK(working_thread({}) == 0);
+  CHECK(working_thread({stacks[0]}) == 0);
+}
 
 TEST_CASE("gdb's text becomes frames, the main thread first", "[agent][evidence]") {
   const auto stacks = native_stacks(kGdb, 4711);
