@@ -56,7 +56,7 @@ class Node(Job):
 
     def guardian_and_agent(self):
         """The agent appears a moment after its guardian."""
-        return self.pid, until(lambda: self.agent, f"the agent on {self.host}", 2)
+        return self.pid, until(lambda: self.agent, f"the agent on {self.host}", 10)
 
     def expect(self, code, deadline=20.0):
         found = self.wait(deadline)
@@ -156,8 +156,11 @@ class Cluster:
 
     def wait(self, condition, what, deadline=15.0):
         end = time.monotonic() + deadline * PATIENCE
-        while not (value := condition()):
-            if time.monotonic() > end:
+        while True:
+            is_late = time.monotonic() > end  # before the look: this process may stand still, too
+            if value := condition():
+                break
+            if is_late:
                 raise AssertionError(f"waited {deadline * PATIENCE:g} s for {what}\n{self.tell()}")
             time.sleep(0.01)
         return value
@@ -195,7 +198,7 @@ class ClusterTest(JobTest):
             found = cluster.nodes[host].wait(deadline)
             self.assertEqual(found, code, f"{host}:\n{cluster.tell()}")
         for host in hosts or cluster.nodes:
-            until(lambda: not cluster.hosts.processes(host), f"the end of all processes on {host}: {cluster.hosts.processes(host)}", 2)
+            until(lambda: not cluster.hosts.processes(host), f"the end of all processes on {host}: {cluster.hosts.processes(host)}", 10)
 
     def stop(self, cluster):
         """Ends a job that would run for ever."""

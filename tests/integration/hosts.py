@@ -9,6 +9,8 @@ Names carry our pid: what a killed test left behind is removed by the next one. 
 """
 import contextlib, os, re, shutil, signal, subprocess, sys, tempfile, time, unittest
 
+from harness import PATIENCE
+
 NETNS = "/run/netns"
 RELAY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "slow_link.py")
 
@@ -32,7 +34,7 @@ def why_not():
 
 
 def check(*command, text=None):
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=30 * PATIENCE)
     if done.returncode:
         raise AssertionError(f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip() or done.stdout.strip()}\n{text or ''}")
     return done.stdout
@@ -53,7 +55,7 @@ def processes_in(namespace):
 
 def end_namespace(namespace, deadline=5.0):
     """Kills all that runs in it, again until nothing does, and removes it."""
-    end = time.monotonic() + deadline
+    end = time.monotonic() + deadline * PATIENCE
     while pids := processes_in(namespace):
         for pid in pids:
             with contextlib.suppress(OSError):

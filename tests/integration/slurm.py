@@ -106,7 +106,7 @@ class Slurm:
         for daemon in self.daemons:
             if daemon.poll() is not None:
                 raise AssertionError(f"{daemon.args} ended: {self.said()}")
-        done = subprocess.run(["sinfo", "-h", "-o", "%T %D"], env=self.env, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(["sinfo", "-h", "-o", "%T %D"], env=self.env, capture_output=True, text=True, timeout=60, check=False)
         return done.stdout.split() == ["idle", "2"]
 
     def said(self):

@@ -132,8 +132,12 @@ class FullDisk(ManyTest):
         self.assertGreater(daemon.ask("GET", "/v1/events").json["events"][0]["id"], last_event)
         self.assertEqual(daemon.ask("POST", f"/v1/jobs/{runs}/stop", {"grace_s": 0}).status, 202)
         self.assertEqual(daemon.wait_ended(runs)["state"], "stopped")
-        self.fill()  # what ended has given something back
-        refused = daemon.ask("POST", "/v1/jobs", {"name": "t", "working_directory": "/", "words": ["--num_processes", "1", "--no_python", "true"]})
+
+        def refused_on_a_full_disk():
+            self.fill()  # what ended has given something back, and may still do so
+            reply = daemon.ask("POST", "/v1/jobs", {"name": "t", "working_directory": "/", "words": ["--num_processes", "1", "--no_python", "true"]})
+            return reply if reply.status != 201 else daemon.wait_ended(reply.json["id"]) and None
+        refused = until(refused_on_a_full_disk, "a refusal")
         self.assertIn("No space left on device", refused.json["error"])
         self.assertIn(f"make the job's folder in '{daemon.state}/jobs'", refused.json["error"])
         os.remove(os.path.join(self.disk, "filler"))

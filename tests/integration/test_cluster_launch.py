@@ -9,7 +9,7 @@ from test_agent_daemon import ENDED
 
 CTL = shutil.copy(os.path.join(BIN, "acc-ctl"), PROGRAMS.name)
 # No test is about these: longer than a machine stands still now and then, and short enough for those that lose a host.
-TIMES = f"--dead_after {3 * SLACK:.0f}s --lease {6 * SLACK:g}s --join_timeout 30s --last_call 5s --grace 2s --restart_delay 0"
+TIMES = f"--dead_after {6 * SLACK:.0f}s --lease {12 * SLACK:g}s --join_timeout 30s --last_call 5s --grace 2s --restart_delay 0"
 FLAGS = f"--cpu --num_cpu_threads_per_process 1 {TIMES} --env FAKE_EVENTS"
 
 

@@ -71,7 +71,10 @@ class Missed(OnDaemons):
 @needs_hosts
 class Unreachable(OnDaemons):
     """One of the hosts can't be reached any longer."""
-    def cut(self, words="ignore=INT ignore=TERM mark=up hold", flags="--grace 60s"):
+    # Not lost before all keys are pressed, however long the machine stands still between them.
+    PATIENT = "--grace 60s --dead_after 20s --lease 40s"
+
+    def cut(self, words="ignore=INT ignore=TERM mark=up hold", flags=PATIENT):
         self.begin("a b")
         job = self.launch(words, "a:1,b:1", flags)
         job.wait_events("up", 2, 20)

@@ -1,7 +1,7 @@
 """The output of a launch through daemons: four workers' lines on another node reach a pipe and a terminal here, whole."""
 import json, os, pty, re, subprocess, threading, time
 
-from harness import SANITIZED, main, processes_with, read, until
+from harness import PATIENCE, SANITIZED, main, processes_with, read, until
 from hosts import needs_hosts
 from test_cluster_launch import OnDaemons
 
@@ -64,7 +64,7 @@ class Output(OnDaemons):
         job, gathered = self.into(*os.pipe())
         gathered.may_read.set()
         self.ends(job, 0, 120)
-        gathered.join(20)
+        gathered.join(20 * PATIENCE)
         self.assert_whole(gathered.text())
         self.assertEqual(job.stderr, "")
         print(f"{4 * LINES} lines in {job.seconds:.2f} s with start and end: {4 * LINES / job.seconds:,.0f} a second")
@@ -73,7 +73,7 @@ class Output(OnDaemons):
         job, gathered = self.into(*pty.openpty())
         gathered.may_read.set()
         self.ends(job, 0, 120)
-        gathered.join(20)
+        gathered.join(20 * PATIENCE)
         self.assert_whole(re.sub("\x1b\\[[0-9;]*m", "", gathered.text()).replace("\r\n", "\n"))
         print(f"{4 * LINES} lines in {job.seconds:.2f} s with start and end: {4 * LINES / job.seconds:,.0f} a second")
 
@@ -105,7 +105,7 @@ class Output(OnDaemons):
         self.assertIsNone(job.process.poll())
         gathered.may_read.set()
         self.ends(job, 0, 120)
-        gathered.join(20)
+        gathered.join(20 * PATIENCE)
         self.assert_whole(gathered.text())
         print("; ".join(f"{name}: {size} KiB" for name, size in sizes.items()))
 

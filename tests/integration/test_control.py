@@ -1,7 +1,7 @@
 """The control socket of a plain acc-launch: what it tells, what it does, whom it hears."""
 import contextlib, json, os, shutil, signal, socket, subprocess, tempfile, time, unittest
 
-from harness import NOBODY, SLACK, JobTest, free_port, is_root, main, own_token, state_of, until
+from harness import NOBODY, PATIENCE, SLACK, JobTest, free_port, is_root, main, own_token, state_of, until
 
 
 def ask_at(path, request, timeout=10.0):
@@ -10,7 +10,7 @@ def ask_at(path, request, timeout=10.0):
     at = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
         with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(timeout * SLACK)
+            s.settimeout(timeout * PATIENCE)
             s.connect(f"/proc/self/fd/{at}/{name}")
             s.sendall((request if isinstance(request, str) else json.dumps(request)).encode() + b"\n")
             with s.makefile() as f:
@@ -252,7 +252,8 @@ class Nodes(ControlTest):
         port = free_port()
         folder = tempfile.mkdtemp(prefix="acc-nodes-")
         token = own_token(f"nodes{port}")
-        flags = f"--nnodes 2 --nproc_per_node 1 --rdzv_backend tcp --rdzv_endpoint 127.0.0.1:{port} --rdzv_id ctl{port} --grace 20s --node_name "
+        flags = (f"--nnodes 2 --nproc_per_node 1 --rdzv_backend tcp --rdzv_endpoint 127.0.0.1:{port} --rdzv_id ctl{port} --grace 20s "
+                 "--dead_after 20 --lease 40 --node_name ")
         jobs = [self.job(flags + name, words, token=token, folder=folder, env={"XDG_RUNTIME_DIR": self.runtime}) for name in "ab"]
         return jobs
 

@@ -2,27 +2,32 @@
 import os, signal, unittest
 
 from cluster import ClusterTest
-from harness import SLACK, main, until
+from harness import SLACK, main, until, write
 from hosts import needs_hosts
 from test_torch import PYTHON, SCRIPT
 
 # Three interpreters that import torch at once on two cores hold up an agent for longer than the other tests' leases of a second, and than two beside builds.
-TIMES = f"--dead_after {3 * SLACK:g}s --lease {6 * SLACK:g}s --join_timeout 60s --last_call 5s --grace 2s --restart_delay 0"
+TIMES = f"--dead_after {6 * SLACK:g}s --lease {12 * SLACK:g}s --join_timeout 60s --last_call 5s --grace 2s --restart_delay 0"
 
 
 @needs_hosts
 @unittest.skipUnless(PYTHON, "no Python here has torch (Debian: python3-torch)")
 class DdpNodes(ClusterTest):
-    def training(self, names="a b c", **options):
+    def training(self, names="a b c", steps=40, first_steps=4000, **options):
+        """`first_steps`: of the first attempt, which is to go on until the test breaks something, however late."""
         options.setdefault("nnodes", "2:3")
         cluster = self.cluster(names, flags="--max_restarts 5", times=TIMES, **options)
+        self.script = os.path.join(cluster.folder, "train.py")
+        write(self.script, "import os, runpy\n"
+              f"os.environ['DDP_STEPS'] = '{first_steps}' if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' else '{steps}'\n"
+              f"runpy.run_path({SCRIPT!r}, run_name='__main__')\n")
         for host in cluster.names:
             self.start(cluster, host)
         self.reaches(cluster, "step 3 world=3 attempt=0")
         return cluster
 
     def start(self, cluster, host):
-        cluster.start(host, program=[SCRIPT], env={"PYTHON_EXEC": PYTHON, "DDP_STEPS": "40", "DDP_PAUSE": "0.1", "GLOO_SOCKET_IFNAME": "eth0"})
+        cluster.start(host, program=[self.script], env={"PYTHON_EXEC": PYTHON, "DDP_PAUSE": "0.1", "GLOO_SOCKET_IFNAME": "eth0"})
 
     def output(self, cluster):
         return "".join(node.stdout for node in cluster.nodes.values())
@@ -43,7 +48,7 @@ class DdpNodes(ClusterTest):
         self.assertRegex(self.output(cluster), rf"trained world={world} attempt=[1-9]")
 
     def test_all_is_well_without_a_fault(self):
-        cluster = self.training()
+        cluster = self.training(first_steps=40)
         for host in "abc":
             self.assertEqual(cluster.nodes[host].wait(60), 0, cluster.tell())
         self.assertIn("trained world=3 attempt=0", self.output(cluster))
@@ -68,7 +73,7 @@ class DdpNodes(ClusterTest):
         self.trained(cluster, 3, "abc")
 
     def test_a_node_is_cut_off(self):
-        cluster = self.training()
+        cluster = self.training(steps=200)  # it is to find the others still at it
         cluster.hosts.partition("b")
         self.reaches(cluster, "world=2 attempt=")
         cluster.hosts.heal("b")

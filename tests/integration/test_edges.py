@@ -60,7 +60,12 @@ class Surroundings(JobTest):
         self.assertIn(b'"verdict": "succeeded"', os.read(reader, 1 << 16))
 
     def test_two_jobs_at_once_took_the_same_port(self):
-        jobs = [self.job("--num_processes 2", "", program=["--no_python", "sh", "-c", "echo port $MASTER_PORT; sleep 0.5"]) for _ in range(4)]
+        go = os.path.join(self.job("--num_processes 1", "exit=0").folder, "go")
+        script = f"echo port $MASTER_PORT; until [ -e {go} ]; do sleep 0.02; done"
+        jobs = [self.job("--num_processes 2", "", program=["--no_python", "sh", "-c", script]) for _ in range(4)]
+        for job in jobs:  # at once: none ends before the last one has its port
+            until(lambda: job.stdout.count("port ") == 2, "both workers of each")
+        write(go, "")
         for job in jobs:
             self.assertEqual(job.wait(), 0, job.stderr)
         ports = [set(job.stdout.split("\n")) - {""} for job in jobs]
@@ -161,7 +166,7 @@ class Surroundings(JobTest):
         if not is_root():
             self.skipTest("needs root")
         port = free_port()
-        flags = f"--cpu --nnodes 2 --nproc_per_node 1 --rdzv_backend tcp --rdzv_endpoint 127.0.0.1:{port} --join_timeout 20s"
+        flags = f"--cpu --nnodes 2 --nproc_per_node 1 --rdzv_backend tcp --rdzv_endpoint 127.0.0.1:{port} --join_timeout 60s"
         roots = self.job(flags, "exit=0")
         until(lambda: f":{port:04X} 00000000:0000 0A" in read("/proc/net/tcp"), "the coordinator's listener")
         theirs = self.finished(flags, "exit=0", 77, user=NOBODY)

@@ -3,7 +3,7 @@ openssl. Skips where Debian's etcd-server, etcd-client or openssl aren't install
 import os, shutil, subprocess, tempfile, time, unittest
 
 from harness import Job, JobTest, main, own_token, until
-from test_etcd_nodes import TIMES, Etcd, free_port, needs_etcd
+from test_etcd_nodes import STEADY, Etcd, free_port, needs_etcd
 
 needs_openssl = unittest.skipUnless(shutil.which("openssl"), "not installed: openssl")
 
@@ -73,7 +73,7 @@ class Access(JobTest):
         return etcd
 
     def start(self, name, endpoint, more="", words="exit=0 after=300ms", env=None):
-        job = Job(f"--cpu --nnodes 2 --nproc_per_node 1 --rdzv_backend etcd --rdzv_endpoint {endpoint} --node_name {name} {TIMES} {more}", words, token=own_token("etcd"), env=env or {})
+        job = Job(f"--cpu --nnodes 2 --nproc_per_node 1 --rdzv_backend etcd --rdzv_endpoint {endpoint} --node_name {name} {STEADY} {more}", words, token=own_token("etcd"), env=env or {})
         self.addCleanup(job.close)
         self.jobs[name] = job
         return job
@@ -143,14 +143,14 @@ class Access(JobTest):
     def test_a_forgotten_token_is_replaced(self):
         etcd = self.with_users(self.etcd())
         for name in "ab":
-            self.start(name, etcd.url, f"--etcd_user_file {self.user_file()} --dead_after 10s --lease 21s", words="hold")
+            self.start(name, etcd.url, f"--etcd_user_file {self.user_file()} --dead_after 20s --lease 41s", words="hold")
         until(lambda: "/acc/none/table" in etcd.keys(), "a round", 10)
         begun = time.monotonic()
-        etcd.restart()  # it keeps tokens in memory only, and is back before the leader's 10 s are over
+        etcd.restart()  # it keeps tokens in memory only, and is back before the leader's 20 s are over
         self.assertLess(time.monotonic() - begun, 20)
         begun = time.monotonic()
-        lease = 10
-        until(lambda: time.monotonic() - begun > 2 * lease, "leases of the leader to pass", 3 * lease)
+        lease = 20
+        until(lambda: time.monotonic() - begun > 1.5 * lease, "a lease of the leader to pass", 2 * lease)
         self.assertIn("/acc/none/leader", etcd.keys())
         for job in self.jobs.values():
             self.assertNotIn("no longer the coordinator", job.stderr)

@@ -16,7 +16,7 @@ def at_the_end(*_):
     os._exit(0)
 signal.signal(signal.SIGTERM, at_the_end)
 asking.sendall(b"lost 60000\\n")
-other.sendall(b"barrier all_ask 4 10000\\n")
+other.sendall(b"barrier all_ask 4 60000\\n")
 assert other.recv(4096).startswith(b"number ")
 if os.environ["RANK"] == "1": os.kill(os.getpid(), signal.SIGKILL)
 while True: signal.pause()
@@ -96,7 +96,7 @@ class WorkerFaults(JobTest):
         self.assertEqual(job.stderr.count("job failed"), 0)
 
     def test_7_a_stopped_worker_is_continued_and_ended_in_time(self):
-        job = self.job("--num_processes 2 --grace 10s", "on=TERM:0 mark=up rank=1 signal=STOP any hold")
+        job = self.job("--num_processes 2 --grace 60s", "on=TERM:0 mark=up rank=1 signal=STOP any hold")
         job.wait_events("up", 2)
         stopped = job.events("up")
         pid = next(e[3] for e in stopped if e[1] == "1")
@@ -104,14 +104,14 @@ class WorkerFaults(JobTest):
         t = time.monotonic()
         job.process.terminate()
         self.assertEqual(job.wait(), 143)
-        self.assertLess(time.monotonic() - t, 8 * SLACK)
+        self.assertLess(time.monotonic() - t, 30 * SLACK)  # well before the grace is over
         self.assert_nothing_left(job)
 
     def test_8_a_worker_that_ignores_sigterm_is_killed_after_the_grace(self):
         job = self.job("--num_processes 2 --grace 500ms", "ignore=TERM mark=up rank=0 all=up exit=3 any hold")
         self.assertEqual(job.wait(), 3)
         self.assertIn("did not end within 500 ms, killing", job.stderr)
-        self.assertLess(job.seconds, (0.5 + 5) * SLACK)
+        self.assertLess(job.seconds, (0.5 + 12) * SLACK)  # less than the grace that it has without the flag
         self.assert_nothing_left(job)
 
     def test_9_processes_that_escaped_are_gone_when_the_job_ends(self):
@@ -158,7 +158,7 @@ class WorkerFaults(JobTest):
                                      (bad, 127, "/no/such/interpreter")):
             job = self.job("--num_processes 2 --max_restarts 3", "x", program=["--no_python", program])
             self.assertEqual(job.wait(), code, job.stderr)
-            self.assertLess(job.seconds, 5 * SLACK)
+            self.assertLess(job.seconds, 15 * SLACK)
             self.assertEqual(job.stderr.count("cannot start"), 1, job.stderr)
             self.assertIn(words, job.stderr)
 

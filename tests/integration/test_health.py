@@ -6,8 +6,8 @@ from harness import BIN, SLACK, JobTest, is_root, main, processes_with, read, un
 from hosts import needs_hosts
 
 NVML = os.path.join(BIN, "libfake_nvml.so")
-# As of the other tests on several hosts, but longer: a node that only stood still for a second is not to leave.
-TIMES = f"--dead_after {3 * SLACK:.0f}s --lease {6 * SLACK:g}s --join_timeout 20s --last_call 1s --grace 2s --restart_delay 0"
+# As of the other tests on several hosts, but longer: a node that only stood still for some seconds is not to leave.
+TIMES = f"--dead_after {6 * SLACK:.0f}s --lease {12 * SLACK:g}s --join_timeout 20s --last_call 1s --grace 2s --restart_delay 0"
 
 
 def probers(job):

@@ -6,7 +6,7 @@ from harness import ACC, FAKE, PATIENCE, SLACK, Job, JobTest, free_port, main, p
 from hosts import NETNS, Hosts, needs_hosts, processes_in
 
 # No test is about these: longer than a machine stands still now and then, and short enough for those that lose a host.
-TIMES = f"--dead_after {3 * SLACK:.0f}s --lease {6 * SLACK:g}s --join_timeout 20s --last_call 5s --grace 2s --restart_delay 0"
+TIMES = f"--dead_after {6 * SLACK:.0f}s --lease {12 * SLACK:g}s --join_timeout 20s --last_call 5s --grace 2s --restart_delay 0"
 FLAGS = f"--cpu --num_cpu_threads_per_process 1 {TIMES}"
 SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin")
 
@@ -234,7 +234,7 @@ class Ends(OnHosts):
         self.nothing_left(job)
 
     def test_a_job_whose_first_host_is_lost_ends_with_a_word_about_it(self):
-        job = self.started(flags="--join_timeout 6s")
+        job = self.started(flags="--join_timeout 12s")
         a = self.hosts.address("a")
         transport = next(pid for pid in harness.children_of(job.agent) if a in processes_with(job.token).get(pid, "").split("--life_line")[0].split())
         os.kill(transport, signal.SIGKILL)
@@ -255,7 +255,7 @@ class Ends(OnHosts):
         self.ends(job, 143)
 
     def test_with_a_restart_left_a_killed_connection_is_no_reason_to_wait_for_ever(self):
-        job = self.started(flags="--max_restarts 1 --join_timeout 6s")
+        job = self.started(flags="--max_restarts 1 --join_timeout 12s")
         b = self.hosts.address("b")
         transport = next(pid for pid in harness.children_of(job.agent) if b in processes_with(job.token).get(pid, "").split("--life_line")[0].split())
         os.kill(transport, signal.SIGKILL)
@@ -521,10 +521,10 @@ class RealSsh(OnHosts):
         for name in self.hosts.names:
             until(lambda: ":2222" in self.hosts.output(name, "ss", "-tlnH"), f"sshd on {name}")
 
-    def ssh(self, words, **options):
+    def ssh(self, words, flags="", **options):
         ways = f"-p 2222 -i {self.folder}/user_key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
         logins = ",".join(f"root@{self.hosts.address(name)}" for name in self.hosts.names)
-        job = self.job(["--hosts", logins, "--ssh", "--ssh_options", ways, "--env", "FAKE_EVENTS", *FLAGS.split()], words,
+        job = self.job(["--hosts", logins, "--ssh", "--ssh_options", ways, "--env", "FAKE_EVENTS", *FLAGS.split(), *flags.split()], words,
                        wrap=self.hosts.wrap("a"), **options)
         return job
 
@@ -550,7 +550,8 @@ class RealSsh(OnHosts):
         until(lambda: not job.all_alive(), "the end on all hosts", 10)
 
     def test_three_ctrl_c_did_not_end_the_command_while_ssh_had_no_answer(self):
-        job = self.ssh("ignore=INT ignore=TERM mark=up hold")
+        # c isn't lost before all keys are pressed, however long the machine stands still between them.
+        job = self.ssh("ignore=INT ignore=TERM mark=up hold", flags="--dead_after 20s --lease 40s")
         job.wait_events("up", 3)
         self.hosts.partition("c")
         for answer in ("got SIGINT", "Ctrl-C again to kill", ""):

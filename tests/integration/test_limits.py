@@ -6,11 +6,14 @@ from harness import SLACK, JobTest, is_root, main, read
 
 class Limits(JobTest):
     def test_21_too_few_descriptors_is_said_in_words(self):
-        job = self.job("--num_processes 64", "exit=0", preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)))
-        self.assertEqual(job.wait(15), 71, job.stderr)
-        self.assertRegex(job.stderr, r"cannot start 64 workers: that takes \d+ descriptors, and the limit is 40: raise it \(ulimit -n")
-        self.assertLess(job.seconds, 5 * SLACK)
-        self.assert_nothing_left(job)
+        taken = []
+        while len(taken) < 3 and not any(took < 4 * SLACK for took in taken):  # the quickest of three: a busy machine may hold up one
+            job = self.job("--num_processes 64", "exit=0", preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)))
+            self.assertEqual(job.wait(15), 71, job.stderr)
+            self.assertRegex(job.stderr, r"cannot start 64 workers: that takes \d+ descriptors, and the limit is 40: raise it \(ulimit -n")
+            self.assert_nothing_left(job)
+            taken.append(job.seconds)
+        self.assertLess(min(taken), 4 * SLACK, taken)  # and not after the 5 s for which a lack of processes is retried
 
     def test_far_too_few_descriptors_are_said_in_words_too(self):
         for limit in (8, 16):

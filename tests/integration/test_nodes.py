@@ -5,9 +5,19 @@ from cluster import DEAD, PORT, ClusterTest
 from harness import FAKE, SLACK, main, until, write
 from hosts import needs_hosts
 
+# Nobody is lost here but by a fault: no agent that a busy machine holds up for some seconds, no node that is started late, no worker that
+# is late with what it writes down when it is asked to end.
+UNHURRIED = f"--dead_after {10 * SLACK:g}s --lease {21 * SLACK:g}s --join_timeout 60s --last_call 1s --grace 20s --restart_delay 0"
+
+
+class NodesTest(ClusterTest):
+    def cluster(self, names, **options):
+        options.setdefault("times", UNHURRIED)
+        return super().cluster(names, **options)
+
 
 @needs_hosts
-class Start(ClusterTest):
+class Start(NodesTest):
     def assert_ranks(self, lives, blocks):
         """blocks: {"a": [0, 1], "b": [2]}"""
         found = {}
@@ -72,8 +82,8 @@ class Start(ClusterTest):
     def test_two_nodes_start_at_once(self):
         """Elastic of 2 nodes: no polling, no last call when all that may come are there."""
         taken = []
-        while len(taken) < 5 and not any(took < 0.5 * SLACK for took in taken):  # the quickest of five: a busy machine needs as long for its processes
-            cluster = self.cluster("a b", words="run=1s")
+        while len(taken) < 10 and not any(took < 0.5 * SLACK for took in taken):  # the quickest of ten, on a machine that does much else
+            cluster = self.cluster("a b", words="run=100ms")
             cluster.start_all()
             self.all_end(cluster, 0)
             lives = cluster.lives(0)
@@ -92,10 +102,10 @@ class Start(ClusterTest):
         self.stop(cluster)
 
     def test_too_few_nodes_end_at_the_deadline(self):
-        cluster = self.cluster("a b c", times="--join_timeout 5s --dead_after 5s", words="run=100ms")
+        cluster = self.cluster("a b c", times="--join_timeout 10s --dead_after 5s", words="run=100ms")  # in which b has come
         cluster.start("a")
         cluster.start("b")
-        self.all_end(cluster, 69, deadline=10)
+        self.all_end(cluster, 69)
         cluster.nodes["a"].wait_text("2 of 3 nodes")
         self.assertEqual(cluster.lives(), [])
 
@@ -132,7 +142,7 @@ class Start(ClusterTest):
         spare.wait_text("spare")
         spare.process.send_signal(signal.SIGKILL)
         spare.wait()
-        # Half a second in which a lost spare would have been noticed, as far as anything is noticed.
+        # Its connection ends with it, so that its loss is noticed at once.
         begun = time.monotonic()
         until(lambda: time.monotonic() - begun > 3 * DEAD, "the spare's death to be known", 10)
         self.assertEqual({life.round for life in cluster.living()}, {0})
@@ -140,7 +150,7 @@ class Start(ClusterTest):
 
 
 @needs_hosts
-class Restart(ClusterTest):
+class Restart(NodesTest):
     def test_a_crash_on_one_node_restarts_all_with_one_count_and_a_fresh_port(self):
         for backend in ("tcp", "static"):
             cluster = self.cluster("a b c", backend=backend, slots=2, flags="--max_restarts 3")
@@ -161,7 +171,7 @@ class Restart(ClusterTest):
                 self.assertIn("SIGKILL", node.stderr)
 
     def test_the_first_failure_decides_the_code_on_all_nodes_and_is_named_on_all(self):
-        cluster = self.cluster("a b c", slots=2)
+        cluster, begun = self.cluster("a b c", slots=2), time.time()
         program = os.path.join(cluster.folder, "fails.sh")
         write(program, '#!/bin/sh\n[ "$RANK" = 4 ] && { echo my last words; exit 23; }\nexec sleep 1000\n', 0o755)
         for host in cluster.names:
@@ -175,7 +185,7 @@ class Restart(ClusterTest):
                 self.assertRegex(block, row)
             found[host] = self.report(node)["first_failure"]
             self.assertEqual(found[host]["last_lines"], ["my last words"])
-            self.assertLess(abs(datetime.datetime.fromisoformat(found[host]["time"]).timestamp() - time.time()), 20 * SLACK)
+            self.assertTrue(begun - 10 < datetime.datetime.fromisoformat(found[host]["time"]).timestamp() < time.time() + 10, found[host]["time"])
         for host in "ab":
             self.assertEqual(found[host].keys(), found["c"].keys())
             self.assertEqual({**found[host], "time": 0, "peak_rss_bytes": 0}, {**found["c"], "time": 0, "peak_rss_bytes": 0})
@@ -200,7 +210,7 @@ class Restart(ClusterTest):
         self.assertEqual(sorted(name.rsplit("_", 1)[0] for name in os.listdir(logs) if name != "latest"), ["night_a", "night_b"])
 
     def test_workers_elsewhere_are_told_who_was_lost_before_they_are_asked_to_end(self):
-        cluster = self.cluster("a b", flags="--grace 20s")
+        cluster = self.cluster("a b")
         for host in cluster.names:
             cluster.start(host, program=["--no_python", FAKE], words="note=TERM mark=up rank=1 all=up signal=KILL any lost=20s exit=0",
                           env={"FAKE_EVENTS": os.path.join(cluster.folder, "up")})
@@ -208,7 +218,7 @@ class Restart(ClusterTest):
         self.assertRegex(cluster.nodes["a"].stdout, r"(?m)^lost 1 \d+ killed by SIGKILL on b$")
 
     def test_workers_elsewhere_are_told_which_node_was_lost(self):
-        cluster = self.cluster("a b c", flags="--grace 20s")
+        cluster = self.cluster("a b c", times=f"--dead_after {3 * SLACK:g}s --lease {10 * SLACK:g}s --join_timeout 60s --grace 20s")
         for host in cluster.names:
             cluster.start(host, program=["--no_python", FAKE], words="rank=2 hold any note=TERM mark=up lost=20s exit=0")
         cluster.nodes["a"].wait_events("up", 1)
@@ -229,46 +239,52 @@ class Restart(ClusterTest):
         for host in cluster.names:
             cluster.start(host, program=["--no_python", "./tool"], folder=os.path.join(cluster.folder, host))
         self.all_end(cluster, 127)
-        self.assertLess(time.monotonic() - begun, 15 * SLACK)  # and not --join_timeout
+        self.assertLess(time.monotonic() - begun, 30 * SLACK)  # and not --join_timeout
         for node in cluster.nodes.values():
             self.assertIn("No such file", node.stderr)
             self.assertNotIn("attempt 1", node.stderr)
 
     def test_a_crash_on_b_is_answered_on_a_in_milliseconds(self):
-        cluster = self.cluster("a b", flags="--max_restarts 20")
+        cluster = self.cluster("a b", flags="--max_restarts 50")
         cluster.start_all()
         taken = []
-        for attempt in range(10):
+        while len(taken) < 10 or (len(taken) < 40 and min(taken) >= 60 * SLACK):  # most may meet what else the machine does
+            attempt = len(taken)
             cluster.wait_round(attempt, 2)
             begun = time.monotonic()
             cluster.kill_worker(1)
             lives = cluster.wait_round(attempt + 1, 2)
             taken.append(1000 * (next(life.start for life in lives if life.node == "a") / 1e9 - begun))
         taken.sort()
-        print(f"\n  crash on b to the first instruction on a, authenticated: median {taken[5]:.1f} ms, worst {taken[-1]:.1f} ms", flush=True)
+        print(f"\n  crash on b to the first instruction on a, authenticated: median {taken[len(taken) // 2]:.1f} ms, worst {taken[-1]:.1f} ms", flush=True)
         self.assertLess(taken[0], 60 * SLACK)  # what was promised, 30 ms, is measured by tests/bench on a quiet machine
         self.stop(cluster)
 
 
-# Half a second is promised, to which a busy machine adds what it holds up a worker, an agent or this test.
+# Half a second is promised, to which a busy machine adds what it holds up a worker, an agent or this test; in one of three tries all of
+# them go on.
 SOON = (0.5 + 2.0) * SLACK
+TRIES = 3
 
 
 @needs_hosts
-class Stop(ClusterTest):
-    def stop_one(self, host, signo, code, flags="", words="", deadline=10.0):
-        cluster = self.cluster("a b c", slots=2, flags=flags, words=words)
-        cluster.start_all()
-        cluster.wait_round(0, 6)
-        begun = time.monotonic_ns()
-        cluster.nodes[host].process.send_signal(signo)
-        self.all_end(cluster, code, deadline)
-        lives = cluster.lives()
-        for life in lives:
-            came = [at for at, number in life.signals if number == signo]
-            self.assertTrue(came, f"{life.name()} got {life.signals}")
-            self.assertLess((came[0] - begun) / 1e9, SOON, life.name())
-        return cluster
+class Stop(NodesTest):
+    def stop_one(self, host, signo, code, flags=""):
+        for _ in range(TRIES):
+            cluster = self.cluster("a b c", slots=2, flags=flags)
+            cluster.start_all()
+            cluster.wait_round(0, 6)
+            begun = time.monotonic_ns()
+            cluster.nodes[host].process.send_signal(signo)
+            self.all_end(cluster, code)
+            taken = {}
+            for life in cluster.lives():
+                came = [at for at, number in life.signals if number == signo]
+                self.assertTrue(came, f"{life.name()} got {life.signals}")
+                taken[life.name()] = (came[0] - begun) / 1e9
+            if max(taken.values()) < SOON:
+                return cluster
+        self.fail(f"not within {SOON:g} s: {taken}")
 
     def test_sigterm_to_one_agent_reaches_all_ranks_within_half_a_second(self):
         for host in "ab":
@@ -282,7 +298,7 @@ class Stop(ClusterTest):
             self.assertRegex(node.stderr, r"SIGINT.*\bc\b|\bc\b.*(SIGINT|Ctrl-C)")
 
     def test_preemption_reaches_all_and_asks_for_a_requeue(self):
-        cluster = self.stop_one("b", signal.SIGUSR1, 75, flags="--preempt_signals USR1 --preempt_grace 1s", deadline=10)
+        cluster = self.stop_one("b", signal.SIGUSR1, 75, flags="--preempt_signals USR1 --preempt_grace 1s")
         for node in cluster.nodes.values():
             self.assertRegex(node.stderr, r"SIGUSR1")
 
@@ -290,11 +306,14 @@ class Stop(ClusterTest):
         cluster = self.cluster("a b c", slots=2)
         cluster.start_all()
         cluster.wait_round(0, 6)
-        begun = time.monotonic_ns()
-        cluster.nodes["b"].process.send_signal(signal.SIGUSR2)
-        cluster.wait(lambda: all(signal.SIGUSR2 in [number for _, number in life.signals] for life in cluster.lives()), "SIGUSR2 everywhere", 3)
-        for life in cluster.lives():
-            self.assertLess((life.signals[0][0] - begun) / 1e9, SOON)
+        taken = []
+        while len(taken) < TRIES and not any(took < SOON for took in taken):
+            begun = time.monotonic_ns()
+            cluster.nodes["b"].process.send_signal(signal.SIGUSR2)
+            cluster.wait(lambda: all(len(life.signals) > len(taken) for life in cluster.lives()), "SIGUSR2 everywhere")
+            self.assertEqual({number for life in cluster.lives() for _, number in life.signals}, {signal.SIGUSR2})
+            taken.append(max(life.signals[-1][0] - begun for life in cluster.lives()) / 1e9)
+        self.assertLess(min(taken), SOON, taken)
         self.assertEqual(len(cluster.living()), 6)
         self.stop(cluster)
 
@@ -308,11 +327,11 @@ class Stop(ClusterTest):
         self.assertEqual(cluster.nodes["a"].wait(5), 143, "a wish of one node is the job's")
 
     def test_a_worker_that_ignores_sigterm_is_killed_after_the_grace_everywhere(self):
-        cluster = self.cluster("a b", words="linger=60s", times="--grace 500ms --dead_after 5s")
+        cluster = self.cluster("a b", words="linger=60s", times=UNHURRIED.replace("--grace 20s", "--grace 500ms"))
         cluster.start_all()
         cluster.wait_round(0, 2)
         cluster.nodes["a"].process.send_signal(signal.SIGTERM)
-        self.all_end(cluster, 143, 6)
+        self.all_end(cluster, 143)
 
 
 if __name__ == "__main__":

@@ -2,17 +2,28 @@
 prove P1 (no two rounds overlap) and P3 (ranks are a bijection) by their diaries."""
 import os, signal, subprocess, time, unittest
 
-from cluster import BIN, DEAD, HISTORY, LEASE, PORT, TIMES, ClusterTest
+import cluster as clusters
+from cluster import BIN, HISTORY, PORT, ClusterTest
 from harness import RUNTIME, SLACK, JobTest, free_port, main, own_token, read, state_of, until
 from hosts import needs_hosts
 
 RENDEZVOUS = os.path.join(BIN, "acc-rendezvous")
 RESTARTS = "--max_restarts 5"
-# A missing member is given up after four seconds; a node that comes later is a spare: long enough for the last of several to be started
-# on a busy machine.
-QUICK = TIMES.replace("--last_call 1s", "--last_call 4s")
-# Where nobody is to be lost but by the fault: no agent that a busy machine holds up for a second or two.
-PATIENT = QUICK.replace(f"--dead_after {DEAD * 1000:.0f}ms --lease {LEASE * 1000:.0f}ms", f"--dead_after {3 * DEAD * 1000:.0f}ms --lease {3 * LEASE * 1000:.0f}ms")
+# Twice the times of other tests: here the rest of the nodes must be well while one is lost, however busy the machine is.
+DEAD, LEASE = 2 * clusters.DEAD, 2 * clusters.LEASE
+
+
+def times(dead=DEAD, lease=LEASE, join=20.0):
+    """A missing member is given up after six seconds; a node that comes later is a spare: long enough for the last of several to be
+    started on a busy machine."""
+    return f"--dead_after {dead:g}s --lease {lease:g}s --join_timeout {join:g}s --last_call 6s --grace 2s --restart_delay 0"
+
+
+QUICK = times()
+# Where nobody is to be lost by silence at all: no agent that a busy machine holds up for some seconds.
+PATIENT = times(3 * DEAD, 3 * LEASE)
+# What a busy machine may add to the end of a lease before a test has seen what follows from it.
+LATE = 4.0 * SLACK
 
 
 def listens(port):
@@ -41,14 +52,14 @@ class Faults(ClusterTest):
 @needs_hosts
 class LostNode(Faults):
     def test_a_node_that_dies_is_left_behind_once_its_lease_is_over(self):
-        cluster, _ = self.running("a b c d", 8, slots=2, nnodes="2:4")
+        cluster, _ = self.running("a b c d", 8, slots=2, nnodes="2:4", times=times(lease=2 * LEASE))
         begun = time.monotonic()
         cluster.hosts.power_off("c")
-        lives = cluster.wait_round(1, 6)
+        lives = cluster.wait_round(1, 6, 20)
         self.assertEqual({life.node for life in lives}, {"a", "b", "d"})
         self.assertEqual({life.world for life in lives}, {6})
-        # Nobody heard of its end: its workers might have lived until then.
-        self.assertGreater(seconds(min(life.start for life in lives), begun), LEASE * 0.8)
+        # Nobody heard of its end: its workers might have lived until then. Its last heartbeat may have been some seconds ago.
+        self.assertGreater(seconds(min(life.start for life in lives), begun), 1.25 * LEASE)
         cluster.nodes["a"].wait_text(r"node c\b.* lost")
         self.stop(cluster)
 
@@ -67,18 +78,18 @@ class LostNode(Faults):
         self.stop(cluster)
 
     def test_a_node_whose_processes_are_killed_is_noticed_at_once(self):
-        cluster, _ = self.running("a b c", 3, nnodes="2:3", times=QUICK.replace(f"--dead_after {DEAD * 1000:.0f}ms", "--dead_after 5s").replace(f"--lease {LEASE * 1000:.0f}ms", "--lease 11s"))
+        cluster, _ = self.running("a b c", 3, nnodes="2:3", times=times(15 * SLACK, 31 * SLACK))
         cluster.hosts.end_processes("b")
         begun = time.monotonic()
-        cluster.nodes["a"].wait_text(r"node b\b.* lost", deadline=2)
-        self.assertLess(time.monotonic() - begun, 3.0 * SLACK)  # and not by its silence of 5 s
+        cluster.nodes["a"].wait_text(r"node b\b.* lost")
+        self.assertLess(time.monotonic() - begun, 10 * SLACK)  # and not by its silence of 15 s
 
     def test_with_a_fixed_number_the_job_waits_for_the_return(self):
         for backend in ("tcp", "static"):
             cluster, _ = self.running("a b c", 3, backend=backend)
             cluster.hosts.power_off("c")
             cluster.nodes["a"].wait_text(r"node c\b.* lost" if backend == "tcp" else "lost")
-            self.assertEqual(cluster.wait(lambda: not cluster.living() or None, "the end of the round", 5), True)
+            self.assertEqual(cluster.wait(lambda: not cluster.living() or None, "the end of the round"), True)
             cluster.hosts.heal("c")
             cluster.start("c")
             lives = cluster.wait_round(1, 3)
@@ -86,9 +97,9 @@ class LostNode(Faults):
             self.stop(cluster)
 
     def test_a_node_that_does_not_come_back_ends_the_job_at_the_deadline(self):
-        cluster, _ = self.running("a b c", 3, times=QUICK.replace("--join_timeout 20s", "--join_timeout 6s"))
+        cluster, _ = self.running("a b c", 3, times=times(join=10 * SLACK))  # in which a and c are back
         cluster.hosts.power_off("b")
-        self.all_end(cluster, 69, 10, hosts="ac")
+        self.all_end(cluster, 69, hosts="ac")
         for host in "ac":
             cluster.nodes[host].wait_text("2 of 3 nodes")
 
@@ -123,7 +134,7 @@ class LostCoordinator(Faults):
             # One that is reset while it connects again looks for another coordinator, and rightly so.
             until(lambda: contacts(host) > known, "a new connection", 5)
         begun = time.monotonic()
-        until(lambda: time.monotonic() - begun > 4.5 * LEASE, "more than a lease", 10)
+        until(lambda: time.monotonic() - begun > 3.5 * LEASE, "more than a lease", 10 * LEASE)
         self.assert_untouched(cluster, before)
         self.stop(cluster)
 
@@ -134,7 +145,7 @@ class LostCoordinator(Faults):
             cluster.hosts.power_off("a")
             until(lambda: any("takes over as coordinator" in cluster.nodes[host].stderr for host in "bc"), "a successor", 10)
             print(f"\n  coordinator killed to a new one: {time.monotonic() - begun:.2f} s (dead {DEAD:g} s, lease {LEASE:g} s)", flush=True)
-            self.assertLess(time.monotonic() - begun, LEASE + 3.0 * SLACK)
+            self.assertLess(time.monotonic() - begun, LEASE + LATE)
             if nodes == "3":
                 cluster.hosts.heal("a")
                 cluster.start("a")
@@ -165,7 +176,7 @@ class LostCoordinator(Faults):
 
     def test_each_successor_is_lost_and_the_next_one_is_as_quick(self):
         """Of eight, with the default times, the second one took 46 s in two of four runs."""
-        cluster = self.cluster("a b c d e f g h", nnodes="5:8", flags=RESTARTS, times=f"--dead_after {DEAD * 1000:.0f}ms --lease {LEASE * 1000:.0f}ms --join_timeout 30s --last_call 1s --grace 2s --restart_delay 0")
+        cluster = self.cluster("a b c d e f g h", nnodes="5:8", flags=RESTARTS, times=times(join=30))
         cluster.start_all()
         cluster.wait_round(0, 8)
         lost = "a"
@@ -176,7 +187,7 @@ class LostCoordinator(Faults):
             [lost] = cluster.wait(said, "a successor", 20)
             took = time.monotonic() - begun
             print(f"\n  coordinator killed to a new one: {took:.2f} s (dead {DEAD:g} s, lease {LEASE:g} s)", flush=True)
-            self.assertLess(took, LEASE + 3.0 * SLACK)
+            self.assertLess(took, LEASE + LATE)
         self.stop(cluster)
 
     def test_two_losses_one_after_the_other(self):
@@ -212,7 +223,7 @@ class LostCoordinator(Faults):
         cluster.hosts.power_off("r")
         until(lambda: any("takes over as coordinator" in cluster.nodes[host].stderr for host in "abc"), "a successor", 15)
         begun = time.monotonic()
-        until(lambda: time.monotonic() - begun > 4.5 * LEASE, "more than a lease", 10)
+        until(lambda: time.monotonic() - begun > 3.5 * LEASE, "more than a lease", 10 * LEASE)
         self.assert_untouched(cluster, before)
         cluster.kill_worker(1)
         cluster.wait_round(1, 3)
@@ -255,7 +266,7 @@ class Minority(Faults):
             self.assertEqual({life.node for life in lives}, {"a", "b", "c"})
             gone = max(life.last for life in cluster.lives(0) if life.node == "d")
             self.assertLess(gone, min(life.start for life in lives))
-            self.assertLess(seconds(gone, begun), LEASE + 1.0 * SLACK)
+            self.assertLess(seconds(gone, begun), LEASE + LATE)
             cluster.nodes["a"].wait_text(r"node d\b.* lost")
             cluster.nodes["d"].wait_text("lease")
             cluster.hosts.heal("d")
@@ -276,22 +287,22 @@ class Partition(Faults):
         self.stop(cluster)
 
     def test_a_short_partition_is_no_matter(self):
-        cluster, before = self.running("a b c", 3, times="--dead_after 4s --lease 8s --grace 1s")
+        cluster, before = self.running("a b c", 3, times="--dead_after 6s --lease 12s --grace 1s")
         cluster.hosts.partition("b")
         begun = time.monotonic()
         until(lambda: time.monotonic() - begun > 1.0, "a second", 5)
         cluster.hosts.heal("b")
-        until(lambda: time.monotonic() - begun > 9.0, "more than a lease", 15)
+        until(lambda: time.monotonic() - begun > 13.0, "more than a lease", 15)
         self.assert_untouched(cluster, before)
         self.stop(cluster)
 
     def test_of_two_nodes_the_survivor_ends_by_its_lease_and_says_why(self):
         for lost, left in (("a", "b"), ("b", "a")):
-            cluster, _ = self.running("a b", 2, nnodes="2", times=QUICK.replace("--join_timeout 20s", "--join_timeout 6s"))
+            cluster, _ = self.running("a b", 2, nnodes="2", times=times(join=12 * SLACK))
             cluster.hosts.power_off(lost)
             begun = time.monotonic()
             cluster.wait(lambda: not cluster.living(left), f"the end of {left}'s workers", LEASE + 1)
-            self.assertLess(time.monotonic() - begun, LEASE + 1.5 * SLACK)
+            self.assertLess(time.monotonic() - begun, LEASE + LATE)  # and not after --join_timeout
             self.assertEqual(cluster.nodes[left].wait(10), 69, cluster.tell())
             cluster.nodes[left].wait_text("no majority" if left == "b" else "1 of 2 nodes")
 
@@ -318,7 +329,7 @@ class Frozen(Faults):
         agent = self.freeze(cluster, "c")
         begun = time.monotonic()
         cluster.wait(lambda: not cluster.living("c"), "the end of c's workers", LEASE + 1)
-        self.assertLess(time.monotonic() - begun, LEASE + 1.5 * SLACK)
+        self.assertLess(time.monotonic() - begun, LEASE + LATE)
         self.assertEqual(state_of(agent), "T", "the guardian did it, not the agent")
         cluster.nodes["c"].wait_text("lease over")
         lives = cluster.wait_round(1, 6)
@@ -341,14 +352,14 @@ class Frozen(Faults):
         self.stop(cluster)
 
     def test_a_short_freeze_is_no_matter(self):
-        cluster, before = self.running("a b c", 3, times="--dead_after 4s --lease 8s --grace 1s")
+        cluster, before = self.running("a b c", 3, times="--dead_after 6s --lease 12s --grace 1s")
         for host in "ab":
             agent = self.freeze(cluster, host)
             begun = time.monotonic()
             until(lambda: time.monotonic() - begun > 1.0, "a second", 5)
             os.kill(agent, signal.SIGCONT)
         begun = time.monotonic()
-        until(lambda: time.monotonic() - begun > 8.5, "more than a lease", 15)
+        until(lambda: time.monotonic() - begun > 12.5, "more than a lease", 15)
         self.assert_untouched(cluster, before)
         self.stop(cluster)
 
@@ -379,7 +390,7 @@ class BadLine(Faults):
         self.stop(cluster)
 
     def test_a_link_that_flaps_is_no_matter(self):
-        cluster, before = self.running("a b c", 3, times="--dead_after 3s --lease 7s --grace 1s")
+        cluster, before = self.running("a b c", 3, times="--dead_after 6s --lease 13s --grace 1s")
         for _ in range(3):
             cluster.hosts.link("b", False)
             begun = time.monotonic()
@@ -387,7 +398,7 @@ class BadLine(Faults):
             cluster.hosts.link("b", True)
             until(lambda: time.monotonic() - begun > 1.0, "the link to be up", 5)
         begun = time.monotonic()
-        until(lambda: time.monotonic() - begun > 4, "a lost node's deadline", 8)
+        until(lambda: time.monotonic() - begun > 7, "a lost node's deadline", 10)
         self.assert_untouched(cluster, before)
         self.stop(cluster)
 
@@ -398,23 +409,23 @@ class AskedToEnd(Faults):
 
     def test_ctrl_c_on_a_node_that_was_cut_off_took_the_grace_and_ten_seconds(self):
         for signo, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-            cluster, _ = self.running("a b", 2, backend="static")
+            cluster, _ = self.running("a b", 2, backend="static", times=times(lease=5 * LEASE))
             cluster.hosts.partition("b")
             cluster.nodes["b"].wait_text("lost the coordinator")
             begun = time.monotonic()
             cluster.nodes["b"].process.send_signal(signo)
             self.assertEqual(cluster.nodes["b"].wait(10), code, cluster.tell())
-            self.assertLess(time.monotonic() - begun, 6 * SLACK)
+            self.assertLess(time.monotonic() - begun, 10 * SLACK)
             cluster.nodes["b"].wait_text("could not be told")
 
     def test_ctrl_c_while_a_lost_nodes_lease_was_waited_for(self):
-        cluster, _ = self.running("a b", 2, times="--dead_after 4s --lease 9s --grace 1s")
+        cluster, _ = self.running("a b", 2, times="--dead_after 8s --lease 20s --grace 1s")
         cluster.hosts.end_processes("b")
         cluster.nodes["a"].wait_text(r"node b\b.* lost")
         begun = time.monotonic()
         cluster.nodes["a"].process.send_signal(signal.SIGINT)
         self.assertEqual(cluster.nodes["a"].wait(8), 130, cluster.tell())
-        self.assertLess(time.monotonic() - begun, 5 * SLACK)
+        self.assertLess(time.monotonic() - begun, 10 * SLACK)
 
     def test_the_port_was_held_for_two_seconds_after_the_coordinators_launcher_was_killed(self):
         taken = []

@@ -4,15 +4,15 @@ import unittest
 import os, random, re, signal, subprocess, sys, time
 
 import harness
-from cluster import DEAD, LEASE, PAUSED_CLOCK, PYTHON_WORKER, TIMES, Cluster, ClusterTest
+import cluster as clusters
+from cluster import PAUSED_CLOCK, PYTHON_WORKER, Cluster, ClusterTest
 from harness import SLACK, main, processes_with, state_of, until
 from hosts import needs_hosts
 
-# A node that comes late to the first round would be a spare of a job that has room for it.
-QUICK = TIMES.replace("--last_call 1s", "--last_call 3s")
-# Where nodes beside the frozen one must not lose each other, however busy the machine is.
-PATIENT = QUICK.replace(f"--dead_after {DEAD * 1000:.0f}ms --lease {LEASE * 1000:.0f}ms", f"--dead_after {2 * DEAD * 1000:.0f}ms --lease {2.5 * LEASE * 1000:.0f}ms")
-assert PATIENT != QUICK
+# Nodes beside the frozen one must not lose each other, however busy the machine is; and one that comes late to the first round would be a
+# spare of a job that has room for it.
+DEAD, LEASE = 3 * clusters.DEAD, 3 * clusters.LEASE
+TIMES = f"--dead_after {DEAD:g}s --lease {LEASE:g}s --join_timeout 60s --last_call 5s --grace 2s --restart_delay 0"
 DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs")
 
 
@@ -35,7 +35,7 @@ def thaw(pids):
 @needs_hosts
 class FrozenMachine(ClusterTest):
     def running(self, names, workers, **options):
-        cluster = self.cluster(names, flags="--max_restarts 9", times=PATIENT, **options)
+        cluster = self.cluster(names, flags="--max_restarts 9", times=TIMES, **options)
         cluster.start_all()
         cluster.wait_round(0, workers)
         return cluster
@@ -73,7 +73,7 @@ class FrozenMachine(ClusterTest):
         self.stop(cluster)
 
     def test_a_machine_whose_preloader_ended_with_its_lease_starts_warm_again(self):
-        cluster = self.cluster("a b c", nnodes="2:3", flags="--max_restarts 9 --preload ctypes,json", times=PATIENT)
+        cluster = self.cluster("a b c", nnodes="2:3", flags="--max_restarts 9 --preload ctypes,json", times=TIMES)
         for host in cluster.names:
             cluster.start(host, program=[PYTHON_WORKER], env={"PYTHON_EXEC": sys.executable})
         cluster.wait_round(0, 3)
@@ -127,7 +127,7 @@ class PausedMachine(ClusterTest):
     such a machine stands still, too, so its lease timer is taken away (paused_clock.so)."""
 
     def start(self, names):
-        cluster = self.test_cluster = Cluster(names, nnodes="2:3", flags="--max_restarts 9", times=QUICK)
+        cluster = self.test_cluster = Cluster(names, nnodes="2:3", flags="--max_restarts 9", times=TIMES)
         self.addCleanup(cluster.close)
         self.writes = os.path.join(cluster.folder, "writes")
         self.script = os.path.join(cluster.folder, "writer.py")
@@ -175,7 +175,7 @@ class PausedMachine(ClusterTest):
         begun = time.monotonic_ns()  # its clocks stand at this moment, or would go backwards: no machine's do
         others = set("abc") - {host}
         second = self.wait_written(others, first)
-        until(lambda: time.monotonic_ns() - begun > 3e9 * LEASE, "a pause", 20)
+        until(lambda: time.monotonic_ns() - begun > 1.5e9 * LEASE, "a pause", 20)
         stood = time.monotonic_ns() - begun
         harness.write(f"{self.clock}.{host}", f"{stood} {0 if wall_is_right else stood}")
         before = len(self.lines())

@@ -36,7 +36,7 @@ class Slow(JobTest):
         job = self.job("--num_processes 2 --report report.json", f"lines={self.LINES}", stdout=write_end)
         os.close(write_end)
         self.assertEqual(job.wait(60), 0, job.stderr)
-        reader.join(10)
+        reader.join(10 * PATIENCE)
         self.assertEqual(reader.lines, 2 * self.LINES)
         self.assertEqual(self.report(job)["losses"], [])
 

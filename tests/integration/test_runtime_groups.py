@@ -147,10 +147,10 @@ class Programs(GroupsTest):
         self.assertEqual(code, 0, text)
 
     def test_a_rank_that_alone_runs_a_second_program_says_so(self):
-        script = f'{WORKER} 1 cpp overlap; [ "$RANK" = 1 ] && exec env ACC_INIT_TIMEOUT=1 {WORKER} 1 cpp overlap; exec sleep 60'
+        script = f'{WORKER} 1 cpp overlap; [ "$RANK" = 1 ] && exec env ACC_INIT_TIMEOUT=5 {WORKER} 1 cpp overlap; exec sleep 100'
         code, text = self.launched("sh", "-c", script, flags=["--num_processes", "3"])
         self.assertEqual(code, 1, text)
-        self.assertRegex(text, r"ranks 0,2 of 3 have not joined after 1 s; joined: 1 \(host .*\); this is process 2 of rank 1 that forms groups in this attempt, "
+        self.assertRegex(text, r"ranks 0,2 of 3 have not joined after 5 s; joined: 1 \(host .*\); this is process 2 of rank 1 that forms groups in this attempt, "
                                "and waits for as many of the others")
 
     def test_two_programs_of_a_rank_at_once_are_refused(self):
@@ -216,7 +216,7 @@ class TwoJobs(GroupsTest):
 
 class Hosts(GroupsTest):
     def test_a_master_address_that_is_not_rank_0s_is_named(self):
-        rank_0 = by_hand(0, 2, free_port(), WORKER, "1", "cpp", "overlap", address="192.0.2.7", ACC_INIT_TIMEOUT=1)
+        rank_0 = by_hand(0, 2, free_port(), WORKER, "1", "cpp", "overlap", address="192.0.2.7", ACC_INIT_TIMEOUT=5)
         self.assertRegex(self.outputs([rank_0])[0], r"rank 1 of 2 has not joined.*MASTER_ADDR=192\.0\.2\.7 is no address of .*, the host of rank 0")
 
     @needs_hosts

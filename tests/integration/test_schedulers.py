@@ -3,7 +3,7 @@ import contextlib, json, os, re, shutil, socket, subprocess, tempfile, unittest
 
 import harness
 import slurm
-from harness import ACC, free_port, is_free, is_root, read, until, write
+from harness import ACC, PATIENCE, free_port, is_free, is_root, read, until, write
 
 
 def free_ports():
@@ -105,7 +105,7 @@ class RealSlurm(Planning):
         write(script, "#!/bin/sh\n" + self.line()[2].replace("exec ", "").replace("$$", "batch.tmp") +
               f"\nenv >{self.folder}/env\nmv {self.plans}/batch.tmp {self.plans}/batch\n", 0o755)
         done = subprocess.run(["sbatch", "-N", "2", "-n", "2", "-o", self.folder + "/batch.out", script], env={**self.slurm.env, **self.env},
-                              cwd=self.folder, capture_output=True, text=True, timeout=30, check=False)
+                              cwd=self.folder, capture_output=True, text=True, timeout=30 * PATIENCE, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         until(lambda: os.path.exists(self.plans + "/batch"), "the batch script", 30)
         self.assertIn("SLURM_NTASKS=2", read(self.folder + "/env"))
@@ -125,7 +125,7 @@ class RealSlurm(Planning):
         write(self.folder + "/train.py", "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\n")
         env = {**self.slurm.env, **self.env, "PATH": os.path.dirname(ACC) + ":" + self.slurm.env["PATH"]}
         done = subprocess.run(["sbatch", "--wait", "-o", self.folder + "/train.out", self.folder + "/train.sbatch"], env=env, cwd=self.folder,
-                              capture_output=True, text=True, timeout=120, check=False)
+                              capture_output=True, text=True, timeout=120 * PATIENCE, check=False)
         said = read(self.folder + "/train.out")
         self.assertEqual(done.returncode, 0, done.stderr + said)
         self.assertEqual(sorted(line for line in said.splitlines() if line.startswith("rank")), ["rank 0 of 2", "rank 1 of 2"], said)

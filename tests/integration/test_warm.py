@@ -226,7 +226,8 @@ if attempt < int(sys.argv[-1]):
         half = restarts // 2
         few = lambda rounds, column: min(seen[number][column] for number in rounds)
         for column, process in enumerate(("agent", "preloader")):
-            self.assertLessEqual(few(range(half, restarts + 1), column), few(range(1, half), column), f"descriptors of the {process}")
+            # One that leaked at each restart would raise it by half - 1 at least; a moment with fewer may be met in one half alone.
+            self.assertLess(few(range(half, restarts + 1), column), few(range(1, half), column) + half - 1, f"descriptors of the {process}")
         if not SANITIZED:  # address sanitizer keeps what was freed for a while
             self.assertLess(last[2] - first[2], 256, "pages of the agent")
         self.assertLess(last[3] - first[3], 256, "pages of the preloader")

@@ -1,14 +1,14 @@
 """acc merge-weights and acc estimate-memory, as a user types them."""
 import glob, json, os, signal, struct, subprocess, tempfile, time, unittest, zlib
 
-from harness import BIN, PATIENCE, SANITIZED, SLACK, is_root, main
+from harness import BIN, PATIENCE, SANITIZED, is_root, main
 
 ACC = os.path.join(BIN, "acc")
 MIB = 1 << 20
 
 
 def acc(*words, **options):
-    return subprocess.run([ACC, *words], capture_output=True, text=True, timeout=60 * SLACK, check=False, **options)
+    return subprocess.run([ACC, *words], capture_output=True, text=True, timeout=60 * PATIENCE, check=False, **options)
 
 
 def safetensors(tensors):
@@ -107,7 +107,7 @@ class Merge(InFolder):
         size = 96
         checkpoint(self.saved, {"model": {f"layer.{i}": ("F32", [MIB // 4 * size // 4], bytes(MIB * size // 4)) for i in range(4)}})
         line = f"ulimit -v {size * 1024 // 2}; exec '{ACC}' merge-weights '{self.saved}' '{self.out}'"  # KiB of address space
-        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60 * SLACK, check=False)
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertGreater(os.path.getsize(self.path("out", "model.safetensors")), size * MIB)
 
@@ -130,7 +130,7 @@ class Merge(InFolder):
     def test_a_disk_that_takes_no_more_is_told(self):
         checkpoint(self.saved, {"model": {"a": ("F32", [MIB], bytes(4 * MIB))}})
         line = f"trap '' XFSZ; ulimit -f 2048; exec '{ACC}' merge-weights '{self.saved}' '{self.out}'"
-        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, r"acc merge-weights: write '.*': File too large")
         self.assertEqual(os.listdir(self.out), [])
@@ -140,7 +140,7 @@ class Merge(InFolder):
         checkpoint(self.saved, {"model": {"a": ("F32", [MIB], bytes(4 * MIB))}})
         os.mkdir(self.out)
         line = f"mount -t tmpfs -o size=1m none '{self.out}' && exec '{ACC}' merge-weights '{self.saved}' '{self.out}'"
-        done = subprocess.run(["unshare", "--mount", "sh", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(["unshare", "--mount", "sh", "-c", line], capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
         if "unshare" in done.stderr or "mount:" in done.stderr:
             self.skipTest(f"no mounts here: {done.stderr.strip()}")
         self.assertEqual(done.returncode, 1)
@@ -153,7 +153,7 @@ class Merge(InFolder):
         while not glob.glob(self.path("out", ".tmp-acc.*")) and process.poll() is None and time.monotonic() < end:
             time.sleep(0.001)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60 * SLACK)
+        _, said = process.communicate(timeout=60 * PATIENCE)
         left = os.listdir(self.out)
         if process.returncode == 0:
             self.skipTest("it was done before the signal came")
