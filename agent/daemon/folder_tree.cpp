@@ -54,7 +54,7 @@ std::optional<uid_t> owner_in(std::string_view name) {
 
 // Root could empty the folders of anybody that a user has moved into one of its own, and that this
 // user can't empty. So below an entry of the top, which the user can't exchange, only folders of
-// its owner are emptied.
+// its owner are emptied. Root itself empties any: nobody else makes an entry of the top root's.
 class Remover {
  public:
   Remover(int top, dev_t device) : top_{top}, device_{device} {}
@@ -107,7 +107,7 @@ class Remover {
         return true;
       }
       const auto own = owner_of(folder.get());
-      if (::geteuid() == 0 && (!own || (owner && *own != *owner))) {
+      if (::geteuid() == 0 && (!own || (owner && *owner != 0 && *own != *owner))) {
         errno = EPERM;
         note(name);
         return true;
@@ -124,7 +124,8 @@ class Remover {
   }
 
   void note(const char* name) {
-    if (errnum_ == 0) where_ = printable(name);
+    if (errnum_ != 0) return;
+    where_ = printable(name);
     errnum_ = errno == 0 ? EXDEV : errno;
   }
 

@@ -42,6 +42,7 @@ namespace {
 constexpr auto kSetUpLimit = 30s;
 
 UniqueFd guardian_of(const StoredJob& job) {
+  if (job.guardian.pid == 0) return {};
   const auto process = std::make_shared<UniqueFd>();
   const bool is_known = run_on_own_thread(
       job.uid, [process, guardian = job.guardian] { *process = open_process(guardian); }, 2s);

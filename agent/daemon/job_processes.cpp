@@ -48,6 +48,8 @@ constexpr auto kAgentLimit = 2s;
 constexpr auto kStacksLimit = 15s;
 /// To look through /proc, also on a machine with very many processes that does much else.
 constexpr auto kScanLimit = 20s;
+/// Before the guardian's own end.
+constexpr auto kKillLimit = 5s;
 /// From the start of an agent to its socket.
 constexpr auto kSocketLimit = 3s;
 
@@ -114,16 +116,17 @@ namespace {
 awaitable<std::optional<std::vector<FoundProcess>>> find_processes(uid_t uid, std::string mark,
                                                                    std::size_t most) {
   const auto found = std::make_shared<std::vector<FoundProcess>>();
-  const bool is_known = co_await on_own_thread(
-      uid, [=] { *found = processes_with(uid, mark, most); }, kScanLimit);
+  std::function<void()> find = [=] { *found = processes_with(uid, mark, most); };
+  const bool is_known = co_await on_own_thread(uid, std::move(find), kScanLimit);
   std::optional<std::vector<FoundProcess>> answer;
   if (is_known) answer = std::move(*found);
   co_return answer;
 }
 
 awaitable<bool> kill_processes(uid_t uid, std::string mark, pid_t spared) {
-  co_return co_await on_own_thread(
-      uid, [=] { kill_processes_with(uid, mark, spared); }, kScanLimit);
+  std::function<void()> kill = [=] { kill_processes_with(uid, mark, spared); };
+  const bool is_known = co_await on_own_thread(uid, std::move(kill), kKillLimit);
+  co_return is_known;
 }
 
 }  // namespace
@@ -140,9 +143,17 @@ awaitable<void> JobProcesses::sweep(JobPtr job) const {
   const auto give_up = std::max(end, Clock::now()) + 5s;
   for (;;) {
     const bool is_late = Clock::now() >= end;
-    if (is_late) co_await kill_processes(uid, mark, 0);
-    auto left = co_await find_processes(uid, mark, kPortion);
-    if (!left || left->empty() || Clock::now() >= give_up) break;
+    if (is_late) {
+      auto copy = mark;
+      co_await kill_processes(uid, std::move(copy), 0);
+    }
+    auto copy = mark;
+    auto left = co_await find_processes(uid, std::move(copy), kPortion);
+    if ((left && left->empty()) || Clock::now() >= give_up) break;
+    if (!left) {
+      co_await pause_for(1s);
+      continue;
+    }
     for (auto& process : *left) {
       const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(
           (is_late ? give_up : end) - Clock::now());

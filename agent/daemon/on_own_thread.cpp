@@ -1,24 +1,32 @@
 #include "agent/daemon/on_own_thread.hpp"
 
 #include "agent/daemon/descriptor_waits.hpp"
+#include "common/duration.hpp"
 #include "common/log.hpp"
 #include "common/unique_fd.hpp"
+
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 namespace acc::agent::daemon {
 
 namespace {
+
+constexpr Millis kPlacePause{50};  ///< until it is looked again for a place
 
 /// The threads of each user, also those that were left behind.
 class Running {
@@ -31,6 +39,16 @@ class Running {
     ++count;
     return true;
   }
+  bool may_log(uid_t uid, Instant now) {
+    constexpr auto kEvery = std::chrono::minutes{1};
+    constexpr std::size_t kMost = 1024;  // users that are remembered
+    const std::lock_guard lock{mutex_};
+    if (logged_.size() >= kMost) logged_.clear();
+    const auto [at, is_new] = logged_.emplace(uid, now);
+    if (!is_new && now - at->second < kEvery) return false;
+    at->second = now;
+    return true;
+  }
   void end(uid_t uid) {
     const std::lock_guard lock{mutex_};
     if (--counts_[uid] == 0) counts_.erase(uid);
@@ -39,6 +57,7 @@ class Running {
  private:
   std::mutex mutex_;
   std::map<uid_t, int> counts_;
+  std::map<uid_t, Instant> logged_;
 };
 
 // Never destroyed: a thread may end while this process does.
@@ -52,18 +71,18 @@ struct Call {
   std::atomic<bool> has_ended = false;
 };
 
-// Nothing: it can't be run.
-std::shared_ptr<Call> begin(uid_t uid, std::function<void()> work) {
+// Nothing: it can't be run now.
+std::shared_ptr<Call> begin(uid_t uid, const std::function<void()>& work) {
   auto call = std::make_shared<Call>();
   if (!call->done || !running().begin(uid)) return nullptr;
   try {
-    std::thread{[uid, call, work = std::move(work)] {
+    std::thread{[uid, call, work] {
       work();
       call->has_ended = true;
       running().end(uid);
       ::eventfd_write(call->done.get(), 1);
     }}.detach();
-  } catch (const std::system_error&) {  // no thread left
+  } catch (...) {  // no thread or no memory left
     running().end(uid);
     return nullptr;
   }
@@ -72,8 +91,11 @@ std::shared_ptr<Call> begin(uid_t uid, std::function<void()> work) {
 
 bool check_end(uid_t uid, const Call* call) {
   if (call != nullptr && call->has_ended) return true;
-  log::warn("user_processes_unreadable",
-            {{"uid", uid}, {"why", call == nullptr ? "too many reads of them wait" : "a read waits"}});
+  if (running().may_log(uid, clock_now()))
+    log::warn("user_processes_unreadable",
+              {{"uid", uid},
+               {"why", call == nullptr ? "other reads of them wait, or no thread is left"
+                                       : "a read of one waits"}});
   return false;
 }
 
@@ -81,23 +103,34 @@ bool check_end(uid_t uid, const Call* call) {
 
 boost::asio::awaitable<bool> on_own_thread(uid_t uid, std::function<void()> work,
                                            std::chrono::milliseconds limit) {
-  const auto call = begin(uid, std::move(work));
+  const auto end = clock_now() + limit;
+  boost::asio::steady_timer pause{co_await boost::asio::this_coro::executor};
+  auto call = begin(uid, work);
+  while (!call && clock_now() < end) {
+    pause.expires_after(kPlacePause);
+    boost::system::error_code ignored;
+    co_await pause.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ignored));
+    call = begin(uid, work);
+  }
   if (call) {
     UniqueFd copy{::dup(call->done.get())};
-    co_await await_readable(std::move(copy), limit);
+    const auto left = std::chrono::duration_cast<Millis>(end - clock_now());
+    co_await await_readable(std::move(copy), std::max(left, kPlacePause));
   }
   co_return check_end(uid, call.get());
 }
 
 void begin_on_own_thread(uid_t uid, std::function<void()> work) {
-  (void)begin(uid, std::move(work));
+  (void)begin(uid, work);
 }
 
 bool run_on_own_thread(uid_t uid, std::function<void()> work, std::chrono::milliseconds limit) {
-  const auto call = begin(uid, std::move(work));
-  if (call) {
+  const auto end = clock_now() + limit;
+  const auto call = begin(uid, work);
+  for (auto left = limit; call && !call->has_ended && left.count() > 0;
+       left = std::chrono::duration_cast<Millis>(end - clock_now())) {
     pollfd one{call->done.get(), POLLIN, 0};
-    ::poll(&one, 1, static_cast<int>(limit.count()));
+    ::poll(&one, 1, static_cast<int>(left.count()));
   }
   return check_end(uid, call.get());
 }

@@ -3,7 +3,6 @@
 #include "agent/daemon/job_files.hpp"
 #include "agent/daemon/job_folder.hpp"
 #include "agent/daemon/login_user.hpp"
-#include "agent/daemon/process_identity.hpp"
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -40,8 +39,6 @@ template awaitable<Result<LoginUser>> on_pool(asio::thread_pool&,
 template awaitable<Result<JobFiles>> on_pool(asio::thread_pool&, std::function<Result<JobFiles>()>);
 template awaitable<StateFolder::Contents> on_pool(asio::thread_pool&,
                                                   std::function<StateFolder::Contents()>);
-template awaitable<std::vector<FoundProcess>> on_pool(asio::thread_pool&,
-                                                      std::function<std::vector<FoundProcess>()>);
 template awaitable<std::vector<StateFolder::Trash>> on_pool(
     asio::thread_pool&, std::function<std::vector<StateFolder::Trash>()>);
 template awaitable<std::uint64_t> on_pool(asio::thread_pool&, std::function<std::uint64_t()>);

@@ -219,7 +219,10 @@ void PeerDoor::make_room(Id older) {
   if (found != half_open_.end() && !found->second.stream->has_begun() && tls) {
     std::array<char, kHello> bytes;
     if (rendezvous::names_key((*tls)->secret(), first_bytes(found->second.stream->fd(), bytes))) {
-      if (!is_crowded(older)) older = newest_of_largest_source();
+      if (!is_crowded(older)) {
+        if (admission_.half_open() <= limits_.half_open) return;  // there is room but for nameless ones
+        older = newest_of_largest_source();
+      }
       admission_.dismissed(older);  // no failure
     }
   }
@@ -243,7 +246,7 @@ PeerDoor::Id PeerDoor::newest_of_largest_source() const {
     ++source.count;
     source.newest = id;
     if (!one.stream->has_begun()) source.newest_waiting = id;
-    if (largest == nullptr || source.count > largest->count) largest = &source;
+    if (largest == nullptr || source.count >= largest->count) largest = &source;
   }
   if (largest == nullptr) return 0;
   return largest->newest_waiting != 0 ? largest->newest_waiting : largest->newest;
@@ -268,7 +271,8 @@ asio::awaitable<bool> PeerDoor::await_turn(Id id, std::string source) {
     co_await turn->async_wait(asio::as_tuple(asio::use_awaitable));
     if (!watch.is_alive()) co_return false;
     turns_[source].waiting.erase(id);
-    if (half_open_.contains(id) && accepting_.is_open()) continue;
+    const auto one = half_open_.find(id);
+    if (one != half_open_.end() && !one->second.is_dropped && accepting_.is_open()) continue;
     wake_next(source);  // it may have been this one's turn
     co_return false;
   }

@@ -75,8 +75,8 @@ awaitable<std::uint64_t> kill_and_remove(asio::thread_pool& pool, std::string jo
 // @return how many; 1 also where they can't be read
 awaitable<std::uint64_t> kill_marked(uid_t uid, std::string mark) {
   const auto killed = std::make_shared<std::uint64_t>(0);
-  const bool is_known = co_await on_own_thread(
-      uid, [=] { *killed = kill_processes_with(uid, mark); }, 20s);
+  std::function<void()> kill = [=] { *killed = kill_processes_with(uid, mark); };
+  const bool is_known = co_await on_own_thread(uid, std::move(kill), 5s);
   co_return is_known ? *killed : 1;
 }
 

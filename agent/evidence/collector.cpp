@@ -353,7 +353,9 @@ class Collector {
     if (is_half_known) s.waits_for_others.reset();
     s.stack_key = key_of(*stack);
     // One line of Python may wait for others on one rank, and for something else on another.
-    if (!rank.python.empty() && native_waits) s.stack_key += "+";
+    const bool is_seen_by_native =
+        native_waits && !waits_for_others(*stack) && !is_in_backward(*stack);
+    if (!rank.python.empty() && is_seen_by_native) s.stack_key += "+";
     s.at = place_of(*stack);
     if (s.at.empty() && !rank.native.empty()) s.at = place_of(rank.native.front());
   }

@@ -205,18 +205,38 @@ std::vector<ThreadStack> python_stacks(std::string_view text) {
   return stacks;
 }
 
+static bool is_wait_for_thread(const Frame& frame) {
+  const auto is_in = [&](std::string_view file) {
+    return frame.place.find(file) != std::string::npos;
+  };
+  return (frame.function == "join" && is_in("/threading.py:")) ||
+         (frame.function == "result" && is_in("/concurrent/futures/"));
+}
+
+static bool is_wait_for_work(const Frame& frame) {
+  constexpr std::array<std::string_view, 4> kNames{"wait", "get", "select", "poll"};
+  return std::ranges::find(kNames, frame.function) != kNames.end();
+}
+
 std::size_t working_thread(const std::vector<ThreadStack>& python) {
   const auto is_own = [](const Frame& frame) { return !is_of_standard_library(frame); };
   if (python.empty()) return 0;
   const auto& frames = python.front().frames;
   const auto innermost_own = std::ranges::find_if(frames, is_own);
-  const bool waits_for_thread = std::any_of(frames.begin(), innermost_own, [](const Frame& frame) {
-    return frame.function == "join" || frame.function == "result";
-  });
+  const bool waits_for_thread = std::any_of(frames.begin(), innermost_own, is_wait_for_thread);
   if (!waits_for_thread) return 0;
-  for (std::size_t i = 1; i < python.size(); ++i)
-    if (std::ranges::any_of(python[i].frames, is_own)) return i;
-  return 0;
+  // Beside it there may be threads of libraries, which mostly wait for work.
+  std::size_t found = 0;
+  bool is_found_at_work = false;
+  for (std::size_t i = 1; i < python.size(); ++i) {
+    const auto own = std::ranges::find_if(python[i].frames, is_own);
+    if (own == python[i].frames.end()) continue;
+    if (waits_for_others(python[i])) return i;
+    const bool is_at_work = std::none_of(python[i].frames.begin(), own, is_wait_for_work);
+    if (is_at_work || !is_found_at_work) found = i;
+    is_found_at_work = is_found_at_work || is_at_work;
+  }
+  return found;
 }
 
 bool waits_for_others(const ThreadStack& stack) {

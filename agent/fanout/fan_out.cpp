@@ -65,7 +65,8 @@ int exit_code_of(const FanOutState& state) {
   if (state.left) return *state.left;
   if (state.has_failed) return code_of_troubles(state);
   if (state.is_detached) return 0;
-  if (const auto code = state.verdict.code()) return *code;
+  if (const auto code = state.verdict.code())
+    return state.was_sent_again && *code == 128 + SIGTERM ? 128 + state.stop_signal : *code;
   const bool any_ended = std::ranges::any_of(
       state.hosts, [](const FanOutHost& host) { return host.exit_code.has_value(); });
   if (any_ended && !state.is_rest_told) return 0;
@@ -289,6 +290,25 @@ void wait_longer_if_alone(const FanOutState& state, FanOutActions& out) {
   }
 }
 
+// A silent host may be the one that was to tell the others of the stop, or may have told them; one
+// that answers again may not have heard it. One that is stopping takes SIGTERM for the repetition of
+// a scheduler, and SIGINT for a second request, which leaves its workers 2 s.
+void pass_stop_on(FanOutState& state, const HostContact& e, FanOutActions& out) {
+  const bool is_one_asked = state.policy.leaves_at == 0 && state.stop_requests == 1;
+  if (!is_one_asked || state.is_end_armed || !state.hosts[e.host].was_asked) return;
+  HostIndex to = e.host;
+  if (e.silence) {
+    const auto other = std::ranges::find_if(state.hosts, [](const FanOutHost& one) {
+      return lives(one) && !one.silence && !one.exit_code && !one.was_asked;
+    });
+    if (other == state.hosts.end()) return;
+    other->was_asked = true;
+    to = static_cast<HostIndex>(other - state.hosts.begin());
+  }
+  state.was_sent_again = true;
+  out.emplace_back(SendSignal{to, SIGTERM});
+}
+
 FanOutActions on(FanOutState& state, const HostContact& e) {
   FanOutActions out;
   auto& host = state.hosts[e.host];
@@ -302,20 +322,7 @@ FanOutActions on(FanOutState& state, const HostContact& e) {
   if (state.phase != FanOutPhase::running || state.is_detached) return out;
   out.emplace_back(TellContact{e.host});
   if (e.silence) wait_longer_if_alone(state, out);
-  // It may be the one that was to tell the others, or may have told them: one that is stopping takes
-  // SIGTERM for the repetition of a scheduler, and SIGINT for a second request, which leaves its
-  // workers 2 s.
-  const bool is_one_asked = state.policy.leaves_at == 0 && state.stop_requests == 1;
-  if (e.silence && host.was_asked && is_one_asked && !state.is_end_armed) {
-    const auto other = std::ranges::find_if(state.hosts, [](const FanOutHost& one) {
-      return lives(one) && !one.silence && !one.exit_code && !one.was_asked;
-    });
-    if (other != state.hosts.end()) {
-      other->was_asked = true;
-      out.emplace_back(
-          SendSignal{static_cast<HostIndex>(other - state.hosts.begin()), SIGTERM});
-    }
-  }
+  pass_stop_on(state, e, out);
   leave_silent(state, out);
   return out;
 }

@@ -95,6 +95,7 @@ struct FanOutState {
   FanOutPhase phase = FanOutPhase::starting;
   bool has_failed = false;  ///< a host can't take part
   int stop_signal = 0;
+  bool was_sent_again = false;  ///< … to further hosts, as SIGTERM
   std::uint32_t stop_requests = 0;
   bool is_end_armed = false;
   bool is_detached = false;

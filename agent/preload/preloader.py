@@ -161,8 +161,9 @@ class SelfCheck:
         os.waitpid(pid, 0)
         self.forked = False
         with Borrowed("time") as time:
-            until = time.monotonic() + 0.1  # a thread that was joined may still be listed
-            while self.new_threads() > 0 and time.monotonic() < until:
+            # A thread that was joined may still be listed. By the processor's time: a busy machine may hold up this process.
+            until = time.process_time() + 0.1
+            while self.new_threads() > 0 and time.process_time() < until:
                 os.sched_yield()
 
     @staticmethod

@@ -13,11 +13,12 @@ signal faulthandler writes them to memory (docs/worker-socket.md).
 import contextlib, faulthandler, fcntl, math, mmap, os, signal, socket, struct, sys, time
 
 _page = _at = None
+_pending = False  # a child of the process that has the page: the rank itself if that one sends no heartbeats
 _sections = []
 
 
 def _open():
-    global _page, _at, _stacks
+    global _page, _at, _pending
     path, _, offset = os.environ.get("ACC_HEARTBEAT_PAGE", "").rpartition(":")
     child = "multiprocessing" in sys.modules and sys.modules["multiprocessing"].parent_process() is not None
     if not path or child:  # a data loader is no rank
@@ -27,37 +28,56 @@ def _open():
             page = mmap.mmap(file.fileno(), 0)
         if page[:8] != b"ACCBEAT1" or struct.unpack_from("I", page, 8)[0] != 1:
             return
-        if _is_of_ancestor(struct.unpack_from("I", page, int(offset) + 48)[0]):  # a helper of the rank
-            return
         _page, _at = page, int(offset)
-        os.register_at_fork(after_in_child=_leave)  # what a rank forks is no rank
-        _stacks = os.memfd_create("acc-stacks")
-        fcntl.fcntl(_stacks, fcntl.F_SETFL, os.O_APPEND)
-        number = signal.SIGRTMIN + 6
-        if signal.getsignal(number) == signal.SIG_DFL:
-            faulthandler.register(number, file=_stacks, all_threads=True)
-            struct.pack_into("I", _page, _at + 144, _stacks)
-            struct.pack_into("I", _page, _at + 52, number)
-        struct.pack_into("I", _page, _at + 48, os.getpid())
-        _say(b"beat 0")  # wakes the agent once; it reads the page from then on
+        os.register_at_fork(after_in_child=_wait)
+        _pending = _is_of_ancestor(struct.unpack_from("I", page, _at + 48)[0])
+        if not _pending:
+            _claim()
     except (OSError, ValueError, AttributeError):
         pass
 
 
-def _leave():
-    global _page
-    _page = None
+def _claim():
+    global _stacks
+    _stacks = os.memfd_create("acc-stacks")
+    fcntl.fcntl(_stacks, fcntl.F_SETFL, os.O_APPEND)
+    number = signal.SIGRTMIN + 6
+    if signal.getsignal(number) == signal.SIG_DFL:
+        faulthandler.register(number, file=_stacks, all_threads=True)
+        struct.pack_into("I", _page, _at + 144, _stacks)
+        struct.pack_into("I", _page, _at + 52, number)
+    struct.pack_into("I", _page, _at + 48, os.getpid())
+    _say(b"beat 0")  # wakes the agent once; it reads the page from then on
+
+
+def _wait():
+    global _pending
+    _pending = True
+
+
+def _take_over():
+    """At the first heartbeat of a child: the page, or nothing where its parent is the rank and has sent some."""
+    global _page, _pending
+    _pending = False
+    if struct.unpack_from("Q", _page, _at)[0]:
+        _page = None
+        return
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        _claim()
 
 
 def _is_of_ancestor(pid):
     parent = os.getppid()
-    for _ in range(32):
-        if parent <= 1 or pid == 0:
-            return False
-        if parent == pid:
-            return True
-        with open(f"/proc/{parent}/stat") as file:
-            parent = int(file.read().rpartition(")")[2].split()[1])
+    try:
+        for _ in range(32):
+            if parent <= 1 or pid == 0:
+                return False
+            if parent == pid:
+                return True
+            with open(f"/proc/{parent}/stat", "rb") as file:
+                parent = int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):  # of other users' processes nothing may be shown
+        pass
     return False
 
 
@@ -69,6 +89,8 @@ def _say(line):
 
 def heartbeat(step):
     """This process is alive, at this step. Once a step."""
+    if _pending and _page is not None:
+        _take_over()
     if _page is not None:
         step = max(int(step), 0)
         beats = struct.unpack_from("Q", _page, _at)[0]
@@ -77,7 +99,7 @@ def heartbeat(step):
 
 def checkpoint(step):
     """A complete checkpoint of this step was written: restarts count as progress from here."""
-    if _page is not None:
+    if _page is not None and not _pending:
         step = max(int(step), 0)
         struct.pack_into("QQ", _page, _at + 24, struct.unpack_from("Q", _page, _at + 24)[0] + 1, step)
         with contextlib.suppress(OSError, KeyError):
@@ -97,7 +119,7 @@ def section(name, timeout=None):
 
 
 def _show(section):
-    if _page is not None:
+    if _page is not None and not _pending:
         name, since, limit = section
         edition = struct.unpack_from("Q", _page, _at + 64)[0] | 1
         struct.pack_into("Q", _page, _at + 64, edition)

@@ -280,6 +280,7 @@ TEST_CASE("root doesn't empty another user's folder that a job's user moved ther
   const auto removed = remove_tree(fd.get(), "tree");
   REQUIRE(removed.has_error());
   CHECK(removed.error().what.find("project") != std::string::npos);
+  CHECK(removed.error().what.find("Operation not permitted") != std::string::npos);
   CHECK(fs::exists(folder / "tree/user/project/results/model"));
   CHECK_FALSE(fs::exists(folder / "tree/user/own"));
   CHECK_FALSE(fs::exists(folder / "tree/user/empty"));

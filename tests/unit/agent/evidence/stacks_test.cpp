@@ -84,6 +84,15 @@ TEST_CASE("a rank whose main thread only waits for another one is judged by that
   REQUIRE(stacks.size() == 3);
   CHECK(stacks[working_thread(stacks)].frames.front().function == "step");
   CHECK(working_thread(python_stacks(kFaulthandler)) == 0);
+  // A library's thread, which waits for work, may stand first.
+  auto more = stacks;
+  more.insert(more.begin() + 1, {"pin memory", {{"get", "/usr/lib/python3.11/queue.py:171"}, {"do_one_step", "/x/site-packages/torch/pin_memory.py:28"}}});
+  CHECK(more[working_thread(more)].frames.front().function == "step");
+  more.push_back({"trains", {{"all_reduce", "/x/site-packages/torch/distributed/c10d.py:9"}}});
+  CHECK(more[working_thread(more)].title == "trains");
+  more.front().frames.front() = {"join", "<frozen posixpath>:71"};
+  more.front().frames.resize(1);
+  CHECK(working_thread(more) == 0);
   CHECK(working_thread({}) == 0);
   CHECK(working_thread({stacks[0]}) == 0);
 }
