@@ -168,7 +168,7 @@ std::string text_of_nodes(Facts facts, std::vector<NodeEvidence> nodes) {
   }
   std::ranges::sort(all, {}, [](const RankEvidence& rank) { return rank.summary.rank; });
   std::ranges::sort(names);
-  names.erase(std::ranges::unique(names).begin(), names.end());  // two nodes of one host
+  names.erase(std::unique(names.begin(), names.end()), names.end());  // two nodes of one host
   facts.node = join(names, ", ");
   return stacks_text(facts, all);
 }

@@ -69,8 +69,7 @@ std::vector<std::uint64_t> list_checkpoints(const std::filesystem::path& folder)
     }
   }
   std::ranges::sort(numbers, std::ranges::greater{});
-  const auto twice = std::ranges::unique(numbers);
-  numbers.erase(twice.begin(), twice.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
   return numbers;
 }
 
@@ -361,7 +360,7 @@ void keep_last(FileOps& files, const fs::path& folder, std::uint64_t newest, con
            is_damaged(present(folder / checkpoint_name(number)));
   };
   // Newest first, bad ones last, as they are removed from the end.
-  std::ranges::stable_partition(numbers, std::not_fn(goes_first));
+  std::stable_partition(numbers.begin(), numbers.end(), std::not_fn(goes_first));
   for (auto i = static_cast<std::size_t>(removal.keep - 1); i < numbers.size(); ++i) {
     const auto path = folder / checkpoint_name(numbers[i]);
     std::error_code none;

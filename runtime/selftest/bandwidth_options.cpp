@@ -43,8 +43,7 @@ bool read_named(const std::string& text, const std::array<std::pair<std::string_
   for (const auto& [name, value] : names)
     if (text == "all" || text == name) into.push_back(value);
   std::ranges::sort(into);
-  const auto again = std::ranges::unique(into);
-  into.erase(again.begin(), again.end());
+  into.erase(std::unique(into.begin(), into.end()), into.end());
   return !into.empty();
 }
 
