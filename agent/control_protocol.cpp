@@ -230,7 +230,14 @@ std::string encode(const JobView& job) {
             {"seconds", job.seconds},
             {"command", job.command},
             {"goodput", goodput_json(job.goodput)},
+            {"losses", Json::array()},
             {"workers", Json::array()}};
+  for (const auto& lost : job.losses)
+    json["losses"].push_back({{"where", lost.where},
+                              {"why", lost.why},
+                              {"bytes", lost.bytes},
+                              {"lines", lost.lines},
+                              {"goes_on", lost.goes_on}});
   if (!job.log_folder.empty()) json["log_folder"] = job.log_folder;
   for (const auto& worker : job.workers) json["workers"].push_back(to_json(worker));
   for (const auto& gpu : job.gpus) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "agent/group_state.hpp"
+#include "agent/output/losses.hpp"
 #include "agent/watch/goodput.hpp"
 #include "common/error.hpp"
 #include "common/exit_status.hpp"
@@ -136,6 +137,7 @@ struct JobView {
   std::vector<WorkerView> workers;
   std::vector<GpuView> gpus{};  ///< of this node, if they were asked for and sampled already
   std::vector<NodeView> table;  ///< of several nodes, where the coordinator answered in time
+  std::vector<Losses> losses{};  ///< of output, so far
 };
 
 inline constexpr std::array<std::string_view, 5> kStates{"starting", "running", "stopping",

@@ -31,8 +31,8 @@ class ControlRequests {
     std::function<void(const evidence::Question&, StackCollection::Collected)> collect_stacks;
     /// Before the supervisor restarts the workers of this node alone.
     std::function<void(const std::string&)> set_restart_reason;
-    std::function<void(int signo)>
-        on_signal;  ///< as if it had arrived: SIGQUIT writes stacks first
+    /// As if it had arrived: SIGQUIT writes stacks first.
+    std::function<void(int signo)> on_signal;
   };
   ControlRequests(boost::asio::io_context& io, const GroupState& group,
                   const UserMessages& messages, Hooks hooks);

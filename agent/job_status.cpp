@@ -78,6 +78,7 @@ control::JobView JobStatus::job_view(Instant now) const {
   }
   seen.seconds = seconds_of(began_, now);
   seen.goodput = parts_.watch.goodput(now);
+  seen.losses = parts_.output.losses();
   const auto words = std::min(plan.command.size(), kShownWords);
   seen.command.assign(plan.command.begin(),
                       plan.command.begin() + static_cast<std::ptrdiff_t>(words));

@@ -108,10 +108,6 @@ class SweepTurn {
   uid_t uid_;
 };
 
-}  // namespace
-
-namespace {
-
 // Nothing: they can't be read now.
 awaitable<std::optional<std::vector<FoundProcess>>> find_processes(uid_t uid, std::string mark,
                                                                    std::size_t most) {
@@ -123,10 +119,10 @@ awaitable<std::optional<std::vector<FoundProcess>>> find_processes(uid_t uid, st
   co_return answer;
 }
 
-awaitable<bool> kill_processes(uid_t uid, std::string mark, pid_t spared) {
+// What can't be read now is killed by the next sweep, or with the control group.
+awaitable<void> kill_processes(uid_t uid, std::string mark, pid_t spared) {
   std::function<void()> kill = [=] { kill_processes_with(uid, mark, spared); };
-  const bool is_known = co_await on_own_thread(uid, std::move(kill), kKillLimit);
-  co_return is_known;
+  (void)co_await on_own_thread(uid, std::move(kill), kKillLimit);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ struct Losses {
   Instant since{};           ///< of the first loss
   std::string cure{};        ///< what to do about it; may be empty
   bool reader_left = false;  ///< nothing reads it any more: `| head`
+  bool goes_on = false;      ///< it takes nothing at present
 };
 
 }  // namespace acc::agent

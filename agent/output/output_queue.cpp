@@ -61,6 +61,7 @@ std::optional<Losses> OutputQueue::losses() const {
   losses.bytes = lost.bytes;
   losses.lines = lost.lines;
   losses.since = lost.since;
+  losses.goes_on = policy_.is_dropping() || refused() != 0;
   return losses;
 }
 

@@ -85,21 +85,31 @@ int code_of_end(const JobRow& job) {
 std::vector<agent::OutputLost> losses_of(const std::string& body) {
   const auto job = parse_json(body);
   const auto report = job.is_object() ? job.find("report") : job.end();
-  if (!job.is_object() || report == job.end() || !report->is_object()) return {};
-  const auto losses = report->find("losses");
-  if (losses == report->end() || !losses->is_array()) return {};
-  const auto number = [](const nlohmann::json& loss, const char* key) {
+  if (report == job.end()) return {};
+  const auto count = [](const nlohmann::json& loss, const char* key) {
     const auto found = loss.find(key);
     const bool is_count = found != loss.end() && found->is_number_unsigned();
     return is_count ? found->get<std::uint64_t>() : 0;
   };
   std::vector<agent::OutputLost> lost;
-  for (const auto& loss : *losses) {
+  for (const auto& loss : list_of(*report, "losses")) {
     if (!loss.is_object()) continue;
-    lost.push_back({number(loss, "lines"), number(loss, "bytes"), text_of(loss, "where"),
-                    text_of(loss, "why")});
+    lost.push_back(
+        {count(loss, "lines"), count(loss, "bytes"), text_of(loss, "where"), text_of(loss, "why")});
   }
   return lost;
+}
+
+std::string output_refusal_of(const std::string& body) {
+  const auto job = parse_json(body);
+  const auto live = job.is_object() ? job.find("live") : job.end();
+  if (live == job.end()) return {};
+  for (const auto& loss : list_of(*live, "losses")) {
+    const auto where = text_of(loss, "where");
+    const bool is_own = where == "stdout" || where == "stderr" || where == "console";
+    if (is_own && has_flag(loss, "goes_on")) return text_of(loss, "why");
+  }
+  return {};
 }
 
 }  // namespace acc::ctl

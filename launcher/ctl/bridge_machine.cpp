@@ -1,6 +1,7 @@
 #include "launcher/ctl/bridge_machine.hpp"
 
 #include "common/exit_codes.hpp"
+#include "common/text.hpp"
 #include "common/version.hpp"
 #include "launcher/ctl/bridge_answers.hpp"
 #include "launcher/ctl/http_response.hpp"
@@ -207,6 +208,17 @@ std::string why_of(const JobRow& job) {
   return "exit code " + std::to_string(*job.exit_code);
 }
 
+// Where the disk is full that keeps its output, the node's own warning waits for room, too.
+void tell_output_refusal(BridgeState& state, const std::string& body, BridgeActions& out) {
+  auto why = output_refusal_of(body);
+  const bool is_news = !why.empty() && why != state.output_refusal && !state.wish.detaches;
+  state.output_refusal = why;
+  if (!is_news) return;
+  out.emplace_back(TellBridge{"warning: what its part of the job writes can't be kept there: " +
+                              printable(why, 200) +
+                              "; output is being dropped, the workers go on"});
+}
+
 void on_state(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   const auto job = job_answered(e.status, e.body);
   if (state.phase == BridgePhase::checking) {
@@ -224,6 +236,7 @@ void on_state(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
     return;
   }
   heard(state, out);
+  tell_output_refusal(state, e.body, out);
   if (is_over(job->state)) {
     const bool is_news = !state.ended;
     state.ended = code_of_end(*job);

@@ -45,6 +45,7 @@ struct BridgeState {
   bool is_stop_heard = false;  ///< the daemon took the order to stop
   std::string last_failure;    ///< why there is no contact; empty: there is
   std::string stop_failure;    ///< why the last request to stop wasn't heard
+  std::string output_refusal;  ///< why output isn't kept there, as told; empty: it is
 };
 
 // ---- events ----

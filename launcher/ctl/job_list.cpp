@@ -131,6 +131,18 @@ std::string restart_figures(const Json& live) {
          (all > used ? " (" + std::to_string(all) + " in all)" : "");
 }
 
+std::string loss_lines(const Json& live) {
+  std::string out;
+  for (const auto& loss : list_of(live, "losses")) {
+    const auto lines =
+        static_cast<std::uint64_t>(std::max<std::int64_t>(0, number_of(loss, "lines")));
+    out += "output lost: " + safe(text_of(loss, "where")) + ", " + plural(lines, "line") + " so far" +
+           (has_flag(loss, "goes_on") ? ", and it takes none now: " : ": ") +
+           safe(text_of(loss, "why")) + "\n";
+  }
+  return out;
+}
+
 std::string live_lines(const Json& live) {
   std::string out = "round " + std::to_string(number_of(live, "round")) + ", " +
                     restart_figures(live) + ", world size " +
@@ -144,6 +156,7 @@ std::string live_lines(const Json& live) {
   if (!reason.empty()) out += "last restart: " + safe(reason) + "\n";
   const auto logs = text_of(live, "log_folder");
   if (!logs.empty()) out += "log files: " + safe(logs) + "\n";
+  out += loss_lines(live);
   const auto table = live.find("node_table");
   if (table != live.end() && table->is_array()) {
     for (const auto& node : *table) {
@@ -180,6 +193,16 @@ std::int64_t number_of(const Json& object, const char* key) {
   if (!object.is_object()) return 0;
   const auto found = object.find(key);
   return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
+bool has_flag(const Json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && *found == true;
+}
+
+Json list_of(const Json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_array() ? *found : Json::array();
 }
 
 double real_of(const Json& object, const char* key) {

@@ -64,6 +64,10 @@ struct JobRow {
 [[nodiscard]] nlohmann::json parse_json(std::string_view text);
 [[nodiscard]] std::string text_of(const nlohmann::json& object, const char* key);
 [[nodiscard]] std::int64_t number_of(const nlohmann::json& object, const char* key);
+/// Whether it is there and true.
+[[nodiscard]] bool has_flag(const nlohmann::json& object, const char* key);
+/// Empty: it isn't there, or no list.
+[[nodiscard]] nlohmann::json list_of(const nlohmann::json& object, const char* key);
 [[nodiscard]] double real_of(const nlohmann::json& object, const char* key);
 [[nodiscard]] std::string to_line(const nlohmann::json& value);  ///< never throws
 /// Of an error's answer: its sentence and its complaints, printable; empty if it has none.

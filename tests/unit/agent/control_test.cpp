@@ -159,6 +159,8 @@ TEST_CASE("the status of a job has what is known of each worker", "[agent][contr
   CHECK(json["workers"][2]["state"] == "starting");
   CHECK_FALSE(json["workers"][0].contains("last_line"));
   CHECK_FALSE(json.contains("gpus"));
+  CHECK(json["losses"].empty());
+  job.losses = {{"stdout", "No space left on device", 120, 9, {}, {}, false, true}};
   job.workers[0].last_line = "step 7";
   job.workers[0].gpus = {1};
   job.gpus = {{1, 93, 5, 10}, {2, std::nullopt, 0, 0}};
@@ -167,6 +169,9 @@ TEST_CASE("the status of a job has what is known of each worker", "[agent][contr
   CHECK(more["workers"][0]["gpus"] == nlohmann::json{1});
   CHECK(more["gpus"][0]["percent"] == 93);
   CHECK(more["gpus"][1]["percent"].is_null());
+  CHECK(more["losses"][0]["where"] == "stdout");
+  CHECK(more["losses"][0]["lines"] == 9);
+  CHECK(more["losses"][0]["goes_on"] == true);
 }
 
 TEST_CASE("a job's state is told in one of five words", "[agent][control]") {

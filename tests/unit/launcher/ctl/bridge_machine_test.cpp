@@ -132,6 +132,36 @@ TEST_CASE("what a full disk of the node lost was told there alone, on that disk"
   }
 }
 
+TEST_CASE("a full disk of a node was told at the terminal only when it worked again",
+          "[ctl][bridge]") {
+  const auto state = [](const std::string& losses) {
+    return R"({"id": "hosts-x.1-abcdef", "state": "running", "live": {"losses": [)" + losses +
+           "]}}";
+  };
+  const std::string full =
+      R"({"where": "stderr", "why": "No space left on device", "lines": 9, "goes_on": true})";
+  const std::string over =
+      R"({"where": "stderr", "why": "No space left on device", "lines": 9, "goes_on": false})";
+  Story story;
+  story.running();
+  story.answered(BridgeAsk::state, 200, state(""));
+  CHECK(story.all<TellBridge>().empty());
+  story.answered(BridgeAsk::state, 200, state(full));
+  CHECK(story.only<TellBridge>().text ==
+        "warning: what its part of the job writes can't be kept there: No space left on device; "
+        "output is being dropped, the workers go on");
+  story.answered(BridgeAsk::state, 200, state(full));
+  CHECK(story.all<TellBridge>().empty());
+  story.answered(BridgeAsk::state, 200, state(over));
+  CHECK(story.all<TellBridge>().empty());
+  story.answered(BridgeAsk::state, 200, state(full));
+  CHECK(story.all<TellBridge>().size() == 1);
+  WHEN("log files elsewhere are full, which the node itself tells") {
+    story.answered(BridgeAsk::state, 200, state(R"({"where": "log files in /x", "goes_on": true})"));
+    CHECK(story.all<TellBridge>().empty());
+  }
+}
+
 TEST_CASE("a part of a launch that died before acc-launch began said nothing", "[ctl][bridge]") {
   const auto* reason = GENERATE("", "execute '/bin/acc-launch': Permission denied");
   Story story;
