@@ -53,6 +53,7 @@ static std::string as_name(const std::string& text) {
 RunFolder::RunFolder(const OutputPlan& output, const std::string& run_id, const std::string& node,
                      const std::string& random)
     : holds_logs_{!output.log_dir.empty() || output.tee.any() || output.redirects.any()},
+      is_private_{output.log_dir.empty()},
       path_{base_folder(output) + '/' + (output.log_dir.empty() ? "acc_" : "") + as_name(run_id) +
             '_' + (node.empty() ? "" : as_name(node) + '_') + random} {}
 
@@ -91,8 +92,8 @@ std::string RunFolder::make_attempt(Round round) {
     std::error_code error;
     if (holds_logs_)  // a --log_dir that was removed since the start
       std::filesystem::create_directories(std::filesystem::path{path_}.parent_path(), error);
-    // 0700: an error file may show what others must not see.
-    if (::mkdir(path_.c_str(), holds_logs_ ? 0755 : 0700) != 0 && errno != EEXIST) {
+    // An error file, or output, may show what others must not see.
+    if (::mkdir(path_.c_str(), is_private_ ? 0700 : 0755) != 0 && errno != EEXIST) {
       log::info("no_error_files", {{"folder", path_}, {"errno", errno}});
       return {};
     }

@@ -12,7 +12,8 @@ namespace acc::agent {
 
 /// The folder of one run, as torchrun lays it out: <base>/<run id>_<random>/attempt_<K>/<local
 /// rank>/; on several machines <run id>_<node>_<random>. The base is --log_dir, else the folder for
-/// temporary files; a temporary one without logs in it is removed at the end.
+/// temporary files; a temporary one is its owner's alone, as torchrun's, and one without logs in it
+/// is removed at the end.
 class RunFolder {
  public:
   /// @param node  empty in a job on one machine
@@ -39,6 +40,7 @@ class RunFolder {
   std::string base_folder(const OutputPlan& output);
 
   bool holds_logs_;
+  bool is_private_;  ///< others that may write to its base mustn't read it
   std::string detour_;
   std::string path_;
   bool made_ = false;

@@ -37,6 +37,21 @@ TEST_CASE("logs stay, and a run id can't climb out of the log folder", "[agent]"
   fs::remove_all(base);
 }
 
+TEST_CASE("everybody could read the log files of --tee in the folder for temporary files",
+          "[agent]") {
+  Folder temporary;
+  const char* before = ::getenv("TMPDIR");
+  const std::string kept = before != nullptr ? before : "";
+  ::setenv("TMPDIR", temporary.path.c_str(), 1);
+  OutputPlan output;
+  output.redirects.all = Streams::both;
+  RunFolder folder{output, "none", "", "abcdefgh"};
+  kept.empty() ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", kept.c_str(), 1);
+  REQUIRE_FALSE(folder.make_attempt(Round{0}).empty());
+  const auto others = fs::perms::others_all | fs::perms::group_all;
+  CHECK((fs::status(folder.path()).permissions() & others) == fs::perms::none);
+}
+
 TEST_CASE("machines that share the log folder are told apart", "[agent]") {
   OutputPlan output;
   output.log_dir = "/logs";
