@@ -277,6 +277,8 @@ awaitable<Result<std::string>> JobProcesses::ask(JobPtr job, std::string request
 
 awaitable<void> JobProcesses::stop(JobPtr job, std::optional<std::uint32_t> grace_s) const {
   crash_point("stop.recorded");
+  // A guardian or an agent that was stopped (SIGSTOP) would act on nothing, and its job never end.
+  if (job->process.is_open()) (void)send_signal(*job, SIGCONT);
   if (grace_s) {
     const auto reply =
         co_await ask(job, "{\"do\": \"stop\", \"grace_s\": " + std::to_string(*grace_s) + "}");

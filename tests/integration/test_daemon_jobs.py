@@ -2,7 +2,7 @@
 daemon was killed at any step. tests/support/daemon_driver.cpp plays the daemon."""
 import contextlib, errno, json, os, pwd, random, re, shutil, signal, subprocess, tempfile, threading, time, unittest
 
-from harness import ACC, BIN, FAKE, PROGRAMS, SANITIZED, SLACK, context_switches, is_root, own_token, processes_with, read, state_of, until, write
+from harness import ACC, BIN, FAKE, PROGRAMS, SANITIZED, SLACK, context_switches, is_root, own_token, parent_of, processes_with, read, state_of, until, write
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DRIVER = shutil.copy(os.path.join(BIN, "daemon_driver"), PROGRAMS.name)
@@ -224,6 +224,21 @@ class Jobs(Case):
             job = self.submit(daemon, "hold", wait=True)
             daemon.do("stop", id=job)
             self.assertEqual(daemon.ended(job)["state"], "stopped")
+
+    def test_the_stop_of_a_job_whose_guardian_or_agent_was_stopped_never_ended(self):
+        daemon = self.start()
+        for grace in ({}, {"grace": 1}):
+            for whose in ("guardian", "agent"):
+                name = f"{whose}{len(grace)}"
+                job = self.submit(daemon, f"mark={name} hold")
+                self.wait_marks(name, 1)
+                pid = daemon.do("find", id=job)["pid"]
+                if whose == "agent":
+                    pid = parent_of(int(self.marked(name)[0][3]))
+                os.kill(pid, signal.SIGSTOP)
+                until(lambda: state_of(pid) == "T", f"a stopped {whose}")
+                daemon.do("stop", id=job, **grace)
+                self.assertEqual(daemon.ended(job)["state"], "stopped", (whose, grace))
 
     def test_restarts_follow_the_rule(self):
         daemon = self.start()
