@@ -103,6 +103,17 @@ struct OomFacts {
 /// Such a report with these as well; nothing: it is no whole report.
 [[nodiscard]] std::optional<std::string> with_losses(std::string_view json,
                                                      const std::vector<Losses>& more);
+/// How a job ended, as a report says it.
+struct ReportEnd {
+  std::string verdict;
+  int exit_code = 0;
+  std::string reason;
+  int stop_signal = 0;
+};
+/// Such a report with another end; nothing: it is no report of an end.
+[[nodiscard]] std::optional<std::string> with_end(std::string_view json, const ReportEnd& end);
+/// The exit code in such a report; nothing: it has none.
+[[nodiscard]] std::optional<int> exit_code_in(std::string_view json);
 /// "2026-03-02 03:14:07 UTC"
 [[nodiscard]] std::string utc_text(std::chrono::system_clock::time_point when);
 /// "2026-03-02T03:14:07.000Z"

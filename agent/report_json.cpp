@@ -146,6 +146,23 @@ std::vector<Losses> losses_in(std::string_view text) {
   return all;
 }
 
+std::optional<int> exit_code_in(std::string_view text) {
+  const auto json = OrderedJson::parse(text, nullptr, false);
+  const auto code = json.is_object() ? json.find("exit_code") : json.end();
+  if (code == json.end() || !code->is_number_integer()) return std::nullopt;
+  return code->get<int>();
+}
+
+std::optional<std::string> with_end(std::string_view text, const ReportEnd& end) {
+  auto json = OrderedJson::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("exit_code")) return std::nullopt;
+  json["verdict"] = end.verdict;
+  json["exit_code"] = end.exit_code;
+  json["stop_signal"] = text_or_null(end.stop_signal != 0 ? signal_name(end.stop_signal) : "");
+  json["reason"] = text_or_null(end.reason);
+  return text_of(json);
+}
+
 std::optional<std::string> with_losses(std::string_view text, const std::vector<Losses>& more) {
   auto json = OrderedJson::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("losses") || !json["losses"].is_array())

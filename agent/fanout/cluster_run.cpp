@@ -3,7 +3,7 @@
 #include "agent/event_log.hpp"
 #include "agent/fanout/fan_out.hpp"
 #include "agent/fanout/host_line.hpp"
-#include "agent/fanout/host_losses.hpp"
+#include "agent/fanout/launch_report.hpp"
 #include "agent/fanout/launch_course.hpp"
 #include "agent/fanout/launch_record.hpp"
 #include "agent/fanout/launch_status_line.hpp"
@@ -121,6 +121,7 @@ class ClusterRun {
       events_->finish({kEventsPatience, kEventsPatience});
       if (auto lost = events_->losses()) losses.push_back(std::move(*lost));
     }
+    complete_report(code, losses);
     for (const auto& lost : losses) {
       if (!lost.reader_left)
         say(lost.where + ": " + std::to_string(lost.lines) + " lines were lost: " + lost.why);
@@ -205,24 +206,32 @@ class ClusterRun {
     LostOutput lost;
     for (const auto& line : lines_) lost.push_back(std::move(line->lost));
     lost = with_output_left_there(std::move(lost), launch_, state_);
-    add_to_report(losses_to_report(lost, launch_, state_), lost.front());
+    others_lost_ = losses_to_report(lost, launch_, state_);
+    // With --report the first host's daemon has no report of its own.
+    if (lost.front().empty() && !launch_.report_file.empty()) {
+      for (const auto& one : losses_in(read_small_file(launch_.report_file)))
+        lost.front().push_back({one.lines, one.bytes, one.where, one.why});
+    }
     for (HostIndex i = 0; i < names_.size(); ++i) {
       for (const auto& one : lost[i]) say(describe_loss(one, names_[i]));
     }
   }
 
-  void add_to_report(const std::vector<Losses>& others, std::vector<OutputLost>& of_first) {
+  /// The first host's agent wrote it.
+  void complete_report(int code, const std::vector<Losses>& own) {
     const auto& file = launch_.report_file;
     if (file.empty()) return;
-    const auto text = read_small_file(file);
-    // With --report that host's daemon has no report of its own.
-    if (of_first.empty()) {
-      for (const auto& one : losses_in(text))
-        of_first.push_back({one.lines, one.bytes, one.where, one.why});
-    }
-    const auto whole = others.empty() ? std::nullopt : with_losses(text, others);
-    if (!whole) return;
-    const auto written = write_report_file(file, *whole, {});
+    const auto written_there = read_small_file(file);
+    const auto reported = exit_code_in(written_there);
+    if (!reported) return;
+    auto whole = written_there;
+    if (const auto end = end_to_report(state_, names_, code, *reported))
+      whole = with_end(whole, *end).value_or(whole);
+    auto lost = own_losses_to_report(own);
+    lost.insert(lost.end(), others_lost_.begin(), others_lost_.end());
+    if (!lost.empty()) whole = with_losses(whole, lost).value_or(whole);
+    if (whole == written_there) return;
+    const auto written = write_report_file(file, whole, {});
     if (written.has_error())
       say("warning: the report lacks what other hosts lost: " + written.error().what);
   }
@@ -494,6 +503,7 @@ class ClusterRun {
   std::optional<int> exit_code_;
   bool is_guardian_lost_ = false;
   int late_signal_ = 0;
+  std::vector<Losses> others_lost_;  ///< what the report lacks of the hosts' losses
   bool has_no_record_ = false;
   bool has_begun_ = false;  ///< a host was told to go
   bool looks_for_contact_ = false;

@@ -1,4 +1,8 @@
-#include "agent/fanout/host_losses.hpp"
+#include "agent/fanout/launch_report.hpp"
+
+#include "agent/fanout/trouble_text.hpp"
+#include "common/exit_codes.hpp"
+#include "common/exit_status.hpp"
 
 #include <utility>
 
@@ -13,6 +17,15 @@ bool is_followed_to_its_end(const FanOutState& state) {
 OutputLost output_left_there(const RemoteHost& host, const std::string& job) {
   const auto node = host.node.empty() ? "" : "--node " + host.node + " ";
   return {0, 0, "output", "it is there: acc-ctl " + node + "logs " + job};
+}
+
+// Of an end that one host's part alone has.
+std::string verdict_of(int exit_code) {
+  if (exit_code == to_int(ExitCode::unfit)) return std::string{to_string(Outcome::unfit)};
+  if (exit_code == to_int(ExitCode::unkillable)) return std::string{to_string(Outcome::unkillable)};
+  if (exit_code == to_int(ExitCode::agent_lost)) return "agent_lost";  // as in a short report
+  const bool is_missing = exit_code == to_int(ExitCode::nodes_missing);
+  return std::string{to_string(is_missing ? Outcome::nodes_missing : Outcome::cannot_start)};
 }
 
 }  // namespace
@@ -37,6 +50,28 @@ std::vector<Losses> losses_to_report(const LostOutput& lost, const ClusterLaunch
       all.push_back({launch.hosts[i].name + ": " + one.where, one.why, one.bytes, one.lines});
   }
   return all;
+}
+
+std::vector<Losses> own_losses_to_report(std::vector<Losses> lost) {
+  for (auto& one : lost) one.where = "acc-launch --hosts: " + one.where;
+  return lost;
+}
+
+std::optional<ReportEnd> end_to_report(const FanOutState& state,
+                                       const std::vector<std::string>& names, int exit_code,
+                                       int reported) {
+  if (reported == exit_code) return std::nullopt;
+  if (state.missed && state.is_rest_told) {
+    const auto& host = state.hosts[*state.missed];
+    return ReportEnd{verdict_of(exit_code), exit_code,
+                     names[*state.missed] + ": " + why_missed(host) + ", and nothing starts it again",
+                     0};
+  }
+  if (state.stop_signal == 0) return std::nullopt;
+  return ReportEnd{std::string{to_string(Outcome::stopped)}, exit_code,
+                   signal_name(state.stop_signal) +
+                       " to acc-launch, which didn't wait for the end of all hosts",
+                   state.stop_signal};
 }
 
 }  // namespace acc::agent

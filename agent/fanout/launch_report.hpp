@@ -4,11 +4,14 @@
 #include "agent/fanout/launch_plan.hpp"
 #include "agent/fanout/orders.hpp"
 #include "agent/output/losses.hpp"
+#include "agent/report.hpp"
 
+#include <optional>
+#include <string>
 #include <vector>
 
-/// Output of a job on several hosts that did not get here: what is told of it, and what the report
-/// counts. Pure.
+/// What the report of a job on several hosts lacks, as the first host's agent writes it: output that
+/// did not get here, and an end that another host made. Pure.
 namespace acc::agent {
 
 /// Of each host, in the order of the launch.
@@ -22,5 +25,15 @@ using LostOutput = std::vector<std::vector<OutputLost>>;
 [[nodiscard]] std::vector<Losses> losses_to_report(const LostOutput& lost,
                                                    const ClusterLaunch& launch,
                                                    const FanOutState& state);
+
+/// What the launching process lost of the output of all hosts, told apart from what the first host
+/// did.
+[[nodiscard]] std::vector<Losses> own_losses_to_report(std::vector<Losses> lost);
+/// Nothing: the report is right. The first host knows only that it was stopped where another host's
+/// part has ended, or where the user didn't wait for all.
+/// @param reported  its exit code there
+[[nodiscard]] std::optional<ReportEnd> end_to_report(const FanOutState& state,
+                                                     const std::vector<std::string>& names,
+                                                     int exit_code, int reported);
 
 }  // namespace acc::agent

@@ -180,16 +180,16 @@ std::string describe_lost(const TellLost& lost, const std::string& host,
          said + "; acc-launch stops the workers there";
 }
 
+std::string why_missed(const FanOutHost& missed) {
+  if (!missed.exit_code) return "the connection to it is lost";
+  const auto row = std::ranges::find_if(
+      kExitCodes, [&](const ExitCodeRow& one) { return to_int(one.code) == *missed.exit_code; });
+  const auto why = "its part has ended with exit code " + std::to_string(*missed.exit_code);
+  return row == kExitCodes.end() ? why : why + " (" + std::string{row->name} + ")";
+}
+
 std::string describe_missed(const FanOutHost& missed, const std::string& host) {
-  std::string why = "the connection to it is lost";
-  if (missed.exit_code) {
-    const auto row = std::ranges::find_if(kExitCodes, [&](const ExitCodeRow& one) {
-      return to_int(one.code) == *missed.exit_code;
-    });
-    why = "its part has ended with exit code " + std::to_string(*missed.exit_code);
-    if (row != kExitCodes.end()) why += " (" + std::string{row->name} + ")";
-  }
-  return "the job can't go on without " + host + ": " + why +
+  return "the job can't go on without " + host + ": " + why_missed(missed) +
          ", and nothing starts it again: stopping the other hosts";
 }
 

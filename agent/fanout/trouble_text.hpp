@@ -30,6 +30,8 @@ struct TransportWords {
 [[nodiscard]] std::string describe_lost(const TellLost& lost, const std::string& host,
                                         const TransportWords& words);
 
+/// Of a host without which the job can't go on: "its part has ended with exit code 74 (unfit)".
+[[nodiscard]] std::string why_missed(const FanOutHost& missed);
 /// Why the job ends on the others: a host's part has ended for good.
 [[nodiscard]] std::string describe_missed(const FanOutHost& missed, const std::string& host);
 

@@ -88,7 +88,7 @@ FLOORS = {
         "hub": "output_hub",
     },
     "agent/fanout": {
-        "rules": "launch_plan orders fan_out host_losses contact_watch launch_course trouble_text slot_wait",
+        "rules": "launch_plan orders fan_out launch_report contact_watch launch_course trouble_text slot_wait",
         "one host": "host_stream transport host_line",
         "all hosts": "launch_record launch_status_line cluster_run cluster_launch",
     },

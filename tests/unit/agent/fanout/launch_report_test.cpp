@@ -1,4 +1,4 @@
-#include "agent/fanout/host_losses.hpp"
+#include "agent/fanout/launch_report.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -30,7 +30,56 @@ LostOutput one_line_of_each() {
   return {{{1, 10, "stdout", "full"}}, {{2, 20, "log files in /l", "full"}}};
 }
 
+const std::string kStoppedThere =
+    R"({"verdict": "stopped", "exit_code": 143, "stop_signal": "SIGTERM", "first_failure": null,)"
+    R"( "reason": "SIGTERM to the agent on a", "losses": []})";
+
 }  // namespace
+
+TEST_CASE("a report said that the user stopped the job where another host's part had ended",
+          "[agent][fanout]") {
+  auto state = both_ended();
+  state.hosts[1].exit_code = 74;
+  state.missed = 1;
+  state.is_rest_told = true;
+  REQUIRE(exit_code_in(kStoppedThere) == 143);
+  const auto end = end_to_report(state, {"a", "b"}, 74, 143);
+  REQUIRE(end.has_value());
+  const auto report = with_end(kStoppedThere, *end).value();
+  CHECK_THAT(report, Contains(R"("verdict": "unfit")"));
+  CHECK_THAT(report, Contains(R"("exit_code": 74)"));
+  CHECK_THAT(report, Contains(R"("stop_signal": null)"));
+  CHECK_THAT(report, Contains("b: its part has ended with exit code 74 (unfit)"));
+  CHECK(end_to_report(state, {"a", "b"}, 70, 143).value().verdict == "agent_lost");
+  CHECK(end_to_report(state, {"a", "b"}, 69, 143).value().verdict == "nodes_missing");
+  CHECK(end_to_report(state, {"a", "b"}, 73, 143).value().verdict == "cannot_start");
+}
+
+TEST_CASE("a report that is right stays as it is", "[agent][fanout]") {
+  auto state = both_ended();
+  state.missed = 1;
+  state.is_rest_told = true;
+  CHECK_FALSE(end_to_report(state, {"a", "b"}, 69, 69).has_value());
+  CHECK_FALSE(end_to_report(both_ended(), {"a", "b"}, 1, 0).has_value());
+  CHECK_FALSE(exit_code_in("{\"verdict\": \"running\"}").has_value());
+  CHECK_FALSE(exit_code_in("[1").has_value());
+  CHECK_FALSE(with_end("[1", {}).has_value());
+}
+
+TEST_CASE("a user who didn't wait for all hosts reads that the job was stopped", "[agent][fanout]") {
+  auto state = both_ended();
+  state.stop_signal = SIGINT;
+  const auto end = end_to_report(state, {"a", "b"}, 130, 70).value();
+  CHECK(end.verdict == "stopped");
+  CHECK(end.stop_signal == SIGINT);
+}
+
+TEST_CASE("what the launching acc-launch lost itself was missing in the report", "[agent][fanout]") {
+  const auto lost = own_losses_to_report({{"stdout", "its reader went away", 120, 9}});
+  REQUIRE(lost.size() == 1);
+  CHECK(lost[0].where == "acc-launch --hosts: stdout");
+  CHECK(lost[0].lines == 9);
+}
 
 TEST_CASE("of hosts that have ended only what their daemons tell was lost", "[agent][fanout]") {
   const auto lost = with_output_left_there(one_line_of_each(), two_hosts(), both_ended());
