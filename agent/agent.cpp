@@ -18,6 +18,7 @@ namespace acc::agent {
 int run(const JobPlan& plan, const GuardianLink& guardian) {
   // It died while we read the command line.
   if (!outlive(guardian)) return to_int(ExitCode::agent_lost);
+  if (plan.output.is_reported_elsewhere) note_reported_elsewhere(guardian);
   note_report(guardian, plan.report_file);
   write_running_report(plan.report_file, guardian);
   ::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is an error code of write, not our end

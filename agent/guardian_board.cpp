@@ -104,6 +104,10 @@ void note_hosts(const GuardianLink& guardian) {
   if (guardian.board != nullptr) guardian.board->is_on_hosts = true;
 }
 
+void note_reported_elsewhere(const GuardianLink& guardian) {
+  if (guardian.board != nullptr) guardian.board->is_reported_elsewhere = true;
+}
+
 void note_report(const GuardianLink& guardian, const std::string& path) {
   if (guardian.board == nullptr || path.size() >= sizeof guardian.board->report_file) return;
   copy_to(guardian.board->report_file, path);

@@ -23,6 +23,10 @@ struct GuardianBoard {
   std::atomic<std::int64_t> orphan_patience_ms;
   std::atomic<bool> is_on_hosts;  ///< the agent has no workers: its job runs on several hosts
 
+  /// This machine is one of several whose lines go to one terminal, and not the first: its lines
+  /// name it.
+  std::atomic<bool> is_reported_elsewhere;
+
   // ---- the report (report_file.hpp) ----
   char report_file[4096];               ///< --report; empty: none is wanted
   char refusal[512];                    ///< why nothing was started; empty: not known
@@ -85,6 +89,9 @@ void note_orphan_patience(const GuardianLink& guardian, Millis patience);
 
 /// The agent runs a job on several hosts: it can't be suspended, and the third Ctrl-C ends it soon.
 void note_hosts(const GuardianLink& guardian);
+
+/// The guardian's lines name this machine (GuardianBoard::is_reported_elsewhere).
+void note_reported_elsewhere(const GuardianLink& guardian);
 
 /// Where the report of this job goes, as soon as that is known; empty: nowhere. If the agent writes
 /// none, the guardian does.

@@ -5,6 +5,7 @@
 #include "agent/life_line.hpp"
 #include "common/enum_names.hpp"
 #include "common/exit_codes.hpp"
+#include "common/host_name.hpp"
 #include "common/log.hpp"
 #include "common/round_end.hpp"
 #include "common/text.hpp"
@@ -239,6 +240,11 @@ class Launch {
     return std::move(complaints);
   }
 
+  /// What is of this host alone, of several whose lines go to one terminal, names it.
+  static void tell_of(const agent::JobPlan& plan, const std::string& text) {
+    tell(plan.output.is_reported_elsewhere ? acc::host_name() + ": " + text : text);
+  }
+
   [[nodiscard]] int refuse(const JobSpec& spec, Complaints complaints) const {
     if (!spec.flag("quiet"_key)) {
       for (const auto& note : spec.notes) tell("note: " + note);
@@ -253,7 +259,7 @@ class Launch {
     // On several machines the others wait for this one: it joins and lets all of them know. On a
     // life line none has begun.
     if (reason != 0 && !prints && (!plan.cluster.several() || plan.life_line)) {
-      tell(plan.script_problem.what);
+      tell_of(plan, plan.script_problem.what);
       agent::note_refusal(guardian, plan.script_problem.what);
       return to_int(exit_code_for_start(reason));
     }
@@ -268,7 +274,7 @@ class Launch {
       write_all(STDERR_FILENO,
                 defaults_warning(spec, !spec.flag("module"_key) && is_binary(program)));
     if (!quiet) tell_about_ignored(line_);
-    for (const auto& warning : plan.warnings) tell("warning: " + warning);
+    for (const auto& warning : plan.warnings) tell_of(plan, "warning: " + warning);
     if (plan.cluster.several() && plan.cluster.insecure && !plan.cluster.loopback && !prints)
       tell("warning: --insecure: any host that reaches port " +
            std::to_string(plan.cluster.control_port) + " can join, read and stop this job");
@@ -328,8 +334,8 @@ class Launch {
   int check_paths(agent::JobPlan& plan, const agent::GuardianLink& guardian) const {
     std::vector<std::string> warnings;
     const auto complaints = check_output_paths(plan, has_output_, warnings);
-    for (const auto& warning : warnings) tell("warning: " + warning);
-    for (const auto& complaint : complaints) tell(complaint.what);
+    for (const auto& warning : warnings) tell_of(plan, "warning: " + warning);
+    for (const auto& complaint : complaints) tell_of(plan, complaint.what);
     if (complaints.empty()) return 0;
     agent::note_refusal(guardian, complaints.front().what);
     return to_int(ExitCode::output);
