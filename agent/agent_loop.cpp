@@ -130,7 +130,8 @@ WorkerGroup::Hooks AgentLoop::worker_hooks() {
           },
           [this](pid_t pid) {
             if (link_) link_->worker_made(pid);
-          }};
+          },
+          [this](const auto& record) { messages_.traced_death(record); }};
 }
 
 LeftOvers::Hooks AgentLoop::left_over_hooks() {

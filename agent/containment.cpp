@@ -258,6 +258,11 @@ std::string name_and_pid(const LeftOver& process) {
   return printable(process.name, 32) + " (pid " + std::to_string(process.pid) + ")";
 }
 
+std::string name_tracer(pid_t traced) {
+  const pid_t tracer = tracer_of(traced);
+  return tracer == 0 ? "a debugger" : "its debugger, " + name_and_pid(look_up(tracer));
+}
+
 bool Containment::is_empty() const {
   // Every process of a round descends from us, whatever its group, session or cgroup, and an orphan
   // becomes our child: without children there are no descendants.

@@ -85,6 +85,8 @@ class Containment {
 
 /// "sleep (pid 71)"; the name is the process's own text and is made printable.
 [[nodiscard]] std::string name_and_pid(const LeftOver& process);
+/// "its debugger, gdb (pid 71)": of a process that is traced.
+[[nodiscard]] std::string name_tracer(pid_t traced);
 
 enum class ChildState {
   none,  ///< it is not our child, or no longer

@@ -12,6 +12,8 @@
 #include "agent/terminal.hpp"
 #include "common/exit_codes.hpp"
 #include "common/exit_status.hpp"
+#include "common/host_name.hpp"
+#include "common/poll_now.hpp"
 #include "common/unique_fd.hpp"
 
 #include <fcntl.h>
@@ -50,6 +52,7 @@ constexpr unsigned kImpatient = 3;
 constexpr std::chrono::seconds kStoppedAgent{5};
 // On several hosts it leaves by itself, with the right exit code, one second after the third.
 constexpr std::chrono::seconds kDeafOnHosts{5};
+constexpr std::chrono::nanoseconds kHeldAgent{std::chrono::milliseconds{200}};
 
 /// By SIGSTOP, or for another reason that SIGCONT ends.
 bool is_stopped(pid_t pid) { return read_process_stat(pid).state == 'T'; }
@@ -168,7 +171,7 @@ class Guardian {
   void write_report(int exit_code, const std::string& lost) {
     if (board_ == nullptr) return;
     const auto written = write_missing_report(*board_, exit_code, lost);
-    if (written.has_error()) say("acc-launch: the report is lost: " + written.error().what + "\n");
+    if (written.has_error()) say("the report is lost: " + written.error().what);
   }
 
   // Until the agent ends. Signals are passed on; the third Ctrl-C starts a clock.
@@ -179,6 +182,8 @@ class Guardian {
       follow_terminal();
       forward_signals();
       if (const auto status = reap()) return *status;
+      // Dead, and a debugger takes its status first: its descriptor stays readable meanwhile.
+      is_agent_held_ = is_ready(agent_fd_.get(), POLLIN);
       lease_timer_.ensure();  // also after the end of one
       tell_of_stopped_agent();
       if (is_agent_deaf() || (interrupts_ > kImpatient && !is_on_hosts())) ::kill(agent_, SIGKILL);
@@ -187,10 +192,11 @@ class Guardian {
 
   void sleep() {
     pollfd fds[] = {{signal_fd_.get(), POLLIN, 0},
-                    {agent_fd_.get(), POLLIN, 0},  // negative ones are passed over
+                    {is_agent_held_ ? -1 : agent_fd_.get(), POLLIN, 0},
                     {wake_fd_.get(), POLLIN, 0},
                     {lease_.clock_fd(), POLLIN, 0}};
     auto patience = lease_.may_sleep();
+    if (is_agent_held_) patience = std::min(patience.value_or(kHeldAgent), kHeldAgent);
     for (const auto& until : {deaf_from_, look_at_}) {
       if (!until) continue;
       const std::chrono::nanoseconds left = *until - std::chrono::steady_clock::now();
@@ -211,9 +217,8 @@ class Guardian {
     look_at_.reset();
     if (!is_stopped(agent_)) return;
     const auto pid = std::to_string(agent_);
-    say("acc-launch: the agent (pid " + pid +
-        ") is stopped (SIGSTOP), and acts on no signal: 'kill -CONT " + pid +
-        "' lets it go on, a third Ctrl-C kills it and the workers\n");
+    say("the agent (pid " + pid + ") is stopped (SIGSTOP), and acts on no signal: 'kill -CONT " +
+        pid + "' lets it go on, a third Ctrl-C kills it and the workers");
   }
 
   bool is_agent_deaf() {
@@ -225,15 +230,15 @@ class Guardian {
   [[nodiscard]] bool is_on_hosts() const { return board_ != nullptr && board_->is_on_hosts; }
 
   void tell_agents_death(int status, int killed) const {
-    const std::string text = "acc-launch: the agent (pid " + std::to_string(agent_) + ") was " +
-                             describe(exit_status_from_wait(status)) + "; " +
-                             std::to_string(killed) + " left-over process" +
-                             (killed == 1 ? "" : "es") + " killed (exit code " +
-                             std::to_string(to_int(ExitCode::agent_lost)) + ")\n";
-    say(text);
+    say("the agent (pid " + std::to_string(agent_) + ") was " +
+        describe(exit_status_from_wait(status)) + "; " + std::to_string(killed) +
+        " left-over process" + (killed == 1 ? "" : "es") + " killed (exit code " +
+        std::to_string(to_int(ExitCode::agent_lost)) + ")");
   }
 
-  static void say(std::string_view text) {
+  void say(const std::string& words) const {
+    const bool names_host = board_ != nullptr && board_->is_reported_elsewhere;
+    const auto text = "acc-launch: " + (names_host ? host_name() + ": " : "") + words + "\n";
     [[maybe_unused]] const auto n = ::write(STDERR_FILENO, text.data(), text.size());
   }
 
@@ -250,7 +255,7 @@ class Guardian {
       if ((signo == SIGINT || signo == SIGTERM) && !look_at_) look_at_ = now + kStoppedAgent;
       // Stopped, we could not watch it; and the agents on other hosts wouldn't stop with us.
       if (signo == SIGTSTP && (lease_.has_lease() || is_on_hosts())) {
-        say("acc-launch: a job on several nodes can't be suspended\n");
+        say("a job on several nodes can't be suspended");
         continue;
       }
       ::kill(agent_, signo);
@@ -341,6 +346,7 @@ class Guardian {
   unsigned interrupts_ = 0;
   std::optional<Instant> deaf_from_;  ///< an agent that still runs then does not react to signals
   std::optional<Instant> look_at_;    ///< whether the agent is stopped: one was asked to end
+  bool is_agent_held_ = false;        ///< dead, and a debugger takes its status first
 };
 
 }  // namespace

@@ -156,6 +156,11 @@ JobReport JobRecorder::report(const JobEnd& job) const {
   if (report.outcome == Outcome::unkillable) {
     for (const auto& process : containment_.left_over(LeftOvers::kNamed))
       report.unkillable.push_back(name_and_pid(process) + " unkillable, state " + process.state);
+    for (const auto& worker : report.workers) {
+      if (is_held_dead(worker))
+        report.unkillable.push_back(name_and_pid(look_up(worker.pid)) + " dead, but held by " +
+                                    name_tracer(worker.pid));
+    }
   }
   report.losses = output_.losses();
   if (run_folder_.holds_logs()) report.log_folder = run_folder_.path();

@@ -33,6 +33,15 @@ ProcessStat parse_process_stat(std::string_view text) {
   return found;
 }
 
+pid_t tracer_of(pid_t pid) {
+  constexpr std::string_view kKey = "\nTracerPid:";
+  const auto status = read_small_file("/proc/" + std::to_string(pid) + "/status");
+  const auto at = status.find(kKey);
+  if (at == std::string::npos) return 0;
+  const auto rest = std::string_view{status}.substr(at + kKey.size());
+  return parse_number<pid_t>(trim(rest.substr(0, rest.find('\n')))).value_or(0);
+}
+
 std::vector<pid_t> children_of_main_thread(pid_t pid) {
   const auto id = std::to_string(pid);
   std::vector<pid_t> children;

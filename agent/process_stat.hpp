@@ -22,6 +22,8 @@ struct ProcessStat {
 [[nodiscard]] ProcessStat read_process_stat(pid_t pid);
 /// Of the file's text. The name may hold blanks and brackets.
 [[nodiscard]] ProcessStat parse_process_stat(std::string_view text);
+/// The process that traces it, a debugger; 0: none does, or it can't be known.
+[[nodiscard]] pid_t tracer_of(pid_t pid);
 /// The processes that its main thread started, where other threads don't count: one small file.
 [[nodiscard]] std::vector<pid_t> children_of_main_thread(pid_t pid);
 

@@ -66,6 +66,9 @@ std::string headline(const JobReport& r) {
       return "job pre-empted by " + (r.reason.empty() ? signal_name(r.stop_signal) : r.reason) +
              ": requeue it";
     case Outcome::unkillable:
+      if (!r.unkillable.empty() && std::ranges::count_if(r.workers, is_held_dead) ==
+                                       static_cast<std::ptrdiff_t>(r.unkillable.size()))
+        return "gave up: a debugger holds dead workers: quit it";
       return "gave up: processes survived SIGKILL; this node needs attention";
     case Outcome::guardian_lost:
       return "job ended: the process that started it is gone";

@@ -184,6 +184,13 @@ void UserMessages::left_over(const std::vector<LeftOver>& processes) const {
        false);
 }
 
+void UserMessages::traced_death(const WorkerRecord& worker) const {
+  line("rank " + std::to_string(worker.rank.value()) + " (pid " + std::to_string(worker.pid) +
+           ") is dead, but " + name_tracer(worker.pid) +
+           " holds it: its exit counts when that process lets go of it or ends",
+       true);
+}
+
 void UserMessages::degraded(const Losses& losses) const {
   line("warning: " + losses.where + ": " + losses.why +
            "; output is being dropped, the workers go on" +

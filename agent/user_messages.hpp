@@ -50,6 +50,7 @@ class UserMessages {
   void killing(const TellKilling& told, const std::vector<LeftOver>& alive) const;
   void restart_asked(const TellRestartAsked& told) const;
   void left_over(const std::vector<LeftOver>& processes) const;
+  void traced_death(const WorkerRecord& worker) const;
   void degraded(const Losses& losses) const;
 
  private:

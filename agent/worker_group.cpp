@@ -41,7 +41,12 @@ bool is_cgroup_refusal(const SpawnFailure& failure, int cgroup_fd) {
 
 WorkerGroup::WorkerGroup(asio::io_context& io, Containment& containment, OutputHub& output,
                          Hooks hooks)
-    : io_{io}, containment_{containment}, output_{output}, hooks_{std::move(hooks)}, left_{io} {}
+    : io_{io},
+      containment_{containment},
+      output_{output},
+      hooks_{std::move(hooks)},
+      left_{io},
+      trace_timer_{io} {}
 
 // ---- a start ----
 
@@ -50,6 +55,7 @@ void WorkerGroup::start(Launch launch) {
   left_.close();
   signals_.clear();
   exited_.clear();
+  traced_.clear();
   records_.assign(launch.ranks.count, {});
   pidfds_.clear();
   pidfds_.resize(launch.ranks.count);
@@ -280,7 +286,10 @@ void WorkerGroup::take_exit(std::size_t index) {
       seen.si_code == CLD_KILLED || seen.si_code == CLD_DUMPED)
     record.cpu_limit = reached_cpu_limit(record.pid, seen.si_status);
   const pid_t reaped = ::wait4(record.pid, &status, WNOHANG, &usage);
-  if (reaped == 0) return watch(index);
+  if (reaped == 0) {
+    const bool is_dead = pidfds_[index] && is_ready(pidfds_[index]->native_handle(), POLLIN);
+    return is_dead ? await_tracer(index) : watch(index);
+  }
   if (reaped < 0) status = 255 << 8;  // it was reaped elsewhere: all we know is that it is gone
   living_.erase(record.pid);
   pidfds_[index].reset();
@@ -295,6 +304,20 @@ void WorkerGroup::take_exit(std::size_t index) {
     hooks_.on_exec_failed(StartFailure{record.local_rank, why.errnum, why.step, {}});
   }
   hooks_.on_exit(record);
+}
+
+// Its pidfd stays readable meanwhile: to wait for that would not be to wait.
+void WorkerGroup::await_tracer(std::size_t index) {
+  constexpr std::chrono::milliseconds kLookAgain{200};
+  auto& record = records_[index];
+  if (!std::exchange(record.is_traced_death, true)) hooks_.on_traced_death(record);
+  traced_.push_back(index);
+  if (traced_.size() > 1) return;
+  trace_timer_.expires_after(kLookAgain);
+  trace_timer_.async_wait([this, epoch = epoch_](boost::system::error_code error) {
+    if (error || epoch != epoch_) return;
+    for (const auto one : std::exchange(traced_, {})) take_exit(one);
+  });
 }
 
 void WorkerGroup::signal(int signo) {

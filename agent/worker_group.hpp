@@ -8,6 +8,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <cstdint>
 #include <deque>
@@ -33,11 +34,17 @@ struct WorkerRecord {
   std::uint64_t peak_rss_bytes = 0;
   bool asked_to_end = false;  ///< we had signalled it before it ended: not to blame
   bool was_stopped = false;   ///< found in state T when it was asked to end
+  bool is_traced_death = false;  ///< its tracer had to take its status first
   std::optional<SpawnFailure> exec_failure{};  ///< it never ran the program
   std::optional<int> abort_code{};             ///< of MPI_Abort
   std::optional<std::chrono::seconds> cpu_limit{};  ///< of processor time, if its end is due to it
   [[nodiscard]] bool is_living() const { return pid != 0 && !status; }
 };
+
+/// Dead, and its tracer hasn't taken its status.
+[[nodiscard]] inline bool is_held_dead(const WorkerRecord& worker) {
+  return worker.is_living() && worker.is_traced_death;
+}
 
 /// The worker processes of the current round. Each exit is reported once, in the order in which the
 /// workers exited.
@@ -51,6 +58,9 @@ class WorkerGroup {
     std::function<void(const StartFailure&)> on_exec_failed;
     /// Of each worker that was made; it is held just before exec.
     std::function<void(pid_t)> on_made;
+    /// Of a worker that is dead, and whose status its tracer, a debugger, takes first: its exit
+    /// follows when that process has.
+    std::function<void(const WorkerRecord&)> on_traced_death;
   };
 
   WorkerGroup(boost::asio::io_context& io, Containment& containment, OutputHub& output,
@@ -102,6 +112,7 @@ class WorkerGroup {
   // afterwards
   void watch(std::size_t index);
   void take_exit(std::size_t index);
+  void await_tracer(std::size_t index);
   void signal_some();
   void signal_one(pid_t pid, int signo);
 
@@ -120,6 +131,8 @@ class WorkerGroup {
   std::vector<std::unique_ptr<Descriptor>> pidfds_;
   std::unordered_map<pid_t, std::size_t> living_;
   std::deque<PendingSignal> signals_;
+  std::vector<std::size_t> traced_;  ///< dead, and their tracers haven't taken their status
+  boost::asio::steady_timer trace_timer_;
 };
 
 }  // namespace acc::agent

@@ -87,6 +87,16 @@ def state_of(pid):
         return None
 
 
+def parent_of(pid):
+    return int(read(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[1])
+
+
+def processor_ticks(pid):
+    """Time that it has computed, in 1/100 s."""
+    fields = read(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])
+
+
 def context_switches(pid):
     """Of all threads: {task: [voluntary, involuntary]}. Equal twice: nothing woke up in between. A thread may end meanwhile."""
     found = {}

@@ -1,7 +1,7 @@
 """What a user sees when a worker goes wrong: the fault matrix on one node."""
 import os, re, signal, socket, subprocess, sys, tempfile, time
 
-from harness import SANITIZED, SLACK, JobTest, cgroup2_root, is_root, main, read, state_of, until, write
+from harness import SANITIZED, SLACK, JobTest, cgroup2_root, is_root, main, parent_of, processor_ticks, read, state_of, until, write
 
 
 ASKS = """import os, signal, socket
@@ -23,7 +23,49 @@ while True: signal.pause()
 """
 
 
+# Traces a process as a debugger at its prompt does: it takes the process's status when its own input ends.
+TRACER = """import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+if libc.ptrace(0x4206, int(sys.argv[1]), None, None) != 0:  # PTRACE_SEIZE
+    sys.exit(f"ptrace: errno {ctypes.get_errno()}")
+print("traced", flush=True)
+sys.stdin.read()
+"""
+
+
 class WorkerFaults(JobTest):
+    def traced(self, pid):
+        tracer = subprocess.Popen([sys.executable, "-c", TRACER, str(pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(tracer.communicate)
+        if tracer.stdout.readline() != "traced\n":
+            self.skipTest(f"no process can be traced here: {tracer.communicate()[1]}")
+        return tracer
+
+    def test_a_dead_worker_that_a_debugger_holds_was_spun_for_in_silence(self):
+        job = self.job("--num_processes 2 --report report.json", "mark=up hold")
+        pid = next(int(pid) for _, rank, _, pid in job.wait_events("up", 2) if rank == "1")
+        tracer = self.traced(pid)
+        agent = parent_of(pid)
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: f"rank 1 (pid {pid}) is dead, but its debugger, python3" in job.stderr, "the line about the debugger", 20)
+        self.assertIn(f"(pid {tracer.pid}) holds it", job.stderr)
+        computed, looked = processor_ticks(agent), time.monotonic()
+        time.sleep(1)  # of which it must compute next to nothing
+        self.assertLess(processor_ticks(agent) - computed, 25 * (time.monotonic() - looked), "the agent spins")
+        tracer.communicate()
+        self.assertEqual(job.wait(30), 137)
+        self.assertEqual(self.report(job)["first_failure"]["rank"], 1)
+
+    def test_a_stop_while_a_debugger_holds_a_dead_worker_names_it(self):
+        job = self.job("--num_processes 1 --grace 1s --report report.json", "mark=up hold")
+        pid = int(job.wait_events("up", 1)[0][3])
+        self.traced(pid)
+        job.process.terminate()
+        self.assertEqual(job.wait(60), 72)
+        self.assertIn("gave up: a debugger holds dead workers: quit it", job.stderr)
+        self.assertRegex(self.report(job)["unkillable"][0], rf"fake_worker \(pid {pid}\) dead, but held by its debugger, python3")
+
     def test_1_sigkill_is_named_and_the_group_restarts(self):
         job = self.finished("--num_processes 3 --max_restarts 1", "mark=up rank=1 attempt=0 all=up signal=KILL any attempt=0 hold")
         self.assertIn("rank 1", job.stderr)
