@@ -259,8 +259,12 @@ void AgentLoop::open_control() {
                                   control_folders(std::getenv("XDG_RUNTIME_DIR"), ::geteuid()),
                                   job_name(plan_), guardian_.pid != 0 ? guardian_.pid : ::getpid());
   const auto listening = place ? control_.listen(std::move(*place)) : Result<void>{place.error()};
-  if (!listening)
-    log::info("no_control_socket", {{"job", job_id_}, {"why", listening.error().what}});
+  if (listening) return;
+  const auto& why = listening.error();
+  log::info("no_control_socket", {{"job", job_id_}, {"why", why.what}});
+  if (why.code == Errc::not_permitted)
+    messages_.warning("acc-ctl can't reach this job: " + why.what +
+                      ": XDG_RUNTIME_DIR names a folder of your own");
 }
 
 // ---- events in ----

@@ -67,12 +67,17 @@ Result<ControlPlace> find_control_place(const char* job_folder,
     return ControlPlace{std::move(folder), "control.sock"};
   }
   std::string why;
+  bool is_foreign = false;  // a link, or another user's
   for (const auto& place : folders) {
     auto folder = open_control_folder(place, true);
     if (folder) return ControlPlace{std::move(*folder), control::socket_name(job, pid)};
-    why += (why.empty() ? "" : "; ") + folder.error().what;
+    const auto& error = folder.error();
+    why += (why.empty() ? "" : "; ") + error.what;
+    is_foreign = is_foreign || error.code == Errc::not_permitted || error.errnum == ENOTDIR ||
+                 error.errnum == ELOOP;
   }
-  return Error{Errc::unavailable, why.empty() ? "there is no folder for it" : why};
+  return Error{is_foreign ? Errc::not_permitted : Errc::unavailable,
+               why.empty() ? "there is no folder for it" : why};
 }
 
 // ---- a connection ----

@@ -25,7 +25,7 @@ struct ControlPlace {
 };
 
 /// $ACC_JOB_FOLDER/control.sock, else JOB.PID.sock in the first of `folders` that can be used. An
-/// error says why each of them can't.
+/// error says why each of them can't, and is not_permitted if one is a link or another user's.
 [[nodiscard]] Result<ControlPlace> find_control_place(const char* job_folder,
                                                       const std::vector<ControlFolder>& folders,
                                                       const std::string& job, pid_t pid);

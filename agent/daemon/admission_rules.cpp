@@ -46,11 +46,13 @@ std::optional<Error> refusal_of_room(const Submission& submission, uid_t uid, co
                                       " in all: ask for fewer, or raise that in the settings of "
                                       "its acc-agent"};
   if (submission.wait || slots.has_free(wanted)) return std::nullopt;
+  const auto others = plural(slots.waiting(), "job") + (slots.waiting() == 1 ? " waits" : " wait");
+  const bool is_taken = slots.free_slots() < wanted.slots || slots.free_gpus().size() < wanted.gpus;
   std::string text = "no room: it needs " + asked +
                      ", free: " + with_gpus(slots.free_slots(), slots.free_gpus().size()) +
+                     (is_taken ? "" : ", for which " + others + " already") +
                      "; running here: " + busy_text(slots, load.seen);
-  if (slots.waiting() > 0)
-    text += ", and " + plural(slots.waiting(), "job") + (slots.waiting() == 1 ? " waits" : " wait");
+  if (slots.waiting() > 0 && is_taken) text += ", and " + others;
   return Error{Errc::exhausted, text + ": submit with --wait, or later"};
 }
 

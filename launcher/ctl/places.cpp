@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <utility>
 
@@ -91,7 +92,9 @@ PlainJobs jobs_of_agents(const std::vector<ControlFolder>& places, std::int64_t 
     // Root may look at another user's by naming the folder; its agents answer root.
     const auto folder = open_control_folder(place, false);
     const bool is_foreign = !folder && folder.error().code == Errc::not_permitted;
-    if (is_foreign && (place.is_base_shared || ::geteuid() != 0)) {
+    const bool is_missing = !folder && folder.error().errnum == ENOENT;
+    const bool may_look = is_foreign && !place.is_base_shared && ::geteuid() == 0;
+    if (!folder && !is_missing && !may_look) {  // a link, or no folder
       found.unseen += (found.unseen.empty() ? "" : "; ") + folder.error().what;
       continue;
     }

@@ -86,6 +86,10 @@ int show_jobs(const Invocation& call) {
   }
   if (call.services.is_named && all.answered.empty() && all.error) return fail_unanswered();
   if (call.wants_json()) return print_json(jobs_json(all.jobs));
+  const bool lacks_nodes = std::ranges::any_of(
+      all.jobs, [](const JobRow& job) { return job.state == "unknown"; });
+  if (all.answered.empty() && lacks_nodes && all.error)
+    tell("what runs on other hosts isn't known: " + unanswered(call.services, *all.error));
   if (all.answered.empty() && all.jobs.empty())
     tell("no acc-agent answers, and no acc-launch of yours runs here" +
          (all.unseen.empty() ? "" : " (" + all.unseen + ")"));

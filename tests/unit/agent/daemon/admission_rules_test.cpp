@@ -59,6 +59,9 @@ TEST_CASE("a refusal for want of room names what runs, as far as the caller may 
   CHECK(node.refusal(of_slots(2)) ==
         "no room: it needs 2 slots, free: 1 slot; running here: 2 other jobs, and 1 job waits: "
         "submit with --wait, or later");
+  CHECK(node.refusal(of_slots(1)) ==
+        "no room: it needs 1 slot, free: 1 slot, for which 1 job waits already; running here: 2 "
+        "other jobs: submit with --wait, or later");
 }
 
 TEST_CASE("of many jobs that run eight are named", "[daemon]") {
