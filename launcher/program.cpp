@@ -12,7 +12,10 @@
 
 namespace acc::launcher {
 
+// Of a pipe (/dev/stdin) nothing: what is read here the worker would miss.
 static std::string first_line_of_script(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
   const UniqueFd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   char buffer[256];
   const auto got = file ? ::read(file.get(), buffer, sizeof buffer) : -1;

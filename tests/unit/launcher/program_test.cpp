@@ -100,6 +100,20 @@ TEST_CASE("what is no ELF file, or a broken one, is linked with nothing", "[laun
   CHECK(linked_libraries(folder.file("wild", wild, 0755)).size() < 100);
 }
 
+TEST_CASE("a script that came through a pipe was read by the launcher, and the worker ran nothing",
+          "[launcher][program]") {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  REQUIRE(::write(ends[1], "print(1)\n", 9) == 9);
+  ::close(ends[1]);
+  const auto path = "/proc/self/fd/" + std::to_string(ends[0]);  // as /dev/stdin
+  CHECK(script_kind(path) == ScriptKind::python);
+  CHECK_FALSE(is_binary(path));
+  char left[16];
+  CHECK(::read(ends[0], left, sizeof left) == 9);
+  ::close(ends[0]);
+}
+
 TEST_CASE("an MPI library is known by the version in its name", "[launcher][program]") {
   CHECK(mpi_library({"libm.so.6", "libmpich.so.12", "libc.so.6"}) == MpiLibrary::mpich);
   CHECK(mpi_library({"libmpi.so.12"}) == MpiLibrary::mpich);
