@@ -215,6 +215,8 @@ class MachinesPlanner {
     const auto taken = master.port;
     if (!spec_.is_given("rdzv_id"_key)) cluster_.job = random_uuid();
     stand_alone(any_free_port());
+    // An endpoint is the coordinator's: nobody asked for this port.
+    if (!wanted && !spec_.text("rdzv_endpoint"_key).empty()) return;
     plan_.warnings.push_back("port " + std::to_string(taken) + " is already in use" +
                              user_of(taken) + ": port " + std::to_string(master.port) +
                              " is used instead, for this job alone. Choose one with "

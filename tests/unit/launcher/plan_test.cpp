@@ -152,6 +152,15 @@ TEST_CASE("a taken port becomes a free one on one machine, and an error on sever
   CHECK(two.complaints().empty());
 }
 
+TEST_CASE("who gave an endpoint with port 0 was warned of port 29500", "[launcher][plan]") {
+  Trial c{{"--nnodes=1", "--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0",
+           "s.py"}};
+  c.facts.taken = {29500};
+  const auto plan = c.planned().plan;
+  CHECK(plan.warnings.empty());
+  CHECK(plan.master.port != 29500);
+}
+
 TEST_CASE("our own flags reach the plan", "[launcher][plan]") {
   Trial c{{"--num_processes=2", "--grace=5", "--preempt_signals=TERM,USR1", "--restart_delay=0",
            "--no_restart_codes=2,64-78", "--log_rotate_size=1M", "--capture=no", "--color=never",
