@@ -1,7 +1,7 @@
 """acc-launch --hosts through daemons: a part of the job ends for good, and the others mustn't wait for it."""
-import os, signal, time
+import json, os, signal, time
 
-from harness import main, until, write
+from harness import main, read, until, write
 from hosts import needs_hosts
 from test_cluster_launch import OnDaemons
 
@@ -52,9 +52,14 @@ class Missed(OnDaemons):
         check = self.folder + "/check"
         write(check, '#!/bin/sh\n[ "$(hostname)" != b ] || { echo "broken here"; exit 1; }\n', 0o755)
         for detach in ("", "--detach"):
-            job = self.launch("mark=up hold", "a:1,b:1", f"{detach} --health_check {check} {self.LONG}")
+            report = f"{self.folder}/report{detach}.json"
+            job = self.launch("mark=up hold", "a:1,b:1", f"{detach} --health_check {check} --report {report} {self.LONG}")
             self.ends(job, 74, 40)
             self.assertEqual(job.stdout, "")
+            if not detach:  # it said that the user had stopped the job
+                told = json.loads(read(report))
+                self.assertEqual((told["verdict"], told["exit_code"], told["stop_signal"]), ("unfit", 74, None))
+                self.assertEqual(told["reason"], "b: its part has ended with exit code 74 (unfit), and nothing starts it again")
             until(lambda: self.nodes["b"].ask("GET", "/v1/node").json["drained"], "the drained node")  # a moment after the job's end
             self.ctl("undrain", "b")
 
