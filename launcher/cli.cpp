@@ -116,6 +116,7 @@ class Reader {
   }
 
   void complain_unknown(const std::string& word) {
+    line_.unknown.push_back(line_.complaints.size());
     const auto name = word.substr(0, word.find('='));
     std::string what = "unrecognized arguments: " + printable(word);
     constexpr std::size_t kEnoughAdvice =

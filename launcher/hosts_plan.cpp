@@ -12,7 +12,6 @@
 #include "launcher/shell_words.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -22,12 +21,6 @@ namespace acc::launcher {
 using namespace literals;
 
 namespace {
-
-bool is_variable_name(std::string_view name) {
-  return !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) == 0 &&
-         std::ranges::all_of(name,
-                             [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
-}
 
 class HostsPlanner {
  public:

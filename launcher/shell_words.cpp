@@ -66,4 +66,10 @@ std::string quote_for_shell(std::span<const std::string> words) {
   return line;
 }
 
+bool is_variable_name(std::string_view name) {
+  return !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) == 0 &&
+         std::ranges::all_of(name,
+                             [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+}
+
 }  // namespace acc::launcher

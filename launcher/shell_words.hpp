@@ -16,4 +16,7 @@ Result<std::vector<std::string>> split_shell_words(std::string_view text);
 [[nodiscard]] std::string quote_for_shell(std::string_view word);
 [[nodiscard]] std::string quote_for_shell(std::span<const std::string> words);
 
+/// A shell can set a variable of this name.
+[[nodiscard]] bool is_variable_name(std::string_view name);
+
 }  // namespace acc::launcher

@@ -185,6 +185,10 @@ void put(Map& map, std::string_view key, Value value) {
   }
 }
 
+void put_in_section(Map& map, std::string_view section, std::string_view key, Value value) {
+  put(section_of(map, section), key, std::move(value));
+}
+
 bool is_key_of_accelerate(std::string_view key) {
   constexpr std::string_view kOptional[] = {
       "command_file",      "commands",        "distributed_type", "gpu_ids",  "main_process_ip",

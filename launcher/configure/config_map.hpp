@@ -27,6 +27,8 @@ namespace acc::configure {
 
 /// `value` in place of the key's, or behind the others.
 void put(Map& map, std::string_view key, Value value);
+/// The section is made where there is none.
+void put_in_section(Map& map, std::string_view section, std::string_view key, Value value);
 [[nodiscard]] const Value* value_of(const Map& map, std::string_view key);
 /// Drops top-level nulls and empty mappings; an empty mapping within a section becomes null.
 [[nodiscard]] Map without_empty(Map map);

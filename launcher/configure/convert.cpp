@@ -9,6 +9,12 @@
 #include "launcher/configure/messages.hpp"
 #include "launcher/configure/save.hpp"
 #include "launcher/document.hpp"
+#include "launcher/program.hpp"
+#include "launcher/shell_words.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
 
 namespace acc::configure {
 
@@ -54,26 +60,50 @@ int convert_file(const Command& command) {
   return to_int(ExitCode::output);
 }
 
-/// As a shell reads it back.
-std::string in_shell(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@%+~";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string{"'\\''"} : std::string(1, c);
-  return out + "'";
-}
-
 std::string start_of_line(const ForeignLine& line, const std::string& file) {
   std::string out;
   for (const auto& variable : line.variables) {
     const auto behind_equals = variable.find('=') + 1;
-    out += variable.substr(0, behind_equals) + in_shell(variable.substr(behind_equals)) + " ";
+    out += variable.substr(0, behind_equals) +
+           launcher::quote_for_shell(variable.substr(behind_equals)) + " ";
   }
-  out += "acc-launch --config_file " + in_shell(file);
-  for (const auto& word : line.flags) out += " " + in_shell(word);
-  for (const auto& word : line.command) out += " " + in_shell(word);
+  out += "acc-launch --config_file " + launcher::quote_for_shell(file);
+  for (const auto& word : line.flags) out += " " + launcher::quote_for_shell(word);
+  const auto& words = line.command;
+  const bool is_misread =  // as a flag, or as the -- that may stand behind the script
+      !words.empty() && (words[0].starts_with('-') || (words.size() > 1 && words[1] == "--"));
+  if (is_misread) out += " --";
+  for (const auto& word : words) out += " " + launcher::quote_for_shell(word);
   return out;
+}
+
+Result<std::string> read_regular_file(const std::string& path) {
+  std::error_code failed;
+  if (!std::filesystem::is_regular_file(path, failed))
+    return Error{Errc::not_found, "there is no file " + in_quotes(path) + " here"};
+  return text_of_file(path);
+}
+
+/// What the line depends on, here.
+Result<LineContext> context_of(const Command& command) {
+  auto facts = facts_of(command);
+  if (!facts) return facts.error();
+  const auto environment = launcher::read_environment();
+  LineContext context;
+  context.gpus = (*facts)->gpus();
+  context.cores = std::max(1U, (*facts)->physical_cores());
+  context.read_file = read_regular_file;
+  context.is_program = [environment](const std::string& name) {
+    return !launcher::find_program(name, environment).empty();
+  };
+  const auto standard = launcher::default_config_path(environment);
+  context.base_path = launcher::expand_home(
+      config_file_in(command.words, file_exists(standard) ? standard : std::string{}), environment);
+  if (context.base_path.empty()) return context;
+  auto map = read_map(context.base_path);
+  if (!map) return map.error();
+  context.base = std::move(*map);
+  return context;
 }
 
 int convert_line(const Command& command) {
@@ -82,15 +112,9 @@ int convert_line(const Command& command) {
   const auto output = command.value("--output_file");
   if (!output.empty() && file_exists(output) && !command.has("--overwrite"))
     return wrong_use(in_quotes(output) + " exists already (--overwrite replaces it)");
-  auto facts = facts_of(command);
-  if (!facts) return wrong_use(facts.error().what);
-  Map base;
-  if (const auto file = config_file_in(command.words); !file.empty()) {
-    auto map = read_map(launcher::expand_home(file, launcher::read_environment()));
-    if (!map) return wrong_use(map.error().what);
-    base = std::move(*map);
-  }
-  const auto line = read_foreign_line(command.words, base, (*facts)->gpus());
+  const auto context = context_of(command);
+  if (!context) return wrong_use(context.error().what);
+  const auto line = read_foreign_line(command.words, *context);
   if (!line) return wrong_use(line.error().what);
   for (const auto& note : line->notes) tell("note: " + note);
   const auto text = config_text_for(output, line->map);

@@ -11,53 +11,61 @@ namespace acc::configure {
 
 namespace {
 
-/// A flag of another launcher. `to`: a key of the file, "section.key", or a flag of acc-launch with
-/// its dashes; empty: no counterpart, `note` says why.
-struct OtherFlag {
-  std::string_view words;  ///< separated by spaces
-  bool takes_value;
-  std::string_view to;
-  std::string_view note;
-};
-
 constexpr OtherFlag kMpirun[] = {
-    {"-n -np -c --np --n", true, "num_processes", ""},
-    {"-H -host --host -hosts --hosts", true, "--hosts", ""},
-    {"-hostfile --hostfile -machinefile --machinefile -f", true, "--hostfile", ""},
-    {"-npernode --npernode -N -ppn --ppn -perhost --perhost", true, "per_host", ""},
-    {"-x -genvlist -envlist", true, "env", ""},
-    {"-genvall -envall --oversubscribe -oversubscribe --allow-run-as-root --use-hwthread-cpus",
-     false, "skip", ""},
-    {"-bind-to --bind-to -map-by --map-by -rank-by --rank-by --cpu-set", true, "",
+    {"-n -np -c --np --n", 1, "@workers", ""},
+    {"-H -host --host -hosts --hosts", 1, "@hosts", ""},
+    {"-hostfile --hostfile -machinefile --machinefile -f --default-hostfile", 1, "@hostfile", ""},
+    {"-npernode --npernode -N -ppn --ppn -perhost --perhost -grr", 1, "@per_host", ""},
+    {"-pernode --pernode", 0, "@one_per_host", ""},
+    {"-x", 1, "@variable", ""},
+    {"-genvlist -envlist", 1, "@variables", ""},
+    {"-genv -env", 2, "@pair", ""},
+    {"-genvall -envall", 0, "@all_variables", ""},
+    {"-app --app -configfile --configfile", 1, "@several_programs", ""},
+    {"--oversubscribe -oversubscribe --allow-run-as-root --use-hwthread-cpus -nooversubscribe "
+     "--nooversubscribe",
+     0, "skip", ""},
+    {"-bind-to --bind-to -map-by --map-by -rank-by --rank-by --cpu-set --cpu-list -membind", 1, "",
      "workers aren't bound to cores, unless numa_binding is set in the file"},
-    {"-mca --mca -gmca --gmca", true, "",
-     "parameters of Open MPI: OMPI_MCA_name=value as a variable"},
-    {"-tag-output --tag-output -l -prepend-rank", false, "skip", ""},
+    {"-cpus-per-proc --cpus-per-proc -cpus-per-rank --cpus-per-rank -rf -rankfile --rankfile", 1,
+     "", "workers aren't bound to cores, unless numa_binding is set in the file"},
+    {"-npersocket --npersocket", 1, "", "workers are counted over all hosts, or on each"},
+    {"-mca --mca -gmca --gmca", 2, "", "parameters of Open MPI: OMPI_MCA_name=value as a variable"},
+    {"-am --am -tune --tune -prefix --prefix -path --path -launch-agent --launch-agent -plm --plm "
+     "-personality --personality -xterm --xterm -report-uri --report-uri",
+     1, "", "an option of Open MPI's own launcher"},
+    {"-launcher -launcher-exec -bootstrap -bootstrap-exec -rmk -iface -demux -pmi-port -usize "
+     "-order-nodes -gtool -gtoolfile -localhost",
+     1, "", "an option of MPICH's own launcher"},
+    {"-timeout --timeout", 1, "",
+     "acc-launch has no limit of a job's time: timeout N acc-launch …"},
+    {"-stdin --stdin", 1, "@stdin", ""},
+    {"-tag-output --tag-output -l -prepend-rank", 0, "skip", ""},
 };
 
 constexpr OtherFlag kDeepspeed[] = {
-    {"-H --hostfile", true, "deepspeed_config.deepspeed_hostfile", ""},
-    {"-i --include", true, "deepspeed_config.deepspeed_inclusion_filter", ""},
-    {"-e --exclude", true, "deepspeed_config.deepspeed_exclusion_filter", ""},
-    {"--launcher", true, "deepspeed_config.deepspeed_multinode_launcher", ""},
-    {"--num_gpus --num_accelerators", true, "per_host", ""},
-    {"--num_nodes", true, "num_machines", ""},
-    {"--node_rank", true, "machine_rank", ""},
-    {"--master_addr", true, "main_process_ip", ""},
-    {"--master_port", true, "main_process_port", ""},
-    {"--module", false, "module", ""},
-    {"--no_python", false, "no_python", ""},
-    {"--bind_cores_to_rank", false, "enable_cpu_affinity", ""},
-    {"--enable_each_rank_log", true, "log_dir", ""},
-    {"--no_ssh", false, "no_ssh", ""},
-    {"--no_local_rank --force_multi", false, "skip", ""},
-    {"--save_pid", false, "", "acc-ctl ps lists jobs with their processes"},
-    {"--bind_core_list", true, "", "cores follow from the GPUs: numa_binding in the file"},
-    {"--launcher_args", true, "", "arguments of DeepSpeed's own launcher"},
-    {"--elastic_training", false, "", "acc-launch --nnodes MIN:MAX grows and shrinks a job"},
-    {"--min_elastic_nodes --max_elastic_nodes", true, "", "acc-launch --nnodes MIN:MAX"},
-    {"--autotuning", true, "",
-     "DeepSpeed's autotuner starts jobs by itself: run it with deepspeed"},
+    {"-H --hostfile", 1, "@hostfile", ""},
+    {"-i --include", 1, "@include", ""},
+    {"-e --exclude", 1, "@exclude", ""},
+    {"--launcher", 1, "deepspeed_config.deepspeed_multinode_launcher", ""},
+    {"--num_gpus --num_accelerators", 1, "@per_host", ""},
+    {"--num_nodes", 1, "@hosts", ""},
+    {"--node_rank", 1, "machine_rank", ""},
+    {"--master_addr", 1, "main_process_ip", ""},
+    {"--master_port", 1, "main_process_port", ""},
+    {"--module", 0, "module", ""},
+    {"--no_python", 0, "no_python", ""},
+    {"--bind_cores_to_rank", 0, "enable_cpu_affinity", ""},
+    {"--enable_each_rank_log", 1, "log_dir", ""},
+    {"--no_ssh", 0, "@no_ssh", ""},
+    {"--no_local_rank", 0, "@no_local_rank", ""},
+    {"--force_multi", 0, "skip", ""},
+    {"--save_pid", 0, "", "acc-ctl ps lists jobs with their processes"},
+    {"--bind_core_list", 1, "", "cores follow from the GPUs: numa_binding in the file"},
+    {"--launcher_args", 1, "", "arguments of DeepSpeed's own launcher"},
+    {"--elastic_training", 0, "", "acc-launch --nnodes MIN:MAX grows and shrinks a job"},
+    {"--min_elastic_nodes --max_elastic_nodes", 1, "", "acc-launch --nnodes MIN:MAX"},
+    {"--autotuning", 1, "", "DeepSpeed's autotuner starts jobs by itself: run it with deepspeed"},
 };
 
 class OtherLine {
@@ -65,19 +73,19 @@ class OtherLine {
   OtherLine(std::span<const OtherFlag> table, std::span<const std::string> words)
       : table_{table}, words_{words} {}
 
-  void read() {
+  OtherFlags read() {
     while (at_ < words_.size() && words_[at_].size() > 1 && words_[at_][0] == '-') {
       const auto word = words_[at_++];
       if (word == "--") break;
       take(word);
     }
     const auto rest = words_.subspan(std::min(at_, words_.size()));
-    line.command.assign(rest.begin(), rest.end());
+    read_.line.command.assign(rest.begin(), rest.end());
+    if (!unknown_.empty() && !rest.empty())
+      read_.line.notes.push_back("is " + in_quotes(rest.front(), 60) +
+                                 " the program, or a value of " + unknown_ + "?");
+    return std::move(read_);
   }
-
-  ForeignLine line;
-  std::optional<std::int64_t> per_host;
-  bool is_without_ssh = false;
 
  private:
   static bool has_word(std::string_view words, std::string_view word) {
@@ -90,59 +98,45 @@ class OtherLine {
     const auto name = word.substr(0, equals);
     const auto found = std::ranges::find_if(
         table_, [&](const OtherFlag& flag) { return has_word(flag.words, name); });
+    unknown_.clear();
     if (found == table_.end()) return take_unknown(name, equals != std::string::npos);
-    std::string value;
-    if (equals != std::string::npos) value = word.substr(equals + 1);
-    if (found->takes_value && equals == std::string::npos && at_ < words_.size())
-      value = words_[at_++];
-    if (name == "-mca" || name == "--mca") value += at_ < words_.size() ? " " + words_[at_++] : "";
-    put_flag(*found, name, value);
+    std::vector<std::string> values;
+    if (equals != std::string::npos) values.push_back(word.substr(equals + 1));
+    const auto is_pair_in_one = [&] {
+      return found->to == "@pair" && values.size() == 1 && values[0].find('=') != std::string::npos;
+    };
+    while (static_cast<int>(values.size()) < found->values && !is_pair_in_one()) {
+      if (at_ == words_.size()) {
+        read_.complaints.push_back({Errc::bad_usage, name + ": its value is missing"});
+        return;
+      }
+      values.push_back(words_[at_++]);
+    }
+    put_flag(*found, name, values);
   }
 
-  void put_flag(const OtherFlag& flag, const std::string& name, const std::string& value) {
+  void put_flag(const OtherFlag& flag, const std::string& name,
+                const std::vector<std::string>& values) {
     if (flag.to.empty())
-      return no_counterpart(name + (value.empty() ? "" : " " + value), std::string{flag.note});
+      return no_counterpart(name + (values.empty() ? "" : " " + join(values, " ")),
+                            std::string{flag.note});
     if (flag.to == "skip") return;
-    if (flag.to == "no_ssh") {
-      is_without_ssh = true;
+    const auto value = values.empty() ? std::string{} : values.front();
+    if (flag.to.starts_with('@')) {
+      read_.special.push_back(
+          {flag.to, name, value, values.size() > 1 ? values[1] : std::string{}});
       return;
     }
-    if (flag.to == "env") return put_variable(value);
     const auto number = parse_number<std::int64_t>(value);
-    if (flag.to == "per_host") {
-      per_host = number;
-      if (!number) no_counterpart(name + " " + value, "expected a number");
-      return;
-    }
-    if (flag.to.starts_with("--")) {
-      line.flags.emplace_back(flag.to);
-      line.flags.push_back(value);
-      return;
-    }
-    const Value typed = !flag.takes_value ? Value{true} : number ? Value{*number} : Value{value};
+    const Value typed = flag.values == 0 ? Value{true} : number ? Value{*number} : Value{value};
     const auto dot = flag.to.find('.');
-    if (dot == std::string_view::npos) return put(line.map, flag.to, typed);
-    put_in_section(flag.to.substr(0, dot), flag.to.substr(dot + 1),
+    if (dot == std::string_view::npos) return put(read_.line.map, flag.to, typed);
+    put_in_section(read_.line.map, flag.to.substr(0, dot), flag.to.substr(dot + 1),
                    Value{flag.to.ends_with("launcher") ? to_lower(value) : value});
   }
 
- public:
-  void put_in_section(std::string_view section, std::string_view key, Value value) {
-    if (value_of(line.map, section) == nullptr) put(line.map, section, Value{Map{}});
-    const auto found = std::ranges::find(line.map, section, &Entry::key);
-    put(std::get<Map>(found->value.data), key, std::move(value));
-  }
-
- private:
-  /// Workers on this machine inherit all variables; only a new value has to be said.
-  void put_variable(const std::string& value) {
-    if (value.find('=') != std::string::npos)
-      no_counterpart("-x " + value,
-                     "set the variable before acc-launch: " + value + " acc-launch …");
-  }
-
   void no_counterpart(const std::string& what, const std::string& why) {
-    line.notes.push_back("left out: " + what + (why.empty() ? "" : ": " + why));
+    read_.line.notes.push_back("left out: " + what + (why.empty() ? "" : ": " + why));
   }
 
   void take_unknown(const std::string& name, bool has_value) {
@@ -152,72 +146,67 @@ class OtherLine {
     std::string value;
     const bool takes = !has_value && habit != nullptr && habit->takes_value;
     if (takes && at_ < words_.size()) value = " " + words_[at_++];
-    if (habit != nullptr && habit->takes_pair && at_ < words_.size()) value += " " + words_[at_++];
+    if (habit == nullptr && !has_value) unknown_ = name;
     no_counterpart(name + value, hint);
   }
 
   std::span<const OtherFlag> table_;
   std::span<const std::string> words_;
   std::size_t at_ = 0;
+  std::string unknown_;  ///< the last flag, where nothing says whether it takes a value
+  OtherFlags read_;
 };
-
-std::int64_t integer_of(const Map& map, std::string_view key, std::int64_t otherwise) {
-  const auto* value = value_of(map, key);
-  return value != nullptr && value->integer() != nullptr ? *value->integer() : otherwise;
-}
-
-/// deepspeed's own file, which its scripts take as an argument.
-std::string deepspeed_file_in(std::span<const std::string> command) {
-  for (std::size_t i = 1; i < command.size(); ++i) {
-    for (const std::string_view flag : {"--deepspeed_config", "--deepspeed"}) {
-      if (command[i].starts_with(std::string{flag} + "="))
-        return command[i].substr(flag.size() + 1);
-      const bool has_value = i + 1 < command.size() && command[i + 1].ends_with(".json");
-      if (command[i] == flag && has_value) return command[i + 1];
-    }
-  }
-  return {};
-}
 
 }  // namespace
 
-ForeignLine read_mpirun(std::span<const std::string> words, std::uint32_t gpus) {
-  OtherLine other{kMpirun, words};
-  other.read();
-  auto& line = other.line;
-  const bool has_hosts = !line.flags.empty();
-  if (has_hosts) line.flags.emplace_back("--ssh");
-  const bool is_counted = value_of(line.map, "num_processes") != nullptr;
-  if (!is_counted && !has_hosts) put(line.map, "num_processes", Value{other.per_host.value_or(1)});
-  if (other.per_host && has_hosts) {
-    std::erase_if(line.map, [](const Entry& entry) { return entry.key == "num_processes"; });
-    line.flags.push_back("--nproc_per_node=" + std::to_string(*other.per_host));
-  }
-  if (has_hosts) line.notes.emplace_back("hosts are no key of a config file: they stay flags");
-  put(line.map, "distributed_type", Value{gpus > 0 ? "MULTI_GPU" : "MULTI_CPU"});
-  line.notes.push_back("mpirun says nothing of devices: " +
-                       std::string{gpus > 0 ? "MULTI_GPU, as this machine has GPUs"
-                                            : "MULTI_CPU, as this machine has no GPU"});
-  put(line.map, "use_cpu", Value{gpus == 0});
-  return std::move(line);
+bool has_hosts(const ForeignLine& line) {
+  return std::ranges::any_of(line.flags, [](const std::string& flag) {
+    return flag == "--hosts" || flag == "--hostfile";
+  });
 }
 
-ForeignLine read_deepspeed(std::span<const std::string> words, std::uint32_t gpus) {
-  OtherLine other{kDeepspeed, words};
-  other.read();
-  auto& line = other.line;
-  put(line.map, "distributed_type", Value{"DEEPSPEED"});
-  const auto nodes = std::max<std::int64_t>(integer_of(line.map, "num_machines", 1), 1);
-  const std::int64_t here = other.per_host.value_or(std::max(gpus, 1U));
-  if (!other.per_host)
-    line.notes.push_back("the line leaves the number of GPUs to the launcher: " +
-                         std::to_string(here) + " by the devices of this machine");
-  put(line.map, "num_processes", Value{here * nodes});
-  if (other.is_without_ssh)
-    other.put_in_section("deepspeed_config", "deepspeed_multinode_launcher", Value{"nossh"});
-  const auto file = deepspeed_file_in(line.command);
-  if (!file.empty()) other.put_in_section("deepspeed_config", "deepspeed_config_file", Value{file});
-  return std::move(line);
+void set_variable(ForeignLine& line, const std::string& variable) {
+  const auto equals = variable.find('=');
+  if (has_hosts(line)) {
+    line.flags.emplace_back("--env");
+    line.flags.push_back(variable);
+  } else if (equals != std::string::npos) {
+    const auto begin = variable.substr(0, equals + 1);
+    std::erase_if(line.variables,
+                  [&](const std::string& other) { return other.starts_with(begin); });
+    line.variables.push_back(variable);
+  }
+}
+
+OtherFlags read_mpirun_flags(std::span<const std::string> words) {
+  return OtherLine{kMpirun, words}.read();
+}
+
+OtherFlags read_deepspeed_flags(std::span<const std::string> words) {
+  return OtherLine{kDeepspeed, words}.read();
+}
+
+const SpecialFlag* last_of(const OtherFlags& flags, std::string_view to) {
+  const auto found = std::find_if(flags.special.rbegin(), flags.special.rend(),
+                                  [&](const SpecialFlag& flag) { return flag.to == to; });
+  return found == flags.special.rend() ? nullptr : &*found;
+}
+
+std::int64_t count_of(OtherFlags& flags, std::string_view to) {
+  const auto* flag = last_of(flags, to);
+  if (flag == nullptr) return 0;
+  const auto number = parse_number<std::int64_t>(flag->value);
+  constexpr std::int64_t kMost = 1'000'000;
+  if (number && *number >= 1 && *number <= kMost) return *number;
+  flags.complaints.push_back({Errc::bad_usage, flag->name + ": " + in_quotes(flag->value, 60) +
+                                                   " is no count: write a number from 1"});
+  return 0;
+}
+
+Error joined(const Complaints& complaints) {
+  std::vector<std::string> lines;
+  for (const auto& complaint : complaints) lines.push_back(complaint.what);
+  return {Errc::bad_usage, join(lines, "\n")};
 }
 
 }  // namespace acc::configure

@@ -361,19 +361,55 @@ class Reading(Folder):
         self.assertNotIn("# default", done.stdout)
         self.assertIn("# default", self.run_config("show", "a.yaml", "--all").stdout)
 
-    def test_a_converted_command_line_is_good_and_starts_what_it_started(self):
+    def convert_and_start(self, *line):
+        """What the printed command of a line writes to its standard output."""
         write(self.at("facts.json"), '{"gpus": 0}')
+        done = self.run_config("convert", "--host_facts", "facts.json", "--output_file", "a.yaml", "--overwrite", "--", *line)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.run_config("check", "a.yaml").returncode, 0)
+        shown = done.stdout.splitlines()[-1].removeprefix("Start with: ")
+        env = {**self.env, "PATH": PROGRAMS.name + ":" + os.environ["PATH"]}
+        job = subprocess.run(["bash", "-c", shown.replace("acc-launch ", "acc-launch --main_process_port 0 ", 1)], capture_output=True, text=True,
+                             env=env, cwd=self.folder, timeout=60 * SLACK)
+        self.assertEqual(job.returncode, 0, job.stderr)
+        return job.stdout
+
+    def test_a_converted_command_line_is_good_and_starts_what_it_started(self):
         for line in ("torchrun --nproc_per_node 2 --no-python", "mpirun -np 2 --bind-to core"):
             with self.subTest(line=line):
-                words = ["--host_facts", "facts.json", "--output_file", "a.yaml", "--overwrite", "--", *line.split(), "/bin/sh", "-c", "echo rank $RANK"]
-                done = self.run_config("convert", *words)
-                self.assertEqual(done.returncode, 0, done.stderr)
-                self.assertEqual(self.run_config("check", "a.yaml").returncode, 0)
-                start = shlex.split(done.stdout.splitlines()[-1].removeprefix("Start with: "))
-                self.assertEqual(start[0], "acc-launch")
-                job = subprocess.run([ACC, "--main_process_port", "0", *start[1:]], capture_output=True, text=True, env=self.env, cwd=self.folder,
-                                     timeout=60 * SLACK)
-                self.assertEqual(sorted(word for word in job.stdout.split("\n") if "rank" in word)[-1][-6:], "rank 1", job.stderr)
+                said = self.convert_and_start(*line.split(), "/bin/sh", "-c", "echo rank $RANK")
+                self.assertEqual(sorted(word for word in said.split("\n") if "rank" in word)[-1][-6:], "rank 1")
+
+    def test_a_converted_line_of_mpirun_starts_any_program_with_any_interpreter(self):
+        write(self.at("t.py"), "#!/bin/sh\necho by a shell, rank $RANK\n")
+        os.chmod(self.at("t.py"), 0o755)
+        write(self.at("p.py"), "import os, sys\nprint(sys.executable, sys.flags.optimize, os.environ['RANK'], *sys.argv[1:])\n")
+        python = os.path.realpath(shutil.which("python3"))
+        for line, said in ((["mpirun", "-np", "1", "echo", "on PATH"], "on PATH"),
+                           (["mpirun", "-np", "1", "./t.py"], "by a shell, rank 0"),
+                           (["mpirun", "-np", "1", "t.py"], "by a shell, rank 0"),
+                           (["mpirun", "-np", "1", "python3", "-c", "print(1)"], "1"),
+                           (["mpirun", "-np", "1", python, "-O", "p.py", "--", "x"], f"{python} 1 0 -- x"),
+                           (["mpirun", "-np", "1", python, "p.py", "--", "x"], f"{python} 0 0 -- x"),
+                           ([python, "-m", "torch.distributed.run", "--nproc_per_node", "1", "p.py", "--", "--", "--x"], f"{python} 0 0 -- --x"),
+                           (["mpirun", "-np", "1", "-x", "A=b c", "sh", "-c", "echo $A"], "b c")):
+            with self.subTest(line=line):
+                self.assertEqual(self.convert_and_start(*line).strip(), said)
+
+    def test_a_line_that_cannot_be_converted_is_refused_and_no_file_is_written(self):
+        for line in ("mpirun -np x ./a", "mpirun -np ./a", "torchrun --nproc_per_node two t.py", "torchrun --nnodes x t.py", "mpirun -np 1 ./a : -np 1 ./b",
+                     "accelerate launch --tpu t.py", "srun -n 2 python t.py", "mpirun --hostfile missing -np 2 ./a"):
+            with self.subTest(line=line):
+                done = self.run_config("convert", "--output_file", "a.yaml", "--", *line.split())
+                self.assertEqual((done.returncode, done.stdout, os.path.exists(self.at("a.yaml"))), (2, "", False))
+
+    def test_the_file_in_the_default_place_is_a_part_of_the_line(self):
+        os.makedirs(self.at(".cache/huggingface/accelerate"))
+        write(self.at(".cache/huggingface/accelerate/default_config.yaml"), "distributed_type: MULTI_CPU\nmixed_precision: bf16\nnum_processes: 3\n")
+        done = self.run_config("convert", "--", "accelerate", "launch", "t.py")
+        self.assertIn("mixed_precision: bf16\n", done.stdout)
+        self.assertIn("num_processes: 3\n", done.stdout)
+        self.assertIn("default_config.yaml", done.stderr)
 
     def test_a_file_for_fsdp_1_is_converted_and_kept_unless_overwritten(self):
         old = "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_use_orig_params: true\n"

@@ -12,8 +12,43 @@ using namespace acc::configure;
 
 namespace {
 
+/// A machine with these files, and with hostname and bash on PATH.
+LineContext a_machine(std::uint32_t gpus = 0) {
+  LineContext context;
+  context.gpus = gpus;
+  context.cores = 6;
+  context.read_file = [](const std::string& path) -> acc::Result<std::string> {
+    if (path == "hosts4") return "n1 slots=8\nn2 slots=8\nn3 slots=8\nn4 slots=8\n";
+    if (path == "plain") return "n1\nn2\n";
+    if (path == "/opt/conda/bin/torchrun") return "#!/opt/conda/bin/python3.11 -E\nimport sys\n";
+    return acc::Error{acc::Errc::not_found, "there is no file '" + path + "' here"};
+  };
+  context.is_program = [](const std::string& name) {
+    return name == "hostname" || name == "bash" || name == "./here";
+  };
+  return context;
+}
+
 ForeignLine read(const std::string& line, std::uint32_t gpus = 0, const Map& base = {}) {
-  return read_foreign_line(acc::split(line, ' '), base, gpus).value();
+  auto context = a_machine(gpus);
+  context.base = base;
+  if (!base.empty()) context.base_path = "f.yaml";
+  return read_foreign_line(acc::split(line, ' '), context).value();
+}
+
+/// What is said of a line that is refused; empty: it is taken.
+std::string refusal(const std::string& line) {
+  const auto done = read_foreign_line(acc::split(line, ' '), a_machine());
+  return done ? std::string{} : done.error().what;
+}
+
+/// The command that is printed, without its beginning.
+std::string start(const std::string& words) {
+  const auto line = read(words);
+  auto all = line.variables;
+  all.insert(all.end(), line.flags.begin(), line.flags.end());
+  all.insert(all.end(), line.command.begin(), line.command.end());
+  return acc::join(all, " ");
 }
 
 std::string at(const ForeignLine& line, std::string_view key) {
@@ -44,7 +79,9 @@ TEST_CASE("torchrun counts per machine, the file over all", "[configure][foreign
 }
 
 TEST_CASE("a range of machines stays torchrun's words", "[configure][foreign]") {
-  const auto line = read("python3 -m torch.distributed.run --nnodes 1:4 --nproc_per_node gpu t.py");
+  const auto line = read(
+      "python3 -m torch.distributed.run --nnodes 1:4 --nproc_per_node gpu --rdzv_backend c10d "
+      "--rdzv_endpoint n0:29400 t.py");
   CHECK(at(line, "nnodes") == "1:4");
   CHECK(at(line, "nproc_per_node") == "gpu");
   CHECK(at(line, "num_processes") == "(none)");
@@ -56,7 +93,13 @@ TEST_CASE("accelerate launch: a flag beats the file that the line names", "[conf
   const auto line = read("accelerate launch --config_file f.yaml --num_processes 4 t.py", 0, base);
   CHECK(at(line, "num_processes") == "4");
   CHECK(at(line, "distributed_type") == "FSDP");
-  CHECK(config_file_in(acc::split("accelerate launch --config_file f.yaml t.py", ' ')) == "f.yaml");
+  const auto file = [](const std::string& words) {
+    return config_file_in(acc::split(words, ' '), "default.yaml");
+  };
+  CHECK(file("accelerate launch --config_file f.yaml t.py") == "f.yaml");
+  CHECK(file("accelerate launch --num_processes 2 t.py") == "default.yaml");
+  CHECK(file("accelerate launch --cpu t.py").empty());
+  CHECK(file("torchrun t.py").empty());
   CHECK(at(read("accelerate launch t.py", 8), "num_processes") == "8");
   CHECK(at(read("accelerate launch --cpu --num_processes 4 t.py"), "distributed_type") ==
         "MULTI_CPU");
@@ -66,10 +109,13 @@ TEST_CASE("a flag without a counterpart is one line", "[configure][foreign]") {
   CHECK(has_note(read("accelerate launch --num_processes 2 --frobnicate t.py"), "--frobnicate"));
   const auto mpi =
       read("mpirun -np 4 --bind-to core --mca btl tcp -x A=1 --report-bindings ./a.out");
-  for (const auto* flag : {"--bind-to core", "--mca btl tcp", "-x A=1", "--report-bindings"})
+  for (const auto* flag : {"--bind-to core", "--mca btl tcp", "--report-bindings"})
     CHECK(has_note(mpi, flag));
   CHECK(mpi.command == std::vector<std::string>{"./a.out"});
   CHECK(at(mpi, "num_processes") == "4");
+  const auto unknown = read("mpirun -np 4 --frobnicate 3 ./a.out");
+  CHECK(has_note(unknown, "--frobnicate"));
+  CHECK(has_note(unknown, "is '3' the program, or a value of --frobnicate?"));
 }
 
 TEST_CASE("variables in front of a command line are kept", "[configure][foreign]") {
@@ -83,24 +129,167 @@ TEST_CASE("variables in front of a command line are kept", "[configure][foreign]
 }
 
 TEST_CASE("hosts of mpirun stay flags", "[configure][foreign]") {
-  const auto line = read("mpiexec -hosts a,b -ppn 8 python -u train.py x");
-  CHECK(acc::join(line.flags, " ") == "--hosts a,b --ssh --nproc_per_node=8");
-  CHECK(acc::join(line.command, " ") == "train.py x");
+  CHECK(start("mpiexec -hosts a,b -ppn 8 python -u train.py x") ==
+        "--hosts a,b --nproc_per_node=8 --ssh train.py x");
+  CHECK(start("mpirun -H a:2,b:2 ./a") == "--hosts a:2,b:2 --ssh --no_python ./a");
+  CHECK(start("mpirun --hostfile hosts4 ./a") == "--hostfile hosts4 --ssh --no_python ./a");
+  CHECK(at(read("mpirun -H a,b ./a"), "num_processes") == "2");
+}
+
+TEST_CASE("mpirun -np uses as many hosts as it needs, not all", "[configure][foreign]") {
+  const auto line = read("mpirun --hostfile hosts4 -np 16 -ppn 8 python train.py");
+  CHECK(acc::join(line.flags, " ") == "--hosts n1:8,n2:8 --ssh");
+  CHECK(at(line, "num_processes") == "16");
+  CHECK(start("mpirun --hostfile hosts4 -np 12 python t.py") == "--hosts n1:8,n2:4 --ssh t.py");
+  CHECK(start("mpirun --hostfile hosts4 -ppn 1 python t.py") ==
+        "--hosts n1:1,n2:1,n3:1,n4:1 --ssh t.py");
+  CHECK(start("mpirun -H u@a,[fd00::1],b -ppn 2 -np 4 python t.py") ==
+        "--hosts u@a:2,[fd00::1]:2 --ssh t.py");
+  CHECK(has_note(read("mpirun -H a,b -np 5 ./a"), "MPICH deals the workers out"));
+  CHECK(has_note(read("mpirun --hostfile plain -np 2 ./a"), "MPICH deals the workers out"));
+  CHECK(refusal("mpirun --hostfile hosts4 -np 40 ./a").find("room for 32") != std::string::npos);
+  CHECK(refusal("mpirun --hostfile plain ./a").find("gives no slots") != std::string::npos);
+  for (const auto* words : {"mpirun --hostfile none -np 2 ./a", "mpirun -np 4 -ppn 2 ./a",
+                            "mpirun -H a --hostfile hosts4 ./a", "mpirun -H a::b ./a"})
+    CHECK_FALSE(refusal(words).empty());
+}
+
+TEST_CASE("what mpirun looks up on PATH is started, not given to Python", "[configure][foreign]") {
+  CHECK(start("mpirun -np 2 hostname") == "--no_python hostname");
+  CHECK(start("mpirun -np 2 bash -c x") == "--no_python bash -c x");
+  CHECK(start("mpirun -np 2 ./train.py") == "--no_python ./train.py");
+  CHECK(start("mpirun -np 2 here") == "--no_python ./here");
+  CHECK(start("mpirun -np 2 nowhere") == "--no_python nowhere");
+}
+
+TEST_CASE("options of the interpreter keep it as mpirun's program", "[configure][foreign]") {
+  for (const auto* words :
+       {"python -c print(1)", "/usr/bin/python3 -O exe.py", "python3 -W error exe.py",
+        "python -X dev exe.py", "python -u -O exe.py", "python -um pkg", "python", "python -u"})
+    CHECK(start("mpirun -np 2 " + std::string{words}) == "--no_python " + std::string{words});
+  const auto module = read("mpirun -np 2 python -u -m pkg.train x");
+  CHECK(acc::join(module.command, " ") == "pkg.train x");
+  CHECK(at(module, "module") == "True");
+  CHECK(start("mpirun -np 2 python-config x") == "--no_python python-config x");
+  CHECK(start("torchrun --no-python python t.py") == "python t.py");
+}
+
+TEST_CASE("an interpreter that the line names runs the script", "[configure][foreign]") {
+  CHECK(start("/usr/bin/python3 -m torch.distributed.run t.py") ==
+        "PYTHON_EXEC=/usr/bin/python3 t.py");
+  CHECK(start("mpirun -np 2 /opt/conda/bin/python x.py") ==
+        "PYTHON_EXEC=/opt/conda/bin/python x.py");
+  CHECK(start("mpirun -np 2 python3.11 x.py") == "PYTHON_EXEC=python3.11 x.py");
+  CHECK(start("/opt/conda/bin/torchrun t.py") == "PYTHON_EXEC=/opt/conda/bin/python3.11 t.py");
+  CHECK(start("mpirun -H a,b -np 2 /opt/bin/python x.py") ==
+        "--hosts a,b --ssh --env PYTHON_EXEC=/opt/bin/python x.py");
+  CHECK(has_note(read("/elsewhere/torchrun t.py"), "which Python '/elsewhere/torchrun'"));
+  for (const auto* words : {"torchrun t.py", "python3 -m torch.distributed.run t.py",
+                            "mpirun -np 2 python t.py", "/usr/bin/mpirun -np 2 python t.py"})
+    CHECK(start(words) == "t.py");
+  CHECK(start("/opt/conda/bin/torchrun --no-python ./a") == "./a");
+}
+
+TEST_CASE("variables of mpirun reach the workers, on hosts, too", "[configure][foreign]") {
+  CHECK(start("mpirun -H n1,n2 -x LD_LIBRARY_PATH -x HF_HOME=/d -np 2 ./a") ==
+        "--hosts n1,n2 --ssh --env LD_LIBRARY_PATH --env HF_HOME=/d --no_python ./a");
+  CHECK(start("mpiexec -hosts n1,n2 -genvlist X,Y -genv A 1 -env B=2 ./a") ==
+        "--hosts n1,n2 --ssh --env X --env Y --env A=1 --env B=2 --no_python ./a");
+  CHECK(start("Z=1 mpirun -x PATH -x HF_HOME=/d -genv A 1 -genvlist X -np 2 ./a") ==
+        "Z=1 HF_HOME=/d A=1 --no_python ./a");
+  CHECK(has_note(read("mpiexec -hosts n1,n2 -genvall ./a"), "left out: -genvall"));
+  CHECK_FALSE(refusal("mpirun -x HF_* -np 2 ./a").empty());
+}
+
+TEST_CASE("several programs in one line of mpirun are refused", "[configure][foreign]") {
+  for (const auto* words :
+       {"mpirun -np 2 ./a : -np 1 ./b", "mpirun --app file", "mpiexec -configfile file"})
+    CHECK(refusal(words).find("several programs") != std::string::npos);
+}
+
+TEST_CASE("one worker of mpirun has a rank", "[configure][foreign]") {
+  CHECK(at(read("mpirun -np 1 ./train.py"), "nproc_per_node") == "1");
+  CHECK(at(read("mpirun -np 1 ./train.py", 8), "num_processes") == "1");
+  const auto line = read("mpirun ./train.py");
+  CHECK(at(line, "num_processes") == "6");
+  CHECK(has_note(line, "leaves the number of workers to mpirun: 6"));
+  CHECK(at(read("acc-launch --cpu --nproc_per_node 1 t.py"), "nproc_per_node") == "1");
+}
+
+TEST_CASE("impossible counts are refused with what was wrong", "[configure][foreign]") {
+  for (const auto* words : {"mpirun -np x ./a", "mpirun -np ./a", "mpirun -np 0 ./a",
+                            "mpirun -ppn x -H a ./a", "deepspeed --num_gpus x t.py"})
+    CHECK(refusal(words).find("is no count: write a number from 1") != std::string::npos);
+  CHECK(refusal("mpirun -np") == "-np: its value is missing");
+  CHECK(refusal("torchrun --nproc_per_node two t.py").find("'two' is not a number of workers") !=
+        std::string::npos);
+  CHECK(refusal("torchrun --nnodes x t.py").find("'x' is not a number of machines") !=
+        std::string::npos);
+  CHECK(refusal("accelerate launch --num_processes x t.py").find("'x' is not a whole number") !=
+        std::string::npos);
+  CHECK(refusal("deepspeed --num_gpus 2 --master_port x t.py").find("'x' is not a whole number") !=
+        std::string::npos);
+  CHECK(refusal("mpirun -np 2 --stdin 5 ./a").find("local rank 5") != std::string::npos);
+  CHECK(refusal("accelerate launch --tpu t.py").find("TPUs are not supported") !=
+        std::string::npos);
+}
+
+TEST_CASE("counts of acc-launch --hosts stay counts of each host", "[configure][foreign]") {
+  const auto line = read("acc-launch --hosts a,b --nproc_per_node 4 --env X=1 --env Y --ssh t.py");
   CHECK(at(line, "num_processes") == "(none)");
+  for (const auto* words : {"--nproc_per_node 4", "--env X=1 --env Y", "--hosts a,b", "--ssh"})
+    CHECK(acc::join(line.flags, " ").find(words) != std::string::npos);
+  CHECK(start("acc-launch --hosts a,b t.py") == "--hosts a,b --nproc_per_node 1 t.py");
+  CHECK(start("acc-launch --hosts a:2,b t.py") == "--hosts a:2,b t.py");
+  CHECK(start("acc-launch --hostfile hosts4 t.py") == "--hostfile hosts4 t.py");
+  CHECK_FALSE(refusal("acc-launch --hostfile none t.py").empty());
+}
+
+TEST_CASE("a script that would get --local_rank is told to read LOCAL_RANK",
+          "[configure][foreign]") {
+  CHECK(has_note(read("python -m torch.distributed.launch t.py"), "--local_rank=N"));
+  CHECK_FALSE(
+      has_note(read("python -m torch.distributed.launch --use_env t.py"), "--local_rank=N"));
+  CHECK(has_note(read("deepspeed --num_gpus 2 t.py"), "--local_rank=N"));
+  CHECK_FALSE(has_note(read("deepspeed --num_gpus 2 --no_local_rank t.py"), "--local_rank=N"));
 }
 
 TEST_CASE("deepspeed's flags are keys of its section", "[configure][foreign]") {
   const auto line = read(
-      "deepspeed --num_nodes 2 --num_gpus 8 --hostfile h --launcher SLURM --master_port 1 t.py "
-      "--deepspeed_config ds.json");
+      "deepspeed --num_nodes 2 --num_gpus 8 --hostfile hosts4 --launcher SLURM --master_port 1 "
+      "t.py --deepspeed_config ds.json");
   CHECK(at(line, "num_processes") == "16");
+  CHECK(at(line, "num_machines") == "2");
   CHECK(at(line, "deepspeed_config") ==
-        "{'deepspeed_hostfile': 'h', 'deepspeed_multinode_launcher': 'slurm', "
+        "{'deepspeed_multinode_launcher': 'slurm', 'deepspeed_hostfile': 'hosts4', "
+        "'deepspeed_inclusion_filter': 'n1:0,1,2,3,4,5,6,7@n2:0,1,2,3,4,5,6,7', "
         "'deepspeed_config_file': 'ds.json'}");
   CHECK(acc::join(line.command, " ") == "t.py --deepspeed_config ds.json");
+  const auto all = read("deepspeed --hostfile hosts4 t.py");
+  CHECK(at(all, "num_processes") == "32");
+  CHECK(at(all, "deepspeed_config") == "{'deepspeed_hostfile': 'hosts4'}");
+}
+
+TEST_CASE("the devices that deepspeed --include names are counted", "[configure][foreign]") {
+  const auto line = read("deepspeed --include localhost:0,1 train.py");
+  CHECK(at(line, "num_processes") == "2");
+  CHECK(at(line, "gpu_ids") == "0,1");
+  CHECK_FALSE(has_note(line, "by the devices of this machine"));
+  CHECK(at(read("deepspeed --exclude localhost:0 t.py", 4), "gpu_ids") == "1,2,3");
+  CHECK(at(read("deepspeed --hostfile hosts4 -i n1:3 t.py"), "gpu_ids") == "3");
+  CHECK(at(read("deepspeed --hostfile hosts4 -i n1@n2:0,3 t.py"), "num_processes") == "10");
+  CHECK(at(read("deepspeed --hostfile hosts4 -e n1@n2:0 t.py"), "num_processes") == "23");
+  CHECK(has_note(read("deepspeed --include localhost t.py"), "by the devices of this machine"));
+  for (const auto* words :
+       {"deepspeed --include n9:0 t.py", "deepspeed --include localhost:x t.py",
+        "deepspeed --include localhost:0 --num_gpus 1 t.py", "deepspeed --hostfile none t.py",
+        "deepspeed --exclude localhost:0 t.py", "deepspeed --num_nodes 2 t.py",
+        "deepspeed --hostfile plain t.py", "deepspeed --hostfile hosts4 -e n1@n2@n3@n4 t.py"})
+    CHECK_FALSE(refusal(words).empty());
 }
 
 TEST_CASE("words that no launcher begins are refused", "[configure][foreign]") {
   for (const auto* words : {"", "srun -n 2 x", "python train.py", "python -m", "A=1", "accelerate"})
-    CHECK_FALSE(read_foreign_line(acc::split(words, ' '), {}, 0).has_value());
+    CHECK_FALSE(refusal(words).empty());
+  CHECK(refusal("srun -n 2 x").find("docs/from-slurm.md") != std::string::npos);
 }

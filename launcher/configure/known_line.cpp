@@ -1,0 +1,197 @@
+#include "launcher/configure/known_line.hpp"
+
+#include "common/text.hpp"
+#include "launcher/cli.hpp"
+#include "launcher/configure/config_map.hpp"
+#include "launcher/configure/refusals.hpp"
+#include "launcher/host_list.hpp"
+#include "launcher/hosts_flags.hpp"
+#include "launcher/key_table.hpp"
+#include "launcher/merge.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+namespace acc::configure {
+
+using namespace launcher::literals;
+using launcher::CommandLine;
+using launcher::Key;
+using launcher::Place;
+
+namespace {
+
+void put_value(Map& map, const launcher::KeyRow& row, const Value& value) {
+  const auto section = launcher::section_name(row.place);
+  if (section.empty()) return put(map, row.name, value);
+  put_in_section(map, section, row.name, value);
+}
+
+/// torchrun's and Accelerate's flags, which acc-launch knows all.
+class KnownFlags {
+ public:
+  KnownFlags(const CommandLine& line, bool is_torchrun, const LineContext& context)
+      : line_{line},
+        is_torchrun_{is_torchrun || launcher::sign_of_torchrun(line) != nullptr},
+        is_on_hosts_{launcher::is_on_hosts(line)},
+        context_{context} {
+    done_.map = context.base;
+    if (!context.base_path.empty() && !is_given("config_file"_key))
+      done_.notes.push_back("the line reads " + in_quotes(context.base_path) +
+                            ", the file in the default place: its keys are taken over");
+  }
+
+  Result<ForeignLine> read() {
+    for (const auto place : line_.unknown)
+      done_.notes.push_back("left out: " + line_.complaints[place].what);
+    for (const auto& option : line_.options) take(option);
+    take_counts();
+    take_type();
+    take_endpoint();
+    if (line_.script && !line_.script_is_certain)
+      done_.notes.push_back("is " + in_quotes(*line_.script, 60) +
+                            " the script, or a value of the flag that was left out?");
+    if (line_.script) done_.command.push_back(*line_.script);
+    for (const auto& word : line_.script_args) done_.command.push_back(word);
+    if (!complaints_.empty()) return joined(complaints_);
+    return std::move(done_);
+  }
+
+ private:
+  [[nodiscard]] bool is_given(Key key) const { return line_.given(key) != nullptr; }
+  [[nodiscard]] std::string word(Key key) const {
+    const auto* option = line_.given(key);
+    return option == nullptr ? std::string{} : option->word;
+  }
+
+  void take(const launcher::GivenOption& option) {
+    const auto& row = launcher::row_of(option.key);
+    constexpr Key kElsewhere[] = {"config_file"_key,
+                                  "cpu"_key,
+                                  "multi_gpu"_key,
+                                  "use_deepspeed"_key,
+                                  "use_fsdp"_key,
+                                  "use_megatron_lm"_key,
+                                  "use_parallelism_config"_key,
+                                  "nproc_per_node"_key,
+                                  "nnodes"_key,
+                                  "rdzv_endpoint"_key};
+    if (std::ranges::find(kElsewhere, option.key) != std::end(kElsewhere)) return;
+    if (row.place != Place::nowhere) return put_value(done_.map, row, option.value);
+    done_.notes.push_back(option.spelled + " is no key of a config file: it stays a flag");
+    if (option.key != "env"_key) return keep_flag(row, option.word);
+    for (const auto& variable : line_.env) keep_flag(row, variable);
+  }
+
+  void keep_flag(const launcher::KeyRow& row, const std::string& word) {
+    const auto name = "--" + std::string{row.name};
+    if (word.starts_with('-')) return done_.flags.push_back(name + "=" + word);
+    done_.flags.push_back(name);
+    if (!word.empty()) done_.flags.push_back(word);
+  }
+
+  /// torchrun counts per machine, a config file over all. What isn't a plain number can be said
+  /// with torchrun's words only, which acc-launch takes as keys.
+  void take_counts() {
+    if (is_on_hosts_) return take_counts_of_hosts();
+    const bool is_counted = is_given("nproc_per_node"_key) || is_given("nnodes"_key);
+    if (!is_torchrun_ && !is_counted) return;
+    const auto workers = is_given("nproc_per_node"_key) ? word("nproc_per_node"_key) : "1";
+    const auto nodes = is_given("nnodes"_key) ? word("nnodes"_key) : "1";
+    const auto workers_count = parse_number<std::int64_t>(workers);
+    const auto nodes_count = parse_number<std::int64_t>(nodes);
+    // On the CPU num_processes: 1 is a plain process, without a rank.
+    const bool is_plain = is_given("cpu"_key) && workers_count == 1 && nodes_count == 1;
+    if (workers_count && nodes_count && !is_plain) {
+      put(done_.map, "num_processes", Value{*workers_count * *nodes_count});
+      return put(done_.map, "num_machines", Value{*nodes_count});
+    }
+    std::erase_if(done_.map, [](const Entry& entry) { return entry.key == "num_processes"; });
+    put(done_.map, "nproc_per_node", Value{workers});
+    put(done_.map, "nnodes", Value{nodes});
+  }
+
+  /// On each host; in a file they would be of the whole job. Without any it is one worker a host.
+  void take_counts_of_hosts() {
+    for (const Key key : {"nproc_per_node"_key, "nnodes"_key})
+      if (is_given(key)) keep_flag(launcher::row_of(key), word(key));
+    if (is_given("nproc_per_node"_key) || value_of(done_.map, "num_processes") != nullptr) return;
+    auto hosts = launcher::parse_hosts(word("hosts"_key)).hosts;
+    if (is_given("hostfile"_key)) {
+      const auto text = context_.read_file(word("hostfile"_key));
+      if (!text)
+        return complaints_.push_back({Errc::bad_usage, "--hostfile: " + text.error().what});
+      auto more = launcher::parse_hostfile(*text, word("hostfile"_key)).hosts;
+      std::ranges::move(more, std::back_inserter(hosts));
+    }
+    const bool has_slots = std::ranges::any_of(
+        hosts, [](const launcher::Host& host) { return host.slots.has_value(); });
+    if (!has_slots) keep_flag(launcher::row_of("nproc_per_node"_key), "1");
+  }
+
+  void take_type() {
+    constexpr std::pair<Key, const char*> kTypes[] = {{"use_deepspeed"_key, "DEEPSPEED"},
+                                                      {"use_fsdp"_key, "FSDP"},
+                                                      {"use_megatron_lm"_key, "MEGATRON_LM"},
+                                                      {"multi_gpu"_key, "MULTI_GPU"}};
+    if (is_given("cpu"_key) || word("nproc_per_node"_key) == "cpu") {
+      put(done_.map, "use_cpu", Value{true});
+      return put(done_.map, "distributed_type", Value{is_single() ? "NO" : "MULTI_CPU"});
+    }
+    for (const auto& [flag, type] : kTypes)
+      if (is_given(flag)) return put(done_.map, "distributed_type", Value{type});
+    if (value_of(done_.map, "distributed_type") != nullptr) return;
+    const bool is_counted = value_of(done_.map, "num_processes") != nullptr;
+    if (!is_torchrun_ && !is_counted && !is_on_hosts_) {
+      put(done_.map, "num_processes", Value{std::int64_t{std::max(context_.gpus, 1U)}});
+      done_.notes.push_back("the line leaves num_processes to the launcher: " +
+                            std::to_string(std::max(context_.gpus, 1U)) +
+                            " by the devices of this machine");
+    }
+    const bool has_ranks = is_torchrun_ || is_on_hosts_ || !is_single();
+    put(done_.map, "distributed_type", Value{has_ranks ? "MULTI_GPU" : "NO"});
+  }
+
+  [[nodiscard]] bool is_single() const {
+    const auto* count = value_of(done_.map, "num_processes");
+    return count != nullptr && count->integer() != nullptr && *count->integer() == 1;
+  }
+
+  void take_endpoint() {
+    const auto endpoint = word("rdzv_endpoint"_key);
+    if (endpoint.empty()) return;
+    const auto colon = endpoint.rfind(':');
+    const auto port =
+        colon == std::string::npos
+            ? std::nullopt
+            : parse_number<std::int64_t>(std::string_view{endpoint}.substr(colon + 1));
+    const bool is_one =
+        endpoint.find(',') == std::string::npos && endpoint.find(']') == std::string::npos;
+    const bool is_of_machines = word("rdzv_backend"_key).find("etcd") == std::string::npos;
+    if (!port || !is_one || !is_of_machines)
+      return put(done_.map, "rdzv_endpoint", Value{endpoint});
+    put(done_.map, "main_process_ip", Value{endpoint.substr(0, colon)});
+    put(done_.map, "main_process_port", Value{*port});
+  }
+
+  const CommandLine& line_;
+  bool is_torchrun_;
+  bool is_on_hosts_;
+  const LineContext& context_;
+  ForeignLine done_;
+  Complaints complaints_;
+};
+
+}  // namespace
+
+Result<ForeignLine> read_known(std::span<const std::string> words, bool is_torchrun,
+                               const LineContext& context) {
+  const auto line = launcher::parse_command_line(words);
+  const auto complaints = refusals(line, context.base_path, context.base);
+  if (!complaints.empty()) return joined(complaints);
+  return KnownFlags{line, is_torchrun, context}.read();
+}
+
+}  // namespace acc::configure
