@@ -175,7 +175,10 @@ JobSignals::Hooks AgentLoop::signal_hooks() {
       [this](const auto& event) { feed(event); },
       [this] { on_child_changed(); },
       [this](int signo) { on_job_control(signo); },
-      [this] { terminal_.pressed(); },
+      [this] {
+        terminal_.pressed();
+        feed(TerminalInterrupted{clock_now()});
+      },
       [this] { return is_guardian_gone(guardian_); },
       [this](int signo, const auto& done) {
         if (watch_.stacks().is_running()) return false;
@@ -299,7 +302,7 @@ void AgentLoop::feed(const Event& event) {
 
 void AgentLoop::on_job_control(int signo) {
   if (signo == SIGTSTP) watch_.suspended();
-  if (signo == SIGCONT && terminal_.lend_again()) group_.terminal_rank = terminal_.reader();
+  if (signo == SIGCONT && terminal_.lend_again()) group_.terminal.rank = terminal_.reader();
   if (signo == SIGWINCH) output_.window_changed();
   workers_.signal(signo);
   if (signo == SIGCONT) watch_.resumed(clock_now());
@@ -358,7 +361,7 @@ void AgentLoop::on_started(const std::optional<StartFailure>& failure) {
     preloader_->fork_ahead(group_.size);
   watch_.round_started(services_->heartbeats(), group_.round, now);
   if (link_) link_->round_started();
-  if (group_.terminal_rank) terminal_.lent();
+  if (group_.terminal.rank) terminal_.lent();
   forget_last_attempt();
   course_.round_started();
   // Of others before us: not in the way of the start.
@@ -376,7 +379,7 @@ void AgentLoop::on_exit(const WorkerRecord& record) {
                               {"status", describe(*record.status)}});
   telemetry_.events().worker_ended(group_.round, record);
   if (record.local_rank == terminal_.reader())
-    terminal_.take_back(record, group_.terminal_rank == record.local_rank);
+    terminal_.take_back(record, group_.terminal.rank == record.local_rank);
   heed_lease();
   services_->drain();  // its last message
   if (!is_success(*record.status) && !record.asked_to_end)
@@ -452,7 +455,7 @@ void AgentLoop::make_workers(const StartRound& a) {
         [this](Rank rank, int code) { workers_.abort(rank, code); });
   }
   const bool lends_terminal = terminal_.is_lent_at_start();
-  group_.terminal_rank = lends_terminal ? terminal_.reader() : std::nullopt;
+  group_.terminal.rank = lends_terminal ? terminal_.reader() : std::nullopt;
   if (link_) link_->begin_round();
   recorder_.begin_round(a.round);
   auto prepared = starter_.prepare(

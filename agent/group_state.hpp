@@ -33,8 +33,9 @@ enum class Timer {
   close_timeout,  ///< coordinated: asked to end, and the coordinator hasn't closed the job
   left_over,      ///< all workers have exited, and what they left behind may still exit by itself
   startup,        ///< coordinated: an order to stop waits for the workers' first moment
+  interrupt,      ///< a failed worker had the terminal: was it Ctrl-C?
 };
-inline constexpr auto kTimers = static_cast<std::size_t>(Timer::startup) + 1;
+inline constexpr auto kTimers = static_cast<std::size_t>(Timer::interrupt) + 1;
 
 struct WorkerFailure {
   LocalRank local_rank;
@@ -71,6 +72,11 @@ struct WorkerExited {
   ExitStatus status;
   Instant now;
   bool is_final = false;  ///< it reported that a restart won't help
+};
+/// Ctrl-C in the terminal that a worker has. The SIGINT went to that worker and not to us; this may
+/// be reported after its exit.
+struct TerminalInterrupted {
+  Instant now;
 };
 /// A worker makes no progress, and the evidence was collected: a failure, as if it had exited.
 struct HangFound {
@@ -147,10 +153,10 @@ struct GaveUp {
 struct LinkChanged {
   bool is_connected = false;
 };
-using Event =
-    std::variant<Began, RoundStarted, StartFailed, WorkerExited, HangFound, Emptied, TimerFired,
-                 SignalArrived, GuardianLost, StopAsked, RestartAsked, RoundOrdered, StopOrdered,
-                 SignalOrdered, LeaseOver, JobClosed, GaveUp, LinkChanged>;
+using Event = std::variant<Began, RoundStarted, StartFailed, WorkerExited, TerminalInterrupted,
+                           HangFound, Emptied, TimerFired, SignalArrived, GuardianLost, StopAsked,
+                           RestartAsked, RoundOrdered, StopOrdered, SignalOrdered, LeaseOver,
+                           JobClosed, GaveUp, LinkChanged>;
 
 // ---- actions ----
 struct StartRound {
@@ -244,6 +250,14 @@ struct Orders {
   std::optional<JobClosed> close;  ///< also where this node ends without the coordinator
 };
 
+/// The worker that has the terminal: Ctrl-C reaches it and not us.
+struct TerminalWorker {
+  std::optional<LocalRank> rank;          ///< nothing: no worker has it
+  std::optional<Instant> interrupted_at;  ///< its last Ctrl-C in this round
+  /// It failed, and a Ctrl-C before that may not be reported yet: Timer::interrupt runs.
+  std::optional<WorkerFailure> held_failure;
+};
+
 struct GroupState {
   // ---- fixed for the job ----
   std::uint32_t size = 1;  ///< workers on this node
@@ -263,8 +277,7 @@ struct GroupState {
   bool starting = false;
   std::uint32_t alive = 0;
   Instant round_started{};
-  /// Ctrl-C reaches this worker and not us: it has the terminal.
-  std::optional<LocalRank> terminal_rank;
+  TerminalWorker terminal;
   /// The root cause: we caused the later exits.
   std::optional<WorkerFailure> first_failure;
   std::optional<StartFailure> start_failure;

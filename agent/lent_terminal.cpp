@@ -7,6 +7,14 @@
 
 namespace acc::agent {
 
+namespace {
+
+// The watch may not have reported yet the Ctrl-C by which a worker ended: longer than the
+// supervisor waits for that.
+constexpr Millis kWatchStays{200};
+
+}  // namespace
+
 LentTerminal::LentTerminal(boost::asio::io_context& io, const GuardianLink& guardian,
                            std::optional<LocalRank> reader, const WorkerGroup& workers, Hooks hooks)
     : reader_{reader},
@@ -39,8 +47,10 @@ bool LentTerminal::lend_again() {
 void LentTerminal::take_back(const WorkerRecord& worker, bool had_it) {
   terminal_.take_back_from(worker.pid);
   if (!had_it) return;
-  note_terminal(guardian_, 0);
-  timer_.cancel();
+  timer_.expires_after(kWatchStays);
+  timer_.async_wait([this](boost::system::error_code cancelled) {
+    if (!cancelled && reader_pid() == 0) note_terminal(guardian_, 0);
+  });
   if (!is_success(*worker.status)) terminal_.restore_modes();
 }
 
@@ -58,7 +68,9 @@ void LentTerminal::suspend_with_worker() {
   terminal_.suspend_job();
 }
 
-void LentTerminal::pressed() { obey(interrupts_.press(clock_now())); }
+void LentTerminal::pressed() {
+  if (reader_pid() != 0) obey(interrupts_.press(clock_now()));
+}
 
 void LentTerminal::look_at_interrupts() {
   const pid_t pid = reader_pid();

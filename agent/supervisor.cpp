@@ -5,6 +5,7 @@
 #include "agent/transitions.hpp"
 #include "common/enum_names.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -13,6 +14,12 @@ namespace acc::agent {
 namespace {
 
 using namespace transitions;
+
+// A worker may save before it ends by a Ctrl-C, and never has less time for it than others have.
+constexpr Millis kInterruptCounts{30'000};
+// A process of its own reports the Ctrl-C: on a busy machine after the exit of a worker that ended
+// at once.
+constexpr Millis kInterruptComes{100};
 
 Actions back_off(GroupState& group, Millis delay, Actions actions) {
   group.round = Round{group.round.value() + 1};
@@ -94,17 +101,29 @@ Actions end_leftovers(GroupState& group, Instant now) {
   return actions;
 }
 
-// Ctrl-C in a terminal that we handed over goes to that worker alone: its end by it, or with the
-// shell's code for it, is the user's wish and not a failure. 0: it was not that.
+// SIGKILL is another's doing (out of memory), and a worker that asks for no restart has named its
+// failure.
+bool may_be_interrupted(const GroupState& group, const WorkerExited& e) {
+  return group.terminal.rank == e.local_rank && !is_success(e.status) && !e.is_final &&
+         shell_code(e.status) != 128 + SIGKILL;
+}
+
+// Ctrl-C in a terminal that we handed over goes to that worker alone: its end by it, with the
+// shell's code for it, or by a failure soon after it, is the user's wish. 0: it was not that.
 int interrupted_by(const GroupState& group, const WorkerExited& e) {
-  if (group.terminal_rank != e.local_rank) return 0;
+  if (group.terminal.rank != e.local_rank) return 0;
   const int signo = shell_code(e.status) - 128;
-  return signo == SIGINT || signo == SIGQUIT || signo == SIGHUP ? signo : 0;
+  if (signo == SIGINT || signo == SIGQUIT || signo == SIGHUP) return signo;
+  const bool counts =
+      group.terminal.interrupted_at &&
+      e.now - *group.terminal.interrupted_at <= std::max(kInterruptCounts, group.stop.grace);
+  return counts && may_be_interrupted(group, e) ? SIGINT : 0;
 }
 
 Actions on_interrupted(GroupState& group, int signo, Instant now) {
   group.stop_signal = signo;
   group.stopped_by_signal = true;
+  if (signo == SIGINT && group.interrupts == 0) group.interrupts = 1;  // the next one is the second
   Actions actions;
   ask_to_end(group, actions, group.stop.grace, now);
   if (group.coordinated) {
@@ -132,15 +151,30 @@ Actions on(GroupState& group, const WorkerExited& e) {
     await_left_overs(group, actions, group.armed_grace);
     return actions;
   }
-  if (group.phase != Phase::running) return {};
+  // Exits after one that is held don't change how the round ends.
+  if (group.phase != Phase::running || group.terminal.held_failure) return {};
   if (const int signo = interrupted_by(group, e); signo != 0)
     return on_interrupted(group, signo, e.now);
   if (is_success(e.status)) return group.alive == 0 ? end_leftovers(group, e.now) : Actions{};
-  return on_failure(group, {e.local_rank, e.status, e.now, e.is_final});
+  WorkerFailure failure{e.local_rank, e.status, e.now, e.is_final};
+  if (!may_be_interrupted(group, e)) return on_failure(group, std::move(failure));
+  group.terminal.held_failure = std::move(failure);
+  return {ArmTimer{Timer::interrupt, kInterruptComes}};
+}
+
+Actions on(GroupState& group, const TerminalInterrupted& e) {
+  if (group.phase != Phase::running) return {};
+  group.terminal.interrupted_at = e.now;
+  return group.terminal.held_failure ? on_interrupted(group, SIGINT, e.now) : Actions{};
+}
+
+Actions on_no_interrupt(GroupState& group) {
+  if (group.phase != Phase::running || !group.terminal.held_failure) return {};
+  return on_failure(group, *std::exchange(group.terminal.held_failure, std::nullopt));
 }
 
 Actions on(GroupState& group, const HangFound& e) {
-  if (group.phase != Phase::running) return {};
+  if (group.phase != Phase::running || group.terminal.held_failure) return {};
   WorkerFailure failure{e.local_rank, Exited{to_int(ExitCode::hang)}, e.now, false, e.cause};
   return group.coordinated ? coordinated::on_hang(group, std::move(failure))
                            : on_failure(group, std::move(failure));
@@ -194,6 +228,8 @@ Actions on(GroupState& group, const TimerFired& e) {
       return on_left_overs(group);
     case Timer::startup:
       return group.coordinated ? coordinated::on_startup_over(group, e.now) : Actions{};
+    case Timer::interrupt:
+      return on_no_interrupt(group);
   }
   return {};
 }

@@ -58,6 +58,8 @@ Actions start(GroupState& group) {
   group.starting = true;
   group.first_failure.reset();
   group.start_failure.reset();
+  group.terminal.interrupted_at.reset();
+  group.terminal.held_failure.reset();
   group.term_sent = false;
   group.left_overs_due = false;
   if (group.restart_is_due) ++group.ledger.restarts;

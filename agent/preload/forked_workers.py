@@ -175,15 +175,15 @@ class Worker:
         fields, fds = self.orders.receive()
         try:
             self.prepare(fields, fds)
-        except OSError as error:
-            self.imports.control.send("failed", self.number, fields[1], error.errno or 0, error)
+        except Exception as error:  # also what a module's generator raises; the agent starts it cold
+            self.imports.control.send("failed", self.number, fields[1], getattr(error, "errno", None) or 0, words(error))
             os._exit(127)
         self.orders.close()
         end_with_parent(0)  # it ends now, and the gate ends us if the agent does
         self.imports.control.send("worker", self.number, fields[1], os.getpid())
 
     def prepare(self, fields, fds):
-        """Raises OSError."""
+        """May raise."""
         self.gate, plan = fds[:2]
         streams = fds[2:5]
         self.extra = fds[5] if len(fds) > 5 else -1
@@ -200,6 +200,7 @@ class Worker:
         self.lends_terminal = fields[5] == b"1"
         self.set_environment(os.pread(plan, length, offset))
         os.close(plan)
+        match_streams()
         renew()
 
     def set_environment(self, block):
@@ -232,9 +233,17 @@ class Worker:
                 os.close(self.extra)
         if self.lends_terminal:
             take_terminal()
-        for fd, stream in ((0, sys.stdin), (1, sys.stdout)):
-            if stream is not None and not stream.write_through and os.isatty(fd) != stream.line_buffering:
-                stream.reconfigure(line_buffering=os.isatty(fd))
+
+
+def words(error):
+    return str(error) if isinstance(error, OSError) else "%s: %s" % (type(error).__name__, error)
+
+
+def match_streams():
+    """At a terminal the interpreter makes its streams line-buffered; the preloader has none. Where they are already, a module did it."""
+    for fd, stream in ((0, sys.stdin), (1, sys.stdout)):
+        if stream is not None and not stream.write_through and not stream.line_buffering and os.isatty(fd):
+            stream.reconfigure(line_buffering=True)
 
 
 def renew():
@@ -339,7 +348,8 @@ def serve(imports):
     try:
         serve_orders(imports)
     except BaseException as error:  # the interpreter would go on, and run the script
-        os.write(2, ("%s: %s\n" % (type(error).__name__, error)).encode("utf-8", "replace"))
+        text = "acc-launch: --preload failed before the script began: %s: %s\n" % (type(error).__name__, error)
+        os.write(2, text.encode("utf-8", "replace"))
         os._exit(1)
 
 

@@ -96,6 +96,7 @@ class SelfCheck:
     """What the imports did to this process that a fork wouldn't carry over, or would share."""
 
     SIGNALS = {b"SigBlk": "blocked signals", b"SigIgn": "ignores signals", b"SigCgt": "changed a signal handler"}
+    STREAMS = ("stdin", "stdout", "stderr")
 
     def __init__(self):
         self.pid = os.getpid()
@@ -104,18 +105,41 @@ class SelfCheck:
         self.mappings = shared_mappings()
         self.signals = signal_sets(self.SIGNALS)
         self.threads = len(os.listdir("/proc/self/task"))
+        self.objects = self.own_objects()
         self.quick = self.quick_facts()
         os.register_at_fork(before=self.note_fork)
 
     def note_fork(self):
         self.forked = True
 
-    @staticmethod
-    def quick_facts():
-        """Threads, by the links of the folder that lists them, and the lowest descriptor that is free."""
+    @classmethod
+    def own_objects(cls):
+        """The interpreter's own that a forked worker gives another state, by name."""
+        found = {"sys." + name: getattr(sys, name, None) for name in cls.STREAMS}
+        found["os.environ"] = os.environ
+        return found
+
+    @classmethod
+    def foreign_stream(cls):
+        """The name of a standard stream that isn't what the interpreter makes: a site replaces it in each process."""
+        for name in cls.STREAMS:
+            stream = getattr(sys, name, None)
+            is_own = stream is getattr(sys, "__%s__" % name, None) and type(stream) is sys.modules["io"].TextIOWrapper
+            if stream is not None and not is_own:
+                return "sys." + name
+        return ""
+
+    def quick_facts(self):
+        """Threads, by the links of the folder that lists them, the lowest descriptor that is free, and what was replaced."""
         lowest = os.open("/", os.O_RDONLY | os.O_CLOEXEC)
         os.close(lowest)
-        return os.stat("/proc/self/task").st_nlink, lowest
+        return os.stat("/proc/self/task").st_nlink, lowest, self.replaced()
+
+    def replaced(self):
+        for name, now in self.own_objects().items():
+            if now is not self.objects[name]:
+                return name
+        return ""
 
     def has_changed(self):
         return self.forked or self.quick_facts() != self.quick
@@ -144,6 +168,11 @@ class SelfCheck:
         for name, value in signal_sets(self.SIGNALS).items():
             if value != self.signals[name]:
                 return self.SIGNALS[name]
+        if self.replaced():
+            return "replaced " + self.replaced()
+        for name in self.STREAMS:
+            if self.is_closed(getattr(sys, name, None)):
+                return "closed or detached sys." + name
         for name in ("gettrace", "getprofile"):
             if getattr(sys, name)() is not None:
                 return "installed a tracer (sys.%s)" % name.replace("get", "set")
@@ -173,6 +202,13 @@ class SelfCheck:
             return True
         except OSError:
             return False
+
+    @staticmethod
+    def is_closed(stream):
+        try:
+            return stream is not None and stream.fileno() < 0
+        except ValueError:
+            return True
 
     @staticmethod
     def output():
@@ -215,7 +251,9 @@ class ImportWatch:
             self.running.pop()
 
     def look(self):
-        if not self.culprit and self.running and self.check.has_changed():
+        if not self.check.has_changed():
+            self.culprit = ""  # what had changed was put back
+        elif not self.culprit and self.running:
             self.culprit = self.running[-1]
 
 
@@ -282,11 +320,19 @@ class Imports:
         os._exit(0)
 
     def run(self):
+        try:
+            self.import_all()
+        except BaseException as error:  # the interpreter would go on, and run the script
+            self.refuse("", "the preloader failed: %s: %s" % (type(error).__name__, error))
+
+    def import_all(self):
         self.check = SelfCheck()
         if sys.gettrace() is not None or sys.getprofile() is not None:
             self.refuse("", "a tracer is active at the interpreter's start")
         if self.check.threads > 1:
             self.refuse("", "the interpreter has threads at its start")
+        if self.check.foreign_stream():
+            self.refuse("", self.check.foreign_stream() + " isn't the interpreter's own at its start")
         with Borrowed("time") as time:
             clock = time.monotonic
         began = clock()

@@ -348,6 +348,57 @@ while step < 120 or not os.path.exists(os.environ["GO"]):
         self.read_until(b"done")
         self.assertEqual(self.exit_code(), 0)
 
+    ANSWERS = '''import sys, time
+try:
+    print("up", flush=True)
+    time.sleep(100)
+except KeyboardInterrupt:
+    print("saving", flush=True)
+    sys.exit(1)
+'''
+
+    def test_a_script_that_answers_ctrl_c_by_exit_code_1_was_started_again(self):
+        for flags in ("--num_processes 1", "--num_processes 2 --stdin 0"):
+            with self.subTest(flags):
+                self.start(f"{flags} --max_restarts 2 --restart_delay 0", script=self.ANSWERS)
+                self.read_until(b"up", count=int(flags.split()[1]))
+                self.wait_until_watched()
+                self.type(b"\x03")
+                self.assertEqual(self.exit_code(), 130)
+                self.assertIn(b"job stopped by SIGINT", self.text)
+                self.assertNotIn(b"restarting", self.text)
+
+    def test_a_script_that_asks_before_it_ends_by_ctrl_c_was_started_again(self):
+        script = self.ANSWERS.replace("sys.exit", "input('quit? '), sys.exit")
+        self.start("--num_processes 1 --max_restarts 2 --restart_delay 0", script=script)
+        self.read_until(b"up")
+        self.wait_until_watched()
+        self.type(b"\x03")
+        self.read_until(b"quit? ")
+        time.sleep(1)  # past the look at whether it reads
+        self.type(b"y\n")
+        self.assertEqual(self.exit_code(), 130)
+        self.assertNotIn(b"restarting", self.text)
+
+    def test_a_worker_that_ended_by_ctrl_c_at_once_was_started_again(self):
+        self.start("--num_processes 1 --max_restarts 2 --restart_delay 0", ["sh", "-c", 'trap "exit 1" INT; echo up; read x'])
+        self.read_until(b"up")
+        self.wait_until_watched()
+        self.type(b"\x03")
+        self.assertEqual(self.exit_code(), 130)
+        self.assertNotIn(b"restarting", self.text)
+
+    def test_the_second_ctrl_c_did_not_hurry_the_others_where_the_first_had_ended_the_worker_with_the_terminal(self):
+        deaf = 'if [ $RANK = 0 ]; then trap "exit 1" INT; echo up; read x; else trap "" INT; trap "echo asked" TERM; echo up; while :; do sleep 0.1; done; fi'
+        self.start("--num_processes 2 --stdin 0 --grace 100", ["sh", "-c", deaf])
+        self.read_until(b"up", count=2)
+        self.wait_until_watched()
+        self.type(b"\x03")
+        self.read_until(b"asked")
+        self.type(b"\x03")
+        self.assertEqual(self.exit_code(), 130)
+        self.assertIn(b"hurrying: SIGTERM sent", self.text)
+
     def test_nothing_is_left_of_the_watch_for_ctrl_c(self):
         self.start("--num_processes 1 --max_restarts 2 --restart_delay 0", [FAKE, "out=up", "attempt=2", "hold", "any", "exit=1"])
         self.read_until(b"up", count=3)

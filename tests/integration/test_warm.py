@@ -681,6 +681,13 @@ class Surplus(unittest.TestCase):
         os.close(plan)
 
 
+TEE = '''
+import sys
+class Tee:
+    def __init__(self, stream): self.stream = stream
+    def write(self, text): self.stream.write(text)
+    def flush(self): self.stream.flush()
+'''
 # What a module does at import, and the reason that the user reads.
 HOSTILE = {
     "threads": ("import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n", "'hostile' started 1 thread"),
@@ -699,6 +706,16 @@ HOSTILE = {
     "rank": ("import os\nrank = os.environ.get('LOCAL_RANK')\n", "'hostile' read LOCAL_RANK, which differs between ranks, at import"),
     "shared": ("import mmap\nkept = mmap.mmap(-1, 4096)\n", "'hostile' mapped"),
     "tracer": ("import sys\nsys.setprofile(lambda *_: None)\n", "'hostile' installed a tracer"),
+    "tee": (TEE + "sys.stdout = Tee(sys.stdout)\n", "'hostile' replaced sys.stdout"),
+    "tee of errors": (TEE + "sys.stderr = Tee(sys.stderr)\n", "'hostile' replaced sys.stderr"),
+    "codec": ("import codecs, sys\nsys.stdout = codecs.getwriter('utf-8')(sys.stdout.buffer)\n", "'hostile' replaced sys.stdout"),
+    "binary": ("import os, sys\nsys.stdout = os.fdopen(1, 'wb', 0)\nimport builtins\nprinted = print\n"
+               "builtins.print = lambda *words, **_: sys.stdout.write((' '.join(map(str, words)) + '\\n').encode())\n", "'hostile' replaced sys.stdout"),
+    "no output": ("import sys\nkept = sys.stdout\nsys.stdout = None\nimport builtins\nprinted = print\n"
+                  "builtins.print = lambda *words, **more: printed(*words, file=kept, **more)\n", "'hostile' replaced sys.stdout"),
+    "input": ("import io, sys\nsys.stdin = io.StringIO('')\n", "'hostile' replaced sys.stdin"),
+    "detached": ("import sys\nsys.stdin.detach()\n", "'hostile' closed or detached sys.stdin"),
+    "environment": ("import os\nos.environ = dict(os.environ)\n", "'hostile' replaced os.environ"),
 }
 
 
@@ -739,6 +756,43 @@ os.register_at_fork(before=end)
         self.package("another", "import wave\n")
         job = self.ended(self.start(["--num_processes", "2", "--preload", "innocent"], self.script("print('ran')\n")))
         self.assertIn("'culprit' started 1 thread", job.stderr)
+
+    def test_the_module_inside_a_package_that_replaced_stdout_is_named(self):
+        self.package("culprit", TEE + "sys.stdout = Tee(sys.stdout)\n")
+        self.package("innocent", "import json, culprit, random\n")
+        job = self.ended(self.start(["--num_processes", "2", "--preload", "innocent"], self.script("print('ran')\n")))
+        self.assertIn("'culprit' replaced sys.stdout", job.stderr)
+
+    def test_a_module_that_silences_another_ones_import_is_no_reason_and_not_named(self):
+        self.package("silent", "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()): import loud\n")
+        self.package("loud", "print('hello')\n")
+        self.package("culprit", HOSTILE["threads"][0])
+        job = self.ended(self.start(["--num_processes", "2", "--preload", "silent"], self.script("print('ran')\n")))
+        self.assertIn("preloaded silent", job.stderr)
+        self.package("both", "import silent, culprit\n")
+        job = self.ended(self.start(["--num_processes", "2", "--preload", "both"], self.script("print('ran')\n")))
+        self.assertIn("'culprit' started 1 thread", job.stderr)
+
+    def test_a_site_that_replaces_stdout_in_each_interpreter_killed_the_workers(self):
+        self.package("sitecustomize", TEE + "sys.stdout = Tee(sys.stdout)\n")
+        self.package("heavy", "")
+        job = self.ended(self.start(["--num_processes", "2", "--preload", "heavy"], self.script("print('ran', flush=True)\n")))
+        self.assertIn("sys.stdout isn't the interpreter's own at its start: the workers start cold", job.stderr)
+        self.assertEqual(job.stdout.count("ran"), 2)
+
+    def test_an_error_of_ours_in_a_forked_worker_looked_as_one_of_the_script(self):
+        self.package("hostile", "import sys, types\nsys.modules['numpy.random'] = types.ModuleType('numpy.random')\n")
+        job = self.ended(self.start(["--num_processes", "2", "--preload", "hostile"], self.script("print('ran', flush=True)\n")))
+        self.assertIn("the workers could not be forked: local rank", job.stderr)
+        self.assertIn("AttributeError: module 'numpy.random' has no attribute 'seed'", job.stderr)
+        self.assertIn("in this round they start cold", job.stderr)
+        self.assertEqual(job.stdout.count("ran"), 2)
+
+    def test_an_error_of_ours_in_the_preloader_ran_the_script_in_it(self):
+        self.package("hostile", "import os\nos.listdir = None\n")
+        job = self.ended(self.start(["--num_processes", "2", "--preload", "hostile"], self.script("print('ran', flush=True)\n")))
+        self.assertIn("the preloader failed: TypeError: 'NoneType' object is not callable: the workers start cold", job.stderr)
+        self.assertEqual(job.stdout.count("ran"), 2)
 
     def test_an_interpreter_that_ignores_the_environment_is_found_out_before_the_script_runs(self):
         self.package("heavy", HEAVY)

@@ -11,7 +11,7 @@ namespace acc::agent {
 
 inline std::string timer_name(Timer timer) {
   constexpr const char* kNames[] = {"grace",         "give_up",   "backoff",
-                                    "close_timeout", "left_over", "startup"};
+                                    "close_timeout", "left_over", "startup", "interrupt"};
   return kNames[static_cast<std::size_t>(timer)];
 }
 

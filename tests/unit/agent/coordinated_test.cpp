@@ -211,12 +211,24 @@ SCENARIO("the user asks one node of a job to end", "[agent][supervisor]") {
   }
   GIVEN("a worker that has the terminal") {
     Story story;
-    story.group.terminal_rank = LocalRank{0};
+    story.group.terminal.rank = LocalRank{0};
     story.running();
     THEN("Ctrl-C in it is the whole job's") {
       CHECK(story.exits(0, Exited{130}) == "SIGTERM, escaped, grace 15 s, ask SIGINT");
       story.exits(1, Signaled{SIGTERM});
       CHECK(story.emptied() == "report stopped, close_timeout 25 s");
+    }
+    THEN("its failure after a Ctrl-C stops the whole job and restarts nothing") {
+      CHECK(story.feed(TerminalInterrupted{story.now}).empty());
+      CHECK(story.exits(0, Exited{1}) == "SIGTERM, escaped, grace 15 s, ask SIGINT");
+      story.exits(1, Signaled{SIGTERM});
+      CHECK(story.emptied() == "report stopped, close_timeout 25 s");
+      CHECK(story.ordered(1) == "ask SIGINT, report stopped");
+    }
+    THEN("its failure without one is reported when no Ctrl-C can follow any more") {
+      CHECK(story.exits(0, Exited{1}) == "interrupt 100 ms");
+      CHECK(story.fires(Timer::interrupt) ==
+            "SIGTERM, escaped, grace 15 s, report failed, tell failure");
     }
   }
 }

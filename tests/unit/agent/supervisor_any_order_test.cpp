@@ -20,6 +20,7 @@ class AnyOrder {
  public:
   explicit AnyOrder(std::uint32_t seed) : dice_{seed * 2654435761U + 1} {
     story_.group.size = 1 + roll(4);
+    if (roll(2) == 0) story_.group.terminal.rank = LocalRank{0};
     lives_.assign(story_.group.size, false);
     feed(Began{story_.now});
   }
@@ -61,7 +62,8 @@ class AnyOrder {
     const auto who = roll(story_.group.size);
     if (!lives_[who]) return;
     lives_[who] = false;
-    const ExitStatus status = roll(2) == 0 ? ExitStatus{Exited{0}} : ExitStatus{Signaled{9}};
+    const ExitStatus ends[] = {Exited{0}, Exited{0}, Signaled{SIGKILL}, Exited{1}};
+    const ExitStatus status = ends[roll(std::size(ends))];
     feed(WorkerExited{LocalRank{who}, status, story_.now});
   }
   void answer_start() {
@@ -86,6 +88,7 @@ class AnyOrder {
         GuardianLost{story_.now},
         StopAsked{Millis{roll(4) * 1000}, story_.now},
         RestartAsked{story_.now},
+        TerminalInterrupted{story_.now},
     };
     const auto which = roll(40);
     if (which < std::size(events) && (which < 4 || roll(4) == 0)) feed(events[which]);
@@ -139,6 +142,7 @@ class AnyOrder {
         lives_[who] = false;
         feed(WorkerExited{LocalRank{who}, Exited{0}, story_.now});
       }
+      feed(TimerFired{Timer::interrupt, story_.now});
       feed(Emptied{story_.now, false, 0.5});
       feed(TimerFired{Timer::backoff, story_.now});
       if (starting_) answer_start();

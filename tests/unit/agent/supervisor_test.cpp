@@ -298,7 +298,7 @@ TEST_CASE("pre-emption gives a window of its own and the code to requeue", "[age
 TEST_CASE("Ctrl-C in the terminal that the one worker has is the user's wish, not a failure",
           "[agent][supervisor]") {
   Story story{1, 5};
-  story.group.terminal_rank = LocalRank{0};
+  story.group.terminal.rank = LocalRank{0};
   story.running();
   story.exits(0, Signaled{SIGINT});
   CHECK(finished_with(story.emptied()) == 130);
@@ -532,12 +532,108 @@ TEST_CASE("what is told about a kill is the grace that was given", "[agent][supe
 TEST_CASE("a worker that has the terminal may answer Ctrl-C with the shell's code",
           "[agent][supervisor]") {
   Story story{2, 5};
-  story.group.terminal_rank = LocalRank{0};
+  story.group.terminal.rank = LocalRank{0};
   story.running();
   const auto actions = story.exits(0, Exited{130});
   CHECK(find<SignalWorkers>(actions)->signo == SIGTERM);  // the other one doesn't know yet
   story.exits(1, Signaled{SIGTERM});
   CHECK(finished_with(story.emptied()) == 130);
+}
+
+SCENARIO("a script that answers Ctrl-C by sys.exit(1) was started again", "[agent][supervisor]") {
+  Story story{2, 5};
+  story.group.terminal.rank = LocalRank{0};
+  story.running();
+  const auto press = [&] { return step(story.group, TerminalInterrupted{story.now}); };
+  const auto no_press = [&] { return step(story.group, TimerFired{Timer::interrupt, story.now}); };
+  const auto other_ends = [&] { return story.exits(1, Signaled{SIGTERM}), story.emptied(); };
+
+  GIVEN("a Ctrl-C that went to it alone") {
+    CHECK(press().empty());
+    WHEN("it fails soon after that") {
+      story.now += seconds{20};
+      const auto actions = story.exits(0, Exited{1});
+      THEN("the job is stopped by SIGINT") {
+        CHECK(find<SignalWorkers>(actions)->signo == SIGTERM);
+        CHECK(find<TellFailure>(actions) == nullptr);
+        CHECK(finished_with(other_ends()) == 130);
+        CHECK(story.group.stop_signal == SIGINT);
+      }
+      THEN("the next Ctrl-C, which is ours, is the second") {
+        CHECK(find<TellHurry>(story.signal(SIGINT)) != nullptr);
+        CHECK(find<KillAll>(story.signal(SIGINT)) != nullptr);
+      }
+    }
+    WHEN("it crashes on its way out") {
+      story.exits(0, Signaled{SIGABRT});
+      CHECK(finished_with(other_ends()) == 130);
+    }
+    WHEN("it ends with 0") {
+      CHECK(story.exits(0, Exited{0}).empty());
+      THEN("the others go on, and their failure is one") {
+        CHECK(find<TellFailure>(story.exits(1, Exited{7})) != nullptr);
+        CHECK(find<StartRound>(story.emptied()) != nullptr);
+      }
+    }
+    WHEN("another worker fails") {
+      CHECK(find<TellFailure>(story.exits(1, Exited{7})) != nullptr);
+      story.exits(0, Exited{1});
+      CHECK(find<StartRound>(story.emptied()) != nullptr);
+    }
+    WHEN("it is killed, as by the kernel that is out of memory") {
+      CHECK(find<TellFailure>(story.exits(0, Signaled{SIGKILL})) != nullptr);
+      CHECK(find<StartRound>(other_ends()) != nullptr);
+    }
+    WHEN("it reports a failure after which no restart helps") {
+      step(story.group, WorkerExited{LocalRank{0}, Exited{7}, story.now, true});
+      CHECK(finished_with(other_ends()) == 7);
+    }
+    WHEN("it went on, and fails much later") {
+      story.now += seconds{31};
+      CHECK(find<ArmTimer>(story.exits(0, Exited{1}))->timer == Timer::interrupt);
+      CHECK(find<TellFailure>(no_press()) != nullptr);
+      CHECK(find<StartRound>(other_ends()) != nullptr);
+      THEN("the next attempt knows nothing of it") {
+        step(story.group, RoundStarted{story.now});
+        story.exits(0, Exited{1});
+        CHECK(find<TellFailure>(no_press()) != nullptr);
+      }
+    }
+    WHEN("it saves for longer, and --grace grants that") {
+      story.group.stop.grace = seconds{120};
+      story.now += seconds{119};
+      story.exits(0, Exited{1});
+      CHECK(finished_with(other_ends()) == 130);
+    }
+  }
+  GIVEN("a worker that ended at once, so that its exit is seen before the Ctrl-C") {
+    const auto actions = story.exits(0, Exited{1});
+    CHECK(find<SignalWorkers>(actions) == nullptr);
+    CHECK(find<ArmTimer>(actions)->after <= Millis{100});
+    story.now += Millis{20};
+    WHEN("the Ctrl-C follows") {
+      CHECK(find<SignalWorkers>(press())->signo == SIGTERM);
+      CHECK(finished_with(other_ends()) == 130);
+    }
+    WHEN("the other worker fails for want of it, and then the Ctrl-C follows") {
+      CHECK(story.exits(1, Exited{3}).empty());
+      press();
+      CHECK(finished_with(story.emptied()) == 130);
+    }
+    WHEN("the other worker fails for want of it, and no Ctrl-C follows") {
+      CHECK(story.exits(1, Exited{3}).empty());
+      CHECK(step(story.group, HangFound{LocalRank{1}, "hung", story.now}).empty());
+      const auto told = no_press();
+      REQUIRE(find<TellFailure>(told) != nullptr);
+      CHECK(find<TellFailure>(told)->failure.local_rank == LocalRank{0});
+      CHECK(find<StartRound>(story.emptied()) != nullptr);
+    }
+    WHEN("another signal ends the job meanwhile") {
+      story.signal(SIGTERM);
+      CHECK(no_press().empty());
+      CHECK(finished_with(other_ends()) == 143);
+    }
+  }
 }
 
 // ---- asked over the control socket ----
