@@ -135,6 +135,7 @@ class Collector {
       const auto pid = static_cast<pid_t>(beat.pid);
       if (pid > 1 && is_of(pid, worker.pid)) s.pid = pid;
       s.has_beaten = beat.beats > 0;
+      s.is_starting = beat.beats < heartbeat::kFirstBeats;
       s.step = beat.step;
       s.collectives = beat.collective.sequence;
       s.is_inside = beat.collective.is_inside;

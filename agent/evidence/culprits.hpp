@@ -2,6 +2,7 @@
 
 #include "agent/evidence/rank_evidence.hpp"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,23 @@ struct Culprits {
       why;  ///< of the first one: "it is stopped (state T)"; empty: nothing tells them apart
 };
 
+/// Whether it waits for other ranks; nothing: neither its stack nor our runtime tells.
+[[nodiscard]] std::optional<bool> waits(const RankSummary& rank);
+
 /// Finds them by what differs between them and the others (pure). In this order: a process that is
 /// stopped; one that sends heartbeats of a step that isn't beyond that of the silent ones, while
 /// these wait; one that hasn't entered the collective that others wait in; one whose stack doesn't
 /// wait for other ranks; one in a section for longer than that may take; the fewest steps; the stack
 /// that most others don't have. If nothing tells them apart, all silent ranks.
+///
+/// A rank in its first step, or one that sends no heartbeats, is never silent. It is the culprit
+/// only if it is stopped, or if others are known to wait and it is known not to.
 [[nodiscard]] Culprits find_culprits(const std::vector<RankSummary>& ranks);
+
+/// "ranks 1,2 sent no heartbeat in this attempt, so rank 0 may wait for one of them", of those that
+/// aren't silent; empty: there are none.
+[[nodiscard]] std::string unheard_words(const std::vector<RankSummary>& ranks,
+                                        const Culprits& culprits);
 
 /// "0,2-3"
 [[nodiscard]] std::string describe_ranks(std::vector<std::uint32_t> ranks);

@@ -200,6 +200,12 @@ Rank JobWatch::rank_of(LocalRank worker) const {
   return parts_.workers.records().at(worker.value()).rank;
 }
 
+std::vector<Rank> JobWatch::ranks_here() const {
+  std::vector<Rank> ranks;
+  for (const auto& record : parts_.workers.records()) ranks.push_back(record.rank);
+  return ranks;
+}
+
 std::vector<bool> JobWatch::living() const {
   std::vector<bool> lives;
   for (const auto& record : parts_.workers.records()) lives.push_back(record.is_living());
@@ -306,6 +312,7 @@ void JobWatch::on_silent(const HangDetector::Look& look) {
     return;
   }
   is_judging_ = true;
+  if (hooks_.announce_hang) hooks_.announce_hang();
   beats_then_ = board_->beats();
   std::vector<std::uint32_t> ranks;
   for (const auto& one : look.silent) ranks.push_back(rank_of(one.rank).value());
@@ -384,7 +391,9 @@ evidence::NodeEvidence JobWatch::evidence_of_page(const Suspects& suspects,
     summary.is_silent = one != silent.end();
     summary.is_overdue = summary.is_silent && one->is_overdue();
     summary.is_stuck = is_still_stuck(suspects, worker);
-    if (!summary.is_silent && !summary.is_stuck) continue;
+    summary.is_starting =
+        worker.value() < beats.size() && beats[worker.value()].beats < heartbeat::kFirstBeats;
+    if (!summary.is_silent && !summary.is_stuck && !summary.is_starting) continue;
     summary.rank = record.rank;
     summary.local_rank = worker;
     summary.node = parts_.node;
@@ -440,14 +449,59 @@ void JobWatch::conclude(const Suspects& found, Result<evidence::Answer> answer) 
 
 void JobWatch::name_culprit(const std::vector<SilentRank>& silent, const std::string& file,
                             const Evidence& nodes) {
-  std::vector<Rank> ranks;
-  for (const auto& record : parts_.workers.records()) ranks.push_back(record.rank);
-  const auto cause = cause_of_hang(silent, ranks, nodes);
+  const auto cause = cause_of_hang(silent, ranks_here(), nodes);
   const Hang hang{cause.worker, cause.text, file};
   if (cause.is_here) return report_hang(hang, nodes);
   patience_.expires_after(kOtherNodesPatience);
-  patience_.async_wait([this, hang](boost::system::error_code cancelled) {
-    if (!cancelled && board_ != nullptr) hooks_.on_hang(hang);
+  patience_.async_wait([this, hang, nodes](boost::system::error_code cancelled) {
+    if (!cancelled && board_ != nullptr) report_hang(hang, nodes);
+  });
+}
+
+// ---- a hang of which other nodes tell ----
+
+std::vector<std::uint32_t> JobWatch::starting() const {
+  std::vector<std::uint32_t> found;
+  const auto beats = board_->beats();
+  for (const auto& record : parts_.workers.records()) {
+    const auto at = record.local_rank.value();
+    if (record.is_living() && at < beats.size() && beats[at].beats < heartbeat::kFirstBeats)
+      found.push_back(record.rank.value());
+  }
+  return found;
+}
+
+void JobWatch::look_for_others() {
+  if (board_ == nullptr || is_judging_ || is_suspended_) return;
+  const auto ranks = starting();
+  if (ranks.empty()) return;
+  is_judging_ = true;
+  const std::string words = "ranks of another node are silent, and may wait for " +
+                            evidence::name_ranks(ranks) + ", of which no heartbeat is known";
+  parts_.messages.warning(words + ": collecting stacks");
+  stacks_.collect({.question = {words, evidence::Purpose::end}},
+                  [this](Result<evidence::Answer> answer) { conclude_for_others(std::move(answer)); });
+}
+
+// The node of the silent ranks judges by the same facts, and reports a rank of its own.
+void JobWatch::conclude_for_others(Result<evidence::Answer> answer) {
+  const auto go_on = [this] {
+    is_judging_ = false;
+    arm();
+  };
+  if (board_ == nullptr) return;
+  if (!answer || is_suspended_) return go_on();
+  const std::string file = answer->file.empty() ? kOnStderr : answer->file;
+  hooks_.compare(answer->evidence, [this, go_on, file, round = round_](const Evidence& all) {
+    if (board_ == nullptr || round != round_ || !is_judging_) return;
+    const bool is_any_silent = std::ranges::any_of(all, [](const auto& node) {
+      return std::ranges::any_of(node.ranks, [](const auto& r) { return r.summary.is_silent; });
+    });
+    if (is_any_silent) {
+      const auto cause = cause_of_hang({}, ranks_here(), all);
+      if (cause.is_here) return report_hang({cause.worker, cause.text, file}, all);
+    }
+    go_on();
   });
 }
 

@@ -115,6 +115,35 @@ TEST_CASE("a rank that lags though it sends heartbeats is blamed with its step",
   CHECK(on_a.text.starts_with("hung: waits for rank 3 on b, which hung: sends heartbeats, but lags "));
 }
 
+TEST_CASE("a rank that sends no heartbeats is blamed as such, also by its node, which has no silent one",
+          "[agent][watch]") {
+  auto a = node_of("a", 0), b = node_of("b", 2);
+  for (auto& rank : a.ranks) rank.summary.waits_for_others = true;
+  for (auto& rank : b.ranks) {
+    rank.summary.is_silent = rank.summary.has_beaten = false;
+    rank.summary.is_starting = true;
+    rank.summary.waits_for_others = true;
+  }
+  auto& culprit = b.ranks[1].summary;
+  culprit.waits_for_others = false;
+  culprit.at = "load (data.py:7)";
+  const auto on_b = cause_of_hang({}, kOnB, {b, a});
+  CHECK(on_b.is_here);
+  CHECK(on_b.worker == LocalRank{1});
+  CHECK(on_b.text ==
+        "hung: no heartbeat in this attempt, at load (data.py:7); ranks 0-2 wait for it; rank 2 "
+        "sent no heartbeat in this attempt");
+  const auto on_a = cause_of_hang(both_silent(), kOnA, {a, b});
+  CHECK_FALSE(on_a.is_here);
+  CHECK(on_a.text.starts_with("hung: waits for rank 3 on b, which hung: no heartbeat in this "));
+  culprit.state = 'R';
+  CHECK(cause_of_hang({}, kOnB, {b, a})
+            .text.starts_with("hung, or is busy (state R): no heartbeat in this attempt, at load"));
+  culprit.state = 'S';
+  culprit.has_beaten = true;
+  CHECK(cause_of_hang({}, kOnB, {b, a}).text.starts_with("hung: no heartbeat since its first, at "));
+}
+
 TEST_CASE("a section that is over its limit on another node is no silence of heartbeats",
           "[agent][watch]") {
   auto a = node_of("a", 0), b = node_of("b", 2);
