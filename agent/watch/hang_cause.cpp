@@ -62,6 +62,7 @@ HangCause cause_of_hang(const std::vector<SilentRank>& silent, const std::vector
     for (std::size_t i = 1; i < culprits.which.size(); ++i)
       others.push_back(all[culprits.which[i]].rank.value());
     text += "; likewise " + evidence::name_ranks(others);
+    if (culprits.why.empty() && !culprit.is_overdue) text += ": nothing tells them apart";
   }
   if (const auto words = evidence::unheard_words(all, culprits); !words.empty())
     text += "; " + words;

@@ -53,7 +53,16 @@ TEST_CASE("a hang is blamed on the rank that is behind, with its last step and p
 TEST_CASE("ranks that nothing tells apart are named together", "[agent][watch]") {
   const auto cause = cause_of_hang(both_silent(), kOnA, {node_of("b", 2), node_of("a", 0)});
   CHECK(cause.worker == LocalRank{0});
-  CHECK(cause.text == "hung: no heartbeat for 12 s after step 41; likewise ranks 1-3");
+  CHECK(cause.text ==
+        "hung: no heartbeat for 12 s after step 41; likewise ranks 1-3: nothing tells them apart");
+  auto overdue = node_of("a", 0);
+  for (auto& rank : overdue.ranks) rank.summary.waits_for_others = rank.summary.is_overdue = true;
+  overdue.ranks.push_back(overdue.ranks[0]);
+  overdue.ranks[2].summary.rank = Rank{2};
+  overdue.ranks[2].summary.is_overdue = false;
+  const auto both = cause_of_hang({{LocalRank{0}, 12s, 10s, false, "save"}}, {Rank{0}, Rank{1}, Rank{2}},
+                                  {overdue});
+  CHECK(both.text == "hung in section 'save', which may take 10 s; likewise rank 1");
 }
 
 TEST_CASE("all nodes blame the same rank, and those without it say that they wait for it",
