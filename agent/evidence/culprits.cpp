@@ -70,12 +70,24 @@ class Comparison {
         std::ranges::copy_if(starting_, std::back_inserter(found),
                              [&](auto i) { return is_one(ranks_[i]); });
       if (found.empty()) continue;
-      return Culprits{found, state == 'D' ? "it is in the kernel and can't be interrupted (state D)"
-                                          : "it was stopped by a signal (state T)"};
+      const auto* const why = state == 'D' ? "it is in the kernel and can't be interrupted (state D)"
+                                           : "it was stopped by a signal (state T)";
+      return Culprits{found, why, not_waiting_besides(found)};
     }
     return std::nullopt;
   }
 
+  // When the stopped one goes on the others still wait for these.
+  Indices not_waiting_besides(const Indices& found) const {
+    const auto is_in = [&](std::size_t i) { return std::ranges::find(found, i) != found.end(); };
+    if (std::ranges::none_of(silent_, [&](auto i) { return waits(ranks_[i]).value_or(false); }))
+      return {};
+    Indices others;
+    std::ranges::copy_if(silent_, std::back_inserter(others), [&](auto i) {
+      return !is_in(i) && !waits(ranks_[i]).value_or(true);
+    });
+    return others;
+  }
   // Not silent: it tries something again and again. A thread that only sends heartbeats, while the
   // program waits, looks the same, but for the stack.
   std::optional<Culprits> lagging() const {
@@ -234,6 +246,26 @@ std::string unheard_words(const std::vector<RankSummary>& ranks, const Culprits&
   if (!may_wait) return words;
   return words + ", so rank " + std::to_string(first.rank.value()) + " may wait for " +
          (unknown.size() > 1 ? "one of them" : "it");
+}
+
+std::vector<std::string> behind_lines(const std::vector<RankSummary>& ranks) {
+  if (std::ranges::none_of(ranks, &RankSummary::is_silent)) return {};
+  const auto culprits = find_culprits(ranks);
+  const auto unheard = unheard_words(ranks, culprits);
+  std::vector<std::string> lines;
+  const auto add = [&](std::size_t i, const std::string& why) {
+    lines.push_back("behind the others: rank " + std::to_string(ranks[i].rank.value()) +
+                    (ranks[i].at.empty() ? "" : ", at " + ranks[i].at) +
+                    (why.empty() ? "" : ": " + why));
+  };
+  const bool is_clear = !culprits.why.empty() || unheard.empty();
+  if (is_clear && culprits.which.size() < ranks.size())
+    for (const auto i : culprits.which) add(i, culprits.why);
+  for (const auto i : culprits.not_waiting)
+    add(i, "it doesn't wait for rank " +
+               std::to_string(ranks[culprits.which.front()].rank.value()));
+  if (!unheard.empty()) lines.push_back(unheard);
+  return lines;
 }
 
 Culprits find_culprits(const std::vector<RankSummary>& ranks) {

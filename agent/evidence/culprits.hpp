@@ -13,6 +13,8 @@ struct Culprits {
   std::vector<std::size_t> which;  ///< of the ranks given; the first one is named as the cause
   std::string
       why;  ///< of the first one: "it is stopped (state T)"; empty: nothing tells them apart
+  /// Where those are stopped: others whose stacks don't wait for any rank, either.
+  std::vector<std::size_t> not_waiting{};
 };
 
 /// Whether it waits for other ranks; nothing: neither its stack nor our runtime tells.
@@ -32,6 +34,10 @@ struct Culprits {
 /// aren't silent; empty: there are none.
 [[nodiscard]] std::string unheard_words(const std::vector<RankSummary>& ranks,
                                         const Culprits& culprits);
+
+/// "behind the others: rank 2, at f (x.cpp:3): ranks 0,1 wait for it", and which ranks sent no
+/// heartbeat. Nothing: none is silent, or all are and nothing tells them apart.
+[[nodiscard]] std::vector<std::string> behind_lines(const std::vector<RankSummary>& ranks);
 
 /// "0,2-3"
 [[nodiscard]] std::string describe_ranks(std::vector<std::uint32_t> ranks);

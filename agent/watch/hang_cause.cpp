@@ -64,6 +64,10 @@ HangCause cause_of_hang(const std::vector<SilentRank>& silent, const std::vector
     text += "; likewise " + evidence::name_ranks(others);
     if (culprits.why.empty() && !culprit.is_overdue) text += ": nothing tells them apart";
   }
+  for (const auto i : culprits.not_waiting) {
+    text += "; rank " + std::to_string(all[i].rank.value()) + " doesn't wait for it";
+    if (!all[i].at.empty()) text += ", at " + all[i].at;
+  }
   if (const auto words = evidence::unheard_words(all, culprits); !words.empty())
     text += "; " + words;
   if (!is_here)

@@ -189,6 +189,20 @@ TEST_CASE("a stopped process is the culprit, wherever it is", "[agent][evidence]
   CHECK(found.why == "it was stopped by a signal (state T)");
 }
 
+TEST_CASE("one rank is stopped, another one hangs: the stacks name both", "[agent][evidence]") {
+  auto all = ranks(4);
+  all[0].waits_for_others = all[3].waits_for_others = true;
+  all[1].state = 'T';
+  all[2].waits_for_others = false;
+  all[2].at = "load (data.py:7)";
+  CHECK(behind_lines(all) ==
+        std::vector<std::string>{
+            "behind the others: rank 1: it was stopped by a signal (state T)",
+            "behind the others: rank 2, at load (data.py:7): it doesn't wait for rank 1"});
+  all[2].waits_for_others.reset();
+  CHECK(behind_lines(all).size() == 1);
+}
+
 TEST_CASE("a rank that hasn't entered the collective of the others is the culprit",
           "[agent][evidence]") {
   auto all = ranks(4);

@@ -79,6 +79,22 @@ TEST_CASE("all nodes blame the same rank, and those without it say that they wai
   CHECK(on_a.text.ends_with("; it was stopped by a signal (state T)"));
 }
 
+TEST_CASE("one rank was stopped, another slept, and only the stopped one was told",
+          "[agent][watch]") {
+  auto a = node_of("a", 0), b = node_of("b", 2);
+  a.ranks[0].summary.waits_for_others = b.ranks[1].summary.waits_for_others = true;
+  a.ranks[1].summary.state = 'T';
+  b.ranks[0].summary.waits_for_others = false;
+  b.ranks[0].summary.at = "load (data.py:7)";
+  const auto cause = cause_of_hang(both_silent(), kOnA, {a, b});
+  CHECK(cause.worker == LocalRank{1});
+  CHECK(cause.text.ends_with("; it was stopped by a signal (state T); rank 2 doesn't wait for it, at "
+                             "load (data.py:7)"));
+  a.ranks[0].summary.waits_for_others.reset();  // then nobody is known to wait in a call that we know
+  b.ranks[1].summary.waits_for_others.reset();
+  CHECK(cause_of_hang(both_silent(), kOnA, {a, b}).text.ends_with("(state T)"));
+}
+
 TEST_CASE("a rank that goes on is never blamed", "[agent][watch]") {
   auto node = node_of("a", 0);
   node.ranks[0].summary.is_silent = false;
