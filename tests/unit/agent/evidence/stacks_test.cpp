@@ -121,6 +121,24 @@ TEST_CASE("eu-stack's text becomes frames", "[agent][evidence]") {
   CHECK(place_of(stacks[0]) == "forget(int) (worker)");
 }
 
+TEST_CASE("a rank whose Python stack could not be read was shown at _start, or at PyIter_Send",
+          "[agent][evidence]") {
+  const auto place = [](std::vector<Frame> frames) { return place_of({"", std::move(frames)}); };
+  CHECK(place({{"kill", "libc.so.6"}, {"PyIter_Send", ""}, {"_PyEval_EvalFrameDefault", ""},
+               {"Py_BytesMain", ""}, {"main", ""}, {"__libc_start_main", "libc.so.6"}, {"_start", ""}}) ==
+        "kill");
+  CHECK(place({{"clock_nanosleep@@GLIBC_2.17", "libc.so.6"}, {"PyIter_Send", "python3.11"}, {"_start", ""}}) ==
+        "clock_nanosleep");
+  CHECK(place({{"__GI___clock_nanosleep", "clock_nanosleep.c:48"}, {"??", ""}, {"_start", ""}}) ==
+        "clock_nanosleep");
+  CHECK(place({{"kill", "libc.so.6"}, {"deep_spin", "spin.so"}, {"PyIter_Send", ""}, {"main", ""}}) ==
+        "deep_spin (spin.so)");
+  CHECK(place({{"kill", ""}, {"PyTrainer::run()", "t.cpp:3"}, {"main", "t.cpp:9"}}) ==
+        "PyTrainer::run() (t.cpp:3)");
+  CHECK(place({{"poll", ""}, {"main", "t.cpp:9"}, {"_start", ""}}) == "main (t.cpp:9)");
+  CHECK(place({{"??", ""}, {"??", ""}}).empty());
+}
+
 TEST_CASE("Python's stacks, of faulthandler and of py-spy, begin with the main thread",
           "[agent][evidence]") {
   auto stacks = python_stacks(kFaulthandler);
