@@ -138,7 +138,8 @@ void JobWatch::resumed(Instant now) {
 // Asked for again and again, stacks put off no hang: only the time of the collections is left out.
 void JobWatch::leave_out(Instant from, Instant to) {
   hangs_.leave_out(from, to);
-  stall_.leave_out(std::chrono::duration_cast<Millis>(to - from));
+  if (parts_.plan.hang.stall > Millis{0})
+    stall_.leave_out(std::chrono::duration_cast<Millis>(to - from), usage());
   stragglers_.restart(to);
 }
 
@@ -282,16 +283,20 @@ void JobWatch::look_for_stragglers(const std::vector<heartbeat::Beat>& beats, In
   }
 }
 
+std::vector<WorkerUsage> JobWatch::usage() const {
+  std::vector<WorkerUsage> all;
+  for (const auto& record : parts_.workers.records()) {
+    if (!record.is_living()) continue;
+    all.emplace_back();
+    add_usage(record.pid, all.back(), 0);
+  }
+  return all;
+}
+
 void JobWatch::look_for_stall(Instant now) {
   stall_look_ = now;
   if (parts_.plan.hang.stall == Millis{0}) return;
-  std::vector<WorkerUsage> usage;
-  for (const auto& record : parts_.workers.records()) {
-    if (!record.is_living()) continue;
-    usage.emplace_back();
-    add_usage(record.pid, usage.back(), 0);
-  }
-  if (const auto quiet = stall_.look(usage, now)) on_stall(*quiet);
+  if (const auto quiet = stall_.look(usage(), now)) on_stall(*quiet);
 }
 
 // ---- a hang ----
@@ -349,9 +354,16 @@ void JobWatch::on_stall(Millis quiet) {
   stacks_.collect({.question = {words, purpose}, .silent = all},
                   [this, all, restarts](Result<evidence::Answer> answer) {
                     if (restarts && board_ != nullptr) return conclude({all}, std::move(answer));
+                    if (answer) tell_behind(*answer);
                     is_judging_ = false;
                     arm();
                   });
+}
+
+void JobWatch::tell_behind(const evidence::Answer& answer) const {
+  std::vector<evidence::RankSummary> ranks;
+  for (const auto& rank : answer.evidence.ranks) ranks.push_back(rank.summary);
+  for (const auto& line : evidence::behind_lines(ranks)) parts_.messages.warning(line);
 }
 
 std::vector<SilentRank> JobWatch::silent_of(const std::vector<SilentRank>& silent) const {

@@ -97,10 +97,12 @@ class JobWatch {
                       Instant now);
   void look_for_stragglers(const std::vector<heartbeat::Beat>& beats, Instant now);
   void look_for_stall(Instant now);
+  [[nodiscard]] std::vector<WorkerUsage> usage() const;
   void look_for_slow_restart(const std::vector<heartbeat::Beat>& beats);
   void on_silent(const HangDetector::Look& look);
   void on_section_signs(bool has_risen);
   void on_stall(Millis quiet);
+  void tell_behind(const evidence::Answer& answer) const;
   void call_off();
   /// What was found silent, and the ranks that may be the cause besides.
   struct Suspects {

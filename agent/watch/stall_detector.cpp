@@ -16,6 +16,11 @@ Millis StallDetector::interval() const {
   return std::clamp(timeout_ / 8, Millis{250}, Millis{30'000});
 }
 
+void StallDetector::leave_out(Millis held, const std::vector<WorkerUsage>& usage) {
+  since_ += held;
+  if (usage.size() == seen_.size()) seen_ = usage;
+}
+
 std::optional<Millis> StallDetector::look(const std::vector<WorkerUsage>& usage, Instant now) {
   const auto quiet = std::chrono::duration_cast<Millis>(now - since_);
   const double idle_ms = std::max(kIdleLeastMs, kIdleShare * static_cast<double>(quiet.count()));

@@ -458,6 +458,17 @@ class Watching(HangTest):
                        program=[os.path.join(PROGRAMS.name, "fake_worker")])
         self.assertEqual(job.wait(60), HANG, job.stderr)
 
+    def test_an_unchanged_stall_was_told_again_and_again_and_the_warning_named_no_rank(self):
+        script = ("import os, sys, time\nsys.path.insert(0, os.environ['ACC_HEARTBEAT_FOLDER'])\nimport acc_heartbeat\nacc_heartbeat.heartbeat(0)\n"
+                  "def MPI_Barrier(): time.sleep(1e6)\ndef load(): time.sleep(1e6)\nload() if os.environ['RANK'] == '1' else MPI_Barrier()\n")
+        path = os.path.join(self.enterContext(tempfile.TemporaryDirectory(prefix="acc-stall-")), "train.py")
+        write(path, script)
+        job = self.job("--num_processes 3 --stall_timeout 2 --no_python", "", program=[shutil.which("python3"), path],
+                       env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE)})
+        until(lambda: "warning: behind the others: rank 1, at load (train.py:6): ranks 0,2 wait for it" in job.stderr, lambda: job.stderr, 30)
+        time.sleep(8)
+        self.assertEqual(job.stderr.count("(--stall_timeout): collecting stacks"), 1, job.stderr)
+
     @unittest.skipUnless(shutil.which("nc"), "no nc (Debian: netcat-openbsd)")
     def test_a_checkpoint_is_progress(self):
         flags = "--max_restarts 9 --max_no_progress 2 --restart_delay 0 --report report.json --no_python"
