@@ -186,7 +186,9 @@ class Collector {
       for (auto& one : asked) {
         struct stat info {};
         ::fstat(one.file.get(), &info);
-        is_quiet = is_quiet && info.st_size > 0 && info.st_size == one.size;
+        // In state D no handler runs.
+        const bool is_done = info.st_size > 0 || read_proc(one.rank->summary.pid).state == 'D';
+        is_quiet = is_quiet && is_done && info.st_size == one.size;
         one.size = info.st_size;
       }
       quiet = is_quiet ? quiet + 1 : 0;
