@@ -1,6 +1,7 @@
 #include "agent/watch/stall_detector.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace acc::agent {
 
@@ -36,8 +37,11 @@ std::optional<Millis> StallDetector::look(const std::vector<WorkerUsage>& usage,
     is_told_ = false;
     return std::nullopt;
   }
-  if (timeout_ == Millis{0} || quiet < timeout_ || is_told_) return std::nullopt;
-  is_told_ = true;
+  if (timeout_ == Millis{0} || quiet < timeout_) return std::nullopt;
+  // The next time-out is judged by itself: over a long stall the work of waking timers adds up.
+  seen_ = usage;
+  since_ = now;
+  if (std::exchange(is_told_, true)) return std::nullopt;
   return quiet;
 }
 

@@ -36,7 +36,7 @@ class StallDetector {
 
  private:
   Millis timeout_;
-  std::vector<WorkerUsage> seen_;  ///< when the latest quiet time began
+  std::vector<WorkerUsage> seen_;  ///< when the latest quiet time began, or was told
   Instant since_{};
   bool is_told_ = false;
 };

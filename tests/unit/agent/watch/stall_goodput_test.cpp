@@ -46,6 +46,19 @@ TEST_CASE("a stall was told again and again, as reading its stacks made the work
   CHECK(stall.look(usage, kBegin + 370s) == 60s);
 }
 
+TEST_CASE("a stall was told again and again, as timers of libraries woke the workers up",
+          "[agent][stall]") {
+  StallDetector stall{5s};
+  stall.begin(kBegin);
+  std::vector<WorkerUsage> usage{{100, 5}};
+  std::size_t told = 0;
+  for (Instant now = kBegin; now < kBegin + 300s; now += 500ms) {
+    usage[0].cpu_ms += 1;  // 0.2 %: gloo looks at its sockets every 10 ms
+    if (stall.look(usage, now)) ++told;
+  }
+  CHECK(told == 1);
+}
+
 TEST_CASE("stacks that are asked for again and again put off no stall", "[agent][stall]") {
   StallDetector stall{60s};
   stall.begin(kBegin);
