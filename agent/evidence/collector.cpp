@@ -299,6 +299,11 @@ class Collector {
         whose.emplace_back(i, true);
       }
       if (!has_tool) continue;
+      // A debugger would wait for it until the time is over.
+      if (ranks_[i].summary.state == 'D' && read_proc(pid).state == 'D') {
+        ranks_[i].notes.push_back(tool.name() + " can't read its stack in state D");
+        continue;
+      }
       runs.push_back({tool.words(pid), {}, false});
       whose.emplace_back(i, false);
     }
