@@ -53,10 +53,13 @@ TEST_CASE("a stall was told again and again, as timers of libraries woke the wor
   std::vector<WorkerUsage> usage{{100, 5}};
   std::size_t told = 0;
   for (Instant now = kBegin; now < kBegin + 300s; now += 500ms) {
-    usage[0].cpu_ms += 1;  // 0.2 %: gloo looks at its sockets every 10 ms
+    usage[0].cpu_ms += now < kBegin + 30s ? 1 : 3;  // 0.2 to 0.6 %: gloo looks at its sockets
     if (stall.look(usage, now)) ++told;
   }
   CHECK(told == 1);
+  usage[0].cpu_ms += 300;
+  CHECK_FALSE(stall.look(usage, kBegin + 301s));
+  CHECK(stall.look(usage, kBegin + 306s) == 5s);
 }
 
 TEST_CASE("stacks that are asked for again and again put off no stall", "[agent][stall]") {
