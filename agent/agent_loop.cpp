@@ -152,6 +152,7 @@ JobWatch::Hooks AgentLoop::watch_hooks() {
                                   {rank, found.steps_per_second, found.times_slower, found.since});
   };
   if (has_other_nodes(plan_)) {
+    hooks.announce_hang = [this] { link_->announce_hang(); };
     hooks.compare = [this](const auto& mine, auto done) { link_->compare(mine, std::move(done)); };
     hooks.section_signs = {[this] { link_->count_section_signs(1, [](SectionSigns::Count) {}); },
                            [this](auto done) { link_->count_section_signs(0, std::move(done)); }};
@@ -216,6 +217,8 @@ ControlRequests::Hooks AgentLoop::control_hooks() {
 }
 
 CoordinatorLink::Hooks AgentLoop::link_hooks() {
+  std::function<void()> on_hang;
+  if (plan_.hang.is_on()) on_hang = [this] { watch_.look_for_others(); };
   return {[this](const auto& event) { feed(event); },
           [this](const LeaseOver& event) { handle(event); },
           [this](const std::string& why) { ending_.set_reason(why); },
@@ -225,7 +228,8 @@ CoordinatorLink::Hooks AgentLoop::link_hooks() {
           [this](Millis ahead) { health_.note_clock_skew(ahead); },
           [this](bool is_here) {
             if (plan_.stop.is_from_one_launch) messages_.tell_job(is_here);
-          }};
+          },
+          std::move(on_hang)};
 }
 
 // ---- the start ----

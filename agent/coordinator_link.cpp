@@ -37,7 +37,7 @@ CoordinatorLink::CoordinatorLink(const Parts& parts, Hooks hooks)
       stacks_{
           {parts.io, parts.stacks,
            [this](auto request, auto answer) { job_.ask(std::move(request), std::move(answer)); },
-           [this](auto answer) { job_.table(std::move(answer)); }}},
+           [this](auto answer) { job_.table(std::move(answer)); }, hooks_.on_hang}},
       lease_bound_{parts.guardian} {}
 
 void CoordinatorLink::join() {

@@ -53,6 +53,7 @@ class CoordinatorLink {
     CoordinatedJob::OnClockSkew on_clock_skew;
     /// It has come to this node, or is no longer here.
     std::function<void(bool is_here)> on_coordinator_here;
+    std::function<void()> on_hang;  ///< as NodeStacks::Parts; null: hangs aren't looked for
   };
   CoordinatorLink(const Parts& parts, Hooks hooks);
 
@@ -83,6 +84,7 @@ class CoordinatorLink {
   // ---- stacks ----
   /// Of all ranks of the job.
   void collect_stacks(const evidence::Question& question, StackCollection::Collected done);
+  void announce_hang() { stacks_.announce_hang(); }
   /// As NodeStacks::compare.
   void compare(const evidence::NodeEvidence& mine,
                std::function<void(StackCollection::Evidence)> done);

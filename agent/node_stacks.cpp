@@ -29,9 +29,8 @@ constexpr std::size_t kLeastBytes = std::size_t{4} * 1024;
 constexpr std::size_t kMostBytes = std::size_t{192} * 1024;
 constexpr std::size_t kBytesOfAll = std::size_t{16} * 1024 * 1024;
 
-std::string request_key(std::uint64_t number) {
-  return "acc/stacks/ask/" + std::to_string(number);
-}
+constexpr const char* kRequests = "acc/stacks/ask/";
+constexpr const char* kHangs = "acc/hang/";
 
 std::string answers_of(std::uint64_t number) { return "acc/stacks/" + std::to_string(number); }
 
@@ -82,7 +81,17 @@ void NodeStacks::round_started(NodeRank own, std::uint32_t nodes) {
   nodes_ = nodes;
   is_running_ = true;
   own_requests_.clear();
-  if (nodes_ > 1) wait_for_request(1);
+  next_hang_ = 1;
+  if (nodes_ < 2) return;
+  wait_for(kRequests, 1, [this](std::uint64_t number, const std::string& value) {
+    if (std::ranges::find(own_requests_, number) == own_requests_.end())
+      answer(number, evidence::decode_question(value));
+  });
+  if (!parts_.on_hang) return;
+  wait_for(kHangs, 1, [this](std::uint64_t number, const std::string&) {
+    next_hang_ = number + 1;
+    parts_.on_hang();
+  });
 }
 
 void NodeStacks::round_ended() {
@@ -115,18 +124,18 @@ std::size_t NodeStacks::most_bytes() const {
 
 // ---- requests of other nodes ----
 
-void NodeStacks::wait_for_request(std::uint64_t number) {
+void NodeStacks::wait_for(const std::string& prefix, std::uint64_t number,
+                          std::function<void(std::uint64_t, const std::string&)> act) {
   KvRequest next;
   next.op = Op::get;
-  next.key = request_key(number);
+  next.key = prefix + std::to_string(number);
   next.timeout = kUntilAsked;
-  parts_.ask(std::move(next), alive_.bind([this, number](const KvReply& reply) {
+  parts_.ask(std::move(next), alive_.bind([this, prefix, number, act](const KvReply& reply) {
     if (!is_running_) return;
-    if (reply.status == KvReply::Status::timed_out) return wait_for_request(number);
+    if (reply.status == KvReply::Status::timed_out) return wait_for(prefix, number, act);
     if (reply.status != KvReply::Status::ok) return;  // another round
-    if (std::ranges::find(own_requests_, number) == own_requests_.end())
-      answer(number, evidence::decode_question(reply.value));
-    wait_for_request(number + 1);
+    act(number, reply.value);
+    wait_for(prefix, number + 1, act);
   }));
 }
 
@@ -196,7 +205,7 @@ void NodeStacks::request(const GatheringPtr& gathering, const evidence::Question
     if (!is_running_ || reply.status != KvReply::Status::ok || reply.number <= 0) return;
     const auto number = static_cast<std::uint64_t>(reply.number);
     own_requests_.push_back(number);
-    store(Op::set, request_key(number), evidence::encode(question));
+    store(Op::set, kRequests + std::to_string(number), evidence::encode(question));
     ask_others(gathering, answers_of(number), kAnswerPatience);
   }));
 }
@@ -218,6 +227,11 @@ void NodeStacks::write(Gathering& gathering, const evidence::Question& question,
 }
 
 // ---- hangs ----
+
+// All nodes whose ranks fall silent together set the same key.
+void NodeStacks::announce_hang() {
+  if (nodes_ > 1 && is_running_) store(Op::set, kHangs + std::to_string(next_hang_), std::to_string(own_.value()));
+}
 
 // All of them judge the same facts, and the node of the rank that is behind reports it.
 void NodeStacks::compare(const evidence::NodeEvidence& mine,

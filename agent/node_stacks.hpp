@@ -21,7 +21,7 @@ namespace acc::agent {
 ///
 /// A request is counted in acc/stacks/asked and written to acc/stacks/ask/N. All agents wait there
 /// for the next one: a question that the coordinator holds, without any traffic. Each answers with
-/// acc/stacks/N/NODE_RANK.
+/// acc/stacks/N/NODE_RANK. A hang is announced in the same way by acc/hang/N.
 class NodeStacks {
  public:
   using Answer = std::function<void(rendezvous::KvReply)>;
@@ -32,6 +32,8 @@ class NodeStacks {
     StackCollection& stacks;                                 ///< of this node
     std::function<void(rendezvous::KvRequest, Answer)> ask;  ///< the store of the round
     std::function<void(TableAnswer)> table;
+    /// A node has found silent ranks: this one or another.
+    std::function<void()> on_hang;
   };
   explicit NodeStacks(Parts parts) : parts_{std::move(parts)} {}
   ~NodeStacks();
@@ -44,6 +46,8 @@ class NodeStacks {
   /// Of all nodes within 10 s, as one text; a node that doesn't answer is named in it.
   void collect(const evidence::Question& question, StackCollection::Collected done);
 
+  /// Tells all nodes that ranks here are silent: those whose ranks send no heartbeats judge, too.
+  void announce_hang();
   /// Adds what the other nodes found about their silent ranks. Without `done`: takes back what this
   /// node told them. A node whose ranks go on tells nothing.
   void compare(const evidence::NodeEvidence& mine,
@@ -53,7 +57,9 @@ class NodeStacks {
   struct Gathering;
   using GatheringPtr = std::shared_ptr<Gathering>;
 
-  void wait_for_request(std::uint64_t number);
+  /// Calls `act` with the value of PREFIX/NUMBER, then waits for the next number.
+  void wait_for(const std::string& prefix, std::uint64_t number,
+                std::function<void(std::uint64_t, const std::string&)> act);
   void answer(std::uint64_t number, const evidence::Question& question);
   GatheringPtr begin(Millis patience, std::function<void(Gathering&)> done);
   /// Those that other nodes write under PREFIX/NODE_RANK.
@@ -68,6 +74,7 @@ class NodeStacks {
   NodeRank own_{0};
   std::uint32_t nodes_ = 1;
   bool is_running_ = false;
+  std::uint64_t next_hang_ = 1;
   std::vector<std::uint64_t> own_requests_;
   std::vector<std::weak_ptr<Gathering>> open_;
   Alive alive_;

@@ -13,6 +13,8 @@ namespace acc::heartbeat {
 
 inline constexpr std::string_view kMagic = "ACCBEAT1";
 inline constexpr std::uint32_t kVersion = 1;
+/// The first heartbeat may come before the first step, which also compiles, allocates and connects.
+inline constexpr std::uint64_t kFirstBeats = 2;
 inline constexpr std::size_t kSectionName = 56;  ///< bytes, with at least one zero at the end
 
 struct Header {

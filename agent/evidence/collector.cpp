@@ -135,6 +135,7 @@ class Collector {
       const auto pid = static_cast<pid_t>(beat.pid);
       if (pid > 1 && is_of(pid, worker.pid)) s.pid = pid;
       s.has_beaten = beat.beats > 0;
+      s.is_starting = beat.beats < heartbeat::kFirstBeats;
       s.step = beat.step;
       s.collectives = beat.collective.sequence;
       s.is_inside = beat.collective.is_inside;
@@ -185,7 +186,9 @@ class Collector {
       for (auto& one : asked) {
         struct stat info {};
         ::fstat(one.file.get(), &info);
-        is_quiet = is_quiet && info.st_size > 0 && info.st_size == one.size;
+        // In state D no handler runs.
+        const bool is_done = info.st_size > 0 || read_proc(one.rank->summary.pid).state == 'D';
+        is_quiet = is_quiet && is_done && info.st_size == one.size;
         one.size = info.st_size;
       }
       quiet = is_quiet ? quiet + 1 : 0;
@@ -296,6 +299,11 @@ class Collector {
         whose.emplace_back(i, true);
       }
       if (!has_tool) continue;
+      // A debugger would wait for it until the time is over.
+      if (ranks_[i].summary.state == 'D' && read_proc(pid).state == 'D') {
+        ranks_[i].notes.push_back(tool.name() + " can't read its stack in state D");
+        continue;
+      }
       runs.push_back({tool.words(pid), {}, false});
       whose.emplace_back(i, false);
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -20,7 +21,10 @@ class Comparison {
     if (silent_.empty()) {
       silent_.resize(ranks.size());
       std::iota(silent_.begin(), silent_.end(), std::size_t{0});
+      return;
     }
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      if (!ranks[i].is_silent && ranks[i].is_starting) starting_.push_back(i);
   }
 
   Culprits judge() const {
@@ -28,6 +32,7 @@ class Comparison {
     if (auto found = lagging()) return *found;
     if (auto found = missing_in_collective()) return *found;
     if (auto found = not_waiting()) return *found;
+    if (auto found = starting()) return *found;
     if (auto found = overdue_in_section()) return *found;
     if (auto found = fewest_steps()) return *found;
     if (auto found = odd_stack()) return *found;
@@ -46,6 +51,9 @@ class Comparison {
     std::vector<std::uint32_t> others;
     for (const auto i : silent_)
       if (std::ranges::find(found, i) == found.end()) others.push_back(ranks_[i].rank.value());
+    for (const auto i : starting_)
+      if (waits(ranks_[i]).value_or(false) && std::ranges::find(found, i) == found.end())
+        others.push_back(ranks_[i].rank.value());
     const bool is_one = others.size() == 1;
     return name_ranks(std::move(others)) + (is_one ? " waits" : " wait");
   }
@@ -57,13 +65,29 @@ class Comparison {
       if (found.empty() && state == 'T' &&
           std::ranges::all_of(silent_, [&](auto i) { return is_one(ranks_[i]); }))
         found = silent_;
+      // While it starts a rank may read from a disk at any moment.
+      if (state != 'D')
+        std::ranges::copy_if(starting_, std::back_inserter(found),
+                             [&](auto i) { return is_one(ranks_[i]); });
       if (found.empty()) continue;
-      return Culprits{found, state == 'D' ? "it is in the kernel and can't be interrupted (state D)"
-                                          : "it was stopped by a signal (state T)"};
+      const auto* const why = state == 'D' ? "it is in the kernel and can't be interrupted (state D)"
+                                           : "it was stopped by a signal (state T)";
+      return Culprits{found, why, not_waiting_besides(found)};
     }
     return std::nullopt;
   }
 
+  // When the stopped one goes on the others still wait for these.
+  Indices not_waiting_besides(const Indices& found) const {
+    const auto is_in = [&](std::size_t i) { return std::ranges::find(found, i) != found.end(); };
+    if (std::ranges::none_of(silent_, [&](auto i) { return waits(ranks_[i]).value_or(false); }))
+      return {};
+    Indices others;
+    std::ranges::copy_if(silent_, std::back_inserter(others), [&](auto i) {
+      return !is_in(i) && !waits(ranks_[i]).value_or(true);
+    });
+    return others;
+  }
   // Not silent: it tries something again and again. A thread that only sends heartbeats, while the
   // program waits, looks the same, but for the stack.
   std::optional<Culprits> lagging() const {
@@ -83,6 +107,7 @@ class Comparison {
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       const auto& rank = ranks_[i];
       if (std::ranges::find(silent_, i) != silent_.end()) continue;
+      if (rank.is_starting && waits(rank).value_or(false)) continue;
       if (!rank.is_stuck || steps_of(rank) > fewest || waits(rank).value_or(false)) {
         are_others_silent = false;
         continue;
@@ -100,10 +125,6 @@ class Comparison {
     return Culprits{found, others_than(found) + " for it"};
   }
 
-  // A stack that isn't known says nothing; a collective of our runtime does.
-  static std::optional<bool> waits(const RankSummary& rank) {
-    return rank.is_inside ? true : rank.waits_for_others;
-  }
   static std::uint64_t steps_of(const RankSummary& rank) {
     return rank.has_beaten ? rank.step + 1 : 0;
   }
@@ -130,6 +151,12 @@ class Comparison {
     auto found = some([&](const RankSummary& r) {
       return r.collectives < latest || (r.collectives == latest && !r.is_inside);
     });
+    // One that has never entered any may not be meant to.
+    std::ranges::copy_if(starting_, std::back_inserter(found), [&](auto i) {
+      const auto& r = ranks_[i];
+      return r.collectives > 0 &&
+             (r.collectives < latest || (r.collectives == latest && !r.is_inside));
+    });
     if (found.empty()) return std::nullopt;
     const auto what = inside->operation + " #" + std::to_string(latest);
     return Culprits{found, "it hasn't entered " + what + ", in which " + others_than(found)};
@@ -142,6 +169,22 @@ class Comparison {
     // One whose stack isn't known is taken for one that waits: most do.
     auto found = some([](const RankSummary& r) { return !r.waits_for_others.value_or(true); });
     if (found.empty()) return std::nullopt;
+    return Culprits{found, others_than(found) + " for it"};
+  }
+
+  // What it does may be a long first step, or work of a rank that sends no heartbeats: a silent rank
+  // that doesn't wait for it is the likelier cause.
+  std::optional<Culprits> starting() const {
+    std::size_t waiting = 0;
+    for (const auto i : silent_) {
+      const auto& rank = ranks_[i];
+      if (!waits(rank).value_or(!rank.is_overdue)) return std::nullopt;
+      if (waits(rank)) ++waiting;
+    }
+    Indices found;
+    std::ranges::copy_if(starting_, std::back_inserter(found),
+                         [&](auto i) { return !waits(ranks_[i]).value_or(true); });
+    if (found.empty() || waiting == 0) return std::nullopt;
     return Culprits{found, others_than(found) + " for it"};
   }
 
@@ -176,9 +219,54 @@ class Comparison {
 
   const std::vector<RankSummary>& ranks_;
   Indices silent_;
+  Indices starting_;  ///< not silent
 };
 
 }  // namespace
+
+// A stack that isn't known says nothing; a collective of our runtime does.
+std::optional<bool> waits(const RankSummary& rank) {
+  return rank.is_inside ? true : rank.waits_for_others;
+}
+
+std::string unheard_words(const std::vector<RankSummary>& ranks, const Culprits& culprits) {
+  std::vector<std::uint32_t> all;
+  std::vector<std::uint32_t> unknown;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const auto& rank = ranks[i];
+    const bool is_named = std::ranges::find(culprits.which, i) != culprits.which.end();
+    if (rank.is_silent || rank.has_beaten || !rank.is_starting || is_named) continue;
+    all.push_back(rank.rank.value());
+    if (!waits(rank)) unknown.push_back(rank.rank.value());
+  }
+  if (all.empty()) return {};
+  const auto& first = ranks[culprits.which.front()];
+  const bool may_wait = first.is_silent && waits(first).value_or(true) && !unknown.empty();
+  const auto words = name_ranks(may_wait ? unknown : all) + " sent no heartbeat in this attempt";
+  if (!may_wait) return words;
+  return words + ", so rank " + std::to_string(first.rank.value()) + " may wait for " +
+         (unknown.size() > 1 ? "one of them" : "it");
+}
+
+std::vector<std::string> behind_lines(const std::vector<RankSummary>& ranks) {
+  if (std::ranges::none_of(ranks, &RankSummary::is_silent)) return {};
+  const auto culprits = find_culprits(ranks);
+  const auto unheard = unheard_words(ranks, culprits);
+  std::vector<std::string> lines;
+  const auto add = [&](std::size_t i, const std::string& why) {
+    lines.push_back("behind the others: rank " + std::to_string(ranks[i].rank.value()) +
+                    (ranks[i].at.empty() ? "" : ", at " + ranks[i].at) +
+                    (why.empty() ? "" : ": " + why));
+  };
+  const bool is_clear = !culprits.why.empty() || unheard.empty();
+  if (is_clear && culprits.which.size() < ranks.size())
+    for (const auto i : culprits.which) add(i, culprits.why);
+  for (const auto i : culprits.not_waiting)
+    add(i, "it doesn't wait for rank " +
+               std::to_string(ranks[culprits.which.front()].rank.value()));
+  if (!unheard.empty()) lines.push_back(unheard);
+  return lines;
+}
 
 Culprits find_culprits(const std::vector<RankSummary>& ranks) {
   if (ranks.empty()) return {};

@@ -2,6 +2,7 @@
 
 #include "agent/evidence/rank_evidence.hpp"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,14 +13,31 @@ struct Culprits {
   std::vector<std::size_t> which;  ///< of the ranks given; the first one is named as the cause
   std::string
       why;  ///< of the first one: "it is stopped (state T)"; empty: nothing tells them apart
+  /// Where those are stopped: others whose stacks don't wait for any rank, either.
+  std::vector<std::size_t> not_waiting{};
 };
+
+/// Whether it waits for other ranks; nothing: neither its stack nor our runtime tells.
+[[nodiscard]] std::optional<bool> waits(const RankSummary& rank);
 
 /// Finds them by what differs between them and the others (pure). In this order: a process that is
 /// stopped; one that sends heartbeats of a step that isn't beyond that of the silent ones, while
 /// these wait; one that hasn't entered the collective that others wait in; one whose stack doesn't
 /// wait for other ranks; one in a section for longer than that may take; the fewest steps; the stack
 /// that most others don't have. If nothing tells them apart, all silent ranks.
+///
+/// A rank in its first step, or one that sends no heartbeats, is never silent. It is the culprit
+/// only if it is stopped, or if others are known to wait and it is known not to.
 [[nodiscard]] Culprits find_culprits(const std::vector<RankSummary>& ranks);
+
+/// "ranks 1,2 sent no heartbeat in this attempt, so rank 0 may wait for one of them", of those that
+/// aren't silent; empty: there are none.
+[[nodiscard]] std::string unheard_words(const std::vector<RankSummary>& ranks,
+                                        const Culprits& culprits);
+
+/// "behind the others: rank 2, at f (x.cpp:3): ranks 0,1 wait for it", and which ranks sent no
+/// heartbeat. Nothing: none is silent, or all are and nothing tells them apart.
+[[nodiscard]] std::vector<std::string> behind_lines(const std::vector<RankSummary>& ranks);
 
 /// "0,2-3"
 [[nodiscard]] std::string describe_ranks(std::vector<std::uint32_t> ranks);

@@ -53,7 +53,8 @@ Json json_of(const RankSummary& s) {
           s.stack_key,
           s.at,
           s.is_overdue,
-          s.is_stuck};
+          s.is_stuck,
+          s.is_starting};
 }
 
 RankSummary summary_of(const Json& json) {
@@ -75,6 +76,7 @@ RankSummary summary_of(const Json& json) {
   s.at = shown_text(json.at(13));
   s.is_overdue = json.at(14).get<bool>();
   s.is_stuck = json.at(15).get<bool>();
+  s.is_starting = json.at(16).get<bool>();
   return s;
 }
 

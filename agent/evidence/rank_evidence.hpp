@@ -54,6 +54,9 @@ struct RankSummary {
   std::string at;         ///< the innermost frame of its own: "spin (train.cpp:31)"
   bool is_overdue = false;  ///< silent as it is in a section for longer than that may take
   bool is_stuck = false;    ///< it sends heartbeats, but for long none of a later step
+  /// Fewer than heartbeat::kFirstBeats: it is in its first step, or a rank that sends none. Its
+  /// silence says nothing.
+  bool is_starting = false;
   friend bool operator==(const RankSummary&, const RankSummary&) = default;
 };
 

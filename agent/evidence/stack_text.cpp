@@ -42,16 +42,15 @@ constexpr std::string_view kBackward = "torch/autograd/";
 constexpr std::size_t kNearFrames = 16;  // of a native stack: those further out only led here
 // What a wait or a sleep is made of, below the program's own functions: whole names, and
 // beginnings.
-constexpr std::array<std::string_view, 16> kSystem{
+constexpr std::array<std::string_view, 17> kSystem{
     "clock_nanosleep", "nanosleep", "poll",   "epoll_wait",
     "select",          "syscall",   "read",   "recv",
     "raise",           "usleep",    "sleep",  "kill",
-    "sched_yield",     "??",        "accept", "wait4"};
-constexpr std::array<std::string_view, 19> kSystemBeginnings{
-    "__",         "futex",       "pthread_",   "sem_",       "std::this_thread",
-    "ep_poll",    "PyObject_",   "PyEval_",    "_PyEval_",   "_PyFunction_",
-    "_PyObject_", "cfunction_",  "PyNumber_",  "method_vectorcall",
-    "PyRun_",     "_PyRun_",     "Py_RunMain", "Py_Bytes",   "PyThread_"};
+    "sched_yield",     "??",        "accept", "wait4",
+    "_start"};
+constexpr std::array<std::string_view, 8> kSystemBeginnings{
+    "__",      "futex",      "pthread_",         "sem_", "std::this_thread",
+    "ep_poll", "cfunction_", "method_vectorcall"};
 
 // "wait (threading.py:320)" says less than the line of the program that calls it.
 bool is_of_standard_library(const Frame& frame) {
@@ -61,8 +60,24 @@ bool is_of_standard_library(const Frame& frame) {
 
 std::string_view base_of(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
+// "PyObject_Call", "_PyEval_EvalFrameDefault". Of a stripped interpreter these are the only names: its
+// other functions are shown as the one that lies before them.
+bool is_of_interpreter(std::string_view name) {
+  if (name.starts_with('_')) name.remove_prefix(1);
+  if (!name.starts_with("Py")) return false;
+  const auto is_of_word = [](unsigned char c) { return std::isalnum(c) != 0; };
+  const auto end = std::ranges::find_if_not(name, is_of_word);
+  return end != name.end() && *end == '_';
+}
+
+// "read@@GLIBC_2.2.5"
+std::string_view without_version(std::string_view function) {
+  return function.substr(0, function.find('@'));
+}
+
 bool is_of_system(std::string_view function) {
-  const auto name = function.substr(0, function.find('@'));  // "read@@GLIBC_2.2.5"
+  const auto name = without_version(function);
+  if (is_of_interpreter(name)) return true;
   if (std::ranges::find(kSystem, name) != kSystem.end()) return true;
   return std::ranges::any_of(kSystemBeginnings,
                              [&](auto beginning) { return name.starts_with(beginning); });
@@ -263,15 +278,31 @@ std::string key_of(const ThreadStack& stack) {
   return key;
 }
 
+// "__GI___clock_nanosleep", "clock_nanosleep@@GLIBC_2.17"
+static std::string call_of(std::string_view function) {
+  auto name = without_version(function);
+  if (name.starts_with("__GI_")) name.remove_prefix(5);
+  name.remove_prefix(std::min(name.find_first_not_of('_'), name.size()));
+  return std::string{name};
+}
+
 std::string place_of(const ThreadStack& stack) {
-  const auto is_own = [](const Frame& frame) {
-    return !is_of_system(frame.function) && frame.place.find("libc") == std::string::npos;
+  const bool is_interpreted = std::ranges::any_of(
+      stack.frames, [](const Frame& frame) { return is_of_interpreter(frame.function); });
+  const auto is_own = [&](const Frame& frame) {
+    return !is_of_system(frame.function) && frame.place.find("libc") == std::string::npos &&
+           !(is_interpreted && frame.function == "main");
   };
   auto own = std::ranges::find_if(stack.frames, [&](const Frame& frame) {
     return is_own(frame) && !is_of_standard_library(frame);
   });
   if (own == stack.frames.end()) own = std::ranges::find_if(stack.frames, is_own);
-  if (own == stack.frames.end()) return {};
+  if (own == stack.frames.end()) {
+    // What it waits in is all that is known of it.
+    const auto named = std::ranges::find_if(
+        stack.frames, [](const Frame& frame) { return frame.function != "??"; });
+    return named == stack.frames.end() ? std::string{} : call_of(named->function);
+  }
   const std::string place{base_of(own->place)};
   return own->function + (place.empty() ? "" : " (" + place + ")");
 }

@@ -120,14 +120,7 @@ std::string stacks_text(const Facts& facts, const std::vector<RankEvidence>& ran
   for (const auto& rank : ranks) summaries.push_back(rank.summary);
   const bool names_nodes = std::ranges::any_of(
       summaries, [&](const RankSummary& s) { return s.node != summaries.front().node; });
-  const bool any_silent = std::ranges::any_of(summaries, &RankSummary::is_silent);
-  const auto culprits = find_culprits(summaries);
-  if (any_silent && culprits.which.size() < ranks.size()) {
-    for (const auto i : culprits.which)
-      text += "behind the others: rank " + std::to_string(summaries[i].rank.value()) +
-              (summaries[i].at.empty() ? "" : ", at " + summaries[i].at) +
-              (culprits.why.empty() ? "" : ": " + culprits.why) + '\n';
-  }
+  for (const auto& line : behind_lines(summaries)) text += line + '\n';
   for (const auto& line : missing_in_flight(ranks)) text += line + '\n';
   for (const auto& group : groups_of(ranks)) {
     text += "\n---- " + names_of(group) + " ----\n";

@@ -11,6 +11,11 @@ namespace acc::agent {
 namespace {
 
 std::string silence_words(const SilentRank& silent, const evidence::RankSummary& rank) {
+  if (!rank.is_silent && rank.is_starting) {
+    const std::string since = rank.has_beaten ? "no heartbeat since its first"
+                                              : "no heartbeat in this attempt";
+    return (rank.state == 'R' ? "hung, or is busy (state R): " : "hung: ") + since;
+  }
   if (!rank.is_silent)
     return "hung: sends heartbeats, but lags at step " + std::to_string(rank.step);
   if (rank.is_overdue && !silent.is_overdue())  // of another node
@@ -46,7 +51,7 @@ HangCause cause_of_hang(const std::vector<SilentRank>& silent, const std::vector
   });
   const auto local = std::ranges::find(ranks, culprit.rank);
   const bool is_here = local != ranks.end();
-  const auto& own = here != silent.end() ? *here : silent.front();
+  const auto own = here != silent.end() ? *here : silent.empty() ? SilentRank{} : silent.front();
   const auto worker =
       is_here ? LocalRank{static_cast<std::uint32_t>(local - ranks.begin())} : own.rank;
   std::string text = silence_words(own, culprit);
@@ -57,7 +62,14 @@ HangCause cause_of_hang(const std::vector<SilentRank>& silent, const std::vector
     for (std::size_t i = 1; i < culprits.which.size(); ++i)
       others.push_back(all[culprits.which[i]].rank.value());
     text += "; likewise " + evidence::name_ranks(others);
+    if (culprits.why.empty() && !culprit.is_overdue) text += ": nothing tells them apart";
   }
+  for (const auto i : culprits.not_waiting) {
+    text += "; rank " + std::to_string(all[i].rank.value()) + " doesn't wait for it";
+    if (!all[i].at.empty()) text += ", at " + all[i].at;
+  }
+  if (const auto words = evidence::unheard_words(all, culprits); !words.empty())
+    text += "; " + words;
   if (!is_here)
     text = "hung: waits for rank " + std::to_string(culprit.rank.value()) + " on " + culprit.node +
            ", which " + text;

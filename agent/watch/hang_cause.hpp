@@ -18,7 +18,8 @@ struct HangCause {
 };
 
 /// Compares what all nodes found about their silent ranks (pure): the same culprit on each of them.
-/// @param silent  the workers of this node that are; one at least
+/// @param silent  the workers of this node that are; where there are none only a culprit of this
+/// node has its text
 /// @param ranks  of this node's workers, by local rank
 /// @param nodes  with one silent rank at least
 [[nodiscard]] HangCause cause_of_hang(const std::vector<SilentRank>& silent,

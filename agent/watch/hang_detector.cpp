@@ -7,8 +7,8 @@ namespace acc::agent {
 
 namespace {
 
-// The first heartbeat may come before the first step, which also compiles, allocates and connects.
-constexpr std::uint64_t kFirstBeats = 2;
+using heartbeat::kFirstBeats;
+
 constexpr Millis kLeastFirst = std::chrono::minutes{10};
 constexpr Millis kUnknownFirst = std::chrono::minutes{30};
 constexpr int kFirstOfFixed = 3;  // times the time-out

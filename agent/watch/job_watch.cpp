@@ -138,7 +138,8 @@ void JobWatch::resumed(Instant now) {
 // Asked for again and again, stacks put off no hang: only the time of the collections is left out.
 void JobWatch::leave_out(Instant from, Instant to) {
   hangs_.leave_out(from, to);
-  stall_.leave_out(std::chrono::duration_cast<Millis>(to - from));
+  if (parts_.plan.hang.stall > Millis{0})
+    stall_.leave_out(std::chrono::duration_cast<Millis>(to - from), usage());
   stragglers_.restart(to);
 }
 
@@ -198,6 +199,12 @@ void JobWatch::look() {
 
 Rank JobWatch::rank_of(LocalRank worker) const {
   return parts_.workers.records().at(worker.value()).rank;
+}
+
+std::vector<Rank> JobWatch::ranks_here() const {
+  std::vector<Rank> ranks;
+  for (const auto& record : parts_.workers.records()) ranks.push_back(record.rank);
+  return ranks;
 }
 
 std::vector<bool> JobWatch::living() const {
@@ -276,16 +283,20 @@ void JobWatch::look_for_stragglers(const std::vector<heartbeat::Beat>& beats, In
   }
 }
 
+std::vector<WorkerUsage> JobWatch::usage() const {
+  std::vector<WorkerUsage> all;
+  for (const auto& record : parts_.workers.records()) {
+    if (!record.is_living()) continue;
+    all.emplace_back();
+    add_usage(record.pid, all.back(), 0);
+  }
+  return all;
+}
+
 void JobWatch::look_for_stall(Instant now) {
   stall_look_ = now;
   if (parts_.plan.hang.stall == Millis{0}) return;
-  std::vector<WorkerUsage> usage;
-  for (const auto& record : parts_.workers.records()) {
-    if (!record.is_living()) continue;
-    usage.emplace_back();
-    add_usage(record.pid, usage.back(), 0);
-  }
-  if (const auto quiet = stall_.look(usage, now)) on_stall(*quiet);
+  if (const auto quiet = stall_.look(usage(), now)) on_stall(*quiet);
 }
 
 // ---- a hang ----
@@ -306,6 +317,7 @@ void JobWatch::on_silent(const HangDetector::Look& look) {
     return;
   }
   is_judging_ = true;
+  if (hooks_.announce_hang) hooks_.announce_hang();
   beats_then_ = board_->beats();
   std::vector<std::uint32_t> ranks;
   for (const auto& one : look.silent) ranks.push_back(rank_of(one.rank).value());
@@ -342,9 +354,16 @@ void JobWatch::on_stall(Millis quiet) {
   stacks_.collect({.question = {words, purpose}, .silent = all},
                   [this, all, restarts](Result<evidence::Answer> answer) {
                     if (restarts && board_ != nullptr) return conclude({all}, std::move(answer));
+                    if (answer) tell_behind(*answer);
                     is_judging_ = false;
                     arm();
                   });
+}
+
+void JobWatch::tell_behind(const evidence::Answer& answer) const {
+  std::vector<evidence::RankSummary> ranks;
+  for (const auto& rank : answer.evidence.ranks) ranks.push_back(rank.summary);
+  for (const auto& line : evidence::behind_lines(ranks)) parts_.messages.warning(line);
 }
 
 std::vector<SilentRank> JobWatch::silent_of(const std::vector<SilentRank>& silent) const {
@@ -384,7 +403,9 @@ evidence::NodeEvidence JobWatch::evidence_of_page(const Suspects& suspects,
     summary.is_silent = one != silent.end();
     summary.is_overdue = summary.is_silent && one->is_overdue();
     summary.is_stuck = is_still_stuck(suspects, worker);
-    if (!summary.is_silent && !summary.is_stuck) continue;
+    summary.is_starting =
+        worker.value() < beats.size() && beats[worker.value()].beats < heartbeat::kFirstBeats;
+    if (!summary.is_silent && !summary.is_stuck && !summary.is_starting) continue;
     summary.rank = record.rank;
     summary.local_rank = worker;
     summary.node = parts_.node;
@@ -440,14 +461,59 @@ void JobWatch::conclude(const Suspects& found, Result<evidence::Answer> answer) 
 
 void JobWatch::name_culprit(const std::vector<SilentRank>& silent, const std::string& file,
                             const Evidence& nodes) {
-  std::vector<Rank> ranks;
-  for (const auto& record : parts_.workers.records()) ranks.push_back(record.rank);
-  const auto cause = cause_of_hang(silent, ranks, nodes);
+  const auto cause = cause_of_hang(silent, ranks_here(), nodes);
   const Hang hang{cause.worker, cause.text, file};
   if (cause.is_here) return report_hang(hang, nodes);
   patience_.expires_after(kOtherNodesPatience);
-  patience_.async_wait([this, hang](boost::system::error_code cancelled) {
-    if (!cancelled && board_ != nullptr) hooks_.on_hang(hang);
+  patience_.async_wait([this, hang, nodes](boost::system::error_code cancelled) {
+    if (!cancelled && board_ != nullptr) report_hang(hang, nodes);
+  });
+}
+
+// ---- a hang of which other nodes tell ----
+
+std::vector<std::uint32_t> JobWatch::starting() const {
+  std::vector<std::uint32_t> found;
+  const auto beats = board_->beats();
+  for (const auto& record : parts_.workers.records()) {
+    const auto at = record.local_rank.value();
+    if (record.is_living() && at < beats.size() && beats[at].beats < heartbeat::kFirstBeats)
+      found.push_back(record.rank.value());
+  }
+  return found;
+}
+
+void JobWatch::look_for_others() {
+  if (board_ == nullptr || is_judging_ || is_suspended_) return;
+  const auto ranks = starting();
+  if (ranks.empty()) return;
+  is_judging_ = true;
+  const std::string words = "ranks of another node are silent, and may wait for " +
+                            evidence::name_ranks(ranks) + ", of which no heartbeat is known";
+  parts_.messages.warning(words + ": collecting stacks");
+  stacks_.collect({.question = {words, evidence::Purpose::end}},
+                  [this](Result<evidence::Answer> answer) { conclude_for_others(std::move(answer)); });
+}
+
+// The node of the silent ranks judges by the same facts, and reports a rank of its own.
+void JobWatch::conclude_for_others(Result<evidence::Answer> answer) {
+  const auto go_on = [this] {
+    is_judging_ = false;
+    arm();
+  };
+  if (board_ == nullptr) return;
+  if (!answer || is_suspended_) return go_on();
+  const std::string file = answer->file.empty() ? kOnStderr : answer->file;
+  hooks_.compare(answer->evidence, [this, go_on, file, round = round_](const Evidence& all) {
+    if (board_ == nullptr || round != round_ || !is_judging_) return;
+    const bool is_any_silent = std::ranges::any_of(all, [](const auto& node) {
+      return std::ranges::any_of(node.ranks, [](const auto& r) { return r.summary.is_silent; });
+    });
+    if (is_any_silent) {
+      const auto cause = cause_of_hang({}, ranks_here(), all);
+      if (cause.is_here) return report_hang({cause.worker, cause.text, file}, all);
+    }
+    go_on();
   });
 }
 

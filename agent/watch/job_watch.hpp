@@ -46,6 +46,8 @@ class JobWatch {
     /// On several nodes: adds what the other nodes found about their silent ranks, now or later.
     /// Without `done`: takes back what this node told them.
     std::function<void(const evidence::NodeEvidence& mine, std::function<void(Evidence)>)> compare;
+    /// On several nodes: tells all that ranks here are silent.
+    std::function<void()> announce_hang;
     /// On several nodes.
     std::optional<SectionSigns::Hooks> section_signs;
     SharedStep::Exchange exchange_step;
@@ -70,6 +72,9 @@ class JobWatch {
   void suspended();
   void resumed(Instant now);
 
+  /// Ranks of some node are silent, and may wait for one here that sends no heartbeats.
+  void look_for_others();
+
   // ---- what it knows ----
   [[nodiscard]] GoodputFigures goodput(Instant now) const { return goodput_.at(now); }
   [[nodiscard]] std::optional<heartbeat::Beat> beat(LocalRank worker) const;
@@ -92,10 +97,12 @@ class JobWatch {
                       Instant now);
   void look_for_stragglers(const std::vector<heartbeat::Beat>& beats, Instant now);
   void look_for_stall(Instant now);
+  [[nodiscard]] std::vector<WorkerUsage> usage() const;
   void look_for_slow_restart(const std::vector<heartbeat::Beat>& beats);
   void on_silent(const HangDetector::Look& look);
   void on_section_signs(bool has_risen);
   void on_stall(Millis quiet);
+  void tell_behind(const evidence::Answer& answer) const;
   void call_off();
   /// What was found silent, and the ranks that may be the cause besides.
   struct Suspects {
@@ -104,6 +111,7 @@ class JobWatch {
     std::vector<LocalRank> stuck{};
   };
   void conclude(const Suspects& found, Result<evidence::Answer> answer);
+  void conclude_for_others(Result<evidence::Answer> answer);
   /// Silent and nearly so; none: those that were silent go on.
   [[nodiscard]] std::vector<SilentRank> still_silent(const Suspects& found) const;
   [[nodiscard]] bool is_still_stuck(const Suspects& found, LocalRank rank) const;
@@ -114,6 +122,9 @@ class JobWatch {
   /// Those that have given no sign of life since they were found so.
   [[nodiscard]] std::vector<SilentRank> silent_of(const std::vector<SilentRank>& found) const;
   [[nodiscard]] std::vector<bool> living() const;
+  [[nodiscard]] std::vector<Rank> ranks_here() const;
+  /// Those of which no heartbeat is due yet, if they send any.
+  [[nodiscard]] std::vector<std::uint32_t> starting() const;
   [[nodiscard]] Rank rank_of(LocalRank worker) const;
   [[nodiscard]] evidence::NodeEvidence evidence_of_page(
       const Suspects& suspects, const std::vector<SilentRank>& silent) const;

@@ -26,8 +26,8 @@ class StallDetector {
     since_ = now;
     is_told_ = false;
   }
-  /// A debugger of ours held the workers for so long since the last look: that counts for nothing.
-  void leave_out(Millis held) { since_ += held; }
+  /// Stacks were read for so long until now, which makes the workers run: that counts for nothing.
+  void leave_out(Millis held, const std::vector<WorkerUsage>& usage);
   /// Between two looks.
   [[nodiscard]] Millis interval() const;
   /// @param usage  of the living workers. @return how long all have done nothing, once it is for
@@ -36,7 +36,7 @@ class StallDetector {
 
  private:
   Millis timeout_;
-  std::vector<WorkerUsage> seen_;  ///< when the latest quiet time began
+  std::vector<WorkerUsage> seen_;  ///< when the latest quiet time began, or was told
   Instant since_{};
   bool is_told_ = false;
 };

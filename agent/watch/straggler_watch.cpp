@@ -30,7 +30,7 @@ void StragglerWatch::begin_round(std::uint32_t workers) { workers_.assign(worker
 
 void StragglerWatch::restart(Instant now) { compared_from_ns_ = nanoseconds_of(now); }
 
-void StragglerWatch::take(Worker& worker, const heartbeat::Beat& beat) const {
+void StragglerWatch::take(Worker& worker, const heartbeat::Beat& beat) {
   auto& samples = worker.samples;
   // In a section no steps are done: what was before isn't compared with what comes after.
   if (beat.section_since_ns != 0) return samples.clear();
@@ -38,33 +38,65 @@ void StragglerWatch::take(Worker& worker, const heartbeat::Beat& beat) const {
   if (!samples.empty() && beat.step < samples.back().step) samples.clear();  // it began anew
   if (samples.empty() || beat.step > samples.back().step)
     samples.push_back({beat.step, beat.time_ns});
-  const auto is_enough_without_first = [&] {
-    const auto& second = samples[1];
-    return samples.back().step - second.step >= kWindowSteps &&
-           samples.back().time_ns - second.time_ns >= kWindowNs;
-  };
-  while (samples.size() > 2 && (samples.size() > kMostSamples || is_enough_without_first()))
-    samples.pop_front();
+  if (samples.size() > kMostSamples) samples.pop_front();
 }
 
-std::optional<StragglerWatch::Pace> StragglerWatch::pace_of(const Worker& worker) const {
-  const auto first = std::ranges::find_if(
-      worker.samples, [this](const Sample& one) { return one.time_ns >= compared_from_ns_; });
-  if (first == worker.samples.end()) return std::nullopt;
-  const auto& last = worker.samples.back();
-  const std::uint64_t steps = last.step - first->step;
-  const std::uint64_t time = last.time_ns > first->time_ns ? last.time_ns - first->time_ns : 0;
-  if (steps < kWindowSteps || time < kWindowNs) return std::nullopt;
-  return Pace{static_cast<double>(time) / 1e9 / static_cast<double>(steps), first->time_ns};
+std::uint64_t StragglerWatch::Window::time_ns() const {
+  return last->time_ns > first->time_ns ? last->time_ns - first->time_ns : 0;
+}
+
+double StragglerWatch::Window::seconds_a_step() const {
+  return static_cast<double>(time_ns()) / 1e9 / static_cast<double>(steps());
+}
+
+StragglerWatch::Window StragglerWatch::last_steps(const Worker& worker) {
+  Window window{worker.samples.end() - 1, worker.samples.end() - 1};
+  while (window.first != worker.samples.begin() &&
+         (window.steps() < kWindowSteps || window.time_ns() < kWindowNs))
+    --window.first;
+  return window;
+}
+
+std::optional<StragglerWatch::Window> StragglerWatch::compared(const Worker& worker) const {
+  if (worker.samples.empty()) return std::nullopt;
+  const auto window = last_steps(worker);
+  const bool is_enough = window.steps() >= kWindowSteps && window.time_ns() >= kWindowNs;
+  if (!is_enough || window.first->time_ns < compared_from_ns_) return std::nullopt;
+  return window;
+}
+
+double StragglerWatch::pace_meanwhile(const Worker& other, const Window& own,
+                                      const Window& window) const {
+  const auto& samples = other.samples;
+  const auto after = std::ranges::find_if(
+      samples, [&](const Sample& one) { return one.time_ns > window.first->time_ns; });
+  if (after == samples.end()) return own.seconds_a_step();
+  auto from_ns = static_cast<double>(after->time_ns);
+  auto from_step = static_cast<double>(after->step);
+  // The window begins between two looks at this one, or a pause does.
+  if (after != samples.begin() && (after - 1)->time_ns >= compared_from_ns_) {
+    const auto& before = *(after - 1);
+    const auto between = static_cast<double>(after->time_ns - before.time_ns);
+    const auto begin_ns = static_cast<double>(window.first->time_ns);
+    from_step -= static_cast<double>(after->step - before.step) * (from_ns - begin_ns) / between;
+    from_ns = begin_ns;
+  }
+  const auto& last = samples.back();
+  const double steps = static_cast<double>(last.step) - from_step;
+  // Of too few steps in that time it is the slower one of the two.
+  if (steps < static_cast<double>(kWindowSteps) / 2) return own.seconds_a_step();
+  const auto until_ns = static_cast<double>(std::max(last.time_ns, window.last->time_ns));
+  return (until_ns - from_ns) / 1e9 / steps;
 }
 
 std::optional<double> StragglerWatch::steps_per_second(LocalRank worker, Instant now) const {
   if (worker.value() >= workers_.size()) return std::nullopt;
   const auto& samples = workers_[worker.value()].samples;
   if (samples.size() < 2) return std::nullopt;
-  const auto& first = samples.front();
-  const auto& last = samples.back();
-  const auto steps = static_cast<double>(last.step - first.step);
+  const auto window = last_steps(workers_[worker.value()]);
+  const auto& first = *window.first;
+  const auto& last = *window.last;
+  const auto steps = static_cast<double>(window.steps());
   const auto now_ns = nanoseconds_of(now);
   const auto ns_since = [](std::uint64_t from, std::uint64_t to) {
     return to > from ? static_cast<double>(to - from) : 0;
@@ -81,24 +113,25 @@ std::vector<StragglerWatch::Straggler> StragglerWatch::look(
     const std::vector<heartbeat::Beat>& beats, Instant now) {
   if (std::ranges::any_of(beats, [](const auto& beat) { return beat.section_since_ns != 0; }))
     compared_from_ns_ = nanoseconds_of(now);
-  std::vector<std::optional<Pace>> paces;
+  std::vector<std::optional<Window>> windows;
   for (std::size_t i = 0; i < std::min(beats.size(), workers_.size()); ++i) {
     take(workers_[i], beats[i]);
-    paces.push_back(pace_of(workers_[i]));
+    windows.push_back(compared(workers_[i]));
   }
   std::vector<Straggler> found;
-  for (std::size_t i = 0; i < paces.size(); ++i) {
-    if (!paces[i]) continue;
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    if (!windows[i]) continue;
+    const auto& window = *windows[i];
     std::vector<double> others;
-    for (std::size_t k = 0; k < paces.size(); ++k)
-      if (k != i && paces[k]) others.push_back(paces[k]->seconds);
+    for (std::size_t k = 0; k < windows.size(); ++k)
+      if (k != i && windows[k]) others.push_back(pace_meanwhile(workers_[k], *windows[k], window));
     if (others.empty()) continue;
-    const double times = paces[i]->seconds / std::max(median_of(std::move(others)), 1e-9);
+    const double times = window.seconds_a_step() / std::max(median_of(std::move(others)), 1e-9);
     auto& worker = workers_[i];
     if (times <= kSlow || worker.is_told) continue;
     worker.is_told = true;
-    const Instant began{std::chrono::nanoseconds{paces[i]->since_ns}};
-    found.push_back({LocalRank{static_cast<std::uint32_t>(i)}, times, 1 / paces[i]->seconds,
+    const Instant began{std::chrono::nanoseconds{window.first->time_ns}};
+    found.push_back({LocalRank{static_cast<std::uint32_t>(i)}, times, 1 / window.seconds_a_step(),
                      std::chrono::duration_cast<Millis>(now - began)});
   }
   return found;

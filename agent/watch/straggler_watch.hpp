@@ -45,13 +45,22 @@ class StragglerWatch {
     std::deque<Sample> samples;  ///< the oldest first
     bool is_told = false;
   };
-  struct Pace {
-    double seconds = 0;  ///< a step
-    std::uint64_t since_ns = 0;
+  using At = std::deque<Sample>::const_iterator;
+  struct Window {
+    At first, last;
+    [[nodiscard]] std::uint64_t steps() const { return last->step - first->step; }
+    [[nodiscard]] std::uint64_t time_ns() const;
+    [[nodiscard]] double seconds_a_step() const;
   };
-  void take(Worker& worker, const heartbeat::Beat& beat) const;
-  /// Nothing: the window isn't full.
-  [[nodiscard]] std::optional<Pace> pace_of(const Worker& worker) const;
+  static void take(Worker& worker, const heartbeat::Beat& beat);
+  /// The last steps that are enough for a pace; of fewer: all.
+  [[nodiscard]] static Window last_steps(const Worker& worker);
+  /// Nothing: too few since `compared_from_ns_`.
+  [[nodiscard]] std::optional<Window> compared(const Worker& worker) const;
+  /// Seconds a step of another one in the time of `window`: a pause of all, outside its own last
+  /// steps, makes no straggler of the slower one.
+  [[nodiscard]] double pace_meanwhile(const Worker& other, const Window& own,
+                                      const Window& window) const;
 
   std::vector<Worker> workers_;
   /// Paces are compared over steps that began later. Before, a worker was in a section, for which

@@ -3,7 +3,7 @@
 // ever), sleep, skip (never enters the collective of this step), section (sleeps in a section with
 // a limit of 1 s), die (SIGKILL to itself), long (sleeps 3 s in a section without one), save (sleeps 8 s
 // in one of 10 min), free (hangs in one without a limit), retry (heartbeats of this step for ever),
-// stop (SIGSTOP to itself), slow (from here on 3 times slower; no collectives), nosave (reports no
+// stop (SIGSTOP to itself), only (no other rank sends heartbeats), slow (from here on 3 times slower; no collectives), nosave (reports no
 // checkpoints).
 #include <signal.h>
 #include <unistd.h>
@@ -60,7 +60,7 @@ volatile std::uint64_t counter = 0;
 
 void step_once(std::uint64_t step, std::chrono::milliseconds work,
                acc::runtime::ProcessGroup* group) {
-  acc::agent::heartbeat(step);
+  if (!faults.contains("only") || faults["only"].rank == my_rank) acc::agent::heartbeat(step);
   if (is_due("spin", step)) spin_for_ever();
   if (is_due("sleep", step)) sleep_for_ever();
   if (is_due("stop", step)) ::raise(SIGSTOP);

@@ -54,6 +54,11 @@ class OfTheRuntime(HangTest):
         job = self.run_job(2, "1000000 5 skip=0@20", HANG)
         self.assert_culprit(job, 0, GDB and "forget_the_collective", "rank 1 waits")
 
+    def test_where_only_rank_0_sends_heartbeats_it_was_named_instead_of_the_one_for_which_it_waited(self):
+        job = self.run_job(3, "1000000 5 sleep=1@20 only=0@0", HANG)
+        self.assert_culprit(job, 1, GDB and "sleep_for_ever", "hung: no heartbeat in this attempt")
+        self.assertIn("; it hasn't entered all_reduce #21, in which ranks 0,2 wait; rank 2 sent no heartbeat in this attempt", job.stderr)
+
     def test_one_that_is_stopped_is_named(self):
         job = self.run_job(3, "1000000 5 stop=2@20", HANG)
         text = self.assert_culprit(job, 2, None, "it was stopped by a signal (state T)")
@@ -227,6 +232,9 @@ class Ddp(HangTest):
 
     def test_one_that_never_enters_the_collective_is_named(self):
         self.named("skip=1@20", "forget_the_collective", "ranks 0,2 wait for it")
+
+    def test_where_only_rank_0_sends_heartbeats_it_was_named_instead_of_the_one_for_which_it_waited(self):
+        self.named("sleep=2@20", "sleep_for_ever", "ranks 0,1 wait for it", {"ONLY_RANK": "0"})
 
 
 @unittest.skipUnless(is_root(), "mounts need root")
@@ -450,6 +458,17 @@ class Watching(HangTest):
                        program=[os.path.join(PROGRAMS.name, "fake_worker")])
         self.assertEqual(job.wait(60), HANG, job.stderr)
 
+    def test_an_unchanged_stall_was_told_again_and_again_and_the_warning_named_no_rank(self):
+        script = ("import os, sys, time\nsys.path.insert(0, os.environ['ACC_HEARTBEAT_FOLDER'])\nimport acc_heartbeat\nacc_heartbeat.heartbeat(0)\n"
+                  "def MPI_Barrier(): time.sleep(1e6)\ndef load(): time.sleep(1e6)\nload() if os.environ['RANK'] == '1' else MPI_Barrier()\n")
+        path = os.path.join(self.enterContext(tempfile.TemporaryDirectory(prefix="acc-stall-")), "train.py")
+        write(path, script)
+        job = self.job("--num_processes 3 --stall_timeout 2 --no_python", "", program=[shutil.which("python3"), path],
+                       env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE)})
+        until(lambda: "warning: behind the others: rank 1, at load (train.py:6): ranks 0,2 wait for it" in job.stderr, lambda: job.stderr, 30)
+        time.sleep(8)
+        self.assertEqual(job.stderr.count("(--stall_timeout): collecting stacks"), 1, job.stderr)
+
     @unittest.skipUnless(shutil.which("nc"), "no nc (Debian: netcat-openbsd)")
     def test_a_checkpoint_is_progress(self):
         flags = "--max_restarts 9 --max_no_progress 2 --restart_delay 0 --report report.json --no_python"
@@ -550,11 +569,19 @@ class SeveralNodes(HangTest):
             self.assertRegex(job.stderr, r"job failed: rank 3 (on \S+ )?hung")
 
     def test_the_rank_on_another_node_is_named_by_both(self):
+        self.named_by_both("spin=3@20")
+
+    def test_where_only_rank_0_sends_heartbeats_the_one_on_another_node_was_not_looked_at(self):
+        for job in self.named_by_both("sleep=3@20 only=0@0"):
+            self.assertIn("hung: no heartbeat in this attempt", job.stderr)
+            self.assertIn("ranks 0-2 wait; ranks 1,2 sent no heartbeat in this attempt", job.stderr)
+
+    def named_by_both(self, words):
         port = free_port()
         flags = (f"--num_machines 2 --num_processes 4 --main_process_ip 127.0.0.1 --main_process_port {port} --hang_timeout 4 "
                  "--first_step_timeout 60 --grace 2 --dead_after 20 --lease 40 --no_python")
         token = own_token("hangs")
-        jobs = [self.job(f"{flags} --machine_rank {rank} --node_name n{rank} --report report.json", "1000000 5 spin=3@20", program=[WORKER], token=token)
+        jobs = [self.job(f"{flags} --machine_rank {rank} --node_name n{rank} --report report.json", f"1000000 5 {words}", program=[WORKER], token=token)
                 for rank in (0, 1)]
         for job in jobs:
             self.assertEqual(job.wait(120), HANG, job.stderr)
@@ -569,6 +596,7 @@ class SeveralNodes(HangTest):
         stacks = read(self.report(jobs[1])["first_failure"]["stacks"])
         self.assertIn("behind the others: rank 3", stacks)
         self.assertEqual(sorted(re.findall(r"^  rank (\d)  on n\d ", stacks, re.M)), ["0", "1", "2", "3"], stacks)
+        return jobs
 
 
 if __name__ == "__main__":

@@ -121,6 +121,24 @@ TEST_CASE("eu-stack's text becomes frames", "[agent][evidence]") {
   CHECK(place_of(stacks[0]) == "forget(int) (worker)");
 }
 
+TEST_CASE("a rank whose Python stack could not be read was shown at _start, or at PyIter_Send",
+          "[agent][evidence]") {
+  const auto place = [](std::vector<Frame> frames) { return place_of({"", std::move(frames)}); };
+  CHECK(place({{"kill", "libc.so.6"}, {"PyIter_Send", ""}, {"_PyEval_EvalFrameDefault", ""},
+               {"Py_BytesMain", ""}, {"main", ""}, {"__libc_start_main", "libc.so.6"}, {"_start", ""}}) ==
+        "kill");
+  CHECK(place({{"clock_nanosleep@@GLIBC_2.17", "libc.so.6"}, {"PyIter_Send", "python3.11"}, {"_start", ""}}) ==
+        "clock_nanosleep");
+  CHECK(place({{"__GI___clock_nanosleep", "clock_nanosleep.c:48"}, {"??", ""}, {"_start", ""}}) ==
+        "clock_nanosleep");
+  CHECK(place({{"kill", "libc.so.6"}, {"deep_spin", "spin.so"}, {"PyIter_Send", ""}, {"main", ""}}) ==
+        "deep_spin (spin.so)");
+  CHECK(place({{"kill", ""}, {"PyTrainer::run()", "t.cpp:3"}, {"main", "t.cpp:9"}}) ==
+        "PyTrainer::run() (t.cpp:3)");
+  CHECK(place({{"poll", ""}, {"main", "t.cpp:9"}, {"_start", ""}}) == "main (t.cpp:9)");
+  CHECK(place({{"??", ""}, {"??", ""}}).empty());
+}
+
 TEST_CASE("Python's stacks, of faulthandler and of py-spy, begin with the main thread",
           "[agent][evidence]") {
   auto stacks = python_stacks(kFaulthandler);
@@ -187,6 +205,20 @@ TEST_CASE("a stopped process is the culprit, wherever it is", "[agent][evidence]
   const auto found = find_culprits(all);
   CHECK(found.which == std::vector<std::size_t>{2});
   CHECK(found.why == "it was stopped by a signal (state T)");
+}
+
+TEST_CASE("one rank is stopped, another one hangs: the stacks name both", "[agent][evidence]") {
+  auto all = ranks(4);
+  all[0].waits_for_others = all[3].waits_for_others = true;
+  all[1].state = 'T';
+  all[2].waits_for_others = false;
+  all[2].at = "load (data.py:7)";
+  CHECK(behind_lines(all) ==
+        std::vector<std::string>{
+            "behind the others: rank 1: it was stopped by a signal (state T)",
+            "behind the others: rank 2, at load (data.py:7): it doesn't wait for rank 1"});
+  all[2].waits_for_others.reset();
+  CHECK(behind_lines(all).size() == 1);
 }
 
 TEST_CASE("a rank that hasn't entered the collective of the others is the culprit",
@@ -259,6 +291,101 @@ TEST_CASE("a rank that only sent heartbeats of its step was not named, but those
     all[3].step = 50;
   }
   CHECK(find_culprits(all).which == row.culprits);
+}
+
+namespace {
+
+/// Rank 0 is silent; ranks 1 and 2 have sent no heartbeat, and wait or don't by their stacks.
+std::vector<RankSummary> only_rank_0_sends(std::optional<bool> it_waits, std::optional<bool> second,
+                                           std::optional<bool> third) {
+  auto all = ranks(3);
+  all[0].waits_for_others = it_waits;
+  all[1].waits_for_others = second;
+  all[2].waits_for_others = third;
+  for (const auto i : {1U, 2U}) {
+    all[i].is_silent = all[i].has_beaten = false;
+    all[i].is_starting = true;
+    all[i].step = 0;
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("where only rank 0 sent heartbeats it was named, though it waited for another rank",
+          "[agent][evidence]") {
+  struct Row {
+    std::optional<bool> it_waits, second, third;
+    std::vector<std::size_t> culprits;
+    std::string why;
+    std::string unheard;
+  };
+  const std::string all_of_them = "ranks 1,2 sent no heartbeat in this attempt";
+  const auto row = GENERATE_COPY(values<Row>({
+      {true, true, false, {2}, "ranks 0,1 wait for it", "rank 1 sent no heartbeat in this attempt"},
+      {true, false, false, {1, 2}, "rank 0 waits for it", ""},
+      {true, {}, {}, {0}, "", all_of_them + ", so rank 0 may wait for one of them"},
+      {{}, {}, {}, {0}, "", all_of_them + ", so rank 0 may wait for one of them"},
+      {true, true, {}, {0}, "", "rank 2 sent no heartbeat in this attempt, so rank 0 may wait for it"},
+      {{}, true, false, {0}, "", all_of_them},   // nobody is known to wait for rank 2
+      {false, {}, {}, {0}, "", all_of_them},     // it waits for none
+      {false, true, false, {0}, "", all_of_them},  // rank 2 may be in its first step
+  }));
+  CAPTURE(row.it_waits.has_value(), row.second.has_value(), row.third.has_value());
+  const auto all = only_rank_0_sends(row.it_waits, row.second, row.third);
+  const auto found = find_culprits(all);
+  CHECK(found.which == row.culprits);
+  CHECK(found.why == row.why);
+  CHECK(unheard_words(all, found) == row.unheard);
+}
+
+TEST_CASE("a rank without heartbeats is named if it is stopped, or in no collective of the others",
+          "[agent][evidence]") {
+  auto all = only_rank_0_sends({}, {}, {});
+  SECTION("stopped") {
+    all[2].state = 'T';
+    CHECK(find_culprits(all).which == std::vector<std::size_t>{2});
+    all[2].state = 'D';  // it may read from a disk at this moment
+    CHECK(find_culprits(all).which == std::vector<std::size_t>{0});
+  }
+  SECTION("in no collective") {
+    for (auto& one : all) {
+      one.collectives = 42;
+      one.operation = "all_reduce";
+      one.is_inside = true;
+    }
+    all[2].is_inside = false;
+    CHECK(find_culprits(all).which == std::vector<std::size_t>{2});
+    CHECK(find_culprits(all).why == "it hasn't entered all_reduce #42, in which ranks 0,1 wait");
+    all[2].collectives = 0;  // of a program that doesn't meet there
+    CHECK(find_culprits(all).which == std::vector<std::size_t>{0});
+  }
+  SECTION("another one that sends heartbeats hangs") {
+    all.push_back(rank(3));
+    all[0].waits_for_others = true;
+    all[2].waits_for_others = all[3].waits_for_others = false;
+    CHECK(find_culprits(all).which == std::vector<std::size_t>{3});
+  }
+  SECTION("its first heartbeat was all that it sent") {
+    all[0].waits_for_others = true;
+    all[2].waits_for_others = false;
+    all[2].has_beaten = true;
+    CHECK(find_culprits(all).which == std::vector<std::size_t>{2});
+    CHECK(unheard_words(all, find_culprits(all)) == "rank 1 sent no heartbeat in this attempt");
+  }
+}
+
+TEST_CASE("stacks say which ranks sent no heartbeat, and call none behind that may wait for them",
+          "[agent][evidence]") {
+  std::vector<RankEvidence> all;
+  for (auto& one : only_rank_0_sends(true, {}, {})) {
+    all.emplace_back();
+    all.back().summary = one;
+  }
+  const auto text = stacks_text({}, all);
+  CHECK(text.find("behind the others") == std::string::npos);
+  CHECK(text.find("\nranks 1,2 sent no heartbeat in this attempt, so rank 0 may wait for one of "
+                  "them\n") != std::string::npos);
 }
 
 TEST_CASE("of two ranks at one step, one silent and one not, the silent one is named if no stack "

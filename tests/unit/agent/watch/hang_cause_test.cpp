@@ -53,7 +53,16 @@ TEST_CASE("a hang is blamed on the rank that is behind, with its last step and p
 TEST_CASE("ranks that nothing tells apart are named together", "[agent][watch]") {
   const auto cause = cause_of_hang(both_silent(), kOnA, {node_of("b", 2), node_of("a", 0)});
   CHECK(cause.worker == LocalRank{0});
-  CHECK(cause.text == "hung: no heartbeat for 12 s after step 41; likewise ranks 1-3");
+  CHECK(cause.text ==
+        "hung: no heartbeat for 12 s after step 41; likewise ranks 1-3: nothing tells them apart");
+  auto overdue = node_of("a", 0);
+  for (auto& rank : overdue.ranks) rank.summary.waits_for_others = rank.summary.is_overdue = true;
+  overdue.ranks.push_back(overdue.ranks[0]);
+  overdue.ranks[2].summary.rank = Rank{2};
+  overdue.ranks[2].summary.is_overdue = false;
+  const auto both = cause_of_hang({{LocalRank{0}, 12s, 10s, false, "save"}}, {Rank{0}, Rank{1}, Rank{2}},
+                                  {overdue});
+  CHECK(both.text == "hung in section 'save', which may take 10 s; likewise rank 1");
 }
 
 TEST_CASE("all nodes blame the same rank, and those without it say that they wait for it",
@@ -68,6 +77,22 @@ TEST_CASE("all nodes blame the same rank, and those without it say that they wai
   CHECK(on_a.worker == LocalRank{0});
   CHECK(on_a.text.starts_with("hung: waits for rank 3 on host, which hung: no heartbeat for "));
   CHECK(on_a.text.ends_with("; it was stopped by a signal (state T)"));
+}
+
+TEST_CASE("one rank was stopped, another slept, and only the stopped one was told",
+          "[agent][watch]") {
+  auto a = node_of("a", 0), b = node_of("b", 2);
+  a.ranks[0].summary.waits_for_others = b.ranks[1].summary.waits_for_others = true;
+  a.ranks[1].summary.state = 'T';
+  b.ranks[0].summary.waits_for_others = false;
+  b.ranks[0].summary.at = "load (data.py:7)";
+  const auto cause = cause_of_hang(both_silent(), kOnA, {a, b});
+  CHECK(cause.worker == LocalRank{1});
+  CHECK(cause.text.ends_with("; it was stopped by a signal (state T); rank 2 doesn't wait for it, at "
+                             "load (data.py:7)"));
+  a.ranks[0].summary.waits_for_others.reset();  // then nobody is known to wait in a call that we know
+  b.ranks[1].summary.waits_for_others.reset();
+  CHECK(cause_of_hang(both_silent(), kOnA, {a, b}).text.ends_with("(state T)"));
 }
 
 TEST_CASE("a rank that goes on is never blamed", "[agent][watch]") {
@@ -113,6 +138,35 @@ TEST_CASE("a rank that lags though it sends heartbeats is blamed with its step",
   const auto on_a = cause_of_hang(both_silent(), kOnA, {a, b});
   CHECK_FALSE(on_a.is_here);
   CHECK(on_a.text.starts_with("hung: waits for rank 3 on b, which hung: sends heartbeats, but lags "));
+}
+
+TEST_CASE("a rank that sends no heartbeats is blamed as such, also by its node, which has no silent one",
+          "[agent][watch]") {
+  auto a = node_of("a", 0), b = node_of("b", 2);
+  for (auto& rank : a.ranks) rank.summary.waits_for_others = true;
+  for (auto& rank : b.ranks) {
+    rank.summary.is_silent = rank.summary.has_beaten = false;
+    rank.summary.is_starting = true;
+    rank.summary.waits_for_others = true;
+  }
+  auto& culprit = b.ranks[1].summary;
+  culprit.waits_for_others = false;
+  culprit.at = "load (data.py:7)";
+  const auto on_b = cause_of_hang({}, kOnB, {b, a});
+  CHECK(on_b.is_here);
+  CHECK(on_b.worker == LocalRank{1});
+  CHECK(on_b.text ==
+        "hung: no heartbeat in this attempt, at load (data.py:7); ranks 0-2 wait for it; rank 2 "
+        "sent no heartbeat in this attempt");
+  const auto on_a = cause_of_hang(both_silent(), kOnA, {a, b});
+  CHECK_FALSE(on_a.is_here);
+  CHECK(on_a.text.starts_with("hung: waits for rank 3 on b, which hung: no heartbeat in this "));
+  culprit.state = 'R';
+  CHECK(cause_of_hang({}, kOnB, {b, a})
+            .text.starts_with("hung, or is busy (state R): no heartbeat in this attempt, at load"));
+  culprit.state = 'S';
+  culprit.has_beaten = true;
+  CHECK(cause_of_hang({}, kOnB, {b, a}).text.starts_with("hung: no heartbeat since its first, at "));
 }
 
 TEST_CASE("a section that is over its limit on another node is no silence of heartbeats",

@@ -29,6 +29,55 @@ TEST_CASE("a job whose workers do nothing for the time-out has stalled, told onc
   CHECK(stall.look(usage, kBegin + 210s) == 60s);
 }
 
+TEST_CASE("a stall was told again and again, as reading its stacks made the workers run",
+          "[agent][stall]") {
+  StallDetector stall{60s};
+  stall.begin(kBegin);
+  std::vector<WorkerUsage> usage{{100, 5}, {200, 6}};
+  CHECK_FALSE(stall.look(usage, kBegin + 10s));
+  CHECK(stall.look(usage, kBegin + 70s) == 60s);
+  usage[0].cpu_ms += 500;
+  usage[1].io_bytes += 1000;
+  stall.leave_out(2s, usage);
+  CHECK_FALSE(stall.look(usage, kBegin + 80s));
+  CHECK_FALSE(stall.look(usage, kBegin + 300s));
+  usage[1].io_bytes += 1;  // work of its own
+  CHECK_FALSE(stall.look(usage, kBegin + 310s));
+  CHECK(stall.look(usage, kBegin + 370s) == 60s);
+}
+
+TEST_CASE("a stall was told again and again, as timers of libraries woke the workers up",
+          "[agent][stall]") {
+  StallDetector stall{5s};
+  stall.begin(kBegin);
+  std::vector<WorkerUsage> usage{{100, 5}};
+  std::size_t told = 0;
+  for (Instant now = kBegin; now < kBegin + 300s; now += 500ms) {
+    usage[0].cpu_ms += now < kBegin + 30s ? 1 : 3;  // 0.2 to 0.6 %: gloo looks at its sockets
+    if (stall.look(usage, now)) ++told;
+  }
+  CHECK(told == 1);
+  usage[0].cpu_ms += 300;
+  CHECK_FALSE(stall.look(usage, kBegin + 301s));
+  CHECK(stall.look(usage, kBegin + 306s) == 5s);
+}
+
+TEST_CASE("stacks that are asked for again and again put off no stall", "[agent][stall]") {
+  StallDetector stall{60s};
+  stall.begin(kBegin);
+  std::vector<WorkerUsage> usage{{100, 5}};
+  Instant now = kBegin;
+  CHECK_FALSE(stall.look(usage, now));
+  for (int i = 0; i < 7; ++i) {
+    now += 8s;
+    CHECK_FALSE(stall.look(usage, now));
+    usage[0].io_bytes += 1000;
+    now += 1s;
+    stall.leave_out(1s, usage);
+  }
+  CHECK(stall.look(usage, now + 4s) == 60s);
+}
+
 TEST_CASE("one worker that computes, prints or ends is enough", "[agent][stall]") {
   StallDetector stall{60s};
   stall.begin(kBegin);

@@ -135,6 +135,22 @@ TEST_CASE("steps in which a debugger held a rank make no straggler of it", "[age
   CHECK(told == (is_restarted ? 0U : 1U));
 }
 
+TEST_CASE("a pause of all ranks made a straggler of one that is 1.5 times slower",
+          "[agent][straggler]") {
+  for (const double step : {0.05, 0.2, 1.0}) {
+    CAPTURE(step);
+    Race race{4, step, 0.05, 1};
+    race.slow_down(2, 1.5);
+    for (int i = 0; i < 60; ++i) REQUIRE(race.second().empty());
+    for (std::size_t rank = 0; rank < 4; ++rank) race.hold(rank, 8);
+    for (int i = 0; i < 120; ++i) REQUIRE(race.second().empty());
+    race.slow_down(2, 2.5 / 1.5);  // a real one is still told
+    std::size_t told = 0;
+    for (int i = 0; i < 120; ++i) told += race.second().size();
+    CHECK(told == 1);
+  }
+}
+
 TEST_CASE("the rate of a rank that hangs falls with the time that it waits", "[agent][straggler]") {
   StragglerWatch watch;
   watch.begin_round(1);
