@@ -182,6 +182,27 @@ SilentRank HangDetector::judge(LocalRank rank, const heartbeat::Beat& beat, Inst
   return found;
 }
 
+// A rank that hangs before its first step holds up the others, so long as they meet in each step.
+void HangDetector::spare_ranks_without_heartbeats(const std::vector<heartbeat::Beat>& beats,
+                                                  const std::vector<bool>& lives,
+                                                  Look& look) const {
+  const auto is_silent = [&](std::size_t i) {
+    return std::ranges::any_of(look.silent, [i](const SilentRank& one) {
+      return one.rank == LocalRank{static_cast<std::uint32_t>(i)};
+    });
+  };
+  bool does_any_go_on = false;
+  for (std::size_t i = 0; i < seen_.size(); ++i)
+    does_any_go_on =
+        does_any_go_on || (lives[i] && beats[i].time_ns != 0 && !is_silent(i));
+  if (!does_any_go_on) return;
+  std::erase_if(look.silent, [&](const SilentRank& one) {
+    if (beats[one.rank.value()].time_ns != 0) return false;
+    look.without_heartbeats.push_back(one.rank);
+    return true;
+  });
+}
+
 HangDetector::Look HangDetector::look(const std::vector<heartbeat::Beat>& beats,
                                       const std::vector<bool>& lives, Instant now) {
   Look result;
@@ -225,6 +246,7 @@ HangDetector::Look HangDetector::look(const std::vector<heartbeat::Beat>& beats,
     result.silent.clear();
     result.is_unused = true;
   }
+  if (is_used && !policy_.first_step) spare_ranks_without_heartbeats(beats, lives, result);
   if (result.silent.empty()) {
     result.nearly.clear();
     result.stuck.clear();

@@ -72,6 +72,9 @@ class HangDetector {
     /// No worker has reported anything in the time for the first step: the program may not use
     /// heartbeats. Then none is silent, unless --first_step_timeout was given.
     bool is_unused = false;
+    /// Those that have reported nothing in that time, while others go on: the program may send
+    /// heartbeats from those alone. Then these aren't silent, unless --first_step_timeout was given.
+    std::vector<LocalRank> without_heartbeats;
   };
   /// @param beats  by local rank
   /// @param lives  whether that worker runs; as many
@@ -106,6 +109,8 @@ class HangDetector {
                     Instant now);
   [[nodiscard]] bool is_stuck(const Seen& seen, const heartbeat::Beat& beat, Millis limit,
                               Instant now) const;
+  void spare_ranks_without_heartbeats(const std::vector<heartbeat::Beat>& beats,
+                                      const std::vector<bool>& lives, Look& look) const;
   [[nodiscard]] SilentRank judge(LocalRank rank, const heartbeat::Beat& beat, Instant now) const;
 
   HangPolicy policy_;

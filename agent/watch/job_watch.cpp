@@ -222,6 +222,15 @@ void JobWatch::look_for_hangs(const std::vector<heartbeat::Beat>& beats,
                             ": --hang_timeout has no effect on a program that sends none "
                             "(docs/worker-socket.md)");
   }
+  if (!seen.without_heartbeats.empty() && !std::exchange(is_unused_told_, true)) {
+    std::vector<std::string> ranks;
+    for (const auto local : seen.without_heartbeats)
+      ranks.push_back(std::to_string(rank_of(local).value()));
+    parts_.messages.warning((ranks.size() == 1 ? "rank " : "ranks ") + join(ranks, ",") +
+                            " sent no heartbeat in " + describe(hangs_.first_limit()) +
+                            ", and others go on: --hang_timeout judges only ranks that send some, "
+                            "so send them from all ranks (docs/worker-socket.md)");
+  }
   if (section_signs_) section_signs_->note(seen, hangs_.step_limit(), now);
   if (shared_step_) shared_step_->note(hangs_.longest_step(), seen.is_any_waiting, now);
   tell_held(seen, now);

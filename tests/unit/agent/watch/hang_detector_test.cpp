@@ -109,8 +109,32 @@ TEST_CASE("a program that sends no heartbeats doesn't hang by our default", "[ag
   const auto look = ranks.look(kStart + 600s);
   CHECK(look.silent.empty());
   CHECK(look.is_unused);
-  ranks.beat(0, kStart + 601s);  // one does: now the other is missing
-  CHECK(ranks.look(kStart + 602s).silent.size() == 1);
+}
+
+TEST_CASE("a healthy job whose rank 0 alone sends heartbeats was ended after ten minutes",
+          "[agent][hang]") {
+  auto policy = fixed(10s);
+  SECTION("by our own time for the first step") {
+    Ranks ranks{policy};
+    for (int i = 0; i < 700; ++i) ranks.beat(0, kStart + i * 1s);
+    const auto look = ranks.look(kStart + 700s);
+    CHECK(look.silent.empty());
+    CHECK_FALSE(look.is_unused);
+    REQUIRE(look.without_heartbeats.size() == 1);
+    CHECK(look.without_heartbeats[0] == LocalRank{1});
+    CHECK(look.next == kStart + 709s);
+    const auto then = ranks.look(kStart + 709s);  // now rank 0 waits, perhaps for the other one
+    CHECK(then.silent.size() == 2);
+    CHECK(then.without_heartbeats.empty());
+  }
+  SECTION("a time that was given holds for all") {
+    policy.first_step = 600s;
+    Ranks ranks{policy};
+    for (int i = 0; i < 700; ++i) ranks.beat(0, kStart + i * 1s);
+    const auto look = ranks.look(kStart + 700s);
+    REQUIRE(look.silent.size() == 1);
+    CHECK(look.silent[0].rank == LocalRank{1});
+  }
 }
 
 TEST_CASE("in a section only its own limit counts", "[agent][hang]") {
