@@ -6,14 +6,25 @@
 #include "agent/life_line.hpp"
 #include "agent/report_file.hpp"
 #include "common/exit_codes.hpp"
+#include "common/host_name.hpp"
 
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <string>
 
 namespace acc::agent {
+
+namespace {
+
+// Of several hosts whose lines go to one terminal.
+std::string program_of(const JobPlan& plan) {
+  return plan.output.is_reported_elsewhere ? "acc-launch: " + host_name() : "acc-launch";
+}
+
+}  // namespace
 
 int run(const JobPlan& plan, const GuardianLink& guardian) {
   // It died while we read the command line.
@@ -34,7 +45,7 @@ int run(const JobPlan& plan, const GuardianLink& guardian) {
           plan.local_world_size,
           needed + descriptors_of_workers(plan.output, plan.local_world_size, detect_console()),
           limit.now());
-      std::fprintf(stderr, "acc-launch: %s (exit code %d)\n", words.c_str(),
+      std::fprintf(stderr, "%s: %s (exit code %d)\n", program_of(plan).c_str(), words.c_str(),
                    to_int(ExitCode::resources));
       note_refusal(guardian, words);
       return to_int(ExitCode::resources);
@@ -48,7 +59,7 @@ int run(const JobPlan& plan, const GuardianLink& guardian) {
     return code;
   } catch (const std::exception& e) {
     // Out of memory or a bug: the guardian ends what is left of the job.
-    std::fprintf(stderr, "acc-launch: the agent gave up: %s\n", e.what());
+    std::fprintf(stderr, "%s: the agent gave up: %s\n", program_of(plan).c_str(), e.what());
     return to_int(ExitCode::agent_lost);
   }
 }

@@ -271,7 +271,7 @@ void AgentLoop::open_control() {
   log::info("no_control_socket", {{"job", job_id_}, {"why", why.what}});
   if (why.code == Errc::not_permitted)
     messages_.warning("acc-ctl can't reach this job: " + why.what +
-                      ": XDG_RUNTIME_DIR names a folder of your own");
+                      ": name a folder of your own in XDG_RUNTIME_DIR");
 }
 
 // ---- events in ----

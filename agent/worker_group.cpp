@@ -3,6 +3,7 @@
 #include "agent/containment.hpp"
 #include "agent/cpu_limit.hpp"
 #include "agent/pmi_server.hpp"
+#include "agent/process_stat.hpp"
 #include "common/log.hpp"
 #include "common/poll_now.hpp"
 
@@ -306,14 +307,20 @@ void WorkerGroup::take_exit(std::size_t index) {
   hooks_.on_exit(record);
 }
 
-// Its pidfd stays readable meanwhile: to wait for that would not be to wait.
+// Its pidfd stays readable meanwhile: to wait for that would not be to wait. strace and what reads
+// stacks let go at once, so nothing is told at the first look.
 void WorkerGroup::await_tracer(std::size_t index) {
+  constexpr std::chrono::milliseconds kFirstLook{20};
   constexpr std::chrono::milliseconds kLookAgain{200};
   auto& record = records_[index];
-  if (!std::exchange(record.is_traced_death, true)) hooks_.on_traced_death(record);
+  const bool is_first = !std::exchange(record.was_held_dead, true);
+  if (!is_first && !record.is_traced_death && tracer_of(record.pid) != 0) {
+    record.is_traced_death = true;
+    hooks_.on_traced_death(record);
+  }
   traced_.push_back(index);
   if (traced_.size() > 1) return;
-  trace_timer_.expires_after(kLookAgain);
+  trace_timer_.expires_after(is_first ? kFirstLook : kLookAgain);
   trace_timer_.async_wait([this, epoch = epoch_](boost::system::error_code error) {
     if (error || epoch != epoch_) return;
     for (const auto one : std::exchange(traced_, {})) take_exit(one);
@@ -352,7 +359,10 @@ void WorkerGroup::signal_one(pid_t pid, int signo) {
   auto& record = records_[living->second];
   const bool ends = signo == SIGTERM || signo == SIGINT || signo == SIGQUIT || signo == SIGHUP ||
                     signo == SIGKILL;
-  if (ends && !record.asked_to_end) {
+  // One that is dead and traced, so that it can't be reaped yet, died by itself, too.
+  const auto& pidfd = pidfds_[living->second];
+  const bool is_dead = pidfd && is_ready(pidfd->native_handle(), POLLIN);
+  if (ends && !record.asked_to_end && !is_dead) {
     const auto seen = look_at(pid, WEXITED | WSTOPPED);
     const bool stopped = seen.si_pid == pid && seen.si_code == CLD_STOPPED;
     record.was_stopped = stopped;

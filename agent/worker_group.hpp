@@ -34,7 +34,8 @@ struct WorkerRecord {
   std::uint64_t peak_rss_bytes = 0;
   bool asked_to_end = false;  ///< we had signalled it before it ended: not to blame
   bool was_stopped = false;   ///< found in state T when it was asked to end
-  bool is_traced_death = false;  ///< its tracer had to take its status first
+  bool was_held_dead = false;    ///< it was dead, and couldn't be reaped
+  bool is_traced_death = false;  ///< … for a while, as its tracer had to take its status first
   std::optional<SpawnFailure> exec_failure{};  ///< it never ran the program
   std::optional<int> abort_code{};             ///< of MPI_Abort
   std::optional<std::chrono::seconds> cpu_limit{};  ///< of processor time, if its end is due to it

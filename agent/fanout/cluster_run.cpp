@@ -233,7 +233,8 @@ class ClusterRun {
     if (whole == written_there) return;
     const auto written = write_report_file(file, whole, {});
     if (written.has_error())
-      say("warning: the report lacks what other hosts lost: " + written.error().what);
+      say("warning: the report has the end and the losses of the first host alone: " +
+          written.error().what);
   }
 
   // ---- events in ----

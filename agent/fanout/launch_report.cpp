@@ -4,6 +4,8 @@
 #include "common/exit_codes.hpp"
 #include "common/exit_status.hpp"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 namespace acc::agent {
@@ -24,8 +26,13 @@ std::string verdict_of(int exit_code) {
   if (exit_code == to_int(ExitCode::unfit)) return std::string{to_string(Outcome::unfit)};
   if (exit_code == to_int(ExitCode::unkillable)) return std::string{to_string(Outcome::unkillable)};
   if (exit_code == to_int(ExitCode::agent_lost)) return "agent_lost";  // as in a short report
-  const bool is_missing = exit_code == to_int(ExitCode::nodes_missing);
-  return std::string{to_string(is_missing ? Outcome::nodes_missing : Outcome::cannot_start)};
+  if (exit_code == to_int(ExitCode::nodes_missing))
+    return std::string{to_string(Outcome::nodes_missing)};
+  constexpr std::array kRefusals{ExitCode::failure, ExitCode::usage, ExitCode::resources,
+                                 ExitCode::output, ExitCode::refused};
+  const bool is_refusal = std::ranges::any_of(
+      kRefusals, [exit_code](ExitCode code) { return to_int(code) == exit_code; });
+  return std::string{to_string(is_refusal ? Outcome::cannot_start : Outcome::failed)};
 }
 
 }  // namespace
@@ -61,16 +68,19 @@ std::optional<ReportEnd> end_to_report(const FanOutState& state,
                                        const std::vector<std::string>& names, int exit_code,
                                        int reported) {
   if (reported == exit_code) return std::nullopt;
-  if (state.missed && state.is_rest_told) {
+  const bool is_stopped = state.stop_signal != 0 && exit_code == 128 + state.stop_signal;
+  if (!is_stopped && state.missed && state.is_rest_told) {
     const auto& host = state.hosts[*state.missed];
     return ReportEnd{verdict_of(exit_code), exit_code,
                      names[*state.missed] + ": " + why_missed(host) + ", and nothing starts it again",
                      0};
   }
-  if (state.stop_signal == 0) return std::nullopt;
+  if (!is_stopped) return std::nullopt;
+  const bool have_all_ended = std::ranges::all_of(
+      state.hosts, [](const FanOutHost& host) { return host.exit_code.has_value(); });
   return ReportEnd{std::string{to_string(Outcome::stopped)}, exit_code,
-                   signal_name(state.stop_signal) +
-                       " to acc-launch, which didn't wait for the end of all hosts",
+                   signal_name(state.stop_signal) + " to acc-launch" +
+                       (have_all_ended ? "" : ", which didn't wait for the end of all hosts"),
                    state.stop_signal};
 }
 

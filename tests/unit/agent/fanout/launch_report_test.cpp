@@ -53,6 +53,7 @@ TEST_CASE("a report said that the user stopped the job where another host's part
   CHECK(end_to_report(state, {"a", "b"}, 70, 143).value().verdict == "agent_lost");
   CHECK(end_to_report(state, {"a", "b"}, 69, 143).value().verdict == "nodes_missing");
   CHECK(end_to_report(state, {"a", "b"}, 73, 143).value().verdict == "cannot_start");
+  CHECK(end_to_report(state, {"a", "b"}, 7, 143).value().verdict == "failed");
 }
 
 TEST_CASE("a report that is right stays as it is", "[agent][fanout]") {
@@ -72,6 +73,13 @@ TEST_CASE("a user who didn't wait for all hosts reads that the job was stopped",
   const auto end = end_to_report(state, {"a", "b"}, 130, 70).value();
   CHECK(end.verdict == "stopped");
   CHECK(end.stop_signal == SIGINT);
+  CHECK(end.reason == "SIGINT to acc-launch");
+  state.hosts[1].exit_code.reset();
+  state.missed = 0;  // a host that was missed meanwhile changes nothing
+  state.is_rest_told = true;
+  const auto left = end_to_report(state, {"a", "b"}, 130, 70).value();
+  CHECK(left.verdict == "stopped");
+  CHECK(left.reason == "SIGINT to acc-launch, which didn't wait for the end of all hosts");
 }
 
 TEST_CASE("what the launching acc-launch lost itself was missing in the report", "[agent][fanout]") {
