@@ -105,6 +105,65 @@ TEST_CASE("accelerate launch: a flag beats the file that the line names", "[conf
         "MULTI_CPU");
 }
 
+TEST_CASE("accelerate launch without a count is converted with every flag for the type",
+          "[configure][foreign]") {
+  constexpr std::pair<const char*, const char*> kTypes[] = {
+      {"--multi_gpu", "MULTI_GPU"},
+      {"--use_fsdp", "FSDP"},
+      {"--use_deepspeed --zero_stage 2", "DEEPSPEED"},
+      {"--use_megatron_lm", "MEGATRON_LM"}};
+  for (const auto& [flags, type] : kTypes) {
+    const auto words = "accelerate launch " + std::string{flags} + " t.py";
+    for (const std::uint32_t gpus : {0U, 1U, 8U}) {
+      const auto line = read(words, gpus);
+      CHECK(at(line, "distributed_type") == type);
+      CHECK(at(line, "num_processes") == std::to_string(std::max(gpus, 1U)));
+      CHECK(has_note(line, "leaves num_processes to the launcher"));
+    }
+    const auto chosen = read("accelerate launch " + std::string{flags} + " --gpu_ids 0,1 t.py", 8);
+    CHECK(at(chosen, "num_processes") == "2");
+    CHECK(has_note(chosen, "2 by --gpu_ids"));
+  }
+  const auto cpu = read("accelerate launch --cpu t.py", 8);
+  CHECK(at(cpu, "distributed_type") == "NO");
+  CHECK(at(cpu, "num_processes") == "1");
+  CHECK(at(read("accelerate launch --gpu_ids 0,1 t.py"), "distributed_type") == "MULTI_GPU");
+  CHECK(at(read("accelerate launch --gpu_ids all --multi_gpu t.py", 8), "num_processes") == "8");
+}
+
+TEST_CASE("a file of type NO needs no count beside a flag for another type",
+          "[configure][foreign]") {
+  const Map base{{"distributed_type", Value{"NO"}}};
+  const auto line = read("accelerate launch --config_file f.yaml --multi_gpu t.py", 8, base);
+  CHECK(at(line, "distributed_type") == "MULTI_GPU");
+  CHECK(at(line, "num_processes") == "1");
+}
+
+TEST_CASE("what acc-launch starts by several counts and devices is converted, too",
+          "[configure][foreign]") {
+  const auto one = read("accelerate launch --multi_gpu --gpu_ids 0 t.py", 8);
+  CHECK(at(one, "distributed_type") == "NO");
+  CHECK(at(one, "nproc_per_node") == "1");
+  CHECK(at(one, "num_processes") == "(none)");
+  CHECK(at(read("accelerate launch --num_processes 4 --gpu_ids 0 t.py", 8), "nproc_per_node") ==
+        "4");
+  const Map base{{"distributed_type", Value{"MULTI_GPU"}},
+                 {"nproc_per_node", Value{std::int64_t{2}}},
+                 {"nnodes", Value{std::int64_t{1}}}};
+  const auto flag = read("accelerate launch --config_file f.yaml --num_processes 3 t.py", 8, base);
+  CHECK(at(flag, "num_processes") == "3");
+  CHECK(at(flag, "nproc_per_node") == "(none)");
+  const auto both = read("acc-launch --config_file f.yaml --nproc_per_node 4 t.py", 8, base);
+  CHECK(at(both, "num_processes") == "4");
+  const auto machines = read(
+      "acc-launch --num_machines 2 --machine_rank 0 --main_process_ip a --main_process_port 1 "
+      "--nproc_per_node 4 t.py");
+  CHECK(at(machines, "num_processes") == "8");
+  CHECK(at(machines, "num_machines") == "2");
+  CHECK(at(read("acc-launch --nproc_per_node 1 t.py"), "nproc_per_node") == "1");
+  CHECK(at(read("acc-launch --num_processes 0 t.py", 8), "distributed_type") == "NO");
+}
+
 TEST_CASE("a flag without a counterpart is one line", "[configure][foreign]") {
   CHECK(has_note(read("accelerate launch --num_processes 2 --frobnicate t.py"), "--frobnicate"));
   const auto mpi =
