@@ -208,9 +208,50 @@ TEST_CASE("mpirun -np uses as many hosts as it needs, not all", "[configure][for
   CHECK(has_note(read("mpirun --hostfile plain -np 2 ./a"), "MPICH deals the workers out"));
   CHECK(refusal("mpirun --hostfile hosts4 -np 40 ./a").find("room for 32") != std::string::npos);
   CHECK(refusal("mpirun --hostfile plain ./a").find("gives no slots") != std::string::npos);
-  for (const auto* words : {"mpirun --hostfile none -np 2 ./a", "mpirun -np 4 -ppn 2 ./a",
-                            "mpirun -H a --hostfile hosts4 ./a", "mpirun -H a::b ./a"})
+  for (const auto* words : {"mpirun --hostfile none -np 2 ./a", "mpirun -H a --hostfile hosts4 ./a",
+                            "mpirun -H a::b ./a"})
     CHECK_FALSE(refusal(words).empty());
+}
+
+TEST_CASE("mpirun --oversubscribe starts more workers than the hosts have slots",
+          "[configure][foreign]") {
+  const auto line = read("mpirun -np 8 -H a:2,b:2 --oversubscribe ./a.out");
+  CHECK(acc::join(line.flags, " ") == "--hosts a:4,b:4 --ssh --no_python");
+  CHECK(at(line, "num_processes") == "8");
+  CHECK(start("mpirun -np 8 -H a:1,b:4 -oversubscribe ./a") ==
+        "--hosts a:3,b:5 --ssh --no_python ./a");
+  CHECK(start("mpirun -np 40 --hostfile hosts4 --map-by slot:OVERSUBSCRIBE ./a") ==
+        "--hosts n1:10,n2:10,n3:10,n4:10 --ssh --no_python ./a");
+  CHECK(start("mpirun -np 3 -H a:2,b:2 --oversubscribe ./a") ==
+        "--hosts a:2,b:1 --ssh --no_python ./a");
+  CHECK(refusal("mpirun -np 8 -H a:2,b:2 ./a").find("or --oversubscribe") != std::string::npos);
+}
+
+TEST_CASE("mpirun --map-by ppr:N:node counts workers on each host", "[configure][foreign]") {
+  for (const auto* words : {"--map-by ppr:2:node", "-ppr 2:node", "--map-by PPR:2:NODE"}) {
+    const auto line = read("mpirun -H a:8,b:8 " + std::string{words} + " ./a");
+    CHECK(acc::join(line.flags, " ") == "--hosts a:2,b:2 --ssh --no_python");
+    CHECK_FALSE(has_note(line, "left out"));
+  }
+  CHECK(has_note(read("mpirun -H a:8,b:8 --map-by ppr:2:node:PE=4 ./a"), "left out: --map-by"));
+  CHECK(at(read("mpirun --map-by ppr:3:node ./a"), "num_processes") == "3");
+  for (const auto* words : {"--map-by ppr:1:socket", "--map-by ppr:2", "-npersocket 1"})
+    CHECK(refusal("mpirun -np 2 " + std::string{words} + " ./a").find("on each host: write") !=
+          std::string::npos);
+  CHECK(refusal("mpirun --map-by ppr:x:node ./a").find("is no count") != std::string::npos);
+}
+
+TEST_CASE("mpirun uses the hosts of every -H", "[configure][foreign]") {
+  CHECK(start("mpirun -np 4 -H a:2 --host b:2 ./a") == "--hosts a:2,b:2 --ssh --no_python ./a");
+  CHECK(refusal("mpirun -np 2 --hostfile hosts4 --hostfile plain ./a").find("given twice") !=
+        std::string::npos);
+}
+
+TEST_CASE("mpiexec -ppn without hosts starts all workers here", "[configure][foreign]") {
+  const auto line = read("mpiexec -n 4 -ppn 2 ./a.out");
+  CHECK(at(line, "num_processes") == "4");
+  CHECK(line.flags == std::vector<std::string>{"--no_python"});
+  CHECK(has_note(line, "the line names no host: all start here"));
 }
 
 TEST_CASE("what mpirun looks up on PATH is started, not given to Python", "[configure][foreign]") {
