@@ -4,12 +4,14 @@
 #include "launcher/cli.hpp"
 #include "launcher/configure/config_map.hpp"
 #include "launcher/configure/refusals.hpp"
+#include "launcher/configure/unexpanded.hpp"
 #include "launcher/host_list.hpp"
 #include "launcher/hosts_flags.hpp"
 #include "launcher/key_table.hpp"
 #include "launcher/merge.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -22,6 +24,8 @@ using launcher::Key;
 using launcher::Place;
 
 namespace {
+
+constexpr const char* kCounts[] = {"num_processes", "nproc_per_node", "nnodes"};
 
 void put_value(Map& map, const launcher::KeyRow& row, const Value& value) {
   const auto section = launcher::section_name(row.place);
@@ -48,7 +52,9 @@ class KnownFlags {
       done_.notes.push_back("left out: " + line_.complaints[place].what);
     for (const auto& option : line_.options) take(option);
     take_counts();
+    take_count_of_launcher();
     take_type();
+    take_one_device();
     take_endpoint();
     if (line_.script && !line_.script_is_certain)
       done_.notes.push_back("is " + in_quotes(*line_.script, 60) +
@@ -97,20 +103,48 @@ class KnownFlags {
   void take_counts() {
     if (is_on_hosts_) return take_counts_of_hosts();
     const bool is_counted = is_given("nproc_per_node"_key) || is_given("nnodes"_key);
-    if (!is_torchrun_ && !is_counted) return;
-    const auto workers = is_given("nproc_per_node"_key) ? word("nproc_per_node"_key) : "1";
-    const auto nodes = is_given("nnodes"_key) ? word("nnodes"_key) : "1";
+    if (!is_torchrun_ && !is_counted) return drop_counts_per_machine();
+    const auto workers = count_in({"nproc_per_node"});
+    const auto nodes = count_in({"nnodes", "num_machines"});
+    drop({"num_processes", "nproc_per_node", "num_machines", "nnodes"});
     const auto workers_count = parse_number<std::int64_t>(workers);
     const auto nodes_count = parse_number<std::int64_t>(nodes);
-    // On the CPU num_processes: 1 is a plain process, without a rank.
-    const bool is_plain = is_given("cpu"_key) && workers_count == 1 && nodes_count == 1;
+    // num_processes: 1 is a plain process, without a rank, unless the type is MULTI_GPU.
+    const bool is_plain =
+        (is_given("cpu"_key) || !is_torchrun_) && workers_count == 1 && nodes_count == 1;
     if (workers_count && nodes_count && !is_plain) {
       put(done_.map, "num_processes", Value{*workers_count * *nodes_count});
       return put(done_.map, "num_machines", Value{*nodes_count});
     }
-    std::erase_if(done_.map, [](const Entry& entry) { return entry.key == "num_processes"; });
     put(done_.map, "nproc_per_node", Value{workers});
     put(done_.map, "nnodes", Value{nodes});
+  }
+
+  /// The value of the first of the keys, of the line or else of its file, that is set; "1".
+  [[nodiscard]] std::string count_in(std::initializer_list<const char*> keys) const {
+    for (const auto* key : keys) {
+      const auto* option = line_.given(launcher::key_of(*launcher::find_key(key)));
+      if (option != nullptr) return option->word;
+    }
+    for (const auto* key : keys)
+      if (const auto* value = value_of(done_.map, key); value != nullptr)
+        return python_text(*value);
+    return "1";
+  }
+
+  void drop(std::initializer_list<std::string_view> keys) {
+    std::erase_if(done_.map, [&](const Entry& entry) {
+      return std::ranges::find(keys, entry.key) != keys.end();
+    });
+  }
+
+  /// --num_processes beats the counts per machine of the file, which can't have both.
+  void drop_counts_per_machine() {
+    if (!is_given("num_processes"_key)) return;
+    const auto nodes = parse_number<std::int64_t>(count_in({"num_machines", "nnodes"}));
+    if (value_of(done_.map, "nnodes") != nullptr && nodes)
+      put(done_.map, "num_machines", Value{*nodes});
+    drop({"nproc_per_node", "nnodes"});
   }
 
   /// On each host; in a file they would be of the whole job. Without any it is one worker a host.
@@ -131,6 +165,24 @@ class KnownFlags {
     if (!has_slots) keep_flag(launcher::row_of("nproc_per_node"_key), "1");
   }
 
+  /// Where nothing says how many workers: a file must, unless its type is NO.
+  void take_count_of_launcher() {
+    const bool is_counted = std::ranges::any_of(
+        kCounts, [this](const char* key) { return value_of(done_.map, key) != nullptr; });
+    if (is_counted || is_torchrun_ || is_on_hosts_) return;
+    const auto put_count = [this](std::int64_t count, const std::string& by) {
+      put(done_.map, "num_processes", Value{count});
+      done_.notes.push_back(
+          "the line leaves num_processes to the launcher: " + std::to_string(count) + by);
+    };
+    if (!context_.base_path.empty()) return put_count(1, ", the default of a file of type NO");
+    if (is_given("cpu"_key)) return put_count(1, " with --cpu");
+    const auto ids = word("gpu_ids"_key);
+    if (!ids.empty() && ids != "all")
+      return put_count(std::ssize(split(ids, ',')), " by --gpu_ids");
+    put_count(std::max(context_.gpus, 1U), " by the devices of this machine");
+  }
+
   void take_type() {
     constexpr std::pair<Key, const char*> kTypes[] = {{"use_deepspeed"_key, "DEEPSPEED"},
                                                       {"use_fsdp"_key, "FSDP"},
@@ -143,20 +195,29 @@ class KnownFlags {
     for (const auto& [flag, type] : kTypes)
       if (is_given(flag)) return put(done_.map, "distributed_type", Value{type});
     if (value_of(done_.map, "distributed_type") != nullptr) return;
-    const bool is_counted = value_of(done_.map, "num_processes") != nullptr;
-    if (!is_torchrun_ && !is_counted && !is_on_hosts_) {
-      put(done_.map, "num_processes", Value{std::int64_t{std::max(context_.gpus, 1U)}});
-      done_.notes.push_back("the line leaves num_processes to the launcher: " +
-                            std::to_string(std::max(context_.gpus, 1U)) +
-                            " by the devices of this machine");
-    }
     const bool has_ranks = is_torchrun_ || is_on_hosts_ || !is_single();
     put(done_.map, "distributed_type", Value{has_ranks ? "MULTI_GPU" : "NO"});
   }
 
   [[nodiscard]] bool is_single() const {
     const auto* count = value_of(done_.map, "num_processes");
-    return count != nullptr && count->integer() != nullptr && *count->integer() == 1;
+    return count != nullptr && count->integer() != nullptr && *count->integer() <= 1;
+  }
+
+  /// A file of type MULTI_GPU must name two devices. torchrun's count starts workers that share
+  /// one.
+  void take_one_device() {
+    const auto* type = value_of(done_.map, "distributed_type");
+    const auto ids = word("gpu_ids"_key);
+    const bool is_one = !ids.empty() && ids != "all" && ids.find(',') == std::string::npos;
+    const auto* count = value_of(done_.map, "num_processes");
+    const bool is_here = count_in({"num_machines"}) == "1";
+    if (!is_one || !is_here || python_text(*type) != "MULTI_GPU") return;
+    put(done_.map, "distributed_type", Value{"NO"});
+    if (count == nullptr) return;
+    const Value workers{python_text(*count)};
+    drop({"num_processes"});
+    put(done_.map, "nproc_per_node", workers);
   }
 
   void take_endpoint() {
@@ -189,6 +250,9 @@ class KnownFlags {
 Result<ForeignLine> read_known(std::span<const std::string> words, bool is_torchrun,
                                const LineContext& context) {
   const auto line = launcher::parse_command_line(words);
+  const auto behind = line.script_args.size() + (line.script ? 1 : 0);
+  const auto unexpanded = unexpanded_values(words.first(words.size() - behind));
+  if (!unexpanded.empty()) return joined(unexpanded);
   const auto complaints = refusals(line, context.base_path, context.base);
   if (!complaints.empty()) return joined(complaints);
   return KnownFlags{line, is_torchrun, context}.read();

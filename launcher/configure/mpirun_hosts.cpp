@@ -23,6 +23,13 @@ Shares filled(std::int64_t workers, const Shares& room) {
   return shares;
 }
 
+/// What doesn't fit is shared out evenly, the first hosts get one more (as Open MPI 4).
+void add_surplus(Shares& room, std::int64_t surplus) {
+  const auto hosts = std::ssize(room);
+  for (std::int64_t i = 0; i < hosts; ++i)
+    room[static_cast<std::size_t>(i)] += surplus / hosts + (i < surplus % hosts ? 1 : 0);
+}
+
 std::string in_host_list(const Host& host, std::int64_t workers) {
   auto login = host.login;
   if (host.address.find(':') != std::string::npos)  // IPv6
@@ -32,7 +39,7 @@ std::string in_host_list(const Host& host, std::int64_t workers) {
 
 std::string too_few(const std::string& has, std::int64_t workers) {
   return std::to_string(workers) + " workers, but " + has +
-         ": give a number that fits, or more hosts";
+         ": give a number that fits, more hosts, or --oversubscribe";
 }
 
 }  // namespace
@@ -45,7 +52,11 @@ Result<MpirunHosts> share_as_mpirun(const std::vector<Host>& hosts, const Mpirun
   Shares room;
   for (const auto& host : hosts)
     room.push_back(counts.per_host > 0 ? counts.per_host : host.slots.value_or(1));
-  const auto all = std::accumulate(room.begin(), room.end(), std::int64_t{0});
+  auto all = std::accumulate(room.begin(), room.end(), std::int64_t{0});
+  if (counts.oversubscribes && has_slots && counts.per_host == 0 && counts.workers > all) {
+    add_surplus(room, counts.workers - all);
+    all = counts.workers;
+  }
   MpirunHosts done;
   done.workers = counts.workers > 0 ? counts.workers : all;
   const bool is_dealt_out = !has_slots && counts.per_host == 0 && done.workers > count;

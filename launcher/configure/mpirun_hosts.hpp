@@ -11,8 +11,9 @@
 namespace acc::configure {
 
 struct MpirunCounts {
-  std::int64_t workers = 0;   ///< of the whole job; 0: not told
-  std::int64_t per_host = 0;  ///< 0: not told
+  std::int64_t workers = 0;     ///< of the whole job; 0: not told
+  std::int64_t per_host = 0;    ///< 0: not told
+  bool oversubscribes = false;  ///< more workers than slots are wanted
 };
 
 struct MpirunHosts {

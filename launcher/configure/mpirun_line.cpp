@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace acc::configure {
 
@@ -20,8 +22,11 @@ class MpirunLine {
       : read_{read_mpirun_flags(words)}, line_{read_.line}, context_{context} {}
 
   Result<ForeignLine> read() {
+    if (!read_.complaints.empty()) return joined(read_.complaints);
     refuse_several_programs();
-    counts_ = {count_of(read_, "@workers"), count_of(read_, "@per_host")};
+    take_mapping();
+    counts_.workers = count_of(read_, "@workers");
+    counts_.per_host = count_of(read_, "@per_host");
     if (last_of(read_, "@one_per_host") != nullptr) counts_.per_host = 1;
     if (read_.complaints.empty()) take_hosts();
     if (read_.complaints.empty() && !has_hosts(line_)) take_counts_here();
@@ -46,11 +51,56 @@ class MpirunLine {
              "chooses by RANK");
   }
 
+  /// ppr:2:node counts workers on each host; all else says where on a host they run.
+  void take_mapping() {
+    counts_.oversubscribes = last_of(read_, "@oversubscribe") != nullptr;
+    std::vector<SpecialFlag> mappings;
+    for (const auto& flag : read_.special) {
+      if (flag.to == "@map_by") mappings.push_back(flag);
+      if (flag.to == "@per_socket")
+        complain(flag.name + ": acc-launch counts workers on each host: write --npernode N");
+    }
+    for (const auto& flag : mappings) take_mapping_of(flag);
+  }
+
+  void take_mapping_of(const SpecialFlag& flag) {
+    auto text = to_lower(flag.value);
+    if (flag.name.ends_with("ppr")) text = "ppr:" + text;
+    std::ranges::replace(text, ',', ':');  // both stand between modifiers
+    const auto parts = split(text, ':');
+    const auto has = [&](std::string_view part) {
+      return std::ranges::find(parts, part) != parts.end();
+    };
+    counts_.oversubscribes |= has("oversubscribe");
+    const bool counts_workers = parts.front() == "ppr";
+    if (counts_workers && (parts.size() < 3 || parts[2] != "node"))
+      return complain(flag.name + ": " + in_quotes(flag.value, 60) +
+                      ": acc-launch counts workers on each host: write ppr:N:node");
+    if (counts_workers) read_.special.push_back({"@per_host", flag.name, parts[1], {}});
+    if (!counts_workers || parts.size() > 3)
+      line_.notes.push_back("left out: " + flag.name + " " + flag.value + ": " +
+                            std::string{kNotBound});
+  }
+
+  /// -H a -H b is -H a,b.
+  [[nodiscard]] std::optional<SpecialFlag> all_hosts() const {
+    std::optional<SpecialFlag> all;
+    for (const auto& flag : read_.special) {
+      if (flag.to != "@hosts") continue;
+      if (all) all->value += "," + flag.value;
+      if (!all) all = flag;
+    }
+    return all;
+  }
+
   void take_hosts() {
-    const auto* hosts = last_of(read_, "@hosts");
+    const auto hosts = all_hosts();
     const auto* file = last_of(read_, "@hostfile");
-    if (hosts == nullptr && file == nullptr) return;
-    if (hosts != nullptr && file != nullptr)
+    if (!hosts && file == nullptr) return;
+    const auto is_file = [](const SpecialFlag& flag) { return flag.to == "@hostfile"; };
+    if (std::ranges::count_if(read_.special, is_file) > 1)
+      return complain(file->name + " is given twice: write all hosts into one file");
+    if (hosts && file != nullptr)
       return complain(hosts->name + " chooses among the hosts of " + file->name +
                       ", which acc-launch can't: give one of them");
     std::string text;
@@ -77,11 +127,12 @@ class MpirunLine {
   }
 
   void take_counts_here() {
-    const auto [workers, per_host] = counts_;
+    const auto workers = counts_.workers;
+    const auto per_host = counts_.per_host;
     if (workers > 0 && per_host > 0 && workers > per_host)
-      return complain(std::to_string(workers) + " workers with " + std::to_string(per_host) +
-                      " on each host need several hosts, and the line names none: name them with "
-                      "-H or --hostfile");
+      line_.notes.push_back(std::to_string(workers) + " workers with " + std::to_string(per_host) +
+                            " on each host, and the line names no host: all start here, or name "
+                            "hosts with -H or --hostfile");
     auto count = workers > 0 ? workers : per_host;
     if (count == 0) {
       count = context_.cores;

@@ -2,9 +2,11 @@
 
 #include "common/text.hpp"
 #include "launcher/configure/config_map.hpp"
+#include "launcher/configure/unexpanded.hpp"
 #include "launcher/habits.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 namespace acc::configure {
@@ -22,14 +24,13 @@ constexpr OtherFlag kMpirun[] = {
     {"-genv -env", 2, "@pair", ""},
     {"-genvall -envall", 0, "@all_variables", ""},
     {"-app --app -configfile --configfile", 1, "@several_programs", ""},
-    {"--oversubscribe -oversubscribe --allow-run-as-root --use-hwthread-cpus -nooversubscribe "
-     "--nooversubscribe",
-     0, "skip", ""},
-    {"-bind-to --bind-to -map-by --map-by -rank-by --rank-by --cpu-set --cpu-list -membind", 1, "",
-     "workers aren't bound to cores, unless numa_binding is set in the file"},
+    {"--oversubscribe -oversubscribe", 0, "@oversubscribe", ""},
+    {"--allow-run-as-root --use-hwthread-cpus -nooversubscribe --nooversubscribe", 0, "skip", ""},
+    {"-map-by --map-by -ppr --ppr", 1, "@map_by", ""},
+    {"-npersocket --npersocket", 1, "@per_socket", ""},
+    {"-bind-to --bind-to -rank-by --rank-by --cpu-set --cpu-list -membind", 1, "", kNotBound},
     {"-cpus-per-proc --cpus-per-proc -cpus-per-rank --cpus-per-rank -rf -rankfile --rankfile", 1,
-     "", "workers aren't bound to cores, unless numa_binding is set in the file"},
-    {"-npersocket --npersocket", 1, "", "workers are counted over all hosts, or on each"},
+     "", kNotBound},
     {"-mca --mca -gmca --gmca", 2, "", "parameters of Open MPI: OMPI_MCA_name=value as a variable"},
     {"-am --am -tune --tune -prefix --prefix -path --path -launch-agent --launch-agent -plm --plm "
      "-personality --personality -xterm --xterm -report-uri --report-uri",
@@ -79,7 +80,8 @@ class OtherLine {
       if (word == "--") break;
       take(word);
     }
-    const auto rest = words_.subspan(std::min(at_, words_.size()));
+    std::ranges::move(unexpanded_values(words_.first(at_)), std::back_inserter(read_.complaints));
+    const auto rest = words_.subspan(at_);
     read_.line.command.assign(rest.begin(), rest.end());
     if (!unknown_.empty() && !rest.empty())
       read_.line.notes.push_back("is " + in_quotes(rest.front(), 60) +

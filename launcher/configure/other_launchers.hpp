@@ -39,6 +39,9 @@ struct LineContext {
   std::function<bool(const std::string& name)> is_program;
 };
 
+inline constexpr std::string_view kNotBound =
+    "workers aren't bound to cores, unless numa_binding is set in the file";
+
 /// A flag of another launcher.
 struct OtherFlag {
   std::string_view words;  ///< separated by spaces

@@ -380,6 +380,12 @@ class Reading(Folder):
                 said = self.convert_and_start(*line.split(), "/bin/sh", "-c", "echo rank $RANK")
                 self.assertEqual(sorted(word for word in said.split("\n") if "rank" in word)[-1][-6:], "rank 1")
 
+    def test_accelerate_launch_without_a_count_is_converted_and_starts(self):
+        write(self.at("t.py"), "print('started')\n")
+        for flags in ("--multi_gpu", "--cpu", "--use_fsdp", "--use_megatron_lm", "--multi_gpu --gpu_ids 0"):
+            with self.subTest(flags=flags):
+                self.assertEqual(self.convert_and_start("accelerate", "launch", *flags.split(), "t.py").strip(), "started")
+
     def test_a_converted_line_of_mpirun_starts_any_program_with_any_interpreter(self):
         write(self.at("t.py"), "#!/bin/sh\necho by a shell, rank $RANK\n")
         os.chmod(self.at("t.py"), 0o755)

@@ -105,6 +105,65 @@ TEST_CASE("accelerate launch: a flag beats the file that the line names", "[conf
         "MULTI_CPU");
 }
 
+TEST_CASE("accelerate launch without a count is converted with every flag for the type",
+          "[configure][foreign]") {
+  constexpr std::pair<const char*, const char*> kTypes[] = {
+      {"--multi_gpu", "MULTI_GPU"},
+      {"--use_fsdp", "FSDP"},
+      {"--use_deepspeed --zero_stage 2", "DEEPSPEED"},
+      {"--use_megatron_lm", "MEGATRON_LM"}};
+  for (const auto& [flags, type] : kTypes) {
+    const auto words = "accelerate launch " + std::string{flags} + " t.py";
+    for (const std::uint32_t gpus : {0U, 1U, 8U}) {
+      const auto line = read(words, gpus);
+      CHECK(at(line, "distributed_type") == type);
+      CHECK(at(line, "num_processes") == std::to_string(std::max(gpus, 1U)));
+      CHECK(has_note(line, "leaves num_processes to the launcher"));
+    }
+    const auto chosen = read("accelerate launch " + std::string{flags} + " --gpu_ids 0,1 t.py", 8);
+    CHECK(at(chosen, "num_processes") == "2");
+    CHECK(has_note(chosen, "2 by --gpu_ids"));
+  }
+  const auto cpu = read("accelerate launch --cpu t.py", 8);
+  CHECK(at(cpu, "distributed_type") == "NO");
+  CHECK(at(cpu, "num_processes") == "1");
+  CHECK(at(read("accelerate launch --gpu_ids 0,1 t.py"), "distributed_type") == "MULTI_GPU");
+  CHECK(at(read("accelerate launch --gpu_ids all --multi_gpu t.py", 8), "num_processes") == "8");
+}
+
+TEST_CASE("a file of type NO needs no count beside a flag for another type",
+          "[configure][foreign]") {
+  const Map base{{"distributed_type", Value{"NO"}}};
+  const auto line = read("accelerate launch --config_file f.yaml --multi_gpu t.py", 8, base);
+  CHECK(at(line, "distributed_type") == "MULTI_GPU");
+  CHECK(at(line, "num_processes") == "1");
+}
+
+TEST_CASE("what acc-launch starts by several counts and devices is converted, too",
+          "[configure][foreign]") {
+  const auto one = read("accelerate launch --multi_gpu --gpu_ids 0 t.py", 8);
+  CHECK(at(one, "distributed_type") == "NO");
+  CHECK(at(one, "nproc_per_node") == "1");
+  CHECK(at(one, "num_processes") == "(none)");
+  CHECK(at(read("accelerate launch --num_processes 4 --gpu_ids 0 t.py", 8), "nproc_per_node") ==
+        "4");
+  const Map base{{"distributed_type", Value{"MULTI_GPU"}},
+                 {"nproc_per_node", Value{std::int64_t{2}}},
+                 {"nnodes", Value{std::int64_t{1}}}};
+  const auto flag = read("accelerate launch --config_file f.yaml --num_processes 3 t.py", 8, base);
+  CHECK(at(flag, "num_processes") == "3");
+  CHECK(at(flag, "nproc_per_node") == "(none)");
+  const auto both = read("acc-launch --config_file f.yaml --nproc_per_node 4 t.py", 8, base);
+  CHECK(at(both, "num_processes") == "4");
+  const auto machines = read(
+      "acc-launch --num_machines 2 --machine_rank 0 --main_process_ip a --main_process_port 1 "
+      "--nproc_per_node 4 t.py");
+  CHECK(at(machines, "num_processes") == "8");
+  CHECK(at(machines, "num_machines") == "2");
+  CHECK(at(read("acc-launch --nproc_per_node 1 t.py"), "nproc_per_node") == "1");
+  CHECK(at(read("acc-launch --num_processes 0 t.py", 8), "distributed_type") == "NO");
+}
+
 TEST_CASE("a flag without a counterpart is one line", "[configure][foreign]") {
   CHECK(has_note(read("accelerate launch --num_processes 2 --frobnicate t.py"), "--frobnicate"));
   const auto mpi =
@@ -149,9 +208,50 @@ TEST_CASE("mpirun -np uses as many hosts as it needs, not all", "[configure][for
   CHECK(has_note(read("mpirun --hostfile plain -np 2 ./a"), "MPICH deals the workers out"));
   CHECK(refusal("mpirun --hostfile hosts4 -np 40 ./a").find("room for 32") != std::string::npos);
   CHECK(refusal("mpirun --hostfile plain ./a").find("gives no slots") != std::string::npos);
-  for (const auto* words : {"mpirun --hostfile none -np 2 ./a", "mpirun -np 4 -ppn 2 ./a",
-                            "mpirun -H a --hostfile hosts4 ./a", "mpirun -H a::b ./a"})
+  for (const auto* words : {"mpirun --hostfile none -np 2 ./a", "mpirun -H a --hostfile hosts4 ./a",
+                            "mpirun -H a::b ./a"})
     CHECK_FALSE(refusal(words).empty());
+}
+
+TEST_CASE("mpirun --oversubscribe starts more workers than the hosts have slots",
+          "[configure][foreign]") {
+  const auto line = read("mpirun -np 8 -H a:2,b:2 --oversubscribe ./a.out");
+  CHECK(acc::join(line.flags, " ") == "--hosts a:4,b:4 --ssh --no_python");
+  CHECK(at(line, "num_processes") == "8");
+  CHECK(start("mpirun -np 8 -H a:1,b:4 -oversubscribe ./a") ==
+        "--hosts a:3,b:5 --ssh --no_python ./a");
+  CHECK(start("mpirun -np 40 --hostfile hosts4 --map-by slot:OVERSUBSCRIBE ./a") ==
+        "--hosts n1:10,n2:10,n3:10,n4:10 --ssh --no_python ./a");
+  CHECK(start("mpirun -np 3 -H a:2,b:2 --oversubscribe ./a") ==
+        "--hosts a:2,b:1 --ssh --no_python ./a");
+  CHECK(refusal("mpirun -np 8 -H a:2,b:2 ./a").find("or --oversubscribe") != std::string::npos);
+}
+
+TEST_CASE("mpirun --map-by ppr:N:node counts workers on each host", "[configure][foreign]") {
+  for (const auto* words : {"--map-by ppr:2:node", "-ppr 2:node", "--map-by PPR:2:NODE"}) {
+    const auto line = read("mpirun -H a:8,b:8 " + std::string{words} + " ./a");
+    CHECK(acc::join(line.flags, " ") == "--hosts a:2,b:2 --ssh --no_python");
+    CHECK_FALSE(has_note(line, "left out"));
+  }
+  CHECK(has_note(read("mpirun -H a:8,b:8 --map-by ppr:2:node:PE=4 ./a"), "left out: --map-by"));
+  CHECK(at(read("mpirun --map-by ppr:3:node ./a"), "num_processes") == "3");
+  for (const auto* words : {"--map-by ppr:1:socket", "--map-by ppr:2", "-npersocket 1"})
+    CHECK(refusal("mpirun -np 2 " + std::string{words} + " ./a").find("on each host: write") !=
+          std::string::npos);
+  CHECK(refusal("mpirun --map-by ppr:x:node ./a").find("is no count") != std::string::npos);
+}
+
+TEST_CASE("mpirun uses the hosts of every -H", "[configure][foreign]") {
+  CHECK(start("mpirun -np 4 -H a:2 --host b:2 ./a") == "--hosts a:2,b:2 --ssh --no_python ./a");
+  CHECK(refusal("mpirun -np 2 --hostfile hosts4 --hostfile plain ./a").find("given twice") !=
+        std::string::npos);
+}
+
+TEST_CASE("mpiexec -ppn without hosts starts all workers here", "[configure][foreign]") {
+  const auto line = read("mpiexec -n 4 -ppn 2 ./a.out");
+  CHECK(at(line, "num_processes") == "4");
+  CHECK(line.flags == std::vector<std::string>{"--no_python"});
+  CHECK(has_note(line, "the line names no host: all start here"));
 }
 
 TEST_CASE("what mpirun looks up on PATH is started, not given to Python", "[configure][foreign]") {
@@ -286,6 +386,28 @@ TEST_CASE("the devices that deepspeed --include names are counted", "[configure]
         "deepspeed --exclude localhost:0 t.py", "deepspeed --num_nodes 2 t.py",
         "deepspeed --hostfile plain t.py", "deepspeed --hostfile hosts4 -e n1@n2@n3@n4 t.py"})
     CHECK_FALSE(refusal(words).empty());
+}
+
+TEST_CASE("a variable that the shell did not expand is refused with what to do",
+          "[configure][foreign]") {
+  for (const auto* words :
+       {"torchrun --nproc_per_node=$GPUS t.py", "torchrun --nnodes 2 --node_rank=$RANK t.py",
+        "torchrun --rdzv_endpoint=$H:$P t.py", "torchrun --master_addr ${MASTER_ADDR} t.py",
+        "torchrun --rdzv_id=job_$JOB_ID t.py", "mpirun -np $N ./a", "mpirun -H $HOSTS ./a",
+        "deepspeed --num_gpus=$N t.py", "accelerate launch --num_processes $N t.py"}) {
+    const auto said = refusal(words);
+    CHECK(said.find("holds a variable that the shell didn't expand") != std::string::npos);
+    CHECK(said.find('\n') == std::string::npos);
+  }
+  CHECK(start("torchrun --nproc_per_node 2 t.py $HOME --x=$Y") == "t.py $HOME --x=$Y");
+  CHECK(start("mpirun -np 2 ./a -n $N") == "--no_python ./a -n $N");
+  CHECK(start("torchrun --rdzv_id cost-5$ t.py") == "t.py");
+}
+
+TEST_CASE("-1 of deepspeed is its default", "[configure][foreign]") {
+  const auto line = read("deepspeed --num_nodes -1 --num_gpus -1 --node_rank=-1 t.py", 4);
+  CHECK(at(line, "num_processes") == "4");
+  CHECK(at(line, "machine_rank") == "(none)");
 }
 
 TEST_CASE("words that no launcher begins are refused", "[configure][foreign]") {
