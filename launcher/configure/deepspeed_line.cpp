@@ -51,6 +51,8 @@ class DeepspeedLine {
       : read_{read_deepspeed_flags(words)}, line_{read_.line}, context_{context} {}
 
   Result<ForeignLine> read() {
+    if (!read_.complaints.empty()) return joined(read_.complaints);
+    drop_defaults();
     put(line_.map, "distributed_type", Value{"DEEPSPEED"});
     read_hosts();
     if (read_.complaints.empty()) choose();
@@ -72,6 +74,16 @@ class DeepspeedLine {
   }
   void put_section(std::string_view key, const std::string& text) {
     put_in_section(line_.map, "deepspeed_config", key, Value{text});
+  }
+
+  /// -1 is DeepSpeed's own default of these.
+  void drop_defaults() {
+    std::erase_if(read_.special, [](const SpecialFlag& flag) {
+      return (flag.to == "@hosts" || flag.to == "@per_host") && flag.value == "-1";
+    });
+    std::erase_if(line_.map, [](const Entry& entry) {
+      return entry.key == "machine_rank" && python_text(entry.value) == "-1";
+    });
   }
 
   void read_hosts() {

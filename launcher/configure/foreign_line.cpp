@@ -8,10 +8,12 @@
 #include "launcher/configure/known_line.hpp"
 #include "launcher/configure/mpirun_line.hpp"
 #include "launcher/configure/refusals.hpp"
+#include "launcher/configure/unexpanded.hpp"
 #include "launcher/key_table.hpp"
 #include "launcher/merge.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace acc::configure {
@@ -163,7 +165,11 @@ std::string config_file_in(std::span<const std::string> words,
   if (start.launcher != Launcher::accelerate) return {};
   const auto line = launcher::parse_command_line(words.subspan(start.first));
   const auto* option = line.given("config_file"_key);
-  if (option != nullptr) return option->word;
+  if (option != nullptr) {
+    const std::array words_of_it{option->spelled, option->word};
+    const bool is_path = unexpanded_values(words_of_it).empty();  // else the whole line is refused
+    return is_path ? option->word : std::string{};
+  }
   return launcher::wants_default_config(line) ? in_default_place : std::string{};
 }
 

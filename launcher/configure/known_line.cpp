@@ -4,6 +4,7 @@
 #include "launcher/cli.hpp"
 #include "launcher/configure/config_map.hpp"
 #include "launcher/configure/refusals.hpp"
+#include "launcher/configure/unexpanded.hpp"
 #include "launcher/host_list.hpp"
 #include "launcher/hosts_flags.hpp"
 #include "launcher/key_table.hpp"
@@ -249,6 +250,9 @@ class KnownFlags {
 Result<ForeignLine> read_known(std::span<const std::string> words, bool is_torchrun,
                                const LineContext& context) {
   const auto line = launcher::parse_command_line(words);
+  const auto behind = line.script_args.size() + (line.script ? 1 : 0);
+  const auto unexpanded = unexpanded_values(words.first(words.size() - behind));
+  if (!unexpanded.empty()) return joined(unexpanded);
   const auto complaints = refusals(line, context.base_path, context.base);
   if (!complaints.empty()) return joined(complaints);
   return KnownFlags{line, is_torchrun, context}.read();

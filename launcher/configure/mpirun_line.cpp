@@ -22,6 +22,7 @@ class MpirunLine {
       : read_{read_mpirun_flags(words)}, line_{read_.line}, context_{context} {}
 
   Result<ForeignLine> read() {
+    if (!read_.complaints.empty()) return joined(read_.complaints);
     refuse_several_programs();
     take_mapping();
     counts_.workers = count_of(read_, "@workers");

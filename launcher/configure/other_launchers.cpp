@@ -2,9 +2,11 @@
 
 #include "common/text.hpp"
 #include "launcher/configure/config_map.hpp"
+#include "launcher/configure/unexpanded.hpp"
 #include "launcher/habits.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 namespace acc::configure {
@@ -78,7 +80,8 @@ class OtherLine {
       if (word == "--") break;
       take(word);
     }
-    const auto rest = words_.subspan(std::min(at_, words_.size()));
+    std::ranges::move(unexpanded_values(words_.first(at_)), std::back_inserter(read_.complaints));
+    const auto rest = words_.subspan(at_);
     read_.line.command.assign(rest.begin(), rest.end());
     if (!unknown_.empty() && !rest.empty())
       read_.line.notes.push_back("is " + in_quotes(rest.front(), 60) +

@@ -388,6 +388,31 @@ TEST_CASE("the devices that deepspeed --include names are counted", "[configure]
     CHECK_FALSE(refusal(words).empty());
 }
 
+TEST_CASE("a variable that the shell did not expand is refused with what to do",
+          "[configure][foreign]") {
+  for (const auto* words :
+       {"torchrun --nproc_per_node=$GPUS t.py", "torchrun --nnodes 2 --node_rank=$RANK t.py",
+        "torchrun --rdzv_endpoint=$H:$P t.py", "torchrun --master_addr ${MASTER_ADDR} t.py",
+        "torchrun --rdzv_id=job_$JOB_ID t.py", "mpirun -np $N ./a", "mpirun -H $HOSTS ./a",
+        "deepspeed --num_gpus=$N t.py", "accelerate launch --num_processes $N t.py"}) {
+    const auto said = refusal(words);
+    CHECK(said.find("holds a variable that the shell didn't expand") != std::string::npos);
+    CHECK(said.find('\n') == std::string::npos);
+  }
+  const std::vector<std::string> file{"accelerate", "launch", "--config_file", "$FILE", "t.py"};
+  CHECK(config_file_in(file, "").empty());
+  CHECK_FALSE(refusal("accelerate launch --config_file $FILE t.py").empty());
+  CHECK(start("torchrun --nproc_per_node 2 t.py $HOME --x=$Y") == "t.py $HOME --x=$Y");
+  CHECK(start("mpirun -np 2 ./a -n $N") == "--no_python ./a -n $N");
+  CHECK(start("torchrun --rdzv_id cost-5$ t.py") == "t.py");
+}
+
+TEST_CASE("deepspeed takes -1 as its default", "[configure][foreign]") {
+  const auto line = read("deepspeed --num_nodes -1 --num_gpus -1 --node_rank=-1 t.py", 4);
+  CHECK(at(line, "num_processes") == "4");
+  CHECK(at(line, "machine_rank") == "(none)");
+}
+
 TEST_CASE("words that no launcher begins are refused", "[configure][foreign]") {
   for (const auto* words : {"", "srun -n 2 x", "python train.py", "python -m", "A=1", "accelerate"})
     CHECK_FALSE(refusal(words).empty());
