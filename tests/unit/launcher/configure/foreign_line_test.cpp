@@ -388,6 +388,25 @@ TEST_CASE("the devices that deepspeed --include names are counted", "[configure]
     CHECK_FALSE(refusal(words).empty());
 }
 
+TEST_CASE("CUDA_VISIBLE_DEVICES in front of a line bounds the devices here",
+          "[configure][foreign]") {
+  for (const auto* words : {"accelerate launch t.py", "accelerate launch --multi_gpu t.py",
+                            "deepspeed t.py", "deepspeed --num_gpus -1 t.py"}) {
+    const auto count = [&](const std::string& value) {
+      return at(read("CUDA_VISIBLE_DEVICES=" + value + " " + words, 8), "num_processes");
+    };
+    CHECK(count("0,1") == "2");
+    CHECK(count("3") == "1");
+    CHECK(count("0,1,9") == "2");
+    CHECK(count("") == "1");
+  }
+  const auto included = read("CUDA_VISIBLE_DEVICES=2,3 deepspeed --include localhost t.py", 8);
+  CHECK(at(included, "num_processes") == "8");
+  CHECK(included.variables.empty());
+  CHECK(has_note(included, "which deepspeed ignores"));
+  CHECK(at(read("CUDA_VISIBLE_DEVICES= mpirun -np 2 ./a", 8), "distributed_type") == "MULTI_CPU");
+}
+
 TEST_CASE("a variable that the shell did not expand is refused with what to do",
           "[configure][foreign]") {
   for (const auto* words :
