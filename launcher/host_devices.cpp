@@ -54,10 +54,14 @@ std::uint32_t nvidia_cards(const std::vector<std::string>& dev) {
   return ::stat("/proc/driver/nvidia/version", &info) == 0 ? count_nodes(dev, "nvidia") : 0;
 }
 
-/// The CUDA runtime stops at the first entry that names no device.
 std::uint32_t visible_of(std::uint32_t cards) {
   const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (list == nullptr) return cards;
+  return list == nullptr ? cards : visible_devices(list, cards);
+}
+
+}  // namespace
+
+std::uint32_t visible_devices(std::string_view list, std::uint32_t cards) {
   std::uint32_t visible = 0;
   std::set<std::string> seen;
   for (const auto& part : split(list, ',')) {
@@ -70,8 +74,6 @@ std::uint32_t visible_of(std::uint32_t cards) {
   }
   return cards == 0 ? 0 : visible;
 }
-
-}  // namespace
 
 Devices count_devices() {
   const auto dev = entries_of("/dev");

@@ -15,6 +15,9 @@ struct Devices {
   std::uint32_t count = 0;  ///< as torch.cuda.device_count(): CUDA_VISIBLE_DEVICES is heeded
 };
 Devices count_devices();
+/// How many of this machine's devices CUDA_VISIBLE_DEVICES=list leaves. The CUDA runtime stops at
+/// the first entry that names none.
+[[nodiscard]] std::uint32_t visible_devices(std::string_view list, std::uint32_t cards);
 
 std::vector<std::string> nvidia_names();
 /// "550.54.15"; empty without a driver.

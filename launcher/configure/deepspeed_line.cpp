@@ -200,6 +200,16 @@ class DeepspeedLine {
 
 }  // namespace
 
+bool ignores_visible_devices(std::span<const std::string> words) {
+  const auto flags = read_deepspeed_flags(words);
+  const auto* nodes = last_of(flags, "@hosts");
+  const auto* devices = last_of(flags, "@per_host");
+  return last_of(flags, "@hostfile") == nullptr &&
+         (last_of(flags, "@include") != nullptr || last_of(flags, "@exclude") != nullptr ||
+          (devices != nullptr && devices->value != "-1") ||
+          (nodes != nullptr && nodes->value != "-1" && nodes->value != "1"));
+}
+
 Result<ForeignLine> read_deepspeed(std::span<const std::string> words, const LineContext& context) {
   return DeepspeedLine{words, context}.read();
 }

@@ -8,10 +8,13 @@
 #include "launcher/configure/known_line.hpp"
 #include "launcher/configure/mpirun_line.hpp"
 #include "launcher/configure/refusals.hpp"
+#include "launcher/configure/unexpanded.hpp"
+#include "launcher/host_probes.hpp"
 #include "launcher/key_table.hpp"
 #include "launcher/merge.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace acc::configure {
@@ -95,6 +98,16 @@ Error no_launcher(std::span<const std::string> words, const Start& start) {
                                "deepspeed, accelerate launch or acc-launch"};
 }
 
+constexpr std::string_view kVisible = "CUDA_VISIBLE_DEVICES=";
+
+/// The devices here that the line leaves with CUDA_VISIBLE_DEVICES in front of it.
+std::uint32_t gpus_of(const Start& start, std::uint32_t gpus) {
+  const auto last = std::find_if(start.variables.rbegin(), start.variables.rend(),
+                                 [](const std::string& one) { return one.starts_with(kVisible); });
+  if (last == start.variables.rend()) return gpus;
+  return launcher::visible_devices(std::string_view{*last}.substr(kVisible.size()), gpus);
+}
+
 /// "/opt/conda/bin/python3.11" of a script that begins with `#!/opt/conda/bin/python3.11`.
 std::string interpreter_in(std::string_view script) {
   if (!script.starts_with("#!")) return {};
@@ -163,21 +176,33 @@ std::string config_file_in(std::span<const std::string> words,
   if (start.launcher != Launcher::accelerate) return {};
   const auto line = launcher::parse_command_line(words.subspan(start.first));
   const auto* option = line.given("config_file"_key);
-  if (option != nullptr) return option->word;
+  if (option != nullptr) {
+    const std::array words_of_it{option->spelled, option->word};
+    const bool is_path = unexpanded_values(words_of_it).empty();  // else the whole line is refused
+    return is_path ? option->word : std::string{};
+  }
   return launcher::wants_default_config(line) ? in_default_place : std::string{};
 }
 
-Result<ForeignLine> read_foreign_line(std::span<const std::string> words,
-                                      const LineContext& context) {
-  const auto start = start_of(words);
+Result<ForeignLine> read_foreign_line(std::span<const std::string> words, LineContext context) {
+  auto start = start_of(words);
   if (start.launcher == Launcher::unknown) return no_launcher(words, start);
   const auto rest = words.subspan(start.first);
+  const bool is_ignored = start.launcher == Launcher::deepspeed && ignores_visible_devices(rest) &&
+                          std::erase_if(start.variables, [](const std::string& one) {
+                            return one.starts_with(kVisible);
+                          }) > 0;
+  context.gpus = gpus_of(start, context.gpus);
   auto read = start.launcher == Launcher::mpirun ? read_mpirun(rest, context)
               : start.launcher == Launcher::deepspeed
                   ? read_deepspeed(rest, context)
                   : read_known(rest, start.launcher == Launcher::torchrun, context);
   if (!read) return read;
   auto& line = *read;
+  if (is_ignored)
+    line.notes.emplace_back(
+        "left out: CUDA_VISIBLE_DEVICES, which deepspeed ignores beside --include, --exclude, "
+        "--num_gpus and --num_nodes");
   keep_interpreter(line, start, context);
   note_local_rank(line, start, rest);
   put_defaults(line.map);

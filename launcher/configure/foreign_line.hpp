@@ -11,7 +11,7 @@ namespace acc::configure {
 /// @param words  the whole line: torchrun, mpirun, mpiexec, deepspeed, `accelerate launch`,
 /// acc-launch, or python with the module of one of them
 [[nodiscard]] Result<ForeignLine> read_foreign_line(std::span<const std::string> words,
-                                                    const LineContext& context);
+                                                    LineContext context);
 
 /// The config file that the line reads; empty: none.
 /// @param in_default_place  the file there; empty: there is none

@@ -388,6 +388,25 @@ TEST_CASE("the devices that deepspeed --include names are counted", "[configure]
     CHECK_FALSE(refusal(words).empty());
 }
 
+TEST_CASE("CUDA_VISIBLE_DEVICES in front of a line bounds the devices here",
+          "[configure][foreign]") {
+  for (const auto* words : {"accelerate launch t.py", "accelerate launch --multi_gpu t.py",
+                            "deepspeed t.py", "deepspeed --num_gpus -1 t.py"}) {
+    const auto count = [&](const std::string& value) {
+      return at(read("CUDA_VISIBLE_DEVICES=" + value + " " + words, 8), "num_processes");
+    };
+    CHECK(count("0,1") == "2");
+    CHECK(count("3") == "1");
+    CHECK(count("0,1,9") == "2");
+    CHECK(count("") == "1");
+  }
+  const auto included = read("CUDA_VISIBLE_DEVICES=2,3 deepspeed --include localhost t.py", 8);
+  CHECK(at(included, "num_processes") == "8");
+  CHECK(included.variables.empty());
+  CHECK(has_note(included, "which deepspeed ignores"));
+  CHECK(at(read("CUDA_VISIBLE_DEVICES= mpirun -np 2 ./a", 8), "distributed_type") == "MULTI_CPU");
+}
+
 TEST_CASE("a variable that the shell did not expand is refused with what to do",
           "[configure][foreign]") {
   for (const auto* words :
@@ -399,12 +418,15 @@ TEST_CASE("a variable that the shell did not expand is refused with what to do",
     CHECK(said.find("holds a variable that the shell didn't expand") != std::string::npos);
     CHECK(said.find('\n') == std::string::npos);
   }
+  const std::vector<std::string> file{"accelerate", "launch", "--config_file", "$FILE", "t.py"};
+  CHECK(config_file_in(file, "").empty());
+  CHECK_FALSE(refusal("accelerate launch --config_file $FILE t.py").empty());
   CHECK(start("torchrun --nproc_per_node 2 t.py $HOME --x=$Y") == "t.py $HOME --x=$Y");
   CHECK(start("mpirun -np 2 ./a -n $N") == "--no_python ./a -n $N");
   CHECK(start("torchrun --rdzv_id cost-5$ t.py") == "t.py");
 }
 
-TEST_CASE("-1 of deepspeed is its default", "[configure][foreign]") {
+TEST_CASE("deepspeed takes -1 as its default", "[configure][foreign]") {
   const auto line = read("deepspeed --num_nodes -1 --num_gpus -1 --node_rank=-1 t.py", 4);
   CHECK(at(line, "num_processes") == "4");
   CHECK(at(line, "machine_rank") == "(none)");
