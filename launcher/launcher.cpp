@@ -245,6 +245,11 @@ class Launch {
     tell(plan.output.is_reported_elsewhere ? acc::host_name() + ": " + text : text);
   }
 
+  /// Who holds the other end of a life line quotes it, behind the host's name.
+  static void tell_refusal(const agent::JobPlan& plan, const std::string& text) {
+    plan.life_line ? tell(text) : tell_of(plan, text);
+  }
+
   [[nodiscard]] int refuse(const JobSpec& spec, Complaints complaints) const {
     if (!spec.flag("quiet"_key)) {
       for (const auto& note : spec.notes) tell("note: " + note);
@@ -259,7 +264,7 @@ class Launch {
     // On several machines the others wait for this one: it joins and lets all of them know. On a
     // life line none has begun.
     if (reason != 0 && !prints && (!plan.cluster.several() || plan.life_line)) {
-      tell_of(plan, plan.script_problem.what);
+      tell_refusal(plan, plan.script_problem.what);
       agent::note_refusal(guardian, plan.script_problem.what);
       return to_int(exit_code_for_start(reason));
     }
@@ -335,7 +340,7 @@ class Launch {
     std::vector<std::string> warnings;
     const auto complaints = check_output_paths(plan, has_output_, warnings);
     for (const auto& warning : warnings) tell_of(plan, "warning: " + warning);
-    for (const auto& complaint : complaints) tell_of(plan, complaint.what);
+    for (const auto& complaint : complaints) tell_refusal(plan, complaint.what);
     if (complaints.empty()) return 0;
     agent::note_refusal(guardian, complaints.front().what);
     return to_int(ExitCode::output);
