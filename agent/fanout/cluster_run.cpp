@@ -116,12 +116,12 @@ class ClusterRun {
     destinations_.set_status("");
     destinations_.finish([this] { return flush_limits(); });
     auto losses = destinations_.losses();
-    tell_losses_of_hosts();
+    const auto others_lost = tell_losses_of_hosts();
     if (events_) {
       events_->finish({kEventsPatience, kEventsPatience});
       if (auto lost = events_->losses()) losses.push_back(std::move(*lost));
     }
-    complete_report(code, losses);
+    complete_report(code, losses, others_lost);
     for (const auto& lost : losses) {
       if (!lost.reader_left)
         say(lost.where + ": " + std::to_string(lost.lines) + " lines were lost: " + lost.why);
@@ -201,12 +201,13 @@ class ClusterRun {
 
   // ---- output that isn't here ----
 
-  void tell_losses_of_hosts() {
-    if (!launch_.uses_daemons) return;
+  /// @return what the report lacks of them
+  std::vector<Losses> tell_losses_of_hosts() {
+    if (!launch_.uses_daemons) return {};
     LostOutput lost;
     for (const auto& line : lines_) lost.push_back(std::move(line->lost));
     lost = with_output_left_there(std::move(lost), launch_, state_);
-    others_lost_ = losses_to_report(lost, launch_, state_);
+    auto unreported = losses_to_report(lost, launch_, state_);
     // With --report the first host's daemon has no report of its own.
     if (lost.front().empty() && !launch_.report_file.empty()) {
       for (const auto& one : losses_in(read_small_file(launch_.report_file)))
@@ -215,10 +216,12 @@ class ClusterRun {
     for (HostIndex i = 0; i < names_.size(); ++i) {
       for (const auto& one : lost[i]) say(describe_loss(one, names_[i]));
     }
+    return unreported;
   }
 
   /// The first host's agent wrote it.
-  void complete_report(int code, const std::vector<Losses>& own) {
+  void complete_report(int code, const std::vector<Losses>& own,
+                       const std::vector<Losses>& others) {
     const auto& file = launch_.report_file;
     if (file.empty()) return;
     const auto written_there = read_small_file(file);
@@ -228,7 +231,7 @@ class ClusterRun {
     if (const auto end = end_to_report(state_, names_, code, *reported))
       whole = with_end(whole, *end).value_or(whole);
     auto lost = own_losses_to_report(own);
-    lost.insert(lost.end(), others_lost_.begin(), others_lost_.end());
+    lost.insert(lost.end(), others.begin(), others.end());
     if (!lost.empty()) whole = with_losses(whole, lost).value_or(whole);
     if (whole == written_there) return;
     const auto written = write_report_file(file, whole, {});
@@ -504,7 +507,6 @@ class ClusterRun {
   std::optional<int> exit_code_;
   bool is_guardian_lost_ = false;
   int late_signal_ = 0;
-  std::vector<Losses> others_lost_;  ///< what the report lacks of the hosts' losses
   bool has_no_record_ = false;
   bool has_begun_ = false;  ///< a host was told to go
   bool looks_for_contact_ = false;
