@@ -53,6 +53,9 @@ class Work(ledger.Task):
     def has_ended(self):
         return self.process is not None and self.process.poll() is not None
 
+    def leaves_parts(self):
+        return "part may go on" in self.said() or "part of the job may go on" in self.said()
+
     def said(self):
         return "".join(read(path) for path in (self.folder + "/stdout", self.folder + "/stderr") if os.path.exists(path))
 
@@ -502,9 +505,9 @@ class Course:
                     task.stops += 1
                     task.process.send_signal(signal.SIGTERM)
             time.sleep(0.05)
-        # What a detached command left, and one whose processes were all killed at once.
+        # What a detached command left, one whose processes were all killed at once, and one that said so: a third Ctrl-C while its daemon was dead.
         for task in launches:
-            if task.detached or "power off" in task.trouble or "all processes of a job killed" in task.trouble:
+            if task.detached or task.leaves_parts() or "power off" in task.trouble or "all processes of a job killed" in task.trouble:
                 self.list_all()
                 for host in task.hosts:
                     for job in self.of_task(task, host):
