@@ -44,7 +44,7 @@ void Coordinator::admit(PeerId peer, std::shared_ptr<Link> link, const Join& joi
 void Coordinator::listen_to(PeerId peer) {
   Link::Handlers on;
   on.on_frame = alive_.bind([this, peer](const Frame& frame) { on_frame(peer, frame); });
-  on.on_lost = alive_.bind([this, peer](const std::string& why, bool) { on_lost(peer, why); });
+  on.on_lost = alive_.bind([this, peer](const LinkLoss& loss) { on_lost(peer, loss); });
   links_.at(peer.value())->start(std::move(on));
 }
 
@@ -92,11 +92,11 @@ void Coordinator::answer_held() {
     answer(store_.request(peer, std::move(request), clock_now()));
 }
 
-void Coordinator::on_lost(PeerId peer, const std::string& why) {
-  log::debug("agent_link_lost", {{"peer", peer.value()}, {"why", why}});
+void Coordinator::on_lost(PeerId peer, const LinkLoss& loss) {
+  log::debug("agent_link_lost", {{"peer", peer.value()}, {"why", loss.why}});
   links_.erase(peer.value());
   forget_questions_of(peer);
-  perform(membership_.left(peer, why, time_of_event()));
+  perform(membership_.left(peer, loss, time_of_event()));
   check_left();
 }
 
@@ -164,7 +164,7 @@ void Coordinator::act(const ClosePeer& a) {
   links_.erase(found);
   forget_questions_of(a.peer);
   link->close();
-  perform(membership_.left(a.peer, "closed by us", boot_now()));
+  perform(membership_.left(a.peer, {"closed by us"}, boot_now()));
 }
 
 void Coordinator::act(const ResetStore& a) {

@@ -69,7 +69,7 @@ class Coordinator {
   Instant time_of_event();
   void listen_to(PeerId peer);
   void on_frame(PeerId peer, const Frame& frame);
-  void on_lost(PeerId peer, const std::string& why);
+  void on_lost(PeerId peer, const LinkLoss& loss);
   void perform(const MembershipActions& actions);
   void act(const SendTo& a);
   void act(const SendAll& a);

@@ -11,7 +11,7 @@ namespace acc::rendezvous {
 CoordinatorClient::CoordinatorClient(CoordinatorClientOptions options, Instant now)
     : options_{std::move(options)},
       timings_{options_.timings},
-      coordinator_{options_.seed_endpoint, options_.serves_seed, {}},
+      coordinator_{options_.seed_endpoint, options_.serves_seed, {}, false},
       standbys_{options_.self.node.name, timings_.heartbeat_timeout, now},
       dials_{options_.seed},
       began_{now},
@@ -48,6 +48,7 @@ void CoordinatorClient::on(const Frame& frame, const Welcome& welcome, Instant n
   heard_ = now;
   coordinator_.at = dials_.chosen();
   coordinator_.node = welcome.coordinator;
+  coordinator_.has_closed = false;
   next_heartbeat_ = now;
   dials_.restart_pauses();
   last_failure_.clear();

@@ -135,7 +135,7 @@ class CoordinatorClient {
   /// `local_address`: ours on this connection, by which others reach this node.
   ClientActions link_up(const std::string& local_address, Instant now);
   ClientActions dial_failed(const DialFailure& failure, Instant now);
-  ClientActions link_lost(const std::string& why, Instant now, bool not_authentic = false);
+  ClientActions link_lost(const LinkLoss& loss, Instant now);
   ClientActions received(const Frame& frame, Instant now);
   ClientActions tick(Instant now);
   [[nodiscard]] Instant next_deadline() const;
@@ -252,6 +252,7 @@ class CoordinatorClient {
     HostPort at;       ///< the last one that welcomed us, else seed_endpoint
     bool is_here;      ///< in this process
     std::string node;  ///< the name of its node; empty: none has welcomed us
+    bool has_closed = false;  ///< the last connection to it; it didn't just fall silent
   } coordinator_;
   bool was_connected_ = false;  ///< last result of take_link_change()
   std::string address_;

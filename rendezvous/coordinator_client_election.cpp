@@ -108,6 +108,7 @@ void CoordinatorClient::count_votes(Instant now, ClientActions& out) {
   if (!result || result->last != epoch_) return;
   ballot_.clear();
   result->names = names_of_round();
+  if (coordinator_.has_closed) result->closed_by = coordinator_.node;
   if (phase_ != LinkPhase::seeking) out.emplace_back(Hang{});
   coordinator_.is_here = true;
   coordinator_.at = standbys_.all()[*standbys_.own()].at;

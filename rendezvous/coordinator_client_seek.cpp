@@ -111,18 +111,18 @@ void CoordinatorClient::seek_again(Millis delay, Instant now, ClientActions& out
   count_votes(now, out);
 }
 
-ClientActions CoordinatorClient::link_lost(const std::string& why, Instant now,
-                                           bool not_authentic) {
+ClientActions CoordinatorClient::link_lost(const LinkLoss& loss, Instant now) {
   ClientActions out;
   if (phase_ == LinkPhase::ended || phase_ == LinkPhase::seeking) return out;
   if (phase_ == LinkPhase::joined) {
-    lose_link(why, now, out);
+    coordinator_.has_closed = loss.is_closed_by_peer;
+    lose_link(loss.why, now, out);
     return out;
   }
-  last_failure_ = why;
+  last_failure_ = loss.why;
   phase_ = LinkPhase::seeking;
-  if (not_authentic && is_at_start()) {
-    give_up(GiveUp::Why::not_authentic, address_text(dials_.chosen()) + " " + why, out);
+  if (loss.not_authentic && is_at_start()) {
+    give_up(GiveUp::Why::not_authentic, address_text(dials_.chosen()) + " " + loss.why, out);
     return out;
   }
   dials_.failed();

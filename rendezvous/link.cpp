@@ -20,9 +20,11 @@ class ChannelLink : public Link, public std::enable_shared_from_this<ChannelLink
     on.on_frame = [this](std::string_view bytes) { take(bytes); };
     on.on_closed = [this](const Closed& closed) {
       using Cause = Closed::Cause;
-      lost(closed.what, closed.cause == Cause::authentication ||
-                            closed.cause == Cause::needs_secret ||
-                            closed.cause == Cause::has_no_secret);
+      const bool not_authentic = closed.cause == Cause::authentication ||
+                                 closed.cause == Cause::needs_secret ||
+                                 closed.cause == Cause::has_no_secret;
+      const bool is_reset_by_peer = closed.errnum == ECONNRESET || closed.errnum == EPIPE;
+      lost({closed.what, not_authentic, closed.cause == Cause::ended || is_reset_by_peer});
     };
     channel_->start(std::move(on));
   }
@@ -41,15 +43,15 @@ class ChannelLink : public Link, public std::enable_shared_from_this<ChannelLink
     const auto self = shared_from_this();  // the handler may drop this link
     if (!frame) {
       channel_->close();
-      return lost("it sent what is no message: " + frame.error().what, false);
+      return lost({"it sent what is no message: " + frame.error().what});
     }
     if (handlers_.on_frame) handlers_.on_frame(*frame);
   }
 
-  void lost(const std::string& why, bool not_authentic) {
+  void lost(const LinkLoss& loss) {
     const auto self = shared_from_this();
     const auto handlers = std::exchange(handlers_, {});
-    if (handlers.on_lost) handlers.on_lost(why, not_authentic);
+    if (handlers.on_lost) handlers.on_lost(loss);
   }
 
   std::shared_ptr<Channel> channel_;
@@ -109,7 +111,7 @@ class InsideLink : public Link, public std::enable_shared_from_this<InsideLink> 
     if (!is_started_ || !is_lost_) return;
     is_started_ = false;
     const auto handlers = std::exchange(handlers_, {});
-    if (handlers.on_lost) handlers.on_lost("it ended", false);
+    if (handlers.on_lost) handlers.on_lost({"it ended"});
   }
 
   boost::asio::io_context& io_;

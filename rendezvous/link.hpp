@@ -2,6 +2,7 @@
 
 #include "rendezvous/channel.hpp"
 #include "rendezvous/messages.hpp"
+#include "rendezvous/peer.hpp"
 
 #include <boost/asio/io_context.hpp>
 
@@ -19,9 +20,8 @@ class Link {
  public:
   struct Handlers {
     std::function<void(const Frame&)> on_frame;
-    /// Called once, never after close(). `not_authentic`: the secrets differ, so another attempt
-    /// won't help.
-    std::function<void(const std::string& why, bool not_authentic)> on_lost;
+    /// Called once, never after close().
+    std::function<void(const LinkLoss&)> on_lost;
   };
 
   Link() = default;

@@ -108,17 +108,20 @@ void Membership::receive(PeerId peer, const Frame& frame, Instant now, Membershi
       frame.message);
 }
 
-MembershipActions Membership::left(PeerId peer, const std::string& why, Instant now) {
+MembershipActions Membership::left(PeerId peer, const LinkLoss& loss, Instant now) {
   MembershipActions out;
   ballot_.remove(peer);
   const auto sender = nodes_.by_peer(peer);
   if (!sender) return out;
   const NodeIndex index = *sender;
+  if (loss.is_closed_by_peer)
+    departures_.note(nodes_[index].join.node.name, "lost: " + loss.why,
+                     now + options_.timings.return_limit());
   nodes_.disconnect(index);
   const auto place = places_.of_node(index);
   if (place && is_in_round() && !places_[*place].gone) {
     places_[*place].link_lost = now;
-    places_[*place].why_gone = why;
+    places_[*place].why_gone = loss.why;
     return out;
   }
   forget(index);
@@ -144,12 +147,13 @@ MembershipActions Membership::tick(Instant now) {
   MembershipActions out;
   // After a pause of this process (stopped, or the machine suspended) the others' heartbeats lie
   // unread in our sockets: no node counts as silent for that.
-  const bool was_asleep = now - ticked_ > options_.timings.heartbeat_timeout / 2;
-  ticked_ = now;
+  const Instant last_tick = std::exchange(ticked_, now);
+  const bool was_asleep = now - last_tick > options_.timings.heartbeat_timeout / 2;
   authority_->refresh();
   if (was_asleep) {
     for (auto& place : places_) place.heard = now;
     nodes_.hear_all(now);
+    departures_.slept(last_tick, now + options_.timings.return_limit());
   }
   if (phase_ == MembershipPhase::closed || phase_ == MembershipPhase::stepped_down) return out;
   if (!authority_->may_speak(now)) return out;

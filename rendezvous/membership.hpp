@@ -1,6 +1,7 @@
 #pragma once
 
 #include "rendezvous/authority.hpp"
+#include "rendezvous/departures.hpp"
 #include "rendezvous/inquiries.hpp"
 #include "rendezvous/join_rules.hpp"
 #include "rendezvous/messages.hpp"
@@ -48,7 +49,8 @@ struct MembershipOptions : JobTerms {
   /// etcd elected this coordinator and limits its term (lead_until): no votes, no quorum, and each
   /// round is committed before it starts.
   bool external_leader = false;
-  /// Nothing starts a node's agent again (acc-launch --hosts): one that left isn't waited for.
+  /// Nothing starts a node's agent again (acc-launch --hosts): one that left, or that closed its
+  /// connection and doesn't return soon, isn't waited for.
   bool starts_no_node_again = false;
   Term term{1, 0};
 };
@@ -107,8 +109,8 @@ class Membership {
   MembershipActions joined(PeerId peer, const Join& join, const std::string& address, Instant now);
   /// Any later frame except those of the key-value store.
   MembershipActions said(PeerId peer, const Frame& frame, Instant now);
-  /// The connection is lost; `why` is for messages ("connection reset").
-  MembershipActions left(PeerId peer, const std::string& why, Instant now);
+  /// The connection is lost.
+  MembershipActions left(PeerId peer, const LinkLoss& loss, Instant now);
   /// An elected coordinator runs elsewhere.
   MembershipActions moved(const HostPort& to, Instant now);
   /// A worker of that peer asks, with KvRequest::Op::current, whether its round may still write.
@@ -198,7 +200,7 @@ class Membership {
   void consider_round(Instant now, MembershipActions& out);
   [[nodiscard]] std::optional<Instant> last_call_end(std::size_t present) const;
   void begin_gathering(Instant now);
-  [[nodiscard]] std::string why_too_few() const;
+  [[nodiscard]] std::string why_too_few(Instant now) const;
   [[nodiscard]] std::size_t members_in(const std::vector<NodeIndex>& order) const;
   [[nodiscard]] std::vector<Candidate> candidates(const std::vector<NodeIndex>& present) const;
   void assign(const std::vector<NodeIndex>& order, Instant now, MembershipActions& out);
@@ -311,7 +313,7 @@ class Membership {
   std::uint64_t random_;
 
   RestartLedger ledger_;
-  std::map<std::string, std::string> left_for_good_;  ///< why, by the node's name
+  Departures departures_;
   bool restart_is_due_ = false;
   bool restart_is_asked_ = false;  ///< while a round stops: another one follows, whatever it was
   std::string restart_reason_;

@@ -69,20 +69,18 @@ std::optional<Instant> Membership::last_call_end(std::size_t present) const {
   return std::max(nodes_.last_arrival(), phase_since_) + kQuiet;
 }
 
-// Those that left don't come back. Empty: there may still be enough.
-std::string Membership::why_too_few() const {
-  const auto left = left_for_good_.size();
-  if (left == 0 || options_.nodes_max == 0 || left + options_.nodes_min <= options_.nodes_max)
-    return {};
-  std::vector<std::string> words;
-  for (const auto& [name, why] : left_for_good_) words.push_back(name + " left: " + why);
+// Empty: there may still be enough.
+std::string Membership::why_too_few(Instant now) const {
+  if (!options_.starts_no_node_again || options_.nodes_max == 0) return {};
+  const auto words = departures_.final_ones(now);
+  if (words.size() + options_.nodes_min <= options_.nodes_max) return {};
   return "too few nodes for another round, " + count_text(options_.nodes_min, "node") +
          " needed: " + join(words, "; ") + "; nothing starts it again";
 }
 
 void Membership::consider_round(Instant now, MembershipActions& out) {
   if (phase_ != MembershipPhase::gathering) return;
-  if (const auto why = why_too_few(); !why.empty())
+  if (const auto why = why_too_few(now); !why.empty())
     return close({Outcome::nodes_missing, to_int(ExitCode::nodes_missing)}, why, now, out);
   const auto limit = options_.policy ? options_.policy->join_timeout : JobPolicy{}.join_timeout;
   const bool is_late = now >= phase_since_ + limit && !nodes_.connected().empty();

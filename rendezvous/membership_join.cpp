@@ -199,7 +199,7 @@ NodeIndex Membership::enter(const Arrival& a) {
   const auto known = nodes_.by_name(a.join.node.name);
   if (known && nodes_[*known].join.node.incarnation != a.join.node.incarnation)
     places_.vacate(*known);
-  left_for_good_.erase(a.join.node.name);
+  departures_.returned(a.join.node.name);
   return nodes_.enter(a.peer, a.join, a.address, a.now);
 }
 
@@ -285,6 +285,9 @@ void Membership::take_over(const ElectionResult& result, Instant now, Membership
   // find us.
   recovering_until_ =
       now + options_.timings.heartbeat_timeout * 3 / 2 + options_.timings.heartbeat_interval();
+  if (!result.closed_by.empty())
+    departures_.note(result.closed_by, "lost: closed the connection",
+                     now + options_.timings.return_limit());
   // All places must be known before the state of any node can end the round.
   recover_places(result, now);
   out.emplace_back(ResetStore{epoch_});

@@ -224,7 +224,7 @@ void Membership::on(NodeIndex index, const SignalRequest& request, Instant now,
 void Membership::on(NodeIndex index, const Leave& leave, Instant now, MembershipActions& out) {
   const auto rank = places_.of_node(index);
   const auto peer = *nodes_[index].peer;
-  if (options_.starts_no_node_again) left_for_good_[nodes_[index].join.node.name] = leave.why;
+  departures_.note(nodes_[index].join.node.name, "left: " + leave.why, now);
   if (rank) {
     // Its workers are gone, by its own report.
     places_[*rank].state = NodeState::stopped;

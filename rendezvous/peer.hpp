@@ -3,10 +3,19 @@
 #include "common/ids.hpp"
 
 #include <cstdint>
+#include <string>
 
 namespace acc::rendezvous {
 
 /// A connection of the coordinator, or of an agent that counts votes; an id is never reused.
 using PeerId = Strong<struct PeerTag, std::uint64_t>;
+
+/// How a connection was lost.
+struct LinkLoss {
+  std::string why;             ///< for messages: "closed the connection"
+  bool not_authentic = false;  ///< the secrets differ, so another attempt won't help
+  /// By the peer's process or, when that ended, by its system; not by the network or this side.
+  bool is_closed_by_peer = false;
+};
 
 }  // namespace acc::rendezvous

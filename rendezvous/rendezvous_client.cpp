@@ -125,9 +125,9 @@ void RendezvousClient::take_link(std::shared_ptr<Link> link) {
   link_ = std::move(link);
   Link::Handlers on;
   on.on_frame = [this](const Frame& frame) { on_link_frame(frame); };
-  on.on_lost = [this](const std::string& why, bool not_authentic) {
+  on.on_lost = [this](const LinkLoss& loss) {
     link_.reset();
-    perform(client_.link_lost(why, time_of_event(), not_authentic));
+    perform(client_.link_lost(loss, time_of_event()));
     answer_restarts("the coordinator of its nodes was lost before it answered: try again");
   };
   link_->start(std::move(on));

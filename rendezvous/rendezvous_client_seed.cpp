@@ -115,7 +115,7 @@ void RendezvousClient::on_peer(std::shared_ptr<Channel> channel, std::string_vie
   if (coordinator_) return coordinator_->admit(peer, std::move(link), *join);
   const std::string address = link->peer_address();
   Link::Handlers on;
-  on.on_lost = [this, peer](const std::string&, bool) {
+  on.on_lost = [this, peer](const LinkLoss&) {
     votes_.erase(peer.value());
     perform(client_.vote_withdrawn(peer, time_of_event()));
   };

@@ -32,7 +32,7 @@ void RivalWatch::ask(std::shared_ptr<Channel> channel) {
   link_ = link_over(std::move(channel));
   Link::Handlers on;
   on.on_frame = [this](const Frame& frame) { answered(frame); };
-  on.on_lost = [this](const std::string&, bool) {
+  on.on_lost = [this](const LinkLoss&) {
     link_.reset();
     try_later();
   };

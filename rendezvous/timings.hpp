@@ -19,6 +19,8 @@ struct Timings {
   [[nodiscard]] Millis confirmation() const {
     return std::max<Millis>(heartbeat_timeout / 2, Millis{500});
   }
+  /// Time within which an agent that lives has joined again after its connection was closed.
+  [[nodiscard]] Millis return_limit() const { return heartbeat_timeout + lease; }
   /// Time that the coordinator waits beyond the end of a lease: a tenth for clocks of different
   /// speed, the rest until the guardian's SIGKILL has taken effect.
   [[nodiscard]] Millis lease_slack() const { return lease / 10 + Millis{300}; }

@@ -36,7 +36,7 @@ std::optional<ElectionResult> VoteCounter::result(std::uint32_t candidate) const
   const auto [have, needed] = count();
   if (have < needed) return std::nullopt;
   const Join& last = *newest();
-  ElectionResult result{{0, candidate}, last.epoch, last.nodes, last.ledger, {}, {}};
+  ElectionResult result{{0, candidate}, last.epoch, last.nodes, last.ledger, {}, {}, {}};
   for (const auto& [peer, vote] : votes_) {
     result.term.number = std::max(result.term.number, vote.join.vote.number + 1);
     result.votes.push_back(vote);

@@ -26,6 +26,8 @@ struct ElectionResult {
   std::vector<Vote> votes;  ///< including agents that know only an older round
   /// Of that round's nodes, by node rank, as far as its assignment told them; for messages.
   std::map<NodeRank, std::string> names;
+  /// The node of the lost coordinator, if it closed the winner's connection; empty: it fell silent.
+  std::string closed_by;
 };
 
 class VoteCounter {

@@ -1,7 +1,7 @@
 """acc-launch --hosts through daemons: a part of the job ends for good, and the others mustn't wait for it."""
 import json, os, signal, time
 
-from harness import main, read, until, write
+from harness import children_of, main, read, until, write
 from hosts import needs_hosts
 from test_cluster_launch import OnDaemons
 
@@ -29,6 +29,20 @@ class Missed(OnDaemons):
             os.kill(next(one["pid"] for one in self.jobs(killed) if one["state"] == "running"), signal.SIGKILL)
             self.nothing_left(job, 30)
             self.assertEqual({one["state"] for one in self.jobs(other)}, {"failed"})
+
+    def test_after_a_killed_agent_a_detached_job_waited_for_ten_minutes(self):
+        """Its connection is closed, and it doesn't come back within --dead_after + --lease."""
+        self.begin()
+        for hosts, killed, others in (("a:1,b:1", "b", "a"), ("a:1,b:1,c:1", "a", "bc")):  # a: it coordinates
+            before = {one["id"] for name in others for one in self.jobs(name)}
+            job = self.launch("mark=up hold", hosts, f"--detach {self.LONG} --dead_after 3s --lease 6s")
+            self.assertEqual(job.wait(), 0, job.stderr)
+            until(lambda: len(job.events("up")) == hosts.count(":"), "the workers", 20)
+            part = next(one for one in self.jobs(killed) if one["state"] == "running")
+            os.kill(children_of(part["pid"])[0], signal.SIGKILL)
+            self.nothing_left(job, 60)
+            ended = [one for name in others for one in self.jobs(name) if one["id"] not in before]
+            self.assertEqual([(one["state"], one["exit_code"]) for one in ended], [("failed", 69)] * len(others), ended)
 
     def test_after_a_cut_network_the_host_that_was_left_waited_for_ten_minutes(self):
         self.begin("a b")

@@ -117,7 +117,7 @@ void Process::on_ended(End end, const std::string& why) {
   if (uplink_ == end) {
     uplink_.reset();
     note("its connection to the coordinator ended: " + why);
-    if (client_) carry_out(client_->link_lost(why, now()));
+    if (client_) carry_out(client_->link_lost({why}, now()));
     return;
   }
   drop_peer(end, why);
@@ -133,7 +133,7 @@ void Process::drop_peer(End end, const std::string& why) {
   end_of_peer_.erase(id);
   if (role == Peer::Role::voter && client_) carry_out(client_->vote_withdrawn(id, now()));
   if (role != Peer::Role::fresh && membership_)
-    carry_out(membership_->left(id, why, office_time()));
+    carry_out(membership_->left(id, {why}, office_time()));
 }
 
 std::optional<Frame> Process::read(std::string_view bytes, FrameSplitter& splitter,

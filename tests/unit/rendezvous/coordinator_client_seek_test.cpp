@@ -9,12 +9,12 @@ using Catch::Matchers::Contains;
 namespace {
 
 /// The coordinator on node rank 0 is lost at this moment.
-ClientDesk orphan(char name, std::uint32_t nodes = 5) {
+ClientDesk orphan(char name, std::uint32_t nodes = 5, bool is_closed_by_peer = false) {
   ClientDesk desk{client_options(std::string(1, name))};
   desk.runs(static_cast<std::uint32_t>(name - 'a'), nodes);
   desk.pass(kSecond, true);
   desk.forget();
-  desk.loses_link();
+  desk.loses_link(is_closed_by_peer);
   return desk;
 }
 
@@ -59,7 +59,7 @@ TEST_CASE("another secret is no use to try again", "[rendezvous][member]") {
   }
   SECTION("found after it") {
     desk.link_up();
-    desk.take(desk.client.link_lost("authentication failed", desk.now, true));
+    desk.take(desk.client.link_lost({"authentication failed", true}, desk.now));
   }
   CHECK(desk.only<GiveUp>().why == GiveUp::Why::not_authentic);
   CHECK_THAT(desk.only<GiveUp>().text, Contains("authentication failed"));
@@ -217,6 +217,13 @@ SCENARIO("the coordinator of five nodes is lost", "[rendezvous][member]") {
       gets_votes(desk, {3, 4});
       REQUIRE(desk.all<TakeOver>().size() == 1);
       CHECK(desk.all<TakeOver>()[0].result.term == Term{2, 3});
+    }
+    THEN("it knows whether the lost one closed the connection, or may live behind the network") {
+      gets_votes(desk, {3, 4});
+      CHECK(desk.only<TakeOver>().result.closed_by.empty());
+      ClientDesk other = orphan('c', 5, true);
+      gets_votes(other, {3, 4});
+      CHECK(other.only<TakeOver>().result.closed_by == "a");
     }
     THEN("it doesn't for votes of a round that it doesn't know") {
       desk.take(desk.client.vote_received(PeerId{4}, vote_of(3, 5, 1), "there", desk.now));

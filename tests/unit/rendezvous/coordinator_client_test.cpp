@@ -363,7 +363,7 @@ SCENARIO("a restart is asked for on this node", "[rendezvous][member]") {
     }
   }
   WHEN("the connection is lost") {
-    desk.take(desk.client.link_lost("reset", desk.now));
+    desk.take(desk.client.link_lost({"reset"}, desk.now));
     desk.take(desk.client.restart_asked());
     desk.link_up();
     desk.welcome();

@@ -117,7 +117,9 @@ class ClientDesk {
     REQUIRE(client.state() == NodeState::running);
     forget();
   }
-  void loses_link() { take(client.link_lost("connection reset", now)); }
+  void loses_link(bool is_closed_by_peer = false) {
+    take(client.link_lost({"connection reset", false, is_closed_by_peer}, now));
+  }
   /// Answers each heartbeat while the time passes, as a coordinator in office does.
   void pass(Millis time, bool answered = false) {
     constexpr Millis kStep{50};

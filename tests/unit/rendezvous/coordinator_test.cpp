@@ -37,7 +37,7 @@ struct Agent {
     on.on_frame = [this](const Frame& frame) {
       if (const auto* reply = std::get_if<KvReply>(&frame.message)) replies.push_back(*reply);
     };
-    on.on_lost = [](const std::string&, bool) {};
+    on.on_lost = [](const LinkLoss&) {};
     link->start(std::move(on));
   }
   void says(Message message) { link->send({kNow, std::move(message)}); }
@@ -58,7 +58,7 @@ struct Elected {
     options.job = "job";
     options.name = "node1";
     options.nodes_min = options.nodes_max = 3;
-    ElectionResult result{kNow.term, kLost, 3, {}, {}, {}};
+    ElectionResult result{kNow.term, kLost, 3, {}, {}, {}, {}};
     Coordinator::Links voters;
     for (auto* agent : {&first, &second}) {
       auto [ours, theirs] = link_inside(loop.io);

@@ -258,6 +258,25 @@ SCENARIO("an election finds the round broken", "[rendezvous][membership]") {
 }
 
 // Simulation, seed 45553: of two nodes one was elected over and over again, and no round began.
+TEST_CASE("a launch whose coordinator was killed waited ten minutes for that node",
+          "[rendezvous][membership]") {
+  for (const bool has_closed : {true, false}) {
+    auto result = win_of({voter(1, 3), voter(2, 3)});
+    if (has_closed) result.closed_by = "a";
+    auto options = options_for(3, 3);
+    options.name = "b";
+    options.starts_no_node_again = true;
+    Desk desk{options, result};
+    const PeerId b = desk.comes(voter(1, 3));
+    desk.pass(kSecond * 12);  // it did not rejoin, and its lease is over
+    for (const PeerId peer : {b, PeerId{1}}) desk.says(peer, Stopped{});
+    desk.pass(kSecond * 10);
+    CHECK(desk.phase() == (has_closed ? MembershipPhase::closed : MembershipPhase::gathering));
+    if (has_closed)
+      CHECK_THAT(desk.last<Close>(b).reason, Contains("a lost: closed the connection"));
+  }
+}
+
 TEST_CASE("a member that comes back between two rounds counts as heard",
           "[rendezvous][membership]") {
   Desk desk{options_for(2, 2),

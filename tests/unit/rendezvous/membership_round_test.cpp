@@ -231,6 +231,51 @@ TEST_CASE("the nodes of one launch waited ten minutes for one that had left for 
   }
 }
 
+SCENARIO("the nodes of one launch waited ten minutes for one whose agent had been killed",
+         "[rendezvous][membership]") {
+  auto options = options_for(2, 2);
+  options.starts_no_node_again = true;
+  RunningJob job{options, 2};
+  const LinkLoss closed{"closed the connection unexpectedly", false, true};
+  const auto b_is_lost = [&](const LinkLoss& loss) {
+    job.loses(job.peers[1], loss);
+    job.pass(kSecond);
+    job.says(job.peers[0], Stopped{});
+  };
+  WHEN("its connection was closed") {
+    b_is_lost(closed);
+    job.pass(kSecond * 13);
+    CHECK(job.phase() != MembershipPhase::closed);
+    job.pass(kSecond * 2);
+    REQUIRE(job.phase() == MembershipPhase::closed);
+    CHECK(job.last<Close>(job.peers[0]).exit_code == 69);
+    CHECK_THAT(job.last<Close>(job.peers[0]).reason,
+               Contains("b lost: closed the connection unexpectedly; nothing starts it again"));
+  }
+  WHEN("the network broke it: the node may live behind that") {
+    b_is_lost({"acknowledged nothing any more"});
+    job.pass(kSecond * 60);
+    CHECK(job.phase() == MembershipPhase::gathering);
+  }
+  WHEN("the agent lives and joins again") {
+    b_is_lost(closed);
+    job.pass(kSecond * 12);
+    const auto again = job.comes("b");
+    job.pass(kSecond * 4);
+    CHECK(job.phase() == MembershipPhase::assigning);
+    CHECK(job.last<Assigned>(again).nodes == 2);
+  }
+  WHEN("the coordinator slept, while it may have joined again") {
+    b_is_lost(closed);
+    job.pass(kSecond * 3);
+    job.sleep(kSecond * 5);
+    job.pass(kSecond * 13);
+    CHECK(job.phase() == MembershipPhase::gathering);
+    job.pass(kSecond * 3);
+    CHECK(job.phase() == MembershipPhase::closed);
+  }
+}
+
 // Two nodes can't elect a successor, so a spare would wait for nobody.
 SCENARIO("a coordinator whose own node left is needed until a round runs without that node",
          "[rendezvous][membership]") {

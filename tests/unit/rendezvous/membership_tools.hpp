@@ -117,8 +117,11 @@ class Desk {
     take(membership_.said(peer, {epoch, std::move(message)}, now));
   }
   void breaks(PeerId peer, const std::string& why = "connection reset") {
+    loses(peer, {why});
+  }
+  void loses(PeerId peer, const LinkLoss& loss) {
     agents_.at(peer).is_connected = false;
-    take(membership_.left(peer, why, now));
+    take(membership_.left(peer, loss, now));
   }
   /// Its connection stands, but nothing goes over it.
   void falls_silent(PeerId peer) { agents_.at(peer).is_silent = true; }
