@@ -125,13 +125,27 @@ void MergeRules::reject_counts(bool machines_too) {
   if (machines_too) spec_.reject("num_machines"_key);
 }
 
+// A flag beats the file's way of counting, whichever of the two it is.
+void MergeRules::drop_beaten_counts() {
+  const auto is_flag = [&](Key key) {
+    return spec_.is_given(key) && spec_[key].source == Source::flag;
+  };
+  const auto drop_beaten = [&](Key theirs, Key ours) {
+    if (is_flag(ours) && !is_flag(theirs))
+      spec_.set(theirs, default_value(row_of(theirs)), Source::by_default, "");
+  };
+  drop_beaten("nproc_per_node"_key, "num_processes"_key);
+  drop_beaten("nnodes"_key, "num_machines"_key);
+}
+
 void MergeRules::torchrun_counts() {
+  drop_beaten_counts();
   const bool per_node = spec_.is_given("nproc_per_node"_key);
   const bool nodes_given = spec_.is_given("nnodes"_key);
   if (!spec_.can_judge({"nnodes"_key})) reject_counts(true);
   if (!spec_.can_judge({"nproc_per_node"_key})) reject_counts(false);
   if (!per_node && !nodes_given) return;
-  // A flag beats the file's way of counting; two ways in one place contradict each other.
+  // Two ways in one place contradict each other.
   const auto clashes = [&](Key ours, Key theirs) {
     return spec_.is_given(ours) && spec_.is_given(theirs) &&
            spec_[ours].source == spec_[theirs].source;
@@ -162,10 +176,14 @@ void MergeRules::torchrun_counts() {
   }
   const auto workers = workers_per_node(per_node ? spec_.text("nproc_per_node"_key) : "1");
   if (!workers) return reject_counts(false);
+  const bool is_total_by_flag =
+      spec_.is_given("num_processes"_key) && spec_["num_processes"_key].source == Source::flag;
   const Key who = per_node ? "nproc_per_node"_key : "nnodes"_key;
   spec_.set("num_machines"_key, Value{std::int64_t{nodes.max}}, spec_[who].source,
             spec_[who].origin);
-  spec_.set("num_processes"_key, Value{*workers * nodes.max}, spec_[who].source, spec_[who].origin);
+  if (per_node || !is_total_by_flag)
+    spec_.set("num_processes"_key, Value{*workers * nodes.max}, spec_[who].source,
+              spec_[who].origin);
   if (!spec_.is_set("machine_rank"_key))
     spec_.set("machine_rank"_key, Value{std::int64_t{0}}, Source::by_default, "");
 }

@@ -25,6 +25,7 @@ class MergeRules {
   /// What flags and file leave open and a scheduler says.
   void scheduler();
   /// --nproc_per_node × --nnodes is num_processes.
+  void drop_beaten_counts();
   void torchrun_counts();
   /// What counts and the machine's number can't be, and what contradicts --standalone.
   void counts();

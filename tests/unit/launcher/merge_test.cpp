@@ -211,6 +211,20 @@ TEST_CASE("torchrun counts workers per machine", "[launcher][merge]") {
   CHECK(automatic.merged().spec.text("num_processes"_key) == "32");
 }
 
+TEST_CASE("--num_processes did nothing beside the file's nproc_per_node", "[launcher][merge]") {
+  const std::string file = "distributed_type: MULTI_CPU\nnproc_per_node: 3\nnnodes: 2\n";
+  const auto counts = [&](std::vector<std::string> words) {
+    words.emplace_back("s.py");
+    Trial trial{words, file};
+    const auto spec = trial.merged().spec;
+    return spec.text("num_processes"_key) + " on " + spec.text("num_machines"_key);
+  };
+  CHECK(counts({}) == "6 on 2");
+  CHECK(counts({"--num_processes=8"}) == "8 on 2");
+  CHECK(counts({"--num_processes=2", "--num_machines=1"}) == "2 on 1");
+  CHECK(counts({"--num_machines=4"}) == "12 on 4");
+}
+
 TEST_CASE("a torchrun line does not read the default config file", "[launcher][merge]") {
   const std::vector<std::string> torchrun{"--nproc-per-node=2", "s.py"};
   const std::vector<std::string> plain{"s.py"};
