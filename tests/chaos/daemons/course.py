@@ -328,10 +328,10 @@ class Course:
             task = dice.choice(some)
             if task.detached:
                 return self.call(self.stop_detached, task)
-            task.stops += 1
-            self.count("signal to acc-launch")
             with_signal = dice.choice((signal.SIGTERM, signal.SIGINT, signal.SIGINT))
             if task.process.poll() is None and task.has_begun():
+                task.stops += 1
+                self.count("signal to acc-launch")
                 task.process.send_signal(with_signal)
             return None
         some = [task for task in self.tasks if task.id and task.kind != "launch" and task.removed is False]
@@ -492,18 +492,15 @@ class Course:
 
     def end_launches(self):
         launches = [task for task in self.tasks if task.kind == "launch"]
-        for task in launches:
-            if task.planned is None and task.process.poll() is None and task.has_begun() and not task.detached:
-                task.stops += 1
-                task.process.send_signal(signal.SIGTERM)
+        unasked = [task for task in launches if task.planned is None and not task.detached]
         end = time.monotonic() + SETTLE
         while running := [task for task in launches if task.process.poll() is None]:
             if time.monotonic() > end:
                 raise Violation("acc-launch doesn't end: " + "; ".join(f"{task.name()} (client {task.client}, pid {task.process.pid}): {task.said()[-1500:]}" for task in running))
-            for task in running:  # one that was slow to begin
-                if task.planned is None and not task.stops and task.has_begun():
-                    task.stops += 1
-                    task.process.send_signal(signal.SIGTERM)
+            for task in [task for task in running if task in unasked and task.has_begun()]:  # some are slow to begin
+                unasked.remove(task)
+                task.stops += 1
+                task.process.send_signal(signal.SIGTERM)
             time.sleep(0.05)
         # What a detached command left, one whose processes were all killed at once, and one that said so: a third Ctrl-C while its daemon was dead.
         for task in launches:
