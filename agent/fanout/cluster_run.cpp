@@ -195,7 +195,7 @@ class ClusterRun {
   void on_event(HostIndex host, const std::string& line) {
     if (events_) events_->write(line);
     course_.take(host, line);
-    const HostWorks works{host, course_.is_at_work(host)};
+    const HostWorks works{host, course_.is_at_work(host), course_.is_done(host)};
     asio::post(io_, alive_.bind([this, works] { handle(works); }));
   }
 

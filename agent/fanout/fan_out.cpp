@@ -137,6 +137,29 @@ bool is_refusal(int code) {
   return code == to_int(ExitCode::usage) || code == to_int(ExitCode::output);
 }
 
+/// Its part may go on, and the other nodes may be in contact with it.
+bool may_live(const FanOutState& state, HostIndex host) {
+  return state.policy.uses_daemons && !state.hosts[host].exit_code;
+}
+
+// As long as workers run anywhere, or between two rounds, the job may go on without us.
+void watch_rest(FanOutState& state, FanOutActions& out) {
+  if (state.phase != FanOutPhase::running || state.stop_signal != 0 || !state.missed) return;
+  if (state.is_rest_told) return;
+  const bool is_lost = may_live(state, *state.missed);
+  const bool goes_on = std::ranges::any_of(state.hosts, [&](const FanOutHost& host) {
+    const bool works = host.is_at_work || (is_lost && host.is_done);
+    return host.phase == HostPhase::running && !host.exit_code && works;
+  });
+  if (std::exchange(state.is_rest_armed, !goes_on) == !goes_on) return;
+  if (goes_on) {
+    out.emplace_back(DisarmFanOutTimer{FanOutTimer::rest});
+    return;
+  }
+  out.emplace_back(ArmFanOutTimer{
+      FanOutTimer::rest, is_lost ? state.policy.lost_patience : state.policy.rest_patience});
+}
+
 // Nothing starts a part of the job again. The others may have to wait for it until --join_timeout,
 // and learn from us that this is in vain.
 void heed_missing(FanOutState& state, HostIndex index, FanOutActions& out) {
@@ -148,22 +171,16 @@ void heed_missing(FanOutState& state, HostIndex index, FanOutActions& out) {
                        state.stop_signal == 0 && !state.is_detached;
   const auto code = state.hosts[index].exit_code;
   const bool is_refused = code && is_refusal(*code);
-  if (!is_ours || state.missed || left == 0) return;
+  const bool is_known = state.missed && (!may_live(state, *state.missed) || !code);
+  if (!is_ours || is_known || left == 0) return;
   if (!is_refused && left >= state.policy.min_hosts) return;
   state.missed = index;
-  out.emplace_back(ArmFanOutTimer{FanOutTimer::rest, state.policy.rest_patience});
+  state.is_rest_armed = false;
+  watch_rest(state, out);
 }
 
 void end_the_rest(FanOutState& state, FanOutActions& out) {
-  if (state.phase != FanOutPhase::running || state.stop_signal != 0 || !state.missed) return;
-  // The connection to it may be lost, and not that of the other nodes.
-  const bool goes_on = std::ranges::any_of(state.hosts, [](const FanOutHost& host) {
-    return host.phase == HostPhase::running && !host.exit_code && host.is_at_work;
-  });
-  if (goes_on) {
-    out.emplace_back(ArmFanOutTimer{FanOutTimer::rest, state.policy.rest_patience});
-    return;
-  }
+  if (state.phase != FanOutPhase::running || state.stop_signal != 0 || !state.is_rest_armed) return;
   state.is_rest_told = true;
   out.emplace_back(TellMissed{*state.missed});
   for_living(state, [&](HostIndex i, const FanOutHost& host) {
@@ -241,8 +258,10 @@ FanOutActions on(FanOutState& state, const HostWorks& e) {
   auto& host = state.hosts[e.host];
   if (host.phase != HostPhase::running) return out;
   host.is_at_work = e.is_at_work;
+  host.is_done = e.is_done;
   host.has_begun = host.has_begun || e.is_at_work;
   host.is_apart = host.is_apart && !e.is_at_work;
+  watch_rest(state, out);
   detach_if_begun(state, out);
   return out;
 }

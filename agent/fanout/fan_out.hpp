@@ -54,6 +54,7 @@ struct FanOutHost {
   std::optional<int> exit_code;  ///< as its acc-launch reported it
   bool has_begun = false;        ///< it has run workers
   bool is_at_work = false;       ///< it runs them now
+  bool is_done = false;          ///< they have succeeded, and those of other hosts may run
   bool is_closed = false;        ///< we closed its life line
   bool is_apart = false;         ///< cut off, and not seen at work since
   bool was_asked = false;        ///< it was sent a stop signal
@@ -68,7 +69,8 @@ struct FanOutPolicy {
   Millis end_patience{120'000};   ///< from the first host's end to closing the life lines of others
   Millis apart_patience{15'000};  ///< the same, of hosts that are apart when the job has succeeded
   Millis stop_patience{3'000};    ///< from the first host's end by a signal to telling the others
-  Millis rest_patience{5'000};    ///< from the end of one host's part to telling the others
+  Millis rest_patience{5'000};    ///< without workers anywhere, as the part of one host has ended
+  Millis lost_patience{75'000};   ///< … as one can't be reached; longer than any restart delay
   Millis hurry_patience{1'000};   ///< from the third stop signal to leaving hosts that don't follow
   std::size_t min_hosts = 0;      ///< that the job needs; 0: it isn't ours to end
   std::string version;            ///< ours, which all hosts must have
@@ -101,7 +103,8 @@ struct FanOutState {
   bool is_detached = false;
   std::optional<int> left;  ///< exit code of acc-ctl, which let the jobs go on
   std::optional<HostIndex> missed;  ///< the first whose part ended, and that the job can't do without
-  bool is_rest_told = false;        ///< the others were told to end, because of it
+  bool is_rest_armed = false;       ///< nobody works: the others are told to end, after a patience
+  bool is_rest_told = false;        ///< they were told, because of it
   JobVerdict verdict;  ///< of the hosts that ended by themselves
 };
 
@@ -126,6 +129,7 @@ struct HostReportedStart {
 struct HostWorks {
   HostIndex host = 0;
   bool is_at_work = false;
+  bool is_done = false;  ///< they have all succeeded
 };
 /// The contact with its daemon is lost, or back.
 struct HostContact {

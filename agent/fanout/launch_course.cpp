@@ -45,14 +45,19 @@ void LaunchCourse::take(HostIndex index, std::string_view text) {
   if (what == "round_started") {
     host.workers = host.alive = event_number(event, "workers");
     host.progress.reset();
+    host.has_failed = false;
     set(host, Doing::running);
     reason_.clear();
   } else if (what == "worker_ended") {
     if (host.alive > 0) --host.alive;
-    if (host.alive == 0 && host.doing != Doing::ended) set(host, Doing::between);
+    host.has_failed = host.has_failed || event.value("exit_code", EventOfHost{}) != 0;
+    const bool is_done = !host.has_failed && host.doing == Doing::running;
+    if (host.alive == 0 && host.doing != Doing::ended)
+      set(host, is_done ? Doing::done : Doing::between);
   } else if (what == "failure" || what == "stopping" || what == "stop_ordered") {
     // A round's end may be told by several events, the last one behind its last worker.
     if (host.alive > 0) set(host, Doing::stopping);
+    if (host.doing == Doing::done) set(host, Doing::between);
     if (reason_.empty()) reason_ = event_word(event, "reason");
   } else if (what == "restart") {
     reason_ = event_word(event, "reason");

@@ -25,11 +25,19 @@ class LaunchCourse {
   [[nodiscard]] bool is_at_work(HostIndex host) const {
     return hosts_[host].doing == Doing::running;
   }
+  [[nodiscard]] bool is_done(HostIndex host) const { return hosts_[host].doing == Doing::done; }
   /// Changes with each change of what the hosts do; the time since then is `in_phase`.
   [[nodiscard]] std::uint64_t changes() const { return changes_; }
 
  private:
-  enum class Doing { nothing, running, stopping, between, ended };
+  enum class Doing {
+    nothing,
+    running,
+    stopping,
+    between,  ///< two rounds
+    done,     ///< its workers have exited with 0; those of other hosts may run
+    ended
+  };
   struct Progress {
     std::uint64_t rank = 0;
     std::uint64_t step = 0;
@@ -40,6 +48,7 @@ class LaunchCourse {
     Doing doing = Doing::nothing;
     std::uint64_t workers = 0;
     std::uint64_t alive = 0;
+    bool has_failed = false;  ///< a worker of this round
     std::optional<Progress> progress;
   };
   void set(Host& host, Doing doing);

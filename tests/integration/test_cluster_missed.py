@@ -53,6 +53,17 @@ class Missed(OnDaemons):
         self.hosts.heal()
         self.ends(job, 69, 60)
 
+    def test_a_healthy_job_was_stopped_when_the_contact_with_a_host_had_been_lost(self):
+        """Rank 0 was done, and the other one was stopped seconds later."""
+        self.begin("a b")
+        job = self.launch("mark=up rank=0 after=4s exit=0 any after=14s mark=done exit=0", "a:1,b:1")
+        job.wait_events("up", 2, 20)
+        bridge, = [pid for pid in children_of(job.pid) + children_of(job.agent or job.pid) if "bridge" in (words := read(f"/proc/{pid}/cmdline")) and "\0b\0" in words]
+        os.kill(bridge, signal.SIGKILL)
+        self.ends(job, 0, 60)
+        self.assertEqual(len(job.events("done")), 1)
+        self.assertIn("what b does is not known any longer", job.stderr)
+
     def test_a_report_that_cannot_be_written_left_the_other_host_waiting(self):
         self.begin("a b")
         for detach in ("", "--detach"):

@@ -431,19 +431,56 @@ TEST_CASE("the others waited ten minutes for a node whose part had ended for goo
     Story story{3};
     story.state.policy.min_hosts = code == 73 ? 1 : 3;
     story.run_all();
+    story.state.policy.uses_daemons = code == 70;
+    for (const HostIndex host : {0U, 1U, 2U}) story(HostReportedStart{host, "job"});
     story(HostWorks{0, true});
-    const auto ended = story.ended(1, code);
-    REQUIRE(all<ArmFanOutTimer>(ended).back().timer == FanOutTimer::rest);
-    CHECK(all<ArmFanOutTimer>(ended).back().delay <= Millis{5'000});
     // Those that run workers may go on without us.
-    CHECK(count<SendSignal>(story(FanOutTimerFired{FanOutTimer::rest})) == 0);
-    story(HostWorks{0, false});
+    for (const auto& armed : all<ArmFanOutTimer>(story.ended(1, code)))
+      CHECK(armed.timer != FanOutTimer::rest);
+    const auto idle = story(HostWorks{0, false, true});  // its work is lost with the round
+    REQUIRE(all<ArmFanOutTimer>(idle).back().timer == FanOutTimer::rest);
+    CHECK(all<ArmFanOutTimer>(idle).back().delay <= Millis{5'000});
     const auto told = story(FanOutTimerFired{FanOutTimer::rest});
     CHECK(all<TellMissed>(told).at(0).host == 1);
     REQUIRE(all<SendSignal>(told).size() == 2);
     CHECK(all<SendSignal>(told)[0].signo == SIGTERM);
     story.ended(0, 143);
     CHECK(Story::finish(story.ended(2, 143)) == code);
+  }
+}
+
+TEST_CASE("a healthy job was stopped when the daemon of a host had been dead for a minute",
+          "[agent][fanout]") {
+  Story story{2};
+  story.state.policy.min_hosts = 2;
+  story.state.policy.uses_daemons = true;
+  story.run_all();
+  for (const HostIndex host : {0U, 1U}) {
+    story(HostReportedStart{host, "job"});
+    story(HostWorks{host, true});
+  }
+  const auto rest_timers = [](const FanOutActions& actions) {
+    std::vector<Millis> delays;
+    for (const auto& armed : all<ArmFanOutTimer>(actions)) {
+      if (armed.timer == FanOutTimer::rest) delays.push_back(armed.delay);
+    }
+    return delays;
+  };
+  CHECK(rest_timers(story.exited(1, 255)).empty());
+  SECTION("its workers were the last ones of the round") {
+    CHECK(rest_timers(story(HostWorks{0, false, true})).empty());
+    CHECK(Story::finish(story.ended(0, 0)) == 0);
+  }
+  SECTION("a restart was delayed") {
+    CHECK(rest_timers(story(HostWorks{0, false})) == std::vector{Millis{75'000}});
+    CHECK(rest_timers(story(HostWorks{0, false})).empty());  // not longer with each event
+    CHECK(count<DisarmFanOutTimer>(story(HostWorks{0, true})) == 1);
+    CHECK(count<SendSignal>(story(FanOutTimerFired{FanOutTimer::rest})) == 0);
+  }
+  SECTION("the others wait for it in vain") {
+    story(HostWorks{0, false});
+    CHECK(count<SendSignal>(story(FanOutTimerFired{FanOutTimer::rest})) == 1);
+    CHECK(Story::finish(story.ended(0, 143)) == to_int(ExitCode::nodes_missing));
   }
 }
 
