@@ -28,19 +28,32 @@ Result<void> LogFile::open() {
   return {};
 }
 
+// Whoever may write to --log_dir could put a link to a file of ours there, or a FIFO that nobody
+// reads, for which open() would wait.
+int LogFile::open_regular() {
+  constexpr int kFlags =
+      O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK;
+  UniqueFd fd{::open(path_.c_str(), kFlags, 0644)};
+  if (!fd) return errno == ENXIO ? EINVAL : errno;
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return errno;
+  const bool is_file = S_ISREG(info.st_mode) && info.st_nlink <= 1;
+  if (!is_file && !S_ISCHR(info.st_mode)) return EINVAL;
+  if (is_file && !was_open_ && ::ftruncate(fd.get(), 0) != 0) return errno;
+  fd_ = std::move(fd);
+  return 0;
+}
+
 int LogFile::try_open() {
-  const int flags =
-      O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | O_NOCTTY | (was_open_ ? 0 : O_TRUNC);
-  fd_.reset(::open(path_.c_str(), flags, 0644));
-  if (!fd_ && errno == ENOENT) {
+  int why = open_regular();
+  if (why == ENOENT) {
     std::error_code failed;
     std::filesystem::create_directories(std::filesystem::path{path_}.parent_path(), failed);
     if (failed) return failed.value();
-    fd_.reset(::open(path_.c_str(), flags, 0644));
+    why = open_regular();
   }
-  if (!fd_) return errno;
-  was_open_ = true;
-  return 0;
+  was_open_ = was_open_ || why == 0;
+  return why;
 }
 
 LogFile::Written LogFile::append(std::string_view bytes) {

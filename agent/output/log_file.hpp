@@ -36,6 +36,7 @@ class LogFile {
 
  private:
   int try_open();  // errno or 0
+  int open_regular();
   Written write_all(std::string_view bytes);
   [[nodiscard]] std::size_t room_for(std::string_view bytes) const;
   void rotate();

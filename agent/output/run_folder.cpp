@@ -3,6 +3,7 @@
 #include "common/log.hpp"
 #include "common/text.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,11 +17,15 @@
 
 namespace acc::agent {
 
-static int why_closed(const char* folder) {
+// Empty: it can be used.
+static std::string why_closed(const char* folder) {
   struct stat info {};
-  if (::stat(folder, &info) != 0) return errno;
-  if (!S_ISDIR(info.st_mode)) return ENOTDIR;
-  return ::access(folder, W_OK | X_OK) == 0 ? 0 : errno;
+  if (::stat(folder, &info) != 0) return std::strerror(errno);
+  if (!S_ISDIR(info.st_mode)) return std::strerror(ENOTDIR);
+  if (::access(folder, W_OK | X_OK) != 0) return std::strerror(errno);
+  if (info.st_uid != ::geteuid() && info.st_uid != 0) return "it belongs to another user";
+  const bool is_shared = (info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0;
+  return is_shared ? "others may replace what lies there: chmod +t" : "";
 }
 
 // Logs go where there is room. Mere error files go to memory if they may: a folder per worker costs
@@ -30,13 +35,13 @@ std::string RunFolder::base_folder(const OutputPlan& output) {
   if (!output.log_dir.empty()) return output.log_dir;
   const char* temporary = std::getenv("TMPDIR");
   const bool is_named = temporary != nullptr && *temporary != '\0';
-  const int reason = is_named ? why_closed(temporary) : 0;
-  if (is_named && reason == 0) return temporary;
+  const std::string reason = is_named ? why_closed(temporary) : "";
+  if (is_named && reason.empty()) return temporary;
   const bool in_memory = !holds_logs_ && ::access("/dev/shm", W_OK) == 0;
   std::string folder = in_memory ? "/dev/shm" : "/tmp";
   if (is_named)
     detour_ = std::string{"TMPDIR is '"} + printable(temporary) + "', which can't be used (" +
-              std::strerror(reason) + "): " + (holds_logs_ ? "log files" : "error files") +
+              reason + "): " + (holds_logs_ ? "log files" : "error files") +
               " go to " + folder;
   return folder;
 }
@@ -71,7 +76,10 @@ bool RunFolder::forget_some(Round before) {
   if (!made_ || holds_logs_ || before == Round{0}) return true;
   constexpr Millis kSlice{3};
   const auto end = std::chrono::steady_clock::now() + kSlice;
-  const std::string attempt = attempt_folder(path_, Round{before.value() - 1});
+  const auto folder = open_made();
+  if (!folder) return true;
+  const std::string attempt = attempt_folder("/proc/self/fd/" + std::to_string(folder.get()),
+                                             Round{before.value() - 1});
   std::error_code ignored;
   for (const auto& worker : std::filesystem::directory_iterator{attempt, ignored}) {
     if (std::chrono::steady_clock::now() >= end) return false;
@@ -82,12 +90,21 @@ bool RunFolder::forget_some(Round before) {
   return true;
 }
 
+UniqueFd RunFolder::open_made() const {
+  UniqueFd folder{::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+  struct stat info {};
+  const bool is_same = folder && ::fstat(folder.get(), &info) == 0 && info.st_dev == made_at_.dev &&
+                       info.st_ino == made_at_.ino;
+  return is_same ? std::move(folder) : UniqueFd{};
+}
+
 bool RunFolder::make_worker(Round round, LocalRank local) const {
   const std::string folder = attempt_folder(path_, round) + '/' + std::to_string(local.value());
   return ::mkdir(folder.c_str(), 0755) == 0 || errno == EEXIST;
 }
 
 std::string RunFolder::make_attempt(Round round) {
+  struct stat info {};
   if (!made_) {
     std::error_code error;
     if (holds_logs_)  // a --log_dir that was removed since the start
@@ -97,7 +114,12 @@ std::string RunFolder::make_attempt(Round round) {
       log::info("no_error_files", {{"folder", path_}, {"errno", errno}});
       return {};
     }
+    if (::lstat(path_.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return {};
+    made_at_ = {info.st_dev, info.st_ino};
     made_ = true;
+  } else if (!open_made() && ::lstat(path_.c_str(), &info) == 0) {
+    log::info("run_folder_replaced", {{"folder", path_}});
+    return {};
   }
   std::string attempt = attempt_folder(path_, round);
   if (::mkdir(attempt.c_str(), 0755) != 0 && errno != EEXIST) return {};

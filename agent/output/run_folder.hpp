@@ -2,6 +2,9 @@
 
 #include "agent/job_plan.hpp"
 #include "common/error.hpp"
+#include "common/unique_fd.hpp"
+
+#include <sys/types.h>
 
 #include <string>
 
@@ -38,12 +41,18 @@ class RunFolder {
  private:
   /// Where the folder lies; sets detour_.
   std::string base_folder(const OutputPlan& output);
+  /// The folder that we made; empty if there is another one, or a link, in its place.
+  [[nodiscard]] UniqueFd open_made() const;
 
   bool holds_logs_;
   bool is_private_;  ///< others that may write to its base mustn't read it
   std::string detour_;
   std::string path_;
   bool made_ = false;
+  struct {
+    dev_t dev = 0;
+    ino_t ino = 0;
+  } made_at_;
 };
 
 /// mkdir -p, 0755.

@@ -2,6 +2,9 @@
 
 #include "tests/unit/agent/output/support.hpp"
 
+#include <sys/stat.h>
+
+#include <fstream>
 #include <random>
 
 using namespace acc::agent;
@@ -16,6 +19,20 @@ std::string all_parts(const fs::path& path) {
 }
 
 }  // namespace
+
+TEST_CASE("a link, or a FIFO that nobody reads, in place of a log file", "[agent][output]") {
+  Folder folder;
+  const fs::path precious = folder.path / "precious";
+  const fs::path path = folder.path / "stdout.log";
+  std::ofstream{precious} << "keep";
+  SECTION("a link: the file that it led to was emptied") { fs::create_symlink(precious, path); }
+  SECTION("a second name of a file") { fs::create_hard_link(precious, path); }
+  SECTION("a FIFO: open() waited for ever") { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); }
+  LogFile file{path.string(), {}};
+  CHECK_FALSE(file.open().has_value());
+  CHECK(file.append("x").error != 0);
+  CHECK(content(precious) == "keep");
+}
 
 SCENARIO("a log file rotates", "[agent][output]") {
   Folder folder;

@@ -3,6 +3,8 @@
 #include "tests/unit/agent/output/support.hpp"
 
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -50,6 +52,50 @@ TEST_CASE("everybody could read the log files of --tee in the folder for tempora
   REQUIRE_FALSE(folder.make_attempt(Round{0}).empty());
   const auto others = fs::perms::others_all | fs::perms::group_all;
   CHECK((fs::status(folder.path()).permissions() & others) == fs::perms::none);
+}
+
+TEST_CASE("a link in place of the run folder led to the folders of others, which were emptied",
+          "[agent]") {
+  Folder temporary;
+  const char* before = ::getenv("TMPDIR");
+  const std::string kept = before != nullptr ? before : "";
+  ::setenv("TMPDIR", temporary.path.c_str(), 1);
+  RunFolder folder{{}, "none", "", "abcdefgh"};
+  kept.empty() ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", kept.c_str(), 1);
+  REQUIRE_FALSE(folder.make_attempt(Round{0}).empty());
+  const auto others = temporary.path / "others";
+  fs::create_directories(others / "attempt_0" / "precious");
+  fs::create_directories(others / "attempt_1");
+  fs::rename(folder.path(), temporary.path / "away");
+  SECTION("a link to the folder") { fs::create_directory_symlink(others, folder.path()); }
+  SECTION("a folder with a link in it") {
+    fs::create_directory(folder.path());
+    fs::create_directory_symlink(others / "attempt_0", folder.path() + "/attempt_0");
+  }
+  CHECK(folder.forget_some(Round{1}));
+  CHECK(fs::exists(others / "attempt_0" / "precious"));
+  CHECK(folder.make_attempt(Round{2}).empty());
+  CHECK_FALSE(fs::exists(others / "attempt_2"));
+}
+
+TEST_CASE("a TMPDIR in which others may replace what is there isn't used", "[agent]") {
+  Folder temporary;
+  const char* before = ::getenv("TMPDIR");
+  const std::string kept = before != nullptr ? before : "";
+  ::setenv("TMPDIR", temporary.path.c_str(), 1);
+  const auto detour = [&](mode_t mode) {
+    REQUIRE(::chmod(temporary.path.c_str(), mode) == 0);
+    return RunFolder{{}, "none", "", "abcdefgh"}.detour();
+  };
+  CHECK(detour(0777).find("others may replace what lies there: chmod +t") != std::string::npos);
+  CHECK(detour(01777).empty());
+  CHECK(detour(0775).empty());
+  CHECK(detour(0700).empty());
+  if (::geteuid() == 0) {
+    REQUIRE(::chown(temporary.path.c_str(), 1002, 1002) == 0);
+    CHECK(detour(0755).find("belongs to another user") != std::string::npos);
+  }
+  kept.empty() ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", kept.c_str(), 1);
 }
 
 TEST_CASE("machines that share the log folder are told apart", "[agent]") {
