@@ -23,15 +23,18 @@ constexpr std::array<std::string_view, 30> kWantedPrefixes{
 constexpr std::array<std::string_view, 10> kWantedNames{
     "RANK",        "WORLD_SIZE",   "LOCAL_RANK",      "LOCAL_WORLD_SIZE", "NODE_RANK",
     "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "LD_PRELOAD",       "XDG_RUNTIME_DIR"};
-constexpr std::array<std::string_view, 6> kSecretWords{"SECRET", "TOKEN",      "PASSWORD",
-                                                       "PASSWD", "CREDENTIAL", "APIKEY"};
+constexpr std::array<std::string_view, 7> kSecretWords{
+    "SECRET", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY"};
+constexpr std::array<std::string_view, 5> kSecretEnds{"_KEY", "_AUTH", "_JWT", "_PASS", "_PAT"};
 
 bool is_secret(std::string_view name) {
   const auto upper = to_upper(name);
   // A path to a secret is none.
   for (const std::string_view end : {"_FILE", "_PATH", "_DIR"})
     if (upper.ends_with(end)) return false;
-  if (upper.ends_with("_KEY") || upper == "KEY" || upper.ends_with("_AUTH")) return true;
+  if (upper == "KEY" || upper == "ACC_ETCD_USER") return true;  // NAME:PASSWORD
+  const auto is_end = [&](std::string_view end) { return upper.ends_with(end); };
+  if (std::ranges::any_of(kSecretEnds, is_end)) return true;
   return std::ranges::any_of(
       kSecretWords, [&](std::string_view word) { return upper.find(word) != std::string::npos; });
 }

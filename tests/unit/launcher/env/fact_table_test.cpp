@@ -12,6 +12,8 @@ TEST_CASE("a bug report showed no secret", "[env]") {
   CHECK(shown_value("ACC_SECRET", "x") == "(set, not shown)");
   CHECK(shown_value("AWS_SECRET_ACCESS_KEY", "x") == "(set, not shown)");
   CHECK(shown_value("wandb_api_key", "x") == "(set, not shown)");
+  CHECK(shown_value("ACC_ETCD_USER", "me:password") == "(set, not shown)");
+  CHECK(shown_value("SLURM_JWT", "x") == "(set, not shown)");
   CHECK(shown_value("MKL_PASSWORD", "") == "");
   CHECK(shown_value("ACC_SECRET_FILE", "/etc/acc/secret") == "/etc/acc/secret");
   CHECK(shown_value("MASTER_ADDR", "node1") == "node1");
