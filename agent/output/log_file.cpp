@@ -28,7 +28,7 @@ Result<void> LogFile::open() {
   return {};
 }
 
-// Whoever may write to --log_dir could put a link to a file of ours there, or a FIFO that nobody
+// A user who may write to --log_dir could put a link to a file of ours there, or a FIFO that nobody
 // reads, for which open() would wait.
 int LogFile::open_regular() {
   constexpr int kFlags =

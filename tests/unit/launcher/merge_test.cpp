@@ -211,7 +211,8 @@ TEST_CASE("torchrun counts workers per machine", "[launcher][merge]") {
   CHECK(automatic.merged().spec.text("num_processes"_key) == "32");
 }
 
-TEST_CASE("--num_processes did nothing beside the file's nproc_per_node", "[launcher][merge]") {
+TEST_CASE("the flag --num_processes did nothing beside the file's nproc_per_node",
+          "[launcher][merge]") {
   const std::string file = "distributed_type: MULTI_CPU\nnproc_per_node: 3\nnnodes: 2\n";
   const auto counts = [&](std::vector<std::string> words) {
     words.emplace_back("s.py");
