@@ -3,6 +3,7 @@
 #include "agent/left_overs.hpp"
 #include "common/host_name.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -118,6 +119,11 @@ void JobRecorder::add_left_over(const LeftOver& process) {
   if (++left_over_count_ <= LeftOvers::kNamed) left_over_.push_back(name_and_pid(process));
 }
 
+// One is booked with the failure, and made only if the job goes on.
+static std::uint32_t restarts_used(const RestartLedger& ledger) {
+  return std::min(ledger.budget_used, ledger.restarts);
+}
+
 JobReport JobRecorder::report(const JobEnd& job) const {
   JobReport report;
   report.job_id = job.job_id;
@@ -129,7 +135,7 @@ JobReport JobRecorder::report(const JobEnd& job) const {
   report.exit_code = job.end.exit_code;
   report.stop_signal = job.group.stop_signal;
   report.restarts = job.group.ledger.restarts;
-  report.restarts_used = job.group.ledger.budget_used;
+  report.restarts_used = restarts_used(job.group.ledger);
   report.max_restarts = job.max_restarts;
   report.duration = std::chrono::duration_cast<Millis>(clock_now() - began_);
   report.failures = failures_;
@@ -147,7 +153,7 @@ JobReport JobRecorder::report(const JobEnd& job) const {
     const auto& close = job.last_word->close;
     if (!is_unfit) report.reason = close.reason;
     report.restarts = close.ledger.restarts;
-    report.restarts_used = close.ledger.budget_used;
+    report.restarts_used = restarts_used(close.ledger);
     if (close.first && close.first->node != job.last_word->node)
       report.elsewhere = describe_elsewhere(*close.first, job.last_word->told);
   }

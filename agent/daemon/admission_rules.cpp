@@ -87,4 +87,17 @@ std::optional<Error> refusal_of_restart(const Submission& submission, uid_t uid,
   return std::nullopt;
 }
 
+std::string waiting_words(const Submission& submission, const std::string& drained,
+                          const SlotTable& slots) {
+  const auto with_gpus = [&](std::size_t slot_count, std::size_t gpu_count) {
+    return plural(slot_count, "slot") +
+           (submission.gpus == 0 ? "" : " and " + plural(gpu_count, "GPU"));
+  };
+  std::string words = "waits for " + with_gpus(submission.slots, submission.gpus);
+  if (!slots.can_hold({submission.slots, submission.gpus, 0}))
+    words += ", and this node has " + with_gpus(slots.slots(), slots.gpus().size()) + " in all";
+  if (!drained.empty()) words += "; this node is drained: " + drained;
+  return words;
+}
+
 }  // namespace acc::agent::daemon

@@ -37,5 +37,8 @@ struct NodeLoad {
 /// The same of an ended job that is to start again.
 [[nodiscard]] std::optional<Error> refusal_of_restart(const Submission& submission, uid_t uid,
                                                       const NodeLoad& load, const SlotTable& slots);
+/// What a job that waits for slots waits for. `drained`: the reason; empty: the node takes jobs.
+[[nodiscard]] std::string waiting_words(const Submission& submission, const std::string& drained,
+                                        const SlotTable& slots);
 
 }  // namespace acc::agent::daemon

@@ -1,5 +1,6 @@
 #include "agent/daemon/job_keeper.hpp"
 
+#include "agent/daemon/admission_rules.hpp"
 #include "agent/daemon/crash_point.hpp"
 #include "agent/daemon/descriptor_waits.hpp"
 #include "agent/daemon/job_group.hpp"
@@ -241,8 +242,7 @@ awaitable<void> JobKeeper::carry_out(JobPtr job, JobAction action) {
       job->stored.gpus = slots_.gpus_of(job->id());
       change(job, SlotsGiven{});
     } else if (is_queued) {
-      job->stored.life.reason = "waits for " + plural(wanted.slots, "slot") +
-                                (wanted.gpus > 0 ? " and " + plural(wanted.gpus, "GPU") : "");
+      job->stored.life.reason = waiting_words(wanted, drained_, slots_);
     }
   } else if (std::holds_alternative<FreeSlots>(action)) {
     slots_.free(job->id());
@@ -285,6 +285,11 @@ awaitable<Result<void>> JobKeeper::record(JobPtr job) {
 
 void JobKeeper::set_drained(std::string reason) {
   drained_ = std::move(reason);
+  for (const auto& [id, job] : jobs_) {
+    auto& life = job->stored.life;
+    if (life.phase == Phase::queued)
+      life.reason = waiting_words(*job->stored.submission, drained_, slots_);
+  }
   give_slots();
 }
 

@@ -202,11 +202,16 @@ asio::awaitable<PeerDoor::Outcome> PeerDoor::prove(Id id, const Peer& peer, Peer
   if (!watch.is_alive()) co_return Outcome{true, {}};
   end_turn(id, peer.source);
   const auto& proof = stream.tls().proof();
+  const auto accepted = key_ids((*tls)->secret());
+  const bool names_ours = !proof.key_id.empty() && accepted.find(proof.key_id) != std::string::npos;
+  const bool is_proved_wrong = stream.tls().fault() == rendezvous::StreamFault::authentication;
+  if (io != Io::done && names_ours && !is_proved_wrong)
+    co_return Outcome{false, "closed the connection during the handshake"};
   if (io != Io::done)
     co_return Outcome{false, "authentication failed: it named " +
                                  (proof.key_id.empty() ? "no key of a cluster"
                                                        : "key id " + printable(proof.key_id, 20)) +
-                                 ", accepted: " + key_ids((*tls)->secret())};
+                                 ", accepted: " + accepted};
   if (proof.job != kPeerJob) co_return Outcome{false, "holds the key of a job, not of a node"};
   co_return Outcome{};
 }

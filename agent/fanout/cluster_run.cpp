@@ -424,8 +424,8 @@ class ClusterRun {
                 : names_[a.host] + " answers again");
   }
   void act(const TellAlone&) {
-    say("warning: no host is in contact: the network of this machine may be down. The job goes on "
-        "there, and is waited for");
+    say("warning: no host is in contact: the acc-agent or the network of this machine may be down. "
+        "The job goes on there, and is waited for");
   }
   void act(const SendWaitLonger& a) { lines_[a.host]->send(encode(WaitLonger{})); }
   void act(const TellLeft& a) { say(describe_left(state_.hosts[a.host], names_[a.host], words_)); }

@@ -148,7 +148,8 @@ int follow_launch(const Invocation& call, const LaunchState& launch) {
   if (wish.hosts.empty()) return fail(CtlExit::no_such_job, "no node has a job of it");
   const int exit = agent::run_on_hosts(wish, agent::GuardianLink{});
   const auto unknown = unknown_nodes(launch);
-  if (unknown.empty()) return exit;
+  const bool is_exit_of_ours = attaches || exit == 128 + SIGINT;  // else the job's, as of attach
+  if (unknown.empty()) return is_exit_of_ours ? exit : code(CtlExit::done);
   tell("what was written on " + join(unknown, ", ") +
        " is missing: could not be asked at the beginning; acc-ctl logs " + launch.record.id +
        " asks again");

@@ -76,6 +76,18 @@ TEST_CASE("of many jobs that run eight are named", "[daemon]") {
         "no room: running here: a, b, c, d, e, f, g, h and 12 other jobs");
 }
 
+TEST_CASE("a job waited for slots of a drained node, or for more than there are, without a word",
+          "[daemon]") {
+  const SlotTable slots{4, {0}};
+  auto wanted = of_slots(4);
+  CHECK(waiting_words(wanted, "", slots) == "waits for 4 slots");
+  CHECK(waiting_words(wanted, "disk swap", slots) ==
+        "waits for 4 slots; this node is drained: disk swap");
+  wanted.gpus = 2;
+  CHECK(waiting_words(wanted, "", slots) ==
+        "waits for 4 slots and 2 GPUs, and this node has 4 slots and 1 GPU in all");
+}
+
 TEST_CASE("what a node can never give isn't waited for", "[daemon]") {
   const Node node;
   auto huge = of_slots(5);
