@@ -1,5 +1,7 @@
 #include "agent/evidence/culprits.hpp"
 
+#include "common/duration.hpp"
+
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -246,6 +248,15 @@ std::string unheard_words(const std::vector<RankSummary>& ranks, const Culprits&
   if (!may_wait) return words;
   return words + ", so rank " + std::to_string(first.rank.value()) + " may wait for " +
          (unknown.size() > 1 ? "one of them" : "it");
+}
+
+std::string finished_words(const std::vector<FinishedRank>& finished, std::string_view link) {
+  if (finished.empty()) return {};
+  std::vector<std::uint32_t> ranks;
+  for (const auto& one : finished) ranks.push_back(one.rank.value());
+  const auto last = std::ranges::min(finished, {}, &FinishedRank::before).before;
+  return name_ranks(std::move(ranks)) + std::string{link} + "had finished (exit code 0" +
+         (finished.size() > 1 ? "), the last of them " : ") ") + describe(last) + " before";
 }
 
 std::vector<std::string> behind_lines(const std::vector<RankSummary>& ranks) {

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace acc::agent::evidence {
@@ -34,6 +35,10 @@ struct Culprits {
 /// aren't silent; empty: there are none.
 [[nodiscard]] std::string unheard_words(const std::vector<RankSummary>& ranks,
                                         const Culprits& culprits);
+
+/// "rank 1 had finished (exit code 0) 12 s before", with `link` behind the name; empty: none had.
+[[nodiscard]] std::string finished_words(const std::vector<FinishedRank>& finished,
+                                         std::string_view link = " ");
 
 /// "behind the others: rank 2, at f (x.cpp:3): ranks 0,1 wait for it", and which ranks sent no
 /// heartbeat. Nothing: none is silent, or all are and nothing tells them apart.

@@ -459,6 +459,7 @@ TEST_CASE("what was found survives the way between processes", "[agent][evidence
     one.summary = summary;
     node.ranks.push_back(one);
   }
+  node.finished = {{Rank{5}, 12s}};
   node.ranks[0].python = {{"Current thread", {{"f", "a.py:1"}, {"g", ""}}}, {"Thread 2", {}}};
   node.ranks[0].notes = {"a note"};
   node.ranks[1].beat = heartbeat::Beat{};
@@ -468,6 +469,7 @@ TEST_CASE("what was found survives the way between processes", "[agent][evidence
   REQUIRE(again.has_value());
   CHECK(again->node == "a");
   CHECK(again->tools == node.tools);
+  CHECK(again->finished == node.finished);
   REQUIRE(again->ranks.size() == 3);
   for (std::size_t i = 0; i < 3; ++i) CHECK(again->ranks[i].summary == all[i]);
   CHECK(again->ranks[0].python == node.ranks[0].python);
@@ -669,6 +671,25 @@ TEST_CASE("stacks without native ones name the package to install, and the nodes
   CHECK(stacks_text(facts, {}).find("elfutils)\n") != std::string::npos);
   const auto of_nodes = text_of_nodes({}, {{"a", {}, {}, true}, {"b", {}, {}}, {"c", {}, {}, true}});
   CHECK(of_nodes.find("no native stacks of node a, c: ") != std::string::npos);
+}
+
+TEST_CASE("ranks that had finished, of all nodes, were missing in the stacks", "[agent][evidence]") {
+  CHECK(finished_words({}).empty());
+  CHECK(finished_words({{Rank{1}, 12s}}) == "rank 1 had finished (exit code 0) 12 s before");
+  Request request;
+  request.facts.finished = {{Rank{1}, 12s}};
+  CHECK(decode_request(encode(request))->facts.finished == request.facts.finished);
+  NodeEvidence a{"a", {}, {}}, b{"b", {}, {}};
+  a.finished = {{Rank{1}, 12s}};
+  b.finished = {{Rank{2}, 5min}};
+  CHECK(text_of_nodes({}, {a, b}).find(
+            "\nranks 1,2 had finished (exit code 0), the last of them 12 s before\n") !=
+        std::string::npos);
+  CHECK(decode_node(R"({"node": "a", "tools": [], "ranks": []})")->finished.empty());  // an older one
+  for (const auto* finished : {"[1]", "[[1]]", R"([["x", 1]])"})
+    CHECK_FALSE(decode_node(std::string{R"({"node": "a", "tools": [], "ranks": [], "finished": )"} +
+                            finished + "}")
+                    .has_value());
 }
 
 TEST_CASE("why stacks are collected survives the way to other nodes", "[agent][evidence]") {

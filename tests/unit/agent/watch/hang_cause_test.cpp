@@ -177,3 +177,45 @@ TEST_CASE("a section that is over its limit on another node is no silence of hea
   CHECK(on_a.text ==
         "hung: waits for rank 2 on b, which hung in a section, for longer than that may take");
 }
+
+TEST_CASE("a rank that had finished, for which the others waited, was told nowhere", "[agent][watch]") {
+  auto node = node_of("a", 0);
+  node.finished = {{Rank{2}, 15s}};
+  const auto text = [&] { return cause_of_hang(both_silent(), kOnA, {node}).text; };
+  const std::string awaited =
+      "hung: may wait for rank 2, which had finished (exit code 0) 15 s before: no heartbeat for 12 s "
+      "after step 41";
+  CHECK(text() == awaited + "; likewise rank 1");
+  SECTION("of another node") {
+    NodeEvidence b{"b", {}, {}};
+    b.finished.swap(node.finished);
+    const auto cause = cause_of_hang(both_silent(), kOnA, {node, b});
+    CHECK(cause.is_here);
+    CHECK(cause.text == awaited + "; likewise rank 1");
+  }
+  SECTION("also where waits of the program's own look like work, or one alone waits") {
+    for (auto& rank : node.ranks) rank.summary.waits_for_others = false;
+    CHECK(text() == awaited + "; likewise rank 1");
+    node.ranks.pop_back();
+    node.ranks[0].summary.waits_for_others = true;
+    CHECK(text() == awaited);
+  }
+  const std::string beside = "; rank 2 had finished (exit code 0) 15 s before";
+  SECTION("one that is known not to wait isn't said to") {
+    node.ranks[0].summary.waits_for_others = true;
+    node.ranks[1].summary.waits_for_others = false;
+    CHECK(text() == "hung: no heartbeat for 11 s after step 41; rank 0 waits for it" + beside);
+    node.ranks.pop_back();
+    node.ranks[0].summary.waits_for_others = false;
+    CHECK(text() == "hung: no heartbeat for 12 s after step 41" + beside);
+    node.ranks[0].summary.state = 'T';
+    node.ranks[0].summary.waits_for_others = true;
+    CHECK_THAT(text(), Catch::Matchers::EndsWith("(state T)" + beside));
+  }
+  SECTION("ranks that went on for long without it don't wait for it") {
+    node.finished = {{Rank{2}, 3h}};
+    CHECK(text() ==
+          "hung: no heartbeat for 12 s after step 41; likewise rank 1: nothing tells them apart; "
+          "rank 2 had finished (exit code 0) 3 h 0 min before");
+  }
+}
