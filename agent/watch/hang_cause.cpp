@@ -19,7 +19,7 @@ std::string silence_words(const SilentRank& silent, const evidence::RankSummary&
     return (rank.state == 'R' ? "hung, or is busy (state R): " : "hung: ") + since;
   }
   if (!rank.is_silent)
-    return "hung: sends heartbeats, but lags at step " + std::to_string(rank.step);
+    return "hung: sends heartbeats, but only of step " + std::to_string(rank.step);
   if (rank.is_overdue && !silent.is_overdue())  // of another node
     return "hung in a section, for longer than that may take";
   if (silent.is_overdue())
@@ -100,6 +100,8 @@ HangCause cause_of_hang(const std::vector<SilentRank>& silent, const std::vector
     if (!all[i].at.empty()) text += ", at " + all[i].at;
   }
   if (const auto words = evidence::unheard_words(all, culprits); !words.empty())
+    text += "; " + words;
+  if (const auto words = evidence::repeating_words(all, culprits); !words.empty())
     text += "; " + words;
   if (const auto words = evidence::finished_words(finished.others); !words.empty())
     text += "; " + words;

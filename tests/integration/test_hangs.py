@@ -132,7 +132,7 @@ class OneSaves(HangTest):
     def test_those_that_waited_were_named_and_not_the_one_that_sent_heartbeats_of_one_step(self):
         # Looks are a second apart: of 2 s it would be half by chance.
         job = self.run_job(3, "1000000 5 retry=1@10", HANG, timeout="4")
-        self.assert_culprit(job, 1, None, "hung: sends heartbeats, but lags at step 10")
+        self.assert_culprit(job, 1, None, "hung: sends heartbeats, but only of step 10")
         self.assertIn("ranks 0,2 wait for it", job.stderr)
 
 
@@ -252,7 +252,10 @@ class Ddp(HangTest):
         self.named("section=1@20", "sleep_for_ever", "hung in section 'evaluation', which may take 1 s")
 
     def test_one_that_sends_heartbeats_of_one_step_is_named(self):
-        self.named("retry=1@20", None, "hung: sends heartbeats, but lags at step 20")
+        self.named("retry=1@20", None, "hung: sends heartbeats, but only of step 20")
+
+    def test_one_that_sends_heartbeats_inside_the_step_at_whose_end_the_others_send_theirs_was_not_named(self):
+        self.named("retry=1@20", "try_again", "hung: sends heartbeats, but only of step 20", {"HEARTBEAT_AT_END": "1"})
 
     def test_one_that_is_stopped_is_named(self):
         text = self.named("stop=0@20", None, "it was stopped by a signal (state T)")

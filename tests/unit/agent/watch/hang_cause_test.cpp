@@ -134,10 +134,25 @@ TEST_CASE("a rank that lags though it sends heartbeats is blamed with its step",
   CHECK(on_b.is_here);
   CHECK(on_b.worker == LocalRank{1});
   CHECK(on_b.text ==
-        "hung: sends heartbeats, but lags at step 41, at fetch (data.py:7); ranks 0-2 wait for it");
+        "hung: sends heartbeats, but only of step 41, at fetch (data.py:7); ranks 0-2 wait for it");
   const auto on_a = cause_of_hang(both_silent(), kOnA, {a, b});
   CHECK_FALSE(on_a.is_here);
-  CHECK(on_a.text.starts_with("hung: waits for rank 3 on b, which hung: sends heartbeats, but lags "));
+  CHECK(on_a.text.starts_with("hung: waits for rank 3 on b, which hung: sends heartbeats, but only "));
+}
+
+TEST_CASE("a rank that tries again in the step after the others' heartbeats was told nowhere",
+          "[agent][watch]") {
+  auto node = node_of("a", 0);
+  node.ranks[1].summary.is_silent = false;
+  node.ranks[1].summary.is_stuck = true;
+  node.ranks[1].summary.step = 42;
+  const std::vector<SilentRank> silent{{LocalRank{0}, 12s, 10s, false, {}}};
+  CHECK(cause_of_hang(silent, kOnA, {node}).text ==
+        "hung: no heartbeat for 12 s after step 41; rank 1 sends heartbeats, but only of step 42");
+  node.ranks[0].summary.waits_for_others = true;
+  node.ranks[1].summary.waits_for_others = false;
+  CHECK(cause_of_hang(silent, kOnA, {node}).text ==
+        "hung: sends heartbeats, but only of step 42; rank 0 waits for it");
 }
 
 TEST_CASE("a rank that sends no heartbeats is blamed as such, also by its node, which has no silent one",
